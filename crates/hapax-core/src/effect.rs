@@ -1,0 +1,671 @@
+//! The life of one effect: every state, every transition, in one place.
+//!
+//! ```text
+//!  absent ──claim──▶ running ──settle──▶ succeeded
+//!                     │ │ └────────────▶ failed ──claim──▶ running (a new attempt)
+//!                     │ └──────────────▶ partial ──rolled back──▶ failed
+//!                     └──lapsed, or nobody can say──▶ by safety class:
+//!                          transactional ▶ failed
+//!                          reconcilable  ▶ unknown ──reconcile──▶ succeeded | failed
+//!                                             └──(limit)──▶ indeterminate
+//!                          opaque        ▶ indeterminate ──a person──▶ succeeded | failed | skipped
+//! ```
+//!
+//! Each function takes the current record and answers with a value: what the caller is told,
+//! and what is to be written, if anything. An answer that refuses writes nothing. Stores
+//! load, ask and write; they never decide.
+
+use crate::attempt::{AttemptId, Fence};
+use crate::fingerprint::Fingerprint;
+use crate::journal::Event;
+use crate::lease::{Lease, LeaseId, Pulse};
+use crate::lock::LockKey;
+use crate::outcome::{Cause, Failure, Outcome, bounded};
+use crate::time::{LeaseInstant, Now, Timestamp};
+
+/// What it means when a holder vanishes or cannot say what happened. Declared up front.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum Safety {
+    /// Nothing happened unless the outcome was committed. Grant it again.
+    Transactional,
+    /// It can be looked up. Ask first.
+    Reconcilable(Settling),
+    /// Nobody can tell. A person decides.
+    #[default]
+    Opaque,
+}
+
+/// When a reconciler's "no" counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Settling {
+    /// At once: the target honours key or fence and so refuses a late arrival.
+    TargetRefusesLate,
+    /// Once this much time has passed since the holder could last have sent.
+    AfterMs(u64),
+}
+
+/// One effect as it is remembered.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Effect {
+    /// The digest of the payload.
+    pub fingerprint: Fingerprint,
+    /// What a vanished holder means.
+    pub safety: Safety,
+    /// What it is serialised by.
+    pub lock: Option<LockKey>,
+    /// What people call it.
+    pub label: Option<String>,
+    /// How long it is remembered once settled; for ever unless given.
+    pub ttl_ms: Option<u64>,
+    /// Starts at 1; a reset or an expiry begins the next.
+    pub generation: u32,
+    /// How many attempts this generation has seen.
+    pub attempts: u32,
+    /// The newest attempt.
+    pub attempt: AttemptId,
+    /// The newest attempt's fence.
+    pub fence: Fence,
+    /// When the record was made.
+    pub created: Timestamp,
+    /// When it last changed.
+    pub updated: Timestamp,
+    /// Where it stands.
+    pub state: State,
+}
+
+/// Where an effect stands. What only one state knows lives inside it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum State {
+    /// Somebody has permission and may be at it.
+    Running {
+        /// What the permission hangs on.
+        lease: LeaseId,
+        /// Its own deadline, if it has one.
+        deadline: Option<LeaseInstant>,
+    },
+    /// It happened.
+    Succeeded(Outcome),
+    /// It is known not to have happened.
+    Failed(Failure),
+    /// Some of it happened; a rollback is owed.
+    Partial {
+        /// Why, for people.
+        reason: String,
+    },
+    /// It may have happened.
+    Unknown {
+        /// Why, for people.
+        reason: String,
+        /// When the holder could last have sent anything.
+        since: LeaseInstant,
+        /// How often a reconciler could not tell.
+        tries: u32,
+    },
+    /// Nobody can tell. A person decides.
+    Indeterminate {
+        /// Why, for people.
+        reason: String,
+    },
+    /// A person let it go.
+    Skipped {
+        /// Why, for people.
+        reason: String,
+    },
+}
+
+/// The name of a state.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[expect(missing_docs, reason = "each is documented at the state of its name")]
+pub enum StateName {
+    Running,
+    Succeeded,
+    Failed,
+    Partial,
+    Unknown,
+    Indeterminate,
+    Skipped,
+}
+
+impl StateName {
+    /// All of them, in the order of their codes.
+    pub const ALL: [Self; 7] = [
+        Self::Running,
+        Self::Succeeded,
+        Self::Failed,
+        Self::Partial,
+        Self::Unknown,
+        Self::Indeterminate,
+        Self::Skipped,
+    ];
+
+    /// The name in lower case.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Running => "running",
+            Self::Succeeded => "succeeded",
+            Self::Failed => "failed",
+            Self::Partial => "partial",
+            Self::Unknown => "unknown",
+            Self::Indeterminate => "indeterminate",
+            Self::Skipped => "skipped",
+        }
+    }
+
+    /// A settled record may expire; nothing is owed for it.
+    pub fn is_settled(self) -> bool {
+        matches!(self, Self::Succeeded | Self::Failed | Self::Skipped)
+    }
+
+    /// Whether a lock is kept in this state.
+    pub fn keeps_lock(self) -> bool {
+        !self.is_settled()
+    }
+}
+
+impl std::fmt::Display for StateName {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.pad(self.as_str())
+    }
+}
+
+impl State {
+    /// The name of this state.
+    pub fn name(&self) -> StateName {
+        match self {
+            Self::Running { .. } => StateName::Running,
+            Self::Succeeded(_) => StateName::Succeeded,
+            Self::Failed(_) => StateName::Failed,
+            Self::Partial { .. } => StateName::Partial,
+            Self::Unknown { .. } => StateName::Unknown,
+            Self::Indeterminate { .. } => StateName::Indeterminate,
+            Self::Skipped { .. } => StateName::Skipped,
+        }
+    }
+
+    /// Why it stands there, for people, where there is a reason.
+    pub fn reason(&self) -> Option<&str> {
+        match self {
+            Self::Running { .. } | Self::Succeeded(_) => None,
+            Self::Failed(failure) => Some(&failure.reason),
+            Self::Partial { reason }
+            | Self::Unknown { reason, .. }
+            | Self::Indeterminate { reason }
+            | Self::Skipped { reason } => Some(reason),
+        }
+    }
+}
+
+impl Effect {
+    /// When the record stops counting, if it ever does.
+    pub fn expires(&self) -> Option<Timestamp> {
+        let ttl_ms = self.ttl_ms.filter(|_| self.state.name().is_settled())?;
+        Some(self.updated.plus_ms(ttl_ms))
+    }
+
+    /// Whether the record counts as absent.
+    pub fn expired(&self, now: Now) -> bool {
+        now.wall_trusted && self.expires().is_some_and(|at| at <= now.wall)
+    }
+
+    fn moved(&self, now: Now, state: State) -> Self {
+        Self { state, updated: now.wall, ..self.clone() }
+    }
+
+    /// Where it goes when nobody can say what happened.
+    fn ambiguous(&self, now: Now, reason: String) -> State {
+        match self.safety {
+            Safety::Transactional => State::Failed(Failure { cause: Cause::Lapsed, reason }),
+            Safety::Reconcilable(_) => State::Unknown { reason, since: now.lease, tries: 0 },
+            Safety::Opaque => State::Indeterminate { reason },
+        }
+    }
+}
+
+/// What is to be written: the new record and the event that made it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Change {
+    /// The record after the change.
+    pub effect: Effect,
+    /// What the journal calls it.
+    pub event: Event,
+}
+
+/// A request for permission.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Ask {
+    /// The digest of the payload.
+    pub fingerprint: Fingerprint,
+    /// What a vanished holder means.
+    pub safety: Safety,
+    /// What it is serialised by.
+    pub lock: Option<LockKey>,
+    /// What people call it.
+    pub label: Option<String>,
+    /// How long to remember it once settled.
+    pub ttl_ms: Option<u64>,
+    /// The identity of the grant, if there is one.
+    pub attempt: AttemptId,
+    /// What the grant will hang on.
+    pub lease: LeaseId,
+    /// How long the grant may last, whatever the lease.
+    pub deadline_ms: Option<u64>,
+}
+
+/// What the caller must do next.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Verdict {
+    /// Do it. Everything you write must name this attempt.
+    Granted(Grant),
+    /// It was done. Here is what came of it.
+    Replayed(Outcome),
+    /// Someone is doing it.
+    InFlight {
+        /// Who.
+        attempt: AttemptId,
+    },
+    /// Same key, another payload: the caller's mistake, never ours to guess about.
+    Conflict {
+        /// What the record has.
+        recorded: Fingerprint,
+        /// What was asked.
+        asked: Fingerprint,
+    },
+    /// The outcome is not known, or only part of it happened. Reconcile, roll back, or ask a
+    /// person.
+    Blocked(Blocked),
+    /// Its lock is held by an effect that is running.
+    Locked {
+        /// The effect that holds it.
+        holder: crate::key::Key,
+    },
+    /// A guard said no.
+    Refused {
+        /// Which, and why.
+        reason: String,
+    },
+}
+
+/// Permission to perform an effect.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Grant {
+    /// The identity to name in everything written for it.
+    pub attempt: AttemptId,
+    /// The number to hand to targets that compare.
+    pub fence: Fence,
+    /// Which attempt of its generation this is, from 1.
+    pub nth: u32,
+}
+
+/// Why nobody is granted an effect now.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Blocked {
+    /// The effect in the way, when it is another one that holds the lock.
+    pub holder: Option<crate::key::Key>,
+    /// The state it is stuck in.
+    pub state: StateName,
+    /// The attempt that a reconciler or a person judges.
+    pub attempt: AttemptId,
+    /// Why, for people.
+    pub reason: String,
+}
+
+impl Blocked {
+    /// What stands in the way of this effect's own claim.
+    pub fn by(effect: &Effect) -> Self {
+        Self {
+            holder: None,
+            state: effect.state.name(),
+            attempt: effect.attempt,
+            reason: effect.state.reason().unwrap_or_default().to_owned(),
+        }
+    }
+}
+
+/// Judges a claim. `fence` is the number a grant would carry.
+///
+/// The caller has let a lapsed holder [`expire`] first and looks at the lock afterwards.
+pub fn claim(
+    now: Now,
+    current: Option<&Effect>,
+    ask: &Ask,
+    fence: Fence,
+) -> (Verdict, Option<Change>) {
+    let Some(effect) = current else { return grant(now, ask, fence, None) };
+    if effect.attempt == ask.attempt && matches!(effect.state, State::Failed(_)) {
+        // A claim delivered twice: its first copy was granted and is over.
+        return (
+            Verdict::Refused { reason: format!("{} is over; ask with a new one", ask.attempt) },
+            None,
+        );
+    }
+    let reset = matches!(&effect.state, State::Failed(failure) if failure.cause == Cause::Reset);
+    if reset || effect.expired(now) {
+        return grant(now, ask, fence, Some(effect));
+    }
+    if effect.fingerprint != ask.fingerprint {
+        let (recorded, asked) = (effect.fingerprint, ask.fingerprint);
+        return (Verdict::Conflict { recorded, asked }, None);
+    }
+    match &effect.state {
+        State::Running { .. } if effect.attempt == ask.attempt => {
+            (Verdict::Granted(granted(effect)), None)
+        }
+        State::Running { .. } => (Verdict::InFlight { attempt: effect.attempt }, None),
+        State::Succeeded(outcome) => (Verdict::Replayed(outcome.clone()), None),
+        State::Failed(_) => {
+            let again = Effect {
+                attempts: effect.attempts.saturating_add(1),
+                created: effect.created,
+                generation: effect.generation,
+                ..asked(now, ask, fence)
+            };
+            (
+                Verdict::Granted(granted(&again)),
+                Some(Change { effect: again, event: Event::Granted }),
+            )
+        }
+        State::Partial { .. } | State::Unknown { .. } | State::Indeterminate { .. } => {
+            (Verdict::Blocked(Blocked::by(effect)), None)
+        }
+        State::Skipped { reason } => {
+            (Verdict::Refused { reason: format!("a person let it go: {reason}") }, None)
+        }
+    }
+}
+
+fn grant(now: Now, ask: &Ask, fence: Fence, before: Option<&Effect>) -> (Verdict, Option<Change>) {
+    let generation = before.map_or(1, |effect| effect.generation.saturating_add(1));
+    let effect = Effect { generation, ..asked(now, ask, fence) };
+    (Verdict::Granted(granted(&effect)), Some(Change { effect, event: Event::Granted }))
+}
+
+fn granted(effect: &Effect) -> Grant {
+    Grant { attempt: effect.attempt, fence: effect.fence, nth: effect.attempts }
+}
+
+fn asked(now: Now, ask: &Ask, fence: Fence) -> Effect {
+    Effect {
+        fingerprint: ask.fingerprint,
+        safety: ask.safety,
+        lock: ask.lock,
+        label: ask.label.clone(),
+        ttl_ms: ask.ttl_ms,
+        generation: 1,
+        attempts: 1,
+        attempt: ask.attempt,
+        fence,
+        created: now.wall,
+        updated: now.wall,
+        state: State::Running {
+            lease: ask.lease,
+            deadline: ask.deadline_ms.map(|ms| now.lease.plus_ms(ms)),
+        },
+    }
+}
+
+/// Whether the holder of a running effect can no longer be counted on. `gone` is the store's
+/// own evidence that the holder died, where it has any.
+pub fn lapsed(now: Now, state: &State, lease: Option<&Lease>, pulse: &Pulse, gone: bool) -> bool {
+    let State::Running { deadline, .. } = state else { return false };
+    let Some(lease) = lease else { return true };
+    gone || lease.lapsed(now, pulse)
+        || deadline.is_some_and(|deadline| lease.overdue(now, deadline, pulse))
+}
+
+/// What a lapsed claim means, by its safety class. The attempt of transactional work is
+/// void; other holders may still settle until somebody has decided.
+pub fn expire(now: Now, effect: &Effect, why: &str) -> Option<Change> {
+    let State::Running { .. } = effect.state else { return None };
+    let state = effect.ambiguous(now, bounded(why));
+    Some(Change { effect: effect.moved(now, state), event: Event::Expired })
+}
+
+/// What a holder reports.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Report {
+    /// It happened.
+    Succeeded(Outcome),
+    /// It did not happen, for certain.
+    Failed(String),
+    /// Some of it happened.
+    Partial(String),
+    /// The holder cannot tell.
+    Ambiguous(String),
+    /// The grant never reached its caller, so nothing was tried.
+    Released(String),
+}
+
+/// What became of a settle.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Settled {
+    /// Recorded.
+    Recorded,
+    /// Recorded before, word for word.
+    Repeated,
+    /// Somebody overtook this attempt, or it is settled otherwise. Nothing was written.
+    Fenced(Fenced),
+}
+
+/// What stands where a stale attempt wanted to write.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Fenced {
+    /// The state found; nothing if the key is gone.
+    pub state: Option<StateName>,
+    /// The attempt found.
+    pub attempt: Option<AttemptId>,
+}
+
+impl Fenced {
+    /// By this record, or by its absence.
+    pub fn by(current: Option<&Effect>) -> Self {
+        Self {
+            state: current.map(|effect| effect.state.name()),
+            attempt: current.map(|effect| effect.attempt),
+        }
+    }
+}
+
+impl std::fmt::Display for Fenced {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match (self.state, self.attempt) {
+            (Some(state), Some(attempt)) => write!(f, "{state}, by {attempt}"),
+            _ => f.write_str("no record"),
+        }
+    }
+}
+
+/// Judges a holder's report. A settle that nobody overtook is good however late.
+pub fn settle(
+    now: Now,
+    current: Option<&Effect>,
+    attempt: AttemptId,
+    report: &Report,
+) -> (Settled, Option<Change>) {
+    let fenced = (Settled::Fenced(Fenced::by(current)), None);
+    let Some(effect) = current.filter(|effect| effect.attempt == attempt) else { return fenced };
+    let open = matches!(
+        effect.state,
+        State::Running { .. } | State::Unknown { .. } | State::Indeterminate { .. }
+    );
+    let state = match report {
+        Report::Succeeded(outcome) => State::Succeeded(outcome.clone()),
+        Report::Failed(reason) => failed(Cause::Reported, reason),
+        Report::Partial(reason) => State::Partial { reason: bounded(reason) },
+        Report::Ambiguous(reason) => effect.ambiguous(now, bounded(reason)),
+        Report::Released(reason) => failed(Cause::Released, reason),
+    };
+    let told_before = matches!(report, Report::Ambiguous(_))
+        && matches!(effect.state, State::Unknown { .. } | State::Indeterminate { .. });
+    if open && !told_before {
+        return (
+            Settled::Recorded,
+            Some(Change { effect: effect.moved(now, state), event: Event::Settled }),
+        );
+    }
+    let same = match (&effect.state, &state) {
+        (State::Succeeded(recorded), State::Succeeded(told)) => recorded.digest() == told.digest(),
+        (recorded, told) => recorded == told,
+    };
+    if same || told_before { (Settled::Repeated, None) } else { fenced }
+}
+
+fn failed(cause: Cause, reason: &str) -> State {
+    State::Failed(Failure { cause, reason: bounded(reason) })
+}
+
+/// What a reconciler found at the target.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Finding {
+    /// It is there. Final.
+    Happened(Outcome),
+    /// It is not there. Whether that counts is the settling time's question.
+    NotFound,
+    /// The target could not be asked, or could not say.
+    CannotTell(String),
+}
+
+/// What became of a reconciler's or a person's judgement.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Judged {
+    /// Decided; the effect is now in this state.
+    Decided(StateName),
+    /// Not yet: ask again, not before this instant where one is given.
+    Undecided {
+        /// When a "no" begins to count.
+        not_before: Option<LeaseInstant>,
+    },
+    /// The judgement is about an attempt that is no longer the one in question, or the state
+    /// does not allow it. Nothing was written.
+    Fenced(Fenced),
+}
+
+/// How often a reconciler may fail to tell before a person is asked.
+pub const MAX_TRIES: u32 = 8;
+
+/// Judges what a reconciler found. Fenced by the attempt it looked for.
+pub fn reconcile(
+    now: Now,
+    current: Option<&Effect>,
+    attempt: AttemptId,
+    finding: &Finding,
+) -> (Judged, Option<Change>) {
+    let fenced = (Judged::Fenced(Fenced::by(current)), None);
+    let Some(effect) = current.filter(|effect| effect.attempt == attempt) else { return fenced };
+    let State::Unknown { reason, since, tries } = &effect.state else { return fenced };
+    let state = match finding {
+        Finding::Happened(outcome) => State::Succeeded(outcome.clone()),
+        Finding::NotFound => match counts_from(effect.safety, *since) {
+            Some(at) if !at.reached(now.lease) => {
+                return (Judged::Undecided { not_before: Some(at) }, None);
+            }
+            _ => failed(Cause::Reconciled, "the reconciler did not find it"),
+        },
+        Finding::CannotTell(why) if tries + 1 >= MAX_TRIES => State::Indeterminate {
+            reason: bounded(format!(
+                "{reason}; the reconciler could not tell {MAX_TRIES} times: {why}"
+            )),
+        },
+        Finding::CannotTell(_) => {
+            let state = State::Unknown { reason: reason.clone(), since: *since, tries: tries + 1 };
+            let change = Change { effect: effect.moved(now, state), event: Event::Reconciled };
+            return (Judged::Undecided { not_before: None }, Some(change));
+        }
+    };
+    judged(now, effect, state, Event::Reconciled)
+}
+
+/// When "not found" begins to mean "did not happen".
+fn counts_from(safety: Safety, since: LeaseInstant) -> Option<LeaseInstant> {
+    match safety {
+        Safety::Reconcilable(Settling::AfterMs(ms)) => Some(since.plus_ms(ms)),
+        Safety::Reconcilable(Settling::TargetRefusesLate)
+        | Safety::Transactional
+        | Safety::Opaque => None,
+    }
+}
+
+fn judged(now: Now, effect: &Effect, state: State, event: Event) -> (Judged, Option<Change>) {
+    let name = state.name();
+    (Judged::Decided(name), Some(Change { effect: effect.moved(now, state), event }))
+}
+
+/// What a person decides about an outcome that nobody knows.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Resolution {
+    /// It happened, with this result.
+    Happened(Outcome),
+    /// It did not happen; it may be claimed again.
+    DidNotHappen,
+    /// Let it go; it will not be claimed again.
+    Skip,
+    /// Have the reconciler look again.
+    AskAgain,
+}
+
+/// Judges a person's decision. Fenced by the attempt that the person was shown.
+pub fn resolve(
+    now: Now,
+    current: Option<&Effect>,
+    attempt: AttemptId,
+    resolution: &Resolution,
+    note: &str,
+) -> (Judged, Option<Change>) {
+    let fenced = (Judged::Fenced(Fenced::by(current)), None);
+    let Some(effect) = current.filter(|effect| effect.attempt == attempt) else { return fenced };
+    let state = match (&effect.state, resolution) {
+        (State::Indeterminate { reason }, Resolution::AskAgain)
+            if matches!(effect.safety, Safety::Reconcilable(_)) =>
+        {
+            State::Unknown { reason: reason.clone(), since: now.lease, tries: 0 }
+        }
+        (_, Resolution::AskAgain) => return fenced,
+        (
+            State::Partial { .. } | State::Unknown { .. } | State::Indeterminate { .. },
+            resolution,
+        ) => match resolution {
+            Resolution::Happened(outcome) => State::Succeeded(outcome.clone()),
+            Resolution::DidNotHappen => failed(Cause::Resolved, note),
+            _ => State::Skipped { reason: bounded(note) },
+        },
+        (State::Failed(_), Resolution::Skip) => State::Skipped { reason: bounded(note) },
+        _ => return fenced,
+    };
+    judged(now, effect, state, Event::Resolved)
+}
+
+/// Records that what had happened in part was rolled back.
+pub fn rolled_back(
+    now: Now,
+    current: Option<&Effect>,
+    attempt: AttemptId,
+) -> (Judged, Option<Change>) {
+    match current {
+        Some(effect)
+            if effect.attempt == attempt && matches!(effect.state, State::Partial { .. }) =>
+        {
+            judged(now, effect, failed(Cause::RolledBack, "rolled back"), Event::RolledBack)
+        }
+        _ => (Judged::Fenced(Fenced::by(current)), None),
+    }
+}
+
+/// Clears a record, whatever it says, so that the next claim begins a new generation. Refused
+/// while somebody may be at it.
+pub fn reset(
+    now: Now,
+    current: Option<&Effect>,
+    attempt: AttemptId,
+    note: &str,
+) -> (Judged, Option<Change>) {
+    match current {
+        Some(effect)
+            if effect.attempt == attempt && !matches!(effect.state, State::Running { .. }) =>
+        {
+            judged(now, effect, failed(Cause::Reset, note), Event::Reset)
+        }
+        _ => (Judged::Fenced(Fenced::by(current)), None),
+    }
+}
+
+#[cfg(test)]
+mod tests;

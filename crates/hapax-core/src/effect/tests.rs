@@ -1,0 +1,206 @@
+//! The whole state × event matrix, as one snapshot that a person can read.
+
+use super::*;
+use expect_test::expect_file;
+
+const NOW: Now = Now {
+    wall: Timestamp(1_000_000),
+    lease: LeaseInstant { era: 1, ms: 50_000 },
+    wall_trusted: true,
+};
+const CURRENT: AttemptId = AttemptId::from_bytes([1; 16]);
+const STALE: AttemptId = AttemptId::from_bytes([2; 16]);
+const NEW: AttemptId = AttemptId::from_bytes([3; 16]);
+
+fn ask(attempt: AttemptId, payload: &[u8]) -> Ask {
+    Ask {
+        fingerprint: Fingerprint::of(payload),
+        safety: Safety::Opaque,
+        lock: None,
+        label: None,
+        ttl_ms: None,
+        attempt,
+        lease: LeaseId::from_bytes([9; 16]),
+        deadline_ms: None,
+    }
+}
+
+fn effect(state: State, safety: Safety) -> Effect {
+    let (_, change) = claim(NOW, None, &ask(CURRENT, b"p"), Fence(7));
+    Effect { state, safety, ..change.unwrap().effect }
+}
+
+fn records() -> Vec<(&'static str, Option<Effect>)> {
+    let running = || State::Running { lease: LeaseId::from_bytes([9; 16]), deadline: None };
+    let reason = || "why".to_owned();
+    let unknown = |since| State::Unknown { reason: reason(), since, tries: 0 };
+    let failure = |cause| State::Failed(Failure { cause, reason: reason() });
+    let after = Safety::Reconcilable(Settling::AfterMs(10_000));
+    let refuses = Safety::Reconcilable(Settling::TargetRefusesLate);
+    let long_ago = LeaseInstant { era: 1, ms: 40_000 };
+    let mut old = effect(State::Succeeded(Outcome::new(*b"ok")), Safety::Opaque);
+    (old.ttl_ms, old.updated) = (Some(1), Timestamp(0));
+    vec![
+        ("absent", None),
+        ("running transactional", Some(effect(running(), Safety::Transactional))),
+        ("running reconcilable", Some(effect(running(), after))),
+        ("running opaque", Some(effect(running(), Safety::Opaque))),
+        ("succeeded", Some(effect(State::Succeeded(Outcome::new(*b"ok")), Safety::Opaque))),
+        ("succeeded, expired", Some(old)),
+        ("failed", Some(effect(failure(Cause::Reported), Safety::Opaque))),
+        ("failed, lapsed", Some(effect(failure(Cause::Lapsed), Safety::Transactional))),
+        ("failed, reset", Some(effect(failure(Cause::Reset), Safety::Opaque))),
+        ("partial", Some(effect(State::Partial { reason: reason() }, Safety::Opaque))),
+        ("unknown, settling", Some(effect(unknown(NOW.lease), after))),
+        ("unknown, settled", Some(effect(unknown(long_ago), after))),
+        ("unknown, target refuses", Some(effect(unknown(NOW.lease), refuses))),
+        (
+            "unknown, last try",
+            Some(effect(
+                State::Unknown { reason: reason(), since: long_ago, tries: MAX_TRIES - 1 },
+                after,
+            )),
+        ),
+        (
+            "indeterminate opaque",
+            Some(effect(State::Indeterminate { reason: reason() }, Safety::Opaque)),
+        ),
+        (
+            "indeterminate reconcilable",
+            Some(effect(State::Indeterminate { reason: reason() }, after)),
+        ),
+        ("skipped", Some(effect(State::Skipped { reason: reason() }, Safety::Opaque))),
+    ]
+}
+
+type Row = (&'static str, String, Option<Change>);
+
+fn events(current: Option<&Effect>) -> Vec<Row> {
+    let ok = || Outcome::new(*b"ok");
+    let mut rows: Vec<Row> = Vec::new();
+    for (name, ask) in [
+        ("claim", ask(NEW, b"p")),
+        ("claim, other payload", ask(NEW, b"q")),
+        ("claim, same attempt", ask(CURRENT, b"p")),
+    ] {
+        let (verdict, change) = claim(NOW, current, &ask, Fence(8));
+        rows.push((name, verdict_name(&verdict), change));
+    }
+    for (name, attempt, report) in [
+        ("settle succeeded", CURRENT, Report::Succeeded(ok())),
+        ("settle succeeded otherwise", CURRENT, Report::Succeeded(Outcome::new(*b"no"))),
+        ("settle failed", CURRENT, Report::Failed("why".into())),
+        ("settle partial", CURRENT, Report::Partial("why".into())),
+        ("settle ambiguous", CURRENT, Report::Ambiguous("why".into())),
+        ("release", CURRENT, Report::Released("why".into())),
+        ("settle succeeded, stale", STALE, Report::Succeeded(ok())),
+    ] {
+        let (settled, change) = settle(NOW, current, attempt, &report);
+        let told = match settled {
+            Settled::Recorded => "recorded",
+            Settled::Repeated => "repeated",
+            Settled::Fenced(_) => "fenced",
+        };
+        rows.push((name, told.into(), change));
+    }
+    rows.push(("expire", "-".into(), current.and_then(|effect| expire(NOW, effect, "why"))));
+    let judgements = [
+        ("reconcile happened", reconcile(NOW, current, CURRENT, &Finding::Happened(ok()))),
+        ("reconcile not found", reconcile(NOW, current, CURRENT, &Finding::NotFound)),
+        (
+            "reconcile cannot tell",
+            reconcile(NOW, current, CURRENT, &Finding::CannotTell("x".into())),
+        ),
+        ("reconcile, stale", reconcile(NOW, current, STALE, &Finding::NotFound)),
+        ("resolve happened", resolve(NOW, current, CURRENT, &Resolution::Happened(ok()), "why")),
+        (
+            "resolve did not happen",
+            resolve(NOW, current, CURRENT, &Resolution::DidNotHappen, "why"),
+        ),
+        ("resolve skip", resolve(NOW, current, CURRENT, &Resolution::Skip, "why")),
+        ("resolve ask again", resolve(NOW, current, CURRENT, &Resolution::AskAgain, "why")),
+        ("resolve skip, stale", resolve(NOW, current, STALE, &Resolution::Skip, "why")),
+        ("rolled back", rolled_back(NOW, current, CURRENT)),
+        ("reset", reset(NOW, current, CURRENT, "why")),
+        ("reset, stale", reset(NOW, current, STALE, "why")),
+    ];
+    for (name, (judged, change)) in judgements {
+        let told = match judged {
+            Judged::Decided(_) => "decided".into(),
+            Judged::Undecided { not_before: None } => "undecided".into(),
+            Judged::Undecided { not_before: Some(at) } => format!("undecided until {}", at.ms),
+            Judged::Fenced(_) => "fenced".into(),
+        };
+        rows.push((name, told, change));
+    }
+    rows
+}
+
+fn verdict_name(verdict: &Verdict) -> String {
+    match verdict {
+        Verdict::Granted(grant) => format!("granted #{}", grant.nth),
+        Verdict::Replayed(_) => "replayed".into(),
+        Verdict::InFlight { .. } => "in flight".into(),
+        Verdict::Conflict { .. } => "conflict".into(),
+        Verdict::Blocked(blocked) => format!("blocked {}", blocked.state),
+        Verdict::Locked { .. } => "locked".into(),
+        Verdict::Refused { .. } => "refused".into(),
+    }
+}
+
+/// Proves K-3 and K-4.
+#[test]
+fn the_whole_matrix_is_as_written_down() {
+    let mut table = String::new();
+    for (name, current) in records() {
+        table += &format!("{name}\n");
+        for (event, told, change) in events(current.as_ref()) {
+            let after = change.map_or_else(String::new, |change| {
+                format!(" -> {} (gen {})", change.effect.state.name(), change.effect.generation)
+            });
+            table += &format!("  {event:<28} {told}{after}\n");
+        }
+    }
+    expect_file!["matrix.txt"].assert_eq(&table);
+}
+
+/// Proves K-4: whatever refuses writes nothing.
+#[test]
+fn a_refusal_never_carries_a_change() {
+    for (name, current) in records() {
+        for (event, told, change) in events(current.as_ref()) {
+            let refused = ["fenced", "conflict", "in flight", "replayed", "refused", "repeated"]
+                .iter()
+                .any(|word| told.starts_with(word))
+                || told.starts_with("blocked");
+            assert!(!(refused && change.is_some()), "{name}: {event}");
+        }
+    }
+}
+
+/// Proves K-11.
+#[test]
+fn only_settled_records_expire_and_only_while_the_clock_is_trusted() {
+    for (name, current) in records() {
+        let Some(mut effect) = current else { continue };
+        (effect.ttl_ms, effect.updated) = (Some(1), Timestamp(0));
+        assert_eq!(effect.expired(NOW), effect.state.name().is_settled(), "{name}");
+        assert!(!effect.expired(Now { wall_trusted: false, ..NOW }), "{name}");
+        effect.ttl_ms = None;
+        assert!(!effect.expired(NOW), "{name}");
+    }
+}
+
+/// Proves K-6.
+#[test]
+fn a_missing_lease_a_dead_holder_and_a_passed_deadline_are_all_lapses() {
+    let lease = Lease::open(NOW, LeaseId::from_bytes([9; 16]), 30_000, "p".into(), 0);
+    let steady = Pulse { last: NOW.lease, since: LeaseInstant { era: 1, ms: 0 } };
+    let running = |deadline| State::Running { lease: lease.id, deadline };
+    assert!(!lapsed(NOW, &running(None), Some(&lease), &steady, false));
+    assert!(lapsed(NOW, &running(None), None, &steady, false));
+    assert!(lapsed(NOW, &running(None), Some(&lease), &steady, true));
+    assert!(lapsed(NOW, &running(Some(NOW.lease)), Some(&lease), &steady, false));
+    let shaken = Pulse { since: NOW.lease, ..steady };
+    assert!(!lapsed(NOW, &running(Some(NOW.lease)), Some(&lease), &shaken, false));
+}

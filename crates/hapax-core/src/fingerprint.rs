@@ -1,0 +1,32 @@
+//! The digest of an effect's payload: what tells a repeat from a conflict.
+
+use crate::digest::{Framed, printed_bytes};
+
+printed_bytes! {
+    /// The digest of a payload, printed `sha256:<64 hex>`.
+    Fingerprint, 32, "sha256:", "sha256:<64 hex digits>"
+}
+
+impl Fingerprint {
+    /// The fingerprint of a payload in one piece.
+    pub fn of(payload: &[u8]) -> Self {
+        Self::of_parts(&[payload])
+    }
+
+    /// The fingerprint of a payload in several pieces; where one ends is part of it.
+    pub fn of_parts(parts: &[&[u8]]) -> Self {
+        let start = Framed::new("hapax.fingerprint.v1:").number(parts.len() as u64);
+        Self(parts.iter().fold(start, |framed, part| framed.field(part)).finish())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pieces_are_told_apart() {
+        assert_ne!(Fingerprint::of_parts(&[b"ab", b"c"]), Fingerprint::of_parts(&[b"a", b"bc"]));
+        assert_ne!(Fingerprint::of(b""), Fingerprint::of_parts(&[]));
+    }
+}

@@ -1,0 +1,36 @@
+//! The nouns and the decisions of hapax.
+//!
+//! Everything here is a pure function or a plain value. Time, randomness, attempt ids and
+//! fences are arguments; nothing in this crate reads a clock, rolls dice, blocks or does IO.
+//!
+//! | module | noun |
+//! |---|---|
+//! | [`key`] | what names an effect |
+//! | [`name`] | the namespace it lives in
+//! | [`fingerprint`] | the digest of its payload |
+//! | [`effect`] | its life: every state and every transition |
+//! | [`attempt`] | one permission to perform it |
+//! | [`lease`] | what a permission hangs on |
+//! | [`lock`] | what serialises effects that touch the same thing |
+//! | [`outcome`] | what is remembered |
+//! | [`journal`] | the append-only record, [`merkle`] its tree, [`checkpoint`] its signed heads |
+//! | [`retry`] | when to try again |
+//! | [`json`], [`canonical`] | strict JSON in, RFC 8785 out |
+
+pub mod attempt;
+pub mod canonical;
+pub mod checkpoint;
+pub mod effect;
+pub mod fingerprint;
+pub mod journal;
+pub mod json;
+pub mod key;
+pub mod lease;
+pub mod lock;
+pub mod merkle;
+pub mod name;
+pub mod outcome;
+pub mod retry;
+pub mod time;
+
+mod digest;

@@ -1,0 +1,53 @@
+//! What serialises effects that touch the same thing.
+//!
+//! A lock row names the effect and the attempt that hold it. Settling releases it, and an
+//! outcome that is partial, unknown or indeterminate keeps it.
+
+use crate::attempt::AttemptId;
+use crate::digest::Framed;
+use crate::key::Key;
+
+/// A 64-bit hash of what is locked. A collision makes two things wait for each other, which
+/// is all it can do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct LockKey(pub u64);
+
+impl LockKey {
+    /// The lock of these names, such as a dataset and an operation type.
+    pub fn of(names: &[&str]) -> Self {
+        let start = Framed::new("hapax.lock.v1:").number(names.len() as u64);
+        let digest = names.iter().fold(start, |f, name| f.field(name.as_bytes())).finish();
+        let mut head = [0; 8];
+        head.copy_from_slice(&digest[..8]);
+        Self(u64::from_be_bytes(head))
+    }
+}
+
+impl std::fmt::Display for LockKey {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "lock_{:016x}", self.0)
+    }
+}
+
+/// A lock that is held.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Lock {
+    /// Which one.
+    pub key: LockKey,
+    /// The effect that holds it.
+    pub holder: Key,
+    /// The attempt that took it.
+    pub attempt: AttemptId,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Proves P-4 for the framing of the lock key.
+    #[test]
+    fn lock_names_are_framed() {
+        assert_ne!(LockKey::of(&["ab", "c"]), LockKey::of(&["a", "bc"]));
+        assert_eq!(LockKey::of(&["d", "op"]), LockKey::of(&["d", "op"]));
+    }
+}

@@ -1,0 +1,221 @@
+//! What the engine asks of a store, and what it is told.
+
+use std::future::Future;
+
+use hapax_core::attempt::AttemptId;
+use hapax_core::effect::{Ask, Finding, Judged, Report, Resolution, Settled, Verdict};
+use hapax_core::lease::{Lease, LeaseId};
+use hapax_core::name::Name;
+use tokio::sync::oneshot;
+
+use crate::error::StoreError;
+use crate::txn::{SealedTile, Step, View};
+
+/// One command. Commands share transactions but not fates.
+#[derive(Debug, Clone)]
+pub enum Command {
+    /// Begin to hold a lease.
+    OpenLease {
+        /// Which.
+        id: LeaseId,
+        /// How long a renewal lasts.
+        term_ms: u64,
+        /// Who, for people.
+        holder: String,
+    },
+    /// Be back in time, having acted upon every notice up to `seen`.
+    RenewLease {
+        /// Which.
+        id: LeaseId,
+        /// The newest notice acted upon.
+        seen: u64,
+    },
+    /// Give a lease back. Claims that still hang on it lapse.
+    CloseLease {
+        /// Which.
+        id: LeaseId,
+    },
+    /// Ask for permission.
+    Claim {
+        /// For what.
+        name: Name,
+        /// On which terms.
+        ask: Ask,
+    },
+    /// Report how it went.
+    Settle {
+        /// What.
+        name: Name,
+        /// By whom.
+        attempt: AttemptId,
+        /// How.
+        report: Report,
+    },
+    /// Say what a reconciler found.
+    Reconcile {
+        /// What.
+        name: Name,
+        /// The attempt it looked for.
+        attempt: AttemptId,
+        /// What it found.
+        finding: Finding,
+    },
+    /// Say what a person decided.
+    Resolve {
+        /// What.
+        name: Name,
+        /// The attempt the person was shown.
+        attempt: AttemptId,
+        /// The decision.
+        resolution: Resolution,
+        /// Who.
+        actor: String,
+        /// Why.
+        note: String,
+    },
+    /// Register how to undo a step, before it is taken.
+    RegisterStep {
+        /// Of what.
+        name: Name,
+        /// By whom.
+        attempt: AttemptId,
+        /// The step.
+        step: Step,
+    },
+    /// Say that all registered steps were undone.
+    RolledBack {
+        /// What.
+        name: Name,
+        /// The attempt that left it partial.
+        attempt: AttemptId,
+    },
+    /// Clear a record so that a new generation can begin.
+    Reset {
+        /// What.
+        name: Name,
+        /// The attempt the person was shown.
+        attempt: AttemptId,
+        /// Who.
+        actor: String,
+        /// Why.
+        note: String,
+    },
+    /// Mark what lapsed holders left behind, at most this many.
+    Expire {
+        /// How many.
+        limit: usize,
+    },
+    /// Forget expired records, at most this many.
+    Sweep {
+        /// How many.
+        limit: usize,
+    },
+    /// Add leaves to the journal's tree, if it still has the size it was planned on.
+    Seal {
+        /// The size planned on.
+        from: u64,
+        /// The size after.
+        size: u64,
+        /// The tiles that change.
+        tiles: Vec<SealedTile>,
+        /// The signed checkpoint of the new size.
+        note: String,
+    },
+}
+
+/// The answer to a [`Command`], in the same order of kinds.
+#[derive(Debug, Clone)]
+pub enum Answer {
+    /// To everything about leases.
+    Lease(LeaseAnswer),
+    /// To a claim.
+    Claim(Verdict),
+    /// To a settle, and to the registration of a step.
+    Settle(Settled),
+    /// To a judgement.
+    Judged(Judged),
+    /// To a pass: how much it did.
+    Count(usize),
+}
+
+/// What became of a lease.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum LeaseAnswer {
+    /// It is held.
+    Held {
+        /// As it stands now.
+        lease: Lease,
+        /// The newest notice: what the holder has to act upon.
+        notice: u64,
+    },
+    /// It is gone for good. Open another.
+    Dead,
+}
+
+/// A command and the one who waits for its answer.
+#[derive(Debug)]
+pub struct Job {
+    /// What is asked.
+    pub command: Command,
+    /// Where the answer goes. Nobody may be listening; the command is carried out anyway.
+    pub reply: oneshot::Sender<Result<Answer, StoreError>>,
+}
+
+/// Limits on what is stored. They hold for every store alike.
+#[derive(Debug, Clone, Copy)]
+pub struct Limits;
+
+impl Limits {
+    /// The longest label, holder or actor, in bytes.
+    pub const LABEL: usize = 256;
+    /// How many rollback steps one attempt may register.
+    pub const STEPS: usize = 64;
+    /// The largest payload of a rollback step, in bytes.
+    pub const STEP_PAYLOAD: usize = 64 * 1024;
+    /// The shortest lease, in milliseconds.
+    pub const SHORTEST_TERM_MS: u64 = 30;
+}
+
+/// What a read does, once it has a view or knows that it cannot have one.
+pub type Reading = Box<dyn FnOnce(Result<&mut dyn View, StoreError>) + Send>;
+
+/// A ledger, somewhere.
+pub trait Store: Send + Sync + 'static {
+    /// Carries out commands, in order, each with its own answer. Returns at once; the jobs
+    /// are carried out even if nobody waits for them.
+    fn submit(&self, jobs: Vec<Job>);
+
+    /// Reads from one consistent view. Returns at once.
+    fn read(&self, reading: Reading);
+}
+
+/// Submits one command and waits for its answer. The command is on its way when this
+/// returns, not when the future is first polled.
+pub fn call(
+    store: &dyn Store,
+    command: Command,
+) -> impl Future<Output = Result<Answer, StoreError>> + Send + use<> {
+    let (reply, answer) = oneshot::channel();
+    store.submit(vec![Job { command, reply }]);
+    async { answer.await.unwrap_or_else(|_| Err(gone())) }
+}
+
+/// Reads something and waits for it.
+pub fn read<T, F>(
+    store: &dyn Store,
+    reading: F,
+) -> impl Future<Output = Result<T, StoreError>> + Send + use<T, F>
+where
+    T: Send + 'static,
+    F: FnOnce(&mut dyn View) -> Result<T, StoreError> + Send + 'static,
+{
+    let (reply, answer) = oneshot::channel();
+    store.read(Box::new(move |view| {
+        let _ = reply.send(view.and_then(reading));
+    }));
+    async { answer.await.unwrap_or_else(|_| Err(gone())) }
+}
+
+fn gone() -> StoreError {
+    StoreError::Unavailable("the store was closed".into())
+}

@@ -1,0 +1,56 @@
+//! What can go wrong at the seam, sorted by what the caller does next.
+
+/// An error of a store. Expected answers are never errors.
+#[derive(Debug, Clone, thiserror::Error)]
+#[non_exhaustive]
+pub enum StoreError {
+    /// The store cannot be reached now. Nothing was written. Try again.
+    #[error("the store cannot be reached: {0}")]
+    Unavailable(String),
+    /// There is no room. Nothing was written; work resumes when there is.
+    #[error("no room left for the store: {0}")]
+    Full(String),
+    /// The commit's reply was lost. Ask again with the same attempt before acting.
+    #[error("whether the commit took effect is not known: {0}")]
+    CommitUnknown(String),
+    /// A write could not be made durable. This store answers nothing until it is reopened.
+    #[error("the store has stopped, because its disk failed: {0}")]
+    Stopped(String),
+    /// What is stored does not make sense. Stop and look.
+    #[error("the store is damaged: {0}")]
+    Corrupt(String),
+    /// The input is beyond a limit. Change it.
+    #[error("refused: {0}")]
+    Invalid(String),
+    /// Another key with the same first 16 bytes is recorded. Nobody makes these by accident.
+    #[error("another key begins with the same 16 bytes as {0}")]
+    Collision(hapax_core::key::Key),
+    /// The file was made by another version, or the library is too old.
+    #[error("the store cannot be used by this version: {0}")]
+    Incompatible(String),
+    /// The caller's own database connection would break a promise.
+    #[error("this connection cannot take part: {0}")]
+    Connection(String),
+}
+
+impl StoreError {
+    /// The code, which has a page of its own in the documentation.
+    pub fn code(&self) -> &'static str {
+        match self {
+            Self::Unavailable(_) => "HX0101",
+            Self::Full(_) => "HX0102",
+            Self::CommitUnknown(_) => "HX0103",
+            Self::Stopped(_) => "HX0104",
+            Self::Corrupt(_) => "HX0105",
+            Self::Invalid(_) => "HX0106",
+            Self::Collision(_) => "HX0107",
+            Self::Incompatible(_) => "HX0108",
+            Self::Connection(_) => "HX0109",
+        }
+    }
+
+    /// Whether the same call may succeed later without anybody changing anything.
+    pub fn is_transient(&self) -> bool {
+        matches!(self, Self::Unavailable(_) | Self::Full(_) | Self::CommitUnknown(_))
+    }
+}

@@ -1,0 +1,345 @@
+//! Load, ask, write: how a command is carried out on any store.
+//!
+//! The order of locks is the order of loads: lease, lock, effect. Nothing is written before
+//! everything has been judged.
+
+use hapax_core::attempt::{AttemptId, Fence};
+use hapax_core::effect::{
+    self, Ask, Blocked, Change, Effect, Judged, Report, Safety, Settled, State, Verdict,
+};
+use hapax_core::journal::{Entry, Event};
+use hapax_core::lease::{Lease, LeaseId, Pulse};
+use hapax_core::lock::{Lock, LockKey};
+use hapax_core::name::Name;
+use hapax_core::outcome::bounded;
+use hapax_core::time::Now;
+
+use crate::command::{Answer, Command, LeaseAnswer, Limits};
+use crate::error::StoreError;
+use crate::txn::{Head, SealedTile, Step, Txn};
+
+/// Carries out one command. On an error the caller takes back whatever was written.
+pub fn apply(txn: &mut dyn Txn, command: &Command) -> Result<Answer, StoreError> {
+    match command {
+        Command::OpenLease { id, term_ms, holder } => open_lease(txn, *id, *term_ms, holder),
+        Command::RenewLease { id, seen } => renew_lease(txn, *id, *seen),
+        Command::CloseLease { id } => close_lease(txn, *id),
+        Command::Claim { name, ask } => claim(txn, name, ask).map(Answer::Claim),
+        Command::Settle { name, attempt, report } => {
+            settle(txn, name, *attempt, report).map(Answer::Settle)
+        }
+        Command::Reconcile { name, attempt, finding } => {
+            judge(txn, name, None, |now, effect| effect::reconcile(now, effect, *attempt, finding))
+        }
+        Command::Resolve { name, attempt, resolution, actor, note } => {
+            judge(txn, name, Some((actor, note)), |now, effect| {
+                effect::resolve(now, effect, *attempt, resolution, note)
+            })
+        }
+        Command::RolledBack { name, attempt } => {
+            judge(txn, name, None, |now, effect| effect::rolled_back(now, effect, *attempt))
+        }
+        Command::Reset { name, attempt, actor, note } => {
+            let answer = judge(txn, name, Some((actor, note)), |now, effect| {
+                effect::reset(now, effect, *attempt, note)
+            })?;
+            if let Answer::Judged(Judged::Decided(_)) = answer {
+                txn.raise_notice()?;
+            }
+            Ok(answer)
+        }
+        Command::RegisterStep { name, attempt, step } => register_step(txn, name, *attempt, step),
+        Command::Expire { limit } => expire_pass(txn, *limit).map(Answer::Count),
+        Command::Sweep { limit } => {
+            let now = txn.now();
+            let swept = if now.wall_trusted { txn.sweep(now, *limit)? } else { 0 };
+            Ok(Answer::Count(swept))
+        }
+        Command::Seal { from, size, tiles, note } => seal(txn, *from, *size, tiles, note),
+    }
+}
+
+fn open_lease(
+    txn: &mut dyn Txn,
+    id: LeaseId,
+    term_ms: u64,
+    holder: &str,
+) -> Result<Answer, StoreError> {
+    check_length("the holder", holder)?;
+    if term_ms < Limits::SHORTEST_TERM_MS {
+        return Err(StoreError::Invalid(format!(
+            "a lease of {term_ms} ms is shorter than {} ms",
+            Limits::SHORTEST_TERM_MS
+        )));
+    }
+    let (now, notice) = (txn.now(), txn.notice()?);
+    let lease = match txn.lease(id)? {
+        Some(lease) if lease.dead => return Ok(Answer::Lease(LeaseAnswer::Dead)),
+        Some(lease) => lease,
+        None => Lease::open(now, id, term_ms, holder.to_owned(), notice),
+    };
+    txn.put_lease(&lease)?;
+    beat(txn, now)?;
+    Ok(Answer::Lease(LeaseAnswer::Held { lease, notice }))
+}
+
+fn renew_lease(txn: &mut dyn Txn, id: LeaseId, seen: u64) -> Result<Answer, StoreError> {
+    let now = txn.now();
+    let notice = txn.notice()?;
+    beat(txn, now)?;
+    let Some(lease) = txn.lease(id)?.and_then(|lease| lease.renew(now)) else {
+        return Ok(Answer::Lease(LeaseAnswer::Dead));
+    };
+    let lease = Lease { seen: seen.min(notice), ..lease };
+    txn.put_lease(&lease)?;
+    Ok(Answer::Lease(LeaseAnswer::Held { lease, notice }))
+}
+
+fn close_lease(txn: &mut dyn Txn, id: LeaseId) -> Result<Answer, StoreError> {
+    txn.drop_lease(id)?;
+    Ok(Answer::Lease(LeaseAnswer::Dead))
+}
+
+/// A beat of the store's pulse, so that time alone may count against a lease.
+fn beat(txn: &mut dyn Txn, now: Now) -> Result<Pulse, StoreError> {
+    let shortest = txn.leases()?.iter().map(|lease| lease.term_ms).min().unwrap_or(u64::MAX);
+    let pulse = txn.pulse()?.beat(now, shortest);
+    txn.put_pulse(&pulse)?;
+    Ok(pulse)
+}
+
+/// Judges a claim and writes what it changes. Public for claims in a caller's transaction.
+pub fn claim(txn: &mut dyn Txn, name: &Name, ask: &Ask) -> Result<Verdict, StoreError> {
+    if let Some(label) = &ask.label {
+        check_length("the label", label)?;
+    }
+    let now = txn.now();
+    let current = load(txn, now, name, Some(ask.lease))?;
+    let fence = Fence(txn.last_entry()? + 1);
+    let (verdict, change) = effect::claim(now, current.as_ref(), ask, fence);
+    let Some(mut change) = change else { return Ok(verdict) };
+    if let Some(lock) = ask.lock
+        && let Some(refusal) = held(txn, now, name, lock, ask.lease)?
+    {
+        return Ok(refusal);
+    }
+    // Expiring another effect for its lock may have taken the number.
+    change.effect.fence = Fence(txn.last_entry()? + 1);
+    write(txn, name, &change, None)?;
+    if let Some(key) = ask.lock {
+        txn.put_lock(&name.namespace, &Lock { key, holder: name.key, attempt: ask.attempt })?;
+    }
+    Ok(match verdict {
+        Verdict::Granted(grant) => {
+            Verdict::Granted(effect::Grant { fence: change.effect.fence, ..grant })
+        }
+        other => other,
+    })
+}
+
+/// The verdict of a lock that another effect holds, after letting a lapsed holder expire.
+fn held(
+    txn: &mut dyn Txn,
+    now: Now,
+    name: &Name,
+    key: LockKey,
+    asker: LeaseId,
+) -> Result<Option<Verdict>, StoreError> {
+    let Some(lock) = txn.lock(&name.namespace, key)? else { return Ok(None) };
+    if lock.holder == name.key {
+        return Ok(None);
+    }
+    let holder = Name { namespace: name.namespace.clone(), key: lock.holder };
+    let effect = load(txn, now, &holder, Some(asker))?
+        .filter(|effect| effect.attempt == lock.attempt && effect.state.name().keeps_lock());
+    Ok(effect.map(|effect| match effect.state {
+        State::Running { .. } => Verdict::Locked { holder: lock.holder },
+        _ => Verdict::Blocked(Blocked { holder: Some(lock.holder), ..Blocked::by(&effect) }),
+    }))
+}
+
+/// Loads an effect. If its holder can no longer be counted on, it expires first.
+fn load(
+    txn: &mut dyn Txn,
+    now: Now,
+    name: &Name,
+    asker: Option<LeaseId>,
+) -> Result<Option<Effect>, StoreError> {
+    let Some(effect) = one(txn, name)? else { return Ok(None) };
+    let State::Running { lease: id, deadline } = effect.state else { return Ok(Some(effect)) };
+    let lease = txn.lease(id)?;
+    let gone = asker != Some(id) && lease.as_ref().is_some_and(|lease| txn.is_gone(lease));
+    let late = lease.as_ref().is_some_and(|lease| {
+        lease.until.reached(now.lease) || deadline.is_some_and(|at| at.reached(now.lease))
+    });
+    let pulse = if late { beat(txn, now)? } else { Pulse::default() };
+    if !effect::lapsed(now, &effect.state, lease.as_ref(), &pulse, gone) {
+        return Ok(Some(effect));
+    }
+    if let Some(lease) = lease.filter(|lease| gone || lease.lapsed(now, &pulse)) {
+        txn.put_lease(&Lease { dead: true, ..lease })?;
+    }
+    let why = if gone { "its holder died" } else { "its lease or deadline lapsed" };
+    let Some(change) = effect::expire(now, &effect, why) else { return Ok(Some(effect)) };
+    write(txn, name, &change, None)?;
+    Ok(Some(change.effect))
+}
+
+fn one(txn: &mut dyn Txn, name: &Name) -> Result<Option<Effect>, StoreError> {
+    Ok(txn.effects(std::slice::from_ref(name))?.pop().flatten())
+}
+
+/// Writes a change: the journal entry, the record, and the lock it lets go of.
+fn write(
+    txn: &mut dyn Txn,
+    name: &Name,
+    change: &Change,
+    by: Option<(&str, &str)>,
+) -> Result<(), StoreError> {
+    let id = txn.last_entry()? + 1;
+    let mut entry = Entry::of(id, name.namespace.as_str(), name.key, change);
+    if let Some((actor, note)) = by {
+        (entry.actor, entry.note) = (Some(actor.to_owned()), Some(bounded(note)));
+    }
+    txn.append(&entry)?;
+    txn.put_effect(name, &change.effect)?;
+    match change.effect.lock {
+        Some(lock) if !change.effect.state.name().keeps_lock() => {
+            txn.drop_lock(&name.namespace, lock, change.effect.attempt)
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Judges a report and writes what it changes. Public for settles in a caller's transaction.
+pub fn settle(
+    txn: &mut dyn Txn,
+    name: &Name,
+    attempt: AttemptId,
+    report: &Report,
+) -> Result<Settled, StoreError> {
+    let now = txn.now();
+    let current = one(txn, name)?;
+    let (settled, change) = effect::settle(now, current.as_ref(), attempt, report);
+    if let Some(change) = change {
+        write(txn, name, &change, None)?;
+    } else if let (Settled::Fenced(_), Report::Succeeded(outcome)) = (&settled, report) {
+        contradict(txn, now, name, current.as_ref(), attempt, *outcome.digest().as_bytes())?;
+    }
+    Ok(settled)
+}
+
+/// A stale attempt says that it succeeded: somebody must look at both.
+fn contradict(
+    txn: &mut dyn Txn,
+    now: Now,
+    name: &Name,
+    current: Option<&Effect>,
+    attempt: AttemptId,
+    digest: [u8; 32],
+) -> Result<(), StoreError> {
+    let found = effect::Fenced::by(current);
+    let entry = Entry {
+        id: txn.last_entry()? + 1,
+        at: now.wall,
+        namespace: name.namespace.as_str().to_owned(),
+        key: name.key,
+        event: Event::Contradicted,
+        state: found.state.unwrap_or(effect::StateName::Succeeded),
+        attempt,
+        generation: current.map_or(0, |effect| effect.generation),
+        digest: Some(digest),
+        actor: None,
+        note: Some(format!("a stale attempt reports success; the record is: {found}")),
+    };
+    txn.append(&entry)
+}
+
+fn judge(
+    txn: &mut dyn Txn,
+    name: &Name,
+    by: Option<(&String, &String)>,
+    decide: impl FnOnce(Now, Option<&Effect>) -> (Judged, Option<Change>),
+) -> Result<Answer, StoreError> {
+    if let Some((actor, _)) = by {
+        check_length("the actor", actor)?;
+    }
+    let now = txn.now();
+    let current = load(txn, now, name, None)?;
+    let (judged, change) = decide(now, current.as_ref());
+    if let Some(change) = change {
+        write(txn, name, &change, by.map(|(actor, note)| (actor.as_str(), note.as_str())))?;
+    }
+    Ok(Answer::Judged(judged))
+}
+
+fn register_step(
+    txn: &mut dyn Txn,
+    name: &Name,
+    attempt: AttemptId,
+    step: &Step,
+) -> Result<Answer, StoreError> {
+    check_length("the step's name", &step.name)?;
+    if step.payload.len() > Limits::STEP_PAYLOAD {
+        let (size, limit) = (step.payload.len(), Limits::STEP_PAYLOAD);
+        return Err(StoreError::Invalid(format!(
+            "a step's payload of {size} bytes exceeds {limit}"
+        )));
+    }
+    let current = one(txn, name)?;
+    let running = current
+        .as_ref()
+        .is_some_and(|e| e.attempt == attempt && matches!(e.state, State::Running { .. }));
+    if !running {
+        return Ok(Answer::Settle(Settled::Fenced(effect::Fenced::by(current.as_ref()))));
+    }
+    if txn.steps(name, attempt)?.len() >= Limits::STEPS {
+        return Err(StoreError::Invalid(format!("more than {} rollback steps", Limits::STEPS)));
+    }
+    txn.push_step(name, attempt, step)?;
+    Ok(Answer::Settle(Settled::Recorded))
+}
+
+/// Surfaces what lapsed holders left behind. Transactional work is left for the next claim:
+/// until somebody overtakes it, a late settle is still good.
+fn expire_pass(txn: &mut dyn Txn, limit: usize) -> Result<usize, StoreError> {
+    let now = txn.now();
+    beat(txn, now)?;
+    for lease in txn.leases()? {
+        if txn.is_gone(&lease) {
+            txn.put_lease(&Lease { dead: true, ..lease })?;
+        }
+    }
+    let mut expired = 0;
+    for name in txn.overdue(now.lease, limit)? {
+        let transactional = one(txn, &name)?.is_none_or(|e| e.safety == Safety::Transactional);
+        let after = if transactional { None } else { load(txn, now, &name, None)? };
+        expired += usize::from(after.is_some_and(|e| !matches!(e.state, State::Running { .. })));
+    }
+    Ok(expired)
+}
+
+fn seal(
+    txn: &mut dyn Txn,
+    from: u64,
+    size: u64,
+    tiles: &[SealedTile],
+    note: &str,
+) -> Result<Answer, StoreError> {
+    if txn.newest_head()?.map_or(0, |head| head.size) != from {
+        return Ok(Answer::Count(0));
+    }
+    txn.put_head(tiles, &Head { size, note: note.to_owned() })?;
+    Ok(Answer::Count((size - from) as usize))
+}
+
+fn check_length(what: &str, text: &str) -> Result<(), StoreError> {
+    if text.len() <= Limits::LABEL {
+        return Ok(());
+    }
+    Err(StoreError::Invalid(format!(
+        "{what} is {} bytes long; at most {} are kept",
+        text.len(),
+        Limits::LABEL
+    )))
+}

@@ -1,0 +1,344 @@
+//! The ledger in memory: the oracle that other stores are compared with.
+//!
+//! Forgets everything when dropped, and is otherwise a complete store. Each command runs on
+//! an overlay that is merged only if the command succeeds.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+
+use hapax_core::attempt::AttemptId;
+use hapax_core::effect::{Effect, State, StateName};
+use hapax_core::journal::Entry;
+use hapax_core::lease::{Lease, LeaseId, Pulse};
+use hapax_core::lock::{Lock, LockKey};
+use hapax_core::merkle::Hash;
+use hapax_core::name::{Name, Namespace};
+use hapax_core::time::{LeaseInstant, Now, Timestamp};
+
+use crate::clock::Clock;
+use crate::command::{Job, Reading, Store};
+use crate::error::StoreError;
+use crate::ledger;
+use crate::txn::{Filter, Found, Head, SealedTile, Step, Txn, View};
+
+/// A ledger that lives as long as the process.
+///
+/// ```
+/// use std::sync::Arc;
+/// use hapax_store::{ManualClock, MemoryStore};
+///
+/// let clock = Arc::new(ManualClock::default());
+/// let store = MemoryStore::new(clock.clone());
+/// clock.advance(30_000);
+/// # drop(store);
+/// ```
+pub struct MemoryStore {
+    clock: Arc<dyn Clock>,
+    tables: Mutex<Tables>,
+}
+
+impl MemoryStore {
+    /// An empty ledger on this clock.
+    pub fn new(clock: Arc<dyn Clock>) -> Self {
+        Self { clock, tables: Mutex::default() }
+    }
+
+    /// An empty ledger on the machine's own clock.
+    pub fn with_system_clock() -> Self {
+        Self::new(Arc::new(SystemClock(std::time::Instant::now())))
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Tables> {
+        self.tables.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+}
+
+struct SystemClock(std::time::Instant);
+
+impl Clock for SystemClock {
+    fn now(&self) -> Now {
+        let wall = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+        Now {
+            wall: Timestamp(wall.map_or(0, |d| d.as_millis() as i64)),
+            lease: LeaseInstant { era: 1, ms: self.0.elapsed().as_millis() as u64 },
+            wall_trusted: true,
+        }
+    }
+}
+
+impl Store for MemoryStore {
+    fn submit(&self, jobs: Vec<Job>) {
+        for job in jobs {
+            let mut tables = self.lock();
+            let mut txn =
+                MemoryTxn { now: self.clock.now(), tables: &mut tables, undo: Vec::new() };
+            let answer = ledger::apply(&mut txn, &job.command);
+            if answer.is_err() {
+                txn.take_back();
+            }
+            drop(tables);
+            let _ = job.reply.send(answer);
+        }
+    }
+
+    fn read(&self, reading: Reading) {
+        let mut tables = self.lock();
+        reading(Ok(&mut MemoryTxn {
+            now: self.clock.now(),
+            tables: &mut tables,
+            undo: Vec::new(),
+        }));
+    }
+}
+
+#[derive(Default)]
+struct Tables {
+    effects: BTreeMap<Name, Effect>,
+    leases: BTreeMap<LeaseId, Lease>,
+    locks: BTreeMap<(Namespace, LockKey), Lock>,
+    steps: BTreeMap<(Name, AttemptId), Vec<Step>>,
+    journal: Vec<Entry>,
+    tiles: BTreeMap<(u32, u64), Vec<Hash>>,
+    heads: Vec<Head>,
+    pulse: Pulse,
+    notice: u64,
+}
+
+type Undo = Box<dyn FnOnce(&mut Tables)>;
+
+struct MemoryTxn<'a> {
+    now: Now,
+    tables: &'a mut Tables,
+    undo: Vec<Undo>,
+}
+
+impl MemoryTxn<'_> {
+    /// Puts or removes a row and remembers how it was.
+    fn set<K: Ord + Clone + 'static, V: 'static>(
+        &mut self,
+        table: fn(&mut Tables) -> &mut BTreeMap<K, V>,
+        key: K,
+        value: Option<V>,
+    ) {
+        fn place<K: Ord, V>(map: &mut BTreeMap<K, V>, key: K, value: Option<V>) -> Option<V> {
+            match value {
+                Some(value) => map.insert(key, value),
+                None => map.remove(&key),
+            }
+        }
+        let before = place(table(self.tables), key.clone(), value);
+        self.undo.push(Box::new(move |tables| {
+            place(table(tables), key, before);
+        }));
+    }
+
+    fn take_back(self) {
+        for undo in self.undo.into_iter().rev() {
+            undo(self.tables);
+        }
+    }
+}
+
+impl View for MemoryTxn<'_> {
+    fn now(&mut self) -> Now {
+        self.now
+    }
+
+    fn effects(&mut self, names: &[Name]) -> Result<Vec<Option<Effect>>, StoreError> {
+        Ok(names.iter().map(|name| self.tables.effects.get(name).cloned()).collect())
+    }
+
+    fn list(&mut self, filter: &Filter) -> Result<Vec<Found>, StoreError> {
+        let wanted = |name: &Name, effect: &Effect| {
+            filter.namespace.as_ref().is_none_or(|namespace| *namespace == name.namespace)
+                && (filter.states.is_empty() || filter.states.contains(&effect.state.name()))
+        };
+        let mut found: Vec<_> = self
+            .tables
+            .effects
+            .iter()
+            .filter(|(name, effect)| wanted(name, effect))
+            .map(|(name, effect)| Found { name: name.clone(), effect: effect.clone() })
+            .collect();
+        found.sort_by_key(|found| std::cmp::Reverse(found.effect.fence));
+        found.truncate(filter.limit);
+        Ok(found)
+    }
+
+    fn census(&mut self) -> Result<Vec<(StateName, u64)>, StoreError> {
+        let mut counts = BTreeMap::new();
+        for effect in self.tables.effects.values() {
+            *counts.entry(effect.state.name()).or_default() += 1;
+        }
+        Ok(counts.into_iter().collect())
+    }
+
+    fn lease(&mut self, id: LeaseId) -> Result<Option<Lease>, StoreError> {
+        Ok(self.tables.leases.get(&id).cloned())
+    }
+
+    fn leases(&mut self) -> Result<Vec<Lease>, StoreError> {
+        Ok(self.tables.leases.values().filter(|lease| !lease.dead).cloned().collect())
+    }
+
+    fn is_gone(&mut self, _: &Lease) -> bool {
+        false
+    }
+
+    fn lock(&mut self, namespace: &Namespace, key: LockKey) -> Result<Option<Lock>, StoreError> {
+        Ok(self.tables.locks.get(&(namespace.clone(), key)).copied())
+    }
+
+    fn steps(&mut self, name: &Name, attempt: AttemptId) -> Result<Vec<Step>, StoreError> {
+        Ok(self.tables.steps.get(&(name.clone(), attempt)).cloned().unwrap_or_default())
+    }
+
+    fn notice(&mut self) -> Result<u64, StoreError> {
+        Ok(self.tables.notice)
+    }
+
+    fn entries(
+        &mut self,
+        of: Option<&Name>,
+        after: u64,
+        limit: usize,
+    ) -> Result<Vec<Entry>, StoreError> {
+        let wanted = |entry: &&Entry| {
+            of.is_none_or(|name| {
+                entry.key == name.key && entry.namespace == name.namespace.as_str()
+            })
+        };
+        let from = self.tables.journal.get(after as usize..).unwrap_or_default();
+        Ok(from.iter().filter(wanted).take(limit).cloned().collect())
+    }
+
+    fn leaf_entry(&mut self, leaf: u64) -> Result<Option<Entry>, StoreError> {
+        Ok(self.tables.journal.get(leaf as usize).cloned())
+    }
+
+    fn leaf_of(&mut self, entry: u64) -> Result<Option<u64>, StoreError> {
+        let size = self.newest_head()?.map_or(0, |head| head.size);
+        Ok(entry.checked_sub(1).filter(|leaf| *leaf < size))
+    }
+
+    fn last_entry(&mut self) -> Result<u64, StoreError> {
+        Ok(self.tables.journal.len() as u64)
+    }
+
+    fn tile(&mut self, level: u32, index: u64) -> Result<Vec<Hash>, StoreError> {
+        Ok(self.tables.tiles.get(&(level, index)).cloned().unwrap_or_default())
+    }
+
+    fn heads(&mut self, after: u64, limit: usize) -> Result<Vec<Head>, StoreError> {
+        let heads = self.tables.heads.iter().filter(|head| head.size > after);
+        Ok(heads.take(limit).cloned().collect())
+    }
+
+    fn newest_head(&mut self) -> Result<Option<Head>, StoreError> {
+        Ok(self.tables.heads.last().cloned())
+    }
+}
+
+impl Txn for MemoryTxn<'_> {
+    fn put_effect(&mut self, name: &Name, effect: &Effect) -> Result<(), StoreError> {
+        self.set(|tables| &mut tables.effects, name.clone(), Some(effect.clone()));
+        Ok(())
+    }
+
+    fn sweep(&mut self, now: Now, limit: usize) -> Result<usize, StoreError> {
+        let expired = self.tables.effects.iter().filter(|(_, effect)| effect.expired(now));
+        let names: Vec<_> = expired.map(|(name, _)| name.clone()).take(limit).collect();
+        for name in &names {
+            self.set(|tables| &mut tables.effects, name.clone(), None);
+        }
+        Ok(names.len())
+    }
+
+    fn overdue(&mut self, at: LeaseInstant, limit: usize) -> Result<Vec<Name>, StoreError> {
+        let leases = &self.tables.leases;
+        let late = |effect: &Effect| match effect.state {
+            State::Running { lease, deadline } => {
+                leases.get(&lease).is_none_or(|lease| lease.dead || lease.until.reached(at))
+                    || deadline.is_some_and(|deadline| deadline.reached(at))
+            }
+            _ => false,
+        };
+        let overdue = self.tables.effects.iter().filter(|(_, effect)| late(effect));
+        Ok(overdue.map(|(name, _)| name.clone()).take(limit).collect())
+    }
+
+    fn put_lease(&mut self, lease: &Lease) -> Result<(), StoreError> {
+        self.set(|tables| &mut tables.leases, lease.id, Some(lease.clone()));
+        Ok(())
+    }
+
+    fn drop_lease(&mut self, id: LeaseId) -> Result<(), StoreError> {
+        self.set(|tables| &mut tables.leases, id, None);
+        Ok(())
+    }
+
+    fn pulse(&mut self) -> Result<Pulse, StoreError> {
+        Ok(self.tables.pulse)
+    }
+
+    fn put_pulse(&mut self, pulse: &Pulse) -> Result<(), StoreError> {
+        let before = std::mem::replace(&mut self.tables.pulse, *pulse);
+        self.undo.push(Box::new(move |tables| tables.pulse = before));
+        Ok(())
+    }
+
+    fn put_lock(&mut self, namespace: &Namespace, lock: &Lock) -> Result<(), StoreError> {
+        self.set(|tables| &mut tables.locks, (namespace.clone(), lock.key), Some(*lock));
+        Ok(())
+    }
+
+    fn drop_lock(
+        &mut self,
+        namespace: &Namespace,
+        key: LockKey,
+        attempt: AttemptId,
+    ) -> Result<(), StoreError> {
+        if self.lock(namespace, key)?.is_some_and(|lock| lock.attempt == attempt) {
+            self.set(|tables| &mut tables.locks, (namespace.clone(), key), None);
+        }
+        Ok(())
+    }
+
+    fn push_step(
+        &mut self,
+        name: &Name,
+        attempt: AttemptId,
+        step: &Step,
+    ) -> Result<(), StoreError> {
+        let mut steps = self.steps(name, attempt)?;
+        steps.push(step.clone());
+        self.set(|tables| &mut tables.steps, (name.clone(), attempt), Some(steps));
+        Ok(())
+    }
+
+    fn raise_notice(&mut self) -> Result<u64, StoreError> {
+        self.tables.notice += 1;
+        self.undo.push(Box::new(|tables| tables.notice -= 1));
+        Ok(self.tables.notice)
+    }
+
+    fn append(&mut self, entry: &Entry) -> Result<(), StoreError> {
+        self.tables.journal.push(entry.clone());
+        self.undo.push(Box::new(|tables| {
+            tables.journal.pop();
+        }));
+        Ok(())
+    }
+
+    fn put_head(&mut self, tiles: &[SealedTile], head: &Head) -> Result<(), StoreError> {
+        for tile in tiles {
+            let place = (tile.level, tile.index);
+            self.set(|tables| &mut tables.tiles, place, Some(tile.hashes.clone()));
+        }
+        self.tables.heads.push(head.clone());
+        self.undo.push(Box::new(|tables| {
+            tables.heads.pop();
+        }));
+        Ok(())
+    }
+}

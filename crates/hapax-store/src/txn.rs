@@ -1,0 +1,170 @@
+//! The rows a backend loads and writes. Nouns only; nothing here decides.
+
+use hapax_core::attempt::AttemptId;
+use hapax_core::effect::{Effect, StateName};
+use hapax_core::journal::Entry;
+use hapax_core::lease::{Lease, LeaseId, Pulse};
+use hapax_core::lock::{Lock, LockKey};
+use hapax_core::merkle::Hash;
+use hapax_core::name::{Name, Namespace};
+use hapax_core::time::{LeaseInstant, Now};
+
+use crate::error::StoreError;
+
+/// How to undo one step of an effect, registered before the step is taken.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Step {
+    /// What knows how to undo it.
+    pub name: String,
+    /// What it needs to know.
+    pub payload: Vec<u8>,
+}
+
+/// Which effects to list. Newest first.
+#[derive(Debug, Clone, Default)]
+pub struct Filter {
+    /// Only of this namespace.
+    pub namespace: Option<Namespace>,
+    /// Only in these states; any if empty.
+    pub states: Vec<StateName>,
+    /// At most this many.
+    pub limit: usize,
+}
+
+/// An effect and its name.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Found {
+    /// Its name.
+    pub name: Name,
+    /// The record.
+    pub effect: Effect,
+}
+
+/// A signed head of the journal's tree, as stored.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Head {
+    /// How many leaves.
+    pub size: u64,
+    /// The signed note.
+    pub note: String,
+}
+
+/// A tile of the journal's tree, to be written whole.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SealedTile {
+    /// The tile's level.
+    pub level: u32,
+    /// The tile's place in its level.
+    pub index: u64,
+    /// Its hashes.
+    pub hashes: Vec<Hash>,
+}
+
+/// One consistent view of the ledger.
+pub trait View {
+    /// The store's clocks, read once per command.
+    fn now(&mut self) -> Now;
+
+    /// These effects, in this order.
+    fn effects(&mut self, names: &[Name]) -> Result<Vec<Option<Effect>>, StoreError>;
+
+    /// Effects of a kind.
+    fn list(&mut self, filter: &Filter) -> Result<Vec<Found>, StoreError>;
+
+    /// How many effects there are in each state.
+    fn census(&mut self) -> Result<Vec<(StateName, u64)>, StoreError>;
+
+    /// A lease.
+    fn lease(&mut self, id: LeaseId) -> Result<Option<Lease>, StoreError>;
+
+    /// All leases that are not dead.
+    fn leases(&mut self) -> Result<Vec<Lease>, StoreError>;
+
+    /// The store's own evidence that a lease's holder died. `false` when it has none.
+    fn is_gone(&mut self, lease: &Lease) -> bool;
+
+    /// Who holds a lock.
+    fn lock(&mut self, namespace: &Namespace, key: LockKey) -> Result<Option<Lock>, StoreError>;
+
+    /// The steps an attempt registered, in the order of their registration.
+    fn steps(&mut self, name: &Name, attempt: AttemptId) -> Result<Vec<Step>, StoreError>;
+
+    /// The newest notice: how often something happened that every node must act upon.
+    fn notice(&mut self) -> Result<u64, StoreError>;
+
+    /// Journal entries after `after`, in order, at most `limit`; of one effect if named.
+    fn entries(
+        &mut self,
+        of: Option<&Name>,
+        after: u64,
+        limit: usize,
+    ) -> Result<Vec<Entry>, StoreError>;
+
+    /// The entry that is this leaf of the tree, if both are there.
+    fn leaf_entry(&mut self, leaf: u64) -> Result<Option<Entry>, StoreError>;
+
+    /// Which leaf this entry is, if it is sealed.
+    fn leaf_of(&mut self, entry: u64) -> Result<Option<u64>, StoreError>;
+
+    /// The number of the newest entry; 0 if there is none.
+    fn last_entry(&mut self) -> Result<u64, StoreError>;
+
+    /// The hashes of a tile; empty if there is none.
+    fn tile(&mut self, level: u32, index: u64) -> Result<Vec<Hash>, StoreError>;
+
+    /// Signed heads with a size above `after`, in order, at most `limit`.
+    fn heads(&mut self, after: u64, limit: usize) -> Result<Vec<Head>, StoreError>;
+
+    /// The newest signed head.
+    fn newest_head(&mut self) -> Result<Option<Head>, StoreError>;
+}
+
+/// A transaction: a view that can be written to. What one command writes stays or goes as a
+/// whole.
+pub trait Txn: View {
+    /// Writes an effect, new or not.
+    fn put_effect(&mut self, name: &Name, effect: &Effect) -> Result<(), StoreError>;
+
+    /// Removes expired effects, at most this many.
+    fn sweep(&mut self, now: Now, limit: usize) -> Result<usize, StoreError>;
+
+    /// Running effects whose lease is dead or missing or whose lease's or own time is up by
+    /// `at`, whatever their safety class, at most this many.
+    fn overdue(&mut self, at: LeaseInstant, limit: usize) -> Result<Vec<Name>, StoreError>;
+
+    /// Writes a lease, new or not.
+    fn put_lease(&mut self, lease: &Lease) -> Result<(), StoreError>;
+
+    /// Removes a lease that nothing hangs on any more.
+    fn drop_lease(&mut self, id: LeaseId) -> Result<(), StoreError>;
+
+    /// The store's pulse.
+    fn pulse(&mut self) -> Result<Pulse, StoreError>;
+
+    /// Writes the store's pulse.
+    fn put_pulse(&mut self, pulse: &Pulse) -> Result<(), StoreError>;
+
+    /// Writes a lock, taken anew.
+    fn put_lock(&mut self, namespace: &Namespace, lock: &Lock) -> Result<(), StoreError>;
+
+    /// Releases a lock, if this attempt holds it.
+    fn drop_lock(
+        &mut self,
+        namespace: &Namespace,
+        key: LockKey,
+        attempt: AttemptId,
+    ) -> Result<(), StoreError>;
+
+    /// Adds a step to those an attempt registered.
+    fn push_step(&mut self, name: &Name, attempt: AttemptId, step: &Step)
+    -> Result<(), StoreError>;
+
+    /// Raises the notice by one.
+    fn raise_notice(&mut self) -> Result<u64, StoreError>;
+
+    /// Appends an entry whose id is one above [`View::last_entry`].
+    fn append(&mut self, entry: &Entry) -> Result<(), StoreError>;
+
+    /// Writes tiles and the head they lead to.
+    fn put_head(&mut self, tiles: &[SealedTile], head: &Head) -> Result<(), StoreError>;
+}
