@@ -1,1 +1,21 @@
-//! x
+//! The hapax ledger in one SQLite file.
+//!
+//! One writer thread commits what is waiting in one transaction; a reader thread reads beside
+//! it; a checkpointer moves the write-ahead log into the file. Several processes may share
+//! the file. SQL lives here and decides nothing.
+
+mod clock;
+mod connection;
+mod effect;
+mod error;
+mod foreign;
+mod journal;
+mod presence;
+mod reader;
+mod store;
+mod txn;
+mod writer;
+
+pub use clock::BootClock;
+pub use connection::SCHEMA;
+pub use store::{Options, SqliteStore};

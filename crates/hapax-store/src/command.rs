@@ -187,6 +187,13 @@ pub trait Store: Send + Sync + 'static {
 
     /// Reads from one consistent view. Returns at once.
     fn read(&self, reading: Reading);
+
+    /// Ties a lease that is about to be opened to the life of this process, where the store
+    /// can tell when a process dies.
+    fn attach(&self, lease: LeaseId) -> Result<(), StoreError> {
+        let _ = lease;
+        Ok(())
+    }
 }
 
 /// Submits one command and waits for its answer. The command is on its way when this

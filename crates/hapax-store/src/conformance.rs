@@ -21,11 +21,11 @@ use hapax_core::lock::LockKey;
 use hapax_core::name::{Name, Namespace};
 use hapax_core::outcome::Outcome;
 
+use crate::ManualClock;
 use crate::command::{Answer, Command, Job, LeaseAnswer, Limits, Store, call, read};
 use crate::error::StoreError;
 use crate::journal::{Damage, Proof, plan_seal, verify};
 use crate::txn::{Filter, Step, View};
-use crate::ManualClock;
 
 /// Expands to one named test per case, each on a fresh store.
 ///

@@ -5,7 +5,7 @@
 
 use hapax_core::attempt::{AttemptId, Fence};
 use hapax_core::effect::{
-    self, Ask, Blocked, Change, Effect, Judged, Report, Safety, Settled, State, Verdict,
+    self, Ask, Blocked, Change, Effect, Judged, Report, Settled, State, Verdict,
 };
 use hapax_core::journal::{Entry, Event};
 use hapax_core::lease::{Lease, LeaseId, Pulse};
@@ -312,8 +312,7 @@ fn expire_pass(txn: &mut dyn Txn, limit: usize) -> Result<usize, StoreError> {
     }
     let mut expired = 0;
     for name in txn.overdue(now.lease, limit)? {
-        let transactional = one(txn, &name)?.is_none_or(|e| e.safety == Safety::Transactional);
-        let after = if transactional { None } else { load(txn, now, &name, None)? };
+        let after = load(txn, now, &name, None)?;
         expired += usize::from(after.is_some_and(|e| !matches!(e.state, State::Running { .. })));
     }
     Ok(expired)

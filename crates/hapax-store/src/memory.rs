@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
 use hapax_core::attempt::AttemptId;
-use hapax_core::effect::{Effect, State, StateName};
+use hapax_core::effect::{Effect, Safety, State, StateName};
 use hapax_core::journal::Entry;
 use hapax_core::lease::{Lease, LeaseId, Pulse};
 use hapax_core::lock::{Lock, LockKey};
@@ -257,7 +257,7 @@ impl Txn for MemoryTxn<'_> {
     fn overdue(&mut self, at: LeaseInstant, limit: usize) -> Result<Vec<Name>, StoreError> {
         let leases = &self.tables.leases;
         let late = |effect: &Effect| match effect.state {
-            State::Running { lease, deadline } => {
+            State::Running { lease, deadline } if effect.safety != Safety::Transactional => {
                 leases.get(&lease).is_none_or(|lease| lease.dead || lease.until.reached(at))
                     || deadline.is_some_and(|deadline| deadline.reached(at))
             }

@@ -128,14 +128,14 @@ pub trait Txn: View {
     /// Removes expired effects, at most this many.
     fn sweep(&mut self, now: Now, limit: usize) -> Result<usize, StoreError>;
 
-    /// Running effects whose lease is dead or missing or whose lease's or own time is up by
-    /// `at`, whatever their safety class, at most this many.
+    /// Running effects that are not transactional and whose lease is dead or missing, or whose
+    /// lease's or own time is up by `at`; at most this many.
     fn overdue(&mut self, at: LeaseInstant, limit: usize) -> Result<Vec<Name>, StoreError>;
 
     /// Writes a lease, new or not.
     fn put_lease(&mut self, lease: &Lease) -> Result<(), StoreError>;
 
-    /// Removes a lease that nothing hangs on any more.
+    /// Ends a lease. What still hangs on it finds it dead or missing.
     fn drop_lease(&mut self, id: LeaseId) -> Result<(), StoreError>;
 
     /// The store's pulse.

@@ -1,0 +1,327 @@
+//! Effects as rows.
+
+use hapax_core::attempt::{AttemptId, Fence};
+use hapax_core::effect::{Effect, Safety, Settling, State, StateName};
+use hapax_core::fingerprint::Fingerprint;
+use hapax_core::key::Key;
+use hapax_core::lease::LeaseId;
+use hapax_core::lock::LockKey;
+use hapax_core::outcome::{Cause, Digest, Failure, Outcome};
+use hapax_core::time::{LeaseInstant, Timestamp};
+use hapax_store::StoreError;
+use rusqlite::{Connection, OptionalExtension as _, Row, named_params, params};
+
+use crate::error::OrStoreError;
+
+/// Outcomes above this size are compressed and stored once, however many effects share them.
+const INLINE: usize = 64 * 1024;
+
+const COLUMNS: &str =
+    "id, key, fingerprint, state, safety, settling_ms, attempt, fence, generation,
+    attempts, created, updated, entry, lock, label, ttl_ms, lease, at_era, at_ms, tries, cause,
+    reason, outcome, body, digest, size, namespace";
+
+const CAUSES: [Cause; 7] = [
+    Cause::Reported,
+    Cause::Lapsed,
+    Cause::Released,
+    Cause::RolledBack,
+    Cause::Reconciled,
+    Cause::Resolved,
+    Cause::Reset,
+];
+
+/// An effect together with what only the table knows.
+pub(crate) struct EffectRow {
+    pub(crate) id: i64,
+    pub(crate) namespace: i64,
+    pub(crate) key: Key,
+    pub(crate) entry: i64,
+    pub(crate) effect: Effect,
+}
+
+pub(crate) fn load(
+    db: &Connection,
+    namespace: i64,
+    key: Key,
+) -> Result<Option<EffectRow>, StoreError> {
+    let row = db
+        .prepare_cached(&format!(
+            "SELECT {COLUMNS} FROM effect WHERE namespace = ?1 AND substr(key, 1, 16) = ?2"
+        ))
+        .or_store_error()?
+        .query_row(params![namespace, &key.as_bytes()[..16]], |row| Ok(read(db, row)))
+        .optional()
+        .or_store_error()?
+        .transpose()?;
+    match row {
+        Some(row) if row.key != key => Err(StoreError::Collision(key)),
+        row => Ok(row),
+    }
+}
+
+pub(crate) fn list(
+    db: &Connection,
+    namespace: Option<i64>,
+    states: &[StateName],
+    limit: usize,
+) -> Result<Vec<EffectRow>, StoreError> {
+    let numbers: Vec<_> = states.iter().map(|state| (*state as u8).to_string()).collect();
+    let states = match numbers.as_slice() {
+        [] => "TRUE".to_owned(),
+        numbers => format!("state IN ({})", numbers.join(", ")),
+    };
+    let mut statement = db
+        .prepare(&format!(
+            "SELECT {COLUMNS} FROM effect WHERE {states} AND (?1 IS NULL OR namespace = ?1)
+             ORDER BY fence DESC LIMIT ?2"
+        ))
+        .or_store_error()?;
+    let mut rows = statement.query(params![namespace, limit as i64]).or_store_error()?;
+    let mut found = Vec::new();
+    while let Some(row) = rows.next().or_store_error()? {
+        found.push(read(db, row)?);
+    }
+    Ok(found)
+}
+
+fn read(db: &Connection, row: &Row<'_>) -> Result<EffectRow, StoreError> {
+    let columns = || -> rusqlite::Result<_> {
+        let blob16 = |at: usize| row.get::<_, [u8; 16]>(at);
+        let blob32 = |at: usize| row.get::<_, [u8; 32]>(at);
+        let instant = || -> rusqlite::Result<Option<LeaseInstant>> {
+            let (era, ms): (Option<i64>, Option<i64>) = (row.get(17)?, row.get(18)?);
+            Ok(era.zip(ms).map(|(era, ms)| LeaseInstant { era: era as u64, ms: ms as u64 }))
+        };
+        let reason = || row.get::<_, Option<String>>(21).map(Option::unwrap_or_default);
+        let state = match row.get::<_, u8>(3)? {
+            0 => Stored::Whole(State::Running {
+                lease: LeaseId::from_bytes(blob16(16)?),
+                deadline: instant()?,
+            }),
+            1 => Stored::Outcome {
+                inline: row.get(22)?,
+                body: row.get(23)?,
+                digest: row.get::<_, Option<[u8; 32]>>(24)?,
+                size: row.get(25)?,
+            },
+            2 => {
+                let cause =
+                    CAUSES.get(usize::from(row.get::<_, u8>(20)?)).copied().unwrap_or(Cause::Reported);
+                Stored::Whole(State::Failed(Failure { cause, reason: reason()? }))
+            }
+            3 => Stored::Whole(State::Partial { reason: reason()? }),
+            4 => Stored::Whole(State::Unknown {
+                reason: reason()?,
+                since: instant()?.unwrap_or_default(),
+                tries: row.get(19)?,
+            }),
+            5 => Stored::Whole(State::Indeterminate { reason: reason()? }),
+            _ => Stored::Whole(State::Skipped { reason: reason()? }),
+        };
+        let settling = row.get::<_, Option<i64>>(5)?.unwrap_or_default() as u64;
+        let safety = match row.get::<_, u8>(4)? {
+            0 => Safety::Transactional,
+            1 => Safety::Reconcilable(Settling::AfterMs(settling)),
+            2 => Safety::Reconcilable(Settling::TargetRefusesLate),
+            _ => Safety::Opaque,
+        };
+        let effect = Effect {
+            fingerprint: Fingerprint::from_bytes(blob32(2)?),
+            safety,
+            lock: row.get::<_, Option<i64>>(13)?.map(|lock| LockKey(lock as u64)),
+            label: row.get(14)?,
+            ttl_ms: row.get::<_, Option<i64>>(15)?.map(|ms| ms as u64),
+            generation: row.get(8)?,
+            attempts: row.get(9)?,
+            attempt: AttemptId::from_bytes(blob16(6)?),
+            fence: Fence(row.get::<_, i64>(7)? as u64),
+            created: Timestamp(row.get(10)?),
+            updated: Timestamp(row.get(11)?),
+            state: State::Skipped { reason: String::new() },
+        };
+        let key = Key::from_bytes(blob32(1)?);
+        Ok((
+            EffectRow {
+                id: row.get(0)?,
+                namespace: row.get(26)?,
+                key,
+                entry: row.get(12)?,
+                effect,
+            },
+            state,
+        ))
+    };
+    let (mut row, state) = columns().or_store_error()?;
+    row.effect.state = match state {
+        Stored::Whole(state) => state,
+        Stored::Outcome { inline: Some(body), .. } => State::Succeeded(Outcome::new(body)),
+        Stored::Outcome { body: Some(body), .. } => {
+            State::Succeeded(Outcome::new(load_body(db, body)?))
+        }
+        Stored::Outcome { digest: Some(digest), size, .. } => State::Succeeded(Outcome::not_kept(
+            Digest::from_bytes(digest),
+            size.unwrap_or_default() as u64,
+        )),
+        Stored::Outcome { .. } => {
+            return Err(StoreError::Corrupt(format!("effect {} has no outcome", row.key)));
+        }
+    };
+    Ok(row)
+}
+
+/// A state as its columns hold it; a large body lies in another table.
+enum Stored {
+    Whole(State),
+    Outcome {
+        inline: Option<Vec<u8>>,
+        body: Option<i64>,
+        digest: Option<[u8; 32]>,
+        size: Option<i64>,
+    },
+}
+
+/// Writes an effect: over the row it was loaded from, or as a new one.
+pub(crate) fn put(
+    db: &Connection,
+    namespace: i64,
+    key: Key,
+    row: Option<i64>,
+    entry: i64,
+    effect: &Effect,
+) -> Result<i64, StoreError> {
+    let (lease, instant, tries, cause) = match &effect.state {
+        State::Running { lease, deadline } => (Some(lease.as_bytes()), *deadline, None, None),
+        State::Unknown { since, tries, .. } => (None, Some(*since), Some(*tries), None),
+        State::Failed(failure) => (None, None, None, Some(failure.cause as u8)),
+        _ => (None, None, None, None),
+    };
+    let (safety, settling) = match effect.safety {
+        Safety::Transactional => (0, None),
+        Safety::Reconcilable(Settling::AfterMs(ms)) => (1, Some(ms as i64)),
+        Safety::Reconcilable(Settling::TargetRefusesLate) => (2, None),
+        Safety::Opaque => (3, None),
+    };
+    let outcome = match &effect.state {
+        State::Succeeded(outcome) => Some(outcome),
+        _ => None,
+    };
+    let inline = outcome.and_then(Outcome::body).filter(|body| body.len() <= INLINE);
+    let aside = outcome.filter(|_| inline.is_none());
+    let body = match aside {
+        Some(outcome) => store_body(db, outcome)?,
+        None => None,
+    };
+    let sql = match row {
+        Some(_) => UPDATE,
+        None => INSERT,
+    };
+    let mut statement = db.prepare_cached(sql).or_store_error()?;
+    let changed = statement
+        .execute(named_params! {
+            ":id": row, ":namespace": namespace, ":key": key.as_bytes(),
+            ":fingerprint": effect.fingerprint.as_bytes(), ":state": effect.state.name() as u8,
+            ":safety": safety, ":settling_ms": settling, ":attempt": effect.attempt.as_bytes(),
+            ":fence": effect.fence.0 as i64, ":generation": effect.generation,
+            ":attempts": effect.attempts, ":created": effect.created.0,
+            ":updated": effect.updated.0, ":entry": entry,
+            ":lock": effect.lock.map(|lock| lock.0 as i64), ":label": effect.label,
+            ":ttl_ms": effect.ttl_ms.map(|ms| ms as i64),
+            ":expires": effect.expires().map(|at| at.0), ":lease": lease,
+            ":at_era": instant.map(|at| at.era as i64), ":at_ms": instant.map(|at| at.ms as i64),
+            ":tries": tries, ":cause": cause, ":reason": effect.state.reason(),
+            ":outcome": inline, ":body": body,
+            ":digest": aside.map(|outcome| *outcome.digest().as_bytes()),
+            ":size": aside.map(|outcome| outcome.size() as i64),
+        })
+        .or_store_error()?;
+    match (changed, row) {
+        (1, Some(id)) => Ok(id),
+        (1, None) => Ok(db.last_insert_rowid()),
+        _ => Err(StoreError::Corrupt(format!("the row of {key} vanished inside its transaction"))),
+    }
+}
+
+const INSERT: &str = "INSERT INTO effect (id, namespace, key, fingerprint, state, safety, settling_ms,
+    attempt, fence, generation, attempts, created, updated, entry, lock, label, ttl_ms, expires,
+    lease, at_era, at_ms, tries, cause, reason, outcome, body, digest, size)
+VALUES (:id, :namespace, :key, :fingerprint, :state, :safety, :settling_ms,
+    :attempt, :fence, :generation, :attempts, :created, :updated, :entry, :lock, :label, :ttl_ms, :expires,
+    :lease, :at_era, :at_ms, :tries, :cause, :reason, :outcome, :body, :digest, :size)";
+
+const UPDATE: &str =
+    "UPDATE effect SET fingerprint = :fingerprint, state = :state, safety = :safety,
+    settling_ms = :settling_ms, attempt = :attempt, fence = :fence, generation = :generation,
+    attempts = :attempts, created = :created, updated = :updated, entry = :entry, lock = :lock,
+    label = :label, ttl_ms = :ttl_ms, expires = :expires, lease = :lease, at_era = :at_era,
+    at_ms = :at_ms, tries = :tries, cause = :cause, reason = :reason, outcome = :outcome,
+    body = :body, digest = :digest, size = :size
+WHERE id = :id AND namespace = :namespace AND key = :key";
+
+/// Stores a large body once; `None` if the body was not kept.
+fn store_body(db: &Connection, outcome: &Outcome) -> Result<Option<i64>, StoreError> {
+    let Some(body) = outcome.body() else { return Ok(None) };
+    let digest = *outcome.digest().as_bytes();
+    let known = db
+        .prepare_cached("SELECT id FROM body WHERE digest = ?1")
+        .or_store_error()?
+        .query_row([digest], |row| row.get(0))
+        .optional()
+        .or_store_error()?;
+    if known.is_some() {
+        return Ok(known);
+    }
+    db.prepare_cached("INSERT INTO body (digest, size, lz4) VALUES (?1, ?2, ?3)")
+        .or_store_error()?
+        .execute(params![digest, body.len() as i64, lz4_flex::block::compress(body)])
+        .or_store_error()?;
+    Ok(Some(db.last_insert_rowid()))
+}
+
+fn load_body(db: &Connection, id: i64) -> Result<Vec<u8>, StoreError> {
+    let (size, digest, lz4): (i64, [u8; 32], Vec<u8>) = db
+        .prepare_cached("SELECT size, digest, lz4 FROM body WHERE id = ?1")
+        .or_store_error()?
+        .query_row([id], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))
+        .or_store_error()?;
+    lz4_flex::block::decompress(&lz4, size as usize)
+        .ok()
+        .filter(|body| Digest::of(body) == Digest::from_bytes(digest))
+        .ok_or_else(|| StoreError::Corrupt(format!("body {id} is not what its digest says")))
+}
+
+/// Removes expired effects, and bodies that nothing refers to any more.
+pub(crate) fn sweep(db: &Connection, now: Timestamp, limit: usize) -> Result<usize, StoreError> {
+    let swept = db
+        .prepare_cached(
+            "DELETE FROM effect WHERE id IN
+                 (SELECT id FROM effect WHERE expires IS NOT NULL AND expires <= ?1 LIMIT ?2)
+             RETURNING body, attempt",
+        )
+        .or_store_error()?
+        .query_map(params![now.0, limit as i64], |row| {
+            Ok((row.get::<_, Option<i64>>(0)?, row.get::<_, [u8; 16]>(1)?))
+        })
+        .or_store_error()?
+        .collect::<rusqlite::Result<Vec<_>>>()
+        .or_store_error()?;
+    for (body, attempt) in &swept {
+        if let Some(body) = body {
+            db.prepare_cached(
+                "DELETE FROM body WHERE id = ?1 AND NOT EXISTS
+                     (SELECT 1 FROM effect WHERE body = ?1 AND body IS NOT NULL)",
+            )
+            .or_store_error()?
+            .execute([body])
+            .or_store_error()?;
+        }
+        db.prepare_cached("DELETE FROM step WHERE attempt = ?1")
+            .or_store_error()?
+            .execute([attempt])
+            .or_store_error()?;
+    }
+    if !swept.is_empty() {
+        db.execute("UPDATE self SET swept = swept + ?1", [swept.len() as i64]).or_store_error()?;
+    }
+    Ok(swept.len())
+}

@@ -1,0 +1,47 @@
+//! SQLite's errors, sorted by what the caller does next.
+
+use hapax_store::StoreError;
+use rusqlite::ErrorCode;
+use rusqlite::ffi;
+
+/// What a failed statement or commit means.
+pub(crate) fn store_error(error: rusqlite::Error) -> StoreError {
+    let text = error.to_string();
+    let Some(sqlite) = error.sqlite_error() else { return StoreError::Corrupt(text) };
+    match sqlite.code {
+        ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked => StoreError::Unavailable(text),
+        ErrorCode::DiskFull => StoreError::Full(text),
+        ErrorCode::SystemIoFailure => io_failure(sqlite.extended_code, text),
+        ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase => StoreError::Corrupt(text),
+        ErrorCode::ConstraintViolation => StoreError::Invalid(text),
+        ErrorCode::TooBig => StoreError::Invalid(text),
+        ErrorCode::ReadOnly | ErrorCode::CannotOpen | ErrorCode::PermissionDenied => {
+            StoreError::Unavailable(text)
+        }
+        _ => StoreError::Unavailable(text),
+    }
+}
+
+/// Reads that fail can be tried again. A write or a sync that fails may have lost what was
+/// acknowledged as written to the system, so nothing after it can be believed.
+fn io_failure(extended: i32, text: String) -> StoreError {
+    match extended {
+        ffi::SQLITE_IOERR_FSYNC
+        | ffi::SQLITE_IOERR_DIR_FSYNC
+        | ffi::SQLITE_IOERR_WRITE
+        | ffi::SQLITE_IOERR_TRUNCATE
+        | ffi::SQLITE_IOERR_CLOSE => StoreError::Stopped(text),
+        _ => StoreError::Unavailable(text),
+    }
+}
+
+/// `?` on rusqlite's results.
+pub(crate) trait OrStoreError<T> {
+    fn or_store_error(self) -> Result<T, StoreError>;
+}
+
+impl<T> OrStoreError<T> for rusqlite::Result<T> {
+    fn or_store_error(self) -> Result<T, StoreError> {
+        self.map_err(store_error)
+    }
+}

@@ -1,0 +1,94 @@
+//! Taking part in a transaction that the caller owns.
+//!
+//! The caller's connection writes our rows, so it must keep our promises: the same file and
+//! no other, every commit synced, and no checkpoint of its own making.
+
+use hapax_core::attempt::AttemptId;
+use hapax_core::effect::{Ask, Report, Settled, Verdict};
+use hapax_core::name::Name;
+use hapax_store::{StoreError, ledger};
+use rusqlite::{Connection, OptionalExtension as _, Transaction};
+
+use crate::connection::{self, number};
+use crate::error::OrStoreError;
+use crate::store::{Shared, SqliteStore};
+use crate::txn::{Memory, SqliteTxn};
+
+impl SqliteStore {
+    /// A connection to the ledger's file that may take part: use it for your own tables.
+    pub fn connection(&self) -> Result<Connection, StoreError> {
+        let db = Connection::open(&self.shared.path).or_store_error()?;
+        connection::configure(&db, 8 * 1024)?;
+        Ok(db)
+    }
+
+    /// Judges a claim inside the caller's transaction.
+    pub fn claim_in(
+        &self,
+        tx: &Transaction<'_>,
+        name: &Name,
+        ask: &Ask,
+    ) -> Result<Verdict, StoreError> {
+        check(&self.shared, tx)?;
+        let mut memory = Memory::default();
+        let mut txn = SqliteTxn::new(tx, &self.shared.around, &mut memory);
+        txn.begin_command()?;
+        ledger::claim(&mut txn, name, ask)
+    }
+
+    /// Settles inside the caller's transaction. A fenced attempt writes nothing.
+    pub fn settle_in(
+        &self,
+        tx: &Transaction<'_>,
+        name: &Name,
+        attempt: AttemptId,
+        report: &Report,
+    ) -> Result<Settled, StoreError> {
+        check(&self.shared, tx)?;
+        tx.execute_batch("SAVEPOINT hapax_settle").or_store_error()?;
+        let mut memory = Memory::default();
+        let mut txn = SqliteTxn::new(tx, &self.shared.around, &mut memory);
+        let settled =
+            txn.begin_command().and_then(|()| ledger::settle(&mut txn, name, attempt, report));
+        if !matches!(settled, Ok(Settled::Recorded | Settled::Repeated)) {
+            tx.execute_batch("ROLLBACK TO hapax_settle").or_store_error()?;
+        }
+        tx.execute_batch("RELEASE hapax_settle").or_store_error()?;
+        settled
+    }
+}
+
+/// Refuses a connection that would break a promise, and says which.
+fn check(shared: &Shared, db: &Connection) -> Result<(), StoreError> {
+    if let Some(error) = shared.stopped() {
+        return Err(error);
+    }
+    let refuse = |why: String| Err(StoreError::Connection(why));
+    let same = db
+        .path()
+        .and_then(|path| std::fs::canonicalize(path).ok())
+        .is_some_and(|path| path == shared.path);
+    if !same {
+        return refuse(format!("its file is not the ledger's, {}", shared.path.display()));
+    }
+    let attached: Option<String> = db
+        .query_row(
+            "SELECT name FROM pragma_database_list WHERE name NOT IN ('main', 'temp') LIMIT 1",
+            [],
+            |row| row.get(0),
+        )
+        .optional()
+        .or_store_error()?;
+    if let Some(name) = attached {
+        return refuse(format!(
+            "`{name}` is attached, and a commit across two files is not atomic"
+        ));
+    }
+    if number(db, "synchronous")? < 2 {
+        return refuse("synchronous is below FULL, and a power cut would lose the commit".into());
+    }
+    if number(db, "wal_autocheckpoint")? != 0 {
+        return refuse("wal_autocheckpoint is on; set it to 0, the ledger checkpoints".into());
+    }
+    Ok(())
+}

@@ -1,0 +1,199 @@
+//! Journal entries, tiles and heads as rows.
+
+use hapax_core::attempt::AttemptId;
+use hapax_core::effect::StateName;
+use hapax_core::journal::{Entry, Event};
+use hapax_core::key::Key;
+use hapax_core::merkle::Hash;
+use hapax_core::time::Timestamp;
+use hapax_store::{Head, SealedTile, StoreError};
+use rusqlite::{Connection, OptionalExtension as _, Row, params};
+
+use crate::error::OrStoreError;
+
+const COLUMNS: &str = "j.id, j.at, n.name, j.key, j.event, j.state, j.attempt, j.generation,
+    j.digest, j.actor, j.note FROM journal j JOIN namespace n ON n.id = j.namespace";
+
+pub(crate) fn append(
+    db: &Connection,
+    namespace: i64,
+    prev: Option<i64>,
+    entry: &Entry,
+) -> Result<(), StoreError> {
+    db.prepare_cached(
+        "INSERT INTO journal (id, prev, at, namespace, key, event, state, attempt, generation,
+             digest, actor, note) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)",
+    )
+    .or_store_error()?
+    .execute(params![
+        entry.id as i64,
+        prev,
+        entry.at.0,
+        namespace,
+        entry.key.as_bytes(),
+        entry.event as u8,
+        entry.state as u8,
+        entry.attempt.as_bytes(),
+        entry.generation,
+        entry.digest,
+        entry.actor,
+        entry.note,
+    ])
+    .or_store_error()?;
+    Ok(())
+}
+
+pub(crate) fn last(db: &Connection) -> Result<u64, StoreError> {
+    db.prepare_cached("SELECT ifnull(max(id), 0) FROM journal")
+        .or_store_error()?
+        .query_row([], |row| row.get::<_, i64>(0))
+        .map(|id| id as u64)
+        .or_store_error()
+}
+
+pub(crate) fn after(db: &Connection, after: u64, limit: usize) -> Result<Vec<Entry>, StoreError> {
+    query(
+        db,
+        &format!("SELECT {COLUMNS} WHERE j.id > ?1 ORDER BY j.id LIMIT ?2"),
+        params![after as i64, limit as i64],
+    )
+}
+
+pub(crate) fn one(db: &Connection, id: u64) -> Result<Option<Entry>, StoreError> {
+    db.prepare_cached(&format!("SELECT {COLUMNS} WHERE j.id = ?1"))
+        .or_store_error()?
+        .query_row([id as i64], read)
+        .optional()
+        .or_store_error()
+}
+
+/// The entries of one effect, found by following them back from its newest. Where records
+/// were ever swept, what lies before is searched for as well.
+pub(crate) fn of(
+    db: &Connection,
+    namespace: i64,
+    key: Key,
+    newest: Option<i64>,
+    after: u64,
+    limit: usize,
+) -> Result<Vec<Entry>, StoreError> {
+    let mut chain = Vec::new();
+    let mut next = newest;
+    while let Some(id) = next {
+        next = db
+            .prepare_cached("SELECT prev FROM journal WHERE id = ?1")
+            .or_store_error()?
+            .query_row([id], |row| row.get(0))
+            .or_store_error()?;
+        chain.push(id);
+    }
+    chain.reverse();
+    let swept: bool =
+        db.query_row("SELECT swept > 0 FROM self", [], |row| row.get(0)).or_store_error()?;
+    let mut found = Vec::new();
+    if swept || newest.is_none() {
+        let before = chain.first().copied().unwrap_or(i64::MAX);
+        let sql = format!(
+            "SELECT {COLUMNS} WHERE j.namespace = ?1 AND j.key = ?2 AND j.id > ?3 AND j.id < ?4
+             ORDER BY j.id LIMIT ?5"
+        );
+        found = query(
+            db,
+            &sql,
+            params![namespace, key.as_bytes(), after as i64, before, limit as i64],
+        )?;
+    }
+    for id in chain.into_iter().filter(|id| *id as u64 > after) {
+        if found.len() >= limit {
+            break;
+        }
+        found.extend(one(db, id as u64)?);
+    }
+    Ok(found)
+}
+
+fn query(
+    db: &Connection,
+    sql: &str,
+    params: impl rusqlite::Params,
+) -> Result<Vec<Entry>, StoreError> {
+    let mut statement = db.prepare_cached(sql).or_store_error()?;
+    let rows = statement.query_map(params, read).or_store_error()?;
+    rows.collect::<rusqlite::Result<_>>().or_store_error()
+}
+
+fn read(row: &Row<'_>) -> rusqlite::Result<Entry> {
+    let coded = |at: usize, what| {
+        rusqlite::Error::FromSqlConversionFailure(at, rusqlite::types::Type::Integer, what)
+    };
+    Ok(Entry {
+        id: row.get::<_, i64>(0)? as u64,
+        at: Timestamp(row.get(1)?),
+        namespace: row.get(2)?,
+        key: Key::from_bytes(row.get(3)?),
+        event: *Event::ALL
+            .get(usize::from(row.get::<_, u8>(4)?))
+            .ok_or_else(|| coded(4, "not the code of an event".into()))?,
+        state: *StateName::ALL
+            .get(usize::from(row.get::<_, u8>(5)?))
+            .ok_or_else(|| coded(5, "not the code of a state".into()))?,
+        attempt: AttemptId::from_bytes(row.get(6)?),
+        generation: row.get(7)?,
+        digest: row.get(8)?,
+        actor: row.get(9)?,
+        note: row.get(10)?,
+    })
+}
+
+pub(crate) fn tile(db: &Connection, level: u32, place: u64) -> Result<Vec<Hash>, StoreError> {
+    let hashes: Option<Vec<u8>> = db
+        .prepare_cached("SELECT hashes FROM tile WHERE level = ?1 AND place = ?2")
+        .or_store_error()?
+        .query_row(params![level, place as i64], |row| row.get(0))
+        .optional()
+        .or_store_error()?;
+    Ok(hashes.unwrap_or_default().as_chunks().0.to_vec())
+}
+
+pub(crate) fn put_head(
+    db: &Connection,
+    tiles: &[SealedTile],
+    head: &Head,
+) -> Result<(), StoreError> {
+    let mut put = db
+        .prepare_cached(
+            "INSERT INTO tile (level, place, hashes) VALUES (?1, ?2, ?3)
+             ON CONFLICT DO UPDATE SET hashes = excluded.hashes",
+        )
+        .or_store_error()?;
+    for tile in tiles {
+        put.execute(params![tile.level, tile.index as i64, tile.hashes.as_flattened()])
+            .or_store_error()?;
+    }
+    db.prepare_cached("INSERT INTO head (size, note) VALUES (?1, ?2)")
+        .or_store_error()?
+        .execute(params![head.size as i64, head.note])
+        .or_store_error()?;
+    Ok(())
+}
+
+pub(crate) fn heads(db: &Connection, after: u64, limit: usize) -> Result<Vec<Head>, StoreError> {
+    let mut statement = db
+        .prepare_cached("SELECT size, note FROM head WHERE size > ?1 ORDER BY size LIMIT ?2")
+        .or_store_error()?;
+    let rows =
+        statement.query_map(params![after as i64, limit as i64], read_head).or_store_error()?;
+    rows.collect::<rusqlite::Result<_>>().or_store_error()
+}
+
+pub(crate) fn newest_head(db: &Connection) -> Result<Option<Head>, StoreError> {
+    db.prepare_cached("SELECT size, note FROM head ORDER BY size DESC LIMIT 1")
+        .or_store_error()?
+        .query_row([], read_head)
+        .optional()
+        .or_store_error()
+}
+
+fn read_head(row: &Row<'_>) -> rusqlite::Result<Head> {
+    Ok(Head { size: row.get::<_, i64>(0)? as u64, note: row.get(1)? })
+}

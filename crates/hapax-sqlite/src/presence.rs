@@ -1,0 +1,89 @@
+//! Who is alive: each process holds an operating-system lock on a file of its lease.
+//!
+//! The system lets go of the lock when the process dies, however it dies. A free lock is
+//! proof of death, so nobody waits out a crash; a held lock proves nothing, because a stopped
+//! process holds it too.
+
+use std::collections::HashMap;
+use std::fs::{File, TryLockError};
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+
+use hapax_core::lease::LeaseId;
+use hapax_store::StoreError;
+
+/// The lease files beside one database.
+#[derive(Debug)]
+pub(crate) struct Presence {
+    directory: PathBuf,
+    held: Mutex<HashMap<LeaseId, File>>,
+}
+
+impl Presence {
+    pub(crate) fn beside(database: &Path) -> Self {
+        let mut directory = database.as_os_str().to_owned();
+        directory.push("-leases");
+        Self { directory: directory.into(), held: Mutex::default() }
+    }
+
+    /// Shows that this process holds a lease, for as long as it lives.
+    pub(crate) fn show(&self, lease: LeaseId) -> Result<(), StoreError> {
+        let path = self.path(lease);
+        let io =
+            |error: std::io::Error| StoreError::Unavailable(format!("{}: {error}", path.display()));
+        std::fs::create_dir_all(&self.directory).map_err(io)?;
+        let file = File::create(&path).map_err(io)?;
+        file.lock().map_err(io)?;
+        self.held().insert(lease, file);
+        Ok(())
+    }
+
+    /// Whether the holder of this lease is certainly dead.
+    pub(crate) fn is_gone(&self, lease: LeaseId) -> bool {
+        if self.held().contains_key(&lease) {
+            return false;
+        }
+        match File::open(self.path(lease)) {
+            Ok(file) => match file.try_lock() {
+                Ok(()) => true,
+                Err(TryLockError::WouldBlock | TryLockError::Error(_)) => false,
+            },
+            Err(_) => false,
+        }
+    }
+
+    /// Removes the file of a lease that is over. The directory goes with the last one.
+    pub(crate) fn forget(&self, lease: LeaseId) {
+        self.held().remove(&lease);
+        let _ = std::fs::remove_file(self.path(lease));
+        let _ = std::fs::remove_dir(&self.directory);
+    }
+
+    fn path(&self, lease: LeaseId) -> PathBuf {
+        self.directory.join(lease.to_string())
+    }
+
+    fn held(&self) -> std::sync::MutexGuard<'_, HashMap<LeaseId, File>> {
+        self.held.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lease_is_gone_only_when_its_lock_is_free() {
+        let directory = tempfile::tempdir().unwrap();
+        let database = directory.path().join("x.db");
+        let (mine, theirs) = (Presence::beside(&database), Presence::beside(&database));
+        let lease = LeaseId::from_bytes([1; 16]);
+        assert!(!mine.is_gone(lease), "no file is no proof");
+        theirs.show(lease).unwrap();
+        assert!(!mine.is_gone(lease));
+        drop(theirs);
+        assert!(mine.is_gone(lease));
+        mine.forget(lease);
+        assert!(!database.with_file_name("x.db-leases").exists());
+    }
+}

@@ -1,0 +1,121 @@
+//! The store: a writer thread, a reader thread, and what they share.
+
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{Sender, channel};
+use std::sync::{Arc, OnceLock};
+use std::thread::JoinHandle;
+
+use hapax_core::lease::LeaseId;
+use hapax_store::{Clock, Job, Reading, Store, StoreError};
+
+use crate::clock::BootClock;
+use crate::connection;
+use crate::presence::Presence;
+use crate::reader;
+use crate::txn::Surroundings;
+use crate::writer::Writer;
+
+/// How to open a ledger.
+#[derive(Clone)]
+pub struct Options {
+    /// Where time comes from.
+    pub clock: Arc<dyn Clock>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { clock: Arc::new(BootClock::default()) }
+    }
+}
+
+/// A ledger in one file. Dropping it ends its threads, after what was submitted is done.
+pub struct SqliteStore {
+    pub(crate) shared: Arc<Shared>,
+    jobs: Option<Sender<Vec<Job>>>,
+    readings: Option<Sender<Reading>>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+pub(crate) struct Shared {
+    pub(crate) path: PathBuf,
+    pub(crate) around: Surroundings,
+    stopped: OnceLock<StoreError>,
+}
+
+impl Shared {
+    /// Why the store answers nothing any more, if it does not.
+    pub(crate) fn stopped(&self) -> Option<StoreError> {
+        self.stopped.get().cloned()
+    }
+
+    pub(crate) fn stop(&self, error: StoreError) {
+        if self.stopped.set(error.clone()).is_ok() {
+            tracing::error!(%error, "the ledger stops: a write may not be durable");
+        }
+    }
+}
+
+impl SqliteStore {
+    /// Opens the ledger in this file, which is made if it does not exist.
+    pub fn open(path: impl AsRef<Path>, options: Options) -> Result<Self, StoreError> {
+        let path = path.as_ref();
+        let db = connection::open_writer(path)?;
+        let path = std::fs::canonicalize(path)
+            .map_err(|error| StoreError::Unavailable(format!("{}: {error}", path.display())))?;
+        let around = Surroundings { clock: options.clock, presence: Presence::beside(&path) };
+        let reading = connection::open_reader(&path)?;
+        let shared = Arc::new(Shared { path, around, stopped: OnceLock::new() });
+        let (jobs, waiting_jobs) = channel();
+        let (readings, waiting_readings) = channel();
+        let writer = Writer::new(db, shared.clone())?;
+        let for_reader = shared.clone();
+        let threads = vec![
+            spawn("hapax-write", move || writer.run(&waiting_jobs))?,
+            spawn("hapax-read", move || reader::run(&reading, &for_reader, &waiting_readings))?,
+        ];
+        Ok(Self { shared, jobs: Some(jobs), readings: Some(readings), threads })
+    }
+
+    /// The file, as the system knows it.
+    pub fn path(&self) -> &Path {
+        &self.shared.path
+    }
+}
+
+impl Store for SqliteStore {
+    fn submit(&self, jobs: Vec<Job>) {
+        // A writer that is gone drops the replies, which whoever waits is told of.
+        if let Some(queue) = &self.jobs {
+            let _ = queue.send(jobs);
+        }
+    }
+
+    fn read(&self, reading: Reading) {
+        if let Some(queue) = &self.readings {
+            let _ = queue.send(reading);
+        }
+    }
+
+    fn attach(&self, lease: LeaseId) -> Result<(), StoreError> {
+        self.shared.around.presence.show(lease)
+    }
+}
+
+impl Drop for SqliteStore {
+    fn drop(&mut self) {
+        (self.jobs, self.readings) = (None, None);
+        for thread in self.threads.drain(..) {
+            let _ = thread.join();
+        }
+    }
+}
+
+pub(crate) fn spawn(
+    name: &str,
+    work: impl FnOnce() + Send + 'static,
+) -> Result<JoinHandle<()>, StoreError> {
+    std::thread::Builder::new()
+        .name(name.into())
+        .spawn(work)
+        .map_err(|error| StoreError::Unavailable(format!("no thread for {name}: {error}")))
+}

@@ -1,0 +1,507 @@
+//! A transaction on a connection, ours or a caller's: rows in, rows out.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use hapax_core::attempt::AttemptId;
+use hapax_core::effect::{Effect, StateName};
+use hapax_core::journal::{Entry, Event};
+use hapax_core::key::Key;
+use hapax_core::lease::{Lease, LeaseId, Pulse};
+use hapax_core::lock::{Lock, LockKey};
+use hapax_core::merkle::Hash;
+use hapax_core::name::{Name, Namespace};
+use hapax_core::time::{LeaseInstant, Now, Timestamp};
+use hapax_store::{Clock, Filter, Found, Head, SealedTile, Step, StoreError, Txn, View};
+use rusqlite::{Connection, OptionalExtension as _, Row, params};
+
+use crate::clock::Anchor;
+use crate::effect;
+use crate::error::OrStoreError;
+use crate::journal;
+use crate::presence::Presence;
+
+/// What a connection remembers between transactions: numbers that never change once given.
+#[derive(Default)]
+pub(crate) struct Memory {
+    namespaces: HashMap<Namespace, i64>,
+}
+
+/// What every transaction of a store is given.
+pub(crate) struct Surroundings {
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) presence: Presence,
+}
+
+pub(crate) struct SqliteTxn<'a> {
+    db: &'a Connection,
+    around: &'a Surroundings,
+    memory: &'a mut Memory,
+    now: Now,
+    anchor: Option<Anchor>,
+    last_entry: Option<u64>,
+    /// The rows this command has loaded: where they are, and their newest entry.
+    loaded: Vec<(Name, i64, i64)>,
+}
+
+impl<'a> SqliteTxn<'a> {
+    pub(crate) fn new(
+        db: &'a Connection,
+        around: &'a Surroundings,
+        memory: &'a mut Memory,
+    ) -> Self {
+        let now = around.clock.now();
+        Self { db, around, memory, now, anchor: None, last_entry: None, loaded: Vec::new() }
+    }
+
+    /// Begins a command: one reading of the clock, nothing loaded.
+    pub(crate) fn begin_command(&mut self) -> Result<(), StoreError> {
+        self.loaded.clear();
+        self.now = self.around.clock.now();
+        if self.anchor.is_none_or(|anchor| anchor.lease.era != self.now.lease.era) {
+            self.anchor = Some(self.anchored()?);
+        }
+        self.now.wall_trusted &= self.anchor.is_some_and(|anchor| anchor.trusts(self.now));
+        Ok(())
+    }
+
+    /// Forgets what a rolled-back command may have left in memory.
+    pub(crate) fn forget(&mut self) {
+        self.last_entry = None;
+        self.loaded.clear();
+        self.memory.namespaces.clear();
+    }
+
+    /// The clocks at the first use in this era, set now if this is it.
+    fn anchored(&self) -> Result<Anchor, StoreError> {
+        let read = |row: &Row<'_>| {
+            let lease = LeaseInstant {
+                era: row.get::<_, i64>(0)? as u64,
+                ms: row.get::<_, i64>(2)? as u64,
+            };
+            Ok(Anchor { wall: Timestamp(row.get(1)?), lease })
+        };
+        let anchor = self
+            .db
+            .prepare_cached("SELECT anchor_era, anchor_wall, anchor_ms FROM self")
+            .or_store_error()?
+            .query_row([], read)
+            .or_store_error()?;
+        if anchor.lease.era == self.now.lease.era {
+            return Ok(anchor);
+        }
+        let fresh = Anchor { wall: self.now.wall, lease: self.now.lease };
+        let (era, ms) = (fresh.lease.era as i64, fresh.lease.ms as i64);
+        self.db
+            .prepare_cached("UPDATE self SET anchor_era = ?1, anchor_wall = ?2, anchor_ms = ?3")
+            .or_store_error()?
+            .execute(params![era, fresh.wall.0, ms])
+            .or_store_error()?;
+        Ok(fresh)
+    }
+
+    fn namespace(&mut self, namespace: &Namespace) -> Result<Option<i64>, StoreError> {
+        if let Some(id) = self.memory.namespaces.get(namespace) {
+            return Ok(Some(*id));
+        }
+        let id = self
+            .db
+            .prepare_cached("SELECT id FROM namespace WHERE name = ?1")
+            .or_store_error()?
+            .query_row([namespace.as_str()], |row| row.get(0))
+            .optional()
+            .or_store_error()?;
+        if let Some(id) = id {
+            self.memory.namespaces.insert(namespace.clone(), id);
+        }
+        Ok(id)
+    }
+
+    fn namespace_or_new(&mut self, namespace: &Namespace) -> Result<i64, StoreError> {
+        if let Some(id) = self.namespace(namespace)? {
+            return Ok(id);
+        }
+        self.db
+            .execute("INSERT INTO namespace (name) VALUES (?1)", [namespace.as_str()])
+            .or_store_error()?;
+        Ok(self.db.last_insert_rowid())
+    }
+
+    fn namespace_name(&self, id: i64) -> Result<Namespace, StoreError> {
+        let name: String = self
+            .db
+            .prepare_cached("SELECT name FROM namespace WHERE id = ?1")
+            .or_store_error()?
+            .query_row([id], |row| row.get(0))
+            .or_store_error()?;
+        Namespace::new(&name).map_err(|error| StoreError::Corrupt(error.to_string()))
+    }
+
+    fn load(&mut self, name: &Name) -> Result<Option<Effect>, StoreError> {
+        let Some(namespace) = self.namespace(&name.namespace)? else { return Ok(None) };
+        let Some(row) = effect::load(self.db, namespace, name.key)? else { return Ok(None) };
+        self.loaded.retain(|(known, ..)| known != name);
+        self.loaded.push((name.clone(), row.id, row.entry));
+        Ok(Some(row.effect))
+    }
+
+    fn row(&self, name: &Name) -> Option<(i64, i64)> {
+        self.loaded.iter().find(|(known, ..)| known == name).map(|(_, id, entry)| (*id, *entry))
+    }
+
+    fn effects_on(
+        &mut self,
+        sql: &str,
+        params: impl rusqlite::Params,
+    ) -> Result<Vec<Name>, StoreError> {
+        let rows = self
+            .db
+            .prepare_cached(sql)
+            .or_store_error()?
+            .query_map(params, |row| Ok((row.get(0)?, row.get::<_, [u8; 32]>(1)?)))
+            .or_store_error()?
+            .collect::<rusqlite::Result<Vec<(i64, _)>>>()
+            .or_store_error()?;
+        rows.into_iter()
+            .map(|(id, key)| {
+                Ok(Name { namespace: self.namespace_name(id)?, key: Key::from_bytes(key) })
+            })
+            .collect()
+    }
+}
+
+impl View for SqliteTxn<'_> {
+    fn now(&mut self) -> Now {
+        self.now
+    }
+
+    fn effects(&mut self, names: &[Name]) -> Result<Vec<Option<Effect>>, StoreError> {
+        names.iter().map(|name| self.load(name)).collect()
+    }
+
+    fn list(&mut self, filter: &Filter) -> Result<Vec<Found>, StoreError> {
+        let namespace = match &filter.namespace {
+            None => None,
+            Some(namespace) => match self.namespace(namespace)? {
+                None => return Ok(Vec::new()),
+                known => known,
+            },
+        };
+        let rows = effect::list(self.db, namespace, &filter.states, filter.limit)?;
+        rows.into_iter()
+            .map(|row| {
+                let namespace = self.namespace_name(row.namespace)?;
+                Ok(Found { name: Name { namespace, key: row.key }, effect: row.effect })
+            })
+            .collect()
+    }
+
+    fn census(&mut self) -> Result<Vec<(StateName, u64)>, StoreError> {
+        let mut statement = self
+            .db
+            .prepare_cached("SELECT state, count(*) FROM effect GROUP BY state ORDER BY state")
+            .or_store_error()?;
+        let rows = statement
+            .query_map([], |row| Ok((usize::from(row.get::<_, u8>(0)?), row.get::<_, i64>(1)?)))
+            .or_store_error()?
+            .collect::<rusqlite::Result<Vec<_>>>()
+            .or_store_error()?;
+        Ok(rows.into_iter().map(|(state, count)| (StateName::ALL[state], count as u64)).collect())
+    }
+
+    fn lease(&mut self, id: LeaseId) -> Result<Option<Lease>, StoreError> {
+        self.db
+            .prepare_cached(&format!("SELECT {LEASE} FROM lease WHERE id = ?1"))
+            .or_store_error()?
+            .query_row([id.as_bytes()], read_lease)
+            .optional()
+            .or_store_error()
+    }
+
+    fn leases(&mut self) -> Result<Vec<Lease>, StoreError> {
+        let mut statement = self
+            .db
+            .prepare_cached(&format!("SELECT {LEASE} FROM lease WHERE dead = 0"))
+            .or_store_error()?;
+        let rows = statement.query_map([], read_lease).or_store_error()?;
+        rows.collect::<rusqlite::Result<_>>().or_store_error()
+    }
+
+    fn is_gone(&mut self, lease: &Lease) -> bool {
+        self.around.presence.is_gone(lease.id)
+    }
+
+    fn lock(&mut self, namespace: &Namespace, key: LockKey) -> Result<Option<Lock>, StoreError> {
+        let Some(namespace) = self.namespace(namespace)? else { return Ok(None) };
+        self.db
+            .prepare_cached("SELECT holder, attempt FROM lock WHERE namespace = ?1 AND lock = ?2")
+            .or_store_error()?
+            .query_row(params![namespace, key.0 as i64], |row| {
+                let (holder, attempt) =
+                    (Key::from_bytes(row.get(0)?), AttemptId::from_bytes(row.get(1)?));
+                Ok(Lock { key, holder, attempt })
+            })
+            .optional()
+            .or_store_error()
+    }
+
+    fn steps(&mut self, name: &Name, attempt: AttemptId) -> Result<Vec<Step>, StoreError> {
+        let mut statement = self
+            .db
+            .prepare_cached(
+                "SELECT name, payload FROM step WHERE attempt = ?1 AND key = ?2 ORDER BY id",
+            )
+            .or_store_error()?;
+        let rows = statement
+            .query_map(params![attempt.as_bytes(), name.key.as_bytes()], |row| {
+                Ok(Step { name: row.get(0)?, payload: row.get(1)? })
+            })
+            .or_store_error()?;
+        rows.collect::<rusqlite::Result<_>>().or_store_error()
+    }
+
+    fn notice(&mut self) -> Result<u64, StoreError> {
+        self.db
+            .prepare_cached("SELECT notice FROM self")
+            .or_store_error()?
+            .query_row([], |row| row.get::<_, i64>(0))
+            .map(|notice| notice as u64)
+            .or_store_error()
+    }
+
+    fn entries(
+        &mut self,
+        of: Option<&Name>,
+        after: u64,
+        limit: usize,
+    ) -> Result<Vec<Entry>, StoreError> {
+        let Some(name) = of else { return journal::after(self.db, after, limit) };
+        let Some(namespace) = self.namespace(&name.namespace)? else { return Ok(Vec::new()) };
+        let newest = effect::load(self.db, namespace, name.key)?.map(|row| row.entry);
+        journal::of(self.db, namespace, name.key, newest, after, limit)
+    }
+
+    fn leaf_entry(&mut self, leaf: u64) -> Result<Option<Entry>, StoreError> {
+        journal::one(self.db, leaf + 1)
+    }
+
+    fn leaf_of(&mut self, entry: u64) -> Result<Option<u64>, StoreError> {
+        let sealed = self.newest_head()?.map_or(0, |head| head.size);
+        Ok(entry.checked_sub(1).filter(|leaf| *leaf < sealed))
+    }
+
+    fn last_entry(&mut self) -> Result<u64, StoreError> {
+        match self.last_entry {
+            Some(last) => Ok(last),
+            None => {
+                let last = journal::last(self.db)?;
+                self.last_entry = Some(last);
+                Ok(last)
+            }
+        }
+    }
+
+    fn tile(&mut self, level: u32, index: u64) -> Result<Vec<Hash>, StoreError> {
+        journal::tile(self.db, level, index)
+    }
+
+    fn heads(&mut self, after: u64, limit: usize) -> Result<Vec<Head>, StoreError> {
+        journal::heads(self.db, after, limit)
+    }
+
+    fn newest_head(&mut self) -> Result<Option<Head>, StoreError> {
+        journal::newest_head(self.db)
+    }
+}
+
+impl Txn for SqliteTxn<'_> {
+    fn put_effect(&mut self, name: &Name, effect: &Effect) -> Result<(), StoreError> {
+        let namespace = self.namespace_or_new(&name.namespace)?;
+        let entry = self.last_entry()? as i64;
+        let row = self.row(name).map(|(id, _)| id);
+        let id = effect::put(self.db, namespace, name.key, row, entry, effect)?;
+        self.loaded.retain(|(known, ..)| known != name);
+        self.loaded.push((name.clone(), id, entry));
+        Ok(())
+    }
+
+    fn sweep(&mut self, now: Now, limit: usize) -> Result<usize, StoreError> {
+        self.db
+            .prepare_cached(
+                "DELETE FROM lease WHERE dead = 1 AND NOT EXISTS
+                     (SELECT 1 FROM effect WHERE lease = lease.id AND state = 0)",
+            )
+            .or_store_error()?
+            .execute([])
+            .or_store_error()?;
+        effect::sweep(self.db, now.wall, limit)
+    }
+
+    fn overdue(&mut self, at: LeaseInstant, limit: usize) -> Result<Vec<Name>, StoreError> {
+        let (era, ms, limit) = (at.era as i64, at.ms as i64, limit as i64);
+        let mut names = self.effects_on(
+            "SELECT e.namespace, e.key FROM lease l CROSS JOIN effect e ON e.lease = l.id
+             WHERE (l.dead OR l.until_era <> ?1 OR l.until_ms <= ?2) AND e.state = 0 AND e.safety <> 0
+             LIMIT ?3",
+            params![era, ms, limit],
+        )?;
+        names.extend(self.effects_on(
+            "SELECT namespace, key FROM effect WHERE state = 0 AND at_ms IS NOT NULL AND at_ms <= ?2
+                 AND at_era = ?1 AND safety <> 0 LIMIT ?3",
+            params![era, ms, limit - names.len() as i64],
+        )?);
+        Ok(names)
+    }
+
+    fn put_lease(&mut self, lease: &Lease) -> Result<(), StoreError> {
+        self.db
+            .prepare_cached(&format!(
+                "INSERT INTO lease ({LEASE}) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)
+                 ON CONFLICT DO UPDATE SET until_era = ?3, until_ms = ?4, dead = ?5, seen = ?7"
+            ))
+            .or_store_error()?
+            .execute(params![
+                lease.id.as_bytes(),
+                lease.term_ms as i64,
+                lease.until.era as i64,
+                lease.until.ms as i64,
+                lease.dead,
+                lease.holder,
+                lease.seen as i64,
+            ])
+            .or_store_error()?;
+        if lease.dead && self.around.presence.is_gone(lease.id) {
+            self.around.presence.forget(lease.id);
+        }
+        Ok(())
+    }
+
+    /// Dead first, so that what hangs on it can be found; gone once nothing does.
+    fn drop_lease(&mut self, id: LeaseId) -> Result<(), StoreError> {
+        for sql in [
+            "UPDATE lease SET dead = 1 WHERE id = ?1",
+            "DELETE FROM lease WHERE id = ?1 AND NOT EXISTS
+                 (SELECT 1 FROM effect WHERE lease = ?1 AND state = 0)",
+        ] {
+            self.db
+                .prepare_cached(sql)
+                .or_store_error()?
+                .execute([id.as_bytes()])
+                .or_store_error()?;
+        }
+        self.around.presence.forget(id);
+        Ok(())
+    }
+
+    fn pulse(&mut self) -> Result<Pulse, StoreError> {
+        self.db
+            .prepare_cached("SELECT pulse_era, pulse_last, pulse_since FROM self")
+            .or_store_error()?
+            .query_row([], |row| {
+                let era = row.get::<_, i64>(0)? as u64;
+                let instant = |ms: i64| LeaseInstant { era, ms: ms as u64 };
+                Ok(Pulse { last: instant(row.get(1)?), since: instant(row.get(2)?) })
+            })
+            .or_store_error()
+    }
+
+    fn put_pulse(&mut self, pulse: &Pulse) -> Result<(), StoreError> {
+        let (last, since) = (pulse.last, pulse.since);
+        self.db
+            .prepare_cached("UPDATE self SET pulse_era = ?1, pulse_last = ?2, pulse_since = ?3")
+            .or_store_error()?
+            .execute(params![last.era as i64, last.ms as i64, since.ms as i64])
+            .or_store_error()?;
+        Ok(())
+    }
+
+    fn put_lock(&mut self, namespace: &Namespace, lock: &Lock) -> Result<(), StoreError> {
+        let namespace = self.namespace_or_new(namespace)?;
+        self.db
+            .prepare_cached(
+                "INSERT INTO lock (namespace, lock, holder, attempt) VALUES (?1, ?2, ?3, ?4)
+                 ON CONFLICT DO UPDATE SET holder = ?3, attempt = ?4",
+            )
+            .or_store_error()?
+            .execute(params![
+                namespace,
+                lock.key.0 as i64,
+                lock.holder.as_bytes(),
+                lock.attempt.as_bytes()
+            ])
+            .or_store_error()?;
+        Ok(())
+    }
+
+    fn drop_lock(
+        &mut self,
+        namespace: &Namespace,
+        key: LockKey,
+        attempt: AttemptId,
+    ) -> Result<(), StoreError> {
+        let namespace = self.namespace_or_new(namespace)?;
+        self.db
+            .prepare_cached("DELETE FROM lock WHERE namespace = ?1 AND lock = ?2 AND attempt = ?3")
+            .or_store_error()?
+            .execute(params![namespace, key.0 as i64, attempt.as_bytes()])
+            .or_store_error()?;
+        Ok(())
+    }
+
+    fn push_step(
+        &mut self,
+        name: &Name,
+        attempt: AttemptId,
+        step: &Step,
+    ) -> Result<(), StoreError> {
+        let namespace = self.namespace_or_new(&name.namespace)?;
+        self.db
+            .prepare_cached("INSERT INTO step (namespace, key, attempt, name, payload) VALUES (?1, ?2, ?3, ?4, ?5)")
+            .or_store_error()?
+            .execute(params![namespace, name.key.as_bytes(), attempt.as_bytes(), step.name, step.payload])
+            .or_store_error()?;
+        Ok(())
+    }
+
+    fn raise_notice(&mut self) -> Result<u64, StoreError> {
+        self.db.execute("UPDATE self SET notice = notice + 1", []).or_store_error()?;
+        self.notice()
+    }
+
+    fn append(&mut self, entry: &Entry) -> Result<(), StoreError> {
+        let namespace = Namespace::new(&entry.namespace)
+            .map_err(|error| StoreError::Invalid(error.to_string()))?;
+        let name = Name { namespace, key: entry.key };
+        let id = self.namespace_or_new(&name.namespace)?;
+        let row = self.row(&name);
+        journal::append(self.db, id, row.map(|(_, newest)| newest), entry)?;
+        self.last_entry = Some(entry.id);
+        if let (Event::Contradicted, Some((row, _))) = (entry.event, row) {
+            // The record stays as it is; only its history has one more entry.
+            self.db
+                .execute(
+                    "UPDATE effect SET entry = ?1 WHERE id = ?2",
+                    params![entry.id as i64, row],
+                )
+                .or_store_error()?;
+        }
+        Ok(())
+    }
+
+    fn put_head(&mut self, tiles: &[SealedTile], head: &Head) -> Result<(), StoreError> {
+        journal::put_head(self.db, tiles, head)
+    }
+}
+
+const LEASE: &str = "id, term_ms, until_era, until_ms, dead, holder, seen";
+
+fn read_lease(row: &Row<'_>) -> rusqlite::Result<Lease> {
+    Ok(Lease {
+        id: LeaseId::from_bytes(row.get(0)?),
+        term_ms: row.get::<_, i64>(1)? as u64,
+        until: LeaseInstant { era: row.get::<_, i64>(2)? as u64, ms: row.get::<_, i64>(3)? as u64 },
+        dead: row.get(4)?,
+        holder: row.get(5)?,
+        seen: row.get::<_, i64>(6)? as u64,
+    })
+}
