@@ -257,7 +257,12 @@ pub enum Verdict {
     /// Do it. Everything you write must name this attempt.
     Granted(Grant),
     /// It was done. Here is what came of it.
-    Replayed(Outcome),
+    Replayed {
+        /// What came of it.
+        outcome: Outcome,
+        /// Until when it is remembered; for ever unless given.
+        expires: Option<Timestamp>,
+    },
     /// Someone is doing it.
     InFlight {
         /// Who.
@@ -351,7 +356,10 @@ pub fn claim(
             (Verdict::Granted(granted(effect)), None)
         }
         State::Running { .. } => (Verdict::InFlight { attempt: effect.attempt }, None),
-        State::Succeeded(outcome) => (Verdict::Replayed(outcome.clone()), None),
+        State::Succeeded(outcome) => {
+            let (outcome, expires) = (outcome.clone(), effect.expires());
+            (Verdict::Replayed { outcome, expires }, None)
+        }
         State::Failed(_) => {
             let again = Effect {
                 attempts: effect.attempts.saturating_add(1),

@@ -68,6 +68,30 @@ impl Outcome {
     }
 }
 
+impl From<Vec<u8>> for Outcome {
+    fn from(body: Vec<u8>) -> Self {
+        Self::new(body)
+    }
+}
+
+impl From<String> for Outcome {
+    fn from(body: String) -> Self {
+        Self::new(body.into_bytes())
+    }
+}
+
+impl From<&str> for Outcome {
+    fn from(body: &str) -> Self {
+        Self::new(body.as_bytes())
+    }
+}
+
+impl From<()> for Outcome {
+    fn from((): ()) -> Self {
+        Self::new([])
+    }
+}
+
 /// Why an effect is known not to have happened.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Failure {

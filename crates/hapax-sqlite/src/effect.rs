@@ -106,8 +106,10 @@ fn read(db: &Connection, row: &Row<'_>) -> Result<EffectRow, StoreError> {
                 size: row.get(25)?,
             },
             2 => {
-                let cause =
-                    CAUSES.get(usize::from(row.get::<_, u8>(20)?)).copied().unwrap_or(Cause::Reported);
+                let cause = CAUSES
+                    .get(usize::from(row.get::<_, u8>(20)?))
+                    .copied()
+                    .unwrap_or(Cause::Reported);
                 Stored::Whole(State::Failed(Failure { cause, reason: reason()? }))
             }
             3 => Stored::Whole(State::Partial { reason: reason()? }),

@@ -40,6 +40,8 @@ pub(crate) struct SqliteTxn<'a> {
     now: Now,
     anchor: Option<Anchor>,
     last_entry: Option<u64>,
+    /// The lease most of a batch hangs on, as last read or written.
+    lease: Option<Lease>,
     /// The rows this command has loaded: where they are, and their newest entry.
     loaded: Vec<(Name, i64, i64)>,
 }
@@ -51,7 +53,16 @@ impl<'a> SqliteTxn<'a> {
         memory: &'a mut Memory,
     ) -> Self {
         let now = around.clock.now();
-        Self { db, around, memory, now, anchor: None, last_entry: None, loaded: Vec::new() }
+        Self {
+            db,
+            around,
+            memory,
+            now,
+            anchor: None,
+            last_entry: None,
+            lease: None,
+            loaded: Vec::new(),
+        }
     }
 
     /// Begins a command: one reading of the clock, nothing loaded.
@@ -67,7 +78,7 @@ impl<'a> SqliteTxn<'a> {
 
     /// Forgets what a rolled-back command may have left in memory.
     pub(crate) fn forget(&mut self) {
-        self.last_entry = None;
+        (self.last_entry, self.lease) = (None, None);
         self.loaded.clear();
         self.memory.namespaces.clear();
     }
@@ -210,12 +221,17 @@ impl View for SqliteTxn<'_> {
     }
 
     fn lease(&mut self, id: LeaseId) -> Result<Option<Lease>, StoreError> {
-        self.db
+        if let Some(lease) = self.lease.as_ref().filter(|lease| lease.id == id) {
+            return Ok(Some(lease.clone()));
+        }
+        self.lease = self
+            .db
             .prepare_cached(&format!("SELECT {LEASE} FROM lease WHERE id = ?1"))
             .or_store_error()?
             .query_row([id.as_bytes()], read_lease)
             .optional()
-            .or_store_error()
+            .or_store_error()?;
+        Ok(self.lease.clone())
     }
 
     fn leases(&mut self) -> Result<Vec<Lease>, StoreError> {
@@ -354,6 +370,7 @@ impl Txn for SqliteTxn<'_> {
     }
 
     fn put_lease(&mut self, lease: &Lease) -> Result<(), StoreError> {
+        self.lease = None;
         self.db
             .prepare_cached(&format!(
                 "INSERT INTO lease ({LEASE}) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)
@@ -378,6 +395,7 @@ impl Txn for SqliteTxn<'_> {
 
     /// Dead first, so that what hangs on it can be found; gone once nothing does.
     fn drop_lease(&mut self, id: LeaseId) -> Result<(), StoreError> {
+        self.lease = None;
         for sql in [
             "UPDATE lease SET dead = 1 WHERE id = ?1",
             "DELETE FROM lease WHERE id = ?1 AND NOT EXISTS

@@ -56,6 +56,7 @@ macro_rules! conformance {
             a_judgement_of_another_attempt_is_fenced
             a_person_decides
             a_dead_lease_is_not_renewed
+            nothing_is_granted_on_a_dead_lease
             a_healthy_lease_survives_a_stall
             a_deadline_ends_a_claim_on_a_healthy_lease
             a_lock_serialises
@@ -250,6 +251,10 @@ fn ok() -> Report {
     Report::Succeeded(Outcome::new(*b"done"))
 }
 
+fn replayed(outcome: Outcome) -> Verdict {
+    Verdict::Replayed { outcome, expires: None }
+}
+
 fn fenced(settled: &Settled) -> bool {
     matches!(settled, Settled::Fenced(_))
 }
@@ -309,7 +314,7 @@ cases! {
     a_settled_success_is_replayed: |b| {
         b.granted(1, ask(1));
         assert_eq!(b.settle(1, attempt(1), ok()), Settled::Recorded);
-        assert_eq!(b.claim(1, ask(2)), Verdict::Replayed(Outcome::new(*b"done")));
+        assert_eq!(b.claim(1, ask(2)), replayed(Outcome::new(*b"done")));
         assert_eq!(b.journal(1).len(), 2);
     }
 
@@ -415,7 +420,8 @@ cases! {
         assert!(blocked_in(&verdict, StateName::Unknown), "{verdict:?}");
         let found = Finding::Happened(Outcome::new(*b"found"));
         assert_eq!(b.reconcile(1, attempt(1), found), Judged::Decided(StateName::Succeeded));
-        assert_eq!(b.claim(1, ask(3)), Verdict::Replayed(Outcome::new(*b"found")));
+        let third = Ask { lease: OTHER, ..ask(3) };
+        assert_eq!(b.claim(1, third), replayed(Outcome::new(*b"found")));
     }
 
     /// Proves K-5.
@@ -492,7 +498,7 @@ cases! {
             assert_eq!(last.actor.as_deref(), Some("ann"));
             assert_eq!(last.note.as_deref(), Some("looked at the bank"));
         }
-        assert_eq!(b.claim(1, ask(11)), Verdict::Replayed(Outcome::new(*b"seen")));
+        assert_eq!(b.claim(1, ask(11)), replayed(Outcome::new(*b"seen")));
         assert_eq!(b.granted(2, ask(12)), attempt(12));
         assert!(matches!(b.claim(3, ask(13)), Verdict::Refused { .. }));
         let again = b.resolve(1, attempt(1), Resolution::DidNotHappen);
@@ -505,6 +511,15 @@ cases! {
         b.run(Command::CloseLease { id: b.lease }).expect("closes");
         assert_eq!(b.renew(b.lease), LeaseAnswer::Dead);
         assert_eq!(b.renew(LeaseId::from_bytes([77; 16])), LeaseAnswer::Dead);
+    }
+
+    /// Proves K-6.
+    nothing_is_granted_on_a_dead_lease: |b| {
+        let claim = |lease| Command::Claim { name: name(1), ask: Ask { lease, ..ask(1) } };
+        assert!(matches!(b.run(claim(OTHER)), Err(StoreError::LeaseDead(_))));
+        b.run(Command::CloseLease { id: b.lease }).expect("closes");
+        assert!(matches!(b.run(claim(b.lease)), Err(StoreError::LeaseDead(_))));
+        assert_eq!(b.state(1), None);
     }
 
     /// Proves K-17.
@@ -661,7 +676,7 @@ cases! {
             now.wall_trusted = false;
         });
         assert_eq!(b.count(Command::Sweep { limit: 10 }), 0);
-        assert!(matches!(b.claim(1, ask(2)), Verdict::Replayed(_)));
+        assert!(matches!(b.claim(1, ask(2)), Verdict::Replayed { .. }));
     }
 
     /// Proves K-12.
@@ -674,7 +689,7 @@ cases! {
         b.clock.advance(1_000);
         assert_eq!(b.count(Command::Sweep { limit: 10 }), 1);
         match b.claim(2, ask(9)) {
-            Verdict::Replayed(outcome) => assert_eq!(outcome.body(), Some(body.as_slice())),
+            Verdict::Replayed { outcome, .. } => assert_eq!(outcome.body(), Some(body.as_slice())),
             other => panic!("not replayed: {other:?}"),
         }
     }
@@ -684,7 +699,7 @@ cases! {
         let outcome = Outcome::new(*b"too large").within(3);
         b.granted(1, ask(1));
         b.settle(1, attempt(1), Report::Succeeded(outcome.clone()));
-        assert_eq!(b.claim(1, ask(2)), Verdict::Replayed(outcome));
+        assert_eq!(b.claim(1, ask(2)), replayed(outcome));
     }
 
     /// Proves K-16.

@@ -25,6 +25,9 @@ pub enum StoreError {
     /// Another key with the same first 16 bytes is recorded. Nobody makes these by accident.
     #[error("another key begins with the same 16 bytes as {0}")]
     Collision(hapax_core::key::Key),
+    /// The lease that a claim would hang on is over. Open another and ask again.
+    #[error("the lease {0} is over")]
+    LeaseDead(hapax_core::lease::LeaseId),
     /// The file was made by another version, or the library is too old.
     #[error("the store cannot be used by this version: {0}")]
     Incompatible(String),
@@ -46,6 +49,7 @@ impl StoreError {
             Self::Collision(_) => "HX0107",
             Self::Incompatible(_) => "HX0108",
             Self::Connection(_) => "HX0109",
+            Self::LeaseDead(_) => "HX0110",
         }
     }
 

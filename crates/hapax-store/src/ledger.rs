@@ -24,7 +24,12 @@ pub fn apply(txn: &mut dyn Txn, command: &Command) -> Result<Answer, StoreError>
         Command::OpenLease { id, term_ms, holder } => open_lease(txn, *id, *term_ms, holder),
         Command::RenewLease { id, seen } => renew_lease(txn, *id, *seen),
         Command::CloseLease { id } => close_lease(txn, *id),
-        Command::Claim { name, ask } => claim(txn, name, ask).map(Answer::Claim),
+        Command::Claim { name, ask } => {
+            if txn.lease(ask.lease)?.is_none_or(|lease| lease.dead) {
+                return Err(StoreError::LeaseDead(ask.lease));
+            }
+            claim(txn, name, ask).map(Answer::Claim)
+        }
         Command::Settle { name, attempt, report } => {
             settle(txn, name, *attempt, report).map(Answer::Settle)
         }
@@ -108,7 +113,8 @@ fn beat(txn: &mut dyn Txn, now: Now) -> Result<Pulse, StoreError> {
     Ok(pulse)
 }
 
-/// Judges a claim and writes what it changes. Public for claims in a caller's transaction.
+/// Judges a claim and writes what it changes. Public for claims in a caller's transaction,
+/// which end with it and need no lease.
 pub fn claim(txn: &mut dyn Txn, name: &Name, ask: &Ask) -> Result<Verdict, StoreError> {
     if let Some(label) = &ask.label {
         check_length("the label", label)?;

@@ -1,1 +1,74 @@
-//! x
+//! hapax makes effects happen once.
+//!
+//! An effect is a thing that must happen at most once: a charge, an e-mail, a dataset that is
+//! written, an extraction that costs a dollar. Give it a key, and run it through the ledger:
+//!
+//! ```
+//! use hapax::{Failure, Hapax, Key};
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let directory = tempfile::tempdir()?;
+//! # let path = directory.path().join("hapax.db");
+//! let hapax = Hapax::open(&path).await?;
+//! let key = Key::derive("charge.v1", &[("order", b"42")])?;
+//!
+//! for _ in 0..3 {
+//!     let done = hapax
+//!         .effect(key)
+//!         .payload(b"EUR 10.00")
+//!         .run(|claim| async move {
+//!             // Runs once. Hand `claim.fence()` to a target that compares numbers.
+//!             assert_eq!(claim.nth(), 1);
+//!             Ok::<_, Failure>("receipt 7")
+//!         })
+//!         .await?;
+//!     assert_eq!(done.body(), Some(&b"receipt 7"[..]));
+//! }
+//! hapax.close().await?;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! What is promised: *at most one recorded effect per key; at most one executed effect where
+//! the target is transactional, or honours the key or the fence; otherwise the outcome is
+//! called unknown and shown to someone. Never silently twice, never silently lost.*
+
+mod cache;
+mod claim;
+mod effect;
+mod engine;
+mod error;
+mod flight;
+mod holder;
+mod ledger;
+mod once;
+mod passes;
+mod rollback;
+mod seal;
+mod waiting;
+
+pub use claim::Claim;
+pub use effect::{Done, EffectBuilder, How, OnLock};
+pub use engine::{Builder, Hapax};
+pub use error::{Error, Failure};
+pub use ledger::{Doctor, Finding as DoctorFinding, Severity};
+pub use passes::Pass;
+
+pub use hapax_core::attempt::{AttemptId, Fence};
+pub use hapax_core::checkpoint::Verifier;
+pub use hapax_core::effect::{
+    Blocked, Effect, Finding, Judged, Resolution, Safety, Settling, State, StateName,
+};
+pub use hapax_core::fingerprint::Fingerprint;
+pub use hapax_core::journal::{Entry, Event};
+pub use hapax_core::key::{Key, KeyError};
+pub use hapax_core::lease::Lease;
+pub use hapax_core::lock::LockKey;
+pub use hapax_core::name::{Name, Namespace};
+pub use hapax_core::outcome::{Digest, Outcome};
+pub use hapax_core::retry::Backoff;
+pub use hapax_core::time::Timestamp;
+pub use hapax_core::{canonical, checkpoint, json, key, merkle};
+pub use hapax_store::journal::{Damage, Proof, Verified};
+pub use hapax_store::{Filter, Found, MemoryStore, Step, Store, StoreError};

@@ -139,7 +139,7 @@ fn events(current: Option<&Effect>) -> Vec<Row> {
 fn verdict_name(verdict: &Verdict) -> String {
     match verdict {
         Verdict::Granted(grant) => format!("granted #{}", grant.nth),
-        Verdict::Replayed(_) => "replayed".into(),
+        Verdict::Replayed { .. } => "replayed".into(),
         Verdict::InFlight { .. } => "in flight".into(),
         Verdict::Conflict { .. } => "conflict".into(),
         Verdict::Blocked(blocked) => format!("blocked {}", blocked.state),

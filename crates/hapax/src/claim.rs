@@ -1,0 +1,172 @@
+//! Permission to perform an effect, as the handler sees it.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use hapax_core::attempt::{AttemptId, Fence};
+use hapax_core::effect::{Grant, Report, Settled};
+use hapax_core::key::Key;
+use hapax_core::name::Name;
+use hapax_core::outcome::Outcome;
+use hapax_store::{Answer, Command, Step, Store, call};
+use rusqlite::Transaction;
+
+use crate::engine::Inner;
+use crate::error::Error;
+
+/// Permission to perform one effect, once. Cheap to clone.
+#[derive(Clone)]
+pub struct Claim {
+    inner: Arc<Inner>,
+    name: Name,
+    grant: Grant,
+    settled_in: Arc<AtomicBool>,
+}
+
+impl Claim {
+    pub(crate) fn new(inner: Arc<Inner>, name: Name, grant: Grant) -> Self {
+        Self { inner, name, grant, settled_in: Arc::default() }
+    }
+
+    /// The key of the effect.
+    pub fn key(&self) -> Key {
+        self.name.key
+    }
+
+    /// The identity of this attempt. Hand it to a target that keeps ids.
+    pub fn attempt(&self) -> AttemptId {
+        self.grant.attempt
+    }
+
+    /// A number that only grows. Hand it to a target that compares numbers and refuses
+    /// smaller ones.
+    pub fn fence(&self) -> Fence {
+        self.grant.fence
+    }
+
+    /// Which attempt this is, from 1.
+    pub fn nth(&self) -> u32 {
+        self.grant.nth
+    }
+
+    /// Registers how to undo what is about to be done. Durable when this returns, so call it
+    /// before the step is taken. See [`Hapax::on_rollback`](crate::Hapax::on_rollback).
+    pub async fn undo_with(
+        &self,
+        step: impl Into<String>,
+        payload: impl Into<Vec<u8>>,
+    ) -> Result<(), Error> {
+        let step = Step { name: step.into(), payload: payload.into() };
+        let (name, attempt) = (self.name.clone(), self.grant.attempt);
+        match call(&*self.inner.store, Command::RegisterStep { name, attempt, step }).await? {
+            Answer::Settle(Settled::Fenced(fenced)) => Err(Error::Fenced(fenced)),
+            _ => Ok(()),
+        }
+    }
+
+    /// Settles the effect as succeeded inside your own transaction on the ledger's file, so
+    /// that your writes and the outcome are committed together or not at all.
+    ///
+    /// An overtaken attempt is an error and writes nothing; roll back. Nobody is told of the
+    /// outcome before the engine has read it back from the committed row. Open the connection
+    /// with [`Hapax::connection`](crate::Hapax::connection).
+    ///
+    /// ```
+    /// use hapax::{Failure, Hapax, Key, Safety};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let directory = tempfile::tempdir()?;
+    /// let hapax = Hapax::open(directory.path().join("hapax.db")).await?;
+    /// let mut connection = hapax.connection()?;
+    /// connection.execute_batch("CREATE TABLE account (balance INTEGER)")?;
+    ///
+    /// let key = Key::derive("deposit.v1", &[("id", b"7")])?;
+    /// let done = hapax
+    ///     .effect(key)
+    ///     .safety(Safety::Transactional)
+    ///     .run(|claim| async move {
+    ///         let tx = connection.transaction()?;
+    ///         tx.execute("INSERT INTO account VALUES (100)", [])?;
+    ///         claim.settle_in(&tx, "deposited")?;
+    ///         tx.commit()?;
+    ///         Ok::<_, Failure>("deposited")
+    ///     })
+    ///     .await?;
+    /// assert_eq!(done.body(), Some(&b"deposited"[..]));
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn settle_in(
+        &self,
+        tx: &Transaction<'_>,
+        outcome: impl Into<Outcome>,
+    ) -> Result<(), Error> {
+        let sqlite = self
+            .inner
+            .sqlite
+            .as_ref()
+            .ok_or(Error::Unsupported("settle_in needs a ledger in a file"))?;
+        let report = Report::Succeeded(outcome.into().within(self.inner.keep_limit));
+        match sqlite.settle_in(tx, &self.name, self.grant.attempt, &report)? {
+            Settled::Recorded | Settled::Repeated => {
+                self.settled_in.store(true, Ordering::Release);
+                Ok(())
+            }
+            Settled::Fenced(fenced) => {
+                // Nothing of this may stand in the caller's transaction; in ours, the stale
+                // success is journalled as a contradiction.
+                let (name, attempt) = (self.name.clone(), self.grant.attempt);
+                drop(call(&*self.inner.store, Command::Settle { name, attempt, report }));
+                Err(Error::Fenced(fenced))
+            }
+        }
+    }
+
+    /// Whether somebody's transaction says that it is settled; not yet whether it is.
+    pub(crate) fn settled_in(&self) -> bool {
+        self.settled_in.load(Ordering::Acquire)
+    }
+}
+
+/// A claim that was asked for and not yet settled. Whatever happens to the future that holds
+/// it, the ledger is told.
+pub(crate) struct Held {
+    store: Arc<dyn Store>,
+    name: Name,
+    attempt: AttemptId,
+    stage: Stage,
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum Stage {
+    Asked,
+    Running,
+    Over,
+}
+
+impl Held {
+    pub(crate) fn asked(store: Arc<dyn Store>, name: Name, attempt: AttemptId) -> Self {
+        Self { store, name, attempt, stage: Stage::Asked }
+    }
+
+    pub(crate) fn running(&mut self) {
+        self.stage = Stage::Running;
+    }
+
+    pub(crate) fn over(mut self) {
+        self.stage = Stage::Over;
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        let report = match self.stage {
+            Stage::Over => return,
+            Stage::Asked => Report::Released("the grant was not delivered".into()),
+            Stage::Running => Report::Ambiguous("the work was dropped before it ended".into()),
+        };
+        let (name, attempt) = (self.name.clone(), self.attempt);
+        drop(call(&*self.store, Command::Settle { name, attempt, report }));
+    }
+}

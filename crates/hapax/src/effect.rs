@@ -1,0 +1,532 @@
+//! Running an effect once: claim, share, wait, perform, settle.
+
+use std::any::Any;
+use std::future::Future;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+
+use hapax_core::attempt::AttemptId;
+use hapax_core::effect::{
+    Ask, Blocked, Effect, Finding, Grant, Judged, Report, Safety, Settled, State, StateName,
+    Verdict,
+};
+use hapax_core::fingerprint::Fingerprint;
+use hapax_core::lease::LeaseId;
+use hapax_core::lock::LockKey;
+use hapax_core::name::Name;
+use hapax_core::outcome::Outcome;
+use hapax_core::retry::Backoff;
+use hapax_store::{Answer, Command, StoreError, call, read};
+use tokio::time::Instant;
+
+use crate::claim::{Claim, Held};
+use crate::engine::{Hapax, Inner, random};
+use crate::error::{Error, Failure, FailureKind};
+use crate::flight::{Seat, follow};
+use crate::rollback;
+
+/// What became of an effect that happened.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Done {
+    /// What came of it.
+    pub outcome: Outcome,
+    /// How this caller came by it.
+    pub how: How,
+}
+
+impl Done {
+    /// The outcome's body, unless it was too large to keep.
+    pub fn body(&self) -> Option<&[u8]> {
+        self.outcome.body()
+    }
+}
+
+/// How a caller came by an outcome.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum How {
+    /// It was performed just now, by this call.
+    Executed,
+    /// It was performed just now, by another call in this process.
+    Shared,
+    /// It had been performed before.
+    Replayed,
+}
+
+/// What to do when another effect holds the lock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum OnLock {
+    /// Say so at once.
+    #[default]
+    Fail,
+    /// Try again, with backoff and jitter, for as long as [`EffectBuilder::wait`] allows.
+    Wait,
+}
+
+type Looking = Pin<Box<dyn Future<Output = Finding> + Send>>;
+type Reconciler = Arc<dyn Fn(AttemptId) -> Looking + Send + Sync>;
+
+/// An effect about to be run. Made by [`Hapax::effect`].
+#[must_use = "nothing happens until it is run"]
+pub struct EffectBuilder {
+    hapax: Hapax,
+    name: Name,
+    fingerprint: Fingerprint,
+    safety: Safety,
+    lock: Option<LockKey>,
+    label: Option<String>,
+    ttl: Option<Duration>,
+    deadline: Option<Duration>,
+    wait: Duration,
+    on_lock: OnLock,
+    reconciler: Option<Reconciler>,
+}
+
+impl EffectBuilder {
+    pub(crate) fn new(hapax: Hapax, name: Name) -> Self {
+        Self {
+            hapax,
+            name,
+            fingerprint: Fingerprint::of(b""),
+            safety: Safety::default(),
+            lock: None,
+            label: None,
+            ttl: None,
+            deadline: None,
+            wait: Duration::from_secs(30),
+            on_lock: OnLock::default(),
+            reconciler: None,
+        }
+    }
+
+    /// The payload. The same key with another payload is a conflict.
+    pub fn payload(self, payload: &[u8]) -> Self {
+        self.fingerprint(Fingerprint::of(payload))
+    }
+
+    /// The fingerprint of the payload, where you have it already.
+    pub fn fingerprint(mut self, fingerprint: Fingerprint) -> Self {
+        self.fingerprint = fingerprint;
+        self
+    }
+
+    /// What it means when the holder vanishes. The default is the safe one, opaque.
+    pub fn safety(mut self, safety: Safety) -> Self {
+        self.safety = safety;
+        self
+    }
+
+    /// Serialises this effect with all others on the same lock, such as a dataset and an
+    /// operation type.
+    pub fn lock(mut self, names: &[&str]) -> Self {
+        self.lock = Some(LockKey::of(names));
+        self
+    }
+
+    /// What to do when the lock is held.
+    pub fn on_lock(mut self, on_lock: OnLock) -> Self {
+        self.on_lock = on_lock;
+        self
+    }
+
+    /// What people call it. Shown in lists; no part of the key.
+    pub fn label(mut self, label: impl Into<String>) -> Self {
+        self.label = Some(label.into());
+        self
+    }
+
+    /// How long to remember it once settled. For ever unless given.
+    pub fn ttl(mut self, ttl: Duration) -> Self {
+        self.ttl = Some(ttl);
+        self
+    }
+
+    /// How long the work may take before the claim lapses, whatever the lease.
+    pub fn deadline(mut self, deadline: Duration) -> Self {
+        self.deadline = Some(deadline);
+        self
+    }
+
+    /// How long to wait for somebody else who is doing it. Default 30 s.
+    pub fn wait(mut self, wait: Duration) -> Self {
+        self.wait = wait;
+        self
+    }
+
+    /// How to find out whether an attempt happened, for an effect that is
+    /// [`Safety::Reconcilable`].
+    ///
+    /// ```
+    /// use hapax::{Failure, Finding, Hapax, Key, Outcome, Safety, Settling};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let hapax = Hapax::builder().in_memory();
+    /// let key = Key::derive("transfer.v1", &[("id", b"7")])?;
+    /// let transfer = || {
+    ///     hapax
+    ///         .effect(key)
+    ///         .safety(Safety::Reconcilable(Settling::TargetRefusesLate))
+    ///         .reconcile(|_attempt| async { Finding::Happened(Outcome::from("found at the bank")) })
+    /// };
+    /// let lost = transfer().run(|_| async { Err::<(), _>(Failure::ambiguous("timeout")) }).await;
+    /// assert!(lost.is_err());
+    /// let done = transfer().run(|_| async { Ok::<_, Failure>("never runs") }).await?;
+    /// assert_eq!(done.body(), Some(&b"found at the bank"[..]));
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn reconcile<F, Fut>(mut self, reconciler: F) -> Self
+    where
+        F: Fn(AttemptId) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = Finding> + Send + 'static,
+    {
+        self.reconciler = Some(Arc::new(move |attempt| Box::pin(reconciler(attempt))));
+        self
+    }
+
+    /// Performs the effect, unless it was performed before; then tells what came of it.
+    ///
+    /// The handler runs at most once in this call. What its error means is said by
+    /// [`Failure`]; a panic or a dropped future counts as ambiguous.
+    pub async fn run<F, Fut, T>(self, handler: F) -> Result<Done, Error>
+    where
+        F: FnOnce(Claim) -> Fut,
+        Fut: Future<Output = Result<T, Failure>>,
+        T: Into<Outcome>,
+    {
+        let inner = self.hapax.inner.clone();
+        let until = Instant::now() + self.wait;
+        loop {
+            if let Some(outcome) = inner.cache.get(&self.name, self.fingerprint) {
+                return Ok(Done { outcome, how: How::Replayed });
+            }
+            match inner.flights.board(&self.name, self.fingerprint) {
+                Seat::Leader(leader) => {
+                    let result = self.lead(handler, until).await;
+                    leader.land(&result);
+                    return result;
+                }
+                Seat::Stranger => return self.lead(handler, until).await,
+                Seat::Follower(landing) => {
+                    match tokio::time::timeout_at(until, follow(landing)).await {
+                        Ok(Some(Ok(done))) => return Ok(Done { how: How::Shared, ..done }),
+                        // The leader may have had less time than we have.
+                        Ok(None | Some(Err(Error::InFlight { .. } | Error::Locked { .. }))) => {}
+                        Ok(Some(Err(error))) => return Err(error),
+                        Err(_) => return self.lead(handler, until).await,
+                    }
+                }
+            }
+        }
+    }
+
+    /// Claims until there is a verdict to act upon, and acts upon it.
+    async fn lead<F, Fut, T>(&self, handler: F, until: Instant) -> Result<Done, Error>
+    where
+        F: FnOnce(Claim) -> Fut,
+        Fut: Future<Output = Result<T, Failure>>,
+        T: Into<Outcome>,
+    {
+        let inner = &self.hapax.inner;
+        inner.start();
+        let mut patience = Patience { until, waits: 0 };
+        loop {
+            let (verdict, held, lease) = self.claim().await?;
+            match verdict {
+                Verdict::Granted(grant) => return self.perform(grant, held, lease, handler).await,
+                other => {
+                    held.over();
+                    if let Some(done) = self.consider(other, &mut patience).await? {
+                        return Ok(done);
+                    }
+                }
+            }
+        }
+    }
+
+    async fn claim(&self) -> Result<(Verdict, Held, LeaseId), Error> {
+        let inner = &self.hapax.inner;
+        let attempt = AttemptId::from_bytes(random()?);
+        let held = Held::asked(inner.store.clone(), self.name.clone(), attempt);
+        loop {
+            let lease = inner.holder.lease().await?;
+            let command = Command::Claim { name: self.name.clone(), ask: self.ask(attempt, lease) };
+            match call(&*inner.store, command).await {
+                Ok(Answer::Claim(verdict)) => return Ok((verdict, held, lease)),
+                Ok(_) => {
+                    return Err(StoreError::Corrupt("a claim got another answer".into()).into());
+                }
+                // The same attempt gets the same answer, so it is simply asked again.
+                Err(StoreError::CommitUnknown(_)) => {}
+                Err(StoreError::LeaseDead(dead)) => inner.holder.give_up(dead),
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
+    pub(crate) fn ask(&self, attempt: AttemptId, lease: LeaseId) -> Ask {
+        Ask {
+            fingerprint: self.fingerprint,
+            safety: self.safety,
+            lock: self.lock,
+            label: self.label.clone(),
+            ttl_ms: self.ttl.map(|ttl| ttl.as_millis() as u64),
+            attempt,
+            lease,
+            deadline_ms: self.deadline.map(|deadline| deadline.as_millis() as u64),
+        }
+    }
+
+    pub(crate) fn parts(&self) -> (&Hapax, &Name) {
+        (&self.hapax, &self.name)
+    }
+
+    /// What a verdict other than a grant leads to: an outcome, an error, or another claim.
+    async fn consider(
+        &self,
+        verdict: Verdict,
+        patience: &mut Patience,
+    ) -> Result<Option<Done>, Error> {
+        let inner = &self.hapax.inner;
+        match verdict {
+            Verdict::Replayed { outcome, expires } => {
+                if expires.is_none() {
+                    inner.cache.put(&self.name, self.fingerprint, outcome.clone());
+                }
+                Ok(Some(Done { outcome, how: How::Replayed }))
+            }
+            Verdict::InFlight { attempt } => {
+                let left = patience.left().ok_or(Error::InFlight { attempt })?;
+                inner.waiting.moved(&self.name, attempt, left.min(TAKEOVER_LOOK)).await;
+                Ok(None)
+            }
+            Verdict::Locked { holder } => {
+                let locked = Error::Locked { holder };
+                if self.on_lock == OnLock::Fail {
+                    return Err(locked);
+                }
+                patience.pause().await.ok_or(locked).map(|()| None)
+            }
+            Verdict::Blocked(blocked) => self.unblock(blocked, patience).await.map(|()| None),
+            Verdict::Conflict { recorded, asked } => Err(Error::Conflict { recorded, asked }),
+            Verdict::Refused { reason } => Err(Error::Refused { reason }),
+            Verdict::Granted(_) => Ok(None),
+        }
+    }
+
+    /// Asks the reconciler or rolls back, where that is what stands in the way.
+    async fn unblock(&self, blocked: Blocked, patience: &mut Patience) -> Result<(), Error> {
+        let inner = &self.hapax.inner;
+        match (&self.reconciler, blocked.state) {
+            _ if blocked.holder.is_some() => Err(Error::Blocked(blocked)),
+            (Some(reconciler), StateName::Unknown) => {
+                let finding = reconciler(blocked.attempt).await;
+                let (name, attempt) = (self.name.clone(), blocked.attempt);
+                match call(&*inner.store, Command::Reconcile { name, attempt, finding }).await? {
+                    Answer::Judged(Judged::Undecided { .. }) => {
+                        patience.pause().await.ok_or(Error::Blocked(blocked))
+                    }
+                    _ => Ok(()),
+                }
+            }
+            (_, StateName::Partial) => {
+                match rollback::undo(&self.hapax, &self.name, blocked.attempt).await? {
+                    true => Ok(()),
+                    false => Err(Error::Blocked(blocked)),
+                }
+            }
+            _ => Err(Error::Blocked(blocked)),
+        }
+    }
+
+    async fn perform<F, Fut, T>(
+        &self,
+        grant: Grant,
+        mut held: Held,
+        lease: LeaseId,
+        handler: F,
+    ) -> Result<Done, Error>
+    where
+        F: FnOnce(Claim) -> Fut,
+        Fut: Future<Output = Result<T, Failure>>,
+        T: Into<Outcome>,
+    {
+        let inner = &self.hapax.inner;
+        let claim = Claim::new(inner.clone(), self.name.clone(), grant);
+        held.running();
+        // Nobody else can be granted opaque work, so a lost lease is no reason to stop it.
+        let cancellable = self.safety != Safety::Opaque;
+        let work = caught(handler, claim.clone());
+        let worked = tokio::select! {
+            biased;
+            worked = work => worked,
+            () = inner.holder.lost(lease), if cancellable => return Err(Error::LeaseLost),
+        };
+        let result = match worked {
+            Ok(Ok(value)) => self.succeed(&claim, value.into()).await,
+            Ok(Err(failure)) => self.fail(&claim, failure).await,
+            Err(panic) => {
+                let failure =
+                    Failure::ambiguous(format!("the handler panicked: {}", message(&*panic)));
+                let _ = self.fail(&claim, failure).await;
+                held.over();
+                resume_unwind(panic)
+            }
+        };
+        if !matches!(result, Err(Error::Store(_))) {
+            held.over();
+        }
+        result
+    }
+
+    async fn succeed(&self, claim: &Claim, outcome: Outcome) -> Result<Done, Error> {
+        let inner = &self.hapax.inner;
+        if claim.settled_in() {
+            return match self.committed(claim).await? {
+                Some(done) => Ok(done),
+                None => {
+                    let reason = "settled in a transaction that was rolled back".into();
+                    settle(inner, &self.name, claim.attempt(), Report::Failed(reason)).await?;
+                    Err(Error::NotCommitted)
+                }
+            };
+        }
+        let outcome = outcome.within(inner.keep_limit);
+        let report = Report::Succeeded(outcome.clone());
+        match settle(inner, &self.name, claim.attempt(), report).await? {
+            Settled::Fenced(fenced) => Err(Error::Fenced(fenced)),
+            Settled::Recorded | Settled::Repeated => Ok(self.remember(outcome)),
+        }
+    }
+
+    /// The outcome that a caller's transaction has committed, if it has.
+    async fn committed(&self, claim: &Claim) -> Result<Option<Done>, Error> {
+        let effect = self.load().await?.filter(|effect| effect.attempt == claim.attempt());
+        Ok(effect.and_then(|effect| match effect.state {
+            State::Succeeded(outcome) => Some(self.remember(outcome)),
+            _ => None,
+        }))
+    }
+
+    fn remember(&self, outcome: Outcome) -> Done {
+        if self.ttl.is_none() {
+            self.hapax.inner.cache.put(&self.name, self.fingerprint, outcome.clone());
+        }
+        Done { outcome, how: How::Executed }
+    }
+
+    async fn fail(&self, claim: &Claim, failure: Failure) -> Result<Done, Error> {
+        if claim.settled_in()
+            && let Some(done) = self.committed(claim).await?
+        {
+            return Ok(done);
+        }
+        let reason = failure.reason;
+        let report = match failure.kind {
+            FailureKind::NotDone => Report::Failed(reason.clone()),
+            FailureKind::Partial => Report::Partial(reason.clone()),
+            FailureKind::Ambiguous => Report::Ambiguous(reason.clone()),
+        };
+        match settle(&self.hapax.inner, &self.name, claim.attempt(), report).await? {
+            Settled::Fenced(fenced) => Err(Error::Fenced(fenced)),
+            Settled::Recorded | Settled::Repeated => match self.load().await? {
+                Some(effect)
+                    if effect.attempt == claim.attempt() && !effect.state.name().is_settled() =>
+                {
+                    Err(Error::Blocked(Blocked::by(&effect)))
+                }
+                _ => Err(Error::Failed { reason }),
+            },
+        }
+    }
+
+    async fn load(&self) -> Result<Option<Effect>, Error> {
+        let name = self.name.clone();
+        let mut effects = read(&*self.hapax.inner.store, move |view| view.effects(&[name])).await?;
+        Ok(effects.pop().flatten())
+    }
+}
+
+/// How long a waiter lets a silent holder be before it claims again, to take over if it may.
+const TAKEOVER_LOOK: Duration = Duration::from_millis(500);
+
+/// How long a caller is willing to wait, and how often it has.
+struct Patience {
+    until: Instant,
+    waits: u32,
+}
+
+impl Patience {
+    const PAUSES: Backoff = Backoff { base_ms: 10, cap_ms: 500, attempts: u32::MAX };
+
+    fn left(&self) -> Option<Duration> {
+        let left = self.until.saturating_duration_since(Instant::now());
+        (!left.is_zero()).then_some(left)
+    }
+
+    /// Waits a while, if there is time left.
+    async fn pause(&mut self) -> Option<()> {
+        let left = self.left()?;
+        self.waits = self.waits.saturating_add(1);
+        let dice = random().map_or(u64::MAX, u64::from_be_bytes);
+        let pause = Self::PAUSES.delay_ms(self.waits, dice).unwrap_or(500);
+        tokio::time::sleep(Duration::from_millis(pause.max(1)).min(left)).await;
+        Some(())
+    }
+}
+
+/// How long a settle is tried again while the store cannot be reached.
+const SETTLE_RETRIES: Backoff = Backoff { base_ms: 20, cap_ms: 2_000, attempts: 20 };
+
+/// Reports, as often as it takes: the same attempt may report again without harm.
+pub(crate) async fn settle(
+    inner: &Inner,
+    name: &Name,
+    attempt: AttemptId,
+    report: Report,
+) -> Result<Settled, StoreError> {
+    for nth in 1.. {
+        let command = Command::Settle { name: name.clone(), attempt, report: report.clone() };
+        match call(&*inner.store, command).await {
+            Ok(Answer::Settle(settled)) => return Ok(settled),
+            Ok(_) => return Err(StoreError::Corrupt("a settle got another answer".into())),
+            Err(error) if error.is_transient() => {
+                let dice = random().map_or(u64::MAX, u64::from_be_bytes);
+                let Some(pause) = SETTLE_RETRIES.delay_ms(nth, dice) else { return Err(error) };
+                tracing::warn!(%error, key = %name.key, "the outcome is not recorded yet");
+                tokio::time::sleep(Duration::from_millis(pause)).await;
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    Err(StoreError::Unavailable("gave up settling".into()))
+}
+
+/// Runs a handler, catching its panic wherever it panics.
+async fn caught<F, Fut, T>(handler: F, claim: Claim) -> Result<T, Box<dyn Any + Send>>
+where
+    F: FnOnce(Claim) -> Fut,
+    Fut: Future<Output = T>,
+{
+    let future = catch_unwind(AssertUnwindSafe(|| handler(claim)))?;
+    let mut future = std::pin::pin!(future);
+    std::future::poll_fn(|context| {
+        match catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(context))) {
+            Ok(Poll::Pending) => Poll::Pending,
+            Ok(Poll::Ready(value)) => Poll::Ready(Ok(value)),
+            Err(panic) => Poll::Ready(Err(panic)),
+        }
+    })
+    .await
+}
+
+fn message(panic: &(dyn Any + Send)) -> &str {
+    panic
+        .downcast_ref::<&str>()
+        .copied()
+        .or_else(|| panic.downcast_ref::<String>().map(String::as_str))
+        .unwrap_or("no message")
+}

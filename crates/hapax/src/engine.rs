@@ -1,0 +1,206 @@
+//! The handle on a ledger, and what it is made of.
+
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use hapax_core::checkpoint::Signer;
+use hapax_core::key::Key;
+use hapax_core::name::{Name, Namespace};
+use hapax_core::outcome::DEFAULT_KEEP_LIMIT;
+use hapax_sqlite::{Options, SqliteStore};
+use hapax_store::{Store, StoreError};
+
+use crate::cache::Cache;
+use crate::effect::EffectBuilder;
+use crate::error::Error;
+use crate::flight::Flights;
+use crate::holder::Holder;
+use crate::passes::{self, Pass};
+use crate::rollback::Rollbacks;
+use crate::seal;
+use crate::waiting::Waiting;
+
+/// A ledger of effects, open in this process. Cheap to clone.
+#[derive(Clone)]
+pub struct Hapax {
+    pub(crate) inner: Arc<Inner>,
+    pub(crate) namespace: Namespace,
+}
+
+pub(crate) struct Inner {
+    pub(crate) store: Arc<dyn Store>,
+    pub(crate) sqlite: Option<Arc<SqliteStore>>,
+    pub(crate) signer: Option<Arc<Signer>>,
+    pub(crate) cache: Arc<Cache>,
+    pub(crate) flights: Arc<Flights>,
+    pub(crate) holder: Arc<Holder>,
+    pub(crate) waiting: Arc<Waiting>,
+    pub(crate) rollbacks: Rollbacks,
+    pub(crate) keep_limit: usize,
+    background: Duration,
+    started: OnceLock<()>,
+    closed: AtomicBool,
+}
+
+impl Inner {
+    pub(crate) fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::Acquire)
+    }
+
+    /// Begins background work with the first claim, so that looking costs nothing.
+    pub(crate) fn start(self: &Arc<Self>) {
+        if !self.background.is_zero() && self.started.set(()).is_ok() {
+            tokio::spawn(passes::forever(Arc::downgrade(self)));
+        }
+    }
+}
+
+/// How to open a ledger, where the defaults do not fit.
+///
+/// ```
+/// use std::time::Duration;
+/// use hapax::Hapax;
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), hapax::Error> {
+/// let hapax = Hapax::builder().lease(Duration::from_secs(10)).in_memory();
+/// # drop(hapax);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug, Clone)]
+pub struct Builder {
+    lease: Duration,
+    keep_limit: usize,
+    background: bool,
+    holder: String,
+}
+
+impl Builder {
+    /// How long this process may be silent before its claims can be taken over. Default 15 s.
+    pub fn lease(mut self, lease: Duration) -> Self {
+        self.lease = lease;
+        self
+    }
+
+    /// The largest outcome that is kept. A larger one still counts as a success, remembered
+    /// by digest and size. Default 16 MiB.
+    pub fn keep_limit(mut self, bytes: usize) -> Self {
+        self.keep_limit = bytes;
+        self
+    }
+
+    /// Whether this process expires, sweeps and seals in the background. Default yes.
+    pub fn background(mut self, background: bool) -> Self {
+        self.background = background;
+        self
+    }
+
+    /// What people see as the holder of this process's lease. Default: the process id.
+    pub fn holder(mut self, title: impl Into<String>) -> Self {
+        self.holder = title.into();
+        self
+    }
+
+    /// Opens the ledger in this file, which is made if it does not exist.
+    pub async fn open(self, path: impl Into<PathBuf>) -> Result<Hapax, Error> {
+        let path = path.into();
+        let opening = tokio::task::spawn_blocking(move || {
+            let store = SqliteStore::open(&path, Options::default())?;
+            let signer = seal::signer(store.path())?;
+            Ok::<_, StoreError>((Arc::new(store), Arc::new(signer)))
+        });
+        let (sqlite, signer) = opening.await.map_err(|error| {
+            StoreError::Unavailable(format!("opening was cut short: {error}"))
+        })??;
+        Ok(self.build(sqlite.clone(), Some(sqlite), Some(signer)))
+    }
+
+    /// A ledger that forgets everything when it is dropped, for your own tests.
+    pub fn in_memory(self) -> Hapax {
+        self.on(Arc::new(hapax_store::MemoryStore::with_system_clock()))
+    }
+
+    /// A ledger on a store of your own. Its journal is not sealed.
+    pub fn on(self, store: Arc<dyn Store>) -> Hapax {
+        self.build(store, None, None)
+    }
+
+    fn build(
+        self,
+        store: Arc<dyn Store>,
+        sqlite: Option<Arc<SqliteStore>>,
+        signer: Option<Arc<Signer>>,
+    ) -> Hapax {
+        let cache = Arc::new(Cache::new());
+        let holder = Holder::new(store.clone(), cache.clone(), self.lease, self.holder);
+        let inner = Inner {
+            waiting: Waiting::new(store.clone()),
+            store,
+            sqlite,
+            signer,
+            cache,
+            flights: Arc::default(),
+            holder,
+            rollbacks: Rollbacks::default(),
+            keep_limit: self.keep_limit,
+            background: if self.background { self.lease } else { Duration::ZERO },
+            started: OnceLock::new(),
+            closed: AtomicBool::new(false),
+        };
+        Hapax { inner: Arc::new(inner), namespace: Namespace::default() }
+    }
+}
+
+impl Hapax {
+    /// Opens the ledger in this file, which is made if it does not exist.
+    pub async fn open(path: impl AsRef<Path>) -> Result<Self, Error> {
+        Self::builder().open(path.as_ref()).await
+    }
+
+    /// How to open a ledger, where the defaults do not fit.
+    pub fn builder() -> Builder {
+        Builder {
+            lease: Duration::from_secs(15),
+            keep_limit: DEFAULT_KEEP_LIMIT,
+            background: true,
+            holder: format!("process {}", std::process::id()),
+        }
+    }
+
+    /// The same ledger, seen from another namespace.
+    pub fn in_namespace(&self, namespace: Namespace) -> Self {
+        Self { inner: self.inner.clone(), namespace }
+    }
+
+    /// Begins to describe an effect.
+    pub fn effect(&self, key: Key) -> EffectBuilder {
+        EffectBuilder::new(self.clone(), Name { namespace: self.namespace.clone(), key })
+    }
+
+    /// One round of background work, now.
+    pub async fn pass(&self) -> Result<Pass, Error> {
+        Ok(passes::round(&self.inner).await?)
+    }
+
+    /// Seals what was journalled and gives the lease back. What still runs is left to its
+    /// lease, as after a crash.
+    pub async fn close(&self) -> Result<(), Error> {
+        self.inner.closed.store(true, Ordering::Release);
+        self.inner.holder.close().await?;
+        if let Some(signer) = &self.inner.signer {
+            passes::seal(&*self.inner.store, signer).await?;
+        }
+        Ok(())
+    }
+}
+
+/// Random bytes of the operating system.
+pub(crate) fn random<const N: usize>() -> Result<[u8; N], StoreError> {
+    let mut bytes = [0; N];
+    getrandom::fill(&mut bytes)
+        .map_err(|error| StoreError::Unavailable(format!("no random bytes: {error}")))?;
+    Ok(bytes)
+}

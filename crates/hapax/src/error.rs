@@ -1,0 +1,130 @@
+//! What a caller is told when there is no outcome, sorted by what to do next.
+
+use hapax_core::attempt::AttemptId;
+use hapax_core::effect::{Blocked, Fenced};
+use hapax_core::fingerprint::Fingerprint;
+use hapax_core::key::Key;
+use hapax_store::StoreError;
+
+/// Why there is no outcome.
+#[derive(Debug, Clone, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// Someone else is doing it, and the wait is over. Ask again later.
+    #[error("in flight: {attempt} is doing it")]
+    InFlight {
+        /// Who.
+        attempt: AttemptId,
+    },
+    /// Same key, another payload. Fix the caller.
+    #[error(
+        "conflict: the key is recorded with fingerprint {recorded}, and was asked for with {asked}"
+    )]
+    Conflict {
+        /// What the record has.
+        recorded: Fingerprint,
+        /// What was asked.
+        asked: Fingerprint,
+    },
+    /// The outcome is not known, or only part of it happened. Someone must look.
+    #[error("blocked: {} is {}: {}", .0.holder.map_or_else(|| "it".to_owned(), |key| key.to_string()), .0.state, .0.reason)]
+    Blocked(Blocked),
+    /// Another effect holds the lock, and the wait is over. Ask again later.
+    #[error("locked: {holder} holds the lock")]
+    Locked {
+        /// The effect that holds it.
+        holder: Key,
+    },
+    /// A guard said no.
+    #[error("refused: {reason}")]
+    Refused {
+        /// Which, and why.
+        reason: String,
+    },
+    /// It did not happen. It may be tried again.
+    #[error("failed: {reason}")]
+    Failed {
+        /// Why.
+        reason: String,
+    },
+    /// Somebody overtook this attempt. Stop; what you did was not recorded.
+    #[error("fenced: this attempt was overtaken; the record is: {0}")]
+    Fenced(Fenced),
+    /// The lease was lost and the work was cancelled.
+    #[error("the lease was lost and the work was cancelled")]
+    LeaseLost,
+    /// The effect was settled in a transaction that was not committed.
+    #[error("the transaction that settled it was not committed")]
+    NotCommitted,
+    /// This ledger cannot do that.
+    #[error("not supported here: {0}")]
+    Unsupported(&'static str),
+    /// The store's own error. Nothing was run, or what was run could not be recorded.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+impl Error {
+    /// The code, which has a page of its own in the documentation.
+    pub fn code(&self) -> &'static str {
+        match self {
+            Self::InFlight { .. } => "HX0201",
+            Self::Conflict { .. } => "HX0202",
+            Self::Blocked(_) => "HX0203",
+            Self::Locked { .. } => "HX0204",
+            Self::Refused { .. } => "HX0205",
+            Self::Failed { .. } => "HX0206",
+            Self::Fenced(_) => "HX0207",
+            Self::LeaseLost => "HX0208",
+            Self::NotCommitted => "HX0209",
+            Self::Unsupported(_) => "HX0210",
+            Self::Store(error) => error.code(),
+        }
+    }
+}
+
+/// What a handler says when it has no result.
+///
+/// Any error converts into the safe one, [`Failure::ambiguous`]: what it means is then decided
+/// by the effect's safety class.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Failure {
+    pub(crate) kind: FailureKind,
+    pub(crate) reason: String,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum FailureKind {
+    NotDone,
+    Partial,
+    Ambiguous,
+}
+
+impl Failure {
+    /// It did not happen, for certain. It may be tried again.
+    pub fn not_done(reason: impl Into<String>) -> Self {
+        Self { kind: FailureKind::NotDone, reason: reason.into() }
+    }
+
+    /// Some of it happened. The registered steps have to be rolled back.
+    pub fn partial(reason: impl Into<String>) -> Self {
+        Self { kind: FailureKind::Partial, reason: reason.into() }
+    }
+
+    /// It may have happened: a timeout, a broken connection.
+    pub fn ambiguous(reason: impl Into<String>) -> Self {
+        Self { kind: FailureKind::Ambiguous, reason: reason.into() }
+    }
+}
+
+impl<E: std::error::Error> From<E> for Failure {
+    fn from(error: E) -> Self {
+        let mut reason = error.to_string();
+        let mut source = error.source();
+        while let Some(cause) = source {
+            reason = format!("{reason}: {cause}");
+            source = cause.source();
+        }
+        Self::ambiguous(reason)
+    }
+}

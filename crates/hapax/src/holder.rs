@@ -1,0 +1,134 @@
+//! This process's lease: one for all its claims, renewed while it lives.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use hapax_core::lease::LeaseId;
+use hapax_store::{Answer, Command, LeaseAnswer, Store, StoreError, call, read};
+use tokio::sync::{Mutex, watch};
+
+use crate::cache::Cache;
+
+/// How often the holder looks whether there is something every node must act upon.
+const LOOK: Duration = Duration::from_millis(200);
+
+pub(crate) struct Holder {
+    store: Arc<dyn Store>,
+    cache: Arc<Cache>,
+    term: Duration,
+    title: String,
+    /// The lease in force. Replaced when it is lost, so that work on the old one can tell.
+    current: watch::Sender<Option<LeaseId>>,
+    opening: Mutex<()>,
+}
+
+impl Holder {
+    pub(crate) fn new(
+        store: Arc<dyn Store>,
+        cache: Arc<Cache>,
+        term: Duration,
+        title: String,
+    ) -> Arc<Self> {
+        let current = watch::Sender::new(None);
+        Arc::new(Self { store, cache, term, title, current, opening: Mutex::new(()) })
+    }
+
+    /// The lease to hang a claim on, opened if there is none.
+    pub(crate) async fn lease(self: &Arc<Self>) -> Result<LeaseId, StoreError> {
+        if let Some(lease) = *self.current.borrow() {
+            return Ok(lease);
+        }
+        let _one_at_a_time = self.opening.lock().await;
+        if let Some(lease) = *self.current.borrow() {
+            return Ok(lease);
+        }
+        let id = LeaseId::from_bytes(crate::engine::random()?);
+        self.store.attach(id)?;
+        let asked = Instant::now();
+        let term_ms = self.term.as_millis() as u64;
+        let command = Command::OpenLease { id, term_ms, holder: self.title.clone() };
+        match call(&*self.store, command).await? {
+            Answer::Lease(LeaseAnswer::Held { notice, .. }) => {
+                self.cache.fresh(asked, self.term);
+                self.current.send_replace(Some(id));
+                tokio::spawn(Arc::downgrade(self).keep(id, notice));
+                Ok(id)
+            }
+            _ => Err(StoreError::Corrupt("a new lease was dead at birth".into())),
+        }
+    }
+
+    /// Returns once this lease is no longer the one in force.
+    pub(crate) async fn lost(&self, lease: LeaseId) {
+        let mut current = self.current.subscribe();
+        let _ = current.wait_for(|held| *held != Some(lease)).await;
+    }
+
+    /// Lets go of a lease that the store says is over.
+    pub(crate) fn give_up(&self, dead: LeaseId) {
+        tracing::warn!(lease = %dead, "the lease was lost");
+        self.cache.doubt();
+        self.current.send_if_modified(|held| held.take_if(|held| *held == dead).is_some());
+    }
+
+    /// Gives the lease back.
+    pub(crate) async fn close(&self) -> Result<(), StoreError> {
+        self.cache.doubt();
+        if let Some(id) = self.current.send_replace(None) {
+            call(&*self.store, Command::CloseLease { id }).await?;
+        }
+        Ok(())
+    }
+
+    /// One look: acts upon a notice, renews when it is time. `None` when the lease is over.
+    async fn tend(&self, id: LeaseId, seen: u64, renew: bool) -> Result<Option<u64>, StoreError> {
+        if *self.current.borrow() != Some(id) {
+            return Ok(None);
+        }
+        let notice = read(&*self.store, |view| view.notice()).await?;
+        if notice > seen {
+            self.cache.clear();
+        }
+        if notice == seen && !renew {
+            return Ok(Some(seen));
+        }
+        let asked = Instant::now();
+        match call(&*self.store, Command::RenewLease { id, seen: notice }).await? {
+            Answer::Lease(LeaseAnswer::Held { .. }) => {
+                self.cache.fresh(asked, self.term);
+                Ok(Some(notice))
+            }
+            _ => {
+                self.give_up(id);
+                Ok(None)
+            }
+        }
+    }
+}
+
+trait Keep {
+    async fn keep(self, id: LeaseId, seen: u64);
+}
+
+impl Keep for std::sync::Weak<Holder> {
+    /// Tends a lease until it is over or the engine is dropped.
+    async fn keep(self, id: LeaseId, mut seen: u64) {
+        let Some(third) = self.upgrade().map(|holder| holder.term / 3) else { return };
+        let mut renewed = Instant::now();
+        loop {
+            tokio::time::sleep(LOOK.min(third)).await;
+            let Some(holder) = self.upgrade() else { return };
+            let due = renewed.elapsed() >= third;
+            match holder.tend(id, seen, due).await {
+                Ok(Some(notice)) => {
+                    if due || notice != seen {
+                        renewed = Instant::now();
+                    }
+                    seen = notice;
+                }
+                Ok(None) => return,
+                Err(error) => tracing::warn!(%error, "the lease could not be renewed yet"),
+            }
+        }
+    }
+}

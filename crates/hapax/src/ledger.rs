@@ -1,0 +1,276 @@
+//! Looking at a ledger, and deciding what only a person can.
+
+use hapax_core::attempt::AttemptId;
+use hapax_core::checkpoint::Verifier;
+use hapax_core::effect::{Effect, Judged, Resolution, StateName};
+use hapax_core::journal::{Entry, Event};
+use hapax_core::key::Key;
+use hapax_core::lease::Lease;
+use hapax_core::name::{Name, Namespace};
+use hapax_store::journal::{Proof, Verified, verify};
+use hapax_store::{Answer, Command, Filter, Found, Step, StoreError, call, read};
+
+use crate::engine::Hapax;
+use crate::error::Error;
+
+impl Hapax {
+    /// One effect of this namespace, if there is a record.
+    pub async fn show(&self, key: Key) -> Result<Option<Effect>, Error> {
+        let name = self.name(key);
+        let mut effects = read(&*self.inner.store, move |view| view.effects(&[name])).await?;
+        Ok(effects.pop().flatten())
+    }
+
+    /// Effects of this namespace, newest first; only in these states, if any are given.
+    pub async fn list(&self, states: &[StateName], limit: usize) -> Result<Vec<Found>, Error> {
+        let filter =
+            Filter { namespace: Some(self.namespace.clone()), states: states.to_vec(), limit };
+        Ok(read(&*self.inner.store, move |view| view.list(&filter)).await?)
+    }
+
+    /// The journal of one effect of this namespace, oldest first.
+    pub async fn history(&self, key: Key, limit: usize) -> Result<Vec<Entry>, Error> {
+        let name = self.name(key);
+        Ok(read(&*self.inner.store, move |view| view.entries(Some(&name), 0, limit)).await?)
+    }
+
+    /// The journal of the whole ledger after an entry, oldest first.
+    pub async fn journal(&self, after: u64, limit: usize) -> Result<Vec<Entry>, Error> {
+        Ok(read(&*self.inner.store, move |view| view.entries(None, after, limit)).await?)
+    }
+
+    /// The number of the newest journal entry.
+    pub async fn last_entry(&self) -> Result<u64, Error> {
+        Ok(read(&*self.inner.store, |view| view.last_entry()).await?)
+    }
+
+    /// The rollback steps that an attempt registered, in order.
+    pub async fn steps(&self, key: Key, attempt: AttemptId) -> Result<Vec<Step>, Error> {
+        let name = self.name(key);
+        Ok(read(&*self.inner.store, move |view| view.steps(&name, attempt)).await?)
+    }
+
+    /// The leases that are in force.
+    pub async fn leases(&self) -> Result<Vec<Lease>, Error> {
+        Ok(read(&*self.inner.store, |view| view.leases()).await?)
+    }
+
+    /// The namespace this handle sees.
+    pub fn namespace(&self) -> &Namespace {
+        &self.namespace
+    }
+
+    /// Records what a person decided about an outcome that nobody knows. Names the attempt
+    /// that the person was shown, so that a stale screen cannot decide a newer one.
+    pub async fn resolve(
+        &self,
+        key: Key,
+        attempt: AttemptId,
+        resolution: Resolution,
+        actor: &str,
+        note: &str,
+    ) -> Result<Judged, Error> {
+        let (actor, note) = (actor.to_owned(), note.to_owned());
+        self.judge(Command::Resolve { name: self.name(key), attempt, resolution, actor, note })
+            .await
+    }
+
+    /// Records that what an attempt left behind in part was rolled back.
+    pub async fn rolled_back(&self, key: Key, attempt: AttemptId) -> Result<Judged, Error> {
+        self.judge(Command::RolledBack { name: self.name(key), attempt }).await
+    }
+
+    /// Clears a record so that the effect can happen again. Returns once every live process
+    /// on the ledger has forgotten it, or has lapsed.
+    pub async fn reset(
+        &self,
+        key: Key,
+        attempt: AttemptId,
+        actor: &str,
+        note: &str,
+    ) -> Result<Judged, Error> {
+        let (actor, note) = (actor.to_owned(), note.to_owned());
+        self.inner.cache.clear();
+        let judged =
+            self.judge(Command::Reset { name: self.name(key), attempt, actor, note }).await?;
+        if let Judged::Decided(_) = judged {
+            self.inner.cache.clear();
+            self.seen_by_all().await?;
+        }
+        Ok(judged)
+    }
+
+    /// Waits until every lease in force has seen the newest notice. A holder that died counts
+    /// as soon as the store knows; one that is silent, once its lease has lapsed.
+    async fn seen_by_all(&self) -> Result<(), Error> {
+        let store = &*self.inner.store;
+        let notice = read(store, |view| view.notice()).await?;
+        loop {
+            let behind = read(store, move |view| {
+                let now = view.now();
+                let leases = view.leases()?;
+                let mut alive =
+                    leases.into_iter().filter(|l| l.seen < notice && !l.until.reached(now.lease));
+                Ok(alive.any(|lease| !view.is_gone(&lease)))
+            });
+            if !behind.await? {
+                return Ok(());
+            }
+            tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+        }
+    }
+
+    async fn judge(&self, command: Command) -> Result<Judged, Error> {
+        match call(&*self.inner.store, command).await? {
+            Answer::Judged(judged) => Ok(judged),
+            _ => Err(StoreError::Corrupt("a judgement got another answer".into()).into()),
+        }
+    }
+
+    fn name(&self, key: Key) -> Name {
+        Name { namespace: self.namespace.clone(), key }
+    }
+
+    /// The public key that verifies this ledger's journal.
+    pub fn verifier(&self) -> Result<Verifier, Error> {
+        let signer = self.inner.signer.as_ref();
+        signer
+            .map(|signer| signer.verifier())
+            .ok_or(Error::Unsupported("this ledger's journal is not sealed"))
+    }
+
+    /// Compares every sealed entry of the journal with its tree and its signed heads.
+    /// `progress` is told how many of how many entries have been read.
+    pub async fn verify(
+        &self,
+        verifier: Verifier,
+        progress: impl FnMut(u64, u64) + Send + 'static,
+    ) -> Result<Verified, Error> {
+        Ok(read(&*self.inner.store, move |view| verify(view, &verifier, progress)).await?)
+    }
+
+    /// A proof that an entry is in the journal; `None` if it is not there or not sealed yet.
+    pub async fn prove(&self, entry: u64) -> Result<Option<Proof>, Error> {
+        Ok(read(&*self.inner.store, move |view| Proof::of(view, entry)).await?)
+    }
+
+    /// Looks for what needs somebody's attention.
+    pub async fn doctor(&self) -> Result<Doctor, Error> {
+        Ok(read(&*self.inner.store, examine).await?)
+    }
+}
+
+/// What [`Hapax::doctor`] found.
+#[derive(Debug, Clone, Default)]
+pub struct Doctor {
+    /// How many effects there are in each state.
+    pub census: Vec<(StateName, u64)>,
+    /// How many processes hold a lease.
+    pub leases: usize,
+    /// Journal entries, and how many of them are sealed.
+    pub entries: u64,
+    /// See `entries`.
+    pub sealed: u64,
+    /// What needs attention, worst first.
+    pub findings: Vec<Finding>,
+}
+
+/// Something that needs attention.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Finding {
+    /// How bad it is.
+    pub severity: Severity,
+    /// What it is.
+    pub what: String,
+    /// What to do about it.
+    pub next: String,
+}
+
+/// How bad a finding is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Severity {
+    /// Someone must act: something is stuck or wrong.
+    Error,
+    /// Someone should look.
+    Warning,
+}
+
+/// How many stuck effects are named one by one.
+const NAMED: usize = 20;
+
+fn examine(view: &mut dyn hapax_store::View) -> Result<Doctor, StoreError> {
+    let mut doctor = Doctor {
+        census: view.census()?,
+        leases: view.leases()?.len(),
+        entries: view.last_entry()?,
+        sealed: view.newest_head()?.map_or(0, |head| head.size),
+        findings: Vec::new(),
+    };
+    let stuck = [StateName::Indeterminate, StateName::Unknown, StateName::Partial];
+    for found in view.list(&Filter { namespace: None, states: stuck.to_vec(), limit: NAMED })? {
+        doctor.findings.push(stuck_effect(&found));
+    }
+    for entry in recent_contradictions(view)? {
+        doctor.findings.push(Finding {
+            severity: Severity::Error,
+            what: format!(
+                "{}: a stale attempt, {}, reported success (entry {})",
+                entry.key, entry.attempt, entry.id
+            ),
+            next: "compare what both attempts did at the target".into(),
+        });
+    }
+    let now = view.now();
+    for lease in view.leases()? {
+        if view.is_gone(&lease) || lease.until.reached(now.lease) {
+            doctor.findings.push(Finding {
+                severity: Severity::Warning,
+                what: format!("{} ({}) is dead or silent", lease.id, lease.holder),
+                next: "nothing, if it was stopped; what it left is taken over when asked for"
+                    .into(),
+            });
+        }
+    }
+    if !now.wall_trusted {
+        doctor.findings.push(Finding {
+            severity: Severity::Error,
+            what: "the wall clock ran ahead of the machine's uptime; nothing expires".into(),
+            next: "set the clock right; expiry resumes by itself".into(),
+        });
+    }
+    doctor.findings.sort_by_key(|finding| finding.severity);
+    Ok(doctor)
+}
+
+fn stuck_effect(found: &Found) -> Finding {
+    let Found { name, effect } = found;
+    let label = effect.label.as_ref().map(|label| format!(" ({label})")).unwrap_or_default();
+    let state = effect.state.name();
+    let held = effect.lock.map(|lock| format!("; it holds {lock}")).unwrap_or_default();
+    Finding {
+        severity: Severity::Error,
+        what: format!(
+            "{}{label} is {state}: {}{held}",
+            name.key,
+            effect.state.reason().unwrap_or_default()
+        ),
+        next: match state {
+            StateName::Unknown => {
+                "run it again with its reconciler, or decide: hapax effects resolve".into()
+            }
+            StateName::Partial => {
+                "run it again with its rollback, or decide: hapax effects resolve".into()
+            }
+            _ => "find out whether it happened, then: hapax effects resolve".into(),
+        },
+    }
+}
+
+/// How far back contradictions are looked for.
+const RECENT: u64 = 10_000;
+
+fn recent_contradictions(view: &mut dyn hapax_store::View) -> Result<Vec<Entry>, StoreError> {
+    let after = view.last_entry()?.saturating_sub(RECENT);
+    let entries = view.entries(None, after, RECENT as usize)?;
+    Ok(entries.into_iter().filter(|entry| entry.event == Event::Contradicted).take(NAMED).collect())
+}

@@ -1,0 +1,88 @@
+//! What happens in the background: expiring, sweeping, sealing. Each pass takes no input,
+//! does a bounded amount, and says what it did. A lost one costs latency, never work.
+
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use hapax_core::checkpoint::Signer;
+use hapax_store::journal::plan_seal;
+use hapax_store::{Answer, Command, Store, StoreError, call, read};
+
+use crate::engine::Inner;
+
+/// What one round of background work did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Pass {
+    /// Effects whose holder is gone and which now wait for a reconciler or a person.
+    pub expired: usize,
+    /// Records forgotten because their time was up.
+    pub swept: usize,
+    /// Journal entries sealed.
+    pub sealed: usize,
+}
+
+/// How much one pass does at most.
+const EXPIRE: usize = 256;
+const SWEEP: usize = 1024;
+const SEAL: usize = 16 * 1024;
+
+/// How often a round is made.
+const ROUND: Duration = Duration::from_millis(1000);
+
+pub(crate) async fn round(inner: &Inner) -> Result<Pass, StoreError> {
+    let store = &*inner.store;
+    Ok(Pass {
+        expired: count(store, Command::Expire { limit: EXPIRE }).await?,
+        swept: count(store, Command::Sweep { limit: SWEEP }).await?,
+        sealed: match &inner.signer {
+            Some(signer) => seal(store, signer).await?,
+            None => 0,
+        },
+    })
+}
+
+/// Seals until everything that was there is sealed, or somebody else does it.
+pub(crate) async fn seal(store: &dyn Store, signer: &Arc<Signer>) -> Result<usize, StoreError> {
+    let mut sealed = 0;
+    loop {
+        let by = signer.clone();
+        let Some(plan) = read(store, move |view| plan_seal(view, &by, SEAL)).await? else {
+            return Ok(sealed);
+        };
+        match count(store, plan).await? {
+            0 => return Ok(sealed),
+            more => sealed += more,
+        }
+        if sealed >= SEAL * 16 {
+            return Ok(sealed);
+        }
+    }
+}
+
+async fn count(store: &dyn Store, command: Command) -> Result<usize, StoreError> {
+    match call(store, command).await? {
+        Answer::Count(count) => Ok(count),
+        _ => Ok(0),
+    }
+}
+
+/// Makes rounds until the engine is dropped.
+pub(crate) async fn forever(inner: Weak<Inner>) {
+    loop {
+        tokio::time::sleep(ROUND).await;
+        let Some(inner) = inner.upgrade() else { return };
+        if inner.is_closed() {
+            return;
+        }
+        match round(&inner).await {
+            Ok(pass) if pass.expired > 0 => {
+                tracing::warn!(
+                    expired = pass.expired,
+                    "effects were left by holders that are gone"
+                );
+            }
+            Ok(_) => {}
+            Err(error) => tracing::warn!(%error, "background work has to wait"),
+        }
+    }
+}

@@ -1,0 +1,67 @@
+//! Undoing what happened in part: registered steps, in reverse, each an effect of its own.
+
+use std::collections::HashMap;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::{Arc, RwLock};
+
+use hapax_core::attempt::AttemptId;
+use hapax_core::key::Key;
+use hapax_core::name::Name;
+use hapax_store::{Command, StoreError, call, read};
+
+use crate::engine::Hapax;
+use crate::error::{Error, Failure};
+
+type Undoing = Pin<Box<dyn Future<Output = Result<(), Failure>> + Send>>;
+type Handler = Arc<dyn Fn(Vec<u8>) -> Undoing + Send + Sync>;
+
+#[derive(Default)]
+pub(crate) struct Rollbacks(RwLock<HashMap<String, Handler>>);
+
+impl Rollbacks {
+    fn get(&self, step: &str) -> Option<Handler> {
+        self.0.read().unwrap_or_else(|poisoned| poisoned.into_inner()).get(step).cloned()
+    }
+}
+
+impl Hapax {
+    /// Says how to undo the steps of this name, which claims register with
+    /// [`Claim::undo_with`](crate::Claim::undo_with). Each is undone once.
+    ///
+    /// When an effect is `partial`, the next call that wants it undoes its steps in reverse
+    /// and then performs it again.
+    pub fn on_rollback<F, Fut>(&self, step: impl Into<String>, undo: F)
+    where
+        F: Fn(Vec<u8>) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = Result<(), Failure>> + Send + 'static,
+    {
+        let handler: Handler = Arc::new(move |payload| Box::pin(undo(payload)));
+        let mut handlers =
+            self.inner.rollbacks.0.write().unwrap_or_else(|poisoned| poisoned.into_inner());
+        handlers.insert(step.into(), handler);
+    }
+}
+
+/// Undoes the steps of an attempt. `false` if there are none, or nobody knows how.
+pub(crate) async fn undo(hapax: &Hapax, name: &Name, attempt: AttemptId) -> Result<bool, Error> {
+    let of = name.clone();
+    let steps = read(&*hapax.inner.store, move |view| view.steps(&of, attempt)).await?;
+    let known: Option<Vec<_>> = steps
+        .into_iter()
+        .map(|step| hapax.inner.rollbacks.get(&step.name).map(|handler| (step, handler)))
+        .collect();
+    let Some(steps) = known.filter(|steps| !steps.is_empty()) else { return Ok(false) };
+    for (ordinal, (step, handler)) in steps.into_iter().enumerate().rev() {
+        let fields: [(&str, &[u8]); 2] =
+            [("attempt", attempt.as_bytes()), ("step", &(ordinal as u64).to_be_bytes())];
+        let key = Key::derive("rollback.v1", &fields)
+            .map_err(|error| StoreError::Invalid(error.to_string()))?;
+        let effect =
+            hapax.effect(key).label(format!("roll back {}", step.name)).payload(&step.payload);
+        Box::pin(effect.run(|_| async move { handler(step.payload).await })).await?;
+    }
+    let (name, store) = (name.clone(), &*hapax.inner.store);
+    call(store, Command::RolledBack { name, attempt }).await?;
+    Ok(true)
+}

@@ -1,0 +1,101 @@
+//! Waiting for effects that other processes perform: one query per tick for all of them.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use hapax_core::attempt::AttemptId;
+use hapax_core::effect::{Effect, State};
+use hapax_core::name::Name;
+use hapax_store::{Store, read};
+use tokio::sync::oneshot;
+
+/// Quick at first, slower later.
+const FIRST_TICK: Duration = Duration::from_millis(5);
+const LAST_TICK: Duration = Duration::from_millis(100);
+
+struct Waiter {
+    attempt: AttemptId,
+    moved: oneshot::Sender<()>,
+}
+
+#[derive(Default)]
+struct Room {
+    waiters: HashMap<Name, Vec<Waiter>>,
+    ticking: bool,
+}
+
+pub(crate) struct Waiting {
+    store: Arc<dyn Store>,
+    room: Mutex<Room>,
+}
+
+impl Waiting {
+    pub(crate) fn new(store: Arc<dyn Store>) -> Arc<Self> {
+        Arc::new(Self { store, room: Mutex::default() })
+    }
+
+    /// Returns once this attempt no longer runs, or after `most`. A holder that died leaves no
+    /// trace in its row, so the caller claims again in either case.
+    pub(crate) async fn moved(self: &Arc<Self>, name: &Name, attempt: AttemptId, most: Duration) {
+        let (moved, told) = oneshot::channel();
+        let start = {
+            let mut room = self.lock();
+            room.waiters.entry(name.clone()).or_default().push(Waiter { attempt, moved });
+            !std::mem::replace(&mut room.ticking, true)
+        };
+        if start {
+            tokio::spawn(self.clone().tick());
+        }
+        let _ = tokio::time::timeout(most, told).await;
+    }
+
+    async fn tick(self: Arc<Self>) {
+        let mut pause = FIRST_TICK;
+        loop {
+            tokio::time::sleep(pause).await;
+            pause = (pause * 3 / 2).min(LAST_TICK);
+            let names: Vec<Name> = {
+                let mut room = self.lock();
+                room.waiters.retain(|_, waiters| {
+                    waiters.retain(|waiter| !waiter.moved.is_closed());
+                    !waiters.is_empty()
+                });
+                if room.waiters.is_empty() {
+                    room.ticking = false;
+                    return;
+                }
+                room.waiters.keys().cloned().collect()
+            };
+            let asked = names.clone();
+            match read(&*self.store, move |view| view.effects(&asked)).await {
+                Ok(effects) => {
+                    if self.tell(&names, &effects) {
+                        pause = FIRST_TICK;
+                    }
+                }
+                Err(error) => tracing::debug!(%error, "could not look at what others are doing"),
+            }
+        }
+    }
+
+    /// Wakes whoever waits for an attempt that is over. Whether there was any.
+    fn tell(&self, names: &[Name], effects: &[Option<Effect>]) -> bool {
+        let mut room = self.lock();
+        let mut told = false;
+        for (name, effect) in names.iter().zip(effects) {
+            let Some(waiters) = room.waiters.get_mut(name) else { continue };
+            let running = effect.as_ref().filter(|e| matches!(e.state, State::Running { .. }));
+            let running = running.map(|effect| effect.attempt);
+            for waiter in waiters.extract_if(.., |waiter| running != Some(waiter.attempt)) {
+                told = true;
+                let _ = waiter.moved.send(());
+            }
+        }
+        told
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Room> {
+        self.room.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+}
