@@ -1,2 +1,69 @@
-//! x
-fn main() {}
+//! `hapax`, the one binary. JSON on the wire and text for people live here; decisions do not.
+
+mod args;
+mod bench;
+mod doctor;
+mod effects;
+mod exit;
+mod journal;
+mod key;
+mod output;
+mod program;
+mod recording;
+mod run;
+
+use std::process::ExitCode;
+
+use clap::{CommandFactory as _, Parser as _};
+
+use args::{Args, Command};
+use exit::{Exit, Failed};
+
+fn main() -> ExitCode {
+    if let Some(code) = program::become_program() {
+        return code;
+    }
+    let args = match Args::try_parse() {
+        Ok(args) => args,
+        Err(error) => {
+            let _ = error.print();
+            let code = if error.use_stderr() { Exit::Usage } else { Exit::Done };
+            return code.into();
+        }
+    };
+    let json = args.global.json;
+    match dispatch(args) {
+        Ok(code) => code.into(),
+        Err(failed) => {
+            if json {
+                output::json(&failed.json());
+            }
+            failed.print();
+            failed.exit.into()
+        }
+    }
+}
+
+fn dispatch(args: Args) -> Result<Exit, Failed> {
+    let Args { global, command } = args;
+    match command {
+        Command::Completions { shell } => {
+            clap_complete::generate(shell, &mut Args::command(), "hapax", &mut std::io::stdout());
+            Ok(Exit::Done)
+        }
+        Command::Key(key) => key::main(&global, &key),
+        Command::Bench(bench) => bench::main(&global, &bench),
+        // A current-thread runtime keeps the program's parent thread alive as long as we are.
+        Command::Run(run) => runtime()?.block_on(run::main(&global, run)),
+        Command::Effects(effects) => runtime()?.block_on(effects::main(&global, effects)),
+        Command::Journal(journal) => runtime()?.block_on(journal::main(&global, journal)),
+        Command::Doctor(doctor) => runtime()?.block_on(doctor::main(&global, &doctor)),
+    }
+}
+
+fn runtime() -> Result<tokio::runtime::Runtime, Failed> {
+    tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| Failed::new(Exit::Unreachable, format!("no runtime: {error}")))
+}

@@ -41,6 +41,12 @@ impl Hapax {
             self.inner.rollbacks.0.write().unwrap_or_else(|poisoned| poisoned.into_inner());
         handlers.insert(step.into(), handler);
     }
+
+    /// Rolls back what an attempt left behind in part, now. `false` if it registered no steps,
+    /// or nobody here knows how to undo them.
+    pub async fn roll_back(&self, key: Key, attempt: AttemptId) -> Result<bool, Error> {
+        undo(self, &Name { namespace: self.namespace.clone(), key }, attempt).await
+    }
 }
 
 /// Undoes the steps of an attempt. `false` if there are none, or nobody knows how.

@@ -1,0 +1,271 @@
+//! The command line, as its users see it.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Parser, Subcommand, ValueEnum};
+use clap_complete::Shell;
+
+/// Make effects happen once.
+#[derive(Debug, Parser)]
+#[command(
+    version,
+    name = "hapax",
+    max_term_width = 100,
+    after_help = "\
+Exit codes: 0 done or replayed; the program's own code when `run` executed it and it failed;
+64 wrong usage; 65 conflict; 69 store unreachable; 73 refused by a guard;
+75 in flight or locked, try later; 78 outcome unknown, someone must look."
+)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    pub(crate) global: Global,
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Global {
+    /// The ledger: a file, which is made if it does not exist
+    #[arg(long, global = true, env = "HAPAX_DB", value_name = "FILE", default_value = "hapax.db")]
+    pub(crate) db: PathBuf,
+    /// The namespace to work in
+    #[arg(long, global = true, env = "HAPAX_NAMESPACE", default_value = "default")]
+    pub(crate) namespace: String,
+    /// Print JSON: one document, or one a line for lists
+    #[arg(long, global = true)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Run a program once; a repeat prints what it printed and exits 0
+    Run(Run),
+    /// Derive keys from JSON fields on standard input
+    Key(Key),
+    /// Look at effects, and decide what only a person can
+    #[command(subcommand)]
+    Effects(Effects),
+    /// Read, verify, prove and export the journal
+    #[command(subcommand)]
+    Journal(Journal),
+    /// Look for what needs attention; exits 78 if something does
+    Doctor(Doctor),
+    /// Measure this machine, each figure beside its baseline
+    Bench(Bench),
+    /// Print completions for a shell
+    Completions {
+        /// Which shell
+        shell: Shell,
+    },
+}
+
+/// Run a program once.
+///
+/// Its output is shown while it runs and recorded, the first and the last 256 KiB of it. It
+/// sees HAPAX_KEY, HAPAX_ATTEMPT and HAPAX_FENCE. Exit code 0 means that it happened, any
+/// other that it did not; a program killed by a signal leaves the question to --safety.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Run {
+    /// What names the effect: any text, or sha256:<64 hex>
+    #[arg(long, short)]
+    pub(crate) key: String,
+    /// Wait this long for somebody else who is doing it (10s, 5m); otherwise exit 75 at once
+    #[arg(long, value_parser = duration, value_name = "DURATION")]
+    pub(crate) wait: Option<Duration>,
+    /// Serialise with all others on this lock
+    #[arg(long)]
+    pub(crate) lock: Option<String>,
+    /// What to do when the lock is held
+    #[arg(long, value_enum, default_value_t = OnLock::Skip)]
+    pub(crate) on_lock: OnLock,
+    /// What it means when this process dies: run again, ask --reconcile first, or ask a person
+    #[arg(long, value_enum, default_value_t = Safety::Opaque)]
+    pub(crate) safety: Safety,
+    /// A shell command that must exit 0 before the program is run
+    #[arg(long, value_name = "CMD")]
+    pub(crate) pre: Vec<String>,
+    /// A shell command that must exit 0 after it; otherwise the effect is partial
+    #[arg(long, value_name = "CMD")]
+    pub(crate) post: Vec<String>,
+    /// A shell command that undoes the program when it or a --post fails
+    #[arg(long, value_name = "CMD")]
+    pub(crate) rollback: Option<String>,
+    /// A shell command that looks whether it happened: 0 it did, 1 it did not, else unknown
+    #[arg(long, value_name = "CMD", requires = "safety")]
+    pub(crate) reconcile: Option<String>,
+    /// How long a late arrival is possible; until then a reconciler's no does not count
+    #[arg(long, value_parser = duration, value_name = "DURATION", default_value = "0s")]
+    pub(crate) settling: Duration,
+    /// Forget the outcome after this long; never unless given
+    #[arg(long, value_parser = duration, value_name = "DURATION")]
+    pub(crate) ttl: Option<Duration>,
+    /// Let the claim lapse after this long, whatever the lease
+    #[arg(long, value_parser = duration, value_name = "DURATION")]
+    pub(crate) deadline: Option<Duration>,
+    /// How long this process may be silent before others take over
+    #[arg(long, value_parser = duration, value_name = "DURATION", default_value = "15s")]
+    pub(crate) lease: Duration,
+    /// The program and its arguments
+    #[arg(last = true, required = true, value_name = "PROGRAM")]
+    pub(crate) program: Vec<std::ffi::OsString>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum OnLock {
+    /// Exit 75
+    Skip,
+    /// Try again for as long as --wait allows (30s unless given)
+    Backoff,
+    /// Exit 78: someone must look
+    Escalate,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Safety {
+    Transactional,
+    Reconcilable,
+    Opaque,
+}
+
+/// Derive keys from JSON fields on standard input.
+///
+/// One object, or many, one a line. Prints one sha256:<64 hex> for each; --json adds the
+/// components.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Key {
+    /// pipeline.v1, pipeline.kfm-v11, pipeline.kfm-v10, control.v1, extraction.v1,
+    /// mutation.v1, http.v1, or a name.vN of your own with text fields
+    pub(crate) derivation: String,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Effects {
+    /// List effects, newest first
+    List {
+        /// Only in this state; may be given several times
+        #[arg(long)]
+        state: Vec<String>,
+        /// Only those somebody must look at: partial, unknown, indeterminate
+        #[arg(long, conflicts_with = "state")]
+        stuck: bool,
+        /// At most this many
+        #[arg(long, default_value_t = 50)]
+        limit: usize,
+    },
+    /// Show one effect and its history
+    Show {
+        /// As given to `run`, or sha256:<64 hex>
+        key: String,
+    },
+    /// Say what became of an effect that nobody knows the outcome of
+    Resolve {
+        /// As given to `run`, or sha256:<64 hex>
+        key: String,
+        /// The attempt you looked at, as shown by `effects show`
+        #[arg(long)]
+        attempt: String,
+        /// What you found
+        #[command(flatten)]
+        decision: Decision,
+        #[command(flatten)]
+        by: By,
+    },
+    /// Clear a record, so that the effect can happen again
+    Reset {
+        /// As given to `run`, or sha256:<64 hex>
+        key: String,
+        /// The attempt you looked at, as shown by `effects show`
+        #[arg(long)]
+        attempt: String,
+        #[command(flatten)]
+        by: By,
+    },
+}
+
+#[derive(Debug, clap::Args)]
+#[group(required = true, multiple = false)]
+pub(crate) struct Decision {
+    /// It happened
+    #[arg(long)]
+    pub(crate) happened: bool,
+    /// It did not happen; it may be run again
+    #[arg(long)]
+    pub(crate) did_not_happen: bool,
+    /// Let it go; it will not be run again
+    #[arg(long)]
+    pub(crate) skip: bool,
+    /// Have the reconciler look again
+    #[arg(long)]
+    pub(crate) ask_again: bool,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct By {
+    /// Who decides
+    #[arg(long, env = "USER", default_value = "unknown")]
+    pub(crate) by: String,
+    /// Why; kept in the journal
+    #[arg(long)]
+    pub(crate) note: String,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Journal {
+    /// List entries, oldest first
+    List {
+        /// Only of this effect
+        #[arg(long)]
+        key: Option<String>,
+        /// Only after this entry
+        #[arg(long, default_value_t = 0)]
+        after: u64,
+        /// At most this many
+        #[arg(long, default_value_t = 50)]
+        limit: usize,
+    },
+    /// Compare every entry with the tree and its signed heads; or check one exported proof
+    Verify {
+        /// Check this proof instead; needs no ledger
+        #[arg(long, value_name = "FILE")]
+        proof: Option<PathBuf>,
+        /// Believe only this public key, as printed by `journal prove`
+        #[arg(long, value_name = "KEY")]
+        public_key: Option<String>,
+    },
+    /// Print a proof that an entry is in the journal, which anyone can check
+    Prove {
+        /// The entry's number
+        entry: u64,
+    },
+    /// Print every entry, one JSON document a line
+    Export,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Doctor {
+    /// Also verify the whole journal
+    #[arg(long)]
+    pub(crate) deep: bool,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Bench {
+    /// Also measure with this many effects already there, such as 10M
+    #[arg(long, value_parser = crate::bench::size, value_name = "N")]
+    pub(crate) size: Option<u64>,
+    /// How long each measurement lasts
+    #[arg(long, value_parser = duration, value_name = "DURATION", default_value = "3s")]
+    pub(crate) time: Duration,
+    /// Where to put the files that are measured; a temporary directory unless given
+    #[arg(long, value_name = "DIR")]
+    pub(crate) dir: Option<PathBuf>,
+}
+
+/// `10s`, `500ms`, `1h 5m`; a bare number is seconds.
+fn duration(text: &str) -> Result<Duration, String> {
+    if let Ok(seconds) = text.parse() {
+        return Ok(Duration::from_secs(seconds));
+    }
+    humantime::parse_duration(text).map_err(|error| format!("{error}; write 10s, 500ms or 5m"))
+}

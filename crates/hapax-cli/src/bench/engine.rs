@@ -1,0 +1,161 @@
+//! The engine under load.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use hapax::{Error, Failure, Hapax, How, Key, Safety};
+use tokio::runtime::Runtime;
+
+use crate::exit::{Exit, Failed};
+
+fn runtime() -> Result<Runtime, Failed> {
+    tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+        .map_err(|error| Failed::new(Exit::Unreachable, format!("no runtime: {error}")))
+}
+
+fn key(run: u64, n: u64) -> Result<Key, Failed> {
+    Key::derive("bench.v1", &[("run", &run.to_be_bytes()), ("n", &n.to_be_bytes())])
+        .map_err(|error| Failed::usage(error.to_string()))
+}
+
+async fn perform(hapax: &Hapax, key: Key) -> Result<How, Error> {
+    let done = hapax
+        .effect(key)
+        .payload(b"payload")
+        .safety(Safety::Transactional)
+        .run(|_| async { Ok::<_, Failure>("receipt 0123456789") })
+        .await?;
+    Ok(done.how)
+}
+
+/// New keys a second.
+pub(super) fn new_keys(file: &Path, callers: usize, time: Duration) -> Result<f64, Failed> {
+    Ok(new_keys_after(file, callers, time, Duration::default)?.per_s)
+}
+
+pub(super) struct Rate {
+    pub(super) per_s: f64,
+    pub(super) opened: Duration,
+}
+
+/// New keys a second; `opened` is called when the ledger is open.
+pub(super) fn new_keys_after(
+    file: &Path,
+    callers: usize,
+    time: Duration,
+    opened: impl FnOnce() -> Duration,
+) -> Result<Rate, Failed> {
+    let runtime = runtime()?;
+    runtime.block_on(async {
+        let hapax = Hapax::open(file).await?;
+        let opened = opened();
+        let run = callers as u64 ^ (std::process::id() as u64) << 32;
+        perform(&hapax, key(run, u64::MAX)?).await?;
+        let next = Arc::new(AtomicU64::new(0));
+        let start = Instant::now();
+        let workers: Vec<_> = (0..callers)
+            .map(|_| {
+                let (hapax, next) = (hapax.clone(), next.clone());
+                tokio::spawn(async move {
+                    while start.elapsed() < time {
+                        let key = key(run, next.fetch_add(1, Ordering::Relaxed))?;
+                        perform(&hapax, key).await?;
+                    }
+                    Ok::<_, Failed>(())
+                })
+            })
+            .collect();
+        for worker in workers {
+            worker.await.map_err(|error| Failed::new(Exit::Unreachable, error.to_string()))??;
+        }
+        let per_s = next.load(Ordering::Relaxed) as f64 / start.elapsed().as_secs_f64();
+        hapax.close().await?;
+        Ok(Rate { per_s, opened })
+    })
+}
+
+/// Microseconds for a duplicate from memory, and duplicates from the store a second.
+pub(super) fn duplicates(file: &Path, time: Duration) -> Result<(f64, f64), Failed> {
+    let runtime = runtime()?;
+    runtime.block_on(async {
+        let hapax = Hapax::open(file).await?;
+        let known = key(7, 7)?;
+        perform(&hapax, known).await?;
+        let (start, mut count) = (Instant::now(), 0u32);
+        while start.elapsed() < time / 2 {
+            for _ in 0..1000 {
+                perform(&hapax, known).await?;
+            }
+            count += 1000;
+        }
+        let memory_us = start.elapsed().as_secs_f64() * 1e6 / f64::from(count);
+        hapax.close().await?;
+        drop(hapax);
+        Ok((memory_us, from_store(file, time).await?))
+    })
+}
+
+/// Each key is asked for once by an engine that has never seen it.
+async fn from_store(file: &Path, time: Duration) -> Result<f64, Failed> {
+    const CALLERS: usize = 64;
+    let hapax = Hapax::open(file).await?;
+    let keys = hapax.list(&[hapax::StateName::Succeeded], 400_000).await?;
+    let keys: Arc<Vec<Key>> = Arc::new(keys.into_iter().map(|found| found.name.key).collect());
+    perform(&hapax, key(7, 7)?).await?;
+    let next = Arc::new(AtomicU64::new(0));
+    let start = Instant::now();
+    let workers: Vec<_> = (0..CALLERS)
+        .map(|_| {
+            let (hapax, next, keys) = (hapax.clone(), next.clone(), keys.clone());
+            tokio::spawn(async move {
+                let mut replayed = 0u64;
+                while start.elapsed() < time {
+                    let Some(key) = keys.get(next.fetch_add(1, Ordering::Relaxed) as usize) else {
+                        break;
+                    };
+                    replayed += u64::from(perform(&hapax, *key).await? == How::Replayed);
+                }
+                Ok::<_, Failed>(replayed)
+            })
+        })
+        .collect();
+    let mut replayed = 0;
+    for worker in workers {
+        replayed +=
+            worker.await.map_err(|error| Failed::new(Exit::Unreachable, error.to_string()))??;
+    }
+    let per_s = replayed as f64 / start.elapsed().as_secs_f64();
+    hapax.close().await?;
+    Ok(per_s)
+}
+
+/// How often identical concurrent requests ran, and how long they took, in microseconds.
+pub(super) fn identical(file: &Path, callers: usize) -> Result<(f64, f64), Failed> {
+    let runtime = runtime()?;
+    runtime.block_on(async {
+        let hapax = Hapax::open(file).await?;
+        let shared = key(11, u64::from(std::process::id()))?;
+        let start = Instant::now();
+        let workers: Vec<_> = (0..callers)
+            .map(|_| {
+                let hapax = hapax.clone();
+                tokio::spawn(async move { perform(&hapax, shared).await })
+            })
+            .collect();
+        let mut ran = 0.0;
+        for worker in workers {
+            let how = worker
+                .await
+                .map_err(|error| Failed::new(Exit::Unreachable, error.to_string()))??;
+            ran += f64::from(u8::from(how == How::Executed));
+        }
+        let micros = start.elapsed().as_secs_f64() * 1e6;
+        hapax.close().await?;
+        Ok((ran, micros))
+    })
+}

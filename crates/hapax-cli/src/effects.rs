@@ -1,0 +1,252 @@
+//! `hapax effects`: what there is, and what a person decides about it.
+
+use hapax::{
+    AttemptId, Effect, Entry, Found, Hapax, Judged, Key, Outcome, Resolution, Safety, Settling,
+    StateName,
+};
+use serde_json::{Value, json};
+
+use crate::args::{By, Decision, Effects, Global};
+use crate::exit::{Exit, Failed};
+use crate::output::{self, ago, time};
+use crate::recording::pieces;
+
+pub(crate) async fn main(global: &Global, effects: Effects) -> Result<Exit, Failed> {
+    let hapax = output::open(global).await?;
+    match effects {
+        Effects::List { state, stuck, limit } => list(global, &hapax, &state, stuck, limit).await,
+        Effects::Show { key } => show(global, &hapax, &key).await,
+        Effects::Resolve { key, attempt, decision, by } => {
+            resolve(global, &hapax, &key, &attempt, &decision, &by).await
+        }
+        Effects::Reset { key, attempt, by } => reset(global, &hapax, &key, &attempt, &by).await,
+    }
+}
+
+async fn list(
+    global: &Global,
+    hapax: &Hapax,
+    states: &[String],
+    stuck: bool,
+    limit: usize,
+) -> Result<Exit, Failed> {
+    let states = if stuck {
+        vec![StateName::Partial, StateName::Unknown, StateName::Indeterminate]
+    } else {
+        states.iter().map(|state| state_named(state)).collect::<Result<_, _>>()?
+    };
+    let found = hapax.list(&states, limit).await?;
+    if global.json {
+        for Found { name, effect } in &found {
+            output::json(&document(name.key, effect));
+        }
+        return Ok(Exit::Done);
+    }
+    if found.is_empty() {
+        output::print(if stuck { "Nothing is stuck." } else { "No effects." });
+        return Ok(Exit::Done);
+    }
+    let rows: Vec<_> = found.iter().map(|found| row(found.name.key, &found.effect)).collect();
+    output::table(&["KEY", "LABEL", "STATE", "ATTEMPTS", "CHANGED", "REASON"], &rows);
+    if found.len() == limit {
+        eprintln!("hapax: the newest {limit} are shown; see more with --limit");
+    }
+    Ok(Exit::Done)
+}
+
+fn state_named(text: &str) -> Result<StateName, Failed> {
+    StateName::ALL.into_iter().find(|state| state.as_str() == text).ok_or_else(|| {
+        let all: Vec<_> = StateName::ALL.iter().map(|state| state.as_str()).collect();
+        Failed::usage(format!("--state {text:?} is none of {}", all.join(", ")))
+    })
+}
+
+fn row(key: Key, effect: &Effect) -> Vec<String> {
+    let reason = effect.state.reason().unwrap_or_default();
+    vec![
+        format!("{}…", &key.to_string()[..19]),
+        effect.label.clone().unwrap_or_default(),
+        output::state(effect.state.name()),
+        effect.attempts.to_string(),
+        ago(effect.updated),
+        console::truncate_str(reason, 60, "…").into_owned(),
+    ]
+}
+
+async fn show(global: &Global, hapax: &Hapax, text: &str) -> Result<Exit, Failed> {
+    let key = output::key(text)?;
+    let Some(effect) = hapax.show(key).await? else { return Err(unknown(hapax, text, key)) };
+    let history = hapax.history(key, 1000).await?;
+    if global.json {
+        let mut document = document(key, &effect);
+        document["history"] = history.iter().map(crate::journal::document).collect();
+        output::json(&document);
+        return Ok(Exit::Done);
+    }
+    let line = |name: &str, value: &str| {
+        output::print(&format!("{:<12} {value}", console::style(name).bold()))
+    };
+    line("key", &key.to_string());
+    if let Some(label) = &effect.label {
+        line("label", label);
+    }
+    line("state", &output::state(effect.state.name()));
+    if let Some(reason) = effect.state.reason() {
+        line("reason", reason);
+    }
+    line(
+        "attempt",
+        &format!("{} (number {}, fence {})", effect.attempt, effect.attempts, effect.fence),
+    );
+    line("safety", &safety(effect.safety));
+    line("fingerprint", &effect.fingerprint.to_string());
+    if let Some(expires) = effect.expires() {
+        line("expires", &time(expires));
+    }
+    if let hapax::State::Succeeded(outcome) = &effect.state {
+        show_outcome(outcome, line);
+    }
+    output::print("");
+    let rows: Vec<_> = history.iter().map(history_row).collect();
+    output::table(&["ENTRY", "TIME", "EVENT", "STATE", "ATTEMPT", "BY", "NOTE"], &rows);
+    if matches!(
+        effect.state.name(),
+        StateName::Partial | StateName::Unknown | StateName::Indeterminate
+    ) {
+        output::print(&format!(
+            "\nFind out whether it happened, then say so:\n  hapax effects resolve {text:?} --attempt {} \
+             --note WHY --happened (or --did-not-happen, --skip)",
+            effect.attempt
+        ));
+    }
+    Ok(Exit::Done)
+}
+
+fn show_outcome(outcome: &Outcome, line: impl Fn(&str, &str)) {
+    let kept = if outcome.body().is_some() { "" } else { ", not kept" };
+    line("outcome", &format!("{} bytes, {}{kept}", outcome.size(), outcome.digest()));
+    for (_, bytes) in pieces(outcome) {
+        let text = String::from_utf8_lossy(&bytes);
+        for text in text.lines().take(20) {
+            output::print(&format!("             {}", console::style(text).dim()));
+        }
+    }
+}
+
+fn history_row(entry: &Entry) -> Vec<String> {
+    vec![
+        entry.id.to_string(),
+        time(entry.at),
+        entry.event.to_string(),
+        output::state(entry.state),
+        format!("{}…", &entry.attempt.to_string()[..12]),
+        entry.actor.clone().unwrap_or_default(),
+        entry.note.clone().unwrap_or_default(),
+    ]
+}
+
+fn unknown(hapax: &Hapax, text: &str, key: Key) -> Failed {
+    Failed::usage(format!("no effect {text:?} in namespace {}", hapax.namespace()))
+        .next(format!("Looked for {key}. List what there is: hapax effects list"))
+}
+
+async fn resolve(
+    global: &Global,
+    hapax: &Hapax,
+    text: &str,
+    attempt: &str,
+    decision: &Decision,
+    by: &By,
+) -> Result<Exit, Failed> {
+    let (key, attempt) = (output::key(text)?, read_attempt(attempt)?);
+    let resolution = match decision {
+        Decision { happened: true, .. } => Resolution::Happened(Outcome::from(())),
+        Decision { did_not_happen: true, .. } => Resolution::DidNotHappen,
+        Decision { skip: true, .. } => Resolution::Skip,
+        _ => Resolution::AskAgain,
+    };
+    let judged = hapax.resolve(key, attempt, resolution, &by.by, &by.note).await?;
+    conclude(global, hapax, text, key, judged).await
+}
+
+async fn reset(
+    global: &Global,
+    hapax: &Hapax,
+    text: &str,
+    attempt: &str,
+    by: &By,
+) -> Result<Exit, Failed> {
+    let (key, attempt) = (output::key(text)?, read_attempt(attempt)?);
+    let judged = hapax.reset(key, attempt, &by.by, &by.note).await?;
+    conclude(global, hapax, text, key, judged).await
+}
+
+fn read_attempt(text: &str) -> Result<AttemptId, Failed> {
+    text.parse().map_err(|error| Failed::usage(format!("--attempt: {error}")))
+}
+
+async fn conclude(
+    global: &Global,
+    hapax: &Hapax,
+    text: &str,
+    key: Key,
+    judged: Judged,
+) -> Result<Exit, Failed> {
+    hapax.close().await?;
+    match judged {
+        Judged::Decided(state) => {
+            if global.json {
+                output::json(&json!({ "key": key.to_string(), "state": state.as_str() }));
+            } else {
+                output::print(&format!("{text} is now {}", output::state(state)));
+            }
+            Ok(Exit::Done)
+        }
+        Judged::Undecided { .. } => Err(Failed::new(Exit::Later, "not decided yet")),
+        Judged::Fenced(fenced) if fenced.state.is_none() => Err(unknown(hapax, text, key)),
+        Judged::Fenced(fenced) => Err(Failed::new(
+            Exit::Conflict,
+            format!("nothing was changed; the record is: {fenced}"),
+        )
+        .next(format!("Look again, it may have moved on: hapax effects show {text:?}"))),
+    }
+}
+
+fn safety(safety: Safety) -> String {
+    match safety {
+        Safety::Transactional => "transactional".into(),
+        Safety::Opaque => "opaque".into(),
+        Safety::Reconcilable(Settling::TargetRefusesLate) => {
+            "reconcilable; the target refuses late arrivals".into()
+        }
+        Safety::Reconcilable(Settling::AfterMs(ms)) => format!("reconcilable; settles in {ms} ms"),
+    }
+}
+
+fn document(key: Key, effect: &Effect) -> Value {
+    let outcome = match &effect.state {
+        hapax::State::Succeeded(outcome) => json!({
+            "digest": outcome.digest().to_string(),
+            "size": outcome.size(),
+            "body": outcome.body().map(String::from_utf8_lossy),
+        }),
+        _ => Value::Null,
+    };
+    json!({
+        "key": key.to_string(),
+        "label": effect.label,
+        "state": effect.state.name().as_str(),
+        "reason": effect.state.reason(),
+        "attempt": effect.attempt.to_string(),
+        "fence": effect.fence.0,
+        "attempts": effect.attempts,
+        "generation": effect.generation,
+        "safety": safety(effect.safety),
+        "fingerprint": effect.fingerprint.to_string(),
+        "lock": effect.lock.map(|lock| lock.to_string()),
+        "created": time(effect.created),
+        "updated": time(effect.updated),
+        "expires": effect.expires().map(time),
+        "outcome": outcome,
+    })
+}

@@ -1,0 +1,130 @@
+//! Exit codes that scripts can rely on, and the errors that lead to them.
+
+use std::process::ExitCode;
+
+use hapax::{Error, StoreError};
+
+/// How the program ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Exit {
+    /// Done, or replayed.
+    Done,
+    /// As the program that `run` executed ended.
+    Program(u8),
+    /// Wrong usage or malformed input.
+    Usage,
+    /// The key is recorded with another payload.
+    Conflict,
+    /// The store cannot be reached, or is damaged.
+    Unreachable,
+    /// A guard said no.
+    Refused,
+    /// In flight or locked; try later.
+    Later,
+    /// The outcome is unknown; someone must look.
+    Look,
+}
+
+impl Exit {
+    pub(crate) fn code(self) -> u8 {
+        match self {
+            Self::Done => 0,
+            Self::Program(code) => code,
+            Self::Usage => 64,
+            Self::Conflict => 65,
+            Self::Unreachable => 69,
+            Self::Refused => 73,
+            Self::Later => 75,
+            Self::Look => 78,
+        }
+    }
+}
+
+impl From<Exit> for ExitCode {
+    fn from(exit: Exit) -> Self {
+        exit.code().into()
+    }
+}
+
+/// An error for people: what went wrong, and what to do next.
+#[derive(Debug)]
+pub(crate) struct Failed {
+    pub(crate) exit: Exit,
+    pub(crate) code: Option<&'static str>,
+    pub(crate) what: String,
+    pub(crate) next: Option<String>,
+}
+
+impl Failed {
+    pub(crate) fn new(exit: Exit, what: impl Into<String>) -> Self {
+        Self { exit, code: None, what: what.into(), next: None }
+    }
+
+    pub(crate) fn usage(what: impl Into<String>) -> Self {
+        Self::new(Exit::Usage, what)
+    }
+
+    pub(crate) fn next(mut self, next: impl Into<String>) -> Self {
+        self.next = Some(next.into());
+        self
+    }
+
+    pub(crate) fn json(&self) -> serde_json::Value {
+        serde_json::json!({ "error": {
+            "code": self.code, "message": self.what, "next": self.next, "exit": self.exit.code(),
+        }})
+    }
+
+    pub(crate) fn print(&self) {
+        let code = self.code.map(|code| format!(" [{code}]")).unwrap_or_default();
+        eprintln!("{} {}{code}", console::style("hapax:").for_stderr().red().bold(), self.what);
+        if let Some(next) = &self.next {
+            eprintln!("       {next}");
+        }
+    }
+}
+
+impl From<Error> for Failed {
+    fn from(error: Error) -> Self {
+        let (exit, next) = match &error {
+            Error::InFlight { .. } => (Exit::Later, "Try again later, or wait for it with --wait."),
+            Error::Locked { .. } => {
+                (Exit::Later, "Try again later, or wait with --on-lock backoff --wait.")
+            }
+            Error::Conflict { .. } => {
+                (Exit::Conflict, "Use another key, or run exactly what was run under this one.")
+            }
+            Error::Blocked(_) => {
+                (Exit::Look, "Find out whether it happened; see: hapax effects list --stuck")
+            }
+            Error::Refused { .. } => {
+                (Exit::Refused, "hapax effects show tells who let it go and why.")
+            }
+            Error::Failed { .. } => (Exit::Program(1), "It did not happen and may be tried again."),
+            Error::Fenced(_) | Error::LeaseLost => {
+                (Exit::Look, "Somebody took over while this process was not responding.")
+            }
+            Error::NotCommitted => (Exit::Program(1), "It did not happen and may be tried again."),
+            Error::Unsupported(_) => (Exit::Usage, "Use a ledger in a file."),
+            Error::Store(StoreError::Invalid(_)) => (Exit::Usage, "Stay within the limit."),
+            Error::Store(StoreError::Incompatible(_)) => {
+                (Exit::Unreachable, "Check --db, or use the version that made the file.")
+            }
+            Error::Store(StoreError::Full(_)) => {
+                (Exit::Unreachable, "Make room; nothing was lost.")
+            }
+            Error::Store(StoreError::Corrupt(_)) => (
+                Exit::Unreachable,
+                "Copy the file before anything else; then: hapax journal verify",
+            ),
+            _ => (Exit::Unreachable, "Nothing was run. Check --db and try again."),
+        };
+        Self { exit, code: Some(error.code()), what: error.to_string(), next: Some(next.into()) }
+    }
+}
+
+impl From<StoreError> for Failed {
+    fn from(error: StoreError) -> Self {
+        Error::from(error).into()
+    }
+}

@@ -1,0 +1,275 @@
+//! `hapax run`: any program, once.
+
+use std::cell::Cell;
+use std::rc::Rc;
+use std::time::Duration;
+
+use hapax::{
+    Claim, Done, Error, Failure, Finding, Fingerprint, Hapax, How, Outcome, Safety, Settling,
+    StateName,
+};
+use serde_json::json;
+
+use crate::args::{self, Global, Run};
+use crate::exit::{Exit, Failed};
+use crate::output;
+use crate::program::{self, End, Program, shell};
+use crate::recording::{Stream, pieces};
+
+/// The name under which `run` registers how to undo a program.
+const UNDO: &str = "run.rollback";
+
+pub(crate) async fn main(global: &Global, run: Run) -> Result<Exit, Failed> {
+    let key = output::key(&run.key)?;
+    if run.safety == args::Safety::Reconcilable && run.reconcile.is_none() {
+        return Err(Failed::usage(
+            "--safety reconcilable needs a program that looks: --reconcile CMD",
+        ));
+    }
+    if run.reconcile.is_some() && run.safety != args::Safety::Reconcilable {
+        return Err(Failed::usage("--reconcile is asked only with --safety reconcilable"));
+    }
+    let hapax = Hapax::builder()
+        .lease(run.lease)
+        .holder(format!("hapax run, process {}", std::process::id()))
+        .open(&global.db)
+        .await?
+        .in_namespace(output::namespace(global)?);
+    let result = once(global, &run, &hapax, key).await;
+    if let Err(error) = hapax.close().await {
+        Failed::from(error).print();
+    }
+    result
+}
+
+async fn once(global: &Global, run: &Run, hapax: &Hapax, key: hapax::Key) -> Result<Exit, Failed> {
+    hapax.on_rollback(UNDO, undo);
+    let words: Vec<&[u8]> = run.program.iter().map(|word| program::bytes(word)).collect();
+    let wait = match (run.wait, run.on_lock) {
+        (Some(wait), _) => wait,
+        (None, args::OnLock::Backoff) => Duration::from_secs(30),
+        (None, _) => Duration::ZERO,
+    };
+    let mut effect = hapax.effect(key).fingerprint(Fingerprint::of_parts(&words)).wait(wait);
+    effect = effect.safety(match run.safety {
+        args::Safety::Transactional => Safety::Transactional,
+        args::Safety::Opaque => Safety::Opaque,
+        args::Safety::Reconcilable => {
+            Safety::Reconcilable(Settling::AfterMs(run.settling.as_millis() as u64))
+        }
+    });
+    if let Some(command) = run.reconcile.clone() {
+        effect = effect.reconcile(move |attempt| look(command.clone(), key, attempt));
+    }
+    if let Some(lock) = &run.lock {
+        effect = effect.lock(&[lock]).on_lock(match run.on_lock {
+            args::OnLock::Backoff => hapax::OnLock::Wait,
+            args::OnLock::Skip | args::OnLock::Escalate => hapax::OnLock::Fail,
+        });
+    }
+    if let Some(label) = output::label(&run.key) {
+        effect = effect.label(label);
+    }
+    if let Some(ttl) = run.ttl {
+        effect = effect.ttl(ttl);
+    }
+    if let Some(deadline) = run.deadline {
+        effect = effect.deadline(deadline);
+    }
+    let ended = Rc::new(Cell::new(None));
+    let result = {
+        let ended = ended.clone();
+        let show = !global.json;
+        effect.run(|claim| async move { perform(run, show, &claim, &ended).await }).await
+    };
+    conclude(global, run, hapax, key, result, ended.get()).await
+}
+
+/// Why the program's run was no success, for the exit code.
+#[derive(Debug, Clone, Copy)]
+enum Ended {
+    Program(End),
+    Guard,
+}
+
+async fn perform(
+    run: &Run,
+    show: bool,
+    claim: &Claim,
+    ended: &Cell<Option<Ended>>,
+) -> Result<Outcome, Failure> {
+    let environment = [
+        ("HAPAX_KEY", claim.key().to_string()),
+        ("HAPAX_ATTEMPT", claim.attempt().to_string()),
+        ("HAPAX_FENCE", claim.fence().to_string()),
+    ];
+    for check in &run.pre {
+        if let Err(why) = passes(check, &environment, show).await {
+            ended.set(Some(Ended::Guard));
+            return Err(Failure::not_done(format!("--pre {check:?} {why}")));
+        }
+    }
+    if let Some(command) = &run.rollback {
+        let registered = claim.undo_with(UNDO, command.as_bytes()).await;
+        registered.map_err(|error| Failure::not_done(error.to_string()))?;
+    }
+    let program = Program { words: &run.program, environment: &environment, show };
+    // Not started is not done, for certain.
+    let (end, recording) =
+        program.run().await.map_err(|error| Failure::not_done(error.to_string()))?;
+    if end != End::Exited(0) {
+        ended.set(Some(Ended::Program(end)));
+        return Err(failure(run, &end));
+    }
+    for check in &run.post {
+        if let Err(why) = passes(check, &environment, show).await {
+            ended.set(Some(Ended::Guard));
+            return Err(Failure::partial(format!("--post {check:?} {why}")));
+        }
+    }
+    Ok(recording.outcome())
+}
+
+fn failure(run: &Run, end: &End) -> Failure {
+    let why = format!("the program {end}");
+    match end {
+        _ if run.rollback.is_some() => Failure::partial(why),
+        End::Exited(_) => Failure::not_done(why),
+        End::Killed(_) => Failure::ambiguous(why),
+    }
+}
+
+async fn passes(
+    check: &str,
+    environment: &[(&'static str, String)],
+    show: bool,
+) -> Result<(), String> {
+    match (Program { words: &shell(check), environment, show }).run().await {
+        Ok((End::Exited(0), _)) => Ok(()),
+        Ok((end, _)) => Err(end.to_string()),
+        Err(error) => Err(format!("could not be run: {error}")),
+    }
+}
+
+/// Undoes a program by its registered shell command.
+async fn undo(command: Vec<u8>) -> Result<(), Failure> {
+    let command = String::from_utf8_lossy(&command).into_owned();
+    passes(&command, &[], true)
+        .await
+        .map_err(|why| Failure::not_done(format!("--rollback {command:?} {why}")))
+}
+
+/// Asks the reconciler whether an attempt happened.
+async fn look(command: String, key: hapax::Key, attempt: hapax::AttemptId) -> Finding {
+    let environment = [("HAPAX_KEY", key.to_string()), ("HAPAX_ATTEMPT", attempt.to_string())];
+    let program = Program { words: &shell(&command), environment: &environment, show: false };
+    match program.run().await {
+        Ok((End::Exited(0), recording)) => Finding::Happened(recording.outcome()),
+        Ok((End::Exited(1), _)) => Finding::NotFound,
+        Ok((end, _)) => Finding::CannotTell(format!("--reconcile {end}")),
+        Err(error) => Finding::CannotTell(format!("--reconcile could not be run: {error}")),
+    }
+}
+
+/// Says how it went, and with which code to exit.
+async fn conclude(
+    global: &Global,
+    run: &Run,
+    hapax: &Hapax,
+    key: hapax::Key,
+    result: Result<Done, Error>,
+    ended: Option<Ended>,
+) -> Result<Exit, Failed> {
+    let error = match result {
+        Ok(done) => {
+            show(global, key, &done);
+            return Ok(Exit::Done);
+        }
+        Err(error) => error,
+    };
+    let exit = match ended {
+        Some(Ended::Program(end)) => Exit::Program(end.code()),
+        Some(Ended::Guard) => Exit::Refused,
+        None => Exit::Look,
+    };
+    match error {
+        Error::Blocked(blocked)
+            if blocked.state == StateName::Partial && run.rollback.is_some() && ended.is_some() =>
+        {
+            roll_back(hapax, key, &blocked).await?;
+            Err(Failed::new(exit, format!("{}; rolled back", blocked.reason)))
+        }
+        Error::Blocked(blocked) if blocked.holder.is_none() => {
+            let exit = if matches!(ended, Some(Ended::Guard)) { exit } else { Exit::Look };
+            Err(someone_must_look(run, &blocked, exit))
+        }
+        Error::Failed { reason } if ended.is_some() => {
+            let failed = Failed::new(exit, reason);
+            Err(if exit == Exit::Refused {
+                failed
+            } else {
+                failed.next("It did not happen; a repeat runs it again.")
+            })
+        }
+        Error::Failed { reason } => Err(Failed::new(Exit::Program(127), reason)),
+        Error::Locked { holder } if run.on_lock == args::OnLock::Escalate => {
+            Err(Failed::new(Exit::Look, format!("the lock is held by {holder}"))
+                .next(format!("Look at it: hapax effects show {holder}")))
+        }
+        error => Err(error.into()),
+    }
+}
+
+/// Rolls back at once, rather than when the next call comes.
+async fn roll_back(hapax: &Hapax, key: hapax::Key, blocked: &hapax::Blocked) -> Result<(), Failed> {
+    match hapax.roll_back(key, blocked.attempt).await {
+        Ok(_) => Ok(()),
+        Err(error) => {
+            let what = format!("{}; the rollback failed too: {error}", blocked.reason);
+            let next = "It stays partial. Run the same command again to roll back and retry.";
+            Err(Failed::new(Exit::Look, what).next(next))
+        }
+    }
+}
+
+fn someone_must_look(run: &Run, blocked: &hapax::Blocked, exit: Exit) -> Failed {
+    let shown =
+        if run.key.starts_with("sha256:") { run.key.clone() } else { format!("{:?}", run.key) };
+    let state = blocked.state;
+    Failed::new(exit, format!("the outcome of {shown} is {state}: {}", blocked.reason)).next(format!(
+        "Find out whether it happened, then say so:\n       \
+         hapax effects resolve {shown} --attempt {} --note WHY --happened (or --did-not-happen, --skip)",
+        blocked.attempt
+    ))
+}
+
+fn show(global: &Global, key: hapax::Key, done: &Done) {
+    if global.json {
+        let text = |wanted: Stream| {
+            let of_stream =
+                pieces(&done.outcome).into_iter().filter(|(stream, _)| *stream == wanted);
+            String::from_utf8_lossy(&of_stream.flat_map(|(_, bytes)| bytes).collect::<Vec<_>>())
+                .into_owned()
+        };
+        output::json(&json!({
+            "verdict": if done.how == How::Executed { "executed" } else { "replayed" },
+            "key": key.to_string(),
+            "exit": 0,
+            "stdout": text(Stream::Out),
+            "stderr": text(Stream::Err),
+            "digest": done.outcome.digest().to_string(),
+            "kept": done.outcome.body().is_some(),
+        }));
+        return;
+    }
+    if done.how == How::Executed {
+        return;
+    }
+    if done.body().is_none() {
+        let (size, digest) = (done.outcome.size(), done.outcome.digest());
+        eprintln!("hapax: it happened; its output was too large to keep ({size} bytes, {digest})");
+    }
+    for (stream, bytes) in pieces(&done.outcome) {
+        stream.write(&bytes);
+    }
+}
