@@ -9,17 +9,23 @@ use hapax_core::lock::LockKey;
 use hapax_core::outcome::{Cause, Digest, Failure, Outcome};
 use hapax_core::time::{LeaseInstant, Timestamp};
 use hapax_store::StoreError;
-use rusqlite::{Connection, OptionalExtension as _, Row, named_params, params};
+use rusqlite::{Connection, OptionalExtension as _, Row, params};
 
 use crate::error::OrStoreError;
 
 /// Outcomes above this size are compressed and stored once, however many effects share them.
 const INLINE: usize = 64 * 1024;
 
-const COLUMNS: &str =
-    "id, key, fingerprint, state, safety, settling_ms, attempt, fence, generation,
+macro_rules! columns {
+    () => {
+        "id, key, fingerprint, state, safety, settling_ms, attempt, fence, generation,
     attempts, created, updated, entry, lock, label, ttl_ms, lease, at_era, at_ms, tries, cause,
-    reason, outcome, body, digest, size, namespace";
+    reason, outcome, body, digest, size, namespace"
+    };
+}
+
+const SELECT: &str =
+    concat!("SELECT ", columns!(), " FROM effect WHERE namespace = ?1 AND substr(key, 1, 16) = ?2");
 
 const CAUSES: [Cause; 7] = [
     Cause::Reported,
@@ -46,9 +52,7 @@ pub(crate) fn load(
     key: Key,
 ) -> Result<Option<EffectRow>, StoreError> {
     let row = db
-        .prepare_cached(&format!(
-            "SELECT {COLUMNS} FROM effect WHERE namespace = ?1 AND substr(key, 1, 16) = ?2"
-        ))
+        .prepare_cached(SELECT)
         .or_store_error()?
         .query_row(params![namespace, &key.as_bytes()[..16]], |row| Ok(read(db, row)))
         .optional()
@@ -73,8 +77,9 @@ pub(crate) fn list(
     };
     let mut statement = db
         .prepare(&format!(
-            "SELECT {COLUMNS} FROM effect WHERE {states} AND (?1 IS NULL OR namespace = ?1)
-             ORDER BY fence DESC LIMIT ?2"
+            "SELECT {} FROM effect WHERE {states} AND (?1 IS NULL OR namespace = ?1)
+             ORDER BY fence DESC LIMIT ?2",
+            columns!()
         ))
         .or_store_error()?;
     let mut rows = statement.query(params![namespace, limit as i64]).or_store_error()?;
@@ -214,28 +219,39 @@ pub(crate) fn put(
         Some(outcome) => store_body(db, outcome)?,
         None => None,
     };
-    let sql = match row {
-        Some(_) => UPDATE,
-        None => INSERT,
-    };
-    let mut statement = db.prepare_cached(sql).or_store_error()?;
+    let mut statement =
+        db.prepare_cached(if row.is_some() { UPDATE } else { INSERT }).or_store_error()?;
     let changed = statement
-        .execute(named_params! {
-            ":id": row, ":namespace": namespace, ":key": key.as_bytes(),
-            ":fingerprint": effect.fingerprint.as_bytes(), ":state": effect.state.name() as u8,
-            ":safety": safety, ":settling_ms": settling, ":attempt": effect.attempt.as_bytes(),
-            ":fence": effect.fence.0 as i64, ":generation": effect.generation,
-            ":attempts": effect.attempts, ":created": effect.created.0,
-            ":updated": effect.updated.0, ":entry": entry,
-            ":lock": effect.lock.map(|lock| lock.0 as i64), ":label": effect.label,
-            ":ttl_ms": effect.ttl_ms.map(|ms| ms as i64),
-            ":expires": effect.expires().map(|at| at.0), ":lease": lease,
-            ":at_era": instant.map(|at| at.era as i64), ":at_ms": instant.map(|at| at.ms as i64),
-            ":tries": tries, ":cause": cause, ":reason": effect.state.reason(),
-            ":outcome": inline, ":body": body,
-            ":digest": aside.map(|outcome| *outcome.digest().as_bytes()),
-            ":size": aside.map(|outcome| outcome.size() as i64),
-        })
+        .execute(params![
+            row,
+            namespace,
+            key.as_bytes(),
+            effect.fingerprint.as_bytes(),
+            effect.state.name() as u8,
+            safety,
+            settling,
+            effect.attempt.as_bytes(),
+            effect.fence.0 as i64,
+            effect.generation,
+            effect.attempts,
+            effect.created.0,
+            effect.updated.0,
+            entry,
+            effect.lock.map(|lock| lock.0 as i64),
+            effect.label,
+            effect.ttl_ms.map(|ms| ms as i64),
+            effect.expires().map(|at| at.0),
+            lease,
+            instant.map(|at| at.era as i64),
+            instant.map(|at| at.ms as i64),
+            tries,
+            cause,
+            effect.state.reason(),
+            inline,
+            body,
+            aside.map(|outcome| *outcome.digest().as_bytes()),
+            aside.map(|outcome| outcome.size() as i64),
+        ])
         .or_store_error()?;
     match (changed, row) {
         (1, Some(id)) => Ok(id),
@@ -244,21 +260,18 @@ pub(crate) fn put(
     }
 }
 
-const INSERT: &str = "INSERT INTO effect (id, namespace, key, fingerprint, state, safety, settling_ms,
-    attempt, fence, generation, attempts, created, updated, entry, lock, label, ttl_ms, expires,
-    lease, at_era, at_ms, tries, cause, reason, outcome, body, digest, size)
-VALUES (:id, :namespace, :key, :fingerprint, :state, :safety, :settling_ms,
-    :attempt, :fence, :generation, :attempts, :created, :updated, :entry, :lock, :label, :ttl_ms, :expires,
-    :lease, :at_era, :at_ms, :tries, :cause, :reason, :outcome, :body, :digest, :size)";
+const INSERT: &str = "INSERT INTO effect (id, namespace, key, fingerprint, state, safety,
+    settling_ms, attempt, fence, generation, attempts, created, updated, entry, lock, label,
+    ttl_ms, expires, lease, at_era, at_ms, tries, cause, reason, outcome, body, digest, size)
+VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19,
+    ?20, ?21, ?22, ?23, ?24, ?25, ?26, ?27, ?28)";
 
-const UPDATE: &str =
-    "UPDATE effect SET fingerprint = :fingerprint, state = :state, safety = :safety,
-    settling_ms = :settling_ms, attempt = :attempt, fence = :fence, generation = :generation,
-    attempts = :attempts, created = :created, updated = :updated, entry = :entry, lock = :lock,
-    label = :label, ttl_ms = :ttl_ms, expires = :expires, lease = :lease, at_era = :at_era,
-    at_ms = :at_ms, tries = :tries, cause = :cause, reason = :reason, outcome = :outcome,
-    body = :body, digest = :digest, size = :size
-WHERE id = :id AND namespace = :namespace AND key = :key";
+const UPDATE: &str = "UPDATE effect SET fingerprint = ?4, state = ?5, safety = ?6,
+    settling_ms = ?7, attempt = ?8, fence = ?9, generation = ?10, attempts = ?11, created = ?12,
+    updated = ?13, entry = ?14, lock = ?15, label = ?16, ttl_ms = ?17, expires = ?18, lease = ?19,
+    at_era = ?20, at_ms = ?21, tries = ?22, cause = ?23, reason = ?24, outcome = ?25, body = ?26,
+    digest = ?27, size = ?28
+WHERE id = ?1 AND namespace = ?2 AND key = ?3";
 
 /// Stores a large body once; `None` if the body was not kept.
 fn store_body(db: &Connection, outcome: &Outcome) -> Result<Option<i64>, StoreError> {

@@ -21,7 +21,7 @@ pub(crate) fn append(
     entry: &Entry,
 ) -> Result<(), StoreError> {
     db.prepare_cached(
-        "INSERT INTO journal (id, prev, at, namespace, key, event, state, attempt, generation,
+        "INSERT OR FAIL INTO journal (id, prev, at, namespace, key, event, state, attempt, generation,
              digest, actor, note) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)",
     )
     .or_store_error()?

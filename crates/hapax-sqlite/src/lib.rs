@@ -10,6 +10,7 @@ mod effect;
 mod error;
 mod foreign;
 mod journal;
+mod log;
 mod presence;
 mod reader;
 mod store;

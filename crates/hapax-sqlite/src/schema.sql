@@ -82,11 +82,6 @@ CREATE INDEX effect_open ON effect (state) WHERE state IN (3, 4, 5);
 CREATE INDEX effect_expires ON effect (expires) WHERE expires IS NOT NULL;
 CREATE INDEX effect_body ON effect (body) WHERE body IS NOT NULL;
 
-CREATE TRIGGER effect_success_is_immutable BEFORE UPDATE ON effect
-WHEN OLD.state = 1 AND NEW.generation = OLD.generation
-    AND (NEW.state <> 1 OR NEW.attempt <> OLD.attempt) AND NOT (NEW.state = 2 AND NEW.cause = 6)
-BEGIN SELECT RAISE(ABORT, 'a succeeded outcome is immutable'); END;
-
 CREATE TABLE lease (
     id        BLOB PRIMARY KEY CHECK (length(id) = 16),
     term_ms   INTEGER NOT NULL CHECK (term_ms > 0),
@@ -134,14 +129,15 @@ CREATE TABLE journal (
 ) STRICT;
 
 -- The journal only grows, and only by the next number: no update, no delete, and no
--- replacing insert, which would delete without firing a delete trigger.
+-- replacing insert, which would delete without firing a delete trigger. FAIL rather than
+-- ABORT, because a statement that may abort has to keep copies of every page it touches.
 CREATE TRIGGER journal_grows BEFORE INSERT ON journal
 WHEN NEW.id <> (SELECT ifnull(max(id), 0) + 1 FROM journal)
-BEGIN SELECT RAISE(ABORT, 'the journal only grows by the next number'); END;
+BEGIN SELECT RAISE(FAIL, 'the journal only grows by the next number'); END;
 CREATE TRIGGER journal_no_update BEFORE UPDATE ON journal
-BEGIN SELECT RAISE(ABORT, 'the journal cannot be updated'); END;
+BEGIN SELECT RAISE(FAIL, 'the journal cannot be updated'); END;
 CREATE TRIGGER journal_no_delete BEFORE DELETE ON journal
-BEGIN SELECT RAISE(ABORT, 'the journal cannot be deleted from'); END;
+BEGIN SELECT RAISE(FAIL, 'the journal cannot be deleted from'); END;
 
 -- The Merkle tree over the journal: up to 256 hashes a tile.
 CREATE TABLE tile (

@@ -58,7 +58,6 @@ pub(super) fn raw(path: &Path, time: Duration) -> Result<f64, Failed> {
     let measure = || -> rusqlite::Result<f64> {
         let db = open(path)?;
         db.execute_batch(hapax_sqlite::SCHEMA)?;
-        db.execute_batch("PRAGMA wal_autocheckpoint = 8192;")?;
         let (start, mut count, mut entry) = (Instant::now(), 0u64, 0i64);
         while start.elapsed() < time {
             db.execute_batch("BEGIN IMMEDIATE")?;

@@ -1,0 +1,129 @@
+//! The write-ahead log: long enough to be written in place, moved into the file when full.
+//!
+//! Syncing a file that grows costs about twice as much as syncing one that does not, because
+//! its length has to reach the disk too. SQLite writes a log over again once it was moved
+//! into the database, and skips whatever lies behind its last valid frame, so a busy writer
+//! lengthens the log with zeros ahead of itself, while it holds the write lock and nobody
+//! else can append.
+
+use std::fs::OpenOptions;
+use std::io::{Seek as _, SeekFrom, Write as _};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
+use std::sync::mpsc::{SyncSender, TrySendError};
+
+use hapax_store::StoreError;
+use rusqlite::Connection;
+
+use crate::connection;
+use crate::error::OrStoreError;
+use crate::store::{Shared, spawn};
+
+/// How many pages of log there are before they are moved into the file.
+const PAGES: i32 = 8192;
+/// A page and the header of its frame.
+const FRAME: u64 = 4096 + 24;
+/// The log of a process that writes less than this is left alone.
+const BUSY_PAGES: i32 = 128;
+/// How far ahead of the newest frame there is room, and by how much it is made longer.
+const AHEAD: u64 = 1024 * 1024;
+const STEP: usize = 4 * 1024 * 1024;
+
+pub(crate) struct Log {
+    path: PathBuf,
+    state: Arc<State>,
+    checkpointer: SyncSender<()>,
+    /// The length of the file when last seen; it never shrinks while it is open.
+    length: u64,
+}
+
+#[derive(Default)]
+struct State {
+    pages: AtomicI32,
+    /// The checkpointer has moved what it could; the rest is the writer's.
+    nearly_done: AtomicBool,
+}
+
+impl Log {
+    /// Watches the log of this connection.
+    pub(crate) fn of(db: &mut Connection, shared: Arc<Shared>) -> Result<Self, StoreError> {
+        let state = Arc::new(State::default());
+        let pages = state.clone();
+        db.wal_hook(Some(move |_: &mut rusqlite::hooks::Wal, count| {
+            pages.pages.store(count, Ordering::Relaxed);
+            Ok(())
+        }))
+        .or_store_error()?;
+        let mut path = shared.path.clone().into_os_string();
+        path.push("-wal");
+        let checkpointer = spawn_checkpointer(shared, state.clone())?;
+        Ok(Self { path: path.into(), state, checkpointer, length: 0 })
+    }
+
+    /// Makes room before a commit. Call it with the write lock held. Failing to is no error:
+    /// the commit is slower, or says itself that the disk is full.
+    pub(crate) fn make_room(&mut self) {
+        let pages = self.state.pages.load(Ordering::Relaxed);
+        let wanted = pages as u64 * FRAME + AHEAD;
+        if pages < BUSY_PAGES || pages > PAGES || wanted <= self.length {
+            return;
+        }
+        self.length = match lengthen(&self.path, wanted) {
+            Ok(length) => length,
+            Err(error) => {
+                tracing::debug!(%error, "the write-ahead log was not made longer");
+                u64::MAX
+            }
+        };
+    }
+
+    /// Has a full log moved into the file: most of it beside the writer, the last of it here,
+    /// because only then can the log begin anew.
+    pub(crate) fn mind(&mut self, db: &Connection) -> Result<(), StoreError> {
+        if self.state.pages.load(Ordering::Relaxed) < PAGES {
+            return Ok(());
+        }
+        if self.state.nearly_done.swap(false, Ordering::Acquire) {
+            return checkpoint(db);
+        }
+        if let Err(TrySendError::Disconnected(())) = self.checkpointer.try_send(()) {
+            tracing::error!("the checkpointer is gone; the write-ahead log grows");
+        }
+        Ok(())
+    }
+}
+
+fn lengthen(path: &Path, wanted: u64) -> std::io::Result<u64> {
+    let mut file = OpenOptions::new().write(true).open(path)?;
+    let length = file.seek(SeekFrom::End(0))?;
+    if length >= wanted {
+        return Ok(length);
+    }
+    file.write_all(&vec![0; STEP])?;
+    Ok(length + STEP as u64)
+}
+
+fn spawn_checkpointer(
+    shared: Arc<Shared>,
+    state: Arc<State>,
+) -> Result<SyncSender<()>, StoreError> {
+    let (nudge, nudges) = std::sync::mpsc::sync_channel(1);
+    let db = connection::open_reader(&shared.path)?;
+    db.pragma_update(None, "query_only", false).or_store_error()?;
+    let work = move || {
+        while nudges.recv().is_ok() {
+            match checkpoint(&db) {
+                Ok(()) => state.nearly_done.store(true, Ordering::Release),
+                Err(error @ StoreError::Stopped(_)) => shared.stop(error),
+                Err(error) => tracing::warn!(%error, "the write-ahead log was not moved"),
+            }
+        }
+    };
+    spawn("hapax-checkpoint", work)?;
+    Ok(nudge)
+}
+
+fn checkpoint(db: &Connection) -> Result<(), StoreError> {
+    db.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(())).or_store_error()
+}
