@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use hapax_core::attempt::AttemptId;
-use hapax_core::effect::{Effect, StateName};
+use hapax_core::effect::{Effect, State, StateName};
 use hapax_core::journal::{Entry, Event};
 use hapax_core::key::Key;
 use hapax_core::lease::{Lease, LeaseId, Pulse};
@@ -42,8 +42,17 @@ pub(crate) struct SqliteTxn<'a> {
     last_entry: Option<u64>,
     /// The lease most of a batch hangs on, as last read or written.
     lease: Option<Lease>,
-    /// The rows this command has loaded: where they are, and their newest entry.
-    loaded: Vec<(Name, i64, i64)>,
+    loaded: Vec<Loaded>,
+}
+
+/// A row this command has loaded.
+struct Loaded {
+    name: Name,
+    row: i64,
+    /// Its newest journal entry.
+    entry: i64,
+    /// The attempt that is running, if one is.
+    running: Option<AttemptId>,
 }
 
 impl<'a> SqliteTxn<'a> {
@@ -151,13 +160,18 @@ impl<'a> SqliteTxn<'a> {
     fn load(&mut self, name: &Name) -> Result<Option<Effect>, StoreError> {
         let Some(namespace) = self.namespace(&name.namespace)? else { return Ok(None) };
         let Some(row) = effect::load(self.db, namespace, name.key)? else { return Ok(None) };
-        self.loaded.retain(|(known, ..)| known != name);
-        self.loaded.push((name.clone(), row.id, row.entry));
+        self.remember(name, row.id, row.entry, &row.effect);
         Ok(Some(row.effect))
     }
 
-    fn row(&self, name: &Name) -> Option<(i64, i64)> {
-        self.loaded.iter().find(|(known, ..)| known == name).map(|(_, id, entry)| (*id, *entry))
+    fn remember(&mut self, name: &Name, row: i64, entry: i64, effect: &Effect) {
+        let running = matches!(effect.state, State::Running { .. }).then_some(effect.attempt);
+        self.loaded.retain(|loaded| loaded.name != *name);
+        self.loaded.push(Loaded { name: name.clone(), row, entry, running });
+    }
+
+    fn row(&self, name: &Name) -> Option<&Loaded> {
+        self.loaded.iter().find(|loaded| loaded.name == *name)
     }
 
     fn effects_on(
@@ -332,12 +346,22 @@ impl View for SqliteTxn<'_> {
 
 impl Txn for SqliteTxn<'_> {
     fn put_effect(&mut self, name: &Name, effect: &Effect) -> Result<(), StoreError> {
-        let namespace = self.namespace_or_new(&name.namespace)?;
         let entry = self.last_entry()? as i64;
-        let row = self.row(name).map(|(id, _)| id);
-        let id = effect::put(self.db, namespace, name.key, row, entry, effect)?;
-        self.loaded.retain(|(known, ..)| known != name);
-        self.loaded.push((name.clone(), id, entry));
+        let loaded = self.row(name);
+        let row = match (loaded, effect::inline(effect)) {
+            (Some(Loaded { row, running: Some(attempt), .. }), Some(body))
+                if *attempt == effect.attempt =>
+            {
+                effect::put_success(self.db, *row, entry, effect, body)?;
+                *row
+            }
+            (loaded, _) => {
+                let row = loaded.map(|loaded| loaded.row);
+                let namespace = self.namespace_or_new(&name.namespace)?;
+                effect::put(self.db, namespace, name.key, row, entry, effect)?
+            }
+        };
+        self.remember(name, row, entry, effect);
         Ok(())
     }
 
@@ -491,10 +515,10 @@ impl Txn for SqliteTxn<'_> {
             .map_err(|error| StoreError::Invalid(error.to_string()))?;
         let name = Name { namespace, key: entry.key };
         let id = self.namespace_or_new(&name.namespace)?;
-        let row = self.row(&name);
-        journal::append(self.db, id, row.map(|(_, newest)| newest), entry)?;
+        let loaded = self.row(&name).map(|loaded| (loaded.row, loaded.entry));
+        journal::append(self.db, id, loaded.map(|(_, newest)| newest), entry)?;
         self.last_entry = Some(entry.id);
-        if let (Event::Contradicted, Some((row, _))) = (entry.event, row) {
+        if let (Event::Contradicted, Some((row, _))) = (entry.event, loaded) {
             // The record stays as it is; only its history has one more entry.
             self.db
                 .execute(

@@ -6,7 +6,8 @@
 //! commit has reached the disk. A disk that fails to sync ends the writer's work for good.
 
 use std::sync::Arc;
-use std::sync::mpsc::Receiver;
+use std::sync::mpsc::{Receiver, TryRecvError};
+use std::time::{Duration, Instant};
 
 use hapax_store::{Answer, Job, StoreError, ledger};
 use rusqlite::Connection;
@@ -36,16 +37,13 @@ impl Writer {
 
     /// Works until every sender is gone.
     pub(crate) fn run(mut self, queue: &Receiver<Vec<Job>>) {
-        while let Ok(mut jobs) = queue.recv() {
-            while jobs.len() < BATCH
-                && let Ok(more) = queue.try_recv()
-            {
-                jobs.extend(more);
-            }
+        let mut replied = 0;
+        while let Some(jobs) = next(queue, replied) {
             let answers = match self.shared.stopped() {
                 Some(error) => vec![Err(error); jobs.len()],
                 None => self.together(&jobs),
             };
+            replied = jobs.len();
             for (job, answer) in jobs.into_iter().zip(answers) {
                 if let Err(error @ StoreError::Stopped(_)) = &answer {
                     self.shared.stop(error.clone());
@@ -122,6 +120,30 @@ impl Writer {
             answers.push(answer);
         }
         Ok(answers)
+    }
+}
+
+/// How long the writer looks whether those it just answered come back before it sleeps or
+/// goes on without them: less than it costs to sleep and be woken, or to commit twice.
+const LINGER: Duration = Duration::from_micros(50);
+
+/// What is waiting, or what comes first. `None` when every sender is gone.
+fn next(queue: &Receiver<Vec<Job>>, replied: usize) -> Option<Vec<Job>> {
+    let mut jobs = Vec::new();
+    let start = Instant::now();
+    loop {
+        match queue.try_recv() {
+            Ok(more) => jobs.extend(more),
+            Err(TryRecvError::Disconnected) => return Some(jobs).filter(|jobs| !jobs.is_empty()),
+            Err(TryRecvError::Empty) if jobs.len() < replied && start.elapsed() < LINGER => {
+                std::thread::yield_now();
+            }
+            Err(TryRecvError::Empty) if jobs.is_empty() => jobs = queue.recv().ok()?,
+            Err(TryRecvError::Empty) => return Some(jobs),
+        }
+        if jobs.len() >= BATCH {
+            return Some(jobs);
+        }
     }
 }
 
