@@ -1,2 +1,29 @@
-//! x
-fn main() {}
+//! `cargo xtask`: what this repository does to itself.
+//!
+//! - `test`: installs what is missing and runs everything, saying what it skipped
+//! - `bench`: the benchmarks of the command line, in a release build
+//! - `tidy`: house rules, and `docs/requirements.md` from the tests; `--check` only looks
+
+mod run;
+mod tidy;
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    let result = match words.as_slice() {
+        ["test" | "ci"] => run::test(),
+        ["bench", rest @ ..] => run::bench(rest),
+        ["tidy"] => tidy::tidy(tidy::Mode::Write),
+        ["tidy", "--check"] => tidy::tidy(tidy::Mode::Check),
+        _ => Err("usage: cargo xtask test | bench [OPTIONS] | tidy [--check]".to_owned()),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("xtask: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -67,7 +67,7 @@ fn row(entry: &Entry) -> Vec<String> {
     vec![
         entry.id.to_string(),
         time(entry.at),
-        entry.namespace.clone(),
+        entry.namespace.to_string(),
         format!("{}…", &entry.key.to_string()[..19]),
         entry.event.to_string(),
         output::state(entry.state),
@@ -79,7 +79,7 @@ pub(crate) fn document(entry: &Entry) -> Value {
     json!({
         "entry": entry.id,
         "at": time(entry.at),
-        "namespace": entry.namespace,
+        "namespace": entry.namespace.as_str(),
         "key": entry.key.to_string(),
         "event": entry.event.as_str(),
         "state": entry.state.as_str(),

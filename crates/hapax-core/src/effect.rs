@@ -23,6 +23,8 @@ use crate::lock::LockKey;
 use crate::outcome::{Cause, Failure, Outcome, bounded};
 use crate::time::{LeaseInstant, Now, Timestamp};
 
+pub use crate::verdict::{Blocked, Fenced, Grant, Judged, Settled, Verdict};
+
 /// What it means when a holder vanishes or cannot say what happened. Declared up front.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Safety {
@@ -251,81 +253,6 @@ pub struct Ask {
     pub deadline_ms: Option<u64>,
 }
 
-/// What the caller must do next.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Verdict {
-    /// Do it. Everything you write must name this attempt.
-    Granted(Grant),
-    /// It was done. Here is what came of it.
-    Replayed {
-        /// What came of it.
-        outcome: Outcome,
-        /// Until when it is remembered; for ever unless given.
-        expires: Option<Timestamp>,
-    },
-    /// Someone is doing it.
-    InFlight {
-        /// Who.
-        attempt: AttemptId,
-    },
-    /// Same key, another payload: the caller's mistake, never ours to guess about.
-    Conflict {
-        /// What the record has.
-        recorded: Fingerprint,
-        /// What was asked.
-        asked: Fingerprint,
-    },
-    /// The outcome is not known, or only part of it happened. Reconcile, roll back, or ask a
-    /// person.
-    Blocked(Blocked),
-    /// Its lock is held by an effect that is running.
-    Locked {
-        /// The effect that holds it.
-        holder: crate::key::Key,
-    },
-    /// A guard said no.
-    Refused {
-        /// Which, and why.
-        reason: String,
-    },
-}
-
-/// Permission to perform an effect.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Grant {
-    /// The identity to name in everything written for it.
-    pub attempt: AttemptId,
-    /// The number to hand to targets that compare.
-    pub fence: Fence,
-    /// Which attempt of its generation this is, from 1.
-    pub nth: u32,
-}
-
-/// Why nobody is granted an effect now.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Blocked {
-    /// The effect in the way, when it is another one that holds the lock.
-    pub holder: Option<crate::key::Key>,
-    /// The state it is stuck in.
-    pub state: StateName,
-    /// The attempt that a reconciler or a person judges.
-    pub attempt: AttemptId,
-    /// Why, for people.
-    pub reason: String,
-}
-
-impl Blocked {
-    /// What stands in the way of this effect's own claim.
-    pub fn by(effect: &Effect) -> Self {
-        Self {
-            holder: None,
-            state: effect.state.name(),
-            attempt: effect.attempt,
-            reason: effect.state.reason().unwrap_or_default().to_owned(),
-        }
-    }
-}
-
 /// Judges a claim. `fence` is the number a grant would carry.
 ///
 /// The caller has let a lapsed holder [`expire`] first and looks at the lock afterwards.
@@ -443,45 +370,6 @@ pub enum Report {
     Released(String),
 }
 
-/// What became of a settle.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Settled {
-    /// Recorded.
-    Recorded,
-    /// Recorded before, word for word.
-    Repeated,
-    /// Somebody overtook this attempt, or it is settled otherwise. Nothing was written.
-    Fenced(Fenced),
-}
-
-/// What stands where a stale attempt wanted to write.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Fenced {
-    /// The state found; nothing if the key is gone.
-    pub state: Option<StateName>,
-    /// The attempt found.
-    pub attempt: Option<AttemptId>,
-}
-
-impl Fenced {
-    /// By this record, or by its absence.
-    pub fn by(current: Option<&Effect>) -> Self {
-        Self {
-            state: current.map(|effect| effect.state.name()),
-            attempt: current.map(|effect| effect.attempt),
-        }
-    }
-}
-
-impl std::fmt::Display for Fenced {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match (self.state, self.attempt) {
-            (Some(state), Some(attempt)) => write!(f, "{state}, by {attempt}"),
-            _ => f.write_str("no record"),
-        }
-    }
-}
-
 /// Judges a holder's report. A settle that nobody overtook is good however late.
 pub fn settle(
     now: Now,
@@ -530,21 +418,6 @@ pub enum Finding {
     NotFound,
     /// The target could not be asked, or could not say.
     CannotTell(String),
-}
-
-/// What became of a reconciler's or a person's judgement.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Judged {
-    /// Decided; the effect is now in this state.
-    Decided(StateName),
-    /// Not yet: ask again, not before this instant where one is given.
-    Undecided {
-        /// When a "no" begins to count.
-        not_before: Option<LeaseInstant>,
-    },
-    /// The judgement is about an attempt that is no longer the one in question, or the state
-    /// does not allow it. Nothing was written.
-    Fenced(Fenced),
 }
 
 /// How often a reconciler may fail to tell before a person is asked.

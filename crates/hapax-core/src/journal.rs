@@ -7,6 +7,7 @@ use crate::attempt::AttemptId;
 use crate::effect::{Change, Effect, State, StateName};
 use crate::key::Key;
 use crate::merkle::{Hash, leaf_hash};
+use crate::name::{Name, Namespace};
 use crate::time::Timestamp;
 
 /// What happened to an effect.
@@ -72,7 +73,7 @@ pub struct Entry {
     /// When, by the store's wall clock.
     pub at: Timestamp,
     /// Whose.
-    pub namespace: String,
+    pub namespace: Namespace,
     /// Which effect.
     pub key: Key,
     /// What happened.
@@ -93,13 +94,13 @@ pub struct Entry {
 
 impl Entry {
     /// The entry that records a change.
-    pub fn of(id: u64, namespace: &str, key: Key, change: &Change) -> Self {
+    pub fn of(id: u64, name: &Name, change: &Change) -> Self {
         let Change { effect, event } = change;
         Self {
             id,
             at: effect.updated,
-            namespace: namespace.to_owned(),
-            key,
+            namespace: name.namespace.clone(),
+            key: name.key,
             event: *event,
             state: effect.state.name(),
             attempt: effect.attempt,
@@ -116,7 +117,7 @@ impl Entry {
         out.push(1);
         out.extend(self.id.to_be_bytes());
         out.extend(self.at.0.to_be_bytes());
-        frame(&mut out, self.namespace.as_bytes());
+        frame(&mut out, self.namespace.as_str().as_bytes());
         out.extend(self.key.as_bytes());
         out.push(self.event as u8);
         out.push(self.state as u8);
@@ -135,7 +136,7 @@ impl Entry {
         let entry = Self {
             id: u64::from_be_bytes(take(&mut rest)?),
             at: Timestamp(i64::from_be_bytes(take(&mut rest)?)),
-            namespace: text(take_framed(&mut rest)?)?,
+            namespace: Namespace::new(std::str::from_utf8(take_framed(&mut rest)?).ok()?).ok()?,
             key: Key::from_bytes(take(&mut rest)?),
             event: *Event::ALL.get(usize::from(take::<1>(&mut rest)?[0]))?,
             state: *StateName::ALL.get(usize::from(take::<1>(&mut rest)?[0]))?,
@@ -210,7 +211,7 @@ mod tests {
         Entry {
             id: 7,
             at: Timestamp(1_700_000_000_000),
-            namespace: "default".into(),
+            namespace: Namespace::default(),
             key: Key::from_bytes([3; 32]),
             event: Event::Settled,
             state: StateName::Succeeded,

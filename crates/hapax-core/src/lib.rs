@@ -9,6 +9,7 @@
 //! | [`name`] | the namespace it lives in
 //! | [`fingerprint`] | the digest of its payload |
 //! | [`effect`] | its life: every state and every transition |
+//! | [`verdict`] | what callers are told |
 //! | [`attempt`] | one permission to perform it |
 //! | [`lease`] | what a permission hangs on |
 //! | [`lock`] | what serialises effects that touch the same thing |
@@ -32,5 +33,6 @@ pub mod name;
 pub mod outcome;
 pub mod retry;
 pub mod time;
+pub mod verdict;
 
 mod digest;

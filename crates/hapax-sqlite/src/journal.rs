@@ -5,6 +5,7 @@ use hapax_core::effect::StateName;
 use hapax_core::journal::{Entry, Event};
 use hapax_core::key::Key;
 use hapax_core::merkle::Hash;
+use hapax_core::name::Namespace;
 use hapax_core::time::Timestamp;
 use hapax_store::{Head, SealedTile, StoreError};
 use rusqlite::{Connection, OptionalExtension as _, Row, params};
@@ -123,13 +124,14 @@ fn query(
 }
 
 fn read(row: &Row<'_>) -> rusqlite::Result<Entry> {
-    let coded = |at: usize, what| {
+    let coded = |at: usize, what: Box<dyn std::error::Error + Send + Sync>| {
         rusqlite::Error::FromSqlConversionFailure(at, rusqlite::types::Type::Integer, what)
     };
     Ok(Entry {
         id: row.get::<_, i64>(0)? as u64,
         at: Timestamp(row.get(1)?),
-        namespace: row.get(2)?,
+        namespace: Namespace::new(row.get_ref(2)?.as_str()?)
+            .map_err(|error| coded(2, error.into()))?,
         key: Key::from_bytes(row.get(3)?),
         event: *Event::ALL
             .get(usize::from(row.get::<_, u8>(4)?))

@@ -21,7 +21,7 @@ use crate::error::OrStoreError;
 use crate::store::{Shared, spawn};
 
 /// How many pages of log there are before they are moved into the file.
-const PAGES: i32 = 8192;
+const PAGES: i32 = 2048;
 /// A page and the header of its frame.
 const FRAME: u64 = 4096 + 24;
 /// The log of a process that writes less than this is left alone.
@@ -66,7 +66,7 @@ impl Log {
     pub(crate) fn make_room(&mut self) {
         let pages = self.state.pages.load(Ordering::Relaxed);
         let wanted = pages as u64 * FRAME + AHEAD;
-        if pages < BUSY_PAGES || pages > PAGES || wanted <= self.length {
+        if !(BUSY_PAGES..=PAGES).contains(&pages) || wanted <= self.length {
             return;
         }
         self.length = match lengthen(&self.path, wanted) {

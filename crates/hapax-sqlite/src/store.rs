@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Sender, channel};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::thread::JoinHandle;
 
 use hapax_core::lease::LeaseId;
@@ -13,7 +13,7 @@ use crate::connection;
 use crate::presence::Presence;
 use crate::reader;
 use crate::txn::Surroundings;
-use crate::writer::Writer;
+use crate::writer::{self, Writer};
 
 /// How to open a ledger.
 #[derive(Clone)]
@@ -31,6 +31,7 @@ impl Default for Options {
 /// A ledger in one file. Dropping it ends its threads, after what was submitted is done.
 pub struct SqliteStore {
     pub(crate) shared: Arc<Shared>,
+    writer: Arc<Mutex<Writer>>,
     jobs: Option<Sender<Vec<Job>>>,
     readings: Option<Sender<Reading>>,
     threads: Vec<JoinHandle<()>>,
@@ -67,13 +68,14 @@ impl SqliteStore {
         let shared = Arc::new(Shared { path, around, stopped: OnceLock::new() });
         let (jobs, waiting_jobs) = channel();
         let (readings, waiting_readings) = channel();
-        let writer = Writer::new(db, shared.clone())?;
+        let writer = Arc::new(Mutex::new(Writer::new(db, shared.clone())?));
+        let at_work = writer.clone();
         let for_reader = shared.clone();
         let threads = vec![
-            spawn("hapax-write", move || writer.run(&waiting_jobs))?,
+            spawn("hapax-write", move || writer::run(&at_work, &waiting_jobs))?,
             spawn("hapax-read", move || reader::run(&reading, &for_reader, &waiting_readings))?,
         ];
-        Ok(Self { shared, jobs: Some(jobs), readings: Some(readings), threads })
+        Ok(Self { shared, writer, jobs: Some(jobs), readings: Some(readings), threads })
     }
 
     /// The file, as the system knows it.
@@ -87,6 +89,13 @@ impl Store for SqliteStore {
         // A writer that is gone drops the replies, which whoever waits is told of.
         if let Some(queue) = &self.jobs {
             let _ = queue.send(jobs);
+        }
+    }
+
+    fn submit_here(&self, job: Job) -> Option<Job> {
+        match self.writer.try_lock() {
+            Ok(mut writer) => writer.at_once(job),
+            Err(_) => Some(job),
         }
     }
 

@@ -511,9 +511,7 @@ impl Txn for SqliteTxn<'_> {
     }
 
     fn append(&mut self, entry: &Entry) -> Result<(), StoreError> {
-        let namespace = Namespace::new(&entry.namespace)
-            .map_err(|error| StoreError::Invalid(error.to_string()))?;
-        let name = Name { namespace, key: entry.key };
+        let name = Name { namespace: entry.namespace.clone(), key: entry.key };
         let id = self.namespace_or_new(&name.namespace)?;
         let loaded = self.row(&name).map(|loaded| (loaded.row, loaded.entry));
         journal::append(self.db, id, loaded.map(|(_, newest)| newest), entry)?;

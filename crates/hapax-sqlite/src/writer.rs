@@ -5,13 +5,15 @@
 //! alone. Answers leave only after the
 //! commit has reached the disk. A disk that fails to sync ends the writer's work for good.
 
-use std::sync::Arc;
-use std::sync::mpsc::{Receiver, TryRecvError};
+use std::sync::mpsc::Receiver;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use hapax_store::{Answer, Job, StoreError, ledger};
+use hapax_store::{Answer, Command, Job, StoreError, ledger};
 use rusqlite::Connection;
+use tokio::sync::oneshot;
 
+use crate::connection;
 use crate::error::OrStoreError;
 use crate::log::Log;
 use crate::store::Shared;
@@ -20,71 +22,112 @@ use crate::txn::{Memory, SqliteTxn};
 /// How many commands share a commit at most.
 const BATCH: usize = 1024;
 
-type Answers = Vec<Result<Answer, StoreError>>;
-
 pub(crate) struct Writer {
     db: Connection,
     shared: Arc<Shared>,
     memory: Memory,
     log: Log,
+    /// The next transaction has been begun already.
+    begun: bool,
+}
+
+/// Works until every sender is gone. The writer is held from the first command of a busy
+/// spell to its end, so that commands of the spell are committed together.
+pub(crate) fn run(writer: &Mutex<Writer>, queue: &Receiver<Vec<Job>>) {
+    while let Ok(first) = queue.recv() {
+        let mut writer = writer.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let mut jobs = first;
+        jobs.extend(queue.try_iter().take(BATCH).flatten());
+        while !jobs.is_empty() {
+            let awaited = writer.turn(jobs);
+            jobs = linger(queue, awaited);
+        }
+    }
+}
+
+/// How long the writer looks out for those it just answered before it sleeps or goes on
+/// without them: less than it costs to sleep and be woken, or to commit twice.
+const LINGER: Duration = Duration::from_micros(50);
+
+/// What is waiting by the time that all who were answered are back, or nobody has come for a
+/// while. Nobody waits who has not come back within moments of the one before.
+fn linger(queue: &Receiver<Vec<Job>>, awaited: usize) -> Vec<Job> {
+    let mut jobs = Vec::new();
+    let mut last = Instant::now();
+    while jobs.len() < BATCH {
+        match queue.try_recv() {
+            Ok(more) => {
+                jobs.extend(more);
+                last = Instant::now();
+            }
+            Err(_) if jobs.len() < awaited && last.elapsed() < LINGER => std::thread::yield_now(),
+            Err(_) => break,
+        }
+    }
+    jobs
 }
 
 impl Writer {
     pub(crate) fn new(mut db: Connection, shared: Arc<Shared>) -> Result<Self, StoreError> {
         let log = Log::of(&mut db, shared.clone())?;
-        Ok(Self { db, shared, memory: Memory::default(), log })
+        Ok(Self { db, shared, memory: Memory::default(), log, begun: false })
     }
 
-    /// Works until every sender is gone.
-    pub(crate) fn run(mut self, queue: &Receiver<Vec<Job>>) {
-        let mut replied = 0;
-        while let Some(jobs) = next(queue, replied) {
-            let answers = match self.shared.stopped() {
-                Some(error) => vec![Err(error); jobs.len()],
-                None => self.together(&jobs),
-            };
-            replied = jobs.len();
-            for (job, answer) in jobs.into_iter().zip(answers) {
-                if let Err(error @ StoreError::Stopped(_)) = &answer {
-                    self.shared.stop(error.clone());
-                }
-                let _ = job.reply.send(answer);
-            }
-            if let Err(error @ StoreError::Stopped(_)) = self.log.mind(&self.db) {
-                self.shared.stop(error);
-            }
+    /// Carries out one batch.
+    fn turn(&mut self, jobs: Vec<Job>) -> usize {
+        let mut batch: Vec<_> = jobs.into_iter().map(Asked::from).collect();
+        let awaited = self.together(&mut batch);
+        if let Err(error @ StoreError::Stopped(_)) = self.log.mind(&self.db) {
+            self.shared.stop(error);
         }
+        awaited
     }
 
-    fn together(&mut self, jobs: &[Job]) -> Answers {
+    /// Carries out one command on the calling thread, unless another process is writing.
+    pub(crate) fn at_once(&mut self, job: Job) -> Option<Job> {
+        if self.shared.stopped().is_some() || self.db.busy_timeout(Duration::ZERO).is_err() {
+            return Some(job);
+        }
+        let begun = execute(&self.db, "BEGIN IMMEDIATE");
+        let _ = self.db.busy_timeout(connection::BUSY);
+        if begun.is_err() {
+            return Some(job);
+        }
+        self.begun = true;
+        self.turn(vec![job]);
+        None
+    }
+
+    /// Carries out a batch and answers it. How many had to wait for the commit.
+    fn together(&mut self, batch: &mut [Asked]) -> usize {
+        if let Some(error) = self.shared.stopped() {
+            return answer_all(batch, &error);
+        }
         // Savepoints make a copy of every page they guard, so they wait until they are needed.
-        let result = match self.commit(jobs, Guard::None) {
-            Err(Undone::Command) => self.commit(jobs, Guard::Savepoints),
+        let result = match self.commit(batch, Guard::None) {
+            Err(Undone::Command) => self.commit(batch, Guard::Savepoints),
             result => result,
         };
         match result {
-            Ok(answers) => answers,
-            Err(Undone::All(error)) if jobs.len() == 1 || is_final(&error) => {
-                vec![Err(error); jobs.len()]
+            Ok(()) => batch.iter_mut().map(Asked::reply).filter(|sent| *sent).count(),
+            Err(Undone::All(error)) if batch.len() == 1 || is_final(&error) => {
+                if let StoreError::Stopped(_) = error {
+                    self.shared.stop(error.clone());
+                }
+                answer_all(batch, &error)
             }
-            Err(_) => jobs.iter().flat_map(|job| self.alone(job)).collect(),
-        }
-    }
-
-    fn alone(&mut self, job: &Job) -> Answers {
-        match self.shared.stopped() {
-            Some(error) => vec![Err(error)],
-            None => self.together(std::slice::from_ref(job)),
+            Err(_) => batch.chunks_mut(1).map(|alone| self.together(alone)).sum(),
         }
     }
 
     /// One transaction. An error means that nothing of it is there.
-    fn commit(&mut self, jobs: &[Job], guard: Guard) -> Result<Answers, Undone> {
-        execute(&self.db, "BEGIN IMMEDIATE")?;
-        let result = self.carry_out(jobs, guard).and_then(|answers| {
+    fn commit(&mut self, batch: &mut [Asked], guard: Guard) -> Result<(), Undone> {
+        if !std::mem::take(&mut self.begun) {
+            execute(&self.db, "BEGIN IMMEDIATE")?;
+        }
+        let result = self.carry_out(batch, guard).and_then(|()| {
             self.log.make_room();
-            execute(&self.db, "COMMIT")?;
-            Ok(answers)
+            Ok(execute(&self.db, "COMMIT")?)
         });
         if result.is_err() && !self.db.is_autocommit() {
             let _ = execute(&self.db, "ROLLBACK");
@@ -92,16 +135,16 @@ impl Writer {
         result
     }
 
-    fn carry_out(&mut self, jobs: &[Job], guard: Guard) -> Result<Answers, Undone> {
+    fn carry_out(&mut self, batch: &mut [Asked], guard: Guard) -> Result<(), Undone> {
         let db = &self.db;
         let mut txn = SqliteTxn::new(db, &self.shared.around, &mut self.memory);
-        let mut answers = Vec::with_capacity(jobs.len());
-        for job in jobs {
+        let start = db.total_changes();
+        for asked in batch.iter_mut().filter(|asked| asked.reply.is_some()) {
             let before = db.total_changes();
             if guard == Guard::Savepoints {
                 execute(db, "SAVEPOINT command")?;
             }
-            let answer = txn.begin_command().and_then(|()| ledger::apply(&mut txn, &job.command));
+            let answer = txn.begin_command().and_then(|()| ledger::apply(&mut txn, &asked.command));
             if let Err(error) = &answer {
                 txn.forget();
                 if db.is_autocommit() {
@@ -117,34 +160,52 @@ impl Writer {
             if guard == Guard::Savepoints {
                 execute(db, "RELEASE command")?;
             }
-            answers.push(answer);
+            asked.answer = Some(answer);
+            if db.total_changes() == start {
+                // It rests on nothing but what was committed before, so it need not wait.
+                asked.reply();
+            }
         }
-        Ok(answers)
+        Ok(())
     }
 }
 
-/// How long the writer looks whether those it just answered come back before it sleeps or
-/// goes on without them: less than it costs to sleep and be woken, or to commit twice.
-const LINGER: Duration = Duration::from_micros(50);
+/// A command on its way to its answer.
+struct Asked {
+    command: Command,
+    answer: Option<Result<Answer, StoreError>>,
+    reply: Option<oneshot::Sender<Result<Answer, StoreError>>>,
+}
 
-/// What is waiting, or what comes first. `None` when every sender is gone.
-fn next(queue: &Receiver<Vec<Job>>, replied: usize) -> Option<Vec<Job>> {
-    let mut jobs = Vec::new();
-    let start = Instant::now();
-    loop {
-        match queue.try_recv() {
-            Ok(more) => jobs.extend(more),
-            Err(TryRecvError::Disconnected) => return Some(jobs).filter(|jobs| !jobs.is_empty()),
-            Err(TryRecvError::Empty) if jobs.len() < replied && start.elapsed() < LINGER => {
-                std::thread::yield_now();
+impl From<Job> for Asked {
+    fn from(job: Job) -> Self {
+        Self { command: job.command, answer: None, reply: Some(job.reply) }
+    }
+}
+
+impl Asked {
+    /// Sends the answer, once. Whether this was the time.
+    fn reply(&mut self) -> bool {
+        let (answer, reply) = (self.answer.take(), self.reply.take());
+        match (answer, reply) {
+            (Some(answer), Some(reply)) => {
+                let _ = reply.send(answer);
+                true
             }
-            Err(TryRecvError::Empty) if jobs.is_empty() => jobs = queue.recv().ok()?,
-            Err(TryRecvError::Empty) => return Some(jobs),
-        }
-        if jobs.len() >= BATCH {
-            return Some(jobs);
+            (_, reply) => {
+                self.reply = reply;
+                false
+            }
         }
     }
+}
+
+fn answer_all(batch: &mut [Asked], error: &StoreError) -> usize {
+    for asked in batch.iter_mut() {
+        asked.answer = Some(Err(error.clone()));
+        asked.reply();
+    }
+    batch.len()
 }
 
 /// What stands between a command that fails and its neighbours.

@@ -26,8 +26,9 @@ impl Store for Temporary {
 }
 
 fn open(clock: Arc<ManualClock>) -> Temporary {
-    let directory = tempfile::tempdir().unwrap();
-    let store = SqliteStore::open(directory.path().join("ledger.db"), Options { clock }).unwrap();
+    let directory = tempfile::tempdir().expect("a directory");
+    let store =
+        SqliteStore::open(directory.path().join("ledger.db"), Options { clock }).expect("a store");
     Temporary { store, _directory: directory }
 }
 

@@ -185,6 +185,12 @@ pub trait Store: Send + Sync + 'static {
     /// are carried out even if nobody waits for them.
     fn submit(&self, jobs: Vec<Job>);
 
+    /// Carries out one command on the calling thread if nobody else is at work, which saves
+    /// waking another; gives it back otherwise. Blocks for the length of one commit.
+    fn submit_here(&self, job: Job) -> Option<Job> {
+        Some(job)
+    }
+
     /// Reads from one consistent view. Returns at once.
     fn read(&self, reading: Reading);
 
@@ -204,6 +210,18 @@ pub fn call(
 ) -> impl Future<Output = Result<Answer, StoreError>> + Send + use<> {
     let (reply, answer) = oneshot::channel();
     store.submit(vec![Job { command, reply }]);
+    async { answer.await.unwrap_or_else(|_| Err(gone())) }
+}
+
+/// Like [`call`], on this thread if nobody else is at work.
+pub fn call_here(
+    store: &dyn Store,
+    command: Command,
+) -> impl Future<Output = Result<Answer, StoreError>> + Send + use<> {
+    let (reply, answer) = oneshot::channel();
+    if let Some(job) = store.submit_here(Job { command, reply }) {
+        store.submit(vec![job]);
+    }
     async { answer.await.unwrap_or_else(|_| Err(gone())) }
 }
 

@@ -203,7 +203,7 @@ fn write(
     by: Option<(&str, &str)>,
 ) -> Result<(), StoreError> {
     let id = txn.last_entry()? + 1;
-    let mut entry = Entry::of(id, name.namespace.as_str(), name.key, change);
+    let mut entry = Entry::of(id, name, change);
     if let Some((actor, note)) = by {
         (entry.actor, entry.note) = (Some(actor.to_owned()), Some(bounded(note)));
     }
@@ -248,7 +248,7 @@ fn contradict(
     let entry = Entry {
         id: txn.last_entry()? + 1,
         at: now.wall,
-        namespace: name.namespace.as_str().to_owned(),
+        namespace: name.namespace.clone(),
         key: name.key,
         event: Event::Contradicted,
         state: found.state.unwrap_or(effect::StateName::Succeeded),

@@ -18,7 +18,9 @@ pub mod journal;
 pub mod ledger;
 
 pub use clock::{Clock, ManualClock};
-pub use command::{Answer, Command, Job, LeaseAnswer, Limits, Reading, Store, call, read};
+pub use command::{
+    Answer, Command, Job, LeaseAnswer, Limits, Reading, Store, call, call_here, read,
+};
 pub use error::StoreError;
 pub use memory::MemoryStore;
 pub use txn::{Filter, Found, Head, SealedTile, Step, Txn, View};

@@ -204,9 +204,7 @@ impl View for MemoryTxn<'_> {
         limit: usize,
     ) -> Result<Vec<Entry>, StoreError> {
         let wanted = |entry: &&Entry| {
-            of.is_none_or(|name| {
-                entry.key == name.key && entry.namespace == name.namespace.as_str()
-            })
+            of.is_none_or(|name| entry.key == name.key && entry.namespace == name.namespace)
         };
         let from = self.tables.journal.get(after as usize..).unwrap_or_default();
         Ok(from.iter().filter(wanted).take(limit).cloned().collect())

@@ -232,6 +232,7 @@ impl EffectBuilder {
     {
         let inner = &self.hapax.inner;
         inner.start();
+        let _here = inner.enter();
         let mut patience = Patience { until, waits: 0 };
         loop {
             let (verdict, held, lease) = self.claim().await?;
@@ -254,7 +255,7 @@ impl EffectBuilder {
         loop {
             let lease = inner.holder.lease().await?;
             let command = Command::Claim { name: self.name.clone(), ask: self.ask(attempt, lease) };
-            match call(&*inner.store, command).await {
+            match inner.ask(command).await {
                 Ok(Answer::Claim(verdict)) => return Ok((verdict, held, lease)),
                 Ok(_) => {
                     return Err(StoreError::Corrupt("a claim got another answer".into()).into());
@@ -490,7 +491,7 @@ pub(crate) async fn settle(
 ) -> Result<Settled, StoreError> {
     for nth in 1.. {
         let command = Command::Settle { name: name.clone(), attempt, report: report.clone() };
-        match call(&*inner.store, command).await {
+        match inner.ask(command).await {
             Ok(Answer::Settle(settled)) => return Ok(settled),
             Ok(_) => return Err(StoreError::Corrupt("a settle got another answer".into())),
             Err(error) if error.is_transient() => {

@@ -1,7 +1,7 @@
 //! The handle on a ledger, and what it is made of.
 
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -10,7 +10,8 @@ use hapax_core::key::Key;
 use hapax_core::name::{Name, Namespace};
 use hapax_core::outcome::DEFAULT_KEEP_LIMIT;
 use hapax_sqlite::{Options, SqliteStore};
-use hapax_store::{Store, StoreError};
+use hapax_store::{Answer, Command, Store, StoreError, call, call_here};
+use tokio::runtime::{Handle, RuntimeFlavor};
 
 use crate::cache::Cache;
 use crate::effect::EffectBuilder;
@@ -39,6 +40,7 @@ pub(crate) struct Inner {
     pub(crate) waiting: Arc<Waiting>,
     pub(crate) rollbacks: Rollbacks,
     pub(crate) keep_limit: usize,
+    pub(crate) callers: AtomicUsize,
     background: Duration,
     started: OnceLock<()>,
     closed: AtomicBool,
@@ -49,11 +51,41 @@ impl Inner {
         self.closed.load(Ordering::Acquire)
     }
 
+    /// Counts a caller, for as long as it is at work.
+    pub(crate) fn enter(&self) -> Caller<'_> {
+        self.callers.fetch_add(1, Ordering::Relaxed);
+        Caller(&self.callers)
+    }
+
+    /// Asks the store on the hot path. On a runtime with several threads a lone caller's
+    /// command is carried out on its own thread: the thread waits for one commit, and nobody
+    /// has to be woken twice. On a runtime with one thread that would keep others from
+    /// joining the commit.
+    pub(crate) async fn ask(&self, command: Command) -> Result<Answer, StoreError> {
+        let many = self.callers.load(Ordering::Relaxed) == 1
+            && Handle::try_current()
+                .is_ok_and(|runtime| runtime.runtime_flavor() == RuntimeFlavor::MultiThread);
+        if many {
+            call_here(&*self.store, command).await
+        } else {
+            call(&*self.store, command).await
+        }
+    }
+
     /// Begins background work with the first claim, so that looking costs nothing.
     pub(crate) fn start(self: &Arc<Self>) {
         if !self.background.is_zero() && self.started.set(()).is_ok() {
             tokio::spawn(passes::forever(Arc::downgrade(self)));
         }
+    }
+}
+
+/// A caller at work.
+pub(crate) struct Caller<'a>(&'a AtomicUsize);
+
+impl Drop for Caller<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -146,6 +178,7 @@ impl Builder {
             holder,
             rollbacks: Rollbacks::default(),
             keep_limit: self.keep_limit,
+            callers: AtomicUsize::new(0),
             background: if self.background { self.lease } else { Duration::ZERO },
             started: OnceLock::new(),
             closed: AtomicBool::new(false),

@@ -1,0 +1,290 @@
+//! What only a store in a file has to stand up to.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use hapax_core::attempt::AttemptId;
+use hapax_core::effect::{Ask, Report, Safety, Settled, StateName, Verdict};
+use hapax_core::fingerprint::Fingerprint;
+use hapax_core::key::Key;
+use hapax_core::lease::LeaseId;
+use hapax_core::name::{Name, Namespace};
+use hapax_core::outcome::Outcome;
+use hapax_sqlite::{Options, SqliteStore};
+use hapax_store::{Answer, Clock, Command, Job, ManualClock, Store, StoreError, call, read};
+use rusqlite::Connection;
+
+const LEASE: LeaseId = LeaseId::from_bytes([1; 16]);
+
+struct Ledger {
+    store: SqliteStore,
+    clock: Arc<ManualClock>,
+    directory: tempfile::TempDir,
+}
+
+impl Ledger {
+    fn new() -> Self {
+        let clock = Arc::new(ManualClock::default());
+        let directory = tempfile::tempdir().expect("a directory");
+        let store = open(&directory.path().join("ledger.db"), clock.clone()).expect("a store");
+        let ledger = Self { store, clock, directory };
+        let lease = Command::OpenLease { id: LEASE, term_ms: 9_000, holder: "test".into() };
+        ledger.run(lease).expect("a lease");
+        ledger
+    }
+
+    fn run(&self, command: Command) -> Result<Answer, StoreError> {
+        wait(call(&self.store, command))
+    }
+
+    fn claim(&self, key: u8) -> Verdict {
+        match self.run(Command::Claim { name: name(key), ask: ask(key) }) {
+            Ok(Answer::Claim(verdict)) => verdict,
+            other => panic!("not an answer to a claim: {other:?}"),
+        }
+    }
+
+    fn state(&self, key: u8) -> Option<StateName> {
+        let effects = wait(read(&self.store, move |view| view.effects(&[name(key)])));
+        effects.expect("a read").remove(0).map(|effect| effect.state.name())
+    }
+
+    fn sql(&self) -> Connection {
+        Connection::open(self.store.path()).expect("a connection")
+    }
+}
+
+fn open(path: &Path, clock: Arc<ManualClock>) -> Result<SqliteStore, StoreError> {
+    SqliteStore::open(path, Options { clock })
+}
+
+fn wait<T>(future: impl Future<Output = T>) -> T {
+    tokio::runtime::Builder::new_current_thread().build().expect("a runtime").block_on(future)
+}
+
+fn name(key: u8) -> Name {
+    Name { namespace: Namespace::default(), key: Key::from_bytes([key; 32]) }
+}
+
+fn attempt(key: u8) -> AttemptId {
+    AttemptId::from_bytes([key; 16])
+}
+
+fn ask(key: u8) -> Ask {
+    Ask {
+        fingerprint: Fingerprint::of(b"payload"),
+        safety: Safety::Transactional,
+        lock: None,
+        label: Some(format!("effect {key}")),
+        ttl_ms: None,
+        attempt: attempt(key),
+        lease: LEASE,
+        deadline_ms: None,
+    }
+}
+
+fn success() -> Report {
+    Report::Succeeded(Outcome::new(*b"done"))
+}
+
+/// Proves K-16: a statement that fails in the database takes only its own command with it.
+#[test]
+fn one_poisoned_command_in_a_batch_of_64_fails_alone() {
+    let ledger = Ledger::new();
+    ledger
+        .sql()
+        .execute_batch(
+            "CREATE TRIGGER poison BEFORE INSERT ON effect WHEN NEW.label = 'effect 20'
+             BEGIN SELECT RAISE(ABORT, 'poisoned'); END;",
+        )
+        .expect("a trigger");
+    let mut answers = Vec::new();
+    let jobs = (1..=64).map(|key| {
+        let (reply, answer) = tokio::sync::oneshot::channel();
+        answers.push((key, answer));
+        Job { command: Command::Claim { name: name(key), ask: ask(key) }, reply }
+    });
+    ledger.store.submit(jobs.collect());
+    for (key, answer) in answers {
+        let answer = wait(answer).expect("an answer");
+        match key {
+            20 => assert!(
+                matches!(&answer, Err(StoreError::Invalid(why)) if why.contains("poisoned")),
+                "{answer:?}"
+            ),
+            _ => assert!(
+                matches!(answer, Ok(Answer::Claim(Verdict::Granted(_)))),
+                "{key}: {answer:?}"
+            ),
+        }
+    }
+    assert_eq!(ledger.state(20), None);
+    assert_eq!(wait(read(&ledger.store, |view| view.last_entry())).expect("a read"), 63);
+}
+
+/// Proves K-13: each way around the journal is refused by the database itself.
+#[test]
+fn the_journal_cannot_be_changed_by_any_statement() {
+    let ledger = Ledger::new();
+    for key in 1..=3 {
+        ledger.claim(key);
+    }
+    let db = ledger.sql();
+    for statement in [
+        "UPDATE journal SET note = 'x' WHERE id = 2",
+        "DELETE FROM journal WHERE id = 2",
+        "DELETE FROM journal",
+        "INSERT OR REPLACE INTO journal SELECT * FROM journal WHERE id = 2",
+        "REPLACE INTO journal SELECT * FROM journal WHERE id = 3",
+        "INSERT OR IGNORE INTO journal SELECT id + 5, prev, at, namespace, key, event, state, attempt,
+             generation, digest, actor, note FROM journal WHERE id = 2",
+        "INSERT INTO journal SELECT * FROM journal WHERE id = 2
+             ON CONFLICT DO UPDATE SET note = 'x'",
+    ] {
+        let error = db.execute(statement, []).expect_err(statement).to_string();
+        assert!(error.contains("the journal"), "{statement}: {error}");
+    }
+    let count: u32 = db
+        .query_row("SELECT count(*) FROM journal WHERE note IS NULL", [], |row| row.get(0))
+        .expect("a count");
+    assert_eq!(count, 3);
+}
+
+/// Proves K-8: a connection that would break a promise is refused, and told why.
+#[test]
+fn a_callers_connection_keeps_our_promises_or_is_refused() {
+    let ledger = Ledger::new();
+    ledger.claim(1);
+    let settle = |db: &mut Connection| {
+        let tx = db.transaction().expect("a transaction");
+        ledger.store.settle_in(&tx, &name(1), attempt(1), &success())
+    };
+    let other = ledger.directory.path().join("other.db");
+    for (spoil, why) in [
+        ("PRAGMA synchronous = NORMAL".to_owned(), "synchronous"),
+        ("PRAGMA synchronous = OFF".to_owned(), "synchronous"),
+        ("PRAGMA wal_autocheckpoint = 1000".to_owned(), "wal_autocheckpoint"),
+        (format!("ATTACH '{}' AS other", other.display()), "attached"),
+    ] {
+        let mut db = ledger.store.connection().expect("a connection");
+        db.execute_batch(&spoil).expect("spoils");
+        match settle(&mut db) {
+            Err(StoreError::Connection(error)) => assert!(error.contains(why), "{spoil}: {error}"),
+            other => panic!("{spoil}: {other:?}"),
+        }
+    }
+    let mut foreign = Connection::open(&other).expect("another file");
+    assert!(matches!(settle(&mut foreign), Err(StoreError::Connection(_))));
+    assert_eq!(ledger.state(1), Some(StateName::Running));
+    let mut good = ledger.store.connection().expect("a connection");
+    assert_eq!(settle(&mut good).expect("settles"), Settled::Recorded);
+    assert_eq!(ledger.state(1), Some(StateName::Running), "not committed");
+}
+
+/// Proves K-5: in the caller's own transaction too, a stale attempt writes nothing.
+#[test]
+fn a_stale_settle_in_leaves_no_trace_even_if_the_caller_commits() {
+    let ledger = Ledger::new();
+    ledger.claim(1);
+    let mut db = ledger.store.connection().expect("a connection");
+    let tx = db.transaction().expect("a transaction");
+    let settled = ledger.store.settle_in(&tx, &name(1), attempt(9), &success()).expect("an answer");
+    assert!(matches!(settled, Settled::Fenced(_)));
+    tx.commit().expect("commits");
+    assert_eq!(ledger.state(1), Some(StateName::Running));
+    assert_eq!(wait(read(&ledger.store, |view| view.last_entry())).expect("a read"), 1);
+}
+
+/// Proves K-17.
+#[test]
+fn a_wall_clock_that_jumps_ten_years_expires_nothing() {
+    let ledger = Ledger::new();
+    let brief = Ask { ttl_ms: Some(1_000), ..ask(1) };
+    ledger.run(Command::Claim { name: name(1), ask: brief.clone() }).expect("a claim");
+    let settle = Command::Settle { name: name(1), attempt: attempt(1), report: success() };
+    ledger.run(settle).expect("a settle");
+    ledger.clock.change(|now| now.wall = now.wall.plus_ms(10 * 365 * 86_400_000));
+    assert!(ledger.clock.now().wall_trusted, "the clock itself suspects nothing");
+    assert!(matches!(ledger.run(Command::Sweep { limit: 10 }), Ok(Answer::Count(0))));
+    let again = Ask { attempt: attempt(2), ..brief };
+    let answer = ledger.run(Command::Claim { name: name(1), ask: again });
+    assert!(matches!(answer, Ok(Answer::Claim(Verdict::Replayed { .. }))), "{answer:?}");
+}
+
+/// Proves K-1: half a key is never trusted alone.
+#[test]
+fn two_keys_with_the_same_head_are_told_apart() {
+    let ledger = Ledger::new();
+    ledger.claim(1);
+    let mut bytes = [1; 32];
+    bytes[31] = 2;
+    let twin = Name { key: Key::from_bytes(bytes), ..name(1) };
+    let answer = ledger.run(Command::Claim { name: twin, ask: ask(2) });
+    assert!(matches!(answer, Err(StoreError::Collision(_))), "{answer:?}");
+}
+
+#[test]
+fn a_file_that_is_not_ours_is_left_alone() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let clock = Arc::new(ManualClock::default());
+    let theirs = directory.path().join("theirs.db");
+    Connection::open(&theirs)
+        .expect("a file")
+        .execute_batch("CREATE TABLE t (a)")
+        .expect("a table");
+    assert!(matches!(open(&theirs, clock.clone()), Err(StoreError::Incompatible(_))));
+    let newer = directory.path().join("newer.db");
+    drop(open(&newer, clock.clone()).expect("a ledger"));
+    Connection::open(&newer)
+        .expect("a file")
+        .pragma_update(None, "user_version", 99)
+        .expect("a version");
+    assert!(matches!(open(&newer, clock.clone()), Err(StoreError::Incompatible(_))));
+    let garbage = directory.path().join("garbage.db");
+    std::fs::write(&garbage, [7; 8192]).expect("writes");
+    assert!(matches!(open(&garbage, clock), Err(StoreError::Corrupt(_))));
+}
+
+/// Proves K-5: fences grow across restarts.
+#[test]
+fn a_reopened_ledger_remembers() {
+    let Ledger { store, clock, directory } = Ledger::new();
+    let path = store.path().to_owned();
+    let claim = |store: &SqliteStore, key| {
+        wait(call(store, Command::Claim { name: name(key), ask: ask(key) }))
+    };
+    assert!(
+        matches!(claim(&store, 1), Ok(Answer::Claim(Verdict::Granted(grant))) if grant.fence.0 == 1)
+    );
+    drop(store);
+    let store = open(&path, clock).expect("reopens");
+    assert!(matches!(claim(&store, 1), Ok(Answer::Claim(Verdict::Granted(_)))), "the same attempt");
+    assert!(
+        matches!(claim(&store, 2), Ok(Answer::Claim(Verdict::Granted(grant))) if grant.fence.0 == 2)
+    );
+    drop(directory);
+}
+
+/// Proves K-12: a body shared by two effects outlives the first, and no longer than the last.
+#[test]
+fn a_large_body_is_stored_once_and_goes_with_its_last_effect() {
+    let ledger = Ledger::new();
+    let body = vec![b'x'; 200_000];
+    for key in 1..=2u8 {
+        let brief = Ask { ttl_ms: Some(u64::from(key) * 1_000), ..ask(key) };
+        ledger.run(Command::Claim { name: name(key), ask: brief }).expect("a claim");
+        let report = Report::Succeeded(Outcome::new(body.clone()));
+        ledger
+            .run(Command::Settle { name: name(key), attempt: attempt(key), report })
+            .expect("a settle");
+    }
+    let bodies = || -> u32 {
+        ledger.sql().query_row("SELECT count(*) FROM body", [], |row| row.get(0)).expect("a count")
+    };
+    assert_eq!(bodies(), 1);
+    for left in [1, 0] {
+        ledger.clock.advance(1_000);
+        ledger.run(Command::Sweep { limit: 10 }).expect("a sweep");
+        assert_eq!(bodies(), left);
+    }
+}

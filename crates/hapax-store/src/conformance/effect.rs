@@ -1,0 +1,375 @@
+//! What a store does with effects: claims, settles, judgements, expiry.
+
+use super::*;
+
+cases! {
+    /// Proves K-3.
+    a_new_key_is_granted_once: |b| {
+        b.granted(1, ask(1));
+        assert_eq!(b.claim(1, ask(2)), Verdict::InFlight { attempt: attempt(1) });
+        assert_eq!(b.state(1), Some(StateName::Running));
+        assert_eq!(b.journal(1).len(), 1);
+    }
+
+    /// Proves K-5.
+    a_claim_repeated_with_its_attempt_gives_the_same_answer: |b| {
+        let first = b.claim(1, ask(1));
+        assert_eq!(b.claim(1, ask(1)), first);
+        assert_eq!(b.journal(1).len(), 1);
+        b.settle(1, attempt(1), Report::Failed("no".into()));
+        assert!(matches!(b.claim(1, ask(1)), Verdict::Refused { .. }));
+    }
+
+    /// Proves K-3: the fingerprint is judged before everything else.
+    another_payload_is_a_conflict_in_every_state: |b| {
+        let other = |n| Ask { fingerprint: Fingerprint::of(b"other"), ..ask(n) };
+        let conflict = |b: &Bench<'_>, key| matches!(b.claim(key, other(50)), Verdict::Conflict { .. });
+        for (key, report) in [
+            (1, None),
+            (2, Some(ok())),
+            (3, Some(Report::Failed("no".into()))),
+            (4, Some(Report::Partial("half".into()))),
+            (5, Some(Report::Ambiguous("?".into()))),
+        ] {
+            b.granted(key, ask(key));
+            if let Some(report) = report {
+                b.settle(key, attempt(key), report);
+            }
+            assert!(conflict(b, key), "key {key}");
+        }
+    }
+
+    /// Proves K-3.
+    a_settled_success_is_replayed: |b| {
+        b.granted(1, ask(1));
+        assert_eq!(b.settle(1, attempt(1), ok()), Settled::Recorded);
+        assert_eq!(b.claim(1, ask(2)), replayed(Outcome::new(*b"done")));
+        assert_eq!(b.journal(1).len(), 2);
+    }
+
+    /// Proves K-5.
+    a_settle_repeated_gives_the_same_answer: |b| {
+        b.granted(1, ask(1));
+        b.settle(1, attempt(1), ok());
+        assert_eq!(b.settle(1, attempt(1), ok()), Settled::Repeated);
+        assert!(fenced(&b.settle(1, attempt(1), Report::Failed("no".into()))));
+        assert_eq!(b.journal(1).len(), 2);
+    }
+
+    /// Proves K-4.
+    a_failed_effect_is_granted_again: |b| {
+        b.granted(1, ask(1));
+        b.settle(1, attempt(1), Report::Failed("no".into()));
+        match b.claim(1, ask(2)) {
+            Verdict::Granted(grant) => assert_eq!((grant.attempt, grant.nth), (attempt(2), 2)),
+            other => panic!("not granted: {other:?}"),
+        }
+        assert!(fenced(&b.settle(1, attempt(1), Report::Failed("no".into()))));
+    }
+
+    /// Proves K-5: also when the key was swept and made again.
+    a_settle_of_a_swept_key_writes_nothing: |b| {
+        assert!(fenced(&b.settle(1, attempt(1), ok())));
+        assert_eq!(b.state(1), None);
+        b.granted(1, Ask { ttl_ms: Some(1_000), ..ask(1) });
+        b.settle(1, attempt(1), Report::Failed("no".into()));
+        b.clock.advance(1_000);
+        assert_eq!(b.count(Command::Sweep { limit: 10 }), 1);
+        b.granted(1, ask(2));
+        assert!(fenced(&b.settle(1, attempt(1), ok())));
+        assert_eq!(b.state(1), Some(StateName::Running));
+    }
+
+    /// Proves K-5.
+    fences_only_grow: |b| {
+        let mut last = 0;
+        for n in 1..=20 {
+            match b.claim(n % 3, Ask { ttl_ms: Some(1), ..ask(n) }) {
+                Verdict::Granted(grant) => {
+                    assert!(grant.fence.0 > last);
+                    last = grant.fence.0;
+                }
+                other => panic!("not granted: {other:?}"),
+            }
+            b.settle(n % 3, attempt(n), Report::Failed("no".into()));
+            b.clock.advance(1);
+            b.count(Command::Sweep { limit: 10 });
+        }
+    }
+
+    /// Proves K-14.
+    namespaces_do_not_see_each_other: |b| {
+        b.granted(1, ask(1));
+        let other = Namespace::new("other").expect("a plain name");
+        assert!(matches!(b.claim_in(&other, 1, ask(2)), Verdict::Granted(_)));
+        b.settle(1, attempt(1), ok());
+        assert!(matches!(b.claim_in(&other, 1, ask(3)), Verdict::InFlight { .. }));
+        let locked = |n| Ask { lock: Some(LockKey(7)), ..ask(n) };
+        b.granted(4, locked(4));
+        assert!(matches!(b.claim_in(&other, 5, locked(5)), Verdict::Granted(_)));
+    }
+
+    /// Proves K-7.
+    not_found_counts_only_after_the_settling_time: |b| {
+        b.granted(1, Ask { safety: RECONCILABLE, ..ask(1) });
+        b.settle(1, attempt(1), Report::Ambiguous("timeout".into()));
+        let early = b.reconcile(1, attempt(1), Finding::NotFound);
+        assert!(matches!(early, Judged::Undecided { not_before: Some(_) }), "{early:?}");
+        assert_eq!(b.state(1), Some(StateName::Unknown));
+        b.clock.advance(60_000);
+        let late = b.reconcile(1, attempt(1), Finding::NotFound);
+        assert_eq!(late, Judged::Decided(StateName::Failed));
+    }
+
+    /// Proves K-7.
+    not_found_counts_at_once_where_the_target_refuses_late_arrivals: |b| {
+        let safety = Safety::Reconcilable(Settling::TargetRefusesLate);
+        b.granted(1, Ask { safety, ..ask(1) });
+        b.settle(1, attempt(1), Report::Ambiguous("timeout".into()));
+        let judged = b.reconcile(1, attempt(1), Finding::NotFound);
+        assert_eq!(judged, Judged::Decided(StateName::Failed));
+    }
+
+    /// Proves K-7.
+    a_reconciler_that_cannot_tell_ends_with_a_person: |b| {
+        b.granted(1, Ask { safety: RECONCILABLE, ..ask(1) });
+        b.settle(1, attempt(1), Report::Ambiguous("timeout".into()));
+        let asked = (0..20)
+            .take_while(|_| {
+                let cannot = Finding::CannotTell("503".into());
+                matches!(b.reconcile(1, attempt(1), cannot), Judged::Undecided { .. })
+            })
+            .count();
+        assert_eq!(asked, hapax_core::effect::MAX_TRIES as usize - 1);
+        assert_eq!(b.state(1), Some(StateName::Indeterminate));
+        let again = b.resolve(1, attempt(1), Resolution::AskAgain);
+        assert_eq!(again, Judged::Decided(StateName::Unknown));
+    }
+
+    /// Proves K-5.
+    a_judgement_of_another_attempt_is_fenced: |b| {
+        b.granted(1, Ask { safety: RECONCILABLE, ..ask(1) });
+        b.settle(1, attempt(1), Report::Ambiguous("timeout".into()));
+        assert!(matches!(b.reconcile(1, attempt(9), Finding::NotFound), Judged::Fenced(_)));
+        assert!(matches!(b.resolve(1, attempt(9), Resolution::Skip), Judged::Fenced(_)));
+        assert_eq!(b.state(1), Some(StateName::Unknown));
+    }
+
+    /// Proves K-4.
+    a_person_decides: |b| {
+        for (key, resolution, state) in [
+            (1, Resolution::Happened(Outcome::new(*b"seen")), StateName::Succeeded),
+            (2, Resolution::DidNotHappen, StateName::Failed),
+            (3, Resolution::Skip, StateName::Skipped),
+        ] {
+            b.granted(key, ask(key));
+            b.settle(key, attempt(key), Report::Ambiguous("?".into()));
+            assert_eq!(b.resolve(key, attempt(key), resolution), Judged::Decided(state));
+            let entries = b.view(move |view| view.entries(Some(&name(key)), 0, 10));
+            let last = entries.last().expect("an entry");
+            assert_eq!(last.actor.as_deref(), Some("ann"));
+            assert_eq!(last.note.as_deref(), Some("looked at the bank"));
+        }
+        assert_eq!(b.claim(1, ask(11)), replayed(Outcome::new(*b"seen")));
+        assert_eq!(b.granted(2, ask(12)), attempt(12));
+        assert!(matches!(b.claim(3, ask(13)), Verdict::Refused { .. }));
+        let again = b.resolve(1, attempt(1), Resolution::DidNotHappen);
+        assert!(matches!(again, Judged::Fenced(_)), "a success is immutable");
+    }
+
+    /// Proves K-4.
+    a_partial_effect_is_blocked_until_rolled_back: |b| {
+        b.granted(1, ask(1));
+        b.settle(1, attempt(1), Report::Partial("half".into()));
+        assert!(blocked_in(&b.claim(1, ask(2)), StateName::Partial));
+        let stale = b.judged(Command::RolledBack { name: name(1), attempt: attempt(2) });
+        assert!(matches!(stale, Judged::Fenced(_)));
+        let done = b.judged(Command::RolledBack { name: name(1), attempt: attempt(1) });
+        assert_eq!(done, Judged::Decided(StateName::Failed));
+        assert_eq!(b.granted(1, ask(3)), attempt(3));
+    }
+
+    /// Proves P-9 for the durable registration of rollback steps.
+    rollback_steps_keep_their_order: |b| {
+        let register = |b: &Bench<'_>, by, step: &str| {
+            let step = Step { name: step.into(), payload: vec![1, 2] };
+            b.run(Command::RegisterStep { name: name(1), attempt: attempt(by), step })
+        };
+        b.granted(1, ask(1));
+        for step in ["first", "second", "third"] {
+            assert!(matches!(register(b, 1, step), Ok(Answer::Settle(Settled::Recorded))));
+        }
+        assert!(matches!(register(b, 2, "stale"), Ok(Answer::Settle(Settled::Fenced(_)))));
+        let steps = b.view(|view| view.steps(&name(1), attempt(1)));
+        let names: Vec<_> = steps.iter().map(|step| step.name.as_str()).collect();
+        assert_eq!(names, ["first", "second", "third"]);
+        let too_many = (0..=Limits::STEPS).map(|_| register(b, 1, "more")).filter(Result::is_err).count();
+        assert_eq!(too_many, 4);
+    }
+
+    /// Proves K-11 and P-16.
+    a_reset_begins_a_new_generation: |b| {
+        b.granted(1, ask(1));
+        b.settle(1, attempt(1), ok());
+        let before = b.view(|view| view.notice());
+        let reset = |by| Command::Reset { name: name(1), attempt: attempt(by), actor: "ann".into(), note: "wrong file".into() };
+        assert!(matches!(b.judged(reset(9)), Judged::Fenced(_)));
+        assert_eq!(b.judged(reset(1)), Judged::Decided(StateName::Failed));
+        assert_eq!(b.view(|view| view.notice()), before + 1);
+        let other = Ask { fingerprint: Fingerprint::of(b"other"), ..ask(2) };
+        assert_eq!(b.granted(1, other), attempt(2));
+        let effect = b.view(|view| Ok(view.effects(&[name(1)])?.remove(0))).expect("a record");
+        assert_eq!(effect.generation, 2);
+    }
+
+    /// Proves K-11.
+    a_reset_is_refused_while_running: |b| {
+        b.granted(1, ask(1));
+        let (actor, note) = ("ann".into(), "impatient".into());
+        let judged = b.judged(Command::Reset { name: name(1), attempt: attempt(1), actor, note });
+        assert!(matches!(judged, Judged::Fenced(_)));
+        assert_eq!(b.settle(1, attempt(1), ok()), Settled::Recorded);
+    }
+
+    /// Proves K-11.
+    only_settled_records_are_swept: |b| {
+        let brief = |n| Ask { ttl_ms: Some(1_000), ..ask(n) };
+        let reports = [
+            None,
+            Some(ok()),
+            Some(Report::Failed("no".into())),
+            Some(Report::Partial("half".into())),
+            Some(Report::Ambiguous("?".into())),
+        ];
+        for (key, report) in (1..).zip(reports) {
+            b.granted(key, brief(key));
+            if let Some(report) = report {
+                b.settle(key, attempt(key), report);
+            }
+        }
+        b.granted(9, ask(9));
+        b.settle(9, attempt(9), ok());
+        let before = b.view(|view| view.last_entry());
+        assert_eq!(b.count(Command::Sweep { limit: 10 }), 0);
+        b.clock.advance(1_000);
+        assert_eq!(b.granted(2, brief(12)), attempt(12), "expired counts as absent");
+        assert_eq!(b.count(Command::Sweep { limit: 10 }), 1);
+        assert_eq!(b.state(3), None);
+        for key in [1, 2, 4, 5, 9] {
+            assert!(b.state(key).is_some(), "key {key}");
+        }
+        assert_eq!(b.view(|view| view.last_entry()), before + 1, "the journal is left alone");
+    }
+
+    /// Proves K-17.
+    nothing_is_swept_while_the_clock_is_doubted: |b| {
+        b.granted(1, Ask { ttl_ms: Some(1_000), ..ask(1) });
+        b.settle(1, attempt(1), ok());
+        b.clock.change(|now| {
+            now.wall = now.wall.plus_ms(315_360_000_000);
+            now.wall_trusted = false;
+        });
+        assert_eq!(b.count(Command::Sweep { limit: 10 }), 0);
+        assert!(matches!(b.claim(1, ask(2)), Verdict::Replayed { .. }));
+    }
+
+    /// Proves K-12.
+    large_outcomes_come_back_whole: |b| {
+        let body: Vec<u8> = (0..300_000u32).flat_map(|i| (i % 977).to_be_bytes()).collect();
+        for key in [1, 2] {
+            b.granted(key, Ask { ttl_ms: Some(u64::from(key) * 1_000), ..ask(key) });
+            b.settle(key, attempt(key), Report::Succeeded(Outcome::new(body.clone())));
+        }
+        b.clock.advance(1_000);
+        assert_eq!(b.count(Command::Sweep { limit: 10 }), 1);
+        match b.claim(2, ask(9)) {
+            Verdict::Replayed { outcome, .. } => assert_eq!(outcome.body(), Some(body.as_slice())),
+            other => panic!("not replayed: {other:?}"),
+        }
+    }
+
+    /// Proves K-12.
+    an_outcome_not_kept_is_still_a_success: |b| {
+        let outcome = Outcome::new(*b"too large").within(3);
+        b.granted(1, ask(1));
+        b.settle(1, attempt(1), Report::Succeeded(outcome.clone()));
+        assert_eq!(b.claim(1, ask(2)), replayed(outcome));
+    }
+
+    /// Proves K-16.
+    a_failing_command_leaves_its_neighbours_alone: |b| {
+        let mut answers = Vec::new();
+        let jobs = (1..=64).map(|key| {
+            let label = (key == 20).then(|| "x".repeat(Limits::LABEL + 1));
+            let (reply, answer) = tokio::sync::oneshot::channel();
+            answers.push(answer);
+            Job { command: Command::Claim { name: name(key), ask: Ask { label, ..ask(key) } }, reply }
+        });
+        b.store.submit(jobs.collect());
+        for (key, answer) in (1..=64u8).zip(answers) {
+            let answer = wait(answer).expect("an answer");
+            match key {
+                20 => assert!(matches!(answer, Err(StoreError::Invalid(_))), "{answer:?}"),
+                _ => assert!(matches!(answer, Ok(Answer::Claim(Verdict::Granted(_)))), "{answer:?}"),
+            }
+        }
+        assert_eq!(b.state(20), None);
+    }
+
+    /// Proves K-14 for listings.
+    listing_filters_by_state_and_namespace: |b| {
+        let other = Namespace::new("other").expect("a plain name");
+        for key in 1..=3 {
+            b.granted(key, ask(key));
+        }
+        b.claim_in(&other, 4, ask(4));
+        b.settle(2, attempt(2), ok());
+        let list = |namespace: Option<&Namespace>, states: &[StateName], limit| {
+            let filter = Filter { namespace: namespace.cloned(), states: states.to_vec(), limit };
+            let found = b.view(move |view| view.list(&filter));
+            found.iter().map(|found| found.name.key.as_bytes()[0]).collect::<Vec<_>>()
+        };
+        let default = Namespace::default();
+        assert_eq!(list(None, &[], 10), [4, 3, 2, 1]);
+        assert_eq!(list(Some(&default), &[], 2), [3, 2]);
+        assert_eq!(list(Some(&default), &[StateName::Succeeded], 10), [2]);
+        assert_eq!(list(Some(&other), &[], 10), [4]);
+        let census = b.view(|view| view.census());
+        assert_eq!(census, [(StateName::Running, 3), (StateName::Succeeded, 1)]);
+    }
+
+    /// Proves K-15: a record is read as it was written, whatever its state.
+    every_field_survives_storage: |b| {
+        let full = |n| Ask {
+            safety: Safety::Reconcilable(Settling::AfterMs(77)),
+            lock: Some(LockKey(u64::MAX - u64::from(n))),
+            label: Some("naïve\u{1F3DF}".into()),
+            ttl_ms: Some(1 << 40),
+            deadline_ms: Some(12_345),
+            ..ask(n)
+        };
+        let reports = [
+            None,
+            Some(ok()),
+            Some(Report::Succeeded(Outcome::new(Vec::new()))),
+            Some(Report::Failed("a reason".into())),
+            Some(Report::Released("not delivered".into())),
+            Some(Report::Partial("half".into())),
+            Some(Report::Ambiguous("who knows".into())),
+        ];
+        let oracle = crate::MemoryStore::new(b.clock.clone());
+        let memory = Bench::new(&oracle, b.clock.clone());
+        for (key, report) in (1..).zip(reports) {
+            for bench in [b, &memory] {
+                bench.granted(key, full(key));
+                if let Some(report) = &report {
+                    bench.settle(key, attempt(key), report.clone());
+                }
+            }
+            let load = |bench: &Bench<'_>| bench.view(move |view| view.effects(&[name(key)]));
+            assert_eq!(load(b), load(&memory), "key {key}");
+        }
+        let everything = |bench: &Bench<'_>| bench.view(|view| view.entries(None, 0, 1000));
+        assert_eq!(everything(b), everything(&memory));
+    }
+}

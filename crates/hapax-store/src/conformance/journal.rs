@@ -1,0 +1,85 @@
+//! What a store does with the journal.
+
+use super::*;
+
+cases! {
+    /// Proves K-5: a rejected success is journalled as a contradiction.
+    a_stale_settle_writes_nothing_and_is_journalled: |b| {
+        b.granted(1, ask(1));
+        b.settle(1, attempt(1), Report::Failed("no".into()));
+        b.granted(1, ask(2));
+        assert!(fenced(&b.settle(1, attempt(1), ok())));
+        assert_eq!(b.state(1), Some(StateName::Running));
+        assert_eq!(b.journal(1).last(), Some(&(Event::Contradicted, StateName::Running)));
+        assert_eq!(b.settle(1, attempt(2), ok()), Settled::Recorded);
+    }
+
+    /// Proves K-4 and K-13.
+    every_transition_is_journalled: |b| {
+        b.granted(1, Ask { safety: RECONCILABLE, ..ask(1) });
+        b.settle(1, attempt(1), Report::Ambiguous("timeout".into()));
+        b.reconcile(1, attempt(1), Finding::CannotTell("503".into()));
+        b.resolve(1, attempt(1), Resolution::DidNotHappen);
+        b.granted(1, Ask { safety: RECONCILABLE, ..ask(2) });
+        b.settle(1, attempt(2), ok());
+        assert_eq!(b.journal(1), [
+            (Event::Granted, StateName::Running),
+            (Event::Settled, StateName::Unknown),
+            (Event::Reconciled, StateName::Unknown),
+            (Event::Resolved, StateName::Failed),
+            (Event::Granted, StateName::Running),
+            (Event::Settled, StateName::Succeeded),
+        ]);
+    }
+
+    /// Proves K-13.
+    the_journal_seals_and_verifies: |b| {
+        let signer = Arc::new(Signer::from_seed(&[5; 32]));
+        for key in 0..=255 {
+            b.granted(key, ask(key));
+            if key % 100 == 0 {
+                assert!(b.seal(&signer) > 0);
+            }
+            b.settle(key, attempt(key), ok());
+        }
+        assert!(b.seal(&signer) > 0);
+        assert_eq!(b.seal(&signer), 0);
+        let found = b.view({
+            let verifier = signer.verifier();
+            move |view| verify(view, &verifier, |_, _| {})
+        });
+        assert_eq!((found.sealed, found.pending, found.damage.len()), (512, 0, 0));
+        assert!(found.heads >= 4);
+        let wrong = Signer::from_seed(&[6; 32]).verifier();
+        let doubted = b.view(move |view| verify(view, &wrong, |_, _| {}));
+        assert!(matches!(doubted.damage[0], Damage::Head { .. }));
+    }
+
+    /// Proves K-13: sealing is fenced by the size it was planned on.
+    two_sealers_do_not_both_win: |b| {
+        let signer = Arc::new(Signer::from_seed(&[5; 32]));
+        b.granted(1, ask(1));
+        let plan = |b: &Bench<'_>| {
+            let signer = signer.clone();
+            b.view(move |view| plan_seal(view, &signer, 1000)).expect("something to seal")
+        };
+        let (first, second) = (plan(b), plan(b));
+        assert_eq!(b.count(first), 1);
+        assert_eq!(b.count(second), 0);
+    }
+
+    /// Proves K-13.
+    an_entry_is_proved: |b| {
+        let signer = Arc::new(Signer::from_seed(&[5; 32]));
+        for key in 1..=9 {
+            b.granted(key, ask(key));
+        }
+        assert_eq!(b.view(|view| Proof::of(view, 4)), None, "not sealed yet");
+        b.seal(&signer);
+        let proof = b.view(|view| Proof::of(view, 4)).expect("a proof");
+        assert_eq!(proof.entry.key, name(4).key);
+        assert!(proof.verify(&signer.verifier()).is_ok());
+        let forged = Proof { entry: Entry { generation: 9, ..proof.entry.clone() }, ..proof };
+        assert!(forged.verify(&signer.verifier()).is_err());
+    }
+}

@@ -1,0 +1,104 @@
+//! What a store does with leases, and with what lapsed holders leave behind.
+
+use super::*;
+
+cases! {
+    /// Proves K-6 and K-7.
+    a_lapsed_transactional_claim_is_granted_again: |b| {
+        b.open_lease(OTHER);
+        b.granted(1, Ask { safety: Safety::Transactional, ..ask(1) });
+        b.pass(30_000, &[OTHER]);
+        let again = Ask { safety: Safety::Transactional, lease: OTHER, ..ask(2) };
+        assert_eq!(b.granted(1, again), attempt(2));
+        assert!(fenced(&b.settle(1, attempt(1), ok())));
+        assert_eq!(b.renew(b.lease), LeaseAnswer::Dead);
+    }
+
+    /// Proves K-7.
+    a_lapsed_opaque_claim_needs_a_person: |b| {
+        b.open_lease(OTHER);
+        b.granted(1, ask(1));
+        b.pass(30_000, &[OTHER]);
+        let verdict = b.claim(1, Ask { lease: OTHER, ..ask(2) });
+        assert!(blocked_in(&verdict, StateName::Indeterminate), "{verdict:?}");
+    }
+
+    /// Proves K-7.
+    a_lapsed_reconcilable_claim_is_asked_about: |b| {
+        b.open_lease(OTHER);
+        b.granted(1, Ask { safety: RECONCILABLE, ..ask(1) });
+        b.pass(30_000, &[OTHER]);
+        let verdict = b.claim(1, Ask { safety: RECONCILABLE, lease: OTHER, ..ask(2) });
+        assert!(blocked_in(&verdict, StateName::Unknown), "{verdict:?}");
+        let found = Finding::Happened(Outcome::new(*b"found"));
+        assert_eq!(b.reconcile(1, attempt(1), found), Judged::Decided(StateName::Succeeded));
+        let third = Ask { lease: OTHER, ..ask(3) };
+        assert_eq!(b.claim(1, third), replayed(Outcome::new(*b"found")));
+    }
+
+    /// Proves K-5.
+    a_late_settle_that_nobody_overtook_is_good: |b| {
+        b.open_lease(OTHER);
+        for (key, safety) in [(1, Safety::Transactional), (2, RECONCILABLE), (3, Safety::Opaque)] {
+            b.granted(key, Ask { safety, ..ask(key) });
+        }
+        b.pass(30_000, &[OTHER]);
+        b.count(Command::Expire { limit: 10 });
+        for key in 1..=3 {
+            assert_eq!(b.settle(key, attempt(key), ok()), Settled::Recorded, "key {key}");
+        }
+    }
+
+    /// Proves K-6.
+    a_dead_lease_is_not_renewed: |b| {
+        assert!(matches!(b.renew(b.lease), LeaseAnswer::Held { .. }));
+        b.run(Command::CloseLease { id: b.lease }).expect("closes");
+        assert_eq!(b.renew(b.lease), LeaseAnswer::Dead);
+        assert_eq!(b.renew(LeaseId::from_bytes([77; 16])), LeaseAnswer::Dead);
+    }
+
+    /// Proves K-6.
+    nothing_is_granted_on_a_dead_lease: |b| {
+        let claim = |lease| Command::Claim { name: name(1), ask: Ask { lease, ..ask(1) } };
+        assert!(matches!(b.run(claim(OTHER)), Err(StoreError::LeaseDead(_))));
+        b.run(Command::CloseLease { id: b.lease }).expect("closes");
+        assert!(matches!(b.run(claim(b.lease)), Err(StoreError::LeaseDead(_))));
+        assert_eq!(b.state(1), None);
+    }
+
+    /// Proves K-17.
+    a_healthy_lease_survives_a_stall: |b| {
+        b.open_lease(OTHER);
+        b.granted(1, Ask { safety: Safety::Transactional, ..ask(1) });
+        b.clock.advance(10 * TERM_MS);
+        let again = |n| Ask { safety: Safety::Transactional, lease: OTHER, ..ask(n) };
+        assert_eq!(b.claim(1, again(2)), Verdict::InFlight { attempt: attempt(1) });
+        assert!(matches!(b.renew(b.lease), LeaseAnswer::Held { .. }));
+        assert_eq!(b.claim(1, again(3)), Verdict::InFlight { attempt: attempt(1) });
+    }
+
+    /// Proves K-6.
+    a_deadline_ends_a_claim_on_a_healthy_lease: |b| {
+        let short = |n| Ask { safety: Safety::Transactional, deadline_ms: Some(20_000), ..ask(n) };
+        b.granted(1, short(1));
+        b.pass(18_000, &[b.lease]);
+        assert!(matches!(b.claim(1, short(2)), Verdict::InFlight { .. }));
+        b.pass(3_000, &[b.lease]);
+        assert_eq!(b.granted(1, short(3)), attempt(3));
+        assert!(matches!(b.renew(b.lease), LeaseAnswer::Held { .. }));
+    }
+
+    /// Proves C-7 for the kernel.
+    the_expiry_pass_surfaces_what_was_left: |b| {
+        b.open_lease(OTHER);
+        b.granted(1, ask(1));
+        b.granted(2, Ask { safety: RECONCILABLE, ..ask(2) });
+        b.granted(3, Ask { safety: Safety::Transactional, ..ask(3) });
+        b.granted(4, Ask { lease: OTHER, ..ask(4) });
+        b.pass(30_000, &[OTHER]);
+        assert_eq!(b.count(Command::Expire { limit: 10 }), 2);
+        let states = [1, 2, 3, 4].map(|key| b.state(key).expect("a record"));
+        use StateName::{Indeterminate, Running, Unknown};
+        assert_eq!(states, [Indeterminate, Unknown, Running, Running]);
+    }
+}
