@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use std::sync::mpsc::{SyncSender, TrySendError};
+use std::thread::JoinHandle;
 
 use hapax_store::StoreError;
 use rusqlite::Connection;
@@ -33,7 +34,7 @@ const STEP: usize = 4 * 1024 * 1024;
 pub(crate) struct Log {
     path: PathBuf,
     state: Arc<State>,
-    checkpointer: SyncSender<()>,
+    checkpointer: Checkpointer,
     /// The length of the file when last seen; it never shrinks while it is open.
     length: u64,
 }
@@ -57,7 +58,7 @@ impl Log {
         .or_store_error()?;
         let mut path = shared.path.clone().into_os_string();
         path.push("-wal");
-        let checkpointer = spawn_checkpointer(shared, state.clone())?;
+        let checkpointer = Checkpointer::start(shared, state.clone())?;
         Ok(Self { path: path.into(), state, checkpointer, length: 0 })
     }
 
@@ -87,7 +88,7 @@ impl Log {
         if self.state.nearly_done.swap(false, Ordering::Acquire) {
             return checkpoint(db);
         }
-        if let Err(TrySendError::Disconnected(())) = self.checkpointer.try_send(()) {
+        if let Err(TrySendError::Disconnected(())) = self.checkpointer.nudge() {
             tracing::error!("the checkpointer is gone; the write-ahead log grows");
         }
         Ok(())
@@ -104,24 +105,42 @@ fn lengthen(path: &Path, wanted: u64) -> std::io::Result<u64> {
     Ok(length + STEP as u64)
 }
 
-fn spawn_checkpointer(
-    shared: Arc<Shared>,
-    state: Arc<State>,
-) -> Result<SyncSender<()>, StoreError> {
-    let (nudge, nudges) = std::sync::mpsc::sync_channel(1);
-    let db = connection::open_reader(&shared.path)?;
-    db.pragma_update(None, "query_only", false).or_store_error()?;
-    let work = move || {
-        while nudges.recv().is_ok() {
-            match checkpoint(&db) {
-                Ok(()) => state.nearly_done.store(true, Ordering::Release),
-                Err(error @ StoreError::Stopped(_)) => shared.stop(error),
-                Err(error) => tracing::warn!(%error, "the write-ahead log was not moved"),
+/// The thread that moves the log into the file beside the writer. It ends with the writer, so
+/// that the last connection to go leaves one tidy file behind.
+struct Checkpointer {
+    nudge: Option<SyncSender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Checkpointer {
+    fn start(shared: Arc<Shared>, state: Arc<State>) -> Result<Self, StoreError> {
+        let (nudge, nudges) = std::sync::mpsc::sync_channel(1);
+        let db = connection::open_reader(&shared.path)?;
+        db.pragma_update(None, "query_only", false).or_store_error()?;
+        let work = move || {
+            while nudges.recv().is_ok() {
+                match checkpoint(&db) {
+                    Ok(()) => state.nearly_done.store(true, Ordering::Release),
+                    Err(error @ StoreError::Stopped(_)) => shared.stop(error),
+                    Err(error) => tracing::warn!(%error, "the write-ahead log was not moved"),
+                }
             }
+        };
+        Ok(Self { nudge: Some(nudge), thread: Some(spawn("hapax-checkpoint", work)?) })
+    }
+
+    fn nudge(&self) -> Result<(), TrySendError<()>> {
+        self.nudge.as_ref().map_or(Ok(()), |nudge| nudge.try_send(()))
+    }
+}
+
+impl Drop for Checkpointer {
+    fn drop(&mut self) {
+        self.nudge = None;
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
         }
-    };
-    spawn("hapax-checkpoint", work)?;
-    Ok(nudge)
+    }
 }
 
 fn checkpoint(db: &Connection) -> Result<(), StoreError> {

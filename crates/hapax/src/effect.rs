@@ -334,9 +334,14 @@ impl EffectBuilder {
                 }
             }
             (_, StateName::Partial) => {
-                match rollback::undo(&self.hapax, &self.name, blocked.attempt).await? {
-                    true => Ok(()),
-                    false => Err(Error::Blocked(blocked)),
+                match rollback::undo(&self.hapax, &self.name, blocked.attempt).await {
+                    Ok(true) => Ok(()),
+                    Ok(false) => Err(Error::Blocked(blocked)),
+                    Err(error @ Error::Store(_)) => Err(error),
+                    Err(error) => {
+                        let reason = format!("{}; the rollback failed: {error}", blocked.reason);
+                        Err(Error::Blocked(Blocked { reason, ..blocked }))
+                    }
                 }
             }
             _ => Err(Error::Blocked(blocked)),

@@ -1,0 +1,216 @@
+//! Processes killed and stopped in mid-program.
+
+use std::process::{Child, Command};
+use std::time::{Duration, Instant};
+
+use super::{Place, Ran, wait_until};
+
+/// A program that appends a line, says that it started, and then waits to be killed, unless
+/// it was told not to wait.
+const PROGRAM: &str =
+    "echo run >> runs; touch started; while [ ! -e stop ]; do sleep 0.01; done; echo done";
+
+fn signal(child: &Child, name: &str) {
+    let status = Command::new("kill").arg(format!("-{name}")).arg(child.id().to_string()).status();
+    assert!(status.expect("kill runs").success());
+}
+
+/// Starts it, kills `hapax` in mid-program, and gives back how long the next call took.
+fn kill_and_ask_again(place: &Place, words: &[&str]) -> (Ran, Duration) {
+    let mut first = place.start(words);
+    place.wait_for("started");
+    signal(&first, "KILL");
+    first.wait().expect("it ends");
+    std::fs::write(place.path("stop"), "").expect("a file");
+    let start = Instant::now();
+    (place.hapax(words), start.elapsed())
+}
+
+/// Proves K-7: opaque work of a killed process needs a person, who is told what to do.
+#[test]
+fn a_killed_opaque_run_needs_a_person() {
+    let place = Place::new();
+    let words = ["run", "-k", "k", "--", "sh", "-c", PROGRAM];
+    let (ran, took) = kill_and_ask_again(&place, &words);
+    let ran =
+        ran.exits(78).says("indeterminate").says("hapax effects resolve \"k\" --attempt att_");
+    assert!(took < Duration::from_secs(5), "did not wait out the lease: {took:?}");
+    assert_eq!(place.read("runs"), "run\n");
+    place.hapax(&["effects", "list", "--stuck"]).exits(0);
+    place.hapax(&["doctor"]).exits(78);
+    let attempt = ran.err.split_whitespace().find(|word| word.starts_with("att_")).unwrap();
+    let resolve = |decision| {
+        place.hapax(&[
+            "effects",
+            "resolve",
+            "k",
+            "--attempt",
+            attempt,
+            "--by",
+            "ann",
+            "--note",
+            "checked",
+            decision,
+        ])
+    };
+    resolve("--did-not-happen").exits(0);
+    resolve("--happened").exits(65).says("nothing was changed");
+    place.hapax(&words).exits(0).prints("done\n");
+    place.hapax(&["doctor"]).exits(0);
+    assert_eq!(place.read("runs"), "run\nrun\n");
+}
+
+/// Proves K-7: transactional work of a killed process is run again at once.
+#[test]
+fn a_killed_transactional_run_is_run_again() {
+    let place = Place::new();
+    let words = ["run", "-k", "k", "--safety", "transactional", "--", "sh", "-c", PROGRAM];
+    let (ran, took) = kill_and_ask_again(&place, &words);
+    ran.exits(0).prints("done\n");
+    assert!(took < Duration::from_secs(5), "did not wait out the lease: {took:?}");
+    assert_eq!(place.read("runs"), "run\nrun\n");
+}
+
+/// Proves K-7: for reconcilable work the reconciler is asked first.
+#[test]
+fn a_killed_reconcilable_run_is_looked_up_first() {
+    for (finding, expected, runs) in [("echo found", "found\n", 1), ("exit 1", "done\n", 2)] {
+        let place = Place::new();
+        let look = format!("echo asked >> asked; {finding}");
+        let words = [
+            "run",
+            "-k",
+            "k",
+            "--safety",
+            "reconcilable",
+            "--reconcile",
+            &look,
+            "--",
+            "sh",
+            "-c",
+            PROGRAM,
+        ];
+        let (ran, took) = kill_and_ask_again(&place, &words);
+        ran.exits(0).prints(expected);
+        assert!(took < Duration::from_secs(5), "did not wait out the lease: {took:?}");
+        assert_eq!(place.read("asked"), "asked\n");
+        assert_eq!(place.read("runs").lines().count(), runs);
+    }
+    let place = Place::new();
+    let words = [
+        "run",
+        "-k",
+        "k",
+        "--safety",
+        "reconcilable",
+        "--reconcile",
+        "exit 9",
+        "--",
+        "sh",
+        "-c",
+        PROGRAM,
+    ];
+    let (ran, _) = kill_and_ask_again(&place, &words);
+    ran.exits(78).says("unknown");
+    assert_eq!(place.read("runs"), "run\n");
+}
+
+/// Proves K-7: the program does not outlive the process that runs it.
+#[test]
+fn a_killed_run_takes_its_program_with_it() {
+    let place = Place::new();
+    let mut first =
+        place.start(&["run", "-k", "k", "--", "sh", "-c", "echo $$ > pid; exec sleep 60"]);
+    wait_until("the program to start", || place.read("pid").ends_with('\n'));
+    let process = std::path::PathBuf::from(format!("/proc/{}", place.read("pid").trim()));
+    signal(&first, "KILL");
+    first.wait().unwrap();
+    wait_until("the program to die", || {
+        let status = std::fs::read_to_string(process.join("status")).unwrap_or_default();
+        status.is_empty() || status.contains("Z (zombie)")
+    });
+}
+
+/// Proves K-5 and K-6: a stopped holder that is overtaken is fenced when it comes back.
+#[test]
+fn a_stopped_holder_is_overtaken_and_fenced() {
+    let place = Place::new();
+    let words = [
+        "run",
+        "-k",
+        "k",
+        "--safety",
+        "transactional",
+        "--lease",
+        "300ms",
+        "--wait",
+        "25s",
+        "--",
+        "sh",
+        "-c",
+        PROGRAM,
+    ];
+    let first = place.start(&words);
+    place.wait_for("started");
+    signal(&first, "STOP");
+    std::fs::write(place.path("stop"), "").unwrap();
+    place.hapax(&words).exits(0).prints("done\n");
+    signal(&first, "CONT");
+    let stale = Ran::from(first.wait_with_output().unwrap());
+    stale.exits(78).says("HX020");
+    place.hapax(&words).exits(0).prints("done\n");
+    assert_eq!(place.read("runs"), "run\nrun\n");
+}
+
+/// Proves K-5: also when its record was swept and made again meanwhile.
+#[test]
+fn a_stopped_holder_of_a_record_that_was_made_anew_is_fenced() {
+    let place = Place::new();
+    let words = [
+        "run",
+        "-k",
+        "k",
+        "--safety",
+        "transactional",
+        "--lease",
+        "300ms",
+        "--ttl",
+        "1ms",
+        "--wait",
+        "25s",
+        "--",
+        "sh",
+        "-c",
+        PROGRAM,
+    ];
+    let first = place.start(&words);
+    place.wait_for("started");
+    signal(&first, "STOP");
+    std::fs::write(place.path("stop"), "").unwrap();
+    // Each of these overtakes, settles, expires and is made anew by the next.
+    for _ in 0..3 {
+        place.hapax(&words).exits(0);
+    }
+    signal(&first, "CONT");
+    Ran::from(first.wait_with_output().unwrap()).exits(78).says("HX020");
+    let shown = place.hapax(&["effects", "show", "k", "--json"]).exits(0).json();
+    assert_eq!(
+        (shown["state"].as_str(), shown["generation"].as_u64()),
+        (Some("succeeded"), Some(3))
+    );
+}
+
+/// Proves P-18: a signal reaches the program, and what it means is the safety class's question.
+#[test]
+fn signals_are_passed_on() {
+    let place = Place::new();
+    let trap = "trap 'echo caught; exit 3' TERM; touch started; while :; do sleep 0.01; done";
+    let first = place.start(&["run", "-k", "a", "--", "sh", "-c", trap]);
+    place.wait_for("started");
+    signal(&first, "TERM");
+    Ran::from(first.wait_with_output().unwrap()).exits(3).prints("caught\n");
+    for (key, safety, code) in [("b", "opaque", 78), ("c", "transactional", 137)] {
+        let words = ["run", "-k", key, "--safety", safety, "--", "sh", "-c", "kill -9 $$"];
+        place.hapax(&words).exits(code).says("signal 9");
+    }
+}
