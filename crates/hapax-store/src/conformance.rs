@@ -46,7 +46,7 @@ use crate::txn::{Filter, Step, View};
 
 /// Expands to one named test per case, each on a fresh store.
 ///
-/// ```ignore
+/// ```text
 /// hapax_store::conformance!(|clock| MemoryStore::new(clock));
 /// ```
 #[macro_export]
