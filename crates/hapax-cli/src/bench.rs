@@ -104,6 +104,25 @@ pub(crate) fn main(global: &Global, args: &args::Bench) -> Result<Exit, Failed> 
 }
 
 fn measure(args: &args::Bench, directory: &Path, report: &mut Report) -> Result<(), Failed> {
+    if let Ok(n) = std::env::var("ONLY") {
+        for n in n.split(',') {
+            for i in 0..3 {
+                let naive = baseline::naive(&directory.join(format!("naive{n}{i}.db")), args.time)?;
+                let raw = baseline::raw(&directory.join(format!("raw{n}{i}.db")), args.time)?;
+                let r = engine::new_keys(
+                    &directory.join(format!("e{n}{i}.db")),
+                    n.parse().unwrap(),
+                    args.time,
+                )?;
+                eprintln!(
+                    "{n}: naive {naive:.0} raw {raw:.0} engine {r:.0} ratio {:.2} vs raw {:.2}",
+                    r / naive,
+                    r / raw
+                );
+            }
+        }
+        return Ok(());
+    }
     say("keys");
     keys(args, report);
     say("baselines: by hand, raw SQL");

@@ -1,5 +1,7 @@
 //! Journal entries, tiles and heads as rows.
 
+use std::collections::HashMap;
+
 use hapax_core::attempt::AttemptId;
 use hapax_core::effect::StateName;
 use hapax_core::journal::{Entry, Event};
@@ -12,8 +14,8 @@ use rusqlite::{Connection, OptionalExtension as _, Row, params};
 
 use crate::error::OrStoreError;
 
-const COLUMNS: &str = "j.id, j.at, n.name, j.key, j.event, j.state, j.attempt, j.generation,
-    j.digest, j.actor, j.note FROM journal j JOIN namespace n ON n.id = j.namespace";
+const COLUMNS: &str = "j.id, j.at, j.namespace, j.key, j.event, j.state, j.attempt, j.generation,
+    j.digest, j.actor, j.note FROM journal j";
 
 pub(crate) fn append(
     db: &Connection,
@@ -61,11 +63,7 @@ pub(crate) fn after(db: &Connection, after: u64, limit: usize) -> Result<Vec<Ent
 }
 
 pub(crate) fn one(db: &Connection, id: u64) -> Result<Option<Entry>, StoreError> {
-    db.prepare_cached(&format!("SELECT {COLUMNS} WHERE j.id = ?1"))
-        .or_store_error()?
-        .query_row([id as i64], read)
-        .optional()
-        .or_store_error()
+    Ok(query(db, &format!("SELECT {COLUMNS} WHERE j.id = ?1"), [id as i64])?.pop())
 }
 
 /// The entries of one effect, found by following them back from its newest. Where records
@@ -118,20 +116,35 @@ fn query(
     sql: &str,
     params: impl rusqlite::Params,
 ) -> Result<Vec<Entry>, StoreError> {
+    let names = namespaces(db)?;
     let mut statement = db.prepare_cached(sql).or_store_error()?;
-    let rows = statement.query_map(params, read).or_store_error()?;
+    let rows = statement.query_map(params, |row| read(row, &names)).or_store_error()?;
     rows.collect::<rusqlite::Result<_>>().or_store_error()
 }
 
-fn read(row: &Row<'_>) -> rusqlite::Result<Entry> {
+/// The names of all namespaces, which are few and never change.
+fn namespaces(db: &Connection) -> Result<HashMap<i64, Namespace>, StoreError> {
+    let mut statement = db.prepare_cached("SELECT id, name FROM namespace").or_store_error()?;
+    let rows = statement
+        .query_map([], |row| Ok((row.get(0)?, row.get::<_, String>(1)?)))
+        .or_store_error()?
+        .collect::<rusqlite::Result<Vec<_>>>()
+        .or_store_error()?;
+    let name = |(id, name): (i64, String)| Some((id, Namespace::new(&name).ok()?));
+    Ok(rows.into_iter().filter_map(name).collect())
+}
+
+fn read(row: &Row<'_>, names: &HashMap<i64, Namespace>) -> rusqlite::Result<Entry> {
     let coded = |at: usize, what: Box<dyn std::error::Error + Send + Sync>| {
         rusqlite::Error::FromSqlConversionFailure(at, rusqlite::types::Type::Integer, what)
     };
     Ok(Entry {
         id: row.get::<_, i64>(0)? as u64,
         at: Timestamp(row.get(1)?),
-        namespace: Namespace::new(row.get_ref(2)?.as_str()?)
-            .map_err(|error| coded(2, error.into()))?,
+        namespace: names
+            .get(&row.get(2)?)
+            .cloned()
+            .ok_or_else(|| coded(2, "not the number of a namespace".into()))?,
         key: Key::from_bytes(row.get(3)?),
         event: *Event::ALL
             .get(usize::from(row.get::<_, u8>(4)?))

@@ -47,7 +47,7 @@ pub(crate) fn run(writer: &Mutex<Writer>, queue: &Receiver<Vec<Job>>) {
 
 /// How long the writer looks out for those it just answered before it sleeps or goes on
 /// without them: less than it costs to sleep and be woken, or to commit twice.
-const LINGER: Duration = Duration::from_micros(50);
+const LINGER: Duration = Duration::from_micros(150);
 
 /// What is waiting by the time that all who were answered are back, or nobody has come for a
 /// while. Nobody waits who has not come back within moments of the one before.
