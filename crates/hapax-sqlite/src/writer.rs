@@ -50,7 +50,8 @@ pub(crate) fn run(writer: &Mutex<Writer>, queue: &Receiver<Vec<Job>>) {
 const LINGER: Duration = Duration::from_micros(150);
 
 /// What is waiting by the time that all who were answered are back, or nobody has come for a
-/// while. Nobody waits who has not come back within moments of the one before.
+/// while. A lone caller is not waited for: it is served on its own thread as soon as this one
+/// lets go of the writer.
 fn linger(queue: &Receiver<Vec<Job>>, awaited: usize) -> Vec<Job> {
     let mut jobs = Vec::new();
     let mut last = Instant::now();
@@ -60,7 +61,9 @@ fn linger(queue: &Receiver<Vec<Job>>, awaited: usize) -> Vec<Job> {
                 jobs.extend(more);
                 last = Instant::now();
             }
-            Err(_) if jobs.len() < awaited && last.elapsed() < LINGER => std::thread::yield_now(),
+            Err(_) if awaited > 1 && jobs.len() < awaited && last.elapsed() < LINGER => {
+                std::thread::yield_now();
+            }
             Err(_) => break,
         }
     }
