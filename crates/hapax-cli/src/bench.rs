@@ -5,7 +5,7 @@ mod engine;
 mod fill;
 
 use std::path::Path;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use serde_json::{Map, Value, json};
 
@@ -29,6 +29,34 @@ pub(crate) fn size(text: &str) -> Result<u64, String> {
         .checked_mul(factor)
         .filter(|size| (1..=1_000_000_000).contains(size))
         .ok_or_else(|| "write a number from 1 to 1000M".to_owned())
+}
+
+/// A measurement in time. What was done in the first quarter is not counted: files grow to
+/// their working size, caches fill.
+struct Clock {
+    start: Instant,
+    time: Duration,
+    warm: Option<(Instant, u64)>,
+}
+
+impl Clock {
+    fn new(time: Duration) -> Self {
+        Self { start: Instant::now(), time, warm: None }
+    }
+
+    /// Whether to go on, with this much done so far.
+    fn runs(&mut self, done: u64) -> bool {
+        if self.warm.is_none() && self.start.elapsed() >= self.time / 4 {
+            self.warm = Some((Instant::now(), done));
+        }
+        self.start.elapsed() < self.time
+    }
+
+    /// How much was done a second since it was warm.
+    fn per_s(&self, done: u64) -> f64 {
+        let (since, before) = self.warm.unwrap_or((self.start, 0));
+        (done - before) as f64 / since.elapsed().as_secs_f64()
+    }
 }
 
 /// One figure and, where there is one, the bar it must clear.
@@ -104,25 +132,6 @@ pub(crate) fn main(global: &Global, args: &args::Bench) -> Result<Exit, Failed> 
 }
 
 fn measure(args: &args::Bench, directory: &Path, report: &mut Report) -> Result<(), Failed> {
-    if let Ok(n) = std::env::var("ONLY") {
-        for n in n.split(',') {
-            for i in 0..3 {
-                let naive = baseline::naive(&directory.join(format!("naive{n}{i}.db")), args.time)?;
-                let raw = baseline::raw(&directory.join(format!("raw{n}{i}.db")), args.time)?;
-                let r = engine::new_keys(
-                    &directory.join(format!("e{n}{i}.db")),
-                    n.parse().unwrap(),
-                    args.time,
-                )?;
-                eprintln!(
-                    "{n}: naive {naive:.0} raw {raw:.0} engine {r:.0} ratio {:.2} vs raw {:.2}",
-                    r / naive,
-                    r / raw
-                );
-            }
-        }
-        return Ok(());
-    }
     say("keys");
     keys(args, report);
     say("baselines: by hand, raw SQL");

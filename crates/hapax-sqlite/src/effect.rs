@@ -76,8 +76,8 @@ pub(crate) fn list(
         numbers => {
             let open =
                 states.iter().all(|state| !state.is_settled() && *state != StateName::Running);
-            // Lets the planner see that the index of open effects covers the question.
-            let hint = if open { "state BETWEEN 3 AND 5 AND " } else { "" };
+            // Lets the planner see that the index of stuck effects covers the question.
+            let hint = if open { "stuck IS NOT NULL AND " } else { "" };
             format!("{hint}state IN ({})", numbers.join(", "))
         }
     };
@@ -194,7 +194,8 @@ enum Stored {
     },
 }
 
-/// Writes what most settles change, and leaves every other column and index alone.
+/// Writes what most settles change, and leaves every other column and index alone: a running
+/// effect without deadline becomes a success without expiry, with a body in its row.
 pub(crate) fn put_success(
     db: &Connection,
     row: i64,
@@ -205,7 +206,7 @@ pub(crate) fn put_success(
     let changed = db
         .prepare_cached(SUCCEED)
         .or_store_error()?
-        .execute(params![row, effect.updated.0, entry, effect.expires().map(|at| at.0), body])
+        .execute(params![row, effect.updated.0, entry, body])
         .or_store_error()?;
     match changed {
         1 => Ok(()),
@@ -213,8 +214,8 @@ pub(crate) fn put_success(
     }
 }
 
-const SUCCEED: &str = "UPDATE effect SET state = 1, updated = ?2, entry = ?3, expires = ?4,
-    lease = NULL, at_era = NULL, at_ms = NULL, outcome = ?5 WHERE id = ?1 AND state = 0";
+const SUCCEED: &str = "UPDATE effect SET state = 1, updated = ?2, entry = ?3, lease = NULL,
+    outcome = ?4 WHERE id = ?1 AND state = 0";
 
 /// The body of a success that is small enough to lie in its row.
 pub(crate) fn inline(effect: &Effect) -> Option<&[u8]> {
@@ -255,6 +256,8 @@ pub(crate) fn put(
         Some(outcome) => store_body(db, outcome)?,
         None => None,
     };
+    let state = effect.state.name();
+    let stuck = (!state.is_settled() && state != StateName::Running).then_some(state as u8);
     let mut statement =
         db.prepare_cached(if row.is_some() { UPDATE } else { INSERT }).or_store_error()?;
     let changed = statement
@@ -263,7 +266,7 @@ pub(crate) fn put(
             namespace,
             key.as_bytes(),
             effect.fingerprint.as_bytes(),
-            effect.state.name() as u8,
+            state as u8,
             safety,
             settling,
             effect.attempt.as_bytes(),
@@ -287,6 +290,7 @@ pub(crate) fn put(
             body,
             aside.map(|outcome| *outcome.digest().as_bytes()),
             aside.map(|outcome| outcome.size() as i64),
+            stuck,
         ])
         .or_store_error()?;
     match (changed, row) {
@@ -298,15 +302,15 @@ pub(crate) fn put(
 
 const INSERT: &str = "INSERT INTO effect (id, namespace, key, fingerprint, state, safety,
     settling_ms, attempt, fence, generation, attempts, created, updated, entry, lock, label,
-    ttl_ms, expires, lease, at_era, at_ms, tries, cause, reason, outcome, body, digest, size)
+    ttl_ms, expires, lease, at_era, at_ms, tries, cause, reason, outcome, body, digest, size, stuck)
 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19,
-    ?20, ?21, ?22, ?23, ?24, ?25, ?26, ?27, ?28)";
+    ?20, ?21, ?22, ?23, ?24, ?25, ?26, ?27, ?28, ?29)";
 
 const UPDATE: &str = "UPDATE effect SET fingerprint = ?4, state = ?5, safety = ?6,
     settling_ms = ?7, attempt = ?8, fence = ?9, generation = ?10, attempts = ?11, created = ?12,
     updated = ?13, entry = ?14, lock = ?15, label = ?16, ttl_ms = ?17, expires = ?18, lease = ?19,
     at_era = ?20, at_ms = ?21, tries = ?22, cause = ?23, reason = ?24, outcome = ?25, body = ?26,
-    digest = ?27, size = ?28
+    digest = ?27, size = ?28, stuck = ?29
 WHERE id = ?1 AND namespace = ?2 AND key = ?3";
 
 /// Stores a large body once; `None` if the body was not kept.

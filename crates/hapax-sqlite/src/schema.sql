@@ -57,6 +57,8 @@ CREATE TABLE effect (
     at_era      INTEGER,
     at_ms       INTEGER,
     tries       INTEGER,
+    -- The state again, where somebody must look: 3, 4 and 5.
+    stuck       INTEGER,
     cause       INTEGER,
     reason      TEXT,
     outcome     BLOB,
@@ -68,6 +70,7 @@ CREATE TABLE effect (
     CHECK ((state = 1) = (outcome IS NOT NULL OR digest IS NOT NULL)),
     CHECK ((state = 2) = (cause IS NOT NULL)),
     CHECK ((state = 4) = (tries IS NOT NULL)),
+    CHECK ((state BETWEEN 3 AND 5) = (stuck IS NOT NULL)),
     CHECK ((state <= 1) = (reason IS NULL)),
     CHECK (expires IS NULL OR state = 1 OR state = 2 OR state = 6)
 ) STRICT;
@@ -75,10 +78,11 @@ CREATE TABLE effect (
 -- Rows lie in the order of arrival; only this index is in the order of keys, and only on
 -- half of them. The whole key is compared in the row.
 CREATE UNIQUE INDEX effect_key ON effect (namespace, substr(key, 1, 16));
--- The small set of effects that are not over.
-CREATE INDEX effect_running ON effect (lease) WHERE state = 0;
-CREATE INDEX effect_deadline ON effect (at_ms) WHERE state = 0 AND at_ms IS NOT NULL;
-CREATE INDEX effect_open ON effect (state) WHERE state BETWEEN 3 AND 5;
+-- Small sets. Each depends on a column of its own, so that the most common change, from
+-- running to succeeded, touches only the first.
+CREATE INDEX effect_running ON effect (lease) WHERE lease IS NOT NULL;
+CREATE INDEX effect_deadline ON effect (at_ms) WHERE at_ms IS NOT NULL;
+CREATE INDEX effect_stuck ON effect (stuck) WHERE stuck IS NOT NULL;
 CREATE INDEX effect_expires ON effect (expires) WHERE expires IS NOT NULL;
 CREATE INDEX effect_body ON effect (body) WHERE body IS NOT NULL;
 

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
 use hapax_core::lease::LeaseId;
 use hapax_store::{Clock, Job, Reading, Store, StoreError};
@@ -14,6 +15,9 @@ use crate::presence::Presence;
 use crate::reader;
 use crate::txn::Surroundings;
 use crate::writer::{self, Writer};
+
+/// How long a lone caller waits for the writer's thread to let go of the writer.
+const LETTING_GO: Duration = Duration::from_micros(20);
 
 /// How to open a ledger.
 #[derive(Clone)]
@@ -93,9 +97,15 @@ impl Store for SqliteStore {
     }
 
     fn submit_here(&self, job: Job) -> Option<Job> {
-        match self.writer.try_lock() {
-            Ok(mut writer) => writer.at_once(job),
-            Err(_) => Some(job),
+        // The writer's thread answers just before it lets go, so whoever it has answered may
+        // be back a moment too soon.
+        let start = Instant::now();
+        loop {
+            match self.writer.try_lock() {
+                Ok(mut writer) => return writer.at_once(job),
+                Err(_) if start.elapsed() < LETTING_GO => std::thread::yield_now(),
+                Err(_) => return Some(job),
+            }
         }
     }
 

@@ -51,7 +51,7 @@ struct Loaded {
     row: i64,
     /// Its newest journal entry.
     entry: i64,
-    /// The attempt that is running, if one is.
+    /// The attempt that is running, if one is and it has no deadline.
     running: Option<AttemptId>,
 }
 
@@ -165,7 +165,8 @@ impl<'a> SqliteTxn<'a> {
     }
 
     fn remember(&mut self, name: &Name, row: i64, entry: i64, effect: &Effect) {
-        let running = matches!(effect.state, State::Running { .. }).then_some(effect.attempt);
+        let running = matches!(effect.state, State::Running { deadline: None, .. });
+        let running = running.then_some(effect.attempt);
         self.loaded.retain(|loaded| loaded.name != *name);
         self.loaded.push(Loaded { name: name.clone(), row, entry, running });
     }
@@ -350,7 +351,7 @@ impl Txn for SqliteTxn<'_> {
         let loaded = self.row(name);
         let row = match (loaded, effect::inline(effect)) {
             (Some(Loaded { row, running: Some(attempt), .. }), Some(body))
-                if *attempt == effect.attempt =>
+                if *attempt == effect.attempt && effect.expires().is_none() =>
             {
                 effect::put_success(self.db, *row, entry, effect, body)?;
                 *row
@@ -386,7 +387,7 @@ impl Txn for SqliteTxn<'_> {
             params![era, ms, limit],
         )?;
         names.extend(self.effects_on(
-            "SELECT namespace, key FROM effect WHERE state = 0 AND at_ms IS NOT NULL AND at_ms <= ?2
+            "SELECT namespace, key FROM effect WHERE at_ms <= ?2 AND state = 0
                  AND at_era = ?1 AND safety <> 0 LIMIT ?3",
             params![era, ms, limit - names.len() as i64],
         )?);

@@ -7,6 +7,7 @@ use hapax::key::control;
 use rusqlite::{Connection, params};
 use sha2::{Digest as _, Sha256};
 
+use super::Clock;
 use crate::exit::{Exit, Failed};
 
 fn sql(error: rusqlite::Error) -> Failed {
@@ -34,8 +35,8 @@ pub(super) fn naive(path: &Path, time: Duration) -> Result<f64, Failed> {
             "CREATE TABLE idempotency (key BLOB PRIMARY KEY, fingerprint BLOB NOT NULL,
                  status TEXT NOT NULL, response BLOB, created INTEGER NOT NULL);",
         )?;
-        let (start, mut count) = (Instant::now(), 0u64);
-        while start.elapsed() < time {
+        let (mut clock, mut count) = (Clock::new(time), 0u64);
+        while clock.runs(count) {
             let key = key(count);
             let claimed = db
                 .prepare_cached("INSERT INTO idempotency VALUES (?1, ?1, 'running', NULL, ?2) ON CONFLICT DO NOTHING")?
@@ -47,7 +48,7 @@ pub(super) fn naive(path: &Path, time: Duration) -> Result<f64, Failed> {
             .execute(params![key, "receipt 0123456789"])?;
             count += 1;
         }
-        Ok(count as f64 / start.elapsed().as_secs_f64())
+        Ok(clock.per_s(count))
     };
     measure().map_err(sql)
 }
@@ -58,8 +59,8 @@ pub(super) fn raw(path: &Path, time: Duration) -> Result<f64, Failed> {
     let measure = || -> rusqlite::Result<f64> {
         let db = open(path)?;
         db.execute_batch(hapax_sqlite::SCHEMA)?;
-        let (start, mut count, mut entry) = (Instant::now(), 0u64, 0i64);
-        while start.elapsed() < time {
+        let (mut clock, mut count, mut entry) = (Clock::new(time), 0u64, 0i64);
+        while clock.runs(count) {
             db.execute_batch("BEGIN IMMEDIATE")?;
             for n in count..count + BATCH {
                 entry += 1;
@@ -75,7 +76,7 @@ pub(super) fn raw(path: &Path, time: Duration) -> Result<f64, Failed> {
             db.execute_batch("COMMIT")?;
             count += BATCH;
         }
-        Ok(count as f64 / start.elapsed().as_secs_f64())
+        Ok(clock.per_s(count))
     };
     measure().map_err(sql)
 }

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use hapax::{Error, Failure, Hapax, How, Key, Safety};
 use tokio::runtime::Runtime;
 
+use super::Clock;
 use crate::exit::{Exit, Failed};
 
 fn runtime() -> Result<Runtime, Failed> {
@@ -57,6 +58,7 @@ pub(super) fn new_keys_after(
         let run = callers as u64 ^ (std::process::id() as u64) << 32;
         perform(&hapax, key(run, u64::MAX)?).await?;
         let next = Arc::new(AtomicU64::new(0));
+        let mut clock = Clock::new(time);
         let start = Instant::now();
         let workers: Vec<_> = (0..callers)
             .map(|_| {
@@ -70,10 +72,13 @@ pub(super) fn new_keys_after(
                 })
             })
             .collect();
+        while clock.runs(next.load(Ordering::Relaxed)) {
+            tokio::time::sleep(time / 100).await;
+        }
         for worker in workers {
             worker.await.map_err(|error| Failed::new(Exit::Unreachable, error.to_string()))??;
         }
-        let per_s = next.load(Ordering::Relaxed) as f64 / start.elapsed().as_secs_f64();
+        let per_s = clock.per_s(next.load(Ordering::Relaxed));
         hapax.close().await?;
         Ok(Rate { per_s, opened })
     })
