@@ -340,3 +340,35 @@ impl Txn for MemoryTxn<'_> {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use hapax_core::key::Key;
+
+    /// Proves K-16 for this store: what a failed command wrote is taken back, in reverse.
+    #[test]
+    fn what_is_taken_back_was_never_there() {
+        let mut tables = Tables::default();
+        let lease = LeaseId::from_bytes([1; 16]);
+        let lock = |attempt| Lock { key: LockKey(1), holder: Key::from_bytes([2; 32]), attempt };
+        let (first, second) = (AttemptId::from_bytes([3; 16]), AttemptId::from_bytes([4; 16]));
+        let namespace = Namespace::default();
+        let write = |tables: &mut Tables, attempt: AttemptId| -> Result<(), StoreError> {
+            let mut txn = MemoryTxn { now: Now::default(), tables, undo: Vec::new() };
+            txn.put_lock(&namespace, &lock(attempt))?;
+            txn.put_lease(&Lease::open(Now::default(), lease, 100, "me".into(), 0))?;
+            txn.raise_notice()?;
+            if attempt == second {
+                txn.drop_lock(&namespace, LockKey(1), second)?;
+                txn.drop_lease(lease)?;
+                txn.take_back();
+            }
+            Ok(())
+        };
+        write(&mut tables, first).unwrap();
+        write(&mut tables, second).unwrap();
+        assert_eq!(tables.locks.values().copied().collect::<Vec<_>>(), [lock(first)]);
+        assert_eq!((tables.leases.len(), tables.notice), (1, 1));
+    }
+}

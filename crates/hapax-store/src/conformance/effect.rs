@@ -291,6 +291,7 @@ cases! {
     /// Proves K-12.
     an_outcome_not_kept_is_still_a_success: |b| {
         let outcome = Outcome::new(*b"too large").within(3);
+        assert_eq!(outcome.body(), None);
         b.granted(1, ask(1));
         b.settle(1, attempt(1), Report::Succeeded(outcome.clone()));
         assert_eq!(b.claim(1, ask(2)), replayed(outcome));

@@ -60,9 +60,14 @@ cases! {
     /// Proves K-6.
     nothing_is_granted_on_a_dead_lease: |b| {
         let claim = |lease| Command::Claim { name: name(1), ask: Ask { lease, ..ask(1) } };
-        assert!(matches!(b.run(claim(OTHER)), Err(StoreError::LeaseDead(_))));
-        b.run(Command::CloseLease { id: b.lease }).expect("closes");
-        assert!(matches!(b.run(claim(b.lease)), Err(StoreError::LeaseDead(_))));
+        assert!(matches!(b.run(claim(OTHER)), Err(StoreError::LeaseDead(_))), "never opened");
+        b.open_lease(OTHER);
+        b.granted(2, ask(2));
+        b.pass(30_000, &[OTHER]);
+        b.claim(2, Ask { lease: OTHER, ..ask(3) });
+        assert!(matches!(b.run(claim(b.lease)), Err(StoreError::LeaseDead(_))), "taken over");
+        b.run(Command::CloseLease { id: OTHER }).expect("closes");
+        assert!(matches!(b.run(claim(OTHER)), Err(StoreError::LeaseDead(_))), "given back");
         assert_eq!(b.state(1), None);
     }
 

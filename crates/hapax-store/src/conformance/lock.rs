@@ -11,6 +11,7 @@ cases! {
         assert_eq!(b.state(2), None);
         b.granted(3, Ask { lock: Some(LockKey(8)), ..ask(3) });
         b.settle(1, attempt(1), ok());
+        assert_eq!(b.view(|view| view.lock(&Namespace::default(), LockKey(7))), None);
         assert_eq!(b.granted(2, locked(4)), attempt(4));
     }
 
