@@ -34,7 +34,7 @@ pub(crate) fn open_writer(path: &Path) -> Result<Connection, StoreError> {
     let connection = Connection::open(path)
         .map_err(|error| StoreError::Unavailable(format!("{}: {error}", path.display())))?;
     prepare(path, &connection)?;
-    configure(&connection, 64 * 1024)?;
+    configure(&connection, 192 * 1024)?;
     Ok(connection)
 }
 
