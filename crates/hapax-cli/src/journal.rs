@@ -192,7 +192,8 @@ fn check_proof(global: &Global, file: &Path, public_key: Option<&str>) -> Result
                 output::print(&format!(
                     "valid: entry {id} is in the journal of {origin} at size {size}"
                 ));
-                output::print(&told.to_string());
+                let Entry { key, event, state, attempt, at, .. } = &proof.entry;
+                output::print(&format!("{}  {event} {state}  {key}  {attempt}", time(*at)));
             }
             Ok(Exit::Done)
         }

@@ -5,11 +5,13 @@
 //! memory.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use hapax_core::fingerprint::Fingerprint;
 use hapax_core::name::Name;
 use hapax_core::outcome::Outcome;
+use hapax_sqlite::BootClock;
+use hapax_store::Clock as _;
 use quick_cache::Weighter;
 use quick_cache::sync::Cache as Bounded;
 
@@ -35,44 +37,94 @@ impl Weighter<Name, Remembered> for BySize {
 
 pub(crate) struct Cache {
     outcomes: Bounded<Name, Remembered, BySize>,
-    start: Instant,
-    /// Milliseconds after `start` until which the cache may be believed.
-    fresh_until: AtomicU64,
+    /// The clock that leases are judged by, which also counts while the machine sleeps.
+    clock: BootClock,
+    /// Until when the cache may be believed, by that clock.
+    fresh_until_ms: AtomicU64,
+    cleared: AtomicU64,
 }
+
+/// When something was asked, so that an answer older than a [`Cache::clear`] is not kept.
+#[derive(Clone, Copy, PartialEq)]
+pub(crate) struct Asked(u64);
 
 impl Cache {
     pub(crate) fn new() -> Self {
         let outcomes = Bounded::with_weighter((BYTES / OVERHEAD) as usize, BYTES, BySize);
-        Self { outcomes, start: Instant::now(), fresh_until: AtomicU64::new(0) }
+        let (fresh_until_ms, cleared) = (AtomicU64::new(0), AtomicU64::new(0));
+        Self { outcomes, clock: BootClock::default(), fresh_until_ms, cleared }
+    }
+
+    pub(crate) fn now_ms(&self) -> u64 {
+        self.clock.now().lease.ms
     }
 
     /// The outcome of an effect, if it is remembered for this very payload.
     pub(crate) fn get(&self, name: &Name, fingerprint: Fingerprint) -> Option<Outcome> {
-        if self.start.elapsed().as_millis() as u64 >= self.fresh_until.load(Ordering::Acquire) {
+        if self.now_ms() >= self.fresh_until_ms.load(Ordering::Acquire) {
             return None;
         }
         let found = self.outcomes.get(name)?;
         (found.fingerprint == fingerprint).then_some(found.outcome)
     }
 
-    pub(crate) fn put(&self, name: &Name, fingerprint: Fingerprint, outcome: Outcome) {
-        self.outcomes.insert(name.clone(), Remembered { fingerprint, outcome });
+    /// To be called before the store is asked for what will be [`put`](Self::put).
+    pub(crate) fn asked(&self) -> Asked {
+        Asked(self.cleared.load(Ordering::Acquire))
     }
 
-    /// Our lease was good at `since`, so nothing we have not seen can be done for this long.
-    pub(crate) fn fresh(&self, since: Instant, term: Duration) {
-        let until = since.saturating_duration_since(self.start) + term;
-        self.fresh_until.store(until.as_millis() as u64, Ordering::Release);
+    /// Keeps what the store answered, unless the cache was cleared since it was asked.
+    pub(crate) fn put(
+        &self,
+        asked: Asked,
+        name: &Name,
+        fingerprint: Fingerprint,
+        outcome: Outcome,
+    ) {
+        self.outcomes.insert(name.clone(), Remembered { fingerprint, outcome });
+        if self.asked() != asked {
+            self.outcomes.remove(name);
+        }
+    }
+
+    /// Our lease was good at `since_ms`, so nothing we have not seen can be done for a term.
+    pub(crate) fn fresh(&self, since_ms: u64, term: Duration) {
+        let until = since_ms.saturating_add(term.as_millis() as u64);
+        self.fresh_until_ms.store(until, Ordering::Release);
     }
 
     /// Forgets everything, before whatever made it stale is acknowledged.
     pub(crate) fn clear(&self) {
+        self.cleared.fetch_add(1, Ordering::AcqRel);
         self.outcomes.clear();
     }
 
     /// Answers nothing until [`fresh`](Self::fresh) is called again.
     pub(crate) fn doubt(&self) {
-        self.fresh_until.store(0, Ordering::Release);
+        self.fresh_until_ms.store(0, Ordering::Release);
         self.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use hapax_core::key::Key;
+    use hapax_core::name::Namespace;
+
+    /// Proves K-11: an answer that was under way while the cache was cleared is not kept.
+    #[test]
+    fn what_was_asked_before_a_reset_is_not_kept() {
+        let name = Name { namespace: Namespace::default(), key: Key::from_bytes([1; 32]) };
+        let (cache, print) = (Cache::new(), Fingerprint::of(b""));
+        cache.fresh(cache.now_ms(), Duration::from_secs(60));
+        let before = cache.asked();
+        cache.clear();
+        cache.put(before, &name, print, Outcome::from("stale"));
+        assert_eq!(cache.get(&name, print), None);
+        cache.put(cache.asked(), &name, print, Outcome::from("fresh"));
+        assert_eq!(cache.get(&name, print), Some(Outcome::from("fresh")));
+        cache.fresh(0, Duration::from_millis(1));
+        assert_eq!(cache.get(&name, print), None, "the lease may be over");
     }
 }

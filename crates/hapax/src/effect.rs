@@ -22,6 +22,7 @@ use hapax_core::retry::Backoff;
 use hapax_store::{Answer, Command, StoreError, call, read};
 use tokio::time::Instant;
 
+use crate::cache::Asked;
 use crate::claim::{Claim, Held};
 use crate::engine::{Hapax, Inner, random};
 use crate::error::{Error, Failure, FailureKind};
@@ -235,12 +236,13 @@ impl EffectBuilder {
         let _here = inner.enter();
         let mut patience = Patience { until, waits: 0 };
         loop {
+            let asked = inner.cache.asked();
             let (verdict, held, lease) = self.claim().await?;
             match verdict {
                 Verdict::Granted(grant) => return self.perform(grant, held, lease, handler).await,
                 other => {
                     held.over();
-                    if let Some(done) = self.consider(other, &mut patience).await? {
+                    if let Some(done) = self.consider(other, asked, &mut patience).await? {
                         return Ok(done);
                     }
                 }
@@ -289,13 +291,14 @@ impl EffectBuilder {
     async fn consider(
         &self,
         verdict: Verdict,
+        asked: Asked,
         patience: &mut Patience,
     ) -> Result<Option<Done>, Error> {
         let inner = &self.hapax.inner;
         match verdict {
             Verdict::Replayed { outcome, expires } => {
                 if expires.is_none() {
-                    inner.cache.put(&self.name, self.fingerprint, outcome.clone());
+                    inner.cache.put(asked, &self.name, self.fingerprint, outcome.clone());
                 }
                 Ok(Some(Done { outcome, how: How::Replayed }))
             }
@@ -402,24 +405,26 @@ impl EffectBuilder {
         }
         let outcome = outcome.within(inner.keep_limit);
         let report = Report::Succeeded(outcome.clone());
+        let asked = inner.cache.asked();
         match settle(inner, &self.name, claim.attempt(), report).await? {
             Settled::Fenced(fenced) => Err(Error::Fenced(fenced)),
-            Settled::Recorded | Settled::Repeated => Ok(self.remember(outcome)),
+            Settled::Recorded | Settled::Repeated => Ok(self.remember(asked, outcome)),
         }
     }
 
     /// The outcome that a caller's transaction has committed, if it has.
     async fn committed(&self, claim: &Claim) -> Result<Option<Done>, Error> {
+        let asked = self.hapax.inner.cache.asked();
         let effect = self.load().await?.filter(|effect| effect.attempt == claim.attempt());
         Ok(effect.and_then(|effect| match effect.state {
-            State::Succeeded(outcome) => Some(self.remember(outcome)),
+            State::Succeeded(outcome) => Some(self.remember(asked, outcome)),
             _ => None,
         }))
     }
 
-    fn remember(&self, outcome: Outcome) -> Done {
+    fn remember(&self, asked: Asked, outcome: Outcome) -> Done {
         if self.ttl.is_none() {
-            self.hapax.inner.cache.put(&self.name, self.fingerprint, outcome.clone());
+            self.hapax.inner.cache.put(asked, &self.name, self.fingerprint, outcome.clone());
         }
         Done { outcome, how: How::Executed }
     }

@@ -44,7 +44,7 @@ impl Holder {
         }
         let id = LeaseId::from_bytes(crate::engine::random()?);
         self.store.attach(id)?;
-        let asked = Instant::now();
+        let asked = self.cache.now_ms();
         let term_ms = self.term.as_millis() as u64;
         let command = Command::OpenLease { id, term_ms, holder: self.title.clone() };
         match call(&*self.store, command).await? {
@@ -92,7 +92,7 @@ impl Holder {
         if notice == seen && !renew {
             return Ok(Some(seen));
         }
-        let asked = Instant::now();
+        let asked = self.cache.now_ms();
         match call(&*self.store, Command::RenewLease { id, seen: notice }).await? {
             Answer::Lease(LeaseAnswer::Held { .. }) => {
                 self.cache.fresh(asked, self.term);
