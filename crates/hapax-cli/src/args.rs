@@ -168,6 +168,9 @@ pub(crate) enum Effects {
         /// What you found
         #[command(flatten)]
         decision: Decision,
+        /// With --happened: a file with what it would have printed
+        #[arg(long, value_name = "FILE", requires = "happened")]
+        result: Option<PathBuf>,
         #[command(flatten)]
         by: By,
     },

@@ -1,5 +1,7 @@
 //! `hapax effects`: what there is, and what a person decides about it.
 
+use std::path::Path;
+
 use hapax::{
     AttemptId, Effect, Entry, Found, Hapax, Judged, Key, Outcome, Resolution, Safety, Settling,
     StateName,
@@ -16,8 +18,9 @@ pub(crate) async fn main(global: &Global, effects: Effects) -> Result<Exit, Fail
     match effects {
         Effects::List { state, stuck, limit } => list(global, &hapax, &state, stuck, limit).await,
         Effects::Show { key } => show(global, &hapax, &key).await,
-        Effects::Resolve { key, attempt, decision, by } => {
-            resolve(global, &hapax, &key, &attempt, &decision, &by).await
+        Effects::Resolve { key, attempt, decision, result, by } => {
+            let outcome = read_result(result.as_deref())?;
+            resolve(global, &hapax, &key, &attempt, &decision, outcome, &by).await
         }
         Effects::Reset { key, attempt, by } => reset(global, &hapax, &key, &attempt, &by).await,
     }
@@ -156,11 +159,12 @@ async fn resolve(
     text: &str,
     attempt: &str,
     decision: &Decision,
+    outcome: Outcome,
     by: &By,
 ) -> Result<Exit, Failed> {
     let (key, attempt) = (output::key(text)?, read_attempt(attempt)?);
     let resolution = match decision {
-        Decision { happened: true, .. } => Resolution::Happened(Outcome::from(())),
+        Decision { happened: true, .. } => Resolution::Happened(outcome),
         Decision { did_not_happen: true, .. } => Resolution::DidNotHappen,
         Decision { skip: true, .. } => Resolution::Skip,
         _ => Resolution::AskAgain,
@@ -179,6 +183,13 @@ async fn reset(
     let (key, attempt) = (output::key(text)?, read_attempt(attempt)?);
     let judged = hapax.reset(key, attempt, &by.by, &by.note).await?;
     conclude(global, hapax, text, key, judged).await
+}
+
+/// What it would have printed, as the person who looked knows it.
+fn read_result(file: Option<&Path>) -> Result<Outcome, Failed> {
+    let Some(file) = file else { return Ok(Outcome::from(())) };
+    let unreadable = |error| Failed::usage(format!("--result {}: {error}", file.display()));
+    Ok(Outcome::from(std::fs::read(file).map_err(unreadable)?))
 }
 
 fn read_attempt(text: &str) -> Result<AttemptId, Failed> {

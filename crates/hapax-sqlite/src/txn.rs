@@ -94,20 +94,7 @@ impl<'a> SqliteTxn<'a> {
 
     /// The clocks at the first use in this era, set now if this is it.
     fn anchored(&self) -> Result<Anchor, StoreError> {
-        let read = |row: &Row<'_>| {
-            let lease = LeaseInstant {
-                era: row.get::<_, i64>(0)? as u64,
-                ms: row.get::<_, i64>(2)? as u64,
-            };
-            Ok(Anchor { wall: Timestamp(row.get(1)?), lease })
-        };
-        let anchor = self
-            .db
-            .prepare_cached("SELECT anchor_era, anchor_wall, anchor_ms FROM self")
-            .or_store_error()?
-            .query_row([], read)
-            .or_store_error()?;
-        if anchor.lease.era == self.now.lease.era {
+        if let Some(anchor) = self.stored_anchor()? {
             return Ok(anchor);
         }
         let fresh = Anchor { wall: self.now.wall, lease: self.now.lease };
@@ -118,6 +105,21 @@ impl<'a> SqliteTxn<'a> {
             .execute(params![era, fresh.wall.0, ms])
             .or_store_error()?;
         Ok(fresh)
+    }
+
+    /// The anchor of this era, if it has been set.
+    fn stored_anchor(&self) -> Result<Option<Anchor>, StoreError> {
+        let read = |row: &Row<'_>| {
+            let (era, ms) = (row.get::<_, i64>(0)? as u64, row.get::<_, i64>(2)? as u64);
+            Ok(Anchor { wall: Timestamp(row.get(1)?), lease: LeaseInstant { era, ms } })
+        };
+        let anchor = self
+            .db
+            .prepare_cached("SELECT anchor_era, anchor_wall, anchor_ms FROM self")
+            .or_store_error()?
+            .query_row([], read)
+            .or_store_error()?;
+        Ok(Some(anchor).filter(|anchor| anchor.lease.era == self.now.lease.era))
     }
 
     fn namespace(&mut self, namespace: &Namespace) -> Result<Option<i64>, StoreError> {
@@ -197,7 +199,14 @@ impl<'a> SqliteTxn<'a> {
 }
 
 impl View for SqliteTxn<'_> {
+    /// In a command the clock was judged when it began; a reader judges it when asked.
     fn now(&mut self) -> Now {
+        if self.anchor.is_none()
+            && let Ok(Some(anchor)) = self.stored_anchor()
+        {
+            self.anchor = Some(anchor);
+            self.now.wall_trusted &= anchor.trusts(self.now);
+        }
         self.now
     }
 

@@ -60,6 +60,30 @@ fn a_killed_opaque_run_needs_a_person() {
     assert_eq!(place.read("runs"), "run\nrun\n");
 }
 
+/// Proves K-4: a person who knows the result gives it, and it is what a repeat prints.
+#[test]
+fn a_result_given_by_a_person_is_replayed() {
+    let place = Place::new();
+    let words = ["run", "-k", "k", "--", "sh", "-c", PROGRAM];
+    let (ran, _) = kill_and_ask_again(&place, &words);
+    let attempt = ran.err.split_whitespace().find(|word| word.starts_with("att_")).unwrap();
+    std::fs::write(place.path("result"), "receipt 7\n").unwrap();
+    let resolve = [
+        "effects",
+        "resolve",
+        "k",
+        "--attempt",
+        attempt,
+        "--note",
+        "n",
+        "--happened",
+        "--result",
+        "result",
+    ];
+    place.hapax(&resolve).exits(0);
+    place.hapax(&words).exits(0).prints("receipt 7\n");
+}
+
 /// Proves K-7: transactional work of a killed process is run again at once.
 #[test]
 fn a_killed_transactional_run_is_run_again() {
