@@ -21,10 +21,39 @@ use crate::error::OrStoreError;
 use crate::journal;
 use crate::presence::Presence;
 
-/// What a connection remembers between transactions: numbers that never change once given.
+/// What a connection remembers between transactions.
 #[derive(Default)]
 pub(crate) struct Memory {
+    /// Numbers that never change once given.
     namespaces: HashMap<Namespace, i64>,
+    /// What the writer knows to be running, so that a settle need not read it again. Good
+    /// while nobody else has written to the file.
+    running: HashMap<Name, (i64, i64, Effect)>,
+    version: i64,
+}
+
+/// How many running effects are remembered.
+const REMEMBERED: usize = 8192;
+
+impl Memory {
+    /// To be called inside a transaction: forgets what another connection may have changed.
+    pub(crate) fn refresh(&mut self, db: &Connection) -> Result<(), StoreError> {
+        let version = db
+            .prepare_cached("PRAGMA data_version")
+            .or_store_error()?
+            .query_row([], |row| row.get(0))
+            .or_store_error()?;
+        if version != std::mem::replace(&mut self.version, version) {
+            self.running.clear();
+        }
+        Ok(())
+    }
+
+    /// Forgets what a transaction that was undone may have left here.
+    pub(crate) fn forget(&mut self) {
+        self.namespaces.clear();
+        self.running.clear();
+    }
 }
 
 /// What every transaction of a store is given.
@@ -89,7 +118,7 @@ impl<'a> SqliteTxn<'a> {
     pub(crate) fn forget(&mut self) {
         (self.last_entry, self.lease) = (None, None);
         self.loaded.clear();
-        self.memory.namespaces.clear();
+        self.memory.forget();
     }
 
     /// The clocks at the first use in this era, set now if this is it.
@@ -160,6 +189,11 @@ impl<'a> SqliteTxn<'a> {
     }
 
     fn load(&mut self, name: &Name) -> Result<Option<Effect>, StoreError> {
+        if let Some((row, entry, effect)) = self.memory.running.get(name) {
+            let (row, entry, effect) = (*row, *entry, effect.clone());
+            self.remember(name, row, entry, &effect);
+            return Ok(Some(effect));
+        }
         let Some(namespace) = self.namespace(&name.namespace)? else { return Ok(None) };
         let Some(row) = effect::load(self.db, namespace, name.key)? else { return Ok(None) };
         self.remember(name, row.id, row.entry, &row.effect);
@@ -372,6 +406,13 @@ impl Txn for SqliteTxn<'_> {
             }
         };
         self.remember(name, row, entry, effect);
+        self.memory.running.remove(name);
+        if matches!(effect.state, State::Running { .. }) {
+            if self.memory.running.len() >= REMEMBERED {
+                self.memory.running.clear();
+            }
+            self.memory.running.insert(name.clone(), (row, entry, effect.clone()));
+        }
         Ok(())
     }
 
@@ -528,6 +569,7 @@ impl Txn for SqliteTxn<'_> {
         self.last_entry = Some(entry.id);
         if let (Event::Contradicted, Some((row, _))) = (entry.event, loaded) {
             // The record stays as it is; only its history has one more entry.
+            self.memory.running.remove(&name);
             self.db
                 .execute(
                     "UPDATE effect SET entry = ?1 WHERE id = ?2",

@@ -132,14 +132,18 @@ impl Writer {
             self.log.make_room();
             Ok(execute(&self.db, "COMMIT")?)
         });
-        if result.is_err() && !self.db.is_autocommit() {
-            let _ = execute(&self.db, "ROLLBACK");
+        if result.is_err() {
+            self.memory.forget();
+            if !self.db.is_autocommit() {
+                let _ = execute(&self.db, "ROLLBACK");
+            }
         }
         result
     }
 
     fn carry_out(&mut self, batch: &mut [Asked], guard: Guard) -> Result<(), Undone> {
         let db = &self.db;
+        self.memory.refresh(db)?;
         let mut txn = SqliteTxn::new(db, &self.shared.around, &mut self.memory);
         let start = db.total_changes();
         for asked in batch.iter_mut().filter(|asked| asked.reply.is_some()) {

@@ -195,6 +195,26 @@ fn a_stale_settle_in_leaves_no_trace_even_if_the_caller_commits() {
     assert_eq!(wait(read(&ledger.store, |view| view.last_entry())).expect("a read"), 1);
 }
 
+/// Proves K-8: what somebody else committed meanwhile counts, not what the writer remembers.
+#[test]
+fn a_settle_sees_what_another_connection_committed() {
+    let ledger = Ledger::new();
+    let report = |key| {
+        let report = Report::Failed("no".into());
+        ledger.run(Command::Settle { name: name(key), attempt: attempt(key), report })
+    };
+    ledger.claim(1);
+    ledger.claim(2);
+    let mut db = ledger.store.connection().expect("a connection");
+    let tx = db.transaction().expect("a transaction");
+    ledger.store.settle_in(&tx, &name(1), attempt(1), &success()).expect("settles");
+    tx.commit().expect("commits");
+    let late = report(1);
+    assert!(matches!(late, Ok(Answer::Settle(Settled::Fenced(_)))), "{late:?}");
+    assert_eq!(ledger.state(1), Some(StateName::Succeeded));
+    assert!(matches!(report(2), Ok(Answer::Settle(Settled::Recorded))));
+}
+
 /// Proves K-17.
 #[test]
 fn a_wall_clock_that_jumps_ten_years_expires_nothing() {
