@@ -92,7 +92,7 @@ pub(crate) struct Run {
     #[arg(long, value_name = "CMD")]
     pub(crate) rollback: Option<String>,
     /// A shell command that looks whether it happened: 0 it did, 1 it did not, else unknown
-    #[arg(long, value_name = "CMD", requires = "safety")]
+    #[arg(long, value_name = "CMD")]
     pub(crate) reconcile: Option<String>,
     /// How long a late arrival is possible; until then a reconciler's no does not count
     #[arg(long, value_parser = duration, value_name = "DURATION", default_value = "0s")]

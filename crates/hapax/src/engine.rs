@@ -41,7 +41,7 @@ pub(crate) struct Inner {
     pub(crate) rollbacks: Rollbacks,
     pub(crate) keep_limit: usize,
     pub(crate) callers: AtomicUsize,
-    background: Duration,
+    background: bool,
     started: OnceLock<()>,
     closed: AtomicBool,
 }
@@ -74,7 +74,7 @@ impl Inner {
 
     /// Begins background work with the first claim, so that looking costs nothing.
     pub(crate) fn start(self: &Arc<Self>) {
-        if !self.background.is_zero() && self.started.set(()).is_ok() {
+        if self.background && self.started.set(()).is_ok() {
             tokio::spawn(passes::forever(Arc::downgrade(self)));
         }
     }
@@ -179,7 +179,7 @@ impl Builder {
             rollbacks: Rollbacks::default(),
             keep_limit: self.keep_limit,
             callers: AtomicUsize::new(0),
-            background: if self.background { self.lease } else { Duration::ZERO },
+            background: self.background,
             started: OnceLock::new(),
             closed: AtomicBool::new(false),
         };

@@ -1,6 +1,6 @@
 //! This process's lease: one for all its claims, renewed while it lives.
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use hapax_core::lease::LeaseId;
@@ -51,7 +51,7 @@ impl Holder {
             Answer::Lease(LeaseAnswer::Held { notice, .. }) => {
                 self.cache.fresh(asked, self.term);
                 self.current.send_replace(Some(id));
-                tokio::spawn(Arc::downgrade(self).keep(id, notice));
+                tokio::spawn(keep(Arc::downgrade(self), id, notice));
                 Ok(id)
             }
             _ => Err(StoreError::Corrupt("a new lease was dead at birth".into())),
@@ -106,29 +106,23 @@ impl Holder {
     }
 }
 
-trait Keep {
-    async fn keep(self, id: LeaseId, seen: u64);
-}
-
-impl Keep for std::sync::Weak<Holder> {
-    /// Tends a lease until it is over or the engine is dropped.
-    async fn keep(self, id: LeaseId, mut seen: u64) {
-        let Some(third) = self.upgrade().map(|holder| holder.term / 3) else { return };
-        let mut renewed = Instant::now();
-        loop {
-            tokio::time::sleep(LOOK.min(third)).await;
-            let Some(holder) = self.upgrade() else { return };
-            let due = renewed.elapsed() >= third;
-            match holder.tend(id, seen, due).await {
-                Ok(Some(notice)) => {
-                    if due || notice != seen {
-                        renewed = Instant::now();
-                    }
-                    seen = notice;
+/// Tends a lease until it is over or the engine is dropped.
+async fn keep(holder: Weak<Holder>, id: LeaseId, mut seen: u64) {
+    let Some(third) = holder.upgrade().map(|holder| holder.term / 3) else { return };
+    let mut renewed = Instant::now();
+    loop {
+        tokio::time::sleep(LOOK.min(third)).await;
+        let Some(holder) = holder.upgrade() else { return };
+        let due = renewed.elapsed() >= third;
+        match holder.tend(id, seen, due).await {
+            Ok(Some(notice)) => {
+                if due || notice != seen {
+                    renewed = Instant::now();
                 }
-                Ok(None) => return,
-                Err(error) => tracing::warn!(%error, "the lease could not be renewed yet"),
+                seen = notice;
             }
+            Ok(None) => return,
+            Err(error) => tracing::warn!(%error, "the lease could not be renewed yet"),
         }
     }
 }
