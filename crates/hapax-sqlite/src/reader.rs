@@ -17,8 +17,10 @@ const BATCH: usize = 256;
 pub(crate) fn run(db: &Connection, shared: &Arc<Shared>, queue: &Receiver<Reading>) {
     let mut memory = Memory::default();
     while let Ok(first) = queue.recv() {
+        // Taken before the snapshot: whoever asks later may know of a commit it does not have.
+        let readings: Vec<_> =
+            std::iter::once(first).chain(queue.try_iter().take(BATCH - 1)).collect();
         let snapshot = db.unchecked_transaction();
-        let readings = std::iter::once(first).chain(queue.try_iter().take(BATCH - 1));
         for reading in readings {
             match (shared.stopped(), &snapshot) {
                 (Some(error), _) => reading(Err(error)),

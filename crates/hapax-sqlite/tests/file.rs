@@ -215,6 +215,26 @@ fn a_settle_sees_what_another_connection_committed() {
     assert!(matches!(report(2), Ok(Answer::Settle(Settled::Recorded))));
 }
 
+/// Proves K-8: a read that is asked for after a commit sees it, whatever is being read.
+#[test]
+fn a_read_never_sees_less_than_was_committed_before_it_was_asked() {
+    let ledger = Ledger::new();
+    let (started, has_started) = std::sync::mpsc::channel();
+    let (go_on, may_go_on) = std::sync::mpsc::channel::<()>();
+    let slow = read(&ledger.store, move |view| {
+        let before = view.last_entry()?;
+        started.send(()).expect("the test waits");
+        may_go_on.recv().expect("the test goes on");
+        Ok(before)
+    });
+    has_started.recv().expect("the slow read has its snapshot");
+    ledger.claim(1);
+    let quick = read(&ledger.store, |view| view.last_entry());
+    go_on.send(()).expect("the slow read waits");
+    assert_eq!(wait(slow).expect("a read"), 0);
+    assert_eq!(wait(quick).expect("a read"), 1);
+}
+
 /// Proves K-17.
 #[test]
 fn a_wall_clock_that_jumps_ten_years_expires_nothing() {

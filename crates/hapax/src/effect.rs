@@ -380,8 +380,10 @@ impl EffectBuilder {
             Err(panic) => {
                 let failure =
                     Failure::ambiguous(format!("the handler panicked: {}", message(&*panic)));
-                let _ = self.fail(&claim, failure).await;
-                held.over();
+                let told = self.fail(&claim, failure).await;
+                if !matches!(told, Err(Error::Store(_))) {
+                    held.over();
+                }
                 resume_unwind(panic)
             }
         };
