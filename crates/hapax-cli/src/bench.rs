@@ -3,9 +3,10 @@
 mod baseline;
 mod engine;
 mod fill;
+mod load;
 
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use serde_json::{Map, Value, json};
 
@@ -29,34 +30,6 @@ pub(crate) fn size(text: &str) -> Result<u64, String> {
         .checked_mul(factor)
         .filter(|size| (1..=1_000_000_000).contains(size))
         .ok_or_else(|| "write a number from 1 to 1000M".to_owned())
-}
-
-/// A measurement in time. What was done in the first quarter is not counted: files grow to
-/// their working size, caches fill.
-struct Clock {
-    start: Instant,
-    time: Duration,
-    warm: Option<(Instant, u64)>,
-}
-
-impl Clock {
-    fn new(time: Duration) -> Self {
-        Self { start: Instant::now(), time, warm: None }
-    }
-
-    /// Whether to go on, with this much done so far.
-    fn runs(&mut self, done: u64) -> bool {
-        if self.warm.is_none() && self.start.elapsed() >= self.time / 4 {
-            self.warm = Some((Instant::now(), done));
-        }
-        self.start.elapsed() < self.time
-    }
-
-    /// How much was done a second since it was warm.
-    fn per_s(&self, done: u64) -> f64 {
-        let (since, before) = self.warm.unwrap_or((self.start, 0));
-        (done - before) as f64 / since.elapsed().as_secs_f64()
-    }
 }
 
 /// One figure and, where there is one, the bar it must clear.
@@ -138,9 +111,9 @@ fn measure(args: &args::Bench, directory: &Path, report: &mut Report) -> Result<
     for callers in CALLERS {
         say(&format!("new keys, {callers} callers, between two runs by hand"));
         let place = |name: &str| directory.join(format!("{name}-{callers}.db"));
-        let before = baseline::naive(&place("before"), args.time / 2)?;
+        let before = baseline::naive(&place("before"), callers, args.time / 2)?;
         let rate = engine::new_keys(&place("engine"), callers, args.time)?;
-        let naive = (before + baseline::naive(&place("after"), args.time / 2)?) / 2.0;
+        let naive = (before + baseline::naive(&place("after"), callers, args.time / 2)?) / 2.0;
         let what = format!("new keys, {callers} callers: claim + settle");
         report.fact(what, &format!("new.{callers}.per_s"), rate, "effects/s");
         report.figure(&format!("naive.{callers}.per_s"), naive);

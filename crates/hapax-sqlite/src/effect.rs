@@ -208,10 +208,7 @@ pub(crate) fn put_success(
         .or_store_error()?
         .execute(params![row, effect.updated.0, entry, body])
         .or_store_error()?;
-    match changed {
-        1 => Ok(()),
-        _ => Err(StoreError::Corrupt("a row vanished inside its transaction".into())),
-    }
+    there(changed)
 }
 
 const SUCCEED: &str = "UPDATE effect SET state = 1, updated = ?2, entry = ?3, lease = NULL,
@@ -225,27 +222,63 @@ pub(crate) fn inline(effect: &Effect) -> Option<&[u8]> {
     }
 }
 
-/// Writes an effect: over the row it was loaded from, or as a new one.
-pub(crate) fn put(
+/// Writes a new effect, which begins as running: there is nothing yet in its other columns.
+pub(crate) fn put_new(
     db: &Connection,
     namespace: i64,
     key: Key,
-    row: Option<i64>,
     entry: i64,
     effect: &Effect,
 ) -> Result<i64, StoreError> {
+    let State::Running { lease, deadline } = &effect.state else {
+        return Err(StoreError::Corrupt(format!("effect {key} began without a claim")));
+    };
+    let (safety, settling) = safety(effect);
+    db.prepare_cached(INSERT)
+        .or_store_error()?
+        .execute(params![
+            namespace,
+            key.as_bytes(),
+            effect.fingerprint.as_bytes(),
+            safety,
+            settling,
+            effect.attempt.as_bytes(),
+            effect.fence.0 as i64,
+            effect.generation,
+            effect.attempts,
+            effect.created.0,
+            effect.updated.0,
+            entry,
+            effect.lock.map(|lock| lock.0 as i64),
+            effect.label,
+            effect.ttl_ms.map(|ms| ms as i64),
+            lease.as_bytes(),
+            deadline.map(|at| at.era as i64),
+            deadline.map(|at| at.ms as i64),
+        ])
+        .or_store_error()?;
+    Ok(db.last_insert_rowid())
+}
+
+const INSERT: &str = "INSERT INTO effect (namespace, key, fingerprint, state, safety, settling_ms,
+    attempt, fence, generation, attempts, created, updated, entry, lock, label, ttl_ms, lease,
+    at_era, at_ms)
+VALUES (?1, ?2, ?3, 0, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18)";
+
+/// Writes an effect over the row it was loaded from.
+pub(crate) fn put(
+    db: &Connection,
+    row: i64,
+    entry: i64,
+    effect: &Effect,
+) -> Result<(), StoreError> {
     let (lease, instant, tries, cause) = match &effect.state {
         State::Running { lease, deadline } => (Some(lease.as_bytes()), *deadline, None, None),
         State::Unknown { since, tries, .. } => (None, Some(*since), Some(*tries), None),
         State::Failed(failure) => (None, None, None, Some(failure.cause as u8)),
         _ => (None, None, None, None),
     };
-    let (safety, settling) = match effect.safety {
-        Safety::Transactional => (0, None),
-        Safety::Reconcilable(Settling::AfterMs(ms)) => (1, Some(ms as i64)),
-        Safety::Reconcilable(Settling::TargetRefusesLate) => (2, None),
-        Safety::Opaque => (3, None),
-    };
+    let (safety, settling) = safety(effect);
     let outcome = match &effect.state {
         State::Succeeded(outcome) => Some(outcome),
         _ => None,
@@ -258,13 +291,11 @@ pub(crate) fn put(
     };
     let state = effect.state.name();
     let stuck = (!state.is_settled() && state != StateName::Running).then_some(state as u8);
-    let mut statement =
-        db.prepare_cached(if row.is_some() { UPDATE } else { INSERT }).or_store_error()?;
-    let changed = statement
+    let changed = db
+        .prepare_cached(UPDATE)
+        .or_store_error()?
         .execute(params![
             row,
-            namespace,
-            key.as_bytes(),
             effect.fingerprint.as_bytes(),
             state as u8,
             safety,
@@ -293,25 +324,32 @@ pub(crate) fn put(
             stuck,
         ])
         .or_store_error()?;
-    match (changed, row) {
-        (1, Some(id)) => Ok(id),
-        (1, None) => Ok(db.last_insert_rowid()),
-        _ => Err(StoreError::Corrupt(format!("the row of {key} vanished inside its transaction"))),
+    there(changed)
+}
+
+const UPDATE: &str = "UPDATE effect SET fingerprint = ?2, state = ?3, safety = ?4,
+    settling_ms = ?5, attempt = ?6, fence = ?7, generation = ?8, attempts = ?9, created = ?10,
+    updated = ?11, entry = ?12, lock = ?13, label = ?14, ttl_ms = ?15, expires = ?16, lease = ?17,
+    at_era = ?18, at_ms = ?19, tries = ?20, cause = ?21, reason = ?22, outcome = ?23, body = ?24,
+    digest = ?25, size = ?26, stuck = ?27
+WHERE id = ?1";
+
+/// One row was changed: the one that was loaded.
+fn there(changed: usize) -> Result<(), StoreError> {
+    match changed {
+        1 => Ok(()),
+        _ => Err(StoreError::Corrupt("a row vanished inside its transaction".into())),
     }
 }
 
-const INSERT: &str = "INSERT INTO effect (id, namespace, key, fingerprint, state, safety,
-    settling_ms, attempt, fence, generation, attempts, created, updated, entry, lock, label,
-    ttl_ms, expires, lease, at_era, at_ms, tries, cause, reason, outcome, body, digest, size, stuck)
-VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19,
-    ?20, ?21, ?22, ?23, ?24, ?25, ?26, ?27, ?28, ?29)";
-
-const UPDATE: &str = "UPDATE effect SET fingerprint = ?4, state = ?5, safety = ?6,
-    settling_ms = ?7, attempt = ?8, fence = ?9, generation = ?10, attempts = ?11, created = ?12,
-    updated = ?13, entry = ?14, lock = ?15, label = ?16, ttl_ms = ?17, expires = ?18, lease = ?19,
-    at_era = ?20, at_ms = ?21, tries = ?22, cause = ?23, reason = ?24, outcome = ?25, body = ?26,
-    digest = ?27, size = ?28, stuck = ?29
-WHERE id = ?1 AND namespace = ?2 AND key = ?3";
+fn safety(effect: &Effect) -> (u8, Option<i64>) {
+    match effect.safety {
+        Safety::Transactional => (0, None),
+        Safety::Reconcilable(Settling::AfterMs(ms)) => (1, Some(ms as i64)),
+        Safety::Reconcilable(Settling::TargetRefusesLate) => (2, None),
+        Safety::Opaque => (3, None),
+    }
+}
 
 /// Stores a large body once; `None` if the body was not kept.
 fn store_body(db: &Connection, outcome: &Outcome) -> Result<Option<i64>, StoreError> {

@@ -79,8 +79,9 @@ CREATE TABLE effect (
 -- half of them. The whole key is compared in the row.
 CREATE UNIQUE INDEX effect_key ON effect (namespace, substr(key, 1, 16));
 -- Small sets. Each depends on a column of its own, so that the most common change, from
--- running to succeeded, touches only the first.
-CREATE INDEX effect_running ON effect (lease) WHERE lease IS NOT NULL;
+-- running to succeeded, touches only the first, and for transactional work, of which a dead
+-- holder leaves nothing to look after, not even that.
+CREATE INDEX effect_running ON effect (lease) WHERE lease IS NOT NULL AND safety <> 0;
 CREATE INDEX effect_deadline ON effect (at_ms) WHERE at_ms IS NOT NULL;
 CREATE INDEX effect_stuck ON effect (stuck) WHERE stuck IS NOT NULL;
 CREATE INDEX effect_expires ON effect (expires) WHERE expires IS NOT NULL;

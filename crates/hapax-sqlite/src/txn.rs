@@ -399,10 +399,13 @@ impl Txn for SqliteTxn<'_> {
                 effect::put_success(self.db, *row, entry, effect, body)?;
                 *row
             }
-            (loaded, _) => {
-                let row = loaded.map(|loaded| loaded.row);
+            (Some(Loaded { row, .. }), _) => {
+                effect::put(self.db, *row, entry, effect)?;
+                *row
+            }
+            (None, _) => {
                 let namespace = self.namespace_or_new(&name.namespace)?;
-                effect::put(self.db, namespace, name.key, row, entry, effect)?
+                effect::put_new(self.db, namespace, name.key, entry, effect)?
             }
         };
         self.remember(name, row, entry, effect);
@@ -420,7 +423,7 @@ impl Txn for SqliteTxn<'_> {
         self.db
             .prepare_cached(
                 "DELETE FROM lease WHERE dead = 1 AND NOT EXISTS
-                     (SELECT 1 FROM effect WHERE lease = lease.id AND state = 0)",
+                     (SELECT 1 FROM effect WHERE lease = lease.id AND safety <> 0)",
             )
             .or_store_error()?
             .execute([])
@@ -432,7 +435,7 @@ impl Txn for SqliteTxn<'_> {
         let (era, ms, limit) = (at.era as i64, at.ms as i64, limit as i64);
         let mut names = self.effects_on(
             "SELECT e.namespace, e.key FROM lease l CROSS JOIN effect e ON e.lease = l.id
-             WHERE (l.dead OR l.until_era <> ?1 OR l.until_ms <= ?2) AND e.state = 0 AND e.safety <> 0
+             WHERE (l.dead OR l.until_era <> ?1 OR l.until_ms <= ?2) AND e.safety <> 0
              LIMIT ?3",
             params![era, ms, limit],
         )?;
@@ -468,13 +471,14 @@ impl Txn for SqliteTxn<'_> {
         Ok(())
     }
 
-    /// Dead first, so that what hangs on it can be found; gone once nothing does.
+    /// Dead first, so that what hangs on it can be found; gone once nothing does. To whoever
+    /// asks, a lease that is not there is dead.
     fn drop_lease(&mut self, id: LeaseId) -> Result<(), StoreError> {
         self.lease = None;
         for sql in [
             "UPDATE lease SET dead = 1 WHERE id = ?1",
             "DELETE FROM lease WHERE id = ?1 AND NOT EXISTS
-                 (SELECT 1 FROM effect WHERE lease = ?1 AND state = 0)",
+                 (SELECT 1 FROM effect WHERE lease = ?1 AND safety <> 0)",
         ] {
             self.db
                 .prepare_cached(sql)

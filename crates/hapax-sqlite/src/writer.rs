@@ -36,11 +36,11 @@ pub(crate) struct Writer {
 pub(crate) fn run(writer: &Mutex<Writer>, queue: &Receiver<Vec<Job>>) {
     while let Ok(first) = queue.recv() {
         let mut writer = writer.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let mut arrivals = Arrivals { queue: Some(queue), awaited: 0 };
         let mut jobs = first;
-        jobs.extend(queue.try_iter().take(BATCH).flatten());
         while !jobs.is_empty() {
-            let awaited = writer.turn(jobs);
-            jobs = linger(queue, awaited);
+            arrivals.awaited = writer.turn(jobs, &arrivals);
+            jobs = arrivals.next(0);
         }
     }
 }
@@ -49,25 +49,31 @@ pub(crate) fn run(writer: &Mutex<Writer>, queue: &Receiver<Vec<Job>>) {
 /// without them: less than it costs to sleep and be woken, or to commit twice.
 const LINGER: Duration = Duration::from_micros(150);
 
-/// What is waiting by the time that all who were answered are back, or nobody has come for a
-/// while. A lone caller is not waited for: it is served on its own thread as soon as this one
-/// lets go of the writer.
-fn linger(queue: &Receiver<Vec<Job>>, awaited: usize) -> Vec<Job> {
-    let mut jobs = Vec::new();
-    let mut last = Instant::now();
-    while jobs.len() < BATCH {
-        match queue.try_recv() {
-            Ok(more) => {
-                jobs.extend(more);
-                last = Instant::now();
+/// The commands that come while a transaction is open, and join it.
+struct Arrivals<'a> {
+    queue: Option<&'a Receiver<Vec<Job>>>,
+    /// How many were just answered and may be back soon.
+    awaited: usize,
+}
+
+impl Arrivals<'_> {
+    const NONE: Self = Self { queue: None, awaited: 0 };
+
+    /// The next to join the `joined` who did, or nobody if the batch is full or nobody comes.
+    /// A lone caller is not waited for: it is served on its own thread as soon as this one
+    /// lets go of the writer.
+    fn next(&self, joined: usize) -> Vec<Job> {
+        let Some(queue) = self.queue.filter(|_| joined < BATCH) else { return Vec::new() };
+        let since = Instant::now();
+        loop {
+            match queue.try_recv() {
+                Ok(jobs) => return jobs,
+                Err(_) if self.awaited < 2 || joined >= self.awaited => return Vec::new(),
+                Err(_) if since.elapsed() >= LINGER => return Vec::new(),
+                Err(_) => std::thread::yield_now(),
             }
-            Err(_) if awaited > 1 && jobs.len() < awaited && last.elapsed() < LINGER => {
-                std::thread::yield_now();
-            }
-            Err(_) => break,
         }
     }
-    jobs
 }
 
 impl Writer {
@@ -76,10 +82,11 @@ impl Writer {
         Ok(Self { db, shared, memory: Memory::default(), log, begun: false })
     }
 
-    /// Carries out one batch.
-    fn turn(&mut self, jobs: Vec<Job>) -> usize {
-        let mut batch: Vec<_> = jobs.into_iter().map(Asked::from).collect();
-        let awaited = self.together(&mut batch);
+    /// Carries out one batch: these commands, and those that come before it is committed.
+    /// How many had to wait for the commit.
+    fn turn(&mut self, jobs: Vec<Job>, arrivals: &Arrivals<'_>) -> usize {
+        let batch = jobs.into_iter().map(Asked::from).collect();
+        let awaited = self.together(batch, arrivals);
         if let Err(error @ StoreError::Stopped(_)) = self.log.mind(&self.db) {
             self.shared.stop(error);
         }
@@ -97,18 +104,18 @@ impl Writer {
             return Some(job);
         }
         self.begun = true;
-        self.turn(vec![job]);
+        self.turn(vec![job], &Arrivals::NONE);
         None
     }
 
     /// Carries out a batch and answers it. How many had to wait for the commit.
-    fn together(&mut self, batch: &mut [Asked]) -> usize {
+    fn together(&mut self, mut batch: Vec<Asked>, arrivals: &Arrivals<'_>) -> usize {
         if let Some(error) = self.shared.stopped() {
-            return answer_all(batch, &error);
+            return answer_all(&mut batch, &error);
         }
         // Savepoints make a copy of every page they guard, so they wait until they are needed.
-        let result = match self.commit(batch, Guard::None) {
-            Err(Undone::Command) => self.commit(batch, Guard::Savepoints),
+        let result = match self.commit(&mut batch, Guard::None, arrivals) {
+            Err(Undone::Command) => self.commit(&mut batch, Guard::Savepoints, &Arrivals::NONE),
             result => result,
         };
         match result {
@@ -117,18 +124,26 @@ impl Writer {
                 if let StoreError::Stopped(_) = error {
                     self.shared.stop(error.clone());
                 }
-                answer_all(batch, &error)
+                answer_all(&mut batch, &error)
             }
-            Err(_) => batch.chunks_mut(1).map(|alone| self.together(alone)).sum(),
+            Err(_) => {
+                let left = batch.into_iter().filter(Asked::waits);
+                left.map(|alone| self.together(vec![alone], &Arrivals::NONE)).sum()
+            }
         }
     }
 
     /// One transaction. An error means that nothing of it is there.
-    fn commit(&mut self, batch: &mut [Asked], guard: Guard) -> Result<(), Undone> {
+    fn commit(
+        &mut self,
+        batch: &mut Vec<Asked>,
+        guard: Guard,
+        arrivals: &Arrivals<'_>,
+    ) -> Result<(), Undone> {
         if !std::mem::take(&mut self.begun) {
             execute(&self.db, "BEGIN IMMEDIATE")?;
         }
-        let result = self.carry_out(batch, guard).and_then(|()| {
+        let result = self.carry_out(batch, guard, arrivals).and_then(|()| {
             self.log.make_room();
             Ok(execute(&self.db, "COMMIT")?)
         });
@@ -141,40 +156,62 @@ impl Writer {
         result
     }
 
-    fn carry_out(&mut self, batch: &mut [Asked], guard: Guard) -> Result<(), Undone> {
+    /// Carries out the batch, and whatever joins it meanwhile: those just answered come back
+    /// while the first of them are served.
+    fn carry_out(
+        &mut self,
+        batch: &mut Vec<Asked>,
+        guard: Guard,
+        arrivals: &Arrivals<'_>,
+    ) -> Result<(), Undone> {
         let db = &self.db;
         self.memory.refresh(db)?;
         let mut txn = SqliteTxn::new(db, &self.shared.around, &mut self.memory);
         let start = db.total_changes();
-        for asked in batch.iter_mut().filter(|asked| asked.reply.is_some()) {
-            let before = db.total_changes();
-            if guard == Guard::Savepoints {
-                execute(db, "SAVEPOINT command")?;
-            }
-            let answer = txn.begin_command().and_then(|()| ledger::apply(&mut txn, &asked.command));
-            if let Err(error) = &answer {
-                txn.forget();
-                if db.is_autocommit() {
-                    // The error took the whole transaction with it.
-                    return Err(Undone::All(error.clone()));
-                }
-                match guard {
-                    Guard::Savepoints => execute(db, "ROLLBACK TO command")?,
-                    Guard::None if db.total_changes() == before => {}
-                    Guard::None => return Err(Undone::Command),
+        let mut done = 0;
+        while done < batch.len() {
+            for asked in batch[done..].iter_mut().filter(|asked| asked.waits()) {
+                asked.answer = Some(carry_out(&mut txn, db, &asked.command, guard)?);
+                if db.total_changes() == start {
+                    // It rests on nothing but what was committed before, so it need not wait.
+                    asked.reply();
                 }
             }
-            if guard == Guard::Savepoints {
-                execute(db, "RELEASE command")?;
-            }
-            asked.answer = Some(answer);
-            if db.total_changes() == start {
-                // It rests on nothing but what was committed before, so it need not wait.
-                asked.reply();
-            }
+            done = batch.len();
+            batch.extend(arrivals.next(done).into_iter().map(Asked::from));
         }
         Ok(())
     }
+}
+
+/// Carries out one command. An error that is its own is its answer.
+fn carry_out(
+    txn: &mut SqliteTxn<'_>,
+    db: &Connection,
+    command: &Command,
+    guard: Guard,
+) -> Result<Result<Answer, StoreError>, Undone> {
+    let before = db.total_changes();
+    if guard == Guard::Savepoints {
+        execute(db, "SAVEPOINT command")?;
+    }
+    let answer = txn.begin_command().and_then(|()| ledger::apply(txn, command));
+    if let Err(error) = &answer {
+        txn.forget();
+        if db.is_autocommit() {
+            // The error took the whole transaction with it.
+            return Err(Undone::All(error.clone()));
+        }
+        match guard {
+            Guard::Savepoints => execute(db, "ROLLBACK TO command")?,
+            Guard::None if db.total_changes() == before => {}
+            Guard::None => return Err(Undone::Command),
+        }
+    }
+    if guard == Guard::Savepoints {
+        execute(db, "RELEASE command")?;
+    }
+    Ok(answer)
 }
 
 /// A command on its way to its answer.
@@ -191,6 +228,10 @@ impl From<Job> for Asked {
 }
 
 impl Asked {
+    fn waits(&self) -> bool {
+        self.reply.is_some()
+    }
+
     /// Sends the answer, once. Whether this was the time.
     fn reply(&mut self) -> bool {
         let (answer, reply) = (self.answer.take(), self.reply.take());

@@ -41,7 +41,8 @@ pub(crate) async fn round(inner: &Inner) -> Result<Pass, StoreError> {
     })
 }
 
-/// Seals until everything that was there is sealed, or somebody else does it.
+/// Seals what is there, or until somebody else does it. What comes meanwhile is left for the
+/// next round, or under load there would be a seal, and a head, for every few entries.
 pub(crate) async fn seal(store: &dyn Store, signer: &Arc<Signer>) -> Result<usize, StoreError> {
     let mut sealed = 0;
     loop {
@@ -49,11 +50,9 @@ pub(crate) async fn seal(store: &dyn Store, signer: &Arc<Signer>) -> Result<usiz
         let Some(plan) = read(store, move |view| plan_seal(view, &by, SEAL)).await? else {
             return Ok(sealed);
         };
-        match count(store, plan).await? {
-            0 => return Ok(sealed),
-            more => sealed += more,
-        }
-        if sealed >= SEAL * 16 {
+        let more = count(store, plan).await?;
+        sealed += more;
+        if more < SEAL || sealed >= SEAL * 16 {
             return Ok(sealed);
         }
     }

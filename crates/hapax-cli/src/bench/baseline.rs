@@ -1,13 +1,15 @@
 //! What the engine is measured against: code by hand, raw SQL, bare SHA-256.
 
 use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use hapax::key::control;
 use rusqlite::{Connection, params};
 use sha2::{Digest as _, Sha256};
 
-use super::Clock;
+use super::load::Clock;
 use crate::exit::{Exit, Failed};
 
 fn sql(error: rusqlite::Error) -> Failed {
@@ -27,30 +29,57 @@ fn key(n: u64) -> [u8; 32] {
 }
 
 /// What people write by hand: the key as primary key, one transaction to claim and one to
-/// settle, per operation, on one shared connection.
-pub(super) fn naive(path: &Path, time: Duration) -> Result<f64, Failed> {
-    let measure = || -> rusqlite::Result<f64> {
+/// settle, per operation, on one connection that all callers share.
+pub(super) fn naive(path: &Path, callers: usize, time: Duration) -> Result<f64, Failed> {
+    let open = || -> rusqlite::Result<Connection> {
         let db = open(path)?;
         db.execute_batch(
             "CREATE TABLE idempotency (key BLOB PRIMARY KEY, fingerprint BLOB NOT NULL,
                  status TEXT NOT NULL, response BLOB, created INTEGER NOT NULL);",
         )?;
-        let (mut clock, mut count) = (Clock::new(time), 0u64);
-        while clock.runs(count) {
-            let key = key(count);
-            let claimed = db
-                .prepare_cached("INSERT INTO idempotency VALUES (?1, ?1, 'running', NULL, ?2) ON CONFLICT DO NOTHING")?
-                .execute(params![key, count as i64])?;
-            assert_eq!(claimed, 1, "the keys are new");
-            db.prepare_cached(
-                "UPDATE idempotency SET status = 'done', response = ?2 WHERE key = ?1",
-            )?
-            .execute(params![key, "receipt 0123456789"])?;
-            count += 1;
-        }
-        Ok(clock.per_s(count))
+        Ok(db)
     };
-    measure().map_err(sql)
+    let db = Mutex::new(open().map_err(sql)?);
+    let next = AtomicU64::new(0);
+    let mut clock = Clock::new(time);
+    let start = Instant::now();
+    let caller = || -> rusqlite::Result<()> {
+        while start.elapsed() < time {
+            let n = next.fetch_add(1, Ordering::Relaxed);
+            let claimed = claim_by_hand(&lock(&db), n)?;
+            assert_eq!(claimed, 1, "the keys are new");
+            settle_by_hand(&lock(&db), n, "receipt 0123456789")?;
+        }
+        Ok(())
+    };
+    std::thread::scope(|scope| {
+        let callers: Vec<_> = (0..callers).map(|_| scope.spawn(caller)).collect();
+        while clock.runs(next.load(Ordering::Relaxed)) {
+            std::thread::sleep(time / 100);
+        }
+        let per_s = clock.per_s(next.load(Ordering::Relaxed));
+        for caller in callers {
+            caller.join().unwrap_or(Ok(())).map_err(sql)?;
+        }
+        Ok(per_s)
+    })
+}
+
+fn lock(db: &Mutex<Connection>) -> MutexGuard<'_, Connection> {
+    db.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+}
+
+fn claim_by_hand(db: &Connection, n: u64) -> rusqlite::Result<usize> {
+    db.prepare_cached(
+        "INSERT INTO idempotency VALUES (?1, ?1, 'running', NULL, ?2) ON CONFLICT DO NOTHING",
+    )?
+    .execute(params![key(n), n as i64])
+}
+
+fn settle_by_hand(db: &Connection, n: u64, receipt: &str) -> rusqlite::Result<()> {
+    db.prepare_cached("UPDATE idempotency SET status = 'done', response = ?2 WHERE key = ?1")?
+        .execute(params![key(n), receipt])?;
+    Ok(())
 }
 
 /// The rows that the engine writes, by hand, in batches of 64 on one connection.

@@ -6,18 +6,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use hapax::{Error, Failure, Hapax, How, Key, Safety};
-use tokio::runtime::Runtime;
 
-use super::Clock;
+use super::load::{self, runtime};
 use crate::exit::{Exit, Failed};
-
-fn runtime() -> Result<Runtime, Failed> {
-    tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(2)
-        .enable_all()
-        .build()
-        .map_err(|error| Failed::new(Exit::Unreachable, format!("no runtime: {error}")))
-}
 
 fn key(run: u64, n: u64) -> Result<Key, Failed> {
     Key::derive("bench.v1", &[("run", &run.to_be_bytes()), ("n", &n.to_be_bytes())])
@@ -57,28 +48,15 @@ pub(super) fn new_keys_after(
         let opened = opened();
         let run = callers as u64 ^ (std::process::id() as u64) << 32;
         perform(&hapax, key(run, u64::MAX)?).await?;
-        let next = Arc::new(AtomicU64::new(0));
-        let mut clock = Clock::new(time);
-        let start = Instant::now();
-        let workers: Vec<_> = (0..callers)
-            .map(|_| {
-                let (hapax, next) = (hapax.clone(), next.clone());
-                tokio::spawn(async move {
-                    while start.elapsed() < time {
-                        let key = key(run, next.fetch_add(1, Ordering::Relaxed))?;
-                        perform(&hapax, key).await?;
-                    }
-                    Ok::<_, Failed>(())
-                })
-            })
-            .collect();
-        while clock.runs(next.load(Ordering::Relaxed)) {
-            tokio::time::sleep(time / 100).await;
-        }
-        for worker in workers {
-            worker.await.map_err(|error| Failed::new(Exit::Unreachable, error.to_string()))??;
-        }
-        let per_s = clock.per_s(next.load(Ordering::Relaxed));
+        let asked = hapax.clone();
+        let work = move |n| {
+            let hapax = asked.clone();
+            async move {
+                perform(&hapax, key(run, n)?).await?;
+                Ok(())
+            }
+        };
+        let per_s = load::per_s(callers, time, work).await?;
         hapax.close().await?;
         Ok(Rate { per_s, opened })
     })
