@@ -36,11 +36,11 @@ pub(crate) struct Writer {
 pub(crate) fn run(writer: &Mutex<Writer>, queue: &Receiver<Vec<Job>>) {
     while let Ok(first) = queue.recv() {
         let mut writer = writer.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-        let mut arrivals = Arrivals { queue: Some(queue), awaited: 0 };
-        let mut jobs = first;
+        let arrivals = Arrivals(Some(queue));
+        let (mut jobs, mut awaited) = (first, 0);
         while !jobs.is_empty() {
-            arrivals.awaited = writer.turn(jobs, &arrivals);
-            jobs = arrivals.next(0);
+            awaited = writer.turn(jobs, awaited, &arrivals);
+            jobs = arrivals.next(0, awaited);
         }
     }
 }
@@ -50,26 +50,24 @@ pub(crate) fn run(writer: &Mutex<Writer>, queue: &Receiver<Vec<Job>>) {
 const LINGER: Duration = Duration::from_micros(150);
 
 /// The commands that come while a transaction is open, and join it.
-struct Arrivals<'a> {
-    queue: Option<&'a Receiver<Vec<Job>>>,
-    /// How many were just answered and may be back soon.
-    awaited: usize,
-}
+struct Arrivals<'a>(Option<&'a Receiver<Vec<Job>>>);
 
 impl Arrivals<'_> {
-    const NONE: Self = Self { queue: None, awaited: 0 };
+    const NONE: Self = Self(None);
 
-    /// The next to join the `joined` who did, or nobody if the batch is full or nobody comes.
-    /// A lone caller is not waited for: it is served on its own thread as soon as this one
-    /// lets go of the writer.
-    fn next(&self, joined: usize) -> Vec<Job> {
-        let Some(queue) = self.queue.filter(|_| joined < BATCH) else { return Vec::new() };
+    /// The next to come, or nobody if a batch of the `joined` is full or nobody comes. When
+    /// `expected` callers were just answered, they may be back soon and are waited for. A lone
+    /// caller is not: it is served on its own thread as soon as this one lets go of the writer.
+    fn next(&self, joined: usize, expected: usize) -> Vec<Job> {
+        let Some(queue) = self.0.filter(|_| joined < BATCH) else { return Vec::new() };
         let since = Instant::now();
         loop {
             match queue.try_recv() {
-                Ok(jobs) => return jobs,
-                Err(_) if self.awaited < 2 || joined >= self.awaited => return Vec::new(),
-                Err(_) if since.elapsed() >= LINGER => return Vec::new(),
+                Ok(first) => {
+                    let more = queue.try_iter().take(BATCH - joined);
+                    return std::iter::once(first).chain(more).flatten().collect();
+                }
+                Err(_) if expected < 2 || since.elapsed() >= LINGER => return Vec::new(),
                 Err(_) => std::thread::yield_now(),
             }
         }
@@ -83,10 +81,10 @@ impl Writer {
     }
 
     /// Carries out one batch: these commands, and those that come before it is committed.
-    /// How many had to wait for the commit.
-    fn turn(&mut self, jobs: Vec<Job>, arrivals: &Arrivals<'_>) -> usize {
+    /// How many had to wait for the commit; `awaited` is how many had to for the last one.
+    fn turn(&mut self, jobs: Vec<Job>, awaited: usize, arrivals: &Arrivals<'_>) -> usize {
         let batch = jobs.into_iter().map(Asked::from).collect();
-        let awaited = self.together(batch, arrivals);
+        let awaited = self.together(batch, awaited, arrivals);
         if let Err(error @ StoreError::Stopped(_)) = self.log.mind(&self.db) {
             self.shared.stop(error);
         }
@@ -104,18 +102,23 @@ impl Writer {
             return Some(job);
         }
         self.begun = true;
-        self.turn(vec![job], &Arrivals::NONE);
+        self.turn(vec![job], 0, &Arrivals::NONE);
         None
     }
 
     /// Carries out a batch and answers it. How many had to wait for the commit.
-    fn together(&mut self, mut batch: Vec<Asked>, arrivals: &Arrivals<'_>) -> usize {
+    fn together(
+        &mut self,
+        mut batch: Vec<Asked>,
+        awaited: usize,
+        arrivals: &Arrivals<'_>,
+    ) -> usize {
         if let Some(error) = self.shared.stopped() {
             return answer_all(&mut batch, &error);
         }
         // Savepoints make a copy of every page they guard, so they wait until they are needed.
-        let result = match self.commit(&mut batch, Guard::None, arrivals) {
-            Err(Undone::Command) => self.commit(&mut batch, Guard::Savepoints, &Arrivals::NONE),
+        let result = match self.commit(&mut batch, Guard::None, awaited, arrivals) {
+            Err(Undone::Command) => self.commit(&mut batch, Guard::Savepoints, 0, &Arrivals::NONE),
             result => result,
         };
         match result {
@@ -128,7 +131,7 @@ impl Writer {
             }
             Err(_) => {
                 let left = batch.into_iter().filter(Asked::waits);
-                left.map(|alone| self.together(vec![alone], &Arrivals::NONE)).sum()
+                left.map(|alone| self.together(vec![alone], 0, &Arrivals::NONE)).sum()
             }
         }
     }
@@ -138,12 +141,13 @@ impl Writer {
         &mut self,
         batch: &mut Vec<Asked>,
         guard: Guard,
+        awaited: usize,
         arrivals: &Arrivals<'_>,
     ) -> Result<(), Undone> {
         if !std::mem::take(&mut self.begun) {
             execute(&self.db, "BEGIN IMMEDIATE")?;
         }
-        let result = self.carry_out(batch, guard, arrivals).and_then(|()| {
+        let result = self.carry_out(batch, guard, awaited, arrivals).and_then(|()| {
             self.log.make_room();
             Ok(execute(&self.db, "COMMIT")?)
         });
@@ -162,6 +166,7 @@ impl Writer {
         &mut self,
         batch: &mut Vec<Asked>,
         guard: Guard,
+        awaited: usize,
         arrivals: &Arrivals<'_>,
     ) -> Result<(), Undone> {
         let db = &self.db;
@@ -172,13 +177,15 @@ impl Writer {
         while done < batch.len() {
             for asked in batch[done..].iter_mut().filter(|asked| asked.waits()) {
                 asked.answer = Some(carry_out(&mut txn, db, &asked.command, guard)?);
-                if db.total_changes() == start {
-                    // It rests on nothing but what was committed before, so it need not wait.
-                    asked.reply();
-                }
             }
+            let expected = if db.total_changes() == start {
+                // They rest on nothing but what was committed before, so they need not wait.
+                batch[done..].iter_mut().map(Asked::reply).filter(|sent| *sent).count()
+            } else {
+                awaited.saturating_sub(batch.len())
+            };
             done = batch.len();
-            batch.extend(arrivals.next(done).into_iter().map(Asked::from));
+            batch.extend(arrivals.next(done, expected).into_iter().map(Asked::from));
         }
         Ok(())
     }

@@ -85,7 +85,7 @@ pub(super) fn duplicates(file: &Path, time: Duration) -> Result<(f64, f64), Fail
 
 /// Each key is asked for once by an engine that has never seen it.
 async fn from_store(file: &Path, time: Duration) -> Result<f64, Failed> {
-    const CALLERS: usize = 64;
+    const CALLERS: usize = 256;
     let hapax = Hapax::open(file).await?;
     let keys = hapax.list(&[hapax::StateName::Succeeded], 400_000).await?;
     let keys: Arc<Vec<Key>> = Arc::new(keys.into_iter().map(|found| found.name.key).collect());
