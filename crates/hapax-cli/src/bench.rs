@@ -17,6 +17,9 @@ use crate::output;
 /// How many callers ask at once.
 const CALLERS: [usize; 4] = [1, 16, 64, 256];
 
+/// How often each figure and its baseline are measured; the median counts.
+const ROUNDS: usize = 3;
+
 /// `10M`, `200k`, `5000`.
 pub(crate) fn size(text: &str) -> Result<u64, String> {
     let (digits, factor) = match text.trim().char_indices().last() {
@@ -109,13 +112,12 @@ fn measure(args: &args::Bench, directory: &Path, report: &mut Report) -> Result<
     keys(args, report);
     let mut new_64 = 0.0;
     for callers in CALLERS {
-        say(&format!("new keys, {callers} callers, between two runs by hand"));
-        let place = |name: &str| directory.join(format!("{name}-{callers}.db"));
-        let before = baseline::naive(&place("before"), callers, args.time / 2)?;
-        let rate = engine::new_keys(&place("engine"), callers, args.time)?;
-        let naive = (before + baseline::naive(&place("after"), callers, args.time / 2)?) / 2.0;
+        say(&format!("new keys, {callers} callers, in turns with the same by hand"));
+        let rounds = rounds(args, directory, callers)?;
+        let rate = median(rounds.each_ref().map(|round| round.engine));
         let what = format!("new keys, {callers} callers: claim + settle");
         report.fact(what, &format!("new.{callers}.per_s"), rate, "effects/s");
+        let naive = median(rounds.each_ref().map(|round| round.naive));
         report.figure(&format!("naive.{callers}.per_s"), naive);
         let bar = match callers {
             1 => Bar::AtLeast(0.8),
@@ -124,17 +126,18 @@ fn measure(args: &args::Bench, directory: &Path, report: &mut Report) -> Result<
             _ => Bar::None,
         };
         let beside = format!("× naive {}", human(naive));
-        report.ratio("", &format!("new.{callers}.vs_naive"), rate / naive, beside, bar);
+        let ratio = median(rounds.each_ref().map(|round| round.engine / round.naive));
+        report.ratio("", &format!("new.{callers}.vs_naive"), ratio, beside, bar);
         if callers == 64 {
             new_64 = rate;
-            say("the same rows by hand, in batches of 64");
-            let raw = baseline::raw(&place("raw"), args.time)?;
+            let raw = median(rounds.each_ref().map(|round| round.raw));
             report.figure("raw.per_s", raw);
             let beside = format!("× raw {}", human(raw));
-            report.ratio("", "new.64.vs_raw", rate / raw, beside, Bar::AtLeast(0.6));
+            let ratio = median(rounds.each_ref().map(|round| round.engine / round.raw));
+            report.ratio("", "new.64.vs_raw", ratio, beside, Bar::AtLeast(0.6));
         }
     }
-    let file = directory.join("engine-256.db");
+    let file = directory.join("engine-256-0.db");
     say("duplicates");
     let (memory_us, store_per_s) = engine::duplicates(&file, args.time)?;
     report.ratio(
@@ -163,6 +166,38 @@ fn measure(args: &args::Bench, directory: &Path, report: &mut Report) -> Result<
         large(args, directory, size, new_64, report)?;
     }
     Ok(())
+}
+
+/// Rates a second, measured one after the other.
+struct Round {
+    engine: f64,
+    naive: f64,
+    raw: f64,
+}
+
+/// Each round on fresh files, and by hand both before and after, so that a change of the
+/// machine's mood hits both sides.
+fn rounds(args: &args::Bench, directory: &Path, callers: usize) -> Result<[Round; ROUNDS], Failed> {
+    let place = |name: &str, n: usize| directory.join(format!("{name}-{callers}-{n}.db"));
+    let by_hand = |n| baseline::naive(&place("naive", n), callers, args.time / 2);
+    let mut before = by_hand(ROUNDS)?;
+    let mut round = |n| {
+        let engine = engine::new_keys(&place("engine", n), callers, args.time)?;
+        let raw = match callers {
+            64 => baseline::raw(&place("raw", n), args.time / 2)?,
+            _ => f64::NAN,
+        };
+        let after = by_hand(n)?;
+        let naive = (before + after) / 2.0;
+        before = after;
+        Ok::<_, Failed>(Round { engine, naive, raw })
+    };
+    Ok([round(0)?, round(1)?, round(2)?])
+}
+
+fn median(mut values: [f64; ROUNDS]) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values[ROUNDS / 2]
 }
 
 fn keys(args: &args::Bench, report: &mut Report) {

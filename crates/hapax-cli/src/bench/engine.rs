@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use hapax::{Error, Failure, Hapax, How, Key, Safety};
 
 use super::load::{self, runtime};
+use super::{ROUNDS, median};
 use crate::exit::{Exit, Failed};
 
 fn key(run: u64, n: u64) -> Result<Key, Failed> {
@@ -79,7 +80,11 @@ pub(super) fn duplicates(file: &Path, time: Duration) -> Result<(f64, f64), Fail
         let memory_us = start.elapsed().as_secs_f64() * 1e6 / f64::from(count);
         hapax.close().await?;
         drop(hapax);
-        Ok((memory_us, from_store(file, time).await?))
+        let mut rounds = [0.0; ROUNDS];
+        for per_s in &mut rounds {
+            *per_s = from_store(file, time).await?;
+        }
+        Ok((memory_us, median(rounds)))
     })
 }
 
@@ -87,7 +92,7 @@ pub(super) fn duplicates(file: &Path, time: Duration) -> Result<(f64, f64), Fail
 async fn from_store(file: &Path, time: Duration) -> Result<f64, Failed> {
     const CALLERS: usize = 256;
     let hapax = Hapax::open(file).await?;
-    let keys = hapax.list(&[hapax::StateName::Succeeded], 400_000).await?;
+    let keys = hapax.list(&[hapax::StateName::Succeeded], 100_000).await?;
     let keys: Arc<Vec<Key>> = Arc::new(keys.into_iter().map(|found| found.name.key).collect());
     perform(&hapax, key(7, 7)?).await?;
     let next = Arc::new(AtomicU64::new(0));
