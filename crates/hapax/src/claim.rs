@@ -15,6 +15,27 @@ use crate::engine::Inner;
 use crate::error::Error;
 
 /// Permission to perform one effect, once. Cheap to clone.
+///
+/// ```
+/// use hapax::{Failure, Hapax, Key};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let hapax = Hapax::builder().in_memory();
+/// let key = Key::derive("transfer.v1", &[("id", b"7")])?;
+/// hapax
+///     .effect(key)
+///     .run(|claim| async move {
+///         assert_eq!((claim.key(), claim.nth()), (key, 1));
+///         claim.undo_with("refund", "EUR 10.00").await?;
+///         // Targets that refuse old fences or known ids keep out an attempt that was overtaken.
+///         let request = format!("fence={} id={}", claim.fence(), claim.attempt());
+///         Ok::<_, Failure>(request)
+///     })
+///     .await?;
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone)]
 pub struct Claim {
     inner: Arc<Inner>,

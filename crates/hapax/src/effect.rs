@@ -30,6 +30,21 @@ use crate::flight::{Seat, follow};
 use crate::rollback;
 
 /// What became of an effect that happened.
+///
+/// ```
+/// use hapax::{Failure, Hapax, How, Key};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let hapax = Hapax::builder().in_memory();
+/// let key = Key::derive("greeting.v1", &[("to", b"world")])?;
+/// let greet = || hapax.effect(key).run(|_| async { Ok::<_, Failure>("hello") });
+/// let (first, second) = (greet().await?, greet().await?);
+/// assert_eq!((first.how, second.how), (How::Executed, How::Replayed));
+/// assert_eq!(first.outcome, second.outcome);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Done {
     /// What came of it.
@@ -70,6 +85,31 @@ type Looking = Pin<Box<dyn Future<Output = Finding> + Send>>;
 type Reconciler = Arc<dyn Fn(AttemptId) -> Looking + Send + Sync>;
 
 /// An effect about to be run. Made by [`Hapax::effect`].
+///
+/// ```
+/// use std::time::Duration;
+/// use hapax::{Failure, Hapax, Key, OnLock, Safety};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let hapax = Hapax::builder().in_memory();
+/// let key = Key::derive("report.v1", &[("month", b"2026-11")])?;
+/// let done = hapax
+///     .effect(key)
+///     .payload(b"all regions")
+///     .safety(Safety::Transactional)
+///     .lock(&["warehouse", "reports"])
+///     .on_lock(OnLock::Wait)
+///     .label("monthly report")
+///     .ttl(Duration::from_secs(90 * 24 * 3600))
+///     .deadline(Duration::from_secs(600))
+///     .wait(Duration::from_secs(5))
+///     .run(|_claim| async { Ok::<_, Failure>("42 pages") })
+///     .await?;
+/// assert_eq!(done.body(), Some(&b"42 pages"[..]));
+/// # Ok(())
+/// # }
+/// ```
 #[must_use = "nothing happens until it is run"]
 pub struct EffectBuilder {
     hapax: Hapax,
@@ -108,6 +148,14 @@ impl EffectBuilder {
     }
 
     /// The fingerprint of the payload, where you have it already.
+    ///
+    /// ```
+    /// use hapax::Fingerprint;
+    ///
+    /// // The fields, where a payload would have to be put together first.
+    /// let fingerprint = Fingerprint::of_parts(&[b"EUR", b"10.00"]);
+    /// assert_ne!(fingerprint, Fingerprint::of_parts(&[b"EUR1", b"0.00"]));
+    /// ```
     pub fn fingerprint(mut self, fingerprint: Fingerprint) -> Self {
         self.fingerprint = fingerprint;
         self

@@ -24,6 +24,27 @@ use crate::seal;
 use crate::waiting::Waiting;
 
 /// A ledger of effects, open in this process. Cheap to clone.
+///
+/// ```
+/// use hapax::{Failure, Hapax, Key, Namespace};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let directory = tempfile::tempdir()?;
+/// # let path = directory.path().join("hapax.db");
+/// let hapax = Hapax::open(&path).await?;
+/// let billing = hapax.in_namespace(Namespace::new("billing")?);
+/// let key = Key::derive("invoice.v1", &[("order", b"42")])?;
+/// billing.effect(key).run(|_| async { Ok::<_, Failure>("invoice 7") }).await?;
+/// assert!(billing.show(key).await?.is_some());
+/// assert!(hapax.show(key).await?.is_none());
+///
+/// let pass = hapax.pass().await?;
+/// assert_eq!(pass.sealed, 2);
+/// hapax.close().await?;
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone)]
 pub struct Hapax {
     pub(crate) inner: Arc<Inner>,
@@ -92,13 +113,26 @@ impl Drop for Caller<'_> {
 /// How to open a ledger, where the defaults do not fit.
 ///
 /// ```
-/// use std::time::Duration;
-/// use hapax::Hapax;
+/// use std::{sync::Arc, time::Duration};
+/// use hapax::{Hapax, MemoryStore};
 ///
 /// # #[tokio::main(flavor = "current_thread")]
-/// # async fn main() -> Result<(), hapax::Error> {
-/// let hapax = Hapax::builder().lease(Duration::from_secs(10)).in_memory();
-/// # drop(hapax);
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let directory = tempfile::tempdir()?;
+/// # let path = directory.path().join("hapax.db");
+/// let hapax = Hapax::builder()
+///     .lease(Duration::from_secs(10))
+///     .keep_limit(1024 * 1024)
+///     .background(false)
+///     .holder("worker 3")
+///     .open(&path)
+///     .await?;
+/// hapax.close().await?;
+///
+/// // In tests of your own: nothing is written to disk.
+/// let forgetful = Hapax::builder().in_memory();
+/// let shared = Hapax::builder().on(Arc::new(MemoryStore::with_system_clock()));
+/// # drop((forgetful, shared));
 /// # Ok(())
 /// # }
 /// ```

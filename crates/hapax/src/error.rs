@@ -7,6 +7,25 @@ use hapax_core::key::Key;
 use hapax_store::StoreError;
 
 /// Why there is no outcome.
+///
+/// ```
+/// use hapax::{Error, Failure, Hapax, Key};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let hapax = Hapax::builder().in_memory();
+/// let key = Key::derive("charge.v1", &[("order", b"42")])?;
+/// let charge = |amount: &'static [u8]| {
+///     hapax.effect(key).payload(amount).run(|_| async { Ok::<_, Failure>("receipt 7") })
+/// };
+/// charge(b"EUR 10.00").await?;
+/// match charge(b"EUR 99.00").await {
+///     Err(error @ Error::Conflict { .. }) => assert_eq!(error.code(), "HX0202"),
+///     other => panic!("{other:?}"),
+/// }
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -87,6 +106,20 @@ impl Error {
 ///
 /// Any error converts into the safe one, [`Failure::ambiguous`]: what it means is then decided
 /// by the effect's safety class.
+///
+/// ```
+/// use hapax::Failure;
+///
+/// fn judged(status: u16) -> Result<&'static str, Failure> {
+///     match status {
+///         200 => Ok("booked"),
+///         207 => Err(Failure::partial("one leg of two was booked")),
+///         400..500 => Err(Failure::not_done("the bank refused it")),
+///         _ => Err(Failure::ambiguous("the bank did not answer")),
+///     }
+/// }
+/// assert!(judged(504).is_err());
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Failure {
     pub(crate) kind: FailureKind,

@@ -13,6 +13,37 @@ use hapax_store::{Answer, Command, Filter, Found, Step, StoreError, call, read};
 use crate::engine::Hapax;
 use crate::error::Error;
 
+///
+/// # Looking, and deciding
+/// ```
+/// use hapax::{Failure, Hapax, Key, Resolution, StateName};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let hapax = Hapax::builder().in_memory();
+/// let key = Key::derive("e-mail.v1", &[("to", b"ada")])?;
+/// let lost = hapax.effect(key).run(|_| async { Err::<(), _>(Failure::ambiguous("timeout")) });
+/// assert!(lost.await.is_err());
+///
+/// // What is known: the record, its history, and what needs somebody.
+/// let effect = hapax.show(key).await?.ok_or("no record")?;
+/// assert_eq!(hapax.list(&[StateName::Indeterminate], 10).await?.len(), 1);
+/// assert_eq!(hapax.history(key, 10).await?.len(), 2);
+/// assert_eq!(hapax.journal(0, 10).await?.len() as u64, hapax.last_entry().await?);
+/// assert!(hapax.steps(key, effect.attempt).await?.is_empty());
+/// assert_eq!(hapax.leases().await?.len(), 1);
+/// assert_eq!(hapax.namespace().as_str(), "default");
+/// for finding in hapax.doctor().await?.findings {
+///     println!("{:?}: {}; {}", finding.severity, finding.what, finding.next);
+/// }
+///
+/// // A person has looked: it was sent. And later: it is to be sent again.
+/// let sent = Resolution::Happened("seen in the outbox".into());
+/// hapax.resolve(key, effect.attempt, sent, "grace", "asked ada").await?;
+/// hapax.reset(key, effect.attempt, "grace", "ada lost it").await?;
+/// # Ok(())
+/// # }
+/// ```
 impl Hapax {
     /// One effect of this namespace, if there is a record.
     pub async fn show(&self, key: Key) -> Result<Option<Effect>, Error> {
@@ -76,6 +107,23 @@ impl Hapax {
     }
 
     /// Records that what an attempt left behind in part was rolled back.
+    ///
+    /// ```
+    /// use hapax::{Failure, Hapax, Key, StateName};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let hapax = Hapax::builder().in_memory();
+    /// let key = Key::derive("export.v1", &[("day", b"2026-11-16")])?;
+    /// let half = hapax.effect(key).run(|_| async { Err::<(), _>(Failure::partial("disk full")) });
+    /// assert!(half.await.is_err());
+    /// let attempt = hapax.show(key).await?.ok_or("no record")?.attempt;
+    /// // The files were removed by hand.
+    /// hapax.rolled_back(key, attempt).await?;
+    /// assert_eq!(hapax.list(&[StateName::Failed], 10).await?.len(), 1);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn rolled_back(&self, key: Key, attempt: AttemptId) -> Result<Judged, Error> {
         self.judge(Command::RolledBack { name: self.name(key), attempt }).await
     }
@@ -150,6 +198,28 @@ impl Hapax {
     }
 
     /// A proof that an entry is in the journal; `None` if it is not there or not sealed yet.
+    ///
+    /// ```
+    /// use hapax::{Failure, Hapax, Key};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let directory = tempfile::tempdir()?;
+    /// # let path = directory.path().join("hapax.db");
+    /// let hapax = Hapax::open(&path).await?;
+    /// let key = Key::derive("charge.v1", &[("order", b"42")])?;
+    /// hapax.effect(key).run(|_| async { Ok::<_, Failure>("receipt 7") }).await?;
+    /// hapax.pass().await?;
+    ///
+    /// let verifier = hapax.verifier()?;
+    /// let verified = hapax.verify(verifier.clone(), |_done, _of| ()).await?;
+    /// assert_eq!((verified.sealed, verified.damage.len()), (2, 0));
+    /// // A proof needs neither the ledger nor us, only the public key.
+    /// let proof = hapax.prove(1).await?.ok_or("not sealed yet")?;
+    /// assert_eq!(proof.verify(&verifier)?.size, 2);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn prove(&self, entry: u64) -> Result<Option<Proof>, Error> {
         Ok(read(&*self.inner.store, move |view| Proof::of(view, entry)).await?)
     }

@@ -17,6 +17,19 @@ const NO_LEASE: LeaseId = LeaseId::from_bytes([0; 16]);
 impl Hapax {
     /// A connection to the ledger's file for your own tables, fit for
     /// [`settle_in`](crate::Claim::settle_in) and [`once_in`](EffectBuilder::once_in).
+    ///
+    /// ```
+    /// use hapax::Hapax;
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let directory = tempfile::tempdir()?;
+    /// # let path = directory.path().join("hapax.db");
+    /// let hapax = Hapax::open(&path).await?;
+    /// hapax.connection()?.execute_batch("CREATE TABLE account (balance INTEGER)")?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn connection(&self) -> Result<Connection, Error> {
         let sqlite =
             self.inner.sqlite.as_ref().ok_or(Error::Unsupported("this ledger is not in a file"))?;

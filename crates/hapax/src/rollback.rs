@@ -31,6 +31,30 @@ impl Hapax {
     ///
     /// When an effect is `partial`, the next call that wants it undoes its steps in reverse
     /// and then performs it again.
+    ///
+    /// ```
+    /// use hapax::{Failure, Hapax, Key};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let hapax = Hapax::builder().in_memory();
+    /// hapax.on_rollback("remove file", |name| async move {
+    ///     let name = String::from_utf8(name)?;
+    ///     println!("removing {name}");
+    ///     Ok(())
+    /// });
+    /// let key = Key::derive("export.v1", &[("day", b"2026-11-16")])?;
+    /// let export = hapax.effect(key).run(|claim| async move {
+    ///     claim.undo_with("remove file", "part-1.csv").await?;
+    ///     Err::<(), _>(Failure::partial("the disk is full"))
+    /// });
+    /// assert!(export.await.is_err());
+    ///
+    /// let attempt = hapax.show(key).await?.ok_or("no record")?.attempt;
+    /// assert!(hapax.roll_back(key, attempt).await?);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn on_rollback<F, Fut>(&self, step: impl Into<String>, undo: F)
     where
         F: Fn(Vec<u8>) -> Fut + Send + Sync + 'static,
