@@ -21,6 +21,13 @@ pub fn canonical(value: &Json) -> Result<String, JsonError> {
 }
 
 /// Reads strictly and writes canonically in one step.
+///
+/// ```
+/// use hapax_core::canonical::canonicalize;
+///
+/// assert_eq!(canonicalize(br#"{ "b": 1.0, "a": "x" }"#)?, r#"{"a":"x","b":1}"#);
+/// # Ok::<(), hapax_core::json::JsonError>(())
+/// ```
 pub fn canonicalize(input: &[u8]) -> Result<String, JsonError> {
     canonical(&Json::parse(input)?)
 }

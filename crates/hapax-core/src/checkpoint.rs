@@ -29,6 +29,16 @@ pub struct Checkpoint {
 }
 
 /// Signs checkpoints under one origin.
+///
+/// ```
+/// use hapax_core::checkpoint::Signer;
+///
+/// let signer = Signer::from_seed(&[7; 32]);
+/// let note = signer.sign(1, [0; 32]);
+/// assert_eq!(signer.verifier().verify(&note)?.size, 1);
+/// assert!(signer.verifier().verify(&note.replacen("1", "2", 1)).is_err());
+/// # Ok::<(), hapax_core::checkpoint::CheckpointError>(())
+/// ```
 pub struct Signer {
     origin: String,
     key: SigningKey,

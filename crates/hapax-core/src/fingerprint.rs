@@ -9,6 +9,12 @@ printed_bytes! {
 
 impl Fingerprint {
     /// The fingerprint of a payload in one piece.
+    ///
+    /// ```
+    /// use hapax_core::fingerprint::Fingerprint;
+    ///
+    /// assert_ne!(Fingerprint::of(b"EUR 10.00"), Fingerprint::of(b"EUR 99.00"));
+    /// ```
     pub fn of(payload: &[u8]) -> Self {
         Self::of_parts(&[payload])
     }

@@ -10,6 +10,17 @@ use std::fmt;
 pub const MAX_DEPTH: usize = 128;
 
 /// A JSON value. Object members keep the order in which they were written.
+///
+/// ```
+/// use hapax_core::json::Json;
+///
+/// let order = Json::parse(br#"{"order": 42, "to": "ada"}"#)?;
+/// assert_eq!(order.get("order").and_then(Json::as_u64), Some(42));
+/// // What two readers could understand differently is refused, with its place.
+/// let twice = Json::parse(br#"{"a": 1, "a": 2}"#).unwrap_err();
+/// assert_eq!((twice.at.line, twice.at.column), (1, 10));
+/// # Ok::<(), hapax_core::json::JsonError>(())
+/// ```
 #[derive(Debug, Clone, PartialEq)]
 pub enum Json {
     /// `null`

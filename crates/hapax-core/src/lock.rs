@@ -14,6 +14,12 @@ pub struct LockKey(pub u64);
 
 impl LockKey {
     /// The lock of these names, such as a dataset and an operation type.
+    ///
+    /// ```
+    /// use hapax_core::lock::LockKey;
+    ///
+    /// assert_ne!(LockKey::of(&["gauges", "write"]), LockKey::of(&["gauges", "read"]));
+    /// ```
     pub fn of(names: &[&str]) -> Self {
         let start = Framed::new("hapax.lock.v1:").number(names.len() as u64);
         let digest = names.iter().fold(start, |f, name| f.field(name.as_bytes())).finish();

@@ -5,6 +5,14 @@ use std::sync::Arc;
 use crate::key::Key;
 
 /// A part of the ledger with an owner of its own.
+///
+/// ```
+/// use hapax_core::name::Namespace;
+///
+/// assert_eq!(Namespace::new("billing")?.as_str(), "billing");
+/// assert!(Namespace::new("no blanks").is_err());
+/// # Ok::<(), hapax_core::name::NamespaceError>(())
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Namespace(Arc<str>);
 

@@ -23,6 +23,17 @@ pub const DEFAULT_KEEP_LIMIT: usize = 16 * 1024 * 1024;
 pub const MAX_REASON: usize = 4096;
 
 /// The result of an effect that happened.
+///
+/// ```
+/// use hapax_core::outcome::{Digest, Outcome};
+///
+/// let receipt = Outcome::from("receipt 7");
+/// assert_eq!((receipt.size(), receipt.body()), (9, Some(&b"receipt 7"[..])));
+/// // Too large to keep: remembered by digest and size.
+/// let large = receipt.within(4);
+/// assert_eq!((large.size(), large.body()), (9, None));
+/// assert_eq!(large.digest(), Digest::of(b"receipt 7"));
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Outcome {
     digest: Digest,

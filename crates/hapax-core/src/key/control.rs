@@ -13,6 +13,14 @@ const DOMAIN: &[u8] = b"franken_node.idempotency.v1";
 ///
 /// Any name that is not blank derives a key; whether it may be dispatched is the registry's
 /// question, not this function's.
+///
+/// ```
+/// use hapax_core::key::control::derive_key;
+///
+/// let probe = |epoch| derive_key("connector.health_probe.v1", epoch, b"{}");
+/// assert_ne!(probe(7)?, probe(8)?);
+/// # Ok::<(), hapax_core::key::KeyError>(())
+/// ```
 pub fn derive_key(computation: &str, epoch: u64, request_bytes: &[u8]) -> Result<Key, KeyError> {
     let computation = required("computation_name", computation)?;
     let digest = Framed::new(TAG)

@@ -15,6 +15,23 @@ use crate::json::Json;
 pub const V1: &str = "extraction.v1";
 
 /// What an extraction is made from.
+///
+/// ```
+/// use hapax_core::json::Json;
+/// use hapax_core::key::extraction::Extraction;
+///
+/// let params = Json::parse(br#"{"model": "m-1", "temperature": 0}"#)?;
+/// let asked = Extraction {
+///     text: "  Ada met Charles. \r\n",
+///     ontology_id: "https://example.org/people",
+///     ontology_version: "3",
+///     params: &params,
+/// };
+/// let tidied = Extraction { text: "Ada met Charles.", ..asked };
+/// assert_eq!(asked.derive()?.key, tidied.derive()?.key);
+/// assert!(asked.derive()?.short().starts_with("sha256-"));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Extraction<'a> {
     /// The text, as the client sent it.

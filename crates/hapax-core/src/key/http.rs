@@ -6,6 +6,14 @@ use super::{Key, KeyError, required};
 pub const V1: &str = "http.v1";
 
 /// What scopes a client's key: another tenant, method or path is another effect.
+///
+/// ```
+/// use hapax_core::key::http::Request;
+///
+/// let post = Request { tenant: "acme", method: "POST", path: "/charges", idempotency_key: "8e03" };
+/// assert_ne!(post.key()?, Request { tenant: "other", ..post }.key()?);
+/// # Ok::<(), hapax_core::key::KeyError>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Request<'a> {
     /// Whose key it is.

@@ -11,6 +11,26 @@ use crate::json::Json;
 pub const V1: &str = "mutation.v1";
 
 /// What identifies a mutation.
+///
+/// ```
+/// use hapax_core::json::Json;
+/// use hapax_core::key::mutation::Mutation;
+///
+/// let identity = Json::object([("to", Json::text("ada@example.org"))]);
+/// let mail = Mutation {
+///     namespace: "default",
+///     workflow: "welcome",
+///     item_id: "customer-7",
+///     attempt: 1,
+///     tool: "email",
+///     target_resource: "mailbox",
+///     operation: "send",
+///     identity: &identity,
+///     subkey: None,
+/// };
+/// assert_ne!(mail.key()?, Mutation { subkey: Some("reminder"), ..mail }.key()?);
+/// # Ok::<(), hapax_core::key::KeyError>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Mutation<'a> {
     /// The namespace of the workflow.

@@ -14,6 +14,25 @@ pub const KFM_V11: &str = "pipeline.kfm-v11";
 pub const KFM_V10: &str = "pipeline.kfm-v10";
 
 /// The eight fields that make an operation what it is.
+///
+/// ```
+/// use hapax_core::key::pipeline::Operation;
+///
+/// let write = Operation {
+///     pipeline_id: "hydrology",
+///     task_id: "publish",
+///     dataset_id: "gauges",
+///     operation_type: "write",
+///     version: "v12",
+///     checksum_in: "sha256:5f2b",
+///     params_hash: "sha256:9c41",
+///     timestamp_bucket: "2026-11-16T00:00:00Z",
+/// };
+/// // A retry carries the bucket of the first try, and so its key.
+/// assert_eq!(write.key()?, write.key()?);
+/// assert_ne!(write.key()?, write.kfm_v11()?);
+/// # Ok::<(), hapax_core::key::KeyError>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Operation<'a> {
     /// The pipeline.
