@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use hapax::{Error, Failure, Hapax, How, Judged, Safety, StateName};
+use hapax::{Error, Failure, Hapax, How, Judged, Key, Safety, StateName};
 use tokio::sync::Notify;
 
 use super::{Dir, LONG, key, ok};
@@ -95,4 +95,32 @@ async fn a_reset_reaches_every_process_before_it_returns() {
     assert_eq!(reset.await.expect("in time").unwrap(), Judged::Decided(StateName::Failed));
     let again = b.effect(key(1)).run(|_| async { ok("second") }).await.unwrap();
     assert_eq!((again.how, again.body()), (How::Executed, Some(&b"second"[..])));
+}
+
+/// A round seals what it finds, once, however much comes meanwhile.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_round_under_load_makes_one_head() {
+    let dir = Dir::new();
+    let hapax = Hapax::builder().background(false).open(dir.file()).await.expect("a ledger");
+    let busy: Vec<_> = (0..8)
+        .map(|caller: u32| {
+            let hapax = hapax.clone();
+            tokio::spawn(async move {
+                for n in 0..100u32 {
+                    let fields = [("caller", &caller.to_be_bytes()[..]), ("n", &n.to_be_bytes())];
+                    let key = Key::derive("load.v1", &fields).expect("a key");
+                    hapax.effect(key).run(|_| async { ok("done") }).await.expect("an outcome");
+                }
+            })
+        })
+        .collect();
+    while hapax.last_entry().await.expect("a read") == 0 {
+        tokio::task::yield_now().await;
+    }
+    assert!(hapax.pass().await.expect("a round").sealed > 0);
+    let verified = hapax.verify(hapax.verifier().expect("a key"), |_, _| ()).await.expect("a look");
+    assert_eq!((verified.heads, verified.damage.len()), (1, 0));
+    for caller in busy {
+        caller.await.expect("a caller");
+    }
 }
