@@ -2,8 +2,8 @@
 //!
 //! Commands share a transaction but not a fate: when one fails, the rest are tried again with
 //! a savepoint around each, and when the transaction as a whole cannot stand, each is tried
-//! alone. Answers leave only after the
-//! commit has reached the disk. A disk that fails to sync ends the writer's work for good.
+//! alone. An answer leaves when everything it rests on has reached the disk. A disk that fails
+//! to sync ends the writer's work for good.
 
 use std::sync::mpsc::Receiver;
 use std::sync::{Arc, Mutex};
@@ -21,6 +21,8 @@ use crate::txn::{Memory, SqliteTxn};
 
 /// How many commands share a commit at most.
 const BATCH: usize = 1024;
+/// How long a transaction is open to those who come late: other processes wait for it to end.
+const OPEN: Duration = Duration::from_millis(5);
 
 pub(crate) struct Writer {
     db: Connection,
@@ -172,7 +174,7 @@ impl Writer {
         let db = &self.db;
         self.memory.refresh(db)?;
         let mut txn = SqliteTxn::new(db, &self.shared.around, &mut self.memory);
-        let start = db.total_changes();
+        let (start, since) = (db.total_changes(), Instant::now());
         let mut done = 0;
         while done < batch.len() {
             for asked in batch[done..].iter_mut().filter(|asked| asked.waits()) {
@@ -185,7 +187,9 @@ impl Writer {
                 awaited.saturating_sub(batch.len())
             };
             done = batch.len();
-            batch.extend(arrivals.next(done, expected).into_iter().map(Asked::from));
+            if since.elapsed() < OPEN {
+                batch.extend(arrivals.next(done, expected).into_iter().map(Asked::from));
+            }
         }
         Ok(())
     }
