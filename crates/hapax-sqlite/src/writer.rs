@@ -38,11 +38,11 @@ pub(crate) struct Writer {
 pub(crate) fn run(writer: &Mutex<Writer>, queue: &Receiver<Vec<Job>>) {
     while let Ok(first) = queue.recv() {
         let mut writer = writer.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-        let arrivals = Arrivals(Some(queue));
-        let (mut jobs, mut awaited) = (first, 0);
+        let mut arrivals = Arrivals { queue: Some(queue), awaited: 0 };
+        let mut jobs = first;
         while !jobs.is_empty() {
-            awaited = writer.turn(jobs, awaited, &arrivals);
-            jobs = arrivals.next(0, awaited);
+            arrivals.awaited = writer.turn(jobs, &arrivals);
+            jobs = arrivals.next(0, arrivals.awaited);
         }
     }
 }
@@ -52,16 +52,20 @@ pub(crate) fn run(writer: &Mutex<Writer>, queue: &Receiver<Vec<Job>>) {
 const LINGER: Duration = Duration::from_micros(150);
 
 /// The commands that come while a transaction is open, and join it.
-struct Arrivals<'a>(Option<&'a Receiver<Vec<Job>>>);
+struct Arrivals<'a> {
+    queue: Option<&'a Receiver<Vec<Job>>>,
+    /// How many had to wait for the last commit, and may be back soon.
+    awaited: usize,
+}
 
 impl Arrivals<'_> {
-    const NONE: Self = Self(None);
+    const NONE: Self = Self { queue: None, awaited: 0 };
 
     /// The next to come, or nobody if a batch of the `joined` is full or nobody comes. When
     /// `expected` callers were just answered, they may be back soon and are waited for. A lone
     /// caller is not: it is served on its own thread as soon as this one lets go of the writer.
     fn next(&self, joined: usize, expected: usize) -> Vec<Job> {
-        let Some(queue) = self.0.filter(|_| joined < BATCH) else { return Vec::new() };
+        let Some(queue) = self.queue.filter(|_| joined < BATCH) else { return Vec::new() };
         let since = Instant::now();
         loop {
             match queue.try_recv() {
@@ -83,10 +87,10 @@ impl Writer {
     }
 
     /// Carries out one batch: these commands, and those that come before it is committed.
-    /// How many had to wait for the commit; `awaited` is how many had to for the last one.
-    fn turn(&mut self, jobs: Vec<Job>, awaited: usize, arrivals: &Arrivals<'_>) -> usize {
+    /// How many had to wait for the commit.
+    fn turn(&mut self, jobs: Vec<Job>, arrivals: &Arrivals<'_>) -> usize {
         let batch = jobs.into_iter().map(Asked::from).collect();
-        let awaited = self.together(batch, awaited, arrivals);
+        let awaited = self.together(batch, arrivals);
         if let Err(error @ StoreError::Stopped(_)) = self.log.mind(&self.db) {
             self.shared.stop(error);
         }
@@ -104,23 +108,18 @@ impl Writer {
             return Some(job);
         }
         self.begun = true;
-        self.turn(vec![job], 0, &Arrivals::NONE);
+        self.turn(vec![job], &Arrivals::NONE);
         None
     }
 
     /// Carries out a batch and answers it. How many had to wait for the commit.
-    fn together(
-        &mut self,
-        mut batch: Vec<Asked>,
-        awaited: usize,
-        arrivals: &Arrivals<'_>,
-    ) -> usize {
+    fn together(&mut self, mut batch: Vec<Asked>, arrivals: &Arrivals<'_>) -> usize {
         if let Some(error) = self.shared.stopped() {
             return answer_all(&mut batch, &error);
         }
         // Savepoints make a copy of every page they guard, so they wait until they are needed.
-        let result = match self.commit(&mut batch, Guard::None, awaited, arrivals) {
-            Err(Undone::Command) => self.commit(&mut batch, Guard::Savepoints, 0, &Arrivals::NONE),
+        let result = match self.commit(&mut batch, Guard::None, arrivals) {
+            Err(Undone::Command) => self.commit(&mut batch, Guard::Savepoints, &Arrivals::NONE),
             result => result,
         };
         match result {
@@ -133,7 +132,7 @@ impl Writer {
             }
             Err(_) => {
                 let left = batch.into_iter().filter(Asked::waits);
-                left.map(|alone| self.together(vec![alone], 0, &Arrivals::NONE)).sum()
+                left.map(|alone| self.together(vec![alone], &Arrivals::NONE)).sum()
             }
         }
     }
@@ -143,13 +142,12 @@ impl Writer {
         &mut self,
         batch: &mut Vec<Asked>,
         guard: Guard,
-        awaited: usize,
         arrivals: &Arrivals<'_>,
     ) -> Result<(), Undone> {
         if !std::mem::take(&mut self.begun) {
             execute(&self.db, "BEGIN IMMEDIATE")?;
         }
-        let result = self.carry_out(batch, guard, awaited, arrivals).and_then(|()| {
+        let result = self.carry_out(batch, guard, arrivals).and_then(|()| {
             self.log.make_room();
             Ok(execute(&self.db, "COMMIT")?)
         });
@@ -168,7 +166,6 @@ impl Writer {
         &mut self,
         batch: &mut Vec<Asked>,
         guard: Guard,
-        awaited: usize,
         arrivals: &Arrivals<'_>,
     ) -> Result<(), Undone> {
         let db = &self.db;
@@ -184,7 +181,7 @@ impl Writer {
                 // They rest on nothing but what was committed before, so they need not wait.
                 batch[done..].iter_mut().map(Asked::reply).filter(|sent| *sent).count()
             } else {
-                awaited.saturating_sub(batch.len())
+                arrivals.awaited.saturating_sub(batch.len())
             };
             done = batch.len();
             if since.elapsed() < OPEN {
