@@ -10,6 +10,8 @@ mod effect;
 mod error;
 mod foreign;
 mod journal;
+mod lease;
+mod lock;
 mod log;
 mod presence;
 mod reader;

@@ -19,6 +19,8 @@ use crate::clock::Anchor;
 use crate::effect;
 use crate::error::OrStoreError;
 use crate::journal;
+use crate::lease;
+use crate::lock;
 use crate::presence::Presence;
 
 /// What a connection remembers between transactions.
@@ -282,23 +284,12 @@ impl View for SqliteTxn<'_> {
         if let Some(lease) = self.lease.as_ref().filter(|lease| lease.id == id) {
             return Ok(Some(lease.clone()));
         }
-        self.lease = self
-            .db
-            .prepare_cached(&format!("SELECT {LEASE} FROM lease WHERE id = ?1"))
-            .or_store_error()?
-            .query_row([id.as_bytes()], read_lease)
-            .optional()
-            .or_store_error()?;
+        self.lease = lease::load(self.db, id)?;
         Ok(self.lease.clone())
     }
 
     fn leases(&mut self) -> Result<Vec<Lease>, StoreError> {
-        let mut statement = self
-            .db
-            .prepare_cached(&format!("SELECT {LEASE} FROM lease WHERE dead = 0"))
-            .or_store_error()?;
-        let rows = statement.query_map([], read_lease).or_store_error()?;
-        rows.collect::<rusqlite::Result<_>>().or_store_error()
+        lease::live(self.db)
     }
 
     fn is_gone(&mut self, lease: &Lease) -> bool {
@@ -307,16 +298,7 @@ impl View for SqliteTxn<'_> {
 
     fn lock(&mut self, namespace: &Namespace, key: LockKey) -> Result<Option<Lock>, StoreError> {
         let Some(namespace) = self.namespace(namespace)? else { return Ok(None) };
-        self.db
-            .prepare_cached("SELECT holder, attempt FROM lock WHERE namespace = ?1 AND lock = ?2")
-            .or_store_error()?
-            .query_row(params![namespace, key.0 as i64], |row| {
-                let (holder, attempt) =
-                    (Key::from_bytes(row.get(0)?), AttemptId::from_bytes(row.get(1)?));
-                Ok(Lock { key, holder, attempt })
-            })
-            .optional()
-            .or_store_error()
+        lock::load(self.db, namespace, key)
     }
 
     fn steps(&mut self, name: &Name, attempt: AttemptId) -> Result<Vec<Step>, StoreError> {
@@ -420,14 +402,7 @@ impl Txn for SqliteTxn<'_> {
     }
 
     fn sweep(&mut self, now: Now, limit: usize) -> Result<usize, StoreError> {
-        self.db
-            .prepare_cached(
-                "DELETE FROM lease WHERE dead = 1 AND NOT EXISTS
-                     (SELECT 1 FROM effect WHERE lease = lease.id AND safety <> 0)",
-            )
-            .or_store_error()?
-            .execute([])
-            .or_store_error()?;
+        lease::sweep(self.db)?;
         effect::sweep(self.db, now.wall, limit)
     }
 
@@ -449,85 +424,31 @@ impl Txn for SqliteTxn<'_> {
 
     fn put_lease(&mut self, lease: &Lease) -> Result<(), StoreError> {
         self.lease = None;
-        self.db
-            .prepare_cached(&format!(
-                "INSERT INTO lease ({LEASE}) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)
-                 ON CONFLICT DO UPDATE SET until_era = ?3, until_ms = ?4, dead = ?5, seen = ?7"
-            ))
-            .or_store_error()?
-            .execute(params![
-                lease.id.as_bytes(),
-                lease.term_ms as i64,
-                lease.until.era as i64,
-                lease.until.ms as i64,
-                lease.dead,
-                lease.holder,
-                lease.seen as i64,
-            ])
-            .or_store_error()?;
+        lease::put(self.db, lease)?;
         if lease.dead && self.around.presence.is_gone(lease.id) {
             self.around.presence.forget(lease.id);
         }
         Ok(())
     }
 
-    /// Dead first, so that what hangs on it can be found; gone once nothing does. To whoever
-    /// asks, a lease that is not there is dead.
     fn drop_lease(&mut self, id: LeaseId) -> Result<(), StoreError> {
         self.lease = None;
-        for sql in [
-            "UPDATE lease SET dead = 1 WHERE id = ?1",
-            "DELETE FROM lease WHERE id = ?1 AND NOT EXISTS
-                 (SELECT 1 FROM effect WHERE lease = ?1 AND safety <> 0)",
-        ] {
-            self.db
-                .prepare_cached(sql)
-                .or_store_error()?
-                .execute([id.as_bytes()])
-                .or_store_error()?;
-        }
+        lease::end(self.db, id)?;
         self.around.presence.forget(id);
         Ok(())
     }
 
     fn pulse(&mut self) -> Result<Pulse, StoreError> {
-        self.db
-            .prepare_cached("SELECT pulse_era, pulse_last, pulse_since FROM self")
-            .or_store_error()?
-            .query_row([], |row| {
-                let era = row.get::<_, i64>(0)? as u64;
-                let instant = |ms: i64| LeaseInstant { era, ms: ms as u64 };
-                Ok(Pulse { last: instant(row.get(1)?), since: instant(row.get(2)?) })
-            })
-            .or_store_error()
+        lease::pulse(self.db)
     }
 
     fn put_pulse(&mut self, pulse: &Pulse) -> Result<(), StoreError> {
-        let (last, since) = (pulse.last, pulse.since);
-        self.db
-            .prepare_cached("UPDATE self SET pulse_era = ?1, pulse_last = ?2, pulse_since = ?3")
-            .or_store_error()?
-            .execute(params![last.era as i64, last.ms as i64, since.ms as i64])
-            .or_store_error()?;
-        Ok(())
+        lease::put_pulse(self.db, pulse)
     }
 
     fn put_lock(&mut self, namespace: &Namespace, lock: &Lock) -> Result<(), StoreError> {
         let namespace = self.namespace_or_new(namespace)?;
-        self.db
-            .prepare_cached(
-                "INSERT INTO lock (namespace, lock, holder, attempt) VALUES (?1, ?2, ?3, ?4)
-                 ON CONFLICT DO UPDATE SET holder = ?3, attempt = ?4",
-            )
-            .or_store_error()?
-            .execute(params![
-                namespace,
-                lock.key.0 as i64,
-                lock.holder.as_bytes(),
-                lock.attempt.as_bytes()
-            ])
-            .or_store_error()?;
-        Ok(())
+        lock::put(self.db, namespace, lock)
     }
 
     fn drop_lock(
@@ -537,12 +458,7 @@ impl Txn for SqliteTxn<'_> {
         attempt: AttemptId,
     ) -> Result<(), StoreError> {
         let namespace = self.namespace_or_new(namespace)?;
-        self.db
-            .prepare_cached("DELETE FROM lock WHERE namespace = ?1 AND lock = ?2 AND attempt = ?3")
-            .or_store_error()?
-            .execute(params![namespace, key.0 as i64, attempt.as_bytes()])
-            .or_store_error()?;
-        Ok(())
+        lock::release(self.db, namespace, key, attempt)
     }
 
     fn push_step(
@@ -587,17 +503,4 @@ impl Txn for SqliteTxn<'_> {
     fn put_head(&mut self, tiles: &[SealedTile], head: &Head) -> Result<(), StoreError> {
         journal::put_head(self.db, tiles, head)
     }
-}
-
-const LEASE: &str = "id, term_ms, until_era, until_ms, dead, holder, seen";
-
-fn read_lease(row: &Row<'_>) -> rusqlite::Result<Lease> {
-    Ok(Lease {
-        id: LeaseId::from_bytes(row.get(0)?),
-        term_ms: row.get::<_, i64>(1)? as u64,
-        until: LeaseInstant { era: row.get::<_, i64>(2)? as u64, ms: row.get::<_, i64>(3)? as u64 },
-        dead: row.get(4)?,
-        holder: row.get(5)?,
-        seen: row.get::<_, i64>(6)? as u64,
-    })
 }

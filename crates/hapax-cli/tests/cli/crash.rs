@@ -155,25 +155,17 @@ fn a_killed_run_takes_its_program_with_it() {
     });
 }
 
+/// A run with a lease so short that a test can outlast it.
+fn briefly_leased(options: &[&'static str]) -> Vec<&'static str> {
+    let run = ["run", "-k", "k", "--safety", "transactional", "--lease", "300ms", "--wait", "25s"];
+    [&run, options, &["--", "sh", "-c", PROGRAM]].concat()
+}
+
 /// Proves K-5 and K-6: a stopped holder that is overtaken is fenced when it comes back.
 #[test]
 fn a_stopped_holder_is_overtaken_and_fenced() {
     let place = Place::new();
-    let words = [
-        "run",
-        "-k",
-        "k",
-        "--safety",
-        "transactional",
-        "--lease",
-        "300ms",
-        "--wait",
-        "25s",
-        "--",
-        "sh",
-        "-c",
-        PROGRAM,
-    ];
+    let words = briefly_leased(&[]);
     let first = place.start(&words);
     place.wait_for("started");
     signal(&first, "STOP");
@@ -190,23 +182,7 @@ fn a_stopped_holder_is_overtaken_and_fenced() {
 #[test]
 fn a_stopped_holder_of_a_record_that_was_made_anew_is_fenced() {
     let place = Place::new();
-    let words = [
-        "run",
-        "-k",
-        "k",
-        "--safety",
-        "transactional",
-        "--lease",
-        "300ms",
-        "--ttl",
-        "1ms",
-        "--wait",
-        "25s",
-        "--",
-        "sh",
-        "-c",
-        PROGRAM,
-    ];
+    let words = briefly_leased(&["--ttl", "1ms"]);
     let first = place.start(&words);
     place.wait_for("started");
     signal(&first, "STOP");

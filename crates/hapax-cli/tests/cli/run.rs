@@ -99,21 +99,15 @@ fn guards_refuse_before_and_after() {
     assert_eq!(place.read("ran"), "ran\nran\n");
 }
 
+fn with_rollback<'a>(rollback: &'a str, program: &'a str) -> [&'a str; 9] {
+    ["run", "-k", "k", "--rollback", rollback, "--", "sh", "-c", program]
+}
+
 /// Proves P-9: with a rollback, what failed is undone at once and may be tried again.
 #[test]
 fn a_rollback_undoes_what_failed() {
     let place = Place::new();
-    let words = [
-        "run",
-        "-k",
-        "k",
-        "--rollback",
-        "rm made; echo undone >> log",
-        "--",
-        "sh",
-        "-c",
-        "touch made; test -e good",
-    ];
+    let words = with_rollback("rm made; echo undone >> log", "touch made; test -e good");
     place.hapax(&words).exits(1).says("rolled back");
     assert!(!place.path("made").exists());
     std::fs::write(place.path("good"), "").unwrap();
@@ -126,17 +120,7 @@ fn a_rollback_undoes_what_failed() {
 #[test]
 fn a_rollback_that_fails_stays_owed() {
     let place = Place::new();
-    let words = [
-        "run",
-        "-k",
-        "k",
-        "--rollback",
-        "test -e can",
-        "--",
-        "sh",
-        "-c",
-        "echo ran >> ran; test -e can",
-    ];
+    let words = with_rollback("test -e can", "echo ran >> ran; test -e can");
     place.hapax(&words).exits(78).says("rollback failed");
     place.hapax(&words).exits(78);
     assert_eq!(place.read("ran"), "ran\n");
