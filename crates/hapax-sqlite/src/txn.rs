@@ -357,6 +357,16 @@ impl View for SqliteTxn<'_> {
         }
     }
 
+    fn unsealed(&mut self, limit: usize) -> Result<Vec<Entry>, StoreError> {
+        let sealed = self.newest_head()?.map_or(0, |head| head.size);
+        journal::after(self.db, sealed, limit)
+    }
+
+    fn pending(&mut self) -> Result<u64, StoreError> {
+        let sealed = self.newest_head()?.map_or(0, |head| head.size);
+        Ok(self.last_entry()?.saturating_sub(sealed))
+    }
+
     fn tile(&mut self, level: u32, index: u64) -> Result<Vec<Hash>, StoreError> {
         journal::tile(self.db, level, index)
     }
@@ -481,6 +491,10 @@ impl Txn for SqliteTxn<'_> {
         self.notice()
     }
 
+    fn next_entry(&mut self) -> Result<u64, StoreError> {
+        Ok(self.last_entry()? + 1)
+    }
+
     fn append(&mut self, entry: &Entry) -> Result<(), StoreError> {
         let name = Name { namespace: entry.namespace.clone(), key: entry.key };
         let id = self.namespace_or_new(&name.namespace)?;
@@ -500,7 +514,12 @@ impl Txn for SqliteTxn<'_> {
         Ok(())
     }
 
-    fn put_head(&mut self, tiles: &[SealedTile], head: &Head) -> Result<(), StoreError> {
+    fn put_head(
+        &mut self,
+        _: &[u64],
+        tiles: &[SealedTile],
+        head: &Head,
+    ) -> Result<(), StoreError> {
         journal::put_head(self.db, tiles, head)
     }
 }

@@ -114,8 +114,8 @@ pub enum Command {
     Seal {
         /// The size planned on.
         from: u64,
-        /// The size after.
-        size: u64,
+        /// The entries that become leaves, in order.
+        leaves: Vec<u64>,
         /// The tiles that change.
         tiles: Vec<SealedTile>,
         /// The signed checkpoint of the new size.

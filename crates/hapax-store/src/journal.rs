@@ -16,17 +16,7 @@ pub fn plan_seal(
     limit: usize,
 ) -> Result<Option<Command>, StoreError> {
     let from = view.newest_head()?.map_or(0, |head| head.size);
-    let after = match from {
-        0 => 0,
-        from => {
-            let last = view.leaf_entry(from - 1)?;
-            last.ok_or_else(|| {
-                StoreError::Corrupt(format!("journal leaf {} is missing", from - 1))
-            })?
-            .id
-        }
-    };
-    let entries = view.entries(None, after, limit)?;
+    let entries = view.unsealed(limit)?;
     if entries.is_empty() {
         return Ok(None);
     }
@@ -38,7 +28,8 @@ pub fn plan_seal(
     let root = merkle::range_hash(&mut growth, 0, size)?
         .ok_or_else(|| StoreError::Corrupt("a tile of the journal's tree is too short".into()))?;
     let tiles = growth.changed;
-    Ok(Some(Command::Seal { from, size, tiles, note: signer.sign(size, root) }))
+    let leaves = entries.iter().map(|entry| entry.id).collect();
+    Ok(Some(Command::Seal { from, leaves, tiles, note: signer.sign(size, root) }))
 }
 
 /// The tiles of a tree while leaves are added.
@@ -171,9 +162,9 @@ pub fn verify(
         let (first, index) = (tree.size, tree.size / TILE);
         let sealed = view.tile(0, index)?;
         let count = TILE.min(found.sealed - first);
-        for leaf in first..first + count {
+        for (leaf, entry) in (first..).zip(view.leaf_entries(first, count)?) {
             let sealed = sealed.get((leaf - first) as usize);
-            let hash = check_leaf(view, leaf, sealed, &mut found.damage);
+            let hash = check_leaf(entry, leaf, sealed, &mut found.damage);
             tree.push(hash);
             while let Some(head) = heads.at(view, tree.size)? {
                 found.heads += 1;
@@ -183,22 +174,19 @@ pub fn verify(
         progress(tree.size, found.sealed);
     }
     blame_tiles(view, &mut found)?;
-    let sealed_entry = match found.sealed {
-        0 => 0,
-        sealed => read_leaf(view, sealed - 1).map_or(0, |entry| entry.id),
-    };
-    found.pending = view.last_entry()?.saturating_sub(sealed_entry);
+    found.pending = view.pending()?;
     Ok(found)
 }
 
-/// The hash the tree should have here; damage is noted where the entry has another.
+/// The hash the tree should have here; damage is noted where the entry has another. An entry
+/// that cannot be read is as good as missing; the search goes on behind it.
 fn check_leaf(
-    view: &mut dyn View,
+    entry: Option<Entry>,
     leaf: u64,
     sealed: Option<&Hash>,
     damage: &mut Vec<Damage>,
 ) -> Hash {
-    match read_leaf(view, leaf) {
+    match entry {
         None => {
             damage.push(Damage::Missing { leaf });
             sealed.copied().unwrap_or_default()
@@ -211,11 +199,6 @@ fn check_leaf(
             hash
         }
     }
-}
-
-/// An entry that cannot be read is as good as missing; the search goes on behind it.
-fn read_leaf(view: &mut dyn View, leaf: u64) -> Option<Entry> {
-    view.leaf_entry(leaf).ok().flatten()
 }
 
 fn check_head(

@@ -60,7 +60,7 @@ pub fn apply(txn: &mut dyn Txn, command: &Command) -> Result<Answer, StoreError>
             let swept = if now.wall_trusted { txn.sweep(now, *limit)? } else { 0 };
             Ok(Answer::Count(swept))
         }
-        Command::Seal { from, size, tiles, note } => seal(txn, *from, *size, tiles, note),
+        Command::Seal { from, leaves, tiles, note } => seal(txn, *from, leaves, tiles, note),
     }
 }
 
@@ -121,26 +121,24 @@ pub fn claim(txn: &mut dyn Txn, name: &Name, ask: &Ask) -> Result<Verdict, Store
     }
     let now = txn.now();
     let current = load(txn, now, name, Some(ask.lease))?;
-    let fence = Fence(txn.last_entry()? + 1);
-    let (verdict, change) = effect::claim(now, current.as_ref(), ask, fence);
-    let Some(mut change) = change else { return Ok(verdict) };
+    let judge = |fence| effect::claim(now, current.as_ref(), ask, fence);
+    // The number of a grant is taken last: expiring another effect for its lock takes one too.
+    if let (verdict, None) = judge(Fence(0)) {
+        return Ok(verdict);
+    }
     if let Some(lock) = ask.lock
         && let Some(refusal) = held(txn, now, name, lock, ask.lease)?
     {
         return Ok(refusal);
     }
-    // Expiring another effect for its lock may have taken the number.
-    change.effect.fence = Fence(txn.last_entry()? + 1);
-    write(txn, name, &change, None)?;
+    let (verdict, change) = judge(Fence(txn.next_entry()?));
+    if let Some(change) = change {
+        write(txn, name, &change, None)?;
+    }
     if let Some(key) = ask.lock {
         txn.put_lock(&name.namespace, &Lock { key, holder: name.key, attempt: ask.attempt })?;
     }
-    Ok(match verdict {
-        Verdict::Granted(grant) => {
-            Verdict::Granted(effect::Grant { fence: change.effect.fence, ..grant })
-        }
-        other => other,
-    })
+    Ok(verdict)
 }
 
 /// The verdict of a lock that another effect holds, after letting a lapsed holder expire.
@@ -202,7 +200,10 @@ fn write(
     change: &Change,
     by: Option<(&str, &str)>,
 ) -> Result<(), StoreError> {
-    let id = txn.last_entry()? + 1;
+    let id = match change.event {
+        Event::Granted => change.effect.fence.0,
+        _ => txn.next_entry()?,
+    };
     let mut entry = Entry::of(id, name, change);
     if let Some((actor, note)) = by {
         (entry.actor, entry.note) = (Some(actor.to_owned()), Some(bounded(note)));
@@ -246,7 +247,7 @@ fn contradict(
 ) -> Result<(), StoreError> {
     let found = effect::Fenced::by(current);
     let entry = Entry {
-        id: txn.last_entry()? + 1,
+        id: txn.next_entry()?,
         at: now.wall,
         namespace: name.namespace.clone(),
         key: name.key,
@@ -327,15 +328,16 @@ fn expire_pass(txn: &mut dyn Txn, limit: usize) -> Result<usize, StoreError> {
 fn seal(
     txn: &mut dyn Txn,
     from: u64,
-    size: u64,
+    leaves: &[u64],
     tiles: &[SealedTile],
     note: &str,
 ) -> Result<Answer, StoreError> {
     if txn.newest_head()?.map_or(0, |head| head.size) != from {
         return Ok(Answer::Count(0));
     }
-    txn.put_head(tiles, &Head { size, note: note.to_owned() })?;
-    Ok(Answer::Count((size - from) as usize))
+    let size = from + leaves.len() as u64;
+    txn.put_head(leaves, tiles, &Head { size, note: note.to_owned() })?;
+    Ok(Answer::Count(leaves.len()))
 }
 
 fn check_length(what: &str, text: &str) -> Result<(), StoreError> {

@@ -223,6 +223,16 @@ impl View for MemoryTxn<'_> {
         Ok(self.tables.journal.len() as u64)
     }
 
+    fn unsealed(&mut self, limit: usize) -> Result<Vec<Entry>, StoreError> {
+        let sealed = self.newest_head()?.map_or(0, |head| head.size);
+        self.entries(None, sealed, limit)
+    }
+
+    fn pending(&mut self) -> Result<u64, StoreError> {
+        let sealed = self.newest_head()?.map_or(0, |head| head.size);
+        Ok(self.last_entry()?.saturating_sub(sealed))
+    }
+
     fn tile(&mut self, level: u32, index: u64) -> Result<Vec<Hash>, StoreError> {
         Ok(self.tables.tiles.get(&(level, index)).cloned().unwrap_or_default())
     }
@@ -320,6 +330,10 @@ impl Txn for MemoryTxn<'_> {
         Ok(self.tables.notice)
     }
 
+    fn next_entry(&mut self) -> Result<u64, StoreError> {
+        Ok(self.last_entry()? + 1)
+    }
+
     fn append(&mut self, entry: &Entry) -> Result<(), StoreError> {
         self.tables.journal.push(entry.clone());
         self.undo.push(Box::new(|tables| {
@@ -328,7 +342,12 @@ impl Txn for MemoryTxn<'_> {
         Ok(())
     }
 
-    fn put_head(&mut self, tiles: &[SealedTile], head: &Head) -> Result<(), StoreError> {
+    fn put_head(
+        &mut self,
+        _: &[u64],
+        tiles: &[SealedTile],
+        head: &Head,
+    ) -> Result<(), StoreError> {
         for tile in tiles {
             let place = (tile.level, tile.index);
             self.set(|tables| &mut tables.tiles, place, Some(tile.hashes.clone()));

@@ -103,11 +103,23 @@ pub trait View {
     /// The entry that is this leaf of the tree, if both are there.
     fn leaf_entry(&mut self, leaf: u64) -> Result<Option<Entry>, StoreError>;
 
+    /// The entries of consecutive leaves. One that is missing or cannot be read is `None`, and
+    /// the rest are read all the same.
+    fn leaf_entries(&mut self, first: u64, count: u64) -> Result<Vec<Option<Entry>>, StoreError> {
+        Ok((first..first + count).map(|leaf| self.leaf_entry(leaf).ok().flatten()).collect())
+    }
+
     /// Which leaf this entry is, if it is sealed.
     fn leaf_of(&mut self, entry: u64) -> Result<Option<u64>, StoreError>;
 
     /// The number of the newest entry; 0 if there is none.
     fn last_entry(&mut self) -> Result<u64, StoreError>;
+
+    /// Entries that are no leaves yet, in the order in which they become leaves.
+    fn unsealed(&mut self, limit: usize) -> Result<Vec<Entry>, StoreError>;
+
+    /// How many entries are no leaves yet.
+    fn pending(&mut self) -> Result<u64, StoreError>;
 
     /// The hashes of a tile; empty if there is none.
     fn tile(&mut self, level: u32, index: u64) -> Result<Vec<Hash>, StoreError>;
@@ -162,9 +174,17 @@ pub trait Txn: View {
     /// Raises the notice by one.
     fn raise_notice(&mut self) -> Result<u64, StoreError>;
 
-    /// Appends an entry whose id is one above [`View::last_entry`].
+    /// The number for the next entry, above all that this store has given.
+    fn next_entry(&mut self) -> Result<u64, StoreError>;
+
+    /// Appends an entry under the number [`next_entry`](Self::next_entry) gave for it.
     fn append(&mut self, entry: &Entry) -> Result<(), StoreError>;
 
-    /// Writes tiles and the head they lead to.
-    fn put_head(&mut self, tiles: &[SealedTile], head: &Head) -> Result<(), StoreError>;
+    /// Makes these entries leaves, in this order, and writes the tiles and the head they lead to.
+    fn put_head(
+        &mut self,
+        leaves: &[u64],
+        tiles: &[SealedTile],
+        head: &Head,
+    ) -> Result<(), StoreError>;
 }

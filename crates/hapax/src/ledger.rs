@@ -269,11 +269,12 @@ pub enum Severity {
 const NAMED: usize = 20;
 
 fn examine(view: &mut dyn hapax_store::View) -> Result<Doctor, StoreError> {
+    let sealed = view.newest_head()?.map_or(0, |head| head.size);
     let mut doctor = Doctor {
         census: view.census()?,
         leases: view.leases()?.len(),
-        entries: view.last_entry()?,
-        sealed: view.newest_head()?.map_or(0, |head| head.size),
+        entries: sealed + view.pending()?,
+        sealed,
         findings: Vec::new(),
     };
     let stuck = [StateName::Indeterminate, StateName::Unknown, StateName::Partial];
