@@ -514,12 +514,7 @@ impl Txn for SqliteTxn<'_> {
         Ok(())
     }
 
-    fn put_head(
-        &mut self,
-        _: &[u64],
-        tiles: &[SealedTile],
-        head: &Head,
-    ) -> Result<(), StoreError> {
+    fn put_head(&mut self, _: &[u64], tiles: &[SealedTile], head: &Head) -> Result<(), StoreError> {
         journal::put_head(self.db, tiles, head)
     }
 }

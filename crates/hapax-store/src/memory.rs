@@ -342,12 +342,7 @@ impl Txn for MemoryTxn<'_> {
         Ok(())
     }
 
-    fn put_head(
-        &mut self,
-        _: &[u64],
-        tiles: &[SealedTile],
-        head: &Head,
-    ) -> Result<(), StoreError> {
+    fn put_head(&mut self, _: &[u64], tiles: &[SealedTile], head: &Head) -> Result<(), StoreError> {
         for tile in tiles {
             let place = (tile.level, tile.index);
             self.set(|tables| &mut tables.tiles, place, Some(tile.hashes.clone()));

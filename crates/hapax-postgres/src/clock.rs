@@ -1,0 +1,106 @@
+//! The server's clock, as this process reckons it.
+//!
+//! Everything that decides about somebody else reads the server's clock inside its transaction.
+//! Between two readings this process counts on by its own monotonic clock, which is good enough
+//! to date an entry.
+
+use std::sync::{Arc, Mutex};
+use std::time::Instant;
+
+use hapax_core::time::{LeaseInstant, Now, Timestamp};
+use hapax_store::Clock;
+
+use crate::connect::Link;
+use crate::error::Trouble;
+
+/// The server's wall clock measures leases too, so all its instants are of one era. That a
+/// clock may jump or that another server may take over is the pulse's concern.
+pub(crate) const ERA: u64 = 1;
+
+/// How long a reading is good for counting on.
+const FRESH_MS: u64 = 200;
+
+/// How far the server's clock may run ahead of this process's before it is doubted.
+const TOLERANCE_MS: i64 = 60_000;
+
+#[derive(Clone, Copy)]
+struct Reading {
+    server_ms: i64,
+    here: Instant,
+}
+
+/// The server's clock, or a test's.
+pub(crate) struct ServerClock {
+    instead: Option<Arc<dyn Clock>>,
+    /// The first reading and the newest.
+    readings: Mutex<Option<(Reading, Reading)>>,
+}
+
+impl ServerClock {
+    pub(crate) fn new(instead: Option<Arc<dyn Clock>>) -> Self {
+        Self { instead, readings: Mutex::new(None) }
+    }
+
+    /// Reads the server's clock.
+    pub(crate) fn read(&self, link: &Link) -> Result<Now, Trouble> {
+        if let Some(clock) = &self.instead {
+            return Ok(clock.now());
+        }
+        let server_ms = link.one("SELECT hapax.now_ms()", &[])?.try_get(0)?;
+        let newest = Reading { server_ms, here: Instant::now() };
+        let mut readings = self.lock();
+        let (first, _) = readings.unwrap_or((newest, newest));
+        *readings = Some((first, newest));
+        Ok(now(first, newest, 0))
+    }
+
+    /// What the server's clock says by now, read again if the last reading is too old.
+    pub(crate) fn reckon(&self, link: &Link) -> Result<Now, Trouble> {
+        if let Some(clock) = &self.instead {
+            return Ok(clock.now());
+        }
+        let readings = *self.lock();
+        if let Some((first, newest)) = readings {
+            let ahead = newest.here.elapsed().as_millis() as u64;
+            if ahead <= FRESH_MS {
+                return Ok(now(first, newest, ahead));
+            }
+        }
+        self.read(link)
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Option<(Reading, Reading)>> {
+        self.readings.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+}
+
+fn now(first: Reading, newest: Reading, ahead_ms: u64) -> Now {
+    let server = newest.server_ms.saturating_sub(first.server_ms);
+    let here = newest.here.duration_since(first.here).as_millis() as i64;
+    let wall = Timestamp(newest.server_ms).plus_ms(ahead_ms);
+    Now {
+        wall,
+        lease: LeaseInstant { era: ERA, ms: wall.0.max(0) as u64 },
+        wall_trusted: server <= here + here / 1000 + TOLERANCE_MS,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    /// Proves K-17 for this store: the server's clock is doubted when it outruns ours.
+    #[test]
+    fn a_server_clock_that_jumps_ahead_is_doubted() {
+        let here = Instant::now();
+        let first = Reading { server_ms: 1_000, here };
+        let after = |server_ms, secs| {
+            let newest = Reading { server_ms, here: here + Duration::from_secs(secs) };
+            now(first, newest, 0).wall_trusted
+        };
+        assert!(after(3_601_000, 3_600));
+        assert!(after(0, 3_600), "behind is harmless");
+        assert!(!after(3_601_000, 1));
+    }
+}

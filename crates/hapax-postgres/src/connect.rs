@@ -1,0 +1,205 @@
+//! How the database is reached: one connection and the thread-bound runtime that drives it.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use hapax_store::StoreError;
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject as _;
+use tokio::runtime::Runtime;
+use tokio_postgres::config::{Host, SslMode, TargetSessionAttrs};
+use tokio_postgres::types::{ToSql, Type};
+use tokio_postgres::{Client, Config, NoTls, Row};
+use tokio_postgres_rustls::MakeRustlsConnect;
+
+use crate::error::{Trouble, described};
+
+/// How long the server has to answer a connection attempt.
+const CONNECT: Duration = Duration::from_secs(5);
+
+/// How long the server has to answer anything else.
+const CALL: Duration = Duration::from_secs(20);
+
+/// Where the database is and how to speak to it.
+#[derive(Clone)]
+pub(crate) struct Address {
+    config: Config,
+    tls: Option<MakeRustlsConnect>,
+}
+
+impl Address {
+    /// Reads a `postgres://` URL. Certificates are always verified where TLS is used, and TLS
+    /// is used unless the server is on this machine or `sslmode=disable` is given.
+    pub(crate) fn parse(url: &str) -> Result<Self, StoreError> {
+        let (url, sslmode, root) = take_tls_options(url)?;
+        let mut config: Config = url
+            .parse()
+            .map_err(|error| StoreError::Invalid(format!("the database URL: {error}")))?;
+        config
+            .target_session_attrs(TargetSessionAttrs::ReadWrite)
+            .connect_timeout(CONNECT)
+            .keepalives_idle(Duration::from_secs(10))
+            .tcp_user_timeout(Duration::from_secs(10));
+        if config.get_application_name().is_none() {
+            config.application_name("hapax");
+        }
+        let near = config.get_hosts().iter().all(|host| match host {
+            Host::Tcp(name) => matches!(name.as_str(), "localhost" | "127.0.0.1" | "::1"),
+            Host::Unix(_) => true,
+        });
+        let tls = match sslmode.as_deref() {
+            Some("disable") => false,
+            Some("require" | "verify-ca" | "verify-full") => true,
+            None | Some("allow" | "prefer") => !near,
+            Some(other) => {
+                return Err(StoreError::Invalid(format!("the database URL: sslmode={other}?")));
+            }
+        };
+        config.ssl_mode(if tls { SslMode::Require } else { SslMode::Disable });
+        let tls = if tls { Some(connector(root.as_deref())?) } else { None };
+        Ok(Self { config, tls })
+    }
+
+    /// The driver's own configuration.
+    pub(crate) fn config(&self) -> &Config {
+        &self.config
+    }
+
+    async fn connect(&self) -> Result<Client, tokio_postgres::Error> {
+        match &self.tls {
+            Some(tls) => {
+                let (client, connection) = self.config.connect(tls.clone()).await?;
+                tokio::spawn(connection);
+                Ok(client)
+            }
+            None => {
+                let (client, connection) = self.config.connect(NoTls).await?;
+                tokio::spawn(connection);
+                Ok(client)
+            }
+        }
+    }
+}
+
+/// The options that the driver does not know are taken out of the URL.
+fn take_tls_options(url: &str) -> Result<(String, Option<String>, Option<String>), StoreError> {
+    if !url.starts_with("postgres://") && !url.starts_with("postgresql://") {
+        return Err(StoreError::Invalid("a database URL begins with postgres://".into()));
+    }
+    let Some((base, query)) = url.split_once('?') else { return Ok((url.into(), None, None)) };
+    let (mut kept, mut sslmode, mut root) = (Vec::new(), None, None);
+    for option in query.split('&') {
+        match option.split_once('=') {
+            Some(("sslmode", value)) => sslmode = Some(value.to_owned()),
+            Some(("sslrootcert", value)) => root = Some(value.replace("%2F", "/")),
+            _ => kept.push(option),
+        }
+    }
+    let mark = if kept.is_empty() { "" } else { "?" };
+    Ok((format!("{base}{mark}{}", kept.join("&")), sslmode, root))
+}
+
+fn connector(root: Option<&str>) -> Result<MakeRustlsConnect, StoreError> {
+    let mut roots = rustls::RootCertStore::empty();
+    match root {
+        Some(path) => {
+            let unreadable = |error: &dyn std::fmt::Display| {
+                StoreError::Invalid(format!("sslrootcert={path}: {error}"))
+            };
+            for certificate in
+                CertificateDer::pem_file_iter(path).map_err(|error| unreadable(&error))?
+            {
+                let certificate = certificate.map_err(|error| unreadable(&error))?;
+                roots.add(certificate).map_err(|error| unreadable(&error))?;
+            }
+        }
+        None => {
+            roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+        }
+    }
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config = rustls::ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .map_err(|error| StoreError::Invalid(format!("TLS: {error}")))?
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    Ok(MakeRustlsConnect::new(config))
+}
+
+/// One connection, driven by the thread that owns it.
+pub(crate) struct Link {
+    runtime: Runtime,
+    client: Client,
+}
+
+/// A parameter and its type; stated, so that no round trip is spent on asking for it.
+pub(crate) type Param<'a> = (&'a (dyn ToSql + Sync), Type);
+
+impl Link {
+    pub(crate) fn connect(address: &Address) -> Result<Self, Trouble> {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .map_err(|error| Trouble::Lost(format!("no runtime: {error}")))?;
+        let client = runtime.block_on(async {
+            match tokio::time::timeout(CONNECT * 2, address.connect()).await {
+                Ok(Ok(client)) => Ok(client),
+                Ok(Err(error)) if error.code().is_some_and(|code| &code.code()[..2] == "28") => {
+                    Err(Trouble::Refused(StoreError::Unavailable(described(&error))))
+                }
+                Ok(Err(error)) => Err(Trouble::Lost(described(&error))),
+                Err(_) => Err(Trouble::Lost("the server does not answer".into())),
+            }
+        })?;
+        Ok(Self { runtime, client })
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.client.is_closed()
+    }
+
+    pub(crate) fn client(&self) -> &Client {
+        &self.client
+    }
+
+    /// Runs something to its end on this connection, within reason.
+    pub(crate) fn wait<T>(
+        &self,
+        future: impl Future<Output = Result<T, tokio_postgres::Error>>,
+    ) -> Result<T, Trouble> {
+        self.runtime.block_on(async {
+            match tokio::time::timeout(CALL, future).await {
+                Ok(result) => Ok(result?),
+                Err(_) => Err(Trouble::Lost("the server does not answer".into())),
+            }
+        })
+    }
+
+    /// Statements without parameters or results.
+    pub(crate) fn run(&self, sql: &str) -> Result<(), Trouble> {
+        self.wait(self.client.batch_execute(sql))
+    }
+
+    /// Statements whose result nobody waits for; they are on their way before whatever is asked
+    /// next, whose result tells if they failed.
+    pub(crate) fn post(&self, sql: &str) {
+        let mut sent = std::pin::pin!(self.client.batch_execute(sql));
+        let _ = self.runtime.block_on(std::future::poll_fn(|context| {
+            std::task::Poll::Ready(sent.as_mut().poll(context))
+        }));
+    }
+
+    pub(crate) fn query(&self, sql: &str, params: &[Param<'_>]) -> Result<Vec<Row>, Trouble> {
+        self.wait(self.client.query_typed(sql, params))
+    }
+
+    pub(crate) fn one(&self, sql: &str, params: &[Param<'_>]) -> Result<Row, Trouble> {
+        let row = self.query(sql, params)?.pop();
+        row.ok_or_else(|| StoreError::Corrupt(format!("no row: {sql}")).into())
+    }
+
+    pub(crate) fn execute(&self, sql: &str, params: &[Param<'_>]) -> Result<u64, Trouble> {
+        self.wait(self.client.execute_typed(sql, params))
+    }
+}

@@ -1,0 +1,78 @@
+//! PostgreSQL's errors, sorted by what the caller does next.
+
+use hapax_store::StoreError;
+use tokio_postgres::error::SqlState;
+
+/// Why a statement did not take effect, sorted by what this store does next.
+#[derive(Debug)]
+pub(crate) enum Trouble {
+    /// The connection is gone. What was on its way may have been committed.
+    Lost(String),
+    /// Somebody else's transaction was in the way for too long, or a row moved on. Nothing was
+    /// written; try again, alone.
+    Busy(String),
+    /// It will not work any better next time. Nothing was written.
+    Refused(StoreError),
+}
+
+impl Trouble {
+    /// As an answer to a caller, when there is nothing left to try.
+    pub(crate) fn into_store_error(self) -> StoreError {
+        match self {
+            Self::Lost(text) | Self::Busy(text) => StoreError::Unavailable(text),
+            Self::Refused(error) => error,
+        }
+    }
+}
+
+impl From<StoreError> for Trouble {
+    fn from(error: StoreError) -> Self {
+        Self::Refused(error)
+    }
+}
+
+impl From<tokio_postgres::Error> for Trouble {
+    fn from(error: tokio_postgres::Error) -> Self {
+        let text = described(&error);
+        let Some(state) = error.code() else {
+            return if error.is_closed() || std::error::Error::source(&error).is_some_and(is_io) {
+                Self::Lost(text)
+            } else {
+                // A value that could not be encoded or decoded.
+                Self::Refused(StoreError::Corrupt(text))
+            };
+        };
+        match state {
+            &SqlState::LOCK_NOT_AVAILABLE
+            | &SqlState::T_R_DEADLOCK_DETECTED
+            | &SqlState::T_R_SERIALIZATION_FAILURE => Self::Busy(text),
+            &SqlState::DISK_FULL => Self::Refused(StoreError::Full(text)),
+            &SqlState::DATA_CORRUPTED | &SqlState::INDEX_CORRUPTED => {
+                Self::Refused(StoreError::Corrupt(text))
+            }
+            state => match &state.code()[..2] {
+                // Connections, shutdowns, a server that starts or is no primary any more.
+                "08" | "57" => Self::Lost(text),
+                // Resources, read-only, invalid transaction state.
+                "53" | "25" | "58" => Self::Lost(text),
+                "22" | "23" => Self::Refused(StoreError::Invalid(text)),
+                "28" | "3D" | "42" | "3F" => Self::Refused(StoreError::Incompatible(text)),
+                "XX" => Self::Refused(StoreError::Corrupt(text)),
+                _ => Self::Refused(StoreError::Unavailable(text)),
+            },
+        }
+    }
+}
+
+fn is_io(source: &(dyn std::error::Error + 'static)) -> bool {
+    source.downcast_ref::<std::io::Error>().is_some()
+}
+
+/// The message with everything behind it: the driver itself says only "db error".
+pub(crate) fn described(error: &tokio_postgres::Error) -> String {
+    match (error.as_db_error(), std::error::Error::source(error)) {
+        (Some(db), _) => format!("{} ({})", db.message(), db.code().code()),
+        (None, Some(source)) => format!("{error}: {source}"),
+        (None, None) => error.to_string(),
+    }
+}

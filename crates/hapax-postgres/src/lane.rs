@@ -1,0 +1,679 @@
+//! A lane: one thread, one connection, one batch on its way at a time.
+//!
+//! A batch takes up to three steps, and most commands need only the first:
+//!
+//! 1. **Quick**: claims of keys that should be new and successes of effects that should still
+//!    be running are written straight away, each on the condition that it is so.
+//! 2. **Look**: claims that found something are judged by what is there; a verdict that
+//!    writes nothing is final.
+//! 3. **Careful**: whatever is left is judged under the rows' locks, in one transaction. If
+//!    that fails, each command is carried out alone, so that only the culprit sees the error.
+//!
+//! A command that has to wait for somebody else's transaction goes to the slow lane.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use hapax_core::attempt::{AttemptId, Fence};
+use hapax_core::effect::{self, Grant, Report, Settled, State, Verdict};
+use hapax_core::lock::LockKey;
+use hapax_core::name::Name;
+use hapax_core::outcome::Outcome;
+use hapax_core::retry::Backoff;
+use hapax_core::time::Now;
+use hapax_store::{Answer, Command, Job, Limits, StoreError, ledger};
+use tokio::sync::oneshot;
+use tokio_postgres::types::Type;
+
+use crate::connect::Link;
+use crate::effect::{INLINE, Place, Stored, safety};
+use crate::error::Trouble;
+use crate::lock::{self, LockPlace};
+use crate::queue::{Subject, Waiting};
+use crate::store::Shared;
+use crate::txn::{Access, PgTxn};
+
+/// How many commands share a quick statement at most, and a careful transaction.
+const BATCH: usize = 512;
+const CAREFUL: usize = 64;
+
+/// How long a command is tried again while the database cannot be reached.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// How long a claim waits for somebody else's open transaction before it is told so.
+const BLOCKED: Duration = Duration::from_secs(1);
+
+/// How often a claim is put off because its advisory lock is taken, before the rows decide.
+const HINTS: u32 = 50;
+
+/// The pauses between attempts to reach the database.
+const RECONNECT: Backoff = Backoff { base_ms: 20, cap_ms: 1_000, attempts: u32::MAX };
+
+/// How a lane treats commands that have to wait.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Pace {
+    /// Sends them to the slow lane.
+    Quick,
+    /// Lets them wait.
+    Patient,
+}
+
+pub(crate) struct Lane {
+    shared: Arc<Shared>,
+    pace: Pace,
+    link: Option<Link>,
+    failures: u32,
+}
+
+type Reply = (oneshot::Sender<Result<Answer, StoreError>>, Result<Answer, StoreError>);
+
+/// What became of a batch.
+#[derive(Default)]
+struct Served {
+    replies: Vec<Reply>,
+    /// What these were about is free again.
+    over: Vec<Subject>,
+    /// To be tried again by this kind of lane.
+    again: Vec<Waiting>,
+    /// To be waited for on the slow lane, which takes the subject over.
+    slow: Vec<Waiting>,
+}
+
+impl Served {
+    fn answer(&mut self, job: Job, answer: Result<Answer, StoreError>) {
+        self.over.push(Subject::of(&job.command));
+        self.replies.push((job.reply, answer));
+    }
+}
+
+impl Lane {
+    pub(crate) fn new(shared: Arc<Shared>, pace: Pace) -> Self {
+        Self { shared, pace, link: None, failures: 0 }
+    }
+
+    /// Works until the queue is closed and empty.
+    pub(crate) fn run(mut self) {
+        let shared = self.shared.clone();
+        let (queue, most) = match self.pace {
+            Pace::Quick => (&shared.queue, BATCH),
+            Pace::Patient => (&shared.slow, 1),
+        };
+        while let Some(batch) = queue.take(most) {
+            let mut served = Served::default();
+            self.serve(batch, &mut served);
+            // The subjects of the slow lane stay taken in the queue they came from.
+            if self.pace == Pace::Patient {
+                shared.queue.release(&served.over);
+            }
+            queue.release(&served.over);
+            shared.slow.push(served.slow);
+            queue.put_back(served.again);
+            for (reply, answer) in served.replies {
+                let _ = reply.send(answer);
+            }
+        }
+    }
+
+    fn serve(&mut self, batch: Vec<Waiting>, served: &mut Served) {
+        if let Err(trouble) = self.connect(&batch) {
+            return self.unreachable(batch, trouble, served);
+        }
+        let rest = if self.pace == Pace::Quick { self.quick(batch, served) } else { batch };
+        let rest = self.look(rest, served);
+        let mut rest = rest.into_iter().peekable();
+        while rest.peek().is_some() {
+            let some: Vec<_> = rest.by_ref().take(CAREFUL).collect();
+            self.careful(some, served);
+        }
+    }
+
+    /// A connection, and the numbers of all namespaces that are claimed in.
+    fn connect(&mut self, batch: &[Waiting]) -> Result<(), Trouble> {
+        if self.link.as_ref().is_some_and(Link::is_closed) {
+            self.link = None;
+        }
+        let link = match &self.link {
+            Some(link) => link,
+            None => self.link.insert(self.shared.connect()?),
+        };
+        for waiting in batch {
+            if let Command::Claim { name, .. } = &waiting.job.command {
+                self.shared.namespaces.make(link, &name.namespace)?;
+            }
+        }
+        self.failures = 0;
+        Ok(())
+    }
+
+    fn link(&self) -> Result<&Link, Trouble> {
+        self.link.as_ref().ok_or_else(|| Trouble::Lost("not connected".into()))
+    }
+
+    /// The database cannot be reached, or the reply to a commit was lost. Claims and settles
+    /// are idempotent by their attempt, so they are simply asked again, for a while.
+    fn unreachable(&mut self, batch: Vec<Waiting>, trouble: Trouble, served: &mut Served) {
+        self.link = None;
+        let closed = self.shared.queue.is_closed();
+        let text = match trouble {
+            Trouble::Lost(text) | Trouble::Busy(text) => text,
+            Trouble::Refused(error) => {
+                for waiting in batch {
+                    served.answer(waiting.job, Err(error.clone()));
+                }
+                return;
+            }
+        };
+        self.failures = self.failures.saturating_add(1);
+        if self.failures > 1 {
+            let dice = getrandom::u64().unwrap_or(u64::MAX);
+            let pause = RECONNECT.delay_ms(self.failures - 1, dice).unwrap_or_default();
+            std::thread::sleep(Duration::from_millis(pause));
+        }
+        for waiting in batch {
+            if closed || waiting.since.elapsed() > PATIENCE {
+                served.answer(waiting.job, Err(StoreError::Unavailable(text.clone())));
+            } else {
+                served.again.push(waiting);
+            }
+        }
+    }
+
+    /// Writes what can be written without looking. Returns what is left.
+    fn quick(&mut self, batch: Vec<Waiting>, served: &mut Served) -> Vec<Waiting> {
+        let mut attempt = match Quick::of(&self.shared, self.link.as_ref(), batch) {
+            Ok(attempt) => attempt,
+            Err((batch, trouble)) => {
+                self.unreachable(batch, trouble, served);
+                return Vec::new();
+            }
+        };
+        if attempt.is_empty() {
+            return attempt.rest;
+        }
+        match self.link().and_then(|link| attempt.send(link)) {
+            Ok(taken) => {
+                attempt.conclude(&self.shared, &taken, served);
+                attempt.rest
+            }
+            Err(trouble @ Trouble::Lost(_)) => {
+                self.unreachable(attempt.into_all(), trouble, served);
+                Vec::new()
+            }
+            // Somebody is in the way, or one of them is bad: find out which.
+            Err(Trouble::Busy(_) | Trouble::Refused(_)) => {
+                let rest = std::mem::take(&mut attempt.rest);
+                for waiting in attempt.into_all() {
+                    self.alone(waiting, served);
+                }
+                rest
+            }
+        }
+    }
+
+    /// Answers claims whose verdict needs no writing. Returns what is left.
+    fn look(&mut self, batch: Vec<Waiting>, served: &mut Served) -> Vec<Waiting> {
+        let is_claim = |waiting: &Waiting| matches!(waiting.job.command, Command::Claim { .. });
+        if !batch.iter().any(is_claim) {
+            return batch;
+        }
+        match self.try_look(&batch) {
+            Ok(verdicts) => {
+                let mut rest = Vec::new();
+                for (waiting, verdict) in batch.into_iter().zip(verdicts) {
+                    match verdict {
+                        Some(verdict) => served.answer(waiting.job, verdict),
+                        None => rest.push(waiting),
+                    }
+                }
+                rest
+            }
+            Err(trouble @ Trouble::Lost(_)) => {
+                self.unreachable(batch, trouble, served);
+                Vec::new()
+            }
+            Err(_) => batch,
+        }
+    }
+
+    fn try_look(
+        &self,
+        batch: &[Waiting],
+    ) -> Result<Vec<Option<Result<Answer, StoreError>>>, Trouble> {
+        let link = self.link()?;
+        let now = self.shared.clock.reckon(link)?;
+        let mut view = PgTxn::new(link, &self.shared.namespaces, now, Access::Look);
+        view.preload(&[], &self.places(batch.iter())?, 0)?;
+        let mut verdicts = Vec::with_capacity(batch.len());
+        for waiting in batch {
+            let Command::Claim { .. } = waiting.job.command else {
+                verdicts.push(None);
+                continue;
+            };
+            let answer = ledger::apply(&mut view, &waiting.job.command);
+            if let Some(trouble) = view.take_trouble() {
+                return Err(trouble);
+            }
+            verdicts.push((!view.wanted_to_write()).then_some(answer));
+        }
+        Ok(verdicts)
+    }
+
+    /// Carries out commands in one transaction, or one by one if that fails.
+    fn careful(&mut self, batch: Vec<Waiting>, served: &mut Served) {
+        if let [_] = batch.as_slice() {
+            for waiting in batch {
+                self.alone(waiting, served);
+            }
+            return;
+        }
+        match self.transact(&batch, 50) {
+            Ok(answers) => self.conclude(batch, answers, served),
+            Err(trouble @ Trouble::Lost(_)) => self.lost(batch, trouble, served),
+            Err(_) => {
+                for waiting in batch {
+                    self.alone(waiting, served);
+                }
+            }
+        }
+    }
+
+    /// Carries out one command in a transaction of its own.
+    fn alone(&mut self, waiting: Waiting, served: &mut Served) {
+        let patience_ms = if self.pace == Pace::Quick { 50 } else { 200 };
+        match self.transact(std::slice::from_ref(&waiting), patience_ms) {
+            Ok(answers) => self.conclude(vec![waiting], answers, served),
+            Err(trouble @ Trouble::Lost(_)) => self.lost(vec![waiting], trouble, served),
+            Err(Trouble::Refused(error)) => served.answer(waiting.job, Err(error)),
+            Err(Trouble::Busy(text)) => self.blocked(waiting, text, served),
+        }
+    }
+
+    /// Somebody else's transaction is in the way.
+    fn blocked(&self, waiting: Waiting, text: String, served: &mut Served) {
+        let waited = waiting.since.elapsed();
+        match &waiting.job.command {
+            _ if self.pace == Pace::Quick => served.slow.push(waiting),
+            Command::Claim { .. } if waited > BLOCKED => {
+                let verdict = Verdict::InFlight { attempt: AttemptId::from_bytes([0; 16]) };
+                served.answer(waiting.job, Ok(Answer::Claim(verdict)));
+            }
+            _ if waited > PATIENCE => {
+                served.answer(waiting.job, Err(StoreError::Unavailable(text)));
+            }
+            _ => served.slow.push(waiting),
+        }
+    }
+
+    fn conclude(
+        &self,
+        batch: Vec<Waiting>,
+        answers: Vec<Option<Result<Answer, StoreError>>>,
+        served: &mut Served,
+    ) {
+        for (mut waiting, answer) in batch.into_iter().zip(answers) {
+            match answer {
+                Some(answer) => served.answer(waiting.job, answer),
+                None => {
+                    waiting.put_off += 1;
+                    waiting.not_before = Some(Instant::now() + Duration::from_millis(2));
+                    served.again.push(waiting);
+                }
+            }
+        }
+    }
+
+    /// The connection was lost in a transaction, perhaps after its commit was sent.
+    fn lost(&mut self, batch: Vec<Waiting>, trouble: Trouble, served: &mut Served) {
+        let text = match &trouble {
+            Trouble::Lost(text) | Trouble::Busy(text) => text.clone(),
+            Trouble::Refused(error) => error.to_string(),
+        };
+        let (idempotent, others): (Vec<_>, Vec<_>) =
+            batch.into_iter().partition(|waiting| is_idempotent(&waiting.job.command));
+        for waiting in others {
+            served.answer(waiting.job, Err(StoreError::CommitUnknown(text.clone())));
+        }
+        self.unreachable(idempotent, trouble, served);
+    }
+
+    /// One transaction. `None` for a command whose advisory lock somebody else has.
+    fn transact(
+        &mut self,
+        batch: &[Waiting],
+        lock_timeout_ms: u32,
+    ) -> Result<Vec<Option<Result<Answer, StoreError>>>, Trouble> {
+        let result = self.try_transact(batch, lock_timeout_ms);
+        if let Err(Trouble::Busy(_) | Trouble::Refused(_)) = &result
+            && let Ok(link) = self.link()
+        {
+            link.post("ROLLBACK");
+        }
+        result
+    }
+
+    fn try_transact(
+        &self,
+        batch: &[Waiting],
+        lock_timeout_ms: u32,
+    ) -> Result<Vec<Option<Result<Answer, StoreError>>>, Trouble> {
+        let link = self.link()?;
+        link.post(&format!(
+            "BEGIN; SET LOCAL lock_timeout = {lock_timeout_ms}; SET LOCAL statement_timeout = 10000;
+             SET LOCAL idle_in_transaction_session_timeout = 10000;
+             SET LOCAL synchronous_commit = on"
+        ));
+        let wanted = self.locks(batch)?;
+        let free = self.hinted(link, batch, &wanted)?;
+        let now = self.shared.clock.read(link)?;
+        let access = match batch {
+            [waiting] if matches!(Subject::of(&waiting.job.command), Subject::Lease(_)) => {
+                Access::WriteLeases
+            }
+            _ => Access::Write,
+        };
+        let mut txn = PgTxn::new(link, &self.shared.namespaces, now, access);
+        let going = || batch.iter().zip(&free).filter(|(_, free)| **free).map(|(w, _)| w);
+        let locks: Vec<LockPlace> = wanted
+            .iter()
+            .zip(&free)
+            .filter(|(_, free)| **free)
+            .filter_map(|(place, _)| *place)
+            .collect();
+        let numbers = going().filter(|waiting| waiting.is_sociable()).count();
+        txn.preload(&locks, &self.places(going())?, numbers)?;
+        let mut answers = Vec::with_capacity(batch.len());
+        for (waiting, free) in batch.iter().zip(&free) {
+            if !free {
+                answers.push(None);
+                continue;
+            }
+            let answer = ledger::apply(&mut txn, &waiting.job.command);
+            if let Some(trouble) = txn.take_trouble() {
+                return Err(trouble);
+            }
+            txn.end_command(answer.is_ok());
+            answers.push(Some(answer));
+        }
+        let running: Vec<(Place, Option<Stored>)> = txn
+            .written_effects()
+            .map(|(place, row)| {
+                let running = matches!(row.effect.state, State::Running { .. });
+                (*place, running.then(|| row.clone()))
+            })
+            .collect();
+        txn.flush()?;
+        link.run("COMMIT")?;
+        for (place, row) in running {
+            match row {
+                Some(row) => self.shared.remember(place, row),
+                None => {
+                    self.shared.running().remove(&place);
+                }
+            }
+        }
+        Ok(answers)
+    }
+
+    /// The places of the effects these commands are about.
+    fn places<'a>(&self, batch: impl Iterator<Item = &'a Waiting>) -> Result<Vec<Place>, Trouble> {
+        let link = self.link()?;
+        let mut places = Vec::new();
+        for waiting in batch {
+            if let Subject::Effect(name) = Subject::of(&waiting.job.command)
+                && let Some(id) = self.shared.namespaces.find(link, &name.namespace)?
+            {
+                places.push((id, name.key));
+            }
+        }
+        Ok(places)
+    }
+
+    /// The lock that each command is about, as far as that is known beforehand.
+    fn locks(&self, batch: &[Waiting]) -> Result<Vec<Option<LockPlace>>, Trouble> {
+        let link = self.link()?;
+        let lock_of = |name: &Name, lock: Option<LockKey>| -> Result<_, Trouble> {
+            let id = self.shared.namespaces.find(link, &name.namespace)?;
+            Ok(id.zip(lock))
+        };
+        batch
+            .iter()
+            .map(|waiting| match &waiting.job.command {
+                Command::Claim { name, ask } => lock_of(name, ask.lock),
+                Command::Settle { name, .. } => {
+                    let id = self.shared.namespaces.find(link, &name.namespace)?;
+                    let running = self.shared.running();
+                    let row = id.and_then(|id| running.get(&(id, name.key)));
+                    let lock = row.and_then(|row| row.effect.lock);
+                    drop(running);
+                    lock_of(name, lock)
+                }
+                _ => Ok(None),
+            })
+            .collect()
+    }
+
+    /// Tries the advisory locks: a cheap hint that somebody is at the same lock right now. It
+    /// can only put a command off; the rows decide.
+    fn hinted(
+        &self,
+        link: &Link,
+        batch: &[Waiting],
+        wanted: &[Option<LockPlace>],
+    ) -> Result<Vec<bool>, Trouble> {
+        let mask = u64::MAX.checked_shr(64 - self.shared.hint_bits.clamp(1, 64)).unwrap_or(0);
+        let hint = |place: &LockPlace| (place.1.0 & mask) as i64;
+        let mut hints: Vec<i64> = wanted.iter().flatten().map(hint).collect();
+        if hints.is_empty() {
+            return Ok(vec![true; batch.len()]);
+        }
+        hints.sort_unstable();
+        hints.dedup();
+        let had = lock::hint(link, &hints)?;
+        let free = |waiting: &Waiting, place: &Option<LockPlace>| match place {
+            Some(place) => waiting.put_off >= HINTS || had.contains(&hint(place)),
+            None => true,
+        };
+        Ok(batch.iter().zip(wanted).map(|(waiting, place)| free(waiting, place)).collect())
+    }
+}
+
+/// Whether a command may be carried out twice without harm.
+fn is_idempotent(command: &Command) -> bool {
+    !matches!(
+        command,
+        Command::Reconcile { .. }
+            | Command::Resolve { .. }
+            | Command::RegisterStep { .. }
+            | Command::RolledBack { .. }
+            | Command::Reset { .. }
+    )
+}
+
+/// Commands that are written on the strength of what should be there.
+struct Quick {
+    now: Now,
+    claims: Vec<QuickOne<Grant>>,
+    settles: Vec<QuickOne<Vec<u8>>>,
+    rest: Vec<Waiting>,
+}
+
+struct QuickOne<T> {
+    waiting: Waiting,
+    place: Place,
+    /// The row as it will be; for a settle, with the version it must still have.
+    row: Stored,
+    what: T,
+}
+
+impl Quick {
+    /// Asks core what a new key and a running effect are told, and takes those whose answer is
+    /// a write that the quick statement knows.
+    fn of(
+        shared: &Shared,
+        link: Option<&Link>,
+        batch: Vec<Waiting>,
+    ) -> Result<Self, (Vec<Waiting>, Trouble)> {
+        let now = match link.ok_or_else(|| Trouble::Lost("not connected".into())) {
+            Ok(link) => shared.clock.reckon(link),
+            Err(trouble) => Err(trouble),
+        };
+        let now = match now {
+            Ok(now) => now,
+            Err(trouble) => return Err((batch, trouble)),
+        };
+        let mut quick = Self { now, claims: Vec::new(), settles: Vec::new(), rest: Vec::new() };
+        for waiting in batch {
+            let known =
+                |name: &Name| shared.namespaces.known(&name.namespace).map(|id| (id, name.key));
+            let place = match Subject::of(&waiting.job.command) {
+                Subject::Effect(name) => known(&name),
+                _ => None,
+            };
+            match place {
+                Some(place) => quick.sort(shared, waiting, place),
+                None => quick.rest.push(waiting),
+            }
+        }
+        quick.claims.sort_unstable_by_key(|one| one.place);
+        quick.settles.sort_unstable_by_key(|one| one.place);
+        Ok(quick)
+    }
+
+    fn sort(&mut self, shared: &Shared, waiting: Waiting, place: Place) {
+        let running = shared.running();
+        let row = running.get(&place);
+        match &waiting.job.command {
+            Command::Claim { ask, .. }
+                if row.is_none()
+                    && ask.lock.is_none()
+                    && ask.label.as_ref().is_none_or(|label| label.len() <= Limits::LABEL) =>
+            {
+                if let (Verdict::Granted(grant), Some(change)) =
+                    effect::claim(self.now, None, ask, Fence(0))
+                {
+                    let row = Stored { entry: 0, effect: change.effect };
+                    self.claims.push(QuickOne { waiting, place, row, what: grant });
+                    return;
+                }
+            }
+            Command::Settle { attempt, report: report @ Report::Succeeded(outcome), .. }
+                if outcome.body().is_some_and(|body| body.len() <= INLINE) =>
+            {
+                if let Some(row) = row.filter(|row| row.effect.lock.is_none())
+                    && let (Settled::Recorded, Some(change)) =
+                        effect::settle(self.now, Some(&row.effect), *attempt, report)
+                {
+                    let digest = outcome.digest().as_bytes().to_vec();
+                    let row = Stored { entry: row.entry, effect: change.effect };
+                    self.settles.push(QuickOne { waiting, place, row, what: digest });
+                    return;
+                }
+            }
+            _ => {}
+        }
+        self.rest.push(waiting);
+    }
+
+    fn is_empty(&self) -> bool {
+        self.claims.is_empty() && self.settles.is_empty()
+    }
+
+    /// Sends everything in one statement. Returns the entries of those that took hold.
+    fn send(&self, link: &Link) -> Result<Vec<(Place, u64)>, Trouble> {
+        let s_namespace: Vec<i32> = self.settles.iter().map(|one| one.place.0).collect();
+        let s_key: Vec<&[u8]> =
+            self.settles.iter().map(|one| &one.place.1.as_bytes()[..]).collect();
+        let s_entry: Vec<i64> = self.settles.iter().map(|one| one.row.entry as i64).collect();
+        let s_outcome: Vec<Option<&[u8]>> = self.settles.iter().map(|one| body(&one.row)).collect();
+        let s_digest: Vec<&[u8]> = self.settles.iter().map(|one| &one.what[..]).collect();
+        let s_expires: Vec<Option<i64>> =
+            self.settles.iter().map(|one| one.row.effect.expires().map(|at| at.0)).collect();
+        let effects = || self.claims.iter().map(|one| &one.row.effect);
+        let c_namespace: Vec<i32> = self.claims.iter().map(|one| one.place.0).collect();
+        let c_key: Vec<&[u8]> = self.claims.iter().map(|one| &one.place.1.as_bytes()[..]).collect();
+        let c_fingerprint: Vec<&[u8]> = effects().map(|e| &e.fingerprint.as_bytes()[..]).collect();
+        let c_safety: Vec<i16> = effects().map(|e| safety(e).0).collect();
+        let c_settling: Vec<Option<i64>> = effects().map(|e| safety(e).1).collect();
+        let c_attempt: Vec<&[u8]> = effects().map(|e| &e.attempt.as_bytes()[..]).collect();
+        let c_label: Vec<Option<&str>> = effects().map(|e| e.label.as_deref()).collect();
+        let c_ttl: Vec<Option<i64>> = effects().map(|e| e.ttl_ms.map(|ms| ms as i64)).collect();
+        let running = |e: &hapax_core::effect::Effect| match e.state {
+            State::Running { lease, deadline } => (Some(lease), deadline),
+            _ => (None, None),
+        };
+        let leases: Vec<_> = effects().map(|e| running(e).0).collect();
+        let c_lease: Vec<Option<&[u8]>> =
+            leases.iter().map(|lease| lease.as_ref().map(|lease| &lease.as_bytes()[..])).collect();
+        let c_deadline: Vec<Option<i64>> =
+            effects().map(|e| running(e).1.map(|at| at.ms as i64)).collect();
+        let rows = link.query(
+            "SELECT * FROM hapax.quick($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14,
+                 $15, $16, $17)",
+            &[
+                (&self.now.wall.0, Type::INT8),
+                (&s_namespace, Type::INT4_ARRAY),
+                (&s_key, Type::BYTEA_ARRAY),
+                (&s_entry, Type::INT8_ARRAY),
+                (&s_outcome, Type::BYTEA_ARRAY),
+                (&s_digest, Type::BYTEA_ARRAY),
+                (&s_expires, Type::INT8_ARRAY),
+                (&c_namespace, Type::INT4_ARRAY),
+                (&c_key, Type::BYTEA_ARRAY),
+                (&c_fingerprint, Type::BYTEA_ARRAY),
+                (&c_safety, Type::INT2_ARRAY),
+                (&c_settling, Type::INT8_ARRAY),
+                (&c_attempt, Type::BYTEA_ARRAY),
+                (&c_label, Type::TEXT_ARRAY),
+                (&c_ttl, Type::INT8_ARRAY),
+                (&c_lease, Type::BYTEA_ARRAY),
+                (&c_deadline, Type::INT8_ARRAY),
+            ],
+        )?;
+        rows.iter()
+            .map(|row| {
+                let key = hapax_core::key::Key::from_bytes(crate::effect::bytes(row, "key")?);
+                Ok(((row.try_get(0)?, key), row.try_get::<_, i64>(2)? as u64))
+            })
+            .collect()
+    }
+
+    /// Answers those that took hold; the others are left for a closer look.
+    fn conclude(&mut self, shared: &Shared, taken: &[(Place, u64)], served: &mut Served) {
+        let taken: std::collections::HashMap<Place, u64> = taken.iter().copied().collect();
+        for one in self.settles.drain(..) {
+            match taken.get(&one.place) {
+                Some(_) => {
+                    shared.running().remove(&one.place);
+                    served.answer(one.waiting.job, Ok(Answer::Settle(Settled::Recorded)));
+                }
+                None => self.rest.push(one.waiting),
+            }
+        }
+        for one in self.claims.drain(..) {
+            match taken.get(&one.place) {
+                Some(entry) => {
+                    let (fence, mut effect) = (Fence(*entry), one.row.effect);
+                    effect.fence = fence;
+                    shared.remember(one.place, Stored { entry: *entry, effect });
+                    let verdict = Verdict::Granted(Grant { fence, ..one.what });
+                    served.answer(one.waiting.job, Ok(Answer::Claim(verdict)));
+                }
+                None => self.rest.push(one.waiting),
+            }
+        }
+    }
+
+    fn into_all(self) -> Vec<Waiting> {
+        let settles = self.settles.into_iter().map(|one| one.waiting);
+        let claims = self.claims.into_iter().map(|one| one.waiting);
+        settles.chain(claims).chain(self.rest).collect()
+    }
+}
+
+/// The outcome that lies in the row.
+fn body(row: &Stored) -> Option<&[u8]> {
+    match &row.effect.state {
+        State::Succeeded(outcome) => Outcome::body(outcome),
+        _ => None,
+    }
+}

@@ -1,0 +1,114 @@
+//! Leases and the pulse as rows.
+
+use hapax_core::lease::{Lease, LeaseId, Pulse};
+use hapax_core::time::LeaseInstant;
+use tokio_postgres::Row;
+use tokio_postgres::types::Type;
+
+use crate::clock::ERA;
+use crate::connect::Link;
+use crate::effect::bytes;
+use crate::error::Trouble;
+
+const COLUMNS: &str = "id, term_ms, until_ms, dead, holder, seen";
+
+/// A lease; under its row's lock, if it is about to be written.
+pub(crate) fn load(link: &Link, id: LeaseId, lock: bool) -> Result<Option<Lease>, Trouble> {
+    let lock = if lock { "FOR UPDATE" } else { "" };
+    let sql = format!("SELECT {COLUMNS} FROM hapax.lease WHERE id = $1 {lock}");
+    let rows = link.query(&sql, &[(&&id.as_bytes()[..], Type::BYTEA)])?;
+    rows.first().map(read).transpose()
+}
+
+/// All that are not dead.
+pub(crate) fn live(link: &Link) -> Result<Vec<Lease>, Trouble> {
+    let sql = format!("SELECT {COLUMNS} FROM hapax.lease WHERE NOT dead ORDER BY id");
+    link.query(&sql, &[])?.iter().map(read).collect()
+}
+
+fn read(row: &Row) -> Result<Lease, Trouble> {
+    Ok(Lease {
+        id: LeaseId::from_bytes(bytes(row, "id")?),
+        term_ms: row.try_get::<_, i64>("term_ms")? as u64,
+        until: LeaseInstant { era: ERA, ms: row.try_get::<_, i64>("until_ms")? as u64 },
+        dead: row.try_get("dead")?,
+        holder: row.try_get("holder")?,
+        seen: row.try_get::<_, i64>("seen")? as u64,
+    })
+}
+
+pub(crate) fn put(link: &Link, lease: &Lease) -> Result<(), Trouble> {
+    link.execute(
+        "INSERT INTO hapax.lease (id, term_ms, until_ms, dead, holder, seen)
+         VALUES ($1, $2, $3, $4, $5, $6)
+         ON CONFLICT (id) DO UPDATE SET until_ms = $3, dead = $4, seen = $6",
+        &[
+            (&&lease.id.as_bytes()[..], Type::BYTEA),
+            (&(lease.term_ms as i64), Type::INT8),
+            (&(lease.until.ms as i64), Type::INT8),
+            (&lease.dead, Type::BOOL),
+            (&lease.holder, Type::TEXT),
+            (&(lease.seen as i64), Type::INT8),
+        ],
+    )?;
+    Ok(())
+}
+
+/// Dead first, so that what hangs on it can be found; gone once nothing does. To whoever asks,
+/// a lease that is not there is dead.
+pub(crate) fn end(link: &Link, id: LeaseId) -> Result<(), Trouble> {
+    let id = &id.as_bytes()[..];
+    link.execute("UPDATE hapax.lease SET dead = true WHERE id = $1", &[(&id, Type::BYTEA)])?;
+    sweep(link)
+}
+
+/// Removes dead leases on which nothing hangs.
+pub(crate) fn sweep(link: &Link) -> Result<(), Trouble> {
+    link.execute(
+        "DELETE FROM hapax.lease WHERE id IN (
+             SELECT id FROM hapax.lease l WHERE dead
+                 AND NOT EXISTS (SELECT 1 FROM hapax.effect e WHERE e.watch = l.id)
+             ORDER BY id FOR UPDATE SKIP LOCKED)",
+        &[],
+    )?;
+    Ok(())
+}
+
+/// The timeline this server writes: another one after each failover or restore.
+const TIMELINE: &str = "left(pg_walfile_name(pg_current_wal_lsn()), 8)";
+
+/// The pulse; of another timeline it does not count.
+pub(crate) fn pulse(link: &Link) -> Result<Pulse, Trouble> {
+    let sql = format!("SELECT pulse_last, pulse_since FROM hapax.self WHERE timeline = {TIMELINE}");
+    let rows = link.query(&sql, &[])?;
+    let Some(row) = rows.first() else { return Ok(Pulse::default()) };
+    let instant = |at: usize| -> Result<LeaseInstant, Trouble> {
+        Ok(LeaseInstant { era: ERA, ms: row.try_get::<_, i64>(at)? as u64 })
+    };
+    Ok(Pulse { last: instant(0)?, since: instant(1)? })
+}
+
+/// Writes the pulse. Others beat too: the newest beat counts, and the newest gap.
+pub(crate) fn put_pulse(link: &Link, pulse: &Pulse) -> Result<(), Trouble> {
+    let sql = format!(
+        "UPDATE hapax.self SET
+             pulse_last = CASE WHEN timeline = {TIMELINE} THEN greatest(pulse_last, $1) ELSE $1 END,
+             pulse_since = CASE WHEN timeline = {TIMELINE} THEN greatest(pulse_since, $2) ELSE $2 END,
+             timeline = {TIMELINE}"
+    );
+    let params =
+        [(&(pulse.last.ms as i64) as _, Type::INT8), (&(pulse.since.ms as i64) as _, Type::INT8)];
+    link.execute(&sql, &params)?;
+    Ok(())
+}
+
+/// The newest notice.
+pub(crate) fn notice(link: &Link) -> Result<u64, Trouble> {
+    let row = link.one("SELECT notice FROM hapax.self", &[])?;
+    Ok(row.try_get::<_, i64>(0)? as u64)
+}
+
+pub(crate) fn raise_notice(link: &Link) -> Result<u64, Trouble> {
+    let row = link.one("UPDATE hapax.self SET notice = notice + 1 RETURNING notice", &[])?;
+    Ok(row.try_get::<_, i64>(0)? as u64)
+}

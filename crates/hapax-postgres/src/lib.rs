@@ -1,0 +1,22 @@
+//! The hapax ledger in a PostgreSQL database: many nodes, and the caller's own transactions.
+//!
+//! SQL only: rows are loaded, `hapax-core` decides, rows are written. The database enforces
+//! what must never be wrong: one row a key, an append-only journal, dead leases that stay dead.
+
+mod clock;
+mod connect;
+mod effect;
+mod error;
+mod journal;
+mod lane;
+mod lease;
+mod lock;
+mod migrate;
+mod namespace;
+mod queue;
+mod reader;
+mod store;
+mod txn;
+
+pub use migrate::script;
+pub use store::{Options, PgStore};

@@ -1,0 +1,231 @@
+//! What is waiting to be carried out, and what is being carried out.
+//!
+//! Commands about the same thing are carried out one after the other, in the order they came;
+//! all others may overtake each other in as many lanes as there are.
+
+use std::collections::{HashSet, VecDeque};
+use std::sync::{Condvar, Mutex, MutexGuard};
+use std::time::{Duration, Instant};
+
+use hapax_core::lease::LeaseId;
+use hapax_core::name::Name;
+use hapax_store::{Command, Job};
+
+/// What a command is about.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(crate) enum Subject {
+    Effect(Name),
+    Lease(LeaseId),
+    Pass,
+}
+
+impl Subject {
+    pub(crate) fn of(command: &Command) -> Self {
+        match command {
+            Command::Claim { name, .. }
+            | Command::Settle { name, .. }
+            | Command::Reconcile { name, .. }
+            | Command::Resolve { name, .. }
+            | Command::RegisterStep { name, .. }
+            | Command::RolledBack { name, .. }
+            | Command::Reset { name, .. } => Self::Effect(name.clone()),
+            Command::OpenLease { id, .. }
+            | Command::RenewLease { id, .. }
+            | Command::CloseLease { id } => Self::Lease(*id),
+            Command::Expire { .. } | Command::Sweep { .. } | Command::Seal { .. } => Self::Pass,
+        }
+    }
+}
+
+/// A command that waits.
+pub(crate) struct Waiting {
+    pub(crate) job: Job,
+    /// When it came.
+    pub(crate) since: Instant,
+    /// When it may be tried again, if it was put off.
+    pub(crate) not_before: Option<Instant>,
+    /// How often it was put off.
+    pub(crate) put_off: u32,
+}
+
+impl Waiting {
+    pub(crate) fn new(job: Job) -> Self {
+        Self { job, since: Instant::now(), not_before: None, put_off: 0 }
+    }
+
+    /// Whether it shares transactions with others.
+    pub(crate) fn is_sociable(&self) -> bool {
+        matches!(self.job.command, Command::Claim { .. } | Command::Settle { .. })
+    }
+}
+
+#[derive(Default)]
+struct State {
+    waiting: VecDeque<Waiting>,
+    busy: HashSet<Subject>,
+    idle: usize,
+    closed: bool,
+}
+
+#[derive(Default)]
+pub(crate) struct Queue {
+    state: Mutex<State>,
+    ready: Condvar,
+}
+
+/// How long a lane sleeps at most while something waits to be tried again.
+const TICK: Duration = Duration::from_millis(5);
+
+impl Queue {
+    pub(crate) fn push(&self, jobs: impl IntoIterator<Item = Waiting>) {
+        let mut state = self.lock();
+        state.waiting.extend(jobs);
+        if state.idle > 0 {
+            self.ready.notify_one();
+        }
+    }
+
+    /// Puts commands back before all others, in their order, and lets go of their subjects.
+    pub(crate) fn put_back(&self, jobs: Vec<Waiting>) {
+        let mut state = self.lock();
+        for job in jobs.into_iter().rev() {
+            state.busy.remove(&Subject::of(&job.job.command));
+            state.waiting.push_front(job);
+        }
+        self.ready.notify_one();
+    }
+
+    /// What can be carried out now: several that share a transaction, or one that does not.
+    /// Waits until there is something; `None` when the queue is closed and empty.
+    pub(crate) fn take(&self, most: usize) -> Option<Vec<Waiting>> {
+        let mut state = self.lock();
+        loop {
+            let batch = state.select(most);
+            if !batch.is_empty() {
+                if state.idle > 0 && !state.waiting.is_empty() {
+                    self.ready.notify_one();
+                }
+                return Some(batch);
+            }
+            if state.closed && state.waiting.is_empty() {
+                return None;
+            }
+            state.idle += 1;
+            state = if state.waiting.iter().any(|waiting| waiting.not_before.is_some()) {
+                let woken = self.ready.wait_timeout(state, TICK);
+                woken.unwrap_or_else(|poisoned| poisoned.into_inner()).0
+            } else {
+                self.ready.wait(state).unwrap_or_else(|poisoned| poisoned.into_inner())
+            };
+            state.idle -= 1;
+        }
+    }
+
+    /// Lets go of what was carried out.
+    pub(crate) fn release(&self, subjects: &[Subject]) {
+        let mut state = self.lock();
+        for subject in subjects {
+            state.busy.remove(subject);
+        }
+        if state.idle > 0 && !state.waiting.is_empty() {
+            self.ready.notify_one();
+        }
+    }
+
+    /// No more will come.
+    pub(crate) fn close(&self) {
+        self.lock().closed = true;
+        self.ready.notify_all();
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.lock().closed
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+}
+
+impl State {
+    fn select(&mut self, most: usize) -> Vec<Waiting> {
+        let mut batch: Vec<Waiting> = Vec::new();
+        let mut passed = VecDeque::new();
+        let mut passed_over = HashSet::new();
+        let mut now = None;
+        while let Some(waiting) = self.waiting.pop_front() {
+            let early =
+                waiting.not_before.is_some_and(|at| at > *now.get_or_insert_with(Instant::now));
+            let subject = Subject::of(&waiting.job.command);
+            let free = !early && !self.busy.contains(&subject) && !passed_over.contains(&subject);
+            if !free || (!waiting.is_sociable() && !batch.is_empty()) {
+                // Nobody overtakes a command about the same thing.
+                passed_over.insert(subject);
+                passed.push_back(waiting);
+                continue;
+            }
+            self.busy.insert(subject);
+            let alone = !waiting.is_sociable();
+            batch.push(waiting);
+            if alone || batch.len() == most {
+                break;
+            }
+        }
+        passed.append(&mut self.waiting);
+        self.waiting = passed;
+        batch
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use hapax_core::attempt::AttemptId;
+    use hapax_core::effect::Report;
+    use hapax_core::key::Key;
+    use hapax_core::name::Namespace;
+
+    fn settle(key: u8, attempt: u8) -> Waiting {
+        let command = Command::Settle {
+            name: Name { namespace: Namespace::default(), key: Key::from_bytes([key; 32]) },
+            attempt: AttemptId::from_bytes([attempt; 16]),
+            report: Report::Failed(String::new()),
+        };
+        Waiting::new(Job { command, reply: tokio::sync::oneshot::channel().0 })
+    }
+
+    fn pass() -> Waiting {
+        let command = Command::Sweep { limit: 1 };
+        Waiting::new(Job { command, reply: tokio::sync::oneshot::channel().0 })
+    }
+
+    fn attempts(batch: &[Waiting]) -> Vec<u8> {
+        let attempt = |waiting: &Waiting| match &waiting.job.command {
+            Command::Settle { attempt, .. } => attempt.as_bytes()[0],
+            _ => 0,
+        };
+        batch.iter().map(attempt).collect()
+    }
+
+    #[test]
+    fn one_command_per_key_at_a_time_and_in_order() {
+        let queue = Queue::default();
+        queue.push([settle(1, 1), settle(1, 2), settle(2, 3), settle(1, 4), pass(), settle(3, 5)]);
+        let first = queue.take(10).unwrap();
+        assert_eq!(attempts(&first), [1, 3, 5]);
+        assert_eq!(attempts(&queue.take(10).unwrap()), [0], "a pass goes alone");
+        queue.put_back(first);
+        assert_eq!(attempts(&queue.take(2).unwrap()), [1, 3]);
+        queue.release(&[Subject::of(&settle(1, 1).job.command)]);
+        assert_eq!(attempts(&queue.take(10).unwrap()), [5, 2], "what was put back goes first");
+    }
+
+    #[test]
+    fn a_closed_queue_is_emptied_first() {
+        let queue = Queue::default();
+        queue.push([settle(1, 1)]);
+        queue.close();
+        assert_eq!(attempts(&queue.take(10).unwrap()), [1]);
+        assert!(queue.take(10).is_none());
+    }
+}

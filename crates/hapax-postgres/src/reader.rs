@@ -1,0 +1,66 @@
+//! Readers beside the lanes: everything that waits is read from one snapshot.
+
+use std::sync::mpsc::Receiver;
+use std::sync::{Arc, Mutex};
+
+use hapax_store::{Reading, StoreError};
+
+use crate::connect::Link;
+use crate::error::Trouble;
+use crate::store::Shared;
+use crate::txn::{Access, PgTxn};
+
+/// How many reads share a snapshot at most.
+const BATCH: usize = 256;
+
+/// Works until every sender is gone.
+pub(crate) fn run(shared: &Arc<Shared>, queue: &Arc<Mutex<Receiver<Reading>>>) {
+    let mut link = None;
+    loop {
+        // Taken before the snapshot: whoever asks later may know of a commit it does not have.
+        let readings: Vec<Reading> = {
+            let queue = queue.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+            let Ok(first) = queue.recv() else { return };
+            std::iter::once(first).chain(queue.try_iter().take(BATCH - 1)).collect()
+        };
+        match open(shared, &mut link) {
+            Ok(link) => {
+                for reading in readings {
+                    serve(shared, link, reading);
+                }
+                link.post("COMMIT");
+            }
+            Err(trouble) => {
+                let error = trouble.into_store_error();
+                for reading in readings {
+                    reading(Err(error.clone()));
+                }
+            }
+        }
+    }
+}
+
+/// A connection with a snapshot, which is taken by the first statement to come.
+fn open<'a>(shared: &Shared, link: &'a mut Option<Link>) -> Result<&'a Link, Trouble> {
+    if link.as_ref().is_some_and(Link::is_closed) {
+        *link = None;
+    }
+    let link = match link {
+        Some(link) => link,
+        none => none.insert(shared.connect()?),
+    };
+    link.post("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY");
+    Ok(link)
+}
+
+fn serve(shared: &Shared, link: &Link, reading: Reading) {
+    match shared.clock.reckon(link) {
+        Ok(now) => {
+            reading(Ok(&mut PgTxn::new(link, &shared.namespaces, now, Access::Look)));
+        }
+        Err(trouble) => {
+            let error: StoreError = trouble.into_store_error();
+            reading(Err(error));
+        }
+    }
+}

@@ -1,0 +1,155 @@
+//! The store: a queue, a few lanes that empty it, and readers beside them.
+
+use std::collections::HashMap;
+use std::sync::mpsc::Sender;
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::thread::JoinHandle;
+
+use hapax_store::{Clock, Job, Reading, Store, StoreError};
+
+use crate::clock::ServerClock;
+use crate::connect::{Address, Link};
+use crate::effect::{Place, Stored};
+use crate::error::Trouble;
+use crate::lane::{Lane, Pace};
+use crate::migrate;
+use crate::namespace::Namespaces;
+use crate::queue::{Queue, Waiting};
+
+/// How the database is used.
+#[derive(Clone)]
+pub struct Options {
+    /// How many batches are on their way at once, each on a connection of its own.
+    pub lanes: usize,
+    /// How many connections serve reads.
+    pub readers: usize,
+    /// How many bits of a lock's key its advisory lock has. Fewer only postpone more.
+    pub hint_bits: u32,
+    /// A clock instead of the server's, for tests.
+    pub clock: Option<Arc<dyn Clock>>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { lanes: 4, readers: 2, hint_bits: 64, clock: None }
+    }
+}
+
+/// What lanes and readers share.
+pub(crate) struct Shared {
+    pub(crate) address: Address,
+    pub(crate) clock: ServerClock,
+    pub(crate) namespaces: Namespaces,
+    pub(crate) hint_bits: u32,
+    pub(crate) queue: Queue,
+    /// Commands that had to wait for somebody else's open transaction.
+    pub(crate) slow: Queue,
+    running: Mutex<HashMap<Place, Stored>>,
+}
+
+/// How many running effects are remembered.
+const REMEMBERED: usize = 1 << 17;
+
+impl Shared {
+    pub(crate) fn connect(&self) -> Result<Link, Trouble> {
+        Link::connect(&self.address)
+    }
+
+    /// Effects that this process was granted, as it last saw them. What is written on the
+    /// strength of it names the version, so that it may be out of date.
+    pub(crate) fn running(&self) -> MutexGuard<'_, HashMap<Place, Stored>> {
+        self.running.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    pub(crate) fn remember(&self, place: Place, row: Stored) {
+        let mut running = self.running();
+        if running.len() < REMEMBERED {
+            running.insert(place, row);
+        }
+    }
+}
+
+/// A ledger in a PostgreSQL database.
+pub struct PgStore {
+    shared: Arc<Shared>,
+    readings: Option<Sender<Reading>>,
+    lanes: Vec<JoinHandle<()>>,
+    others: Vec<JoinHandle<()>>,
+}
+
+impl PgStore {
+    /// Opens the ledger of this database, which gets a schema if it has none. Blocks; call it
+    /// where that is allowed.
+    pub fn open(url: &str, options: Options) -> Result<Self, StoreError> {
+        let address = Address::parse(url)?;
+        let link = Link::connect(&address).map_err(Trouble::into_store_error)?;
+        migrate::check(&link).map_err(Trouble::into_store_error)?;
+        drop(link);
+        let shared = Arc::new(Shared {
+            address,
+            clock: ServerClock::new(options.clock),
+            namespaces: Namespaces::default(),
+            hint_bits: options.hint_bits,
+            queue: Queue::default(),
+            slow: Queue::default(),
+            running: Mutex::default(),
+        });
+        let (readings, received) = std::sync::mpsc::channel();
+        let received = Arc::new(Mutex::new(received));
+        let mut store =
+            Self { shared, readings: Some(readings), lanes: Vec::new(), others: Vec::new() };
+        for _ in 0..options.lanes.max(1) {
+            let lane = Lane::new(store.shared.clone(), Pace::Quick);
+            store.lanes.push(spawn("lane", move || lane.run())?);
+        }
+        let lane = Lane::new(store.shared.clone(), Pace::Patient);
+        store.others.push(spawn("slow lane", move || lane.run())?);
+        for _ in 0..options.readers.max(1) {
+            let (shared, received) = (store.shared.clone(), received.clone());
+            let reader = move || crate::reader::run(&shared, &received);
+            store.others.push(spawn("reader", reader)?);
+        }
+        Ok(store)
+    }
+
+    /// Brings the schema of this database to the newest version; how many versions it went up.
+    /// Blocks.
+    pub fn migrate(url: &str) -> Result<usize, StoreError> {
+        let link = Link::connect(&Address::parse(url)?).map_err(Trouble::into_store_error)?;
+        migrate::migrate(&link).map_err(Trouble::into_store_error)
+    }
+}
+
+fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>, StoreError> {
+    let thread = std::thread::Builder::new().name(format!("hapax {name}")).spawn(work);
+    thread.map_err(|error| StoreError::Unavailable(format!("no thread: {error}")))
+}
+
+impl Store for PgStore {
+    fn submit(&self, jobs: Vec<Job>) {
+        self.shared.queue.push(jobs.into_iter().map(Waiting::new));
+    }
+
+    fn read(&self, reading: Reading) {
+        if let Some(readings) = &self.readings
+            && let Err(unsent) = readings.send(reading)
+        {
+            (unsent.0)(Err(StoreError::Unavailable("the store was closed".into())));
+        }
+    }
+}
+
+impl Drop for PgStore {
+    fn drop(&mut self) {
+        self.readings = None;
+        self.shared.queue.close();
+        for lane in self.lanes.drain(..) {
+            let _ = lane.join();
+        }
+        // Only now: until they end, lanes send it what has to wait.
+        self.shared.slow.close();
+        for thread in self.others.drain(..) {
+            let _ = thread.join();
+        }
+    }
+}

@@ -1,0 +1,561 @@
+//! One view of the database, or one transaction on it.
+//!
+//! Rows are read when they are first asked for and kept; what commands write is kept beside
+//! them and sent when all have been judged. So a batch costs as many round trips as there are
+//! kinds of rows, and a command that fails leaves nothing behind.
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+
+use hapax_core::attempt::AttemptId;
+use hapax_core::effect::{Effect, StateName};
+use hapax_core::journal::{Entry, Event};
+use hapax_core::lease::{Lease, LeaseId, Pulse};
+use hapax_core::lock::{Lock, LockKey};
+use hapax_core::merkle::Hash;
+use hapax_core::name::{Name, Namespace};
+use hapax_core::time::{LeaseInstant, Now};
+use hapax_store::{Filter, Found, Head, SealedTile, Step, StoreError, Txn, View};
+
+use crate::connect::Link;
+use crate::effect::{self, Place, Stored, Write};
+use crate::error::Trouble;
+use crate::journal::{self, Note};
+use crate::lease;
+use crate::lock::{self, LockPlace};
+use crate::namespace::Namespaces;
+
+/// What a view may do with the rows it reads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Access {
+    /// Only read. Whoever wants to write is stopped, and nothing is lost.
+    Look,
+    /// Lock effects and locks when they are read; leases only when their time seems to be up,
+    /// for a healthy one is only looked at.
+    Write,
+    /// Lock leases as well: the command is about them.
+    WriteLeases,
+}
+
+pub(crate) struct PgTxn<'a> {
+    link: &'a Link,
+    namespaces: &'a Namespaces,
+    now: Now,
+    access: Access,
+    loaded: Loaded,
+    /// What the commands before have written.
+    written: Writes,
+    /// What the command at hand has written.
+    staged: Writes,
+    numbers: VecDeque<u64>,
+    /// Why a read or write failed, for whoever runs the transaction.
+    trouble: Option<Trouble>,
+    wanted_to_write: bool,
+}
+
+#[derive(Default)]
+struct Loaded {
+    effects: HashMap<Place, Option<Stored>>,
+    leases: HashMap<LeaseId, Option<Lease>>,
+    locks: HashMap<LockPlace, Option<Lock>>,
+    pulse: Option<Pulse>,
+}
+
+#[derive(Default)]
+struct Writes {
+    effects: BTreeMap<Place, Stored>,
+    leases: BTreeMap<LeaseId, Lease>,
+    locks: BTreeMap<LockPlace, Option<Lock>>,
+    notes: Vec<Note>,
+    pulse: Option<Pulse>,
+}
+
+impl Writes {
+    fn take(&mut self, newer: Self) {
+        self.effects.extend(newer.effects);
+        self.leases.extend(newer.leases);
+        self.locks.extend(newer.locks);
+        self.notes.extend(newer.notes);
+        self.pulse = newer.pulse.or(self.pulse);
+    }
+}
+
+impl<'a> PgTxn<'a> {
+    pub(crate) fn new(
+        link: &'a Link,
+        namespaces: &'a Namespaces,
+        now: Now,
+        access: Access,
+    ) -> Self {
+        Self {
+            link,
+            namespaces,
+            now,
+            access,
+            loaded: Loaded::default(),
+            written: Writes::default(),
+            staged: Writes::default(),
+            numbers: VecDeque::new(),
+            trouble: None,
+            wanted_to_write: false,
+        }
+    }
+
+    /// Reads what a batch will surely ask for: locks, then effects, each in order.
+    pub(crate) fn preload(
+        &mut self,
+        locks: &[LockPlace],
+        effects: &[Place],
+        numbers: usize,
+    ) -> Result<(), Trouble> {
+        self.load_locks(locks)?;
+        self.load_effects(effects)?;
+        if numbers > 0 {
+            self.numbers.extend(journal::numbers(self.link, numbers)?);
+        }
+        Ok(())
+    }
+
+    /// Ends a command: what it wrote is kept or forgotten.
+    pub(crate) fn end_command(&mut self, keep: bool) {
+        let staged = std::mem::take(&mut self.staged);
+        if keep {
+            self.written.take(staged);
+        }
+    }
+
+    /// Why the last command failed, if the database was the reason.
+    pub(crate) fn take_trouble(&mut self) -> Option<Trouble> {
+        self.trouble.take()
+    }
+
+    /// Whether a command was stopped because it wanted to write.
+    pub(crate) fn wanted_to_write(&mut self) -> bool {
+        std::mem::take(&mut self.wanted_to_write)
+    }
+
+    /// The rows that commands have left running, with their versions.
+    pub(crate) fn written_effects(&self) -> impl Iterator<Item = (&Place, &Stored)> {
+        self.written.effects.iter()
+    }
+
+    /// Sends everything that was written, in the order of locks: leases, locks, effects.
+    pub(crate) fn flush(&mut self) -> Result<(), Trouble> {
+        let written = std::mem::take(&mut self.written);
+        for lease in written.leases.values() {
+            lease::put(self.link, lease)?;
+        }
+        for (place, lock) in &written.locks {
+            let held = self.loaded.locks.get(place).copied().flatten();
+            match (lock, held) {
+                (Some(lock), held) => {
+                    lock::put(self.link, place.0, held.map(|held| held.attempt), lock)?;
+                }
+                (None, Some(held)) => lock::release(self.link, *place, held.attempt)?,
+                (None, None) => {}
+            }
+        }
+        let over = |place: &Place| {
+            self.loaded.effects.get(place).and_then(Option::as_ref).map_or(0, |row| row.entry)
+        };
+        let effects: Vec<_> = written
+            .effects
+            .into_iter()
+            .map(|(place, row)| Write { over: over(&place), place, row })
+            .collect();
+        effect::put(self.link, &effects)?;
+        journal::append(self.link, &written.notes)?;
+        if let Some(pulse) = &written.pulse {
+            lease::put_pulse(self.link, pulse)?;
+        }
+        Ok(())
+    }
+
+    fn load_effects(&mut self, places: &[Place]) -> Result<(), Trouble> {
+        let mut missing: Vec<Place> = places
+            .iter()
+            .filter(|place| !self.loaded.effects.contains_key(*place))
+            .copied()
+            .collect();
+        missing.sort_unstable();
+        missing.dedup();
+        let mut rows = effect::load(self.link, &missing, self.access != Access::Look)?;
+        let found = missing.into_iter().map(|place| (place, rows.remove(&place)));
+        self.loaded.effects.extend(found);
+        Ok(())
+    }
+
+    fn load_locks(&mut self, places: &[LockPlace]) -> Result<(), Trouble> {
+        let mut missing: Vec<LockPlace> = places
+            .iter()
+            .filter(|place| !self.loaded.locks.contains_key(*place))
+            .copied()
+            .collect();
+        missing.sort_unstable();
+        missing.dedup();
+        let mut rows = lock::load(self.link, &missing, self.access != Access::Look)?;
+        let found = missing.into_iter().map(|place| (place, rows.remove(&place)));
+        self.loaded.locks.extend(found);
+        Ok(())
+    }
+
+    fn load_lease(&mut self, id: LeaseId) -> Result<Option<Lease>, Trouble> {
+        if let Some(lease) = self.loaded.leases.get(&id) {
+            return Ok(lease.clone());
+        }
+        let mut lease = lease::load(self.link, id, self.access == Access::WriteLeases)?;
+        let seems_lapsed =
+            lease.as_ref().is_some_and(|l| !l.dead && l.until.reached(self.now.lease));
+        if seems_lapsed && self.access == Access::Write {
+            lease = lease::load(self.link, id, true)?;
+        }
+        self.loaded.leases.insert(id, lease.clone());
+        Ok(lease)
+    }
+
+    /// The row as the commands so far have left it.
+    fn row(&mut self, place: Place) -> Result<Option<&Stored>, Trouble> {
+        self.load_effects(&[place])?;
+        let written = self.staged.effects.get(&place).or_else(|| self.written.effects.get(&place));
+        Ok(written.or_else(|| self.loaded.effects.get(&place).and_then(Option::as_ref)))
+    }
+
+    fn current_lock(&mut self, place: LockPlace) -> Result<Option<Lock>, Trouble> {
+        self.load_locks(&[place])?;
+        let written = self.staged.locks.get(&place).or_else(|| self.written.locks.get(&place));
+        Ok(written.copied().unwrap_or_else(|| self.loaded.locks.get(&place).copied().flatten()))
+    }
+
+    fn place(&self, name: &Name) -> Result<Option<Place>, Trouble> {
+        Ok(self.namespaces.find(self.link, &name.namespace)?.map(|id| (id, name.key)))
+    }
+
+    /// The number of a namespace that is written to; it was made before the transaction.
+    fn namespace(&self, namespace: &Namespace) -> Result<i32, Trouble> {
+        let id = self.namespaces.find(self.link, namespace)?;
+        id.ok_or_else(|| StoreError::Corrupt(format!("no namespace {namespace}")).into())
+    }
+
+    /// Stops whoever may only look.
+    fn to_write(&mut self) -> Result<(), StoreError> {
+        if self.access == Access::Look {
+            self.wanted_to_write = true;
+            return Err(StoreError::Unavailable("this view is only for reading".into()));
+        }
+        Ok(())
+    }
+
+    /// Keeps the reason of a failure for whoever runs the transaction.
+    fn noting<T>(&mut self, result: Result<T, Trouble>) -> Result<T, StoreError> {
+        result.map_err(|trouble| {
+            let error = match &trouble {
+                Trouble::Lost(text) | Trouble::Busy(text) => StoreError::Unavailable(text.clone()),
+                Trouble::Refused(error) => error.clone(),
+            };
+            self.trouble = Some(trouble);
+            error
+        })
+    }
+
+    fn try_effects(&mut self, names: &[Name]) -> Result<Vec<Option<Effect>>, Trouble> {
+        let places: Vec<_> = names.iter().map(|name| self.place(name)).collect::<Result<_, _>>()?;
+        let known: Vec<Place> = places.iter().flatten().copied().collect();
+        self.load_effects(&known)?;
+        places
+            .into_iter()
+            .map(|place| match place {
+                Some(place) => Ok(self.row(place)?.map(|row| row.effect.clone())),
+                None => Ok(None),
+            })
+            .collect()
+    }
+
+    fn try_list(&mut self, filter: &Filter) -> Result<Vec<Found>, Trouble> {
+        let namespace = match &filter.namespace {
+            Some(namespace) => match self.namespaces.find(self.link, namespace)? {
+                Some(id) => Some(id),
+                None => return Ok(Vec::new()),
+            },
+            None => None,
+        };
+        let rows = effect::list(self.link, namespace, &filter.states, filter.limit)?;
+        rows.into_iter()
+            .map(|((namespace, key), row)| {
+                let namespace = self.namespaces.name(self.link, namespace)?;
+                Ok(Found { name: Name { namespace, key }, effect: row.effect })
+            })
+            .collect()
+    }
+
+    fn try_overdue(&mut self, at: LeaseInstant, limit: usize) -> Result<Vec<Name>, Trouble> {
+        let places = effect::overdue(self.link, at, limit)?;
+        self.load_effects(&places)?;
+        places
+            .into_iter()
+            .map(|(namespace, key)| {
+                Ok(Name { namespace: self.namespaces.name(self.link, namespace)?, key })
+            })
+            .collect()
+    }
+
+    fn try_append(&mut self, entry: &Entry) -> Result<(), Trouble> {
+        let place = (self.namespace(&entry.namespace)?, entry.key);
+        let before = self.row(place)?.cloned();
+        let prev = before.as_ref().map(|row| row.entry);
+        self.staged.notes.push(Note { namespace: place.0, prev, entry: entry.clone() });
+        if let (Event::Contradicted, Some(row)) = (entry.event, before) {
+            // The record stays as it is; only its history has one more entry.
+            self.staged.effects.insert(place, Stored { entry: entry.id, ..row });
+        }
+        Ok(())
+    }
+
+    fn try_put_effect(&mut self, name: &Name, effect: &Effect) -> Result<(), Trouble> {
+        let place = (self.namespace(&name.namespace)?, name.key);
+        self.load_effects(&[place])?;
+        let note = self
+            .staged
+            .notes
+            .iter()
+            .rev()
+            .find(|note| note.entry.key == name.key && note.entry.namespace == name.namespace);
+        let entry = note
+            .map(|note| note.entry.id)
+            .ok_or_else(|| StoreError::Corrupt("a change without an entry".into()))?;
+        self.staged.effects.insert(place, Stored { entry, effect: effect.clone() });
+        Ok(())
+    }
+}
+
+impl View for PgTxn<'_> {
+    fn now(&mut self) -> Now {
+        self.now
+    }
+
+    fn effects(&mut self, names: &[Name]) -> Result<Vec<Option<Effect>>, StoreError> {
+        let effects = self.try_effects(names);
+        self.noting(effects)
+    }
+
+    fn list(&mut self, filter: &Filter) -> Result<Vec<Found>, StoreError> {
+        let found = self.try_list(filter);
+        self.noting(found)
+    }
+
+    fn census(&mut self) -> Result<Vec<(StateName, u64)>, StoreError> {
+        self.noting(effect::census(self.link))
+    }
+
+    fn lease(&mut self, id: LeaseId) -> Result<Option<Lease>, StoreError> {
+        let written = self.staged.leases.get(&id).or_else(|| self.written.leases.get(&id));
+        if let Some(lease) = written {
+            return Ok(Some(lease.clone()));
+        }
+        let lease = self.load_lease(id);
+        self.noting(lease)
+    }
+
+    fn leases(&mut self) -> Result<Vec<Lease>, StoreError> {
+        let live = self.noting(lease::live(self.link))?;
+        let mut leases: BTreeMap<_, _> = live.into_iter().map(|lease| (lease.id, lease)).collect();
+        for writes in [&self.written, &self.staged] {
+            leases.extend(writes.leases.iter().map(|(id, lease)| (*id, lease.clone())));
+        }
+        Ok(leases.into_values().filter(|lease| !lease.dead).collect())
+    }
+
+    fn is_gone(&mut self, _: &Lease) -> bool {
+        false
+    }
+
+    fn lock(&mut self, namespace: &Namespace, key: LockKey) -> Result<Option<Lock>, StoreError> {
+        let found = self.namespaces.find(self.link, namespace);
+        match self.noting(found)? {
+            Some(id) => {
+                let lock = self.current_lock((id, key));
+                self.noting(lock)
+            }
+            None => Ok(None),
+        }
+    }
+
+    fn steps(&mut self, name: &Name, attempt: AttemptId) -> Result<Vec<Step>, StoreError> {
+        let place = self.place(name);
+        match self.noting(place)? {
+            Some(place) => self.noting(lock::steps(self.link, place, attempt)),
+            None => Ok(Vec::new()),
+        }
+    }
+
+    fn notice(&mut self) -> Result<u64, StoreError> {
+        self.noting(lease::notice(self.link))
+    }
+
+    fn entries(
+        &mut self,
+        of: Option<&Name>,
+        after: u64,
+        limit: usize,
+    ) -> Result<Vec<Entry>, StoreError> {
+        let entries = match of {
+            None => journal::after(self.link, after, limit),
+            Some(name) => self.place(name).and_then(|place| match place {
+                Some(place) => journal::of(self.link, place, after, limit),
+                None => Ok(Vec::new()),
+            }),
+        };
+        self.noting(entries)
+    }
+
+    fn leaf_entry(&mut self, leaf: u64) -> Result<Option<Entry>, StoreError> {
+        Ok(self.leaf_entries(leaf, 1)?.pop().flatten())
+    }
+
+    fn leaf_entries(&mut self, first: u64, count: u64) -> Result<Vec<Option<Entry>>, StoreError> {
+        self.noting(journal::leaves(self.link, first, count))
+    }
+
+    fn leaf_of(&mut self, entry: u64) -> Result<Option<u64>, StoreError> {
+        self.noting(journal::leaf_of(self.link, entry))
+    }
+
+    fn last_entry(&mut self) -> Result<u64, StoreError> {
+        self.noting(journal::last(self.link))
+    }
+
+    fn unsealed(&mut self, limit: usize) -> Result<Vec<Entry>, StoreError> {
+        self.noting(journal::unsealed(self.link, limit))
+    }
+
+    fn pending(&mut self) -> Result<u64, StoreError> {
+        self.noting(journal::pending(self.link))
+    }
+
+    fn tile(&mut self, level: u32, index: u64) -> Result<Vec<Hash>, StoreError> {
+        self.noting(journal::tile(self.link, level, index))
+    }
+
+    fn heads(&mut self, after: u64, limit: usize) -> Result<Vec<Head>, StoreError> {
+        self.noting(journal::heads(self.link, after, limit))
+    }
+
+    fn newest_head(&mut self) -> Result<Option<Head>, StoreError> {
+        let lock = self.access != Access::Look;
+        self.noting(journal::newest_head(self.link, lock))
+    }
+}
+
+impl Txn for PgTxn<'_> {
+    fn put_effect(&mut self, name: &Name, effect: &Effect) -> Result<(), StoreError> {
+        self.to_write()?;
+        let put = self.try_put_effect(name, effect);
+        self.noting(put)
+    }
+
+    fn sweep(&mut self, now: Now, limit: usize) -> Result<usize, StoreError> {
+        self.to_write()?;
+        let swept = effect::sweep(self.link, now.wall, limit)
+            .and_then(|swept| lease::sweep(self.link).map(|()| swept));
+        self.noting(swept)
+    }
+
+    fn overdue(&mut self, at: LeaseInstant, limit: usize) -> Result<Vec<Name>, StoreError> {
+        let overdue = self.try_overdue(at, limit);
+        self.noting(overdue)
+    }
+
+    fn put_lease(&mut self, lease: &Lease) -> Result<(), StoreError> {
+        self.to_write()?;
+        self.staged.leases.insert(lease.id, lease.clone());
+        Ok(())
+    }
+
+    fn drop_lease(&mut self, id: LeaseId) -> Result<(), StoreError> {
+        self.to_write()?;
+        self.noting(lease::end(self.link, id))
+    }
+
+    fn pulse(&mut self) -> Result<Pulse, StoreError> {
+        let known = self.staged.pulse.or(self.written.pulse).or(self.loaded.pulse);
+        if let Some(pulse) = known {
+            return Ok(pulse);
+        }
+        let pulse = self.noting(lease::pulse(self.link))?;
+        self.loaded.pulse = Some(pulse);
+        Ok(pulse)
+    }
+
+    fn put_pulse(&mut self, pulse: &Pulse) -> Result<(), StoreError> {
+        self.to_write()?;
+        self.staged.pulse = Some(*pulse);
+        Ok(())
+    }
+
+    fn put_lock(&mut self, namespace: &Namespace, lock: &Lock) -> Result<(), StoreError> {
+        self.to_write()?;
+        let id = self.namespace(namespace);
+        let place = (self.noting(id)?, lock.key);
+        let loaded = self.load_locks(&[place]);
+        self.noting(loaded)?;
+        self.staged.locks.insert(place, Some(*lock));
+        Ok(())
+    }
+
+    fn drop_lock(
+        &mut self,
+        namespace: &Namespace,
+        key: LockKey,
+        attempt: AttemptId,
+    ) -> Result<(), StoreError> {
+        self.to_write()?;
+        let id = self.namespace(namespace);
+        let place = (self.noting(id)?, key);
+        let lock = self.current_lock(place);
+        if self.noting(lock)?.is_some_and(|lock| lock.attempt == attempt) {
+            self.staged.locks.insert(place, None);
+        }
+        Ok(())
+    }
+
+    fn push_step(
+        &mut self,
+        name: &Name,
+        attempt: AttemptId,
+        step: &Step,
+    ) -> Result<(), StoreError> {
+        self.to_write()?;
+        let id = self.namespace(&name.namespace);
+        let place = (self.noting(id)?, name.key);
+        self.noting(lock::push_step(self.link, place, attempt, step))
+    }
+
+    fn raise_notice(&mut self) -> Result<u64, StoreError> {
+        self.to_write()?;
+        self.noting(lease::raise_notice(self.link))
+    }
+
+    fn next_entry(&mut self) -> Result<u64, StoreError> {
+        self.to_write()?;
+        if self.numbers.is_empty() {
+            let numbers = self.noting(journal::numbers(self.link, 1))?;
+            self.numbers.extend(numbers);
+        }
+        let none = || StoreError::Corrupt("no number for an entry".into());
+        self.numbers.pop_front().ok_or_else(none)
+    }
+
+    fn append(&mut self, entry: &Entry) -> Result<(), StoreError> {
+        self.to_write()?;
+        let appended = self.try_append(entry);
+        self.noting(appended)
+    }
+
+    fn put_head(
+        &mut self,
+        leaves: &[u64],
+        tiles: &[SealedTile],
+        head: &Head,
+    ) -> Result<(), StoreError> {
+        self.to_write()?;
+        self.noting(journal::put_head(self.link, leaves, tiles, head))
+    }
+}

@@ -1,0 +1,50 @@
+//! Servers that tests start for themselves: each in a temporary directory, on a free port, and
+//! gone when the test is over, however it ends.
+
+mod postgres;
+
+pub use postgres::{Postgres, installed};
+
+use std::net::{Ipv4Addr, TcpListener};
+use std::path::Path;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+/// How long anything may take to start or stop.
+const DEADLINE: Duration = Duration::from_secs(60);
+
+/// A port that nobody uses now.
+pub fn free_port() -> u16 {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
+    listener.local_addr().expect("an address").port()
+}
+
+/// Waits until a condition holds; panics with `what` if it takes too long.
+pub fn until(what: &str, mut holds: impl FnMut() -> bool) {
+    let deadline = Instant::now() + DEADLINE;
+    while !holds() {
+        assert!(Instant::now() < deadline, "waited too long until {what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// The user that servers run as where the test runs as root, which they refuse.
+const NOBODY: u32 = 65_534;
+
+/// A command that ends with the test, under a user that servers accept.
+fn server(program: &Path) -> Command {
+    let mut command = Command::new("setpriv");
+    command.args(["--pdeathsig", "INT"]);
+    if rustix::process::geteuid().is_root() {
+        command.args(["--reuid", "65534", "--regid", "65534", "--clear-groups"]);
+    }
+    command.arg(program);
+    command
+}
+
+/// Hands a directory to the user that servers run as.
+fn hand_over(path: &Path) {
+    if rustix::process::geteuid().is_root() {
+        std::os::unix::fs::chown(path, Some(NOBODY), Some(NOBODY)).expect("chown");
+    }
+}

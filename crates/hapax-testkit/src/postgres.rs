@@ -1,0 +1,167 @@
+//! A PostgreSQL server.
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use tempfile::TempDir;
+
+use crate::{free_port, hand_over, server, until};
+
+/// A server that lives as long as this value.
+pub struct Postgres {
+    directory: TempDir,
+    port: u16,
+    child: Option<Child>,
+    settings: Vec<String>,
+}
+
+/// Where the newest installed server's programs are, if there is one that will do.
+pub fn installed() -> Option<PathBuf> {
+    let versions = std::fs::read_dir("/usr/lib/postgresql").ok()?;
+    let newest = versions
+        .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<u32>().ok())
+        .filter(|version| *version >= 15)
+        .max()?;
+    let bin = PathBuf::from(format!("/usr/lib/postgresql/{newest}/bin"));
+    bin.join("postgres").exists().then_some(bin)
+}
+
+fn program(name: &str) -> PathBuf {
+    let bin = installed().expect("PostgreSQL 15 or newer; `cargo xtask test` installs it");
+    bin.join(name)
+}
+
+impl Postgres {
+    /// An empty server that forgets on a power cut, which tests do not have.
+    pub fn start() -> Self {
+        Self::with(&["fsync=off", "shared_buffers=32MB", "max_connections=100"])
+    }
+
+    /// An empty server with settings of its own.
+    pub fn with(settings: &[&str]) -> Self {
+        let directory = tempfile::tempdir_in(room()).expect("a directory");
+        hand_over(directory.path());
+        copy(&template(), &directory.path().join("data"));
+        let settings = settings.iter().map(|setting| (*setting).to_owned()).collect();
+        let mut server = Self { directory, port: free_port(), child: None, settings };
+        server.up();
+        server
+    }
+
+    /// The address of a database on it.
+    pub fn url(&self, database: &str) -> String {
+        format!("postgres://postgres@127.0.0.1:{}/{database}", self.port)
+    }
+
+    /// The port it listens on.
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// A new empty database, and its address.
+    pub fn database(&self, name: &str) -> String {
+        self.sql("postgres", &format!("CREATE DATABASE {name}"));
+        self.url(name)
+    }
+
+    /// Runs SQL by `psql` and returns what it prints, unaligned and without headers.
+    pub fn sql(&self, database: &str, sql: &str) -> String {
+        self.try_sql(database, sql).expect("the SQL is right")
+    }
+
+    /// Like [`sql`](Self::sql), where an error is expected.
+    pub fn try_sql(&self, database: &str, sql: &str) -> Result<String, String> {
+        let output = Command::new(program("psql"))
+            .args(["-XqAt", "-v", "ON_ERROR_STOP=1", "-v", "VERBOSITY=verbose"])
+            .args(["-d", &self.url(database), "-c", sql])
+            .output()
+            .expect("psql runs");
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim().to_owned();
+        if output.status.success() { Ok(text(&output.stdout)) } else { Err(text(&output.stderr)) }
+    }
+
+    /// Starts it again after [`stop`](Self::stop) or [`kill`](Self::kill), on the same port.
+    pub fn up(&mut self) {
+        let log = File::create(self.directory.path().join("log")).expect("a log");
+        let mut command = server(&program("postgres"));
+        command.arg("-D").arg(self.directory.path().join("data"));
+        command.arg("-k").arg(self.directory.path());
+        command.args(["-p", &self.port.to_string(), "-h", "127.0.0.1"]);
+        for setting in &self.settings {
+            command.args(["-c", setting]);
+        }
+        command.stdout(Stdio::null()).stderr(log);
+        self.child = Some(command.spawn().expect("postgres starts"));
+        until("PostgreSQL answers", || {
+            let ended = self.child.as_mut().and_then(|child| child.try_wait().ok().flatten());
+            assert!(ended.is_none(), "PostgreSQL ended: {}", self.log());
+            self.try_sql("postgres", "SELECT 1").is_ok()
+        });
+    }
+
+    /// What it has to say.
+    pub fn log(&self) -> String {
+        std::fs::read_to_string(self.directory.path().join("log")).unwrap_or_default()
+    }
+
+    /// Stops it; whoever is connected is cut off.
+    pub fn stop(&mut self) {
+        self.end(rustix::process::Signal::INT);
+    }
+
+    /// Kills it, as a power cut would.
+    pub fn kill(&mut self) {
+        self.end(rustix::process::Signal::QUIT);
+    }
+
+    fn end(&mut self, signal: rustix::process::Signal) {
+        let Some(mut child) = self.child.take() else { return };
+        let id = rustix::process::Pid::from_child(&child);
+        let _ = rustix::process::kill_process(id, signal);
+        let _ = child.wait();
+    }
+}
+
+impl Drop for Postgres {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+/// Where servers live: in memory, where there is some, for most tests start one.
+fn room() -> PathBuf {
+    let memory = PathBuf::from("/dev/shm");
+    if memory.is_dir() { memory } else { std::env::temp_dir() }
+}
+
+/// An empty data directory, made once per machine and copied for each test.
+fn template() -> PathBuf {
+    let initdb = program("initdb");
+    let version = initdb.ancestors().nth(2).and_then(Path::file_name).expect("a version");
+    let owner = rustix::process::geteuid().as_raw();
+    let name = format!("hapax-postgres-{}-{owner}", version.to_string_lossy());
+    let ready = room().join(name);
+    if ready.join("PG_VERSION").exists() {
+        return ready;
+    }
+    let draft = tempfile::tempdir_in(room()).expect("a directory");
+    hand_over(draft.path());
+    let data = draft.path().join("data");
+    let made = server(&initdb)
+        .args(["-U", "postgres", "-A", "trust", "-N", "--locale=C.UTF-8"])
+        .args(["--wal-segsize", "1", "-D"])
+        .arg(&data)
+        .output()
+        .expect("initdb runs");
+    assert!(made.status.success(), "initdb: {}", String::from_utf8_lossy(&made.stderr));
+    // Of several tests that make one at once, the first to be done wins.
+    let _ = std::fs::rename(&data, &ready);
+    assert!(ready.join("PG_VERSION").exists(), "no data directory at {}", ready.display());
+    ready
+}
+
+fn copy(from: &Path, to: &Path) {
+    let copied = Command::new("cp").arg("-a").arg(from).arg(to).status().expect("cp runs");
+    assert!(copied.success(), "cp of {}", from.display());
+}
