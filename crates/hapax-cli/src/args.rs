@@ -26,9 +26,19 @@ pub(crate) struct Args {
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Global {
-    /// The ledger: a file, which is made if it does not exist
-    #[arg(long, global = true, env = "HAPAX_DB", value_name = "FILE", default_value = "hapax.db")]
+    /// The ledger: a file, which is made if it does not exist, or postgres://…
+    #[arg(
+        long,
+        global = true,
+        env = "HAPAX_DB",
+        value_name = "DB",
+        default_value = "hapax.db",
+        hide_env_values = true
+    )]
     pub(crate) db: PathBuf,
+    /// The key that signs the journal's heads [default: beside the file, or in your data directory]
+    #[arg(long, global = true, env = "HAPAX_SIGNING_KEY", value_name = "FILE")]
+    pub(crate) signing_key: Option<PathBuf>,
     /// The namespace to work in
     #[arg(long, global = true, env = "HAPAX_NAMESPACE", default_value = "default")]
     pub(crate) namespace: String,
@@ -260,6 +270,9 @@ pub(crate) struct Bench {
     /// How long each measurement lasts
     #[arg(long, value_parser = duration, value_name = "DURATION", default_value = "3s")]
     pub(crate) time: Duration,
+    /// Measure on this PostgreSQL server instead, in a database of its own, beside pgbench
+    #[arg(long, value_name = "URL")]
+    pub(crate) postgres: Option<String>,
     /// Where to put the files that are measured; a temporary directory unless given
     #[arg(long, value_name = "DIR")]
     pub(crate) dir: Option<PathBuf>,

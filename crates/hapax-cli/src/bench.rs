@@ -4,6 +4,7 @@ mod baseline;
 mod engine;
 mod fill;
 mod load;
+mod postgres;
 
 use std::path::Path;
 use std::time::Instant;
@@ -102,7 +103,10 @@ pub(crate) fn main(global: &Global, args: &args::Bench) -> Result<Exit, Failed> 
     if cfg!(debug_assertions) {
         eprintln!("hapax: this is a debug build; the figures mean nothing");
     }
-    measure(args, directory.path(), &mut report)?;
+    match &args.postgres {
+        Some(url) => postgres::measure(args, url, directory.path(), &mut report)?,
+        None => measure(args, directory.path(), &mut report)?,
+    }
     print(global, &report);
     Ok(Exit::Done)
 }

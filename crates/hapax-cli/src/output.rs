@@ -3,7 +3,7 @@
 use std::io::{IsTerminal as _, Write as _};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use hapax::{Hapax, Key, Namespace, StateName, Timestamp};
+use hapax::{Builder, Hapax, Key, Namespace, StateName, Timestamp};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::Value;
 
@@ -13,7 +13,15 @@ use crate::exit::Failed;
 /// Opens the ledger to look at it: no lease, no background work.
 pub(crate) async fn open(global: &Global) -> Result<Hapax, Failed> {
     let namespace = namespace(global)?;
-    Ok(Hapax::builder().background(false).open(&global.db).await?.in_namespace(namespace))
+    Ok(builder(global).background(false).open(&global.db).await?.in_namespace(namespace))
+}
+
+/// How the ledger is opened, as far as that is the same for all commands.
+pub(crate) fn builder(global: &Global) -> Builder {
+    match &global.signing_key {
+        Some(path) => Hapax::builder().signing_key(path),
+        None => Hapax::builder(),
+    }
 }
 
 pub(crate) fn namespace(global: &Global) -> Result<Namespace, Failed> {

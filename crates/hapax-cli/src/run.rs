@@ -29,7 +29,7 @@ pub(crate) async fn main(global: &Global, run: Run) -> Result<Exit, Failed> {
     if run.reconcile.is_some() && run.safety != args::Safety::Reconcilable {
         return Err(Failed::usage("--reconcile is asked only with --safety reconcilable"));
     }
-    let hapax = Hapax::builder()
+    let hapax = output::builder(global)
         .lease(run.lease)
         .holder(format!("hapax run, process {}", std::process::id()))
         .open(&global.db)

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use hapax_core::time::{LeaseInstant, Now, Timestamp};
-use hapax_store::Clock;
+use hapax_store::{Clock, StoreError};
 
 use crate::connect::Link;
 use crate::error::Trouble;
@@ -46,7 +46,11 @@ impl ServerClock {
         if let Some(clock) = &self.instead {
             return Ok(clock.now());
         }
-        let server_ms = link.one("SELECT hapax.now_ms()", &[])?.try_get(0)?;
+        let server_ms = link.often("SELECT hapax.now_ms()", &[])?;
+        let server_ms = match server_ms.first() {
+            Some(row) => row.try_get(0)?,
+            None => return Err(StoreError::Corrupt("the server has no clock".into()).into()),
+        };
         let newest = Reading { server_ms, here: Instant::now() };
         let mut readings = self.lock();
         let (first, _) = readings.unwrap_or((newest, newest));

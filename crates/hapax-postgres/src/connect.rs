@@ -1,5 +1,7 @@
 //! How the database is reached: one connection and the thread-bound runtime that drives it.
 
+use std::cell::RefCell;
+use std::collections::HashMap;
 use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,8 +11,9 @@ use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
 use tokio::runtime::Runtime;
 use tokio_postgres::config::{Host, SslMode, TargetSessionAttrs};
+use tokio_postgres::error::SqlState;
 use tokio_postgres::types::{ToSql, Type};
-use tokio_postgres::{Client, Config, NoTls, Row};
+use tokio_postgres::{Client, Config, NoTls, Row, Statement};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
 use crate::error::{Trouble, described};
@@ -61,20 +64,34 @@ impl Address {
         Ok(Self { config, tls })
     }
 
-    /// The driver's own configuration.
-    pub(crate) fn config(&self) -> &Config {
-        &self.config
+    /// Connects, and finds out whether the session is ours alone: it is if it knows the word
+    /// that only we have told it. A pooler refuses or forgets the word.
+    async fn connect(&self) -> Result<(Client, bool), tokio_postgres::Error> {
+        let word = format!("{:016x}", getrandom::u64().unwrap_or_default());
+        let mut config = self.config.clone();
+        let options = config.get_options().unwrap_or_default();
+        config.options(format!("{options} -c hapax.session={word}"));
+        let client = match self.connect_with(&config).await {
+            Ok(client) => client,
+            Err(error) if error.code() == Some(&SqlState::PROTOCOL_VIOLATION) => {
+                return Ok((self.connect_with(&self.config).await?, false));
+            }
+            Err(error) => return Err(error),
+        };
+        let known = "SELECT current_setting('hapax.session', true) IS NOT DISTINCT FROM $1";
+        let row = client.query_typed_one(known, &[(&word, Type::TEXT)]).await?;
+        Ok((client, row.try_get(0)?))
     }
 
-    async fn connect(&self) -> Result<Client, tokio_postgres::Error> {
+    async fn connect_with(&self, config: &Config) -> Result<Client, tokio_postgres::Error> {
         match &self.tls {
             Some(tls) => {
-                let (client, connection) = self.config.connect(tls.clone()).await?;
+                let (client, connection) = config.connect(tls.clone()).await?;
                 tokio::spawn(connection);
                 Ok(client)
             }
             None => {
-                let (client, connection) = self.config.connect(NoTls).await?;
+                let (client, connection) = config.connect(NoTls).await?;
                 tokio::spawn(connection);
                 Ok(client)
             }
@@ -131,6 +148,10 @@ fn connector(root: Option<&str>) -> Result<MakeRustlsConnect, StoreError> {
 pub(crate) struct Link {
     runtime: Runtime,
     client: Client,
+    /// Whether the session is ours alone. Behind a pooler it is not, and then a prepared
+    /// statement may be somebody else's.
+    direct: bool,
+    prepared: RefCell<HashMap<&'static str, Statement>>,
 }
 
 /// A parameter and its type; stated, so that no round trip is spent on asking for it.
@@ -142,9 +163,9 @@ impl Link {
             .enable_all()
             .build()
             .map_err(|error| Trouble::Lost(format!("no runtime: {error}")))?;
-        let client = runtime.block_on(async {
+        let (client, direct) = runtime.block_on(async {
             match tokio::time::timeout(CONNECT * 2, address.connect()).await {
-                Ok(Ok(client)) => Ok(client),
+                Ok(Ok(connected)) => Ok(connected),
                 Ok(Err(error)) if error.code().is_some_and(|code| &code.code()[..2] == "28") => {
                     Err(Trouble::Refused(StoreError::Unavailable(described(&error))))
                 }
@@ -152,15 +173,11 @@ impl Link {
                 Err(_) => Err(Trouble::Lost("the server does not answer".into())),
             }
         })?;
-        Ok(Self { runtime, client })
+        Ok(Self { runtime, client, direct, prepared: RefCell::default() })
     }
 
     pub(crate) fn is_closed(&self) -> bool {
         self.client.is_closed()
-    }
-
-    pub(crate) fn client(&self) -> &Client {
-        &self.client
     }
 
     /// Runs something to its end on this connection, within reason.
@@ -188,6 +205,31 @@ impl Link {
         let _ = self.runtime.block_on(std::future::poll_fn(|context| {
             std::task::Poll::Ready(sent.as_mut().poll(context))
         }));
+    }
+
+    /// A statement that is asked often: prepared once, where the session is ours.
+    pub(crate) fn often(
+        &self,
+        sql: &'static str,
+        params: &[Param<'_>],
+    ) -> Result<Vec<Row>, Trouble> {
+        if !self.direct {
+            return self.query(sql, params);
+        }
+        self.wait(async {
+            let known = self.prepared.borrow().get(sql).cloned();
+            let statement = match known {
+                Some(statement) => statement,
+                None => {
+                    let types: Vec<Type> = params.iter().map(|(_, kind)| kind.clone()).collect();
+                    let statement = self.client.prepare_typed(sql, &types).await?;
+                    self.prepared.borrow_mut().insert(sql, statement.clone());
+                    statement
+                }
+            };
+            let values: Vec<_> = params.iter().map(|(value, _)| *value).collect();
+            self.client.query(&statement, &values).await
+        })
     }
 
     pub(crate) fn query(&self, sql: &str, params: &[Param<'_>]) -> Result<Vec<Row>, Trouble> {

@@ -15,7 +15,7 @@ use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
 use crate::clock::ERA;
-use crate::connect::Link;
+use crate::connect::{Link, Param};
 use crate::error::Trouble;
 
 /// Outcomes above this size are stored once, however many effects share them.
@@ -59,14 +59,19 @@ pub(crate) fn load(
     }
     let namespaces: Vec<i32> = places.iter().map(|(namespace, _)| *namespace).collect();
     let keys: Vec<&[u8]> = places.iter().map(|(_, key)| &key.as_bytes()[..]).collect();
-    let lock = if lock { "ORDER BY e.namespace, e.key FOR UPDATE OF e" } else { "" };
-    let rows = link.query(
-        &format!(
-            "{SELECT} WHERE (e.namespace, e.key) IN
-                 (SELECT * FROM unnest($1::int[], $2::bytea[])) {lock}"
-        ),
-        &[(&namespaces, Type::INT4_ARRAY), (&keys, Type::BYTEA_ARRAY)],
-    )?;
+    let params: [Param<'_>; 2] = [(&namespaces, Type::INT4_ARRAY), (&keys, Type::BYTEA_ARRAY)];
+    let rows = if lock {
+        link.query(
+            &format!(
+                "{SELECT} WHERE (e.namespace, e.key) IN
+                     (SELECT * FROM unnest($1::int[], $2::bytea[]))
+                 ORDER BY e.namespace, e.key FOR UPDATE OF e"
+            ),
+            &params,
+        )?
+    } else {
+        link.often("SELECT * FROM hapax.look($1, $2)", &params)?
+    };
     rows.iter().map(read).collect()
 }
 

@@ -29,11 +29,10 @@ const SELECT: &str = concat!(
     " FROM hapax.journal j JOIN hapax.namespace n ON n.id = j.namespace"
 );
 
-/// The next numbers for entries. The transaction gets its own first: see `sql/sealing.sql`.
+/// The next numbers for entries.
 pub(crate) fn numbers(link: &Link, count: usize) -> Result<Vec<u64>, Trouble> {
     let rows = link.query(
-        "SELECT nextval('hapax.entry') FROM (SELECT pg_current_xact_id()) x,
-             generate_series(1, $1::int)",
+        "SELECT hapax.next_entry() FROM generate_series(1, $1::int)",
         &[(&(count as i32), Type::INT4)],
     )?;
     rows.iter().map(|row| Ok(row.try_get::<_, i64>(0)? as u64)).collect()

@@ -606,7 +606,7 @@ impl Quick {
             leases.iter().map(|lease| lease.as_ref().map(|lease| &lease.as_bytes()[..])).collect();
         let c_deadline: Vec<Option<i64>> =
             effects().map(|e| running(e).1.map(|at| at.ms as i64)).collect();
-        let rows = link.query(
+        let rows = link.often(
             "SELECT * FROM hapax.quick($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14,
                  $15, $16, $17)",
             &[

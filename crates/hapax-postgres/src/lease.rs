@@ -10,20 +10,23 @@ use crate::connect::Link;
 use crate::effect::bytes;
 use crate::error::Trouble;
 
-const COLUMNS: &str = "id, term_ms, until_ms, dead, holder, seen";
+macro_rules! select {
+    () => {
+        "SELECT id, term_ms, until_ms, dead, holder, seen FROM hapax.lease WHERE id = $1"
+    };
+}
 
 /// A lease; under its row's lock, if it is about to be written.
 pub(crate) fn load(link: &Link, id: LeaseId, lock: bool) -> Result<Option<Lease>, Trouble> {
-    let lock = if lock { "FOR UPDATE" } else { "" };
-    let sql = format!("SELECT {COLUMNS} FROM hapax.lease WHERE id = $1 {lock}");
-    let rows = link.query(&sql, &[(&&id.as_bytes()[..], Type::BYTEA)])?;
+    let sql = if lock { concat!(select!(), " FOR UPDATE") } else { select!() };
+    let rows = link.often(sql, &[(&&id.as_bytes()[..], Type::BYTEA)])?;
     rows.first().map(read).transpose()
 }
 
 /// All that are not dead.
 pub(crate) fn live(link: &Link) -> Result<Vec<Lease>, Trouble> {
-    let sql = format!("SELECT {COLUMNS} FROM hapax.lease WHERE NOT dead ORDER BY id");
-    link.query(&sql, &[])?.iter().map(read).collect()
+    let sql = "SELECT id, term_ms, until_ms, dead, holder, seen FROM hapax.lease WHERE NOT dead";
+    link.query(sql, &[])?.iter().map(read).collect()
 }
 
 fn read(row: &Row) -> Result<Lease, Trouble> {

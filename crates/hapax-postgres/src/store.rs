@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::JoinHandle;
 
 use hapax_store::{Clock, Job, Reading, Store, StoreError};
+use tokio_postgres::types::Type;
 
 use crate::clock::ServerClock;
 use crate::connect::{Address, Link};
@@ -72,6 +73,7 @@ impl Shared {
 /// A ledger in a PostgreSQL database.
 pub struct PgStore {
     shared: Arc<Shared>,
+    ledger: String,
     readings: Option<Sender<Reading>>,
     lanes: Vec<JoinHandle<()>>,
     others: Vec<JoinHandle<()>>,
@@ -84,6 +86,7 @@ impl PgStore {
         let address = Address::parse(url)?;
         let link = Link::connect(&address).map_err(Trouble::into_store_error)?;
         migrate::check(&link).map_err(Trouble::into_store_error)?;
+        let ledger = ledger(&link).map_err(Trouble::into_store_error)?;
         drop(link);
         let shared = Arc::new(Shared {
             address,
@@ -96,8 +99,13 @@ impl PgStore {
         });
         let (readings, received) = std::sync::mpsc::channel();
         let received = Arc::new(Mutex::new(received));
-        let mut store =
-            Self { shared, readings: Some(readings), lanes: Vec::new(), others: Vec::new() };
+        let mut store = Self {
+            shared,
+            ledger,
+            readings: Some(readings),
+            lanes: Vec::new(),
+            others: Vec::new(),
+        };
         for _ in 0..options.lanes.max(1) {
             let lane = Lane::new(store.shared.clone(), Pace::Quick);
             store.lanes.push(spawn("lane", move || lane.run())?);
@@ -112,12 +120,37 @@ impl PgStore {
         Ok(store)
     }
 
+    /// The random id of this ledger, which is the same on every node.
+    pub fn ledger(&self) -> &str {
+        &self.ledger
+    }
+
+    /// The public key that this ledger's journal is sealed with: the first that was offered.
+    /// Blocks.
+    pub fn public_key(&self, offer: Option<&str>) -> Result<Option<String>, StoreError> {
+        let ask = || -> Result<Option<String>, Trouble> {
+            let link = self.shared.connect()?;
+            let known = link.one("SELECT public_key FROM hapax.self", &[])?.try_get(0)?;
+            let (None, Some(offer)) = (&known, offer) else { return Ok(known) };
+            let row = link.one(
+                "UPDATE hapax.self SET public_key = coalesce(public_key, $1) RETURNING public_key",
+                &[(&offer, Type::TEXT)],
+            )?;
+            Ok(row.try_get(0)?)
+        };
+        ask().map_err(Trouble::into_store_error)
+    }
+
     /// Brings the schema of this database to the newest version; how many versions it went up.
     /// Blocks.
     pub fn migrate(url: &str) -> Result<usize, StoreError> {
         let link = Link::connect(&Address::parse(url)?).map_err(Trouble::into_store_error)?;
         migrate::migrate(&link).map_err(Trouble::into_store_error)
     }
+}
+
+fn ledger(link: &Link) -> Result<String, Trouble> {
+    Ok(link.one("SELECT ledger::text FROM hapax.self", &[])?.try_get(0)?)
 }
 
 fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>, StoreError> {

@@ -236,7 +236,7 @@ impl<'a> PgTxn<'a> {
     }
 
     /// Stops whoever may only look.
-    fn to_write(&mut self) -> Result<(), StoreError> {
+    fn may_write(&mut self) -> Result<(), StoreError> {
         if self.access == Access::Look {
             self.wanted_to_write = true;
             return Err(StoreError::Unavailable("this view is only for reading".into()));
@@ -446,13 +446,13 @@ impl View for PgTxn<'_> {
 
 impl Txn for PgTxn<'_> {
     fn put_effect(&mut self, name: &Name, effect: &Effect) -> Result<(), StoreError> {
-        self.to_write()?;
+        self.may_write()?;
         let put = self.try_put_effect(name, effect);
         self.noting(put)
     }
 
     fn sweep(&mut self, now: Now, limit: usize) -> Result<usize, StoreError> {
-        self.to_write()?;
+        self.may_write()?;
         let swept = effect::sweep(self.link, now.wall, limit)
             .and_then(|swept| lease::sweep(self.link).map(|()| swept));
         self.noting(swept)
@@ -464,13 +464,13 @@ impl Txn for PgTxn<'_> {
     }
 
     fn put_lease(&mut self, lease: &Lease) -> Result<(), StoreError> {
-        self.to_write()?;
+        self.may_write()?;
         self.staged.leases.insert(lease.id, lease.clone());
         Ok(())
     }
 
     fn drop_lease(&mut self, id: LeaseId) -> Result<(), StoreError> {
-        self.to_write()?;
+        self.may_write()?;
         self.noting(lease::end(self.link, id))
     }
 
@@ -485,13 +485,13 @@ impl Txn for PgTxn<'_> {
     }
 
     fn put_pulse(&mut self, pulse: &Pulse) -> Result<(), StoreError> {
-        self.to_write()?;
+        self.may_write()?;
         self.staged.pulse = Some(*pulse);
         Ok(())
     }
 
     fn put_lock(&mut self, namespace: &Namespace, lock: &Lock) -> Result<(), StoreError> {
-        self.to_write()?;
+        self.may_write()?;
         let id = self.namespace(namespace);
         let place = (self.noting(id)?, lock.key);
         let loaded = self.load_locks(&[place]);
@@ -506,7 +506,7 @@ impl Txn for PgTxn<'_> {
         key: LockKey,
         attempt: AttemptId,
     ) -> Result<(), StoreError> {
-        self.to_write()?;
+        self.may_write()?;
         let id = self.namespace(namespace);
         let place = (self.noting(id)?, key);
         let lock = self.current_lock(place);
@@ -522,19 +522,19 @@ impl Txn for PgTxn<'_> {
         attempt: AttemptId,
         step: &Step,
     ) -> Result<(), StoreError> {
-        self.to_write()?;
+        self.may_write()?;
         let id = self.namespace(&name.namespace);
         let place = (self.noting(id)?, name.key);
         self.noting(lock::push_step(self.link, place, attempt, step))
     }
 
     fn raise_notice(&mut self) -> Result<u64, StoreError> {
-        self.to_write()?;
+        self.may_write()?;
         self.noting(lease::raise_notice(self.link))
     }
 
     fn next_entry(&mut self) -> Result<u64, StoreError> {
-        self.to_write()?;
+        self.may_write()?;
         if self.numbers.is_empty() {
             let numbers = self.noting(journal::numbers(self.link, 1))?;
             self.numbers.extend(numbers);
@@ -544,7 +544,7 @@ impl Txn for PgTxn<'_> {
     }
 
     fn append(&mut self, entry: &Entry) -> Result<(), StoreError> {
-        self.to_write()?;
+        self.may_write()?;
         let appended = self.try_append(entry);
         self.noting(appended)
     }
@@ -555,7 +555,7 @@ impl Txn for PgTxn<'_> {
         tiles: &[SealedTile],
         head: &Head,
     ) -> Result<(), StoreError> {
-        self.to_write()?;
+        self.may_write()?;
         self.noting(journal::put_head(self.link, leaves, tiles, head))
     }
 }

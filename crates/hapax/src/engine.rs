@@ -5,10 +5,12 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use hapax_core::checkpoint::Signer;
+use hapax_core::checkpoint::{Signer, Verifier};
 use hapax_core::key::Key;
 use hapax_core::name::{Name, Namespace};
 use hapax_core::outcome::DEFAULT_KEEP_LIMIT;
+#[cfg(feature = "postgres")]
+use hapax_postgres::PgStore;
 use hapax_sqlite::{Options, SqliteStore};
 use hapax_store::{Answer, Command, Store, StoreError, call, call_here};
 use tokio::runtime::{Handle, RuntimeFlavor};
@@ -54,7 +56,10 @@ pub struct Hapax {
 pub(crate) struct Inner {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) sqlite: Option<Arc<SqliteStore>>,
+    #[cfg(feature = "postgres")]
+    pub(crate) postgres: Option<Arc<PgStore>>,
     pub(crate) signer: Option<Arc<Signer>>,
+    pub(crate) verifier: Option<Verifier>,
     pub(crate) cache: Arc<Cache>,
     pub(crate) flights: Arc<Flights>,
     pub(crate) holder: Arc<Holder>,
@@ -142,6 +147,17 @@ pub struct Builder {
     keep_limit: usize,
     background: bool,
     holder: String,
+    signing_key: Option<PathBuf>,
+}
+
+/// What a ledger is made of, once it is open.
+#[derive(Default)]
+struct Parts {
+    sqlite: Option<Arc<SqliteStore>>,
+    #[cfg(feature = "postgres")]
+    postgres: Option<Arc<PgStore>>,
+    signer: Option<Arc<Signer>>,
+    verifier: Option<Verifier>,
 }
 
 impl Builder {
@@ -170,18 +186,60 @@ impl Builder {
         self
     }
 
-    /// Opens the ledger in this file, which is made if it does not exist.
-    pub async fn open(self, path: impl Into<PathBuf>) -> Result<Hapax, Error> {
-        let path = path.into();
-        let opening = tokio::task::spawn_blocking(move || {
-            let store = SqliteStore::open(&path, Options::default())?;
-            let signer = seal::signer(store.path())?;
-            Ok::<_, StoreError>((Arc::new(store), Arc::new(signer)))
-        });
-        let (sqlite, signer) = opening.await.map_err(|error| {
-            StoreError::Unavailable(format!("opening was cut short: {error}"))
-        })??;
-        Ok(self.build(sqlite.clone(), Some(sqlite), Some(signer)))
+    /// The file of the key that signs the journal's heads; made if it does not exist. Default:
+    /// beside the ledger's file, or for a database in the user's data directory.
+    pub fn signing_key(mut self, path: impl Into<PathBuf>) -> Self {
+        self.signing_key = Some(path.into());
+        self
+    }
+
+    /// Opens the ledger in this file, which is made if it does not exist, or in the database of
+    /// a `postgres://` URL, which gets a schema if it has none.
+    pub async fn open(self, place: impl Into<PathBuf>) -> Result<Hapax, Error> {
+        let place = place.into();
+        let url = place.to_str().filter(|text| text.starts_with("postgres"));
+        match url.filter(|text| text.contains("://")).map(str::to_owned) {
+            Some(url) => self.open_database(url).await,
+            None => self.open_file(place).await,
+        }
+    }
+
+    async fn open_file(self, path: PathBuf) -> Result<Hapax, Error> {
+        let key = self.signing_key.clone();
+        let (store, parts) = blocking(move || {
+            let store = Arc::new(SqliteStore::open(&path, Options::default())?);
+            let key = key.unwrap_or_else(|| seal::beside(store.path()));
+            let signer = Arc::new(seal::signer(&key)?);
+            let verifier = Some(signer.verifier());
+            let parts = Parts {
+                sqlite: Some(store.clone()),
+                signer: Some(signer),
+                verifier,
+                ..Parts::default()
+            };
+            Ok((store, parts))
+        })
+        .await?;
+        Ok(self.build(store, parts))
+    }
+
+    #[cfg(not(feature = "postgres"))]
+    async fn open_database(self, _: String) -> Result<Hapax, Error> {
+        Err(Error::Unsupported("a database, without the feature `postgres`"))
+    }
+
+    #[cfg(feature = "postgres")]
+    async fn open_database(self, url: String) -> Result<Hapax, Error> {
+        let key = self.signing_key.clone();
+        let (store, parts) = blocking(move || {
+            let store = Arc::new(PgStore::open(&url, hapax_postgres::Options::default())?);
+            let (signer, verifier) = shared_signer(&store, key)?;
+            let parts =
+                Parts { postgres: Some(store.clone()), signer, verifier, ..Parts::default() };
+            Ok((store, parts))
+        })
+        .await?;
+        Ok(self.build(store, parts))
     }
 
     /// A ledger that forgets everything when it is dropped, for your own tests.
@@ -191,22 +249,20 @@ impl Builder {
 
     /// A ledger on a store of your own. Its journal is not sealed.
     pub fn on(self, store: Arc<dyn Store>) -> Hapax {
-        self.build(store, None, None)
+        self.build(store, Parts::default())
     }
 
-    fn build(
-        self,
-        store: Arc<dyn Store>,
-        sqlite: Option<Arc<SqliteStore>>,
-        signer: Option<Arc<Signer>>,
-    ) -> Hapax {
+    fn build(self, store: Arc<dyn Store>, parts: Parts) -> Hapax {
         let cache = Arc::new(Cache::new());
         let holder = Holder::new(store.clone(), cache.clone(), self.lease, self.holder);
         let inner = Inner {
             waiting: Waiting::new(store.clone()),
             store,
-            sqlite,
-            signer,
+            sqlite: parts.sqlite,
+            #[cfg(feature = "postgres")]
+            postgres: parts.postgres,
+            signer: parts.signer,
+            verifier: parts.verifier,
             cache,
             flights: Arc::default(),
             holder,
@@ -221,10 +277,47 @@ impl Builder {
     }
 }
 
+/// Does something that blocks, such as opening a store.
+async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, StoreError> + Send + 'static,
+) -> Result<T, StoreError> {
+    let done = tokio::task::spawn_blocking(work).await;
+    done.unwrap_or_else(|error| {
+        Err(StoreError::Unavailable(format!("opening was cut short: {error}")))
+    })
+}
+
+/// The key of a ledger that many nodes share: the first one that sealed is the one that counts,
+/// and a node that does not have it leaves sealing to those that do.
+#[cfg(feature = "postgres")]
+fn shared_signer(
+    store: &PgStore,
+    path: Option<PathBuf>,
+) -> Result<(Option<Arc<Signer>>, Option<Verifier>), StoreError> {
+    let known = store.public_key(None)?;
+    let Some(path) = path.or_else(|| seal::at_home(store.ledger())) else {
+        return Ok((None, known.and_then(|key| key.parse().ok())));
+    };
+    let signer = match &known {
+        Some(_) if !path.exists() => None,
+        _ => Some(Arc::new(seal::signer(&path)?)),
+    };
+    let ours = signer.as_ref().map(|signer| signer.verifier());
+    let offer = ours.as_ref().map(ToString::to_string);
+    let counts: Option<Verifier> =
+        store.public_key(offer.as_deref())?.and_then(|key| key.parse().ok());
+    let signer = signer.filter(|_| ours == counts);
+    if signer.is_none() {
+        tracing::info!(key = %path.display(), "no key to seal the journal with; others do it");
+    }
+    Ok((signer, counts))
+}
+
 impl Hapax {
-    /// Opens the ledger in this file, which is made if it does not exist.
-    pub async fn open(path: impl AsRef<Path>) -> Result<Self, Error> {
-        Self::builder().open(path.as_ref()).await
+    /// Opens the ledger in this file, which is made if it does not exist, or in the database of
+    /// a `postgres://` URL.
+    pub async fn open(place: impl AsRef<Path>) -> Result<Self, Error> {
+        Self::builder().open(place.as_ref()).await
     }
 
     /// How to open a ledger, where the defaults do not fit.
@@ -234,6 +327,7 @@ impl Hapax {
             keep_limit: DEFAULT_KEEP_LIMIT,
             background: true,
             holder: format!("process {}", std::process::id()),
+            signing_key: None,
         }
     }
 

@@ -181,10 +181,8 @@ impl Hapax {
 
     /// The public key that verifies this ledger's journal.
     pub fn verifier(&self) -> Result<Verifier, Error> {
-        let signer = self.inner.signer.as_ref();
-        signer
-            .map(|signer| signer.verifier())
-            .ok_or(Error::Unsupported("this ledger's journal is not sealed"))
+        let verifier = self.inner.verifier.clone();
+        verifier.ok_or(Error::Unsupported("this ledger's journal is not sealed"))
     }
 
     /// Compares every sealed entry of the journal with its tree and its signed heads.

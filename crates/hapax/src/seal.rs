@@ -1,4 +1,5 @@
-//! The key that signs the journal's heads, in a file of its own beside the ledger.
+//! The key that signs the journal's heads, in a file of its own: beside the ledger, or where
+//! the ledger is in a database that many share, in the user's own directory.
 
 use std::fs::{File, OpenOptions};
 use std::io::{Read as _, Write as _};
@@ -7,8 +8,8 @@ use std::path::{Path, PathBuf};
 use hapax_core::checkpoint::Signer;
 use hapax_store::StoreError;
 
-/// The file of the signing key.
-pub(crate) fn path(database: &Path) -> PathBuf {
+/// The file of the signing key of a ledger in a file.
+pub(crate) fn beside(database: &Path) -> PathBuf {
     let mut path = database.as_os_str().to_owned();
     path.push("-key");
     path.into()
@@ -16,19 +17,26 @@ pub(crate) fn path(database: &Path) -> PathBuf {
 
 /// Reads the signing key, or makes one if there is none. The file holds 32 secret bytes and
 /// is readable by its owner only.
-pub(crate) fn signer(database: &Path) -> Result<Signer, StoreError> {
-    let path = path(database);
+pub(crate) fn signer(path: &Path) -> Result<Signer, StoreError> {
     let io = |error: std::io::Error| {
         StoreError::Unavailable(format!("the signing key {}: {error}", path.display()))
     };
-    match read(&path) {
+    match read(path) {
         Ok(signer) => Ok(signer),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-            create(&path).map_err(io)?;
-            read(&path).map_err(io)
+            create(path).map_err(io)?;
+            read(path).map_err(io)
         }
         Err(error) => Err(io(error)),
     }
+}
+
+/// The file of the signing key of a ledger in a database; `None` for a user without a home.
+#[cfg(feature = "postgres")]
+pub(crate) fn at_home(ledger: &str) -> Option<PathBuf> {
+    let data = std::env::var_os("XDG_DATA_HOME").map(PathBuf::from);
+    let home = || Some(PathBuf::from(std::env::var_os("HOME")?).join(".local/share"));
+    Some(data.or_else(home)?.join("hapax").join(format!("{ledger}-key")))
 }
 
 fn read(path: &Path) -> std::io::Result<Signer> {
@@ -41,6 +49,9 @@ fn read(path: &Path) -> std::io::Result<Signer> {
 /// neither reads half a key.
 fn create(path: &Path) -> std::io::Result<()> {
     let seed: [u8; 32] = crate::engine::random().map_err(std::io::Error::other)?;
+    if let Some(directory) = path.parent() {
+        std::fs::create_dir_all(directory)?;
+    }
     let draft = path.with_extension(format!("draft-{}", std::process::id()));
     let mut options = OpenOptions::new();
     options.write(true).create(true).truncate(true);

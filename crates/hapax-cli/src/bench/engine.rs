@@ -82,22 +82,22 @@ pub(super) fn duplicates(file: &Path, time: Duration) -> Result<(f64, f64), Fail
         drop(hapax);
         let mut rounds = [0.0; ROUNDS];
         for per_s in &mut rounds {
-            *per_s = from_store(file, time).await?;
+            *per_s = from_store(file, 256, time).await?;
         }
         Ok((memory_us, median(rounds)))
     })
 }
 
-/// Each key is asked for once by an engine that has never seen it.
-async fn from_store(file: &Path, time: Duration) -> Result<f64, Failed> {
-    const CALLERS: usize = 256;
+/// Duplicates a second that are not in memory: each key is asked for once by an engine that
+/// has never seen it.
+pub(super) async fn from_store(file: &Path, callers: usize, time: Duration) -> Result<f64, Failed> {
     let hapax = Hapax::open(file).await?;
     let keys = hapax.list(&[hapax::StateName::Succeeded], 100_000).await?;
     let keys: Arc<Vec<Key>> = Arc::new(keys.into_iter().map(|found| found.name.key).collect());
     perform(&hapax, key(7, 7)?).await?;
     let next = Arc::new(AtomicU64::new(0));
     let start = Instant::now();
-    let workers: Vec<_> = (0..CALLERS)
+    let workers: Vec<_> = (0..callers)
         .map(|_| {
             let (hapax, next, keys) = (hapax.clone(), next.clone(), keys.clone());
             tokio::spawn(async move {

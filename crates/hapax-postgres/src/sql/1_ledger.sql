@@ -1,6 +1,17 @@
 -- The ledger, version 1. Constraints repeat the state rules of hapax-core; they are the
 -- second line, not the first.
 
+-- Domains rather than constraints of tables: those are read anew for every statement.
+CREATE DOMAIN hapax.bytes16 AS bytea CHECK (length(VALUE) = 16);
+CREATE DOMAIN hapax.bytes32 AS bytea CHECK (length(VALUE) = 32);
+-- 0 running, 1 succeeded, 2 failed, 3 partial, 4 unknown, 5 indeterminate, 6 skipped
+CREATE DOMAIN hapax.state AS smallint CHECK (VALUE BETWEEN 0 AND 6);
+-- 0 transactional, 1 reconcilable after settling_ms, 2 reconcilable at once, 3 opaque
+CREATE DOMAIN hapax.safety AS smallint CHECK (VALUE BETWEEN 0 AND 3);
+-- 0 granted, 1 settled, 2 expired, 3 reconciled, 4 resolved, 5 rolled back, 6 reset,
+-- 7 contradicted
+CREATE DOMAIN hapax.event AS smallint CHECK (VALUE BETWEEN 0 AND 7);
+
 CREATE TABLE hapax.namespace (
     id   int GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     name text NOT NULL UNIQUE CHECK (name ~ '^[a-z][a-z0-9._-]{0,63}$')
@@ -14,6 +25,9 @@ CREATE SEQUENCE hapax.entry CACHE 1;
 -- What the store knows about itself: one row.
 CREATE TABLE hapax.self (
     id          int PRIMARY KEY CHECK (id = 1),
+    -- Which ledger this is, and the public key of whoever was the first to seal its journal.
+    ledger      uuid NOT NULL DEFAULT gen_random_uuid(),
+    public_key  text,
     notice      bigint NOT NULL DEFAULT 0,
     swept       bigint NOT NULL DEFAULT 0,
     -- The last beat of the pulse and the first one after a gap, and the timeline they were
@@ -33,7 +47,7 @@ INSERT INTO hapax.self (id) VALUES (1);
 -- Large outcomes, once each. PostgreSQL compresses them.
 CREATE TABLE hapax.body (
     id     bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
-    digest bytea NOT NULL UNIQUE CHECK (length(digest) = 32),
+    digest hapax.bytes32 NOT NULL UNIQUE,
     data   bytea NOT NULL
 );
 
@@ -41,10 +55,8 @@ CREATE TABLE hapax.body (
 -- to be written beside the claim; then no index has to be touched again. Never partitioned.
 CREATE TABLE hapax.effect (
     namespace   int NOT NULL,
-    -- 0 running, 1 succeeded, 2 failed, 3 partial, 4 unknown, 5 indeterminate, 6 skipped
-    state       smallint NOT NULL CHECK (state BETWEEN 0 AND 6),
-    -- 0 transactional, 1 reconcilable after settling_ms, 2 reconcilable at once, 3 opaque
-    safety      smallint NOT NULL CHECK (safety BETWEEN 0 AND 3),
+    state       hapax.state NOT NULL,
+    safety      hapax.safety NOT NULL,
     -- The newest journal entry of this effect; each entry names the one before. It is the
     -- version of the row: whoever writes names the one it has read.
     entry       bigint NOT NULL,
@@ -53,10 +65,10 @@ CREATE TABLE hapax.effect (
     updated     bigint NOT NULL,
     generation  int NOT NULL,
     attempts    int NOT NULL,
-    key         bytea NOT NULL CHECK (length(key) = 32),
-    fingerprint bytea NOT NULL CHECK (length(fingerprint) = 32),
-    attempt     bytea NOT NULL CHECK (length(attempt) = 16),
-    lease       bytea CHECK (length(lease) = 16),
+    key         hapax.bytes32 NOT NULL,
+    fingerprint hapax.bytes32 NOT NULL,
+    attempt     hapax.bytes16 NOT NULL,
+    lease       hapax.bytes16,
     -- The lease again, where somebody must look after what a dead holder left.
     watch       bytea,
     -- The deadline of a running effect, or since when one is unknown.
@@ -78,13 +90,11 @@ CREATE TABLE hapax.effect (
     PRIMARY KEY (namespace, key),
     CHECK ((safety = 1) = (settling_ms IS NOT NULL)),
     CHECK ((state = 0) = (lease IS NOT NULL)),
-    CHECK (watch IS NULL OR watch = lease),
     CHECK ((state = 1) = (outcome IS NOT NULL OR digest IS NOT NULL)),
+    CHECK ((state > 1) = (reason IS NOT NULL)),
     CHECK ((state = 2) = (cause IS NOT NULL)),
     CHECK ((state = 4) = (tries IS NOT NULL)),
-    CHECK ((state BETWEEN 3 AND 5) = (stuck IS NOT NULL)),
-    CHECK ((state <= 1) = (reason IS NULL)),
-    CHECK (expires IS NULL OR state IN (1, 2, 6))
+    CHECK ((state BETWEEN 3 AND 5) = (stuck IS NOT NULL))
 ) WITH (fillfactor = 60, autovacuum_vacuum_scale_factor = 0.05);
 
 -- Small sets, each on a column of its own.
@@ -95,7 +105,7 @@ CREATE INDEX effect_expires ON hapax.effect (expires) WHERE expires IS NOT NULL;
 CREATE INDEX effect_body ON hapax.effect (body) WHERE body IS NOT NULL;
 
 CREATE TABLE hapax.lease (
-    id       bytea PRIMARY KEY CHECK (length(id) = 16),
+    id       hapax.bytes16 PRIMARY KEY,
     term_ms  bigint NOT NULL CHECK (term_ms > 0),
     until_ms bigint NOT NULL,
     dead     boolean NOT NULL,
@@ -115,16 +125,16 @@ CREATE TRIGGER dead_is_dead BEFORE UPDATE ON hapax.lease FOR EACH ROW
 CREATE TABLE hapax.lock (
     namespace int NOT NULL,
     lock      bigint NOT NULL,
-    holder    bytea NOT NULL CHECK (length(holder) = 32),
-    attempt   bytea NOT NULL CHECK (length(attempt) = 16),
+    holder    hapax.bytes32 NOT NULL,
+    attempt   hapax.bytes16 NOT NULL,
     PRIMARY KEY (namespace, lock)
 );
 
 CREATE TABLE hapax.step (
     id        bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     namespace int NOT NULL,
-    key       bytea NOT NULL CHECK (length(key) = 32),
-    attempt   bytea NOT NULL CHECK (length(attempt) = 16),
+    key       hapax.bytes32 NOT NULL,
+    attempt   hapax.bytes16 NOT NULL,
     name      text NOT NULL,
     payload   bytea NOT NULL
 );
@@ -136,12 +146,10 @@ CREATE TABLE hapax.journal (
     at         bigint NOT NULL,
     namespace  int NOT NULL,
     generation int NOT NULL,
-    -- 0 granted, 1 settled, 2 expired, 3 reconciled, 4 resolved, 5 rolled back, 6 reset,
-    -- 7 contradicted
-    event      smallint NOT NULL CHECK (event BETWEEN 0 AND 7),
-    state      smallint NOT NULL CHECK (state BETWEEN 0 AND 6),
-    key        bytea NOT NULL CHECK (length(key) = 32),
-    attempt    bytea NOT NULL CHECK (length(attempt) = 16),
+    event      hapax.event NOT NULL,
+    state      hapax.state NOT NULL,
+    key        hapax.bytes32 NOT NULL,
+    attempt    hapax.bytes16 NOT NULL,
     digest     bytea,
     actor      text,
     note       text,
@@ -194,13 +202,15 @@ CREATE TRIGGER no_truncate BEFORE TRUNCATE ON hapax.head FOR EACH STATEMENT
 CREATE FUNCTION hapax.now_ms() RETURNS bigint LANGUAGE sql VOLATILE
     RETURN floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint;
 
+-- The next number for an entry. The transaction has its own before it takes one: when every
+-- transaction up to some number is over, so is every entry below (see sql/sealing.sql).
+CREATE FUNCTION hapax.next_entry() RETURNS bigint LANGUAGE sql VOLATILE
+    RETURN CASE WHEN pg_current_xact_id() IS NOT NULL THEN nextval('hapax.entry') END;
+
 -- Claims of new keys and successes of running effects, as many as are waiting, in one round
 -- trip and one commit. Returns those that took hold; the others found something else than they
 -- had reckoned with, and are looked at one by one. The arrays come sorted by key, so that two
 -- calls cannot wait for each other, and all settles go before all claims.
---
--- The transaction has its number before it takes one for an entry: when every transaction up
--- to some number is over, so is every entry below (see sealing).
 CREATE FUNCTION hapax.quick(
     now bigint,
     s_namespace int[], s_key bytea[], s_entry bigint[], s_outcome bytea[], s_digest bytea[],
@@ -215,11 +225,10 @@ AS $$
 #variable_conflict use_column
 BEGIN
     IF cardinality(s_key) > 0 THEN
-        PERFORM pg_current_xact_id();
         RETURN QUERY
         WITH done AS (
             UPDATE hapax.effect e
-            SET state = 1, updated = now, entry = nextval('hapax.entry'), lease = NULL,
+            SET state = 1, updated = now, entry = hapax.next_entry(), lease = NULL,
                 watch = NULL, at_ms = NULL, outcome = s.outcome, expires = s.expires
             FROM unnest(s_namespace, s_key, s_entry, s_outcome, s_digest, s_expires)
                 AS s (namespace, key, entry, outcome, digest, expires)
@@ -232,13 +241,9 @@ BEGIN
             SELECT d.entry, d.prev, now, d.namespace, d.generation, 1, 1, d.key, d.attempt, d.digest
             FROM done d
         )
-        SELECT d.namespace, d.key, d.entry FROM done d;
+        SELECT d.namespace, d.key::bytea, d.entry FROM done d;
     END IF;
-    PERFORM 1 FROM unnest(c_namespace, c_key) AS c (namespace, key)
-    WHERE NOT EXISTS (SELECT 1 FROM hapax.effect e WHERE e.namespace = c.namespace AND e.key = c.key)
-    LIMIT 1;
-    IF FOUND THEN
-        PERFORM pg_current_xact_id();
+    IF cardinality(c_key) > 0 THEN
         RETURN QUERY
         WITH made AS (
             INSERT INTO hapax.effect AS e
@@ -248,7 +253,7 @@ BEGIN
                 n.fingerprint, n.attempt, n.lease, CASE WHEN n.safety <> 0 THEN n.lease END,
                 n.deadline, n.settling, n.ttl, n.label
             FROM (
-                SELECT nextval('hapax.entry') AS entry, c.*
+                SELECT hapax.next_entry() AS entry, c.*
                 FROM unnest(c_namespace, c_key, c_fingerprint, c_safety, c_settling, c_attempt,
                             c_label, c_ttl, c_lease, c_deadline)
                     AS c (namespace, key, fingerprint, safety, settling, attempt, label, ttl,
@@ -264,8 +269,31 @@ BEGIN
                 (id, at, namespace, generation, event, state, key, attempt, digest)
             SELECT m.entry, now, m.namespace, 1, 0, 0, m.key, m.attempt, m.fingerprint FROM made m
         )
-        SELECT m.namespace, m.key, m.entry FROM made m;
+        SELECT m.namespace, m.key::bytea, m.entry FROM made m;
     END IF;
+END $$;
+
+-- The effects of these keys that exist, with their outcomes.
+CREATE FUNCTION hapax.look(namespaces int[], keys bytea[])
+RETURNS TABLE (
+    namespace int, key bytea, entry bigint, fingerprint bytea, state smallint, safety smallint,
+    settling_ms bigint, attempt bytea, fence bigint, generation int, attempts int, created bigint,
+    updated bigint, lock bigint, label text, ttl_ms bigint, lease bytea, at_ms bigint, tries int,
+    cause smallint, reason text, outcome bytea, digest bytea, size bigint
+) LANGUAGE plpgsql STABLE
+SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off
+SET plan_cache_mode = force_generic_plan
+AS $$
+#variable_conflict use_column
+BEGIN
+    RETURN QUERY
+    SELECT e.namespace, e.key::bytea, e.entry, e.fingerprint::bytea, e.state::smallint,
+        e.safety::smallint, e.settling_ms, e.attempt::bytea, e.fence, e.generation, e.attempts,
+        e.created, e.updated, e.lock, e.label, e.ttl_ms, e.lease::bytea, e.at_ms, e.tries, e.cause,
+        e.reason, coalesce(e.outcome, b.data), e.digest, e.size
+    FROM unnest(namespaces, keys) AS u (namespace, key)
+    JOIN hapax.effect e ON e.namespace = u.namespace AND e.key = u.key
+    LEFT JOIN hapax.body b ON b.id = e.body;
 END $$;
 
 -- For people with an SQL prompt.
