@@ -46,7 +46,7 @@ impl ServerClock {
         if let Some(clock) = &self.instead {
             return Ok(clock.now());
         }
-        let server_ms = link.often("SELECT hapax.now_ms()", &[])?;
+        let server_ms = link.often(("SELECT hapax.now_ms()", &[]))?;
         let server_ms = match server_ms.first() {
             Some(row) => row.try_get(0)?,
             None => return Err(StoreError::Corrupt("the server has no clock".into()).into()),

@@ -157,6 +157,9 @@ pub(crate) struct Link {
 /// A parameter and its type; stated, so that no round trip is spent on asking for it.
 pub(crate) type Param<'a> = (&'a (dyn ToSql + Sync), Type);
 
+/// A statement that is asked often, and its parameters.
+pub(crate) type Often<'a> = (&'static str, &'a [Param<'a>]);
+
 impl Link {
     pub(crate) fn connect(address: &Address) -> Result<Self, Trouble> {
         let runtime = tokio::runtime::Builder::new_current_thread()
@@ -198,8 +201,8 @@ impl Link {
         self.wait(self.client.batch_execute(sql))
     }
 
-    /// Statements whose result nobody waits for; they are on their way before whatever is asked
-    /// next, whose result tells if they failed.
+    /// Statements whose result nobody waits for. They leave with whatever is asked next, and that
+    /// has to come: until then they lie here.
     pub(crate) fn post(&self, sql: &str) {
         let mut sent = std::pin::pin!(self.client.batch_execute(sql));
         let _ = self.runtime.block_on(std::future::poll_fn(|context| {
@@ -208,28 +211,31 @@ impl Link {
     }
 
     /// A statement that is asked often: prepared once, where the session is ours.
-    pub(crate) fn often(
-        &self,
-        sql: &'static str,
-        params: &[Param<'_>],
-    ) -> Result<Vec<Row>, Trouble> {
+    pub(crate) fn often(&self, ask: Often<'_>) -> Result<Vec<Row>, Trouble> {
+        self.wait(self.ask(ask))
+    }
+
+    /// Two of them in one round trip.
+    pub(crate) fn both(&self, a: Often<'_>, b: Often<'_>) -> Result<(Vec<Row>, Vec<Row>), Trouble> {
+        self.wait(async { tokio::try_join!(self.ask(a), self.ask(b)) })
+    }
+
+    async fn ask(&self, (sql, params): Often<'_>) -> Result<Vec<Row>, tokio_postgres::Error> {
         if !self.direct {
-            return self.query(sql, params);
+            return self.client.query_typed(sql, params).await;
         }
-        self.wait(async {
-            let known = self.prepared.borrow().get(sql).cloned();
-            let statement = match known {
-                Some(statement) => statement,
-                None => {
-                    let types: Vec<Type> = params.iter().map(|(_, kind)| kind.clone()).collect();
-                    let statement = self.client.prepare_typed(sql, &types).await?;
-                    self.prepared.borrow_mut().insert(sql, statement.clone());
-                    statement
-                }
-            };
-            let values: Vec<_> = params.iter().map(|(value, _)| *value).collect();
-            self.client.query(&statement, &values).await
-        })
+        let known = self.prepared.borrow().get(sql).cloned();
+        let statement = match known {
+            Some(statement) => statement,
+            None => {
+                let types: Vec<Type> = params.iter().map(|(_, kind)| kind.clone()).collect();
+                let statement = self.client.prepare_typed(sql, &types).await?;
+                self.prepared.borrow_mut().insert(sql, statement.clone());
+                statement
+            }
+        };
+        let values: Vec<_> = params.iter().map(|(value, _)| *value).collect();
+        self.client.query(&statement, &values).await
     }
 
     pub(crate) fn query(&self, sql: &str, params: &[Param<'_>]) -> Result<Vec<Row>, Trouble> {

@@ -6,7 +6,7 @@ use hapax_core::attempt::{AttemptId, Fence};
 use hapax_core::effect::{Effect, Safety, Settling, State, StateName};
 use hapax_core::fingerprint::Fingerprint;
 use hapax_core::key::Key;
-use hapax_core::lease::LeaseId;
+use hapax_core::lease::{Lease, LeaseId};
 use hapax_core::lock::LockKey;
 use hapax_core::outcome::{Cause, Digest, Failure, Outcome};
 use hapax_core::time::{LeaseInstant, Timestamp};
@@ -17,6 +17,7 @@ use tokio_postgres::types::Type;
 use crate::clock::ERA;
 use crate::connect::{Link, Param};
 use crate::error::Trouble;
+use crate::lease;
 
 /// Outcomes above this size are stored once, however many effects share them.
 pub(crate) const INLINE: usize = 64 * 1024;
@@ -48,31 +49,51 @@ const SELECT: &str = "SELECT e.namespace, e.key, e.entry, e.fingerprint, e.state
     coalesce(e.outcome, b.data) AS outcome, e.digest, e.size
     FROM hapax.effect e LEFT JOIN hapax.body b ON b.id = e.body";
 
-/// The rows of these places that exist, locked in the order of the table's key if asked.
-pub(crate) fn load(
+/// The rows of these places that exist, locked in the order of the table's key.
+pub(crate) fn load_locked(link: &Link, places: &[Place]) -> Result<Rows, Trouble> {
+    if places.is_empty() {
+        return Ok(Rows::new());
+    }
+    let (namespaces, keys) = split(places);
+    let sql = format!(
+        "{SELECT} WHERE (e.namespace, e.key) IN (SELECT * FROM unnest($1::int[], $2::bytea[]))
+         ORDER BY e.namespace, e.key FOR UPDATE OF e"
+    );
+    let params: [Param<'_>; 2] = [(&namespaces, Type::INT4_ARRAY), (&keys, Type::BYTEA_ARRAY)];
+    link.query(&sql, &params)?.iter().map(read).collect()
+}
+
+/// The rows of these places that exist.
+pub(crate) fn load(link: &Link, places: &[Place]) -> Result<Rows, Trouble> {
+    if places.is_empty() {
+        return Ok(Rows::new());
+    }
+    let (namespaces, keys) = split(places);
+    let params: [Param<'_>; 2] = [(&namespaces, Type::INT4_ARRAY), (&keys, Type::BYTEA_ARRAY)];
+    link.often((LOOK, &params))?.iter().map(read).collect()
+}
+
+/// The rows of these places that exist, and a lease, in one round trip.
+pub(crate) fn load_with(
     link: &Link,
     places: &[Place],
-    lock: bool,
-) -> Result<HashMap<Place, Stored>, Trouble> {
-    if places.is_empty() {
-        return Ok(HashMap::new());
-    }
-    let namespaces: Vec<i32> = places.iter().map(|(namespace, _)| *namespace).collect();
-    let keys: Vec<&[u8]> = places.iter().map(|(_, key)| &key.as_bytes()[..]).collect();
+    lease: LeaseId,
+) -> Result<(Rows, Option<Lease>), Trouble> {
+    let (namespaces, keys) = split(places);
     let params: [Param<'_>; 2] = [(&namespaces, Type::INT4_ARRAY), (&keys, Type::BYTEA_ARRAY)];
-    let rows = if lock {
-        link.query(
-            &format!(
-                "{SELECT} WHERE (e.namespace, e.key) IN
-                     (SELECT * FROM unnest($1::int[], $2::bytea[]))
-                 ORDER BY e.namespace, e.key FOR UPDATE OF e"
-            ),
-            &params,
-        )?
-    } else {
-        link.often("SELECT * FROM hapax.look($1, $2)", &params)?
-    };
-    rows.iter().map(read).collect()
+    let id = &lease.as_bytes()[..];
+    let (effects, leases) = link.both((LOOK, &params), (lease::FIND, &[(&id, Type::BYTEA)]))?;
+    let rows = effects.iter().map(read).collect::<Result<_, _>>()?;
+    Ok((rows, lease::first(&leases)?))
+}
+
+const LOOK: &str = "SELECT * FROM hapax.look($1, $2)";
+
+/// Rows by their places.
+pub(crate) type Rows = HashMap<Place, Stored>;
+
+fn split(places: &[Place]) -> (Vec<i32>, Vec<&[u8]>) {
+    places.iter().map(|(namespace, key)| (*namespace, &key.as_bytes()[..])).unzip()
 }
 
 /// Effects of a kind, newest first.

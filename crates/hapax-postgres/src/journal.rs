@@ -135,10 +135,10 @@ pub(crate) fn of(
 
 /// Entries that are no leaves yet: those that appeared in gaps, then those above every leaf.
 const UNSEALED: &str = "(
-    SELECT j.* FROM hapax.self s, unnest(s.gaps) AS g (r)
+    SELECT j.* FROM hapax.sealing s, unnest(s.gaps) AS g (r)
     JOIN hapax.journal j ON j.id >= lower(g.r) AND j.id < upper(g.r)
     UNION ALL
-    SELECT j.* FROM hapax.journal j WHERE j.id > (SELECT sealed FROM hapax.self)
+    SELECT j.* FROM hapax.journal j WHERE j.id > (SELECT sealed FROM hapax.sealing)
 )";
 
 pub(crate) fn unsealed(link: &Link, limit: usize) -> Result<Vec<Entry>, Trouble> {
@@ -287,7 +287,7 @@ pub(crate) fn heads(link: &Link, after: u64, limit: usize) -> Result<Vec<Head>, 
 /// one sealer at a time.
 pub(crate) fn newest_head(link: &Link, lock: bool) -> Result<Option<Head>, Trouble> {
     if lock {
-        link.query("SELECT 1 FROM hapax.self FOR UPDATE", &[])?;
+        link.query("SELECT 1 FROM hapax.sealing FOR UPDATE", &[])?;
     }
     let rows = link.query("SELECT size, note FROM hapax.head ORDER BY size DESC LIMIT 1", &[])?;
     rows.first().map(read_head).transpose()

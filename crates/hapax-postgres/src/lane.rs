@@ -12,6 +12,7 @@
 //! A command that has to wait for somebody else's transaction goes to the slow lane.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use hapax_core::attempt::{AttemptId, Fence};
@@ -101,9 +102,11 @@ impl Lane {
         while let Some(batch) = queue.take(most) {
             let mut served = Served::default();
             self.serve(batch, &mut served);
-            // The subjects of the slow lane stay taken in the queue they came from.
+            // What is on the slow lane stays taken in the queue it came from, until it is over.
             if self.pace == Pace::Patient {
                 shared.queue.release(&served.over);
+                let waiting = served.slow.iter().map(|waiting| Subject::of(&waiting.job.command));
+                shared.slow.release(&waiting.collect::<Vec<_>>());
             }
             queue.release(&served.over);
             shared.slow.push(served.slow);
@@ -118,7 +121,17 @@ impl Lane {
         if let Err(trouble) = self.connect(&batch) {
             return self.unreachable(batch, trouble, served);
         }
-        let rest = if self.pace == Pace::Quick { self.quick(batch, served) } else { batch };
+        let claims = batch.iter().filter(|waiting| is_claim(waiting)).count();
+        // Where most claims find something, it pays to look first.
+        let look_first = self.shared.claims_find.load(Ordering::Relaxed);
+        let rest = if look_first { self.look(batch, served) } else { batch };
+        let looked = rest.iter().filter(|waiting| is_claim(waiting)).count();
+        let rest = if self.pace == Pace::Quick { self.quick(rest, served) } else { rest };
+        let left = rest.iter().filter(|waiting| is_claim(waiting)).count();
+        if claims > 0 {
+            let found = if look_first { claims - looked } else { left };
+            self.shared.claims_find.store(found * 2 > claims, Ordering::Relaxed);
+        }
         let rest = self.look(rest, served);
         let mut rest = rest.into_iter().peekable();
         while rest.peek().is_some() {
@@ -212,7 +225,6 @@ impl Lane {
 
     /// Answers claims whose verdict needs no writing. Returns what is left.
     fn look(&mut self, batch: Vec<Waiting>, served: &mut Served) -> Vec<Waiting> {
-        let is_claim = |waiting: &Waiting| matches!(waiting.job.command, Command::Claim { .. });
         if !batch.iter().any(is_claim) {
             return batch;
         }
@@ -242,7 +254,11 @@ impl Lane {
         let link = self.link()?;
         let now = self.shared.clock.reckon(link)?;
         let mut view = PgTxn::new(link, &self.shared.namespaces, now, Access::Look);
-        view.preload(&[], &self.places(batch.iter())?, 0)?;
+        let lease = batch.iter().find_map(|waiting| match &waiting.job.command {
+            Command::Claim { ask, .. } => Some(ask.lease),
+            _ => None,
+        });
+        view.preview(&self.places(batch.iter().filter(|waiting| is_claim(waiting)))?, lease)?;
         let mut verdicts = Vec::with_capacity(batch.len());
         for waiting in batch {
             let Command::Claim { .. } = waiting.job.command else {
@@ -344,9 +360,10 @@ impl Lane {
     ) -> Result<Vec<Option<Result<Answer, StoreError>>>, Trouble> {
         let result = self.try_transact(batch, lock_timeout_ms);
         if let Err(Trouble::Busy(_) | Trouble::Refused(_)) = &result
-            && let Ok(link) = self.link()
+            && let Some(link) = &self.link
+            && link.run("ROLLBACK").is_err()
         {
-            link.post("ROLLBACK");
+            self.link = None;
         }
         result
     }
@@ -475,6 +492,10 @@ impl Lane {
         };
         Ok(batch.iter().zip(wanted).map(|(waiting, place)| free(waiting, place)).collect())
     }
+}
+
+fn is_claim(waiting: &Waiting) -> bool {
+    matches!(waiting.job.command, Command::Claim { .. })
 }
 
 /// Whether a command may be carried out twice without harm.
@@ -606,7 +627,7 @@ impl Quick {
             leases.iter().map(|lease| lease.as_ref().map(|lease| &lease.as_bytes()[..])).collect();
         let c_deadline: Vec<Option<i64>> =
             effects().map(|e| running(e).1.map(|at| at.ms as i64)).collect();
-        let rows = link.often(
+        let rows = link.often((
             "SELECT * FROM hapax.quick($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14,
                  $15, $16, $17)",
             &[
@@ -628,7 +649,7 @@ impl Quick {
                 (&c_lease, Type::BYTEA_ARRAY),
                 (&c_deadline, Type::INT8_ARRAY),
             ],
-        )?;
+        ))?;
         rows.iter()
             .map(|row| {
                 let key = hapax_core::key::Key::from_bytes(crate::effect::bytes(row, "key")?);

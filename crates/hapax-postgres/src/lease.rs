@@ -19,7 +19,14 @@ macro_rules! select {
 /// A lease; under its row's lock, if it is about to be written.
 pub(crate) fn load(link: &Link, id: LeaseId, lock: bool) -> Result<Option<Lease>, Trouble> {
     let sql = if lock { concat!(select!(), " FOR UPDATE") } else { select!() };
-    let rows = link.often(sql, &[(&&id.as_bytes()[..], Type::BYTEA)])?;
+    let rows = link.often((sql, &[(&&id.as_bytes()[..], Type::BYTEA)]))?;
+    first(&rows)
+}
+
+/// The statement that finds a lease by its id, for whoever asks something else with it.
+pub(crate) const FIND: &str = select!();
+
+pub(crate) fn first(rows: &[Row]) -> Result<Option<Lease>, Trouble> {
     rows.first().map(read).transpose()
 }
 

@@ -1,6 +1,7 @@
 //! The store: a queue, a few lanes that empty it, and readers beside them.
 
 use std::collections::HashMap;
+use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::JoinHandle;
@@ -32,7 +33,7 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Self {
-        Self { lanes: 4, readers: 2, hint_bits: 64, clock: None }
+        Self { lanes: 2, readers: 2, hint_bits: 64, clock: None }
     }
 }
 
@@ -45,6 +46,8 @@ pub(crate) struct Shared {
     pub(crate) queue: Queue,
     /// Commands that had to wait for somebody else's open transaction.
     pub(crate) slow: Queue,
+    /// Whether most of the claims of late found something.
+    pub(crate) claims_find: AtomicBool,
     running: Mutex<HashMap<Place, Stored>>,
 }
 
@@ -95,6 +98,7 @@ impl PgStore {
             hint_bits: options.hint_bits,
             queue: Queue::default(),
             slow: Queue::default(),
+            claims_find: AtomicBool::new(false),
             running: Mutex::default(),
         });
         let (readings, received) = std::sync::mpsc::channel();

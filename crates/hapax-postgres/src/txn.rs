@@ -115,6 +115,19 @@ impl<'a> PgTxn<'a> {
         Ok(())
     }
 
+    /// Reads what a look at claims will surely ask for, in one round trip.
+    pub(crate) fn preview(
+        &mut self,
+        effects: &[Place],
+        lease: Option<LeaseId>,
+    ) -> Result<(), Trouble> {
+        let Some(id) = lease else { return self.load_effects(effects) };
+        let (mut rows, lease) = effect::load_with(self.link, effects, id)?;
+        self.loaded.effects.extend(effects.iter().map(|place| (*place, rows.remove(place))));
+        self.loaded.leases.insert(id, lease);
+        Ok(())
+    }
+
     /// Ends a command: what it wrote is kept or forgotten.
     pub(crate) fn end_command(&mut self, keep: bool) {
         let staged = std::mem::take(&mut self.staged);
@@ -178,7 +191,10 @@ impl<'a> PgTxn<'a> {
             .collect();
         missing.sort_unstable();
         missing.dedup();
-        let mut rows = effect::load(self.link, &missing, self.access != Access::Look)?;
+        let mut rows = match self.access {
+            Access::Look => effect::load(self.link, &missing)?,
+            Access::Write | Access::WriteLeases => effect::load_locked(self.link, &missing)?,
+        };
         let found = missing.into_iter().map(|place| (place, rows.remove(&place)));
         self.loaded.effects.extend(found);
         Ok(())

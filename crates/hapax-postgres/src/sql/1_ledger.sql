@@ -34,7 +34,13 @@ CREATE TABLE hapax.self (
     -- beaten on: after a failover there was a gap, whatever the clocks say.
     pulse_last  bigint NOT NULL DEFAULT 0,
     pulse_since bigint NOT NULL DEFAULT 0,
-    timeline    text NOT NULL DEFAULT '',
+    timeline    text NOT NULL DEFAULT ''
+);
+INSERT INTO hapax.self (id) VALUES (1);
+
+-- What the sealer knows: one row, which is its own, for it takes its time.
+CREATE TABLE hapax.sealing (
+    id          int PRIMARY KEY CHECK (id = 1),
     -- How far the journal is sealed, the numbers below that may still appear, and when they no
     -- longer can: once every transaction before `mark_xid` is over, up to `mark_entry`.
     sealed      bigint NOT NULL DEFAULT 0,
@@ -42,7 +48,7 @@ CREATE TABLE hapax.self (
     mark_xid    bigint,
     mark_entry  bigint
 );
-INSERT INTO hapax.self (id) VALUES (1);
+INSERT INTO hapax.sealing (id) VALUES (1);
 
 -- Large outcomes, once each. PostgreSQL compresses them.
 CREATE TABLE hapax.body (

@@ -11,7 +11,7 @@ WITH leaf AS (
                AS gaps,
            pg_snapshot_xmin(pg_current_snapshot())::text::bigint AS xmin,
            pg_snapshot_xmax(pg_current_snapshot())::text::bigint AS xmax
-    FROM hapax.self s, leaf l
+    FROM hapax.sealing s, leaf l
 ), old AS (
     -- Gaps whose time is up, but for the entries that have appeared in them by now.
     SELECT w.gaps * int8multirange(int8range(0, w.mark_entry + 1))
@@ -24,7 +24,7 @@ WITH leaf AS (
     WHERE w.xmin >= w.mark_xid
     GROUP BY w.gaps, w.mark_entry
 )
-UPDATE hapax.self s
+UPDATE hapax.sealing s
 SET sealed = w.sealed,
     gaps = w.gaps - coalesce((SELECT o.gaps FROM old o), '{}'),
     mark_xid = CASE WHEN w.mark_xid IS NULL OR w.xmin >= w.mark_xid THEN w.xmax ELSE w.mark_xid END,
