@@ -5,22 +5,48 @@ use std::time::Instant;
 
 use crate::tidy;
 
-/// Programs that tests use, and the Debian packages they come in.
-const PROGRAMS: [(&str, &str); 2] = [("cc", "gcc"), ("strace", "strace")];
+/// Something that tests use.
+struct Need {
+    what: &'static str,
+    is_there: fn() -> bool,
+    /// The Debian package it comes in.
+    package: &'static str,
+}
+
+const NEEDS: [Need; 5] = [
+    Need { what: "cc", is_there: || exists("cc", &["--version"]), package: "gcc" },
+    Need { what: "strace", is_there: || exists("strace", &["--version"]), package: "strace" },
+    Need {
+        what: "PostgreSQL",
+        is_there: || hapax_testkit::installed().is_some(),
+        package: "postgresql",
+    },
+    Need {
+        what: "PgBouncer",
+        is_there: || hapax_testkit::pgbouncer().is_some(),
+        package: "pgbouncer",
+    },
+    Need {
+        what: "psycopg",
+        is_there: || exists("/usr/bin/python3", &["-c", "import psycopg"]),
+        package: "python3-psycopg",
+    },
+];
 
 pub(crate) fn test() -> Result<(), String> {
     let mut skipped = Vec::new();
-    for (program, package) in PROGRAMS {
-        if !exists(program, "--version") && !install(package) {
-            skipped.push(format!(
-                "{program} is not installed, so tests that need it say that they were skipped"
-            ));
+    for Need { what, is_there, package } in NEEDS {
+        if !is_there() {
+            install(package);
+        }
+        if !is_there() {
+            skipped.push(format!("{what} could not be installed; tests that need it fail"));
         }
     }
     step("cargo", &["fmt", "--all", "--check"])?;
     step("cargo", &["clippy", "--workspace", "--all-targets", "--locked", "--", "-D", "warnings"])?;
     tidy::tidy(tidy::Mode::Check)?;
-    if exists("cargo", "deny --version") {
+    if exists("cargo", &["deny", "--version"]) {
         step(
             "cargo",
             &["deny", "--locked", "check", "--hide-inclusion-graph", "licenses", "bans", "sources"],
@@ -28,7 +54,7 @@ pub(crate) fn test() -> Result<(), String> {
     } else {
         skipped.push("licences and duplicate versions: cargo-deny is not installed".into());
     }
-    if exists("cargo", "nextest --version") {
+    if exists("cargo", &["nextest", "--version"]) {
         step("cargo", &["nextest", "run", "--workspace", "--locked", "--no-fail-fast"])?;
     } else {
         skipped.push("cargo-nextest is not installed; cargo test was used instead".into());
@@ -45,7 +71,17 @@ pub(crate) fn test() -> Result<(), String> {
 pub(crate) fn bench(options: &[&str]) -> Result<(), String> {
     let start =
         ["run", "--release", "--quiet", "--locked", "--package", "hapax-cli", "--", "bench"];
-    step("cargo", &[&start, options].concat())
+    let at = options.iter().position(|option| *option == "--postgres");
+    match at.filter(|at| options.get(at + 1).is_none_or(|next| next.starts_with('-'))) {
+        // A server of its own, as Debian sets one up, but for room for the baseline's clients.
+        Some(at) => {
+            let server = hapax_testkit::Postgres::on_disk(&["max_connections=400"]);
+            let url = server.url("postgres");
+            let (before, after) = options.split_at(at + 1);
+            step("cargo", &[&start, before, &[url.as_str()], after].concat())
+        }
+        None => step("cargo", &[&start, options].concat()),
+    }
 }
 
 fn step(program: &str, words: &[&str]) -> Result<(), String> {
@@ -61,9 +97,9 @@ fn step(program: &str, words: &[&str]) -> Result<(), String> {
     Ok(())
 }
 
-fn exists(program: &str, words: &str) -> bool {
+fn exists(program: &str, words: &[&str]) -> bool {
     let mut command = Command::new(program);
-    command.args(words.split(' ')).stdout(Stdio::null()).stderr(Stdio::null());
+    command.args(words).stdout(Stdio::null()).stderr(Stdio::null());
     command.status().is_ok_and(|status| status.success())
 }
 
@@ -72,7 +108,10 @@ fn install(package: &str) -> bool {
     let apt = |words: &str| {
         let direct = Command::new("apt-get").args(words.split(' ')).stdin(Stdio::null()).status();
         direct.is_ok_and(|status| status.success())
-            || exists("sudo", &format!("-n apt-get {words}"))
+            || exists(
+                "sudo",
+                &[&["-n", "apt-get"], &*words.split(' ').collect::<Vec<_>>()].concat(),
+            )
     };
     eprintln!("xtask: installing {package}");
     apt(&format!("install -y -q {package}"))

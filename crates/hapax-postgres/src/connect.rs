@@ -179,7 +179,9 @@ impl Link {
         Ok(Self { runtime, client, direct, prepared: RefCell::default() })
     }
 
+    /// Whether the other side has hung up, as far as that has been heard here.
     pub(crate) fn is_closed(&self) -> bool {
+        self.runtime.block_on(tokio::task::yield_now());
         self.client.is_closed()
     }
 

@@ -55,6 +55,9 @@ impl From<tokio_postgres::Error> for Trouble {
                 "08" | "57" => Self::Lost(text),
                 // Resources, read-only, invalid transaction state.
                 "53" | "25" | "58" => Self::Lost(text),
+                // Raised by our own functions and triggers.
+                "HX" if state.code() == "HX106" => Self::Refused(StoreError::Invalid(text)),
+                "HX" => Self::Refused(StoreError::Corrupt(text)),
                 "22" | "23" => Self::Refused(StoreError::Invalid(text)),
                 "28" | "3D" | "42" | "3F" => Self::Refused(StoreError::Incompatible(text)),
                 "XX" => Self::Refused(StoreError::Corrupt(text)),

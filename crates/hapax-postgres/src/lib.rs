@@ -7,6 +7,7 @@ mod clock;
 mod connect;
 mod effect;
 mod error;
+pub mod foreign;
 mod journal;
 mod lane;
 mod lease;
@@ -20,3 +21,4 @@ mod txn;
 
 pub use migrate::script;
 pub use store::{Options, PgStore};
+pub use tokio_postgres;

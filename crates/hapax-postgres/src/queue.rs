@@ -76,6 +76,10 @@ pub(crate) struct Queue {
 /// How long a lane sleeps at most while something waits to be tried again.
 const TICK: Duration = Duration::from_millis(5);
 
+/// How long a lane looks out for more before it sleeps: who was just answered is often back
+/// sooner than a sleeper could be woken.
+const LINGER: Duration = Duration::from_micros(100);
+
 impl Queue {
     pub(crate) fn push(&self, jobs: impl IntoIterator<Item = Waiting>) {
         let mut state = self.lock();
@@ -98,6 +102,7 @@ impl Queue {
     /// What can be carried out now: several that share a transaction, or one that does not.
     /// Waits until there is something; `None` when the queue is closed and empty.
     pub(crate) fn take(&self, most: usize) -> Option<Vec<Waiting>> {
+        let lingered = Instant::now();
         let mut state = self.lock();
         loop {
             let batch = state.select(most);
@@ -109,6 +114,12 @@ impl Queue {
             }
             if state.closed && state.waiting.is_empty() {
                 return None;
+            }
+            if !state.closed && lingered.elapsed() < LINGER {
+                drop(state);
+                std::thread::yield_now();
+                state = self.lock();
+                continue;
             }
             state.idle += 1;
             state = if state.waiting.iter().any(|waiting| waiting.not_before.is_some()) {

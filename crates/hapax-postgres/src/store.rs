@@ -87,10 +87,11 @@ impl PgStore {
     /// where that is allowed.
     pub fn open(url: &str, options: Options) -> Result<Self, StoreError> {
         let address = Address::parse(url)?;
-        let link = Link::connect(&address).map_err(Trouble::into_store_error)?;
-        migrate::check(&link).map_err(Trouble::into_store_error)?;
-        let ledger = ledger(&link).map_err(Trouble::into_store_error)?;
-        drop(link);
+        let ledger = tried(|| {
+            let link = Link::connect(&address)?;
+            migrate::check(&link)?;
+            Ok(link.one("SELECT ledger::text FROM hapax.self", &[])?.try_get(0)?)
+        })?;
         let shared = Arc::new(Shared {
             address,
             clock: ServerClock::new(options.clock),
@@ -132,7 +133,7 @@ impl PgStore {
     /// The public key that this ledger's journal is sealed with: the first that was offered.
     /// Blocks.
     pub fn public_key(&self, offer: Option<&str>) -> Result<Option<String>, StoreError> {
-        let ask = || -> Result<Option<String>, Trouble> {
+        tried(|| {
             let link = self.shared.connect()?;
             let known = link.one("SELECT public_key FROM hapax.self", &[])?.try_get(0)?;
             let (None, Some(offer)) = (&known, offer) else { return Ok(known) };
@@ -141,8 +142,7 @@ impl PgStore {
                 &[(&offer, Type::TEXT)],
             )?;
             Ok(row.try_get(0)?)
-        };
-        ask().map_err(Trouble::into_store_error)
+        })
     }
 
     /// Brings the schema of this database to the newest version; how many versions it went up.
@@ -153,8 +153,15 @@ impl PgStore {
     }
 }
 
-fn ledger(link: &Link) -> Result<String, Trouble> {
-    Ok(link.one("SELECT ledger::text FROM hapax.self", &[])?.try_get(0)?)
+/// Does something on a connection of its own, and again if that breaks.
+fn tried<T>(mut work: impl FnMut() -> Result<T, Trouble>) -> Result<T, StoreError> {
+    for _ in 0..2 {
+        match work() {
+            Err(Trouble::Lost(_)) => std::thread::sleep(std::time::Duration::from_millis(20)),
+            other => return other.map_err(Trouble::into_store_error),
+        }
+    }
+    work().map_err(Trouble::into_store_error)
 }
 
 fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>, StoreError> {

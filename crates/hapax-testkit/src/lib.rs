@@ -1,9 +1,13 @@
 //! Servers that tests start for themselves: each in a temporary directory, on a free port, and
 //! gone when the test is over, however it ends.
 
+mod bouncer;
 mod postgres;
+mod proxy;
 
+pub use bouncer::{PgBouncer, pgbouncer};
 pub use postgres::{Postgres, installed};
+pub use proxy::CuttingProxy;
 
 use std::net::{Ipv4Addr, TcpListener};
 use std::path::Path;

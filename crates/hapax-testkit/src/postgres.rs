@@ -40,7 +40,16 @@ impl Postgres {
 
     /// An empty server with settings of its own.
     pub fn with(settings: &[&str]) -> Self {
-        let directory = tempfile::tempdir_in(room()).expect("a directory");
+        Self::in_room(&room(), settings)
+    }
+
+    /// An empty server that writes to a disk.
+    pub fn on_disk(settings: &[&str]) -> Self {
+        Self::in_room(&std::env::temp_dir(), settings)
+    }
+
+    fn in_room(room: &Path, settings: &[&str]) -> Self {
+        let directory = tempfile::tempdir_in(room).expect("a directory");
         hand_over(directory.path());
         copy(&template(), &directory.path().join("data"));
         let settings = settings.iter().map(|setting| (*setting).to_owned()).collect();

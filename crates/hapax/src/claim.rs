@@ -38,8 +38,8 @@ use crate::error::Error;
 /// ```
 #[derive(Clone)]
 pub struct Claim {
-    inner: Arc<Inner>,
-    name: Name,
+    pub(crate) inner: Arc<Inner>,
+    pub(crate) name: Name,
     grant: Grant,
     settled_in: Arc<AtomicBool>,
 }
@@ -131,17 +131,26 @@ impl Claim {
         let report = Report::Succeeded(outcome.into().within(self.inner.keep_limit));
         match sqlite.settle_in(tx, &self.name, self.grant.attempt, &report)? {
             Settled::Recorded | Settled::Repeated => {
-                self.settled_in.store(true, Ordering::Release);
+                self.note_settled_in();
                 Ok(())
             }
             Settled::Fenced(fenced) => {
-                // Nothing of this may stand in the caller's transaction; in ours, the stale
-                // success is journalled as a contradiction.
-                let (name, attempt) = (self.name.clone(), self.grant.attempt);
-                drop(call(&*self.inner.store, Command::Settle { name, attempt, report }));
+                self.contradict(report);
                 Err(Error::Fenced(fenced))
             }
         }
+    }
+
+    /// Nothing of a stale success may stand in the caller's transaction; in ours it is
+    /// journalled as a contradiction.
+    pub(crate) fn contradict(&self, report: Report) {
+        let (name, attempt) = (self.name.clone(), self.grant.attempt);
+        drop(call(&*self.inner.store, Command::Settle { name, attempt, report }));
+    }
+
+    /// Notes that somebody's transaction says that it is settled.
+    pub(crate) fn note_settled_in(&self) {
+        self.settled_in.store(true, Ordering::Release);
     }
 
     /// Whether somebody's transaction says that it is settled; not yet whether it is.

@@ -44,6 +44,8 @@ mod holder;
 mod ledger;
 mod once;
 mod passes;
+#[cfg(feature = "postgres")]
+mod postgres;
 mod rollback;
 mod seal;
 mod waiting;
@@ -70,5 +72,7 @@ pub use hapax_core::outcome::{Digest, Outcome};
 pub use hapax_core::retry::Backoff;
 pub use hapax_core::time::Timestamp;
 pub use hapax_core::{canonical, checkpoint, json, key, merkle};
+#[cfg(feature = "postgres")]
+pub use hapax_postgres::tokio_postgres;
 pub use hapax_store::journal::{Damage, Proof, Verified};
 pub use hapax_store::{Filter, Found, MemoryStore, Step, Store, StoreError};

@@ -12,7 +12,7 @@ use crate::engine::{Hapax, random};
 use crate::error::{Error, Failure};
 
 /// A claim that ends with its transaction hangs on no lease.
-const NO_LEASE: LeaseId = LeaseId::from_bytes([0; 16]);
+pub(crate) const NO_LEASE: LeaseId = LeaseId::from_bytes([0; 16]);
 
 impl Hapax {
     /// A connection to the ledger's file for your own tables, fit for
@@ -79,16 +79,8 @@ impl EffectBuilder {
             .as_ref()
             .ok_or(Error::Unsupported("once_in needs a ledger in a file"))?;
         let attempt = AttemptId::from_bytes(random()?);
-        match sqlite.claim_in(tx, name, &effect.ask(attempt, NO_LEASE))? {
-            Verdict::Granted(_) => {}
-            Verdict::Replayed { outcome, .. } => return Ok(Done { outcome, how: How::Replayed }),
-            Verdict::InFlight { attempt } => return Err(Error::InFlight { attempt }),
-            Verdict::Conflict { recorded, asked } => {
-                return Err(Error::Conflict { recorded, asked });
-            }
-            Verdict::Blocked(blocked) => return Err(Error::Blocked(blocked)),
-            Verdict::Locked { holder } => return Err(Error::Locked { holder }),
-            Verdict::Refused { reason } => return Err(Error::Refused { reason }),
+        if let Some(done) = granted(sqlite.claim_in(tx, name, &effect.ask(attempt, NO_LEASE))?)? {
+            return Ok(done);
         }
         let outcome = match work(tx) {
             Ok(outcome) => outcome.into().within(hapax.inner.keep_limit),
@@ -98,5 +90,18 @@ impl EffectBuilder {
             Settled::Fenced(fenced) => Err(Error::Fenced(fenced)),
             Settled::Recorded | Settled::Repeated => Ok(Done { outcome, how: How::Executed }),
         }
+    }
+}
+
+/// What a verdict means inside a transaction: `None` if the effect is to be performed.
+pub(crate) fn granted(verdict: Verdict) -> Result<Option<Done>, Error> {
+    match verdict {
+        Verdict::Granted(_) => Ok(None),
+        Verdict::Replayed { outcome, .. } => Ok(Some(Done { outcome, how: How::Replayed })),
+        Verdict::InFlight { attempt } => Err(Error::InFlight { attempt }),
+        Verdict::Conflict { recorded, asked } => Err(Error::Conflict { recorded, asked }),
+        Verdict::Blocked(blocked) => Err(Error::Blocked(blocked)),
+        Verdict::Locked { holder } => Err(Error::Locked { holder }),
+        Verdict::Refused { reason } => Err(Error::Refused { reason }),
     }
 }

@@ -302,11 +302,14 @@ BEGIN
     LEFT JOIN hapax.body b ON b.id = e.body;
 END $$;
 
+CREATE FUNCTION hapax.state_name(code int) RETURNS text LANGUAGE sql IMMUTABLE
+    RETURN (ARRAY['running', 'succeeded', 'failed', 'partial', 'unknown', 'indeterminate',
+                  'skipped'])[code + 1];
+
 -- For people with an SQL prompt.
 CREATE VIEW hapax.effects AS
 SELECT 'sha256:' || encode(e.key, 'hex') AS key, n.name AS namespace, e.label,
-       (ARRAY['running', 'succeeded', 'failed', 'partial', 'unknown', 'indeterminate',
-              'skipped'])[e.state + 1] AS state,
+       hapax.state_name(e.state) AS state,
        'att_' || encode(e.attempt, 'hex') AS attempt, e.fence, e.generation, e.attempts, e.reason,
        to_timestamp(e.created / 1000.0) AS created, to_timestamp(e.updated / 1000.0) AS updated
 FROM hapax.effect e JOIN hapax.namespace n ON n.id = e.namespace;

@@ -1,0 +1,149 @@
+//! Taking part in a transaction that the caller owns, by the functions that every language has.
+
+use hapax_core::attempt::{AttemptId, Fence};
+use hapax_core::effect::{Ask, Blocked, Grant, Safety, Settling, StateName, Verdict};
+use hapax_core::fingerprint::Fingerprint;
+use hapax_core::key::Key;
+use hapax_core::name::Name;
+use hapax_core::outcome::{Digest, Outcome};
+use hapax_store::{Limits, StoreError};
+use tokio_postgres::types::Type;
+use tokio_postgres::{GenericClient, Row};
+
+use crate::effect::bytes;
+use crate::error::Trouble;
+
+/// The statement that claims in the caller's transaction.
+pub const CLAIM: &str = "SELECT * FROM hapax.claim($1, $2, NULL, $3, $4, $5, $6, $7, $8, $9, $10)";
+
+/// The statement that settles in the caller's transaction.
+pub const SETTLE: &str = "SELECT hapax.settle($1, $2, $3, $4, $5, $6)";
+
+/// Why an outcome could not be recorded.
+#[derive(Debug)]
+pub enum Unsettled {
+    /// Somebody overtook the attempt. Nothing was written; roll back.
+    Fenced,
+    /// The database's own error.
+    Store(StoreError),
+}
+
+/// Claims a key in the caller's transaction. The claim hangs on no lease: it ends with the
+/// transaction.
+pub async fn claim_in(
+    tx: &impl GenericClient,
+    name: &Name,
+    ask: &Ask,
+) -> Result<Verdict, StoreError> {
+    if ask.label.as_ref().is_some_and(|label| label.len() > Limits::LABEL) {
+        return Err(StoreError::Invalid(format!("the label is longer than {}", Limits::LABEL)));
+    }
+    let (safety, settling) = match ask.safety {
+        Safety::Transactional => ("transactional", None),
+        Safety::Reconcilable(Settling::TargetRefusesLate) => ("reconcilable", None),
+        Safety::Reconcilable(Settling::AfterMs(ms)) => ("reconcilable", Some(ms as i64)),
+        Safety::Opaque => ("opaque", None),
+    };
+    let number = |n: Option<u64>| n.map(|n| n as i64);
+    let row = tx
+        .query_typed(
+            CLAIM,
+            &[
+                (&name.key.to_string(), Type::TEXT),
+                (&&ask.fingerprint.as_bytes()[..], Type::BYTEA),
+                (&safety, Type::TEXT),
+                (&settling, Type::INT8),
+                (&ask.lock.map(|lock| lock.0 as i64), Type::INT8),
+                (&ask.label, Type::TEXT),
+                (&number(ask.ttl_ms), Type::INT8),
+                (&number(ask.deadline_ms), Type::INT8),
+                (&ask.attempt.to_string(), Type::TEXT),
+                (&name.namespace.as_str(), Type::TEXT),
+            ],
+        )
+        .await
+        .map_err(|error| Trouble::from(error).into_store_error())?
+        .pop();
+    let row = row.ok_or_else(|| StoreError::Corrupt("a claim without a verdict".into()))?;
+    verdict(&row, ask.fingerprint).map_err(Trouble::into_store_error)
+}
+
+fn verdict(row: &Row, asked: Fingerprint) -> Result<Verdict, Trouble> {
+    let unreadable = |what: &str| StoreError::Corrupt(format!("a verdict with another {what}"));
+    let reason = || row.try_get::<_, Option<String>>("reason").map(Option::unwrap_or_default);
+    let attempt = || -> Result<AttemptId, Trouble> {
+        let text: &str = row.try_get("attempt_id")?;
+        Ok(text.parse().map_err(|_| unreadable("attempt"))?)
+    };
+    let holder = || -> Result<Option<Key>, Trouble> {
+        let text: Option<&str> = row.try_get("holder")?;
+        Ok(text.map(str::parse).transpose().map_err(|_| unreadable("holder"))?)
+    };
+    Ok(match row.try_get("verdict")? {
+        "granted" => Verdict::Granted(Grant {
+            attempt: attempt()?,
+            fence: Fence(row.try_get::<_, i64>("fence")? as u64),
+            nth: row.try_get::<_, i32>("nth")? as u32,
+        }),
+        "replayed" => {
+            let outcome = match row.try_get::<_, Option<&[u8]>>("outcome")? {
+                Some(body) => Outcome::new(body),
+                None => {
+                    let size = row.try_get::<_, Option<i64>>("size")?.unwrap_or_default();
+                    Outcome::not_kept(Digest::from_bytes(bytes(row, "digest")?), size as u64)
+                }
+            };
+            Verdict::Replayed { outcome, expires: None }
+        }
+        "in_flight" => Verdict::InFlight { attempt: attempt()? },
+        "conflict" => {
+            let recorded = Fingerprint::from_bytes(bytes(row, "recorded")?);
+            Verdict::Conflict { recorded, asked }
+        }
+        "locked" => Verdict::Locked { holder: holder()?.ok_or_else(|| unreadable("holder"))? },
+        "blocked" => {
+            let state: &str = row.try_get("state")?;
+            let state = StateName::ALL.into_iter().find(|name| name.as_str() == state);
+            Verdict::Blocked(Blocked {
+                holder: holder()?,
+                state: state.ok_or_else(|| unreadable("state"))?,
+                attempt: attempt()?,
+                reason: reason()?,
+            })
+        }
+        "refused" => Verdict::Refused { reason: reason()? },
+        _ => return Err(unreadable("name").into()),
+    })
+}
+
+/// Records a success in the caller's transaction.
+pub async fn settle_in(
+    tx: &impl GenericClient,
+    name: &Name,
+    attempt: AttemptId,
+    outcome: &Outcome,
+) -> Result<(), Unsettled> {
+    let settled = tx
+        .query_typed(
+            SETTLE,
+            &[
+                (&name.key.to_string(), Type::TEXT),
+                (&attempt.to_string(), Type::TEXT),
+                (&outcome.body(), Type::BYTEA),
+                (&name.namespace.as_str(), Type::TEXT),
+                (&&outcome.digest().as_bytes()[..], Type::BYTEA),
+                (&(outcome.size() as i64), Type::INT8),
+            ],
+        )
+        .await;
+    match settled {
+        Ok(_) => Ok(()),
+        Err(error) if error.code().is_some_and(|code| code.code() == FENCED) => {
+            Err(Unsettled::Fenced)
+        }
+        Err(error) => Err(Unsettled::Store(Trouble::from(error).into_store_error())),
+    }
+}
+
+/// The SQLSTATE of an attempt that was overtaken.
+pub const FENCED: &str = "HX207";

@@ -1,0 +1,121 @@
+//! The caller's own transaction in the ledger's PostgreSQL database.
+
+use hapax_core::attempt::AttemptId;
+use hapax_core::effect::{Fenced, Report, Safety};
+use hapax_core::outcome::Outcome;
+use hapax_postgres::foreign::{self, Unsettled};
+use hapax_postgres::tokio_postgres::Transaction;
+use hapax_store::read;
+
+use crate::claim::Claim;
+use crate::effect::{Done, EffectBuilder, How};
+use crate::engine::random;
+use crate::error::{Error, Failure};
+use crate::once::{NO_LEASE, granted};
+
+impl Claim {
+    /// Settles the effect as succeeded inside your own transaction on the ledger's database, so
+    /// that your writes and the outcome are committed together or not at all.
+    ///
+    /// An overtaken attempt is an error, and your transaction can then only be rolled back.
+    /// Nobody is told of the outcome before the engine has read it back from the committed row.
+    ///
+    /// ```no_run
+    /// use hapax::tokio_postgres::{Client, Error as SqlError};
+    /// use hapax::{Failure, Hapax, Key, Safety};
+    ///
+    /// # async fn example(mut client: Client) -> Result<(), Box<dyn std::error::Error>> {
+    /// let hapax = Hapax::open("postgres://localhost/shop").await?;
+    /// let key = Key::derive("deposit.v1", &[("id", b"7")])?;
+    /// hapax
+    ///     .effect(key)
+    ///     .safety(Safety::Transactional)
+    ///     .run(|claim| async move {
+    ///         let tx = client.transaction().await?;
+    ///         tx.execute("INSERT INTO account VALUES (100)", &[]).await?;
+    ///         claim.settle_in_postgres(&tx, "deposited").await?;
+    ///         tx.commit().await?;
+    ///         Ok::<_, Failure>("deposited")
+    ///     })
+    ///     .await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn settle_in_postgres(
+        &self,
+        tx: &Transaction<'_>,
+        outcome: impl Into<Outcome>,
+    ) -> Result<(), Error> {
+        self.on_postgres()?;
+        let outcome = outcome.into().within(self.inner.keep_limit);
+        match foreign::settle_in(tx, &self.name, self.attempt(), &outcome).await {
+            Ok(()) => {
+                self.note_settled_in();
+                Ok(())
+            }
+            Err(Unsettled::Store(error)) => Err(error.into()),
+            Err(Unsettled::Fenced) => {
+                self.contradict(Report::Succeeded(outcome));
+                let name = self.name.clone();
+                let current = read(&*self.inner.store, move |view| view.effects(&[name])).await;
+                let current = current.ok().and_then(|mut effects| effects.pop().flatten());
+                Err(Error::Fenced(Fenced::by(current.as_ref())))
+            }
+        }
+    }
+
+    fn on_postgres(&self) -> Result<(), Error> {
+        let there = self.inner.postgres.is_some();
+        there.then_some(()).ok_or(Error::Unsupported("this ledger is not in a database"))
+    }
+}
+
+impl EffectBuilder {
+    /// Performs the effect inside your transaction on the ledger's database, unless it was
+    /// performed before. It is recorded when you commit, and never happened when you roll back.
+    ///
+    /// On an error, roll back: your writes and the claim go together.
+    ///
+    /// ```no_run
+    /// use hapax::tokio_postgres::Client;
+    /// use hapax::{Failure, Hapax, Key};
+    ///
+    /// # async fn example(mut client: Client) -> Result<(), Box<dyn std::error::Error>> {
+    /// let hapax = Hapax::open("postgres://localhost/shop").await?;
+    /// let key = Key::derive("visit.v1", &[("id", b"7")])?;
+    /// let tx = client.transaction().await?;
+    /// let counted = async |tx: &hapax::tokio_postgres::Transaction<'_>| {
+    ///     tx.execute("INSERT INTO visit VALUES ('/')", &[]).await?;
+    ///     Ok::<_, Failure>("counted")
+    /// };
+    /// hapax.effect(key).once_in_postgres(&tx, counted).await?;
+    /// tx.commit().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn once_in_postgres<T: Into<Outcome>>(
+        self,
+        tx: &Transaction<'_>,
+        work: impl AsyncFnOnce(&Transaction<'_>) -> Result<T, Failure>,
+    ) -> Result<Done, Error> {
+        let effect = self.safety(Safety::Transactional);
+        let (hapax, name) = effect.parts();
+        if hapax.inner.postgres.is_none() {
+            return Err(Error::Unsupported("this ledger is not in a database"));
+        }
+        let attempt = AttemptId::from_bytes(random()?);
+        let verdict = foreign::claim_in(tx, name, &effect.ask(attempt, NO_LEASE)).await?;
+        if let Some(done) = granted(verdict)? {
+            return Ok(done);
+        }
+        let outcome = match work(tx).await {
+            Ok(outcome) => outcome.into().within(hapax.inner.keep_limit),
+            Err(failure) => return Err(Error::Failed { reason: failure.reason }),
+        };
+        match foreign::settle_in(tx, name, attempt, &outcome).await {
+            Ok(()) => Ok(Done { outcome, how: How::Executed }),
+            Err(Unsettled::Fenced) => Err(Error::Fenced(Fenced { state: None, attempt: None })),
+            Err(Unsettled::Store(error)) => Err(error.into()),
+        }
+    }
+}

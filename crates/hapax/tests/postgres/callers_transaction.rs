@@ -1,0 +1,244 @@
+//! Effects that are settled in a transaction of the caller's.
+
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use hapax::{Error, Event, Failure, Hapax, How, Safety, StateName};
+use hapax_testkit::Postgres;
+
+use super::{client, key, open};
+
+async fn with_table(server: &Postgres) -> (Hapax, hapax::tokio_postgres::Client) {
+    let url = server.url("postgres");
+    let hapax = open(&url).await;
+    let client = client(&url).await;
+    client.batch_execute("CREATE TABLE account (balance int)").await.expect("a table");
+    (hapax, client)
+}
+
+async fn balances(client: &hapax::tokio_postgres::Client) -> i64 {
+    client.query_one("SELECT count(*) FROM account", &[]).await.expect("a count").get(0)
+}
+
+/// Proves K-8 for tokio-postgres: writes and outcome are committed together.
+#[tokio::test]
+async fn writes_and_outcome_are_committed_together() {
+    let server = Postgres::start();
+    let (hapax, mut client) = with_table(&server).await;
+    for round in 0..2 {
+        let tx_client = &mut client;
+        let done = hapax
+            .effect(key(1))
+            .safety(Safety::Transactional)
+            .run(|claim| async move {
+                let tx = tx_client.transaction().await?;
+                tx.execute("INSERT INTO account VALUES (100)", &[]).await?;
+                claim.settle_in_postgres(&tx, "deposited").await?;
+                tx.commit().await?;
+                Ok::<_, Failure>("deposited")
+            })
+            .await
+            .expect("an outcome");
+        assert_eq!(done.body(), Some(&b"deposited"[..]));
+        assert_eq!(done.how == How::Executed, round == 0);
+    }
+    assert_eq!(balances(&client).await, 1);
+    hapax.close().await.expect("closed");
+}
+
+/// Proves K-8: a rollback leaves the claim unsettled and tells no waiter of a success.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_rollback_tells_nobody_of_success() {
+    let server = Postgres::start();
+    let (hapax, mut client) = with_table(&server).await;
+    let others =
+        Hapax::builder().background(false).open(server.url("postgres")).await.expect("open");
+    let ran = Arc::new(AtomicUsize::new(0));
+    let waiters: Vec<_> = (0..10)
+        .map(|_| {
+            let (others, ran) = (others.clone(), ran.clone());
+            tokio::spawn(async move {
+                // Until the first attempt runs there is nothing to wait for.
+                while others.show(key(1)).await.expect("a read").is_none() {
+                    tokio::time::sleep(Duration::from_millis(5)).await;
+                }
+                let effect = others.effect(key(1)).safety(Safety::Transactional);
+                let work = |_| async move {
+                    ran.fetch_add(1, Ordering::SeqCst);
+                    Ok::<_, Failure>("by another")
+                };
+                effect.run(work).await
+            })
+        })
+        .collect();
+    let tx_client = &mut client;
+    let first = hapax
+        .effect(key(1))
+        .safety(Safety::Transactional)
+        .run(|claim| async move {
+            let tx = tx_client.transaction().await?;
+            tx.execute("INSERT INTO account VALUES (100)", &[]).await?;
+            claim.settle_in_postgres(&tx, "deposited").await?;
+            tokio::time::sleep(Duration::from_millis(200)).await;
+            tx.rollback().await?;
+            Ok::<_, Failure>("deposited")
+        })
+        .await;
+    assert!(matches!(first, Err(Error::NotCommitted)), "{first:?}");
+    for waiter in waiters {
+        let done = waiter.await.expect("no panic").expect("an outcome");
+        assert_eq!(done.body(), Some(&b"by another"[..]));
+    }
+    assert_eq!(ran.load(Ordering::SeqCst), 1);
+    assert_eq!(balances(&client).await, 0);
+}
+
+/// Proves K-5 and K-8: an attempt that was overtaken cannot commit through `settle_in_postgres`,
+/// nor through `hapax.settle` from psycopg, and its success is journalled as a contradiction.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_overtaken_attempt_commits_nothing() {
+    let server = Postgres::start();
+    let (hapax, mut client) = with_table(&server).await;
+    let url = server.url("postgres");
+    let other = open(&url).await;
+    let (tx_client, server_ref, hapax_url) = (&mut client, &server, url.clone());
+    let stale = hapax
+        .effect(key(1))
+        .safety(Safety::Transactional)
+        .run(|claim| async move {
+            // Its lease is gone, as after a long stop, and somebody else is done meanwhile.
+            server_ref.sql("postgres", "UPDATE hapax.lease SET dead = true");
+            let effect = other.effect(key(1)).safety(Safety::Transactional);
+            let done = effect.run(|_| async { Ok::<_, Failure>("by another") }).await;
+            assert_eq!(done.expect("an outcome").how, How::Executed);
+
+            let tx = tx_client.transaction().await?;
+            tx.execute("INSERT INTO account VALUES (100)", &[]).await?;
+            let settled = claim.settle_in_postgres(&tx, "deposited").await;
+            assert!(matches!(settled, Err(Error::Fenced(_))), "{settled:?}");
+            assert!(tx.commit().await.is_err() || balances(tx_client).await == 0);
+
+            let script = "import psycopg, sys\n\
+                try:\n\
+                \x20   with psycopg.connect(sys.argv[1]) as conn:\n\
+                \x20       conn.execute('INSERT INTO account VALUES (100)')\n\
+                \x20       conn.execute('SELECT hapax.settle(%s, %s, %s)', (sys.argv[2], sys.argv[3], b'x'))\n\
+                except psycopg.Error as error:\n\
+                \x20   print(error.sqlstate)\n";
+            let (key, attempt) = (claim.key().to_string(), claim.attempt().to_string());
+            let python = Command::new("/usr/bin/python3")
+                .args(["-c", script, &hapax_url, &key, &attempt])
+                .output()?;
+            assert_eq!(String::from_utf8_lossy(&python.stdout).trim(), "HX207", "{python:?}");
+            Err::<&str, _>(Failure::not_done("overtaken"))
+        })
+        .await;
+    assert!(stale.is_err());
+    assert_eq!(balances(&client).await, 0);
+    let history = hapax.history(key(1), 100).await.expect("a history");
+    assert!(history.iter().any(|entry| entry.event == Event::Contradicted), "{history:?}");
+}
+
+/// Proves K-8: `once_in_postgres` claims, runs and settles in one transaction of the caller's.
+#[tokio::test]
+async fn once_in_is_recorded_when_the_caller_commits() {
+    let server = Postgres::start();
+    let (hapax, mut client) = with_table(&server).await;
+    let deposit = async |tx: &hapax::tokio_postgres::Transaction<'_>| {
+        tx.execute("INSERT INTO account VALUES (100)", &[]).await?;
+        Ok::<_, Failure>("deposited")
+    };
+    for (commit, how) in [(false, How::Executed), (true, How::Executed), (true, How::Replayed)] {
+        let tx = client.transaction().await.expect("a transaction");
+        let done = hapax.effect(key(1)).once_in_postgres(&tx, deposit).await.expect("done");
+        assert_eq!((done.body(), done.how), (Some(&b"deposited"[..]), how));
+        if commit {
+            tx.commit().await.expect("committed");
+        } else {
+            tx.rollback().await.expect("rolled back");
+        }
+    }
+    assert_eq!(balances(&client).await, 1);
+    let tx = client.transaction().await.expect("a transaction");
+    let other = hapax.effect(key(1)).payload(b"other").once_in_postgres(&tx, deposit).await;
+    assert!(matches!(other, Err(Error::Conflict { .. })), "{other:?}");
+    drop(tx);
+    hapax.pass().await.expect("sealed");
+    let verified = hapax.verify(hapax.verifier().expect("a key"), |_, _| ()).await.expect("read");
+    assert_eq!((verified.sealed, verified.damage), (2, Vec::new()));
+}
+
+/// Proves K-16 and K-17: a caller's transaction left open on a key delays nobody else and
+/// expires nobody.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_open_transaction_delays_nobody_else() {
+    let server = Postgres::start();
+    let (_, mut client) = with_table(&server).await;
+    let lease = Duration::from_millis(900);
+    let hapax = Hapax::builder().lease(lease).open(server.url("postgres")).await.expect("open");
+    // A healthy effect that runs all the while.
+    let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+    let long = tokio::spawn({
+        let hapax = hapax.clone();
+        async move {
+            let work = |_| async move {
+                let _ = stopped.await;
+                Ok::<_, Failure>("long")
+            };
+            hapax.effect(key(2)).run(work).await
+        }
+    });
+    let tx = client.transaction().await.expect("a transaction");
+    let held = async |_: &hapax::tokio_postgres::Transaction<'_>| Ok::<_, Failure>("held");
+    hapax.effect(key(1)).once_in_postgres(&tx, held).await.expect("done");
+    let open_since = std::time::Instant::now();
+    let blocked = tokio::spawn({
+        let hapax = hapax.clone();
+        async move {
+            let effect = hapax.effect(key(1)).safety(Safety::Transactional).wait(lease / 2);
+            effect.run(|_| async { Ok::<_, Failure>("twice") }).await
+        }
+    });
+    let (mut n, mut slowest) = (100, Duration::ZERO);
+    while open_since.elapsed() < lease * 2 {
+        let start = std::time::Instant::now();
+        let effect = hapax.effect(key(n)).safety(Safety::Transactional);
+        effect.run(|_| async { Ok::<_, Failure>("quick") }).await.expect("a neighbour");
+        slowest = slowest.max(start.elapsed());
+        n += 1;
+    }
+    assert!(n > 120, "neighbours went on: {n}");
+    assert!(slowest < lease, "no neighbour waited for the transaction: {slowest:?}");
+    let told = blocked.await.expect("no panic");
+    assert!(matches!(told, Err(Error::InFlight { .. })), "{told:?}");
+    tx.commit().await.expect("committed");
+    let _ = stop.send(());
+    assert_eq!(long.await.expect("no panic").expect("done").body(), Some(&b"long"[..]));
+    let indeterminate = hapax.list(&[StateName::Indeterminate], 10).await.expect("a list");
+    assert!(indeterminate.is_empty(), "{indeterminate:?}");
+    let replayed = hapax.effect(key(1)).safety(Safety::Transactional);
+    let replayed = replayed.run(|_| async { Ok::<_, Failure>("twice") }).await.expect("an outcome");
+    assert_eq!(replayed.body(), Some(&b"held"[..]));
+}
+
+/// No transaction is open while an effect runs.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_transaction_is_open_while_an_effect_runs() {
+    let server = Postgres::start();
+    let (hapax, client) = with_table(&server).await;
+    let open = hapax
+        .effect(key(1))
+        .lock(&["gauges"])
+        .run(|_| async move {
+            let sql = "SELECT count(*) FROM pg_stat_activity
+                       WHERE xact_start IS NOT NULL AND pid <> pg_backend_pid()
+                           AND backend_type = 'client backend'";
+            let open: i64 = client.query_one(sql, &[]).await?.get(0);
+            Ok::<_, Failure>(open.to_string())
+        })
+        .await
+        .expect("an outcome");
+    assert_eq!(open.body(), Some(&b"0"[..]));
+}

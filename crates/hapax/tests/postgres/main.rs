@@ -1,0 +1,45 @@
+//! The engine on PostgreSQL: many nodes, poolers, cut connections, the caller's transaction.
+
+mod callers_transaction;
+mod many_nodes;
+mod trouble;
+
+use std::collections::BTreeMap;
+use std::fs::OpenOptions;
+use std::io::Write as _;
+use std::path::Path;
+
+use hapax::tokio_postgres::{Client, NoTls};
+use hapax::{Hapax, Key};
+
+/// A connection of the caller's own.
+async fn client(url: &str) -> Client {
+    let (client, connection) = hapax::tokio_postgres::connect(url, NoTls).await.expect("a client");
+    tokio::spawn(connection);
+    client
+}
+
+/// A handle on the ledger whose signing key is nobody else's.
+async fn open(url: &str) -> Hapax {
+    Hapax::builder().background(false).open(url).await.expect("a ledger")
+}
+
+fn key(n: u64) -> Key {
+    Key::derive("test.v1", &[("n", &n.to_be_bytes())]).expect("a key")
+}
+
+/// What really happened: one line for each execution, appended and synced.
+fn note(sink: &Path, line: &str) -> std::io::Result<()> {
+    let mut file = OpenOptions::new().create(true).append(true).open(sink)?;
+    file.write_all(format!("{line}\n").as_bytes())?;
+    file.sync_data()
+}
+
+/// How often each line was noted.
+fn noted(sink: &Path) -> BTreeMap<String, usize> {
+    let mut counts = BTreeMap::new();
+    for line in std::fs::read_to_string(sink).unwrap_or_default().lines() {
+        *counts.entry(line.to_owned()).or_default() += 1;
+    }
+    counts
+}

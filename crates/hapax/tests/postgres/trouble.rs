@@ -1,0 +1,141 @@
+//! Lost replies, restarts, and servers that will not do.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use hapax::{Error, Failure, Hapax, Safety, StateName, StoreError};
+use hapax_testkit::{CuttingProxy, Postgres};
+
+use super::{key, noted, open};
+
+/// Proves K-5: the connection is cut right after the commit, a thousand times, and nothing
+/// happens twice and nobody gets a wrong answer.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lost_reply_is_asked_again() {
+    let server = Postgres::start();
+    open(&server.url("postgres")).await.close().await.expect("closed");
+    let proxy = Arc::new(CuttingProxy::before(server.port()));
+    let hapax = Hapax::builder().open(proxy.url("postgres")).await.expect("a ledger");
+    let directory = tempfile::tempdir().expect("a directory");
+    let sink = directory.path().join("sink");
+    proxy.cut_one_in(4);
+    let next = Arc::new(AtomicU64::new(0));
+    let callers: Vec<_> = (0..8)
+        .map(|_| {
+            let (hapax, sink) = (hapax.clone(), sink.clone());
+            let (next, proxy) = (next.clone(), proxy.clone());
+            tokio::spawn(async move {
+                while proxy.cuts() < 1000 {
+                    let n = next.fetch_add(1, Ordering::Relaxed);
+                    let line = format!("{n}");
+                    let expected = line.clone();
+                    let noted = super::note;
+                    let sink = sink.clone();
+                    let effect = hapax.effect(key(n)).safety(Safety::Transactional);
+                    let done = effect
+                        .run(|_| async move {
+                            noted(&sink, &line)?;
+                            Ok::<_, Failure>(line)
+                        })
+                        .await;
+                    match done {
+                        Ok(done) => assert_eq!(done.body(), Some(expected.as_bytes())),
+                        // Reads are not repeated by themselves; nothing was answered wrongly.
+                        Err(Error::Store(error)) => assert!(error.is_transient(), "{error}"),
+                        Err(other) => panic!("a wrong answer: {other:?}"),
+                    }
+                }
+            })
+        })
+        .collect();
+    for caller in callers {
+        caller.await.expect("no wrong answer");
+    }
+    proxy.cut_one_in(u64::MAX);
+    let counts = noted(&sink);
+    assert!(proxy.cuts() >= 1000);
+    assert!(counts.len() > 100, "it was about something: {}", counts.len());
+    assert!(counts.values().all(|count| *count == 1), "executed twice: {counts:?}");
+    for line in counts.keys() {
+        let n: u64 = line.parse().expect("a number");
+        let effect = hapax.show(key(n)).await.expect("a read").expect("a record");
+        assert_eq!(effect.state.name(), StateName::Succeeded, "{line}");
+    }
+}
+
+/// Proves K-10: while the server is away nothing is run, and work resumes when it is back.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_restart_is_waited_for_and_nothing_runs_meanwhile() {
+    let mut server = Postgres::start();
+    let hapax = Hapax::open(server.url("postgres")).await.expect("a ledger");
+    let once = |n| {
+        let effect = hapax.effect(key(n)).safety(Safety::Transactional);
+        effect.run(move |_| async move { Ok::<_, Failure>(n.to_string()) })
+    };
+    once(1).await.expect("done");
+    server.kill();
+    let meanwhile = tokio::spawn({
+        let hapax = hapax.clone();
+        async move { hapax.effect(key(2)).run(|_| async { Ok::<_, Failure>("done") }).await }
+    });
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    assert!(!meanwhile.is_finished(), "it waits for the server");
+    server.up();
+    assert_eq!(meanwhile.await.expect("no panic").expect("done").body(), Some(&b"done"[..]));
+    once(3).await.expect("done");
+}
+
+/// Proves K-10: a server that is not there is an error of its own kind.
+#[tokio::test]
+async fn a_server_that_is_not_there_is_unavailable() {
+    let url = format!("postgres://postgres@127.0.0.1:{}/postgres", hapax_testkit::free_port());
+    let opened = Hapax::open(url).await;
+    assert!(matches!(opened, Err(Error::Store(StoreError::Unavailable(_)))));
+}
+
+/// A server that may not be written to is refused: its answers may be old.
+#[tokio::test]
+async fn a_server_that_is_read_only_is_refused() {
+    let server = Postgres::with(&["fsync=off", "default_transaction_read_only=on"]);
+    let opened = Hapax::open(server.url("postgres")).await;
+    let Err(error) = opened else { panic!("it was opened") };
+    assert!(
+        error.to_string().contains("writable") || error.to_string().contains("write"),
+        "{error}"
+    );
+}
+
+/// Proves K-13: whatever is tried, the journal, its tiles and its heads stay as they are.
+#[tokio::test]
+async fn the_journal_cannot_be_changed() {
+    let server = Postgres::start();
+    let hapax = open(&server.url("postgres")).await;
+    let effect = hapax.effect(key(1)).safety(Safety::Transactional);
+    effect.run(|_| async { Ok::<_, Failure>("done") }).await.expect("done");
+    hapax.pass().await.expect("sealed");
+    let partitions = server.sql(
+        "postgres",
+        "SELECT inhrelid::regclass FROM pg_inherits WHERE inhparent = 'hapax.journal'::regclass",
+    );
+    let tables =
+        ["hapax.journal", "hapax.tile", "hapax.head"].into_iter().chain(partitions.lines());
+    for table in tables {
+        for statement in [
+            format!("TRUNCATE {table}"),
+            format!("DELETE FROM {table}"),
+            match table {
+                "hapax.tile" => "UPDATE hapax.tile SET hashes = sha256('x')".to_owned(),
+                "hapax.head" => "UPDATE hapax.head SET note = 'x'".to_owned(),
+                _ => format!("UPDATE {table} SET note = 'x'"),
+            },
+        ] {
+            let tried = server.try_sql("postgres", &statement);
+            let empty = tried.is_ok()
+                && server.sql("postgres", &format!("SELECT count(*) FROM {table}")) == "0";
+            assert!(empty || tried.is_err_and(|error| error.contains("HX105")), "{statement}");
+        }
+    }
+    let verified = hapax.verify(hapax.verifier().expect("a key"), |_, _| ()).await.expect("read");
+    assert_eq!((verified.sealed, verified.damage), (2, Vec::new()));
+}
