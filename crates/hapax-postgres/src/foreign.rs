@@ -1,12 +1,14 @@
 //! Taking part in a transaction that the caller owns, by the functions that every language has.
 
 use hapax_core::attempt::{AttemptId, Fence};
-use hapax_core::effect::{Ask, Blocked, Grant, Safety, Settling, StateName, Verdict};
+use hapax_core::effect::{Ask, Blocked, Grant, Safety, Settled, Settling, StateName, Verdict};
 use hapax_core::fingerprint::Fingerprint;
 use hapax_core::key::Key;
+use hapax_core::lease::LeaseId;
 use hapax_core::name::Name;
 use hapax_core::outcome::{Digest, Outcome};
 use hapax_store::{Limits, StoreError};
+use tokio_postgres::error::SqlState;
 use tokio_postgres::types::Type;
 use tokio_postgres::{GenericClient, Row};
 
@@ -14,7 +16,7 @@ use crate::effect::bytes;
 use crate::error::Trouble;
 
 /// The statement that claims in the caller's transaction.
-pub const CLAIM: &str = "SELECT * FROM hapax.claim($1, $2, NULL, $3, $4, $5, $6, $7, $8, $9, $10)";
+pub const CLAIM: &str = "SELECT * FROM hapax.claim($1, $2, $11, $3, $4, $5, $6, $7, $8, $9, $10)";
 
 /// The statement that settles in the caller's transaction.
 pub const SETTLE: &str = "SELECT hapax.settle($1, $2, $3, $4, $5, $6)";
@@ -28,8 +30,10 @@ pub enum Unsettled {
     Store(StoreError),
 }
 
-/// Claims a key in the caller's transaction. The claim hangs on no lease: it ends with the
-/// transaction.
+/// The lease of a claim that ends with its transaction.
+pub const NO_LEASE: LeaseId = LeaseId::from_bytes([0; 16]);
+
+/// Claims a key in the caller's transaction. With [`NO_LEASE`] the claim ends with it.
 pub async fn claim_in(
     tx: &impl GenericClient,
     name: &Name,
@@ -44,6 +48,7 @@ pub async fn claim_in(
         Safety::Reconcilable(Settling::AfterMs(ms)) => ("reconcilable", Some(ms as i64)),
         Safety::Opaque => ("opaque", None),
     };
+    let lease = (ask.lease != NO_LEASE).then(|| ask.lease.to_string());
     let number = |n: Option<u64>| n.map(|n| n as i64);
     let row = tx
         .query_typed(
@@ -59,10 +64,14 @@ pub async fn claim_in(
                 (&number(ask.deadline_ms), Type::INT8),
                 (&ask.attempt.to_string(), Type::TEXT),
                 (&name.namespace.as_str(), Type::TEXT),
+                (&lease, Type::TEXT),
             ],
         )
         .await
-        .map_err(|error| Trouble::from(error).into_store_error())?
+        .map_err(|error| match error.code().map(SqlState::code) {
+            Some(LEASE_DEAD) => StoreError::LeaseDead(ask.lease),
+            _ => Trouble::from(error).into_store_error(),
+        })?
         .pop();
     let row = row.ok_or_else(|| StoreError::Corrupt("a claim without a verdict".into()))?;
     verdict(&row, ask.fingerprint).map_err(Trouble::into_store_error)
@@ -122,7 +131,7 @@ pub async fn settle_in(
     name: &Name,
     attempt: AttemptId,
     outcome: &Outcome,
-) -> Result<(), Unsettled> {
+) -> Result<Settled, Unsettled> {
     let settled = tx
         .query_typed(
             SETTLE,
@@ -137,13 +146,17 @@ pub async fn settle_in(
         )
         .await;
     match settled {
-        Ok(_) => Ok(()),
-        Err(error) if error.code().is_some_and(|code| code.code() == FENCED) => {
-            Err(Unsettled::Fenced)
-        }
+        Ok(rows) => match rows.first().map(|row| row.try_get(0)) {
+            Some(Ok("repeated")) => Ok(Settled::Repeated),
+            _ => Ok(Settled::Recorded),
+        },
+        Err(error) if error.code().map(SqlState::code) == Some(FENCED) => Err(Unsettled::Fenced),
         Err(error) => Err(Unsettled::Store(Trouble::from(error).into_store_error())),
     }
 }
 
 /// The SQLSTATE of an attempt that was overtaken.
 pub const FENCED: &str = "HX207";
+
+/// The SQLSTATE of a lease that is over.
+const LEASE_DEAD: &str = "HX110";

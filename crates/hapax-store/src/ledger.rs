@@ -3,6 +3,8 @@
 //! The order of locks is the order of loads: lease, lock, effect. Nothing is written before
 //! everything has been judged.
 
+use std::collections::BTreeSet;
+
 use hapax_core::attempt::{AttemptId, Fence};
 use hapax_core::effect::{
     self, Ask, Blocked, Change, Effect, Judged, Report, Settled, State, Verdict,
@@ -317,8 +319,10 @@ fn expire_pass(txn: &mut dyn Txn, limit: usize) -> Result<usize, StoreError> {
             txn.put_lease(&Lease { dead: true, ..lease })?;
         }
     }
+    // In the order of names, as all rows are locked.
+    let names: BTreeSet<_> = txn.overdue(now.lease, limit)?.into_iter().collect();
     let mut expired = 0;
-    for name in txn.overdue(now.lease, limit)? {
+    for name in names {
         let after = load(txn, now, &name, None)?;
         expired += usize::from(after.is_some_and(|e| !matches!(e.state, State::Running { .. })));
     }

@@ -132,6 +132,21 @@ impl MemoryTxn<'_> {
         }));
     }
 
+    /// Forgets dead leases on which nothing hangs that somebody must look after.
+    fn sweep_leases(&mut self) {
+        let effects = &self.tables.effects;
+        let watched = |id: LeaseId| {
+            effects.values().any(|effect| {
+                effect.safety != Safety::Transactional
+                    && matches!(effect.state, State::Running { lease, .. } if lease == id)
+            })
+        };
+        let dead = self.tables.leases.values().filter(|lease| lease.dead && !watched(lease.id));
+        for id in dead.map(|lease| lease.id).collect::<Vec<_>>() {
+            self.set(|tables| &mut tables.leases, id, None);
+        }
+    }
+
     fn take_back(self) {
         for undo in self.undo.into_iter().rev() {
             undo(self.tables);
@@ -259,6 +274,7 @@ impl Txn for MemoryTxn<'_> {
         for name in &names {
             self.set(|tables| &mut tables.effects, name.clone(), None);
         }
+        self.sweep_leases();
         Ok(names.len())
     }
 
@@ -281,7 +297,10 @@ impl Txn for MemoryTxn<'_> {
     }
 
     fn drop_lease(&mut self, id: LeaseId) -> Result<(), StoreError> {
-        self.set(|tables| &mut tables.leases, id, None);
+        if let Some(lease) = self.tables.leases.get(&id).cloned() {
+            self.put_lease(&Lease { dead: true, ..lease })?;
+        }
+        self.sweep_leases();
         Ok(())
     }
 

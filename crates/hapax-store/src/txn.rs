@@ -137,17 +137,18 @@ pub trait Txn: View {
     /// Writes an effect, new or not.
     fn put_effect(&mut self, name: &Name, effect: &Effect) -> Result<(), StoreError>;
 
-    /// Removes expired effects, at most this many.
+    /// Removes expired effects, at most this many, and dead leases on which nothing hangs that
+    /// somebody must look after.
     fn sweep(&mut self, now: Now, limit: usize) -> Result<usize, StoreError>;
 
     /// Running effects that are not transactional and whose lease is dead or missing, or whose
-    /// lease's or own time is up by `at`; at most this many.
+    /// lease's or own time is up by `at`; at most this many, some perhaps twice.
     fn overdue(&mut self, at: LeaseInstant, limit: usize) -> Result<Vec<Name>, StoreError>;
 
     /// Writes a lease, new or not.
     fn put_lease(&mut self, lease: &Lease) -> Result<(), StoreError>;
 
-    /// Ends a lease. What still hangs on it finds it dead or missing.
+    /// Ends a lease: it is dead, and gone once nothing hangs on it that somebody must look after.
     fn drop_lease(&mut self, id: LeaseId) -> Result<(), StoreError>;
 
     /// The store's pulse.

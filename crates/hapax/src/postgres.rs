@@ -49,7 +49,7 @@ impl Claim {
         self.on_postgres()?;
         let outcome = outcome.into().within(self.inner.keep_limit);
         match foreign::settle_in(tx, &self.name, self.attempt(), &outcome).await {
-            Ok(()) => {
+            Ok(_) => {
                 self.note_settled_in();
                 Ok(())
             }
@@ -113,7 +113,7 @@ impl EffectBuilder {
             Err(failure) => return Err(Error::Failed { reason: failure.reason }),
         };
         match foreign::settle_in(tx, name, attempt, &outcome).await {
-            Ok(()) => Ok(Done { outcome, how: How::Executed }),
+            Ok(_) => Ok(Done { outcome, how: How::Executed }),
             Err(Unsettled::Fenced) => Err(Error::Fenced(Fenced { state: None, attempt: None })),
             Err(Unsettled::Store(error)) => Err(error.into()),
         }

@@ -72,10 +72,12 @@ END $$;
 -- Writes the entry of a change that leads to this row.
 CREATE FUNCTION hapax.note(e hapax.effect, number bigint, prev_number bigint, kind int)
 RETURNS void LANGUAGE sql AS $$
-    INSERT INTO hapax.journal (id, prev, at, namespace, generation, event, state, key, attempt, digest)
+    INSERT INTO hapax.journal (id, prev, at, namespace, generation, event, state, key, attempt,
+                               digest, note)
     VALUES (number, prev_number, e.updated, e.namespace, e.generation, kind, e.state, e.key, e.attempt,
             CASE e.state WHEN 0 THEN e.fingerprint
-                         WHEN 1 THEN coalesce(e.digest, sha256(e.outcome)) END)
+                         WHEN 1 THEN coalesce(e.digest, sha256(e.outcome)) END,
+            e.reason)
 $$;
 
 -- Writes a change of a row that is there and locked: its entry, the row, and the lock it lets

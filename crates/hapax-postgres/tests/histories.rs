@@ -1,0 +1,412 @@
+//! The same random histories on every store, compared answer by answer.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+
+use hapax_core::attempt::{AttemptId, Fence};
+use hapax_core::effect::{Ask, Effect, Finding, Report, Resolution, Safety, Settling, Verdict};
+use hapax_core::fingerprint::Fingerprint;
+use hapax_core::journal::Entry;
+use hapax_core::key::Key;
+use hapax_core::lease::{Lease, LeaseId};
+use hapax_core::lock::LockKey;
+use hapax_core::name::{Name, Namespace};
+use hapax_core::outcome::Outcome;
+use hapax_postgres::foreign::{self, Unsettled};
+use hapax_postgres::{Options, PgStore, tokio_postgres};
+use hapax_sqlite::SqliteStore;
+use hapax_store::{
+    Answer, Clock, Command, ManualClock, MemoryStore, Step, Store, StoreError, call, read,
+};
+use hapax_testkit::Postgres;
+use proptest::prelude::*;
+use proptest::test_runner::{Config, TestRunner};
+
+const TERM_MS: u64 = 9_000;
+
+/// One thing that happens, in terms that have the same meaning on every store.
+#[derive(Debug, Clone)]
+enum Act {
+    Pass {
+        ms: u64,
+    },
+    Jump {
+        ms: u64,
+    },
+    Open {
+        lease: u8,
+    },
+    Renew {
+        lease: u8,
+    },
+    Close {
+        lease: u8,
+    },
+    Claim {
+        key: u8,
+        payload: u8,
+        safety: u8,
+        lock: Option<u8>,
+        ttl: bool,
+        deadline: bool,
+        lease: u8,
+    },
+    /// By the attempt of one of the last claims.
+    Settle {
+        key: u8,
+        back: usize,
+        report: u8,
+    },
+    Reconcile {
+        key: u8,
+        back: usize,
+        finding: u8,
+    },
+    Resolve {
+        key: u8,
+        back: usize,
+        resolution: u8,
+    },
+    Step {
+        key: u8,
+        back: usize,
+    },
+    RolledBack {
+        key: u8,
+        back: usize,
+    },
+    Reset {
+        key: u8,
+        back: usize,
+    },
+    Expire,
+    Sweep,
+}
+
+fn act(steady: bool) -> impl Strategy<Value = Act> {
+    let (key, lease, back) = (0..3u8, 0..2u8, 0..3usize);
+    prop_oneof![
+        2 => (1..6u64).prop_map(|n| Act::Pass { ms: n * 3_000 }),
+        2 => (0..40_000u64).prop_map(move |ms| {
+            if steady { Act::Pass { ms: 3_000 } } else { Act::Jump { ms } }
+        }),
+        2 => lease.clone().prop_map(|lease| Act::Open { lease }),
+        1 => lease.clone().prop_map(|lease| Act::Renew { lease }),
+        1 => lease.clone().prop_map(|lease| Act::Close { lease }),
+        12 => (key.clone(), 0..6u8, 0..4u8, prop::option::of(0..2u8), any::<bool>(), any::<bool>(), lease)
+            .prop_map(|(key, payload, safety, lock, ttl, deadline, lease)| Act::Claim {
+                key, payload, safety, lock, ttl, deadline, lease
+            }),
+        8 => (key.clone(), back.clone(), 0..6u8)
+            .prop_map(|(key, back, report)| Act::Settle { key, back, report }),
+        2 => (key.clone(), back.clone(), 0..3u8)
+            .prop_map(|(key, back, finding)| Act::Reconcile { key, back, finding }),
+        2 => (key.clone(), back.clone(), 0..4u8)
+            .prop_map(|(key, back, resolution)| Act::Resolve { key, back, resolution }),
+        1 => (key.clone(), back.clone()).prop_map(|(key, back)| Act::Step { key, back }),
+        1 => (key.clone(), back.clone()).prop_map(|(key, back)| Act::RolledBack { key, back }),
+        1 => (key, back).prop_map(|(key, back)| Act::Reset { key, back }),
+        1 => Just(Act::Expire),
+        1 => Just(Act::Sweep),
+    ]
+}
+
+fn name(key: u8) -> Name {
+    Name { namespace: Namespace::default(), key: Key::from_bytes([key + 1; 32]) }
+}
+
+fn lease(n: u8) -> LeaseId {
+    LeaseId::from_bytes([n + 1; 16])
+}
+
+/// Turns acts into commands, with attempts that are the same on every store.
+#[derive(Default)]
+struct Script {
+    claims: u8,
+    /// The attempts that were asked for, by key.
+    attempts: [Vec<AttemptId>; 3],
+}
+
+impl Script {
+    fn attempt(&self, key: u8, back: usize) -> AttemptId {
+        let attempts = &self.attempts[usize::from(key)];
+        let at = attempts.len().checked_sub(back + 1);
+        at.map_or(AttemptId::from_bytes([255; 16]), |at| attempts[at])
+    }
+
+    fn command(&mut self, act: &Act) -> Option<Command> {
+        let by = || ("ann".to_owned(), "looked".to_owned());
+        Some(match *act {
+            Act::Pass { .. } | Act::Jump { .. } => return None,
+            Act::Open { lease: n } => {
+                Command::OpenLease { id: lease(n), term_ms: TERM_MS, holder: format!("holder {n}") }
+            }
+            Act::Renew { lease: n } => Command::RenewLease { id: lease(n), seen: 0 },
+            Act::Close { lease: n } => Command::CloseLease { id: lease(n) },
+            Act::Claim { key, payload, safety, lock, ttl, deadline, lease: n } => {
+                self.claims += 1;
+                let attempt = AttemptId::from_bytes([self.claims; 16]);
+                self.attempts[usize::from(key)].push(attempt);
+                let ask = Ask {
+                    // Most ask for the same thing.
+                    fingerprint: Fingerprint::of(if payload == 0 { b"other" } else { b"same" }),
+                    safety: match safety {
+                        0 => Safety::Transactional,
+                        1 => Safety::Reconcilable(Settling::AfterMs(20_000)),
+                        2 => Safety::Reconcilable(Settling::TargetRefusesLate),
+                        _ => Safety::Opaque,
+                    },
+                    lock: lock.map(|lock| LockKey(u64::from(lock))),
+                    label: Some(format!("claim {}", self.claims)),
+                    ttl_ms: ttl.then_some(10_000),
+                    attempt,
+                    lease: lease(n),
+                    deadline_ms: deadline.then_some(5_000),
+                };
+                Command::Claim { name: name(key), ask }
+            }
+            Act::Settle { key, back, report } => {
+                let report = match report {
+                    0 => Report::Failed("no".into()),
+                    1 => Report::Partial("half".into()),
+                    2 => Report::Ambiguous("timeout".into()),
+                    3 => Report::Succeeded(Outcome::new(vec![7; 100_000])),
+                    4 => Report::Succeeded(Outcome::new(vec![7; 100]).within(10)),
+                    _ => Report::Succeeded("done".into()),
+                };
+                Command::Settle { name: name(key), attempt: self.attempt(key, back), report }
+            }
+            Act::Reconcile { key, back, finding } => Command::Reconcile {
+                name: name(key),
+                attempt: self.attempt(key, back),
+                finding: match finding {
+                    0 => Finding::NotFound,
+                    1 => Finding::CannotTell("503".into()),
+                    _ => Finding::Happened("found".into()),
+                },
+            },
+            Act::Resolve { key, back, resolution } => {
+                let (actor, note) = by();
+                let resolution = match resolution {
+                    0 => Resolution::DidNotHappen,
+                    1 => Resolution::Skip,
+                    2 => Resolution::AskAgain,
+                    _ => Resolution::Happened("seen".into()),
+                };
+                let attempt = self.attempt(key, back);
+                Command::Resolve { name: name(key), attempt, resolution, actor, note }
+            }
+            Act::Step { key, back } => Command::RegisterStep {
+                name: name(key),
+                attempt: self.attempt(key, back),
+                step: Step { name: "undo".into(), payload: vec![1, 2, 3] },
+            },
+            Act::RolledBack { key, back } => {
+                Command::RolledBack { name: name(key), attempt: self.attempt(key, back) }
+            }
+            Act::Reset { key, back } => {
+                let (actor, note) = by();
+                Command::Reset { name: name(key), attempt: self.attempt(key, back), actor, note }
+            }
+            Act::Expire => Command::Expire { limit: 100 },
+            Act::Sweep => Command::Sweep { limit: 100 },
+        })
+    }
+}
+
+fn wait<T>(future: impl Future<Output = T>) -> T {
+    let mut future = std::pin::pin!(future);
+    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(30);
+    loop {
+        if let Poll::Ready(value) = future.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+            return value;
+        }
+        assert!(std::time::Instant::now() < deadline, "the store does not answer");
+        std::thread::yield_now();
+    }
+}
+
+/// An answer without what may differ: fences have gaps, and errors have other words.
+fn plain(answer: Result<Answer, StoreError>) -> String {
+    match answer {
+        Ok(Answer::Claim(Verdict::Granted(grant))) => {
+            format!("granted {} for the {}. time", grant.attempt, grant.nth)
+        }
+        Ok(Answer::Claim(Verdict::Replayed { outcome, .. })) => format!("replayed {outcome:?}"),
+        Ok(answer) => format!("{answer:?}"),
+        Err(error) => error.code().to_owned(),
+    }
+}
+
+/// Everything there is, without the numbers.
+type Everything = (Vec<Option<Effect>>, Vec<Lease>, Vec<Entry>);
+
+fn everything(store: &dyn Store) -> Everything {
+    let all = read(store, |view| {
+        let names: Vec<_> = (0..3).map(name).collect();
+        let mut leases = view.leases()?;
+        leases.sort_by_key(|lease| lease.id);
+        Ok((view.effects(&names)?, leases, view.entries(None, 0, 10_000)?))
+    });
+    let (mut effects, leases, mut entries) = wait(all).expect("a read");
+    for effect in effects.iter_mut().flatten() {
+        effect.fence = Fence(0);
+    }
+    for entry in &mut entries {
+        entry.id = 0;
+    }
+    (effects, leases, entries)
+}
+
+/// Lets time pass: in beats that keep every store's pulse steady, or all at once.
+fn pass(stores: &[&dyn Store], clock: &ManualClock, act: &Act) {
+    match *act {
+        Act::Pass { ms } => {
+            for _ in 0..ms / 3_000 {
+                clock.advance(3_000);
+                for store in stores {
+                    let beat = Command::RenewLease { id: LeaseId::from_bytes([99; 16]), seen: 0 };
+                    wait(call(*store, beat)).expect("a beat");
+                }
+            }
+        }
+        Act::Jump { ms } => clock.advance(ms),
+        _ => {}
+    }
+}
+
+struct Bench {
+    server: Postgres,
+    directory: tempfile::TempDir,
+    cases: u32,
+}
+
+impl Bench {
+    fn new() -> Self {
+        let server = Postgres::start();
+        server.database("empty");
+        PgStore::migrate(&server.url("empty")).expect("a schema");
+        Self { server, directory: tempfile::tempdir().expect("a directory"), cases: 0 }
+    }
+
+    /// A new ledger, and its database's address.
+    fn postgres(&mut self, clock: &Arc<ManualClock>) -> (PgStore, String) {
+        self.cases += 1;
+        let name = format!("case_{}", self.cases);
+        self.server.sql("postgres", &format!("CREATE DATABASE {name} TEMPLATE empty"));
+        let clock: Option<Arc<dyn Clock>> = Some(clock.clone());
+        let options = Options { clock, ..Options::default() };
+        let url = self.server.url(&name);
+        (PgStore::open(&url, options).expect("a ledger"), url)
+    }
+
+    fn sqlite(&self, clock: &Arc<ManualClock>) -> SqliteStore {
+        let path = self.directory.path().join(format!("case-{}.db", self.cases));
+        let options = hapax_sqlite::Options { clock: clock.clone() };
+        SqliteStore::open(&path, options).expect("a ledger")
+    }
+}
+
+fn config(cases: u32) -> Config {
+    Config { cases, failure_persistence: None, max_shrink_iters: 200, ..Config::default() }
+}
+
+/// Proves K-15: SQLite, PostgreSQL and the oracle give the same answers to the same histories.
+#[test]
+fn every_store_gives_the_same_answers() {
+    let bench = std::cell::RefCell::new(Bench::new());
+    let histories = prop::collection::vec(act(false), 1..60);
+    let compared = TestRunner::new(config(100)).run(&histories, |acts| {
+        let clock = Arc::new(ManualClock::default());
+        let oracle = MemoryStore::new(clock.clone());
+        let (postgres, _) = bench.borrow_mut().postgres(&clock);
+        let sqlite = bench.borrow().sqlite(&clock);
+        let stores: [&dyn Store; 3] = [&oracle, &sqlite, &postgres];
+        let mut script = Script::default();
+        for act in &acts {
+            pass(&stores, &clock, act);
+            let Some(command) = script.command(act) else { continue };
+            let answers = stores.map(|store| plain(wait(call(store, command.clone()))));
+            prop_assert_eq!(&answers[0], &answers[1], "SQLite, {:?}", act);
+            prop_assert_eq!(&answers[0], &answers[2], "PostgreSQL, {:?}", act);
+        }
+        let [expected, sqlite, postgres] = stores.map(everything);
+        prop_assert_eq!(&expected, &sqlite);
+        prop_assert_eq!(&expected, &postgres);
+        Ok(())
+    });
+    compared.expect("the same answers");
+}
+
+/// A clock in a table, instead of the server's own.
+const TABLE_CLOCK: &str = "CREATE TABLE hapax.test_clock (ms bigint);
+INSERT INTO hapax.test_clock VALUES (0);
+CREATE OR REPLACE FUNCTION hapax.now_ms() RETURNS bigint LANGUAGE sql VOLATILE
+    AS 'SELECT ms FROM hapax.test_clock';";
+
+/// Proves K-8 and K-15: `hapax.claim` and `hapax.settle` decide as hapax-core does.
+#[test]
+fn the_sql_functions_give_the_same_answers() {
+    let bench = std::cell::RefCell::new(Bench::new());
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(1)
+        .enable_all()
+        .build()
+        .expect("a runtime");
+    let histories = prop::collection::vec(act(true), 1..60);
+    let compared = TestRunner::new(config(100)).run(&histories, |acts| {
+        let clock = Arc::new(ManualClock::default());
+        // The server has one clock for both.
+        clock.change(|now| now.lease.ms = now.wall.0 as u64);
+        let oracle = MemoryStore::new(clock.clone());
+        let (postgres, url) = bench.borrow_mut().postgres(&clock);
+        let client = runtime.block_on(async {
+            let (client, connection) =
+                tokio_postgres::connect(&url, tokio_postgres::NoTls).await.expect("a client");
+            tokio::spawn(connection);
+            client.batch_execute(TABLE_CLOCK).await.expect("a clock");
+            client
+        });
+        let stores: [&dyn Store; 2] = [&oracle, &postgres];
+        let mut script = Script::default();
+        for act in &acts {
+            pass(&stores, &clock, act);
+            let Some(command) = script.command(act) else { continue };
+            let now = clock.now().wall.0;
+            let expected = wait(call(&oracle, command.clone()));
+            let answer = runtime.block_on(async {
+                let set = format!("UPDATE hapax.test_clock SET ms = {now}");
+                client.batch_execute(&set).await.expect("a clock");
+                by_sql(&client, &postgres, command).await
+            });
+            prop_assert_eq!(plain(expected), plain(answer), "{:?}", act);
+        }
+        let [expected, found] = stores.map(everything);
+        prop_assert_eq!(&expected, &found);
+        Ok(())
+    });
+    compared.expect("the same answers");
+}
+
+/// Claims and successes by the functions, everything else by the store.
+async fn by_sql(
+    client: &tokio_postgres::Client,
+    store: &PgStore,
+    command: Command,
+) -> Result<Answer, StoreError> {
+    match &command {
+        Command::Claim { name, ask } => {
+            foreign::claim_in(client, name, ask).await.map(Answer::Claim)
+        }
+        Command::Settle { name, attempt, report: Report::Succeeded(outcome) } => {
+            match foreign::settle_in(client, name, *attempt, outcome).await {
+                Ok(settled) => Ok(Answer::Settle(settled)),
+                // The store journals the contradiction, as the engine has it do.
+                Err(Unsettled::Fenced) => call(store, command).await,
+                Err(Unsettled::Store(error)) => Err(error),
+            }
+        }
+        _ => call(store, command).await,
+    }
+}
