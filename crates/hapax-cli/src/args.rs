@@ -61,6 +61,8 @@ pub(crate) enum Command {
     Journal(Journal),
     /// Look for what needs attention; exits 78 if something does
     Doctor(Doctor),
+    /// Bring a PostgreSQL ledger's schema to the newest version
+    Migrate(Migrate),
     /// Measure this machine, each figure beside its baseline
     Bench(Bench),
     /// Print completions for a shell
@@ -260,6 +262,16 @@ pub(crate) struct Doctor {
     /// Also verify the whole journal
     #[arg(long)]
     pub(crate) deep: bool,
+    /// The database was just restored from a backup: end what was running, raise the fences
+    #[arg(long)]
+    pub(crate) after_restore: bool,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Migrate {
+    /// Print the statements instead, for somebody who may run them
+    #[arg(long)]
+    pub(crate) print: bool,
 }
 
 #[derive(Debug, clap::Args)]

@@ -9,6 +9,12 @@ use crate::{journal, output};
 
 pub(crate) async fn main(global: &Global, args: &args::Doctor) -> Result<Exit, Failed> {
     let hapax = output::open(global).await?;
+    if args.after_restore {
+        let running = hapax.after_restore().await?;
+        eprintln!(
+            "hapax: fences were raised; {running} effects were running and are left to nobody"
+        );
+    }
     let mut doctor = hapax.doctor().await?;
     if args.deep {
         let verified = journal::verify(&hapax, None).await?;

@@ -7,6 +7,7 @@ mod effects;
 mod exit;
 mod journal;
 mod key;
+mod migrate;
 mod output;
 mod program;
 mod recording;
@@ -52,6 +53,7 @@ fn dispatch(args: Args) -> Result<Exit, Failed> {
             Ok(Exit::Done)
         }
         Command::Key(key) => key::main(&global, &key),
+        Command::Migrate(migrate) => migrate::main(&global, &migrate),
         Command::Bench(bench) => bench::main(&global, &bench),
         // A current-thread runtime keeps the program's parent thread alive as long as we are.
         Command::Run(run) => runtime()?.block_on(run::main(&global, run)),

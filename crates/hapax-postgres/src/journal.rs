@@ -87,6 +87,11 @@ pub(crate) fn append(link: &Link, notes: &[Note]) -> Result<(), Trouble> {
     Ok(())
 }
 
+/// Makes partitions ahead of time, where they are missing.
+pub(crate) fn make_partitions(link: &Link) -> Result<(), Trouble> {
+    link.often(("SELECT hapax.make_partitions()", &[])).map(|_| ())
+}
+
 pub(crate) fn last(link: &Link) -> Result<u64, Trouble> {
     let row = link.one("SELECT coalesce(max(id), 0) FROM hapax.journal", &[])?;
     Ok(row.try_get::<_, i64>(0)? as u64)

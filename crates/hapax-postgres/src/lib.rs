@@ -5,6 +5,7 @@
 
 mod clock;
 mod connect;
+mod doctor;
 mod effect;
 mod error;
 pub mod foreign;
@@ -15,10 +16,12 @@ mod lock;
 mod migrate;
 mod namespace;
 mod queue;
+mod quick;
 mod reader;
 mod store;
 mod txn;
 
+pub use doctor::Ailment;
 pub use migrate::script;
 pub use store::{Options, PgStore};
 pub use tokio_postgres;

@@ -125,6 +125,10 @@ impl PgStore {
         Ok(store)
     }
 
+    pub(crate) fn connect(&self) -> Result<Link, Trouble> {
+        self.shared.connect()
+    }
+
     /// The random id of this ledger, which is the same on every node.
     pub fn ledger(&self) -> &str {
         &self.ledger
@@ -154,7 +158,7 @@ impl PgStore {
 }
 
 /// Does something on a connection of its own, and again if that breaks.
-fn tried<T>(mut work: impl FnMut() -> Result<T, Trouble>) -> Result<T, StoreError> {
+pub(crate) fn tried<T>(mut work: impl FnMut() -> Result<T, Trouble>) -> Result<T, StoreError> {
     for _ in 0..2 {
         match work() {
             Err(Trouble::Lost(_)) => std::thread::sleep(std::time::Duration::from_millis(20)),

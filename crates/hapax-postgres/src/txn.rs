@@ -469,8 +469,11 @@ impl Txn for PgTxn<'_> {
 
     fn sweep(&mut self, now: Now, limit: usize) -> Result<usize, StoreError> {
         self.may_write()?;
-        let swept = effect::sweep(self.link, now.wall, limit)
-            .and_then(|swept| lease::sweep(self.link).map(|()| swept));
+        let swept = effect::sweep(self.link, now.wall, limit).and_then(|swept| {
+            lease::sweep(self.link)?;
+            journal::make_partitions(self.link)?;
+            Ok(swept)
+        });
         self.noting(swept)
     }
 

@@ -58,6 +58,11 @@ impl Holder {
         }
     }
 
+    /// The lease in force, if there is one.
+    pub(crate) fn current(&self) -> Option<LeaseId> {
+        *self.current.borrow()
+    }
+
     /// Returns once this lease is no longer the one in force.
     pub(crate) async fn lost(&self, lease: LeaseId) {
         let mut current = self.current.subscribe();

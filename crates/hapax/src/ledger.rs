@@ -224,7 +224,28 @@ impl Hapax {
 
     /// Looks for what needs somebody's attention.
     pub async fn doctor(&self) -> Result<Doctor, Error> {
-        Ok(read(&*self.inner.store, examine).await?)
+        let doctor = read(&*self.inner.store, examine).await?;
+        #[cfg(feature = "postgres")]
+        let doctor = match self.inner.postgres.clone() {
+            Some(postgres) => {
+                let ailments = crate::engine::blocking(move || postgres.examine()).await?;
+                doctor.with(ailments)
+            }
+            None => doctor,
+        };
+        Ok(doctor)
+    }
+
+    /// To be called once after the ledger's database was restored from a backup, before any work
+    /// is done: what was running then is left to nobody, and fences begin above all that were ever
+    /// given. Returns how many effects were running. A ledger in a file needs none of this: its
+    /// leases end with the boot they were taken in.
+    pub async fn after_restore(&self) -> Result<u64, Error> {
+        #[cfg(feature = "postgres")]
+        if let Some(postgres) = self.inner.postgres.clone() {
+            return Ok(crate::engine::blocking(move || postgres.after_restore()).await?);
+        }
+        Err(Error::Unsupported("this ledger is not in a database"))
     }
 }
 
@@ -261,6 +282,19 @@ pub enum Severity {
     Error,
     /// Someone should look.
     Warning,
+}
+
+#[cfg(feature = "postgres")]
+impl Doctor {
+    fn with(mut self, ailments: Vec<hapax_postgres::Ailment>) -> Self {
+        self.findings.extend(ailments.into_iter().map(|ailment| Finding {
+            severity: if ailment.severe { Severity::Error } else { Severity::Warning },
+            what: ailment.what,
+            next: ailment.next,
+        }));
+        self.findings.sort_by_key(|finding| finding.severity);
+        self
+    }
 }
 
 /// How many stuck effects are named one by one.

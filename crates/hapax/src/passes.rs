@@ -73,6 +73,14 @@ pub(crate) async fn forever(inner: Weak<Inner>) {
         if inner.is_closed() {
             return;
         }
+        match on_duty(&inner).await {
+            Ok(true) => {}
+            Ok(false) => continue,
+            Err(error) => {
+                tracing::warn!(%error, "background work has to wait");
+                continue;
+            }
+        }
         match round(&inner).await {
             Ok(pass) if pass.expired > 0 => {
                 tracing::warn!(
@@ -84,4 +92,17 @@ pub(crate) async fn forever(inner: Weak<Inner>) {
             Err(error) => tracing::warn!(%error, "background work has to wait"),
         }
     }
+}
+
+/// Whether background work falls to this process: of all that hold a lease and keep it, the one
+/// with the least does it. A holder that has seen every notice there will ever be is no engine.
+async fn on_duty(inner: &Inner) -> Result<bool, StoreError> {
+    let Some(mine) = inner.holder.current() else { return Ok(true) };
+    read(&*inner.store, move |view| {
+        let now = view.now();
+        let mut others = view.leases()?;
+        others.retain(|lease| lease.id < mine && lease.seen < i64::MAX as u64);
+        Ok(!others.iter().any(|other| !other.until.reached(now.lease) && !view.is_gone(other)))
+    })
+    .await
 }

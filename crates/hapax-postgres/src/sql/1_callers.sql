@@ -51,9 +51,9 @@ BEGIN
         RAISE EXCEPTION 'a lease lasts 30 ms or more, and its holder has at most 256 bytes'
             USING ERRCODE = 'HX106';
     END IF;
+    -- A holder without a memory of its own has nothing to be told of: it has seen everything.
     INSERT INTO hapax.lease AS l (id, term_ms, until_ms, dead, holder, seen)
-    VALUES (this, renew.term_ms, now + renew.term_ms, false, renew.holder,
-            (SELECT notice FROM hapax.self))
+    VALUES (this, renew.term_ms, now + renew.term_ms, false, renew.holder, 9223372036854775807)
     ON CONFLICT (id) DO UPDATE SET until_ms = now + l.term_ms WHERE NOT l.dead
     RETURNING l.until_ms INTO ends;
     IF ends IS NULL THEN
@@ -194,6 +194,7 @@ BEGIN
         RAISE EXCEPTION 'the lease % is over', lease
             USING ERRCODE = 'HX110', HINT = 'Open another and claim again.';
     END IF;
+    PERFORM hapax.durably();
     attempt_id := 'att_' || encode(this_attempt, 'hex');
     -- A hint for those who can put their claims off; the rows decide.
     PERFORM pg_try_advisory_xact_lock(lock);
@@ -335,6 +336,7 @@ BEGIN
             coalesce(hapax.state_name(e.state) || ', by att_' || encode(e.attempt, 'hex'), 'no record')
             USING ERRCODE = 'HX207', HINT = 'Stop; what you did was not recorded.';
     END IF;
+    PERFORM hapax.durably();
     e.state := 1;
     e.updated := now;
     e.lease := NULL;

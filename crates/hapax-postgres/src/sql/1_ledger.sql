@@ -171,6 +171,40 @@ CREATE TRIGGER no_truncate BEFORE TRUNCATE ON hapax.journal FOR EACH STATEMENT
 CREATE TRIGGER no_truncate BEFORE TRUNCATE ON hapax.journal_default FOR EACH STATEMENT
     EXECUTE FUNCTION hapax.refuse('the journal cannot be truncated');
 
+-- Makes the journal's partitions of this month and those to come, where they are missing. Gives
+-- up quietly when somebody is in the way, or when entries of a month went to the default
+-- partition; it will be asked again.
+CREATE FUNCTION hapax.make_partitions(ahead int DEFAULT 2) RETURNS int
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    month timestamptz;
+    part text;
+    made int := 0;
+    since bigint;
+    until bigint;
+    there boolean;
+BEGIN
+    FOR n IN 0..ahead LOOP
+        month := date_trunc('month', clock_timestamp(), 'UTC') + make_interval(months => n);
+        part := 'journal_' || to_char(month AT TIME ZONE 'UTC', 'YYYY_MM');
+        CONTINUE WHEN to_regclass('hapax.' || part) IS NOT NULL;
+        since := extract(epoch FROM month) * 1000;
+        until := extract(epoch FROM month + interval '1 month') * 1000;
+        SELECT EXISTS (SELECT 1 FROM hapax.journal_default j WHERE j.at >= since AND j.at < until)
+        INTO there;
+        CONTINUE WHEN there;
+        EXECUTE format('CREATE TABLE hapax.%I PARTITION OF hapax.journal FOR VALUES FROM (%s) TO (%s)',
+                       part, since, until);
+        EXECUTE format('CREATE TRIGGER no_truncate BEFORE TRUNCATE ON hapax.%I FOR EACH STATEMENT
+                        EXECUTE FUNCTION hapax.refuse(%L)', part, 'the journal cannot be truncated');
+        made := made + 1;
+    END LOOP;
+    RETURN made;
+EXCEPTION WHEN lock_not_available OR duplicate_table THEN
+    RETURN 0;
+END $$;
+SELECT hapax.make_partitions();
+
 -- The Merkle tree over the journal: up to 256 hashes a tile. The lowest tiles also name the
 -- entries that are their leaves: numbers have gaps, and entries may commit out of order.
 CREATE TABLE hapax.tile (
@@ -213,6 +247,15 @@ CREATE FUNCTION hapax.now_ms() RETURNS bigint LANGUAGE sql VOLATILE
 CREATE FUNCTION hapax.next_entry() RETURNS bigint LANGUAGE sql VOLATILE
     RETURN CASE WHEN pg_current_xact_id() IS NOT NULL THEN nextval('hapax.entry') END;
 
+-- What is about to be committed reaches the disk, and a synchronous standby where there is one,
+-- whatever the session is used to.
+CREATE FUNCTION hapax.durably() RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+    IF current_setting('synchronous_commit') IN ('off', 'local') THEN
+        PERFORM set_config('synchronous_commit', 'on', true);
+    END IF;
+END $$;
+
 -- Claims of new keys and successes of running effects, as many as are waiting, in one round
 -- trip and one commit. Returns those that took hold; the others found something else than they
 -- had reckoned with, and are looked at one by one. The arrays come sorted by key, so that two
@@ -230,6 +273,9 @@ SET plan_cache_mode = force_generic_plan SET lock_timeout = '50ms'
 AS $$
 #variable_conflict use_column
 BEGIN
+    IF current_setting('synchronous_commit') IN ('off', 'local') THEN
+        PERFORM hapax.durably();
+    END IF;
     IF cardinality(s_key) > 0 THEN
         RETURN QUERY
         WITH done AS (
@@ -313,3 +359,17 @@ SELECT 'sha256:' || encode(e.key, 'hex') AS key, n.name AS namespace, e.label,
        'att_' || encode(e.attempt, 'hex') AS attempt, e.fence, e.generation, e.attempts, e.reason,
        to_timestamp(e.created / 1000.0) AS created, to_timestamp(e.updated / 1000.0) AS updated
 FROM hapax.effect e JOIN hapax.namespace n ON n.id = e.namespace;
+
+-- The log of the pipeline documents, under their names. What they call a pipeline, a task and a
+-- dataset is recorded with pipeline operations; other effects have none.
+CREATE VIEW hapax.idempotency_log AS
+SELECT 'sha256:' || encode(e.key, 'hex') AS idem_key, NULL::text AS pipeline_id,
+       NULL::text AS task_id, NULL::text AS dataset_id, NULL::text AS operation_type,
+       CASE WHEN e.state = 1 THEN 'success' WHEN e.state IN (2, 6) THEN 'failure' ELSE 'partial' END
+           AS status,
+       CASE WHEN e.state = 1 THEN 'sha256:' || encode(coalesce(e.digest, sha256(e.outcome)), 'hex') END
+           AS result_hash,
+       to_timestamp(e.created / 1000.0) AS created_at, to_timestamp(e.updated / 1000.0) AS updated_at,
+       'sha256:' || encode(e.fingerprint, 'hex') AS raw_checksum, NULL::text AS params_hash,
+       e.entry::text AS wal_pointer
+FROM hapax.effect e WHERE e.state <> 0;

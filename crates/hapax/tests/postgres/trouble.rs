@@ -139,3 +139,44 @@ async fn the_journal_cannot_be_changed() {
     let verified = hapax.verify(hapax.verifier().expect("a key"), |_, _| ()).await.expect("read");
     assert_eq!((verified.sealed, verified.damage), (2, Vec::new()));
 }
+
+/// A session that is used to commits that are not synced has them synced when hapax takes part.
+#[tokio::test]
+async fn what_hapax_takes_part_in_is_synced() {
+    let server = Postgres::with(&["fsync=off", "synchronous_commit=off"]);
+    let url = server.url("postgres");
+    let hapax = open(&url).await;
+    let mut client = super::client(&url).await;
+    let tx = client.transaction().await.expect("a transaction");
+    let work = async |_: &hapax::tokio_postgres::Transaction<'_>| Ok::<_, Failure>("done");
+    hapax.effect(key(1)).once_in_postgres(&tx, work).await.expect("done");
+    let row = tx.query_one("SHOW synchronous_commit", &[]).await.expect("a setting");
+    assert_eq!(row.get::<_, &str>(0), "on");
+    tx.commit().await.expect("committed");
+    let found = hapax.doctor().await.expect("a doctor").findings;
+    assert!(found.iter().any(|f| f.what.contains("synchronous_commit is off")), "{found:?}");
+    assert!(found.iter().any(|f| f.what.contains("fsync is off")), "{found:?}");
+}
+
+/// Proves K-5: after a restore, fences begin above all that were ever given, and what was
+/// running is left to nobody.
+#[tokio::test]
+async fn a_restored_database_is_told_so() {
+    let server = Postgres::start();
+    let hapax = open(&server.url("postgres")).await;
+    let fence = |n| {
+        let effect = hapax.effect(key(n)).safety(Safety::Transactional);
+        effect.run(|claim| async move { Ok::<_, Failure>(claim.fence().to_string()) })
+    };
+    let number = |done: hapax::Done| -> u64 {
+        let body = done.body().expect("a body").to_vec();
+        String::from_utf8(body).expect("text").parse().expect("a number")
+    };
+    let before = number(fence(1).await.expect("done"));
+    hapax.after_restore().await.expect("told");
+    let after = number(fence(2).await.expect("done"));
+    assert!(after > before + 1_000_000_000, "{before} {after}");
+    hapax.pass().await.expect("sealed");
+    let verified = hapax.verify(hapax.verifier().expect("a key"), |_, _| ()).await.expect("read");
+    assert_eq!((verified.sealed, verified.pending, verified.damage), (4, 0, Vec::new()));
+}

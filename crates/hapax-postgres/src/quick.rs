@@ -1,0 +1,220 @@
+//! Writing without looking first: one statement for a whole batch, each command on the condition
+//! that what is there is what should be.
+
+use std::collections::HashMap;
+
+use hapax_core::attempt::Fence;
+use hapax_core::effect::{self, Effect, Grant, Report, Settled, State, Verdict};
+use hapax_core::key::Key;
+use hapax_core::lease::LeaseId;
+use hapax_core::name::Name;
+use hapax_core::outcome::Outcome;
+use hapax_core::time::{LeaseInstant, Now};
+use hapax_store::{Answer, Command, Limits};
+use tokio_postgres::types::Type;
+
+use crate::connect::Link;
+use crate::effect::{INLINE, Place, Stored, bytes, safety};
+use crate::error::Trouble;
+use crate::lane::Served;
+use crate::queue::{Subject, Waiting};
+use crate::store::Shared;
+
+/// Commands that are written on the strength of what should be there.
+pub(crate) struct Quick {
+    now: Now,
+    claims: Vec<QuickOne<Grant>>,
+    settles: Vec<QuickOne<Vec<u8>>>,
+    /// What has to be looked at.
+    pub(crate) rest: Vec<Waiting>,
+}
+
+struct QuickOne<T> {
+    waiting: Waiting,
+    place: Place,
+    /// The row as it will be; for a settle, with the version it must still have.
+    row: Stored,
+    what: T,
+}
+
+impl Quick {
+    /// Asks core what a new key and a running effect are told, and takes those whose answer is
+    /// a write that the quick statement knows.
+    pub(crate) fn of(
+        shared: &Shared,
+        link: Option<&Link>,
+        batch: Vec<Waiting>,
+    ) -> Result<Self, (Vec<Waiting>, Trouble)> {
+        let now = match link.ok_or_else(|| Trouble::Lost("not connected".into())) {
+            Ok(link) => shared.clock.reckon(link),
+            Err(trouble) => Err(trouble),
+        };
+        let now = match now {
+            Ok(now) => now,
+            Err(trouble) => return Err((batch, trouble)),
+        };
+        let mut quick = Self { now, claims: Vec::new(), settles: Vec::new(), rest: Vec::new() };
+        for waiting in batch {
+            let known =
+                |name: &Name| shared.namespaces.known(&name.namespace).map(|id| (id, name.key));
+            let place = match Subject::of(&waiting.job.command) {
+                Subject::Effect(name) => known(&name),
+                _ => None,
+            };
+            match place {
+                Some(place) => quick.sort(shared, waiting, place),
+                None => quick.rest.push(waiting),
+            }
+        }
+        quick.claims.sort_unstable_by_key(|one| one.place);
+        quick.settles.sort_unstable_by_key(|one| one.place);
+        Ok(quick)
+    }
+
+    fn sort(&mut self, shared: &Shared, waiting: Waiting, place: Place) {
+        let running = shared.running();
+        let row = running.get(&place);
+        match &waiting.job.command {
+            Command::Claim { ask, .. }
+                if row.is_none()
+                    && ask.lock.is_none()
+                    && ask.label.as_ref().is_none_or(|label| label.len() <= Limits::LABEL) =>
+            {
+                if let (Verdict::Granted(grant), Some(change)) =
+                    effect::claim(self.now, None, ask, Fence(0))
+                {
+                    let row = Stored { entry: 0, effect: change.effect };
+                    self.claims.push(QuickOne { waiting, place, row, what: grant });
+                    return;
+                }
+            }
+            Command::Settle { attempt, report: report @ Report::Succeeded(outcome), .. }
+                if outcome.body().is_some_and(|body| body.len() <= INLINE) =>
+            {
+                if let Some(row) = row.filter(|row| row.effect.lock.is_none())
+                    && let (Settled::Recorded, Some(change)) =
+                        effect::settle(self.now, Some(&row.effect), *attempt, report)
+                {
+                    let digest = outcome.digest().as_bytes().to_vec();
+                    let row = Stored { entry: row.entry, effect: change.effect };
+                    self.settles.push(QuickOne { waiting, place, row, what: digest });
+                    return;
+                }
+            }
+            _ => {}
+        }
+        self.rest.push(waiting);
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.claims.is_empty() && self.settles.is_empty()
+    }
+
+    /// Sends everything in one statement. Returns the entries of those that took hold.
+    pub(crate) fn send(&self, link: &Link) -> Result<Vec<(Place, u64)>, Trouble> {
+        let s_namespace: Vec<i32> = self.settles.iter().map(|one| one.place.0).collect();
+        let s_key: Vec<&[u8]> =
+            self.settles.iter().map(|one| &one.place.1.as_bytes()[..]).collect();
+        let s_entry: Vec<i64> = self.settles.iter().map(|one| one.row.entry as i64).collect();
+        let s_outcome: Vec<Option<&[u8]>> = self.settles.iter().map(|one| body(&one.row)).collect();
+        let s_digest: Vec<&[u8]> = self.settles.iter().map(|one| &one.what[..]).collect();
+        let s_expires: Vec<Option<i64>> =
+            self.settles.iter().map(|one| one.row.effect.expires().map(|at| at.0)).collect();
+        let effects = || self.claims.iter().map(|one| &one.row.effect);
+        let c_namespace: Vec<i32> = self.claims.iter().map(|one| one.place.0).collect();
+        let c_key: Vec<&[u8]> = self.claims.iter().map(|one| &one.place.1.as_bytes()[..]).collect();
+        let c_fingerprint: Vec<&[u8]> = effects().map(|e| &e.fingerprint.as_bytes()[..]).collect();
+        let c_safety: Vec<i16> = effects().map(|e| safety(e).0).collect();
+        let c_settling: Vec<Option<i64>> = effects().map(|e| safety(e).1).collect();
+        let c_attempt: Vec<&[u8]> = effects().map(|e| &e.attempt.as_bytes()[..]).collect();
+        let c_label: Vec<Option<&str>> = effects().map(|e| e.label.as_deref()).collect();
+        let c_ttl: Vec<Option<i64>> = effects().map(|e| e.ttl_ms.map(|ms| ms as i64)).collect();
+        let leases: Vec<_> = effects().map(|e| running(e).0).collect();
+        let c_lease: Vec<Option<&[u8]>> =
+            leases.iter().map(|lease| lease.as_ref().map(|lease| &lease.as_bytes()[..])).collect();
+        let c_deadline: Vec<Option<i64>> =
+            effects().map(|e| running(e).1.map(|at| at.ms as i64)).collect();
+        let rows = link.often((
+            "SELECT * FROM hapax.quick($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14,
+                 $15, $16, $17)",
+            &[
+                (&self.now.wall.0, Type::INT8),
+                (&s_namespace, Type::INT4_ARRAY),
+                (&s_key, Type::BYTEA_ARRAY),
+                (&s_entry, Type::INT8_ARRAY),
+                (&s_outcome, Type::BYTEA_ARRAY),
+                (&s_digest, Type::BYTEA_ARRAY),
+                (&s_expires, Type::INT8_ARRAY),
+                (&c_namespace, Type::INT4_ARRAY),
+                (&c_key, Type::BYTEA_ARRAY),
+                (&c_fingerprint, Type::BYTEA_ARRAY),
+                (&c_safety, Type::INT2_ARRAY),
+                (&c_settling, Type::INT8_ARRAY),
+                (&c_attempt, Type::BYTEA_ARRAY),
+                (&c_label, Type::TEXT_ARRAY),
+                (&c_ttl, Type::INT8_ARRAY),
+                (&c_lease, Type::BYTEA_ARRAY),
+                (&c_deadline, Type::INT8_ARRAY),
+            ],
+        ))?;
+        rows.iter()
+            .map(|row| {
+                let key = Key::from_bytes(bytes(row, "key")?);
+                Ok(((row.try_get(0)?, key), row.try_get::<_, i64>(2)? as u64))
+            })
+            .collect()
+    }
+
+    /// Answers those that took hold; the others are left for a closer look.
+    pub(crate) fn conclude(
+        &mut self,
+        shared: &Shared,
+        taken: &[(Place, u64)],
+        served: &mut Served,
+    ) {
+        let taken: HashMap<Place, u64> = taken.iter().copied().collect();
+        for one in self.settles.drain(..) {
+            match taken.get(&one.place) {
+                Some(_) => {
+                    shared.running().remove(&one.place);
+                    served.answer(one.waiting.job, Ok(Answer::Settle(Settled::Recorded)));
+                }
+                None => self.rest.push(one.waiting),
+            }
+        }
+        for one in self.claims.drain(..) {
+            match taken.get(&one.place) {
+                Some(entry) => {
+                    let (fence, mut effect) = (Fence(*entry), one.row.effect);
+                    effect.fence = fence;
+                    shared.remember(one.place, Stored { entry: *entry, effect });
+                    let verdict = Verdict::Granted(Grant { fence, ..one.what });
+                    served.answer(one.waiting.job, Ok(Answer::Claim(verdict)));
+                }
+                None => self.rest.push(one.waiting),
+            }
+        }
+    }
+
+    pub(crate) fn into_all(self) -> Vec<Waiting> {
+        let settles = self.settles.into_iter().map(|one| one.waiting);
+        let claims = self.claims.into_iter().map(|one| one.waiting);
+        settles.chain(claims).chain(self.rest).collect()
+    }
+}
+
+/// The outcome that lies in the row.
+fn body(row: &Stored) -> Option<&[u8]> {
+    match &row.effect.state {
+        State::Succeeded(outcome) => Outcome::body(outcome),
+        _ => None,
+    }
+}
+
+/// What a running effect hangs on, and its own deadline.
+fn running(effect: &Effect) -> (Option<LeaseId>, Option<LeaseInstant>) {
+    match effect.state {
+        State::Running { lease, deadline } => (Some(lease), deadline),
+        _ => (None, None),
+    }
+}
