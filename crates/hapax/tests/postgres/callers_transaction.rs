@@ -242,3 +242,104 @@ async fn no_transaction_is_open_while_an_effect_runs() {
         .expect("an outcome");
     assert_eq!(open.body(), Some(&b"0"[..]));
 }
+
+/// The example of the documentation, as it stands there.
+#[tokio::test]
+async fn the_documented_example_in_python_works() {
+    let server = Postgres::start();
+    let hapax = open(&server.url("postgres")).await;
+    let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/sql.md");
+    let page = std::fs::read_to_string(page).expect("the page");
+    let example = page.split("```python\n").nth(1).and_then(|rest| rest.split("```").next());
+    let python = Command::new("/usr/bin/python3")
+        .args(["-c", example.expect("an example"), &server.url("postgres")])
+        .output()
+        .expect("python");
+    let printed = String::from_utf8_lossy(&python.stdout);
+    assert_eq!(printed, "booked\nbooked\nbooked\n1 row\n", "{python:?}");
+    hapax.pass().await.expect("sealed");
+    let verified = hapax.verify(hapax.verifier().expect("a key"), |_, _| ()).await.expect("read");
+    assert_eq!((verified.sealed, verified.damage), (2, Vec::new()));
+}
+
+/// Proves K-5, K-6 and K-8: a node that is stopped past its lease and overtaken cannot commit.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_stopped_node_that_was_overtaken_commits_nothing() {
+    let server = Postgres::start();
+    let (hapax, client) = with_table(&server).await;
+    let this = std::env::current_exe().expect("this program");
+    let mut node = Command::new(this)
+        .args(["--exact", "callers_transaction::stoppable_node", "--nocapture"])
+        .env(STOPPABLE, server.url("postgres"))
+        .spawn()
+        .expect("a node");
+    let running = async || match hapax.show(key(1)).await {
+        Ok(Some(effect)) => effect.state.name() == StateName::Running,
+        _ => false,
+    };
+    while !running().await {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    let pid = rustix::process::Pid::from_child(&node);
+    rustix::process::kill_process(pid, rustix::process::Signal::STOP).expect("stopped");
+    // Takes over as soon as the lease has lapsed, and not before.
+    let effect = hapax.effect(key(1)).safety(Safety::Transactional);
+    let done = effect.run(|_| async { Ok::<_, Failure>("by another") }).await.expect("done");
+    assert_eq!(done.how, How::Executed);
+    rustix::process::kill_process(pid, rustix::process::Signal::CONT).expect("goes on");
+    assert!(node.wait().expect("a node").success(), "the node saw that it was fenced");
+    assert_eq!(balances(&client).await, 0);
+    let recorded = hapax.show(key(1)).await.expect("a read").expect("a record");
+    assert!(
+        matches!(recorded.state, hapax::State::Succeeded(ref o) if o.body() == Some(b"by another"))
+    );
+}
+
+const STOPPABLE: &str = "HAPAX_TEST_STOPPABLE_URL";
+
+/// Not a test: a node that is stopped while it works, when this program was started as one.
+#[test]
+fn stoppable_node() {
+    let Ok(url) = std::env::var(STOPPABLE) else { return };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    runtime.expect("a runtime").block_on(async {
+        let lease = Duration::from_secs(2);
+        let hapax = Hapax::builder().lease(lease).open(&url).await.expect("a ledger");
+        let mut settled = Ok(());
+        let told = &mut settled;
+        let _ = hapax
+            .effect(key(1))
+            .safety(Safety::Transactional)
+            .run(|claim| async move {
+                // On a thread of its own, so that the engine, which would cancel the work, does
+                // not even notice that the lease was lost.
+                *told = std::thread::scope(|scope| {
+                    let stale = scope.spawn(|| settle_when_overtaken(&url, &claim));
+                    stale.join().expect("no panic")
+                });
+                Err::<&str, _>(Failure::not_done("overtaken"))
+            })
+            .await;
+        assert!(matches!(settled, Err(Error::Fenced(_))), "{settled:?}");
+    });
+}
+
+/// Waits until another attempt is recorded, and then tries to commit this one.
+fn settle_when_overtaken(url: &str, claim: &hapax::Claim) -> Result<(), Error> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    runtime.expect("a runtime").block_on(async {
+        let mut client = client(url).await;
+        loop {
+            let row = client.query_one("SELECT attempt FROM hapax.effects", &[]).await;
+            if row.expect("a row").get::<_, String>(0) != claim.attempt().to_string() {
+                break;
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        let tx = client.transaction().await.expect("a transaction");
+        tx.execute("INSERT INTO account VALUES (100)", &[]).await.expect("a write");
+        let settled = claim.settle_in_postgres(&tx, "stale").await;
+        let _ = tx.commit().await;
+        settled
+    })
+}
