@@ -180,3 +180,40 @@ async fn a_restored_database_is_told_so() {
     let verified = hapax.verify(hapax.verifier().expect("a key"), |_, _| ()).await.expect("read");
     assert_eq!((verified.sealed, verified.pending, verified.damage), (4, 0, Vec::new()));
 }
+
+/// Proves K-13: the rights that the documentation gives a node are enough to work, and not
+/// enough to take a partition of the journal away.
+#[tokio::test]
+async fn a_node_needs_no_more_rights_than_documented() {
+    let server = Postgres::start();
+    let owner = server.url("postgres");
+    let made = tokio::task::spawn_blocking(move || hapax_postgres::PgStore::migrate(&owner));
+    assert_eq!(made.await.expect("no panic").expect("a schema"), 1);
+    let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/operations.md");
+    let page = std::fs::read_to_string(page).expect("the page");
+    let grants = page.split("```sql\n").nth(1).and_then(|rest| rest.split("```").next());
+    server.sql("postgres", grants.expect("the rights"));
+    let url = server.url("postgres").replace("postgres@", "hapax_node@");
+    let hapax = open(&url).await;
+    let effect = hapax.effect(key(1)).lock(&["gauges"]).safety(Safety::Transactional);
+    effect.run(|_| async { Ok::<_, Failure>(vec![7; 100_000]) }).await.expect("done");
+    let pass = hapax.pass().await.expect("a pass");
+    assert_eq!(pass.sealed, 2);
+    hapax
+        .in_namespace(hapax::Namespace::new("other").expect("a name"))
+        .show(key(1))
+        .await
+        .expect("read");
+    let client = super::client(&url).await;
+    for statement in [
+        "ALTER TABLE hapax.journal DETACH PARTITION hapax.journal_default",
+        "DROP TABLE hapax.journal_default",
+        "ALTER TABLE hapax.journal DISABLE TRIGGER ALL",
+        "TRUNCATE hapax.journal",
+        "DELETE FROM hapax.journal",
+        "UPDATE hapax.head SET note = 'x'",
+    ] {
+        let error = client.batch_execute(statement).await.expect_err(statement);
+        assert_eq!(error.code().map(|code| code.code()), Some("42501"), "{statement}");
+    }
+}
