@@ -58,6 +58,27 @@ impl Postgres {
         server
     }
 
+    /// A server that follows this one, on a copy of its data.
+    pub fn standby(&self) -> Self {
+        let directory = tempfile::tempdir_in(room()).expect("a directory");
+        hand_over(directory.path());
+        let copied = server(&program("pg_basebackup"))
+            .args(["-R", "-X", "stream", "-c", "fast", "-d", &self.url("postgres"), "-D"])
+            .arg(directory.path().join("data"))
+            .output()
+            .expect("pg_basebackup runs");
+        assert!(copied.status.success(), "{}", String::from_utf8_lossy(&copied.stderr));
+        let settings = self.settings.clone();
+        let mut standby = Self { directory, port: free_port(), child: None, settings };
+        standby.up();
+        standby
+    }
+
+    /// Makes a standby a server of its own.
+    pub fn promote(&self) {
+        self.sql("postgres", "SELECT pg_promote()");
+    }
+
     /// The address of a database on it.
     pub fn url(&self, database: &str) -> String {
         format!("postgres://postgres@127.0.0.1:{}/{database}", self.port)

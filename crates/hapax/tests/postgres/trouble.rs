@@ -217,3 +217,62 @@ async fn a_node_needs_no_more_rights_than_documented() {
         assert_eq!(error.code().map(|code| code.code()), Some("42501"), "{statement}");
     }
 }
+
+/// Proves K-17: a failover to a synchronous standby loses nothing that was acknowledged, and
+/// nobody who is alive lapses by it. A standby by itself is refused.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_failover_loses_nothing_and_expires_nobody() {
+    let mut primary = Postgres::start();
+    let standby = primary.standby();
+    primary.sql("postgres", "ALTER SYSTEM SET synchronous_standby_names = '*'");
+    primary.sql("postgres", "SELECT pg_reload_conf()");
+    let alone = Hapax::open(standby.url("postgres")).await;
+    assert!(matches!(alone, Err(Error::Store(StoreError::Unavailable(_)))), "a standby is refused");
+
+    let (a, b) = (primary.port(), standby.port());
+    let url = format!("postgres://postgres@127.0.0.1:{a},127.0.0.1:{b}/postgres");
+    let hapax = Hapax::builder().lease(Duration::from_secs(2)).open(url).await.expect("a ledger");
+    let once = |n: u64| {
+        let effect = hapax.effect(key(n)).wait(Duration::from_secs(60));
+        effect.run(move |_| async move { Ok::<_, Failure>(n.to_string()) })
+    };
+    for n in 0..50 {
+        once(n).await.expect("done");
+    }
+    let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+    let running = tokio::spawn({
+        let hapax = hapax.clone();
+        async move {
+            let work = |_| async move {
+                let _ = stopped.await;
+                Ok::<_, Failure>("all the while")
+            };
+            hapax.effect(key(100)).run(work).await
+        }
+    });
+    while hapax.show(key(100)).await.expect("a read").is_none() {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    primary.kill();
+    standby.promote();
+    for n in 50..60 {
+        // While the servers change places a caller may be told to come again.
+        while let Err(error) = once(n).await {
+            assert!(matches!(&error, Error::Store(error) if error.is_transient()), "{error}");
+        }
+    }
+    let node =
+        Hapax::builder().background(false).open(standby.url("postgres")).await.expect("open");
+    for n in 0..60 {
+        let effect = node.show(key(n)).await.expect("a read").expect("it was acknowledged");
+        assert_eq!(effect.state.name(), StateName::Succeeded);
+    }
+    // Longer than a lease: whoever is alive has renewed on the new server.
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    let _ = stop.send(());
+    assert_eq!(running.await.expect("no panic").expect("done").body(), Some(&b"all the while"[..]));
+    let stuck = node.list(&[StateName::Indeterminate], 10).await.expect("a list");
+    assert!(stuck.is_empty(), "{stuck:?}");
+    let verified = node.verify(node.verifier().expect("a key"), |_, _| ()).await.expect("read");
+    assert_eq!(verified.damage, Vec::new());
+}
