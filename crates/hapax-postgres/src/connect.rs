@@ -70,7 +70,8 @@ impl Address {
         let word = format!("{:016x}", getrandom::u64().unwrap_or_default());
         let mut config = self.config.clone();
         let options = config.get_options().unwrap_or_default();
-        config.options(format!("{options} -c hapax.session={word}"));
+        // Our statements are short; compiling them would take longer than running them.
+        config.options(format!("{options} -c jit=off -c hapax.session={word}"));
         let client = match self.connect_with(&config).await {
             Ok(client) => client,
             Err(error) if error.code() == Some(&SqlState::PROTOCOL_VIOLATION) => {

@@ -90,6 +90,11 @@ impl Lane {
         Self { shared, pace, link: None, failures: 0 }
     }
 
+    /// Its connection, which it opens again when it needs one.
+    pub(crate) fn take_link(&mut self) -> Option<Link> {
+        self.link.take()
+    }
+
     /// Works until the queue is closed and empty.
     pub(crate) fn run(mut self) {
         let shared = self.shared.clone();
@@ -98,20 +103,30 @@ impl Lane {
             Pace::Patient => (&shared.slow, 1),
         };
         while let Some(batch) = queue.take(most) {
-            let mut served = Served::default();
-            self.serve(batch, &mut served);
-            // What is on the slow lane stays taken in the queue it came from, until it is over.
-            if self.pace == Pace::Patient {
-                shared.queue.release(&served.over);
-                let waiting = served.slow.iter().map(|waiting| Subject::of(&waiting.job.command));
-                shared.slow.release(&waiting.collect::<Vec<_>>());
-            }
-            queue.release(&served.over);
-            shared.slow.push(served.slow);
-            queue.put_back(served.again);
-            for (reply, answer) in served.replies {
-                let _ = reply.send(answer);
-            }
+            self.carry_out(batch);
+        }
+    }
+
+    /// Carries out commands that were taken from the queue.
+    pub(crate) fn carry_out(&mut self, batch: Vec<Waiting>) {
+        let mut served = Served::default();
+        self.serve(batch, &mut served);
+        let shared = &self.shared;
+        let queue = match self.pace {
+            Pace::Quick => &shared.queue,
+            Pace::Patient => &shared.slow,
+        };
+        // What is on the slow lane stays taken in the queue it came from, until it is over.
+        if self.pace == Pace::Patient {
+            shared.queue.release(&served.over);
+            let waiting = served.slow.iter().map(|waiting| Subject::of(&waiting.job.command));
+            shared.slow.release(&waiting.collect::<Vec<_>>());
+        }
+        queue.release(&served.over);
+        shared.slow.push(served.slow);
+        queue.put_back(served.again);
+        for (reply, answer) in served.replies {
+            let _ = reply.send(answer);
         }
     }
 
@@ -375,7 +390,7 @@ impl Lane {
         link.post(&format!(
             "BEGIN; SET LOCAL lock_timeout = {lock_timeout_ms}; SET LOCAL statement_timeout = 10000;
              SET LOCAL idle_in_transaction_session_timeout = 10000;
-             SET LOCAL synchronous_commit = on"
+             SET LOCAL synchronous_commit = on; SET LOCAL jit = off"
         ));
         let wanted = self.locks(batch)?;
         let free = self.hinted(link, batch, &wanted)?;

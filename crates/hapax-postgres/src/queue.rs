@@ -89,6 +89,12 @@ impl Queue {
         }
     }
 
+    /// Takes a subject for a command that never was in the queue; not while others wait.
+    pub(crate) fn enter(&self, subject: &Subject) -> bool {
+        let mut state = self.lock();
+        state.waiting.is_empty() && !state.closed && state.busy.insert(subject.clone())
+    }
+
     /// Puts commands back before all others, in their order, and lets go of their subjects.
     pub(crate) fn put_back(&self, jobs: Vec<Waiting>) {
         let mut state = self.lock();

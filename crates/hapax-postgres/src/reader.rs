@@ -52,7 +52,7 @@ fn open<'a>(shared: &Shared, link: &'a mut Option<Link>) -> Result<&'a Link, Tro
         Some(link) => link,
         none => none.insert(shared.connect()?),
     };
-    link.post("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY");
+    link.post("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; SET LOCAL jit = off");
     Ok(link)
 }
 

@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::JoinHandle;
 
 use hapax_store::{Clock, Job, Reading, Store, StoreError};
+use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio_postgres::types::Type;
 
 use crate::clock::ServerClock;
@@ -16,7 +17,7 @@ use crate::error::Trouble;
 use crate::lane::{Lane, Pace};
 use crate::migrate;
 use crate::namespace::Namespaces;
-use crate::queue::{Queue, Waiting};
+use crate::queue::{Queue, Subject, Waiting};
 
 /// How the database is used.
 #[derive(Clone)]
@@ -78,6 +79,8 @@ pub struct PgStore {
     shared: Arc<Shared>,
     ledger: String,
     readings: Option<Sender<Reading>>,
+    /// For a lone caller's own thread.
+    here: Mutex<Lane>,
     lanes: Vec<JoinHandle<()>>,
     others: Vec<JoinHandle<()>>,
 }
@@ -102,12 +105,14 @@ impl PgStore {
             claims_find: AtomicBool::new(false),
             running: Mutex::default(),
         });
+        let here = Mutex::new(Lane::new(shared.clone(), Pace::Quick));
         let (readings, received) = std::sync::mpsc::channel();
         let received = Arc::new(Mutex::new(received));
         let mut store = Self {
             shared,
             ledger,
             readings: Some(readings),
+            here,
             lanes: Vec::new(),
             others: Vec::new(),
         };
@@ -178,6 +183,17 @@ impl Store for PgStore {
         self.shared.queue.push(jobs.into_iter().map(Waiting::new));
     }
 
+    fn submit_here(&self, job: Job) -> Option<Job> {
+        let many = Handle::try_current()
+            .is_ok_and(|runtime| runtime.runtime_flavor() == RuntimeFlavor::MultiThread);
+        let (true, Ok(mut lane)) = (many, self.here.try_lock()) else { return Some(job) };
+        if !self.shared.queue.enter(&Subject::of(&job.command)) {
+            return Some(job);
+        }
+        tokio::task::block_in_place(|| lane.carry_out(vec![Waiting::new(job)]));
+        None
+    }
+
     fn read(&self, reading: Reading) {
         if let Some(readings) = &self.readings
             && let Err(unsent) = readings.send(reading)
@@ -190,6 +206,9 @@ impl Store for PgStore {
 impl Drop for PgStore {
     fn drop(&mut self) {
         self.readings = None;
+        // A connection has a runtime, which must not end inside another one.
+        let link = self.here.get_mut().unwrap_or_else(|poisoned| poisoned.into_inner()).take_link();
+        let _ = std::thread::spawn(move || drop(link)).join();
         self.shared.queue.close();
         for lane in self.lanes.drain(..) {
             let _ = lane.join();
