@@ -255,6 +255,15 @@ pub(crate) enum Journal {
     },
     /// Print every entry, one JSON document a line
     Export,
+    /// Export the months before one from a database to files, verified, and detach them
+    Archive {
+        /// The first month to keep, such as 2026-01
+        #[arg(long, value_name = "MONTH")]
+        before: String,
+        /// The directory the files are written to
+        #[arg(long, value_name = "DIR")]
+        to: PathBuf,
+    },
 }
 
 #[derive(Debug, clap::Args)]

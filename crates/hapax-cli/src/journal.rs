@@ -1,5 +1,7 @@
 //! `hapax journal`: the record, its verification, and proofs for others.
 
+mod archive;
+
 use std::path::Path;
 
 use data_encoding::{BASE64, HEXLOWER};
@@ -27,6 +29,14 @@ pub(crate) async fn main(global: &Global, journal: Journal) -> Result<Exit, Fail
         Journal::Prove { entry } => {
             let hapax = output::open(global).await?;
             prove(&hapax, entry).await
+        }
+        Journal::Archive { before, to } => {
+            let hapax = output::open(global).await?;
+            let found = verify(&hapax, None).await?;
+            if !found.damage.is_empty() {
+                return report(global, &found);
+            }
+            archive::main(global, &before, &to).await
         }
         Journal::Export => {
             let hapax = output::open(global).await?;
@@ -119,7 +129,7 @@ fn report(global: &Global, found: &Verified) -> Result<Exit, Failed> {
     let damage: Vec<String> = found.damage.iter().map(ToString::to_string).collect();
     if global.json {
         output::json(&json!({
-            "sealed": found.sealed, "pending": found.pending, "heads": found.heads,
+            "sealed": found.sealed, "archived": found.archived, "pending": found.pending, "heads": found.heads,
             "intact": damage.is_empty(), "damage": damage,
         }));
     } else {

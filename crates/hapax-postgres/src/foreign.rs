@@ -12,14 +12,14 @@ use tokio_postgres::error::SqlState;
 use tokio_postgres::types::Type;
 use tokio_postgres::{GenericClient, Row};
 
-use crate::effect::bytes;
 use crate::error::Trouble;
 
 /// The statement that claims in the caller's transaction.
-pub const CLAIM: &str = "SELECT * FROM hapax.claim($1, $2, $11, $3, $4, $5, $6, $7, $8, $9, $10)";
+pub(crate) const CLAIM: &str =
+    "SELECT * FROM hapax.claim($1, $2, $11, $3, $4, $5, $6, $7, $8, $9, $10)";
 
 /// The statement that settles in the caller's transaction.
-pub const SETTLE: &str = "SELECT hapax.settle($1, $2, $3, $4, $5, $6)";
+pub(crate) const SETTLE: &str = "SELECT hapax.settle($1, $2, $3, $4, $5, $6)";
 
 /// Why an outcome could not be recorded.
 #[derive(Debug)]
@@ -42,12 +42,7 @@ pub async fn claim_in(
     if ask.label.as_ref().is_some_and(|label| label.len() > Limits::LABEL) {
         return Err(StoreError::Invalid(format!("the label is longer than {}", Limits::LABEL)));
     }
-    let (safety, settling) = match ask.safety {
-        Safety::Transactional => ("transactional", None),
-        Safety::Reconcilable(Settling::TargetRefusesLate) => ("reconcilable", None),
-        Safety::Reconcilable(Settling::AfterMs(ms)) => ("reconcilable", Some(ms as i64)),
-        Safety::Opaque => ("opaque", None),
-    };
+    let (safety, settling) = declared(ask.safety);
     let lease = (ask.lease != NO_LEASE).then(|| ask.lease.to_string());
     let number = |n: Option<u64>| n.map(|n| n as i64);
     let row = tx
@@ -74,55 +69,96 @@ pub async fn claim_in(
         })?
         .pop();
     let row = row.ok_or_else(|| StoreError::Corrupt("a claim without a verdict".into()))?;
-    verdict(&row, ask.fingerprint).map_err(Trouble::into_store_error)
+    let told = Told::read(&row).map_err(|error| Trouble::from(error).into_store_error())?;
+    told.verdict(ask.fingerprint)
 }
 
-fn verdict(row: &Row, asked: Fingerprint) -> Result<Verdict, Trouble> {
-    let unreadable = |what: &str| StoreError::Corrupt(format!("a verdict with another {what}"));
-    let reason = || row.try_get::<_, Option<String>>("reason").map(Option::unwrap_or_default);
-    let attempt = || -> Result<AttemptId, Trouble> {
-        let text: &str = row.try_get("attempt_id")?;
-        Ok(text.parse().map_err(|_| unreadable("attempt"))?)
-    };
-    let holder = || -> Result<Option<Key>, Trouble> {
-        let text: Option<&str> = row.try_get("holder")?;
-        Ok(text.map(str::parse).transpose().map_err(|_| unreadable("holder"))?)
-    };
-    Ok(match row.try_get("verdict")? {
-        "granted" => Verdict::Granted(Grant {
-            attempt: attempt()?,
-            fence: Fence(row.try_get::<_, i64>("fence")? as u64),
-            nth: row.try_get::<_, i32>("nth")? as u32,
-        }),
-        "replayed" => {
-            let outcome = match row.try_get::<_, Option<&[u8]>>("outcome")? {
-                Some(body) => Outcome::new(body),
-                None => {
-                    let size = row.try_get::<_, Option<i64>>("size")?.unwrap_or_default();
-                    Outcome::not_kept(Digest::from_bytes(bytes(row, "digest")?), size as u64)
-                }
-            };
-            Verdict::Replayed { outcome, expires: None }
-        }
-        "in_flight" => Verdict::InFlight { attempt: attempt()? },
-        "conflict" => {
-            let recorded = Fingerprint::from_bytes(bytes(row, "recorded")?);
-            Verdict::Conflict { recorded, asked }
-        }
-        "locked" => Verdict::Locked { holder: holder()?.ok_or_else(|| unreadable("holder"))? },
-        "blocked" => {
-            let state: &str = row.try_get("state")?;
-            let state = StateName::ALL.into_iter().find(|name| name.as_str() == state);
-            Verdict::Blocked(Blocked {
-                holder: holder()?,
-                state: state.ok_or_else(|| unreadable("state"))?,
-                attempt: attempt()?,
-                reason: reason()?,
-            })
-        }
-        "refused" => Verdict::Refused { reason: reason()? },
-        _ => return Err(unreadable("name").into()),
-    })
+/// A safety class as `hapax.claim` takes it.
+pub(crate) fn declared(safety: Safety) -> (&'static str, Option<i64>) {
+    match safety {
+        Safety::Transactional => ("transactional", None),
+        Safety::Reconcilable(Settling::TargetRefusesLate) => ("reconcilable", None),
+        Safety::Reconcilable(Settling::AfterMs(ms)) => ("reconcilable", Some(ms as i64)),
+        Safety::Opaque => ("opaque", None),
+    }
+}
+
+/// What `hapax.claim` returns.
+#[derive(Debug, Default)]
+pub(crate) struct Told {
+    pub(crate) verdict: String,
+    pub(crate) attempt_id: String,
+    pub(crate) fence: Option<i64>,
+    pub(crate) nth: Option<i32>,
+    pub(crate) outcome: Option<Vec<u8>>,
+    pub(crate) reason: Option<String>,
+    pub(crate) digest: Option<Vec<u8>>,
+    pub(crate) size: Option<i64>,
+    pub(crate) recorded: Option<Vec<u8>>,
+    pub(crate) state: Option<String>,
+    pub(crate) holder: Option<String>,
+}
+
+impl Told {
+    fn read(row: &Row) -> Result<Self, tokio_postgres::Error> {
+        Ok(Self {
+            verdict: row.try_get("verdict")?,
+            attempt_id: row.try_get("attempt_id")?,
+            fence: row.try_get("fence")?,
+            nth: row.try_get("nth")?,
+            outcome: row.try_get("outcome")?,
+            reason: row.try_get("reason")?,
+            digest: row.try_get("digest")?,
+            size: row.try_get("size")?,
+            recorded: row.try_get("recorded")?,
+            state: row.try_get("state")?,
+            holder: row.try_get("holder")?,
+        })
+    }
+
+    pub(crate) fn verdict(self, asked: Fingerprint) -> Result<Verdict, StoreError> {
+        let unreadable = |what: &str| StoreError::Corrupt(format!("a verdict with another {what}"));
+        let hash = |bytes: Option<Vec<u8>>| {
+            let bytes = bytes.and_then(|bytes| <[u8; 32]>::try_from(bytes).ok());
+            bytes.ok_or_else(|| unreadable("hash"))
+        };
+        let attempt: AttemptId = self.attempt_id.parse().map_err(|_| unreadable("attempt"))?;
+        let holder: Option<Key> =
+            self.holder.map(|key| key.parse()).transpose().map_err(|_| unreadable("holder"))?;
+        let reason = self.reason.unwrap_or_default();
+        Ok(match self.verdict.as_str() {
+            "granted" => Verdict::Granted(Grant {
+                attempt,
+                fence: Fence(self.fence.unwrap_or_default() as u64),
+                nth: self.nth.unwrap_or_default() as u32,
+            }),
+            "replayed" => {
+                let outcome = match self.outcome {
+                    Some(body) => Outcome::new(body),
+                    None => {
+                        let size = self.size.unwrap_or_default() as u64;
+                        Outcome::not_kept(Digest::from_bytes(hash(self.digest)?), size)
+                    }
+                };
+                Verdict::Replayed { outcome, expires: None }
+            }
+            "in_flight" => Verdict::InFlight { attempt },
+            "conflict" => {
+                let recorded = Fingerprint::from_bytes(hash(self.recorded)?);
+                Verdict::Conflict { recorded, asked }
+            }
+            "locked" => Verdict::Locked { holder: holder.ok_or_else(|| unreadable("holder"))? },
+            "blocked" => {
+                let state = StateName::ALL
+                    .into_iter()
+                    .find(|name| Some(name.as_str()) == self.state.as_deref());
+                let state = state.ok_or_else(|| unreadable("state"))?;
+                Verdict::Blocked(Blocked { holder, state, attempt, reason })
+            }
+            "refused" => Verdict::Refused { reason },
+            _ => return Err(unreadable("name")),
+        })
+    }
 }
 
 /// Records a success in the caller's transaction.
@@ -156,7 +192,7 @@ pub async fn settle_in(
 }
 
 /// The SQLSTATE of an attempt that was overtaken.
-pub const FENCED: &str = "HX207";
+pub(crate) const FENCED: &str = "HX207";
 
 /// The SQLSTATE of a lease that is over.
-const LEASE_DEAD: &str = "HX110";
+pub(crate) const LEASE_DEAD: &str = "HX110";

@@ -182,6 +182,15 @@ pub(crate) fn leaves(link: &Link, first: u64, count: u64) -> Result<Vec<Option<E
     Ok(found)
 }
 
+/// The leaves of partitions that have left.
+pub(crate) fn archived(link: &Link) -> Result<Vec<std::ops::Range<u64>>, Trouble> {
+    let sql = "SELECT lower(r), upper(r) FROM hapax.archive a, unnest(a.leaves) AS r ORDER BY 1";
+    let rows = link.query(sql, &[])?;
+    rows.iter()
+        .map(|row| Ok(row.try_get::<_, i64>(0)? as u64..row.try_get::<_, i64>(1)? as u64))
+        .collect()
+}
+
 /// Which leaf this entry is, if it is sealed.
 pub(crate) fn leaf_of(link: &Link, entry: u64) -> Result<Option<u64>, Trouble> {
     let rows = link.query(

@@ -3,12 +3,15 @@
 //! SQL only: rows are loaded, `hapax-core` decides, rows are written. The database enforces
 //! what must never be wrong: one row a key, an append-only journal, dead leases that stay dead.
 
+mod archive;
 mod clock;
 mod connect;
 mod doctor;
 mod effect;
 mod error;
 pub mod foreign;
+#[cfg(feature = "sqlx")]
+pub mod foreign_sqlx;
 mod journal;
 mod lane;
 mod lease;

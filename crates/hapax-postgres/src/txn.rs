@@ -430,6 +430,10 @@ impl View for PgTxn<'_> {
         self.noting(journal::leaves(self.link, first, count))
     }
 
+    fn archived(&mut self) -> Result<Vec<std::ops::Range<u64>>, StoreError> {
+        self.noting(journal::archived(self.link))
+    }
+
     fn leaf_of(&mut self, entry: u64) -> Result<Option<u64>, StoreError> {
         self.noting(journal::leaf_of(self.link, entry))
     }

@@ -1,5 +1,7 @@
 //! The rows a backend loads and writes. Nouns only; nothing here decides.
 
+use std::ops::Range;
+
 use hapax_core::attempt::AttemptId;
 use hapax_core::effect::{Effect, StateName};
 use hapax_core::journal::Entry;
@@ -107,6 +109,11 @@ pub trait View {
     /// the rest are read all the same.
     fn leaf_entries(&mut self, first: u64, count: u64) -> Result<Vec<Option<Entry>>, StoreError> {
         Ok((first..first + count).map(|leaf| self.leaf_entry(leaf).ok().flatten()).collect())
+    }
+
+    /// The leaves whose entries have been exported and left the store.
+    fn archived(&mut self) -> Result<Vec<Range<u64>>, StoreError> {
+        Ok(Vec::new())
     }
 
     /// Which leaf this entry is, if it is sealed.

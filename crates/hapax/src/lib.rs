@@ -48,6 +48,8 @@ mod passes;
 mod postgres;
 mod rollback;
 mod seal;
+#[cfg(feature = "sqlx")]
+mod sqlx;
 mod waiting;
 
 pub use claim::Claim;

@@ -1,7 +1,7 @@
 //! The caller's own transaction in the ledger's PostgreSQL database.
 
 use hapax_core::attempt::AttemptId;
-use hapax_core::effect::{Fenced, Report, Safety};
+use hapax_core::effect::{Fenced, Report, Safety, Settled};
 use hapax_core::outcome::Outcome;
 use hapax_postgres::foreign::{self, Unsettled};
 use hapax_postgres::tokio_postgres::Transaction;
@@ -48,7 +48,17 @@ impl Claim {
     ) -> Result<(), Error> {
         self.on_postgres()?;
         let outcome = outcome.into().within(self.inner.keep_limit);
-        match foreign::settle_in(tx, &self.name, self.attempt(), &outcome).await {
+        let settled = foreign::settle_in(tx, &self.name, self.attempt(), &outcome).await;
+        self.settled_by(settled, outcome).await
+    }
+
+    /// What the caller of a settle in a transaction is told.
+    pub(crate) async fn settled_by(
+        &self,
+        settled: Result<Settled, Unsettled>,
+        outcome: Outcome,
+    ) -> Result<(), Error> {
+        match settled {
             Ok(_) => {
                 self.note_settled_in();
                 Ok(())
@@ -64,7 +74,7 @@ impl Claim {
         }
     }
 
-    fn on_postgres(&self) -> Result<(), Error> {
+    pub(crate) fn on_postgres(&self) -> Result<(), Error> {
         let there = self.inner.postgres.is_some();
         there.then_some(()).ok_or(Error::Unsupported("this ledger is not in a database"))
     }

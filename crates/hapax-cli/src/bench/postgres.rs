@@ -25,6 +25,7 @@ pub(super) fn measure(
         let mut rounds = [(0.0, 0.0); ROUNDS];
         for round in &mut rounds {
             let before = scratch.pgbench(NAIVE, callers, args.time / 2)?;
+            scratch.quiet()?;
             let engine = engine::new_keys(&scratch.place, callers, args.time)?;
             let after = scratch.pgbench(NAIVE, callers, args.time / 2)?;
             *round = (engine, (before + after) / 2.0);
@@ -54,6 +55,7 @@ fn duplicates(args: &args::Bench, scratch: &Scratch, report: &mut Report) -> Res
     let runtime = runtime()?;
     let mut rounds = [(0.0, 0.0); ROUNDS];
     for round in &mut rounds {
+        scratch.quiet()?;
         let engine = runtime.block_on(engine::from_store(&scratch.place, 64, args.time))?;
         *round = (engine, scratch.pgbench(SELECT, 64, args.time)?);
     }
@@ -82,6 +84,7 @@ fn large(
     scratch.sql(&FILL.replace(":size", &size.to_string()))?;
     let mut rounds = [0.0; ROUNDS];
     for round in &mut rounds {
+        scratch.quiet()?;
         *round = engine::new_keys(&scratch.place, 64, args.time)?;
     }
     let rate = median(rounds);
@@ -113,15 +116,13 @@ const SELECT: &str = "\
 SELECT status, response FROM idempotency WHERE key = sha256(int8send(:n));
 ";
 
-/// Many effects at once, then what a server does by itself in quiet hours.
+/// Many effects at once.
 const FILL: &str =
     "INSERT INTO hapax.effect (namespace, state, safety, entry, fence, created, updated,
     generation, attempts, key, fingerprint, attempt, outcome)
 SELECT 1, 1, 0, n, n, 1800000000000 + n, 1800000000000 + n, 1, 1, sha256(int8send(n)),
     sha256(int8send(n)), substring(sha256(int8send(n)), 1, 16), 'receipt 0123456789'
-FROM generate_series(1, :size) n;
-VACUUM ANALYZE hapax.effect;
-CHECKPOINT";
+FROM generate_series(1, :size) n";
 
 /// A database of its own on somebody's server, dropped when it is no longer needed.
 struct Scratch {
@@ -159,11 +160,18 @@ impl Scratch {
         psql(self.url(), sql)
     }
 
+    /// Lets the server finish what it would do later: otherwise each measurement pays for
+    /// cleaning up after the one before.
+    fn quiet(&self) -> Result<(), Failed> {
+        self.sql("VACUUM ANALYZE;\nCHECKPOINT")
+    }
+
     /// Transactions a second of this script, by as many clients.
     fn pgbench(&self, script: &str, clients: usize, time: Duration) -> Result<f64, Failed> {
         let io =
             |error: std::io::Error| Failed::new(Exit::Unreachable, format!("pgbench: {error}"));
         std::fs::write(&self.script, script).map_err(io)?;
+        self.quiet()?;
         let threads = clients.min(std::thread::available_parallelism().map_or(1, usize::from));
         let output = Command::new("pgbench")
             .args(["-n", "-M", "prepared", "-f"])

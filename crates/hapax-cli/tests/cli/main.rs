@@ -4,6 +4,7 @@ mod crash;
 mod disk;
 mod journal;
 mod key;
+mod postgres;
 mod run;
 mod transcript;
 

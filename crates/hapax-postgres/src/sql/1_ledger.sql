@@ -236,6 +236,19 @@ CREATE TRIGGER append_only BEFORE UPDATE OR DELETE ON hapax.head FOR EACH ROW
 CREATE TRIGGER no_truncate BEFORE TRUNCATE ON hapax.head FOR EACH STATEMENT
     EXECUTE FUNCTION hapax.refuse('heads cannot be truncated');
 
+-- Partitions of the journal that have left: which leaves, and the digest of the file they were
+-- exported to. Their hashes stay in the tree.
+CREATE TABLE hapax.archive (
+    partition text PRIMARY KEY,
+    leaves    int8multirange NOT NULL,
+    digest    hapax.bytes32 NOT NULL,
+    at        timestamptz NOT NULL DEFAULT now()
+);
+CREATE TRIGGER append_only BEFORE UPDATE OR DELETE ON hapax.archive FOR EACH ROW
+    EXECUTE FUNCTION hapax.refuse('the archive cannot be changed');
+CREATE TRIGGER no_truncate BEFORE TRUNCATE ON hapax.archive FOR EACH STATEMENT
+    EXECUTE FUNCTION hapax.refuse('the archive cannot be truncated');
+
 -- The store's one clock, in milliseconds.
 CREATE FUNCTION hapax.now_ms() RETURNS bigint LANGUAGE sql VOLATILE
     RETURN floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint;

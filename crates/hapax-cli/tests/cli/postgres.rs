@@ -1,0 +1,112 @@
+//! The command line on a database: everything it does on a file, and what only a database has.
+
+use hapax_testkit::Postgres;
+
+use super::{Place, Ran};
+
+/// A server with an empty database, and a directory to work in.
+struct Shop {
+    server: Postgres,
+    place: Place,
+    url: String,
+}
+
+impl Shop {
+    fn new() -> Self {
+        let server = Postgres::start();
+        let url = server.url("postgres");
+        Self { server, place: Place::new(), url }
+    }
+
+    fn hapax(&self, words: &[&str]) -> Ran {
+        let mut command = self.place.command(words);
+        // Keys are made in the user's data directory, which is this one.
+        let home = self.place.path("home");
+        let output = command.env("HAPAX_DB", &self.url).env("XDG_DATA_HOME", home).output();
+        Ran::from(output.expect("hapax runs"))
+    }
+}
+
+/// Proves K-15 for the command line: the same commands, the same answers.
+#[test]
+fn the_command_line_works_on_a_database() {
+    let shop = Shop::new();
+    for _ in 0..2 {
+        let ran = shop.hapax(&["run", "-k", "one", "--", "sh", "-c", "echo x >> out; echo done"]);
+        assert_eq!(ran.exits(0).out, "done\n");
+    }
+    assert_eq!(shop.place.read("out"), "x\n");
+    shop.hapax(&["run", "-k", "one", "--", "echo", "other"]).exits(65);
+    let listed = shop.hapax(&["effects", "list", "--json"]).exits(0);
+    assert!(listed.out.contains("\"succeeded\""), "{}", listed.out);
+    shop.hapax(&["effects", "show", "one"]).exits(0);
+    let verified = shop.hapax(&["journal", "verify"]).exits(0);
+    assert_eq!(verified.out, "intact: 2 entries under 1 signed heads; 0 not sealed yet\n");
+    assert_eq!(shop.hapax(&["migrate"]).exits(0).out, "the schema is up to date\n");
+    assert!(shop.hapax(&["migrate", "--print"]).exits(0).out.contains("CREATE TABLE hapax.effect"));
+    // This server has fsync off, for tests; doctor says so.
+    let doctor = shop.hapax(&["doctor"]).exits(78);
+    assert!(doctor.out.contains("fsync is off"), "{}", doctor.out);
+    shop.server.sql("postgres", "DROP INDEX hapax.effect_watch");
+    let doctor = shop.hapax(&["doctor", "--json"]).exits(78);
+    assert!(doctor.out.contains("effect_watch is missing"), "{}", doctor.out);
+}
+
+#[test]
+fn a_newer_schema_is_left_alone() {
+    let shop = Shop::new();
+    shop.hapax(&["migrate"]).exits(0);
+    shop.server.sql("postgres", "INSERT INTO hapax.migration (version) VALUES (99)");
+    let refused = shop.hapax(&["run", "-k", "one", "--", "echo"]).exits(69);
+    assert!(refused.err.contains("use a newer hapax"), "{}", refused.err);
+}
+
+/// Proves K-13: an old month leaves only sealed, verified and exported, and `verify` still spans
+/// it. What was not exported and is gone is damage.
+#[test]
+fn an_old_month_is_archived() {
+    let shop = Shop::new();
+    shop.hapax(&["migrate"]).exits(0);
+    // A month in 2020 of which nobody knew that it would be written to.
+    let (since, until) = (1_577_836_800_000_i64, 1_580_515_200_000_i64);
+    let clock = |now: &str| {
+        let sql = format!(
+            "CREATE OR REPLACE FUNCTION hapax.now_ms() RETURNS bigint LANGUAGE sql VOLATILE
+                 AS 'SELECT {now}::bigint'"
+        );
+        shop.server.sql("postgres", &sql);
+    };
+    let table = format!(
+        "CREATE TABLE hapax.journal_2020_01 PARTITION OF hapax.journal
+             FOR VALUES FROM ({since}) TO ({until})"
+    );
+    shop.server.sql("postgres", &table);
+    clock(&(since + 1_000).to_string());
+    for key in ["one", "two", "three"] {
+        shop.hapax(&["run", "-k", key, "--", "echo", key]).exits(0);
+    }
+    clock("floor(extract(epoch FROM clock_timestamp()) * 1000)");
+    shop.hapax(&["run", "-k", "new", "--", "echo", "new"]).exits(0);
+    let to = shop.place.path("");
+    let archive =
+        ["journal", "archive", "--before", "2026-01", "--to", to.to_str().expect("a path")];
+    let archived = shop.hapax(&archive).exits(0);
+    assert!(archived.out.starts_with("journal_2020_01: 6 entries in "), "{}", archived.out);
+    let exported = shop.place.read("journal_2020_01.jsonl");
+    assert_eq!(exported.lines().count(), 6);
+    assert!(exported.lines().all(|line| line.contains("\"leaf\":")), "{exported}");
+    let left = shop.server.sql("postgres", "SELECT count(*) FROM hapax.journal");
+    assert_eq!(left, "2");
+    let verified = shop.hapax(&["journal", "verify", "--json"]).exits(0);
+    assert!(verified.out.contains("\"archived\":6"), "{}", verified.out);
+    assert!(verified.out.contains("\"intact\":true"), "{}", verified.out);
+    // Nothing is left to archive.
+    assert_eq!(shop.hapax(&archive).exits(0).out, "");
+    // What leaves without having been exported is missed.
+    shop.server.sql(
+        "postgres",
+        "ALTER TABLE hapax.journal DETACH PARTITION hapax.journal_default;
+         ALTER TABLE hapax.journal DISABLE TRIGGER ALL; DELETE FROM hapax.journal",
+    );
+    assert!(shop.hapax(&["journal", "verify"]).exits(78).out.contains("was removed"));
+}

@@ -1,0 +1,93 @@
+//! Taking part in a transaction of sqlx.
+
+use hapax_core::attempt::AttemptId;
+use hapax_core::effect::{Ask, Settled, Verdict};
+use hapax_core::name::Name;
+use hapax_core::outcome::Outcome;
+use hapax_store::StoreError;
+use sqlx::Row as _;
+use sqlx::postgres::{PgConnection, PgRow};
+
+use crate::foreign::{CLAIM, FENCED, LEASE_DEAD, NO_LEASE, SETTLE, Told, Unsettled, declared};
+
+/// Claims a key in the caller's transaction, as [`claim_in`](crate::foreign::claim_in) does.
+pub async fn claim_in(
+    tx: &mut PgConnection,
+    name: &Name,
+    ask: &Ask,
+) -> Result<Verdict, StoreError> {
+    let (safety, settling) = declared(ask.safety);
+    let row = sqlx::query(CLAIM)
+        .bind(name.key.to_string())
+        .bind(&ask.fingerprint.as_bytes()[..])
+        .bind(safety)
+        .bind(settling)
+        .bind(ask.lock.map(|lock| lock.0 as i64))
+        .bind(ask.label.as_deref())
+        .bind(ask.ttl_ms.map(|ms| ms as i64))
+        .bind(ask.deadline_ms.map(|ms| ms as i64))
+        .bind(ask.attempt.to_string())
+        .bind(name.namespace.as_str())
+        .bind((ask.lease != NO_LEASE).then(|| ask.lease.to_string()))
+        .fetch_one(tx)
+        .await
+        .map_err(|error| match code(&error).as_deref() {
+            Some(LEASE_DEAD) => StoreError::LeaseDead(ask.lease),
+            _ => store_error(&error),
+        })?;
+    read(&row).map_err(|error| store_error(&error))?.verdict(ask.fingerprint)
+}
+
+/// Records a success in the caller's transaction.
+pub async fn settle_in(
+    tx: &mut PgConnection,
+    name: &Name,
+    attempt: AttemptId,
+    outcome: &Outcome,
+) -> Result<Settled, Unsettled> {
+    let settled = sqlx::query(SETTLE)
+        .bind(name.key.to_string())
+        .bind(attempt.to_string())
+        .bind(outcome.body())
+        .bind(name.namespace.as_str())
+        .bind(&outcome.digest().as_bytes()[..])
+        .bind(outcome.size() as i64)
+        .fetch_one(tx)
+        .await;
+    match settled {
+        Ok(row) => match row.try_get::<String, _>(0).as_deref() {
+            Ok("repeated") => Ok(Settled::Repeated),
+            _ => Ok(Settled::Recorded),
+        },
+        Err(error) if code(&error).as_deref() == Some(FENCED) => Err(Unsettled::Fenced),
+        Err(error) => Err(Unsettled::Store(store_error(&error))),
+    }
+}
+
+fn read(row: &PgRow) -> Result<Told, sqlx::Error> {
+    Ok(Told {
+        verdict: row.try_get("verdict")?,
+        attempt_id: row.try_get("attempt_id")?,
+        fence: row.try_get("fence")?,
+        nth: row.try_get("nth")?,
+        outcome: row.try_get("outcome")?,
+        reason: row.try_get("reason")?,
+        digest: row.try_get("digest")?,
+        size: row.try_get("size")?,
+        recorded: row.try_get("recorded")?,
+        state: row.try_get("state")?,
+        holder: row.try_get("holder")?,
+    })
+}
+
+fn code(error: &sqlx::Error) -> Option<String> {
+    error.as_database_error()?.code().map(|code| code.into_owned())
+}
+
+fn store_error(error: &sqlx::Error) -> StoreError {
+    match code(error).as_deref() {
+        Some("HX106") => StoreError::Invalid(error.to_string()),
+        Some(state) if state.starts_with("42") => StoreError::Incompatible(error.to_string()),
+        _ => StoreError::Unavailable(error.to_string()),
+    }
+}
