@@ -44,7 +44,11 @@ pub(crate) fn test() -> Result<(), String> {
         }
     }
     step("cargo", &["fmt", "--all", "--check"])?;
-    step("cargo", &["clippy", "--workspace", "--all-targets", "--locked", "--", "-D", "warnings"])?;
+    let everything = ["--workspace", "--locked", "--features", "hapax/sqlx"];
+    step(
+        "cargo",
+        &[&["clippy", "--all-targets"], &everything[..], &["--", "-D", "warnings"]].concat(),
+    )?;
     tidy::tidy(tidy::Mode::Check)?;
     if exists("cargo", &["deny", "--version"]) {
         step(
@@ -55,12 +59,12 @@ pub(crate) fn test() -> Result<(), String> {
         skipped.push("licences and duplicate versions: cargo-deny is not installed".into());
     }
     if exists("cargo", &["nextest", "--version"]) {
-        step("cargo", &["nextest", "run", "--workspace", "--locked", "--no-fail-fast"])?;
+        step("cargo", &[&["nextest", "run", "--no-fail-fast"], &everything[..]].concat())?;
     } else {
         skipped.push("cargo-nextest is not installed; cargo test was used instead".into());
-        step("cargo", &["test", "--workspace", "--locked", "--lib", "--bins", "--tests"])?;
+        step("cargo", &[&["test", "--lib", "--bins", "--tests"], &everything[..]].concat())?;
     }
-    step("cargo", &["test", "--workspace", "--locked", "--doc"])?;
+    step("cargo", &[&["test", "--doc"], &everything[..]].concat())?;
     for reason in &skipped {
         println!("xtask: skipped: {reason}");
     }

@@ -47,7 +47,9 @@ pub(super) fn new_keys_after(
     runtime.block_on(async {
         let hapax = Hapax::open(file).await?;
         let opened = opened();
-        let run = callers as u64 ^ (std::process::id() as u64) << 32;
+        // New keys each time, also where the ledger is not.
+        static RUNS: AtomicU64 = AtomicU64::new(0);
+        let run = RUNS.fetch_add(1, Ordering::Relaxed) ^ u64::from(std::process::id()) << 32;
         perform(&hapax, key(run, u64::MAX)?).await?;
         let asked = hapax.clone();
         let work = move |n| {

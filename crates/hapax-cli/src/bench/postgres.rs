@@ -111,6 +111,14 @@ const TABLE: &str = "CREATE TABLE idempotency (key bytea PRIMARY KEY, fingerprin
 INSERT INTO idempotency SELECT sha256(int8send(n)), sha256(int8send(n)), 'done',
     'receipt 0123456789', now() FROM generate_series(1, 100000) n";
 
+/// A gigabyte of write-ahead log: a new server makes each of its files when it is first needed,
+/// which takes longer than writing it; one that has been in use has them.
+const WARM: &str = "CREATE TABLE filler AS
+    SELECT n, repeat(md5(n::text), 10) AS text FROM generate_series(1, 3000000) n;
+CHECKPOINT;
+DROP TABLE filler;
+CHECKPOINT";
+
 const SELECT: &str = "\
 \\set n random(1, 100000)
 SELECT status, response FROM idempotency WHERE key = sha256(int8send(:n));
@@ -149,6 +157,8 @@ impl Scratch {
         };
         psql(server, &format!("CREATE DATABASE {}", scratch.name))?;
         scratch.sql(TABLE)?;
+        say("a server that has been in use for a while");
+        scratch.sql(WARM)?;
         Ok(scratch)
     }
 

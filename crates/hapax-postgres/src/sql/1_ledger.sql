@@ -271,6 +271,9 @@ END $$;
 -- trip and one commit. Returns those that took hold; the others found something else than they
 -- had reckoned with, and are looked at one by one. The arrays come sorted by key, so that two
 -- calls cannot wait for each other, and all settles go before all claims.
+--
+-- The settings keep to plans that look up each key in the index. They are made once a session,
+-- perhaps while the table is empty, and have to do when it is not.
 CREATE FUNCTION hapax.quick(
     now bigint,
     s_namespace int[], s_key bytea[], s_entry bigint[], s_outcome bytea[], s_digest bytea[],
@@ -279,7 +282,7 @@ CREATE FUNCTION hapax.quick(
     c_settling bigint[], c_attempt bytea[], c_label text[], c_ttl bigint[], c_lease bytea[],
     c_deadline bigint[]
 ) RETURNS TABLE (namespace int, key bytea, entry bigint) LANGUAGE plpgsql
-SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off
+SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET random_page_cost = 0
 SET plan_cache_mode = force_generic_plan SET jit = off SET lock_timeout = '50ms'
 AS $$
 #variable_conflict use_column
@@ -321,8 +324,8 @@ BEGIN
                             c_label, c_ttl, c_lease, c_deadline)
                     AS c (namespace, key, fingerprint, safety, settling, attempt, label, ttl,
                           lease, deadline)
-                WHERE NOT EXISTS (SELECT 1 FROM hapax.effect e
-                                  WHERE e.namespace = c.namespace AND e.key = c.key)
+                WHERE (SELECT e.entry FROM hapax.effect e
+                       WHERE e.namespace = c.namespace AND e.key = c.key) IS NULL
                     AND EXISTS (SELECT 1 FROM hapax.lease l WHERE l.id = c.lease AND NOT l.dead)
             ) n
             ON CONFLICT DO NOTHING
@@ -344,7 +347,7 @@ RETURNS TABLE (
     updated bigint, lock bigint, label text, ttl_ms bigint, lease bytea, at_ms bigint, tries int,
     cause smallint, reason text, outcome bytea, digest bytea, size bigint
 ) LANGUAGE plpgsql STABLE
-SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off
+SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET random_page_cost = 0
 SET plan_cache_mode = force_generic_plan SET jit = off
 AS $$
 #variable_conflict use_column
