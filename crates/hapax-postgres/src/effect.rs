@@ -398,17 +398,16 @@ pub(crate) fn sweep(link: &Link, now: Timestamp, limit: usize) -> Result<usize, 
 }
 
 /// Running effects that are not transactional and whose lease is dead or missing, or whose
-/// lease's or own time is up.
+/// lease's or own time is up. Locked; those that somebody else has locked are left for later.
 pub(crate) fn overdue(link: &Link, at: LeaseInstant, limit: usize) -> Result<Vec<Place>, Trouble> {
     let rows = link.query(
-        "(SELECT e.namespace, e.key FROM hapax.effect e
-          WHERE e.watch IN (SELECT DISTINCT watch FROM hapax.effect WHERE watch IS NOT NULL
-                            EXCEPT SELECT id FROM hapax.lease WHERE NOT dead AND until_ms > $1)
-          LIMIT $2)
-         UNION
-         (SELECT e.namespace, e.key FROM hapax.effect e
-          WHERE e.at_ms <= $1 AND e.watch IS NOT NULL LIMIT $2)
-         ORDER BY 1, 2 LIMIT $2",
+        "SELECT namespace, key FROM hapax.effect WHERE (namespace, key) IN (
+             (SELECT e.namespace, e.key FROM hapax.effect e
+              WHERE e.watch IN (SELECT DISTINCT watch FROM hapax.effect WHERE watch IS NOT NULL
+                                EXCEPT SELECT id FROM hapax.lease WHERE NOT dead AND until_ms > $1))
+             UNION
+             (SELECT e.namespace, e.key FROM hapax.effect e WHERE e.at_ms <= $1 AND e.watch IS NOT NULL))
+         ORDER BY namespace, key LIMIT $2 FOR UPDATE SKIP LOCKED",
         &[(&(at.ms as i64), Type::INT8), (&(limit as i64), Type::INT8)],
     )?;
     rows.iter().map(|row| Ok((row.try_get(0)?, Key::from_bytes(bytes(row, "key")?)))).collect()

@@ -68,9 +68,11 @@ impl Shared {
 
     pub(crate) fn remember(&self, place: Place, row: Stored) {
         let mut running = self.running();
-        if running.len() < REMEMBERED {
-            running.insert(place, row);
+        // What was settled elsewhere, in a caller's transaction or by a person, stays behind.
+        if running.len() >= REMEMBERED {
+            running.clear();
         }
+        running.insert(place, row);
     }
 }
 

@@ -282,7 +282,7 @@ CREATE FUNCTION hapax.quick(
     c_settling bigint[], c_attempt bytea[], c_label text[], c_ttl bigint[], c_lease bytea[],
     c_deadline bigint[]
 ) RETURNS TABLE (namespace int, key bytea, entry bigint) LANGUAGE plpgsql
-SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET random_page_cost = 0
+SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off
 SET plan_cache_mode = force_generic_plan SET jit = off SET lock_timeout = '50ms'
 AS $$
 #variable_conflict use_column
@@ -347,7 +347,7 @@ RETURNS TABLE (
     updated bigint, lock bigint, label text, ttl_ms bigint, lease bytea, at_ms bigint, tries int,
     cause smallint, reason text, outcome bytea, digest bytea, size bigint
 ) LANGUAGE plpgsql STABLE
-SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET random_page_cost = 0
+SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off
 SET plan_cache_mode = force_generic_plan SET jit = off
 AS $$
 #variable_conflict use_column

@@ -223,6 +223,33 @@ async fn an_open_transaction_delays_nobody_else() {
     assert_eq!(replayed.body(), Some(&b"held"[..]));
 }
 
+/// Proves K-16 for background work: what lapsed holders left is surfaced, also beside an effect
+/// that somebody keeps locked.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_locked_row_does_not_hold_up_the_expiry_of_others() {
+    let server = Postgres::start();
+    let (other, mut client) = with_table(&server).await;
+    let hapax = open(&server.url("postgres")).await;
+    for n in [1, 2] {
+        let hapax = hapax.clone();
+        tokio::spawn(async move {
+            let never = |_| async { std::future::pending::<Result<&str, Failure>>().await };
+            hapax.effect(key(n)).run(never).await
+        });
+        while other.show(key(n)).await.expect("a read").is_none() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    }
+    server.sql("postgres", "UPDATE hapax.lease SET dead = true");
+    let tx = client.transaction().await.expect("a transaction");
+    let sql = "SELECT 1 FROM hapax.effect ORDER BY fence LIMIT 1 FOR UPDATE";
+    tx.query_one(sql, &[]).await.expect("a lock");
+    assert_eq!(other.pass().await.expect("a pass").expired, 1);
+    tx.rollback().await.expect("rolled back");
+    assert_eq!(other.pass().await.expect("a pass").expired, 1);
+    assert_eq!(other.list(&[StateName::Indeterminate], 10).await.expect("a list").len(), 2);
+}
+
 /// No transaction is open while an effect runs.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_transaction_is_open_while_an_effect_runs() {
