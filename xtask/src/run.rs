@@ -13,9 +13,10 @@ struct Need {
     package: &'static str,
 }
 
-const NEEDS: [Need; 5] = [
+const NEEDS: [Need; 6] = [
     Need { what: "cc", is_there: || exists("cc", &["--version"]), package: "gcc" },
     Need { what: "strace", is_there: || exists("strace", &["--version"]), package: "strace" },
+    Need { what: "openssl", is_there: || exists("openssl", &["version"]), package: "openssl" },
     Need {
         what: "PostgreSQL",
         is_there: || hapax_testkit::installed().is_some(),

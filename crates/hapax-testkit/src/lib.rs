@@ -46,6 +46,14 @@ fn server(program: &Path) -> Command {
     command
 }
 
+/// Hands a directory and the files in it to the user that servers run as.
+pub fn readable_by_servers(directory: &Path) {
+    hand_over(directory);
+    for file in std::fs::read_dir(directory).expect("a directory") {
+        hand_over(&file.expect("a file").path());
+    }
+}
+
 /// Hands a directory to the user that servers run as.
 fn hand_over(path: &Path) {
     if rustix::process::geteuid().is_root() {

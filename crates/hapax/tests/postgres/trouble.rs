@@ -276,3 +276,50 @@ async fn a_failover_loses_nothing_and_expires_nobody() {
     let verified = node.verify(node.verifier().expect("a key"), |_, _| ()).await.expect("read");
     assert_eq!(verified.damage, Vec::new());
 }
+
+/// TLS is verified: a server whose certificate is not from a known root is refused, and one
+/// whose root is given is spoken to.
+#[tokio::test]
+async fn certificates_are_verified() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = |name: &str| directory.path().join(name).display().to_string();
+    let made = std::process::Command::new("openssl")
+        .args([
+            "req",
+            "-x509",
+            "-newkey",
+            "rsa:2048",
+            "-nodes",
+            "-days",
+            "2",
+            "-subj",
+            "/CN=localhost",
+        ])
+        .args([
+            "-addext",
+            "basicConstraints=critical,CA:FALSE",
+            "-addext",
+            "subjectAltName=DNS:localhost",
+            "-keyout",
+            &path("key"),
+            "-out",
+            &path("crt"),
+        ])
+        .output()
+        .expect("openssl runs");
+    assert!(made.status.success(), "{made:?}");
+    let (cert, key_file) =
+        (format!("ssl_cert_file={}", path("crt")), format!("ssl_key_file={}", path("key")));
+    hapax_testkit::readable_by_servers(directory.path());
+    let server = Postgres::with(&["fsync=off", "ssl=on", &cert, &key_file]);
+    let url = format!("postgres://postgres@localhost:{}/postgres", server.port());
+    let unknown = Hapax::open(format!("{url}?sslmode=verify-full")).await;
+    assert!(matches!(unknown, Err(Error::Store(StoreError::Unavailable(_)))));
+    let known = format!("{url}?sslmode=verify-full&sslrootcert={}", path("crt"));
+    let hapax = Hapax::builder().background(false).open(known).await.expect("a ledger");
+    let effect = hapax.effect(key(1)).safety(Safety::Transactional);
+    effect.run(|_| async { Ok::<_, Failure>("done") }).await.expect("done");
+    let encrypted = "SELECT bool_and(ssl) FROM pg_stat_ssl JOIN pg_stat_activity USING (pid)
+                     WHERE application_name = 'hapax'";
+    assert_eq!(server.sql("postgres", encrypted), "t");
+}
