@@ -218,10 +218,7 @@ fn large(
     empty: f64,
     report: &mut Report,
 ) -> Result<(), Failed> {
-    let name = match size {
-        size if size % 1_000_000 == 0 => format!("{}m", size / 1_000_000),
-        size => size.to_string(),
-    };
+    let name = short(size);
     let file = directory.join("large.db");
     say(&format!("filling a ledger with {size} effects"));
     fill::fill(&file, size)?;
@@ -258,6 +255,14 @@ fn large(
     );
     report.fact("file size", &format!("file.{name}_mb"), bytes / 1e6, "MB");
     Ok(())
+}
+
+/// A size as it stands in the names of figures: `10m`.
+fn short(size: u64) -> String {
+    match size {
+        size if size % 1_000_000 == 0 => format!("{}m", size / 1_000_000),
+        size => size.to_string(),
+    }
 }
 
 /// The resident memory of this process.

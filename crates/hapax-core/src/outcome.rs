@@ -131,6 +131,19 @@ pub enum Cause {
     Reset,
 }
 
+impl Cause {
+    /// All of them, in the order of their codes.
+    pub const ALL: [Self; 7] = [
+        Self::Reported,
+        Self::Lapsed,
+        Self::Released,
+        Self::RolledBack,
+        Self::Reconciled,
+        Self::Resolved,
+        Self::Reset,
+    ];
+}
+
 /// Shortens a reason to [`MAX_REASON`] bytes, at a character border.
 pub fn bounded(reason: impl Into<String>) -> String {
     let mut reason = reason.into();

@@ -22,16 +22,6 @@ use crate::lease;
 /// Outcomes above this size are stored once, however many effects share them.
 pub(crate) const INLINE: usize = 64 * 1024;
 
-const CAUSES: [Cause; 7] = [
-    Cause::Reported,
-    Cause::Lapsed,
-    Cause::Released,
-    Cause::RolledBack,
-    Cause::Reconciled,
-    Cause::Resolved,
-    Cause::Reset,
-];
-
 /// An effect together with what only the table knows.
 #[derive(Debug, Clone)]
 pub(crate) struct Stored {
@@ -152,7 +142,7 @@ fn read(row: &Row) -> Result<(Place, Stored), Trouble> {
         StateName::Succeeded => State::Succeeded(outcome(row, key)?),
         StateName::Failed => {
             let code = row.try_get::<_, Option<i16>>("cause")?.unwrap_or_default();
-            let cause = CAUSES.get(code as usize).copied().unwrap_or(Cause::Reported);
+            let cause = Cause::ALL.get(code as usize).copied().unwrap_or(Cause::Reported);
             State::Failed(Failure { cause, reason: reason()? })
         }
         StateName::Partial => State::Partial { reason: reason()? },

@@ -27,16 +27,6 @@ macro_rules! columns {
 const SELECT: &str =
     concat!("SELECT ", columns!(), " FROM effect WHERE namespace = ?1 AND substr(key, 1, 16) = ?2");
 
-const CAUSES: [Cause; 7] = [
-    Cause::Reported,
-    Cause::Lapsed,
-    Cause::Released,
-    Cause::RolledBack,
-    Cause::Reconciled,
-    Cause::Resolved,
-    Cause::Reset,
-];
-
 /// An effect together with what only the table knows.
 pub(crate) struct EffectRow {
     pub(crate) id: i64,
@@ -117,7 +107,7 @@ fn read(db: &Connection, row: &Row<'_>) -> Result<EffectRow, StoreError> {
                 size: row.get(25)?,
             },
             2 => {
-                let cause = CAUSES
+                let cause = Cause::ALL
                     .get(usize::from(row.get::<_, u8>(20)?))
                     .copied()
                     .unwrap_or(Cause::Reported);

@@ -9,7 +9,7 @@ use hapax_store::read;
 
 use crate::claim::Claim;
 use crate::effect::{Done, EffectBuilder, How};
-use crate::engine::random;
+use crate::engine::{Inner, random};
 use crate::error::{Error, Failure};
 use crate::once::{NO_LEASE, granted};
 
@@ -46,7 +46,7 @@ impl Claim {
         tx: &Transaction<'_>,
         outcome: impl Into<Outcome>,
     ) -> Result<(), Error> {
-        self.on_postgres()?;
+        self.inner.on_postgres()?;
         let outcome = outcome.into().within(self.inner.keep_limit);
         let settled = foreign::settle_in(tx, &self.name, self.attempt(), &outcome).await;
         self.settled_by(settled, outcome).await
@@ -72,11 +72,6 @@ impl Claim {
                 Err(Error::Fenced(Fenced::by(current.as_ref())))
             }
         }
-    }
-
-    pub(crate) fn on_postgres(&self) -> Result<(), Error> {
-        let there = self.inner.postgres.is_some();
-        there.then_some(()).ok_or(Error::Unsupported("this ledger is not in a database"))
     }
 }
 
@@ -110,9 +105,7 @@ impl EffectBuilder {
     ) -> Result<Done, Error> {
         let effect = self.safety(Safety::Transactional);
         let (hapax, name) = effect.parts();
-        if hapax.inner.postgres.is_none() {
-            return Err(Error::Unsupported("this ledger is not in a database"));
-        }
+        hapax.inner.on_postgres()?;
         let attempt = AttemptId::from_bytes(random()?);
         let verdict = foreign::claim_in(tx, name, &effect.ask(attempt, NO_LEASE)).await?;
         if let Some(done) = granted(verdict)? {
@@ -122,10 +115,23 @@ impl EffectBuilder {
             Ok(outcome) => outcome.into().within(hapax.inner.keep_limit),
             Err(failure) => return Err(Error::Failed { reason: failure.reason }),
         };
-        match foreign::settle_in(tx, name, attempt, &outcome).await {
-            Ok(_) => Ok(Done { outcome, how: How::Executed }),
-            Err(Unsettled::Fenced) => Err(Error::Fenced(Fenced { state: None, attempt: None })),
-            Err(Unsettled::Store(error)) => Err(error.into()),
-        }
+        done(foreign::settle_in(tx, name, attempt, &outcome).await, outcome)
+    }
+}
+
+/// What the caller of an effect in its own transaction is told when it was settled there.
+pub(crate) fn done(settled: Result<Settled, Unsettled>, outcome: Outcome) -> Result<Done, Error> {
+    match settled {
+        Ok(_) => Ok(Done { outcome, how: How::Executed }),
+        Err(Unsettled::Fenced) => Err(Error::Fenced(Fenced { state: None, attempt: None })),
+        Err(Unsettled::Store(error)) => Err(error.into()),
+    }
+}
+
+impl Inner {
+    /// Says so where the ledger is not in a database.
+    pub(crate) fn on_postgres(&self) -> Result<(), Error> {
+        let there = self.postgres.is_some();
+        there.then_some(()).ok_or(Error::Unsupported("this ledger is not in a database"))
     }
 }

@@ -1,17 +1,17 @@
 //! The caller's own transaction in the ledger's PostgreSQL database, where it is sqlx's.
 
 use hapax_core::attempt::AttemptId;
-use hapax_core::effect::{Fenced, Safety};
+use hapax_core::effect::Safety;
 use hapax_core::outcome::Outcome;
-use hapax_postgres::foreign::Unsettled;
 use hapax_postgres::foreign_sqlx;
 use sqlx::PgTransaction;
 
 use crate::claim::Claim;
-use crate::effect::{Done, EffectBuilder, How};
+use crate::effect::{Done, EffectBuilder};
 use crate::engine::random;
 use crate::error::{Error, Failure};
 use crate::once::{NO_LEASE, granted};
+use crate::postgres::done;
 
 impl Claim {
     /// Settles the effect as succeeded inside your own transaction on the ledger's database, as
@@ -21,7 +21,7 @@ impl Claim {
         tx: &mut PgTransaction<'_>,
         outcome: impl Into<Outcome>,
     ) -> Result<(), Error> {
-        self.on_postgres()?;
+        self.inner.on_postgres()?;
         let outcome = outcome.into().within(self.inner.keep_limit);
         let settled = foreign_sqlx::settle_in(tx, &self.name, self.attempt(), &outcome).await;
         self.settled_by(settled, outcome).await
@@ -38,9 +38,7 @@ impl EffectBuilder {
     ) -> Result<Done, Error> {
         let effect = self.safety(Safety::Transactional);
         let (hapax, name) = effect.parts();
-        if hapax.inner.postgres.is_none() {
-            return Err(Error::Unsupported("this ledger is not in a database"));
-        }
+        hapax.inner.on_postgres()?;
         let attempt = AttemptId::from_bytes(random()?);
         let verdict = foreign_sqlx::claim_in(tx, name, &effect.ask(attempt, NO_LEASE)).await?;
         if let Some(done) = granted(verdict)? {
@@ -50,10 +48,6 @@ impl EffectBuilder {
             Ok(outcome) => outcome.into().within(hapax.inner.keep_limit),
             Err(failure) => return Err(Error::Failed { reason: failure.reason }),
         };
-        match foreign_sqlx::settle_in(tx, name, attempt, &outcome).await {
-            Ok(_) => Ok(Done { outcome, how: How::Executed }),
-            Err(Unsettled::Fenced) => Err(Error::Fenced(Fenced { state: None, attempt: None })),
-            Err(Unsettled::Store(error)) => Err(error.into()),
-        }
+        done(foreign_sqlx::settle_in(tx, name, attempt, &outcome).await, outcome)
     }
 }

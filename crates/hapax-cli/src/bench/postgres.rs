@@ -5,7 +5,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use super::load::runtime;
-use super::{Bar, ROUNDS, Report, engine, human, median, say};
+use super::{Bar, ROUNDS, Report, engine, human, median, say, short};
 use crate::args;
 use crate::exit::{Exit, Failed};
 
@@ -76,10 +76,7 @@ fn large(
     empty: f64,
     report: &mut Report,
 ) -> Result<(), Failed> {
-    let name = match size {
-        size if size % 1_000_000 == 0 => format!("{}m", size / 1_000_000),
-        size => size.to_string(),
-    };
+    let name = short(size);
     say(&format!("filling the ledger with {size} effects"));
     scratch.sql(&FILL.replace(":size", &size.to_string()))?;
     let mut rounds = [0.0; ROUNDS];
@@ -111,8 +108,7 @@ const TABLE: &str = "CREATE TABLE idempotency (key bytea PRIMARY KEY, fingerprin
 INSERT INTO idempotency SELECT sha256(int8send(n)), sha256(int8send(n)), 'done',
     'receipt 0123456789', now() FROM generate_series(1, 100000) n";
 
-/// A gigabyte of write-ahead log: a new server makes each of its files when it is first needed,
-/// which takes longer than writing it; one that has been in use has them.
+/// A gigabyte of write-ahead log, so that its files are there, as on a server that has been in use.
 const WARM: &str = "CREATE TABLE filler AS
     SELECT n, repeat(md5(n::text), 10) AS text FROM generate_series(1, 3000000) n;
 CHECKPOINT;

@@ -8,7 +8,7 @@ use std::time::Duration;
 use hapax::{Error, Event, Failure, Hapax, How, Safety, StateName};
 use hapax_testkit::Postgres;
 
-use super::{client, key, open};
+use super::{client, intact, key, open, until};
 
 async fn with_table(server: &Postgres) -> (Hapax, hapax::tokio_postgres::Client) {
     let url = server.url("postgres");
@@ -61,9 +61,8 @@ async fn a_rollback_tells_nobody_of_success() {
             let (others, ran) = (others.clone(), ran.clone());
             tokio::spawn(async move {
                 // Until the first attempt runs there is nothing to wait for.
-                while others.show(key(1)).await.expect("a read").is_none() {
-                    tokio::time::sleep(Duration::from_millis(5)).await;
-                }
+                until("it runs", || async { others.show(key(1)).await.expect("a read").is_some() })
+                    .await;
                 let effect = others.effect(key(1)).safety(Safety::Transactional);
                 let work = |_| async move {
                     ran.fetch_add(1, Ordering::SeqCst);
@@ -165,9 +164,7 @@ async fn once_in_is_recorded_when_the_caller_commits() {
     let other = hapax.effect(key(1)).payload(b"other").once_in_postgres(&tx, deposit).await;
     assert!(matches!(other, Err(Error::Conflict { .. })), "{other:?}");
     drop(tx);
-    hapax.pass().await.expect("sealed");
-    let verified = hapax.verify(hapax.verifier().expect("a key"), |_, _| ()).await.expect("read");
-    assert_eq!((verified.sealed, verified.damage), (2, Vec::new()));
+    intact(&hapax, 2).await;
 }
 
 /// Proves K-16 and K-17: a caller's transaction left open on a key delays nobody else and
@@ -236,9 +233,7 @@ async fn a_locked_row_does_not_hold_up_the_expiry_of_others() {
             let never = |_| async { std::future::pending::<Result<&str, Failure>>().await };
             hapax.effect(key(n)).run(never).await
         });
-        while other.show(key(n)).await.expect("a read").is_none() {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
+        until("it runs", || async { other.show(key(n)).await.expect("a read").is_some() }).await;
     }
     server.sql("postgres", "UPDATE hapax.lease SET dead = true");
     let tx = client.transaction().await.expect("a transaction");
@@ -284,9 +279,7 @@ async fn the_documented_example_in_python_works() {
         .expect("python");
     let printed = String::from_utf8_lossy(&python.stdout);
     assert_eq!(printed, "booked\nbooked\nbooked\n1 row\n", "{python:?}");
-    hapax.pass().await.expect("sealed");
-    let verified = hapax.verify(hapax.verifier().expect("a key"), |_, _| ()).await.expect("read");
-    assert_eq!((verified.sealed, verified.damage), (2, Vec::new()));
+    intact(&hapax, 2).await;
 }
 
 /// Proves K-5, K-6 and K-8: a node that is stopped past its lease and overtaken cannot commit.
@@ -300,13 +293,11 @@ async fn a_stopped_node_that_was_overtaken_commits_nothing() {
         .env(STOPPABLE, server.url("postgres"))
         .spawn()
         .expect("a node");
-    let running = async || match hapax.show(key(1)).await {
-        Ok(Some(effect)) => effect.state.name() == StateName::Running,
-        _ => false,
+    let running = || async {
+        let effect = hapax.show(key(1)).await.expect("a read");
+        effect.is_some_and(|effect| effect.state.name() == StateName::Running)
     };
-    while !running().await {
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
+    until("the node is at work", running).await;
     let pid = rustix::process::Pid::from_child(&node);
     rustix::process::kill_process(pid, rustix::process::Signal::STOP).expect("stopped");
     // Takes over as soon as the lease has lapsed, and not before.
@@ -356,13 +347,11 @@ fn settle_when_overtaken(url: &str, claim: &hapax::Claim) -> Result<(), Error> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     runtime.expect("a runtime").block_on(async {
         let mut client = client(url).await;
-        loop {
+        until("another attempt is recorded", || async {
             let row = client.query_one("SELECT attempt FROM hapax.effects", &[]).await;
-            if row.expect("a row").get::<_, String>(0) != claim.attempt().to_string() {
-                break;
-            }
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
+            row.expect("a row").get::<_, String>(0) != claim.attempt().to_string()
+        })
+        .await;
         let tx = client.transaction().await.expect("a transaction");
         tx.execute("INSERT INTO account VALUES (100)", &[]).await.expect("a write");
         let settled = claim.settle_in_postgres(&tx, "stale").await;

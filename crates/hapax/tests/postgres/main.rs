@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use std::fs::OpenOptions;
 use std::io::Write as _;
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 use hapax::tokio_postgres::{Client, NoTls};
 use hapax::{Hapax, Key};
@@ -42,4 +43,20 @@ fn noted(sink: &Path) -> BTreeMap<String, usize> {
         *counts.entry(line.to_owned()).or_default() += 1;
     }
     counts
+}
+
+/// Waits until a condition holds; panics with `what` if it takes too long.
+async fn until<Look: Future<Output = bool>>(what: &str, mut holds: impl FnMut() -> Look) {
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while !holds().await {
+        assert!(Instant::now() < deadline, "waited too long until {what}");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+/// The journal has this many sealed entries, and they are as they were sealed.
+async fn intact(hapax: &Hapax, sealed: u64) {
+    hapax.pass().await.expect("sealed");
+    let verified = hapax.verify(hapax.verifier().expect("a key"), |_, _| ()).await.expect("read");
+    assert_eq!((verified.sealed, verified.pending, verified.damage), (sealed, 0, Vec::new()));
 }
