@@ -6,6 +6,8 @@
 use data_encoding::HEXLOWER;
 use sha2::{Digest as _, Sha256};
 
+use crate::planted::{Bug, planted};
+
 /// A SHA-256 state that frames what it is fed.
 #[derive(Clone)]
 pub(crate) struct Framed(Sha256);
@@ -17,7 +19,10 @@ impl Framed {
     }
 
     pub(crate) fn field(mut self, bytes: &[u8]) -> Self {
-        self.0.update((bytes.len() as u64).to_be_bytes());
+        match planted(Bug::ColonJoin) {
+            true => self.0.update(b":"),
+            false => self.0.update((bytes.len() as u64).to_be_bytes()),
+        }
         self.0.update(bytes);
         self
     }

@@ -21,6 +21,7 @@ use crate::journal::Event;
 use crate::lease::{Lease, LeaseId, Pulse};
 use crate::lock::LockKey;
 use crate::outcome::{Cause, Failure, Outcome, bounded};
+use crate::planted::{Bug, planted};
 use crate::time::{LeaseInstant, Now, Timestamp};
 
 pub use crate::verdict::{Blocked, Fenced, Grant, Judged, Settled, Verdict};
@@ -218,6 +219,7 @@ impl Effect {
         match self.safety {
             Safety::Transactional => State::Failed(Failure { cause: Cause::Lapsed, reason }),
             Safety::Reconcilable(_) => State::Unknown { reason, since: now.lease, tries: 0 },
+            Safety::Opaque if planted(Bug::OpaqueAgain) => failed(Cause::Lapsed, &reason),
             Safety::Opaque => State::Indeterminate { reason },
         }
     }
@@ -274,7 +276,8 @@ pub fn claim(
     if reset || effect.expired(now) {
         return grant(now, ask, fence, Some(effect));
     }
-    if effect.fingerprint != ask.fingerprint {
+    let told = planted(Bug::ReplayBeforeConflict) && matches!(effect.state, State::Succeeded(_));
+    if effect.fingerprint != ask.fingerprint && !told {
         let (recorded, asked) = (effect.fingerprint, ask.fingerprint);
         return (Verdict::Conflict { recorded, asked }, None);
     }
@@ -378,7 +381,8 @@ pub fn settle(
     report: &Report,
 ) -> (Settled, Option<Change>) {
     let fenced = (Settled::Fenced(Fenced::by(current)), None);
-    let Some(effect) = current.filter(|effect| effect.attempt == attempt) else { return fenced };
+    let theirs = |effect: &&Effect| effect.attempt == attempt || planted(Bug::StaleSettle);
+    let Some(effect) = current.filter(theirs) else { return fenced };
     let open = matches!(
         effect.state,
         State::Running { .. } | State::Unknown { .. } | State::Indeterminate { .. }
@@ -436,7 +440,7 @@ pub fn reconcile(
     let state = match finding {
         Finding::Happened(outcome) => State::Succeeded(outcome.clone()),
         Finding::NotFound => match counts_from(effect.safety, *since) {
-            Some(at) if !at.reached(now.lease) => {
+            Some(at) if !at.reached(now.lease) && !planted(Bug::NoAtOnce) => {
                 return (Judged::Undecided { not_before: Some(at) }, None);
             }
             _ => failed(Cause::Reconciled, "the reconciler did not find it"),

@@ -31,6 +31,8 @@ pub mod lock;
 pub mod merkle;
 pub mod name;
 pub mod outcome;
+#[doc(hidden)]
+pub mod planted;
 pub mod retry;
 pub mod time;
 pub mod verdict;

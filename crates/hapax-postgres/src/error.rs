@@ -16,6 +16,11 @@ pub(crate) enum Trouble {
 }
 
 impl Trouble {
+    /// What a harness says went wrong with the connection.
+    pub(crate) fn lost(error: StoreError) -> Self {
+        Self::Lost(error.to_string())
+    }
+
     /// As an answer to a caller, when there is nothing left to try.
     pub(crate) fn into_store_error(self) -> StoreError {
         match self {

@@ -7,6 +7,7 @@ use hapax_core::journal::{Entry, Event};
 use hapax_core::key::Key;
 use hapax_core::merkle::{Hash, TILE};
 use hapax_core::name::Namespace;
+use hapax_core::planted::{Bug, planted};
 use hapax_core::time::Timestamp;
 use hapax_store::{Head, SealedTile, StoreError};
 use tokio_postgres::Row;
@@ -146,17 +147,24 @@ const UNSEALED: &str = "(
     SELECT j.* FROM hapax.journal j WHERE j.id > (SELECT sealed FROM hapax.sealing)
 )";
 
+fn unsealed_entries() -> &'static str {
+    const ABOVE: &str =
+        "(SELECT j.* FROM hapax.journal j WHERE j.id > (SELECT sealed FROM hapax.sealing))";
+    if planted(Bug::IdCursor) { ABOVE } else { UNSEALED }
+}
+
 pub(crate) fn unsealed(link: &Link, limit: usize) -> Result<Vec<Entry>, Trouble> {
     let sql = format!(
-        "SELECT n.name, {} FROM {UNSEALED} j JOIN hapax.namespace n ON n.id = j.namespace
+        "SELECT n.name, {} FROM {} j JOIN hapax.namespace n ON n.id = j.namespace
          ORDER BY j.id LIMIT $1",
-        entry_columns!()
+        entry_columns!(),
+        unsealed_entries()
     );
     query(link, &sql, &[(&(limit as i64), Type::INT8)])
 }
 
 pub(crate) fn pending(link: &Link) -> Result<u64, Trouble> {
-    let row = link.one(&format!("SELECT count(*) FROM {UNSEALED} j"), &[])?;
+    let row = link.one(&format!("SELECT count(*) FROM {} j", unsealed_entries()), &[])?;
     Ok(row.try_get::<_, i64>(0)? as u64)
 }
 

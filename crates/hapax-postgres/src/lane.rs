@@ -20,6 +20,7 @@ use hapax_core::effect::{State, Verdict};
 use hapax_core::lock::LockKey;
 use hapax_core::name::Name;
 use hapax_core::retry::Backoff;
+use hapax_store::failpoint::{Point, pass};
 use hapax_store::{Answer, Command, Job, StoreError, ledger};
 use tokio::sync::oneshot;
 
@@ -387,6 +388,7 @@ impl Lane {
         lock_timeout_ms: u32,
     ) -> Result<Vec<Option<Result<Answer, StoreError>>>, Trouble> {
         let link = self.link()?;
+        pass(Point::PostgresBegin).map_err(Trouble::lost)?;
         link.post(&format!(
             "BEGIN; SET LOCAL lock_timeout = {lock_timeout_ms}; SET LOCAL statement_timeout = 10000;
              SET LOCAL idle_in_transaction_session_timeout = 10000;
@@ -432,7 +434,9 @@ impl Lane {
             })
             .collect();
         txn.flush()?;
+        pass(Point::PostgresCommit).map_err(Trouble::lost)?;
         link.run("COMMIT")?;
+        pass(Point::PostgresCommitted).map_err(Trouble::lost)?;
         for (place, row) in running {
             match row {
                 Some(row) => self.shared.remember(place, row),

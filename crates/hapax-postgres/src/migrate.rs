@@ -1,5 +1,6 @@
 //! The schema and its versions.
 
+use hapax_core::planted::{Bug, planted};
 use hapax_store::StoreError;
 
 use crate::connect::Link;
@@ -65,7 +66,10 @@ pub(crate) fn migrate(link: &Link) -> Result<usize, Trouble> {
     link.run(&format!("BEGIN; SELECT pg_advisory_xact_lock({LOCK}); {GROUND}"))?;
     let from = at(link)?;
     for (version, sql) in MIGRATIONS.iter().enumerate().skip(from) {
-        link.run(sql)?;
+        match planted(Bug::QuickUnconditional) {
+            true => link.run(&sql.replace("AND e.entry = s.entry AND e.state = 0", ""))?,
+            false => link.run(sql)?,
+        }
         link.run(&format!("INSERT INTO hapax.migration (version) VALUES ({})", version + 1))?;
     }
     link.run("COMMIT")?;

@@ -9,7 +9,9 @@ use hapax_core::key::Key;
 use hapax_core::lease::LeaseId;
 use hapax_core::name::Name;
 use hapax_core::outcome::Outcome;
+use hapax_core::planted::{Bug, planted};
 use hapax_core::time::{LeaseInstant, Now};
+use hapax_store::failpoint::{Point, pass};
 use hapax_store::{Answer, Command, Limits};
 use tokio_postgres::types::Type;
 
@@ -112,6 +114,19 @@ impl Quick {
 
     /// Sends everything in one statement. Returns the entries of those that took hold.
     pub(crate) fn send(&self, link: &Link) -> Result<Vec<(Place, u64)>, Trouble> {
+        pass(Point::QuickSend).map_err(Trouble::lost)?;
+        let taken = self.write(link);
+        pass(Point::QuickSent).map_err(Trouble::lost)?;
+        match taken {
+            Err(Trouble::Lost(_)) if planted(Bug::LostCommitIsDone) => {
+                let settles = self.settles.iter().map(|one| one.place);
+                Ok(settles.chain(self.claims.iter().map(|one| one.place)).zip(1..).collect())
+            }
+            taken => taken,
+        }
+    }
+
+    fn write(&self, link: &Link) -> Result<Vec<(Place, u64)>, Trouble> {
         let s_namespace: Vec<i32> = self.settles.iter().map(|one| one.place.0).collect();
         let s_key: Vec<&[u8]> =
             self.settles.iter().map(|one| &one.place.1.as_bytes()[..]).collect();

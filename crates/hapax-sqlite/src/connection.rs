@@ -4,6 +4,7 @@ use std::fs::File;
 use std::path::Path;
 use std::time::Duration;
 
+use hapax_core::planted::{Bug, planted};
 use hapax_store::StoreError;
 use rusqlite::{Connection, OpenFlags};
 
@@ -51,8 +52,9 @@ pub(crate) fn open_reader(path: &Path) -> Result<Connection, StoreError> {
 pub(crate) fn configure(connection: &Connection, cache_kib: i64) -> Result<(), StoreError> {
     connection.busy_timeout(BUSY).or_store_error()?;
     connection.set_prepared_statement_cache_capacity(64);
+    let full = if planted(Bug::SyncNormal) { 1 } else { 2 };
     for (pragma, value) in [
-        ("synchronous", 2),
+        ("synchronous", full),
         ("wal_autocheckpoint", 0),
         ("foreign_keys", 1),
         ("trusted_schema", 0),
@@ -63,7 +65,7 @@ pub(crate) fn configure(connection: &Connection, cache_kib: i64) -> Result<(), S
     }
     let (mode, synchronous) =
         (text(connection, "journal_mode")?, number(connection, "synchronous")?);
-    if mode != "wal" || synchronous < 2 {
+    if mode != "wal" || synchronous < full {
         return Err(StoreError::Incompatible(format!(
             "the file system does not allow a durable write-ahead log \
              (journal_mode {mode}, synchronous {synchronous})"

@@ -9,6 +9,8 @@ use std::sync::mpsc::Receiver;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use hapax_core::planted::{Bug, planted};
+use hapax_store::failpoint::{Point, pass};
 use hapax_store::{Answer, Command, Job, StoreError, ledger};
 use rusqlite::Connection;
 use tokio::sync::oneshot;
@@ -147,9 +149,18 @@ impl Writer {
         if !std::mem::take(&mut self.begun) {
             execute(&self.db, "BEGIN IMMEDIATE")?;
         }
-        let result = self.carry_out(batch, guard, arrivals).and_then(|()| {
+        let begun = pass(Point::SqliteBegin).map_err(Undone::from);
+        let result = begun.and_then(|()| self.carry_out(batch, guard, arrivals)).and_then(|()| {
             self.log.make_room();
-            Ok(execute(&self.db, "COMMIT")?)
+            pass(Point::SqliteCommit)?;
+            if planted(Bug::AnswerBeforeCommit) {
+                batch.iter_mut().for_each(|asked| _ = asked.reply());
+            }
+            execute(&self.db, "COMMIT")?;
+            if let Err(error) = pass(Point::SqliteCommitted) {
+                answer_all(batch, &error);
+            }
+            Ok(())
         });
         if result.is_err() {
             self.memory.forget();
@@ -212,7 +223,7 @@ fn carry_out(
         }
         match guard {
             Guard::Savepoints => execute(db, "ROLLBACK TO command")?,
-            Guard::None if db.total_changes() == before => {}
+            Guard::None if db.total_changes() == before || planted(Bug::HalfCommand) => {}
             Guard::None => return Err(Undone::Command),
         }
     }

@@ -3,6 +3,7 @@
 use hapax_core::checkpoint::{Checkpoint, Signer, Verifier};
 use hapax_core::journal::Entry;
 use hapax_core::merkle::{self, Hash, TILE, Tiles};
+use hapax_core::planted::{Bug, planted};
 
 use crate::command::Command;
 use crate::error::StoreError;
@@ -351,7 +352,7 @@ impl Proof {
         let head = verifier.verify(&self.note)?;
         let root =
             merkle::root_from_inclusion(&self.entry.leaf(), self.leaf, head.size, &self.path);
-        if root == Some(head.root) {
+        if root == Some(head.root) || planted(Bug::RootUnchecked) {
             Ok(head)
         } else {
             Err(hapax_core::checkpoint::CheckpointError::Signature)

@@ -14,6 +14,8 @@ mod memory;
 mod txn;
 
 pub mod conformance;
+#[doc(hidden)]
+pub mod failpoint;
 pub mod journal;
 pub mod ledger;
 

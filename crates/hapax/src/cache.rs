@@ -4,14 +4,14 @@
 //! is good while our lease is. When we cannot be sure of the lease, nothing is answered from
 //! memory.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use hapax_core::fingerprint::Fingerprint;
 use hapax_core::name::Name;
 use hapax_core::outcome::Outcome;
-use hapax_sqlite::BootClock;
-use hapax_store::Clock as _;
+use hapax_store::Clock;
 use quick_cache::Weighter;
 use quick_cache::sync::Cache as Bounded;
 
@@ -38,7 +38,7 @@ impl Weighter<Name, Remembered> for BySize {
 pub(crate) struct Cache {
     outcomes: Bounded<Name, Remembered, BySize>,
     /// The clock that leases are judged by, which also counts while the machine sleeps.
-    clock: BootClock,
+    clock: Arc<dyn Clock>,
     /// Until when the cache may be believed, by that clock.
     fresh_until_ms: AtomicU64,
     cleared: AtomicU64,
@@ -49,10 +49,10 @@ pub(crate) struct Cache {
 pub(crate) struct Asked(u64);
 
 impl Cache {
-    pub(crate) fn new() -> Self {
+    pub(crate) fn new(clock: Arc<dyn Clock>) -> Self {
         let outcomes = Bounded::with_weighter((BYTES / OVERHEAD) as usize, BYTES, BySize);
         let (fresh_until_ms, cleared) = (AtomicU64::new(0), AtomicU64::new(0));
-        Self { outcomes, clock: BootClock::default(), fresh_until_ms, cleared }
+        Self { outcomes, clock, fresh_until_ms, cleared }
     }
 
     pub(crate) fn now_ms(&self) -> u64 {
@@ -116,7 +116,8 @@ mod tests {
     #[test]
     fn what_was_asked_before_a_reset_is_not_kept() {
         let name = Name { namespace: Namespace::default(), key: Key::from_bytes([1; 32]) };
-        let (cache, print) = (Cache::new(), Fingerprint::of(b""));
+        let clock = Arc::new(hapax_sqlite::BootClock::default());
+        let (cache, print) = (Cache::new(clock), Fingerprint::of(b""));
         cache.fresh(cache.now_ms(), Duration::from_secs(60));
         let before = cache.asked();
         cache.clear();

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use hapax_core::attempt::AttemptId;
+use hapax_core::attempt::{AttemptId, Fence};
 use hapax_core::effect::{
     Ask, Blocked, Effect, Finding, Grant, Judged, Report, Safety, Settled, State, StateName,
     Verdict,
@@ -18,7 +18,9 @@ use hapax_core::lease::LeaseId;
 use hapax_core::lock::LockKey;
 use hapax_core::name::Name;
 use hapax_core::outcome::Outcome;
+use hapax_core::planted::{Bug, planted};
 use hapax_core::retry::Backoff;
+use hapax_store::failpoint::{Point, pass};
 use hapax_store::{Answer, Command, StoreError, call, read};
 use tokio::time::Instant;
 
@@ -287,7 +289,10 @@ impl EffectBuilder {
             let asked = inner.cache.asked();
             let (verdict, held, lease) = self.claim().await?;
             match verdict {
-                Verdict::Granted(grant) => return self.perform(grant, held, lease, handler).await,
+                Verdict::Granted(grant) => {
+                    pass(Point::ClaimTold)?;
+                    return self.perform(grant, held, lease, handler).await;
+                }
                 other => {
                     held.over();
                     if let Some(done) = self.consider(other, asked, &mut patience).await? {
@@ -305,6 +310,7 @@ impl EffectBuilder {
         loop {
             let lease = inner.holder.lease().await?;
             let command = Command::Claim { name: self.name.clone(), ask: self.ask(attempt, lease) };
+            pass(Point::ClaimAsk)?;
             match inner.ask(command).await {
                 Ok(Answer::Claim(verdict)) => return Ok((verdict, held, lease)),
                 Ok(_) => {
@@ -313,6 +319,10 @@ impl EffectBuilder {
                 // The same attempt gets the same answer, so it is simply asked again.
                 Err(StoreError::CommitUnknown(_)) => {}
                 Err(StoreError::LeaseDead(dead)) => inner.holder.give_up(dead),
+                Err(StoreError::Unavailable(_)) if planted(Bug::FailOpen) => {
+                    let grant = Grant { attempt, fence: Fence(0), nth: 1 };
+                    return Ok((Verdict::Granted(grant), held, lease));
+                }
                 Err(error) => return Err(error.into()),
             }
         }
@@ -376,6 +386,7 @@ impl EffectBuilder {
             _ if blocked.holder.is_some() => Err(Error::Blocked(blocked)),
             (Some(reconciler), StateName::Unknown) => {
                 let finding = reconciler(blocked.attempt).await;
+                pass(Point::ReconcileLooked)?;
                 let (name, attempt) = (self.name.clone(), blocked.attempt);
                 match call(&*inner.store, Command::Reconcile { name, attempt, finding }).await? {
                     Answer::Judged(Judged::Undecided { .. }) => {
@@ -414,6 +425,11 @@ impl EffectBuilder {
         let inner = &self.hapax.inner;
         let claim = Claim::new(inner.clone(), self.name.clone(), grant);
         held.running();
+        pass(Point::RunBegin)?;
+        if planted(Bug::SettleBeforeRun) {
+            let report = Report::Succeeded(Outcome::from("too early"));
+            settle(inner, &self.name, claim.attempt(), report).await?;
+        }
         // Nobody else can be granted opaque work, so a lost lease is no reason to stop it.
         let cancellable = self.safety != Safety::Opaque;
         let work = caught(handler, claim.clone());
@@ -422,6 +438,7 @@ impl EffectBuilder {
             worked = work => worked,
             () = inner.holder.lost(lease), if cancellable => return Err(Error::LeaseLost),
         };
+        pass(Point::RunEnd)?;
         let result = match worked {
             Ok(Ok(value)) => self.succeed(&claim, value.into()).await,
             Ok(Err(failure)) => self.fail(&claim, failure).await,
@@ -456,6 +473,9 @@ impl EffectBuilder {
         let outcome = outcome.within(inner.keep_limit);
         let report = Report::Succeeded(outcome.clone());
         let asked = inner.cache.asked();
+        if planted(Bug::RememberBeforeSettle) {
+            self.remember(asked, outcome.clone());
+        }
         match settle(inner, &self.name, claim.attempt(), report).await? {
             Settled::Fenced(fenced) => Err(Error::Fenced(fenced)),
             Settled::Recorded | Settled::Repeated => Ok(self.remember(asked, outcome)),
@@ -489,6 +509,9 @@ impl EffectBuilder {
         let report = match failure.kind {
             FailureKind::NotDone => Report::Failed(reason.clone()),
             FailureKind::Partial => Report::Partial(reason.clone()),
+            FailureKind::Ambiguous if planted(Bug::AmbiguousIsFailure) => {
+                Report::Failed(reason.clone())
+            }
             FailureKind::Ambiguous => Report::Ambiguous(reason.clone()),
         };
         match settle(&self.hapax.inner, &self.name, claim.attempt(), report).await? {
@@ -551,7 +574,11 @@ pub(crate) async fn settle(
 ) -> Result<Settled, StoreError> {
     for nth in 1.. {
         let command = Command::Settle { name: name.clone(), attempt, report: report.clone() };
-        match inner.ask(command).await {
+        let asked = match pass(Point::SettleAsk) {
+            Ok(()) => inner.ask(command).await,
+            Err(error) => Err(error),
+        };
+        match asked.and_then(|answer| pass(Point::SettleTold).map(|()| answer)) {
             Ok(Answer::Settle(settled)) => return Ok(settled),
             Ok(_) => return Err(StoreError::Corrupt("a settle got another answer".into())),
             Err(error) if error.is_transient() => {

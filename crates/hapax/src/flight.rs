@@ -3,7 +3,6 @@
 //! The first to come leads; the rest follow. When a leader ends without a result, because it
 //! was dropped or panicked, its followers elect another.
 
-use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
 use hapax_core::fingerprint::Fingerprint;
@@ -11,13 +10,14 @@ use hapax_core::name::Name;
 use tokio::sync::watch;
 
 use crate::effect::Done;
+use crate::election::{Board, Place};
 use crate::error::Error;
 
 type Landing = Option<Result<Done, Error>>;
 
 #[derive(Default)]
 pub(crate) struct Flights {
-    aloft: Mutex<HashMap<Name, (Fingerprint, watch::Receiver<Landing>)>>,
+    board: Mutex<Board<watch::Receiver<Landing>>>,
 }
 
 /// What a caller finds when it comes.
@@ -38,22 +38,23 @@ pub(crate) struct Leader {
 
 impl Flights {
     pub(crate) fn board(self: &Arc<Self>, name: &Name, fingerprint: Fingerprint) -> Seat {
-        let mut aloft = self.lock();
-        match aloft.get(name) {
-            Some((known, landing)) if *known == fingerprint => Seat::Follower(landing.clone()),
-            Some(_) => Seat::Stranger,
-            None => {
-                let (landing, receiver) = watch::channel(None);
-                aloft.insert(name.clone(), (fingerprint, receiver));
+        let mut landing = None;
+        let place = self.lock().come(name, fingerprint, || {
+            let (sender, receiver) = watch::channel(None);
+            landing = Some(sender);
+            receiver
+        });
+        match (place, landing) {
+            (Place::Follow(landing), _) => Seat::Follower(landing),
+            (Place::Lead, Some(landing)) => {
                 Seat::Leader(Leader { flights: self.clone(), name: name.clone(), landing })
             }
+            _ => Seat::Stranger,
         }
     }
 
-    fn lock(
-        &self,
-    ) -> std::sync::MutexGuard<'_, HashMap<Name, (Fingerprint, watch::Receiver<Landing>)>> {
-        self.aloft.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    fn lock(&self) -> std::sync::MutexGuard<'_, Board<watch::Receiver<Landing>>> {
+        self.board.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 }
 
@@ -69,7 +70,7 @@ impl Leader {
 
 impl Drop for Leader {
     fn drop(&mut self) {
-        self.flights.lock().remove(&self.name);
+        self.flights.lock().leave(&self.name);
     }
 }
 

@@ -1,11 +1,13 @@
 //! This process's lease: one for all its claims, renewed while it lives.
 
 use std::sync::{Arc, Weak};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use hapax_core::lease::LeaseId;
+use hapax_store::failpoint::{Point, pass};
 use hapax_store::{Answer, Command, LeaseAnswer, Store, StoreError, call, read};
 use tokio::sync::{Mutex, watch};
+use tokio::time::Instant;
 
 use crate::cache::Cache;
 
@@ -98,7 +100,10 @@ impl Holder {
             return Ok(Some(seen));
         }
         let asked = self.cache.now_ms();
-        match call(&*self.store, Command::RenewLease { id, seen: notice }).await? {
+        pass(Point::RenewAsk)?;
+        let answer = call(&*self.store, Command::RenewLease { id, seen: notice }).await?;
+        pass(Point::RenewTold)?;
+        match answer {
             Answer::Lease(LeaseAnswer::Held { .. }) => {
                 self.cache.fresh(asked, self.term);
                 Ok(Some(notice))

@@ -7,6 +7,7 @@ use hapax_core::journal::{Entry, Event};
 use hapax_core::key::Key;
 use hapax_core::lease::Lease;
 use hapax_core::name::{Name, Namespace};
+use hapax_core::planted::{Bug, planted};
 use hapax_store::journal::{Proof, Verified, verify};
 use hapax_store::{Answer, Command, Filter, Found, Step, StoreError, call, read};
 
@@ -143,7 +144,9 @@ impl Hapax {
             self.judge(Command::Reset { name: self.name(key), attempt, actor, note }).await?;
         if let Judged::Decided(_) = judged {
             self.inner.cache.clear();
-            self.seen_by_all().await?;
+            if !planted(Bug::ResetUnawaited) {
+                self.seen_by_all().await?;
+            }
         }
         Ok(judged)
     }

@@ -37,6 +37,8 @@
 mod cache;
 mod claim;
 mod effect;
+#[doc(hidden)]
+pub mod election;
 mod engine;
 mod error;
 mod flight;
@@ -46,6 +48,9 @@ mod once;
 mod passes;
 #[cfg(feature = "postgres")]
 mod postgres;
+#[cfg(feature = "proof")]
+#[doc(hidden)]
+pub mod proof;
 mod rollback;
 mod seal;
 #[cfg(feature = "sqlx")]

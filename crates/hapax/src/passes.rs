@@ -5,6 +5,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use hapax_core::checkpoint::Signer;
+use hapax_store::failpoint::{Point, pass};
 use hapax_store::journal::plan_seal;
 use hapax_store::{Answer, Command, Store, StoreError, call, read};
 
@@ -31,8 +32,11 @@ const ROUND: Duration = Duration::from_millis(1000);
 
 pub(crate) async fn round(inner: &Inner) -> Result<Pass, StoreError> {
     let store = &*inner.store;
+    pass(Point::ExpireAsk)?;
+    let expired = count(store, Command::Expire { limit: EXPIRE }).await?;
+    pass(Point::SweepAsk)?;
     Ok(Pass {
-        expired: count(store, Command::Expire { limit: EXPIRE }).await?,
+        expired,
         swept: count(store, Command::Sweep { limit: SWEEP }).await?,
         sealed: match &inner.signer {
             Some(signer) => seal(store, signer).await?,
@@ -50,6 +54,7 @@ pub(crate) async fn seal(store: &dyn Store, signer: &Arc<Signer>) -> Result<usiz
         let Some(plan) = read(store, move |view| plan_seal(view, &by, SEAL)).await? else {
             return Ok(sealed);
         };
+        pass(Point::SealPlanned)?;
         let more = count(store, plan).await?;
         sealed += more;
         if more < SEAL || sealed >= SEAL * 16 {

@@ -1,0 +1,96 @@
+//! Bugs that a harness plants on purpose, to show that it would catch them.
+//!
+//! Without the feature `proof`, which nothing that is shipped turns on, no bug can be planted
+//! and every question is answered by the compiler.
+
+macro_rules! bugs {
+    ($($(#[$doc:meta])* $bug:ident = $name:literal,)*) => {
+        /// A bug that can be planted.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+        pub enum Bug {
+            $($(#[$doc])* $bug,)*
+        }
+
+        impl Bug {
+            /// All of them.
+            pub const ALL: &'static [Self] = &[$(Self::$bug,)*];
+
+            /// What it is called on a command line.
+            pub fn name(self) -> &'static str {
+                match self {
+                    $(Self::$bug => $name,)*
+                }
+            }
+        }
+    };
+}
+
+bugs! {
+    /// A settle is taken from whoever sends it.
+    StaleSettle = "stale-settle",
+    /// A lease that was taken over is renewed.
+    DeadLeaseRenewed = "dead-lease-renewed",
+    /// A recorded outcome is told before the payloads are compared.
+    ReplayBeforeConflict = "replay-before-conflict",
+    /// Opaque work whose holder vanished is granted again.
+    OpaqueAgain = "opaque-again",
+    /// A reconciler's "no" counts before the settling time is over.
+    NoAtOnce = "no-at-once",
+    /// The fields of a key are joined by colons.
+    ColonJoin = "colon-join",
+    /// A proof's root is not compared with the signed one.
+    RootUnchecked = "root-unchecked",
+    /// A lock is taken from a lapsed effect that may still settle.
+    LockWithoutExpiry = "lock-without-expiry",
+    /// A stall of the store counts against those who wait for it.
+    StallKills = "stall-kills",
+    /// A seal does not ask whether somebody else has sealed.
+    SealUnfenced = "seal-unfenced",
+    /// What lapsed is not journalled.
+    Unjournalled = "unjournalled",
+    /// SQLite syncs its log when it likes.
+    SyncNormal = "sync-normal",
+    /// SQLite's writer answers before it commits.
+    AnswerBeforeCommit = "answer-before-commit",
+    /// What a failed command wrote stays in its batch.
+    HalfCommand = "half-command",
+    /// PostgreSQL's quick settle does not ask whether the row has changed.
+    QuickUnconditional = "quick-unconditional",
+    /// PostgreSQL's sealer takes what lies above the newest leaf, and nothing below.
+    IdCursor = "id-cursor",
+    /// A commit whose reply was lost is taken for done.
+    LostCommitIsDone = "lost-commit-is-done",
+    /// The work is done although the store cannot be reached.
+    FailOpen = "fail-open",
+    /// The outcome is recorded before the work is done.
+    SettleBeforeRun = "settle-before-run",
+    /// Work that may have happened is reported as not done.
+    AmbiguousIsFailure = "ambiguous-is-failure",
+    /// Others in the process are told of an outcome that is not recorded yet.
+    RememberBeforeSettle = "remember-before-settle",
+    /// A leader that ends without a result is still waited for.
+    LeaderStays = "leader-stays",
+    /// A reset does not wait for those who remember.
+    ResetUnawaited = "reset-unawaited",
+}
+
+#[cfg(feature = "proof")]
+static PLANTED: std::sync::atomic::AtomicUsize = std::sync::atomic::AtomicUsize::new(usize::MAX);
+
+/// Plants a bug in this process, in place of any other.
+#[cfg(feature = "proof")]
+pub fn plant(bug: Bug) {
+    PLANTED.store(bug as usize, std::sync::atomic::Ordering::SeqCst);
+}
+
+/// Whether a bug is planted.
+#[cfg(feature = "proof")]
+pub fn planted(bug: Bug) -> bool {
+    PLANTED.load(std::sync::atomic::Ordering::Relaxed) == bug as usize
+}
+
+/// Whether a bug is planted.
+#[cfg(not(feature = "proof"))]
+pub const fn planted(_: Bug) -> bool {
+    false
+}
