@@ -59,7 +59,7 @@ async fn once(global: &Global, run: &Run, hapax: &Hapax, key: hapax::Key) -> Res
         }
     });
     if let Some(command) = run.reconcile.clone() {
-        effect = effect.reconcile(move |attempt| look(command.clone(), key, attempt));
+        effect = effect.reconcile(move |sought| look(command.clone(), key, sought));
     }
     if let Some(lock) = &run.lock {
         effect = effect.lock(&[lock]).on_lock(match run.on_lock {
@@ -160,8 +160,12 @@ async fn undo(command: Vec<u8>) -> Result<(), Failure> {
 }
 
 /// Asks the reconciler whether an attempt happened.
-async fn look(command: String, key: hapax::Key, attempt: hapax::AttemptId) -> Finding {
-    let environment = [("HAPAX_KEY", key.to_string()), ("HAPAX_ATTEMPT", attempt.to_string())];
+async fn look(command: String, key: hapax::Key, sought: hapax::Sought) -> Finding {
+    let environment = [
+        ("HAPAX_KEY", key.to_string()),
+        ("HAPAX_ATTEMPT", sought.attempt.to_string()),
+        ("HAPAX_FENCE", sought.fence.to_string()),
+    ];
     let program = Program { words: &shell(&command), environment: &environment, show: false };
     match program.run().await {
         Ok((End::Exited(0), recording)) => Finding::Happened(recording.outcome()),

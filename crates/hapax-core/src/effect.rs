@@ -427,11 +427,13 @@ pub enum Finding {
 /// How often a reconciler may fail to tell before a person is asked.
 pub const MAX_TRIES: u32 = 8;
 
-/// Judges what a reconciler found. Fenced by the attempt it looked for.
+/// Judges what a reconciler found. Fenced by the attempt it looked for. A "no" is as old as the
+/// instant at which it began to look: what was sent since then it cannot have seen.
 pub fn reconcile(
     now: Now,
     current: Option<&Effect>,
     attempt: AttemptId,
+    looked: LeaseInstant,
     finding: &Finding,
 ) -> (Judged, Option<Change>) {
     let fenced = (Judged::Fenced(Fenced::by(current)), None);
@@ -440,7 +442,10 @@ pub fn reconcile(
     let state = match finding {
         Finding::Happened(outcome) => State::Succeeded(outcome.clone()),
         Finding::NotFound => match counts_from(effect.safety, *since) {
-            Some(at) if !at.reached(now.lease) && !planted(Bug::NoAtOnce) => {
+            Some(at)
+                if (looked.era != now.lease.era || !at.reached(looked))
+                    && !planted(Bug::NoAtOnce) =>
+            {
                 return (Judged::Undecided { not_before: Some(at) }, None);
             }
             _ => failed(Cause::Reconciled, "the reconciler did not find it"),

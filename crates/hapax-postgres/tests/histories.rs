@@ -135,7 +135,7 @@ impl Script {
         at.map_or(AttemptId::from_bytes([255; 16]), |at| attempts[at])
     }
 
-    fn command(&mut self, act: &Act) -> Option<Command> {
+    fn command(&mut self, clock: &ManualClock, act: &Act) -> Option<Command> {
         let by = || ("ann".to_owned(), "looked".to_owned());
         Some(match *act {
             Act::Pass { .. } | Act::Jump { .. } => return None,
@@ -180,6 +180,7 @@ impl Script {
             Act::Reconcile { key, back, finding } => Command::Reconcile {
                 name: name(key),
                 attempt: self.attempt(key, back),
+                looked: clock.now().lease,
                 finding: match finding {
                     0 => Finding::NotFound,
                     1 => Finding::CannotTell("503".into()),
@@ -326,7 +327,7 @@ fn every_store_gives_the_same_answers() {
         let mut script = Script::default();
         for act in &acts {
             pass(&stores, &clock, act);
-            let Some(command) = script.command(act) else { continue };
+            let Some(command) = script.command(&clock, act) else { continue };
             let answers = stores.map(|store| plain(wait(call(store, command.clone()))));
             prop_assert_eq!(&answers[0], &answers[1], "SQLite, {:?}", act);
             prop_assert_eq!(&answers[0], &answers[2], "PostgreSQL, {:?}", act);
@@ -372,7 +373,7 @@ fn the_sql_functions_give_the_same_answers() {
         let mut script = Script::default();
         for act in &acts {
             pass(&stores, &clock, act);
-            let Some(command) = script.command(act) else { continue };
+            let Some(command) = script.command(&clock, act) else { continue };
             let now = clock.now().wall.0;
             let expected = wait(call(&oracle, command.clone()));
             let answer = runtime.block_on(async {

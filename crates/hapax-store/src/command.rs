@@ -6,6 +6,7 @@ use hapax_core::attempt::AttemptId;
 use hapax_core::effect::{Ask, Finding, Judged, Report, Resolution, Settled, Verdict};
 use hapax_core::lease::{Lease, LeaseId};
 use hapax_core::name::Name;
+use hapax_core::time::LeaseInstant;
 use tokio::sync::oneshot;
 
 use crate::error::StoreError;
@@ -57,6 +58,8 @@ pub enum Command {
         name: Name,
         /// The attempt it looked for.
         attempt: AttemptId,
+        /// When it began to look, by the store's clock.
+        looked: LeaseInstant,
         /// What it found.
         finding: Finding,
     },

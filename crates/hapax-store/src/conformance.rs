@@ -37,8 +37,9 @@ use hapax_core::lease::LeaseId;
 use hapax_core::lock::LockKey;
 use hapax_core::name::{Name, Namespace};
 use hapax_core::outcome::Outcome;
+use hapax_core::time::LeaseInstant;
 
-use crate::ManualClock;
+use crate::clock::{Clock as _, ManualClock};
 use crate::command::{Answer, Command, Job, LeaseAnswer, Limits, Store, call, read};
 use crate::error::StoreError;
 use crate::journal::{Damage, Proof, plan_seal, verify};
@@ -178,7 +179,17 @@ impl<'a> Bench<'a> {
     }
 
     fn reconcile(&self, key: u8, attempt: AttemptId, finding: Finding) -> Judged {
-        self.judged(Command::Reconcile { name: name(key), attempt, finding })
+        self.reconcile_later(key, attempt, self.clock.now().lease, finding)
+    }
+
+    fn reconcile_later(
+        &self,
+        key: u8,
+        attempt: AttemptId,
+        looked: LeaseInstant,
+        finding: Finding,
+    ) -> Judged {
+        self.judged(Command::Reconcile { name: name(key), attempt, looked, finding })
     }
 
     fn resolve(&self, key: u8, attempt: AttemptId, resolution: Resolution) -> Judged {

@@ -37,8 +37,10 @@ pub fn apply(txn: &mut dyn Txn, command: &Command) -> Result<Answer, StoreError>
         Command::Settle { name, attempt, report } => {
             settle(txn, name, *attempt, report).map(Answer::Settle)
         }
-        Command::Reconcile { name, attempt, finding } => {
-            judge(txn, name, None, |now, effect| effect::reconcile(now, effect, *attempt, finding))
+        Command::Reconcile { name, attempt, looked, finding } => {
+            judge(txn, name, None, |now, effect| {
+                effect::reconcile(now, effect, *attempt, *looked, finding)
+            })
         }
         Command::Resolve { name, attempt, resolution, actor, note } => {
             judge(txn, name, Some((actor, note)), |now, effect| {

@@ -53,6 +53,32 @@ impl MemoryStore {
     }
 }
 
+/// What a model checker does that no caller can.
+#[cfg(feature = "proof")]
+#[doc(hidden)]
+impl MemoryStore {
+    /// A ledger that begins as this one is now and goes its own way.
+    pub fn fork(&self) -> Self {
+        Self { clock: self.clock.clone(), tables: Mutex::new(self.lock().clone()) }
+    }
+
+    /// Has the time of a lease run out.
+    pub fn let_lapse(&self, id: LeaseId) {
+        if let Some(lease) = self.lock().leases.get_mut(&id) {
+            lease.until = LeaseInstant { ms: 0, ..lease.until };
+        }
+    }
+
+    /// Has the settling time of an unknown outcome run out.
+    pub fn let_settle(&self, name: &Name) {
+        if let Some(effect) = self.lock().effects.get_mut(name)
+            && let State::Unknown { since, .. } = &mut effect.state
+        {
+            since.ms = 0;
+        }
+    }
+}
+
 struct SystemClock(std::time::Instant);
 
 impl Clock for SystemClock {
@@ -92,6 +118,7 @@ impl Store for MemoryStore {
 }
 
 #[derive(Default)]
+#[cfg_attr(feature = "proof", derive(Clone))]
 struct Tables {
     effects: BTreeMap<Name, Effect>,
     leases: BTreeMap<LeaseId, Lease>,

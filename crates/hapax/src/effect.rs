@@ -84,7 +84,17 @@ pub enum OnLock {
 }
 
 type Looking = Pin<Box<dyn Future<Output = Finding> + Send>>;
-type Reconciler = Arc<dyn Fn(AttemptId) -> Looking + Send + Sync>;
+type Reconciler = Arc<dyn Fn(Sought) -> Looking + Send + Sync>;
+
+/// What a reconciler looks for: an attempt that may have happened, or be under way still.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Sought {
+    /// The attempt, for a target that keeps ids.
+    pub attempt: AttemptId,
+    /// Its fence. A target that compares numbers refuses the attempt once it was shown a higher
+    /// one; show it `fence.0 + 1` while looking, or declare a settling time.
+    pub fence: Fence,
+}
 
 /// An effect about to be run. Made by [`Hapax::effect`].
 ///
@@ -220,7 +230,7 @@ impl EffectBuilder {
     ///     hapax
     ///         .effect(key)
     ///         .safety(Safety::Reconcilable(Settling::TargetRefusesLate))
-    ///         .reconcile(|_attempt| async { Finding::Happened(Outcome::from("found at the bank")) })
+    ///         .reconcile(|_sought| async { Finding::Happened(Outcome::from("found at the bank")) })
     /// };
     /// let lost = transfer().run(|_| async { Err::<(), _>(Failure::ambiguous("timeout")) }).await;
     /// assert!(lost.is_err());
@@ -231,10 +241,10 @@ impl EffectBuilder {
     /// ```
     pub fn reconcile<F, Fut>(mut self, reconciler: F) -> Self
     where
-        F: Fn(AttemptId) -> Fut + Send + Sync + 'static,
+        F: Fn(Sought) -> Fut + Send + Sync + 'static,
         Fut: Future<Output = Finding> + Send + 'static,
     {
-        self.reconciler = Some(Arc::new(move |attempt| Box::pin(reconciler(attempt))));
+        self.reconciler = Some(Arc::new(move |sought| Box::pin(reconciler(sought))));
         self
     }
 
@@ -385,10 +395,20 @@ impl EffectBuilder {
         match (&self.reconciler, blocked.state) {
             _ if blocked.holder.is_some() => Err(Error::Blocked(blocked)),
             (Some(reconciler), StateName::Unknown) => {
-                let finding = reconciler(blocked.attempt).await;
+                let name = self.name.clone();
+                let before = read(&*inner.store, move |view| {
+                    Ok((view.now().lease, view.effects(&[name])?.pop().flatten()))
+                });
+                let (looked, effect) = before.await?;
+                let Some(effect) = effect.filter(|effect| effect.attempt == blocked.attempt) else {
+                    return Ok(());
+                };
+                let sought = Sought { attempt: effect.attempt, fence: effect.fence };
+                let finding = reconciler(sought).await;
                 pass(Point::ReconcileLooked)?;
                 let (name, attempt) = (self.name.clone(), blocked.attempt);
-                match call(&*inner.store, Command::Reconcile { name, attempt, finding }).await? {
+                let command = Command::Reconcile { name, attempt, looked, finding };
+                match call(&*inner.store, command).await? {
                     Answer::Judged(Judged::Undecided { .. }) => {
                         patience.pause().await.ok_or(Error::Blocked(blocked))
                     }

@@ -58,7 +58,7 @@ mod sqlx;
 mod waiting;
 
 pub use claim::Claim;
-pub use effect::{Done, EffectBuilder, How, OnLock};
+pub use effect::{Done, EffectBuilder, How, OnLock, Sought};
 pub use engine::{Builder, Hapax};
 pub use error::{Error, Failure};
 pub use ledger::{Doctor, Finding as DoctorFinding, Severity};

@@ -105,13 +105,16 @@ fn events(current: Option<&Effect>) -> Vec<Row> {
     }
     rows.push(("expire", "-".into(), current.and_then(|effect| expire(NOW, effect, "why"))));
     let judgements = [
-        ("reconcile happened", reconcile(NOW, current, CURRENT, &Finding::Happened(ok()))),
-        ("reconcile not found", reconcile(NOW, current, CURRENT, &Finding::NotFound)),
+        (
+            "reconcile happened",
+            reconcile(NOW, current, CURRENT, NOW.lease, &Finding::Happened(ok())),
+        ),
+        ("reconcile not found", reconcile(NOW, current, CURRENT, NOW.lease, &Finding::NotFound)),
         (
             "reconcile cannot tell",
-            reconcile(NOW, current, CURRENT, &Finding::CannotTell("x".into())),
+            reconcile(NOW, current, CURRENT, NOW.lease, &Finding::CannotTell("x".into())),
         ),
-        ("reconcile, stale", reconcile(NOW, current, STALE, &Finding::NotFound)),
+        ("reconcile, stale", reconcile(NOW, current, STALE, NOW.lease, &Finding::NotFound)),
         ("resolve happened", resolve(NOW, current, CURRENT, &Resolution::Happened(ok()), "why")),
         (
             "resolve did not happen",

@@ -121,6 +121,20 @@ cases! {
         assert_eq!(late, Judged::Decided(StateName::Failed));
     }
 
+    /// Proves K-7: whoever looked before the settling time was over cannot have seen the last
+    /// arrival, however late it says so.
+    a_look_is_as_old_as_its_beginning: |b| {
+        b.granted(1, Ask { safety: RECONCILABLE, ..ask(1) });
+        b.settle(1, attempt(1), Report::Ambiguous("timeout".into()));
+        let looked = b.clock.now().lease;
+        b.clock.advance(60_000);
+        let judged = b.reconcile_later(1, attempt(1), looked, Finding::NotFound);
+        assert!(matches!(judged, Judged::Undecided { not_before: Some(_) }), "{judged:?}");
+        let found = Finding::Happened("found".into());
+        let judged = b.reconcile_later(1, attempt(1), looked, found);
+        assert_eq!(judged, Judged::Decided(StateName::Succeeded));
+    }
+
     /// Proves K-7.
     not_found_counts_at_once_where_the_target_refuses_late_arrivals: |b| {
         let safety = Safety::Reconcilable(Settling::TargetRefusesLate);
