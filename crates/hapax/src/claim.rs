@@ -2,16 +2,19 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use hapax_core::attempt::{AttemptId, Fence};
 use hapax_core::effect::{Grant, Report, Settled};
 use hapax_core::key::Key;
 use hapax_core::name::Name;
 use hapax_core::outcome::Outcome;
-use hapax_store::{Answer, Command, Step, Store, call};
+use hapax_core::retry::Backoff;
+use hapax_store::{Answer, Command, Step, call};
 use rusqlite::Transaction;
+use tokio::runtime::Handle;
 
-use crate::engine::Inner;
+use crate::engine::{Inner, random};
 use crate::error::Error;
 
 /// Permission to perform one effect, once. Cheap to clone.
@@ -144,8 +147,7 @@ impl Claim {
     /// Nothing of a stale success may stand in the caller's transaction; in ours it is
     /// journalled as a contradiction.
     pub(crate) fn contradict(&self, report: Report) {
-        let (name, attempt) = (self.name.clone(), self.grant.attempt);
-        drop(call(&*self.inner.store, Command::Settle { name, attempt, report }));
+        tell(&self.inner, &self.name, self.grant.attempt, report);
     }
 
     /// Notes that somebody's transaction says that it is settled.
@@ -162,7 +164,7 @@ impl Claim {
 /// A claim that was asked for and not yet settled. Whatever happens to the future that holds
 /// it, the ledger is told.
 pub(crate) struct Held {
-    store: Arc<dyn Store>,
+    inner: Arc<Inner>,
     name: Name,
     attempt: AttemptId,
     stage: Stage,
@@ -176,8 +178,8 @@ enum Stage {
 }
 
 impl Held {
-    pub(crate) fn asked(store: Arc<dyn Store>, name: Name, attempt: AttemptId) -> Self {
-        Self { store, name, attempt, stage: Stage::Asked }
+    pub(crate) fn asked(inner: Arc<Inner>, name: Name, attempt: AttemptId) -> Self {
+        Self { inner, name, attempt, stage: Stage::Asked }
     }
 
     pub(crate) fn running(&mut self) {
@@ -196,7 +198,30 @@ impl Drop for Held {
             Stage::Asked => Report::Released("the grant was not delivered".into()),
             Stage::Running => Report::Ambiguous("the work was dropped before it ended".into()),
         };
-        let (name, attempt) = (self.name.clone(), self.attempt);
-        drop(call(&*self.store, Command::Settle { name, attempt, report }));
+        tell(&self.inner, &self.name, self.attempt, report);
     }
+}
+
+/// How long to wait before a report that was not heard is made again.
+const AGAIN: Backoff = Backoff { base_ms: 20, cap_ms: 2_000, attempts: u32::MAX };
+
+/// Reports behind the caller's back: at once, and again until it is heard. Whoever is still
+/// there while the engine renews its lease would be waited for as long as the process lives.
+pub(crate) fn tell(inner: &Arc<Inner>, name: &Name, attempt: AttemptId, report: Report) {
+    let command = Command::Settle { name: name.clone(), attempt, report };
+    let mut told = Box::pin(call(&*inner.store, command.clone()));
+    let (engine, Ok(runtime)) = (Arc::downgrade(inner), Handle::try_current()) else { return };
+    runtime.spawn(async move {
+        for nth in 1.. {
+            match told.await {
+                Err(error) if error.is_transient() => {}
+                _ => return,
+            }
+            let dice = random().map_or(u64::MAX, u64::from_be_bytes);
+            let pause = AGAIN.delay_ms(nth, dice).unwrap_or(AGAIN.cap_ms);
+            tokio::time::sleep(Duration::from_millis(pause)).await;
+            let Some(inner) = engine.upgrade().filter(|inner| !inner.is_closed()) else { return };
+            told = Box::pin(call(&*inner.store, command.clone()));
+        }
+    });
 }

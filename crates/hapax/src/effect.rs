@@ -25,7 +25,7 @@ use hapax_store::{Answer, Command, StoreError, call, read};
 use tokio::time::Instant;
 
 use crate::cache::Asked;
-use crate::claim::{Claim, Held};
+use crate::claim::{Claim, Held, tell};
 use crate::engine::{Hapax, Inner, random};
 use crate::error::{Error, Failure, FailureKind};
 use crate::flight::{Seat, follow};
@@ -264,7 +264,7 @@ impl EffectBuilder {
             if let Some(outcome) = inner.cache.get(&self.name, self.fingerprint) {
                 return Ok(Done { outcome, how: How::Replayed });
             }
-            match inner.flights.board(&self.name, self.fingerprint) {
+            match inner.flights.board(&self.name, self.fingerprint, inner.cache.asked()) {
                 Seat::Leader(leader) => {
                     let result = self.lead(handler, until).await;
                     leader.land(&result);
@@ -316,7 +316,7 @@ impl EffectBuilder {
     async fn claim(&self) -> Result<(Verdict, Held, LeaseId), Error> {
         let inner = &self.hapax.inner;
         let attempt = AttemptId::from_bytes(random()?);
-        let held = Held::asked(inner.store.clone(), self.name.clone(), attempt);
+        let held = Held::asked(inner.clone(), self.name.clone(), attempt);
         loop {
             let lease = inner.holder.lease().await?;
             let command = Command::Claim { name: self.name.clone(), ask: self.ask(attempt, lease) };
@@ -582,12 +582,13 @@ impl Patience {
     }
 }
 
-/// How long a settle is tried again while the store cannot be reached.
+/// How often a settle is tried again before its caller is told.
 const SETTLE_RETRIES: Backoff = Backoff { base_ms: 20, cap_ms: 2_000, attempts: 20 };
 
-/// Reports, as often as it takes: the same attempt may report again without harm.
+/// Reports, and again while the store cannot be reached: the same attempt may report twice
+/// without harm. The caller is told when that takes too long; the report is made all the same.
 pub(crate) async fn settle(
-    inner: &Inner,
+    inner: &Arc<Inner>,
     name: &Name,
     attempt: AttemptId,
     report: Report,
@@ -603,7 +604,10 @@ pub(crate) async fn settle(
             Ok(_) => return Err(StoreError::Corrupt("a settle got another answer".into())),
             Err(error) if error.is_transient() => {
                 let dice = random().map_or(u64::MAX, u64::from_be_bytes);
-                let Some(pause) = SETTLE_RETRIES.delay_ms(nth, dice) else { return Err(error) };
+                let Some(pause) = SETTLE_RETRIES.delay_ms(nth, dice) else {
+                    tell(inner, name, attempt, report);
+                    return Err(error);
+                };
                 tracing::warn!(%error, key = %name.key, "the outcome is not recorded yet");
                 tokio::time::sleep(Duration::from_millis(pause)).await;
             }

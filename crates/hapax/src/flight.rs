@@ -9,15 +9,19 @@ use hapax_core::fingerprint::Fingerprint;
 use hapax_core::name::Name;
 use tokio::sync::watch;
 
+use crate::cache::Asked;
 use crate::effect::Done;
 use crate::election::{Board, Place};
 use crate::error::Error;
 
 type Landing = Option<Result<Done, Error>>;
 
+/// A flight, and what was known when it left.
+type Aloft = (Asked, watch::Receiver<Landing>);
+
 #[derive(Default)]
 pub(crate) struct Flights {
-    board: Mutex<Board<watch::Receiver<Landing>>>,
+    board: Mutex<Board<Aloft>>,
 }
 
 /// What a caller finds when it comes.
@@ -26,7 +30,7 @@ pub(crate) enum Seat {
     Leader(Leader),
     /// Somebody is.
     Follower(watch::Receiver<Landing>),
-    /// Somebody is doing something else under this key; only the store can judge.
+    /// Whoever is at it is doing something else, or left too early; only the store can judge.
     Stranger,
 }
 
@@ -37,15 +41,22 @@ pub(crate) struct Leader {
 }
 
 impl Flights {
-    pub(crate) fn board(self: &Arc<Self>, name: &Name, fingerprint: Fingerprint) -> Seat {
+    /// Whoever comes after something was forgotten does not follow one who left before: it may
+    /// bring what is to be forgotten.
+    pub(crate) fn board(
+        self: &Arc<Self>,
+        name: &Name,
+        fingerprint: Fingerprint,
+        asked: Asked,
+    ) -> Seat {
         let mut landing = None;
         let place = self.lock().come(name, fingerprint, || {
             let (sender, receiver) = watch::channel(None);
             landing = Some(sender);
-            receiver
+            (asked, receiver)
         });
         match (place, landing) {
-            (Place::Follow(landing), _) => Seat::Follower(landing),
+            (Place::Follow((left, landing)), _) if left == asked => Seat::Follower(landing),
             (Place::Lead, Some(landing)) => {
                 Seat::Leader(Leader { flights: self.clone(), name: name.clone(), landing })
             }
@@ -53,7 +64,7 @@ impl Flights {
         }
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, Board<watch::Receiver<Landing>>> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, Board<Aloft>> {
         self.board.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 }

@@ -51,6 +51,9 @@ impl Holder {
         let command = Command::OpenLease { id, term_ms, holder: self.title.clone() };
         match call(&*self.store, command).await? {
             Answer::Lease(LeaseAnswer::Held { notice, .. }) => {
+                // A reset waits for the leases it finds. What was asked for before there was this
+                // one may be older than a reset that never heard of us.
+                self.cache.clear();
                 self.cache.fresh(asked, self.term);
                 self.current.send_replace(Some(id));
                 tokio::spawn(keep(Arc::downgrade(self), id, notice));
@@ -87,17 +90,19 @@ impl Holder {
         Ok(())
     }
 
-    /// One look: acts upon a notice, renews when it is time. `None` when the lease is over.
-    async fn tend(&self, id: LeaseId, seen: u64, renew: bool) -> Result<Option<u64>, StoreError> {
+    /// One look: acts upon a notice, and renews when it is time. `false` when the lease is over.
+    async fn tend(&self, id: LeaseId, tended: &mut Tended) -> Result<bool, StoreError> {
         if *self.current.borrow() != Some(id) {
-            return Ok(None);
+            return Ok(false);
         }
-        let notice = read(&*self.store, |view| view.notice()).await?;
-        if notice > seen {
+        let mut notice = tended.seen;
+        if !tended.is_due(self.term) {
+            notice = read(&*self.store, |view| view.notice()).await?;
+        }
+        if notice > tended.seen {
             self.cache.clear();
-        }
-        if notice == seen && !renew {
-            return Ok(Some(seen));
+        } else if !tended.is_due(self.term) {
+            return Ok(true);
         }
         let asked = self.cache.now_ms();
         pass(Point::RenewAsk)?;
@@ -106,32 +111,42 @@ impl Holder {
         match answer {
             Answer::Lease(LeaseAnswer::Held { .. }) => {
                 self.cache.fresh(asked, self.term);
-                Ok(Some(notice))
+                *tended = Tended { seen: notice, renewed: Instant::now() };
+                Ok(true)
             }
             _ => {
                 self.give_up(id);
-                Ok(None)
+                Ok(false)
             }
         }
     }
 }
 
+/// How far a lease is tended.
+struct Tended {
+    /// The newest notice that was acted upon.
+    seen: u64,
+    renewed: Instant,
+}
+
+impl Tended {
+    /// A third of the term has passed. Asked again after everything that may have taken long:
+    /// whoever renews as soon as it can outlasts any stall that the store's pulse forgives.
+    fn is_due(&self, term: Duration) -> bool {
+        self.renewed.elapsed() >= term / 3
+    }
+}
+
 /// Tends a lease until it is over or the engine is dropped.
-async fn keep(holder: Weak<Holder>, id: LeaseId, mut seen: u64) {
+async fn keep(holder: Weak<Holder>, id: LeaseId, seen: u64) {
     let Some(third) = holder.upgrade().map(|holder| holder.term / 3) else { return };
-    let mut renewed = Instant::now();
+    let mut tended = Tended { seen, renewed: Instant::now() };
     loop {
         tokio::time::sleep(LOOK.min(third)).await;
         let Some(holder) = holder.upgrade() else { return };
-        let due = renewed.elapsed() >= third;
-        match holder.tend(id, seen, due).await {
-            Ok(Some(notice)) => {
-                if due || notice != seen {
-                    renewed = Instant::now();
-                }
-                seen = notice;
-            }
-            Ok(None) => return,
+        match holder.tend(id, &mut tended).await {
+            Ok(true) => {}
+            Ok(false) => return,
             Err(error) => tracing::warn!(%error, "the lease could not be renewed yet"),
         }
     }

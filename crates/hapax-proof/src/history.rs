@@ -1,0 +1,163 @@
+//! What callers asked and were told, and whether one effect per key explains it.
+//!
+//! A key is a register that is written once: the first call whose work counts writes its outcome,
+//! every other reads it, and a reset empties it. A history is right if its calls can be put in an
+//! order that such a register could have answered, and in which no call that began after another
+//! had ended comes before it.
+
+use std::collections::BTreeMap;
+
+use stateright::semantics::{ConsistencyTester as _, LinearizabilityTester, SequentialSpec};
+
+/// What a call asked.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Asked {
+    /// To have the effect happen, with this payload. `offer` is the outcome that its own work
+    /// would have, if its work was begun.
+    Run {
+        /// Which payload.
+        payload: u8,
+        /// The outcome of its own work, if that was begun.
+        offer: Option<u64>,
+    },
+    /// To have it forgotten.
+    Reset,
+}
+
+/// What a call was told. A call that was told nothing certain has no answer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Told {
+    /// The outcome is this.
+    Outcome(u64),
+    /// It is forgotten.
+    Forgotten,
+    /// Nothing can be said: no register answers this.
+    Nothing,
+}
+
+#[derive(Debug, Clone, Default)]
+struct Register(Option<(u8, u64)>);
+
+impl SequentialSpec for Register {
+    type Op = Asked;
+    type Ret = Told;
+
+    fn invoke(&mut self, asked: &Asked) -> Told {
+        match (asked, self.0) {
+            (Asked::Reset, _) => {
+                self.0 = None;
+                Told::Forgotten
+            }
+            (Asked::Run { payload, .. }, Some((known, outcome))) if *payload == known => {
+                Told::Outcome(outcome)
+            }
+            (Asked::Run { payload, offer: Some(offer) }, None) => {
+                self.0 = Some((*payload, *offer));
+                Told::Outcome(*offer)
+            }
+            (Asked::Run { .. }, _) => Told::Nothing,
+        }
+    }
+}
+
+/// The calls on one key, each with the moments at which it began and ended.
+#[derive(Debug, Default)]
+pub struct History {
+    calls: Vec<(u64, Asked, Option<(u64, Told)>)>,
+}
+
+impl History {
+    /// Adds a call. One without an answer may have taken effect at any time after it began.
+    pub fn call(&mut self, began: u64, asked: Asked, told: Option<(u64, Told)>) {
+        self.calls.push((began, asked, told));
+    }
+
+    /// How many calls there are.
+    pub fn len(&self) -> usize {
+        self.calls.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.calls.is_empty()
+    }
+
+    /// Whether a register that is written once explains the history.
+    pub fn is_linearizable(&self) -> bool {
+        // Ends before beginnings of the same moment would order calls that overlap.
+        let mut moments: BTreeMap<(u64, bool, usize), Step<'_>> = BTreeMap::new();
+        for (nth, (began, asked, told)) in self.calls.iter().enumerate() {
+            moments.insert((*began, false, nth), Step::Begin(asked));
+            if let Some((ended, told)) = told {
+                moments.insert((*ended, true, nth), Step::End(told));
+            }
+        }
+        let mut tester = LinearizabilityTester::new(Register::default());
+        for ((_, _, nth), step) in moments {
+            let noted = match step {
+                Step::Begin(asked) => tester.on_invoke(nth, asked.clone()).map(|_| ()),
+                Step::End(told) => tester.on_return(nth, told.clone()).map(|_| ()),
+            };
+            if noted.is_err() {
+                return false;
+            }
+        }
+        tester.is_consistent()
+    }
+}
+
+enum Step<'a> {
+    Begin(&'a Asked),
+    End(&'a Told),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn run(offer: Option<u64>) -> Asked {
+        Asked::Run { payload: 0, offer }
+    }
+
+    fn history(calls: &[(u64, Asked, Option<(u64, Told)>)]) -> bool {
+        History { calls: calls.to_vec() }.is_linearizable()
+    }
+
+    #[test]
+    fn one_outcome_for_all_is_right() {
+        assert!(history(&[
+            (0, run(Some(1)), Some((5, Told::Outcome(1)))),
+            (1, run(None), Some((6, Told::Outcome(1)))),
+            (7, run(None), Some((8, Told::Outcome(1)))),
+        ]));
+        // The holder was never answered, and others know.
+        assert!(history(&[(0, run(Some(1)), None), (3, run(None), Some((4, Told::Outcome(1)))),]));
+    }
+
+    #[test]
+    fn what_no_register_could_say_is_wrong() {
+        let two_outcomes = [
+            (0, run(Some(1)), Some((1, Told::Outcome(1)))),
+            (2, run(Some(2)), Some((3, Told::Outcome(2)))),
+        ];
+        assert!(!history(&two_outcomes));
+        let out_of_thin_air = [(0, run(None), Some((1, Told::Outcome(9))))];
+        assert!(!history(&out_of_thin_air));
+        let before_it_was_offered = [
+            (0, run(None), Some((1, Told::Outcome(1)))),
+            (2, run(Some(1)), Some((3, Told::Outcome(1)))),
+        ];
+        assert!(!history(&before_it_was_offered));
+        let another_payload = [
+            (0, run(Some(1)), Some((1, Told::Outcome(1)))),
+            (2, Asked::Run { payload: 1, offer: None }, Some((3, Told::Outcome(1)))),
+        ];
+        assert!(!history(&another_payload));
+        let remembered_after_a_reset = [
+            (0, run(Some(1)), Some((1, Told::Outcome(1)))),
+            (2, Asked::Reset, Some((3, Told::Forgotten))),
+            (4, run(None), Some((5, Told::Outcome(1)))),
+        ];
+        assert!(!history(&remembered_after_a_reset));
+    }
+}

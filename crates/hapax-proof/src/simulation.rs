@@ -1,0 +1,542 @@
+//! The real engine on the in-memory store, in virtual time, with everything going wrong.
+//!
+//! Several engines share one store over lines that lose, delay and stall; nodes are paused and
+//! killed; clocks are set; callers give up. All of it follows from one seed. Afterwards the
+//! targets say what really happened, and the ledger and every answer are compared with them.
+
+mod faulty;
+mod judge;
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use hapax::{
+    Error, Failure, Finding, Hapax, Judged, Key, OnLock, Outcome, Safety, Settling, State,
+};
+use hapax_store::MemoryStore;
+use rand::rngs::SmallRng;
+use rand::{Rng as _, SeedableRng as _};
+use tokio::task::JoinSet;
+
+use crate::history::{Asked, Told};
+use crate::report::Report;
+use faulty::{FaultyStore, Line, Switch, VirtualClock, Weather, When};
+use judge::{Call, Log, Targets};
+
+/// How long a node may be silent.
+const LEASE: Duration = Duration::from_secs(2);
+/// The longest pause of a node: shorter than the settling time that is declared.
+const PAUSE_MS: u64 = 8_000;
+const SETTLING_MS: u64 = 20_000;
+const YEAR: Duration = Duration::from_secs(365 * 24 * 3600);
+/// Longer than anybody waits, in virtual time.
+const HUNG: Duration = Duration::from_secs(3600);
+
+/// What an effect is. Each seed has one key of each kind.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Transactional,
+    Keyed,
+    Fenced,
+    Settling,
+    Opaque,
+    OpaqueLocked,
+    TransactionalLocked,
+}
+
+impl Kind {
+    const ALL: [Self; 7] = [
+        Self::Transactional,
+        Self::Keyed,
+        Self::Fenced,
+        Self::Settling,
+        Self::Opaque,
+        Self::OpaqueLocked,
+        Self::TransactionalLocked,
+    ];
+
+    fn safety(self) -> Safety {
+        match self {
+            Self::Transactional | Self::TransactionalLocked => Safety::Transactional,
+            Self::Keyed | Self::Fenced => Safety::Reconcilable(Settling::TargetRefusesLate),
+            Self::Settling => Safety::Reconcilable(Settling::AfterMs(SETTLING_MS)),
+            Self::Opaque | Self::OpaqueLocked => Safety::Opaque,
+        }
+    }
+
+    fn key(self) -> Key {
+        Key::from_bytes([self as u8 + 1; 32])
+    }
+
+    fn is_transactional(self) -> bool {
+        self.safety() == Safety::Transactional
+    }
+
+    fn is_locked(self) -> bool {
+        matches!(self, Self::OpaqueLocked | Self::TransactionalLocked)
+    }
+
+    /// Whether a person may reset it: where the target itself remembers, that would not be
+    /// enough to have it happen again.
+    fn can_be_reset(self) -> bool {
+        !matches!(self, Self::Keyed | Self::Fenced | Self::Settling)
+    }
+}
+
+/// What a seed brings.
+#[derive(Debug, Clone)]
+struct Scenario {
+    seed: u64,
+    weather: Weather,
+    nodes: usize,
+    calls: usize,
+    resets: usize,
+    crashes: usize,
+    pauses: usize,
+    stalls: usize,
+    clock_steps: usize,
+    /// Whether work may go wrong by itself.
+    failures: bool,
+}
+
+impl Scenario {
+    fn of(seed: u64) -> Self {
+        let mut dice = SmallRng::seed_from_u64(seed);
+        let calm = Self {
+            seed,
+            weather: Weather::default(),
+            nodes: dice.random_range(2..=3),
+            calls: dice.random_range(16..=40),
+            resets: dice.random_range(0..=2),
+            crashes: 0,
+            pauses: 0,
+            stalls: 0,
+            clock_steps: 1,
+            failures: false,
+        };
+        let storm = |dice: &mut SmallRng| Weather {
+            before: dice.random_range(0..80),
+            after: dice.random_range(0..80),
+            late: dice.random_range(0..300),
+            late_ms: dice.random_range(1..3_000),
+            exactly: None,
+        };
+        match seed % 4 {
+            // The store stalls, and nothing else is wrong: nobody may lose anything by it.
+            0 => Self { stalls: dice.random_range(1..=3), resets: 0, ..calm },
+            1 => Self { weather: storm(&mut dice), failures: true, ..calm },
+            2 => {
+                Self { crashes: dice.random_range(1..=2), pauses: dice.random_range(0..=2), ..calm }
+            }
+            _ => Self {
+                weather: storm(&mut dice),
+                crashes: dice.random_range(0..=2),
+                pauses: dice.random_range(0..=2),
+                stalls: dice.random_range(0..=1),
+                failures: true,
+                ..calm
+            },
+        }
+    }
+}
+
+/// Simulates these seeds.
+pub fn simulate(seeds: std::ops::Range<u64>, report: &mut Report) {
+    silence_expected_panics();
+    for seed in seeds {
+        let before = report.violations.len();
+        run(Scenario::of(seed), report);
+        report.count("seeds", 1);
+        if report.violations.len() > before {
+            report.count("seeds that failed", 1);
+        }
+    }
+    for fault in [
+        "calls to the store that failed before they took effect",
+        "calls to the store whose reply was lost",
+        "calls to the store that were late",
+        "nodes killed",
+        "nodes paused",
+        "stalls of the store",
+    ] {
+        report.at_least(fault, 1);
+    }
+    let (calls, done) = (report.figure("calls"), report.figure("calls that were told an outcome"));
+    report.expect(done * 2 >= calls, || format!("vacuous: {done} of {calls} calls succeeded"));
+    let struck = report.figure("faults that struck while somebody was at work");
+    report.at_least("faults that struck while somebody was at work", struck.max(1) / 2);
+}
+
+/// Lets each call to the store fail, one after the other: before and after it takes effect.
+pub fn enumerate(seeds: std::ops::Range<u64>, report: &mut Report) {
+    silence_expected_panics();
+    for seed in seeds {
+        let mut scenario = Scenario { stalls: 0, resets: 1, ..Scenario::of(seed * 4) };
+        scenario.weather = Weather::default();
+        let calls = run(scenario.clone(), report);
+        for nth in 0..calls {
+            for when in [When::Before, When::After] {
+                scenario.weather.exactly = Some((nth, when));
+                run(scenario.clone(), report);
+                report.count("runs in which exactly one call failed", 1);
+            }
+        }
+    }
+}
+
+/// Simulates a scenario and judges it. Returns how often the store was called.
+fn run(scenario: Scenario, report: &mut Report) -> u64 {
+    hapax::proof::seed(scenario.seed);
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_time()
+        .start_paused(true)
+        .build()
+        .expect("a runtime");
+    runtime.block_on(async move {
+        let world = World::new(&scenario);
+        world.live(&scenario).await;
+        judge::judge(
+            &world,
+            &scenario_name(&scenario),
+            scenario.stalls > 0 && scenario.seed.is_multiple_of(4),
+            report,
+        )
+        .await;
+        world.line.tally.calls.load(Ordering::Relaxed)
+    })
+}
+
+fn scenario_name(scenario: &Scenario) -> String {
+    match scenario.weather.exactly {
+        Some((nth, when)) => format!("seed {}, call {nth} fails {when:?}", scenario.seed),
+        None => format!("seed {}", scenario.seed),
+    }
+}
+
+pub(crate) struct World {
+    clock: Arc<VirtualClock>,
+    line: Arc<Line>,
+    targets: Arc<Targets>,
+    log: Arc<Log>,
+    nodes: Mutex<Vec<Node>>,
+    faults: Faults,
+}
+
+#[derive(Default)]
+struct Faults {
+    crashes: AtomicU64,
+    pauses: AtomicU64,
+    stalls: AtomicU64,
+}
+
+struct Node {
+    switch: Arc<Switch>,
+    hapax: Hapax,
+    calls: JoinSet<()>,
+}
+
+impl World {
+    fn new(scenario: &Scenario) -> Arc<Self> {
+        let clock = VirtualClock::new();
+        let store = Arc::new(MemoryStore::new(clock.clone()));
+        let line = Line::new(store, scenario.weather.clone(), scenario.seed);
+        let world = Arc::new(Self {
+            clock,
+            line,
+            targets: Arc::default(),
+            log: Arc::default(),
+            nodes: Mutex::default(),
+            faults: Faults::default(),
+        });
+        for _ in 0..scenario.nodes {
+            let node = world.node();
+            world.nodes.lock().expect("one thread").push(node);
+        }
+        world
+    }
+
+    fn node(&self) -> Node {
+        let switch = Arc::new(Switch::default());
+        let store = FaultyStore::new(self.line.clone(), switch.clone());
+        let hapax = Hapax::builder().lease(LEASE).on_clock(store, self.clock.clone());
+        Node { switch, hapax, calls: JoinSet::new() }
+    }
+
+    /// Everything happens, and then the weather clears up and everything comes to rest.
+    async fn live(self: &Arc<Self>, scenario: &Scenario) {
+        let mut dice = SmallRng::seed_from_u64(scenario.seed ^ 0xca11);
+        // A plan of what happens when, in order.
+        let mut plan: BTreeMap<(u64, usize), Happening> = BTreeMap::new();
+        let mut add = |dice: &mut SmallRng, happening: Happening| {
+            let nth = plan.len();
+            plan.insert((dice.random_range(0..30_000), nth), happening);
+        };
+        (0..scenario.calls).for_each(|_| add(&mut dice, Happening::Call));
+        (0..scenario.resets).for_each(|_| add(&mut dice, Happening::Reset));
+        (0..scenario.crashes).for_each(|_| add(&mut dice, Happening::Crash));
+        (0..scenario.pauses).for_each(|_| add(&mut dice, Happening::Pause));
+        (0..scenario.stalls).for_each(|_| add(&mut dice, Happening::Stall));
+        (0..scenario.clock_steps).for_each(|_| add(&mut dice, Happening::ClockStep));
+        let mut now = 0;
+        let mut others = JoinSet::new();
+        for ((at, _), happening) in plan {
+            tokio::time::sleep(Duration::from_millis(at - now)).await;
+            now = at;
+            let n = dice.random_range(0..scenario.nodes);
+            match happening {
+                Happening::Call => self.call(n, scenario, &mut dice),
+                Happening::Reset => {
+                    let world = self.clone();
+                    let kind = Kind::ALL[dice.random_range(0..Kind::ALL.len())];
+                    let hapax = self.hapax(n);
+                    others.spawn(async move { world.reset(hapax, kind).await });
+                }
+                Happening::Crash => self.crash(n),
+                Happening::Pause => {
+                    self.line.strikes(&self.faults.pauses);
+                    let switch = self.nodes.lock().expect("one thread")[n].switch.clone();
+                    let pause = Duration::from_millis(dice.random_range(0..PAUSE_MS));
+                    switch.pause(true);
+                    others.spawn(async move {
+                        tokio::time::sleep(pause).await;
+                        switch.pause(false);
+                    });
+                }
+                Happening::Stall => {
+                    self.line.strikes(&self.faults.stalls);
+                    self.line.stall(dice.random_range(0..10_000));
+                }
+                Happening::ClockStep => self.clock.step(10 * YEAR.as_millis() as u64),
+            }
+        }
+        self.rest(others).await;
+    }
+
+    fn hapax(&self, n: usize) -> Hapax {
+        self.nodes.lock().expect("one thread")[n].hapax.clone()
+    }
+
+    fn crash(&self, n: usize) {
+        self.line.strikes(&self.faults.crashes);
+        let fresh = self.node();
+        let dead = std::mem::replace(&mut self.nodes.lock().expect("one thread")[n], fresh);
+        dead.switch.kill();
+    }
+
+    /// Waits until every call has ended and every lapsed effect was looked after.
+    async fn rest(&self, mut others: JoinSet<()>) {
+        while others.join_next().await.is_some() {}
+        let nodes = std::mem::take(&mut *self.nodes.lock().expect("one thread"));
+        let mut open = Vec::new();
+        for mut node in nodes {
+            while node.calls.join_next().await.is_some() {}
+            open.push(node);
+        }
+        self.line.clear_up();
+        for _ in 0..60 {
+            tokio::time::sleep(Duration::from_millis(500)).await;
+            let pass = open[0].hapax.pass().await;
+            pass.expect("the weather is fine");
+        }
+        *self.nodes.lock().expect("one thread") = open;
+    }
+
+    /// Somebody wants an effect.
+    fn call(self: &Arc<Self>, n: usize, scenario: &Scenario, dice: &mut SmallRng) {
+        let kind = Kind::ALL[dice.random_range(0..Kind::ALL.len())];
+        let payload = u8::from(dice.random_range(0..10) == 0);
+        let fate = match dice.random_range(0..100) {
+            _ if !scenario.failures => Fate::Well,
+            0..10 => Fate::NotDone,
+            10..16 => Fate::LostBefore,
+            16..26 => Fate::LostAfter,
+            26..30 => Fate::Panics,
+            30..34 => Fate::Hangs,
+            _ => Fate::Well,
+        };
+        let work = [(); 2].map(|()| Duration::from_millis(dice.random_range(0..1_500)));
+        let wait = Duration::from_millis(dice.random_range(0..40_000));
+        // Some callers give up before they are answered.
+        let patience = match dice.random_range(0..20) {
+            0 if scenario.failures => Duration::from_millis(dice.random_range(0..2_000)),
+            _ if fate == Fate::Hangs => Duration::from_secs(60),
+            _ => HUNG,
+        };
+        let cannot_tell = scenario.failures && dice.random_range(0..8) == 0;
+        let world = self.clone();
+        let mut nodes = self.nodes.lock().expect("one thread");
+        let node = &mut nodes[n];
+        let (hapax, switch) = (node.hapax.clone(), node.switch.clone());
+        node.calls.spawn(async move {
+            let id = world.log.begin(kind, payload);
+            let _at_work = AtWork::enter(&world.line.tally.at_work);
+            let job = Work { kind, id, fate, work, switch: switch.clone(), world: world.clone() };
+            let call =
+                world.effect(&hapax, kind, payload, wait, cannot_tell).run(|c| job.perform(c));
+            // In a task of its own, because its work may panic; dropped with this one.
+            let mut task = JoinSet::new();
+            task.spawn(call);
+            match tokio::time::timeout(patience, task.join_next()).await {
+                Ok(Some(Ok(result))) => world.log.end(id, result),
+                Err(_) if patience == HUNG => world.log.hung(id),
+                _ => {}
+            }
+        });
+    }
+
+    fn effect(
+        &self,
+        hapax: &Hapax,
+        kind: Kind,
+        payload: u8,
+        wait: Duration,
+        cannot_tell: bool,
+    ) -> hapax::EffectBuilder {
+        let effect = hapax.effect(kind.key()).payload(&[payload]).safety(kind.safety()).wait(wait);
+        let targets = self.targets.clone();
+        let effect = effect.reconcile(move |sought| {
+            let targets = targets.clone();
+            async move {
+                tokio::time::sleep(Duration::from_millis(100)).await;
+                match targets.look(kind, sought.fence) {
+                    _ if cannot_tell => Finding::CannotTell("503".into()),
+                    Some(by) => Finding::Happened(outcome(by)),
+                    None => Finding::NotFound,
+                }
+            }
+        });
+        let effect =
+            if kind.is_locked() { effect.lock(&["one"]).on_lock(OnLock::Wait) } else { effect };
+        // Remembered for a year, which a clock that is ten years ahead must not end.
+        if kind == Kind::Opaque { effect.ttl(YEAR) } else { effect }
+    }
+
+    /// A person has it forgotten, if it is recorded.
+    async fn reset(&self, hapax: Hapax, kind: Kind) {
+        if !kind.can_be_reset() {
+            return;
+        }
+        let Ok(Some(effect)) = hapax.show(kind.key()).await else { return };
+        if !matches!(effect.state, State::Succeeded(_)) {
+            return;
+        }
+        let id = self.log.begin_reset(kind);
+        match hapax.reset(kind.key(), effect.attempt, "somebody", "again").await {
+            Ok(Judged::Decided(_)) => self.log.end_reset(id),
+            Ok(_) => self.log.void(id),
+            Err(_) => {}
+        }
+    }
+}
+
+enum Happening {
+    Call,
+    Reset,
+    Crash,
+    Pause,
+    Stall,
+    ClockStep,
+}
+
+/// How the work of a call ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Fate {
+    Well,
+    NotDone,
+    LostBefore,
+    LostAfter,
+    Panics,
+    Hangs,
+}
+
+/// The outcome of a call's work is its number, so that everyone can tell whose it is.
+fn outcome(by: u64) -> Outcome {
+    Outcome::new(by.to_be_bytes().to_vec())
+}
+
+fn author(outcome: &Outcome) -> Option<u64> {
+    Some(u64::from_be_bytes(outcome.body()?.try_into().ok()?))
+}
+
+struct Work {
+    kind: Kind,
+    id: u64,
+    fate: Fate,
+    work: [Duration; 2],
+    switch: Arc<Switch>,
+    world: Arc<World>,
+}
+
+impl Work {
+    async fn perform(self, claim: hapax::Claim) -> Result<Outcome, Failure> {
+        let Self { kind, id, fate, work: [before, after], switch, world } = self;
+        world.log.offer(id);
+        tokio::time::sleep(before).await;
+        switch.moving().await;
+        match fate {
+            Fate::NotDone => return Err(Failure::not_done("refused")),
+            Fate::LostBefore => return Err(Failure::ambiguous("timeout")),
+            _ => {}
+        }
+        let by = world.targets.execute(kind, id, claim.fence());
+        let by = by.ok_or_else(|| Failure::not_done("the target refused it"))?;
+        tokio::time::sleep(after).await;
+        switch.moving().await;
+        match fate {
+            Fate::LostAfter => Err(Failure::ambiguous("timeout")),
+            Fate::Panics => std::panic::panic_any(Expected),
+            Fate::Hangs => std::future::pending().await,
+            _ => Ok(outcome(by)),
+        }
+    }
+}
+
+/// What handlers panic with when they are meant to.
+struct Expected;
+
+fn silence_expected_panics() {
+    static ONCE: std::sync::Once = std::sync::Once::new();
+    ONCE.call_once(|| {
+        let usual = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |panic| {
+            if !panic.payload().is::<Expected>() {
+                usual(panic);
+            }
+        }));
+    });
+}
+
+/// Somebody is at work.
+struct AtWork<'a>(&'a AtomicU64);
+
+impl<'a> AtWork<'a> {
+    fn enter(count: &'a AtomicU64) -> Self {
+        count.fetch_add(1, Ordering::Relaxed);
+        Self(count)
+    }
+}
+
+impl Drop for AtWork<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl Call {
+    /// What the result says for certain.
+    fn told(result: &Result<hapax::Done, Error>) -> Option<Told> {
+        Some(match result {
+            Ok(done) => author(&done.outcome).map_or(Told::Nothing, Told::Outcome),
+            Err(_) => return None,
+        })
+    }
+
+    fn asked(&self) -> Asked {
+        match self.reset {
+            true => Asked::Reset,
+            false => Asked::Run { payload: self.payload, offer: self.offered.then_some(self.id) },
+        }
+    }
+}

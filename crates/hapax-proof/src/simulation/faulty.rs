@@ -1,0 +1,257 @@
+//! The in-memory store as seen over a bad line: late, silent, or down.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use hapax_core::time::{LeaseInstant, Now, Timestamp};
+use hapax_store::{Clock, Job, MemoryStore, Reading, Store, StoreError};
+use rand::rngs::SmallRng;
+use rand::{Rng as _, SeedableRng as _};
+use tokio::sync::{Notify, mpsc};
+use tokio::time::Instant;
+
+/// Virtual time: the runtime's, and a wall clock that somebody may set.
+pub(super) struct VirtualClock {
+    start: Instant,
+    wall_steps_ms: AtomicU64,
+}
+
+impl VirtualClock {
+    pub(super) fn new() -> Arc<Self> {
+        Arc::new(Self { start: Instant::now(), wall_steps_ms: AtomicU64::new(0) })
+    }
+
+    /// Somebody sets the wall clock, and the store notices that it cannot be right.
+    pub(super) fn step(&self, ms: u64) {
+        self.wall_steps_ms.fetch_add(ms, Ordering::Relaxed);
+    }
+}
+
+impl Clock for VirtualClock {
+    fn now(&self) -> Now {
+        let passed = self.start.elapsed().as_millis() as u64;
+        let stepped = self.wall_steps_ms.load(Ordering::Relaxed);
+        Now {
+            wall: Timestamp(1_800_000_000_000).plus_ms(passed + stepped),
+            lease: LeaseInstant { era: 1, ms: 1_000_000 + passed },
+            wall_trusted: stepped == 0,
+        }
+    }
+}
+
+/// How bad the line is.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Weather {
+    /// How often, of 1,000 calls, one fails before it takes effect.
+    pub(super) before: u32,
+    /// How often one takes effect and its reply is lost.
+    pub(super) after: u32,
+    /// How often one is late, and by how much at most.
+    pub(super) late: u32,
+    pub(super) late_ms: u64,
+    /// This one call fails, before or after it takes effect.
+    pub(super) exactly: Option<(u64, When)>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum When {
+    Before,
+    After,
+}
+
+/// What all nodes share.
+pub(super) struct Line {
+    pub(super) store: Arc<MemoryStore>,
+    weather: Mutex<Weather>,
+    dice: Mutex<SmallRng>,
+    /// Until when the store answers nobody.
+    stalled: Mutex<Option<Instant>>,
+    pub(super) tally: Tally,
+}
+
+/// What was done to whom.
+#[derive(Default)]
+pub(super) struct Tally {
+    pub(super) calls: AtomicU64,
+    pub(super) before: AtomicU64,
+    pub(super) after: AtomicU64,
+    pub(super) late: AtomicU64,
+    pub(super) at_work: AtomicU64,
+    /// Faults that struck while somebody was at work.
+    pub(super) overlapping: AtomicU64,
+}
+
+impl Line {
+    pub(super) fn new(store: Arc<MemoryStore>, weather: Weather, seed: u64) -> Arc<Self> {
+        Arc::new(Self {
+            store,
+            weather: Mutex::new(weather),
+            dice: Mutex::new(SmallRng::seed_from_u64(seed)),
+            stalled: Mutex::new(None),
+            tally: Tally::default(),
+        })
+    }
+
+    pub(super) fn clear_up(&self) {
+        *self.weather.lock().expect("one thread") = Weather::default();
+    }
+
+    pub(super) fn stall(&self, for_ms: u64) {
+        let until = Instant::now() + Duration::from_millis(for_ms);
+        let mut stalled = self.stalled.lock().expect("one thread");
+        *stalled = (*stalled).max(Some(until));
+    }
+
+    async fn out_of_the_stall(&self) {
+        let until = *self.stalled.lock().expect("one thread");
+        if let Some(until) = until {
+            tokio::time::sleep_until(until).await;
+        }
+    }
+
+    /// What becomes of the next call, and how late it is on its way and back.
+    fn fate(&self) -> (Option<When>, [Duration; 2]) {
+        let weather = self.weather.lock().expect("one thread");
+        let mut dice = self.dice.lock().expect("one thread");
+        let nth = self.tally.calls.fetch_add(1, Ordering::Relaxed);
+        let roll = dice.random_range(0..1000);
+        let fault = match weather.exactly {
+            Some((exactly, when)) => (exactly == nth).then_some(when),
+            None if roll < weather.before => Some(When::Before),
+            None if roll < weather.before + weather.after => Some(When::After),
+            None => None,
+        };
+        let late = |dice: &mut SmallRng| match dice.random_range(0..1000) < weather.late {
+            true => Duration::from_millis(dice.random_range(0..=weather.late_ms)),
+            false => Duration::ZERO,
+        };
+        let delays = [late(&mut dice), late(&mut dice)];
+        match fault {
+            Some(When::Before) => self.strikes(&self.tally.before),
+            Some(When::After) => self.strikes(&self.tally.after),
+            None if delays != [Duration::ZERO; 2] => self.strikes(&self.tally.late),
+            None => {}
+        }
+        (fault, delays)
+    }
+
+    pub(super) fn strikes(&self, kind: &AtomicU64) {
+        kind.fetch_add(1, Ordering::Relaxed);
+        if self.tally.at_work.load(Ordering::Relaxed) > 0 {
+            self.tally.overlapping.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
+
+/// A node that can be held still, or end without a word.
+#[derive(Default)]
+pub(super) struct Switch {
+    dead: AtomicBool,
+    paused: AtomicBool,
+    changed: Notify,
+}
+
+impl Switch {
+    pub(super) fn kill(&self) {
+        self.dead.store(true, Ordering::Relaxed);
+        self.pause(false);
+    }
+
+    pub(super) fn is_dead(&self) -> bool {
+        self.dead.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn pause(&self, paused: bool) {
+        self.paused.store(paused, Ordering::Relaxed);
+        self.changed.notify_waiters();
+    }
+
+    /// Returns once the node moves.
+    pub(super) async fn moving(&self) {
+        loop {
+            let changed = self.changed.notified();
+            if !self.paused.load(Ordering::Relaxed) {
+                return;
+            }
+            changed.await;
+        }
+    }
+}
+
+enum Errand {
+    Job(Job),
+    Read(Reading),
+}
+
+/// The store as one node sees it. Whatever a node sends arrives in order.
+pub(super) struct FaultyStore {
+    errands: mpsc::UnboundedSender<Errand>,
+}
+
+impl FaultyStore {
+    pub(super) fn new(line: Arc<Line>, switch: Arc<Switch>) -> Arc<Self> {
+        let (errands, mut queue) = mpsc::unbounded_channel();
+        tokio::spawn(async move {
+            while let Some(errand) = queue.recv().await {
+                let (fault, [there, back]) = line.fate();
+                tokio::time::sleep(there).await;
+                switch.moving().await;
+                line.out_of_the_stall().await;
+                if switch.is_dead() {
+                    continue;
+                }
+                run(errand, &line, &switch, fault, back);
+            }
+        });
+        Arc::new(Self { errands })
+    }
+}
+
+fn run(
+    errand: Errand,
+    line: &Arc<Line>,
+    switch: &Arc<Switch>,
+    fault: Option<When>,
+    back: Duration,
+) {
+    match errand {
+        Errand::Read(reading) => match fault {
+            Some(_) => reading(Err(StoreError::Unavailable("the line is bad".into()))),
+            None => line.store.read(reading),
+        },
+        Errand::Job(job) => {
+            let answer = match fault {
+                Some(When::Before) => Err(StoreError::Unavailable("the line is bad".into())),
+                fault => {
+                    let (reply, mut answer) = tokio::sync::oneshot::channel();
+                    line.store.submit(vec![Job { command: job.command, reply }]);
+                    match fault {
+                        Some(_) => Err(StoreError::CommitUnknown("the line is bad".into())),
+                        None => answer.try_recv().expect("memory answers at once"),
+                    }
+                }
+            };
+            let switch = switch.clone();
+            tokio::spawn(async move {
+                tokio::time::sleep(back).await;
+                switch.moving().await;
+                if !switch.is_dead() {
+                    let _ = job.reply.send(answer);
+                }
+            });
+        }
+    }
+}
+
+impl Store for FaultyStore {
+    fn submit(&self, jobs: Vec<Job>) {
+        for job in jobs {
+            let _ = self.errands.send(Errand::Job(job));
+        }
+    }
+
+    fn read(&self, reading: Reading) {
+        let _ = self.errands.send(Errand::Read(reading));
+    }
+}

@@ -1,0 +1,258 @@
+//! What really happened, what callers were told, what the ledger says, and whether it fits.
+
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use hapax::{Done, Effect, Entry, Error, Event, Fence, Name, Namespace, State, StateName};
+
+use super::{Kind, World};
+use crate::history::{History, Told};
+use crate::report::Report;
+
+/// The targets: what was executed, and by which call.
+#[derive(Default)]
+pub(super) struct Targets(Mutex<BTreeMap<u8, Target>>);
+
+#[derive(Default)]
+struct Target {
+    by: Vec<u64>,
+    bar: u64,
+}
+
+impl Targets {
+    /// The effect reaches its target. Whose execution it found there; `None` if it was refused.
+    pub(super) fn execute(&self, kind: Kind, by: u64, fence: Fence) -> Option<u64> {
+        // A change in the ledger's database happens when the outcome is recorded, not here.
+        if kind.is_transactional() {
+            return Some(by);
+        }
+        let mut targets = self.0.lock().expect("one thread");
+        let target = targets.entry(kind as u8).or_default();
+        match kind {
+            Kind::Keyed if !target.by.is_empty() => return target.by.first().copied(),
+            Kind::Fenced if fence.0 < target.bar => return None,
+            _ => {}
+        }
+        target.bar = fence.0;
+        target.by.push(by);
+        Some(by)
+    }
+
+    /// Somebody looks for the effect; where fences are compared, with a higher one.
+    pub(super) fn look(&self, kind: Kind, fence: Fence) -> Option<u64> {
+        let mut targets = self.0.lock().expect("one thread");
+        let target = targets.entry(kind as u8).or_default();
+        target.bar = target.bar.max(fence.0 + 1);
+        target.by.last().copied()
+    }
+
+    fn executed(&self, kind: Kind) -> Vec<u64> {
+        let targets = self.0.lock().expect("one thread");
+        targets.get(&(kind as u8)).map(|target| target.by.clone()).unwrap_or_default()
+    }
+}
+
+/// What callers asked and were told.
+#[derive(Default)]
+pub(super) struct Log {
+    calls: Mutex<Vec<Call>>,
+    moments: AtomicU64,
+}
+
+#[derive(Debug, Clone)]
+pub(super) struct Call {
+    pub(super) id: u64,
+    kind: Kind,
+    pub(super) payload: u8,
+    pub(super) reset: bool,
+    /// Its own work was begun.
+    pub(super) offered: bool,
+    began: u64,
+    told: Option<(u64, Told)>,
+    ended: bool,
+    hung: bool,
+    void: bool,
+}
+
+impl Log {
+    fn moment(&self) -> u64 {
+        self.moments.fetch_add(1, Ordering::Relaxed)
+    }
+
+    fn add(&self, kind: Kind, payload: u8, reset: bool) -> u64 {
+        let began = self.moment();
+        let mut calls = self.calls.lock().expect("one thread");
+        let id = calls.len() as u64;
+        calls.push(Call {
+            id,
+            kind,
+            payload,
+            reset,
+            offered: false,
+            began,
+            told: None,
+            ended: false,
+            hung: false,
+            void: false,
+        });
+        id
+    }
+
+    fn change(&self, id: u64, change: impl FnOnce(&mut Call, u64)) {
+        let moment = self.moment();
+        change(&mut self.calls.lock().expect("one thread")[id as usize], moment);
+    }
+
+    pub(super) fn begin(&self, kind: Kind, payload: u8) -> u64 {
+        self.add(kind, payload, false)
+    }
+
+    pub(super) fn begin_reset(&self, kind: Kind) -> u64 {
+        self.add(kind, 0, true)
+    }
+
+    pub(super) fn offer(&self, id: u64) {
+        self.change(id, |call, _| call.offered = true);
+    }
+
+    pub(super) fn end(&self, id: u64, result: Result<Done, Error>) {
+        self.change(id, |call, moment| {
+            call.ended = true;
+            call.told = Call::told(&result).map(|told| (moment, told));
+        });
+    }
+
+    pub(super) fn end_reset(&self, id: u64) {
+        self.change(id, |call, moment| call.told = Some((moment, Told::Forgotten)));
+    }
+
+    /// It did nothing, for certain.
+    pub(super) fn void(&self, id: u64) {
+        self.change(id, |call, _| call.void = true);
+    }
+
+    pub(super) fn hung(&self, id: u64) {
+        self.change(id, |call, _| call.hung = true);
+    }
+}
+
+/// Compares everything with everything.
+pub(super) async fn judge(world: &World, scenario: &str, only_stalls: bool, report: &mut Report) {
+    let (effects, journal) = ledger(world);
+    let calls = world.log.calls.lock().expect("one thread").clone();
+    for kind in Kind::ALL {
+        let entries: Vec<&Entry> = journal.iter().filter(|entry| entry.key == kind.key()).collect();
+        let wrong = |what: String| format!("{scenario}: {kind:?}: {what}");
+        let effect = effects.get(&(kind as u8));
+        let resets = entries.iter().filter(|entry| entry.event == Event::Reset).count();
+        let executed = world.targets.executed(kind);
+        report.count("effects executed", executed.len() as u64);
+        report.expect(executed.len() <= 1 + resets, || {
+            wrong(format!("executed by {executed:?}, after {resets} resets"))
+        });
+        if let Some(why) = misrecorded(kind, effect, &executed, resets) {
+            report.violation(wrong(why));
+        }
+        report.expect(folds(effect, &entries), || wrong("the record is not the journal's".into()));
+        let lapsed = entries.iter().filter(|entry| entry.event == Event::Expired).count();
+        report.count("effects whose holder was given up", lapsed as u64);
+        report.expect(!only_stalls || lapsed == 0, || {
+            wrong(format!("{lapsed} given up while only the store stalled"))
+        });
+        let mut history = History::default();
+        for call in calls.iter().filter(|call| call.kind == kind && !call.void) {
+            if call.told.is_some() || call.offered || call.reset {
+                history.call(call.began, call.asked(), call.told.clone());
+            }
+        }
+        report.count("histories checked", 1);
+        report.expect(history.is_linearizable(), || {
+            wrong(format!("no order explains what callers were told: {history:?}"))
+        });
+    }
+    for call in calls.iter().filter(|call| call.hung) {
+        report.violation(format!("{scenario}: {:?}: a caller was never answered", call.kind));
+    }
+    tally(world, &calls, report);
+}
+
+fn tally(world: &World, calls: &[Call], report: &mut Report) {
+    let load = |count: &AtomicU64| count.load(Ordering::Relaxed);
+    let asked = calls.iter().filter(|call| !call.reset);
+    let told = |call: &&Call| matches!(call.told, Some((_, Told::Outcome(_))));
+    report.count("calls", asked.clone().count() as u64);
+    report.count("calls that were told an outcome", asked.filter(told).count() as u64);
+    let tally = &world.line.tally;
+    report.count("calls to the store", load(&tally.calls));
+    report.count("calls to the store that failed before they took effect", load(&tally.before));
+    report.count("calls to the store whose reply was lost", load(&tally.after));
+    report.count("calls to the store that were late", load(&tally.late));
+    report.count("nodes killed", load(&world.faults.crashes));
+    report.count("nodes paused", load(&world.faults.pauses));
+    report.count("stalls of the store", load(&world.faults.stalls));
+    report.count("faults that struck while somebody was at work", load(&tally.overlapping));
+}
+
+/// Everything the ledger says, read from the store itself.
+fn ledger(world: &World) -> (BTreeMap<u8, Effect>, Vec<Entry>) {
+    let (send, receive) = std::sync::mpsc::channel();
+    hapax_store::Store::read(
+        &*world.line.store,
+        Box::new(move |view| {
+            let view = view.expect("memory can be read");
+            let name = |kind: Kind| Name { namespace: Namespace::default(), key: kind.key() };
+            let names: Vec<_> = Kind::ALL.into_iter().map(name).collect();
+            let effects = view.effects(&names).expect("effects");
+            let effects = Kind::ALL.into_iter().zip(effects);
+            let effects = effects.filter_map(|(kind, effect)| Some((kind as u8, effect?)));
+            let journal = view.entries(None, 0, usize::MAX).expect("a journal");
+            let _ = send.send((effects.collect(), journal));
+        }),
+    );
+    receive.recv().expect("a view")
+}
+
+/// Whether the record does not say what happened, and does not say either that nobody knows.
+fn misrecorded(
+    kind: Kind,
+    effect: Option<&Effect>,
+    executed: &[u64],
+    resets: usize,
+) -> Option<String> {
+    let happened = executed.len() > resets;
+    let Some(effect) = effect else {
+        return happened.then(|| "executed, and there is no record".to_owned());
+    };
+    match &effect.state {
+        State::Succeeded(outcome) if !kind.is_transactional() => {
+            let by = super::author(outcome);
+            let known = by.is_some_and(|by| executed.contains(&by));
+            (!known).then(|| format!("recorded as done by {by:?}; executed by {executed:?}"))
+        }
+        // A target that knows keys takes a late first arrival, and tells whoever asks next.
+        State::Failed(_) if kind == Kind::Keyed => None,
+        State::Failed(failure) if happened => {
+            Some(format!("executed by {executed:?}, and recorded as not done: {}", failure.reason))
+        }
+        State::Running { .. } if !kind.is_transactional() => {
+            Some("still running when everybody is gone".into())
+        }
+        _ => None,
+    }
+}
+
+/// Whether the record is what its journal leads to.
+fn folds(effect: Option<&Effect>, entries: &[&Entry]) -> bool {
+    let newest = entries.iter().rev().find(|entry| entry.event != Event::Contradicted);
+    match (effect, newest) {
+        (None, None) => true,
+        (Some(effect), Some(entry)) => {
+            effect.state.name() == entry.state
+                && effect.attempt == entry.attempt
+                && effect.generation == entry.generation
+                && (entry.state != StateName::Running || effect.fence.0 == entry.id)
+        }
+        _ => false,
+    }
+}
