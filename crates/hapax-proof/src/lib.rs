@@ -1,6 +1,28 @@
 //! Breaks hapax on purpose and reports what became of it.
 
+pub mod failpoints;
+pub mod field;
 pub mod history;
 pub mod model;
+pub mod processes;
 pub mod report;
 pub mod simulation;
+pub mod sink;
+pub mod worker;
+
+use std::path::PathBuf;
+use std::sync::OnceLock;
+
+static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
+
+/// Says which program workers and judges are started from, where it is not this one.
+pub fn set_program(path: impl Into<PathBuf>) {
+    let _ = PROGRAM.set(path.into());
+}
+
+fn own_program() -> PathBuf {
+    match PROGRAM.get() {
+        Some(path) => path.clone(),
+        None => std::env::current_exe().expect("the path of this program"),
+    }
+}

@@ -98,12 +98,19 @@ impl Model for Protocol {
                 })
             }),
             Property::always("what was executed is recorded, or somebody is shown it", surfaced),
+            Property::always(
+                "one effect at a time has the lock",
+                |protocol: &Self, world: &World| !protocol.locked || world.running() <= 1,
+            ),
+            Property::always("the dead stay dead", |_, world: &World| !world.was_revived()),
             Property::sometimes("everything is done", |_, world: &World| world.is_done()),
         ];
         if self.crashes + self.pauses + self.doubts == 0 {
             properties
                 .push(Property::eventually("it all ends well", |_, world: &World| world.is_done()));
-        } else if self.pauses > 0 && self.target != Target::Opaque {
+        } else if self.pauses > 0
+            && matches!(self.target, Target::Transactional | Target::Keyed | Target::Fenced)
+        {
             properties.push(Property::sometimes("somebody is overtaken", |_, world: &World| {
                 world.was_overtaken()
             }));
@@ -143,6 +150,7 @@ pub fn protocols(full: bool) -> Vec<(String, Protocol)> {
         };
         add(3, 2, 0, 0, 0, true);
         add(2, 1, 1, 1, 1, false);
+        add(2, 2, 0, 1, 0, true);
         if full {
             add(3, 2, 2, 1, 0, false);
             add(3, 2, 2, 1, 0, true);

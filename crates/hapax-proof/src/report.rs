@@ -31,6 +31,15 @@ impl Report {
         }
     }
 
+    /// Adds everything that another counted and found.
+    pub fn add(&mut self, other: Self) {
+        for (what, count) in other.figures {
+            self.count(what, count);
+        }
+        other.violations.into_iter().for_each(|violation| self.violation(violation));
+        self.skipped.extend(other.skipped);
+    }
+
     /// A figure, 0 if it was never counted.
     pub fn figure(&self, what: &str) -> u64 {
         self.figures.iter().find(|(known, _)| known == what).map_or(0, |(_, count)| *count)

@@ -289,7 +289,9 @@ impl World {
                 Happening::Call => self.call(n, scenario, &mut dice),
                 Happening::Reset => {
                     let world = self.clone();
-                    let kind = Kind::ALL[dice.random_range(0..Kind::ALL.len())];
+                    let kinds = Kind::ALL.map(|kind| kind.can_be_reset().then_some(kind));
+                    let kinds: Vec<_> = kinds.into_iter().flatten().collect();
+                    let kind = kinds[dice.random_range(0..kinds.len())];
                     let hapax = self.hapax(n);
                     others.spawn(async move { world.reset(hapax, kind).await });
                 }
@@ -379,7 +381,11 @@ impl World {
             let mut task = JoinSet::new();
             task.spawn(call);
             match tokio::time::timeout(patience, task.join_next()).await {
-                Ok(Some(Ok(result))) => world.log.end(id, result),
+                Ok(Some(Ok(result))) => {
+                    let early =
+                        result.as_ref().is_ok_and(|done| !judge::recorded(&world, kind, done));
+                    world.log.end(id, result, early);
+                }
                 Err(_) if patience == HUNG => world.log.hung(id),
                 _ => {}
             }
@@ -415,9 +421,6 @@ impl World {
 
     /// A person has it forgotten, if it is recorded.
     async fn reset(&self, hapax: Hapax, kind: Kind) {
-        if !kind.can_be_reset() {
-            return;
-        }
         let Ok(Some(effect)) = hapax.show(kind.key()).await else { return };
         if !matches!(effect.state, State::Succeeded(_)) {
             return;

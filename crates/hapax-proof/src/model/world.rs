@@ -63,6 +63,7 @@ pub struct World {
     pauses: u8,
     doubts: u8,
     overtaken: bool,
+    revived: bool,
     /// The next attempt or lease. Ids are compared, never counted, so it is no part of the state.
     next: u64,
 }
@@ -183,6 +184,7 @@ impl World {
             pauses: 0,
             doubts: 0,
             overtaken: false,
+            revived: false,
             next: 1,
         }
     }
@@ -213,6 +215,17 @@ impl World {
 
     pub(super) fn is_done(&self) -> bool {
         self.workers.iter().all(|worker| worker.told.iter().all(Option::is_some))
+    }
+
+    /// Whether a lease that was dead is alive again.
+    pub(super) fn was_revived(&self) -> bool {
+        self.revived
+    }
+
+    /// How many effects somebody has permission for.
+    pub(super) fn running(&self) -> usize {
+        let running = |effect: &&Effect| matches!(effect.state, State::Running { .. });
+        self.ledger.effects.iter().flatten().filter(running).count()
     }
 
     pub(super) fn was_overtaken(&self) -> bool {
@@ -252,12 +265,13 @@ impl World {
                     }
                 }
             }
-            if let Some(lease) = worker.lease.and_then(|id| self.ledger.lease(id)) {
-                if lapsed(lease) {
-                    acts.push(Act::Renew(w));
-                } else if self.pauses < protocol.pauses {
+            match worker.lease.map(|id| self.ledger.lease(id)) {
+                Some(Some(lease)) if !lapsed(lease) && self.pauses < protocol.pauses => {
                     acts.push(Act::Lapse(lease.id));
                 }
+                // Late, or dead without knowing.
+                Some(lease) if lease.is_none_or(lapsed) => acts.push(Act::Renew(w)),
+                _ => {}
             }
             if self.crashes < protocol.crashes && worker.lease.is_some() {
                 acts.push(Act::Crash(w));
@@ -316,8 +330,11 @@ impl World {
             Act::Renew(w) => {
                 let id = world.workers[w].lease?;
                 let answer = world.submit(Command::RenewLease { id, seen: 0 });
-                if !matches!(answer, Some(Answer::Lease(LeaseAnswer::Held { .. }))) {
-                    world.workers[w].lease = None;
+                match answer {
+                    Some(Answer::Lease(LeaseAnswer::Held { .. })) => {
+                        world.revived |= self.ledger.lease(id).is_none();
+                    }
+                    _ => world.workers[w].lease = None,
                 }
             }
             Act::Crash(w) => {
@@ -516,7 +533,7 @@ impl Hash for World {
     /// matter, nor what ids are called, nor how large fences are, only their order.
     fn hash<H: Hasher>(&self, hasher: &mut H) {
         let mut names = Names::default();
-        (self.crashes, self.pauses, self.doubts, self.overtaken).hash(hasher);
+        (self.crashes, self.pauses, self.doubts, self.overtaken, self.revived).hash(hasher);
         for (key, target) in self.targets.iter().enumerate() {
             let mut fences: Vec<u64> = vec![target.bar];
             fences.extend(self.effect(key).map(|effect| effect.fence.0));

@@ -70,7 +70,8 @@ pub(super) struct Call {
     pub(super) offered: bool,
     began: u64,
     told: Option<(u64, Told)>,
-    ended: bool,
+    /// It was told an outcome that was not recorded at that moment.
+    early: bool,
     hung: bool,
     void: bool,
 }
@@ -92,7 +93,7 @@ impl Log {
             offered: false,
             began,
             told: None,
-            ended: false,
+            early: false,
             hung: false,
             void: false,
         });
@@ -116,9 +117,9 @@ impl Log {
         self.change(id, |call, _| call.offered = true);
     }
 
-    pub(super) fn end(&self, id: u64, result: Result<Done, Error>) {
+    pub(super) fn end(&self, id: u64, result: Result<Done, Error>, early: bool) {
         self.change(id, |call, moment| {
-            call.ended = true;
+            call.early = early;
             call.told = Call::told(&result).map(|told| (moment, told));
         });
     }
@@ -171,8 +172,10 @@ pub(super) async fn judge(world: &World, scenario: &str, only_stalls: bool, repo
             wrong(format!("no order explains what callers were told: {history:?}"))
         });
     }
-    for call in calls.iter().filter(|call| call.hung) {
-        report.violation(format!("{scenario}: {:?}: a caller was never answered", call.kind));
+    for call in &calls {
+        let wrong = |what| format!("{scenario}: {:?}: a caller {what}", call.kind);
+        report.expect(!call.hung, || wrong("was never answered"));
+        report.expect(!call.early, || wrong("was told an outcome before it was recorded"));
     }
     tally(world, &calls, report);
 }
@@ -211,6 +214,19 @@ fn ledger(world: &World) -> (BTreeMap<u8, Effect>, Vec<Entry>) {
         }),
     );
     receive.recv().expect("a view")
+}
+
+/// Whether an outcome is in the journal now.
+pub(super) fn recorded(world: &World, kind: Kind, done: &Done) -> bool {
+    let (_, journal) = ledger(world);
+    let digest = *done.outcome.digest().as_bytes();
+    let recorded = |entry: &Entry| {
+        entry.key == kind.key()
+            && entry.state == StateName::Succeeded
+            && entry.event != Event::Contradicted
+            && entry.digest == Some(digest)
+    };
+    journal.iter().any(recorded)
 }
 
 /// Whether the record does not say what happened, and does not say either that nobody knows.

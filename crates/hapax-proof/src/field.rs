@@ -1,0 +1,425 @@
+//! Where processes are tried: a ledger, a judge, workers and their logs, and the verdict.
+
+use std::collections::{BTreeMap, HashMap};
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use hapax::tokio_postgres::NoTls;
+use hapax::{Effect, Event, Hapax, Key, State, StateName};
+use rustix::process::{Pid, Signal, kill_process};
+use tempfile::TempDir;
+
+use crate::history::{Asked, History, Told};
+use crate::report::Report;
+use crate::sink::Sink;
+use crate::worker::{Kind, TABLE, author, key};
+
+/// Longer than anything takes that ends by itself.
+pub const LONG: Duration = Duration::from_secs(60);
+
+/// A ledger under test, and everything around it that is not.
+pub struct Field {
+    directory: TempDir,
+    sink: Sink,
+    /// The ledger: a file or a URL.
+    pub ledger: String,
+    signing_key: PathBuf,
+    /// Another way to the same ledger, for the workers, where they have to take one.
+    pub detour: Option<String>,
+    /// The bug that workers have.
+    pub bug: Option<String>,
+    /// The lease of the workers, in milliseconds.
+    pub lease_ms: u64,
+    salt: u64,
+    workers: AtomicU64,
+}
+
+/// A worker that is running.
+pub struct Running {
+    child: Child,
+    /// What it writes down.
+    pub log: PathBuf,
+}
+
+impl Field {
+    /// A field around a new ledger in a file of its own.
+    pub fn in_file() -> Self {
+        let directory = room();
+        let ledger = directory.path().join("hapax.db");
+        let signing_key = directory.path().join("signing-key");
+        Self::around(directory, ledger.to_string_lossy().into_owned(), signing_key)
+    }
+
+    /// A field around the ledger at this place: a file, or a database by its URL.
+    pub fn at(ledger: impl Into<String>) -> Self {
+        let directory = room();
+        let signing_key = directory.path().join("signing-key");
+        Self::sharing(ledger, directory, signing_key)
+    }
+
+    /// A field around a ledger that others use too, whose journal is sealed with this key.
+    pub fn shared(ledger: impl Into<String>, signing_key: &Path) -> Self {
+        Self::sharing(ledger, room(), signing_key.to_owned())
+    }
+
+    fn sharing(ledger: impl Into<String>, directory: TempDir, signing_key: PathBuf) -> Self {
+        let ledger = ledger.into();
+        if ledger.contains("://") {
+            blocking(prepare(&ledger, &signing_key));
+        }
+        Self::around(directory, ledger, signing_key)
+    }
+
+    fn around(directory: TempDir, ledger: String, signing_key: PathBuf) -> Self {
+        let sink = Sink::start(&directory.path().join("judge"));
+        let salt = getrandom::u64().expect("a number") >> 1;
+        Self {
+            directory,
+            sink,
+            ledger,
+            signing_key,
+            detour: None,
+            bug: None,
+            lease_ms: 1000,
+            salt,
+            workers: AtomicU64::new(0),
+        }
+    }
+
+    /// Starts a worker on these keys.
+    pub fn worker(&self, keys: Range<u64>, options: &[&str]) -> Running {
+        let nth = self.workers.fetch_add(1, Ordering::Relaxed);
+        let log = self.directory.path().join(format!("log-{nth}"));
+        let mut command = Command::new(crate::own_program());
+        command.arg("worker").arg("--ledger");
+        command.arg(self.detour.as_ref().unwrap_or(&self.ledger));
+        command.args(["--sink", &self.sink.port.to_string(), "--log"]).arg(&log);
+        command.arg("--signing-key").arg(&self.signing_key);
+        command.args(["--salt", &self.salt.to_string()]);
+        command.args(["--first", &keys.start.to_string(), "--last", &keys.end.to_string()]);
+        command.args(["--lease-ms", &self.lease_ms.to_string()]);
+        if let Some(bug) = &self.bug {
+            command.args(["--plant", bug]);
+        }
+        command.args(options).stdin(Stdio::null()).stdout(Stdio::null());
+        command.stderr(Stdio::null());
+        Running { child: command.spawn().expect("a worker starts"), log }
+    }
+
+    /// Has one last worker ask for every key and wait for whatever is still under way.
+    pub fn finish(&self, keys: Range<u64>) {
+        let wait = (self.lease_ms * 6).max(5_000).to_string();
+        let mut last = self.worker(keys, &["--wait-ms", &wait, "--callers", "32"]);
+        last.ends(Duration::from_secs(300));
+    }
+
+    /// Compares what happened, what callers were told, and what the ledger says.
+    pub fn judge(&self, keys: Range<u64>, report: &mut Report) {
+        let executed = self.executed();
+        let effects = match blocking(self.effects(keys.clone())) {
+            Ok(effects) => effects,
+            Err(error) => return report.violation(format!("the ledger cannot be read: {error}")),
+        };
+        let calls = self.calls(report);
+        for n in keys {
+            let none = Vec::new();
+            let executed = executed.get(&n).unwrap_or(&none);
+            let effect = effects.get(&key(self.salt, n));
+            let calls = calls.get(&n).map(Vec::as_slice).unwrap_or_default();
+            judge_key(n, executed, effect, calls, report);
+        }
+    }
+
+    /// Who executed each key, by the judge or by the caller's own table.
+    fn executed(&self) -> HashMap<u64, Vec<u64>> {
+        let mut executed: HashMap<u64, Vec<u64>> = HashMap::new();
+        for (key, by) in self.sink.executed() {
+            if let Some(n) = key.strip_prefix(&format!("{}/", self.salt)) {
+                executed.insert(n.parse().expect("a number"), by);
+            }
+        }
+        for (n, by) in self.applied() {
+            executed.entry(n).or_default().push(by);
+        }
+        executed
+    }
+
+    /// The rows that callers committed, read without hapax.
+    fn applied(&self) -> Vec<(u64, u64)> {
+        const ROWS: &str = "SELECT key, by FROM applied WHERE salt = $1";
+        let salt = self.salt as i64;
+        if self.ledger.contains("://") {
+            return blocking(async {
+                let (client, connection) =
+                    hapax::tokio_postgres::connect(&self.ledger, NoTls).await.expect("a client");
+                tokio::spawn(connection);
+                let rows = client.query(ROWS, &[&salt]).await.expect("rows");
+                rows.iter()
+                    .map(|row| (row.get::<_, i64>(0) as u64, row.get::<_, i64>(1) as u64))
+                    .collect()
+            });
+        }
+        let connection = rusqlite::Connection::open(&self.ledger).expect("the file");
+        connection.execute_batch(TABLE).expect("the table");
+        let mut statement = connection.prepare(ROWS).expect("the table");
+        let rows = statement.query_map([salt], |row| {
+            Ok((row.get::<_, i64>(0)? as u64, row.get::<_, i64>(1)? as u64))
+        });
+        rows.and_then(Iterator::collect).expect("rows")
+    }
+
+    async fn open(&self) -> Result<Hapax, hapax::Error> {
+        let builder = Hapax::builder().background(false).signing_key(&self.signing_key);
+        builder.open(&self.ledger).await
+    }
+
+    /// What the ledger says.
+    async fn effects(&self, keys: Range<u64>) -> Result<HashMap<Key, Effect>, hapax::Error> {
+        let hapax = self.open().await?;
+        let mut effects = HashMap::new();
+        for n in keys {
+            let key = key(self.salt, n);
+            effects.extend(hapax.show(key).await?.map(|effect| (key, effect)));
+        }
+        Ok(effects)
+    }
+
+    /// Seals the journal, verifies all of it, and counts what is in it.
+    pub fn verify(&self, report: &mut Report) {
+        if let Err(error) = blocking(self.try_verify(report)) {
+            report.violation(format!("the journal cannot be read: {error}"));
+        }
+    }
+
+    async fn try_verify(&self, report: &mut Report) -> Result<(), hapax::Error> {
+        let hapax = self.open().await?;
+        while hapax.pass().await?.sealed > 0 {}
+        let verified = hapax.verify(hapax.verifier()?, |_, _| ()).await?;
+        report.count("journal entries verified", verified.sealed);
+        report.expect(verified.damage.is_empty() && verified.pending == 0, || {
+            format!("the journal: {} pending, {:?}", verified.pending, verified.damage)
+        });
+        let mut after = 0;
+        while let entries = hapax.journal(after, 10_000).await?
+            && let Some(last) = entries.last()
+        {
+            after = last.id;
+            for (event, what) in [
+                (Event::Expired, "claims whose holder was given up"),
+                (Event::Contradicted, "stale successes that were journalled and not believed"),
+            ] {
+                let seen = entries.iter().filter(|entry| entry.event == event).count();
+                report.count(what, seen as u64);
+            }
+        }
+        Ok(())
+    }
+
+    /// What all workers asked and were told, by key.
+    fn calls(&self, report: &mut Report) -> BTreeMap<u64, Vec<Call>> {
+        let mut calls: BTreeMap<u64, Vec<Call>> = BTreeMap::new();
+        for nth in 0..self.workers.load(Ordering::Relaxed) {
+            let log = self.directory.path().join(format!("log-{nth}"));
+            for call in read_log(&log) {
+                report.count("calls", 1);
+                if let Some((_, Told::Outcome(_))) = call.told {
+                    report.count("calls that were told an outcome", 1);
+                }
+                if let Some(code) = &call.failed {
+                    report.count(format!("calls that were told {code}"), 1);
+                }
+                calls.entry(call.key).or_default().push(call);
+            }
+        }
+        calls
+    }
+
+    /// The highest key that anybody has asked for, and one.
+    pub fn front(&self) -> u64 {
+        let logs = 0..self.workers.load(Ordering::Relaxed);
+        let calls =
+            logs.flat_map(|nth| read_log(&self.directory.path().join(format!("log-{nth}"))));
+        calls.map(|call| call.key + 1).max().unwrap_or(0)
+    }
+}
+
+/// A directory in memory, where there is some: most experiments are not about disks.
+pub fn room() -> TempDir {
+    let memory = Path::new("/dev/shm");
+    let made = if memory.is_dir() { tempfile::tempdir_in(memory) } else { tempfile::tempdir() };
+    made.expect("a directory")
+}
+
+/// Makes the schema and the callers' table before workers come.
+async fn prepare(url: &str, signing_key: &Path) {
+    let builder = Hapax::builder().background(false).signing_key(signing_key);
+    let hapax = builder.open(url).await.expect("a ledger");
+    let _ = hapax.close().await;
+    let (client, connection) = hapax::tokio_postgres::connect(url, NoTls).await.expect("a client");
+    tokio::spawn(connection);
+    client.batch_execute(TABLE).await.expect("a table");
+}
+
+/// Runs a future to its end.
+pub fn blocking<T>(future: impl Future<Output = T>) -> T {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(1)
+        .enable_all()
+        .build()
+        .expect("a runtime");
+    runtime.block_on(future)
+}
+
+#[derive(Debug, Clone)]
+struct Call {
+    key: u64,
+    id: u64,
+    began: u64,
+    offered: bool,
+    told: Option<(u64, Told)>,
+    failed: Option<String>,
+}
+
+/// Reads what a worker wrote down. The last line may be cut off.
+fn read_log(path: &Path) -> Vec<Call> {
+    let mut calls: Vec<Call> = Vec::new();
+    let mut places: HashMap<u64, usize> = HashMap::new();
+    let text = std::fs::read_to_string(path).unwrap_or_default();
+    let whole = text.rfind('\n').map_or("", |end| &text[..end]);
+    for line in whole.lines() {
+        let words: Vec<&str> = line.split(' ').collect();
+        let number = |at: usize| words.get(at).and_then(|word| word.parse::<u64>().ok());
+        let (Some(at), Some(verb)) = (number(0), words.get(1)) else { continue };
+        let Some(id) = number(2) else { continue };
+        if *verb == "began" {
+            places.insert(id, calls.len());
+            let key = number(3).expect("a key");
+            calls.push(Call { key, id, began: at, offered: false, told: None, failed: None });
+            continue;
+        }
+        let Some(call) = places.get(&id).and_then(|place| calls.get_mut(*place)) else { continue };
+        match *verb {
+            "offered" => call.offered = true,
+            "told" => call.told = number(3).map(|by| (at, Told::Outcome(by))),
+            "failed" => call.failed = words.get(3).map(|code| (*code).to_owned()),
+            _ => {}
+        }
+    }
+    calls
+}
+
+fn judge_key(
+    n: u64,
+    executed: &[u64],
+    effect: Option<&Effect>,
+    calls: &[Call],
+    report: &mut Report,
+) {
+    let kind = Kind::of(n);
+    let wrong = |what: String| format!("key {n}, {kind:?}: {what}");
+    report.count("keys judged", 1);
+    report.count("effects executed", executed.len() as u64);
+    report.expect(executed.len() <= 1, || wrong(format!("executed {} times", executed.len())));
+    let state = effect.map(|effect| &effect.state);
+    let recorded = match state {
+        Some(State::Succeeded(outcome)) => author(outcome),
+        _ => None,
+    };
+    for call in calls {
+        if let Some((_, Told::Outcome(by))) = call.told {
+            report.count("outcomes acknowledged", 1);
+            report.expect(recorded == Some(by), || {
+                wrong(format!("acknowledged as done by {by}, and now: {state:?}"))
+            });
+        }
+    }
+    if let Some(by) = recorded {
+        report.expect(executed.contains(&by), || {
+            wrong(format!("recorded as done by {by}, executed by {executed:?}"))
+        });
+    } else if !executed.is_empty() {
+        let name = effect.map(|effect| effect.state.name());
+        let shown = matches!(name, Some(StateName::Unknown | StateName::Indeterminate))
+            // It takes a late first arrival, and tells whoever asks next.
+            || (kind == Kind::Keyed && name == Some(StateName::Failed));
+        report.count("outcomes nobody knows, shown to somebody", 1);
+        report.expect(shown, || wrong(format!("executed, and now: {state:?}")));
+    }
+    let running = state.is_some_and(|state| matches!(state, State::Running { .. }));
+    report.expect(!running, || wrong("still running when everybody is gone".into()));
+    let mut history = History::default();
+    for call in calls.iter().filter(|call| call.offered || call.told.is_some()) {
+        let asked = Asked::Run { payload: 0, offer: call.offered.then_some(call.id) };
+        history.call(call.began, asked, call.told.clone());
+    }
+    report.count("histories checked", 1);
+    report.expect(history.is_linearizable(), || {
+        wrong(format!("no order explains what callers were told: {history:?}"))
+    });
+}
+
+impl Running {
+    /// Waits until it is at work. `false` if it ended before.
+    pub fn is_at_work(&mut self) -> bool {
+        let deadline = Instant::now() + LONG;
+        loop {
+            let text = std::fs::read_to_string(&self.log).unwrap_or_default();
+            if text.contains(" offered ") {
+                return true;
+            }
+            if self.has_ended() || Instant::now() > deadline {
+                return false;
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    /// Whether it ended by itself.
+    pub fn has_ended(&mut self) -> bool {
+        self.child.try_wait().is_ok_and(|status| status.is_some())
+    }
+
+    /// Waits until it ends; kills it if that takes too long. Whether it ended by itself.
+    pub fn ends(&mut self, within: Duration) -> bool {
+        let deadline = Instant::now() + within;
+        while Instant::now() < deadline {
+            if self.has_ended() {
+                return true;
+            }
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        self.kill();
+        false
+    }
+
+    /// Kills it, at once and without a word.
+    pub fn kill(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+
+    /// Stops it, or lets it go on.
+    pub fn stop(&self, stopped: bool) {
+        let signal = if stopped { Signal::STOP } else { Signal::CONT };
+        let _ = kill_process(Pid::from_child(&self.child), signal);
+    }
+
+    /// The highest key it has asked for, and one.
+    pub fn front(&self) -> u64 {
+        read_log(&self.log).iter().map(|call| call.key + 1).max().unwrap_or(0)
+    }
+
+    /// Whether a line with this word is in its log.
+    pub fn wrote(&self, word: &str) -> bool {
+        std::fs::read_to_string(&self.log).unwrap_or_default().contains(word)
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
