@@ -29,6 +29,8 @@ pub struct Field {
     signing_key: PathBuf,
     /// Another way to the same ledger, for the workers, where they have to take one.
     pub detour: Option<String>,
+    /// What workers are started by, word by word; by nothing if empty.
+    pub wrapper: Vec<String>,
     /// The bug that workers have.
     pub bug: Option<String>,
     /// The lease of the workers, in milliseconds.
@@ -82,6 +84,7 @@ impl Field {
             ledger,
             signing_key,
             detour: None,
+            wrapper: Vec::new(),
             bug: None,
             lease_ms: 1000,
             salt,
@@ -93,8 +96,10 @@ impl Field {
     pub fn worker(&self, keys: Range<u64>, options: &[&str]) -> Running {
         let nth = self.workers.fetch_add(1, Ordering::Relaxed);
         let log = self.directory.path().join(format!("log-{nth}"));
-        let mut command = Command::new(crate::own_program());
-        command.arg("worker").arg("--ledger");
+        let mut words = self.wrapper.iter().map(std::ffi::OsString::from).collect::<Vec<_>>();
+        words.push(crate::own_program().into());
+        let mut command = Command::new(&words[0]);
+        command.args(&words[1..]).arg("worker").arg("--ledger");
         command.arg(self.detour.as_ref().unwrap_or(&self.ledger));
         command.args(["--sink", &self.sink.port.to_string(), "--log"]).arg(&log);
         command.arg("--signing-key").arg(&self.signing_key);

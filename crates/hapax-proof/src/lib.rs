@@ -1,9 +1,11 @@
 //! Breaks hapax on purpose and reports what became of it.
 
+pub mod disk;
 pub mod failpoints;
 pub mod field;
 pub mod history;
 pub mod model;
+pub mod network;
 pub mod processes;
 pub mod report;
 pub mod simulation;

@@ -41,6 +41,17 @@ fn main() {
             None,
             &mut report,
         ),
+        "power" => {
+            hapax_proof::disk::power_cuts(n(1), 1, args.get(2).map(String::as_str), &mut report)
+        }
+        "pgpower" => hapax_proof::disk::postgres_power_cuts(n(1), 1, &mut report),
+        "syncs" => hapax_proof::disk::failing_syncs(n(1), &mut report),
+        "full" => hapax_proof::disk::full_disks(n(1), &mut report),
+        "cuts" => {
+            hapax_proof::network::commit_cuts(n(1), args.get(2).map(String::as_str), &mut report)
+        }
+        "sessions" => hapax_proof::network::ended_sessions(n(1), &mut report),
+        "servers" => hapax_proof::network::server_kills(n(1), &mut report),
         "stops" => {
             let mut f = Field::in_file();
             f.lease_ms = 400;

@@ -45,6 +45,11 @@ impl Report {
         self.figures.iter().find(|(known, _)| known == what).map_or(0, |(_, count)| *count)
     }
 
+    /// Something cannot be tried here.
+    pub fn skip(&mut self, why: impl Into<String>) {
+        self.skipped.push(why.into());
+    }
+
     /// Something is wrong.
     pub fn violation(&mut self, what: impl Into<String>) {
         if self.violations.len() < MOST {

@@ -40,15 +40,16 @@ impl Postgres {
 
     /// An empty server with settings of its own.
     pub fn with(settings: &[&str]) -> Self {
-        Self::in_room(&room(), settings)
+        Self::within(&room(), settings)
     }
 
     /// An empty server that writes to a disk.
     pub fn on_disk(settings: &[&str]) -> Self {
-        Self::in_room(&std::env::temp_dir(), settings)
+        Self::within(&std::env::temp_dir(), settings)
     }
 
-    fn in_room(room: &Path, settings: &[&str]) -> Self {
+    /// An empty server whose data lie in this directory.
+    pub fn within(room: &Path, settings: &[&str]) -> Self {
         let directory = tempfile::tempdir_in(room).expect("a directory");
         hand_over(directory.path());
         copy(&template(), &directory.path().join("data"));
