@@ -52,6 +52,7 @@ fn main() {
         }
         "sessions" => hapax_proof::network::ended_sessions(n(1), &mut report),
         "servers" => hapax_proof::network::server_kills(n(1), &mut report),
+        "failovers" => hapax_proof::network::failovers(n(1), &mut report),
         "stops" => {
             let mut f = Field::in_file();
             f.lease_ms = 400;

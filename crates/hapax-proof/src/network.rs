@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use hapax_testkit::{CuttingProxy, PgBouncer, Postgres};
+use hapax_testkit::{Cluster, CuttingProxy, PgBouncer, Postgres};
 
 use crate::field::{Field, Running};
 use crate::processes::conclude;
@@ -86,5 +86,34 @@ pub fn server_kills(times: u64, report: &mut Report) {
         running = workers(&field, 3);
     }
     running.clear();
+    conclude(&field, report);
+}
+
+/// Kills the primary of a cluster under load, this often: its server, or its whole machine.
+pub fn failovers(times: u64, report: &mut Report) {
+    if hapax_testkit::patroni().is_none() {
+        return report.skip("failover needs Patroni and etcd");
+    }
+    let mut cluster = Cluster::start();
+    let field = Field::at(cluster.database("proof"));
+    for nth in 0..times * 3 {
+        if report.figure("failovers under load") >= times {
+            break;
+        }
+        let mut running = workers(&field, 3);
+        at_work(&mut running, report);
+        std::thread::sleep(Duration::from_millis(500));
+        let taken_over = if nth % 2 == 0 {
+            cluster.lose_primary();
+            report.count("primaries lost with their machine", 1);
+            true
+        } else {
+            report.count("primaries killed", 1);
+            cluster.kill_primary()
+        };
+        cluster.settled();
+        report.count("failovers under load", u64::from(taken_over));
+    }
+    report.at_least("failovers under load", times);
     conclude(&field, report);
 }

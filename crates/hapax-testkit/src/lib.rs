@@ -2,10 +2,12 @@
 //! gone when the test is over, however it ends.
 
 mod bouncer;
+mod patroni;
 mod postgres;
 mod proxy;
 
 pub use bouncer::{PgBouncer, pgbouncer};
+pub use patroni::{Cluster, patroni};
 pub use postgres::{Postgres, installed};
 pub use proxy::CuttingProxy;
 

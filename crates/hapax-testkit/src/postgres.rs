@@ -161,7 +161,7 @@ impl Drop for Postgres {
 }
 
 /// Where servers live: in memory, where there is some, for most tests start one.
-fn room() -> PathBuf {
+pub(crate) fn room() -> PathBuf {
     let memory = PathBuf::from("/dev/shm");
     if memory.is_dir() { memory } else { std::env::temp_dir() }
 }
