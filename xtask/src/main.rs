@@ -2,6 +2,7 @@
 //!
 //! - `test`: installs what is missing and runs everything, saying what it skipped
 //! - `bench`: the benchmarks of the command line, in a release build
+//! - `prove`: breaks hapax on purpose for about an hour, and writes `docs/proof.md`
 //! - `tidy`: house rules, and `docs/requirements.md` from the tests; `--check` only looks
 
 mod run;
@@ -15,9 +16,10 @@ fn main() -> ExitCode {
     let result = match words.as_slice() {
         ["test" | "ci"] => run::test(),
         ["bench", rest @ ..] => run::bench(rest),
+        ["prove", rest @ ..] => run::prove(rest),
         ["tidy"] => tidy::tidy(tidy::Mode::Write),
         ["tidy", "--check"] => tidy::tidy(tidy::Mode::Check),
-        _ => Err("usage: cargo xtask test | bench [OPTIONS] | tidy [--check]".to_owned()),
+        _ => Err("usage: cargo xtask test | bench [OPTIONS] | prove | tidy [--check]".to_owned()),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

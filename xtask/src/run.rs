@@ -34,16 +34,36 @@ const NEEDS: [Need; 6] = [
     },
 ];
 
-pub(crate) fn test() -> Result<(), String> {
-    let mut skipped = Vec::new();
-    for Need { what, is_there, package } in NEEDS {
+/// What only `prove` needs: a cluster that fails over takes minutes.
+const CLUSTER: [Need; 2] = [
+    Need {
+        what: "Patroni",
+        is_there: || std::path::Path::new("/usr/bin/patroni").exists(),
+        package: "patroni",
+    },
+    Need {
+        what: "etcd",
+        is_there: || std::path::Path::new("/usr/bin/etcd").exists(),
+        package: "etcd-server",
+    },
+];
+
+/// Installs what is missing; says what could not be.
+fn provide(needs: &[Need]) -> Vec<String> {
+    let mut missing = Vec::new();
+    for Need { what, is_there, package } in needs {
         if !is_there() {
             install(package);
         }
         if !is_there() {
-            skipped.push(format!("{what} could not be installed; tests that need it fail"));
+            missing.push(format!("{what} could not be installed; what needs it fails"));
         }
     }
+    missing
+}
+
+pub(crate) fn test() -> Result<(), String> {
+    let mut skipped = provide(&NEEDS);
     step("cargo", &["fmt", "--all", "--check"])?;
     let everything = ["--workspace", "--locked", "--features", "hapax/sqlx"];
     step(
@@ -59,13 +79,20 @@ pub(crate) fn test() -> Result<(), String> {
     } else {
         skipped.push("licences and duplicate versions: cargo-deny is not installed".into());
     }
-    if exists("cargo", &["nextest", "--version"]) {
-        step("cargo", &[&["nextest", "run", "--no-fail-fast"], &everything[..]].concat())?;
-    } else {
+    // The harness plants bugs, which nothing else is built with.
+    let product = [&everything[..], &["--exclude", "hapax-proof"]].concat();
+    let harness = ["--package", "hapax-proof", "--locked"];
+    let nextest = exists("cargo", &["nextest", "--version"]);
+    if !nextest {
         skipped.push("cargo-nextest is not installed; cargo test was used instead".into());
-        step("cargo", &[&["test", "--lib", "--bins", "--tests"], &everything[..]].concat())?;
     }
-    step("cargo", &[&["test", "--doc"], &everything[..]].concat())?;
+    for what in [&product[..], &harness[..]] {
+        match nextest {
+            true => step("cargo", &[&["nextest", "run", "--no-fail-fast"], what].concat())?,
+            false => step("cargo", &[&["test", "--lib", "--bins", "--tests"], what].concat())?,
+        }
+    }
+    step("cargo", &[&["test", "--doc"], &product[..]].concat())?;
     for reason in &skipped {
         println!("xtask: skipped: {reason}");
     }
@@ -87,6 +114,16 @@ pub(crate) fn bench(options: &[&str]) -> Result<(), String> {
         }
         None => step("cargo", &[&start, options].concat()),
     }
+}
+
+/// The whole programme of the harness, in a release build.
+pub(crate) fn prove(options: &[&str]) -> Result<(), String> {
+    for missing in [provide(&NEEDS), provide(&CLUSTER)].concat() {
+        println!("xtask: {missing}");
+    }
+    let start =
+        ["run", "--release", "--quiet", "--locked", "--package", "hapax-proof", "--", "prove"];
+    step("cargo", &[&start[..], options].concat())
 }
 
 fn step(program: &str, words: &[&str]) -> Result<(), String> {

@@ -44,8 +44,6 @@ bugs! {
     LockWithoutExpiry = "lock-without-expiry",
     /// A stall of the store counts against those who wait for it.
     StallKills = "stall-kills",
-    /// A seal does not ask whether somebody else has sealed.
-    SealUnfenced = "seal-unfenced",
     /// What lapsed is not journalled.
     Unjournalled = "unjournalled",
     /// SQLite syncs its log when it likes.

@@ -24,10 +24,6 @@ const DATABASE: usize = 60;
 /// The keys of a run.
 const KEYS: std::ops::Range<u64> = 0..30;
 
-/// Which passes of a point are tried.
-const PASSES: [u64; 24] =
-    [1, 2, 3, 5, 8, 13, 21, 4, 6, 7, 9, 10, 11, 12, 14, 15, 16, 17, 18, 19, 20, 22, 23, 24];
-
 /// Whether a point is in this store's way.
 fn concerns(point: Point, postgres: bool) -> bool {
     let name = point.name();
@@ -40,23 +36,22 @@ fn concerns(point: Point, postgres: bool) -> bool {
     }
 }
 
-/// Runs each point with each action, at this many of its passes. Fails if one never fires.
-pub fn failpoints(
-    postgres: Option<&Postgres>,
-    passes: usize,
-    bug: Option<&str>,
-    report: &mut Report,
-) {
+/// Runs each point with each action, this often, at one pass after the other. Fails if one never
+/// fires.
+pub fn failpoints(postgres: Option<&Postgres>, times: u64, bug: Option<&str>, report: &mut Report) {
     let points = Point::ALL.iter().copied().filter(|point| concerns(*point, postgres.is_some()));
     let points: Vec<Point> = points.collect();
-    let mut runs = Vec::new();
-    for pass in PASSES.iter().take(passes) {
-        for point in &points {
-            runs.extend(ACTIONS.map(|action| (*point, action, *pass)));
-        }
+    let armed = |point: &Point| ACTIONS.map(|action| (*point, action));
+    let mut each: Vec<(Point, &str)> = points.iter().flat_map(armed).collect();
+    if bug.is_some() {
+        // What is planted is about commands that fail while they write.
+        let writes =
+            |point: Point| ["change.", "sqlite."].iter().any(|w| point.name().starts_with(w));
+        each.retain(|(point, action)| writes(*point) && *action == "error");
     }
-    let fired: Mutex<BTreeMap<(&str, &str), u64>> = Mutex::default();
-    let total = Mutex::new(Report::default());
+    let runs: Vec<(u64, (Point, &str))> =
+        (0..times).flat_map(|time| each.iter().map(move |what| (time, *what))).collect();
+    let tried = Tried::default();
     for some in runs.chunks(if postgres.is_some() { DATABASE } else { runs.len() }) {
         let keys = room();
         let signing_key = keys.path().join("signing-key");
@@ -69,38 +64,70 @@ pub fn failpoints(
         std::thread::scope(|scope| {
             for _ in 0..AT_ONCE {
                 scope.spawn(|| {
-                    while let Some((point, action, pass)) =
-                        some.get(next.fetch_add(1, Ordering::Relaxed))
-                    {
-                        let armed = format!("{}:{action}:{pass}", point.name());
-                        let (mut found, hit) = one(shared(), database.is_none(), &armed, bug);
-                        for violation in &mut found.violations {
-                            *violation = format!("{armed}: {violation}");
-                        }
-                        if hit {
-                            let mut fired = fired.lock().expect("no panic");
-                            *fired.entry((point.name(), action)).or_default() += 1;
-                        }
-                        total.lock().expect("no panic").add(found);
+                    while let Some((time, what)) = some.get(next.fetch_add(1, Ordering::Relaxed)) {
+                        tried.one(shared(), database.is_none(), *time, *what, bug);
                     }
                 });
             }
         });
         if database.is_some() {
-            shared().verify(&mut total.lock().expect("no panic"));
+            shared().verify(&mut tried.found.lock().expect("no panic"));
         }
     }
-    report.add(total.into_inner().expect("no panic"));
-    let fired = fired.into_inner().expect("no panic");
+    report.add(tried.found.into_inner().expect("no panic"));
+    let fired = tried.fired.into_inner().expect("no panic");
     report.count("runs", runs.len() as u64);
-    report.count("runs in which the failpoint fired", fired.values().sum());
+    report
+        .count("runs in which the failpoint fired", fired.values().map(|fired| fired.times).sum());
     report.count("failpoints", points.len() as u64);
-    for point in points {
-        for action in ACTIONS {
-            report.expect(fired.contains_key(&(point.name(), action)), || {
-                format!("vacuous: {} never fired with {action}", point.name())
-            });
+    for (point, action) in each {
+        report.expect(
+            fired.get(&(point.name(), action)).is_some_and(|fired| fired.times > 0),
+            || format!("vacuous: {} never fired with {action}", point.name()),
+        );
+    }
+}
+
+/// What was tried so far.
+#[derive(Default)]
+struct Tried {
+    found: Mutex<Report>,
+    fired: Mutex<BTreeMap<(&'static str, &'static str), Fired>>,
+}
+
+/// How often a failpoint has fired with an action.
+#[derive(Default)]
+struct Fired {
+    times: u64,
+    /// The first pass at which it did not: a worker does not come by that often.
+    too_late: Option<u64>,
+}
+
+impl Tried {
+    /// One run, at the next pass that a worker is known to reach.
+    fn one(
+        &self,
+        field: Field,
+        alone: bool,
+        time: u64,
+        (point, action): (Point, &'static str),
+        bug: Option<&str>,
+    ) {
+        let place = (point.name(), action);
+        let reached = self.fired.lock().expect("no panic").entry(place).or_default().too_late;
+        let pass = time % reached.map_or(u64::MAX, |pass| (pass - 1).max(1)) + 1;
+        let armed = format!("{}:{action}:{pass}", point.name());
+        let (mut found, hit) = one(field, alone, &armed, bug);
+        for violation in &mut found.violations {
+            *violation = format!("{armed}: {violation}");
         }
+        let mut fired = self.fired.lock().expect("no panic");
+        let fired = fired.entry(place).or_default();
+        match hit {
+            true => fired.times += 1,
+            false => fired.too_late = Some(fired.too_late.map_or(pass, |known| known.min(pass))),
+        }
+        self.found.lock().expect("no panic").add(found);
     }
 }
 

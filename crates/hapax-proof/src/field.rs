@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use hapax::tokio_postgres::NoTls;
-use hapax::{Effect, Event, Hapax, Key, State, StateName};
+use hapax::{Effect, Entry, Event, Hapax, Key, State, StateName};
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
@@ -176,7 +176,8 @@ impl Field {
         rows.and_then(Iterator::collect).expect("rows")
     }
 
-    async fn open(&self) -> Result<Hapax, hapax::Error> {
+    /// Opens the ledger.
+    pub async fn open(&self) -> Result<Hapax, hapax::Error> {
         let builder = Hapax::builder().background(false).signing_key(&self.signing_key);
         builder.open(&self.ledger).await
     }
@@ -207,11 +208,19 @@ impl Field {
         report.expect(verified.damage.is_empty() && verified.pending == 0, || {
             format!("the journal: {} pending, {:?}", verified.pending, verified.damage)
         });
-        let mut after = 0;
+        let (mut after, mut written) = (0, 0);
+        let mut newest: HashMap<Key, Entry> = HashMap::new();
         while let entries = hapax.journal(after, 10_000).await?
             && let Some(last) = entries.last()
         {
-            after = last.id;
+            (after, written) = (last.id, written + entries.len() as u64);
+            for entry in entries.iter().filter(|entry| entry.event != Event::Contradicted) {
+                let before = newest.insert(entry.key, entry.clone());
+                let running = before.is_some_and(|before| before.state == StateName::Running);
+                report.expect(!running || entry.event != Event::Granted, || {
+                    format!("entry {} grants what the journal says is running", entry.id)
+                });
+            }
             for (event, what) in [
                 (Event::Expired, "claims whose holder was given up"),
                 (Event::Contradicted, "stale successes that were journalled and not believed"),
@@ -220,6 +229,18 @@ impl Field {
                 report.count(what, seen as u64);
             }
         }
+        for found in hapax.list(&[], 10_000_000).await? {
+            let entry = newest.get(&found.name.key);
+            let folds = entry.is_some_and(|entry| {
+                entry.state == found.effect.state.name() && entry.attempt == found.effect.attempt
+            });
+            report.expect(folds, || {
+                format!("{}: the record is not where the journal leads", found.name.key)
+            });
+        }
+        report.expect(written == verified.sealed, || {
+            format!("the journal has {written} entries; {} are sealed", verified.sealed)
+        });
         Ok(())
     }
 

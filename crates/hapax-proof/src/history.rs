@@ -63,8 +63,11 @@ impl SequentialSpec for Register {
 /// The calls on one key, each with the moments at which it began and ended.
 #[derive(Debug, Default)]
 pub struct History {
-    calls: Vec<(u64, Asked, Option<(u64, Told)>)>,
+    calls: Vec<Call>,
 }
+
+/// When it began, what it asked, and when and what it was told.
+type Call = (u64, Asked, Option<(u64, Told)>);
 
 impl History {
     /// Adds a call. One without an answer may have taken effect at any time after it began.
@@ -119,7 +122,7 @@ mod tests {
         Asked::Run { payload: 0, offer }
     }
 
-    fn history(calls: &[(u64, Asked, Option<(u64, Told)>)]) -> bool {
+    fn history(calls: &[Call]) -> bool {
         History { calls: calls.to_vec() }.is_linearizable()
     }
 

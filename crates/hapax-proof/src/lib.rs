@@ -3,11 +3,15 @@
 pub mod disk;
 pub mod failpoints;
 pub mod field;
+pub mod fuzz;
 pub mod history;
 pub mod model;
 pub mod network;
 pub mod processes;
+pub mod programme;
+pub mod prove;
 pub mod report;
+pub mod sealing;
 pub mod simulation;
 pub mod sink;
 pub mod worker;

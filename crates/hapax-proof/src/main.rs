@@ -1,75 +1,101 @@
-//! Runs one experiment, or all of them.
-use clap::Parser;
+//! Breaks hapax on purpose: one experiment, or all of them with a report.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
 use hapax_core::planted::{Bug, plant};
-use hapax_proof::{field::Field, model, processes, report::Report, simulation, sink, worker};
+use hapax_proof::programme::{Experiment, Tier};
+use hapax_proof::{prove, sink, worker};
+
 #[derive(Parser)]
-struct W {
-    #[command(flatten)]
-    orders: worker::Orders,
+#[command(about, version)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
 }
-fn main() {
-    let args: Vec<String> = std::env::args().skip(1).collect();
-    if args[0] == "sink" {
-        sink::serve(args[1].as_ref()).unwrap();
-        return;
-    }
-    if args[0] == "worker" {
-        let w = W::parse_from(&args);
-        worker::work(w.orders).unwrap();
-        return;
-    }
-    if let Some(at) = args.iter().position(|a| a == "--plant") {
-        plant(*Bug::ALL.iter().find(|b| b.name() == args[at + 1]).expect("a bug"));
-    }
-    let mut report = Report::new(args[0].clone());
-    let t = std::time::Instant::now();
-    let n = |i: usize| args[i].parse::<u64>().unwrap();
-    match args[0].as_str() {
-        "model" => {
-            for (name, protocol) in model::protocols(args.contains(&"full".into())) {
-                model::check(&name, protocol, &mut report);
+
+#[derive(Subcommand)]
+enum Command {
+    /// Run everything and write the report
+    Prove {
+        /// Where to write it
+        #[arg(long, default_value = "docs/proof.md")]
+        report: PathBuf,
+        /// The seed that everything random follows from
+        #[arg(long, default_value_t = 1)]
+        seed: u64,
+    },
+    /// Run one experiment, and say what was counted and what is wrong
+    Try {
+        /// Which: one of those that `list` names
+        experiment: String,
+        /// As thoroughly as for the report
+        #[arg(long)]
+        full: bool,
+        /// The seed that everything random follows from
+        #[arg(long, default_value_t = 1)]
+        seed: u64,
+        /// A bug to plant first; then the experiment must find something wrong
+        #[arg(long)]
+        plant: Option<String>,
+    },
+    /// Name all experiments and all bugs that can be planted
+    List,
+    /// Be the judge
+    #[command(hide = true)]
+    Sink {
+        /// Where it writes down what it did
+        file: PathBuf,
+    },
+    /// Be a process under test
+    #[command(hide = true)]
+    Worker(worker::Orders),
+}
+
+fn main() -> ExitCode {
+    let result = match Arguments::parse().command {
+        Command::Prove { report, seed } => prove::prove(&report, seed),
+        Command::Try { experiment, full, seed, plant } => {
+            attempt(&experiment, full, seed, plant.as_deref())
+        }
+        Command::List => {
+            for experiment in Experiment::ALL {
+                println!("{:22}{}", experiment.name(), experiment.title());
             }
+            let bugs: Vec<_> = Bug::ALL.iter().map(|bug| bug.name()).collect();
+            println!("\nbugs: {}", bugs.join(", "));
+            Ok(())
         }
-        "flight" => model::check_flight(model::Flight { callers: 5, deaths: 2 }, &mut report),
-        "simulate" => simulation::simulate(n(1)..n(2), &mut report),
-        "enumerate" => simulation::enumerate(n(1)..n(2), &mut report),
-        "kills" => processes::kills(&Field::in_file(), n(1), 1, &mut report),
-        "failpoints" => hapax_proof::failpoints::failpoints(None, n(1) as usize, None, &mut report),
-        "pgfailpoints" => hapax_proof::failpoints::failpoints(
-            Some(&hapax_testkit::Postgres::start()),
-            n(1) as usize,
-            None,
-            &mut report,
-        ),
-        "power" => {
-            hapax_proof::disk::power_cuts(n(1), 1, args.get(2).map(String::as_str), &mut report)
+        Command::Sink { file } => sink::serve(&file).map_err(|error| error.to_string()),
+        Command::Worker(orders) => worker::work(orders),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("hapax-proof: {error}");
+            ExitCode::FAILURE
         }
-        "pgpower" => hapax_proof::disk::postgres_power_cuts(n(1), 1, &mut report),
-        "syncs" => hapax_proof::disk::failing_syncs(n(1), &mut report),
-        "full" => hapax_proof::disk::full_disks(n(1), &mut report),
-        "cuts" => {
-            hapax_proof::network::commit_cuts(n(1), args.get(2).map(String::as_str), &mut report)
-        }
-        "sessions" => hapax_proof::network::ended_sessions(n(1), &mut report),
-        "servers" => hapax_proof::network::server_kills(n(1), &mut report),
-        "failovers" => hapax_proof::network::failovers(n(1), &mut report),
-        "stops" => {
-            let mut f = Field::in_file();
-            f.lease_ms = 400;
-            processes::stops(&f, n(1), 1, &mut report)
-        }
-        "pgkills" => {
-            let pg = hapax_testkit::Postgres::start();
-            let f = Field::at(pg.database("proof"));
-            processes::kills(&f, n(1), 1, &mut report)
-        }
-        "pgstops" => {
-            let pg = hapax_testkit::Postgres::start();
-            let mut f = Field::at(pg.database("proof"));
-            f.lease_ms = 400;
-            processes::stops(&f, n(1), 1, &mut report)
-        }
-        _ => panic!(),
     }
-    println!("{report}{:?}", t.elapsed());
+}
+
+fn attempt(name: &str, full: bool, seed: u64, bug: Option<&str>) -> Result<(), String> {
+    let experiment = Experiment::ALL.iter().find(|experiment| experiment.name() == name);
+    let experiment =
+        experiment.ok_or_else(|| format!("no experiment is called {name}; see list"))?;
+    if let Some(bug) = bug {
+        let known = Bug::ALL.iter().find(|known| known.name() == bug);
+        plant(*known.ok_or_else(|| format!("no bug is called {bug}; see list"))?);
+    }
+    let tier = match (full, bug) {
+        (true, _) => Tier::Full,
+        (false, Some(_)) => Tier::Bug,
+        (false, None) => Tier::Quick,
+    };
+    let report = experiment.run(tier, seed, bug);
+    print!("{report}");
+    match report.violations.len() {
+        0 => Ok(()),
+        found => Err(format!("{found} found")),
+    }
 }

@@ -142,16 +142,17 @@ impl Scenario {
     }
 }
 
+/// Simulates one seed.
+pub fn simulate_one(seed: u64, report: &mut Report) {
+    silence_expected_panics();
+    report.count("seeds", 1);
+    run(Scenario::of(seed), report);
+}
+
 /// Simulates these seeds.
 pub fn simulate(seeds: std::ops::Range<u64>, report: &mut Report) {
-    silence_expected_panics();
     for seed in seeds {
-        let before = report.violations.len();
-        run(Scenario::of(seed), report);
-        report.count("seeds", 1);
-        if report.violations.len() > before {
-            report.count("seeds that failed", 1);
-        }
+        simulate_one(seed, report);
     }
     for fault in [
         "calls to the store that failed before they took effect",
@@ -169,14 +170,24 @@ pub fn simulate(seeds: std::ops::Range<u64>, report: &mut Report) {
     report.at_least("faults that struck while somebody was at work", struck.max(1) / 2);
 }
 
-/// Lets each call to the store fail, one after the other: before and after it takes effect.
-pub fn enumerate(seeds: std::ops::Range<u64>, report: &mut Report) {
+/// Simulates these seeds until something is wrong.
+pub fn search(seeds: std::ops::Range<u64>, report: &mut Report) {
+    for seed in seeds {
+        simulate_one(seed, report);
+        if !report.violations.is_empty() {
+            return;
+        }
+    }
+}
+
+/// Lets each call to the store fail, or one in `step`: before and after it takes effect.
+pub fn enumerate(seeds: std::ops::Range<u64>, step: usize, report: &mut Report) {
     silence_expected_panics();
     for seed in seeds {
         let mut scenario = Scenario { stalls: 0, resets: 1, ..Scenario::of(seed * 4) };
         scenario.weather = Weather::default();
         let calls = run(scenario.clone(), report);
-        for nth in 0..calls {
+        for nth in (0..calls).step_by(step) {
             for when in [When::Before, When::After] {
                 scenario.weather.exactly = Some((nth, when));
                 run(scenario.clone(), report);

@@ -152,10 +152,10 @@ impl Writer {
         let begun = pass(Point::SqliteBegin).map_err(Undone::from);
         let result = begun.and_then(|()| self.carry_out(batch, guard, arrivals)).and_then(|()| {
             self.log.make_room();
-            pass(Point::SqliteCommit)?;
             if planted(Bug::AnswerBeforeCommit) {
                 batch.iter_mut().for_each(|asked| _ = asked.reply());
             }
+            pass(Point::SqliteCommit)?;
             execute(&self.db, "COMMIT")?;
             if let Err(error) = pass(Point::SqliteCommitted) {
                 answer_all(batch, &error);

@@ -63,7 +63,10 @@ fn create(path: &Path) -> std::io::Result<()> {
     let linked = std::fs::hard_link(&draft, path);
     std::fs::remove_file(&draft)?;
     match linked {
-        Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => Ok(()),
-        other => other,
+        Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
+        other => other?,
     }
+    // What it signs outlives a power cut, so its name has to.
+    let directory = path.parent().filter(|directory| !directory.as_os_str().is_empty());
+    File::open(directory.unwrap_or(Path::new(".")))?.sync_all()
 }

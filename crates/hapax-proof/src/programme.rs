@@ -1,0 +1,248 @@
+//! Everything that is tried, how often, and what each planted bug is caught by.
+
+use hapax_core::planted::Bug;
+use hapax_testkit::Postgres;
+
+use crate::field::Field;
+use crate::report::Report;
+use crate::{disk, failpoints, fuzz, model, network, processes, sealing, simulation};
+
+/// How much is tried.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Tier {
+    /// What every change is tried with: a few minutes.
+    Quick,
+    /// What is published.
+    Full,
+    /// As much as it takes to catch a planted bug.
+    Bug,
+}
+
+macro_rules! experiments {
+    ($($(#[$doc:meta])* $experiment:ident = $name:literal,)*) => {
+        /// One thing that is tried.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+        pub enum Experiment {
+            $($(#[$doc])* $experiment,)*
+        }
+
+        impl Experiment {
+            /// All of them.
+            pub const ALL: &'static [Self] = &[$(Self::$experiment,)*];
+
+            /// What it is called on a command line.
+            pub fn name(self) -> &'static str {
+                match self {
+                    $(Self::$experiment => $name,)*
+                }
+            }
+        }
+    };
+}
+
+experiments! {
+    /// The protocol, walked through exhaustively.
+    Model = "model",
+    /// The election of leaders, walked through exhaustively.
+    Flights = "flights",
+    /// The engine in virtual time.
+    Simulation = "simulation",
+    /// The engine in virtual time, each call to the store failing once.
+    EachCall = "each-call",
+    /// Fields, JSON, entries and proofs, mangled.
+    Fuzzing = "fuzzing",
+    /// Each step failing, on SQLite.
+    FailpointsFile = "failpoints-file",
+    /// Each step failing, on PostgreSQL.
+    FailpointsPostgres = "failpoints-postgres",
+    /// Several sealers on one file.
+    SealingFile = "sealing-file",
+    /// Several sealers in one database, with entries out of order.
+    SealingPostgres = "sealing-postgres",
+    /// kill -9, on SQLite.
+    KillsFile = "kills-file",
+    /// kill -9, on PostgreSQL.
+    KillsPostgres = "kills-postgres",
+    /// SIGSTOP, on SQLite.
+    StopsFile = "stops-file",
+    /// SIGSTOP, on PostgreSQL.
+    StopsPostgres = "stops-postgres",
+    /// Power cuts, on SQLite.
+    PowerFile = "power-file",
+    /// Power cuts, on PostgreSQL.
+    PowerPostgres = "power-postgres",
+    /// fdatasync that fails.
+    Syncs = "syncs",
+    /// Full disks.
+    FullDisks = "full-disks",
+    /// Replies to commits that are lost.
+    CommitCuts = "commit-cuts",
+    /// Sessions that are ended behind a pooler.
+    Sessions = "sessions",
+    /// PostgreSQL servers that are killed.
+    Servers = "servers",
+    /// Primaries that are killed.
+    Failovers = "failovers",
+}
+
+/// The lease of workers that are stopped for longer, in milliseconds.
+const BRIEF_LEASE_MS: u64 = 400;
+
+impl Experiment {
+    /// What it shows, in one line.
+    pub fn title(self) -> &'static str {
+        match self {
+            Self::Model => "Model: claim, lease, fence, takeover, settle, reconcile; every order",
+            Self::Flights => "Model: the election of a flight's leader; every order",
+            Self::Simulation => "Simulation: the engine in virtual time, everything going wrong",
+            Self::EachCall => {
+                "Simulation: each call to the store fails, before and after it takes effect"
+            }
+            Self::Fuzzing => "Fuzzing: keys, canonical JSON, journal entries, proofs",
+            Self::FailpointsFile => "Failpoints, SQLite: abort, error, stall past the lease",
+            Self::FailpointsPostgres => {
+                "Failpoints, PostgreSQL: abort, error, stall past the lease"
+            }
+            Self::SealingFile => "Several sealers, SQLite",
+            Self::SealingPostgres => "Several sealers and entries out of order, PostgreSQL",
+            Self::KillsFile => "kill -9 under load, SQLite",
+            Self::KillsPostgres => "kill -9 under load, PostgreSQL",
+            Self::StopsFile => "SIGSTOP for 1.5 to 3 leases, SQLite",
+            Self::StopsPostgres => "SIGSTOP for 1.5 to 3 leases, PostgreSQL",
+            Self::PowerFile => "Power cuts, SQLite (ext4 shut down without flushing its log)",
+            Self::PowerPostgres => {
+                "Power cuts, PostgreSQL (ext4 shut down without flushing its log)"
+            }
+            Self::Syncs => "The nth fdatasync fails, and all after it",
+            Self::FullDisks => "Full disks",
+            Self::CommitCuts => "COMMIT carried out, reply and connection lost",
+            Self::Sessions => "Sessions ended behind PgBouncer in transaction mode",
+            Self::Servers => "PostgreSQL killed or stopped under load",
+            Self::Failovers => "Failover: Patroni, synchronous, primary killed under load",
+        }
+    }
+
+    /// How often something is tried: in the quick tier, in the full one, for a planted bug.
+    /// Nothing, where a tier leaves it out.
+    fn times(self, tier: Tier) -> Option<u64> {
+        let (quick, full, bug) = match self {
+            Self::Model | Self::Flights => (1, 1, 1),
+            Self::Simulation => (2_000, 100_000, 4_000),
+            Self::EachCall => (1, 20, 1),
+            Self::Fuzzing => (20_000, 1_000_000, 2_000),
+            Self::FailpointsFile => (2, 36, 24),
+            Self::FailpointsPostgres => (0, 24, 1),
+            Self::SealingFile => (60, 1_000, 200),
+            Self::SealingPostgres => (100, 1_000, 300),
+            Self::KillsFile => (100, 1_000, 100),
+            Self::KillsPostgres => (30, 1_000, 100),
+            Self::StopsFile => (6, 300, 20),
+            Self::StopsPostgres => (0, 300, 20),
+            Self::PowerFile => (20, 300, 20),
+            Self::PowerPostgres => (0, 30, 3),
+            Self::Syncs => (12, 60, 4),
+            Self::FullDisks => (1, 20, 1),
+            Self::CommitCuts => (100, 1_000, 200),
+            Self::Sessions => (20, 500, 50),
+            Self::Servers => (2, 40, 2),
+            Self::Failovers => (0, 10, 0),
+        };
+        let times = match tier {
+            Tier::Quick => quick,
+            Tier::Full => full,
+            Tier::Bug => bug,
+        };
+        (times > 0).then_some(times)
+    }
+
+    /// Whether this tier tries it.
+    pub fn is_in(self, tier: Tier) -> bool {
+        self.times(tier).is_some()
+    }
+
+    /// Tries it. Workers have the bug, if there is one.
+    pub fn run(self, tier: Tier, seed: u64, bug: Option<&str>) -> Report {
+        let mut report = Report::new(self.title());
+        let Some(times) = self.times(tier) else { return report };
+        let server = Postgres::start;
+        let with = |mut field: Field, lease_ms: u64| {
+            (field.lease_ms, field.bug) = (lease_ms, bug.map(str::to_owned));
+            field
+        };
+        let file = |lease_ms: u64| with(Field::in_file(), lease_ms);
+        let database =
+            |server: &Postgres, lease_ms: u64| with(Field::at(server.database("proof")), lease_ms);
+        let found = &mut report;
+        match self {
+            Self::Model => {
+                for (name, protocol) in model::protocols(tier == Tier::Full) {
+                    model::check(&name, protocol, found);
+                }
+            }
+            Self::Flights => {
+                let callers = if tier == Tier::Full { 7 } else { 5 };
+                model::check_flight(model::Flight { callers, deaths: 2 }, found);
+            }
+            Self::Simulation if tier == Tier::Bug => simulation::search(seed..seed + times, found),
+            Self::Simulation => simulation::simulate(seed..seed + times, found),
+            Self::EachCall => {
+                let step = if tier == Tier::Full { 1 } else { 16 };
+                simulation::enumerate(seed..seed + times, step, found);
+            }
+            Self::Fuzzing => {
+                fuzz::key_fields(times, seed, found);
+                fuzz::canonical_json(times, seed, found);
+                fuzz::journal_entries(times, seed, found);
+                fuzz::proofs(times / 200, seed, found);
+            }
+            Self::FailpointsFile => failpoints::failpoints(None, times, bug, found),
+            Self::FailpointsPostgres => failpoints::failpoints(Some(&server()), times, bug, found),
+            Self::SealingFile => sealing::sealing(None, times, seed, found),
+            Self::SealingPostgres => sealing::sealing(Some(&server()), times, seed, found),
+            Self::KillsFile => processes::kills(&file(1_000), times, seed, found),
+            Self::KillsPostgres => {
+                let server = server();
+                processes::kills(&database(&server, 1_000), times, seed, found);
+            }
+            Self::StopsFile => processes::stops(&file(BRIEF_LEASE_MS), times, seed, found),
+            Self::StopsPostgres => {
+                let server = server();
+                processes::stops(&database(&server, BRIEF_LEASE_MS), times, seed, found);
+            }
+            Self::PowerFile => disk::power_cuts(times, seed, bug, found),
+            Self::PowerPostgres => disk::postgres_power_cuts(times, seed, found),
+            Self::Syncs => disk::failing_syncs(times, found),
+            Self::FullDisks => disk::full_disks(times, found),
+            Self::CommitCuts => network::commit_cuts(times, bug, found),
+            Self::Sessions => network::ended_sessions(times, found),
+            Self::Servers => network::server_kills(times, found),
+            Self::Failovers => network::failovers(times, found),
+        }
+        report
+    }
+}
+
+/// What catches a planted bug.
+pub fn catches(bug: Bug) -> Experiment {
+    match bug {
+        Bug::DeadLeaseRenewed | Bug::OpaqueAgain | Bug::NoAtOnce | Bug::LockWithoutExpiry => {
+            Experiment::Model
+        }
+        Bug::LeaderStays => Experiment::Flights,
+        Bug::StaleSettle
+        | Bug::ReplayBeforeConflict
+        | Bug::StallKills
+        | Bug::Unjournalled
+        | Bug::FailOpen
+        | Bug::SettleBeforeRun
+        | Bug::AmbiguousIsFailure
+        | Bug::RememberBeforeSettle
+        | Bug::ResetUnawaited => Experiment::Simulation,
+        Bug::ColonJoin | Bug::RootUnchecked => Experiment::Fuzzing,
+        Bug::AnswerBeforeCommit | Bug::HalfCommand => Experiment::FailpointsFile,
+        Bug::IdCursor => Experiment::SealingPostgres,
+        Bug::SyncNormal => Experiment::PowerFile,
+        Bug::QuickUnconditional => Experiment::StopsPostgres,
+        Bug::LostCommitIsDone => Experiment::CommitCuts,
+    }
+}

@@ -1,0 +1,140 @@
+//! The whole programme, and the page it writes.
+
+use std::fmt::Write as _;
+use std::path::Path;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use hapax_core::planted::Bug;
+
+use crate::programme::{Experiment, Tier, catches};
+use crate::report::Report;
+
+/// Runs everything, writes the report, and fails if anything is wrong.
+pub fn prove(page: &Path, seed: u64) -> Result<(), String> {
+    let start = Instant::now();
+    let mut reports = Vec::new();
+    for experiment in Experiment::ALL.iter().filter(|experiment| experiment.is_in(Tier::Full)) {
+        let begun = Instant::now();
+        eprintln!("{}", experiment.title());
+        let report = experiment.run(Tier::Full, seed, None);
+        eprint!("{report}");
+        eprintln!("  {:.0} s", begun.elapsed().as_secs_f64());
+        reports.push((report, begun.elapsed()));
+    }
+    let bugs: Vec<(Bug, Caught)> = Bug::ALL
+        .iter()
+        .map(|bug| {
+            let caught = catch(*bug, seed);
+            eprintln!("{}: {caught:?}", bug.name());
+            (*bug, caught)
+        })
+        .collect();
+    let text = page_of(&reports, &bugs, seed, start.elapsed());
+    std::fs::write(page, text).map_err(|error| format!("{}: {error}", page.display()))?;
+    let wrong: usize = reports.iter().map(|(report, _)| report.violations.len()).sum();
+    let missed = bugs.iter().filter(|(_, caught)| *caught == Caught::No).count();
+    match wrong + missed {
+        0 => Ok(()),
+        _ => Err(format!("{wrong} found, {missed} planted bugs missed; see {}", page.display())),
+    }
+}
+
+/// What became of a planted bug.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Caught {
+    /// It was caught; this is what was said first.
+    Yes(String),
+    /// Nobody noticed.
+    No,
+    /// It could not be looked for here.
+    Skipped(String),
+}
+
+/// Plants a bug in a process of its own and has it looked for.
+pub fn catch(bug: Bug, seed: u64) -> Caught {
+    let experiment = catches(bug);
+    let output = Command::new(crate::own_program())
+        .args(["try", experiment.name(), "--plant", bug.name(), "--seed", &seed.to_string()])
+        .output()
+        .expect("this program can be started");
+    let said = String::from_utf8_lossy(&output.stdout);
+    let first = |mark: &str| {
+        let line = said.lines().find_map(|line| line.trim().strip_prefix(mark));
+        line.map(|line| line.chars().take(160).collect::<String>())
+    };
+    match (first("WRONG: "), first("skipped: ")) {
+        (Some(what), _) => Caught::Yes(what),
+        (None, Some(why)) => Caught::Skipped(why),
+        // Ending badly is noticed too.
+        (None, None) if !output.status.success() => {
+            Caught::Yes("the process did not survive it".into())
+        }
+        (None, None) => Caught::No,
+    }
+}
+
+fn page_of(
+    reports: &[(Report, Duration)],
+    bugs: &[(Bug, Caught)],
+    seed: u64,
+    took: Duration,
+) -> String {
+    let mut page = String::from(HEAD);
+    let minutes = took.as_secs_f64() / 60.0;
+    let _ = writeln!(page, "Seed {seed}; {minutes:.0} minutes; {}.\n", versions());
+    let _ = writeln!(page, "## Planted bugs\n");
+    let caught = bugs.iter().filter(|(_, caught)| matches!(caught, Caught::Yes(_))).count();
+    let _ = writeln!(page, "{caught} of {} were caught.\n", bugs.len());
+    let _ = writeln!(page, "| bug | looked for by | what was said first |\n|---|---|---|");
+    for (bug, caught) in bugs {
+        let said = match caught {
+            Caught::Yes(what) => format!("`{}`", what.replace(['|', '`'], "/")),
+            Caught::No => "**not caught**".into(),
+            Caught::Skipped(why) => format!("skipped: {why}"),
+        };
+        let _ = writeln!(page, "| {} | {} | {said} |", bug.name(), catches(*bug).name());
+    }
+    let _ = writeln!(page, "\n## What was tried");
+    for (report, took) in reports {
+        let _ = writeln!(page, "\n### {}\n", report.title);
+        for why in &report.skipped {
+            let _ = writeln!(page, "Skipped: {why}\n");
+        }
+        let _ = writeln!(page, "| N | what |\n|---:|---|");
+        for (what, count) in &report.figures {
+            let _ = writeln!(page, "| {count} | {what} |");
+        }
+        let _ = writeln!(page, "| **{}** | **found wrong** |", report.violations.len());
+        for violation in &report.violations {
+            let _ = writeln!(page, "\n> {violation}");
+        }
+        let _ = writeln!(page, "\n{:.0} s", took.as_secs_f64());
+    }
+    page
+}
+
+const HEAD: &str = "# Proof
+
+Written by `cargo xtask prove`, which breaks hapax on purpose. A separate process that appends and syncs is the
+only judge of what happened; callers write down what they asked and were told; the ledger is compared with both.
+For every key: executed at most once, every acknowledged outcome still there, every outcome that nobody knows
+shown to somebody, a history that one write-once register explains, a record that its journal leads to, a
+journal that verifies. A run in which too little succeeded, or in which a fault never met work, counts as wrong.
+
+";
+
+fn versions() -> String {
+    let said = |program: &str, words: &[&str]| {
+        let output = Command::new(program).args(words).output().ok()?;
+        Some(String::from_utf8_lossy(&output.stdout).lines().next()?.trim().to_owned())
+    };
+    let kernel = said("uname", &["-sr"]);
+    let postgres =
+        said("psql", &["--version"]).map(|text| text.replace("psql (", "").replace(')', ""));
+    let sqlite = Some(format!("SQLite {}", rusqlite::version()));
+    let hapax = Some(format!("hapax {}", env!("CARGO_PKG_VERSION")));
+    let patroni = said("patroni", &["--version"]);
+    let all = [hapax, sqlite, postgres, patroni, kernel];
+    all.into_iter().flatten().collect::<Vec<_>>().join(", ")
+}
