@@ -12,6 +12,7 @@ use hapax::{Effect, Entry, Event, Hapax, Key, State, StateName};
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
+use crate::deliveries::{Difference, compare};
 use crate::history::{Asked, History, Told};
 use crate::report::Report;
 use crate::sink::Sink;
@@ -129,12 +130,40 @@ impl Field {
             Err(error) => return report.violation(format!("the ledger cannot be read: {error}")),
         };
         let calls = self.calls(report);
+        self.compare(&executed, &calls, report);
         for n in keys {
             let none = Vec::new();
             let executed = executed.get(&n).unwrap_or(&none);
             let effect = effects.get(&key(self.salt, n));
             let calls = calls.get(&n).map(Vec::as_slice).unwrap_or_default();
             judge_key(n, executed, effect, calls, report);
+        }
+    }
+
+    /// Compares what callers were told, and might have been, with what arrived at the targets.
+    fn compare(
+        &self,
+        executed: &HashMap<u64, Vec<u64>>,
+        calls: &BTreeMap<u64, Vec<Call>>,
+        report: &mut Report,
+    ) {
+        // An effect is its key; whose it was is no difference here.
+        let told = |call: &&Call| call.told.is_some();
+        let of = |key: &u64| (*key, 0);
+        let promised = calls.iter().filter(|(_, calls)| calls.iter().any(|call| told(&call)));
+        let promised: Vec<_> = promised.map(|(key, _)| of(key)).collect();
+        let begun = calls.iter().filter(|(_, calls)| calls.iter().any(|call| call.offered));
+        let begun: Vec<_> = begun.map(|(key, _)| of(key)).collect();
+        let arrived = executed.iter().flat_map(|(key, by)| by.iter().map(move |_| of(key)));
+        let arrived: Vec<_> = arrived.collect();
+        let Difference { lost, duplicate, unexpected, .. } = compare(&promised, &begun, &arrived);
+        for (count, what) in [
+            (lost, "acknowledged and lost"),
+            (duplicate, "executed more than once"),
+            (unexpected, "executed though nobody was at it"),
+        ] {
+            report.count(what, count);
+            report.expect(count == 0, || format!("{count} {what}"));
         }
     }
 

@@ -1,5 +1,7 @@
 //! Breaks hapax on purpose and reports what became of it.
 
+pub mod crowd;
+pub mod deliveries;
 pub mod disk;
 pub mod failpoints;
 pub mod field;

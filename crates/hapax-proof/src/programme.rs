@@ -5,7 +5,7 @@ use hapax_testkit::Postgres;
 
 use crate::field::Field;
 use crate::report::Report;
-use crate::{disk, failpoints, fuzz, model, network, processes, sealing, simulation};
+use crate::{crowd, disk, failpoints, fuzz, model, network, processes, sealing, simulation};
 
 /// How much is tried.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -49,6 +49,8 @@ experiments! {
     Simulation = "simulation",
     /// The engine in virtual time, each call to the store failing once.
     EachCall = "each-call",
+    /// Many callers for one key.
+    Crowd = "crowd",
     /// Fields, JSON, entries and proofs, mangled.
     Fuzzing = "fuzzing",
     /// Each step failing, on SQLite.
@@ -98,6 +100,7 @@ impl Experiment {
             Self::EachCall => {
                 "Simulation: each call to the store fails, before and after it takes effect"
             }
+            Self::Crowd => "64 callers at once for each key, one with another payload",
             Self::Fuzzing => "Fuzzing: keys, canonical JSON, journal entries, proofs",
             Self::FailpointsFile => "Failpoints, SQLite: abort, error, stall past the lease",
             Self::FailpointsPostgres => {
@@ -129,15 +132,16 @@ impl Experiment {
             Self::Model | Self::Flights => (1, 1, 1),
             Self::Simulation => (2_000, 100_000, 4_000),
             Self::EachCall => (1, 20, 1),
+            Self::Crowd => (200, 10_000, 100),
             Self::Fuzzing => (20_000, 1_000_000, 2_000),
-            Self::FailpointsFile => (2, 36, 24),
-            Self::FailpointsPostgres => (0, 24, 1),
+            Self::FailpointsFile => (2, 50, 24),
+            Self::FailpointsPostgres => (0, 12, 1),
             Self::SealingFile => (60, 1_000, 200),
             Self::SealingPostgres => (100, 1_000, 300),
             Self::KillsFile => (100, 1_000, 100),
             Self::KillsPostgres => (30, 1_000, 100),
-            Self::StopsFile => (6, 300, 20),
-            Self::StopsPostgres => (0, 300, 20),
+            Self::StopsFile => (6, 160, 20),
+            Self::StopsPostgres => (0, 160, 20),
             Self::PowerFile => (20, 300, 20),
             Self::PowerPostgres => (0, 30, 3),
             Self::Syncs => (12, 60, 4),
@@ -189,6 +193,7 @@ impl Experiment {
                 let step = if tier == Tier::Full { 1 } else { 16 };
                 simulation::enumerate(seed..seed + times, step, found);
             }
+            Self::Crowd => crowd::crowd(times, found),
             Self::Fuzzing => {
                 fuzz::key_fields(times, seed, found);
                 fuzz::canonical_json(times, seed, found);

@@ -32,6 +32,8 @@ quick! {
     /// Proves K-3, K-7, K-11, K-17: one effect per key explains whatever anybody was told.
     the_engine_survives_bad_weather: Simulation,
     each_call_to_the_store_may_fail: EachCall,
+    /// Proves K-3, K-9, K-11: of 64 one runs, the rest share, and another payload is a conflict.
+    a_crowd_gets_one_execution: Crowd,
     /// Proves K-1, K-2, K-12: injective keys, one canonical form, no forged proof.
     mangled_input_is_refused: Fuzzing,
     /// Proves K-4, K-16: every step may fail, and none is left half done.
