@@ -25,33 +25,33 @@ macro_rules! quick {
 }
 
 quick! {
-    /// Proves K-5, K-6, K-7, K-8: in every order of every step, with crashes and pauses.
+    /// Proves K-5, K-6, K-7: in every order of every step, with crashes and pauses.
     the_protocol_holds: Model,
-    /// Proves K-11: nobody follows one who is gone.
+    /// Proves K-9: nobody follows one who is gone.
     elections_end_well: Flights,
-    /// Proves K-3, K-7, K-11, K-17: one effect per key explains whatever anybody was told.
+    /// Proves K-3, K-7, K-9, K-10, K-11, K-17: one effect per key explains whatever anybody was told.
     the_engine_survives_bad_weather: Simulation,
     each_call_to_the_store_may_fail: EachCall,
-    /// Proves K-3, K-9, K-11: of 64 one runs, the rest share, and another payload is a conflict.
+    /// Proves K-3, K-9: of 64 one runs, the rest share, and another payload is a conflict.
     a_crowd_gets_one_execution: Crowd,
-    /// Proves K-1, K-2, K-12: injective keys, one canonical form, no forged proof.
+    /// Proves K-1, K-2, K-13: injective keys, one canonical form, no forged proof.
     mangled_input_is_refused: Fuzzing,
-    /// Proves K-4, K-16: every step may fail, and none is left half done.
+    /// Proves K-8, K-16: every step may fail, and none is left half done.
     every_step_may_fail: FailpointsFile,
-    /// Proves K-12: sealers do not get in each other's way.
+    /// Proves K-13: sealers do not get in each other's way.
     many_may_seal_a_file: SealingFile,
-    /// Proves K-12: entries that are committed out of order are sealed all the same.
+    /// Proves K-13: entries that are committed out of order are sealed all the same.
     many_may_seal_a_database: SealingPostgres,
-    /// Proves K-4, K-10: whoever is killed leaves nothing undone and nothing done twice.
+    /// Proves K-7, K-8: whoever is killed leaves nothing undone and nothing done twice.
     workers_may_be_killed: KillsFile,
     workers_on_postgres_may_be_killed: KillsPostgres,
     /// Proves K-5: whoever was overtaken while it was stopped writes nothing.
     workers_may_be_stopped: StopsFile,
-    /// Proves K-10: what was acknowledged survives a power cut.
+    /// Proves K-8: what was acknowledged survives a power cut.
     power_may_be_cut: PowerFile,
-    /// Proves K-10.
+    /// Proves K-10: a failed sync is never acknowledged.
     syncs_may_fail: Syncs,
-    /// Proves K-10.
+    /// Proves K-10: nothing is half done on a full disk, and work goes on when there is room.
     disks_may_be_full: FullDisks,
     /// Proves K-5: a lost reply is asked for again.
     replies_to_commits_may_be_lost: CommitCuts,

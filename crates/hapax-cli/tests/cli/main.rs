@@ -2,6 +2,7 @@
 
 mod crash;
 mod disk;
+mod fuzz;
 mod journal;
 mod key;
 mod postgres;

@@ -1,7 +1,7 @@
 //! Everything there is at one moment of the protocol, and every step from there.
 
-use std::collections::HashMap;
-use std::hash::{Hash, Hasher};
+mod symmetry;
+
 use std::sync::Arc;
 
 use hapax_core::attempt::AttemptId;
@@ -516,147 +516,11 @@ fn carry_out(store: &MemoryStore, command: Command) -> Option<Answer> {
     answer.try_recv().expect("memory answers at once").ok()
 }
 
-/// Gives ids the names of their first appearance, so that states which differ only in ids are
-/// one.
-#[derive(Default)]
-struct Names(HashMap<[u8; 16], usize>);
-
-impl Names {
-    fn of(&mut self, id: &[u8; 16]) -> usize {
-        let next = self.0.len();
-        *self.0.entry(*id).or_insert(next)
-    }
-}
-
-impl Hash for World {
-    /// States are the same when nothing can tell them apart: which worker is which does not
-    /// matter, nor what ids are called, nor how large fences are, only their order.
-    fn hash<H: Hasher>(&self, hasher: &mut H) {
-        let mut names = Names::default();
-        (self.crashes, self.pauses, self.doubts, self.overtaken, self.revived).hash(hasher);
-        for (key, target) in self.targets.iter().enumerate() {
-            let mut fences: Vec<u64> = vec![target.bar];
-            fences.extend(self.effect(key).map(|effect| effect.fence.0));
-            fences.extend(self.workers.iter().filter_map(|worker| worker.fence(key)));
-            fences.sort_unstable();
-            fences.dedup();
-            let rank = |fence: u64| fences.iter().position(|known| *known == fence);
-            rank(target.bar).hash(hasher);
-            if let Some(effect) = self.effect(key) {
-                (names.of(effect.attempt.as_bytes()), rank(effect.fence.0)).hash(hasher);
-                self.hash_state(&effect.state, &mut names, hasher);
-            }
-            for by in &target.by {
-                names.of(by.as_bytes()).hash(hasher);
-            }
-        }
-        let mut workers: Vec<&Worker> = self.workers.iter().collect();
-        workers.sort_by_key(|worker| self.signature(worker, &names));
-        for worker in workers {
-            self.hash_worker(worker, &mut names, hasher);
-        }
-        let mut looks: Vec<_> = self
-            .looks
-            .iter()
-            .map(|look| {
-                let found = look.found.map(|by| names.of(by.as_bytes()));
-                (look.key, names.of(look.attempt.as_bytes()), look.at.ms, found)
-            })
-            .collect();
-        looks.sort_unstable();
-        looks.hash(hasher);
-        // Leases that nobody holds matter by what hangs on them.
-        for lease in &self.ledger.leases {
-            if let Some(known) = names.0.get(lease.id.as_bytes()) {
-                (*known, lapsed(lease)).hash(hasher);
-            }
-        }
-    }
-}
-
-impl World {
-    fn hash_state<H: Hasher>(&self, state: &State, names: &mut Names, hasher: &mut H) {
-        state.name().hash(hasher);
-        match state {
-            State::Running { lease, .. } => {
-                names.of(lease.as_bytes()).hash(hasher);
-                self.ledger.lease(*lease).map(lapsed).hash(hasher);
-            }
-            State::Succeeded(outcome) => {
-                author_of(outcome).map(|by| names.of(by.as_bytes())).hash(hasher);
-            }
-            State::Failed(failure) => (failure.cause as u8).hash(hasher),
-            State::Unknown { since, .. } => (since.ms == 0).hash(hasher),
-            _ => {}
-        }
-    }
-
-    fn hash_worker<H: Hasher>(&self, worker: &Worker, names: &mut Names, hasher: &mut H) {
-        let lease =
-            worker.lease.map(|id| (names.of(id.as_bytes()), self.ledger.lease(id).map(lapsed)));
-        lease.hash(hasher);
-        match worker.task {
-            Task::Idle => 0.hash(hasher),
-            Task::Asking { key, attempt, reached } => {
-                (1, key, names.of(attempt.as_bytes()), reached).hash(hasher);
-            }
-            Task::Running { key, attempt, fence, sent } => {
-                let rank = self.workers.iter().filter_map(|w| w.fence(key)).filter(|f| *f < fence);
-                let bar = self.targets[key].bar.cmp(&fence);
-                let recorded = self.effect(key).map(|effect| effect.fence.0.cmp(&fence));
-                (2, key, names.of(attempt.as_bytes()), rank.count(), bar, recorded).hash(hasher);
-                match sent {
-                    Sent::NotYet => 0.hash(hasher),
-                    Sent::There(by) => (1, names.of(by.as_bytes())).hash(hasher),
-                    Sent::Refused => 2.hash(hasher),
-                }
-            }
-        }
-        for told in &worker.told {
-            told.map(|by| names.of(by.as_bytes())).hash(hasher);
-        }
-    }
-
-    /// What orders workers, as far as that can be said without naming them.
-    fn signature(&self, worker: &Worker, names: &Names) -> impl Ord + use<> {
-        let known = |id: &[u8; 16]| names.0.get(id).copied();
-        let lease =
-            worker.lease.map(|id| (known(id.as_bytes()), self.ledger.lease(id).map(lapsed)));
-        let task = match worker.task {
-            Task::Idle => (0, 0, None, 0),
-            Task::Asking { key, attempt, reached } => {
-                (1, key, known(attempt.as_bytes()), u8::from(reached))
-            }
-            Task::Running { key, attempt, sent, .. } => {
-                let sent = match sent {
-                    Sent::NotYet => 0,
-                    Sent::There(_) => 1,
-                    Sent::Refused => 2,
-                };
-                (2, key, known(attempt.as_bytes()), sent)
-            }
-        };
-        let told: Vec<bool> = worker.told.iter().map(Option::is_some).collect();
-        (task, lease, told)
-    }
-}
-
 impl Worker {
     fn fence(&self, of: usize) -> Option<u64> {
         match self.task {
             Task::Running { key, fence, .. } if key == of => Some(fence),
             _ => None,
         }
-    }
-}
-
-impl PartialEq for World {
-    fn eq(&self, other: &Self) -> bool {
-        fn digest(world: &World) -> u64 {
-            let mut hasher = std::hash::DefaultHasher::new();
-            world.hash(&mut hasher);
-            hasher.finish()
-        }
-        digest(self) == digest(other)
     }
 }
