@@ -13,9 +13,10 @@ struct Need {
     package: &'static str,
 }
 
-const NEEDS: [Need; 6] = [
+const NEEDS: [Need; 7] = [
     Need { what: "cc", is_there: || exists("cc", &["--version"]), package: "gcc" },
     Need { what: "strace", is_there: || exists("strace", &["--version"]), package: "strace" },
+    Need { what: "mkfs.ext4", is_there: || exists("mkfs.ext4", &["-V"]), package: "e2fsprogs" },
     Need { what: "openssl", is_there: || exists("openssl", &["version"]), package: "openssl" },
     Need {
         what: "PostgreSQL",
@@ -64,6 +65,9 @@ fn provide(needs: &[Need]) -> Vec<String> {
 
 pub(crate) fn test() -> Result<(), String> {
     let mut skipped = provide(&NEEDS);
+    if !exists("sh", &["-c", "test $(id -u) = 0 && test -e /dev/loop-control"]) {
+        skipped.push("power cuts and full disks: they need root and loop devices".into());
+    }
     step("cargo", &["fmt", "--all", "--check"])?;
     let everything = ["--workspace", "--locked", "--features", "hapax/sqlx"];
     step(
