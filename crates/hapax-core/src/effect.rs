@@ -427,17 +427,19 @@ pub enum Finding {
 /// How often a reconciler may fail to tell before a person is asked.
 pub const MAX_TRIES: u32 = 8;
 
-/// Judges what a reconciler found. Fenced by the attempt it looked for. A "no" is as old as the
+/// Judges what a reconciler found. Fenced by the attempt it looked for and its fence: an attempt
+/// whose claim was repeated may have been granted twice. A "no" is as old as the
 /// instant at which it began to look: what was sent since then it cannot have seen.
 pub fn reconcile(
     now: Now,
     current: Option<&Effect>,
-    attempt: AttemptId,
+    (attempt, fence): (AttemptId, Fence),
     looked: LeaseInstant,
     finding: &Finding,
 ) -> (Judged, Option<Change>) {
     let fenced = (Judged::Fenced(Fenced::by(current)), None);
-    let Some(effect) = current.filter(|effect| effect.attempt == attempt) else { return fenced };
+    let sought = |effect: &&Effect| effect.attempt == attempt && effect.fence == fence;
+    let Some(effect) = current.filter(sought) else { return fenced };
     let State::Unknown { reason, since, tries } = &effect.state else { return fenced };
     let state = match finding {
         Finding::Happened(outcome) => State::Succeeded(outcome.clone()),

@@ -152,12 +152,10 @@ pub fn protocols(full: bool) -> Vec<(String, Protocol)> {
         add(2, 1, 1, 1, 1, false);
         add(2, 2, 0, 1, 0, true);
         if full {
-            add(3, 2, 2, 1, 0, false);
+            add(3, 2, 2, 0, 0, true);
             add(2, 2, 1, 1, 1, false);
             add(3, 1, 2, 2, 1, false);
-            if !matches!(target, Target::Fenced | Target::Settling) {
-                add(3, 2, 2, 1, 0, true);
-            }
+            add(3, 2, 2, 1, 0, false);
         }
     }
     protocols

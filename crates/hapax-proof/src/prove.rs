@@ -21,6 +21,8 @@ pub fn prove(page: &Path, seed: u64) -> Result<(), String> {
         eprint!("{report}");
         eprintln!("  {:.0} s", begun.elapsed().as_secs_f64());
         reports.push((report, begun.elapsed()));
+        // As far as it has come, in case it does not come further.
+        write(page, &page_of(&reports, &[], seed, start.elapsed()))?;
     }
     let bugs: Vec<(Bug, Caught)> = Bug::ALL
         .iter()
@@ -30,14 +32,17 @@ pub fn prove(page: &Path, seed: u64) -> Result<(), String> {
             (*bug, caught)
         })
         .collect();
-    let text = page_of(&reports, &bugs, seed, start.elapsed());
-    std::fs::write(page, text).map_err(|error| format!("{}: {error}", page.display()))?;
+    write(page, &page_of(&reports, &bugs, seed, start.elapsed()))?;
     let wrong: usize = reports.iter().map(|(report, _)| report.violations.len()).sum();
     let missed = bugs.iter().filter(|(_, caught)| *caught == Caught::No).count();
     match wrong + missed {
         0 => Ok(()),
         _ => Err(format!("{wrong} found, {missed} planted bugs missed; see {}", page.display())),
     }
+}
+
+fn write(page: &Path, text: &str) -> Result<(), String> {
+    std::fs::write(page, text).map_err(|error| format!("{}: {error}", page.display()))
 }
 
 /// What became of a planted bug.

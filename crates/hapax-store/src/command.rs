@@ -2,7 +2,7 @@
 
 use std::future::Future;
 
-use hapax_core::attempt::AttemptId;
+use hapax_core::attempt::{AttemptId, Fence};
 use hapax_core::effect::{Ask, Finding, Judged, Report, Resolution, Settled, Verdict};
 use hapax_core::lease::{Lease, LeaseId};
 use hapax_core::name::Name;
@@ -58,6 +58,8 @@ pub enum Command {
         name: Name,
         /// The attempt it looked for.
         attempt: AttemptId,
+        /// That attempt's fence.
+        fence: Fence,
         /// When it began to look, by the store's clock.
         looked: LeaseInstant,
         /// What it found.

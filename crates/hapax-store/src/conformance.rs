@@ -25,7 +25,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
-use hapax_core::attempt::AttemptId;
+use hapax_core::attempt::{AttemptId, Fence};
 use hapax_core::checkpoint::Signer;
 use hapax_core::effect::{
     Ask, Finding, Judged, Report, Resolution, Safety, Settled, Settling, StateName, Verdict,
@@ -189,7 +189,9 @@ impl<'a> Bench<'a> {
         looked: LeaseInstant,
         finding: Finding,
     ) -> Judged {
-        self.judged(Command::Reconcile { name: name(key), attempt, looked, finding })
+        let effect = self.view(move |view| Ok(view.effects(&[name(key)])?.remove(0)));
+        let fence = effect.map_or(Fence(0), |effect| effect.fence);
+        self.judged(Command::Reconcile { name: name(key), attempt, fence, looked, finding })
     }
 
     fn resolve(&self, key: u8, attempt: AttemptId, resolution: Resolution) -> Judged {

@@ -37,9 +37,9 @@ pub fn apply(txn: &mut dyn Txn, command: &Command) -> Result<Answer, StoreError>
         Command::Settle { name, attempt, report } => {
             settle(txn, name, *attempt, report).map(Answer::Settle)
         }
-        Command::Reconcile { name, attempt, looked, finding } => {
+        Command::Reconcile { name, attempt, fence, looked, finding } => {
             judge(txn, name, None, |now, effect| {
-                effect::reconcile(now, effect, *attempt, *looked, finding)
+                effect::reconcile(now, effect, (*attempt, *fence), *looked, finding)
             })
         }
         Command::Resolve { name, attempt, resolution, actor, note } => {

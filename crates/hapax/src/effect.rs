@@ -315,8 +315,8 @@ impl EffectBuilder {
 
     async fn claim(&self) -> Result<(Verdict, Held, LeaseId), Error> {
         let inner = &self.hapax.inner;
-        let attempt = AttemptId::from_bytes(random()?);
-        let held = Held::asked(inner.clone(), self.name.clone(), attempt);
+        let mut attempt = AttemptId::from_bytes(random()?);
+        let mut held = Held::asked(inner.clone(), self.name.clone(), attempt);
         loop {
             let lease = inner.holder.lease().await?;
             let command = Command::Claim { name: self.name.clone(), ask: self.ask(attempt, lease) };
@@ -328,7 +328,13 @@ impl EffectBuilder {
                 }
                 // The same attempt gets the same answer, so it is simply asked again.
                 Err(StoreError::CommitUnknown(_)) => {}
-                Err(StoreError::LeaseDead(dead)) => inner.holder.give_up(dead),
+                // An attempt hangs on one lease. A copy of it may have been granted on the one
+                // that is over, and is released.
+                Err(StoreError::LeaseDead(dead)) => {
+                    inner.holder.give_up(dead);
+                    attempt = AttemptId::from_bytes(random()?);
+                    held = Held::asked(inner.clone(), self.name.clone(), attempt);
+                }
                 Err(StoreError::Unavailable(_)) if planted(Bug::FailOpen) => {
                     let grant = Grant { attempt, fence: Fence(0), nth: 1 };
                     return Ok((Verdict::Granted(grant), held, lease));
@@ -406,8 +412,8 @@ impl EffectBuilder {
                 let sought = Sought { attempt: effect.attempt, fence: effect.fence };
                 let finding = reconciler(sought).await;
                 pass(Point::ReconcileLooked)?;
-                let (name, attempt) = (self.name.clone(), blocked.attempt);
-                let command = Command::Reconcile { name, attempt, looked, finding };
+                let (name, Sought { attempt, fence }) = (self.name.clone(), sought);
+                let command = Command::Reconcile { name, attempt, fence, looked, finding };
                 match call(&*inner.store, command).await? {
                     Answer::Judged(Judged::Undecided { .. }) => {
                         patience.pause().await.ok_or(Error::Blocked(blocked))

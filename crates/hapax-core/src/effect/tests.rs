@@ -8,6 +8,8 @@ const NOW: Now = Now {
     lease: LeaseInstant { era: 1, ms: 50_000 },
     wall_trusted: true,
 };
+/// The fence of the current attempt.
+const FENCE: Fence = Fence(7);
 const CURRENT: AttemptId = AttemptId::from_bytes([1; 16]);
 const STALE: AttemptId = AttemptId::from_bytes([2; 16]);
 const NEW: AttemptId = AttemptId::from_bytes([3; 16]);
@@ -26,7 +28,7 @@ fn ask(attempt: AttemptId, payload: &[u8]) -> Ask {
 }
 
 fn effect(state: State, safety: Safety) -> Effect {
-    let (_, change) = claim(NOW, None, &ask(CURRENT, b"p"), Fence(7));
+    let (_, change) = claim(NOW, None, &ask(CURRENT, b"p"), FENCE);
     Effect { state, safety, ..change.unwrap().effect }
 }
 
@@ -107,14 +109,20 @@ fn events(current: Option<&Effect>) -> Vec<Row> {
     let judgements = [
         (
             "reconcile happened",
-            reconcile(NOW, current, CURRENT, NOW.lease, &Finding::Happened(ok())),
+            reconcile(NOW, current, (CURRENT, FENCE), NOW.lease, &Finding::Happened(ok())),
         ),
-        ("reconcile not found", reconcile(NOW, current, CURRENT, NOW.lease, &Finding::NotFound)),
+        (
+            "reconcile not found",
+            reconcile(NOW, current, (CURRENT, FENCE), NOW.lease, &Finding::NotFound),
+        ),
         (
             "reconcile cannot tell",
-            reconcile(NOW, current, CURRENT, NOW.lease, &Finding::CannotTell("x".into())),
+            reconcile(NOW, current, (CURRENT, FENCE), NOW.lease, &Finding::CannotTell("x".into())),
         ),
-        ("reconcile, stale", reconcile(NOW, current, STALE, NOW.lease, &Finding::NotFound)),
+        (
+            "reconcile, stale",
+            reconcile(NOW, current, (STALE, FENCE), NOW.lease, &Finding::NotFound),
+        ),
         ("resolve happened", resolve(NOW, current, CURRENT, &Resolution::Happened(ok()), "why")),
         (
             "resolve did not happen",

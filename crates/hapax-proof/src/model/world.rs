@@ -4,7 +4,7 @@ mod symmetry;
 
 use std::sync::Arc;
 
-use hapax_core::attempt::AttemptId;
+use hapax_core::attempt::{AttemptId, Fence};
 use hapax_core::effect::{Ask, Effect, Finding, Report, Safety, Settled, State, Verdict};
 use hapax_core::fingerprint::Fingerprint;
 use hapax_core::key::Key;
@@ -96,6 +96,7 @@ struct Worker {
 struct Looked {
     key: usize,
     attempt: AttemptId,
+    fence: Fence,
     at: LeaseInstant,
     found: Option<AttemptId>,
 }
@@ -354,12 +355,18 @@ impl World {
             }
             Act::Look(key) => world.look(protocol, key)?,
             Act::Judge(nth) => {
-                let Looked { key, attempt, at: looked, found } = world.looks.remove(nth);
+                let Looked { key, attempt, fence, at: looked, found } = world.looks.remove(nth);
                 let finding = match found {
                     Some(by) => Finding::Happened(outcome_of(by)),
                     None => Finding::NotFound,
                 };
-                world.submit(Command::Reconcile { name: name(key), attempt, looked, finding });
+                world.submit(Command::Reconcile {
+                    name: name(key),
+                    attempt,
+                    fence,
+                    looked,
+                    finding,
+                });
             }
             Act::Settle(key) => {
                 let store = world.ledger.store.fork();
@@ -403,7 +410,7 @@ impl World {
     }
 
     fn claim(&mut self, protocol: &Protocol, w: usize, told: bool) -> Option<()> {
-        let Task::Asking { key, attempt, reached } = self.workers[w].task else { return None };
+        let Task::Asking { key, attempt, .. } = self.workers[w].task else { return None };
         let ask = Ask {
             fingerprint: Fingerprint::of(b""),
             safety: protocol.target.safety(),
@@ -429,13 +436,10 @@ impl World {
                 worker.told[key] = author_of(&outcome);
                 Task::Idle
             }
-            // The lease is over: another is opened and the same attempt asks again.
+            // The lease is over, and the attempt with it: a copy of it may have been granted.
             None => {
-                worker.lease = None;
-                let id = LeaseId::from_bytes(self.fresh());
-                self.submit(Command::OpenLease { id, term_ms: TERM_MS, holder: String::new() });
-                self.workers[w].lease = Some(id);
-                self.workers[w].task = Task::Asking { key, attempt, reached };
+                (worker.lease, worker.task) = (None, Task::Idle);
+                self.settle(key, attempt, Report::Released("its lease is over".into()));
                 return Some(());
             }
             Some(_) => Task::Idle,
@@ -499,7 +503,7 @@ impl World {
             State::Unknown { since, .. } => LeaseInstant { ms: 0, ..since },
             _ => return None,
         };
-        self.looks.push(Looked { key, attempt, at, found });
+        self.looks.push(Looked { key, attempt, fence: Fence(fence), at, found });
         Some(())
     }
 }
