@@ -25,6 +25,9 @@ enum Command {
         /// The seed that everything random follows from
         #[arg(long, default_value_t = 1)]
         seed: u64,
+        /// Only this experiment; the rest of the report stays as it is
+        #[arg(long)]
+        only: Option<String>,
     },
     /// Run one experiment, and say what was counted and what is wrong
     Try {
@@ -55,7 +58,10 @@ enum Command {
 
 fn main() -> ExitCode {
     let result = match Arguments::parse().command {
-        Command::Prove { report, seed } => prove::prove(&report, seed),
+        Command::Prove { report, seed, only: None } => prove::prove(&report, seed),
+        Command::Prove { report, seed, only: Some(name) } => {
+            named(&name).and_then(|experiment| prove::prove_again(&report, seed, experiment))
+        }
         Command::Try { experiment, full, seed, plant } => {
             attempt(&experiment, full, seed, plant.as_deref())
         }
@@ -79,10 +85,13 @@ fn main() -> ExitCode {
     }
 }
 
-fn attempt(name: &str, full: bool, seed: u64, bug: Option<&str>) -> Result<(), String> {
+fn named(name: &str) -> Result<Experiment, String> {
     let experiment = Experiment::ALL.iter().find(|experiment| experiment.name() == name);
-    let experiment =
-        experiment.ok_or_else(|| format!("no experiment is called {name}; see list"))?;
+    experiment.copied().ok_or_else(|| format!("no experiment is called {name}; see list"))
+}
+
+fn attempt(name: &str, full: bool, seed: u64, bug: Option<&str>) -> Result<(), String> {
+    let experiment = named(name)?;
     if let Some(bug) = bug {
         let known = Bug::ALL.iter().find(|known| known.name() == bug);
         plant(*known.ok_or_else(|| format!("no bug is called {bug}; see list"))?);

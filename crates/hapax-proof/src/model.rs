@@ -12,7 +12,6 @@ pub use flight::Flight;
 pub use world::{Act, World};
 
 use hapax_core::effect::{Safety, Settling, State, StateName};
-use hapax_core::outcome::Cause;
 use stateright::{Checker as _, Model, Property};
 
 use crate::report::Report;
@@ -125,9 +124,7 @@ fn surfaced(protocol: &Protocol, world: &World) -> bool {
         match &effect.state {
             // A target that knows keys takes a late first arrival. Whoever sent it is told that
             // it was overtaken, which is journalled, and whoever asks next is told by the target.
-            State::Failed(failure) if protocol.target == Target::Keyed => {
-                world.executed(key).is_empty() || failure.cause == Cause::Reconciled
-            }
+            State::Failed(_) if protocol.target == Target::Keyed => true,
             state => state.name() != StateName::Failed || world.executed(key).is_empty(),
         }
     })

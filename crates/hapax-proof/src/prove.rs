@@ -41,6 +41,26 @@ pub fn prove(page: &Path, seed: u64) -> Result<(), String> {
     }
 }
 
+/// Runs one experiment again, and writes its section of the report anew.
+pub fn prove_again(page: &Path, seed: u64, experiment: Experiment) -> Result<(), String> {
+    let begun = Instant::now();
+    let report = experiment.run(Tier::Full, seed, None);
+    eprint!("{report}");
+    let text =
+        std::fs::read_to_string(page).map_err(|error| format!("{}: {error}", page.display()))?;
+    let opening = format!("{SECTION}{}\n", report.title);
+    let start =
+        text.find(&opening).ok_or("the report has no such section; prove everything first")?;
+    let after = start + opening.len();
+    let end = text[after..].find(SECTION).map_or(text.len(), |next| after + next);
+    let section = section_of(&report, begun.elapsed());
+    write(page, &[&text[..start], &section, &text[end..]].concat())?;
+    match report.violations.len() {
+        0 => Ok(()),
+        wrong => Err(format!("{wrong} found; see {}", page.display())),
+    }
+}
+
 fn write(page: &Path, text: &str) -> Result<(), String> {
     std::fs::write(page, text).map_err(|error| format!("{}: {error}", page.display()))
 }
@@ -101,22 +121,28 @@ fn page_of(
         let _ = writeln!(page, "| {} | {} | {said} |", bug.name(), catches(*bug).name());
     }
     let _ = writeln!(page, "\n## What was tried");
-    for (report, took) in reports {
-        let _ = writeln!(page, "\n### {}\n", report.title);
-        for why in &report.skipped {
-            let _ = writeln!(page, "Skipped: {why}\n");
-        }
-        let _ = writeln!(page, "| N | what |\n|---:|---|");
-        for (what, count) in &report.figures {
-            let _ = writeln!(page, "| {count} | {what} |");
-        }
-        let _ = writeln!(page, "| **{}** | **found wrong** |", report.violations.len());
-        for violation in &report.violations {
-            let _ = writeln!(page, "\n> {violation}");
-        }
-        let _ = writeln!(page, "\n{:.0} s", took.as_secs_f64());
-    }
+    page.extend(reports.iter().map(|(report, took)| section_of(report, *took)));
     page
+}
+
+/// What opens a section about an experiment.
+const SECTION: &str = "\n### ";
+
+fn section_of(report: &Report, took: Duration) -> String {
+    let mut section = format!("{SECTION}{}\n\n", report.title);
+    for why in &report.skipped {
+        let _ = writeln!(section, "Skipped: {why}\n");
+    }
+    let _ = writeln!(section, "| N | what |\n|---:|---|");
+    for (what, count) in &report.figures {
+        let _ = writeln!(section, "| {count} | {what} |");
+    }
+    let _ = writeln!(section, "| **{}** | **found wrong** |", report.violations.len());
+    for violation in &report.violations {
+        let _ = writeln!(section, "\n> {violation}");
+    }
+    let _ = writeln!(section, "\n{:.0} s", took.as_secs_f64());
+    section
 }
 
 const HEAD: &str = "# Proof
@@ -134,7 +160,8 @@ fn versions() -> String {
         let output = Command::new(program).args(words).output().ok()?;
         Some(String::from_utf8_lossy(&output.stdout).lines().next()?.trim().to_owned())
     };
-    let kernel = said("uname", &["-sr"]);
+    let kernel = said("uname", &["-sr"])
+        .map(|text| text.split_once('-').map_or(text.clone(), |(version, _)| version.to_owned()));
     let postgres =
         said("psql", &["--version"]).map(|text| text.replace("psql (", "").replace(')', ""));
     let sqlite = Some(format!("SQLite {}", rusqlite::version()));

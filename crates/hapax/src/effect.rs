@@ -317,8 +317,15 @@ impl EffectBuilder {
         let inner = &self.hapax.inner;
         let mut attempt = AttemptId::from_bytes(random()?);
         let mut held = Held::asked(inner.clone(), self.name.clone(), attempt);
+        let mut before = None;
         loop {
             let lease = inner.holder.lease().await?;
+            // An attempt hangs on one lease: a copy of it may have been granted on one that is
+            // over, and is released.
+            if before.replace(lease).is_some_and(|before| before != lease) {
+                attempt = AttemptId::from_bytes(random()?);
+                held = Held::asked(inner.clone(), self.name.clone(), attempt);
+            }
             let command = Command::Claim { name: self.name.clone(), ask: self.ask(attempt, lease) };
             pass(Point::ClaimAsk)?;
             match inner.ask(command).await {
@@ -328,13 +335,7 @@ impl EffectBuilder {
                 }
                 // The same attempt gets the same answer, so it is simply asked again.
                 Err(StoreError::CommitUnknown(_)) => {}
-                // An attempt hangs on one lease. A copy of it may have been granted on the one
-                // that is over, and is released.
-                Err(StoreError::LeaseDead(dead)) => {
-                    inner.holder.give_up(dead);
-                    attempt = AttemptId::from_bytes(random()?);
-                    held = Held::asked(inner.clone(), self.name.clone(), attempt);
-                }
+                Err(StoreError::LeaseDead(dead)) => inner.holder.give_up(dead),
                 Err(StoreError::Unavailable(_)) if planted(Bug::FailOpen) => {
                     let grant = Grant { attempt, fence: Fence(0), nth: 1 };
                     return Ok((Verdict::Granted(grant), held, lease));
