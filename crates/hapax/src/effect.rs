@@ -1,11 +1,9 @@
 //! Running an effect once: claim, share, wait, perform, settle.
 
-use std::any::Any;
 use std::future::Future;
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::panic::resume_unwind;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::Poll;
 use std::time::Duration;
 
 use hapax_core::attempt::{AttemptId, Fence};
@@ -29,6 +27,7 @@ use crate::claim::{Claim, Held, tell};
 use crate::engine::{Hapax, Inner, random};
 use crate::error::{Error, Failure, FailureKind};
 use crate::flight::{Seat, follow};
+use crate::handler::{caught, message};
 use crate::rollback;
 
 /// What became of an effect that happened.
@@ -622,30 +621,4 @@ pub(crate) async fn settle(
         }
     }
     Err(StoreError::Unavailable("gave up settling".into()))
-}
-
-/// Runs a handler, catching its panic wherever it panics.
-async fn caught<F, Fut, T>(handler: F, claim: Claim) -> Result<T, Box<dyn Any + Send>>
-where
-    F: FnOnce(Claim) -> Fut,
-    Fut: Future<Output = T>,
-{
-    let future = catch_unwind(AssertUnwindSafe(|| handler(claim)))?;
-    let mut future = std::pin::pin!(future);
-    std::future::poll_fn(|context| {
-        match catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(context))) {
-            Ok(Poll::Pending) => Poll::Pending,
-            Ok(Poll::Ready(value)) => Poll::Ready(Ok(value)),
-            Err(panic) => Poll::Ready(Err(panic)),
-        }
-    })
-    .await
-}
-
-fn message(panic: &(dyn Any + Send)) -> &str {
-    panic
-        .downcast_ref::<&str>()
-        .copied()
-        .or_else(|| panic.downcast_ref::<String>().map(String::as_str))
-        .unwrap_or("no message")
 }

@@ -42,6 +42,7 @@ pub mod election;
 mod engine;
 mod error;
 mod flight;
+mod handler;
 mod holder;
 mod ledger;
 mod once;
