@@ -162,8 +162,8 @@ fn versions() -> String {
     };
     let kernel = said("uname", &["-sr"])
         .map(|text| text.split_once('-').map_or(text.clone(), |(version, _)| version.to_owned()));
-    let postgres =
-        said("psql", &["--version"]).map(|text| text.replace("psql (", "").replace(')', ""));
+    let postgres = said("psql", &["--version"])
+        .and_then(|text| Some(format!("PostgreSQL {}", text.split(' ').nth(2)?)));
     let sqlite = Some(format!("SQLite {}", rusqlite::version()));
     let hapax = Some(format!("hapax {}", env!("CARGO_PKG_VERSION")));
     let patroni = said("patroni", &["--version"]);
