@@ -1,6 +1,7 @@
 //! The engine on a real file: sharing, waiting, losing, and telling the truth about it.
 
 mod callers_transaction;
+mod line;
 mod running;
 mod sharing;
 mod stale;

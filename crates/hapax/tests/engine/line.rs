@@ -1,0 +1,164 @@
+//! A line to the store that loses what is said on it, or brings the answer late.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use hapax::{Error, Failure, Hapax, How, MemoryStore, StateName};
+use hapax_core::lease::LeaseId;
+use hapax_store::{Command, Job, Reading, Store, StoreError, call};
+use tokio::sync::{Notify, oneshot};
+
+use super::{LONG, becomes, key, ok, state};
+
+/// In virtual time, so it costs nothing to wait for several of them.
+const LEASE: Duration = Duration::from_secs(2);
+
+/// The store as one node reaches it.
+struct Line {
+    store: Arc<MemoryStore>,
+    trouble: Mutex<Trouble>,
+    /// The lease that the newest claim hangs on.
+    lease: Mutex<Option<LeaseId>>,
+}
+
+/// What happens to reports of how it went.
+enum Trouble {
+    None,
+    /// So many more are lost on their way.
+    Lost(u32),
+    /// The next one arrives; its answer waits for this, and the other is told so.
+    Late(Arc<Notify>, Arc<Notify>),
+}
+
+impl Line {
+    fn new(trouble: Trouble) -> (Arc<Self>, Hapax) {
+        let store = Arc::new(MemoryStore::with_system_clock());
+        let (trouble, lease) = (Mutex::new(trouble), Mutex::default());
+        let line = Arc::new(Self { store, trouble, lease });
+        let hapax = Hapax::builder().lease(LEASE).on(line.clone());
+        (line, hapax)
+    }
+
+    /// Another node, on a line without trouble.
+    fn other_node(&self) -> Hapax {
+        Hapax::builder().lease(LEASE).on(self.store.clone())
+    }
+}
+
+impl Store for Line {
+    fn submit(&self, jobs: Vec<Job>) {
+        for job in jobs {
+            if let Command::Claim { ask, .. } = &job.command {
+                *self.lease.lock().unwrap() = Some(ask.lease);
+            }
+            let mut trouble = self.trouble.lock().unwrap();
+            match &mut *trouble {
+                Trouble::Lost(left)
+                    if *left > 0 && matches!(job.command, Command::Settle { .. }) =>
+                {
+                    *left -= 1;
+                    let _ = job.reply.send(Err(StoreError::Unavailable("the line is bad".into())));
+                }
+                Trouble::Late(arrived, go) if matches!(job.command, Command::Settle { .. }) => {
+                    let (arrived, go) = (arrived.clone(), go.clone());
+                    *trouble = Trouble::None;
+                    let (reply, answer) = oneshot::channel();
+                    self.store.submit(vec![Job { command: job.command, reply }]);
+                    tokio::spawn(async move {
+                        arrived.notify_one();
+                        go.notified().await;
+                        let _ = job.reply.send(answer.await.expect("memory answers"));
+                    });
+                }
+                _ => self.store.submit(vec![job]),
+            }
+        }
+    }
+
+    fn read(&self, reading: Reading) {
+        self.store.read(reading);
+    }
+}
+
+/// Proves K-6: whoever goes away while the line is bad does not leave its work running for ever.
+#[tokio::test(start_paused = true)]
+async fn what_a_dropped_caller_leaves_is_reported_until_it_is_heard() {
+    let (_line, hapax) = Line::new(Trouble::Lost(5));
+    let started = Arc::new(Notify::new());
+    let (effect, starts) = (hapax.effect(key(1)), started.clone());
+    let task = tokio::spawn(effect.run(|_| async move {
+        starts.notify_one();
+        std::future::pending::<Result<&str, Failure>>().await
+    }));
+    started.notified().await;
+    task.abort();
+    becomes(&hapax, 1, StateName::Indeterminate).await;
+}
+
+/// Proves K-5: an outcome that cannot be recorded for long is recorded later, although its
+/// caller was told that nobody knows.
+#[tokio::test(start_paused = true)]
+async fn an_outcome_is_recorded_after_its_caller_gave_up() {
+    let (line, hapax) = Line::new(Trouble::Lost(u32::MAX));
+    let told = hapax.effect(key(1)).run(|_| async { ok("done") }).await;
+    assert!(matches!(told, Err(Error::Store(_))), "{told:?}");
+    assert_eq!(state(&hapax, 1).await, Some(StateName::Running));
+    *line.trouble.lock().unwrap() = Trouble::None;
+    becomes(&hapax, 1, StateName::Succeeded).await;
+    let again = hapax.effect(key(1)).run(|_| async { ok("twice") }).await.unwrap();
+    assert_eq!((again.how, again.body()), (How::Replayed, Some(&b"done"[..])));
+}
+
+async fn reset(hapax: &Hapax, n: u8) {
+    let attempt = hapax.show(key(n)).await.unwrap().unwrap().attempt;
+    hapax.reset(key(n), attempt, "ada", "the parcel came back").await.unwrap();
+}
+
+/// Proves K-11: whoever comes after a reset does not share what was done before it, although the
+/// one who did it has not been answered yet.
+#[tokio::test(start_paused = true)]
+async fn nobody_joins_a_flight_that_left_before_a_reset() {
+    let (arrived, go) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
+    let (line, hapax) = Line::new(Trouble::Late(arrived.clone(), go.clone()));
+    let before = tokio::spawn(hapax.effect(key(1)).run(|_| async { ok("before") }));
+    arrived.notified().await;
+    reset(&line.other_node(), 1).await;
+    let after = hapax.effect(key(1)).run(|_| async { ok("after") });
+    let after = tokio::time::timeout(LONG, after).await.expect("it does not wait").unwrap();
+    assert_eq!((after.how, after.body()), (How::Executed, Some(&b"after"[..])));
+    go.notify_one();
+    assert_eq!(before.await.unwrap().unwrap().body(), Some(&b"before"[..]));
+    let again = hapax.effect(key(1)).run(|_| async { ok("again") }).await.unwrap();
+    assert_eq!((again.how, again.body()), (How::Replayed, Some(&b"after"[..])));
+}
+
+/// Proves K-11: what was asked for without a lease, when a reset had nobody to wait for, is not
+/// remembered under the next lease.
+#[tokio::test(start_paused = true)]
+async fn an_answer_from_before_the_lease_is_not_remembered() {
+    let (arrived, go) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
+    let (line, hapax) = Line::new(Trouble::Late(arrived.clone(), go.clone()));
+    let (started, finish) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
+    let before = tokio::spawn({
+        let (started, finish) = (started.clone(), finish.clone());
+        hapax.effect(key(1)).run(|_| async move {
+            started.notify_one();
+            finish.notified().await;
+            ok("before")
+        })
+    });
+    started.notified().await;
+    let id = line.lease.lock().unwrap().expect("a claim hangs on it");
+    call(&*line.store, Command::CloseLease { id }).await.unwrap();
+    // The node tries to renew, and hears that its lease is over.
+    tokio::time::sleep(LEASE).await;
+    finish.notify_one();
+    arrived.notified().await;
+    reset(&line.other_node(), 1).await;
+    // Something else makes it open another lease; only then comes the answer.
+    hapax.effect(key(2)).run(|_| async { ok("else") }).await.unwrap();
+    go.notify_one();
+    assert_eq!(before.await.unwrap().unwrap().body(), Some(&b"before"[..]));
+    let after = hapax.effect(key(1)).run(|_| async { ok("after") }).await.unwrap();
+    assert_eq!((after.how, after.body()), (How::Executed, Some(&b"after"[..])));
+}
