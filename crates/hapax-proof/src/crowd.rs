@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use hapax::{Error, Failure};
 
-use crate::field::Field;
+use crate::field::{Field, blocking};
 use crate::report::Report;
 use crate::worker::key;
 
@@ -15,12 +15,7 @@ const CALLERS: u64 = 64;
 /// Has 64 callers of two engines want each of these keys at once.
 pub fn crowd(keys: u64, report: &mut Report) {
     let field = Field::in_file();
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(4)
-        .enable_all()
-        .build()
-        .expect("a runtime");
-    runtime.block_on(async {
+    blocking(async {
         let engines =
             [field.open().await.expect("a ledger"), field.open().await.expect("a ledger")];
         for n in 0..keys {

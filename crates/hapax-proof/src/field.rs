@@ -321,7 +321,7 @@ async fn prepare(url: &str, signing_key: &Path) {
 /// Runs a future to its end.
 pub fn blocking<T>(future: impl Future<Output = T>) -> T {
     let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(1)
+        .worker_threads(4)
         .enable_all()
         .build()
         .expect("a runtime");

@@ -135,7 +135,7 @@ impl Experiment {
             Self::Crowd => (200, 10_000, 100),
             Self::Fuzzing => (20_000, 1_000_000, 2_000),
             Self::FailpointsFile => (2, 50, 24),
-            Self::FailpointsPostgres => (0, 12, 1),
+            Self::FailpointsPostgres => (2, 12, 1),
             Self::SealingFile => (60, 1_000, 200),
             Self::SealingPostgres => (100, 1_000, 300),
             Self::KillsFile => (100, 1_000, 100),

@@ -10,7 +10,7 @@ use hapax_testkit::Postgres;
 use rand::rngs::SmallRng;
 use rand::{Rng as _, SeedableRng as _};
 
-use crate::field::Field;
+use crate::field::{Field, blocking};
 use crate::report::Report;
 use crate::worker::{key, outcome};
 
@@ -28,12 +28,7 @@ pub fn sealing(postgres: Option<&Postgres>, rounds: u64, seed: u64, report: &mut
         }
         Ok(())
     });
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(4)
-        .enable_all()
-        .build()
-        .expect("a runtime");
-    runtime.block_on(async {
+    blocking(async {
         let mut engines = Vec::new();
         for nth in 0..3 {
             let hapax = field.open().await.expect("a ledger");

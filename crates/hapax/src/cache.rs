@@ -68,6 +68,12 @@ impl Cache {
         (found.fingerprint == fingerprint).then_some(found.outcome)
     }
 
+    /// Whether there was a lease and it may be over, so that a reset did not wait for us.
+    pub(crate) fn is_in_doubt(&self) -> bool {
+        let until = self.fresh_until_ms.load(Ordering::Acquire);
+        until > 0 && self.now_ms() >= until
+    }
+
     /// To be called before the store is asked for what will be [`put`](Self::put).
     pub(crate) fn asked(&self) -> Asked {
         Asked(self.cleared.load(Ordering::Acquire))

@@ -28,6 +28,7 @@ use crate::engine::{Hapax, Inner, random};
 use crate::error::{Error, Failure, FailureKind};
 use crate::flight::{Seat, follow};
 use crate::handler::{caught, message};
+use crate::patience::Patience;
 use crate::rollback;
 
 /// What became of an effect that happened.
@@ -263,7 +264,7 @@ impl EffectBuilder {
             if let Some(outcome) = inner.cache.get(&self.name, self.fingerprint) {
                 return Ok(Done { outcome, how: How::Replayed });
             }
-            match inner.flights.board(&self.name, self.fingerprint, inner.cache.asked()) {
+            match inner.flights.board(&self.name, self.fingerprint, &inner.cache) {
                 Seat::Leader(leader) => {
                     let result = self.lead(handler, until).await;
                     leader.land(&result);
@@ -293,7 +294,7 @@ impl EffectBuilder {
         let inner = &self.hapax.inner;
         inner.start();
         let _here = inner.enter();
-        let mut patience = Patience { until, waits: 0 };
+        let mut patience = Patience::until(until);
         loop {
             let asked = inner.cache.asked();
             let (verdict, held, lease) = self.claim().await?;
@@ -562,31 +563,6 @@ impl EffectBuilder {
 
 /// How long a waiter lets a silent holder be before it claims again, to take over if it may.
 const TAKEOVER_LOOK: Duration = Duration::from_millis(500);
-
-/// How long a caller is willing to wait, and how often it has.
-struct Patience {
-    until: Instant,
-    waits: u32,
-}
-
-impl Patience {
-    const PAUSES: Backoff = Backoff { base_ms: 10, cap_ms: 500, attempts: u32::MAX };
-
-    fn left(&self) -> Option<Duration> {
-        let left = self.until.saturating_duration_since(Instant::now());
-        (!left.is_zero()).then_some(left)
-    }
-
-    /// Waits a while, if there is time left.
-    async fn pause(&mut self) -> Option<()> {
-        let left = self.left()?;
-        self.waits = self.waits.saturating_add(1);
-        let dice = random().map_or(u64::MAX, u64::from_be_bytes);
-        let pause = Self::PAUSES.delay_ms(self.waits, dice).unwrap_or(500);
-        tokio::time::sleep(Duration::from_millis(pause.max(1)).min(left)).await;
-        Some(())
-    }
-}
 
 /// How often a settle is tried again before its caller is told.
 const SETTLE_RETRIES: Backoff = Backoff { base_ms: 20, cap_ms: 2_000, attempts: 20 };

@@ -9,7 +9,7 @@ use hapax_core::fingerprint::Fingerprint;
 use hapax_core::name::Name;
 use tokio::sync::watch;
 
-use crate::cache::Asked;
+use crate::cache::{Asked, Cache};
 use crate::effect::Done;
 use crate::election::{Board, Place};
 use crate::error::Error;
@@ -42,13 +42,14 @@ pub(crate) struct Leader {
 
 impl Flights {
     /// Whoever comes after something was forgotten does not follow one who left before: it may
-    /// bring what is to be forgotten.
+    /// bring what is to be forgotten. Nor does anybody follow while that cannot be ruled out.
     pub(crate) fn board(
         self: &Arc<Self>,
         name: &Name,
         fingerprint: Fingerprint,
-        asked: Asked,
+        cache: &Cache,
     ) -> Seat {
+        let (asked, in_doubt) = (cache.asked(), cache.is_in_doubt());
         let mut landing = None;
         let place = self.lock().come(name, fingerprint, || {
             let (sender, receiver) = watch::channel(None);
@@ -56,7 +57,9 @@ impl Flights {
             (asked, receiver)
         });
         match (place, landing) {
-            (Place::Follow((left, landing)), _) if left == asked => Seat::Follower(landing),
+            (Place::Follow((left, landing)), _) if left == asked && !in_doubt => {
+                Seat::Follower(landing)
+            }
             (Place::Lead, Some(landing)) => {
                 Seat::Leader(Leader { flights: self.clone(), name: name.clone(), landing })
             }

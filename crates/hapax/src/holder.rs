@@ -99,24 +99,37 @@ impl Holder {
         if !tended.is_due(self.term) {
             notice = read(&*self.store, |view| view.notice()).await?;
         }
-        if notice > tended.seen {
-            self.cache.clear();
-        } else if !tended.is_due(self.term) {
+        if notice == tended.seen && !tended.is_due(self.term) {
             return Ok(true);
         }
+        // Whoever is busy renewing hears of a notice by the answer, and says so at once.
+        loop {
+            if notice > tended.seen {
+                self.cache.clear();
+            }
+            let Some(newest) = self.renew(id, notice).await? else { return Ok(false) };
+            *tended = Tended { seen: notice, renewed: Instant::now() };
+            if newest <= notice {
+                return Ok(true);
+            }
+            notice = newest;
+        }
+    }
+
+    /// Renews a lease, having acted upon this notice. Returns the newest one, unless it is over.
+    async fn renew(&self, id: LeaseId, seen: u64) -> Result<Option<u64>, StoreError> {
         let asked = self.cache.now_ms();
         pass(Point::RenewAsk)?;
-        let answer = call(&*self.store, Command::RenewLease { id, seen: notice }).await?;
+        let answer = call(&*self.store, Command::RenewLease { id, seen }).await?;
         pass(Point::RenewTold)?;
         match answer {
-            Answer::Lease(LeaseAnswer::Held { .. }) => {
+            Answer::Lease(LeaseAnswer::Held { notice, .. }) => {
                 self.cache.fresh(asked, self.term);
-                *tended = Tended { seen: notice, renewed: Instant::now() };
-                Ok(true)
+                Ok(Some(notice))
             }
             _ => {
                 self.give_up(id);
-                Ok(false)
+                Ok(None)
             }
         }
     }

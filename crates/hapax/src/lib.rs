@@ -47,6 +47,7 @@ mod holder;
 mod ledger;
 mod once;
 mod passes;
+mod patience;
 #[cfg(feature = "postgres")]
 mod postgres;
 #[cfg(feature = "proof")]

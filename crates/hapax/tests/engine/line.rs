@@ -19,6 +19,8 @@ struct Line {
     trouble: Mutex<Trouble>,
     /// The lease that the newest claim hangs on.
     lease: Mutex<Option<LeaseId>>,
+    /// Renewals that are held up, once there is a place for them.
+    renewals: Mutex<Option<Vec<Job>>>,
 }
 
 /// What happens to reports of how it went.
@@ -33,8 +35,8 @@ enum Trouble {
 impl Line {
     fn new(trouble: Trouble) -> (Arc<Self>, Hapax) {
         let store = Arc::new(MemoryStore::with_system_clock());
-        let (trouble, lease) = (Mutex::new(trouble), Mutex::default());
-        let line = Arc::new(Self { store, trouble, lease });
+        let (trouble, lease, renewals) = (Mutex::new(trouble), Mutex::default(), Mutex::default());
+        let line = Arc::new(Self { store, trouble, lease, renewals });
         let hapax = Hapax::builder().lease(LEASE).on(line.clone());
         (line, hapax)
     }
@@ -50,6 +52,12 @@ impl Store for Line {
         for job in jobs {
             if let Command::Claim { ask, .. } = &job.command {
                 *self.lease.lock().unwrap() = Some(ask.lease);
+            }
+            if let (Command::RenewLease { .. }, Some(held)) =
+                (&job.command, self.renewals.lock().unwrap().as_mut())
+            {
+                held.push(job);
+                continue;
             }
             let mut trouble = self.trouble.lock().unwrap();
             match &mut *trouble {
@@ -161,4 +169,28 @@ async fn an_answer_from_before_the_lease_is_not_remembered() {
     assert_eq!(before.await.unwrap().unwrap().body(), Some(&b"before"[..]));
     let after = hapax.effect(key(1)).run(|_| async { ok("after") }).await.unwrap();
     assert_eq!((after.how, after.body()), (How::Executed, Some(&b"after"[..])));
+}
+
+/// Proves K-11: a node whose lease may be over cannot know of a reset, so nobody shares what was
+/// begun before.
+#[tokio::test]
+async fn nobody_joins_a_flight_while_the_lease_is_in_doubt() {
+    let (arrived, go) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
+    let (line, _) = Line::new(Trouble::None);
+    let brief = || Hapax::builder().lease(Duration::from_millis(150));
+    let hapax = brief().on(line.clone());
+    hapax.effect(key(3)).run(|_| async { ok("on a lease") }).await.unwrap();
+    *line.trouble.lock().unwrap() = Trouble::Late(arrived.clone(), go.clone());
+    let before = tokio::spawn(hapax.effect(key(1)).run(|_| async { ok("before") }));
+    arrived.notified().await;
+    *line.renewals.lock().unwrap() = Some(Vec::new());
+    // The other one waits for the lease until it has lapsed.
+    let other = brief().on(line.store.clone());
+    other.effect(key(2)).run(|_| async { ok("alive") }).await.unwrap();
+    tokio::time::timeout(LONG, reset(&other, 1)).await.expect("it waits no longer than that");
+    let after = hapax.effect(key(1)).run(|_| async { ok("after") });
+    let after = tokio::time::timeout(LONG, after).await.expect("it does not wait").unwrap();
+    assert_eq!((after.how, after.body()), (How::Executed, Some(&b"after"[..])));
+    go.notify_one();
+    assert_eq!(before.await.unwrap().unwrap().body(), Some(&b"before"[..]));
 }
