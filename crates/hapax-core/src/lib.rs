@@ -15,12 +15,14 @@
 //! | [`lock`] | what serialises effects that touch the same thing |
 //! | [`outcome`] | what is remembered |
 //! | [`journal`] | the append-only record, [`merkle`] its tree, [`checkpoint`] its signed heads |
+//! | [`outbox`] | events to be told, [`route`] to whom, [`delivery`] how that goes |
 //! | [`retry`] | when to try again |
 //! | [`json`], [`canonical`] | strict JSON in, RFC 8785 out |
 
 pub mod attempt;
 pub mod canonical;
 pub mod checkpoint;
+pub mod delivery;
 pub mod effect;
 pub mod fingerprint;
 pub mod journal;
@@ -30,10 +32,12 @@ pub mod lease;
 pub mod lock;
 pub mod merkle;
 pub mod name;
+pub mod outbox;
 pub mod outcome;
 #[doc(hidden)]
 pub mod planted;
 pub mod retry;
+pub mod route;
 pub mod time;
 pub mod verdict;
 

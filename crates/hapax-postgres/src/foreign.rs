@@ -6,7 +6,9 @@ use hapax_core::fingerprint::Fingerprint;
 use hapax_core::key::Key;
 use hapax_core::lease::LeaseId;
 use hapax_core::name::Name;
+use hapax_core::outbox::{Event, Order};
 use hapax_core::outcome::{Digest, Outcome};
+use hapax_store::outbox::Emission;
 use hapax_store::{Limits, StoreError};
 use tokio_postgres::error::SqlState;
 use tokio_postgres::types::Type;
@@ -20,6 +22,11 @@ pub(crate) const CLAIM: &str =
 
 /// The statement that settles in the caller's transaction.
 pub(crate) const SETTLE: &str = "SELECT hapax.settle($1, $2, $3, $4, $5, $6)";
+
+/// The statement that records an event in the caller's transaction.
+pub(crate) const EMIT: &str =
+    "SELECT hapax.emit($1, $2, $3, $4, $5::text::json, $6, $7, $8, $9, $10, $11,
+    $12, $13, $14)::text";
 
 /// Why an outcome could not be recorded.
 #[derive(Debug)]
@@ -161,13 +168,17 @@ impl Told {
     }
 }
 
-/// Records a success in the caller's transaction.
+/// Records a success in the caller's transaction, and what there is to tell of it.
 pub async fn settle_in(
     tx: &impl GenericClient,
     name: &Name,
     attempt: AttemptId,
     outcome: &Outcome,
+    events: &[Emission],
 ) -> Result<Settled, Unsettled> {
+    for emission in events {
+        emit_in(tx, name, attempt, emission).await?;
+    }
     let settled = tx
         .query_typed(
             SETTLE,
@@ -186,9 +197,74 @@ pub async fn settle_in(
             Some(Ok("repeated")) => Ok(Settled::Repeated),
             _ => Ok(Settled::Recorded),
         },
-        Err(error) if error.code().map(SqlState::code) == Some(FENCED) => Err(Unsettled::Fenced),
-        Err(error) => Err(Unsettled::Store(Trouble::from(error).into_store_error())),
+        Err(error) => Err(unsettled(error)),
     }
+}
+
+fn unsettled(error: tokio_postgres::Error) -> Unsettled {
+    match error.code().map(SqlState::code) {
+        Some(FENCED) => Unsettled::Fenced,
+        _ => Unsettled::Store(Trouble::from(error).into_store_error()),
+    }
+}
+
+/// Records an event in the caller's transaction.
+async fn emit_in(
+    tx: &impl GenericClient,
+    name: &Name,
+    attempt: AttemptId,
+    Emission { ordinal, event }: &Emission,
+) -> Result<(), Unsettled> {
+    let (order_key, ordered) = ordering(&event.order);
+    let artifact = event.artifact.as_ref();
+    tx.query_typed(
+        EMIT,
+        &[
+            (&name.key.to_string(), Type::TEXT),
+            (&attempt.to_string(), Type::TEXT),
+            (&event.name, Type::TEXT),
+            (&event.dataset, Type::TEXT),
+            (&event.payload.as_str(), Type::TEXT),
+            (&(*ordinal as i32), Type::INT4),
+            (&event.pipeline, Type::TEXT),
+            (&event.version, Type::TEXT),
+            (&order_key, Type::TEXT),
+            (&ordered, Type::BOOL),
+            (&artifact.map(|artifact| &artifact.version), Type::TEXT),
+            (&artifact.map(|artifact| &artifact.checksum), Type::TEXT),
+            (&artifact.map(|artifact| &artifact.uri), Type::TEXT),
+            (&name.namespace.as_str(), Type::TEXT),
+        ],
+    )
+    .await
+    .map_err(|error| {
+        refused(error.code().map(SqlState::code), event).unwrap_or_else(|| unsettled(error))
+    })?;
+    Ok(())
+}
+
+/// An ordering as `hapax.emit` takes it.
+pub(crate) fn ordering(order: &Order) -> (Option<&str>, bool) {
+    match order {
+        Order::Dataset => (None, true),
+        Order::Key(key) => (Some(key), true),
+        Order::Free => (None, false),
+    }
+}
+
+/// What a refusal of `hapax.emit` means.
+pub(crate) fn refused(code: Option<&str>, event: &Event) -> Option<Unsettled> {
+    let (name, dataset) = (event.name.clone(), event.dataset.clone());
+    let error = match code? {
+        "HX111" => StoreError::Unrouted { event: name, dataset },
+        "HX112" => StoreError::Differs(name),
+        "HX113" => {
+            let version = event.artifact.as_ref().map(|artifact| artifact.version.clone());
+            StoreError::Republished { dataset, version: version.unwrap_or_default() }
+        }
+        _ => return None,
+    };
+    Some(Unsettled::Store(error))
 }
 
 /// The SQLSTATE of an attempt that was overtaken.

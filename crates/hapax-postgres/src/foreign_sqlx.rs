@@ -5,10 +5,13 @@ use hapax_core::effect::{Ask, Settled, Verdict};
 use hapax_core::name::Name;
 use hapax_core::outcome::Outcome;
 use hapax_store::StoreError;
+use hapax_store::outbox::Emission;
 use sqlx::Row as _;
 use sqlx::postgres::{PgConnection, PgRow};
 
-use crate::foreign::{CLAIM, FENCED, LEASE_DEAD, NO_LEASE, SETTLE, Told, Unsettled, declared};
+use crate::foreign::{
+    CLAIM, EMIT, FENCED, LEASE_DEAD, NO_LEASE, SETTLE, Told, Unsettled, declared, ordering, refused,
+};
 
 /// Claims a key in the caller's transaction, as [`claim_in`](crate::foreign::claim_in) does.
 pub async fn claim_in(
@@ -44,7 +47,11 @@ pub async fn settle_in(
     name: &Name,
     attempt: AttemptId,
     outcome: &Outcome,
+    events: &[Emission],
 ) -> Result<Settled, Unsettled> {
+    for emission in events {
+        emit_in(&mut *tx, name, attempt, emission).await?;
+    }
     let settled = sqlx::query(SETTLE)
         .bind(name.key.to_string())
         .bind(attempt.to_string())
@@ -52,16 +59,54 @@ pub async fn settle_in(
         .bind(name.namespace.as_str())
         .bind(&outcome.digest().as_bytes()[..])
         .bind(outcome.size() as i64)
-        .fetch_one(tx)
+        .fetch_one(&mut *tx)
         .await;
     match settled {
         Ok(row) => match row.try_get::<String, _>(0).as_deref() {
             Ok("repeated") => Ok(Settled::Repeated),
             _ => Ok(Settled::Recorded),
         },
-        Err(error) if code(&error).as_deref() == Some(FENCED) => Err(Unsettled::Fenced),
-        Err(error) => Err(Unsettled::Store(store_error(&error))),
+        Err(error) => Err(unsettled(&error)),
     }
+}
+
+fn unsettled(error: &sqlx::Error) -> Unsettled {
+    match code(error).as_deref() {
+        Some(FENCED) => Unsettled::Fenced,
+        _ => Unsettled::Store(store_error(error)),
+    }
+}
+
+/// Records an event in the caller's transaction.
+async fn emit_in(
+    tx: &mut PgConnection,
+    name: &Name,
+    attempt: AttemptId,
+    Emission { ordinal, event }: &Emission,
+) -> Result<(), Unsettled> {
+    let (order_key, ordered) = ordering(&event.order);
+    let artifact = event.artifact.as_ref();
+    sqlx::query(EMIT)
+        .bind(name.key.to_string())
+        .bind(attempt.to_string())
+        .bind(&event.name)
+        .bind(&event.dataset)
+        .bind(event.payload.as_str())
+        .bind(*ordinal as i32)
+        .bind(event.pipeline.as_deref())
+        .bind(event.version.as_deref())
+        .bind(order_key)
+        .bind(ordered)
+        .bind(artifact.map(|artifact| artifact.version.as_str()))
+        .bind(artifact.map(|artifact| artifact.checksum.as_str()))
+        .bind(artifact.map(|artifact| artifact.uri.as_str()))
+        .bind(name.namespace.as_str())
+        .fetch_one(tx)
+        .await
+        .map_err(|error| {
+            refused(code(&error).as_deref(), event).unwrap_or_else(|| unsettled(&error))
+        })?;
+    Ok(())
 }
 
 fn read(row: &PgRow) -> Result<Told, sqlx::Error> {

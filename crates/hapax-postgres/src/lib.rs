@@ -18,6 +18,7 @@ mod lease;
 mod lock;
 mod migrate;
 mod namespace;
+mod outbox;
 mod queue;
 mod quick;
 mod reader;

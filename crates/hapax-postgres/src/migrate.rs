@@ -7,8 +7,10 @@ use crate::connect::Link;
 use crate::error::Trouble;
 
 /// Every version of the schema, as the statements that lead to it from the one before.
-pub(crate) const MIGRATIONS: [&str; 1] =
-    [concat!(include_str!("sql/1_ledger.sql"), include_str!("sql/1_callers.sql"))];
+pub(crate) const MIGRATIONS: [&str; 2] = [
+    concat!(include_str!("sql/1_ledger.sql"), include_str!("sql/1_callers.sql")),
+    include_str!("sql/2_outbox.sql"),
+];
 
 /// What is needed before the first migration.
 const GROUND: &str = "CREATE SCHEMA IF NOT EXISTS hapax;

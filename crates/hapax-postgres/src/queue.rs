@@ -16,6 +16,7 @@ use hapax_store::{Command, Job};
 pub(crate) enum Subject {
     Effect(Name),
     Lease(LeaseId),
+    Outbox(LeaseId),
     Pass,
 }
 
@@ -32,7 +33,13 @@ impl Subject {
             Command::OpenLease { id, .. }
             | Command::RenewLease { id, .. }
             | Command::CloseLease { id } => Self::Lease(*id),
-            Command::Expire { .. } | Command::Sweep { .. } | Command::Seal { .. } => Self::Pass,
+            Command::Share { lease, .. } | Command::Dispatch { lease, .. } => Self::Outbox(*lease),
+            Command::Expire { .. }
+            | Command::Sweep { .. }
+            | Command::Seal { .. }
+            | Command::Configure(_)
+            | Command::Pause { .. }
+            | Command::Redrive(_) => Self::Pass,
         }
     }
 }
@@ -207,6 +214,7 @@ mod tests {
             name: Name { namespace: Namespace::default(), key: Key::from_bytes([key; 32]) },
             attempt: AttemptId::from_bytes([attempt; 16]),
             report: Report::Failed(String::new()),
+            events: Vec::new(),
         };
         Waiting::new(Job { command, reply: tokio::sync::oneshot::channel().0 })
     }

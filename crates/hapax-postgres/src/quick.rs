@@ -90,9 +90,12 @@ impl Quick {
                     return;
                 }
             }
-            Command::Settle { attempt, report: report @ Report::Succeeded(outcome), .. }
-                if outcome.body().is_some_and(|body| body.len() <= INLINE) =>
-            {
+            Command::Settle {
+                attempt,
+                report: report @ Report::Succeeded(outcome),
+                events,
+                ..
+            } if events.is_empty() && outcome.body().is_some_and(|body| body.len() <= INLINE) => {
                 if let Some(row) = row.filter(|row| row.effect.lock.is_none())
                     && let (Settled::Recorded, Some(change)) =
                         effect::settle(self.now, Some(&row.effect), *attempt, report)

@@ -13,6 +13,8 @@ use hapax_core::lease::{Lease, LeaseId, Pulse};
 use hapax_core::lock::{Lock, LockKey};
 use hapax_core::merkle::Hash;
 use hapax_core::name::{Name, Namespace};
+use hapax_core::outbox::Record;
+use hapax_core::route::SinkName;
 use hapax_core::time::{LeaseInstant, Now};
 use hapax_store::{Filter, Found, Head, SealedTile, Step, StoreError, Txn, View};
 
@@ -23,6 +25,7 @@ use crate::journal::{self, Note};
 use crate::lease;
 use crate::lock::{self, LockPlace};
 use crate::namespace::Namespaces;
+use crate::outbox;
 
 /// What a view may do with the rows it reads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,8 +40,8 @@ pub(crate) enum Access {
 }
 
 pub(crate) struct PgTxn<'a> {
-    link: &'a Link,
-    namespaces: &'a Namespaces,
+    pub(crate) link: &'a Link,
+    pub(crate) namespaces: &'a Namespaces,
     now: Now,
     access: Access,
     loaded: Loaded,
@@ -66,7 +69,15 @@ struct Writes {
     leases: BTreeMap<LeaseId, Lease>,
     locks: BTreeMap<LockPlace, Option<Lock>>,
     notes: Vec<Note>,
+    records: Vec<NewRecord>,
     pulse: Option<Pulse>,
+}
+
+/// A record to be written, with the number of its namespace.
+struct NewRecord {
+    namespace: i32,
+    record: Record,
+    sinks: Vec<SinkName>,
 }
 
 impl Writes {
@@ -75,6 +86,7 @@ impl Writes {
         self.leases.extend(newer.leases);
         self.locks.extend(newer.locks);
         self.notes.extend(newer.notes);
+        self.records.extend(newer.records);
         self.pulse = newer.pulse.or(self.pulse);
     }
 }
@@ -177,6 +189,9 @@ impl<'a> PgTxn<'a> {
             .collect();
         effect::put(self.link, &effects)?;
         journal::append(self.link, &written.notes)?;
+        for new in &written.records {
+            outbox::put(self.link, new.namespace, &new.record, &new.sinks)?;
+        }
         if let Some(pulse) = &written.pulse {
             lease::put_pulse(self.link, pulse)?;
         }
@@ -245,14 +260,24 @@ impl<'a> PgTxn<'a> {
         Ok(self.namespaces.find(self.link, &name.namespace)?.map(|id| (id, name.key)))
     }
 
+    /// Writes a record when all have been judged.
+    pub(crate) fn stage_record(&mut self, namespace: i32, record: Record, sinks: Vec<SinkName>) {
+        self.staged.records.push(NewRecord { namespace, record, sinks });
+    }
+
+    /// The records that are yet to be written.
+    pub(crate) fn unsent_records(&self) -> impl Iterator<Item = &Record> {
+        self.written.records.iter().chain(&self.staged.records).map(|new| &new.record)
+    }
+
     /// The number of a namespace that is written to; it was made before the transaction.
-    fn namespace(&self, namespace: &Namespace) -> Result<i32, Trouble> {
+    pub(crate) fn namespace(&self, namespace: &Namespace) -> Result<i32, Trouble> {
         let id = self.namespaces.find(self.link, namespace)?;
         id.ok_or_else(|| StoreError::Corrupt(format!("no namespace {namespace}")).into())
     }
 
     /// Stops whoever may only look.
-    fn may_write(&mut self) -> Result<(), StoreError> {
+    pub(crate) fn may_write(&mut self) -> Result<(), StoreError> {
         if self.access == Access::Look {
             self.wanted_to_write = true;
             return Err(StoreError::Unavailable("this view is only for reading".into()));
@@ -261,7 +286,7 @@ impl<'a> PgTxn<'a> {
     }
 
     /// Keeps the reason of a failure for whoever runs the transaction.
-    fn noting<T>(&mut self, result: Result<T, Trouble>) -> Result<T, StoreError> {
+    pub(crate) fn noting<T>(&mut self, result: Result<T, Trouble>) -> Result<T, StoreError> {
         result.map_err(|trouble| {
             let error = match &trouble {
                 Trouble::Lost(text) | Trouble::Busy(text) => StoreError::Unavailable(text.clone()),

@@ -12,10 +12,13 @@ use hapax_core::key::Key;
 use hapax_core::lease::{Lease, LeaseId};
 use hapax_core::lock::LockKey;
 use hapax_core::name::{Name, Namespace};
+use hapax_core::outbox::{Artifact, Event, Order, Payload};
 use hapax_core::outcome::Outcome;
+use hapax_core::route::{Route, SinkName};
 use hapax_postgres::foreign::{self, Unsettled};
 use hapax_postgres::{Options, PgStore, tokio_postgres};
 use hapax_sqlite::SqliteStore;
+use hapax_store::outbox::{Emission, Found, RecordFilter, Routing};
 use hapax_store::{
     Answer, Clock, Command, ManualClock, MemoryStore, Step, Store, StoreError, call, read,
 };
@@ -116,6 +119,42 @@ fn name(key: u8) -> Name {
     Name { namespace: Namespace::default(), key: Key::from_bytes([key + 1; 32]) }
 }
 
+/// What an effect tells: nothing, two things in order and one without, or what nobody listens to.
+fn events(key: u8) -> Vec<Emission> {
+    let event = |name: &str, order| Event {
+        order,
+        ..Event::new(name, "flow", Payload::parse(br#"{"a":[1,"x"]}"#).expect("JSON"))
+    };
+    let artifact = || Artifact {
+        version: "v1".into(),
+        checksum: "sha256:aa".into(),
+        uri: "s3://bucket/flow".into(),
+    };
+    let events = match key {
+        0 => vec![],
+        1 => vec![
+            Event { artifact: Some(artifact()), ..event("told", Order::Dataset) },
+            Event { version: Some("v1".into()), ..event("told", Order::Key("é".into())) },
+            Event { pipeline: Some("p".into()), ..event("told", Order::Free) },
+        ],
+        _ => vec![event("untold", Order::Dataset)],
+    };
+    let numbered = events.into_iter().zip(0..);
+    numbered.map(|(event, ordinal)| Emission { ordinal, event }).collect()
+}
+
+/// Two sinks, and a route to them for what is `told`.
+fn route(stores: &[&dyn Store]) {
+    let sink = |name| SinkName::new(name).expect("a name");
+    let sinks = vec![(sink("one"), None), (sink("two"), Some(60_000))];
+    let (event, dataset) = ("told*".into(), "*".into());
+    let routes = vec![Route { event, dataset, sinks: vec![sink("one"), sink("two")] }];
+    let routing = Routing { sinks, routes };
+    for store in stores {
+        wait(call(*store, Command::Configure(routing.clone()))).expect("routes");
+    }
+}
+
 fn lease(n: u8) -> LeaseId {
     LeaseId::from_bytes([n + 1; 16])
 }
@@ -175,7 +214,8 @@ impl Script {
                     4 => Report::Succeeded(Outcome::new(vec![7; 100]).within(10)),
                     _ => Report::Succeeded("done".into()),
                 };
-                Command::Settle { name: name(key), attempt: self.attempt(key, back), report }
+                let (name, attempt) = (name(key), self.attempt(key, back));
+                Command::Settle { name, attempt, report, events: events(key) }
             }
             Act::Reconcile { key, back, finding } => Command::Reconcile {
                 name: name(key),
@@ -253,23 +293,28 @@ fn plain(answer: Result<Answer, StoreError>) -> String {
 }
 
 /// Everything there is, without the numbers.
-type Everything = (Vec<Option<Effect>>, Vec<Lease>, Vec<Entry>);
+type Everything = (Vec<Option<Effect>>, Vec<Lease>, Vec<Entry>, Vec<Found>);
 
 fn everything(store: &dyn Store) -> Everything {
     let all = read(store, |view| {
         let names: Vec<_> = (0..3).map(name).collect();
         let mut leases = view.leases()?;
         leases.sort_by_key(|lease| lease.id);
-        Ok((view.effects(&names)?, leases, view.entries(None, 0, 10_000)?))
+        let filter = RecordFilter { limit: 10_000, ..RecordFilter::default() };
+        let outbox = view.outbox(&filter)?;
+        Ok((view.effects(&names)?, leases, view.entries(None, 0, 10_000)?, outbox))
     });
-    let (mut effects, leases, mut entries) = wait(all).expect("a read");
+    let (mut effects, leases, mut entries, mut outbox) = wait(all).expect("a read");
     for effect in effects.iter_mut().flatten() {
         effect.fence = Fence(0);
     }
     for entry in &mut entries {
         entry.id = 0;
     }
-    (effects, leases, entries)
+    for found in &mut outbox {
+        found.record.seq = 0;
+    }
+    (effects, leases, entries, outbox)
 }
 
 /// Lets time pass: in beats that keep every store's pulse steady, or all at once.
@@ -336,6 +381,7 @@ fn every_store_gives_the_same_answers() {
         let (postgres, _) = bench.borrow_mut().postgres(&clock);
         let sqlite = bench.borrow().sqlite(&clock);
         let stores: [&dyn Store; 3] = [&oracle, &sqlite, &postgres];
+        route(&stores);
         let mut script = Script::default();
         for act in &acts {
             pass(&stores, &clock, act);
@@ -358,7 +404,7 @@ INSERT INTO hapax.test_clock VALUES (0);
 CREATE OR REPLACE FUNCTION hapax.now_ms() RETURNS bigint LANGUAGE sql VOLATILE
     AS 'SELECT ms FROM hapax.test_clock';";
 
-/// Proves K-8 and K-15: `hapax.claim` and `hapax.settle` decide as hapax-core does.
+/// Proves K-8, K-15, O-2: `hapax.claim`, `hapax.emit` and `hapax.settle` decide as hapax-core does.
 #[test]
 fn the_sql_functions_give_the_same_answers() {
     let bench = std::cell::RefCell::new(Bench::new());
@@ -382,6 +428,7 @@ fn the_sql_functions_give_the_same_answers() {
             client
         });
         let stores: [&dyn Store; 2] = [&oracle, &postgres];
+        route(&stores);
         let mut script = Script::default();
         for act in &acts {
             pass(&stores, &clock, act);
@@ -413,8 +460,12 @@ async fn by_sql(
         Command::Claim { name, ask } => {
             foreign::claim_in(client, name, ask).await.map(Answer::Claim)
         }
-        Command::Settle { name, attempt, report: Report::Succeeded(outcome) } => {
-            match foreign::settle_in(client, name, *attempt, outcome).await {
+        Command::Settle { name, attempt, report: Report::Succeeded(outcome), events } => {
+            client.batch_execute("BEGIN").await.expect("a transaction");
+            let settled = foreign::settle_in(client, name, *attempt, outcome, events).await;
+            let end = if settled.is_ok() { "COMMIT" } else { "ROLLBACK" };
+            client.batch_execute(end).await.expect("an end");
+            match settled {
                 Ok(settled) => Ok(Answer::Settle(settled)),
                 // The store journals the contradiction, as the engine has it do.
                 Err(Unsettled::Fenced) => call(store, command).await,

@@ -388,7 +388,7 @@ impl Worker {
                 let tx = connection
                     .transaction_with_behavior(TransactionBehavior::Immediate)
                     .map_err(|error| unavailable(&error))?;
-                let done = effect.once_in(&tx, |tx| {
+                let done = effect.once_in(&tx, |tx, _| {
                     tx.execute(APPLY, [self.orders.salt as i64, n as i64, id as i64])?;
                     Ok(outcome(id))
                 })?;
@@ -401,7 +401,7 @@ impl Worker {
                 let mut own = own.map_err(|failure| unavailable(&format!("{failure:?}")))?;
                 let tx = own.transaction().await.map_err(|error| unavailable(&error))?;
                 let done = effect
-                    .once_in_postgres(&tx, async |tx| {
+                    .once_in_postgres(&tx, async |tx, _| {
                         let salt = self.orders.salt as i64;
                         tx.execute(APPLY, &[&salt, &(n as i64), &(id as i64)]).await?;
                         Ok(outcome(id))

@@ -11,10 +11,10 @@ use rusqlite::{Connection, OpenFlags};
 use crate::error::OrStoreError;
 
 /// The schema of a new file, as SQL.
-pub const SCHEMA: &str = include_str!("schema.sql");
+pub const SCHEMA: &str = concat!(include_str!("schema_1.sql"), include_str!("schema_2.sql"));
 
 /// Each migration brings the schema from its place in this list to the next.
-const MIGRATIONS: [&str; 1] = [SCHEMA];
+const MIGRATIONS: [&str; 2] = [include_str!("schema_1.sql"), include_str!("schema_2.sql")];
 
 /// "hapx": marks the file as ours.
 const APPLICATION_ID: i32 = 0x6861_7078;
@@ -51,7 +51,7 @@ pub(crate) fn open_reader(path: &Path) -> Result<Connection, StoreError> {
 /// The settings that every connection needs, a caller's own included.
 pub(crate) fn configure(connection: &Connection, cache_kib: i64) -> Result<(), StoreError> {
     connection.busy_timeout(BUSY).or_store_error()?;
-    connection.set_prepared_statement_cache_capacity(64);
+    connection.set_prepared_statement_cache_capacity(128);
     let full = if planted(Bug::SyncNormal) { 1 } else { 2 };
     for (pragma, value) in [
         ("synchronous", full),

@@ -6,6 +6,7 @@
 use hapax_core::attempt::AttemptId;
 use hapax_core::effect::{Ask, Report, Settled, Verdict};
 use hapax_core::name::Name;
+use hapax_store::outbox::Emission;
 use hapax_store::{StoreError, ledger};
 use rusqlite::{Connection, OptionalExtension as _, Transaction};
 
@@ -43,13 +44,15 @@ impl SqliteStore {
         name: &Name,
         attempt: AttemptId,
         report: &Report,
+        events: &[Emission],
     ) -> Result<Settled, StoreError> {
         check(&self.shared, tx)?;
         tx.execute_batch("SAVEPOINT hapax_settle").or_store_error()?;
         let mut memory = Memory::default();
         let mut txn = SqliteTxn::new(tx, &self.shared.around, &mut memory);
-        let settled =
-            txn.begin_command().and_then(|()| ledger::settle(&mut txn, name, attempt, report));
+        let settled = txn
+            .begin_command()
+            .and_then(|()| ledger::settle(&mut txn, name, attempt, report, events));
         if !matches!(settled, Ok(Settled::Recorded | Settled::Repeated)) {
             tx.execute_batch("ROLLBACK TO hapax_settle").or_store_error()?;
         }

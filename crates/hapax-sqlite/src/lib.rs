@@ -13,6 +13,7 @@ mod journal;
 mod lease;
 mod lock;
 mod log;
+mod outbox;
 mod presence;
 mod reader;
 mod store;

@@ -65,7 +65,7 @@ pub(crate) struct Surroundings {
 }
 
 pub(crate) struct SqliteTxn<'a> {
-    db: &'a Connection,
+    pub(crate) db: &'a Connection,
     around: &'a Surroundings,
     memory: &'a mut Memory,
     now: Now,
@@ -153,7 +153,7 @@ impl<'a> SqliteTxn<'a> {
         Ok(Some(anchor).filter(|anchor| anchor.lease.era == self.now.lease.era))
     }
 
-    fn namespace(&mut self, namespace: &Namespace) -> Result<Option<i64>, StoreError> {
+    pub(crate) fn namespace(&mut self, namespace: &Namespace) -> Result<Option<i64>, StoreError> {
         if let Some(id) = self.memory.namespaces.get(namespace) {
             return Ok(Some(*id));
         }
@@ -170,7 +170,7 @@ impl<'a> SqliteTxn<'a> {
         Ok(id)
     }
 
-    fn namespace_or_new(&mut self, namespace: &Namespace) -> Result<i64, StoreError> {
+    pub(crate) fn namespace_or_new(&mut self, namespace: &Namespace) -> Result<i64, StoreError> {
         if let Some(id) = self.namespace(namespace)? {
             return Ok(id);
         }

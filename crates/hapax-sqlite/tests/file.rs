@@ -157,7 +157,7 @@ fn a_callers_connection_keeps_our_promises_or_is_refused() {
     ledger.claim(1);
     let settle = |db: &mut Connection| {
         let tx = db.transaction().expect("a transaction");
-        ledger.store.settle_in(&tx, &name(1), attempt(1), &success())
+        ledger.store.settle_in(&tx, &name(1), attempt(1), &success(), &[])
     };
     let other = ledger.directory.path().join("other.db");
     for (spoil, why) in [
@@ -188,7 +188,8 @@ fn a_stale_settle_in_leaves_no_trace_even_if_the_caller_commits() {
     ledger.claim(1);
     let mut db = ledger.store.connection().expect("a connection");
     let tx = db.transaction().expect("a transaction");
-    let settled = ledger.store.settle_in(&tx, &name(1), attempt(9), &success()).expect("an answer");
+    let settled =
+        ledger.store.settle_in(&tx, &name(1), attempt(9), &success(), &[]).expect("an answer");
     assert!(matches!(settled, Settled::Fenced(_)));
     tx.commit().expect("commits");
     assert_eq!(ledger.state(1), Some(StateName::Running));
@@ -201,13 +202,18 @@ fn a_settle_sees_what_another_connection_committed() {
     let ledger = Ledger::new();
     let report = |key| {
         let report = Report::Failed("no".into());
-        ledger.run(Command::Settle { name: name(key), attempt: attempt(key), report })
+        ledger.run(Command::Settle {
+            name: name(key),
+            attempt: attempt(key),
+            report,
+            events: Vec::new(),
+        })
     };
     ledger.claim(1);
     ledger.claim(2);
     let mut db = ledger.store.connection().expect("a connection");
     let tx = db.transaction().expect("a transaction");
-    ledger.store.settle_in(&tx, &name(1), attempt(1), &success()).expect("settles");
+    ledger.store.settle_in(&tx, &name(1), attempt(1), &success(), &[]).expect("settles");
     tx.commit().expect("commits");
     let late = report(1);
     assert!(matches!(late, Ok(Answer::Settle(Settled::Fenced(_)))), "{late:?}");
@@ -241,7 +247,12 @@ fn a_wall_clock_that_jumps_ten_years_expires_nothing() {
     let ledger = Ledger::new();
     let brief = Ask { ttl_ms: Some(1_000), ..ask(1) };
     ledger.run(Command::Claim { name: name(1), ask: brief.clone() }).expect("a claim");
-    let settle = Command::Settle { name: name(1), attempt: attempt(1), report: success() };
+    let settle = Command::Settle {
+        name: name(1),
+        attempt: attempt(1),
+        report: success(),
+        events: Vec::new(),
+    };
     ledger.run(settle).expect("a settle");
     ledger.clock.change(|now| now.wall = now.wall.plus_ms(10 * 365 * 86_400_000));
     assert!(ledger.clock.now().wall_trusted, "the clock itself suspects nothing");
@@ -317,7 +328,12 @@ fn a_large_body_is_stored_once_and_goes_with_its_last_effect() {
         ledger.run(Command::Claim { name: name(key), ask: brief }).expect("a claim");
         let report = Report::Succeeded(Outcome::new(body.clone()));
         ledger
-            .run(Command::Settle { name: name(key), attempt: attempt(key), report })
+            .run(Command::Settle {
+                name: name(key),
+                attempt: attempt(key),
+                report,
+                events: Vec::new(),
+            })
             .expect("a settle");
     }
     let bodies = || -> u32 {

@@ -3,13 +3,16 @@
 use std::future::Future;
 
 use hapax_core::attempt::{AttemptId, Fence};
+use hapax_core::delivery::Buckets;
 use hapax_core::effect::{Ask, Finding, Judged, Report, Resolution, Settled, Verdict};
 use hapax_core::lease::{Lease, LeaseId};
 use hapax_core::name::Name;
+use hapax_core::route::SinkName;
 use hapax_core::time::LeaseInstant;
 use tokio::sync::oneshot;
 
 use crate::error::StoreError;
+use crate::outbox::{Emission, Flight, Landed, Redrive, Routing};
 use crate::txn::{SealedTile, Step, View};
 
 /// One command. Commands share transactions but not fates.
@@ -51,6 +54,8 @@ pub enum Command {
         attempt: AttemptId,
         /// How.
         report: Report,
+        /// What there is to tell of it, if it succeeded.
+        events: Vec<Emission>,
     },
     /// Say what a reconciler found.
     Reconcile {
@@ -126,6 +131,35 @@ pub enum Command {
         /// The signed checkpoint of the new size.
         note: String,
     },
+    /// Declare sinks and routes, in place of those before.
+    Configure(Routing),
+    /// Pause a sink, or let it go on.
+    Pause {
+        /// Which.
+        sink: SinkName,
+        /// Whether it stops.
+        paused: bool,
+    },
+    /// Try again what has failed.
+    Redrive(Redrive),
+    /// Look after some of the outbox's buckets, and let go of the others.
+    Share {
+        /// On which lease.
+        lease: LeaseId,
+        /// Those that are still in use.
+        keep: Buckets,
+    },
+    /// Say what became of deliveries, and which are tried next.
+    Dispatch {
+        /// By whom.
+        lease: LeaseId,
+        /// What became of them.
+        landed: Vec<Landed>,
+        /// The flights that are over.
+        over: Vec<u64>,
+        /// The flights that begin once this is durable.
+        departing: Vec<Flight>,
+    },
 }
 
 /// The answer to a [`Command`], in the same order of kinds.
@@ -141,6 +175,13 @@ pub enum Answer {
     Judged(Judged),
     /// To a pass: how much it did.
     Count(usize),
+    /// To a request for buckets.
+    Share {
+        /// Those that are the dispatcher's.
+        buckets: Buckets,
+        /// How many it should have at most.
+        fair: usize,
+    },
 }
 
 /// What became of a lease.
@@ -177,6 +218,10 @@ impl Limits {
     pub const STEPS: usize = 64;
     /// The largest payload of a rollback step, in bytes.
     pub const STEP_PAYLOAD: usize = 64 * 1024;
+    /// How many sinks there may be.
+    pub const SINKS: usize = 64;
+    /// How many routes.
+    pub const ROUTES: usize = 1_000;
     /// The shortest lease, in milliseconds.
     pub const SHORTEST_TERM_MS: u64 = 30;
 }

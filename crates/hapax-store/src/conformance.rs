@@ -14,11 +14,13 @@ mod effect;
 mod journal;
 mod lease;
 mod lock;
+mod outbox;
 
 pub use effect::*;
 pub use journal::*;
 pub use lease::*;
 pub use lock::*;
+pub use outbox::*;
 
 use std::future::Future;
 use std::sync::Arc;
@@ -96,6 +98,18 @@ macro_rules! conformance {
             the_expiry_pass_surfaces_what_was_left
             listing_filters_by_state_and_namespace
             every_field_survives_storage
+            events_are_recorded_with_the_settle
+            a_stale_claimant_emits_nothing
+            an_event_that_cannot_be_recorded_settles_nothing
+            an_event_that_is_emitted_again_is_the_same_record
+            a_version_is_published_once
+            each_sink_has_a_delivery_of_its_own
+            a_failed_delivery_waits_until_it_is_redriven
+            what_a_receiver_forgot_is_not_redriven_by_accident
+            buckets_belong_to_one_dispatcher
+            a_dispatcher_that_was_overtaken_writes_nothing
+            deliveries_are_read_in_order_and_none_is_passed_over
+            every_field_of_a_record_survives_storage
         );
     };
     (@cases $open:expr; $($case:ident)*) => {
@@ -165,7 +179,7 @@ impl<'a> Bench<'a> {
     }
 
     fn settle(&self, key: u8, attempt: AttemptId, report: Report) -> Settled {
-        match self.run(Command::Settle { name: name(key), attempt, report }) {
+        match self.run(Command::Settle { name: name(key), attempt, report, events: Vec::new() }) {
             Ok(Answer::Settle(settled)) => settled,
             other => panic!("not an answer to a settle: {other:?}"),
         }

@@ -28,6 +28,25 @@ pub enum StoreError {
     /// The lease that a claim would hang on is over. Open another and ask again.
     #[error("the lease {0} is over")]
     LeaseDead(hapax_core::lease::LeaseId),
+    /// No route takes this event. Declare one.
+    #[error("no route takes the event {event:?} of dataset {dataset:?}")]
+    Unrouted {
+        /// What happened.
+        event: String,
+        /// To which dataset.
+        dataset: String,
+    },
+    /// An event that the effect has emitted before says something else now.
+    #[error("the event {0:?} was recorded before with another content")]
+    Differs(String),
+    /// This version of a dataset is published with another checksum or place.
+    #[error("version {version:?} of dataset {dataset:?} is published as something else")]
+    Republished {
+        /// The dataset.
+        dataset: String,
+        /// The version.
+        version: String,
+    },
     /// The file was made by another version, or the library is too old.
     #[error("the store cannot be used by this version: {0}")]
     Incompatible(String),
@@ -50,6 +69,9 @@ impl StoreError {
             Self::Incompatible(_) => "HX0108",
             Self::Connection(_) => "HX0109",
             Self::LeaseDead(_) => "HX0110",
+            Self::Unrouted { .. } => "HX0111",
+            Self::Differs(_) => "HX0112",
+            Self::Republished { .. } => "HX0113",
         }
     }
 

@@ -20,6 +20,7 @@ use hapax_core::time::Now;
 use crate::command::{Answer, Command, LeaseAnswer, Limits};
 use crate::error::StoreError;
 use crate::failpoint::{Point, pass};
+use crate::outbox::{self, Emission};
 use crate::txn::{Head, SealedTile, Step, Txn};
 
 /// Carries out one command. On an error the caller takes back whatever was written.
@@ -34,8 +35,8 @@ pub fn apply(txn: &mut dyn Txn, command: &Command) -> Result<Answer, StoreError>
             }
             claim(txn, name, ask).map(Answer::Claim)
         }
-        Command::Settle { name, attempt, report } => {
-            settle(txn, name, *attempt, report).map(Answer::Settle)
+        Command::Settle { name, attempt, report, events } => {
+            settle(txn, name, *attempt, report, events).map(Answer::Settle)
         }
         Command::Reconcile { name, attempt, fence, looked, finding } => {
             judge(txn, name, None, |now, effect| {
@@ -67,6 +68,18 @@ pub fn apply(txn: &mut dyn Txn, command: &Command) -> Result<Answer, StoreError>
             Ok(Answer::Count(swept))
         }
         Command::Seal { from, leaves, tiles, note } => seal(txn, *from, leaves, tiles, note),
+        Command::Configure(routing) => outbox::configure(txn, routing),
+        Command::Pause { sink, paused } => {
+            txn.put_paused(sink, *paused).map(|known| Answer::Count(usize::from(known)))
+        }
+        Command::Redrive(redrive) => {
+            let now = txn.now();
+            txn.redrive(redrive, now).map(Answer::Count)
+        }
+        Command::Share { lease, keep } => outbox::share(txn, *lease, keep),
+        Command::Dispatch { lease, landed, over, departing } => {
+            outbox::dispatch(txn, *lease, landed, over, departing)
+        }
     }
 }
 
@@ -112,7 +125,7 @@ fn close_lease(txn: &mut dyn Txn, id: LeaseId) -> Result<Answer, StoreError> {
 }
 
 /// A beat of the store's pulse, so that time alone may count against a lease.
-fn beat(txn: &mut dyn Txn, now: Now) -> Result<Pulse, StoreError> {
+pub(crate) fn beat(txn: &mut dyn Txn, now: Now) -> Result<Pulse, StoreError> {
     let shortest = txn.leases()?.iter().map(|lease| lease.term_ms).min().unwrap_or(u64::MAX);
     let pulse = txn.pulse()?.beat(now, shortest);
     txn.put_pulse(&pulse)?;
@@ -197,7 +210,7 @@ fn load(
     Ok(Some(change.effect))
 }
 
-fn one(txn: &mut dyn Txn, name: &Name) -> Result<Option<Effect>, StoreError> {
+pub(crate) fn one(txn: &mut dyn Txn, name: &Name) -> Result<Option<Effect>, StoreError> {
     Ok(txn.effects(std::slice::from_ref(name))?.pop().flatten())
 }
 
@@ -237,11 +250,15 @@ pub fn settle(
     name: &Name,
     attempt: AttemptId,
     report: &Report,
+    events: &[Emission],
 ) -> Result<Settled, StoreError> {
     let now = txn.now();
     let current = one(txn, name)?;
     let (settled, change) = effect::settle(now, current.as_ref(), attempt, report);
     if let Some(change) = change {
+        if let State::Succeeded(_) = change.effect.state {
+            outbox::record(txn, name, &change.effect, events)?;
+        }
         write(txn, name, &change, None)?;
     } else if let (Settled::Fenced(_), Report::Succeeded(outcome)) = (&settled, report) {
         contradict(txn, now, name, current.as_ref(), attempt, *outcome.digest().as_bytes())?;

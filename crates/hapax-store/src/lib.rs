@@ -18,6 +18,7 @@ pub mod conformance;
 pub mod failpoint;
 pub mod journal;
 pub mod ledger;
+pub mod outbox;
 
 pub use clock::{Clock, ManualClock};
 pub use command::{
@@ -25,4 +26,5 @@ pub use command::{
 };
 pub use error::StoreError;
 pub use memory::MemoryStore;
+pub use outbox::{OutboxTxn, OutboxView};
 pub use txn::{Filter, Found, Head, SealedTile, Step, Txn, View};

@@ -15,6 +15,8 @@ use hapax_core::merkle::Hash;
 use hapax_core::name::{Name, Namespace};
 use hapax_core::time::{LeaseInstant, Now, Timestamp};
 
+mod outbox;
+
 use crate::clock::Clock;
 use crate::command::{Job, Reading, Store};
 use crate::error::StoreError;
@@ -129,6 +131,7 @@ struct Tables {
     heads: Vec<Head>,
     pulse: Pulse,
     notice: u64,
+    outbox: outbox::Outbox,
 }
 
 type Undo = Box<dyn FnOnce(&mut Tables)>;

@@ -12,6 +12,7 @@ use hapax_core::name::{Name, Namespace};
 use hapax_core::time::{LeaseInstant, Now};
 
 use crate::error::StoreError;
+use crate::outbox::{OutboxTxn, OutboxView};
 
 /// How to undo one step of an effect, registered before the step is taken.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -63,7 +64,7 @@ pub struct SealedTile {
 }
 
 /// One consistent view of the ledger.
-pub trait View {
+pub trait View: OutboxView {
     /// The store's clocks, read once per command.
     fn now(&mut self) -> Now;
 
@@ -140,7 +141,7 @@ pub trait View {
 
 /// A transaction: a view that can be written to. What one command writes stays or goes as a
 /// whole.
-pub trait Txn: View {
+pub trait Txn: View + OutboxTxn {
     /// Writes an effect, new or not.
     fn put_effect(&mut self, name: &Name, effect: &Effect) -> Result<(), StoreError>;
 

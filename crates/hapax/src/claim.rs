@@ -10,10 +10,12 @@ use hapax_core::key::Key;
 use hapax_core::name::Name;
 use hapax_core::outcome::Outcome;
 use hapax_core::retry::Backoff;
+use hapax_store::outbox::Emission;
 use hapax_store::{Answer, Command, Step, call};
 use rusqlite::Transaction;
 use tokio::runtime::Handle;
 
+use crate::emit::Emitted;
 use crate::engine::{Inner, random};
 use crate::error::Error;
 
@@ -43,13 +45,14 @@ use crate::error::Error;
 pub struct Claim {
     pub(crate) inner: Arc<Inner>,
     pub(crate) name: Name,
-    grant: Grant,
+    pub(crate) grant: Grant,
     settled_in: Arc<AtomicBool>,
+    pub(crate) emitted: Arc<Emitted>,
 }
 
 impl Claim {
     pub(crate) fn new(inner: Arc<Inner>, name: Name, grant: Grant) -> Self {
-        Self { inner, name, grant, settled_in: Arc::default() }
+        Self { inner, name, grant, settled_in: Arc::default(), emitted: Arc::default() }
     }
 
     /// The key of the effect.
@@ -132,7 +135,13 @@ impl Claim {
             .as_ref()
             .ok_or(Error::Unsupported("settle_in needs a ledger in a file"))?;
         let report = Report::Succeeded(outcome.into().within(self.inner.keep_limit));
-        match sqlite.settle_in(tx, &self.name, self.grant.attempt, &report)? {
+        match sqlite.settle_in(
+            tx,
+            &self.name,
+            self.grant.attempt,
+            &report,
+            &self.emitted.waiting(),
+        )? {
             Settled::Recorded | Settled::Repeated => {
                 self.note_settled_in();
                 Ok(())
@@ -147,7 +156,7 @@ impl Claim {
     /// Nothing of a stale success may stand in the caller's transaction; in ours it is
     /// journalled as a contradiction.
     pub(crate) fn contradict(&self, report: Report) {
-        tell(&self.inner, &self.name, self.grant.attempt, report);
+        tell(&self.inner, &self.name, self.grant.attempt, report, Vec::new());
     }
 
     /// Notes that somebody's transaction says that it is settled.
@@ -198,7 +207,7 @@ impl Drop for Held {
             Stage::Asked => Report::Released("the grant was not delivered".into()),
             Stage::Running => Report::Ambiguous("the work was dropped before it ended".into()),
         };
-        tell(&self.inner, &self.name, self.attempt, report);
+        tell(&self.inner, &self.name, self.attempt, report, Vec::new());
     }
 }
 
@@ -207,8 +216,14 @@ const AGAIN: Backoff = Backoff { base_ms: 20, cap_ms: 2_000, attempts: u32::MAX 
 
 /// Reports behind the caller's back: at once, and again until it is heard. Whoever is still
 /// there while the engine renews its lease would be waited for as long as the process lives.
-pub(crate) fn tell(inner: &Arc<Inner>, name: &Name, attempt: AttemptId, report: Report) {
-    let command = Command::Settle { name: name.clone(), attempt, report };
+pub(crate) fn tell(
+    inner: &Arc<Inner>,
+    name: &Name,
+    attempt: AttemptId,
+    report: Report,
+    events: Vec<Emission>,
+) {
+    let command = Command::Settle { name: name.clone(), attempt, report, events };
     let mut told = Box::pin(call(&*inner.store, command.clone()));
     let (engine, Ok(runtime)) = (Arc::downgrade(inner), Handle::try_current()) else { return };
     runtime.spawn(async move {

@@ -19,6 +19,7 @@ use hapax_core::outcome::Outcome;
 use hapax_core::planted::{Bug, planted};
 use hapax_core::retry::Backoff;
 use hapax_store::failpoint::{Point, pass};
+use hapax_store::outbox::Emission;
 use hapax_store::{Answer, Command, StoreError, call, read};
 use tokio::time::Instant;
 
@@ -455,7 +456,7 @@ impl EffectBuilder {
         pass(Point::RunBegin)?;
         if planted(Bug::SettleBeforeRun) {
             let report = Report::Succeeded(Outcome::from("too early"));
-            settle(inner, &self.name, claim.attempt(), report).await?;
+            settle(inner, &self.name, claim.attempt(), report, Vec::new()).await?;
         }
         // Nobody else can be granted opaque work, so a lost lease is no reason to stop it.
         let cancellable = self.safety != Safety::Opaque;
@@ -492,7 +493,8 @@ impl EffectBuilder {
                 Some(done) => Ok(done),
                 None => {
                     let reason = "settled in a transaction that was rolled back".into();
-                    settle(inner, &self.name, claim.attempt(), Report::Failed(reason)).await?;
+                    settle(inner, &self.name, claim.attempt(), Report::Failed(reason), Vec::new())
+                        .await?;
                     Err(Error::NotCommitted)
                 }
             };
@@ -503,9 +505,21 @@ impl EffectBuilder {
         if planted(Bug::RememberBeforeSettle) {
             self.remember(asked, outcome.clone());
         }
-        match settle(inner, &self.name, claim.attempt(), report).await? {
-            Settled::Fenced(fenced) => Err(Error::Fenced(fenced)),
-            Settled::Recorded | Settled::Repeated => Ok(self.remember(asked, outcome)),
+        let events = claim.emitted.waiting();
+        match settle(inner, &self.name, claim.attempt(), report, events).await {
+            Ok(Settled::Fenced(fenced)) => Err(Error::Fenced(fenced)),
+            Ok(Settled::Recorded | Settled::Repeated) => Ok(self.remember(asked, outcome)),
+            // It happened, and cannot be recorded with what it has to tell.
+            Err(
+                error @ (StoreError::Unrouted { .. }
+                | StoreError::Differs(_)
+                | StoreError::Republished { .. }
+                | StoreError::Invalid(_)),
+            ) => {
+                let failure = Failure::ambiguous(format!("its events were refused: {error}"));
+                self.fail(claim, failure).await.and(Err(error.into()))
+            }
+            Err(error) => Err(error.into()),
         }
     }
 
@@ -541,7 +555,7 @@ impl EffectBuilder {
             }
             FailureKind::Ambiguous => Report::Ambiguous(reason.clone()),
         };
-        match settle(&self.hapax.inner, &self.name, claim.attempt(), report).await? {
+        match settle(&self.hapax.inner, &self.name, claim.attempt(), report, Vec::new()).await? {
             Settled::Fenced(fenced) => Err(Error::Fenced(fenced)),
             Settled::Recorded | Settled::Repeated => match self.load().await? {
                 Some(effect)
@@ -574,9 +588,12 @@ pub(crate) async fn settle(
     name: &Name,
     attempt: AttemptId,
     report: Report,
+    events: Vec<Emission>,
 ) -> Result<Settled, StoreError> {
     for nth in 1.. {
-        let command = Command::Settle { name: name.clone(), attempt, report: report.clone() };
+        let (again, report_again, events_again) = (name.clone(), report.clone(), events.clone());
+        let command =
+            Command::Settle { name: again, attempt, report: report_again, events: events_again };
         let asked = match pass(Point::SettleAsk) {
             Ok(()) => inner.ask(command).await,
             Err(error) => Err(error),
@@ -587,7 +604,7 @@ pub(crate) async fn settle(
             Err(error) if error.is_transient() => {
                 let dice = random().map_or(u64::MAX, u64::from_be_bytes);
                 let Some(pause) = SETTLE_RETRIES.delay_ms(nth, dice) else {
-                    tell(inner, name, attempt, report);
+                    tell(inner, name, attempt, report, events);
                     return Err(error);
                 };
                 tracing::warn!(%error, key = %name.key, "the outcome is not recorded yet");

@@ -39,6 +39,7 @@ mod claim;
 mod effect;
 #[doc(hidden)]
 pub mod election;
+mod emit;
 mod engine;
 mod error;
 mod flight;

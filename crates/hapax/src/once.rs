@@ -2,11 +2,12 @@
 //! is a change in the same file.
 
 use hapax_core::attempt::AttemptId;
-use hapax_core::effect::{Report, Safety, Settled, Verdict};
+use hapax_core::effect::{Grant, Report, Safety, Settled, Verdict};
 use hapax_core::lease::LeaseId;
 use hapax_core::outcome::Outcome;
 use rusqlite::{Connection, Transaction};
 
+use crate::claim::Claim;
 use crate::effect::{Done, EffectBuilder, How};
 use crate::engine::{Hapax, random};
 use crate::error::{Error, Failure};
@@ -55,7 +56,7 @@ impl EffectBuilder {
     /// let key = Key::derive("visit.v1", &[("id", b"7")])?;
     /// for _ in 0..2 {
     ///     let tx = connection.transaction()?;
-    ///     hapax.effect(key).once_in(&tx, |tx| {
+    ///     hapax.effect(key).once_in(&tx, |tx, _claim| {
     ///         tx.execute("INSERT INTO visit VALUES ('/')", [])?;
     ///         Ok::<_, Failure>("counted")
     ///     })?;
@@ -69,7 +70,7 @@ impl EffectBuilder {
     pub fn once_in<T: Into<Outcome>>(
         self,
         tx: &Transaction<'_>,
-        work: impl FnOnce(&Transaction<'_>) -> Result<T, Failure>,
+        work: impl FnOnce(&Transaction<'_>, &Claim) -> Result<T, Failure>,
     ) -> Result<Done, Error> {
         let effect = self.safety(Safety::Transactional);
         let (hapax, name) = effect.parts();
@@ -79,25 +80,35 @@ impl EffectBuilder {
             .as_ref()
             .ok_or(Error::Unsupported("once_in needs a ledger in a file"))?;
         let attempt = AttemptId::from_bytes(random()?);
-        if let Some(done) = granted(sqlite.claim_in(tx, name, &effect.ask(attempt, NO_LEASE))?)? {
-            return Ok(done);
-        }
-        let outcome = match work(tx) {
+        let verdict = sqlite.claim_in(tx, name, &effect.ask(attempt, NO_LEASE))?;
+        let claim = match permitted(verdict)? {
+            Permit::Perform(grant) => Claim::new(hapax.inner.clone(), name.clone(), grant),
+            Permit::Done(done) => return Ok(done),
+        };
+        let outcome = match work(tx, &claim) {
             Ok(outcome) => outcome.into().within(hapax.inner.keep_limit),
             Err(failure) => return Err(Error::Failed { reason: failure.reason }),
         };
-        match sqlite.settle_in(tx, name, attempt, &Report::Succeeded(outcome.clone()))? {
+        let (report, events) = (Report::Succeeded(outcome.clone()), claim.emitted.waiting());
+        match sqlite.settle_in(tx, name, attempt, &report, &events)? {
             Settled::Fenced(fenced) => Err(Error::Fenced(fenced)),
             Settled::Recorded | Settled::Repeated => Ok(Done { outcome, how: How::Executed }),
         }
     }
 }
 
-/// What a verdict means inside a transaction: `None` if the effect is to be performed.
-pub(crate) fn granted(verdict: Verdict) -> Result<Option<Done>, Error> {
+/// What a verdict means inside a transaction.
+pub(crate) enum Permit {
+    /// The effect is to be performed.
+    Perform(Grant),
+    /// It was performed before.
+    Done(Done),
+}
+
+pub(crate) fn permitted(verdict: Verdict) -> Result<Permit, Error> {
     match verdict {
-        Verdict::Granted(_) => Ok(None),
-        Verdict::Replayed { outcome, .. } => Ok(Some(Done { outcome, how: How::Replayed })),
+        Verdict::Granted(grant) => Ok(Permit::Perform(grant)),
+        Verdict::Replayed { outcome, .. } => Ok(Permit::Done(Done { outcome, how: How::Replayed })),
         Verdict::InFlight { attempt } => Err(Error::InFlight { attempt }),
         Verdict::Conflict { recorded, asked } => Err(Error::Conflict { recorded, asked }),
         Verdict::Blocked(blocked) => Err(Error::Blocked(blocked)),

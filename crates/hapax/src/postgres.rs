@@ -11,7 +11,7 @@ use crate::claim::Claim;
 use crate::effect::{Done, EffectBuilder, How};
 use crate::engine::{Inner, random};
 use crate::error::{Error, Failure};
-use crate::once::{NO_LEASE, granted};
+use crate::once::{NO_LEASE, Permit, permitted};
 
 impl Claim {
     /// Settles the effect as succeeded inside your own transaction on the ledger's database, so
@@ -48,7 +48,8 @@ impl Claim {
     ) -> Result<(), Error> {
         self.inner.on_postgres()?;
         let outcome = outcome.into().within(self.inner.keep_limit);
-        let settled = foreign::settle_in(tx, &self.name, self.attempt(), &outcome).await;
+        let events = self.emitted.waiting();
+        let settled = foreign::settle_in(tx, &self.name, self.attempt(), &outcome, &events).await;
         self.settled_by(settled, outcome).await
     }
 
@@ -83,13 +84,13 @@ impl EffectBuilder {
     ///
     /// ```no_run
     /// use hapax::tokio_postgres::Client;
-    /// use hapax::{Failure, Hapax, Key};
+    /// use hapax::{Claim, Failure, Hapax, Key};
     ///
     /// # async fn example(mut client: Client) -> Result<(), Box<dyn std::error::Error>> {
     /// let hapax = Hapax::open("postgres://localhost/shop").await?;
     /// let key = Key::derive("visit.v1", &[("id", b"7")])?;
     /// let tx = client.transaction().await?;
-    /// let counted = async |tx: &hapax::tokio_postgres::Transaction<'_>| {
+    /// let counted = async |tx: &hapax::tokio_postgres::Transaction<'_>, _claim: &Claim| {
     ///     tx.execute("INSERT INTO visit VALUES ('/')", &[]).await?;
     ///     Ok::<_, Failure>("counted")
     /// };
@@ -101,21 +102,23 @@ impl EffectBuilder {
     pub async fn once_in_postgres<T: Into<Outcome>>(
         self,
         tx: &Transaction<'_>,
-        work: impl AsyncFnOnce(&Transaction<'_>) -> Result<T, Failure>,
+        work: impl AsyncFnOnce(&Transaction<'_>, &Claim) -> Result<T, Failure>,
     ) -> Result<Done, Error> {
         let effect = self.safety(Safety::Transactional);
         let (hapax, name) = effect.parts();
         hapax.inner.on_postgres()?;
         let attempt = AttemptId::from_bytes(random()?);
         let verdict = foreign::claim_in(tx, name, &effect.ask(attempt, NO_LEASE)).await?;
-        if let Some(done) = granted(verdict)? {
-            return Ok(done);
-        }
-        let outcome = match work(tx).await {
+        let claim = match permitted(verdict)? {
+            Permit::Perform(grant) => Claim::new(hapax.inner.clone(), name.clone(), grant),
+            Permit::Done(done) => return Ok(done),
+        };
+        let outcome = match work(tx, &claim).await {
             Ok(outcome) => outcome.into().within(hapax.inner.keep_limit),
             Err(failure) => return Err(Error::Failed { reason: failure.reason }),
         };
-        done(foreign::settle_in(tx, name, attempt, &outcome).await, outcome)
+        let events = claim.emitted.waiting();
+        done(foreign::settle_in(tx, name, attempt, &outcome, &events).await, outcome)
     }
 }
 

@@ -10,7 +10,7 @@ use crate::claim::Claim;
 use crate::effect::{Done, EffectBuilder};
 use crate::engine::random;
 use crate::error::{Error, Failure};
-use crate::once::{NO_LEASE, granted};
+use crate::once::{NO_LEASE, Permit, permitted};
 use crate::postgres::done;
 
 impl Claim {
@@ -23,7 +23,9 @@ impl Claim {
     ) -> Result<(), Error> {
         self.inner.on_postgres()?;
         let outcome = outcome.into().within(self.inner.keep_limit);
-        let settled = foreign_sqlx::settle_in(tx, &self.name, self.attempt(), &outcome).await;
+        let events = self.emitted.waiting();
+        let settled =
+            foreign_sqlx::settle_in(tx, &self.name, self.attempt(), &outcome, &events).await;
         self.settled_by(settled, outcome).await
     }
 }
@@ -34,20 +36,22 @@ impl EffectBuilder {
     pub async fn once_in_sqlx<T: Into<Outcome>>(
         self,
         tx: &mut PgTransaction<'_>,
-        work: impl AsyncFnOnce(&mut PgTransaction<'_>) -> Result<T, Failure>,
+        work: impl AsyncFnOnce(&mut PgTransaction<'_>, &Claim) -> Result<T, Failure>,
     ) -> Result<Done, Error> {
         let effect = self.safety(Safety::Transactional);
         let (hapax, name) = effect.parts();
         hapax.inner.on_postgres()?;
         let attempt = AttemptId::from_bytes(random()?);
         let verdict = foreign_sqlx::claim_in(tx, name, &effect.ask(attempt, NO_LEASE)).await?;
-        if let Some(done) = granted(verdict)? {
-            return Ok(done);
-        }
-        let outcome = match work(tx).await {
+        let claim = match permitted(verdict)? {
+            Permit::Perform(grant) => Claim::new(hapax.inner.clone(), name.clone(), grant),
+            Permit::Done(done) => return Ok(done),
+        };
+        let outcome = match work(tx, &claim).await {
             Ok(outcome) => outcome.into().within(hapax.inner.keep_limit),
             Err(failure) => return Err(Error::Failed { reason: failure.reason }),
         };
-        done(foreign_sqlx::settle_in(tx, name, attempt, &outcome).await, outcome)
+        let events = claim.emitted.waiting();
+        done(foreign_sqlx::settle_in(tx, name, attempt, &outcome, &events).await, outcome)
     }
 }

@@ -14,7 +14,7 @@ async fn sqlx_transactions_take_part() {
     let mut connection = PgConnection::connect(&url).await.expect("a connection");
     server.sql("postgres", "CREATE TABLE account (balance int)");
     let balances = || server.sql("postgres", "SELECT count(*) FROM account");
-    let deposit = async |tx: &mut PgTransaction<'_>| {
+    let deposit = async |tx: &mut PgTransaction<'_>, _: &hapax::Claim| {
         sqlx::query("INSERT INTO account VALUES (100)").execute(&mut **tx).await?;
         Ok::<_, Failure>("deposited")
     };
@@ -39,7 +39,7 @@ async fn sqlx_transactions_take_part() {
         .safety(Safety::Transactional)
         .run(|claim| async move {
             let mut tx = own.begin().await?;
-            deposit(&mut tx).await?;
+            deposit(&mut tx, &claim).await?;
             claim.settle_in_sqlx(&mut tx, "deposited").await?;
             tx.commit().await?;
             Ok::<_, Failure>("deposited")
@@ -59,7 +59,7 @@ async fn sqlx_transactions_take_part() {
                 "UPDATE hapax.effect SET attempt = substring(sha256('x'), 1, 16) WHERE state = 0";
             database.sql("postgres", taken);
             let mut tx = own.begin().await?;
-            deposit(&mut tx).await?;
+            deposit(&mut tx, &claim).await?;
             let settled = claim.settle_in_sqlx(&mut tx, "deposited").await;
             assert!(matches!(settled, Err(Error::Fenced(_))), "{settled:?}");
             Err::<&str, _>(Failure::not_done("overtaken"))

@@ -390,7 +390,12 @@ impl World {
     }
 
     fn settle(&mut self, key: usize, attempt: AttemptId, report: Report) -> Option<Settled> {
-        match self.submit(Command::Settle { name: name(key), attempt, report })? {
+        match self.submit(Command::Settle {
+            name: name(key),
+            attempt,
+            report,
+            events: Vec::new(),
+        })? {
             Answer::Settle(settled) => {
                 self.overtaken |= matches!(settled, Settled::Fenced(_));
                 Some(settled)

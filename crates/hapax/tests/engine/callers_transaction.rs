@@ -68,7 +68,7 @@ async fn once_in_is_all_or_nothing() {
     db.execute_batch("CREATE TABLE mine (a)").unwrap();
     let mut once = |commit: bool| {
         let tx = db.transaction().unwrap();
-        let done = hapax.effect(key(1)).once_in(&tx, |tx| {
+        let done = hapax.effect(key(1)).once_in(&tx, |tx, _| {
             tx.execute("INSERT INTO mine VALUES (1)", [])?;
             ok("inserted")
         });

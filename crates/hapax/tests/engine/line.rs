@@ -51,15 +51,15 @@ impl Store for Line {
     fn submit(&self, jobs: Vec<Job>) {
         for job in jobs {
             if let Command::Claim { ask, .. } = &job.command {
-                *self.lease.lock().unwrap() = Some(ask.lease);
+                *self.lease.lock().expect("no panic") = Some(ask.lease);
             }
             if let (Command::RenewLease { .. }, Some(held)) =
-                (&job.command, self.renewals.lock().unwrap().as_mut())
+                (&job.command, self.renewals.lock().expect("no panic").as_mut())
             {
                 held.push(job);
                 continue;
             }
-            let mut trouble = self.trouble.lock().unwrap();
+            let mut trouble = self.trouble.lock().expect("no panic");
             match &mut *trouble {
                 Trouble::Lost(left)
                     if *left > 0 && matches!(job.command, Command::Settle { .. }) =>
@@ -118,8 +118,8 @@ async fn an_outcome_is_recorded_after_its_caller_gave_up() {
 }
 
 async fn reset(hapax: &Hapax, n: u8) {
-    let attempt = hapax.show(key(n)).await.unwrap().unwrap().attempt;
-    hapax.reset(key(n), attempt, "ada", "the parcel came back").await.unwrap();
+    let attempt = hapax.show(key(n)).await.expect("a read").expect("a record").attempt;
+    hapax.reset(key(n), attempt, "ada", "the parcel came back").await.expect("it is reset");
 }
 
 /// Proves K-11: whoever comes after a reset does not share what was done before it, although the

@@ -145,7 +145,7 @@ async fn an_overtaken_attempt_commits_nothing() {
 async fn once_in_is_recorded_when_the_caller_commits() {
     let server = Postgres::start();
     let (hapax, mut client) = with_table(&server).await;
-    let deposit = async |tx: &hapax::tokio_postgres::Transaction<'_>| {
+    let deposit = async |tx: &hapax::tokio_postgres::Transaction<'_>, _: &hapax::Claim| {
         tx.execute("INSERT INTO account VALUES (100)", &[]).await?;
         Ok::<_, Failure>("deposited")
     };
@@ -188,7 +188,9 @@ async fn an_open_transaction_delays_nobody_else() {
         }
     });
     let tx = client.transaction().await.expect("a transaction");
-    let held = async |_: &hapax::tokio_postgres::Transaction<'_>| Ok::<_, Failure>("held");
+    let held = async |_: &hapax::tokio_postgres::Transaction<'_>, _: &hapax::Claim| {
+        Ok::<_, Failure>("held")
+    };
     hapax.effect(key(1)).once_in_postgres(&tx, held).await.expect("done");
     let open_since = std::time::Instant::now();
     let blocked = tokio::spawn({

@@ -148,7 +148,9 @@ async fn what_hapax_takes_part_in_is_synced() {
     let hapax = open(&url).await;
     let mut client = super::client(&url).await;
     let tx = client.transaction().await.expect("a transaction");
-    let work = async |_: &hapax::tokio_postgres::Transaction<'_>| Ok::<_, Failure>("done");
+    let work = async |_: &hapax::tokio_postgres::Transaction<'_>, _: &hapax::Claim| {
+        Ok::<_, Failure>("done")
+    };
     hapax.effect(key(1)).once_in_postgres(&tx, work).await.expect("done");
     let row = tx.query_one("SHOW synchronous_commit", &[]).await.expect("a setting");
     assert_eq!(row.get::<_, &str>(0), "on");

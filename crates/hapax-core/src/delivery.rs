@@ -1,0 +1,284 @@
+//! Getting one record to one sink.
+//!
+//!   pending ──sent──▶ delivered
+//!    │  ▲ └─not sent: wait, and again
+//!    ▼  │
+//!   failed ──redriven──▶ pending
+//!
+//! The attempt is recorded before anything is sent, so that one that kills its dispatcher counts.
+
+use crate::retry::Backoff;
+
+/// What a sink is told to do about trouble.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Policy {
+    /// How often a record is tried before it has failed.
+    pub attempts: u32,
+    /// How long to wait in between, with full jitter.
+    pub backoff: Backoff,
+    /// What a record that has failed means for those behind it.
+    pub poison: Poison,
+}
+
+impl Default for Policy {
+    fn default() -> Self {
+        Self {
+            attempts: 5,
+            backoff: Backoff { base_ms: 1_000, cap_ms: 60_000, attempts: u32::MAX },
+            poison: Poison::default(),
+        }
+    }
+}
+
+impl Policy {
+    /// How long it takes at most until a record has failed.
+    pub fn horizon_ms(&self) -> u64 {
+        let waits = (1..self.attempts).filter_map(|nth| self.backoff.ceiling_ms(nth));
+        waits.fold(0, u64::saturating_add)
+    }
+}
+
+/// What a record that cannot be delivered means for those of the same ordering key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum Poison {
+    /// It has failed, and they wait until somebody redrives it.
+    #[default]
+    Park,
+    /// It has failed, and they go on without it.
+    Skip,
+    /// It never fails; it is tried for ever, and they wait.
+    Block,
+}
+
+impl Poison {
+    /// Its name.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Park => "park",
+            Self::Skip => "skip",
+            Self::Block => "block",
+        }
+    }
+}
+
+/// What a sink says of one record.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Sent {
+    /// It has it, and will not lose it.
+    Delivered {
+        /// It says that it had it before.
+        duplicate: bool,
+    },
+    /// It does not have it, or nobody knows.
+    Refused(Refusal),
+    /// It was not sent, because one before it was not.
+    Held,
+}
+
+/// Why a record was not delivered.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Refusal {
+    /// What the sink said, without what the record says.
+    pub reason: String,
+    /// Whether there is any use in trying again.
+    pub heals: Heals,
+}
+
+/// Whether trying again may help.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Heals {
+    /// It may.
+    Perhaps,
+    /// Nothing can be delivered there at the moment; it is not this record's fault.
+    SinkDown,
+    /// Not before this long from now, says the sink.
+    After {
+        /// How long.
+        ms: u64,
+    },
+    /// Never.
+    Never,
+}
+
+/// What to do with a delivery.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Next {
+    /// Nothing: it is done.
+    Done,
+    /// Try again after this long.
+    Again {
+        /// How long.
+        ms: u64,
+    },
+    /// Give up, and keep those behind it if there are to be kept.
+    Fail {
+        /// Whether they wait.
+        park: bool,
+    },
+}
+
+/// What the `attempt`th try of a delivery leads to. `dice` was rolled evenly over all of `u64`.
+///
+/// While a sink is known to be down its records are not to blame: their tries are counted, and
+/// none fails for it.
+pub fn judge(policy: &Policy, attempt: u32, sent: &Sent, sink_is_down: bool, dice: u64) -> Next {
+    let refusal = match sent {
+        Sent::Delivered { .. } => return Next::Done,
+        Sent::Held => return Next::Again { ms: 0 },
+        Sent::Refused(refusal) => refusal,
+    };
+    let excused = sink_is_down && !matches!(refusal.heals, Heals::Never);
+    let spent = attempt >= policy.attempts || refusal.heals == Heals::Never;
+    if spent && !excused && policy.poison != Poison::Block {
+        return Next::Fail { park: policy.poison == Poison::Park };
+    }
+    let wait = policy.backoff.delay_ms(attempt.max(1), dice).unwrap_or(policy.backoff.cap_ms);
+    match refusal.heals {
+        Heals::After { ms } => Next::Again { ms: wait.max(ms) },
+        _ => Next::Again { ms: wait },
+    }
+}
+
+/// A set of buckets: what one dispatcher looks after.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub struct Buckets([u64; 16]);
+
+impl Buckets {
+    /// How many there are.
+    pub const COUNT: u16 = 1024;
+
+    /// All of them.
+    pub const fn all() -> Self {
+        Self([u64::MAX; 16])
+    }
+
+    /// Whether a bucket is among them.
+    pub fn contains(&self, bucket: u16) -> bool {
+        self.0[usize::from(bucket / 64) % 16] >> (bucket % 64) & 1 == 1
+    }
+
+    /// With this one.
+    pub fn insert(&mut self, bucket: u16) {
+        self.0[usize::from(bucket / 64) % 16] |= 1 << (bucket % 64);
+    }
+
+    /// How many these are.
+    pub fn len(&self) -> usize {
+        self.0.iter().map(|word| word.count_ones() as usize).sum()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.0.iter().all(|word| *word == 0)
+    }
+
+    /// These and those.
+    pub fn union(self, other: Self) -> Self {
+        Self(std::array::from_fn(|at| self.0[at] | other.0[at]))
+    }
+
+    /// These without those.
+    pub fn without(self, other: Self) -> Self {
+        Self(std::array::from_fn(|at| self.0[at] & !other.0[at]))
+    }
+
+    /// At most this many of them, the lowest.
+    pub fn first(self, count: usize) -> Self {
+        let mut some = Self::default();
+        let these = (0..Self::COUNT).filter(|bucket| self.contains(*bucket));
+        these.take(count).for_each(|bucket| some.insert(bucket));
+        some
+    }
+
+    /// As bytes, the lowest bucket in the lowest bit of the first.
+    pub fn to_bytes(self) -> [u8; 128] {
+        let mut bytes = [0; 128];
+        for (chunk, word) in bytes.chunks_exact_mut(8).zip(self.0) {
+            chunk.copy_from_slice(&word.to_le_bytes());
+        }
+        bytes
+    }
+
+    /// From bytes.
+    pub fn from_bytes(bytes: &[u8; 128]) -> Self {
+        let mut words = [0; 16];
+        for (word, chunk) in words.iter_mut().zip(bytes.chunks_exact(8)) {
+            *word = chunk.iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte));
+        }
+        Self(words)
+    }
+}
+
+/// What one dispatcher gets: what it still uses and nobody else has, and of the free ones as many
+/// as make its fair share.
+pub fn share(others: &[Buckets], mine: Buckets) -> Buckets {
+    let taken = others.iter().fold(Buckets::default(), |all, some| all.union(*some));
+    let mine = mine.without(taken);
+    let free = Buckets::all().without(taken).without(mine);
+    mine.union(free.first(fair(others.len() + 1).saturating_sub(mine.len())))
+}
+
+/// How many buckets each of so many dispatchers should have.
+pub fn fair(dispatchers: usize) -> usize {
+    usize::from(Buckets::COUNT).div_ceil(dispatchers.max(1))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refused(heals: Heals) -> Sent {
+        Sent::Refused(Refusal { reason: "no".into(), heals })
+    }
+
+    /// Proves O-6: five tries with growing waits, at once if it cannot heal, never while the sink
+    /// is down, and not before the sink says.
+    #[test]
+    fn what_a_try_leads_to() {
+        let policy = Policy::default();
+        let next = |attempt, sent: Sent, down| judge(&policy, attempt, &sent, down, u64::MAX);
+        let park = Next::Fail { park: true };
+        assert_eq!(next(1, Sent::Delivered { duplicate: false }, false), Next::Done);
+        assert_eq!(next(1, refused(Heals::Perhaps), false), Next::Again { ms: 1_000 });
+        assert_eq!(next(4, refused(Heals::Perhaps), false), Next::Again { ms: 8_000 });
+        assert_eq!(next(5, refused(Heals::Perhaps), false), park);
+        assert_eq!(next(5, refused(Heals::SinkDown), false), park);
+        assert_eq!(next(9, refused(Heals::SinkDown), true), Next::Again { ms: 60_000 });
+        assert_eq!(next(1, refused(Heals::Never), true), park);
+        assert_eq!(next(1, refused(Heals::After { ms: 7_000 }), false), Next::Again { ms: 7_000 });
+        assert_eq!(next(3, Sent::Held, false), Next::Again { ms: 0 });
+        let with = |poison| Policy { poison, ..policy };
+        let tenth = |poison| judge(&with(poison), 10, &refused(Heals::Never), false, 0);
+        assert_eq!(tenth(Poison::Skip), Next::Fail { park: false });
+        assert_eq!(tenth(Poison::Block), Next::Again { ms: 0 });
+        assert_eq!(policy.horizon_ms(), 15_000);
+    }
+
+    /// Proves O-4: no bucket is given to two, none is left, and nobody has much more than others.
+    #[test]
+    fn buckets_are_shared_out() {
+        let mut owners = vec![share(&[], Buckets::default())];
+        assert_eq!(owners[0], Buckets::all());
+        for _ in 0..4 {
+            // A newcomer finds nothing; the others let go; then everybody asks again.
+            let newcomer = share(&owners, Buckets::default());
+            owners.push(newcomer);
+            let most = fair(owners.len());
+            for owner in &mut owners {
+                *owner = owner.first(most);
+            }
+            for nth in 0..owners.len() {
+                let mut others = owners.clone();
+                let mine = others.remove(nth);
+                owners[nth] = share(&others, mine);
+            }
+            let sizes: Vec<_> = owners.iter().map(Buckets::len).collect();
+            assert_eq!(sizes.iter().sum::<usize>(), 1024, "{sizes:?}");
+            assert!(sizes.iter().all(|size| *size <= most), "{sizes:?}");
+        }
+        let bytes = owners[2].to_bytes();
+        assert_eq!(Buckets::from_bytes(&bytes), owners[2]);
+        let lowest = Buckets::all().first(1).to_bytes();
+        assert_eq!((lowest[0], lowest[1]), (1, 0));
+    }
+}

@@ -1,0 +1,732 @@
+//! The outbox as rows.
+
+use std::collections::BTreeMap;
+
+use hapax_core::delivery::Buckets;
+use hapax_core::key::Key;
+use hapax_core::lease::LeaseId;
+use hapax_core::name::{Name, Namespace};
+use hapax_core::outbox::{Artifact, Event, Order, OutboxId, Payload, Record, Status, Track};
+use hapax_core::route::{Route, SinkName};
+use hapax_core::time::{Now, Timestamp};
+use hapax_store::StoreError;
+use hapax_store::outbox::{
+    Delivery, Fed, Flight, Found, Landed, Landing, Line, Mark, OutboxTxn, OutboxView, Parcel,
+    RecordFilter, Redrive, Routing, Sink, SinkStats,
+};
+use tokio_postgres::Row;
+use tokio_postgres::types::Type;
+
+use crate::connect::{Link, Param};
+use crate::effect::bytes;
+use crate::error::Trouble;
+use crate::txn::PgTxn;
+
+/// The columns of a record.
+macro_rules! record {
+    () => {
+        "e.seq, uuid_send(e.outbox_id) AS outbox_id, e.namespace, e.idempotency_key, e.ordinal,
+         e.event_name, e.dataset_id, e.pipeline_id, e.version, e.ordering, e.order_key,
+         e.payload::text AS payload, e.created_at, e.artifact_version, e.checksum, e.uri"
+    };
+}
+
+impl PgTxn<'_> {
+    fn record(&self, row: &Row) -> Result<Record, Trouble> {
+        let order = match (row.try_get::<_, i16>("ordering")?, row.try_get("order_key")?) {
+            (0, _) => Order::Dataset,
+            (1, Some(key)) => Order::Key(key),
+            _ => Order::Free,
+        };
+        let artifact = match row.try_get::<_, Option<String>>("artifact_version")? {
+            Some(version) => Some(Artifact {
+                version,
+                checksum: row.try_get("checksum")?,
+                uri: row.try_get("uri")?,
+            }),
+            None => None,
+        };
+        let namespace = self.namespaces.name(self.link, row.try_get("namespace")?)?;
+        Ok(Record {
+            seq: row.try_get::<_, i64>("seq")? as u64,
+            id: OutboxId::from_bytes(bytes(row, "outbox_id")?),
+            name: Name { namespace, key: Key::from_bytes(bytes(row, "idempotency_key")?) },
+            ordinal: row.try_get::<_, i32>("ordinal")? as u32,
+            event: Event {
+                name: row.try_get("event_name")?,
+                dataset: row.try_get("dataset_id")?,
+                pipeline: row.try_get("pipeline_id")?,
+                version: row.try_get("version")?,
+                order,
+                payload: Payload::stored(row.try_get("payload")?),
+                artifact,
+            },
+            created: Timestamp(row.try_get("created_at")?),
+        })
+    }
+
+    fn parcel(&self, row: &Row) -> Result<Parcel, Trouble> {
+        Ok(Parcel {
+            record: self.record(row)?,
+            track: Track(row.try_get::<_, i64>("track")? as u64),
+            tried: row.try_get::<_, i32>("tried")? as u32,
+            due: Timestamp(row.try_get("due")?),
+        })
+    }
+
+    fn sink_id(&self, name: &SinkName) -> Result<Option<i16>, Trouble> {
+        let sql = "SELECT id FROM hapax.sink WHERE name = $1";
+        let rows = self.link.often((sql, &[(&name.as_str(), Type::TEXT)]))?;
+        Ok(rows.first().map(|row| row.try_get(0)).transpose()?)
+    }
+
+    fn try_routing(&self) -> Result<Routing, Trouble> {
+        let sinks = "SELECT name, remembers_ms FROM hapax.sink WHERE declared ORDER BY id";
+        let routes = "SELECT r.nth, r.event, r.dataset, s.name FROM hapax.route r
+            LEFT JOIN hapax.sink s ON s.id = r.sink ORDER BY r.id";
+        let (sinks, rows) = self.link.both((sinks, &[]), (routes, &[]))?;
+        let read = |row: &Row| {
+            Ok((sink_name(row, 0)?, row.try_get::<_, Option<i64>>(1)?.map(|ms| ms as u64)))
+        };
+        let sinks = sinks.iter().map(read).collect::<Result<_, Trouble>>()?;
+        let mut routes: BTreeMap<i32, Route> = BTreeMap::new();
+        for row in &rows {
+            let (event, dataset) = (row.try_get(1)?, row.try_get(2)?);
+            let new = Route { event, dataset, sinks: Vec::new() };
+            let route = routes.entry(row.try_get(0)?).or_insert(new);
+            if row.try_get::<_, Option<&str>>(3)?.is_some() {
+                route.sinks.push(sink_name(row, 3)?);
+            }
+        }
+        Ok(Routing { sinks, routes: routes.into_values().collect() })
+    }
+
+    fn try_sinks(&self) -> Result<Vec<Sink>, Trouble> {
+        let sql = "SELECT name, paused, changed, remembers_ms FROM hapax.sink ORDER BY name";
+        let read = |row: &Row| {
+            Ok(Sink {
+                name: sink_name(row, 0)?,
+                paused: row.try_get(1)?,
+                changed: row.try_get::<_, i64>(2)? as u64,
+                remembers_ms: row.try_get::<_, Option<i64>>(3)?.map(|ms| ms as u64),
+            })
+        };
+        self.link.often((sql, &[]))?.iter().map(read).collect()
+    }
+
+    fn found(&self, row: &Row) -> Result<Found, Trouble> {
+        let record = self.record(row)?;
+        let (seq, track) = (record.seq as i64, record.track().0 as i64);
+        let open = "SELECT s.name, d.tried, d.due, d.error, d.updated, d.parks, false
+            FROM hapax.delivery d JOIN hapax.sink s ON s.id = d.sink
+            WHERE d.track = $1 AND d.seq = $2";
+        let done = "SELECT s.name, d.tried[array_position(d.seqs, $1)], NULL::bigint, NULL::text,
+                d.at, false, true
+            FROM hapax.dispatched d JOIN hapax.sink s ON s.id = d.sink
+            WHERE d.span @> $1 AND $1 = ANY (d.seqs)";
+        let place: [Param<'_>; 2] = [(&track, Type::INT8), (&seq, Type::INT8)];
+        let (mut rows, done) = self.link.both((open, &place), (done, &[(&seq, Type::INT8)]))?;
+        rows.extend(done);
+        let mut deliveries = rows.iter().map(delivery).collect::<Result<Vec<_>, _>>()?;
+        deliveries.sort_by(|a, b| a.sink.cmp(&b.sink));
+        let any = |status| deliveries.iter().any(|delivery| delivery.status == status);
+        let status = match () {
+            () if any(Status::Failed) => Status::Failed,
+            () if any(Status::Pending) => Status::Pending,
+            () => Status::Dispatched,
+        };
+        Ok(Found { record, status, deliveries })
+    }
+
+    fn try_records(&self, ids: &[OutboxId]) -> Result<Vec<Option<Found>>, Trouble> {
+        let sql = concat!(
+            "SELECT ",
+            record!(),
+            " FROM hapax.outbox_record e WHERE e.outbox_id = encode($1, 'hex')::uuid"
+        );
+        ids.iter()
+            .map(|id| {
+                let rows = self.link.often((sql, &[(&&id.as_bytes()[..], Type::BYTEA)]))?;
+                rows.first().map(|row| self.found(row)).transpose()
+            })
+            .collect()
+    }
+
+    fn try_outbox(&self, filter: &RecordFilter) -> Result<Vec<Found>, Trouble> {
+        let namespace = match &filter.namespace {
+            Some(namespace) => match self.namespaces.find(self.link, namespace)? {
+                Some(id) => Some(id),
+                None => return Ok(Vec::new()),
+            },
+            None => None,
+        };
+        let sink = match &filter.sink {
+            Some(sink) => Some(self.sink_id(sink)?.unwrap_or(-1)),
+            None => None,
+        };
+        let open =
+            "EXISTS (SELECT 1 FROM hapax.delivery d WHERE d.track = e.track AND d.seq = e.seq";
+        let which = match filter.status {
+            Some(Status::Failed) => "e.seq IN (SELECT d.seq FROM hapax.delivery d
+                WHERE d.due IS NULL AND ($3 IS NULL OR d.sink = $3))"
+                .into(),
+            Some(Status::Pending) => format!(
+                "e.seq IN (SELECT d.seq FROM hapax.delivery d WHERE $3 IS NULL OR d.sink = $3)
+                 AND NOT {open} AND d.due IS NULL)"
+            ),
+            Some(Status::Dispatched) => format!("$3 IS NULL AND NOT {open})"),
+            None => format!("($3 IS NULL OR {open} AND d.sink = $3))"),
+        };
+        let sql = format!(
+            "SELECT {} FROM hapax.outbox_record e
+             WHERE {which} AND ($1 IS NULL OR e.namespace = $1) AND e.seq < $2
+             ORDER BY e.seq DESC LIMIT $4",
+            record!()
+        );
+        let params: [Param<'_>; 4] = [
+            (&namespace, Type::INT4),
+            (&filter.before.map_or(i64::MAX, |seq| seq as i64), Type::INT8),
+            (&sink, Type::INT2),
+            (&(filter.limit as i64), Type::INT8),
+        ];
+        self.link.query(&sql, &params)?.iter().map(|row| self.found(row)).collect()
+    }
+
+    fn try_stats(&self) -> Result<Vec<SinkStats>, Trouble> {
+        let sinks = self.try_sinks()?;
+        let sql = "SELECT count(d.due), count(*) - count(d.due),
+                min(e.created_at) FILTER (WHERE d.due IS NOT NULL)
+            FROM hapax.delivery d JOIN hapax.sink s ON s.id = d.sink
+            JOIN hapax.outbox_record e ON e.seq = d.seq WHERE s.name = $1";
+        let stats = sinks.into_iter().map(|sink| {
+            let row = self.link.one(sql, &[(&sink.name.as_str(), Type::TEXT)])?;
+            let (pending, failed): (i64, i64) = (row.try_get(0)?, row.try_get(1)?);
+            let oldest = row.try_get::<_, Option<i64>>(2)?.map(Timestamp);
+            Ok(SinkStats { sink, pending: pending as u64, failed: failed as u64, oldest })
+        });
+        stats.collect()
+    }
+
+    fn try_feed(&self, buckets: &Buckets, lines: &[Line]) -> Result<Vec<Fed>, Trouble> {
+        // Everything before this transaction is over, here and for whoever reads later.
+        let row =
+            self.link.one("SELECT pg_snapshot_xmin(pg_current_snapshot())::text::bigint", &[])?;
+        let oldest = row.try_get::<_, i64>(0)? as u64;
+        lines.iter().map(|line| self.feed_line(buckets, line, oldest)).collect()
+    }
+
+    fn feed_line(&self, buckets: &Buckets, line: &Line, oldest: u64) -> Result<Fed, Trouble> {
+        let namespace = self.namespaces.find(self.link, &line.namespace)?;
+        let (Some(sink), Some(namespace)) = (self.sink_id(&line.sink)?, namespace) else {
+            return Ok(Fed { mark: line.mark, ..Fed::default() });
+        };
+        let rows = self.link.often((
+            concat!(
+                "SELECT ",
+                record!(),
+                ", d.xid, d.track, d.tried, d.due
+                 FROM (SELECT * FROM hapax.delivery d
+                       WHERE d.sink = $1 AND d.namespace = $2 AND d.due IS NOT NULL
+                           AND (d.xid, d.seq) > ($3, $4)
+                           AND get_bit($5, (d.track >> 54 & 1023)::int) = 1
+                       ORDER BY d.xid, d.seq LIMIT $6) d
+                 JOIN hapax.outbox_record e ON e.seq = d.seq
+                 ORDER BY d.xid, d.seq"
+            ),
+            &[
+                (&sink, Type::INT2),
+                (&namespace, Type::INT4),
+                (&(line.mark.transaction as i64), Type::INT8),
+                (&(line.mark.seq.min(i64::MAX as u64) as i64), Type::INT8),
+                (&&buckets.to_bytes()[..], Type::BYTEA),
+                (&(line.limit as i64), Type::INT8),
+            ],
+        ))?;
+        let parcels = rows.iter().map(|row| self.parcel(row)).collect::<Result<Vec<_>, _>>()?;
+        let again = line.mark.again.unwrap_or(oldest);
+        let more = parcels.len() == line.limit;
+        let mark = match rows.last() {
+            Some(row) if more => Mark {
+                transaction: row.try_get::<_, i64>("xid")? as u64,
+                seq: row.try_get::<_, i64>("seq")? as u64,
+                again: Some(again),
+            },
+            _ => Mark { transaction: again.saturating_sub(1), seq: u64::MAX, again: None },
+        };
+        Ok(Fed { parcels, mark, more })
+    }
+
+    fn try_feed_track(
+        &self,
+        sink: &SinkName,
+        track: Track,
+        after: u64,
+        limit: usize,
+    ) -> Result<Vec<Parcel>, Trouble> {
+        let Some(sink) = self.sink_id(sink)? else { return Ok(Vec::new()) };
+        let rows = self.link.often((
+            concat!(
+                "SELECT ",
+                record!(),
+                ", d.track, d.tried, d.due FROM hapax.delivery d
+                 JOIN hapax.outbox_record e ON e.seq = d.seq
+                 WHERE d.track = $1 AND d.seq > $2 AND d.sink = $3 AND d.due IS NOT NULL
+                 ORDER BY d.seq LIMIT $4"
+            ),
+            &[
+                (&(track.0 as i64), Type::INT8),
+                (&(after as i64), Type::INT8),
+                (&sink, Type::INT2),
+                (&(limit as i64), Type::INT8),
+            ],
+        ))?;
+        rows.iter().map(|row| self.parcel(row)).collect()
+    }
+
+    fn try_parked(&self, sink: &SinkName, buckets: &Buckets) -> Result<Vec<Track>, Trouble> {
+        let Some(sink) = self.sink_id(sink)? else { return Ok(Vec::new()) };
+        let sql = "SELECT DISTINCT track FROM hapax.delivery
+            WHERE sink = $1 AND due IS NULL AND parks ORDER BY track";
+        let rows = self.link.often((sql, &[(&sink, Type::INT2)]))?;
+        let tracks = rows.iter().map(|row| Ok(Track(row.try_get::<_, i64>(0)? as u64)));
+        let tracks = tracks.collect::<Result<Vec<_>, Trouble>>()?;
+        Ok(tracks.into_iter().filter(|track| buckets.contains(track.bucket())).collect())
+    }
+
+    fn try_artifact(
+        &self,
+        namespace: &Namespace,
+        dataset: &str,
+        version: &str,
+    ) -> Result<Option<Artifact>, Trouble> {
+        let Some(namespace) = self.namespaces.find(self.link, namespace)? else { return Ok(None) };
+        let sql = "SELECT checksum, uri FROM hapax.artifact
+            WHERE namespace = $1 AND dataset_id = $2 AND version = $3";
+        let params: [Param<'_>; 3] =
+            [(&namespace, Type::INT4), (&dataset, Type::TEXT), (&version, Type::TEXT)];
+        let rows = self.link.query(sql, &params)?;
+        let Some(row) = rows.first() else { return Ok(None) };
+        let version = version.to_owned();
+        Ok(Some(Artifact { version, checksum: row.try_get(0)?, uri: row.try_get(1)? }))
+    }
+
+    fn try_namespaces(&self) -> Result<Vec<Namespace>, Trouble> {
+        let rows = self.link.often(("SELECT name FROM hapax.namespace ORDER BY name", &[]))?;
+        rows.iter()
+            .map(|row| {
+                let name = Namespace::new(row.try_get(0)?);
+                name.map_err(|error| StoreError::Corrupt(error.to_string()).into())
+            })
+            .collect()
+    }
+
+    fn try_put_routing(&self, routing: &Routing) -> Result<(), Trouble> {
+        let link = self.link;
+        link.run("DELETE FROM hapax.route; UPDATE hapax.sink SET declared = false")?;
+        for (name, remembers) in &routing.sinks {
+            link.execute(
+                "INSERT INTO hapax.sink (name, remembers_ms) VALUES ($1, $2)
+                 ON CONFLICT (name) DO UPDATE SET declared = true, remembers_ms = $2",
+                &[(&name.as_str(), Type::TEXT), (&remembers.map(|ms| ms as i64), Type::INT8)],
+            )?;
+        }
+        for (nth, route) in routing.routes.iter().enumerate() {
+            let put = |sink: Option<i16>| {
+                link.execute(
+                    "INSERT INTO hapax.route (nth, event, dataset, sink) VALUES ($1, $2, $3, $4)",
+                    &[
+                        (&(nth as i32), Type::INT4),
+                        (&route.event, Type::TEXT),
+                        (&route.dataset, Type::TEXT),
+                        (&sink, Type::INT2),
+                    ],
+                )
+            };
+            if route.sinks.is_empty() {
+                put(None)?;
+            }
+            for sink in &route.sinks {
+                put(self.sink_id(sink)?)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn try_dispatchers(&self) -> Result<Vec<(LeaseId, Buckets)>, Trouble> {
+        // One at a time, also while there is none: the table's own lock, readers excepted.
+        self.link.run("LOCK TABLE hapax.dispatcher IN SHARE ROW EXCLUSIVE MODE")?;
+        let sql = "SELECT lease, buckets FROM hapax.dispatcher ORDER BY lease";
+        let read = |row: &Row| {
+            let buckets = Buckets::from_bytes(&bytes(row, "buckets")?);
+            Ok((LeaseId::from_bytes(bytes(row, "lease")?), buckets))
+        };
+        self.link.query(sql, &[])?.iter().map(read).collect()
+    }
+
+    fn try_drop_dispatcher(&self, lease: LeaseId) -> Result<(), Trouble> {
+        for sql in [
+            "UPDATE hapax.delivery d SET tried = greatest(d.tried, lost.tried)
+             FROM (SELECT f.sink, t.* FROM hapax.flight f,
+                       unnest(f.seqs, f.tracks, f.tried) AS t (seq, track, tried)
+                   WHERE f.lease = $1) lost
+             WHERE d.track = lost.track AND d.seq = lost.seq AND d.sink = lost.sink",
+            "DELETE FROM hapax.flight WHERE lease = $1",
+            "DELETE FROM hapax.dispatcher WHERE lease = $1",
+        ] {
+            self.link.execute(sql, &[(&&lease.as_bytes()[..], Type::BYTEA)])?;
+        }
+        Ok(())
+    }
+
+    fn try_depart(&self, lease: LeaseId, flight: &Flight) -> Result<(), Trouble> {
+        let sink = self.sink_id(&flight.sink)?;
+        let seqs: Vec<i64> = flight.parcels.iter().map(|parcel| parcel.seq as i64).collect();
+        let tracks: Vec<i64> = flight.parcels.iter().map(|parcel| parcel.track.0 as i64).collect();
+        let tried: Vec<i32> = flight.parcels.iter().map(|parcel| parcel.tried as i32).collect();
+        self.link.often((
+            "INSERT INTO hapax.flight (lease, id, sink, seqs, tracks, tried)
+             VALUES ($1, $2, $3, $4, $5, $6) ON CONFLICT DO NOTHING",
+            &[
+                (&&lease.as_bytes()[..], Type::BYTEA),
+                (&(flight.id as i64), Type::INT8),
+                (&sink, Type::INT2),
+                (&seqs, Type::INT8_ARRAY),
+                (&tracks, Type::INT8_ARRAY),
+                (&tried, Type::INT4_ARRAY),
+            ],
+        ))?;
+        Ok(())
+    }
+
+    fn try_land(
+        &self,
+        lease: LeaseId,
+        landed: &[Landed],
+        over: &[u64],
+        now: Now,
+    ) -> Result<(), Trouble> {
+        let mut sinks: BTreeMap<&SinkName, i16> = BTreeMap::new();
+        for one in landed {
+            if !sinks.contains_key(&one.sink) {
+                let id = self.sink_id(&one.sink)?;
+                sinks.insert(&one.sink, id.unwrap_or(-1));
+            }
+        }
+        let now = now.wall;
+        let over: Vec<i64> = over.iter().map(|id| *id as i64).collect();
+        let l_sink: Vec<i16> = landed.iter().map(|one| sinks[&one.sink]).collect();
+        let l_seq: Vec<i64> = landed.iter().map(|one| one.seq as i64).collect();
+        let l_track: Vec<i64> = landed.iter().map(|one| one.track.0 as i64).collect();
+        let l_tried: Vec<i32> = landed.iter().map(|one| one.tried as i32).collect();
+        let l_state: Vec<i16> = landed
+            .iter()
+            .map(|one| match one.landing {
+                Landing::Delivered { duplicate } => i16::from(duplicate),
+                Landing::Again { .. } => 2,
+                Landing::Failed { park, .. } => 3 + i16::from(park),
+            })
+            .collect();
+        let l_due: Vec<Option<i64>> = landed
+            .iter()
+            .map(|one| match one.landing {
+                Landing::Again { in_ms, .. } => Some(now.plus_ms(in_ms).0),
+                _ => None,
+            })
+            .collect();
+        let l_error: Vec<Option<&str>> = landed
+            .iter()
+            .map(|one| match &one.landing {
+                Landing::Again { error, .. } | Landing::Failed { error, .. } => {
+                    Some(error.as_str())
+                }
+                Landing::Delivered { .. } => None,
+            })
+            .collect();
+        self.link.often((
+            "SELECT hapax.land($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)",
+            &[
+                (&&lease.as_bytes()[..], Type::BYTEA),
+                (&now.0, Type::INT8),
+                (&over, Type::INT8_ARRAY),
+                (&l_sink, Type::INT2_ARRAY),
+                (&l_seq, Type::INT8_ARRAY),
+                (&l_track, Type::INT8_ARRAY),
+                (&l_tried, Type::INT4_ARRAY),
+                (&l_state, Type::INT2_ARRAY),
+                (&l_due, Type::INT8_ARRAY),
+                (&l_error, Type::TEXT_ARRAY),
+            ],
+        ))?;
+        Ok(())
+    }
+
+    fn try_redrive(&self, redrive: &Redrive, now: Now) -> Result<usize, Trouble> {
+        let Some(namespace) = self.namespaces.find(self.link, &redrive.namespace)? else {
+            return Ok(0);
+        };
+        let rows = self.link.query(
+            "WITH chosen AS (
+                 SELECT d.track, d.seq, d.sink FROM hapax.delivery d
+                 JOIN hapax.sink s ON s.id = d.sink JOIN hapax.outbox_record e ON e.seq = d.seq
+                 WHERE d.due IS NULL AND d.namespace = $1 AND ($2 IS NULL OR s.name = $2)
+                     AND ($3 IS NULL OR e.outbox_id = encode($3, 'hex')::uuid)
+                     AND ($4 OR s.remembers_ms IS NULL OR e.created_at + s.remembers_ms > $5)
+                 ORDER BY d.seq LIMIT $6 FOR UPDATE OF d
+             ), again AS (
+                 UPDATE hapax.delivery d SET due = $5, tried = 0, parks = false, updated = $5
+                 FROM chosen c WHERE d.track = c.track AND d.seq = c.seq AND d.sink = c.sink
+                 RETURNING d.sink
+             ), told AS (
+                 UPDATE hapax.sink s SET changed = changed + 1
+                 WHERE s.id IN (SELECT a.sink FROM again a)
+             )
+             SELECT count(*) FROM again",
+            &[
+                (&namespace, Type::INT4),
+                (&redrive.sink.as_ref().map(SinkName::as_str), Type::TEXT),
+                (&redrive.id.as_ref().map(|id| &id.as_bytes()[..]), Type::BYTEA),
+                (&redrive.may_duplicate, Type::BOOL),
+                (&now.wall.0, Type::INT8),
+                (&(redrive.limit as i64), Type::INT8),
+            ],
+        )?;
+        Ok(rows.first().map_or(Ok(0), |row| row.try_get::<_, i64>(0))? as usize)
+    }
+}
+
+fn sink_name(row: &Row, at: usize) -> Result<SinkName, Trouble> {
+    let name = SinkName::new(row.try_get(at)?);
+    name.map_err(|error| StoreError::Corrupt(error.to_string()).into())
+}
+
+fn delivery(row: &Row) -> Result<Delivery, Trouble> {
+    let due = row.try_get::<_, Option<i64>>(2)?;
+    let status = match (row.try_get(6)?, due) {
+        (true, _) => Status::Dispatched,
+        (false, Some(_)) => Status::Pending,
+        (false, None) => Status::Failed,
+    };
+    Ok(Delivery {
+        sink: sink_name(row, 0)?,
+        status,
+        tried: row.try_get::<_, i32>(1)? as u32,
+        due: due.map(Timestamp),
+        error: row.try_get(3)?,
+        updated: Timestamp(row.try_get(4)?),
+        parks: row.try_get(5)?,
+    })
+}
+
+/// Writes a record that a command has staged, its artifact and its deliveries.
+pub(crate) fn put(
+    link: &Link,
+    namespace: i32,
+    record: &Record,
+    sinks: &[SinkName],
+) -> Result<(), Trouble> {
+    let event = &record.event;
+    let (ordering, order_key): (i16, _) = match &event.order {
+        Order::Dataset => (0, None),
+        Order::Key(key) => (1, Some(key)),
+        Order::Free => (2, None),
+    };
+    let artifact = event.artifact.as_ref();
+    let sinks: Vec<&str> = sinks.iter().map(SinkName::as_str).collect();
+    link.often((
+        "WITH event AS (
+             INSERT INTO hapax.outbox_record (created_at, track, namespace, ordinal, ordering, outbox_id,
+                 idempotency_key, event_name, dataset_id, pipeline_id, version, order_key, payload,
+                 artifact_version, checksum, uri)
+             VALUES ($1, $2, $3, $4, $5, encode($6, 'hex')::uuid, $7, $8, $9, $10, $11, $12,
+                 $13::json, $14, $15, $16)
+             RETURNING seq
+         )
+         INSERT INTO hapax.delivery (seq, xid, track, due, updated, namespace, sink)
+         SELECT e.seq, pg_current_xact_id()::text::bigint, $2, $1, $1, $3, s.id
+         FROM event e, hapax.sink s WHERE s.name = ANY ($17)",
+        &[
+            (&record.created.0, Type::INT8),
+            (&(record.track().0 as i64), Type::INT8),
+            (&namespace, Type::INT4),
+            (&(record.ordinal as i32), Type::INT4),
+            (&ordering, Type::INT2),
+            (&&record.id.as_bytes()[..], Type::BYTEA),
+            (&&record.name.key.as_bytes()[..], Type::BYTEA),
+            (&event.name, Type::TEXT),
+            (&event.dataset, Type::TEXT),
+            (&event.pipeline, Type::TEXT),
+            (&event.version, Type::TEXT),
+            (&order_key, Type::TEXT),
+            (&event.payload.as_str(), Type::TEXT),
+            (&artifact.map(|artifact| &artifact.version), Type::TEXT),
+            (&artifact.map(|artifact| &artifact.checksum), Type::TEXT),
+            (&artifact.map(|artifact| &artifact.uri), Type::TEXT),
+            (&sinks, Type::TEXT_ARRAY),
+        ],
+    ))?;
+    if let Some(artifact) = artifact {
+        link.execute(
+            "INSERT INTO hapax.artifact (namespace, dataset_id, version, checksum, uri, record)
+             SELECT $1, $2, $3, $4, $5, e.seq FROM hapax.outbox_record e
+             WHERE e.outbox_id = encode($6, 'hex')::uuid ON CONFLICT DO NOTHING",
+            &[
+                (&namespace, Type::INT4),
+                (&event.dataset, Type::TEXT),
+                (&artifact.version, Type::TEXT),
+                (&artifact.checksum, Type::TEXT),
+                (&artifact.uri, Type::TEXT),
+                (&&record.id.as_bytes()[..], Type::BYTEA),
+            ],
+        )?;
+    }
+    Ok(())
+}
+
+impl OutboxView for PgTxn<'_> {
+    fn routing(&mut self) -> Result<Routing, StoreError> {
+        let routing = self.try_routing();
+        self.noting(routing)
+    }
+
+    fn sinks(&mut self) -> Result<Vec<Sink>, StoreError> {
+        let sinks = self.try_sinks();
+        self.noting(sinks)
+    }
+
+    fn records(&mut self, ids: &[OutboxId]) -> Result<Vec<Option<Found>>, StoreError> {
+        let stored = self.try_records(ids);
+        let mut found = self.noting(stored)?;
+        for (id, found) in ids.iter().zip(&mut found) {
+            let staged = self.unsent_records().find(|record| record.id == *id);
+            if let Some(record) = staged {
+                let (record, status) = (record.clone(), Status::Pending);
+                *found = Some(Found { record, status, deliveries: Vec::new() });
+            }
+        }
+        Ok(found)
+    }
+
+    fn outbox(&mut self, filter: &RecordFilter) -> Result<Vec<Found>, StoreError> {
+        let found = self.try_outbox(filter);
+        self.noting(found)
+    }
+
+    fn outbox_stats(&mut self) -> Result<Vec<SinkStats>, StoreError> {
+        let stats = self.try_stats();
+        self.noting(stats)
+    }
+
+    fn feed(&mut self, buckets: &Buckets, lines: &[Line]) -> Result<Vec<Fed>, StoreError> {
+        let fed = self.try_feed(buckets, lines);
+        self.noting(fed)
+    }
+
+    fn feed_track(
+        &mut self,
+        sink: &SinkName,
+        track: Track,
+        after: u64,
+        limit: usize,
+    ) -> Result<Vec<Parcel>, StoreError> {
+        let parcels = self.try_feed_track(sink, track, after, limit);
+        self.noting(parcels)
+    }
+
+    fn parked(&mut self, sink: &SinkName, buckets: &Buckets) -> Result<Vec<Track>, StoreError> {
+        let parked = self.try_parked(sink, buckets);
+        self.noting(parked)
+    }
+
+    fn artifact(
+        &mut self,
+        namespace: &Namespace,
+        dataset: &str,
+        version: &str,
+    ) -> Result<Option<Artifact>, StoreError> {
+        let staged = self.unsent_records().find_map(|record| {
+            let artifact = record.event.artifact.as_ref()?;
+            let same = record.name.namespace == *namespace
+                && record.event.dataset == dataset
+                && artifact.version == version;
+            same.then(|| artifact.clone())
+        });
+        if staged.is_some() {
+            return Ok(staged);
+        }
+        let artifact = self.try_artifact(namespace, dataset, version);
+        self.noting(artifact)
+    }
+
+    fn namespaces(&mut self) -> Result<Vec<Namespace>, StoreError> {
+        let namespaces = self.try_namespaces();
+        self.noting(namespaces)
+    }
+}
+
+impl OutboxTxn for PgTxn<'_> {
+    fn put_routing(&mut self, routing: &Routing) -> Result<(), StoreError> {
+        let put = self.try_put_routing(routing);
+        self.noting(put)
+    }
+
+    fn put_record(&mut self, record: &Record, sinks: &[&SinkName]) -> Result<(), StoreError> {
+        self.may_write()?;
+        let namespace = self.namespace(&record.name.namespace);
+        let namespace = self.noting(namespace)?;
+        let sinks = sinks.iter().map(|sink| (*sink).clone()).collect();
+        self.stage_record(namespace, record.clone(), sinks);
+        Ok(())
+    }
+
+    fn put_paused(&mut self, sink: &SinkName, paused: bool) -> Result<bool, StoreError> {
+        let sql = "UPDATE hapax.sink SET paused = $2, changed = changed + 1 WHERE name = $1";
+        let params: [Param<'_>; 2] = [(&sink.as_str(), Type::TEXT), (&paused, Type::BOOL)];
+        self.noting(self.link.execute(sql, &params)).map(|rows| rows > 0)
+    }
+
+    fn dispatchers(&mut self) -> Result<Vec<(LeaseId, Buckets)>, StoreError> {
+        let dispatchers = self.try_dispatchers();
+        self.noting(dispatchers)
+    }
+
+    fn is_dispatcher(&mut self, lease: LeaseId) -> Result<bool, StoreError> {
+        let sql = "SELECT 1 FROM hapax.dispatcher WHERE lease = $1 FOR SHARE";
+        let rows = self.link.often((sql, &[(&&lease.as_bytes()[..], Type::BYTEA)]));
+        self.noting(rows).map(|rows| !rows.is_empty())
+    }
+
+    fn put_dispatcher(&mut self, lease: LeaseId, buckets: &Buckets) -> Result<(), StoreError> {
+        let put = self.link.execute(
+            "INSERT INTO hapax.dispatcher (lease, buckets) VALUES ($1, $2)
+             ON CONFLICT (lease) DO UPDATE SET buckets = $2",
+            &[(&&lease.as_bytes()[..], Type::BYTEA), (&&buckets.to_bytes()[..], Type::BYTEA)],
+        );
+        self.noting(put).map(|_| ())
+    }
+
+    fn drop_dispatcher(&mut self, lease: LeaseId) -> Result<(), StoreError> {
+        let dropped = self.try_drop_dispatcher(lease);
+        self.noting(dropped)
+    }
+
+    fn depart(&mut self, lease: LeaseId, flight: &Flight) -> Result<(), StoreError> {
+        let departed = self.try_depart(lease, flight);
+        self.noting(departed)
+    }
+
+    fn land(
+        &mut self,
+        lease: LeaseId,
+        landed: &[Landed],
+        over: &[u64],
+        now: Now,
+    ) -> Result<(), StoreError> {
+        let landed = self.try_land(lease, landed, over, now);
+        self.noting(landed)
+    }
+
+    fn redrive(&mut self, redrive: &Redrive, now: Now) -> Result<usize, StoreError> {
+        let redriven = self.try_redrive(redrive, now);
+        self.noting(redriven)
+    }
+}

@@ -1,0 +1,371 @@
+//! What a store does with events.
+
+use hapax_core::delivery::Buckets;
+use hapax_core::outbox::{Artifact, Event, Order, OutboxId, Payload, Record, Status, Track};
+use hapax_core::route::{Route, SinkName};
+use hapax_core::time::Timestamp;
+
+use super::{Bench, OTHER, TERM_MS, ask, attempt, fenced, name, ok, replayed};
+use crate::clock::Clock as _;
+use crate::command::{Answer, Command};
+use crate::error::StoreError;
+use crate::outbox::{
+    Aboard, Emission, Flight, Found, Landed, Landing, Line, Mark, Parcel, RecordFilter, Redrive,
+    Routing,
+};
+use hapax_core::effect::{Ask, Settled, StateName};
+use hapax_core::lease::LeaseId;
+use hapax_core::name::Namespace;
+use hapax_core::outcome::Outcome;
+
+fn sink(name: &str) -> SinkName {
+    SinkName::new(name).expect("a name")
+}
+
+fn event(name: &str, dataset: &str) -> Event {
+    Event::new(name, dataset, Payload::parse(br#"{"a":1}"#).expect("JSON"))
+}
+
+fn events(events: &[Event]) -> Vec<Emission> {
+    let numbered = events.iter().cloned().zip(0..);
+    numbered.map(|(event, ordinal)| Emission { ordinal, event }).collect()
+}
+
+impl Bench<'_> {
+    /// `e*` goes to `one`; `both` to `one` and `two`; `kept` nowhere.
+    fn route(&self) {
+        let route = |event: &str, sinks: &[&str]| Route {
+            event: event.into(),
+            dataset: "*".into(),
+            sinks: sinks.iter().map(|name| sink(name)).collect(),
+        };
+        let sinks = vec![(sink("one"), None), (sink("two"), Some(60_000))];
+        let routes =
+            vec![route("e*", &["one"]), route("both", &["one", "two"]), route("kept", &[])];
+        self.count(Command::Configure(Routing { sinks, routes }));
+    }
+
+    fn try_settle(&self, key: u8, events: Vec<Emission>) -> Result<Settled, StoreError> {
+        let (name, attempt, report) = (name(key), attempt(key), ok());
+        match self.run(Command::Settle { name, attempt, report, events })? {
+            Answer::Settle(settled) => Ok(settled),
+            other => panic!("not an answer to a settle: {other:?}"),
+        }
+    }
+
+    /// Runs an effect that emits these.
+    fn emit(&self, key: u8, emitted: &[Event]) {
+        self.granted(key, ask(key));
+        assert_eq!(self.try_settle(key, events(emitted)).expect("recorded"), Settled::Recorded);
+    }
+
+    fn outbox(&self) -> Vec<Found> {
+        let filter = RecordFilter { limit: 100, ..RecordFilter::default() };
+        let mut found = self.view(move |view| view.outbox(&filter));
+        found.reverse();
+        found
+    }
+
+    fn share(&self, lease: LeaseId, keep: Buckets) -> (Buckets, usize) {
+        match self.run(Command::Share { lease, keep }) {
+            Ok(Answer::Share { buckets, fair }) => (buckets, fair),
+            other => panic!("not a share: {other:?}"),
+        }
+    }
+
+    fn feed(&self, to: &str, mark: Mark, limit: usize) -> (Vec<Parcel>, Mark) {
+        let line = Line { sink: sink(to), namespace: Namespace::default(), mark, limit };
+        let mut fed = self.view(move |view| view.feed(&Buckets::all(), &[line]));
+        let fed = fed.remove(0);
+        (fed.parcels, fed.mark)
+    }
+
+    fn depart(&self, lease: LeaseId, id: u64, to: &str, parcels: &[Parcel]) {
+        let parcels = parcels.iter().map(|parcel| Aboard {
+            seq: parcel.record.seq,
+            track: parcel.track,
+            tried: parcel.tried + 1,
+        });
+        let flight = Flight { id, sink: sink(to), parcels: parcels.collect() };
+        let (landed, over, departing) = (Vec::new(), Vec::new(), vec![flight]);
+        self.run(Command::Dispatch { lease, landed, over, departing }).expect("it departs");
+    }
+
+    fn land(
+        &self,
+        lease: LeaseId,
+        to: &str,
+        parcel: &Parcel,
+        landing: Landing,
+    ) -> Result<Answer, StoreError> {
+        let (seq, track, tried) = (parcel.record.seq, parcel.track, parcel.tried + 1);
+        let landed = vec![Landed { sink: sink(to), seq, track, tried, landing }];
+        let (over, departing) = (vec![1], Vec::new());
+        self.run(Command::Dispatch { lease, landed, over, departing })
+    }
+
+    fn fail(&self, to: &str, parcel: &Parcel) {
+        let failed = Landing::Failed { error: "no such table".into(), park: true };
+        self.land(self.lease, to, parcel, failed).expect("it lands");
+    }
+}
+
+cases! {
+    /// Proves O-1, O-2.
+    events_are_recorded_with_the_settle: |b| {
+        b.route();
+        b.granted(1, ask(1));
+        assert_eq!(b.outbox(), []);
+        let emitted = [event("e", "flow"), event("both", "rain"), event("kept", "soil")];
+        assert_eq!(b.try_settle(1, events(&emitted)).expect("recorded"), Settled::Recorded);
+        let found = b.outbox();
+        let told: Vec<_> = found.iter().map(|found| found.record.event.clone()).collect();
+        assert_eq!(told, emitted);
+        let statuses: Vec<_> = found.iter().map(|found| found.status).collect();
+        assert_eq!(statuses, [Status::Pending, Status::Pending, Status::Dispatched]);
+        let sinks: Vec<_> = found.iter().map(|found| found.deliveries.len()).collect();
+        assert_eq!(sinks, [1, 2, 0]);
+        let now = b.clock.now().wall;
+        assert_eq!(found[1].record.id, OutboxId::derive(&name(1), now, 1, 1));
+        assert!(found[0].record.seq < found[1].record.seq);
+        b.granted(2, ask(2));
+        let report = hapax_core::effect::Report::Failed("no".into());
+        let (name, attempt) = (name(2), attempt(2));
+        let events = events(&[event("e", "flow")]);
+        b.run(Command::Settle { name, attempt, report, events }).expect("an answer");
+        assert_eq!(b.outbox().len(), 3, "what did not happen is not told");
+    }
+
+    /// Proves K-5, O-2.
+    a_stale_claimant_emits_nothing: |b| {
+        b.route();
+        b.granted(1, ask(9));
+        assert!(fenced(&b.try_settle(1, events(&[event("e", "flow")])).expect("an answer")));
+        assert_eq!(b.outbox(), []);
+    }
+
+    /// Proves O-6, O-2: no route, no name or too much of it, and nothing is settled.
+    an_event_that_cannot_be_recorded_settles_nothing: |b| {
+        b.route();
+        b.granted(1, ask(1));
+        let good = event("e", "flow");
+        let refused = |bad: Event| b.try_settle(1, events(&[good.clone(), bad])).expect_err("refused");
+        assert!(matches!(refused(event("other", "flow")), StoreError::Unrouted { .. }));
+        assert!(matches!(refused(event("", "flow")), StoreError::Invalid(_)));
+        assert!(matches!(refused(event("e", &"x".repeat(600))), StoreError::Invalid(_)));
+        assert_eq!((b.outbox(), b.state(1)), (vec![], Some(StateName::Running)));
+        let bad = Routing {
+            sinks: vec![],
+            routes: vec![Route { event: "*".into(), dataset: "*".into(), sinks: vec![sink("x")] }],
+        };
+        assert!(matches!(b.run(Command::Configure(bad)), Err(StoreError::Invalid(_))));
+    }
+
+    /// Proves O-7.
+    an_event_that_is_emitted_again_is_the_same_record: |b| {
+        b.route();
+        b.emit(1, &[event("e", "flow")]);
+        let repeated = b.try_settle(1, events(&[event("e", "flow")])).expect("an answer");
+        assert_eq!((repeated, b.outbox().len()), (Settled::Repeated, 1));
+        assert_eq!(b.claim(1, ask(7)), replayed(Outcome::new(*b"done")));
+        // A new generation tells anew.
+        let (actor, note) = ("ann".into(), "again".into());
+        b.judged(Command::Reset { name: name(1), attempt: attempt(1), actor, note });
+        b.clock.advance(1);
+        b.granted(1, Ask { attempt: attempt(8), ..ask(1) });
+        let (name, attempt, report) = (name(1), attempt(8), ok());
+        let again = events(&[event("e", "flow")]);
+        b.run(Command::Settle { name, attempt, report, events: again }).expect("an answer");
+        let ids: Vec<_> = b.outbox().into_iter().map(|found| found.record.id).collect();
+        assert_eq!(ids.len(), 2);
+        assert_ne!(ids[0], ids[1]);
+    }
+
+    /// Proves O-2, O-7: with the event that tells of it, and with one checksum only.
+    a_version_is_published_once: |b| {
+        b.route();
+        let artifact = |checksum: &str| Artifact {
+            version: "v1".into(),
+            checksum: checksum.into(),
+            uri: "s3://bucket/flow".into(),
+        };
+        let publish = |checksum| Event { artifact: Some(artifact(checksum)), ..event("e", "flow") };
+        b.emit(1, &[publish("sha256:aa")]);
+        let known = b.view(|view| view.artifact(&Namespace::default(), "flow", "v1"));
+        assert_eq!(known, Some(artifact("sha256:aa")));
+        b.emit(2, &[publish("sha256:aa")]);
+        b.granted(3, ask(3));
+        let refused = b.try_settle(3, events(&[publish("sha256:bb")])).expect_err("refused");
+        assert!(matches!(refused, StoreError::Republished { .. }), "{refused}");
+        assert_eq!((b.outbox().len(), b.state(3)), (2, Some(StateName::Running)));
+    }
+
+    /// Proves O-6: one sink down, the other unaffected, and the record stays pending.
+    each_sink_has_a_delivery_of_its_own: |b| {
+        b.route();
+        b.emit(1, &[event("both", "flow")]);
+        b.share(b.lease, Buckets::default());
+        let (one, two) = (b.feed("one", Mark::default(), 9).0, b.feed("two", Mark::default(), 9).0);
+        assert_eq!((one.len(), two.len()), (1, 1));
+        b.land(b.lease, "one", &one[0], Landing::Delivered { duplicate: false }).expect("lands");
+        let again = Landing::Again { in_ms: 500, error: "timeout".into() };
+        b.land(b.lease, "two", &two[0], again).expect("lands");
+        let found = b.outbox().remove(0);
+        let statuses: Vec<_> = found.deliveries.iter().map(|d| (d.status, d.tried)).collect();
+        assert_eq!(found.status, Status::Pending);
+        assert_eq!(statuses, [(Status::Dispatched, 1), (Status::Pending, 1)]);
+        assert_eq!(found.deliveries[1].error.as_deref(), Some("timeout"));
+        let (later, _) = b.feed("two", Mark::default(), 9);
+        assert_eq!((later[0].tried, later[0].due), (1, b.clock.now().wall.plus_ms(500)));
+        assert_eq!(b.feed("one", Mark::default(), 9).0, []);
+        b.land(b.lease, "two", &later[0], Landing::Delivered { duplicate: true }).expect("lands");
+        let found = b.outbox().remove(0);
+        assert_eq!((found.status, found.deliveries[1].tried), (Status::Dispatched, 2));
+    }
+
+    /// Proves O-6: exhausted is failed, until somebody redrives.
+    a_failed_delivery_waits_until_it_is_redriven: |b| {
+        b.route();
+        b.emit(1, &[event("e", "flow"), event("e", "flow")]);
+        b.share(b.lease, Buckets::default());
+        let (parcels, _) = b.feed("one", Mark::default(), 9);
+        b.fail("one", &parcels[0]);
+        let track = parcels[0].track;
+        let parked = || b.view(|view| view.parked(&sink("one"), &Buckets::all()));
+        assert_eq!((parked(), b.outbox()[0].status), (vec![track], Status::Failed));
+        let (left, _) = b.feed("one", Mark::default(), 9);
+        assert_eq!(left.iter().map(|p| p.record.seq).collect::<Vec<_>>(), [parcels[1].record.seq]);
+        let stats = b.view(|view| view.outbox_stats()).remove(0);
+        assert_eq!((stats.pending, stats.failed), (1, 1));
+        let redrive = |sink| Redrive { sink, limit: 10, ..Redrive::default() };
+        assert_eq!(b.count(Command::Redrive(redrive(Some(sink("two"))))), 0);
+        assert_eq!(b.count(Command::Redrive(redrive(None))), 1);
+        let after = b.view(|view| view.outbox_stats()).remove(0);
+        assert_eq!((after.pending, after.failed), (2, 0));
+        assert!(after.sink.changed > stats.sink.changed, "dispatchers look anew");
+        assert_eq!(parked(), []);
+        let (all, _) = b.feed("one", Mark::default(), 9);
+        assert_eq!((all.len(), all[0].tried, all[0].record.seq), (2, 0, parcels[0].record.seq));
+        let track = b.view(move |view| view.feed_track(&sink("one"), track, all[0].record.seq, 9));
+        assert_eq!(track.len(), 1);
+    }
+
+    /// Proves O-7.
+    what_a_receiver_forgot_is_not_redriven_by_accident: |b| {
+        b.route();
+        b.emit(1, &[event("both", "flow")]);
+        b.share(b.lease, Buckets::default());
+        for to in ["one", "two"] {
+            let (parcels, _) = b.feed(to, Mark::default(), 9);
+            b.fail(to, &parcels[0]);
+        }
+        b.clock.advance(60_001);
+        let redrive = Redrive { limit: 10, ..Redrive::default() };
+        assert_eq!(b.count(Command::Redrive(redrive.clone())), 1, "`two` has forgotten");
+        let redrive = Redrive { may_duplicate: true, ..redrive };
+        assert_eq!(b.count(Command::Redrive(redrive)), 1);
+        assert_eq!(b.count(Command::Pause { sink: sink("two"), paused: true }), 1);
+        assert_eq!(b.count(Command::Pause { sink: sink("three"), paused: true }), 0);
+        let paused = b.view(|view| view.sinks()).into_iter().map(|sink| sink.paused);
+        assert_eq!(paused.collect::<Vec<_>>(), [false, true]);
+    }
+
+    /// Proves O-4.
+    buckets_belong_to_one_dispatcher: |b| {
+        b.open_lease(OTHER);
+        assert_eq!(b.share(b.lease, Buckets::default()), (Buckets::all(), 1024));
+        let (none, fair) = b.share(OTHER, Buckets::default());
+        assert_eq!((none.len(), fair), (0, 512));
+        let (all, fair) = b.share(b.lease, Buckets::all());
+        assert_eq!((all.len(), fair), (1024, 512));
+        let (half, _) = b.share(b.lease, Buckets::all().first(512));
+        assert_eq!(half, Buckets::all().first(512));
+        let (rest, _) = b.share(OTHER, Buckets::all());
+        assert_eq!(rest, Buckets::all().without(half), "nobody keeps what it was not given");
+        let dead = b.run(Command::Share { lease: LeaseId::from_bytes([9; 16]), keep: half });
+        assert!(matches!(dead, Err(StoreError::LeaseDead(_))));
+    }
+
+    /// Proves O-4: and what it was trying counts as tried.
+    a_dispatcher_that_was_overtaken_writes_nothing: |b| {
+        b.route();
+        b.emit(1, &[event("e", "flow")]);
+        b.share(b.lease, Buckets::default());
+        let (parcels, _) = b.feed("one", Mark::default(), 9);
+        b.depart(b.lease, 1, "one", &parcels);
+        b.open_lease(OTHER);
+        assert_eq!(b.share(OTHER, Buckets::default()).0.len(), 0);
+        b.pass(TERM_MS + 30_000, &[OTHER]);
+        assert_eq!(b.share(OTHER, Buckets::default()).0, Buckets::all());
+        let late = b.land(b.lease, "one", &parcels[0], Landing::Delivered { duplicate: false });
+        assert!(matches!(late, Err(StoreError::LeaseDead(_))), "{late:?}");
+        let (found, _) = b.feed("one", Mark::default(), 9);
+        assert_eq!((found.len(), found[0].tried), (1, 1));
+        b.land(OTHER, "one", &found[0], Landing::Delivered { duplicate: false }).expect("lands");
+        assert_eq!(b.outbox()[0].deliveries[0].tried, 2);
+    }
+
+    /// Proves O-4, O-12.
+    deliveries_are_read_in_order_and_none_is_passed_over: |b| {
+        b.route();
+        for key in 1..=3 {
+            b.emit(key, &[event("e", "flow"), event("e", "rain")]);
+        }
+        b.share(b.lease, Buckets::default());
+        let seqs = |parcels: &[Parcel]| parcels.iter().map(|p| p.record.seq).collect::<Vec<_>>();
+        let (all, _) = b.feed("one", Mark::default(), 99);
+        assert!(all.is_sorted_by_key(|parcel| parcel.record.seq));
+        let (first, mark) = b.feed("one", Mark::default(), 4);
+        let (second, mark) = b.feed("one", mark, 4);
+        assert_eq!([seqs(&first), seqs(&second)].concat(), seqs(&all));
+        b.emit(4, &[event("e", "flow")]);
+        let (new, _) = b.feed("one", mark, 99);
+        let newest = b.outbox().pop().expect("a record").record.seq;
+        assert_eq!(new.last().map(|parcel| parcel.record.seq), Some(newest));
+        let mine = all[0].track;
+        let mut one = Buckets::default();
+        one.insert(mine.bucket());
+        let line = |namespace: Namespace| {
+            Line { sink: sink("one"), namespace, mark: Mark::default(), limit: 99 }
+        };
+        let other = Namespace::new("other").expect("a name");
+        let lines = [line(Namespace::default()), line(other)];
+        let fed = b.view(move |view| view.feed(&one, &lines));
+        let tracks: Vec<Track> = fed[0].parcels.iter().map(|parcel| parcel.track).collect();
+        assert_eq!((tracks, fed[1].parcels.len()), (vec![mine; 4], 0));
+    }
+
+    /// Proves O-1, K-15.
+    every_field_of_a_record_survives_storage: |b| {
+        b.route();
+        let full = Event {
+            pipeline: Some("hydrology_flow_2025_v10.3.1".into()),
+            version: Some("v10.3.1".into()),
+            order: Order::Key("Kansas \u{1f33e}".into()),
+            payload: Payload::parse(r#"{"b":[1.5,null,"é\u0001\"\\"],"a":{}}"#.as_bytes())
+                .expect("JSON"),
+            artifact: Some(Artifact {
+                version: "v10.3.1".into(),
+                checksum: "sha256:9393aa331".into(),
+                uri: "s3://kfm/output.parquet".into(),
+            }),
+            ..event("e", "hydrology_flow_ks")
+        };
+        let free = Event { order: Order::Free, ..event("e", "flow") };
+        b.emit(1, &[full.clone(), free.clone()]);
+        let found = b.outbox();
+        let now: Timestamp = b.clock.now().wall;
+        for (nth, event) in [full, free].into_iter().enumerate() {
+            let (id, ordinal) = (OutboxId::derive(&name(1), now, 1, nth as u32), nth as u32);
+            let seq = found[nth].record.seq;
+            let record = Record { id, seq, name: name(1), ordinal, event, created: now };
+            assert_eq!(found[nth].record, record);
+            let by_id = b.view(move |view| view.records(&[id])).remove(0);
+            assert_eq!(by_id.as_ref(), Some(&found[nth]));
+            let (parcels, _) = b.feed("one", Mark::default(), 9);
+            assert_eq!((&parcels[nth].record, parcels[nth].track), (&record, record.track()));
+        }
+        let unknown = OutboxId::from_bytes([1; 16]);
+        assert_eq!(b.view(move |view| view.records(&[unknown])), [None]);
+    }
+}
