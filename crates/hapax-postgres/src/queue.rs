@@ -33,7 +33,9 @@ impl Subject {
             Command::OpenLease { id, .. }
             | Command::RenewLease { id, .. }
             | Command::CloseLease { id } => Self::Lease(*id),
-            Command::Share { lease, .. } | Command::Dispatch { lease, .. } => Self::Outbox(*lease),
+            Command::Share { lease, .. }
+            | Command::Retire { lease }
+            | Command::Dispatch { lease, .. } => Self::Outbox(*lease),
             Command::Expire { .. }
             | Command::Sweep { .. }
             | Command::Seal { .. }

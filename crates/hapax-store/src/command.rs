@@ -149,6 +149,11 @@ pub enum Command {
         /// Those that are still in use.
         keep: Buckets,
     },
+    /// Look after no bucket any more.
+    Retire {
+        /// Whose lease.
+        lease: LeaseId,
+    },
     /// Say what became of deliveries, and which are tried next.
     Dispatch {
         /// By whom.

@@ -77,6 +77,7 @@ pub fn apply(txn: &mut dyn Txn, command: &Command) -> Result<Answer, StoreError>
             txn.redrive(redrive, now).map(Answer::Count)
         }
         Command::Share { lease, keep } => outbox::share(txn, *lease, keep),
+        Command::Retire { lease } => txn.drop_dispatcher(*lease).map(|()| Answer::Count(0)),
         Command::Dispatch { lease, landed, over, departing } => {
             outbox::dispatch(txn, *lease, landed, over, departing)
         }

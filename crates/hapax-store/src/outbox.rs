@@ -219,7 +219,7 @@ pub struct SinkStats {
 /// Which failed deliveries to try again.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Redrive {
-    /// Only of this namespace.
+    /// Of this namespace.
     pub namespace: Namespace,
     /// Only at this sink.
     pub sink: Option<SinkName>,

@@ -506,9 +506,15 @@ impl EffectBuilder {
             self.remember(asked, outcome.clone());
         }
         let events = claim.emitted.waiting();
+        let emits = !events.is_empty();
         match settle(inner, &self.name, claim.attempt(), report, events).await {
             Ok(Settled::Fenced(fenced)) => Err(Error::Fenced(fenced)),
-            Ok(Settled::Recorded | Settled::Repeated) => Ok(self.remember(asked, outcome)),
+            Ok(Settled::Recorded | Settled::Repeated) => {
+                if emits {
+                    inner.emitted.notify_one();
+                }
+                Ok(self.remember(asked, outcome))
+            }
             // It happened, and cannot be recorded with what it has to tell.
             Err(
                 error @ (StoreError::Unrouted { .. }
@@ -517,7 +523,8 @@ impl EffectBuilder {
                 | StoreError::Invalid(_)),
             ) => {
                 let failure = Failure::ambiguous(format!("its events were refused: {error}"));
-                self.fail(claim, failure).await.and(Err(error.into()))
+                let _ = self.fail(claim, failure).await;
+                Err(error.into())
             }
             Err(error) => Err(error.into()),
         }
@@ -528,7 +535,10 @@ impl EffectBuilder {
         let asked = self.hapax.inner.cache.asked();
         let effect = self.load().await?.filter(|effect| effect.attempt == claim.attempt());
         Ok(effect.and_then(|effect| match effect.state {
-            State::Succeeded(outcome) => Some(self.remember(asked, outcome)),
+            State::Succeeded(outcome) => {
+                self.hapax.inner.emitted.notify_one();
+                Some(self.remember(asked, outcome))
+            }
             _ => None,
         }))
     }

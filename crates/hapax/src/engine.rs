@@ -14,6 +14,7 @@ use hapax_postgres::PgStore;
 use hapax_sqlite::{BootClock, Options, SqliteStore};
 use hapax_store::{Answer, Clock, Command, Store, StoreError, call, call_here};
 use tokio::runtime::{Handle, RuntimeFlavor};
+use tokio::sync::Notify;
 
 use crate::cache::Cache;
 use crate::effect::EffectBuilder;
@@ -67,6 +68,8 @@ pub(crate) struct Inner {
     pub(crate) rollbacks: Rollbacks,
     pub(crate) keep_limit: usize,
     pub(crate) callers: AtomicUsize,
+    /// Something was emitted here.
+    pub(crate) emitted: Notify,
     background: bool,
     started: OnceLock<()>,
     closed: AtomicBool,
@@ -279,6 +282,7 @@ impl Builder {
             rollbacks: Rollbacks::default(),
             keep_limit: self.keep_limit,
             callers: AtomicUsize::new(0),
+            emitted: Notify::new(),
             background: self.background,
             started: OnceLock::new(),
             closed: AtomicBool::new(false),

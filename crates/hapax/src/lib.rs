@@ -47,6 +47,7 @@ mod handler;
 mod holder;
 mod ledger;
 mod once;
+pub mod outbox;
 mod passes;
 mod patience;
 #[cfg(feature = "postgres")]

@@ -282,6 +282,8 @@ cases! {
         assert_eq!(half, Buckets::all().first(512));
         let (rest, _) = b.share(OTHER, Buckets::all());
         assert_eq!(rest, Buckets::all().without(half), "nobody keeps what it was not given");
+        b.run(Command::Retire { lease: b.lease }).expect("an answer");
+        assert_eq!(b.share(OTHER, rest).0, Buckets::all());
         let dead = b.run(Command::Share { lease: LeaseId::from_bytes([9; 16]), keep: half });
         assert!(matches!(dead, Err(StoreError::LeaseDead(_))));
     }

@@ -2,6 +2,7 @@
 
 mod callers_transaction;
 mod line;
+mod outbox;
 mod running;
 mod sharing;
 mod stale;

@@ -1,0 +1,169 @@
+//! From the ledger to the outside world.
+//!
+//! A [`Dispatcher`] looks after some of the outbox's buckets, together with those of other
+//! processes. What it does is written down before it is done: first the try, then the sending,
+//! then what became of it.
+
+mod breaker;
+mod desk;
+mod dispatcher;
+mod sink;
+
+pub use dispatcher::{Dispatcher, Standing};
+pub use sink::{Letter, Sink, SinkSettings, Told};
+
+pub use hapax_core::delivery::{Heals, Poison, Policy, Refusal, Sent};
+pub use hapax_core::outbox::{Artifact, Event, Order, OutboxId, Payload, Record, Status};
+pub use hapax_core::route::{Route, SinkName, SinkNameError};
+pub use hapax_store::outbox::{Delivery, Found, RecordFilter, Redrive, SinkStats};
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use hapax_store::outbox::Routing;
+use hapax_store::{Answer, Command, StoreError, call, read};
+
+use crate::engine::Hapax;
+use crate::error::Error;
+
+/// Where events go: sinks by their names, and routes to them.
+///
+/// ```
+/// use std::sync::Arc;
+/// use hapax::outbox::{Event, Letter, Outbox, Payload, Sink, Told};
+/// use hapax::{Failure, Hapax, Key};
+///
+/// /// Prints what it is given.
+/// struct Printer;
+///
+/// impl Sink for Printer {
+///     async fn send(&self, letters: &[Letter], told: &Told) {
+///         for (nth, letter) in letters.iter().enumerate() {
+///             println!("{} {}", letter.record.id, letter.record.event.payload.as_str());
+///             told.delivered(nth);
+///         }
+///     }
+/// }
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let hapax = Hapax::builder().in_memory();
+/// let outbox = Outbox::new().sink("printer", Printer)?.route("order_*", "*", &["printer"])?;
+/// let dispatcher = hapax.dispatch(outbox).await?;
+///
+/// let key = Key::derive("order.v1", &[("id", b"42")])?;
+/// hapax
+///     .effect(key)
+///     .run(|claim| async move {
+///         let payload = Payload::parse(br#"{"order": 42}"#)?;
+///         claim.emit(Event::new("order_placed", "orders", payload))?;
+///         Ok::<_, Failure>("placed")
+///     })
+///     .await?;
+/// dispatcher.idle().await;
+/// dispatcher.stop().await?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Default)]
+pub struct Outbox {
+    pub(crate) sinks: BTreeMap<SinkName, (Arc<dyn sink::DynSink>, SinkSettings)>,
+    routes: Vec<Route>,
+}
+
+impl Outbox {
+    /// Without sinks or routes.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// With this sink, and the settings it comes with.
+    pub fn sink(self, name: &str, sink: impl Sink) -> Result<Self, SinkNameError> {
+        self.sink_with(name, sink, SinkSettings::default())
+    }
+
+    /// With this sink and these settings.
+    pub fn sink_with(
+        mut self,
+        name: &str,
+        sink: impl Sink,
+        settings: SinkSettings,
+    ) -> Result<Self, SinkNameError> {
+        self.sinks.insert(SinkName::new(name)?, (Arc::new(sink), settings));
+        Ok(self)
+    }
+
+    /// With a route: events of these names about these datasets go to these sinks. A `*` stands
+    /// for any text.
+    pub fn route(
+        mut self,
+        event: &str,
+        dataset: &str,
+        sinks: &[&str],
+    ) -> Result<Self, SinkNameError> {
+        let sinks = sinks.iter().map(|name| SinkName::new(name)).collect::<Result<_, _>>()?;
+        self.routes.push(Route { event: event.into(), dataset: dataset.into(), sinks });
+        Ok(self)
+    }
+
+    fn routing(&self) -> Routing {
+        let remembers = |(name, (sink, _)): (&SinkName, &(Arc<dyn sink::DynSink>, _))| {
+            (name.clone(), sink.remembers().map(|time| time.as_millis() as u64))
+        };
+        Routing { sinks: self.sinks.iter().map(remembers).collect(), routes: self.routes.clone() }
+    }
+}
+
+impl Hapax {
+    /// Declares sinks and routes, in place of those that were declared before. They hold for
+    /// every process on this ledger, and for events that are emitted from now on.
+    pub async fn configure(&self, outbox: &Outbox) -> Result<(), Error> {
+        call(&*self.inner.store, Command::Configure(outbox.routing())).await?;
+        Ok(())
+    }
+
+    /// Declares sinks and routes, and begins to deliver events of every namespace.
+    pub async fn dispatch(&self, outbox: Outbox) -> Result<Dispatcher, Error> {
+        self.configure(&outbox).await?;
+        self.inner.start();
+        Ok(Dispatcher::start(self.inner.clone(), outbox.sinks))
+    }
+
+    /// A record of this namespace and how far it has come.
+    pub async fn record(&self, id: OutboxId) -> Result<Option<Found>, Error> {
+        let mut found = read(&*self.inner.store, move |view| view.records(&[id])).await?;
+        let mine = |found: &Found| found.record.name.namespace == self.namespace;
+        Ok(found.pop().flatten().filter(mine))
+    }
+
+    /// Records of this namespace, newest first.
+    pub async fn records(&self, filter: RecordFilter) -> Result<Vec<Found>, Error> {
+        let filter = RecordFilter { namespace: Some(self.namespace.clone()), ..filter };
+        Ok(read(&*self.inner.store, move |view| view.outbox(&filter)).await?)
+    }
+
+    /// How much there is at each sink, of all namespaces.
+    pub async fn outbox_stats(&self) -> Result<Vec<SinkStats>, Error> {
+        Ok(read(&*self.inner.store, |view| view.outbox_stats()).await?)
+    }
+
+    /// Pauses a sink on every node, or lets it go on. Whether there is such a sink.
+    pub async fn pause(&self, sink: &SinkName, paused: bool) -> Result<bool, Error> {
+        let command = Command::Pause { sink: sink.clone(), paused };
+        Ok(self.count(command).await? > 0)
+    }
+
+    /// Tries again what has failed in this namespace, at most so many at once. Returns how many;
+    /// those whose receiver may have forgotten that it had them are left, unless that is allowed.
+    pub async fn redrive(&self, redrive: Redrive) -> Result<usize, Error> {
+        let namespace = self.namespace.clone();
+        self.count(Command::Redrive(Redrive { namespace, ..redrive })).await
+    }
+
+    async fn count(&self, command: Command) -> Result<usize, Error> {
+        match call(&*self.inner.store, command).await? {
+            Answer::Count(count) => Ok(count),
+            _ => Err(StoreError::Corrupt("a count got another answer".into()).into()),
+        }
+    }
+}

@@ -1,0 +1,152 @@
+//! When a sink is left alone.
+//!
+//!   closed ──down, several times in a row──▶ open ──a while──▶ trying ──delivered──▶ closed
+//!                                             ▲                  │
+//!                                             └──────down────────┘
+
+use std::time::Duration;
+
+use hapax_core::retry::Backoff;
+use tokio::time::Instant;
+
+/// How often a sink must seem to be down before it is left alone.
+const TRIPS: u32 = 3;
+
+/// How long it is left alone: longer each time.
+const ALONE: Backoff = Backoff { base_ms: 1_000, cap_ms: 30_000, attempts: u32::MAX };
+
+/// What keeps a sink that is down from being tried by everything there is.
+#[derive(Debug)]
+pub(super) struct Breaker {
+    downs: u32,
+    /// Until when nothing is sent, and how often in a row that was so.
+    open: Option<(Instant, u32)>,
+    /// One letter is on its way to find out.
+    trying: bool,
+}
+
+impl Breaker {
+    pub(super) fn new() -> Self {
+        Self { downs: 0, open: None, trying: false }
+    }
+
+    /// How many letters may be sent now, of so many.
+    pub(super) fn admits(&self, now: Instant, many: usize) -> usize {
+        match self.open {
+            None => many,
+            Some((until, _)) if now < until || self.trying => 0,
+            Some(_) => many.min(1),
+        }
+    }
+
+    /// When it should be looked at again, if nothing may be sent now.
+    pub(super) fn next(&self) -> Option<Instant> {
+        self.open.filter(|_| !self.trying).map(|(until, _)| until)
+    }
+
+    /// Letters leave.
+    pub(super) fn sends(&mut self) {
+        self.trying = self.open.is_some();
+    }
+
+    /// The sink has one, or refused it for a reason of its own: it is there.
+    pub(super) fn answered(&mut self) {
+        *self = Self::new();
+    }
+
+    /// It seems to be down.
+    pub(super) fn down(&mut self, now: Instant, dice: u64) {
+        self.downs += 1;
+        let nth = match self.open {
+            None if self.downs < TRIPS => return,
+            None => 1,
+            // Those that left before it was left alone come back one after the other.
+            Some((_, nth)) if !self.trying => nth,
+            Some((_, nth)) => nth + 1,
+        };
+        let half = ALONE.ceiling_ms(nth).unwrap_or(ALONE.cap_ms) / 2;
+        let jitter = (u128::from(dice) * u128::from(half)) >> 64;
+        self.open = Some((now + Duration::from_millis(half + jitter as u64), nth));
+        self.trying = false;
+    }
+
+    /// Whether it is left alone.
+    pub(super) fn is_open(&self) -> bool {
+        self.open.is_some()
+    }
+}
+
+/// What keeps retries from outnumbering what there is to do: one for ten first tries, and one a
+/// second besides.
+#[derive(Debug)]
+pub(super) struct Budget {
+    tenths: u64,
+    since: Instant,
+}
+
+impl Budget {
+    const MOST: u64 = 1_000;
+
+    pub(super) fn new(now: Instant) -> Self {
+        Self { tenths: 100, since: now }
+    }
+
+    /// First tries are made.
+    pub(super) fn first(&mut self, tries: usize) {
+        self.tenths = (self.tenths + tries as u64).min(Self::MOST);
+    }
+
+    /// Whether another retry may be made, and that it is.
+    pub(super) fn retry(&mut self, now: Instant) -> bool {
+        let seconds = now.duration_since(self.since).as_secs();
+        self.since += Duration::from_secs(seconds);
+        self.tenths = (self.tenths + 10 * seconds).min(Self::MOST);
+        let may = self.tenths >= 10;
+        self.tenths -= if may { 10 } else { 0 };
+        may
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sink_that_is_down_is_left_alone_for_longer_and_longer() {
+        let start = Instant::now();
+        let mut breaker = Breaker::new();
+        breaker.down(start, 0);
+        breaker.answered();
+        for _ in 0..TRIPS {
+            assert_eq!(breaker.admits(start, 9), 9);
+            breaker.down(start, 0);
+        }
+        let mut now = start;
+        for half_ms in [500, 1_000, 2_000, 4_000, 8_000, 15_000, 15_000] {
+            assert_eq!((breaker.admits(now, 9), breaker.is_open()), (0, true));
+            assert_eq!(breaker.next(), Some(now + Duration::from_millis(half_ms)));
+            now += Duration::from_millis(half_ms);
+            assert_eq!(breaker.admits(now, 9), 1, "one finds out");
+            breaker.sends();
+            assert_eq!((breaker.admits(now, 9), breaker.next()), (0, None));
+            breaker.down(now, 0);
+        }
+        now += Duration::from_secs(60);
+        breaker.sends();
+        breaker.answered();
+        assert_eq!((breaker.admits(now, 9), breaker.is_open()), (9, false));
+    }
+
+    #[test]
+    fn retries_are_a_tenth_of_first_tries() {
+        let now = Instant::now();
+        let mut budget = Budget::new(now);
+        let spend = |budget: &mut Budget, now| (0..1_000).filter(|_| budget.retry(now)).count();
+        assert_eq!(spend(&mut budget, now), 10);
+        budget.first(50);
+        assert_eq!(spend(&mut budget, now), 5);
+        assert_eq!(spend(&mut budget, now + Duration::from_secs(3)), 3);
+        budget.first(1_000_000);
+        assert_eq!(spend(&mut budget, now + Duration::from_secs(3)), 100);
+    }
+}

@@ -1,0 +1,459 @@
+//! What is waiting for one sink, in memory: whose turn it is, and what must wait.
+//!
+//! Letters of one track leave one after the other, or several in one flight and in order; tracks
+//! do not wait for each other, and namespaces take turns.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use hapax_core::delivery::{Buckets, Heals, Next, Sent, judge};
+use hapax_core::name::Namespace;
+use hapax_core::outbox::{Record, Track};
+use hapax_core::outcome::bounded;
+use hapax_core::route::SinkName;
+use hapax_core::time::Timestamp;
+use hapax_store::outbox::{Fed, Landed, Landing, Line, Mark, Parcel};
+use tokio::time::Instant;
+
+use super::breaker::{Breaker, Budget};
+use super::sink::{Letter, SinkSettings};
+
+/// How many letters of one namespace are kept here, and of one track.
+const LINE: usize = 8_192;
+const TRACK: usize = 1_024;
+
+pub(super) struct Desk {
+    pub(super) sink: SinkName,
+    settings: SinkSettings,
+    lines: BTreeMap<Namespace, Feed>,
+    tracks: HashMap<Track, Queue>,
+    /// The tracks of each namespace that may leave, and whose turn it is.
+    ready: HashMap<Namespace, VecDeque<Track>>,
+    turns: VecDeque<Namespace>,
+    waiting: BTreeSet<(Instant, Track)>,
+    /// The places of all letters that are here, or were until lately.
+    known: HashSet<u64>,
+    /// What may be forgotten once a feed that begins after this one has been read.
+    leaving: VecDeque<(u64, u64)>,
+    /// Tracks that wait for a person; with the newest look that may not know of it, once it is
+    /// durable.
+    parked: HashMap<Track, Option<u64>>,
+    /// The letters that parked them, until that is durable.
+    parking: HashMap<u64, Track>,
+    aloft: usize,
+    breaker: Breaker,
+    budget: Budget,
+    pub(super) paused: bool,
+}
+
+#[derive(Default)]
+struct Feed {
+    mark: Mark,
+    letters: usize,
+}
+
+struct Queue {
+    namespace: Namespace,
+    letters: VecDeque<Waiting>,
+    /// How many of them are on their way, from the front.
+    aloft: usize,
+    /// Queued in `ready`, or in `waiting` until then.
+    listed: Option<Listed>,
+    /// There are more than were taken in.
+    left_out: bool,
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum Listed {
+    Ready,
+    Until(Instant),
+}
+
+struct Waiting {
+    record: Arc<Record>,
+    tried: u32,
+    due: Instant,
+}
+
+impl Desk {
+    pub(super) fn new(sink: SinkName, settings: SinkSettings, now: Instant) -> Self {
+        Self {
+            sink,
+            settings,
+            lines: BTreeMap::new(),
+            tracks: HashMap::new(),
+            ready: HashMap::new(),
+            turns: VecDeque::new(),
+            waiting: BTreeSet::new(),
+            known: HashSet::new(),
+            leaving: VecDeque::new(),
+            parked: HashMap::new(),
+            parking: HashMap::new(),
+            aloft: 0,
+            breaker: Breaker::new(),
+            budget: Budget::new(now),
+            paused: false,
+        }
+    }
+
+    /// The same desk without anything on it.
+    pub(super) fn anew(&self, now: Instant) -> Self {
+        Self::new(self.sink.clone(), self.settings, now)
+    }
+
+    /// Takes notice of namespaces.
+    pub(super) fn serve(&mut self, namespaces: &[Namespace]) {
+        for namespace in namespaces {
+            self.lines.entry(namespace.clone()).or_default();
+        }
+    }
+
+    /// Reads everything anew, because something was changed by hand or more buckets are ours.
+    pub(super) fn look_anew(&mut self, parked: Vec<Track>, look: u64) {
+        self.parked.retain(|_, known_by| known_by.is_none_or(|last| last >= look));
+        for track in parked {
+            self.parked.entry(track).or_insert(Some(0));
+        }
+        self.lines.values_mut().for_each(|line| line.mark = Mark::default());
+    }
+
+    /// What to read next: lines with room for more.
+    pub(super) fn wants(&self) -> Vec<Line> {
+        let roomy = self.lines.iter().filter(|(_, line)| line.letters < LINE / 2);
+        let line = |(namespace, line): (&Namespace, &Feed)| Line {
+            sink: self.sink.clone(),
+            namespace: namespace.clone(),
+            mark: line.mark,
+            limit: (LINE - line.letters).min(2_000),
+        };
+        roomy.map(line).collect()
+    }
+
+    /// Takes in what was read. Whether there was anything new.
+    pub(super) fn fed(
+        &mut self,
+        namespace: &Namespace,
+        fed: Fed,
+        mine: &Buckets,
+        at: (Instant, Timestamp),
+    ) -> bool {
+        if let Some(line) = self.lines.get_mut(namespace) {
+            line.mark = fed.mark;
+        }
+        let mut new = false;
+        for parcel in fed.parcels {
+            new |= self.take_in(namespace, parcel, mine, at);
+        }
+        new
+    }
+
+    /// Takes in one letter, unless it is here, or must not leave before somebody decides.
+    pub(super) fn take_in(
+        &mut self,
+        namespace: &Namespace,
+        parcel: Parcel,
+        mine: &Buckets,
+        (now, wall): (Instant, Timestamp),
+    ) -> bool {
+        let (track, seq) = (parcel.track, parcel.record.seq);
+        let foreign = !mine.contains(track.bucket()) || self.parked.contains_key(&track);
+        if foreign || self.known.contains(&seq) {
+            return false;
+        }
+        let queue = self.tracks.entry(track).or_insert_with(|| Queue {
+            namespace: namespace.clone(),
+            letters: VecDeque::new(),
+            aloft: 0,
+            listed: None,
+            left_out: false,
+        });
+        if queue.left_out || queue.letters.len() >= TRACK {
+            queue.left_out = true;
+            return false;
+        }
+        let wait = parcel.due.0.saturating_sub(wall.0).max(0) as u64;
+        let letter = Waiting {
+            record: Arc::new(parcel.record),
+            tried: parcel.tried,
+            due: now + Duration::from_millis(wait),
+        };
+        // Those that overlapped may come in any order; here they are put in one.
+        let behind = queue.letters.iter().skip(queue.aloft);
+        let at = queue.aloft + behind.take_while(|other| other.record.seq < seq).count();
+        queue.letters.insert(at, letter);
+        self.known.insert(seq);
+        if let Some(line) = self.lines.get_mut(namespace) {
+            line.letters += 1;
+        }
+        self.list(track, now);
+        true
+    }
+
+    /// Tracks that have room again for what was left out, and after which place it lies.
+    pub(super) fn to_refill(&mut self) -> Vec<(Track, u64)> {
+        let thin = |queue: &Queue| queue.left_out && queue.letters.len() <= TRACK / 2;
+        let tracks = self.tracks.iter_mut().filter(|(_, queue)| thin(queue));
+        let refill = tracks.map(|(track, queue)| {
+            queue.left_out = false;
+            (*track, queue.letters.back().map_or(0, |letter| letter.record.seq))
+        });
+        refill.collect()
+    }
+
+    /// Says that a track was not read to its end.
+    pub(super) fn left_out(&mut self, track: Track) {
+        if let Some(queue) = self.tracks.get_mut(&track) {
+            queue.left_out = true;
+        }
+    }
+
+    /// The letters of the next flight, tracks in turns and each in order.
+    pub(super) fn depart(&mut self, now: Instant) -> Vec<Letter> {
+        while let Some((due, track)) = self.waiting.first().copied().filter(|(due, _)| *due <= now)
+        {
+            self.waiting.remove(&(due, track));
+            if let Some(queue) = self.tracks.get_mut(&track) {
+                queue.listed = None;
+                self.list(track, now);
+            }
+        }
+        if self.paused {
+            return Vec::new();
+        }
+        let room = self.settings.window.saturating_sub(self.aloft).min(self.settings.batch);
+        let room = self.breaker.admits(now, room);
+        let mut letters = Vec::new();
+        let mut put_off = Vec::new();
+        while letters.len() < room
+            && let Some(namespace) = self.turns.pop_front()
+        {
+            let Some(track) = self.ready.get_mut(&namespace).and_then(VecDeque::pop_front) else {
+                self.ready.remove(&namespace);
+                continue;
+            };
+            self.turns.push_back(namespace);
+            let Some(queue) = self.tracks.get_mut(&track) else { continue };
+            queue.listed = None;
+            let retries = queue.letters.front().is_some_and(|letter| letter.tried > 0);
+            if retries && !self.breaker.is_open() && !self.budget.retry(now) {
+                put_off.push(track);
+                continue;
+            }
+            // What failed before goes alone: it may fail again, and those behind it are not tried.
+            let most = if retries { 1 } else { room - letters.len() };
+            let fresh = |letter: &&Waiting| retries || letter.tried == 0 && letter.due <= now;
+            let leaving = queue.letters.iter().take(most).take_while(fresh);
+            let before = letters.len();
+            letters.extend(leaving.map(|letter| Letter {
+                record: letter.record.clone(),
+                track,
+                attempt: letter.tried + 1,
+            }));
+            queue.aloft = letters.len() - before;
+            if !retries {
+                self.budget.first(queue.aloft);
+            }
+        }
+        for track in put_off {
+            self.wait(track, now + Duration::from_millis(200));
+        }
+        if !letters.is_empty() {
+            self.breaker.sends();
+        }
+        self.aloft += letters.len();
+        letters
+    }
+
+    /// What became of a letter, to be written down. `None` if nothing did.
+    pub(super) fn landed(
+        &mut self,
+        letter: &Letter,
+        sent: &Sent,
+        now: Instant,
+        dice: u64,
+    ) -> Option<Landed> {
+        let seq = letter.record.seq;
+        let queue = self.tracks.get_mut(&letter.track)?;
+        let at = queue.letters.iter().take(queue.aloft).position(|one| one.record.seq == seq)?;
+        match sent {
+            Sent::Delivered { .. } => self.breaker.answered(),
+            Sent::Refused(refusal) if refusal.heals == Heals::SinkDown => {
+                self.breaker.down(now, dice);
+            }
+            Sent::Refused(_) => self.breaker.answered(),
+            Sent::Held => {}
+        }
+        let policy = &self.settings.policy;
+        let next = judge(policy, letter.attempt, sent, self.breaker.is_open(), dice);
+        let landing = match (sent, next) {
+            (Sent::Delivered { duplicate }, _) => Landing::Delivered { duplicate: *duplicate },
+            (Sent::Held, _) => {
+                self.ground(letter.track, now);
+                return None;
+            }
+            (Sent::Refused(refusal), Next::Fail { park }) => {
+                Landing::Failed { error: bounded(&refusal.reason), park }
+            }
+            (Sent::Refused(refusal), Next::Again { ms }) => {
+                Landing::Again { in_ms: ms, error: bounded(&refusal.reason) }
+            }
+            (Sent::Refused(_), Next::Done) => return None,
+        };
+        match &landing {
+            Landing::Delivered { .. } => {
+                queue.letters.remove(at);
+                queue.aloft -= 1;
+                self.gone(letter.track, 1, 1);
+            }
+            Landing::Again { in_ms, .. } => {
+                let one = &mut queue.letters[at];
+                one.tried = letter.attempt;
+                one.due = now + Duration::from_millis(*in_ms);
+                self.ground(letter.track, now);
+            }
+            Landing::Failed { park: false, .. } => {
+                queue.letters.remove(at);
+                queue.aloft -= 1;
+                self.gone(letter.track, 1, 1);
+                self.ground(letter.track, now);
+            }
+            Landing::Failed { park: true, .. } => {
+                let (letters, aloft) = (queue.letters.len(), queue.aloft);
+                for other in queue.letters.iter().filter(|other| other.record.seq != seq) {
+                    self.known.remove(&other.record.seq);
+                }
+                self.parked.insert(letter.track, None);
+                self.parking.insert(seq, letter.track);
+                self.gone(letter.track, letters, aloft);
+                self.tracks.remove(&letter.track);
+            }
+        }
+        self.list(letter.track, now);
+        let (sink, track, tried) = (self.sink.clone(), letter.track, letter.attempt);
+        Some(Landed { sink, seq, track, tried, landing })
+    }
+
+    /// Those of a track that were to follow are not on their way any more.
+    fn ground(&mut self, track: Track, now: Instant) {
+        if let Some(queue) = self.tracks.get_mut(&track) {
+            self.aloft -= std::mem::take(&mut queue.aloft);
+            self.list(track, now);
+        }
+    }
+
+    fn gone(&mut self, track: Track, letters: usize, aloft: usize) {
+        self.aloft -= aloft;
+        if let Some(queue) = self.tracks.get(&track)
+            && let Some(line) = self.lines.get_mut(&queue.namespace)
+        {
+            line.letters -= letters;
+        }
+    }
+
+    /// What became of a letter is durable. The last feed and the last look that were begun may
+    /// not know of it.
+    pub(super) fn settled(&mut self, seq: u64, feed: u64, look: u64) {
+        self.leaving.push_back((feed, seq));
+        if let Some(track) = self.parking.remove(&seq) {
+            self.parked.insert(track, Some(look));
+        }
+    }
+
+    /// This feed was read: it knows of all that was durable when it began.
+    pub(super) fn read(&mut self, feed: u64) {
+        while self.leaving.front().is_some_and(|(last, _)| *last < feed) {
+            if let Some((_, seq)) = self.leaving.pop_front() {
+                self.known.remove(&seq);
+            }
+        }
+    }
+
+    /// Puts a track where it belongs.
+    fn list(&mut self, track: Track, now: Instant) {
+        let Some(queue) = self.tracks.get_mut(&track) else { return };
+        if queue.aloft > 0 || queue.listed == Some(Listed::Ready) {
+            return;
+        }
+        match queue.letters.front() {
+            None if queue.left_out => {}
+            None => {
+                self.tracks.remove(&track);
+            }
+            Some(letter) if letter.due > now => {
+                let due = letter.due;
+                self.wait(track, due);
+            }
+            Some(_) => {
+                if let Some(Listed::Until(due)) = queue.listed.replace(Listed::Ready) {
+                    self.waiting.remove(&(due, track));
+                }
+                let namespace = queue.namespace.clone();
+                let ready = self.ready.entry(namespace.clone()).or_default();
+                ready.push_back(track);
+                if !self.turns.contains(&namespace) {
+                    self.turns.push_back(namespace);
+                }
+            }
+        }
+    }
+
+    fn wait(&mut self, track: Track, until: Instant) {
+        let Some(queue) = self.tracks.get_mut(&track) else { return };
+        if let Some(Listed::Until(before)) = queue.listed.replace(Listed::Until(until)) {
+            self.waiting.remove(&(before, track));
+        }
+        self.waiting.insert((until, track));
+    }
+
+    /// Lets go of everything outside these buckets. Whether nothing of it is on its way.
+    pub(super) fn shed(&mut self, keep: &Buckets) -> bool {
+        let outside = |track: &Track| !keep.contains(track.bucket());
+        let tracks: Vec<Track> = self.tracks.keys().copied().filter(outside).collect();
+        let mut clear = true;
+        for track in tracks {
+            let Some(queue) = self.tracks.get_mut(&track) else { continue };
+            let aloft = queue.aloft;
+            let dropped: Vec<_> = queue.letters.drain(aloft..).collect();
+            for letter in &dropped {
+                self.known.remove(&letter.record.seq);
+            }
+            if let Some(Listed::Until(due)) = queue.listed.take() {
+                self.waiting.remove(&(due, track));
+            }
+            self.gone(track, dropped.len(), 0);
+            if aloft == 0 {
+                self.tracks.remove(&track);
+            }
+            clear &= aloft == 0;
+        }
+        for ready in self.ready.values_mut() {
+            ready.retain(|track| !outside(track));
+        }
+        clear
+    }
+
+    /// When something may leave that may not leave now.
+    pub(super) fn next(&self) -> Option<Instant> {
+        let due = self.waiting.first().map(|(due, _)| *due);
+        let breaker = self.breaker.next();
+        [due, breaker].into_iter().flatten().min()
+    }
+
+    /// Whether nothing is waiting that could leave by itself.
+    pub(super) fn is_empty(&self) -> bool {
+        self.aloft == 0 && self.tracks.is_empty()
+    }
+
+    pub(super) fn aloft(&self) -> usize {
+        self.aloft
+    }
+
+    pub(super) fn is_down(&self) -> bool {
+        self.breaker.is_open()
+    }
+
+    pub(super) fn letters(&self) -> usize {
+        self.lines.values().map(|line| line.letters).sum()
+    }
+}

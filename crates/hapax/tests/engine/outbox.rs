@@ -1,0 +1,354 @@
+//! Events from the settle to their sinks.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use hapax::outbox::{
+    Dispatcher, Event, Heals, Letter, Order, Outbox, Payload, Poison, Policy, RecordFilter,
+    Redrive, Sink, SinkName, SinkSettings, Status, Told,
+};
+use hapax::{Backoff, Error, Failure, Hapax, StateName};
+use tokio::sync::Notify;
+
+use super::{Dir, LONG, key, ok, state};
+
+/// A sink that keeps what it is given, and may be told to refuse it.
+#[derive(Clone, Default)]
+struct Shelf(Arc<Inside>);
+
+#[derive(Default)]
+struct Inside {
+    letters: Mutex<Vec<(String, u64)>>,
+    tries: AtomicUsize,
+    /// Datasets that it refuses, and why.
+    refuses: Mutex<HashMap<String, Heals>>,
+    down: AtomicBool,
+    came: Notify,
+}
+
+impl Shelf {
+    fn letters(&self) -> Vec<(String, u64)> {
+        self.0.letters.lock().expect("no panic").clone()
+    }
+
+    fn of(&self, dataset: &str) -> Vec<u64> {
+        self.letters().into_iter().filter(|(d, _)| d == dataset).map(|(_, n)| n).collect()
+    }
+
+    fn refuse(&self, dataset: &str, heals: Option<Heals>) {
+        let mut refuses = self.0.refuses.lock().expect("no panic");
+        match heals {
+            Some(heals) => refuses.insert(dataset.into(), heals),
+            None => refuses.remove(dataset),
+        };
+    }
+
+    fn tries(&self) -> usize {
+        self.0.tries.load(Ordering::SeqCst)
+    }
+
+    async fn has(&self, count: usize) {
+        let look = async {
+            loop {
+                let came = self.0.came.notified();
+                if self.letters().len() >= count {
+                    return;
+                }
+                came.await;
+            }
+        };
+        tokio::time::timeout(LONG, look).await.expect("they come");
+    }
+}
+
+impl Sink for Shelf {
+    async fn send(&self, letters: &[Letter], told: &Told) {
+        let mut stuck = Vec::new();
+        for (nth, letter) in letters.iter().enumerate() {
+            if stuck.contains(&letter.track) {
+                continue;
+            }
+            self.0.tries.fetch_add(1, Ordering::SeqCst);
+            let event = &letter.record.event;
+            let heals = match self.0.down.load(Ordering::SeqCst) {
+                true => Some(Heals::SinkDown),
+                false => self.0.refuses.lock().expect("no panic").get(&event.dataset).copied(),
+            };
+            match heals {
+                Some(heals) => {
+                    stuck.push(letter.track);
+                    told.refused(nth, "the shelf is full", heals);
+                }
+                None => {
+                    let n = event.payload.as_str().parse().expect("a number");
+                    let letter = (event.dataset.clone(), n);
+                    self.0.letters.lock().expect("no panic").push(letter);
+                    told.delivered(nth);
+                    self.0.came.notify_one();
+                }
+            }
+        }
+    }
+
+    fn remembers(&self) -> Option<Duration> {
+        Some(Duration::from_secs(3600))
+    }
+}
+
+fn outbox(shelf: &Shelf, policy: Policy) -> Outbox {
+    let settings = SinkSettings { policy, ..SinkSettings::default() };
+    let outbox = Outbox::new().sink_with("shelf", shelf.clone(), settings).expect("a name");
+    outbox.route("*", "*", &["shelf"]).expect("a name")
+}
+
+fn hasty(poison: Poison) -> Policy {
+    let backoff = Backoff { base_ms: 1, cap_ms: 2, attempts: u32::MAX };
+    Policy { backoff, poison, ..Policy::default() }
+}
+
+async fn dispatcher(hapax: &Hapax, shelf: &Shelf, policy: Policy) -> Dispatcher {
+    hapax.dispatch(outbox(shelf, policy)).await.expect("a dispatcher")
+}
+
+fn event(dataset: &str, n: u64) -> Event {
+    Event::new("counted", dataset, Payload::parse(n.to_string().as_bytes()).expect("JSON"))
+}
+
+/// Runs effect `n`, which tells its number to these datasets.
+async fn emit(hapax: &Hapax, n: u8, datasets: &[&str]) {
+    let events: Vec<_> = datasets.iter().map(|dataset| event(dataset, n.into())).collect();
+    let run = hapax.effect(key(n)).run(|claim| async move {
+        for event in events {
+            claim.emit(event)?;
+        }
+        ok("told")
+    });
+    run.await.expect("done");
+}
+
+async fn idle(dispatcher: &Dispatcher) {
+    tokio::time::timeout(LONG, dispatcher.idle()).await.expect("it comes to rest");
+}
+
+/// Proves O-2, O-4, O-6: in order, each once, and dispatched when the sink has it.
+#[tokio::test]
+async fn events_arrive_in_order_and_once() {
+    let dir = Dir::new();
+    let hapax = dir.open().await;
+    let shelf = Shelf::default();
+    let dispatcher = dispatcher(&hapax, &shelf, Policy::default()).await;
+    for n in 0..40 {
+        emit(&hapax, n, &["flow", "rain"]).await;
+        emit(&hapax, n, &["flow", "rain"]).await;
+    }
+    idle(&dispatcher).await;
+    assert_eq!(shelf.of("flow"), (0..40).collect::<Vec<_>>());
+    assert_eq!(shelf.of("rain"), (0..40).collect::<Vec<_>>());
+    let all = RecordFilter { limit: 100, ..RecordFilter::default() };
+    let records = hapax.records(all).await.unwrap();
+    assert_eq!(records.len(), 80);
+    assert!(records.iter().all(|found| found.status == Status::Dispatched));
+    assert!(hapax.record(records[7].record.id).await.unwrap().is_some());
+    assert_eq!(dispatcher.standing().delivered, 80);
+    dispatcher.stop().await.unwrap();
+    // What nobody dispatches waits, and is not lost.
+    emit(&hapax, 41, &["flow"]).await;
+    hapax.close().await.unwrap();
+    let hapax = dir.open().await;
+    let dispatcher = self::dispatcher(&hapax, &shelf, Policy::default()).await;
+    shelf.has(81).await;
+    dispatcher.stop().await.unwrap();
+}
+
+/// Proves O-4, O-6: a poisoned record stops its own key, until it is redriven; then all follow.
+#[tokio::test]
+async fn a_poisoned_event_parks_its_own_key() {
+    let dir = Dir::new();
+    let hapax = dir.open().await;
+    let shelf = Shelf::default();
+    shelf.refuse("flow", Some(Heals::Perhaps));
+    let dispatcher = dispatcher(&hapax, &shelf, hasty(Poison::Park)).await;
+    for n in 0..5 {
+        emit(&hapax, n, &["flow", "rain"]).await;
+    }
+    idle(&dispatcher).await;
+    assert_eq!((shelf.of("rain").len(), shelf.of("flow").len()), (5, 0));
+    assert_eq!(shelf.tries(), 5 + 5, "five tries of the first, and none of those behind it");
+    let failed = RecordFilter { status: Some(Status::Failed), limit: 9, ..RecordFilter::default() };
+    let failed = hapax.records(failed).await.unwrap();
+    assert_eq!(failed.len(), 1);
+    assert_eq!(failed[0].deliveries[0].error.as_deref(), Some("the shelf is full"));
+    shelf.refuse("flow", None);
+    emit(&hapax, 5, &["flow"]).await;
+    let redriven = hapax.redrive(Redrive { limit: 100, ..Redrive::default() }).await.unwrap();
+    assert_eq!(redriven, 1);
+    shelf.has(11).await;
+    assert_eq!(shelf.of("flow"), (0..6).collect::<Vec<_>>());
+    idle(&dispatcher).await;
+}
+
+/// Proves O-6: what cannot heal fails at once; where it is to be skipped, those behind it go on.
+#[tokio::test]
+async fn what_cannot_heal_fails_at_once_and_may_be_skipped() {
+    let dir = Dir::new();
+    let hapax = dir.open().await;
+    let shelf = Shelf::default();
+    shelf.refuse("flow", Some(Heals::Never));
+    let dispatcher = dispatcher(&hapax, &shelf, hasty(Poison::Skip)).await;
+    emit(&hapax, 0, &["flow"]).await;
+    idle(&dispatcher).await;
+    assert_eq!(shelf.tries(), 1);
+    shelf.refuse("flow", None);
+    emit(&hapax, 1, &["flow"]).await;
+    idle(&dispatcher).await;
+    assert_eq!(shelf.of("flow"), [1]);
+    assert_eq!(dispatcher.standing().failed, 1);
+}
+
+/// Proves O-6: an effect whose event has no route is not recorded as done.
+#[tokio::test]
+async fn an_event_without_a_route_is_refused() {
+    let dir = Dir::new();
+    let hapax = dir.open().await;
+    let told = hapax
+        .effect(key(1))
+        .run(|claim| async move {
+            claim.emit(event("flow", 1))?;
+            ok("told nobody")
+        })
+        .await;
+    assert!(matches!(told, Err(Error::Store(_))), "{told:?}");
+    assert!(told.unwrap_err().to_string().contains("no route"));
+    assert_eq!(state(&hapax, 1).await, Some(StateName::Indeterminate));
+}
+
+/// Proves O-2: events of work that failed, or was rolled back, are never told.
+#[tokio::test]
+async fn what_did_not_happen_is_not_told() {
+    let dir = Dir::new();
+    let hapax = dir.open().await;
+    let shelf = Shelf::default();
+    let dispatcher = dispatcher(&hapax, &shelf, Policy::default()).await;
+    let failed = hapax.effect(key(1)).run(|claim| async move {
+        claim.emit(event("flow", 1))?;
+        Err::<&str, _>(Failure::not_done("changed its mind"))
+    });
+    assert!(failed.await.is_err());
+    let mut db = hapax.connection().unwrap();
+    let tx = db.transaction().unwrap();
+    let once = hapax.effect(key(2)).once_in(&tx, |_, claim| {
+        claim.emit(event("flow", 2))?;
+        ok("rolled back")
+    });
+    once.unwrap();
+    tx.rollback().unwrap();
+    let tx = db.transaction().unwrap();
+    let once = hapax.effect(key(3)).once_in(&tx, |_, claim| {
+        claim.emit(event("flow", 3))?;
+        ok("committed")
+    });
+    once.unwrap();
+    tx.commit().unwrap();
+    idle(&dispatcher).await;
+    assert_eq!(shelf.of("flow"), [3]);
+}
+
+/// Proves O-4: several dispatchers share the work, and nothing is sent twice.
+#[tokio::test(flavor = "multi_thread")]
+async fn dispatchers_share_the_work() {
+    let dir = Dir::new();
+    let (one, two) = (dir.open().await, dir.open().await);
+    let shelves = [Shelf::default(), Shelf::default()];
+    let first = dispatcher(&one, &shelves[0], Policy::default()).await;
+    let second = dispatcher(&two, &shelves[1], Policy::default()).await;
+    let look = async {
+        while first.standing().buckets != 512 || second.standing().buckets != 512 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(LONG, look).await.expect("each has its half");
+    let datasets: Vec<String> = (0..16).map(|n| format!("dataset {n}")).collect();
+    let names: Vec<&str> = datasets.iter().map(String::as_str).collect();
+    for n in 0..20 {
+        emit(&one, n, &names).await;
+    }
+    idle(&first).await;
+    idle(&second).await;
+    let both = [shelves[0].letters(), shelves[1].letters()];
+    assert!(!both[0].is_empty() && !both[1].is_empty());
+    for dataset in &datasets {
+        let halves = shelves.each_ref().map(|shelf| shelf.of(dataset));
+        assert!(halves.contains(&(0..20).collect::<Vec<_>>()), "{halves:?}");
+        assert!(halves.contains(&vec![]), "{halves:?}");
+    }
+    // One leaves; the other takes over at once.
+    first.stop().await.unwrap();
+    emit(&two, 20, &names).await;
+    shelves[1].has(both[1].len() + 16).await;
+    second.stop().await.unwrap();
+}
+
+/// Proves O-6: nothing is sent to a sink that is paused, and nothing is lost.
+#[tokio::test]
+async fn a_paused_sink_gets_nothing() {
+    let dir = Dir::new();
+    let hapax = dir.open().await;
+    let shelf = Shelf::default();
+    let dispatcher = dispatcher(&hapax, &shelf, Policy::default()).await;
+    let sink = SinkName::new("shelf").unwrap();
+    emit(&hapax, 0, &["flow"]).await;
+    idle(&dispatcher).await;
+    assert!(hapax.pause(&sink, true).await.unwrap());
+    let look = async {
+        while dispatcher.standing().paused.is_empty() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(LONG, look).await.expect("the dispatcher hears of it");
+    emit(&hapax, 1, &["flow"]).await;
+    idle(&dispatcher).await;
+    assert_eq!(shelf.of("flow"), [0]);
+    hapax.pause(&sink, false).await.unwrap();
+    shelf.has(2).await;
+}
+
+/// Proves O-6: a sink that is down is left alone; when it is back, everything arrives in order,
+/// and nothing has failed for it. In virtual time: a minute each, ten events a second.
+#[tokio::test(start_paused = true)]
+async fn a_sink_that_is_down_is_not_stormed() {
+    let hapax = Hapax::builder().in_memory();
+    let shelf = Shelf::default();
+    let dispatcher = dispatcher(&hapax, &shelf, Policy::default()).await;
+    let minute = async |from: u64| {
+        let before = shelf.tries();
+        for n in from..from + 600 {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+            let effect =
+                hapax.effect(hapax::Key::derive("t.v1", &[("n", &n.to_be_bytes())]).unwrap());
+            let run = effect.run(|claim| async move {
+                claim
+                    .emit(Event { order: Order::Key((n % 50).to_string()), ..event("flow", n) })?;
+                ok("told")
+            });
+            run.await.unwrap();
+        }
+        shelf.tries() - before
+    };
+    minute(0).await;
+    idle(&dispatcher).await;
+    let steady = shelf.tries();
+    assert_eq!((steady, shelf.letters().len()), (600, 600));
+    shelf.0.down.store(true, Ordering::SeqCst);
+    let down = minute(600).await;
+    assert!(down * 10 <= steady * 11, "{down} tries while down, {steady} before");
+    assert_eq!(dispatcher.standing().down.len(), 1);
+    shelf.0.down.store(false, Ordering::SeqCst);
+    shelf.has(1200).await;
+    assert_eq!(dispatcher.standing().failed, 0);
+    for lane in 0..50 {
+        let told = shelf.of("flow").into_iter().filter(|n| n % 50 == lane);
+        assert!(told.is_sorted());
+    }
+}
