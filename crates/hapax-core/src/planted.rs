@@ -70,6 +70,10 @@ bugs! {
     LeaderStays = "leader-stays",
     /// A reset does not wait for those who remember.
     ResetUnawaited = "reset-unawaited",
+    /// Whoever reads the outbox never goes back for what was committed late.
+    PassedOver = "passed-over",
+    /// A delivery is written off before it is sent.
+    MarkedBeforeSent = "marked-before-sent",
 }
 
 #[cfg(feature = "proof")]

@@ -7,6 +7,7 @@ use hapax_core::key::Key;
 use hapax_core::lease::LeaseId;
 use hapax_core::name::{Name, Namespace};
 use hapax_core::outbox::{Artifact, Event, Order, OutboxId, Payload, Record, Status, Track};
+use hapax_core::planted::{Bug, planted};
 use hapax_core::route::{Route, SinkName};
 use hapax_core::time::{Now, Timestamp};
 use hapax_store::StoreError;
@@ -70,6 +71,7 @@ impl PgTxn<'_> {
             record: self.record(row)?,
             track: Track(row.try_get::<_, i64>("track")? as u64),
             tried: row.try_get::<_, i32>("tried")? as u32,
+            refused: row.try_get("refused")?,
             due: Timestamp(row.try_get("due")?),
         })
     }
@@ -224,7 +226,7 @@ impl PgTxn<'_> {
             concat!(
                 "SELECT ",
                 record!(),
-                ", d.xid, d.track, d.tried, d.due
+                ", d.xid, d.track, d.tried, d.due, d.error IS NOT NULL AS refused
                  FROM (SELECT * FROM hapax.delivery d
                        WHERE d.sink = $1 AND d.namespace = $2 AND d.due IS NOT NULL
                            AND (d.xid, d.seq) > ($3, $4)
@@ -244,9 +246,10 @@ impl PgTxn<'_> {
         ))?;
         let parcels = rows.iter().map(|row| self.parcel(row)).collect::<Result<Vec<_>, _>>()?;
         let again = line.mark.again.unwrap_or(oldest);
+        let passes_over = planted(Bug::PassedOver) && !rows.is_empty();
         let more = parcels.len() == line.limit;
         let mark = match rows.last() {
-            Some(row) if more => Mark {
+            Some(row) if more || passes_over => Mark {
                 transaction: row.try_get::<_, i64>("xid")? as u64,
                 seq: row.try_get::<_, i64>("seq")? as u64,
                 again: Some(again),
@@ -268,7 +271,7 @@ impl PgTxn<'_> {
             concat!(
                 "SELECT ",
                 record!(),
-                ", d.track, d.tried, d.due FROM hapax.delivery d
+                ", d.track, d.tried, d.due, d.error IS NOT NULL AS refused FROM hapax.delivery d
                  JOIN hapax.outbox_record e ON e.seq = d.seq
                  WHERE d.track = $1 AND d.seq > $2 AND d.sink = $3 AND d.due IS NOT NULL
                  ORDER BY d.seq LIMIT $4"

@@ -5,7 +5,9 @@ use hapax_testkit::Postgres;
 
 use crate::field::Field;
 use crate::report::Report;
-use crate::{crowd, disk, failpoints, fuzz, model, network, processes, sealing, simulation};
+use crate::{
+    crowd, disk, failpoints, fuzz, model, network, outbox, processes, sealing, simulation,
+};
 
 /// How much is tried.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -65,6 +67,10 @@ experiments! {
     KillsFile = "kills-file",
     /// kill -9, on PostgreSQL.
     KillsPostgres = "kills-postgres",
+    /// kill -9 of writers and dispatchers, on SQLite.
+    OutboxFile = "outbox-file",
+    /// kill -9 of writers and dispatchers, on PostgreSQL.
+    OutboxPostgres = "outbox-postgres",
     /// SIGSTOP, on SQLite.
     StopsFile = "stops-file",
     /// SIGSTOP, on PostgreSQL.
@@ -110,6 +116,8 @@ impl Experiment {
             Self::SealingPostgres => "Several sealers and entries out of order, PostgreSQL",
             Self::KillsFile => "kill -9 under load, SQLite",
             Self::KillsPostgres => "kill -9 under load, PostgreSQL",
+            Self::OutboxFile => "Outbox: writers and dispatchers killed, SQLite",
+            Self::OutboxPostgres => "Outbox: writers and dispatchers killed, PostgreSQL",
             Self::StopsFile => "SIGSTOP for 1.5 to 3 leases, SQLite",
             Self::StopsPostgres => "SIGSTOP for 1.5 to 3 leases, PostgreSQL",
             Self::PowerFile => "Power cuts, SQLite (ext4 shut down without flushing its log)",
@@ -140,6 +148,8 @@ impl Experiment {
             Self::SealingPostgres => (100, 1_000, 300),
             Self::KillsFile => (100, 1_000, 100),
             Self::KillsPostgres => (30, 1_000, 100),
+            Self::OutboxFile => (16, 200, 16),
+            Self::OutboxPostgres => (16, 200, 40),
             Self::StopsFile => (6, 160, 20),
             Self::StopsPostgres => (0, 160, 20),
             Self::PowerFile => (20, 300, 20),
@@ -209,6 +219,8 @@ impl Experiment {
                 let server = server();
                 processes::kills(&database(&server, 1_000), times, seed, found);
             }
+            Self::OutboxFile => outbox::outbox(None, times, seed, bug, found),
+            Self::OutboxPostgres => outbox::outbox(Some(&server()), times, seed, bug, found),
             Self::StopsFile => processes::stops(&file(BRIEF_LEASE_MS), times, seed, found),
             Self::StopsPostgres => {
                 let server = server();
@@ -249,5 +261,6 @@ pub fn catches(bug: Bug) -> Experiment {
         Bug::SyncNormal => Experiment::PowerFile,
         Bug::QuickUnconditional => Experiment::StopsPostgres,
         Bug::LostCommitIsDone => Experiment::CommitCuts,
+        Bug::PassedOver | Bug::MarkedBeforeSent => Experiment::OutboxPostgres,
     }
 }

@@ -46,6 +46,10 @@ quick! {
     /// Proves K-7, K-8: whoever is killed leaves nothing undone and nothing done twice.
     workers_may_be_killed: KillsFile,
     workers_on_postgres_may_be_killed: KillsPostgres,
+    /// Proves O-2, O-4, O-5: what was committed arrives, in order and under one id.
+    events_survive_their_writers_and_dispatchers: OutboxFile,
+    /// Proves O-2, O-4, O-5: also where commits finish out of order.
+    events_on_postgres_survive_their_writers_and_dispatchers: OutboxPostgres,
     /// Proves K-5: whoever was overtaken while it was stopped writes nothing.
     workers_may_be_stopped: StopsFile,
     /// Proves K-8: what was acknowledged survives a power cut.

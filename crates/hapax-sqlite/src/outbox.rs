@@ -61,6 +61,7 @@ fn parcel(row: &Row<'_>) -> rusqlite::Result<Parcel> {
         track: Track(row.get::<_, i64>(16)? as u64),
         tried: row.get(17)?,
         due: Timestamp(row.get(18)?),
+        refused: row.get(19)?,
     })
 }
 
@@ -134,7 +135,7 @@ impl SqliteTxn<'_> {
             return Ok(Fed { mark: line.mark, ..Fed::default() });
         };
         let sql = format!(
-            "SELECT {RECORD}, d.track, d.tried, d.due
+            "SELECT {RECORD}, d.track, d.tried, d.due, d.error IS NOT NULL
              FROM delivery d JOIN {FROM} WHERE d.sink = ?1 AND d.namespace = ?2 AND d.seq > ?3
                  AND d.due IS NOT NULL AND e.seq = d.seq
              ORDER BY d.seq"
@@ -313,7 +314,7 @@ impl OutboxView for SqliteTxn<'_> {
     ) -> Result<Vec<Parcel>, StoreError> {
         let Some(sink) = self.sink_id(sink)? else { return Ok(Vec::new()) };
         let sql = format!(
-            "SELECT {RECORD}, d.track, d.tried, d.due FROM delivery d JOIN {FROM}
+            "SELECT {RECORD}, d.track, d.tried, d.due, d.error IS NOT NULL FROM delivery d JOIN {FROM}
              WHERE d.track = ?1 AND d.seq > ?2 AND d.sink = ?3 AND d.due IS NOT NULL
                  AND e.seq = d.seq ORDER BY d.seq LIMIT ?4"
         );

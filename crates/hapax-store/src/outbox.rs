@@ -93,6 +93,8 @@ pub struct Parcel {
     pub track: Track,
     /// How often it was tried.
     pub tried: u32,
+    /// Whether the sink has refused it, and not only its dispatcher died.
+    pub refused: bool,
     /// Not before.
     pub due: Timestamp,
 }

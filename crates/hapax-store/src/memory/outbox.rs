@@ -57,6 +57,7 @@ impl Outbox {
             record: self.records.get(&seq)?.clone(),
             track: open.track,
             tried: open.delivery.tried,
+            refused: open.delivery.error.is_some(),
             due: open.delivery.due.unwrap_or_default(),
         })
     }

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use hapax_core::delivery::{Buckets, Heals, Next, Sent, judge};
+use hapax_core::delivery::{Buckets, Heals, Next, Poison, Refusal, Sent, judge};
 use hapax_core::name::Namespace;
 use hapax_core::outbox::{Record, Track};
 use hapax_core::outcome::bounded;
@@ -23,6 +23,9 @@ use super::sink::{Letter, SinkSettings};
 const LINE: usize = 8_192;
 const TRACK: usize = 1_024;
 
+/// How often a letter's dispatcher must die until it is sent alone.
+const SUSPECT: u32 = 3;
+
 pub(super) struct Desk {
     pub(super) sink: SinkName,
     settings: SinkSettings,
@@ -32,6 +35,8 @@ pub(super) struct Desk {
     ready: HashMap<Namespace, VecDeque<Track>>,
     turns: VecDeque<Namespace>,
     waiting: BTreeSet<(Instant, Track)>,
+    /// Tracks whose next letter leaves alone.
+    alone: VecDeque<Track>,
     /// The places of all letters that are here, or were until lately.
     known: HashSet<u64>,
     /// What may be forgotten once a feed that begins after this one has been read.
@@ -58,7 +63,7 @@ struct Queue {
     letters: VecDeque<Waiting>,
     /// How many of them are on their way, from the front.
     aloft: usize,
-    /// Queued in `ready`, or in `waiting` until then.
+    /// In `ready`, in `alone`, or in `waiting` until then.
     listed: Option<Listed>,
     /// There are more than were taken in.
     left_out: bool,
@@ -67,13 +72,39 @@ struct Queue {
 #[derive(Clone, Copy, PartialEq)]
 enum Listed {
     Ready,
+    Alone,
     Until(Instant),
 }
 
 struct Waiting {
     record: Arc<Record>,
     tried: u32,
+    refused: bool,
     due: Instant,
+}
+
+/// What is known of a letter that was tried before.
+#[derive(Clone, Copy, PartialEq)]
+enum Past {
+    /// Nothing against it: at most its dispatcher died once or twice, with many letters aboard.
+    Clean,
+    /// The sink has refused it.
+    Refused,
+    /// Its dispatchers died, again and again. It goes alone, to see whether it is the reason.
+    Suspect,
+    /// It went alone, and nobody came back.
+    Deadly,
+}
+
+impl Waiting {
+    fn past(&self, attempts: u32) -> Past {
+        match self.tried {
+            _ if self.refused => Past::Refused,
+            0..SUSPECT => Past::Clean,
+            tried if tried >= attempts.max(SUSPECT + 1) => Past::Deadly,
+            _ => Past::Suspect,
+        }
+    }
 }
 
 impl Desk {
@@ -86,6 +117,7 @@ impl Desk {
             ready: HashMap::new(),
             turns: VecDeque::new(),
             waiting: BTreeSet::new(),
+            alone: VecDeque::new(),
             known: HashSet::new(),
             leaving: VecDeque::new(),
             parked: HashMap::new(),
@@ -176,6 +208,7 @@ impl Desk {
         let letter = Waiting {
             record: Arc::new(parcel.record),
             tried: parcel.tried,
+            refused: parcel.refused,
             due: now + Duration::from_millis(wait),
         };
         // Those that overlapped may come in any order; here they are put in one.
@@ -191,7 +224,7 @@ impl Desk {
     }
 
     /// Tracks that have room again for what was left out, and after which place it lies.
-    pub(super) fn to_refill(&mut self) -> Vec<(Track, u64)> {
+    pub(super) fn take_refills(&mut self) -> Vec<(Track, u64)> {
         let thin = |queue: &Queue| queue.left_out && queue.letters.len() <= TRACK / 2;
         let tracks = self.tracks.iter_mut().filter(|(_, queue)| thin(queue));
         let refill = tracks.map(|(track, queue)| {
@@ -201,15 +234,29 @@ impl Desk {
         refill.collect()
     }
 
-    /// Says that a track was not read to its end.
-    pub(super) fn left_out(&mut self, track: Track) {
-        if let Some(queue) = self.tracks.get_mut(&track) {
-            queue.left_out = true;
+    /// Takes in what was left out of a track; there is more if these are as many as were asked for.
+    pub(super) fn refilled(
+        &mut self,
+        track: Track,
+        parcels: Vec<Parcel>,
+        asked: usize,
+        mine: &Buckets,
+        at: (Instant, Timestamp),
+    ) {
+        let more = parcels.len() == asked;
+        for parcel in parcels {
+            let namespace = parcel.record.name.namespace.clone();
+            self.take_in(&namespace, parcel, mine, at);
         }
+        if let Some(queue) = self.tracks.get_mut(&track) {
+            queue.left_out |= more;
+        }
+        self.list(track, at.0);
     }
 
-    /// The letters of the next flight, tracks in turns and each in order.
-    pub(super) fn depart(&mut self, now: Instant) -> Vec<Letter> {
+    /// The letters of the next flight, tracks in turns and each in order. Those that will not be
+    /// tried any more are added to what has become of letters.
+    pub(super) fn depart(&mut self, now: Instant, given_up: &mut Vec<Landed>) -> Vec<Letter> {
         while let Some((due, track)) = self.waiting.first().copied().filter(|(due, _)| *due <= now)
         {
             self.waiting.remove(&(due, track));
@@ -222,7 +269,17 @@ impl Desk {
             return Vec::new();
         }
         let room = self.settings.window.saturating_sub(self.aloft).min(self.settings.batch);
-        let room = self.breaker.admits(now, room);
+        let mut room = self.breaker.admits(now, room);
+        if let Some(track) = self.alone.pop_front() {
+            // It waits until nothing else is on its way, and keeps others from leaving until then.
+            match self.aloft {
+                0 => self.list_first(track),
+                _ => {
+                    self.alone.push_front(track);
+                    room = 0;
+                }
+            }
+        }
         let mut letters = Vec::new();
         let mut put_off = Vec::new();
         while letters.len() < room
@@ -235,15 +292,33 @@ impl Desk {
             self.turns.push_back(namespace);
             let Some(queue) = self.tracks.get_mut(&track) else { continue };
             queue.listed = None;
-            let retries = queue.letters.front().is_some_and(|letter| letter.tried > 0);
-            if retries && !self.breaker.is_open() && !self.budget.retry(now) {
-                put_off.push(track);
+            let attempts = self.settings.policy.attempts;
+            let Some(past) = queue.letters.front().map(|letter| letter.past(attempts)) else {
                 continue;
+            };
+            match past {
+                Past::Refused if !self.breaker.is_open() && !self.budget.retry(now) => {
+                    put_off.push((track, Duration::from_millis(200)));
+                    continue;
+                }
+                Past::Suspect if self.aloft > 0 || !letters.is_empty() => {
+                    queue.listed = Some(Listed::Alone);
+                    self.alone.push_back(track);
+                    continue;
+                }
+                Past::Deadly if self.settings.policy.poison != Poison::Block => {
+                    given_up.extend(self.give_up(track, now));
+                    continue;
+                }
+                _ => {}
             }
-            // What failed before goes alone: it may fail again, and those behind it are not tried.
-            let most = if retries { 1 } else { room - letters.len() };
-            let fresh = |letter: &&Waiting| retries || letter.tried == 0 && letter.due <= now;
-            let leaving = queue.letters.iter().take(most).take_while(fresh);
+            let clean = past == Past::Clean;
+            // What failed before leaves without those behind it: it may fail again.
+            let most = if clean { room - letters.len() } else { 1 };
+            let with = |letter: &&Waiting| {
+                !clean || letter.past(attempts) == Past::Clean && letter.due <= now
+            };
+            let leaving = queue.letters.iter().take(most).take_while(with);
             let before = letters.len();
             letters.extend(leaving.map(|letter| Letter {
                 record: letter.record.clone(),
@@ -251,12 +326,15 @@ impl Desk {
                 attempt: letter.tried + 1,
             }));
             queue.aloft = letters.len() - before;
-            if !retries {
+            if past != Past::Refused {
                 self.budget.first(queue.aloft);
             }
+            if past == Past::Suspect {
+                break;
+            }
         }
-        for track in put_off {
-            self.wait(track, now + Duration::from_millis(200));
+        for (track, pause) in put_off {
+            self.wait(track, now + pause);
         }
         if !letters.is_empty() {
             self.breaker.sends();
@@ -308,7 +386,7 @@ impl Desk {
             }
             Landing::Again { in_ms, .. } => {
                 let one = &mut queue.letters[at];
-                one.tried = letter.attempt;
+                (one.tried, one.refused) = (letter.attempt, true);
                 one.due = now + Duration::from_millis(*in_ms);
                 self.ground(letter.track, now);
             }
@@ -369,10 +447,31 @@ impl Desk {
         }
     }
 
+    /// Gives up the first letter of a track: those who tried it died of it.
+    fn give_up(&mut self, track: Track, now: Instant) -> Option<Landed> {
+        let queue = self.tracks.get_mut(&track)?;
+        let letter = queue.letters.front()?;
+        let letter = Letter { record: letter.record.clone(), track, attempt: letter.tried };
+        queue.aloft = 1;
+        self.aloft += 1;
+        let reason = "whoever tried to deliver it ended before it could say what became of it";
+        let sent = Sent::Refused(Refusal { reason: reason.into(), heals: Heals::Never });
+        self.landed(&letter, &sent, now, 0)
+    }
+
+    /// Lets a track leave before all others.
+    fn list_first(&mut self, track: Track) {
+        let Some(queue) = self.tracks.get_mut(&track) else { return };
+        queue.listed = Some(Listed::Ready);
+        let namespace = queue.namespace.clone();
+        self.ready.entry(namespace.clone()).or_default().push_front(track);
+        self.turns.push_front(namespace);
+    }
+
     /// Puts a track where it belongs.
     fn list(&mut self, track: Track, now: Instant) {
         let Some(queue) = self.tracks.get_mut(&track) else { return };
-        if queue.aloft > 0 || queue.listed == Some(Listed::Ready) {
+        if queue.aloft > 0 || matches!(queue.listed, Some(Listed::Ready | Listed::Alone)) {
             return;
         }
         match queue.letters.front() {
@@ -430,6 +529,7 @@ impl Desk {
         for ready in self.ready.values_mut() {
             ready.retain(|track| !outside(track));
         }
+        self.alone.retain(|track| !outside(track));
         clear
     }
 

@@ -10,6 +10,7 @@ use hapax_core::delivery::{Buckets, Heals, Refusal, Sent};
 use hapax_core::lease::LeaseId;
 use hapax_core::name::Namespace;
 use hapax_core::outbox::Track;
+use hapax_core::planted::{Bug, planted};
 use hapax_core::retry::Backoff;
 use hapax_core::route::SinkName;
 use hapax_core::time::Timestamp;
@@ -143,6 +144,8 @@ struct Aloft {
     desk: usize,
     letters: Vec<Letter>,
     told: Vec<bool>,
+    /// The sink has refused one.
+    refused: bool,
 }
 
 /// A command under way, and what it was about.
@@ -318,13 +321,12 @@ impl Work {
         }
         self.looks += 1;
         let inner = self.inner.clone();
-        let keep = self.shedding.unwrap_or(self.mine);
-        // What is being let go and is still on its way stays ours for now.
-        let clear = match self.shedding {
-            Some(keep) => self.desks.iter_mut().fold(true, |clear, desk| desk.shed(&keep) && clear),
-            None => true,
-        };
-        let keep = if clear { keep } else { self.mine };
+        let mut keep = self.mine;
+        if let Some(rest) = self.shedding {
+            let clear: Vec<bool> = self.desks.iter_mut().map(|desk| desk.shed(&rest)).collect();
+            // What is being let go and is still on its way stays ours for now.
+            keep = if clear.contains(&false) { self.mine } else { rest };
+        }
         let held = self.lease;
         let names: Vec<SinkName> = self.desks.iter().map(|desk| desk.sink.clone()).collect();
         self.sharing = Some(Box::pin(async move {
@@ -366,21 +368,28 @@ impl Work {
             self.lose();
             self.lease = Some(lease);
         }
-        let gained = !buckets.without(self.mine).is_empty();
+        let before = self.served();
         self.mine = buckets;
         self.shedding = (buckets.len() > fair).then(|| buckets.first(fair));
+        let gained = !self.served().without(before).is_empty();
         for (nth, changed, paused, parked) in look.sinks {
             let desk = &mut self.desks[nth];
             desk.paused = paused;
             if gained || self.changed[nth] != Some(changed) {
                 self.changed[nth] = Some(changed);
                 desk.look_anew(parked, self.looks);
-                self.pause = Duration::ZERO;
+                // What is being read was asked for before, and says nothing of what is new.
+                (self.reading, self.pause) = (None, Duration::ZERO);
             }
         }
         for desk in &mut self.desks {
             desk.serve(&look.namespaces);
         }
+    }
+
+    /// The buckets whose letters are taken in.
+    fn served(&self) -> Buckets {
+        self.shedding.unwrap_or(self.mine)
     }
 
     /// Forgets everything: the buckets are somebody else's. What is on its way will arrive, and
@@ -406,7 +415,7 @@ impl Work {
             lines.extend(desk.wants().into_iter().map(|line| (nth, line)));
             let sink = desk.sink.clone();
             refills.extend(
-                desk.to_refill().into_iter().map(|(t, after)| (nth, sink.clone(), t, after)),
+                desk.take_refills().into_iter().map(|(t, after)| (nth, sink.clone(), t, after)),
             );
         }
         self.fed_at = now;
@@ -414,7 +423,7 @@ impl Work {
             return;
         }
         self.feeds += 1;
-        let mine = self.shedding.unwrap_or(self.mine);
+        let mine = self.served();
         let store = self.inner.store.clone();
         self.reading = Some(Box::pin(async move {
             let asked = read(&*store, move |view| {
@@ -442,24 +451,18 @@ impl Work {
                 return;
             }
         };
-        let mine = self.shedding.unwrap_or(self.mine);
+        let mine = self.served();
         for desk in &mut self.desks {
             desk.read(self.feeds);
         }
-        let mut new = false;
+        let (mut new, at) = (false, (now, read.wall));
+        // First what was left out: until all of it is here, nothing behind it is taken in.
+        for (nth, track, parcels) in read.refilled {
+            self.desks[nth].refilled(track, parcels, REFILL, &mine, at);
+        }
         for (nth, line, fed) in read.fed {
             new |= fed.more;
-            new |= self.desks[nth].fed(&line.namespace, fed, &mine, (now, read.wall));
-        }
-        for (nth, track, parcels) in read.refilled {
-            let full = parcels.len() == REFILL;
-            for parcel in parcels {
-                let namespace = parcel.record.name.namespace.clone();
-                self.desks[nth].take_in(&namespace, parcel, &mine, (now, read.wall));
-            }
-            if full {
-                self.desks[nth].left_out(track);
-            }
+            new |= self.desks[nth].fed(&line.namespace, fed, &mine, at);
         }
         self.pause = match new {
             true => SHORTEST,
@@ -469,7 +472,7 @@ impl Work {
             && self.landed.is_empty()
             && self.dispatching.is_none()
             && self.desks.iter().all(|desk| desk.is_empty() || desk.paused);
-        if quiet && self.mine.len() > 0 {
+        if quiet && !self.mine.is_empty() {
             let feeds = self.feeds;
             for (_, told) in self.idlers.extract_if(.., |(since, _)| *since < feeds) {
                 let _ = told.send(());
@@ -483,7 +486,10 @@ impl Work {
         let (mut departing, mut flights) = (Vec::new(), Vec::new());
         if self.stopping.is_none() {
             for (nth, desk) in self.desks.iter_mut().enumerate() {
-                let letters = desk.depart(now);
+                let mut given_up = Vec::new();
+                let letters = desk.depart(now, &mut given_up);
+                self.counts.1 += given_up.len() as u64;
+                self.landed.extend(given_up.into_iter().map(|landed| (nth, landed)));
                 if letters.is_empty() {
                     continue;
                 }
@@ -497,7 +503,7 @@ impl Work {
                 departing.push(Flight { id, sink: desk.sink.clone(), parcels: aboard.collect() });
                 flights.push(id);
                 let told = vec![false; letters.len()];
-                self.flights.insert(id, Aloft { desk: nth, letters, told });
+                self.flights.insert(id, Aloft { desk: nth, letters, told, refused: false });
             }
         }
         if departing.is_empty() && self.landed.is_empty() && self.over.is_empty() {
@@ -535,7 +541,10 @@ impl Work {
                     self.desks[nth].settled(seq, self.feeds, self.looks);
                 }
                 for flight in sending.flights {
-                    self.fly(flight);
+                    match planted(Bug::MarkedBeforeSent) {
+                        true => self.write_off(flight),
+                        false => self.fly(flight),
+                    }
                 }
             }
             Err(StoreError::LeaseDead(dead)) => {
@@ -563,6 +572,17 @@ impl Work {
         });
     }
 
+    /// The planted bug: says that letters arrived, and sends them when that is written down.
+    fn write_off(&mut self, id: u64) {
+        let Some(flight) = self.flights.get_mut(&id) else { return };
+        let (desk, letters) = (flight.desk, flight.letters.clone());
+        flight.told.fill(true);
+        for letter in &letters {
+            self.land(desk, letter, &Sent::Delivered { duplicate: false });
+        }
+        self.fly(id);
+    }
+
     fn lands(&mut self, id: u64, nth: usize, sent: Sent) {
         let Some(flight) = self.flights.get_mut(&id) else { return };
         let Some(letter) = flight.letters.get(nth) else { return };
@@ -571,6 +591,7 @@ impl Work {
         }
         // Those behind one that was not delivered were not sent.
         if !matches!(sent, Sent::Delivered { .. }) {
+            flight.refused |= matches!(sent, Sent::Refused(_));
             for (at, other) in flight.letters.iter().enumerate().skip(nth + 1) {
                 flight.told[at] |= other.track == letter.track;
             }
@@ -597,13 +618,16 @@ impl Work {
         while let Ok((flight, nth, sent)) = self.tells.try_recv() {
             self.lands(flight, nth, sent);
         }
-        let untold: Vec<usize> = match self.flights.get(&id) {
-            Some(flight) => (0..flight.letters.len()).filter(|nth| !flight.told[*nth]).collect(),
-            None => return,
-        };
+        let Some(flight) = self.flights.get(&id) else { return };
+        let untold = (0..flight.letters.len()).filter(|nth| !flight.told[*nth]);
+        let (untold, refused): (Vec<_>, _) = (untold.collect(), flight.refused);
         for nth in untold {
             let reason = "the sink did not say what became of it".into();
-            self.lands(id, nth, Sent::Refused(Refusal { reason, heals: Heals::Perhaps }));
+            let sent = match refused {
+                true => Sent::Held,
+                false => Sent::Refused(Refusal { reason, heals: Heals::Perhaps }),
+            };
+            self.lands(id, nth, sent);
         }
         self.flights.remove(&id);
         self.over.push(id);

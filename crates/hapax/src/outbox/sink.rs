@@ -25,7 +25,8 @@ pub trait Sink: Send + Sync + 'static {
     /// Sends letters, and tells of each what became of it, as soon as that is known.
     ///
     /// Letters of one track come in order. Once one of them was not delivered, those behind it
-    /// must not be sent; simply do not tell of them.
+    /// must not be sent; simply do not tell of them. A sink that is down may refuse one and leave
+    /// the rest.
     fn send(&self, letters: &[Letter], told: &Told) -> impl Future<Output = ()> + Send;
 
     /// How long the receiver remembers ids, so that it can tell a repetition.
@@ -51,7 +52,8 @@ impl Default for SinkSettings {
     }
 }
 
-/// Where a sink says what became of letters.
+/// Where a sink says what became of letters. Cheap to clone.
+#[derive(Clone)]
 pub struct Told {
     flight: u64,
     told: mpsc::UnboundedSender<(u64, usize, Sent)>,

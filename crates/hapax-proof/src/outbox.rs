@@ -1,0 +1,411 @@
+//! Writers and dispatchers that are killed under load: what was committed arrives, in order, and
+//! under one id.
+
+use std::collections::{BTreeSet, HashSet};
+use std::fs::{File, OpenOptions};
+use std::io::Write as _;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use hapax::outbox::{Event, Heals, Letter, Order, Outbox, Payload, Redrive, Sink, Told};
+use hapax::tokio_postgres::NoTls;
+use hapax::{Claim, Failure, Hapax};
+use hapax_core::planted::{Bug, plant};
+use hapax_testkit::Postgres;
+use rand::rngs::SmallRng;
+use rand::{Rng as _, SeedableRng as _};
+use rusqlite::TransactionBehavior;
+use tempfile::TempDir;
+use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
+use tokio::net::TcpStream;
+use tokio::sync::Mutex;
+
+use crate::deliveries::{Difference, compare};
+use crate::field::{LONG, blocking, room};
+use crate::report::Report;
+use crate::sink;
+use crate::worker::key;
+
+const WRITERS: usize = 8;
+const DISPATCHERS: usize = 2;
+/// How many streams each writer has, and how many events a transaction.
+const STREAMS: u64 = 4;
+const EVENTS: u64 = 12;
+
+/// What a writer or a dispatcher is told to do.
+#[derive(Debug, Clone, clap::Args)]
+pub struct Orders {
+    /// The ledger: a file or a URL
+    #[arg(long)]
+    pub ledger: String,
+    /// The key that seals the journal
+    #[arg(long)]
+    pub signing_key: PathBuf,
+    /// Deliver to the judge at this port, instead of writing
+    #[arg(long)]
+    pub deliver: Option<u16>,
+    /// Deliver until there is nothing left, then end
+    #[arg(long)]
+    pub until_idle: bool,
+    /// Who this is
+    #[arg(long)]
+    pub number: u64,
+    /// Where to write down what was begun and committed
+    #[arg(long)]
+    pub log: PathBuf,
+    /// A bug to plant
+    #[arg(long)]
+    pub plant: Option<String>,
+}
+
+/// The judge as a sink. It writes down everything it is sent.
+struct Judge(Mutex<BufReader<TcpStream>>);
+
+impl Judge {
+    async fn connect(port: u16) -> std::io::Result<Self> {
+        let stream = TcpStream::connect(("127.0.0.1", port)).await?;
+        stream.set_nodelay(true)?;
+        Ok(Self(Mutex::new(BufReader::new(stream))))
+    }
+
+    async fn deliver(&self, letters: &[Letter], told: &Told) -> std::io::Result<()> {
+        let mut stream = self.0.lock().await;
+        let mut lines = String::new();
+        for letter in letters {
+            let (id, event) = (letter.record.id, &letter.record.event);
+            lines += &format!("do {id}/{} {} 0 plain\n", event.dataset, event.payload.as_str());
+        }
+        stream.write_all(lines.as_bytes()).await?;
+        let mut answer = String::new();
+        for nth in 0..letters.len() {
+            answer.clear();
+            stream.read_line(&mut answer).await?;
+            match answer.starts_with("found") {
+                true => told.delivered(nth),
+                false => told.refused(nth, "the judge did not take it", Heals::Never),
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Sink for Judge {
+    async fn send(&self, letters: &[Letter], told: &Told) {
+        // What is not told of is tried again.
+        let _ = self.deliver(letters, told).await;
+    }
+}
+
+/// Where nothing is delivered; for those who only write.
+struct Nowhere;
+
+impl Sink for Nowhere {
+    async fn send(&self, _: &[Letter], _: &Told) {}
+}
+
+fn routed_to(sink: impl Sink) -> Outbox {
+    let outbox = Outbox::new().sink("judge", sink).and_then(|o| o.route("*", "*", &["judge"]));
+    outbox.expect("a name")
+}
+
+/// Writes or delivers, until it is killed or there is nothing left.
+pub fn work(orders: &Orders) -> Result<(), String> {
+    if let Some(name) = &orders.plant {
+        let bug = Bug::ALL.iter().find(|bug| bug.name() == name);
+        plant(*bug.ok_or_else(|| format!("no bug is called {name}"))?);
+    }
+    blocking(async {
+        let builder = Hapax::builder()
+            .lease(Duration::from_secs(1))
+            .signing_key(&orders.signing_key)
+            .open(&orders.ledger);
+        let hapax = builder.await.map_err(|error| error.to_string())?;
+        match orders.deliver {
+            Some(port) => deliver(&hapax, port, orders).await,
+            None => write(&hapax, orders).await,
+        }
+    })
+}
+
+async fn deliver(hapax: &Hapax, port: u16, orders: &Orders) -> Result<(), String> {
+    let judge = Judge::connect(port).await.map_err(|error| error.to_string())?;
+    let dispatcher = hapax.dispatch(routed_to(judge)).await.map_err(|error| error.to_string())?;
+    let mut log = log(orders)?;
+    loop {
+        let standing = dispatcher.standing();
+        if standing.delivered > 0 {
+            let _ = writeln!(log, "at work: {standing:?}");
+        }
+        let idle = async {
+            match orders.until_idle && standing.buckets == 1024 {
+                true => dispatcher.idle().await,
+                false => std::future::pending().await,
+            }
+        };
+        if tokio::time::timeout(Duration::from_millis(20), idle).await.is_err() {
+            continue;
+        }
+        // What was aboard whenever a dispatcher was killed is suspected and given up. A person
+        // looks at it, and has it tried again.
+        let again = Redrive { may_duplicate: true, limit: 10_000, ..Redrive::default() };
+        match hapax.redrive(again).await.map_err(|error| error.to_string())? {
+            0 => return dispatcher.stop().await.map_err(|error| error.to_string()),
+            redriven => {
+                let _ = writeln!(log, "redriven {redriven}");
+            }
+        }
+    }
+}
+
+fn log(orders: &Orders) -> Result<File, String> {
+    let file = OpenOptions::new().create(true).append(true).open(&orders.log);
+    file.map_err(|error| error.to_string())
+}
+
+/// Transactions of its own, each with some events, and a pause before the commit.
+async fn write(hapax: &Hapax, orders: &Orders) -> Result<(), String> {
+    let mut log = log(orders)?;
+    let mut dice = SmallRng::seed_from_u64(orders.number);
+    let mut client = None;
+    if orders.ledger.contains("://") {
+        let (connected, connection) = hapax::tokio_postgres::connect(&orders.ledger, NoTls)
+            .await
+            .map_err(|error| error.to_string())?;
+        tokio::spawn(connection);
+        client = Some(connected);
+    }
+    for transaction in 0.. {
+        let events: Vec<(u64, u64)> = (0..EVENTS)
+            .map(|nth| (dice.random_range(0..STREAMS), transaction * EVENTS + nth))
+            .collect();
+        let begun: Vec<String> = events.iter().map(|(s, n)| format!("{s}:{n}")).collect();
+        let _ = writeln!(log, "begun {transaction} {}", begun.join(" "));
+        let emit = |claim: &Claim| {
+            for (stream, n) in &events {
+                let dataset = format!("{}.{stream}", orders.number);
+                let payload = Payload::parse(n.to_string().as_bytes())?;
+                let order = if n % 9 == 0 { Order::Free } else { Order::Dataset };
+                claim.emit(Event { order, ..Event::new("counted", dataset, payload) })?;
+            }
+            Ok::<_, Failure>("told")
+        };
+        let effect = hapax.effect(key(orders.number, transaction));
+        let done = match &mut client {
+            Some(client) => {
+                let tx = client.transaction().await.map_err(|error| error.to_string())?;
+                let done = effect.once_in_postgres(&tx, async |_, claim| emit(claim)).await;
+                tokio::time::sleep(Duration::from_micros(dice.random_range(0..20_000))).await;
+                done.is_ok() && tx.commit().await.is_ok()
+            }
+            None => {
+                let mut db = hapax.connection().map_err(|error| error.to_string())?;
+                let tx = db.transaction_with_behavior(TransactionBehavior::Immediate);
+                let tx = tx.map_err(|error| error.to_string())?;
+                let done = effect.once_in(&tx, |_, claim| emit(claim));
+                std::thread::sleep(Duration::from_micros(dice.random_range(0..300)));
+                done.is_ok() && tx.commit().is_ok()
+            }
+        };
+        if done {
+            let _ = writeln!(log, "committed {transaction}");
+        }
+    }
+    Ok(())
+}
+
+/// A process that is running.
+struct Running {
+    child: Child,
+    log: PathBuf,
+}
+
+impl Running {
+    fn is_at_work(&mut self, word: &str) -> bool {
+        let deadline = Instant::now() + LONG;
+        while Instant::now() < deadline {
+            if std::fs::read_to_string(&self.log).unwrap_or_default().contains(word) {
+                return true;
+            }
+            if self.child.try_wait().is_ok_and(|status| status.is_some()) {
+                return false;
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        false
+    }
+
+    fn kill(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+/// An event: its stream, and its number there.
+type Numbered = (String, u64);
+
+struct Field {
+    directory: TempDir,
+    judge: sink::Sink,
+    ledger: String,
+    bug: Option<String>,
+    started: u64,
+}
+
+impl Field {
+    fn start(&mut self, options: &[&str]) -> Running {
+        self.started += 1;
+        let log = self.directory.path().join(format!("log-{}", self.started));
+        let mut command = Command::new(crate::own_program());
+        command.args(["post", "--ledger", &self.ledger, "--signing-key"]);
+        command.arg(self.directory.path().join("signing-key"));
+        command.args(["--number", &self.started.to_string(), "--log"]).arg(&log);
+        if let Some(bug) = &self.bug {
+            command.args(["--plant", bug]);
+        }
+        command.args(options).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        Running { child: command.spawn().expect("it starts"), log }
+    }
+
+    fn writer(&mut self) -> Running {
+        self.start(&[])
+    }
+
+    fn dispatcher(&mut self) -> Running {
+        let port = self.judge.port.to_string();
+        self.start(&["--deliver", &port])
+    }
+
+    /// What writers began, and what was committed: streams and numbers.
+    fn written(&self) -> (Vec<Numbered>, Vec<Numbered>) {
+        let (mut begun, mut committed) = (Vec::new(), Vec::new());
+        for number in 1..=self.started {
+            let log = self.directory.path().join(format!("log-{number}"));
+            let text = std::fs::read_to_string(log).unwrap_or_default();
+            let mut open: Vec<Numbered> = Vec::new();
+            // A line that the writer did not live to finish was not followed by a commit.
+            for line in text.split_inclusive('\n').filter(|line| line.ends_with('\n')) {
+                let mut words = line.split_whitespace();
+                match words.next() {
+                    Some("begun") => {
+                        let events = words.skip(1).filter_map(|word| {
+                            let (stream, n) = word.split_once(':')?;
+                            Some((format!("{number}.{stream}"), n.parse().ok()?))
+                        });
+                        open = events.collect();
+                        begun.extend(open.iter().cloned());
+                    }
+                    Some("committed") => committed.append(&mut open),
+                    _ => {}
+                }
+            }
+        }
+        (begun, committed)
+    }
+}
+
+/// Kills writers and dispatchers at work, this often, and compares what was committed with what
+/// arrived.
+pub fn outbox(
+    postgres: Option<&Postgres>,
+    kills: u64,
+    seed: u64,
+    bug: Option<&str>,
+    report: &mut Report,
+) {
+    let directory = room();
+    let ledger = match postgres {
+        Some(server) => server.database("outbox"),
+        None => directory.path().join("hapax.db").to_string_lossy().into_owned(),
+    };
+    let judge = sink::Sink::start(&directory.path().join("judge"));
+    let mut field = Field { directory, judge, ledger, bug: bug.map(str::to_owned), started: 0 };
+    let signing_key = field.directory.path().join("signing-key");
+    blocking(async {
+        let builder = Hapax::builder().background(false).signing_key(signing_key);
+        let hapax = builder.open(&field.ledger).await.expect("a ledger");
+        hapax.configure(&routed_to(Nowhere)).await.expect("routes");
+        hapax.close().await.expect("closed");
+    });
+    let mut dice = SmallRng::seed_from_u64(seed);
+    let mut writers: Vec<Running> = (0..WRITERS).map(|_| field.writer()).collect();
+    let mut dispatchers: Vec<Running> = (0..DISPATCHERS).map(|_| field.dispatcher()).collect();
+    for _ in 0..kills {
+        let is_writer = dice.random_range(0..2) == 0;
+        let (victims, word) = match is_writer {
+            true => (&mut writers, "committed"),
+            false => (&mut dispatchers, "at work"),
+        };
+        let nth = dice.random_range(0..victims.len());
+        let at_work = victims[nth].is_at_work(word);
+        report.expect(at_work, || format!("no process was ever {word}"));
+        std::thread::sleep(Duration::from_micros(dice.random_range(0..100_000)));
+        victims[nth].kill();
+        let what = if is_writer { "writers killed" } else { "dispatchers killed" };
+        report.count(what, 1);
+        match is_writer {
+            true => writers[nth] = field.writer(),
+            false => dispatchers[nth] = field.dispatcher(),
+        }
+    }
+    writers.clear();
+    dispatchers.clear();
+    let port = field.judge.port.to_string();
+    let mut last = field.start(&["--deliver", &port, "--until-idle"]);
+    let deadline = Instant::now() + Duration::from_secs(40);
+    while last.child.try_wait().is_ok_and(|status| status.is_none()) {
+        if Instant::now() > deadline {
+            let log = std::fs::read_to_string(&last.log).unwrap_or_default();
+            let standing = log.lines().last().unwrap_or_default();
+            report.violation(format!("the last dispatcher does not come to rest: {standing}"));
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let log = std::fs::read_to_string(&last.log).unwrap_or_default();
+    let redriven =
+        log.lines().filter_map(|line| line.strip_prefix("redriven ")?.parse::<u64>().ok());
+    report.count("given up because dispatchers died with them, and redriven", redriven.sum());
+    judge_field(&field, report);
+}
+
+fn judge_field(field: &Field, report: &mut Report) {
+    let (begun, committed) = field.written();
+    let text = std::fs::read_to_string(field.directory.path().join("judge")).unwrap_or_default();
+    let mut ids = HashSet::new();
+    let (mut repeated, mut arrived) = (0, Vec::new());
+    for line in text.lines() {
+        let (place, n) = line.split_once(' ').expect("a line of the judge's");
+        let (id, stream) = place.split_once('/').expect("an id and a stream");
+        // What an inbox does: nothing twice under one id.
+        match ids.insert(id.to_owned()) {
+            true => arrived.push((stream.to_owned(), n.parse().expect("a number"))),
+            false => repeated += 1,
+        }
+    }
+    // Those that are free of order may come in any.
+    let free = |(_, n): &&Numbered| n % 9 == 0;
+    let ordered: Vec<_> = arrived.iter().filter(|event| !free(event)).cloned().collect();
+    let Difference { lost, duplicate, unexpected, .. } = compare(&committed, &begun, &arrived);
+    let Difference { reordered, .. } = compare(&[], &begun, &ordered);
+    let streams: BTreeSet<&String> = arrived.iter().map(|(stream, _)| stream).collect();
+    report.count("events committed", committed.len() as u64);
+    report.count("streams", streams.len() as u64);
+    report.count("sent again after a kill, and known by their ids", repeated);
+    for (count, what) in [
+        (lost, "committed and lost"),
+        (duplicate, "arrived twice under different ids"),
+        (unexpected, "arrived though nobody began them"),
+        (reordered, "arrived before an earlier one of their stream"),
+    ] {
+        report.count(what, count);
+        report.expect(count == 0, || format!("{count} {what}"));
+    }
+    report.at_least("events committed", report.figure("writers killed") * EVENTS);
+}

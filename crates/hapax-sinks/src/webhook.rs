@@ -1,0 +1,238 @@
+//! HTTP endpoints that are told of events, as Standard Webhooks has it.
+//!
+//! Each request carries `webhook-id`, which is the outbox id and the same on every try,
+//! `webhook-timestamp` and `webhook-signature`. The receiver answers 2xx once it has the event.
+
+mod address;
+mod signature;
+
+pub use signature::{Secret, SecretError, Unverified, verify};
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use bytes::Bytes;
+use hapax::outbox::{Heals, Letter, Record, Refusal, Sink, Told};
+use http::{Request, Response, StatusCode, Uri};
+use http_body_util::{BodyExt as _, Full, Limited};
+use hyper::body::Incoming;
+use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
+use hyper_util::client::legacy::Client;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::{TokioExecutor, TokioTimer};
+use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
+
+use crate::envelope;
+use address::Resolver;
+
+/// How much of an answer is read.
+const ANSWER: usize = 64 * 1024;
+
+/// An endpoint.
+#[derive(Clone)]
+pub struct Webhook {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    uri: Uri,
+    secrets: Vec<Secret>,
+    timeout: Duration,
+    remembers: Option<Duration>,
+    client: Client<HttpsConnector<HttpConnector<Resolver>>, Full<Bytes>>,
+    /// How many requests are under way at once.
+    lanes: Arc<Semaphore>,
+}
+
+/// How an endpoint is reached.
+#[derive(Debug, Clone)]
+pub struct WebhookSettings {
+    /// What requests are signed with; several while a secret is being replaced.
+    pub secrets: Vec<Secret>,
+    /// How long an answer may take.
+    pub timeout: Duration,
+    /// Whether the endpoint may have a private address.
+    pub allow_private: bool,
+    /// How long the receiver remembers ids.
+    pub remembers: Option<Duration>,
+    /// How many requests are under way at once.
+    pub lanes: usize,
+}
+
+impl Default for WebhookSettings {
+    fn default() -> Self {
+        Self {
+            secrets: Vec::new(),
+            timeout: Duration::from_secs(15),
+            allow_private: false,
+            remembers: None,
+            lanes: 64,
+        }
+    }
+}
+
+/// Why an endpoint was refused.
+#[derive(Debug, thiserror::Error)]
+pub enum WebhookError {
+    /// Its URL is not one.
+    #[error("{0:?} is not an http or https URL with a host")]
+    Url(String),
+    /// Its address is private.
+    #[error("{0} is a private address; allow private addresses for this sink if that is meant")]
+    Private(String),
+    /// No certificates are trusted on this machine.
+    #[error("no trusted certificates: {0}")]
+    Certificates(std::io::Error),
+}
+
+impl Webhook {
+    /// An endpoint at this URL.
+    pub fn new(url: &str, settings: WebhookSettings) -> Result<Self, WebhookError> {
+        let refuse = || WebhookError::Url(url.chars().take(200).collect());
+        let uri: Uri = url.parse().map_err(|_| refuse())?;
+        let host = uri.host().ok_or_else(refuse)?;
+        if !matches!(uri.scheme_str(), Some("http" | "https")) {
+            return Err(refuse());
+        }
+        // A name is judged when it is looked up; an address is never looked up.
+        let literal = host.trim_start_matches('[').trim_end_matches(']').parse();
+        if let Ok(literal) = literal
+            && !settings.allow_private
+            && !address::is_public(literal)
+        {
+            return Err(WebhookError::Private(literal.to_string()));
+        }
+        let resolver = Resolver { allow_private: settings.allow_private };
+        let mut connector = HttpConnector::new_with_resolver(resolver);
+        connector.enforce_http(false);
+        connector.set_nodelay(true);
+        connector.set_connect_timeout(Some(settings.timeout));
+        let connector = HttpsConnectorBuilder::new()
+            .with_native_roots()
+            .map_err(WebhookError::Certificates)?
+            .https_or_http()
+            .enable_http1()
+            .wrap_connector(connector);
+        let client = Client::builder(TokioExecutor::new())
+            .pool_idle_timeout(Duration::from_secs(30))
+            .pool_timer(TokioTimer::new())
+            .build(connector);
+        let lanes = Arc::new(Semaphore::new(settings.lanes.max(1)));
+        let (secrets, timeout, remembers) =
+            (settings.secrets, settings.timeout, settings.remembers);
+        Ok(Self { inner: Arc::new(Inner { uri, secrets, timeout, remembers, client, lanes }) })
+    }
+}
+
+impl Sink for Webhook {
+    async fn send(&self, letters: &[Letter], told: &Told) {
+        let mut tracks: BTreeMap<_, Vec<(usize, Arc<Record>)>> = BTreeMap::new();
+        for (nth, letter) in letters.iter().enumerate() {
+            tracks.entry(letter.track).or_default().push((nth, letter.record.clone()));
+        }
+        let mut senders = JoinSet::new();
+        for track in tracks.into_values() {
+            let (inner, told) = (self.inner.clone(), told.clone());
+            senders.spawn(async move {
+                let Ok(_lane) = inner.lanes.acquire().await else { return };
+                for (nth, record) in track {
+                    match inner.deliver(&record).await {
+                        Ok(()) => told.delivered(nth),
+                        Err(Refusal { reason, heals }) => {
+                            return told.refused(nth, reason, heals);
+                        }
+                    }
+                }
+            });
+        }
+        while senders.join_next().await.is_some() {}
+    }
+
+    fn remembers(&self) -> Option<Duration> {
+        self.inner.remembers
+    }
+}
+
+impl Inner {
+    async fn deliver(&self, record: &Record) -> Result<(), Refusal> {
+        let body = envelope::text(record);
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+        let id = record.id.to_string();
+        let mut request = Request::post(&self.uri)
+            .header("content-type", "application/json")
+            .header("user-agent", concat!("hapax/", env!("CARGO_PKG_VERSION")))
+            .header("webhook-id", &id)
+            .header("webhook-timestamp", now);
+        if !self.secrets.is_empty() {
+            let signatures: Vec<String> =
+                self.secrets.iter().map(|secret| secret.sign(&id, now, body.as_bytes())).collect();
+            request = request.header("webhook-signature", signatures.join(" "));
+        }
+        let request = request.body(Full::from(body)).map_err(|error| Refusal {
+            reason: format!("the request cannot be made: {error}"),
+            heals: Heals::Never,
+        })?;
+        let asked = tokio::time::timeout(self.timeout, self.client.request(request)).await;
+        let Ok(answered) = asked else {
+            let reason = format!("no answer within {} s", self.timeout.as_secs());
+            return Err(Refusal { reason, heals: Heals::SinkDown });
+        };
+        let response = answered.map_err(|error| unreachable(&error))?;
+        let verdict = judge(&response);
+        // The rest is read, so that the connection can be used again, and ignored.
+        let rest = Limited::new(response.into_body(), ANSWER).collect();
+        let _ = tokio::time::timeout(self.timeout, rest).await;
+        verdict
+    }
+}
+
+fn unreachable(error: &hyper_util::client::legacy::Error) -> Refusal {
+    let mut reason = error.to_string();
+    let mut cause = std::error::Error::source(error);
+    while let Some(inner) = cause {
+        reason = format!("{reason}: {inner}");
+        cause = inner.source();
+    }
+    Refusal { reason, heals: Heals::SinkDown }
+}
+
+/// What an answer means.
+fn judge(response: &Response<Incoming>) -> Result<(), Refusal> {
+    let status = response.status();
+    let later = retry_after(response);
+    if status.is_success() {
+        return Ok(());
+    }
+    let heals = match status {
+        StatusCode::REQUEST_TIMEOUT | StatusCode::TOO_EARLY | StatusCode::TOO_MANY_REQUESTS => {
+            later.unwrap_or(Heals::Perhaps)
+        }
+        StatusCode::BAD_GATEWAY | StatusCode::SERVICE_UNAVAILABLE | StatusCode::GATEWAY_TIMEOUT => {
+            later.unwrap_or(Heals::SinkDown)
+        }
+        status if status.is_server_error() => later.unwrap_or(Heals::Perhaps),
+        _ => Heals::Never,
+    };
+    let reason = match status.is_redirection() {
+        true => format!("answered {status}; redirects are not followed"),
+        false => format!("answered {status}"),
+    };
+    Err(Refusal { reason, heals })
+}
+
+/// When the receiver wants to be asked again: in so many seconds, or at a date.
+fn retry_after(response: &Response<Incoming>) -> Option<Heals> {
+    let text = response.headers().get("retry-after")?.to_str().ok()?;
+    let wait = match text.trim().parse::<u64>() {
+        Ok(seconds) => Duration::from_secs(seconds),
+        Err(_) => {
+            let at = httpdate::parse_http_date(text).ok()?;
+            at.duration_since(SystemTime::now()).unwrap_or_default()
+        }
+    };
+    // A day is long enough for a header.
+    let wait = wait.min(Duration::from_secs(24 * 3600));
+    Some(Heals::After { ms: wait.as_millis() as u64 })
+}
