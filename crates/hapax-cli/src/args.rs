@@ -59,6 +59,11 @@ pub(crate) enum Command {
     /// Read, verify, prove and export the journal
     #[command(subcommand)]
     Journal(Journal),
+    /// Deliver events, and look after those that could not be
+    #[command(subcommand)]
+    Outbox(Outbox),
+    /// Receive webhooks on loopback, check their signatures, and print them
+    Listen(Listen),
     /// Look for what needs attention; exits 78 if something does
     Doctor(Doctor),
     /// Bring a PostgreSQL ledger's schema to the newest version
@@ -77,6 +82,10 @@ pub(crate) enum Command {
 /// Its output is shown while it runs and recorded, the first and the last 256 KiB of it. It
 /// sees HAPAX_KEY, HAPAX_ATTEMPT and HAPAX_FENCE. Exit code 0 means that it happened, any
 /// other that it did not; a program killed by a signal leaves the question to --safety.
+///
+/// What it has to tell it writes into the file HAPAX_EVENTS, one JSON object a line with
+/// event_name, dataset_id and payload. Events are recorded together with the outcome and
+/// delivered by `hapax outbox dispatch`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Run {
     /// What names the effect: any text, or sha256:<64 hex>
@@ -264,6 +273,93 @@ pub(crate) enum Journal {
         #[arg(long, value_name = "DIR")]
         to: PathBuf,
     },
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Outbox {
+    /// List events, newest first
+    List {
+        /// Only these: pending, dispatched or failed
+        #[arg(long)]
+        status: Option<String>,
+        /// Only those that this sink does not have yet
+        #[arg(long)]
+        sink: Option<String>,
+        /// Only before this one, by its seq
+        #[arg(long)]
+        before: Option<u64>,
+        /// At most this many
+        #[arg(long, default_value_t = 50)]
+        limit: usize,
+    },
+    /// Show one event and how far it has come at each sink
+    Show {
+        /// Its outbox id
+        id: String,
+    },
+    /// Try again what has failed
+    Redrive(Redriven),
+    /// Send nothing to a sink for now, on every node
+    Pause {
+        /// Which
+        sink: String,
+    },
+    /// Let a paused sink go on
+    Resume {
+        /// Which
+        sink: String,
+    },
+    /// Declare the sinks and routes of a file, in place of those before
+    Configure {
+        /// The file
+        #[arg(long, env = "HAPAX_CONFIG", value_name = "FILE", default_value = "hapax.toml")]
+        config: PathBuf,
+    },
+    /// Declare the sinks and routes of a file, and deliver until told to stop
+    Dispatch(Dispatch),
+    /// Say how much is waiting at each sink
+    Stats,
+    /// Print the governance ledger of all events, as pipeline_outbox_ledger.json has it
+    Export,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Redriven {
+    /// Only this event
+    #[arg(long)]
+    pub(crate) id: Option<String>,
+    /// Only at this sink
+    #[arg(long)]
+    pub(crate) sink: Option<String>,
+    /// Also where the receiver may have forgotten that it had it
+    #[arg(long)]
+    pub(crate) may_duplicate: bool,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Dispatch {
+    /// The file with sinks and routes
+    #[arg(long, env = "HAPAX_CONFIG", value_name = "FILE", default_value = "hapax.toml")]
+    pub(crate) config: PathBuf,
+    /// Stop once there is nothing left to deliver
+    #[arg(long)]
+    pub(crate) until_idle: bool,
+}
+
+/// Receive webhooks on loopback, check their signatures, and print them.
+///
+/// Prints each message once; one whose id came before is only counted as received.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Listen {
+    /// The port; any free one unless given
+    #[arg(long, default_value_t = 0)]
+    pub(crate) port: u16,
+    /// Believe only what is signed with this; may be given several times
+    #[arg(long, env = "HAPAX_WEBHOOK_SECRET", value_name = "whsec_…", hide_env_values = true)]
+    pub(crate) secret: Vec<String>,
+    /// The status to answer with
+    #[arg(long, default_value_t = 204)]
+    pub(crate) answer: u16,
 }
 
 #[derive(Debug, clap::Args)]

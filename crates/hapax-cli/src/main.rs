@@ -4,10 +4,13 @@ mod args;
 mod bench;
 mod doctor;
 mod effects;
+mod events;
 mod exit;
 mod journal;
 mod key;
+mod listen;
 mod migrate;
+mod outbox;
 mod output;
 mod program;
 mod recording;
@@ -59,6 +62,8 @@ fn dispatch(args: Args) -> Result<Exit, Failed> {
         Command::Run(run) => runtime()?.block_on(run::main(&global, run)),
         Command::Effects(effects) => runtime()?.block_on(effects::main(&global, effects)),
         Command::Journal(journal) => runtime()?.block_on(journal::main(&global, journal)),
+        Command::Outbox(outbox) => runtime()?.block_on(outbox::main(&global, outbox)),
+        Command::Listen(listen) => runtime()?.block_on(listen::main(&global, &listen)),
         Command::Doctor(doctor) => runtime()?.block_on(doctor::main(&global, &doctor)),
     }
 }

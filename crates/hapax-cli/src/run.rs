@@ -11,6 +11,7 @@ use hapax::{
 use serde_json::json;
 
 use crate::args::{self, Global, Run};
+use crate::events;
 use crate::exit::{Exit, Failed};
 use crate::output;
 use crate::program::{self, End, Program, shell};
@@ -98,10 +99,13 @@ async fn perform(
     claim: &Claim,
     ended: &Cell<Option<Ended>>,
 ) -> Result<Outcome, Failure> {
+    let told = tempfile::NamedTempFile::new();
+    let told = told.map_err(|error| Failure::not_done(format!("no file for events: {error}")))?;
     let environment = [
         ("HAPAX_KEY", claim.key().to_string()),
         ("HAPAX_ATTEMPT", claim.attempt().to_string()),
         ("HAPAX_FENCE", claim.fence().to_string()),
+        ("HAPAX_EVENTS", told.path().to_string_lossy().into_owned()),
     ];
     for check in &run.pre {
         if let Err(why) = passes(check, &environment, show).await {
@@ -126,6 +130,10 @@ async fn perform(
             ended.set(Some(Ended::Guard));
             return Err(Failure::partial(format!("--post {check:?} {why}")));
         }
+    }
+    // It is done, and cannot be recorded with what it has to tell.
+    for event in events::read(&told).map_err(Failure::ambiguous)? {
+        claim.emit(event)?;
     }
     Ok(recording.outcome())
 }

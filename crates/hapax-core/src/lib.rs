@@ -16,6 +16,7 @@
 //! | [`outcome`] | what is remembered |
 //! | [`journal`] | the append-only record, [`merkle`] its tree, [`checkpoint`] its signed heads |
 //! | [`outbox`] | events to be told, [`route`] to whom, [`delivery`] how that goes |
+//! | [`guard`] | what must not leave in a payload |
 //! | [`retry`] | when to try again |
 //! | [`json`], [`canonical`] | strict JSON in, RFC 8785 out |
 
@@ -25,6 +26,7 @@ pub mod checkpoint;
 pub mod delivery;
 pub mod effect;
 pub mod fingerprint;
+pub mod guard;
 pub mod journal;
 pub mod json;
 pub mod key;

@@ -2,16 +2,18 @@
 
 use hapax_core::attempt::AttemptId;
 use hapax_core::effect::{Ask, Settled, Verdict};
+use hapax_core::guard::Guards;
 use hapax_core::name::Name;
 use hapax_core::outcome::Outcome;
 use hapax_store::StoreError;
-use hapax_store::outbox::Emission;
+use hapax_store::outbox::{Emission, guarded};
 use sqlx::Row as _;
 use sqlx::postgres::{PgConnection, PgRow};
 
 use crate::foreign::{
     CLAIM, EMIT, FENCED, LEASE_DEAD, NO_LEASE, SETTLE, Told, Unsettled, declared, ordering, refused,
 };
+use crate::outbox::GUARDS;
 
 /// Claims a key in the caller's transaction, as [`claim_in`](crate::foreign::claim_in) does.
 pub async fn claim_in(
@@ -49,6 +51,14 @@ pub async fn settle_in(
     outcome: &Outcome,
     events: &[Emission],
 ) -> Result<Settled, Unsettled> {
+    if !events.is_empty() {
+        let read = |row: &PgRow| Ok(Guards { personal: row.try_get(0)?, secrets: row.try_get(1)? });
+        let row = sqlx::query(GUARDS).fetch_one(&mut *tx).await;
+        let guards = row.and_then(|row| read(&row)).map_err(|error| unsettled(&error))?;
+        for Emission { event, .. } in events {
+            guarded(event, guards).map_err(Unsettled::Store)?;
+        }
+    }
     for emission in events {
         emit_in(&mut *tx, name, attempt, emission).await?;
     }

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use hapax_core::delivery::Buckets;
+use hapax_core::guard::Guards;
 use hapax_core::key::Key;
 use hapax_core::lease::LeaseId;
 use hapax_core::name::{Name, Namespace};
@@ -87,6 +88,8 @@ impl PgTxn<'_> {
         let routes = "SELECT r.nth, r.event, r.dataset, s.name FROM hapax.route r
             LEFT JOIN hapax.sink s ON s.id = r.sink ORDER BY r.id";
         let (sinks, rows) = self.link.both((sinks, &[]), (routes, &[]))?;
+        let row = self.link.often((GUARDS, &[]))?;
+        let guards = row.first().map(guards).transpose()?.unwrap_or_default();
         let read = |row: &Row| {
             Ok((sink_name(row, 0)?, row.try_get::<_, Option<i64>>(1)?.map(|ms| ms as u64)))
         };
@@ -100,7 +103,7 @@ impl PgTxn<'_> {
                 route.sinks.push(sink_name(row, 3)?);
             }
         }
-        Ok(Routing { sinks, routes: routes.into_values().collect() })
+        Ok(Routing { sinks, routes: routes.into_values().collect(), guards })
     }
 
     fn try_sinks(&self) -> Result<Vec<Sink>, Trouble> {
@@ -325,6 +328,11 @@ impl PgTxn<'_> {
 
     fn try_put_routing(&self, routing: &Routing) -> Result<(), Trouble> {
         let link = self.link;
+        let Guards { personal, secrets } = routing.guards;
+        link.execute(
+            "UPDATE hapax.guard SET personal = $1, secrets = $2",
+            &[(&personal, Type::BOOL), (&secrets, Type::BOOL)],
+        )?;
         link.run("DELETE FROM hapax.route; UPDATE hapax.sink SET declared = false")?;
         for (name, remembers) in &routing.sinks {
             link.execute(
@@ -495,6 +503,13 @@ impl PgTxn<'_> {
         )?;
         Ok(rows.first().map_or(Ok(0), |row| row.try_get::<_, i64>(0))? as usize)
     }
+}
+
+/// The statement that asks which guards are up.
+pub(crate) const GUARDS: &str = "SELECT personal, secrets FROM hapax.guard";
+
+fn guards(row: &Row) -> Result<Guards, Trouble> {
+    Ok(Guards { personal: row.try_get(0)?, secrets: row.try_get(1)? })
 }
 
 fn sink_name(row: &Row, at: usize) -> Result<SinkName, Trouble> {

@@ -200,8 +200,10 @@ async fn write(hapax: &Hapax, orders: &Orders) -> Result<(), String> {
             }
             None => {
                 let mut db = hapax.connection().map_err(|error| error.to_string())?;
-                let tx = db.transaction_with_behavior(TransactionBehavior::Immediate);
-                let tx = tx.map_err(|error| error.to_string())?;
+                // Whoever does not get its turn in time tries the next one.
+                let Ok(tx) = db.transaction_with_behavior(TransactionBehavior::Immediate) else {
+                    continue;
+                };
                 let done = effect.once_in(&tx, |_, claim| emit(claim));
                 std::thread::sleep(Duration::from_micros(dice.random_range(0..300)));
                 done.is_ok() && tx.commit().is_ok()

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use hapax_core::delivery::Buckets;
+use hapax_core::guard::Guards;
 use hapax_core::key::Key;
 use hapax_core::lease::LeaseId;
 use hapax_core::name::{Name, Namespace};
@@ -222,7 +223,11 @@ impl OutboxView for SqliteTxn<'_> {
             }
             Ok(())
         })?;
-        Ok(Routing { sinks, routes: routes.into_values().collect() })
+        let guards = rows(self.db, "SELECT personal, secrets FROM guard", [], |row| {
+            Ok(Guards { personal: row.get(0)?, secrets: row.get(1)? })
+        })?;
+        let guards = guards.first().copied().unwrap_or_default();
+        Ok(Routing { sinks, routes: routes.into_values().collect(), guards })
     }
 
     fn sinks(&mut self) -> Result<Vec<Sink>, StoreError> {
@@ -355,6 +360,8 @@ impl OutboxView for SqliteTxn<'_> {
 
 impl OutboxTxn for SqliteTxn<'_> {
     fn put_routing(&mut self, routing: &Routing) -> Result<(), StoreError> {
+        let Guards { personal, secrets } = routing.guards;
+        run(self.db, "UPDATE guard SET personal = ?1, secrets = ?2", params![personal, secrets])?;
         run(self.db, "DELETE FROM route", [])?;
         run(self.db, "UPDATE sink SET declared = 0", [])?;
         for (name, remembers) in &routing.sinks {

@@ -20,6 +20,14 @@ CREATE TABLE route (
     sink    INTEGER REFERENCES sink (id)
 ) STRICT;
 
+-- What payloads must not have in them: one row.
+CREATE TABLE guard (
+    id       INTEGER PRIMARY KEY CHECK (id = 1),
+    personal INTEGER NOT NULL DEFAULT 1,
+    secrets  INTEGER NOT NULL DEFAULT 1
+) STRICT;
+INSERT INTO guard (id) VALUES (1);
+
 -- Events as they were recorded. `seq` is their order.
 CREATE TABLE outbox_record (
     seq             INTEGER PRIMARY KEY,

@@ -36,6 +36,14 @@ pub enum StoreError {
         /// To which dataset.
         dataset: String,
     },
+    /// A payload has something in it that must not leave.
+    #[error("the payload of {event:?} has {found}")]
+    Guarded {
+        /// What happened.
+        event: String,
+        /// What was found, and where; not what it says.
+        found: String,
+    },
     /// An event that the effect has emitted before says something else now.
     #[error("the event {0:?} was recorded before with another content")]
     Differs(String),
@@ -72,6 +80,7 @@ impl StoreError {
             Self::Unrouted { .. } => "HX0111",
             Self::Differs(_) => "HX0112",
             Self::Republished { .. } => "HX0113",
+            Self::Guarded { .. } => "HX0114",
         }
     }
 

@@ -6,6 +6,8 @@
 
 use hapax_core::delivery::{self, Buckets};
 use hapax_core::effect::Effect;
+use hapax_core::guard::{self, Guards};
+use hapax_core::json::Json;
 use hapax_core::lease::{Lease, LeaseId};
 use hapax_core::name::{Name, Namespace};
 use hapax_core::outbox::{Artifact, Event, OutboxId, Record, Status, Track};
@@ -46,6 +48,8 @@ pub struct Routing {
     pub sinks: Vec<(SinkName, Option<u64>)>,
     /// Which events go where.
     pub routes: Vec<Route>,
+    /// What their payloads must not have in them.
+    pub guards: Guards,
 }
 
 /// The deliveries of one sink in one namespace, and how far they have been read.
@@ -338,6 +342,7 @@ pub(crate) fn record(
             let most = Event::MOST;
             return Err(StoreError::Invalid(format!("an effect emits at most {most} events")));
         }
+        guarded(event, routing.guards)?;
         let Some(sinks) = route::sinks(&routing.routes, &event.name, &event.dataset) else {
             let (event, dataset) = (event.name.clone(), event.dataset.clone());
             return Err(StoreError::Unrouted { event, dataset });
@@ -356,6 +361,18 @@ pub(crate) fn record(
         }
     }
     Ok(())
+}
+
+/// Refuses what must not leave, and says where it is.
+pub fn guarded(event: &Event, guards: Guards) -> Result<(), StoreError> {
+    // What cannot be read was not written by us, and is looked at no closer.
+    let Ok(payload) = Json::parse(event.payload.as_str().as_bytes()) else { return Ok(()) };
+    let found = guard::inspect(&payload, guards);
+    if found.is_empty() {
+        return Ok(());
+    }
+    let all: Vec<String> = found.iter().take(10).map(ToString::to_string).collect();
+    Err(StoreError::Guarded { event: event.name.clone(), found: all.join(", ") })
 }
 
 /// A version of a dataset is published once; saying so again changes nothing.

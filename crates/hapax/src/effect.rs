@@ -520,6 +520,7 @@ impl EffectBuilder {
                 error @ (StoreError::Unrouted { .. }
                 | StoreError::Differs(_)
                 | StoreError::Republished { .. }
+                | StoreError::Guarded { .. }
                 | StoreError::Invalid(_)),
             ) => {
                 let failure = Failure::ambiguous(format!("its events were refused: {error}"));

@@ -13,6 +13,7 @@ pub use dispatcher::{Dispatcher, Standing};
 pub use sink::{Letter, Sink, SinkSettings, Told};
 
 pub use hapax_core::delivery::{Heals, Poison, Policy, Refusal, Sent};
+pub use hapax_core::guard::Guards;
 pub use hapax_core::outbox::{Artifact, Event, Order, OutboxId, Payload, Record, Status};
 pub use hapax_core::route::{Route, SinkName, SinkNameError};
 pub use hapax_store::outbox::{Delivery, Found, RecordFilter, Redrive, SinkStats};
@@ -69,6 +70,7 @@ use crate::error::Error;
 pub struct Outbox {
     pub(crate) sinks: BTreeMap<SinkName, (Arc<dyn sink::DynSink>, SinkSettings)>,
     routes: Vec<Route>,
+    guards: Guards,
 }
 
 impl Outbox {
@@ -106,11 +108,18 @@ impl Outbox {
         Ok(self)
     }
 
+    /// With these guards; all of them are up unless said otherwise.
+    pub fn guards(mut self, guards: Guards) -> Self {
+        self.guards = guards;
+        self
+    }
+
     fn routing(&self) -> Routing {
         let remembers = |(name, (sink, _)): (&SinkName, &(Arc<dyn sink::DynSink>, _))| {
             (name.clone(), sink.remembers().map(|time| time.as_millis() as u64))
         };
-        Routing { sinks: self.sinks.iter().map(remembers).collect(), routes: self.routes.clone() }
+        let sinks = self.sinks.iter().map(remembers).collect();
+        Routing { sinks, routes: self.routes.clone(), guards: self.guards }
     }
 }
 

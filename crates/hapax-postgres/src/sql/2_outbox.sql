@@ -24,6 +24,15 @@ CREATE TABLE hapax.route (
         (replace(replace(replace(replace(dataset, '\', '\\'), '%', '\%'), '_', '\_'), '*', '%')) STORED
 );
 
+-- What payloads must not have in them: one row. Judged by whoever has hapax-core, which
+-- `hapax.emit` by itself does not.
+CREATE TABLE hapax.guard (
+    id       int PRIMARY KEY CHECK (id = 1),
+    personal boolean NOT NULL DEFAULT true,
+    secrets  boolean NOT NULL DEFAULT true
+);
+INSERT INTO hapax.guard (id) VALUES (1);
+
 -- Events as they were recorded. `seq` is their order. A change data capture tool reads this
 -- table; Debezium's outbox router needs only to be told the names of its columns.
 CREATE SEQUENCE hapax.outbox_seq CACHE 1;

@@ -1,6 +1,7 @@
 //! What a store does with events.
 
 use hapax_core::delivery::Buckets;
+use hapax_core::guard::Guards;
 use hapax_core::outbox::{Artifact, Event, Order, OutboxId, Payload, Record, Status, Track};
 use hapax_core::route::{Route, SinkName};
 use hapax_core::time::Timestamp;
@@ -42,7 +43,7 @@ impl Bench<'_> {
         let sinks = vec![(sink("one"), None), (sink("two"), Some(60_000))];
         let routes =
             vec![route("e*", &["one"]), route("both", &["one", "two"]), route("kept", &[])];
-        self.count(Command::Configure(Routing { sinks, routes }));
+        self.count(Command::Configure(Routing { sinks, routes, ..Routing::default() }));
     }
 
     fn try_settle(&self, key: u8, events: Vec<Emission>) -> Result<Settled, StoreError> {
@@ -144,7 +145,8 @@ cases! {
         assert_eq!(b.outbox(), []);
     }
 
-    /// Proves O-6, O-2: no route, no name or too much of it, and nothing is settled.
+    /// Proves O-2, O-6, O-9: no route, no name or too much of it, or what must not leave; and
+    /// nothing is settled.
     an_event_that_cannot_be_recorded_settles_nothing: |b| {
         b.route();
         b.granted(1, ask(1));
@@ -153,10 +155,22 @@ cases! {
         assert!(matches!(refused(event("other", "flow")), StoreError::Unrouted { .. }));
         assert!(matches!(refused(event("", "flow")), StoreError::Invalid(_)));
         assert!(matches!(refused(event("e", &"x".repeat(600))), StoreError::Invalid(_)));
+        let payload = Payload::parse(br#"{"to":["x@y.co"]}"#).expect("JSON");
+        let told = Event { payload, ..good.clone() };
+        match refused(told.clone()) {
+            StoreError::Guarded { found, .. } => assert_eq!(found, "an e-mail address at /to/0"),
+            other => panic!("not guarded: {other}"),
+        }
         assert_eq!((b.outbox(), b.state(1)), (vec![], Some(StateName::Running)));
+        let routing = b.view(|view| view.routing());
+        let guards = Guards { personal: false, secrets: true };
+        b.count(Command::Configure(Routing { guards, ..routing }));
+        b.granted(2, ask(2));
+        assert_eq!(b.try_settle(2, events(&[told])).expect("let through"), Settled::Recorded);
         let bad = Routing {
             sinks: vec![],
             routes: vec![Route { event: "*".into(), dataset: "*".into(), sinks: vec![sink("x")] }],
+            ..Routing::default()
         };
         assert!(matches!(b.run(Command::Configure(bad)), Err(StoreError::Invalid(_))));
     }

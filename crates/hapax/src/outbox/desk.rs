@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hapax_core::delivery::{Buckets, Heals, Next, Poison, Refusal, Sent, judge};
+use hapax_core::guard::redact;
 use hapax_core::name::Namespace;
 use hapax_core::outbox::{Record, Track};
 use hapax_core::outcome::bounded;
@@ -371,10 +372,10 @@ impl Desk {
                 return None;
             }
             (Sent::Refused(refusal), Next::Fail { park }) => {
-                Landing::Failed { error: bounded(&refusal.reason), park }
+                Landing::Failed { error: bounded(redact(&refusal.reason)), park }
             }
             (Sent::Refused(refusal), Next::Again { ms }) => {
-                Landing::Again { in_ms: ms, error: bounded(&refusal.reason) }
+                Landing::Again { in_ms: ms, error: bounded(redact(&refusal.reason)) }
             }
             (Sent::Refused(_), Next::Done) => return None,
         };

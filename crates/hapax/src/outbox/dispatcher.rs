@@ -182,7 +182,10 @@ struct Work {
     pause: Duration,
     fed_at: Instant,
     shared_at: Option<Instant>,
-    /// Who waits for it to have nothing to do, and since which feed.
+    /// The newest look that was done, and the one that was when the newest feed began.
+    looked: u64,
+    fed_after: u64,
+    /// Who waits for it to have nothing to do, and since which look.
     idlers: Vec<(u64, oneshot::Sender<()>)>,
     stopping: Option<Instant>,
     standing: watch::Sender<Standing>,
@@ -227,6 +230,8 @@ impl Work {
             pause: SHORTEST,
             fed_at: now,
             shared_at: None,
+            looked: 0,
+            fed_after: 0,
             idlers: Vec::new(),
             stopping: None,
             standing,
@@ -255,8 +260,8 @@ impl Work {
                 shared = pending(&mut self.sharing) => self.was_shared(shared),
                 order = orders.recv() => match order {
                     Some(Order::Idle(told)) => {
-                        self.pause = SHORTEST;
-                        self.idlers.push((self.feeds, told));
+                        (self.pause, self.shared_at) = (SHORTEST, None);
+                        self.idlers.push((self.looks, told));
                     }
                     Some(Order::Stop) | None => {
                         self.stopping.get_or_insert_with(Instant::now);
@@ -364,6 +369,7 @@ impl Work {
                 return;
             }
         };
+        self.looked = self.looks;
         if self.lease != Some(lease) {
             self.lose();
             self.lease = Some(lease);
@@ -423,6 +429,7 @@ impl Work {
             return;
         }
         self.feeds += 1;
+        self.fed_after = self.looked;
         let mine = self.served();
         let store = self.inner.store.clone();
         self.reading = Some(Box::pin(async move {
@@ -473,8 +480,8 @@ impl Work {
             && self.dispatching.is_none()
             && self.desks.iter().all(|desk| desk.is_empty() || desk.paused);
         if quiet && !self.mine.is_empty() {
-            let feeds = self.feeds;
-            for (_, told) in self.idlers.extract_if(.., |(since, _)| *since < feeds) {
+            let after = self.fed_after;
+            for (_, told) in self.idlers.extract_if(.., |(since, _)| *since < after) {
                 let _ = told.send(());
             }
         }

@@ -59,7 +59,8 @@ impl Shelf {
                 came.await;
             }
         };
-        tokio::time::timeout(LONG, look).await.expect("they come");
+        // A sink that was down is left alone for up to half a minute.
+        tokio::time::timeout(LONG * 10, look).await.expect("they come");
     }
 }
 

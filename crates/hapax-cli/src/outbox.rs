@@ -1,0 +1,283 @@
+//! `hapax outbox`: events, where they are, and what a person does about them.
+
+mod config;
+mod dispatch;
+
+use hapax::Hapax;
+use hapax::outbox::{Delivery, Found, RecordFilter, Redrive, SinkName, Status};
+use serde_json::{Value, json};
+
+use crate::args::{Global, Outbox, Redriven};
+use crate::exit::{Exit, Failed};
+use crate::output::{self, ago, time};
+
+/// How many deliveries are redriven in one transaction.
+const AT_ONCE: usize = 1_000;
+
+pub(crate) async fn main(global: &Global, outbox: Outbox) -> Result<Exit, Failed> {
+    if let Outbox::Dispatch(dispatch) = outbox {
+        return dispatch::main(global, &dispatch).await;
+    }
+    let hapax = output::open(global).await?;
+    match outbox {
+        Outbox::List { status, sink, before, limit } => {
+            let status = status.as_deref().map(status_named).transpose()?;
+            let sink = sink.as_deref().map(sink_named).transpose()?;
+            list(global, &hapax, RecordFilter { status, sink, before, limit, namespace: None })
+                .await
+        }
+        Outbox::Show { id } => show(global, &hapax, &id).await,
+        Outbox::Redrive(redriven) => redrive(global, &hapax, &redriven).await,
+        Outbox::Pause { sink } => pause(global, &hapax, &sink, true).await,
+        Outbox::Resume { sink } => pause(global, &hapax, &sink, false).await,
+        Outbox::Stats => stats(global, &hapax).await,
+        Outbox::Configure { config } => configure(global, &hapax, &config).await,
+        Outbox::Export => export(&hapax).await,
+        Outbox::Dispatch(_) => Ok(Exit::Done),
+    }
+}
+
+fn status_named(text: &str) -> Result<Status, Failed> {
+    Status::ALL.into_iter().find(|status| status.as_str() == text).ok_or_else(|| {
+        Failed::usage(format!("--status {text:?} is none of pending, dispatched, failed"))
+    })
+}
+
+fn sink_named(text: &str) -> Result<SinkName, Failed> {
+    SinkName::new(text).map_err(|error| Failed::usage(error.to_string()))
+}
+
+async fn list(global: &Global, hapax: &Hapax, filter: RecordFilter) -> Result<Exit, Failed> {
+    let limit = filter.limit;
+    let found = hapax.records(filter).await?;
+    if global.json {
+        found.iter().for_each(|found| output::json(&document(found)));
+        return Ok(Exit::Done);
+    }
+    if found.is_empty() {
+        output::print("No events.");
+        return Ok(Exit::Done);
+    }
+    let rows: Vec<_> = found.iter().map(row).collect();
+    output::table(
+        &["OUTBOX ID", "EVENT", "DATASET", "STATUS", "TRIED", "RECORDED", "ERROR"],
+        &rows,
+    );
+    if found.len() == limit {
+        let last = found.last().map_or(0, |found| found.record.seq);
+        eprintln!("hapax: the newest {limit} are shown; go on with --before {last}");
+    }
+    Ok(Exit::Done)
+}
+
+fn row(found: &Found) -> Vec<String> {
+    let record = &found.record;
+    let tried = found.deliveries.iter().map(|delivery| delivery.tried).max().unwrap_or(0);
+    let error = last_error(found).unwrap_or_default();
+    vec![
+        record.id.to_string(),
+        console::truncate_str(&record.event.name, 40, "…").into_owned(),
+        console::truncate_str(&record.event.dataset, 40, "…").into_owned(),
+        status(found.status),
+        tried.to_string(),
+        ago(record.created),
+        console::truncate_str(error, 60, "…").into_owned(),
+    ]
+}
+
+fn status(status: Status) -> String {
+    let style = console::style(status.as_str());
+    match status {
+        Status::Pending => style.yellow(),
+        Status::Dispatched => style.green(),
+        Status::Failed => style.red(),
+    }
+    .to_string()
+}
+
+/// Why it is not delivered, where it is not.
+fn last_error(found: &Found) -> Option<&str> {
+    let open = found.deliveries.iter().filter(|d| d.status != Status::Dispatched);
+    open.max_by_key(|delivery| delivery.updated)?.error.as_deref()
+}
+
+/// A record with its columns' names, as the outbox has them.
+fn document(found: &Found) -> Value {
+    let (record, event) = (&found.record, &found.record.event);
+    let updated = found.deliveries.iter().map(|delivery| delivery.updated).max();
+    let tried = found.deliveries.iter().map(|delivery| delivery.tried).max().unwrap_or(0);
+    let payload: Value = serde_json::from_str(event.payload.as_str()).unwrap_or(Value::Null);
+    json!({
+        "outbox_id": record.id.to_string(),
+        "seq": record.seq,
+        "pipeline_id": event.pipeline,
+        "event_name": event.name,
+        "dataset_id": event.dataset,
+        "version": event.version,
+        "idempotency_key": record.name.key.to_string(),
+        "payload": payload,
+        "status": found.status.as_str(),
+        "attempt": tried,
+        "last_error": last_error(found),
+        "created_at": time(record.created),
+        "updated_at": time(updated.unwrap_or(record.created)),
+        "artifact": event.artifact.as_ref().map(|artifact| json!({
+            "version": artifact.version, "checksum": artifact.checksum, "uri": artifact.uri,
+        })),
+        "deliveries": found.deliveries.iter().map(delivery).collect::<Vec<_>>(),
+    })
+}
+
+fn delivery(delivery: &Delivery) -> Value {
+    json!({
+        "sink": delivery.sink.as_str(),
+        "status": delivery.status.as_str(),
+        "attempt": delivery.tried,
+        "next_attempt_at": delivery.due.map(time),
+        "last_error": delivery.error,
+        "updated_at": time(delivery.updated),
+        "parks_its_key": delivery.parks,
+    })
+}
+
+async fn show(global: &Global, hapax: &Hapax, id: &str) -> Result<Exit, Failed> {
+    let id = id.parse().map_err(|error| Failed::usage(format!("{error}")))?;
+    let Some(found) = hapax.record(id).await? else {
+        return Err(Failed::usage(format!("there is no event {id} in this namespace"))
+            .next("List them: hapax outbox list"));
+    };
+    let document = document(&found);
+    if global.json {
+        output::json(&document);
+    } else {
+        output::print(&serde_json::to_string_pretty(&document).unwrap_or_default());
+    }
+    Ok(Exit::Done)
+}
+
+async fn redrive(global: &Global, hapax: &Hapax, asked: &Redriven) -> Result<Exit, Failed> {
+    let id = asked.id.as_deref().map(str::parse).transpose();
+    let redrive = Redrive {
+        id: id.map_err(|error| Failed::usage(format!("--id: {error}")))?,
+        sink: asked.sink.as_deref().map(sink_named).transpose()?,
+        may_duplicate: asked.may_duplicate,
+        limit: AT_ONCE,
+        ..Redrive::default()
+    };
+    let failed = RecordFilter {
+        status: Some(Status::Failed),
+        sink: redrive.sink.clone(),
+        limit: 1,
+        ..RecordFilter::default()
+    };
+    let bar = output::progress("redriven", 0);
+    let mut redriven = 0;
+    loop {
+        match hapax.redrive(redrive.clone()).await? {
+            0 => break,
+            some => redriven += some,
+        }
+        bar.set_position(redriven as u64);
+    }
+    bar.finish_and_clear();
+    let left = hapax.records(failed).await?.len();
+    if global.json {
+        output::json(&json!({ "redriven": redriven, "left": left > 0 }));
+    } else {
+        output::print(&format!("{redriven} will be tried again."));
+    }
+    if left > 0 && !asked.may_duplicate && redrive.id.is_none() {
+        return Err(Failed::new(Exit::Refused, "some are older than their receiver remembers ids")
+            .next("If it is no harm that they arrive twice, add --may-duplicate."));
+    }
+    Ok(Exit::Done)
+}
+
+async fn pause(global: &Global, hapax: &Hapax, sink: &str, paused: bool) -> Result<Exit, Failed> {
+    let sink = sink_named(sink)?;
+    if !hapax.pause(&sink, paused).await? {
+        return Err(
+            Failed::usage(format!("there is no sink {sink}")).next("See: hapax outbox stats")
+        );
+    }
+    if global.json {
+        output::json(&json!({ "sink": sink.as_str(), "paused": paused }));
+    } else {
+        let what = if paused { "gets nothing until it is resumed" } else { "goes on" };
+        output::print(&format!("{sink} {what}."));
+    }
+    Ok(Exit::Done)
+}
+
+async fn stats(global: &Global, hapax: &Hapax) -> Result<Exit, Failed> {
+    let stats = hapax.outbox_stats().await?;
+    if global.json {
+        for stats in &stats {
+            output::json(&json!({
+                "sink": stats.sink.name.as_str(), "paused": stats.sink.paused,
+                "pending": stats.pending, "failed": stats.failed,
+                "oldest_pending": stats.oldest.map(time),
+            }));
+        }
+        return Ok(Exit::Done);
+    }
+    if stats.is_empty() {
+        output::print("No sinks. Declare some: hapax outbox configure");
+        return Ok(Exit::Done);
+    }
+    let row = |stats: &hapax::outbox::SinkStats| {
+        vec![
+            stats.sink.name.to_string(),
+            if stats.sink.paused { "paused".into() } else { String::new() },
+            stats.pending.to_string(),
+            stats.failed.to_string(),
+            stats.oldest.map(ago).unwrap_or_default(),
+        ]
+    };
+    let rows: Vec<_> = stats.iter().map(row).collect();
+    output::table(&["SINK", "", "PENDING", "FAILED", "OLDEST"], &rows);
+    Ok(Exit::Done)
+}
+
+async fn configure(global: &Global, hapax: &Hapax, path: &std::path::Path) -> Result<Exit, Failed> {
+    let config = config::Config::read(path)?;
+    let (sinks, routes) = (config.sinks.len(), config.routes.len());
+    hapax.configure(&config.outbox()?).await?;
+    if global.json {
+        output::json(&json!({ "sinks": sinks, "routes": routes }));
+    } else {
+        output::print(&format!("{sinks} sinks and {routes} routes hold from now on."));
+    }
+    Ok(Exit::Done)
+}
+
+/// The governance ledger: every event of the namespace, oldest first, as one document.
+async fn export(hapax: &Hapax) -> Result<Exit, Failed> {
+    let mut pages = Vec::new();
+    let mut before = None;
+    loop {
+        let filter = RecordFilter { before, limit: 10_000, ..RecordFilter::default() };
+        let page = hapax.records(filter).await?;
+        let Some(last) = page.last() else { break };
+        before = Some(last.record.seq);
+        pages.extend(page.iter().map(ledger_entry));
+    }
+    pages.reverse();
+    let entries: Vec<String> = pages.iter().map(|entry| format!("  {entry}")).collect();
+    output::print(&format!("[\n{}\n]", entries.join(",\n")));
+    Ok(Exit::Done)
+}
+
+fn ledger_entry(found: &Found) -> Value {
+    let event = &found.record.event;
+    let payload: Value = serde_json::from_str(event.payload.as_str()).unwrap_or(Value::Null);
+    json!({
+        "outbox_id": found.record.id.to_string(),
+        "event_name": event.name,
+        "dataset_id": event.dataset,
+        "care_label": payload.get("care_label"),
+        "status": found.status.as_str(),
+        "attempt": found.deliveries.iter().map(|delivery| delivery.tried).max().unwrap_or(0),
+        "last_error": last_error(found),
+    })
+}

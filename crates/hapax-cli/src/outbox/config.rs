@@ -1,0 +1,210 @@
+//! Sinks and routes, as they are written down in a file.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use hapax::Backoff;
+use hapax::outbox::{Guards, Outbox, Poison, Policy, SinkSettings};
+use hapax_sinks::file::LinesFile;
+use hapax_sinks::stdout::Stdout;
+use hapax_sinks::webhook::{Secret, Webhook, WebhookSettings};
+use serde::Deserialize;
+
+use crate::exit::Failed;
+
+/// The largest file that is read.
+const LARGEST: u64 = 1024 * 1024;
+
+/// What the file says.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Config {
+    #[serde(default)]
+    pub(crate) sinks: BTreeMap<String, Sink>,
+    #[serde(default)]
+    pub(crate) routes: Vec<Route>,
+    #[serde(default)]
+    guards: Up,
+    #[serde(skip)]
+    path: PathBuf,
+}
+
+/// Which guards are up; all, unless said otherwise.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Up {
+    personal: Option<bool>,
+    secrets: Option<bool>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Route {
+    event: String,
+    #[serde(default = "any")]
+    dataset: String,
+    sinks: Vec<String>,
+}
+
+fn any() -> String {
+    "*".into()
+}
+
+#[derive(Debug, Deserialize)]
+pub(crate) struct Sink {
+    #[serde(flatten)]
+    kind: Kind,
+    #[serde(flatten)]
+    trouble: Trouble,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(tag = "kind", rename_all = "lowercase")]
+enum Kind {
+    Webhook {
+        url: String,
+        /// `env:NAME`, `file:PATH` or the secret itself; several while one is being replaced.
+        #[serde(default)]
+        secrets: Vec<String>,
+        #[serde(default)]
+        allow_private: bool,
+        #[serde(default, with = "humantime_text")]
+        timeout: Option<Duration>,
+        #[serde(default, with = "humantime_text")]
+        remembers: Option<Duration>,
+    },
+    File {
+        path: PathBuf,
+        rotate_bytes: Option<u64>,
+    },
+    Stdout {},
+}
+
+/// What to do when it does not work.
+#[derive(Debug, Deserialize)]
+struct Trouble {
+    attempts: Option<u32>,
+    #[serde(default, with = "humantime_text")]
+    backoff: Option<Duration>,
+    #[serde(default, with = "humantime_text")]
+    max_backoff: Option<Duration>,
+    poison: Option<String>,
+}
+
+/// `10s`, `5m`, `7d`.
+mod humantime_text {
+    use std::time::Duration;
+
+    use serde::{Deserialize as _, Deserializer, de::Error as _};
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<Option<Duration>, D::Error> {
+        let Some(text) = Option::<String>::deserialize(deserializer)? else { return Ok(None) };
+        humantime::parse_duration(&text).map(Some).map_err(D::Error::custom)
+    }
+}
+
+impl Config {
+    /// Reads the file, and says where it is wrong.
+    pub(crate) fn read(path: &Path) -> Result<Self, Failed> {
+        let refuse = |what: String| Failed::usage(format!("{}: {what}", path.display()));
+        let size = std::fs::metadata(path).map_err(|error| {
+            refuse(error.to_string()).next("Write sinks and routes into it; see docs/outbox.md.")
+        })?;
+        if size.len() > LARGEST {
+            return Err(refuse(format!("larger than {LARGEST} bytes")));
+        }
+        let text = std::fs::read_to_string(path).map_err(|error| refuse(error.to_string()))?;
+        let config = toml::from_str::<Self>(&text).map_err(|error| refuse(error.to_string()))?;
+        Ok(Self { path: path.to_owned(), ..config })
+    }
+
+    /// The sinks and routes themselves.
+    pub(crate) fn outbox(&self) -> Result<Outbox, Failed> {
+        let mut outbox = Outbox::new().guards(Guards {
+            personal: self.guards.personal.unwrap_or(true),
+            secrets: self.guards.secrets.unwrap_or(true),
+        });
+        for (name, sink) in &self.sinks {
+            outbox = self.add(outbox, name, sink).map_err(|what| {
+                Failed::usage(format!("{}: sinks.{name}: {what}", self.path.display()))
+            })?;
+        }
+        for route in &self.routes {
+            let sinks: Vec<&str> = route.sinks.iter().map(String::as_str).collect();
+            outbox = outbox
+                .route(&route.event, &route.dataset, &sinks)
+                .map_err(|error| Failed::usage(format!("{}: {error}", self.path.display())))?;
+        }
+        Ok(outbox)
+    }
+
+    fn add(&self, outbox: Outbox, name: &str, sink: &Sink) -> Result<Outbox, String> {
+        let policy = sink.trouble.policy()?;
+        let settings = SinkSettings { policy, ..SinkSettings::default() };
+        let added = match &sink.kind {
+            Kind::Stdout {} => outbox.sink_with(name, Stdout, settings),
+            Kind::File { path, rotate_bytes } => {
+                let file = LinesFile::new(self.beside(path));
+                let file = rotate_bytes.map_or(file.clone(), |bytes| file.rotate_at(bytes));
+                outbox.sink_with(name, file, settings)
+            }
+            Kind::Webhook { url, secrets, allow_private, timeout, remembers } => {
+                let default = WebhookSettings::default();
+                let secrets = secrets.iter().map(|secret| self.secret(secret));
+                let hook = WebhookSettings {
+                    secrets: secrets.collect::<Result<_, _>>()?,
+                    allow_private: *allow_private,
+                    timeout: timeout.unwrap_or(default.timeout),
+                    remembers: *remembers,
+                    ..default
+                };
+                let hook = Webhook::new(url, hook).map_err(|error| error.to_string())?;
+                outbox.sink_with(name, hook, settings)
+            }
+        };
+        added.map_err(|error| error.to_string())
+    }
+
+    /// Paths are meant from where the file is.
+    fn beside(&self, path: &Path) -> PathBuf {
+        self.path.parent().unwrap_or(Path::new("")).join(path)
+    }
+
+    fn secret(&self, text: &str) -> Result<Secret, String> {
+        let secret = match text.split_once(':') {
+            Some(("env", name)) => {
+                std::env::var(name).map_err(|_| format!("the variable {name} is not set"))?
+            }
+            Some(("file", path)) => std::fs::read_to_string(self.beside(Path::new(path)))
+                .map_err(|error| format!("{path}: {error}"))?,
+            _ => text.to_owned(),
+        };
+        Secret::parse(&secret).map_err(|error| error.to_string())
+    }
+}
+
+impl Trouble {
+    fn policy(&self) -> Result<Policy, String> {
+        let default = Policy::default();
+        let ms = |time: Option<Duration>, or: u64| time.map_or(or, |time| time.as_millis() as u64);
+        let poison = match self.poison.as_deref() {
+            None | Some("park") => Poison::Park,
+            Some("skip") => Poison::Skip,
+            Some("block") => Poison::Block,
+            Some(other) => return Err(format!("poison {other:?} is none of park, skip, block")),
+        };
+        let attempts = self.attempts.unwrap_or(default.attempts);
+        if attempts == 0 {
+            return Err("attempts is at least 1".into());
+        }
+        let backoff = Backoff {
+            base_ms: ms(self.backoff, default.backoff.base_ms),
+            cap_ms: ms(self.max_backoff, default.backoff.cap_ms),
+            attempts: u32::MAX,
+        };
+        Ok(Policy { attempts, backoff, poison })
+    }
+}
