@@ -246,7 +246,7 @@ async fn configure(global: &Global, hapax: &Hapax, path: &std::path::Path) -> Re
     if global.json {
         output::json(&json!({ "sinks": sinks, "routes": routes }));
     } else {
-        output::print(&format!("{sinks} sinks and {routes} routes hold from now on."));
+        output::print(&format!("From now on: sinks {sinks}, routes {routes}."));
     }
     Ok(Exit::Done)
 }

@@ -6,6 +6,7 @@
 mod archive;
 mod clock;
 mod connect;
+mod delivery;
 mod doctor;
 mod effect;
 mod error;

@@ -8,13 +8,12 @@ use hapax_core::key::Key;
 use hapax_core::lease::LeaseId;
 use hapax_core::name::{Name, Namespace};
 use hapax_core::outbox::{Artifact, Event, Order, OutboxId, Payload, Record, Status, Track};
-use hapax_core::planted::{Bug, planted};
 use hapax_core::route::{Route, SinkName};
 use hapax_core::time::{Now, Timestamp};
 use hapax_store::StoreError;
 use hapax_store::outbox::{
-    Delivery, Fed, Flight, Found, Landed, Landing, Line, Mark, OutboxTxn, OutboxView, Parcel,
-    RecordFilter, Redrive, Routing, Sink, SinkStats,
+    Delivery, Fed, Flight, Found, Landed, Line, OutboxTxn, OutboxView, Parcel, RecordFilter,
+    Redrive, Routing, Sink, SinkStats,
 };
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
@@ -32,6 +31,7 @@ macro_rules! record {
          e.payload::text AS payload, e.created_at, e.artifact_version, e.checksum, e.uri"
     };
 }
+pub(crate) use record;
 
 impl PgTxn<'_> {
     fn record(&self, row: &Row) -> Result<Record, Trouble> {
@@ -67,7 +67,7 @@ impl PgTxn<'_> {
         })
     }
 
-    fn parcel(&self, row: &Row) -> Result<Parcel, Trouble> {
+    pub(crate) fn parcel(&self, row: &Row) -> Result<Parcel, Trouble> {
         Ok(Parcel {
             record: self.record(row)?,
             track: Track(row.try_get::<_, i64>("track")? as u64),
@@ -77,7 +77,7 @@ impl PgTxn<'_> {
         })
     }
 
-    fn sink_id(&self, name: &SinkName) -> Result<Option<i16>, Trouble> {
+    pub(crate) fn sink_id(&self, name: &SinkName) -> Result<Option<i16>, Trouble> {
         let sql = "SELECT id FROM hapax.sink WHERE name = $1";
         let rows = self.link.often((sql, &[(&name.as_str(), Type::TEXT)]))?;
         Ok(rows.first().map(|row| row.try_get(0)).transpose()?)
@@ -212,93 +212,6 @@ impl PgTxn<'_> {
         stats.collect()
     }
 
-    fn try_feed(&self, buckets: &Buckets, lines: &[Line]) -> Result<Vec<Fed>, Trouble> {
-        // Everything before this transaction is over, here and for whoever reads later.
-        let row =
-            self.link.one("SELECT pg_snapshot_xmin(pg_current_snapshot())::text::bigint", &[])?;
-        let oldest = row.try_get::<_, i64>(0)? as u64;
-        lines.iter().map(|line| self.feed_line(buckets, line, oldest)).collect()
-    }
-
-    fn feed_line(&self, buckets: &Buckets, line: &Line, oldest: u64) -> Result<Fed, Trouble> {
-        let namespace = self.namespaces.find(self.link, &line.namespace)?;
-        let (Some(sink), Some(namespace)) = (self.sink_id(&line.sink)?, namespace) else {
-            return Ok(Fed { mark: line.mark, ..Fed::default() });
-        };
-        let rows = self.link.often((
-            concat!(
-                "SELECT ",
-                record!(),
-                ", d.xid, d.track, d.tried, d.due, d.error IS NOT NULL AS refused
-                 FROM (SELECT * FROM hapax.delivery d
-                       WHERE d.sink = $1 AND d.namespace = $2 AND d.due IS NOT NULL
-                           AND (d.xid, d.seq) > ($3, $4)
-                           AND get_bit($5, (d.track >> 54 & 1023)::int) = 1
-                       ORDER BY d.xid, d.seq LIMIT $6) d
-                 JOIN hapax.outbox_record e ON e.seq = d.seq
-                 ORDER BY d.xid, d.seq"
-            ),
-            &[
-                (&sink, Type::INT2),
-                (&namespace, Type::INT4),
-                (&(line.mark.transaction as i64), Type::INT8),
-                (&(line.mark.seq.min(i64::MAX as u64) as i64), Type::INT8),
-                (&&buckets.to_bytes()[..], Type::BYTEA),
-                (&(line.limit as i64), Type::INT8),
-            ],
-        ))?;
-        let parcels = rows.iter().map(|row| self.parcel(row)).collect::<Result<Vec<_>, _>>()?;
-        let again = line.mark.again.unwrap_or(oldest);
-        let passes_over = planted(Bug::PassedOver) && !rows.is_empty();
-        let more = parcels.len() == line.limit;
-        let mark = match rows.last() {
-            Some(row) if more || passes_over => Mark {
-                transaction: row.try_get::<_, i64>("xid")? as u64,
-                seq: row.try_get::<_, i64>("seq")? as u64,
-                again: Some(again),
-            },
-            _ => Mark { transaction: again.saturating_sub(1), seq: u64::MAX, again: None },
-        };
-        Ok(Fed { parcels, mark, more })
-    }
-
-    fn try_feed_track(
-        &self,
-        sink: &SinkName,
-        track: Track,
-        after: u64,
-        limit: usize,
-    ) -> Result<Vec<Parcel>, Trouble> {
-        let Some(sink) = self.sink_id(sink)? else { return Ok(Vec::new()) };
-        let rows = self.link.often((
-            concat!(
-                "SELECT ",
-                record!(),
-                ", d.track, d.tried, d.due, d.error IS NOT NULL AS refused FROM hapax.delivery d
-                 JOIN hapax.outbox_record e ON e.seq = d.seq
-                 WHERE d.track = $1 AND d.seq > $2 AND d.sink = $3 AND d.due IS NOT NULL
-                 ORDER BY d.seq LIMIT $4"
-            ),
-            &[
-                (&(track.0 as i64), Type::INT8),
-                (&(after as i64), Type::INT8),
-                (&sink, Type::INT2),
-                (&(limit as i64), Type::INT8),
-            ],
-        ))?;
-        rows.iter().map(|row| self.parcel(row)).collect()
-    }
-
-    fn try_parked(&self, sink: &SinkName, buckets: &Buckets) -> Result<Vec<Track>, Trouble> {
-        let Some(sink) = self.sink_id(sink)? else { return Ok(Vec::new()) };
-        let sql = "SELECT DISTINCT track FROM hapax.delivery
-            WHERE sink = $1 AND due IS NULL AND parks ORDER BY track";
-        let rows = self.link.often((sql, &[(&sink, Type::INT2)]))?;
-        let tracks = rows.iter().map(|row| Ok(Track(row.try_get::<_, i64>(0)? as u64)));
-        let tracks = tracks.collect::<Result<Vec<_>, Trouble>>()?;
-        Ok(tracks.into_iter().filter(|track| buckets.contains(track.bucket())).collect())
-    }
-
     fn try_artifact(
         &self,
         namespace: &Namespace,
@@ -361,147 +274,6 @@ impl PgTxn<'_> {
             }
         }
         Ok(())
-    }
-
-    fn try_dispatchers(&self) -> Result<Vec<(LeaseId, Buckets)>, Trouble> {
-        // One at a time, also while there is none: the table's own lock, readers excepted.
-        self.link.run("LOCK TABLE hapax.dispatcher IN SHARE ROW EXCLUSIVE MODE")?;
-        let sql = "SELECT lease, buckets FROM hapax.dispatcher ORDER BY lease";
-        let read = |row: &Row| {
-            let buckets = Buckets::from_bytes(&bytes(row, "buckets")?);
-            Ok((LeaseId::from_bytes(bytes(row, "lease")?), buckets))
-        };
-        self.link.query(sql, &[])?.iter().map(read).collect()
-    }
-
-    fn try_drop_dispatcher(&self, lease: LeaseId) -> Result<(), Trouble> {
-        for sql in [
-            "UPDATE hapax.delivery d SET tried = greatest(d.tried, lost.tried)
-             FROM (SELECT f.sink, t.* FROM hapax.flight f,
-                       unnest(f.seqs, f.tracks, f.tried) AS t (seq, track, tried)
-                   WHERE f.lease = $1) lost
-             WHERE d.track = lost.track AND d.seq = lost.seq AND d.sink = lost.sink",
-            "DELETE FROM hapax.flight WHERE lease = $1",
-            "DELETE FROM hapax.dispatcher WHERE lease = $1",
-        ] {
-            self.link.execute(sql, &[(&&lease.as_bytes()[..], Type::BYTEA)])?;
-        }
-        Ok(())
-    }
-
-    fn try_depart(&self, lease: LeaseId, flight: &Flight) -> Result<(), Trouble> {
-        let sink = self.sink_id(&flight.sink)?;
-        let seqs: Vec<i64> = flight.parcels.iter().map(|parcel| parcel.seq as i64).collect();
-        let tracks: Vec<i64> = flight.parcels.iter().map(|parcel| parcel.track.0 as i64).collect();
-        let tried: Vec<i32> = flight.parcels.iter().map(|parcel| parcel.tried as i32).collect();
-        self.link.often((
-            "INSERT INTO hapax.flight (lease, id, sink, seqs, tracks, tried)
-             VALUES ($1, $2, $3, $4, $5, $6) ON CONFLICT DO NOTHING",
-            &[
-                (&&lease.as_bytes()[..], Type::BYTEA),
-                (&(flight.id as i64), Type::INT8),
-                (&sink, Type::INT2),
-                (&seqs, Type::INT8_ARRAY),
-                (&tracks, Type::INT8_ARRAY),
-                (&tried, Type::INT4_ARRAY),
-            ],
-        ))?;
-        Ok(())
-    }
-
-    fn try_land(
-        &self,
-        lease: LeaseId,
-        landed: &[Landed],
-        over: &[u64],
-        now: Now,
-    ) -> Result<(), Trouble> {
-        let mut sinks: BTreeMap<&SinkName, i16> = BTreeMap::new();
-        for one in landed {
-            if !sinks.contains_key(&one.sink) {
-                let id = self.sink_id(&one.sink)?;
-                sinks.insert(&one.sink, id.unwrap_or(-1));
-            }
-        }
-        let now = now.wall;
-        let over: Vec<i64> = over.iter().map(|id| *id as i64).collect();
-        let l_sink: Vec<i16> = landed.iter().map(|one| sinks[&one.sink]).collect();
-        let l_seq: Vec<i64> = landed.iter().map(|one| one.seq as i64).collect();
-        let l_track: Vec<i64> = landed.iter().map(|one| one.track.0 as i64).collect();
-        let l_tried: Vec<i32> = landed.iter().map(|one| one.tried as i32).collect();
-        let l_state: Vec<i16> = landed
-            .iter()
-            .map(|one| match one.landing {
-                Landing::Delivered { duplicate } => i16::from(duplicate),
-                Landing::Again { .. } => 2,
-                Landing::Failed { park, .. } => 3 + i16::from(park),
-            })
-            .collect();
-        let l_due: Vec<Option<i64>> = landed
-            .iter()
-            .map(|one| match one.landing {
-                Landing::Again { in_ms, .. } => Some(now.plus_ms(in_ms).0),
-                _ => None,
-            })
-            .collect();
-        let l_error: Vec<Option<&str>> = landed
-            .iter()
-            .map(|one| match &one.landing {
-                Landing::Again { error, .. } | Landing::Failed { error, .. } => {
-                    Some(error.as_str())
-                }
-                Landing::Delivered { .. } => None,
-            })
-            .collect();
-        self.link.often((
-            "SELECT hapax.land($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)",
-            &[
-                (&&lease.as_bytes()[..], Type::BYTEA),
-                (&now.0, Type::INT8),
-                (&over, Type::INT8_ARRAY),
-                (&l_sink, Type::INT2_ARRAY),
-                (&l_seq, Type::INT8_ARRAY),
-                (&l_track, Type::INT8_ARRAY),
-                (&l_tried, Type::INT4_ARRAY),
-                (&l_state, Type::INT2_ARRAY),
-                (&l_due, Type::INT8_ARRAY),
-                (&l_error, Type::TEXT_ARRAY),
-            ],
-        ))?;
-        Ok(())
-    }
-
-    fn try_redrive(&self, redrive: &Redrive, now: Now) -> Result<usize, Trouble> {
-        let Some(namespace) = self.namespaces.find(self.link, &redrive.namespace)? else {
-            return Ok(0);
-        };
-        let rows = self.link.query(
-            "WITH chosen AS (
-                 SELECT d.track, d.seq, d.sink FROM hapax.delivery d
-                 JOIN hapax.sink s ON s.id = d.sink JOIN hapax.outbox_record e ON e.seq = d.seq
-                 WHERE d.due IS NULL AND d.namespace = $1 AND ($2 IS NULL OR s.name = $2)
-                     AND ($3 IS NULL OR e.outbox_id = encode($3, 'hex')::uuid)
-                     AND ($4 OR s.remembers_ms IS NULL OR e.created_at + s.remembers_ms > $5)
-                 ORDER BY d.seq LIMIT $6 FOR UPDATE OF d
-             ), again AS (
-                 UPDATE hapax.delivery d SET due = $5, tried = 0, parks = false, updated = $5
-                 FROM chosen c WHERE d.track = c.track AND d.seq = c.seq AND d.sink = c.sink
-                 RETURNING d.sink
-             ), told AS (
-                 UPDATE hapax.sink s SET changed = changed + 1
-                 WHERE s.id IN (SELECT a.sink FROM again a)
-             )
-             SELECT count(*) FROM again",
-            &[
-                (&namespace, Type::INT4),
-                (&redrive.sink.as_ref().map(SinkName::as_str), Type::TEXT),
-                (&redrive.id.as_ref().map(|id| &id.as_bytes()[..]), Type::BYTEA),
-                (&redrive.may_duplicate, Type::BOOL),
-                (&now.wall.0, Type::INT8),
-                (&(redrive.limit as i64), Type::INT8),
-            ],
-        )?;
-        Ok(rows.first().map_or(Ok(0), |row| row.try_get::<_, i64>(0))? as usize)
     }
 }
 

@@ -129,8 +129,17 @@ pub fn work(orders: &Orders) -> Result<(), String> {
 }
 
 async fn deliver(hapax: &Hapax, port: u16, orders: &Orders) -> Result<(), String> {
-    let judge = Judge::connect(port).await.map_err(|error| error.to_string())?;
-    let dispatcher = hapax.dispatch(routed_to(judge)).await.map_err(|error| error.to_string())?;
+    let mut tries = 0;
+    let dispatcher = loop {
+        tries += 1;
+        let judge = Judge::connect(port).await.map_err(|error| error.to_string())?;
+        match hapax.dispatch(routed_to(judge)).await {
+            Ok(dispatcher) => break dispatcher,
+            // A file that many write to may keep one waiting for too long.
+            Err(_) if tries < 5 => {}
+            Err(error) => return Err(error.to_string()),
+        }
+    };
     let mut log = log(orders)?;
     loop {
         let standing = dispatcher.standing();

@@ -8,6 +8,7 @@ mod breaker;
 mod desk;
 mod dispatcher;
 mod sink;
+mod work;
 
 pub use dispatcher::{Dispatcher, Standing};
 pub use sink::{Letter, Sink, SinkSettings, Told};

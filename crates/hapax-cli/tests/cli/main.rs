@@ -5,6 +5,7 @@ mod disk;
 mod fuzz;
 mod journal;
 mod key;
+mod outbox;
 mod postgres;
 mod run;
 mod transcript;

@@ -353,3 +353,60 @@ async fn a_sink_that_is_down_is_not_stormed() {
         assert!(told.is_sorted());
     }
 }
+
+/// Proves O-3: what was recorded cannot be undone from outside, nor an artifact made up.
+#[tokio::test]
+async fn the_file_refuses_what_would_break_the_outbox() {
+    let dir = Dir::new();
+    let hapax = dir.open().await;
+    hapax.configure(&outbox(&Shelf::default(), Policy::default())).await.unwrap();
+    emit(&hapax, 1, &["flow"]).await;
+    let db = hapax.connection().unwrap();
+    for statement in [
+        "DELETE FROM outbox_record",
+        "UPDATE outbox_record SET payload = '2'",
+        "INSERT OR REPLACE INTO outbox_record SELECT * FROM outbox_record",
+        "INSERT INTO outbox_record (outbox_id, namespace, idempotency_key, ordinal, event_name,
+             dataset_id, ordering, track, payload, created_at)
+         VALUES (zeroblob(16), 1, NULL, 0, 'e', 'd', 0, 0, '{}', 0)",
+        "DELETE FROM delivery",
+        "UPDATE delivery SET seq = seq + 1",
+        "INSERT OR REPLACE INTO delivery SELECT * FROM delivery",
+        "INSERT INTO artifact VALUES (1, 'flow', 'v1', 'sha256:aa', 's3://b', 99)",
+    ] {
+        let refused = db.execute(statement, []);
+        assert!(refused.is_err(), "{statement}: {refused:?}");
+    }
+    let left: (String, String) = db
+        .query_row("SELECT payload, status FROM outbox", [], |row| Ok((row.get(0)?, row.get(1)?)))
+        .unwrap();
+    assert_eq!(left, ("1".into(), "pending".into()));
+}
+
+/// A ledger from before there was an outbox gets one, and keeps what it has.
+#[tokio::test]
+async fn an_older_file_is_brought_up_to_date() {
+    let dir = Dir::new();
+    let hapax = dir.open().await;
+    hapax.effect(key(1)).run(|_| async { ok("before") }).await.unwrap();
+    hapax.close().await.unwrap();
+    drop(hapax);
+    let db = rusqlite::Connection::open(dir.file()).unwrap();
+    db.execute_batch(
+        "PRAGMA foreign_keys = off; PRAGMA recursive_triggers = off; DROP VIEW outbox;
+         DROP TABLE dispatched; DROP TABLE artifact; DROP TABLE route; DROP TABLE guard;
+         DROP TABLE dispatcher; DROP TABLE flight; PRAGMA user_version = 1;",
+    )
+    .unwrap();
+    for table in ["delivery", "outbox_record", "sink"] {
+        db.execute_batch(&format!("DROP TABLE {table}")).unwrap();
+    }
+    drop(db);
+    let hapax = dir.open().await;
+    let shelf = Shelf::default();
+    let dispatcher = dispatcher(&hapax, &shelf, Policy::default()).await;
+    assert_eq!(state(&hapax, 1).await, Some(StateName::Succeeded));
+    emit(&hapax, 2, &["flow"]).await;
+    idle(&dispatcher).await;
+    assert_eq!(shelf.of("flow"), [2]);
+}

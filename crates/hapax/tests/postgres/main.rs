@@ -2,6 +2,7 @@
 
 mod callers_transaction;
 mod many_nodes;
+mod outbox;
 mod trouble;
 
 use std::collections::BTreeMap;

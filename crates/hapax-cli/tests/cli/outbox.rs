@@ -1,0 +1,122 @@
+//! Events from a program to a file and an endpoint, as a user would try it.
+
+use std::io::{BufRead as _, BufReader};
+
+use super::Place;
+
+const SECRET: &str = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
+
+fn tell(payload: &str) -> String {
+    format!(
+        r#"echo '{{"event_name":"artifact_published","dataset_id":"flow","payload":{payload}}}' >> $HAPAX_EVENTS; echo done"#
+    )
+}
+
+fn configure(place: &Place, url: &str) {
+    let config = format!(
+        r#"
+[sinks.log]
+kind = "file"
+path = "events.jsonl"
+
+[sinks.hook]
+kind = "webhook"
+url = "{url}"
+secrets = ["{SECRET}"]
+allow_private = true
+attempts = 2
+backoff = "10ms"
+max_backoff = "20ms"
+
+[[routes]]
+event = "artifact_*"
+sinks = ["log", "hook"]
+"#
+    );
+    std::fs::write(place.path("hapax.toml"), config).expect("a file");
+}
+
+/// Proves O-2, O-6, O-10: recorded with the outcome, failed at the sink that is down, redriven.
+#[test]
+fn a_programs_events_reach_a_file_and_an_endpoint() {
+    let place = Place::new();
+    // Nobody listens there: the port is taken and let go.
+    let port = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let free = port.local_addr().expect("an address").port();
+    drop(port);
+    configure(&place, &format!("http://127.0.0.1:{free}/"));
+    let run = |key: &str, payload: &str| {
+        place.hapax(&["run", "-k", key, "--", "sh", "-c", &tell(payload)])
+    };
+    run("early", "1").exits(73).says("no route takes the event");
+    place.hapax(&["outbox", "configure"]).exits(0).prints("From now on: sinks 2, routes 1.\n");
+    run("flow", r#"{"rows":7}"#).exits(0).prints("done\n");
+    run("flow", r#"{"rows":7}"#).exits(0).prints("done\n");
+    run("leak", r#"{"to":"ada@example.org"}"#).exits(73).says("an e-mail address at /to");
+    place.hapax(&["outbox", "dispatch", "--until-idle"]).exits(78).says("1 delivered, 1 failed");
+    assert_eq!(place.read("events.jsonl").lines().count(), 1);
+    let failed = place.hapax(&["--json", "outbox", "list", "--status", "failed"]).exits(0).json();
+    assert_eq!(failed["attempt"], 2);
+
+    let mut listener = place
+        .command(&["listen", "--secret", SECRET])
+        .stdout(std::process::Stdio::piped())
+        .stderr(std::process::Stdio::piped())
+        .spawn()
+        .expect("hapax starts");
+    let mut said = String::new();
+    let errors = listener.stderr.take().expect("piped");
+    BufReader::new(errors).read_line(&mut said).expect("its address");
+    let url = said.split_whitespace().find(|word| word.starts_with("http://")).expect("a URL");
+    configure(&place, url.trim_end_matches(';'));
+    place.hapax(&["outbox", "redrive"]).exits(0).prints("1 will be tried again.\n");
+    place.hapax(&["outbox", "dispatch", "--until-idle"]).exits(0).says("1 delivered, 0 failed");
+    let mut got = String::new();
+    let output = listener.stdout.take().expect("piped");
+    BufReader::new(output).read_line(&mut got).expect("a message");
+    listener.kill().expect("killed");
+    let _ = listener.wait();
+    assert_eq!(got, place.read("events.jsonl"), "both were told the same");
+    assert!(got.ends_with("\"payload\":{\"rows\":7}}\n"), "{got}");
+
+    let ledger = place.hapax(&["outbox", "export"]).exits(0).json();
+    assert_eq!(ledger[0]["status"], "dispatched");
+    assert_eq!(ledger[0]["outbox_id"], failed["outbox_id"]);
+    let id = failed["outbox_id"].as_str().expect("an id");
+    let shown = place.hapax(&["--json", "outbox", "show", id]).exits(0).json();
+    assert_eq!(shown["deliveries"][0]["sink"], "hook");
+    place
+        .hapax(&["outbox", "pause", "hook"])
+        .exits(0)
+        .prints("hook gets nothing until it is resumed.\n");
+    let stats = place.hapax(&["outbox", "stats"]).exits(0).out;
+    assert!(stats.contains("hook  paused  0        0"), "{stats}");
+    place.hapax(&["outbox", "resume", "hook"]).exits(0);
+}
+
+/// What is wrong is said with its place.
+#[test]
+fn bad_input_is_refused_with_its_place() {
+    let place = Place::new();
+    place.hapax(&["outbox", "configure"]).exits(64).says("hapax.toml");
+    for (config, part) in [
+        ("[sinks.a]\nkind = \"telepathy\"", "telepathy"),
+        ("[sinks.a]\nkind = \"webhook\"\nurl = \"http://10.0.0.1/\"", "private address"),
+        ("[sinks.a]\nkind = \"webhook\"\nurl = \"nowhere\"", "not an http or https URL"),
+        ("[sinks.a]\nkind = \"webhook\"\nurl = \"https://x.org\"\nsecrets = [\"no\"]", "whsec_"),
+        ("[sinks.a]\nkind = \"stdout\"\npoison = \"drink\"", "park, skip, block"),
+        ("[[routes]]\nevent = \"*\"\nsinks = [\"a\"]", "unknown sink a"),
+        ("[routs]\n", "routs"),
+    ] {
+        std::fs::write(place.path("hapax.toml"), config).expect("a file");
+        place.hapax(&["outbox", "configure"]).exits(64).says(part);
+    }
+    place.hapax(&["outbox", "show", "nonsense"]).exits(64).says("an outbox id");
+    place.hapax(&["outbox", "list", "--status", "lost"]).exits(64).says("none of pending");
+    place.hapax(&["outbox", "pause", "nobody"]).exits(64).says("there is no sink");
+    let bad = "echo '{\"event\":1}' > $HAPAX_EVENTS";
+    place
+        .hapax(&["run", "-k", "bad", "--", "sh", "-c", bad])
+        .exits(78)
+        .says("line 1 of HAPAX_EVENTS");
+}

@@ -1,0 +1,152 @@
+//! Events that are emitted in callers' transactions, and what the database itself refuses.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use hapax::outbox::{Event, Letter, Outbox, Payload, RecordFilter, Sink, Status, Told};
+use hapax::{Error, Failure, Hapax};
+use hapax_testkit::Postgres;
+
+use super::{client, key, open};
+
+/// A sink that keeps what it is given.
+#[derive(Clone, Default)]
+struct Shelf(Arc<Mutex<Vec<String>>>);
+
+impl Shelf {
+    fn payloads(&self) -> Vec<String> {
+        self.0.lock().expect("no panic").clone()
+    }
+}
+
+impl Sink for Shelf {
+    async fn send(&self, letters: &[Letter], told: &Told) {
+        for (nth, letter) in letters.iter().enumerate() {
+            let payload = letter.record.event.payload.as_str().to_owned();
+            self.0.lock().expect("no panic").push(payload);
+            told.delivered(nth);
+        }
+    }
+}
+
+fn outbox(shelf: &Shelf) -> Outbox {
+    let outbox = Outbox::new().sink("shelf", shelf.clone()).expect("a name");
+    outbox.route("*", "*", &["shelf"]).expect("a name")
+}
+
+fn event(n: u64) -> Event {
+    Event::new("counted", "flow", Payload::parse(n.to_string().as_bytes()).expect("JSON"))
+}
+
+/// A claim, an event and a settle as any language makes them.
+const BY_SQL: &str = "DO $$
+DECLARE c record;
+BEGIN
+    SELECT * INTO c FROM hapax.claim('sha256:' || repeat('KK', 32), sha256('x'),
+                                     safety => 'transactional');
+    PERFORM hapax.emit('sha256:' || repeat('KK', 32), c.attempt_id, 'counted', 'flow', 'PAYLOAD');
+    PERFORM hapax.settle('sha256:' || repeat('KK', 32), c.attempt_id, 'done');
+END $$";
+
+fn by_sql(key: &str, payload: &str) -> String {
+    BY_SQL.replace("KK", key).replace("PAYLOAD", payload)
+}
+
+async fn rests(dispatcher: &hapax::outbox::Dispatcher) {
+    let idle = tokio::time::timeout(Duration::from_secs(60), dispatcher.idle());
+    idle.await.expect("it comes to rest");
+}
+
+/// Proves O-2, O-4: what is committed is delivered, in the order of the commits, and what is
+/// rolled back is not.
+#[tokio::test(flavor = "multi_thread")]
+async fn events_of_callers_transactions_are_delivered() {
+    let server = Postgres::start();
+    let url = server.database("outbox");
+    let hapax = open(&url).await;
+    let shelf = Shelf::default();
+    let dispatcher = hapax.dispatch(outbox(&shelf)).await.expect("a dispatcher");
+    let mut client = client(&url).await;
+    for n in 0..6 {
+        let tx = client.transaction().await.expect("a transaction");
+        let emit = async |_: &hapax::tokio_postgres::Transaction<'_>, claim: &hapax::Claim| {
+            claim.emit(event(n))?;
+            Ok::<_, Failure>("told")
+        };
+        hapax.effect(key(n)).once_in_postgres(&tx, emit).await.expect("done");
+        match n % 2 {
+            0 => tx.commit().await.expect("committed"),
+            _ => tx.rollback().await.expect("rolled back"),
+        }
+    }
+    client.batch_execute(&by_sql("07", "7")).await.expect("by SQL");
+    client.batch_execute(&format!("BEGIN; {}; ROLLBACK", by_sql("08", "8"))).await.expect("by SQL");
+    let run = hapax.effect(key(9)).run(|claim| async move {
+        claim.emit(event(9))?;
+        Ok::<_, Failure>("told")
+    });
+    run.await.expect("done");
+    rests(&dispatcher).await;
+    assert_eq!(shelf.payloads(), ["0", "2", "4", "7", "9"]);
+    let all = RecordFilter { limit: 100, ..RecordFilter::default() };
+    let found = hapax.records(all).await.expect("records");
+    assert!(found.iter().all(|found| found.status == Status::Dispatched), "{found:?}");
+    let view = "SELECT count(*) FROM hapax.outbox WHERE status = 'dispatched' AND attempt = 1";
+    assert_eq!(server.sql("outbox", view).trim(), "5");
+    dispatcher.stop().await.expect("stopped");
+}
+
+/// Proves O-9: also in the caller's own transaction.
+#[tokio::test(flavor = "multi_thread")]
+async fn guards_hold_in_callers_transactions() {
+    let server = Postgres::start();
+    let url = server.database("outbox");
+    let hapax = open(&url).await;
+    hapax.configure(&outbox(&Shelf::default())).await.expect("routes");
+    let mut client = client(&url).await;
+    let tx = client.transaction().await.expect("a transaction");
+    let emit = async |_: &hapax::tokio_postgres::Transaction<'_>, claim: &hapax::Claim| {
+        let payload = Payload::parse(br#"{"to":"ada@example.org"}"#)?;
+        claim.emit(Event::new("sent", "mail", payload))?;
+        Ok::<_, Failure>("told")
+    };
+    let told = hapax.effect(key(1)).once_in_postgres(&tx, emit).await;
+    let error = told.expect_err("refused");
+    assert!(matches!(error, Error::Store(_)), "{error}");
+    assert!(error.to_string().ends_with("has an e-mail address at /to"), "{error}");
+}
+
+/// Proves O-2, O-3: a stale claimant cannot emit, and nothing that was recorded can be undone.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_database_refuses_what_would_break_the_outbox() {
+    let server = Postgres::start();
+    let url = server.database("outbox");
+    let hapax: Hapax = open(&url).await;
+    let none = server.try_sql("outbox", &by_sql("01", "1")).expect_err("no route");
+    assert!(none.contains("no route takes the event counted of dataset flow"), "{none}");
+    hapax.configure(&outbox(&Shelf::default())).await.expect("routes");
+    server.sql("outbox", &by_sql("01", "1"));
+    let stale = "SELECT hapax.emit('sha256:' || repeat('01', 32), 'att_' || repeat('00', 16),
+                 'counted', 'flow', '2')";
+    let stale = server.try_sql("outbox", stale).expect_err("stale");
+    assert!(stale.contains("fenced"), "{stale}");
+    for statement in [
+        "DELETE FROM hapax.outbox_record",
+        "UPDATE hapax.outbox_record SET payload = '2'",
+        "TRUNCATE hapax.outbox_record CASCADE",
+        "INSERT INTO hapax.outbox_record (created_at, track, namespace, ordinal, ordering, outbox_id,
+             idempotency_key, event_name, dataset_id, payload)
+         VALUES (0, 0, 1, 0, 0, gen_random_uuid(), NULL, 'e', 'd', '{}')",
+        "DELETE FROM hapax.delivery",
+        "TRUNCATE hapax.delivery",
+        "UPDATE hapax.delivery SET seq = seq + 1",
+        "INSERT INTO hapax.artifact VALUES (1, 'flow', 'v1', 'sha256:aa', 's3://b', 99)",
+        "INSERT INTO hapax.artifact SELECT 1, 'flow', 'v1', 'sha256:aa', 's3://b', seq
+         FROM hapax.outbox_record",
+    ] {
+        let refused = server.try_sql("outbox", statement);
+        assert!(refused.is_err(), "{statement}: {refused:?}");
+    }
+    let left = "SELECT payload, status FROM hapax.outbox";
+    assert_eq!(server.sql("outbox", left).trim(), "1|pending");
+}
