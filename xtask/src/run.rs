@@ -107,6 +107,11 @@ pub(crate) fn test() -> Result<(), String> {
 pub(crate) fn bench(options: &[&str]) -> Result<(), String> {
     let start =
         ["run", "--release", "--quiet", "--locked", "--package", "hapax-cli", "--", "bench"];
+    // The outbox is measured on a server.
+    let options = match options.contains(&"--outbox") && !options.contains(&"--postgres") {
+        true => [options, &["--postgres"]].concat(),
+        false => options.to_vec(),
+    };
     let at = options.iter().position(|option| *option == "--postgres");
     match at.filter(|at| options.get(at + 1).is_none_or(|next| next.starts_with('-'))) {
         // A server of its own, as Debian sets one up, but for room for the baseline's clients.
@@ -116,7 +121,7 @@ pub(crate) fn bench(options: &[&str]) -> Result<(), String> {
             let (before, after) = options.split_at(at + 1);
             step("cargo", &[&start, before, &[url.as_str()], after].concat())
         }
-        None => step("cargo", &[&start, options].concat()),
+        None => step("cargo", &[&start[..], &options].concat()),
     }
 }
 

@@ -390,6 +390,9 @@ pub(crate) struct Bench {
     /// Measure on this PostgreSQL server instead, in a database of its own, beside pgbench
     #[arg(long, value_name = "URL")]
     pub(crate) postgres: Option<String>,
+    /// Measure the outbox on that server instead
+    #[arg(long)]
+    pub(crate) outbox: bool,
     /// Where to put the files that are measured; a temporary directory unless given
     #[arg(long, value_name = "DIR")]
     pub(crate) dir: Option<PathBuf>,

@@ -4,6 +4,7 @@ mod baseline;
 mod engine;
 mod fill;
 mod load;
+mod outbox;
 mod postgres;
 
 use std::path::Path;
@@ -104,6 +105,10 @@ pub(crate) fn main(global: &Global, args: &args::Bench) -> Result<Exit, Failed> 
         eprintln!("hapax: this is a debug build; the figures mean nothing");
     }
     match &args.postgres {
+        Some(url) if args.outbox => outbox::measure(args, url, directory.path(), &mut report)?,
+        None if args.outbox => {
+            return Err(Failed::usage("--outbox is measured on a server: --postgres URL"));
+        }
         Some(url) => postgres::measure(args, url, directory.path(), &mut report)?,
         None => measure(args, directory.path(), &mut report)?,
     }

@@ -129,7 +129,7 @@ SELECT 1, 1, 0, n, n, 1800000000000 + n, 1800000000000 + n, 1, 1, sha256(int8sen
 FROM generate_series(1, :size) n";
 
 /// A database of its own on somebody's server, dropped when it is no longer needed.
-struct Scratch {
+pub(super) struct Scratch {
     server: String,
     name: String,
     /// The database's URL, as a ledger is opened by it.
@@ -138,7 +138,7 @@ struct Scratch {
 }
 
 impl Scratch {
-    fn make(server: &str, directory: &Path) -> Result<Self, Failed> {
+    pub(super) fn make(server: &str, directory: &Path) -> Result<Self, Failed> {
         let name = format!("hapax_bench_{}", std::process::id());
         let (base, options) = match server.split_once('?') {
             Some((base, options)) => (base, format!("?{options}")),
@@ -158,22 +158,27 @@ impl Scratch {
         Ok(scratch)
     }
 
-    fn url(&self) -> &str {
+    pub(super) fn url(&self) -> &str {
         self.place.to_str().unwrap_or_default()
     }
 
-    fn sql(&self, sql: &str) -> Result<(), Failed> {
+    pub(super) fn sql(&self, sql: &str) -> Result<(), Failed> {
         psql(self.url(), sql)
     }
 
     /// Lets the server finish what it would do later: otherwise each measurement pays for
     /// cleaning up after the one before.
-    fn quiet(&self) -> Result<(), Failed> {
+    pub(super) fn quiet(&self) -> Result<(), Failed> {
         self.sql("VACUUM ANALYZE;\nCHECKPOINT")
     }
 
     /// Transactions a second of this script, by as many clients.
-    fn pgbench(&self, script: &str, clients: usize, time: Duration) -> Result<f64, Failed> {
+    pub(super) fn pgbench(
+        &self,
+        script: &str,
+        clients: usize,
+        time: Duration,
+    ) -> Result<f64, Failed> {
         let io =
             |error: std::io::Error| Failed::new(Exit::Unreachable, format!("pgbench: {error}"));
         std::fs::write(&self.script, script).map_err(io)?;
