@@ -188,7 +188,8 @@ async fn client(scratch: &Scratch) -> Result<Client, Failed> {
 }
 
 fn unreachable(error: &dyn std::error::Error) -> Failed {
-    Failed::new(Exit::Unreachable, error.to_string())
+    let cause = error.source().map(|cause| format!(": {cause}")).unwrap_or_default();
+    Failed::new(Exit::Unreachable, format!("{error}{cause}"))
 }
 
 /// A snapshot that keeps the server from cleaning up, until it is dropped.
@@ -250,7 +251,7 @@ async fn steady(scratch: &Scratch, time: Duration) -> Result<f64, Failed> {
 const STEADILY: &str = "SELECT hapax.emit(k.key, c.attempt_id, 'ticked', 'd' || (k.n % 100),
         $3::text::json), hapax.settle(k.key, c.attempt_id, 'x')
     FROM (SELECT n, 'sha256:' || encode(sha256(convert_to('steady' || n, 'UTF8')), 'hex') AS key
-          FROM generate_series($1, $1 + $2 - 1) n) k,
+          FROM generate_series($1::bigint, $1::bigint + $2::bigint - 1) n) k,
     LATERAL hapax.claim(k.key, sha256(''), safety => 'transactional') c";
 
 const JOBS: &str = "CREATE TABLE job (id bigserial PRIMARY KEY, state int NOT NULL DEFAULT 0,
