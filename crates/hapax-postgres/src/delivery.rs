@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use hapax_core::delivery::Buckets;
 use hapax_core::lease::LeaseId;
+use hapax_core::name::Namespace;
 use hapax_core::outbox::Track;
 use hapax_core::planted::{Bug, planted};
 use hapax_core::route::SinkName;
@@ -80,7 +81,7 @@ impl PgTxn<'_> {
             concat!(
                 "SELECT ",
                 record!(),
-                ", d.track, d.tried, d.due, d.error IS NOT NULL AS refused FROM hapax.delivery d
+                ", d.xid, d.track, d.tried, d.due, d.error IS NOT NULL AS refused FROM hapax.delivery d
                  JOIN hapax.outbox_record e ON e.seq = d.seq
                  WHERE d.track = $1 AND d.seq > $2 AND d.sink = $3 AND d.due IS NOT NULL
                  ORDER BY d.seq LIMIT $4"
@@ -173,7 +174,14 @@ impl PgTxn<'_> {
         let over: Vec<i64> = over.iter().map(|id| *id as i64).collect();
         let l_sink: Vec<i16> = landed.iter().map(|one| sinks[&one.sink]).collect();
         let l_seq: Vec<i64> = landed.iter().map(|one| one.seq as i64).collect();
-        let l_track: Vec<i64> = landed.iter().map(|one| one.track.0 as i64).collect();
+        let l_xid: Vec<i64> = landed.iter().map(|one| one.transaction as i64).collect();
+        let mut namespaces: BTreeMap<&Namespace, i32> = BTreeMap::new();
+        for one in landed {
+            if !namespaces.contains_key(&one.namespace) {
+                namespaces.insert(&one.namespace, self.namespace(&one.namespace)?);
+            }
+        }
+        let l_namespace: Vec<i32> = landed.iter().map(|one| namespaces[&one.namespace]).collect();
         let l_tried: Vec<i32> = landed.iter().map(|one| one.tried as i32).collect();
         let l_state: Vec<i16> = landed
             .iter()
@@ -200,14 +208,15 @@ impl PgTxn<'_> {
             })
             .collect();
         self.link.often((
-            "SELECT hapax.land($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)",
+            "SELECT hapax.land($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)",
             &[
                 (&&lease.as_bytes()[..], Type::BYTEA),
                 (&now.0, Type::INT8),
                 (&over, Type::INT8_ARRAY),
                 (&l_sink, Type::INT2_ARRAY),
+                (&l_namespace, Type::INT4_ARRAY),
+                (&l_xid, Type::INT8_ARRAY),
                 (&l_seq, Type::INT8_ARRAY),
-                (&l_track, Type::INT8_ARRAY),
                 (&l_tried, Type::INT4_ARRAY),
                 (&l_state, Type::INT2_ARRAY),
                 (&l_due, Type::INT8_ARRAY),

@@ -71,6 +71,7 @@ impl PgTxn<'_> {
         Ok(Parcel {
             record: self.record(row)?,
             track: Track(row.try_get::<_, i64>("track")? as u64),
+            transaction: row.try_get::<_, i64>("xid")? as u64,
             tried: row.try_get::<_, i32>("tried")? as u32,
             refused: row.try_get("refused")?,
             due: Timestamp(row.try_get("due")?),

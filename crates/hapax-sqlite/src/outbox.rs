@@ -15,7 +15,7 @@ use hapax_store::outbox::{
     Aboard, Delivery, Fed, Flight, Found, Landed, Landing, Line, OutboxTxn, OutboxView, Parcel,
     RecordFilter, Redrive, Routing, Sink, SinkStats,
 };
-use rusqlite::{Connection, OptionalExtension as _, Params, Row, params};
+use rusqlite::{Connection, Params, Row, params};
 
 use crate::error::OrStoreError;
 use crate::txn::SqliteTxn;
@@ -60,6 +60,7 @@ fn parcel(row: &Row<'_>) -> rusqlite::Result<Parcel> {
     Ok(Parcel {
         record: record(row)?,
         track: Track(row.get::<_, i64>(16)? as u64),
+        transaction: 0,
         tried: row.get(17)?,
         due: Timestamp(row.get(18)?),
         refused: row.get(19)?,
@@ -160,16 +161,9 @@ impl SqliteTxn<'_> {
         Ok(fed)
     }
 
-    fn land_one(&self, sink: i64, landed: &Landed, now: Now) -> Result<(), StoreError> {
+    fn land_one(&mut self, sink: i64, landed: &Landed, now: Now) -> Result<(), StoreError> {
         let (seq, tried, at) = (landed.seq as i64, landed.tried, now.wall.0);
-        let namespace: Option<i64> = self
-            .db
-            .prepare_cached("SELECT namespace FROM delivery WHERE seq = ?1 AND sink = ?2")
-            .or_store_error()?
-            .query_row(params![seq, sink], |row| row.get(0))
-            .optional()
-            .or_store_error()?;
-        let Some(namespace) = namespace else { return Ok(()) };
+        let Some(namespace) = self.namespace(&landed.namespace)? else { return Ok(()) };
         let place = "WHERE sink = ?1 AND namespace = ?2 AND seq = ?3";
         match &landed.landing {
             Landing::Delivered { duplicate } => {

@@ -50,7 +50,6 @@ CREATE TABLE outbox_record (
     checksum        TEXT CHECK ((checksum IS NULL) = (artifact_version IS NULL)),
     uri             TEXT CHECK ((uri IS NULL) = (artifact_version IS NULL))
 ) STRICT;
-CREATE INDEX outbox_record_key ON outbox_record (namespace, idempotency_key);
 
 CREATE TRIGGER outbox_record_grows BEFORE INSERT ON outbox_record
 WHEN EXISTS (SELECT 1 FROM outbox_record WHERE seq = NEW.seq OR outbox_id = NEW.outbox_id)

@@ -95,6 +95,8 @@ pub struct Parcel {
     pub record: Record,
     /// What it waits in line with.
     pub track: Track,
+    /// The transaction that recorded it, where transactions overlap.
+    pub transaction: u64,
     /// How often it was tried.
     pub tried: u32,
     /// Whether the sink has refused it, and not only its dispatcher died.
@@ -130,10 +132,12 @@ pub struct Aboard {
 pub struct Landed {
     /// The sink.
     pub sink: SinkName,
-    /// The record's place.
+    /// The record's namespace.
+    pub namespace: Namespace,
+    /// The transaction that recorded it.
+    pub transaction: u64,
+    /// Its place.
     pub seq: u64,
-    /// Its track.
-    pub track: Track,
     /// How often it was tried, with this one.
     pub tried: u32,
     /// What became of it.

@@ -43,21 +43,24 @@ CREATE TABLE hapax.outbox_record (
     namespace        int NOT NULL,
     ordinal          int NOT NULL,
     -- 0 in the order of its dataset, 1 of another key, 2 of none
-    ordering         smallint NOT NULL CHECK (ordering BETWEEN 0 AND 2),
+    ordering         smallint NOT NULL,
     outbox_id        uuid NOT NULL UNIQUE,
     idempotency_key  hapax.bytes32 NOT NULL,
-    event_name       text NOT NULL CHECK (event_name <> ''),
-    dataset_id       text NOT NULL CHECK (dataset_id <> ''),
+    event_name       text NOT NULL,
+    dataset_id       text NOT NULL,
     pipeline_id      text,
     version          text,
-    order_key        text CHECK ((ordering = 1) = (order_key IS NOT NULL)),
+    order_key        text,
     payload          json NOT NULL,
     -- What it says was published.
     artifact_version text,
-    checksum         text CHECK ((checksum IS NULL) = (artifact_version IS NULL)),
-    uri              text CHECK ((uri IS NULL) = (artifact_version IS NULL))
+    checksum         text,
+    uri              text,
+    -- One constraint: each is read anew for every statement.
+    CHECK (ordering BETWEEN 0 AND 2 AND (ordering = 1) = (order_key IS NOT NULL)
+        AND event_name <> '' AND dataset_id <> ''
+        AND num_nulls(artifact_version, checksum, uri) IN (0, 3))
 );
-CREATE INDEX outbox_record_key ON hapax.outbox_record (namespace, idempotency_key);
 
 CREATE TRIGGER append_only BEFORE UPDATE OR DELETE ON hapax.outbox_record FOR EACH ROW
     EXECUTE FUNCTION hapax.refuse('an outbox record cannot be changed');
@@ -165,12 +168,13 @@ CREATE TABLE hapax.flight (
     PRIMARY KEY (lease, id)
 ) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000);
 
--- Writes what became of tries. The arrays are of one length; `state` is 0 delivered, 1 delivered
+-- Writes what became of tries. Deliveries are found in the order in which they were read, where
+-- neighbours lie side by side. The arrays are of one length; `state` is 0 delivered, 1 delivered
 -- before, 2 to be tried again at `due`, 3 failed, 4 failed and parked.
 CREATE FUNCTION hapax.land(
     lease bytea, now bigint, over bigint[],
-    l_sink smallint[], l_seq bigint[], l_track bigint[], l_tried int[], l_state smallint[],
-    l_due bigint[], l_error text[]
+    l_sink smallint[], l_namespace int[], l_xid bigint[], l_seq bigint[], l_tried int[],
+    l_state smallint[], l_due bigint[], l_error text[]
 ) RETURNS void LANGUAGE plpgsql
 SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off
 SET plan_cache_mode = force_generic_plan SET jit = off
@@ -179,9 +183,10 @@ BEGIN
     PERFORM set_config('hapax.landing', 'on', true);
     WITH done AS (
         DELETE FROM hapax.delivery d
-        USING unnest(l_sink, l_seq, l_track, l_tried, l_state)
-            AS l (sink, seq, track, tried, state)
-        WHERE l.state < 2 AND d.track = l.track AND d.seq = l.seq AND d.sink = l.sink
+        USING unnest(l_sink, l_namespace, l_xid, l_seq, l_tried, l_state)
+            AS l (sink, namespace, xid, seq, tried, state)
+        WHERE l.state < 2 AND d.sink = l.sink AND d.namespace = l.namespace AND d.xid = l.xid
+            AND d.seq = l.seq AND d.due IS NOT NULL
         RETURNING d.sink, d.seq, l.tried, l.state
     )
     INSERT INTO hapax.dispatched (sink, at, span, seqs, tried, duplicates)
@@ -192,9 +197,10 @@ BEGIN
     IF 2 <= ANY (l_state) THEN
         UPDATE hapax.delivery d
         SET tried = l.tried, due = l.due, parks = l.state = 4, error = l.error, updated = now
-        FROM unnest(l_sink, l_seq, l_track, l_tried, l_state, l_due, l_error)
-            AS l (sink, seq, track, tried, state, due, error)
-        WHERE l.state >= 2 AND d.track = l.track AND d.seq = l.seq AND d.sink = l.sink;
+        FROM unnest(l_sink, l_namespace, l_xid, l_seq, l_tried, l_state, l_due, l_error)
+            AS l (sink, namespace, xid, seq, tried, state, due, error)
+        WHERE l.state >= 2 AND d.sink = l.sink AND d.namespace = l.namespace AND d.xid = l.xid
+            AND d.seq = l.seq AND d.due IS NOT NULL;
     END IF;
     DELETE FROM hapax.flight f WHERE f.lease = land.lease AND f.id = ANY (over);
 END $$;
@@ -213,13 +219,15 @@ $$;
 
 -- The id of an effect's event: a UUIDv7 that is the same each time it is emitted.
 CREATE FUNCTION hapax.outbox_id(namespace text, key bytea, created bigint, generation int, ordinal int)
-RETURNS uuid LANGUAGE sql IMMUTABLE AS $$
-    SELECT encode(substring(int8send(created), 3) || set_byte(set_byte(d.bytes,
-        0, get_byte(d.bytes, 0) & 15 | 112), 2, get_byte(d.bytes, 2) & 63 | 128), 'hex')::uuid
-    FROM (SELECT substring(sha256(convert_to('hapax.outbox.v1:', 'UTF8')
+RETURNS uuid LANGUAGE plpgsql IMMUTABLE AS $$
+DECLARE
+    d bytea := substring(sha256(convert_to('hapax.outbox.v1:', 'UTF8')
         || int8send(octet_length(namespace)) || convert_to(namespace, 'UTF8')
-        || int8send(32) || key || int8send(generation) || int8send(ordinal)), 1, 10) AS bytes) d
-$$;
+        || int8send(32) || key || int8send(generation) || int8send(ordinal)), 1, 10);
+BEGIN
+    d := set_byte(set_byte(d, 0, get_byte(d, 0) & 15 | 112), 2, get_byte(d, 2) & 63 | 128);
+    RETURN encode(substring(int8send(created), 3) || d, 'hex')::uuid;
+END $$;
 
 -- Records an event of an effect that you have claimed and not settled yet, in your transaction:
 -- it is delivered after you have committed, to every sink that it is routed to, and never if you
@@ -273,9 +281,8 @@ BEGIN
     SELECT n.id INTO space FROM hapax.namespace n WHERE n.name = namespace;
     SELECT r.* INTO e FROM hapax.effect r WHERE r.namespace = space AND r.key = this_key FOR UPDATE;
     id := hapax.outbox_id(namespace, this_key, e.created, e.generation, ordinal);
-    SELECT r.* INTO known FROM hapax.outbox_record r WHERE r.outbox_id = id;
-    IF e.attempt IS DISTINCT FROM this_attempt
-        OR e.state NOT IN (0, 4, 5) AND NOT (e.state = 1 AND known.seq IS NOT NULL) THEN
+    IF e.attempt IS DISTINCT FROM this_attempt OR e.state NOT IN (0, 4, 5)
+        AND NOT (e.state = 1 AND EXISTS (SELECT 1 FROM hapax.outbox_record r WHERE r.outbox_id = id)) THEN
         RAISE EXCEPTION 'fenced: this attempt was overtaken or has settled; the record is: %',
             coalesce(hapax.state_name(e.state) || ', by att_' || encode(e.attempt, 'hex'), 'no record')
             USING ERRCODE = 'HX207', HINT = 'Emit between the claim and the settle.';
@@ -286,7 +293,16 @@ BEGIN
         RAISE EXCEPTION 'no route takes the event % of dataset %', event_name, dataset_id
             USING ERRCODE = 'HX111', HINT = 'Declare one: hapax outbox configure.';
     END IF;
-    IF known.seq IS NOT NULL THEN
+    PERFORM hapax.durably();
+    lane := hapax.track_of(namespace, how, coalesce(order_key, dataset_id), id);
+    INSERT INTO hapax.outbox_record (created_at, track, namespace, ordinal, ordering, outbox_id, idempotency_key,
+        event_name, dataset_id, pipeline_id, version, order_key, payload, artifact_version, checksum, uri)
+    VALUES (now, lane, space, ordinal, how, id, this_key, event_name, dataset_id, pipeline_id, version,
+        order_key, payload, artifact_version, checksum, uri)
+    ON CONFLICT ON CONSTRAINT outbox_record_outbox_id_key DO NOTHING
+    RETURNING seq INTO place;
+    IF place IS NULL THEN
+        SELECT r.* INTO known FROM hapax.outbox_record r WHERE r.outbox_id = id;
         IF (known.event_name, known.dataset_id, known.payload::jsonb) <> (event_name, dataset_id, payload::jsonb)
             OR (known.pipeline_id, known.version, known.order_key, known.ordering, known.artifact_version,
                 known.checksum, known.uri)
@@ -296,13 +312,6 @@ BEGIN
         END IF;
         RETURN id;
     END IF;
-    PERFORM hapax.durably();
-    lane := hapax.track_of(namespace, how, coalesce(order_key, dataset_id), id);
-    INSERT INTO hapax.outbox_record (created_at, track, namespace, ordinal, ordering, outbox_id, idempotency_key,
-        event_name, dataset_id, pipeline_id, version, order_key, payload, artifact_version, checksum, uri)
-    VALUES (now, lane, space, ordinal, how, id, this_key, event_name, dataset_id, pipeline_id, version,
-        order_key, payload, artifact_version, checksum, uri)
-    RETURNING seq INTO place;
     IF artifact_version IS NOT NULL THEN
         SELECT a.* INTO published FROM hapax.artifact a
         WHERE a.namespace = space AND a.dataset_id = dataset_id AND a.version = artifact_version;

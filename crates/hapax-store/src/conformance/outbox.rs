@@ -99,8 +99,14 @@ impl Bench<'_> {
         parcel: &Parcel,
         landing: Landing,
     ) -> Result<Answer, StoreError> {
-        let (seq, track, tried) = (parcel.record.seq, parcel.track, parcel.tried + 1);
-        let landed = vec![Landed { sink: sink(to), seq, track, tried, landing }];
+        let landed = vec![Landed {
+            sink: sink(to),
+            namespace: Namespace::default(),
+            transaction: parcel.transaction,
+            seq: parcel.record.seq,
+            tried: parcel.tried + 1,
+            landing,
+        }];
         let (over, departing) = (vec![1], Vec::new());
         self.run(Command::Dispatch { lease, landed, over, departing })
     }

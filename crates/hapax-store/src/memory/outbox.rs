@@ -56,6 +56,7 @@ impl Outbox {
         Some(Parcel {
             record: self.records.get(&seq)?.clone(),
             track: open.track,
+            transaction: 0,
             tried: open.delivery.tried,
             refused: open.delivery.error.is_some(),
             due: open.delivery.due.unwrap_or_default(),

@@ -79,6 +79,7 @@ enum Listed {
 
 struct Waiting {
     record: Arc<Record>,
+    transaction: u64,
     tried: u32,
     refused: bool,
     due: Instant,
@@ -208,6 +209,7 @@ impl Desk {
         let wait = parcel.due.0.saturating_sub(wall.0).max(0) as u64;
         let letter = Waiting {
             record: Arc::new(parcel.record),
+            transaction: parcel.transaction,
             tried: parcel.tried,
             refused: parcel.refused,
             due: now + Duration::from_millis(wait),
@@ -355,6 +357,7 @@ impl Desk {
         let seq = letter.record.seq;
         let queue = self.tracks.get_mut(&letter.track)?;
         let at = queue.letters.iter().take(queue.aloft).position(|one| one.record.seq == seq)?;
+        let transaction = queue.letters[at].transaction;
         match sent {
             Sent::Delivered { .. } => self.breaker.answered(),
             Sent::Refused(refusal) if refusal.heals == Heals::SinkDown => {
@@ -409,8 +412,9 @@ impl Desk {
             }
         }
         self.list(letter.track, now);
-        let (sink, track, tried) = (self.sink.clone(), letter.track, letter.attempt);
-        Some(Landed { sink, seq, track, tried, landing })
+        let (sink, tried) = (self.sink.clone(), letter.attempt);
+        let namespace = letter.record.name.namespace.clone();
+        Some(Landed { sink, namespace, transaction, seq, tried, landing })
     }
 
     /// Those of a track that were to follow are not on their way any more.
