@@ -410,3 +410,65 @@ async fn an_older_file_is_brought_up_to_date() {
     idle(&dispatcher).await;
     assert_eq!(shelf.of("flow"), [2]);
 }
+
+/// Keeps the fields of each dispatch.
+#[derive(Clone, Default)]
+struct Telemetry(Arc<Mutex<Vec<HashMap<String, String>>>>);
+
+struct Fields(HashMap<String, String>);
+
+impl tracing::field::Visit for Fields {
+    fn record_debug(&mut self, field: &tracing::field::Field, value: &dyn std::fmt::Debug) {
+        self.0.insert(field.name().into(), format!("{value:?}").trim_matches('"').into());
+    }
+}
+
+impl tracing::Subscriber for Telemetry {
+    fn enabled(&self, metadata: &tracing::Metadata<'_>) -> bool {
+        metadata.target() == "hapax::dispatch"
+    }
+
+    fn new_span(&self, _: &tracing::span::Attributes<'_>) -> tracing::span::Id {
+        tracing::span::Id::from_u64(1)
+    }
+
+    fn record(&self, _: &tracing::span::Id, _: &tracing::span::Record<'_>) {}
+
+    fn record_follows_from(&self, _: &tracing::span::Id, _: &tracing::span::Id) {}
+
+    fn event(&self, event: &tracing::Event<'_>) {
+        let mut fields = Fields(HashMap::new());
+        event.record(&mut fields);
+        self.0.lock().expect("no panic").push(fields.0);
+    }
+
+    fn enter(&self, _: &tracing::span::Id) {}
+
+    fn exit(&self, _: &tracing::span::Id) {}
+}
+
+/// Proves O-11 as far as log events go: each try is told with its fields.
+#[tokio::test]
+async fn each_try_is_told_with_its_fields() {
+    let telemetry = Telemetry::default();
+    let _here = tracing::subscriber::set_default(telemetry.clone());
+    let hapax = Hapax::builder().in_memory();
+    let shelf = Shelf::default();
+    shelf.refuse("flow", Some(Heals::Never));
+    let dispatcher = dispatcher(&hapax, &shelf, hasty(Poison::Skip)).await;
+    emit(&hapax, 1, &["rain", "flow"]).await;
+    idle(&dispatcher).await;
+    let told = telemetry.0.lock().unwrap().clone();
+    assert_eq!(told.len(), 2);
+    let records =
+        hapax.records(RecordFilter { limit: 9, ..RecordFilter::default() }).await.unwrap();
+    for (status, dataset) in [("success", "rain"), ("failed", "flow")] {
+        let record = records.iter().find(|found| found.record.event.dataset == dataset).unwrap();
+        let line = told.iter().find(|line| line["dispatch_status"] == status).unwrap();
+        assert_eq!(line["outbox_id"], record.record.id.to_string());
+        assert_eq!((&*line["event_name"], &*line["attempt"]), ("counted", "1"));
+        assert_eq!(line["duplicate_detected"], "false");
+        assert!(line["latency_ms"].parse::<i64>().unwrap() >= 0);
+        assert!(line.contains_key("pipeline_id"));
+    }
+}
