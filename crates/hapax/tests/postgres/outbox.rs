@@ -11,10 +11,10 @@ use super::{client, key, open};
 
 /// A sink that keeps what it is given.
 #[derive(Clone, Default)]
-struct Shelf(Arc<Mutex<Vec<String>>>);
+pub(super) struct Shelf(Arc<Mutex<Vec<String>>>);
 
 impl Shelf {
-    fn payloads(&self) -> Vec<String> {
+    pub(super) fn payloads(&self) -> Vec<String> {
         self.0.lock().expect("no panic").clone()
     }
 }
@@ -29,12 +29,12 @@ impl Sink for Shelf {
     }
 }
 
-fn outbox(shelf: &Shelf) -> Outbox {
+pub(super) fn outbox(shelf: &Shelf) -> Outbox {
     let outbox = Outbox::new().sink("shelf", shelf.clone()).expect("a name");
     outbox.route("*", "*", &["shelf"]).expect("a name")
 }
 
-fn event(n: u64) -> Event {
+pub(super) fn event(n: u64) -> Event {
     Event::new("counted", "flow", Payload::parse(n.to_string().as_bytes()).expect("JSON"))
 }
 
@@ -52,7 +52,7 @@ fn by_sql(key: &str, payload: &str) -> String {
     BY_SQL.replace("KK", key).replace("PAYLOAD", payload)
 }
 
-async fn rests(dispatcher: &hapax::outbox::Dispatcher) {
+pub(super) async fn rests(dispatcher: &hapax::outbox::Dispatcher) {
     let idle = tokio::time::timeout(Duration::from_secs(60), dispatcher.idle());
     idle.await.expect("it comes to rest");
 }

@@ -7,6 +7,7 @@ use std::time::Duration;
 use hapax::{Error, Failure, Hapax, Safety, StateName, StoreError};
 use hapax_testkit::{CuttingProxy, Postgres};
 
+use super::outbox::{Shelf, event, outbox, rests};
 use super::{intact, key, noted, open, until};
 
 /// Proves K-5: the connection is cut right after the commit, a thousand times, and nothing
@@ -188,7 +189,7 @@ async fn a_node_needs_no_more_rights_than_documented() {
     let server = Postgres::start();
     let owner = server.url("postgres");
     let made = tokio::task::spawn_blocking(move || hapax_postgres::PgStore::migrate(&owner));
-    assert_eq!(made.await.expect("no panic").expect("a schema"), 1);
+    assert_eq!(made.await.expect("no panic").expect("a schema"), 2);
     let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/operations.md");
     let page = std::fs::read_to_string(page).expect("the page");
     let grants = page.split("```sql\n").nth(1).and_then(|rest| rest.split("```").next());
@@ -204,8 +205,23 @@ async fn a_node_needs_no_more_rights_than_documented() {
         .show(key(1))
         .await
         .expect("read");
+    let shelf = Shelf::default();
+    let dispatcher = hapax.dispatch(outbox(&shelf)).await.expect("a dispatcher");
+    let effect = hapax.effect(key(2)).safety(Safety::Transactional);
+    let told = effect.run(|claim| async move {
+        claim.emit(event(2))?;
+        Ok::<_, Failure>("told")
+    });
+    told.await.expect("done");
+    rests(&dispatcher).await;
+    assert_eq!(shelf.payloads(), ["2"]);
+    dispatcher.stop().await.expect("stopped");
     let client = super::client(&url).await;
     for statement in [
+        "UPDATE hapax.outbox_record SET payload = '{}'",
+        "DELETE FROM hapax.outbox_record",
+        "TRUNCATE hapax.delivery",
+        "DELETE FROM hapax.dispatched",
         "ALTER TABLE hapax.journal DETACH PARTITION hapax.journal_default",
         "DROP TABLE hapax.journal_default",
         "ALTER TABLE hapax.journal DISABLE TRIGGER ALL",
