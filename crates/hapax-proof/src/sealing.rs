@@ -47,7 +47,8 @@ pub fn sealing(postgres: Option<&Postgres>, rounds: u64, seed: u64, report: &mut
         }
     });
     field.verify(report);
-    report.at_least("seals beside others", rounds / 4);
+    // How many there are is a matter of how fast the machine is; that there are some is not.
+    report.at_least("seals beside others", (rounds / 10).max(3));
 }
 
 /// Runs effects and seals after each few.
