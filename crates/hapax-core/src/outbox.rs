@@ -292,6 +292,23 @@ impl Status {
     /// All of them.
     pub const ALL: [Self; 3] = [Self::Pending, Self::Dispatched, Self::Failed];
 
+    /// How far a record has come that has come so far at each of its sinks.
+    ///
+    /// ```
+    /// use hapax_core::outbox::Status::{self, Dispatched, Failed, Pending};
+    ///
+    /// assert_eq!(Status::over([Dispatched, Pending, Failed]), Failed);
+    /// assert_eq!(Status::over([Dispatched, Pending]), Pending);
+    /// assert_eq!(Status::over([]), Dispatched);
+    /// ```
+    pub fn over(sinks: impl IntoIterator<Item = Self>) -> Self {
+        sinks.into_iter().fold(Self::Dispatched, |all, one| match (all, one) {
+            (Self::Failed, _) | (_, Self::Failed) => Self::Failed,
+            (Self::Pending, _) | (_, Self::Pending) => Self::Pending,
+            (Self::Dispatched, Self::Dispatched) => Self::Dispatched,
+        })
+    }
+
     /// Its name.
     pub fn as_str(self) -> &'static str {
         match self {

@@ -135,12 +135,7 @@ impl PgTxn<'_> {
         rows.extend(done);
         let mut deliveries = rows.iter().map(delivery).collect::<Result<Vec<_>, _>>()?;
         deliveries.sort_by(|a, b| a.sink.cmp(&b.sink));
-        let any = |status| deliveries.iter().any(|delivery| delivery.status == status);
-        let status = match () {
-            () if any(Status::Failed) => Status::Failed,
-            () if any(Status::Pending) => Status::Pending,
-            () => Status::Dispatched,
-        };
+        let status = Status::over(deliveries.iter().map(|delivery| delivery.status));
         Ok(Found { record, status, deliveries })
     }
 

@@ -122,12 +122,7 @@ impl SqliteTxn<'_> {
 
     fn found(&self, record: Record) -> Result<Found, StoreError> {
         let deliveries = self.deliveries(record.seq)?;
-        let any = |status| deliveries.iter().any(|delivery| delivery.status == status);
-        let status = match () {
-            () if any(Status::Failed) => Status::Failed,
-            () if any(Status::Pending) => Status::Pending,
-            () => Status::Dispatched,
-        };
+        let status = Status::over(deliveries.iter().map(|delivery| delivery.status));
         Ok(Found { record, status, deliveries })
     }
 

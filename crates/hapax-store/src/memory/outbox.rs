@@ -43,12 +43,7 @@ impl Outbox {
         let done = self.delivered.iter().filter(|((at, _), _)| *at == seq);
         deliveries.extend(done.map(|(_, delivery)| delivery.clone()));
         deliveries.sort_by(|a, b| a.sink.cmp(&b.sink));
-        let any = |status| deliveries.iter().any(|delivery: &Delivery| delivery.status == status);
-        let status = match () {
-            () if any(Status::Failed) => Status::Failed,
-            () if any(Status::Pending) => Status::Pending,
-            () => Status::Dispatched,
-        };
+        let status = Status::over(deliveries.iter().map(|delivery| delivery.status));
         Found { record: record.clone(), status, deliveries }
     }
 
