@@ -149,6 +149,12 @@ impl Desk {
         for track in parked {
             self.parked.entry(track).or_insert(Some(0));
         }
+        self.read_anew();
+    }
+
+    /// Reads everything anew, because what was being read is lost, and with it what was to be
+    /// refilled.
+    pub(super) fn read_anew(&mut self) {
         self.lines.values_mut().for_each(|line| line.mark = Mark::default());
     }
 
@@ -560,5 +566,55 @@ impl Desk {
 
     pub(super) fn letters(&self) -> usize {
         self.lines.values().map(|line| line.letters).sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use hapax_core::key::Key;
+    use hapax_core::name::Name;
+    use hapax_core::outbox::{Event, OutboxId, Payload};
+
+    fn parcel(seq: u64) -> Parcel {
+        let name = Name { namespace: Namespace::default(), key: Key::from_bytes([1; 32]) };
+        let event = Event::new("e", "flow", Payload::parse(b"1").unwrap());
+        let id = OutboxId::from_bytes([0; 16]);
+        let record = Record { id, seq, name, ordinal: 0, event, created: Timestamp(0) };
+        let track = record.track();
+        Parcel { record, track, transaction: 0, tried: 0, refused: false, due: Timestamp(0) }
+    }
+
+    /// Proves O-4: what was left out of a long backlog is not passed over when the read that was
+    /// to bring it is lost.
+    #[test]
+    fn a_lost_read_passes_nothing_over() {
+        let now = Instant::now();
+        let sink = SinkName::new("s").unwrap();
+        let mut desk = Desk::new(sink, SinkSettings { batch: 600, ..Default::default() }, now);
+        desk.serve(&[Namespace::default()]);
+        let feed = |desk: &mut Desk, seqs: std::ops::Range<u64>| {
+            let mark = Mark { seq: seqs.end - 1, ..Mark::default() };
+            let fed = Fed { parcels: seqs.map(parcel).collect(), mark, more: false };
+            desk.fed(&Namespace::default(), fed, &Buckets::all(), (now, Timestamp(0)))
+        };
+        feed(&mut desk, 1..2_001);
+        let letters = desk.depart(now, &mut Vec::new());
+        for letter in &letters {
+            desk.landed(letter, &Sent::Delivered { duplicate: false }, now, 0);
+        }
+        assert_eq!(desk.take_refills().len(), 1);
+        desk.read_anew();
+        assert_eq!(desk.wants()[0].mark, Mark::default(), "it begins at the beginning");
+        feed(&mut desk, 601..2_101);
+        let mut sent = Vec::new();
+        for _ in 0..2 {
+            for letter in desk.depart(now, &mut Vec::new()) {
+                desk.landed(&letter, &Sent::Delivered { duplicate: false }, now, 0);
+                sent.push(letter.record.seq);
+            }
+        }
+        assert_eq!(sent, (601..601 + sent.len() as u64).collect::<Vec<_>>());
+        assert!(sent.len() >= 1_000, "{}", sent.len());
     }
 }

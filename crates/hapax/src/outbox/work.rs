@@ -306,15 +306,20 @@ impl Work {
         self.mine = buckets;
         self.shedding = (buckets.len() > fair).then(|| buckets.first(fair));
         let gained = !self.served().without(before).is_empty();
+        let changed = |(nth, changed, ..): &(usize, u64, bool, Vec<Track>)| {
+            self.changed[*nth] != Some(*changed)
+        };
+        let anew = gained || look.sinks.iter().any(changed);
         for (nth, changed, paused, parked) in look.sinks {
-            let desk = &mut self.desks[nth];
-            desk.paused = paused;
-            if gained || self.changed[nth] != Some(changed) {
-                self.changed[nth] = Some(changed);
-                desk.look_anew(parked, self.looks);
-                // What is being read was asked for before, and says nothing of what is new.
-                (self.reading, self.pause) = (None, Duration::ZERO);
+            self.desks[nth].paused = paused;
+            self.changed[nth] = Some(changed);
+            if anew {
+                self.desks[nth].look_anew(parked, self.looks);
             }
+        }
+        if anew {
+            // What is being read was asked for before, and says nothing of what is new.
+            (self.reading, self.pause) = (None, Duration::ZERO);
         }
         for desk in &mut self.desks {
             desk.serve(&look.namespaces);
@@ -382,6 +387,7 @@ impl Work {
             Ok(read) => read,
             Err(error) => {
                 tracing::warn!(%error, "the outbox cannot be read");
+                self.desks.iter_mut().for_each(Desk::read_anew);
                 self.pause = LONGEST;
                 return;
             }
