@@ -55,16 +55,23 @@ impl PgTxn<'_> {
             ],
         ))?;
         let parcels = rows.iter().map(|row| self.parcel(row)).collect::<Result<Vec<_>, _>>()?;
-        let again = line.mark.again.unwrap_or(oldest);
         let passes_over = planted(Bug::PassedOver) && !rows.is_empty();
         let more = parcels.len() == line.limit;
-        let mark = match rows.last() {
-            Some(row) if more || passes_over => Mark {
-                transaction: row.try_get::<_, i64>("xid")? as u64,
-                seq: row.try_get::<_, i64>("seq")? as u64,
-                again: Some(again),
-            },
-            _ => Mark { transaction: again.saturating_sub(1), seq: u64::MAX, again: None },
+        // Only up to the oldest open transaction is everything there that will ever be. Whoever
+        // went on behind it could read what was begun after it ended, and not yet itself.
+        let last = |row: &Row| {
+            Ok::<_, Trouble>((
+                row.try_get::<_, i64>("xid")? as u64,
+                row.try_get::<_, i64>("seq")? as u64,
+            ))
+        };
+        let mark = match rows.last().map(last).transpose()? {
+            Some((transaction, seq))
+                if more && transaction < oldest || passes_over && transaction > 0 =>
+            {
+                Mark { transaction, seq }
+            }
+            _ => Mark { transaction: oldest.saturating_sub(1), seq: u64::MAX },
         };
         Ok(Fed { parcels, mark, more })
     }

@@ -73,8 +73,6 @@ pub struct Mark {
     pub transaction: u64,
     /// The place of the last delivery that was read.
     pub seq: u64,
-    /// Where to begin again once the end is reached: some before may have been open still.
-    pub again: Option<u64>,
 }
 
 /// What was read of a line.

@@ -165,7 +165,8 @@ impl Desk {
             sink: self.sink.clone(),
             namespace: namespace.clone(),
             mark: line.mark,
-            limit: (LINE - line.letters).min(2_000),
+            // Those that are here already may be read again.
+            limit: line.letters + (LINE - line.letters).min(2_000),
         };
         roomy.map(line).collect()
     }
