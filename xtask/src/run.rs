@@ -13,8 +13,10 @@ struct Need {
     package: &'static str,
 }
 
-const NEEDS: [Need; 7] = [
+const NEEDS: [Need; 12] = [
     Need { what: "cc", is_there: || exists("cc", &["--version"]), package: "gcc" },
+    Need { what: "c++", is_there: || exists("c++", &["--version"]), package: "g++" },
+    Need { what: "make", is_there: || exists("make", &["--version"]), package: "make" },
     Need { what: "strace", is_there: || exists("strace", &["--version"]), package: "strace" },
     Need { what: "mkfs.ext4", is_there: || exists("mkfs.ext4", &["-V"]), package: "e2fsprogs" },
     Need { what: "openssl", is_there: || exists("openssl", &["version"]), package: "openssl" },
@@ -33,6 +35,9 @@ const NEEDS: [Need; 7] = [
         is_there: || exists("/usr/bin/python3", &["-c", "import psycopg"]),
         package: "python3-psycopg",
     },
+    Need { what: "NATS", is_there: || hapax_testkit::brokers()[0], package: "nats-server" },
+    Need { what: "RabbitMQ", is_there: || hapax_testkit::brokers()[1], package: "rabbitmq-server" },
+    Need { what: "Redis", is_there: || hapax_testkit::brokers()[2], package: "redis-server" },
 ];
 
 /// What only `prove` needs: a cluster that fails over takes minutes.
@@ -69,7 +74,7 @@ pub(crate) fn test() -> Result<(), String> {
         skipped.push("power cuts and full disks: they need root and loop devices".into());
     }
     step("cargo", &["fmt", "--all", "--check"])?;
-    let everything = ["--workspace", "--locked", "--features", "hapax/sqlx"];
+    let everything = ["--workspace", "--locked", "--features", "hapax/sqlx,hapax-sinks/kafka"];
     step(
         "cargo",
         &[&["clippy", "--all-targets"], &everything[..], &["--", "-D", "warnings"]].concat(),

@@ -6,10 +6,31 @@
 //! | [`stdout`] | the line is written | never |
 //! | [`bus`] | every subscriber's queue has it | as long as the process lives |
 //! | [`webhook`] | the receiver answers 2xx | as long as the receiver says |
+//! | [`nats`] | the stream acknowledges it | for its duplicate window |
+//! | [`rabbitmq`] | the broker confirms it | never |
+//! | [`redis`](mod@redis) | the server answers | as long as it is told |
+//! | `kafka` | all replicas in sync have it | for one session of the producer |
 
 pub mod bus;
 pub mod envelope;
 pub mod file;
+#[cfg(feature = "kafka")]
+pub mod kafka;
+#[cfg(feature = "nats")]
+pub mod nats;
+pub mod place;
+#[cfg(feature = "rabbitmq")]
+pub mod rabbitmq;
+#[cfg(feature = "redis")]
+pub mod redis;
 pub mod stdout;
+#[cfg(any(
+    feature = "webhook",
+    feature = "nats",
+    feature = "rabbitmq",
+    feature = "redis",
+    feature = "kafka"
+))]
+mod tracks;
 #[cfg(feature = "webhook")]
 pub mod webhook;

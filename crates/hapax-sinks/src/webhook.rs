@@ -8,7 +8,6 @@ mod signature;
 
 pub use signature::{Secret, SecretError, Unverified, verify};
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -22,9 +21,9 @@ use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use tokio::sync::Semaphore;
-use tokio::task::JoinSet;
 
 use crate::envelope;
+use crate::tracks::{Arrival, Deliver, by_track};
 use address::Resolver;
 
 /// How much of an answer is read.
@@ -43,7 +42,7 @@ struct Inner {
     remembers: Option<Duration>,
     client: Client<HttpsConnector<HttpConnector<Resolver>>, Full<Bytes>>,
     /// How many requests are under way at once.
-    lanes: Arc<Semaphore>,
+    lanes: Semaphore,
 }
 
 /// How an endpoint is reached.
@@ -119,7 +118,7 @@ impl Webhook {
             .pool_idle_timeout(Duration::from_secs(30))
             .pool_timer(TokioTimer::new())
             .build(connector);
-        let lanes = Arc::new(Semaphore::new(settings.lanes.max(1)));
+        let lanes = Semaphore::new(settings.lanes.max(1));
         let (secrets, timeout, remembers) =
             (settings.secrets, settings.timeout, settings.remembers);
         Ok(Self { inner: Arc::new(Inner { uri, secrets, timeout, remembers, client, lanes }) })
@@ -128,26 +127,7 @@ impl Webhook {
 
 impl Sink for Webhook {
     async fn send(&self, letters: &[Letter], told: &Told) {
-        let mut tracks: BTreeMap<_, Vec<(usize, Arc<Record>)>> = BTreeMap::new();
-        for (nth, letter) in letters.iter().enumerate() {
-            tracks.entry(letter.track).or_default().push((nth, letter.record.clone()));
-        }
-        let mut senders = JoinSet::new();
-        for track in tracks.into_values() {
-            let (inner, told) = (self.inner.clone(), told.clone());
-            senders.spawn(async move {
-                let Ok(_lane) = inner.lanes.acquire().await else { return };
-                for (nth, record) in track {
-                    match inner.deliver(&record).await {
-                        Ok(()) => told.delivered(nth),
-                        Err(Refusal { reason, heals }) => {
-                            return told.refused(nth, reason, heals);
-                        }
-                    }
-                }
-            });
-        }
-        while senders.join_next().await.is_some() {}
+        by_track(&self.inner, letters, told).await;
     }
 
     fn remembers(&self) -> Option<Duration> {
@@ -155,8 +135,12 @@ impl Sink for Webhook {
     }
 }
 
-impl Inner {
-    async fn deliver(&self, record: &Record) -> Result<(), Refusal> {
+impl Deliver for Inner {
+    fn lanes(&self) -> &Semaphore {
+        &self.lanes
+    }
+
+    async fn deliver(&self, record: &Record) -> Result<Arrival, Refusal> {
         let body = envelope::text(record);
         let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
         let id = record.id.to_string();
@@ -184,7 +168,7 @@ impl Inner {
         // The rest is read, so that the connection can be used again, and ignored.
         let rest = Limited::new(response.into_body(), ANSWER).collect();
         let _ = tokio::time::timeout(self.timeout, rest).await;
-        verdict
+        verdict.map(|()| Arrival::New)
     }
 }
 

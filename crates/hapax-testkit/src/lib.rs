@@ -2,11 +2,13 @@
 //! gone when the test is over, however it ends.
 
 mod bouncer;
+mod broker;
 mod patroni;
 mod postgres;
 mod proxy;
 
 pub use bouncer::{PgBouncer, pgbouncer};
+pub use broker::{Broker, brokers};
 pub use patroni::{Cluster, patroni};
 pub use postgres::{Postgres, installed};
 pub use proxy::CuttingProxy;

@@ -7,6 +7,10 @@ use std::time::Duration;
 use hapax::Backoff;
 use hapax::outbox::{Guards, Outbox, Poison, Policy, SinkSettings};
 use hapax_sinks::file::LinesFile;
+use hapax_sinks::nats::{Nats, NatsSettings};
+use hapax_sinks::place::Place;
+use hapax_sinks::rabbitmq::{RabbitMq, RabbitMqSettings};
+use hapax_sinks::redis::{Redis, RedisSettings};
 use hapax_sinks::stdout::Stdout;
 use hapax_sinks::webhook::{Secret, Webhook, WebhookSettings};
 use serde::Deserialize;
@@ -79,6 +83,46 @@ enum Kind {
         rotate_bytes: Option<u64>,
     },
     Stdout {},
+    Nats {
+        url: String,
+        subject: String,
+        /// `env:NAME`, `file:PATH` or the text of a credentials file.
+        credentials: Option<String>,
+        #[serde(default, with = "humantime_text")]
+        timeout: Option<Duration>,
+        #[serde(default, with = "humantime_text")]
+        remembers: Option<Duration>,
+    },
+    Rabbitmq {
+        url: String,
+        #[serde(default)]
+        exchange: String,
+        routing_key: String,
+        #[serde(default, with = "humantime_text")]
+        timeout: Option<Duration>,
+        #[serde(default, with = "humantime_text")]
+        remembers: Option<Duration>,
+    },
+    Redis {
+        url: String,
+        stream: String,
+        #[serde(default, with = "humantime_text")]
+        timeout: Option<Duration>,
+        #[serde(default, with = "humantime_text")]
+        remembers: Option<Duration>,
+    },
+    #[cfg_attr(not(feature = "kafka"), expect(dead_code, reason = "refused when it is named"))]
+    Kafka {
+        brokers: String,
+        topic: String,
+        /// Settings of librdkafka; `env:NAME` and `file:PATH` stand for what is there.
+        #[serde(default)]
+        properties: BTreeMap<String, String>,
+        #[serde(default, with = "humantime_text")]
+        timeout: Option<Duration>,
+        #[serde(default, with = "humantime_text")]
+        remembers: Option<Duration>,
+    },
 }
 
 /// What to do when it does not work.
@@ -164,6 +208,64 @@ impl Config {
                 let hook = Webhook::new(url, hook).map_err(|error| error.to_string())?;
                 outbox.sink_with(name, hook, settings)
             }
+            Kind::Nats { url, subject, credentials, timeout, remembers } => {
+                let default = NatsSettings::default();
+                let credentials = credentials.as_ref().map(|text| self.value(text));
+                let nats = NatsSettings {
+                    credentials: credentials.transpose()?,
+                    timeout: timeout.unwrap_or(default.timeout),
+                    remembers: remembers.unwrap_or(default.remembers),
+                    ..default
+                };
+                let nats = Nats::new(&self.value(url)?, place(subject)?, nats);
+                outbox.sink_with(name, nats, settings)
+            }
+            Kind::Rabbitmq { url, exchange, routing_key, timeout, remembers } => {
+                let default = RabbitMqSettings::default();
+                let rabbitmq = RabbitMqSettings {
+                    exchange: exchange.clone(),
+                    timeout: timeout.unwrap_or(default.timeout),
+                    remembers: *remembers,
+                    ..default
+                };
+                let rabbitmq = RabbitMq::new(&self.value(url)?, place(routing_key)?, rabbitmq)
+                    .map_err(|error| error.to_string())?;
+                outbox.sink_with(name, rabbitmq, settings)
+            }
+            Kind::Redis { url, stream, timeout, remembers } => {
+                let default = RedisSettings::default();
+                let redis = RedisSettings {
+                    timeout: timeout.unwrap_or(default.timeout),
+                    remembers: remembers.unwrap_or(default.remembers),
+                    ..default
+                };
+                let redis = Redis::new(&self.value(url)?, place(stream)?, redis)
+                    .map_err(|error| error.to_string())?;
+                outbox.sink_with(name, redis, settings)
+            }
+            #[cfg(not(feature = "kafka"))]
+            Kind::Kafka { .. } => {
+                return Err("this hapax was built without Kafka; build it with \
+                            --features kafka"
+                    .into());
+            }
+            #[cfg(feature = "kafka")]
+            Kind::Kafka { brokers, topic, properties, timeout, remembers } => {
+                use hapax_sinks::kafka::{Kafka, KafkaSettings};
+                let default = KafkaSettings::default();
+                let value = |(name, text): (&String, &String)| {
+                    Ok::<_, String>((name.clone(), self.value(text)?))
+                };
+                let kafka = KafkaSettings {
+                    properties: properties.iter().map(value).collect::<Result<_, _>>()?,
+                    timeout: timeout.unwrap_or(default.timeout),
+                    remembers: *remembers,
+                    ..default
+                };
+                let kafka = Kafka::new(&self.value(brokers)?, place(topic)?, kafka)
+                    .map_err(|error| error.to_string())?;
+                outbox.sink_with(name, kafka, settings)
+            }
         };
         added.map_err(|error| error.to_string())
     }
@@ -174,16 +276,25 @@ impl Config {
     }
 
     fn secret(&self, text: &str) -> Result<Secret, String> {
-        let secret = match text.split_once(':') {
+        Secret::parse(&self.value(text)?).map_err(|error| error.to_string())
+    }
+
+    /// What a text stands for: a variable, a file, or itself.
+    fn value(&self, text: &str) -> Result<String, String> {
+        match text.split_once(':') {
             Some(("env", name)) => {
-                std::env::var(name).map_err(|_| format!("the variable {name} is not set"))?
+                std::env::var(name).map_err(|_| format!("the variable {name} is not set"))
             }
             Some(("file", path)) => std::fs::read_to_string(self.beside(Path::new(path)))
-                .map_err(|error| format!("{path}: {error}"))?,
-            _ => text.to_owned(),
-        };
-        Secret::parse(&secret).map_err(|error| error.to_string())
+                .map(|text| text.trim_end().to_owned())
+                .map_err(|error| format!("{path}: {error}")),
+            _ => Ok(text.to_owned()),
+        }
     }
+}
+
+fn place(text: &str) -> Result<Place, String> {
+    Place::parse(text).map_err(|error| format!("{text:?}: {error}"))
 }
 
 impl Trouble {

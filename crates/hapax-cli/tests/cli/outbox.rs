@@ -120,3 +120,38 @@ fn bad_input_is_refused_with_its_place() {
         .exits(78)
         .says("line 1 of HAPAX_EVENTS");
 }
+
+/// Proves O-8: brokers are declared in the file, and what is wrong with them is said by name.
+#[test]
+fn brokers_are_declared_in_the_file() {
+    let place = Place::new();
+    let declare = |sinks: &str| {
+        std::fs::write(place.path("hapax.toml"), sinks).expect("a file");
+        place.hapax(&["outbox", "configure"])
+    };
+    let good = r#"
+[sinks.stream]
+kind = "nats"
+url = "nats://127.0.0.1:4222"
+subject = "events.{event}"
+timeout = "5s"
+
+[sinks.queue]
+kind = "rabbitmq"
+url = "amqp://guest:guest@127.0.0.1/%2F"
+exchange = "events"
+routing_key = "{dataset}"
+remembers = "7d"
+
+[sinks.log]
+kind = "redis"
+url = "redis://127.0.0.1"
+stream = "events"
+"#;
+    declare(good).exits(0).prints("From now on: sinks 3, routes 0.\n");
+    declare(&good.replace("{event}", "{date}")).exits(64).says("sinks.stream: \"events.{date}\"");
+    declare(&good.replace("amqp:", "http:")).exits(64).says("sinks.queue: not a URL like amqp:");
+    declare(&good.replace("redis://", "env:NOT_SET_")).exits(64).says("sinks.log: the variable");
+    let kafka = "[sinks.topic]\nkind = \"kafka\"\nbrokers = \"127.0.0.1:9092\"\ntopic = \"t\"\n";
+    declare(kafka).exits(64).says("built without Kafka");
+}

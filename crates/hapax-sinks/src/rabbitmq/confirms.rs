@@ -1,0 +1,130 @@
+//! What was published and is not confirmed yet.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use amqprs::callbacks::ChannelCallback;
+use amqprs::channel::Channel;
+use amqprs::error::Error;
+use amqprs::{Ack, BasicProperties, Cancel, CloseChannel, Nack, Return};
+use async_trait::async_trait;
+use hapax::outbox::{Heals, Refusal};
+use tokio::sync::oneshot;
+
+type Answer = Result<(), Refusal>;
+
+/// A broker numbers what is published on a channel from 1, and confirms by these numbers.
+#[derive(Clone, Default)]
+pub(super) struct Confirms {
+    state: Arc<Mutex<State>>,
+}
+
+#[derive(Default)]
+struct State {
+    published: u64,
+    waiting: BTreeMap<u64, Waiting>,
+    closed: Option<String>,
+}
+
+struct Waiting {
+    id: String,
+    /// Why it came back, if it did; that is said before it is confirmed.
+    returned: Option<String>,
+    answer: oneshot::Sender<Answer>,
+}
+
+impl Confirms {
+    /// The next number is for the message with this id. To be called in the order of publishing.
+    pub(super) fn expect(&self, id: String) -> Result<oneshot::Receiver<Answer>, Refusal> {
+        let mut state = self.lock();
+        if let Some(reason) = &state.closed {
+            return Err(Refusal { reason: reason.clone(), heals: Heals::SinkDown });
+        }
+        let (answer, receiver) = oneshot::channel();
+        state.published += 1;
+        let number = state.published;
+        state.waiting.insert(number, Waiting { id, returned: None, answer });
+        Ok(receiver)
+    }
+
+    /// Nothing more is confirmed.
+    pub(super) fn close(&self, reason: String) {
+        let mut state = self.lock();
+        state.closed.get_or_insert(reason);
+        state.waiting.clear();
+    }
+
+    pub(super) fn is_open(&self) -> bool {
+        self.lock().closed.is_none()
+    }
+
+    /// Why those who waited got no answer.
+    pub(super) fn closed(&self) -> Refusal {
+        let reason = self.lock().closed.clone().unwrap_or_else(|| "not confirmed".into());
+        Refusal { reason, heals: Heals::SinkDown }
+    }
+
+    fn settle(&self, number: u64, multiple: bool, confirmed: bool) {
+        let mut state = self.lock();
+        let settled = if multiple {
+            let rest = state.waiting.split_off(&(number + 1));
+            std::mem::replace(&mut state.waiting, rest)
+        } else {
+            state.waiting.remove(&number).map(|waiting| (number, waiting)).into_iter().collect()
+        };
+        for waiting in settled.into_values() {
+            let answer = match (waiting.returned, confirmed) {
+                (Some(reason), _) => Err(Refusal { reason, heals: Heals::SinkDown }),
+                (None, true) => Ok(()),
+                (None, false) => {
+                    let reason = "the broker could not take it".into();
+                    Err(Refusal { reason, heals: Heals::Perhaps })
+                }
+            };
+            let _ = waiting.answer.send(answer);
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+}
+
+#[async_trait]
+impl ChannelCallback for Confirms {
+    async fn close(&mut self, _: &Channel, close: CloseChannel) -> Result<(), Error> {
+        Confirms::close(self, close.to_string());
+        Ok(())
+    }
+
+    async fn cancel(&mut self, _: &Channel, _: Cancel) -> Result<(), Error> {
+        Ok(())
+    }
+
+    async fn flow(&mut self, _: &Channel, active: bool) -> Result<bool, Error> {
+        Ok(active)
+    }
+
+    async fn publish_ack(&mut self, _: &Channel, ack: Ack) {
+        self.settle(ack.delivery_tag(), ack.mutiple(), true);
+    }
+
+    async fn publish_nack(&mut self, _: &Channel, nack: Nack) {
+        self.settle(nack.delivery_tag(), nack.multiple(), false);
+    }
+
+    async fn publish_return(
+        &mut self,
+        _: &Channel,
+        returned: Return,
+        properties: BasicProperties,
+        _: Vec<u8>,
+    ) {
+        let mut state = self.lock();
+        let id = properties.message_id().map(String::as_str);
+        let found = state.waiting.values_mut().find(|waiting| Some(waiting.id.as_str()) == id);
+        if let Some(waiting) = found {
+            waiting.returned = Some(format!("no queue takes it: {}", returned.reply_text()));
+        }
+    }
+}

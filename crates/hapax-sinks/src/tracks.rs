@@ -1,0 +1,50 @@
+//! Letters of one track one after the other, tracks side by side.
+
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::sync::Arc;
+
+use hapax::outbox::{Letter, Record, Refusal, Told};
+use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
+
+/// What a receiver says of an event that it has now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Arrival {
+    /// It came now, as far as the receiver can tell.
+    New,
+    /// It had come before.
+    Known,
+}
+
+/// Something that takes one event at a time, of many tracks at once.
+pub(crate) trait Deliver: Send + Sync + 'static {
+    /// How many tracks are sent at once.
+    fn lanes(&self) -> &Semaphore;
+
+    fn deliver(&self, record: &Record) -> impl Future<Output = Result<Arrival, Refusal>> + Send;
+}
+
+/// Delivers letters, those of a track in order. The first of a track that is refused is the last
+/// of it that was sent.
+pub(crate) async fn by_track(to: &Arc<impl Deliver>, letters: &[Letter], told: &Told) {
+    let mut tracks: BTreeMap<_, Vec<(usize, Arc<Record>)>> = BTreeMap::new();
+    for (nth, letter) in letters.iter().enumerate() {
+        tracks.entry(letter.track).or_default().push((nth, letter.record.clone()));
+    }
+    let mut senders = JoinSet::new();
+    for track in tracks.into_values() {
+        let (to, told) = (to.clone(), told.clone());
+        senders.spawn(async move {
+            let Ok(_lane) = to.lanes().acquire().await else { return };
+            for (nth, record) in track {
+                match to.deliver(&record).await {
+                    Ok(Arrival::New) => told.delivered(nth),
+                    Ok(Arrival::Known) => told.duplicate(nth),
+                    Err(Refusal { reason, heals }) => return told.refused(nth, reason, heals),
+                }
+            }
+        });
+    }
+    while senders.join_next().await.is_some() {}
+}

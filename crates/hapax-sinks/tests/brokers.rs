@@ -1,0 +1,148 @@
+//! Real brokers, killed and paused while events are on their way.
+
+#[path = "brokers/fire.rs"]
+mod fire;
+#[cfg(feature = "kafka")]
+#[path = "brokers/kafka.rs"]
+mod kafka;
+
+use std::time::Duration;
+
+use async_nats::jetstream;
+use hapax_sinks::nats::{Nats, NatsSettings};
+use hapax_sinks::place::Place;
+use hapax_sinks::rabbitmq::{RabbitMq, RabbitMqSettings};
+use hapax_sinks::redis::{Redis, RedisSettings};
+use hapax_testkit::Broker;
+
+use fire::{Arrived, Fire, under_fire};
+
+/// Short, so that a paused broker is noticed soon.
+const TIMEOUT: Duration = Duration::from_millis(500);
+
+impl Fire for Broker {
+    fn kill(&mut self) {
+        Broker::kill(self);
+    }
+
+    fn restart(&mut self) {
+        Broker::restart(self);
+    }
+
+    fn pause(&mut self) {
+        Broker::pause(self);
+    }
+
+    fn resume(&mut self) {
+        Broker::resume(self);
+    }
+}
+
+/// Proves O-5, O-8: what JetStream has it has once, in order, and all of it.
+#[tokio::test(flavor = "multi_thread")]
+async fn nats_is_killed_and_paused_under_load() {
+    let mut broker = Broker::nats();
+    let url = broker.url();
+    let connect = || async { async_nats::connect(&url).await.expect("a connection") };
+    let config = jetstream::stream::Config {
+        name: "EVENTS".into(),
+        subjects: vec!["events.>".into()],
+        ..jetstream::stream::Config::default()
+    };
+    let stream = jetstream::new(connect().await).create_stream(config).await;
+    drop(stream.expect("a stream"));
+    let settings = NatsSettings { timeout: TIMEOUT, ..NatsSettings::default() };
+    let sink =
+        Nats::new(&url, Place::parse("events.{event}.{dataset}").expect("a place"), settings);
+
+    let told = under_fire(&mut broker, sink).await;
+
+    let stream = jetstream::new(connect().await).get_stream("EVENTS").await.expect("a stream");
+    let last = stream.get_info().await.expect("its state").state.last_sequence;
+    let mut arrived = Vec::new();
+    for sequence in 1..=last {
+        let message = stream.get_raw_message(sequence).await.expect("a message");
+        let read = Arrived::read(&message.payload);
+        assert_eq!(message.subject.as_str(), format!("events.counted.{}", read.dataset));
+        arrived.push(read);
+    }
+    assert_eq!(fire::check(&told, &arrived), 0, "the stream knows what it had");
+}
+
+/// Proves O-5, O-8: what Redis has it has once, in order, and all of it.
+#[tokio::test(flavor = "multi_thread")]
+async fn redis_is_killed_and_paused_under_load() {
+    let mut broker = Broker::redis();
+    let settings = RedisSettings { timeout: TIMEOUT, ..RedisSettings::default() };
+    let place = Place::parse("events").expect("a place");
+    let sink = Redis::new(&broker.url(), place, settings).expect("a URL");
+
+    let told = under_fire(&mut broker, sink).await;
+
+    let client = redis::Client::open(broker.url()).expect("a URL");
+    let mut connection = client.get_multiplexed_async_connection().await.expect("a connection");
+    let mut range = redis::cmd("XRANGE");
+    range.arg("events").arg("-").arg("+");
+    type Entry = (String, Vec<(String, String)>);
+    let entries: Vec<Entry> = range.query_async(&mut connection).await.expect("entries");
+    let data = |(_, fields): &Entry| {
+        let (_, data) = fields.iter().find(|(name, _)| name == "data").expect("data");
+        Arrived::read(data.as_bytes())
+    };
+    let arrived: Vec<Arrived> = entries.iter().map(data).collect();
+    assert_eq!(fire::check(&told, &arrived), 0, "ids are kept beside the entries");
+}
+
+/// Proves O-5, O-8: what RabbitMQ confirmed it has, in order; what comes twice has one id.
+#[tokio::test(flavor = "multi_thread")]
+async fn rabbitmq_is_killed_and_paused_under_load() {
+    use amqprs::channel::{BasicGetArguments, QueueDeclareArguments};
+    use amqprs::connection::{Connection, OpenConnectionArguments};
+
+    let mut broker = Broker::rabbitmq();
+    let port = broker.port();
+    let connect = || async {
+        let arguments = OpenConnectionArguments::new("127.0.0.1", port, "guest", "guest");
+        let connection = Connection::open(&arguments).await.expect("a connection");
+        let channel = connection.open_channel(None).await.expect("a channel");
+        (connection, channel)
+    };
+    let (connection, channel) = connect().await;
+    let queue = QueueDeclareArguments::durable_client_named("events");
+    channel.queue_declare(queue).await.expect("a queue");
+    drop((channel, connection));
+    let settings = RabbitMqSettings { timeout: TIMEOUT, ..RabbitMqSettings::default() };
+    let place = Place::parse("events").expect("a place");
+    let sink = RabbitMq::new(&broker.url(), place, settings).expect("a URL");
+
+    let told = under_fire(&mut broker, sink).await;
+
+    let (_connection, channel) = connect().await;
+    let mut arrived = Vec::new();
+    let get = || BasicGetArguments::new("events").no_ack(true).finish();
+    while let Some((_, properties, body)) = channel.basic_get(get()).await.expect("an answer") {
+        let read = Arrived::read(&body);
+        assert_eq!(properties.message_id(), Some(&read.id));
+        arrived.push(read);
+    }
+    fire::check(&told, &arrived);
+}
+
+/// Proves O-8: an event that no queue takes is not called delivered.
+#[tokio::test(flavor = "multi_thread")]
+async fn rabbitmq_without_a_queue_is_down() {
+    let broker = Broker::rabbitmq();
+    let place = Place::parse("nobody").expect("a place");
+    let sink = RabbitMq::new(&broker.url(), place, RabbitMqSettings::default()).expect("a URL");
+    let error = fire::first_error(sink).await;
+    assert!(error.contains("no queue takes it"), "{error}");
+}
+
+/// Proves O-8: an event that no stream takes is not called delivered.
+#[tokio::test(flavor = "multi_thread")]
+async fn nats_without_a_stream_is_down() {
+    let broker = Broker::nats();
+    let place = Place::parse("nobody").expect("a place");
+    let error = fire::first_error(Nats::new(&broker.url(), place, NatsSettings::default())).await;
+    assert!(error.contains("no stream found"), "{error}");
+}

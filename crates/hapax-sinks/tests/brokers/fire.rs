@@ -1,0 +1,165 @@
+//! Events on their way to something that is killed and paused.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use hapax::outbox::{
+    Dispatcher, Event, Outbox, Payload, Policy, RecordFilter, Sink, SinkSettings, Standing,
+};
+use hapax::{Backoff, Failure, Hapax, Key};
+
+/// How long anything may take.
+const LONG: Duration = Duration::from_secs(60);
+
+/// How many datasets there are, each of which has an order.
+const DATASETS: usize = 16;
+
+/// How often the broker is killed or paused.
+const STRIKES: u64 = 4;
+
+/// How many events arrive between two misfortunes.
+const BETWEEN: u64 = 150;
+
+/// Something that can be killed and paused.
+pub(crate) trait Fire {
+    fn kill(&mut self);
+    fn restart(&mut self);
+    fn pause(&mut self);
+    fn resume(&mut self);
+}
+
+/// An event as it came.
+pub(crate) struct Arrived {
+    pub(crate) id: String,
+    pub(crate) dataset: String,
+    number: u64,
+}
+
+impl Arrived {
+    pub(crate) fn read(body: &[u8]) -> Self {
+        let body: serde_json::Value = serde_json::from_slice(body).expect("an envelope");
+        let text = |name: &str| body[name].as_str().expect("a text").to_owned();
+        let number = body["payload"]["n"].as_u64().expect("a number");
+        Self { id: text("outbox_id"), dataset: text("dataset_id"), number }
+    }
+}
+
+async fn emit(hapax: &Hapax, dataset: &str, number: u64) {
+    let fields = [("dataset", dataset.as_bytes()), ("number", &number.to_be_bytes()[..])];
+    let key = Key::derive("count.v1", &fields).expect("a key");
+    let run = hapax.effect(key).run(|claim| async move {
+        let payload = Payload::parse(format!("{{\"n\":{number}}}").as_bytes())?;
+        claim.emit(Event::new("counted", dataset, payload))?;
+        Ok::<_, Failure>("told")
+    });
+    run.await.expect("done");
+}
+
+fn outbox(sink: impl Sink) -> Outbox {
+    let backoff = Backoff { base_ms: 5, cap_ms: 100, attempts: u32::MAX };
+    let policy = Policy { backoff, attempts: 1_000, ..Policy::default() };
+    let settings = SinkSettings { policy, ..SinkSettings::default() };
+    let outbox = Outbox::new().sink_with("broker", sink, settings).expect("a name");
+    outbox.route("*", "*", &["broker"]).expect("a name")
+}
+
+async fn until(what: &str, dispatcher: &Dispatcher, holds: impl Fn(&Standing) -> bool) {
+    let wait = async {
+        while !holds(&dispatcher.standing()) {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(LONG, wait).await.unwrap_or_else(|_| {
+        panic!("waited too long until {what}: {:?}", dispatcher.standing());
+    });
+}
+
+/// Emits events all the while, strikes twice in each way, and returns how many were
+/// emitted of each dataset.
+pub(crate) async fn under_fire(broker: &mut impl Fire, sink: impl Sink) -> BTreeMap<String, u64> {
+    let directory = tempfile::tempdir().expect("a directory");
+    let hapax = Hapax::open(directory.path().join("hapax.db")).await.expect("a ledger");
+    let dispatcher = hapax.dispatch(outbox(sink)).await.expect("a dispatcher");
+    let enough = Arc::new(AtomicBool::new(false));
+    let writer = |nth: usize| {
+        let (hapax, enough, dataset) = (hapax.clone(), enough.clone(), format!("set{nth}"));
+        tokio::spawn(async move {
+            let mut number = 0;
+            while !enough.load(Ordering::Relaxed) {
+                emit(&hapax, &dataset, number).await;
+                number += 1;
+                // Slower than any broker, so that the past does not pile up.
+                tokio::time::sleep(Duration::from_millis(40)).await;
+            }
+            (dataset, number)
+        })
+    };
+    let writers: Vec<_> = (0..DATASETS).map(writer).collect();
+    let is_down = |standing: &Standing| !standing.down.is_empty();
+    for strike in 0..STRIKES {
+        let so_far = dispatcher.standing().delivered;
+        until("events arrive", &dispatcher, |now| now.delivered > so_far + BETWEEN).await;
+        if strike % 2 == 0 {
+            broker.kill();
+            until("its death is noticed", &dispatcher, is_down).await;
+            broker.restart();
+        } else {
+            broker.pause();
+            until("its pause is noticed", &dispatcher, is_down).await;
+            broker.resume();
+        }
+    }
+    enough.store(true, Ordering::Relaxed);
+    let mut told = BTreeMap::new();
+    for writer in writers {
+        let (dataset, number) = writer.await.expect("a writer");
+        told.insert(dataset, number);
+    }
+    tokio::time::timeout(LONG, dispatcher.idle()).await.expect("it comes to rest");
+    assert_eq!(dispatcher.standing().failed, 0);
+    dispatcher.stop().await.expect("it stops");
+    told
+}
+
+/// Nothing is lost, and each dataset is in order; returns how many came again.
+pub(crate) fn check(told: &BTreeMap<String, u64>, arrived: &[Arrived]) -> usize {
+    let mut seen = BTreeSet::new();
+    let mut next: BTreeMap<&str, u64> = BTreeMap::new();
+    let mut again = 0;
+    for event in arrived {
+        if !seen.insert(&event.id) {
+            again += 1;
+            continue;
+        }
+        let next = next.entry(&event.dataset).or_default();
+        assert_eq!(event.number, *next, "{} is out of order", event.dataset);
+        *next += 1;
+    }
+    for (dataset, number) in told {
+        assert_eq!(next.get(dataset.as_str()), Some(number), "of {dataset} some are lost");
+    }
+    assert!(seen.len() as u64 > STRIKES * BETWEEN);
+    again
+}
+
+/// What is said of an event that a sink does not take.
+pub(crate) async fn first_error(sink: impl Sink) -> String {
+    let hapax = Hapax::builder().in_memory();
+    let dispatcher = hapax.dispatch(outbox(sink)).await.expect("a dispatcher");
+    emit(&hapax, "flow", 0).await;
+    let look = async {
+        loop {
+            let filter = RecordFilter { limit: 1, ..RecordFilter::default() };
+            let found = hapax.records(filter).await.expect("a read");
+            if let Some(error) = &found[0].deliveries[0].error {
+                return error.clone();
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    let error = tokio::time::timeout(LONG, look).await.expect("it is refused");
+    assert_eq!(dispatcher.standing().delivered, 0);
+    error
+}
