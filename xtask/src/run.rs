@@ -74,7 +74,8 @@ pub(crate) fn test() -> Result<(), String> {
         skipped.push("power cuts and full disks: they need root and loop devices".into());
     }
     step("cargo", &["fmt", "--all", "--check"])?;
-    let everything = ["--workspace", "--locked", "--features", "hapax/sqlx,hapax-sinks/kafka"];
+    let everything =
+        ["--workspace", "--locked", "--features", "hapax/sqlx,hapax-sinks/axum,hapax-sinks/kafka"];
     step(
         "cargo",
         &[&["clippy", "--all-targets"], &everything[..], &["--", "-D", "warnings"]].concat(),

@@ -27,6 +27,7 @@ pub mod delivery;
 pub mod effect;
 pub mod fingerprint;
 pub mod guard;
+pub mod inbox;
 pub mod journal;
 pub mod json;
 pub mod key;

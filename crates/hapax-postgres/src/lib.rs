@@ -13,6 +13,7 @@ mod error;
 pub mod foreign;
 #[cfg(feature = "sqlx")]
 pub mod foreign_sqlx;
+pub mod inbox;
 mod journal;
 mod lane;
 mod lease;

@@ -4,8 +4,12 @@
 //! `webhook-timestamp` and `webhook-signature`. The receiver answers 2xx once it has the event.
 
 mod address;
+#[cfg(feature = "axum")]
+mod extract;
 mod signature;
 
+#[cfg(feature = "axum")]
+pub use extract::{Receiver, Rejected, Verified};
 pub use signature::{Secret, SecretError, Unverified, verify};
 
 use std::sync::Arc;

@@ -9,6 +9,7 @@ mod connection;
 mod effect;
 mod error;
 mod foreign;
+pub mod inbox;
 mod journal;
 mod lease;
 mod lock;

@@ -45,6 +45,7 @@ mod error;
 mod flight;
 mod handler;
 mod holder;
+pub mod inbox;
 mod ledger;
 mod once;
 pub mod outbox;

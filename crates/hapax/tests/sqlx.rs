@@ -1,5 +1,6 @@
 //! The caller's own transaction, where it is sqlx's.
 
+use hapax::inbox::{Receipt, postgres as inbox};
 use hapax::{Error, Failure, Hapax, How, Key, Safety};
 use hapax_testkit::Postgres;
 use sqlx::{Connection as _, PgConnection, PgTransaction};
@@ -67,4 +68,28 @@ async fn sqlx_transactions_take_part() {
         .await;
     assert!(told.is_err());
     assert_eq!(balances(), "2");
+}
+
+/// Proves O-5 for sqlx.
+#[tokio::test]
+async fn sqlx_receives_an_event_once() {
+    let server = Postgres::start();
+    server.sql("postgres", inbox::SCHEMA);
+    let url = server.url("postgres");
+    let mut connection = PgConnection::connect(&url).await.expect("a connection");
+    for (commit, receipt) in
+        [(false, Receipt::First), (true, Receipt::First), (true, Receipt::Again)]
+    {
+        let mut tx = connection.begin().await.expect("a transaction");
+        let received = inbox::sqlx::receive_in(&mut tx, "shop", "evt").await.expect("an answer");
+        assert_eq!(received, receipt);
+        if commit {
+            tx.commit().await.expect("committed");
+        } else {
+            tx.rollback().await.expect("rolled back");
+        }
+    }
+    let mut tx = connection.begin().await.expect("a transaction");
+    let kept = inbox::sqlx::forget(&mut tx, std::time::Duration::from_secs(60)).await;
+    assert_eq!(kept.expect("an answer"), 0);
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use hapax::inbox::{Receipt, postgres as inbox};
 use hapax::{Error, Event, Failure, Hapax, How, Safety, StateName};
 use hapax_testkit::Postgres;
 
@@ -360,4 +361,40 @@ fn settle_when_overtaken(url: &str, claim: &hapax::Claim) -> Result<(), Error> {
         let _ = tx.commit().await;
         settled
     })
+}
+
+/// Proves O-5: of many receivers of one event, one acts on it; a rollback lets another.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_event_is_received_once() {
+    let server = Postgres::start();
+    let url = server.url("postgres");
+    server.sql("postgres", inbox::SCHEMA);
+    server.sql("postgres", "CREATE TABLE paid (event text)");
+    let receive = |event: String, keep: bool| {
+        let url = url.clone();
+        tokio::spawn(async move {
+            let mut client = client(&url).await;
+            let tx = client.transaction().await.expect("a transaction");
+            let receipt = inbox::receive_in(&tx, "shop", &event).await.expect("an answer");
+            if receipt == Receipt::First {
+                tx.execute("INSERT INTO paid VALUES ($1)", &[&event]).await.expect("paid");
+            }
+            if keep {
+                tx.commit().await.expect("committed");
+            }
+        })
+    };
+    let receivers = (0..40).map(|n| receive(format!("evt{}", n % 4), n >= 8));
+    for receiver in receivers.collect::<Vec<_>>() {
+        receiver.await.expect("received");
+    }
+    let paid = "SELECT string_agg(event, ' ' ORDER BY event) FROM paid";
+    assert_eq!(server.sql("postgres", paid), "evt0 evt1 evt2 evt3");
+    let client = client(&url).await;
+    server.sql(
+        "postgres",
+        "UPDATE hapax_inbox SET received_at = now() - interval '1 hour' WHERE id = 'evt0'",
+    );
+    let forgotten = inbox::forget(&client, Duration::from_secs(60)).await;
+    assert_eq!(forgotten.expect("forgotten"), 1);
 }
