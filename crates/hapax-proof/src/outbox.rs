@@ -45,9 +45,6 @@ pub struct Orders {
     /// Deliver to the judge at this port, instead of writing
     #[arg(long)]
     pub deliver: Option<u16>,
-    /// Deliver until there is nothing left, then end
-    #[arg(long)]
-    pub until_idle: bool,
     /// Who this is
     #[arg(long)]
     pub number: u64,
@@ -109,7 +106,7 @@ fn routed_to(sink: impl Sink) -> Outbox {
     outbox.expect("a name")
 }
 
-/// Writes or delivers, until it is killed or there is nothing left.
+/// Writes or delivers, until it is killed.
 pub fn work(orders: &Orders) -> Result<(), String> {
     if let Some(name) = &orders.plant {
         let bug = Bug::ALL.iter().find(|bug| bug.name() == name);
@@ -146,24 +143,7 @@ async fn deliver(hapax: &Hapax, port: u16, orders: &Orders) -> Result<(), String
         if standing.delivered > 0 {
             let _ = writeln!(log, "at work: {standing:?}");
         }
-        let idle = async {
-            match orders.until_idle && standing.buckets == 1024 {
-                true => dispatcher.idle().await,
-                false => std::future::pending().await,
-            }
-        };
-        if tokio::time::timeout(Duration::from_millis(20), idle).await.is_err() {
-            continue;
-        }
-        // What was aboard whenever a dispatcher was killed is suspected and given up. A person
-        // looks at it, and has it tried again.
-        let again = Redrive { may_duplicate: true, limit: 10_000, ..Redrive::default() };
-        match hapax.redrive(again).await.map_err(|error| error.to_string())? {
-            0 => return dispatcher.stop().await.map_err(|error| error.to_string()),
-            redriven => {
-                let _ = writeln!(log, "redriven {redriven}");
-            }
-        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }
 
@@ -365,25 +345,42 @@ pub fn outbox(
             false => dispatchers[nth] = field.dispatcher(),
         }
     }
-    writers.clear();
-    dispatchers.clear();
-    let port = field.judge.port.to_string();
-    let mut last = field.start(&["--deliver", &port, "--until-idle"]);
-    let deadline = Instant::now() + Duration::from_secs(40);
-    while last.child.try_wait().is_ok_and(|status| status.is_none()) {
-        if Instant::now() > deadline {
-            let log = std::fs::read_to_string(&last.log).unwrap_or_default();
-            let standing = log.lines().last().unwrap_or_default();
-            report.violation(format!("the last dispatcher does not come to rest: {standing}"));
-            break;
-        }
-        std::thread::sleep(Duration::from_millis(5));
+    // Those that are alive now have to find everything: whoever begins anew finds what others
+    // passed over.
+    for (processes, word) in [(&mut dispatchers, "at work"), (&mut writers, "committed")] {
+        let at_work = processes.iter_mut().all(|process| process.is_at_work(word));
+        report.expect(at_work, || format!("no process was ever {word}"));
     }
-    let log = std::fs::read_to_string(&last.log).unwrap_or_default();
-    let redriven =
-        log.lines().filter_map(|line| line.strip_prefix("redriven ")?.parse::<u64>().ok());
-    report.count("given up because dispatchers died with them, and redriven", redriven.sum());
+    writers.clear();
+    match blocking(drained(&field.ledger, field.directory.path().join("signing-key"))) {
+        Ok(redriven) => {
+            report.count("given up because dispatchers died with them, and redriven", redriven);
+        }
+        Err(left) => report.violation(format!("the dispatchers leave behind: {left}")),
+    }
+    dispatchers.clear();
     judge_field(&field, report);
+}
+
+/// Waits until nothing is pending. What was aboard whenever a dispatcher was killed is suspected
+/// and given up; a person looks at it, and has it tried again. Returns how many there were.
+async fn drained(ledger: &str, signing_key: PathBuf) -> Result<u64, String> {
+    let builder = Hapax::builder().background(false).signing_key(signing_key);
+    let hapax = builder.open(ledger).await.expect("a ledger");
+    let (mut redriven, deadline) = (0, Instant::now() + LONG);
+    loop {
+        let stats = hapax.outbox_stats().await.expect("a read");
+        let waiting = stats.iter().map(|sink| sink.pending + sink.failed).sum::<u64>();
+        if waiting == 0 {
+            return Ok(redriven);
+        }
+        if Instant::now() > deadline {
+            return Err(format!("{stats:?}"));
+        }
+        let again = Redrive { may_duplicate: true, limit: 10_000, ..Redrive::default() };
+        redriven += hapax.redrive(again).await.expect("redriven") as u64;
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
 }
 
 fn judge_field(field: &Field, report: &mut Report) {
