@@ -5,6 +5,7 @@
 //! timestamps pass.
 
 mod numbers;
+mod places;
 mod secrets;
 
 use std::fmt;
@@ -24,6 +25,14 @@ pub enum Kind {
     NationalId,
     /// A key, token or password.
     Secret,
+    /// A place that may be told of only roughly.
+    Coordinates,
+    /// Its dataset's CARE label is not there.
+    CareLabel,
+    /// What allows it is not there.
+    Governance,
+    /// Its dataset was not declared.
+    Unregistered,
 }
 
 impl Kind {
@@ -35,6 +44,10 @@ impl Kind {
             Self::Card => "a payment card number",
             Self::NationalId => "a national id",
             Self::Secret => "a secret",
+            Self::Coordinates => "exact coordinates",
+            Self::CareLabel => "not its dataset's care_label",
+            Self::Governance => "no governance reference",
+            Self::Unregistered => "a dataset that nobody registered",
         }
     }
 }
@@ -50,6 +63,9 @@ pub struct Found {
 
 impl fmt::Display for Found {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.kind == Kind::Unregistered {
+            return f.write_str(self.kind.as_str());
+        }
         let place = if self.pointer.is_empty() { "/" } else { &self.pointer };
         write!(f, "{} at {place}", self.kind.as_str())
     }
@@ -62,12 +78,14 @@ pub struct Guards {
     pub personal: bool,
     /// Keys, tokens, passwords.
     pub secrets: bool,
+    /// Datasets that were not declared.
+    pub registered: bool,
 }
 
 impl Default for Guards {
-    /// All of them.
+    /// All that need no declarations.
     fn default() -> Self {
-        Self { personal: true, secrets: true }
+        Self { personal: true, secrets: true, registered: false }
     }
 }
 
@@ -87,6 +105,11 @@ pub fn inspect(payload: &Json, guards: Guards) -> Vec<Found> {
     let mut found = Vec::new();
     walk(payload, "", &mut String::new(), guards, &mut found);
     found
+}
+
+/// Adds every exact place in a payload.
+pub(crate) fn places(payload: &Json, found: &mut Vec<Found>) {
+    places::find(payload, &mut String::new(), found);
 }
 
 fn walk(value: &Json, name: &str, at: &mut String, guards: Guards, found: &mut Vec<Found>) {
@@ -221,7 +244,9 @@ mod tests {
     #[test]
     fn guards_can_be_taken_down() {
         let both = Json::parse(br#"{"a":"x@y.co","b":"AKIAIOSFODNN7EXAMPLE"}"#).unwrap();
-        let count = |personal, secrets| inspect(&both, Guards { personal, secrets }).len();
+        let count = |personal, secrets| {
+            inspect(&both, Guards { personal, secrets, registered: false }).len()
+        };
         assert_eq!([count(true, true), count(true, false), count(false, false)], [2, 1, 0]);
     }
 

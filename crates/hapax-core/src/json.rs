@@ -156,6 +156,17 @@ impl Json {
         }
     }
 
+    /// What a JSON pointer (RFC 6901) points at.
+    pub fn pointer(&self, pointer: &str) -> Option<&Json> {
+        if pointer.is_empty() {
+            return Some(self);
+        }
+        pointer.strip_prefix('/')?.split('/').try_fold(self, |value, token| match value {
+            Self::Array(items) => items.get(token.parse::<usize>().ok()?),
+            value => value.get(&token.replace("~1", "/").replace("~0", "~")),
+        })
+    }
+
     /// The string, if it is one.
     pub fn as_str(&self) -> Option<&str> {
         match self {

@@ -23,6 +23,7 @@
 pub mod attempt;
 pub mod canonical;
 pub mod checkpoint;
+pub mod dataset;
 pub mod delivery;
 pub mod effect;
 pub mod fingerprint;

@@ -3,20 +3,20 @@
 use hapax_core::attempt::{AttemptId, Fence};
 use hapax_core::effect::{Ask, Blocked, Grant, Safety, Settled, Settling, StateName, Verdict};
 use hapax_core::fingerprint::Fingerprint;
-use hapax_core::guard::Guards;
 use hapax_core::key::Key;
 use hapax_core::lease::LeaseId;
 use hapax_core::name::Name;
 use hapax_core::outbox::{Event, Order};
 use hapax_core::outcome::{Digest, Outcome};
-use hapax_store::outbox::{Emission, guarded};
+use hapax_store::dataset;
+use hapax_store::outbox::Emission;
 use hapax_store::{Limits, StoreError};
 use tokio_postgres::error::SqlState;
 use tokio_postgres::types::Type;
 use tokio_postgres::{GenericClient, Row};
 
+use crate::dataset::{REGISTRY, declared, registry_of};
 use crate::error::Trouble;
-use crate::outbox::GUARDS;
 
 /// The statement that claims in the caller's transaction.
 pub(crate) const CLAIM: &str =
@@ -179,16 +179,14 @@ pub async fn settle_in(
     events: &[Emission],
 ) -> Result<Settled, Unsettled> {
     if !events.is_empty() {
-        let guards = tx.query_typed(GUARDS, &[]).await.map_err(unsettled)?;
-        let read = |row: &Row| Ok(Guards { personal: row.try_get(0)?, secrets: row.try_get(1)? });
-        let guards = guards.first().map(read).transpose().map_err(unsettled)?;
-        let guards = guards.unwrap_or_default();
-        for Emission { event, .. } in events {
-            guarded(event, guards).map_err(Unsettled::Store)?;
+        let names: Vec<&str> = dataset::of(events).into_iter().collect();
+        let rows = tx.query_typed(REGISTRY, &[(&names, Type::TEXT_ARRAY)]).await;
+        let read = |row: &Row| declared!(row);
+        let rows = rows.and_then(|rows| rows.iter().map(read).collect()).map_err(unsettled)?;
+        let registry = registry_of(rows).map_err(Unsettled::Store)?;
+        for emission in &dataset::admitted(&registry, events).map_err(Unsettled::Store)? {
+            emit_in(tx, name, attempt, emission).await?;
         }
-    }
-    for emission in events {
-        emit_in(tx, name, attempt, emission).await?;
     }
     let settled = tx
         .query_typed(

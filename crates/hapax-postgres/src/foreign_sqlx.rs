@@ -2,18 +2,18 @@
 
 use hapax_core::attempt::AttemptId;
 use hapax_core::effect::{Ask, Settled, Verdict};
-use hapax_core::guard::Guards;
 use hapax_core::name::Name;
 use hapax_core::outcome::Outcome;
 use hapax_store::StoreError;
-use hapax_store::outbox::{Emission, guarded};
+use hapax_store::dataset;
+use hapax_store::outbox::Emission;
 use sqlx::Row as _;
 use sqlx::postgres::{PgConnection, PgRow};
 
+use crate::dataset::{REGISTRY, declared, registry_of};
 use crate::foreign::{
     CLAIM, EMIT, FENCED, LEASE_DEAD, NO_LEASE, SETTLE, Told, Unsettled, declared, ordering, refused,
 };
-use crate::outbox::GUARDS;
 
 /// Claims a key in the caller's transaction, as [`claim_in`](crate::foreign::claim_in) does.
 pub async fn claim_in(
@@ -52,15 +52,15 @@ pub async fn settle_in(
     events: &[Emission],
 ) -> Result<Settled, Unsettled> {
     if !events.is_empty() {
-        let read = |row: &PgRow| Ok(Guards { personal: row.try_get(0)?, secrets: row.try_get(1)? });
-        let row = sqlx::query(GUARDS).fetch_one(&mut *tx).await;
-        let guards = row.and_then(|row| read(&row)).map_err(|error| unsettled(&error))?;
-        for Emission { event, .. } in events {
-            guarded(event, guards).map_err(Unsettled::Store)?;
+        let names: Vec<&str> = dataset::of(events).into_iter().collect();
+        let rows = sqlx::query(REGISTRY).bind(&names).fetch_all(&mut *tx).await;
+        let read = |row: &PgRow| declared!(row);
+        let rows = rows.and_then(|rows| rows.iter().map(read).collect());
+        let rows = rows.map_err(|error| unsettled(&error))?;
+        let registry = registry_of(rows).map_err(Unsettled::Store)?;
+        for emission in &dataset::admitted(&registry, events).map_err(Unsettled::Store)? {
+            emit_in(&mut *tx, name, attempt, emission).await?;
         }
-    }
-    for emission in events {
-        emit_in(&mut *tx, name, attempt, emission).await?;
     }
     let settled = sqlx::query(SETTLE)
         .bind(name.key.to_string())

@@ -6,6 +6,7 @@
 mod archive;
 mod clock;
 mod connect;
+mod dataset;
 mod delivery;
 mod doctor;
 mod effect;

@@ -7,9 +7,10 @@ use crate::connect::Link;
 use crate::error::Trouble;
 
 /// Every version of the schema, as the statements that lead to it from the one before.
-pub(crate) const MIGRATIONS: [&str; 2] = [
+pub(crate) const MIGRATIONS: [&str; 3] = [
     concat!(include_str!("sql/1_ledger.sql"), include_str!("sql/1_callers.sql")),
     include_str!("sql/2_outbox.sql"),
+    include_str!("sql/3_dataset.sql"),
 ];
 
 /// What is needed before the first migration.

@@ -1,9 +1,9 @@
 //! The outbox as rows.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
+use hapax_core::dataset::Registry;
 use hapax_core::delivery::Buckets;
-use hapax_core::guard::Guards;
 use hapax_core::key::Key;
 use hapax_core::lease::LeaseId;
 use hapax_core::name::{Name, Namespace};
@@ -89,8 +89,6 @@ impl PgTxn<'_> {
         let routes = "SELECT r.nth, r.event, r.dataset, s.name FROM hapax.route r
             LEFT JOIN hapax.sink s ON s.id = r.sink ORDER BY r.id";
         let (sinks, rows) = self.link.both((sinks, &[]), (routes, &[]))?;
-        let row = self.link.often((GUARDS, &[]))?;
-        let guards = row.first().map(guards).transpose()?.unwrap_or_default();
         let read = |row: &Row| {
             Ok((sink_name(row, 0)?, row.try_get::<_, Option<i64>>(1)?.map(|ms| ms as u64)))
         };
@@ -104,7 +102,7 @@ impl PgTxn<'_> {
                 route.sinks.push(sink_name(row, 3)?);
             }
         }
-        Ok(Routing { sinks, routes: routes.into_values().collect(), guards })
+        Ok(Routing { sinks, routes: routes.into_values().collect() })
     }
 
     fn try_sinks(&self) -> Result<Vec<Sink>, Trouble> {
@@ -237,11 +235,6 @@ impl PgTxn<'_> {
 
     fn try_put_routing(&self, routing: &Routing) -> Result<(), Trouble> {
         let link = self.link;
-        let Guards { personal, secrets } = routing.guards;
-        link.execute(
-            "UPDATE hapax.guard SET personal = $1, secrets = $2",
-            &[(&personal, Type::BOOL), (&secrets, Type::BOOL)],
-        )?;
         link.run("DELETE FROM hapax.route; UPDATE hapax.sink SET declared = false")?;
         for (name, remembers) in &routing.sinks {
             link.execute(
@@ -271,13 +264,6 @@ impl PgTxn<'_> {
         }
         Ok(())
     }
-}
-
-/// The statement that asks which guards are up.
-pub(crate) const GUARDS: &str = "SELECT personal, secrets FROM hapax.guard";
-
-fn guards(row: &Row) -> Result<Guards, Trouble> {
-    Ok(Guards { personal: row.try_get(0)?, secrets: row.try_get(1)? })
 }
 
 fn sink_name(row: &Row, at: usize) -> Result<SinkName, Trouble> {
@@ -374,6 +360,11 @@ impl OutboxView for PgTxn<'_> {
         self.noting(routing)
     }
 
+    fn registry(&mut self, datasets: &BTreeSet<&str>) -> Result<Registry, StoreError> {
+        let registry = self.try_registry(datasets);
+        self.noting(registry)
+    }
+
     fn sinks(&mut self) -> Result<Vec<Sink>, StoreError> {
         let sinks = self.try_sinks();
         self.noting(sinks)
@@ -450,6 +441,11 @@ impl OutboxView for PgTxn<'_> {
 }
 
 impl OutboxTxn for PgTxn<'_> {
+    fn put_registry(&mut self, registry: &Registry) -> Result<(), StoreError> {
+        let put = self.try_put_registry(registry);
+        self.noting(put)
+    }
+
     fn put_routing(&mut self, routing: &Routing) -> Result<(), StoreError> {
         let put = self.try_put_routing(routing);
         self.noting(put)

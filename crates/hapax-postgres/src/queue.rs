@@ -40,6 +40,7 @@ impl Subject {
             | Command::Sweep { .. }
             | Command::Seal { .. }
             | Command::Configure(_)
+            | Command::Register(_)
             | Command::Pause { .. }
             | Command::Redrive(_) => Self::Pass,
         }

@@ -149,7 +149,7 @@ fn route(stores: &[&dyn Store]) {
     let sinks = vec![(sink("one"), None), (sink("two"), Some(60_000))];
     let (event, dataset) = ("told*".into(), "*".into());
     let routes = vec![Route { event, dataset, sinks: vec![sink("one"), sink("two")] }];
-    let routing = Routing { sinks, routes, ..Routing::default() };
+    let routing = Routing { sinks, routes };
     for store in stores {
         wait(call(*store, Command::Configure(routing.clone()))).expect("routes");
     }

@@ -11,10 +11,15 @@ use rusqlite::{Connection, OpenFlags};
 use crate::error::OrStoreError;
 
 /// The schema of a new file, as SQL.
-pub const SCHEMA: &str = concat!(include_str!("schema_1.sql"), include_str!("schema_2.sql"));
+pub const SCHEMA: &str = concat!(
+    include_str!("schema_1.sql"),
+    include_str!("schema_2.sql"),
+    include_str!("schema_3.sql")
+);
 
 /// Each migration brings the schema from its place in this list to the next.
-const MIGRATIONS: [&str; 2] = [include_str!("schema_1.sql"), include_str!("schema_2.sql")];
+const MIGRATIONS: [&str; 3] =
+    [include_str!("schema_1.sql"), include_str!("schema_2.sql"), include_str!("schema_3.sql")];
 
 /// "hapx": marks the file as ours.
 const APPLICATION_ID: i32 = 0x6861_7078;

@@ -6,6 +6,7 @@
 
 mod clock;
 mod connection;
+mod dataset;
 mod effect;
 mod error;
 mod foreign;

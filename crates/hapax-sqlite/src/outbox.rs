@@ -1,9 +1,9 @@
 //! The outbox as rows.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
+use hapax_core::dataset::Registry;
 use hapax_core::delivery::Buckets;
-use hapax_core::guard::Guards;
 use hapax_core::key::Key;
 use hapax_core::lease::LeaseId;
 use hapax_core::name::{Name, Namespace};
@@ -75,7 +75,7 @@ fn sink_name(row: &Row<'_>, at: usize) -> rusqlite::Result<SinkName> {
 }
 
 /// All rows of a query.
-fn rows<T>(
+pub(crate) fn rows<T>(
     db: &Connection,
     sql: &str,
     params: impl Params,
@@ -86,7 +86,7 @@ fn rows<T>(
     rows.collect::<rusqlite::Result<_>>().or_store_error()
 }
 
-fn run(db: &Connection, sql: &str, params: impl Params) -> Result<usize, StoreError> {
+pub(crate) fn run(db: &Connection, sql: &str, params: impl Params) -> Result<usize, StoreError> {
     db.prepare_cached(sql).or_store_error()?.execute(params).or_store_error()
 }
 
@@ -212,11 +212,11 @@ impl OutboxView for SqliteTxn<'_> {
             }
             Ok(())
         })?;
-        let guards = rows(self.db, "SELECT personal, secrets FROM guard", [], |row| {
-            Ok(Guards { personal: row.get(0)?, secrets: row.get(1)? })
-        })?;
-        let guards = guards.first().copied().unwrap_or_default();
-        Ok(Routing { sinks, routes: routes.into_values().collect(), guards })
+        Ok(Routing { sinks, routes: routes.into_values().collect() })
+    }
+
+    fn registry(&mut self, datasets: &BTreeSet<&str>) -> Result<Registry, StoreError> {
+        self.load_registry(datasets)
     }
 
     fn sinks(&mut self) -> Result<Vec<Sink>, StoreError> {
@@ -348,9 +348,11 @@ impl OutboxView for SqliteTxn<'_> {
 }
 
 impl OutboxTxn for SqliteTxn<'_> {
+    fn put_registry(&mut self, registry: &Registry) -> Result<(), StoreError> {
+        self.store_registry(registry)
+    }
+
     fn put_routing(&mut self, routing: &Routing) -> Result<(), StoreError> {
-        let Guards { personal, secrets } = routing.guards;
-        run(self.db, "UPDATE guard SET personal = ?1, secrets = ?2", params![personal, secrets])?;
         run(self.db, "DELETE FROM route", [])?;
         run(self.db, "UPDATE sink SET declared = 0", [])?;
         for (name, remembers) in &routing.sinks {

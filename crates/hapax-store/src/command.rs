@@ -3,6 +3,7 @@
 use std::future::Future;
 
 use hapax_core::attempt::{AttemptId, Fence};
+use hapax_core::dataset::Registry;
 use hapax_core::delivery::Buckets;
 use hapax_core::effect::{Ask, Finding, Judged, Report, Resolution, Settled, Verdict};
 use hapax_core::lease::{Lease, LeaseId};
@@ -133,6 +134,8 @@ pub enum Command {
     },
     /// Declare sinks and routes, in place of those before.
     Configure(Routing),
+    /// Declare guards and datasets, in place of those before.
+    Register(Registry),
     /// Pause a sink, or let it go on.
     Pause {
         /// Which.
@@ -227,6 +230,8 @@ impl Limits {
     pub const SINKS: usize = 64;
     /// How many routes.
     pub const ROUTES: usize = 1_000;
+    /// How many datasets are declared.
+    pub const DATASETS: usize = 100_000;
     /// The shortest lease, in milliseconds.
     pub const SHORTEST_TERM_MS: u64 = 30;
 }

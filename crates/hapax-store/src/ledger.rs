@@ -18,6 +18,7 @@ use hapax_core::planted::{Bug, planted};
 use hapax_core::time::Now;
 
 use crate::command::{Answer, Command, LeaseAnswer, Limits};
+use crate::dataset;
 use crate::error::StoreError;
 use crate::failpoint::{Point, pass};
 use crate::outbox::{self, Emission};
@@ -69,6 +70,7 @@ pub fn apply(txn: &mut dyn Txn, command: &Command) -> Result<Answer, StoreError>
         }
         Command::Seal { from, leaves, tiles, note } => seal(txn, *from, leaves, tiles, note),
         Command::Configure(routing) => outbox::configure(txn, routing),
+        Command::Register(registry) => dataset::register(txn, registry),
         Command::Pause { sink, paused } => {
             txn.put_paused(sink, *paused).map(|known| Answer::Count(usize::from(known)))
         }

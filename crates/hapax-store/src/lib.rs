@@ -14,6 +14,7 @@ mod memory;
 mod txn;
 
 pub mod conformance;
+pub mod dataset;
 #[doc(hidden)]
 pub mod failpoint;
 pub mod journal;

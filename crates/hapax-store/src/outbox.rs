@@ -4,10 +4,11 @@
 //! a small working set, which is gone when the sink has it. A dispatcher looks after some of the
 //! buckets that tracks fall into; no two look after the same one.
 
+use std::collections::BTreeSet;
+
+use hapax_core::dataset::Registry;
 use hapax_core::delivery::{self, Buckets};
 use hapax_core::effect::Effect;
-use hapax_core::guard::{self, Guards};
-use hapax_core::json::Json;
 use hapax_core::lease::{Lease, LeaseId};
 use hapax_core::name::{Name, Namespace};
 use hapax_core::outbox::{Artifact, Event, OutboxId, Record, Status, Track};
@@ -15,6 +16,7 @@ use hapax_core::route::{self, Route, SinkName};
 use hapax_core::time::{Now, Timestamp};
 
 use crate::command::{Answer, Limits};
+use crate::dataset;
 use crate::error::StoreError;
 use crate::ledger;
 use crate::txn::Txn;
@@ -48,8 +50,6 @@ pub struct Routing {
     pub sinks: Vec<(SinkName, Option<u64>)>,
     /// Which events go where.
     pub routes: Vec<Route>,
-    /// What their payloads must not have in them.
-    pub guards: Guards,
 }
 
 /// The deliveries of one sink in one namespace, and how far they have been read.
@@ -244,6 +244,9 @@ pub trait OutboxView {
     /// What events are routed by.
     fn routing(&mut self) -> Result<Routing, StoreError>;
 
+    /// Which guards are up, and what is declared of these datasets.
+    fn registry(&mut self, datasets: &BTreeSet<&str>) -> Result<Registry, StoreError>;
+
     /// All sinks.
     fn sinks(&mut self) -> Result<Vec<Sink>, StoreError>;
 
@@ -287,6 +290,9 @@ pub trait OutboxView {
 pub trait OutboxTxn: OutboxView {
     /// Replaces what events are routed by. Sinks that are no longer named stay known.
     fn put_routing(&mut self, routing: &Routing) -> Result<(), StoreError>;
+
+    /// Replaces the guards and everything that is declared of datasets.
+    fn put_registry(&mut self, registry: &Registry) -> Result<(), StoreError>;
 
     /// Writes a new record, its artifact unless that is registered already, and a pending
     /// delivery for each of these sinks. The store gives the record its place.
@@ -335,8 +341,9 @@ pub(crate) fn record(
         return Ok(());
     }
     let routing = txn.routing()?;
+    let registry = txn.registry(&dataset::of(emissions))?;
     let now = txn.now();
-    for Emission { ordinal, event } in emissions {
+    for Emission { ordinal, event } in &dataset::admitted(&registry, emissions)? {
         if let Some(flaw) = event.flaw() {
             return Err(StoreError::Invalid(flaw));
         }
@@ -344,7 +351,6 @@ pub(crate) fn record(
             let most = Event::MOST;
             return Err(StoreError::Invalid(format!("an effect emits at most {most} events")));
         }
-        guarded(event, routing.guards)?;
         let Some(sinks) = route::sinks(&routing.routes, &event.name, &event.dataset) else {
             let (event, dataset) = (event.name.clone(), event.dataset.clone());
             return Err(StoreError::Unrouted { event, dataset });
@@ -363,18 +369,6 @@ pub(crate) fn record(
         }
     }
     Ok(())
-}
-
-/// Refuses what must not leave, and says where it is.
-pub fn guarded(event: &Event, guards: Guards) -> Result<(), StoreError> {
-    // What cannot be read was not written by us, and is looked at no closer.
-    let Ok(payload) = Json::parse(event.payload.as_str().as_bytes()) else { return Ok(()) };
-    let found = guard::inspect(&payload, guards);
-    if found.is_empty() {
-        return Ok(());
-    }
-    let all: Vec<String> = found.iter().take(10).map(ToString::to_string).collect();
-    Err(StoreError::Guarded { event: event.name.clone(), found: all.join(", ") })
 }
 
 /// A version of a dataset is published once; saying so again changes nothing.

@@ -13,6 +13,7 @@ mod work;
 pub use dispatcher::{Dispatcher, Standing};
 pub use sink::{Letter, Sink, SinkSettings, Told};
 
+pub use hapax_core::dataset::Dataset;
 pub use hapax_core::delivery::{Heals, Poison, Policy, Refusal, Sent};
 pub use hapax_core::guard::Guards;
 pub use hapax_core::outbox::{Artifact, Event, Order, OutboxId, Payload, Record, Status};
@@ -22,6 +23,7 @@ pub use hapax_store::outbox::{Delivery, Found, RecordFilter, Redrive, SinkStats}
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use hapax_core::dataset::Registry;
 use hapax_store::outbox::Routing;
 use hapax_store::{Answer, Command, StoreError, call, read};
 
@@ -71,7 +73,7 @@ use crate::error::Error;
 pub struct Outbox {
     pub(crate) sinks: BTreeMap<SinkName, (Arc<dyn sink::DynSink>, SinkSettings)>,
     routes: Vec<Route>,
-    guards: Guards,
+    registry: Registry,
 }
 
 impl Outbox {
@@ -111,7 +113,13 @@ impl Outbox {
 
     /// With these guards; all of them are up unless said otherwise.
     pub fn guards(mut self, guards: Guards) -> Self {
-        self.guards = guards;
+        self.registry.guards = guards;
+        self
+    }
+
+    /// With what is declared of a dataset.
+    pub fn dataset(mut self, name: &str, dataset: Dataset) -> Self {
+        self.registry.datasets.insert(name.to_owned(), dataset);
         self
     }
 
@@ -120,14 +128,15 @@ impl Outbox {
             (name.clone(), sink.remembers().map(|time| time.as_millis() as u64))
         };
         let sinks = self.sinks.iter().map(remembers).collect();
-        Routing { sinks, routes: self.routes.clone(), guards: self.guards }
+        Routing { sinks, routes: self.routes.clone() }
     }
 }
 
 impl Hapax {
-    /// Declares sinks and routes, in place of those that were declared before. They hold for
+    /// Declares sinks, routes and datasets, in place of those that were declared before. They hold for
     /// every process on this ledger, and for events that are emitted from now on.
     pub async fn configure(&self, outbox: &Outbox) -> Result<(), Error> {
+        call(&*self.inner.store, Command::Register(outbox.registry.clone())).await?;
         call(&*self.inner.store, Command::Configure(outbox.routing())).await?;
         Ok(())
     }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use hapax::Backoff;
-use hapax::outbox::{Guards, Outbox, Poison, Policy, SinkSettings};
+use hapax::outbox::{Dataset, Guards, Outbox, Poison, Policy, SinkSettings};
 use hapax_sinks::file::LinesFile;
 use hapax_sinks::nats::{Nats, NatsSettings};
 use hapax_sinks::place::Place;
@@ -30,6 +30,8 @@ pub(crate) struct Config {
     pub(crate) routes: Vec<Route>,
     #[serde(default)]
     guards: Up,
+    #[serde(default)]
+    datasets: BTreeMap<String, Declared>,
     #[serde(skip)]
     path: PathBuf,
 }
@@ -40,6 +42,18 @@ pub(crate) struct Config {
 struct Up {
     personal: Option<bool>,
     secrets: Option<bool>,
+    registered: Option<bool>,
+}
+
+/// What is declared of a dataset.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Declared {
+    masked: Option<u8>,
+    care_label: Option<String>,
+    #[serde(default)]
+    restricted: bool,
+    order: Option<String>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -170,7 +184,14 @@ impl Config {
         let mut outbox = Outbox::new().guards(Guards {
             personal: self.guards.personal.unwrap_or(true),
             secrets: self.guards.secrets.unwrap_or(true),
+            registered: self.guards.registered.unwrap_or(false),
         });
+        for (name, declared) in &self.datasets {
+            let Declared { masked, care_label, restricted, order } = declared;
+            let (care_label, order) = (care_label.clone(), order.clone());
+            let dataset = Dataset { masked: *masked, care_label, restricted: *restricted, order };
+            outbox = outbox.dataset(name, dataset);
+        }
         for (name, sink) in &self.sinks {
             outbox = self.add(outbox, name, sink).map_err(|what| {
                 Failed::usage(format!("{}: sinks.{name}: {what}", self.path.display()))

@@ -155,3 +155,44 @@ stream = "events"
     let kafka = "[sinks.topic]\nkind = \"kafka\"\nbrokers = \"127.0.0.1:9092\"\ntopic = \"t\"\n";
     declare(kafka).exits(64).says("built without Kafka");
 }
+
+/// Proves O-9: what the file declares of a dataset holds for what programs tell of it.
+#[test]
+fn datasets_are_declared_in_the_file() {
+    let place = Place::new();
+    let config = r#"
+[guards]
+registered = true
+
+[datasets.flow]
+masked = 7
+care_label = "TK-NC"
+restricted = true
+
+[sinks.log]
+kind = "file"
+path = "events.jsonl"
+
+[[routes]]
+event = "*"
+sinks = ["log"]
+"#;
+    std::fs::write(place.path("hapax.toml"), config).expect("a file");
+    place.hapax(&["outbox", "configure"]).exits(0);
+    let run =
+        |payload: &str| place.hapax(&["run", "-k", payload, "--", "sh", "-c", &tell(payload)]);
+    run(r#"{"site":{"lat":38.25,"lon":-98.5}}"#)
+        .exits(73)
+        .says("exact coordinates at /site/lat, exact coordinates at /site/lon")
+        .says("no governance reference at /governance_ref");
+    let good = r#"{"h3":"872830828ffffff","care_label":"TK-NC","governance_ref":"board/7"}"#;
+    run(good).exits(0);
+    std::fs::write(place.path("hapax.toml"), config.replace("datasets.flow", "datasets.other"))
+        .expect("a file");
+    place.hapax(&["outbox", "configure"]).exits(0);
+    let other = place.hapax(&["run", "-k", "other", "--", "sh", "-c", &tell(good)]);
+    other.exits(73).says("a dataset that nobody registered");
+    let odd = config.replace("masked = 7", "masked = 16");
+    std::fs::write(place.path("hapax.toml"), odd).expect("a file");
+    place.hapax(&["outbox", "configure"]).exits(64).says("masked is a resolution from 0 to 15");
+}

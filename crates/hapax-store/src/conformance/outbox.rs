@@ -1,5 +1,6 @@
 //! What a store does with events.
 
+use hapax_core::dataset::{Dataset, Registry};
 use hapax_core::delivery::Buckets;
 use hapax_core::guard::Guards;
 use hapax_core::outbox::{Artifact, Event, Order, OutboxId, Payload, Record, Status, Track};
@@ -43,7 +44,7 @@ impl Bench<'_> {
         let sinks = vec![(sink("one"), None), (sink("two"), Some(60_000))];
         let routes =
             vec![route("e*", &["one"]), route("both", &["one", "two"]), route("kept", &[])];
-        self.count(Command::Configure(Routing { sinks, routes, ..Routing::default() }));
+        self.count(Command::Configure(Routing { sinks, routes }));
     }
 
     fn try_settle(&self, key: u8, events: Vec<Emission>) -> Result<Settled, StoreError> {
@@ -168,17 +169,60 @@ cases! {
             other => panic!("not guarded: {other}"),
         }
         assert_eq!((b.outbox(), b.state(1)), (vec![], Some(StateName::Running)));
-        let routing = b.view(|view| view.routing());
-        let guards = Guards { personal: false, secrets: true };
-        b.count(Command::Configure(Routing { guards, ..routing }));
+        let guards = Guards { personal: false, ..Guards::default() };
+        b.count(Command::Register(Registry { guards, ..Registry::default() }));
         b.granted(2, ask(2));
         assert_eq!(b.try_settle(2, events(&[told])).expect("let through"), Settled::Recorded);
         let bad = Routing {
             sinks: vec![],
             routes: vec![Route { event: "*".into(), dataset: "*".into(), sinks: vec![sink("x")] }],
-            ..Routing::default()
         };
         assert!(matches!(b.run(Command::Configure(bad)), Err(StoreError::Invalid(_))));
+    }
+
+    /// Proves O-9: a dataset's declaration holds for its events, and for no others.
+    events_are_judged_by_what_is_declared_of_their_dataset: |b| {
+        b.route();
+        let wells = Dataset {
+            masked: Some(7),
+            care_label: Some("TK-NC".into()),
+            order: Some("/well".into()),
+            ..Dataset::default()
+        };
+        let register = |registered: bool, names: &[&str]| {
+            let datasets = names.iter().map(|name| ((*name).to_owned(), wells.clone())).collect();
+            let guards = Guards { registered, ..Guards::default() };
+            Command::Register(Registry { guards, datasets })
+        };
+        assert_eq!(b.count(register(true, &["wells", "bores"])), 2);
+        let told = |dataset: &str, payload: &str| {
+            let payload = Payload::parse(payload.as_bytes()).expect("JSON");
+            events(&[Event { payload, ..event("e", dataset) }])
+        };
+        b.granted(1, ask(1));
+        let refused = |b: &Bench, events| match b.try_settle(1, events) {
+            Err(StoreError::Guarded { found, .. }) => found,
+            other => panic!("not guarded: {other:?}"),
+        };
+        let exact = told("wells", r#"{"lat":38.25,"care_label":"TK-NC"}"#);
+        assert_eq!(refused(b, exact), "exact coordinates at /lat");
+        let bare = told("bores", r#"{"well":1}"#);
+        assert_eq!(refused(b, bare), "not its dataset's care_label at /care_label");
+        assert_eq!(refused(b, told("flow", "1")), "a dataset that nobody registered");
+        assert_eq!((b.outbox(), b.state(1)), (vec![], Some(StateName::Running)));
+
+        let good = told("wells", r#"{"well":1,"care_label":"TK-NC"}"#);
+        assert_eq!(b.try_settle(1, good.clone()).expect("recorded"), Settled::Recorded);
+        assert_eq!(b.outbox()[0].record.event.order, Order::Key("wells/well=1".into()));
+        assert_eq!(b.try_settle(1, good).expect("the same"), Settled::Recorded);
+
+        assert_eq!(b.count(register(false, &["bores"])), 1);
+        b.granted(2, ask(2));
+        let anything = told("wells", r#"{"lat":38.25}"#);
+        assert_eq!(b.try_settle(2, anything).expect("not declared"), Settled::Recorded);
+        let bad = Dataset { order: Some("well".into()), ..Dataset::default() };
+        let bad = Registry { datasets: [("wells".to_owned(), bad)].into(), ..Registry::default() };
+        assert!(matches!(b.run(Command::Register(bad)), Err(StoreError::Invalid(_))));
     }
 
     /// Proves O-7.

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use hapax_core::dataset::Registry;
 use hapax_core::delivery::Buckets;
 use hapax_core::lease::LeaseId;
 use hapax_core::name::Namespace;
@@ -20,6 +21,7 @@ use crate::outbox::{
 #[cfg_attr(feature = "proof", derive(Clone))]
 pub(super) struct Outbox {
     routing: Routing,
+    registry: Registry,
     sinks: BTreeMap<SinkName, Sink>,
     records: BTreeMap<u64, Record>,
     /// The working set: what a sink does not have yet.
@@ -83,6 +85,12 @@ impl MemoryTxn<'_> {
 impl OutboxView for MemoryTxn<'_> {
     fn routing(&mut self) -> Result<Routing, StoreError> {
         Ok(self.tables.outbox.routing.clone())
+    }
+
+    fn registry(&mut self, datasets: &BTreeSet<&str>) -> Result<Registry, StoreError> {
+        let mut registry = self.tables.outbox.registry.clone();
+        registry.datasets.retain(|name, _| datasets.contains(name.as_str()));
+        Ok(registry)
     }
 
     fn sinks(&mut self) -> Result<Vec<Sink>, StoreError> {
@@ -195,6 +203,12 @@ impl OutboxTxn for MemoryTxn<'_> {
         }
         let before = std::mem::replace(&mut self.tables.outbox.routing, routing.clone());
         self.undo.push(Box::new(move |tables| tables.outbox.routing = before));
+        Ok(())
+    }
+
+    fn put_registry(&mut self, registry: &Registry) -> Result<(), StoreError> {
+        let before = std::mem::replace(&mut self.tables.outbox.registry, registry.clone());
+        self.undo.push(Box::new(move |tables| tables.outbox.registry = before));
         Ok(())
     }
 

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use hapax::outbox::{Event, Letter, Outbox, Payload, RecordFilter, Sink, Status, Told};
+use hapax::outbox::{Dataset, Event, Letter, Outbox, Payload, RecordFilter, Sink, Status, Told};
 use hapax::{Error, Failure, Hapax};
 use hapax_testkit::Postgres;
 
@@ -114,6 +114,29 @@ async fn guards_hold_in_callers_transactions() {
     let error = told.expect_err("refused");
     assert!(matches!(error, Error::Store(_)), "{error}");
     assert!(error.to_string().ends_with("has an e-mail address at /to"), "{error}");
+    drop(tx);
+
+    let wells = Dataset { masked: Some(7), order: Some("/well".into()), ..Dataset::default() };
+    let declared = outbox(&Shelf::default()).dataset("wells", wells);
+    hapax.configure(&declared).await.expect("datasets");
+    for (n, payload, refusal) in [
+        (2, r#"{"well":3,"lat":38.25}"#, "has exact coordinates at /lat"),
+        (3, r#"{"well":3}"#, ""),
+    ] {
+        let tx = client.transaction().await.expect("a transaction");
+        let emit = async |_: &hapax::tokio_postgres::Transaction<'_>, claim: &hapax::Claim| {
+            let payload = Payload::parse(payload.as_bytes())?;
+            claim.emit(Event::new("sent", "wells", payload))?;
+            Ok::<_, Failure>("told")
+        };
+        let told = hapax.effect(key(n)).once_in_postgres(&tx, emit).await;
+        match told {
+            Ok(_) => tx.commit().await.expect("committed"),
+            Err(error) => assert!(error.to_string().ends_with(refusal), "{error}"),
+        }
+    }
+    let order = "SELECT order_key FROM hapax.outbox_record";
+    assert_eq!(server.sql("outbox", order), "wells/well=3");
 }
 
 /// Proves O-2, O-3: a stale claimant cannot emit, and nothing that was recorded can be undone.

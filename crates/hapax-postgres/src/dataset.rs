@@ -1,0 +1,78 @@
+//! What is declared of datasets.
+
+use std::collections::BTreeSet;
+
+use hapax_core::dataset::{Dataset, Registry};
+use hapax_core::guard::Guards;
+use hapax_store::StoreError;
+use tokio_postgres::types::Type;
+
+use crate::error::Trouble;
+use crate::txn::PgTxn;
+
+/// The statement that asks which guards are up, and what is declared of some datasets: a row for
+/// each, and one without if there is none.
+pub(crate) const REGISTRY: &str = "
+    SELECT g.personal, g.secrets, g.registered, d.name, d.declaration
+      FROM hapax.guard g LEFT JOIN hapax.dataset d ON d.name = ANY ($1)";
+
+/// A row of that.
+pub(crate) struct Declared {
+    pub(crate) guards: Guards,
+    pub(crate) dataset: Option<(String, String)>,
+}
+
+/// Reads a row, whichever driver it is from.
+macro_rules! declared {
+    ($row:expr) => {{
+        let row = $row;
+        let guards = hapax_core::guard::Guards {
+            personal: row.try_get(0)?,
+            secrets: row.try_get(1)?,
+            registered: row.try_get(2)?,
+        };
+        let name: Option<String> = row.try_get(3)?;
+        let text: Option<String> = row.try_get(4)?;
+        Ok($crate::dataset::Declared { guards, dataset: name.zip(text) })
+    }};
+}
+pub(crate) use declared;
+
+/// What the rows say.
+pub(crate) fn registry_of(rows: Vec<Declared>) -> Result<Registry, StoreError> {
+    let mut registry = Registry::default();
+    for Declared { guards, dataset } in rows {
+        registry.guards = guards;
+        if let Some((name, text)) = dataset {
+            let dataset = Dataset::parse(&text);
+            let dataset = dataset.map_err(|error| StoreError::Corrupt(error.to_string()))?;
+            registry.datasets.insert(name, dataset);
+        }
+    }
+    Ok(registry)
+}
+
+impl PgTxn<'_> {
+    pub(crate) fn try_registry(&self, datasets: &BTreeSet<&str>) -> Result<Registry, Trouble> {
+        let names: Vec<&str> = datasets.iter().copied().collect();
+        let rows = self.link.often((REGISTRY, &[(&names, Type::TEXT_ARRAY)]))?;
+        let rows = rows.iter().map(|row| declared!(row)).collect::<Result<_, Trouble>>()?;
+        Ok(registry_of(rows)?)
+    }
+
+    pub(crate) fn try_put_registry(&self, registry: &Registry) -> Result<(), Trouble> {
+        let Guards { personal, secrets, registered } = registry.guards;
+        self.link.execute(
+            "UPDATE hapax.guard SET personal = $1, secrets = $2, registered = $3",
+            &[(&personal, Type::BOOL), (&secrets, Type::BOOL), (&registered, Type::BOOL)],
+        )?;
+        let names: Vec<&str> = registry.datasets.keys().map(String::as_str).collect();
+        let texts: Vec<String> = registry.datasets.values().map(Dataset::text).collect();
+        self.link.run("DELETE FROM hapax.dataset")?;
+        self.link.execute(
+            "INSERT INTO hapax.dataset (name, declaration) SELECT * FROM unnest($1, $2)",
+            &[(&names, Type::TEXT_ARRAY), (&texts, Type::TEXT_ARRAY)],
+        )?;
+        Ok(())
+    }
+}

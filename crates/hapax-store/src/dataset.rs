@@ -1,0 +1,50 @@
+//! What is declared of datasets, and what that means for their events.
+
+use std::collections::BTreeSet;
+
+use hapax_core::dataset::Registry;
+use hapax_core::outbox::Event;
+
+use crate::command::{Answer, Limits};
+use crate::error::StoreError;
+use crate::outbox::Emission;
+use crate::txn::Txn;
+
+/// The datasets that events are about.
+pub fn of(emissions: &[Emission]) -> BTreeSet<&str> {
+    emissions.iter().map(|emission| emission.event.dataset.as_str()).collect()
+}
+
+/// The events as they are recorded: ordered as their dataset says. Refuses what must not leave,
+/// and says where it is.
+pub fn admitted(registry: &Registry, emissions: &[Emission]) -> Result<Vec<Emission>, StoreError> {
+    let admit = |emission: &Emission| {
+        let Emission { ordinal, event } = emission;
+        let found = registry.inspect(event);
+        if !found.is_empty() {
+            let all: Vec<String> = found.iter().take(10).map(ToString::to_string).collect();
+            return Err(StoreError::Guarded { event: event.name.clone(), found: all.join(", ") });
+        }
+        let event = Event { order: registry.order(event), ..event.clone() };
+        Ok(Emission { ordinal: *ordinal, event })
+    };
+    emissions.iter().map(admit).collect()
+}
+
+/// Declares datasets, in place of those that were declared before.
+pub(crate) fn register(txn: &mut dyn Txn, registry: &Registry) -> Result<Answer, StoreError> {
+    if registry.datasets.len() > Limits::DATASETS {
+        return Err(StoreError::Invalid(format!("at most {} datasets", Limits::DATASETS)));
+    }
+    for (name, dataset) in &registry.datasets {
+        if name.is_empty() || name.len() > Event::LONGEST_FIELD {
+            let most = Event::LONGEST_FIELD;
+            return Err(StoreError::Invalid(format!("a dataset's name has 1 to {most} bytes")));
+        }
+        if let Some(flaw) = dataset.flaw() {
+            return Err(StoreError::Invalid(format!("dataset {name}: {flaw}")));
+        }
+    }
+    txn.put_registry(registry)?;
+    Ok(Answer::Count(registry.datasets.len()))
+}
