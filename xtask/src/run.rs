@@ -13,7 +13,7 @@ struct Need {
     package: &'static str,
 }
 
-const NEEDS: [Need; 12] = [
+const NEEDS: [Need; 14] = [
     Need { what: "cc", is_there: || exists("cc", &["--version"]), package: "gcc" },
     Need { what: "c++", is_there: || exists("c++", &["--version"]), package: "g++" },
     Need { what: "make", is_there: || exists("make", &["--version"]), package: "make" },
@@ -34,6 +34,12 @@ const NEEDS: [Need; 12] = [
         what: "psycopg",
         is_there: || exists("/usr/bin/python3", &["-c", "import psycopg"]),
         package: "python3-psycopg",
+    },
+    Need { what: "curl", is_there: || exists("curl", &["--version"]), package: "curl" },
+    Need {
+        what: "httpx",
+        is_there: || exists("/usr/bin/python3", &["-c", "import httpx"]),
+        package: "python3-httpx",
     },
     Need { what: "NATS", is_there: || hapax_testkit::brokers()[0], package: "nats-server" },
     Need { what: "RabbitMQ", is_there: || hapax_testkit::brokers()[1], package: "rabbitmq-server" },

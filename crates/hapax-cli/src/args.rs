@@ -62,6 +62,8 @@ pub(crate) enum Command {
     /// Deliver events, and look after those that could not be
     #[command(subcommand)]
     Outbox(Outbox),
+    /// Stand before any HTTP service and pass each Idempotency-Key on once
+    Proxy(Proxy),
     /// Receive webhooks on loopback, check their signatures, and print them
     Listen(Listen),
     /// Look for what needs attention; exits 78 if something does
@@ -360,6 +362,66 @@ pub(crate) struct Listen {
     /// The status to answer with
     #[arg(long, default_value_t = 204)]
     pub(crate) answer: u16,
+}
+
+/// Stand before any HTTP service and pass each Idempotency-Key on once.
+///
+/// A repeated request gets the recorded answer, with Idempotent-Replayed: true. The same key
+/// with another body is refused. A request that was passed on and not answered is not passed on
+/// again: its outcome is unknown until --probe or a person has found out.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Proxy {
+    /// Where requests go
+    #[arg(long, value_name = "URL")]
+    pub(crate) upstream: String,
+    /// Where to listen
+    #[arg(long, default_value = "127.0.0.1:8080", value_name = "ADDRESS:PORT")]
+    pub(crate) listen: String,
+    /// Whose manners to have: which header, which statuses, which answers are kept
+    #[arg(long, value_enum, default_value_t = Preset::Ietf)]
+    pub(crate) preset: Preset,
+    /// Pass requests without a key on, instead of refusing them
+    #[arg(long)]
+    pub(crate) optional: bool,
+    /// Wait this long for the same request in flight; otherwise answer 409 at once
+    #[arg(long, value_parser = duration, value_name = "DURATION")]
+    pub(crate) wait: Option<Duration>,
+    /// Tell clients apart by this header, which something before the proxy has to set
+    #[arg(long, value_name = "HEADER")]
+    pub(crate) tenant_header: Option<String>,
+    /// How long the service may take to answer
+    #[arg(long, value_parser = duration, value_name = "DURATION", default_value = "30s")]
+    pub(crate) timeout: Duration,
+    /// How long answers are kept
+    #[arg(long, value_parser = duration, value_name = "DURATION", default_value = "24h")]
+    pub(crate) lifetime: Duration,
+    /// A path of the service that says what became of a key: 2xx it happened, 404 it did not
+    #[arg(long, value_name = "/PATH/{key}")]
+    pub(crate) probe: Option<String>,
+    /// How long after a 404 the request may still arrive; 0s if the service refuses late ones
+    #[arg(long, value_parser = duration, value_name = "DURATION", default_value = "60s")]
+    pub(crate) settling: Duration,
+    /// The largest request with a key, in bytes
+    #[arg(long, default_value_t = 1024 * 1024, value_name = "BYTES")]
+    pub(crate) largest_request: usize,
+    /// The largest answer that is kept, in bytes
+    #[arg(long, default_value_t = 1024 * 1024, value_name = "BYTES")]
+    pub(crate) largest_answer: usize,
+    /// How many connections at once
+    #[arg(long, default_value_t = 1024, value_name = "N")]
+    pub(crate) connections: usize,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Preset {
+    /// The IETF's draft: a key is required, 409 in flight, 422 for another body
+    Ietf,
+    /// A key is optional, every answer but 429 is kept, 400 for another body
+    Stripe,
+    /// X-Amz-Client-Token, optional; 400 for another body
+    Aws,
+    /// A UUID, optional; the same request waits for the one in flight
+    Iceberg,
 }
 
 #[derive(Debug, clap::Args)]

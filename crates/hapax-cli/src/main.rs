@@ -13,6 +13,7 @@ mod migrate;
 mod outbox;
 mod output;
 mod program;
+mod proxy;
 mod recording;
 mod run;
 
@@ -63,6 +64,7 @@ fn dispatch(args: Args) -> Result<Exit, Failed> {
         Command::Effects(effects) => runtime()?.block_on(effects::main(&global, effects)),
         Command::Journal(journal) => runtime()?.block_on(journal::main(&global, journal)),
         Command::Outbox(outbox) => runtime()?.block_on(outbox::main(&global, outbox)),
+        Command::Proxy(proxy) => threads()?.block_on(proxy::main(&global, &proxy)),
         Command::Listen(listen) => runtime()?.block_on(listen::main(&global, &listen)),
         Command::Doctor(doctor) => runtime()?.block_on(doctor::main(&global, &doctor)),
     }
@@ -70,6 +72,14 @@ fn dispatch(args: Args) -> Result<Exit, Failed> {
 
 fn runtime() -> Result<tokio::runtime::Runtime, Failed> {
     tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| Failed::new(Exit::Unreachable, format!("no runtime: {error}")))
+}
+
+/// For those who serve many at once.
+fn threads() -> Result<tokio::runtime::Runtime, Failed> {
+    tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()
         .map_err(|error| Failed::new(Exit::Unreachable, format!("no runtime: {error}")))

@@ -7,6 +7,7 @@ mod journal;
 mod key;
 mod outbox;
 mod postgres;
+mod proxy;
 mod run;
 mod transcript;
 

@@ -1,0 +1,90 @@
+//! `hapax proxy`: requests to any service happen once.
+
+use std::time::Duration;
+
+use hapax::{Safety, Settling};
+use hapax_server::idempotency::{IdempotencyLayer, KeyNeed, OnInFlight, Preset, Settings, Tenant};
+use hapax_server::listener::{self, Limits};
+use hapax_server::proxy::Upstream;
+use tokio::net::TcpListener;
+use tokio::signal::unix::{SignalKind, signal};
+use tower_layer::Layer as _;
+
+use crate::args::{self, Global, Proxy};
+use crate::exit::{Exit, Failed};
+use crate::output;
+
+pub(crate) async fn main(global: &Global, asked: &Proxy) -> Result<Exit, Failed> {
+    let upstream = Upstream::new(&asked.upstream, asked.timeout)
+        .map_err(|error| Failed::usage(format!("--upstream: {error}")))?;
+    let settings = settings(asked)?;
+    let namespace = output::namespace(global)?;
+    let listener = TcpListener::bind(&asked.listen).await;
+    let unreachable = |what: String| Failed::new(Exit::Unreachable, what);
+    let listener = listener.map_err(|error| {
+        unreachable(format!("--listen {}: {error}", asked.listen))
+            .next("Choose another address or port; port 0 is any that is free.")
+    })?;
+    let address = listener.local_addr().map_err(|error| unreachable(error.to_string()))?;
+    let hapax = output::builder(global).open(&global.db).await?.in_namespace(namespace);
+    let mut layer = IdempotencyLayer::new(hapax.clone(), settings);
+    if let Some(path) = asked.probe.clone() {
+        let (prober, settling) = (upstream.clone(), settling(asked.settling));
+        layer = layer.safety(Safety::Reconcilable(settling)).look(move |sought| {
+            let (prober, path) = (prober.clone(), path.clone());
+            async move { prober.probe(&path, &sought).await }
+        });
+    }
+    eprintln!(
+        "hapax: http://{address} passes requests on to {}, each key once; stop with Ctrl-C",
+        asked.upstream
+    );
+    let limits = Limits { connections: asked.connections, ..Limits::default() };
+    listener::serve(listener, layer.layer(upstream), limits, stopped()).await;
+    hapax.close().await?;
+    Ok(Exit::Done)
+}
+
+fn settling(time: Duration) -> Settling {
+    match time.as_millis() {
+        0 => Settling::TargetRefusesLate,
+        ms => Settling::AfterMs(u64::try_from(ms).unwrap_or(u64::MAX)),
+    }
+}
+
+fn settings(asked: &Proxy) -> Result<Settings, Failed> {
+    let preset = match asked.preset {
+        args::Preset::Ietf => Preset::Ietf,
+        args::Preset::Stripe => Preset::Stripe,
+        args::Preset::Aws => Preset::Aws,
+        args::Preset::Iceberg => Preset::Iceberg,
+    };
+    let mut settings = Settings::new(preset)
+        .lifetime(Some(asked.lifetime))
+        .largest_request(asked.largest_request)
+        .largest_answer(asked.largest_answer);
+    if asked.optional {
+        settings = settings.need(KeyNeed::Optional);
+    }
+    if let Some(wait) = asked.wait {
+        settings = settings.in_flight(OnInFlight::Wait(wait));
+    }
+    if let Some(name) = &asked.tenant_header {
+        let name = name.parse();
+        let name = name.map_err(|_| Failed::usage("--tenant-header is no name of a header"))?;
+        settings = settings.tenant(Tenant::Header(name));
+    }
+    Ok(settings)
+}
+
+/// Until somebody asks for the end.
+async fn stopped() {
+    let Ok(mut terminate) = signal(SignalKind::terminate()) else {
+        return std::future::pending().await;
+    };
+    tokio::select! {
+        _ = tokio::signal::ctrl_c() => {}
+        _ = terminate.recv() => {}
+    }
+    eprintln!("hapax: finishing what was begun");
+}

@@ -1,0 +1,406 @@
+//! The tower layer.
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll};
+use std::time::{Duration, SystemTime};
+
+use axum_core::body::Body;
+use bytes::{Bytes, BytesMut};
+use hapax::key::http::Request as Scope;
+use hapax::{
+    Done, EffectBuilder, Error, Failure, Finding, Fingerprint, Hapax, How, Outcome, Safety,
+};
+use http::header::CONTENT_TYPE;
+use http::request::Parts;
+use http::{HeaderValue, Request, Response, StatusCode};
+use http_body_util::{BodyExt as _, LengthLimitError, Limited};
+use tower_layer::Layer;
+use tower_service::Service;
+
+use super::settings::{Fate, KeyNeed, Settings};
+use super::stored;
+use crate::problem::{CUT_SHORT, KEY_MISSING, Kind, NO_ANSWER, NOT_KEPT, Problem, TOO_LARGE};
+
+type BoxError = Box<dyn std::error::Error + Send + Sync>;
+type Looking = Pin<Box<dyn Future<Output = Finding> + Send>>;
+type Look = Arc<dyn Fn(Asked) -> Looking + Send + Sync>;
+
+/// Marks an answer whose body was too large to keep.
+const BODY_NOT_KEPT: &str = "hapax-body-not-kept";
+
+/// A request whose outcome somebody has to find out.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Asked {
+    /// Its method.
+    pub method: String,
+    /// Its path, without the query.
+    pub path: String,
+    /// The client's key.
+    pub key: String,
+}
+
+/// Gives a service the semantics of `Idempotency-Key`.
+///
+/// ```
+/// use axum::routing::post;
+/// use hapax::Hapax;
+/// use hapax_server::idempotency::{IdempotencyLayer, Settings};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() {
+/// let hapax = Hapax::builder().in_memory();
+/// let app: axum::Router = axum::Router::new()
+///     .route("/charges", post(|| async { "charged" }))
+///     .layer(IdempotencyLayer::new(hapax, Settings::default()));
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct IdempotencyLayer {
+    hapax: Hapax,
+    settings: Arc<Settings>,
+    safety: Safety,
+    look: Option<Look>,
+}
+
+impl IdempotencyLayer {
+    /// Requests are effects of this ledger.
+    pub fn new(hapax: Hapax, settings: Settings) -> Self {
+        Self { hapax, settings: Arc::new(settings), safety: Safety::Opaque, look: None }
+    }
+
+    /// What it means when this process vanishes while the service is at work. Unless you say
+    /// otherwise, nobody knows, and a person has to find out.
+    pub fn safety(mut self, safety: Safety) -> Self {
+        self.safety = safety;
+        self
+    }
+
+    /// How to find out what became of a request that was passed on and not answered; for
+    /// [`Safety::Reconcilable`].
+    pub fn look<F, Fut>(mut self, look: F) -> Self
+    where
+        F: Fn(Asked) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = Finding> + Send + 'static,
+    {
+        self.look = Some(Arc::new(move |asked| Box::pin(look(asked))));
+        self
+    }
+
+    fn effect(&self, head: &Parts, key: &str, body: &[u8]) -> Result<EffectBuilder, Problem> {
+        let (method, path) = (head.method.as_str(), head.uri.path());
+        let tenant = self.settings.tenant_of(head);
+        let scope = Scope { tenant: &tenant, method, path, idempotency_key: key };
+        let named = scope.key().map_err(|error| {
+            let kind = Kind { code: "HX0302", ..crate::problem::KEY_MALFORMED };
+            Problem::new(StatusCode::BAD_REQUEST, &kind, error.to_string())
+        })?;
+        let kind = head.headers.get(CONTENT_TYPE).map_or(&b""[..], HeaderValue::as_bytes);
+        let query = head.uri.query().unwrap_or_default().as_bytes();
+        let mut effect = self
+            .hapax
+            .effect(named)
+            .fingerprint(Fingerprint::of_parts(&[query, kind, body]))
+            .label(format!("{method} {}", path.chars().take(100).collect::<String>()))
+            .safety(self.safety)
+            .wait(self.settings.wait_of(head));
+        if let Some(lifetime) = self.settings.lifetime {
+            effect = effect.ttl(lifetime);
+        }
+        if let Some(look) = self.look.clone() {
+            let asked = Asked { method: method.into(), path: path.into(), key: key.into() };
+            effect = effect.reconcile(move |_| look(asked.clone()));
+        }
+        Ok(effect)
+    }
+
+    /// Passes a request on, unless it was passed on before.
+    async fn once<S, B, R>(&self, inner: S, head: Parts, key: String, body: Bytes) -> Response<Body>
+    where
+        S: Service<Request<B>, Response = Response<R>> + Send + 'static,
+        S::Future: Send,
+        S::Error: fmt::Display + Send,
+        B: From<Bytes> + Send + 'static,
+        R: http_body::Body<Data = Bytes> + Send + Unpin + 'static,
+        R::Error: Into<BoxError>,
+    {
+        let effect = match self.effect(&head, &key, &body) {
+            Ok(effect) => effect,
+            Err(problem) => return problem.into_response(),
+        };
+        let live: Arc<Mutex<Option<Response<Body>>>> = Arc::default();
+        let (answer, settings) = (live.clone(), self.settings.clone());
+        let request = Request::from_parts(head, B::from(body));
+        // On its own: a client that goes away does not take the effect with it.
+        let run = tokio::spawn(effect.run(move |_| pass_on(inner, request, settings, answer)));
+        let done = run.await.map_err(|error| Error::Failed { reason: error.to_string() });
+        let live = live.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).take();
+        match (done.and_then(|done| done), live) {
+            (Ok(Done { how: How::Executed, .. }), Some(live)) => self.kept_until(live, now()),
+            (Ok(done), _) => self.replayed(&done.outcome),
+            // It was passed on just now, and nothing came of it that could be kept.
+            (Err(Error::Failed { .. } | Error::Blocked(_)), Some(live)) => live,
+            (Err(error), _) => problem(&error, &self.settings).into_response(),
+        }
+    }
+
+    fn replayed(&self, outcome: &Outcome) -> Response<Body> {
+        let read = outcome.body().and_then(stored::read);
+        let Some((mut response, at)) = read else {
+            let detail = "what is recorded is no answer that can be sent";
+            return Problem::new(StatusCode::OK, &NOT_KEPT, detail).into_response();
+        };
+        if response.headers_mut().remove(BODY_NOT_KEPT).is_some() {
+            let detail = "the answer was larger than answers are kept";
+            response = Problem::new(response.status(), &NOT_KEPT, detail).into_response();
+        }
+        response.headers_mut().insert("idempotent-replayed", HeaderValue::from_static("true"));
+        self.kept_until(response, at)
+    }
+
+    fn kept_until(&self, mut response: Response<Body>, since: SystemTime) -> Response<Body> {
+        let until = self.settings.lifetime.and_then(|lifetime| since.checked_add(lifetime));
+        let text = until.map(httpdate::fmt_http_date);
+        if let Some(value) = text.and_then(|text| HeaderValue::from_str(&text).ok()) {
+            response.headers_mut().insert("idempotency-expires", value);
+        }
+        response
+    }
+}
+
+/// Has the service answer, and says what that means for the effect.
+async fn pass_on<S, B, R>(
+    mut inner: S,
+    request: Request<B>,
+    settings: Arc<Settings>,
+    live: Arc<Mutex<Option<Response<Body>>>>,
+) -> Result<Outcome, Failure>
+where
+    S: Service<Request<B>, Response = Response<R>>,
+    S::Error: fmt::Display,
+    R: http_body::Body<Data = Bytes> + Send + Unpin + 'static,
+    R::Error: Into<BoxError>,
+{
+    let response = inner.call(request).await;
+    let response = response.map_err(|error| Failure::ambiguous(error.to_string()))?;
+    let (head, body) = response.into_parts();
+    let status = head.status;
+    let fate = head.extensions.get().copied().unwrap_or_else(|| settings.fate(status));
+    let (start, rest) = read_up_to(settings.largest_answer, body)
+        .await
+        .map_err(|error| Failure::ambiguous(format!("answered {status} and broke off: {error}")))?;
+    let outcome = match &rest {
+        None => stored::write(&head, &settings.kept_headers, now(), &start),
+        Some(_) => {
+            let mut bare = Response::new(()).into_parts().0;
+            bare.status = status;
+            let mark = http::HeaderName::from_static(BODY_NOT_KEPT);
+            bare.headers.insert(&mark, HeaderValue::from_static("true"));
+            stored::write(&bare, &[mark], now(), b"")
+        }
+    };
+    let body = match rest {
+        None => Body::from(start),
+        Some(rest) => Body::new(Prefixed { start: Some(start), rest }),
+    };
+    let response = Response::from_parts(head, body);
+    *live.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = Some(response);
+    match fate {
+        Fate::Settled => Ok(Outcome::new(outcome)),
+        Fate::NotDone => Err(Failure::not_done(format!("answered {status}"))),
+        Fate::Unknown => Err(Failure::ambiguous(format!("answered {status}"))),
+    }
+}
+
+/// The body, or as much of it as was read when it became too much, and the rest.
+async fn read_up_to<R>(largest: usize, mut body: R) -> Result<(Bytes, Option<R>), BoxError>
+where
+    R: http_body::Body<Data = Bytes> + Unpin,
+    R::Error: Into<BoxError>,
+{
+    let mut read = BytesMut::new();
+    while let Some(frame) = body.frame().await {
+        if let Ok(data) = frame.map_err(Into::into)?.into_data() {
+            read.extend_from_slice(&data);
+        }
+        if read.len() > largest {
+            return Ok((read.freeze(), Some(body)));
+        }
+    }
+    Ok((read.freeze(), None))
+}
+
+/// A body whose start was read already.
+struct Prefixed<R> {
+    start: Option<Bytes>,
+    rest: R,
+}
+
+impl<R: http_body::Body<Data = Bytes> + Unpin> http_body::Body for Prefixed<R> {
+    type Data = Bytes;
+    type Error = R::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<http_body::Frame<Bytes>, R::Error>>> {
+        match self.start.take() {
+            Some(start) => Poll::Ready(Some(Ok(http_body::Frame::data(start)))),
+            None => Pin::new(&mut self.rest).poll_frame(cx),
+        }
+    }
+}
+
+fn now() -> SystemTime {
+    SystemTime::now()
+}
+
+/// What a client is told when there is no answer.
+fn problem(error: &Error, settings: &Settings) -> Problem {
+    let kind = |title, retryable, next| Kind { code: error.code(), title, retryable, next };
+    let (status, kind, detail) = match error {
+        Error::Conflict { .. } => (
+            settings.mismatch,
+            kind(
+                "Idempotency-Key was used for another request",
+                false,
+                "Use a new key for a new request; send the same body with the same key.",
+            ),
+            "the key is recorded with another body, query or content type",
+        ),
+        Error::InFlight { .. } | Error::Locked { .. } => (
+            StatusCode::CONFLICT,
+            kind(
+                "The same request is in flight",
+                true,
+                "Send it again later with the same key, or ask to wait with Prefer: wait=10.",
+            ),
+            "its answer is not known yet",
+        ),
+        Error::Blocked(_) => (
+            StatusCode::CONFLICT,
+            kind(
+                "Nobody knows whether it happened",
+                false,
+                "It is not sent again. Somebody has to find out: hapax effects list.",
+            ),
+            "an earlier request with this key was passed on and not answered",
+        ),
+        Error::Failed { .. } => (
+            StatusCode::SERVICE_UNAVAILABLE,
+            kind("It did not happen", true, "Send it again with the same key."),
+            "the request that this one waited for did not happen",
+        ),
+        Error::Store(_) => (
+            StatusCode::SERVICE_UNAVAILABLE,
+            kind("The ledger cannot be reached", true, "Nothing was sent. Send it again later."),
+            "what cannot be written down is not passed on",
+        ),
+        _ => (
+            StatusCode::INTERNAL_SERVER_ERROR,
+            kind("Not done", false, "Ask with the same key; see the code's page."),
+            "the request could not be carried to its end",
+        ),
+    };
+    tracing::warn!(code = kind.code, %error, "a request was not passed on");
+    Problem::new(status, &kind, detail)
+}
+
+impl<S> Layer<S> for IdempotencyLayer {
+    type Service = Idempotency<S>;
+
+    fn layer(&self, inner: S) -> Idempotency<S> {
+        Idempotency { inner, layer: self.clone() }
+    }
+}
+
+/// A service with the semantics of `Idempotency-Key`. Made by [`IdempotencyLayer`].
+#[derive(Clone)]
+pub struct Idempotency<S> {
+    inner: S,
+    layer: IdempotencyLayer,
+}
+
+impl<S, B, R> Service<Request<B>> for Idempotency<S>
+where
+    S: Service<Request<B>, Response = Response<R>> + Clone + Send + 'static,
+    S::Future: Send,
+    S::Error: fmt::Display + Send,
+    B: http_body::Body<Data = Bytes> + From<Bytes> + Send + 'static,
+    B::Error: Into<BoxError>,
+    R: http_body::Body<Data = Bytes> + Send + Unpin + 'static,
+    R::Error: Into<BoxError>,
+{
+    type Response = Response<Body>;
+    type Error = S::Error;
+    type Future = Pin<Box<dyn Future<Output = Result<Response<Body>, S::Error>> + Send>>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
+        self.inner.poll_ready(cx)
+    }
+
+    fn call(&mut self, request: Request<B>) -> Self::Future {
+        // The one that is ready; its copy gets ready in its place.
+        let copy = self.inner.clone();
+        let mut inner = std::mem::replace(&mut self.inner, copy);
+        let layer = self.layer.clone();
+        Box::pin(async move {
+            let settings = &layer.settings;
+            let (head, body) = request.into_parts();
+            let looked_at = settings.methods.contains(&head.method);
+            let key = if looked_at { settings.key_of(&head) } else { Ok(None) };
+            match key {
+                Err(problem) => Ok(problem.into_response()),
+                Ok(None) if looked_at && settings.need == KeyNeed::Required => {
+                    let detail = format!("{} needs one here", head.method);
+                    let refused = Problem::new(StatusCode::BAD_REQUEST, &KEY_MISSING, detail);
+                    Ok(refused.into_response())
+                }
+                Ok(None) => {
+                    let passed = inner.call(Request::from_parts(head, body)).await?;
+                    Ok(passed.map(Body::new))
+                }
+                Ok(Some(key)) => match collected(body, settings.largest_request).await {
+                    Ok(body) => Ok(layer.once::<S, B, R>(inner, head, key, body).await),
+                    Err(problem) => Ok(problem.into_response()),
+                },
+            }
+        })
+    }
+}
+
+/// The whole body, which has to be known before anything is passed on.
+async fn collected<B>(body: B, largest: usize) -> Result<Bytes, Problem>
+where
+    B: http_body::Body<Data = Bytes>,
+    B::Error: Into<BoxError>,
+{
+    // What says that it is too large is not read at all.
+    if body.size_hint().lower() > largest as u64 {
+        return Err(too_large(largest));
+    }
+    match Limited::new(body, largest).collect().await {
+        Ok(body) => Ok(body.to_bytes()),
+        Err(error) if error.is::<LengthLimitError>() => Err(too_large(largest)),
+        Err(_) => {
+            let detail = "its body did not arrive in whole";
+            Err(Problem::new(StatusCode::BAD_REQUEST, &CUT_SHORT, detail))
+        }
+    }
+}
+
+fn too_large(largest: usize) -> Problem {
+    let detail = format!("a request with a key has at most {largest} bytes here");
+    Problem::new(StatusCode::PAYLOAD_TOO_LARGE, &TOO_LARGE, detail)
+}
+
+/// The answer when the service did not answer in time.
+pub(crate) fn no_answer(after: Duration) -> Response<Body> {
+    let detail = format!("nothing came within {} s", after.as_secs_f64());
+    let mut response =
+        Problem::new(StatusCode::GATEWAY_TIMEOUT, &NO_ANSWER, detail).into_response();
+    response.extensions_mut().insert(Fate::Unknown);
+    response
+}

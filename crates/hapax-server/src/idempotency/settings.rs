@@ -1,0 +1,356 @@
+//! What is asked of clients, and which answers are kept.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::header::{
+    CACHE_CONTROL, CONTENT_ENCODING, CONTENT_LANGUAGE, CONTENT_TYPE, ETAG, LAST_MODIFIED, LINK,
+    LOCATION, VARY,
+};
+use http::request::Parts;
+use http::{HeaderName, Method, StatusCode};
+
+use crate::problem::{KEY_MALFORMED, Problem};
+
+/// The longest key, in characters.
+const LONGEST: usize = 255;
+
+/// What an answer says about the effect. A service that knows better than its status puts this
+/// into the extensions of its response.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Fate {
+    /// This is what came of it: keep the answer.
+    Settled,
+    /// It did not happen: the next request is passed on.
+    NotDone,
+    /// It may have happened: nothing is passed on until somebody has found out.
+    Unknown,
+}
+
+/// Which requests need a key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum KeyNeed {
+    /// Those without one are refused.
+    Required,
+    /// Those without one are passed on.
+    Optional,
+}
+
+/// What to do with a request while the same one is in flight.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum OnInFlight {
+    /// Say so at once, with 409; a client may ask for more with `Prefer: wait=N`.
+    Refuse,
+    /// Wait for its answer for this long.
+    Wait(Duration),
+}
+
+/// Whose keys they are: keys of different tenants have nothing to do with one another.
+#[derive(Clone, Default)]
+pub enum Tenant {
+    /// All clients are one.
+    #[default]
+    One,
+    /// The value of a header tells them apart, such as one that a gateway sets.
+    Header(HeaderName),
+    /// You tell them apart.
+    By(Arc<dyn Fn(&Parts) -> String + Send + Sync>),
+}
+
+/// Ready-made settings, after what clients of others expect.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum Preset {
+    /// The IETF's draft: a key is required; 409 in flight, 422 for another body; transient errors
+    /// are not kept.
+    #[default]
+    Ietf,
+    /// A key is optional; every answer is kept, errors of the server included; 400 for another
+    /// body.
+    Stripe,
+    /// A key in `X-Amz-Client-Token` is optional; 400 for another body; errors of the server are
+    /// not kept.
+    Aws,
+    /// Iceberg's REST catalogs: a UUID is optional; the same request waits for the one in flight;
+    /// errors of the server are not kept.
+    Iceberg,
+}
+
+/// How requests are made to happen once.
+#[derive(Clone)]
+pub struct Settings {
+    pub(crate) preset: Preset,
+    pub(crate) header: HeaderName,
+    pub(crate) need: KeyNeed,
+    pub(crate) methods: Vec<Method>,
+    pub(crate) tenant: Tenant,
+    pub(crate) in_flight: OnInFlight,
+    /// The longest that `Prefer: wait=N` is obeyed.
+    pub(crate) longest_wait: Duration,
+    pub(crate) mismatch: StatusCode,
+    pub(crate) lifetime: Option<Duration>,
+    pub(crate) largest_request: usize,
+    pub(crate) largest_answer: usize,
+    pub(crate) kept_headers: Vec<HeaderName>,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self::new(Preset::default())
+    }
+}
+
+impl Settings {
+    /// Settings of this preset.
+    pub fn new(preset: Preset) -> Self {
+        let ietf = Self {
+            preset,
+            header: HeaderName::from_static("idempotency-key"),
+            need: KeyNeed::Required,
+            methods: vec![Method::POST, Method::PATCH],
+            tenant: Tenant::One,
+            in_flight: OnInFlight::Refuse,
+            longest_wait: Duration::from_secs(60),
+            mismatch: StatusCode::UNPROCESSABLE_ENTITY,
+            lifetime: Some(Duration::from_secs(24 * 3600)),
+            largest_request: 1024 * 1024,
+            largest_answer: 1024 * 1024,
+            kept_headers: vec![
+                CACHE_CONTROL,
+                CONTENT_ENCODING,
+                CONTENT_LANGUAGE,
+                CONTENT_TYPE,
+                ETAG,
+                LAST_MODIFIED,
+                LINK,
+                LOCATION,
+                VARY,
+            ],
+        };
+        match preset {
+            Preset::Ietf => ietf,
+            Preset::Stripe => Self {
+                need: KeyNeed::Optional,
+                methods: vec![Method::POST],
+                mismatch: StatusCode::BAD_REQUEST,
+                ..ietf
+            },
+            Preset::Aws => Self {
+                header: HeaderName::from_static("x-amz-client-token"),
+                need: KeyNeed::Optional,
+                mismatch: StatusCode::BAD_REQUEST,
+                ..ietf
+            },
+            Preset::Iceberg => Self {
+                need: KeyNeed::Optional,
+                methods: vec![Method::POST, Method::DELETE],
+                in_flight: OnInFlight::Wait(Duration::from_secs(30)),
+                ..ietf
+            },
+        }
+    }
+
+    /// Whether requests need a key.
+    pub fn need(mut self, need: KeyNeed) -> Self {
+        self.need = need;
+        self
+    }
+
+    /// Which methods are looked at; others are passed on as they are.
+    pub fn methods(mut self, methods: impl IntoIterator<Item = Method>) -> Self {
+        self.methods = methods.into_iter().collect();
+        self
+    }
+
+    /// Whose keys they are.
+    pub fn tenant(mut self, tenant: Tenant) -> Self {
+        self.tenant = tenant;
+        self
+    }
+
+    /// What to do with a request while the same one is in flight.
+    pub fn in_flight(mut self, in_flight: OnInFlight) -> Self {
+        self.in_flight = in_flight;
+        self
+    }
+
+    /// How long answers are kept; for ever if not at all.
+    pub fn lifetime(mut self, lifetime: Option<Duration>) -> Self {
+        self.lifetime = lifetime;
+        self
+    }
+
+    /// The largest body of a request that has a key, in bytes.
+    pub fn largest_request(mut self, bytes: usize) -> Self {
+        self.largest_request = bytes;
+        self
+    }
+
+    /// The largest body of an answer that is kept, in bytes.
+    pub fn largest_answer(mut self, bytes: usize) -> Self {
+        self.largest_answer = bytes;
+        self
+    }
+
+    /// The headers of an answer that are kept with it. What is not named is not written down.
+    pub fn kept_headers(mut self, headers: impl IntoIterator<Item = HeaderName>) -> Self {
+        self.kept_headers = headers.into_iter().collect();
+        self
+    }
+
+    /// What an answer of this status means.
+    pub(crate) fn fate(&self, status: StatusCode) -> Fate {
+        match (self.preset, status.as_u16()) {
+            // Not processed, by what these statuses say.
+            (_, 429) => Fate::NotDone,
+            (Preset::Stripe, _) => Fate::Settled,
+            (_, 408 | 425 | 503) => Fate::NotDone,
+            // A gateway says that it does not know either.
+            (_, 502 | 504) => Fate::Unknown,
+            (_, 500..) => Fate::NotDone,
+            _ => Fate::Settled,
+        }
+    }
+
+    /// The key of a request, unquoted. None if it has none.
+    pub(crate) fn key_of(&self, head: &Parts) -> Result<Option<String>, Problem> {
+        let mut values = head.headers.get_all(&self.header).iter();
+        let Some(value) = values.next() else { return Ok(None) };
+        let refuse =
+            |detail: &str| Err(Problem::new(StatusCode::BAD_REQUEST, &KEY_MALFORMED, detail));
+        if values.next().is_some() {
+            return refuse("there is more than one");
+        }
+        let Ok(text) = value.to_str() else { return refuse("it is not ASCII") };
+        let Some(key) = unquoted(text.trim()) else { return refuse("its quotes do not match") };
+        if key.is_empty() || key.len() > LONGEST {
+            return refuse("it has 1 to 255 characters");
+        }
+        if !key.bytes().all(|byte| (b' '..=b'~').contains(&byte)) {
+            return refuse("it has characters that cannot be seen");
+        }
+        if self.preset == Preset::Iceberg && !is_uuid(&key) {
+            return refuse("it is a UUID in this API");
+        }
+        Ok(Some(key))
+    }
+
+    pub(crate) fn tenant_of(&self, head: &Parts) -> String {
+        match &self.tenant {
+            // Not empty: the derivation asks for one.
+            Tenant::One => "-".to_owned(),
+            Tenant::Header(name) => {
+                let value = head.headers.get(name).map(|value| value.as_bytes());
+                format!("h:{}", String::from_utf8_lossy(value.unwrap_or_default()))
+            }
+            Tenant::By(tell) => format!("t:{}", tell(head)),
+        }
+    }
+
+    /// How long a request waits for the same one.
+    pub(crate) fn wait_of(&self, head: &Parts) -> Duration {
+        let asked = head.headers.get_all("prefer").iter().find_map(|value| {
+            let mut preferences = value.to_str().ok()?.split([',', ';']);
+            preferences.find_map(|one| one.trim().strip_prefix("wait=")?.trim().parse::<u64>().ok())
+        });
+        let default = match self.in_flight {
+            OnInFlight::Refuse => Duration::ZERO,
+            OnInFlight::Wait(wait) => wait,
+        };
+        asked.map_or(default, Duration::from_secs).min(self.longest_wait)
+    }
+}
+
+/// A string of structured fields (RFC 9651) without its quotes, or a bare text as it is.
+fn unquoted(text: &str) -> Option<String> {
+    let Some(inner) = text.strip_prefix('"') else {
+        return (!text.contains(['"', ' ', ','])).then(|| text.to_owned());
+    };
+    let inner = inner.strip_suffix('"')?;
+    let mut plain = String::with_capacity(inner.len());
+    let mut chars = inner.chars();
+    while let Some(c) = chars.next() {
+        match c {
+            '\\' => plain.push(chars.next().filter(|c| matches!(c, '"' | '\\'))?),
+            '"' => return None,
+            c => plain.push(c),
+        }
+    }
+    Some(plain)
+}
+
+fn is_uuid(text: &str) -> bool {
+    let groups: Vec<&str> = text.split('-').collect();
+    groups.iter().map(|group| group.len()).eq([8, 4, 4, 4, 12])
+        && groups.iter().all(|group| group.bytes().all(|byte| byte.is_ascii_hexdigit()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use http::Request;
+
+    fn key(settings: &Settings, values: &[&str]) -> Result<Option<String>, &'static str> {
+        let mut request = Request::post("/charges");
+        for value in values {
+            request = request.header(&settings.header, *value);
+        }
+        let (head, ()) = request.body(()).unwrap().into_parts();
+        settings.key_of(&head).map_err(|problem| problem.code)
+    }
+
+    /// Proves S-2: quoted or bare, and refused where it cannot be read.
+    #[test]
+    fn keys_are_read_quoted_and_bare() {
+        let ietf = Settings::default();
+        for (value, read) in [
+            ("8e03", "8e03"),
+            ("\"8e03\"", "8e03"),
+            (r#""a \"b\" \\""#, r#"a "b" \"#),
+            (" x ", "x"),
+        ] {
+            assert_eq!(key(&ietf, &[value]), Ok(Some(read.into())), "{value}");
+        }
+        assert_eq!(key(&ietf, &[]), Ok(None));
+        for odd in ["\"8e03", "8e03\"", "\"a\\b\"", "a b", "a, b", "\"\"", "", "\"a\"b\""] {
+            assert_eq!(key(&ietf, &[odd]), Err("HX0302"), "{odd}");
+        }
+        assert_eq!(key(&ietf, &[&"x".repeat(256)]), Err("HX0302"));
+        assert_eq!(key(&ietf, &["a", "a"]), Err("HX0302"));
+        let iceberg = Settings::new(Preset::Iceberg);
+        assert_eq!(key(&iceberg, &["8e03"]), Err("HX0302"));
+        assert!(key(&iceberg, &["017F22E2-79B0-7CC3-98C4-DC0C0C07398F"]).is_ok());
+    }
+
+    /// Which answers are kept, status by status.
+    #[test]
+    fn only_what_is_over_is_kept() {
+        let table = |preset| {
+            let settings = Settings::new(preset);
+            [200, 201, 303, 400, 404, 408, 409, 422, 425, 429, 500, 502, 503, 504].map(|status| {
+                match settings.fate(StatusCode::from_u16(status).unwrap()) {
+                    Fate::Settled => 'k',
+                    Fate::NotDone => '.',
+                    Fate::Unknown => '?',
+                }
+            })
+        };
+        assert_eq!(table(Preset::Ietf).iter().collect::<String>(), "kkkkk.kk...?.?");
+        assert_eq!(table(Preset::Aws), table(Preset::Ietf));
+        assert_eq!(table(Preset::Iceberg), table(Preset::Ietf));
+        assert_eq!(table(Preset::Stripe).iter().collect::<String>(), "kkkkkkkkk.kkkk");
+    }
+
+    #[test]
+    fn clients_may_ask_to_wait() {
+        let wait = |settings: &Settings, prefer: &str| {
+            let (head, ()) =
+                Request::post("/").header("prefer", prefer).body(()).unwrap().into_parts();
+            settings.wait_of(&head).as_secs()
+        };
+        let ietf = Settings::default();
+        assert_eq!(wait(&ietf, "respond-async"), 0);
+        assert_eq!(wait(&ietf, "respond-async, wait=7"), 7);
+        assert_eq!(wait(&ietf, "wait=100000"), 60);
+        assert_eq!(wait(&Settings::new(Preset::Iceberg), "x"), 30);
+    }
+}

@@ -1,0 +1,92 @@
+//! Accepting connections, and giving up on those that take too long.
+
+use std::convert::Infallible;
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum_core::body::Body;
+use http::{Request, Response};
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::server::graceful::GracefulShutdown;
+use tokio::net::TcpListener;
+use tokio::sync::Semaphore;
+use tower_service::Service;
+
+/// What a client may cost.
+#[derive(Debug, Clone, Copy)]
+pub struct Limits {
+    /// How many connections there are at once; more wait to be accepted.
+    pub connections: usize,
+    /// How long the head of a request may take.
+    pub head: Duration,
+    /// How long requests may go on after the end was asked for.
+    pub drain: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        let seconds = Duration::from_secs;
+        Self { connections: 1024, head: seconds(10), drain: seconds(30) }
+    }
+}
+
+/// Serves until `stop` is over, then lets requests come to their end.
+pub async fn serve<S>(
+    listener: TcpListener,
+    service: S,
+    limits: Limits,
+    stop: impl Future<Output = ()>,
+) where
+    S: Service<Request<Body>, Response = Response<Body>, Error = Infallible>
+        + Clone
+        + Send
+        + Sync
+        + 'static,
+    S::Future: Send,
+{
+    let clients = Arc::new(Semaphore::new(limits.connections));
+    let graceful = GracefulShutdown::new();
+    let mut stop = std::pin::pin!(stop);
+    loop {
+        let accepted = async {
+            let client = clients.clone().acquire_owned().await;
+            (client, listener.accept().await)
+        };
+        let (client, stream) = tokio::select! {
+            () = &mut stop => break,
+            (client, accepted) = accepted => match (client, accepted) {
+                (Ok(client), Ok((stream, _))) => (client, stream),
+                (_, Err(error)) => {
+                    tracing::warn!(%error, "no connection could be accepted");
+                    tokio::time::sleep(Duration::from_millis(100)).await;
+                    continue;
+                }
+                (Err(_), _) => break,
+            },
+        };
+        let _ = stream.set_nodelay(true);
+        let service = service.clone();
+        let answer = service_fn(move |request: Request<Incoming>| {
+            let mut service = service.clone();
+            async move { service.call(request.map(Body::new)).await }
+        });
+        let connection = http1::Builder::new()
+            .timer(TokioTimer::new())
+            .header_read_timeout(limits.head)
+            .max_buf_size(64 * 1024)
+            .serve_connection(TokioIo::new(stream), answer);
+        let connection = graceful.watch(connection);
+        tokio::spawn(async move {
+            let _client = client;
+            if let Err(error) = connection.await {
+                tracing::debug!(%error, "a connection ended");
+            }
+        });
+    }
+    drop(listener);
+    let _ = tokio::time::timeout(limits.drain, graceful.shutdown()).await;
+}

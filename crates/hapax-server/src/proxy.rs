@@ -1,0 +1,233 @@
+//! In front of a service that knows nothing of keys.
+
+use std::convert::Infallible;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use axum_core::body::Body;
+use hapax::{Finding, Outcome};
+use http::header::{CONNECTION, HOST, HeaderName, TE, TRAILER, TRANSFER_ENCODING, UPGRADE};
+use http::uri::{Authority, PathAndQuery, Scheme};
+use http::{HeaderMap, Request, Response, StatusCode, Uri};
+use http_body_util::{BodyExt as _, Limited};
+use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
+use hyper_util::client::legacy::Client;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::{TokioExecutor, TokioTimer};
+use tower_service::Service;
+
+use crate::idempotency::{Asked, Fate, no_answer, stored_answer};
+use crate::problem::{NO_ANSWER, Problem, UNREACHABLE};
+
+/// The largest answer of a probe, in bytes.
+const LARGEST_PROBE: usize = 1024 * 1024;
+
+/// What belongs to one connection, and is not passed on.
+const HOP_BY_HOP: [HeaderName; 8] = [
+    CONNECTION,
+    HeaderName::from_static("keep-alive"),
+    HeaderName::from_static("proxy-connection"),
+    HeaderName::from_static("proxy-authenticate"),
+    TE,
+    TRAILER,
+    TRANSFER_ENCODING,
+    UPGRADE,
+];
+
+/// The service behind the proxy.
+#[derive(Clone)]
+pub struct Upstream {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    scheme: Scheme,
+    authority: Authority,
+    /// What the upstream's URL has before the request's own path.
+    base: String,
+    timeout: Duration,
+    client: Client<HttpsConnector<HttpConnector>, Body>,
+}
+
+/// Why an upstream was refused.
+#[derive(Debug, thiserror::Error)]
+pub enum UpstreamError {
+    /// Its URL is not one.
+    #[error("{0:?} is not an http or https URL with a host")]
+    Url(String),
+    /// No certificates are trusted on this machine.
+    #[error("no trusted certificates: {0}")]
+    Certificates(std::io::Error),
+}
+
+impl Upstream {
+    /// The service at this URL, which has this long to answer.
+    pub fn new(url: &str, timeout: Duration) -> Result<Self, UpstreamError> {
+        let refuse = || UpstreamError::Url(url.chars().take(200).collect());
+        let uri: Uri = url.parse().map_err(|_| refuse())?;
+        let scheme = uri.scheme().filter(|scheme| matches!(scheme.as_str(), "http" | "https"));
+        let (Some(scheme), Some(authority)) = (scheme.cloned(), uri.authority().cloned()) else {
+            return Err(refuse());
+        };
+        let mut connector = HttpConnector::new();
+        connector.enforce_http(false);
+        connector.set_nodelay(true);
+        connector.set_connect_timeout(Some(timeout.min(Duration::from_secs(10))));
+        let connector = HttpsConnectorBuilder::new()
+            .with_native_roots()
+            .map_err(UpstreamError::Certificates)?
+            .https_or_http()
+            .enable_http1()
+            .wrap_connector(connector);
+        let client = Client::builder(TokioExecutor::new())
+            // Shorter than services keep idle connections open: what is written on one that
+            // they have just closed is lost, and its outcome unknown.
+            .pool_idle_timeout(Duration::from_secs(3))
+            .pool_timer(TokioTimer::new())
+            .build(connector);
+        let base = uri.path().trim_end_matches('/').to_owned();
+        Ok(Self { inner: Arc::new(Inner { scheme, authority, base, timeout, client }) })
+    }
+
+    /// Asks the service itself what became of a request: `{key}` in the path stands for the
+    /// client's key. 2xx means that it happened, and is what is answered from then on; 404 and 410
+    /// that it did not; anything else that nobody knows.
+    pub async fn probe(&self, path: &str, asked: &Asked) -> Finding {
+        let unknown = |reason: String| Finding::CannotTell(reason);
+        let escaped = escape(&asked.key);
+        let Ok(request) = Request::get(path.replace("{key}", &escaped)).body(Body::empty()) else {
+            return unknown("the path of the probe is none".into());
+        };
+        let response = match self.inner.forward(request).await {
+            Ok(response) => response,
+            Err(error) => return unknown(error.to_string()),
+        };
+        match response.status() {
+            status if status.is_success() => {
+                let (head, body) = response.into_parts();
+                match Limited::new(body, LARGEST_PROBE).collect().await {
+                    Ok(body) => {
+                        Finding::Happened(Outcome::new(stored_answer(&head, &body.to_bytes())))
+                    }
+                    Err(error) => unknown(error.to_string()),
+                }
+            }
+            StatusCode::NOT_FOUND | StatusCode::GONE => Finding::NotFound,
+            status => unknown(format!("the probe was answered {status}")),
+        }
+    }
+}
+
+/// A key as a part of a path.
+fn escape(key: &str) -> String {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~".contains(&byte);
+    key.bytes().fold(String::new(), |mut text, byte| {
+        match plain(byte) {
+            true => text.push(char::from(byte)),
+            false => text.push_str(&format!("%{byte:02X}")),
+        }
+        text
+    })
+}
+
+impl Inner {
+    async fn forward(
+        &self,
+        request: Request<Body>,
+    ) -> Result<Response<hyper::body::Incoming>, hyper_util::client::legacy::Error> {
+        let (mut head, body) = request.into_parts();
+        let path = head.uri.path_and_query().map_or("/", PathAndQuery::as_str);
+        let path = format!("{}{path}", self.base).parse::<PathAndQuery>();
+        let mut parts = head.uri.clone().into_parts();
+        parts.scheme = Some(self.scheme.clone());
+        parts.authority = Some(self.authority.clone());
+        parts.path_and_query = Some(path.unwrap_or_else(|_| PathAndQuery::from_static("/")));
+        // All three parts are there, and each was one before.
+        head.uri = Uri::from_parts(parts).unwrap_or_default();
+        head.version = http::Version::HTTP_11;
+        head.headers.remove(HOST);
+        strip(&mut head.headers);
+        self.client.request(Request::from_parts(head, body)).await
+    }
+}
+
+fn strip(headers: &mut HeaderMap) {
+    let named: Vec<HeaderName> = headers
+        .get_all(CONNECTION)
+        .iter()
+        .filter_map(|value| value.to_str().ok())
+        .flat_map(|value| value.split(','))
+        .filter_map(|name| name.trim().parse().ok())
+        .collect();
+    for name in named.iter().chain(&HOP_BY_HOP) {
+        headers.remove(name);
+    }
+}
+
+impl Service<Request<Body>> for Upstream {
+    type Response = Response<Body>;
+    type Error = Infallible;
+    type Future = Pin<Box<dyn Future<Output = Result<Response<Body>, Infallible>> + Send>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request<Body>) -> Self::Future {
+        let inner = self.inner.clone();
+        Box::pin(async move {
+            let answered = tokio::time::timeout(inner.timeout, inner.forward(request)).await;
+            Ok(match answered {
+                Ok(Ok(mut response)) => {
+                    strip(response.headers_mut());
+                    response.map(Body::new)
+                }
+                Ok(Err(error)) => failed(&error),
+                Err(_) => no_answer(inner.timeout),
+            })
+        })
+    }
+}
+
+/// What an error means: only one before anything was sent means that nothing happened.
+fn failed(error: &hyper_util::client::legacy::Error) -> Response<Body> {
+    tracing::warn!(%error, "the upstream did not answer");
+    let (status, kind, fate, detail) = if error.is_connect() {
+        (StatusCode::BAD_GATEWAY, &UNREACHABLE, Fate::NotDone, "no connection could be made")
+    } else {
+        (StatusCode::BAD_GATEWAY, &NO_ANSWER, Fate::Unknown, "the connection broke off")
+    };
+    let mut response = Problem::new(status, kind, detail).into_response();
+    response.extensions_mut().insert(fate);
+    response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_belongs_to_a_connection_is_not_passed_on() {
+        let mut headers = HeaderMap::new();
+        for (name, value) in [("connection", "close, X-Mine"), ("x-mine", "1"), ("x-yours", "1")] {
+            headers.insert(HeaderName::from_static(name), value.parse().unwrap());
+        }
+        strip(&mut headers);
+        assert_eq!(headers.keys().map(HeaderName::as_str).collect::<Vec<_>>(), ["x-yours"]);
+    }
+
+    #[test]
+    fn odd_upstreams_are_refused() {
+        for odd in ["", "localhost:80", "ftp://example.org", "/path"] {
+            assert!(Upstream::new(odd, Duration::from_secs(1)).is_err(), "{odd}");
+        }
+    }
+
+    #[test]
+    fn keys_stay_in_their_place() {
+        assert_eq!(escape("a/b?c=../é"), "a%2Fb%3Fc%3D..%2F%C3%A9");
+    }
+}
