@@ -77,9 +77,24 @@ where
         + 'static,
     S::Future: Send,
 {
+    listen_within(Limits::default(), service).await
+}
+
+async fn listen_within<S>(limits: Limits, service: S) -> String
+where
+    S: tower_service::Service<
+            Request<Body>,
+            Response = Response<Body>,
+            Error = std::convert::Infallible,
+        > + Clone
+        + Send
+        + Sync
+        + 'static,
+    S::Future: Send,
+{
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let url = format!("http://{}", listener.local_addr().expect("an address"));
-    tokio::spawn(serve(listener, service, Limits::default(), std::future::pending()));
+    tokio::spawn(serve(listener, service, limits, std::future::pending()));
     url
 }
 
@@ -450,4 +465,56 @@ async fn a_client_that_leaves_finds_the_answer_later() {
         assert!(again.replayed());
         assert_eq!(world.calls(), 1, "{}", world.name);
     }
+}
+
+/// Proves S-6: clients that drip, in the head or in the body, are given up; others are served.
+#[tokio::test(flavor = "multi_thread")]
+async fn slow_clients_are_given_up_and_others_served() {
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
+    const DRIPPING: usize = 500;
+    let short = Duration::from_millis(500);
+    let (service, app) = app();
+    let hapax = Hapax::builder().in_memory();
+    let settings = Settings::default().longest_request(short);
+    let app = app.layer(IdempotencyLayer::new(hapax.clone(), settings));
+    let limits = Limits { head: short, ..Limits::default() };
+    let url = listen_within(limits, app).await;
+    let address = url.trim_start_matches("http://").to_owned();
+    let drip = |nth: usize| {
+        let address = address.clone();
+        tokio::spawn(async move {
+            let mut stream = tokio::net::TcpStream::connect(&address).await.expect("connected");
+            let start = match nth % 2 {
+                0 => "POST /charges HTTP/1.1\r\nhost: x\r\nx-slow: ",
+                _ => {
+                    "POST /charges HTTP/1.1\r\nhost: x\r\nidempotency-key: slow\r\n\
+                      content-length: 100000\r\n\r\n"
+                }
+            };
+            stream.write_all(start.as_bytes()).await.expect("written");
+            let mut answer = Vec::new();
+            loop {
+                tokio::select! {
+                    read = stream.read_buf(&mut answer) => {
+                        if !matches!(read, Ok(1..)) { return answer; }
+                    }
+                    () = tokio::time::sleep(Duration::from_millis(50)) => {
+                        if stream.write_all(b"x").await.is_err() { return answer; }
+                    }
+                }
+            }
+        })
+    };
+    let dripping: Vec<_> = (0..DRIPPING).map(drip).collect();
+    let world = World { name: "layer", url, service, hapax };
+    for n in 0..20 {
+        assert_eq!(world.charge(&format!("k{n}"), "a").await.status(), 200);
+    }
+    for (nth, client) in dripping.into_iter().enumerate() {
+        let answer = tokio::time::timeout(LONG, client).await.expect("given up").expect("no panic");
+        let told = String::from_utf8_lossy(&answer);
+        assert!(told.is_empty() || told.starts_with("HTTP/1.1 408"), "{nth}: {told}");
+    }
+    assert_eq!(world.calls(), 20);
 }

@@ -362,7 +362,7 @@ where
                     let passed = inner.call(Request::from_parts(head, body)).await?;
                     Ok(passed.map(Body::new))
                 }
-                Ok(Some(key)) => match collected(body, settings.largest_request).await {
+                Ok(Some(key)) => match collected(body, settings).await {
                     Ok(body) => Ok(layer.once::<S, B, R>(inner, head, key, body).await),
                     Err(problem) => Ok(problem.into_response()),
                 },
@@ -372,21 +372,27 @@ where
 }
 
 /// The whole body, which has to be known before anything is passed on.
-async fn collected<B>(body: B, largest: usize) -> Result<Bytes, Problem>
+async fn collected<B>(body: B, settings: &Settings) -> Result<Bytes, Problem>
 where
     B: http_body::Body<Data = Bytes>,
     B::Error: Into<BoxError>,
 {
+    let largest = settings.largest_request;
     // What says that it is too large is not read at all.
     if body.size_hint().lower() > largest as u64 {
         return Err(too_large(largest));
     }
-    match Limited::new(body, largest).collect().await {
-        Ok(body) => Ok(body.to_bytes()),
-        Err(error) if error.is::<LengthLimitError>() => Err(too_large(largest)),
-        Err(_) => {
+    let body = Limited::new(body, largest).collect();
+    match tokio::time::timeout(settings.longest_request, body).await {
+        Ok(Ok(body)) => Ok(body.to_bytes()),
+        Ok(Err(error)) if error.is::<LengthLimitError>() => Err(too_large(largest)),
+        Ok(Err(_)) => {
             let detail = "its body did not arrive in whole";
             Err(Problem::new(StatusCode::BAD_REQUEST, &CUT_SHORT, detail))
+        }
+        Err(_) => {
+            let detail = "its body took too long to arrive";
+            Err(Problem::new(StatusCode::REQUEST_TIMEOUT, &CUT_SHORT, detail))
         }
     }
 }

@@ -89,6 +89,7 @@ pub struct Settings {
     pub(crate) mismatch: StatusCode,
     pub(crate) lifetime: Option<Duration>,
     pub(crate) largest_request: usize,
+    pub(crate) longest_request: Duration,
     pub(crate) largest_answer: usize,
     pub(crate) kept_headers: Vec<HeaderName>,
 }
@@ -113,6 +114,7 @@ impl Settings {
             mismatch: StatusCode::UNPROCESSABLE_ENTITY,
             lifetime: Some(Duration::from_secs(24 * 3600)),
             largest_request: 1024 * 1024,
+            longest_request: Duration::from_secs(30),
             largest_answer: 1024 * 1024,
             kept_headers: vec![
                 CACHE_CONTROL,
@@ -182,6 +184,12 @@ impl Settings {
     /// The largest body of a request that has a key, in bytes.
     pub fn largest_request(mut self, bytes: usize) -> Self {
         self.largest_request = bytes;
+        self
+    }
+
+    /// How long the body of a request that has a key may take to arrive.
+    pub fn longest_request(mut self, time: Duration) -> Self {
+        self.longest_request = time;
         self
     }
 
