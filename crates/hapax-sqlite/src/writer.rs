@@ -15,10 +15,10 @@ use hapax_store::{Answer, Command, Job, StoreError, ledger};
 use rusqlite::Connection;
 use tokio::sync::oneshot;
 
-use crate::connection;
 use crate::error::OrStoreError;
 use crate::log::Log;
 use crate::store::Shared;
+use crate::turn::Turn;
 use crate::txn::{Memory, SqliteTxn};
 
 /// How many commands share a commit at most.
@@ -31,6 +31,7 @@ pub(crate) struct Writer {
     shared: Arc<Shared>,
     memory: Memory,
     log: Log,
+    turn: Turn,
     /// The next transaction has been begun already.
     begun: bool,
 }
@@ -43,7 +44,7 @@ pub(crate) fn run(writer: &Mutex<Writer>, queue: &Receiver<Vec<Job>>) {
         let mut arrivals = Arrivals { queue: Some(queue), awaited: 0 };
         let mut jobs = first;
         while !jobs.is_empty() {
-            arrivals.awaited = writer.turn(jobs, &arrivals);
+            arrivals.awaited = writer.serve(jobs, &arrivals);
             jobs = arrivals.next(0, arrivals.awaited);
         }
     }
@@ -85,12 +86,13 @@ impl Arrivals<'_> {
 impl Writer {
     pub(crate) fn new(mut db: Connection, shared: Arc<Shared>) -> Result<Self, StoreError> {
         let log = Log::of(&mut db, shared.clone())?;
-        Ok(Self { db, shared, memory: Memory::default(), log, begun: false })
+        let turn = Turn::beside(&shared.path);
+        Ok(Self { db, shared, memory: Memory::default(), log, turn, begun: false })
     }
 
     /// Carries out one batch: these commands, and those that come before it is committed.
     /// How many had to wait for the commit.
-    fn turn(&mut self, jobs: Vec<Job>, arrivals: &Arrivals<'_>) -> usize {
+    fn serve(&mut self, jobs: Vec<Job>, arrivals: &Arrivals<'_>) -> usize {
         let batch = jobs.into_iter().map(Asked::from).collect();
         let awaited = self.together(batch, arrivals);
         if let Err(error @ StoreError::Stopped(_)) = self.log.mind(&self.db) {
@@ -101,16 +103,11 @@ impl Writer {
 
     /// Carries out one command on the calling thread, unless another process is writing.
     pub(crate) fn at_once(&mut self, job: Job) -> Option<Job> {
-        if self.shared.stopped().is_some() || self.db.busy_timeout(Duration::ZERO).is_err() {
-            return Some(job);
-        }
-        let begun = execute(&self.db, "BEGIN IMMEDIATE");
-        let _ = self.db.busy_timeout(connection::BUSY);
-        if begun.is_err() {
+        if self.shared.stopped().is_some() || !self.turn.begin_at_once(&self.db) {
             return Some(job);
         }
         self.begun = true;
-        self.turn(vec![job], &Arrivals::NONE);
+        self.serve(vec![job], &Arrivals::NONE);
         None
     }
 
@@ -147,7 +144,7 @@ impl Writer {
         arrivals: &Arrivals<'_>,
     ) -> Result<(), Undone> {
         if !std::mem::take(&mut self.begun) {
-            execute(&self.db, "BEGIN IMMEDIATE")?;
+            self.turn.begin(&self.db).or_store_error()?;
         }
         let begun = pass(Point::SqliteBegin).map_err(Undone::from);
         let result = begun.and_then(|()| self.carry_out(batch, guard, arrivals)).and_then(|()| {

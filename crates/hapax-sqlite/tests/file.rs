@@ -346,3 +346,37 @@ fn a_large_body_is_stored_once_and_goes_with_its_last_effect() {
         assert_eq!(bodies(), left);
     }
 }
+
+/// Proves K-16: a process that writes without pause does not keep the others out.
+#[test]
+fn everybody_gets_a_turn() {
+    let ledger = Ledger::new();
+    let path = ledger.store.path().to_owned();
+    let enough = Arc::new(std::sync::atomic::AtomicBool::new(false));
+    let mut busy = Vec::new();
+    for nth in 0..3_u8 {
+        let store = Arc::new(open(&path, ledger.clock.clone()).expect("a store"));
+        for caller in 0..30_u8 {
+            let (store, enough) = (store.clone(), enough.clone());
+            busy.push(std::thread::spawn(move || {
+                let id = LeaseId::from_bytes([100 + nth * 30 + caller; 16]);
+                let mut calls = 0;
+                while !enough.load(std::sync::atomic::Ordering::Relaxed) {
+                    let holder = format!("{calls}");
+                    let lease = Command::OpenLease { id, term_ms: 9_000, holder };
+                    wait(call(&*store, lease)).expect("an answer");
+                    wait(call(&*store, Command::CloseLease { id })).expect("an answer");
+                    calls += 1;
+                }
+                calls
+            }));
+        }
+    }
+    for key in 1..=200 {
+        assert!(matches!(ledger.claim(key), Verdict::Granted(_)));
+    }
+    enough.store(true, std::sync::atomic::Ordering::Relaxed);
+    let calls: Vec<u32> = busy.into_iter().map(|thread| thread.join().expect("no error")).collect();
+    let (fewest, most) = (calls.iter().min().expect("some"), calls.iter().max().expect("some"));
+    assert!(fewest * 3 >= *most, "some had {fewest} turns where others had {most}");
+}

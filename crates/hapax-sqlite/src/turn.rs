@@ -1,0 +1,110 @@
+//! Whose turn it is to write, among processes that share a file.
+//!
+//! SQLite lets whoever asks at the right moment begin, so that a process that writes without
+//! pause keeps the others out for as long as it likes. Here whoever waits holds the turn, by an
+//! operating-system lock on a file, and nobody begins before it who does not hold it. The turn is
+//! a courtesy: who does not get it in time begins without it, and SQLite arbitrates.
+
+use std::fs::{File, TryLockError};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use rusqlite::Connection;
+
+use crate::connection::BUSY;
+
+/// How long to wait for the turn: many transactions of others. Who holds it for longer has been
+/// stopped.
+const PATIENCE: Duration = Duration::from_millis(200);
+/// How long to go without the turn after it did not come.
+const WITHOUT: Duration = Duration::from_secs(5);
+/// How often to look.
+const LOOK: Duration = Duration::from_micros(200);
+
+/// The turn at one database.
+#[derive(Debug)]
+pub(crate) struct Turn {
+    path: PathBuf,
+    file: Option<File>,
+    /// Until then the turn is not waited for.
+    without: Option<Instant>,
+}
+
+impl Turn {
+    pub(crate) fn beside(database: &Path) -> Self {
+        let mut path = database.as_os_str().to_owned();
+        path.push("-turn");
+        Self { path: path.into(), file: None, without: None }
+    }
+
+    /// Begins a transaction when its turn has come.
+    pub(crate) fn begin(&mut self, db: &Connection) -> rusqlite::Result<()> {
+        let mine = self.wait();
+        db.busy_timeout(Duration::ZERO)?;
+        let since = Instant::now();
+        let begun = loop {
+            match begin(db) {
+                Err(error) if is_busy(&error) && since.elapsed() < BUSY => std::thread::sleep(LOOK),
+                begun => break begun,
+            }
+        };
+        db.busy_timeout(BUSY)?;
+        if mine {
+            self.pass_on();
+        }
+        begun
+    }
+
+    /// Begins a transaction if nobody else is writing or waiting.
+    pub(crate) fn begin_at_once(&mut self, db: &Connection) -> bool {
+        if !self.take() {
+            return false;
+        }
+        let begun = db.busy_timeout(Duration::ZERO).and_then(|()| begin(db));
+        let _ = db.busy_timeout(BUSY);
+        self.pass_on();
+        begun.is_ok()
+    }
+
+    /// Waits for the turn; whether it came.
+    fn wait(&mut self) -> bool {
+        if self.without.is_some_and(|until| Instant::now() < until) {
+            return self.take();
+        }
+        let since = Instant::now();
+        while !self.take() {
+            if since.elapsed() > PATIENCE {
+                self.without = Some(Instant::now() + WITHOUT);
+                return false;
+            }
+            std::thread::sleep(LOOK);
+        }
+        self.without = None;
+        true
+    }
+
+    /// Takes the turn if it is free. Where there can be no such file, everybody has it.
+    fn take(&mut self) -> bool {
+        if self.file.is_none() {
+            self.file =
+                File::options().create(true).truncate(false).write(true).open(&self.path).ok();
+        }
+        let taken = self.file.as_ref().map(File::try_lock);
+        !matches!(taken, Some(Err(TryLockError::WouldBlock)))
+    }
+
+    fn pass_on(&self) {
+        if let Some(file) = &self.file {
+            let _ = file.unlock();
+        }
+    }
+}
+
+fn begin(db: &Connection) -> rusqlite::Result<()> {
+    db.prepare_cached("BEGIN IMMEDIATE")?.execute([])?;
+    Ok(())
+}
+
+fn is_busy(error: &rusqlite::Error) -> bool {
+    error.sqlite_error_code() == Some(rusqlite::ErrorCode::DatabaseBusy)
+}
