@@ -11,6 +11,7 @@ mod delivery;
 mod doctor;
 mod effect;
 mod error;
+mod follow;
 pub mod foreign;
 #[cfg(feature = "sqlx")]
 pub mod foreign_sqlx;

@@ -13,7 +13,7 @@ use hapax_core::time::{Now, Timestamp};
 use hapax_store::StoreError;
 use hapax_store::outbox::{
     Delivery, Fed, Flight, Found, Landed, Line, OutboxTxn, OutboxView, Parcel, RecordFilter,
-    Redrive, Routing, Sink, SinkStats,
+    Redrive, Routing, Sink, SinkStats, Tide,
 };
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
@@ -34,7 +34,7 @@ macro_rules! record {
 pub(crate) use record;
 
 impl PgTxn<'_> {
-    fn record(&self, row: &Row) -> Result<Record, Trouble> {
+    pub(crate) fn record(&self, row: &Row) -> Result<Record, Trouble> {
         let order = match (row.try_get::<_, i16>("ordering")?, row.try_get("order_key")?) {
             (0, _) => Order::Dataset,
             (1, Some(key)) => Order::Key(key),
@@ -358,6 +358,16 @@ impl OutboxView for PgTxn<'_> {
     fn routing(&mut self) -> Result<Routing, StoreError> {
         let routing = self.try_routing();
         self.noting(routing)
+    }
+
+    fn tide(&mut self) -> Result<Tide, StoreError> {
+        let tide = self.try_tide();
+        self.noting(tide)
+    }
+
+    fn recorded(&mut self, tide: Tide, limit: usize) -> Result<(Vec<Record>, Tide), StoreError> {
+        let recorded = self.try_recorded(tide, limit);
+        self.noting(recorded)
     }
 
     fn registry(&mut self, datasets: &BTreeSet<&str>) -> Result<Registry, StoreError> {

@@ -4,14 +4,12 @@
 //! |---|---|---|
 //! | [`file`](mod@file) | the line is synced | for ever, if its reader does |
 //! | [`stdout`] | the line is written | never |
-//! | [`bus`] | every subscriber's queue has it | as long as the process lives |
 //! | [`webhook`] | the receiver answers 2xx | as long as the receiver says |
 //! | [`nats`] | the stream acknowledges it | for its duplicate window |
 //! | [`rabbitmq`] | the broker confirms it | never |
 //! | [`redis`](mod@redis) | the server answers | as long as it is told |
 //! | `kafka` | all replicas in sync have it | for one session of the producer |
 
-pub mod bus;
 pub mod envelope;
 pub mod file;
 #[cfg(feature = "kafka")]

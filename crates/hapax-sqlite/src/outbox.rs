@@ -13,7 +13,7 @@ use hapax_core::time::{Now, Timestamp};
 use hapax_store::StoreError;
 use hapax_store::outbox::{
     Aboard, Delivery, Fed, Flight, Found, Landed, Landing, Line, OutboxTxn, OutboxView, Parcel,
-    RecordFilter, Redrive, Routing, Sink, SinkStats,
+    RecordFilter, Redrive, Routing, Sink, SinkStats, Tide,
 };
 use rusqlite::{Connection, Params, Row, params};
 
@@ -213,6 +213,20 @@ impl OutboxView for SqliteTxn<'_> {
             Ok(())
         })?;
         Ok(Routing { sinks, routes: routes.into_values().collect() })
+    }
+
+    fn tide(&mut self) -> Result<Tide, StoreError> {
+        let sql = "SELECT ifnull(max(seq), 0) FROM outbox_record";
+        let last = rows(self.db, sql, [], |row| row.get::<_, i64>(0))?;
+        Ok(Tide { floor: last.first().copied().unwrap_or_default() as u64, ..Tide::default() })
+    }
+
+    /// One writes at a time, so what is there is there in order.
+    fn recorded(&mut self, tide: Tide, limit: usize) -> Result<(Vec<Record>, Tide), StoreError> {
+        let sql = format!("SELECT {RECORD} FROM {FROM} WHERE e.seq > ?1 ORDER BY e.seq LIMIT ?2");
+        let records = rows(self.db, &sql, params![tide.floor as i64, limit as i64], record)?;
+        let floor = records.last().map_or(tide.floor, |record| record.seq);
+        Ok((records, Tide { floor, ..tide }))
     }
 
     fn registry(&mut self, datasets: &BTreeSet<&str>) -> Result<Registry, StoreError> {

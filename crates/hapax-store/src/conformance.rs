@@ -70,6 +70,7 @@ macro_rules! conformance {
             a_lapsed_opaque_claim_needs_a_person
             a_lapsed_reconcilable_claim_is_asked_about
             a_late_settle_that_nobody_overtook_is_good
+            a_look_is_as_old_as_its_beginning
             not_found_counts_only_after_the_settling_time
             not_found_counts_at_once_where_the_target_refuses_late_arrivals
             a_reconciler_that_cannot_tell_ends_with_a_person
@@ -101,6 +102,8 @@ macro_rules! conformance {
             events_are_recorded_with_the_settle
             a_stale_claimant_emits_nothing
             an_event_that_cannot_be_recorded_settles_nothing
+            what_is_recorded_can_be_followed
+            events_are_judged_by_what_is_declared_of_their_dataset
             an_event_that_is_emitted_again_is_the_same_record
             a_version_is_published_once
             each_sink_has_a_delivery_of_its_own

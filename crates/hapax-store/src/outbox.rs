@@ -75,6 +75,17 @@ pub struct Mark {
     pub seq: u64,
 }
 
+/// How far somebody has followed what is recorded. What it is made of is the store's affair.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Tide {
+    /// Everything up to this place has been read, and nothing will be added there.
+    pub floor: u64,
+    /// Once all transactions before the first are over, everything up to the second is there.
+    pub horizon: Option<(u64, u64)>,
+    /// What has been read beyond the floor.
+    pub seen: BTreeSet<u64>,
+}
+
 /// What was read of a line.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Fed {
@@ -243,6 +254,12 @@ pub struct Redrive {
 pub trait OutboxView {
     /// What events are routed by.
     fn routing(&mut self) -> Result<Routing, StoreError>;
+
+    /// Where to begin to follow, to miss nothing that is recorded from now on.
+    fn tide(&mut self) -> Result<Tide, StoreError>;
+
+    /// What was recorded since, in every namespace; each record once, at most so many.
+    fn recorded(&mut self, tide: Tide, limit: usize) -> Result<(Vec<Record>, Tide), StoreError>;
 
     /// Which guards are up, and what is declared of these datasets.
     fn registry(&mut self, datasets: &BTreeSet<&str>) -> Result<Registry, StoreError>;

@@ -21,6 +21,7 @@ use crate::effect::EffectBuilder;
 use crate::error::Error;
 use crate::flight::Flights;
 use crate::holder::Holder;
+use crate::outbox::follow::Wire;
 use crate::passes::{self, Pass};
 use crate::rollback::Rollbacks;
 use crate::seal;
@@ -70,6 +71,8 @@ pub(crate) struct Inner {
     pub(crate) callers: AtomicUsize,
     /// Something was emitted here.
     pub(crate) emitted: Notify,
+    /// Whoever follows events here.
+    pub(crate) wire: Wire,
     background: bool,
     started: OnceLock<()>,
     closed: AtomicBool,
@@ -283,6 +286,7 @@ impl Builder {
             keep_limit: self.keep_limit,
             callers: AtomicUsize::new(0),
             emitted: Notify::new(),
+            wire: Wire::default(),
             background: self.background,
             started: OnceLock::new(),
             closed: AtomicBool::new(false),

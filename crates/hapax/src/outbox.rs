@@ -7,10 +7,12 @@
 mod breaker;
 mod desk;
 mod dispatcher;
+pub(crate) mod follow;
 mod sink;
 mod work;
 
 pub use dispatcher::{Dispatcher, Standing};
+pub use follow::{Following, Missed};
 pub use sink::{Letter, Sink, SinkSettings, Told};
 
 pub use hapax_core::dataset::Dataset;

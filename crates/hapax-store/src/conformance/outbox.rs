@@ -180,6 +180,34 @@ cases! {
         assert!(matches!(b.run(Command::Configure(bad)), Err(StoreError::Invalid(_))));
     }
 
+    /// Proves O-8: whoever follows hears of each record once, from when it began.
+    what_is_recorded_can_be_followed: |b| {
+        b.route();
+        let tell = |key: u8| {
+            b.granted(key, ask(key));
+            b.try_settle(key, events(&[event("e", "flow"), event("kept", "flow")])).expect("told");
+        };
+        tell(1);
+        let mut tide = b.view(|view| view.tide());
+        let mut heard = |limit: usize| {
+            let from = tide.clone();
+            let (records, now) = b.view(move |view| view.recorded(from.clone(), limit));
+            tide = now;
+            records.iter().map(|record| (record.name.key, record.ordinal)).collect::<Vec<_>>()
+        };
+        assert_eq!(heard(10), []);
+        tell(2);
+        tell(3);
+        let (two, three) = (name(2).key, name(3).key);
+        assert_eq!(heard(3), [(two, 0), (two, 1), (three, 0)]);
+        assert_eq!(heard(3), [(three, 1)]);
+        for _ in 0..5 {
+            assert_eq!(heard(3), []);
+        }
+        tell(4);
+        assert_eq!(heard(3).len(), 2);
+    }
+
     /// Proves O-9: a dataset's declaration holds for its events, and for no others.
     events_are_judged_by_what_is_declared_of_their_dataset: |b| {
         b.route();
@@ -214,7 +242,7 @@ cases! {
         let good = told("wells", r#"{"well":1,"care_label":"TK-NC"}"#);
         assert_eq!(b.try_settle(1, good.clone()).expect("recorded"), Settled::Recorded);
         assert_eq!(b.outbox()[0].record.event.order, Order::Key("wells/well=1".into()));
-        assert_eq!(b.try_settle(1, good).expect("the same"), Settled::Recorded);
+        assert_eq!(b.try_settle(1, good).expect("the same"), Settled::Repeated);
 
         assert_eq!(b.count(register(false, &["bores"])), 1);
         b.granted(2, ask(2));

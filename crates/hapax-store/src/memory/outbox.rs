@@ -14,7 +14,7 @@ use super::MemoryTxn;
 use crate::error::StoreError;
 use crate::outbox::{
     Aboard, Delivery, Fed, Flight, Found, Landed, Landing, Line, Mark, OutboxTxn, OutboxView,
-    Parcel, RecordFilter, Redrive, Routing, Sink, SinkStats,
+    Parcel, RecordFilter, Redrive, Routing, Sink, SinkStats, Tide,
 };
 
 #[derive(Default)]
@@ -85,6 +85,18 @@ impl MemoryTxn<'_> {
 impl OutboxView for MemoryTxn<'_> {
     fn routing(&mut self) -> Result<Routing, StoreError> {
         Ok(self.tables.outbox.routing.clone())
+    }
+
+    fn tide(&mut self) -> Result<Tide, StoreError> {
+        let last = self.tables.outbox.records.last_key_value();
+        Ok(Tide { floor: last.map_or(0, |(seq, _)| *seq), ..Tide::default() })
+    }
+
+    fn recorded(&mut self, tide: Tide, limit: usize) -> Result<(Vec<Record>, Tide), StoreError> {
+        let records = self.tables.outbox.records.range(tide.floor + 1..).take(limit);
+        let records: Vec<Record> = records.map(|(_, record)| record.clone()).collect();
+        let floor = records.last().map_or(tide.floor, |record| record.seq);
+        Ok((records, Tide { floor, ..tide }))
     }
 
     fn registry(&mut self, datasets: &BTreeSet<&str>) -> Result<Registry, StoreError> {

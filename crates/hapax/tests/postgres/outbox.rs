@@ -48,12 +48,15 @@ BEGIN
     PERFORM hapax.settle('sha256:' || repeat('KK', 32), c.attempt_id, 'done');
 END $$";
 
+/// How long anything may take.
+const LONG: Duration = Duration::from_secs(60);
+
 fn by_sql(key: &str, payload: &str) -> String {
     BY_SQL.replace("KK", key).replace("PAYLOAD", payload)
 }
 
 pub(super) async fn rests(dispatcher: &hapax::outbox::Dispatcher) {
-    let idle = tokio::time::timeout(Duration::from_secs(60), dispatcher.idle());
+    let idle = tokio::time::timeout(LONG, dispatcher.idle());
     idle.await.expect("it comes to rest");
 }
 
@@ -94,6 +97,39 @@ async fn events_of_callers_transactions_are_delivered() {
     let view = "SELECT count(*) FROM hapax.outbox WHERE status = 'dispatched' AND attempt = 1";
     assert_eq!(server.sql("outbox", view).trim(), "5");
     dispatcher.stop().await.expect("stopped");
+}
+
+/// Proves O-8: what was begun first and committed last is heard of too, on every node.
+#[tokio::test(flavor = "multi_thread")]
+async fn followers_hear_of_transactions_that_end_late() {
+    let server = Postgres::start();
+    let url = server.database("outbox");
+    let (here, there) = (open(&url).await, open(&url).await);
+    here.configure(&outbox(&Shelf::default())).await.expect("routes");
+    let (mut one, mut two) =
+        (here.follow("*", "*").await.expect("one"), there.follow("*", "flow").await.expect("two"));
+    let mut first = client(&url).await;
+    let early = first.transaction().await.expect("a transaction");
+    early.batch_execute(&by_sql("01", "1")).await.expect("emitted, not committed");
+    for n in 2..5 {
+        server.sql("outbox", &by_sql(&format!("0{n}"), &n.to_string()));
+    }
+    let mut heard = Vec::new();
+    for _ in 2..5 {
+        let next = tokio::time::timeout(LONG, one.next()).await.expect("in time");
+        heard.push(next.expect("nothing missed").event.payload.as_str().to_owned());
+    }
+    assert_eq!(heard, ["2", "3", "4"]);
+    early.commit().await.expect("committed");
+    let late = tokio::time::timeout(LONG, one.next()).await.expect("in time");
+    assert_eq!(late.expect("nothing missed").event.payload.as_str(), "1");
+    let mut heard = Vec::new();
+    for _ in 0..4 {
+        let next = tokio::time::timeout(LONG, two.next()).await.expect("in time");
+        heard.push(next.expect("nothing missed").event.payload.as_str().to_owned());
+    }
+    heard.sort();
+    assert_eq!(heard, ["1", "2", "3", "4"]);
 }
 
 /// Proves O-9: also in the caller's own transaction.

@@ -1,0 +1,84 @@
+//! Following what is recorded, although transactions end in another order than they began.
+
+use hapax_core::outbox::Record;
+use hapax_store::outbox::Tide;
+use tokio_postgres::types::Type;
+
+use crate::error::Trouble;
+use crate::outbox::record;
+use crate::txn::PgTxn;
+
+/// How far back a transaction that is open now can have taken its place. What was taken earlier
+/// and is committed later is not followed.
+const BACK: u64 = 10_000;
+/// How many places are looked at.
+const PLACES: usize = 20_000;
+
+impl PgTxn<'_> {
+    /// The newest place, the oldest transaction that is open, and the next to come. Whoever has
+    /// taken a place has locked its effect before, and so has a number.
+    fn state(&self) -> Result<(u64, u64, u64), Trouble> {
+        // The sequence first: what is taken after that belongs to what is open or to come.
+        let sql = "SELECT last_value - (NOT is_called)::int FROM hapax.outbox_seq";
+        let row = self.link.one(sql, &[])?;
+        let last = row.try_get::<_, i64>(0)? as u64;
+        let row = self.link.one(
+            "SELECT pg_snapshot_xmin(s)::text::bigint, pg_snapshot_xmax(s)::text::bigint
+               FROM pg_current_snapshot() s",
+            &[],
+        )?;
+        Ok((last, row.try_get::<_, i64>(0)? as u64, row.try_get::<_, i64>(1)? as u64))
+    }
+
+    /// What can be seen beyond a place.
+    fn places(&self, floor: u64) -> Result<Vec<u64>, Trouble> {
+        let sql = "SELECT seq FROM hapax.outbox_record WHERE seq > $1 ORDER BY seq LIMIT $2";
+        let (floor, most) = (floor as i64, PLACES as i64);
+        let rows = self.link.often((sql, &[(&floor, Type::INT8), (&most, Type::INT8)]))?;
+        rows.iter().map(|row| Ok(row.try_get::<_, i64>(0)? as u64)).collect()
+    }
+
+    pub(crate) fn try_tide(&self) -> Result<Tide, Trouble> {
+        let (last, ..) = self.state()?;
+        let floor = last.saturating_sub(BACK);
+        Ok(Tide { floor, horizon: None, seen: self.places(floor)?.into_iter().collect() })
+    }
+
+    pub(crate) fn try_recorded(
+        &self,
+        mut tide: Tide,
+        limit: usize,
+    ) -> Result<(Vec<Record>, Tide), Trouble> {
+        let (last, oldest, next) = self.state()?;
+        let mut new = self.places(tide.floor)?;
+        // What has to wait for the next time is not passed over.
+        let looked = new.get(PLACES - 1).copied().unwrap_or(u64::MAX);
+        new.retain(|seq| !tide.seen.contains(seq));
+        let most = new.get(limit).map_or(looked, |seq| seq - 1);
+        new.truncate(limit);
+        let wanted: Vec<i64> = new.iter().map(|seq| *seq as i64).collect();
+        let sql = concat!(
+            "SELECT ",
+            record!(),
+            " FROM hapax.outbox_record e WHERE e.seq = ANY ($1) ORDER BY e.seq"
+        );
+        let records = match wanted.is_empty() {
+            true => Vec::new(),
+            false => {
+                let rows = self.link.often((sql, &[(&wanted, Type::INT8_ARRAY)]))?;
+                rows.iter().map(|row| self.record(row)).collect::<Result<_, _>>()?
+            }
+        };
+        tide.seen.extend(new);
+        match tide.horizon {
+            Some((before, last)) if oldest >= before => {
+                tide.floor = tide.floor.max(last.min(most));
+                tide.seen = tide.seen.split_off(&(tide.floor + 1));
+                tide.horizon = None;
+            }
+            Some(_) => {}
+            None => tide.horizon = Some((next, last)),
+        }
+        Ok((records, tide))
+    }
+}

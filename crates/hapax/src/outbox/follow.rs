@@ -1,0 +1,136 @@
+//! Hearing of events in every process, from when it begins to listen.
+//!
+//! Nothing is delivered for that and nothing is kept: a follower that is not there does not hear.
+//! One task of a process looks for what is new, for all its followers.
+
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use hapax_core::name::Namespace;
+use hapax_core::outbox::Record;
+use hapax_core::route::fits;
+use hapax_store::outbox::Tide;
+use hapax_store::read;
+use tokio::sync::broadcast::{self, error::RecvError};
+
+use crate::engine::{Hapax, Inner};
+use crate::error::Error;
+
+/// How often to look for what is new.
+const LOOK: Duration = Duration::from_millis(100);
+/// How many are read at once, and how many a follower may be behind.
+const BATCH: usize = 1_000;
+const BEHIND: usize = 4_096;
+
+/// Where the followers of a process hear from.
+pub(crate) type Wire = tokio::sync::Mutex<Option<broadcast::Sender<Arc<Record>>>>;
+
+/// Events as they are recorded, by whichever process. Made by [`Hapax::follow`].
+pub struct Following {
+    records: broadcast::Receiver<Arc<Record>>,
+    namespace: Namespace,
+    event: String,
+    dataset: String,
+}
+
+/// So many events went by while the follower did something else. Look at the whole again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("{0} events went by unheard")]
+pub struct Missed(pub u64);
+
+impl Following {
+    /// The next event that fits. Never, once the ledger is closed.
+    pub async fn next(&mut self) -> Result<Arc<Record>, Missed> {
+        loop {
+            match self.records.recv().await {
+                Ok(record)
+                    if record.name.namespace == self.namespace
+                        && fits(&self.event, &record.event.name)
+                        && fits(&self.dataset, &record.event.dataset) =>
+                {
+                    return Ok(record);
+                }
+                Ok(_) => {}
+                Err(RecvError::Lagged(missed)) => return Err(Missed(missed)),
+                Err(RecvError::Closed) => return std::future::pending().await,
+            }
+        }
+    }
+}
+
+impl Hapax {
+    /// Hears of every event of these names about these datasets that is recorded from now on, by
+    /// this process or another, within a fraction of a second. A `*` stands for any text.
+    ///
+    /// ```
+    /// use hapax::outbox::{Event, Outbox, Payload};
+    /// use hapax::{Failure, Hapax, Key};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let hapax = Hapax::builder().in_memory();
+    /// // Events that are only followed need a route, but no sink.
+    /// hapax.configure(&Outbox::new().route("ontology_*", "*", &[])?).await?;
+    /// let mut following = hapax.follow("ontology_*", "*").await?;
+    /// let key = Key::derive("ontology.v1", &[("version", b"7")])?;
+    /// hapax
+    ///     .effect(key)
+    ///     .run(|claim| async move {
+    ///         claim.emit(Event::new("ontology_updated", "sports", Payload::parse(b"7")?))?;
+    ///         Ok::<_, Failure>("updated")
+    ///     })
+    ///     .await?;
+    /// assert_eq!(following.next().await?.event.dataset, "sports");
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn follow(&self, event: &str, dataset: &str) -> Result<Following, Error> {
+        let mut wire = self.inner.wire.lock().await;
+        let records = match &*wire {
+            Some(sender) => sender.subscribe(),
+            None => {
+                let tide = read(&*self.inner.store, |view| view.tide()).await?;
+                let (sender, receiver) = broadcast::channel(BEHIND);
+                tokio::spawn(look(Arc::downgrade(&self.inner), sender.clone(), tide));
+                *wire = Some(sender);
+                receiver
+            }
+        };
+        let (event, dataset) = (event.to_owned(), dataset.to_owned());
+        Ok(Following { records, namespace: self.namespace().clone(), event, dataset })
+    }
+}
+
+/// Looks for what is new, for as long as somebody follows.
+async fn look(inner: Weak<Inner>, sender: broadcast::Sender<Arc<Record>>, mut tide: Tide) {
+    loop {
+        tokio::time::sleep(LOOK).await;
+        let Some(inner) = inner.upgrade().filter(|inner| !inner.is_closed()) else { return };
+        {
+            let mut wire = inner.wire.lock().await;
+            if sender.receiver_count() == 0 {
+                *wire = None;
+                return;
+            }
+        }
+        loop {
+            let from = tide.clone();
+            match read(&*inner.store, move |view| view.recorded(from, BATCH)).await {
+                Ok((records, now)) => {
+                    let all = records.len() < BATCH;
+                    tide = now;
+                    for record in records {
+                        let _ = sender.send(Arc::new(record));
+                    }
+                    if all {
+                        break;
+                    }
+                }
+                Err(error) => {
+                    tracing::warn!(%error, "what is new cannot be read; followers wait");
+                    break;
+                }
+            }
+        }
+    }
+}
