@@ -346,6 +346,9 @@ pub(crate) struct Dispatch {
     /// Stop once there is nothing left to deliver
     #[arg(long)]
     pub(crate) until_idle: bool,
+    /// Append what became of each try to this file, such as focus-telemetry.json, an object a line
+    #[arg(long, env = "HAPAX_TELEMETRY", value_name = "FILE")]
+    pub(crate) telemetry: Option<PathBuf>,
 }
 
 /// Receive webhooks on loopback, check their signatures, and print them.

@@ -9,6 +9,7 @@ mod exit;
 mod journal;
 mod key;
 mod listen;
+mod log;
 mod migrate;
 mod outbox;
 mod output;

@@ -12,9 +12,10 @@ use tower_layer::Layer as _;
 
 use crate::args::{self, Global, Proxy};
 use crate::exit::{Exit, Failed};
-use crate::output;
+use crate::{log, output};
 
 pub(crate) async fn main(global: &Global, asked: &Proxy) -> Result<Exit, Failed> {
+    log::listen(None)?;
     let upstream = Upstream::new(&asked.upstream, asked.timeout)
         .map_err(|error| Failed::usage(format!("--upstream: {error}")))?;
     let settings = settings(asked)?;

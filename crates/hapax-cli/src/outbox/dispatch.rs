@@ -5,9 +5,10 @@ use tokio::signal::unix::{SignalKind, signal};
 use super::config::Config;
 use crate::args::{Dispatch, Global};
 use crate::exit::{Exit, Failed};
-use crate::output;
+use crate::{log, output};
 
 pub(crate) async fn main(global: &Global, asked: &Dispatch) -> Result<Exit, Failed> {
+    log::listen(asked.telemetry.as_deref())?;
     let outbox = Config::read(&asked.config)?.outbox()?;
     let hapax = output::builder(global)
         .holder(format!("hapax outbox dispatch, process {}", std::process::id()))

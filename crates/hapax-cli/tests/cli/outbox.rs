@@ -53,7 +53,26 @@ fn a_programs_events_reach_a_file_and_an_endpoint() {
     run("flow", r#"{"rows":7}"#).exits(0).prints("done\n");
     run("flow", r#"{"rows":7}"#).exits(0).prints("done\n");
     run("leak", r#"{"to":"ada@example.org"}"#).exits(73).says("an e-mail address at /to");
-    place.hapax(&["outbox", "dispatch", "--until-idle"]).exits(78).says("1 delivered, 1 failed");
+    let dispatch = ["outbox", "dispatch", "--until-idle", "--telemetry", "focus-telemetry.json"];
+    place.hapax(&dispatch).exits(78).says("1 delivered, 1 failed");
+    let telemetry = place.read("focus-telemetry.json");
+    let told: Vec<serde_json::Value> =
+        telemetry.lines().map(|line| serde_json::from_str(line).expect("an object")).collect();
+    assert_eq!(told.len(), 3, "{telemetry}");
+    for field in [
+        "outbox_id",
+        "pipeline_id",
+        "event_name",
+        "dispatch_status",
+        "attempt",
+        "latency_ms",
+        "duplicate_detected",
+        "timestamp",
+        "sink",
+    ] {
+        assert!(told.iter().all(|told| told.get(field).is_some()), "{field}: {telemetry}");
+    }
+    assert!(told.iter().any(|told| told["dispatch_status"] == "success"), "{telemetry}");
     assert_eq!(place.read("events.jsonl").lines().count(), 1);
     let failed = place.hapax(&["--json", "outbox", "list", "--status", "failed"]).exits(0).json();
     assert_eq!(failed["attempt"], 2);
