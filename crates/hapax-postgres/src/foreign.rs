@@ -12,7 +12,7 @@ use hapax_store::dataset;
 use hapax_store::outbox::Emission;
 use hapax_store::{Limits, StoreError};
 use tokio_postgres::error::SqlState;
-use tokio_postgres::types::Type;
+use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{GenericClient, Row};
 
 use crate::dataset::{REGISTRY, declared, registry_of};
@@ -178,29 +178,34 @@ pub async fn settle_in(
     outcome: &Outcome,
     events: &[Emission],
 ) -> Result<Settled, Unsettled> {
-    if !events.is_empty() {
-        let names: Vec<&str> = dataset::of(events).into_iter().collect();
-        let rows = tx.query_typed(REGISTRY, &[(&names, Type::TEXT_ARRAY)]).await;
-        let read = |row: &Row| declared!(row);
-        let rows = rows.and_then(|rows| rows.iter().map(read).collect()).map_err(unsettled)?;
-        let registry = registry_of(rows).map_err(Unsettled::Store)?;
-        for emission in &dataset::admitted(&registry, events).map_err(Unsettled::Store)? {
-            emit_in(tx, name, attempt, emission).await?;
+    let events = match events.is_empty() {
+        true => Vec::new(),
+        false => admitted_in(tx, events).await?,
+    };
+    let settle = async {
+        let (key, by, digest) = (name.key.to_string(), attempt.to_string(), outcome.digest());
+        let params: [(&(dyn ToSql + Sync), Type); 6] = [
+            (&key, Type::TEXT),
+            (&by, Type::TEXT),
+            (&outcome.body(), Type::BYTEA),
+            (&name.namespace.as_str(), Type::TEXT),
+            (&&digest.as_bytes()[..], Type::BYTEA),
+            (&(outcome.size() as i64), Type::INT8),
+        ];
+        tx.query_typed(SETTLE, &params).await
+    };
+    let settled = match events.split_last() {
+        None => settle.await,
+        Some((last, others)) => {
+            for emission in others {
+                emit_in(tx, name, attempt, emission).await?;
+            }
+            // On one trip: if the first fails, the server refuses the second.
+            let (emitted, settled) = tokio::join!(emit_in(tx, name, attempt, last), settle);
+            emitted?;
+            settled
         }
-    }
-    let settled = tx
-        .query_typed(
-            SETTLE,
-            &[
-                (&name.key.to_string(), Type::TEXT),
-                (&attempt.to_string(), Type::TEXT),
-                (&outcome.body(), Type::BYTEA),
-                (&name.namespace.as_str(), Type::TEXT),
-                (&&outcome.digest().as_bytes()[..], Type::BYTEA),
-                (&(outcome.size() as i64), Type::INT8),
-            ],
-        )
-        .await;
+    };
     match settled {
         Ok(rows) => match rows.first().map(|row| row.try_get(0)) {
             Some(Ok("repeated")) => Ok(Settled::Repeated),
@@ -208,6 +213,19 @@ pub async fn settle_in(
         },
         Err(error) => Err(unsettled(error)),
     }
+}
+
+/// The events as they are recorded, by what is declared now.
+async fn admitted_in(
+    tx: &impl GenericClient,
+    events: &[Emission],
+) -> Result<Vec<Emission>, Unsettled> {
+    let names: Vec<&str> = dataset::of(events).into_iter().collect();
+    let rows = tx.query_typed(REGISTRY, &[(&names, Type::TEXT_ARRAY)]).await;
+    let read = |row: &Row| declared!(row);
+    let rows = rows.and_then(|rows| rows.iter().map(read).collect()).map_err(unsettled)?;
+    let registry = registry_of(rows).map_err(Unsettled::Store)?;
+    dataset::admitted(&registry, events).map_err(Unsettled::Store)
 }
 
 fn unsettled(error: tokio_postgres::Error) -> Unsettled {

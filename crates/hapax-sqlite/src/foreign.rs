@@ -8,7 +8,7 @@ use hapax_core::effect::{Ask, Report, Settled, Verdict};
 use hapax_core::name::Name;
 use hapax_store::outbox::Emission;
 use hapax_store::{StoreError, ledger};
-use rusqlite::{Connection, OptionalExtension as _, Transaction};
+use rusqlite::{Connection, OptionalExtension as _, Transaction, TransactionBehavior};
 
 use crate::connection::{self, number};
 use crate::error::OrStoreError;
@@ -18,8 +18,10 @@ use crate::txn::{Memory, SqliteTxn};
 impl SqliteStore {
     /// A connection to the ledger's file that may take part: use it for your own tables.
     pub fn connection(&self) -> Result<Connection, StoreError> {
-        let db = Connection::open(&self.shared.path).or_store_error()?;
+        let mut db = Connection::open(&self.shared.path).or_store_error()?;
         connection::configure(&db, 8 * 1024)?;
+        // One that reads first and then finds that somebody else wrote cannot go on.
+        db.set_transaction_behavior(TransactionBehavior::Immediate);
         Ok(db)
     }
 
@@ -61,7 +63,8 @@ impl SqliteStore {
     }
 }
 
-/// Refuses a connection that would break a promise, and says which.
+/// Refuses a connection that would break a promise, and says which. From then on nobody else
+/// writes.
 fn check(shared: &Shared, db: &Connection) -> Result<(), StoreError> {
     if let Some(error) = shared.stopped() {
         return Err(error);
@@ -74,6 +77,9 @@ fn check(shared: &Shared, db: &Connection) -> Result<(), StoreError> {
     if !same {
         return refuse(format!("its file is not the ledger's, {}", shared.path.display()));
     }
+    // Waits until nobody else writes, before anything is read: a transaction that has read what
+    // somebody else then changed can no longer write.
+    db.execute("UPDATE guard SET id = id WHERE 0", []).or_store_error()?;
     let attached: Option<String> = db
         .query_row(
             "SELECT name FROM pragma_database_list WHERE name NOT IN ('main', 'temp') LIMIT 1",

@@ -347,6 +347,26 @@ fn a_large_body_is_stored_once_and_goes_with_its_last_effect() {
     }
 }
 
+/// Proves K-8: a deferred transaction that has read nothing yet waits for whoever is writing.
+#[test]
+fn a_deferred_transaction_takes_part_while_others_write() {
+    let ledger = Ledger::new();
+    let mut db = ledger.store.connection().expect("a connection");
+    for key in 1..=50 {
+        let behaviour = rusqlite::TransactionBehavior::Deferred;
+        let tx = db.transaction_with_behavior(behaviour).expect("a transaction");
+        std::thread::scope(|scope| {
+            // Between the beginning and the claim somebody else writes.
+            scope.spawn(|| ledger.claim(100 + key)).join().expect("no panic");
+            let other = scope.spawn(|| ledger.claim(200_u8.wrapping_add(key)));
+            let verdict = ledger.store.claim_in(&tx, &name(key), &ask(key)).expect("a verdict");
+            assert!(matches!(verdict, Verdict::Granted(_)));
+            tx.commit().expect("committed");
+            other.join().expect("no panic");
+        });
+    }
+}
+
 /// Proves K-16: a process that writes without pause does not keep the others out.
 #[test]
 fn everybody_gets_a_turn() {
