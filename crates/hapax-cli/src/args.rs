@@ -398,7 +398,8 @@ pub(crate) struct Proxy {
     /// How long answers are kept
     #[arg(long, value_parser = duration, value_name = "DURATION", default_value = "24h")]
     pub(crate) lifetime: Duration,
-    /// A path of the service that says what became of a key: 2xx it happened, 404 it did not
+    /// A path of the service that says what became of {key}, of {tenant}, at {path}: 2xx it
+    /// happened, 404 it did not
     #[arg(long, value_name = "/PATH/{key}")]
     pub(crate) probe: Option<String>,
     /// How long after a 404 the request may still arrive; 0s if the service refuses late ones
@@ -410,7 +411,7 @@ pub(crate) struct Proxy {
     /// The largest answer that is kept, in bytes
     #[arg(long, default_value_t = 1024 * 1024, value_name = "BYTES")]
     pub(crate) largest_answer: usize,
-    /// How many connections at once
+    /// How many connections at once, and how many requests are passed on at once
     #[arg(long, default_value_t = 1024, value_name = "N")]
     pub(crate) connections: usize,
 }

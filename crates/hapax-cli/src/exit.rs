@@ -106,19 +106,23 @@ impl From<Error> for Failed {
             }
             Error::NotCommitted => (Exit::Program(1), "It did not happen and may be tried again."),
             Error::Unsupported(_) => (Exit::Usage, "Use a ledger in a file."),
-            Error::Store(StoreError::Unrouted { .. }) => {
-                (Exit::Refused, "Declare a route for it: hapax outbox configure.")
-            }
-            Error::Store(StoreError::Guarded { .. }) => {
-                (Exit::Refused, "Leave it out, or take the guard down in the configuration.")
-            }
+            Error::Store(StoreError::Unrouted { .. }) => (
+                Exit::Refused,
+                "Declare a route for it: hapax outbox configure. If a program ran, say what came of \
+                     it: hapax effects list --stuck",
+            ),
+            Error::Store(StoreError::Guarded { .. }) => (
+                Exit::Refused,
+                "Change the event or the configuration. If a program ran, say what came of it: \
+                     hapax effects list --stuck",
+            ),
             Error::Store(StoreError::Differs(_)) => {
                 (Exit::Conflict, "Let what an event says follow from the effect's input alone.")
             }
             Error::Store(StoreError::Republished { .. }) => {
                 (Exit::Conflict, "Publish it as a new version.")
             }
-            Error::Store(StoreError::Invalid(_)) => (Exit::Usage, "Stay within the limit."),
+            Error::Store(StoreError::Invalid(_)) => (Exit::Usage, "Correct it, and try again."),
             Error::Store(StoreError::Incompatible(_)) => {
                 (Exit::Unreachable, "Check --db, or use the version that made the file.")
             }

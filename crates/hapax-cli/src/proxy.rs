@@ -19,6 +19,17 @@ pub(crate) async fn main(global: &Global, asked: &Proxy) -> Result<Exit, Failed>
     let upstream = Upstream::new(&asked.upstream, asked.timeout)
         .map_err(|error| Failed::usage(format!("--upstream: {error}")))?;
     let settings = settings(asked)?;
+    if let Some(path) = &asked.probe
+        && !(path.starts_with('/') && path.contains("{key}"))
+    {
+        return Err(Failed::usage("--probe is a path of the service, with {key} in it")
+            .next("For example: --probe '/charges/by-key/{key}'"));
+    }
+    let by_tenant = asked.probe.as_ref().is_none_or(|path| path.contains("{tenant}"));
+    if asked.tenant_header.is_some() && !by_tenant {
+        return Err(Failed::usage("--probe does not tell tenants apart, and --tenant-header does")
+            .next("Put {tenant} into the path of the probe, so that it asks for the right one."));
+    }
     let namespace = output::namespace(global)?;
     let listener = TcpListener::bind(&asked.listen).await;
     let unreachable = |what: String| Failed::new(Exit::Unreachable, what);
@@ -40,8 +51,11 @@ pub(crate) async fn main(global: &Global, asked: &Proxy) -> Result<Exit, Failed>
         "hapax: http://{address} passes requests on to {}, each key once; stop with Ctrl-C",
         asked.upstream
     );
-    let limits = Limits { connections: asked.connections, ..Limits::default() };
+    // Longer than the service may take, so that what was begun is finished.
+    let drain = asked.timeout + Duration::from_secs(5);
+    let limits = Limits { connections: asked.connections, drain, ..Limits::default() };
     listener::serve(listener, layer.layer(upstream), limits, stopped()).await;
+    let _ = tokio::time::timeout(drain, layer.drained()).await;
     hapax.close().await?;
     Ok(Exit::Done)
 }
@@ -63,7 +77,9 @@ fn settings(asked: &Proxy) -> Result<Settings, Failed> {
     let mut settings = Settings::new(preset)
         .lifetime(Some(asked.lifetime))
         .largest_request(asked.largest_request)
-        .largest_answer(asked.largest_answer);
+        .largest_answer(asked.largest_answer)
+        .longest_answer(asked.timeout)
+        .at_once(asked.connections);
     if asked.optional {
         settings = settings.need(KeyNeed::Optional);
     }

@@ -72,7 +72,10 @@ pub async fn serve<S>(
         let service = service.clone();
         let answer = service_fn(move |request: Request<Incoming>| {
             let mut service = service.clone();
-            async move { service.call(request.map(Body::new)).await }
+            async move {
+                std::future::poll_fn(|cx| service.poll_ready(cx)).await?;
+                service.call(request.map(Body::new)).await
+            }
         });
         let connection = http1::Builder::new()
             .timer(TokioTimer::new())

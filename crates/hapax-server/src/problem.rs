@@ -117,10 +117,26 @@ pub(crate) const NO_ANSWER: Kind = Kind {
            somebody has found out.",
 };
 
-/// The answer was not kept.
+/// It happened, and the answer was not kept.
 pub(crate) const NOT_KEPT: Kind = Kind {
     code: "HX0307",
     title: "It happened; the answer was too large to keep",
     retryable: false,
     next: "Read the result from the service; do not send it again under another key.",
+};
+
+/// Whose request it is cannot be told.
+pub(crate) const TENANT_UNKNOWN: Kind = Kind {
+    code: "HX0308",
+    title: "Whose request it is cannot be told",
+    retryable: false,
+    next: "Send the header that tells who asks, once.",
+};
+
+/// More than can be passed on at once.
+pub(crate) const TOO_MANY: Kind = Kind {
+    code: "HX0309",
+    title: "Too many requests at once",
+    retryable: true,
+    next: "Nothing was sent. Send it again later with the same Idempotency-Key.",
 };

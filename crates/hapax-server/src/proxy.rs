@@ -11,7 +11,8 @@ use axum_core::body::Body;
 use hapax::{Finding, Outcome};
 use http::header::{CONNECTION, HOST, HeaderName, TE, TRAILER, TRANSFER_ENCODING, UPGRADE};
 use http::uri::{Authority, PathAndQuery, Scheme};
-use http::{HeaderMap, Request, Response, StatusCode, Uri};
+use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, Uri};
+use http_body::Body as _;
 use http_body_util::{BodyExt as _, Limited};
 use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::client::legacy::Client;
@@ -20,7 +21,7 @@ use hyper_util::rt::{TokioExecutor, TokioTimer};
 use tower_service::Service;
 
 use crate::idempotency::{Asked, Fate, no_answer, stored_answer};
-use crate::problem::{NO_ANSWER, Problem, UNREACHABLE};
+use crate::problem::{NO_ANSWER, Problem, TOO_LARGE, UNREACHABLE};
 
 /// The largest answer of a probe, in bytes.
 const LARGEST_PROBE: usize = 1024 * 1024;
@@ -75,7 +76,8 @@ impl Upstream {
         let mut connector = HttpConnector::new();
         connector.enforce_http(false);
         connector.set_nodelay(true);
-        connector.set_connect_timeout(Some(timeout.min(Duration::from_secs(10))));
+        // Half of it, so that nothing was sent yet when it is over.
+        connector.set_connect_timeout(Some((timeout / 2).min(Duration::from_secs(10))));
         let connector = HttpsConnectorBuilder::new()
             .with_native_roots()
             .map_err(UpstreamError::Certificates)?
@@ -92,13 +94,28 @@ impl Upstream {
         Ok(Self { inner: Arc::new(Inner { scheme, authority, base, timeout, client }) })
     }
 
-    /// Asks the service itself what became of a request: `{key}` in the path stands for the
-    /// client's key. 2xx means that it happened, and is what is answered from then on; 404 and 410
-    /// that it did not; anything else that nobody knows.
+    /// Asks the service itself what became of a request: `{key}`, `{tenant}` and `{path}` in the
+    /// path stand for the client's key, who asked, and the path that was asked for. 2xx means that
+    /// it happened, and is what is answered from then on; 404 and 410 that it did not; anything
+    /// else that nobody knows.
     pub async fn probe(&self, path: &str, asked: &Asked) -> Finding {
+        let asking = tokio::time::timeout(self.inner.timeout, self.ask(path, asked));
+        asking.await.unwrap_or_else(|_| Finding::CannotTell("the probe was not answered".into()))
+    }
+
+    async fn ask(&self, path: &str, asked: &Asked) -> Finding {
         let unknown = |reason: String| Finding::CannotTell(reason);
-        let escaped = escape(&asked.key);
-        let Ok(request) = Request::get(path.replace("{key}", &escaped)).body(Body::empty()) else {
+        // As a part of a path these two mean another place, however they are written.
+        if [&asked.key, &asked.tenant].iter().any(|text| matches!(text.as_str(), "." | "..")) {
+            return unknown("the key cannot be asked for".into());
+        }
+        let path = path
+            .replace("{key}", &escape(&asked.key))
+            .replace("{tenant}", &escape(&asked.tenant))
+            .replace("{path}", &escape(&asked.path));
+        let place = path.parse().ok().and_then(|path| self.inner.place(&path));
+        let request = place.and_then(|place| Request::get(place).body(Body::empty()).ok());
+        let Some(request) = request else {
             return unknown("the path of the probe is none".into());
         };
         let response = match self.inner.forward(request).await {
@@ -134,22 +151,27 @@ fn escape(key: &str) -> String {
 }
 
 impl Inner {
+    /// Where a request goes; nowhere if that would be too long.
+    fn place(&self, uri: &Uri) -> Option<Uri> {
+        let path = uri.path_and_query().map_or("/", PathAndQuery::as_str);
+        let mut parts = http::uri::Parts::default();
+        parts.scheme = Some(self.scheme.clone());
+        parts.authority = Some(self.authority.clone());
+        parts.path_and_query = Some(format!("{}{path}", self.base).parse().ok()?);
+        Uri::from_parts(parts).ok()
+    }
+
     async fn forward(
         &self,
         request: Request<Body>,
     ) -> Result<Response<hyper::body::Incoming>, hyper_util::client::legacy::Error> {
         let (mut head, body) = request.into_parts();
-        let path = head.uri.path_and_query().map_or("/", PathAndQuery::as_str);
-        let path = format!("{}{path}", self.base).parse::<PathAndQuery>();
-        let mut parts = head.uri.clone().into_parts();
-        parts.scheme = Some(self.scheme.clone());
-        parts.authority = Some(self.authority.clone());
-        parts.path_and_query = Some(path.unwrap_or_else(|_| PathAndQuery::from_static("/")));
-        // All three parts are there, and each was one before.
-        head.uri = Uri::from_parts(parts).unwrap_or_default();
         head.version = http::Version::HTTP_11;
         head.headers.remove(HOST);
         strip(&mut head.headers);
+        if body.size_hint().exact().is_none() {
+            head.headers.insert(TRANSFER_ENCODING, HeaderValue::from_static("chunked"));
+        }
         self.client.request(Request::from_parts(head, body)).await
     }
 }
@@ -176,9 +198,15 @@ impl Service<Request<Body>> for Upstream {
         Poll::Ready(Ok(()))
     }
 
-    fn call(&mut self, request: Request<Body>) -> Self::Future {
+    fn call(&mut self, mut request: Request<Body>) -> Self::Future {
         let inner = self.inner.clone();
         Box::pin(async move {
+            let Some(place) = inner.place(request.uri()) else {
+                let detail = "its path is too long for the service's address";
+                let long = Problem::new(StatusCode::URI_TOO_LONG, &TOO_LARGE, detail);
+                return Ok(with_fate(long, Fate::NotDone));
+            };
+            *request.uri_mut() = place;
             let answered = tokio::time::timeout(inner.timeout, inner.forward(request)).await;
             Ok(match answered {
                 Ok(Ok(mut response)) => {
@@ -200,7 +228,11 @@ fn failed(error: &hyper_util::client::legacy::Error) -> Response<Body> {
     } else {
         (StatusCode::BAD_GATEWAY, &NO_ANSWER, Fate::Unknown, "the connection broke off")
     };
-    let mut response = Problem::new(status, kind, detail).into_response();
+    with_fate(Problem::new(status, kind, detail), fate)
+}
+
+fn with_fate(problem: Problem, fate: Fate) -> Response<Body> {
+    let mut response = problem.into_response();
     response.extensions_mut().insert(fate);
     response
 }

@@ -9,6 +9,7 @@ mod desk;
 mod dispatcher;
 pub(crate) mod follow;
 mod sink;
+mod telemetry;
 mod work;
 
 pub use dispatcher::{Dispatcher, Standing};

@@ -176,6 +176,10 @@ impl Config {
         }
         let text = std::fs::read_to_string(path).map_err(|error| refuse(error.to_string()))?;
         let config = toml::from_str::<Self>(&text).map_err(|error| refuse(error.to_string()))?;
+        if let Some((sink, setting)) = unknown_setting(&text) {
+            return Err(refuse(format!("sinks.{sink}: there is no setting {setting}"))
+                .next("docs/outbox.md lists the settings of each kind of sink."));
+        }
         Ok(Self { path: path.to_owned(), ..config })
     }
 
@@ -312,6 +316,28 @@ impl Config {
             _ => Ok(text.to_owned()),
         }
     }
+}
+
+/// A setting that a sink of its kind does not have: a misspelt one would be ignored.
+fn unknown_setting(text: &str) -> Option<(String, String)> {
+    let file: toml::Table = toml::from_str(text).ok()?;
+    let sinks = file.get("sinks")?.as_table()?;
+    sinks.iter().find_map(|(name, sink)| {
+        let sink = sink.as_table()?;
+        let own: &[&str] = match sink.get("kind")?.as_str()? {
+            "webhook" => &["url", "secrets", "allow_private", "timeout", "remembers"],
+            "file" => &["path", "rotate_bytes"],
+            "nats" => &["url", "subject", "credentials", "timeout", "remembers"],
+            "rabbitmq" => &["url", "exchange", "routing_key", "timeout", "remembers"],
+            "redis" => &["url", "stream", "timeout", "remembers"],
+            "kafka" => &["brokers", "topic", "properties", "timeout", "remembers"],
+            _ => &[],
+        };
+        let all = ["kind", "attempts", "backoff", "max_backoff", "poison"];
+        let is_known = |key: &str| own.contains(&key) || all.contains(&key);
+        let unknown = sink.keys().find(|key| !is_known(key))?;
+        Some((name.clone(), unknown.clone()))
+    })
 }
 
 fn place(text: &str) -> Result<Place, String> {

@@ -168,6 +168,9 @@ url = "redis://127.0.0.1"
 stream = "events"
 "#;
     declare(good).exits(0).prints("From now on: sinks 3, routes 0.\n");
+    declare(&good.replace("timeout", "timeuot"))
+        .exits(64)
+        .says("sinks.stream: there is no setting");
     declare(&good.replace("{event}", "{date}")).exits(64).says("sinks.stream: \"events.{date}\"");
     declare(&good.replace("amqp:", "http:")).exits(64).says("sinks.queue: not a URL like amqp:");
     declare(&good.replace("redis://", "env:NOT_SET_")).exits(64).says("sinks.log: the variable");

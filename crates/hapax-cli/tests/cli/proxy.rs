@@ -159,5 +159,5 @@ fn a_killed_proxy_does_not_send_again() {
     }
     assert_eq!(service.calls(), 1);
     let list = place.hapax(&["--json", "effects", "list", "--state", "indeterminate"]).exits(0);
-    assert_eq!(list.json()["label"], "POST /charges");
+    assert_eq!(list.json()["label"], "POST /charges k");
 }

@@ -17,12 +17,15 @@ use http::header::CONTENT_TYPE;
 use http::request::Parts;
 use http::{HeaderValue, Request, Response, StatusCode};
 use http_body_util::{BodyExt as _, LengthLimitError, Limited};
+use tokio::sync::Semaphore;
 use tower_layer::Layer;
 use tower_service::Service;
 
 use super::settings::{Fate, KeyNeed, Settings};
 use super::stored;
-use crate::problem::{CUT_SHORT, KEY_MISSING, Kind, NO_ANSWER, NOT_KEPT, Problem, TOO_LARGE};
+use crate::problem::{
+    CUT_SHORT, KEY_MISSING, Kind, NO_ANSWER, NOT_KEPT, Problem, TOO_LARGE, TOO_MANY,
+};
 
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
 type Looking = Pin<Box<dyn Future<Output = Finding> + Send>>;
@@ -34,6 +37,8 @@ const BODY_NOT_KEPT: &str = "hapax-body-not-kept";
 /// A request whose outcome somebody has to find out.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Asked {
+    /// Whose it is, as [`Settings::tenant`] tells; empty where all are one.
+    pub tenant: String,
     /// Its method.
     pub method: String,
     /// Its path, without the query.
@@ -63,12 +68,25 @@ pub struct IdempotencyLayer {
     settings: Arc<Settings>,
     safety: Safety,
     look: Option<Look>,
+    /// Held by what is being passed on.
+    room: Arc<Semaphore>,
 }
 
 impl IdempotencyLayer {
     /// Requests are effects of this ledger.
     pub fn new(hapax: Hapax, settings: Settings) -> Self {
-        Self { hapax, settings: Arc::new(settings), safety: Safety::Opaque, look: None }
+        let room = Arc::new(Semaphore::new(settings.at_once));
+        let settings = Arc::new(settings);
+        Self { hapax, settings, safety: Safety::Opaque, look: None, room }
+    }
+
+    /// Waits until nothing is being passed on any more: also for those whose client has left.
+    /// Nothing is passed on from then on.
+    pub async fn drained(&self) {
+        let all = u32::try_from(self.settings.at_once).unwrap_or(u32::MAX);
+        if let Ok(all) = self.room.acquire_many(all).await {
+            all.forget();
+        }
     }
 
     /// What it means when this process vanishes while the service is at work. Unless you say
@@ -91,7 +109,7 @@ impl IdempotencyLayer {
 
     fn effect(&self, head: &Parts, key: &str, body: &[u8]) -> Result<EffectBuilder, Problem> {
         let (method, path) = (head.method.as_str(), head.uri.path());
-        let tenant = self.settings.tenant_of(head);
+        let tenant = self.settings.tenant_of(head)?;
         let scope = Scope { tenant: &tenant, method, path, idempotency_key: key };
         let named = scope.key().map_err(|error| {
             let kind = Kind { code: "HX0302", ..crate::problem::KEY_MALFORMED };
@@ -103,14 +121,24 @@ impl IdempotencyLayer {
             .hapax
             .effect(named)
             .fingerprint(Fingerprint::of_parts(&[query, kind, body]))
-            .label(format!("{method} {}", path.chars().take(100).collect::<String>()))
+            .label(format!(
+                "{method} {} {}",
+                path.chars().take(80).collect::<String>(),
+                key.chars().take(80).collect::<String>()
+            ))
             .safety(self.safety)
             .wait(self.settings.wait_of(head));
         if let Some(lifetime) = self.settings.lifetime {
             effect = effect.ttl(lifetime);
         }
         if let Some(look) = self.look.clone() {
-            let asked = Asked { method: method.into(), path: path.into(), key: key.into() };
+            let tenant = tenant.strip_prefix("h:").or(tenant.strip_prefix("t:"));
+            let asked = Asked {
+                tenant: tenant.unwrap_or_default().into(),
+                method: method.into(),
+                path: path.into(),
+                key: key.into(),
+            };
             effect = effect.reconcile(move |_| look(asked.clone()));
         }
         Ok(effect)
@@ -130,19 +158,38 @@ impl IdempotencyLayer {
             Ok(effect) => effect,
             Err(problem) => return problem.into_response(),
         };
-        let live: Arc<Mutex<Option<Response<Body>>>> = Arc::default();
-        let (answer, settings) = (live.clone(), self.settings.clone());
+        let Ok(room) = self.room.clone().try_acquire_owned() else {
+            let detail = "as many are being passed on as may be";
+            return Problem::new(StatusCode::SERVICE_UNAVAILABLE, &TOO_MANY, detail)
+                .into_response();
+        };
+        let passed: Arc<Mutex<Passed>> = Arc::default();
+        let (told, settings) = (passed.clone(), self.settings.clone());
         let request = Request::from_parts(head, B::from(body));
         // On its own: a client that goes away does not take the effect with it.
-        let run = tokio::spawn(effect.run(move |_| pass_on(inner, request, settings, answer)));
-        let done = run.await.map_err(|error| Error::Failed { reason: error.to_string() });
-        let live = live.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).take();
-        match (done.and_then(|done| done), live) {
-            (Ok(Done { how: How::Executed, .. }), Some(live)) => self.kept_until(live, now()),
-            (Ok(done), _) => self.replayed(&done.outcome),
-            // It was passed on just now, and nothing came of it that could be kept.
-            (Err(Error::Failed { .. } | Error::Blocked(_)), Some(live)) => live,
-            (Err(error), _) => problem(&error, &self.settings).into_response(),
+        let run = tokio::spawn(async move {
+            let _room = room;
+            effect.run(move |_| pass_on(inner, request, settings, told)).await
+        });
+        let done = run.await;
+        let passed =
+            std::mem::take(&mut *passed.lock().unwrap_or_else(|poisoned| poisoned.into_inner()));
+        match (done, passed) {
+            (Ok(Ok(Done { how: How::Executed, .. })), Passed::Answered(live)) => {
+                self.kept_until(live, now())
+            }
+            (Ok(Ok(done)), _) => self.replayed(&done.outcome),
+            // It was passed on just now, and what came of it could not be kept.
+            (_, Passed::Answered(live)) => live,
+            (_, Passed::On) => {
+                let detail = "it was passed on, and no answer came that could be read";
+                Problem::new(StatusCode::BAD_GATEWAY, &NO_ANSWER, detail).into_response()
+            }
+            (Ok(Err(error)), Passed::Not) => problem(&error, &self.settings).into_response(),
+            (Err(error), Passed::Not) => {
+                let error = Error::Failed { reason: error.to_string() };
+                problem(&error, &self.settings).into_response()
+            }
         }
     }
 
@@ -150,7 +197,7 @@ impl IdempotencyLayer {
         let read = outcome.body().and_then(stored::read);
         let Some((mut response, at)) = read else {
             let detail = "what is recorded is no answer that can be sent";
-            return Problem::new(StatusCode::OK, &NOT_KEPT, detail).into_response();
+            return Problem::new(StatusCode::CONFLICT, &NOT_KEPT, detail).into_response();
         };
         if response.headers_mut().remove(BODY_NOT_KEPT).is_some() {
             let detail = "the answer was larger than answers are kept";
@@ -170,12 +217,24 @@ impl IdempotencyLayer {
     }
 }
 
+/// How far this very request came.
+#[derive(Default)]
+enum Passed {
+    /// The service has not seen it.
+    #[default]
+    Not,
+    /// The service may have seen it.
+    On,
+    /// The service has answered.
+    Answered(Response<Body>),
+}
+
 /// Has the service answer, and says what that means for the effect.
 async fn pass_on<S, B, R>(
     mut inner: S,
     request: Request<B>,
     settings: Arc<Settings>,
-    live: Arc<Mutex<Option<Response<Body>>>>,
+    passed: Arc<Mutex<Passed>>,
 ) -> Result<Outcome, Failure>
 where
     S: Service<Request<B>, Response = Response<R>>,
@@ -183,13 +242,17 @@ where
     R: http_body::Body<Data = Bytes> + Send + Unpin + 'static,
     R::Error: Into<BoxError>,
 {
+    let note = |how| *passed.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = how;
+    note(Passed::On);
     let response = inner.call(request).await;
     let response = response.map_err(|error| Failure::ambiguous(error.to_string()))?;
     let (head, body) = response.into_parts();
     let status = head.status;
     let fate = head.extensions.get().copied().unwrap_or_else(|| settings.fate(status));
-    let (start, rest) = read_up_to(settings.largest_answer, body)
+    let read = read_up_to(settings.largest_answer, body);
+    let (start, rest) = tokio::time::timeout(settings.longest_answer, read)
         .await
+        .map_err(|_| Failure::ambiguous(format!("answered {status} and did not come to an end")))?
         .map_err(|error| Failure::ambiguous(format!("answered {status} and broke off: {error}")))?;
     let outcome = match &rest {
         None => stored::write(&head, &settings.kept_headers, now(), &start),
@@ -205,8 +268,7 @@ where
         None => Body::from(start),
         Some(rest) => Body::new(Prefixed { start: Some(start), rest }),
     };
-    let response = Response::from_parts(head, body);
-    *live.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = Some(response);
+    note(Passed::Answered(Response::from_parts(head, body)));
     match fate {
         Fate::Settled => Ok(Outcome::new(outcome)),
         Fate::NotDone => Err(Failure::not_done(format!("answered {status}"))),
@@ -295,12 +357,16 @@ fn problem(error: &Error, settings: &Settings) -> Problem {
         ),
         Error::Store(_) => (
             StatusCode::SERVICE_UNAVAILABLE,
-            kind("The ledger cannot be reached", true, "Nothing was sent. Send it again later."),
+            kind(
+                "The ledger cannot be reached",
+                true,
+                "Send it again later with the same key; it is not sent twice.",
+            ),
             "what cannot be written down is not passed on",
         ),
         _ => (
             StatusCode::INTERNAL_SERVER_ERROR,
-            kind("Not done", false, "Ask with the same key; see the code's page."),
+            kind("No answer", false, "Ask with the same key; it is not sent twice."),
             "the request could not be carried to its end",
         ),
     };

@@ -10,7 +10,7 @@ use http::header::{
 use http::request::Parts;
 use http::{HeaderName, Method, StatusCode};
 
-use crate::problem::{KEY_MALFORMED, Problem};
+use crate::problem::{KEY_MALFORMED, Problem, TENANT_UNKNOWN};
 
 /// The longest key, in characters.
 const LONGEST: usize = 255;
@@ -91,6 +91,8 @@ pub struct Settings {
     pub(crate) largest_request: usize,
     pub(crate) longest_request: Duration,
     pub(crate) largest_answer: usize,
+    pub(crate) longest_answer: Duration,
+    pub(crate) at_once: usize,
     pub(crate) kept_headers: Vec<HeaderName>,
 }
 
@@ -116,6 +118,8 @@ impl Settings {
             largest_request: 1024 * 1024,
             longest_request: Duration::from_secs(30),
             largest_answer: 1024 * 1024,
+            longest_answer: Duration::from_secs(60),
+            at_once: 1024,
             kept_headers: vec![
                 CACHE_CONTROL,
                 CONTENT_ENCODING,
@@ -193,9 +197,21 @@ impl Settings {
         self
     }
 
-    /// The largest body of an answer that is kept, in bytes.
+    /// The largest body of an answer that is kept, in bytes; at most 15 MiB.
     pub fn largest_answer(mut self, bytes: usize) -> Self {
-        self.largest_answer = bytes;
+        self.largest_answer = bytes.min(15 * 1024 * 1024);
+        self
+    }
+
+    /// How long the body of an answer may take to arrive. After that nobody knows what it says.
+    pub fn longest_answer(mut self, time: Duration) -> Self {
+        self.longest_answer = time;
+        self
+    }
+
+    /// How many requests with keys are passed on at once; more are told to come later.
+    pub fn at_once(mut self, requests: usize) -> Self {
+        self.at_once = requests.max(1);
         self
     }
 
@@ -208,13 +224,13 @@ impl Settings {
     /// What an answer of this status means.
     pub(crate) fn fate(&self, status: StatusCode) -> Fate {
         match (self.preset, status.as_u16()) {
-            // Not processed, by what these statuses say.
-            (_, 429) => Fate::NotDone,
+            // Turned away before anything was done: for want of a right, of order or of room.
+            (_, 401 | 407 | 425 | 429) => Fate::NotDone,
             (Preset::Stripe, _) => Fate::Settled,
-            (_, 408 | 425 | 503) => Fate::NotDone,
-            // A gateway says that it does not know either.
-            (_, 502 | 504) => Fate::Unknown,
-            (_, 500..) => Fate::NotDone,
+            // What a service says of itself. Something between here and there would say 502, 504
+            // or a number of its own, and does not know either.
+            (_, 408 | 500 | 501 | 503 | 505) => Fate::NotDone,
+            (_, 500..) => Fate::Unknown,
             _ => Fate::Settled,
         }
     }
@@ -229,28 +245,40 @@ impl Settings {
             return refuse("there is more than one");
         }
         let Ok(text) = value.to_str() else { return refuse("it is not ASCII") };
-        let Some(key) = unquoted(text.trim()) else { return refuse("its quotes do not match") };
+        let Some(key) = unquoted(text.trim()) else {
+            return refuse("spaces, commas and quotes are written in quotes");
+        };
         if key.is_empty() || key.len() > LONGEST {
             return refuse("it has 1 to 255 characters");
         }
         if !key.bytes().all(|byte| (b' '..=b'~').contains(&byte)) {
             return refuse("it has characters that cannot be seen");
         }
-        if self.preset == Preset::Iceberg && !is_uuid(&key) {
-            return refuse("it is a UUID in this API");
+        if self.preset != Preset::Iceberg {
+            return Ok(Some(key));
         }
-        Ok(Some(key))
+        match is_uuid(&key) {
+            true => Ok(Some(key.to_ascii_lowercase())),
+            false => refuse("it is a UUID in this API"),
+        }
     }
 
-    pub(crate) fn tenant_of(&self, head: &Parts) -> String {
-        match &self.tenant {
+    /// Whose request it is. Refused where that cannot be told: a client that adds a header of its
+    /// own to the one that is believed must not become somebody else.
+    pub(crate) fn tenant_of(&self, head: &Parts) -> Result<String, Problem> {
+        let name = match &self.tenant {
             // Not empty: the derivation asks for one.
-            Tenant::One => "-".to_owned(),
-            Tenant::Header(name) => {
-                let value = head.headers.get(name).map(|value| value.as_bytes());
-                format!("h:{}", String::from_utf8_lossy(value.unwrap_or_default()))
+            Tenant::One => return Ok("-".to_owned()),
+            Tenant::By(tell) => return Ok(format!("t:{}", tell(head))),
+            Tenant::Header(name) => name,
+        };
+        let mut values = head.headers.get_all(name).iter();
+        match (values.next().map(|value| value.to_str()), values.next()) {
+            (Some(Ok(value)), None) if !value.trim().is_empty() => Ok(format!("h:{value}")),
+            _ => {
+                let detail = format!("{name} has to be there once, and tell who asks");
+                Err(Problem::new(StatusCode::BAD_REQUEST, &TENANT_UNKNOWN, detail))
             }
-            Tenant::By(tell) => format!("t:{}", tell(head)),
         }
     }
 
@@ -334,18 +362,18 @@ mod tests {
     fn only_what_is_over_is_kept() {
         let table = |preset| {
             let settings = Settings::new(preset);
-            [200, 201, 303, 400, 404, 408, 409, 422, 425, 429, 500, 502, 503, 504].map(|status| {
-                match settings.fate(StatusCode::from_u16(status).unwrap()) {
-                    Fate::Settled => 'k',
-                    Fate::NotDone => '.',
-                    Fate::Unknown => '?',
-                }
+            let statuses =
+                [200, 303, 400, 401, 403, 404, 408, 409, 422, 425, 429, 500, 502, 503, 504, 524];
+            statuses.map(|status| match settings.fate(StatusCode::from_u16(status).unwrap()) {
+                Fate::Settled => 'k',
+                Fate::NotDone => '.',
+                Fate::Unknown => '?',
             })
         };
-        assert_eq!(table(Preset::Ietf).iter().collect::<String>(), "kkkkk.kk...?.?");
+        assert_eq!(table(Preset::Ietf).iter().collect::<String>(), "kkk.kk.kk...?.??");
         assert_eq!(table(Preset::Aws), table(Preset::Ietf));
         assert_eq!(table(Preset::Iceberg), table(Preset::Ietf));
-        assert_eq!(table(Preset::Stripe).iter().collect::<String>(), "kkkkkkkkk.kkkk");
+        assert_eq!(table(Preset::Stripe).iter().collect::<String>(), "kkk.kkkkk..kkkkk");
     }
 
     #[test]

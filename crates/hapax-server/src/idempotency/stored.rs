@@ -26,10 +26,11 @@ pub(super) fn write(
         text.extend_from_slice(b"\r\n");
     };
     header(&DATE, httpdate::fmt_http_date(now).as_bytes());
-    for name in kept.iter().filter(|name| **name != DATE) {
-        for value in head.headers.get_all(name).iter().take(8) {
-            header(name, value.as_bytes());
-        }
+    let values = kept.iter().filter(|name| **name != DATE).flat_map(|name| {
+        head.headers.get_all(name).iter().map(move |value| (name, value.as_bytes()))
+    });
+    for (name, value) in values.take(HEADERS - 1) {
+        header(name, value);
     }
     text.extend_from_slice(b"\r\n");
     text.extend_from_slice(body);

@@ -368,7 +368,12 @@ impl Desk {
         match sent {
             Sent::Delivered { .. } => self.breaker.answered(),
             Sent::Refused(refusal) if refusal.heals == Heals::SinkDown => {
+                let knew = self.breaker.is_open();
                 self.breaker.down(now, dice);
+                if self.breaker.is_open() && !knew {
+                    let reason = redact(&refusal.reason);
+                    tracing::warn!(sink = %self.sink, reason, "a sink is down and left alone");
+                }
             }
             Sent::Refused(_) => self.breaker.answered(),
             Sent::Held => {}

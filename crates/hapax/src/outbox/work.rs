@@ -23,6 +23,7 @@ use tokio::time::Instant;
 use super::desk::Desk;
 use super::dispatcher::{Order, Standing};
 use super::sink::{DynSink, Letter, SinkSettings, Told};
+use super::telemetry::{tell, warn_of_horizon};
 use crate::engine::{Inner, random};
 
 /// How often a dispatcher asks for its share, and looks for what was changed by hand.
@@ -608,42 +609,5 @@ struct Ended(u64, mpsc::UnboundedSender<u64>);
 impl Drop for Ended {
     fn drop(&mut self) {
         let _ = self.1.send(self.0);
-    }
-}
-
-/// One line of telemetry a try.
-fn tell(sink: &SinkName, letter: &Letter, landing: &Landing) {
-    let (status, duplicate, error) = match landing {
-        Landing::Delivered { duplicate } => ("success", *duplicate, ""),
-        Landing::Again { error, .. } => ("failure", false, error.as_str()),
-        Landing::Failed { error, .. } => ("failed", false, error.as_str()),
-    };
-    let record = &letter.record;
-    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-    let now = now.map_or(0, |since| since.as_millis() as i64);
-    tracing::debug!(
-        target: "hapax::dispatch",
-        %sink,
-        outbox_id = %record.id,
-        pipeline_id = record.event.pipeline.as_deref().unwrap_or_default(),
-        event_name = record.event.name,
-        dispatch_status = status,
-        attempt = letter.attempt,
-        latency_ms = now - record.created.0,
-        duplicate_detected = duplicate,
-        error,
-    );
-}
-
-/// Says so where retries go on for longer than the receiver remembers.
-fn warn_of_horizon(name: &SinkName, sink: &dyn DynSink, settings: &SinkSettings) {
-    let horizon = Duration::from_millis(settings.policy.horizon_ms());
-    if let Some(remembers) = sink.remembers().filter(|remembers| *remembers < horizon) {
-        tracing::warn!(
-            sink = %name,
-            remembers_s = remembers.as_secs(),
-            horizon_s = horizon.as_secs(),
-            "retries go on for longer than the receiver remembers ids: it may see duplicates",
-        );
     }
 }

@@ -1,0 +1,48 @@
+//! What a dispatcher says of its work, for machines and for people.
+
+use std::time::Duration;
+
+use hapax_core::route::SinkName;
+use hapax_store::outbox::Landing;
+
+use super::sink::{DynSink, Letter, SinkSettings};
+
+/// One line of telemetry a try.
+pub(super) fn tell(sink: &SinkName, letter: &Letter, landing: &Landing) {
+    let (status, duplicate, error) = match landing {
+        Landing::Delivered { duplicate } => ("success", *duplicate, ""),
+        Landing::Again { error, .. } => ("failure", false, error.as_str()),
+        Landing::Failed { error, .. } => ("failed", false, error.as_str()),
+    };
+    let record = &letter.record;
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    let now = now.map_or(0, |since| since.as_millis() as i64);
+    if let Landing::Failed { error, .. } = landing {
+        tracing::warn!(%sink, outbox_id = %record.id, error, "an event was given up");
+    }
+    tracing::debug!(
+        target: "hapax::dispatch",
+        %sink,
+        outbox_id = %record.id,
+        pipeline_id = record.event.pipeline.as_deref().unwrap_or_default(),
+        event_name = record.event.name,
+        dispatch_status = status,
+        attempt = letter.attempt,
+        latency_ms = now - record.created.0,
+        duplicate_detected = duplicate,
+        error,
+    );
+}
+
+/// Says so where retries go on for longer than the receiver remembers.
+pub(super) fn warn_of_horizon(name: &SinkName, sink: &dyn DynSink, settings: &SinkSettings) {
+    let horizon = Duration::from_millis(settings.policy.horizon_ms());
+    if let Some(remembers) = sink.remembers().filter(|remembers| *remembers < horizon) {
+        tracing::warn!(
+            sink = %name,
+            remembers_s = remembers.as_secs(),
+            horizon_s = horizon.as_secs(),
+            "retries go on for longer than the receiver remembers ids: it may see duplicates",
+        );
+    }
+}
