@@ -15,16 +15,16 @@ const BACK: u64 = 10_000;
 const PLACES: usize = 20_000;
 
 impl PgTxn<'_> {
-    /// The newest place, the oldest transaction that is open, and the next to come. Whoever has
-    /// taken a place has locked its effect before, and so has a number.
+    /// The newest place, the oldest transaction that is open, and the number of this one, which is
+    /// higher than that of whoever has taken a place: they locked its effect before.
     fn state(&self) -> Result<(u64, u64, u64), Trouble> {
-        // The sequence first: what is taken after that belongs to what is open or to come.
+        // The sequence first: whoever took a place by now has a lower number than ours.
         let sql = "SELECT last_value - (NOT is_called)::int FROM hapax.outbox_seq";
         let row = self.link.one(sql, &[])?;
         let last = row.try_get::<_, i64>(0)? as u64;
         let row = self.link.one(
-            "SELECT pg_snapshot_xmin(s)::text::bigint, pg_snapshot_xmax(s)::text::bigint
-               FROM pg_current_snapshot() s",
+            "SELECT pg_snapshot_xmin(pg_current_snapshot())::text::bigint,
+                    pg_current_xact_id()::text::bigint",
             &[],
         )?;
         Ok((last, row.try_get::<_, i64>(0)? as u64, row.try_get::<_, i64>(1)? as u64))
@@ -49,7 +49,7 @@ impl PgTxn<'_> {
         mut tide: Tide,
         limit: usize,
     ) -> Result<(Vec<Record>, Tide), Trouble> {
-        let (last, oldest, next) = self.state()?;
+        let (last, oldest, this) = self.state()?;
         let mut new = self.places(tide.floor)?;
         // What has to wait for the next time is not passed over.
         let looked = new.get(PLACES - 1).copied().unwrap_or(u64::MAX);
@@ -77,7 +77,7 @@ impl PgTxn<'_> {
                 tide.horizon = None;
             }
             Some(_) => {}
-            None => tide.horizon = Some((next, last)),
+            None => tide.horizon = Some((this, last)),
         }
         Ok((records, tide))
     }
