@@ -363,35 +363,6 @@ fn settle_when_overtaken(url: &str, claim: &hapax::Claim) -> Result<(), Error> {
     })
 }
 
-/// Proves K-13: an entry of a transaction that began after the newest one that is over, and ends
-/// last, is sealed all the same.
-#[tokio::test(flavor = "multi_thread")]
-async fn a_transaction_that_ends_late_is_sealed() {
-    let server = Postgres::start();
-    let url = server.url("postgres");
-    let hapax = Hapax::builder().background(false).open(&url).await.expect("a ledger");
-    let run = |n: u64| hapax.effect(key(n)).run(|_| async { Ok::<_, Failure>("done") });
-    run(1).await.expect("done");
-    let (mut first, mut second) = (client(&url).await, client(&url).await);
-    let early = first.transaction().await.expect("a transaction");
-    early.batch_execute("SELECT pg_current_xact_id()").await.expect("the lower number");
-    let late = second.transaction().await.expect("a transaction");
-    let done = async |_: &hapax::tokio_postgres::Transaction<'_>, _: &hapax::Claim| {
-        Ok::<_, Failure>("done")
-    };
-    hapax.effect(key(2)).once_in_postgres(&late, done).await.expect("done");
-    hapax.effect(key(3)).once_in_postgres(&early, done).await.expect("done");
-    early.commit().await.expect("committed");
-    for n in 4..8 {
-        hapax.pass().await.expect("sealed");
-        run(n).await.expect("done");
-    }
-    late.commit().await.expect("committed");
-    hapax.pass().await.expect("sealed");
-    let entries = server.sql("postgres", "SELECT count(*) FROM hapax.journal");
-    intact(&hapax, entries.trim().parse().expect("a number")).await;
-}
-
 /// Proves O-5: of many receivers of one event, one acts on it; a rollback lets another.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_event_is_received_once() {
