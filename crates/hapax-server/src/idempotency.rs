@@ -19,8 +19,6 @@ mod stored;
 pub use layer::{Asked, Idempotency, IdempotencyLayer};
 pub use settings::{Fate, KeyNeed, OnInFlight, Preset, Settings, Tenant};
 
-pub(crate) use layer::no_answer;
-
 /// An answer as it would be kept.
 pub(crate) fn stored_answer(head: &http::response::Parts, body: &[u8]) -> Vec<u8> {
     stored::write(head, &Settings::default().kept_headers, std::time::SystemTime::now(), body)

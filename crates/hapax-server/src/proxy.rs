@@ -20,7 +20,7 @@ use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use tower_service::Service;
 
-use crate::idempotency::{Asked, Fate, no_answer, stored_answer};
+use crate::idempotency::{Asked, Fate, stored_answer};
 use crate::problem::{NO_ANSWER, Problem, TOO_LARGE, UNREACHABLE};
 
 /// The largest answer of a probe, in bytes.
@@ -214,7 +214,11 @@ impl Service<Request<Body>> for Upstream {
                     response.map(Body::new)
                 }
                 Ok(Err(error)) => failed(&error),
-                Err(_) => no_answer(inner.timeout),
+                Err(_) => {
+                    let detail = format!("nothing came within {} s", inner.timeout.as_secs_f64());
+                    let late = Problem::new(StatusCode::GATEWAY_TIMEOUT, &NO_ANSWER, detail);
+                    with_fate(late, Fate::Unknown)
+                }
             })
         })
     }

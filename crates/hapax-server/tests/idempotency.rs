@@ -93,32 +93,17 @@ struct World {
     hapax: Hapax,
 }
 
-async fn listen<S>(service: S) -> String
+async fn listen<S>(limits: Limits, service: S) -> String
 where
     S: tower_service::Service<
             Request<Body>,
             Response = Response<Body>,
             Error = std::convert::Infallible,
+            Future: Send,
         > + Clone
         + Send
         + Sync
         + 'static,
-    S::Future: Send,
-{
-    listen_within(Limits::default(), service).await
-}
-
-async fn listen_within<S>(limits: Limits, service: S) -> String
-where
-    S: tower_service::Service<
-            Request<Body>,
-            Response = Response<Body>,
-            Error = std::convert::Infallible,
-        > + Clone
-        + Send
-        + Sync
-        + 'static,
-    S::Future: Send,
 {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let url = format!("http://{}", listener.local_addr().expect("an address"));
@@ -134,16 +119,17 @@ impl World {
     async fn layer_on(hapax: Hapax, settings: Settings) -> Self {
         let (service, app) = app();
         let layer = IdempotencyLayer::new(hapax.clone(), settings);
-        let url = listen(app.layer(layer)).await;
+        let url = listen(Limits::default(), app.layer(layer)).await;
         Self { name: "layer", url, service, hapax }
     }
 
     async fn proxy(settings: Settings) -> Self {
         let hapax = Hapax::builder().in_memory();
         let (service, app) = app();
-        let upstream = Upstream::new(&listen(app).await, Duration::from_secs(2)).expect("a URL");
+        let upstream = Upstream::new(&listen(Limits::default(), app).await, Duration::from_secs(2))
+            .expect("a URL");
         let layer = IdempotencyLayer::new(hapax.clone(), settings);
-        let url = listen(layer.layer(upstream)).await;
+        let url = listen(Limits::default(), layer.layer(upstream)).await;
         Self { name: "proxy", url, service, hapax }
     }
 
@@ -408,7 +394,7 @@ async fn an_upstream_that_cannot_be_reached_did_nothing() {
     let address = format!("127.0.0.1:{port}");
     let upstream = Upstream::new(&format!("http://{address}"), LONG).expect("a URL");
     let layer = IdempotencyLayer::new(hapax.clone(), Settings::default());
-    let url = listen(layer.layer(upstream)).await;
+    let url = listen(Limits::default(), layer.layer(upstream)).await;
     let (service, app) = app();
     let world = World { name: "proxy", url, service, hapax };
     let down = world.charge("k", "a").await;
@@ -432,7 +418,8 @@ async fn a_probe_finds_out_what_became_of_a_request() {
             }
         }),
     );
-    let upstream = Upstream::new(&listen(app).await, Duration::from_millis(300)).expect("a URL");
+    let upstream = Upstream::new(&listen(Limits::default(), app).await, Duration::from_millis(300))
+        .expect("a URL");
     let prober = upstream.clone();
     let layer = IdempotencyLayer::new(hapax.clone(), Settings::default())
         .safety(Safety::Reconcilable(Settling::TargetRefusesLate))
@@ -440,7 +427,7 @@ async fn a_probe_finds_out_what_became_of_a_request() {
             let prober = prober.clone();
             async move { prober.probe("/by-key/{key}", &asked).await }
         });
-    let url = listen(layer.layer(upstream)).await;
+    let url = listen(Limits::default(), layer.layer(upstream)).await;
     let world = World { name: "proxy", url, service, hapax };
     let ask =
         async |key: &str| world.post("/charges?never", &[("idempotency-key", key)], "a").await;
@@ -517,7 +504,7 @@ async fn slow_clients_are_given_up_and_others_served() {
     let settings = Settings::default().longest_request(short);
     let app = app.layer(IdempotencyLayer::new(hapax.clone(), settings));
     let limits = Limits { head: short, ..Limits::default() };
-    let url = listen_within(limits, app).await;
+    let url = listen(limits, app).await;
     let address = url.trim_start_matches("http://").to_owned();
     let drip = |nth: usize| {
         let address = address.clone();
@@ -564,7 +551,7 @@ async fn what_is_passed_on_is_limited_and_awaited() {
     let (service, app) = app();
     let hapax = Hapax::builder().in_memory();
     let layer = IdempotencyLayer::new(hapax.clone(), Settings::default().at_once(2));
-    let url = listen(app.layer(layer.clone())).await;
+    let url = listen(Limits::default(), app.layer(layer.clone())).await;
     let world = Arc::new(World { name: "layer", url, service, hapax });
     for key in ["k1", "k2"] {
         let leaving = tokio::spawn({

@@ -5,7 +5,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 use axum_core::body::Body;
 use bytes::{Bytes, BytesMut};
@@ -24,7 +24,7 @@ use tower_service::Service;
 use super::settings::{Fate, KeyNeed, Settings};
 use super::stored;
 use crate::problem::{
-    CUT_SHORT, KEY_MISSING, Kind, NO_ANSWER, NOT_KEPT, Problem, TOO_LARGE, TOO_MANY,
+    CUT_SHORT, KEY_MALFORMED, KEY_MISSING, Kind, NO_ANSWER, NOT_KEPT, Problem, TOO_LARGE, TOO_MANY,
 };
 
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
@@ -112,8 +112,7 @@ impl IdempotencyLayer {
         let tenant = self.settings.tenant_of(head)?;
         let scope = Scope { tenant: &tenant, method, path, idempotency_key: key };
         let named = scope.key().map_err(|error| {
-            let kind = Kind { code: "HX0302", ..crate::problem::KEY_MALFORMED };
-            Problem::new(StatusCode::BAD_REQUEST, &kind, error.to_string())
+            Problem::new(StatusCode::BAD_REQUEST, &KEY_MALFORMED, error.to_string())
         })?;
         let kind = head.headers.get(CONTENT_TYPE).map_or(&b""[..], HeaderValue::as_bytes);
         let query = head.uri.query().unwrap_or_default().as_bytes();
@@ -466,13 +465,4 @@ where
 fn too_large(largest: usize) -> Problem {
     let detail = format!("a request with a key has at most {largest} bytes here");
     Problem::new(StatusCode::PAYLOAD_TOO_LARGE, &TOO_LARGE, detail)
-}
-
-/// The answer when the service did not answer in time.
-pub(crate) fn no_answer(after: Duration) -> Response<Body> {
-    let detail = format!("nothing came within {} s", after.as_secs_f64());
-    let mut response =
-        Problem::new(StatusCode::GATEWAY_TIMEOUT, &NO_ANSWER, detail).into_response();
-    response.extensions_mut().insert(Fate::Unknown);
-    response
 }
