@@ -148,7 +148,7 @@ impl Experiment {
             Self::SealingPostgres => (100, 1_000, 300),
             Self::KillsFile => (100, 1_000, 100),
             Self::KillsPostgres => (30, 1_000, 100),
-            Self::OutboxFile => (16, 200, 16),
+            Self::OutboxFile => (16, 400, 16),
             Self::OutboxPostgres => (16, 200, 40),
             Self::StopsFile => (6, 160, 20),
             Self::StopsPostgres => (0, 160, 20),
