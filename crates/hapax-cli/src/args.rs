@@ -62,6 +62,13 @@ pub(crate) enum Command {
     /// Deliver events, and look after those that could not be
     #[command(subcommand)]
     Outbox(Outbox),
+    /// Serve the ledger in ./hapax.db on this machine, with nothing to configure
+    Dev(Dev),
+    /// Serve a ledger to a team, as hapax.toml says
+    Serve(Serve),
+    /// Make, list and revoke the tokens that let clients in
+    #[command(subcommand)]
+    Token(Token),
     /// Stand before any HTTP service and pass each Idempotency-Key on once
     Proxy(Proxy),
     /// Receive webhooks on loopback, check their signatures, and print them
@@ -351,6 +358,82 @@ pub(crate) struct Dispatch {
     pub(crate) telemetry: Option<PathBuf>,
 }
 
+/// Serve the ledger in ./hapax.db on this machine, with nothing to configure.
+///
+/// Programs on this machine need no token. Events are delivered as hapax.toml says, or printed
+/// if there is no such file.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Dev {
+    /// Where to listen; port 0 is any that is free
+    #[arg(long, env = "HAPAX_LISTEN", value_name = "ADDRESS", default_value = "127.0.0.1:8765")]
+    pub(crate) listen: String,
+    /// The file with sinks and routes
+    #[arg(long, env = "HAPAX_CONFIG", value_name = "FILE", default_value = "hapax.toml")]
+    pub(crate) config: PathBuf,
+}
+
+/// Serve a ledger to a team, as hapax.toml says.
+///
+/// Whoever asks shows a token: see `hapax token create`. SIGHUP reads the certificate again;
+/// SIGTERM lets requests come to their end.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Serve {
+    /// The file with the sections [server], [sinks] and [[routes]]
+    #[arg(long, env = "HAPAX_CONFIG", value_name = "FILE", default_value = "hapax.toml")]
+    pub(crate) config: PathBuf,
+    /// Where to listen, instead of what the file says
+    #[arg(long, env = "HAPAX_LISTEN", value_name = "ADDRESS")]
+    pub(crate) listen: Option<String>,
+    /// Say whether the file is right, and do nothing else
+    #[arg(long)]
+    pub(crate) check_config: bool,
+    /// How to tell what happens: for people, or one JSON object a line
+    #[arg(long, env = "HAPAX_LOG_FORMAT", value_enum, default_value_t = LogFormat::Text)]
+    pub(crate) log_format: LogFormat,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum LogFormat {
+    Text,
+    Json,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Token {
+    /// Make a token, and print it: it is not shown again
+    Create {
+        /// What it allows
+        #[arg(long, value_enum)]
+        role: Role,
+        /// Good in every namespace, instead of --namespace
+        #[arg(long)]
+        every_namespace: bool,
+        /// Whose it is
+        #[arg(long, env = "USER", default_value = "unknown")]
+        holder: String,
+        /// Forget it after this long; never unless given
+        #[arg(long, value_parser = duration, value_name = "DURATION")]
+        lifetime: Option<Duration>,
+    },
+    /// List tokens, without what has to be shown
+    List,
+    /// Let nobody in any more who shows a token
+    Revoke {
+        /// Which, as `token list` names it
+        token: String,
+    },
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Role {
+    /// Look
+    Viewer,
+    /// Perform effects, deliver events, decide what became of an effect
+    Operator,
+    /// Clear what is recorded
+    Steward,
+}
+
 /// Receive webhooks on loopback, check their signatures, and print them.
 ///
 /// Prints each message once; one whose id came before is only counted as received.
@@ -456,6 +539,9 @@ pub(crate) struct Bench {
     /// Measure on this PostgreSQL server instead, in a database of its own, beside pgbench
     #[arg(long, value_name = "URL")]
     pub(crate) postgres: Option<String>,
+    /// Measure requests over HTTP instead
+    #[arg(long)]
+    pub(crate) http: bool,
     /// Measure the outbox on that server instead
     #[arg(long)]
     pub(crate) outbox: bool,

@@ -3,6 +3,7 @@
 mod baseline;
 mod engine;
 mod fill;
+mod http;
 mod load;
 mod outbox;
 mod postgres;
@@ -108,6 +109,10 @@ pub(crate) fn main(global: &Global, args: &args::Bench) -> Result<Exit, Failed> 
         Some(url) if args.outbox => outbox::measure(args, url, directory.path(), &mut report)?,
         None if args.outbox => {
             return Err(Failed::usage("--outbox is measured on a server: --postgres URL"));
+        }
+        None if args.http => http::measure(args, directory.path(), &mut report)?,
+        Some(_) if args.http => {
+            return Err(Failed::usage("--http is measured on the embedded store"));
         }
         Some(url) => postgres::measure(args, url, directory.path(), &mut report)?,
         None => measure(args, directory.path(), &mut report)?,

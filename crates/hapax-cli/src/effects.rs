@@ -6,11 +6,13 @@ use hapax::{
     AttemptId, Effect, Entry, Found, Hapax, Judged, Key, Outcome, Resolution, Safety, Settling,
     StateName,
 };
-use serde_json::{Value, json};
+use hapax_server::wire::{self, time};
+use serde::Serialize;
+use serde_json::json;
 
 use crate::args::{By, Decision, Effects, Global};
 use crate::exit::{Exit, Failed};
-use crate::output::{self, ago, time};
+use crate::output::{self, ago};
 use crate::recording::pieces;
 
 pub(crate) async fn main(global: &Global, effects: Effects) -> Result<Exit, Failed> {
@@ -41,7 +43,7 @@ async fn list(
     let found = hapax.list(&states, limit).await?;
     if global.json {
         for Found { name, effect } in &found {
-            output::json(&document(name.key, effect));
+            output::json(&wire::Effect::of(name.key, effect));
         }
         return Ok(Exit::Done);
     }
@@ -76,14 +78,21 @@ fn row(key: Key, effect: &Effect) -> Vec<String> {
     ]
 }
 
+/// An effect and what happened to it.
+#[derive(Serialize)]
+struct Shown {
+    #[serde(flatten)]
+    effect: wire::Effect,
+    history: Vec<wire::Entry>,
+}
+
 async fn show(global: &Global, hapax: &Hapax, text: &str) -> Result<Exit, Failed> {
     let key = output::key(text)?;
     let Some(effect) = hapax.show(key).await? else { return Err(unknown(hapax, text, key)) };
     let history = hapax.history(key, 1000).await?;
     if global.json {
-        let mut document = document(key, &effect);
-        document["history"] = history.iter().map(crate::journal::document).collect();
-        output::json(&document);
+        let history = history.iter().map(wire::Entry::of).collect();
+        output::json(&Shown { effect: wire::Effect::of(key, &effect), history });
         return Ok(Exit::Done);
     }
     let line = |name: &str, value: &str| {
@@ -232,32 +241,4 @@ fn safety(safety: Safety) -> String {
         }
         Safety::Reconcilable(Settling::AfterMs(ms)) => format!("reconcilable; settles in {ms} ms"),
     }
-}
-
-fn document(key: Key, effect: &Effect) -> Value {
-    let outcome = match &effect.state {
-        hapax::State::Succeeded(outcome) => json!({
-            "digest": outcome.digest().to_string(),
-            "size": outcome.size(),
-            "body": outcome.body().map(String::from_utf8_lossy),
-        }),
-        _ => Value::Null,
-    };
-    json!({
-        "key": key.to_string(),
-        "label": effect.label,
-        "state": effect.state.name().as_str(),
-        "reason": effect.state.reason(),
-        "attempt": effect.attempt.to_string(),
-        "fence": effect.fence.0,
-        "attempts": effect.attempts,
-        "generation": effect.generation,
-        "safety": safety(effect.safety),
-        "fingerprint": effect.fingerprint.to_string(),
-        "lock": effect.lock.map(|lock| lock.to_string()),
-        "created": time(effect.created),
-        "updated": time(effect.updated),
-        "expires": effect.expires().map(time),
-        "outcome": outcome,
-    })
 }

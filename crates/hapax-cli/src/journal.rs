@@ -4,13 +4,14 @@ mod archive;
 
 use std::path::Path;
 
-use data_encoding::{BASE64, HEXLOWER};
+use data_encoding::BASE64;
 use hapax::{Entry, Hapax, Proof, Verified, Verifier};
+use hapax_server::wire::{self, time};
 use serde_json::{Value, json};
 
 use crate::args::{Global, Journal};
 use crate::exit::{Exit, Failed};
-use crate::output::{self, time};
+use crate::output;
 
 pub(crate) async fn main(global: &Global, journal: Journal) -> Result<Exit, Failed> {
     match journal {
@@ -60,7 +61,7 @@ async fn list(
         None => hapax.journal(after, limit).await?,
     };
     if global.json {
-        entries.iter().for_each(|entry| output::json(&document(entry)));
+        entries.iter().for_each(|entry| output::json(&wire::Entry::of(entry)));
         return Ok(Exit::Done);
     }
     let rows: Vec<_> = entries.iter().map(row).collect();
@@ -83,23 +84,6 @@ fn row(entry: &Entry) -> Vec<String> {
         output::state(entry.state),
         entry.note.clone().unwrap_or_default(),
     ]
-}
-
-pub(crate) fn document(entry: &Entry) -> Value {
-    json!({
-        "entry": entry.id,
-        "at": time(entry.at),
-        "namespace": entry.namespace.as_str(),
-        "key": entry.key.to_string(),
-        "event": entry.event.as_str(),
-        "state": entry.state.as_str(),
-        "attempt": entry.attempt.to_string(),
-        "generation": entry.generation,
-        "digest": entry.digest.map(|digest| format!("sha256:{}", HEXLOWER.encode(&digest))),
-        "actor": entry.actor,
-        "note": entry.note,
-        "leaf_hash": HEXLOWER.encode(&entry.leaf()),
-    })
 }
 
 /// Verifies the whole journal, with a progress bar.
@@ -128,10 +112,7 @@ fn read_key(text: &str) -> Result<Verifier, Failed> {
 fn report(global: &Global, found: &Verified) -> Result<Exit, Failed> {
     let damage: Vec<String> = found.damage.iter().map(ToString::to_string).collect();
     if global.json {
-        output::json(&json!({
-            "sealed": found.sealed, "archived": found.archived, "pending": found.pending, "heads": found.heads,
-            "intact": damage.is_empty(), "damage": damage,
-        }));
+        output::json(&wire::Verification::of(found));
     } else {
         for damage in &damage {
             output::print(&format!("{} {damage}", console::style("damaged:").red().bold()));
@@ -166,13 +147,7 @@ async fn prove(hapax: &Hapax, entry: u64) -> Result<Exit, Failed> {
                 .next("Try again in a moment.")
         });
     };
-    let mut document = json!({ "hapax_proof": 1, "entry": document(&proof.entry) });
-    document["encoded"] = BASE64.encode(&proof.entry.encode()).into();
-    document["leaf"] = proof.leaf.into();
-    document["path"] = proof.path.iter().map(|hash| Value::from(BASE64.encode(hash))).collect();
-    document["checkpoint"] = proof.note.into();
-    document["public_key"] = hapax.verifier()?.to_string().into();
-    output::json(&document);
+    output::json(&wire::Proof::of(&proof, &hapax.verifier()?));
     Ok(Exit::Done)
 }
 
@@ -192,7 +167,7 @@ fn check_proof(global: &Global, file: &Path, public_key: Option<&str>) -> Result
     };
     match proof.verify(&verifier) {
         Ok(head) => {
-            let told = self::document(&proof.entry);
+            let told = wire::Entry::of(&proof.entry);
             if global.json {
                 output::json(
                     &json!({ "valid": true, "entry": told, "origin": head.origin, "size": head.size }),
@@ -234,7 +209,7 @@ async fn export(hapax: &Hapax) -> Result<Exit, Failed> {
         let entries = hapax.journal(after, 1000).await?;
         let Some(last) = entries.last() else { break };
         after = last.id;
-        entries.iter().for_each(|entry| output::json(&document(entry)));
+        entries.iter().for_each(|entry| output::json(&wire::Entry::of(entry)));
         bar.set_position(after);
     }
     bar.finish_and_clear();

@@ -1,7 +1,7 @@
 //! What the library has to say: warnings for people, and telemetry of each dispatch in a file.
 
 use std::fs::{File, OpenOptions};
-use std::io::Write as _;
+use std::io::Write;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::SystemTime;
@@ -14,6 +14,7 @@ use tracing_subscriber::filter::Targets;
 use tracing_subscriber::layer::{Context, Layer, SubscriberExt as _};
 use tracing_subscriber::util::SubscriberInitExt as _;
 
+use crate::args::LogFormat;
 use crate::exit::{Exit, Failed};
 
 /// The variable that says how much is told: `error`, `warn`, `info`, `debug`, `trace`, `off`.
@@ -23,7 +24,7 @@ const VARIABLE: &str = "HAPAX_LOG";
 const DISPATCH: &str = "hapax::dispatch";
 
 /// Begins to listen. Dispatches are written into this file as well, if there is one.
-pub(crate) fn listen(telemetry: Option<&Path>) -> Result<(), Failed> {
+pub(crate) fn listen(telemetry: Option<&Path>, format: LogFormat) -> Result<(), Failed> {
     let level = match std::env::var(VARIABLE) {
         Ok(text) => text.parse::<LevelFilter>().map_err(|_| {
             Failed::usage(format!("{VARIABLE}={text:?}"))
@@ -31,43 +32,54 @@ pub(crate) fn listen(telemetry: Option<&Path>) -> Result<(), Failed> {
         })?,
         Err(_) => LevelFilter::WARN,
     };
-    let people = tracing_subscriber::fmt::layer()
-        .with_writer(std::io::stderr)
-        .with_ansi(false)
-        .with_filter(Targets::new().with_target("hapax", level));
-    let file = telemetry.map(Telemetry::append_to).transpose()?;
+    let ours = Targets::new().with_target("hapax", level);
+    let text = tracing_subscriber::fmt::layer().with_writer(std::io::stderr).with_ansi(false);
+    let text = (format == LogFormat::Text).then(|| text.with_filter(ours.clone()));
+    let json = Lines { out: Arc::new(Mutex::new(std::io::stderr())), is_log: true };
+    let json = (format == LogFormat::Json).then(|| json.with_filter(ours));
+    let file = telemetry.map(appended).transpose()?;
+    let file = file.map(|file| Lines { out: Arc::new(Mutex::new(file)), is_log: false });
     let file =
         file.map(|file| file.with_filter(Targets::new().with_target(DISPATCH, LevelFilter::DEBUG)));
-    tracing_subscriber::registry().with(people).with(file).init();
+    tracing_subscriber::registry().with(text).with(json).with(file).init();
     Ok(())
 }
 
-/// A file with one JSON object a line for each dispatch.
-struct Telemetry {
-    file: Arc<Mutex<File>>,
+fn appended(path: &Path) -> Result<File, Failed> {
+    let file = OpenOptions::new().create(true).append(true).open(path);
+    file.map_err(|error| {
+        Failed::new(Exit::Unreachable, format!("telemetry: {}: {error}", path.display()))
+    })
 }
 
-impl Telemetry {
-    fn append_to(path: &Path) -> Result<Self, Failed> {
-        let file = OpenOptions::new().create(true).append(true).open(path);
-        let file = file.map_err(|error| {
-            Failed::new(Exit::Unreachable, format!("telemetry: {}: {error}", path.display()))
-        })?;
-        Ok(Self { file: Arc::new(Mutex::new(file)) })
-    }
+/// One JSON object a line.
+struct Lines<W> {
+    out: Arc<Mutex<W>>,
+    /// Whether lines say what they are about: how bad it is, from where, and under which code.
+    is_log: bool,
 }
 
-impl<S: Subscriber> Layer<S> for Telemetry {
+impl<S: Subscriber, W: Write + Send + 'static> Layer<S> for Lines<W> {
     fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
         let mut fields = Fields::default();
         let now = humantime::format_rfc3339_millis(SystemTime::now());
         fields.0.insert("timestamp".into(), now.to_string().into());
+        if self.is_log {
+            let about = event.metadata();
+            let level = about.level().as_str().to_ascii_lowercase();
+            fields.0.insert("level".into(), level.into());
+            fields.0.insert("target".into(), about.target().into());
+            // What has no name of its own is called after its place in the code.
+            if !about.name().starts_with("event ") {
+                fields.0.insert("event".into(), about.name().into());
+            }
+        }
         event.record(&mut fields);
         let mut line = Value::Object(fields.0).to_string();
         line.push('\n');
-        let mut file = self.file.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-        if let Err(error) = file.write_all(line.as_bytes()) {
-            eprintln!("hapax: telemetry is lost: {error}");
+        let mut out = self.out.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        if let Err(error) = out.write_all(line.as_bytes()) {
+            eprintln!("hapax: a line is lost: {error}");
         }
     }
 }

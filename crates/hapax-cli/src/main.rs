@@ -2,6 +2,7 @@
 
 mod args;
 mod bench;
+mod config;
 mod doctor;
 mod effects;
 mod events;
@@ -17,6 +18,9 @@ mod program;
 mod proxy;
 mod recording;
 mod run;
+mod serve;
+mod stop;
+mod token;
 
 use std::process::ExitCode;
 
@@ -65,6 +69,9 @@ fn dispatch(args: Args) -> Result<Exit, Failed> {
         Command::Effects(effects) => runtime()?.block_on(effects::main(&global, effects)),
         Command::Journal(journal) => runtime()?.block_on(journal::main(&global, journal)),
         Command::Outbox(outbox) => runtime()?.block_on(outbox::main(&global, outbox)),
+        Command::Dev(dev) => threads()?.block_on(serve::dev(&global, &dev)),
+        Command::Serve(asked) => threads()?.block_on(serve::serve(&global, &asked)),
+        Command::Token(token) => runtime()?.block_on(token::main(&global, token)),
         Command::Proxy(proxy) => threads()?.block_on(proxy::main(&global, &proxy)),
         Command::Listen(listen) => runtime()?.block_on(listen::main(&global, &listen)),
         Command::Doctor(doctor) => runtime()?.block_on(doctor::main(&global, &doctor)),

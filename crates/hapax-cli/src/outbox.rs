@@ -1,15 +1,16 @@
 //! `hapax outbox`: events, where they are, and what a person does about them.
 
-mod config;
 mod dispatch;
 
 use hapax::Hapax;
-use hapax::outbox::{Delivery, Found, RecordFilter, Redrive, SinkName, Status};
+use hapax::outbox::{Found, RecordFilter, Redrive, SinkName, Status};
+use hapax_server::wire;
 use serde_json::{Value, json};
 
 use crate::args::{Global, Outbox, Redriven};
+use crate::config::Config;
 use crate::exit::{Exit, Failed};
-use crate::output::{self, ago, time};
+use crate::output::{self, ago};
 
 /// How many deliveries are redriven in one transaction.
 const AT_ONCE: usize = 1_000;
@@ -51,7 +52,7 @@ async fn list(global: &Global, hapax: &Hapax, filter: RecordFilter) -> Result<Ex
     let limit = filter.limit;
     let found = hapax.records(filter).await?;
     if global.json {
-        found.iter().for_each(|found| output::json(&document(found)));
+        found.iter().for_each(|found| output::json(&wire::Record::of(found)));
         return Ok(Exit::Done);
     }
     if found.is_empty() {
@@ -73,7 +74,7 @@ async fn list(global: &Global, hapax: &Hapax, filter: RecordFilter) -> Result<Ex
 fn row(found: &Found) -> Vec<String> {
     let record = &found.record;
     let tried = found.deliveries.iter().map(|delivery| delivery.tried).max().unwrap_or(0);
-    let error = last_error(found).unwrap_or_default();
+    let error = wire::last_error(found).unwrap_or_default();
     vec![
         record.id.to_string(),
         console::truncate_str(&record.event.name, 40, "…").into_owned(),
@@ -95,58 +96,13 @@ fn status(status: Status) -> String {
     .to_string()
 }
 
-/// Why it is not delivered, where it is not.
-fn last_error(found: &Found) -> Option<&str> {
-    let open = found.deliveries.iter().filter(|d| d.status != Status::Dispatched);
-    open.max_by_key(|delivery| delivery.updated)?.error.as_deref()
-}
-
-/// A record with its columns' names, as the outbox has them.
-fn document(found: &Found) -> Value {
-    let (record, event) = (&found.record, &found.record.event);
-    let updated = found.deliveries.iter().map(|delivery| delivery.updated).max();
-    let tried = found.deliveries.iter().map(|delivery| delivery.tried).max().unwrap_or(0);
-    let payload: Value = serde_json::from_str(event.payload.as_str()).unwrap_or(Value::Null);
-    json!({
-        "outbox_id": record.id.to_string(),
-        "seq": record.seq,
-        "pipeline_id": event.pipeline,
-        "event_name": event.name,
-        "dataset_id": event.dataset,
-        "version": event.version,
-        "idempotency_key": record.name.key.to_string(),
-        "payload": payload,
-        "status": found.status.as_str(),
-        "attempt": tried,
-        "last_error": last_error(found),
-        "created_at": time(record.created),
-        "updated_at": time(updated.unwrap_or(record.created)),
-        "artifact": event.artifact.as_ref().map(|artifact| json!({
-            "version": artifact.version, "checksum": artifact.checksum, "uri": artifact.uri,
-        })),
-        "deliveries": found.deliveries.iter().map(delivery).collect::<Vec<_>>(),
-    })
-}
-
-fn delivery(delivery: &Delivery) -> Value {
-    json!({
-        "sink": delivery.sink.as_str(),
-        "status": delivery.status.as_str(),
-        "attempt": delivery.tried,
-        "next_attempt_at": delivery.due.map(time),
-        "last_error": delivery.error,
-        "updated_at": time(delivery.updated),
-        "parks_its_key": delivery.parks,
-    })
-}
-
 async fn show(global: &Global, hapax: &Hapax, id: &str) -> Result<Exit, Failed> {
     let id = id.parse().map_err(|error| Failed::usage(format!("{error}")))?;
     let Some(found) = hapax.record(id).await? else {
         return Err(Failed::usage(format!("there is no event {id} in this namespace"))
             .next("List them: hapax outbox list"));
     };
-    let document = document(&found);
+    let document = wire::Record::of(&found);
     if global.json {
         output::json(&document);
     } else {
@@ -213,11 +169,7 @@ async fn stats(global: &Global, hapax: &Hapax) -> Result<Exit, Failed> {
     let stats = hapax.outbox_stats().await?;
     if global.json {
         for stats in &stats {
-            output::json(&json!({
-                "sink": stats.sink.name.as_str(), "paused": stats.sink.paused,
-                "pending": stats.pending, "failed": stats.failed,
-                "oldest_pending": stats.oldest.map(time),
-            }));
+            output::json(&wire::Sink::of(stats));
         }
         return Ok(Exit::Done);
     }
@@ -240,7 +192,7 @@ async fn stats(global: &Global, hapax: &Hapax) -> Result<Exit, Failed> {
 }
 
 async fn configure(global: &Global, hapax: &Hapax, path: &std::path::Path) -> Result<Exit, Failed> {
-    let config = config::Config::read(path)?;
+    let config = Config::read(path)?;
     let (sinks, routes) = (config.sinks.len(), config.routes.len());
     hapax.configure(&config.outbox()?).await?;
     if global.json {
@@ -269,15 +221,14 @@ async fn export(hapax: &Hapax) -> Result<Exit, Failed> {
 }
 
 fn ledger_entry(found: &Found) -> Value {
-    let event = &found.record.event;
-    let payload: Value = serde_json::from_str(event.payload.as_str()).unwrap_or(Value::Null);
+    let record = wire::Record::of(found);
     json!({
-        "outbox_id": found.record.id.to_string(),
-        "event_name": event.name,
-        "dataset_id": event.dataset,
-        "care_label": payload.get("care_label"),
-        "status": found.status.as_str(),
-        "attempt": found.deliveries.iter().map(|delivery| delivery.tried).max().unwrap_or(0),
-        "last_error": last_error(found),
+        "outbox_id": record.outbox_id,
+        "event_name": record.event_name,
+        "dataset_id": record.dataset_id,
+        "care_label": record.payload.get("care_label"),
+        "status": record.status,
+        "attempt": record.attempt,
+        "last_error": record.last_error,
     })
 }

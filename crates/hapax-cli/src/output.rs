@@ -4,8 +4,9 @@ use std::io::{IsTerminal as _, Write as _};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use hapax::{Builder, Hapax, Key, Namespace, StateName, Timestamp};
+use hapax_server::wire;
 use indicatif::{ProgressBar, ProgressStyle};
-use serde_json::Value;
+use serde::Serialize;
 
 use crate::args::Global;
 use crate::exit::Failed;
@@ -30,25 +31,10 @@ pub(crate) fn namespace(global: &Global) -> Result<Namespace, Failed> {
 
 /// The key a person means: one that is printed, or the name given to `run`.
 pub(crate) fn key(text: &str) -> Result<Key, Failed> {
-    if text.starts_with("sha256:") {
-        return text.parse().map_err(|error| Failed::usage(format!("--key: {error}")));
-    }
     if text.trim().is_empty() {
         return Err(Failed::usage("--key is blank").next("Name what must happen once."));
     }
-    Key::derive("run.v1", &[("name", text.as_bytes())])
-        .map_err(|error| Failed::usage(error.to_string()))
-}
-
-/// What a person would call this key.
-pub(crate) fn label(text: &str) -> Option<String> {
-    let fits = !text.starts_with("sha256:") && text.len() <= 256;
-    fits.then(|| text.to_owned())
-}
-
-pub(crate) fn time(at: Timestamp) -> String {
-    let since = Duration::from_millis(at.0.max(0) as u64);
-    humantime::format_rfc3339_millis(UNIX_EPOCH + since).to_string()
+    wire::key(text).map_err(|error| Failed::usage(format!("--key: {error}")))
 }
 
 /// How long ago, in one word.
@@ -99,8 +85,8 @@ pub(crate) fn table(head: &[&str], rows: &[Vec<String>]) {
 }
 
 /// One JSON document on a line of its own.
-pub(crate) fn json(document: &Value) {
-    print(&document.to_string());
+pub(crate) fn json(document: &impl Serialize) {
+    print(&serde_json::to_string(document).unwrap_or_default());
 }
 
 /// Prints a line; a reader who went away is no error.

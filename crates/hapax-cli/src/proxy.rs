@@ -6,16 +6,14 @@ use hapax::{Safety, Settling};
 use hapax_server::idempotency::{IdempotencyLayer, KeyNeed, OnInFlight, Preset, Settings, Tenant};
 use hapax_server::listener::{self, Limits};
 use hapax_server::proxy::Upstream;
-use tokio::net::TcpListener;
-use tokio::signal::unix::{SignalKind, signal};
 use tower_layer::Layer as _;
 
-use crate::args::{self, Global, Proxy};
+use crate::args::{self, Global, LogFormat, Proxy};
 use crate::exit::{Exit, Failed};
-use crate::{log, output};
+use crate::{log, output, serve, stop};
 
 pub(crate) async fn main(global: &Global, asked: &Proxy) -> Result<Exit, Failed> {
-    log::listen(None)?;
+    log::listen(None, LogFormat::Text)?;
     let upstream = Upstream::new(&asked.upstream, asked.timeout)
         .map_err(|error| Failed::usage(format!("--upstream: {error}")))?;
     let settings = settings(asked)?;
@@ -31,13 +29,8 @@ pub(crate) async fn main(global: &Global, asked: &Proxy) -> Result<Exit, Failed>
             .next("Put {tenant} into the path of the probe, so that it asks for the right one."));
     }
     let namespace = output::namespace(global)?;
-    let listener = TcpListener::bind(&asked.listen).await;
-    let unreachable = |what: String| Failed::new(Exit::Unreachable, what);
-    let listener = listener.map_err(|error| {
-        unreachable(format!("--listen {}: {error}", asked.listen))
-            .next("Choose another address or port; port 0 is any that is free.")
-    })?;
-    let address = listener.local_addr().map_err(|error| unreachable(error.to_string()))?;
+    let listener = serve::bound(&asked.listen).await?;
+    let address = serve::local(&listener)?;
     let hapax = output::builder(global).open(&global.db).await?.in_namespace(namespace);
     let mut layer = IdempotencyLayer::new(hapax.clone(), settings);
     if let Some(path) = asked.probe.clone() {
@@ -54,7 +47,13 @@ pub(crate) async fn main(global: &Global, asked: &Proxy) -> Result<Exit, Failed>
     // Longer than the service may take, so that what was begun is finished.
     let drain = asked.timeout + Duration::from_secs(5);
     let limits = Limits { connections: asked.connections, drain, ..Limits::default() };
-    listener::serve(listener, layer.layer(upstream), limits, stopped()).await;
+    let told = stop::told()?;
+    let stopped = async {
+        told.await;
+        eprintln!("hapax: finishing what was begun");
+    };
+    let doors = listener::Doors { listener, tls: None, limits };
+    listener::serve(doors, layer.layer(upstream), stopped).await;
     let _ = tokio::time::timeout(drain, layer.drained()).await;
     hapax.close().await?;
     Ok(Exit::Done)
@@ -92,16 +91,4 @@ fn settings(asked: &Proxy) -> Result<Settings, Failed> {
         settings = settings.tenant(Tenant::Header(name));
     }
     Ok(settings)
-}
-
-/// Until somebody asks for the end.
-async fn stopped() {
-    let Ok(mut terminate) = signal(SignalKind::terminate()) else {
-        return std::future::pending().await;
-    };
-    tokio::select! {
-        _ = tokio::signal::ctrl_c() => {}
-        _ = terminate.recv() => {}
-    }
-    eprintln!("hapax: finishing what was begun");
 }

@@ -68,7 +68,7 @@ async fn once(global: &Global, run: &Run, hapax: &Hapax, key: hapax::Key) -> Res
             args::OnLock::Skip | args::OnLock::Escalate => hapax::OnLock::Fail,
         });
     }
-    if let Some(label) = output::label(&run.key) {
+    if let Some(label) = hapax_server::wire::label(&run.key) {
         effect = effect.label(label);
     }
     if let Some(ttl) = run.ttl {

@@ -32,6 +32,9 @@ pub struct Lease {
 }
 
 impl Lease {
+    /// Seen by a holder that remembers no outcomes, and so has nothing to act upon, ever.
+    pub const FORGETFUL: u64 = i64::MAX as u64;
+
     /// A lease opened now.
     pub fn open(now: Now, id: LeaseId, term_ms: u64, holder: String, seen: u64) -> Self {
         Self { id, term_ms, until: now.lease.plus_ms(term_ms), dead: false, holder, seen }

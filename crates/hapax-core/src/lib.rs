@@ -18,6 +18,7 @@
 //! | [`outbox`] | events to be told, [`route`] to whom, [`delivery`] how that goes |
 //! | [`guard`] | what must not leave in a payload |
 //! | [`retry`] | when to try again |
+//! | [`token`] | what somebody shows to be let in |
 //! | [`json`], [`canonical`] | strict JSON in, RFC 8785 out |
 
 pub mod attempt;
@@ -43,6 +44,7 @@ pub mod planted;
 pub mod retry;
 pub mod route;
 pub mod time;
+pub mod token;
 pub mod verdict;
 
 mod digest;

@@ -27,6 +27,14 @@ impl SinkName {
     }
 }
 
+impl std::str::FromStr for SinkName {
+    type Err = SinkNameError;
+
+    fn from_str(name: &str) -> Result<Self, SinkNameError> {
+        Self::new(name)
+    }
+}
+
 impl std::fmt::Display for SinkName {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.pad(&self.0)

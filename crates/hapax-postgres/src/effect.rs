@@ -10,7 +10,7 @@ use hapax_core::lease::{Lease, LeaseId};
 use hapax_core::lock::LockKey;
 use hapax_core::outcome::{Cause, Digest, Failure, Outcome};
 use hapax_core::time::{LeaseInstant, Timestamp};
-use hapax_store::StoreError;
+use hapax_store::{Filter, StoreError};
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
@@ -90,9 +90,9 @@ fn split(places: &[Place]) -> (Vec<i32>, Vec<&[u8]>) {
 pub(crate) fn list(
     link: &Link,
     namespace: Option<i32>,
-    states: &[StateName],
-    limit: usize,
+    filter: &Filter,
 ) -> Result<Vec<(Place, Stored)>, Trouble> {
+    let states = &filter.states;
     let numbers: Vec<i16> = states.iter().map(|state| *state as i16).collect();
     let stuck = !states.is_empty()
         && states.iter().all(|state| !state.is_settled() && *state != StateName::Running);
@@ -101,9 +101,17 @@ pub(crate) fn list(
     let rows = link.query(
         &format!(
             "{SELECT} WHERE (cardinality($2::smallint[]) = 0 OR e.{column} = ANY ($2))
-                 AND ($1::int IS NULL OR e.namespace = $1) ORDER BY e.fence DESC LIMIT $3"
+                 AND ($1::int IS NULL OR e.namespace = $1) AND ($4::bigint IS NULL OR e.fence < $4)
+                 AND ($5::text IS NULL OR strpos(e.label, $5) > 0)
+             ORDER BY e.fence DESC LIMIT $3"
         ),
-        &[(&namespace, Type::INT4), (&numbers, Type::INT2_ARRAY), (&(limit as i64), Type::INT8)],
+        &[
+            (&namespace, Type::INT4),
+            (&numbers, Type::INT2_ARRAY),
+            (&(filter.limit as i64), Type::INT8),
+            (&filter.before.map(|fence| fence.0 as i64), Type::INT8),
+            (&filter.label, Type::TEXT),
+        ],
     )?;
     rows.iter().map(read).collect()
 }

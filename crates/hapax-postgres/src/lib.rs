@@ -27,6 +27,7 @@ mod queue;
 mod quick;
 mod reader;
 mod store;
+mod token;
 mod txn;
 
 pub use doctor::Ailment;

@@ -39,6 +39,8 @@ impl Subject {
             Command::Expire { .. }
             | Command::Sweep { .. }
             | Command::Seal { .. }
+            | Command::Admit(_)
+            | Command::Revoke { .. }
             | Command::Configure(_)
             | Command::Register(_)
             | Command::Pause { .. }

@@ -16,6 +16,7 @@ use hapax_core::name::{Name, Namespace};
 use hapax_core::outbox::Record;
 use hapax_core::route::SinkName;
 use hapax_core::time::{LeaseInstant, Now};
+use hapax_core::token::{Token, TokenId};
 use hapax_store::{Filter, Found, Head, SealedTile, Step, StoreError, Txn, View};
 
 use crate::connect::Link;
@@ -26,6 +27,7 @@ use crate::lease;
 use crate::lock::{self, LockPlace};
 use crate::namespace::Namespaces;
 use crate::outbox;
+use crate::token;
 
 /// What a view may do with the rows it reads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -318,7 +320,7 @@ impl<'a> PgTxn<'a> {
             },
             None => None,
         };
-        let rows = effect::list(self.link, namespace, &filter.states, filter.limit)?;
+        let rows = effect::list(self.link, namespace, filter)?;
         rows.into_iter()
             .map(|((namespace, key), row)| {
                 let namespace = self.namespaces.name(self.link, namespace)?;
@@ -487,6 +489,10 @@ impl View for PgTxn<'_> {
         let lock = self.access != Access::Look;
         self.noting(journal::newest_head(self.link, lock))
     }
+
+    fn tokens(&mut self) -> Result<Vec<Token>, StoreError> {
+        self.noting(token::all(self.link))
+    }
 }
 
 impl Txn for PgTxn<'_> {
@@ -605,5 +611,15 @@ impl Txn for PgTxn<'_> {
     ) -> Result<(), StoreError> {
         self.may_write()?;
         self.noting(journal::put_head(self.link, leaves, tiles, head))
+    }
+
+    fn put_token(&mut self, token: &Token) -> Result<(), StoreError> {
+        self.may_write()?;
+        self.noting(token::put(self.link, token))
+    }
+
+    fn drop_token(&mut self, id: TokenId) -> Result<bool, StoreError> {
+        self.may_write()?;
+        self.noting(token::drop(self.link, id))
     }
 }

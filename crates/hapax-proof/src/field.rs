@@ -315,7 +315,9 @@ async fn prepare(url: &str, signing_key: &Path) {
     let _ = hapax.close().await;
     let (client, connection) = hapax::tokio_postgres::connect(url, NoTls).await.expect("a client");
     tokio::spawn(connection);
-    client.batch_execute(TABLE).await.expect("a table");
+    // Two who make it at the same time would both find that it is not there.
+    let alone = format!("BEGIN; SELECT pg_advisory_xact_lock(7); {TABLE}; COMMIT");
+    client.batch_execute(&alone).await.expect("a table");
 }
 
 /// Runs a future to its end.

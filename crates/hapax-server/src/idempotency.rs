@@ -17,6 +17,7 @@ mod settings;
 mod stored;
 
 pub use layer::{Asked, Idempotency, IdempotencyLayer};
+pub(crate) use settings::wait_of;
 pub use settings::{Fate, KeyNeed, OnInFlight, Preset, Settings, Tenant};
 
 /// An answer as it would be kept.

@@ -2,9 +2,17 @@
 //!
 //! A request with an `Idempotency-Key` is an effect of the ledger. [`idempotency`] gives any
 //! service those semantics as a tower layer; [`proxy`] puts them in front of a service that knows
-//! nothing of them; [`listener`] accepts connections and gives up on slow ones.
+//! nothing of them; [`listener`] accepts connections and gives up on slow ones. [`server`] is the
+//! ledger itself under an address: the [`api`], for those who have [`access`].
 
+pub mod access;
+pub mod api;
+mod body;
 pub mod idempotency;
 pub mod listener;
+mod metrics;
 pub mod problem;
 pub mod proxy;
+pub mod server;
+pub mod tls;
+pub mod wire;

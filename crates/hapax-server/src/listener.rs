@@ -11,10 +11,13 @@ use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use hyper_util::server::graceful::GracefulShutdown;
+use hyper_util::server::graceful::{GracefulShutdown, Watcher};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 use tower_service::Service;
+
+use crate::tls::Tls;
 
 /// What a client may cost.
 #[derive(Debug, Clone, Copy)]
@@ -34,13 +37,19 @@ impl Default for Limits {
     }
 }
 
+/// Where clients come in.
+pub struct Doors {
+    /// Where connections are accepted.
+    pub listener: TcpListener,
+    /// What they are secured by, if they are.
+    pub tls: Option<Tls>,
+    /// What a client may cost.
+    pub limits: Limits,
+}
+
 /// Serves until `stop` is over, then lets requests come to their end.
-pub async fn serve<S>(
-    listener: TcpListener,
-    service: S,
-    limits: Limits,
-    stop: impl Future<Output = ()>,
-) where
+pub async fn serve<S>(doors: Doors, service: S, stop: impl Future<Output = ()>)
+where
     S: Service<Request<Body>, Response = Response<Body>, Error = Infallible>
         + Clone
         + Send
@@ -48,6 +57,7 @@ pub async fn serve<S>(
         + 'static,
     S::Future: Send,
 {
+    let Doors { listener, tls, limits } = doors;
     let clients = Arc::new(Semaphore::new(limits.connections));
     let graceful = GracefulShutdown::new();
     let mut stop = std::pin::pin!(stop);
@@ -61,7 +71,7 @@ pub async fn serve<S>(
             (client, accepted) = accepted => match (client, accepted) {
                 (Ok(client), Ok((stream, _))) => (client, stream),
                 (_, Err(error)) => {
-                    tracing::warn!(%error, "no connection could be accepted");
+                    tracing::warn!(name: "accept_failed", %error, "no connection could be accepted");
                     tokio::time::sleep(Duration::from_millis(100)).await;
                     continue;
                 }
@@ -69,27 +79,47 @@ pub async fn serve<S>(
             },
         };
         let _ = stream.set_nodelay(true);
-        let service = service.clone();
-        let answer = service_fn(move |request: Request<Incoming>| {
-            let mut service = service.clone();
-            async move {
-                std::future::poll_fn(|cx| service.poll_ready(cx)).await?;
-                service.call(request.map(Body::new)).await
-            }
-        });
-        let connection = http1::Builder::new()
-            .timer(TokioTimer::new())
-            .header_read_timeout(limits.head)
-            .max_buf_size(64 * 1024)
-            .serve_connection(TokioIo::new(stream), answer);
-        let connection = graceful.watch(connection);
+        let (service, watcher) = (service.clone(), graceful.watcher());
+        let secured = tls.as_ref().map(|tls| tls.acceptor());
         tokio::spawn(async move {
             let _client = client;
-            if let Err(error) = connection.await {
-                tracing::debug!(%error, "a connection ended");
+            let Some(acceptor) = secured else {
+                return converse(stream, service, limits, watcher).await;
+            };
+            match tokio::time::timeout(limits.head, acceptor.accept(stream)).await {
+                Ok(Ok(stream)) => converse(stream, service, limits, watcher).await,
+                Ok(Err(error)) => tracing::debug!(%error, "a connection was not secured"),
+                Err(_) => tracing::debug!("a connection was not secured in time"),
             }
         });
     }
     drop(listener);
     let _ = tokio::time::timeout(limits.drain, graceful.shutdown()).await;
+}
+
+/// Answers what comes over one connection.
+async fn converse<S, T>(stream: T, service: S, limits: Limits, watcher: Watcher)
+where
+    T: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    S: Service<Request<Body>, Response = Response<Body>, Error = Infallible>
+        + Clone
+        + Send
+        + 'static,
+    S::Future: Send,
+{
+    let answer = service_fn(move |request: Request<Incoming>| {
+        let mut service = service.clone();
+        async move {
+            std::future::poll_fn(|cx| service.poll_ready(cx)).await?;
+            service.call(request.map(Body::new)).await
+        }
+    });
+    let connection = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(limits.head)
+        .max_buf_size(64 * 1024)
+        .serve_connection(TokioIo::new(stream), answer);
+    if let Err(error) = watcher.watch(connection).await {
+        tracing::debug!(%error, "a connection ended");
+    }
 }

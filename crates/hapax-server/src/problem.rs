@@ -3,44 +3,56 @@
 use std::time::Duration;
 
 use axum_core::body::Body;
+use hapax::{Error, StoreError};
 use http::header::{CONTENT_TYPE, RETRY_AFTER};
 use http::{HeaderValue, Response, StatusCode};
 use serde::Serialize;
+use utoipa::ToSchema;
+
+use crate::idempotency::Fate;
 
 /// A problem, as it is sent.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
 pub struct Problem {
     /// Names the kind of problem; the code, which has a page of its own, is in it.
     #[serde(rename = "type")]
-    pub kind: String,
+    #[schema(value_type = String)]
+    pub kind: Box<str>,
     /// What it is called.
     pub title: &'static str,
     /// The status it is sent with.
     pub status: u16,
     /// What happened this time.
-    pub detail: String,
+    #[schema(value_type = String)]
+    pub detail: Box<str>,
     /// The code of the error.
     pub code: &'static str,
     /// Whether the same request may succeed later.
     pub retryable: bool,
     /// What to do about it.
     pub next_action: &'static str,
+    /// The attempt that stands in the way, where one does.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
+    pub attempt: Option<Box<str>>,
     /// When to ask again.
     #[serde(skip)]
+    #[schema(ignore)]
     pub after: Option<Duration>,
 }
 
 impl Problem {
     /// A problem of this kind. Its text must not repeat what a client sent.
-    pub(crate) fn new(status: StatusCode, kind: &Kind, detail: impl Into<String>) -> Self {
+    pub(crate) fn new(status: StatusCode, kind: &Kind, detail: impl Into<Box<str>>) -> Self {
         Self {
-            kind: format!("urn:hapax:error:{}", kind.code),
+            kind: format!("urn:hapax:error:{}", kind.code).into(),
             title: kind.title,
             status: status.as_u16(),
             detail: detail.into(),
             code: kind.code,
             retryable: kind.retryable,
             next_action: kind.next,
+            attempt: None,
             after: kind.retryable.then_some(Duration::from_secs(1)),
         }
     }
@@ -55,6 +67,9 @@ impl Problem {
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
         if let Some(after) = self.after {
             headers.insert(RETRY_AFTER, HeaderValue::from(after.as_secs().max(1)));
+        }
+        if self.retryable {
+            response.extensions_mut().insert(Fate::NotDone);
         }
         response
     }
@@ -140,3 +155,166 @@ pub(crate) const TOO_MANY: Kind = Kind {
     retryable: true,
     next: "Nothing was sent. Send it again later with the same Idempotency-Key.",
 };
+
+/// Nobody we know.
+pub(crate) const UNKNOWN_CALLER: Kind = Kind {
+    code: "HX0310",
+    title: "Who asks is not known",
+    retryable: false,
+    next: "Send Authorization: Bearer hpx_…, a token made by: hapax token create",
+};
+
+/// Somebody we know, who may not.
+pub(crate) const FORBIDDEN: Kind = Kind {
+    code: "HX0311",
+    title: "This is not allowed",
+    retryable: false,
+    next: "Use a token of a role and a namespace that allow it.",
+};
+
+/// A request that cannot be understood.
+pub(crate) const MALFORMED: Kind = Kind {
+    code: "HX0312",
+    title: "The request cannot be understood",
+    retryable: false,
+    next: "Correct it; /v1/openapi.json describes every request.",
+};
+
+/// Nothing there.
+pub(crate) const NOT_FOUND: Kind = Kind {
+    code: "HX0313",
+    title: "There is no such thing",
+    retryable: false,
+    next: "Check its name and the namespace.",
+};
+
+/// Not in this way.
+pub(crate) const WRONG_METHOD: Kind = Kind {
+    code: "HX0314",
+    title: "This cannot be done here",
+    retryable: false,
+    next: "Use a method that Allow names; /v1/openapi.json describes every request.",
+};
+
+/// More than was allowed.
+pub(crate) const TOO_OFTEN: Kind = Kind {
+    code: "HX0315",
+    title: "Too many requests",
+    retryable: true,
+    next: "Send it again after Retry-After.",
+};
+
+/// Something that is not read here.
+pub(crate) const WRONG_TYPE: Kind = Kind {
+    code: "HX0316",
+    title: "This kind of content is not read here",
+    retryable: false,
+    next: "Send JSON, not compressed, with Content-Type: application/json.",
+};
+
+/// Coming to its end.
+pub(crate) const STOPPING: Kind = Kind {
+    code: "HX0317",
+    title: "This server is stopping",
+    retryable: true,
+    next: "Ask another one, or this one later.",
+};
+
+impl Problem {
+    /// What a client is told of an error about an effect.
+    pub(crate) fn of(error: &Error) -> Self {
+        let (status, title, retryable, next) = explained(error);
+        let kind = Kind { code: error.code(), title, retryable, next };
+        // What a store says may name files and hosts, which is nobody's business out there.
+        let detail = match error {
+            Error::Store(StoreError::Invalid(_)) => error.to_string(),
+            Error::Store(error) if status.is_server_error() => {
+                tracing::warn!(code = error.code(), %error, "a request could not be served");
+                "what cannot be written down is not done".to_owned()
+            }
+            other => other.to_string(),
+        };
+        let attempt = match error {
+            Error::InFlight { attempt } => Some(*attempt),
+            Error::Blocked(blocked) => Some(blocked.attempt),
+            Error::Fenced(fenced) => fenced.attempt,
+            _ => None,
+        };
+        let attempt = attempt.map(|attempt| attempt.to_string().into());
+        Self { attempt, ..Self::new(status, &kind, detail) }
+    }
+}
+
+/// The status, the title, whether it may succeed later, and what to do next.
+fn explained(error: &Error) -> (StatusCode, &'static str, bool, &'static str) {
+    match error {
+        Error::InFlight { .. } => (
+            StatusCode::CONFLICT,
+            "Somebody is doing it",
+            true,
+            "Ask again later, or wait with Prefer: wait=10.",
+        ),
+        Error::Locked { .. } => (
+            StatusCode::CONFLICT,
+            "Another effect holds the lock",
+            true,
+            "Ask again later, or wait with wait_for_lock and Prefer: wait=10.",
+        ),
+        Error::Conflict { .. } => (
+            StatusCode::UNPROCESSABLE_ENTITY,
+            "The key was used with another payload",
+            false,
+            "Use another key, or ask for exactly what was asked for under this one.",
+        ),
+        Error::Blocked(_) => (
+            StatusCode::CONFLICT,
+            "Somebody must look first",
+            false,
+            "Find out whether it happened; then resolve it, naming the attempt.",
+        ),
+        Error::Refused { .. } => (
+            StatusCode::CONFLICT,
+            "It was refused",
+            false,
+            "Read its history; ask with a new attempt if this one is over.",
+        ),
+        Error::Fenced(_) => (
+            StatusCode::CONFLICT,
+            "Somebody overtook this attempt",
+            false,
+            "Nothing was written. Stop, and read what is recorded.",
+        ),
+        Error::Store(StoreError::LeaseDead(_)) => (
+            StatusCode::CONFLICT,
+            "The lease is over",
+            false,
+            "Open another lease, and ask again with a new attempt.",
+        ),
+        Error::Store(StoreError::Invalid(_)) => {
+            (StatusCode::BAD_REQUEST, "It is beyond a limit", false, "Change it.")
+        }
+        Error::Store(
+            StoreError::Unrouted { .. }
+            | StoreError::Guarded { .. }
+            | StoreError::Differs(_)
+            | StoreError::Republished { .. },
+        ) => (
+            StatusCode::UNPROCESSABLE_ENTITY,
+            "The events cannot be recorded",
+            false,
+            "Nothing was settled. Change the events or the configuration, and settle again.",
+        ),
+        Error::Unsupported(_) => (
+            StatusCode::CONFLICT,
+            "This ledger cannot do that",
+            false,
+            "Use another ledger, or another way.",
+        ),
+        _ => (
+            StatusCode::SERVICE_UNAVAILABLE,
+            "The ledger cannot be reached",
+            true,
+            "Ask again later; what is asked twice is not done twice.",
+        ),
+    }
+}

@@ -13,7 +13,7 @@ use hapax::{Hapax, Safety, Settling, StateName};
 use hapax_server::idempotency::{
     Fate, IdempotencyLayer, KeyNeed, OnInFlight, Preset, Settings, Tenant,
 };
-use hapax_server::listener::{Limits, serve};
+use hapax_server::listener::{Doors, Limits, serve};
 use hapax_server::proxy::Upstream;
 use http::{Request, Response, StatusCode};
 use http_body_util::{BodyExt as _, Full};
@@ -107,7 +107,8 @@ where
 {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let url = format!("http://{}", listener.local_addr().expect("an address"));
-    tokio::spawn(serve(listener, service, limits, std::future::pending()));
+    let doors = Doors { listener, tls: None, limits };
+    tokio::spawn(serve(doors, service, std::future::pending()));
     url
 }
 
@@ -400,7 +401,8 @@ async fn an_upstream_that_cannot_be_reached_did_nothing() {
     let down = world.charge("k", "a").await;
     assert_eq!((down.status(), down.problem()), (502, "HX0305".into()));
     let listener = TcpListener::bind(&address).await.expect("the port");
-    tokio::spawn(serve(listener, app, Limits::default(), std::future::pending()));
+    let doors = Doors { listener, tls: None, limits: Limits::default() };
+    tokio::spawn(serve(doors, app, std::future::pending()));
     assert_eq!(world.charge("k", "a").await.status(), 200);
 }
 

@@ -16,6 +16,7 @@ pub mod file;
 pub mod kafka;
 #[cfg(feature = "nats")]
 pub mod nats;
+#[cfg(any(feature = "nats", feature = "rabbitmq", feature = "redis", feature = "kafka"))]
 pub mod place;
 #[cfg(feature = "rabbitmq")]
 pub mod rabbitmq;

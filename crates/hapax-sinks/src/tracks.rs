@@ -14,6 +14,10 @@ pub(crate) enum Arrival {
     /// It came now, as far as the receiver can tell.
     New,
     /// It had come before.
+    #[cfg_attr(
+        not(any(feature = "nats", feature = "redis")),
+        expect(dead_code, reason = "only these receivers can tell")
+    )]
     Known,
 }
 

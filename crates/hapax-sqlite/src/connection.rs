@@ -14,12 +14,17 @@ use crate::error::OrStoreError;
 pub const SCHEMA: &str = concat!(
     include_str!("schema_1.sql"),
     include_str!("schema_2.sql"),
-    include_str!("schema_3.sql")
+    include_str!("schema_3.sql"),
+    include_str!("schema_4.sql")
 );
 
 /// Each migration brings the schema from its place in this list to the next.
-const MIGRATIONS: [&str; 3] =
-    [include_str!("schema_1.sql"), include_str!("schema_2.sql"), include_str!("schema_3.sql")];
+const MIGRATIONS: [&str; 4] = [
+    include_str!("schema_1.sql"),
+    include_str!("schema_2.sql"),
+    include_str!("schema_3.sql"),
+    include_str!("schema_4.sql"),
+];
 
 /// "hapx": marks the file as ours.
 const APPLICATION_ID: i32 = 0x6861_7078;

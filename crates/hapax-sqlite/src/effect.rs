@@ -8,7 +8,7 @@ use hapax_core::lease::LeaseId;
 use hapax_core::lock::LockKey;
 use hapax_core::outcome::{Cause, Digest, Failure, Outcome};
 use hapax_core::time::{LeaseInstant, Timestamp};
-use hapax_store::StoreError;
+use hapax_store::{Filter, StoreError};
 use rusqlite::{Connection, OptionalExtension as _, Row, params};
 
 use crate::error::OrStoreError;
@@ -57,9 +57,9 @@ pub(crate) fn load(
 pub(crate) fn list(
     db: &Connection,
     namespace: Option<i64>,
-    states: &[StateName],
-    limit: usize,
+    filter: &Filter,
 ) -> Result<Vec<EffectRow>, StoreError> {
+    let states = &filter.states;
     let numbers: Vec<_> = states.iter().map(|state| (*state as u8).to_string()).collect();
     let states = match numbers.as_slice() {
         [] => "TRUE".to_owned(),
@@ -74,11 +74,14 @@ pub(crate) fn list(
     let mut statement = db
         .prepare(&format!(
             "SELECT {} FROM effect WHERE {states} AND (?1 IS NULL OR namespace = ?1)
+             AND (?3 IS NULL OR fence < ?3) AND (?4 IS NULL OR instr(label, ?4) > 0)
              ORDER BY fence DESC LIMIT ?2",
             columns!()
         ))
         .or_store_error()?;
-    let mut rows = statement.query(params![namespace, limit as i64]).or_store_error()?;
+    let before = filter.before.map(|fence| fence.0 as i64);
+    let params = params![namespace, filter.limit as i64, before, filter.label];
+    let mut rows = statement.query(params).or_store_error()?;
     let mut found = Vec::new();
     while let Some(row) = rows.next().or_store_error()? {
         found.push(read(db, row)?);

@@ -19,6 +19,7 @@ mod outbox;
 mod presence;
 mod reader;
 mod store;
+mod token;
 mod turn;
 mod txn;
 mod writer;

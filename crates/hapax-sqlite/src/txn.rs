@@ -12,6 +12,7 @@ use hapax_core::lock::{Lock, LockKey};
 use hapax_core::merkle::Hash;
 use hapax_core::name::{Name, Namespace};
 use hapax_core::time::{LeaseInstant, Now, Timestamp};
+use hapax_core::token::{Token, TokenId};
 use hapax_store::{Clock, Filter, Found, Head, SealedTile, Step, StoreError, Txn, View};
 use rusqlite::{Connection, OptionalExtension as _, Row, params};
 
@@ -22,6 +23,7 @@ use crate::journal;
 use crate::lease;
 use crate::lock;
 use crate::presence::Presence;
+use crate::token;
 
 /// What a connection remembers between transactions.
 #[derive(Default)]
@@ -258,7 +260,7 @@ impl View for SqliteTxn<'_> {
                 known => known,
             },
         };
-        let rows = effect::list(self.db, namespace, &filter.states, filter.limit)?;
+        let rows = effect::list(self.db, namespace, filter)?;
         rows.into_iter()
             .map(|row| {
                 let namespace = self.namespace_name(row.namespace)?;
@@ -377,6 +379,10 @@ impl View for SqliteTxn<'_> {
 
     fn newest_head(&mut self) -> Result<Option<Head>, StoreError> {
         journal::newest_head(self.db)
+    }
+
+    fn tokens(&mut self) -> Result<Vec<Token>, StoreError> {
+        token::all(self.db)
     }
 }
 
@@ -516,5 +522,13 @@ impl Txn for SqliteTxn<'_> {
 
     fn put_head(&mut self, _: &[u64], tiles: &[SealedTile], head: &Head) -> Result<(), StoreError> {
         journal::put_head(self.db, tiles, head)
+    }
+
+    fn put_token(&mut self, token: &Token) -> Result<(), StoreError> {
+        token::put(self.db, token)
+    }
+
+    fn drop_token(&mut self, id: TokenId) -> Result<bool, StoreError> {
+        token::drop(self.db, id)
     }
 }

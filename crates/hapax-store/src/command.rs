@@ -10,6 +10,7 @@ use hapax_core::lease::{Lease, LeaseId};
 use hapax_core::name::Name;
 use hapax_core::route::SinkName;
 use hapax_core::time::LeaseInstant;
+use hapax_core::token::{Token, TokenId};
 use tokio::sync::oneshot;
 
 use crate::error::StoreError;
@@ -132,6 +133,13 @@ pub enum Command {
         /// The signed checkpoint of the new size.
         note: String,
     },
+    /// Let somebody in who shows this token.
+    Admit(Token),
+    /// Let nobody in any more who shows this token.
+    Revoke {
+        /// Which.
+        token: TokenId,
+    },
     /// Declare sinks and routes, in place of those before.
     Configure(Routing),
     /// Declare guards and datasets, in place of those before.
@@ -232,6 +240,8 @@ impl Limits {
     pub const ROUTES: usize = 1_000;
     /// How many datasets are declared.
     pub const DATASETS: usize = 100_000;
+    /// How many tokens there may be.
+    pub const TOKENS: usize = 10_000;
     /// The shortest lease, in milliseconds.
     pub const SHORTEST_TERM_MS: u64 = 30;
 }

@@ -15,12 +15,14 @@ mod journal;
 mod lease;
 mod lock;
 mod outbox;
+mod token;
 
 pub use effect::*;
 pub use journal::*;
 pub use lease::*;
 pub use lock::*;
 pub use outbox::*;
+pub use token::*;
 
 use std::future::Future;
 use std::sync::Arc;
@@ -98,6 +100,7 @@ macro_rules! conformance {
             an_entry_is_proved
             the_expiry_pass_surfaces_what_was_left
             listing_filters_by_state_and_namespace
+            a_token_counts_until_it_is_revoked
             every_field_survives_storage
             events_are_recorded_with_the_settle
             a_stale_claimant_emits_nothing

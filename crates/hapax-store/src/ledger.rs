@@ -16,6 +16,7 @@ use hapax_core::name::Name;
 use hapax_core::outcome::bounded;
 use hapax_core::planted::{Bug, planted};
 use hapax_core::time::Now;
+use hapax_core::token::Token;
 
 use crate::command::{Answer, Command, LeaseAnswer, Limits};
 use crate::dataset;
@@ -69,6 +70,10 @@ pub fn apply(txn: &mut dyn Txn, command: &Command) -> Result<Answer, StoreError>
             Ok(Answer::Count(swept))
         }
         Command::Seal { from, leaves, tiles, note } => seal(txn, *from, leaves, tiles, note),
+        Command::Admit(token) => admit(txn, token),
+        Command::Revoke { token } => {
+            txn.drop_token(*token).map(|known| Answer::Count(usize::from(known)))
+        }
         Command::Configure(routing) => outbox::configure(txn, routing),
         Command::Register(registry) => dataset::register(txn, registry),
         Command::Pause { sink, paused } => {
@@ -117,9 +122,19 @@ fn renew_lease(txn: &mut dyn Txn, id: LeaseId, seen: u64) -> Result<Answer, Stor
     let Some(lease) = txn.lease(id)?.and_then(|lease| lease.renew(now)) else {
         return Ok(Answer::Lease(LeaseAnswer::Dead));
     };
-    let lease = Lease { seen: seen.min(notice), ..lease };
+    let seen = if seen == Lease::FORGETFUL { seen } else { seen.min(notice) };
+    let lease = Lease { seen, ..lease };
     txn.put_lease(&lease)?;
     Ok(Answer::Lease(LeaseAnswer::Held { lease, notice }))
+}
+
+fn admit(txn: &mut dyn Txn, token: &Token) -> Result<Answer, StoreError> {
+    check_length("the holder", &token.holder)?;
+    if txn.tokens()?.len() >= Limits::TOKENS {
+        return Err(StoreError::Invalid(format!("there are {} tokens", Limits::TOKENS)));
+    }
+    txn.put_token(token)?;
+    Ok(Answer::Count(1))
 }
 
 fn close_lease(txn: &mut dyn Txn, id: LeaseId) -> Result<Answer, StoreError> {

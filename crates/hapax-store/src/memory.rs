@@ -14,6 +14,7 @@ use hapax_core::lock::{Lock, LockKey};
 use hapax_core::merkle::Hash;
 use hapax_core::name::{Name, Namespace};
 use hapax_core::time::{LeaseInstant, Now, Timestamp};
+use hapax_core::token::{Token, TokenId};
 
 mod outbox;
 
@@ -131,6 +132,7 @@ struct Tables {
     heads: Vec<Head>,
     pulse: Pulse,
     notice: u64,
+    tokens: BTreeMap<TokenId, Token>,
     outbox: outbox::Outbox,
 }
 
@@ -197,6 +199,10 @@ impl View for MemoryTxn<'_> {
         let wanted = |name: &Name, effect: &Effect| {
             filter.namespace.as_ref().is_none_or(|namespace| *namespace == name.namespace)
                 && (filter.states.is_empty() || filter.states.contains(&effect.state.name()))
+                && filter.before.is_none_or(|before| effect.fence < before)
+                && filter.label.as_ref().is_none_or(|text| {
+                    effect.label.as_ref().is_some_and(|label| label.contains(text))
+                })
         };
         let mut found: Vec<_> = self
             .tables
@@ -290,9 +296,26 @@ impl View for MemoryTxn<'_> {
     fn newest_head(&mut self) -> Result<Option<Head>, StoreError> {
         Ok(self.tables.heads.last().cloned())
     }
+
+    fn tokens(&mut self) -> Result<Vec<Token>, StoreError> {
+        let mut tokens: Vec<_> = self.tables.tokens.values().cloned().collect();
+        tokens.sort_by_key(|token| (token.created, token.id));
+        Ok(tokens)
+    }
 }
 
 impl Txn for MemoryTxn<'_> {
+    fn put_token(&mut self, token: &Token) -> Result<(), StoreError> {
+        self.set(|tables| &mut tables.tokens, token.id, Some(token.clone()));
+        Ok(())
+    }
+
+    fn drop_token(&mut self, id: TokenId) -> Result<bool, StoreError> {
+        let known = self.tables.tokens.contains_key(&id);
+        self.set(|tables| &mut tables.tokens, id, None);
+        Ok(known)
+    }
+
     fn put_effect(&mut self, name: &Name, effect: &Effect) -> Result<(), StoreError> {
         self.set(|tables| &mut tables.effects, name.clone(), Some(effect.clone()));
         Ok(())

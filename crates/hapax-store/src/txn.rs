@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use hapax_core::attempt::AttemptId;
+use hapax_core::attempt::{AttemptId, Fence};
 use hapax_core::effect::{Effect, StateName};
 use hapax_core::journal::Entry;
 use hapax_core::lease::{Lease, LeaseId, Pulse};
@@ -10,6 +10,7 @@ use hapax_core::lock::{Lock, LockKey};
 use hapax_core::merkle::Hash;
 use hapax_core::name::{Name, Namespace};
 use hapax_core::time::{LeaseInstant, Now};
+use hapax_core::token::{Token, TokenId};
 
 use crate::error::StoreError;
 use crate::outbox::{OutboxTxn, OutboxView};
@@ -30,6 +31,10 @@ pub struct Filter {
     pub namespace: Option<Namespace>,
     /// Only in these states; any if empty.
     pub states: Vec<StateName>,
+    /// Only those with this text in their label.
+    pub label: Option<String>,
+    /// Only those whose newest attempt was granted before this one.
+    pub before: Option<Fence>,
     /// At most this many.
     pub limit: usize,
 }
@@ -137,6 +142,9 @@ pub trait View: OutboxView {
 
     /// The newest signed head.
     fn newest_head(&mut self) -> Result<Option<Head>, StoreError>;
+
+    /// All tokens, oldest first.
+    fn tokens(&mut self) -> Result<Vec<Token>, StoreError>;
 }
 
 /// A transaction: a view that can be written to. What one command writes stays or goes as a
@@ -196,4 +204,10 @@ pub trait Txn: View + OutboxTxn {
         tiles: &[SealedTile],
         head: &Head,
     ) -> Result<(), StoreError>;
+
+    /// Writes a new token.
+    fn put_token(&mut self, token: &Token) -> Result<(), StoreError>;
+
+    /// Removes a token. Whether there was one.
+    fn drop_token(&mut self, id: TokenId) -> Result<bool, StoreError>;
 }

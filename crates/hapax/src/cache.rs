@@ -24,6 +24,8 @@ const OVERHEAD: u64 = 256;
 struct Remembered {
     fingerprint: Fingerprint,
     outcome: Outcome,
+    /// When the record expires, at the earliest, by the cache's clock.
+    until_ms: Option<u64>,
 }
 
 #[derive(Clone)]
@@ -45,8 +47,18 @@ pub(crate) struct Cache {
 }
 
 /// When something was asked, so that an answer older than a [`Cache::clear`] is not kept.
-#[derive(Clone, Copy, PartialEq)]
-pub(crate) struct Asked(u64);
+#[derive(Clone, Copy)]
+pub(crate) struct Asked {
+    cleared: u64,
+    at_ms: u64,
+}
+
+impl Asked {
+    /// Whether nothing was cleared between the two.
+    pub(crate) fn is_as_good_as(self, other: Self) -> bool {
+        self.cleared == other.cleared
+    }
+}
 
 impl Cache {
     pub(crate) fn new(clock: Arc<dyn Clock>) -> Self {
@@ -65,7 +77,8 @@ impl Cache {
             return None;
         }
         let found = self.outcomes.get(name)?;
-        (found.fingerprint == fingerprint).then_some(found.outcome)
+        let expired = found.until_ms.is_some_and(|until| self.now_ms() >= until);
+        (found.fingerprint == fingerprint && !expired).then_some(found.outcome)
     }
 
     /// Whether there was a lease and it may be over, so that a reset did not wait for us.
@@ -76,19 +89,23 @@ impl Cache {
 
     /// To be called before the store is asked for what will be [`put`](Self::put).
     pub(crate) fn asked(&self) -> Asked {
-        Asked(self.cleared.load(Ordering::Acquire))
+        Asked { cleared: self.cleared.load(Ordering::Acquire), at_ms: self.now_ms() }
     }
 
-    /// Keeps what the store answered, unless the cache was cleared since it was asked.
+    /// Keeps what the store answered, unless the cache was cleared since it was asked. A record
+    /// that was settled after that expires no earlier than its time to live from then on.
     pub(crate) fn put(
         &self,
         asked: Asked,
         name: &Name,
         fingerprint: Fingerprint,
         outcome: Outcome,
+        ttl: Option<Duration>,
     ) {
-        self.outcomes.insert(name.clone(), Remembered { fingerprint, outcome });
-        if self.asked() != asked {
+        let ttl_ms = ttl.map(|ttl| u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX));
+        let until_ms = ttl_ms.map(|ttl_ms| asked.at_ms.saturating_add(ttl_ms));
+        self.outcomes.insert(name.clone(), Remembered { fingerprint, outcome, until_ms });
+        if !self.asked().is_as_good_as(asked) {
             self.outcomes.remove(name);
         }
     }
@@ -127,11 +144,27 @@ mod tests {
         cache.fresh(cache.now_ms(), Duration::from_secs(60));
         let before = cache.asked();
         cache.clear();
-        cache.put(before, &name, print, Outcome::from("stale"));
+        cache.put(before, &name, print, Outcome::from("stale"), None);
         assert_eq!(cache.get(&name, print), None);
-        cache.put(cache.asked(), &name, print, Outcome::from("fresh"));
+        cache.put(cache.asked(), &name, print, Outcome::from("fresh"), None);
         assert_eq!(cache.get(&name, print), Some(Outcome::from("fresh")));
         cache.fresh(0, Duration::from_millis(1));
         assert_eq!(cache.get(&name, print), None, "the lease may be over");
+    }
+
+    /// Proves K-11 for memory: what has expired is not told.
+    #[test]
+    fn what_expires_is_told_until_then() {
+        let name = Name { namespace: Namespace::default(), key: Key::from_bytes([1; 32]) };
+        let clock = Arc::new(hapax_store::ManualClock::default());
+        let (cache, print) = (Cache::new(clock.clone()), Fingerprint::of(b""));
+        cache.fresh(cache.now_ms(), Duration::from_secs(60));
+        let (asked, outcome) = (cache.asked(), Outcome::from("receipt"));
+        clock.advance(300);
+        cache.put(asked, &name, print, outcome.clone(), Some(Duration::from_secs(1)));
+        clock.advance(699);
+        assert_eq!(cache.get(&name, print), Some(outcome));
+        clock.advance(1);
+        assert_eq!(cache.get(&name, print), None);
     }
 }

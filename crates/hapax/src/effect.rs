@@ -125,16 +125,16 @@ pub struct Sought {
 /// ```
 #[must_use = "nothing happens until it is run"]
 pub struct EffectBuilder {
-    hapax: Hapax,
-    name: Name,
-    fingerprint: Fingerprint,
+    pub(crate) hapax: Hapax,
+    pub(crate) name: Name,
+    pub(crate) fingerprint: Fingerprint,
     safety: Safety,
     lock: Option<LockKey>,
     label: Option<String>,
-    ttl: Option<Duration>,
+    pub(crate) ttl: Option<Duration>,
     deadline: Option<Duration>,
-    wait: Duration,
-    on_lock: OnLock,
+    pub(crate) wait: Duration,
+    pub(crate) on_lock: OnLock,
     reconciler: Option<Reconciler>,
 }
 
@@ -262,7 +262,7 @@ impl EffectBuilder {
         let inner = self.hapax.inner.clone();
         let until = Instant::now() + self.wait;
         loop {
-            if let Some(outcome) = inner.cache.get(&self.name, self.fingerprint) {
+            if let Some(outcome) = self.remembered() {
                 return Ok(Done { outcome, how: How::Replayed });
             }
             match inner.flights.board(&self.name, self.fingerprint, &inner.cache) {
@@ -285,6 +285,19 @@ impl EffectBuilder {
         }
     }
 
+    /// The outcome, if it is remembered here.
+    pub(crate) fn remembered(&self) -> Option<Outcome> {
+        let Inner { cache, counters, .. } = &*self.hapax.inner;
+        let outcome = cache.get(&self.name, self.fingerprint);
+        if outcome.is_some() {
+            counters.cache_hits.add();
+            counters.replayed.add();
+        } else {
+            counters.cache_misses.add();
+        }
+        outcome
+    }
+
     /// Claims until there is a verdict to act upon, and acts upon it.
     async fn lead<F, Fut, T>(&self, handler: F, until: Instant) -> Result<Done, Error>
     where
@@ -299,6 +312,7 @@ impl EffectBuilder {
         loop {
             let asked = inner.cache.asked();
             let (verdict, held, lease) = self.claim().await?;
+            inner.counters.verdict(&verdict);
             match verdict {
                 Verdict::Granted(grant) => {
                     pass(Point::ClaimTold)?;
@@ -359,10 +373,6 @@ impl EffectBuilder {
         }
     }
 
-    pub(crate) fn parts(&self) -> (&Hapax, &Name) {
-        (&self.hapax, &self.name)
-    }
-
     /// What a verdict other than a grant leads to: an outcome, an error, or another claim.
     async fn consider(
         &self,
@@ -374,7 +384,7 @@ impl EffectBuilder {
         match verdict {
             Verdict::Replayed { outcome, expires } => {
                 if expires.is_none() {
-                    inner.cache.put(asked, &self.name, self.fingerprint, outcome.clone());
+                    inner.cache.put(asked, &self.name, self.fingerprint, outcome.clone(), None);
                 }
                 Ok(Some(Done { outcome, how: How::Replayed }))
             }
@@ -545,9 +555,8 @@ impl EffectBuilder {
     }
 
     fn remember(&self, asked: Asked, outcome: Outcome) -> Done {
-        if self.ttl.is_none() {
-            self.hapax.inner.cache.put(asked, &self.name, self.fingerprint, outcome.clone());
-        }
+        let cache = &self.hapax.inner.cache;
+        cache.put(asked, &self.name, self.fingerprint, outcome.clone(), self.ttl);
         Done { outcome, how: How::Executed }
     }
 

@@ -17,6 +17,7 @@ use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::sync::Notify;
 
 use crate::cache::Cache;
+use crate::counters::{Counters, Counts};
 use crate::effect::EffectBuilder;
 use crate::error::Error;
 use crate::flight::Flights;
@@ -69,6 +70,7 @@ pub(crate) struct Inner {
     pub(crate) rollbacks: Rollbacks,
     pub(crate) keep_limit: usize,
     pub(crate) callers: AtomicUsize,
+    pub(crate) counters: Counters,
     /// Something was emitted here.
     pub(crate) emitted: Notify,
     /// Whoever follows events here.
@@ -285,6 +287,7 @@ impl Builder {
             rollbacks: Rollbacks::default(),
             keep_limit: self.keep_limit,
             callers: AtomicUsize::new(0),
+            counters: Counters::default(),
             emitted: Notify::new(),
             wire: Wire::default(),
             background: self.background,
@@ -357,6 +360,26 @@ impl Hapax {
     /// Begins to describe an effect.
     pub fn effect(&self, key: Key) -> EffectBuilder {
         EffectBuilder::new(self.clone(), Name { namespace: self.namespace.clone(), key })
+    }
+
+    /// How often what happened since the ledger was opened here, in every namespace.
+    ///
+    /// ```
+    /// use hapax::{Failure, Hapax, Key};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let hapax = Hapax::builder().in_memory();
+    /// let key = Key::derive("charge.v1", &[("order", b"42")])?;
+    /// for _ in 0..3 {
+    ///     hapax.effect(key).run(|_| async { Ok::<_, Failure>("receipt 7") }).await?;
+    /// }
+    /// assert_eq!((hapax.counts().granted, hapax.counts().replayed), (1, 2));
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn counts(&self) -> Counts {
+        self.inner.counters.counts()
     }
 
     /// One round of background work, now.

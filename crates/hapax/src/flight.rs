@@ -57,7 +57,7 @@ impl Flights {
             (asked, receiver)
         });
         match (place, landing) {
-            (Place::Follow((left, landing)), _) if left == asked && !in_doubt => {
+            (Place::Follow((left, landing)), _) if left.is_as_good_as(asked) && !in_doubt => {
                 Seat::Follower(landing)
             }
             (Place::Lead, Some(landing)) => {

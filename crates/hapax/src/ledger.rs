@@ -55,8 +55,12 @@ impl Hapax {
 
     /// Effects of this namespace, newest first; only in these states, if any are given.
     pub async fn list(&self, states: &[StateName], limit: usize) -> Result<Vec<Found>, Error> {
-        let filter =
-            Filter { namespace: Some(self.namespace.clone()), states: states.to_vec(), limit };
+        self.search(Filter { states: states.to_vec(), limit, ..Filter::default() }).await
+    }
+
+    /// Effects of this namespace that a filter lets through, newest first.
+    pub async fn search(&self, filter: Filter) -> Result<Vec<Found>, Error> {
+        let filter = Filter { namespace: Some(self.namespace.clone()), ..filter };
         Ok(read(&*self.inner.store, move |view| view.list(&filter)).await?)
     }
 
@@ -69,6 +73,26 @@ impl Hapax {
     /// The journal of the whole ledger after an entry, oldest first.
     pub async fn journal(&self, after: u64, limit: usize) -> Result<Vec<Entry>, Error> {
         Ok(read(&*self.inner.store, move |view| view.entries(None, after, limit)).await?)
+    }
+
+    /// Sealed entries from this leaf on, each with its leaf; those that were archived are left out.
+    /// Leaves have no gaps and never change places, so whoever reads them in order misses nothing.
+    pub async fn sealed(&self, first: u64, limit: u64) -> Result<Sealed, Error> {
+        let sealed = read(&*self.inner.store, move |view| {
+            let size = view.newest_head()?.map_or(0, |head| head.size);
+            let first = first.min(size);
+            let count = (size - first).min(limit);
+            let entries = view.leaf_entries(first, count)?;
+            let entries = (first..).zip(entries).filter_map(|(leaf, entry)| Some((leaf, entry?)));
+            Ok(Sealed { entries: entries.collect(), next: first + count, size })
+        });
+        Ok(sealed.await?)
+    }
+
+    /// The newest signed head of the journal, if there is one.
+    pub async fn checkpoint(&self) -> Result<Option<String>, Error> {
+        let head = read(&*self.inner.store, |view| view.newest_head()).await?;
+        Ok(head.map(|head| head.note))
     }
 
     /// The number of the newest journal entry.
@@ -171,7 +195,7 @@ impl Hapax {
         }
     }
 
-    async fn judge(&self, command: Command) -> Result<Judged, Error> {
+    pub(crate) async fn judge(&self, command: Command) -> Result<Judged, Error> {
         match call(&*self.inner.store, command).await? {
             Answer::Judged(judged) => Ok(judged),
             _ => Err(StoreError::Corrupt("a judgement got another answer".into()).into()),
@@ -252,6 +276,17 @@ impl Hapax {
     }
 }
 
+/// Sealed entries of the journal. See [`Hapax::sealed`].
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Sealed {
+    /// Each with its leaf, in order.
+    pub entries: Vec<(u64, Entry)>,
+    /// The leaf to go on from.
+    pub next: u64,
+    /// How many leaves there are.
+    pub size: u64,
+}
+
 /// What [`Hapax::doctor`] found.
 #[derive(Debug, Clone, Default)]
 pub struct Doctor {
@@ -313,7 +348,7 @@ fn examine(view: &mut dyn hapax_store::View) -> Result<Doctor, StoreError> {
         findings: Vec::new(),
     };
     let stuck = [StateName::Indeterminate, StateName::Unknown, StateName::Partial];
-    for found in view.list(&Filter { namespace: None, states: stuck.to_vec(), limit: NAMED })? {
+    for found in view.list(&Filter { states: stuck.to_vec(), limit: NAMED, ..Filter::default() })? {
         doctor.findings.push(stuck_effect(&found));
     }
     for entry in recent_contradictions(view)? {

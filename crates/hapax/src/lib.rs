@@ -36,6 +36,7 @@
 
 mod cache;
 mod claim;
+mod counters;
 mod effect;
 #[doc(hidden)]
 pub mod election;
@@ -56,17 +57,20 @@ mod postgres;
 #[cfg(feature = "proof")]
 #[doc(hidden)]
 pub mod proof;
+pub mod remote;
 mod rollback;
 mod seal;
 #[cfg(feature = "sqlx")]
 mod sqlx;
+mod token;
 mod waiting;
 
 pub use claim::Claim;
+pub use counters::Counts;
 pub use effect::{Done, EffectBuilder, How, OnLock, Sought};
 pub use engine::{Builder, Hapax};
 pub use error::{Error, Failure};
-pub use ledger::{Doctor, Finding as DoctorFinding, Severity};
+pub use ledger::{Doctor, Finding as DoctorFinding, Sealed, Severity};
 pub use passes::Pass;
 
 pub use hapax_core::attempt::{AttemptId, Fence};
@@ -83,6 +87,7 @@ pub use hapax_core::name::{Name, Namespace};
 pub use hapax_core::outcome::{Digest, Outcome};
 pub use hapax_core::retry::Backoff;
 pub use hapax_core::time::Timestamp;
+pub use hapax_core::token::{Role, Secret, Token, TokenId};
 pub use hapax_core::{canonical, checkpoint, json, key, merkle};
 #[cfg(feature = "postgres")]
 pub use hapax_postgres::tokio_postgres;

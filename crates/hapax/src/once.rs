@@ -73,7 +73,7 @@ impl EffectBuilder {
         work: impl FnOnce(&Transaction<'_>, &Claim) -> Result<T, Failure>,
     ) -> Result<Done, Error> {
         let effect = self.safety(Safety::Transactional);
-        let (hapax, name) = effect.parts();
+        let (hapax, name) = (&effect.hapax, &effect.name);
         let sqlite = hapax
             .inner
             .sqlite

@@ -182,7 +182,7 @@ impl Hapax {
         self.count(Command::Redrive(Redrive { namespace, ..redrive })).await
     }
 
-    async fn count(&self, command: Command) -> Result<usize, Error> {
+    pub(crate) async fn count(&self, command: Command) -> Result<usize, Error> {
         match call(&*self.inner.store, command).await? {
             Answer::Count(count) => Ok(count),
             _ => Err(StoreError::Corrupt("a count got another answer".into()).into()),

@@ -105,7 +105,7 @@ impl EffectBuilder {
         work: impl AsyncFnOnce(&Transaction<'_>, &Claim) -> Result<T, Failure>,
     ) -> Result<Done, Error> {
         let effect = self.safety(Safety::Transactional);
-        let (hapax, name) = effect.parts();
+        let (hapax, name) = (&effect.hapax, &effect.name);
         hapax.inner.on_postgres()?;
         let attempt = AttemptId::from_bytes(random()?);
         let verdict = foreign::claim_in(tx, name, &effect.ask(attempt, NO_LEASE)).await?;

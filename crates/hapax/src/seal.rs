@@ -45,16 +45,17 @@ fn read(path: &Path) -> std::io::Result<Signer> {
     Ok(Signer::from_seed(&seed))
 }
 
-/// Written whole under another name and then linked, so that of two processes one wins and
-/// neither reads half a key.
+/// Written whole under a name that nobody else has, and then linked, so that of two who make one at
+/// the same time one wins and neither reads half a key.
 fn create(path: &Path) -> std::io::Result<()> {
     let seed: [u8; 32] = crate::engine::random().map_err(std::io::Error::other)?;
     if let Some(directory) = path.parent() {
         std::fs::create_dir_all(directory)?;
     }
-    let draft = path.with_extension(format!("draft-{}", std::process::id()));
+    let dice: [u8; 8] = crate::engine::random().map_err(std::io::Error::other)?;
+    let draft = path.with_extension(format!("draft-{:016x}", u64::from_be_bytes(dice)));
     let mut options = OpenOptions::new();
-    options.write(true).create(true).truncate(true);
+    options.write(true).create_new(true);
     #[cfg(unix)]
     std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
     let mut file = options.open(&draft)?;
@@ -69,4 +70,25 @@ fn create(path: &Path) -> std::io::Result<()> {
     // What it signs outlives a power cut, so its name has to.
     let directory = path.parent().filter(|directory| !directory.as_os_str().is_empty());
     File::open(directory.unwrap_or(Path::new(".")))?.sync_all()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_many_who_make_a_key_at_once_one_wins() {
+        for _ in 0..20 {
+            let directory = tempfile::tempdir().unwrap();
+            let path = directory.path().join("ledger-key");
+            let keys: Vec<String> = std::thread::scope(|scope| {
+                let make = || signer(&path).map(|signer| signer.verifier().to_string());
+                let makers: Vec<_> = (0..8).map(|_| scope.spawn(make)).collect();
+                makers.into_iter().map(|maker| maker.join().unwrap().unwrap()).collect()
+            });
+            let kept = signer(&path).unwrap().verifier().to_string();
+            assert!(keys.iter().all(|key| *key == kept), "{keys:?}");
+            assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 1, "drafts are left");
+        }
+    }
 }

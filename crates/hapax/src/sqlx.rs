@@ -39,7 +39,7 @@ impl EffectBuilder {
         work: impl AsyncFnOnce(&mut PgTransaction<'_>, &Claim) -> Result<T, Failure>,
     ) -> Result<Done, Error> {
         let effect = self.safety(Safety::Transactional);
-        let (hapax, name) = effect.parts();
+        let (hapax, name) = (&effect.hapax, &effect.name);
         hapax.inner.on_postgres()?;
         let attempt = AttemptId::from_bytes(random()?);
         let verdict = foreign_sqlx::claim_in(tx, name, &effect.ask(attempt, NO_LEASE)).await?;

@@ -8,7 +8,8 @@ use hapax_postgres::{Options, PgStore};
 use serde_json::json;
 use sha2::{Digest as _, Sha256};
 
-use super::document;
+use hapax_server::wire;
+
 use crate::args::Global;
 use crate::exit::{Exit, Failed};
 use crate::output;
@@ -48,9 +49,8 @@ fn archive(url: &str, month: &str, to: &Path, json: bool) -> Result<(), Failed> 
         };
         let count = ledger
             .export(&partition, |leaf, entry| {
-                let mut line = document(entry);
-                line["leaf"] = leaf.into();
-                writeln!(file, "{line}")
+                serde_json::to_writer(&mut file, &wire::Leaf::of(leaf, entry))?;
+                writeln!(file)
             })
             .map_err(store)?;
         file.flush().and_then(|()| file.file.get_ref().sync_all()).map_err(io)?;

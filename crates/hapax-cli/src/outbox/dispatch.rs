@@ -1,25 +1,19 @@
 //! `hapax outbox dispatch`: deliver, until it is told to stop.
 
-use tokio::signal::unix::{SignalKind, signal};
-
-use super::config::Config;
-use crate::args::{Dispatch, Global};
+use crate::args::{Dispatch, Global, LogFormat};
+use crate::config::Config;
 use crate::exit::{Exit, Failed};
-use crate::{log, output};
+use crate::{log, output, stop};
 
 pub(crate) async fn main(global: &Global, asked: &Dispatch) -> Result<Exit, Failed> {
-    log::listen(asked.telemetry.as_deref())?;
+    log::listen(asked.telemetry.as_deref(), LogFormat::Text)?;
     let outbox = Config::read(&asked.config)?.outbox()?;
     let hapax = output::builder(global)
         .holder(format!("hapax outbox dispatch, process {}", std::process::id()))
         .open(&global.db)
         .await?;
     let dispatcher = hapax.dispatch(outbox).await?;
-    let listen = |kind| {
-        signal(kind).map_err(|error| Failed::new(Exit::Unreachable, format!("no signals: {error}")))
-    };
-    let (mut interrupt, mut terminate) =
-        (listen(SignalKind::interrupt())?, listen(SignalKind::terminate())?);
+    let told = stop::told()?;
     if !asked.until_idle {
         eprintln!("hapax: delivering; stop with Ctrl-C");
     }
@@ -31,8 +25,7 @@ pub(crate) async fn main(global: &Global, asked: &Dispatch) -> Result<Exit, Fail
     };
     tokio::select! {
         () = idle => {}
-        _ = interrupt.recv() => {}
-        _ = terminate.recv() => {}
+        () = told => {}
     }
     let standing = dispatcher.standing();
     dispatcher.stop().await?;

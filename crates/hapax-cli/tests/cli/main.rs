@@ -9,6 +9,7 @@ mod outbox;
 mod postgres;
 mod proxy;
 mod run;
+mod serve;
 mod transcript;
 
 use std::ffi::OsStr;

@@ -16,16 +16,15 @@ use hapax::{
 use http::header::CONTENT_TYPE;
 use http::request::Parts;
 use http::{HeaderValue, Request, Response, StatusCode};
-use http_body_util::{BodyExt as _, LengthLimitError, Limited};
+use http_body_util::BodyExt as _;
 use tokio::sync::Semaphore;
 use tower_layer::Layer;
 use tower_service::Service;
 
 use super::settings::{Fate, KeyNeed, Settings};
 use super::stored;
-use crate::problem::{
-    CUT_SHORT, KEY_MALFORMED, KEY_MISSING, Kind, NO_ANSWER, NOT_KEPT, Problem, TOO_LARGE, TOO_MANY,
-};
+use crate::body::collected;
+use crate::problem::{KEY_MALFORMED, KEY_MISSING, Kind, NO_ANSWER, NOT_KEPT, Problem, TOO_MANY};
 
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
 type Looking = Pin<Box<dyn Future<Output = Finding> + Send>>;
@@ -427,42 +426,14 @@ where
                     let passed = inner.call(Request::from_parts(head, body)).await?;
                     Ok(passed.map(Body::new))
                 }
-                Ok(Some(key)) => match collected(body, settings).await {
-                    Ok(body) => Ok(layer.once::<S, B, R>(inner, head, key, body).await),
-                    Err(problem) => Ok(problem.into_response()),
-                },
+                Ok(Some(key)) => {
+                    match collected(body, settings.largest_request, settings.longest_request).await
+                    {
+                        Ok(body) => Ok(layer.once::<S, B, R>(inner, head, key, body).await),
+                        Err(problem) => Ok(problem.into_response()),
+                    }
+                }
             }
         })
     }
-}
-
-/// The whole body, which has to be known before anything is passed on.
-async fn collected<B>(body: B, settings: &Settings) -> Result<Bytes, Problem>
-where
-    B: http_body::Body<Data = Bytes>,
-    B::Error: Into<BoxError>,
-{
-    let largest = settings.largest_request;
-    // What says that it is too large is not read at all.
-    if body.size_hint().lower() > largest as u64 {
-        return Err(too_large(largest));
-    }
-    let body = Limited::new(body, largest).collect();
-    match tokio::time::timeout(settings.longest_request, body).await {
-        Ok(Ok(body)) => Ok(body.to_bytes()),
-        Ok(Err(error)) if error.is::<LengthLimitError>() => Err(too_large(largest)),
-        Ok(Err(_)) => {
-            let detail = "its body did not arrive in whole";
-            Err(Problem::new(StatusCode::BAD_REQUEST, &CUT_SHORT, detail))
-        }
-        Err(_) => {
-            let detail = "its body took too long to arrive";
-            Err(Problem::new(StatusCode::REQUEST_TIMEOUT, &CUT_SHORT, detail))
-        }
-    }
-}
-
-fn too_large(largest: usize) -> Problem {
-    let detail = format!("a request with a key has at most {largest} bytes here");
-    Problem::new(StatusCode::PAYLOAD_TOO_LARGE, &TOO_LARGE, detail)
 }

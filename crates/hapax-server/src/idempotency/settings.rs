@@ -284,16 +284,21 @@ impl Settings {
 
     /// How long a request waits for the same one.
     pub(crate) fn wait_of(&self, head: &Parts) -> Duration {
-        let asked = head.headers.get_all("prefer").iter().find_map(|value| {
-            let mut preferences = value.to_str().ok()?.split([',', ';']);
-            preferences.find_map(|one| one.trim().strip_prefix("wait=")?.trim().parse::<u64>().ok())
-        });
         let default = match self.in_flight {
             OnInFlight::Refuse => Duration::ZERO,
             OnInFlight::Wait(wait) => wait,
         };
-        asked.map_or(default, Duration::from_secs).min(self.longest_wait)
+        wait_of(head).unwrap_or(default).min(self.longest_wait)
     }
+}
+
+/// How long a client asks to wait: `Prefer: wait=10`, as RFC 7240 has it.
+pub(crate) fn wait_of(head: &Parts) -> Option<Duration> {
+    let seconds = head.headers.get_all("prefer").iter().find_map(|value| {
+        let mut preferences = value.to_str().ok()?.split([',', ';']);
+        preferences.find_map(|one| one.trim().strip_prefix("wait=")?.trim().parse::<u64>().ok())
+    });
+    seconds.map(Duration::from_secs)
 }
 
 /// A string of structured fields (RFC 9651) without its quotes, or a bare text as it is.

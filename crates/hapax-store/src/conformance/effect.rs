@@ -2,6 +2,12 @@
 
 use super::*;
 
+/// The first bytes of the keys that a filter lets through.
+fn listed(b: &Bench<'_>, filter: Filter) -> Vec<u8> {
+    let found = b.view(move |view| view.list(&filter));
+    found.iter().map(|found| found.name.key.as_bytes()[0]).collect()
+}
+
 cases! {
     /// Proves K-3.
     a_new_key_is_granted_once: |b| {
@@ -340,17 +346,23 @@ cases! {
         b.claim_in(&other, 4, ask(4));
         b.settle(2, attempt(2), ok());
         let list = |namespace: Option<&Namespace>, states: &[StateName], limit| {
-            let filter = Filter { namespace: namespace.cloned(), states: states.to_vec(), limit };
-            let found = b.view(move |view| view.list(&filter));
-            found.iter().map(|found| found.name.key.as_bytes()[0]).collect::<Vec<_>>()
+            let namespace = namespace.cloned();
+            listed(b, Filter { namespace, states: states.to_vec(), limit, ..Filter::default() })
         };
         let default = Namespace::default();
         assert_eq!(list(None, &[], 10), [4, 3, 2, 1]);
         assert_eq!(list(Some(&default), &[], 2), [3, 2]);
         assert_eq!(list(Some(&default), &[StateName::Succeeded], 10), [2]);
         assert_eq!(list(Some(&other), &[], 10), [4]);
+        let all = Filter { limit: 10, ..Filter::default() };
+        let fence = b.view(|view| view.effects(&[name(3)]))[0].as_ref().map(|effect| effect.fence);
+        assert_eq!(listed(b, Filter { before: fence, ..all.clone() }), [2, 1]);
+        b.granted(5, Ask { label: Some("POST /charges %_".into()), ..ask(5) });
+        for (label, found) in [("charges %", &[5][..]), ("harg%s", &[]), ("", &[5])] {
+            assert_eq!(listed(b, Filter { label: Some(label.into()), ..all.clone() }), found);
+        }
         let census = b.view(|view| view.census());
-        assert_eq!(census, [(StateName::Running, 3), (StateName::Succeeded, 1)]);
+        assert_eq!(census, [(StateName::Running, 4), (StateName::Succeeded, 1)]);
     }
 
     /// Proves K-15: a record is read as it was written, whatever its state.

@@ -1,4 +1,4 @@
-//! Sinks and routes, as they are written down in a file.
+//! `hapax.toml`: sinks and routes, and how the ledger is served.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -7,9 +7,15 @@ use std::time::Duration;
 use hapax::Backoff;
 use hapax::outbox::{Dataset, Guards, Outbox, Poison, Policy, SinkSettings};
 use hapax_sinks::file::LinesFile;
+#[cfg(feature = "kafka")]
+use hapax_sinks::kafka::{Kafka, KafkaSettings};
+#[cfg(feature = "nats")]
 use hapax_sinks::nats::{Nats, NatsSettings};
+#[cfg(any(feature = "nats", feature = "rabbitmq", feature = "redis", feature = "kafka"))]
 use hapax_sinks::place::Place;
+#[cfg(feature = "rabbitmq")]
 use hapax_sinks::rabbitmq::{RabbitMq, RabbitMqSettings};
+#[cfg(feature = "redis")]
 use hapax_sinks::redis::{Redis, RedisSettings};
 use hapax_sinks::stdout::Stdout;
 use hapax_sinks::webhook::{Secret, Webhook, WebhookSettings};
@@ -21,7 +27,7 @@ use crate::exit::Failed;
 const LARGEST: u64 = 1024 * 1024;
 
 /// What the file says.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Config {
     #[serde(default)]
@@ -29,11 +35,37 @@ pub(crate) struct Config {
     #[serde(default)]
     pub(crate) routes: Vec<Route>,
     #[serde(default)]
+    pub(crate) server: Served,
+    #[serde(default)]
     guards: Up,
     #[serde(default)]
     datasets: BTreeMap<String, Declared>,
     #[serde(skip)]
     path: PathBuf,
+}
+
+/// How the ledger is served by `hapax serve`.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Served {
+    pub(crate) listen: Option<String>,
+    /// Files in PEM; both or none.
+    pub(crate) tls_certificate: Option<PathBuf>,
+    pub(crate) tls_key: Option<PathBuf>,
+    /// Whether this process delivers events too; yes, unless said otherwise.
+    pub(crate) dispatch: Option<bool>,
+    pub(crate) connections: Option<usize>,
+    pub(crate) largest_request: Option<usize>,
+    #[serde(default, with = "humantime_text")]
+    pub(crate) longest_wait: Option<Duration>,
+    #[serde(default, with = "humantime_text")]
+    pub(crate) key_lifetime: Option<Duration>,
+    #[serde(default, with = "humantime_text")]
+    pub(crate) drain: Option<Duration>,
+    /// What each namespace may ask: a second on average, in a burst, at the same time.
+    pub(crate) rate: Option<u32>,
+    pub(crate) burst: Option<u32>,
+    pub(crate) at_once: Option<usize>,
 }
 
 /// Which guards are up; all, unless said otherwise.
@@ -97,6 +129,7 @@ enum Kind {
         rotate_bytes: Option<u64>,
     },
     Stdout {},
+    #[cfg_attr(not(feature = "nats"), expect(dead_code, reason = "refused when it is named"))]
     Nats {
         url: String,
         subject: String,
@@ -107,6 +140,7 @@ enum Kind {
         #[serde(default, with = "humantime_text")]
         remembers: Option<Duration>,
     },
+    #[cfg_attr(not(feature = "rabbitmq"), expect(dead_code, reason = "refused when it is named"))]
     Rabbitmq {
         url: String,
         #[serde(default)]
@@ -117,6 +151,7 @@ enum Kind {
         #[serde(default, with = "humantime_text")]
         remembers: Option<Duration>,
     },
+    #[cfg_attr(not(feature = "redis"), expect(dead_code, reason = "refused when it is named"))]
     Redis {
         url: String,
         stream: String,
@@ -233,6 +268,7 @@ impl Config {
                 let hook = Webhook::new(url, hook).map_err(|error| error.to_string())?;
                 outbox.sink_with(name, hook, settings)
             }
+            #[cfg(feature = "nats")]
             Kind::Nats { url, subject, credentials, timeout, remembers } => {
                 let default = NatsSettings::default();
                 let credentials = credentials.as_ref().map(|text| self.value(text));
@@ -245,6 +281,7 @@ impl Config {
                 let nats = Nats::new(&self.value(url)?, place(subject)?, nats);
                 outbox.sink_with(name, nats, settings)
             }
+            #[cfg(feature = "rabbitmq")]
             Kind::Rabbitmq { url, exchange, routing_key, timeout, remembers } => {
                 let default = RabbitMqSettings::default();
                 let rabbitmq = RabbitMqSettings {
@@ -257,6 +294,7 @@ impl Config {
                     .map_err(|error| error.to_string())?;
                 outbox.sink_with(name, rabbitmq, settings)
             }
+            #[cfg(feature = "redis")]
             Kind::Redis { url, stream, timeout, remembers } => {
                 let default = RedisSettings::default();
                 let redis = RedisSettings {
@@ -268,15 +306,16 @@ impl Config {
                     .map_err(|error| error.to_string())?;
                 outbox.sink_with(name, redis, settings)
             }
+            #[cfg(not(feature = "nats"))]
+            Kind::Nats { .. } => return Err(left_out("nats")),
+            #[cfg(not(feature = "rabbitmq"))]
+            Kind::Rabbitmq { .. } => return Err(left_out("rabbitmq")),
+            #[cfg(not(feature = "redis"))]
+            Kind::Redis { .. } => return Err(left_out("redis")),
             #[cfg(not(feature = "kafka"))]
-            Kind::Kafka { .. } => {
-                return Err("this hapax was built without Kafka; build it with \
-                            --features kafka"
-                    .into());
-            }
+            Kind::Kafka { .. } => return Err(left_out("kafka")),
             #[cfg(feature = "kafka")]
             Kind::Kafka { brokers, topic, properties, timeout, remembers } => {
-                use hapax_sinks::kafka::{Kafka, KafkaSettings};
                 let default = KafkaSettings::default();
                 let value = |(name, text): (&String, &String)| {
                     Ok::<_, String>((name.clone(), self.value(text)?))
@@ -295,8 +334,13 @@ impl Config {
         added.map_err(|error| error.to_string())
     }
 
+    /// Whether there is anything to deliver to.
+    pub(crate) fn has_sinks(&self) -> bool {
+        !self.sinks.is_empty()
+    }
+
     /// Paths are meant from where the file is.
-    fn beside(&self, path: &Path) -> PathBuf {
+    pub(crate) fn beside(&self, path: &Path) -> PathBuf {
         self.path.parent().unwrap_or(Path::new("")).join(path)
     }
 
@@ -340,6 +384,13 @@ fn unknown_setting(text: &str) -> Option<(String, String)> {
     })
 }
 
+/// What is said of a sink that this program was built without.
+#[cfg(not(all(feature = "nats", feature = "rabbitmq", feature = "redis", feature = "kafka")))]
+fn left_out(kind: &str) -> String {
+    format!("this hapax was built without {kind}; build it with --features {kind}")
+}
+
+#[cfg(any(feature = "nats", feature = "rabbitmq", feature = "redis", feature = "kafka"))]
 fn place(text: &str) -> Result<Place, String> {
     Place::parse(text).map_err(|error| format!("{text:?}: {error}"))
 }

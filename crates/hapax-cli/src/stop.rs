@@ -1,0 +1,22 @@
+//! Being told to stop.
+
+use std::future::Future;
+
+use tokio::signal::unix::{SignalKind, signal};
+
+use crate::exit::{Exit, Failed};
+
+/// Returns once somebody asks for the end: Ctrl-C, or SIGTERM. Listens from now on.
+pub(crate) fn told() -> Result<impl Future<Output = ()>, Failed> {
+    let listen = |kind| {
+        signal(kind).map_err(|error| Failed::new(Exit::Unreachable, format!("no signals: {error}")))
+    };
+    let (mut interrupt, mut terminate) =
+        (listen(SignalKind::interrupt())?, listen(SignalKind::terminate())?);
+    Ok(async move {
+        tokio::select! {
+            _ = interrupt.recv() => {}
+            _ = terminate.recv() => {}
+        }
+    })
+}

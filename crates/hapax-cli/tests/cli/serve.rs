@@ -1,0 +1,325 @@
+//! `hapax dev`, `hapax serve` and `hapax token`: real processes, asked by curl.
+
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::TcpStream;
+use std::process::{Child, ChildStderr, Command};
+use std::time::Duration;
+
+use serde_json::Value;
+
+use super::{Place, wait_until};
+
+/// A server that ends with the test.
+struct Server {
+    child: Child,
+    errors: BufReader<ChildStderr>,
+    /// What it said up to its address.
+    said: String,
+    address: String,
+}
+
+impl Server {
+    fn start(place: &Place, words: &[&str]) -> Self {
+        Self::started(place.start(words))
+    }
+
+    fn started(mut child: Child) -> Self {
+        let mut errors = BufReader::new(child.stderr.take().expect("piped"));
+        let mut said = String::new();
+        let address = loop {
+            let mut line = String::new();
+            assert!(errors.read_line(&mut line).expect("a line") > 0, "no address in {said:?}");
+            said.push_str(&line);
+            let word = line.split_whitespace().find(|word| word.contains("://127."));
+            if let Some((_, address)) = word.and_then(|word| word.split_once("://")) {
+                break address.to_owned();
+            }
+        };
+        Self { child, errors, said, address }
+    }
+
+    /// Asks it to stop, and returns the exit code and what it said.
+    fn stop(mut self) -> (Option<i32>, String) {
+        signal(&self.child, "TERM");
+        let mut said = String::new();
+        self.errors.read_to_string(&mut said).expect("text");
+        (self.child.wait().expect("it ends").code(), said)
+    }
+
+    /// The most memory that it has ever had, in MB.
+    fn peak_mb(&self) -> u64 {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id()));
+        let status = status.expect("it is alive");
+        let line = status.lines().find(|line| line.starts_with("VmHWM")).expect("a peak");
+        line.split_whitespace().nth(1).and_then(|kb| kb.parse::<u64>().ok()).expect("kB") / 1024
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn signal(child: &Child, name: &str) {
+    let sent = Command::new("kill").args([&format!("-{name}"), &child.id().to_string()]).status();
+    assert!(sent.expect("kill runs").success());
+}
+
+fn curl(words: &[&str]) -> String {
+    let output = Command::new("curl").args(["-sS", "--max-time", "20"]).args(words).output();
+    String::from_utf8_lossy(&output.expect("curl; `cargo xtask test` installs it").stdout).into()
+}
+
+fn status(words: &[&str]) -> String {
+    curl(&[&["-o", "/dev/null", "-w", "%{http_code}"], words].concat())
+}
+
+/// Proves S-1: with nothing configured, the line that is printed works as it is.
+#[test]
+fn dev_needs_nothing() {
+    let place = Place::new();
+    let mut server = Server::start(&place, &["dev", "--listen", "127.0.0.1:0"]);
+    let mut line = String::new();
+    server.errors.read_line(&mut line).expect("a line to try");
+    let tried = Command::new("sh").args(["-c", &format!("{} -sS", line.trim())]).output();
+    let told: Value = serde_json::from_slice(&tried.expect("sh").stdout).expect("JSON");
+    assert_eq!(told["verdict"], "granted", "{told}");
+    // The ledger is the one that the command line sees.
+    place.hapax(&["effects", "show", "hello"]).exits(0);
+    let doctor = place.hapax(&["--json", "doctor"]);
+    assert!(doctor.out.contains("\"leases\":1"), "{doctor:?}");
+    let (code, said) = server.stop();
+    assert_eq!(code, Some(0));
+    assert!(said.contains("finishing"), "{said}");
+    place.hapax(&["dev", "--listen", "0.0.0.0:0"]).exits(64).says("hapax serve");
+}
+
+/// Events are printed where nothing says otherwise.
+#[test]
+fn dev_prints_events() {
+    let place = Place::new();
+    let mut server = Server::start(&place, &["dev", "--listen", "127.0.0.1:0"]);
+    let url = format!("http://{}/v1/effects/publish", server.address);
+    let json = ["-H", "Content-Type: application/json"];
+    let granted = curl(&[&json[..], &["-d", "{}", &format!("{url}/claim")]].concat());
+    let granted: Value = serde_json::from_str(&granted).expect("JSON");
+    let attempt = granted["attempt"].as_str().expect("an attempt");
+    let settle = format!(
+        r#"{{"attempt":"{attempt}","report":"succeeded","events":[{{"event_name":"artifact_published",
+            "dataset_id":"flow","payload":{{"rows":7}}}}]}}"#
+    );
+    let settled = curl(&[&json[..], &["-d", &settle, &format!("{url}/settle")]].concat());
+    assert_eq!(settled, r#"{"repeated":false}"#);
+    let mut line = String::new();
+    let out = server.child.stdout.take().expect("piped");
+    BufReader::new(out).read_line(&mut line).expect("an event");
+    assert!(line.contains("artifact_published"), "{line}");
+}
+
+/// Proves S-6: only those with a token, and nobody once it is revoked.
+#[test]
+fn a_team_is_let_in_by_tokens() {
+    let place = Place::new();
+    let server = Server::start(&place, &["serve", "--listen", "127.0.0.1:0"]);
+    assert!(server.said.contains("nobody is let in yet"), "{}", server.said);
+    let url = format!("http://{}/v1/effects", server.address);
+    assert_eq!(status(&[&url]), "401");
+    let made = place.hapax(&["token", "create", "--role", "viewer", "--holder", "ada"]).exits(0);
+    let shown = format!("Authorization: Bearer {}", made.out.trim());
+    assert_eq!(status(&["-H", &shown, &url]), "200");
+    let claim = format!("{url}/a/claim");
+    let json = "Content-Type: application/json";
+    assert_eq!(status(&["-H", &shown, "-H", json, "-d", "{}", &claim]), "403");
+
+    let listed = place.hapax(&["token", "list"]).exits(0);
+    assert!(listed.out.contains("viewer") && listed.out.contains("ada"), "{listed:?}");
+    assert!(!listed.out.contains(made.out.trim()) && !listed.out.contains("hpx_"), "{listed:?}");
+    let id = listed.out.lines().nth(1).and_then(|row| row.split_whitespace().next());
+    place.hapax(&["token", "revoke", id.expect("an id")]).exits(0);
+    place.hapax(&["token", "revoke", id.expect("an id")]).exits(64).says("hapax token list");
+    wait_until("the token is refused", || status(&["-H", &shown, &url]) == "401");
+    place.hapax(&["token", "revoke", "x"]).exits(64);
+    assert_eq!(status(&[&format!("http://{}/healthz", server.address)]), "200");
+    assert_eq!(server.stop().0, Some(0));
+}
+
+/// A file that is wrong is told where, before anything is served.
+#[test]
+fn a_configuration_is_checked() {
+    let place = Place::new();
+    let check = |text: &str| {
+        std::fs::write(place.path("hapax.toml"), text).expect("written");
+        place.hapax(&["serve", "--check-config"])
+    };
+    check("[server]\nlisten = \"127.0.0.1:0\"\nrate = 100\nkey_lifetime = \"7d\"\n").exits(0);
+    assert!(!place.path("hapax.db").exists(), "nothing else is done");
+    check("[server]\nlisten_on = \"x\"\n").exits(64).says("listen_on");
+    check("[server]\nkey_lifetime = \"long\"\n").exits(64).says("hapax.toml");
+    check("[server]\ntls_key = \"key.pem\"\n").exits(64).says("go together");
+    check("[server]\ntls_key = \"k.pem\"\ntls_certificate = \"c.pem\"\n").exits(64).says("c.pem");
+    place.hapax(&["serve", "--config", "none.toml", "--check-config"]).exits(64).says("none.toml");
+}
+
+/// A new key and certificate for localhost, under this name.
+fn certify(place: &Place, name: &str) {
+    let made = Command::new("openssl")
+        .args(["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1"])
+        .args(["-nodes", "-days", "1", "-subj", &format!("/CN={name}")])
+        .args(["-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1"])
+        .arg("-keyout")
+        .arg(place.path("key.pem"))
+        .arg("-out")
+        .arg(place.path("certificate.pem"))
+        .output()
+        .expect("openssl; `cargo xtask test` installs it");
+    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+}
+
+/// Proves S-6 for TLS: a certificate that is renewed is used without a restart, and one that
+/// cannot be used changes nothing.
+#[test]
+fn a_certificate_is_read_again() {
+    let place = Place::new();
+    certify(&place, "first");
+    let config = "[server]\ntls_certificate = \"certificate.pem\"\ntls_key = \"key.pem\"\n";
+    std::fs::write(place.path("hapax.toml"), config).expect("written");
+    let mut server = Server::start(&place, &["serve", "--listen", "127.0.0.1:0"]);
+    assert!(server.said.contains("https://"), "{}", server.said);
+    let url = format!("https://{}/healthz", server.address);
+    let trusted = || {
+        let authority = place.path("certificate.pem");
+        status(&["--cacert", authority.to_str().expect("a path"), &url])
+    };
+    assert_eq!(trusted(), "200");
+    assert_eq!(status(&[&url]), "000", "it is not trusted by everybody");
+    certify(&place, "second");
+    assert_eq!(trusted(), "000", "the old one is in use still");
+    signal(&server.child, "HUP");
+    wait_until("the new certificate is used", || trusted() == "200");
+    let kept = std::fs::read(place.path("certificate.pem")).expect("a certificate");
+    std::fs::write(place.path("certificate.pem"), "nonsense").expect("written");
+    signal(&server.child, "HUP");
+    let mut line = String::new();
+    server.errors.read_line(&mut line).expect("a warning");
+    assert!(line.contains("the old certificate stays"), "{line}");
+    std::fs::write(place.path("certificate.pem"), kept).expect("written");
+    assert_eq!(trusted(), "200");
+}
+
+/// Proves S-6 for floods: 500 connections that drip, bodies without end, depth and packed bombs;
+/// memory stays bounded, and whoever behaves is served.
+#[test]
+fn floods_are_survived() {
+    let place = Place::new();
+    let server = Server::start(&place, &["dev", "--listen", "127.0.0.1:0"]);
+    let mut dripping: Vec<TcpStream> = (0..500)
+        .map(|_| {
+            let mut stream = TcpStream::connect(&server.address).expect("a connection");
+            stream
+                .write_all(b"POST /v1/effects/x/claim HTTP/1.1\r\nHost: localhost\r\n")
+                .expect("a drop");
+            stream
+        })
+        .collect();
+    let url = format!("http://{}/v1/effects/a/claim", server.address);
+    let json = "Content-Type: application/json";
+    for (nth, stream) in dripping.iter_mut().enumerate() {
+        stream.write_all(b"X-Drop: 1\r\n").expect("another drop");
+        if nth % 100 == 0 {
+            let url = format!("http://{}/v1/effects/{nth}/claim", server.address);
+            assert_eq!(status(&["-H", json, "-d", "{}", &url]), "200");
+        }
+    }
+    // A gigabyte that says so, and one that does not.
+    for length in ["Transfer-Encoding: chunked", "Content-Length: 1073741824"] {
+        let endless = format!(
+            "head -c 1073741824 /dev/zero | curl -sS -o /dev/null -w '%{{http_code}}' -X POST \
+             -H '{json}' -H '{length}' -T - {url}"
+        );
+        let sent = Command::new("sh").args(["-c", &endless]).output();
+        let told = String::from_utf8_lossy(&sent.expect("sh").stdout).into_owned();
+        // A client that goes on sending may be cut off before it reads why.
+        assert!(told == "413" || told == "000", "{told}");
+    }
+    let bomb = place.path("bomb.json");
+    std::fs::write(&bomb, format!("{}{}", "[".repeat(500_000), "]".repeat(500_000)))
+        .expect("written");
+    assert_eq!(status(&["-H", json, "-d", &format!("@{}", bomb.display()), &url]), "400");
+    let packed = format!(
+        "head -c 268435456 /dev/zero | gzip -1 | curl -sS -o /dev/null -w '%{{http_code}}' \
+         -H '{json}' -H 'Content-Encoding: gzip' --data-binary @- {url}"
+    );
+    let sent = Command::new("sh").args(["-c", &packed]).output();
+    assert_eq!(String::from_utf8_lossy(&sent.expect("sh").stdout), "415");
+    // What is a little too large is told so, whether the client asks before it sends or not.
+    let large = place.path("large.json");
+    std::fs::write(&large, vec![b' '; 3_000_000]).expect("written");
+    let large = format!("@{}", large.display());
+    for expect in ["Expect:", "Expect: 100-continue"] {
+        assert_eq!(status(&["-H", json, "-H", expect, "--data-binary", &large, &url]), "413");
+    }
+    assert_eq!(status(&["-H", json, "-d", "{}", &url]), "200");
+    let peak = server.peak_mb();
+    assert!(peak < 256, "{peak} MB");
+    drop(dripping);
+}
+
+/// What is under way when the end is asked for is finished; nothing new is begun.
+#[test]
+fn the_end_is_graceful() {
+    let place = Place::new();
+    let server = Server::start(&place, &["dev", "--listen", "127.0.0.1:0"]);
+    let url = format!("http://{}/v1/effects/a", server.address);
+    let json = "Content-Type: application/json";
+    assert_eq!(status(&["-H", json, "-d", "{}", &format!("{url}/claim")]), "200");
+    let waiting = url.clone();
+    let waiting = std::thread::spawn(move || curl(&["-H", "Prefer: wait=3", &waiting]));
+    // It is under way once it is counted.
+    let metrics = format!("http://{}/metrics", server.address);
+    wait_until("somebody waits", || curl(&[&metrics]).contains("requests_under_way 2"));
+    signal(&server.child, "TERM");
+    wait_until("the door is shut", || {
+        TcpStream::connect_timeout(
+            &server.address.parse().expect("an address"),
+            Duration::from_secs(1),
+        )
+        .is_err()
+    });
+    let told: Value = serde_json::from_str(&waiting.join().expect("told")).expect("JSON");
+    assert_eq!(told["state"], "running", "it was answered all the same: {told}");
+    assert_eq!(server.stop().0, Some(0));
+}
+
+/// Logs for machines: one JSON object a line, with a name that stays.
+#[test]
+fn logs_are_json_if_asked_for() {
+    let place = Place::new();
+    certify(&place, "first");
+    let config = "[server]\ntls_certificate = \"certificate.pem\"\ntls_key = \"key.pem\"\n";
+    std::fs::write(place.path("hapax.toml"), config).expect("written");
+    let words = ["serve", "--listen", "127.0.0.1:0", "--log-format", "json"];
+    let mut command = place.command(&words);
+    command.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped());
+    let mut server = Server::started(command.env("HAPAX_LOG", "info").spawn().expect("it starts"));
+    signal(&server.child, "HUP");
+    let mut line = String::new();
+    server.errors.read_line(&mut line).expect("a line");
+    let told: Value = serde_json::from_str(&line).unwrap_or_else(|_| panic!("{line}"));
+    assert_eq!((&told["event"], &told["level"]), (&"tls_reloaded".into(), &"info".into()));
+}
+
+/// `promtool` has nothing against what is counted.
+#[test]
+fn metrics_are_as_prometheus_wants_them() {
+    let place = Place::new();
+    let server = Server::start(&place, &["dev", "--listen", "127.0.0.1:0"]);
+    let json = "Content-Type: application/json";
+    let url = format!("http://{}", server.address);
+    status(&["-H", json, "-d", "{}", &format!("{url}/v1/effects/a/claim")]);
+    let check = format!("curl -sS {url}/metrics | promtool check metrics");
+    let checked = Command::new("sh").args(["-c", &check]).output().expect("sh");
+    let said = String::from_utf8_lossy(&checked.stderr);
+    assert!(checked.status.success() && said.is_empty(), "{said}");
+}

@@ -1,0 +1,175 @@
+//! What somebody shows to be let in.
+//!
+//! A token is printed once, when it is made, and kept as a digest. What it allows is a [`Role`],
+//! in one namespace or in all of them.
+
+use std::fmt;
+use std::str::FromStr;
+
+use data_encoding::HEXLOWER;
+use subtle::ConstantTimeEq as _;
+
+use crate::digest::{ParseError, printed_bytes, sha256};
+use crate::name::Namespace;
+use crate::time::Timestamp;
+
+printed_bytes! {
+    /// Names a token without being one.
+    TokenId, 8, "tok_", "tok_<16 hex digits>"
+}
+
+/// What is shown: an id to find the record by, and 256 random bits.
+///
+/// ```
+/// use hapax_core::token::{Secret, TokenId};
+///
+/// let secret = Secret::new(TokenId::from_bytes([7; 8]), [9; 32]);
+/// let shown = secret.reveal();
+/// assert!(shown.starts_with("hpx_0707070707070707_0909"));
+/// assert_eq!(shown.parse::<Secret>()?.id(), secret.id());
+/// assert_eq!(format!("{secret:?}"), "the secret of tok_0707070707070707");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, PartialEq, Eq)]
+pub struct Secret {
+    id: TokenId,
+    bits: [u8; 32],
+}
+
+impl Secret {
+    /// A secret of these bits, which have to be random.
+    pub fn new(id: TokenId, bits: [u8; 32]) -> Self {
+        Self { id, bits }
+    }
+
+    /// Which token it belongs to.
+    pub fn id(&self) -> TokenId {
+        self.id
+    }
+
+    /// The text that is shown once.
+    pub fn reveal(&self) -> String {
+        format!("hpx_{}_{}", HEXLOWER.encode(self.id.as_bytes()), HEXLOWER.encode(&self.bits))
+    }
+
+    /// What is kept of it.
+    pub fn digest(&self) -> [u8; 32] {
+        sha256(&self.bits)
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "the secret of {}", self.id)
+    }
+}
+
+impl FromStr for Secret {
+    type Err = ParseError;
+
+    /// What was given is not repeated in the error.
+    fn from_str(text: &str) -> Result<Self, ParseError> {
+        let refuse = || ParseError {
+            expected: "a token, hpx_<16 hex digits>_<64 hex digits>",
+            got: "something else".into(),
+        };
+        let (id, bits) =
+            text.strip_prefix("hpx_").and_then(|rest| rest.split_once('_')).ok_or_else(refuse)?;
+        let id = HEXLOWER.decode(id.as_bytes()).ok().and_then(|id| id.try_into().ok());
+        let bits = HEXLOWER.decode(bits.as_bytes()).ok().and_then(|bits| bits.try_into().ok());
+        let (id, bits) = id.zip(bits).ok_or_else(refuse)?;
+        Ok(Self { id: TokenId::from_bytes(id), bits })
+    }
+}
+
+/// What somebody may do. Each may do what those before it may.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Role {
+    /// Look.
+    Viewer,
+    /// Perform effects, deliver events, and decide what became of an effect.
+    Operator,
+    /// Clear what is recorded.
+    Steward,
+}
+
+impl Role {
+    /// All of them, in the order of their codes.
+    pub const ALL: [Self; 3] = [Self::Viewer, Self::Operator, Self::Steward];
+
+    /// The name in lower case.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Viewer => "viewer",
+            Self::Operator => "operator",
+            Self::Steward => "steward",
+        }
+    }
+}
+
+impl fmt::Display for Role {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.as_str())
+    }
+}
+
+/// What is kept of a token.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Token {
+    /// Which.
+    pub id: TokenId,
+    /// The digest of its secret.
+    pub digest: [u8; 32],
+    /// What it allows.
+    pub role: Role,
+    /// Where; in every namespace unless given.
+    pub namespace: Option<Namespace>,
+    /// Whose it is, for people.
+    pub holder: String,
+    /// When it was made.
+    pub created: Timestamp,
+    /// When it stops to count; never unless given.
+    pub expires: Option<Timestamp>,
+}
+
+impl Token {
+    /// Whether this secret is the token's, and counts at this time. Takes as long for a wrong
+    /// secret as for the right one.
+    pub fn admits(&self, secret: &Secret, now: Timestamp) -> bool {
+        let same = self.digest.ct_eq(&secret.digest());
+        bool::from(same) && self.expires.is_none_or(|expires| now < expires)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Proves S-6 for secrets: only the right one, and only in time.
+    #[test]
+    fn a_token_admits_its_own_secret_until_it_expires() {
+        let secret = Secret::new(TokenId::from_bytes([1; 8]), [2; 32]);
+        let other = Secret::new(secret.id(), [3; 32]);
+        let token = Token {
+            id: secret.id(),
+            digest: secret.digest(),
+            role: Role::Viewer,
+            namespace: None,
+            holder: "ada".into(),
+            created: Timestamp(0),
+            expires: Some(Timestamp(1_000)),
+        };
+        assert!(token.admits(&secret, Timestamp(999)));
+        assert!(!token.admits(&secret, Timestamp(1_000)));
+        assert!(!token.admits(&other, Timestamp(999)));
+        assert!(Token { expires: None, ..token }.admits(&secret, Timestamp(i64::MAX)));
+    }
+
+    #[test]
+    fn what_is_no_token_is_refused_without_being_repeated() {
+        for text in ["", "hpx_00_00", "tok_0101010101010101", "hpx_0101010101010101_zz"] {
+            let error = text.parse::<Secret>().unwrap_err().to_string();
+            assert!(text.is_empty() || !error.contains(text), "{error}");
+        }
+    }
+}

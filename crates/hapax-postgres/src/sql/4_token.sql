@@ -1,0 +1,14 @@
+-- Tokens, version 4 of the schema.
+
+CREATE TABLE hapax.token (
+    id        bytea PRIMARY KEY CHECK (length(id) = 8),
+    -- The SHA-256 of the secret, which is kept nowhere.
+    digest    bytea NOT NULL CHECK (length(digest) = 32),
+    -- 0 viewer, 1 operator, 2 steward
+    role      smallint NOT NULL CHECK (role BETWEEN 0 AND 2),
+    -- Every one, if none is named.
+    namespace text,
+    holder    text NOT NULL,
+    created   bigint NOT NULL,
+    expires   bigint
+);

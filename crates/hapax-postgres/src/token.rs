@@ -1,0 +1,60 @@
+//! Tokens.
+
+use hapax_core::name::Namespace;
+use hapax_core::time::Timestamp;
+use hapax_core::token::{Role, Token, TokenId};
+use hapax_store::StoreError;
+use tokio_postgres::Row;
+use tokio_postgres::types::Type;
+
+use crate::connect::Link;
+use crate::effect::bytes;
+use crate::error::Trouble;
+
+pub(crate) fn all(link: &Link) -> Result<Vec<Token>, Trouble> {
+    let sql = "SELECT id, digest, role, namespace, holder, created, expires FROM hapax.token
+               ORDER BY created, id";
+    link.query(sql, &[])?.iter().map(read).collect()
+}
+
+fn read(row: &Row) -> Result<Token, Trouble> {
+    let corrupt = |what: &str| StoreError::Corrupt(format!("a token of no {what}"));
+    let role = usize::try_from(row.try_get::<_, i16>("role")?).ok();
+    let role = role.and_then(|code| Role::ALL.get(code)).copied();
+    let namespace: Option<String> = row.try_get("namespace")?;
+    let namespace = namespace.map(|name| Namespace::new(&name)).transpose();
+    Ok(Token {
+        id: TokenId::from_bytes(bytes(row, "id")?),
+        digest: bytes(row, "digest")?,
+        role: role.ok_or_else(|| corrupt("role"))?,
+        namespace: namespace.map_err(|_| corrupt("namespace"))?,
+        holder: row.try_get("holder")?,
+        created: Timestamp(row.try_get("created")?),
+        expires: row.try_get::<_, Option<i64>>("expires")?.map(Timestamp),
+    })
+}
+
+pub(crate) fn put(link: &Link, token: &Token) -> Result<(), Trouble> {
+    let (id, digest) = (&token.id.as_bytes()[..], &token.digest[..]);
+    let namespace = token.namespace.as_ref().map(Namespace::as_str);
+    let (role, expires) = (token.role as i16, token.expires.map(|expires| expires.0));
+    link.execute(
+        "INSERT INTO hapax.token (id, digest, role, namespace, holder, created, expires)
+         VALUES ($1, $2, $3, $4, $5, $6, $7) ON CONFLICT (id) DO NOTHING",
+        &[
+            (&id, Type::BYTEA),
+            (&digest, Type::BYTEA),
+            (&role, Type::INT2),
+            (&namespace, Type::TEXT),
+            (&token.holder, Type::TEXT),
+            (&token.created.0, Type::INT8),
+            (&expires, Type::INT8),
+        ],
+    )?;
+    Ok(())
+}
+
+pub(crate) fn drop(link: &Link, id: TokenId) -> Result<bool, Trouble> {
+    let id = &id.as_bytes()[..];
+    Ok(link.execute("DELETE FROM hapax.token WHERE id = $1", &[(&id, Type::BYTEA)])? > 0)
+}

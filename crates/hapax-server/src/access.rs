@@ -1,0 +1,268 @@
+//! Who is let in, where to, and how often.
+
+use std::collections::HashMap;
+use std::num::NonZeroU32;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use axum::extract::{Request, State};
+use axum::middleware::Next;
+use axum::response::Response;
+use governor::{DefaultDirectRateLimiter, Quota, RateLimiter};
+use hapax::{Hapax, Namespace, Role, Secret, Token, TokenId};
+use http::header::{AUTHORIZATION, HOST, ORIGIN, WWW_AUTHENTICATE};
+use http::request::Parts;
+use http::{HeaderValue, StatusCode};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use crate::problem::{FORBIDDEN, MALFORMED, Problem, TOO_OFTEN, UNKNOWN_CALLER};
+use crate::server::Server;
+
+/// How old what is known of tokens may be: a revoked one is refused after this long.
+const FRESH: Duration = Duration::from_secs(1);
+
+/// How old it may be where a token is not known: it may have been made just now. Whoever tries
+/// tokens that do not exist has the ledger read so often, and no more.
+const FRESH_FOR_STRANGERS: Duration = Duration::from_millis(20);
+
+/// The header that says which namespace is meant, where a token is good in all of them.
+const NAMESPACE: &str = "hapax-namespace";
+
+/// Who asks.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Caller {
+    /// What they may do.
+    pub role: Role,
+    /// Where.
+    pub namespace: Namespace,
+    /// Whether they may do it in every namespace.
+    pub everywhere: bool,
+    /// Which token was shown; none where nobody has to show one.
+    pub token: Option<TokenId>,
+    /// Whose it is, for the journal.
+    pub holder: String,
+}
+
+impl Caller {
+    /// What tells the keys of one caller from those of another.
+    pub(crate) fn tenant(&self) -> String {
+        let token = self.token.map_or_else(|| "-".to_owned(), |token| token.to_string());
+        format!("{}/{token}", self.namespace)
+    }
+}
+
+/// Who is let in.
+pub enum Access {
+    /// Everybody who is on this machine and is no web page; for development.
+    Everybody,
+    /// Whoever shows a token of the ledger's.
+    Tokens(Tokens),
+}
+
+impl Access {
+    async fn caller(&self, head: &Parts, hapax: &Hapax) -> Result<Caller, Problem> {
+        match self {
+            Self::Everybody => {
+                refuse_pages(head)?;
+                let (role, holder) = (Role::Steward, "development".to_owned());
+                let namespace = named(head)?;
+                Ok(Caller { role, namespace, everywhere: true, token: None, holder })
+            }
+            Self::Tokens(tokens) => {
+                let token = tokens.shown(head, hapax).await?;
+                let namespace = match (&token.namespace, head.headers.contains_key(NAMESPACE)) {
+                    (None, _) => named(head)?,
+                    (Some(namespace), false) => namespace.clone(),
+                    (Some(namespace), true) if named(head)? == *namespace => namespace.clone(),
+                    (Some(_), true) => {
+                        let detail = "the token is good in another namespace";
+                        return Err(Problem::new(StatusCode::FORBIDDEN, &FORBIDDEN, detail));
+                    }
+                };
+                let everywhere = token.namespace.is_none();
+                let Token { role, id, holder, .. } = token;
+                Ok(Caller { role, namespace, everywhere, token: Some(id), holder })
+            }
+        }
+    }
+}
+
+/// The namespace that the request names, or the default one.
+fn named(head: &Parts) -> Result<Namespace, Problem> {
+    let Some(value) = head.headers.get(NAMESPACE) else { return Ok(Namespace::default()) };
+    let namespace = value.to_str().ok().and_then(|name| Namespace::new(name).ok());
+    namespace.ok_or_else(|| {
+        let detail = "Hapax-Namespace is no name of a namespace";
+        Problem::new(StatusCode::BAD_REQUEST, &MALFORMED, detail)
+    })
+}
+
+/// A page in somebody's browser can reach this machine, under a name of its own choice. It cannot
+/// hide where it is from.
+fn refuse_pages(head: &Parts) -> Result<(), Problem> {
+    let host = head.headers.get(HOST).and_then(|host| host.to_str().ok()).unwrap_or_default();
+    let own = |host: &str| {
+        let name = host.rsplit_once(':').map_or(host, |(name, port)| {
+            if port.bytes().all(|byte| byte.is_ascii_digit()) { name } else { host }
+        });
+        matches!(name, "localhost" | "127.0.0.1" | "[::1]")
+    };
+    let origin = head.headers.get(ORIGIN).map(|origin| origin.to_str().unwrap_or_default());
+    let same = origin.is_none_or(|origin| origin.strip_prefix("http://") == Some(host));
+    match own(host) && same {
+        true => Ok(()),
+        false => {
+            let detail = "without tokens, only programs on this machine are served";
+            Err(Problem::new(StatusCode::FORBIDDEN, &FORBIDDEN, detail))
+        }
+    }
+}
+
+/// The tokens of a ledger, as they were a moment ago.
+#[derive(Default)]
+pub struct Tokens {
+    known: tokio::sync::Mutex<Option<(Instant, Known)>>,
+}
+
+type Known = Arc<HashMap<TokenId, Token>>;
+
+impl Tokens {
+    async fn shown(&self, head: &Parts, hapax: &Hapax) -> Result<Token, Problem> {
+        let unknown = || {
+            let detail = "no token was shown that is good here";
+            Problem::new(StatusCode::UNAUTHORIZED, &UNKNOWN_CALLER, detail)
+        };
+        let shown = head.headers.get(AUTHORIZATION).and_then(|value| value.to_str().ok());
+        let secret: Secret = shown
+            .and_then(|text| text.split_once(' '))
+            .filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer"))
+            .and_then(|(_, secret)| secret.trim().parse().ok())
+            .ok_or_else(unknown)?;
+        let mut known = self.known(hapax, FRESH).await?;
+        if !known.contains_key(&secret.id()) {
+            tokio::time::sleep(FRESH_FOR_STRANGERS).await;
+            known = self.known(hapax, FRESH_FOR_STRANGERS).await?;
+        }
+        let now = hapax::Timestamp(
+            std::time::UNIX_EPOCH.elapsed().map_or(i64::MAX, |since| since.as_millis() as i64),
+        );
+        let token = known.get(&secret.id()).filter(|token| token.admits(&secret, now));
+        token.cloned().ok_or_else(unknown)
+    }
+
+    /// All tokens, no older than this. One caller reads them again; the others wait for it.
+    async fn known(&self, hapax: &Hapax, oldest: Duration) -> Result<Known, Problem> {
+        let mut known = self.known.lock().await;
+        if let Some((read, tokens)) = &*known
+            && read.elapsed() < oldest
+        {
+            return Ok(tokens.clone());
+        }
+        let begun = Instant::now();
+        let tokens = hapax.tokens().await.map_err(|error| Problem::of(&error))?;
+        let tokens: HashMap<_, _> = tokens.into_iter().map(|token| (token.id, token)).collect();
+        let tokens = Arc::new(tokens);
+        *known = Some((begun, tokens.clone()));
+        Ok(tokens)
+    }
+}
+
+/// How much one tenant may ask.
+#[derive(Debug, Clone, Copy)]
+pub struct Allowance {
+    /// Requests a second, on average.
+    pub rate: u32,
+    /// Requests at once, in a burst.
+    pub burst: u32,
+    /// Requests that are under way at the same time.
+    pub at_once: usize,
+}
+
+impl Default for Allowance {
+    fn default() -> Self {
+        Self { rate: 50_000, burst: 100_000, at_once: 512 }
+    }
+}
+
+/// What each tenant has used of its allowance.
+pub(crate) struct Allowances {
+    allowance: Allowance,
+    tenants: Mutex<HashMap<Namespace, Arc<Tenant>>>,
+}
+
+struct Tenant {
+    rate: DefaultDirectRateLimiter,
+    room: Arc<Semaphore>,
+}
+
+impl Allowances {
+    pub(crate) fn new(allowance: Allowance) -> Self {
+        Self { allowance, tenants: Mutex::default() }
+    }
+
+    /// Room for one more request of this tenant's, for as long as it is held.
+    fn take(&self, namespace: &Namespace) -> Result<OwnedSemaphorePermit, Problem> {
+        let tenant = self.tenant(namespace);
+        let refuse = |detail| Problem::new(StatusCode::TOO_MANY_REQUESTS, &TOO_OFTEN, detail);
+        if tenant.rate.check().is_err() {
+            return Err(refuse("more requests a second than this namespace may send"));
+        }
+        let room = tenant.room.clone().try_acquire_owned();
+        room.map_err(|_| refuse("as many requests of this namespace are under way as may be"))
+    }
+
+    fn tenant(&self, namespace: &Namespace) -> Arc<Tenant> {
+        let mut tenants = self.tenants.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        if let Some(tenant) = tenants.get(namespace) {
+            return tenant.clone();
+        }
+        // Whoever is good everywhere can name any namespace.
+        if tenants.len() >= 10_000 {
+            tenants.clear();
+        }
+        let Allowance { rate, burst, at_once } = self.allowance;
+        let some = |number: u32| NonZeroU32::new(number).unwrap_or(NonZeroU32::MIN);
+        let quota = Quota::per_second(some(rate)).allow_burst(some(burst));
+        let room = Arc::new(Semaphore::new(at_once));
+        let tenant = Arc::new(Tenant { rate: RateLimiter::direct(quota), room });
+        tenants.insert(namespace.clone(), tenant.clone());
+        tenant
+    }
+}
+
+/// Lets a request in, or says why not.
+pub(crate) async fn admit(
+    State(server): State<Arc<Server>>,
+    request: Request,
+    next: Next,
+) -> Response {
+    let (mut head, body) = request.into_parts();
+    let caller = match server.access.caller(&head, &server.hapax).await {
+        Ok(caller) => caller,
+        Err(problem) => {
+            let unknown = problem.status == StatusCode::UNAUTHORIZED.as_u16();
+            let mut response = problem.into_response();
+            if unknown {
+                let ask = HeaderValue::from_static("Bearer");
+                response.headers_mut().insert(WWW_AUTHENTICATE, ask);
+            }
+            return response;
+        }
+    };
+    let _room = match server.allowances.take(&caller.namespace) {
+        Ok(room) => room,
+        Err(problem) => return problem.into_response(),
+    };
+    head.extensions.insert(caller);
+    next.run(Request::from_parts(head, body)).await
+}
+
+/// Lets a request pass if its caller has this role, or one above it.
+pub(crate) async fn require(State(role): State<Role>, request: Request, next: Next) -> Response {
+    let caller = request.extensions().get::<Caller>();
+    if caller.is_some_and(|caller| caller.role >= role) {
+        return next.run(request).await;
+    }
+    let detail = format!("this needs the role {role}");
+    Problem::new(StatusCode::FORBIDDEN, &FORBIDDEN, detail).into_response()
+}

@@ -1,0 +1,295 @@
+//! The API under `/v1`.
+//!
+//! Which role a route needs is said here, once: whoever adds a route has to choose.
+
+mod effect;
+mod journal;
+mod lease;
+mod outbox;
+mod settings;
+
+use std::sync::{Arc, LazyLock};
+
+use axum::Router;
+use axum::extract::{FromRequest, FromRequestParts, Query, RawPathParams, Request};
+use axum::middleware::from_fn_with_state;
+use axum::response::{IntoResponse, Response};
+use hapax::{Hapax, Key, Role};
+use http::header::{CONTENT_ENCODING, CONTENT_TYPE};
+use http::request::Parts;
+use http::{HeaderMap, StatusCode};
+use serde::de::DeserializeOwned;
+use utoipa::OpenApi;
+use utoipa::openapi::path::{ParameterBuilder, ParameterIn};
+use utoipa::openapi::schema::{ObjectBuilder, Type};
+use utoipa::openapi::{Content, OpenApi as OpenApiDocument, Ref, ResponseBuilder};
+use utoipa_axum::router::OpenApiRouter;
+
+use crate::access::{Caller, require};
+use crate::body::{collected, discard};
+use crate::idempotency::{IdempotencyLayer, wait_of};
+use crate::problem::{FORBIDDEN, MALFORMED, NOT_FOUND, Problem, WRONG_TYPE};
+use crate::server::{Server, Terms};
+use crate::wire;
+
+/// What the API is, apart from its routes.
+#[derive(OpenApi)]
+#[openapi(
+    info(
+        title = "hapax",
+        description = "Effects that happen once: claim, perform, settle. Every POST and DELETE \
+                       accepts Idempotency-Key; every error is a problem (RFC 9457) with a code \
+                       that has a page of its own.",
+        license(name = "Apache-2.0", identifier = "Apache-2.0"),
+    ),
+    components(schemas(Problem)),
+    modifiers(&Bearer),
+    security(("token" = [])),
+)]
+struct Document;
+
+/// Tokens, as the document tells of them.
+struct Bearer;
+
+impl utoipa::Modify for Bearer {
+    fn modify(&self, openapi: &mut OpenApiDocument) {
+        use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme};
+        let scheme = HttpBuilder::new().scheme(HttpAuthScheme::Bearer).build();
+        let components = openapi.components.get_or_insert_default();
+        components.add_security_scheme("token", SecurityScheme::Http(scheme));
+    }
+}
+
+/// What each role is for.
+fn documented(idempotency: Option<IdempotencyLayer>) -> OpenApiRouter<Arc<Server>> {
+    let viewer = OpenApiRouter::new()
+        .merge(effect::reading())
+        .merge(journal::reading())
+        .merge(outbox::reading())
+        .merge(lease::reading())
+        .merge(settings::reading());
+    let operator = OpenApiRouter::new()
+        .merge(effect::performing())
+        .merge(lease::performing())
+        .merge(outbox::performing());
+    let steward = effect::clearing();
+    let with = |router: OpenApiRouter<Arc<Server>>, role| {
+        let router = match idempotency.clone() {
+            Some(layer) if role > Role::Viewer => router.route_layer(layer),
+            _ => router,
+        };
+        router.route_layer(from_fn_with_state(role, require))
+    };
+    OpenApiRouter::with_openapi(Document::openapi())
+        .merge(with(viewer, Role::Viewer))
+        .merge(with(operator, Role::Operator))
+        .merge(with(steward, Role::Steward))
+}
+
+pub(crate) fn router(idempotency: IdempotencyLayer) -> Router<Arc<Server>> {
+    documented(Some(idempotency)).split_for_parts().0
+}
+
+/// The document that describes the API, as it is served and as it lies in `docs/openapi.json`.
+pub fn openapi_text() -> &'static str {
+    static TEXT: LazyLock<String> = LazyLock::new(|| {
+        let mut document = documented(None).into_openapi();
+        complete(&mut document);
+        let mut text = document.to_pretty_json().unwrap_or_default();
+        text.push('\n');
+        text
+    });
+    &TEXT
+}
+
+/// Adds what all operations have in common: problems, and the key that mutating ones accept.
+fn complete(document: &mut OpenApiDocument) {
+    let problem = Content::new(Some(Ref::from_schema_name("Problem")));
+    let problem = ResponseBuilder::new()
+        .description("A problem, as RFC 9457 has it")
+        .content("application/problem+json", problem)
+        .build();
+    let key = ParameterBuilder::new()
+        .name("Idempotency-Key")
+        .parameter_in(ParameterIn::Header)
+        .description(Some("Yours, 1 to 255 visible characters: the same answer for the same key"))
+        .schema(Some(ObjectBuilder::new().schema_type(Type::String).pattern(Some(KEY_PATTERN))))
+        .build();
+    for item in document.paths.paths.values_mut() {
+        for operation in [&mut item.get, &mut item.post, &mut item.delete].into_iter().flatten() {
+            for status in ["4XX", "5XX"] {
+                operation.responses.responses.insert(status.into(), problem.clone().into());
+            }
+        }
+        for operation in [&mut item.post, &mut item.delete].into_iter().flatten() {
+            operation.parameters.get_or_insert_default().push(key.clone().into());
+        }
+    }
+}
+
+/// What an `Idempotency-Key` looks like without quotes.
+const KEY_PATTERN: &str = "^[!#-+.-~-]{1,255}$";
+
+/// What a handler answers.
+type Answer<T> = Result<axum::Json<T>, Problem>;
+
+fn answer<T>(document: T) -> Answer<T> {
+    Ok(axum::Json(document))
+}
+
+impl IntoResponse for Problem {
+    fn into_response(self) -> Response {
+        self.into_response()
+    }
+}
+
+impl From<hapax::Error> for Problem {
+    fn from(error: hapax::Error) -> Self {
+        Self::of(&error)
+    }
+}
+
+fn malformed(detail: impl Into<Box<str>>) -> Problem {
+    Problem::new(StatusCode::BAD_REQUEST, &MALFORMED, detail)
+}
+
+fn not_found(detail: &'static str) -> Problem {
+    Problem::new(StatusCode::NOT_FOUND, &NOT_FOUND, detail)
+}
+
+/// Reads a printed id, or says which of the fields is none.
+fn parse<T: std::str::FromStr>(field: &str, text: &str) -> Result<T, Problem> {
+    text.parse().map_err(|_| malformed(format!("{field} is not what it should be")))
+}
+
+/// The ledger as the caller may see it, and who the caller is.
+struct Scope {
+    hapax: Hapax,
+    caller: Caller,
+}
+
+impl Scope {
+    /// For what concerns every namespace.
+    fn everywhere(&self) -> Result<(), Problem> {
+        if self.caller.everywhere {
+            return Ok(());
+        }
+        let detail = "this concerns every namespace, and the token is good in one";
+        Err(Problem::new(StatusCode::FORBIDDEN, &FORBIDDEN, detail))
+    }
+}
+
+impl FromRequestParts<Arc<Server>> for Scope {
+    type Rejection = Problem;
+
+    async fn from_request_parts(head: &mut Parts, server: &Arc<Server>) -> Result<Self, Problem> {
+        // Nothing gets here that was not let in; if it did, it would see nothing.
+        let caller = head.extensions.get::<Caller>().cloned();
+        let caller = caller.ok_or_else(|| {
+            Problem::new(StatusCode::FORBIDDEN, &FORBIDDEN, "nobody let this request in")
+        })?;
+        Ok(Self { hapax: server.hapax.in_namespace(caller.namespace.clone()), caller })
+    }
+}
+
+/// A part of the path.
+async fn part(head: &mut Parts, server: &Arc<Server>, name: &str) -> Result<String, Problem> {
+    let parts = RawPathParams::from_request_parts(head, server).await;
+    let parts = parts.map_err(|_| malformed("the path is not UTF-8"))?;
+    let found = parts.iter().find(|(key, _)| *key == name).map(|(_, value)| value.to_owned());
+    found.ok_or_else(|| not_found("the path has no such part"))
+}
+
+/// The effect that the path names: `sha256:<64 hex digits>`, or any text of the client's own.
+struct Named {
+    key: Key,
+    text: String,
+}
+
+impl FromRequestParts<Arc<Server>> for Named {
+    type Rejection = Problem;
+
+    async fn from_request_parts(head: &mut Parts, server: &Arc<Server>) -> Result<Self, Problem> {
+        let text = part(head, server, "key").await?;
+        let key = wire::key(&text).map_err(|_| malformed("the path names no key"))?;
+        Ok(Self { key, text })
+    }
+}
+
+/// The id that the path names.
+struct Id<T>(T);
+
+impl<T: std::str::FromStr> FromRequestParts<Arc<Server>> for Id<T> {
+    type Rejection = Problem;
+
+    async fn from_request_parts(head: &mut Parts, server: &Arc<Server>) -> Result<Self, Problem> {
+        let text = part(head, server, "id").await?;
+        parse("the id in the path", &text).map(Self)
+    }
+}
+
+/// The query.
+struct Params<T>(T);
+
+impl<T: DeserializeOwned> FromRequestParts<Arc<Server>> for Params<T> {
+    type Rejection = Problem;
+
+    async fn from_request_parts(head: &mut Parts, server: &Arc<Server>) -> Result<Self, Problem> {
+        let query = Query::<T>::from_request_parts(head, server).await;
+        query.map(|Query(query)| Self(query)).map_err(|error| malformed(error.body_text()))
+    }
+}
+
+/// How long the caller is willing to wait.
+struct Wait(std::time::Duration);
+
+impl FromRequestParts<Arc<Server>> for Wait {
+    type Rejection = Problem;
+
+    async fn from_request_parts(head: &mut Parts, server: &Arc<Server>) -> Result<Self, Problem> {
+        Ok(Self(wait_of(head).unwrap_or_default().min(server.terms.longest_wait)))
+    }
+}
+
+/// The client's own key of this request, if it sent one.
+struct ClientKey(Option<String>);
+
+impl FromRequestParts<Arc<Server>> for ClientKey {
+    type Rejection = Problem;
+
+    async fn from_request_parts(head: &mut Parts, _: &Arc<Server>) -> Result<Self, Problem> {
+        crate::idempotency::Settings::default().key_of(head).map(Self)
+    }
+}
+
+/// A body of JSON.
+struct Json<T>(T);
+
+impl<T: DeserializeOwned> FromRequest<Arc<Server>> for Json<T> {
+    type Rejection = Problem;
+
+    async fn from_request(request: Request, server: &Arc<Server>) -> Result<Self, Problem> {
+        if let Err(problem) = check_type(request.headers()) {
+            discard(request.into_body()).await;
+            return Err(problem);
+        }
+        let Terms { largest_request, longest_request, .. } = server.terms;
+        let body = collected(request.into_body(), largest_request, longest_request).await?;
+        serde_json::from_slice(&body).map(Self).map_err(|error| malformed(error.to_string()))
+    }
+}
+
+/// Only plain JSON is read: what is never unpacked cannot explode.
+fn check_type(headers: &HeaderMap) -> Result<(), Problem> {
+    let refuse =
+        |detail| Err(Problem::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, &WRONG_TYPE, detail));
+    if headers.contains_key(CONTENT_ENCODING) {
+        return refuse("compressed bodies are not read");
+    }
+    let kind = headers.get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
+    let kind = kind.split(';').next().unwrap_or_default().trim();
+    match kind.eq_ignore_ascii_case("application/json") {
+        true => Ok(()),
+        false => refuse("Content-Type is not application/json"),
+    }
+}

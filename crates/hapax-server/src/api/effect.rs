@@ -1,0 +1,392 @@
+//! Effects: looked at, performed, decided, cleared.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use hapax::remote::{Look, Settled, Verdict, random_id};
+use hapax::{
+    AttemptId, Error, Fence, Filter, Finding, Fingerprint, Judged, OnLock, Outcome, Resolution,
+    StateName, Step,
+};
+use serde::{Deserialize, Serialize};
+use utoipa::{IntoParams, ToSchema};
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+use super::{
+    Answer, ClientKey, Json, Named, Params, Scope, Wait, answer, malformed, not_found, parse,
+};
+use crate::problem::Problem;
+use crate::server::Server;
+use crate::wire;
+
+pub(super) fn reading() -> OpenApiRouter<Arc<Server>> {
+    OpenApiRouter::new()
+        .routes(routes!(search))
+        .routes(routes!(show))
+        .routes(routes!(history))
+        .routes(routes!(steps))
+}
+
+pub(super) fn performing() -> OpenApiRouter<Arc<Server>> {
+    OpenApiRouter::new()
+        .routes(routes!(claim))
+        .routes(routes!(settle))
+        .routes(routes!(undo))
+        .routes(routes!(undone))
+        .routes(routes!(look))
+        .routes(routes!(found))
+        .routes(routes!(resolve))
+}
+
+pub(super) fn clearing() -> OpenApiRouter<Arc<Server>> {
+    OpenApiRouter::new().routes(routes!(reset))
+}
+
+/// How long a grant lasts that hangs on no lease of the client's own.
+const DEADLINE: Duration = Duration::from_secs(60);
+
+/// The longest that a grant may last, in milliseconds.
+const LONGEST_DEADLINE_MS: u64 = 24 * 3600 * 1000;
+
+/// Which effects to list.
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+struct Search {
+    /// Only in this state; or `stuck`, for those somebody must look at.
+    #[param(inline)]
+    state: Option<Wanted>,
+    /// Only those with this text in their label.
+    #[param(max_length = 256)]
+    label: Option<String>,
+    /// Only those whose newest attempt has a lower fence, to page on.
+    before: Option<u64>,
+    /// At most this many; 50 unless given.
+    #[param(minimum = 1, maximum = 1000)]
+    limit: Option<usize>,
+}
+
+#[derive(Debug, Clone, Copy, Deserialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+enum Wanted {
+    Running,
+    Succeeded,
+    Failed,
+    Partial,
+    Unknown,
+    Indeterminate,
+    Skipped,
+    Stuck,
+}
+
+impl Wanted {
+    fn states(self) -> Vec<StateName> {
+        match self {
+            Self::Running => vec![StateName::Running],
+            Self::Succeeded => vec![StateName::Succeeded],
+            Self::Failed => vec![StateName::Failed],
+            Self::Partial => vec![StateName::Partial],
+            Self::Unknown => vec![StateName::Unknown],
+            Self::Indeterminate => vec![StateName::Indeterminate],
+            Self::Skipped => vec![StateName::Skipped],
+            Self::Stuck => vec![StateName::Partial, StateName::Unknown, StateName::Indeterminate],
+        }
+    }
+}
+
+/// Effects, newest first.
+#[derive(Debug, Serialize, ToSchema)]
+struct Effects {
+    effects: Vec<wire::Effect>,
+    /// To be given as `before` for those after these; nothing if there are no more.
+    next: Option<u64>,
+}
+
+/// Which page of a list.
+pub(super) fn page(limit: Option<usize>) -> Result<usize, Problem> {
+    match limit.unwrap_or(50) {
+        limit @ 1..=1000 => Ok(limit),
+        _ => Err(malformed("limit is 1 to 1000")),
+    }
+}
+
+/// List effects, newest first.
+#[utoipa::path(get, path = "/v1/effects", operation_id = "effect_search", tag = "effects", params(Search),
+    responses((status = 200, body = Effects)))]
+async fn search(scope: Scope, Params(search): Params<Search>) -> Answer<Effects> {
+    let limit = page(search.limit)?;
+    let filter = Filter {
+        states: search.state.map(Wanted::states).unwrap_or_default(),
+        label: search.label,
+        before: search.before.map(Fence),
+        limit,
+        ..Filter::default()
+    };
+    let found = scope.hapax.search(filter).await?;
+    let next = found.last().filter(|_| found.len() == limit).map(|found| found.effect.fence.0);
+    let effects = found.iter().map(|found| wire::Effect::of(found.name.key, &found.effect));
+    answer(Effects { effects: effects.collect(), next })
+}
+
+/// Show an effect; with `Prefer: wait=N`, once nobody is doing it any more.
+#[utoipa::path(get, path = "/v1/effects/{key}", operation_id = "effect_show", tag = "effects",
+    params(("key" = String, Path, description = "sha256:<64 hex digits>, or a name of your own", min_length = 1),
+           ("Prefer" = Option<String>, Header, description = "wait=N: seconds to wait while it runs")),
+    responses((status = 200, body = wire::Effect)))]
+async fn show(scope: Scope, named: Named, Wait(wait): Wait) -> Answer<wire::Effect> {
+    let effect = scope.hapax.remote().attach(named.key, wait).await?;
+    let effect = effect.ok_or_else(|| not_found("no effect of this key is recorded"))?;
+    answer(wire::Effect::of(named.key, &effect))
+}
+
+/// What happened to an effect.
+#[derive(Debug, Serialize, ToSchema)]
+struct History {
+    entries: Vec<wire::Entry>,
+}
+
+/// List what happened to an effect, oldest first.
+#[utoipa::path(get, path = "/v1/effects/{key}/history", operation_id = "effect_history", tag = "effects",
+    params(("key" = String, Path, min_length = 1)),
+    responses((status = 200, body = History)))]
+async fn history(scope: Scope, named: Named) -> Answer<History> {
+    let entries = scope.hapax.history(named.key, 1000).await?;
+    answer(History { entries: entries.iter().map(wire::Entry::of).collect() })
+}
+
+/// Steps that are to be undone.
+#[derive(Debug, Serialize, ToSchema)]
+struct Steps {
+    steps: Vec<wire::Step>,
+}
+
+/// List the steps that the newest attempt registered, in order. Undo them backwards.
+#[utoipa::path(get, path = "/v1/effects/{key}/steps", operation_id = "effect_steps", tag = "effects",
+    params(("key" = String, Path, min_length = 1)),
+    responses((status = 200, body = Steps)))]
+async fn steps(scope: Scope, named: Named) -> Answer<Steps> {
+    let effect = scope.hapax.show(named.key).await?;
+    let effect = effect.ok_or_else(|| not_found("no effect of this key is recorded"))?;
+    let steps = scope.hapax.steps(named.key, effect.attempt).await?;
+    let steps = steps.into_iter().map(|step| wire::Step {
+        step: step.name,
+        payload: String::from_utf8_lossy(&step.payload).into_owned(),
+    });
+    answer(Steps { steps: steps.collect() })
+}
+
+/// Ask for permission to perform an effect. What is granted is on disk before it is answered.
+#[utoipa::path(post, path = "/v1/effects/{key}/claim", operation_id = "effect_claim", tag = "effects", request_body = wire::Claim,
+    params(("key" = String, Path, min_length = 1),
+           ("Prefer" = Option<String>, Header, description = "wait=N: seconds to wait while somebody else is doing it")),
+    responses((status = 200, body = wire::Verdict)))]
+async fn claim(
+    scope: Scope,
+    named: Named,
+    Wait(wait): Wait,
+    ClientKey(client_key): ClientKey,
+    Json(asked): Json<wire::Claim>,
+) -> Answer<wire::Verdict> {
+    let lease = asked.lease.as_deref().map(|text| parse("lease", text)).transpose()?;
+    let attempt = match (&asked.attempt, &client_key) {
+        (Some(text), _) => parse("attempt", text)?,
+        // A request that is sent again asks for the same attempt.
+        (None, Some(key)) => AttemptId::from_bytes(derived(&[
+            scope.caller.tenant().as_bytes(),
+            named.key.as_bytes(),
+            key.as_bytes(),
+        ])),
+        (None, None) => AttemptId::from_bytes(random_id()?),
+    };
+    let fingerprint = match (&asked.payload, &asked.fingerprint) {
+        (Some(_), Some(_)) => return Err(malformed("payload and fingerprint are given")),
+        (None, Some(text)) => parse("fingerprint", text)?,
+        (payload, None) => Fingerprint::of(payload.as_deref().unwrap_or_default().as_bytes()),
+    };
+    let mut effect = scope
+        .hapax
+        .effect(named.key)
+        .fingerprint(fingerprint)
+        .safety(asked.safety.meant(asked.settling_ms))
+        .wait(wait);
+    if let Some(label) = asked.label.clone().or_else(|| wire::label(&named.text)) {
+        effect = effect.label(label);
+    }
+    if let Some(names) = &asked.lock {
+        if names.is_empty() || names.len() > 8 {
+            return Err(malformed("lock has 1 to 8 names"));
+        }
+        effect = effect.lock(&names.iter().map(String::as_str).collect::<Vec<_>>());
+    }
+    if asked.wait_for_lock {
+        effect = effect.on_lock(OnLock::Wait);
+    }
+    if let Some(ms) = asked.ttl_ms {
+        effect = effect.ttl(Duration::from_millis(ms));
+    }
+    match asked.deadline_ms {
+        Some(ms @ 1..=LONGEST_DEADLINE_MS) => effect = effect.deadline(Duration::from_millis(ms)),
+        Some(_) => return Err(malformed("deadline_ms is 1 to 86400000")),
+        None if lease.is_none() => effect = effect.deadline(DEADLINE),
+        None => {}
+    }
+    match effect.claim_for(attempt, lease).await? {
+        Verdict::Granted(grant) => answer(wire::Verdict::Granted {
+            attempt: grant.attempt.to_string(),
+            fence: grant.fence.0,
+            nth: grant.nth,
+        }),
+        Verdict::Replayed { outcome, expires } => answer(wire::Verdict::Replayed {
+            outcome: wire::Outcome::of(&outcome),
+            expires: expires.map(wire::time),
+        }),
+        Verdict::InFlight { attempt } => Err(Error::InFlight { attempt }.into()),
+        Verdict::Conflict { recorded, asked } => Err(Error::Conflict { recorded, asked }.into()),
+        Verdict::Blocked(blocked) => Err(Error::Blocked(blocked).into()),
+        Verdict::Locked { holder } => Err(Error::Locked { holder }.into()),
+        Verdict::Refused { reason } => Err(Error::Refused { reason }.into()),
+    }
+}
+
+/// 128 bits that follow from these.
+pub(super) fn derived(parts: &[&[u8]]) -> [u8; 16] {
+    let mut id = [0; 16];
+    id.copy_from_slice(&Fingerprint::of_parts(parts).as_bytes()[..16]);
+    id
+}
+
+/// Report how an attempt went. Saying the same again changes nothing.
+#[utoipa::path(post, path = "/v1/effects/{key}/settle", operation_id = "effect_settle", tag = "effects", request_body = wire::Settle,
+    params(("key" = String, Path, min_length = 1)),
+    responses((status = 200, body = wire::Settled)))]
+async fn settle(
+    scope: Scope,
+    named: Named,
+    Json(asked): Json<wire::Settle>,
+) -> Answer<wire::Settled> {
+    let (attempt, report) = (parse("attempt", &asked.attempt)?, asked.meant().map_err(malformed)?);
+    let events = asked.events.into_iter().map(wire::Event::meant).collect::<Result<_, _>>();
+    let events = events.map_err(|flaw| malformed(format!("events: {flaw}")))?;
+    settled(scope.hapax.remote().settle(named.key, attempt, report, events).await?)
+}
+
+fn settled(settled: Settled) -> Answer<wire::Settled> {
+    match settled {
+        Settled::Recorded => answer(wire::Settled { repeated: false }),
+        Settled::Repeated => answer(wire::Settled { repeated: true }),
+        Settled::Fenced(fenced) => Err(Error::Fenced(fenced).into()),
+    }
+}
+
+/// Register how to undo a step, before it is taken.
+#[utoipa::path(post, path = "/v1/effects/{key}/undo", operation_id = "effect_undo", tag = "effects", request_body = wire::Undo,
+    params(("key" = String, Path, min_length = 1)),
+    responses((status = 200, body = wire::Settled)))]
+async fn undo(scope: Scope, named: Named, Json(asked): Json<wire::Undo>) -> Answer<wire::Settled> {
+    let attempt = parse("attempt", &asked.attempt)?;
+    let step = Step { name: asked.step, payload: asked.payload.into_bytes() };
+    settled(scope.hapax.remote().undo_with(named.key, attempt, step).await?)
+}
+
+/// Say that all steps of a partial effect were undone.
+#[utoipa::path(post, path = "/v1/effects/{key}/undone", operation_id = "effect_undone", tag = "effects", request_body = wire::Undone,
+    params(("key" = String, Path, min_length = 1)),
+    responses((status = 200, body = wire::Judged)))]
+async fn undone(
+    scope: Scope,
+    named: Named,
+    Json(asked): Json<wire::Undone>,
+) -> Answer<wire::Judged> {
+    let attempt = parse("attempt", &asked.attempt)?;
+    judged(scope.hapax.rolled_back(named.key, attempt).await?)
+}
+
+fn judged(judged: Judged) -> Answer<wire::Judged> {
+    match judged {
+        Judged::Decided(state) => answer(wire::Judged::of(state)),
+        Judged::Undecided { .. } => answer(wire::Judged::of(StateName::Unknown)),
+        Judged::Fenced(fenced) if fenced.state.is_none() => {
+            Err(not_found("no effect of this key is recorded"))
+        }
+        Judged::Fenced(fenced) => Err(Error::Fenced(fenced).into()),
+    }
+}
+
+/// Begin to look for an attempt whose outcome is unknown.
+#[utoipa::path(post, path = "/v1/effects/{key}/look", operation_id = "effect_look", tag = "effects",
+    params(("key" = String, Path, min_length = 1)),
+    responses((status = 200, body = wire::Looked)))]
+async fn look(scope: Scope, named: Named) -> Answer<wire::Looked> {
+    let look = scope.hapax.remote().look(named.key).await?;
+    let look = look.ok_or_else(|| not_found("no effect of this key has an unknown outcome"))?;
+    answer(wire::Looked {
+        attempt: look.attempt.to_string(),
+        fence: look.fence.0,
+        began: format!("{}-{}", look.began.era, look.began.ms),
+    })
+}
+
+/// Say what a look has found. A "no" counts once the settling time had passed when it began.
+#[utoipa::path(post, path = "/v1/effects/{key}/found", operation_id = "effect_found", tag = "effects", request_body = wire::Found,
+    params(("key" = String, Path, min_length = 1)),
+    responses((status = 200, body = wire::Judged)))]
+async fn found(scope: Scope, named: Named, Json(asked): Json<wire::Found>) -> Answer<wire::Judged> {
+    let began = asked.began.split_once('-');
+    let began = began.and_then(|(era, ms)| Some((era.parse().ok()?, ms.parse().ok()?)));
+    let Some((era, ms)) = began else { return Err(malformed("began is not what it should be")) };
+    let look = Look {
+        attempt: parse("attempt", &asked.attempt)?,
+        fence: Fence(asked.fence),
+        began: hapax::remote::LeaseInstant { era, ms },
+    };
+    let finding = match (asked.happened, asked.body) {
+        (Some(true), body) => Finding::Happened(body.unwrap_or_default().into()),
+        (_, Some(_)) => return Err(malformed("a body goes with happened: true")),
+        (Some(false), None) => Finding::NotFound,
+        (None, None) => Finding::CannotTell("the target could not say".into()),
+    };
+    judged(scope.hapax.remote().found(named.key, look, finding).await?)
+}
+
+/// Decide about an effect that nobody knows the outcome of.
+#[utoipa::path(post, path = "/v1/effects/{key}/resolve", operation_id = "effect_resolve", tag = "effects", request_body = wire::Resolve,
+    params(("key" = String, Path, min_length = 1)),
+    responses((status = 200, body = wire::Judged)))]
+async fn resolve(
+    scope: Scope,
+    named: Named,
+    Json(asked): Json<wire::Resolve>,
+) -> Answer<wire::Judged> {
+    let attempt = parse("attempt", &asked.attempt)?;
+    let resolution = match (asked.decision, asked.body) {
+        (wire::Decision::Happened, body) => {
+            Resolution::Happened(Outcome::from(body.unwrap_or_default()))
+        }
+        (_, Some(_)) => return Err(malformed("a body goes with happened")),
+        (wire::Decision::DidNotHappen, None) => Resolution::DidNotHappen,
+        (wire::Decision::Skip, None) => Resolution::Skip,
+        (wire::Decision::AskAgain, None) => Resolution::AskAgain,
+    };
+    let note = noted(&asked.note)?;
+    let actor = &scope.caller.holder;
+    judged(scope.hapax.resolve(named.key, attempt, resolution, actor, note).await?)
+}
+
+/// Clear a record, so that the effect can happen again. Answers once every node has forgotten it.
+#[utoipa::path(post, path = "/v1/effects/{key}/reset", operation_id = "effect_reset", tag = "effects", request_body = wire::Reset,
+    params(("key" = String, Path, min_length = 1)),
+    responses((status = 200, body = wire::Judged)))]
+async fn reset(scope: Scope, named: Named, Json(asked): Json<wire::Reset>) -> Answer<wire::Judged> {
+    let attempt = parse("attempt", &asked.attempt)?;
+    let note = noted(&asked.note)?;
+    judged(scope.hapax.reset(named.key, attempt, &scope.caller.holder, note).await?)
+}
+
+/// Whoever decides says why.
+fn noted(note: &str) -> Result<&str, Problem> {
+    match note.trim().is_empty() || note.len() > 4096 {
+        true => Err(malformed("note is 1 to 4096 bytes, and not blank")),
+        false => Ok(note),
+    }
+}

@@ -1,0 +1,95 @@
+//! Leases that clients hold.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::http::StatusCode;
+use hapax::StoreError;
+use hapax::remote::{LeaseId, random_id};
+use serde::Serialize;
+use utoipa::ToSchema;
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+use super::effect::derived;
+use super::{Answer, ClientKey, Id, Json, Scope, answer, malformed, parse};
+use crate::problem::Problem;
+use crate::server::Server;
+use crate::wire;
+
+pub(super) fn reading() -> OpenApiRouter<Arc<Server>> {
+    OpenApiRouter::new().routes(routes!(list))
+}
+
+pub(super) fn performing() -> OpenApiRouter<Arc<Server>> {
+    OpenApiRouter::new().routes(routes!(open)).routes(routes!(renew)).routes(routes!(close))
+}
+
+/// Leases in force.
+#[derive(Debug, Serialize, ToSchema)]
+struct Leases {
+    leases: Vec<wire::Lease>,
+}
+
+/// List the leases that clients of this namespace hold.
+#[utoipa::path(get, path = "/v1/leases", operation_id = "lease_list", tag = "leases",
+    responses((status = 200, body = Leases)))]
+async fn list(scope: Scope) -> Answer<Leases> {
+    let leases = scope.hapax.remote().leases().await?;
+    answer(Leases { leases: leases.iter().map(wire::Lease::of).collect() })
+}
+
+/// Open a lease, to hang claims on. Renew it before a third of its term has passed.
+#[utoipa::path(post, path = "/v1/leases", operation_id = "lease_open", tag = "leases", request_body = wire::OpenLease,
+    responses((status = 200, body = wire::Lease)))]
+async fn open(
+    scope: Scope,
+    ClientKey(client_key): ClientKey,
+    Json(asked): Json<wire::OpenLease>,
+) -> Answer<wire::Lease> {
+    let id = match (&asked.lease, client_key) {
+        (Some(text), _) => parse("lease", text)?,
+        (None, Some(key)) => LeaseId::from_bytes(derived(&[
+            b"lease",
+            scope.caller.tenant().as_bytes(),
+            key.as_bytes(),
+        ])),
+        (None, None) => LeaseId::from_bytes(random_id()?),
+    };
+    if !(1_000..=3_600_000).contains(&asked.term_ms) {
+        return Err(malformed("term_ms is 1000 to 3600000"));
+    }
+    if asked.holder.trim().is_empty() || asked.holder.len() > 128 {
+        return Err(malformed("holder is 1 to 128 bytes, and not blank"));
+    }
+    let term = Duration::from_millis(asked.term_ms);
+    held(id, scope.hapax.remote().open(id, term, &asked.holder).await?)
+}
+
+fn held(id: LeaseId, lease: Option<hapax::Lease>) -> Answer<wire::Lease> {
+    match lease {
+        Some(lease) => answer(wire::Lease::of(&lease)),
+        None => Err(hapax::Error::from(StoreError::LeaseDead(id)).into()),
+    }
+}
+
+/// Renew a lease. One that is over stays over.
+#[utoipa::path(post, path = "/v1/leases/{id}/renew", operation_id = "lease_renew", tag = "leases", request_body = wire::RenewLease,
+    params(("id" = String, Path, pattern = "^lease_[0-9a-f]{32}$")),
+    responses((status = 200, body = wire::Lease)))]
+async fn renew(
+    scope: Scope,
+    Id(id): Id<LeaseId>,
+    Json(asked): Json<wire::RenewLease>,
+) -> Answer<wire::Lease> {
+    held(id, scope.hapax.remote().renew(id, asked.seen).await?)
+}
+
+/// Give a lease back. Claims that still hang on it lapse.
+#[utoipa::path(delete, path = "/v1/leases/{id}", operation_id = "lease_close", tag = "leases",
+    params(("id" = String, Path, pattern = "^lease_[0-9a-f]{32}$")),
+    responses((status = 204)))]
+async fn close(scope: Scope, Id(id): Id<LeaseId>) -> Result<StatusCode, Problem> {
+    scope.hapax.remote().close(id).await?;
+    Ok(StatusCode::NO_CONTENT)
+}

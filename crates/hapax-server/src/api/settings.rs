@@ -1,0 +1,48 @@
+//! What a client has to know of this server.
+
+use std::sync::Arc;
+
+use axum::extract::State;
+use serde::Serialize;
+use utoipa::ToSchema;
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+use super::{Answer, Scope, answer};
+use crate::server::Server;
+
+pub(super) fn reading() -> OpenApiRouter<Arc<Server>> {
+    OpenApiRouter::new().routes(routes!(show))
+}
+
+/// What this server allows and promises.
+#[derive(Debug, Serialize, ToSchema)]
+struct Config {
+    /// The version of hapax.
+    version: &'static str,
+    /// The namespace that this caller sees.
+    namespace: String,
+    /// What this caller may do.
+    role: &'static str,
+    /// How long answers are kept under an Idempotency-Key, in seconds.
+    idempotency_key_lifetime: u64,
+    /// The largest body of a request, in bytes.
+    largest_request: usize,
+    /// The longest that Prefer: wait=N may ask for, in seconds.
+    longest_wait: u64,
+}
+
+/// Say what this server allows, and for how long it remembers keys.
+#[utoipa::path(get, path = "/v1/config", operation_id = "config_show", tag = "config",
+    responses((status = 200, body = Config)))]
+async fn show(State(server): State<Arc<Server>>, scope: Scope) -> Answer<Config> {
+    let terms = &server.terms;
+    answer(Config {
+        version: env!("CARGO_PKG_VERSION"),
+        namespace: scope.caller.namespace.to_string(),
+        role: scope.caller.role.as_str(),
+        idempotency_key_lifetime: terms.key_lifetime.as_secs(),
+        largest_request: terms.largest_request,
+        longest_wait: terms.longest_wait.as_secs(),
+    })
+}

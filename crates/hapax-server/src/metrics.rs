@@ -1,0 +1,136 @@
+//! What is counted, for Prometheus.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use axum::extract::{MatchedPath, Request, State};
+use axum::middleware::Next;
+use axum::response::Response;
+use hapax::outbox::SinkStats;
+use hapax::{Counts, Role};
+use http::header::CONTENT_TYPE;
+use http::{HeaderValue, StatusCode};
+use prometheus::{
+    Encoder as _, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec,
+    Opts, Registry, TextEncoder,
+};
+
+use crate::access::Caller;
+use crate::problem::{FORBIDDEN, Problem};
+use crate::server::Server;
+
+/// What the server itself counts.
+pub(crate) struct Metrics {
+    requests: IntCounterVec,
+    seconds: HistogramVec,
+    under_way: IntGauge,
+}
+
+/// The bounds between which answers fall, in seconds.
+const BOUNDS: [f64; 12] =
+    [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0, 30.0];
+
+impl Default for Metrics {
+    fn default() -> Self {
+        let requests = Opts::new("hapax_http_requests_total", "Requests that were answered.");
+        let seconds = HistogramOpts::new(
+            "hapax_http_request_duration_seconds",
+            "How long requests took to be answered.",
+        );
+        let under_way = Opts::new("hapax_http_requests_under_way", "Requests not answered yet.");
+        // Names and labels are constants, and right.
+        Self {
+            requests: IntCounterVec::new(requests, &["method", "route", "status"])
+                .expect("right names"),
+            seconds: HistogramVec::new(seconds.buckets(BOUNDS.to_vec()), &["method", "route"])
+                .expect("right names"),
+            under_way: IntGauge::with_opts(under_way).expect("a right name"),
+        }
+    }
+}
+
+/// Counts a request and how long it took. Routes are told by their patterns, so that there are as
+/// many of them as there are in the code.
+pub(crate) async fn observe(
+    State(server): State<Arc<Server>>,
+    request: Request,
+    next: Next,
+) -> Response {
+    let metrics = &server.metrics;
+    let began = Instant::now();
+    let method = match request.method().as_str() {
+        known @ ("GET" | "HEAD" | "POST" | "DELETE" | "PUT" | "PATCH" | "OPTIONS") => known,
+        _ => "other",
+    }
+    .to_owned();
+    let route = request.extensions().get::<MatchedPath>().cloned();
+    let route = route.as_ref().map_or("none", MatchedPath::as_str);
+    metrics.under_way.inc();
+    let response = next.run(request).await;
+    metrics.under_way.dec();
+    metrics.requests.with_label_values(&[&method, route, response.status().as_str()]).inc();
+    metrics.seconds.with_label_values(&[&method, route]).observe(began.elapsed().as_secs_f64());
+    response
+}
+
+/// Everything that is counted, to those who may see all of it.
+pub(crate) async fn show(State(server): State<Arc<Server>>, request: Request) -> Response {
+    let caller = request.extensions().get::<Caller>();
+    if !caller.is_some_and(|caller| caller.everywhere && caller.role >= Role::Viewer) {
+        let detail = "this concerns every namespace, and the token is good in one";
+        return Problem::new(StatusCode::FORBIDDEN, &FORBIDDEN, detail).into_response();
+    }
+    let stats = match server.hapax.outbox_stats().await {
+        Ok(stats) => stats,
+        Err(error) => return Problem::of(&error).into_response(),
+    };
+    let mut text = Vec::new();
+    let written = gathered(&server.metrics, server.hapax.counts(), &stats)
+        .and_then(|registry| TextEncoder::new().encode(&registry.gather(), &mut text));
+    if let Err(error) = written {
+        tracing::warn!(%error, "metrics could not be written");
+    }
+    let mut response = Response::new(text.into());
+    let kind = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
+    response.headers_mut().insert(CONTENT_TYPE, kind);
+    response
+}
+
+fn gathered(
+    metrics: &Metrics,
+    counts: Counts,
+    sinks: &[SinkStats],
+) -> prometheus::Result<Registry> {
+    let registry = Registry::new();
+    registry.register(Box::new(metrics.requests.clone()))?;
+    registry.register(Box::new(metrics.seconds.clone()))?;
+    registry.register(Box::new(metrics.under_way.clone()))?;
+    for (name, help, count) in [
+        ("hapax_grants_total", "Permissions given.", counts.granted),
+        ("hapax_conflicts_total", "Keys used with another payload.", counts.conflicts),
+        ("hapax_blocked_total", "Requests that somebody has to look at.", counts.blocked),
+        ("kfm_idempotent_replays_total", "Outcomes told again.", counts.replayed),
+        ("kfm_lock_acquire_failures_total", "Locks held by others.", counts.lock_failures),
+        ("kfm_retry_events_total", "Attempts after the first.", counts.retried),
+        ("kfm_idem_cache_hits_total", "Outcomes told from memory.", counts.cache_hits),
+        ("kfm_idem_cache_misses_total", "Outcomes not in memory.", counts.cache_misses),
+    ] {
+        let counter = IntCounter::new(name, help)?;
+        counter.inc_by(count);
+        registry.register(Box::new(counter))?;
+    }
+    let gauge = |name, help| IntGaugeVec::new(Opts::new(name, help), &["sink"]);
+    let pending = gauge("hapax_outbox_pending", "Events that a sink does not have yet.")?;
+    let failed = gauge("hapax_outbox_failed", "Events given up until they are redriven.")?;
+    let paused = gauge("hapax_outbox_paused", "Whether a sink gets nothing for now.")?;
+    for stats in sinks {
+        let sink = stats.sink.name.as_str();
+        pending.with_label_values(&[sink]).set(stats.pending as i64);
+        failed.with_label_values(&[sink]).set(stats.failed as i64);
+        paused.with_label_values(&[sink]).set(i64::from(stats.sink.paused));
+    }
+    for gauge in [pending, failed, paused] {
+        registry.register(Box::new(gauge))?;
+    }
+    Ok(registry)
+}

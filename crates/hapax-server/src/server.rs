@@ -1,0 +1,189 @@
+//! The server: everything that is under one address.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use axum::Router;
+use axum::extract::{DefaultBodyLimit, Request, State};
+use axum::middleware::{Next, from_fn, from_fn_with_state};
+use axum::response::Response;
+use axum::routing::get;
+use hapax::{Hapax, Namespace, Safety};
+use http::header::{CACHE_CONTROL, CONTENT_TYPE, X_CONTENT_TYPE_OPTIONS};
+use http::{HeaderName, HeaderValue, Method, StatusCode};
+use tokio::sync::Semaphore;
+
+use crate::access::{Access, Allowance, Allowances, Caller, admit};
+use crate::api;
+use crate::idempotency::{IdempotencyLayer, KeyNeed, Settings, Tenant};
+use crate::metrics::{self, Metrics};
+use crate::problem::{NOT_FOUND, Problem, STOPPING, WRONG_METHOD};
+
+/// The namespace that keys of requests to the API itself are kept in.
+const OWN: &str = "hapax.api";
+
+/// What the server allows, and for how long it remembers.
+#[derive(Debug, Clone, Copy)]
+pub struct Terms {
+    /// The largest body of a request, in bytes.
+    pub largest_request: usize,
+    /// How long a body may take to arrive.
+    pub longest_request: Duration,
+    /// The longest that a request may ask to wait.
+    pub longest_wait: Duration,
+    /// How long answers are kept under an `Idempotency-Key`.
+    pub key_lifetime: Duration,
+    /// How much one tenant may ask.
+    pub allowance: Allowance,
+}
+
+impl Default for Terms {
+    fn default() -> Self {
+        Self {
+            largest_request: 1024 * 1024,
+            longest_request: Duration::from_secs(30),
+            longest_wait: Duration::from_secs(60),
+            key_lifetime: Duration::from_secs(24 * 3600),
+            allowance: Allowance::default(),
+        }
+    }
+}
+
+/// A ledger, served.
+pub struct Server {
+    pub(crate) hapax: Hapax,
+    pub(crate) access: Access,
+    pub(crate) terms: Terms,
+    pub(crate) allowances: Allowances,
+    pub(crate) metrics: Metrics,
+    /// Held by those who follow the journal.
+    pub(crate) streams: Arc<Semaphore>,
+    /// Held by whoever reads the whole journal.
+    pub(crate) verifying: Semaphore,
+    stopping: AtomicBool,
+}
+
+impl Server {
+    /// Serves this ledger to those who have access.
+    pub fn new(hapax: Hapax, access: Access, terms: Terms) -> Arc<Self> {
+        Arc::new(Self {
+            hapax,
+            access,
+            terms,
+            allowances: Allowances::new(terms.allowance),
+            metrics: Metrics::default(),
+            streams: Arc::new(Semaphore::new(256)),
+            verifying: Semaphore::new(1),
+            stopping: AtomicBool::new(false),
+        })
+    }
+
+    /// Says that the end is near: no longer ready, streams come to their end, and what is under way
+    /// is finished.
+    pub fn stop(&self) {
+        self.stopping.store(true, Ordering::Release);
+    }
+
+    pub(crate) fn is_stopping(&self) -> bool {
+        self.stopping.load(Ordering::Acquire)
+    }
+
+    /// Whether requests can be served.
+    async fn readiness(&self) -> Result<(), Problem> {
+        if self.is_stopping() {
+            let detail = "it finishes what was begun";
+            return Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, &STOPPING, detail));
+        }
+        self.hapax.wall().await.map(drop).map_err(|error| Problem::of(&error))
+    }
+
+    /// Everything that is served.
+    ///
+    /// ```
+    /// use hapax::Hapax;
+    /// use hapax_server::access::Access;
+    /// use hapax_server::server::{Server, Terms};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// let hapax = Hapax::builder().in_memory();
+    /// let app = Server::new(hapax, Access::Everybody, Terms::default()).router();
+    /// # drop(app);
+    /// # }
+    /// ```
+    pub fn router(self: &Arc<Self>) -> Router {
+        let api = api::router(self.idempotency())
+            .merge(Router::new().route("/metrics", get(metrics::show)))
+            .fallback(nothing)
+            .method_not_allowed_fallback(wrong_method)
+            .layer(from_fn_with_state(self.clone(), admit));
+        Router::new()
+            .route("/healthz", get(|| async { "alive\n" }))
+            .route("/readyz", get(ready))
+            .route("/v1/openapi.json", get(openapi))
+            .merge(api)
+            .layer(from_fn(headers))
+            .layer(from_fn_with_state(self.clone(), metrics::observe))
+            .layer(DefaultBodyLimit::max(self.terms.largest_request))
+            .with_state(self.clone())
+    }
+
+    /// Mutating calls of the API itself, under a key. All of them may be repeated without harm.
+    fn idempotency(&self) -> IdempotencyLayer {
+        let namespace = Namespace::new(OWN).unwrap_or_default();
+        let tenant = |head: &http::request::Parts| {
+            head.extensions.get::<Caller>().map(Caller::tenant).unwrap_or_default()
+        };
+        let settings = Settings::default()
+            .need(KeyNeed::Optional)
+            .methods([Method::POST, Method::DELETE])
+            .tenant(Tenant::By(Arc::new(tenant)))
+            .lifetime(Some(self.terms.key_lifetime))
+            .largest_request(self.terms.largest_request)
+            .longest_request(self.terms.longest_request)
+            .longest_answer(self.terms.longest_wait * 2);
+        IdempotencyLayer::new(self.hapax.in_namespace(namespace), settings)
+            .safety(Safety::Transactional)
+    }
+}
+
+async fn ready(State(server): State<Arc<Server>>) -> Response {
+    match server.readiness().await {
+        Ok(()) => Response::new("ready\n".into()),
+        Err(problem) => problem.into_response(),
+    }
+}
+
+async fn openapi() -> Response {
+    let mut response = Response::new(api::openapi_text().into());
+    let json = HeaderValue::from_static("application/json");
+    response.headers_mut().insert(CONTENT_TYPE, json);
+    response
+}
+
+async fn nothing() -> Response {
+    let detail = "nothing is served under this path";
+    Problem::new(StatusCode::NOT_FOUND, &NOT_FOUND, detail).into_response()
+}
+
+async fn wrong_method() -> Response {
+    let detail = "this path is served, by another method";
+    Problem::new(StatusCode::METHOD_NOT_ALLOWED, &WRONG_METHOD, detail).into_response()
+}
+
+/// What keeps browsers from doing with an answer what nobody meant.
+async fn headers(request: Request, next: Next) -> Response {
+    let mut response = next.run(request).await;
+    let headers = response.headers_mut();
+    for (name, value) in [
+        (X_CONTENT_TYPE_OPTIONS, "nosniff"),
+        (HeaderName::from_static("content-security-policy"), "default-src 'none'"),
+        (HeaderName::from_static("referrer-policy"), "no-referrer"),
+        (HeaderName::from_static("cross-origin-resource-policy"), "same-origin"),
+    ] {
+        headers.entry(name).or_insert(HeaderValue::from_static(value));
+    }
+    headers.entry(CACHE_CONTROL).or_insert(HeaderValue::from_static("no-store"));
+    response
+}

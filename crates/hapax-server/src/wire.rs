@@ -1,0 +1,44 @@
+//! What goes over the wire, as JSON. The command line prints the same documents.
+
+mod effect;
+mod journal;
+mod lease;
+mod outbox;
+
+pub use effect::{
+    Claim, Decision, Effect, Found, Judged, Looked, Outcome, ReportName, Reset, Resolve, Safety,
+    Settle, Settled, Step, Undo, Undone, Verdict,
+};
+pub use journal::{Checkpoint, Entry, Leaf, Proof, Verification};
+pub use lease::{Lease, OpenLease, RenewLease};
+pub use outbox::{Artifact, Delivery, Event, Record, Redrive, Redriven, Sink, event, last_error};
+
+use std::time::{Duration, UNIX_EPOCH};
+
+use hapax::key::ParseError;
+use hapax::{Key, Timestamp};
+
+/// A time as text, to the millisecond.
+pub fn time(at: Timestamp) -> String {
+    let since = Duration::from_millis(at.0.max(0).unsigned_abs());
+    humantime::format_rfc3339_millis(UNIX_EPOCH + since).to_string()
+}
+
+/// The key that somebody means: one that is printed, or a name of their own.
+pub fn key(text: &str) -> Result<Key, String> {
+    if text.trim().is_empty() {
+        return Err("it is blank".into());
+    }
+    match text.starts_with("sha256:") {
+        true => text.parse().map_err(|error: ParseError| error.to_string()),
+        false => {
+            Key::derive("run.v1", &[("name", text.as_bytes())]).map_err(|error| error.to_string())
+        }
+    }
+}
+
+/// What people would call this key.
+pub fn label(text: &str) -> Option<String> {
+    let fits = !text.starts_with("sha256:") && text.len() <= 256;
+    fits.then(|| text.to_owned())
+}

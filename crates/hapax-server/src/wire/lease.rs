@@ -1,0 +1,49 @@
+//! Leases that clients hold.
+
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+/// A lease in force.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct Lease {
+    /// Which.
+    pub lease: String,
+    /// How long a renewal lasts.
+    pub term_ms: u64,
+    /// Who holds it, for people.
+    pub holder: String,
+}
+
+impl Lease {
+    pub(crate) fn of(lease: &hapax::Lease) -> Self {
+        let holder = match lease.holder.split_once('/') {
+            Some((prefix, holder)) if prefix.starts_with("remote:") => holder,
+            _ => &lease.holder,
+        };
+        Self { lease: lease.id.to_string(), term_ms: lease.term_ms, holder: holder.to_owned() }
+    }
+}
+
+/// A lease to be opened.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct OpenLease {
+    /// How long its holder may be silent before others take over.
+    #[schema(minimum = 1000, maximum = 3_600_000)]
+    pub term_ms: u64,
+    /// Who holds it, for people.
+    #[schema(min_length = 1, max_length = 128)]
+    pub holder: String,
+    /// Its id, if the client chooses it: 128 random bits. Opening it again changes nothing.
+    #[schema(pattern = "^lease_[0-9a-f]{32}$")]
+    pub lease: Option<String>,
+}
+
+/// A renewal.
+#[derive(Debug, Default, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct RenewLease {
+    /// The newest notice that was acted upon, by a client that remembers outcomes. A reset waits
+    /// for such a client, and for no other.
+    pub seen: Option<u64>,
+}

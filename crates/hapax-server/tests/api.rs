@@ -1,0 +1,570 @@
+//! The API, asked as clients ask it.
+
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::Body;
+use hapax::outbox::Outbox;
+use hapax::{Hapax, Namespace, Role};
+use hapax_server::access::{Access, Allowance, Tokens};
+use hapax_server::server::{Server, Terms};
+use http::{Method, Request, Response, StatusCode};
+use http_body_util::BodyExt as _;
+use serde_json::{Value, json};
+use tower_service::Service as _;
+
+/// A server, and whoever asks it.
+#[derive(Clone)]
+struct Client {
+    app: Router,
+    hapax: Hapax,
+    headers: Vec<(&'static str, String)>,
+}
+
+impl Client {
+    fn of(hapax: Hapax, access: Access, terms: Terms) -> Self {
+        let app = Server::new(hapax.clone(), access, terms).router();
+        let headers = vec![("host", "localhost".to_owned())];
+        Self { app, hapax, headers }
+    }
+
+    /// On this machine, without tokens.
+    fn dev() -> Self {
+        Self::of(Hapax::builder().in_memory(), Access::Everybody, Terms::default())
+    }
+
+    /// With tokens.
+    fn guarded(terms: Terms) -> Self {
+        Self::of(Hapax::builder().in_memory(), Access::Tokens(Tokens::default()), terms)
+    }
+
+    fn with(mut self, name: &'static str, value: impl Into<String>) -> Self {
+        self.headers.push((name, value.into()));
+        self
+    }
+
+    /// Showing a new token.
+    async fn showing(&self, role: Role, namespace: Option<&str>) -> Self {
+        let namespace = namespace.map(|name| Namespace::new(name).expect("a name"));
+        let made = self.hapax.create_token(role, namespace, "a test", None).await;
+        let (_, secret) = made.expect("a token");
+        self.clone().with("authorization", format!("Bearer {}", secret.reveal()))
+    }
+
+    async fn send(&self, method: &Method, path: &str, body: Option<&str>) -> Response<Body> {
+        let mut request = Request::builder().method(method).uri(path);
+        for (name, value) in &self.headers {
+            request = request.header(*name, value);
+        }
+        if body.is_some() {
+            request = request.header("content-type", "application/json");
+        }
+        let body = body.map_or_else(Body::empty, |text| Body::from(text.to_owned()));
+        let request = request.body(body).expect("a request");
+        self.app.clone().call(request).await.expect("an answer")
+    }
+
+    async fn ask(&self, method: Method, path: &str, body: Option<Value>) -> (u16, Value) {
+        let body = body.map(|body| body.to_string());
+        read(self.send(&method, path, body.as_deref()).await).await
+    }
+
+    async fn get(&self, path: &str) -> (u16, Value) {
+        self.ask(Method::GET, path, None).await
+    }
+
+    async fn post(&self, path: &str, body: Value) -> (u16, Value) {
+        self.ask(Method::POST, path, Some(body)).await
+    }
+}
+
+async fn read(response: Response<Body>) -> (u16, Value) {
+    let status = response.status().as_u16();
+    let body = response.into_body().collect().await.expect("a body").to_bytes();
+    (status, serde_json::from_slice(&body).unwrap_or(Value::Null))
+}
+
+fn attempt(n: u8) -> String {
+    format!("att_{}", format!("{n:02x}").repeat(16))
+}
+
+/// Proves S-2: claim, perform, settle, and everybody after that is told what came of it.
+#[tokio::test]
+async fn an_effect_is_performed_elsewhere_once() {
+    let client = Client::dev();
+    let claim = json!({ "payload": "EUR 10", "attempt": attempt(1) });
+    let (status, granted) = client.post("/v1/effects/charge-7/claim", claim.clone()).await;
+    assert_eq!((status, &granted["verdict"]), (200, &json!("granted")), "{granted}");
+    // A lost answer is simply asked for again.
+    let (_, again) = client.post("/v1/effects/charge-7/claim", claim.clone()).await;
+    assert_eq!(again, granted);
+    let other = json!({ "payload": "EUR 10", "attempt": attempt(2) });
+    let (status, in_flight) = client.post("/v1/effects/charge-7/claim", other.clone()).await;
+    assert_eq!((status, &in_flight["code"]), (409, &json!("HX0201")));
+    assert_eq!(
+        (&in_flight["retryable"], &in_flight["attempt"]),
+        (&json!(true), &json!(attempt(1)))
+    );
+    let (status, conflict) =
+        client.post("/v1/effects/charge-7/claim", json!({ "payload": "EUR 99" })).await;
+    assert_eq!((status, &conflict["code"]), (422, &json!("HX0202")));
+
+    // Somebody waits for it, and is told as soon as it is settled.
+    let waiting = client.clone().with("prefer", "wait=30");
+    let waiting = tokio::spawn(async move {
+        let attached = waiting.get("/v1/effects/charge-7").await;
+        let claimed = waiting.post("/v1/effects/charge-7/claim", other).await;
+        (attached, claimed)
+    });
+    let settle = json!({ "attempt": attempt(1), "report": "succeeded", "body": "receipt 7" });
+    let (status, settled) = client.post("/v1/effects/charge-7/settle", settle.clone()).await;
+    assert_eq!((status, settled), (200, json!({ "repeated": false })));
+    let ((_, attached), (_, replayed)) = waiting.await.expect("told");
+    assert_eq!(attached["state"], "succeeded");
+    assert_eq!(replayed["verdict"], "replayed");
+    assert_eq!(replayed["outcome"]["body"], "receipt 7");
+    let (_, settled) = client.post("/v1/effects/charge-7/settle", settle).await;
+    assert_eq!(settled, json!({ "repeated": true }));
+    let stale = json!({ "attempt": attempt(9), "report": "failed", "reason": "late" });
+    let (status, fenced) = client.post("/v1/effects/charge-7/settle", stale).await;
+    assert_eq!((status, &fenced["code"]), (409, &json!("HX0207")));
+
+    let (_, history) = client.get("/v1/effects/charge-7/history").await;
+    let entries = history["entries"].as_array().expect("entries");
+    let events: Vec<_> = entries.iter().map(|entry| entry["event"].as_str()).collect();
+    assert_eq!(events, [Some("granted"), Some("settled")]);
+    let (_, found) = client.get("/v1/effects?state=succeeded&label=charge&limit=1").await;
+    assert_eq!(found["effects"][0]["label"], "charge-7");
+    let next = found["next"].as_u64().expect("a full page has a next one");
+    let (_, found) = client.get(&format!("/v1/effects?before={next}")).await;
+    assert_eq!(found, json!({ "effects": [], "next": null }));
+}
+
+/// Proves S-2 for keys: a request that is sent again under its key is carried out once.
+#[tokio::test]
+async fn a_mutating_call_is_repeated_under_its_key() {
+    let client = Client::dev();
+    let keyed = client.clone().with("idempotency-key", "\"first\"");
+    let (_, granted) = keyed.post("/v1/effects/a/claim", json!({})).await;
+    let response = keyed.send(&Method::POST, "/v1/effects/a/claim", Some("{}")).await;
+    assert_eq!(response.headers()["idempotent-replayed"], "true");
+    assert_eq!(read(response).await, (200, granted.clone()));
+    let (status, problem) = keyed.post("/v1/effects/a/claim", json!({ "label": "b" })).await;
+    assert_eq!((status, &problem["code"]), (422, &json!("HX0202")));
+    // What may succeed later is not kept: the same key is asked again.
+    let waiting = client.clone().with("idempotency-key", "second");
+    assert_eq!(waiting.post("/v1/effects/a/claim", json!({})).await.0, 409);
+    let settle = json!({ "attempt": granted["attempt"], "report": "succeeded" });
+    assert_eq!(client.post("/v1/effects/a/settle", settle).await.0, 200);
+    let (status, replayed) = waiting.post("/v1/effects/a/claim", json!({})).await;
+    assert_eq!((status, &replayed["verdict"]), (200, &json!("replayed")));
+    // Keys of one namespace mean nothing in another.
+    let elsewhere = keyed.with("hapax-namespace", "billing");
+    let (_, other) = elsewhere.post("/v1/effects/a/claim", json!({})).await;
+    assert_eq!(other["verdict"], "granted");
+    assert_ne!(other["attempt"], granted["attempt"]);
+}
+
+/// Proves K-6 over HTTP: what hangs on a client's lease lapses with it.
+#[tokio::test]
+async fn a_lease_is_held_by_a_client() {
+    let client = Client::dev();
+    let open = json!({ "term_ms": 60_000, "holder": "worker 3" });
+    let (status, lease) = client.post("/v1/leases", open).await;
+    assert_eq!((status, &lease["holder"]), (200, &json!("worker 3")));
+    let id = lease["lease"].as_str().expect("an id").to_owned();
+    let (_, leases) = client.get("/v1/leases").await;
+    assert_eq!(leases["leases"], json!([lease]));
+    let claim = json!({ "lease": id, "attempt": attempt(1), "safety": "transactional" });
+    assert_eq!(client.post("/v1/effects/job/claim", claim.clone()).await.0, 200);
+    let (status, renewed) = client.post(&format!("/v1/leases/{id}/renew"), json!({})).await;
+    assert_eq!((status, &renewed), (200, &lease));
+
+    // Nobody of another namespace can renew it, use it or give it back, nor tell that it is there.
+    let stranger = client.clone().with("hapax-namespace", "other");
+    let (_, theirs) = stranger.post(&format!("/v1/leases/{id}/renew"), json!({})).await;
+    let nobodys = format!("lease_{}", "0".repeat(32));
+    let (_, none) = stranger.post(&format!("/v1/leases/{nobodys}/renew"), json!({})).await;
+    assert_eq!((&theirs["code"], &theirs["title"]), (&none["code"], &none["title"]));
+    assert_eq!(stranger.post("/v1/effects/job/claim", claim).await.1["code"], "HX0110");
+    assert_eq!(stranger.ask(Method::DELETE, &format!("/v1/leases/{id}"), None).await.0, 204);
+    assert_eq!(client.post(&format!("/v1/leases/{id}/renew"), json!({})).await.0, 200);
+
+    assert_eq!(client.ask(Method::DELETE, &format!("/v1/leases/{id}"), None).await.0, 204);
+    let (_, over) = client.post(&format!("/v1/leases/{id}/renew"), json!({})).await;
+    assert_eq!(over["code"], "HX0110");
+    let (_, granted) =
+        client.post("/v1/effects/job/claim", json!({ "safety": "transactional" })).await;
+    assert_eq!(granted["nth"], 2, "its holder is gone: {granted}");
+}
+
+/// Proves K-5 over HTTP: what nobody knows is looked up, or decided by somebody.
+#[tokio::test]
+async fn an_unknown_outcome_is_found_out() {
+    let client = Client::dev();
+    let lost = |key: &'static str, body: Value| {
+        let client = client.clone();
+        async move {
+            let (_, granted) = client.post(&format!("/v1/effects/{key}/claim"), body).await;
+            let attempt = granted["attempt"].clone();
+            let report = json!({ "attempt": attempt, "report": "ambiguous", "reason": "timeout" });
+            let settled = client.post(&format!("/v1/effects/{key}/settle"), report).await;
+            assert_eq!(settled.0, 200, "{settled:?}");
+            attempt
+        }
+    };
+    let attempt = lost("pay", json!({ "safety": "reconcilable", "settling_ms": 0 })).await;
+    let (_, mut found) = client.post("/v1/effects/pay/look", json!({})).await;
+    assert_eq!(found["attempt"], attempt);
+    found["happened"] = json!(true);
+    found["body"] = json!("seen at the bank");
+    let (status, judged) = client.post("/v1/effects/pay/found", found).await;
+    assert_eq!((status, judged), (200, json!({ "state": "succeeded" })));
+    assert_eq!(client.post("/v1/effects/pay/look", json!({})).await.0, 404);
+
+    let attempt = lost("mail", json!({})).await;
+    let (status, blocked) = client.post("/v1/effects/mail/claim", json!({})).await;
+    assert_eq!((status, &blocked["code"]), (409, &json!("HX0203")));
+    assert_eq!(blocked["attempt"], attempt);
+    let (_, stuck) = client.get("/v1/effects?state=stuck").await;
+    assert_eq!(stuck["effects"].as_array().map(Vec::len), Some(1));
+    let resolve = json!({ "attempt": attempt, "decision": "did_not_happen", "note": "asked ada" });
+    let (status, judged) = client.post("/v1/effects/mail/resolve", resolve.clone()).await;
+    assert_eq!((status, judged), (200, json!({ "state": "failed" })));
+    assert_eq!(client.post("/v1/effects/mail/resolve", resolve).await.0, 409);
+    let reset = json!({ "attempt": attempt, "note": "once more" });
+    assert_eq!(client.post("/v1/effects/mail/reset", reset).await.0, 200);
+
+    let (_, granted) = client.post("/v1/effects/move/claim", json!({})).await;
+    let attempt = granted["attempt"].clone();
+    let undo = json!({ "attempt": attempt, "step": "refund", "payload": "EUR 10" });
+    assert_eq!(client.post("/v1/effects/move/undo", undo).await.0, 200);
+    let half = json!({ "attempt": attempt, "report": "partial", "reason": "one leg of two" });
+    assert_eq!(client.post("/v1/effects/move/settle", half).await.0, 200);
+    let (_, steps) = client.get("/v1/effects/move/steps").await;
+    assert_eq!(steps["steps"], json!([{ "step": "refund", "payload": "EUR 10" }]));
+    let (_, judged) = client.post("/v1/effects/move/undone", json!({ "attempt": attempt })).await;
+    assert_eq!(judged, json!({ "state": "failed" }));
+}
+
+/// Proves O-1 over HTTP: events are recorded with the outcome, or nothing is.
+#[tokio::test]
+async fn events_are_told_with_the_settle() {
+    let client = Client::dev();
+    let outbox = Outbox::new().sink("printer", hapax_sinks_stub::Nowhere).expect("a name");
+    let outbox = outbox.route("artifact_*", "*", &["printer"]).expect("a name");
+    client.hapax.configure(&outbox).await.expect("declared");
+    let (_, granted) = client.post("/v1/effects/publish/claim", json!({})).await;
+    let settle = |event: &str| {
+        json!({ "attempt": granted["attempt"], "report": "succeeded", "events": [
+            { "event_name": event, "dataset_id": "flow", "payload": { "rows": 7 } },
+        ]})
+    };
+    let (status, refused) = client.post("/v1/effects/publish/settle", settle("unheard_of")).await;
+    assert_eq!((status, &refused["code"]), (422, &json!("HX0111")));
+    assert_eq!(client.get("/v1/effects/publish").await.1["state"], "running");
+    let (status, _) = client.post("/v1/effects/publish/settle", settle("artifact_published")).await;
+    assert_eq!(status, 200);
+    let (_, listed) = client.get("/v1/outbox?status=pending&sink=printer").await;
+    let record = &listed["records"][0];
+    assert_eq!((&record["payload"], &record["status"]), (&json!({ "rows": 7 }), &json!("pending")));
+    let id = record["outbox_id"].as_str().expect("an id");
+    assert_eq!(client.get(&format!("/v1/outbox/{id}")).await.1, *record);
+    let stranger = client.clone().with("hapax-namespace", "other");
+    assert_eq!(stranger.get(&format!("/v1/outbox/{id}")).await.0, 404);
+    assert_eq!(client.get("/v1/sinks").await.1["sinks"][0]["pending"], 1);
+    assert_eq!(client.post("/v1/outbox/redrive", json!({})).await.1, json!({ "redriven": 0 }));
+    let (_, paused) = client.post("/v1/sinks/printer/pause", json!({})).await;
+    assert_eq!(paused, json!({ "sink": "printer", "paused": true }));
+    assert_eq!(client.post("/v1/sinks/nobody/resume", json!({})).await.0, 404);
+}
+
+mod hapax_sinks_stub {
+    use hapax::outbox::{Letter, Sink, Told};
+
+    /// Takes nothing.
+    pub(super) struct Nowhere;
+
+    impl Sink for Nowhere {
+        async fn send(&self, _: &[Letter], _: &Told) {}
+    }
+}
+
+/// Every operation that the document has: its method, its path, the role it needs.
+fn operations() -> Vec<(Method, String, Role)> {
+    let document: Value =
+        serde_json::from_str(hapax_server::api::openapi_text()).expect("a document");
+    let mut operations = Vec::new();
+    for (path, item) in document["paths"].as_object().expect("paths") {
+        for method in item.as_object().expect("an item").keys() {
+            let role = match (method.as_str(), path.rsplit('/').next()) {
+                ("get", _) => Role::Viewer,
+                (_, Some("reset")) => Role::Steward,
+                _ => Role::Operator,
+            };
+            let id = if path.contains("leases") {
+                "lease_00000000000000000000000000000000"
+            } else {
+                "1"
+            };
+            let path = path.replace("{key}", "k").replace("{id}", id);
+            let method = method.to_uppercase().parse().expect("a method");
+            operations.push((method, path, role));
+        }
+    }
+    operations
+}
+
+/// Proves S-6: nobody without a token, and nobody with a lesser role, on any route.
+#[tokio::test]
+async fn every_route_denies_by_default() {
+    let client = Client::guarded(Terms::default());
+    let roles = [None, Some(Role::Viewer), Some(Role::Operator), Some(Role::Steward)];
+    let operations = operations();
+    assert!(operations.len() > 25, "{}", operations.len());
+    for role in roles {
+        let asking = match role {
+            Some(role) => client.showing(role, Some("billing")).await,
+            None => client.clone(),
+        };
+        for (method, path, needed) in &operations {
+            if path.ends_with("/stream") && role.is_some() {
+                continue;
+            }
+            let body = (*method == Method::POST).then_some("{}");
+            let status = asking.send(method, path, body).await.status();
+            match role {
+                None => assert_eq!(status, StatusCode::UNAUTHORIZED, "{method} {path}"),
+                Some(role) if role < *needed => {
+                    assert_eq!(status, StatusCode::FORBIDDEN, "{role} {method} {path}");
+                }
+                Some(role) => {
+                    let everywhere = path.contains("/sinks") || path.contains("verification");
+                    let expected = everywhere && status == StatusCode::FORBIDDEN;
+                    let refused = [StatusCode::UNAUTHORIZED, StatusCode::FORBIDDEN];
+                    assert!(expected || !refused.contains(&status), "{role} {method} {path}");
+                }
+            }
+        }
+    }
+    assert_eq!(client.get("/v1/nothing").await.0, 401, "what is not there is not told apart");
+    assert_eq!(client.get("/metrics").await.0, 401);
+    let billing = client.showing(Role::Steward, Some("billing")).await;
+    assert_eq!(billing.get("/metrics").await.0, 403, "it tells of every namespace");
+    for open in ["/healthz", "/readyz", "/v1/openapi.json"] {
+        assert_eq!(client.get(open).await.0, 200, "{open}");
+    }
+}
+
+/// Proves S-6: a token is good where it is good, and until it is revoked.
+#[tokio::test]
+async fn a_token_is_good_in_its_namespace() {
+    let client = Client::guarded(Terms::default());
+    let billing = client.showing(Role::Operator, Some("billing")).await;
+    assert_eq!(billing.post("/v1/effects/a/claim", json!({})).await.0, 200);
+    let (status, _) = billing.clone().with("hapax-namespace", "default").get("/v1/effects").await;
+    assert_eq!(status, 403);
+    // The same answer for another tenant's key as for none.
+    let other = client.showing(Role::Operator, Some("other")).await;
+    assert_eq!(other.get("/v1/effects/a").await, other.get("/v1/effects/b").await);
+    assert_eq!(other.get("/v1/effects").await.1["effects"], json!([]));
+    let everywhere = client.showing(Role::Viewer, None).await;
+    let there = everywhere.clone().with("hapax-namespace", "billing");
+    assert_eq!(there.get("/v1/effects/a").await.0, 200);
+    assert_eq!(everywhere.get("/v1/effects/a").await.0, 404);
+    let odd = everywhere.clone().with("hapax-namespace", "No Name");
+    assert_eq!(odd.get("/v1/effects/a").await.0, 400);
+
+    for token in client.hapax.tokens().await.expect("tokens") {
+        assert!(client.hapax.revoke_token(token.id).await.expect("revoked"));
+    }
+    let deadline = tokio::time::Instant::now() + Duration::from_secs(30);
+    while billing.get("/v1/effects").await.0 != 401 {
+        assert!(tokio::time::Instant::now() < deadline, "a revoked token is still good");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    for odd in ["Basic abc", "Bearer", "Bearer hpx_00_00", ""] {
+        assert_eq!(client.clone().with("authorization", odd).get("/v1/effects").await.0, 401);
+    }
+}
+
+/// Proves S-6 for pages in a browser: they cannot reach a server that asks for no token.
+#[tokio::test]
+async fn a_web_page_is_not_let_in() {
+    let app = Client::dev();
+    let from = |host: &str, origin: Option<&str>| {
+        let mut client = app.clone();
+        client.headers = vec![("host", host.to_owned())];
+        if let Some(origin) = origin {
+            client = client.with("origin", origin);
+        }
+        async move { client.get("/v1/effects").await.0 }
+    };
+    assert_eq!(from("localhost:8765", None).await, 200);
+    assert_eq!(from("[::1]:8765", Some("http://[::1]:8765")).await, 200);
+    assert_eq!(from("evil.example:8765", None).await, 403);
+    assert_eq!(from("localhost.evil.example", None).await, 403);
+    assert_eq!(from("localhost:8765", Some("https://evil.example")).await, 403);
+    assert_eq!(from("localhost:8765", Some("http://localhost:1")).await, 403);
+    assert_eq!(from("localhost:8765", Some("null")).await, 403);
+}
+
+/// Proves S-6 for what is sent: every limit has an answer of its own.
+#[tokio::test]
+async fn what_cannot_be_read_is_refused() {
+    let client = Client::dev();
+    let claim = "/v1/effects/a/claim";
+    let code = |response| async { read(response).await.1["code"].clone() };
+    let sent = |body: &str| {
+        let (client, body) = (client.clone(), body.to_owned());
+        async move { client.send(&Method::POST, claim, Some(&body)).await }
+    };
+    let deep = format!("{}1{}", "[".repeat(100_000), "]".repeat(100_000));
+    let many = format!(r#"{{"lock":[{}]}}"#, ["\"x\""; 9].join(","));
+    for (body, status) in [
+        ("", 400),
+        ("{", 400),
+        (r#"{"paylod":"x"}"#, 400),
+        (r#"{"attempt":"att_1"}"#, 400),
+        (r#"{"payload":"a","fingerprint":"sha256:00"}"#, 400),
+        (r#"{"deadline_ms":0}"#, 400),
+        (r#"{"safety":"sure"}"#, 400),
+        (&deep, 400),
+        (&many, 400),
+        (&format!(r#"{{"label":"{}"}}"#, "x".repeat(300)), 400),
+    ] {
+        let response = sent(body).await;
+        let told = response.status().as_u16();
+        assert_eq!(told, status, "{}", body.chars().take(60).collect::<String>());
+        assert_eq!(response.headers()["content-type"], "application/problem+json");
+    }
+    let large = sent(&format!(r#"{{"payload":"{}"}}"#, "x".repeat(1_100_000))).await;
+    assert_eq!(large.status(), StatusCode::PAYLOAD_TOO_LARGE);
+    assert_eq!(code(large).await, "HX0303");
+    let packed = client.clone().with("content-encoding", "gzip");
+    let packed = packed.send(&Method::POST, claim, Some("{}")).await;
+    assert_eq!(code(packed).await, "HX0316");
+    let bare = client.send(&Method::POST, claim, None).await;
+    assert_eq!(code(bare).await, "HX0316");
+    let wrong = client.send(&Method::PUT, claim, Some("{}")).await;
+    assert_eq!(wrong.status(), StatusCode::METHOD_NOT_ALLOWED);
+    assert_eq!(wrong.headers()["allow"], "POST");
+    assert_eq!(code(wrong).await, "HX0314");
+    for path in [
+        "/v1/effects?limit=0",
+        "/v1/effects?limit=1001",
+        "/v1/effects?stat=x",
+        "/v1/effects/%20/claim",
+    ] {
+        let method = if path.ends_with("claim") { Method::POST } else { Method::GET };
+        let answer = client.send(&method, path, Some("{}")).await;
+        assert_eq!(code(answer).await, "HX0312", "{path}");
+    }
+    assert_eq!(client.get("/v1/effects?state=running").await.1["effects"], json!([]));
+}
+
+/// Proves S-6 for how often: a namespace that asks too much is told so, and others are not.
+#[tokio::test]
+async fn a_namespace_has_an_allowance() {
+    let allowance = Allowance { rate: 1, burst: 3, at_once: 1 };
+    let client = Client::guarded(Terms { allowance, ..Terms::default() });
+    let one = client.showing(Role::Operator, Some("one")).await;
+    let mut told = Vec::new();
+    for _ in 0..4 {
+        told.push(one.get("/v1/config").await.0);
+    }
+    assert_eq!(told, [200, 200, 200, 429]);
+    let response = one.send(&Method::GET, "/v1/config", None).await;
+    assert!(response.headers().contains_key("retry-after"));
+
+    let other = client.showing(Role::Operator, Some("other")).await;
+    let (_, granted) = other.post("/v1/effects/a/claim", json!({})).await;
+    let waiting = other.clone().with("prefer", "wait=20");
+    let waiting = tokio::spawn(async move { waiting.get("/v1/effects/a").await });
+    let deadline = tokio::time::Instant::now() + Duration::from_secs(30);
+    // Settling needs a place of its own, so somebody else settles it.
+    while !waiting.is_finished() {
+        assert!(tokio::time::Instant::now() < deadline);
+        let (status, problem) = other.get("/v1/config").await;
+        if status == 429 && problem["detail"].as_str().is_some_and(|d| d.contains("under way")) {
+            let key = hapax_server::wire::key("a").expect("a key");
+            let attempt = granted["attempt"].as_str().expect("one").parse().expect("an id");
+            let report = hapax::remote::Report::Succeeded("done".into());
+            let ledger = client.hapax.in_namespace(Namespace::new("other").expect("a name"));
+            ledger.remote().settle(key, attempt, report, Vec::new()).await.expect("settled");
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    assert_eq!(waiting.await.expect("told").1["state"], "succeeded");
+}
+
+/// Proves K-15 over HTTP: the journal is read, followed, proved and verified, each namespace its own.
+#[tokio::test]
+async fn the_journal_is_followed_and_proved() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let hapax = Hapax::builder().background(false).open(directory.path().join("hapax.db"));
+    let hapax = hapax.await.expect("a ledger");
+    let client = Client::of(hapax, Access::Everybody, Terms::default());
+    assert_eq!(client.get("/v1/journal/checkpoint").await.0, 404);
+    let stream = client.send(&Method::GET, "/v1/journal/stream", None).await;
+    assert_eq!(stream.headers()["content-type"], "text/event-stream");
+    for namespace in ["default", "billing"] {
+        let client = client.clone().with("hapax-namespace", namespace);
+        assert_eq!(client.post("/v1/effects/a/claim", json!({})).await.0, 200);
+    }
+    client.hapax.pass().await.expect("sealed");
+    let mut events = stream.into_body();
+    let mut text = String::new();
+    while !text.contains("id: 1") {
+        let frame = tokio::time::timeout(Duration::from_secs(30), events.frame()).await;
+        let frame = frame.expect("in time").expect("a frame").expect("no error");
+        text.push_str(&String::from_utf8_lossy(frame.data_ref().expect("data")));
+    }
+    assert!(text.contains("event: granted"), "{text}");
+    let back = client.clone().with("last-event-id", "0");
+    let mut events = back.send(&Method::GET, "/v1/journal/stream", None).await.into_body();
+    let frame = tokio::time::timeout(Duration::from_secs(30), events.frame()).await;
+    let frame = frame.expect("in time").expect("a frame").expect("no error");
+    let text = String::from_utf8_lossy(frame.data_ref().expect("data")).into_owned();
+    assert!(text.contains("id: 1\n"), "{text}");
+
+    let (_, listed) = client.get("/v1/journal?from=1").await;
+    assert_eq!((&listed["size"], &listed["next"]), (&json!(2), &json!(2)));
+    assert_eq!(listed["entries"][0]["namespace"], "billing");
+    let entry = listed["entries"][0]["entry"].as_u64().expect("a number");
+    let (_, proof) = client.get(&format!("/v1/journal/{entry}/proof")).await;
+    assert_eq!(proof["entry"]["namespace"], "billing");
+    let (_, found) = client.get("/v1/journal/verification").await;
+    assert_eq!((&found["intact"], &found["sealed"]), (&json!(true), &json!(2)));
+
+    // Whoever is good in one namespace sees nothing of another.
+    let guarded =
+        Client::of(client.hapax.clone(), Access::Tokens(Tokens::default()), Terms::default());
+    let default = guarded.showing(Role::Viewer, Some("default")).await;
+    let (_, listed) = default.get("/v1/journal").await;
+    assert_eq!(listed["entries"].as_array().map(Vec::len), Some(1));
+    assert_eq!(default.get(&format!("/v1/journal/{entry}/proof")).await.0, 404);
+    assert_eq!(default.get("/v1/journal/verification").await.0, 403);
+}
+
+/// What is counted can be read, and routes are told by their patterns.
+#[tokio::test]
+async fn requests_are_counted() {
+    let client = Client::dev();
+    client.post("/v1/effects/secret-name/claim", json!({})).await;
+    let response = client.send(&Method::GET, "/metrics", None).await;
+    let body = response.into_body().collect().await.expect("a body").to_bytes();
+    let text = String::from_utf8_lossy(&body);
+    let line = "hapax_http_requests_total{method=\"POST\",route=\"/v1/effects/{key}/claim\",status=\"200\"} 1";
+    assert!(text.contains(line), "{text}");
+    assert!(text.contains("hapax_grants_total 1"));
+    assert!(!text.contains("secret-name"));
+}
+
+/// The document that is served is the one that lies in the repository.
+#[test]
+fn the_document_is_up_to_date() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/openapi.json");
+    expect_test::expect_file![path].assert_eq(hapax_server::api::openapi_text());
+}

@@ -1,0 +1,306 @@
+//! Effects that somebody else performs: a client asks for permission, does it, and reports.
+
+use std::time::Duration;
+
+use hapax_core::attempt::{AttemptId, Fence};
+use hapax_core::effect::{Effect, Finding, Judged, StateName};
+use hapax_core::key::Key;
+use hapax_core::lease::Lease;
+use hapax_core::name::Name;
+use hapax_core::outbox::Event;
+use hapax_store::outbox::Emission;
+use hapax_store::{Answer, Command, LeaseAnswer, Step, StoreError, call, read};
+use tokio::time::Instant;
+
+use crate::effect::{EffectBuilder, OnLock};
+use crate::engine::{Hapax, random};
+use crate::error::Error;
+use crate::patience::Patience;
+
+/// How a lease that is held elsewhere begins its holder's name, before the namespace.
+const REMOTE: &str = "remote:";
+
+/// How often a claim is asked again whose answer was lost.
+const TRIES: usize = 5;
+
+impl Hapax {
+    /// For those who perform effects elsewhere: leases, claims and reports on their behalf.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use hapax::remote::{LeaseId, Report, Verdict};
+    /// use hapax::{AttemptId, Hapax, Key, Outcome};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let hapax = Hapax::builder().in_memory();
+    /// let remote = hapax.remote();
+    /// // Ids are the client's own, so that whatever gets lost can simply be asked again.
+    /// let lease = LeaseId::from_bytes([7; 16]);
+    /// remote.open(lease, Duration::from_secs(60), "worker 3").await?;
+    ///
+    /// let key = Key::derive("charge.v1", &[("order", b"42")])?;
+    /// let attempt = AttemptId::from_bytes([8; 16]);
+    /// let verdict = hapax.effect(key).payload(b"EUR 10").claim_for(attempt, Some(lease)).await?;
+    /// assert!(matches!(verdict, Verdict::Granted(grant) if grant.attempt == attempt));
+    /// let report = Report::Succeeded(Outcome::from("receipt 7"));
+    /// remote.settle(key, attempt, report, Vec::new()).await?;
+    /// remote.close(lease).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn remote(&self) -> Remote<'_> {
+        Remote { hapax: self }
+    }
+}
+
+pub use hapax_core::effect::{Grant, Report, Settled, Verdict};
+pub use hapax_core::lease::LeaseId;
+pub use hapax_core::time::LeaseInstant;
+
+/// A look for an attempt that may have happened. It is as old as its beginning: what arrives
+/// while somebody looks may be missed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Look {
+    /// The attempt that is looked for.
+    pub attempt: AttemptId,
+    /// Its fence.
+    pub fence: Fence,
+    /// When it began, by the store's clock.
+    pub began: LeaseInstant,
+}
+
+/// What a ledger does for those who perform effects elsewhere. Made by [`Hapax::remote`].
+#[derive(Clone, Copy)]
+pub struct Remote<'a> {
+    hapax: &'a Hapax,
+}
+
+impl Remote<'_> {
+    /// Opens a lease that somebody else renews. Opening it again changes nothing. None if a lease
+    /// of this id is over, or somebody else's.
+    pub async fn open(
+        &self,
+        id: LeaseId,
+        term: Duration,
+        holder: &str,
+    ) -> Result<Option<Lease>, Error> {
+        let term_ms = u64::try_from(term.as_millis()).unwrap_or(u64::MAX);
+        let holder = format!("{}{holder}", self.prefix());
+        let command = Command::OpenLease { id, term_ms, holder };
+        let Some(lease) = self.lease(command).await? else { return Ok(None) };
+        if !lease.holder.starts_with(&self.prefix()) {
+            return Ok(None);
+        }
+        self.hapax.inner.start();
+        self.renew(id, None).await
+    }
+
+    /// Renews a lease of this namespace. A holder that remembers outcomes says up to which notice
+    /// it has forgotten what was reset; one that does not is never waited for. None if the lease
+    /// is over.
+    pub async fn renew(&self, id: LeaseId, seen: Option<u64>) -> Result<Option<Lease>, Error> {
+        if !self.is_ours(id).await? {
+            return Ok(None);
+        }
+        let seen = seen.unwrap_or(Lease::FORGETFUL);
+        self.lease(Command::RenewLease { id, seen }).await
+    }
+
+    /// Gives a lease of this namespace back. What hangs on it lapses.
+    pub async fn close(&self, id: LeaseId) -> Result<bool, Error> {
+        let ours = self.is_ours(id).await?;
+        if ours {
+            self.lease(Command::CloseLease { id }).await?;
+        }
+        Ok(ours)
+    }
+
+    /// The leases of this namespace that are in force and held elsewhere.
+    pub async fn leases(&self) -> Result<Vec<Lease>, Error> {
+        let (prefix, mut leases) = (self.prefix(), self.hapax.leases().await?);
+        leases.retain_mut(|lease| match lease.holder.strip_prefix(&prefix) {
+            Some(holder) => {
+                lease.holder = holder.to_owned();
+                true
+            }
+            None => false,
+        });
+        Ok(leases)
+    }
+
+    /// Reports how an attempt went, with what there is to tell of it if it succeeded.
+    pub async fn settle(
+        &self,
+        key: Key,
+        attempt: AttemptId,
+        report: Report,
+        events: Vec<Event>,
+    ) -> Result<Settled, Error> {
+        let report = match report {
+            Report::Succeeded(outcome) => {
+                Report::Succeeded(outcome.within(self.hapax.inner.keep_limit))
+            }
+            other => other,
+        };
+        let emits = !events.is_empty();
+        let events =
+            (0..).zip(events).map(|(ordinal, event)| Emission { ordinal, event }).collect();
+        let inner = &self.hapax.inner;
+        let settled =
+            crate::effect::settle(inner, &self.name(key), attempt, report, events).await?;
+        if emits {
+            inner.emitted.notify_one();
+        }
+        Ok(settled)
+    }
+
+    /// Registers how to undo what an attempt is about to do.
+    pub async fn undo_with(
+        &self,
+        key: Key,
+        attempt: AttemptId,
+        step: Step,
+    ) -> Result<Settled, Error> {
+        let command = Command::RegisterStep { name: self.name(key), attempt, step };
+        match call(&*self.hapax.inner.store, command).await? {
+            Answer::Settle(settled) => Ok(settled),
+            _ => Err(StoreError::Corrupt("a step got another answer".into()).into()),
+        }
+    }
+
+    /// An effect, once nobody is doing it any more or this much time has passed.
+    pub async fn attach(&self, key: Key, wait: Duration) -> Result<Option<Effect>, Error> {
+        let (name, patience) = (self.name(key), Patience::until(Instant::now() + wait));
+        loop {
+            let effect = self.hapax.show(key).await?;
+            let running = effect.as_ref().filter(|e| e.state.name() == StateName::Running);
+            let (Some(running), Some(left)) = (running, patience.left()) else { return Ok(effect) };
+            self.hapax.inner.waiting.moved(&name, running.attempt, left).await;
+        }
+    }
+
+    /// Begins to look for an attempt whose outcome is unknown. None if there is no such effect.
+    pub async fn look(&self, key: Key) -> Result<Option<Look>, Error> {
+        let name = self.name(key);
+        let look = read(&*self.hapax.inner.store, move |view| {
+            Ok((view.now().lease, view.effects(&[name])?.pop().flatten()))
+        });
+        let (began, effect) = look.await?;
+        let unknown = effect.filter(|effect| effect.state.name() == StateName::Unknown);
+        Ok(unknown.map(|Effect { attempt, fence, .. }| Look { attempt, fence, began }))
+    }
+
+    /// Says what was found by a look.
+    pub async fn found(&self, key: Key, look: Look, finding: Finding) -> Result<Judged, Error> {
+        let Look { attempt, fence, began: looked } = look;
+        let command = Command::Reconcile { name: self.name(key), attempt, fence, looked, finding };
+        self.hapax.judge(command).await
+    }
+
+    /// Holders of other namespaces, and processes, have names that begin differently.
+    fn prefix(&self) -> String {
+        format!("{REMOTE}{}/", self.hapax.namespace)
+    }
+
+    async fn is_ours(&self, id: LeaseId) -> Result<bool, Error> {
+        let prefix = self.prefix();
+        let lease = read(&*self.hapax.inner.store, move |view| view.lease(id)).await?;
+        Ok(lease.is_some_and(|lease| lease.holder.starts_with(&prefix)))
+    }
+
+    async fn lease(&self, command: Command) -> Result<Option<Lease>, Error> {
+        match call(&*self.hapax.inner.store, command).await? {
+            Answer::Lease(LeaseAnswer::Held { lease, .. }) => Ok(Some(lease)),
+            Answer::Lease(LeaseAnswer::Dead) => Ok(None),
+            _ => Err(StoreError::Corrupt("a lease got another answer".into()).into()),
+        }
+    }
+
+    fn name(&self, key: Key) -> Name {
+        Name { namespace: self.hapax.namespace.clone(), key }
+    }
+}
+
+impl EffectBuilder {
+    /// Asks for permission on behalf of somebody who performs it elsewhere, and waits for others
+    /// as [`wait`](Self::wait) says. Asking again with the same attempt gives the same answer.
+    ///
+    /// The grant hangs on a lease that somebody else renews, or else on this process's own; then
+    /// it should have a [`deadline`](Self::deadline).
+    pub async fn claim_for(
+        self,
+        attempt: AttemptId,
+        lease: Option<LeaseId>,
+    ) -> Result<Verdict, Error> {
+        let inner = &self.hapax.inner;
+        inner.start();
+        if let Some(lease) = lease
+            && !self.hapax.remote().is_ours(lease).await?
+        {
+            return Err(StoreError::LeaseDead(lease).into());
+        }
+        let mut patience = Patience::until(Instant::now() + self.wait);
+        loop {
+            let own = inner.holder.lease().await?;
+            // Memory does not know when a record expires, which has to be told.
+            if let Some(outcome) = self.ttl.is_none().then(|| self.remembered()).flatten() {
+                return Ok(Verdict::Replayed { outcome, expires: None });
+            }
+            let asked = inner.cache.asked();
+            let ask = self.ask(attempt, lease.unwrap_or(own));
+            match self.ask_again(Command::Claim { name: self.name.clone(), ask }).await {
+                Ok(Verdict::InFlight { attempt }) => match patience.left() {
+                    Some(left) => inner.waiting.moved(&self.name, attempt, left.min(LOOK)).await,
+                    None => return Ok(Verdict::InFlight { attempt }),
+                },
+                Ok(Verdict::Locked { holder }) => {
+                    inner.counters.lock_failures.add();
+                    if self.on_lock == OnLock::Fail || patience.pause().await.is_none() {
+                        return Ok(Verdict::Locked { holder });
+                    }
+                }
+                Ok(Verdict::Replayed { outcome, expires }) => {
+                    inner.counters.replayed.add();
+                    if expires.is_none() {
+                        inner.cache.put(asked, &self.name, self.fingerprint, outcome.clone(), None);
+                    }
+                    return Ok(Verdict::Replayed { outcome, expires });
+                }
+                Ok(verdict) => {
+                    inner.counters.verdict(&verdict);
+                    return Ok(verdict);
+                }
+                Err(Error::Store(StoreError::LeaseDead(dead))) if lease.is_none() => {
+                    inner.holder.give_up(dead);
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// The same attempt gets the same answer, so it is simply asked again when one was lost.
+    async fn ask_again(&self, command: Command) -> Result<Verdict, Error> {
+        let inner = &self.hapax.inner;
+        let mut tries = 0;
+        loop {
+            tries += 1;
+            match inner.ask(command.clone()).await {
+                Ok(Answer::Claim(verdict)) => return Ok(verdict),
+                Ok(_) => {
+                    return Err(StoreError::Corrupt("a claim got another answer".into()).into());
+                }
+                Err(StoreError::CommitUnknown(_)) if tries < TRIES => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+}
+
+/// How long a waiter lets a silent holder be before it claims again, to take over if it may.
+const LOOK: Duration = Duration::from_millis(500);
+
+/// Random bits for a client that has none of its own.
+pub fn random_id() -> Result<[u8; 16], Error> {
+    Ok(random()?)
+}

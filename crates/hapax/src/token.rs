@@ -1,0 +1,68 @@
+//! Who is let in where a ledger is served.
+
+use std::time::Duration;
+
+use hapax_core::name::Namespace;
+use hapax_core::time::Timestamp;
+use hapax_core::token::{Role, Secret, Token, TokenId};
+use hapax_store::{Command, call, read};
+
+use crate::engine::{Hapax, random};
+use crate::error::Error;
+
+impl Hapax {
+    /// Makes a token, in one namespace or in all of them. Its secret is shown now or never.
+    ///
+    /// ```
+    /// use hapax::{Hapax, Namespace, Role};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let hapax = Hapax::builder().in_memory();
+    /// let billing = Namespace::new("billing")?;
+    /// let (token, secret) =
+    ///     hapax.create_token(Role::Operator, Some(billing), "worker 3", None).await?;
+    /// assert!(secret.reveal().starts_with("hpx_"));
+    /// assert_eq!(hapax.tokens().await?, [token.clone()]);
+    /// assert!(hapax.revoke_token(token.id).await?);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn create_token(
+        &self,
+        role: Role,
+        namespace: Option<Namespace>,
+        holder: &str,
+        lifetime: Option<Duration>,
+    ) -> Result<(Token, Secret), Error> {
+        let secret = Secret::new(TokenId::from_bytes(random()?), random()?);
+        let created = self.wall().await?;
+        let ms = lifetime.map(|time| u64::try_from(time.as_millis()).unwrap_or(u64::MAX));
+        let token = Token {
+            id: secret.id(),
+            digest: secret.digest(),
+            role,
+            namespace,
+            holder: holder.to_owned(),
+            created,
+            expires: ms.map(|ms| created.plus_ms(ms)),
+        };
+        call(&*self.inner.store, Command::Admit(token.clone())).await?;
+        Ok((token, secret))
+    }
+
+    /// All tokens, oldest first.
+    pub async fn tokens(&self) -> Result<Vec<Token>, Error> {
+        Ok(read(&*self.inner.store, |view| view.tokens()).await?)
+    }
+
+    /// Lets nobody in any more who shows this token. Whether there was one.
+    pub async fn revoke_token(&self, token: TokenId) -> Result<bool, Error> {
+        Ok(self.count(Command::Revoke { token }).await? > 0)
+    }
+
+    /// What time it is, by the store's clock.
+    pub async fn wall(&self) -> Result<Timestamp, Error> {
+        Ok(read(&*self.inner.store, |view| Ok(view.now().wall)).await?)
+    }
+}
