@@ -2,9 +2,13 @@
 //!
 //! - `test`: installs what is missing and runs everything, saying what it skipped
 //! - `bench`: the benchmarks of the command line, in a release build
+//! - `contract`: asks the server everything that its description allows, and what it does not
+//! - `package`: a Debian package
 //! - `prove`: breaks hapax on purpose for about an hour, and writes `docs/proof.md`
 //! - `tidy`: house rules, and `docs/requirements.md` from the tests; `--check` only looks
 
+mod contract;
+mod package;
 mod run;
 mod tidy;
 
@@ -16,10 +20,13 @@ fn main() -> ExitCode {
     let result = match words.as_slice() {
         ["test" | "ci"] => run::test(),
         ["bench", rest @ ..] => run::bench(rest),
+        ["package"] => package::package(),
+        ["contract"] => contract::contract(),
         ["prove", rest @ ..] => run::prove(rest),
         ["tidy"] => tidy::tidy(tidy::Mode::Write),
         ["tidy", "--check"] => tidy::tidy(tidy::Mode::Check),
-        _ => Err("usage: cargo xtask test | bench [OPTIONS] | prove | tidy [--check]".to_owned()),
+        _ => Err("usage: cargo xtask test | bench [OPTIONS] | prove | contract | package | tidy [--check]"
+            .to_owned()),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

@@ -6,11 +6,11 @@ use std::time::Instant;
 use crate::tidy;
 
 /// Something that tests use.
-struct Need {
-    what: &'static str,
-    is_there: fn() -> bool,
+pub(crate) struct Need {
+    pub(crate) what: &'static str,
+    pub(crate) is_there: fn() -> bool,
     /// The Debian package it comes in.
-    package: &'static str,
+    pub(crate) package: &'static str,
 }
 
 const NEEDS: [Need; 16] = [
@@ -67,7 +67,7 @@ const CLUSTER: [Need; 2] = [
 ];
 
 /// Installs what is missing; says what could not be.
-fn provide(needs: &[Need]) -> Vec<String> {
+pub(crate) fn provide(needs: &[Need]) -> Vec<String> {
     let mut missing = Vec::new();
     for Need { what, is_there, package } in needs {
         if !is_there() {
@@ -86,7 +86,7 @@ pub(crate) fn test() -> Result<(), String> {
         skipped.push("power cuts and full disks: they need root and loop devices".into());
     }
     step("cargo", &["fmt", "--all", "--check"])?;
-    let features = "hapax/sqlx,hapax-sinks/axum,hapax-cli/brokers,hapax-cli/kafka";
+    let features = "hapax/sqlx,hapax-sinks/axum,hapax-cli/brokers,hapax-cli/kafka,hapax-cli/otlp";
     let everything = ["--workspace", "--locked", "--features", features];
     step(
         "cargo",
@@ -155,7 +155,7 @@ pub(crate) fn prove(options: &[&str]) -> Result<(), String> {
     step("cargo", &[&start[..], options].concat())
 }
 
-fn step(program: &str, words: &[&str]) -> Result<(), String> {
+pub(crate) fn step(program: &str, words: &[&str]) -> Result<(), String> {
     let line = format!("{program} {}", words.join(" "));
     eprintln!("xtask: {line}");
     let start = Instant::now();
@@ -168,7 +168,7 @@ fn step(program: &str, words: &[&str]) -> Result<(), String> {
     Ok(())
 }
 
-fn exists(program: &str, words: &[&str]) -> bool {
+pub(crate) fn exists(program: &str, words: &[&str]) -> bool {
     let mut command = Command::new(program);
     command.args(words).stdout(Stdio::null()).stderr(Stdio::null());
     command.status().is_ok_and(|status| status.success())

@@ -12,6 +12,7 @@ mod key;
 mod listen;
 mod log;
 mod migrate;
+mod otlp;
 mod outbox;
 mod output;
 mod program;

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use axum::Router;
 use hapax::{Safety, Settling};
 use hapax_server::idempotency::{IdempotencyLayer, KeyNeed, OnInFlight, Preset, Settings, Tenant};
 use hapax_server::listener::{self, Limits};
@@ -10,6 +11,7 @@ use tower_layer::Layer as _;
 
 use crate::args::{self, Global, LogFormat, Proxy};
 use crate::exit::{Exit, Failed};
+use crate::otlp::Telemetry;
 use crate::{log, output, serve, stop};
 
 pub(crate) async fn main(global: &Global, asked: &Proxy) -> Result<Exit, Failed> {
@@ -53,8 +55,11 @@ pub(crate) async fn main(global: &Global, asked: &Proxy) -> Result<Exit, Failed>
         eprintln!("hapax: finishing what was begun");
     };
     let doors = listener::Doors { listener, tls: None, limits };
-    listener::serve(doors, layer.layer(upstream), stopped).await;
+    let telemetry = Telemetry::start(&hapax)?;
+    let app = Router::new().fallback_service(layer.layer(upstream));
+    listener::serve(doors, telemetry.traced(app), stopped).await;
     let _ = tokio::time::timeout(drain, layer.drained()).await;
+    telemetry.stop().await;
     hapax.close().await?;
     Ok(Exit::Done)
 }

@@ -16,6 +16,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use crate::args::{Dev, Global, LogFormat, Serve};
 use crate::config::{Config, Served};
 use crate::exit::{Exit, Failed};
+use crate::otlp::Telemetry;
 use crate::{log, output, stop};
 
 /// Where to listen, if nobody says.
@@ -106,6 +107,7 @@ async fn served(
     hapax: Hapax,
     dispatcher: Option<Dispatcher>,
 ) -> Result<Exit, Failed> {
+    let telemetry = Telemetry::start(&hapax)?;
     let told = stop::told()?;
     notify(&[sd_notify::NotifyState::Ready]);
     let stopped = async {
@@ -114,10 +116,11 @@ async fn served(
         server.stop();
         eprintln!("hapax: finishing what was begun");
     };
-    listener::serve(doors, server.router(), stopped).await;
+    listener::serve(doors, telemetry.traced(server.router()), stopped).await;
     if let Some(dispatcher) = dispatcher {
         dispatcher.stop().await?;
     }
+    telemetry.stop().await;
     hapax.close().await?;
     Ok(Exit::Done)
 }

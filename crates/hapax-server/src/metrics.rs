@@ -88,7 +88,7 @@ pub(crate) async fn show(State(server): State<Arc<Server>>, request: Request) ->
     let written = gathered(&server.metrics, server.hapax.counts(), &stats)
         .and_then(|registry| TextEncoder::new().encode(&registry.gather(), &mut text));
     if let Err(error) = written {
-        tracing::warn!(%error, "metrics could not be written");
+        tracing::warn!(name: "metrics_not_written", %error, "metrics could not be written");
     }
     let mut response = Response::new(text.into());
     let kind = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");

@@ -229,7 +229,7 @@ impl Problem {
         let detail = match error {
             Error::Store(StoreError::Invalid(_)) => error.to_string(),
             Error::Store(error) if status.is_server_error() => {
-                tracing::warn!(code = error.code(), %error, "a request could not be served");
+                tracing::warn!(name: "request_not_served", code = error.code(), %error, "a request could not be served");
                 "what cannot be written down is not done".to_owned()
             }
             other => other.to_string(),

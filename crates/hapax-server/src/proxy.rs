@@ -226,7 +226,7 @@ impl Service<Request<Body>> for Upstream {
 
 /// What an error means: only one before anything was sent means that nothing happened.
 fn failed(error: &hyper_util::client::legacy::Error) -> Response<Body> {
-    tracing::warn!(%error, "the upstream did not answer");
+    tracing::warn!(name: "upstream_silent", %error, "the upstream did not answer");
     let (status, kind, fate, detail) = if error.is_connect() {
         (StatusCode::BAD_GATEWAY, &UNREACHABLE, Fate::NotDone, "no connection could be made")
     } else {

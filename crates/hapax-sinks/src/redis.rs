@@ -139,7 +139,7 @@ async fn warn_if_forgetful(connection: &mut MultiplexedConnection) {
     let is =
         |name: &str, value: &str| settings.iter().any(|pair| pair.0 == name && pair.1 == value);
     if !(is("appendonly", "yes") && is("appendfsync", "always")) {
-        tracing::warn!(
+        tracing::warn!(name: "redis_not_durable",
             "this Redis acknowledges before its disk does and can lose events when it crashes: \
              set appendonly yes and appendfsync always",
         );

@@ -89,7 +89,7 @@ impl Log {
             return checkpoint(db);
         }
         if let Err(TrySendError::Disconnected(())) = self.checkpointer.nudge() {
-            tracing::error!("the checkpointer is gone; the write-ahead log grows");
+            tracing::error!(name: "checkpointer_gone", "the checkpointer is gone; the write-ahead log grows");
         }
         Ok(())
     }
@@ -122,7 +122,9 @@ impl Checkpointer {
                 match checkpoint(&db) {
                     Ok(()) => state.nearly_done.store(true, Ordering::Release),
                     Err(error @ StoreError::Stopped(_)) => shared.stop(error),
-                    Err(error) => tracing::warn!(%error, "the write-ahead log was not moved"),
+                    Err(error) => {
+                        tracing::warn!(name: "log_not_moved", %error, "the write-ahead log was not moved")
+                    }
                 }
             }
         };

@@ -31,7 +31,7 @@ pub(crate) fn run(db: &Connection, shared: &Arc<Shared>, queue: &Receiver<Readin
             }
         }
         if let Err(error) = snapshot.and_then(rusqlite::Transaction::rollback) {
-            tracing::warn!(error = %store_error(error), "a read could not be ended");
+            tracing::warn!(name: "read_not_ended", error = %store_error(error), "a read could not be ended");
         }
     }
 }

@@ -627,7 +627,7 @@ pub(crate) async fn settle(
                     tell(inner, name, attempt, report, events);
                     return Err(error);
                 };
-                tracing::warn!(%error, key = %name.key, "the outcome is not recorded yet");
+                tracing::warn!(name: "outcome_not_recorded_yet", %error, key = %name.key, "the outcome is not recorded yet");
                 tokio::time::sleep(Duration::from_millis(pause)).await;
             }
             Err(error) => return Err(error),

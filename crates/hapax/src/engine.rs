@@ -329,7 +329,7 @@ fn shared_signer(
         store.public_key(offer.as_deref())?.and_then(|key| key.parse().ok());
     let signer = signer.filter(|_| ours == counts);
     if signer.is_none() {
-        tracing::info!(key = %path.display(), "no key to seal the journal with; others do it");
+        tracing::info!(name: "sealing_left_to_others", key = %path.display(), "no key to seal the journal with; others do it");
     }
     Ok((signer, counts))
 }

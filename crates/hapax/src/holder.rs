@@ -76,7 +76,7 @@ impl Holder {
 
     /// Lets go of a lease that the store says is over.
     pub(crate) fn give_up(&self, dead: LeaseId) {
-        tracing::warn!(lease = %dead, "the lease was lost");
+        tracing::warn!(name: "lease_lost", lease = %dead, "the lease was lost");
         self.cache.doubt();
         self.current.send_if_modified(|held| held.take_if(|held| *held == dead).is_some());
     }
@@ -160,7 +160,9 @@ async fn keep(holder: Weak<Holder>, id: LeaseId, seen: u64) {
         match holder.tend(id, &mut tended).await {
             Ok(true) => {}
             Ok(false) => return,
-            Err(error) => tracing::warn!(%error, "the lease could not be renewed yet"),
+            Err(error) => {
+                tracing::warn!(name: "lease_not_renewed", %error, "the lease could not be renewed yet")
+            }
         }
     }
 }

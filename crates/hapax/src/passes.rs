@@ -82,19 +82,21 @@ pub(crate) async fn forever(inner: Weak<Inner>) {
             Ok(true) => {}
             Ok(false) => continue,
             Err(error) => {
-                tracing::warn!(%error, "background work has to wait");
+                tracing::warn!(name: "background_work_waits", %error, "background work has to wait");
                 continue;
             }
         }
         match round(&inner).await {
             Ok(pass) if pass.expired > 0 => {
-                tracing::warn!(
+                tracing::warn!(name: "effects_left_behind",
                     expired = pass.expired,
                     "effects were left by holders that are gone"
                 );
             }
             Ok(_) => {}
-            Err(error) => tracing::warn!(%error, "background work has to wait"),
+            Err(error) => {
+                tracing::warn!(name: "background_work_waits", %error, "background work has to wait")
+            }
         }
     }
 }

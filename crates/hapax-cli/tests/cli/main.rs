@@ -5,6 +5,8 @@ mod disk;
 mod fuzz;
 mod journal;
 mod key;
+#[cfg(feature = "otlp")]
+mod otlp;
 mod outbox;
 mod postgres;
 mod proxy;

@@ -111,15 +111,26 @@ pub(super) fn page(limit: Option<usize>) -> Result<usize, Problem> {
     }
 }
 
+/// Where a page begins: a number that a page before it gave.
+pub(super) fn place(before: Option<u64>) -> Result<Option<u64>, Problem> {
+    match before {
+        Some(before) if i64::try_from(before).is_err() => Err(malformed("before is too large")),
+        before => Ok(before),
+    }
+}
+
 /// List effects, newest first.
 #[utoipa::path(get, path = "/v1/effects", operation_id = "effect_search", tag = "effects", params(Search),
     responses((status = 200, body = Effects)))]
 async fn search(scope: Scope, Params(search): Params<Search>) -> Answer<Effects> {
     let limit = page(search.limit)?;
+    if search.label.as_ref().is_some_and(|label| label.len() > 256) {
+        return Err(malformed("label is at most 256 bytes"));
+    }
     let filter = Filter {
         states: search.state.map(Wanted::states).unwrap_or_default(),
         label: search.label,
-        before: search.before.map(Fence),
+        before: place(search.before)?.map(Fence),
         limit,
         ..Filter::default()
     };

@@ -8,7 +8,7 @@ use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use super::effect::page;
+use super::effect::{page, place};
 use super::{Answer, Id, Json, Params, Scope, answer, malformed, not_found, parse};
 use crate::problem::Problem;
 use crate::server::Server;
@@ -70,8 +70,8 @@ async fn list(scope: Scope, Params(search): Params<Search>) -> Answer<Records> {
         Wanted::Failed => Status::Failed,
     });
     let sink = search.sink.as_deref().map(sink_named).transpose()?;
-    let filter =
-        RecordFilter { status, sink, before: search.before, limit, ..RecordFilter::default() };
+    let before = place(search.before)?;
+    let filter = RecordFilter { status, sink, before, limit, ..RecordFilter::default() };
     let found = scope.hapax.records(filter).await?;
     let next = found.last().filter(|_| found.len() == limit).map(|found| found.record.seq);
     answer(Records { records: found.iter().map(wire::Record::of).collect(), next })

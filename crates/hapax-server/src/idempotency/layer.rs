@@ -368,7 +368,7 @@ fn problem(error: &Error, settings: &Settings) -> Problem {
             "the request could not be carried to its end",
         ),
     };
-    tracing::warn!(code = kind.code, %error, "a request was not passed on");
+    tracing::warn!(name: "request_not_passed_on", code = kind.code, %error, "a request was not passed on");
     Problem::new(status, &kind, detail)
 }
 

@@ -372,7 +372,7 @@ impl Desk {
                 self.breaker.down(now, dice);
                 if self.breaker.is_open() && !knew {
                     let reason = redact(&refusal.reason);
-                    tracing::warn!(sink = %self.sink, reason, "a sink is down and left alone");
+                    tracing::warn!(name: "sink_down", sink = %self.sink, reason, "a sink is down and left alone");
                 }
             }
             Sent::Refused(_) => self.breaker.answered(),

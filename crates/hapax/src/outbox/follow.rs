@@ -127,7 +127,7 @@ async fn look(inner: Weak<Inner>, sender: broadcast::Sender<Arc<Record>>, mut ti
                     }
                 }
                 Err(error) => {
-                    tracing::warn!(%error, "what is new cannot be read; followers wait");
+                    tracing::warn!(name: "following_waits", %error, "what is new cannot be read; followers wait");
                     break;
                 }
             }

@@ -18,7 +18,7 @@ pub(super) fn tell(sink: &SinkName, letter: &Letter, landing: &Landing) {
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
     let now = now.map_or(0, |since| since.as_millis() as i64);
     if let Landing::Failed { error, .. } = landing {
-        tracing::warn!(%sink, outbox_id = %record.id, error, "an event was given up");
+        tracing::warn!(name: "event_given_up", %sink, outbox_id = %record.id, error, "an event was given up");
     }
     tracing::debug!(
         target: "hapax::dispatch",
@@ -39,6 +39,7 @@ pub(super) fn warn_of_horizon(name: &SinkName, sink: &dyn DynSink, settings: &Si
     let horizon = Duration::from_millis(settings.policy.horizon_ms());
     if let Some(remembers) = sink.remembers().filter(|remembers| *remembers < horizon) {
         tracing::warn!(
+            name: "receiver_forgets_early",
             sink = %name,
             remembers_s = remembers.as_secs(),
             horizon_s = horizon.as_secs(),

@@ -291,7 +291,7 @@ impl Work {
         let (lease, buckets, fair, look) = match shared {
             Ok(shared) => shared,
             Err(error) => {
-                tracing::warn!(%error, "no share of the outbox yet");
+                tracing::warn!(name: "no_outbox_share", %error, "no share of the outbox yet");
                 if let StoreError::LeaseDead(_) = error {
                     self.lose();
                 }
@@ -387,7 +387,7 @@ impl Work {
         let read = match read {
             Ok(read) => read,
             Err(error) => {
-                tracing::warn!(%error, "the outbox cannot be read");
+                tracing::warn!(name: "outbox_not_read", %error, "the outbox cannot be read");
                 self.desks.iter_mut().for_each(Desk::read_anew);
                 self.pause = LONGEST;
                 return;
@@ -493,12 +493,12 @@ impl Work {
                 }
             }
             Err(StoreError::LeaseDead(dead)) => {
-                tracing::warn!("another process looks after these events now");
+                tracing::warn!(name: "outbox_share_lost", "another process looks after these events now");
                 self.inner.holder.give_up(dead);
                 self.lose();
             }
             Err(error) => {
-                tracing::warn!(%error, "what was delivered is not written down yet");
+                tracing::warn!(name: "deliveries_not_recorded_yet", %error, "what was delivered is not written down yet");
                 let failures = sending.failures.saturating_add(1);
                 self.send(Sending { failures, ..sending });
             }

@@ -1,0 +1,266 @@
+//! Metrics and traces to an OpenTelemetry collector, where one is named.
+//!
+//! Everything is set as the specification of OpenTelemetry has it: `OTEL_EXPORTER_OTLP_ENDPOINT`,
+//! `OTEL_EXPORTER_OTLP_HEADERS`, `OTEL_SERVICE_NAME`, `OTEL_METRIC_EXPORT_INTERVAL`.
+
+use axum::Router;
+use hapax::Hapax;
+
+use crate::exit::Failed;
+
+/// The variable that names the collector.
+const ENDPOINT: &str = "OTEL_EXPORTER_OTLP_ENDPOINT";
+
+/// What is told to a collector, if there is one.
+pub(crate) struct Telemetry(Option<told::Told>);
+
+impl Telemetry {
+    /// Begins to tell, if somebody is to be told.
+    pub(crate) fn start(hapax: &Hapax) -> Result<Self, Failed> {
+        match std::env::var_os(ENDPOINT).is_some_and(|endpoint| !endpoint.is_empty()) {
+            true => told::Told::start(hapax).map(|told| Self(Some(told))),
+            false => Ok(Self(None)),
+        }
+    }
+
+    /// The same routes, each request a span: a child of the caller's, a parent of what is asked of
+    /// others for it.
+    pub(crate) fn traced(&self, app: Router) -> Router {
+        match &self.0 {
+            Some(told) => told.traced(app),
+            None => app,
+        }
+    }
+
+    /// Tells what is left, and stops.
+    pub(crate) async fn stop(self) {
+        if let Some(told) = self.0 {
+            let _ = tokio::task::spawn_blocking(move || told.stop()).await;
+        }
+    }
+}
+
+#[cfg(not(feature = "otlp"))]
+mod told {
+    use axum::Router;
+    use hapax::Hapax;
+
+    use crate::exit::Failed;
+
+    /// Cannot be made.
+    pub(super) enum Told {}
+
+    impl Told {
+        pub(super) fn start(_: &Hapax) -> Result<Self, Failed> {
+            Err(Failed::usage(format!("{} is set, and this hapax cannot tell", super::ENDPOINT))
+                .next("Build it with --features otlp, or unset the variable."))
+        }
+
+        pub(super) fn traced(&self, _: Router) -> Router {
+            match *self {}
+        }
+
+        pub(super) fn stop(self) {
+            match self {}
+        }
+    }
+}
+
+#[cfg(feature = "otlp")]
+mod told {
+    use std::sync::{Arc, Mutex};
+    use std::time::Duration;
+
+    use axum::Router;
+    use axum::extract::{MatchedPath, Request, State};
+    use axum::middleware::{Next, from_fn_with_state};
+    use axum::response::Response;
+    use bytes::Bytes;
+    use hapax::outbox::SinkStats;
+    use hapax::{Counts, Hapax};
+    use http_body_util::{BodyExt as _, Full, Limited};
+    use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
+    use hyper_util::client::legacy::Client;
+    use hyper_util::client::legacy::connect::HttpConnector;
+    use hyper_util::rt::TokioExecutor;
+    use opentelemetry::metrics::MeterProvider as _;
+    use opentelemetry::propagation::TextMapPropagator as _;
+    use opentelemetry::trace::{
+        SpanKind, Status, TraceContextExt as _, Tracer as _, TracerProvider as _,
+    };
+    use opentelemetry::{Context, KeyValue};
+    use opentelemetry_http::{HeaderExtractor, HeaderInjector, HttpClient, HttpError};
+    use opentelemetry_otlp::{MetricExporter, SpanExporter, WithHttpConfig as _};
+    use opentelemetry_sdk::Resource;
+    use opentelemetry_sdk::metrics::{PeriodicReader, SdkMeterProvider};
+    use opentelemetry_sdk::propagation::TraceContextPropagator;
+    use opentelemetry_sdk::trace::{SdkTracer, SdkTracerProvider};
+    use tokio::runtime::Handle;
+
+    use crate::exit::{Exit, Failed};
+
+    /// How long a collector may take, and how much it may answer.
+    const PATIENCE: Duration = Duration::from_secs(10);
+    const LARGEST_ANSWER: usize = 1024 * 1024;
+
+    /// How often the outbox is looked at.
+    const LOOK: Duration = Duration::from_secs(10);
+
+    pub(super) struct Told {
+        meters: SdkMeterProvider,
+        tracers: SdkTracerProvider,
+    }
+
+    impl Told {
+        pub(super) fn start(hapax: &Hapax) -> Result<Self, Failed> {
+            let refuse =
+                |error: String| Failed::new(Exit::Usage, format!("{}: {error}", super::ENDPOINT));
+            let courier = Courier::new().map_err(|error| refuse(error.to_string()))?;
+            let resource = Resource::builder()
+                .with_attribute(KeyValue::new("service.version", env!("CARGO_PKG_VERSION")));
+            let resource = match std::env::var_os("OTEL_SERVICE_NAME") {
+                Some(_) => resource.build(),
+                None => resource.with_service_name("hapax").build(),
+            };
+            let metrics = MetricExporter::builder().with_http().with_http_client(courier.clone());
+            let metrics = metrics.build().map_err(|error| refuse(error.to_string()))?;
+            let meters = SdkMeterProvider::builder()
+                .with_reader(PeriodicReader::builder(metrics).build())
+                .with_resource(resource.clone())
+                .build();
+            count(hapax, &meters);
+            let spans = SpanExporter::builder().with_http().with_http_client(courier);
+            let spans = spans.build().map_err(|error| refuse(error.to_string()))?;
+            let tracers = SdkTracerProvider::builder()
+                .with_batch_exporter(spans)
+                .with_resource(resource)
+                .build();
+            Ok(Self { meters, tracers })
+        }
+
+        pub(super) fn traced(&self, app: Router) -> Router {
+            app.layer(from_fn_with_state(self.tracers.tracer("hapax"), span))
+        }
+
+        pub(super) fn stop(self) {
+            for stopped in [self.meters.shutdown(), self.tracers.shutdown()] {
+                if let Err(error) = stopped {
+                    tracing::warn!(name: "telemetry_lost", %error, "a collector was not told all");
+                }
+            }
+        }
+    }
+
+    /// Under the names of the specification, and what the server has beside them.
+    const COUNTED: [(&str, fn(&Counts) -> u64); 8] = [
+        ("kfm.idempotent_replays", |counts| counts.replayed),
+        ("kfm.lock_acquire_failures", |counts| counts.lock_failures),
+        ("kfm.retry_events", |counts| counts.retried),
+        ("kfm.idem_cache_hits", |counts| counts.cache_hits),
+        ("kfm.idem_cache_misses", |counts| counts.cache_misses),
+        ("hapax.grants", |counts| counts.granted),
+        ("hapax.conflicts", |counts| counts.conflicts),
+        ("hapax.blocked", |counts| counts.blocked),
+    ];
+
+    fn count(hapax: &Hapax, meters: &SdkMeterProvider) {
+        let meter = meters.meter("hapax");
+        for (name, read) in COUNTED {
+            let hapax = hapax.clone();
+            meter
+                .u64_observable_counter(name)
+                .with_callback(move |observer| observer.observe(read(&hapax.counts()), &[]))
+                .build();
+        }
+        let sinks: Arc<Mutex<Vec<SinkStats>>> = Arc::default();
+        let gauges: [(&'static str, fn(&SinkStats) -> u64); 2] = [
+            ("hapax.outbox.pending", |stats| stats.pending),
+            ("hapax.outbox.failed", |stats| stats.failed),
+        ];
+        for (name, read) in gauges {
+            let sinks = sinks.clone();
+            meter
+                .u64_observable_gauge(name)
+                .with_callback(move |observer| {
+                    for stats in
+                        sinks.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).iter()
+                    {
+                        let sink = KeyValue::new("sink", stats.sink.name.to_string());
+                        observer.observe(read(stats), &[sink]);
+                    }
+                })
+                .build();
+        }
+        let (hapax, sinks) = (hapax.clone(), Arc::downgrade(&sinks));
+        tokio::spawn(async move {
+            while let Some(sinks) = sinks.upgrade() {
+                if let Ok(stats) = hapax.outbox_stats().await {
+                    *sinks.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = stats;
+                }
+                drop(sinks);
+                tokio::time::sleep(LOOK).await;
+            }
+        });
+    }
+
+    /// One request.
+    async fn span(State(tracer): State<SdkTracer>, mut request: Request, next: Next) -> Response {
+        let propagator = TraceContextPropagator::new();
+        let parent =
+            propagator.extract_with_context(&Context::new(), &HeaderExtractor(request.headers()));
+        let method = request.method().to_string();
+        let route = request.extensions().get::<MatchedPath>().cloned();
+        let route = route.as_ref().map_or("", MatchedPath::as_str);
+        let span = tracer
+            .span_builder(format!("{method} {route}").trim().to_owned())
+            .with_kind(SpanKind::Server)
+            .with_attributes([
+                KeyValue::new("http.request.method", method),
+                KeyValue::new("http.route", route.to_owned()),
+            ])
+            .start_with_context(&tracer, &parent);
+        let context = parent.with_span(span);
+        propagator.inject_context(&context, &mut HeaderInjector(request.headers_mut()));
+        let response = next.run(request).await;
+        let status = response.status();
+        let span = context.span();
+        span.set_attribute(KeyValue::new("http.response.status_code", i64::from(status.as_u16())));
+        if status.is_server_error() {
+            span.set_status(Status::error(status.as_str().to_owned()));
+        }
+        span.end();
+        response
+    }
+
+    /// Carries what is told, on the runtime of this process: exporters have threads of their own.
+    #[derive(Debug, Clone)]
+    struct Courier {
+        client: Client<HttpsConnector<HttpConnector>, Full<Bytes>>,
+        runtime: Handle,
+    }
+
+    impl Courier {
+        fn new() -> std::io::Result<Self> {
+            let connector =
+                HttpsConnectorBuilder::new().with_native_roots()?.https_or_http().enable_http1();
+            let client = Client::builder(TokioExecutor::new()).build(connector.build());
+            Ok(Self { client, runtime: Handle::current() })
+        }
+    }
+
+    #[async_trait::async_trait]
+    impl HttpClient for Courier {
+        async fn send_bytes(
+            &self,
+            request: http::Request<Bytes>,
+        ) -> Result<http::Response<Bytes>, HttpError> {
+            let sending = self.client.request(request.map(Full::new));
+            let told = async move {
+                let (head, body) = sending.await?.into_parts();
+                let body = Limited::new(body, LARGEST_ANSWER).collect().await?.to_bytes();
+                Ok::<_, HttpError>(http::Response::from_parts(head, body))
+            };
+            self.runtime.spawn(async { tokio::time::timeout(PATIENCE, told).await? }).await?
+        }
+    }
+}

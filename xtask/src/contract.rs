@@ -1,0 +1,107 @@
+//! `contract`: the server, asked by a program that has read its description and means no good.
+
+use std::io::{BufRead as _, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use crate::run::{Need, exists, provide, step};
+
+/// The program, and the version that it was tried with.
+const SCHEMATHESIS: &str = "schemathesis==4.32.5";
+
+/// How many requests are made for each operation in the phase that makes up its own.
+const EXAMPLES: &str = "700";
+
+/// How many requests there have to be.
+const LEAST: u64 = 20_000;
+
+const PYTHON: [Need; 1] = [Need {
+    what: "Python's venv",
+    is_there: || exists("python3", &["-c", "import venv, ensurepip"]),
+    package: "python3-venv",
+}];
+
+pub(crate) fn contract() -> Result<(), String> {
+    if let Some(missing) = provide(&PYTHON).pop() {
+        return Err(missing);
+    }
+    step("cargo", &["build", "--release", "--quiet", "--locked", "--package", "hapax-cli"])?;
+    let target = std::env::var_os("CARGO_TARGET_DIR").map_or("target".into(), PathBuf::from);
+    let hapax = target.join("release/hapax").canonicalize().map_err(|error| error.to_string())?;
+    let asker = installed(&target.join("schemathesis"))?;
+    let place = std::env::temp_dir().join(format!("hapax-contract-{}", std::process::id()));
+    std::fs::create_dir(&place).map_err(|error| error.to_string())?;
+    let outcome = ask(&hapax, &asker, &place);
+    let _ = std::fs::remove_dir_all(&place);
+    outcome
+}
+
+/// The program in an environment of its own, which is kept.
+fn installed(room: &Path) -> Result<PathBuf, String> {
+    let path = |name: &str| room.join("bin").join(name).to_string_lossy().into_owned();
+    if !exists(&path("pip"), &["show", "--quiet", "schemathesis"]) {
+        step("python3", &["-m", "venv", &room.to_string_lossy()])?;
+        step(&path("pip"), &["install", "--quiet", SCHEMATHESIS])?;
+    }
+    Ok(path("schemathesis").into())
+}
+
+/// A server that ends with this.
+struct Server(Child);
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn ask(hapax: &Path, asker: &Path, place: &Path) -> Result<(), String> {
+    let text = |error: std::io::Error| error.to_string();
+    // Nobody waits long here, and one namespace may ask as much as it can.
+    let config = "[server]\nrate = 1000000\nburst = 1000000\nlongest_wait = \"1s\"\n";
+    std::fs::write(place.join("hapax.toml"), config).map_err(text)?;
+    let mut server = Command::new(hapax);
+    server.args(["serve", "--listen", "127.0.0.1:0"]).current_dir(place);
+    let mut server = Server(server.stderr(Stdio::piped()).spawn().map_err(text)?);
+    let errors = server.0.stderr.take().ok_or("no standard error")?;
+    let mut lines = BufReader::new(errors).lines().map_while(Result::ok);
+    let url = lines.find_map(|line| {
+        line.split_whitespace().find(|word| word.starts_with("http://")).map(str::to_owned)
+    });
+    let url = url.ok_or("the server did not say where it is")?;
+    std::thread::spawn(move || lines.for_each(|line| eprintln!("{line}")));
+    let token = Command::new(hapax)
+        .args(["token", "create", "--role", "steward", "--every-namespace"])
+        .current_dir(place)
+        .output()
+        .map_err(text)?;
+    let token = String::from_utf8_lossy(&token.stdout).trim().to_owned();
+    eprintln!("xtask: asking {url} for some minutes");
+    let asked = Command::new(asker)
+        .args(["run", &format!("{url}/v1/openapi.json")])
+        .args(["--header", &format!("Authorization: Bearer {token}")])
+        .args(["--max-examples", EXAMPLES, "--seed", "1", "--request-timeout", "30"])
+        // A stream has no end. What a description can say of fields does not say which of them go
+        // together, so some that it allows are refused, with a reason.
+        .args(["--exclude-path", "/v1/journal/stream"])
+        .args(["--exclude-checks", "positive_data_acceptance"])
+        .current_dir(place)
+        .stderr(Stdio::inherit())
+        .output()
+        .map_err(text)?;
+    let said = String::from_utf8_lossy(&asked.stdout);
+    let made = said.lines().find_map(|line| line.trim().split_once(" generated")?.0.parse().ok());
+    let made: u64 = made.unwrap_or(0);
+    if !asked.status.success() {
+        return Err(format!("{said}\nthe server does not do what it says"));
+    }
+    if server.0.try_wait().map_err(text)?.is_some() {
+        return Err("the server is gone".into());
+    }
+    if made < LEAST {
+        return Err(format!("{made} requests were made; {LEAST} are asked for"));
+    }
+    eprintln!("xtask: {made} requests, no 5xx, nothing that the description does not allow");
+    Ok(())
+}
