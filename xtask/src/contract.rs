@@ -1,4 +1,5 @@
-//! `contract`: the server, asked by a program that has read its description and means no good.
+//! `contract`: the server, asked by a program that has read its description and means no good;
+//! and what it tells a collector, decoded by somebody else's program.
 
 use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
@@ -6,8 +7,8 @@ use std::process::{Child, Command, Stdio};
 
 use crate::run::{Need, exists, provide, step};
 
-/// The program, and the version that it was tried with.
-const SCHEMATHESIS: &str = "schemathesis==4.32.5";
+/// What asks, and what decodes, in the versions that they were tried with.
+const PROGRAMS: [&str; 2] = ["schemathesis==4.32.5", "opentelemetry-proto==1.45.2"];
 
 /// How many requests are made for each operation in the phase that makes up its own.
 const EXAMPLES: &str = "700";
@@ -25,25 +26,29 @@ pub(crate) fn contract() -> Result<(), String> {
     if let Some(missing) = provide(&PYTHON).pop() {
         return Err(missing);
     }
-    step("cargo", &["build", "--release", "--quiet", "--locked", "--package", "hapax-cli"])?;
+    let build = ["build", "--release", "--quiet", "--locked", "--package", "hapax-cli"];
+    step("cargo", &[&build[..], &["--features", "otlp"]].concat())?;
     let target = std::env::var_os("CARGO_TARGET_DIR").map_or("target".into(), PathBuf::from);
     let hapax = target.join("release/hapax").canonicalize().map_err(|error| error.to_string())?;
-    let asker = installed(&target.join("schemathesis"))?;
+    let room = target.join("contract");
+    install(&room)?;
+    let collector = ["xtask/collector.py", &hapax.to_string_lossy()];
+    step(&room.join("bin/python").to_string_lossy(), &collector)?;
     let place = std::env::temp_dir().join(format!("hapax-contract-{}", std::process::id()));
     std::fs::create_dir(&place).map_err(|error| error.to_string())?;
-    let outcome = ask(&hapax, &asker, &place);
+    let outcome = ask(&hapax, &room.join("bin/schemathesis"), &place);
     let _ = std::fs::remove_dir_all(&place);
     outcome
 }
 
-/// The program in an environment of its own, which is kept.
-fn installed(room: &Path) -> Result<PathBuf, String> {
-    let path = |name: &str| room.join("bin").join(name).to_string_lossy().into_owned();
-    if !exists(&path("pip"), &["show", "--quiet", "schemathesis"]) {
+/// The programs in an environment of their own, which is kept.
+fn install(room: &Path) -> Result<(), String> {
+    let pip = room.join("bin/pip").to_string_lossy().into_owned();
+    if !exists(&pip, &["show", "--quiet", "schemathesis", "opentelemetry-proto"]) {
         step("python3", &["-m", "venv", &room.to_string_lossy()])?;
-        step(&path("pip"), &["install", "--quiet", SCHEMATHESIS])?;
+        step(&pip, &[&["install", "--quiet"], &PROGRAMS[..]].concat())?;
     }
-    Ok(path("schemathesis").into())
+    Ok(())
 }
 
 /// A server that ends with this.

@@ -415,11 +415,11 @@ pub(crate) enum Token {
         #[arg(long, value_parser = duration, value_name = "DURATION")]
         lifetime: Option<Duration>,
     },
-    /// List tokens, without what has to be shown
+    /// List tokens, without their secrets
     List,
-    /// Let nobody in any more who shows a token
+    /// Revoke a token; servers know within a second
     Revoke {
-        /// Which, as `token list` names it
+        /// Its id, as `token list` names it, or the token itself
         token: String,
     },
 }
@@ -428,9 +428,9 @@ pub(crate) enum Token {
 pub(crate) enum Role {
     /// Look
     Viewer,
-    /// Perform effects, deliver events, decide what became of an effect
+    /// Look; perform effects, deliver events, decide what became of an effect
     Operator,
-    /// Clear what is recorded
+    /// All that, and clear what is recorded
     Steward,
 }
 

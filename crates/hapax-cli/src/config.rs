@@ -204,7 +204,9 @@ impl Config {
     pub(crate) fn read(path: &Path) -> Result<Self, Failed> {
         let refuse = |what: String| Failed::usage(format!("{}: {what}", path.display()));
         let size = std::fs::metadata(path).map_err(|error| {
-            refuse(error.to_string()).next("Write sinks and routes into it; see docs/outbox.md.")
+            refuse(error.to_string()).next(
+                "docs/operations.md has its settings, docs/outbox.md those of sinks and routes.",
+            )
         })?;
         if size.len() > LARGEST {
             return Err(refuse(format!("larger than {LARGEST} bytes")));

@@ -45,6 +45,21 @@ pub(crate) fn listen(telemetry: Option<&Path>, format: LogFormat) -> Result<(), 
     Ok(())
 }
 
+/// Says something that people should read also when nothing is wrong.
+pub(crate) fn say(format: LogFormat, event: &str, what: &str) {
+    match format {
+        LogFormat::Text => eprintln!("hapax: {what}"),
+        LogFormat::Json => {
+            let now = humantime::format_rfc3339_millis(SystemTime::now()).to_string();
+            let line = serde_json::json!({
+                "timestamp": now, "level": "info", "target": "hapax", "event": event,
+                "message": what,
+            });
+            eprintln!("{line}");
+        }
+    }
+}
+
 fn appended(path: &Path) -> Result<File, Failed> {
     let file = OpenOptions::new().create(true).append(true).open(path);
     file.map_err(|error| {

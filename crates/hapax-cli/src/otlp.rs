@@ -151,8 +151,11 @@ mod told {
         }
     }
 
+    /// How a number is read.
+    type Read<T> = fn(&T) -> u64;
+
     /// Under the names of the specification, and what the server has beside them.
-    const COUNTED: [(&str, fn(&Counts) -> u64); 8] = [
+    const COUNTED: [(&str, Read<Counts>); 8] = [
         ("kfm.idempotent_replays", |counts| counts.replayed),
         ("kfm.lock_acquire_failures", |counts| counts.lock_failures),
         ("kfm.retry_events", |counts| counts.retried),
@@ -173,7 +176,7 @@ mod told {
                 .build();
         }
         let sinks: Arc<Mutex<Vec<SinkStats>>> = Arc::default();
-        let gauges: [(&'static str, fn(&SinkStats) -> u64); 2] = [
+        let gauges: [(&'static str, Read<SinkStats>); 2] = [
             ("hapax.outbox.pending", |stats| stats.pending),
             ("hapax.outbox.failed", |stats| stats.failed),
         ];

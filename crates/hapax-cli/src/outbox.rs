@@ -222,11 +222,12 @@ async fn export(hapax: &Hapax) -> Result<Exit, Failed> {
 
 fn ledger_entry(found: &Found) -> Value {
     let record = wire::Record::of(found);
+    let payload: Value = serde_json::from_str(record.payload.get()).unwrap_or(Value::Null);
     json!({
         "outbox_id": record.outbox_id,
         "event_name": record.event_name,
         "dataset_id": record.dataset_id,
-        "care_label": record.payload.get("care_label"),
+        "care_label": payload.get("care_label"),
         "status": record.status,
         "attempt": record.attempt,
         "last_error": record.last_error,

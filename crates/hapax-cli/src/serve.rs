@@ -11,7 +11,7 @@ use hapax_server::server::{Server, Terms};
 use hapax_server::tls::Tls;
 use hapax_sinks::stdout::Stdout;
 use tokio::net::TcpListener;
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::args::{Dev, Global, LogFormat, Serve};
 use crate::config::{Config, Served};
@@ -44,7 +44,7 @@ pub(crate) async fn dev(global: &Global, asked: &Dev) -> Result<Exit, Failed> {
     );
     let server = Server::new(hapax.clone(), Access::Everybody, Terms::default());
     let doors = Doors { listener, tls: None, limits: Limits::default() };
-    served(&server, doors, hapax, Some(dispatcher)).await
+    served(&server, doors, hapax, Some(dispatcher), LogFormat::Text).await
 }
 
 /// Every event is printed.
@@ -62,9 +62,14 @@ pub(crate) async fn serve(global: &Global, asked: &Serve) -> Result<Exit, Failed
     };
     let outbox = config.outbox()?;
     let tls = tls(&config)?;
+    check_numbers(&config.server)?;
     let listen = asked.listen.as_deref().or(config.server.listen.as_deref()).unwrap_or(LISTEN);
     if asked.check_config {
-        let what = format!("{} is right", asked.config.display());
+        let file = asked.config.display();
+        let what = match asked.config.exists() {
+            true => format!("{file} is right"),
+            false => format!("there is no {file} here; the defaults would be used"),
+        };
         match global.json {
             true => output::json(&serde_json::json!({ "right": true })),
             false => output::print(&what),
@@ -81,22 +86,23 @@ pub(crate) async fn serve(global: &Global, asked: &Serve) -> Result<Exit, Failed
         false => None,
     };
     if hapax.tokens().await?.is_empty() {
-        eprintln!("hapax: nobody is let in yet; make a token: hapax token create --role operator");
+        let what = "nobody is let in yet; make a token: hapax token create --role operator";
+        log::say(asked.log_format, "no_tokens", what);
     }
     let scheme = if tls.is_some() { "https" } else { "http" };
-    eprintln!("hapax: {scheme}://{address} serves the ledger; stop with Ctrl-C");
+    let say = |event, what: &str| log::say(asked.log_format, event, what);
+    say("serving", &format!("{scheme}://{address} serves the ledger; stop with Ctrl-C"));
     if tls.is_none() && !address.ip().is_loopback() {
-        eprintln!(
-            "hapax: tokens go over the network in the clear; set tls_certificate and tls_key"
-        );
+        say("no_tls", "tokens go over the network in the clear; set tls_certificate and tls_key");
     }
-    if let Some(tls) = tls.clone() {
-        tokio::spawn(reloading(tls));
-    }
+    let hangup = signal(SignalKind::hangup());
+    let hangup =
+        hangup.map_err(|error| Failed::new(Exit::Unreachable, format!("no signals: {error}")))?;
+    tokio::spawn(reloading(hangup, tls.clone()));
     let access = Access::Tokens(Tokens::default());
     let server = Server::new(hapax.clone(), access, terms(&config.server));
     let doors = Doors { listener, tls, limits: limits(&config.server) };
-    served(&server, doors, hapax, dispatcher).await
+    served(&server, doors, hapax, dispatcher, asked.log_format).await
 }
 
 /// Serves until it is told to stop, and brings everything to its end in the right order: no new
@@ -106,6 +112,7 @@ async fn served(
     doors: Doors,
     hapax: Hapax,
     dispatcher: Option<Dispatcher>,
+    format: LogFormat,
 ) -> Result<Exit, Failed> {
     let telemetry = Telemetry::start(&hapax)?;
     let told = stop::told()?;
@@ -114,9 +121,12 @@ async fn served(
         told.await;
         notify(&[sd_notify::NotifyState::Stopping]);
         server.stop();
-        eprintln!("hapax: finishing what was begun");
+        log::say(format, "stopping", "finishing what was begun");
     };
+    server.keep_anchors();
+    let drain = doors.limits.drain;
     listener::serve(doors, telemetry.traced(server.router()), stopped).await;
+    let _ = tokio::time::timeout(drain, server.drained()).await;
     if let Some(dispatcher) = dispatcher {
         dispatcher.stop().await?;
     }
@@ -132,10 +142,10 @@ fn notify(state: &[sd_notify::NotifyState<'_>]) {
     }
 }
 
-/// Reads the certificate again whenever SIGHUP comes.
-async fn reloading(tls: Tls) {
-    let Ok(mut hangup) = signal(SignalKind::hangup()) else { return };
+/// Reads the certificate again whenever SIGHUP comes, if there is one.
+async fn reloading(mut hangup: Signal, tls: Option<Tls>) {
     while hangup.recv().await.is_some() {
+        let Some(tls) = &tls else { continue };
         match tls.reload() {
             Ok(()) => tracing::info!(name: "tls_reloaded", "the certificate was read again"),
             Err(error) => {
@@ -145,14 +155,27 @@ async fn reloading(tls: Tls) {
     }
 }
 
+/// Nothing may be asked where none of something is allowed.
+fn check_numbers(served: &Served) -> Result<(), Failed> {
+    let Served { rate, burst, at_once, connections, .. } = *served;
+    let least = [rate, burst].into_iter().flatten().min().unwrap_or(1) as usize;
+    let least = [at_once, connections].into_iter().flatten().fold(least, usize::min);
+    match least {
+        0 => Err(Failed::usage("server.rate, burst, at_once and connections are at least 1")
+            .next("Leave a setting out for its default.")),
+        _ => Ok(()),
+    }
+}
+
 fn tls(config: &Config) -> Result<Option<Tls>, Failed> {
     let Served { tls_certificate, tls_key, .. } = &config.server;
     match (tls_certificate, tls_key) {
         (None, None) => Ok(None),
         (Some(certificate), Some(key)) => {
-            Tls::read(&config.beside(certificate), &config.beside(key))
-                .map(Some)
-                .map_err(|error| Failed::usage(format!("server.tls_certificate: {error}")))
+            Tls::read(&config.beside(certificate), &config.beside(key)).map(Some).map_err(|error| {
+                Failed::usage(format!("server.tls_certificate and tls_key: {error}"))
+                    .next("Both are files in PEM; paths are meant from where the settings are.")
+            })
         }
         _ => Err(Failed::usage("server.tls_certificate and server.tls_key go together")),
     }

@@ -1,6 +1,6 @@
 //! `hapax token`: who is let in where the ledger is served.
 
-use hapax::{Hapax, Role, Token as Kept};
+use hapax::{Hapax, Role, Secret, Token as Kept};
 use hapax_server::wire::time;
 use serde_json::{Value, json};
 
@@ -36,8 +36,9 @@ pub(crate) async fn main(global: &Global, token: Token) -> Result<Exit, Failed> 
         }
         Token::List => list(global, &hapax).await,
         Token::Revoke { token } => {
-            let id = token.parse();
-            let id = id.map_err(|_| {
+            // Whoever holds the token itself may name it by that.
+            let shown = token.parse::<Secret>().map(|secret| secret.id());
+            let id = shown.or_else(|_| token.parse()).map_err(|_| {
                 Failed::usage("this is not the id of a token").next("See: hapax token list")
             })?;
             if !hapax.revoke_token(id).await? {

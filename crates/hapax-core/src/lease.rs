@@ -54,6 +54,13 @@ impl Lease {
         self.dead || self.overdue(now, self.until, pulse)
     }
 
+    /// Whether nobody will come back for it: held elsewhere, and silent for many terms. Others
+    /// are forgotten when their process is gone, or somebody takes over.
+    pub fn is_forgotten(&self, now: Now, pulse: &Pulse) -> bool {
+        let late = self.until.plus_ms(self.term_ms.saturating_mul(10));
+        self.seen == Self::FORGETFUL && self.overdue(now, late, pulse)
+    }
+
     /// Whether `instant` has passed, for a holder of this lease.
     pub fn overdue(&self, now: Now, instant: LeaseInstant, pulse: &Pulse) -> bool {
         instant.era != now.lease.era
@@ -124,6 +131,15 @@ mod tests {
         assert!(!lease().lapsed(at(5000), &stalled));
         let back = [5300, 5600, 5900].iter().fold(stalled, |p, ms| p.beat(at(*ms), 900));
         assert!(lease().lapsed(at(5900), &back));
+    }
+
+    #[test]
+    fn only_what_is_held_elsewhere_is_forgotten_by_time() {
+        let steady = beaten((0..=12_000).step_by(300));
+        let elsewhere = Lease { seen: Lease::FORGETFUL, ..lease() };
+        assert!(elsewhere.is_forgotten(at(12_000), &steady));
+        assert!(!elsewhere.is_forgotten(at(9_000), &steady), "late, and perhaps coming back");
+        assert!(!lease().is_forgotten(at(12_000), &steady));
     }
 
     #[test]

@@ -137,7 +137,12 @@ impl Token {
     /// secret as for the right one.
     pub fn admits(&self, secret: &Secret, now: Timestamp) -> bool {
         let same = self.digest.ct_eq(&secret.digest());
-        bool::from(same) && self.expires.is_none_or(|expires| now < expires)
+        bool::from(same) && self.counts(now)
+    }
+
+    /// Whether it has not expired.
+    pub fn counts(&self, now: Timestamp) -> bool {
+        self.expires.is_none_or(|expires| now < expires)
     }
 }
 

@@ -33,11 +33,22 @@ pub(crate) struct Stored {
 /// A place in the table: the number of a namespace and a key.
 pub(crate) type Place = (i32, Key);
 
-const SELECT: &str = "SELECT e.namespace, e.key, e.entry, e.fingerprint, e.state, e.safety,
+macro_rules! columns {
+    () => {
+        "SELECT e.namespace, e.key, e.entry, e.fingerprint, e.state, e.safety,
     e.settling_ms, e.attempt, e.fence, e.generation, e.attempts, e.created, e.updated, e.lock,
-    e.label, e.ttl_ms, e.lease, e.at_ms, e.tries, e.cause, e.reason,
-    coalesce(e.outcome, b.data) AS outcome, e.digest, e.size
-    FROM hapax.effect e LEFT JOIN hapax.body b ON b.id = e.body";
+    e.label, e.ttl_ms, e.lease, e.at_ms, e.tries, e.cause, e.reason, e.digest, e.size, "
+    };
+}
+
+const SELECT: &str = concat!(
+    columns!(),
+    "coalesce(e.outcome, b.data) AS outcome
+    FROM hapax.effect e LEFT JOIN hapax.body b ON b.id = e.body"
+);
+
+/// Large outcomes by their digests only: many of them would be too much.
+const SELECT_MANY: &str = concat!(columns!(), "e.outcome FROM hapax.effect e");
 
 /// The rows of these places that exist, locked in the order of the table's key.
 pub(crate) fn load_locked(link: &Link, places: &[Place]) -> Result<Rows, Trouble> {
@@ -100,7 +111,7 @@ pub(crate) fn list(
     let column = if stuck { "stuck" } else { "state" };
     let rows = link.query(
         &format!(
-            "{SELECT} WHERE (cardinality($2::smallint[]) = 0 OR e.{column} = ANY ($2))
+            "{SELECT_MANY} WHERE (cardinality($2::smallint[]) = 0 OR e.{column} = ANY ($2))
                  AND ($1::int IS NULL OR e.namespace = $1) AND ($4::bigint IS NULL OR e.fence < $4)
                  AND ($5::text IS NULL OR strpos(e.label, $5) > 0)
              ORDER BY e.fence DESC LIMIT $3"
@@ -371,8 +382,9 @@ pub(crate) fn sweep(link: &Link, now: Timestamp, limit: usize) -> Result<usize, 
              DELETE FROM hapax.effect WHERE (namespace, key) IN (
                  SELECT namespace, key FROM hapax.effect WHERE expires <= $1
                  ORDER BY namespace, key LIMIT $2 FOR UPDATE SKIP LOCKED)
-             RETURNING body, attempt
-         ), steps AS (DELETE FROM hapax.step WHERE attempt IN (SELECT attempt FROM gone)),
+             RETURNING namespace, key, body, attempt
+         ), steps AS (DELETE FROM hapax.step WHERE (attempt, namespace, key) IN
+                 (SELECT attempt, namespace, key FROM gone)),
          counted AS (UPDATE hapax.self SET swept = swept + (SELECT count(*) FROM gone)
                      WHERE EXISTS (SELECT 1 FROM gone))
          SELECT body FROM gone",

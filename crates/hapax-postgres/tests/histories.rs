@@ -178,9 +178,12 @@ impl Script {
         let by = || ("ann".to_owned(), "looked".to_owned());
         Some(match *act {
             Act::Pass { .. } | Act::Jump { .. } => return None,
-            Act::Open { lease: n } => {
-                Command::OpenLease { id: lease(n), term_ms: TERM_MS, holder: format!("holder {n}") }
-            }
+            Act::Open { lease: n } => Command::OpenLease {
+                id: lease(n),
+                term_ms: TERM_MS,
+                holder: format!("holder {n}"),
+                forgetful: false,
+            },
             Act::Renew { lease: n } => Command::RenewLease { id: lease(n), seen: 0 },
             Act::Close { lease: n } => Command::CloseLease { id: lease(n) },
             Act::Claim { key, payload, safety, lock, ttl, deadline, lease: n } => {
@@ -243,6 +246,7 @@ impl Script {
                 name: name(key),
                 attempt: self.attempt(key, back),
                 step: Step { name: "undo".into(), payload: vec![1, 2, 3] },
+                nth: None,
             },
             Act::RolledBack { key, back } => {
                 Command::RolledBack { name: name(key), attempt: self.attempt(key, back) }

@@ -9,13 +9,13 @@ use axum::extract::{Request, State};
 use axum::middleware::Next;
 use axum::response::Response;
 use governor::{DefaultDirectRateLimiter, Quota, RateLimiter};
-use hapax::{Hapax, Namespace, Role, Secret, Token, TokenId};
+use hapax::{Hapax, Namespace, Role, Secret, Timestamp, Token, TokenId};
 use http::header::{AUTHORIZATION, HOST, ORIGIN, WWW_AUTHENTICATE};
 use http::request::Parts;
 use http::{HeaderValue, StatusCode};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use crate::problem::{FORBIDDEN, MALFORMED, Problem, TOO_OFTEN, UNKNOWN_CALLER};
+use crate::problem::{FORBIDDEN, MALFORMED, NOT_LOCAL, Problem, TOO_OFTEN, UNKNOWN_CALLER};
 use crate::server::Server;
 
 /// How old what is known of tokens may be: a revoked one is refused after this long.
@@ -87,6 +87,26 @@ impl Access {
     }
 }
 
+impl Access {
+    /// Whether somebody who was let in would be let in again.
+    pub(crate) async fn still_admits(&self, caller: &Caller, hapax: &Hapax) -> bool {
+        match (self, caller.token) {
+            (Self::Everybody, _) => true,
+            (Self::Tokens(_), None) => false,
+            (Self::Tokens(tokens), Some(id)) => match tokens.known(hapax, FRESH).await {
+                Ok(known) => known.get(&id).is_some_and(|token| token.counts(now())),
+                // Nothing can be read now, of the journal either.
+                Err(_) => true,
+            },
+        }
+    }
+}
+
+fn now() -> Timestamp {
+    let since = std::time::UNIX_EPOCH.elapsed();
+    Timestamp(since.map_or(i64::MAX, |since| since.as_millis() as i64))
+}
+
 /// The namespace that the request names, or the default one.
 fn named(head: &Parts) -> Result<Namespace, Problem> {
     let Some(value) = head.headers.get(NAMESPACE) else { return Ok(Namespace::default()) };
@@ -113,7 +133,7 @@ fn refuse_pages(head: &Parts) -> Result<(), Problem> {
         true => Ok(()),
         false => {
             let detail = "without tokens, only programs on this machine are served";
-            Err(Problem::new(StatusCode::FORBIDDEN, &FORBIDDEN, detail))
+            Err(Problem::new(StatusCode::FORBIDDEN, &NOT_LOCAL, detail))
         }
     }
 }
@@ -143,10 +163,7 @@ impl Tokens {
             tokio::time::sleep(FRESH_FOR_STRANGERS).await;
             known = self.known(hapax, FRESH_FOR_STRANGERS).await?;
         }
-        let now = hapax::Timestamp(
-            std::time::UNIX_EPOCH.elapsed().map_or(i64::MAX, |since| since.as_millis() as i64),
-        );
-        let token = known.get(&secret.id()).filter(|token| token.admits(&secret, now));
+        let token = known.get(&secret.id()).filter(|token| token.admits(&secret, now()));
         token.cloned().ok_or_else(unknown)
     }
 
@@ -193,7 +210,11 @@ pub(crate) struct Allowances {
 struct Tenant {
     rate: DefaultDirectRateLimiter,
     room: Arc<Semaphore>,
+    streams: Arc<Semaphore>,
 }
+
+/// How many may follow the journal in one namespace.
+const STREAMS: usize = 32;
 
 impl Allowances {
     pub(crate) fn new(allowance: Allowance) -> Self {
@@ -211,6 +232,13 @@ impl Allowances {
         room.map_err(|_| refuse("as many requests of this namespace are under way as may be"))
     }
 
+    /// Room for one more who follows the journal.
+    pub(crate) fn follow(&self, namespace: &Namespace) -> Result<OwnedSemaphorePermit, Problem> {
+        let room = self.tenant(namespace).streams.clone().try_acquire_owned();
+        let detail = "as many of this namespace follow the journal as may";
+        room.map_err(|_| Problem::new(StatusCode::TOO_MANY_REQUESTS, &TOO_OFTEN, detail))
+    }
+
     fn tenant(&self, namespace: &Namespace) -> Arc<Tenant> {
         let mut tenants = self.tenants.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         if let Some(tenant) = tenants.get(namespace) {
@@ -224,10 +252,17 @@ impl Allowances {
         let some = |number: u32| NonZeroU32::new(number).unwrap_or(NonZeroU32::MIN);
         let quota = Quota::per_second(some(rate)).allow_burst(some(burst));
         let room = Arc::new(Semaphore::new(at_once));
-        let tenant = Arc::new(Tenant { rate: RateLimiter::direct(quota), room });
+        let streams = Arc::new(Semaphore::new(STREAMS));
+        let tenant = Arc::new(Tenant { rate: RateLimiter::direct(quota), room, streams });
         tenants.insert(namespace.clone(), tenant.clone());
         tenant
     }
+}
+
+/// Held by a request for as long as anything is done for it, also when its client has left.
+#[derive(Clone)]
+pub(crate) struct Room {
+    _permit: Arc<OwnedSemaphorePermit>,
 }
 
 /// Lets a request in, or says why not.
@@ -249,12 +284,15 @@ pub(crate) async fn admit(
             return response;
         }
     };
-    let _room = match server.allowances.take(&caller.namespace) {
-        Ok(room) => room,
+    let room = match server.allowances.take(&caller.namespace) {
+        Ok(permit) => Room { _permit: Arc::new(permit) },
         Err(problem) => return problem.into_response(),
     };
     head.extensions.insert(caller);
-    next.run(Request::from_parts(head, body)).await
+    head.extensions.insert(room.clone());
+    let response = next.run(Request::from_parts(head, body)).await;
+    drop(room);
+    response
 }
 
 /// Lets a request pass if its caller has this role, or one above it.

@@ -8,6 +8,8 @@ mod lease;
 mod outbox;
 mod settings;
 
+use std::fmt::Display;
+use std::str::FromStr;
 use std::sync::{Arc, LazyLock};
 
 use axum::Router;
@@ -72,18 +74,20 @@ fn documented(idempotency: Option<IdempotencyLayer>) -> OpenApiRouter<Arc<Server
         .merge(effect::performing())
         .merge(lease::performing())
         .merge(outbox::performing());
+    let asking = OpenApiRouter::new().merge(effect::asking()).merge(lease::asking());
     let steward = effect::clearing();
-    let with = |router: OpenApiRouter<Arc<Server>>, role| {
-        let router = match idempotency.clone() {
-            Some(layer) if role > Role::Viewer => router.route_layer(layer),
-            _ => router,
-        };
+    let for_role = |router: OpenApiRouter<Arc<Server>>, role| {
         router.route_layer(from_fn_with_state(role, require))
     };
+    let kept = |router: OpenApiRouter<Arc<Server>>| match idempotency.clone() {
+        Some(layer) => router.route_layer(layer),
+        None => router,
+    };
     OpenApiRouter::with_openapi(Document::openapi())
-        .merge(with(viewer, Role::Viewer))
-        .merge(with(operator, Role::Operator))
-        .merge(with(steward, Role::Steward))
+        .merge(for_role(viewer, Role::Viewer))
+        .merge(for_role(asking, Role::Operator))
+        .merge(for_role(kept(operator), Role::Operator))
+        .merge(for_role(kept(steward), Role::Steward))
 }
 
 pub(crate) fn router(idempotency: IdempotencyLayer) -> Router<Arc<Server>> {
@@ -158,8 +162,8 @@ fn not_found(detail: &'static str) -> Problem {
 }
 
 /// Reads a printed id, or says which of the fields is none.
-fn parse<T: std::str::FromStr>(field: &str, text: &str) -> Result<T, Problem> {
-    text.parse().map_err(|_| malformed(format!("{field} is not what it should be")))
+fn parse<T: FromStr<Err: Display>>(field: &str, text: &str) -> Result<T, Problem> {
+    text.parse().map_err(|error| malformed(format!("{field}: {error}")))
 }
 
 /// The ledger as the caller may see it, and who the caller is.
@@ -211,7 +215,8 @@ impl FromRequestParts<Arc<Server>> for Named {
 
     async fn from_request_parts(head: &mut Parts, server: &Arc<Server>) -> Result<Self, Problem> {
         let text = part(head, server, "key").await?;
-        let key = wire::key(&text).map_err(|_| malformed("the path names no key"))?;
+        let key = wire::key(&text);
+        let key = key.map_err(|error| malformed(format!("the key in the path: {error}")))?;
         Ok(Self { key, text })
     }
 }
@@ -219,7 +224,7 @@ impl FromRequestParts<Arc<Server>> for Named {
 /// The id that the path names.
 struct Id<T>(T);
 
-impl<T: std::str::FromStr> FromRequestParts<Arc<Server>> for Id<T> {
+impl<T: FromStr<Err: Display>> FromRequestParts<Arc<Server>> for Id<T> {
     type Rejection = Problem;
 
     async fn from_request_parts(head: &mut Parts, server: &Arc<Server>) -> Result<Self, Problem> {
@@ -275,7 +280,17 @@ impl<T: DeserializeOwned> FromRequest<Arc<Server>> for Json<T> {
         }
         let Terms { largest_request, longest_request, .. } = server.terms;
         let body = collected(request.into_body(), largest_request, longest_request).await?;
-        serde_json::from_slice(&body).map(Self).map_err(|error| malformed(error.to_string()))
+        if body.is_empty() {
+            return Err(malformed("the body is empty; send at least {}"));
+        }
+        let mut reader = serde_json::Deserializer::from_slice(&body);
+        let read = serde_path_to_error::deserialize(&mut reader);
+        let read = read.map_err(|error| match error.path().iter().next() {
+            Some(_) => malformed(error.to_string()),
+            None => malformed(error.into_inner().to_string()),
+        })?;
+        reader.end().map_err(|error| malformed(error.to_string()))?;
+        Ok(Self(read))
     }
 }
 

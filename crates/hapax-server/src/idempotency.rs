@@ -12,6 +12,7 @@
 //! The scope of a key is the tenant, the method and the path. Nothing is passed on that the ledger
 //! could not write down first: without it the answer is 503.
 
+mod grpc;
 mod layer;
 mod settings;
 mod stored;
@@ -22,5 +23,6 @@ pub use settings::{Fate, KeyNeed, OnInFlight, Preset, Settings, Tenant};
 
 /// An answer as it would be kept.
 pub(crate) fn stored_answer(head: &http::response::Parts, body: &[u8]) -> Vec<u8> {
-    stored::write(head, &Settings::default().kept_headers, std::time::SystemTime::now(), body)
+    let kept = &Settings::default().kept_headers;
+    stored::write(head, kept, std::time::SystemTime::now(), body, &http::HeaderMap::new())
 }

@@ -15,6 +15,7 @@ use hyper_util::server::graceful::{GracefulShutdown, Watcher};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
+use tokio_io_timeout::TimeoutStream;
 use tower_service::Service;
 
 use crate::tls::Tls;
@@ -26,6 +27,8 @@ pub struct Limits {
     pub connections: usize,
     /// How long the head of a request may take.
     pub head: Duration,
+    /// How long a client may take to read anything of what it is sent.
+    pub read: Duration,
     /// How long requests may go on after the end was asked for.
     pub drain: Duration,
 }
@@ -33,7 +36,7 @@ pub struct Limits {
 impl Default for Limits {
     fn default() -> Self {
         let seconds = Duration::from_secs;
-        Self { connections: 1024, head: seconds(10), drain: seconds(30) }
+        Self { connections: 1024, head: seconds(10), read: seconds(30), drain: seconds(30) }
     }
 }
 
@@ -79,6 +82,8 @@ where
             },
         };
         let _ = stream.set_nodelay(true);
+        let mut stream = Box::pin(TimeoutStream::new(stream));
+        stream.as_mut().set_write_timeout_pinned(Some(limits.read));
         let (service, watcher) = (service.clone(), graceful.watcher());
         let secured = tls.as_ref().map(|tls| tls.acceptor());
         tokio::spawn(async move {

@@ -49,6 +49,22 @@ impl Default for Metrics {
     }
 }
 
+/// Counts a request for as long as somebody is at it.
+struct UnderWay(IntGauge);
+
+impl UnderWay {
+    fn of(gauge: &IntGauge) -> Self {
+        gauge.inc();
+        Self(gauge.clone())
+    }
+}
+
+impl Drop for UnderWay {
+    fn drop(&mut self) {
+        self.0.dec();
+    }
+}
+
 /// Counts a request and how long it took. Routes are told by their patterns, so that there are as
 /// many of them as there are in the code.
 pub(crate) async fn observe(
@@ -65,9 +81,8 @@ pub(crate) async fn observe(
     .to_owned();
     let route = request.extensions().get::<MatchedPath>().cloned();
     let route = route.as_ref().map_or("none", MatchedPath::as_str);
-    metrics.under_way.inc();
+    let _under_way = UnderWay::of(&metrics.under_way);
     let response = next.run(request).await;
-    metrics.under_way.dec();
     metrics.requests.with_label_values(&[&method, route, response.status().as_str()]).inc();
     metrics.seconds.with_label_values(&[&method, route]).observe(began.elapsed().as_secs_f64());
     response

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use axum_core::body::Body;
-use hapax::{Error, StoreError};
+use hapax::{Error, StateName, StoreError};
 use http::header::{CONTENT_TYPE, RETRY_AFTER};
 use http::{HeaderValue, Response, StatusCode};
 use serde::Serialize;
@@ -68,9 +68,8 @@ impl Problem {
         if let Some(after) = self.after {
             headers.insert(RETRY_AFTER, HeaderValue::from(after.as_secs().max(1)));
         }
-        if self.retryable {
-            response.extensions_mut().insert(Fate::NotDone);
-        }
+        // Whatever was in the way may be gone the next time.
+        response.extensions_mut().insert(Fate::NotDone);
         response
     }
 }
@@ -172,6 +171,14 @@ pub(crate) const FORBIDDEN: Kind = Kind {
     next: "Use a token of a role and a namespace that allow it.",
 };
 
+/// Somebody who has to come in by another door.
+pub(crate) const NOT_LOCAL: Kind = Kind {
+    code: "HX0311",
+    title: "This is not allowed",
+    retryable: false,
+    next: "Call it as localhost or 127.0.0.1, from a program; serve others with: hapax serve",
+};
+
 /// A request that cannot be understood.
 pub(crate) const MALFORMED: Kind = Kind {
     code: "HX0312",
@@ -266,11 +273,15 @@ fn explained(error: &Error) -> (StatusCode, &'static str, bool, &'static str) {
             false,
             "Use another key, or ask for exactly what was asked for under this one.",
         ),
-        Error::Blocked(_) => (
+        Error::Blocked(blocked) => (
             StatusCode::CONFLICT,
             "Somebody must look first",
             false,
-            "Find out whether it happened; then resolve it, naming the attempt.",
+            match blocked.state {
+                StateName::Unknown => "Look it up: POST …/look, then …/found; or resolve it.",
+                StateName::Partial => "Undo its steps, GET …/steps; then POST …/undone.",
+                _ => "Find out whether it happened; then POST …/resolve, naming the attempt.",
+            },
         ),
         Error::Refused { .. } => (
             StatusCode::CONFLICT,
@@ -280,9 +291,9 @@ fn explained(error: &Error) -> (StatusCode, &'static str, bool, &'static str) {
         ),
         Error::Fenced(_) => (
             StatusCode::CONFLICT,
-            "Somebody overtook this attempt",
+            "The record says otherwise",
             false,
-            "Nothing was written. Stop, and read what is recorded.",
+            "What is recorded was not changed. Stop, and read it.",
         ),
         Error::Store(StoreError::LeaseDead(_)) => (
             StatusCode::CONFLICT,

@@ -57,8 +57,10 @@ pub struct Server {
     pub(crate) terms: Terms,
     pub(crate) allowances: Allowances,
     pub(crate) metrics: Metrics,
-    /// Held by those who follow the journal.
-    pub(crate) streams: Arc<Semaphore>,
+    /// Held by those who list what may be large.
+    pub(crate) listing: Semaphore,
+    /// Mutating calls, under their keys.
+    idempotency: IdempotencyLayer,
     /// Held by whoever reads the whole journal.
     pub(crate) verifying: Semaphore,
     stopping: AtomicBool,
@@ -67,13 +69,15 @@ pub struct Server {
 impl Server {
     /// Serves this ledger to those who have access.
     pub fn new(hapax: Hapax, access: Access, terms: Terms) -> Arc<Self> {
+        let idempotency = idempotency(&hapax, &terms);
         Arc::new(Self {
             hapax,
             access,
             terms,
             allowances: Allowances::new(terms.allowance),
             metrics: Metrics::default(),
-            streams: Arc::new(Semaphore::new(256)),
+            listing: Semaphore::new(4),
+            idempotency,
             verifying: Semaphore::new(1),
             stopping: AtomicBool::new(false),
         })
@@ -83,6 +87,26 @@ impl Server {
     /// is finished.
     pub fn stop(&self) {
         self.stopping.store(true, Ordering::Release);
+    }
+
+    /// Waits until nothing is under way any more, also for those whose client has left.
+    pub async fn drained(&self) {
+        self.idempotency.drained().await;
+    }
+
+    /// Has what was granted without a lease outlive this process, as long as another one or this
+    /// one again does the same within a minute. Goes on until the server is dropped.
+    pub fn keep_anchors(self: &Arc<Self>) {
+        let server = Arc::downgrade(self);
+        tokio::spawn(async move {
+            while let Some(server) = server.upgrade() {
+                if let Err(error) = server.hapax.remote().keep_anchors().await {
+                    tracing::warn!(name: "anchors_not_kept", %error, "grants could not be kept yet");
+                }
+                drop(server);
+                tokio::time::sleep(ANCHORS).await;
+            }
+        });
     }
 
     pub(crate) fn is_stopping(&self) -> bool {
@@ -113,7 +137,7 @@ impl Server {
     /// # }
     /// ```
     pub fn router(self: &Arc<Self>) -> Router {
-        let api = api::router(self.idempotency())
+        let api = api::router(self.idempotency.clone())
             .merge(Router::new().route("/metrics", get(metrics::show)))
             .fallback(nothing)
             .method_not_allowed_fallback(wrong_method)
@@ -128,24 +152,27 @@ impl Server {
             .layer(DefaultBodyLimit::max(self.terms.largest_request))
             .with_state(self.clone())
     }
+}
 
-    /// Mutating calls of the API itself, under a key. All of them may be repeated without harm.
-    fn idempotency(&self) -> IdempotencyLayer {
-        let namespace = Namespace::new(OWN).unwrap_or_default();
-        let tenant = |head: &http::request::Parts| {
-            head.extensions.get::<Caller>().map(Caller::tenant).unwrap_or_default()
-        };
-        let settings = Settings::default()
-            .need(KeyNeed::Optional)
-            .methods([Method::POST, Method::DELETE])
-            .tenant(Tenant::By(Arc::new(tenant)))
-            .lifetime(Some(self.terms.key_lifetime))
-            .largest_request(self.terms.largest_request)
-            .longest_request(self.terms.longest_request)
-            .longest_answer(self.terms.longest_wait * 2);
-        IdempotencyLayer::new(self.hapax.in_namespace(namespace), settings)
-            .safety(Safety::Transactional)
-    }
+/// How often grants without a lease are kept alive.
+const ANCHORS: Duration = Duration::from_secs(15);
+
+/// Mutating calls of the API itself, under a key. All of them may be repeated without harm.
+fn idempotency(hapax: &Hapax, terms: &Terms) -> IdempotencyLayer {
+    let namespace = Namespace::new(OWN).unwrap_or_default();
+    let tenant = |head: &http::request::Parts| {
+        head.extensions.get::<Caller>().map(Caller::tenant).unwrap_or_default()
+    };
+    let settings = Settings::default()
+        .need(KeyNeed::Optional)
+        .methods([Method::POST, Method::DELETE])
+        .tenant(Tenant::By(Arc::new(tenant)))
+        .lifetime(Some(terms.key_lifetime))
+        .largest_request(terms.largest_request)
+        .longest_request(terms.longest_request)
+        .longest_wait(terms.longest_wait)
+        .longest_answer(terms.longest_wait * 2);
+    IdempotencyLayer::new(hapax.in_namespace(namespace), settings).safety(Safety::Transactional)
 }
 
 async fn ready(State(server): State<Arc<Server>>) -> Response {
@@ -163,7 +190,7 @@ async fn openapi() -> Response {
 }
 
 async fn nothing() -> Response {
-    let detail = "nothing is served under this path";
+    let detail = "nothing is served under this path; a / in a key is written %2F";
     Problem::new(StatusCode::NOT_FOUND, &NOT_FOUND, detail).into_response()
 }
 

@@ -10,7 +10,7 @@ pub use effect::{
     Settle, Settled, Step, Undo, Undone, Verdict,
 };
 pub use journal::{Checkpoint, Entry, Leaf, Proof, Verification};
-pub use lease::{Lease, OpenLease, RenewLease};
+pub use lease::{Lease, OpenLease};
 pub use outbox::{Artifact, Delivery, Event, Record, Redrive, Redriven, Sink, event, last_error};
 
 use std::time::{Duration, UNIX_EPOCH};
@@ -18,9 +18,12 @@ use std::time::{Duration, UNIX_EPOCH};
 use hapax::key::ParseError;
 use hapax::{Key, Timestamp};
 
+/// The last time that can be written.
+const END_OF_9999: i64 = 253_402_300_799_999;
+
 /// A time as text, to the millisecond.
 pub fn time(at: Timestamp) -> String {
-    let since = Duration::from_millis(at.0.max(0).unsigned_abs());
+    let since = Duration::from_millis(at.0.clamp(0, END_OF_9999).unsigned_abs());
     humantime::format_rfc3339_millis(UNIX_EPOCH + since).to_string()
 }
 

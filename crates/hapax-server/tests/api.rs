@@ -140,29 +140,65 @@ async fn an_effect_is_performed_elsewhere_once() {
     assert_eq!(found, json!({ "effects": [], "next": null }));
 }
 
-/// Proves S-2 for keys: a request that is sent again under its key is carried out once.
+/// Proves S-2 for keys: a request that is sent again under its key is carried out once, and what
+/// was in the way is looked at again.
 #[tokio::test]
 async fn a_mutating_call_is_repeated_under_its_key() {
     let client = Client::dev();
     let keyed = client.clone().with("idempotency-key", "\"first\"");
     let (_, granted) = keyed.post("/v1/effects/a/claim", json!({})).await;
-    let response = keyed.send(&Method::POST, "/v1/effects/a/claim", Some("{}")).await;
+    // The same key asks for the same attempt, and is told how it stands now.
+    assert_eq!(keyed.post("/v1/effects/a/claim", json!({})).await, (200, granted.clone()));
+    let settle = json!({ "attempt": granted["attempt"], "report": "succeeded", "body": "done" });
+    let settled = keyed.post("/v1/effects/a/settle", settle.clone()).await;
+    assert_eq!(settled, (200, json!({ "repeated": false })));
+    let text = settle.to_string();
+    let response = keyed.send(&Method::POST, "/v1/effects/a/settle", Some(&text)).await;
     assert_eq!(response.headers()["idempotent-replayed"], "true");
-    assert_eq!(read(response).await, (200, granted.clone()));
-    let (status, problem) = keyed.post("/v1/effects/a/claim", json!({ "label": "b" })).await;
+    assert_eq!(read(response).await, settled);
+    let other = json!({ "attempt": granted["attempt"], "report": "failed" });
+    let (status, problem) = keyed.post("/v1/effects/a/settle", other).await;
     assert_eq!((status, &problem["code"]), (422, &json!("HX0202")));
-    // What may succeed later is not kept: the same key is asked again.
-    let waiting = client.clone().with("idempotency-key", "second");
-    assert_eq!(waiting.post("/v1/effects/a/claim", json!({})).await.0, 409);
+    // A permission that is over is not told again.
+    let (status, replayed) = keyed.post("/v1/effects/a/claim", json!({})).await;
+    assert_eq!((status, &replayed["verdict"]), (200, &json!("replayed")));
+
+    // Keys of one namespace mean nothing in another.
+    let elsewhere = keyed.clone().with("hapax-namespace", "billing");
+    let (_, theirs) = elsewhere.post("/v1/effects/a/claim", json!({})).await;
+    assert_eq!(theirs["verdict"], "granted");
+    assert_ne!(theirs["attempt"], granted["attempt"]);
+
+    // What was refused for a reason that can be removed is asked anew.
+    let (_, granted) = client.post("/v1/effects/b/claim", json!({})).await;
+    let event = json!({ "event_name": "told", "dataset_id": "d", "payload": {} });
+    let settle = json!({ "attempt": granted["attempt"], "report": "succeeded", "events": [event] });
+    let keyed = client.clone().with("idempotency-key", "second");
+    assert_eq!(keyed.post("/v1/effects/b/settle", settle.clone()).await.0, 422);
+    let outbox = Outbox::new().sink("printer", hapax_sinks_stub::Nowhere).expect("a name");
+    let outbox = outbox.route("*", "*", &["printer"]).expect("a name");
+    client.hapax.configure(&outbox).await.expect("declared");
+    assert_eq!(keyed.post("/v1/effects/b/settle", settle).await.0, 200);
+}
+
+/// Proves K-6 over HTTP: a grant without a lease outlives the server that gave it.
+#[tokio::test]
+async fn a_grant_without_a_lease_outlives_its_server() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("hapax.db");
+    let claim = json!({ "safety": "transactional" });
+    let first = Hapax::open(&path).await.expect("a ledger");
+    let client = Client::of(first.clone(), Access::Everybody, Terms::default());
+    let (_, granted) = client.post("/v1/effects/a/claim", claim.clone()).await;
+    assert_eq!(granted["verdict"], "granted");
+    first.close().await.expect("closed");
+    drop((first, client));
+    let second = Hapax::open(&path).await.expect("a ledger");
+    let client = Client::of(second, Access::Everybody, Terms::default());
+    client.hapax.remote().keep_anchors().await.expect("kept");
+    assert_eq!(client.post("/v1/effects/a/claim", claim).await.1["code"], "HX0201");
     let settle = json!({ "attempt": granted["attempt"], "report": "succeeded" });
     assert_eq!(client.post("/v1/effects/a/settle", settle).await.0, 200);
-    let (status, replayed) = waiting.post("/v1/effects/a/claim", json!({})).await;
-    assert_eq!((status, &replayed["verdict"]), (200, &json!("replayed")));
-    // Keys of one namespace mean nothing in another.
-    let elsewhere = keyed.with("hapax-namespace", "billing");
-    let (_, other) = elsewhere.post("/v1/effects/a/claim", json!({})).await;
-    assert_eq!(other["verdict"], "granted");
-    assert_ne!(other["attempt"], granted["attempt"]);
 }
 
 /// Proves K-6 over HTTP: what hangs on a client's lease lapses with it.
@@ -231,14 +267,21 @@ async fn an_unknown_outcome_is_found_out() {
     let resolve = json!({ "attempt": attempt, "decision": "did_not_happen", "note": "asked ada" });
     let (status, judged) = client.post("/v1/effects/mail/resolve", resolve.clone()).await;
     assert_eq!((status, judged), (200, json!({ "state": "failed" })));
-    assert_eq!(client.post("/v1/effects/mail/resolve", resolve).await.0, 409);
+    // Said twice, it is answered twice.
+    assert_eq!(client.post("/v1/effects/mail/resolve", resolve.clone()).await.0, 200);
+    let stale = json!({ "attempt": self::attempt(9), "decision": "skip", "note": "let it go" });
+    let (status, refused) = client.post("/v1/effects/mail/resolve", stale).await;
+    assert_eq!((status, &refused["code"]), (409, &json!("HX0207")));
     let reset = json!({ "attempt": attempt, "note": "once more" });
     assert_eq!(client.post("/v1/effects/mail/reset", reset).await.0, 200);
 
     let (_, granted) = client.post("/v1/effects/move/claim", json!({})).await;
     let attempt = granted["attempt"].clone();
-    let undo = json!({ "attempt": attempt, "step": "refund", "payload": "EUR 10" });
-    assert_eq!(client.post("/v1/effects/move/undo", undo).await.0, 200);
+    let undo = json!({ "attempt": attempt, "nth": 0, "step": "refund", "payload": "EUR 10" });
+    for repeated in [false, true] {
+        let told = client.post("/v1/effects/move/undo", undo.clone()).await;
+        assert_eq!(told, (200, json!({ "repeated": repeated })));
+    }
     let half = json!({ "attempt": attempt, "report": "partial", "reason": "one leg of two" });
     assert_eq!(client.post("/v1/effects/move/settle", half).await.0, 200);
     let (_, steps) = client.get("/v1/effects/move/steps").await;
@@ -429,6 +472,8 @@ async fn what_cannot_be_read_is_refused() {
         (r#"{"payload":"a","fingerprint":"sha256:00"}"#, 400),
         (r#"{"deadline_ms":0}"#, 400),
         (r#"{"safety":"sure"}"#, 400),
+        (r#"{"ttl_ms":18446744073709551615}"#, 400),
+        (r#"{"safety":"reconcilable","settling_ms":18446744073709551615}"#, 400),
         (&deep, 400),
         (&many, 400),
         (&format!(r#"{{"label":"{}"}}"#, "x".repeat(300)), 400),

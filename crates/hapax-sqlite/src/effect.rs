@@ -44,7 +44,7 @@ pub(crate) fn load(
     let row = db
         .prepare_cached(SELECT)
         .or_store_error()?
-        .query_row(params![namespace, &key.as_bytes()[..16]], |row| Ok(read(db, row)))
+        .query_row(params![namespace, &key.as_bytes()[..16]], |row| Ok(read(db, row, Large::Whole)))
         .optional()
         .or_store_error()?
         .transpose()?;
@@ -84,12 +84,21 @@ pub(crate) fn list(
     let mut rows = statement.query(params).or_store_error()?;
     let mut found = Vec::new();
     while let Some(row) = rows.next().or_store_error()? {
-        found.push(read(db, row)?);
+        found.push(read(db, row, Large::Named)?);
     }
     Ok(found)
 }
 
-fn read(db: &Connection, row: &Row<'_>) -> Result<EffectRow, StoreError> {
+/// What is read of a large outcome.
+#[derive(Clone, Copy, PartialEq)]
+enum Large {
+    /// All of it.
+    Whole,
+    /// Its digest and size: many of them would be too much.
+    Named,
+}
+
+fn read(db: &Connection, row: &Row<'_>, large: Large) -> Result<EffectRow, StoreError> {
     let columns = || -> rusqlite::Result<_> {
         let blob16 = |at: usize| row.get::<_, [u8; 16]>(at);
         let blob32 = |at: usize| row.get::<_, [u8; 32]>(at);
@@ -162,6 +171,16 @@ fn read(db: &Connection, row: &Row<'_>) -> Result<EffectRow, StoreError> {
     row.effect.state = match state {
         Stored::Whole(state) => state,
         Stored::Outcome { inline: Some(body), .. } => State::Succeeded(Outcome::new(body)),
+        Stored::Outcome { body: Some(body), .. } if large == Large::Named => {
+            let mut statement = db
+                .prepare_cached("SELECT digest, size FROM body WHERE id = ?1")
+                .or_store_error()?;
+            let named = statement.query_row([body], |row| {
+                let digest = Digest::from_bytes(row.get(0)?);
+                Ok(Outcome::not_kept(digest, row.get::<_, i64>(1)? as u64))
+            });
+            State::Succeeded(named.or_store_error()?)
+        }
         Stored::Outcome { body: Some(body), .. } => {
             State::Succeeded(Outcome::new(load_body(db, body)?))
         }
@@ -382,16 +401,18 @@ pub(crate) fn sweep(db: &Connection, now: Timestamp, limit: usize) -> Result<usi
         .prepare_cached(
             "DELETE FROM effect WHERE id IN
                  (SELECT id FROM effect WHERE expires IS NOT NULL AND expires <= ?1 LIMIT ?2)
-             RETURNING body, attempt",
+             RETURNING body, attempt, key, namespace",
         )
         .or_store_error()?
         .query_map(params![now.0, limit as i64], |row| {
-            Ok((row.get::<_, Option<i64>>(0)?, row.get::<_, [u8; 16]>(1)?))
+            let step =
+                (row.get::<_, [u8; 16]>(1)?, row.get::<_, [u8; 32]>(2)?, row.get::<_, i64>(3)?);
+            Ok((row.get::<_, Option<i64>>(0)?, step))
         })
         .or_store_error()?
         .collect::<rusqlite::Result<Vec<_>>>()
         .or_store_error()?;
-    for (body, attempt) in &swept {
+    for (body, (attempt, key, namespace)) in &swept {
         if let Some(body) = body {
             db.prepare_cached(
                 "DELETE FROM body WHERE id = ?1 AND NOT EXISTS
@@ -401,9 +422,9 @@ pub(crate) fn sweep(db: &Connection, now: Timestamp, limit: usize) -> Result<usi
             .execute([body])
             .or_store_error()?;
         }
-        db.prepare_cached("DELETE FROM step WHERE attempt = ?1")
+        db.prepare_cached("DELETE FROM step WHERE attempt = ?1 AND key = ?2 AND namespace = ?3")
             .or_store_error()?
-            .execute([attempt])
+            .execute(params![attempt, key, namespace])
             .or_store_error()?;
     }
     if !swept.is_empty() {

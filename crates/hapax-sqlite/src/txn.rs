@@ -304,14 +304,16 @@ impl View for SqliteTxn<'_> {
     }
 
     fn steps(&mut self, name: &Name, attempt: AttemptId) -> Result<Vec<Step>, StoreError> {
+        let Some(namespace) = self.namespace(&name.namespace)? else { return Ok(Vec::new()) };
         let mut statement = self
             .db
             .prepare_cached(
-                "SELECT name, payload FROM step WHERE attempt = ?1 AND key = ?2 ORDER BY id",
+                "SELECT name, payload FROM step WHERE attempt = ?1 AND key = ?2 AND namespace = ?3
+                 ORDER BY id",
             )
             .or_store_error()?;
         let rows = statement
-            .query_map(params![attempt.as_bytes(), name.key.as_bytes()], |row| {
+            .query_map(params![attempt.as_bytes(), name.key.as_bytes(), namespace], |row| {
                 Ok(Step { name: row.get(0)?, payload: row.get(1)? })
             })
             .or_store_error()?;

@@ -28,7 +28,12 @@ impl Ledger {
         let directory = tempfile::tempdir().expect("a directory");
         let store = open(&directory.path().join("ledger.db"), clock.clone()).expect("a store");
         let ledger = Self { store, clock, directory };
-        let lease = Command::OpenLease { id: LEASE, term_ms: 9_000, holder: "test".into() };
+        let lease = Command::OpenLease {
+            id: LEASE,
+            term_ms: 9_000,
+            holder: "test".into(),
+            forgetful: false,
+        };
         ledger.run(lease).expect("a lease");
         ledger
     }
@@ -383,7 +388,7 @@ fn everybody_gets_a_turn() {
                 let mut calls = 0;
                 while !enough.load(std::sync::atomic::Ordering::Relaxed) {
                     let holder = format!("{calls}");
-                    let lease = Command::OpenLease { id, term_ms: 9_000, holder };
+                    let lease = Command::OpenLease { id, term_ms: 9_000, holder, forgetful: false };
                     wait(call(&*store, lease)).expect("an answer");
                     wait(call(&*store, Command::CloseLease { id })).expect("an answer");
                     calls += 1;

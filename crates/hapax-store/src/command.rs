@@ -28,6 +28,8 @@ pub enum Command {
         term_ms: u64,
         /// Who, for people.
         holder: String,
+        /// Whether the holder remembers no outcomes, so that nobody has to wait for it.
+        forgetful: bool,
     },
     /// Be back in time, having acted upon every notice up to `seen`.
     RenewLease {
@@ -93,6 +95,8 @@ pub enum Command {
         attempt: AttemptId,
         /// The step.
         step: Step,
+        /// Which of the attempt's steps it is, from 0, where it may be registered twice.
+        nth: Option<usize>,
     },
     /// Say that all registered steps were undone.
     RolledBack {

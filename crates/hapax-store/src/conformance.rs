@@ -150,7 +150,8 @@ impl<'a> Bench<'a> {
     }
 
     fn open_lease(&self, id: LeaseId) {
-        let command = Command::OpenLease { id, term_ms: TERM_MS, holder: "test".into() };
+        let command =
+            Command::OpenLease { id, term_ms: TERM_MS, holder: "test".into(), forgetful: false };
         self.run(command).expect("a lease opens");
     }
 

@@ -28,7 +28,9 @@ use crate::txn::{Head, SealedTile, Step, Txn};
 /// Carries out one command. On an error the caller takes back whatever was written.
 pub fn apply(txn: &mut dyn Txn, command: &Command) -> Result<Answer, StoreError> {
     match command {
-        Command::OpenLease { id, term_ms, holder } => open_lease(txn, *id, *term_ms, holder),
+        Command::OpenLease { id, term_ms, holder, forgetful } => {
+            open_lease(txn, *id, *term_ms, holder, *forgetful)
+        }
         Command::RenewLease { id, seen } => renew_lease(txn, *id, *seen),
         Command::CloseLease { id } => close_lease(txn, *id),
         Command::Claim { name, ask } => {
@@ -62,7 +64,9 @@ pub fn apply(txn: &mut dyn Txn, command: &Command) -> Result<Answer, StoreError>
             }
             Ok(answer)
         }
-        Command::RegisterStep { name, attempt, step } => register_step(txn, name, *attempt, step),
+        Command::RegisterStep { name, attempt, step, nth } => {
+            register_step(txn, name, *attempt, step, *nth)
+        }
         Command::Expire { limit } => expire_pass(txn, *limit).map(Answer::Count),
         Command::Sweep { limit } => {
             let now = txn.now();
@@ -96,6 +100,7 @@ fn open_lease(
     id: LeaseId,
     term_ms: u64,
     holder: &str,
+    forgetful: bool,
 ) -> Result<Answer, StoreError> {
     check_length("the holder", holder)?;
     if term_ms < Limits::SHORTEST_TERM_MS {
@@ -108,7 +113,10 @@ fn open_lease(
     let lease = match txn.lease(id)? {
         Some(lease) if lease.dead => return Ok(Answer::Lease(LeaseAnswer::Dead)),
         Some(lease) => lease,
-        None => Lease::open(now, id, term_ms, holder.to_owned(), notice),
+        None => {
+            let seen = if forgetful { Lease::FORGETFUL } else { notice };
+            Lease::open(now, id, term_ms, holder.to_owned(), seen)
+        }
     };
     txn.put_lease(&lease)?;
     beat(txn, now)?;
@@ -333,6 +341,7 @@ fn register_step(
     name: &Name,
     attempt: AttemptId,
     step: &Step,
+    nth: Option<usize>,
 ) -> Result<Answer, StoreError> {
     check_length("the step's name", &step.name)?;
     if step.payload.len() > Limits::STEP_PAYLOAD {
@@ -348,7 +357,18 @@ fn register_step(
     if !running {
         return Ok(Answer::Settle(Settled::Fenced(effect::Fenced::by(current.as_ref()))));
     }
-    if txn.steps(name, attempt)?.len() >= Limits::STEPS {
+    let steps = txn.steps(name, attempt)?;
+    match nth.map(|nth| (steps.get(nth), nth)) {
+        Some((Some(there), _)) if there == step => return Ok(Answer::Settle(Settled::Repeated)),
+        Some((None, nth)) if nth == steps.len() => {}
+        Some((_, nth)) => {
+            let there = steps.len();
+            let what = format!("it is step {nth} of {there}, and not the same, or not the next");
+            return Err(StoreError::Invalid(what));
+        }
+        None => {}
+    }
+    if steps.len() >= Limits::STEPS {
         return Err(StoreError::Invalid(format!("more than {} rollback steps", Limits::STEPS)));
     }
     txn.push_step(name, attempt, step)?;
@@ -359,9 +379,9 @@ fn register_step(
 /// until somebody overtakes it, a late settle is still good.
 fn expire_pass(txn: &mut dyn Txn, limit: usize) -> Result<usize, StoreError> {
     let now = txn.now();
-    beat(txn, now)?;
+    let pulse = beat(txn, now)?;
     for lease in txn.leases()? {
-        if txn.is_gone(&lease) {
+        if txn.is_gone(&lease) || lease.is_forgotten(now, &pulse) {
             txn.put_lease(&Lease { dead: true, ..lease })?;
         }
     }

@@ -76,7 +76,7 @@ pub trait View: OutboxView {
     /// These effects, in this order.
     fn effects(&mut self, names: &[Name]) -> Result<Vec<Option<Effect>>, StoreError>;
 
-    /// Effects of a kind.
+    /// Effects of a kind. Of large outcomes a store may tell the digest and the size only.
     fn list(&mut self, filter: &Filter) -> Result<Vec<Found>, StoreError>;
 
     /// How many effects there are in each state.

@@ -85,7 +85,8 @@ impl Claim {
     ) -> Result<(), Error> {
         let step = Step { name: step.into(), payload: payload.into() };
         let (name, attempt) = (self.name.clone(), self.grant.attempt);
-        match call(&*self.inner.store, Command::RegisterStep { name, attempt, step }).await? {
+        let command = Command::RegisterStep { name, attempt, step, nth: None };
+        match call(&*self.inner.store, command).await? {
             Answer::Settle(Settled::Fenced(fenced)) => Err(Error::Fenced(fenced)),
             _ => Ok(()),
         }

@@ -1,12 +1,14 @@
 //! The handle on a ledger, and what it is made of.
 
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use hapax_core::checkpoint::{Signer, Verifier};
 use hapax_core::key::Key;
+use hapax_core::lease::LeaseId;
 use hapax_core::name::{Name, Namespace};
 use hapax_core::outcome::DEFAULT_KEEP_LIMIT;
 #[cfg(feature = "postgres")]
@@ -71,6 +73,8 @@ pub(crate) struct Inner {
     pub(crate) keep_limit: usize,
     pub(crate) callers: AtomicUsize,
     pub(crate) counters: Counters,
+    /// What grants without a lease hang on, as far as it is known here.
+    pub(crate) anchors: Mutex<HashMap<Namespace, LeaseId>>,
     /// Something was emitted here.
     pub(crate) emitted: Notify,
     /// Whoever follows events here.
@@ -288,6 +292,7 @@ impl Builder {
             keep_limit: self.keep_limit,
             callers: AtomicUsize::new(0),
             counters: Counters::default(),
+            anchors: Mutex::default(),
             emitted: Notify::new(),
             wire: Wire::default(),
             background: self.background,

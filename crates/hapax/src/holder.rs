@@ -48,7 +48,8 @@ impl Holder {
         self.store.attach(id)?;
         let asked = self.cache.now_ms();
         let term_ms = self.term.as_millis() as u64;
-        let command = Command::OpenLease { id, term_ms, holder: self.title.clone() };
+        let command =
+            Command::OpenLease { id, term_ms, holder: self.title.clone(), forgetful: false };
         match call(&*self.store, command).await? {
             Answer::Lease(LeaseAnswer::Held { notice, .. }) => {
                 // A reset waits for the leases it finds. What was asked for before there was this

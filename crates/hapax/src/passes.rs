@@ -5,6 +5,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use hapax_core::checkpoint::Signer;
+use hapax_core::lease::Lease;
 use hapax_store::failpoint::{Point, pass};
 use hapax_store::journal::plan_seal;
 use hapax_store::{Answer, Command, Store, StoreError, call, read};
@@ -108,7 +109,7 @@ async fn on_duty(inner: &Inner) -> Result<bool, StoreError> {
     read(&*inner.store, move |view| {
         let now = view.now();
         let mut others = view.leases()?;
-        others.retain(|lease| lease.id < mine && lease.seen < i64::MAX as u64);
+        others.retain(|lease| lease.id < mine && lease.seen < Lease::FORGETFUL);
         Ok(!others.iter().any(|other| !other.until.reached(now.lease) && !view.is_gone(other)))
     })
     .await

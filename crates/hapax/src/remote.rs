@@ -1,12 +1,13 @@
 //! Effects that somebody else performs: a client asks for permission, does it, and reports.
 
+use std::collections::HashMap;
 use std::time::Duration;
 
 use hapax_core::attempt::{AttemptId, Fence};
 use hapax_core::effect::{Effect, Finding, Judged, StateName};
 use hapax_core::key::Key;
 use hapax_core::lease::Lease;
-use hapax_core::name::Name;
+use hapax_core::name::{Name, Namespace};
 use hapax_core::outbox::Event;
 use hapax_store::outbox::Emission;
 use hapax_store::{Answer, Command, LeaseAnswer, Step, StoreError, call, read};
@@ -19,6 +20,15 @@ use crate::patience::Patience;
 
 /// How a lease that is held elsewhere begins its holder's name, before the namespace.
 const REMOTE: &str = "remote:";
+
+/// The holder of what grants without a lease hang on. No client's name begins like this.
+const ANCHOR: &str = "-anchor";
+
+/// How long all servers may be away before such grants lapse.
+const ANCHOR_TERM: Duration = Duration::from_secs(60);
+
+/// How many leases the clients of one namespace may hold.
+const LEASES: usize = 10_000;
 
 /// How often a claim is asked again whose answer was lost.
 const TRIES: usize = 5;
@@ -54,7 +64,7 @@ impl Hapax {
     }
 }
 
-pub use hapax_core::effect::{Grant, Report, Settled, Verdict};
+pub use hapax_core::effect::{Fenced, Grant, Report, Settled, Verdict};
 pub use hapax_core::lease::LeaseId;
 pub use hapax_core::time::LeaseInstant;
 
@@ -85,26 +95,32 @@ impl Remote<'_> {
         term: Duration,
         holder: &str,
     ) -> Result<Option<Lease>, Error> {
-        let term_ms = u64::try_from(term.as_millis()).unwrap_or(u64::MAX);
-        let holder = format!("{}{holder}", self.prefix());
-        let command = Command::OpenLease { id, term_ms, holder };
-        let Some(lease) = self.lease(command).await? else { return Ok(None) };
-        if !lease.holder.starts_with(&self.prefix()) {
-            return Ok(None);
+        if self.leases().await?.len() >= LEASES {
+            let what = format!("{} has {LEASES} leases already", self.hapax.namespace);
+            return Err(StoreError::Invalid(what).into());
         }
-        self.hapax.inner.start();
-        self.renew(id, None).await
+        self.open_as(id, term, &format!("{}{holder}", self.prefix())).await
     }
 
-    /// Renews a lease of this namespace. A holder that remembers outcomes says up to which notice
-    /// it has forgotten what was reset; one that does not is never waited for. None if the lease
-    /// is over.
-    pub async fn renew(&self, id: LeaseId, seen: Option<u64>) -> Result<Option<Lease>, Error> {
-        if !self.is_ours(id).await? {
-            return Ok(None);
+    async fn open_as(
+        &self,
+        id: LeaseId,
+        term: Duration,
+        holder: &str,
+    ) -> Result<Option<Lease>, Error> {
+        self.hapax.inner.start();
+        let term_ms = u64::try_from(term.as_millis()).unwrap_or(u64::MAX);
+        let command = Command::OpenLease { id, term_ms, holder: holder.into(), forgetful: true };
+        let lease = self.lease(command).await?;
+        Ok(lease.filter(|lease| lease.holder.starts_with(&self.prefix())))
+    }
+
+    /// Renews a lease of this namespace. None if it is over.
+    pub async fn renew(&self, id: LeaseId) -> Result<Option<Lease>, Error> {
+        match self.is_ours(id).await? {
+            true => self.lease(Command::RenewLease { id, seen: Lease::FORGETFUL }).await,
+            false => Ok(None),
         }
-        let seen = seen.unwrap_or(Lease::FORGETFUL);
-        self.lease(Command::RenewLease { id, seen }).await
     }
 
     /// Gives a lease of this namespace back. What hangs on it lapses.
@@ -120,11 +136,11 @@ impl Remote<'_> {
     pub async fn leases(&self) -> Result<Vec<Lease>, Error> {
         let (prefix, mut leases) = (self.prefix(), self.hapax.leases().await?);
         leases.retain_mut(|lease| match lease.holder.strip_prefix(&prefix) {
-            Some(holder) => {
+            Some(holder) if holder != ANCHOR => {
                 lease.holder = holder.to_owned();
                 true
             }
-            None => false,
+            _ => false,
         });
         Ok(leases)
     }
@@ -155,14 +171,15 @@ impl Remote<'_> {
         Ok(settled)
     }
 
-    /// Registers how to undo what an attempt is about to do.
+    /// Registers how to undo what an attempt is about to do, as its nth step, from 0.
     pub async fn undo_with(
         &self,
         key: Key,
         attempt: AttemptId,
+        nth: usize,
         step: Step,
     ) -> Result<Settled, Error> {
-        let command = Command::RegisterStep { name: self.name(key), attempt, step };
+        let command = Command::RegisterStep { name: self.name(key), attempt, step, nth: Some(nth) };
         match call(&*self.hapax.inner.store, command).await? {
             Answer::Settle(settled) => Ok(settled),
             _ => Err(StoreError::Corrupt("a step got another answer".into()).into()),
@@ -198,6 +215,44 @@ impl Remote<'_> {
         self.hapax.judge(command).await
     }
 
+    /// What a grant hangs on whose holder has no lease: one for the namespace, which every process
+    /// that [keeps anchors](Self::keep_anchors) renews, so that it outlives each of them.
+    async fn anchor(&self) -> Result<LeaseId, Error> {
+        if let Some(known) = self.anchors().get(&self.hapax.namespace) {
+            return Ok(*known);
+        }
+        let name = format!("{}{ANCHOR}", self.prefix());
+        let leases = self.hapax.leases().await?;
+        let id = match leases.into_iter().find(|lease| lease.holder == name) {
+            Some(lease) => lease.id,
+            None => {
+                let id = LeaseId::from_bytes(random()?);
+                let opened = self.open_as(id, ANCHOR_TERM, &name).await?;
+                opened.ok_or(StoreError::LeaseDead(id))?.id
+            }
+        };
+        self.anchors().insert(self.hapax.namespace.clone(), id);
+        Ok(id)
+    }
+
+    fn anchors(&self) -> std::sync::MutexGuard<'_, HashMap<Namespace, LeaseId>> {
+        self.hapax.inner.anchors.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    /// Renews the anchors of all namespaces, now; to be called every few seconds by whoever grants
+    /// on behalf of others.
+    pub async fn keep_anchors(&self) -> Result<(), Error> {
+        let anchor = |lease: &Lease| {
+            let holder = lease.holder.strip_prefix(REMOTE);
+            holder.is_some_and(|rest| rest.split_once('/').is_some_and(|(_, name)| name == ANCHOR))
+        };
+        for lease in self.hapax.leases().await?.iter().filter(|lease| anchor(lease)) {
+            let (id, seen) = (lease.id, Lease::FORGETFUL);
+            self.lease(Command::RenewLease { id, seen }).await?;
+        }
+        Ok(())
+    }
+
     /// Holders of other namespaces, and processes, have names that begin differently.
     fn prefix(&self) -> String {
         format!("{REMOTE}{}/", self.hapax.namespace)
@@ -226,8 +281,8 @@ impl EffectBuilder {
     /// Asks for permission on behalf of somebody who performs it elsewhere, and waits for others
     /// as [`wait`](Self::wait) says. Asking again with the same attempt gives the same answer.
     ///
-    /// The grant hangs on a lease that somebody else renews, or else on this process's own; then
-    /// it should have a [`deadline`](Self::deadline).
+    /// The grant hangs on a lease that somebody else renews, or on none; then it should have a
+    /// [`deadline`](Self::deadline).
     pub async fn claim_for(
         self,
         attempt: AttemptId,
@@ -241,14 +296,20 @@ impl EffectBuilder {
             return Err(StoreError::LeaseDead(lease).into());
         }
         let mut patience = Patience::until(Instant::now() + self.wait);
+        let mut anchors = 0;
         loop {
-            let own = inner.holder.lease().await?;
+            // What is remembered counts while this process has a lease.
+            inner.holder.lease().await?;
             // Memory does not know when a record expires, which has to be told.
             if let Some(outcome) = self.ttl.is_none().then(|| self.remembered()).flatten() {
                 return Ok(Verdict::Replayed { outcome, expires: None });
             }
             let asked = inner.cache.asked();
-            let ask = self.ask(attempt, lease.unwrap_or(own));
+            let hung = match lease {
+                Some(lease) => lease,
+                None => self.hapax.remote().anchor().await?,
+            };
+            let ask = self.ask(attempt, hung);
             match self.ask_again(Command::Claim { name: self.name.clone(), ask }).await {
                 Ok(Verdict::InFlight { attempt }) => match patience.left() {
                     Some(left) => inner.waiting.moved(&self.name, attempt, left.min(LOOK)).await,
@@ -271,8 +332,12 @@ impl EffectBuilder {
                     inner.counters.verdict(&verdict);
                     return Ok(verdict);
                 }
-                Err(Error::Store(StoreError::LeaseDead(dead))) if lease.is_none() => {
-                    inner.holder.give_up(dead);
+                // It was given up in between; another is opened.
+                Err(Error::Store(StoreError::LeaseDead(_)))
+                    if lease.is_none() && anchors < TRIES =>
+                {
+                    self.hapax.remote().anchors().remove(&self.hapax.namespace);
+                    anchors += 1;
                 }
                 Err(error) => return Err(error),
             }

@@ -8,9 +8,12 @@ use std::sync::{Arc, Mutex};
 use super::serve::{Server, curl};
 use super::{Place, wait_until};
 
-/// Something that listens as collectors do, and keeps what it is told: paths, types and bodies.
+/// What was told: a path, a content type, a body.
+type Message = (String, String, Vec<u8>);
+
+/// Something that listens as collectors do, and keeps what it is told.
 #[derive(Clone, Default)]
-struct Collector(Arc<Mutex<Vec<(String, String, Vec<u8>)>>>);
+struct Collector(Arc<Mutex<Vec<Message>>>);
 
 impl Collector {
     fn start(&self) -> String {

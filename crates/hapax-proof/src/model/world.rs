@@ -169,7 +169,10 @@ impl World {
         let store = MemoryStore::new(clock.clone());
         // A lease that nobody needs keeps the pulse steady for long enough that time counts.
         let id = LeaseId::from_bytes([0xff; 16]);
-        carry_out(&store, Command::OpenLease { id, term_ms: TERM_MS, holder: String::new() });
+        carry_out(
+            &store,
+            Command::OpenLease { id, term_ms: TERM_MS, holder: String::new(), forgetful: false },
+        );
         for _ in 0..4 {
             clock.advance(TERM_MS / 2);
             carry_out(&store, Command::RenewLease { id, seen: 0 });
@@ -407,7 +410,12 @@ impl World {
     fn ask(&mut self, w: usize, key: usize) {
         if self.workers[w].lease.is_none() {
             let id = LeaseId::from_bytes(self.fresh());
-            self.submit(Command::OpenLease { id, term_ms: TERM_MS, holder: String::new() });
+            self.submit(Command::OpenLease {
+                id,
+                term_ms: TERM_MS,
+                holder: String::new(),
+                forgetful: false,
+            });
             self.workers[w].lease = Some(id);
         }
         let attempt = AttemptId::from_bytes(self.fresh());

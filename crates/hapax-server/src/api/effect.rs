@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use hapax::remote::{Look, Settled, Verdict, random_id};
+use hapax::remote::{Fenced, Look, Settled, Verdict, random_id};
 use hapax::{
     AttemptId, Error, Fence, Filter, Finding, Fingerprint, Judged, OnLock, Outcome, Resolution,
     StateName, Step,
@@ -28,13 +28,17 @@ pub(super) fn reading() -> OpenApiRouter<Arc<Server>> {
         .routes(routes!(steps))
 }
 
+/// What an id of the client's own makes safe to repeat: an answer that was kept would tell of a
+/// permission that is over.
+pub(super) fn asking() -> OpenApiRouter<Arc<Server>> {
+    OpenApiRouter::new().routes(routes!(claim)).routes(routes!(look))
+}
+
 pub(super) fn performing() -> OpenApiRouter<Arc<Server>> {
     OpenApiRouter::new()
-        .routes(routes!(claim))
         .routes(routes!(settle))
         .routes(routes!(undo))
         .routes(routes!(undone))
-        .routes(routes!(look))
         .routes(routes!(found))
         .routes(routes!(resolve))
 }
@@ -211,7 +215,9 @@ async fn claim(
         (None, None) => AttemptId::from_bytes(random_id()?),
     };
     let fingerprint = match (&asked.payload, &asked.fingerprint) {
-        (Some(_), Some(_)) => return Err(malformed("payload and fingerprint are given")),
+        (Some(_), Some(_)) => {
+            return Err(malformed("give payload or fingerprint, not both"));
+        }
         (None, Some(text)) => parse("fingerprint", text)?,
         (payload, None) => Fingerprint::of(payload.as_deref().unwrap_or_default().as_bytes()),
     };
@@ -219,7 +225,7 @@ async fn claim(
         .hapax
         .effect(named.key)
         .fingerprint(fingerprint)
-        .safety(asked.safety.meant(asked.settling_ms))
+        .safety(asked.safety.meant(within("settling_ms", asked.settling_ms, 0..=YEAR_MS)?))
         .wait(wait);
     if let Some(label) = asked.label.clone().or_else(|| wire::label(&named.text)) {
         effect = effect.label(label);
@@ -233,12 +239,11 @@ async fn claim(
     if asked.wait_for_lock {
         effect = effect.on_lock(OnLock::Wait);
     }
-    if let Some(ms) = asked.ttl_ms {
+    if let Some(ms) = within("ttl_ms", asked.ttl_ms, 1..=10 * YEAR_MS)? {
         effect = effect.ttl(Duration::from_millis(ms));
     }
-    match asked.deadline_ms {
-        Some(ms @ 1..=LONGEST_DEADLINE_MS) => effect = effect.deadline(Duration::from_millis(ms)),
-        Some(_) => return Err(malformed("deadline_ms is 1 to 86400000")),
+    match within("deadline_ms", asked.deadline_ms, 1..=LONGEST_DEADLINE_MS)? {
+        Some(ms) => effect = effect.deadline(Duration::from_millis(ms)),
         None if lease.is_none() => effect = effect.deadline(DEADLINE),
         None => {}
     }
@@ -257,6 +262,22 @@ async fn claim(
         Verdict::Blocked(blocked) => Err(Error::Blocked(blocked).into()),
         Verdict::Locked { holder } => Err(Error::Locked { holder }.into()),
         Verdict::Refused { reason } => Err(Error::Refused { reason }.into()),
+    }
+}
+
+const YEAR_MS: u64 = 365 * 24 * 3600 * 1000;
+
+/// A number, if it is one of these.
+fn within(
+    field: &str,
+    number: Option<u64>,
+    range: std::ops::RangeInclusive<u64>,
+) -> Result<Option<u64>, Problem> {
+    match number {
+        Some(number) if !range.contains(&number) => {
+            Err(malformed(format!("{field} is {} to {}", range.start(), range.end())))
+        }
+        number => Ok(number),
     }
 }
 
@@ -279,15 +300,32 @@ async fn settle(
     let (attempt, report) = (parse("attempt", &asked.attempt)?, asked.meant().map_err(malformed)?);
     let events = asked.events.into_iter().map(wire::Event::meant).collect::<Result<_, _>>();
     let events = events.map_err(|flaw| malformed(format!("events: {flaw}")))?;
-    settled(scope.hapax.remote().settle(named.key, attempt, report, events).await?)
+    settled(attempt, scope.hapax.remote().settle(named.key, attempt, report, events).await?)
 }
 
-fn settled(settled: Settled) -> Answer<wire::Settled> {
+fn settled(attempt: AttemptId, settled: Settled) -> Answer<wire::Settled> {
     match settled {
         Settled::Recorded => answer(wire::Settled { repeated: false }),
         Settled::Repeated => answer(wire::Settled { repeated: true }),
-        Settled::Fenced(fenced) => Err(Error::Fenced(fenced).into()),
+        Settled::Fenced(fenced) => Err(refused(attempt, fenced)),
     }
+}
+
+/// What stands in the way of something that was said of an attempt.
+fn refused(attempt: AttemptId, fenced: Fenced) -> Problem {
+    let detail = match (fenced.state, fenced.attempt) {
+        (Some(StateName::Running), Some(running)) if running == attempt => {
+            "this attempt is at work still; settle it, or wait until its time is up".to_owned()
+        }
+        (Some(state), Some(recorded)) if recorded == attempt => {
+            format!("of this attempt {state} is recorded already, and stays")
+        }
+        (Some(state), Some(recorded)) => {
+            format!("this attempt is not the one that counts: the record is {state}, by {recorded}")
+        }
+        _ => return not_found("no effect of this key is recorded"),
+    };
+    Problem { detail: detail.into(), ..Error::Fenced(fenced).into() }
 }
 
 /// Register how to undo a step, before it is taken.
@@ -297,7 +335,7 @@ fn settled(settled: Settled) -> Answer<wire::Settled> {
 async fn undo(scope: Scope, named: Named, Json(asked): Json<wire::Undo>) -> Answer<wire::Settled> {
     let attempt = parse("attempt", &asked.attempt)?;
     let step = Step { name: asked.step, payload: asked.payload.into_bytes() };
-    settled(scope.hapax.remote().undo_with(named.key, attempt, step).await?)
+    settled(attempt, scope.hapax.remote().undo_with(named.key, attempt, asked.nth, step).await?)
 }
 
 /// Say that all steps of a partial effect were undone.
@@ -310,17 +348,21 @@ async fn undone(
     Json(asked): Json<wire::Undone>,
 ) -> Answer<wire::Judged> {
     let attempt = parse("attempt", &asked.attempt)?;
-    judged(scope.hapax.rolled_back(named.key, attempt).await?)
+    judged(attempt, StateName::Failed, scope.hapax.rolled_back(named.key, attempt).await?)
 }
 
-fn judged(judged: Judged) -> Answer<wire::Judged> {
+/// What became of a decision about an attempt that leads to a state. Where it stands there already
+/// the decision came twice, and is answered as before.
+fn judged(attempt: AttemptId, to: StateName, judged: Judged) -> Answer<wire::Judged> {
     match judged {
         Judged::Decided(state) => answer(wire::Judged::of(state)),
         Judged::Undecided { .. } => answer(wire::Judged::of(StateName::Unknown)),
-        Judged::Fenced(fenced) if fenced.state.is_none() => {
-            Err(not_found("no effect of this key is recorded"))
+        Judged::Fenced(fenced)
+            if fenced == (Fenced { state: Some(to), attempt: Some(attempt) }) =>
+        {
+            answer(wire::Judged::of(to))
         }
-        Judged::Fenced(fenced) => Err(Error::Fenced(fenced).into()),
+        Judged::Fenced(fenced) => Err(refused(attempt, fenced)),
     }
 }
 
@@ -330,7 +372,7 @@ fn judged(judged: Judged) -> Answer<wire::Judged> {
     responses((status = 200, body = wire::Looked)))]
 async fn look(scope: Scope, named: Named) -> Answer<wire::Looked> {
     let look = scope.hapax.remote().look(named.key).await?;
-    let look = look.ok_or_else(|| not_found("no effect of this key has an unknown outcome"))?;
+    let look = look.ok_or_else(|| not_found("no effect of this key waits to be looked up"))?;
     answer(wire::Looked {
         attempt: look.attempt.to_string(),
         fence: look.fence.0,
@@ -357,7 +399,11 @@ async fn found(scope: Scope, named: Named, Json(asked): Json<wire::Found>) -> An
         (Some(false), None) => Finding::NotFound,
         (None, None) => Finding::CannotTell("the target could not say".into()),
     };
-    judged(scope.hapax.remote().found(named.key, look, finding).await?)
+    let to = match finding {
+        Finding::Happened(_) => StateName::Succeeded,
+        _ => StateName::Failed,
+    };
+    judged(look.attempt, to, scope.hapax.remote().found(named.key, look, finding).await?)
 }
 
 /// Decide about an effect that nobody knows the outcome of.
@@ -381,7 +427,13 @@ async fn resolve(
     };
     let note = noted(&asked.note)?;
     let actor = &scope.caller.holder;
-    judged(scope.hapax.resolve(named.key, attempt, resolution, actor, note).await?)
+    let to = match resolution {
+        Resolution::Happened(_) => StateName::Succeeded,
+        Resolution::DidNotHappen => StateName::Failed,
+        Resolution::Skip => StateName::Skipped,
+        Resolution::AskAgain => StateName::Unknown,
+    };
+    judged(attempt, to, scope.hapax.resolve(named.key, attempt, resolution, actor, note).await?)
 }
 
 /// Clear a record, so that the effect can happen again. Answers once every node has forgotten it.
@@ -391,7 +443,8 @@ async fn resolve(
 async fn reset(scope: Scope, named: Named, Json(asked): Json<wire::Reset>) -> Answer<wire::Judged> {
     let attempt = parse("attempt", &asked.attempt)?;
     let note = noted(&asked.note)?;
-    judged(scope.hapax.reset(named.key, attempt, &scope.caller.holder, note).await?)
+    let reset = scope.hapax.reset(named.key, attempt, &scope.caller.holder, note).await?;
+    judged(attempt, StateName::Failed, reset)
 }
 
 /// Whoever decides says why.

@@ -85,10 +85,7 @@ async fn follow(
     scope: Scope,
     headers: HeaderMap,
 ) -> Result<Sse<impl Stream<Item = Result<Event, Infallible>>>, Problem> {
-    let Ok(room) = server.streams.clone().try_acquire_owned() else {
-        let detail = "as many follow the journal as may";
-        return Err(Problem::new(StatusCode::TOO_MANY_REQUESTS, &TOO_OFTEN, detail));
-    };
+    let room = server.allowances.follow(&scope.caller.namespace)?;
     let seen = headers.get("last-event-id").map(|id| id.to_str().ok()?.parse::<u64>().ok());
     let from = match seen {
         Some(Some(leaf)) => leaf.saturating_add(1),
@@ -98,7 +95,8 @@ async fn follow(
     let pages = stream::unfold((server, scope, from, room), async |state| {
         let (server, scope, from, room) = state;
         loop {
-            if server.is_stopping() {
+            let admitted = server.access.still_admits(&scope.caller, &server.hapax).await;
+            if !admitted || server.is_stopping() {
                 return None;
             }
             match leaves(&scope.hapax, &scope.caller, from, PAGE).await {

@@ -21,8 +21,13 @@ pub(super) fn reading() -> OpenApiRouter<Arc<Server>> {
     OpenApiRouter::new().routes(routes!(list))
 }
 
+/// Repeated by its id, and never answered from what was kept: the lease may be over.
+pub(super) fn asking() -> OpenApiRouter<Arc<Server>> {
+    OpenApiRouter::new().routes(routes!(open)).routes(routes!(renew))
+}
+
 pub(super) fn performing() -> OpenApiRouter<Arc<Server>> {
-    OpenApiRouter::new().routes(routes!(open)).routes(routes!(renew)).routes(routes!(close))
+    OpenApiRouter::new().routes(routes!(close))
 }
 
 /// Leases in force.
@@ -56,14 +61,15 @@ async fn open(
         ])),
         (None, None) => LeaseId::from_bytes(random_id()?),
     };
-    if !(1_000..=3_600_000).contains(&asked.term_ms) {
-        return Err(malformed("term_ms is 1000 to 3600000"));
+    if !(5_000..=3_600_000).contains(&asked.term_ms) {
+        return Err(malformed("term_ms is 5000 to 3600000"));
     }
-    if asked.holder.trim().is_empty() || asked.holder.len() > 128 {
-        return Err(malformed("holder is 1 to 128 bytes, and not blank"));
+    let holder = asked.holder.trim();
+    if holder.is_empty() || holder.len() > 128 || holder.starts_with('-') {
+        return Err(malformed("holder is 1 to 128 bytes, and does not begin with a dash"));
     }
     let term = Duration::from_millis(asked.term_ms);
-    held(id, scope.hapax.remote().open(id, term, &asked.holder).await?)
+    held(id, scope.hapax.remote().open(id, term, holder).await?)
 }
 
 fn held(id: LeaseId, lease: Option<hapax::Lease>) -> Answer<wire::Lease> {
@@ -74,15 +80,11 @@ fn held(id: LeaseId, lease: Option<hapax::Lease>) -> Answer<wire::Lease> {
 }
 
 /// Renew a lease. One that is over stays over.
-#[utoipa::path(post, path = "/v1/leases/{id}/renew", operation_id = "lease_renew", tag = "leases", request_body = wire::RenewLease,
+#[utoipa::path(post, path = "/v1/leases/{id}/renew", operation_id = "lease_renew", tag = "leases",
     params(("id" = String, Path, pattern = "^lease_[0-9a-f]{32}$")),
     responses((status = 200, body = wire::Lease)))]
-async fn renew(
-    scope: Scope,
-    Id(id): Id<LeaseId>,
-    Json(asked): Json<wire::RenewLease>,
-) -> Answer<wire::Lease> {
-    held(id, scope.hapax.remote().renew(id, asked.seen).await?)
+async fn renew(scope: Scope, Id(id): Id<LeaseId>) -> Answer<wire::Lease> {
+    held(id, scope.hapax.remote().renew(id).await?)
 }
 
 /// Give a lease back. Claims that still hang on it lapse.

@@ -2,13 +2,14 @@
 
 use std::sync::Arc;
 
+use axum::extract::State;
 use hapax::outbox::{OutboxId, RecordFilter, SinkName, Status};
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use super::effect::{page, place};
+use super::effect::place;
 use super::{Answer, Id, Json, Params, Scope, answer, malformed, not_found, parse};
 use crate::problem::Problem;
 use crate::server::Server;
@@ -35,7 +36,7 @@ struct Search {
     /// Only those with a lower seq, to page on.
     before: Option<u64>,
     /// At most this many; 50 unless given.
-    #[param(minimum = 1, maximum = 1000)]
+    #[param(minimum = 1, maximum = 100)]
     limit: Option<usize>,
 }
 
@@ -62,8 +63,17 @@ fn sink_named(text: &str) -> Result<SinkName, Problem> {
 /// List events, newest first.
 #[utoipa::path(get, path = "/v1/outbox", operation_id = "outbox_list", tag = "outbox", params(Search),
     responses((status = 200, body = Records)))]
-async fn list(scope: Scope, Params(search): Params<Search>) -> Answer<Records> {
-    let limit = page(search.limit)?;
+async fn list(
+    State(server): State<Arc<Server>>,
+    scope: Scope,
+    Params(search): Params<Search>,
+) -> Answer<Records> {
+    let limit = match search.limit.unwrap_or(50) {
+        limit @ 1..=100 => limit,
+        _ => return Err(malformed("limit is 1 to 100")),
+    };
+    // Payloads may be large; a few at a time are enough for people.
+    let _few = server.listing.acquire().await;
     let status = search.status.map(|status| match status {
         Wanted::Pending => Status::Pending,
         Wanted::Dispatched => Status::Dispatched,

@@ -15,14 +15,15 @@ use hapax::{
 };
 use http::header::CONTENT_TYPE;
 use http::request::Parts;
-use http::{HeaderValue, Request, Response, StatusCode};
-use http_body_util::BodyExt as _;
+use http::{HeaderMap, HeaderValue, Request, Response, StatusCode};
+use http_body_util::{BodyExt as _, Full};
 use tokio::sync::Semaphore;
 use tower_layer::Layer;
 use tower_service::Service;
 
 use super::settings::{Fate, KeyNeed, Settings};
-use super::stored;
+use super::{grpc, stored};
+use crate::access::Room;
 use crate::body::collected;
 use crate::problem::{KEY_MALFORMED, KEY_MISSING, Kind, NO_ANSWER, NOT_KEPT, Problem, TOO_MANY};
 
@@ -163,10 +164,11 @@ impl IdempotencyLayer {
         };
         let passed: Arc<Mutex<Passed>> = Arc::default();
         let (told, settings) = (passed.clone(), self.settings.clone());
+        let held = head.extensions.get::<Room>().cloned();
         let request = Request::from_parts(head, B::from(body));
         // On its own: a client that goes away does not take the effect with it.
         let run = tokio::spawn(async move {
-            let _room = room;
+            let _room = (room, held);
             effect.run(move |_| pass_on(inner, request, settings, told)).await
         });
         let done = run.await;
@@ -246,24 +248,26 @@ where
     let response = response.map_err(|error| Failure::ambiguous(error.to_string()))?;
     let (head, body) = response.into_parts();
     let status = head.status;
-    let fate = head.extensions.get().copied().unwrap_or_else(|| settings.fate(status));
     let read = read_up_to(settings.largest_answer, body);
-    let (start, rest) = tokio::time::timeout(settings.longest_answer, read)
+    let Read { start, trailers, rest } = tokio::time::timeout(settings.longest_answer, read)
         .await
         .map_err(|_| Failure::ambiguous(format!("answered {status} and did not come to an end")))?
         .map_err(|error| Failure::ambiguous(format!("answered {status} and broke off: {error}")))?;
+    let fate = head.extensions.get().copied();
+    let fate = fate.or_else(|| grpc::fate(&head.headers, &trailers));
+    let fate = fate.unwrap_or_else(|| settings.fate(status));
     let outcome = match &rest {
-        None => stored::write(&head, &settings.kept_headers, now(), &start),
+        None => stored::write(&head, &settings.kept_headers, now(), &start, &trailers),
         Some(_) => {
             let mut bare = Response::new(()).into_parts().0;
             bare.status = status;
             let mark = http::HeaderName::from_static(BODY_NOT_KEPT);
             bare.headers.insert(&mark, HeaderValue::from_static("true"));
-            stored::write(&bare, &[mark], now(), b"")
+            stored::write(&bare, &[mark], now(), b"", &HeaderMap::new())
         }
     };
     let body = match rest {
-        None => Body::from(start),
+        None => whole(start, trailers),
         Some(rest) => Body::new(Prefixed { start: Some(start), rest }),
     };
     note(Passed::Answered(Response::from_parts(head, body)));
@@ -274,22 +278,41 @@ where
     }
 }
 
-/// The body, or as much of it as was read when it became too much, and the rest.
-async fn read_up_to<R>(largest: usize, mut body: R) -> Result<(Bytes, Option<R>), BoxError>
+/// What was read of a body.
+struct Read<R> {
+    start: Bytes,
+    trailers: HeaderMap,
+    /// What was not read, because it became too much.
+    rest: Option<R>,
+}
+
+async fn read_up_to<R>(largest: usize, mut body: R) -> Result<Read<R>, BoxError>
 where
     R: http_body::Body<Data = Bytes> + Unpin,
     R::Error: Into<BoxError>,
 {
-    let mut read = BytesMut::new();
+    let (mut read, mut trailers) = (BytesMut::new(), HeaderMap::new());
     while let Some(frame) = body.frame().await {
-        if let Ok(data) = frame.map_err(Into::into)?.into_data() {
-            read.extend_from_slice(&data);
+        match frame.map_err(Into::into)?.into_data() {
+            Ok(data) => read.extend_from_slice(&data),
+            Err(frame) => trailers.extend(frame.into_trailers().unwrap_or_default()),
         }
         if read.len() > largest {
-            return Ok((read.freeze(), Some(body)));
+            return Ok(Read { start: read.freeze(), trailers, rest: Some(body) });
         }
     }
-    Ok((read.freeze(), None))
+    Ok(Read { start: read.freeze(), trailers, rest: None })
+}
+
+/// A body that is known whole, and what comes after it.
+pub(super) fn whole(body: Bytes, trailers: HeaderMap) -> Body {
+    match trailers.is_empty() {
+        true => Body::from(body),
+        false => {
+            let trailers = async { Some(Ok(trailers)) };
+            Body::new(Full::new(body).with_trailers(trailers))
+        }
+    }
 }
 
 /// A body whose start was read already.

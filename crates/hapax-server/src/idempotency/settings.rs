@@ -179,6 +179,12 @@ impl Settings {
         self
     }
 
+    /// The longest that a client may ask to wait for the same request.
+    pub fn longest_wait(mut self, time: Duration) -> Self {
+        self.longest_wait = time;
+        self
+    }
+
     /// How long answers are kept; for ever if not at all.
     pub fn lifetime(mut self, lifetime: Option<Duration>) -> Self {
         self.lifetime = lifetime;

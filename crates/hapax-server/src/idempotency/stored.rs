@@ -5,10 +5,16 @@ use std::time::SystemTime;
 use axum_core::body::Body;
 use bytes::Bytes;
 use http::header::{DATE, HeaderName};
-use http::{HeaderValue, Response, StatusCode};
+use http::{HeaderMap, HeaderValue, Response, StatusCode};
+
+use super::grpc;
+use super::layer::whole;
 
 /// How many headers an answer has at most.
 const HEADERS: usize = 64;
+
+/// What stands before the name of a trailer that is kept among the headers.
+const TRAILER: &str = "hapax-trailer-";
 
 /// Writes an answer down, with those of its headers that may be kept and the time.
 pub(super) fn write(
@@ -16,21 +22,31 @@ pub(super) fn write(
     kept: &[HeaderName],
     now: SystemTime,
     body: &[u8],
+    trailers: &HeaderMap,
 ) -> Vec<u8> {
     let reason = head.status.canonical_reason().unwrap_or_default();
     let mut text = format!("HTTP/1.1 {} {reason}\r\n", head.status.as_u16()).into_bytes();
-    let mut header = |name: &HeaderName, value: &[u8]| {
-        text.extend_from_slice(name.as_str().as_bytes());
+    let mut header = |name: &str, value: &[u8]| {
+        text.extend_from_slice(name.as_bytes());
         text.extend_from_slice(b": ");
         text.extend_from_slice(value);
         text.extend_from_slice(b"\r\n");
     };
-    header(&DATE, httpdate::fmt_http_date(now).as_bytes());
+    header(DATE.as_str(), httpdate::fmt_http_date(now).as_bytes());
+    for name in grpc::TRAILERS {
+        // In the head where there is nothing but a head.
+        for value in head.headers.get_all(name) {
+            header(name, value.as_bytes());
+        }
+        for value in trailers.get_all(name) {
+            header(&format!("{TRAILER}{name}"), value.as_bytes());
+        }
+    }
     let values = kept.iter().filter(|name| **name != DATE).flat_map(|name| {
         head.headers.get_all(name).iter().map(move |value| (name, value.as_bytes()))
     });
-    for (name, value) in values.take(HEADERS - 1) {
-        header(name, value);
+    for (name, value) in values.take(HEADERS - 1 - 2 * grpc::TRAILERS.len()) {
+        header(name.as_str(), value);
     }
     text.extend_from_slice(b"\r\n");
     text.extend_from_slice(body);
@@ -42,19 +58,22 @@ pub(super) fn read(stored: &[u8]) -> Option<(Response<Body>, SystemTime)> {
     let mut headers = [httparse::EMPTY_HEADER; HEADERS];
     let mut message = httparse::Response::new(&mut headers);
     let httparse::Status::Complete(length) = message.parse(stored).ok()? else { return None };
-    let body = Bytes::copy_from_slice(&stored[length..]);
-    let mut response = Response::new(Body::from(body));
+    let mut response = Response::new(());
     *response.status_mut() = StatusCode::from_u16(message.code?).ok()?;
-    let mut at = None;
+    let (mut at, mut trailers) = (None, HeaderMap::new());
     for header in message.headers.iter() {
         let name = HeaderName::from_bytes(header.name.as_bytes()).ok()?;
+        let value = HeaderValue::from_bytes(header.value).ok()?;
         if name == DATE {
-            at = httpdate::parse_http_date(std::str::from_utf8(header.value).ok()?).ok();
+            at = httpdate::parse_http_date(value.to_str().ok()?).ok();
+        } else if let Some(name) = name.as_str().strip_prefix(TRAILER) {
+            trailers.append(HeaderName::from_bytes(name.as_bytes()).ok()?, value);
         } else {
-            response.headers_mut().append(name, HeaderValue::from_bytes(header.value).ok()?);
+            response.headers_mut().append(name, value);
         }
     }
-    Some((response, at?))
+    let body = Bytes::copy_from_slice(&stored[length..]);
+    Some((response.map(|()| whole(body, trailers)), at?))
 }
 
 #[cfg(test)]
@@ -75,13 +94,19 @@ mod tests {
         let (head, ()) = answer.into_parts();
         let kept = crate::idempotency::Settings::default().kept_headers;
         let now = SystemTime::UNIX_EPOCH + Duration::from_secs(1_763_060_144);
-        let stored = write(&head, &kept, now, b"{\"id\":7}\r\n\r\n");
+        let trailers = [("grpc-status", "0"), ("x-other", "secret")];
+        let trailers: HeaderMap = trailers
+            .iter()
+            .map(|(name, value)| (HeaderName::from_static(name), HeaderValue::from_static(value)))
+            .collect();
+        let stored = write(&head, &kept, now, b"{\"id\":7}\r\n\r\n", &trailers);
         assert!(!String::from_utf8_lossy(&stored).contains("secret"));
         let (response, at) = read(&stored).unwrap();
         assert_eq!((response.status(), at), (StatusCode::CREATED, now));
         assert_eq!(response.headers()["location"], "/charges/7");
-        let body = response.into_body().collect().await.unwrap().to_bytes();
-        assert_eq!(&body[..], b"{\"id\":7}\r\n\r\n");
+        let body = response.into_body().collect().await.unwrap();
+        assert_eq!(body.trailers().unwrap()["grpc-status"], "0");
+        assert_eq!(&body.to_bytes()[..], b"{\"id\":7}\r\n\r\n");
         assert!(read(b"something else").is_none());
     }
 }

@@ -297,6 +297,9 @@ pub struct Undo {
     /// The attempt that was granted.
     #[schema(pattern = "^att_[0-9a-f]{32}$")]
     pub attempt: String,
+    /// Which of the attempt's steps it is, from 0. The same step under the same number is one.
+    #[schema(maximum = 63)]
+    pub nth: usize,
     /// What knows how to undo it.
     #[schema(min_length = 1, max_length = 256)]
     pub step: String,

@@ -29,7 +29,7 @@ impl Lease {
 #[serde(deny_unknown_fields)]
 pub struct OpenLease {
     /// How long its holder may be silent before others take over.
-    #[schema(minimum = 1000, maximum = 3_600_000)]
+    #[schema(minimum = 5000, maximum = 3_600_000)]
     pub term_ms: u64,
     /// Who holds it, for people.
     #[schema(min_length = 1, max_length = 128)]
@@ -37,13 +37,4 @@ pub struct OpenLease {
     /// Its id, if the client chooses it: 128 random bits. Opening it again changes nothing.
     #[schema(pattern = "^lease_[0-9a-f]{32}$")]
     pub lease: Option<String>,
-}
-
-/// A renewal.
-#[derive(Debug, Default, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub struct RenewLease {
-    /// The newest notice that was acted upon, by a client that remembers outcomes. A reset waits
-    /// for such a client, and for no other.
-    pub seen: Option<u64>,
 }

@@ -2,7 +2,6 @@
 
 use hapax::outbox::{Found, Order, Payload, SinkStats, Status};
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
 use serde_json::value::RawValue;
 use utoipa::ToSchema;
 
@@ -100,7 +99,8 @@ pub struct Record {
     /// The key of the effect that it tells of.
     pub idempotency_key: String,
     /// What there is to say.
-    pub payload: Value,
+    #[schema(value_type = Value)]
+    pub payload: Box<RawValue>,
     /// How far it has come, over all sinks.
     #[schema(value_type = Statuses)]
     pub status: &'static str,
@@ -146,7 +146,7 @@ impl Record {
             dataset_id: event.dataset.clone(),
             version: event.version.clone(),
             idempotency_key: record.name.key.to_string(),
-            payload: serde_json::from_str(event.payload.as_str()).unwrap_or(Value::Null),
+            payload: RawValue::from_string(event.payload.as_str().to_owned()).unwrap_or_default(),
             status: found.status.as_str(),
             attempt: found.deliveries.iter().map(|delivery| delivery.tried).max().unwrap_or(0),
             last_error: last_error(found).map(str::to_owned),

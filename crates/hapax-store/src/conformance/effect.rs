@@ -213,7 +213,7 @@ cases! {
     rollback_steps_keep_their_order: |b| {
         let register = |b: &Bench<'_>, by, step: &str| {
             let step = Step { name: step.into(), payload: vec![1, 2] };
-            b.run(Command::RegisterStep { name: name(1), attempt: attempt(by), step })
+            b.run(Command::RegisterStep { name: name(1), attempt: attempt(by), step, nth: None })
         };
         b.granted(1, ask(1));
         for step in ["first", "second", "third"] {
@@ -223,6 +223,19 @@ cases! {
         let steps = b.view(|view| view.steps(&name(1), attempt(1)));
         let names: Vec<_> = steps.iter().map(|step| step.name.as_str()).collect();
         assert_eq!(names, ["first", "second", "third"]);
+        // Where the caller numbers them, one that comes twice is one.
+        let numbered = |nth, step: &str| {
+            let step = Step { name: step.into(), payload: vec![1, 2] };
+            b.run(Command::RegisterStep { name: name(1), attempt: attempt(1), step, nth: Some(nth) })
+        };
+        assert!(matches!(numbered(2, "third"), Ok(Answer::Settle(Settled::Repeated))));
+        assert!(matches!(numbered(2, "other"), Err(StoreError::Invalid(_))));
+        assert!(matches!(numbered(4, "fifth"), Err(StoreError::Invalid(_))));
+        // Attempts are named by those who ask; another namespace has steps of its own.
+        let other = Namespace::new("other").expect("a plain name");
+        b.claim_in(&other, 1, ask(1));
+        let theirs = Name { namespace: other, ..name(1) };
+        assert_eq!(b.view(move |view| view.steps(&theirs, attempt(1))), []);
         let too_many = (0..=Limits::STEPS).map(|_| register(b, 1, "more")).filter(Result::is_err).count();
         assert_eq!(too_many, 4);
     }

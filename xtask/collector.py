@@ -1,0 +1,88 @@
+"""Starts hapax with itself as its OpenTelemetry collector, and decodes what it is told with the
+messages that OpenTelemetry publishes for Python."""
+
+import http.server
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import urllib.request
+
+from opentelemetry.proto.collector.metrics.v1 import metrics_service_pb2 as metrics
+from opentelemetry.proto.collector.trace.v1 import trace_service_pb2 as traces
+
+MESSAGES = {
+    "/v1/metrics": metrics.ExportMetricsServiceRequest,
+    "/v1/traces": traces.ExportTraceServiceRequest,
+}
+TRACE, PARENT = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
+told = []
+
+
+class Collector(http.server.BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+
+    def do_POST(self):
+        body = self.rfile.read(int(self.headers["content-length"]))
+        message = MESSAGES[self.path]()
+        message.ParseFromString(body)
+        told.append(message)
+        self.send_response(200)
+        self.send_header("content-length", "0")
+        self.end_headers()
+
+    def log_message(self, *_):
+        pass
+
+
+def ask(url, body):
+    headers = {"content-type": "application/json", "traceparent": f"00-{TRACE}-{PARENT}-01"}
+    request = urllib.request.Request(url, json.dumps(body).encode(), headers)
+    with urllib.request.urlopen(request, timeout=10) as answer:
+        return json.load(answer)
+
+
+def main(hapax):
+    collector = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Collector)
+    threading.Thread(target=collector.serve_forever, daemon=True).start()
+    endpoint = f"http://127.0.0.1:{collector.server_port}"
+    variables = os.environ | {"OTEL_EXPORTER_OTLP_ENDPOINT": endpoint}
+    with tempfile.TemporaryDirectory() as place:
+        words = [hapax, "dev", "--listen", "127.0.0.1:0"]
+        server = subprocess.Popen(words, cwd=place, env=variables, stderr=subprocess.PIPE, text=True)
+        try:
+            url = re.search(r"http://\S+", server.stderr.readline())[0] + "/v1/effects/a"
+            granted = ask(url + "/claim", {})
+            ask(url + "/settle", {"attempt": granted["attempt"], "report": "succeeded"})
+            for _ in range(3):
+                assert ask(url + "/claim", {})["verdict"] == "replayed"
+            server.send_signal(signal.SIGTERM)
+            assert server.wait(timeout=60) == 0
+        finally:
+            server.kill()
+    values, spans = {}, []
+    for message in told:
+        for resource in getattr(message, "resource_metrics", []):
+            for scope in resource.scope_metrics:
+                for metric in scope.metrics:
+                    for point in metric.sum.data_points:
+                        assert metric.sum.is_monotonic, metric
+                        values[metric.name] = point.as_int
+        for resource in getattr(message, "resource_spans", []):
+            names = {a.key: a.value.string_value for a in resource.resource.attributes}
+            assert names["service.name"] == "hapax", names
+            for scope in resource.scope_spans:
+                spans.extend(scope.spans)
+    assert values["kfm.idempotent_replays"] == 3, values
+    assert values["hapax.grants"] == 1, values
+    assert len(spans) == 5, spans
+    for span in spans:
+        assert (span.trace_id.hex(), span.parent_span_id.hex()) == (TRACE, PARENT), span
+    print(f"{len(values)} counters and {len(spans)} spans were decoded")
+
+
+main(sys.argv[1])
