@@ -1,7 +1,6 @@
 //! The server: everything that is under one address.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use axum::Router;
@@ -12,7 +11,7 @@ use axum::routing::get;
 use hapax::{Hapax, Namespace, Safety};
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, X_CONTENT_TYPE_OPTIONS};
 use http::{HeaderName, HeaderValue, Method, StatusCode};
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, watch};
 
 use crate::access::{Access, Allowance, Allowances, Caller, admit};
 use crate::api;
@@ -63,7 +62,7 @@ pub struct Server {
     idempotency: IdempotencyLayer,
     /// Held by whoever reads the whole journal.
     pub(crate) verifying: Semaphore,
-    stopping: AtomicBool,
+    stopping: watch::Sender<bool>,
 }
 
 impl Server {
@@ -79,14 +78,14 @@ impl Server {
             listing: Semaphore::new(4),
             idempotency,
             verifying: Semaphore::new(1),
-            stopping: AtomicBool::new(false),
+            stopping: watch::Sender::new(false),
         })
     }
 
     /// Says that the end is near: no longer ready, streams come to their end, and what is under way
     /// is finished.
     pub fn stop(&self) {
-        self.stopping.store(true, Ordering::Release);
+        self.stopping.send_replace(true);
     }
 
     /// Waits until nothing is under way any more, also for those whose client has left.
@@ -110,7 +109,12 @@ impl Server {
     }
 
     pub(crate) fn is_stopping(&self) -> bool {
-        self.stopping.load(Ordering::Acquire)
+        *self.stopping.borrow()
+    }
+
+    /// Returns once the end is near.
+    pub(crate) async fn stopped(&self) {
+        let _ = self.stopping.subscribe().wait_for(|stopping| *stopping).await;
     }
 
     /// Whether requests can be served.

@@ -73,12 +73,22 @@ impl Cache {
 
     /// The outcome of an effect, if it is remembered for this very payload.
     pub(crate) fn get(&self, name: &Name, fingerprint: Fingerprint) -> Option<Outcome> {
+        let found = self.find(name, fingerprint)?;
+        let expired = found.until_ms.is_some_and(|until| self.now_ms() >= until);
+        (!expired).then_some(found.outcome)
+    }
+
+    /// The same, if it never expires.
+    pub(crate) fn get_lasting(&self, name: &Name, fingerprint: Fingerprint) -> Option<Outcome> {
+        let found = self.find(name, fingerprint)?;
+        found.until_ms.is_none().then_some(found.outcome)
+    }
+
+    fn find(&self, name: &Name, fingerprint: Fingerprint) -> Option<Remembered> {
         if self.now_ms() >= self.fresh_until_ms.load(Ordering::Acquire) {
             return None;
         }
-        let found = self.outcomes.get(name)?;
-        let expired = found.until_ms.is_some_and(|until| self.now_ms() >= until);
-        (found.fingerprint == fingerprint && !expired).then_some(found.outcome)
+        self.outcomes.get(name).filter(|found| found.fingerprint == fingerprint)
     }
 
     /// Whether there was a lease and it may be over, so that a reset did not wait for us.

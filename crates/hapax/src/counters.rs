@@ -48,6 +48,14 @@ impl Counters {
         }
     }
 
+    /// Counts whether memory had an answer.
+    pub(crate) fn remembered(&self, hit: bool) {
+        match hit {
+            true => [&self.cache_hits, &self.replayed].into_iter().for_each(Counter::add),
+            false => self.cache_misses.add(),
+        }
+    }
+
     pub(crate) fn counts(&self) -> Counts {
         Counts {
             granted: self.granted.get(),

@@ -131,7 +131,7 @@ pub struct EffectBuilder {
     safety: Safety,
     lock: Option<LockKey>,
     label: Option<String>,
-    pub(crate) ttl: Option<Duration>,
+    ttl: Option<Duration>,
     deadline: Option<Duration>,
     pub(crate) wait: Duration,
     pub(crate) on_lock: OnLock,
@@ -262,7 +262,9 @@ impl EffectBuilder {
         let inner = self.hapax.inner.clone();
         let until = Instant::now() + self.wait;
         loop {
-            if let Some(outcome) = self.remembered() {
+            let remembered = inner.cache.get(&self.name, self.fingerprint);
+            inner.counters.remembered(remembered.is_some());
+            if let Some(outcome) = remembered {
                 return Ok(Done { outcome, how: How::Replayed });
             }
             match inner.flights.board(&self.name, self.fingerprint, &inner.cache) {
@@ -283,19 +285,6 @@ impl EffectBuilder {
                 }
             }
         }
-    }
-
-    /// The outcome, if it is remembered here.
-    pub(crate) fn remembered(&self) -> Option<Outcome> {
-        let Inner { cache, counters, .. } = &*self.hapax.inner;
-        let outcome = cache.get(&self.name, self.fingerprint);
-        if outcome.is_some() {
-            counters.cache_hits.add();
-            counters.replayed.add();
-        } else {
-            counters.cache_misses.add();
-        }
-        outcome
     }
 
     /// Claims until there is a verdict to act upon, and acts upon it.

@@ -300,8 +300,9 @@ impl EffectBuilder {
         loop {
             // What is remembered counts while this process has a lease.
             inner.holder.lease().await?;
-            // Memory does not know when a record expires, which has to be told.
-            if let Some(outcome) = self.ttl.is_none().then(|| self.remembered()).flatten() {
+            let remembered = inner.cache.get_lasting(&self.name, self.fingerprint);
+            inner.counters.remembered(remembered.is_some());
+            if let Some(outcome) = remembered {
                 return Ok(Verdict::Replayed { outcome, expires: None });
             }
             let asked = inner.cache.asked();

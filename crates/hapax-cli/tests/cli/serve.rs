@@ -278,7 +278,7 @@ fn the_end_is_graceful() {
     let json = "Content-Type: application/json";
     assert_eq!(status(&["-H", json, "-d", "{}", &format!("{url}/claim")]), "200");
     let waiting = url.clone();
-    let waiting = std::thread::spawn(move || curl(&["-H", "Prefer: wait=3", &waiting]));
+    let waiting = std::thread::spawn(move || curl(&["-H", "Prefer: wait=15", &waiting]));
     // It is under way once it is counted.
     let metrics = format!("http://{}/metrics", server.address);
     wait_until("somebody waits", || curl(&[&metrics]).contains("requests_under_way 2"));

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use axum::extract::State;
 use hapax::remote::{Fenced, Look, Settled, Verdict, random_id};
 use hapax::{
     AttemptId, Error, Fence, Filter, Finding, Fingerprint, Judged, OnLock, Outcome, Resolution,
@@ -149,8 +150,18 @@ async fn search(scope: Scope, Params(search): Params<Search>) -> Answer<Effects>
     params(("key" = String, Path, description = "sha256:<64 hex digits>, or a name of your own", min_length = 1),
            ("Prefer" = Option<String>, Header, description = "wait=N: seconds to wait while it runs")),
     responses((status = 200, body = wire::Effect)))]
-async fn show(scope: Scope, named: Named, Wait(wait): Wait) -> Answer<wire::Effect> {
-    let effect = scope.hapax.remote().attach(named.key, wait).await?;
+async fn show(
+    State(server): State<Arc<Server>>,
+    scope: Scope,
+    named: Named,
+    Wait(wait): Wait,
+) -> Answer<wire::Effect> {
+    let remote = scope.hapax.remote();
+    let effect = tokio::select! {
+        effect = remote.attach(named.key, wait) => effect?,
+        // Nobody waits for a server that is about to go.
+        () = server.stopped() => scope.hapax.show(named.key).await?,
+    };
     let effect = effect.ok_or_else(|| not_found("no effect of this key is recorded"))?;
     answer(wire::Effect::of(named.key, &effect))
 }
