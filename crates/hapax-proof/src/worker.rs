@@ -9,7 +9,9 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use hapax::tokio_postgres::{Client as PgClient, NoTls};
-use hapax::{Claim, Done, EffectBuilder, Failure, Finding, Hapax, Key, Outcome, Safety, Settling};
+use hapax::{
+    Claim, Done, EffectBuilder, Error, Failure, Finding, Hapax, Key, Outcome, Safety, Settling,
+};
 use hapax_core::planted::{Bug, plant};
 use hapax_store::StoreError;
 use hapax_store::failpoint::{self, Point};
@@ -122,6 +124,9 @@ pub fn author(outcome: &Outcome) -> Option<u64> {
 
 /// The table that stands for a caller's own data.
 pub const TABLE: &str = "CREATE TABLE IF NOT EXISTS applied (salt BIGINT, key BIGINT, by BIGINT)";
+
+/// How long a caller waits that was told that the ledger has stopped.
+const GONE: Duration = Duration::from_millis(20);
 
 /// What a caller does in its own transaction, in either database's words.
 const APPLY: &str = "INSERT INTO applied VALUES ($1, $2, $3)";
@@ -275,7 +280,13 @@ impl Worker {
                 let by = author(&outcome).unwrap_or(u64::MAX);
                 self.log.write(&format!("told {id} {by}"));
             }
-            Err(error) => self.log.write(&format!("failed {id} {}", error.code())),
+            Err(error) => {
+                self.log.write(&format!("failed {id} {}", error.code()));
+                // The disk is gone: whoever asks on and on says nothing about what happened before.
+                if let Error::Store(StoreError::Stopped(_) | StoreError::Corrupt(_)) = error {
+                    tokio::time::sleep(GONE).await;
+                }
+            }
         }
     }
 

@@ -85,9 +85,7 @@ impl Access {
             }
         }
     }
-}
 
-impl Access {
     /// Whether somebody who was let in would be let in again.
     pub(crate) async fn still_admits(&self, caller: &Caller, hapax: &Hapax) -> bool {
         match (self, caller.token) {
