@@ -30,7 +30,7 @@ pub(crate) fn contract() -> Result<(), String> {
     step("cargo", &[&build[..], &["--features", "otlp"]].concat())?;
     let target = std::env::var_os("CARGO_TARGET_DIR").map_or("target".into(), PathBuf::from);
     let hapax = target.join("release/hapax").canonicalize().map_err(|error| error.to_string())?;
-    let room = target.join("contract");
+    let room = std::path::absolute(target.join("contract")).map_err(|error| error.to_string())?;
     install(&room)?;
     let collector = ["xtask/collector.py", &hapax.to_string_lossy()];
     step(&room.join("bin/python").to_string_lossy(), &collector)?;
@@ -67,7 +67,7 @@ fn ask(hapax: &Path, asker: &Path, place: &Path) -> Result<(), String> {
     let config = "[server]\nrate = 1000000\nburst = 1000000\nlongest_wait = \"1s\"\n";
     std::fs::write(place.join("hapax.toml"), config).map_err(text)?;
     let mut server = Command::new(hapax);
-    server.args(["serve", "--listen", "127.0.0.1:0"]).current_dir(place);
+    server.args(["serve", "--listen", "127.0.0.1:0"]).current_dir(place).env("HAPAX_LOG", "error");
     let mut server = Server(server.stderr(Stdio::piped()).spawn().map_err(text)?);
     let errors = server.0.stderr.take().ok_or("no standard error")?;
     let mut lines = BufReader::new(errors).lines().map_while(Result::ok);

@@ -391,7 +391,11 @@ fn problem(error: &Error, settings: &Settings) -> Problem {
             "the request could not be carried to its end",
         ),
     };
-    tracing::warn!(name: "request_not_passed_on", code = kind.code, %error, "a request was not passed on");
+    // What is the client's own fault is the client's to know.
+    if status.is_server_error() {
+        let code = kind.code;
+        tracing::warn!(name: "request_not_passed_on", code, %error, "a request was not passed on");
+    }
     Problem::new(status, &kind, detail)
 }
 
