@@ -11,7 +11,7 @@ use crate::run::{Need, exists, provide, step};
 const PROGRAMS: [&str; 2] = ["schemathesis==4.32.5", "opentelemetry-proto==1.45.2"];
 
 /// How many requests are made for each operation in the phase that makes up its own.
-const EXAMPLES: &str = "700";
+const EXAMPLES: &str = "800";
 
 /// How many requests there have to be.
 const LEAST: u64 = 20_000;

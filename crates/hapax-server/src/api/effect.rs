@@ -119,7 +119,7 @@ pub(super) fn page(limit: Option<usize>) -> Result<usize, Problem> {
 /// Where a page begins: a number that a page before it gave.
 pub(super) fn place(before: Option<u64>) -> Result<Option<u64>, Problem> {
     match before {
-        Some(before) if i64::try_from(before).is_err() => Err(malformed("before is too large")),
+        Some(before) if i64::try_from(before).is_err() => Err(malformed("the place is too large")),
         before => Ok(before),
     }
 }
@@ -381,7 +381,7 @@ fn judged(attempt: AttemptId, to: StateName, judged: Judged) -> Answer<wire::Jud
 #[utoipa::path(post, path = "/v1/effects/{key}/look", operation_id = "effect_look", tag = "effects",
     params(("key" = String, Path, min_length = 1)),
     responses((status = 200, body = wire::Looked)))]
-async fn look(scope: Scope, named: Named) -> Answer<wire::Looked> {
+async fn look(scope: Scope, named: Named, _: ClientKey) -> Answer<wire::Looked> {
     let look = scope.hapax.remote().look(named.key).await?;
     let look = look.ok_or_else(|| not_found("no effect of this key waits to be looked up"))?;
     answer(wire::Looked {

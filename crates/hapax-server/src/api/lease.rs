@@ -83,7 +83,7 @@ fn held(id: LeaseId, lease: Option<hapax::Lease>) -> Answer<wire::Lease> {
 #[utoipa::path(post, path = "/v1/leases/{id}/renew", operation_id = "lease_renew", tag = "leases",
     params(("id" = String, Path, pattern = "^lease_[0-9a-f]{32}$")),
     responses((status = 200, body = wire::Lease)))]
-async fn renew(scope: Scope, Id(id): Id<LeaseId>) -> Answer<wire::Lease> {
+async fn renew(scope: Scope, Id(id): Id<LeaseId>, _: ClientKey) -> Answer<wire::Lease> {
     held(id, scope.hapax.remote().renew(id).await?)
 }
 
