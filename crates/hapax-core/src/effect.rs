@@ -16,6 +16,7 @@
 //! load, ask and write; they never decide.
 
 use crate::attempt::{AttemptId, Fence};
+use crate::epoch::{Bound, Mismatch};
 use crate::fingerprint::Fingerprint;
 use crate::journal::Event;
 use crate::lease::{Lease, LeaseId, Pulse};
@@ -56,6 +57,8 @@ pub struct Effect {
     pub safety: Safety,
     /// What it is serialised by.
     pub lock: Option<LockKey>,
+    /// The epoch it counts in; in every one unless given.
+    pub bound: Option<Bound>,
     /// What people call it.
     pub label: Option<String>,
     /// How long it is remembered once settled; for ever unless given.
@@ -159,6 +162,11 @@ impl StateName {
         matches!(self, Self::Succeeded | Self::Failed | Self::Skipped)
     }
 
+    /// Whether its holder may still report: the end of its epoch puts an end to that.
+    pub fn is_open(self) -> bool {
+        matches!(self, Self::Running | Self::Unknown | Self::Indeterminate)
+    }
+
     /// Whether a lock is kept in this state.
     pub fn keeps_lock(self) -> bool {
         !self.is_settled()
@@ -243,6 +251,8 @@ pub struct Ask {
     pub safety: Safety,
     /// What it is serialised by.
     pub lock: Option<LockKey>,
+    /// The epoch it is asked for in, which must be the current one.
+    pub bound: Option<Bound>,
     /// What people call it.
     pub label: Option<String>,
     /// How long to remember it once settled.
@@ -257,7 +267,8 @@ pub struct Ask {
 
 /// Judges a claim. `fence` is the number a grant would carry.
 ///
-/// The caller has let a lapsed holder [`expire`] first and looks at the lock afterwards.
+/// The caller has compared the epoch with its domain's and has let a lapsed holder [`expire`]
+/// first, and looks at the lock afterwards.
 pub fn claim(
     now: Now,
     current: Option<&Effect>,
@@ -280,6 +291,9 @@ pub fn claim(
     if effect.fingerprint != ask.fingerprint && !told {
         let (recorded, asked) = (effect.fingerprint, ask.fingerprint);
         return (Verdict::Conflict { recorded, asked }, None);
+    }
+    if effect.bound != ask.bound {
+        return (elsewhere(effect, ask), None);
     }
     match &effect.state {
         State::Running { .. } if effect.attempt == ask.attempt => {
@@ -311,6 +325,22 @@ pub fn claim(
     }
 }
 
+/// The verdict on a key that is recorded in another epoch than it is asked for in.
+fn elsewhere(effect: &Effect, ask: &Ask) -> Verdict {
+    match (&effect.bound, &ask.bound) {
+        (Some(bound), Some(asked)) if bound.domain == asked.domain => {
+            let (domain, bound, current) = (bound.domain.clone(), bound.epoch, asked.epoch);
+            Verdict::Outdated(Mismatch { domain, bound, current })
+        }
+        (Some(bound), _) => {
+            Verdict::Refused { reason: format!("it is bound to {bound}; ask for it there") }
+        }
+        (None, _) => {
+            Verdict::Refused { reason: "it is bound to no epoch; ask for it in none".into() }
+        }
+    }
+}
+
 fn grant(now: Now, ask: &Ask, fence: Fence, before: Option<&Effect>) -> (Verdict, Option<Change>) {
     let generation = before.map_or(1, |effect| effect.generation.saturating_add(1));
     let effect = Effect { generation, ..asked(now, ask, fence) };
@@ -326,6 +356,7 @@ fn asked(now: Now, ask: &Ask, fence: Fence) -> Effect {
         fingerprint: ask.fingerprint,
         safety: ask.safety,
         lock: ask.lock,
+        bound: ask.bound.clone(),
         label: ask.label.clone(),
         ttl_ms: ask.ttl_ms,
         generation: 1,
@@ -358,6 +389,20 @@ pub fn expire(now: Now, effect: &Effect, why: &str) -> Option<Change> {
     Some(Change { effect: effect.moved(now, state), event: Event::Expired })
 }
 
+/// What the end of its epoch means for an effect that was under way: nobody can tell any more
+/// what it may have done, and its holder's word no longer counts.
+pub fn void(now: Now, effect: &Effect, why: &str) -> Option<Change> {
+    if !effect.state.name().is_open() {
+        return None;
+    }
+    let reason = match &effect.state {
+        State::Indeterminate { reason } => bounded(format!("{why}; before that: {reason}")),
+        _ => bounded(why),
+    };
+    let effect = effect.moved(now, State::Indeterminate { reason });
+    Some(Change { effect, event: Event::Expired })
+}
+
 /// What a holder reports.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Report {
@@ -373,20 +418,23 @@ pub enum Report {
     Released(String),
 }
 
-/// Judges a holder's report. A settle that nobody overtook is good however late.
+/// Judges a holder's report. A settle that nobody overtook is good however late, but not after
+/// the end of its epoch: `over` is what the caller found when it compared the effect's with its
+/// domain's.
 pub fn settle(
     now: Now,
     current: Option<&Effect>,
     attempt: AttemptId,
     report: &Report,
+    over: Option<Mismatch>,
 ) -> (Settled, Option<Change>) {
     let fenced = (Settled::Fenced(Fenced::by(current)), None);
     let theirs = |effect: &&Effect| effect.attempt == attempt || planted(Bug::StaleSettle);
     let Some(effect) = current.filter(theirs) else { return fenced };
-    let open = matches!(
-        effect.state,
-        State::Running { .. } | State::Unknown { .. } | State::Indeterminate { .. }
-    );
+    let open = effect.state.name().is_open();
+    if let Some(mismatch) = over.filter(|_| open) {
+        return (Settled::Outdated(mismatch), remark(now, effect, report));
+    }
     let state = match report {
         Report::Succeeded(outcome) => State::Succeeded(outcome.clone()),
         Report::Failed(reason) => failed(Cause::Reported, reason),
@@ -407,6 +455,24 @@ pub fn settle(
         (recorded, told) => recorded == told,
     };
     if same || told_before { (Settled::Repeated, None) } else { fenced }
+}
+
+/// Keeps what the holder of a voided attempt knows, for the person who decides.
+fn remark(now: Now, effect: &Effect, report: &Report) -> Option<Change> {
+    let State::Indeterminate { reason } = &effect.state else { return None };
+    let said = match report {
+        Report::Succeeded(outcome) => format!("that it happened, with {}", outcome.digest()),
+        Report::Failed(why) => format!("that it did not happen: {why}"),
+        Report::Partial(why) => format!("that some of it happened: {why}"),
+        Report::Ambiguous(_) | Report::Released(_) => return None,
+    };
+    let remark = format!("; since then its holder says {said}");
+    if reason.contains(&remark) {
+        return None;
+    }
+    let state = State::Indeterminate { reason: bounded(format!("{reason}{remark}")) };
+    (state != effect.state)
+        .then(|| Change { effect: effect.moved(now, state), event: Event::Settled })
 }
 
 fn failed(cause: Cause, reason: &str) -> State {

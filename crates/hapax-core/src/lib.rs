@@ -12,6 +12,7 @@
 //! | [`verdict`] | what callers are told |
 //! | [`attempt`] | one permission to perform it |
 //! | [`lease`] | what a permission hangs on |
+//! | [`epoch`] | what effects may be bound to, which only grows |
 //! | [`lock`] | what serialises effects that touch the same thing |
 //! | [`outcome`] | what is remembered |
 //! | [`journal`] | the append-only record, [`merkle`] its tree, [`checkpoint`] its signed heads |
@@ -27,6 +28,7 @@ pub mod checkpoint;
 pub mod dataset;
 pub mod delivery;
 pub mod effect;
+pub mod epoch;
 pub mod fingerprint;
 pub mod guard;
 pub mod inbox;

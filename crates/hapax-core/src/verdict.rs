@@ -3,6 +3,7 @@
 
 use crate::attempt::{AttemptId, Fence};
 use crate::effect::{Effect, StateName};
+use crate::epoch::Mismatch;
 use crate::fingerprint::Fingerprint;
 use crate::key::Key;
 use crate::outcome::Outcome;
@@ -40,6 +41,8 @@ pub enum Verdict {
         /// The effect that holds it.
         holder: Key,
     },
+    /// It belongs to another epoch than the one its domain is in.
+    Outdated(Mismatch),
     /// A guard said no.
     Refused {
         /// Which, and why.
@@ -92,6 +95,8 @@ pub enum Settled {
     Repeated,
     /// Somebody overtook this attempt, or it is settled otherwise. Nothing was written.
     Fenced(Fenced),
+    /// The attempt was voided: its epoch is over. What was said is noted for whoever looks.
+    Outdated(Mismatch),
 }
 
 /// What stands where a stale attempt wanted to write.

@@ -16,6 +16,7 @@ use tokio_postgres::types::Type;
 
 use crate::clock::ERA;
 use crate::connect::{Link, Param};
+use crate::epoch;
 use crate::error::Trouble;
 use crate::lease;
 
@@ -37,7 +38,8 @@ macro_rules! columns {
     () => {
         "SELECT e.namespace, e.key, e.entry, e.fingerprint, e.state, e.safety,
     e.settling_ms, e.attempt, e.fence, e.generation, e.attempts, e.created, e.updated, e.lock,
-    e.label, e.ttl_ms, e.lease, e.at_ms, e.tries, e.cause, e.reason, e.digest, e.size, "
+    e.label, e.ttl_ms, e.lease, e.at_ms, e.tries, e.cause, e.reason, e.digest, e.size,
+    e.domain, e.epoch, "
     };
 }
 
@@ -186,6 +188,7 @@ fn read(row: &Row) -> Result<(Place, Stored), Trouble> {
         fingerprint: Fingerprint::from_bytes(bytes(row, "fingerprint")?),
         safety,
         lock: number("lock")?.map(|lock| LockKey(lock as u64)),
+        bound: epoch::read(row)?,
         label: row.try_get("label")?,
         ttl_ms: number("ttl_ms")?.map(|ms| ms as u64),
         generation: row.try_get::<_, i32>("generation")? as u32,
@@ -309,6 +312,9 @@ columns! {
     body: Option<i64> => "bigint", INT8_ARRAY;
     digest: Option<Vec<u8>> => "bytea", BYTEA_ARRAY;
     size: Option<i64> => "bigint", INT8_ARRAY;
+    domain: Option<&'a str> => "text", TEXT_ARRAY;
+    epoch: Option<i64> => "bigint", INT8_ARRAY;
+    voidable: Option<&'a str> => "text", TEXT_ARRAY;
 }
 
 impl<'a> Columns<'a> {
@@ -360,6 +366,10 @@ impl<'a> Columns<'a> {
         self.body.push(body);
         self.digest.push(aside.map(|outcome| outcome.digest().as_bytes().to_vec()));
         self.size.push(aside.map(|outcome| outcome.size() as i64));
+        let domain = effect.bound.as_ref().map(|bound| bound.domain.as_str());
+        self.domain.push(domain);
+        self.epoch.push(effect.bound.as_ref().map(|bound| bound.epoch as i64));
+        self.voidable.push(domain.filter(|_| state.is_open()));
     }
 }
 
@@ -420,7 +430,12 @@ pub(crate) fn overdue(link: &Link, at: LeaseInstant, limit: usize) -> Result<Vec
          ORDER BY namespace, key LIMIT $2 FOR UPDATE SKIP LOCKED",
         &[(&(at.ms as i64), Type::INT8), (&(limit as i64), Type::INT8)],
     )?;
-    rows.iter().map(|row| Ok((row.try_get(0)?, Key::from_bytes(bytes(row, "key")?)))).collect()
+    rows.iter().map(place).collect()
+}
+
+/// A place, from the columns of its name.
+pub(crate) fn place(row: &Row) -> Result<Place, Trouble> {
+    Ok((row.try_get("namespace")?, Key::from_bytes(bytes(row, "key")?)))
 }
 
 #[cfg(test)]

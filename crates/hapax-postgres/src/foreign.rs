@@ -2,6 +2,7 @@
 
 use hapax_core::attempt::{AttemptId, Fence};
 use hapax_core::effect::{Ask, Blocked, Grant, Safety, Settled, Settling, StateName, Verdict};
+use hapax_core::epoch::Mismatch;
 use hapax_core::fingerprint::Fingerprint;
 use hapax_core::key::Key;
 use hapax_core::lease::LeaseId;
@@ -20,7 +21,7 @@ use crate::error::Trouble;
 
 /// The statement that claims in the caller's transaction.
 pub(crate) const CLAIM: &str =
-    "SELECT * FROM hapax.claim($1, $2, $11, $3, $4, $5, $6, $7, $8, $9, $10)";
+    "SELECT * FROM hapax.claim($1, $2, $11, $3, $4, $5, $6, $7, $8, $9, $10, $12, $13)";
 
 /// The statement that settles in the caller's transaction.
 pub(crate) const SETTLE: &str = "SELECT hapax.settle($1, $2, $3, $4, $5, $6)";
@@ -33,7 +34,7 @@ pub(crate) const EMIT: &str =
 /// Why an outcome could not be recorded.
 #[derive(Debug)]
 pub enum Unsettled {
-    /// Somebody overtook the attempt. Nothing was written; roll back.
+    /// Somebody overtook the attempt, or its epoch is over. Nothing was written; roll back.
     Fenced,
     /// The database's own error.
     Store(StoreError),
@@ -69,6 +70,8 @@ pub async fn claim_in(
                 (&ask.attempt.to_string(), Type::TEXT),
                 (&name.namespace.as_str(), Type::TEXT),
                 (&lease, Type::TEXT),
+                (&ask.bound.as_ref().map(|bound| bound.domain.as_str()), Type::TEXT),
+                (&number(ask.bound.as_ref().map(|bound| bound.epoch)), Type::INT8),
             ],
         )
         .await
@@ -79,7 +82,7 @@ pub async fn claim_in(
         .pop();
     let row = row.ok_or_else(|| StoreError::Corrupt("a claim without a verdict".into()))?;
     let told = Told::read(&row).map_err(|error| Trouble::from(error).into_store_error())?;
-    told.verdict(ask.fingerprint)
+    told.verdict(ask)
 }
 
 /// A safety class as `hapax.claim` takes it.
@@ -106,6 +109,8 @@ pub(crate) struct Told {
     pub(crate) recorded: Option<Vec<u8>>,
     pub(crate) state: Option<String>,
     pub(crate) holder: Option<String>,
+    pub(crate) bound_epoch: Option<i64>,
+    pub(crate) current_epoch: Option<i64>,
 }
 
 impl Told {
@@ -122,10 +127,12 @@ impl Told {
             recorded: row.try_get("recorded")?,
             state: row.try_get("state")?,
             holder: row.try_get("holder")?,
+            bound_epoch: row.try_get("bound_epoch")?,
+            current_epoch: row.try_get("current_epoch")?,
         })
     }
 
-    pub(crate) fn verdict(self, asked: Fingerprint) -> Result<Verdict, StoreError> {
+    pub(crate) fn verdict(self, ask: &Ask) -> Result<Verdict, StoreError> {
         let unreadable = |what: &str| StoreError::Corrupt(format!("a verdict with another {what}"));
         let hash = |bytes: Option<Vec<u8>>| {
             let bytes = bytes.and_then(|bytes| <[u8; 32]>::try_from(bytes).ok());
@@ -154,7 +161,7 @@ impl Told {
             "in_flight" => Verdict::InFlight { attempt },
             "conflict" => {
                 let recorded = Fingerprint::from_bytes(hash(self.recorded)?);
-                Verdict::Conflict { recorded, asked }
+                Verdict::Conflict { recorded, asked: ask.fingerprint }
             }
             "locked" => Verdict::Locked { holder: holder.ok_or_else(|| unreadable("holder"))? },
             "blocked" => {
@@ -163,6 +170,14 @@ impl Told {
                     .find(|name| Some(name.as_str()) == self.state.as_deref());
                 let state = state.ok_or_else(|| unreadable("state"))?;
                 Verdict::Blocked(Blocked { holder, state, attempt, reason })
+            }
+            "outdated" => {
+                let bound = ask.bound.as_ref().ok_or_else(|| unreadable("epoch"))?;
+                Verdict::Outdated(Mismatch {
+                    domain: bound.domain.clone(),
+                    bound: self.bound_epoch.unwrap_or_default() as u64,
+                    current: self.current_epoch.unwrap_or_default() as u64,
+                })
             }
             "refused" => Verdict::Refused { reason },
             _ => return Err(unreadable("name")),
@@ -230,7 +245,7 @@ async fn admitted_in(
 
 fn unsettled(error: tokio_postgres::Error) -> Unsettled {
     match error.code().map(SqlState::code) {
-        Some(FENCED) => Unsettled::Fenced,
+        Some(FENCED | OUTDATED) => Unsettled::Fenced,
         _ => Unsettled::Store(Trouble::from(error).into_store_error()),
     }
 }
@@ -296,6 +311,9 @@ pub(crate) fn refused(code: Option<&str>, event: &Event) -> Option<Unsettled> {
 
 /// The SQLSTATE of an attempt that was overtaken.
 pub(crate) const FENCED: &str = "HX207";
+
+/// The SQLSTATE of an attempt whose epoch is over.
+pub(crate) const OUTDATED: &str = "HX211";
 
 /// The SQLSTATE of a lease that is over.
 pub(crate) const LEASE_DEAD: &str = "HX110";

@@ -12,7 +12,8 @@ use sqlx::postgres::{PgConnection, PgRow};
 
 use crate::dataset::{REGISTRY, declared, registry_of};
 use crate::foreign::{
-    CLAIM, EMIT, FENCED, LEASE_DEAD, NO_LEASE, SETTLE, Told, Unsettled, declared, ordering, refused,
+    CLAIM, EMIT, FENCED, LEASE_DEAD, NO_LEASE, OUTDATED, SETTLE, Told, Unsettled, declared,
+    ordering, refused,
 };
 
 /// Claims a key in the caller's transaction, as [`claim_in`](crate::foreign::claim_in) does.
@@ -34,13 +35,15 @@ pub async fn claim_in(
         .bind(ask.attempt.to_string())
         .bind(name.namespace.as_str())
         .bind((ask.lease != NO_LEASE).then(|| ask.lease.to_string()))
+        .bind(ask.bound.as_ref().map(|bound| bound.domain.as_str()))
+        .bind(ask.bound.as_ref().map(|bound| bound.epoch as i64))
         .fetch_one(tx)
         .await
         .map_err(|error| match code(&error).as_deref() {
             Some(LEASE_DEAD) => StoreError::LeaseDead(ask.lease),
             _ => store_error(&error),
         })?;
-    read(&row).map_err(|error| store_error(&error))?.verdict(ask.fingerprint)
+    read(&row).map_err(|error| store_error(&error))?.verdict(ask)
 }
 
 /// Records a success in the caller's transaction.
@@ -82,7 +85,7 @@ pub async fn settle_in(
 
 fn unsettled(error: &sqlx::Error) -> Unsettled {
     match code(error).as_deref() {
-        Some(FENCED) => Unsettled::Fenced,
+        Some(FENCED | OUTDATED) => Unsettled::Fenced,
         _ => Unsettled::Store(store_error(error)),
     }
 }
@@ -132,6 +135,8 @@ fn read(row: &PgRow) -> Result<Told, sqlx::Error> {
         recorded: row.try_get("recorded")?,
         state: row.try_get("state")?,
         holder: row.try_get("holder")?,
+        bound_epoch: row.try_get("bound_epoch")?,
+        current_epoch: row.try_get("current_epoch")?,
     })
 }
 

@@ -16,7 +16,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use hapax_core::attempt::AttemptId;
-use hapax_core::effect::{State, Verdict};
+use hapax_core::effect::{Ask, State, Verdict};
 use hapax_core::lock::LockKey;
 use hapax_core::name::Name;
 use hapax_core::retry::Backoff;
@@ -26,6 +26,7 @@ use tokio::sync::oneshot;
 
 use crate::connect::Link;
 use crate::effect::{Place, Stored};
+use crate::epoch::EpochPlace;
 use crate::error::Trouble;
 use crate::lock::{self, LockPlace};
 use crate::queue::{Subject, Waiting};
@@ -164,8 +165,12 @@ impl Lane {
             None => self.link.insert(self.shared.connect()?),
         };
         for waiting in batch {
-            if let Command::Claim { name, .. } = &waiting.job.command {
-                self.shared.namespaces.make(link, &name.namespace)?;
+            match &waiting.job.command {
+                Command::Claim { name: Name { namespace, .. }, .. }
+                | Command::Advance { namespace, .. } => {
+                    self.shared.namespaces.make(link, namespace)?;
+                }
+                _ => {}
             }
         }
         self.failures = 0;
@@ -411,6 +416,8 @@ impl Lane {
             .filter(|(_, free)| **free)
             .filter_map(|(place, _)| *place)
             .collect();
+        let (asked, over) = self.epochs(going())?;
+        txn.preload_epochs(asked, over)?;
         let numbers = going().filter(|waiting| waiting.is_sociable()).count();
         txn.preload(&locks, &self.places(going())?, numbers)?;
         let mut answers = Vec::with_capacity(batch.len());
@@ -460,6 +467,29 @@ impl Lane {
             }
         }
         Ok(places)
+    }
+
+    /// The epochs that these commands ask in, and the one that one of them ends.
+    fn epochs<'a>(
+        &self,
+        batch: impl Iterator<Item = &'a Waiting>,
+    ) -> Result<(Vec<EpochPlace>, Option<EpochPlace>), Trouble> {
+        let link = self.link()?;
+        let (mut asked, mut over) = (Vec::new(), None);
+        for waiting in batch {
+            match &waiting.job.command {
+                Command::Claim { name, ask: Ask { bound: Some(bound), .. } } => {
+                    let id = self.shared.namespaces.find(link, &name.namespace)?;
+                    asked.extend(id.map(|id| (id, bound.domain.clone())));
+                }
+                Command::Advance { namespace, domain, .. } => {
+                    let id = self.shared.namespaces.find(link, namespace)?;
+                    over = id.map(|id| (id, domain.clone()));
+                }
+                _ => {}
+            }
+        }
+        Ok((asked, over))
     }
 
     /// The lock that each command is about, as far as that is known beforehand.

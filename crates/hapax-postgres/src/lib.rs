@@ -10,6 +10,7 @@ mod dataset;
 mod delivery;
 mod doctor;
 mod effect;
+mod epoch;
 mod error;
 mod follow;
 pub mod foreign;
@@ -29,6 +30,7 @@ mod reader;
 mod store;
 mod token;
 mod txn;
+mod writes;
 
 pub use doctor::Ailment;
 pub use migrate::script;

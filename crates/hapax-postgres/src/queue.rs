@@ -36,7 +36,8 @@ impl Subject {
             Command::Share { lease, .. }
             | Command::Retire { lease }
             | Command::Dispatch { lease, .. } => Self::Outbox(*lease),
-            Command::Expire { .. }
+            Command::Advance { .. }
+            | Command::Expire { .. }
             | Command::Sweep { .. }
             | Command::Seal { .. }
             | Command::Admit(_)

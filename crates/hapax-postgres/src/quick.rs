@@ -80,6 +80,7 @@ impl Quick {
             Command::Claim { ask, .. }
                 if row.is_none()
                     && ask.lock.is_none()
+                    && ask.bound.is_none()
                     && ask.label.as_ref().is_none_or(|label| label.len() <= Limits::LABEL) =>
             {
                 if let (Verdict::Granted(grant), Some(change)) =
@@ -96,9 +97,10 @@ impl Quick {
                 events,
                 ..
             } if events.is_empty() && outcome.body().is_some_and(|body| body.len() <= INLINE) => {
-                if let Some(row) = row.filter(|row| row.effect.lock.is_none())
+                let plain = |row: &&Stored| row.effect.lock.is_none() && row.effect.bound.is_none();
+                if let Some(row) = row.filter(plain)
                     && let (Settled::Recorded, Some(change)) =
-                        effect::settle(self.now, Some(&row.effect), *attempt, report)
+                        effect::settle(self.now, Some(&row.effect), *attempt, report, None)
                 {
                     let digest = outcome.digest().as_bytes().to_vec();
                     let row = Stored { entry: row.entry, effect: change.effect };

@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 
 use hapax_core::attempt::AttemptId;
 use hapax_core::effect::{Effect, StateName};
+use hapax_core::epoch::{Bound, Domain};
 use hapax_core::journal::{Entry, Event};
 use hapax_core::lease::{Lease, LeaseId, Pulse};
 use hapax_core::lock::{Lock, LockKey};
@@ -21,6 +22,7 @@ use hapax_store::{Filter, Found, Head, SealedTile, Step, StoreError, Txn, View};
 
 use crate::connect::Link;
 use crate::effect::{self, Place, Stored, Write};
+use crate::epoch::{self, EpochPlace};
 use crate::error::Trouble;
 use crate::journal::{self, Note};
 use crate::lease;
@@ -28,6 +30,7 @@ use crate::lock::{self, LockPlace};
 use crate::namespace::Namespaces;
 use crate::outbox;
 use crate::token;
+use crate::writes::{NewRecord, Writes};
 
 /// What a view may do with the rows it reads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -44,6 +47,8 @@ pub(crate) enum Access {
 pub(crate) struct PgTxn<'a> {
     pub(crate) link: &'a Link,
     pub(crate) namespaces: &'a Namespaces,
+    /// The epochs that were read, and may be held.
+    pub(crate) epochs: HashMap<EpochPlace, u64>,
     now: Now,
     access: Access,
     loaded: Loaded,
@@ -51,7 +56,7 @@ pub(crate) struct PgTxn<'a> {
     written: Writes,
     /// What the command at hand has written.
     staged: Writes,
-    numbers: VecDeque<u64>,
+    pub(crate) numbers: VecDeque<u64>,
     /// Why a read or write failed, for whoever runs the transaction.
     trouble: Option<Trouble>,
     wanted_to_write: bool,
@@ -63,34 +68,6 @@ struct Loaded {
     leases: HashMap<LeaseId, Option<Lease>>,
     locks: HashMap<LockPlace, Option<Lock>>,
     pulse: Option<Pulse>,
-}
-
-#[derive(Default)]
-struct Writes {
-    effects: BTreeMap<Place, Stored>,
-    leases: BTreeMap<LeaseId, Lease>,
-    locks: BTreeMap<LockPlace, Option<Lock>>,
-    notes: Vec<Note>,
-    records: Vec<NewRecord>,
-    pulse: Option<Pulse>,
-}
-
-/// A record to be written, with the number of its namespace.
-struct NewRecord {
-    namespace: i32,
-    record: Record,
-    sinks: Vec<SinkName>,
-}
-
-impl Writes {
-    fn take(&mut self, newer: Self) {
-        self.effects.extend(newer.effects);
-        self.leases.extend(newer.leases);
-        self.locks.extend(newer.locks);
-        self.notes.extend(newer.notes);
-        self.records.extend(newer.records);
-        self.pulse = newer.pulse.or(self.pulse);
-    }
 }
 
 impl<'a> PgTxn<'a> {
@@ -105,6 +82,7 @@ impl<'a> PgTxn<'a> {
             namespaces,
             now,
             access,
+            epochs: HashMap::new(),
             loaded: Loaded::default(),
             written: Writes::default(),
             staged: Writes::default(),
@@ -200,7 +178,7 @@ impl<'a> PgTxn<'a> {
         Ok(())
     }
 
-    fn load_effects(&mut self, places: &[Place]) -> Result<(), Trouble> {
+    pub(crate) fn load_effects(&mut self, places: &[Place]) -> Result<(), Trouble> {
         let mut missing: Vec<Place> = places
             .iter()
             .filter(|place| !self.loaded.effects.contains_key(*place))
@@ -429,6 +407,19 @@ impl View for PgTxn<'_> {
         }
     }
 
+    fn epoch(&mut self, namespace: &Namespace, domain: &Domain) -> Result<u64, StoreError> {
+        let epoch = self.try_epoch(namespace, domain);
+        self.noting(epoch)
+    }
+
+    fn epochs(&mut self, namespace: &Namespace) -> Result<Vec<Bound>, StoreError> {
+        let found = self.namespaces.find(self.link, namespace);
+        match self.noting(found)? {
+            Some(id) => self.noting(epoch::all(self.link, id)),
+            None => Ok(Vec::new()),
+        }
+    }
+
     fn notice(&mut self) -> Result<u64, StoreError> {
         self.noting(lease::notice(self.link))
     }
@@ -568,6 +559,18 @@ impl Txn for PgTxn<'_> {
             self.staged.locks.insert(place, None);
         }
         Ok(())
+    }
+
+    fn put_epoch(&mut self, namespace: &Namespace, epoch: &Bound) -> Result<(), StoreError> {
+        self.may_write()?;
+        let id = self.namespace(namespace);
+        let id = self.noting(id)?;
+        self.noting(epoch::put(self.link, id, epoch))
+    }
+
+    fn bound(&mut self, namespace: &Namespace, epoch: &Bound) -> Result<Vec<Name>, StoreError> {
+        let bound = self.try_bound(namespace, epoch);
+        self.noting(bound)
     }
 
     fn push_step(

@@ -6,6 +6,7 @@ use std::task::{Context, Poll, Waker};
 
 use hapax_core::attempt::{AttemptId, Fence};
 use hapax_core::effect::{Ask, Effect, Finding, Report, Resolution, Safety, Settling, Verdict};
+use hapax_core::epoch::{Bound, Domain};
 use hapax_core::fingerprint::Fingerprint;
 use hapax_core::journal::Entry;
 use hapax_core::key::Key;
@@ -51,6 +52,8 @@ enum Act {
         payload: u8,
         safety: u8,
         lock: Option<u8>,
+        /// In the current epoch; in the one before, if 0.
+        epoch: Option<u8>,
         ttl: bool,
         deadline: bool,
         lease: u8,
@@ -83,12 +86,16 @@ enum Act {
         key: u8,
         back: usize,
     },
+    Advance {
+        by: u8,
+    },
     Expire,
     Sweep,
 }
 
 fn act(steady: bool) -> impl Strategy<Value = Act> {
     let (key, lease, back) = (0..3u8, 0..2u8, 0..3usize);
+    let epoch = prop::option::weighted(0.5, 0..6u8);
     prop_oneof![
         2 => (1..6u64).prop_map(|n| Act::Pass { ms: n * 3_000 }),
         2 => (0..40_000u64).prop_map(move |ms| {
@@ -97,9 +104,9 @@ fn act(steady: bool) -> impl Strategy<Value = Act> {
         2 => lease.clone().prop_map(|lease| Act::Open { lease }),
         1 => lease.clone().prop_map(|lease| Act::Renew { lease }),
         1 => lease.clone().prop_map(|lease| Act::Close { lease }),
-        12 => (key.clone(), 0..6u8, 0..4u8, prop::option::of(0..2u8), any::<bool>(), any::<bool>(), lease)
-            .prop_map(|(key, payload, safety, lock, ttl, deadline, lease)| Act::Claim {
-                key, payload, safety, lock, ttl, deadline, lease
+        12 => (key.clone(), 0..6u8, 0..4u8, prop::option::of(0..2u8), epoch, any::<bool>(), any::<bool>(), lease)
+            .prop_map(|(key, payload, safety, lock, epoch, ttl, deadline, lease)| Act::Claim {
+                key, payload, safety, lock, epoch, ttl, deadline, lease
             }),
         8 => (key.clone(), back.clone(), 0..6u8)
             .prop_map(|(key, back, report)| Act::Settle { key, back, report }),
@@ -110,6 +117,7 @@ fn act(steady: bool) -> impl Strategy<Value = Act> {
         1 => (key.clone(), back.clone()).prop_map(|(key, back)| Act::Step { key, back }),
         1 => (key.clone(), back.clone()).prop_map(|(key, back)| Act::RolledBack { key, back }),
         1 => (key, back).prop_map(|(key, back)| Act::Reset { key, back }),
+        2 => (0..3u8).prop_map(|by| Act::Advance { by }),
         1 => Just(Act::Expire),
         1 => Just(Act::Sweep),
     ]
@@ -117,6 +125,10 @@ fn act(steady: bool) -> impl Strategy<Value = Act> {
 
 fn name(key: u8) -> Name {
     Name { namespace: Namespace::default(), key: Key::from_bytes([key + 1; 32]) }
+}
+
+fn domain() -> Domain {
+    Domain::new("connector").expect("a domain")
 }
 
 /// What an effect tells: nothing, two things in order and one without, or what nobody listens to.
@@ -163,6 +175,7 @@ fn lease(n: u8) -> LeaseId {
 #[derive(Default)]
 struct Script {
     claims: u8,
+    epoch: u64,
     /// The attempts that were asked for, by key.
     attempts: [Vec<AttemptId>; 3],
 }
@@ -186,7 +199,7 @@ impl Script {
             },
             Act::Renew { lease: n } => Command::RenewLease { id: lease(n), seen: 0 },
             Act::Close { lease: n } => Command::CloseLease { id: lease(n) },
-            Act::Claim { key, payload, safety, lock, ttl, deadline, lease: n } => {
+            Act::Claim { key, payload, safety, lock, epoch, ttl, deadline, lease: n } => {
                 self.claims += 1;
                 let attempt = AttemptId::from_bytes([self.claims; 16]);
                 self.attempts[usize::from(key)].push(attempt);
@@ -200,6 +213,10 @@ impl Script {
                         _ => Safety::Opaque,
                     },
                     lock: lock.map(|lock| LockKey(u64::from(lock))),
+                    bound: epoch.map(|nth| {
+                        let before = u64::from(nth == 0);
+                        Bound { domain: domain(), epoch: self.epoch.saturating_sub(before) }
+                    }),
                     label: Some(format!("claim {}", self.claims)),
                     ttl_ms: ttl.then_some(10_000),
                     attempt,
@@ -254,6 +271,12 @@ impl Script {
             Act::Reset { key, back } => {
                 let (actor, note) = by();
                 Command::Reset { name: name(key), attempt: self.attempt(key, back), actor, note }
+            }
+            Act::Advance { by: steps } => {
+                self.epoch += u64::from(steps);
+                let ((actor, reason), to) = (by(), self.epoch);
+                let namespace = Namespace::default();
+                Command::Advance { namespace, domain: domain(), to, actor, reason }
             }
             Act::Expire => Command::Expire { limit: 100 },
             Act::Sweep => Command::Sweep { limit: 100 },
@@ -374,7 +397,7 @@ fn config(cases: u32) -> Config {
     Config { cases, failure_persistence: None, max_shrink_iters: 200, ..Config::default() }
 }
 
-/// Proves K-15: SQLite, PostgreSQL and the oracle give the same answers to the same histories.
+/// Proves C-4, K-15: SQLite, PostgreSQL and the oracle give the same answers to the same histories.
 #[test]
 fn every_store_gives_the_same_answers() {
     let bench = std::cell::RefCell::new(Bench::new());
@@ -408,7 +431,7 @@ INSERT INTO hapax.test_clock VALUES (0);
 CREATE OR REPLACE FUNCTION hapax.now_ms() RETURNS bigint LANGUAGE sql VOLATILE
     AS 'SELECT ms FROM hapax.test_clock';";
 
-/// Proves K-8, K-15, O-2: `hapax.claim`, `hapax.emit` and `hapax.settle` decide as hapax-core does.
+/// Proves C-4, K-8, K-15, O-2: `hapax.claim`, `hapax.emit` and `hapax.settle` decide as hapax-core does.
 #[test]
 fn the_sql_functions_give_the_same_answers() {
     let bench = std::cell::RefCell::new(Bench::new());

@@ -295,6 +295,12 @@ fn explained(error: &Error) -> (StatusCode, &'static str, bool, &'static str) {
             false,
             "What is recorded was not changed. Stop, and read it.",
         ),
+        Error::Epoch(_) => (
+            StatusCode::CONFLICT,
+            "It belongs to another epoch",
+            false,
+            "Ask in the current epoch: GET /v1/epochs/{domain}; what was under way is void.",
+        ),
         Error::Store(StoreError::LeaseDead(_)) => (
             StatusCode::CONFLICT,
             "The lease is over",

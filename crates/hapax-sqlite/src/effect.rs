@@ -11,6 +11,7 @@ use hapax_core::time::{LeaseInstant, Timestamp};
 use hapax_store::{Filter, StoreError};
 use rusqlite::{Connection, OptionalExtension as _, Row, params};
 
+use crate::epoch;
 use crate::error::OrStoreError;
 
 /// Outcomes above this size are compressed and stored once, however many effects share them.
@@ -20,7 +21,7 @@ macro_rules! columns {
     () => {
         "id, key, fingerprint, state, safety, settling_ms, attempt, fence, generation,
     attempts, created, updated, entry, lock, label, ttl_ms, lease, at_era, at_ms, tries, cause,
-    reason, outcome, body, digest, size, namespace"
+    reason, outcome, body, digest, size, namespace, domain, epoch"
     };
 }
 
@@ -145,6 +146,7 @@ fn read(db: &Connection, row: &Row<'_>, large: Large) -> Result<EffectRow, Store
             fingerprint: Fingerprint::from_bytes(blob32(2)?),
             safety,
             lock: row.get::<_, Option<i64>>(13)?.map(|lock| LockKey(lock as u64)),
+            bound: None,
             label: row.get(14)?,
             ttl_ms: row.get::<_, Option<i64>>(15)?.map(|ms| ms as u64),
             generation: row.get(8)?,
@@ -165,9 +167,11 @@ fn read(db: &Connection, row: &Row<'_>, large: Large) -> Result<EffectRow, Store
                 effect,
             },
             state,
+            row.get::<_, Option<String>>(27)?.zip(row.get::<_, Option<i64>>(28)?),
         ))
     };
-    let (mut row, state) = columns().or_store_error()?;
+    let (mut row, state, bound) = columns().or_store_error()?;
+    row.effect.bound = bound.map(|(domain, epoch)| epoch::bound(domain, epoch)).transpose()?;
     row.effect.state = match state {
         Stored::Whole(state) => state,
         Stored::Outcome { inline: Some(body), .. } => State::Succeeded(Outcome::new(body)),
@@ -207,7 +211,7 @@ enum Stored {
 }
 
 /// Writes what most settles change, and leaves every other column and index alone: a running
-/// effect without deadline becomes a success without expiry, with a body in its row.
+/// effect without deadline or epoch becomes a success without expiry, with a body in its row.
 pub(crate) fn put_success(
     db: &Connection,
     row: i64,
@@ -267,6 +271,9 @@ pub(crate) fn put_new(
             lease.as_bytes(),
             deadline.map(|at| at.era as i64),
             deadline.map(|at| at.ms as i64),
+            effect.bound.as_ref().map(|bound| bound.domain.as_str()),
+            effect.bound.as_ref().map(|bound| bound.epoch as i64),
+            voidable(effect),
         ])
         .or_store_error()?;
     Ok(db.last_insert_rowid())
@@ -274,8 +281,9 @@ pub(crate) fn put_new(
 
 const INSERT: &str = "INSERT INTO effect (namespace, key, fingerprint, state, safety, settling_ms,
     attempt, fence, generation, attempts, created, updated, entry, lock, label, ttl_ms, lease,
-    at_era, at_ms)
-VALUES (?1, ?2, ?3, 0, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18)";
+    at_era, at_ms, domain, epoch, voidable)
+VALUES (?1, ?2, ?3, 0, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20,
+    ?21)";
 
 /// Writes an effect over the row it was loaded from.
 pub(crate) fn put(
@@ -334,6 +342,9 @@ pub(crate) fn put(
             aside.map(|outcome| *outcome.digest().as_bytes()),
             aside.map(|outcome| outcome.size() as i64),
             stuck,
+            effect.bound.as_ref().map(|bound| bound.domain.as_str()),
+            effect.bound.as_ref().map(|bound| bound.epoch as i64),
+            voidable(effect),
         ])
         .or_store_error()?;
     there(changed)
@@ -343,7 +354,8 @@ const UPDATE: &str = "UPDATE effect SET fingerprint = ?2, state = ?3, safety = ?
     settling_ms = ?5, attempt = ?6, fence = ?7, generation = ?8, attempts = ?9, created = ?10,
     updated = ?11, entry = ?12, lock = ?13, label = ?14, ttl_ms = ?15, expires = ?16, lease = ?17,
     at_era = ?18, at_ms = ?19, tries = ?20, cause = ?21, reason = ?22, outcome = ?23, body = ?24,
-    digest = ?25, size = ?26, stuck = ?27
+    digest = ?25, size = ?26, stuck = ?27, domain = ?28, epoch = ?29,
+    voidable = ?30
 WHERE id = ?1";
 
 /// One row was changed: the one that was loaded.
@@ -361,6 +373,12 @@ fn safety(effect: &Effect) -> (u8, Option<i64>) {
         Safety::Reconcilable(Settling::TargetRefusesLate) => (2, None),
         Safety::Opaque => (3, None),
     }
+}
+
+/// The domain whose next epoch voids the effect, if one does.
+fn voidable(effect: &Effect) -> Option<&str> {
+    let bound = effect.bound.as_ref().filter(|_| effect.state.name().is_open());
+    bound.map(|bound| bound.domain.as_str())
 }
 
 /// Stores a large body once; `None` if the body was not kept.

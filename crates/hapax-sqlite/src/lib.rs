@@ -8,6 +8,7 @@ mod clock;
 mod connection;
 mod dataset;
 mod effect;
+mod epoch;
 mod error;
 mod foreign;
 pub mod inbox;

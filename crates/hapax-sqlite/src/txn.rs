@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use hapax_core::attempt::AttemptId;
 use hapax_core::effect::{Effect, State, StateName};
+use hapax_core::epoch::{Bound, Domain};
 use hapax_core::journal::{Entry, Event};
 use hapax_core::key::Key;
 use hapax_core::lease::{Lease, LeaseId, Pulse};
@@ -18,6 +19,7 @@ use rusqlite::{Connection, OptionalExtension as _, Row, params};
 
 use crate::clock::Anchor;
 use crate::effect;
+use crate::epoch;
 use crate::error::OrStoreError;
 use crate::journal;
 use crate::lease;
@@ -84,7 +86,7 @@ struct Loaded {
     row: i64,
     /// Its newest journal entry.
     entry: i64,
-    /// The attempt that is running, if one is and it has no deadline.
+    /// The attempt that is running, if one is, without a deadline and bound to no epoch.
     running: Option<AttemptId>,
 }
 
@@ -205,7 +207,8 @@ impl<'a> SqliteTxn<'a> {
     }
 
     fn remember(&mut self, name: &Name, row: i64, entry: i64, effect: &Effect) {
-        let running = matches!(effect.state, State::Running { deadline: None, .. });
+        let plain = matches!(effect.state, State::Running { deadline: None, .. });
+        let running = plain && effect.bound.is_none();
         let running = running.then_some(effect.attempt);
         self.loaded.retain(|loaded| loaded.name != *name);
         self.loaded.push(Loaded { name: name.clone(), row, entry, running });
@@ -318,6 +321,20 @@ impl View for SqliteTxn<'_> {
             })
             .or_store_error()?;
         rows.collect::<rusqlite::Result<_>>().or_store_error()
+    }
+
+    fn epoch(&mut self, namespace: &Namespace, domain: &Domain) -> Result<u64, StoreError> {
+        match self.namespace(namespace)? {
+            Some(namespace) => epoch::load(self.db, namespace, domain),
+            None => Ok(0),
+        }
+    }
+
+    fn epochs(&mut self, namespace: &Namespace) -> Result<Vec<Bound>, StoreError> {
+        match self.namespace(namespace)? {
+            Some(namespace) => epoch::all(self.db, namespace),
+            None => Ok(Vec::new()),
+        }
     }
 
     fn notice(&mut self) -> Result<u64, StoreError> {
@@ -477,6 +494,20 @@ impl Txn for SqliteTxn<'_> {
     ) -> Result<(), StoreError> {
         let namespace = self.namespace_or_new(namespace)?;
         lock::release(self.db, namespace, key, attempt)
+    }
+
+    fn put_epoch(&mut self, namespace: &Namespace, epoch: &Bound) -> Result<(), StoreError> {
+        let namespace = self.namespace_or_new(namespace)?;
+        epoch::put(self.db, namespace, epoch)
+    }
+
+    fn bound(&mut self, namespace: &Namespace, epoch: &Bound) -> Result<Vec<Name>, StoreError> {
+        let Some(namespace) = self.namespace(namespace)? else { return Ok(Vec::new()) };
+        self.effects_on(
+            "SELECT namespace, key FROM effect
+             WHERE voidable = ?2 AND voidable IS NOT NULL AND namespace = ?1 AND epoch = ?3",
+            params![namespace, epoch.domain.as_str(), epoch.epoch as i64],
+        )
     }
 
     fn push_step(

@@ -80,6 +80,7 @@ fn ask(key: u8) -> Ask {
         fingerprint: Fingerprint::of(b"payload"),
         safety: Safety::Transactional,
         lock: None,
+        bound: None,
         label: Some(format!("effect {key}")),
         ttl_ms: None,
         attempt: attempt(key),

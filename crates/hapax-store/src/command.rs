@@ -6,8 +6,9 @@ use hapax_core::attempt::{AttemptId, Fence};
 use hapax_core::dataset::Registry;
 use hapax_core::delivery::Buckets;
 use hapax_core::effect::{Ask, Finding, Judged, Report, Resolution, Settled, Verdict};
+use hapax_core::epoch::{Domain, Transition};
 use hapax_core::lease::{Lease, LeaseId};
-use hapax_core::name::Name;
+use hapax_core::name::{Name, Namespace};
 use hapax_core::route::SinkName;
 use hapax_core::time::LeaseInstant;
 use hapax_core::token::{Token, TokenId};
@@ -116,6 +117,19 @@ pub enum Command {
         /// Why.
         note: String,
     },
+    /// Have a domain go over to a new epoch, and void what is under way in the one before.
+    Advance {
+        /// Whose.
+        namespace: Namespace,
+        /// Which.
+        domain: Domain,
+        /// The new epoch. If the domain is in it already, or in a later one, nothing happens.
+        to: u64,
+        /// Who.
+        actor: String,
+        /// Why.
+        reason: String,
+    },
     /// Mark what lapsed holders left behind, at most this many.
     Expire {
         /// How many.
@@ -193,6 +207,8 @@ pub enum Answer {
     Settle(Settled),
     /// To a judgement.
     Judged(Judged),
+    /// To a wish for a new epoch.
+    Epoch(Transition),
     /// To a pass: how much it did.
     Count(usize),
     /// To a request for buckets.
@@ -244,6 +260,8 @@ impl Limits {
     pub const ROUTES: usize = 1_000;
     /// How many datasets are declared.
     pub const DATASETS: usize = 100_000;
+    /// How many domains with epochs there may be.
+    pub const DOMAINS: usize = 10_000;
     /// How many tokens there may be.
     pub const TOKENS: usize = 10_000;
     /// The shortest lease, in milliseconds.

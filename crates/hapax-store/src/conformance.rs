@@ -11,6 +11,7 @@ macro_rules! cases {
 }
 
 mod effect;
+mod epoch;
 mod journal;
 mod lease;
 mod lock;
@@ -18,6 +19,7 @@ mod outbox;
 mod token;
 
 pub use effect::*;
+pub use epoch::*;
 pub use journal::*;
 pub use lease::*;
 pub use lock::*;
@@ -101,6 +103,9 @@ macro_rules! conformance {
             the_expiry_pass_surfaces_what_was_left
             listing_filters_by_state_and_namespace
             a_token_counts_until_it_is_revoked
+            a_key_counts_in_its_epoch_and_in_no_other
+            what_is_under_way_when_an_epoch_ends_is_voided
+            an_epoch_only_grows
             every_field_survives_storage
             events_are_recorded_with_the_settle
             a_stale_claimant_emits_nothing
@@ -290,6 +295,7 @@ fn ask(n: u8) -> Ask {
         fingerprint: Fingerprint::of(b"payload"),
         safety: Safety::Opaque,
         lock: None,
+        bound: None,
         label: None,
         ttl_ms: None,
         attempt: attempt(n),

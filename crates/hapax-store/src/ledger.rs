@@ -1,19 +1,21 @@
 //! Load, ask, write: how a command is carried out on any store.
 //!
-//! The order of locks is the order of loads: lease, lock, effect. Nothing is written before
+//! The order of locks is the order of loads: epoch, lease, lock, effect. Nothing is written before
 //! everything has been judged.
 
 use std::collections::BTreeSet;
 
 use hapax_core::attempt::{AttemptId, Fence};
 use hapax_core::effect::{
-    self, Ask, Blocked, Change, Effect, Judged, Report, Settled, State, Verdict,
+    self, Ask, Blocked, Change, Effect, Judged, Report, Safety, Settled, State, Verdict,
 };
+use hapax_core::epoch::{self, Bound, Domain, Transition};
+use hapax_core::fingerprint::Fingerprint;
 use hapax_core::journal::{Entry, Event};
 use hapax_core::lease::{Lease, LeaseId, Pulse};
 use hapax_core::lock::{Lock, LockKey};
-use hapax_core::name::Name;
-use hapax_core::outcome::bounded;
+use hapax_core::name::{Name, Namespace};
+use hapax_core::outcome::{Outcome, bounded};
 use hapax_core::planted::{Bug, planted};
 use hapax_core::time::Now;
 use hapax_core::token::Token;
@@ -66,6 +68,9 @@ pub fn apply(txn: &mut dyn Txn, command: &Command) -> Result<Answer, StoreError>
         }
         Command::RegisterStep { name, attempt, step, nth } => {
             register_step(txn, name, *attempt, step, *nth)
+        }
+        Command::Advance { namespace, domain, to, actor, reason } => {
+            advance(txn, namespace, domain, *to, (actor, reason)).map(Answer::Epoch)
         }
         Command::Expire { limit } => expire_pass(txn, *limit).map(Answer::Count),
         Command::Sweep { limit } => {
@@ -163,6 +168,11 @@ pub(crate) fn beat(txn: &mut dyn Txn, now: Now) -> Result<Pulse, StoreError> {
 pub fn claim(txn: &mut dyn Txn, name: &Name, ask: &Ask) -> Result<Verdict, StoreError> {
     if let Some(label) = &ask.label {
         check_length("the label", label)?;
+    }
+    if let Some(bound) = &ask.bound
+        && let Err(mismatch) = bound.check(txn.epoch(&name.namespace, &bound.domain)?)
+    {
+        return Ok(Verdict::Outdated(mismatch));
     }
     let now = txn.now();
     let current = load(txn, now, name, Some(ask.lease))?;
@@ -280,7 +290,11 @@ pub fn settle(
 ) -> Result<Settled, StoreError> {
     let now = txn.now();
     let current = one(txn, name)?;
-    let (settled, change) = effect::settle(now, current.as_ref(), attempt, report);
+    let over = match current.as_ref().and_then(|effect| effect.bound.as_ref()) {
+        Some(bound) => bound.check(txn.epoch(&name.namespace, &bound.domain)?).err(),
+        None => None,
+    };
+    let (settled, change) = effect::settle(now, current.as_ref(), attempt, report, over);
     if let Some(change) = change {
         if let State::Succeeded(_) = change.effect.state {
             outbox::record(txn, name, &change.effect, events)?;
@@ -334,6 +348,85 @@ fn judge(
         write(txn, name, &change, by.map(|(actor, note)| (actor.as_str(), note.as_str())))?;
     }
     Ok(Answer::Judged(judged))
+}
+
+/// Has a domain go over to a new epoch. Whatever may still be reported as a success in the one
+/// before is written to, so that a report comes before the transition or finds itself voided.
+fn advance(
+    txn: &mut dyn Txn,
+    namespace: &Namespace,
+    domain: &Domain,
+    to: u64,
+    (actor, reason): (&str, &str),
+) -> Result<Transition, StoreError> {
+    check_length("the actor", actor)?;
+    if to > epoch::MAX {
+        return Err(StoreError::Invalid(format!("the last epoch is {}", epoch::MAX)));
+    }
+    let before = txn.epoch(namespace, domain)?;
+    if to <= before {
+        return Ok(Transition { epoch: before, moved: false, voided: 0 });
+    }
+    let domains = txn.epochs(namespace)?;
+    let new = !domains.iter().any(|known| known.domain == *domain && known.epoch > 0);
+    if new && domains.len() > Limits::DOMAINS {
+        return Err(StoreError::Invalid(format!("there are {} domains", Limits::DOMAINS)));
+    }
+    let (over, next) = (
+        Bound { domain: domain.clone(), epoch: before },
+        Bound { domain: domain.clone(), epoch: to },
+    );
+    let (now, why) = (txn.now(), bounded(format!("{over} is over: {reason}")));
+    let names: BTreeSet<_> = txn.bound(namespace, &over)?.into_iter().collect();
+    let mut voided = 0;
+    for name in names {
+        let change = one(txn, &name)?.and_then(|effect| effect::void(now, &effect, &why));
+        if let Some(change) = change {
+            write(txn, &name, &change, Some((actor, &why)))?;
+            voided += 1;
+        }
+    }
+    record_transition(txn, now, namespace, &next, (actor, reason))?;
+    txn.put_epoch(namespace, &next)?;
+    Ok(Transition { epoch: to, moved: true, voided })
+}
+
+/// A transition is an effect like any other: granted and settled at once. Whoever may have
+/// claimed its key is overtaken.
+fn record_transition(
+    txn: &mut dyn Txn,
+    now: Now,
+    namespace: &Namespace,
+    next: &Bound,
+    (actor, reason): (&str, &str),
+) -> Result<(), StoreError> {
+    let key = next.domain.transition(next.epoch);
+    let name = Name { namespace: namespace.clone(), key };
+    let fence = Fence(txn.next_entry()?);
+    let mut attempt = [0; 16];
+    attempt.copy_from_slice(&key.as_bytes()[..16]);
+    let ask = Ask {
+        fingerprint: Fingerprint::of(reason.as_bytes()),
+        safety: Safety::Transactional,
+        lock: None,
+        bound: None,
+        label: Some(next.to_string()),
+        ttl_ms: None,
+        attempt: AttemptId::from_bytes(attempt),
+        lease: LeaseId::from_bytes([0; 16]),
+        deadline_ms: None,
+    };
+    let generation = one(txn, &name)?.map_or(0, |there| there.generation);
+    let (_, granted) = effect::claim(now, None, &ask, fence);
+    let Some(mut granted) = granted else { return Ok(()) };
+    granted.effect.generation += generation;
+    write(txn, &name, &granted, None)?;
+    let report = Report::Succeeded(Outcome::from(reason));
+    let (_, settled) = effect::settle(now, Some(&granted.effect), ask.attempt, &report, None);
+    match settled {
+        Some(settled) => write(txn, &name, &settled, Some((actor, reason))),
+        None => Ok(()),
+    }
 }
 
 fn register_step(

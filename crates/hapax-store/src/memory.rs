@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex};
 
 use hapax_core::attempt::AttemptId;
 use hapax_core::effect::{Effect, Safety, State, StateName};
+use hapax_core::epoch::{Bound, Domain};
 use hapax_core::journal::Entry;
 use hapax_core::lease::{Lease, LeaseId, Pulse};
 use hapax_core::lock::{Lock, LockKey};
@@ -132,6 +133,7 @@ struct Tables {
     heads: Vec<Head>,
     pulse: Pulse,
     notice: u64,
+    epochs: BTreeMap<(Namespace, Domain), u64>,
     tokens: BTreeMap<TokenId, Token>,
     outbox: outbox::Outbox,
 }
@@ -246,6 +248,18 @@ impl View for MemoryTxn<'_> {
 
     fn notice(&mut self) -> Result<u64, StoreError> {
         Ok(self.tables.notice)
+    }
+
+    fn epoch(&mut self, namespace: &Namespace, domain: &Domain) -> Result<u64, StoreError> {
+        let place = (namespace.clone(), domain.clone());
+        Ok(self.tables.epochs.get(&place).copied().unwrap_or_default())
+    }
+
+    fn epochs(&mut self, namespace: &Namespace) -> Result<Vec<Bound>, StoreError> {
+        let ours = self.tables.epochs.iter().filter(|((of, _), _)| of == namespace);
+        Ok(ours
+            .map(|((_, domain), epoch)| Bound { domain: domain.clone(), epoch: *epoch })
+            .collect())
     }
 
     fn entries(
@@ -394,6 +408,21 @@ impl Txn for MemoryTxn<'_> {
         steps.push(step.clone());
         self.set(|tables| &mut tables.steps, (name.clone(), attempt), Some(steps));
         Ok(())
+    }
+
+    fn put_epoch(&mut self, namespace: &Namespace, epoch: &Bound) -> Result<(), StoreError> {
+        let place = (namespace.clone(), epoch.domain.clone());
+        self.set(|tables| &mut tables.epochs, place, Some(epoch.epoch));
+        Ok(())
+    }
+
+    fn bound(&mut self, namespace: &Namespace, epoch: &Bound) -> Result<Vec<Name>, StoreError> {
+        let found = self.tables.effects.iter().filter(|(name, effect)| {
+            name.namespace == *namespace
+                && effect.bound.as_ref() == Some(epoch)
+                && effect.state.name().is_open()
+        });
+        Ok(found.map(|(name, _)| name.clone()).collect())
     }
 
     fn raise_notice(&mut self) -> Result<u64, StoreError> {

@@ -4,6 +4,7 @@ use std::ops::Range;
 
 use hapax_core::attempt::{AttemptId, Fence};
 use hapax_core::effect::{Effect, StateName};
+use hapax_core::epoch::{Bound, Domain};
 use hapax_core::journal::Entry;
 use hapax_core::lease::{Lease, LeaseId, Pulse};
 use hapax_core::lock::{Lock, LockKey};
@@ -97,6 +98,12 @@ pub trait View: OutboxView {
     /// The steps an attempt registered, in the order of their registration.
     fn steps(&mut self, name: &Name, attempt: AttemptId) -> Result<Vec<Step>, StoreError>;
 
+    /// The epoch that a domain is in; 0 if it never went over to another.
+    fn epoch(&mut self, namespace: &Namespace, domain: &Domain) -> Result<u64, StoreError>;
+
+    /// All domains of a namespace that are known, with their epochs, by name.
+    fn epochs(&mut self, namespace: &Namespace) -> Result<Vec<Bound>, StoreError>;
+
     /// The newest notice: how often something happened that every node must act upon.
     fn notice(&mut self) -> Result<u64, StoreError>;
 
@@ -183,6 +190,12 @@ pub trait Txn: View + OutboxTxn {
         key: LockKey,
         attempt: AttemptId,
     ) -> Result<(), StoreError>;
+
+    /// Has a domain go over to this epoch.
+    fn put_epoch(&mut self, namespace: &Namespace, epoch: &Bound) -> Result<(), StoreError>;
+
+    /// Effects that are bound to this epoch and are running, unknown or indeterminate.
+    fn bound(&mut self, namespace: &Namespace, epoch: &Bound) -> Result<Vec<Name>, StoreError>;
 
     /// Adds a step to those an attempt registered.
     fn push_step(&mut self, name: &Name, attempt: AttemptId, step: &Step)

@@ -5,13 +5,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use hapax_core::attempt::{AttemptId, Fence};
-use hapax_core::effect::{Grant, Report, Settled};
+use hapax_core::effect::{Fenced, Grant, Report, Settled, State};
 use hapax_core::key::Key;
 use hapax_core::name::Name;
 use hapax_core::outcome::Outcome;
 use hapax_core::retry::Backoff;
 use hapax_store::outbox::Emission;
-use hapax_store::{Answer, Command, Step, call};
+use hapax_store::{Answer, Command, Step, call, read};
 use rusqlite::Transaction;
 use tokio::runtime::Handle;
 
@@ -88,7 +88,31 @@ impl Claim {
         let command = Command::RegisterStep { name, attempt, step, nth: None };
         match call(&*self.inner.store, command).await? {
             Answer::Settle(Settled::Fenced(fenced)) => Err(Error::Fenced(fenced)),
+            Answer::Settle(Settled::Outdated(mismatch)) => Err(Error::Epoch(mismatch)),
             _ => Ok(()),
+        }
+    }
+
+    /// Whether this attempt may still go on, as far as the ledger knows now: nobody overtook it
+    /// and its epoch is not over. To be asked before something is sent once more.
+    pub async fn check(&self) -> Result<(), Error> {
+        let name = self.name.clone();
+        let (effect, epoch) = read(&*self.inner.store, move |view| {
+            let effect = view.effects(std::slice::from_ref(&name))?.pop().flatten();
+            let epoch = match effect.as_ref().and_then(|effect| effect.bound.as_ref()) {
+                Some(bound) => Some(view.epoch(&name.namespace, &bound.domain)?),
+                None => None,
+            };
+            Ok((effect, epoch))
+        })
+        .await?;
+        let ours = effect.as_ref().filter(|effect| effect.attempt == self.grant.attempt);
+        if let (Some(bound), Some(epoch)) = (ours.and_then(|ours| ours.bound.as_ref()), epoch) {
+            bound.check(epoch).map_err(Error::Epoch)?;
+        }
+        match ours.map(|ours| &ours.state) {
+            Some(State::Running { .. }) => Ok(()),
+            _ => Err(Error::Fenced(Fenced::by(effect.as_ref()))),
         }
     }
 
@@ -151,11 +175,15 @@ impl Claim {
                 self.contradict(report);
                 Err(Error::Fenced(fenced))
             }
+            Settled::Outdated(mismatch) => {
+                self.contradict(report);
+                Err(Error::Epoch(mismatch))
+            }
         }
     }
 
     /// Nothing of a stale success may stand in the caller's transaction; in ours it is
-    /// journalled as a contradiction.
+    /// journalled.
     pub(crate) fn contradict(&self, report: Report) {
         tell(&self.inner, &self.name, self.grant.attempt, report, Vec::new());
     }

@@ -44,7 +44,7 @@ impl Counters {
             Verdict::Locked { .. } => self.lock_failures.add(),
             Verdict::Conflict { .. } => self.conflicts.add(),
             Verdict::Blocked(_) => self.blocked.add(),
-            Verdict::InFlight { .. } | Verdict::Refused { .. } => {}
+            Verdict::InFlight { .. } | Verdict::Refused { .. } | Verdict::Outdated(_) => {}
         }
     }
 

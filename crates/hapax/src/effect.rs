@@ -11,26 +11,26 @@ use hapax_core::effect::{
     Ask, Blocked, Effect, Finding, Grant, Judged, Report, Safety, Settled, State, StateName,
     Verdict,
 };
+use hapax_core::epoch::Bound;
 use hapax_core::fingerprint::Fingerprint;
 use hapax_core::lease::LeaseId;
 use hapax_core::lock::LockKey;
 use hapax_core::name::Name;
 use hapax_core::outcome::Outcome;
 use hapax_core::planted::{Bug, planted};
-use hapax_core::retry::Backoff;
 use hapax_store::failpoint::{Point, pass};
-use hapax_store::outbox::Emission;
 use hapax_store::{Answer, Command, StoreError, call, read};
 use tokio::time::Instant;
 
 use crate::cache::Asked;
-use crate::claim::{Claim, Held, tell};
-use crate::engine::{Hapax, Inner, random};
+use crate::claim::{Claim, Held};
+use crate::engine::{Hapax, random};
 use crate::error::{Error, Failure, FailureKind};
 use crate::flight::{Seat, follow};
 use crate::handler::{caught, message};
 use crate::patience::Patience;
 use crate::rollback;
+use crate::settle::settle;
 
 /// What became of an effect that happened.
 ///
@@ -130,6 +130,7 @@ pub struct EffectBuilder {
     pub(crate) fingerprint: Fingerprint,
     safety: Safety,
     lock: Option<LockKey>,
+    pub(crate) bound: Option<Bound>,
     label: Option<String>,
     ttl: Option<Duration>,
     deadline: Option<Duration>,
@@ -146,6 +147,7 @@ impl EffectBuilder {
             fingerprint: Fingerprint::of(b""),
             safety: Safety::default(),
             lock: None,
+            bound: None,
             label: None,
             ttl: None,
             deadline: None,
@@ -190,6 +192,33 @@ impl EffectBuilder {
     /// What to do when the lock is held.
     pub fn on_lock(mut self, on_lock: OnLock) -> Self {
         self.on_lock = on_lock;
+        self
+    }
+
+    /// Binds this effect to one epoch of a domain. In any other epoch it is refused, what came of
+    /// it included; and if the epoch ends while it is under way, it is void. It is always the
+    /// ledger that is asked, never this process's memory.
+    ///
+    /// ```
+    /// use hapax::{Bound, Domain, Error, Failure, Hapax, Key};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let hapax = Hapax::builder().in_memory();
+    /// let domain = Domain::new("connector")?;
+    /// let key = Key::derive("rollout.v1", &[("release", b"1.4.2")])?;
+    /// let notify = || {
+    ///     let epoch = Bound { domain: domain.clone(), epoch: 0 };
+    ///     hapax.effect(key).in_epoch(epoch).run(|_| async { Ok::<_, Failure>("told") })
+    /// };
+    /// notify().await?;
+    /// hapax.advance_epoch(&domain, 1, "grace", "the leader was replaced").await?;
+    /// assert!(matches!(notify().await, Err(Error::Epoch(mismatch)) if mismatch.current == 1));
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn in_epoch(mut self, epoch: Bound) -> Self {
+        self.bound = Some(epoch);
         self
     }
 
@@ -261,6 +290,9 @@ impl EffectBuilder {
     {
         let inner = self.hapax.inner.clone();
         let until = Instant::now() + self.wait;
+        if self.bound.is_some() {
+            return self.lead(handler, until).await;
+        }
         loop {
             let remembered = inner.cache.get(&self.name, self.fingerprint);
             inner.counters.remembered(remembered.is_some());
@@ -354,6 +386,7 @@ impl EffectBuilder {
             fingerprint: self.fingerprint,
             safety: self.safety,
             lock: self.lock,
+            bound: self.bound.clone(),
             label: self.label.clone(),
             ttl_ms: self.ttl.map(|ttl| ttl.as_millis() as u64),
             attempt,
@@ -373,7 +406,7 @@ impl EffectBuilder {
         match verdict {
             Verdict::Replayed { outcome, expires } => {
                 if expires.is_none() {
-                    inner.cache.put(asked, &self.name, self.fingerprint, outcome.clone(), None);
+                    self.keep(asked, &outcome, None);
                 }
                 Ok(Some(Done { outcome, how: How::Replayed }))
             }
@@ -391,6 +424,7 @@ impl EffectBuilder {
             }
             Verdict::Blocked(blocked) => self.unblock(blocked, patience).await.map(|()| None),
             Verdict::Conflict { recorded, asked } => Err(Error::Conflict { recorded, asked }),
+            Verdict::Outdated(mismatch) => Err(Error::Epoch(mismatch)),
             Verdict::Refused { reason } => Err(Error::Refused { reason }),
             Verdict::Granted(_) => Ok(None),
         }
@@ -508,6 +542,7 @@ impl EffectBuilder {
         let emits = !events.is_empty();
         match settle(inner, &self.name, claim.attempt(), report, events).await {
             Ok(Settled::Fenced(fenced)) => Err(Error::Fenced(fenced)),
+            Ok(Settled::Outdated(mismatch)) => Err(Error::Epoch(mismatch)),
             Ok(Settled::Recorded | Settled::Repeated) => {
                 if emits {
                     inner.emitted.notify_one();
@@ -544,9 +579,16 @@ impl EffectBuilder {
     }
 
     fn remember(&self, asked: Asked, outcome: Outcome) -> Done {
-        let cache = &self.hapax.inner.cache;
-        cache.put(asked, &self.name, self.fingerprint, outcome.clone(), self.ttl);
+        self.keep(asked, &outcome, self.ttl);
         Done { outcome, how: How::Executed }
+    }
+
+    /// Has this process remember an outcome, unless it counts in one epoch only.
+    pub(crate) fn keep(&self, asked: Asked, outcome: &Outcome, ttl: Option<Duration>) {
+        if self.bound.is_none() {
+            let cache = &self.hapax.inner.cache;
+            cache.put(asked, &self.name, self.fingerprint, outcome.clone(), ttl);
+        }
     }
 
     async fn fail(&self, claim: &Claim, failure: Failure) -> Result<Done, Error> {
@@ -566,6 +608,7 @@ impl EffectBuilder {
         };
         match settle(&self.hapax.inner, &self.name, claim.attempt(), report, Vec::new()).await? {
             Settled::Fenced(fenced) => Err(Error::Fenced(fenced)),
+            Settled::Outdated(mismatch) => Err(Error::Epoch(mismatch)),
             Settled::Recorded | Settled::Repeated => match self.load().await? {
                 Some(effect)
                     if effect.attempt == claim.attempt() && !effect.state.name().is_settled() =>
@@ -586,41 +629,3 @@ impl EffectBuilder {
 
 /// How long a waiter lets a silent holder be before it claims again, to take over if it may.
 const TAKEOVER_LOOK: Duration = Duration::from_millis(500);
-
-/// How often a settle is tried again before its caller is told.
-const SETTLE_RETRIES: Backoff = Backoff { base_ms: 20, cap_ms: 2_000, attempts: 20 };
-
-/// Reports, and again while the store cannot be reached: the same attempt may report twice
-/// without harm. The caller is told when that takes too long; the report is made all the same.
-pub(crate) async fn settle(
-    inner: &Arc<Inner>,
-    name: &Name,
-    attempt: AttemptId,
-    report: Report,
-    events: Vec<Emission>,
-) -> Result<Settled, StoreError> {
-    for nth in 1.. {
-        let (again, report_again, events_again) = (name.clone(), report.clone(), events.clone());
-        let command =
-            Command::Settle { name: again, attempt, report: report_again, events: events_again };
-        let asked = match pass(Point::SettleAsk) {
-            Ok(()) => inner.ask(command).await,
-            Err(error) => Err(error),
-        };
-        match asked.and_then(|answer| pass(Point::SettleTold).map(|()| answer)) {
-            Ok(Answer::Settle(settled)) => return Ok(settled),
-            Ok(_) => return Err(StoreError::Corrupt("a settle got another answer".into())),
-            Err(error) if error.is_transient() => {
-                let dice = random().map_or(u64::MAX, u64::from_be_bytes);
-                let Some(pause) = SETTLE_RETRIES.delay_ms(nth, dice) else {
-                    tell(inner, name, attempt, report, events);
-                    return Err(error);
-                };
-                tracing::warn!(name: "outcome_not_recorded_yet", %error, key = %name.key, "the outcome is not recorded yet");
-                tokio::time::sleep(Duration::from_millis(pause)).await;
-            }
-            Err(error) => return Err(error),
-        }
-    }
-    Err(StoreError::Unavailable("gave up settling".into()))
-}

@@ -2,6 +2,7 @@
 
 use hapax_core::attempt::AttemptId;
 use hapax_core::effect::{Blocked, Fenced};
+use hapax_core::epoch::Mismatch;
 use hapax_core::fingerprint::Fingerprint;
 use hapax_core::key::Key;
 use hapax_store::StoreError;
@@ -69,6 +70,10 @@ pub enum Error {
     /// Somebody overtook this attempt. Stop; what you did was not recorded.
     #[error("fenced: this attempt was overtaken; the record is: {0}")]
     Fenced(Fenced),
+    /// Its epoch is not the one its domain is in. What was asked was refused; what was under way
+    /// is voided. Derive a new key in the current epoch.
+    #[error("epoch mismatch: {0}")]
+    Epoch(Mismatch),
     /// The lease was lost and the work was cancelled.
     #[error("the lease was lost and the work was cancelled")]
     LeaseLost,
@@ -97,6 +102,7 @@ impl Error {
             Self::LeaseLost => "HX0208",
             Self::NotCommitted => "HX0209",
             Self::Unsupported(_) => "HX0210",
+            Self::Epoch(_) => "HX0211",
             Self::Store(error) => error.code(),
         }
     }

@@ -42,6 +42,7 @@ mod effect;
 pub mod election;
 mod emit;
 mod engine;
+mod epoch;
 mod error;
 mod flight;
 mod handler;
@@ -60,6 +61,7 @@ pub mod proof;
 pub mod remote;
 mod rollback;
 mod seal;
+mod settle;
 #[cfg(feature = "sqlx")]
 mod sqlx;
 mod token;
@@ -78,6 +80,7 @@ pub use hapax_core::checkpoint::Verifier;
 pub use hapax_core::effect::{
     Blocked, Effect, Finding, Judged, Resolution, Safety, Settling, State, StateName,
 };
+pub use hapax_core::epoch::{Bound, Domain, DomainError, Mismatch, Transition};
 pub use hapax_core::fingerprint::Fingerprint;
 pub use hapax_core::journal::{Entry, Event};
 pub use hapax_core::key::{Key, KeyError};

@@ -92,6 +92,7 @@ impl EffectBuilder {
         let (report, events) = (Report::Succeeded(outcome.clone()), claim.emitted.waiting());
         match sqlite.settle_in(tx, name, attempt, &report, &events)? {
             Settled::Fenced(fenced) => Err(Error::Fenced(fenced)),
+            Settled::Outdated(mismatch) => Err(Error::Epoch(mismatch)),
             Settled::Recorded | Settled::Repeated => Ok(Done { outcome, how: How::Executed }),
         }
     }
@@ -113,6 +114,7 @@ pub(crate) fn permitted(verdict: Verdict) -> Result<Permit, Error> {
         Verdict::Conflict { recorded, asked } => Err(Error::Conflict { recorded, asked }),
         Verdict::Blocked(blocked) => Err(Error::Blocked(blocked)),
         Verdict::Locked { holder } => Err(Error::Locked { holder }),
+        Verdict::Outdated(mismatch) => Err(Error::Epoch(mismatch)),
         Verdict::Refused { reason } => Err(Error::Refused { reason }),
     }
 }

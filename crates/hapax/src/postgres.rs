@@ -5,7 +5,6 @@ use hapax_core::effect::{Fenced, Report, Safety, Settled};
 use hapax_core::outcome::Outcome;
 use hapax_postgres::foreign::{self, Unsettled};
 use hapax_postgres::tokio_postgres::Transaction;
-use hapax_store::read;
 
 use crate::claim::Claim;
 use crate::effect::{Done, EffectBuilder, How};
@@ -67,10 +66,8 @@ impl Claim {
             Err(Unsettled::Store(error)) => Err(error.into()),
             Err(Unsettled::Fenced) => {
                 self.contradict(Report::Succeeded(outcome));
-                let name = self.name.clone();
-                let current = read(&*self.inner.store, move |view| view.effects(&[name])).await;
-                let current = current.ok().and_then(|mut effects| effects.pop().flatten());
-                Err(Error::Fenced(Fenced::by(current.as_ref())))
+                let found = self.check().await.err();
+                Err(found.unwrap_or(Error::Fenced(Fenced { state: None, attempt: None })))
             }
         }
     }

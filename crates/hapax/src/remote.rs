@@ -164,7 +164,7 @@ impl Remote<'_> {
             (0..).zip(events).map(|(ordinal, event)| Emission { ordinal, event }).collect();
         let inner = &self.hapax.inner;
         let settled =
-            crate::effect::settle(inner, &self.name(key), attempt, report, events).await?;
+            crate::settle::settle(inner, &self.name(key), attempt, report, events).await?;
         if emits {
             inner.emitted.notify_one();
         }
@@ -300,7 +300,10 @@ impl EffectBuilder {
         loop {
             // What is remembered counts while this process has a lease.
             inner.holder.lease().await?;
-            let remembered = inner.cache.get_lasting(&self.name, self.fingerprint);
+            let remembered = match self.bound {
+                Some(_) => None,
+                None => inner.cache.get_lasting(&self.name, self.fingerprint),
+            };
             inner.counters.remembered(remembered.is_some());
             if let Some(outcome) = remembered {
                 return Ok(Verdict::Replayed { outcome, expires: None });
@@ -325,7 +328,7 @@ impl EffectBuilder {
                 Ok(Verdict::Replayed { outcome, expires }) => {
                     inner.counters.replayed.add();
                     if expires.is_none() {
-                        inner.cache.put(asked, &self.name, self.fingerprint, outcome.clone(), None);
+                        self.keep(asked, &outcome, None);
                     }
                     return Ok(Verdict::Replayed { outcome, expires });
                 }

@@ -1,6 +1,7 @@
 //! The whole state × event matrix, as one snapshot that a person can read.
 
 use super::*;
+use crate::epoch::Domain;
 use expect_test::expect_file;
 
 const NOW: Now = Now {
@@ -19,6 +20,7 @@ fn ask(attempt: AttemptId, payload: &[u8]) -> Ask {
         fingerprint: Fingerprint::of(payload),
         safety: Safety::Opaque,
         lock: None,
+        bound: None,
         label: None,
         ttl_ms: None,
         attempt,
@@ -84,6 +86,7 @@ fn events(current: Option<&Effect>) -> Vec<Row> {
         ("claim", ask(NEW, b"p")),
         ("claim, other payload", ask(NEW, b"q")),
         ("claim, same attempt", ask(CURRENT, b"p")),
+        ("claim in an epoch", Ask { bound: Some(bound()), ..ask(NEW, b"p") }),
     ] {
         let (verdict, change) = claim(NOW, current, &ask, Fence(8));
         rows.push((name, verdict_name(&verdict), change));
@@ -97,14 +100,19 @@ fn events(current: Option<&Effect>) -> Vec<Row> {
         ("release", CURRENT, Report::Released("why".into())),
         ("settle succeeded, stale", STALE, Report::Succeeded(ok())),
     ] {
-        let (settled, change) = settle(NOW, current, attempt, &report);
-        let told = match settled {
-            Settled::Recorded => "recorded",
-            Settled::Repeated => "repeated",
-            Settled::Fenced(_) => "fenced",
-        };
-        rows.push((name, told.into(), change));
+        let (settled, change) = settle(NOW, current, attempt, &report, None);
+        rows.push((name, settled_name(&settled), change));
     }
+    for (name, report) in [
+        ("settle succeeded, epoch over", Report::Succeeded(ok())),
+        ("settle failed, epoch over", Report::Failed("why".into())),
+        ("settle ambiguous, epoch over", Report::Ambiguous("why".into())),
+    ] {
+        let over = bound().check(1).err();
+        let (settled, change) = settle(NOW, current, CURRENT, &report, over);
+        rows.push((name, settled_name(&settled), change));
+    }
+    rows.push(("void", "-".into(), current.and_then(|effect| void(NOW, effect, "why"))));
     rows.push(("expire", "-".into(), current.and_then(|effect| expire(NOW, effect, "why"))));
     let judgements = [
         (
@@ -147,6 +155,20 @@ fn events(current: Option<&Effect>) -> Vec<Row> {
     rows
 }
 
+fn bound() -> Bound {
+    Bound { domain: Domain::new("connector").unwrap(), epoch: 0 }
+}
+
+fn settled_name(settled: &Settled) -> String {
+    let name = match settled {
+        Settled::Recorded => "recorded",
+        Settled::Repeated => "repeated",
+        Settled::Fenced(_) => "fenced",
+        Settled::Outdated(_) => "outdated",
+    };
+    name.into()
+}
+
 fn verdict_name(verdict: &Verdict) -> String {
     match verdict {
         Verdict::Granted(grant) => format!("granted #{}", grant.nth),
@@ -155,6 +177,7 @@ fn verdict_name(verdict: &Verdict) -> String {
         Verdict::Conflict { .. } => "conflict".into(),
         Verdict::Blocked(blocked) => format!("blocked {}", blocked.state),
         Verdict::Locked { .. } => "locked".into(),
+        Verdict::Outdated(_) => "outdated".into(),
         Verdict::Refused { .. } => "refused".into(),
     }
 }

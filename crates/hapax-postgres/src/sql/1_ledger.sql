@@ -339,29 +339,6 @@ BEGIN
     END IF;
 END $$;
 
--- The effects of these keys that exist, with their outcomes.
-CREATE FUNCTION hapax.look(namespaces int[], keys bytea[])
-RETURNS TABLE (
-    namespace int, key bytea, entry bigint, fingerprint bytea, state smallint, safety smallint,
-    settling_ms bigint, attempt bytea, fence bigint, generation int, attempts int, created bigint,
-    updated bigint, lock bigint, label text, ttl_ms bigint, lease bytea, at_ms bigint, tries int,
-    cause smallint, reason text, outcome bytea, digest bytea, size bigint
-) LANGUAGE plpgsql STABLE
-SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off
-SET plan_cache_mode = force_generic_plan SET jit = off
-AS $$
-#variable_conflict use_column
-BEGIN
-    RETURN QUERY
-    SELECT e.namespace, e.key::bytea, e.entry, e.fingerprint::bytea, e.state::smallint,
-        e.safety::smallint, e.settling_ms, e.attempt::bytea, e.fence, e.generation, e.attempts,
-        e.created, e.updated, e.lock, e.label, e.ttl_ms, e.lease::bytea, e.at_ms, e.tries, e.cause,
-        e.reason, coalesce(e.outcome, b.data), e.digest, e.size
-    FROM unnest(namespaces, keys) AS u (namespace, key)
-    JOIN hapax.effect e ON e.namespace = u.namespace AND e.key = u.key
-    LEFT JOIN hapax.body b ON b.id = e.body;
-END $$;
-
 CREATE FUNCTION hapax.state_name(code int) RETURNS text LANGUAGE sql IMMUTABLE
     RETURN (ARRAY['running', 'succeeded', 'failed', 'partial', 'unknown', 'indeterminate',
                   'skipped'])[code + 1];

@@ -428,6 +428,7 @@ impl World {
             fingerprint: Fingerprint::of(b""),
             safety: protocol.target.safety(),
             lock: protocol.locked.then_some(LockKey(1)),
+            bound: None,
             label: None,
             ttl_ms: None,
             attempt,

@@ -180,7 +180,7 @@ impl Switch {
 }
 
 enum Errand {
-    Job(Job),
+    Job(Box<Job>),
     Read(Reading),
 }
 
@@ -221,11 +221,12 @@ fn run(
             None => line.store.read(reading),
         },
         Errand::Job(job) => {
+            let Job { command, reply: told } = *job;
             let answer = match fault {
                 Some(When::Before) => Err(StoreError::Unavailable("the line is bad".into())),
                 fault => {
                     let (reply, mut answer) = tokio::sync::oneshot::channel();
-                    line.store.submit(vec![Job { command: job.command, reply }]);
+                    line.store.submit(vec![Job { command, reply }]);
                     match fault {
                         Some(_) => Err(StoreError::CommitUnknown("the line is bad".into())),
                         None => answer.try_recv().expect("memory answers at once"),
@@ -237,7 +238,7 @@ fn run(
                 tokio::time::sleep(back).await;
                 switch.moving().await;
                 if !switch.is_dead() {
-                    let _ = job.reply.send(answer);
+                    let _ = told.send(answer);
                 }
             });
         }
@@ -247,7 +248,7 @@ fn run(
 impl Store for FaultyStore {
     fn submit(&self, jobs: Vec<Job>) {
         for job in jobs {
-            let _ = self.errands.send(Errand::Job(job));
+            let _ = self.errands.send(Errand::Job(Box::new(job)));
         }
     }
 

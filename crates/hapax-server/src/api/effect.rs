@@ -272,6 +272,7 @@ async fn claim(
         Verdict::Conflict { recorded, asked } => Err(Error::Conflict { recorded, asked }.into()),
         Verdict::Blocked(blocked) => Err(Error::Blocked(blocked).into()),
         Verdict::Locked { holder } => Err(Error::Locked { holder }.into()),
+        Verdict::Outdated(mismatch) => Err(Error::Epoch(mismatch).into()),
         Verdict::Refused { reason } => Err(Error::Refused { reason }.into()),
     }
 }
@@ -319,6 +320,7 @@ fn settled(attempt: AttemptId, settled: Settled) -> Answer<wire::Settled> {
         Settled::Recorded => answer(wire::Settled { repeated: false }),
         Settled::Repeated => answer(wire::Settled { repeated: true }),
         Settled::Fenced(fenced) => Err(refused(attempt, fenced)),
+        Settled::Outdated(mismatch) => Err(Error::Epoch(mismatch).into()),
     }
 }
 

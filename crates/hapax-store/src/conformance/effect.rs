@@ -1,5 +1,8 @@
 //! What a store does with effects: claims, settles, judgements, expiry.
 
+use hapax_core::epoch::Bound;
+
+use super::epoch::domain;
 use super::*;
 
 /// The first bytes of the keys that a filter lets through.
@@ -383,6 +386,7 @@ cases! {
         let full = |n| Ask {
             safety: Safety::Reconcilable(Settling::AfterMs(77)),
             lock: Some(LockKey(u64::MAX - u64::from(n))),
+            bound: (n % 2 == 0).then(|| Bound { domain: domain(), epoch: 0 }),
             label: Some("naïve\u{1F3DF}".into()),
             ttl_ms: Some(1 << 40),
             deadline_ms: Some(12_345),
@@ -399,10 +403,11 @@ cases! {
         ];
         let oracle = crate::MemoryStore::new(b.clock.clone());
         let memory = Bench::new(&oracle, b.clock.clone());
-        for (key, report) in (1..).zip(reports) {
+        let twice = reports.iter().flat_map(|report| [report, report]);
+        for (key, report) in (1..).zip(twice) {
             for bench in [b, &memory] {
                 bench.granted(key, full(key));
-                if let Some(report) = &report {
+                if let Some(report) = report {
                     bench.settle(key, attempt(key), report.clone());
                 }
             }

@@ -1,0 +1,104 @@
+//! Epochs: in which of them a domain is, and what is bound to one.
+//!
+//! A domain's epoch only grows. What is bound to an epoch may be asked for and settled in that
+//! epoch and in no other; what is under way when it ends is [voided](crate::effect::void).
+
+use std::sync::Arc;
+
+use crate::digest::Framed;
+use crate::key::Key;
+
+/// A part of a namespace whose epochs are counted together, such as `connector`.
+///
+/// ```
+/// use hapax_core::epoch::Domain;
+///
+/// assert_eq!(Domain::new("connector")?.as_str(), "connector");
+/// assert!(Domain::new("no blanks").is_err());
+/// # Ok::<(), hapax_core::epoch::DomainError>(())
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Domain(Arc<str>);
+
+/// Why a domain was refused.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("domain {0:?} must be 1 to 64 of a-z, 0-9, `-`, `_` and start with a letter")]
+pub struct DomainError(String);
+
+impl Domain {
+    /// The domain of this name.
+    pub fn new(name: &str) -> Result<Self, DomainError> {
+        let ok = name.len() <= 64
+            && name.starts_with(|c: char| c.is_ascii_lowercase())
+            && name.chars().all(|c| matches!(c, 'a'..='z' | '0'..='9' | '-' | '_'));
+        if ok { Ok(Self(name.into())) } else { Err(DomainError(name.chars().take(80).collect())) }
+    }
+
+    /// Its name.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// The key of the record that says that this domain went over to this epoch.
+    pub fn transition(&self, to: u64) -> Key {
+        let framed = Framed::new("hapax.epoch.v1:").field(self.0.as_bytes()).number(to);
+        Key::from_bytes(framed.finish())
+    }
+}
+
+impl std::fmt::Display for Domain {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.pad(&self.0)
+    }
+}
+
+/// The greatest epoch a domain can be in. Keys can be derived for greater ones, and are refused.
+pub const MAX: u64 = i64::MAX as u64;
+
+/// One epoch of one domain.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Bound {
+    /// Of which domain.
+    pub domain: Domain,
+    /// Its epoch. A domain that never went over to another is in epoch 0.
+    pub epoch: u64,
+}
+
+impl Bound {
+    /// Whether the domain is in this epoch.
+    pub fn check(&self, current: u64) -> Result<(), Mismatch> {
+        if self.epoch == current {
+            return Ok(());
+        }
+        Err(Mismatch { domain: self.domain.clone(), bound: self.epoch, current })
+    }
+}
+
+impl std::fmt::Display for Bound {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "epoch {} of {}", self.epoch, self.domain)
+    }
+}
+
+/// Something is bound to another epoch than the one its domain is in.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("it is bound to epoch {bound} of {domain}, which is in epoch {current}")]
+pub struct Mismatch {
+    /// Of which domain.
+    pub domain: Domain,
+    /// The epoch it is bound to.
+    pub bound: u64,
+    /// The epoch the domain is in.
+    pub current: u64,
+}
+
+/// What became of a wish to go over to a new epoch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Transition {
+    /// The epoch the domain is in now.
+    pub epoch: u64,
+    /// Whether it was this wish that brought it there.
+    pub moved: bool,
+    /// How many attempts were voided by it.
+    pub voided: usize,
+}

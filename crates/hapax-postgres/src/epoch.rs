@@ -1,0 +1,141 @@
+//! Epochs as rows.
+
+use hapax_core::epoch::{Bound, Domain};
+use hapax_core::name::{Name, Namespace};
+use hapax_store::StoreError;
+use tokio_postgres::Row;
+use tokio_postgres::types::Type;
+
+use crate::connect::{Link, Param};
+use crate::effect::Place;
+use crate::error::Trouble;
+use crate::journal;
+use crate::txn::PgTxn;
+
+/// A place in the table: the number of a namespace and a domain.
+pub(crate) type EpochPlace = (i32, Domain);
+
+/// The epoch a domain is in, as far as anybody has committed.
+pub(crate) fn load(link: &Link, (namespace, domain): &EpochPlace) -> Result<u64, Trouble> {
+    let rows = link.query(
+        "SELECT epoch FROM hapax.epoch WHERE namespace = $1 AND domain = $2",
+        &[(namespace, Type::INT4), (&domain.as_str(), Type::TEXT)],
+    )?;
+    Ok(rows.first().map(|row| row.try_get::<_, i64>(0)).transpose()?.unwrap_or_default() as u64)
+}
+
+/// The epochs of these domains, in the order of the table's key. No transition passes them until
+/// this transaction is over.
+pub(crate) fn hold(link: &Link, places: &[EpochPlace]) -> Result<Vec<u64>, Trouble> {
+    let namespaces: Vec<i32> = places.iter().map(|(namespace, _)| *namespace).collect();
+    let domains: Vec<&str> = places.iter().map(|(_, domain)| domain.as_str()).collect();
+    let rows = link.query(
+        "SELECT hapax.epoch_now(u.namespace, u.domain)
+         FROM unnest($1::int[], $2::text[]) AS u (namespace, domain)",
+        &[(&namespaces, Type::INT4_ARRAY), (&domains, Type::TEXT_ARRAY)],
+    )?;
+    rows.iter().map(|row| Ok(row.try_get::<_, i64>(0)? as u64)).collect()
+}
+
+/// The epoch a domain is about to leave. Waits for everybody who holds it.
+pub(crate) fn take(link: &Link, place: &EpochPlace) -> Result<u64, Trouble> {
+    let params: [Param<'_>; 2] = [(&place.0, Type::INT4), (&place.1.as_str(), Type::TEXT)];
+    link.execute(
+        "INSERT INTO hapax.epoch (namespace, domain, epoch) VALUES ($1, $2, 0)
+         ON CONFLICT DO NOTHING",
+        &params,
+    )?;
+    let row = link.one(
+        "SELECT epoch FROM hapax.epoch WHERE namespace = $1 AND domain = $2 FOR UPDATE",
+        &params,
+    )?;
+    Ok(row.try_get::<_, i64>(0)? as u64)
+}
+
+pub(crate) fn all(link: &Link, namespace: i32) -> Result<Vec<Bound>, Trouble> {
+    let sql = "SELECT domain, epoch FROM hapax.epoch WHERE namespace = $1 ORDER BY domain";
+    let rows = link.query(sql, &[(&namespace, Type::INT4)])?;
+    rows.iter().filter_map(|row| read(row).transpose()).collect()
+}
+
+/// What an effect is bound to, or the epoch of a domain.
+pub(crate) fn read(row: &Row) -> Result<Option<Bound>, Trouble> {
+    let Some(domain) = row.try_get::<_, Option<&str>>("domain")? else { return Ok(None) };
+    let domain = Domain::new(domain).map_err(|error| StoreError::Corrupt(error.to_string()))?;
+    Ok(Some(Bound { domain, epoch: row.try_get::<_, i64>("epoch")? as u64 }))
+}
+
+pub(crate) fn put(link: &Link, namespace: i32, epoch: &Bound) -> Result<(), Trouble> {
+    link.execute(
+        "UPDATE hapax.epoch SET epoch = $3 WHERE namespace = $1 AND domain = $2",
+        &[
+            (&namespace, Type::INT4),
+            (&epoch.domain.as_str(), Type::TEXT),
+            (&(epoch.epoch as i64), Type::INT8),
+        ],
+    )?;
+    Ok(())
+}
+
+/// Where effects lie that the end of this epoch voids.
+pub(crate) fn bound(link: &Link, namespace: i32, epoch: &Bound) -> Result<Vec<Place>, Trouble> {
+    let rows = link.query(
+        "SELECT namespace, key FROM hapax.effect
+         WHERE voidable = $2 AND namespace = $1 AND epoch = $3 ORDER BY key",
+        &[
+            (&namespace, Type::INT4),
+            (&epoch.domain.as_str(), Type::TEXT),
+            (&(epoch.epoch as i64), Type::INT8),
+        ],
+    )?;
+    rows.iter().map(crate::effect::place).collect()
+}
+
+impl PgTxn<'_> {
+    /// Holds the epochs that a batch asks in, or takes the one that is about to end; before
+    /// anything else is locked.
+    pub(crate) fn preload_epochs(
+        &mut self,
+        mut asked: Vec<EpochPlace>,
+        over: Option<EpochPlace>,
+    ) -> Result<(), Trouble> {
+        asked.sort_unstable();
+        asked.dedup();
+        if !asked.is_empty() {
+            let epochs = hold(self.link, &asked)?;
+            self.epochs.extend(asked.into_iter().zip(epochs));
+        }
+        if let Some(place) = over {
+            let epoch = take(self.link, &place)?;
+            self.epochs.insert(place, epoch);
+        }
+        Ok(())
+    }
+
+    pub(crate) fn try_epoch(
+        &mut self,
+        namespace: &Namespace,
+        domain: &Domain,
+    ) -> Result<u64, Trouble> {
+        let Some(id) = self.namespaces.find(self.link, namespace)? else { return Ok(0) };
+        let place = (id, domain.clone());
+        if let Some(epoch) = self.epochs.get(&place) {
+            return Ok(*epoch);
+        }
+        let epoch = load(self.link, &place)?;
+        self.epochs.insert(place, epoch);
+        Ok(epoch)
+    }
+
+    pub(crate) fn try_bound(
+        &mut self,
+        namespace: &Namespace,
+        epoch: &Bound,
+    ) -> Result<Vec<Name>, Trouble> {
+        let places = bound(self.link, self.namespace(namespace)?, epoch)?;
+        self.load_effects(&places)?;
+        self.numbers.extend(journal::numbers(self.link, places.len() + 2)?);
+        let name = |(_, key): Place| Name { namespace: namespace.clone(), key };
+        Ok(places.into_iter().map(name).collect())
+    }
+}

@@ -1,0 +1,42 @@
+//! What is kept until all commands of a batch have been judged.
+
+use std::collections::BTreeMap;
+
+use hapax_core::lease::{Lease, LeaseId, Pulse};
+use hapax_core::lock::Lock;
+use hapax_core::outbox::Record;
+use hapax_core::route::SinkName;
+
+use crate::effect::{Place, Stored};
+use crate::journal::Note;
+use crate::lock::LockPlace;
+
+/// What commands have written, until it is sent.
+#[derive(Default)]
+pub(crate) struct Writes {
+    pub(crate) effects: BTreeMap<Place, Stored>,
+    pub(crate) leases: BTreeMap<LeaseId, Lease>,
+    pub(crate) locks: BTreeMap<LockPlace, Option<Lock>>,
+    pub(crate) notes: Vec<Note>,
+    pub(crate) records: Vec<NewRecord>,
+    pub(crate) pulse: Option<Pulse>,
+}
+
+/// A record to be written, with the number of its namespace.
+pub(crate) struct NewRecord {
+    pub(crate) namespace: i32,
+    pub(crate) record: Record,
+    pub(crate) sinks: Vec<SinkName>,
+}
+
+impl Writes {
+    /// Adds what a newer command has written.
+    pub(crate) fn take(&mut self, newer: Self) {
+        self.effects.extend(newer.effects);
+        self.leases.extend(newer.leases);
+        self.locks.extend(newer.locks);
+        self.notes.extend(newer.notes);
+        self.records.extend(newer.records);
+        self.pulse = newer.pulse.or(self.pulse);
+    }
+}

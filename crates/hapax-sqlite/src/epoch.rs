@@ -1,0 +1,40 @@
+//! Epochs.
+
+use hapax_core::epoch::{Bound, Domain};
+use hapax_store::StoreError;
+use rusqlite::{Connection, OptionalExtension as _, params};
+
+use crate::error::OrStoreError;
+use crate::outbox::{rows, run};
+
+pub(crate) fn load(db: &Connection, namespace: i64, domain: &Domain) -> Result<u64, StoreError> {
+    let epoch: Option<i64> = db
+        .prepare_cached("SELECT epoch FROM epoch WHERE namespace = ?1 AND domain = ?2")
+        .or_store_error()?
+        .query_row(params![namespace, domain.as_str()], |row| row.get(0))
+        .optional()
+        .or_store_error()?;
+    Ok(epoch.unwrap_or_default() as u64)
+}
+
+pub(crate) fn all(db: &Connection, namespace: i64) -> Result<Vec<Bound>, StoreError> {
+    let sql = "SELECT domain, epoch FROM epoch WHERE namespace = ?1 ORDER BY domain";
+    let all = rows(db, sql, [namespace], |row| Ok((row.get(0)?, row.get(1)?)))?;
+    all.into_iter().map(|(domain, epoch)| bound(domain, epoch)).collect()
+}
+
+pub(crate) fn put(db: &Connection, namespace: i64, epoch: &Bound) -> Result<(), StoreError> {
+    run(
+        db,
+        "INSERT INTO epoch (namespace, domain, epoch) VALUES (?1, ?2, ?3)
+         ON CONFLICT (namespace, domain) DO UPDATE SET epoch = excluded.epoch",
+        params![namespace, epoch.domain.as_str(), epoch.epoch as i64],
+    )?;
+    Ok(())
+}
+
+/// An epoch as its columns have it.
+pub(crate) fn bound(domain: String, epoch: i64) -> Result<Bound, StoreError> {
+    let domain = Domain::new(&domain).map_err(|error| StoreError::Corrupt(error.to_string()))?;
+    Ok(Bound { domain, epoch: epoch as u64 })
+}

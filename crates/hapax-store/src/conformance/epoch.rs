@@ -1,0 +1,112 @@
+//! What a store does with epochs.
+
+use hapax_core::effect::State;
+use hapax_core::epoch::{Bound, Domain, Mismatch, Transition};
+
+use super::*;
+
+pub(super) fn domain() -> Domain {
+    Domain::new("connector").expect("a domain")
+}
+
+fn bound(epoch: u64, n: u8) -> Ask {
+    Ask { bound: Some(Bound { domain: domain(), epoch }), ..ask(n) }
+}
+
+fn mismatch(bound: u64, current: u64) -> Mismatch {
+    Mismatch { domain: domain(), bound, current }
+}
+
+fn advance(b: &Bench<'_>, to: u64) -> Transition {
+    let (namespace, actor, reason) = (Namespace::default(), "ann".into(), "new leader".into());
+    match b.run(Command::Advance { namespace, domain: domain(), to, actor, reason }) {
+        Ok(Answer::Epoch(transition)) => transition,
+        other => panic!("not an answer to a transition: {other:?}"),
+    }
+}
+
+fn reason(b: &Bench<'_>, key: u8) -> String {
+    match b.view(move |view| Ok(view.effects(&[name(key)])?.remove(0))).map(|e| e.state) {
+        Some(State::Indeterminate { reason }) => reason,
+        other => panic!("not indeterminate: {other:?}"),
+    }
+}
+
+cases! {
+    /// Proves C-4: INV-IDP-EPOCH-BOUND for claims and replays.
+    a_key_counts_in_its_epoch_and_in_no_other: |b| {
+        b.granted(1, bound(0, 1));
+        b.settle(1, attempt(1), ok());
+        assert_eq!(b.claim(1, bound(0, 2)), replayed(Outcome::new(*b"done")));
+        assert_eq!(b.claim(2, bound(1, 3)), Verdict::Outdated(mismatch(1, 0)));
+        assert_eq!(advance(b, 1), Transition { epoch: 1, moved: true, voided: 0 });
+        assert_eq!(b.claim(1, bound(0, 4)), Verdict::Outdated(mismatch(0, 1)), "a replay");
+        assert_eq!(b.claim(2, bound(0, 5)), Verdict::Outdated(mismatch(0, 1)), "a new key");
+        assert_eq!(b.claim(1, bound(1, 6)), Verdict::Outdated(mismatch(0, 1)), "an old key");
+        assert!(matches!(b.claim(1, ask(7)), Verdict::Refused { .. }), "in no epoch at all");
+        b.granted(2, bound(1, 8));
+        b.granted(3, ask(9));
+        assert!(matches!(b.claim(3, bound(1, 10)), Verdict::Refused { .. }), "it is in none");
+    }
+
+    /// Proves C-4: what is under way when an epoch ends is void, and stays so.
+    what_is_under_way_when_an_epoch_ends_is_voided: |b| {
+        b.granted(1, bound(0, 1));
+        b.granted(2, Ask { safety: Safety::Transactional, ..bound(0, 2) });
+        b.granted(3, Ask { safety: Safety::Reconcilable(Settling::TargetRefusesLate), ..bound(0, 3) });
+        b.settle(3, attempt(3), Report::Ambiguous("timeout".into()));
+        b.granted(4, bound(0, 4));
+        b.settle(4, attempt(4), Report::Ambiguous("timeout".into()));
+        b.granted(5, bound(0, 5));
+        b.settle(5, attempt(5), ok());
+        b.granted(6, ask(6));
+        assert_eq!(advance(b, 7), Transition { epoch: 7, moved: true, voided: 4 });
+        for key in 1..=4 {
+            assert!(reason(b, key).starts_with("epoch 0 of connector is over: new leader"));
+            let newest = b.journal(key).pop();
+            assert_eq!(newest, Some((Event::Expired, StateName::Indeterminate)), "key {key}");
+        }
+        for key in 1..=4 {
+            assert_eq!(b.settle(key, attempt(key), ok()), Settled::Outdated(mismatch(0, 7)));
+            assert_eq!(b.state(key), Some(StateName::Indeterminate), "key {key}");
+        }
+        assert!(reason(b, 1).contains("since then its holder says that it happened"));
+        let entries = b.journal(1).len();
+        assert_eq!(b.settle(1, attempt(1), ok()), Settled::Outdated(mismatch(0, 7)));
+        assert_eq!(b.journal(1).len(), entries, "said before");
+        assert_eq!(b.settle(5, attempt(5), ok()), Settled::Repeated, "it was recorded in time");
+        assert_eq!(b.settle(6, attempt(6), ok()), Settled::Recorded, "bound to no epoch");
+        let judged = b.resolve(2, attempt(2), Resolution::DidNotHappen);
+        assert_eq!(judged, Judged::Decided(StateName::Failed), "a person may still decide");
+    }
+
+    /// Proves C-4: epochs only grow, one domain and one namespace at a time, and are journalled.
+    an_epoch_only_grows: |b| {
+        assert_eq!(advance(b, 3), Transition { epoch: 3, moved: true, voided: 0 });
+        for to in [0, 2, 3] {
+            assert_eq!(advance(b, to), Transition { epoch: 3, moved: false, voided: 0 });
+        }
+        let too_far = Command::Advance {
+            namespace: Namespace::default(),
+            domain: domain(),
+            to: u64::MAX,
+            actor: "ann".into(),
+            reason: "typo".into(),
+        };
+        assert!(matches!(b.run(too_far), Err(StoreError::Invalid(_))));
+        let other = Domain::new("federation").expect("a domain");
+        let elsewhere = Namespace::new("elsewhere").expect("a namespace");
+        let (domains, epochs) = b.view(move |view| {
+            let here = Namespace::default();
+            let others = [view.epoch(&here, &other)?, view.epoch(&elsewhere, &domain())?];
+            Ok((view.epochs(&here)?, others))
+        });
+        assert_eq!((domains, epochs), (vec![Bound { domain: domain(), epoch: 3 }], [0, 0]));
+        let transition = Name { key: domain().transition(3), ..name(0) };
+        let entries = b.view(move |view| view.entries(Some(&transition), 0, 10));
+        let told: Vec<_> =
+            entries.iter().map(|e| (e.event, e.actor.as_deref(), e.note.as_deref())).collect();
+        let settled = (Event::Settled, Some("ann"), Some("new leader"));
+        assert_eq!(told, [(Event::Granted, None, None), settled]);
+    }
+}

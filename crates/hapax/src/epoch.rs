@@ -1,0 +1,57 @@
+//! Which epoch a domain is in, and going over to the next.
+
+use hapax_core::epoch::{Bound, Domain, Transition};
+use hapax_store::{Answer, Command, StoreError, call, read};
+
+use crate::engine::Hapax;
+use crate::error::Error;
+
+/// How often a transition is asked for again whose answer was lost.
+const TRIES: usize = 5;
+
+/// # Epochs
+impl Hapax {
+    /// The epoch that a domain of this namespace is in; 0 if it never went over to another.
+    pub async fn epoch(&self, domain: &Domain) -> Result<u64, Error> {
+        let (namespace, domain) = (self.namespace.clone(), domain.clone());
+        Ok(read(&*self.inner.store, move |view| view.epoch(&namespace, &domain)).await?)
+    }
+
+    /// The domains of this namespace that are known, with their epochs, by name.
+    pub async fn epochs(&self) -> Result<Vec<Bound>, Error> {
+        let namespace = self.namespace.clone();
+        Ok(read(&*self.inner.store, move |view| view.epochs(&namespace)).await?)
+    }
+
+    /// Has a domain go over to a new epoch, on all nodes at once: when this returns, nothing is
+    /// granted, settled or replayed in an older one. What was under way is void and
+    /// indeterminate, with this reason. Nothing happens if the domain is there already, or
+    /// further, so that it may be asked for again.
+    pub async fn advance_epoch(
+        &self,
+        domain: &Domain,
+        to: u64,
+        actor: &str,
+        reason: &str,
+    ) -> Result<Transition, Error> {
+        let command = Command::Advance {
+            namespace: self.namespace.clone(),
+            domain: domain.clone(),
+            to,
+            actor: actor.to_owned(),
+            reason: reason.to_owned(),
+        };
+        let mut tries = 0;
+        loop {
+            tries += 1;
+            match call(&*self.inner.store, command.clone()).await {
+                Ok(Answer::Epoch(transition)) => return Ok(transition),
+                Ok(_) => {
+                    return Err(StoreError::Corrupt("an epoch got another answer".into()).into());
+                }
+                Err(StoreError::CommitUnknown(_)) if tries < TRIES => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+}
