@@ -34,6 +34,7 @@
 //! the target is transactional, or honours the key or the fence; otherwise the outcome is
 //! called unknown and shown to someone. Never silently twice, never silently lost.*
 
+mod budget;
 mod cache;
 mod claim;
 mod counters;
@@ -67,6 +68,7 @@ mod sqlx;
 mod token;
 mod waiting;
 
+pub use budget::Budget;
 pub use claim::Claim;
 pub use counters::Counts;
 pub use effect::{Done, EffectBuilder, How, OnLock, Sought};

@@ -76,37 +76,6 @@ impl Breaker {
     }
 }
 
-/// What keeps retries from outnumbering what there is to do: one for ten first tries, and one a
-/// second besides.
-#[derive(Debug)]
-pub(super) struct Budget {
-    tenths: u64,
-    since: Instant,
-}
-
-impl Budget {
-    const MOST: u64 = 1_000;
-
-    pub(super) fn new(now: Instant) -> Self {
-        Self { tenths: 100, since: now }
-    }
-
-    /// First tries are made.
-    pub(super) fn first(&mut self, tries: usize) {
-        self.tenths = (self.tenths + tries as u64).min(Self::MOST);
-    }
-
-    /// Whether another retry may be made, and that it is.
-    pub(super) fn retry(&mut self, now: Instant) -> bool {
-        let seconds = now.duration_since(self.since).as_secs();
-        self.since += Duration::from_secs(seconds);
-        self.tenths = (self.tenths + 10 * seconds).min(Self::MOST);
-        let may = self.tenths >= 10;
-        self.tenths -= if may { 10 } else { 0 };
-        may
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -135,18 +104,5 @@ mod tests {
         breaker.sends();
         breaker.answered();
         assert_eq!((breaker.admits(now, 9), breaker.is_open()), (9, false));
-    }
-
-    #[test]
-    fn retries_are_a_tenth_of_first_tries() {
-        let now = Instant::now();
-        let mut budget = Budget::new(now);
-        let spend = |budget: &mut Budget, now| (0..1_000).filter(|_| budget.retry(now)).count();
-        assert_eq!(spend(&mut budget, now), 10);
-        budget.first(50);
-        assert_eq!(spend(&mut budget, now), 5);
-        assert_eq!(spend(&mut budget, now + Duration::from_secs(3)), 3);
-        budget.first(1_000_000);
-        assert_eq!(spend(&mut budget, now + Duration::from_secs(3)), 100);
     }
 }

@@ -17,8 +17,9 @@ use hapax_core::time::Timestamp;
 use hapax_store::outbox::{Fed, Landed, Landing, Line, Mark, Parcel};
 use tokio::time::Instant;
 
-use super::breaker::{Breaker, Budget};
+use super::breaker::Breaker;
 use super::sink::{Letter, SinkSettings};
+use crate::budget::Budget;
 
 /// How many letters of one namespace are kept here, and of one track.
 const LINE: usize = 8_192;

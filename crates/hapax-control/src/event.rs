@@ -1,0 +1,46 @@
+//! One structured event for each decision. Names, keys and epochs; never a payload.
+
+use hapax::Key;
+
+use crate::error::Error;
+
+/// What an event is about.
+#[derive(Clone, Copy)]
+pub(crate) struct About<'a> {
+    pub(crate) computation: &'a str,
+    pub(crate) epoch: u64,
+    pub(crate) key: Option<Key>,
+}
+
+macro_rules! tell {
+    ($level:ident, $name:literal, $code:literal, $about:expr, $text:literal) => {{
+        let About { computation, epoch, key } = $about;
+        let key = key.map(|key| key.to_string()).unwrap_or_default();
+        tracing::$level!(name: $name, target: "hapax::control", code = $code, computation, epoch, key, $text);
+    }};
+}
+
+pub(crate) fn derived(about: About<'_>) {
+    tell!(debug, "IDP-001", "IDP-001", about, "idempotency key derived");
+}
+
+pub(crate) fn replayed(about: About<'_>) {
+    tell!(info, "IDP-002", "IDP-002", about, "dedup hit: the recorded outcome is returned");
+}
+
+pub(crate) fn committed(about: About<'_>) {
+    tell!(info, "IDP-005", "IDP-005", about, "new request committed");
+}
+
+/// Tells of a refusal, where it is one of those that have a name.
+pub(crate) fn refused(about: About<'_>, error: &Error) {
+    match error {
+        Error::Conflict { .. } => {
+            tell!(warn, "IDP-003", "IDP-003", about, "conflict: the key came with another payload");
+        }
+        Error::Epoch(_) => {
+            tell!(warn, "IDP-004", "IDP-004", about, "refused: a key of another epoch");
+        }
+        _ => {}
+    }
+}

@@ -1,0 +1,202 @@
+//! Requests that come in over HTTP, for handlers of axum.
+
+use axum_core::extract::{FromRef, FromRequest, Request as HttpRequest};
+use axum_core::response::{IntoResponse, Response};
+use bytes::Bytes;
+use hapax::canonical::canonical;
+use hapax::json::Json;
+use http::header::CONTENT_TYPE;
+use http::{HeaderMap, StatusCode};
+use http_body_util::{BodyExt as _, Limited};
+
+use crate::error::Error;
+use crate::receive::Receiver;
+use crate::request::Request;
+
+/// A request as it came in, not checked yet: hand it to [`Receiver::receive`].
+///
+/// ```
+/// use axum::extract::State;
+/// use axum::routing::post;
+/// use hapax::Hapax;
+/// use hapax_control::{Error, Incoming, Receiver, Registry};
+///
+/// async fn control(
+///     State(receiver): State<Receiver>,
+///     Incoming(request): Incoming,
+/// ) -> Result<Vec<u8>, Error> {
+///     let done = receiver.receive(&request, |_payload| async { Ok("told 3 nodes") }).await?;
+///     Ok(done.body().unwrap_or_default().to_vec())
+/// }
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() {
+/// # let hapax = Hapax::builder().in_memory();
+/// let receiver = Receiver::new(hapax, Registry::standard());
+/// let app: axum::Router =
+///     axum::Router::new().route("/control", post(control)).with_state(receiver);
+/// # }
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Incoming(pub Request);
+
+/// Why a request could not be read.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Rejected {
+    /// It is larger than is accepted, or broke off.
+    #[error("the request is larger than is accepted, or was cut off")]
+    Body,
+    /// A header is missing, sent twice, or cannot be read.
+    #[error("the header {0} is missing, there twice, or not what it should be")]
+    Header(&'static str),
+}
+
+impl<S> FromRequest<S> for Incoming
+where
+    Receiver: FromRef<S>,
+    S: Send + Sync,
+{
+    type Rejection = Rejected;
+
+    async fn from_request(request: HttpRequest, state: &S) -> Result<Self, Rejected> {
+        let receiver = Receiver::from_ref(state);
+        let (head, body) = request.into_parts();
+        let computation = header(&head.headers, Request::COMPUTATION)?;
+        let computation = computation.ok_or(Rejected::Header(Request::COMPUTATION))?.to_owned();
+        let epoch = header(&head.headers, Request::EPOCH)?.and_then(|text| text.parse().ok());
+        let epoch = epoch.ok_or(Rejected::Header(Request::EPOCH))?;
+        let key = match header(&head.headers, Request::KEY)? {
+            Some(text) => {
+                let bare = text.strip_prefix('"').and_then(|text| text.strip_suffix('"'));
+                let key = bare.unwrap_or(text).parse();
+                Some(key.map_err(|_| Rejected::Header(Request::KEY))?)
+            }
+            None => None,
+        };
+        let body = Limited::new(body, receiver.largest).collect().await;
+        let payload = body.map_err(|_| Rejected::Body)?.to_bytes().to_vec();
+        Ok(Self(Request { computation, epoch, key, payload }))
+    }
+}
+
+/// The one value of a header.
+fn header<'a>(headers: &'a HeaderMap, name: &'static str) -> Result<Option<&'a str>, Rejected> {
+    let mut values = headers.get_all(name).iter();
+    let (value, more) = (values.next(), values.next());
+    match (value.map(|value| value.to_str()), more) {
+        (None, _) => Ok(None),
+        (Some(Ok(text)), None) => Ok(Some(text)),
+        _ => Err(Rejected::Header(name)),
+    }
+}
+
+impl IntoResponse for Rejected {
+    fn into_response(self) -> Response {
+        let (status, code) = match self {
+            Self::Body => (StatusCode::PAYLOAD_TOO_LARGE, "HX0303"),
+            Self::Header(_) => (StatusCode::BAD_REQUEST, "HX0312"),
+        };
+        problem(status, "The request cannot be read", &self.to_string(), code, code)
+    }
+}
+
+/// The answer that tells of it: a problem, as RFC 9457 has it, under the name in the design.
+impl IntoResponse for Error {
+    fn into_response(self) -> Response {
+        let (status, title) = match &self {
+            Self::Conflict { .. } => {
+                (StatusCode::UNPROCESSABLE_ENTITY, "The key came with another payload")
+            }
+            Self::Epoch(_) => (StatusCode::CONFLICT, "It belongs to another epoch"),
+            Self::KeyDerivation(_) => (StatusCode::BAD_REQUEST, "There is no such key"),
+            Self::Unavailable(_) => (StatusCode::SERVICE_UNAVAILABLE, "The ledger cannot be asked"),
+            Self::Failed { .. } => (StatusCode::BAD_GATEWAY, "It was not done"),
+            Self::Refused(_) | Self::Ledger(_) => (StatusCode::CONFLICT, "It was not done"),
+        };
+        // What a store says may name files and hosts, which is nobody's business out there.
+        let detail = match &self {
+            Self::Unavailable(_) => "what cannot be written down is not done".to_owned(),
+            other => other.to_string(),
+        };
+        problem(status, title, &detail, self.page(), self.code())
+    }
+}
+
+fn problem(status: StatusCode, title: &str, detail: &str, page: &str, error: &str) -> Response {
+    let retryable = status.is_server_error();
+    let document = Json::object([
+        ("type", Json::text(&format!("urn:hapax:error:{page}"))),
+        ("title", Json::text(title)),
+        ("detail", Json::text(detail)),
+        ("code", Json::text(page)),
+        ("error", Json::text(error)),
+        ("retryable", Json::Bool(retryable)),
+    ]);
+    let body = Bytes::from(canonical(&document).unwrap_or_default());
+    (status, [(CONTENT_TYPE, "application/problem+json")], body).into_response()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::registry::Registry;
+    use axum_core::body::Body;
+    use hapax::Hapax;
+
+    const PROBE: &str = "connector.health_probe.v1";
+
+    async fn incoming(headers: &[(&str, &str)], body: &'static str) -> Result<Request, Rejected> {
+        let mut request = HttpRequest::post("/");
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        let request = request.body(Body::from(body)).unwrap();
+        let receiver = Receiver::new(Hapax::builder().in_memory(), Registry::standard());
+        Incoming::from_request(request, &receiver.largest(8)).await.map(|Incoming(request)| request)
+    }
+
+    /// Proves C-10: what a sender's headers say is what a receiver reads.
+    #[tokio::test]
+    async fn what_is_sent_is_what_comes_in() {
+        let key = crate::derive_key(PROBE, 7, b"{}").unwrap();
+        let (epoch, payload) = (7, b"{}".to_vec());
+        let sent = Request { computation: PROBE.into(), epoch, key: Some(key), payload };
+        let headers: Vec<_> = sent.headers().collect();
+        let mut headers: Vec<_> =
+            headers.iter().map(|(name, value)| (*name, value.as_str())).collect();
+        assert_eq!(incoming(&headers, "{}").await, Ok(sent.clone()));
+        let quoted = format!("\"{key}\"");
+        headers.retain(|(name, _)| *name != Request::KEY);
+        assert_eq!(incoming(&headers, "{}").await, Ok(Request { key: None, ..sent.clone() }));
+        headers.push((Request::KEY, &quoted));
+        assert_eq!(incoming(&headers, "{}").await, Ok(sent));
+        assert_eq!(incoming(&headers, "123456789").await, Err(Rejected::Body));
+    }
+
+    #[tokio::test]
+    async fn what_cannot_be_read_says_which_header() {
+        let (name, epoch) = ((Request::COMPUTATION, PROBE), (Request::EPOCH, "7"));
+        for (headers, missing) in [
+            (vec![epoch], Request::COMPUTATION),
+            (vec![name], Request::EPOCH),
+            (vec![name, (Request::EPOCH, "-1")], Request::EPOCH),
+            (vec![name, epoch, epoch], Request::EPOCH),
+            (vec![name, epoch, (Request::KEY, "sha256:12")], Request::KEY),
+        ] {
+            assert_eq!(incoming(&headers, "{}").await, Err(Rejected::Header(missing)));
+        }
+    }
+
+    #[tokio::test]
+    async fn an_error_is_a_problem_under_its_name() {
+        let epoch = hapax::Domain::new("connector").unwrap();
+        let mismatch = hapax::Mismatch { domain: epoch, bound: 6, current: 7 };
+        let response = Error::Epoch(mismatch).into_response();
+        assert_eq!(response.status(), StatusCode::CONFLICT);
+        let body = response.into_body().collect().await.unwrap().to_bytes();
+        let body = Json::parse(&body).unwrap();
+        assert_eq!(body.get("error").and_then(Json::as_str), Some("ERR_EPOCH_MISMATCH"));
+        assert_eq!(body.get("code").and_then(Json::as_str), Some("HX0211"));
+    }
+}

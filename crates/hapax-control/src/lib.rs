@@ -1,0 +1,54 @@
+//! Control-plane requests that run once.
+//!
+//! A request is one of the [registered](Registry) computations. One that may be retried carries a
+//! key derived from its name, the epoch of its domain and its bytes; a key of one epoch is worth
+//! nothing in another. The sending side [dispatches](ControlPlane::dispatch), the receiving side
+//! [receives](Receiver::receive), and the ledger is asked before anything is sent or run.
+//!
+//! ```
+//! use hapax::Hapax;
+//! use hapax_control::{ControlPlane, Receiver, Registry, SendError};
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let ours = Hapax::builder().in_memory();
+//! # let theirs = Hapax::builder().in_memory();
+//! let plane = ControlPlane::new(ours, Registry::standard());
+//! let peer = Receiver::new(theirs, Registry::standard());
+//!
+//! for _ in 0..2 {
+//!     let answer = plane
+//!         .dispatch("connector.rollout_notify.v1", br#"{"release":"1.4.2"}"#, |request| {
+//!             let peer = peer.clone();
+//!             async move {
+//!                 // Over the wire this is a POST with `request.headers()` and `request.payload`.
+//!                 let done = peer.receive(&request, |_| async { Ok("told 3 nodes") }).await?;
+//!                 Ok::<_, SendError>(done.outcome)
+//!             }
+//!         })
+//!         .await?;
+//!     assert_eq!(answer.body(), Some(&b"told 3 nodes"[..]));
+//! }
+//! # Ok(())
+//! # }
+//! ```
+
+mod epochs;
+mod error;
+mod event;
+#[cfg(feature = "axum")]
+mod extract;
+mod plane;
+mod receive;
+mod registry;
+mod request;
+
+pub use epochs::Epochs;
+pub use error::{Error, SendError};
+#[cfg(feature = "axum")]
+pub use extract::{Incoming, Rejected};
+pub use hapax::key::control::derive_key;
+pub use plane::ControlPlane;
+pub use receive::Receiver;
+pub use registry::{Computation, Pause, Registry, RegistryError, Retry};
+pub use request::Request;

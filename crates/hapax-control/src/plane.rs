@@ -1,0 +1,217 @@
+//! The sending side: derive, consult, send, retry, record.
+
+use std::future::Future;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use hapax::{Bound, Budget, Claim, Done, Failure, Hapax, How, Key, Outcome};
+
+use crate::derive_key;
+use crate::error::{Error, Kind, SendError};
+use crate::event::{self, About};
+use crate::registry::{Computation, Registry};
+use crate::request::Request;
+
+/// Sends requests to peers, each once. Cheap to clone.
+#[derive(Clone)]
+pub struct ControlPlane {
+    hapax: Hapax,
+    registry: Arc<Registry>,
+    budget: Arc<Mutex<Budget>>,
+    wait: Duration,
+}
+
+impl ControlPlane {
+    /// Sends what is registered, and asks this ledger before.
+    pub fn new(hapax: Hapax, registry: Registry) -> Self {
+        let budget = Arc::new(Mutex::new(Budget::new(tokio::time::Instant::now())));
+        Self { hapax, registry: Arc::new(registry), budget, wait: Duration::from_secs(30) }
+    }
+
+    /// How long to wait for somebody else who is sending the same. Default 30 s.
+    pub fn wait(mut self, wait: Duration) -> Self {
+        self.wait = wait;
+        self
+    }
+
+    /// The computations it knows.
+    pub fn registry(&self) -> &Registry {
+        &self.registry
+    }
+
+    /// Has a peer do something once, in the current epoch of its domain.
+    ///
+    /// The ledger is asked before the request is sent for the first time and each time it is sent
+    /// again; where it was answered before, that answer is returned and nothing is sent. What may
+    /// be retried is, by its policy, as long as retries do not outnumber requests. What may not
+    /// be is sent once, whatever happens.
+    pub async fn dispatch<F, Fut, T>(
+        &self,
+        computation: &str,
+        request: &[u8],
+        send: F,
+    ) -> Result<Done, Error>
+    where
+        F: FnMut(Request) -> Fut,
+        Fut: Future<Output = Result<T, SendError>>,
+        T: Into<Outcome>,
+    {
+        let known = self.known(computation)?;
+        let epoch = self.hapax.epoch(known.domain()).await?;
+        self.dispatch_in(epoch, computation, request, send).await
+    }
+
+    /// The same in an epoch that the caller names, and in no other.
+    pub async fn dispatch_in<F, Fut, T>(
+        &self,
+        epoch: u64,
+        computation: &str,
+        request: &[u8],
+        send: F,
+    ) -> Result<Done, Error>
+    where
+        F: FnMut(Request) -> Fut,
+        Fut: Future<Output = Result<T, SendError>>,
+        T: Into<Outcome>,
+    {
+        let known = self.known(computation)?;
+        let key = match known.retry() {
+            Some(_) => Some(derive_key(known.name(), epoch, request)?),
+            None => None,
+        };
+        let about = About { computation: known.name(), epoch, key };
+        if key.is_some() {
+            event::derived(about);
+        }
+        let request =
+            Request { computation: known.name().to_owned(), epoch, key, payload: request.to_vec() };
+        let result = self.run(known, request, send).await;
+        match &result {
+            Ok(done) if done.how == How::Replayed => event::replayed(about),
+            Ok(_) => event::committed(about),
+            Err(error) => event::refused(about, error),
+        }
+        result
+    }
+
+    fn known(&self, computation: &str) -> Result<&Computation, Error> {
+        let unknown = || {
+            let name: String = computation.chars().take(200).collect();
+            Error::KeyDerivation(format!("computation {name:?} is not registered"))
+        };
+        self.registry.find(computation).ok_or_else(unknown)
+    }
+
+    async fn run<F, Fut, T>(
+        &self,
+        known: &Computation,
+        request: Request,
+        send: F,
+    ) -> Result<Done, Error>
+    where
+        F: FnMut(Request) -> Fut,
+        Fut: Future<Output = Result<T, SendError>>,
+        T: Into<Outcome>,
+    {
+        // What has no key is nobody else's: it is recorded, and never found again.
+        let key = match request.key {
+            Some(key) => key,
+            None => Key::from_bytes(dice()?),
+        };
+        let bound = Bound { domain: known.domain().clone(), epoch: request.epoch };
+        let mut trail = Trail::default();
+        let done = self
+            .hapax
+            .effect(key)
+            .payload(&request.payload)
+            .in_epoch(bound)
+            .safety(known.meaning())
+            .label(known.name())
+            .wait(self.wait)
+            .run(async |claim| self.send(known, request, claim, send, &mut trail).await)
+            .await;
+        done.map_err(|error| trail.judge(known, error))
+    }
+
+    /// Sends until there is an answer or the policy says stop.
+    async fn send<F, Fut, T>(
+        &self,
+        known: &Computation,
+        request: Request,
+        claim: Claim,
+        mut send: F,
+        trail: &mut Trail,
+    ) -> Result<T, Failure>
+    where
+        F: FnMut(Request) -> Fut,
+        Fut: Future<Output = Result<T, SendError>>,
+        T: Into<Outcome>,
+    {
+        self.budget().first(1);
+        loop {
+            trail.sent += 1;
+            let error = match send(request.clone()).await {
+                Ok(answer) => return Ok(answer),
+                Err(error) => error,
+            };
+            let pause = known.retry().and_then(|retry| retry.pause_before(trail.sent));
+            let pause = pause.filter(|_| error.kind != Kind::Refused);
+            trail.refused = (error.kind == Kind::Refused).then(|| error.reason.clone());
+            trail.ambiguous |= error.kind == Kind::Ambiguous;
+            let Some(pause) = pause else { return Err(trail.failure(error)) };
+            tokio::time::sleep(pause).await;
+            if !self.budget().retry(tokio::time::Instant::now()) {
+                let reason = format!("{}; too many retries are under way", error.reason);
+                return Err(trail.failure(SendError { reason, ..error }));
+            }
+            // Somebody may have taken over, and the epoch may be over.
+            if let Err(stop) = claim.check().await {
+                return Err(Failure::ambiguous(format!("{}; then: {stop}", error.reason)));
+            }
+        }
+    }
+
+    fn budget(&self) -> std::sync::MutexGuard<'_, Budget> {
+        self.budget.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+}
+
+/// What was tried.
+#[derive(Default)]
+struct Trail {
+    sent: u32,
+    /// Whether one of the tries may have reached the peer.
+    ambiguous: bool,
+    refused: Option<String>,
+}
+
+impl Trail {
+    /// What the last error means, after the others: one that may have reached the peer is not
+    /// undone by another that did not. A refusal of the peer speaks for all.
+    fn failure(&self, error: SendError) -> Failure {
+        let kind = match error.kind {
+            Kind::NotDone if self.ambiguous => Kind::Ambiguous,
+            kind => kind,
+        };
+        SendError { kind, ..error }.into()
+    }
+
+    fn judge(self, known: &Computation, error: hapax::Error) -> Error {
+        match (error, self.refused) {
+            (hapax::Error::Failed { .. }, Some(reason)) => Error::Refused(reason),
+            (hapax::Error::Failed { reason }, None) => {
+                let most = known.retry().map_or(1, |retry| retry.retries + 1);
+                Error::Failed { sent: self.sent, most, reason }
+            }
+            (error, _) => error.into(),
+        }
+    }
+}
+
+/// Bits for the record of what has no key.
+pub(crate) fn dice() -> Result<[u8; 32], Error> {
+    let mut bytes = [0; 32];
+    let rolled = getrandom::fill(&mut bytes);
+    rolled.map_err(|error| Error::KeyDerivation(format!("no random bytes: {error}")))?;
+    Ok(bytes)
+}

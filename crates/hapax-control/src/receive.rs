@@ -1,0 +1,122 @@
+//! The receiving side: check, check, check, then run once.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use hapax::{Bound, Done, Failure, Fingerprint, Hapax, How, Key, Outcome, Safety};
+
+use crate::derive_key;
+use crate::error::Error;
+use crate::event::{self, About};
+use crate::plane::dice;
+use crate::registry::{Computation, Registry};
+use crate::request::Request;
+
+/// Takes requests in, each once. Cheap to clone.
+#[derive(Clone)]
+pub struct Receiver {
+    hapax: Hapax,
+    registry: Arc<Registry>,
+    wait: Duration,
+    safety: Safety,
+    #[cfg_attr(not(feature = "axum"), expect(dead_code, reason = "what an extractor reads"))]
+    pub(crate) largest: usize,
+}
+
+impl Receiver {
+    /// Takes in what is registered, and keeps what came of it in this ledger. It may be the
+    /// sender's own, and the same namespace: the two do not meet.
+    pub fn new(hapax: Hapax, registry: Registry) -> Self {
+        let (registry, wait) = (Arc::new(registry), Duration::from_secs(30));
+        Self { hapax, registry, wait, safety: Safety::Opaque, largest: 1024 * 1024 }
+    }
+
+    /// How long to wait for somebody else who is doing the same. Default 30 s.
+    pub fn wait(mut self, wait: Duration) -> Self {
+        self.wait = wait;
+        self
+    }
+
+    /// What it means when this process vanishes while it does what was asked for. The default is
+    /// the safe one, opaque: a person decides before it is done again.
+    pub fn safety(mut self, safety: Safety) -> Self {
+        self.safety = safety;
+        self
+    }
+
+    /// How large a request may be that is read from HTTP, in bytes. Default 1 MiB.
+    pub fn largest(mut self, bytes: usize) -> Self {
+        self.largest = bytes;
+        self
+    }
+
+    /// Does what a request asks for, once. Refused, in this order, are a key of another epoch, one
+    /// that is recorded with another payload, and one that does not follow from what came.
+    pub async fn receive<F, Fut, T>(&self, request: &Request, work: F) -> Result<Done, Error>
+    where
+        F: FnOnce(Vec<u8>) -> Fut,
+        Fut: Future<Output = Result<T, Failure>>,
+        T: Into<Outcome>,
+    {
+        let computation = request.computation.as_str();
+        let about = About { computation, epoch: request.epoch, key: request.key };
+        let result = self.run(request, work).await;
+        match &result {
+            Ok(done) if done.how == How::Replayed => event::replayed(about),
+            Ok(_) => event::committed(about),
+            Err(error) => event::refused(about, error),
+        }
+        result
+    }
+
+    async fn run<F, Fut, T>(&self, request: &Request, work: F) -> Result<Done, Error>
+    where
+        F: FnOnce(Vec<u8>) -> Fut,
+        Fut: Future<Output = Result<T, Failure>>,
+        T: Into<Outcome>,
+    {
+        let name = &request.computation;
+        let known = self.registry.find(name);
+        let known =
+            known.ok_or_else(|| Error::KeyDerivation(format!("{name:?} is not registered")))?;
+        let bound = Bound { domain: known.domain().clone(), epoch: request.epoch };
+        bound.check(self.hapax.epoch(known.domain()).await?)?;
+        let key = match self.checked(known, request).await? {
+            Some(key) => key,
+            None => Key::from_bytes(dice()?),
+        };
+        let effect = self.hapax.effect(key).payload(&request.payload).in_epoch(bound);
+        let effect = effect.safety(self.safety).label(format!("received: {name}")).wait(self.wait);
+        Ok(effect.run(|_| work(request.payload.clone())).await?)
+    }
+
+    /// The key under which a request is recorded here, once it is known to be its own.
+    async fn checked(&self, known: &Computation, request: &Request) -> Result<Option<Key>, Error> {
+        let key = match (known.retry(), request.key) {
+            (Some(_), Some(key)) => key,
+            (None, None) => return Ok(None),
+            (Some(_), None) => {
+                return Err(Error::KeyDerivation(format!("{} came without a key", known.name())));
+            }
+            (None, Some(_)) => {
+                return Err(Error::KeyDerivation(format!(
+                    "{} has no key, and came with one",
+                    known.name()
+                )));
+            }
+        };
+        let record = Key::derive("control.received.v1", &[("key", key.as_bytes())])?;
+        let asked = Fingerprint::of(&request.payload);
+        if let Some(recorded) = self.hapax.show(record).await?.map(|effect| effect.fingerprint)
+            && recorded != asked
+        {
+            return Err(Error::Conflict { recorded, asked });
+        }
+        if derive_key(known.name(), request.epoch, &request.payload)? != key {
+            let what = "the key that came is not the one that follows from what came with it";
+            return Err(Error::KeyDerivation(what.into()));
+        }
+        Ok(Some(record))
+    }
+}
