@@ -62,6 +62,12 @@ pub(crate) enum Command {
     /// Deliver events, and look after those that could not be
     #[command(subcommand)]
     Outbox(Outbox),
+    /// Say which epoch a domain is in, and end it
+    #[command(subcommand)]
+    Epoch(Epoch),
+    /// Look at the control plane
+    #[command(subcommand)]
+    Control(Control),
     /// Serve the ledger in ./hapax.db on this machine, with nothing to configure
     Dev(Dev),
     /// Serve a ledger to a team, as hapax.toml says
@@ -136,6 +142,9 @@ pub(crate) struct Run {
     /// How long this process may be silent before others take over
     #[arg(long, value_parser = duration, value_name = "DURATION", default_value = "15s")]
     pub(crate) lease: Duration,
+    /// Run it in this epoch of a domain only, such as connector:7
+    #[arg(long, value_name = "DOMAIN:N")]
+    pub(crate) epoch: Option<String>,
     /// The program and its arguments
     #[arg(last = true, required = true, value_name = "PROGRAM")]
     pub(crate) program: Vec<std::ffi::OsString>,
@@ -241,6 +250,42 @@ pub(crate) struct By {
     /// Why; kept in the journal
     #[arg(long)]
     pub(crate) note: String,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Epoch {
+    /// Show the epochs of all domains, or of one
+    Show {
+        /// Which domain
+        domain: Option<String>,
+    },
+    /// End a domain's epoch, on all nodes at once; what is under way in it is void
+    Advance {
+        /// Which domain
+        domain: String,
+        /// Why; kept in the journal
+        #[arg(long)]
+        reason: String,
+        /// The epoch that is to end; nothing happens if it is over [default: the current one]
+        #[arg(long, value_name = "N")]
+        seen: Option<u64>,
+        /// The number of the new epoch [default: the next one]
+        #[arg(long, value_name = "N")]
+        to: Option<u64>,
+        /// Who decides
+        #[arg(long, env = "USER", default_value = "unknown")]
+        by: String,
+    },
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Control {
+    /// List the computations that may be dispatched, and how each is retried
+    Computations {
+        /// The file with computations of your own, [control.computations]
+        #[arg(long, env = "HAPAX_CONFIG", value_name = "FILE", default_value = "hapax.toml")]
+        config: PathBuf,
+    },
 }
 
 #[derive(Debug, Subcommand)]
@@ -378,7 +423,7 @@ pub(crate) struct Dev {
 /// SIGTERM lets requests come to their end.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Serve {
-    /// The file with the sections [server], [sinks] and [[routes]]
+    /// The file with the sections [server], [control], [sinks] and [[routes]]
     #[arg(long, env = "HAPAX_CONFIG", value_name = "FILE", default_value = "hapax.toml")]
     pub(crate) config: PathBuf,
     /// Where to listen, instead of what the file says

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use hapax::Backoff;
 use hapax::outbox::{Dataset, Guards, Outbox, Poison, Policy, SinkSettings};
+use hapax_control::{Computation, Registry, Retry};
 use hapax_sinks::file::LinesFile;
 #[cfg(feature = "kafka")]
 use hapax_sinks::kafka::{Kafka, KafkaSettings};
@@ -37,6 +38,8 @@ pub(crate) struct Config {
     #[serde(default)]
     pub(crate) server: Served,
     #[serde(default)]
+    control: Plane,
+    #[serde(default)]
     guards: Up,
     #[serde(default)]
     datasets: BTreeMap<String, Declared>,
@@ -66,6 +69,28 @@ pub(crate) struct Served {
     pub(crate) rate: Option<u32>,
     pub(crate) burst: Option<u32>,
     pub(crate) at_once: Option<usize>,
+}
+
+/// The control plane.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Plane {
+    /// By full name, beside those that are built in.
+    #[serde(default)]
+    computations: BTreeMap<String, Retried>,
+}
+
+/// How a computation is retried.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Retried {
+    /// Whether it has a key and may be sent again; yes, unless said otherwise.
+    retryable: Option<bool>,
+    retries: Option<u32>,
+    #[serde(default, with = "humantime_text")]
+    pause: Option<Duration>,
+    /// Whether each pause is twice as long as the one before.
+    doubling: Option<bool>,
 }
 
 /// Which guards are up; all, unless said otherwise.
@@ -218,6 +243,42 @@ impl Config {
                 .next("docs/outbox.md lists the settings of each kind of sink."));
         }
         Ok(Self { path: path.to_owned(), ..config })
+    }
+
+    /// What the file says; nothing, where the usual one is not there.
+    pub(crate) fn read_or_default(path: &Path) -> Result<Self, Failed> {
+        match path.exists() || path != Path::new("hapax.toml") {
+            true => Self::read(path),
+            false => Ok(Self::default()),
+        }
+    }
+
+    /// The computations of the control plane: those that are built in, and the file's own.
+    pub(crate) fn registry(&self) -> Result<Registry, Failed> {
+        let mut registry = Registry::standard();
+        for (name, policy) in &self.control.computations {
+            let refuse = |what: &str| {
+                let place = format!("{}: control.computations.{name:?}", self.path.display());
+                Failed::usage(format!("{place}: {what}"))
+            };
+            let computation = match (policy.retryable.unwrap_or(true), policy) {
+                (false, Retried { retries: None, pause: None, doubling: None, .. }) => {
+                    Computation::fail_fast(name)
+                }
+                (false, _) => return Err(refuse("what is not retryable has no retries")),
+                (true, Retried { retries: Some(retries), pause: Some(pause), .. }) => {
+                    let retry = match policy.doubling.unwrap_or(false) {
+                        true => Retry::doubling(*retries, *pause),
+                        false => Retry::fixed(*retries, *pause),
+                    };
+                    Computation::retryable(name, retry)
+                }
+                (true, _) => return Err(refuse("give retries and pause, or retryable = false")),
+            };
+            let registered = computation.and_then(|computation| registry.with(computation));
+            registry = registered.map_err(|error| refuse(&error.to_string()))?;
+        }
+        Ok(registry)
     }
 
     /// The sinks and routes themselves.

@@ -112,6 +112,9 @@ async fn show(global: &Global, hapax: &Hapax, text: &str) -> Result<Exit, Failed
     );
     line("safety", &safety(effect.safety));
     line("fingerprint", &effect.fingerprint.to_string());
+    if let Some(bound) = &effect.bound {
+        line("epoch", &format!("{} of {}", bound.epoch, bound.domain));
+    }
     if let Some(expires) = effect.expires() {
         line("expires", &time(expires));
     }

@@ -98,9 +98,13 @@ impl From<Error> for Failed {
                 (Exit::Look, "Find out whether it happened; see: hapax effects list --stuck")
             }
             Error::Refused { .. } => {
-                (Exit::Refused, "hapax effects show tells who let it go and why.")
+                (Exit::Refused, "hapax effects show tells what is recorded, by whom and why.")
             }
             Error::Failed { .. } => (Exit::Program(1), "It did not happen and may be tried again."),
+            Error::Epoch(_) => (
+                Exit::Refused,
+                "See which epoch it is: hapax epoch show. What was under way is void: hapax effects list --stuck",
+            ),
             Error::Fenced(_) | Error::LeaseLost => {
                 (Exit::Look, "Somebody took over while this process was not responding.")
             }
@@ -136,6 +140,21 @@ impl From<Error> for Failed {
             _ => (Exit::Unreachable, "Nothing was run. Check --db and try again."),
         };
         Self { exit, code: Some(error.code()), what: error.to_string(), next: Some(next.into()) }
+    }
+}
+
+impl From<hapax_control::Error> for Failed {
+    fn from(error: hapax_control::Error) -> Self {
+        use hapax_control::Error as Control;
+        match error {
+            Control::Conflict { recorded, asked } => Error::Conflict { recorded, asked }.into(),
+            Control::Epoch(mismatch) => Error::Epoch(mismatch).into(),
+            Control::Unavailable(error) => error.into(),
+            Control::Ledger(error) => error.into(),
+            other => {
+                Self { code: Some(other.page()), ..Self::new(Exit::Refused, other.to_string()) }
+            }
+        }
     }
 }
 

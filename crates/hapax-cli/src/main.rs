@@ -3,8 +3,10 @@
 mod args;
 mod bench;
 mod config;
+mod control;
 mod doctor;
 mod effects;
+mod epoch;
 mod events;
 mod exit;
 mod journal;
@@ -72,6 +74,8 @@ fn dispatch(args: Args) -> Result<Exit, Failed> {
         Command::Outbox(outbox) => runtime()?.block_on(outbox::main(&global, outbox)),
         Command::Dev(dev) => threads()?.block_on(serve::dev(&global, &dev)),
         Command::Serve(asked) => threads()?.block_on(serve::serve(&global, &asked)),
+        Command::Epoch(epoch) => runtime()?.block_on(epoch::main(&global, epoch)),
+        Command::Control(control) => control::main(&global, &control),
         Command::Token(token) => runtime()?.block_on(token::main(&global, token)),
         Command::Proxy(proxy) => threads()?.block_on(proxy::main(&global, &proxy)),
         Command::Listen(listen) => runtime()?.block_on(listen::main(&global, &listen)),

@@ -5,8 +5,8 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use hapax::{
-    Claim, Done, Error, Failure, Finding, Fingerprint, Hapax, How, Outcome, Safety, Settling,
-    StateName,
+    Bound, Claim, Domain, Done, Error, Failure, Finding, Fingerprint, Hapax, How, Outcome, Safety,
+    Settling, StateName,
 };
 use serde_json::json;
 
@@ -70,6 +70,9 @@ async fn once(global: &Global, run: &Run, hapax: &Hapax, key: hapax::Key) -> Res
     }
     if let Some(label) = hapax_server::wire::label(&run.key) {
         effect = effect.label(label);
+    }
+    if let Some(epoch) = &run.epoch {
+        effect = effect.in_epoch(bound(epoch)?);
     }
     if let Some(ttl) = run.ttl {
         effect = effect.ttl(ttl);
@@ -230,6 +233,18 @@ async fn conclude(
         }
         error => Err(error.into()),
     }
+}
+
+/// `connector:7`: an epoch of a domain.
+fn bound(text: &str) -> Result<Bound, Failed> {
+    let parts = text.split_once(':');
+    let bound = parts.and_then(|(domain, epoch)| {
+        Some(Bound { domain: Domain::new(domain).ok()?, epoch: epoch.parse().ok()? })
+    });
+    bound.ok_or_else(|| {
+        Failed::usage(format!("--epoch {text:?} is not a domain and a number, such as connector:7"))
+            .next("See which epoch it is: hapax epoch show")
+    })
 }
 
 /// Rolls back at once, rather than when the next call comes.

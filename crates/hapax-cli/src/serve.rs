@@ -1,10 +1,10 @@
 //! `hapax dev` and `hapax serve`: the ledger under an address.
 
-use std::path::Path;
 use std::time::Duration;
 
 use hapax::Hapax;
 use hapax::outbox::{Dispatcher, Outbox};
+use hapax_control::Registry;
 use hapax_server::access::{Access, Allowance, Tokens};
 use hapax_server::listener::{self, Doors, Limits};
 use hapax_server::server::{Server, Terms};
@@ -32,9 +32,10 @@ pub(crate) async fn dev(global: &Global, asked: &Dev) -> Result<Exit, Failed> {
             .next("Serve others with tokens: hapax serve"));
     }
     let hapax = output::builder(global).holder(title("dev")).open(&global.db).await?;
-    let outbox = match asked.config.exists() {
-        true => Config::read(&asked.config)?.outbox()?,
-        false => printed()?,
+    let config = asked.config.exists().then(|| Config::read(&asked.config)).transpose()?;
+    let (outbox, registry) = match config {
+        Some(config) => (config.outbox()?, config.registry()?),
+        None => (printed()?, Registry::standard()),
     };
     let dispatcher = hapax.dispatch(outbox).await?;
     eprintln!(
@@ -42,7 +43,8 @@ pub(crate) async fn dev(global: &Global, asked: &Dev) -> Result<Exit, Failed> {
          curl -d '{{}}' -H 'Content-Type: application/json' http://{address}/v1/effects/hello/claim",
         global.db.display()
     );
-    let server = Server::new(hapax.clone(), Access::Everybody, Terms::default());
+    let terms = Terms::default();
+    let server = Server::with_registry(hapax.clone(), Access::Everybody, terms, registry);
     let doors = Doors { listener, tls: None, limits: Limits::default() };
     served(&server, doors, hapax, Some(dispatcher), LogFormat::Text).await
 }
@@ -56,11 +58,8 @@ fn printed() -> Result<Outbox, Failed> {
 
 /// `hapax serve`.
 pub(crate) async fn serve(global: &Global, asked: &Serve) -> Result<Exit, Failed> {
-    let config = match asked.config.exists() || asked.config != Path::new("hapax.toml") {
-        true => Config::read(&asked.config)?,
-        false => Config::default(),
-    };
-    let outbox = config.outbox()?;
+    let config = Config::read_or_default(&asked.config)?;
+    let (outbox, registry) = (config.outbox()?, config.registry()?);
     let tls = tls(&config)?;
     check_numbers(&config.server)?;
     let listen = asked.listen.as_deref().or(config.server.listen.as_deref()).unwrap_or(LISTEN);
@@ -100,7 +99,7 @@ pub(crate) async fn serve(global: &Global, asked: &Serve) -> Result<Exit, Failed
         hangup.map_err(|error| Failed::new(Exit::Unreachable, format!("no signals: {error}")))?;
     tokio::spawn(reloading(hangup, tls.clone()));
     let access = Access::Tokens(Tokens::default());
-    let server = Server::new(hapax.clone(), access, terms(&config.server));
+    let server = Server::with_registry(hapax.clone(), access, terms(&config.server), registry);
     let doors = Doors { listener, tls, limits: limits(&config.server) };
     served(&server, doors, hapax, dispatcher, asked.log_format).await
 }

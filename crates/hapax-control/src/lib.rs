@@ -41,6 +41,7 @@ mod extract;
 mod plane;
 mod receive;
 mod registry;
+pub mod remote;
 mod request;
 
 pub use epochs::Epochs;

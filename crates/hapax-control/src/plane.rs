@@ -4,7 +4,7 @@ use std::future::Future;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use hapax::{Bound, Budget, Claim, Done, Failure, Hapax, How, Key, Outcome};
+use hapax::{Bound, Budget, Claim, Done, EffectBuilder, Failure, Hapax, How, Key, Outcome};
 
 use crate::derive_key;
 use crate::error::{Error, Kind, SendError};
@@ -15,7 +15,7 @@ use crate::request::Request;
 /// Sends requests to peers, each once. Cheap to clone.
 #[derive(Clone)]
 pub struct ControlPlane {
-    hapax: Hapax,
+    pub(crate) hapax: Hapax,
     registry: Arc<Registry>,
     budget: Arc<Mutex<Budget>>,
     wait: Duration,
@@ -23,9 +23,9 @@ pub struct ControlPlane {
 
 impl ControlPlane {
     /// Sends what is registered, and asks this ledger before.
-    pub fn new(hapax: Hapax, registry: Registry) -> Self {
+    pub fn new(hapax: Hapax, registry: impl Into<Arc<Registry>>) -> Self {
         let budget = Arc::new(Mutex::new(Budget::new(tokio::time::Instant::now())));
-        Self { hapax, registry: Arc::new(registry), budget, wait: Duration::from_secs(30) }
+        Self { hapax, registry: registry.into(), budget, wait: Duration::from_secs(30) }
     }
 
     /// How long to wait for somebody else who is sending the same. Default 30 s.
@@ -94,7 +94,7 @@ impl ControlPlane {
         result
     }
 
-    fn known(&self, computation: &str) -> Result<&Computation, Error> {
+    pub(crate) fn known(&self, computation: &str) -> Result<&Computation, Error> {
         let unknown = || {
             let name: String = computation.chars().take(200).collect();
             Error::KeyDerivation(format!("computation {name:?} is not registered"))
@@ -121,16 +121,22 @@ impl ControlPlane {
         let bound = Bound { domain: known.domain().clone(), epoch: request.epoch };
         let mut trail = Trail::default();
         let done = self
-            .hapax
-            .effect(key)
-            .payload(&request.payload)
-            .in_epoch(bound)
-            .safety(known.meaning())
-            .label(known.name())
+            .effect(known, key, &request.payload, bound)
             .wait(self.wait)
             .run(async |claim| self.send(known, request, claim, send, &mut trail).await)
             .await;
         done.map_err(|error| trail.judge(known, error))
+    }
+
+    pub(crate) fn effect(
+        &self,
+        known: &Computation,
+        key: Key,
+        payload: &[u8],
+        bound: Bound,
+    ) -> EffectBuilder {
+        let effect = self.hapax.effect(key).payload(payload).in_epoch(bound);
+        effect.safety(known.meaning()).label(known.name())
     }
 
     /// Sends until there is an answer or the policy says stop.

@@ -20,15 +20,14 @@ pub struct Receiver {
     registry: Arc<Registry>,
     wait: Duration,
     safety: Safety,
-    #[cfg_attr(not(feature = "axum"), expect(dead_code, reason = "what an extractor reads"))]
     pub(crate) largest: usize,
 }
 
 impl Receiver {
     /// Takes in what is registered, and keeps what came of it in this ledger. It may be the
     /// sender's own, and the same namespace: the two do not meet.
-    pub fn new(hapax: Hapax, registry: Registry) -> Self {
-        let (registry, wait) = (Arc::new(registry), Duration::from_secs(30));
+    pub fn new(hapax: Hapax, registry: impl Into<Arc<Registry>>) -> Self {
+        let (registry, wait) = (registry.into(), Duration::from_secs(30));
         Self { hapax, registry, wait, safety: Safety::Opaque, largest: 1024 * 1024 }
     }
 

@@ -2,7 +2,9 @@
 //!
 //! Which role a route needs is said here, once: whoever adds a route has to choose.
 
+mod control;
 mod effect;
+mod epoch;
 mod journal;
 mod lease;
 mod outbox;
@@ -66,16 +68,22 @@ impl utoipa::Modify for Bearer {
 fn documented(idempotency: Option<IdempotencyLayer>) -> OpenApiRouter<Arc<Server>> {
     let viewer = OpenApiRouter::new()
         .merge(effect::reading())
+        .merge(control::reading())
+        .merge(epoch::reading())
         .merge(journal::reading())
         .merge(outbox::reading())
         .merge(lease::reading())
         .merge(settings::reading());
     let operator = OpenApiRouter::new()
         .merge(effect::performing())
+        .merge(control::performing())
         .merge(lease::performing())
         .merge(outbox::performing());
-    let asking = OpenApiRouter::new().merge(effect::asking()).merge(lease::asking());
-    let steward = effect::clearing();
+    let asking = OpenApiRouter::new()
+        .merge(effect::asking())
+        .merge(lease::asking())
+        .merge(control::asking());
+    let steward = effect::clearing().merge(epoch::ending());
     let for_role = |router: OpenApiRouter<Arc<Server>>, role| {
         router.route_layer(from_fn_with_state(role, require))
     };

@@ -27,6 +27,9 @@ pub struct Problem {
     pub detail: Box<str>,
     /// The code of the error.
     pub code: &'static str,
+    /// Its name in the control plane, where it has one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub error: Option<&'static str>,
     /// Whether the same request may succeed later.
     pub retryable: bool,
     /// What to do about it.
@@ -50,6 +53,7 @@ impl Problem {
             status: status.as_u16(),
             detail: detail.into(),
             code: kind.code,
+            error: None,
             retryable: kind.retryable,
             next_action: kind.next,
             attempt: None,
@@ -81,6 +85,14 @@ pub(crate) struct Kind {
     pub(crate) retryable: bool,
     pub(crate) next: &'static str,
 }
+
+/// No key follows from what came.
+pub(crate) const KEY_NOT_DERIVED: Kind = Kind {
+    code: "HX0401",
+    title: "There is no such key",
+    retryable: false,
+    next: "Name a registered computation: GET /v1/control lists them.",
+};
 
 /// No key where one is asked for.
 pub(crate) const KEY_MISSING: Kind = Kind {

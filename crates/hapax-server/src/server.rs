@@ -9,6 +9,7 @@ use axum::middleware::{Next, from_fn, from_fn_with_state};
 use axum::response::Response;
 use axum::routing::get;
 use hapax::{Hapax, Namespace, Safety};
+use hapax_control::Registry;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, X_CONTENT_TYPE_OPTIONS};
 use http::{HeaderName, HeaderValue, Method, StatusCode};
 use tokio::sync::{Semaphore, watch};
@@ -56,6 +57,8 @@ pub struct Server {
     pub(crate) terms: Terms,
     pub(crate) allowances: Allowances,
     pub(crate) metrics: Metrics,
+    /// The computations of the control plane.
+    pub(crate) registry: Arc<Registry>,
     /// Held by those who list what may be large.
     pub(crate) listing: Semaphore,
     /// Mutating calls, under their keys.
@@ -66,8 +69,18 @@ pub struct Server {
 }
 
 impl Server {
-    /// Serves this ledger to those who have access.
+    /// Serves this ledger to those who have access, with the computations of the design.
     pub fn new(hapax: Hapax, access: Access, terms: Terms) -> Arc<Self> {
+        Self::with_registry(hapax, access, terms, Registry::standard())
+    }
+
+    /// Serves this ledger to those who have access, with computations of your own.
+    pub fn with_registry(
+        hapax: Hapax,
+        access: Access,
+        terms: Terms,
+        registry: Registry,
+    ) -> Arc<Self> {
         let idempotency = idempotency(&hapax, &terms);
         Arc::new(Self {
             hapax,
@@ -75,6 +88,7 @@ impl Server {
             terms,
             allowances: Allowances::new(terms.allowance),
             metrics: Metrics::default(),
+            registry: Arc::new(registry),
             listing: Semaphore::new(4),
             idempotency,
             verifying: Semaphore::new(1),

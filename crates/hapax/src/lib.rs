@@ -54,6 +54,7 @@ mod once;
 pub mod outbox;
 mod passes;
 mod patience;
+mod permit;
 #[cfg(feature = "postgres")]
 mod postgres;
 #[cfg(feature = "proof")]

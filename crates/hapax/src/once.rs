@@ -2,7 +2,7 @@
 //! is a change in the same file.
 
 use hapax_core::attempt::AttemptId;
-use hapax_core::effect::{Grant, Report, Safety, Settled, Verdict};
+use hapax_core::effect::{Report, Safety, Settled};
 use hapax_core::lease::LeaseId;
 use hapax_core::outcome::Outcome;
 use rusqlite::{Connection, Transaction};
@@ -11,6 +11,7 @@ use crate::claim::Claim;
 use crate::effect::{Done, EffectBuilder, How};
 use crate::engine::{Hapax, random};
 use crate::error::{Error, Failure};
+use crate::permit::Permit;
 
 /// A claim that ends with its transaction hangs on no lease.
 pub(crate) const NO_LEASE: LeaseId = LeaseId::from_bytes([0; 16]);
@@ -81,9 +82,9 @@ impl EffectBuilder {
             .ok_or(Error::Unsupported("once_in needs a ledger in a file"))?;
         let attempt = AttemptId::from_bytes(random()?);
         let verdict = sqlite.claim_in(tx, name, &effect.ask(attempt, NO_LEASE))?;
-        let claim = match permitted(verdict)? {
-            Permit::Perform(grant) => Claim::new(hapax.inner.clone(), name.clone(), grant),
-            Permit::Done(done) => return Ok(done),
+        let claim = match Permit::of(verdict)? {
+            Permit::Granted(grant) => Claim::new(hapax.inner.clone(), name.clone(), grant),
+            Permit::Replayed { outcome, .. } => return Ok(Done { outcome, how: How::Replayed }),
         };
         let outcome = match work(tx, &claim) {
             Ok(outcome) => outcome.into().within(hapax.inner.keep_limit),
@@ -95,26 +96,5 @@ impl EffectBuilder {
             Settled::Outdated(mismatch) => Err(Error::Epoch(mismatch)),
             Settled::Recorded | Settled::Repeated => Ok(Done { outcome, how: How::Executed }),
         }
-    }
-}
-
-/// What a verdict means inside a transaction.
-pub(crate) enum Permit {
-    /// The effect is to be performed.
-    Perform(Grant),
-    /// It was performed before.
-    Done(Done),
-}
-
-pub(crate) fn permitted(verdict: Verdict) -> Result<Permit, Error> {
-    match verdict {
-        Verdict::Granted(grant) => Ok(Permit::Perform(grant)),
-        Verdict::Replayed { outcome, .. } => Ok(Permit::Done(Done { outcome, how: How::Replayed })),
-        Verdict::InFlight { attempt } => Err(Error::InFlight { attempt }),
-        Verdict::Conflict { recorded, asked } => Err(Error::Conflict { recorded, asked }),
-        Verdict::Blocked(blocked) => Err(Error::Blocked(blocked)),
-        Verdict::Locked { holder } => Err(Error::Locked { holder }),
-        Verdict::Outdated(mismatch) => Err(Error::Epoch(mismatch)),
-        Verdict::Refused { reason } => Err(Error::Refused { reason }),
     }
 }

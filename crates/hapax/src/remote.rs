@@ -64,6 +64,7 @@ impl Hapax {
     }
 }
 
+pub use crate::permit::Permit;
 pub use hapax_core::effect::{Fenced, Grant, Report, Settled, Verdict};
 pub use hapax_core::lease::LeaseId;
 pub use hapax_core::time::LeaseInstant;

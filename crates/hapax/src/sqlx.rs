@@ -7,10 +7,11 @@ use hapax_postgres::foreign_sqlx;
 use sqlx::PgTransaction;
 
 use crate::claim::Claim;
-use crate::effect::{Done, EffectBuilder};
+use crate::effect::{Done, EffectBuilder, How};
 use crate::engine::random;
 use crate::error::{Error, Failure};
-use crate::once::{NO_LEASE, Permit, permitted};
+use crate::once::NO_LEASE;
+use crate::permit::Permit;
 use crate::postgres::done;
 
 impl Claim {
@@ -43,9 +44,9 @@ impl EffectBuilder {
         hapax.inner.on_postgres()?;
         let attempt = AttemptId::from_bytes(random()?);
         let verdict = foreign_sqlx::claim_in(tx, name, &effect.ask(attempt, NO_LEASE)).await?;
-        let claim = match permitted(verdict)? {
-            Permit::Perform(grant) => Claim::new(hapax.inner.clone(), name.clone(), grant),
-            Permit::Done(done) => return Ok(done),
+        let claim = match Permit::of(verdict)? {
+            Permit::Granted(grant) => Claim::new(hapax.inner.clone(), name.clone(), grant),
+            Permit::Replayed { outcome, .. } => return Ok(Done { outcome, how: How::Replayed }),
         };
         let outcome = match work(tx, &claim).await {
             Ok(outcome) => outcome.into().within(hapax.inner.keep_limit),

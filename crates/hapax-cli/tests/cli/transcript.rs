@@ -56,6 +56,28 @@ fn a_first_session() {
     expect_file!["first_session.txt"].assert_eq(&text);
 }
 
+/// Proves C-2 and C-4 for what people see: computations, and an epoch that ends.
+#[test]
+fn epochs_and_computations() {
+    let text = session(&[
+        "control computations",
+        "epoch show",
+        "epoch advance connector --reason failover --by ann",
+        "epoch show",
+        "run --key step-3 --epoch connector:1 -- echo migrated",
+        "run --key step-3 --epoch connector:1 -- echo migrated",
+        "epoch advance connector --reason rollback --by ann",
+        "epoch advance connector --reason rollback --by ann --seen 1",
+        "run --key step-3 --epoch connector:1 -- echo migrated",
+        "run --key step-3 -- echo migrated",
+        "run --key step-4 --epoch connector -- echo migrated",
+        "epoch advance connector --reason back --to 1",
+        "epoch advance Connector --reason typo",
+        "epoch show connector",
+    ]);
+    expect_file!["epochs.txt"].assert_eq(&text);
+}
+
 /// Proves S-1 for the help that every command has.
 #[test]
 fn the_help() {
@@ -66,6 +88,9 @@ fn the_help() {
         "effects --help",
         "effects resolve --help",
         "journal --help",
+        "epoch --help",
+        "epoch advance --help",
+        "control --help",
         "doctor --help",
         "bench --help",
     ]);

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::extract::State;
-use hapax::remote::{Fenced, Look, Settled, Verdict, random_id};
+use hapax::remote::{Fenced, Look, Permit, Settled, random_id};
 use hapax::{
     AttemptId, Error, Fence, Filter, Finding, Fingerprint, Judged, OnLock, Outcome, Resolution,
     StateName, Step,
@@ -49,10 +49,10 @@ pub(super) fn clearing() -> OpenApiRouter<Arc<Server>> {
 }
 
 /// How long a grant lasts that hangs on no lease of the client's own.
-const DEADLINE: Duration = Duration::from_secs(60);
+pub(super) const DEADLINE: Duration = Duration::from_secs(60);
 
 /// The longest that a grant may last, in milliseconds.
-const LONGEST_DEADLINE_MS: u64 = 24 * 3600 * 1000;
+pub(super) const LONGEST_DEADLINE_MS: u64 = 24 * 3600 * 1000;
 
 /// Which effects to list.
 #[derive(Debug, Deserialize, IntoParams)]
@@ -215,16 +215,8 @@ async fn claim(
     Json(asked): Json<wire::Claim>,
 ) -> Answer<wire::Verdict> {
     let lease = asked.lease.as_deref().map(|text| parse("lease", text)).transpose()?;
-    let attempt = match (&asked.attempt, &client_key) {
-        (Some(text), _) => parse("attempt", text)?,
-        // A request that is sent again asks for the same attempt.
-        (None, Some(key)) => AttemptId::from_bytes(derived(&[
-            scope.caller.tenant().as_bytes(),
-            named.key.as_bytes(),
-            key.as_bytes(),
-        ])),
-        (None, None) => AttemptId::from_bytes(random_id()?),
-    };
+    let of = [&named.key.as_bytes()[..]];
+    let attempt = attempt(&scope, asked.attempt.as_deref(), client_key.as_deref(), &of)?;
     let fingerprint = match (&asked.payload, &asked.fingerprint) {
         (Some(_), Some(_)) => {
             return Err(malformed("give payload or fingerprint, not both"));
@@ -258,29 +250,44 @@ async fn claim(
         None if lease.is_none() => effect = effect.deadline(DEADLINE),
         None => {}
     }
-    match effect.claim_for(attempt, lease).await? {
-        Verdict::Granted(grant) => answer(wire::Verdict::Granted {
+    if let Some(epoch) = &asked.epoch {
+        effect = effect.in_epoch(epoch.meant().map_err(malformed)?);
+    }
+    match Permit::of(effect.claim_for(attempt, lease).await?)? {
+        Permit::Granted(grant) => answer(wire::Verdict::Granted {
             attempt: grant.attempt.to_string(),
             fence: grant.fence.0,
             nth: grant.nth,
         }),
-        Verdict::Replayed { outcome, expires } => answer(wire::Verdict::Replayed {
+        Permit::Replayed { outcome, expires } => answer(wire::Verdict::Replayed {
             outcome: wire::Outcome::of(&outcome),
             expires: expires.map(wire::time),
         }),
-        Verdict::InFlight { attempt } => Err(Error::InFlight { attempt }.into()),
-        Verdict::Conflict { recorded, asked } => Err(Error::Conflict { recorded, asked }.into()),
-        Verdict::Blocked(blocked) => Err(Error::Blocked(blocked).into()),
-        Verdict::Locked { holder } => Err(Error::Locked { holder }.into()),
-        Verdict::Outdated(mismatch) => Err(Error::Epoch(mismatch).into()),
-        Verdict::Refused { reason } => Err(Error::Refused { reason }.into()),
+    }
+}
+
+/// The attempt that a claim asks for. One that is sent again asks for the same.
+pub(super) fn attempt(
+    scope: &Scope,
+    given: Option<&str>,
+    client_key: Option<&str>,
+    of: &[&[u8]],
+) -> Result<AttemptId, Problem> {
+    match (given, client_key) {
+        (Some(text), _) => parse("attempt", text),
+        (None, Some(client_key)) => {
+            let tenant = scope.caller.tenant();
+            let parts = [&[tenant.as_bytes()], of, &[client_key.as_bytes()]].concat();
+            Ok(AttemptId::from_bytes(derived(&parts)))
+        }
+        (None, None) => Ok(AttemptId::from_bytes(random_id()?)),
     }
 }
 
 const YEAR_MS: u64 = 365 * 24 * 3600 * 1000;
 
 /// A number, if it is one of these.
-fn within(
+pub(super) fn within(
     field: &str,
     number: Option<u64>,
     range: std::ops::RangeInclusive<u64>,
@@ -315,7 +322,7 @@ async fn settle(
     settled(attempt, scope.hapax.remote().settle(named.key, attempt, report, events).await?)
 }
 
-fn settled(attempt: AttemptId, settled: Settled) -> Answer<wire::Settled> {
+pub(super) fn settled(attempt: AttemptId, settled: Settled) -> Answer<wire::Settled> {
     match settled {
         Settled::Recorded => answer(wire::Settled { repeated: false }),
         Settled::Repeated => answer(wire::Settled { repeated: true }),

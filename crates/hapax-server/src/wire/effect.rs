@@ -6,6 +6,7 @@ use hapax::{Key, Settling, State, StateName};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+use super::epoch::Epoch;
 use super::outbox::Event;
 use super::time;
 
@@ -37,6 +38,8 @@ pub struct Effect {
     pub fingerprint: String,
     /// What it is serialised by.
     pub lock: Option<String>,
+    /// The epoch it counts in; in every one unless given.
+    pub epoch: Option<Epoch>,
     /// When the record was made.
     pub created: String,
     /// When it last changed.
@@ -82,6 +85,7 @@ impl Effect {
             settling_ms,
             fingerprint: effect.fingerprint.to_string(),
             lock: effect.lock.map(|lock| lock.to_string()),
+            epoch: effect.bound.as_ref().map(Epoch::of),
             created: time(effect.created),
             updated: time(effect.updated),
             expires: effect.expires().map(time),
@@ -174,6 +178,8 @@ pub struct Claim {
     /// Whether to wait for the lock too.
     #[serde(default)]
     pub wait_for_lock: bool,
+    /// The epoch it is asked for in, which must be the current one.
+    pub epoch: Option<Epoch>,
     /// What people call it.
     #[schema(max_length = 256)]
     pub label: Option<String>,

@@ -1,5 +1,7 @@
 //! The API, asked as clients ask it.
 
+mod control;
+
 use std::time::Duration;
 
 use axum::Router;
@@ -342,7 +344,7 @@ fn operations() -> Vec<(Method, String, Role)> {
         for method in item.as_object().expect("an item").keys() {
             let role = match (method.as_str(), path.rsplit('/').next()) {
                 ("get", _) => Role::Viewer,
-                (_, Some("reset")) => Role::Steward,
+                (_, Some("reset" | "{domain}")) => Role::Steward,
                 _ => Role::Operator,
             };
             let id = if path.contains("leases") {
@@ -351,6 +353,7 @@ fn operations() -> Vec<(Method, String, Role)> {
                 "1"
             };
             let path = path.replace("{key}", "k").replace("{id}", id);
+            let path = path.replace("{domain}", "d").replace("{computation}", "a.b.v1");
             let method = method.to_uppercase().parse().expect("a method");
             operations.push((method, path, role));
         }

@@ -1,0 +1,107 @@
+//! Requests that somebody else sends: a client asks for permission, sends, and reports.
+
+use std::time::Duration;
+
+use hapax::remote::{LeaseId, Permit, Report, Settled};
+use hapax::{AttemptId, Bound, Key};
+
+use crate::derive_key;
+use crate::error::Error;
+use crate::event::{self, About};
+use crate::plane::ControlPlane;
+use crate::registry::Computation;
+
+/// On which terms a client asks.
+#[derive(Debug, Clone, Default)]
+pub struct Terms {
+    /// The epoch it asks in; the current one unless given.
+    pub epoch: Option<u64>,
+    /// The lease that the permission hangs on.
+    pub lease: Option<LeaseId>,
+    /// How long the permission lasts, whatever the lease.
+    pub deadline: Option<Duration>,
+    /// How long to wait for somebody else who is sending the same.
+    pub wait: Duration,
+}
+
+/// What a client is told: whether to send, and what.
+#[derive(Debug, Clone)]
+pub struct Permitted<'a> {
+    /// The computation, with its policy.
+    pub computation: &'a Computation,
+    /// The epoch it counts in.
+    pub epoch: u64,
+    /// What the peer is told; none if it is never sent again.
+    pub key: Option<Key>,
+    /// The key of the record, which is what is settled.
+    pub record: Key,
+    /// Whether to send it, or what came of it before.
+    pub permit: Permit,
+}
+
+impl ControlPlane {
+    /// Asks on behalf of a client that sends the request itself. Asking again with the same
+    /// attempt gives the same answer.
+    pub async fn permit(
+        &self,
+        computation: &str,
+        request: &[u8],
+        attempt: AttemptId,
+        terms: Terms,
+    ) -> Result<Permitted<'_>, Error> {
+        let computation = self.known(computation)?;
+        let epoch = match terms.epoch {
+            Some(epoch) => epoch,
+            None => self.hapax.epoch(computation.domain()).await?,
+        };
+        let key = match computation.retry() {
+            Some(_) => Some(derive_key(computation.name(), epoch, request)?),
+            None => None,
+        };
+        let about = About { computation: computation.name(), epoch, key };
+        if key.is_some() {
+            event::derived(about);
+        }
+        let record = match key {
+            Some(key) => key,
+            None => Key::derive("control.record.v1", &[("attempt", attempt.as_bytes())])?,
+        };
+        let bound = Bound { domain: computation.domain().clone(), epoch };
+        let mut effect = self.effect(computation, record, request, bound).wait(terms.wait);
+        if let Some(deadline) = terms.deadline {
+            effect = effect.deadline(deadline);
+        }
+        let verdict = effect.claim_for(attempt, terms.lease).await;
+        let permit = verdict.and_then(Permit::of).map_err(Error::from);
+        match &permit {
+            Ok(Permit::Replayed { .. }) => event::replayed(about),
+            Ok(Permit::Granted(_)) => {}
+            Err(error) => event::refused(about, error),
+        }
+        Ok(Permitted { computation, epoch, key, record, permit: permit? })
+    }
+
+    /// Reports how it went. None if no request of this computation has such a record.
+    pub async fn report(
+        &self,
+        computation: &str,
+        record: Key,
+        attempt: AttemptId,
+        report: Report,
+    ) -> Result<Option<Settled>, Error> {
+        let computation = self.known(computation)?;
+        let effect = self.hapax.show(record).await?;
+        let ours = effect.filter(|effect| effect.label.as_deref() == Some(computation.name()));
+        let Some(bound) = ours.and_then(|effect| effect.bound) else { return Ok(None) };
+        let key = computation.retry().map(|_| record);
+        let about = About { computation: computation.name(), epoch: bound.epoch, key };
+        let succeeded = matches!(report, Report::Succeeded(_));
+        let settled = self.hapax.remote().settle(record, attempt, report, Vec::new()).await?;
+        match &settled {
+            Settled::Recorded if succeeded => event::committed(about),
+            Settled::Outdated(mismatch) => event::refused(about, &Error::Epoch(mismatch.clone())),
+            _ => {}
+        }
+        Ok(Some(settled))
+    }
+}

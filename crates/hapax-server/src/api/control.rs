@@ -1,0 +1,155 @@
+//! Requests of the control plane that clients send themselves.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::extract::{FromRequestParts, State};
+use hapax::remote::{Permit, Settled};
+use hapax_control::remote::Terms;
+use hapax_control::{ControlPlane, Error};
+use http::StatusCode;
+use http::request::Parts;
+use serde::Serialize;
+use utoipa::ToSchema;
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+use super::effect::{DEADLINE, LONGEST_DEADLINE_MS, attempt, settled, within};
+use super::{
+    Answer, ClientKey, Json, Named, Scope, Wait, answer, malformed, not_found, parse, part,
+};
+use crate::problem::{KEY_NOT_DERIVED, Problem};
+use crate::server::Server;
+use crate::wire;
+
+pub(super) fn reading() -> OpenApiRouter<Arc<Server>> {
+    OpenApiRouter::new().routes(routes!(list))
+}
+
+/// Repeated by its attempt, and never answered from what was kept: the epoch may be over.
+pub(super) fn asking() -> OpenApiRouter<Arc<Server>> {
+    OpenApiRouter::new().routes(routes!(claim))
+}
+
+pub(super) fn performing() -> OpenApiRouter<Arc<Server>> {
+    OpenApiRouter::new().routes(routes!(settle))
+}
+
+/// The computation that the path names, and the plane that knows it.
+struct Of {
+    computation: String,
+    plane: ControlPlane,
+}
+
+impl FromRequestParts<Arc<Server>> for Of {
+    type Rejection = Problem;
+
+    async fn from_request_parts(head: &mut Parts, server: &Arc<Server>) -> Result<Self, Problem> {
+        let computation = part(head, server, "computation").await?;
+        if server.registry.find(&computation).is_none() {
+            let unknown = Error::KeyDerivation("no computation of this name is registered".into());
+            return Err(Problem { status: StatusCode::NOT_FOUND.as_u16(), ..named(unknown) });
+        }
+        let scope = Scope::from_request_parts(head, server).await?;
+        let plane = ControlPlane::new(scope.hapax, server.registry.clone());
+        Ok(Self { computation, plane })
+    }
+}
+
+/// A problem under the name that the design has for it.
+pub(super) fn named(error: Error) -> Problem {
+    let name = error.code().starts_with("ERR_").then(|| error.code());
+    let problem = match error {
+        Error::KeyDerivation(what) => Problem::new(StatusCode::BAD_REQUEST, &KEY_NOT_DERIVED, what),
+        Error::Conflict { recorded, asked } => hapax::Error::Conflict { recorded, asked }.into(),
+        Error::Epoch(mismatch) => hapax::Error::Epoch(mismatch).into(),
+        Error::Unavailable(error) => hapax::Error::Store(error).into(),
+        Error::Ledger(error) => error.into(),
+        other => hapax::Error::Failed { reason: other.to_string() }.into(),
+    };
+    // A limit that was passed is the caller's, and not the store's.
+    let name = name.filter(|name| *name != UNAVAILABLE || problem.status >= 500);
+    Problem { error: name, ..problem }
+}
+
+const UNAVAILABLE: &str = "ERR_DEDUP_STORE_UNAVAILABLE";
+
+/// Computations, by name.
+#[derive(Debug, Serialize, ToSchema)]
+struct Computations {
+    computations: Vec<wire::Computation>,
+}
+
+/// List the computations that are registered.
+#[utoipa::path(get, path = "/v1/control", operation_id = "control_list", tag = "control",
+    responses((status = 200, body = Computations)))]
+async fn list(State(server): State<Arc<Server>>) -> Answer<Computations> {
+    let computations = server.registry.iter().map(wire::Computation::of).collect();
+    answer(Computations { computations })
+}
+
+/// Ask before a request is sent to a peer: derives its key and consults the ledger. Ask again,
+/// with the same attempt, before it is sent again.
+#[utoipa::path(post, path = "/v1/control/{computation}", operation_id = "control_claim", tag = "control", request_body = wire::ControlClaim,
+    params(("computation" = String, Path, description = "domain.computation.vN", min_length = 1),
+           ("Prefer" = Option<String>, Header, description = "wait=N: seconds to wait while somebody else is sending it")),
+    responses((status = 200, body = wire::ControlVerdict)))]
+async fn claim(
+    scope: Scope,
+    Of { computation, plane }: Of,
+    Wait(wait): Wait,
+    ClientKey(client_key): ClientKey,
+    Json(asked): Json<wire::ControlClaim>,
+) -> Answer<wire::ControlVerdict> {
+    let request = wire::bytes(asked.request.as_deref(), asked.request_base64.as_deref());
+    let request = request.map_err(|_| malformed("request is text, or request_base64 is base64"))?;
+    let lease = asked.lease.as_deref().map(|text| parse("lease", text)).transpose()?;
+    let deadline = within("deadline_ms", asked.deadline_ms, 1..=LONGEST_DEADLINE_MS)?;
+    let deadline = deadline.map(Duration::from_millis);
+    let (given, client_key) = (asked.attempt.as_deref(), client_key.as_deref());
+    let attempt = attempt(&scope, given, client_key, &[computation.as_bytes(), &request])?;
+    let terms = Terms {
+        epoch: within("epoch", asked.epoch, 0..=i64::MAX as u64)?,
+        lease,
+        deadline: deadline.or(lease.is_none().then_some(DEADLINE)),
+        wait,
+    };
+    let permitted = plane.permit(&computation, &request, attempt, terms).await.map_err(named)?;
+    let (key, epoch) = (permitted.key.map(|key| key.to_string()), permitted.epoch);
+    answer(match permitted.permit {
+        Permit::Granted(grant) => wire::ControlVerdict::Granted {
+            key,
+            epoch,
+            record: permitted.record.to_string(),
+            attempt: grant.attempt.to_string(),
+            fence: grant.fence.0,
+            nth: grant.nth,
+            pauses_ms: wire::pauses_ms(permitted.computation),
+        },
+        Permit::Replayed { outcome, .. } => {
+            wire::ControlVerdict::Replayed { key, epoch, outcome: wire::Outcome::of(&outcome) }
+        }
+    })
+}
+
+/// Report how a request went. Saying the same again changes nothing.
+#[utoipa::path(post, path = "/v1/control/{computation}/{key}/settle", operation_id = "control_settle", tag = "control", request_body = wire::Settle,
+    params(("computation" = String, Path, min_length = 1),
+           ("key" = String, Path, description = "the record, as it was granted", min_length = 1)),
+    responses((status = 200, body = wire::Settled)))]
+async fn settle(
+    Of { computation, plane }: Of,
+    recorded: Named,
+    Json(asked): Json<wire::Settle>,
+) -> Answer<wire::Settled> {
+    let (attempt, report) = (parse("attempt", &asked.attempt)?, asked.meant().map_err(malformed)?);
+    if !asked.events.is_empty() {
+        return Err(malformed("a control request tells no events"));
+    }
+    let told = plane.report(&computation, recorded.key, attempt, report).await.map_err(named)?;
+    match told {
+        Some(Settled::Outdated(mismatch)) => Err(named(mismatch.into())),
+        Some(told) => settled(attempt, told),
+        None => Err(not_found("no request of this computation has such a record")),
+    }
+}

@@ -1,0 +1,87 @@
+//! Epochs: looked at, ended.
+
+use std::sync::Arc;
+
+use axum::extract::FromRequestParts;
+use hapax::{Bound, Domain};
+use hapax_control::Epochs;
+use http::request::Parts;
+use serde::Serialize;
+use utoipa::ToSchema;
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+use super::control::named;
+use super::{Answer, Json, Scope, answer, malformed, part};
+use crate::problem::Problem;
+use crate::server::Server;
+use crate::wire;
+
+pub(super) fn reading() -> OpenApiRouter<Arc<Server>> {
+    OpenApiRouter::new().routes(routes!(list)).routes(routes!(show))
+}
+
+pub(super) fn ending() -> OpenApiRouter<Arc<Server>> {
+    OpenApiRouter::new().routes(routes!(advance))
+}
+
+/// The domain that the path names.
+struct Of(Domain);
+
+impl FromRequestParts<Arc<Server>> for Of {
+    type Rejection = Problem;
+
+    async fn from_request_parts(head: &mut Parts, server: &Arc<Server>) -> Result<Self, Problem> {
+        let text = part(head, server, "domain").await?;
+        Domain::new(&text).map(Self).map_err(|_| {
+            malformed("a domain is 1 to 64 of a-z, 0-9, - and _, and starts with a letter")
+        })
+    }
+}
+
+/// Epochs, by domain.
+#[derive(Debug, Serialize, ToSchema)]
+struct EpochList {
+    epochs: Vec<wire::Epoch>,
+}
+
+/// List the domains that are known, with their epochs.
+#[utoipa::path(get, path = "/v1/epochs", operation_id = "epoch_list", tag = "epochs",
+    responses((status = 200, body = EpochList)))]
+async fn list(scope: Scope) -> Answer<EpochList> {
+    let epochs = scope.hapax.epochs().await?;
+    answer(EpochList { epochs: epochs.iter().map(wire::Epoch::of).collect() })
+}
+
+/// Say which epoch a domain is in. One that nobody has heard of is in epoch 0.
+#[utoipa::path(get, path = "/v1/epochs/{domain}", operation_id = "epoch_show", tag = "epochs",
+    params(("domain" = String, Path, pattern = "^[a-z][a-z0-9_-]{0,63}$")),
+    responses((status = 200, body = wire::Epoch)))]
+async fn show(scope: Scope, Of(domain): Of) -> Answer<wire::Epoch> {
+    let epoch = scope.hapax.epoch(&domain).await?;
+    answer(wire::Epoch::of(&Bound { domain, epoch }))
+}
+
+/// End an epoch, on all nodes at once. What is under way in it is void, and shown as stuck.
+#[utoipa::path(post, path = "/v1/epochs/{domain}", operation_id = "epoch_advance", tag = "epochs", request_body = wire::Advance,
+    params(("domain" = String, Path, pattern = "^[a-z][a-z0-9_-]{0,63}$")),
+    responses((status = 200, body = wire::Transition)))]
+async fn advance(
+    scope: Scope,
+    Of(domain): Of,
+    Json(asked): Json<wire::Advance>,
+) -> Answer<wire::Transition> {
+    let reason = asked.reason.trim();
+    if reason.is_empty() || reason.len() > 4096 {
+        return Err(malformed("reason is 1 to 4096 bytes"));
+    }
+    let most = i64::MAX as u64;
+    let to = match asked.to {
+        None if asked.seen < most => asked.seen + 1,
+        Some(to) if to > asked.seen && to <= most => to,
+        _ => return Err(malformed("to is above seen, and both are below 9223372036854775808")),
+    };
+    let epochs = Epochs::new(scope.hapax.clone());
+    let transition = epochs.advance_to(&domain, to, &scope.caller.holder, reason).await;
+    answer(wire::Transition::of(&domain, transition.map_err(named)?))
+}
