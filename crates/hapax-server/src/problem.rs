@@ -1,7 +1,5 @@
 //! What went wrong, for programs and for people: problem details as RFC 9457 has them.
 
-use std::time::Duration;
-
 use axum_core::body::Body;
 use hapax::{Error, StateName, StoreError};
 use http::header::{CONTENT_TYPE, RETRY_AFTER};
@@ -38,10 +36,10 @@ pub struct Problem {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     pub attempt: Option<Box<str>>,
-    /// When to ask again.
+    /// When to ask again, in seconds.
     #[serde(skip)]
     #[schema(ignore)]
-    pub after: Option<Duration>,
+    pub after_s: Option<u16>,
 }
 
 impl Problem {
@@ -57,7 +55,7 @@ impl Problem {
             retryable: kind.retryable,
             next_action: kind.next,
             attempt: None,
-            after: kind.retryable.then_some(Duration::from_secs(1)),
+            after_s: kind.retryable.then_some(1),
         }
     }
 
@@ -69,8 +67,8 @@ impl Problem {
             StatusCode::from_u16(self.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
         let headers = response.headers_mut();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
-        if let Some(after) = self.after {
-            headers.insert(RETRY_AFTER, HeaderValue::from(after.as_secs().max(1)));
+        if let Some(seconds) = self.after_s {
+            headers.insert(RETRY_AFTER, HeaderValue::from(seconds));
         }
         // Whatever was in the way may be gone the next time.
         response.extensions_mut().insert(Fate::NotDone);
