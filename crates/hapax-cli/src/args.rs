@@ -65,6 +65,8 @@ pub(crate) enum Command {
     /// Say which epoch a domain is in, and end it
     #[command(subcommand)]
     Epoch(Epoch),
+    /// Find home-made idempotency in source trees; exits 73 if there is any
+    Lint(Lint),
     /// Look at the control plane
     #[command(subcommand)]
     Control(Control),
@@ -276,6 +278,32 @@ pub(crate) enum Epoch {
         #[arg(long, env = "USER", default_value = "unknown")]
         by: String,
     },
+}
+
+/// Find home-made idempotency in source trees; exits 73 if there is any.
+///
+/// Keys that are hashed by hand, maps and tables that remember what was done, retry loops around
+/// remote calls. Rust is read by its syntax tree; Python, JavaScript, TypeScript, Go, Java, Kotlin,
+/// C#, Ruby, PHP, SQL and shell by patterns. What is right where it is can be allowed, with a
+/// reason: in hapax-lint.toml, or beside it with a comment `hapax-lint: allow(rule) reason`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Lint {
+    /// Files and directories
+    #[arg(required = true, value_name = "PATH")]
+    pub(crate) paths: Vec<PathBuf>,
+    /// What is left out and what is allowed [default: hapax-lint.toml, if it is there]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+    /// For people, for programs, or for code scanning services
+    #[arg(long, value_enum, default_value_t = LintFormat::Human)]
+    pub(crate) format: LintFormat,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum LintFormat {
+    Human,
+    Json,
+    Sarif,
 }
 
 #[derive(Debug, Subcommand)]

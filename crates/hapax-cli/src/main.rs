@@ -11,6 +11,7 @@ mod events;
 mod exit;
 mod journal;
 mod key;
+mod lint;
 mod listen;
 mod log;
 mod migrate;
@@ -75,6 +76,7 @@ fn dispatch(args: Args) -> Result<Exit, Failed> {
         Command::Dev(dev) => threads()?.block_on(serve::dev(&global, &dev)),
         Command::Serve(asked) => threads()?.block_on(serve::serve(&global, &asked)),
         Command::Epoch(epoch) => runtime()?.block_on(epoch::main(&global, epoch)),
+        Command::Lint(lint) => lint::main(&global, &lint),
         Command::Control(control) => control::main(&global, &control),
         Command::Token(token) => runtime()?.block_on(token::main(&global, token)),
         Command::Proxy(proxy) => threads()?.block_on(proxy::main(&global, &proxy)),

@@ -5,6 +5,7 @@ mod disk;
 mod fuzz;
 mod journal;
 mod key;
+mod lint;
 #[cfg(feature = "otlp")]
 mod otlp;
 mod outbox;

@@ -6,15 +6,13 @@ use hapax_control::{ControlPlane, Error, Receiver, Registry, Request, SendError,
 use super::{FENCING, PROBE, Peer, connector};
 
 macro_rules! on_both {
-    ($($(#[$doc:meta])* $name:ident = $id:literal)*) => {
+    ($($name:ident = $id:literal)*) => {
         $(mod $name {
-            $(#[$doc])*
             #[tokio::test]
             async fn on_sqlite() {
                 super::super::in_a_file(|hapax| Box::pin(super::cases::$name(hapax))).await;
             }
 
-            $(#[$doc])*
             #[tokio::test]
             async fn on_postgresql() {
                 super::super::in_a_database(|hapax| Box::pin(super::cases::$name(hapax))).await;
@@ -34,21 +32,18 @@ macro_rules! on_both {
 }
 
 on_both! {
-    /// Proves C-1, C-9: INV-IDP-CANONICAL-KEY.
     inv_idp_canonical_key = "INV-IDP-CANONICAL-KEY"
-    /// Proves C-3, C-9: INV-IDP-DEDUP-CONSULTED.
     inv_idp_dedup_consulted = "INV-IDP-DEDUP-CONSULTED"
-    /// Proves C-4, C-9: INV-IDP-EPOCH-BOUND.
     inv_idp_epoch_bound = "INV-IDP-EPOCH-BOUND"
-    /// Proves C-9, C-10: INV-IDP-NO-CUSTOM.
     inv_idp_no_custom = "INV-IDP-NO-CUSTOM"
-    /// Proves C-3, C-9, C-10: INV-IDP-CONFLICT-HARD.
     inv_idp_conflict_hard = "INV-IDP-CONFLICT-HARD"
 }
 
 mod cases {
     use super::*;
 
+    /// Proves C-1, C-9: INV-IDP-CANONICAL-KEY.
+    ///
     /// Every key that reaches a peer follows from computation, epoch and bytes; what is never
     /// retried has none.
     pub(super) async fn inv_idp_canonical_key(hapax: Hapax) {
@@ -72,6 +67,8 @@ mod cases {
         assert_eq!(peer.seen().len(), names.len());
     }
 
+    /// Proves C-3, C-9: INV-IDP-DEDUP-CONSULTED.
+    ///
     /// Nothing is sent before the ledger was asked, and nothing twice that it knows; not even when
     /// many ask at the same time.
     pub(super) async fn inv_idp_dedup_consulted(hapax: Hapax) {
@@ -102,6 +99,8 @@ mod cases {
         plane.dispatch(PROBE, b"{2}", look).await.expect("an answer");
     }
 
+    /// Proves C-4, C-9: INV-IDP-EPOCH-BOUND.
+    ///
     /// A key of epoch N counts in epoch N and in no other: not to send, not to be answered from
     /// the record, not at the peer.
     pub(super) async fn inv_idp_epoch_bound(hapax: Hapax) {
@@ -126,6 +125,8 @@ mod cases {
         assert_eq!((peer.seen().len(), peer.done()), (2, 2));
     }
 
+    /// Proves C-9, C-10: INV-IDP-NO-CUSTOM.
+    ///
     /// A key that was made in any other way is worth nothing, and leaves no trace.
     pub(super) async fn inv_idp_no_custom(hapax: Hapax) {
         let receiver = Receiver::new(hapax.clone(), Registry::standard());
@@ -155,6 +156,8 @@ mod cases {
         assert_eq!(hapax.last_entry().await.expect("a journal"), 0);
     }
 
+    /// Proves C-3, C-9, C-10: INV-IDP-CONFLICT-HARD.
+    ///
     /// The same key with another payload is an error for whoever sent it, before anything is
     /// derived or run.
     pub(super) async fn inv_idp_conflict_hard(hapax: Hapax) {

@@ -1,0 +1,51 @@
+//! `hapax lint`: a gate for source trees.
+
+use std::path::Path;
+
+use hapax_lint::{Config, ScanError, scan};
+
+use crate::args::{Global, Lint, LintFormat};
+use crate::exit::{Exit, Failed};
+use crate::output;
+
+/// Looked for where the command is run, unless another is named.
+const CONFIG: &str = "hapax-lint.toml";
+
+pub(crate) fn main(global: &Global, asked: &Lint) -> Result<Exit, Failed> {
+    let config = config(asked.config.as_deref())?;
+    let report = scan(&asked.paths, &config).map_err(failed)?;
+    let format = if global.json { LintFormat::Json } else { asked.format };
+    let text = match format {
+        LintFormat::Human => report.human(),
+        LintFormat::Json => report.json(),
+        LintFormat::Sarif => report.sarif(),
+    };
+    output::print(text.trim_end());
+    Ok(if report.is_clean() { Exit::Done } else { Exit::Refused })
+}
+
+fn config(named: Option<&Path>) -> Result<Config, Failed> {
+    let path = named.unwrap_or(Path::new(CONFIG));
+    if named.is_none() && !path.exists() {
+        return Ok(Config::default());
+    }
+    let refuse = |what: String| {
+        Failed::usage(format!("{}: {what}", path.display()))
+            .next("docs/lint.md says what may be in it.")
+    };
+    let size = std::fs::metadata(path).map_err(|error| refuse(error.to_string()))?.len();
+    if size > hapax_lint::CONFIG_MAX_BYTES as u64 {
+        return Err(refuse(format!("larger than {} bytes", hapax_lint::CONFIG_MAX_BYTES)));
+    }
+    let text = std::fs::read_to_string(path).map_err(|error| refuse(error.to_string()))?;
+    Config::parse(&text).map_err(|error| refuse(error.to_string()))
+}
+
+fn failed(error: ScanError) -> Failed {
+    let cause = std::error::Error::source(&error).map(|cause| format!(": {cause}"));
+    let what = format!("{error}{}", cause.unwrap_or_default());
+    match error {
+        ScanError::NoRoot(_) | ScanError::TooManyFiles => Failed::usage(what),
+        _ => Failed::new(Exit::Unreachable, what).next("Nothing passes that was not read."),
+    }
+}
