@@ -77,7 +77,8 @@ impl Peer {
 
     /// Goes over to the epoch that the others are in.
     pub(crate) async fn follow(&self, domain: &Domain, epoch: u64) -> Result<()> {
-        self.hapax.advance_epoch(domain, epoch, "the peer", "the others are there").await?;
+        let seen = self.hapax.epoch(domain).await?;
+        self.hapax.advance_epoch(domain, (seen, epoch), "the peer", "the others are there").await?;
         Ok(())
     }
 }

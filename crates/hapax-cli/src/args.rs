@@ -97,7 +97,7 @@ pub(crate) enum Command {
 /// Run a program once.
 ///
 /// Its output is shown while it runs and recorded, the first and the last 256 KiB of it. It
-/// sees HAPAX_KEY, HAPAX_ATTEMPT and HAPAX_FENCE. Exit code 0 means that it happened, any
+/// sees HAPAX_KEY, HAPAX_ATTEMPT, HAPAX_FENCE and with --epoch HAPAX_EPOCH. Exit code 0 means that it happened, any
 /// other that it did not; a program killed by a signal leaves the question to --safety.
 ///
 /// What it has to tell it writes into the file HAPAX_EVENTS, one JSON object a line with
@@ -144,7 +144,8 @@ pub(crate) struct Run {
     /// How long this process may be silent before others take over
     #[arg(long, value_parser = duration, value_name = "DURATION", default_value = "15s")]
     pub(crate) lease: Duration,
-    /// Run it in this epoch of a domain only, such as connector:7
+    /// Run it in this epoch of a domain only, such as connector:7. A key counts in one epoch:
+    /// put the epoch into it
     #[arg(long, value_name = "DOMAIN:N")]
     pub(crate) epoch: Option<String>,
     /// The program and its arguments
@@ -261,6 +262,18 @@ pub(crate) enum Epoch {
         /// Which domain
         domain: Option<String>,
     },
+    /// Let go of what an epoch that is over has left indeterminate: none of it can be asked for again
+    Skip {
+        /// Which epoch, such as connector:6
+        #[arg(value_name = "DOMAIN:N")]
+        epoch: String,
+        /// Why; kept in the journal
+        #[arg(long)]
+        note: String,
+        /// Who decides
+        #[arg(long, env = "USER", default_value = "unknown")]
+        by: String,
+    },
     /// End a domain's epoch, on all nodes at once; what is under way in it is void
     Advance {
         /// Which domain
@@ -294,9 +307,9 @@ pub(crate) struct Lint {
     /// What is left out and what is allowed [default: hapax-lint.toml, if it is there]
     #[arg(long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
-    /// For people, for programs, or for code scanning services
-    #[arg(long, value_enum, default_value_t = LintFormat::Human)]
-    pub(crate) format: LintFormat,
+    /// For people (the default), for programs, or for code scanning services
+    #[arg(long, value_enum)]
+    pub(crate) format: Option<LintFormat>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]

@@ -273,7 +273,13 @@ impl Config {
                     };
                     Computation::retryable(name, retry)
                 }
-                (true, _) => return Err(refuse("give retries and pause, or retryable = false")),
+                (true, Retried { retries: Some(0), .. }) => {
+                    Computation::retryable(name, Retry::fixed(0, Duration::ZERO))
+                }
+                (true, Retried { retries: None, .. }) => {
+                    return Err(refuse("retries is missing; or say retryable = false"));
+                }
+                (true, _) => return Err(refuse("pause is missing, such as pause = \"1s\"")),
             };
             let registered = computation.and_then(|computation| registry.with(computation));
             registry = registered.map_err(|error| refuse(&error.to_string()))?;

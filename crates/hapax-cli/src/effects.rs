@@ -67,14 +67,14 @@ fn state_named(text: &str) -> Result<StateName, Failed> {
 }
 
 fn row(key: Key, effect: &Effect) -> Vec<String> {
-    let reason = effect.state.reason().unwrap_or_default();
+    let reason = output::plain(effect.state.reason());
     vec![
         format!("{}…", &key.to_string()[..19]),
-        effect.label.clone().unwrap_or_default(),
+        output::plain(effect.label.as_deref()),
         output::state(effect.state.name()),
         effect.attempts.to_string(),
         ago(effect.updated),
-        console::truncate_str(reason, 60, "…").into_owned(),
+        console::truncate_str(&reason, 60, "…").into_owned(),
     ]
 }
 
@@ -155,8 +155,8 @@ fn history_row(entry: &Entry) -> Vec<String> {
         entry.event.to_string(),
         output::state(entry.state),
         format!("{}…", &entry.attempt.to_string()[..12]),
-        entry.actor.clone().unwrap_or_default(),
-        entry.note.clone().unwrap_or_default(),
+        output::plain(entry.actor.as_deref()),
+        output::plain(entry.note.as_deref()),
     ]
 }
 

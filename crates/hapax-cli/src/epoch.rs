@@ -1,6 +1,6 @@
 //! `hapax epoch`: which epoch a domain is in, and ending it.
 
-use hapax::{Bound, Domain, Entry, Event, Hapax};
+use hapax::{Bound, Domain, Entry, Event, Filter, Found, Hapax, Judged, Resolution, StateName};
 use hapax_control::Epochs;
 use hapax_server::wire::{self, time};
 use serde_json::json;
@@ -13,23 +13,27 @@ pub(crate) async fn main(global: &Global, epoch: Epoch) -> Result<Exit, Failed> 
     let hapax = output::open(global).await?;
     match epoch {
         Epoch::Show { domain } => show(global, &hapax, domain.as_deref()).await,
+        Epoch::Skip { epoch, note, by } => skip(global, &hapax, &bound(&epoch)?, &by, &note).await,
         Epoch::Advance { domain, seen, to, reason, by } => {
             let domain = named(&domain)?;
-            let seen = match seen {
-                Some(seen) => seen,
-                None => hapax.epoch(&domain).await?,
-            };
+            let current = hapax.epoch(&domain).await?;
+            let seen = seen.unwrap_or(current);
             let to = to.unwrap_or(seen.saturating_add(1));
             if to <= seen {
                 return Err(Failed::usage(format!(
-                    "{domain} was in epoch {seen}, and epochs only grow"
+                    "epoch {to} is not after {seen}; epochs only grow"
                 )));
             }
-            if reason.trim().is_empty() {
-                return Err(Failed::usage("a transition has a reason: --reason WHY"));
+            if reason.trim().is_empty() || reason.len() > 4096 {
+                return Err(Failed::usage("a reason is 1 to 4096 bytes: --reason WHY"));
             }
             let epochs = Epochs::new(hapax);
-            let moved = epochs.advance_to(&domain, to, &by, reason.trim()).await?;
+            let moved = epochs.advance_to(&domain, (seen, to), &by, reason.trim()).await?;
+            if current == 0 && moved.moved && !global.json {
+                eprintln!(
+                    "hapax: {domain} was in epoch 0, as every domain that nobody has heard of"
+                );
+            }
             if global.json {
                 output::json(&wire::Transition::of(&domain, moved));
             } else if moved.moved {
@@ -51,6 +55,59 @@ pub(crate) async fn main(global: &Global, epoch: Epoch) -> Result<Exit, Failed> 
         }
     }
 }
+
+/// `connector:7`: an epoch of a domain.
+pub(crate) fn bound(text: &str) -> Result<Bound, Failed> {
+    let refuse = |what: String| {
+        Failed::usage(format!("{text:?} is no epoch such as connector:7: {what}"))
+            .next("See which epoch it is: hapax epoch show")
+    };
+    let parts = text.split_once(':');
+    let (domain, epoch) = parts.ok_or_else(|| refuse("there is no colon in it".into()))?;
+    let domain = Domain::new(domain).map_err(|error| refuse(error.to_string()))?;
+    let epoch = epoch.parse().map_err(|error| refuse(format!("{epoch:?}: {error}")))?;
+    Ok(Bound { domain, epoch })
+}
+
+/// Lets go of what an epoch that is over has left indeterminate.
+async fn skip(
+    global: &Global,
+    hapax: &Hapax,
+    over: &Bound,
+    by: &str,
+    note: &str,
+) -> Result<Exit, Failed> {
+    let current = hapax.epoch(&over.domain).await?;
+    if over.epoch >= current {
+        let what = format!("{over} is not over; {} is in epoch {current}", over.domain);
+        return Err(Failed::usage(what));
+    }
+    let (mut skipped, mut before) = (0, None);
+    loop {
+        let states = vec![StateName::Indeterminate];
+        let found =
+            hapax.search(Filter { states, before, limit: PAGE, ..Filter::default() }).await?;
+        for Found { name, effect } in &found {
+            if effect.bound.as_ref() == Some(over) {
+                let decided =
+                    hapax.resolve(name.key, effect.attempt, Resolution::Skip, by, note).await?;
+                skipped += usize::from(matches!(decided, Judged::Decided(_)));
+            }
+        }
+        match found.last().filter(|_| found.len() == PAGE) {
+            Some(last) => before = Some(last.effect.fence),
+            None => break,
+        }
+    }
+    if global.json {
+        output::json(&json!({ "skipped": skipped }));
+    } else {
+        output::print(&format!("{skipped} let go; nobody will look for them any more."));
+    }
+    Ok(Exit::Done)
+}
+
+const PAGE: usize = 500;
 
 fn named(text: &str) -> Result<Domain, Failed> {
     Domain::new(text).map_err(|error| Failed::usage(error.to_string()))
@@ -87,8 +144,8 @@ async fn show(global: &Global, hapax: &Hapax, domain: Option<&str>) -> Result<Ex
             bound.domain.to_string(),
             bound.epoch.to_string(),
             since.map(|entry| time(entry.at)).unwrap_or_default(),
-            since.and_then(|entry| entry.actor.clone()).unwrap_or_default(),
-            since.and_then(|entry| entry.note.clone()).unwrap_or_default(),
+            output::plain(since.and_then(|entry| entry.actor.as_deref())),
+            output::plain(since.and_then(|entry| entry.note.as_deref())),
         ]);
     }
     if !global.json {

@@ -103,7 +103,7 @@ impl From<Error> for Failed {
             Error::Failed { .. } => (Exit::Program(1), "It did not happen and may be tried again."),
             Error::Epoch(_) => (
                 Exit::Refused,
-                "See which epoch it is: hapax epoch show. What was under way is void: hapax effects list --stuck",
+                "A key counts in one epoch; use another in this one. See: hapax epoch show",
             ),
             Error::Fenced(_) | Error::LeaseLost => {
                 (Exit::Look, "Somebody took over while this process was not responding.")
@@ -149,7 +149,7 @@ impl From<hapax_control::Error> for Failed {
         match error {
             Control::Conflict { recorded, asked } => Error::Conflict { recorded, asked }.into(),
             Control::Epoch(mismatch) => Error::Epoch(mismatch).into(),
-            Control::Unavailable(error) => error.into(),
+            Control::Unavailable(error) | Control::Unrecorded(error) => error.into(),
             Control::Ledger(error) => error.into(),
             other => {
                 Self { code: Some(other.page()), ..Self::new(Exit::Refused, other.to_string()) }

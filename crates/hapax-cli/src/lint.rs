@@ -14,8 +14,12 @@ const CONFIG: &str = "hapax-lint.toml";
 pub(crate) fn main(global: &Global, asked: &Lint) -> Result<Exit, Failed> {
     let config = config(asked.config.as_deref())?;
     let report = scan(&asked.paths, &config).map_err(failed)?;
-    let format = if global.json { LintFormat::Json } else { asked.format };
-    let text = match format {
+    if report.files == 0 && report.is_clean() {
+        return Err(Failed::usage("no source file was found there, so nothing was checked")
+            .next("Name directories with sources; see what hapax-lint.toml excludes."));
+    }
+    let usual = if global.json { LintFormat::Json } else { LintFormat::Human };
+    let text = match asked.format.unwrap_or(usual) {
         LintFormat::Human => report.human(),
         LintFormat::Json => report.json(),
         LintFormat::Sarif => report.sarif(),

@@ -62,6 +62,12 @@ pub(crate) fn state(name: StateName) -> String {
     .to_string()
 }
 
+/// A text of somebody else's, fit for one line of a terminal.
+pub(crate) fn plain(text: Option<&str>) -> String {
+    let text = text.unwrap_or_default().chars();
+    text.map(|c| if c.is_control() { ' ' } else { c }).collect()
+}
+
 /// Columns, aligned. The last one is not padded.
 pub(crate) fn table(head: &[&str], rows: &[Vec<String>]) {
     let heads: Vec<String> =

@@ -5,12 +5,13 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use hapax::{
-    Bound, Claim, Domain, Done, Error, Failure, Finding, Fingerprint, Hapax, How, Outcome, Safety,
-    Settling, StateName,
+    Claim, Done, Error, Failure, Finding, Fingerprint, Hapax, How, Outcome, Safety, Settling,
+    StateName,
 };
 use serde_json::json;
 
 use crate::args::{self, Global, Run};
+use crate::epoch;
 use crate::events;
 use crate::exit::{Exit, Failed};
 use crate::output;
@@ -72,7 +73,7 @@ async fn once(global: &Global, run: &Run, hapax: &Hapax, key: hapax::Key) -> Res
         effect = effect.label(label);
     }
     if let Some(epoch) = &run.epoch {
-        effect = effect.in_epoch(bound(epoch)?);
+        effect = effect.in_epoch(epoch::bound(epoch)?);
     }
     if let Some(ttl) = run.ttl {
         effect = effect.ttl(ttl);
@@ -104,12 +105,15 @@ async fn perform(
 ) -> Result<Outcome, Failure> {
     let told = tempfile::NamedTempFile::new();
     let told = told.map_err(|error| Failure::not_done(format!("no file for events: {error}")))?;
-    let environment = [
+    let environment: Vec<_> = [
         ("HAPAX_KEY", claim.key().to_string()),
         ("HAPAX_ATTEMPT", claim.attempt().to_string()),
         ("HAPAX_FENCE", claim.fence().to_string()),
         ("HAPAX_EVENTS", told.path().to_string_lossy().into_owned()),
-    ];
+    ]
+    .into_iter()
+    .chain(run.epoch.clone().map(|epoch| ("HAPAX_EPOCH", epoch)))
+    .collect();
     for check in &run.pre {
         if let Err(why) = passes(check, &environment, show).await {
             ended.set(Some(Ended::Guard));
@@ -233,18 +237,6 @@ async fn conclude(
         }
         error => Err(error.into()),
     }
-}
-
-/// `connector:7`: an epoch of a domain.
-fn bound(text: &str) -> Result<Bound, Failed> {
-    let parts = text.split_once(':');
-    let bound = parts.and_then(|(domain, epoch)| {
-        Some(Bound { domain: Domain::new(domain).ok()?, epoch: epoch.parse().ok()? })
-    });
-    bound.ok_or_else(|| {
-        Failed::usage(format!("--epoch {text:?} is not a domain and a number, such as connector:7"))
-            .next("See which epoch it is: hapax epoch show")
-    })
 }
 
 /// Rolls back at once, rather than when the next call comes.

@@ -52,17 +52,17 @@ impl Epochs {
         actor: &str,
         reason: &str,
     ) -> Result<Transition, Error> {
-        self.advance_to(domain, seen.saturating_add(1), actor, reason).await
+        self.advance_to(domain, (seen, seen.saturating_add(1)), actor, reason).await
     }
 
-    /// The same, to an epoch that somebody else has numbered.
+    /// The same, from the epoch that was seen to one that somebody else has numbered.
     pub async fn advance_to(
         &self,
         domain: &Domain,
-        to: u64,
+        (seen, to): (u64, u64),
         actor: &str,
         reason: &str,
     ) -> Result<Transition, Error> {
-        Ok(self.hapax.advance_epoch(domain, to, actor, reason).await?)
+        Ok(self.hapax.advance_epoch(domain, (seen, to), actor, reason).await?)
     }
 }

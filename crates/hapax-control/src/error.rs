@@ -20,12 +20,27 @@ pub enum Error {
     /// No key can be derived, or the one that came is not the one that is derived.
     #[error("no key: {0}")]
     KeyDerivation(String),
-    /// The ledger cannot be asked, so nothing was sent.
+    /// The ledger cannot be asked, so nothing was sent, or run.
     #[error("the ledger cannot be asked: {0}")]
     Unavailable(StoreError),
-    /// It was sent as often as its policy allows, and failed each time.
-    #[error("not done after {sent} of {most} times: {reason}")]
+    /// It was sent, or run, and the ledger could not be told. It is told as soon as it can be; ask
+    /// again.
+    #[error("it was done or under way, and the ledger cannot be told: {0}")]
+    Unrecorded(StoreError),
+    /// It was sent as often as its policy allows, and each time it did not reach the peer.
+    #[error("not done; sent {sent} of {most} times: {reason}")]
     Failed {
+        /// How often it was sent.
+        sent: u32,
+        /// How often its policy allows.
+        most: u32,
+        /// Why, the last time.
+        reason: String,
+    },
+    /// It was sent as often as its policy allows, and may have reached the peer. In this epoch it
+    /// can be asked for again: the peer honours its key.
+    #[error("no answer, and it may have been done; sent {sent} of {most} times: {reason}")]
+    Unanswered {
         /// How often it was sent.
         sent: u32,
         /// How often its policy allows.
@@ -49,7 +64,7 @@ impl Error {
             Self::Epoch(_) => "ERR_EPOCH_MISMATCH",
             Self::KeyDerivation(_) => "ERR_KEY_DERIVATION_FAILED",
             Self::Unavailable(_) => "ERR_DEDUP_STORE_UNAVAILABLE",
-            Self::Failed { .. } | Self::Refused(_) | Self::Ledger(_) => self.page(),
+            _ => self.page(),
         }
     }
 
@@ -61,6 +76,8 @@ impl Error {
             Self::KeyDerivation(_) => "HX0401",
             Self::Unavailable(_) => "HX0402",
             Self::Failed { .. } => "HX0206",
+            Self::Unrecorded(_) => "HX0404",
+            Self::Unanswered { .. } => "HX0405",
             Self::Refused(_) => "HX0403",
             Self::Ledger(error) => error.code(),
         }
@@ -72,10 +89,22 @@ impl From<hapax::Error> for Error {
         match error {
             hapax::Error::Conflict { recorded, asked } => Self::Conflict { recorded, asked },
             hapax::Error::Epoch(mismatch) => Self::Epoch(mismatch),
-            hapax::Error::Store(error) => Self::Unavailable(error),
+            hapax::Error::Store(error) if is_away(&error) => Self::Unavailable(error),
             other => Self::Ledger(other),
         }
     }
+}
+
+/// Whether it is the store that cannot do what it is asked, and not what is asked.
+fn is_away(error: &StoreError) -> bool {
+    matches!(
+        error,
+        StoreError::Unavailable(_)
+            | StoreError::Full(_)
+            | StoreError::CommitUnknown(_)
+            | StoreError::Stopped(_)
+            | StoreError::Incompatible(_)
+    )
 }
 
 impl From<KeyError> for Error {

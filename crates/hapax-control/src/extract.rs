@@ -5,8 +5,8 @@ use axum_core::response::{IntoResponse, Response};
 use bytes::Bytes;
 use hapax::canonical::canonical;
 use hapax::json::Json;
-use http::header::CONTENT_TYPE;
-use http::{HeaderMap, StatusCode};
+use http::header::{CONTENT_TYPE, RETRY_AFTER};
+use http::{HeaderMap, HeaderValue, StatusCode};
 use http_body_util::{BodyExt as _, Limited};
 
 use crate::error::Error;
@@ -101,7 +101,8 @@ impl IntoResponse for Rejected {
     }
 }
 
-/// The answer that tells of it: a problem, as RFC 9457 has it, under the name in the design.
+/// The answer that tells of it: a problem, as RFC 9457 has it, under the name in the design. A
+/// sender retries what is `retryable`, and takes the rest for a refusal.
 impl IntoResponse for Error {
     fn into_response(self) -> Response {
         let (status, title) = match &self {
@@ -109,14 +110,24 @@ impl IntoResponse for Error {
                 (StatusCode::UNPROCESSABLE_ENTITY, "The key came with another payload")
             }
             Self::Epoch(_) => (StatusCode::CONFLICT, "It belongs to another epoch"),
-            Self::KeyDerivation(_) => (StatusCode::BAD_REQUEST, "There is no such key"),
-            Self::Unavailable(_) => (StatusCode::SERVICE_UNAVAILABLE, "The ledger cannot be asked"),
-            Self::Failed { .. } => (StatusCode::BAD_GATEWAY, "It was not done"),
-            Self::Refused(_) | Self::Ledger(_) => (StatusCode::CONFLICT, "It was not done"),
+            Self::KeyDerivation(_) => (StatusCode::BAD_REQUEST, "No key can be derived"),
+            Self::Unavailable(_) | Self::Unrecorded(_) => {
+                (StatusCode::SERVICE_UNAVAILABLE, "The ledger cannot be asked")
+            }
+            Self::Failed { .. } | Self::Refused(_) => (StatusCode::BAD_GATEWAY, "It was not done"),
+            Self::Unanswered { .. } => (StatusCode::GATEWAY_TIMEOUT, "Nobody knows yet"),
+            Self::Ledger(hapax::Error::InFlight { .. } | hapax::Error::Locked { .. }) => {
+                (StatusCode::CONFLICT, "Somebody is doing it")
+            }
+            Self::Ledger(hapax::Error::Failed { .. }) => {
+                (StatusCode::SERVICE_UNAVAILABLE, "It was not done")
+            }
+            Self::Ledger(_) => (StatusCode::CONFLICT, "Somebody must look first"),
         };
         // What a store says may name files and hosts, which is nobody's business out there.
         let detail = match &self {
             Self::Unavailable(_) => "what cannot be written down is not done".to_owned(),
+            Self::Unrecorded(_) => "it was done or begun, and is not written down yet".to_owned(),
             other => other.to_string(),
         };
         problem(status, title, &detail, self.page(), self.code())
@@ -124,7 +135,8 @@ impl IntoResponse for Error {
 }
 
 fn problem(status: StatusCode, title: &str, detail: &str, page: &str, error: &str) -> Response {
-    let retryable = status.is_server_error();
+    // Somebody who is doing it will have done it.
+    let retryable = status.is_server_error() || page == "HX0201" || page == "HX0204";
     let document = Json::object([
         ("type", Json::text(&format!("urn:hapax:error:{page}"))),
         ("title", Json::text(title)),
@@ -134,7 +146,11 @@ fn problem(status: StatusCode, title: &str, detail: &str, page: &str, error: &st
         ("retryable", Json::Bool(retryable)),
     ]);
     let body = Bytes::from(canonical(&document).unwrap_or_default());
-    (status, [(CONTENT_TYPE, "application/problem+json")], body).into_response()
+    let mut response = (status, [(CONTENT_TYPE, "application/problem+json")], body).into_response();
+    if retryable {
+        response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"));
+    }
+    response
 }
 
 #[cfg(test)]

@@ -12,6 +12,9 @@ use crate::event::{self, About};
 use crate::registry::{Computation, Registry};
 use crate::request::Request;
 
+/// How often an epoch may end while a request is about to be sent in it.
+const MOVED: usize = 4;
+
 /// Sends requests to peers, each once. Cheap to clone.
 #[derive(Clone)]
 pub struct ControlPlane {
@@ -56,7 +59,20 @@ impl ControlPlane {
         Fut: Future<Output = Result<T, SendError>>,
         T: Into<Outcome>,
     {
-        let known = self.known(computation)?;
+        let (known, mut send) = (self.known(computation)?, send);
+        for _ in 0..MOVED {
+            let epoch = self.hapax.epoch(known.domain()).await?;
+            let mut sent = false;
+            let sending = |request| {
+                sent = true;
+                send(request)
+            };
+            match self.dispatch_in(epoch, computation, request, sending).await {
+                // It ended before anything was sent, and nobody asked for that epoch.
+                Err(Error::Epoch(_)) if !sent => {}
+                result => return result,
+            }
+        }
         let epoch = self.hapax.epoch(known.domain()).await?;
         self.dispatch_in(epoch, computation, request, send).await
     }
@@ -162,8 +178,8 @@ impl ControlPlane {
             };
             let pause = known.retry().and_then(|retry| retry.pause_before(trail.sent));
             let pause = pause.filter(|_| error.kind != Kind::Refused);
-            trail.refused = (error.kind == Kind::Refused).then(|| error.reason.clone());
             trail.ambiguous |= error.kind == Kind::Ambiguous;
+            trail.refused = error.kind == Kind::Refused && !trail.ambiguous;
             let Some(pause) = pause else { return Err(trail.failure(error)) };
             tokio::time::sleep(pause).await;
             if !self.budget().retry(tokio::time::Instant::now()) {
@@ -188,28 +204,30 @@ struct Trail {
     sent: u32,
     /// Whether one of the tries may have reached the peer.
     ambiguous: bool,
-    refused: Option<String>,
+    /// Whether the peer has refused the only one that reached it.
+    refused: bool,
 }
 
 impl Trail {
     /// What the last error means, after the others: one that may have reached the peer is not
-    /// undone by another that did not. A refusal of the peer speaks for all.
+    /// undone by another that did not, nor by a refusal, which may be of something that was done.
     fn failure(&self, error: SendError) -> Failure {
-        let kind = match error.kind {
-            Kind::NotDone if self.ambiguous => Kind::Ambiguous,
-            kind => kind,
-        };
-        SendError { kind, ..error }.into()
+        match self.ambiguous {
+            true => Failure::ambiguous(error.reason),
+            false => error.into(),
+        }
     }
 
     fn judge(self, known: &Computation, error: hapax::Error) -> Error {
-        match (error, self.refused) {
-            (hapax::Error::Failed { .. }, Some(reason)) => Error::Refused(reason),
-            (hapax::Error::Failed { reason }, None) => {
-                let most = known.retry().map_or(1, |retry| retry.retries + 1);
-                Error::Failed { sent: self.sent, most, reason }
-            }
-            (error, _) => error.into(),
+        let (sent, most) = (self.sent, known.retry().map_or(1, |retry| retry.retries + 1));
+        match (Error::from(error), sent) {
+            (Error::Unavailable(error), 1..) => Error::Unrecorded(error),
+            (Error::Ledger(hapax::Error::Failed { reason }), _) => match self {
+                Self { refused: true, .. } => Error::Refused(reason),
+                Self { ambiguous: true, .. } => Error::Unanswered { sent, most, reason },
+                Self { .. } => Error::Failed { sent, most, reason },
+            },
+            (error, _) => error,
         }
     }
 }

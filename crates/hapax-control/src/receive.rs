@@ -76,9 +76,11 @@ impl Receiver {
         T: Into<Outcome>,
     {
         let name = &request.computation;
-        let known = self.registry.find(name);
-        let known =
-            known.ok_or_else(|| Error::KeyDerivation(format!("{name:?} is not registered")))?;
+        let unknown = || {
+            let name: String = name.chars().take(200).collect();
+            Error::KeyDerivation(format!("computation {name:?} is not registered"))
+        };
+        let known = self.registry.find(name).ok_or_else(unknown)?;
         let bound = Bound { domain: known.domain().clone(), epoch: request.epoch };
         bound.check(self.hapax.epoch(known.domain()).await?)?;
         let key = match self.checked(known, request).await? {
@@ -87,7 +89,15 @@ impl Receiver {
         };
         let effect = self.hapax.effect(key).payload(&request.payload).in_epoch(bound);
         let effect = effect.safety(self.safety).label(format!("received: {name}")).wait(self.wait);
-        Ok(effect.run(|_| work(request.payload.clone())).await?)
+        let mut ran = false;
+        let result = effect.run(|_| {
+            ran = true;
+            work(request.payload.clone())
+        });
+        result.await.map_err(|error| match (Error::from(error), ran) {
+            (Error::Unavailable(error), true) => Error::Unrecorded(error),
+            (error, _) => error,
+        })
     }
 
     /// The key under which a request is recorded here, once it is known to be its own.

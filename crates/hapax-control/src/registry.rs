@@ -80,7 +80,7 @@ pub enum RegistryError {
     )]
     Name(String),
     /// It is there already.
-    #[error("computation {0} is registered twice")]
+    #[error("computation {0} is registered already, or built in")]
     Twice(String),
     /// It would be retried more often than anybody would wait for.
     #[error("computation {0} has more than {MOST_RETRIES} retries")]

@@ -64,7 +64,11 @@ impl ControlPlane {
         }
         let record = match key {
             Some(key) => key,
-            None => Key::derive("control.record.v1", &[("attempt", attempt.as_bytes())])?,
+            None => {
+                let computation = ("computation", computation.name().as_bytes());
+                let attempt = ("attempt", &attempt.as_bytes()[..]);
+                Key::derive("control.record.v1", &[attempt, computation])?
+            }
         };
         let bound = Bound { domain: computation.domain().clone(), epoch };
         let mut effect = self.effect(computation, record, request, bound).wait(terms.wait);

@@ -21,7 +21,7 @@ use crate::fingerprint::Fingerprint;
 use crate::journal::Event;
 use crate::lease::{Lease, LeaseId, Pulse};
 use crate::lock::LockKey;
-use crate::outcome::{Cause, Failure, Outcome, bounded};
+use crate::outcome::{Cause, Failure, MAX_REASON, Outcome, bounded, cut};
 use crate::planted::{Bug, planted};
 use crate::time::{LeaseInstant, Now, Timestamp};
 
@@ -396,7 +396,7 @@ pub fn void(now: Now, effect: &Effect, why: &str) -> Option<Change> {
         return None;
     }
     let reason = match &effect.state {
-        State::Indeterminate { reason } => bounded(format!("{why}; before that: {reason}")),
+        State::Indeterminate { reason } => with_remark(reason, why),
         _ => bounded(why),
     };
     let effect = effect.moved(now, State::Indeterminate { reason });
@@ -457,22 +457,35 @@ pub fn settle(
     if same || told_before { (Settled::Repeated, None) } else { fenced }
 }
 
-/// Keeps what the holder of a voided attempt knows, for the person who decides.
+/// Keeps what the holder of a voided attempt knows, for whoever decides.
 fn remark(now: Now, effect: &Effect, report: &Report) -> Option<Change> {
-    let State::Indeterminate { reason } = &effect.state else { return None };
-    let said = match report {
-        Report::Succeeded(outcome) => format!("that it happened, with {}", outcome.digest()),
-        Report::Failed(why) => format!("that it did not happen: {why}"),
-        Report::Partial(why) => format!("that some of it happened: {why}"),
+    let (said, why) = match report {
+        Report::Succeeded(outcome) => (format!("that it happened, with {}", outcome.digest()), ""),
+        Report::Failed(why) => ("that it did not happen".into(), why.as_str()),
+        Report::Partial(why) => ("that some of it happened".into(), why.as_str()),
         Report::Ambiguous(_) | Report::Released(_) => return None,
     };
-    let remark = format!("; since then its holder says {said}");
-    if reason.contains(&remark) {
-        return None;
+    let why: String = why.chars().take(200).collect();
+    let colon = if why.is_empty() { "" } else { ": " };
+    let remark = format!("since then its holder says {said}{colon}{why}");
+    let with = |reason: &str| (!reason.contains(&remark)).then(|| with_remark(reason, &remark));
+    let state = match &effect.state {
+        State::Indeterminate { reason } => State::Indeterminate { reason: with(reason)? },
+        State::Unknown { reason, since, tries } => {
+            State::Unknown { reason: with(reason)?, since: *since, tries: *tries }
+        }
+        _ => return None,
+    };
+    Some(Change { effect: effect.moved(now, state), event: Event::Settled })
+}
+
+/// A reason, and what there is to add; the end is what stays, if both are too much.
+fn with_remark(reason: &str, remark: &str) -> String {
+    if reason.is_empty() {
+        return bounded(remark);
     }
-    let state = State::Indeterminate { reason: bounded(format!("{reason}{remark}")) };
-    (state != effect.state)
-        .then(|| Change { effect: effect.moved(now, state), event: Event::Settled })
+    let room = MAX_REASON.saturating_sub(remark.len() + "; ".len());
+    bounded(format!("{}; {remark}", cut(reason, room)))
 }
 
 fn failed(cause: Cause, reason: &str) -> State {

@@ -55,6 +55,9 @@ impl std::fmt::Display for Domain {
 /// The greatest epoch a domain can be in. Keys can be derived for greater ones, and are refused.
 pub const MAX: u64 = i64::MAX as u64;
 
+/// How far a transition goes at most, so that a slip of the pen does not use all epochs up.
+pub const LONGEST_STEP: u64 = 1 << 32;
+
 /// One epoch of one domain.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Bound {
@@ -99,6 +102,6 @@ pub struct Transition {
     pub epoch: u64,
     /// Whether it was this wish that brought it there.
     pub moved: bool,
-    /// How many attempts were voided by it.
+    /// How many attempts were under way, and are void.
     pub voided: usize,
 }

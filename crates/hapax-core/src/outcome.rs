@@ -146,16 +146,21 @@ impl Cause {
 
 /// Shortens a reason to [`MAX_REASON`] bytes, at a character border.
 pub fn bounded(reason: impl Into<String>) -> String {
-    let mut reason = reason.into();
-    if reason.len() > MAX_REASON {
-        let mut end = MAX_REASON - '…'.len_utf8();
-        while !reason.is_char_boundary(end) {
+    cut(reason, MAX_REASON)
+}
+
+/// Shortens a text to this many bytes, at a character border.
+pub(crate) fn cut(text: impl Into<String>, most: usize) -> String {
+    let mut text = text.into();
+    if text.len() > most {
+        let mut end = most.saturating_sub('…'.len_utf8());
+        while !text.is_char_boundary(end) {
             end -= 1;
         }
-        reason.truncate(end);
-        reason.push('…');
+        text.truncate(end);
+        text.push('…');
     }
-    reason
+    text
 }
 
 #[cfg(test)]

@@ -53,9 +53,11 @@ impl Rule {
     pub fn instead(self) -> &'static str {
         match self {
             Self::KeyDerivation => {
-                "derive it with `Key::derive(\"name.v1\", fields)` or a named derivation of hapax"
+                "derive it with hapax: `Key::derive(\"name.v1\", fields)`, or `hapax key` elsewhere"
             }
-            Self::DedupeStore => "ask the ledger: `hapax.effect(key).run(..)`, or its inbox",
+            Self::DedupeStore => {
+                "ask the ledger: `hapax.effect(key).run(..)`, its API, or its inbox"
+            }
             Self::RetryLoop => {
                 "run the call as an effect, `hapax.effect(key).run(..)`, and let hapax try again"
             }

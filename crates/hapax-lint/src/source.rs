@@ -21,7 +21,7 @@ pub(crate) enum Language {
 
 impl Language {
     pub(crate) fn of(path: &Path) -> Option<Self> {
-        Some(match path.extension()?.to_str()? {
+        Some(match path.extension()?.to_str()?.to_ascii_lowercase().as_str() {
             "rs" => Self::Rust,
             "py" => Self::Python,
             "js" | "mjs" | "cjs" | "jsx" | "ts" | "mts" | "cts" | "tsx" => Self::Script,

@@ -27,6 +27,14 @@ static UNIQUE_REQUEST: LazyLock<Regex> = LazyLock::new(|| {
     Regex::new(pattern).expect("a fixed pattern")
 });
 
+/// A key that no two rows may have, in whatever table.
+static UNIQUE_KEY: LazyLock<Regex> = LazyLock::new(|| {
+    let key = r#"["`\[]?\b(?:idempotency_?(?:key|id|token)|dedupe?_(?:key|id))\b["`\]]?"#;
+    let column = format!(r"{key}\s[^,;()\n]*\b(?:unique|primary\s+key)\b");
+    let constraint = format!(r"\bunique\b[^;,(){{}}=\n]{{0,100}}\(\s*(?:\w+\s*,\s*)?{key}\s*[,)]");
+    Regex::new(&format!("(?i){column}|{constraint}")).expect("a fixed pattern")
+});
+
 /// Where a text makes or fills a dedupe table: the offset, and what it does.
 pub(crate) fn find(text: &str) -> Vec<(usize, String)> {
     let mut found = Vec::new();
@@ -37,6 +45,12 @@ pub(crate) fn find(text: &str) -> Vec<(usize, String)> {
                 made.get_match().start(),
                 format!("table `{}` remembers what was done", bare(table)),
             ));
+        }
+    }
+    for unique in UNIQUE_KEY.find_iter(text) {
+        let told = |(at, _): &(usize, String)| text[*at..unique.start()].find([';']).is_none();
+        if !found.iter().filter(|(at, _)| *at <= unique.start()).any(told) {
+            found.push((unique.start(), "a unique key remembers what was done".into()));
         }
     }
     for filled in INSERT.captures_iter(text) {
@@ -99,6 +113,9 @@ mod tests {
             "create table request_log (request_id uuid primary key)",
             "insert into processed_messages (id) values ($1) on conflict do nothing",
             "INSERT IGNORE INTO dedup VALUES (?)",
+            "ALTER TABLE orders ADD COLUMN idempotency_key text UNIQUE",
+            "create unique index on orders (tenant, idempotency_key)",
+            "create table orders (id int, idempotency_key text not null unique)",
             "insert into payment (id, idempotency_key) values (1, 2) on conflict (idempotency_key) do nothing",
         ] {
             assert!(trips(sql), "{sql}");
@@ -110,6 +127,8 @@ mod tests {
             "insert into users (id) values (1) on conflict do nothing",
             "insert into processed_events (id) values (1)",
             "select hapax.claim($1)",
+            "create table orders (id int unique, idempotency_key text)",
+            "create index on orders (idempotency_key)",
             "insert into a values (1); insert into processed_events values (1)",
         ] {
             assert!(!trips(sql), "{sql}");

@@ -227,7 +227,7 @@ fn people_are_told_where_what_and_what_instead() {
         "\
 src/a.rs:2:9: key-derivation: `idempotency_key` is hashed by hand, with `Sha256::digest`
     let idempotency_key = Sha256::digest(b);
-    instead: derive it with `Key::derive(\"name.v1\", fields)` or a named derivation of hapax
+    instead: derive it with hapax: `Key::derive(\"name.v1\", fields)`, or `hapax key` elsewhere
 
 note: hapax-lint.toml:1: nothing in x/** needs its allow of retry-loop; remove it
 note: c.rs:1: not Rust that parses (cannot parse string into token stream); read by pattern

@@ -2,7 +2,7 @@
 
 use hapax_core::epoch::{Bound, Domain};
 use hapax_core::name::{Name, Namespace};
-use hapax_store::StoreError;
+use hapax_store::{Limits, StoreError};
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
@@ -40,20 +40,24 @@ pub(crate) fn hold(link: &Link, places: &[EpochPlace]) -> Result<Vec<u64>, Troub
 /// The epoch a domain is about to leave. Waits for everybody who holds it.
 pub(crate) fn take(link: &Link, place: &EpochPlace) -> Result<u64, Trouble> {
     let params: [Param<'_>; 2] = [(&place.0, Type::INT4), (&place.1.as_str(), Type::TEXT)];
+    link.query("SELECT pg_advisory_xact_lock(1751216248, hapax.epoch_lock($1, $2))", &params)?;
     link.execute(
-        "INSERT INTO hapax.epoch (namespace, domain, epoch) VALUES ($1, $2, 0)
+        "INSERT INTO hapax.epoch (namespace, domain, epoch) SELECT $1, $2, 0
+         WHERE (SELECT count(*) FROM hapax.epoch WHERE namespace = $1) < 10000
          ON CONFLICT DO NOTHING",
         &params,
     )?;
-    let row = link.one(
+    let rows = link.query(
         "SELECT epoch FROM hapax.epoch WHERE namespace = $1 AND domain = $2 FOR UPDATE",
         &params,
     )?;
-    Ok(row.try_get::<_, i64>(0)? as u64)
+    let full = || StoreError::Invalid(format!("there are {} domains", Limits::DOMAINS));
+    Ok(rows.first().ok_or_else(full)?.try_get::<_, i64>(0)? as u64)
 }
 
 pub(crate) fn all(link: &Link, namespace: i32) -> Result<Vec<Bound>, Trouble> {
-    let sql = "SELECT domain, epoch FROM hapax.epoch WHERE namespace = $1 ORDER BY domain";
+    let sql = "SELECT domain, epoch FROM hapax.epoch WHERE namespace = $1 AND epoch > 0
+               ORDER BY domain";
     let rows = link.query(sql, &[(&namespace, Type::INT4)])?;
     rows.iter().filter_map(|row| read(row).transpose()).collect()
 }

@@ -50,7 +50,9 @@ impl From<tokio_postgres::Error> for Trouble {
         match state {
             &SqlState::LOCK_NOT_AVAILABLE
             | &SqlState::T_R_DEADLOCK_DETECTED
-            | &SqlState::T_R_SERIALIZATION_FAILURE => Self::Busy(text),
+            | &SqlState::T_R_SERIALIZATION_FAILURE
+            // A statement that took too long; nobody else cancels ours.
+            | &SqlState::QUERY_CANCELED => Self::Busy(text),
             &SqlState::DISK_FULL => Self::Refused(StoreError::Full(text)),
             &SqlState::DATA_CORRUPTED | &SqlState::INDEX_CORRUPTED => {
                 Self::Refused(StoreError::Corrupt(text))

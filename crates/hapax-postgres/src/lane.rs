@@ -304,9 +304,14 @@ impl Lane {
         match self.transact(&batch, 50) {
             Ok(answers) => self.conclude(batch, answers, served),
             Err(trouble @ Trouble::Lost(_)) => self.lost(batch, trouble, served),
-            Err(_) => {
+            Err(trouble) => {
+                // They share an epoch's row, and would wait for it one after the other.
+                let busy = matches!(trouble, Trouble::Busy(_)) && self.pace == Pace::Quick;
                 for waiting in batch {
-                    self.alone(waiting, served);
+                    match busy && is_bound(&waiting.job.command) {
+                        true => served.slow.push(waiting),
+                        false => self.alone(waiting, served),
+                    }
                 }
             }
         }
@@ -394,8 +399,12 @@ impl Lane {
     ) -> Result<Vec<Option<Result<Answer, StoreError>>>, Trouble> {
         let link = self.link()?;
         pass(Point::PostgresBegin).map_err(Trouble::lost)?;
+        // A transition writes to everything that is under way, however much that is.
+        let ends = |waiting: &Waiting| matches!(waiting.job.command, Command::Advance { .. });
+        let statement_timeout_ms = if batch.iter().any(ends) { 600_000 } else { 10_000 };
         link.post(&format!(
-            "BEGIN; SET LOCAL lock_timeout = {lock_timeout_ms}; SET LOCAL statement_timeout = 10000;
+            "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL lock_timeout = {lock_timeout_ms};
+             SET LOCAL statement_timeout = {statement_timeout_ms};
              SET LOCAL idle_in_transaction_session_timeout = 10000;
              SET LOCAL synchronous_commit = on; SET LOCAL jit = off"
         ));
@@ -543,6 +552,10 @@ impl Lane {
 
 fn is_claim(waiting: &Waiting) -> bool {
     matches!(waiting.job.command, Command::Claim { .. })
+}
+
+fn is_bound(command: &Command) -> bool {
+    matches!(command, Command::Claim { ask: Ask { bound: Some(_), .. }, .. })
 }
 
 /// Whether a command may be carried out twice without harm.

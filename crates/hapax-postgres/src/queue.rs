@@ -7,8 +7,9 @@ use std::collections::{HashSet, VecDeque};
 use std::sync::{Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
+use hapax_core::epoch::Domain;
 use hapax_core::lease::LeaseId;
-use hapax_core::name::Name;
+use hapax_core::name::{Name, Namespace};
 use hapax_store::{Command, Job};
 
 /// What a command is about.
@@ -17,6 +18,7 @@ pub(crate) enum Subject {
     Effect(Name),
     Lease(LeaseId),
     Outbox(LeaseId),
+    Epoch(Namespace, Domain),
     Pass,
 }
 
@@ -36,8 +38,10 @@ impl Subject {
             Command::Share { lease, .. }
             | Command::Retire { lease }
             | Command::Dispatch { lease, .. } => Self::Outbox(*lease),
-            Command::Advance { .. }
-            | Command::Expire { .. }
+            Command::Advance { namespace, domain, .. } => {
+                Self::Epoch(namespace.clone(), domain.clone())
+            }
+            Command::Expire { .. }
             | Command::Sweep { .. }
             | Command::Seal { .. }
             | Command::Admit(_)

@@ -273,10 +273,10 @@ impl Script {
                 Command::Reset { name: name(key), attempt: self.attempt(key, back), actor, note }
             }
             Act::Advance { by: steps } => {
+                let ((actor, reason), seen) = (by(), self.epoch);
                 self.epoch += u64::from(steps);
-                let ((actor, reason), to) = (by(), self.epoch);
-                let namespace = Namespace::default();
-                Command::Advance { namespace, domain: domain(), to, actor, reason }
+                let (namespace, to) = (Namespace::default(), self.epoch);
+                Command::Advance { namespace, domain: domain(), seen, to, actor, reason }
             }
             Act::Expire => Command::Expire { limit: 100 },
             Act::Sweep => Command::Sweep { limit: 100 },

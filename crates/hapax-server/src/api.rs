@@ -83,7 +83,7 @@ fn documented(idempotency: Option<IdempotencyLayer>) -> OpenApiRouter<Arc<Server
         .merge(effect::asking())
         .merge(lease::asking())
         .merge(control::asking());
-    let steward = effect::clearing().merge(epoch::ending());
+    let steward = effect::clearing();
     let for_role = |router: OpenApiRouter<Arc<Server>>, role| {
         router.route_layer(from_fn_with_state(role, require))
     };
@@ -96,6 +96,7 @@ fn documented(idempotency: Option<IdempotencyLayer>) -> OpenApiRouter<Arc<Server
         .merge(for_role(asking, Role::Operator))
         .merge(for_role(kept(operator), Role::Operator))
         .merge(for_role(kept(steward), Role::Steward))
+        .merge(for_role(epoch::ending(), Role::Steward))
 }
 
 pub(crate) fn router(idempotency: IdempotencyLayer) -> Router<Arc<Server>> {

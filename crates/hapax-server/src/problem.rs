@@ -87,7 +87,7 @@ pub(crate) struct Kind {
 /// No key follows from what came.
 pub(crate) const KEY_NOT_DERIVED: Kind = Kind {
     code: "HX0401",
-    title: "There is no such key",
+    title: "No key can be derived",
     retryable: false,
     next: "Name a registered computation: GET /v1/control lists them.",
 };
@@ -258,7 +258,8 @@ impl Problem {
             _ => None,
         };
         let attempt = attempt.map(|attempt| attempt.to_string().into());
-        Self { attempt, ..Self::new(status, &kind, detail) }
+        let name = matches!(error, Error::Epoch(_)).then_some("ERR_EPOCH_MISMATCH");
+        Self { attempt, error: name, ..Self::new(status, &kind, detail) }
     }
 }
 

@@ -9,12 +9,11 @@ mod outbox;
 
 pub(crate) use control::pauses_ms;
 pub use control::{Computation, ControlClaim, ControlVerdict};
-pub(crate) use effect::bytes;
 pub use effect::{
     Claim, Decision, Effect, Found, Judged, Looked, Outcome, ReportName, Reset, Resolve, Safety,
     Settle, Settled, Step, Undo, Undone, Verdict,
 };
-pub use epoch::{Advance, Epoch, Transition};
+pub use epoch::{Advance, Current, Epoch, Transition};
 pub use journal::{Checkpoint, Entry, Leaf, Proof, Verification};
 pub use lease::{Lease, OpenLease};
 pub use outbox::{Artifact, Delivery, Event, Record, Redrive, Redriven, Sink, event, last_error};

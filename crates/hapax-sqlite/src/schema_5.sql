@@ -12,8 +12,10 @@ BEGIN SELECT RAISE(ABORT, 'an epoch only grows'); END;
 
 -- What an effect is bound to, if anything.
 ALTER TABLE effect ADD COLUMN domain TEXT;
-ALTER TABLE effect ADD COLUMN epoch INTEGER CHECK ((epoch IS NULL) = (domain IS NULL));
+ALTER TABLE effect ADD COLUMN epoch INTEGER;
 -- The domain again, where the end of the epoch has a meaning: in states 0, 4 and 5.
+-- Both constraints are here, because the table is read once for each column that has one.
 ALTER TABLE effect ADD COLUMN voidable TEXT
+    CHECK ((epoch IS NULL) = (domain IS NULL))
     CHECK (voidable IS CASE WHEN state = 0 OR state = 4 OR state = 5 THEN domain END);
 CREATE INDEX effect_voidable ON effect (voidable) WHERE voidable IS NOT NULL;

@@ -123,7 +123,9 @@ pub enum Command {
         namespace: Namespace,
         /// Which.
         domain: Domain,
-        /// The new epoch. If the domain is in it already, or in a later one, nothing happens.
+        /// The epoch that is to end. If it is over, nothing happens.
+        seen: u64,
+        /// The new epoch.
         to: u64,
         /// Who.
         actor: String,

@@ -69,8 +69,8 @@ pub fn apply(txn: &mut dyn Txn, command: &Command) -> Result<Answer, StoreError>
         Command::RegisterStep { name, attempt, step, nth } => {
             register_step(txn, name, *attempt, step, *nth)
         }
-        Command::Advance { namespace, domain, to, actor, reason } => {
-            advance(txn, namespace, domain, *to, (actor, reason)).map(Answer::Epoch)
+        Command::Advance { namespace, domain, seen, to, actor, reason } => {
+            advance(txn, namespace, domain, (*seen, *to), (actor, reason)).map(Answer::Epoch)
         }
         Command::Expire { limit } => expire_pass(txn, *limit).map(Answer::Count),
         Command::Sweep { limit } => {
@@ -356,21 +356,25 @@ fn advance(
     txn: &mut dyn Txn,
     namespace: &Namespace,
     domain: &Domain,
-    to: u64,
+    (seen, to): (u64, u64),
     (actor, reason): (&str, &str),
 ) -> Result<Transition, StoreError> {
     check_length("the actor", actor)?;
-    if to > epoch::MAX {
-        return Err(StoreError::Invalid(format!("the last epoch is {}", epoch::MAX)));
-    }
+    let invalid = |what: String| Err(StoreError::Invalid(what));
     let before = txn.epoch(namespace, domain)?;
-    if to <= before {
+    if before > seen {
         return Ok(Transition { epoch: before, moved: false, voided: 0 });
     }
+    if before < seen {
+        return invalid(format!("{domain} is in epoch {before}; nobody has seen epoch {seen}"));
+    }
+    if to <= before || to > epoch::MAX || to - before > epoch::LONGEST_STEP {
+        let most = epoch::LONGEST_STEP;
+        return invalid(format!("epoch {to} is not 1 to {most} further than {before}"));
+    }
     let domains = txn.epochs(namespace)?;
-    let new = !domains.iter().any(|known| known.domain == *domain && known.epoch > 0);
-    if new && domains.len() > Limits::DOMAINS {
-        return Err(StoreError::Invalid(format!("there are {} domains", Limits::DOMAINS)));
+    if domains.len() >= Limits::DOMAINS && !domains.iter().any(|known| known.domain == *domain) {
+        return invalid(format!("there are {} domains", Limits::DOMAINS));
     }
     let (over, next) = (
         Bound { domain: domain.clone(), epoch: before },
@@ -380,11 +384,10 @@ fn advance(
     let names: BTreeSet<_> = txn.bound(namespace, &over)?.into_iter().collect();
     let mut voided = 0;
     for name in names {
-        let change = one(txn, &name)?.and_then(|effect| effect::void(now, &effect, &why));
-        if let Some(change) = change {
-            write(txn, &name, &change, Some((actor, &why)))?;
-            voided += 1;
-        }
+        let Some(effect) = one(txn, &name)? else { continue };
+        let Some(change) = effect::void(now, &effect, &why) else { continue };
+        write(txn, &name, &change, Some((actor, &why)))?;
+        voided += usize::from(!matches!(effect.state, State::Indeterminate { .. }));
     }
     record_transition(txn, now, namespace, &next, (actor, reason))?;
     txn.put_epoch(namespace, &next)?;

@@ -101,7 +101,7 @@ pub trait View: OutboxView {
     /// The epoch that a domain is in; 0 if it never went over to another.
     fn epoch(&mut self, namespace: &Namespace, domain: &Domain) -> Result<u64, StoreError>;
 
-    /// All domains of a namespace that are known, with their epochs, by name.
+    /// All domains of a namespace that have left epoch 0, with their epochs, by name.
     fn epochs(&mut self, namespace: &Namespace) -> Result<Vec<Bound>, StoreError>;
 
     /// The newest notice: how often something happened that every node must act upon.

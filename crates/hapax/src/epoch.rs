@@ -17,26 +17,27 @@ impl Hapax {
         Ok(read(&*self.inner.store, move |view| view.epoch(&namespace, &domain)).await?)
     }
 
-    /// The domains of this namespace that are known, with their epochs, by name.
+    /// The domains of this namespace that have left epoch 0, with their epochs, by name.
     pub async fn epochs(&self) -> Result<Vec<Bound>, Error> {
         let namespace = self.namespace.clone();
         Ok(read(&*self.inner.store, move |view| view.epochs(&namespace)).await?)
     }
 
-    /// Has a domain go over to a new epoch, on all nodes at once: when this returns, nothing is
-    /// granted, settled or replayed in an older one. What was under way is void and
-    /// indeterminate, with this reason. Nothing happens if the domain is there already, or
-    /// further, so that it may be asked for again.
+    /// Has a domain go over from the epoch that was seen to a new one, on all nodes at once: when
+    /// this returns, nothing is granted, settled or replayed in an older one. What was under way
+    /// is void and indeterminate, with this reason. Nothing happens if the epoch that was seen is
+    /// over, so that this may be asked for again.
     pub async fn advance_epoch(
         &self,
         domain: &Domain,
-        to: u64,
+        (seen, to): (u64, u64),
         actor: &str,
         reason: &str,
     ) -> Result<Transition, Error> {
         let command = Command::Advance {
             namespace: self.namespace.clone(),
             domain: domain.clone(),
+            seen,
             to,
             actor: actor.to_owned(),
             reason: reason.to_owned(),

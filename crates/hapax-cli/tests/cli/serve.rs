@@ -377,7 +377,16 @@ fn what_is_packaged_is_right() {
     let settings = packaged("hapax.toml");
     check(&settings);
     // What is commented out is right too, but for the certificate, which is not there.
-    let (server, _) = settings.split_once("# Where events go").expect("two parts");
+    let (server, rest) = settings.split_once("# Computations").expect("two parts");
+    let (computations, _) = rest.split_once("# Where events go").expect("three parts");
+    check(
+        &computations
+            .lines()
+            .skip(1)
+            .map(|line| line.trim_start_matches("# "))
+            .collect::<Vec<_>>()
+            .join("\n"),
+    );
     let lines = server.lines().map(|line| match line.strip_prefix("# ") {
         Some(setting) if setting.contains(" = ") && !setting.starts_with("tls_") => setting,
         _ => line,

@@ -72,6 +72,9 @@ fn epochs_and_computations() {
         "run --key step-3 -- echo migrated",
         "run --key step-4 --epoch connector -- echo migrated",
         "epoch advance connector --reason back --to 1",
+        "epoch advance connector --reason typo --seen 7",
+        "epoch skip connector:1 --note over",
+        "epoch skip connector:2 --note over",
         "epoch advance Connector --reason typo",
         "epoch show connector",
     ]);

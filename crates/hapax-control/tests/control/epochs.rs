@@ -101,7 +101,7 @@ async fn an_epoch_that_ends_between_two_tries_ends_the_request() {
             sent.fetch_add(1, Ordering::SeqCst);
             let hapax = hapax.clone();
             async move {
-                hapax.advance_epoch(&connector(), 1, "ann", "new leader").await?;
+                hapax.advance_epoch(&connector(), (0, 1), "ann", "new leader").await?;
                 Err::<(), _>(SendError::not_done("nobody is there"))
             }
         })

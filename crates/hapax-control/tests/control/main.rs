@@ -65,7 +65,10 @@ impl Peer {
             done.fetch_add(1, Ordering::SeqCst);
             Ok(payload)
         });
-        result.await.map(|done| done.outcome).map_err(|error| SendError::refused(error.code()))
+        result.await.map(|done| done.outcome).map_err(|error| match error.code() {
+            name if name.starts_with("ERR_") => SendError::refused(name),
+            other => SendError::ambiguous(other),
+        })
     }
 
     fn seen(&self) -> Vec<Request> {

@@ -73,6 +73,35 @@ async fn a_refusal_is_not_retried() {
     assert!(matches!(error, Error::Refused(reason) if reason == "ERR_EPOCH_MISMATCH"));
 }
 
+/// Proves C-3: what may have reached the peer is not called undone because a later try did not,
+/// or was refused.
+#[tokio::test(start_paused = true)]
+async fn one_try_that_may_have_been_heard_is_remembered() {
+    let hapax = Hapax::builder().in_memory();
+    let plane = ControlPlane::new(hapax.clone(), Registry::standard());
+    let then = |last: SendError| {
+        let tries = std::cell::Cell::new(0);
+        move || match tries.replace(tries.get() + 1) {
+            0 => SendError::ambiguous("timeout"),
+            _ => last.clone(),
+        }
+    };
+    let (times, error) =
+        sent(&plane, "connector.health_probe.v1", then(SendError::not_done("refused"))).await;
+    assert_eq!(times.len(), 3);
+    assert!(matches!(&error, Error::Unanswered { sent: 3, most: 3, .. }), "{error:?}");
+    let refused = then(SendError::refused("ERR_EPOCH_MISMATCH"));
+    let (times, error) = sent(&plane, "connector.rollout_notify.v1", refused).await;
+    assert_eq!(times.len(), 2);
+    assert!(matches!(&error, Error::Unanswered { sent: 2, .. }), "{error:?}");
+    // Where nobody could grant it again without harm, somebody is asked.
+    let opaque = Computation::retryable("connector.opaque.v1", Retry::fixed(1, Duration::ZERO));
+    let opaque = opaque.expect("a computation").safety(hapax::Safety::Opaque);
+    let plane = ControlPlane::new(hapax, Registry::empty().with(opaque).expect("a registry"));
+    let (_, error) = sent(&plane, "connector.opaque.v1", then(SendError::refused("no"))).await;
+    assert!(matches!(&error, Error::Ledger(hapax::Error::Blocked(_))), "{error:?}");
+}
+
 /// Retries do not outnumber what there is to do: ten to begin with, then one in ten, and one a
 /// second.
 #[tokio::test(start_paused = true)]

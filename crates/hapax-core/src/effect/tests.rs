@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::epoch::Domain;
+use crate::outcome::MAX_REASON;
 use expect_test::expect_file;
 
 const NOW: Now = Now {
@@ -209,6 +210,29 @@ fn a_refusal_never_carries_a_change() {
                 || told.starts_with("blocked");
             assert!(!(refused && change.is_some()), "{name}: {event}");
         }
+    }
+}
+
+/// Proves C-4: what a voided holder says is kept, whatever else there is to read.
+#[test]
+fn a_remark_is_kept_however_long_the_reason_is() {
+    let done = Outcome::new(*b"done");
+    for (name, current) in records() {
+        let Some(mut effect) = current.filter(|effect| effect.state.name().is_open()) else {
+            continue;
+        };
+        let Some(voided) = void(NOW, &effect, &"é".repeat(3_000)) else { panic!("{name}") };
+        effect = voided.effect;
+        for report in [Report::Failed("x".repeat(5_000)), Report::Succeeded(done.clone())] {
+            let over = bound().check(1).err();
+            let (_, change) = settle(NOW, Some(&effect), CURRENT, &report, over.clone());
+            effect = change.unwrap().effect;
+            let (_, again) = settle(NOW, Some(&effect), CURRENT, &report, over);
+            assert_eq!(again, None, "{name}: said before");
+        }
+        let reason = effect.state.reason().unwrap();
+        assert!(reason.contains(&done.digest().to_string()), "{name}: {reason}");
+        assert!(reason.contains("that it did not happen: xxx") && reason.len() <= MAX_REASON);
     }
 }
 

@@ -103,9 +103,9 @@ fn function(
 fn judge(name: &str, made: Made) -> Option<String> {
     match (key_name(name)?, made) {
         (_, Made::Hashed) => Some(format!("`{name}` is hashed by hand")),
-        (KeyName::Full, Made::ByChance) => {
-            Some(format!("`{name}` is made by chance, so a second try has another key"))
-        }
+        (KeyName::Full, Made::ByChance) => Some(format!(
+            "`{name}` is made from the clock or by chance, so a second try has another key"
+        )),
         (KeyName::Bare, Made::ByChance) => None,
     }
 }

@@ -28,7 +28,7 @@ const CARRIERS: &str = "\
     fold map update chain or";
 
 /// Methods whose answer says little of what they are called on.
-const DROPPERS: &str = "len is eq ne cmp contains starts ends verify duration elapsed get";
+const DROPPERS: &str = "len is eq ne cmp contains starts ends verify elapsed get";
 
 /// Names too common to stand for one function of the file.
 const COMMON: &str = "new from default of parse build fmt id get into";

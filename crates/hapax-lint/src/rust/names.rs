@@ -10,6 +10,8 @@ use syn::{Expr, ItemType, ItemUse, Pat, Path, Type, UseTree};
 pub(super) struct Names<'a> {
     imports: BTreeMap<String, Vec<String>>,
     aliases: BTreeMap<String, &'a Type>,
+    /// What parameters, fields and locals are declared as; nothing, where two differ.
+    declared: BTreeMap<String, Option<Vec<String>>>,
 }
 
 impl<'a> Names<'a> {
@@ -31,6 +33,19 @@ impl<'a> Names<'a> {
     /// The type that an alias of this file stands for.
     pub(super) fn alias(&self, path: &Path) -> Option<&'a Type> {
         self.aliases.get(&path.get_ident()?.to_string()).copied()
+    }
+
+    /// The path of the type that a name is declared with in this file.
+    pub(super) fn declared(&self, name: &str) -> Option<&[String]> {
+        self.declared.get(name)?.as_deref()
+    }
+
+    fn declare(&mut self, name: &syn::Ident, ty: &Type) {
+        let path = declared_path(ty).map(|path| self.resolve(path));
+        let known = self.declared.entry(name.to_string()).or_insert_with(|| path.clone());
+        if *known != path {
+            *known = None;
+        }
     }
 
     fn import(&mut self, tree: &UseTree, before: &mut Vec<String>) {
@@ -66,6 +81,27 @@ impl<'a> Visit<'a> for Names<'a> {
     fn visit_item_type(&mut self, item: &'a ItemType) {
         self.aliases.insert(item.ident.to_string(), &item.ty);
         visit::visit_item_type(self, item);
+    }
+
+    fn visit_pat_type(&mut self, pat: &'a syn::PatType) {
+        if let Some(name) = bound(&pat.pat) {
+            self.declare(name, &pat.ty);
+        }
+    }
+
+    fn visit_field(&mut self, field: &'a syn::Field) {
+        if let Some(name) = &field.ident {
+            self.declare(name, &field.ty);
+        }
+    }
+}
+
+/// The path of a type, behind its references.
+fn declared_path(ty: &Type) -> Option<&Path> {
+    match ty {
+        Type::Path(ty) => Some(&ty.path),
+        Type::Reference(ty) => declared_path(&ty.elem),
+        _ => None,
     }
 }
 

@@ -20,12 +20,18 @@ ALTER TABLE hapax.effect
     ADD CHECK ((domain IS NULL) = (epoch IS NULL));
 CREATE INDEX effect_voidable ON hapax.effect (voidable) WHERE voidable IS NOT NULL;
 
+-- What transitions of a domain are ordered by. Rows alone would not do: whoever shares a row's
+-- lock passes by somebody who waits to have it alone, for ever if there are many.
+CREATE FUNCTION hapax.epoch_lock(space int, of text) RETURNS int LANGUAGE sql IMMUTABLE
+    RETURN hashtext(space::text || '/' || of);
+
 -- The epoch a domain is in, held there until the end of the transaction: a transition waits for
 -- whoever was told, and whoever asks waits for a transition.
 CREATE FUNCTION hapax.epoch_now(space int, of text) RETURNS bigint LANGUAGE plpgsql AS $$
 DECLARE
     current bigint;
 BEGIN
+    PERFORM pg_advisory_xact_lock_shared(1751216248, hapax.epoch_lock(space, of));
     SELECT c.epoch INTO current FROM hapax.epoch c
     WHERE c.namespace = space AND c.domain = of FOR SHARE;
     IF current IS NULL THEN

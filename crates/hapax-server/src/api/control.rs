@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::extract::{FromRequestParts, State};
+use data_encoding::BASE64;
 use hapax::remote::{Permit, Settled};
 use hapax_control::remote::Terms;
 use hapax_control::{ControlPlane, Error};
@@ -101,8 +102,17 @@ async fn claim(
     ClientKey(client_key): ClientKey,
     Json(asked): Json<wire::ControlClaim>,
 ) -> Answer<wire::ControlVerdict> {
-    let request = wire::bytes(asked.request.as_deref(), asked.request_base64.as_deref());
-    let request = request.map_err(|_| malformed("request is text, or request_base64 is base64"))?;
+    let request = match (&asked.request, &asked.request_base64) {
+        (Some(text), None) => text.clone().into_bytes(),
+        (None, Some(text)) => {
+            BASE64.decode(text.as_bytes()).map_err(|_| malformed("request_base64 is not base64"))?
+        }
+        _ => return Err(malformed("give request or request_base64, and not both")),
+    };
+    // The same attempt in another epoch would be another request, under a key nobody knows.
+    if asked.attempt.is_some() && asked.epoch.is_none() {
+        return Err(malformed("an attempt is asked for again in its epoch: give epoch as well"));
+    }
     let lease = asked.lease.as_deref().map(|text| parse("lease", text)).transpose()?;
     let deadline = within("deadline_ms", asked.deadline_ms, 1..=LONGEST_DEADLINE_MS)?;
     let deadline = deadline.map(Duration::from_millis);

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use axum::extract::FromRequestParts;
-use hapax::{Bound, Domain};
+use hapax::{Domain, Event};
 use hapax_control::Epochs;
 use http::request::Parts;
 use serde::Serialize;
@@ -12,7 +12,7 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use super::control::named;
-use super::{Answer, Json, Scope, answer, malformed, part};
+use super::{Answer, ClientKey, Json, Scope, answer, malformed, part};
 use crate::problem::Problem;
 use crate::server::Server;
 use crate::wire;
@@ -21,6 +21,7 @@ pub(super) fn reading() -> OpenApiRouter<Arc<Server>> {
     OpenApiRouter::new().routes(routes!(list)).routes(routes!(show))
 }
 
+/// Repeated by the epoch that was seen, and never answered from what was kept.
 pub(super) fn ending() -> OpenApiRouter<Arc<Server>> {
     OpenApiRouter::new().routes(routes!(advance))
 }
@@ -56,10 +57,19 @@ async fn list(scope: Scope) -> Answer<EpochList> {
 /// Say which epoch a domain is in. One that nobody has heard of is in epoch 0.
 #[utoipa::path(get, path = "/v1/epochs/{domain}", operation_id = "epoch_show", tag = "epochs",
     params(("domain" = String, Path, pattern = "^[a-z][a-z0-9_-]{0,63}$")),
-    responses((status = 200, body = wire::Epoch)))]
-async fn show(scope: Scope, Of(domain): Of) -> Answer<wire::Epoch> {
+    responses((status = 200, body = wire::Current)))]
+async fn show(scope: Scope, Of(domain): Of) -> Answer<wire::Current> {
     let epoch = scope.hapax.epoch(&domain).await?;
-    answer(wire::Epoch::of(&Bound { domain, epoch }))
+    let transition = domain.transition(epoch);
+    let history = scope.hapax.history(transition, 100).await?;
+    let since = history.iter().rev().find(|entry| entry.event == Event::Settled);
+    answer(wire::Current {
+        domain: domain.to_string(),
+        epoch,
+        since: since.map(|entry| wire::time(entry.at)),
+        by: since.and_then(|entry| entry.actor.clone()),
+        reason: since.and_then(|entry| entry.note.clone()),
+    })
 }
 
 /// End an epoch, on all nodes at once. What is under way in it is void, and shown as stuck.
@@ -69,19 +79,15 @@ async fn show(scope: Scope, Of(domain): Of) -> Answer<wire::Epoch> {
 async fn advance(
     scope: Scope,
     Of(domain): Of,
+    _: ClientKey,
     Json(asked): Json<wire::Advance>,
 ) -> Answer<wire::Transition> {
     let reason = asked.reason.trim();
     if reason.is_empty() || reason.len() > 4096 {
         return Err(malformed("reason is 1 to 4096 bytes"));
     }
-    let most = i64::MAX as u64;
-    let to = match asked.to {
-        None if asked.seen < most => asked.seen + 1,
-        Some(to) if to > asked.seen && to <= most => to,
-        _ => return Err(malformed("to is above seen, and both are below 9223372036854775808")),
-    };
+    let (seen, to) = (asked.seen, asked.to.unwrap_or(asked.seen.saturating_add(1)));
     let epochs = Epochs::new(scope.hapax.clone());
-    let transition = epochs.advance_to(&domain, to, &scope.caller.holder, reason).await;
+    let transition = epochs.advance_to(&domain, (seen, to), &scope.caller.holder, reason).await;
     answer(wire::Transition::of(&domain, transition.map_err(named)?))
 }

@@ -56,12 +56,13 @@ pub(crate) fn pauses_ms(computation: &hapax_control::Computation) -> Vec<u64> {
 #[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ControlClaim {
-    /// What it says, as text.
+    /// What it says, as text; this or the next.
     #[schema(max_length = 1_048_576)]
     pub request: Option<String>,
     /// What it says, as bytes.
     pub request_base64: Option<String>,
-    /// The epoch it is asked for in; the current one unless given.
+    /// The epoch it is asked for in; the current one unless given. Whoever gives an attempt gives
+    /// its epoch.
     #[schema(maximum = 9_223_372_036_854_775_807_u64)]
     pub epoch: Option<u64>,
     /// How long the grant lasts, whatever the lease. A minute unless given, where there is no lease.

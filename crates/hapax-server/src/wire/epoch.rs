@@ -32,6 +32,21 @@ impl Epoch {
     }
 }
 
+/// The epoch that a domain is in.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct Current {
+    /// Which domain.
+    pub domain: String,
+    /// Its epoch.
+    pub epoch: u64,
+    /// Since when, if it ever left epoch 0.
+    pub since: Option<String>,
+    /// Who ended the one before.
+    pub by: Option<String>,
+    /// Why.
+    pub reason: Option<String>,
+}
+
 /// A wish for a new epoch.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
@@ -42,7 +57,7 @@ pub struct Advance {
     /// Why, for people.
     #[schema(min_length = 1, max_length = 4096)]
     pub reason: String,
-    /// The number of the new epoch, where it is not the next one.
+    /// The number of the new epoch, where it is not the next one; at most 4294967296 further.
     #[schema(minimum = 1, maximum = 9_223_372_036_854_775_807_u64)]
     pub to: Option<u64>,
 }
@@ -56,7 +71,7 @@ pub struct Transition {
     pub epoch: u64,
     /// Whether it was this wish that brought it there.
     pub moved: bool,
-    /// How many attempts were voided by it.
+    /// How many attempts were under way, and are void.
     pub voided: usize,
 }
 

@@ -10,7 +10,7 @@ const PROBE: &str = "/v1/control/connector.health_probe.v1";
 #[tokio::test]
 async fn a_request_is_sent_elsewhere_once_in_its_epoch() {
     let client = Client::dev();
-    let ask = |n: u8| json!({ "request": "{}", "attempt": attempt(n) });
+    let ask = |n: u8| json!({ "request": "{}", "attempt": attempt(n), "epoch": 0 });
     let (status, granted) = client.post(PROBE, ask(1)).await;
     assert_eq!((status, &granted["verdict"]), (200, &json!("granted")), "{granted}");
     let key = hapax_control::derive_key("connector.health_probe.v1", 0, b"{}").expect("a key");
@@ -30,7 +30,8 @@ async fn a_request_is_sent_elsewhere_once_in_its_epoch() {
     assert_eq!(replayed["outcome"]["body"], "healthy");
 
     // A request that is under way when the epoch ends is void.
-    let (_, late) = client.post(PROBE, json!({ "request": "late", "attempt": attempt(4) })).await;
+    let (_, late) =
+        client.post(PROBE, json!({ "request": "late", "attempt": attempt(4), "epoch": 0 })).await;
     let end = json!({ "seen": 0, "reason": "the leader was replaced" });
     let (_, ended) = client.post("/v1/epochs/connector", end.clone()).await;
     let expected = json!({ "domain": "connector", "epoch": 1, "moved": true, "voided": 1 });
@@ -51,6 +52,8 @@ async fn a_request_is_sent_elsewhere_once_in_its_epoch() {
     let (_, epochs) = client.get("/v1/epochs").await;
     assert_eq!(epochs["epochs"], json!([{ "domain": "connector", "epoch": 1 }]));
     assert_eq!(client.get("/v1/epochs/federation").await.1["epoch"], 0);
+    let (_, current) = client.get("/v1/epochs/connector").await;
+    assert_eq!(current["reason"], "the leader was replaced");
 }
 
 /// Proves C-2: what is never retried has no key, and each time it is asked for is a new one,
@@ -83,7 +86,9 @@ async fn what_is_not_registered_is_not_dispatched() {
     assert_eq!(names[0]["computation"], "connector.fencing_acquire.v1");
     assert_eq!((&names[0]["retryable"], &names[1]["retryable"]), (&json!(false), &json!(true)));
     for bad in [
+        json!({}),
         json!({ "request": "a", "request_base64": "YQ==" }),
+        json!({ "request": "a", "attempt": attempt(1) }),
         json!({ "request_base64": "?" }),
         json!({ "epoch": u64::MAX }),
         json!({ "attempt": "att_1" }),
@@ -94,7 +99,8 @@ async fn what_is_not_registered_is_not_dispatched() {
     for bad in [
         json!({ "seen": 0, "reason": " " }),
         json!({ "seen": 5, "reason": "back", "to": 5 }),
-        json!({ "seen": u64::MAX, "reason": "too far" }),
+        json!({ "seen": 0, "reason": "too far", "to": i64::MAX }),
+        json!({ "seen": 7, "reason": "nobody has seen it" }),
     ] {
         assert_eq!(client.post("/v1/epochs/connector", bad.clone()).await.0, 400, "{bad}");
     }

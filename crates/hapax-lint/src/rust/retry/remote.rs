@@ -167,10 +167,16 @@ fn chain(names: &Names<'_>, expr: &Expr, links: &mut Vec<String>) {
         Expr::Field(field) => {
             chain(names, &field.base, links);
             if let syn::Member::Named(name) = &field.member {
+                links.extend(names.declared(&name.to_string()).unwrap_or_default().iter().cloned());
                 links.push(name.to_string());
             }
         }
-        Expr::Path(path) => links.extend(names.resolve(&path.path)),
+        Expr::Path(path) => {
+            let name = path.path.get_ident().map(ToString::to_string);
+            let declared = name.as_deref().and_then(|name| names.declared(name));
+            links.extend(declared.unwrap_or_default().iter().cloned());
+            links.extend(names.resolve(&path.path));
+        }
         Expr::Call(call) => chain(names, &call.func, links),
         Expr::Await(expr) => chain(names, &expr.base, links),
         Expr::Paren(expr) => chain(names, &expr.expr, links),

@@ -87,7 +87,14 @@ impl<'a> Round<'a> {
 
     fn leaves(&self, block: &Block) -> bool {
         block.stmts.last().is_some_and(|stmt| leaves_by(stmt, &self.flags))
+            || block.stmts.last().is_some_and(|stmt| self.leaves_if_judged(stmt))
             || block.stmts.iter().any(|stmt| sets(stmt, &self.flags))
+    }
+
+    /// `if answer.status().is_success() { break }`: an answer that is none is one more failure.
+    fn leaves_if_judged(&self, stmt: &Stmt) -> bool {
+        let Stmt::Expr(Expr::If(expr), _) = stmt else { return false };
+        is_judged(&expr.cond) && expr.else_branch.is_none() && self.leaves(&expr.then_branch)
     }
 
     fn expr_leaves(&self, expr: &Expr) -> bool {
