@@ -2,7 +2,7 @@
 
 use std::io::Read as _;
 
-use hapax::outbox::Event;
+use hapax::outbox::{Event, Trace};
 use hapax_server::wire;
 use tempfile::NamedTempFile;
 
@@ -18,8 +18,12 @@ pub(crate) fn read(file: &NamedTempFile) -> Result<Vec<Event>, String> {
         return Err(format!("more than {LARGEST} bytes of events"));
     }
     let lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
+    // The variable by which programs hand a trace to those they start.
+    let trace = std::env::var("TRACEPARENT").ok().and_then(|text| Trace::parse(&text));
     let event = |(nth, line): (usize, &str)| {
-        wire::event(line).map_err(|why| format!("line {} of HAPAX_EVENTS: {why}", nth + 1))
+        let event = wire::event(line);
+        let event = event.map(|event| Event { trace: trace.clone(), ..event });
+        event.map_err(|why| format!("line {} of HAPAX_EVENTS: {why}", nth + 1))
     };
     lines.map(event).collect()
 }

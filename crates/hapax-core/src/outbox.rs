@@ -176,9 +176,56 @@ pub struct Event {
     pub payload: Payload,
     /// What was published, if it tells of a publication.
     pub artifact: Option<Artifact>,
+    /// The trace it belongs to. No part of what it says: told again in another trace, it is the
+    /// same event.
+    pub trace: Option<Trace>,
+}
+
+/// A place in a trace, as the header `traceparent` of W3C Trace Context has it.
+///
+/// ```
+/// use hapax_core::outbox::Trace;
+///
+/// let text = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+/// assert_eq!(Trace::parse(text).map(|trace| trace.to_string()).as_deref(), Some(text));
+/// assert_eq!(Trace::parse("00-0-0-0"), None);
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Trace(Box<str>);
+
+impl Trace {
+    /// The trace in this text, if it is one. What later versions append is left out.
+    pub fn parse(text: &str) -> Option<Self> {
+        let text = text.trim();
+        let (start, rest) = (text.get(..55)?, &text[55..]);
+        let version = start.split('-').next()?;
+        let rest_ok = rest.is_empty() || version != "00" && rest.starts_with('-');
+        let sizes = start.split('-').map(str::len).eq([2, 32, 16, 2]);
+        let hex = start.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f' | b'-'));
+        let zero =
+            |part: usize| start.split('-').nth(part).is_none_or(|id| id.bytes().all(|b| b == b'0'));
+        let ok = rest_ok && sizes && hex && version != "ff" && !zero(1) && !zero(2);
+        ok.then(|| Self(start.into()))
+    }
+
+    /// Its text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl std::fmt::Display for Trace {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
 }
 
 impl Event {
+    /// Whether another event says the same, in whatever trace.
+    pub fn repeats(&self, other: &Self) -> bool {
+        *self == Self { trace: self.trace.clone(), ..other.clone() }
+    }
+
     /// An event of this name about this dataset.
     pub fn new(name: impl Into<String>, dataset: impl Into<String>, payload: Payload) -> Self {
         Self {
@@ -189,6 +236,7 @@ impl Event {
             order: Order::default(),
             payload,
             artifact: None,
+            trace: None,
         }
     }
 

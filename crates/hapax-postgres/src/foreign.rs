@@ -7,7 +7,7 @@ use hapax_core::fingerprint::Fingerprint;
 use hapax_core::key::Key;
 use hapax_core::lease::LeaseId;
 use hapax_core::name::Name;
-use hapax_core::outbox::{Event, Order};
+use hapax_core::outbox::{Event, Order, Trace};
 use hapax_core::outcome::{Digest, Outcome};
 use hapax_store::dataset;
 use hapax_store::outbox::Emission;
@@ -29,7 +29,7 @@ pub(crate) const SETTLE: &str = "SELECT hapax.settle($1, $2, $3, $4, $5, $6)";
 /// The statement that records an event in the caller's transaction.
 pub(crate) const EMIT: &str =
     "SELECT hapax.emit($1, $2, $3, $4, $5::text::json, $6, $7, $8, $9, $10, $11,
-    $12, $13, $14)::text";
+    $12, $13, $14, $15)::text";
 
 /// Why an outcome could not be recorded.
 #[derive(Debug)]
@@ -276,6 +276,7 @@ async fn emit_in(
             (&artifact.map(|artifact| &artifact.checksum), Type::TEXT),
             (&artifact.map(|artifact| &artifact.uri), Type::TEXT),
             (&name.namespace.as_str(), Type::TEXT),
+            (&event.trace.as_ref().map(Trace::as_str), Type::TEXT),
         ],
     )
     .await

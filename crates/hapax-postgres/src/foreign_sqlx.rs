@@ -114,6 +114,7 @@ async fn emit_in(
         .bind(artifact.map(|artifact| artifact.checksum.as_str()))
         .bind(artifact.map(|artifact| artifact.uri.as_str()))
         .bind(name.namespace.as_str())
+        .bind(event.trace.as_ref().map(|trace| trace.as_str()))
         .fetch_one(tx)
         .await
         .map_err(|error| {

@@ -7,7 +7,7 @@ use hapax_core::delivery::Buckets;
 use hapax_core::key::Key;
 use hapax_core::lease::LeaseId;
 use hapax_core::name::{Name, Namespace};
-use hapax_core::outbox::{Artifact, Event, Order, OutboxId, Payload, Record, Status, Track};
+use hapax_core::outbox::{Artifact, Event, Order, OutboxId, Payload, Record, Status, Trace, Track};
 use hapax_core::route::{Route, SinkName};
 use hapax_core::time::{Now, Timestamp};
 use hapax_store::StoreError;
@@ -28,7 +28,8 @@ macro_rules! record {
     () => {
         "e.seq, uuid_send(e.outbox_id) AS outbox_id, e.namespace, e.idempotency_key, e.ordinal,
          e.event_name, e.dataset_id, e.pipeline_id, e.version, e.ordering, e.order_key,
-         e.payload::text AS payload, e.created_at, e.artifact_version, e.checksum, e.uri"
+         e.payload::text AS payload, e.created_at, e.artifact_version, e.checksum, e.uri,
+         e.trace"
     };
 }
 pub(crate) use record;
@@ -62,6 +63,7 @@ impl PgTxn<'_> {
                 order,
                 payload: Payload::stored(row.try_get("payload")?),
                 artifact,
+                trace: row.try_get::<_, Option<&str>>("trace")?.and_then(Trace::parse),
             },
             created: Timestamp(row.try_get("created_at")?),
         })
@@ -308,9 +310,9 @@ pub(crate) fn put(
         "WITH event AS (
              INSERT INTO hapax.outbox_record (created_at, track, namespace, ordinal, ordering, outbox_id,
                  idempotency_key, event_name, dataset_id, pipeline_id, version, order_key, payload,
-                 artifact_version, checksum, uri)
+                 artifact_version, checksum, uri, trace)
              VALUES ($1, $2, $3, $4, $5, encode($6, 'hex')::uuid, $7, $8, $9, $10, $11, $12,
-                 $13::json, $14, $15, $16)
+                 $13::json, $14, $15, $16, $18)
              RETURNING seq
          )
          INSERT INTO hapax.delivery (seq, xid, track, due, updated, namespace, sink)
@@ -334,6 +336,7 @@ pub(crate) fn put(
             (&artifact.map(|artifact| &artifact.checksum), Type::TEXT),
             (&artifact.map(|artifact| &artifact.uri), Type::TEXT),
             (&sinks, Type::TEXT_ARRAY),
+            (&event.trace.as_ref().map(Trace::as_str), Type::TEXT),
         ],
     ))?;
     if let Some(artifact) = artifact {

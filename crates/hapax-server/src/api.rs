@@ -18,6 +18,7 @@ use axum::Router;
 use axum::extract::{FromRequest, FromRequestParts, Query, RawPathParams, Request};
 use axum::middleware::from_fn_with_state;
 use axum::response::{IntoResponse, Response};
+use hapax::outbox::Trace;
 use hapax::{Hapax, Key, Role};
 use http::header::{CONTENT_ENCODING, CONTENT_TYPE};
 use http::request::Parts;
@@ -273,6 +274,18 @@ impl FromRequestParts<Arc<Server>> for ClientKey {
 
     async fn from_request_parts(head: &mut Parts, _: &Arc<Server>) -> Result<Self, Problem> {
         crate::idempotency::Settings::default().key_of(head).map(Self)
+    }
+}
+
+/// The trace that a request belongs to, if it says so.
+struct TraceOf(Option<Trace>);
+
+impl FromRequestParts<Arc<Server>> for TraceOf {
+    type Rejection = Problem;
+
+    async fn from_request_parts(head: &mut Parts, _: &Arc<Server>) -> Result<Self, Problem> {
+        let header = head.headers.get("traceparent").and_then(|value| value.to_str().ok());
+        Ok(Self(header.and_then(Trace::parse)))
     }
 }
 

@@ -34,7 +34,9 @@ pub fn text(record: &Record) -> String {
         ("namespace", Json::text(record.name.namespace.as_str())),
         ("outbox_id", Json::text(&record.id.to_string())),
     ];
-    let optional = [("pipeline_id", &event.pipeline), ("version", &event.version)];
+    let trace = event.trace.as_ref().map(ToString::to_string);
+    let optional =
+        [("pipeline_id", &event.pipeline), ("traceparent", &trace), ("version", &event.version)];
     fields.extend(
         optional.iter().filter_map(|(name, text)| Some((*name, Json::text(text.as_ref()?)))),
     );

@@ -125,9 +125,12 @@ impl Deliver for Inner {
         let producer = self.producer().map_err(|error| self.refusal(&error))?;
         let (text, id) = (envelope::text(record), record.id.to_string());
         let header = |key, value| Header { key, value: Some(value) };
-        let headers = OwnedHeaders::new()
+        let mut headers = OwnedHeaders::new()
             .insert(header("hapax-id", &id))
             .insert(header("hapax-event", &record.event.name));
+        if let Some(trace) = &record.event.trace {
+            headers = headers.insert(Header { key: "traceparent", value: Some(trace.as_str()) });
+        }
         let message =
             FutureRecord::to(&topic).key(&record.event.dataset).payload(&text).headers(headers);
         match producer.send(message, self.settings.timeout).await {

@@ -128,6 +128,9 @@ impl Deliver for Inner {
         let mut headers = HeaderMap::new();
         headers.insert(async_nats::header::NATS_MESSAGE_ID, record.id.to_string().as_str());
         headers.insert("Content-Type", "application/json");
+        if let Some(trace) = &record.event.trace {
+            headers.insert("traceparent", trace.as_str());
+        }
         let text = envelope::text(record);
         let sent = stream.publish_with_headers(subject, headers, text.into());
         let acknowledged = match tokio::time::timeout(self.settings.timeout, sent).await {

@@ -153,6 +153,9 @@ impl Deliver for Inner {
             .header("user-agent", concat!("hapax/", env!("CARGO_PKG_VERSION")))
             .header("webhook-id", &id)
             .header("webhook-timestamp", now);
+        if let Some(trace) = &record.event.trace {
+            request = request.header("traceparent", trace.as_str());
+        }
         if !self.secrets.is_empty() {
             let signatures: Vec<String> =
                 self.secrets.iter().map(|secret| secret.sign(&id, now, body.as_bytes())).collect();

@@ -3,7 +3,9 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use hapax::outbox::{Event, Outbox, Payload, Policy, RecordFilter, Sink, SinkSettings, Status};
+use hapax::outbox::{
+    Event, Outbox, Payload, Policy, RecordFilter, Sink, SinkSettings, Status, Trace,
+};
 use hapax::{Backoff, Failure, Hapax, Key};
 use hapax_sinks::webhook::{Secret, Webhook, WebhookError, WebhookSettings, verify};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -97,6 +99,9 @@ fn settings() -> WebhookSettings {
 }
 
 /// Emits this many events to a sink, and returns how far they came and what was said of them.
+/// The trace that events belong to.
+const TRACE: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+
 async fn deliver(sink: impl Sink, events: u8) -> Vec<(Status, u32, Option<String>)> {
     let hapax = Hapax::builder().in_memory();
     let backoff = Backoff { base_ms: 1, cap_ms: 5, attempts: u32::MAX };
@@ -108,7 +113,8 @@ async fn deliver(sink: impl Sink, events: u8) -> Vec<(Status, u32, Option<String
     for n in 0..events {
         let run = hapax.effect(Key::from_bytes([n; 32])).run(|claim| async move {
             let payload = Payload::parse(format!("{{\"n\":{n}}}").as_bytes())?;
-            claim.emit(Event::new("counted", "flow", payload))?;
+            let trace = Trace::parse(TRACE);
+            claim.emit(Event { trace, ..Event::new("counted", "flow", payload) })?;
             Ok::<_, Failure>("told")
         });
         run.await.expect("done");
@@ -145,6 +151,8 @@ async fn events_are_posted_and_signed() {
         let body = String::from_utf8_lossy(&request.body);
         assert!(body.ends_with(&format!(r#""payload":{{"n":{nth}}}}}"#)), "{body}");
         assert!(body.contains(request.header("webhook-id").expect("an id")));
+        assert_eq!(request.header("traceparent"), Some(TRACE));
+        assert!(body.contains(&format!(r#""traceparent":"{TRACE}""#)), "{body}");
     }
 }
 

@@ -7,7 +7,7 @@ use hapax_core::delivery::Buckets;
 use hapax_core::key::Key;
 use hapax_core::lease::LeaseId;
 use hapax_core::name::{Name, Namespace};
-use hapax_core::outbox::{Artifact, Event, Order, OutboxId, Payload, Record, Status, Track};
+use hapax_core::outbox::{Artifact, Event, Order, OutboxId, Payload, Record, Status, Trace, Track};
 use hapax_core::route::{Route, SinkName};
 use hapax_core::time::{Now, Timestamp};
 use hapax_store::StoreError;
@@ -23,7 +23,7 @@ use crate::txn::SqliteTxn;
 /// The columns of a record, in the order in which they are read.
 const RECORD: &str = "e.seq, e.outbox_id, n.name, e.idempotency_key, e.ordinal, e.event_name,
     e.dataset_id, e.pipeline_id, e.version, e.ordering, e.order_key, e.payload, e.created_at,
-    e.artifact_version, e.checksum, e.uri";
+    e.artifact_version, e.checksum, e.uri, e.trace";
 /// Where they come from.
 const FROM: &str = "outbox_record e JOIN namespace n ON n.id = e.namespace";
 
@@ -51,6 +51,7 @@ fn record(row: &Row<'_>) -> rusqlite::Result<Record> {
             order,
             payload: Payload::stored(row.get(11)?),
             artifact,
+            trace: row.get::<_, Option<String>>(16)?.and_then(|text| Trace::parse(&text)),
         },
         created: Timestamp(row.get(12)?),
     })
@@ -59,11 +60,11 @@ fn record(row: &Row<'_>) -> rusqlite::Result<Record> {
 fn parcel(row: &Row<'_>) -> rusqlite::Result<Parcel> {
     Ok(Parcel {
         record: record(row)?,
-        track: Track(row.get::<_, i64>(16)? as u64),
+        track: Track(row.get::<_, i64>(17)? as u64),
         transaction: 0,
-        tried: row.get(17)?,
-        due: Timestamp(row.get(18)?),
-        refused: row.get(19)?,
+        tried: row.get(18)?,
+        due: Timestamp(row.get(19)?),
+        refused: row.get(20)?,
     })
 }
 
@@ -148,7 +149,7 @@ impl SqliteTxn<'_> {
                 break;
             }
             fed.mark.seq = row.get::<_, i64>(0).or_store_error()? as u64;
-            let track = Track(row.get::<_, i64>(16).or_store_error()? as u64);
+            let track = Track(row.get::<_, i64>(17).or_store_error()? as u64);
             if buckets.contains(track.bucket()) {
                 fed.parcels.push(parcel(row).or_store_error()?);
             }
@@ -404,8 +405,8 @@ impl OutboxTxn for SqliteTxn<'_> {
             self.db,
             "INSERT INTO outbox_record (outbox_id, namespace, idempotency_key, ordinal, event_name,
                  dataset_id, pipeline_id, version, ordering, order_key, track, payload, created_at,
-                 artifact_version, checksum, uri)
-             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16)",
+                 artifact_version, checksum, uri, trace)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17)",
             params![
                 record.id.as_bytes(),
                 namespace,
@@ -422,7 +423,8 @@ impl OutboxTxn for SqliteTxn<'_> {
                 record.created.0,
                 event.artifact.as_ref().map(|artifact| &artifact.version),
                 event.artifact.as_ref().map(|artifact| &artifact.checksum),
-                event.artifact.as_ref().map(|artifact| &artifact.uri)
+                event.artifact.as_ref().map(|artifact| &artifact.uri),
+                event.trace.as_ref().map(Trace::as_str)
             ],
         )?;
         let seq = self.db.last_insert_rowid();

@@ -1,4 +1,4 @@
--- Epochs, version 5 of the schema.
+-- Epochs, and the traces of events, version 5 of the schema.
 
 CREATE TABLE epoch (
     namespace INTEGER NOT NULL,
@@ -19,3 +19,6 @@ ALTER TABLE effect ADD COLUMN voidable TEXT
     CHECK ((epoch IS NULL) = (domain IS NULL))
     CHECK (voidable IS CASE WHEN state = 0 OR state = 4 OR state = 5 THEN domain END);
 CREATE INDEX effect_voidable ON effect (voidable) WHERE voidable IS NOT NULL;
+
+-- The trace that an event belongs to, as `traceparent` has it.
+ALTER TABLE outbox_record ADD COLUMN trace TEXT;

@@ -374,7 +374,7 @@ pub(crate) fn record(
         };
         let id = OutboxId::derive(name, effect.created, effect.generation, *ordinal);
         match txn.records(&[id])?.pop().flatten() {
-            Some(found) if found.record.event == *event => {}
+            Some(found) if found.record.event.repeats(event) => {}
             Some(_) => return Err(StoreError::Differs(event.name.clone())),
             None => {
                 check_artifact(txn, &name.namespace, event)?;

@@ -19,7 +19,7 @@ pub use sink::{Letter, Sink, SinkSettings, Told};
 pub use hapax_core::dataset::Dataset;
 pub use hapax_core::delivery::{Heals, Poison, Policy, Refusal, Sent};
 pub use hapax_core::guard::Guards;
-pub use hapax_core::outbox::{Artifact, Event, Order, OutboxId, Payload, Record, Status};
+pub use hapax_core::outbox::{Artifact, Event, Order, OutboxId, Payload, Record, Status, Trace};
 pub use hapax_core::route::{Route, SinkName, SinkNameError};
 pub use hapax_store::outbox::{Delivery, Found, RecordFilter, Redrive, SinkStats};
 

@@ -214,3 +214,29 @@ fn signals_are_passed_on() {
         place.hapax(&words).exits(code).says("signal 9");
     }
 }
+
+/// Proves C-4 for any program: one that runs when its epoch ends is told at its end, what it says
+/// does not count, and whoever looks after it can let go of all that the epoch has left.
+#[test]
+fn a_program_whose_epoch_ends_is_void() {
+    let place = Place::new();
+    let program =
+        "echo $HAPAX_EPOCH > epoch; touch started; while [ ! -e stop ]; do sleep 0.01; done";
+    let words = ["run", "-k", "k", "--epoch", "connector:0", "--", "sh", "-c", program];
+    let running = place.start(&words);
+    place.wait_for("started");
+    let advance = ["epoch", "advance", "connector", "--reason", "failover"];
+    place.hapax(&advance).exits(0).says("1 attempt was under way and void");
+    std::fs::write(place.path("stop"), "").expect("a file");
+    let ran = Ran::from(running.wait_with_output().expect("it ends"));
+    ran.exits(73).says("HX0211");
+    assert_eq!(place.read("epoch"), "connector:0\n");
+    let stuck = place.hapax(&["effects", "list", "--stuck", "--json"]).exits(0).out;
+    assert!(stuck.contains("since then its holder says that it happened"), "{stuck}");
+    place.hapax(&["doctor"]).exits(78);
+    place
+        .hapax(&["epoch", "skip", "connector:0", "--note", "not needed"])
+        .exits(0)
+        .prints("1 let go; nobody will look for them any more.\n");
+    place.hapax(&["doctor"]).exits(0);
+}

@@ -291,13 +291,18 @@ BEGIN
     RETURN 'recorded';
 END $$;
 
+-- The trace that an event belongs to, as `traceparent` has it.
+ALTER TABLE hapax.outbox_record ADD COLUMN trace text;
+
+DROP FUNCTION IF EXISTS hapax.emit(text, text, text, text, json, int, text, text, text, boolean, text, text, text, text);
+
 -- Records an event of an effect that you have claimed and not settled yet, in your transaction:
 -- it is delivered after you have committed, to every sink that it is routed to, and never if you
 -- roll back. Each event of an effect has its own `ordinal`. Returns the id that receivers see.
 --
 -- The same event emitted again is the same record. An attempt that was overtaken raises HX207,
 -- and your writes go with it.
-CREATE OR REPLACE FUNCTION hapax.emit(
+CREATE FUNCTION hapax.emit(
     key text,
     attempt text,
     event_name text,
@@ -313,7 +318,9 @@ CREATE OR REPLACE FUNCTION hapax.emit(
     artifact_version text DEFAULT NULL,
     checksum text DEFAULT NULL,
     uri text DEFAULT NULL,
-    namespace text DEFAULT 'default'
+    namespace text DEFAULT 'default',
+    -- `traceparent`, for receivers.
+    trace text DEFAULT NULL
 ) RETURNS uuid LANGUAGE plpgsql AS $$
 #variable_conflict use_variable
 DECLARE
@@ -361,9 +368,9 @@ BEGIN
     PERFORM hapax.durably();
     lane := hapax.track_of(namespace, how, coalesce(order_key, dataset_id), id);
     INSERT INTO hapax.outbox_record (created_at, track, namespace, ordinal, ordering, outbox_id, idempotency_key,
-        event_name, dataset_id, pipeline_id, version, order_key, payload, artifact_version, checksum, uri)
+        event_name, dataset_id, pipeline_id, version, order_key, payload, artifact_version, checksum, uri, trace)
     VALUES (now, lane, space, ordinal, how, id, this_key, event_name, dataset_id, pipeline_id, version,
-        order_key, payload, artifact_version, checksum, uri)
+        order_key, payload, artifact_version, checksum, uri, left(trace, 55))
     ON CONFLICT ON CONSTRAINT outbox_record_outbox_id_key DO NOTHING
     RETURNING seq INTO place;
     IF place IS NULL THEN

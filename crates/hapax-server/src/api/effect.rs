@@ -15,7 +15,8 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use super::{
-    Answer, ClientKey, Json, Named, Params, Scope, Wait, answer, malformed, not_found, parse,
+    Answer, ClientKey, Json, Named, Params, Scope, TraceOf, Wait, answer, malformed, not_found,
+    parse,
 };
 use crate::problem::Problem;
 use crate::server::Server;
@@ -314,11 +315,14 @@ pub(super) fn derived(parts: &[&[u8]]) -> [u8; 16] {
 async fn settle(
     scope: Scope,
     named: Named,
+    TraceOf(trace): TraceOf,
     Json(asked): Json<wire::Settle>,
 ) -> Answer<wire::Settled> {
     let (attempt, report) = (parse("attempt", &asked.attempt)?, asked.meant().map_err(malformed)?);
-    let events = asked.events.into_iter().map(wire::Event::meant).collect::<Result<_, _>>();
-    let events = events.map_err(|flaw| malformed(format!("events: {flaw}")))?;
+    let events = asked.events.into_iter().map(wire::Event::meant).collect::<Result<Vec<_>, _>>();
+    let mut events = events.map_err(|flaw| malformed(format!("events: {flaw}")))?;
+    // What there is to tell belongs to the trace of whoever tells it.
+    events.iter_mut().for_each(|event| event.trace = event.trace.take().or(trace.clone()));
     settled(attempt, scope.hapax.remote().settle(named.key, attempt, report, events).await?)
 }
 

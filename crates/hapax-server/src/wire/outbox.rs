@@ -114,6 +114,8 @@ pub struct Record {
     pub updated_at: String,
     /// What was published, if it tells of a publication.
     pub artifact: Option<Artifact>,
+    /// The trace it belongs to, as W3C Trace Context has it.
+    pub traceparent: Option<String>,
     /// How far it has come at each sink.
     pub deliveries: Vec<Delivery>,
 }
@@ -153,6 +155,7 @@ impl Record {
             created_at: time(record.created),
             updated_at: time(updated.unwrap_or(record.created)),
             artifact,
+            traceparent: event.trace.as_ref().map(ToString::to_string),
             deliveries: found.deliveries.iter().map(Delivery::of).collect(),
         }
     }

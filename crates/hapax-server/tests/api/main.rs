@@ -308,11 +308,14 @@ async fn events_are_told_with_the_settle() {
     let (status, refused) = client.post("/v1/effects/publish/settle", settle("unheard_of")).await;
     assert_eq!((status, &refused["code"]), (422, &json!("HX0111")));
     assert_eq!(client.get("/v1/effects/publish").await.1["state"], "running");
-    let (status, _) = client.post("/v1/effects/publish/settle", settle("artifact_published")).await;
+    let trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+    let traced = client.clone().with("traceparent", trace);
+    let (status, _) = traced.post("/v1/effects/publish/settle", settle("artifact_published")).await;
     assert_eq!(status, 200);
     let (_, listed) = client.get("/v1/outbox?status=pending&sink=printer").await;
     let record = &listed["records"][0];
     assert_eq!((&record["payload"], &record["status"]), (&json!({ "rows": 7 }), &json!("pending")));
+    assert_eq!(record["traceparent"], trace, "it belongs to the trace of whoever told it");
     let id = record["outbox_id"].as_str().expect("an id");
     assert_eq!(client.get(&format!("/v1/outbox/{id}")).await.1, *record);
     let stranger = client.clone().with("hapax-namespace", "other");

@@ -3,7 +3,7 @@
 use hapax_core::dataset::{Dataset, Registry};
 use hapax_core::delivery::Buckets;
 use hapax_core::guard::Guards;
-use hapax_core::outbox::{Artifact, Event, Order, OutboxId, Payload, Record, Status, Track};
+use hapax_core::outbox::{Artifact, Event, Order, OutboxId, Payload, Record, Status, Trace, Track};
 use hapax_core::route::{Route, SinkName};
 use hapax_core::time::Timestamp;
 
@@ -257,7 +257,10 @@ cases! {
     an_event_that_is_emitted_again_is_the_same_record: |b| {
         b.route();
         b.emit(1, &[event("e", "flow")]);
-        let repeated = b.try_settle(1, events(&[event("e", "flow")])).expect("an answer");
+        let trace = Trace::parse("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01");
+        let elsewhere = Event { trace, ..event("e", "flow") };
+        assert!(elsewhere.repeats(&event("e", "flow")) && !elsewhere.repeats(&event("e", "other")));
+        let repeated = b.try_settle(1, events(&[elsewhere])).expect("an answer");
         assert_eq!((repeated, b.outbox().len()), (Settled::Repeated, 1));
         assert_eq!(b.claim(1, ask(7)), replayed(Outcome::new(*b"done")));
         // A new generation tells anew.
@@ -443,6 +446,7 @@ cases! {
                 checksum: "sha256:9393aa331".into(),
                 uri: "s3://kfm/output.parquet".into(),
             }),
+            trace: Trace::parse("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"),
             ..event("e", "hydrology_flow_ks")
         };
         let free = Event { order: Order::Free, ..event("e", "flow") };
