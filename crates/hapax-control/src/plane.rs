@@ -12,7 +12,7 @@ use crate::event::{self, About};
 use crate::registry::{Computation, Registry};
 use crate::request::Request;
 
-/// How often an epoch may end while a request is about to be sent in it.
+/// How often an epoch may end just before a request is sent in it.
 const MOVED: usize = 4;
 
 /// Sends requests to peers, each once. Cheap to clone.
@@ -59,8 +59,8 @@ impl ControlPlane {
         Fut: Future<Output = Result<T, SendError>>,
         T: Into<Outcome>,
     {
-        let (known, mut send) = (self.known(computation)?, send);
-        for _ in 0..MOVED {
+        let (known, mut send, mut moved) = (self.known(computation)?, send, 0);
+        loop {
             let epoch = self.hapax.epoch(known.domain()).await?;
             let mut sent = false;
             let sending = |request| {
@@ -69,12 +69,10 @@ impl ControlPlane {
             };
             match self.dispatch_in(epoch, computation, request, sending).await {
                 // It ended before anything was sent, and nobody asked for that epoch.
-                Err(Error::Epoch(_)) if !sent => {}
+                Err(Error::Epoch(_)) if !sent && moved < MOVED => moved += 1,
                 result => return result,
             }
         }
-        let epoch = self.hapax.epoch(known.domain()).await?;
-        self.dispatch_in(epoch, computation, request, send).await
     }
 
     /// The same in an epoch that the caller names, and in no other.
