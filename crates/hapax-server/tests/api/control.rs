@@ -98,6 +98,7 @@ async fn what_is_not_registered_is_not_dispatched() {
     }
     for bad in [
         json!({ "seen": 0, "reason": " " }),
+        json!({ "seen": 0, "reason": "to itself", "to": 0 }),
         json!({ "seen": 5, "reason": "back", "to": 5 }),
         json!({ "seen": 0, "reason": "too far", "to": i64::MAX }),
         json!({ "seen": 7, "reason": "nobody has seen it" }),
