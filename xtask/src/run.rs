@@ -41,7 +41,11 @@ const NEEDS: [Need; 16] = [
         is_there: || exists("/usr/bin/python3", &["-c", "import httpx"]),
         package: "python3-httpx",
     },
-    Need { what: "openssl", is_there: || exists("openssl", &["version"]), package: "openssl" },
+    Need {
+        what: "Python's venv",
+        is_there: || exists("/usr/bin/python3", &["-c", "import venv, ensurepip"]),
+        package: "python3-venv",
+    },
     Need {
         what: "promtool",
         is_there: || exists("promtool", &["--version"]),

@@ -1,10 +1,15 @@
 //! The command line, as its users see it.
 
+pub(crate) mod pipeline;
+mod serving;
+
 use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
+
+pub(crate) use serving::{Dev, Listen, LogFormat, Preset, Proxy, Role, Serve, Token};
 
 /// Make effects happen once.
 #[derive(Debug, Parser)]
@@ -50,7 +55,7 @@ pub(crate) struct Global {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Run a program once; a repeat prints what it printed and exits 0
-    Run(Run),
+    Run(Box<Run>),
     /// Derive keys from JSON fields on standard input
     Key(Key),
     /// Look at effects, and decide what only a person can
@@ -62,6 +67,17 @@ pub(crate) enum Command {
     /// Deliver events, and look after those that could not be
     #[command(subcommand)]
     Outbox(Outbox),
+    /// Declare datasets, and look at what is declared
+    #[command(subcommand)]
+    Datasets(pipeline::Datasets),
+    /// Look at what people were asked about operations, and answer
+    #[command(subcommand)]
+    Reviews(pipeline::Reviews),
+    /// Lineage, catalogs and attestations of operations
+    #[command(subcommand)]
+    Lineage(pipeline::Lineage),
+    /// Check a file against the attestation of its making; exits 73 if it is another
+    VerifyArtifact(pipeline::VerifyArtifact),
     /// Say which epoch a domain is in, and end it
     #[command(subcommand)]
     Epoch(Epoch),
@@ -103,19 +119,25 @@ pub(crate) enum Command {
 /// What it has to tell it writes into the file HAPAX_EVENTS, one JSON object a line with
 /// event_name, dataset_id and payload. Events are recorded together with the outcome and
 /// delivered by `hapax outbox dispatch`.
+///
+/// With --pipeline and what follows it is a governed operation on a dataset: keyed by its eight
+/// fields, locked and guarded as the dataset is declared, and kept in the lineage. A program that
+/// exits 75 is tried again at once.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Run {
     /// What names the effect: any text, or sha256:<64 hex>
-    #[arg(long, short)]
-    pub(crate) key: String,
+    #[arg(long, short, required_unless_present = "pipeline", conflicts_with = "pipeline")]
+    pub(crate) key: Option<String>,
+    #[command(flatten)]
+    pub(crate) operation: pipeline::Operation,
     /// Wait this long for somebody else who is doing it (10s, 5m); otherwise exit 75 at once
     #[arg(long, value_parser = duration, value_name = "DURATION")]
     pub(crate) wait: Option<Duration>,
     /// Serialise with all others on this lock
-    #[arg(long)]
+    #[arg(long, conflicts_with = "pipeline")]
     pub(crate) lock: Option<String>,
     /// What to do when the lock is held
-    #[arg(long, value_enum, default_value_t = OnLock::Skip)]
+    #[arg(long, value_enum, default_value_t = OnLock::Skip, conflicts_with = "pipeline")]
     pub(crate) on_lock: OnLock,
     /// What it means when this process dies: run again, ask --reconcile first, or ask a person
     #[arg(long, value_enum, default_value_t = Safety::Opaque)]
@@ -359,6 +381,10 @@ pub(crate) enum Journal {
     },
     /// Print every entry, one JSON document a line
     Export,
+    /// Hold recorded operations against what is there; exits 73 if something differs
+    Replay(pipeline::Replay),
+    /// Undo what an operation did, by its registered rollback, and clear its record
+    RollBack(pipeline::RollBack),
     /// Export the months before one from a database to files, verified, and detach them
     Archive {
         /// The first month to keep, such as 2026-01
@@ -442,159 +468,6 @@ pub(crate) struct Dispatch {
     /// Append what became of each try to this file, such as focus-telemetry.json, an object a line
     #[arg(long, env = "HAPAX_TELEMETRY", value_name = "FILE")]
     pub(crate) telemetry: Option<PathBuf>,
-}
-
-/// Serve the ledger in ./hapax.db on this machine, with nothing to configure.
-///
-/// Programs on this machine need no token. Events are delivered as hapax.toml says, or printed
-/// if there is no such file.
-#[derive(Debug, clap::Args)]
-pub(crate) struct Dev {
-    /// Where to listen; port 0 is any that is free
-    #[arg(long, env = "HAPAX_LISTEN", value_name = "ADDRESS", default_value = "127.0.0.1:8765")]
-    pub(crate) listen: String,
-    /// The file with sinks and routes
-    #[arg(long, env = "HAPAX_CONFIG", value_name = "FILE", default_value = "hapax.toml")]
-    pub(crate) config: PathBuf,
-}
-
-/// Serve a ledger to a team, as hapax.toml says.
-///
-/// Whoever asks shows a token: see `hapax token create`. SIGHUP reads the certificate again;
-/// SIGTERM lets requests come to their end.
-#[derive(Debug, clap::Args)]
-pub(crate) struct Serve {
-    /// The file with the sections [server], [control], [sinks] and [[routes]]
-    #[arg(long, env = "HAPAX_CONFIG", value_name = "FILE", default_value = "hapax.toml")]
-    pub(crate) config: PathBuf,
-    /// Where to listen, instead of what the file says
-    #[arg(long, env = "HAPAX_LISTEN", value_name = "ADDRESS")]
-    pub(crate) listen: Option<String>,
-    /// Say whether the file is right, and do nothing else
-    #[arg(long)]
-    pub(crate) check_config: bool,
-    /// How to tell what happens: for people, or one JSON object a line
-    #[arg(long, env = "HAPAX_LOG_FORMAT", value_enum, default_value_t = LogFormat::Text)]
-    pub(crate) log_format: LogFormat,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum LogFormat {
-    Text,
-    Json,
-}
-
-#[derive(Debug, Subcommand)]
-pub(crate) enum Token {
-    /// Make a token, and print it: it is not shown again
-    Create {
-        /// What it allows
-        #[arg(long, value_enum)]
-        role: Role,
-        /// Good in every namespace, instead of --namespace
-        #[arg(long)]
-        every_namespace: bool,
-        /// Whose it is
-        #[arg(long, env = "USER", default_value = "unknown")]
-        holder: String,
-        /// Forget it after this long; never unless given
-        #[arg(long, value_parser = duration, value_name = "DURATION")]
-        lifetime: Option<Duration>,
-    },
-    /// List tokens, without their secrets
-    List,
-    /// Revoke a token; servers know within a second
-    Revoke {
-        /// Its id, as `token list` names it, or the token itself
-        token: String,
-    },
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Role {
-    /// Look
-    Viewer,
-    /// Look; perform effects, deliver events, decide what became of an effect
-    Operator,
-    /// All that, and clear what is recorded
-    Steward,
-}
-
-/// Receive webhooks on loopback, check their signatures, and print them.
-///
-/// Prints each message once; one whose id came before is only counted as received.
-#[derive(Debug, clap::Args)]
-pub(crate) struct Listen {
-    /// The port; any free one unless given
-    #[arg(long, default_value_t = 0)]
-    pub(crate) port: u16,
-    /// Believe only what is signed with this; may be given several times
-    #[arg(long, env = "HAPAX_WEBHOOK_SECRET", value_name = "whsec_…", hide_env_values = true)]
-    pub(crate) secret: Vec<String>,
-    /// The status to answer with
-    #[arg(long, default_value_t = 204)]
-    pub(crate) answer: u16,
-}
-
-/// Stand before any HTTP service and pass each Idempotency-Key on once.
-///
-/// A repeated request gets the recorded answer, with Idempotent-Replayed: true. The same key
-/// with another body is refused. A request that was passed on and not answered is not passed on
-/// again: its outcome is unknown until --probe or a person has found out.
-#[derive(Debug, clap::Args)]
-pub(crate) struct Proxy {
-    /// Where requests go
-    #[arg(long, value_name = "URL")]
-    pub(crate) upstream: String,
-    /// Where to listen
-    #[arg(long, default_value = "127.0.0.1:8080", value_name = "ADDRESS:PORT")]
-    pub(crate) listen: String,
-    /// Whose manners to have: which header, which statuses, which answers are kept
-    #[arg(long, value_enum, default_value_t = Preset::Ietf)]
-    pub(crate) preset: Preset,
-    /// Pass requests without a key on, instead of refusing them
-    #[arg(long)]
-    pub(crate) optional: bool,
-    /// Wait this long for the same request in flight; otherwise answer 409 at once
-    #[arg(long, value_parser = duration, value_name = "DURATION")]
-    pub(crate) wait: Option<Duration>,
-    /// Tell clients apart by this header, which something before the proxy has to set
-    #[arg(long, value_name = "HEADER")]
-    pub(crate) tenant_header: Option<String>,
-    /// How long the service may take to answer
-    #[arg(long, value_parser = duration, value_name = "DURATION", default_value = "30s")]
-    pub(crate) timeout: Duration,
-    /// How long answers are kept
-    #[arg(long, value_parser = duration, value_name = "DURATION", default_value = "24h")]
-    pub(crate) lifetime: Duration,
-    /// A path of the service that says what became of {key}, of {tenant}, at {path}: 2xx it
-    /// happened, 404 it did not
-    #[arg(long, value_name = "/PATH/{key}")]
-    pub(crate) probe: Option<String>,
-    /// How long after a 404 the request may still arrive; 0s if the service refuses late ones
-    #[arg(long, value_parser = duration, value_name = "DURATION", default_value = "60s")]
-    pub(crate) settling: Duration,
-    /// The largest request with a key, in bytes
-    #[arg(long, default_value_t = 1024 * 1024, value_name = "BYTES")]
-    pub(crate) largest_request: usize,
-    /// The largest answer that is kept, in bytes
-    #[arg(long, default_value_t = 1024 * 1024, value_name = "BYTES")]
-    pub(crate) largest_answer: usize,
-    /// How many connections at once, and how many requests are passed on at once
-    #[arg(long, default_value_t = 1024, value_name = "N")]
-    pub(crate) connections: usize,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Preset {
-    /// The IETF's draft: a key is required, 409 in flight, 422 for another body
-    Ietf,
-    /// A key is optional, every answer but 429 is kept, 400 for another body
-    Stripe,
-    /// X-Amz-Client-Token, optional; 400 for another body
-    Aws,
-    /// A UUID, optional; the same request waits for the one in flight
-    Iceberg,
 }
 
 #[derive(Debug, clap::Args)]

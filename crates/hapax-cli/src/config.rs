@@ -1,11 +1,14 @@
 //! `hapax.toml`: sinks and routes, and how the ledger is served.
 
+mod dataset;
+mod lineage;
+
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use hapax::Backoff;
-use hapax::outbox::{Dataset, Guards, Outbox, Poison, Policy, SinkSettings};
+use hapax::outbox::{Guards, Outbox, Poison, Policy, SinkSettings};
 use hapax_control::{Computation, Registry, Retry};
 use hapax_sinks::file::LinesFile;
 #[cfg(feature = "kafka")]
@@ -23,6 +26,7 @@ use hapax_sinks::webhook::{Secret, Webhook, WebhookSettings};
 use serde::Deserialize;
 
 use crate::exit::Failed;
+use dataset::{Declared, Operated};
 
 /// The largest file that is read.
 const LARGEST: u64 = 1024 * 1024;
@@ -39,6 +43,8 @@ pub(crate) struct Config {
     pub(crate) server: Served,
     #[serde(default)]
     control: Plane,
+    #[serde(default)]
+    pipeline: Operated,
     #[serde(default)]
     guards: Up,
     #[serde(default)]
@@ -102,17 +108,6 @@ struct Up {
     registered: Option<bool>,
 }
 
-/// What is declared of a dataset.
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Declared {
-    masked: Option<u8>,
-    care_label: Option<String>,
-    #[serde(default)]
-    restricted: bool,
-    order: Option<String>,
-}
-
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Route {
@@ -154,6 +149,27 @@ enum Kind {
         rotate_bytes: Option<u64>,
     },
     Stdout {},
+    /// Run events to a collector of OpenLineage, or to a file of lines.
+    Openlineage {
+        url: Option<String>,
+        path: Option<PathBuf>,
+        /// `env:NAME`, `file:PATH` or the token itself.
+        token: Option<String>,
+        #[serde(default)]
+        allow_private: bool,
+    },
+    /// STAC, DCAT and PROV-O as files.
+    Catalog {
+        path: PathBuf,
+    },
+    /// Statements to the HTTP endpoint of a graph, such as …/db/neo4j/tx/commit.
+    Graph {
+        url: String,
+        user: Option<String>,
+        password: Option<String>,
+        #[serde(default)]
+        allow_private: bool,
+    },
     #[cfg_attr(not(feature = "nats"), expect(dead_code, reason = "refused when it is named"))]
     Nats {
         url: String,
@@ -294,11 +310,8 @@ impl Config {
             secrets: self.guards.secrets.unwrap_or(true),
             registered: self.guards.registered.unwrap_or(false),
         });
-        for (name, declared) in &self.datasets {
-            let Declared { masked, care_label, restricted, order } = declared;
-            let (care_label, order) = (care_label.clone(), order.clone());
-            let dataset = Dataset { masked: *masked, care_label, restricted: *restricted, order };
-            outbox = outbox.dataset(name, dataset);
+        for (name, dataset) in self.datasets()? {
+            outbox = outbox.dataset(&name, dataset);
         }
         for (name, sink) in &self.sinks {
             outbox = self.add(outbox, name, sink).map_err(|what| {
@@ -323,6 +336,9 @@ impl Config {
                 let file = LinesFile::new(self.beside(path));
                 let file = rotate_bytes.map_or(file.clone(), |bytes| file.rotate_at(bytes));
                 outbox.sink_with(name, file, settings)
+            }
+            Kind::Openlineage { .. } | Kind::Catalog { .. } | Kind::Graph { .. } => {
+                return self.add_lineage(outbox, name, &sink.kind, settings);
             }
             Kind::Webhook { url, secrets, allow_private, timeout, remembers } => {
                 let default = WebhookSettings::default();
@@ -444,6 +460,9 @@ fn unknown_setting(text: &str) -> Option<(String, String)> {
             "rabbitmq" => &["url", "exchange", "routing_key", "timeout", "remembers"],
             "redis" => &["url", "stream", "timeout", "remembers"],
             "kafka" => &["brokers", "topic", "properties", "timeout", "remembers"],
+            "openlineage" => &["url", "path", "token", "allow_private"],
+            "catalog" => &["path"],
+            "graph" => &["url", "user", "password", "allow_private"],
             _ => &[],
         };
         let all = ["kind", "attempts", "backoff", "max_backoff", "poison"];

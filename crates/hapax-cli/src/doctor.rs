@@ -1,6 +1,7 @@
 //! `hapax doctor`: what needs attention, with an exit code for CI jobs.
 
 use hapax::Severity;
+use hapax_pipeline::health;
 use serde_json::{Map, Value, json};
 
 use crate::args::{self, Global};
@@ -24,6 +25,11 @@ pub(crate) async fn main(global: &Global, args: &args::Doctor) -> Result<Exit, F
             next: "copy the file before anything else".into(),
         }));
     }
+    doctor.findings.extend(health::examine(&hapax).await?);
+    for finding in doctor.findings.iter_mut().filter(|f| f.what.contains("(review: ")) {
+        finding.next = "answer it: hapax reviews approve (or reject)".into();
+    }
+    doctor.findings.sort_by_key(|finding| finding.severity);
     let errors =
         doctor.findings.iter().filter(|finding| finding.severity == Severity::Error).count();
     let exit = if errors > 0 { Exit::Look } else { Exit::Done };

@@ -158,6 +158,27 @@ impl From<hapax_control::Error> for Failed {
     }
 }
 
+impl From<hapax_pipeline::Error> for Failed {
+    fn from(error: hapax_pipeline::Error) -> Self {
+        use hapax_pipeline::Error as Pipeline;
+        let (exit, next) = match &error {
+            Pipeline::Ledger(error) => return error.clone().into(),
+            Pipeline::Invalid(_) => (Exit::Usage, "Correct it, and try again."),
+            Pipeline::Refused(_) => (
+                Exit::Refused,
+                "hapax datasets show tells what is asked for; hapax reviews list who was asked.",
+            ),
+            Pipeline::Skipped { .. } => (Exit::Later, "Try again later."),
+            Pipeline::Escalated { .. } => (
+                Exit::Look,
+                "Look at it, then: hapax reviews approve (or reject) REVIEW --note WHY",
+            ),
+            _ => (Exit::Program(1), "It did not happen and may be tried again."),
+        };
+        Self { exit, code: Some(error.code()), what: error.to_string(), next: Some(next.into()) }
+    }
+}
+
 impl From<StoreError> for Failed {
     fn from(error: StoreError) -> Self {
         Error::from(error).into()

@@ -1,6 +1,7 @@
 //! `hapax journal`: the record, its verification, and proofs for others.
 
 mod archive;
+mod replay;
 
 use std::path::Path;
 
@@ -39,6 +40,8 @@ pub(crate) async fn main(global: &Global, journal: Journal) -> Result<Exit, Fail
             }
             archive::main(global, &before, &to).await
         }
+        Journal::Replay(replay) => replay::main(global, &replay).await,
+        Journal::RollBack(asked) => replay::roll_back(global, &asked).await,
         Journal::Export => {
             let hapax = output::open(global).await?;
             export(&hapax).await
@@ -82,8 +85,30 @@ fn row(entry: &Entry) -> Vec<String> {
         format!("{}…", &entry.key.to_string()[..19]),
         entry.event.to_string(),
         output::state(entry.state),
-        entry.note.clone().unwrap_or_default(),
+        entry.note.as_deref().map(short).unwrap_or_default(),
     ]
+}
+
+/// A note in a few words, where it is a document.
+fn short(note: &str) -> String {
+    let Ok(document) = serde_json::from_str::<Value>(note) else {
+        return output::plain(Some(note));
+    };
+    let part = |name: &str| output::plain(document[name].as_str());
+    match document["kind"].as_str() {
+        Some("pipeline.v1") => {
+            let (pipeline, task, what) =
+                (part("pipeline_id"), part("task_id"), part("operation_type"));
+            format!("{pipeline}.{task}: {what} {} {}", part("dataset_id"), part("version"))
+        }
+        Some("pipeline.product.v1") => {
+            let outputs = document["outputs"].as_array().map_or(&[][..], |outputs| outputs);
+            let places = outputs.iter().filter_map(|output| output["uri"].as_str());
+            output::plain(Some(&places.take(3).collect::<Vec<_>>().join(", ")))
+        }
+        Some("review.v1") => format!("asks about {}: {}", part("dataset_id"), part("reason")),
+        _ => output::plain(Some(note)),
+    }
 }
 
 /// Verifies the whole journal, with a progress bar.

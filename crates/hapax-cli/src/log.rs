@@ -41,7 +41,11 @@ pub(crate) fn listen(telemetry: Option<&Path>, format: LogFormat) -> Result<(), 
     let file = file.map(|file| Lines { out: Arc::new(Mutex::new(file)), is_log: false });
     let file =
         file.map(|file| file.with_filter(Targets::new().with_target(DISPATCH, LevelFilter::DEBUG)));
-    tracing_subscriber::registry().with(text).with(json).with(file).init();
+    let all = tracing_subscriber::registry().with(text).with(json).with(file);
+    #[cfg(feature = "otlp")]
+    let all =
+        all.with(Collected.with_filter(Targets::new().with_target("hapax", LevelFilter::INFO)));
+    all.init();
     Ok(())
 }
 
@@ -65,6 +69,19 @@ fn appended(path: &Path) -> Result<File, Failed> {
     file.map_err(|error| {
         Failed::new(Exit::Unreachable, format!("telemetry: {}: {error}", path.display()))
     })
+}
+
+/// To a collector, if there is one.
+#[cfg(feature = "otlp")]
+struct Collected;
+
+#[cfg(feature = "otlp")]
+impl<S: Subscriber> Layer<S> for Collected {
+    fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
+        let mut fields = Fields::default();
+        event.record(&mut fields);
+        crate::otlp::record(event.metadata(), fields.0);
+    }
 }
 
 /// One JSON object a line.

@@ -4,6 +4,7 @@ mod args;
 mod bench;
 mod config;
 mod control;
+mod datasets;
 mod doctor;
 mod effects;
 mod epoch;
@@ -11,16 +12,19 @@ mod events;
 mod exit;
 mod journal;
 mod key;
+mod lineage;
 mod lint;
 mod listen;
 mod log;
 mod migrate;
+mod operation;
 mod otlp;
 mod outbox;
 mod output;
 mod program;
 mod proxy;
 mod recording;
+mod reviews;
 mod run;
 mod serve;
 mod stop;
@@ -69,12 +73,16 @@ fn dispatch(args: Args) -> Result<Exit, Failed> {
         Command::Migrate(migrate) => migrate::main(&global, &migrate),
         Command::Bench(bench) => bench::main(&global, &bench),
         // A current-thread runtime keeps the program's parent thread alive as long as we are.
-        Command::Run(run) => runtime()?.block_on(run::main(&global, run)),
+        Command::Run(run) => runtime()?.block_on(run::main(&global, &run)),
         Command::Effects(effects) => runtime()?.block_on(effects::main(&global, effects)),
         Command::Journal(journal) => runtime()?.block_on(journal::main(&global, journal)),
         Command::Outbox(outbox) => runtime()?.block_on(outbox::main(&global, outbox)),
         Command::Dev(dev) => threads()?.block_on(serve::dev(&global, &dev)),
         Command::Serve(asked) => threads()?.block_on(serve::serve(&global, &asked)),
+        Command::Datasets(datasets) => runtime()?.block_on(datasets::main(&global, datasets)),
+        Command::Reviews(reviews) => runtime()?.block_on(reviews::main(&global, reviews)),
+        Command::Lineage(lineage) => runtime()?.block_on(lineage::main(&global, lineage)),
+        Command::VerifyArtifact(asked) => runtime()?.block_on(lineage::check(&global, &asked)),
         Command::Epoch(epoch) => runtime()?.block_on(epoch::main(&global, epoch)),
         Command::Lint(lint) => lint::main(&global, &lint),
         Command::Control(control) => control::main(&global, &control),

@@ -1,10 +1,13 @@
-//! Metrics and traces to an OpenTelemetry collector, where one is named.
+//! Metrics, traces and log records to an OpenTelemetry collector, where one is named.
 //!
 //! Everything is set as the specification of OpenTelemetry has it: `OTEL_EXPORTER_OTLP_ENDPOINT`,
 //! `OTEL_EXPORTER_OTLP_HEADERS`, `OTEL_SERVICE_NAME`, `OTEL_METRIC_EXPORT_INTERVAL`.
 
+use std::sync::Arc;
+
 use axum::Router;
 use hapax::Hapax;
+use hapax_pipeline::Meters;
 
 use crate::exit::Failed;
 
@@ -16,9 +19,9 @@ pub(crate) struct Telemetry(Option<told::Told>);
 
 impl Telemetry {
     /// Begins to tell, if somebody is to be told.
-    pub(crate) fn start(hapax: &Hapax) -> Result<Self, Failed> {
+    pub(crate) fn start(hapax: &Hapax, operations: &Arc<Meters>) -> Result<Self, Failed> {
         match std::env::var_os(ENDPOINT).is_some_and(|endpoint| !endpoint.is_empty()) {
-            true => told::Told::start(hapax).map(|told| Self(Some(told))),
+            true => told::Told::start(hapax, operations).map(|told| Self(Some(told))),
             false => Ok(Self(None)),
         }
     }
@@ -42,8 +45,11 @@ impl Telemetry {
 
 #[cfg(not(feature = "otlp"))]
 mod told {
+    use std::sync::Arc;
+
     use axum::Router;
     use hapax::Hapax;
+    use hapax_pipeline::Meters;
 
     use crate::exit::Failed;
 
@@ -51,7 +57,7 @@ mod told {
     pub(super) enum Told {}
 
     impl Told {
-        pub(super) fn start(_: &Hapax) -> Result<Self, Failed> {
+        pub(super) fn start(_: &Hapax, _: &Arc<Meters>) -> Result<Self, Failed> {
             Err(Failed::usage(format!("{} is set, and this hapax cannot tell", super::ENDPOINT))
                 .next("Build it with --features otlp, or unset the variable."))
         }
@@ -67,8 +73,11 @@ mod told {
 }
 
 #[cfg(feature = "otlp")]
+pub(crate) use told::record;
+
+#[cfg(feature = "otlp")]
 mod told {
-    use std::sync::{Arc, Mutex};
+    use std::sync::{Arc, Mutex, OnceLock};
     use std::time::Duration;
 
     use axum::Router;
@@ -78,24 +87,31 @@ mod told {
     use bytes::Bytes;
     use hapax::outbox::SinkStats;
     use hapax::{Counts, Hapax};
+    use hapax_pipeline::{Labels, Meter, Meters};
     use http_body_util::{BodyExt as _, Full, Limited};
     use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
     use hyper_util::client::legacy::Client;
     use hyper_util::client::legacy::connect::HttpConnector;
     use hyper_util::rt::TokioExecutor;
-    use opentelemetry::metrics::MeterProvider as _;
+    use opentelemetry::logs::{
+        AnyValue, LogRecord as _, Logger as _, LoggerProvider as _, Severity,
+    };
+    use opentelemetry::metrics::{AsyncInstrument, MeterProvider as _};
     use opentelemetry::propagation::TextMapPropagator as _;
     use opentelemetry::trace::{
         SpanKind, Status, TraceContextExt as _, Tracer as _, TracerProvider as _,
     };
     use opentelemetry::{Context, KeyValue};
     use opentelemetry_http::{HeaderExtractor, HeaderInjector, HttpClient, HttpError};
-    use opentelemetry_otlp::{MetricExporter, SpanExporter, WithHttpConfig as _};
+    use opentelemetry_otlp::{LogExporter, MetricExporter, SpanExporter, WithHttpConfig as _};
     use opentelemetry_sdk::Resource;
+    use opentelemetry_sdk::logs::{SdkLogger, SdkLoggerProvider};
     use opentelemetry_sdk::metrics::{PeriodicReader, SdkMeterProvider};
     use opentelemetry_sdk::propagation::TraceContextPropagator;
     use opentelemetry_sdk::trace::{SdkTracer, SdkTracerProvider};
+    use serde_json::{Map, Value};
     use tokio::runtime::Handle;
+    use tracing::{Level, Metadata};
 
     use crate::exit::{Exit, Failed};
 
@@ -109,10 +125,46 @@ mod told {
     pub(super) struct Told {
         meters: SdkMeterProvider,
         tracers: SdkTracerProvider,
+        loggers: SdkLoggerProvider,
+    }
+
+    /// Where log records go, once there is somewhere.
+    static LOGGER: OnceLock<SdkLogger> = OnceLock::new();
+
+    /// Passes on what is logged.
+    pub(crate) fn record(about: &Metadata<'_>, fields: Map<String, Value>) {
+        let Some(logger) = LOGGER.get() else { return };
+        let mut record = logger.create_log_record();
+        let severity = match *about.level() {
+            Level::ERROR => Severity::Error,
+            Level::WARN => Severity::Warn,
+            Level::INFO => Severity::Info,
+            Level::DEBUG => Severity::Debug,
+            Level::TRACE => Severity::Trace,
+        };
+        record.set_severity_number(severity);
+        record.set_severity_text(about.level().as_str());
+        record.set_event_name(about.name());
+        for (name, value) in fields {
+            let value = match value {
+                Value::String(text) => AnyValue::from(text),
+                Value::Bool(truth) => AnyValue::from(truth),
+                Value::Number(number) => match number.as_i64() {
+                    Some(number) => AnyValue::from(number),
+                    None => AnyValue::from(number.to_string()),
+                },
+                other => AnyValue::from(other.to_string()),
+            };
+            match name.as_str() {
+                "message" => record.set_body(value),
+                _ => record.add_attribute(name, value),
+            }
+        }
+        logger.emit(record);
     }
 
     impl Told {
-        pub(super) fn start(hapax: &Hapax) -> Result<Self, Failed> {
+        pub(super) fn start(hapax: &Hapax, operations: &Arc<Meters>) -> Result<Self, Failed> {
             let refuse =
                 |error: String| Failed::new(Exit::Usage, format!("{}: {error}", super::ENDPOINT));
             let courier = Courier::new().map_err(|error| refuse(error.to_string()))?;
@@ -128,14 +180,21 @@ mod told {
                 .with_reader(PeriodicReader::builder(metrics).build())
                 .with_resource(resource.clone())
                 .build();
-            count(hapax, &meters);
+            count(hapax, operations, &meters);
+            let records = LogExporter::builder().with_http().with_http_client(courier.clone());
+            let records = records.build().map_err(|error| refuse(error.to_string()))?;
+            let loggers = SdkLoggerProvider::builder()
+                .with_batch_exporter(records)
+                .with_resource(resource.clone())
+                .build();
+            let _ = LOGGER.set(loggers.logger("hapax"));
             let spans = SpanExporter::builder().with_http().with_http_client(courier);
             let spans = spans.build().map_err(|error| refuse(error.to_string()))?;
             let tracers = SdkTracerProvider::builder()
                 .with_batch_exporter(spans)
                 .with_resource(resource)
                 .build();
-            Ok(Self { meters, tracers })
+            Ok(Self { meters, tracers, loggers })
         }
 
         pub(super) fn traced(&self, app: Router) -> Router {
@@ -143,7 +202,8 @@ mod told {
         }
 
         pub(super) fn stop(self) {
-            for stopped in [self.meters.shutdown(), self.tracers.shutdown()] {
+            let Self { meters, tracers, loggers } = self;
+            for stopped in [meters.shutdown(), tracers.shutdown(), loggers.shutdown()] {
                 if let Err(error) = stopped {
                     tracing::warn!(name: "telemetry_lost", %error, "a collector was not told all");
                 }
@@ -154,20 +214,41 @@ mod told {
     /// How a number is read.
     type Read<T> = fn(&T) -> u64;
 
-    /// Under the names of the specification, and what the server has beside them.
-    const COUNTED: [(&str, Read<Counts>); 8] = [
-        ("kfm.idempotent_replays", |counts| counts.replayed),
-        ("kfm.lock_acquire_failures", |counts| counts.lock_failures),
-        ("kfm.retry_events", |counts| counts.retried),
-        ("kfm.idem_cache_hits", |counts| counts.cache_hits),
-        ("kfm.idem_cache_misses", |counts| counts.cache_misses),
+    /// Under the names of the specification: of operations with their labels, of the rest without.
+    const OPERATED: [(Meter, Read<Counts>); 6] = [
+        (Meter::Replays, |counts| counts.replayed),
+        (Meter::LockFailures, |counts| counts.lock_failures),
+        (Meter::Retries, |counts| counts.retried),
+        (Meter::LineageRewrites, |_| 0),
+        (Meter::Hits, |counts| counts.cache_hits),
+        (Meter::Misses, |counts| counts.cache_misses),
+    ];
+
+    /// What the server has beside them.
+    const COUNTED: [(&str, Read<Counts>); 3] = [
         ("hapax.grants", |counts| counts.granted),
         ("hapax.conflicts", |counts| counts.conflicts),
         ("hapax.blocked", |counts| counts.blocked),
     ];
 
-    fn count(hapax: &Hapax, meters: &SdkMeterProvider) {
+    fn count(hapax: &Hapax, operations: &Arc<Meters>, meters: &SdkMeterProvider) {
         let meter = meters.meter("hapax");
+        for (counted, read) in OPERATED {
+            let (hapax, operations) = (hapax.clone(), operations.clone());
+            let observe = move |observer: &dyn AsyncInstrument<u64>| {
+                let mut rest = read(&hapax.counts());
+                let counts = operations.counts();
+                for (_, labels, count) in counts.iter().filter(|(other, ..)| *other == counted) {
+                    let values = labels.values().map(str::to_owned);
+                    let labels = Labels::NAMES.into_iter().zip(values);
+                    let labels: Vec<_> = labels.map(|(n, v)| KeyValue::new(n, v)).collect();
+                    observer.observe(*count, &labels);
+                    rest = rest.saturating_sub(*count);
+                }
+                observer.observe(rest, &[]);
+            };
+            meter.u64_observable_counter(counted.name()).with_callback(observe).build();
+        }
         for (name, read) in COUNTED {
             let hapax = hapax.clone();
             meter

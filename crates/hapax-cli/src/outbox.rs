@@ -1,6 +1,6 @@
 //! `hapax outbox`: events, where they are, and what a person does about them.
 
-mod dispatch;
+pub(crate) mod dispatch;
 
 use hapax::Hapax;
 use hapax::outbox::{Found, RecordFilter, Redrive, SinkName, Status};

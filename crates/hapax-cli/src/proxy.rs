@@ -1,5 +1,6 @@
 //! `hapax proxy`: requests to any service happen once.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
@@ -55,7 +56,7 @@ pub(crate) async fn main(global: &Global, asked: &Proxy) -> Result<Exit, Failed>
         eprintln!("hapax: finishing what was begun");
     };
     let doors = listener::Doors { listener, tls: None, limits };
-    let telemetry = Telemetry::start(&hapax)?;
+    let telemetry = Telemetry::start(&hapax, &Arc::default())?;
     let app = Router::new().fallback_service(layer.layer(upstream));
     listener::serve(doors, telemetry.traced(app), stopped).await;
     let _ = tokio::time::timeout(drain, layer.drained()).await;

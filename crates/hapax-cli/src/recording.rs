@@ -72,6 +72,28 @@ impl Recording {
         }
     }
 
+    /// The outcome to record, one text a stream: so that nothing that has to be masked is split
+    /// over two pieces, or hidden in an encoding.
+    pub(crate) fn joined(&self) -> Outcome {
+        let text = |wanted: Stream| {
+            let pieces = self.head.iter().chain(&self.tail);
+            let pieces =
+                pieces.filter(|(stream, _)| *stream == wanted).map(|(_, bytes)| &bytes[..]);
+            String::from_utf8_lossy(&pieces.collect::<Vec<_>>().concat()).into_owned()
+        };
+        let mut pieces = Vec::new();
+        for stream in [Stream::Out, Stream::Err] {
+            let text = text(stream);
+            if !text.is_empty() {
+                pieces.push(piece(stream, text.as_bytes()));
+            }
+        }
+        if self.omitted > 0 {
+            pieces.push(json!({ "omitted": self.omitted }));
+        }
+        Outcome::from(json!({ "run": 1, "exit": 0, "output": pieces }).to_string())
+    }
+
     /// The outcome to record.
     pub(crate) fn outcome(&self) -> Outcome {
         let mut pieces: Vec<Value> = Vec::new();

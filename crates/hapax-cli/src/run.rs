@@ -5,8 +5,8 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use hapax::{
-    Claim, Done, Error, Failure, Finding, Fingerprint, Hapax, How, Outcome, Safety, Settling,
-    StateName,
+    Bound, Claim, Done, EffectBuilder, Error, Failure, Finding, Fingerprint, Hapax, How, Outcome,
+    Safety, Settling, StateName,
 };
 use serde_json::json;
 
@@ -14,15 +14,15 @@ use crate::args::{self, Global, Run};
 use crate::epoch;
 use crate::events;
 use crate::exit::{Exit, Failed};
+use crate::operation;
 use crate::output;
 use crate::program::{self, End, Program, shell};
 use crate::recording::{Stream, pieces};
 
 /// The name under which `run` registers how to undo a program.
-const UNDO: &str = "run.rollback";
+pub(crate) const UNDO: &str = "run.rollback";
 
-pub(crate) async fn main(global: &Global, run: Run) -> Result<Exit, Failed> {
-    let key = output::key(&run.key)?;
+pub(crate) async fn main(global: &Global, run: &Run) -> Result<Exit, Failed> {
     if run.safety == args::Safety::Reconcilable && run.reconcile.is_none() {
         return Err(Failed::usage(
             "--safety reconcilable needs a program that looks: --reconcile CMD",
@@ -37,14 +37,18 @@ pub(crate) async fn main(global: &Global, run: Run) -> Result<Exit, Failed> {
         .open(&global.db)
         .await?
         .in_namespace(output::namespace(global)?);
-    let result = once(global, &run, &hapax, key).await;
+    let result = match &run.key {
+        Some(name) => once(global, run, &hapax, name).await,
+        None => operation::once(global, run, &hapax).await,
+    };
     if let Err(error) = hapax.close().await {
         Failed::from(error).print();
     }
     result
 }
 
-async fn once(global: &Global, run: &Run, hapax: &Hapax, key: hapax::Key) -> Result<Exit, Failed> {
+async fn once(global: &Global, run: &Run, hapax: &Hapax, name: &str) -> Result<Exit, Failed> {
+    let key = output::key(name)?;
     hapax.on_rollback(UNDO, undo);
     let words: Vec<&[u8]> = run.program.iter().map(|word| program::bytes(word)).collect();
     let wait = match (run.wait, run.on_lock) {
@@ -52,8 +56,39 @@ async fn once(global: &Global, run: &Run, hapax: &Hapax, key: hapax::Key) -> Res
         (None, args::OnLock::Backoff) => Duration::from_secs(30),
         (None, _) => Duration::ZERO,
     };
-    let mut effect = hapax.effect(key).fingerprint(Fingerprint::of_parts(&words)).wait(wait);
-    effect = effect.safety(match run.safety {
+    let effect = hapax.effect(key).fingerprint(Fingerprint::of_parts(&words)).wait(wait);
+    let mut effect = terms(effect, run, key, bound(run)?);
+    if let Some(lock) = &run.lock {
+        effect = effect.lock(&[lock]).on_lock(match run.on_lock {
+            args::OnLock::Backoff => hapax::OnLock::Wait,
+            args::OnLock::Skip | args::OnLock::Escalate => hapax::OnLock::Fail,
+        });
+    }
+    if let Some(label) = hapax_server::wire::label(name) {
+        effect = effect.label(label);
+    }
+    let ended = Rc::new(Cell::new(None));
+    let result = {
+        let ended = ended.clone();
+        let show = !global.json;
+        effect.run(|claim| async move { perform(run, show, &claim, &ended).await }).await
+    };
+    conclude(global, run, hapax, (name, key), result, ended.get()).await
+}
+
+/// The epoch that it is bound to, if it is to one.
+pub(crate) fn bound(run: &Run) -> Result<Option<Bound>, Failed> {
+    run.epoch.as_deref().map(epoch::bound).transpose()
+}
+
+/// What is said of an effect, whether it goes by a key or is an operation.
+pub(crate) fn terms(
+    effect: EffectBuilder,
+    run: &Run,
+    key: hapax::Key,
+    bound: Option<Bound>,
+) -> EffectBuilder {
+    let mut effect = effect.safety(match run.safety {
         args::Safety::Transactional => Safety::Transactional,
         args::Safety::Opaque => Safety::Opaque,
         args::Safety::Reconcilable => {
@@ -63,17 +98,8 @@ async fn once(global: &Global, run: &Run, hapax: &Hapax, key: hapax::Key) -> Res
     if let Some(command) = run.reconcile.clone() {
         effect = effect.reconcile(move |sought| look(command.clone(), key, sought));
     }
-    if let Some(lock) = &run.lock {
-        effect = effect.lock(&[lock]).on_lock(match run.on_lock {
-            args::OnLock::Backoff => hapax::OnLock::Wait,
-            args::OnLock::Skip | args::OnLock::Escalate => hapax::OnLock::Fail,
-        });
-    }
-    if let Some(label) = hapax_server::wire::label(&run.key) {
-        effect = effect.label(label);
-    }
-    if let Some(epoch) = &run.epoch {
-        effect = effect.in_epoch(epoch::bound(epoch)?);
+    if let Some(bound) = bound {
+        effect = effect.in_epoch(bound);
     }
     if let Some(ttl) = run.ttl {
         effect = effect.ttl(ttl);
@@ -81,18 +107,12 @@ async fn once(global: &Global, run: &Run, hapax: &Hapax, key: hapax::Key) -> Res
     if let Some(deadline) = run.deadline {
         effect = effect.deadline(deadline);
     }
-    let ended = Rc::new(Cell::new(None));
-    let result = {
-        let ended = ended.clone();
-        let show = !global.json;
-        effect.run(|claim| async move { perform(run, show, &claim, &ended).await }).await
-    };
-    conclude(global, run, hapax, key, result, ended.get()).await
+    effect
 }
 
 /// Why the program's run was no success, for the exit code.
 #[derive(Debug, Clone, Copy)]
-enum Ended {
+pub(crate) enum Ended {
     Program(End),
     Guard,
 }
@@ -154,7 +174,7 @@ fn failure(run: &Run, end: &End) -> Failure {
     }
 }
 
-async fn passes(
+pub(crate) async fn passes(
     check: &str,
     environment: &[(&'static str, String)],
     show: bool,
@@ -167,7 +187,7 @@ async fn passes(
 }
 
 /// Undoes a program by its registered shell command.
-async fn undo(command: Vec<u8>) -> Result<(), Failure> {
+pub(crate) async fn undo(command: Vec<u8>) -> Result<(), Failure> {
     let command = String::from_utf8_lossy(&command).into_owned();
     passes(&command, &[], true)
         .await
@@ -195,7 +215,7 @@ async fn conclude(
     global: &Global,
     run: &Run,
     hapax: &Hapax,
-    key: hapax::Key,
+    (name, key): (&str, hapax::Key),
     result: Result<Done, Error>,
     ended: Option<Ended>,
 ) -> Result<Exit, Failed> {
@@ -220,7 +240,7 @@ async fn conclude(
         }
         Error::Blocked(blocked) if blocked.holder.is_none() => {
             let exit = if matches!(ended, Some(Ended::Guard)) { exit } else { Exit::Look };
-            Err(someone_must_look(run, &blocked, exit))
+            Err(someone_must_look(name, &blocked, exit))
         }
         Error::Failed { reason } if ended.is_some() => {
             let failed = Failed::new(exit, reason);
@@ -240,7 +260,11 @@ async fn conclude(
 }
 
 /// Rolls back at once, rather than when the next call comes.
-async fn roll_back(hapax: &Hapax, key: hapax::Key, blocked: &hapax::Blocked) -> Result<(), Failed> {
+pub(crate) async fn roll_back(
+    hapax: &Hapax,
+    key: hapax::Key,
+    blocked: &hapax::Blocked,
+) -> Result<(), Failed> {
     match hapax.roll_back(key, blocked.attempt).await {
         Ok(_) => Ok(()),
         Err(error) => {
@@ -251,9 +275,8 @@ async fn roll_back(hapax: &Hapax, key: hapax::Key, blocked: &hapax::Blocked) -> 
     }
 }
 
-fn someone_must_look(run: &Run, blocked: &hapax::Blocked, exit: Exit) -> Failed {
-    let shown =
-        if run.key.starts_with("sha256:") { run.key.clone() } else { format!("{:?}", run.key) };
+pub(crate) fn someone_must_look(name: &str, blocked: &hapax::Blocked, exit: Exit) -> Failed {
+    let shown = if name.starts_with("sha256:") { name.to_owned() } else { format!("{name:?}") };
     let state = blocked.state;
     Failed::new(exit, format!("the outcome of {shown} is {state}: {}", blocked.reason)).next(format!(
         "Find out whether it happened, then say so:\n       \
@@ -262,7 +285,7 @@ fn someone_must_look(run: &Run, blocked: &hapax::Blocked, exit: Exit) -> Failed 
     ))
 }
 
-fn show(global: &Global, key: hapax::Key, done: &Done) {
+pub(crate) fn show(global: &Global, key: hapax::Key, done: &Done) {
     if global.json {
         let text = |wanted: Stream| {
             let of_stream =

@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use hapax::Hapax;
 use hapax::outbox::{Dispatcher, Outbox};
-use hapax_control::Registry;
+use hapax_pipeline::projector::Projector;
 use hapax_server::access::{Access, Allowance, Tokens};
 use hapax_server::listener::{self, Doors, Limits};
-use hapax_server::server::{Server, Terms};
+use hapax_server::server::{Server, Systems, Terms};
 use hapax_server::tls::Tls;
 use hapax_sinks::stdout::Stdout;
 use tokio::net::TcpListener;
@@ -17,6 +17,7 @@ use crate::args::{Dev, Global, LogFormat, Serve};
 use crate::config::{Config, Served};
 use crate::exit::{Exit, Failed};
 use crate::otlp::Telemetry;
+use crate::outbox::dispatch::project_with;
 use crate::{log, output, stop};
 
 /// Where to listen, if nobody says.
@@ -33,10 +34,11 @@ pub(crate) async fn dev(global: &Global, asked: &Dev) -> Result<Exit, Failed> {
     }
     let hapax = output::builder(global).holder(title("dev")).open(&global.db).await?;
     let config = asked.config.exists().then(|| Config::read(&asked.config)).transpose()?;
-    let (outbox, registry) = match config {
-        Some(config) => (config.outbox()?, config.registry()?),
-        None => (printed()?, Registry::standard()),
+    let (outbox, systems) = match config {
+        Some(config) => (config.outbox()?, systems(&config)?),
+        None => (printed()?, Systems::default()),
     };
+    let environment = systems.pipeline.environment.clone();
     let dispatcher = hapax.dispatch(outbox).await?;
     eprintln!(
         "hapax: http://{address} serves {}; stop with Ctrl-C. In another terminal:\n       \
@@ -44,9 +46,14 @@ pub(crate) async fn dev(global: &Global, asked: &Dev) -> Result<Exit, Failed> {
         global.db.display()
     );
     let terms = Terms::default();
-    let server = Server::with_registry(hapax.clone(), Access::Everybody, terms, registry);
+    let server = Server::with(hapax.clone(), Access::Everybody, terms, systems);
     let doors = Doors { listener, tls: None, limits: Limits::default() };
-    served(&server, doors, hapax, Some(dispatcher), LogFormat::Text).await
+    served(&server, doors, hapax, (Some(dispatcher), environment), LogFormat::Text).await
+}
+
+/// How the systems on the ledger are set up, by the file.
+fn systems(config: &Config) -> Result<Systems, Failed> {
+    Ok(Systems { registry: config.registry()?, pipeline: config.pipeline(None) })
 }
 
 /// Every event is printed.
@@ -59,7 +66,8 @@ fn printed() -> Result<Outbox, Failed> {
 /// `hapax serve`.
 pub(crate) async fn serve(global: &Global, asked: &Serve) -> Result<Exit, Failed> {
     let config = Config::read_or_default(&asked.config)?;
-    let (outbox, registry) = (config.outbox()?, config.registry()?);
+    let (outbox, systems) = (config.outbox()?, systems(&config)?);
+    let environment = systems.pipeline.environment.clone();
     let tls = tls(&config)?;
     check_numbers(&config.server)?;
     let listen = asked.listen.as_deref().or(config.server.listen.as_deref()).unwrap_or(LISTEN);
@@ -99,9 +107,9 @@ pub(crate) async fn serve(global: &Global, asked: &Serve) -> Result<Exit, Failed
         hangup.map_err(|error| Failed::new(Exit::Unreachable, format!("no signals: {error}")))?;
     tokio::spawn(reloading(hangup, tls.clone()));
     let access = Access::Tokens(Tokens::default());
-    let server = Server::with_registry(hapax.clone(), access, terms(&config.server), registry);
+    let server = Server::with(hapax.clone(), access, terms(&config.server), systems);
     let doors = Doors { listener, tls, limits: limits(&config.server) };
-    served(&server, doors, hapax, dispatcher, asked.log_format).await
+    served(&server, doors, hapax, (dispatcher, environment), asked.log_format).await
 }
 
 /// Serves until it is told to stop, and brings everything to its end in the right order: no new
@@ -110,10 +118,10 @@ async fn served(
     server: &std::sync::Arc<Server>,
     doors: Doors,
     hapax: Hapax,
-    dispatcher: Option<Dispatcher>,
+    (dispatcher, environment): (Option<Dispatcher>, String),
     format: LogFormat,
 ) -> Result<Exit, Failed> {
-    let telemetry = Telemetry::start(&hapax)?;
+    let telemetry = Telemetry::start(&hapax, &server.meters())?;
     let told = stop::told()?;
     notify(&[sd_notify::NotifyState::Ready]);
     let stopped = async {
@@ -123,9 +131,15 @@ async fn served(
         log::say(format, "stopping", "finishing what was begun");
     };
     server.keep_anchors();
+    let telling = tokio::spawn({
+        let (hapax, projector) = (hapax.clone(), Projector::new(&hapax)?);
+        let projector = projector.counting(server.meters(), &environment);
+        async move { project_with(projector, &hapax, false).await }
+    });
     let drain = doors.limits.drain;
     listener::serve(doors, telemetry.traced(server.router()), stopped).await;
     let _ = tokio::time::timeout(drain, server.drained()).await;
+    telling.abort();
     if let Some(dispatcher) = dispatcher {
         dispatcher.stop().await?;
     }

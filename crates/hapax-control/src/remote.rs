@@ -100,7 +100,7 @@ impl ControlPlane {
         let key = computation.retry().map(|_| record);
         let about = About { computation: computation.name(), epoch: bound.epoch, key };
         let succeeded = matches!(report, Report::Succeeded(_));
-        let settled = self.hapax.remote().settle(record, attempt, report, Vec::new()).await?;
+        let settled = self.hapax.remote().settle(record, attempt, report, Vec::new(), None).await?;
         match &settled {
             Settled::Recorded if succeeded => event::committed(about),
             Settled::Outdated(mismatch) => event::refused(about, &Error::Epoch(mismatch.clone())),

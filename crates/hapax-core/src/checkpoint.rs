@@ -97,6 +97,11 @@ impl Signer {
         Verifier { origin: self.origin.clone(), key: self.key.verifying_key() }
     }
 
+    /// A signature of anything else, and the name of the key.
+    pub fn sign_bytes(&self, message: &[u8]) -> (String, Vec<u8>) {
+        (self.origin.clone(), self.key.sign(message).to_bytes().to_vec())
+    }
+
     /// The signed note of a head.
     pub fn sign(&self, size: u64, root: Hash) -> String {
         let checkpoint = Checkpoint { origin: self.origin.clone(), size, root };
@@ -129,6 +134,12 @@ impl Verifier {
             .verify_strict(text.as_bytes(), &signature)
             .map_err(|_| CheckpointError::Signature)?;
         Ok(checkpoint)
+    }
+
+    /// Whether this key signed these bytes.
+    pub fn verify_bytes(&self, message: &[u8], signature: &[u8]) -> bool {
+        let signature = Signature::from_slice(signature);
+        signature.is_ok_and(|signature| self.key.verify_strict(message, &signature).is_ok())
     }
 
     fn key_id(&self) -> [u8; 4] {

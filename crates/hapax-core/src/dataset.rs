@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use crate::canonical::canonical;
 use crate::guard::{self, Found, Guards, Kind};
 use crate::json::Json;
+use crate::lock::LockKey;
 use crate::outbox::{Event, Order};
 
 /// The finest cells that places can be masked to.
@@ -13,18 +14,112 @@ const FINEST: u64 = 15;
 /// A dataset, as those who answer for it declared it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub struct Dataset {
+    /// Who answers for it.
+    pub owner: Option<String>,
     /// Places in it are told of only as cells of this H3 resolution.
     pub masked: Option<u8>,
     /// How those it is about want it treated; events about it say so under `care_label`.
     pub care_label: Option<String>,
-    /// Events about it name under `governance_ref` what allows them.
+    /// Events about it name under `governance_ref` what allows them, and so do operations on it.
     pub restricted: bool,
+    /// Whose it is, where that is a sovereign people or a heritage: whatever is done to it is done
+    /// one after the other, and marked as a sovereignty event.
+    pub sovereignty: Option<Sovereignty>,
     /// Where in an event the key is by which it is ordered, as a JSON pointer; by dataset if
     /// there is none.
     pub order: Option<String>,
+    /// What operations read has to satisfy this JSON Schema.
+    pub input_contract: Option<String>,
+    /// What they make has to satisfy this one.
+    pub output_contract: Option<String>,
+    /// How much may go wrong.
+    pub slo: Option<Slo>,
+    /// What to do when somebody else is at work on it.
+    pub on_lock: LockPolicy,
+    /// How often operations on it are tried again.
+    pub retries: Retries,
+    /// Whether somebody is asked when a lock, a guard or the last retry ends an operation.
+    pub review: bool,
+    /// In how many parts it can be worked on at once; 0 and 1 are the same.
+    pub shards: u32,
 }
 
-/// What events are judged by before they are recorded.
+/// Whose a sovereign dataset is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[expect(missing_docs, reason = "the names say it")]
+pub enum Sovereignty {
+    Sovereign,
+    Tribal,
+    Heritage,
+    Archaeology,
+}
+
+/// How much of what is done to a dataset may fail.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Slo {
+    /// Over how long.
+    pub window_ms: u64,
+    /// How many of a million operations have to succeed.
+    pub objective_ppm: u32,
+}
+
+/// What to do when somebody else is at work on a dataset.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum LockPolicy {
+    /// Leave it.
+    Skip,
+    /// Try again for a while, with exponential backoff and full jitter.
+    #[default]
+    Backoff,
+    /// Ask somebody.
+    Escalate,
+}
+
+/// How often an operation is tried again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Retries {
+    /// At once, within the attempt, when an error passes by itself: three at the most.
+    pub quick: u32,
+    /// As a whole, with the same inputs.
+    pub again: u32,
+    /// The longest pause before the first; each may be twice as long as the one before.
+    pub base_ms: u64,
+    /// The longest pause of all.
+    pub cap_ms: u64,
+}
+
+impl Retries {
+    /// The most quick retries there are.
+    pub const MOST_QUICK: u32 = 3;
+    /// The most retries of a whole operation.
+    pub const MOST: u32 = 100;
+}
+
+impl Default for Retries {
+    fn default() -> Self {
+        Self { quick: Self::MOST_QUICK, again: 0, base_ms: 200, cap_ms: 30_000 }
+    }
+}
+
+macro_rules! names {
+    ($of:ident: $($variant:ident = $name:literal),+) => {
+        impl $of {
+            /// The name that it is declared by.
+            pub fn as_str(self) -> &'static str {
+                match self { $(Self::$variant => $name),+ }
+            }
+
+            /// What a name stands for.
+            pub fn named(name: &str) -> Option<Self> {
+                match name { $($name => Some(Self::$variant),)+ _ => None }
+            }
+        }
+    };
+}
+names!(Sovereignty: Sovereign = "sovereign", Tribal = "tribal", Heritage = "heritage", Archaeology = "archaeology");
+names!(LockPolicy: Skip = "skip", Backoff = "backoff", Escalate = "escalate");
+
+/// What events and operations are judged by.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Registry {
     /// Which guards are up.
@@ -38,18 +133,155 @@ pub struct Registry {
 #[error("{0}")]
 pub struct DatasetError(String);
 
+/// Why an operation may not begin, or what it made does not count.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Refusal {
+    /// What is asked for is missing of a change to a dataset that somebody cares about.
+    #[error("care: {0}")]
+    Care(String),
+    /// The dataset is sovereign, or restricted, and nothing allows it.
+    #[error("sovereignty: {0}")]
+    Sovereignty(String),
+    /// Too much has failed lately.
+    #[error("error budget: {failed} of {of} operations failed; {allowed} may")]
+    Budget {
+        /// How many failed.
+        failed: u64,
+        /// Of how many.
+        of: u64,
+        /// How many may.
+        allowed: u64,
+    },
+    /// What goes in or comes out is not what was agreed.
+    #[error("contract: {0}")]
+    Contract(String),
+    /// A check said no.
+    #[error("check: {0}")]
+    Check(String),
+    /// Nobody declared the dataset.
+    #[error("registry: nobody declared the dataset")]
+    Unregistered,
+    /// Somebody was asked, and has not answered, or has said no.
+    #[error("review: {0}")]
+    Review(String),
+}
+
+impl Refusal {
+    /// Which guard it was.
+    pub fn guard(&self) -> &'static str {
+        match self {
+            Self::Care(_) => "care",
+            Self::Sovereignty(_) => "sovereignty",
+            Self::Budget { .. } => "error_budget",
+            Self::Contract(_) => "contract",
+            Self::Check(_) => "check",
+            Self::Unregistered => "registry",
+            Self::Review(_) => "review",
+        }
+    }
+}
+
+/// How operations on a dataset went lately.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Tally {
+    /// How many ended.
+    pub ended: u64,
+    /// How many of them failed.
+    pub failed: u64,
+}
+
+impl Slo {
+    /// How many of this many operations may fail; one always may.
+    pub fn allows(&self, ended: u64) -> u64 {
+        let missing = u64::from(1_000_000u32.saturating_sub(self.objective_ppm));
+        ended.saturating_mul(missing).div_ceil(1_000_000).max(1)
+    }
+}
+
 impl Dataset {
+    /// Whether a change to it has to be justified: it is sovereign, or its places are masked.
+    pub fn is_sensitive(&self) -> bool {
+        self.masked.is_some() || self.sovereignty.is_some()
+    }
+
+    /// What an operation on it is serialised by: dataset and operation type, or a part of them
+    /// where it can be worked on in parts; a sovereign one as a whole, whatever the operation.
+    pub fn lock(&self, name: &str, operation: &str, part: Option<&str>) -> LockKey {
+        if self.sovereignty.is_some() {
+            return LockKey::of(&[name]);
+        }
+        match part.filter(|_| self.shards > 1) {
+            Some(part) => {
+                let shard = LockKey::of(&[part]).0 % u64::from(self.shards);
+                LockKey::of(&[name, operation, &shard.to_string()])
+            }
+            None => LockKey::of(&[name, operation]),
+        }
+    }
+
+    /// Whether an operation on it may begin.
+    pub fn admit(
+        &self,
+        justification: Option<&str>,
+        governance_ref: Option<&str>,
+        lately: Tally,
+    ) -> Result<(), Refusal> {
+        let blank = |text: Option<&str>| text.is_none_or(|text| text.trim().is_empty());
+        if self.is_sensitive() && blank(justification) {
+            let what = "a change to this dataset needs a justification";
+            return Err(Refusal::Care(what.into()));
+        }
+        if self.restricted && blank(governance_ref) {
+            let what = "name what allows it: governance_ref";
+            return Err(Refusal::Sovereignty(what.into()));
+        }
+        match self.slo.map(|slo| slo.allows(lately.ended)) {
+            Some(allowed) if lately.failed > allowed => {
+                Err(Refusal::Budget { failed: lately.failed, of: lately.ended, allowed })
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// The declaration as text.
     pub fn text(&self) -> String {
-        let mut members = BTreeMap::new();
-        let number = |n: u8| Json::parse(n.to_string().as_bytes()).ok();
-        members.extend(self.masked.and_then(number).map(|n| ("masked", n)));
-        members.extend(self.care_label.as_deref().map(|text| ("care_label", Json::text(text))));
-        members.extend(self.restricted.then_some(("restricted", Json::Bool(true))));
-        members.extend(self.order.as_deref().map(|text| ("order", Json::text(text))));
-        let members = members.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
-        // Small whole numbers and texts, which have a canonical form.
-        canonical(&Json::Object(members)).unwrap_or_default()
+        let default = Self::default();
+        let text = |text: &Option<String>| text.as_deref().map(Json::text);
+        let slo = self.slo.map(|slo| {
+            Json::object([
+                ("window_ms", Json::number(slo.window_ms)),
+                ("objective_ppm", Json::number(slo.objective_ppm.into())),
+            ])
+        });
+        let retries = (self.retries != default.retries).then(|| {
+            let Retries { quick, again, base_ms, cap_ms } = self.retries;
+            Json::object([
+                ("quick", Json::number(quick.into())),
+                ("again", Json::number(again.into())),
+                ("base_ms", Json::number(base_ms)),
+                ("cap_ms", Json::number(cap_ms)),
+            ])
+        });
+        let on_lock = (self.on_lock != default.on_lock).then(|| self.on_lock.as_str());
+        let members = [
+            ("owner", text(&self.owner)),
+            ("masked", self.masked.map(|cells| Json::number(cells.into()))),
+            ("care_label", text(&self.care_label)),
+            ("restricted", self.restricted.then_some(Json::Bool(true))),
+            ("sovereignty", self.sovereignty.map(|whose| Json::text(whose.as_str()))),
+            ("order", text(&self.order)),
+            ("input_contract", text(&self.input_contract)),
+            ("output_contract", text(&self.output_contract)),
+            ("slo", slo),
+            ("on_lock", on_lock.map(Json::text)),
+            ("retries", retries),
+            ("review", self.review.then_some(Json::Bool(true))),
+            ("shards", (self.shards > 1).then(|| Json::number(self.shards.into()))),
+        ];
+        let there = members.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?)));
+        // Whole numbers and texts, which have a canonical form.
+        canonical(&Json::Object(there.collect())).unwrap_or_default()
     }
 
     /// Reads the text of a declaration.
@@ -70,20 +302,53 @@ impl Dataset {
         };
         let mut dataset = Self::default();
         for (name, value) in members {
-            let wrong = || DatasetError(format!("{name} cannot be that"));
-            let text = || value.as_str().map(str::to_owned).ok_or_else(wrong);
-            match name.as_str() {
-                "masked" => {
-                    let cells = value.as_u64().filter(|cells| *cells <= FINEST);
-                    dataset.masked = Some(cells.ok_or_else(wrong)? as u8);
-                }
-                "care_label" => dataset.care_label = Some(text()?),
-                "restricted" => dataset.restricted = value == Json::Bool(true),
-                "order" => dataset.order = Some(text()?),
-                _ => return Err(DatasetError(format!("a dataset has no {name}"))),
-            }
+            dataset.put(&name, &value)?;
         }
         dataset.flaw().map_or(Ok(dataset), |flaw| Err(DatasetError(flaw)))
+    }
+
+    fn put(&mut self, name: &str, value: &Json) -> Result<(), DatasetError> {
+        let wrong = || DatasetError(format!("{name} cannot be that"));
+        let text = || value.as_str().map(str::to_owned).map(Some).ok_or_else(wrong);
+        let truth = || if let Json::Bool(truth) = value { Ok(*truth) } else { Err(wrong()) };
+        let number = |json: Option<&Json>| json.and_then(Json::as_u64).ok_or_else(wrong);
+        let small = |json: Option<&Json>| u32::try_from(number(json)?).map_err(|_| wrong());
+        match name {
+            "owner" => self.owner = text()?,
+            "masked" => {
+                let cells = value.as_u64().filter(|cells| *cells <= FINEST);
+                self.masked = Some(cells.ok_or_else(wrong)? as u8);
+            }
+            "care_label" => self.care_label = text()?,
+            "restricted" => self.restricted = truth()?,
+            "sovereignty" => {
+                let whose = value.as_str().and_then(Sovereignty::named);
+                self.sovereignty = Some(whose.ok_or_else(wrong)?);
+            }
+            "order" => self.order = text()?,
+            "input_contract" => self.input_contract = text()?,
+            "output_contract" => self.output_contract = text()?,
+            "slo" => {
+                let window_ms = number(value.get("window_ms"))?;
+                let objective_ppm = small(value.get("objective_ppm"))?;
+                self.slo = Some(Slo { window_ms, objective_ppm });
+            }
+            "on_lock" => {
+                self.on_lock = value.as_str().and_then(LockPolicy::named).ok_or_else(wrong)?;
+            }
+            "retries" => {
+                self.retries = Retries {
+                    quick: small(value.get("quick"))?,
+                    again: small(value.get("again"))?,
+                    base_ms: number(value.get("base_ms"))?,
+                    cap_ms: number(value.get("cap_ms"))?,
+                }
+            }
+            "review" => self.review = truth()?,
+            "shards" => self.shards = small(Some(value))?,
+            _ => return Err(DatasetError(format!("a dataset has no {name}"))),
+        }
+        Ok(())
     }
 
     /// What is wrong with it, if anything is.
@@ -91,21 +356,47 @@ impl Dataset {
         if self.masked.is_some_and(|cells| u64::from(cells) > FINEST) {
             return Some(format!("masked is a resolution from 0 to {FINEST}"));
         }
-        if self.care_label.as_ref().is_some_and(|label| label.is_empty() || label.len() > 255) {
-            return Some("care_label has 1 to 255 bytes".into());
+        for (name, text) in [("care_label", &self.care_label), ("owner", &self.owner)] {
+            if text.as_ref().is_some_and(|text| text.is_empty() || text.len() > 255) {
+                return Some(format!("{name} has 1 to 255 bytes"));
+            }
         }
         let pointer = |order: &String| order.starts_with('/') && order.len() <= 255;
         if !self.order.as_ref().is_none_or(pointer) {
             return Some("order is a JSON pointer of at most 255 bytes, such as /station".into());
         }
+        if self.sovereignty.is_some() && self.shards > 1 {
+            return Some("a sovereign dataset is worked on as a whole: it has no shards".into());
+        }
+        if self.shards > Self::MOST_SHARDS {
+            return Some(format!("at most {} shards", Self::MOST_SHARDS));
+        }
+        if self.retries.quick > Retries::MOST_QUICK || self.retries.again > Retries::MOST {
+            let (quick, again) = (Retries::MOST_QUICK, Retries::MOST);
+            return Some(format!("at most {quick} quick retries, and {again} of the whole"));
+        }
+        let objective = |slo: &Slo| slo.objective_ppm <= 1_000_000 && slo.window_ms > 0;
+        if !self.slo.as_ref().is_none_or(objective) {
+            return Some("an objective is a share from 0 to 1, over a window".into());
+        }
+        for contract in [&self.input_contract, &self.output_contract].into_iter().flatten() {
+            if contract.len() > Self::LARGEST_CONTRACT {
+                return Some(format!("a contract has at most {} bytes", Self::LARGEST_CONTRACT));
+            }
+            if let Err(error) = Json::parse(contract.as_bytes()) {
+                return Some(format!("a contract is a JSON Schema: {error}"));
+            }
+        }
         None
     }
 
+    /// The most parts that a dataset can be worked on in.
+    pub const MOST_SHARDS: u32 = 1_024;
+    /// The largest contract, in bytes.
+    pub const LARGEST_CONTRACT: usize = 256 * 1024;
+
     fn inspect(&self, payload: &Json) -> Vec<Found> {
-        let mut found = Vec::new();
-        if self.masked.is_some() {
-            guard::places(payload, &mut found);
-        }
+        let mut found = if self.masked.is_some() { guard::places(payload) } else { Vec::new() };
         let text = |name: &str| payload.get(name).and_then(Json::as_str).unwrap_or_default();
         let lacks = |name: &str, kind| Found { pointer: format!("/{name}"), kind };
         if self.care_label.as_ref().is_some_and(|label| text("care_label") != label) {
@@ -172,7 +463,7 @@ mod tests {
             masked: Some(7),
             care_label: Some("TK-NC".into()),
             restricted: true,
-            order: None,
+            ..Dataset::default()
         };
         let registry = registry(wells, true);
         let says = |dataset: &str, payload: &str| {
@@ -200,5 +491,72 @@ mod tests {
         assert_eq!(by("/none").order(&told), Order::Dataset);
         let free = Event { order: Order::Free, ..told };
         assert_eq!(by("/station/id").order(&free), Order::Free);
+    }
+
+    /// Proves P-4, P-6 and P-13.
+    #[test]
+    fn a_sovereign_dataset_is_locked_as_a_whole_and_has_no_shards() {
+        let plain = Dataset::default();
+        assert_ne!(plain.lock("wells", "write", None), plain.lock("wells", "drop", None));
+        assert_eq!(plain.lock("wells", "write", Some("a")), plain.lock("wells", "write", None));
+        let tribal = Dataset { sovereignty: Some(Sovereignty::Tribal), ..Dataset::default() };
+        assert_eq!(tribal.lock("wells", "write", Some("a")), tribal.lock("wells", "drop", None));
+        let parts = Dataset { shards: 8, ..Dataset::default() };
+        let locks: std::collections::BTreeSet<_> =
+            (0..100).map(|n| parts.lock("wells", "write", Some(&n.to_string()))).collect();
+        assert_eq!(locks.len(), 8);
+        assert_eq!(parts.flaw(), None);
+        assert!(Dataset { shards: 8, ..tribal }.flaw().is_some_and(|flaw| flaw.contains("shards")));
+    }
+
+    /// Proves P-9, P-14: what is not justified, not allowed or not affordable does not begin.
+    #[test]
+    fn operations_are_admitted_on_the_terms_of_their_dataset() {
+        let says = |dataset: &Dataset, why, by, failed, ended| {
+            let admitted = dataset.admit(why, by, Tally { ended, failed });
+            admitted.err().map(|refusal| refusal.to_string()).unwrap_or_default()
+        };
+        let masked = Dataset { masked: Some(5), ..Dataset::default() };
+        assert!(says(&masked, Some(" "), None, 0, 0).starts_with("care: "));
+        assert_eq!(says(&masked, Some("a new survey"), None, 9, 9), "");
+        let restricted = Dataset { restricted: true, ..Dataset::default() };
+        assert!(says(&restricted, None, None, 0, 0).starts_with("sovereignty: "));
+        let slo = Some(Slo { window_ms: 1, objective_ppm: 990_000 });
+        let strict = Dataset { slo, ..Dataset::default() };
+        assert_eq!(says(&strict, None, None, 1, 1), "");
+        assert_eq!(
+            says(&strict, None, None, 3, 150),
+            "error budget: 3 of 150 operations failed; 2 may"
+        );
+    }
+
+    #[test]
+    fn a_declaration_is_read_as_it_was_written() {
+        let all = Dataset {
+            owner: Some("hydrology".into()),
+            masked: Some(7),
+            care_label: Some("TK-NC".into()),
+            restricted: true,
+            sovereignty: Some(Sovereignty::Heritage),
+            order: Some("/station".into()),
+            input_contract: Some(r#"{"type":"object"}"#.into()),
+            output_contract: Some("true".into()),
+            slo: Some(Slo { window_ms: 60_000, objective_ppm: 995_000 }),
+            on_lock: LockPolicy::Escalate,
+            retries: Retries { quick: 1, again: 5, base_ms: 10, cap_ms: 20 },
+            review: true,
+            shards: 1,
+        };
+        assert_eq!(Dataset::parse(&all.text()), Ok(Dataset { shards: 0, ..all }));
+        assert_eq!(Dataset::parse("{}"), Ok(Dataset::default()));
+        for wrong in [
+            r#"{"sovereignty":"mine"}"#,
+            r#"{"shards":5000}"#,
+            r#"{"retries":{"quick":4,"again":0,"base_ms":1,"cap_ms":1}}"#,
+            r#"{"input_contract":"{"}"#,
+            r#"{"no":1}"#,
+        ] {
+            assert!(Dataset::parse(wrong).is_err(), "{wrong}");
+        }
     }
 }

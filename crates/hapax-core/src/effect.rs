@@ -263,6 +263,8 @@ pub struct Ask {
     pub lease: LeaseId,
     /// How long the grant may last, whatever the lease.
     pub deadline_ms: Option<u64>,
+    /// What the journal says of the grant, if there is one.
+    pub about: Option<String>,
 }
 
 /// Judges a claim. `fence` is the number a grant would carry.

@@ -10,6 +10,7 @@ mod secrets;
 
 use std::fmt;
 
+pub use self::places::{Half, Place, is_index};
 use crate::json::Json;
 
 /// What a guard has found.
@@ -107,9 +108,21 @@ pub fn inspect(payload: &Json, guards: Guards) -> Vec<Found> {
     found
 }
 
-/// Adds every exact place in a payload.
-pub(crate) fn places(payload: &Json, found: &mut Vec<Found>) {
-    places::find(payload, &mut String::new(), found);
+/// Every exact place in a payload.
+///
+/// ```
+/// use hapax_core::guard::places;
+/// use hapax_core::json::Json;
+///
+/// let payload = Json::parse(br#"{"station": {"lat": 38.89, "lon": -77.03}}"#)?;
+/// let found: Vec<String> = places(&payload).into_iter().map(|found| found.pointer).collect();
+/// assert_eq!(found, ["/station/lat", "/station/lon"]);
+/// # Ok::<(), hapax_core::json::JsonError>(())
+/// ```
+pub fn places(payload: &Json) -> Vec<Found> {
+    let mut found = Vec::new();
+    places::find("", payload, &mut String::new(), &mut found);
+    found
 }
 
 fn walk(value: &Json, name: &str, at: &mut String, guards: Guards, found: &mut Vec<Found>) {

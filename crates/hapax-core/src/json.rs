@@ -143,6 +143,11 @@ impl Json {
         Self::String(text.to_owned())
     }
 
+    /// A whole number.
+    pub fn number(number: u64) -> Self {
+        Self::Number(Number { text: number.to_string(), at: Position::default() })
+    }
+
     /// An object of these members, whose names the caller knows to be unique.
     pub fn object<const N: usize>(members: [(&str, Json); N]) -> Self {
         Self::Object(members.into_iter().map(|(name, value)| (name.to_owned(), value)).collect())

@@ -1,6 +1,6 @@
 //! What is declared of datasets.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use hapax_core::dataset::{Dataset, Registry};
 use hapax_core::guard::Guards;
@@ -44,12 +44,14 @@ pub(crate) fn registry_of(rows: Vec<Declared>) -> Result<Registry, StoreError> {
     for Declared { guards, dataset } in rows {
         registry.guards = guards;
         if let Some((name, text)) = dataset {
-            let dataset = Dataset::parse(&text);
-            let dataset = dataset.map_err(|error| StoreError::Corrupt(error.to_string()))?;
-            registry.datasets.insert(name, dataset);
+            registry.datasets.insert(name, read(&text)?);
         }
     }
     Ok(registry)
+}
+
+fn read(declaration: &str) -> Result<Dataset, StoreError> {
+    Dataset::parse(declaration).map_err(|error| StoreError::Corrupt(error.to_string()))
 }
 
 impl PgTxn<'_> {
@@ -60,18 +62,35 @@ impl PgTxn<'_> {
         Ok(registry_of(rows)?)
     }
 
-    pub(crate) fn try_put_registry(&self, registry: &Registry) -> Result<(), Trouble> {
-        let Guards { personal, secrets, registered } = registry.guards;
+    pub(crate) fn try_datasets(&self) -> Result<BTreeMap<String, Dataset>, Trouble> {
+        let rows = self.link.query("SELECT name, declaration FROM hapax.dataset", &[])?;
+        rows.iter().map(|row| Ok((row.try_get(0)?, read(row.try_get(1)?)?))).collect()
+    }
+
+    pub(crate) fn try_put_dataset(
+        &self,
+        name: &str,
+        dataset: Option<&Dataset>,
+    ) -> Result<bool, Trouble> {
+        let known = self.link.query(
+            "DELETE FROM hapax.dataset WHERE name = $1 RETURNING name",
+            &[(&name, Type::TEXT)],
+        )?;
+        if let Some(dataset) = dataset {
+            self.link.execute(
+                "INSERT INTO hapax.dataset (name, declaration) VALUES ($1, $2)
+                 ON CONFLICT (name) DO UPDATE SET declaration = excluded.declaration",
+                &[(&name, Type::TEXT), (&dataset.text(), Type::TEXT)],
+            )?;
+        }
+        Ok(!known.is_empty())
+    }
+
+    pub(crate) fn try_put_guards(&self, guards: Guards) -> Result<(), Trouble> {
+        let Guards { personal, secrets, registered } = guards;
         self.link.execute(
             "UPDATE hapax.guard SET personal = $1, secrets = $2, registered = $3",
             &[(&personal, Type::BOOL), (&secrets, Type::BOOL), (&registered, Type::BOOL)],
-        )?;
-        let names: Vec<&str> = registry.datasets.keys().map(String::as_str).collect();
-        let texts: Vec<String> = registry.datasets.values().map(Dataset::text).collect();
-        self.link.run("DELETE FROM hapax.dataset")?;
-        self.link.execute(
-            "INSERT INTO hapax.dataset (name, declaration) SELECT * FROM unnest($1, $2)",
-            &[(&names, Type::TEXT_ARRAY), (&texts, Type::TEXT_ARRAY)],
         )?;
         Ok(())
     }

@@ -10,7 +10,7 @@ use hapax_core::name::Name;
 use hapax_core::outbox::{Event, Order, Trace};
 use hapax_core::outcome::{Digest, Outcome};
 use hapax_store::dataset;
-use hapax_store::outbox::Emission;
+use hapax_store::outbox::{Emission, Telling};
 use hapax_store::{Limits, StoreError};
 use tokio_postgres::error::SqlState;
 use tokio_postgres::types::{ToSql, Type};
@@ -20,11 +20,17 @@ use crate::dataset::{REGISTRY, declared, registry_of};
 use crate::error::Trouble;
 
 /// The statement that claims in the caller's transaction.
+///
+/// What the journal says of it travels as a setting of the transaction, which is in place before
+/// the function is called because its key is put together with it.
 pub(crate) const CLAIM: &str =
-    "SELECT * FROM hapax.claim($1, $2, $11, $3, $4, $5, $6, $7, $8, $9, $10, $12, $13)";
+    "SELECT c.* FROM (SELECT set_config('hapax.about', $14, true) AS about OFFSET 0) s,
+         LATERAL hapax.claim($1 || left(s.about, 0), $2, $11, $3, $4, $5, $6, $7, $8, $9, $10,
+             $12, $13) c";
 
 /// The statement that settles in the caller's transaction.
-pub(crate) const SETTLE: &str = "SELECT hapax.settle($1, $2, $3, $4, $5, $6)";
+pub(crate) const SETTLE: &str = "SELECT hapax.settle($1 || left(s.about, 0), $2, $3, $4, $5, $6)
+    FROM (SELECT set_config('hapax.about', $7, true) AS about OFFSET 0) s";
 
 /// The statement that records an event in the caller's transaction.
 pub(crate) const EMIT: &str =
@@ -72,6 +78,7 @@ pub async fn claim_in(
                 (&lease, Type::TEXT),
                 (&ask.bound.as_ref().map(|bound| bound.domain.as_str()), Type::TEXT),
                 (&number(ask.bound.as_ref().map(|bound| bound.epoch)), Type::INT8),
+                (&ask.about.as_deref().unwrap_or_default(), Type::TEXT),
             ],
         )
         .await
@@ -191,21 +198,22 @@ pub async fn settle_in(
     name: &Name,
     attempt: AttemptId,
     outcome: &Outcome,
-    events: &[Emission],
+    telling: &Telling,
 ) -> Result<Settled, Unsettled> {
-    let events = match events.is_empty() {
+    let events = match telling.events.is_empty() {
         true => Vec::new(),
-        false => admitted_in(tx, events).await?,
+        false => admitted_in(tx, &telling.events).await?,
     };
     let settle = async {
         let (key, by, digest) = (name.key.to_string(), attempt.to_string(), outcome.digest());
-        let params: [(&(dyn ToSql + Sync), Type); 6] = [
+        let params: [(&(dyn ToSql + Sync), Type); 7] = [
             (&key, Type::TEXT),
             (&by, Type::TEXT),
             (&outcome.body(), Type::BYTEA),
             (&name.namespace.as_str(), Type::TEXT),
             (&&digest.as_bytes()[..], Type::BYTEA),
             (&(outcome.size() as i64), Type::INT8),
+            (&telling.note.as_deref().unwrap_or_default(), Type::TEXT),
         ];
         tx.query_typed(SETTLE, &params).await
     };

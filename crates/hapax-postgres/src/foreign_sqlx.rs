@@ -6,7 +6,7 @@ use hapax_core::name::Name;
 use hapax_core::outcome::Outcome;
 use hapax_store::StoreError;
 use hapax_store::dataset;
-use hapax_store::outbox::Emission;
+use hapax_store::outbox::{Emission, Telling};
 use sqlx::Row as _;
 use sqlx::postgres::{PgConnection, PgRow};
 
@@ -37,6 +37,7 @@ pub async fn claim_in(
         .bind((ask.lease != NO_LEASE).then(|| ask.lease.to_string()))
         .bind(ask.bound.as_ref().map(|bound| bound.domain.as_str()))
         .bind(ask.bound.as_ref().map(|bound| bound.epoch as i64))
+        .bind(ask.about.as_deref().unwrap_or_default())
         .fetch_one(tx)
         .await
         .map_err(|error| match code(&error).as_deref() {
@@ -52,8 +53,9 @@ pub async fn settle_in(
     name: &Name,
     attempt: AttemptId,
     outcome: &Outcome,
-    events: &[Emission],
+    telling: &Telling,
 ) -> Result<Settled, Unsettled> {
+    let events = &telling.events;
     if !events.is_empty() {
         let names: Vec<&str> = dataset::of(events).into_iter().collect();
         let rows = sqlx::query(REGISTRY).bind(&names).fetch_all(&mut *tx).await;
@@ -72,6 +74,7 @@ pub async fn settle_in(
         .bind(name.namespace.as_str())
         .bind(&outcome.digest().as_bytes()[..])
         .bind(outcome.size() as i64)
+        .bind(telling.note.as_deref().unwrap_or_default())
         .fetch_one(&mut *tx)
         .await;
     match settled {

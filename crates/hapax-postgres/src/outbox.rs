@@ -2,8 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use hapax_core::dataset::Registry;
+use hapax_core::dataset::{Dataset, Registry};
 use hapax_core::delivery::Buckets;
+use hapax_core::guard::Guards;
 use hapax_core::key::Key;
 use hapax_core::lease::LeaseId;
 use hapax_core::name::{Name, Namespace};
@@ -447,6 +448,11 @@ impl OutboxView for PgTxn<'_> {
         self.noting(artifact)
     }
 
+    fn datasets(&mut self) -> Result<BTreeMap<String, Dataset>, StoreError> {
+        let datasets = self.try_datasets();
+        self.noting(datasets)
+    }
+
     fn namespaces(&mut self) -> Result<Vec<Namespace>, StoreError> {
         let namespaces = self.try_namespaces();
         self.noting(namespaces)
@@ -454,8 +460,13 @@ impl OutboxView for PgTxn<'_> {
 }
 
 impl OutboxTxn for PgTxn<'_> {
-    fn put_registry(&mut self, registry: &Registry) -> Result<(), StoreError> {
-        let put = self.try_put_registry(registry);
+    fn put_guards(&mut self, guards: Guards) -> Result<(), StoreError> {
+        let put = self.try_put_guards(guards);
+        self.noting(put)
+    }
+
+    fn put_dataset(&mut self, name: &str, dataset: Option<&Dataset>) -> Result<bool, StoreError> {
+        let put = self.try_put_dataset(name, dataset);
         self.noting(put)
     }
 

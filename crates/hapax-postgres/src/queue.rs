@@ -48,6 +48,7 @@ impl Subject {
             | Command::Revoke { .. }
             | Command::Configure(_)
             | Command::Register(_)
+            | Command::Declare { .. }
             | Command::Pause { .. }
             | Command::Redrive(_) => Self::Pass,
         }
@@ -218,13 +219,14 @@ mod tests {
     use hapax_core::effect::Report;
     use hapax_core::key::Key;
     use hapax_core::name::Namespace;
+    use hapax_store::outbox::Telling;
 
     fn settle(key: u8, attempt: u8) -> Waiting {
         let command = Command::Settle {
             name: Name { namespace: Namespace::default(), key: Key::from_bytes([key; 32]) },
             attempt: AttemptId::from_bytes([attempt; 16]),
             report: Report::Failed(String::new()),
-            events: Vec::new(),
+            telling: Telling::default(),
         };
         Waiting::new(Job { command, reply: tokio::sync::oneshot::channel().0 })
     }

@@ -12,6 +12,7 @@ use hapax_core::outcome::Outcome;
 use hapax_core::planted::{Bug, planted};
 use hapax_core::time::{LeaseInstant, Now};
 use hapax_store::failpoint::{Point, pass};
+use hapax_store::outbox::Telling;
 use hapax_store::{Answer, Command, Limits};
 use tokio_postgres::types::Type;
 
@@ -81,6 +82,7 @@ impl Quick {
                 if row.is_none()
                     && ask.lock.is_none()
                     && ask.bound.is_none()
+                    && ask.about.is_none()
                     && ask.label.as_ref().is_none_or(|label| label.len() <= Limits::LABEL) =>
             {
                 if let (Verdict::Granted(grant), Some(change)) =
@@ -94,9 +96,11 @@ impl Quick {
             Command::Settle {
                 attempt,
                 report: report @ Report::Succeeded(outcome),
-                events,
+                telling,
                 ..
-            } if events.is_empty() && outcome.body().is_some_and(|body| body.len() <= INLINE) => {
+            } if *telling == Telling::default()
+                && outcome.body().is_some_and(|body| body.len() <= INLINE) =>
+            {
                 let plain = |row: &&Stored| row.effect.lock.is_none() && row.effect.bound.is_none();
                 if let Some(row) = row.filter(plain)
                     && let (Settled::Recorded, Some(change)) =

@@ -19,7 +19,7 @@ use hapax_core::route::{Route, SinkName};
 use hapax_postgres::foreign::{self, Unsettled};
 use hapax_postgres::{Options, PgStore, tokio_postgres};
 use hapax_sqlite::SqliteStore;
-use hapax_store::outbox::{Emission, Found, RecordFilter, Routing};
+use hapax_store::outbox::{Emission, Found, RecordFilter, Routing, Telling};
 use hapax_store::{
     Answer, Clock, Command, ManualClock, MemoryStore, Step, Store, StoreError, call, read,
 };
@@ -222,6 +222,7 @@ impl Script {
                     attempt,
                     lease: lease(n),
                     deadline_ms: deadline.then_some(5_000),
+                    about: deadline.then(|| format!("about {key}")),
                 };
                 Command::Claim { name: name(key), ask }
             }
@@ -235,7 +236,12 @@ impl Script {
                     _ => Report::Succeeded("done".into()),
                 };
                 let (name, attempt) = (name(key), self.attempt(key, back));
-                Command::Settle { name, attempt, report, events: events(key) }
+                Command::Settle {
+                    name,
+                    attempt,
+                    report,
+                    telling: Telling { events: events(key), note: Some(format!("{key} is done")) },
+                }
             }
             Act::Reconcile { key, back, finding } => Command::Reconcile {
                 name: name(key),
@@ -487,9 +493,9 @@ async fn by_sql(
         Command::Claim { name, ask } => {
             foreign::claim_in(client, name, ask).await.map(Answer::Claim)
         }
-        Command::Settle { name, attempt, report: Report::Succeeded(outcome), events } => {
+        Command::Settle { name, attempt, report: Report::Succeeded(outcome), telling } => {
             client.batch_execute("BEGIN").await.expect("a transaction");
-            let settled = foreign::settle_in(client, name, *attempt, outcome, events).await;
+            let settled = foreign::settle_in(client, name, *attempt, outcome, telling).await;
             let end = if settled.is_ok() { "COMMIT" } else { "ROLLBACK" };
             client.batch_execute(end).await.expect("an end");
             match settled {

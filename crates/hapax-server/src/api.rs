@@ -8,6 +8,7 @@ mod epoch;
 mod journal;
 mod lease;
 mod outbox;
+mod pipeline;
 mod settings;
 
 use std::fmt::Display;
@@ -74,17 +75,20 @@ fn documented(idempotency: Option<IdempotencyLayer>) -> OpenApiRouter<Arc<Server
         .merge(journal::reading())
         .merge(outbox::reading())
         .merge(lease::reading())
+        .merge(pipeline::reading())
         .merge(settings::reading());
     let operator = OpenApiRouter::new()
         .merge(effect::performing())
         .merge(control::performing())
         .merge(lease::performing())
-        .merge(outbox::performing());
+        .merge(outbox::performing())
+        .merge(pipeline::performing());
     let asking = OpenApiRouter::new()
         .merge(effect::asking())
         .merge(lease::asking())
-        .merge(control::asking());
-    let steward = effect::clearing();
+        .merge(control::asking())
+        .merge(pipeline::asking());
+    let steward = effect::clearing().merge(pipeline::governing());
     let for_role = |router: OpenApiRouter<Arc<Server>>, role| {
         router.route_layer(from_fn_with_state(role, require))
     };

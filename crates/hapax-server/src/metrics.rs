@@ -8,6 +8,7 @@ use axum::middleware::Next;
 use axum::response::Response;
 use hapax::outbox::SinkStats;
 use hapax::{Counts, Role};
+use hapax_pipeline::{Labels, Meter, Meters};
 use http::header::CONTENT_TYPE;
 use http::{HeaderValue, StatusCode};
 use prometheus::{
@@ -100,7 +101,7 @@ pub(crate) async fn show(State(server): State<Arc<Server>>, request: Request) ->
         Err(error) => return Problem::of(&error).into_response(),
     };
     let mut text = Vec::new();
-    let written = gathered(&server.metrics, server.hapax.counts(), &stats)
+    let written = gathered(&server.metrics, server.hapax.counts(), &server.meters(), &stats)
         .and_then(|registry| TextEncoder::new().encode(&registry.gather(), &mut text));
     if let Err(error) = written {
         tracing::warn!(name: "metrics_not_written", %error, "metrics could not be written");
@@ -114,6 +115,7 @@ pub(crate) async fn show(State(server): State<Arc<Server>>, request: Request) ->
 fn gathered(
     metrics: &Metrics,
     counts: Counts,
+    meters: &Meters,
     sinks: &[SinkStats],
 ) -> prometheus::Result<Registry> {
     let registry = Registry::new();
@@ -124,14 +126,28 @@ fn gathered(
         ("hapax_grants_total", "Permissions given.", counts.granted),
         ("hapax_conflicts_total", "Keys used with another payload.", counts.conflicts),
         ("hapax_blocked_total", "Requests that somebody has to look at.", counts.blocked),
-        ("kfm_idempotent_replays_total", "Outcomes told again.", counts.replayed),
-        ("kfm_lock_acquire_failures_total", "Locks held by others.", counts.lock_failures),
-        ("kfm_retry_events_total", "Attempts after the first.", counts.retried),
-        ("kfm_idem_cache_hits_total", "Outcomes told from memory.", counts.cache_hits),
-        ("kfm_idem_cache_misses_total", "Outcomes not in memory.", counts.cache_misses),
     ] {
         let counter = IntCounter::new(name, help)?;
         counter.inc_by(count);
+        registry.register(Box::new(counter))?;
+    }
+    for (meter, help, all) in [
+        (Meter::Replays, "Outcomes told again.", counts.replayed),
+        (Meter::LockFailures, "Locks held by others.", counts.lock_failures),
+        (Meter::Retries, "Attempts after the first.", counts.retried),
+        (Meter::LineageRewrites, "Lineage told again.", 0),
+        (Meter::Hits, "Outcomes that were known.", counts.cache_hits),
+        (Meter::Misses, "Outcomes that were not.", counts.cache_misses),
+    ] {
+        let name = format!("{}_total", meter.name().replace('.', "_"));
+        let counter = IntCounterVec::new(Opts::new(name, help), &Labels::NAMES)?;
+        let mut rest = all;
+        for (_, labels, count) in meters.counts().iter().filter(|(other, ..)| *other == meter) {
+            counter.with_label_values(&labels.values()).inc_by(*count);
+            rest = rest.saturating_sub(*count);
+        }
+        // What is no operation of a pipeline has no labels.
+        counter.with_label_values(&[""; 6]).inc_by(rest);
         registry.register(Box::new(counter))?;
     }
     let gauge = |name, help| IntGaugeVec::new(Opts::new(name, help), &["sink"]);

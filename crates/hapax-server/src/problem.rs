@@ -237,6 +237,30 @@ pub(crate) const STOPPING: Kind = Kind {
     next: "Ask another one, or this one later.",
 };
 
+/// No operation.
+pub(crate) const BAD_OPERATION: Kind = Kind {
+    code: "HX0501",
+    title: "The operation cannot be that",
+    retryable: false,
+    next: "Change the field that is named.",
+};
+
+/// A guard of a dataset said no.
+pub(crate) const GUARDED: Kind = Kind {
+    code: "HX0502",
+    title: "A guard said no",
+    retryable: false,
+    next: "GET /v1/datasets/{dataset} tells what is asked for; GET /v1/reviews who was asked.",
+};
+
+/// A person was asked.
+pub(crate) const ASKED: Kind = Kind {
+    code: "HX0503",
+    title: "A person was asked",
+    retryable: false,
+    next: "Wait for the answer: GET /v1/reviews.",
+};
+
 impl Problem {
     /// What a client is told of an error about an effect.
     pub(crate) fn of(error: &Error) -> Self {

@@ -10,6 +10,7 @@ use axum::response::Response;
 use axum::routing::get;
 use hapax::{Hapax, Namespace, Safety};
 use hapax_control::Registry;
+use hapax_pipeline::{Meters, Pipeline};
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, X_CONTENT_TYPE_OPTIONS};
 use http::{HeaderName, HeaderValue, Method, StatusCode};
 use tokio::sync::{Semaphore, watch};
@@ -50,6 +51,20 @@ impl Default for Terms {
     }
 }
 
+/// How the systems on the ledger are set up.
+pub struct Systems {
+    /// The computations of the control plane.
+    pub registry: Registry,
+    /// How operations of pipelines are run.
+    pub pipeline: hapax_pipeline::Settings,
+}
+
+impl Default for Systems {
+    fn default() -> Self {
+        Self { registry: Registry::standard(), pipeline: hapax_pipeline::Settings::default() }
+    }
+}
+
 /// A ledger, served.
 pub struct Server {
     pub(crate) hapax: Hapax,
@@ -59,6 +74,7 @@ pub struct Server {
     pub(crate) metrics: Metrics,
     /// The computations of the control plane.
     pub(crate) registry: Arc<Registry>,
+    pub(crate) pipeline: Pipeline,
     /// Held by those who list what may be large.
     pub(crate) listing: Semaphore,
     /// Mutating calls, under their keys.
@@ -71,29 +87,31 @@ pub struct Server {
 impl Server {
     /// Serves this ledger to those who have access, with the computations of the design.
     pub fn new(hapax: Hapax, access: Access, terms: Terms) -> Arc<Self> {
-        Self::with_registry(hapax, access, terms, Registry::standard())
+        Self::with(hapax, access, terms, Systems::default())
     }
 
-    /// Serves this ledger to those who have access, with computations of your own.
-    pub fn with_registry(
-        hapax: Hapax,
-        access: Access,
-        terms: Terms,
-        registry: Registry,
-    ) -> Arc<Self> {
+    /// The same, with systems as you have set them up.
+    pub fn with(hapax: Hapax, access: Access, terms: Terms, systems: Systems) -> Arc<Self> {
         let idempotency = idempotency(&hapax, &terms);
+        let pipeline = Pipeline::with(hapax.clone(), systems.pipeline);
         Arc::new(Self {
             hapax,
             access,
             terms,
             allowances: Allowances::new(terms.allowance),
             metrics: Metrics::default(),
-            registry: Arc::new(registry),
+            registry: Arc::new(systems.registry),
+            pipeline,
             listing: Semaphore::new(4),
             idempotency,
             verifying: Semaphore::new(1),
             stopping: watch::Sender::new(false),
         })
+    }
+
+    /// What is counted of operations.
+    pub fn meters(&self) -> Arc<Meters> {
+        self.pipeline.meters()
     }
 
     /// Says that the end is near: no longer ready, streams come to their end, and what is under way

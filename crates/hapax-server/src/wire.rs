@@ -6,6 +6,7 @@ mod epoch;
 mod journal;
 mod lease;
 mod outbox;
+mod pipeline;
 
 pub(crate) use control::pauses_ms;
 pub use control::{Computation, ControlClaim, ControlVerdict};
@@ -17,6 +18,12 @@ pub use epoch::{Advance, Current, Epoch, Transition};
 pub use journal::{Checkpoint, Entry, Leaf, Proof, Verification};
 pub use lease::{Lease, OpenLease};
 pub use outbox::{Artifact, Delivery, Event, Record, Redrive, Redriven, Sink, event, last_error};
+
+pub(crate) use pipeline::documents;
+pub use pipeline::{
+    Dataset, Decide, LockPolicy, OperationClaim, OperationSettle, OperationVerdict, Product,
+    Retries, Review, Slo, Source, Sovereignty,
+};
 
 use std::time::{Duration, UNIX_EPOCH};
 

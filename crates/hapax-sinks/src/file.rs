@@ -1,5 +1,6 @@
 //! A file of JSON lines: appended, synced, and put aside when it is large.
 
+use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
 use std::path::{Path, PathBuf};
@@ -7,7 +8,7 @@ use std::sync::{Arc, Mutex};
 
 use hapax::outbox::{Heals, Letter, Sink, Told};
 
-use crate::envelope;
+use crate::form::Form;
 
 /// How large a file grows before it is put aside, unless told otherwise.
 const ROTATE: u64 = 64 * 1024 * 1024;
@@ -20,18 +21,25 @@ const ROTATE: u64 = 64 * 1024 * 1024;
 pub struct LinesFile {
     path: PathBuf,
     rotate: u64,
+    form: Form,
     open: Arc<Mutex<Option<File>>>,
 }
 
 impl LinesFile {
     /// A file at this path, which is made when the first event comes.
     pub fn new(path: impl Into<PathBuf>) -> Self {
-        Self { path: path.into(), rotate: ROTATE, open: Arc::default() }
+        Self { path: path.into(), rotate: ROTATE, form: Form::default(), open: Arc::default() }
     }
 
     /// Put aside once it is this large, in bytes.
     pub fn rotate_at(mut self, bytes: u64) -> Self {
         self.rotate = bytes;
+        self
+    }
+
+    /// Written like this, a line for each event.
+    pub fn form(mut self, form: Form) -> Self {
+        self.form = form;
         self
     }
 
@@ -86,17 +94,23 @@ fn sync_name(path: &Path) -> io::Result<()> {
 
 impl Sink for LinesFile {
     async fn send(&self, letters: &[Letter], told: &Told) {
-        let mut lines = String::new();
-        for letter in letters {
-            lines += &envelope::text(&letter.record);
-            lines.push('\n');
+        let (mut lines, mut never) = (String::new(), BTreeMap::new());
+        for (nth, letter) in letters.iter().enumerate() {
+            match self.form.write(&letter.record) {
+                Ok(Some(line)) => lines = lines + &line + "\n",
+                Ok(None) => {}
+                Err(why) => drop(never.insert(nth, why)),
+            }
         }
         let file = self.clone();
         let written = tokio::task::spawn_blocking(move || file.append(&lines)).await;
         let written = written.unwrap_or_else(|error| Err(io::Error::other(error)));
         for nth in 0..letters.len() {
             match &written {
-                Ok(()) => told.delivered(nth),
+                Ok(()) => match never.remove(&nth) {
+                    Some(why) => told.refused(nth, why, Heals::Never),
+                    None => told.delivered(nth),
+                },
                 Err(error) => {
                     let reason = format!("{}: {error}", self.path.display());
                     told.refused(nth, reason, Heals::SinkDown);

@@ -12,6 +12,7 @@
 
 pub mod envelope;
 pub mod file;
+pub mod form;
 #[cfg(feature = "kafka")]
 pub mod kafka;
 #[cfg(feature = "nats")]

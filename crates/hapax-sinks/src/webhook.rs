@@ -17,7 +17,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
 use hapax::outbox::{Heals, Letter, Record, Refusal, Sink, Told};
-use http::{Request, Response, StatusCode, Uri};
+use http::{HeaderName, HeaderValue, Request, Response, StatusCode, Uri};
 use http_body_util::{BodyExt as _, Full, Limited};
 use hyper::body::Incoming;
 use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
@@ -26,7 +26,7 @@ use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use tokio::sync::Semaphore;
 
-use crate::envelope;
+use crate::form::Form;
 use crate::tracks::{Arrival, Deliver, by_track};
 use address::Resolver;
 
@@ -44,6 +44,9 @@ struct Inner {
     secrets: Vec<Secret>,
     timeout: Duration,
     remembers: Option<Duration>,
+    form: Form,
+    headers: Vec<(HeaderName, HeaderValue)>,
+    accepts: fn(&[u8]) -> Result<(), String>,
     client: Client<HttpsConnector<HttpConnector<Resolver>>, Full<Bytes>>,
     /// How many requests are under way at once.
     lanes: Semaphore,
@@ -62,6 +65,12 @@ pub struct WebhookSettings {
     pub remembers: Option<Duration>,
     /// How many requests are under way at once.
     pub lanes: usize,
+    /// What is sent for an event.
+    pub form: Form,
+    /// Headers that every request has beside its own, such as `authorization`.
+    pub headers: Vec<(HeaderName, HeaderValue)>,
+    /// Whether the body of an answer that is a success by its status is one.
+    pub accepts: fn(&[u8]) -> Result<(), String>,
 }
 
 impl Default for WebhookSettings {
@@ -72,6 +81,9 @@ impl Default for WebhookSettings {
             allow_private: false,
             remembers: None,
             lanes: 64,
+            form: Form::default(),
+            headers: Vec::new(),
+            accepts: |_| Ok(()),
         }
     }
 }
@@ -123,9 +135,10 @@ impl Webhook {
             .pool_timer(TokioTimer::new())
             .build(connector);
         let lanes = Semaphore::new(settings.lanes.max(1));
-        let (secrets, timeout, remembers) =
-            (settings.secrets, settings.timeout, settings.remembers);
-        Ok(Self { inner: Arc::new(Inner { uri, secrets, timeout, remembers, client, lanes }) })
+        let WebhookSettings { secrets, timeout, remembers, form, headers, accepts, .. } = settings;
+        let inner =
+            Inner { uri, secrets, timeout, remembers, form, headers, accepts, client, lanes };
+        Ok(Self { inner: Arc::new(inner) })
     }
 }
 
@@ -145,7 +158,8 @@ impl Deliver for Inner {
     }
 
     async fn deliver(&self, record: &Record) -> Result<Arrival, Refusal> {
-        let body = envelope::text(record);
+        let never = |reason| Refusal { reason, heals: Heals::Never };
+        let Some(body) = self.form.write(record).map_err(never)? else { return Ok(Arrival::New) };
         let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
         let id = record.id.to_string();
         let mut request = Request::post(&self.uri)
@@ -153,6 +167,9 @@ impl Deliver for Inner {
             .header("user-agent", concat!("hapax/", env!("CARGO_PKG_VERSION")))
             .header("webhook-id", &id)
             .header("webhook-timestamp", now);
+        for (name, value) in &self.headers {
+            request = request.header(name, value);
+        }
         if let Some(trace) = &record.event.trace {
             request = request.header("traceparent", trace.as_str());
         }
@@ -161,10 +178,9 @@ impl Deliver for Inner {
                 self.secrets.iter().map(|secret| secret.sign(&id, now, body.as_bytes())).collect();
             request = request.header("webhook-signature", signatures.join(" "));
         }
-        let request = request.body(Full::from(body)).map_err(|error| Refusal {
-            reason: format!("the request cannot be made: {error}"),
-            heals: Heals::Never,
-        })?;
+        let request = request.body(Full::from(body));
+        let request =
+            request.map_err(|error| never(format!("the request cannot be made: {error}")))?;
         let asked = tokio::time::timeout(self.timeout, self.client.request(request)).await;
         let Ok(answered) = asked else {
             let reason = format!("no answer within {} s", self.timeout.as_secs());
@@ -172,10 +188,14 @@ impl Deliver for Inner {
         };
         let response = answered.map_err(|error| unreachable(&error))?;
         let verdict = judge(&response);
-        // The rest is read, so that the connection can be used again, and ignored.
+        // The rest is read, so that the connection can be used again.
         let rest = Limited::new(response.into_body(), ANSWER).collect();
-        let _ = tokio::time::timeout(self.timeout, rest).await;
-        verdict.map(|()| Arrival::New)
+        let rest = tokio::time::timeout(self.timeout, rest).await;
+        let rest = rest.ok().and_then(Result::ok).map(|rest| rest.to_bytes()).unwrap_or_default();
+        verdict?;
+        let accepted = (self.accepts)(&rest);
+        accepted.map_err(|reason| Refusal { reason, heals: Heals::Perhaps })?;
+        Ok(Arrival::New)
     }
 }
 

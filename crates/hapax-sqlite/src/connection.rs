@@ -16,16 +16,18 @@ pub const SCHEMA: &str = concat!(
     include_str!("schema_2.sql"),
     include_str!("schema_3.sql"),
     include_str!("schema_4.sql"),
-    include_str!("schema_5.sql")
+    include_str!("schema_5.sql"),
+    include_str!("schema_6.sql")
 );
 
 /// Each migration brings the schema from its place in this list to the next.
-const MIGRATIONS: [&str; 5] = [
+const MIGRATIONS: [&str; 6] = [
     include_str!("schema_1.sql"),
     include_str!("schema_2.sql"),
     include_str!("schema_3.sql"),
     include_str!("schema_4.sql"),
     include_str!("schema_5.sql"),
+    include_str!("schema_6.sql"),
 ];
 
 /// "hapx": marks the file as ours.

@@ -1,6 +1,6 @@
 //! What is declared of datasets.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use hapax_core::dataset::{Dataset, Registry};
 use hapax_core::guard::Guards;
@@ -9,6 +9,10 @@ use rusqlite::params;
 
 use crate::outbox::{rows, run};
 use crate::txn::SqliteTxn;
+
+fn read(declaration: &str) -> Result<Dataset, StoreError> {
+    Dataset::parse(declaration).map_err(|error| StoreError::Corrupt(error.to_string()))
+}
 
 impl SqliteTxn<'_> {
     pub(crate) fn load_registry(&self, datasets: &BTreeSet<&str>) -> Result<Registry, StoreError> {
@@ -20,23 +24,34 @@ impl SqliteTxn<'_> {
         for name in datasets {
             let sql = "SELECT declaration FROM dataset WHERE name = ?1";
             for text in rows(self.db, sql, [name], |row| row.get::<_, String>(0))? {
-                let dataset = Dataset::parse(&text);
-                let dataset = dataset.map_err(|error| StoreError::Corrupt(error.to_string()))?;
-                registry.datasets.insert((*name).to_owned(), dataset);
+                registry.datasets.insert((*name).to_owned(), read(&text)?);
             }
         }
         Ok(registry)
     }
 
-    pub(crate) fn store_registry(&self, registry: &Registry) -> Result<(), StoreError> {
-        let Guards { personal, secrets, registered } = registry.guards;
-        let sql = "UPDATE guard SET personal = ?1, secrets = ?2, registered = ?3";
-        run(self.db, sql, params![personal, secrets, registered])?;
-        run(self.db, "DELETE FROM dataset", [])?;
-        for (name, dataset) in &registry.datasets {
+    pub(crate) fn load_datasets(&self) -> Result<BTreeMap<String, Dataset>, StoreError> {
+        let sql = "SELECT name, declaration FROM dataset";
+        let rows = rows(self.db, sql, [], |row| Ok((row.get(0)?, row.get::<_, String>(1)?)))?;
+        rows.into_iter().map(|(name, text)| Ok((name, read(&text)?))).collect()
+    }
+
+    pub(crate) fn store_dataset(
+        &self,
+        name: &str,
+        dataset: Option<&Dataset>,
+    ) -> Result<bool, StoreError> {
+        let known = run(self.db, "DELETE FROM dataset WHERE name = ?1", [name])? > 0;
+        if let Some(dataset) = dataset {
             let sql = "INSERT INTO dataset (name, declaration) VALUES (?1, ?2)";
             run(self.db, sql, params![name, dataset.text()])?;
         }
-        Ok(())
+        Ok(known)
+    }
+
+    pub(crate) fn store_guards(&self, guards: Guards) -> Result<(), StoreError> {
+        let Guards { personal, secrets, registered } = guards;
+        let sql = "UPDATE guard SET personal = ?1, secrets = ?2, registered = ?3";
+        run(self.db, sql, params![personal, secrets, registered]).map(drop)
     }
 }

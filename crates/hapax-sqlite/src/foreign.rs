@@ -6,7 +6,7 @@
 use hapax_core::attempt::AttemptId;
 use hapax_core::effect::{Ask, Report, Settled, Verdict};
 use hapax_core::name::Name;
-use hapax_store::outbox::Emission;
+use hapax_store::outbox::Telling;
 use hapax_store::{StoreError, ledger};
 use rusqlite::{Connection, OptionalExtension as _, Transaction, TransactionBehavior};
 
@@ -46,7 +46,7 @@ impl SqliteStore {
         name: &Name,
         attempt: AttemptId,
         report: &Report,
-        events: &[Emission],
+        telling: &Telling,
     ) -> Result<Settled, StoreError> {
         check(&self.shared, tx)?;
         tx.execute_batch("SAVEPOINT hapax_settle").or_store_error()?;
@@ -54,7 +54,7 @@ impl SqliteStore {
         let mut txn = SqliteTxn::new(tx, &self.shared.around, &mut memory);
         let settled = txn
             .begin_command()
-            .and_then(|()| ledger::settle(&mut txn, name, attempt, report, events));
+            .and_then(|()| ledger::settle(&mut txn, name, attempt, report, telling));
         if !matches!(settled, Ok(Settled::Recorded | Settled::Repeated)) {
             tx.execute_batch("ROLLBACK TO hapax_settle").or_store_error()?;
         }

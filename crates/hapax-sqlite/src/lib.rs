@@ -7,6 +7,7 @@
 mod clock;
 mod connection;
 mod dataset;
+mod doctor;
 mod effect;
 mod epoch;
 mod error;
@@ -27,4 +28,5 @@ mod writer;
 
 pub use clock::BootClock;
 pub use connection::SCHEMA;
+pub use doctor::Ailment;
 pub use store::{Options, SqliteStore};

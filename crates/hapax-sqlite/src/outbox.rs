@@ -2,8 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use hapax_core::dataset::Registry;
+use hapax_core::dataset::{Dataset, Registry};
 use hapax_core::delivery::Buckets;
+use hapax_core::guard::Guards;
 use hapax_core::key::Key;
 use hapax_core::lease::LeaseId;
 use hapax_core::name::{Name, Namespace};
@@ -234,6 +235,10 @@ impl OutboxView for SqliteTxn<'_> {
         self.load_registry(datasets)
     }
 
+    fn datasets(&mut self) -> Result<BTreeMap<String, Dataset>, StoreError> {
+        self.load_datasets()
+    }
+
     fn sinks(&mut self) -> Result<Vec<Sink>, StoreError> {
         let sql = "SELECT name, paused, changed, remembers_ms FROM sink ORDER BY name";
         rows(self.db, sql, [], |row| {
@@ -363,8 +368,12 @@ impl OutboxView for SqliteTxn<'_> {
 }
 
 impl OutboxTxn for SqliteTxn<'_> {
-    fn put_registry(&mut self, registry: &Registry) -> Result<(), StoreError> {
-        self.store_registry(registry)
+    fn put_guards(&mut self, guards: Guards) -> Result<(), StoreError> {
+        self.store_guards(guards)
+    }
+
+    fn put_dataset(&mut self, name: &str, dataset: Option<&Dataset>) -> Result<bool, StoreError> {
+        self.store_dataset(name, dataset)
     }
 
     fn put_routing(&mut self, routing: &Routing) -> Result<(), StoreError> {

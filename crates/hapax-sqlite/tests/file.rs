@@ -11,6 +11,7 @@ use hapax_core::lease::LeaseId;
 use hapax_core::name::{Name, Namespace};
 use hapax_core::outcome::Outcome;
 use hapax_sqlite::{Options, SqliteStore};
+use hapax_store::outbox::Telling;
 use hapax_store::{Answer, Clock, Command, Job, ManualClock, Store, StoreError, call, read};
 use rusqlite::Connection;
 
@@ -86,6 +87,7 @@ fn ask(key: u8) -> Ask {
         attempt: attempt(key),
         lease: LEASE,
         deadline_ms: None,
+        about: None,
     }
 }
 
@@ -163,7 +165,7 @@ fn a_callers_connection_keeps_our_promises_or_is_refused() {
     ledger.claim(1);
     let settle = |db: &mut Connection| {
         let tx = db.transaction().expect("a transaction");
-        ledger.store.settle_in(&tx, &name(1), attempt(1), &success(), &[])
+        ledger.store.settle_in(&tx, &name(1), attempt(1), &success(), &Telling::default())
     };
     let other = ledger.directory.path().join("other.db");
     for (spoil, why) in [
@@ -194,8 +196,10 @@ fn a_stale_settle_in_leaves_no_trace_even_if_the_caller_commits() {
     ledger.claim(1);
     let mut db = ledger.store.connection().expect("a connection");
     let tx = db.transaction().expect("a transaction");
-    let settled =
-        ledger.store.settle_in(&tx, &name(1), attempt(9), &success(), &[]).expect("an answer");
+    let settled = ledger
+        .store
+        .settle_in(&tx, &name(1), attempt(9), &success(), &Telling::default())
+        .expect("an answer");
     assert!(matches!(settled, Settled::Fenced(_)));
     tx.commit().expect("commits");
     assert_eq!(ledger.state(1), Some(StateName::Running));
@@ -212,14 +216,17 @@ fn a_settle_sees_what_another_connection_committed() {
             name: name(key),
             attempt: attempt(key),
             report,
-            events: Vec::new(),
+            telling: Telling::default(),
         })
     };
     ledger.claim(1);
     ledger.claim(2);
     let mut db = ledger.store.connection().expect("a connection");
     let tx = db.transaction().expect("a transaction");
-    ledger.store.settle_in(&tx, &name(1), attempt(1), &success(), &[]).expect("settles");
+    ledger
+        .store
+        .settle_in(&tx, &name(1), attempt(1), &success(), &Telling::default())
+        .expect("settles");
     tx.commit().expect("commits");
     let late = report(1);
     assert!(matches!(late, Ok(Answer::Settle(Settled::Fenced(_)))), "{late:?}");
@@ -257,7 +264,7 @@ fn a_wall_clock_that_jumps_ten_years_expires_nothing() {
         name: name(1),
         attempt: attempt(1),
         report: success(),
-        events: Vec::new(),
+        telling: Telling::default(),
     };
     ledger.run(settle).expect("a settle");
     ledger.clock.change(|now| now.wall = now.wall.plus_ms(10 * 365 * 86_400_000));
@@ -338,7 +345,7 @@ fn a_large_body_is_stored_once_and_goes_with_its_last_effect() {
                 name: name(key),
                 attempt: attempt(key),
                 report,
-                events: Vec::new(),
+                telling: Telling::default(),
             })
             .expect("a settle");
     }

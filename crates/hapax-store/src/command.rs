@@ -3,7 +3,7 @@
 use std::future::Future;
 
 use hapax_core::attempt::{AttemptId, Fence};
-use hapax_core::dataset::Registry;
+use hapax_core::dataset::{Dataset, Registry};
 use hapax_core::delivery::Buckets;
 use hapax_core::effect::{Ask, Finding, Judged, Report, Resolution, Settled, Verdict};
 use hapax_core::epoch::{Domain, Transition};
@@ -15,7 +15,7 @@ use hapax_core::token::{Token, TokenId};
 use tokio::sync::oneshot;
 
 use crate::error::StoreError;
-use crate::outbox::{Emission, Flight, Landed, Redrive, Routing};
+use crate::outbox::{Flight, Landed, Redrive, Routing, Telling};
 use crate::txn::{SealedTile, Step, View};
 
 /// One command. Commands share transactions but not fates.
@@ -60,7 +60,7 @@ pub enum Command {
         /// How.
         report: Report,
         /// What there is to tell of it, if it succeeded.
-        events: Vec<Emission>,
+        telling: Telling,
     },
     /// Say what a reconciler found.
     Reconcile {
@@ -162,8 +162,15 @@ pub enum Command {
     },
     /// Declare sinks and routes, in place of those before.
     Configure(Routing),
-    /// Declare guards and datasets, in place of those before.
+    /// Declare guards, and datasets, each in place of what was declared of it before.
     Register(Registry),
+    /// Declare one dataset, or that it is no longer declared.
+    Declare {
+        /// Which.
+        name: String,
+        /// As what.
+        dataset: Option<Dataset>,
+    },
     /// Pause a sink, or let it go on.
     Pause {
         /// Which.
@@ -252,6 +259,8 @@ pub struct Limits;
 impl Limits {
     /// The longest label, holder or actor, in bytes.
     pub const LABEL: usize = 256;
+    /// The longest note that a grant or a success has in the journal, in bytes.
+    pub const NOTE: usize = 64 * 1024;
     /// How many rollback steps one attempt may register.
     pub const STEPS: usize = 64;
     /// The largest payload of a rollback step, in bytes.

@@ -49,6 +49,7 @@ use crate::clock::{Clock as _, ManualClock};
 use crate::command::{Answer, Command, Job, LeaseAnswer, Limits, Store, call, read};
 use crate::error::StoreError;
 use crate::journal::{Damage, Proof, plan_seal, verify};
+use crate::outbox::Telling;
 use crate::txn::{Filter, Step, View};
 
 /// Expands to one named test per case, each on a fresh store.
@@ -97,6 +98,7 @@ macro_rules! conformance {
             an_outcome_not_kept_is_still_a_success
             a_failing_command_leaves_its_neighbours_alone
             every_transition_is_journalled
+            a_note_stands_in_the_entry_it_was_given_with
             the_journal_seals_and_verifies
             two_sealers_do_not_both_win
             an_entry_is_proved
@@ -191,7 +193,12 @@ impl<'a> Bench<'a> {
     }
 
     fn settle(&self, key: u8, attempt: AttemptId, report: Report) -> Settled {
-        match self.run(Command::Settle { name: name(key), attempt, report, events: Vec::new() }) {
+        match self.run(Command::Settle {
+            name: name(key),
+            attempt,
+            report,
+            telling: Telling::default(),
+        }) {
             Ok(Answer::Settle(settled)) => settled,
             other => panic!("not an answer to a settle: {other:?}"),
         }
@@ -243,9 +250,12 @@ impl<'a> Bench<'a> {
         self.view(move |view| Ok(view.effects(&[name(key)])?.remove(0))).map(|e| e.state.name())
     }
 
+    fn entries(&self, key: u8) -> Vec<Entry> {
+        self.view(move |view| view.entries(Some(&name(key)), 0, 1000))
+    }
+
     fn journal(&self, key: u8) -> Vec<(Event, StateName)> {
-        let entries = self.view(move |view| view.entries(Some(&name(key)), 0, 1000));
-        entries.into_iter().map(|entry| (entry.event, entry.state)).collect()
+        self.entries(key).into_iter().map(|entry| (entry.event, entry.state)).collect()
     }
 
     /// Lets time pass in steps that keep the store's pulse steady, renewing `keep`.
@@ -301,6 +311,7 @@ fn ask(n: u8) -> Ask {
         attempt: attempt(n),
         lease: LeaseId::from_bytes([1; 16]),
         deadline_ms: None,
+        about: None,
     }
 }
 

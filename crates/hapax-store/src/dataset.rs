@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use hapax_core::dataset::Registry;
+use hapax_core::dataset::{Dataset, Registry};
 use hapax_core::outbox::Event;
 
 use crate::command::{Answer, Limits};
@@ -31,20 +31,43 @@ pub fn admitted(registry: &Registry, emissions: &[Emission]) -> Result<Vec<Emiss
     emissions.iter().map(admit).collect()
 }
 
-/// Declares datasets, in place of those that were declared before.
+/// Declares guards, and datasets, each in place of what was declared of it before.
 pub(crate) fn register(txn: &mut dyn Txn, registry: &Registry) -> Result<Answer, StoreError> {
     if registry.datasets.len() > Limits::DATASETS {
         return Err(StoreError::Invalid(format!("at most {} datasets", Limits::DATASETS)));
     }
     for (name, dataset) in &registry.datasets {
-        if name.is_empty() || name.len() > Event::LONGEST_FIELD {
-            let most = Event::LONGEST_FIELD;
-            return Err(StoreError::Invalid(format!("a dataset's name has 1 to {most} bytes")));
-        }
-        if let Some(flaw) = dataset.flaw() {
-            return Err(StoreError::Invalid(format!("dataset {name}: {flaw}")));
+        check(name, dataset)?;
+    }
+    txn.put_guards(registry.guards)?;
+    for (name, dataset) in &registry.datasets {
+        txn.put_dataset(name, Some(dataset))?;
+    }
+    Ok(Answer::Count(registry.datasets.len()))
+}
+
+/// Declares one dataset, or that it is no longer declared. Counts what was declared of it before.
+pub(crate) fn declare(
+    txn: &mut dyn Txn,
+    name: &str,
+    dataset: Option<&Dataset>,
+) -> Result<Answer, StoreError> {
+    if let Some(dataset) = dataset {
+        check(name, dataset)?;
+        if txn.datasets()?.len() >= Limits::DATASETS {
+            return Err(StoreError::Invalid(format!("at most {} datasets", Limits::DATASETS)));
         }
     }
-    txn.put_registry(registry)?;
-    Ok(Answer::Count(registry.datasets.len()))
+    txn.put_dataset(name, dataset).map(|known| Answer::Count(usize::from(known)))
+}
+
+fn check(name: &str, dataset: &Dataset) -> Result<(), StoreError> {
+    if name.is_empty() || name.len() > Event::LONGEST_FIELD {
+        let most = Event::LONGEST_FIELD;
+        return Err(StoreError::Invalid(format!("a dataset's name has 1 to {most} bytes")));
+    }
+    match dataset.flaw() {
+        Some(flaw) => Err(StoreError::Invalid(format!("dataset {name}: {flaw}"))),
+        None => Ok(()),
+    }
 }

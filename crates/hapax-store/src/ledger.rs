@@ -24,7 +24,7 @@ use crate::command::{Answer, Command, LeaseAnswer, Limits};
 use crate::dataset;
 use crate::error::StoreError;
 use crate::failpoint::{Point, pass};
-use crate::outbox::{self, Emission};
+use crate::outbox::{self, Telling};
 use crate::txn::{Head, SealedTile, Step, Txn};
 
 /// Carries out one command. On an error the caller takes back whatever was written.
@@ -41,8 +41,8 @@ pub fn apply(txn: &mut dyn Txn, command: &Command) -> Result<Answer, StoreError>
             }
             claim(txn, name, ask).map(Answer::Claim)
         }
-        Command::Settle { name, attempt, report, events } => {
-            settle(txn, name, *attempt, report, events).map(Answer::Settle)
+        Command::Settle { name, attempt, report, telling } => {
+            settle(txn, name, *attempt, report, telling).map(Answer::Settle)
         }
         Command::Reconcile { name, attempt, fence, looked, finding } => {
             judge(txn, name, None, |now, effect| {
@@ -85,6 +85,7 @@ pub fn apply(txn: &mut dyn Txn, command: &Command) -> Result<Answer, StoreError>
         }
         Command::Configure(routing) => outbox::configure(txn, routing),
         Command::Register(registry) => dataset::register(txn, registry),
+        Command::Declare { name, dataset } => dataset::declare(txn, name, dataset.as_ref()),
         Command::Pause { sink, paused } => {
             txn.put_paused(sink, *paused).map(|known| Answer::Count(usize::from(known)))
         }
@@ -169,6 +170,7 @@ pub fn claim(txn: &mut dyn Txn, name: &Name, ask: &Ask) -> Result<Verdict, Store
     if let Some(label) = &ask.label {
         check_length("the label", label)?;
     }
+    check_note(ask.about.as_deref())?;
     if let Some(bound) = &ask.bound
         && let Err(mismatch) = bound.check(txn.epoch(&name.namespace, &bound.domain)?)
     {
@@ -188,7 +190,7 @@ pub fn claim(txn: &mut dyn Txn, name: &Name, ask: &Ask) -> Result<Verdict, Store
     }
     let (verdict, change) = judge(Fence(txn.next_entry()?));
     if let Some(change) = change {
-        write(txn, name, &change, None)?;
+        write(txn, name, &change, Told { by: None, note: ask.about.as_deref() })?;
     }
     if let Some(key) = ask.lock {
         txn.put_lock(&name.namespace, &Lock { key, holder: name.key, attempt: ask.attempt })?;
@@ -241,7 +243,7 @@ fn load(
     let why = if gone { "its holder died" } else { "its lease or deadline lapsed" };
     let Some(change) = effect::expire(now, &effect, why) else { return Ok(Some(effect)) };
     if asker.is_none() || !planted(Bug::LockWithoutExpiry) {
-        write(txn, name, &change, None)?;
+        write(txn, name, &change, Told::default())?;
     }
     Ok(Some(change.effect))
 }
@@ -250,20 +252,35 @@ pub(crate) fn one(txn: &mut dyn Txn, name: &Name) -> Result<Option<Effect>, Stor
     Ok(txn.effects(std::slice::from_ref(name))?.pop().flatten())
 }
 
+/// What an entry says beside what happened.
+#[derive(Clone, Copy, Default)]
+struct Told<'a> {
+    by: Option<&'a str>,
+    /// In place of the record's own reason.
+    note: Option<&'a str>,
+}
+
+impl<'a> Told<'a> {
+    fn by(actor: &'a str, note: &'a str) -> Self {
+        Self { by: Some(actor), note: Some(note) }
+    }
+}
+
 /// Writes a change: the journal entry, the record, and the lock it lets go of.
 fn write(
     txn: &mut dyn Txn,
     name: &Name,
     change: &Change,
-    by: Option<(&str, &str)>,
+    told: Told<'_>,
 ) -> Result<(), StoreError> {
     let id = match change.event {
         Event::Granted => change.effect.fence.0,
         _ => txn.next_entry()?,
     };
     let mut entry = Entry::of(id, name, change);
-    if let Some((actor, note)) = by {
-        (entry.actor, entry.note) = (Some(actor.to_owned()), Some(bounded(note)));
+    entry.actor = told.by.map(str::to_owned);
+    if let Some(note) = told.note {
+        entry.note = Some(if told.by.is_some() { bounded(note) } else { note.to_owned() });
     }
     pass(Point::ChangeJudged)?;
     if change.event != Event::Expired || !planted(Bug::Unjournalled) {
@@ -286,8 +303,9 @@ pub fn settle(
     name: &Name,
     attempt: AttemptId,
     report: &Report,
-    events: &[Emission],
+    telling: &Telling,
 ) -> Result<Settled, StoreError> {
+    check_note(telling.note.as_deref())?;
     let now = txn.now();
     let current = one(txn, name)?;
     let over = match current.as_ref().and_then(|effect| effect.bound.as_ref()) {
@@ -296,10 +314,12 @@ pub fn settle(
     };
     let (settled, change) = effect::settle(now, current.as_ref(), attempt, report, over);
     if let Some(change) = change {
+        let mut told = Told::default();
         if let State::Succeeded(_) = change.effect.state {
-            outbox::record(txn, name, &change.effect, events)?;
+            outbox::record(txn, name, &change.effect, &telling.events)?;
+            told.note = telling.note.as_deref();
         }
-        write(txn, name, &change, None)?;
+        write(txn, name, &change, told)?;
     } else if let (Settled::Fenced(_), Report::Succeeded(outcome)) = (&settled, report) {
         contradict(txn, now, name, current.as_ref(), attempt, *outcome.digest().as_bytes())?;
     }
@@ -345,7 +365,8 @@ fn judge(
     let current = load(txn, now, name, None)?;
     let (judged, change) = decide(now, current.as_ref());
     if let Some(change) = change {
-        write(txn, name, &change, by.map(|(actor, note)| (actor.as_str(), note.as_str())))?;
+        let told = by.map(|(actor, note)| Told::by(actor, note)).unwrap_or_default();
+        write(txn, name, &change, told)?;
     }
     Ok(Answer::Judged(judged))
 }
@@ -389,7 +410,7 @@ fn advance(
     for name in names {
         let Some(effect) = one(txn, &name)? else { continue };
         let Some(change) = effect::void(now, &effect, &why) else { continue };
-        write(txn, &name, &change, Some((actor, &why)))?;
+        write(txn, &name, &change, Told::by(actor, &why))?;
         voided += usize::from(!matches!(effect.state, State::Indeterminate { .. }));
     }
     record_transition(txn, now, namespace, &next, (actor, reason))?;
@@ -421,16 +442,17 @@ fn record_transition(
         attempt: AttemptId::from_bytes(attempt),
         lease: LeaseId::from_bytes([0; 16]),
         deadline_ms: None,
+        about: None,
     };
     let generation = one(txn, &name)?.map_or(0, |there| there.generation);
     let (_, granted) = effect::claim(now, None, &ask, fence);
     let Some(mut granted) = granted else { return Ok(()) };
     granted.effect.generation += generation;
-    write(txn, &name, &granted, None)?;
+    write(txn, &name, &granted, Told::default())?;
     let report = Report::Succeeded(Outcome::from(reason));
     let (_, settled) = effect::settle(now, Some(&granted.effect), ask.attempt, &report, None);
     match settled {
-        Some(settled) => write(txn, &name, &settled, Some((actor, reason))),
+        Some(settled) => write(txn, &name, &settled, Told::by(actor, reason)),
         None => Ok(()),
     }
 }
@@ -507,6 +529,16 @@ fn seal(
     let size = from + leaves.len() as u64;
     txn.put_head(leaves, tiles, &Head { size, note: note.to_owned() })?;
     Ok(Answer::Count(leaves.len()))
+}
+
+fn check_note(note: Option<&str>) -> Result<(), StoreError> {
+    match note.map(str::len) {
+        Some(size) if size > Limits::NOTE => {
+            let most = Limits::NOTE;
+            Err(StoreError::Invalid(format!("a note of {size} bytes; at most {most} are kept")))
+        }
+        _ => Ok(()),
+    }
 }
 
 fn check_length(what: &str, text: &str) -> Result<(), StoreError> {

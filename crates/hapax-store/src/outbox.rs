@@ -4,11 +4,12 @@
 //! a small working set, which is gone when the sink has it. A dispatcher looks after some of the
 //! buckets that tracks fall into; no two look after the same one.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
-use hapax_core::dataset::Registry;
+use hapax_core::dataset::{Dataset, Registry};
 use hapax_core::delivery::{self, Buckets};
 use hapax_core::effect::Effect;
+use hapax_core::guard::Guards;
 use hapax_core::lease::{Lease, LeaseId};
 use hapax_core::name::{Name, Namespace};
 use hapax_core::outbox::{Artifact, Event, OutboxId, Record, Status, Track};
@@ -28,6 +29,15 @@ pub struct Emission {
     pub ordinal: u32,
     /// What happened.
     pub event: Event,
+}
+
+/// What there is to tell of an effect that succeeded.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Telling {
+    /// To the outside world.
+    pub events: Vec<Emission>,
+    /// To whoever reads the journal.
+    pub note: Option<String>,
 }
 
 /// What a store knows of a sink.
@@ -264,6 +274,9 @@ pub trait OutboxView {
     /// Which guards are up, and what is declared of these datasets.
     fn registry(&mut self, datasets: &BTreeSet<&str>) -> Result<Registry, StoreError>;
 
+    /// Everything that is declared of datasets, by their names.
+    fn datasets(&mut self) -> Result<BTreeMap<String, Dataset>, StoreError>;
+
     /// All sinks.
     fn sinks(&mut self) -> Result<Vec<Sink>, StoreError>;
 
@@ -308,8 +321,11 @@ pub trait OutboxTxn: OutboxView {
     /// Replaces what events are routed by. Sinks that are no longer named stay known.
     fn put_routing(&mut self, routing: &Routing) -> Result<(), StoreError>;
 
-    /// Replaces the guards and everything that is declared of datasets.
-    fn put_registry(&mut self, registry: &Registry) -> Result<(), StoreError>;
+    /// Says which guards are up.
+    fn put_guards(&mut self, guards: Guards) -> Result<(), StoreError>;
+
+    /// Declares one dataset, or that it is no longer declared. Whether it was before.
+    fn put_dataset(&mut self, name: &str, dataset: Option<&Dataset>) -> Result<bool, StoreError>;
 
     /// Writes a new record, its artifact unless that is registered already, and a pending
     /// delivery for each of these sinks. The store gives the record its place.

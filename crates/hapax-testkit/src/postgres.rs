@@ -112,6 +112,18 @@ impl Postgres {
         if output.status.success() { Ok(text(&output.stdout)) } else { Err(text(&output.stderr)) }
     }
 
+    /// Everything that is in a database, as `pg_dump` prints it; bytes as text.
+    pub fn dump(&self, database: &str) -> String {
+        let url = self.url(database);
+        let output = Command::new(program("pg_dump")).args(["--inserts", "-d", &url]).output();
+        let dump = String::from_utf8_lossy(&output.expect("pg_dump runs").stdout).into_owned();
+        // Columns of bytes are printed in hexadecimal, and are texts more often than not.
+        let bytes = dump.split("'\\x").skip(1).filter_map(|rest| rest.split('\'').next());
+        let read = |hex: &str| data_encoding::HEXLOWER.decode(hex.as_bytes()).unwrap_or_default();
+        let texts: Vec<u8> = bytes.flat_map(read).collect();
+        format!("{dump}{}", String::from_utf8_lossy(&texts))
+    }
+
     /// Starts it again after [`stop`](Self::stop) or [`kill`](Self::kill), on the same port.
     pub fn up(&mut self) {
         let log = File::create(self.directory.path().join("log")).expect("a log");

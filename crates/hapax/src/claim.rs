@@ -10,12 +10,12 @@ use hapax_core::key::Key;
 use hapax_core::name::Name;
 use hapax_core::outcome::Outcome;
 use hapax_core::retry::Backoff;
-use hapax_store::outbox::Emission;
+use hapax_store::outbox::Telling;
 use hapax_store::{Answer, Command, Step, call, read};
 use rusqlite::Transaction;
 use tokio::runtime::Handle;
 
-use crate::emit::Emitted;
+use crate::emit::Told;
 use crate::engine::{Inner, random};
 use crate::error::Error;
 
@@ -47,12 +47,12 @@ pub struct Claim {
     pub(crate) name: Name,
     pub(crate) grant: Grant,
     settled_in: Arc<AtomicBool>,
-    pub(crate) emitted: Arc<Emitted>,
+    pub(crate) told: Arc<Told>,
 }
 
 impl Claim {
     pub(crate) fn new(inner: Arc<Inner>, name: Name, grant: Grant) -> Self {
-        Self { inner, name, grant, settled_in: Arc::default(), emitted: Arc::default() }
+        Self { inner, name, grant, settled_in: Arc::default(), told: Arc::default() }
     }
 
     /// The key of the effect.
@@ -160,13 +160,7 @@ impl Claim {
             .as_ref()
             .ok_or(Error::Unsupported("settle_in needs a ledger in a file"))?;
         let report = Report::Succeeded(outcome.into().within(self.inner.keep_limit));
-        match sqlite.settle_in(
-            tx,
-            &self.name,
-            self.grant.attempt,
-            &report,
-            &self.emitted.waiting(),
-        )? {
+        match sqlite.settle_in(tx, &self.name, self.grant.attempt, &report, &self.told.waiting())? {
             Settled::Recorded | Settled::Repeated => {
                 self.note_settled_in();
                 Ok(())
@@ -185,7 +179,7 @@ impl Claim {
     /// Nothing of a stale success may stand in the caller's transaction; in ours it is
     /// journalled.
     pub(crate) fn contradict(&self, report: Report) {
-        tell(&self.inner, &self.name, self.grant.attempt, report, Vec::new());
+        tell(&self.inner, &self.name, self.grant.attempt, report, Telling::default());
     }
 
     /// Notes that somebody's transaction says that it is settled.
@@ -236,7 +230,7 @@ impl Drop for Held {
             Stage::Asked => Report::Released("the grant was not delivered".into()),
             Stage::Running => Report::Ambiguous("the work was dropped before it ended".into()),
         };
-        tell(&self.inner, &self.name, self.attempt, report, Vec::new());
+        tell(&self.inner, &self.name, self.attempt, report, Telling::default());
     }
 }
 
@@ -250,9 +244,9 @@ pub(crate) fn tell(
     name: &Name,
     attempt: AttemptId,
     report: Report,
-    events: Vec<Emission>,
+    telling: Telling,
 ) {
-    let command = Command::Settle { name: name.clone(), attempt, report, events };
+    let command = Command::Settle { name: name.clone(), attempt, report, telling };
     let mut told = Box::pin(call(&*inner.store, command.clone()));
     let (engine, Ok(runtime)) = (Arc::downgrade(inner), Handle::try_current()) else { return };
     runtime.spawn(async move {

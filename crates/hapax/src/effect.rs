@@ -19,6 +19,7 @@ use hapax_core::name::Name;
 use hapax_core::outcome::Outcome;
 use hapax_core::planted::{Bug, planted};
 use hapax_store::failpoint::{Point, pass};
+use hapax_store::outbox::Telling;
 use hapax_store::{Answer, Command, StoreError, call, read};
 use tokio::time::Instant;
 
@@ -134,6 +135,7 @@ pub struct EffectBuilder {
     label: Option<String>,
     ttl: Option<Duration>,
     deadline: Option<Duration>,
+    about: Option<String>,
     pub(crate) wait: Duration,
     pub(crate) on_lock: OnLock,
     reconciler: Option<Reconciler>,
@@ -151,6 +153,7 @@ impl EffectBuilder {
             label: None,
             ttl: None,
             deadline: None,
+            about: None,
             wait: Duration::from_secs(30),
             on_lock: OnLock::default(),
             reconciler: None,
@@ -186,6 +189,12 @@ impl EffectBuilder {
     /// operation type.
     pub fn lock(mut self, names: &[&str]) -> Self {
         self.lock = Some(LockKey::of(names));
+        self
+    }
+
+    /// The same, by a lock that was worked out already.
+    pub fn lock_key(mut self, lock: LockKey) -> Self {
+        self.lock = Some(lock);
         self
     }
 
@@ -225,6 +234,13 @@ impl EffectBuilder {
     /// What people call it. Shown in lists; no part of the key.
     pub fn label(mut self, label: impl Into<String>) -> Self {
         self.label = Some(label.into());
+        self
+    }
+
+    /// What the journal says of the grant, for whoever reads it: at most 64 KiB. No part of the
+    /// key, and none of the payload.
+    pub fn about(mut self, note: impl Into<String>) -> Self {
+        self.about = Some(note.into());
         self
     }
 
@@ -392,6 +408,7 @@ impl EffectBuilder {
             attempt,
             lease,
             deadline_ms: self.deadline.map(|deadline| deadline.as_millis() as u64),
+            about: self.about.clone(),
         }
     }
 
@@ -489,7 +506,7 @@ impl EffectBuilder {
         pass(Point::RunBegin)?;
         if planted(Bug::SettleBeforeRun) {
             let report = Report::Succeeded(Outcome::from("too early"));
-            settle(inner, &self.name, claim.attempt(), report, Vec::new()).await?;
+            settle(inner, &self.name, claim.attempt(), report, Telling::default()).await?;
         }
         // Nobody else can be granted opaque work, so a lost lease is no reason to stop it.
         let cancellable = self.safety != Safety::Opaque;
@@ -526,8 +543,8 @@ impl EffectBuilder {
                 Some(done) => Ok(done),
                 None => {
                     let reason = "settled in a transaction that was rolled back".into();
-                    settle(inner, &self.name, claim.attempt(), Report::Failed(reason), Vec::new())
-                        .await?;
+                    let (attempt, report) = (claim.attempt(), Report::Failed(reason));
+                    settle(inner, &self.name, attempt, report, Telling::default()).await?;
                     Err(Error::NotCommitted)
                 }
             };
@@ -538,9 +555,9 @@ impl EffectBuilder {
         if planted(Bug::RememberBeforeSettle) {
             self.remember(asked, outcome.clone());
         }
-        let events = claim.emitted.waiting();
-        let emits = !events.is_empty();
-        match settle(inner, &self.name, claim.attempt(), report, events).await {
+        let telling = claim.told.waiting();
+        let emits = !telling.events.is_empty();
+        match settle(inner, &self.name, claim.attempt(), report, telling).await {
             Ok(Settled::Fenced(fenced)) => Err(Error::Fenced(fenced)),
             Ok(Settled::Outdated(mismatch)) => Err(Error::Epoch(mismatch)),
             Ok(Settled::Recorded | Settled::Repeated) => {
@@ -606,7 +623,8 @@ impl EffectBuilder {
             }
             FailureKind::Ambiguous => Report::Ambiguous(reason.clone()),
         };
-        match settle(&self.hapax.inner, &self.name, claim.attempt(), report, Vec::new()).await? {
+        let (inner, attempt) = (&self.hapax.inner, claim.attempt());
+        match settle(inner, &self.name, attempt, report, Telling::default()).await? {
             Settled::Fenced(fenced) => Err(Error::Fenced(fenced)),
             Settled::Outdated(mismatch) => Err(Error::Epoch(mismatch)),
             Settled::Recorded | Settled::Repeated => match self.load().await? {

@@ -3,22 +3,22 @@
 use std::sync::{Mutex, MutexGuard};
 
 use hapax_core::outbox::Event;
-use hapax_store::outbox::Emission;
+use hapax_store::outbox::{Emission, Telling};
 
 use crate::claim::Claim;
 use crate::error::Error;
 
-/// What an attempt has emitted so far.
+/// What an attempt has to tell so far.
 #[derive(Default)]
-pub(crate) struct Emitted(Mutex<Vec<Emission>>);
+pub(crate) struct Told(Mutex<Telling>);
 
-impl Emitted {
-    fn lock(&self) -> MutexGuard<'_, Vec<Emission>> {
+impl Told {
+    fn lock(&self) -> MutexGuard<'_, Telling> {
         self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
     /// What is to be recorded with the outcome.
-    pub(crate) fn waiting(&self) -> Vec<Emission> {
+    pub(crate) fn waiting(&self) -> Telling {
         self.lock().clone()
     }
 }
@@ -28,9 +28,15 @@ impl Claim {
     /// the effect, and delivered afterwards to every sink it is routed to. If the effect does
     /// not succeed, nothing is told.
     pub fn emit(&self, event: Event) -> Result<(), Error> {
-        let mut emitted = self.emitted.lock();
-        let ordinal = emitted.len() as u32;
-        emitted.push(Emission { ordinal, event });
+        let events = &mut self.told.lock().events;
+        let ordinal = events.len() as u32;
+        events.push(Emission { ordinal, event });
         Ok(())
+    }
+
+    /// What the journal says of the success, if it is one: at most 64 KiB. Said again, the last
+    /// one counts.
+    pub fn note(&self, note: impl Into<String>) {
+        self.told.lock().note = Some(note.into());
     }
 }

@@ -150,6 +150,16 @@ impl Failure {
         Self { kind: FailureKind::Partial, reason: reason.into() }
     }
 
+    /// The same, for a reason in other words.
+    pub fn reworded(self, word: impl FnOnce(&str) -> String) -> Self {
+        Self { reason: word(&self.reason), ..self }
+    }
+
+    /// Why, for people.
+    pub fn reason(&self) -> &str {
+        &self.reason
+    }
+
     /// It may have happened: a timeout, a broken connection.
     pub fn ambiguous(reason: impl Into<String>) -> Self {
         Self { kind: FailureKind::Ambiguous, reason: reason.into() }

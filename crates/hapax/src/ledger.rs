@@ -8,6 +8,7 @@ use hapax_core::key::Key;
 use hapax_core::lease::Lease;
 use hapax_core::name::{Name, Namespace};
 use hapax_core::planted::{Bug, planted};
+use hapax_sqlite::Ailment;
 use hapax_store::journal::{Proof, Verified, verify};
 use hapax_store::{Answer, Command, Filter, Found, Step, StoreError, call, read};
 
@@ -212,6 +213,14 @@ impl Hapax {
         verifier.ok_or(Error::Unsupported("this ledger's journal is not sealed"))
     }
 
+    /// Signs something with the key that signs the journal's heads, and says which key that is.
+    /// What is signed should say what it is, as an envelope of DSSE does.
+    pub fn sign(&self, message: &[u8]) -> Result<(String, Vec<u8>), Error> {
+        let signer = self.inner.signer.as_ref();
+        let signer = signer.ok_or(Error::Unsupported("this node has no key to sign with"))?;
+        Ok(signer.sign_bytes(message))
+    }
+
     /// Compares every sealed entry of the journal with its tree and its signed heads.
     /// `progress` is told how many of how many entries have been read.
     pub async fn verify(
@@ -251,7 +260,12 @@ impl Hapax {
 
     /// Looks for what needs somebody's attention.
     pub async fn doctor(&self) -> Result<Doctor, Error> {
-        let doctor = read(&*self.inner.store, examine).await?;
+        let mut doctor = read(&*self.inner.store, examine).await?;
+        if let Some(sqlite) = self.inner.sqlite.clone() {
+            let ailments = crate::engine::blocking(move || sqlite.examine()).await?;
+            doctor.findings.extend(ailments.into_iter().map(Finding::from));
+            doctor.findings.sort_by_key(|finding| finding.severity);
+        }
         #[cfg(feature = "postgres")]
         let doctor = match self.inner.postgres.clone() {
             Some(postgres) => {
@@ -311,6 +325,23 @@ pub struct Finding {
     pub what: String,
     /// What to do about it.
     pub next: String,
+}
+
+impl From<Ailment> for Finding {
+    fn from(ailment: Ailment) -> Self {
+        match ailment {
+            Ailment::Missing(part) => Self {
+                severity: Severity::Error,
+                what: format!("the {part} is missing"),
+                next: "copy the file; then make it again as `hapax_sqlite::SCHEMA` has it".into(),
+            },
+            Ailment::Bloated(share) => Self {
+                severity: Severity::Warning,
+                what: format!("{share} of 100 pages of the file are empty"),
+                next: "when nobody writes: VACUUM".into(),
+            },
+        }
+    }
 }
 
 /// How bad a finding is.

@@ -38,6 +38,7 @@ mod budget;
 mod cache;
 mod claim;
 mod counters;
+mod dataset;
 mod effect;
 #[doc(hidden)]
 pub mod election;
@@ -80,6 +81,9 @@ pub use passes::Pass;
 
 pub use hapax_core::attempt::{AttemptId, Fence};
 pub use hapax_core::checkpoint::Verifier;
+pub use hapax_core::dataset::{
+    Dataset, LockPolicy, Refusal, Registry, Retries, Slo, Sovereignty, Tally,
+};
 pub use hapax_core::effect::{
     Blocked, Effect, Finding, Judged, Resolution, Safety, Settling, State, StateName,
 };
@@ -94,7 +98,7 @@ pub use hapax_core::outcome::{Digest, Outcome};
 pub use hapax_core::retry::Backoff;
 pub use hapax_core::time::Timestamp;
 pub use hapax_core::token::{Role, Secret, Token, TokenId};
-pub use hapax_core::{canonical, checkpoint, json, key, merkle};
+pub use hapax_core::{canonical, checkpoint, guard, json, key, merkle};
 #[cfg(feature = "postgres")]
 pub use hapax_postgres::tokio_postgres;
 pub use hapax_store::journal::{Damage, Proof, Verified};

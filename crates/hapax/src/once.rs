@@ -90,8 +90,8 @@ impl EffectBuilder {
             Ok(outcome) => outcome.into().within(hapax.inner.keep_limit),
             Err(failure) => return Err(Error::Failed { reason: failure.reason }),
         };
-        let (report, events) = (Report::Succeeded(outcome.clone()), claim.emitted.waiting());
-        match sqlite.settle_in(tx, name, attempt, &report, &events)? {
+        let (report, telling) = (Report::Succeeded(outcome.clone()), claim.told.waiting());
+        match sqlite.settle_in(tx, name, attempt, &report, &telling)? {
             Settled::Fenced(fenced) => Err(Error::Fenced(fenced)),
             Settled::Outdated(mismatch) => Err(Error::Epoch(mismatch)),
             Settled::Recorded | Settled::Repeated => Ok(Done { outcome, how: How::Executed }),

@@ -20,7 +20,7 @@ pub use hapax_core::dataset::Dataset;
 pub use hapax_core::delivery::{Heals, Poison, Policy, Refusal, Sent};
 pub use hapax_core::guard::Guards;
 pub use hapax_core::outbox::{Artifact, Event, Order, OutboxId, Payload, Record, Status, Trace};
-pub use hapax_core::route::{Route, SinkName, SinkNameError};
+pub use hapax_core::route::{Route, SinkName, SinkNameError, fits, sinks as routed};
 pub use hapax_store::outbox::{Delivery, Found, RecordFilter, Redrive, SinkStats};
 
 use std::collections::BTreeMap;
@@ -142,6 +142,11 @@ impl Hapax {
         call(&*self.inner.store, Command::Register(outbox.registry.clone())).await?;
         call(&*self.inner.store, Command::Configure(outbox.routing())).await?;
         Ok(())
+    }
+
+    /// Which events go where, as it is declared now.
+    pub async fn routes(&self) -> Result<Vec<Route>, Error> {
+        Ok(read(&*self.inner.store, |view| view.routing()).await?.routes)
     }
 
     /// Declares sinks and routes, and begins to deliver events of every namespace.

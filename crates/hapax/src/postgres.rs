@@ -48,8 +48,8 @@ impl Claim {
     ) -> Result<(), Error> {
         self.inner.on_postgres()?;
         let outcome = outcome.into().within(self.inner.keep_limit);
-        let events = self.emitted.waiting();
-        let settled = foreign::settle_in(tx, &self.name, self.attempt(), &outcome, &events).await;
+        let telling = self.told.waiting();
+        let settled = foreign::settle_in(tx, &self.name, self.attempt(), &outcome, &telling).await;
         self.settled_by(settled, outcome).await
     }
 
@@ -115,8 +115,8 @@ impl EffectBuilder {
             Ok(outcome) => outcome.into().within(hapax.inner.keep_limit),
             Err(failure) => return Err(Error::Failed { reason: failure.reason }),
         };
-        let events = claim.emitted.waiting();
-        done(foreign::settle_in(tx, name, attempt, &outcome, &events).await, outcome)
+        let telling = claim.told.waiting();
+        done(foreign::settle_in(tx, name, attempt, &outcome, &telling).await, outcome)
     }
 }
 

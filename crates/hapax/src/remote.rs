@@ -9,7 +9,7 @@ use hapax_core::key::Key;
 use hapax_core::lease::Lease;
 use hapax_core::name::{Name, Namespace};
 use hapax_core::outbox::Event;
-use hapax_store::outbox::Emission;
+use hapax_store::outbox::{Emission, Telling};
 use hapax_store::{Answer, Command, LeaseAnswer, Step, StoreError, call, read};
 use tokio::time::Instant;
 
@@ -54,7 +54,7 @@ impl Hapax {
     /// let verdict = hapax.effect(key).payload(b"EUR 10").claim_for(attempt, Some(lease)).await?;
     /// assert!(matches!(verdict, Verdict::Granted(grant) if grant.attempt == attempt));
     /// let report = Report::Succeeded(Outcome::from("receipt 7"));
-    /// remote.settle(key, attempt, report, Vec::new()).await?;
+    /// remote.settle(key, attempt, report, Vec::new(), None).await?;
     /// remote.close(lease).await?;
     /// # Ok(())
     /// # }
@@ -153,6 +153,7 @@ impl Remote<'_> {
         attempt: AttemptId,
         report: Report,
         events: Vec<Event>,
+        note: Option<String>,
     ) -> Result<Settled, Error> {
         let report = match report {
             Report::Succeeded(outcome) => {
@@ -163,9 +164,10 @@ impl Remote<'_> {
         let emits = !events.is_empty();
         let events =
             (0..).zip(events).map(|(ordinal, event)| Emission { ordinal, event }).collect();
+        let telling = Telling { events, note };
         let inner = &self.hapax.inner;
         let settled =
-            crate::settle::settle(inner, &self.name(key), attempt, report, events).await?;
+            crate::settle::settle(inner, &self.name(key), attempt, report, telling).await?;
         if emits {
             inner.emitted.notify_one();
         }

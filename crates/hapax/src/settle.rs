@@ -8,7 +8,7 @@ use hapax_core::effect::{Report, Settled};
 use hapax_core::name::Name;
 use hapax_core::retry::Backoff;
 use hapax_store::failpoint::{Point, pass};
-use hapax_store::outbox::Emission;
+use hapax_store::outbox::Telling;
 use hapax_store::{Answer, Command, StoreError};
 
 use crate::claim::tell;
@@ -24,12 +24,16 @@ pub(crate) async fn settle(
     name: &Name,
     attempt: AttemptId,
     report: Report,
-    events: Vec<Emission>,
+    telling: Telling,
 ) -> Result<Settled, StoreError> {
     for nth in 1.. {
-        let (again, report_again, events_again) = (name.clone(), report.clone(), events.clone());
-        let command =
-            Command::Settle { name: again, attempt, report: report_again, events: events_again };
+        let (name_again, report_again) = (name.clone(), report.clone());
+        let command = Command::Settle {
+            name: name_again,
+            attempt,
+            report: report_again,
+            telling: telling.clone(),
+        };
         let asked = match pass(Point::SettleAsk) {
             Ok(()) => inner.ask(command).await,
             Err(error) => Err(error),
@@ -40,7 +44,7 @@ pub(crate) async fn settle(
             Err(error) if error.is_transient() => {
                 let dice = random().map_or(u64::MAX, u64::from_be_bytes);
                 let Some(pause) = SETTLE_RETRIES.delay_ms(nth, dice) else {
-                    tell(inner, name, attempt, report, events);
+                    tell(inner, name, attempt, report, telling);
                     return Err(error);
                 };
                 tracing::warn!(name: "outcome_not_recorded_yet", %error, key = %name.key, "the outcome is not recorded yet");

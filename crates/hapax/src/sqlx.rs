@@ -24,9 +24,9 @@ impl Claim {
     ) -> Result<(), Error> {
         self.inner.on_postgres()?;
         let outcome = outcome.into().within(self.inner.keep_limit);
-        let events = self.emitted.waiting();
+        let telling = self.told.waiting();
         let settled =
-            foreign_sqlx::settle_in(tx, &self.name, self.attempt(), &outcome, &events).await;
+            foreign_sqlx::settle_in(tx, &self.name, self.attempt(), &outcome, &telling).await;
         self.settled_by(settled, outcome).await
     }
 }
@@ -52,7 +52,7 @@ impl EffectBuilder {
             Ok(outcome) => outcome.into().within(hapax.inner.keep_limit),
             Err(failure) => return Err(Error::Failed { reason: failure.reason }),
         };
-        let events = claim.emitted.waiting();
-        done(foreign_sqlx::settle_in(tx, name, attempt, &outcome, &events).await, outcome)
+        let telling = claim.told.waiting();
+        done(foreign_sqlx::settle_in(tx, name, attempt, &outcome, &telling).await, outcome)
     }
 }

@@ -1,9 +1,49 @@
 //! `hapax outbox dispatch`: deliver, until it is told to stop.
 
+use std::time::Duration;
+
+use hapax::Hapax;
+use hapax_pipeline::projector::Projector;
+
 use crate::args::{Dispatch, Global, LogFormat};
 use crate::config::Config;
 use crate::exit::{Exit, Failed};
 use crate::{log, output, stop};
+
+/// How long to wait before the journal is looked at again.
+const PAUSE: Duration = Duration::from_millis(500);
+
+/// Tells what the journal says of operations: for ever, or until everything is told.
+pub(crate) async fn project(hapax: &Hapax, once: bool) {
+    if let Ok(projector) = Projector::new(hapax) {
+        project_with(projector, hapax, once).await;
+    }
+}
+
+/// The same, by a projector that somebody has set up.
+pub(crate) async fn project_with(mut projector: Projector, hapax: &Hapax, once: bool) {
+    loop {
+        if once {
+            // What was written last is sealed first.
+            let _ = hapax.pass().await;
+        }
+        let behind = match projector.pass().await {
+            Ok(projected) => projected.behind,
+            Err(error) => {
+                tracing::warn!(name: "lineage_not_told", %error, "lineage is told later");
+                if once {
+                    return;
+                }
+                0
+            }
+        };
+        match (behind, once) {
+            (0, true) => return,
+            (0, false) => tokio::time::sleep(PAUSE).await,
+            _ => {}
+        }
+    }
+}
 
 pub(crate) async fn main(global: &Global, asked: &Dispatch) -> Result<Exit, Failed> {
     log::listen(asked.telemetry.as_deref(), LogFormat::Text)?;
@@ -17,11 +57,10 @@ pub(crate) async fn main(global: &Global, asked: &Dispatch) -> Result<Exit, Fail
     if !asked.until_idle {
         eprintln!("hapax: delivering; stop with Ctrl-C");
     }
+    let projected = project(&hapax, asked.until_idle);
     let idle = async {
-        match asked.until_idle {
-            true => dispatcher.idle().await,
-            false => std::future::pending().await,
-        }
+        projected.await;
+        dispatcher.idle().await;
     };
     tokio::select! {
         () = idle => {}

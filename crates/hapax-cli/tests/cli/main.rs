@@ -9,6 +9,7 @@ mod lint;
 #[cfg(feature = "otlp")]
 mod otlp;
 mod outbox;
+mod pipeline;
 mod postgres;
 mod proxy;
 mod run;

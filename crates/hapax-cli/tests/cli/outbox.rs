@@ -216,6 +216,8 @@ sinks = ["log"]
     std::fs::write(place.path("hapax.toml"), config.replace("datasets.flow", "datasets.other"))
         .expect("a file");
     place.hapax(&["outbox", "configure"]).exits(0);
+    // Each declaration takes the place of the one before; what the file leaves out stays.
+    place.hapax(&["datasets", "drop", "flow"]).exits(0).prints("flow is no longer declared.\n");
     let other = place.hapax(&["run", "-k", "other", "--", "sh", "-c", &tell(good)]);
     other.exits(73).says("a dataset that nobody registered");
     let odd = config.replace("masked = 7", "masked = 16");

@@ -27,6 +27,7 @@ fn ask(attempt: AttemptId, payload: &[u8]) -> Ask {
         attempt,
         lease: LeaseId::from_bytes([9; 16]),
         deadline_ms: None,
+        about: None,
     }
 }
 

@@ -4,75 +4,175 @@ use super::{Found, Kind};
 use crate::json::Json;
 
 const GEOMETRIES: [&str; 7] = [
-    "Point",
-    "MultiPoint",
-    "LineString",
-    "MultiLineString",
-    "Polygon",
-    "MultiPolygon",
-    "GeometryCollection",
+    "point",
+    "multipoint",
+    "linestring",
+    "multilinestring",
+    "polygon",
+    "multipolygon",
+    "geometrycollection",
 ];
 
-/// Names of one half of a place.
-const HALVES: [&str; 6] = ["lat", "latitude", "lon", "lng", "long", "longitude"];
+const LATITUDES: [&str; 4] = ["lat", "lats", "latitude", "latitudes"];
+
+const LONGITUDES: [&str; 8] =
+    ["lon", "lons", "lng", "lngs", "long", "longs", "longitude", "longitudes"];
+
+/// What may follow the name of a half: `lat_deg`, and `dec_long_va` of the USGS.
+const UNITS: [&str; 7] = ["deg", "degrees", "dd", "dec", "decimal", "va", "wgs"];
 
 /// Names of whole places.
-const PLACES: [&str; 5] = ["coordinates", "coords", "coordinate", "bbox", "latlon"];
+const PLACES: [&str; 9] = [
+    "coordinates",
+    "coords",
+    "coordinate",
+    "bbox",
+    "latlon",
+    "latlng",
+    "latlong",
+    "lonlat",
+    "lnglat",
+];
 
-/// Adds every exact place in a payload.
-pub(super) fn find(value: &Json, at: &mut String, found: &mut Vec<Found>) {
+/// How a value tells of a place.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Place<'a> {
+    /// A latitude or a longitude, under a name that says so.
+    Half(Half<'a>),
+    /// One position or many, as numbers or as a text of two numbers.
+    Whole,
+    /// A text that is a place, whatever its name: well-known text, a `geo:` URI, a pair.
+    Written,
+}
+
+/// A name of one half of a place: `site_` and `lat` of `site_lat`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Half<'a> {
+    /// A latitude; else a longitude.
+    pub latitude: bool,
+    /// What comes before the word; its other half has the same.
+    pub prefix: &'a str,
+    /// What comes after the word; its other half has the same.
+    pub suffix: &'a str,
+}
+
+impl<'a> Place<'a> {
+    /// What a value tells under the name it has.
+    ///
+    /// ```
+    /// use hapax_core::guard::Place;
+    /// use hapax_core::json::Json;
+    ///
+    /// assert_eq!(Place::of("note", &Json::text("geo:38.89,-77.03")), Some(Place::Written));
+    /// assert_eq!(Place::of("note", &Json::text("east of the river")), None);
+    /// ```
+    pub fn of(name: &'a str, value: &Json) -> Option<Self> {
+        let named = last(name).is_some_and(|(_, word)| PLACES.contains(&word.as_str()));
+        if (named || is_pair_name(name)) && is_place(value) || is_precise(value) {
+            return Some(Self::Whole);
+        }
+        if let Some(half) = Half::of(name).filter(|_| is_degrees(value)) {
+            return Some(Self::Half(half));
+        }
+        value.as_str().is_some_and(is_written).then_some(Self::Written)
+    }
+}
+
+impl<'a> Half<'a> {
+    /// The half that a name is of, if it is of one.
+    ///
+    /// ```
+    /// use hapax_core::guard::Half;
+    ///
+    /// let half = Half { latitude: true, prefix: "station", suffix: "_2" };
+    /// assert_eq!(Half::of("stationLat_2"), Some(half));
+    /// assert_eq!(Half::of("flat"), None);
+    /// ```
+    pub fn of(name: &'a str) -> Option<Self> {
+        let (start, word) = last(name)?;
+        let latitude = LATITUDES.contains(&word.as_str());
+        if !latitude && !LONGITUDES.contains(&word.as_str()) {
+            return None;
+        }
+        let (prefix, suffix) = (&name[..start], &name[start + word.len()..]);
+        Some(Self { latitude, prefix, suffix })
+    }
+
+    /// The half that makes it a place.
+    pub fn other(self) -> Self {
+        Self { latitude: !self.latitude, ..self }
+    }
+}
+
+/// Adds every exact place in a payload. What has no name of its own goes by that around it.
+pub(super) fn find(name: &str, value: &Json, at: &mut String, found: &mut Vec<Found>) {
+    if Place::of(name, value).is_some() {
+        found.push(Found { pointer: at.clone(), kind: Kind::Coordinates });
+        return;
+    }
     let length = at.len();
     match value {
         Json::Object(members) => {
-            let geometry = members.iter().any(|(name, value)| {
-                name == "type" && value.as_str().is_some_and(|name| GEOMETRIES.contains(&name))
-            });
-            for (name, value) in members {
+            // A name that is a place is not repeated; the object that has it is named.
+            if members.iter().any(|(name, _)| is_written(name)) {
+                found.push(Found { pointer: at.clone(), kind: Kind::Coordinates });
+                return;
+            }
+            for (member, value) in members {
                 at.push('/');
-                at.push_str(&name.replace('~', "~0").replace('/', "~1"));
-                let word = last_word(name);
-                let half = HALVES.contains(&word.as_str()) && is_number(value);
-                let whole = (geometry && name == "coordinates" || PLACES.contains(&word.as_str()))
-                    && is_place(value);
-                if half || whole {
-                    found.push(exact(at));
-                } else {
-                    find(value, at, found);
-                }
+                at.push_str(&member.replace('~', "~0").replace('/', "~1"));
+                find(if is_index(member) { name } else { member }, value, at, found);
                 at.truncate(length);
             }
         }
         Json::Array(items) => {
             for (nth, value) in items.iter().enumerate() {
                 at.push_str(&format!("/{nth}"));
-                find(value, at, found);
+                find(name, value, at, found);
                 at.truncate(length);
             }
         }
-        Json::String(text) if is_written_place(text) => found.push(exact(at)),
         _ => {}
     }
 }
 
-fn exact(at: &str) -> Found {
-    Found { pointer: at.to_owned(), kind: Kind::Coordinates }
+/// Whether a name only counts, as the rows of a column do.
+pub fn is_index(name: &str) -> bool {
+    !name.is_empty() && name.bytes().all(|b| b.is_ascii_digit())
 }
 
-/// The last word of a name: `lat` of `stationLat`, `site_lat` and `LAT`.
-fn last_word(name: &str) -> String {
-    let end = name.trim_end_matches(|c: char| !c.is_ascii_alphabetic());
-    let all_upper = !end.chars().any(|c| c.is_ascii_lowercase());
-    let mut word: Vec<char> = Vec::new();
-    for c in end.chars().rev() {
-        if !c.is_ascii_alphabetic() {
-            break;
-        }
-        word.push(c.to_ascii_lowercase());
-        if c.is_ascii_uppercase() && !all_upper {
-            break;
+/// The last word of a name in lower case, and where it begins: `lat` of `stationLat`,
+/// `site_lat_deg` and `LAT`.
+fn last(name: &str) -> Option<(usize, String)> {
+    let mut words = words(name);
+    words.pop_if(|(_, word)| UNITS.contains(&word.as_str()));
+    words.pop()
+}
+
+/// `latLon`, `lat_lng`, `lon-lat`.
+fn is_pair_name(name: &str) -> bool {
+    Half::of(name).is_some_and(|half| {
+        let before = last(half.prefix).map(|(start, _)| &half.prefix[start..]);
+        before.and_then(Half::of).is_some_and(|first| first.latitude != half.latitude)
+    })
+}
+
+fn words(name: &str) -> Vec<(usize, String)> {
+    let bytes = name.as_bytes();
+    let mut words: Vec<(usize, String)> = Vec::new();
+    for (at, byte) in bytes.iter().enumerate().filter(|(_, byte)| byte.is_ascii_alphabetic()) {
+        let before = at.checked_sub(1).map(|at| bytes[at]).filter(u8::is_ascii_alphabetic);
+        let begins = before.is_none_or(|before| {
+            let after = bytes.get(at + 1).is_some_and(u8::is_ascii_lowercase);
+            byte.is_ascii_uppercase() && (before.is_ascii_lowercase() || after)
+        });
+        let letter = byte.to_ascii_lowercase() as char;
+        match words.last_mut() {
+            Some((_, word)) if !begins => word.push(letter),
+            _ => words.push((at, letter.into())),
         }
     }
-    word.iter().rev().collect()
+    words
 }
 
 fn is_number(value: &Json) -> bool {
@@ -81,6 +181,16 @@ fn is_number(value: &Json) -> bool {
         Json::String(text) => text.trim().parse::<f64>().is_ok(),
         _ => false,
     }
+}
+
+/// A number, with or without its hemisphere, or degrees and minutes.
+fn is_degrees(value: &Json) -> bool {
+    let around = |c: char| c.is_whitespace() || "NSEW°º".contains(c);
+    let degrees = |text: &str| {
+        let number = text.trim_matches(around).parse::<f64>().is_ok();
+        number || text.contains('°') && text.contains(|c: char| c.is_ascii_digit())
+    };
+    is_number(value) || value.as_str().is_some_and(degrees)
 }
 
 /// Numbers, however deep: a position, a line, a ring.
@@ -94,12 +204,27 @@ fn is_place(value: &Json) -> bool {
     }
 }
 
+/// A position or the corners of a box, too precise to be anything else.
+fn is_precise(value: &Json) -> bool {
+    let text = |item: &Json| match item {
+        Json::Number(number) => Some(number.as_str().to_owned()),
+        _ => None,
+    };
+    let numbers: Option<Vec<String>> =
+        value.as_array().and_then(|items| items.iter().map(text).collect());
+    numbers.is_some_and(|numbers| match &numbers[..] {
+        [a, b] | [a, b, _] | [a, b, _, _] => is_written(&format!("{a},{b}")),
+        _ => false,
+    })
+}
+
 /// Well-known text, a `geo:` URI, or two numbers that can be nothing else.
-fn is_written_place(text: &str) -> bool {
+fn is_written(text: &str) -> bool {
     let text = text.trim();
     let well_known = text.rsplit_once(';').map_or(text, |(_, rest)| rest).trim_start();
     let shape = well_known.split(|c: char| !c.is_ascii_alphabetic()).next().unwrap_or_default();
-    let is_shape = GEOMETRIES.iter().any(|name| name.eq_ignore_ascii_case(shape));
+    let shape = shape.to_ascii_lowercase();
+    let is_shape = GEOMETRIES.contains(&shape.trim_end_matches(['z', 'm']));
     if is_shape && well_known.contains('(') && well_known.contains(|c: char| c.is_ascii_digit()) {
         return true;
     }
@@ -109,15 +234,19 @@ fn is_written_place(text: &str) -> bool {
     }
     // With three decimals, about a hundred metres, it is no pair of prices.
     let precise = |text: &str| text.rsplit_once('.').is_some_and(|(_, digits)| digits.len() >= 3);
-    is_pair(text) && text.split([',', ' ']).filter(|half| !half.is_empty()).all(precise)
+    is_pair(text) && halves(text).all(precise)
 }
 
 /// Two numbers in the range of degrees, in either order.
 fn is_pair(text: &str) -> bool {
-    let numbers = text.split([',', ' ']).filter(|half| !half.is_empty());
-    let numbers: Option<Vec<f64>> = numbers.map(|half| half.parse().ok()).collect();
+    let numbers: Option<Vec<f64>> = halves(text).map(|half| half.parse().ok()).collect();
     matches!(numbers.as_deref(), Some([a, b, ..]) if a.abs() <= 180.0 && b.abs() <= 180.0
         && (a.abs() <= 90.0 || b.abs() <= 90.0))
+}
+
+fn halves(text: &str) -> impl Iterator<Item = &str> {
+    let between = |c: char| c.is_whitespace() || c == ',' || c == ';';
+    text.split(between).filter(|half| !half.is_empty())
 }
 
 #[cfg(test)]
@@ -126,7 +255,7 @@ mod tests {
 
     fn places(payload: &str) -> Vec<String> {
         let mut found = Vec::new();
-        find(&Json::parse(payload.as_bytes()).unwrap(), &mut String::new(), &mut found);
+        find("", &Json::parse(payload.as_bytes()).unwrap(), &mut String::new(), &mut found);
         found.into_iter().map(|found| found.pointer).collect()
     }
 
@@ -146,6 +275,14 @@ mod tests {
             (r#"{"g": "linestring(30 10, 10 30)"}"#, "/g"),
             (r#"["geo:37.786971,-122.399677;u=35"]"#, "/0"),
             (r#"{"note": "38.8951, -77.0364"}"#, "/note"),
+            (r#"{"GPSLatitude": "38.8951 N"}"#, "/GPSLatitude"),
+            (r#"{"dec_long_va": -98.1}"#, "/dec_long_va"),
+            (r#"{"lats": [null, 38.1]}"#, "/lats/1"),
+            (r#"{"lat": {"0": 38.1}}"#, "/lat/0"),
+            (r#"{"latLng": [38.1, -98.2]}"#, "/latLng"),
+            (r#"{"where": [-98.1234, 38.5678, 412]}"#, "/where"),
+            (r#"{"g": "POINTZ(1 2 3)"}"#, "/g"),
+            (r#"{"seen": {"38.8951,-77.0364": 3}}"#, "/seen"),
         ] {
             assert_eq!(places(payload), [pointer], "{payload}");
         }
@@ -159,6 +296,7 @@ mod tests {
             r#"{"price": "3.50, 4.20", "text": "a point (of view) in 2 parts", "range": [1, 2]}"#,
             r#"{"coordinates": ["872830828ffffff", "872830829ffffff"]}"#,
             r#"{"a": "1234.567, 7654.321", "b": "38.8951"}"#,
+            r#"{"parts": [0.1234, 0.2345, 0.3456, 0.4567, 0.5678], "how_long_ms": 3, "a": [0.5, 0.25]}"#,
         ] {
             assert_eq!(places(payload), [""; 0], "{payload}");
         }

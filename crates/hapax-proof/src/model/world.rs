@@ -13,6 +13,7 @@ use hapax_core::lock::LockKey;
 use hapax_core::name::{Name, Namespace};
 use hapax_core::outcome::Outcome;
 use hapax_core::time::LeaseInstant;
+use hapax_store::outbox::Telling;
 use hapax_store::{Answer, Command, Job, LeaseAnswer, ManualClock, MemoryStore, Store as _};
 use tokio::sync::oneshot;
 
@@ -397,7 +398,7 @@ impl World {
             name: name(key),
             attempt,
             report,
-            events: Vec::new(),
+            telling: Telling::default(),
         })? {
             Answer::Settle(settled) => {
                 self.overtaken |= matches!(settled, Settled::Fenced(_));
@@ -434,6 +435,7 @@ impl World {
             attempt,
             lease: self.workers[w].lease?,
             deadline_ms: None,
+            about: None,
         };
         let answer = self.submit(Command::Claim { name: name(key), ask });
         if !told {

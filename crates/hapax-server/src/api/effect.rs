@@ -323,7 +323,7 @@ async fn settle(
     let mut events = events.map_err(|flaw| malformed(format!("events: {flaw}")))?;
     // What there is to tell belongs to the trace of whoever tells it.
     events.iter_mut().for_each(|event| event.trace = event.trace.take().or(trace.clone()));
-    settled(attempt, scope.hapax.remote().settle(named.key, attempt, report, events).await?)
+    settled(attempt, scope.hapax.remote().settle(named.key, attempt, report, events, None).await?)
 }
 
 pub(super) fn settled(attempt: AttemptId, settled: Settled) -> Answer<wire::Settled> {
@@ -377,7 +377,7 @@ async fn undone(
 
 /// What became of a decision about an attempt that leads to a state. Where it stands there already
 /// the decision came twice, and is answered as before.
-fn judged(attempt: AttemptId, to: StateName, judged: Judged) -> Answer<wire::Judged> {
+pub(super) fn judged(attempt: AttemptId, to: StateName, judged: Judged) -> Answer<wire::Judged> {
     match judged {
         Judged::Decided(state) => answer(wire::Judged::of(state)),
         Judged::Undecided { .. } => answer(wire::Judged::of(StateName::Unknown)),

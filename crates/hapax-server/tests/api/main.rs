@@ -1,6 +1,7 @@
 //! The API, asked as clients ask it.
 
 mod control;
+mod pipeline;
 
 use std::time::Duration;
 
@@ -77,6 +78,16 @@ impl Client {
 
     async fn post(&self, path: &str, body: Value) -> (u16, Value) {
         self.ask(Method::POST, path, Some(body)).await
+    }
+
+    async fn delete(&self, path: &str) -> (u16, Value) {
+        self.ask(Method::DELETE, path, None).await
+    }
+
+    async fn text(&self, path: &str) -> String {
+        let response = self.send(&Method::GET, path, None).await;
+        let body = response.into_body().collect().await.expect("a body").to_bytes();
+        String::from_utf8_lossy(&body).into_owned()
     }
 }
 
@@ -347,7 +358,7 @@ fn operations() -> Vec<(Method, String, Role)> {
         for method in item.as_object().expect("an item").keys() {
             let role = match (method.as_str(), path.rsplit('/').next()) {
                 ("get", _) => Role::Viewer,
-                (_, Some("reset" | "{domain}")) => Role::Steward,
+                (_, Some("reset" | "{domain}" | "{dataset}" | "decide")) => Role::Steward,
                 _ => Role::Operator,
             };
             let id = if path.contains("leases") {
@@ -357,6 +368,7 @@ fn operations() -> Vec<(Method, String, Role)> {
             };
             let path = path.replace("{key}", "k").replace("{id}", id);
             let path = path.replace("{domain}", "d").replace("{computation}", "a.b.v1");
+            let path = path.replace("{dataset}", "flow");
             let method = method.to_uppercase().parse().expect("a method");
             operations.push((method, path, role));
         }
@@ -388,7 +400,9 @@ async fn every_route_denies_by_default() {
                     assert_eq!(status, StatusCode::FORBIDDEN, "{role} {method} {path}");
                 }
                 Some(role) => {
-                    let everywhere = path.contains("/sinks") || path.contains("verification");
+                    let everywhere = path.contains("/sinks")
+                        || path.contains("verification")
+                        || path.contains("/datasets/");
                     let expected = everywhere && status == StatusCode::FORBIDDEN;
                     let refused = [StatusCode::UNAUTHORIZED, StatusCode::FORBIDDEN];
                     assert!(expected || !refused.contains(&status), "{role} {method} {path}");
@@ -542,7 +556,7 @@ async fn a_namespace_has_an_allowance() {
             let attempt = granted["attempt"].as_str().expect("one").parse().expect("an id");
             let report = hapax::remote::Report::Succeeded("done".into());
             let ledger = client.hapax.in_namespace(Namespace::new("other").expect("a name"));
-            ledger.remote().settle(key, attempt, report, Vec::new()).await.expect("settled");
+            ledger.remote().settle(key, attempt, report, Vec::new(), None).await.expect("settled");
             break;
         }
         tokio::time::sleep(Duration::from_millis(5)).await;

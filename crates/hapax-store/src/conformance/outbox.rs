@@ -13,7 +13,7 @@ use crate::command::{Answer, Command};
 use crate::error::StoreError;
 use crate::outbox::{
     Aboard, Emission, Flight, Found, Landed, Landing, Line, Mark, Parcel, RecordFilter, Redrive,
-    Routing,
+    Routing, Telling,
 };
 use hapax_core::effect::{Ask, Settled, StateName};
 use hapax_core::lease::LeaseId;
@@ -49,7 +49,12 @@ impl Bench<'_> {
 
     fn try_settle(&self, key: u8, events: Vec<Emission>) -> Result<Settled, StoreError> {
         let (name, attempt, report) = (name(key), attempt(key), ok());
-        match self.run(Command::Settle { name, attempt, report, events })? {
+        match self.run(Command::Settle {
+            name,
+            attempt,
+            report,
+            telling: Telling { events, note: None },
+        })? {
             Answer::Settle(settled) => Ok(settled),
             other => panic!("not an answer to a settle: {other:?}"),
         }
@@ -140,7 +145,7 @@ cases! {
         let report = hapax_core::effect::Report::Failed("no".into());
         let (name, attempt) = (name(2), attempt(2));
         let events = events(&[event("e", "flow")]);
-        b.run(Command::Settle { name, attempt, report, events }).expect("an answer");
+        b.run(Command::Settle { name, attempt, report, telling: Telling { events, note: None } }).expect("an answer");
         assert_eq!(b.outbox().len(), 3, "what did not happen is not told");
     }
 
@@ -244,10 +249,17 @@ cases! {
         assert_eq!(b.outbox()[0].record.event.order, Order::Key("wells/well=1".into()));
         assert_eq!(b.try_settle(1, good).expect("the same"), Settled::Repeated);
 
-        assert_eq!(b.count(register(false, &["bores"])), 1);
+        assert_eq!(b.count(register(false, &[])), 0);
+        let names = || b.view(|view| view.datasets()).into_keys().collect::<Vec<_>>();
+        assert_eq!(names(), ["bores", "wells"]);
+        let declare = |dataset| Command::Declare { name: "wells".into(), dataset };
+        assert_eq!(b.count(declare(None)), 1);
+        assert_eq!((b.count(declare(None)), names()), (0, vec!["bores".to_owned()]));
         b.granted(2, ask(2));
         let anything = told("wells", r#"{"lat":38.25}"#);
         assert_eq!(b.try_settle(2, anything).expect("not declared"), Settled::Recorded);
+        assert_eq!(b.count(declare(Some(wells.clone()))), 0);
+        assert_eq!(b.view(|view| view.datasets()).get("wells"), Some(&wells));
         let bad = Dataset { order: Some("well".into()), ..Dataset::default() };
         let bad = Registry { datasets: [("wells".to_owned(), bad)].into(), ..Registry::default() };
         assert!(matches!(b.run(Command::Register(bad)), Err(StoreError::Invalid(_))));
@@ -270,7 +282,7 @@ cases! {
         b.granted(1, Ask { attempt: attempt(8), ..ask(1) });
         let (name, attempt, report) = (name(1), attempt(8), ok());
         let again = events(&[event("e", "flow")]);
-        b.run(Command::Settle { name, attempt, report, events: again }).expect("an answer");
+        b.run(Command::Settle { name, attempt, report, telling: Telling { events: again, note: None } }).expect("an answer");
         let ids: Vec<_> = b.outbox().into_iter().map(|found| found.record.id).collect();
         assert_eq!(ids.len(), 2);
         assert_ne!(ids[0], ids[1]);

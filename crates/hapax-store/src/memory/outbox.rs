@@ -2,8 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use hapax_core::dataset::Registry;
+use hapax_core::dataset::{Dataset, Registry};
 use hapax_core::delivery::Buckets;
+use hapax_core::guard::Guards;
 use hapax_core::lease::LeaseId;
 use hapax_core::name::Namespace;
 use hapax_core::outbox::{Artifact, OutboxId, Record, Status, Track};
@@ -103,6 +104,10 @@ impl OutboxView for MemoryTxn<'_> {
         let mut registry = self.tables.outbox.registry.clone();
         registry.datasets.retain(|name, _| datasets.contains(name.as_str()));
         Ok(registry)
+    }
+
+    fn datasets(&mut self) -> Result<BTreeMap<String, Dataset>, StoreError> {
+        Ok(self.tables.outbox.registry.datasets.clone())
     }
 
     fn sinks(&mut self) -> Result<Vec<Sink>, StoreError> {
@@ -218,10 +223,27 @@ impl OutboxTxn for MemoryTxn<'_> {
         Ok(())
     }
 
-    fn put_registry(&mut self, registry: &Registry) -> Result<(), StoreError> {
-        let before = std::mem::replace(&mut self.tables.outbox.registry, registry.clone());
-        self.undo.push(Box::new(move |tables| tables.outbox.registry = before));
+    fn put_guards(&mut self, guards: Guards) -> Result<(), StoreError> {
+        let before = std::mem::replace(&mut self.tables.outbox.registry.guards, guards);
+        self.undo.push(Box::new(move |tables| tables.outbox.registry.guards = before));
         Ok(())
+    }
+
+    fn put_dataset(&mut self, name: &str, dataset: Option<&Dataset>) -> Result<bool, StoreError> {
+        let datasets = &mut self.tables.outbox.registry.datasets;
+        let before = match dataset {
+            Some(dataset) => datasets.insert(name.to_owned(), dataset.clone()),
+            None => datasets.remove(name),
+        };
+        let (name, known) = (name.to_owned(), before.is_some());
+        self.undo.push(Box::new(move |tables| {
+            let datasets = &mut tables.outbox.registry.datasets;
+            match before {
+                Some(before) => datasets.insert(name, before),
+                None => datasets.remove(&name),
+            };
+        }));
+        Ok(known)
     }
 
     fn put_record(&mut self, record: &Record, sinks: &[&SinkName]) -> Result<(), StoreError> {

@@ -1,0 +1,164 @@
+//! `hapax journal replay` and `hapax journal roll-back`: operations, held against what is there or
+//! undone.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+
+use hapax::{Hapax, Judged};
+use hapax_pipeline::replay::{self, Replayed, Scope};
+use hapax_pipeline::{Fold, Run, review};
+use serde_json::{Value, json};
+
+use crate::args::Global;
+use crate::args::pipeline::{Mode, Replay, RollBack};
+use crate::exit::{Exit, Failed};
+use crate::program::{End, Program, shell};
+use crate::{output, run};
+
+pub(super) async fn main(global: &Global, asked: &Replay) -> Result<Exit, Failed> {
+    let hapax = output::builder(global)
+        .holder(format!("hapax journal replay, process {}", std::process::id()))
+        .open(&global.db)
+        .await?
+        .in_namespace(output::namespace(global)?);
+    let result = replayed(global, asked, &hapax).await;
+    hapax.close().await?;
+    result
+}
+
+async fn replayed(global: &Global, asked: &Replay, hapax: &Hapax) -> Result<Exit, Failed> {
+    let (dataset, tasks, files) = (asked.dataset.clone(), asked.task.clone(), asked.files.clone());
+    let scope = Scope { dataset, tasks, files };
+    let room = tempfile::tempdir();
+    let room = room.map_err(|error| Failed::new(Exit::Unreachable, error.to_string()))?;
+    let (mode, place) = match asked.mode {
+        Mode::Verify => ("verify", None),
+        Mode::DryRun => ("dry-run", Some(room.path().to_owned())),
+        Mode::Segment => ("segment", Some(room.path().to_owned())),
+        Mode::Full => ("full", asked.keep.clone()),
+    };
+    let found = match &place {
+        None => replay::verify(hapax, &scope).await?,
+        Some(place) => replay::execute(hapax, &scope, mode, place, again).await?,
+    };
+    let reviews = match asked.mode {
+        Mode::Full => ask(hapax, &found).await?,
+        _ => Vec::new(),
+    };
+    report(global, mode, &found, &reviews);
+    match found.divergences.is_empty() {
+        true => Ok(Exit::Done),
+        false => Err(Failed::new(Exit::Refused, "what is there is not what the journal says")
+            .next(format!("The record of this replay: hapax effects show {}", found.key))),
+    }
+}
+
+/// Runs a recorded program in a directory of its own. It has nobody to tell anything.
+async fn again(run: Run, room: PathBuf) -> Result<(), String> {
+    let operation = &run.about.operation;
+    let inside = format!("cd {} && exec \"$@\"", quoted(&room));
+    let mut words = shell(&inside);
+    words.push("replay".into());
+    words.extend(operation.program.iter().map(OsString::from));
+    let environment = [
+        ("HAPAX_REPLAY", "1".to_owned()),
+        ("HAPAX_DATASET", operation.dataset_id.clone()),
+        ("HAPAX_VERSION", operation.version.clone()),
+        ("HAPAX_LOGICAL_TIME", operation.timestamp_bucket.clone()),
+        ("HAPAX_EVENTS", "/dev/null".to_owned()),
+    ];
+    match (Program { words: &words, environment: &environment, show: false }).run().await {
+        Ok((End::Exited(0), _)) => Ok(()),
+        Ok((end, _)) => Err(format!("it {end}")),
+        Err(error) => Err(format!("it could not be run: {error}")),
+    }
+}
+
+fn quoted(path: &Path) -> String {
+    format!("'{}'", path.display().to_string().replace('\'', r"'\''"))
+}
+
+/// Putting in place what was made again, where it differs, needs somebody's yes.
+async fn ask(hapax: &Hapax, found: &Replayed) -> Result<Vec<String>, Failed> {
+    let mut reviews = Vec::new();
+    for divergence in found.divergences.iter().filter(|divergence| divergence.what == "output") {
+        let mut fold = Fold::default();
+        let history = hapax.history(divergence.key, usize::MAX >> 1).await?;
+        let Some(moment) = history.iter().filter_map(|entry| fold.push(entry)).last() else {
+            continue;
+        };
+        let reason = format!("replay {} made {} anew", found.key, divergence.which);
+        reviews.push(review::open(hapax, &moment.run.about, &reason).await?.to_string());
+    }
+    Ok(reviews)
+}
+
+fn report(global: &Global, mode: &str, found: &Replayed, reviews: &[String]) {
+    if global.json {
+        let mut document: Value = serde_json::from_str(&found.document(mode)).unwrap_or_default();
+        document["record"] = json!(found.key.to_string());
+        document["reviews"] = json!(reviews);
+        output::json(&document);
+        return;
+    }
+    let Replayed { operations, executed, skipped, .. } = found;
+    output::print(&match mode {
+        "verify" => format!("{operations} operations compared, none executed"),
+        _ => format!(
+            "{operations} operations, {executed} executed in a sandbox, {skipped} left alone"
+        ),
+    });
+    output::print(&format!(
+        "expected {}\nactual   {}\nlineage  {}",
+        found.expected, found.actual, found.lineage
+    ));
+    if !found.divergences.is_empty() {
+        let row = |divergence: &replay::Divergence| {
+            vec![
+                divergence.entry.to_string(),
+                divergence.what.to_owned(),
+                output::plain(Some(&divergence.which)),
+                output::plain(Some(&divergence.expected)),
+                output::plain(Some(divergence.actual.as_deref().unwrap_or("nothing"))),
+            ]
+        };
+        let rows: Vec<_> = found.divergences.iter().map(row).collect();
+        output::table(&["ENTRY", "WHAT", "WHICH", "EXPECTED", "ACTUAL"], &rows);
+    }
+    for review in reviews {
+        eprintln!("hapax: somebody is asked whether it is put in place: {review}");
+    }
+}
+
+/// Undoes what an operation did by the steps that it registered, each once, and clears its record.
+pub(super) async fn roll_back(global: &Global, asked: &RollBack) -> Result<Exit, Failed> {
+    let hapax = output::builder(global).open(&global.db).await?;
+    let hapax = hapax.in_namespace(output::namespace(global)?);
+    let entry = hapax.journal(asked.pointer.saturating_sub(1), 1).await?.into_iter().next();
+    let ours =
+        |entry: &hapax::Entry| entry.id == asked.pointer && entry.namespace == *hapax.namespace();
+    let Some(entry) = entry.filter(ours) else {
+        return Err(Failed::usage(format!("there is no entry {} here", asked.pointer))
+            .next("See: hapax journal list"));
+    };
+    hapax.on_rollback(run::UNDO, run::undo);
+    let (key, attempt) = (entry.key, entry.attempt);
+    if !hapax.roll_back(key, attempt).await? {
+        return Err(Failed::new(
+            Exit::Look,
+            format!("{attempt} registered nothing that can be undone here"),
+        )
+        .next("Undo it by hand, then: hapax effects reset"));
+    }
+    let cleared = hapax.reset(key, attempt, &asked.by.by, &asked.by.note).await?;
+    hapax.close().await?;
+    let cleared = matches!(cleared, Judged::Decided(_));
+    match global.json {
+        true => output::json(&json!({ "rolled_back": key.to_string(), "cleared": cleared })),
+        false => output::print(&format!(
+            "rolled back: {key}{}",
+            if cleared { "; it may be run again" } else { "" }
+        )),
+    }
+    Ok(Exit::Done)
+}

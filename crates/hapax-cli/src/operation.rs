@@ -1,0 +1,278 @@
+//! `hapax run --pipeline`: a program as a governed operation on a dataset.
+
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use hapax::json::Json;
+use hapax::{Failure, Fingerprint, Hapax};
+use hapax_pipeline::replay::checksum;
+use hapax_pipeline::{Artifact, Error, Made, Operation, Pipeline, Source, Trouble, Work, bucket};
+
+use crate::args::{self, Global, Run};
+use crate::config::Config;
+use crate::events;
+use crate::exit::{Exit, Failed};
+use crate::program::{self, End, Program};
+use crate::run::{self, Ended, UNDO};
+
+/// The exit code by which a program says that what is in the way passes by itself.
+const TEMPFAIL: u8 = 75;
+
+/// The largest file that a contract is held against.
+const LARGEST_DOCUMENT: u64 = 64 * 1024 * 1024;
+
+/// How a program ended, for the exit code of this one.
+#[derive(Clone, Default)]
+struct Seen(Arc<Mutex<Option<Ended>>>);
+
+impl Seen {
+    fn set(&self, ended: Ended) {
+        *self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = Some(ended);
+    }
+
+    fn get(&self) -> Option<Ended> {
+        *self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+}
+
+pub(crate) async fn once(global: &Global, run: &Run, hapax: &Hapax) -> Result<Exit, Failed> {
+    let operation = described(run)?;
+    let config = Config::read_or_default(&run.operation.config)?;
+    let pipeline = Pipeline::with(hapax.clone(), config.pipeline(run.wait));
+    hapax.on_rollback(UNDO, run::undo);
+    let (key, seen, show) = (operation.key().map_err(Error::from)?, Seen::default(), !global.json);
+    let words: Vec<&[u8]> = run.program.iter().map(|word| program::bytes(word)).collect();
+    let (bound, wait) = (run::bound(run)?, run.wait.unwrap_or_default());
+    let asked = pipeline.operation(operation).fingerprint(Fingerprint::of_parts(&words));
+    let mut asked =
+        asked.with(move |effect| run::terms(effect.wait(wait), run, key, bound.clone()));
+    for input in &run.operation.input {
+        for document in documents(input) {
+            asked = asked.input(document);
+        }
+    }
+    if let Some(part) = &run.operation.part {
+        asked = asked.part(part);
+    }
+    for check in &run.pre {
+        asked = asked.before(check, {
+            let seen = seen.clone();
+            move |work| checked(check, work, show, seen.clone())
+        });
+    }
+    for check in &run.post {
+        asked = asked.after(check, {
+            let seen = seen.clone();
+            move |work| checked(check, work, show, seen.clone())
+        });
+    }
+    let result = asked.run(|work| perform(run, show, work, seen.clone())).await;
+    match result {
+        Ok(finished) => {
+            run::show(global, key, &finished.done);
+            Ok(Exit::Done)
+        }
+        Err(error) => conclude(run, hapax, key, error, seen.get()).await,
+    }
+}
+
+/// The operation that the options describe: the checksum of its inputs, the hash of its
+/// parameters, the bucket of its time.
+fn described(run: &Run) -> Result<Operation, Failed> {
+    let asked = &run.operation;
+    let text = |text: &Option<String>| text.clone().unwrap_or_default();
+    let mut inputs = Vec::new();
+    for path in &asked.input {
+        let sum = checksum(path).ok_or_else(|| {
+            Failed::usage(format!("--input {}: it cannot be read", path.display()))
+        })?;
+        let name = path.display().to_string();
+        inputs.push(Source { name: name.clone(), checksum: Some(sum), uri: Some(name) });
+    }
+    let sums: Vec<&str> = inputs.iter().filter_map(|input| input.checksum.as_deref()).collect();
+    let checksum_in = match sums[..] {
+        [one] => one.to_owned(),
+        _ => hapax::Digest::of(sums.join("\n").as_bytes()).to_string(),
+    };
+    let program: Option<Vec<String>> =
+        run.program.iter().map(|word| word.to_str().map(str::to_owned)).collect();
+    Ok(Operation {
+        pipeline_id: text(&asked.pipeline),
+        task_id: text(&asked.task),
+        dataset_id: text(&asked.dataset),
+        operation_type: text(&asked.operation),
+        version: text(&asked.version),
+        checksum_in,
+        params_hash: hapax::Digest::of(parameters(asked)?.as_bytes()).to_string(),
+        timestamp_bucket: bucket(&text(&asked.logical_time), asked.bucket)?,
+        inputs,
+        justification: asked.justification.clone(),
+        governance_ref: asked.governance_ref.clone(),
+        program: program.unwrap_or_default(),
+    })
+}
+
+/// The parameters as canonical JSON.
+fn parameters(asked: &args::pipeline::Operation) -> Result<String, Failed> {
+    let mut members: Vec<(String, Json)> = Vec::new();
+    for param in &asked.param {
+        let (name, value) = param
+            .split_once('=')
+            .ok_or_else(|| Failed::usage(format!("--param {param:?} is no NAME=VALUE")))?;
+        if members.iter().any(|(known, _)| known == name) {
+            return Err(Failed::usage(format!("--param {name} is given twice")));
+        }
+        members.push((name.to_owned(), Json::text(value)));
+    }
+    hapax::canonical::canonical(&Json::Object(members))
+        .map_err(|error| Failed::usage(error.to_string()))
+}
+
+/// What a file has to say, for a data contract: a JSON value, or one a line. What is neither
+/// breaks every contract that asks for something.
+fn documents(path: &Path) -> Vec<Json> {
+    let small = std::fs::metadata(path).is_ok_and(|meta| meta.len() <= LARGEST_DOCUMENT);
+    let text = small.then(|| std::fs::read(path).ok()).flatten().unwrap_or_default();
+    if let Ok(json) = Json::parse(&text) {
+        return vec![json];
+    }
+    let lines = text.split(|byte| *byte == b'\n').filter(|line| !line.trim_ascii().is_empty());
+    let lines: Result<Vec<Json>, _> = lines.map(Json::parse).collect();
+    lines.ok().filter(|lines| !lines.is_empty()).unwrap_or_else(|| vec![Json::Null])
+}
+
+fn environment(work: &Work) -> Vec<(&'static str, String)> {
+    let (claim, operation) = (work.claim(), work.operation());
+    vec![
+        ("HAPAX_KEY", claim.key().to_string()),
+        ("HAPAX_ATTEMPT", claim.attempt().to_string()),
+        ("HAPAX_FENCE", claim.fence().to_string()),
+        ("HAPAX_DATASET", operation.dataset_id.clone()),
+        ("HAPAX_VERSION", operation.version.clone()),
+        ("HAPAX_LOGICAL_TIME", operation.timestamp_bucket.clone()),
+    ]
+}
+
+async fn checked(check: &str, work: Work, show: bool, seen: Seen) -> Result<(), String> {
+    let passed = run::passes(check, &environment(&work), show).await;
+    if passed.is_err() {
+        seen.set(Ended::Guard);
+    }
+    passed
+}
+
+/// Runs the program, and says what it made.
+async fn perform(run: &Run, show: bool, work: Work, seen: Seen) -> Result<Made, Trouble> {
+    let told = tempfile::NamedTempFile::new();
+    let told = told.map_err(|error| Trouble::not_done(format!("no file for events: {error}")))?;
+    let mut environment = environment(&work);
+    environment.push(("HAPAX_EVENTS", told.path().to_string_lossy().into_owned()));
+    environment.push(("HAPAX_PARAMS", parameters(&run.operation).unwrap_or_default()));
+    if let Some(command) = &run.rollback {
+        let registered = work.claim().undo_with(UNDO, command.as_bytes()).await;
+        registered.map_err(|error| Trouble::not_done(error.to_string()))?;
+    }
+    let before = children_time();
+    let program = Program { words: &run.program, environment: &environment, show };
+    // Not started is not done, for certain.
+    let (end, recording) =
+        program.run().await.map_err(|error| Trouble::not_done(error.to_string()))?;
+    if end != End::Exited(0) {
+        seen.set(Ended::Program(end));
+        let why = format!("the program {end}");
+        return Err(match end {
+            End::Exited(TEMPFAIL) => Trouble::transient(why),
+            _ if run.rollback.is_some() => Trouble::partial(why),
+            End::Exited(_) => Trouble::not_done(why),
+            End::Killed(_) => Trouble::ambiguous(why),
+        });
+    }
+    let mut made = Made::new(recording.joined()).cpu(children_time().saturating_sub(before));
+    for path in &run.operation.output {
+        made = made.output(artifact(path, &work).map_err(Trouble::Failure)?);
+        for document in documents(path) {
+            made = made.document(document);
+        }
+    }
+    if let Some(event) = &run.operation.publish {
+        made = made.publish(event);
+    }
+    // It is done, and cannot be recorded with what it has to tell.
+    for event in events::read(&told).map_err(Trouble::ambiguous)? {
+        made = made.event(event);
+    }
+    Ok(made)
+}
+
+/// A file that the program says it wrote.
+fn artifact(path: &Path, work: &Work) -> Result<Artifact, Failure> {
+    let sum = checksum(path).ok_or_else(|| {
+        Failure::ambiguous(format!("--output {}: it is not there", path.display()))
+    })?;
+    let operation = work.operation();
+    let media_type = match path.extension().and_then(|ending| ending.to_str()) {
+        Some("csv") => Some("text/csv"),
+        Some("json" | "geojson") => Some("application/json"),
+        Some("jsonl" | "ndjson") => Some("application/x-ndjson"),
+        Some("parquet") => Some("application/vnd.apache.parquet"),
+        _ => None,
+    };
+    Ok(Artifact {
+        dataset: operation.dataset_id.clone(),
+        version: operation.version.clone(),
+        checksum: sum,
+        uri: path.display().to_string(),
+        size: std::fs::metadata(path).ok().map(|meta| meta.len()),
+        media_type: media_type.map(str::to_owned),
+        cells: Vec::new(),
+    })
+}
+
+/// The CPU time of programs that were run and are over, as far as the system tells.
+fn children_time() -> Duration {
+    let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
+    // After the name, which may have spaces in it: state, then 12 numbers, then these two.
+    let fields = stat.rsplit_once(')').map_or("", |(_, rest)| rest).split_whitespace();
+    let ticks: u64 = fields.skip(13).take(2).filter_map(|field| field.parse::<u64>().ok()).sum();
+    Duration::from_millis(ticks * 10)
+}
+
+/// Says how it went, and with which code to exit.
+async fn conclude(
+    run: &Run,
+    hapax: &Hapax,
+    key: hapax::Key,
+    error: Error,
+    ended: Option<Ended>,
+) -> Result<Exit, Failed> {
+    let program = match ended {
+        Some(Ended::Program(end)) => Some(Exit::Program(end.code())),
+        _ => None,
+    };
+    match error {
+        Error::Failed { reason, .. } => {
+            let failed = Failed::new(program.unwrap_or(Exit::Program(127)), reason);
+            Err(failed.next("It did not happen; a repeat runs it again."))
+        }
+        Error::Ledger(hapax::Error::Blocked(blocked)) if blocked.holder.is_none() => {
+            if blocked.state == hapax::StateName::Partial && run.rollback.is_some() {
+                run::roll_back(hapax, key, &blocked).await?;
+                let exit = program.unwrap_or(Exit::Refused);
+                return Err(Failed::new(exit, format!("{}; rolled back", blocked.reason)));
+            }
+            Err(run::someone_must_look(&key.to_string(), &blocked, Exit::Look))
+        }
+        Error::Refused(refusal) => {
+            let effect = hapax.show(key).await?;
+            let partial = effect.filter(|e| e.state.name() == hapax::StateName::Partial);
+            if let Some(effect) = partial.filter(|_| run.rollback.is_some()) {
+                run::roll_back(hapax, key, &hapax::Blocked::by(&effect)).await?;
+                let what = format!("refused: {refusal}; rolled back");
+                return Err(Failed::new(Exit::Refused, what));
+            }
+            Err(Error::Refused(refusal).into())
+        }
+        error => Err(error.into()),
+    }
+}

@@ -1,0 +1,85 @@
+//! `hapax reviews`: what people were asked about operations, and their answers.
+
+use hapax::{Hapax, Judged};
+use hapax_pipeline::review::{self, Review};
+use hapax_server::wire::time;
+use serde_json::{Value, json};
+
+use crate::args::Global;
+use crate::args::pipeline::{Decided, Reviews};
+use crate::exit::{Exit, Failed};
+use crate::output::{self, ago};
+
+pub(crate) async fn main(global: &Global, reviews: Reviews) -> Result<Exit, Failed> {
+    let hapax = output::open(global).await?;
+    match reviews {
+        Reviews::List { all, limit } => list(global, &hapax, all, limit).await,
+        Reviews::Approve(decided) => decide(global, &hapax, &decided, true).await,
+        Reviews::Reject(decided) => decide(global, &hapax, &decided, false).await,
+    }
+}
+
+async fn list(global: &Global, hapax: &Hapax, all: bool, limit: usize) -> Result<Exit, Failed> {
+    let reviews = review::list(hapax, !all, limit).await?;
+    if global.json {
+        reviews.iter().for_each(|review| output::json(&shown(review)));
+        return Ok(Exit::Done);
+    }
+    if reviews.is_empty() {
+        output::print(if all {
+            "Nobody was asked anything."
+        } else {
+            "Nothing waits for an answer."
+        });
+        return Ok(Exit::Done);
+    }
+    let row = |review: &Review| {
+        vec![
+            review.key.to_string(),
+            ago(review.opened),
+            review.standing.as_str().to_owned(),
+            output::plain(Some(&review.dataset_id)),
+            output::plain(Some(&review.reason)),
+        ]
+    };
+    let rows: Vec<_> = reviews.iter().map(row).collect();
+    output::table(&["REVIEW", "ASKED", "STANDING", "DATASET", "REASON"], &rows);
+    Ok(Exit::Done)
+}
+
+fn shown(review: &Review) -> Value {
+    json!({
+        "review": review.key.to_string(),
+        "attempt": review.attempt.to_string(),
+        "operation": review.operation.to_string(),
+        "dataset_id": review.dataset_id,
+        "pipeline_id": review.pipeline_id,
+        "reason": review.reason,
+        "opened_at": time(review.opened),
+        "standing": review.standing.as_str(),
+    })
+}
+
+async fn decide(
+    global: &Global,
+    hapax: &Hapax,
+    decided: &Decided,
+    approve: bool,
+) -> Result<Exit, Failed> {
+    let key = output::key(&decided.review)?;
+    let unknown = || Failed::usage("there is no such review").next("See: hapax reviews list --all");
+    let effect = hapax.show(key).await?.ok_or_else(unknown)?;
+    let by = (decided.by.by.as_str(), decided.by.note.as_str());
+    match review::decide(hapax, key, effect.attempt, approve, by).await? {
+        Judged::Decided(_) => {
+            let word = if approve { "approved" } else { "rejected" };
+            match global.json {
+                true => output::json(&json!({ "review": key.to_string(), "standing": word })),
+                false => output::print(&format!("{word}: {key}")),
+            }
+            Ok(Exit::Done)
+        }
+        _ => Err(Failed::new(Exit::Conflict, "it is decided already")
+            .next("See: hapax reviews list --all")),
+    }
+}

@@ -1,0 +1,369 @@
+//! Governed operations on the command line: a story, kills at every step, planted faults.
+
+use std::process::{Child, Command};
+
+use hapax_testkit::Postgres;
+use serde_json::Value;
+
+use super::{Place, Ran, wait_until};
+
+/// A ledger of either kind, and a directory to work in.
+struct Shop {
+    place: Place,
+    server: Option<Postgres>,
+}
+
+impl Shop {
+    fn in_a_file() -> Self {
+        Self { place: Place::new(), server: None }
+    }
+
+    fn in_a_database() -> Self {
+        Self { place: Place::new(), server: Some(Postgres::start()) }
+    }
+
+    fn command(&self, words: &[&str]) -> Command {
+        let mut command = self.place.command(words);
+        command.env("USER", "ann");
+        if let Some(server) = &self.server {
+            command.env("HAPAX_DB", server.url("postgres"));
+            command.env("XDG_DATA_HOME", self.place.path("home"));
+        }
+        command
+    }
+
+    fn hapax(&self, words: &[&str]) -> Ran {
+        Ran::from(self.command(words).output().expect("hapax runs"))
+    }
+
+    fn write(&self, name: &str, text: &str) {
+        std::fs::write(self.place.path(name), text).expect("a file");
+    }
+
+    /// SQL behind hapax's back.
+    fn sql(&self, sqlite: &str, postgres: &str) {
+        match &self.server {
+            Some(server) => drop(server.sql("postgres", postgres)),
+            None => {
+                let db = rusqlite::Connection::open(self.place.path("hapax.db")).expect("a file");
+                db.execute_batch(sqlite).expect("right SQL");
+            }
+        }
+    }
+}
+
+/// The words of an operation on a dataset, with more options.
+fn operation<'a>(dataset: &'a str, version: &'a str, more: &[&'a str]) -> Vec<&'a str> {
+    let mut words = vec!["run", "--pipeline", "hydrology", "--task", "load", "--dataset", dataset];
+    words.extend(["--operation", "publish", "--version", version]);
+    words.extend(["--logical-time", "2026-11-16T06:10:00Z"]);
+    words.extend(more);
+    words
+}
+
+const CONFIG: &str = r#"
+[pipeline]
+environment = "test"
+
+[datasets.flow]
+owner = "hydrology"
+output_contract = '{"type":"object","required":["station"]}'
+
+[datasets.sites]
+masked = 5
+sovereignty = "tribal"
+review = true
+
+[sinks.lineage]
+kind = "openlineage"
+path = "lineage.jsonl"
+
+[sinks.catalog]
+kind = "catalog"
+path = "catalog"
+
+[[routes]]
+event = "lineage"
+sinks = ["lineage", "catalog"]
+
+[[routes]]
+event = "*"
+sinks = ["lineage"]
+"#;
+
+const WRITE: &str = r#"echo '{"station":"06887500"}' > out.json; echo x >> runs; echo wrote"#;
+
+/// Proves P-10, P-11, P-16, P-18: a whole day without a line of code: declare, run, repeat, be
+/// refused, ask, answer, deliver, rebuild, replay, attest, undo.
+fn a_day(shop: &Shop) {
+    shop.write("hapax.toml", CONFIG);
+    shop.write("in.csv", "station,cms\n06887500,214\n");
+    shop.hapax(&["outbox", "configure"]).exits(0);
+    let more = ["--input", "in.csv", "--param", "unit=cms", "--output", "out.json"];
+    let more = [&more[..], &["--publish", "artifact_published"]].concat();
+    let program = ["--rollback", "rm out.json", "--", "sh", "-c", WRITE];
+    let publish = operation("flow", "v1", &[&more[..], &program].concat());
+    shop.hapax(&publish).exits(0).prints("wrote\n");
+    shop.hapax(&publish).exits(0).prints("wrote\n");
+    assert_eq!(shop.place.read("runs"), "x\n");
+    let other = operation("flow", "v1", &[&more[..], &["--", "echo", "other"]].concat());
+    shop.hapax(&other).exits(65);
+    let bad = "echo '{}' > out2.json";
+    let unfit = operation(
+        "flow",
+        "v2",
+        &["--output", "out2.json", "--rollback", "rm out2.json", "--", "sh", "-c", bad],
+    );
+    shop.hapax(&unfit).exits(73).says("/station").says("rolled back");
+    assert!(!shop.place.path("out2.json").exists());
+
+    let survey = operation("sites", "v1", &["--", "echo", "at 38.123456, -97.123456"]);
+    shop.hapax(&survey).exits(73).says("justification");
+    let justified = operation(
+        "sites",
+        "v1",
+        &["--justification", "a survey", "--", "echo", "at 38.123456, -97.123456"],
+    );
+    shop.hapax(&justified).exits(73).says("has not answered");
+    let reviews = shop.hapax(&["reviews", "list", "--json"]).exits(0).json();
+    let review = reviews["review"].as_str().expect("a review");
+    shop.hapax(&["doctor"]).exits(78);
+    shop.hapax(&["reviews", "approve", review, "--note", "seen"]).exits(0);
+    shop.hapax(&["reviews", "reject", review, "--note", "no"]).exits(65);
+    shop.hapax(&justified).exits(0).prints("at 38.123456, -97.123456\n");
+    let again = shop.hapax(&justified).exits(0);
+    assert!(again.out.contains("[h3:") && !again.out.contains("38.123456"), "{again:?}");
+
+    shop.hapax(&["outbox", "dispatch", "--until-idle"]).exits(0);
+    let events: Vec<Value> = shop
+        .place
+        .read("lineage.jsonl")
+        .lines()
+        .filter_map(|line| serde_json::from_str(line).ok())
+        .collect();
+    let kinds: Vec<&str> = events.iter().filter_map(|event| event["eventType"].as_str()).collect();
+    assert_eq!(kinds.iter().filter(|kind| **kind == "COMPLETE").count(), 2, "{kinds:?}");
+    let first =
+        events.iter().position(|event| event["eventType"] == "COMPLETE").expect("a success");
+    let outputs: Vec<_> =
+        events[..first].iter().filter(|event| event["outputs"] != serde_json::json!([])).collect();
+    assert!(
+        outputs.iter().all(|event| event.get("eventType").is_none()),
+        "only what happened claims outputs"
+    );
+
+    // Everything that was written from the outbox can be written anew from the journal.
+    shop.hapax(&["lineage", "export", "--to", "rebuilt"]).exits(0);
+    let compared = Command::new("diff")
+        .args(["-r", "catalog", "rebuilt"])
+        .current_dir(shop.place.path(""))
+        .output()
+        .expect("diff runs");
+    let differs = String::from_utf8_lossy(&compared.stdout).into_owned();
+    let only: Vec<&str> = differs.lines().collect();
+    assert!(only.iter().all(|line| line.starts_with("Only in rebuilt: ")), "{differs}");
+    for format in ["prov", "turtle", "stac", "dcat", "cypher"] {
+        let printed = shop.hapax(&["lineage", "export", "--format", format]).exits(0);
+        assert!(printed.out.contains("flow"), "{format}");
+    }
+
+    shop.hapax(&["journal", "replay"]).exits(0);
+    let dry = shop.hapax(&["journal", "replay", "--mode", "dry-run", "--json"]).exits(0).json();
+    assert_eq!((&dry["executed"], &dry["skipped"]), (&1.into(), &1.into()), "{dry}");
+    assert_eq!(shop.place.read("runs"), "x\n", "done again in a sandbox only");
+    let attested = shop.hapax(&["lineage", "attest", "flow", "v1"]).exits(0);
+    shop.write("attestation.json", &attested.out);
+    let verify = ["verify-artifact", "out.json", "--attestation", "attestation.json"];
+    assert!(shop.hapax(&verify).exits(0).out.contains("verified: out.json"));
+    shop.write("out.json", "tampered\n");
+    shop.hapax(&verify).exits(73).says("not what was attested");
+    let found = shop.hapax(&["journal", "replay", "--json"]).exits(73);
+    let found: Value =
+        serde_json::from_str(found.out.lines().next().expect("a line")).expect("JSON");
+    assert_eq!(found["divergences"][0]["which"], "out.json");
+    shop.write("attestation.json", &attested.out.replace("payload\":\"e", "payload\":\"f"));
+    shop.hapax(&verify).exits(73);
+
+    // By its place in the journal, an operation is undone, once, and may be run again.
+    let entries = shop.hapax(&["journal", "list", "--json"]).exits(0);
+    let settled = entries.out.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    let settled = settled.filter(|entry| entry["state"] == "succeeded");
+    let wanted =
+        settled.filter(|e| e["note"].as_str().is_some_and(|note| note.contains("out.json")));
+    let pointer = wanted.map(|entry| entry["entry"].to_string()).next().expect("the entry");
+    shop.hapax(&["journal", "roll-back", &pointer, "--note", "wrong input"]).exits(0);
+    assert!(!shop.place.path("out.json").exists());
+    shop.hapax(&publish).exits(0).prints("wrote\n");
+    assert_eq!(shop.place.read("runs"), "x\nx\n");
+    shop.hapax(&["journal", "verify"]).exits(0);
+}
+
+#[test]
+fn a_day_in_a_file() {
+    a_day(&Shop::in_a_file());
+}
+
+#[test]
+fn a_day_in_a_database() {
+    a_day(&Shop::in_a_database());
+}
+
+fn kill(child: &mut Child) {
+    child.kill().expect("it is killed");
+    child.wait().expect("it ends");
+}
+
+/// Stops at a step until it is let go: before the work, in it, after it, or while it is undone.
+const STEPS: [&str; 4] = ["pre", "program", "post", "rollback"];
+
+fn at(step: &str, then: &str) -> String {
+    format!("touch at-{step}; while [ ! -e go-{step} ]; do sleep 0.01; done; {then}")
+}
+
+/// Proves P-7, P-8, P-9: killed at each step, nothing is done twice; what cannot have happened is
+/// done by whoever asks next, and what may have keeps its lock, is shown, and can be decided.
+fn kills(shop: &Shop) {
+    for step in STEPS {
+        for safety in ["opaque", "transactional"] {
+            let dataset = format!("{step}-{safety}");
+            for name in STEPS {
+                let _ = std::fs::remove_file(shop.place.path(&format!("at-{name}")));
+                shop.write(&format!("go-{name}"), "");
+            }
+            let _ = std::fs::remove_file(shop.place.path(&format!("go-{step}")));
+            let _ = std::fs::remove_file(shop.place.path("runs"));
+            let fails = if step == "rollback" { "; exit 3" } else { "" };
+            let (pre, program) =
+                (at("pre", "true"), at("program", &format!("echo x >> runs{fails}")));
+            let (post, undo) = (at("post", "true"), at("rollback", "rm -f runs"));
+            let mut more =
+                vec!["--safety", safety, "--lease", "1s", "--pre", &pre, "--post", &post];
+            if step == "rollback" {
+                more.extend(["--rollback", undo.as_str()]);
+            }
+            more.extend(["--", "sh", "-c", program.as_str()]);
+            let words = operation(&dataset, "v1", &more);
+            let mut child = shop.command(&words).spawn().expect("hapax starts");
+            wait_until(step, || shop.place.path(&format!("at-{step}")).exists());
+            kill(&mut child);
+            shop.write(&format!("go-{step}"), "");
+            let free = safety == "transactional" && step != "rollback";
+            let next = operation(&dataset, "v2", &["--lease", "1s", "--wait", "20s", "--", "true"]);
+            let others = shop.hapax(&next);
+            if free {
+                others.exits(0);
+                shop.hapax(&[&words[..1], &["--wait", "20s"], &words[1..]].concat()).exits(0);
+                let done = shop.place.read("runs");
+                let may = if step == "post" { ["x\nx\n"; 2] } else { ["x\n"; 2] };
+                assert!(may.contains(&done.as_str()), "{step} {safety}: {done:?}");
+                continue;
+            }
+            others.exits(78);
+            let again = shop.hapax(&words);
+            assert_eq!(again.code, Some(78), "{step} {safety}: {again:?}");
+            let stuck = shop.hapax(&["effects", "list", "--stuck", "--json"]).exits(0);
+            let stuck: Vec<Value> =
+                stuck.out.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+            let ours = |effect: &&Value| {
+                effect["label"].as_str().is_some_and(|label| label.starts_with(&dataset))
+            };
+            let effect = stuck.iter().find(ours).expect("it is shown");
+            assert!(shop.place.read("runs").len() <= 2, "at most once");
+            let (key, attempt) = (
+                effect["key"].as_str().expect("a key"),
+                effect["attempt"].as_str().expect("an attempt"),
+            );
+            shop.hapax(&[
+                "effects",
+                "resolve",
+                key,
+                "--attempt",
+                attempt,
+                "--did-not-happen",
+                "--note",
+                "looked",
+            ])
+            .exits(0);
+            shop.hapax(&next).exits(0);
+        }
+    }
+}
+
+#[test]
+fn killed_at_every_step_in_a_file() {
+    kills(&Shop::in_a_file());
+}
+
+#[test]
+fn killed_at_every_step_in_a_database() {
+    kills(&Shop::in_a_database());
+}
+
+/// Proves P-17: each planted fault fails the health check, and is named.
+#[test]
+fn doctor_finds_what_was_planted() {
+    let shop = Shop::in_a_file();
+    shop.write("hapax.toml", CONFIG);
+    shop.hapax(&["outbox", "configure"]).exits(0);
+    let fails = operation("levels", "v1", &["--", "false"]);
+    shop.hapax(&fails).exits(1);
+    shop.hapax(&operation("levels", "v2", &["--", "true"])).exits(0);
+    shop.hapax(&["outbox", "dispatch", "--until-idle"]).exits(0);
+    shop.hapax(&["doctor"]).exits(0);
+    let finds = |what: &str| {
+        let ran = shop.hapax(&["doctor"]).exits(78);
+        assert!(ran.out.contains(what), "{what} is not in {}", ran.out);
+    };
+    // A stuck claim.
+    shop.hapax(&operation("stuck", "v1", &["--", "sh", "-c", "kill -9 $$"])).exits(78);
+    finds("is indeterminate");
+    let stuck = shop.hapax(&["effects", "list", "--stuck", "--json"]).json();
+    let (key, attempt) =
+        (stuck["key"].as_str().expect("a key"), stuck["attempt"].as_str().expect("an attempt"));
+    shop.hapax(&["effects", "resolve", key, "--attempt", attempt, "--skip", "--note", "planted"])
+        .exits(0);
+    shop.hapax(&["outbox", "dispatch", "--until-idle"]).exits(0);
+    shop.hapax(&["doctor"]).exits(0);
+    // A missing index.
+    shop.sql("DROP INDEX effect_stuck", "");
+    finds("index effect_stuck is missing");
+    shop.sql("CREATE INDEX effect_stuck ON effect (stuck) WHERE stuck IS NOT NULL", "");
+    shop.hapax(&["doctor"]).exits(0);
+    // Lineage that the outbox has lost.
+    shop.sql(
+        "DROP TRIGGER outbox_record_no_delete; PRAGMA foreign_keys = off;
+         DELETE FROM outbox_record WHERE seq = 1;
+         CREATE TRIGGER outbox_record_no_delete BEFORE DELETE ON outbox_record
+         BEGIN SELECT RAISE(FAIL, 'an outbox record cannot be deleted'); END;",
+        "",
+    );
+    finds("a mismatch");
+    // A key that nobody came back for: the journal says it failed a month ago.
+    shop.sql(
+        "DROP TRIGGER journal_no_update; UPDATE journal SET at = at - 2592000000;
+         CREATE TRIGGER journal_no_update BEFORE UPDATE ON journal
+         BEGIN SELECT RAISE(FAIL, 'the journal cannot be updated'); END;",
+        "",
+    );
+    finds("it is stale");
+}
+
+/// Proves P-2: what is missing or cannot be is said, with what to do.
+#[test]
+fn wrong_operations_are_refused_with_a_reason() {
+    let shop = Shop::in_a_file();
+    shop.hapax(&["run", "--pipeline", "p", "--", "true"]).exits(64).says("--task");
+    let mut words = operation("flow", "v1", &["--", "true"]);
+    words[12] = "yesterday";
+    shop.hapax(&words).exits(64).says("2026-11-16T06:00:00Z");
+    shop.hapax(&operation("flow", "v1", &["--input", "nowhere.csv", "--", "true"]))
+        .exits(64)
+        .says("nowhere.csv");
+    shop.hapax(&operation("flow", "v1", &["--param", "x", "--", "true"]))
+        .exits(64)
+        .says("NAME=VALUE");
+    shop.hapax(&operation(" ", "v1", &["--", "true"])).exits(64).says("dataset_id");
+    shop.hapax(&operation("flow", "v1", &["--output", "nothing.csv", "--", "true"]))
+        .exits(78)
+        .says("it is not there");
+}

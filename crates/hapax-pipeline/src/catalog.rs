@@ -1,0 +1,103 @@
+//! A catalog on disk: STAC, DCAT and PROV-O of everything that was made, as files.
+//!
+//! ```text
+//!  stac/<dataset>/collection.json
+//!  stac/<dataset>/<version>/<version>.json
+//!  dcat/<run>.jsonld
+//!  prov/<run>.jsonld, prov/<run>.ttl
+//! ```
+//!
+//! Each file follows from the journal alone. Written again, from the outbox or from the journal, it
+//! is the same to the byte.
+
+use std::collections::BTreeSet;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+
+use hapax::outbox::{Heals, Letter, Sink, Told};
+
+use crate::document::print;
+use crate::lineage::{Completed, dcat, names, prov, stac};
+use crate::projector;
+use crate::run::Moment;
+
+/// A catalog in this directory.
+#[derive(Debug, Clone)]
+pub struct Catalog {
+    root: PathBuf,
+    /// A collection is read and written as a whole.
+    one_at_a_time: Arc<Mutex<()>>,
+}
+
+impl Catalog {
+    /// A catalog in this directory, which is made when there is something to write.
+    pub fn new(root: impl Into<PathBuf>) -> Self {
+        Self { root: root.into(), one_at_a_time: Arc::default() }
+    }
+
+    /// Writes what is to be said of a moment: of what happened, and of nothing else.
+    pub fn write(&self, moment: &Moment) -> std::io::Result<()> {
+        let Some(done) = Completed::of(moment) else { return Ok(()) };
+        let _alone = self.one_at_a_time.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let run = names::run_id(&moment.run);
+        self.put(&format!("prov/{run}.jsonld"), &print(&prov::json_ld(&done)))?;
+        self.put(&format!("prov/{run}.ttl"), &prov::turtle(&done))?;
+        let editions = done.editions();
+        if editions.is_empty() {
+            return Ok(());
+        }
+        self.put(&format!("dcat/{run}.jsonld"), &print(&dcat::json_ld(&done)))?;
+        for edition in &editions {
+            let collection = format!("stac/{}", names::stac_collection(edition.dataset));
+            let item = names::stac_item(edition.dataset, edition.version);
+            let document = print(&stac::item(&done, edition));
+            self.put(&format!("{collection}/{item}/{item}.json"), &document)?;
+            let items = self.items(&collection)?;
+            let document = print(&stac::collection(&done, edition.dataset, &items));
+            self.put(&format!("{collection}/collection.json"), &document)?;
+        }
+        Ok(())
+    }
+
+    /// The items that a collection has by now.
+    fn items(&self, collection: &str) -> std::io::Result<BTreeSet<String>> {
+        let entries = std::fs::read_dir(self.root.join(collection))?;
+        let folders = entries.flatten().filter(|entry| entry.path().is_dir());
+        Ok(folders.filter_map(|entry| entry.file_name().into_string().ok()).collect())
+    }
+
+    /// Writes a file as a whole: whoever reads it sees all of it or none.
+    fn put(&self, place: &str, text: &str) -> std::io::Result<()> {
+        let path = self.root.join(place);
+        let folder = path.parent().unwrap_or(Path::new("."));
+        std::fs::create_dir_all(folder)?;
+        let aside = path.with_extension("part");
+        let mut file = std::fs::File::create(&aside)?;
+        file.write_all(text.as_bytes())?;
+        file.write_all(b"\n")?;
+        file.sync_data()?;
+        std::fs::rename(&aside, &path)?;
+        std::fs::File::open(folder)?.sync_all()
+    }
+}
+
+impl Sink for Catalog {
+    async fn send(&self, letters: &[Letter], told: &Told) {
+        for (nth, letter) in letters.iter().enumerate() {
+            let moment = projector::moment(&letter.record);
+            let catalog = self.clone();
+            let written = tokio::task::spawn_blocking(move || match moment {
+                Some(moment) => catalog.write(&moment),
+                None => Ok(()),
+            });
+            match written.await.unwrap_or_else(|error| Err(std::io::Error::other(error))) {
+                Ok(()) => told.delivered(nth),
+                Err(error) => {
+                    let reason = format!("{}: {error}", self.root.display());
+                    return told.refused(nth, reason, Heals::SinkDown);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,99 @@
+//! Why an operation has no result, sorted by what to do next.
+
+use hapax::{Failure, Key, KeyError, Refusal};
+
+/// Why an operation has no result.
+#[derive(Debug, Clone, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// A field of the key is missing, or something that was given cannot be. Fix the caller.
+    #[error("{0}")]
+    Invalid(String),
+    /// A guard said no. Nothing was changed, or what was changed has to be rolled back.
+    #[error("refused: {0}")]
+    Refused(Refusal),
+    /// Somebody else is at work on the dataset, and the policy says to leave it.
+    #[error("left: {holder} is at work on the dataset")]
+    Skipped {
+        /// The operation that holds the lock.
+        holder: Key,
+    },
+    /// Somebody else is at work on the dataset, or the operation failed for the last time, and a
+    /// person was asked. See `hapax reviews list`.
+    #[error("escalated: {reason}; review {review}")]
+    Escalated {
+        /// The review that was opened.
+        review: Key,
+        /// Why.
+        reason: String,
+    },
+    /// It was tried as often as it may be.
+    #[error("failed after {tries} tries: {reason}")]
+    Failed {
+        /// How often.
+        tries: u32,
+        /// Why, the last time.
+        reason: String,
+    },
+    /// Whatever else the ledger says.
+    #[error(transparent)]
+    Ledger(#[from] hapax::Error),
+}
+
+impl Error {
+    /// The code, which has a page of its own in the documentation.
+    pub fn code(&self) -> &'static str {
+        match self {
+            Self::Invalid(_) => "HX0501",
+            Self::Refused(_) => "HX0502",
+            Self::Skipped { .. } => "HX0204",
+            Self::Escalated { .. } => "HX0503",
+            Self::Failed { .. } => "HX0206",
+            Self::Ledger(error) => error.code(),
+        }
+    }
+}
+
+impl From<KeyError> for Error {
+    fn from(error: KeyError) -> Self {
+        Self::Invalid(error.to_string())
+    }
+}
+
+/// What work says when it has no result. Any error converts into [`Trouble::Failure`] with
+/// [`Failure::ambiguous`], the safe one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Trouble {
+    /// It did not happen, and what was in the way passes by itself: it is tried again at once.
+    Transient(String),
+    /// Anything else.
+    Failure(Failure),
+}
+
+impl Trouble {
+    /// It did not happen, and what was in the way passes by itself.
+    pub fn transient(reason: impl Into<String>) -> Self {
+        Self::Transient(reason.into())
+    }
+
+    /// It did not happen, for certain.
+    pub fn not_done(reason: impl Into<String>) -> Self {
+        Self::Failure(Failure::not_done(reason))
+    }
+
+    /// Some of it happened.
+    pub fn partial(reason: impl Into<String>) -> Self {
+        Self::Failure(Failure::partial(reason))
+    }
+
+    /// It may have happened.
+    pub fn ambiguous(reason: impl Into<String>) -> Self {
+        Self::Failure(Failure::ambiguous(reason))
+    }
+}
+
+impl<E: std::error::Error> From<E> for Trouble {
+    fn from(error: E) -> Self {
+        Self::Failure(error.into())
+    }
+}

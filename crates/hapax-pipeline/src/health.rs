@@ -1,0 +1,189 @@
+//! Looking at the journal for what is wrong with operations: keys that nobody came back for, loops,
+//! sovereign datasets that two wrote to at once, lineage that was not told.
+
+use std::collections::HashMap;
+
+use hapax::outbox::{RecordFilter, routed};
+use hapax::{DoctorFinding, Domain, Hapax, Key, Namespace, Severity, Timestamp};
+
+use crate::error::Error;
+use crate::projector::{self, EVENT};
+use crate::run::{Fold, Moment, What};
+
+/// After how long a failed operation that nobody tried again is stale.
+const STALE_MS: i64 = 7 * 24 * 3600 * 1000;
+
+/// After how long work on a dataset keeps others from theirs.
+const STARVED_MS: i64 = 3600 * 1000;
+
+/// How often an operation may be tried without success before it is a loop.
+const LOOP: u32 = 10;
+
+/// How many findings of a kind are told one by one.
+const NAMED: usize = 20;
+
+/// How many entries of the journal are read.
+const READ: u64 = 1_000_000;
+
+const PAGE: usize = 2_000;
+
+/// What is known of one operation, at the end of the journal.
+struct Life {
+    last: Moment,
+    tries: u32,
+}
+
+/// Looks at the operations of this namespace.
+pub async fn examine(hapax: &Hapax) -> Result<Vec<DoctorFinding>, Error> {
+    let now = hapax.wall().await?;
+    let newest = hapax.last_entry().await?;
+    let (mut fold, mut after) = (Fold::default(), newest.saturating_sub(READ));
+    let mut lives: HashMap<Key, Life> = HashMap::new();
+    let mut writers: HashMap<String, Key> = HashMap::new();
+    let mut findings = Findings::default();
+    loop {
+        let page = hapax.journal(after, PAGE).await?;
+        let Some(last) = page.last() else { break };
+        after = last.id;
+        for moment in page.iter().filter_map(|entry| fold.push(entry)) {
+            if moment.run.namespace != *hapax.namespace() {
+                continue;
+            }
+            findings.overlap(&mut writers, &moment);
+            let tries = lives.get(&moment.run.key).map_or(0, |life| life.tries);
+            let tries = match moment.what {
+                What::Start => tries + 1,
+                What::Complete { .. } => 0,
+                _ => tries,
+            };
+            lives.insert(moment.run.key, Life { last: moment, tries });
+        }
+    }
+    for life in lives.values() {
+        findings.judge(life, now);
+    }
+    findings.lineage(hapax).await?;
+    Ok(findings.0)
+}
+
+#[derive(Default)]
+struct Findings(Vec<DoctorFinding>);
+
+impl Findings {
+    fn add(&mut self, what: String, next: &str) {
+        let kind = what.split_whitespace().last().unwrap_or_default().to_owned();
+        if self.0.iter().filter(|finding| finding.what.ends_with(&kind)).count() < NAMED {
+            let next = next.to_owned();
+            self.0.push(DoctorFinding { severity: Severity::Error, what, next });
+        }
+    }
+
+    /// Whoever writes to a sovereign dataset is alone.
+    fn overlap(&mut self, writers: &mut HashMap<String, Key>, moment: &Moment) {
+        let (run, dataset) = (&moment.run, &moment.run.about.operation.dataset_id);
+        if !run.about.terms.sovereign {
+            return;
+        }
+        match &moment.what {
+            What::Start => {
+                let before = writers.insert(dataset.clone(), run.key);
+                if let Some(other) = before.filter(|other| *other != run.key) {
+                    let what = format!(
+                        "{} began on the sovereign dataset {dataset} while {other} was at work",
+                        run.key
+                    );
+                    self.add(
+                        what,
+                        "compare what both wrote; then look for who works around the lock",
+                    );
+                }
+            }
+            What::Running { .. } => {}
+            _ => drop(writers.remove(dataset)),
+        }
+    }
+
+    fn judge(&mut self, life: &Life, now: Timestamp) {
+        let Life { last, tries } = life;
+        let (key, age) = (last.run.key, now.0.saturating_sub(last.mark.at.0));
+        let dataset = &last.run.about.operation.dataset_id;
+        match &last.what {
+            What::Fail { .. } | What::Abort { .. } if *tries >= LOOP => {
+                let what =
+                    format!("{key} on {dataset} was tried {tries} times without success: a loop");
+                self.add(what, "find out why; until then: hapax effects resolve --skip");
+            }
+            What::Fail { .. } | What::Abort { .. } if age > STALE_MS => {
+                let days = age / (24 * 3600 * 1000);
+                let what = format!(
+                    "{key} on {dataset} failed {days} days ago, and nobody came back: it is stale"
+                );
+                self.add(what, "run it again, or let it go: hapax effects resolve --skip");
+            }
+            What::Start if age > STARVED_MS => {
+                let hours = age / (3600 * 1000);
+                let what = format!(
+                    "{key} has been at work on {dataset} for {hours} h, and others wait: starvation"
+                );
+                self.add(
+                    what,
+                    "see whether it still does something; shards let others work beside it",
+                );
+            }
+            _ => {}
+        }
+    }
+
+    /// Whether what was to be told of operations is what is in the outbox.
+    async fn lineage(&mut self, hapax: &Hapax) -> Result<(), Error> {
+        let routes = hapax.routes().await?;
+        let told = |moment: &Moment| {
+            let dataset = &moment.run.about.operation.dataset_id;
+            routed(&routes, EVENT, dataset).is_some()
+        };
+        let ledger = hapax.in_namespace(Namespace::default());
+        let domain = Domain::new("lineage").map_err(|error| Error::Invalid(error.to_string()))?;
+        let told_up_to = ledger.epoch(&domain).await?;
+        let (mut fold, mut next, mut expected) = (Fold::default(), 0, HashMap::new());
+        while next < told_up_to {
+            let page = hapax.sealed(next, (told_up_to - next).min(PAGE as u64)).await?;
+            let moments = page.entries.iter().filter_map(|(_, entry)| fold.push(entry));
+            let ours = moments.filter(|moment| moment.run.namespace == *hapax.namespace());
+            let ours = ours.filter(told);
+            expected.extend(ours.map(|moment| (moment.mark.entry, moment.document())));
+            match page.next > next {
+                true => next = page.next,
+                false => break,
+            }
+        }
+        let mut before = None;
+        loop {
+            let filter = RecordFilter { limit: PAGE, before, ..RecordFilter::default() };
+            let page = hapax.records(filter).await?;
+            let Some(last) = page.last() else { break };
+            before = Some(last.record.seq);
+            for moment in page.iter().filter_map(|found| projector::moment(&found.record)) {
+                match expected.remove(&moment.mark.entry) {
+                    Some(document) if document == moment.document() => {}
+                    _ => self.add(
+                        format!("the outbox tells of entry {} what the journal does not: a mismatch", moment.mark.entry),
+                        "verify the journal: hapax journal verify; then write lineage anew: hapax lineage export --to",
+                    ),
+                }
+            }
+        }
+        let mut missing: Vec<u64> = expected.into_keys().collect();
+        missing.sort_unstable();
+        if let Some(first) = missing.first() {
+            let what = format!(
+                "lineage of {} entries, the first {first}, was not told: a mismatch",
+                missing.len()
+            );
+            self.add(
+                what,
+                "see the log for lineage_withheld; write it anew: hapax lineage export --to",
+            );
+        }
+        Ok(())
+    }
+}

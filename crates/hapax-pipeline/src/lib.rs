@@ -1,0 +1,74 @@
+//! Governed pipeline operations: changes to datasets that happen once, in order, on terms.
+//!
+//! ```
+//! use hapax::Hapax;
+//! use hapax_pipeline::{Artifact, Made, Operation, Pipeline, Trouble};
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let hapax = Hapax::builder().in_memory();
+//! let pipeline = Pipeline::new(hapax);
+//! let operation = Operation {
+//!     pipeline_id: "hydrology".into(),
+//!     task_id: "publish".into(),
+//!     dataset_id: "flow".into(),
+//!     operation_type: "publish".into(),
+//!     version: "v12".into(),
+//!     checksum_in: "sha256:5f2b".into(),
+//!     params_hash: "sha256:9c41".into(),
+//!     timestamp_bucket: "2026-11-16T00:00:00Z".into(),
+//!     ..Operation::default()
+//! };
+//! for _ in 0..2 {
+//!     let finished = pipeline
+//!         .operation(operation.clone())
+//!         .run(|_work| async {
+//!             let file = Artifact {
+//!                 dataset: "flow".into(),
+//!                 version: "v12".into(),
+//!                 checksum: "sha256:9393".into(),
+//!                 uri: "s3://flow/v12.parquet".into(),
+//!                 ..Artifact::default()
+//!             };
+//!             Ok::<_, Trouble>(Made::new("96 rows").output(file))
+//!         })
+//!         .await?;
+//!     assert_eq!(finished.done.body(), Some(&b"96 rows"[..]));
+//! }
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! Everything here is the ledger and a lifecycle: an operation is an effect under the key of its
+//! eight fields, its lock is the effect's, its lineage is what the journal says of it, a review is
+//! an effect that only a person can settle.
+
+pub mod catalog;
+mod contract;
+mod document;
+mod energy;
+mod error;
+pub mod health;
+mod lifecycle;
+pub mod lineage;
+mod mask;
+mod meters;
+mod operation;
+mod pipeline;
+pub mod projector;
+pub mod remote;
+pub mod replay;
+pub mod review;
+mod run;
+mod tally;
+mod work;
+
+pub use contract::{Breach, Contract, ContractError, Violation};
+pub use energy::Grid;
+pub use error::{Error, Trouble};
+pub use mask::{Masked, mask, mask_text};
+pub use meters::{Labels, Meter, Meters};
+pub use operation::{About, Operation, Source, Terms, bucket};
+pub use pipeline::{Asked, Finished, Pipeline, Settings};
+pub use run::{Artifact, Energy, Fold, Mark, Moment, Product, Run, What};
+pub use work::{Made, Work};

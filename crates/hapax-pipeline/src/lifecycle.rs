@@ -1,0 +1,329 @@
+//! The order of things: granted, admitted, executed, validated, concluded. Each step takes the one
+//! before and gives the next, so none can be left out or done twice.
+//!
+//! ```text
+//!  key ─▶ lock ─▶ Granted ─admit─▶ Admitted ─execute─▶ Executed ─validate─▶ Validated ─conclude─▶ outcome
+//! ```
+//!
+//! The key is derived and the lock taken by the claim, in one transaction; the journal, the
+//! lineage and the release of the lock are the settle's, in another. No transaction is open in
+//! between.
+
+use std::future::Future;
+use std::panic::resume_unwind;
+use std::sync::Arc;
+use std::time::Duration;
+
+use hapax::json::Json;
+use hapax::outbox::{Event, Payload};
+use hapax::{Backoff, Claim, Dataset, Failure, Outcome, Refusal, Tally};
+
+use crate::contract::Contract;
+use crate::energy::{Grid, Metered};
+use crate::error::Trouble;
+use crate::mask::{mask, mask_text};
+use crate::operation::About;
+use crate::pipeline::Declared;
+use crate::run::Product;
+use crate::work::{Check, Made, Work};
+
+/// What a refusal begins with in the journal.
+const REFUSED: &str = "refused: ";
+
+/// Whether the reason of a failure is that a guard said no.
+pub(crate) fn is_refusal(reason: &str) -> bool {
+    reason.starts_with(REFUSED)
+}
+
+/// Why an operation goes no further.
+pub(crate) enum Stop {
+    /// A guard said no before anything was done.
+    Refused(Refusal),
+    /// A guard said no to what was made.
+    Unfit(Refusal),
+    /// It had no result.
+    Failed(Failure),
+}
+
+impl Stop {
+    /// What the ledger is told.
+    pub(crate) fn failure(&self) -> Failure {
+        match self {
+            Self::Refused(_) => Failure::not_done(self.reason()),
+            Self::Unfit(_) => Failure::partial(self.reason()),
+            Self::Failed(failure) => failure.clone(),
+        }
+    }
+
+    /// Why, for the journal.
+    pub(crate) fn reason(&self) -> String {
+        match self {
+            Self::Refused(refusal) | Self::Unfit(refusal) => format!("{REFUSED}{refusal}"),
+            Self::Failed(failure) => failure.reason().to_owned(),
+        }
+    }
+}
+
+/// The guards that need nobody else: error budget, CARE, sovereignty, contract. Says which parts
+/// of the contract were held against.
+pub(crate) fn admitted(
+    stage: &Stage,
+    lately: Tally,
+    inputs: &[Json],
+) -> Result<Vec<String>, Refusal> {
+    let operation = &stage.about.operation;
+    let (why, by) = (operation.justification.as_deref(), operation.governance_ref.as_deref());
+    stage.dataset().admit(why, by, lately)?;
+    let Some(contract) = &stage.declared.inputs else { return Ok(Vec::new()) };
+    hold(contract, inputs, "inputs")?;
+    Ok(vec!["inputs".to_owned()])
+}
+
+/// What stays the same over all steps.
+pub(crate) struct Stage {
+    pub(crate) about: About,
+    pub(crate) declared: Arc<Declared>,
+    pub(crate) grid: Grid,
+}
+
+impl Stage {
+    fn dataset(&self) -> &Dataset {
+        &self.declared.dataset
+    }
+
+    /// Holds what was made against the contract, if there is one.
+    pub(crate) fn hold(&self, made: &Made) -> Result<Option<String>, Refusal> {
+        let Some(contract) = &self.declared.outputs else { return Ok(None) };
+        hold(contract, &made.documents, "outputs").map(|()| Some("outputs".to_owned()))
+    }
+
+    /// A text in which places are as coarse as the dataset asks.
+    pub(crate) fn mask(&self, text: &str) -> String {
+        self.dataset().masked.map_or_else(|| text.to_owned(), |cells| mask_text(text, cells))
+    }
+}
+
+/// It may be performed, as far as the ledger is concerned, and has its lock.
+pub(crate) struct Granted {
+    pub(crate) claim: Claim,
+}
+
+impl Granted {
+    /// The guards, and the caller's own checks.
+    pub(crate) async fn admit(
+        self,
+        stage: &Arc<Stage>,
+        lately: Tally,
+        inputs: &[Json],
+        checks: &[Check<'_>],
+    ) -> Result<Admitted, Stop> {
+        let agreed = admitted(stage, lately, inputs).map_err(Stop::Refused)?;
+        let work = Work::new(self.claim.clone(), stage.clone());
+        for Check { name, check } in checks {
+            let passed = check(work.clone()).await;
+            passed.map_err(|why| {
+                Stop::Refused(Refusal::Check(stage.mask(&format!("{name}: {why}"))))
+            })?;
+        }
+        Ok(Admitted { claim: self.claim, agreed })
+    }
+}
+
+/// Every document has to be what was agreed, and there has to be one.
+fn hold(contract: &Contract, documents: &[Json], what: &str) -> Result<(), Refusal> {
+    if documents.is_empty() {
+        let why = format!("there is one for {what}, and nothing was given to hold against it");
+        return Err(Refusal::Contract(why));
+    }
+    for (nth, document) in documents.iter().enumerate() {
+        let held = contract.check(document);
+        held.map_err(|breach| Refusal::Contract(format!("{what} {nth}: {breach}")))?;
+    }
+    Ok(())
+}
+
+/// Every guard has let it pass.
+pub(crate) struct Admitted {
+    claim: Claim,
+    agreed: Vec<String>,
+}
+
+impl Admitted {
+    /// Does the work, and again at once, a few times, while what is in the way passes by itself.
+    pub(crate) async fn execute<F, Fut>(
+        self,
+        stage: &Arc<Stage>,
+        mut work: F,
+        mut dice: impl FnMut() -> u64,
+        mut retried: impl FnMut(),
+    ) -> Result<Executed, Stop>
+    where
+        F: FnMut(Work) -> Fut,
+        Fut: Future<Output = Result<Made, Trouble>>,
+    {
+        let quick = stage.dataset().retries;
+        let pauses =
+            Backoff { base_ms: quick.base_ms, cap_ms: quick.cap_ms, attempts: quick.quick };
+        let (mut cpu, mut retries) = (Duration::ZERO, 0);
+        loop {
+            let doing = Work::new(self.claim.clone(), stage.clone());
+            let (done, spent) = Metered::new(async { work(doing).await }).await;
+            cpu += spent;
+            let done = done.unwrap_or_else(|panic| match stage.dataset().masked {
+                // What a panic says goes where nobody masks it.
+                Some(_) => Err(Trouble::ambiguous("the work panicked")),
+                None => resume_unwind(panic),
+            });
+            let reason = match done {
+                Ok(made) => {
+                    let (claim, agreed) = (self.claim, self.agreed);
+                    return Ok(Executed { claim, agreed, made, cpu, retries });
+                }
+                Err(Trouble::Failure(failure)) => {
+                    return Err(Stop::Failed(failure.reworded(|reason| stage.mask(reason))));
+                }
+                Err(Trouble::Transient(reason)) => stage.mask(&reason),
+            };
+            let Some(pause) = pauses.delay_ms(retries + 1, dice()) else {
+                return Err(Stop::Failed(Failure::not_done(reason)));
+            };
+            tokio::time::sleep(Duration::from_millis(pause)).await;
+            // Somebody may have taken over.
+            if let Err(stop) = self.claim.check().await {
+                return Err(Stop::Failed(Failure::ambiguous(format!("{reason}; then: {stop}"))));
+            }
+            retries += 1;
+            retried();
+        }
+    }
+}
+
+/// The work was done. Nobody has looked at what came of it.
+pub(crate) struct Executed {
+    claim: Claim,
+    agreed: Vec<String>,
+    made: Made,
+    cpu: Duration,
+    retries: u32,
+}
+
+impl Executed {
+    /// Holds what was made against the contract and the checks. What does not pass has happened
+    /// all the same, and has to be rolled back.
+    pub(crate) async fn validate(
+        mut self,
+        stage: &Arc<Stage>,
+        checks: &[Check<'_>],
+    ) -> Result<Validated, Stop> {
+        self.agreed.extend(stage.hold(&self.made).map_err(Stop::Unfit)?);
+        let work = Work::new(self.claim.clone(), stage.clone());
+        let mut passed = Vec::new();
+        for Check { name, check } in checks {
+            check(work.clone()).await.map_err(|why| {
+                Stop::Unfit(Refusal::Check(stage.mask(&format!("{name}: {why}"))))
+            })?;
+            passed.push(name.clone());
+        }
+        Ok(Validated { executed: self, passed })
+    }
+}
+
+/// What was made is as it should be.
+pub(crate) struct Validated {
+    executed: Executed,
+    passed: Vec<String>,
+}
+
+impl Validated {
+    /// Gives the claim everything that is recorded with the outcome, masked, and the outcome.
+    pub(crate) fn conclude(self, stage: &Arc<Stage>) -> Result<(Outcome, Product), Stop> {
+        let Self { executed: Executed { claim, agreed, made, cpu, retries }, passed } = self;
+        let (product, outcome, events) =
+            record(stage, made, Some(cpu), agreed, passed, retries).map_err(Stop::Failed)?;
+        tell(&claim, &product, events).map_err(Stop::Failed)?;
+        Ok((outcome, product))
+    }
+}
+
+/// Gives a claim what is told with its outcome.
+pub(crate) fn tell(claim: &Claim, product: &Product, events: Vec<Event>) -> Result<(), Failure> {
+    for event in events {
+        claim.emit(event)?;
+    }
+    claim.note(product.note());
+    Ok(())
+}
+
+/// What is recorded of what was made: nothing in it is finer than the dataset allows.
+pub(crate) fn record(
+    stage: &Stage,
+    made: Made,
+    cpu: Option<Duration>,
+    contract: Vec<String>,
+    checks: Vec<String>,
+    retries: u32,
+) -> Result<(Product, Outcome, Vec<Event>), Failure> {
+    let Made { result, mut outputs, documents, events, cpu: measured } = made;
+    let masked = stage.dataset().masked;
+    for output in &mut outputs {
+        output.uri = stage.mask(&output.uri);
+        if output.cells.is_empty()
+            && let Some(resolution) = masked
+        {
+            let cells = documents.iter().flat_map(|document| mask(document, resolution).cells);
+            output.cells = cells.take(MOST_CELLS).collect();
+        }
+    }
+    let result = match masked {
+        Some(resolution) => masked_outcome(&result, resolution),
+        None => result,
+    };
+    let events = events.into_iter().map(|event| told(stage, event));
+    let events = events.collect::<Result<Vec<_>, _>>()?;
+    let energy = measured.or(cpu).map(|cpu| stage.grid.estimate(cpu));
+    let product = Product { outputs, contract, checks, energy, retries };
+    Ok((product, result, events))
+}
+
+/// How many cells are kept of what an output is about.
+const MOST_CELLS: usize = 256;
+
+/// An event as it may leave: masked, with the label and the reference that its dataset asks for.
+fn told(stage: &Stage, event: Event) -> Result<Event, Failure> {
+    let json = Json::parse(event.payload.as_str().as_bytes())?;
+    let mut json = match stage.dataset().masked {
+        Some(resolution) => mask(&json, resolution).json,
+        None => json,
+    };
+    let governance = stage.about.operation.governance_ref.as_deref();
+    let owed = [
+        ("care_label", stage.dataset().care_label.as_deref()),
+        ("governance_ref", governance.filter(|_| stage.dataset().restricted)),
+    ];
+    for (name, text) in owed {
+        if let (Json::Object(members), Some(text)) = (&mut json, text)
+            && !members.iter().any(|(there, _)| there == name)
+        {
+            members.push((name.to_owned(), Json::text(text)));
+        }
+    }
+    let pipeline = event.pipeline.or_else(|| Some(stage.about.operation.pipeline_id.clone()));
+    Ok(Event { payload: Payload::of(&json)?, pipeline, ..event })
+}
+
+/// A result in which places are masked. What cannot be read cannot be masked, and is remembered by
+/// its digest only.
+fn masked_outcome(result: &Outcome, resolution: u8) -> Outcome {
+    let not_kept = || Outcome::not_kept(result.digest(), result.size());
+    let Some(body) = result.body() else { return not_kept() };
+    if let Ok(json) = Json::parse(body) {
+        return match Payload::of(&mask(&json, resolution).json) {
+            Ok(payload) => Outcome::from(payload.as_str()),
+            Err(_) => not_kept(),
+        };
+    }
+    match std::str::from_utf8(body) {
+        Ok(text) => Outcome::from(mask_text(text, resolution)),
+        Err(_) => not_kept(),
+    }
+}

@@ -1,0 +1,293 @@
+//! Exact places become H3 cells before anything is written.
+//!
+//! What the core's [guard](hapax::guard) recognises as a place is replaced by the cells it lies
+//! in; what cannot be read as a place is removed. Cells may be coarser than was asked for,
+//! where there would be too many, and never finer.
+
+mod cover;
+mod shape;
+mod text;
+
+use std::collections::{BTreeSet, HashMap, HashSet};
+
+use h3o::{CellIndex, Resolution};
+use hapax::guard::{Half, Place, is_index};
+use hapax::json::Json;
+
+use self::cover::{Shape, cover, spot};
+use self::shape::{Nest, Order, geojson, number};
+
+/// The most cells that one geometry becomes.
+const MOST: usize = 4096;
+
+/// What stands for a text that cannot be told of.
+const REMOVED: &str = "[masked]";
+
+/// A value without exact places.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Masked {
+    /// The value.
+    pub json: Json,
+    /// The cells that are in it.
+    pub cells: BTreeSet<String>,
+}
+
+/// A copy of a value in which every exact place became cells of this H3 resolution, from 0
+/// to 15.
+///
+/// A geometry becomes `{"type":"H3","resolution":7,"cells":["87…"]}`, a latitude and a
+/// longitude beside each other become one member `h3`, a text becomes `[h3:87…]`, and half a
+/// place becomes null.
+///
+/// ```
+/// use hapax::{canonical::canonical, json::Json};
+/// use hapax_pipeline::mask::mask;
+///
+/// let well = Json::parse(br#"{"id": 7, "site_lat": 38.51234, "site_lon": -98.12345}"#)?;
+/// let masked = mask(&well, 7);
+/// assert_eq!(canonical(&masked.json)?, r#"{"id":7,"site_h3":"8726e2823ffffff"}"#);
+/// assert!(masked.cells.contains("8726e2823ffffff"));
+/// # Ok::<(), hapax::json::JsonError>(())
+/// ```
+pub fn mask(value: &Json, resolution: u8) -> Masked {
+    let mut mask = Mask::new(resolution);
+    let json = mask.value("", value);
+    Masked { json, cells: mask.cells }
+}
+
+/// The same text with every place in it replaced by `[h3:…]`, and by `[masked]` where it cannot
+/// be read. For log lines, error messages and what programs print.
+///
+/// ```
+/// use hapax_pipeline::mask::mask_text;
+///
+/// let line = "well 7 at 38.51234, -98.12345: 0.12345 m";
+/// assert_eq!(mask_text(line, 7), "well 7 at [h3:8726e2823ffffff]: 0.12345 m");
+/// ```
+pub fn mask_text(text: &str, resolution: u8) -> String {
+    Mask::new(resolution).text(text)
+}
+
+struct Mask {
+    resolution: Resolution,
+    cells: BTreeSet<String>,
+}
+
+impl Mask {
+    fn new(resolution: u8) -> Self {
+        let resolution = Resolution::try_from(resolution).unwrap_or(Resolution::Fifteen);
+        Self { resolution, cells: BTreeSet::new() }
+    }
+
+    /// A value under its name, or that around it.
+    fn value(&mut self, name: &str, value: &Json) -> Json {
+        match Place::of(name, value) {
+            // Its other half is not beside it.
+            Some(Place::Half(_)) => return Json::Null,
+            Some(Place::Whole) => return self.whole(name, value),
+            Some(Place::Written) | None => {}
+        }
+        match value {
+            Json::Object(members) => self.object(name, members),
+            Json::Array(items) => {
+                Json::Array(items.iter().map(|item| self.value(name, item)).collect())
+            }
+            Json::String(text) => Json::String(self.string(name, text)),
+            Json::Number(_) => self.number(name, value),
+            Json::Null | Json::Bool(_) => value.clone(),
+        }
+    }
+
+    fn object(&mut self, around: &str, members: &[(String, Json)]) -> Json {
+        if let Some(geometry) = self.geometry(members) {
+            return geometry;
+        }
+        let mut taken: HashSet<String> = members.iter().map(|(name, _)| name.clone()).collect();
+        let halves: HashMap<Half<'_>, &Json> = members
+            .iter()
+            .filter_map(|(name, value)| Half::of(name).map(|half| (half, value)))
+            .collect();
+        let mut masked = Vec::new();
+        for (name, value) in members {
+            let half = Half::of(name);
+            let other = half.and_then(|half| halves.get(&half.other()).copied());
+            if let (Some(half), Some(other)) = (half, other) {
+                let (latitude, longitude) =
+                    if half.latitude { (value, other) } else { (other, value) };
+                if let Some(cells) = self.pair(latitude, longitude) {
+                    // Once for both.
+                    if half.latitude {
+                        masked.push((unique(cell_name(half), &mut taken), cells));
+                    }
+                    continue;
+                }
+            }
+            let masked_value = self.value(if is_index(name) { around } else { name }, value);
+            let masked_name = self.string("", name);
+            let changed = masked_name != *name;
+            let masked_name = if changed { unique(masked_name, &mut taken) } else { masked_name };
+            masked.push((masked_name, masked_value));
+        }
+        Json::Object(masked)
+    }
+
+    /// The cells of a latitude and a longitude, or of two columns of them.
+    fn pair(&mut self, latitude: &Json, longitude: &Json) -> Option<Json> {
+        match (latitude, longitude) {
+            (Json::Array(a), Json::Array(b)) if a.len() == b.len() => {
+                let cells: Vec<_> = a.iter().zip(b).map(|(a, b)| self.pair(a, b)).collect();
+                let any = cells.iter().any(Option::is_some);
+                let cells = cells.into_iter().map(|cell| cell.unwrap_or(Json::Null));
+                any.then(|| Json::Array(cells.collect()))
+            }
+            (Json::Object(a), Json::Object(b)) => {
+                let rows = |members: &[(String, Json)]| {
+                    let (names, values): (Vec<_>, Vec<_>) = members.iter().cloned().unzip();
+                    names.iter().all(|name| is_index(name)).then_some((names, Json::Array(values)))
+                };
+                let ((names, a), (others, b)) = (rows(a)?, rows(b)?);
+                match self.pair(&a, &b).filter(|_| names == others)? {
+                    Json::Array(cells) => {
+                        Some(Json::Object(names.into_iter().zip(cells).collect()))
+                    }
+                    _ => None,
+                }
+            }
+            (a, b) => {
+                let point = Shape::Point(spot(degrees(a)?, degrees(b)?)?);
+                self.cover(&[point], 1).into_iter().next().map(Json::String)
+            }
+        }
+    }
+
+    /// Positions without a kind, a box, or a text of two numbers.
+    fn whole(&mut self, name: &str, value: &Json) -> Json {
+        let letters = name.to_ascii_lowercase().replace(|c: char| !c.is_ascii_lowercase(), "");
+        let ends = |ends: &[&str]| ends.iter().any(|end| letters.ends_with(end));
+        let lon_first = ends(&["coordinates", "bbox", "lonlat", "lnglat"]);
+        let order = if lon_first { Order::LonLat } else { Order::Unknown };
+        if let Json::String(text) = value {
+            let numbers: Vec<f64> = text
+                .split(|c: char| c.is_whitespace() || c == ',' || c == ';')
+                .filter_map(|half| half.parse().ok())
+                .collect();
+            let point = match numbers[..] {
+                [a, b, ..] => order.spot(a, b).map(Shape::Point),
+                _ => None,
+            };
+            return Json::String(self.written(&point.into_iter().collect::<Vec<_>>()));
+        }
+        let flat: Option<Vec<f64>> =
+            value.as_array().and_then(|items| items.iter().map(number).collect());
+        let bounds = match flat.as_deref() {
+            Some(&[w, s, e, n] | &[w, s, _, e, n, _]) if ends(&["bbox", "extent", "bounds"]) => {
+                Shape::bounds(w, s, e, n)
+            }
+            _ => None,
+        };
+        let points = || Nest::read(value, order).map(|nest| nest.spots());
+        let points = || points().into_iter().flatten().map(Shape::Point).collect();
+        let cells = self.cover(&bounds.unwrap_or_else(points), MOST);
+        if cells.is_empty() {
+            return Json::Null;
+        }
+        Json::Array(cells.into_iter().map(Json::String).collect())
+    }
+
+    /// A geometry in GeoJSON, or one that was masked before.
+    fn geometry(&mut self, members: &[(String, Json)]) -> Option<Json> {
+        let kind =
+            members.iter().find(|(name, _)| name == "type").and_then(|(_, kind)| kind.as_str())?;
+        let geometry = Json::Object(members.to_vec());
+        let cells = if kind == "H3" {
+            let cells = geometry.get("cells").and_then(Json::as_array).unwrap_or_default();
+            cells.iter().filter_map(|cell| self.coarser(cell.as_str()?)).collect()
+        } else {
+            self.cover(&geojson(&geometry), MOST)
+        };
+        let finest = cells.iter().filter_map(|cell| cell.parse::<CellIndex>().ok());
+        let finest = u8::from(finest.map(CellIndex::resolution).max()?);
+        let mut masked = vec![
+            ("type".to_owned(), Json::text("H3")),
+            ("resolution".to_owned(), Json::number(finest.into())),
+            ("cells".to_owned(), Json::Array(cells.into_iter().map(Json::String).collect())),
+        ];
+        let own = ["type", "coordinates", "geometries", "bbox", "resolution", "cells"];
+        let others = members.iter().filter(|(name, _)| !own.contains(&name.as_str()));
+        if let Json::Object(others) = self.object("", &others.cloned().collect::<Vec<_>>()) {
+            masked.extend(others);
+        }
+        Some(Json::Object(masked))
+    }
+
+    fn string(&mut self, name: &str, text: &str) -> String {
+        if let Some(cell) = is_cell_name(name).then(|| self.coarser(text)).flatten() {
+            return cell;
+        }
+        let masked = Json::String(self.text(text));
+        match (Place::of(name, &masked), masked) {
+            (None, Json::String(text)) => text,
+            _ => REMOVED.to_owned(),
+        }
+    }
+
+    /// A number stays, but for a cell written as one.
+    fn number(&mut self, name: &str, value: &Json) -> Json {
+        let cell = value.as_u64().filter(|_| is_cell_name(name));
+        let cell = cell.and_then(|cell| CellIndex::try_from(cell).ok());
+        match cell.and_then(|cell| cell.parent(self.resolution.min(cell.resolution()))) {
+            Some(cell) => Json::number(cell.into()),
+            None => value.clone(),
+        }
+    }
+
+    /// A cell that is no finer than is allowed, if the text is a cell.
+    fn coarser(&mut self, text: &str) -> Option<String> {
+        let cell: CellIndex = text.parse().ok()?;
+        let cell = cell.parent(self.resolution.min(cell.resolution()))?.to_string();
+        self.cells.insert(cell.clone());
+        Some(cell)
+    }
+
+    fn cover(&mut self, shapes: &[Shape], most: usize) -> BTreeSet<String> {
+        let cells = cover(shapes, self.resolution, most);
+        let cells: BTreeSet<String> = cells.iter().map(ToString::to_string).collect();
+        self.cells.extend(cells.iter().cloned());
+        cells
+    }
+}
+
+/// `site_h3` for `site_lat` and `site_lon`.
+fn cell_name(half: Half<'_>) -> String {
+    let counted = half.suffix.starts_with(|c: char| c.is_ascii_digit());
+    format!("{}h3{}{}", half.prefix, if counted { "_" } else { "" }, half.suffix)
+}
+
+fn is_cell_name(name: &str) -> bool {
+    let name = name.to_ascii_lowercase();
+    name.contains("h3") || name.ends_with("cell") || name.ends_with("cells")
+}
+
+/// A name that no other member has.
+fn unique(name: String, taken: &mut HashSet<String>) -> String {
+    let mut free = name.clone();
+    let mut nth = 2;
+    while !taken.insert(free.clone()) {
+        free = format!("{name}_{nth}");
+        nth += 1;
+    }
+    free
+}
+
+/// `38.5`, `"38.5"` and `"38.5 S"`.
+fn degrees(json: &Json) -> Option<f64> {
+    number(json).or_else(|| {
+        let text = json.as_str()?.trim();
+        let number = text.trim_matches(|c: char| c.is_whitespace() || "NSEW°º".contains(c));
+        let number: f64 = number.parse().ok()?;
+        Some(if text.contains(['S', 'W']) { -number } else { number })
+    })
+}
+
+#[cfg(test)]
+mod tests;

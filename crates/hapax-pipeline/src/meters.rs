@@ -1,0 +1,116 @@
+//! What is counted of operations, under the names and labels that dashboards know.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard};
+
+use crate::operation::About;
+
+/// What is counted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Meter {
+    /// Results that were told again.
+    Replays,
+    /// Locks that others held.
+    LockFailures,
+    /// Tries after the first.
+    Retries,
+    /// Lineage that was told again.
+    LineageRewrites,
+    /// Operations whose result was known.
+    Hits,
+    /// Operations whose result was not.
+    Misses,
+}
+
+impl Meter {
+    /// All of them.
+    pub const ALL: [Self; 6] = [
+        Self::Replays,
+        Self::LockFailures,
+        Self::Retries,
+        Self::LineageRewrites,
+        Self::Hits,
+        Self::Misses,
+    ];
+
+    /// The name of the metric.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Replays => "kfm.idempotent_replays",
+            Self::LockFailures => "kfm.lock_acquire_failures",
+            Self::Retries => "kfm.retry_events",
+            Self::LineageRewrites => "kfm.lineage_rewrite_ops",
+            Self::Hits => "kfm.idem_cache_hits",
+            Self::Misses => "kfm.idem_cache_misses",
+        }
+    }
+}
+
+/// What a count is of.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Labels {
+    /// The pipeline.
+    pub pipeline: String,
+    /// Its task.
+    pub task: String,
+    /// The dataset.
+    pub dataset_id: String,
+    /// Where this runs, as configured.
+    pub env: String,
+    /// What kind of change.
+    pub operation_type: String,
+    /// Whether the dataset is sovereign.
+    pub sovereignty_event: bool,
+}
+
+impl Labels {
+    /// Their names, in the order of [`values`](Self::values).
+    pub const NAMES: [&str; 6] =
+        ["pipeline", "task", "dataset_id", "env", "operation_type", "sovereignty_event"];
+
+    /// What they say.
+    pub fn values(&self) -> [&str; 6] {
+        let sovereign = if self.sovereignty_event { "true" } else { "false" };
+        let Self { pipeline, task, dataset_id, env, operation_type, .. } = self;
+        [pipeline, task, dataset_id, env, operation_type, sovereign]
+    }
+
+    pub(crate) fn of(about: &About, env: &str) -> Self {
+        Self {
+            pipeline: about.operation.pipeline_id.clone(),
+            task: about.operation.task_id.clone(),
+            dataset_id: about.operation.dataset_id.clone(),
+            env: env.to_owned(),
+            operation_type: about.operation.operation_type.clone(),
+            sovereignty_event: about.terms.sovereign,
+        }
+    }
+}
+
+/// How many sets of labels are told apart. Those beyond are counted under none.
+const MOST: usize = 10_000;
+
+/// The counts of this process.
+#[derive(Debug, Default)]
+pub struct Meters(Mutex<BTreeMap<(Meter, Labels), u64>>);
+
+impl Meters {
+    pub(crate) fn add(&self, meter: Meter, labels: &Labels) {
+        let mut counts = self.lock();
+        let full = counts.len() >= MOST;
+        let known = (meter, labels.clone());
+        let place =
+            if full && !counts.contains_key(&known) { (meter, Labels::default()) } else { known };
+        *counts.entry(place).or_default() += 1;
+    }
+
+    /// Everything that was counted.
+    pub fn counts(&self) -> Vec<(Meter, Labels, u64)> {
+        let counts = self.lock();
+        counts.iter().map(|((meter, labels), count)| (*meter, labels.clone(), *count)).collect()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<(Meter, Labels), u64>> {
+        self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+}

@@ -1,0 +1,225 @@
+//! From the journal to the outbox: what happened to runs is told as events, each once, in the
+//! order of the journal.
+//!
+//! The projector is the kernel's own customer. A batch of sealed entries is an effect, keyed by
+//! the leaf it begins at, which emits the events; how far it has come is the epoch of a domain,
+//! because that only grows. Two projectors at once, or one that dies in between, tell nothing
+//! twice and leave nothing out.
+
+use std::collections::{BTreeMap, HashSet};
+use std::sync::Arc;
+
+use hapax::json::Json;
+use hapax::outbox::{Event, Payload, Record, Route, routed};
+use hapax::{Domain, Entry, Event as Journalled, Failure, Hapax, How, Key, Namespace, Safety};
+
+use crate::error::Error;
+use crate::meters::{Labels, Meter, Meters};
+use crate::operation::About;
+use crate::run::{Fold, Moment};
+
+/// The name of the events.
+pub const EVENT: &str = "lineage";
+
+/// How many leaves are read at once.
+const PAGE: u64 = 1_024;
+
+/// How far the cursor may lag behind where nothing is to be told.
+const LAG: u64 = 16_384;
+
+/// Tells what the journal says of runs to whoever is routed to.
+pub struct Projector {
+    hapax: Hapax,
+    domain: Domain,
+    fold: Fold,
+    /// What is under way and no run of a pipeline.
+    others: HashSet<(Namespace, Key)>,
+    /// Up to here everything is told, or nothing was to be.
+    scanned: u64,
+    counted: Option<(Arc<Meters>, String)>,
+}
+
+/// What a pass did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Projected {
+    /// How many events were recorded.
+    pub told: usize,
+    /// How many were kept back, because a guard found something in them, or nobody is routed to.
+    pub withheld: usize,
+    /// How many sealed entries are left to be read.
+    pub behind: u64,
+}
+
+impl Projector {
+    /// For all namespaces of this ledger.
+    pub fn new(hapax: &Hapax) -> Result<Self, Error> {
+        let hapax = hapax.in_namespace(Namespace::default());
+        let domain = Domain::new("lineage").map_err(|error| Error::Invalid(error.to_string()))?;
+        let (fold, others) = (Fold::default(), HashSet::new());
+        Ok(Self { hapax, domain, fold, others, scanned: 0, counted: None })
+    }
+
+    /// Counts here what is told again, as of this environment.
+    pub fn counting(mut self, meters: Arc<Meters>, environment: &str) -> Self {
+        self.counted = Some((meters, environment.to_owned()));
+        self
+    }
+
+    /// Tells of one batch of entries.
+    pub async fn pass(&mut self) -> Result<Projected, Error> {
+        let routes = self.hapax.routes().await?;
+        if !routes.iter().any(|route| hapax::outbox::fits(&route.event, EVENT)) {
+            return Ok(Projected::default());
+        }
+        let cursor = self.hapax.epoch(&self.domain).await?;
+        let from = self.scanned.max(cursor);
+        let page = self.hapax.sealed(from, PAGE).await?;
+        let mut moments = Vec::new();
+        for (_, entry) in &page.entries {
+            moments.extend(self.moment(entry).await?);
+        }
+        let behind = page.size - page.next;
+        if moments.is_empty() {
+            self.scanned = page.next;
+            if page.next - cursor >= LAG {
+                self.advance(cursor, page.next).await?;
+            }
+            return Ok(Projected { behind, ..Projected::default() });
+        }
+        // A batch begins where the cursor is, so that each leaf is in one batch only.
+        if from > cursor && self.advance(cursor, from).await? != from {
+            self.scanned = 0;
+            return Ok(Projected { behind: page.size - from, ..Projected::default() });
+        }
+        // And where it ends is decided once: whoever comes after a crash sees more leaves.
+        let end = self.end(from, page.next).await?;
+        if end < page.next {
+            moments = self.moments_of(from, end).await?;
+        }
+        let told = self.tell(from, &routes, moments).await?;
+        self.advance(from, end).await?;
+        self.scanned = end;
+        Ok(Projected { behind: page.size - end, ..told })
+    }
+
+    /// What an entry tells of a run. If its grant was before all that was read here, the history
+    /// of the effect has it.
+    async fn moment(&mut self, entry: &Entry) -> Result<Option<Moment>, Error> {
+        let name = (entry.namespace.clone(), entry.key);
+        if let Some(moment) = self.fold.push(entry) {
+            return Ok(Some(moment));
+        }
+        if entry.event == Journalled::Granted {
+            self.others.insert(name);
+            return Ok(None);
+        }
+        let settled = entry.state.is_settled();
+        if self.others.contains(&name) {
+            if settled {
+                self.others.remove(&name);
+            }
+            return Ok(None);
+        }
+        let theirs = self.hapax.in_namespace(entry.namespace.clone());
+        let mut fold = Fold::default();
+        let history = theirs.history(entry.key, HISTORY).await?;
+        let up_to = history.iter().take_while(|earlier| earlier.id <= entry.id);
+        let last = up_to.filter_map(|earlier| fold.push(earlier)).last();
+        Ok(last.filter(|moment| moment.mark.entry == entry.id))
+    }
+
+    /// The same for all entries of a batch that somebody else has begun.
+    async fn moments_of(&mut self, from: u64, end: u64) -> Result<Vec<Moment>, Error> {
+        let (mut again, mut moments) = (Self::new(&self.hapax)?, Vec::new());
+        for (_, entry) in &self.hapax.sealed(from, end - from).await?.entries {
+            moments.extend(again.moment(entry).await?);
+        }
+        Ok(moments)
+    }
+
+    /// Where the batch that begins here ends, whoever asks.
+    async fn end(&self, from: u64, end: u64) -> Result<u64, Error> {
+        let key = Key::derive("lineage.batch.v1", &[("from", &from.to_be_bytes())])?;
+        let effect = self.hapax.effect(key).label("lineage").safety(Safety::Transactional);
+        let done = effect.run(|_| async { Ok::<_, Failure>(end.to_string()) }).await?;
+        let end = done.body().and_then(|body| std::str::from_utf8(body).ok()?.parse().ok());
+        end.ok_or_else(|| Error::Invalid(format!("the batch of leaf {from} has no end")))
+    }
+
+    /// Records the events of a batch, those of each namespace as one effect.
+    async fn tell(
+        &self,
+        from: u64,
+        routes: &[Route],
+        moments: Vec<Moment>,
+    ) -> Result<Projected, Error> {
+        let mut projected = Projected::default();
+        let mut letters: BTreeMap<Namespace, Vec<(Event, About)>> = BTreeMap::new();
+        for moment in moments {
+            let event = letter(&moment)?;
+            let registry = self.hapax.registry_of(&event.dataset).await?;
+            let found = registry.inspect(&event);
+            if !found.is_empty() {
+                tracing::warn!(
+                    name: "lineage_withheld", target: "hapax::pipeline", entry = moment.mark.entry,
+                    found = %found[0], "a guard keeps an event of lineage back"
+                );
+            }
+            match found.is_empty() && routed(routes, EVENT, &event.dataset).is_some() {
+                true => {
+                    let letters = letters.entry(moment.run.namespace).or_default();
+                    letters.push((event, moment.run.about));
+                }
+                false => projected.withheld += 1,
+            }
+        }
+        for (namespace, letters) in letters {
+            let (events, about): (Vec<Event>, Vec<About>) = letters.into_iter().unzip();
+            projected.told += events.len();
+            let key = Key::derive("lineage.events.v1", &[("from", &from.to_be_bytes())])?;
+            let theirs = self.hapax.in_namespace(namespace);
+            let effect = theirs.effect(key).label("lineage").safety(Safety::Transactional);
+            let telling = effect.run(|claim| async move {
+                for event in events {
+                    claim.emit(event)?;
+                }
+                Ok::<_, Failure>(())
+            });
+            let before = telling.await?.how == How::Replayed;
+            if let Some((meters, environment)) = self.counted.as_ref().filter(|_| before) {
+                for about in &about {
+                    meters.add(Meter::LineageRewrites, &Labels::of(about, environment));
+                }
+            }
+        }
+        Ok(projected)
+    }
+
+    /// Moves the cursor, unless somebody else did. Returns where it is.
+    async fn advance(&self, from: u64, to: u64) -> Result<u64, Error> {
+        let why = "told up to this leaf";
+        Ok(self.hapax.advance_epoch(&self.domain, (from, to), "hapax", why).await?.epoch)
+    }
+}
+
+/// How much of an effect's history is read.
+const HISTORY: usize = 10_000;
+
+/// The moment that an event tells of, if it is one of these events.
+pub fn moment(record: &Record) -> Option<Moment> {
+    let ours = record.event.name == EVENT;
+    let payload = ours.then(|| Json::parse(record.event.payload.as_str().as_bytes()))?;
+    Moment::read(&payload.ok()?)
+}
+
+/// A moment as an event.
+pub(crate) fn letter(moment: &Moment) -> Result<Event, Error> {
+    let invalid = |error: hapax::json::JsonError| Error::Invalid(error.to_string());
+    let payload = Payload::of(&moment.document()).map_err(invalid)?;
+    let operation = &moment.run.about.operation;
+    Ok(Event {
+        pipeline: Some(operation.pipeline_id.clone()),
+        version: Some(operation.version.clone()),
+        ..Event::new(EVENT, &operation.dataset_id, payload)
+    })
+}

@@ -1,0 +1,147 @@
+//! Operations that somebody else performs: a client asks, does it, and reports.
+//!
+//! The lifecycle is the same: the claim takes the lock, the guards are asked before the client is
+//! told to go on, what it made is held against its contract before it is settled.
+
+use std::time::Duration;
+
+use hapax::json::Json;
+use hapax::remote::{LeaseId, Permit, Report, Settled};
+use hapax::{AttemptId, Fingerprint, Key, LockPolicy, Safety};
+
+use crate::error::Error;
+use crate::lifecycle::{self, Stage, Stop, record};
+use crate::operation::{About, Operation};
+use crate::pipeline::Pipeline;
+use crate::work::Made;
+
+/// On which terms a client asks.
+#[derive(Debug, Clone, Default)]
+pub struct Ask {
+    /// What it asks for.
+    pub operation: Operation,
+    /// Which part of the dataset it is about.
+    pub part: Option<String>,
+    /// What else has to be the same when it is asked for again.
+    pub fingerprint: Option<Fingerprint>,
+    /// Documents that it reads, for the data contract.
+    pub inputs: Vec<Json>,
+    /// What it means when the client vanishes.
+    pub safety: Safety,
+    /// The lease that the permission hangs on.
+    pub lease: Option<LeaseId>,
+    /// How long the permission lasts, whatever the lease.
+    pub deadline: Option<Duration>,
+    /// How long to wait for somebody else who is doing the same.
+    pub wait: Duration,
+}
+
+/// How a client says it went.
+#[derive(Debug, Clone)]
+pub enum Told {
+    /// It made this.
+    Made(Box<Made>),
+    /// It did not happen, or only in part, or nobody knows.
+    Otherwise(Report),
+}
+
+impl Pipeline {
+    /// Asks on behalf of a client that does the work itself. Asking again with the same attempt
+    /// gives the same answer.
+    pub async fn permit(&self, ask: Ask, attempt: AttemptId) -> Result<(Key, Permit), Error> {
+        let Ask { operation, part, fingerprint, inputs, safety, lease, deadline, wait } = ask;
+        let key = operation.key()?;
+        let stage = self.stage(operation, part.as_deref()).await?;
+        let labels = self.labels(&stage.about);
+        self.reviewed(&stage, key).await?;
+        let mut effect = self.effect(key, &stage, part.as_deref(), fingerprint);
+        effect = effect.safety(safety).wait(wait);
+        if let Some(deadline) = deadline {
+            effect = effect.deadline(deadline);
+        }
+        let permit = effect.claim_for(attempt, lease).await.and_then(Permit::of);
+        match permit {
+            Ok(Permit::Granted(grant)) => {
+                let lately = self.lately(&stage).await?;
+                if let Err(refusal) = lifecycle::admitted(&stage, lately, &inputs) {
+                    let reason = Stop::Refused(refusal.clone()).reason();
+                    let report = Report::Failed(reason);
+                    self.hapax.remote().settle(key, attempt, report, Vec::new(), None).await?;
+                    return Err(self.refused(&stage, refusal).await?);
+                }
+                self.counted(&labels, false);
+                Ok((key, Permit::Granted(grant)))
+            }
+            Ok(replayed) => {
+                self.counted(&labels, true);
+                Ok((key, replayed))
+            }
+            Err(hapax::Error::Locked { holder }) => {
+                self.lock_failed(&labels, holder);
+                match stage.declared.dataset.on_lock {
+                    LockPolicy::Escalate => {
+                        Err(self.escalate(&stage, &format!("{holder} holds the lock")).await?)
+                    }
+                    LockPolicy::Skip | LockPolicy::Backoff => {
+                        Err(hapax::Error::Locked { holder }.into())
+                    }
+                }
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Reports how it went. What was made is held against its contract first; if it does not
+    /// pass, the operation is partial, and that is the answer.
+    pub async fn report(
+        &self,
+        key: Key,
+        attempt: AttemptId,
+        told: Told,
+    ) -> Result<Option<Settled>, Error> {
+        let Some(stage) = self.granted(key, attempt).await? else { return Ok(None) };
+        let remote = self.hapax.remote();
+        let made = match told {
+            Told::Made(made) => *made,
+            Told::Otherwise(report) => {
+                let report = match report {
+                    Report::Failed(why) => Report::Failed(stage.mask(&why)),
+                    Report::Partial(why) => Report::Partial(stage.mask(&why)),
+                    Report::Ambiguous(why) => Report::Ambiguous(stage.mask(&why)),
+                    other => other,
+                };
+                return Ok(Some(remote.settle(key, attempt, report, Vec::new(), None).await?));
+            }
+        };
+        let contract = match stage.hold(&made) {
+            Ok(held) => held.into_iter().collect(),
+            Err(refusal) => {
+                let report = Report::Partial(Stop::Unfit(refusal.clone()).reason());
+                remote.settle(key, attempt, report, Vec::new(), None).await?;
+                return Err(self.refused(&stage, refusal).await?);
+            }
+        };
+        let recorded = record(&stage, made, None, contract, Vec::new(), 0);
+        let (product, outcome, events) =
+            recorded.map_err(|failure| Error::Invalid(failure.reason().to_owned()))?;
+        let report = Report::Succeeded(outcome);
+        Ok(Some(remote.settle(key, attempt, report, events, Some(product.note())).await?))
+    }
+
+    /// What was granted to this attempt, as the journal has it.
+    async fn granted(&self, key: Key, attempt: AttemptId) -> Result<Option<Stage>, Error> {
+        let history = self.hapax.history(key, HISTORY).await?;
+        let ours = history.iter().filter(|entry| entry.attempt == attempt);
+        let about = ours.filter_map(|entry| About::read(entry.note.as_deref()?)).next_back();
+        match about {
+            Some(about) => {
+                let declared = self.declared(&about.operation.dataset_id).await?;
+                Ok(Some(Stage { about, declared, grid: self.grid() }))
+            }
+            None => Ok(None),
+        }
+    }
+}
+
+/// How much of an operation's history is read.
+const HISTORY: usize = 10_000;

@@ -1,0 +1,369 @@
+//! Replay: what the journal says of operations, held against what is there, or done again in a
+//! sandbox. Nothing that succeeded is done again where it was done, and history is only read; a
+//! replay is an effect of its own, with what it expected, what it found and where they differ.
+
+use std::future::Future;
+use std::path::{Component, Path, PathBuf};
+
+use hapax::canonical::canonical;
+use hapax::json::Json;
+use hapax::{Digest, Failure, Hapax, Key, Safety, State};
+
+use crate::document::Object;
+use crate::error::Error;
+use crate::lineage::openlineage;
+use crate::run::{Artifact, Fold, Product, Run, What};
+
+/// Which operations are replayed.
+#[derive(Debug, Clone, Default)]
+pub struct Scope {
+    /// Only of this dataset.
+    pub dataset: Option<String>,
+    /// Only of these tasks; of all, if there are none.
+    pub tasks: Vec<String>,
+    /// Where recorded files lie, if they were recorded without a place.
+    pub files: PathBuf,
+}
+
+impl Scope {
+    fn has(&self, run: &Run) -> bool {
+        let operation = &run.about.operation;
+        self.dataset.as_ref().is_none_or(|dataset| *dataset == operation.dataset_id)
+            && (self.tasks.is_empty() || self.tasks.contains(&operation.task_id))
+    }
+}
+
+/// What a replay found.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Replayed {
+    /// The record of the replay itself.
+    pub key: Key,
+    /// How many operations that happened were looked at.
+    pub operations: u64,
+    /// How many of them were done again, in a sandbox.
+    pub executed: u64,
+    /// How many were left alone, because their dataset is sensitive or nothing says how.
+    pub skipped: u64,
+    /// The hash of everything that was expected.
+    pub expected: Digest,
+    /// The hash of everything that was found.
+    pub actual: Digest,
+    /// The hash of the lineage of everything that was read, byte by byte.
+    pub lineage: Digest,
+    /// Where they differ, in the order of the journal.
+    pub divergences: Vec<Divergence>,
+}
+
+/// Something that is not as the journal says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Divergence {
+    /// The operation.
+    pub key: Key,
+    /// Its entry in the journal.
+    pub entry: u64,
+    /// What is not: `outcome`, `input`, `output`, or `run`.
+    pub what: &'static str,
+    /// Which, such as the place of a file.
+    pub which: String,
+    /// What the journal says.
+    pub expected: String,
+    /// What is there; nothing, if nothing is.
+    pub actual: Option<String>,
+}
+
+/// How many divergences are kept.
+const MOST: usize = 1_000;
+
+/// How many entries are read at once.
+const PAGE: usize = 1_000;
+
+/// Compares recorded hashes with what is there. Runs nothing.
+pub async fn verify(hapax: &Hapax, scope: &Scope) -> Result<Replayed, Error> {
+    let mut replay = Replay::new(hapax, scope);
+    replay
+        .read(async |replay, run, entry, product, digest| {
+            replay.compare_outcome(&run, entry, digest).await?;
+            for artifact in product.map(|product| product.outputs).unwrap_or_default() {
+                let actual = local(&scope.files, &artifact.uri).and_then(|path| checksum(&path));
+                replay.compare_output(&run, entry, &artifact, actual);
+            }
+            Ok(())
+        })
+        .await?;
+    replay.record("verify").await
+}
+
+/// Does operations again, each in a directory of its own below `sandbox`, and compares what comes
+/// of it. `execute` is given the run and its directory, in which the inputs lie, and runs the
+/// recorded program there; its error says why it did not end well.
+pub async fn execute<F, Fut>(
+    hapax: &Hapax,
+    scope: &Scope,
+    mode: &'static str,
+    sandbox: &Path,
+    execute: F,
+) -> Result<Replayed, Error>
+where
+    F: Fn(Run, PathBuf) -> Fut,
+    Fut: Future<Output = Result<(), String>>,
+{
+    let mut replay = Replay::new(hapax, scope);
+    replay
+        .read(async |replay, run, entry, product, _| {
+            let terms = &run.about.terms;
+            let sensitive = terms.masked.is_some() || terms.sovereign;
+            if sensitive || run.about.operation.program.is_empty() {
+                replay.found.skipped += 1;
+                return Ok(());
+            }
+            let room = sandbox.join(run.key.to_string().replace(':', "-"));
+            if let Err(differs) = furnish(&run, scope, &room) {
+                replay.diverge(&run, entry, differs);
+                return Ok(());
+            }
+            replay.found.executed += 1;
+            if let Err(why) = execute(run.clone(), room.clone()).await {
+                replay.diverge(
+                    &run,
+                    entry,
+                    Differs::new("run", "the program", "it ends well", Some(why)),
+                );
+                return Ok(());
+            }
+            for artifact in product.map(|product| product.outputs).unwrap_or_default() {
+                let actual = inside(&artifact.uri).and_then(|path| checksum(&room.join(path)));
+                replay.compare_output(&run, entry, &artifact, actual);
+            }
+            Ok(())
+        })
+        .await?;
+    replay.record(mode).await
+}
+
+struct Differs {
+    what: &'static str,
+    which: String,
+    expected: String,
+    actual: Option<String>,
+}
+
+impl Differs {
+    fn new(what: &'static str, which: &str, expected: &str, actual: Option<String>) -> Self {
+        Self { what, which: which.to_owned(), expected: expected.to_owned(), actual }
+    }
+}
+
+/// Puts copies of the inputs into a directory, if they are what they were.
+fn furnish(run: &Run, scope: &Scope, room: &Path) -> Result<(), Differs> {
+    let failed = |error: std::io::Error| {
+        Differs::new("input", "the sandbox", "a directory", Some(error.to_string()))
+    };
+    std::fs::create_dir_all(room).map_err(failed)?;
+    for input in &run.about.operation.inputs {
+        let Some(place) = input.uri.as_deref() else { continue };
+        let expected = input.checksum.as_deref().unwrap_or_default();
+        let path = local(&scope.files, place);
+        let actual = path.as_deref().and_then(checksum);
+        if actual.as_deref() != Some(expected) {
+            return Err(Differs::new("input", place, expected, actual));
+        }
+        if let (Some(from), Some(to)) = (path, inside(place)) {
+            let to = room.join(to);
+            std::fs::create_dir_all(to.parent().unwrap_or(room)).map_err(failed)?;
+            std::fs::copy(from, to).map_err(failed)?;
+        }
+    }
+    Ok(())
+}
+
+/// A replay under way.
+struct Replay<'a> {
+    hapax: &'a Hapax,
+    scope: &'a Scope,
+    found: Replayed,
+}
+
+impl<'a> Replay<'a> {
+    fn new(hapax: &'a Hapax, scope: &'a Scope) -> Self {
+        let none = Digest::of(b"");
+        let found = Replayed {
+            key: Key::from_bytes([0; 32]),
+            operations: 0,
+            executed: 0,
+            skipped: 0,
+            expected: none,
+            actual: none,
+            lineage: none,
+            divergences: Vec::new(),
+        };
+        Self { hapax, scope, found }
+    }
+
+    /// Reads the journal in its order, and looks at each operation that happened.
+    async fn read(
+        &mut self,
+        mut look: impl AsyncFnMut(
+            &mut Self,
+            Run,
+            u64,
+            Option<Product>,
+            Option<Digest>,
+        ) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        let (mut fold, mut after) = (Fold::default(), 0);
+        loop {
+            let page = self.hapax.journal(after, PAGE).await?;
+            let Some(last) = page.last() else { return Ok(()) };
+            after = last.id;
+            for entry in &page {
+                let Some(moment) = fold.push(entry) else { continue };
+                let ours = moment.run.namespace == *self.hapax.namespace();
+                if !ours || !self.scope.has(&moment.run) {
+                    continue;
+                }
+                let event = canonical(&openlineage::event(&moment, PRODUCER)).unwrap_or_default();
+                chain(&mut self.found.lineage, &event);
+                if let What::Complete { product, digest } = moment.what {
+                    self.found.operations += 1;
+                    look(self, moment.run, moment.mark.entry, product, digest).await?;
+                }
+            }
+        }
+    }
+
+    /// Whether the outcome that would be told again is the one that was recorded.
+    async fn compare_outcome(
+        &mut self,
+        run: &Run,
+        entry: u64,
+        digest: Option<Digest>,
+    ) -> Result<(), Error> {
+        let effect = self.hapax.show(run.key).await?;
+        let effect = effect.filter(|effect| effect.generation == run.generation);
+        let Some(expected) = digest else { return Ok(()) };
+        let actual = match effect.map(|effect| effect.state) {
+            Some(State::Succeeded(outcome)) => match outcome.body() {
+                Some(body) => Some(Digest::of(body)),
+                None => Some(outcome.digest()),
+            },
+            // A later generation has taken its place.
+            None => return Ok(()),
+            Some(_) => None,
+        };
+        let (expected, actual) = (expected.to_string(), actual.map(|digest| digest.to_string()));
+        self.compare(
+            run,
+            entry,
+            Differs { what: "outcome", which: "the result".into(), expected, actual },
+        );
+        Ok(())
+    }
+
+    fn compare_output(
+        &mut self,
+        run: &Run,
+        entry: u64,
+        artifact: &Artifact,
+        actual: Option<String>,
+    ) {
+        // What lies elsewhere is not for us to read.
+        if actual.is_none() && inside(&artifact.uri).is_none() && !artifact.uri.starts_with("file:")
+        {
+            return;
+        }
+        self.compare(run, entry, Differs::new("output", &artifact.uri, &artifact.checksum, actual));
+    }
+
+    fn compare(&mut self, run: &Run, entry: u64, differs: Differs) {
+        chain(&mut self.found.expected, &differs.expected);
+        chain(&mut self.found.actual, differs.actual.as_deref().unwrap_or_default());
+        if differs.actual.as_ref() != Some(&differs.expected) {
+            self.diverge(run, entry, differs);
+        }
+    }
+
+    fn diverge(&mut self, run: &Run, entry: u64, differs: Differs) {
+        let Differs { what, which, expected, actual } = differs;
+        if self.found.divergences.len() < MOST {
+            let divergence = Divergence { key: run.key, entry, what, which, expected, actual };
+            self.found.divergences.push(divergence);
+        }
+    }
+
+    /// Writes down what was found, as an effect of its own.
+    async fn record(mut self, mode: &'static str) -> Result<Replayed, Error> {
+        let mut id = [0; 16];
+        getrandom::fill(&mut id).map_err(|error| Error::Invalid(error.to_string()))?;
+        self.found.key = Key::derive("replay.v1", &[("id", &id)])?;
+        let document = self.found.document(mode);
+        let effect = self.hapax.effect(self.found.key).label(format!("replay: {mode}"));
+        let effect = effect.safety(Safety::Transactional);
+        effect.run(|_| async { Ok::<_, Failure>(document) }).await?;
+        Ok(self.found)
+    }
+}
+
+impl Replayed {
+    /// What is recorded of it.
+    pub fn document(&self, mode: &str) -> String {
+        let divergence = |divergence: &Divergence| {
+            Object::default()
+                .text("key", divergence.key.to_string().as_str())
+                .number("entry", divergence.entry)
+                .text("what", divergence.what)
+                .text("which", divergence.which.as_str())
+                .text("expected", divergence.expected.as_str())
+                .text("actual", divergence.actual.as_deref())
+                .json()
+        };
+        Object::default()
+            .text("kind", "replay.v1")
+            .text("mode", mode)
+            .number("operations", self.operations)
+            .number("executed", self.executed)
+            .number("skipped", self.skipped)
+            .text("expected", self.expected.to_string().as_str())
+            .text("actual", self.actual.to_string().as_str())
+            .text("lineage", self.lineage.to_string().as_str())
+            .with("divergences", Json::Array(self.divergences.iter().map(divergence).collect()))
+            .print()
+    }
+}
+
+/// What lineage says it was made by.
+pub const PRODUCER: &str = concat!("urn:hapax:pipeline:", env!("CARGO_PKG_VERSION"));
+
+fn chain(digest: &mut Digest, text: &str) {
+    *digest = Digest::of(&[digest.as_bytes(), text.as_bytes()].concat());
+}
+
+/// Where a recorded file is on this machine, if it is here.
+fn local(files: &Path, uri: &str) -> Option<PathBuf> {
+    match uri.strip_prefix("file://") {
+        Some(path) => Some(PathBuf::from(path)),
+        None => inside(uri).map(|path| files.join(path)),
+    }
+}
+
+/// A relative place that stays inside.
+fn inside(uri: &str) -> Option<&Path> {
+    let path = Path::new(uri);
+    let stays =
+        path.components().all(|part| matches!(part, Component::Normal(_) | Component::CurDir));
+    (stays && !uri.is_empty() && !uri.contains("://")).then_some(path)
+}
+
+/// The checksum of a file, `sha256:<hex>`; nothing, if it cannot be read.
+pub fn checksum(path: &Path) -> Option<String> {
+    use sha2::{Digest as _, Sha256};
+    let mut file = std::fs::File::open(path).ok()?;
+    let mut hash = Sha256::new();
+    let mut buffer = vec![0; 64 * 1024];
+    loop {
+        match std::io::Read::read(&mut file, &mut buffer).ok()? {
+            0 => break,
+            count => hash.update(&buffer[..count]),
+        }
+    }
+    Some(format!("sha256:{}", data_encoding::HEXLOWER.encode(&hash.finalize())))
+}

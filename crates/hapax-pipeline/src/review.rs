@@ -1,0 +1,172 @@
+//! Reviews: what a person was asked, and what that person said.
+//!
+//! A review is an effect that nobody can settle but a person: opened, it is indeterminate;
+//! approved, it happened; rejected, it was let go. So it is journalled, found by `hapax effects`,
+//! and decided once, like any other.
+
+use hapax::json::Json;
+use hapax::{
+    AttemptId, Failure, Filter, Found, Hapax, Judged, Key, Outcome, Resolution, State, StateName,
+    Timestamp,
+};
+
+use crate::document::{Object, text};
+use crate::error::Error;
+use crate::operation::About;
+
+/// What a person was asked about an operation.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Review {
+    /// The key of the review itself.
+    pub key: Key,
+    /// The attempt that a decision names, so that a stale screen cannot decide a newer question.
+    pub attempt: AttemptId,
+    /// The operation.
+    pub operation: Key,
+    /// On which dataset.
+    pub dataset_id: String,
+    /// In which pipeline.
+    pub pipeline_id: String,
+    /// Why somebody was asked.
+    pub reason: String,
+    /// When.
+    pub opened: Timestamp,
+    /// What became of it.
+    pub standing: Standing,
+}
+
+/// What became of a review.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Standing {
+    /// Nobody has said anything yet.
+    Pending,
+    /// The operation may be tried again; its guards hold as before.
+    Approved,
+    /// It may not.
+    Rejected,
+}
+
+impl Standing {
+    /// The name in lower case.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Pending => "pending",
+            Self::Approved => "approved",
+            Self::Rejected => "rejected",
+        }
+    }
+
+    fn of(state: &State) -> Self {
+        match state {
+            State::Succeeded(_) => Self::Approved,
+            State::Skipped { .. } => Self::Rejected,
+            _ => Self::Pending,
+        }
+    }
+}
+
+/// How often somebody may be asked about one operation.
+const MOST: u64 = 1_000;
+
+/// What reviews are labelled with.
+const LABEL: &str = "review: ";
+
+/// What tells the note of a review from others.
+const KIND: &str = "review.v1";
+
+fn key(operation: Key, nth: u64) -> Result<Key, Error> {
+    let fields: [(&str, &[u8]); 2] =
+        [("operation", operation.as_bytes()), ("nth", &nth.to_be_bytes())];
+    Ok(Key::derive(KIND, &fields)?)
+}
+
+/// The newest review of an operation, and which it is.
+async fn newest(hapax: &Hapax, operation: Key) -> Result<(u64, Option<Standing>), Error> {
+    let mut newest = (0, None);
+    for nth in 0..MOST {
+        match hapax.show(key(operation, nth)?).await? {
+            Some(effect) => newest = (nth, Some(Standing::of(&effect.state))),
+            None => break,
+        }
+    }
+    Ok(newest)
+}
+
+/// What the newest review of an operation says, if there is one.
+pub async fn standing(hapax: &Hapax, operation: Key) -> Result<Option<Standing>, Error> {
+    Ok(newest(hapax, operation).await?.1)
+}
+
+/// Asks somebody about an operation, unless the question is open already.
+pub async fn open(hapax: &Hapax, about: &About, reason: &str) -> Result<Key, Error> {
+    let operation = about.operation.key()?;
+    let nth = match newest(hapax, operation).await? {
+        (_, None) => 0,
+        (nth, Some(Standing::Pending | Standing::Rejected)) => nth,
+        (nth, Some(Standing::Approved)) => nth + 1,
+    };
+    let key = key(operation, nth)?;
+    let note = Object::default()
+        .text("kind", KIND)
+        .text("operation", operation.to_string().as_str())
+        .text("dataset_id", about.operation.dataset_id.as_str())
+        .text("pipeline_id", about.operation.pipeline_id.as_str())
+        .text("reason", reason);
+    let label: String = format!("{LABEL}{}", about.operation.dataset_id).chars().take(60).collect();
+    let effect = hapax.effect(key).payload(operation.as_bytes()).label(label).about(note.print());
+    match effect.run(|_| async { Err::<(), _>(Failure::ambiguous(reason)) }).await {
+        Ok(_) | Err(hapax::Error::Blocked(_) | hapax::Error::Refused { .. }) => Ok(key),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Reviews of this namespace, newest first; only those that nobody has decided, if asked.
+pub async fn list(hapax: &Hapax, pending: bool, limit: usize) -> Result<Vec<Review>, Error> {
+    let states = match pending {
+        true => vec![StateName::Indeterminate],
+        false => vec![StateName::Indeterminate, StateName::Succeeded, StateName::Skipped],
+    };
+    let filter = Filter { states, label: Some(LABEL.into()), limit, ..Filter::default() };
+    let mut reviews = Vec::new();
+    for found in hapax.search(filter).await? {
+        reviews.extend(read(hapax, found).await?);
+    }
+    Ok(reviews)
+}
+
+async fn read(hapax: &Hapax, found: Found) -> Result<Option<Review>, Error> {
+    let Found { name, effect } = found;
+    let granted = hapax.history(name.key, 1).await?.into_iter().next();
+    let note = granted.and_then(|entry| entry.note);
+    let note = note.and_then(|note| Json::parse(note.as_bytes()).ok());
+    let Some(note) = note.filter(|note| text(note, "kind").as_deref() == Some(KIND)) else {
+        return Ok(None);
+    };
+    let part = |name: &str| text(&note, name).unwrap_or_default();
+    let Ok(operation) = part("operation").parse() else { return Ok(None) };
+    Ok(Some(Review {
+        key: name.key,
+        attempt: effect.attempt,
+        operation,
+        dataset_id: part("dataset_id"),
+        pipeline_id: part("pipeline_id"),
+        reason: part("reason"),
+        opened: effect.created,
+        standing: Standing::of(&effect.state),
+    }))
+}
+
+/// Says what a person decided. Whether it counts: a question that was decided stays decided.
+pub async fn decide(
+    hapax: &Hapax,
+    review: Key,
+    attempt: AttemptId,
+    approve: bool,
+    (actor, note): (&str, &str),
+) -> Result<Judged, Error> {
+    let resolution = match approve {
+        true => Resolution::Happened(Outcome::from("approved")),
+        false => Resolution::Skip,
+    };
+    Ok(hapax.resolve(review, attempt, resolution, actor, note).await?)
+}

@@ -1,0 +1,342 @@
+//! Attempts at operations, as the journal tells them. A pure fold: the same entries give the same
+//! runs, each time.
+//!
+//! ```text
+//!  granted ──▶ Start ──succeeded──▶ Complete
+//!                │ │ └─failed, rolled back──▶ Fail
+//!                │ └───lapsed, let go, found not to have happened──▶ Abort
+//!                └─────partial, unknown, indeterminate──▶ Running, until somebody knows
+//! ```
+
+use std::collections::HashMap;
+
+use hapax::json::Json;
+use hapax::{AttemptId, Digest, Entry, Event, Key, Namespace, StateName, Timestamp};
+
+use crate::document::{Object, list, number, print, text, words};
+use crate::operation::About;
+
+/// Where in the journal something stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Mark {
+    /// The number of the entry.
+    pub entry: u64,
+    /// When, by the store's clock.
+    pub at: Timestamp,
+}
+
+/// One attempt at an operation.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Run {
+    /// Whose.
+    pub namespace: Namespace,
+    /// The key of the operation.
+    pub key: Key,
+    /// The generation of the record; a reset begins the next.
+    pub generation: u32,
+    /// The attempt.
+    pub attempt: AttemptId,
+    /// What was asked for, and on which terms.
+    pub about: About,
+    /// Where it was granted.
+    pub started: Mark,
+}
+
+/// Something that the journal tells of a run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Moment {
+    /// Of which.
+    pub run: Run,
+    /// Where.
+    pub mark: Mark,
+    /// What.
+    pub what: What,
+}
+
+/// What happened to a run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum What {
+    /// It was granted. Nothing is known of outputs.
+    Start,
+    /// It is neither over nor known to be under way: somebody has to look, or to roll back.
+    Running {
+        /// Why.
+        reason: String,
+    },
+    /// It happened.
+    Complete {
+        /// What came of it; nothing is known where a person or a reconciler said so.
+        product: Option<Product>,
+        /// The digest of the recorded outcome.
+        digest: Option<Digest>,
+    },
+    /// It did not happen, or was rolled back.
+    Fail {
+        /// Why.
+        reason: String,
+    },
+    /// It was given up, or found not to have happened.
+    Abort {
+        /// Why.
+        reason: String,
+    },
+}
+
+/// What came of an operation.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Product {
+    /// What was published or written.
+    pub outputs: Vec<Artifact>,
+    /// What the data contract was held against: `inputs`, `outputs`.
+    pub contract: Vec<String>,
+    /// The checks that passed.
+    pub checks: Vec<String>,
+    /// An estimate of what it took.
+    pub energy: Option<Energy>,
+    /// How often it was tried again quickly, within the attempt.
+    pub retries: u32,
+}
+
+impl Moment {
+    /// What happened, in one word, as OpenLineage has it.
+    pub fn word(&self) -> &'static str {
+        match self.what {
+            What::Start => "START",
+            What::Running { .. } => "RUNNING",
+            What::Complete { .. } => "COMPLETE",
+            What::Fail { .. } => "FAIL",
+            What::Abort { .. } => "ABORT",
+        }
+    }
+
+    /// Why, where there is a reason.
+    pub fn reason(&self) -> Option<&str> {
+        match &self.what {
+            What::Running { reason } | What::Fail { reason } | What::Abort { reason } => {
+                Some(reason)
+            }
+            What::Start | What::Complete { .. } => None,
+        }
+    }
+
+    /// What is told of it: everything that lineage and catalogs are made of. What its dataset
+    /// asks of events stands at the top.
+    pub fn document(&self) -> Json {
+        let (run, terms) = (&self.run, &self.run.about.terms);
+        let mark = |mark: Mark| {
+            let at = Json::number(u64::try_from(mark.at.0).unwrap_or_default());
+            Json::object([("entry", Json::number(mark.entry)), ("at_ms", at)])
+        };
+        let (product, digest) = match &self.what {
+            What::Complete { product, digest } => (product.as_ref(), digest.as_ref()),
+            _ => (None, None),
+        };
+        let parsed = |note: String| Json::parse(note.as_bytes()).ok();
+        Object::default()
+            .text("kind", LETTER)
+            .text("what", self.word())
+            .text("care_label", terms.care_label.as_deref())
+            .text("governance_ref", run.about.operation.governance_ref.as_deref())
+            .text("namespace", run.namespace.as_str())
+            .text("key", run.key.to_string().as_str())
+            .number("generation", u64::from(run.generation))
+            .text("attempt", run.attempt.to_string().as_str())
+            .with("started", mark(run.started))
+            .with("mark", mark(self.mark))
+            .text("reason", self.reason().map(hapax::guard::redact).as_deref())
+            .text("digest", digest.map(ToString::to_string).as_deref())
+            .with("about", parsed(run.about.note()))
+            .with("product", product.and_then(|product| parsed(product.note())))
+            .json()
+    }
+
+    /// Reads what [`document`](Self::document) wrote.
+    pub fn read(json: &Json) -> Option<Self> {
+        if json.get("kind")?.as_str()? != LETTER {
+            return None;
+        }
+        let mark = |name: &str| {
+            let mark = json.get(name)?;
+            let at = Timestamp(i64::try_from(number(mark, "at_ms")?).ok()?);
+            Some(Mark { entry: number(mark, "entry")?, at })
+        };
+        let reason = text(json, "reason").unwrap_or_default();
+        let what = match json.get("what")?.as_str()? {
+            "START" => What::Start,
+            "RUNNING" => What::Running { reason },
+            "COMPLETE" => What::Complete {
+                product: json.get("product").map(print).and_then(|note| Product::read(&note)),
+                digest: text(json, "digest").and_then(|digest| digest.parse().ok()),
+            },
+            "FAIL" => What::Fail { reason },
+            "ABORT" => What::Abort { reason },
+            _ => return None,
+        };
+        let run = Run {
+            namespace: Namespace::new(json.get("namespace")?.as_str()?).ok()?,
+            key: json.get("key")?.as_str()?.parse().ok()?,
+            generation: u32::try_from(number(json, "generation")?).ok()?,
+            attempt: json.get("attempt")?.as_str()?.parse().ok()?,
+            about: About::read(&print(json.get("about")?))?,
+            started: mark("started")?,
+        };
+        Some(Self { run, mark: mark("mark")?, what })
+    }
+}
+
+/// What tells a letter about a run from other events.
+const LETTER: &str = "hapax.run.v1";
+
+/// Something that an operation made.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Artifact {
+    /// The dataset it belongs to.
+    pub dataset: String,
+    /// Its version.
+    pub version: String,
+    /// Its checksum, `sha256:<hex>`.
+    pub checksum: String,
+    /// Where it is.
+    pub uri: String,
+    /// How many bytes it has.
+    pub size: Option<u64>,
+    /// What it is, such as `text/csv`.
+    pub media_type: Option<String>,
+    /// Where it is about, as H3 cells, where that is known.
+    pub cells: Vec<String>,
+}
+
+/// An estimate, from CPU time and configured coefficients.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Energy {
+    /// CPU time, measured.
+    pub cpu_ms: u64,
+    /// Energy, estimated, in millionths of a watt-hour.
+    pub microwatt_hours: u64,
+    /// Carbon dioxide and its equivalents, estimated, in millionths of a gram.
+    pub micrograms_co2e: u64,
+}
+
+impl Product {
+    /// The text that the journal keeps.
+    pub(crate) fn note(&self) -> String {
+        let artifact = |artifact: &Artifact| {
+            Object::default()
+                .text("dataset", artifact.dataset.as_str())
+                .text("version", artifact.version.as_str())
+                .text("checksum", artifact.checksum.as_str())
+                .text("uri", artifact.uri.as_str())
+                .number("size", artifact.size.map(|size| size.min(LARGEST)))
+                .text("media_type", artifact.media_type.as_deref())
+                .list("cells", artifact.cells.iter().map(|cell| Json::text(cell)))
+                .json()
+        };
+        let energy = self.energy.map(|energy| {
+            Object::default()
+                .number("cpu_ms", energy.cpu_ms)
+                .number("microwatt_hours", energy.microwatt_hours)
+                .number("micrograms_co2e", energy.micrograms_co2e)
+                .json()
+        });
+        Object::default()
+            .text("kind", KIND)
+            .list("outputs", self.outputs.iter().map(artifact))
+            .list("contract", self.contract.iter().map(|part| Json::text(part)))
+            .list("checks", self.checks.iter().map(|check| Json::text(check)))
+            .with("energy", energy)
+            .number("retries", (self.retries > 0).then_some(u64::from(self.retries)))
+            .print()
+    }
+
+    /// Reads what [`note`](Self::note) wrote.
+    pub(crate) fn read(note: &str) -> Option<Self> {
+        let json = Json::parse(note.as_bytes()).ok()?;
+        if json.get("kind")?.as_str()? != KIND {
+            return None;
+        }
+        let artifact = |json: &Json| {
+            Some(Artifact {
+                dataset: text(json, "dataset")?,
+                version: text(json, "version")?,
+                checksum: text(json, "checksum")?,
+                uri: text(json, "uri")?,
+                size: number(json, "size"),
+                media_type: text(json, "media_type"),
+                cells: list(json, "cells", words),
+            })
+        };
+        let energy = |json: &Json| {
+            Some(Energy {
+                cpu_ms: number(json, "cpu_ms")?,
+                microwatt_hours: number(json, "microwatt_hours")?,
+                micrograms_co2e: number(json, "micrograms_co2e")?,
+            })
+        };
+        Some(Self {
+            outputs: list(&json, "outputs", artifact),
+            contract: list(&json, "contract", words),
+            checks: list(&json, "checks", words),
+            energy: json.get("energy").and_then(energy),
+            retries: number(&json, "retries").unwrap_or(0) as u32,
+        })
+    }
+}
+
+/// The largest whole number that every reader of JSON understands alike.
+const LARGEST: u64 = 1 << 53;
+
+/// What tells the note of a product from others.
+const KIND: &str = "pipeline.product.v1";
+
+/// Turns entries of the journal, in their order, into what happened to runs.
+#[derive(Debug, Default)]
+pub struct Fold {
+    open: HashMap<(Namespace, Key), Run>,
+}
+
+impl Fold {
+    /// What this entry tells of a run, if it is about one.
+    pub fn push(&mut self, entry: &Entry) -> Option<Moment> {
+        let mark = Mark { entry: entry.id, at: entry.at };
+        let name = (entry.namespace.clone(), entry.key);
+        if entry.event == Event::Granted {
+            let about = About::read(entry.note.as_deref()?)?;
+            let (namespace, key) = name.clone();
+            let (generation, attempt) = (entry.generation, entry.attempt);
+            let run = Run { namespace, key, generation, attempt, about, started: mark };
+            self.open.insert(name, run.clone());
+            return Some(Moment { run, mark, what: What::Start });
+        }
+        if self.open.get(&name)?.attempt != entry.attempt {
+            return None;
+        }
+        let what = what(entry)?;
+        let run = match what {
+            What::Running { .. } => self.open.get(&name)?.clone(),
+            _ => self.open.remove(&name)?,
+        };
+        Some(Moment { run, mark, what })
+    }
+
+    /// The runs that are not over.
+    pub fn open(&self) -> impl Iterator<Item = &Run> {
+        self.open.values()
+    }
+}
+
+/// What an entry other than a grant says of its attempt.
+fn what(entry: &Entry) -> Option<What> {
+    let reason = entry.note.clone().unwrap_or_default();
+    Some(match (entry.event, entry.state) {
+        (Event::Granted | Event::Contradicted, _) | (_, StateName::Running) => return None,
+        (_, StateName::Succeeded) => What::Complete {
+            product: entry.note.as_deref().and_then(Product::read),
+            digest: entry.digest.map(Digest::from_bytes),
+        },
+        (Event::Settled | Event::RolledBack, StateName::Failed) => What::Fail { reason },
+        (_, StateName::Failed | StateName::Skipped) => What::Abort { reason },
+        (_, StateName::Partial | StateName::Unknown | StateName::Indeterminate) => {
+            What::Running { reason }
+        }
+    })
+}

@@ -1,0 +1,183 @@
+//! What an operation's work is given, and what it gives.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use hapax::json::Json;
+use hapax::outbox::{Artifact as Registered, Event, Payload};
+use hapax::{Claim, Outcome};
+
+use crate::document::Object;
+use crate::error::Trouble;
+use crate::lifecycle::{Stage, record, tell};
+use crate::operation::Operation;
+use crate::run::Artifact;
+
+/// Permission to perform an operation: it has its lock, and every guard has let it pass.
+#[derive(Clone)]
+pub struct Work {
+    claim: Claim,
+    stage: Arc<Stage>,
+}
+
+impl Work {
+    pub(crate) fn new(claim: Claim, stage: Arc<Stage>) -> Self {
+        Self { claim, stage }
+    }
+
+    /// The claim: its attempt and fence for targets that compare them, and a place to register
+    /// how to undo what is about to be done.
+    pub fn claim(&self) -> &Claim {
+        &self.claim
+    }
+
+    /// What is to be done.
+    pub fn operation(&self) -> &Operation {
+        &self.stage.about.operation
+    }
+
+    /// Makes everything ready that is recorded with the outcome, for work that settles it in a
+    /// transaction of its own: hands what comes back to
+    /// [`settle_in`](hapax::Claim::settle_in) or one of its kin, and commits. What was made is
+    /// held against its contract first; checks of other kinds cannot be asked then.
+    ///
+    /// ```
+    /// use hapax::{Hapax, Safety};
+    /// use hapax_pipeline::{Made, Operation, Pipeline, Trouble};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let directory = tempfile::tempdir()?;
+    /// let hapax = Hapax::open(directory.path().join("hapax.db")).await?;
+    /// let mut connection = hapax.connection()?;
+    /// connection.execute_batch("CREATE TABLE flow (station TEXT, cms REAL)")?;
+    /// # let operation = Operation {
+    /// #     pipeline_id: "hydrology".into(),
+    /// #     task_id: "load".into(),
+    /// #     dataset_id: "flow".into(),
+    /// #     operation_type: "append".into(),
+    /// #     version: "v1".into(),
+    /// #     checksum_in: "sha256:5f2b".into(),
+    /// #     params_hash: "sha256:9c41".into(),
+    /// #     timestamp_bucket: "2026-11-16T00:00:00Z".into(),
+    /// #     ..Operation::default()
+    /// # };
+    /// let pipeline = Pipeline::new(hapax);
+    /// pipeline
+    ///     .operation(operation)
+    ///     .with(|effect| effect.safety(Safety::Transactional))
+    ///     .run(|work| {
+    ///         let loaded = (|| {
+    ///             let tx = connection.transaction()?;
+    ///             tx.execute("INSERT INTO flow VALUES ('06887500', 214.0)", [])?;
+    ///             let made = Made::new("1 row");
+    ///             work.claim().settle_in(&tx, work.prepare(&made)?)?;
+    ///             tx.commit()?;
+    ///             Ok::<_, Trouble>(made)
+    ///         })();
+    ///         async { loaded }
+    ///     })
+    ///     .await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn prepare(&self, made: &Made) -> Result<Outcome, Trouble> {
+        let held = self.stage.hold(made);
+        let held = held.map_err(|refusal| Trouble::not_done(format!("refused: {refusal}")))?;
+        let contract = held.into_iter().collect();
+        let recorded = record(&self.stage, made.clone(), None, contract, Vec::new(), 0);
+        let (product, outcome, events) = recorded.map_err(Trouble::Failure)?;
+        tell(&self.claim, &product, events).map_err(Trouble::Failure)?;
+        Ok(outcome)
+    }
+}
+
+/// What work has made.
+#[derive(Debug, Clone)]
+pub struct Made {
+    pub(crate) result: Outcome,
+    pub(crate) outputs: Vec<Artifact>,
+    pub(crate) documents: Vec<Json>,
+    pub(crate) events: Vec<Event>,
+    pub(crate) cpu: Option<Duration>,
+}
+
+impl Made {
+    /// A result: what whoever asks again is told.
+    pub fn new(result: impl Into<Outcome>) -> Self {
+        Self {
+            result: result.into(),
+            outputs: Vec::new(),
+            documents: Vec::new(),
+            events: Vec::new(),
+            cpu: None,
+        }
+    }
+
+    /// With something that was written or published.
+    pub fn output(mut self, artifact: Artifact) -> Self {
+        self.outputs.push(artifact);
+        self
+    }
+
+    /// With a document that the data contract is held against.
+    pub fn document(mut self, document: Json) -> Self {
+        self.documents.push(document);
+        self
+    }
+
+    /// With something to tell, in the transaction that settles the operation.
+    pub fn event(mut self, event: Event) -> Self {
+        self.events.push(event);
+        self
+    }
+
+    /// With an event of this name for each output so far, which registers it as published.
+    pub fn publish(mut self, event: &str) -> Self {
+        for artifact in &self.outputs {
+            let payload = Object::default()
+                .text("artifact_uri", artifact.uri.as_str())
+                .text("checksum", artifact.checksum.as_str())
+                .number("size", artifact.size)
+                .json();
+            // Texts and whole numbers have a canonical form.
+            let Ok(payload) = Payload::of(&payload) else { continue };
+            self.events.push(Event {
+                version: Some(artifact.version.clone()),
+                artifact: Some(Registered {
+                    version: artifact.version.clone(),
+                    checksum: artifact.checksum.clone(),
+                    uri: artifact.uri.clone(),
+                }),
+                ..Event::new(event, &artifact.dataset, payload)
+            });
+        }
+        self
+    }
+
+    /// With the CPU time it took, where that was not spent in this process.
+    pub fn cpu(mut self, cpu: Duration) -> Self {
+        self.cpu = Some(cpu);
+        self
+    }
+}
+
+type Checking<'a> = Pin<Box<dyn Future<Output = Result<(), String>> + Send + 'a>>;
+
+/// Something that has to hold, asked before or after the work.
+pub(crate) struct Check<'a> {
+    pub(crate) name: String,
+    pub(crate) check: Box<dyn Fn(Work) -> Checking<'a> + Send + Sync + 'a>,
+}
+
+impl<'a> Check<'a> {
+    pub(crate) fn new<F, Fut>(name: &str, check: F) -> Self
+    where
+        F: Fn(Work) -> Fut + Send + Sync + 'a,
+        Fut: Future<Output = Result<(), String>> + Send + 'a,
+    {
+        Self { name: name.to_owned(), check: Box::new(move |work| Box::pin(check(work))) }
+    }
+}

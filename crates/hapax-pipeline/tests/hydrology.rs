@@ -1,0 +1,10 @@
+//! The hydrology flow of the document, as anyone can start it.
+
+#[path = "../../../examples/hydrology/main.rs"]
+mod hydrology;
+
+/// Proves O-13.
+#[test]
+fn the_hydrology_flow_runs_end_to_end() {
+    hydrology::main().expect("the story is told");
+}

@@ -1,0 +1,145 @@
+//! What may not begin, and what does not count.
+
+use hapax::{Refusal, Slo};
+use hapax_pipeline::review::{self, Standing};
+
+use super::*;
+
+on_both! {
+    guards_say_no_and_say_why
+    a_spent_error_budget_stops_operations
+    a_review_is_opened_and_decided_once
+}
+
+mod cases {
+    use super::*;
+
+    /// Proves P-7, P-14 and P-19: each guard refuses before anything is done; the refusal is
+    /// typed, and in the journal.
+    pub(super) async fn guards_say_no_and_say_why(ledger: Arc<Ledger>) {
+        let contract =
+            Some(r#"{"required":["rows"],"properties":{"rows":{"type":"integer"}}}"#.into());
+        ledger.declare("masked", Dataset { masked: Some(5), ..Dataset::default() }).await;
+        ledger.declare("restricted", Dataset { restricted: true, ..Dataset::default() }).await;
+        ledger.declare("agreed", Dataset { input_contract: contract, ..Dataset::default() }).await;
+        let (pipeline, count) = (ledger.pipeline(), Count::default());
+        let refused = |asked| {
+            let count = &count;
+            async move {
+                match done(asked, count).await {
+                    Err(Error::Refused(refusal)) => refusal,
+                    other => panic!("not refused: {other:?}"),
+                }
+            }
+        };
+        let json = |text: &str| hapax::json::Json::parse(text.as_bytes()).expect("as it should be");
+        let care = refused(pipeline.operation(operation("masked", 1))).await;
+        assert!(matches!(care, Refusal::Care(_)), "{care}");
+        let sovereign = refused(pipeline.operation(operation("restricted", 1))).await;
+        assert!(matches!(sovereign, Refusal::Sovereignty(_)), "{sovereign}");
+        let nothing = refused(pipeline.operation(operation("agreed", 1))).await;
+        assert!(matches!(nothing, Refusal::Contract(_)), "{nothing}");
+        let secret = json(r#"{"rows":"4711 secret"}"#);
+        let breach = refused(pipeline.operation(operation("agreed", 1)).input(secret)).await;
+        assert!(
+            breach.to_string().contains("/rows") && !breach.to_string().contains("4711"),
+            "{breach}"
+        );
+        let check = pipeline.operation(operation("agreed", 1)).input(json(r#"{"rows":7}"#));
+        let check = check.before("fresh", |_| async { Err("is old".to_owned()) });
+        let check = refused(check).await;
+        assert_eq!(check, Refusal::Check("fresh: is old".into()));
+        assert_eq!(count.get(), 0);
+        let fine = pipeline.operation(operation("agreed", 1)).input(json(r#"{"rows":7}"#));
+        done(fine, &count).await.expect("done");
+        let why = Operation {
+            justification: Some("a new survey".into()),
+            governance_ref: Some("board/7".into()),
+            ..operation("masked", 1)
+        };
+        done(pipeline.operation(why), &count).await.expect("done");
+        let journal = ledger.journal().await;
+        let noted = |what: &str| {
+            journal
+                .iter()
+                .filter(|e| e.note.as_deref().is_some_and(|n| n.starts_with(what)))
+                .count()
+        };
+        assert_eq!(
+            (noted("refused: care"), noted("refused: contract"), noted("refused: check")),
+            (1, 2, 1)
+        );
+    }
+
+    /// Proves P-9: failures use the budget up, refusals do not, and then nothing begins.
+    pub(super) async fn a_spent_error_budget_stops_operations(ledger: Arc<Ledger>) {
+        let slo = Some(Slo { window_ms: 3_600_000, objective_ppm: 900_000 });
+        ledger.declare("flow", Dataset { slo, ..Dataset::default() }).await;
+        let (pipeline, count) = (ledger.pipeline(), Count::default());
+        for nth in 0..2 {
+            let asked = transactional(pipeline.operation(operation("flow", nth)));
+            asked.run(|_| async { Err(Trouble::not_done("no")) }).await.expect_err("failed");
+            ledger.hapax.pass().await.expect("sealed");
+        }
+        for _ in 0..3 {
+            let error =
+                done(pipeline.operation(operation("flow", 9)), &count).await.expect_err("refused");
+            let Error::Refused(Refusal::Budget { failed, of, allowed }) = error else {
+                panic!("{error}")
+            };
+            assert_eq!((failed, of, allowed), (2, 2, 1));
+            ledger.hapax.pass().await.expect("sealed");
+        }
+        done(pipeline.operation(operation("levels", 9)), &count).await.expect("another dataset");
+        ledger.declare("flow", Dataset::default()).await;
+        let fresh = ledger.pipeline();
+        done(fresh.operation(operation("flow", 9)), &count).await.expect("no objective any more");
+        assert_eq!(count.get(), 2);
+    }
+
+    /// Proves P-13 and P-16: where the dataset says so a refusal asks a person; until that person
+    /// has said yes the operation is not tried, and guards hold after it.
+    pub(super) async fn a_review_is_opened_and_decided_once(ledger: Arc<Ledger>) {
+        let theirs = Dataset { masked: Some(5), review: true, ..Dataset::default() };
+        ledger.declare("theirs", theirs).await;
+        let (pipeline, count, hapax) = (ledger.pipeline(), Count::default(), &ledger.hapax);
+        let ask = |why: Option<&str>| {
+            let justification = why.map(str::to_owned);
+            done(pipeline.operation(Operation { justification, ..operation("theirs", 1) }), &count)
+        };
+        let refusal = |result: Result<Finished, Error>| match result {
+            Err(Error::Refused(refusal)) => refusal.guard(),
+            other => panic!("not refused: {other:?}"),
+        };
+        assert_eq!(refusal(ask(None).await), "care");
+        assert_eq!(refusal(ask(Some("a survey")).await), "review");
+        let open = review::list(hapax, true, 10).await.expect("reviews");
+        let [question] = &open[..] else { panic!("{open:?}") };
+        assert_eq!(
+            (question.standing, question.dataset_id.as_str()),
+            (Standing::Pending, "theirs")
+        );
+        assert!(question.reason.starts_with("care: "));
+        let decide = |review: &review::Review, approve| {
+            let (key, attempt) = (review.key, review.attempt);
+            async move {
+                review::decide(hapax, key, attempt, approve, ("ann", "seen")).await.expect("judged")
+            }
+        };
+        assert!(matches!(decide(question, true).await, hapax::Judged::Decided(_)));
+        assert!(matches!(decide(question, false).await, hapax::Judged::Fenced(_)));
+        assert_eq!(refusal(ask(None).await), "care", "a yes is no way past a guard");
+        let again = review::list(hapax, true, 10).await.expect("reviews");
+        assert!(matches!(decide(&again[0], true).await, hapax::Judged::Decided(_)));
+        ask(Some("a survey")).await.expect("done");
+        assert_eq!(count.get(), 1);
+
+        let other = Operation { justification: None, ..operation("theirs", 2) };
+        assert_eq!(refusal(done(pipeline.operation(other.clone()), &count).await), "care");
+        let open = review::list(hapax, true, 10).await.expect("reviews");
+        decide(&open[0], false).await;
+        let justified = Operation { justification: Some("a survey".into()), ..other };
+        assert_eq!(refusal(done(pipeline.operation(justified), &count).await), "review");
+        assert_eq!(review::list(hapax, false, 10).await.expect("reviews").len(), 3);
+    }
+}

@@ -1,0 +1,264 @@
+//! From the key to the telemetry, in order, and once.
+
+use hapax::{How, StateName};
+use hapax_pipeline::{Meter, What};
+
+use super::*;
+
+on_both! {
+    an_operation_goes_through_its_steps_in_order_and_once
+    the_log_has_the_columns_that_pipelines_know
+    every_end_is_told
+    work_settles_in_its_own_transaction
+}
+
+mod cases {
+    use super::*;
+
+    /// Proves P-7, P-11 and P-19: the journal has the grant with its lock, and the product with
+    /// what was agreed, checked and estimated; a repetition does nothing.
+    pub(super) async fn an_operation_goes_through_its_steps_in_order_and_once(ledger: Arc<Ledger>) {
+        let contract = Some(r#"{"required":["rows"]}"#.to_owned());
+        let flow = Dataset {
+            owner: Some("hydrology".into()),
+            input_contract: contract.clone(),
+            output_contract: contract,
+            ..Dataset::default()
+        };
+        ledger.declare("flow", flow).await;
+        let (pipeline, steps) = (ledger.pipeline(), Arc::new(Mutex::new(Vec::new())));
+        let step = |name: &'static str| {
+            let steps = steps.clone();
+            move |_: Work| {
+                steps.lock().expect("a lock").push(name);
+                async { Ok(()) }
+            }
+        };
+        let rows = || hapax::json::Json::parse(br#"{"rows": 7}"#).expect("as it should be");
+        let run = || async {
+            let asked = pipeline.operation(operation("flow", 1)).input(rows());
+            let asked = asked.before("fresh", step("before")).after("complete", step("after"));
+            asked
+                .run(|work| {
+                    steps.lock().expect("a lock").push("work");
+                    assert_eq!(work.operation().version, "v1");
+                    let spin: u64 = (0..3_000_000u64).map(std::hint::black_box).sum();
+                    let made = Made::new(format!("{} rows", spin.min(7)));
+                    async { Ok::<_, Trouble>(made.output(output("flow")).document(rows())) }
+                })
+                .await
+                .expect("done")
+        };
+        let (first, second) = (run().await, run().await);
+        assert_eq!(*steps.lock().expect("a lock"), ["before", "work", "after"]);
+        assert_eq!((first.done.how, second.done.how), (How::Executed, How::Replayed));
+        assert_eq!(first.done.outcome, second.done.outcome);
+        assert!(first.product.is_some() && second.product.is_none());
+
+        let moments = ledger.moments().await;
+        let [start, end] = &moments[..] else { panic!("{moments:?}") };
+        assert_eq!((start.word(), end.word()), ("START", "COMPLETE"));
+        assert!(start.run.about.terms.lock.as_ref().is_some_and(|lock| lock.starts_with("lock_")));
+        assert_eq!(start.run.about.terms.owner.as_deref(), Some("hydrology"));
+        let What::Complete { product: Some(product), digest } = &end.what else { panic!() };
+        assert_eq!(*digest, Some(first.done.outcome.digest()));
+        assert_eq!(product.outputs, [output("flow")]);
+        assert_eq!(product.contract, ["inputs", "outputs"]);
+        assert_eq!(product.checks, ["complete"]);
+        let energy = product.energy.expect("an estimate");
+        assert!(energy.microwatt_hours > 0, "{energy:?}");
+
+        let counted: Vec<_> = pipeline.meters().counts();
+        let count = |meter| counted.iter().find(|(other, ..)| *other == meter).map(|(.., n)| *n);
+        assert_eq!(
+            (count(Meter::Misses), count(Meter::Hits), count(Meter::Replays)),
+            (Some(1), Some(1), Some(1))
+        );
+        let labels = &counted[0].1;
+        assert_eq!(labels.values(), ["hydrology", "load", "flow", "default", "append", "false"]);
+    }
+
+    /// Proves P-3.
+    pub(super) async fn the_log_has_the_columns_that_pipelines_know(ledger: Arc<Ledger>) {
+        let pipeline = ledger.pipeline();
+        let finished = done(pipeline.operation(operation("flow", 1)), &Count::default()).await;
+        let finished = finished.expect("done");
+        let failing = pipeline.operation(operation("flow", 2));
+        failing.run(|_| async { Err(Trouble::not_done("no")) }).await.expect_err("failed");
+        let stuck = pipeline.operation(operation("levels", 3));
+        stuck.run(|_| async { Err(Trouble::ambiguous("timeout")) }).await.expect_err("unknown");
+        let rows = ledger.query(
+            "SELECT idem_key, pipeline_id, task_id, dataset_id, operation_type, status, result_hash,
+                 raw_checksum, params_hash, wal_pointer FROM hapax.idempotency_log ORDER BY wal_pointer",
+        );
+        let (key, digest) = (finished.key, finished.done.outcome.digest());
+        assert_eq!(
+            rows[0],
+            format!("{key}|hydrology|load|flow|append|success|{digest}|sha256:5f2b|sha256:9c41|2")
+        );
+        assert!(
+            rows[1].ends_with("|hydrology|load|flow|append|failure||sha256:5f2b|sha256:9c41|4")
+        );
+        assert!(rows[2].contains("|hydrology|load|levels|append|partial||"));
+        assert_eq!(rows.len(), 3);
+        let times = ledger.query("SELECT count(*) || '' FROM hapax.idempotency_log WHERE created_at IS NOT NULL AND updated_at IS NOT NULL");
+        assert_eq!(times, ["3"]);
+    }
+
+    /// Proves P-7 and P-11: whatever becomes of a run, its end is told, and only what happened
+    /// claims an output.
+    pub(super) async fn every_end_is_told(ledger: Arc<Ledger>) {
+        let pipeline = ledger.pipeline();
+        let run = |nth, trouble: Trouble| {
+            let asked = pipeline.operation(operation(&format!("d{nth}"), nth));
+            async move { asked.run(|_| async { Err(trouble.clone()) }).await.expect_err("no result") }
+        };
+        run(1, Trouble::not_done("no")).await;
+        run(2, Trouble::ambiguous("timeout")).await;
+        let key = operation("d2", 2).key().expect("a key");
+        let attempt = ledger
+            .hapax
+            .show(key)
+            .await
+            .expect("as it should be")
+            .expect("as it should be")
+            .attempt;
+        let skip = hapax::Resolution::Skip;
+        ledger.hapax.resolve(key, attempt, skip, "ann", "never mind").await.expect("decided");
+        run(3, Trouble::ambiguous("timeout")).await;
+        let key = operation("d3", 3).key().expect("a key");
+        let attempt = ledger
+            .hapax
+            .show(key)
+            .await
+            .expect("as it should be")
+            .expect("as it should be")
+            .attempt;
+        let happened = hapax::Resolution::Happened("seen".into());
+        ledger.hapax.resolve(key, attempt, happened, "ann", "looked").await.expect("decided");
+        assert_eq!(
+            ledger.told().await,
+            ["START", "FAIL", "START", "RUNNING", "ABORT", "START", "RUNNING", "COMPLETE"]
+        );
+        let moments = ledger.moments().await;
+        assert!(matches!(&moments[7].what, What::Complete { product: None, .. }));
+        assert!(moments.iter().all(|moment| {
+            hapax_pipeline::Moment::read(&moment.document()).as_ref() == Some(moment)
+        }));
+    }
+
+    /// Proves O-2 and P-7: the state, the product and the event are one transaction.
+    pub(super) async fn work_settles_in_its_own_transaction(ledger: Arc<Ledger>) {
+        use hapax::outbox::{Letter, Outbox, Sink, Told};
+        struct Nowhere;
+        impl Sink for Nowhere {
+            async fn send(&self, letters: &[Letter], told: &Told) {
+                (0..letters.len()).for_each(|nth| told.delivered(nth));
+            }
+        }
+        let outbox = Outbox::new().sink("nowhere", Nowhere).expect("as it should be");
+        let outbox = outbox.route("*", "*", &["nowhere"]).expect("as it should be");
+        ledger.hapax.configure(&outbox).await.expect("configured");
+        let pipeline = ledger.pipeline();
+        let made = || Made::new("7 rows").output(output("flow")).publish("artifact_published");
+        for (nth, commits) in [(1, false), (1, true)] {
+            let asked = transactional(pipeline.operation(operation("flow", nth)));
+            let result = match &ledger.server {
+                None => {
+                    let mut db = ledger.hapax.connection().expect("a connection");
+                    db.execute_batch("CREATE TABLE IF NOT EXISTS state (n)")
+                        .expect("as it should be");
+                    asked
+                        .run(|work| {
+                            let settled = (|| {
+                                let tx = db.transaction()?;
+                                tx.execute("INSERT INTO state VALUES (1)", [])?;
+                                work.claim().settle_in(&tx, work.prepare(&made())?)?;
+                                match commits {
+                                    true => tx.commit()?,
+                                    false => tx.rollback()?,
+                                }
+                                Ok::<_, Trouble>(made())
+                            })();
+                            async { settled }
+                        })
+                        .await
+                }
+                Some(server) => {
+                    server.sql("postgres", "CREATE TABLE IF NOT EXISTS state (n int)");
+                    let url = server.url("postgres");
+                    asked
+                        .run(|work| {
+                            let url = url.clone();
+                            async move {
+                                use hapax::tokio_postgres::{NoTls, connect};
+                                let (mut client, connection) = connect(&url, NoTls).await?;
+                                tokio::spawn(connection);
+                                let tx = client.transaction().await?;
+                                tx.execute("INSERT INTO state VALUES (1)", &[]).await?;
+                                let outcome = work.prepare(&made())?;
+                                work.claim().settle_in_postgres(&tx, outcome).await?;
+                                match commits {
+                                    true => tx.commit().await?,
+                                    false => tx.rollback().await?,
+                                }
+                                Ok::<_, Trouble>(made())
+                            }
+                        })
+                        .await
+                }
+            };
+            assert_eq!(result.is_ok(), commits, "{result:?}");
+        }
+        assert_eq!(ledger.query("SELECT count(*) || '' FROM state"), ["1"]);
+        let artifacts = "SELECT dataset_id, version, checksum FROM hapax.artifact";
+        assert_eq!(ledger.query(artifacts), ["flow|v1|sha256:9393aa"]);
+        let events = "SELECT event_name, dataset_id, pipeline_id FROM hapax.outbox";
+        assert_eq!(ledger.query(events), ["artifact_published|flow|hydrology"]);
+        let moments = ledger.moments().await;
+        let Some(What::Complete { product: Some(product), .. }) = moments.last().map(|m| &m.what)
+        else {
+            panic!("{moments:?}")
+        };
+        assert_eq!(product.outputs, [output("flow")]);
+        let state = ledger
+            .hapax
+            .show(operation("flow", 1).key().expect("a key"))
+            .await
+            .expect("as it should be");
+        assert_eq!(state.map(|effect| effect.state.name()), Some(StateName::Succeeded));
+    }
+}
+
+/// Proves P-2: a bucket is the logical time rounded down, whatever the clock says; two times in
+/// one bucket share a key, and what is missing is refused by name.
+#[tokio::test]
+async fn buckets_are_rounded_down_and_fields_are_asked_for() {
+    use hapax_pipeline::bucket;
+    use std::time::Duration;
+    let hour = Duration::from_secs(3_600);
+    assert_eq!(
+        bucket("2026-11-16T06:59:59.9Z", hour).expect("as it should be"),
+        "2026-11-16T06:00:00Z"
+    );
+    assert_eq!(
+        bucket("2026-11-16T06:00:00Z", hour).expect("as it should be"),
+        "2026-11-16T06:00:00Z"
+    );
+    assert_eq!(bucket("2026-11-16", 24 * hour).expect("as it should be"), "2026-11-16T00:00:00Z");
+    let at = |time: &str| Operation {
+        timestamp_bucket: bucket(time, hour).expect("as it should be"),
+        ..operation("flow", 1)
+    };
+    assert_eq!(at("2026-11-16T06:10:00Z").key(), at("2026-11-16T06:50:00Z").key());
+    assert_ne!(at("2026-11-16T06:10:00Z").key(), at("2026-11-16T07:10:00Z").key());
+    assert!(bucket("yesterday", hour).is_err());
+    assert!(bucket("2026-11-16", Duration::ZERO).is_err());
+
+    let pipeline = Pipeline::new(Hapax::builder().in_memory());
+    let count = Count::default();
+    let blank = Operation { checksum_in: " ".into(), ..operation("flow", 1) };
+    let error = done(pipeline.operation(blank), &count).await.expect_err("refused");
+    assert!(error.to_string().contains("checksum_in"), "{error}");
+    assert_eq!((error.code(), count.get()), ("HX0501", 0));
+}

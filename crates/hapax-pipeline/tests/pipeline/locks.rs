@@ -1,0 +1,178 @@
+//! One at a time on a dataset.
+
+use std::time::Instant;
+
+use hapax::{LockPolicy, Sovereignty};
+use hapax_pipeline::{Meter, Settings, review};
+use tokio::sync::Notify;
+
+use super::*;
+
+on_both! {
+    operations_on_one_dataset_never_overlap
+    a_held_lock_is_left_waited_for_or_escalated
+    a_lock_is_kept_while_nobody_knows
+}
+
+/// Runs operations at once, and says how many were at work at the same time at most.
+async fn crowd(ledger: &Ledger, dataset: impl Fn(usize) -> String, part: bool) -> usize {
+    let settings =
+        Settings { lock_wait: std::time::Duration::from_secs(120), ..Settings::default() };
+    let pipeline = Pipeline::with(ledger.hapax.clone(), settings);
+    let intervals = Arc::new(Mutex::new(Vec::new()));
+    let runs = (0..100).map(|nth| {
+        let (pipeline, dataset, intervals) = (pipeline.clone(), dataset(nth), intervals.clone());
+        tokio::spawn(async move {
+            let mut asked = transactional(pipeline.operation(operation(&dataset, nth)));
+            if part {
+                asked = asked.part(nth.to_string());
+            }
+            let run = asked.run(|_| {
+                let intervals = intervals.clone();
+                async move {
+                    let began = Instant::now();
+                    tokio::time::sleep(std::time::Duration::from_millis(2)).await;
+                    intervals.lock().expect("a lock").push((began, Instant::now()));
+                    Ok::<_, Trouble>(Made::new("done"))
+                }
+            });
+            run.await.expect("done");
+        })
+    });
+    for run in runs.collect::<Vec<_>>() {
+        run.await.expect("no panic");
+    }
+    let intervals = intervals.lock().expect("a lock");
+    assert_eq!(intervals.len(), 100);
+    let at =
+        |time: Instant| intervals.iter().filter(move |(began, end)| *began <= time && time < *end);
+    intervals.iter().map(|(began, _)| at(*began).count()).max().unwrap_or(0)
+}
+
+mod cases {
+    use super::*;
+
+    /// Proves P-4 and P-6: a hundred at once on one dataset are never two at work; on a hundred
+    /// datasets they are; and so they are on one that can be worked on in parts.
+    pub(super) async fn operations_on_one_dataset_never_overlap(ledger: Arc<Ledger>) {
+        assert_eq!(crowd(&ledger, |_| "one".into(), false).await, 1);
+        assert!(crowd(&ledger, |nth| format!("many-{nth}"), false).await > 1);
+        ledger.declare("parts", Dataset { shards: 64, ..Dataset::default() }).await;
+        assert!(crowd(&ledger, |_| "parts".into(), true).await > 1);
+        let tribal = Dataset { sovereignty: Some(Sovereignty::Tribal), ..Dataset::default() };
+        let refused = Dataset { shards: 4, ..tribal };
+        assert!(ledger.hapax.declare("theirs", Some(refused)).await.is_err());
+    }
+
+    /// Proves P-5 and P-13: what a held lock means is the dataset's to say; each time it is
+    /// counted.
+    pub(super) async fn a_held_lock_is_left_waited_for_or_escalated(ledger: Arc<Ledger>) {
+        let (entered, go) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
+        let pipeline = ledger.pipeline();
+        let theirs = Dataset {
+            sovereignty: Some(Sovereignty::Heritage),
+            on_lock: LockPolicy::Escalate,
+            ..Dataset::default()
+        };
+        ledger.declare("theirs", theirs).await;
+        ledger.declare("busy", Dataset { on_lock: LockPolicy::Skip, ..Dataset::default() }).await;
+        for (dataset, policy) in [
+            ("busy", LockPolicy::Skip),
+            ("theirs", LockPolicy::Escalate),
+            ("flow", LockPolicy::Backoff),
+        ] {
+            let why = |nth| Operation {
+                justification: Some("a survey".into()),
+                ..operation(dataset, nth)
+            };
+            let holder = tokio::spawn({
+                let (pipeline, entered, go, asked) =
+                    (pipeline.clone(), entered.clone(), go.clone(), why(1));
+                async move {
+                    let run = transactional(pipeline.operation(asked)).run(|_| {
+                        let (entered, go) = (entered.clone(), go.clone());
+                        async move {
+                            entered.notify_one();
+                            go.notified().await;
+                            Ok::<_, Trouble>(Made::new("done"))
+                        }
+                    });
+                    run.await.expect("done")
+                }
+            });
+            entered.notified().await;
+            let count = Count::default();
+            let other = tokio::spawn({
+                let (pipeline, asked, count) = (pipeline.clone(), why(2), count.clone());
+                async move { done(pipeline.operation(asked), &count).await }
+            });
+            if policy != LockPolicy::Backoff {
+                let error = other.await.expect("no panic").expect_err("not done");
+                match policy {
+                    LockPolicy::Skip => assert!(matches!(error, Error::Skipped { .. }), "{error}"),
+                    _ => assert!(matches!(error, Error::Escalated { .. }), "{error}"),
+                }
+                assert_eq!(count.get(), 0);
+                go.notify_one();
+                holder.await.expect("no panic");
+                continue;
+            }
+            let failures = || {
+                let counts = pipeline.meters().counts();
+                let of = |labels: &hapax_pipeline::Labels| labels.dataset_id == "flow";
+                let mine = counts.iter().find(|(m, l, _)| *m == Meter::LockFailures && of(l));
+                mine.map_or(0, |(.., count)| *count)
+            };
+            let deadline = Instant::now() + std::time::Duration::from_secs(30);
+            while failures() == 0 {
+                assert!(Instant::now() < deadline, "nobody was turned away");
+                tokio::task::yield_now().await;
+            }
+            go.notify_one();
+            other.await.expect("no panic").expect("done after a while");
+            holder.await.expect("no panic");
+            assert_eq!(count.get(), 1);
+        }
+        let reviews = review::list(&ledger.hapax, true, 10).await.expect("reviews");
+        assert_eq!(reviews.len(), 1);
+        assert_eq!(
+            (reviews[0].dataset_id.as_str(), reviews[0].operation),
+            ("theirs", operation("theirs", 2).key().expect("a key"))
+        );
+        let sovereign =
+            ledger.moments().await.into_iter().filter(|moment| moment.run.about.terms.sovereign);
+        assert_eq!(sovereign.count(), 2);
+    }
+
+    /// Proves P-8: the lock goes with a success, a failure, a panic and a dropped future where
+    /// nothing can have happened, and stays where something may have.
+    pub(super) async fn a_lock_is_kept_while_nobody_knows(ledger: Arc<Ledger>) {
+        let (pipeline, count) = (ledger.pipeline(), Count::default());
+        let next = |nth| transactional(pipeline.operation(operation("flow", nth)));
+        next(1).run(|_| async { Err(Trouble::not_done("no")) }).await.expect_err("failed");
+        done(next(2), &count).await.expect("the lock is free after a failure");
+        let panics = tokio::spawn({
+            let pipeline = pipeline.clone();
+            async move {
+                let asked = transactional(pipeline.operation(operation("flow", 3)));
+                asked.run(|_| async { panic!("on purpose") }).await.map(drop)
+            }
+        });
+        assert!(panics.await.is_err());
+        done(next(4), &count).await.expect("free after a panic");
+        {
+            let never = next(5).run(|_| std::future::pending::<Result<Made, Trouble>>());
+            tokio::time::timeout(std::time::Duration::from_millis(200), never)
+                .await
+                .expect_err("dropped");
+        }
+        done(next(6), &count).await.expect("free after a cancellation");
+        let opaque = pipeline.operation(operation("flow", 7));
+        opaque.run(|_| async { Err(Trouble::ambiguous("timeout")) }).await.expect_err("unknown");
+        let error = done(next(8), &count).await.expect_err("blocked");
+        assert!(matches!(error, Error::Ledger(hapax::Error::Blocked(_))), "{error}");
+        let doctor = ledger.hapax.doctor().await.expect("a doctor");
+        assert!(doctor.findings.iter().any(|finding| finding.what.contains("it holds lock_")));
+        assert_eq!(count.get(), 3);
+    }
+}

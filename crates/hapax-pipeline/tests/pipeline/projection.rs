@@ -1,0 +1,114 @@
+//! What the journal says of runs, told to the outside world: all of it, in order, once.
+
+use hapax::json::Json;
+use hapax::outbox::{Letter, Outbox, Record, RecordFilter, Sink, Told};
+use hapax_pipeline::projector::Projector;
+
+use super::*;
+
+on_both! { every_moment_is_told_once_and_in_order }
+
+struct Nowhere;
+
+impl Sink for Nowhere {
+    async fn send(&self, letters: &[Letter], told: &Told) {
+        (0..letters.len()).for_each(|nth| told.delivered(nth));
+    }
+}
+
+mod cases {
+    use super::*;
+
+    /// Proves P-11 and O-8: several projectors at once, new ones in between, in two namespaces
+    /// and among effects that are no operations: each moment is recorded once, and those of a
+    /// dataset in their order.
+    pub(super) async fn every_moment_is_told_once_and_in_order(ledger: Arc<Ledger>) {
+        let outbox = Outbox::new().sink("nowhere", Nowhere).expect("as it should be");
+        let outbox = outbox.route("lineage", "*", &["nowhere"]).expect("as it should be");
+        ledger.hapax.configure(&outbox).await.expect("configured");
+        let elsewhere = hapax::Namespace::new("elsewhere").expect("as it should be");
+        let theirs = ledger.hapax.in_namespace(elsewhere.clone());
+        let pipelines = [ledger.pipeline(), Pipeline::new(theirs.clone())];
+        let working = async {
+            for nth in 0..120 {
+                let pipeline = &pipelines[nth % 2];
+                let asked =
+                    transactional(pipeline.operation(operation(&format!("d{}", nth % 5), nth)));
+                let result = asked.run(|_| async move {
+                    match nth % 3 {
+                        0 => Err(Trouble::not_done("no")),
+                        _ => Ok(Made::new("done").output(output("d"))),
+                    }
+                });
+                assert_eq!(result.await.is_ok(), nth % 3 != 0);
+                let key = hapax::Key::derive("other.v1", &[("n", &nth.to_be_bytes())])
+                    .expect("as it should be");
+                let other = ledger.hapax.effect(key);
+                other.run(|_| async { Ok::<_, hapax::Failure>("done") }).await.expect("done");
+                if nth % 10 == 0 {
+                    ledger.hapax.pass().await.expect("sealed");
+                }
+            }
+        };
+        let finished = std::sync::atomic::AtomicBool::new(false);
+        let projecting = || async {
+            let mut told = 0;
+            while !finished.load(Ordering::SeqCst) {
+                // A new one each time, as after a crash.
+                let mut projector = Projector::new(&ledger.hapax).expect("a projector");
+                for _ in 0..3 {
+                    told += projector.pass().await.expect("a pass").told;
+                    tokio::task::yield_now().await;
+                }
+            }
+            told
+        };
+        let both = async {
+            working.await;
+            finished.store(true, Ordering::SeqCst);
+        };
+        tokio::join!(both, projecting(), projecting());
+        ledger.hapax.pass().await.expect("sealed");
+        let mut last = Projector::new(&ledger.hapax).expect("a projector");
+        loop {
+            let pass = last.pass().await.expect("a pass");
+            assert_eq!(pass.withheld, 0);
+            if pass.behind == 0 {
+                break;
+            }
+        }
+        for namespace in [&ledger.hapax, &theirs] {
+            let filter = RecordFilter { limit: 10_000, ..RecordFilter::default() };
+            let mut records: Vec<Record> = namespace
+                .records(filter)
+                .await
+                .expect("as it should be")
+                .into_iter()
+                .map(|f| f.record)
+                .collect();
+            records.sort_by_key(|record| record.seq);
+            let read = |record: &Record| {
+                let json =
+                    Json::parse(record.event.payload.as_str().as_bytes()).expect("as it should be");
+                Moment::read(&json).expect("a moment")
+            };
+            let told: Vec<Moment> = records.iter().map(read).collect();
+            let ours = |moment: &Moment| moment.run.namespace == *namespace.namespace();
+            let mut expected: Vec<Moment> =
+                ledger.moments().await.into_iter().filter(ours).collect();
+            assert_eq!(told.len(), expected.len());
+            assert_eq!(expected.len(), 120);
+            for dataset in ["d0", "d1", "d2", "d3", "d4"] {
+                let of = |moments: &[Moment]| {
+                    let of = |moment: &&Moment| moment.run.about.operation.dataset_id == dataset;
+                    moments.iter().filter(of).map(|moment| moment.mark.entry).collect::<Vec<_>>()
+                };
+                assert_eq!(of(&told), of(&expected), "{dataset}");
+            }
+            let mut sorted = told.clone();
+            sorted.sort_by_key(|moment| moment.mark.entry);
+            expected.sort_by_key(|moment| moment.mark.entry);
+            assert_eq!(sorted, expected);
+        }
+    }
+}

@@ -1,0 +1,124 @@
+//! Held against what is there.
+
+use hapax_pipeline::replay::{self, Scope};
+use hapax_pipeline::{Source, What};
+
+use super::*;
+
+/// Proves P-10: ten thousand operations are replayed without executing any, the lineage is the
+/// same to the byte each time, and the one output that was changed is named.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_replay_executes_nothing_and_finds_what_was_changed() {
+    const OPERATIONS: usize = 10_000;
+    let directory = tempfile::tempdir().expect("a directory");
+    let hapax = Hapax::open(directory.path().join("hapax.db")).await.expect("a ledger");
+    let (pipeline, count, files) =
+        (Pipeline::new(hapax.clone()), Count::default(), directory.path().join("files"));
+    std::fs::create_dir(&files).expect("as it should be");
+    let runs = (0..OPERATIONS).map(|nth| {
+        let (pipeline, count, files) = (pipeline.clone(), count.clone(), files.clone());
+        async move {
+            let asked = transactional(pipeline.operation(operation(&format!("d{nth}"), nth)));
+            let run = asked.run(|_| {
+                count.add();
+                let name = format!("{nth}.csv");
+                std::fs::write(files.join(&name), format!("row {nth}\n")).expect("as it should be");
+                let checksum = replay::checksum(&files.join(&name)).expect("a checksum");
+                let file = Artifact { uri: name, checksum, ..output(&format!("d{nth}")) };
+                async { Ok::<_, Trouble>(Made::new("1 row").output(file)) }
+            });
+            run.await.expect("done");
+        }
+    });
+    let mut runs = runs.collect::<Vec<_>>();
+    while !runs.is_empty() {
+        let batch: Vec<_> = runs.drain(..runs.len().min(100)).map(tokio::spawn).collect();
+        for run in batch {
+            run.await.expect("no panic");
+        }
+    }
+    let scope = Scope { files: files.clone(), ..Scope::default() };
+    let first = replay::verify(&hapax, &scope).await.expect("a replay");
+    assert_eq!((first.operations, first.executed), (OPERATIONS as u64, 0));
+    assert_eq!((first.divergences.as_slice(), first.expected), (&[][..], first.actual));
+    std::fs::write(files.join("4711.csv"), "row 4712\n").expect("as it should be");
+    let second = replay::verify(&hapax, &scope).await.expect("a replay");
+    let [changed] = &second.divergences[..] else { panic!("{:?}", second.divergences) };
+    assert_eq!((changed.what, changed.which.as_str()), ("output", "4711.csv"));
+    assert_eq!(changed.key, operation("d4711", 4711).key().expect("a key"));
+    assert_ne!(second.expected, second.actual);
+    assert_eq!((first.lineage, first.expected), (second.lineage, second.expected));
+    assert_eq!(count.get(), OPERATIONS);
+    // Each replay has its record, and history is as it was.
+    let record = hapax.show(second.key).await.expect("as it should be").expect("a record");
+    assert_eq!(record.label.as_deref(), Some("replay: verify"));
+    assert_eq!(hapax.journal(0, 100_000).await.expect("as it should be").len(), 2 * OPERATIONS + 4);
+}
+
+/// Proves P-10: in a sandbox programs are run again with their inputs, what they make is compared,
+/// and sensitive datasets are left alone.
+#[tokio::test]
+async fn a_sandbox_runs_programs_again_and_leaves_sensitive_datasets_alone() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let (files, sandbox) = (directory.path().join("files"), directory.path().join("sandbox"));
+    std::fs::create_dir(&files).expect("as it should be");
+    std::fs::write(files.join("in.csv"), "1\n2\n").expect("as it should be");
+    let hapax = Hapax::open(directory.path().join("hapax.db")).await.expect("a ledger");
+    hapax
+        .declare("sites", Some(Dataset { masked: Some(5), ..Dataset::default() }))
+        .await
+        .expect("as it should be");
+    let pipeline = Pipeline::new(hapax.clone());
+    let input = Source {
+        name: "in.csv".into(),
+        uri: Some("in.csv".into()),
+        checksum: replay::checksum(&files.join("in.csv")),
+    };
+    for (nth, dataset, script) in [
+        (1, "flow", "sort -r in.csv > out.csv"),
+        (2, "sites", "true"),
+        (3, "times", "date +%N > out.csv"),
+    ] {
+        let asked = Operation {
+            inputs: vec![input.clone()],
+            justification: Some("a survey".into()),
+            program: ["sh", "-c", script].map(str::to_owned).to_vec(),
+            ..operation(dataset, nth)
+        };
+        let run = transactional(pipeline.operation(asked)).run(|_| {
+            assert!(
+                std::process::Command::new("sh")
+                    .args(["-c", script])
+                    .current_dir(&files)
+                    .status()
+                    .expect("as it should be")
+                    .success()
+            );
+            let checksum = replay::checksum(&files.join("out.csv")).unwrap_or_default();
+            let file = Artifact { uri: "out.csv".into(), checksum, ..output(dataset) };
+            async { Ok::<_, Trouble>(Made::new("done").output(file)) }
+        });
+        run.await.expect("done");
+    }
+    let execute = |run: hapax_pipeline::Run, room: std::path::PathBuf| async move {
+        let words = &run.about.operation.program;
+        let status =
+            std::process::Command::new(&words[0]).args(&words[1..]).current_dir(room).status();
+        status.map_err(|error| error.to_string())?.success().then_some(()).ok_or("it failed".into())
+    };
+    let scope = Scope { files: files.clone(), ..Scope::default() };
+    let found =
+        replay::execute(&hapax, &scope, "dry-run", &sandbox, execute).await.expect("a replay");
+    assert_eq!((found.operations, found.executed, found.skipped), (3, 2, 1));
+    let differs: Vec<_> = found.divergences.iter().map(|d| (d.what, d.key)).collect();
+    assert_eq!(differs, [("output", operation("times", 3).key().expect("a key"))]);
+    std::fs::write(files.join("in.csv"), "changed\n").expect("as it should be");
+    let scope = Scope { dataset: Some("flow".into()), ..scope };
+    let found =
+        replay::execute(&hapax, &scope, "segment", &sandbox, execute).await.expect("a replay");
+    assert_eq!((found.executed, found.divergences[0].what), (0, "input"));
+    let mut fold = Fold::default();
+    let journal = hapax.journal(0, 1_000).await.expect("as it should be");
+    let completed = journal.iter().filter_map(|entry| fold.push(entry));
+    assert_eq!(completed.filter(|m| matches!(m.what, What::Complete { .. })).count(), 3);
+}

@@ -1,0 +1,142 @@
+//! Tried again: quickly, as a whole, and no more.
+
+use hapax::StateName;
+use hapax_pipeline::{Meter, What, review};
+
+use super::*;
+
+on_both! {
+    what_passes_by_itself_is_tried_again_at_once
+    a_whole_operation_is_tried_again_as_its_dataset_says
+    what_happened_in_part_is_rolled_back_first
+}
+
+const QUICK: Retries = Retries { quick: 3, again: 0, base_ms: 1, cap_ms: 2 };
+
+mod cases {
+    use super::*;
+
+    /// Proves P-9: three quick retries of what is transient, each counted, none more.
+    pub(super) async fn what_passes_by_itself_is_tried_again_at_once(ledger: Arc<Ledger>) {
+        ledger.declare("flow", Dataset { retries: QUICK, ..Dataset::default() }).await;
+        let pipeline = ledger.pipeline();
+        for (nth, passes_at, tries) in [(1, 4, 4), (2, 9, 4), (3, 2, 2)] {
+            let count = Count::default();
+            let asked = transactional(pipeline.operation(operation("flow", nth)));
+            let result = asked
+                .run(|_| {
+                    let at = count.add();
+                    async move {
+                        match at < passes_at {
+                            true => Err(Trouble::transient("the line is busy")),
+                            false => Ok(Made::new("done")),
+                        }
+                    }
+                })
+                .await;
+            assert_eq!((result.is_ok(), count.get()), (passes_at <= 4, tries));
+        }
+        let counts = pipeline.meters().counts();
+        let retried = counts.iter().find(|(meter, ..)| *meter == Meter::Retries).expect("counted");
+        assert_eq!(retried.2, 3 + 3 + 1);
+        let moments = ledger.moments().await;
+        let products = moments.iter().filter_map(|moment| match &moment.what {
+            What::Complete { product, .. } => product.as_ref().map(|product| product.retries),
+            _ => None,
+        });
+        assert_eq!(products.collect::<Vec<_>>(), [3, 1]);
+    }
+
+    /// Proves P-9: the whole operation again, as often as the dataset says; after the last, a
+    /// person, where it says so; and never for a sovereign dataset that asks for review.
+    pub(super) async fn a_whole_operation_is_tried_again_as_its_dataset_says(ledger: Arc<Ledger>) {
+        let retries = Retries { again: 2, ..QUICK };
+        let sovereignty = Some(hapax::Sovereignty::Tribal);
+        ledger.declare("flow", Dataset { retries, ..Dataset::default() }).await;
+        ledger.declare("asks", Dataset { retries, review: true, ..Dataset::default() }).await;
+        ledger
+            .declare("theirs", Dataset { retries, review: true, sovereignty, ..Dataset::default() })
+            .await;
+        let pipeline = ledger.pipeline();
+        for (dataset, tries) in [("flow", 3), ("asks", 3), ("theirs", 1)] {
+            let count = Count::default();
+            let asked =
+                Operation { justification: Some("a survey".into()), ..operation(dataset, 1) };
+            let asked = transactional(pipeline.operation(asked));
+            let error = asked
+                .run(|_| {
+                    count.add();
+                    async { Err(Trouble::not_done("no")) }
+                })
+                .await
+                .expect_err("failed");
+            assert_eq!(count.get(), tries, "{dataset}");
+            match dataset {
+                "flow" => assert!(matches!(error, Error::Failed { tries: 3, .. }), "{error}"),
+                _ => assert!(matches!(error, Error::Escalated { .. }), "{error}"),
+            }
+        }
+        assert_eq!(review::list(&ledger.hapax, true, 10).await.expect("reviews").len(), 2);
+        let told = ledger.told().await;
+        assert_eq!(told, ["START", "FAIL"].repeat(7));
+    }
+
+    /// Proves P-8, P-9 and P-16: a partial success is rolled back, once, before the retry; without
+    /// a rollback it stays, and blocks.
+    pub(super) async fn what_happened_in_part_is_rolled_back_first(ledger: Arc<Ledger>) {
+        let retries = Retries { again: 3, ..QUICK };
+        ledger.declare("flow", Dataset { retries, ..Dataset::default() }).await;
+        let (pipeline, steps) = (ledger.pipeline(), Arc::new(Mutex::new(Vec::new())));
+        let undone = steps.clone();
+        ledger.hapax.on_rollback("drop rows", move |rows| {
+            undone.lock().expect("a lock").push(format!("undo {}", String::from_utf8_lossy(&rows)));
+            async { Ok(()) }
+        });
+        let count = Count::default();
+        let asked = pipeline.operation(operation("flow", 1));
+        let finished = asked
+            .run(|work| {
+                let (at, steps) = (count.add(), steps.clone());
+                async move {
+                    work.claim().undo_with("drop rows", format!("first {at}")).await?;
+                    work.claim().undo_with("drop rows", format!("second {at}")).await?;
+                    steps.lock().expect("a lock").push(format!("do {at}"));
+                    match at {
+                        1 => Err(Trouble::partial("half of it")),
+                        _ => Ok(Made::new("done")),
+                    }
+                }
+            })
+            .await;
+        finished.expect("done the second time");
+        assert_eq!(
+            *steps.lock().expect("a lock"),
+            ["do 1", "undo second 1", "undo first 1", "do 2"]
+        );
+        assert_eq!(ledger.told().await, ["START", "RUNNING", "FAIL", "START", "COMPLETE"]);
+
+        let asked = pipeline.operation(operation("flow", 2));
+        let stays = asked.run(|_| async { Err(Trouble::partial("half of it")) }).await;
+        assert!(matches!(stays, Err(Error::Ledger(hapax::Error::Blocked(_)))), "{stays:?}");
+        let effect = ledger
+            .hapax
+            .show(operation("flow", 2).key().expect("a key"))
+            .await
+            .expect("as it should be");
+        assert_eq!(effect.map(|effect| effect.state.name()), Some(StateName::Partial));
+        let other = done(pipeline.operation(operation("flow", 3)), &count).await;
+        assert!(matches!(other, Err(Error::Ledger(hapax::Error::Blocked(_)))), "{other:?}");
+
+        // A check that fails after the work leaves it partial too.
+        let checked = pipeline.operation(operation("levels", 1));
+        let checked = checked.after("complete", |_| async { Err("rows are missing".to_owned()) });
+        let error = done(checked, &count).await.expect_err("unfit");
+        assert!(matches!(error, Error::Refused(hapax::Refusal::Check(_))), "{error}");
+        let effect = ledger
+            .hapax
+            .show(operation("levels", 1).key().expect("a key"))
+            .await
+            .expect("as it should be");
+        assert_eq!(effect.map(|effect| effect.state.name()), Some(StateName::Partial));
+    }
+}

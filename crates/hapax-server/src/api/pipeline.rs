@@ -1,0 +1,297 @@
+//! Operations of pipelines, the datasets they change, and what people are asked about them.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::extract::{FromRequestParts, State};
+use hapax::StateName;
+use hapax::remote::Permit;
+use hapax_pipeline::lineage::openlineage;
+use hapax_pipeline::remote::Ask;
+use hapax_pipeline::replay::PRODUCER;
+use hapax_pipeline::{Error, Fold, Pipeline, review};
+use http::StatusCode;
+use http::request::Parts;
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+use utoipa::{IntoParams, ToSchema};
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+use super::effect::{DEADLINE, LONGEST_DEADLINE_MS, attempt, page, settled, within};
+use super::{
+    Answer, ClientKey, Json, Named, Params, Scope, Wait, answer, malformed, not_found, parse, part,
+};
+use crate::problem::{ASKED, BAD_OPERATION, GUARDED, Problem};
+use crate::server::Server;
+use crate::wire;
+
+pub(super) fn reading() -> OpenApiRouter<Arc<Server>> {
+    OpenApiRouter::new()
+        .routes(routes!(datasets))
+        .routes(routes!(dataset))
+        .routes(routes!(lineage))
+        .routes(routes!(reviews))
+}
+
+/// Repeated by its attempt, and never answered from what was kept.
+pub(super) fn asking() -> OpenApiRouter<Arc<Server>> {
+    OpenApiRouter::new().routes(routes!(claim))
+}
+
+pub(super) fn performing() -> OpenApiRouter<Arc<Server>> {
+    OpenApiRouter::new().routes(routes!(settle))
+}
+
+pub(super) fn governing() -> OpenApiRouter<Arc<Server>> {
+    OpenApiRouter::new().routes(routes!(declare)).routes(routes!(drop)).routes(routes!(decide))
+}
+
+/// The pipelines of the caller's namespace.
+struct Of(Pipeline);
+
+impl FromRequestParts<Arc<Server>> for Of {
+    type Rejection = Problem;
+
+    async fn from_request_parts(head: &mut Parts, server: &Arc<Server>) -> Result<Self, Problem> {
+        let scope = Scope::from_request_parts(head, server).await?;
+        Ok(Self(server.pipeline.on(scope.hapax)))
+    }
+}
+
+/// The dataset that the path names.
+struct Name(String);
+
+impl FromRequestParts<Arc<Server>> for Name {
+    type Rejection = Problem;
+
+    async fn from_request_parts(head: &mut Parts, server: &Arc<Server>) -> Result<Self, Problem> {
+        let name = part(head, server, "dataset").await?;
+        match name.len() {
+            1..=512 => Ok(Self(name)),
+            _ => Err(malformed("a dataset's name has 1 to 512 bytes")),
+        }
+    }
+}
+
+impl From<Error> for Problem {
+    fn from(error: Error) -> Self {
+        let kind = match &error {
+            Error::Ledger(error) => return Self::of(error),
+            Error::Skipped { holder } => {
+                return Self::of(&hapax::Error::Locked { holder: *holder });
+            }
+            Error::Invalid(what) => {
+                return Self::new(StatusCode::BAD_REQUEST, &BAD_OPERATION, what.clone());
+            }
+            Error::Refused(_) => &GUARDED,
+            _ => &ASKED,
+        };
+        Self::new(StatusCode::CONFLICT, kind, error.to_string())
+    }
+}
+
+/// Datasets, by name.
+#[derive(Debug, Serialize, ToSchema)]
+struct Datasets {
+    datasets: Vec<NamedDataset>,
+}
+
+/// A dataset and what is declared of it.
+#[derive(Debug, Serialize, ToSchema)]
+struct NamedDataset {
+    /// Its name.
+    dataset: String,
+    /// What is declared.
+    declared: wire::Dataset,
+}
+
+/// List the datasets that are declared.
+#[utoipa::path(get, path = "/v1/datasets", operation_id = "dataset_list", tag = "pipelines",
+    responses((status = 200, body = Datasets)))]
+async fn datasets(scope: Scope) -> Answer<Datasets> {
+    let declared = scope.hapax.datasets().await?.into_iter();
+    let datasets = declared.map(|(dataset, declared)| NamedDataset {
+        dataset,
+        declared: wire::Dataset::of(&declared),
+    });
+    answer(Datasets { datasets: datasets.collect() })
+}
+
+/// Show what is declared of a dataset.
+#[utoipa::path(get, path = "/v1/datasets/{dataset}", operation_id = "dataset_show", tag = "pipelines",
+    params(("dataset" = String, Path, min_length = 1, max_length = 512)),
+    responses((status = 200, body = wire::Dataset)))]
+async fn dataset(scope: Scope, Name(name): Name) -> Answer<wire::Dataset> {
+    let declared = scope.hapax.datasets().await?.remove(&name);
+    let declared = declared.ok_or_else(|| not_found("nobody declared this dataset"))?;
+    answer(wire::Dataset::of(&declared))
+}
+
+/// Whether something was there before.
+#[derive(Debug, Serialize, ToSchema)]
+struct Known {
+    /// Whether it was declared before.
+    known: bool,
+}
+
+/// Declare a dataset, in place of what was declared of it before, in every namespace.
+#[utoipa::path(post, path = "/v1/datasets/{dataset}", operation_id = "dataset_declare", tag = "pipelines", request_body = wire::Dataset,
+    params(("dataset" = String, Path, min_length = 1, max_length = 512)),
+    responses((status = 200, body = Known)))]
+async fn declare(
+    scope: Scope,
+    Name(name): Name,
+    Json(declared): Json<wire::Dataset>,
+) -> Answer<Known> {
+    scope.everywhere()?;
+    let dataset = declared.meant().map_err(malformed)?;
+    for contract in [&dataset.input_contract, &dataset.output_contract].into_iter().flatten() {
+        let schema = hapax::json::Json::parse(contract.as_bytes());
+        let schema = schema.map_err(|error| malformed(error.to_string()))?;
+        hapax_pipeline::Contract::new(&schema).map_err(|error| malformed(error.to_string()))?;
+    }
+    answer(Known { known: scope.hapax.declare(&name, Some(dataset)).await? })
+}
+
+/// Say that a dataset is no longer declared.
+#[utoipa::path(delete, path = "/v1/datasets/{dataset}", operation_id = "dataset_drop", tag = "pipelines",
+    params(("dataset" = String, Path, min_length = 1, max_length = 512)),
+    responses((status = 200, body = Known)))]
+async fn drop(scope: Scope, Name(name): Name) -> Answer<Known> {
+    scope.everywhere()?;
+    answer(Known { known: scope.hapax.declare(&name, None).await? })
+}
+
+/// Ask before an operation is performed: derives its key, takes its lock, asks its guards.
+#[utoipa::path(post, path = "/v1/operations", operation_id = "operation_claim", tag = "pipelines", request_body = wire::OperationClaim,
+    params(("Prefer" = Option<String>, Header, description = "wait=N: seconds to wait while somebody else is doing it")),
+    responses((status = 200, body = wire::OperationVerdict)))]
+async fn claim(
+    scope: Scope,
+    Of(pipeline): Of,
+    Wait(wait): Wait,
+    ClientKey(client_key): ClientKey,
+    Json(asked): Json<wire::OperationClaim>,
+) -> Answer<wire::OperationVerdict> {
+    let operation = asked.operation().map_err(malformed)?;
+    let key = operation.key().map_err(|error| Problem::from(Error::from(error)))?;
+    let lease = asked.lease.as_deref().map(|text| parse("lease", text)).transpose()?;
+    let deadline = within("deadline_ms", asked.deadline_ms, 1..=LONGEST_DEADLINE_MS)?;
+    let deadline = deadline.map(Duration::from_millis).or(lease.is_none().then_some(DEADLINE));
+    let (given, client_key) = (asked.attempt.as_deref(), client_key.as_deref());
+    let attempt = attempt(&scope, given, client_key, &[&key.as_bytes()[..]])?;
+    let ask = Ask {
+        operation,
+        part: asked.part.clone(),
+        fingerprint: None,
+        inputs: wire::documents(&asked.documents).map_err(malformed)?,
+        safety: asked.safety.meant(None),
+        lease,
+        deadline,
+        wait,
+    };
+    let (key, permit) = pipeline.permit(ask, attempt).await?;
+    let key = key.to_string();
+    answer(match permit {
+        Permit::Granted(grant) => wire::OperationVerdict::Granted {
+            key,
+            attempt: grant.attempt.to_string(),
+            fence: grant.fence.0,
+            nth: grant.nth,
+        },
+        Permit::Replayed { outcome, .. } => {
+            wire::OperationVerdict::Replayed { key, outcome: wire::Outcome::of(&outcome) }
+        }
+    })
+}
+
+/// Report how an operation went: what was made is held against its contract, masked and recorded.
+#[utoipa::path(post, path = "/v1/operations/{key}/settle", operation_id = "operation_settle", tag = "pipelines", request_body = wire::OperationSettle,
+    params(("key" = String, Path, description = "the operation, as it was granted", min_length = 1)),
+    responses((status = 200, body = wire::Settled)))]
+async fn settle(
+    Of(pipeline): Of,
+    named: Named,
+    Json(asked): Json<wire::OperationSettle>,
+) -> Answer<wire::Settled> {
+    let by = parse("attempt", &asked.attempt)?;
+    let told = asked.meant().map_err(malformed)?;
+    match pipeline.report(named.key, by, told).await? {
+        Some(told) => settled(by, told),
+        None => Err(not_found("no operation of this key was granted to this attempt")),
+    }
+}
+
+/// Lineage of one operation.
+#[derive(Debug, Serialize, ToSchema)]
+struct Lineage {
+    /// Run events of OpenLineage, oldest first.
+    #[schema(value_type = Vec<Value>)]
+    events: Vec<Box<RawValue>>,
+}
+
+/// Tell what happened to an operation, as OpenLineage has it.
+#[utoipa::path(get, path = "/v1/operations/{key}/lineage", operation_id = "operation_lineage", tag = "pipelines",
+    params(("key" = String, Path, min_length = 1)),
+    responses((status = 200, body = Lineage)))]
+async fn lineage(scope: Scope, named: Named) -> Answer<Lineage> {
+    let mut fold = Fold::default();
+    let history = scope.hapax.history(named.key, 1000).await?;
+    let moments = history.iter().filter_map(|entry| fold.push(entry));
+    let text = |moment| hapax::canonical::canonical(&openlineage::event(&moment, PRODUCER)).ok();
+    let events = moments.filter_map(text).filter_map(|text| RawValue::from_string(text).ok());
+    answer(Lineage { events: events.collect() })
+}
+
+/// Which reviews to list.
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+struct Which {
+    /// Also those that are decided.
+    all: Option<bool>,
+    /// At most this many; 50 unless given.
+    #[param(minimum = 1, maximum = 1000)]
+    limit: Option<usize>,
+}
+
+/// Reviews, newest first.
+#[derive(Debug, Serialize, ToSchema)]
+struct Reviews {
+    reviews: Vec<wire::Review>,
+}
+
+/// List what people were asked, newest first.
+#[utoipa::path(get, path = "/v1/reviews", operation_id = "review_list", tag = "pipelines", params(Which),
+    responses((status = 200, body = Reviews)))]
+async fn reviews(
+    State(server): State<Arc<Server>>,
+    scope: Scope,
+    Params(which): Params<Which>,
+) -> Answer<Reviews> {
+    let _one_of_few = server.listing.acquire().await;
+    let pending = !which.all.unwrap_or(false);
+    let reviews = review::list(&scope.hapax, pending, page(which.limit)?).await?;
+    answer(Reviews { reviews: reviews.iter().map(wire::Review::of).collect() })
+}
+
+/// Answer a review: whether the operation may be tried again. Its guards hold as before.
+#[utoipa::path(post, path = "/v1/reviews/{key}/decide", operation_id = "review_decide", tag = "pipelines", request_body = wire::Decide,
+    params(("key" = String, Path, min_length = 1)),
+    responses((status = 200, body = wire::Judged)))]
+async fn decide(
+    scope: Scope,
+    named: Named,
+    Json(asked): Json<wire::Decide>,
+) -> Answer<wire::Judged> {
+    let note = asked.note.trim();
+    if note.is_empty() || note.len() > 4096 {
+        return Err(malformed("note is 1 to 4096 bytes"));
+    }
+    let by = parse("attempt", &asked.attempt)?;
+    let said = (scope.caller.holder.as_str(), note);
+    let judged = review::decide(&scope.hapax, named.key, by, asked.approve, said).await?;
+    let to = if asked.approve { StateName::Succeeded } else { StateName::Skipped };
+    super::effect::judged(by, to, judged)
+}

@@ -1,0 +1,129 @@
+//! Operations, datasets and reviews, asked as clients ask them.
+
+use serde_json::{Value, json};
+
+use super::{Client, attempt};
+
+fn operation(dataset: &str, version: &str) -> Value {
+    json!({
+        "pipeline_id": "hydrology", "task_id": "load", "dataset_id": dataset,
+        "operation_type": "publish", "version": version, "checksum_in": "sha256:5f2b",
+        "params_hash": "sha256:9c41", "timestamp_bucket": "2026-11-16T00:00:00Z",
+    })
+}
+
+fn with(mut document: Value, members: &Value) -> Value {
+    for (name, value) in members.as_object().expect("an object") {
+        document[name] = value.clone();
+    }
+    document
+}
+
+/// Proves P-7 and S-2: a client in any language asks, performs and settles; the guards, the
+/// contract and the lock are the same as everywhere.
+#[tokio::test]
+async fn an_operation_is_performed_elsewhere_once() {
+    let client = Client::dev();
+    let contract = r#"{"required":["rows"]}"#;
+    let declared = json!({ "owner": "hydrology", "output_contract": contract });
+    let (status, known) = client.post("/v1/datasets/flow", declared.clone()).await;
+    assert_eq!((status, known), (200, json!({ "known": false })));
+    assert_eq!(client.get("/v1/datasets/flow").await.1, declared);
+    let ask = with(operation("flow", "v1"), &json!({ "attempt": attempt(1) }));
+    let (status, granted) = client.post("/v1/operations", ask.clone()).await;
+    assert_eq!((status, &granted["verdict"]), (200, &json!("granted")), "{granted}");
+    assert_eq!(client.post("/v1/operations", ask).await.1, granted, "the same attempt");
+
+    let (status, locked) = client.post("/v1/operations", operation("flow", "v2")).await;
+    assert_eq!((status, &locked["code"]), (409, &json!("HX0204")), "{locked}");
+    let key = granted["key"].as_str().expect("a key");
+    let settle = format!("/v1/operations/{key}/settle");
+    let output = json!({ "dataset_id": "flow", "version": "v1", "checksum": "sha256:aa",
+        "uri": "s3://flow/v1.csv" });
+    let done = json!({ "attempt": attempt(1), "report": "succeeded", "body": "7 rows",
+        "outputs": [output], "documents": [{ "rows": 7 }], "cpu_ms": 1500 });
+    assert_eq!(client.post(&settle, done).await, (200, json!({ "repeated": false })));
+    let (_, replayed) = client.post("/v1/operations", operation("flow", "v1")).await;
+    assert_eq!(replayed["outcome"]["body"], "7 rows");
+    let (_, lineage) = client.get(&format!("/v1/operations/{key}/lineage")).await;
+    let events = lineage["events"].as_array().expect("events");
+    let words: Vec<_> = events.iter().map(|event| event["eventType"].clone()).collect();
+    assert_eq!(words, ["START", "COMPLETE"]);
+    assert_eq!(events[1]["outputs"][0]["name"], "flow");
+    assert_eq!(events[1]["run"]["facets"]["hapax_energy"]["cpu_ms"], 1500);
+
+    // What was made has to be what was agreed; then it is partial, and blocks.
+    let ask = with(operation("flow", "v3"), &json!({ "attempt": attempt(3) }));
+    let (_, granted) = client.post("/v1/operations", ask).await;
+    let key = granted["key"].as_str().expect("a key");
+    let unfit = json!({ "attempt": attempt(3), "report": "succeeded", "documents": [{}] });
+    let (status, refused) = client.post(&format!("/v1/operations/{key}/settle"), unfit).await;
+    assert_eq!((status, &refused["code"]), (409, &json!("HX0502")), "{refused}");
+    let (_, effect) = client.get(&format!("/v1/effects/{key}")).await;
+    assert_eq!(effect["state"], "partial");
+
+    let (status, bad) =
+        client.post("/v1/operations", with(operation("flow", " "), &json!({}))).await;
+    assert_eq!((status, &bad["code"]), (400, &json!("HX0501")), "{bad}");
+    let none = json!({ "attempt": attempt(9), "report": "failed", "reason": "no" });
+    assert_eq!(client.post("/v1/operations/nothing/settle", none).await.0, 404);
+    assert_eq!(client.delete("/v1/datasets/flow").await, (200, json!({ "known": true })));
+    assert_eq!(client.get("/v1/datasets/flow").await.0, 404);
+    for wrong in [
+        json!({ "masked": 16 }),
+        json!({ "sovereignty": "tribal", "shards": 2 }),
+        json!({ "input_contract": "{\"$ref\":\"http://elsewhere\"}" }),
+    ] {
+        assert_eq!(client.post("/v1/datasets/flow", wrong).await.0, 400);
+    }
+}
+
+/// Proves P-13, P-16: a review is listed, and decided once.
+#[tokio::test]
+async fn a_review_is_answered_over_http() {
+    let client = Client::dev();
+    client.post("/v1/datasets/sites", json!({ "masked": 5, "review": true })).await;
+    let (status, refused) = client.post("/v1/operations", operation("sites", "v1")).await;
+    assert_eq!((status, &refused["code"]), (409, &json!("HX0502")), "{refused}");
+    let (_, listed) = client.get("/v1/reviews").await;
+    let review = &listed["reviews"][0];
+    assert_eq!((&review["dataset_id"], &review["standing"]), (&json!("sites"), &json!("pending")));
+    let justified = with(operation("sites", "v1"), &json!({ "justification": "a survey" }));
+    let (status, waiting) = client.post("/v1/operations", justified.clone()).await;
+    assert!(
+        status == 409 && waiting["detail"].as_str().is_some_and(|d| d.contains("review")),
+        "{waiting}"
+    );
+    let decide = format!("/v1/reviews/{}/decide", review["review"].as_str().expect("a key"));
+    let say =
+        |approve: bool| json!({ "attempt": review["attempt"], "approve": approve, "note": "seen" });
+    assert_eq!(client.post(&decide, say(true)).await.0, 200);
+    assert_eq!(client.post(&decide, say(true)).await.0, 200, "the same again");
+    assert_eq!(client.post(&decide, say(false)).await.0, 409, "it is decided");
+    assert_eq!(client.get("/v1/reviews").await.1["reviews"], json!([]));
+    assert_eq!(client.get("/v1/reviews?all=true").await.1["reviews"][0]["standing"], "approved");
+    assert_eq!(client.post("/v1/operations", justified).await.1["verdict"], "granted");
+}
+
+/// Proves P-15: operations are counted with their labels.
+#[tokio::test]
+async fn operations_are_counted_with_their_labels() {
+    let client = Client::dev();
+    let ask = with(operation("flow", "v1"), &json!({ "attempt": attempt(1) }));
+    let (_, granted) = client.post("/v1/operations", ask).await;
+    client.post("/v1/operations", operation("flow", "v2")).await;
+    let key = granted["key"].as_str().expect("a key");
+    let done = json!({ "attempt": attempt(1), "report": "succeeded" });
+    client.post(&format!("/v1/operations/{key}/settle"), done).await;
+    client.post("/v1/operations", operation("flow", "v1")).await;
+    let text = client.text("/metrics").await;
+    let labels = r#"dataset_id="flow",env="default",operation_type="publish",pipeline="hydrology",sovereignty_event="false",task="load""#;
+    for name in [
+        "kfm_idempotent_replays",
+        "kfm_lock_acquire_failures",
+        "kfm_idem_cache_hits",
+        "kfm_idem_cache_misses",
+    ] {
+        assert!(text.contains(&format!("{name}_total{{{labels}}} 1")), "{name} in {text}");
+    }
+}

@@ -1,0 +1,45 @@
+//! What is declared of datasets.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use hapax_core::dataset::{Dataset, Registry};
+use hapax_store::{Command, read};
+
+use crate::engine::Hapax;
+use crate::error::Error;
+
+impl Hapax {
+    /// Declares a dataset in place of what was declared of it before, or that it is no longer
+    /// declared. Holds for every process on this ledger and in every namespace. Whether it was
+    /// declared before.
+    ///
+    /// ```
+    /// use hapax::Hapax;
+    /// use hapax::outbox::Dataset;
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let hapax = Hapax::builder().in_memory();
+    /// let wells = Dataset { masked: Some(7), ..Dataset::default() };
+    /// assert!(!hapax.declare("wells", Some(wells.clone())).await?);
+    /// assert_eq!(hapax.datasets().await?.get("wells"), Some(&wells));
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn declare(&self, name: &str, dataset: Option<Dataset>) -> Result<bool, Error> {
+        Ok(self.count(Command::Declare { name: name.to_owned(), dataset }).await? > 0)
+    }
+
+    /// Every dataset that is declared, by its name.
+    pub async fn datasets(&self) -> Result<BTreeMap<String, Dataset>, Error> {
+        Ok(read(&*self.inner.store, |view| view.datasets()).await?)
+    }
+
+    /// Which guards are up, and what is declared of one dataset.
+    pub async fn registry_of(&self, dataset: &str) -> Result<Registry, Error> {
+        let name = dataset.to_owned();
+        let names =
+            move |view: &mut dyn hapax_store::View| view.registry(&BTreeSet::from([name.as_str()]));
+        Ok(read(&*self.inner.store, names).await?)
+    }
+}
