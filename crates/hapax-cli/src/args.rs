@@ -504,6 +504,9 @@ pub(crate) struct Bench {
     /// Measure the outbox on that server instead
     #[arg(long)]
     pub(crate) outbox: bool,
+    /// Measure operations of pipelines instead
+    #[arg(long, conflicts_with_all = ["outbox", "http"])]
+    pub(crate) pipeline: bool,
     /// Where to put the files that are measured; a temporary directory unless given
     #[arg(long, value_name = "DIR")]
     pub(crate) dir: Option<PathBuf>,

@@ -6,6 +6,7 @@ mod fill;
 mod http;
 mod load;
 mod outbox;
+mod pipeline;
 mod postgres;
 
 use std::path::Path;
@@ -106,6 +107,9 @@ pub(crate) fn main(global: &Global, args: &args::Bench) -> Result<Exit, Failed> 
         eprintln!("hapax: this is a debug build; the figures mean nothing");
     }
     match &args.postgres {
+        url if args.pipeline => {
+            pipeline::measure(args, url.as_deref(), directory.path(), &mut report)?;
+        }
         Some(url) if args.outbox => outbox::measure(args, url, directory.path(), &mut report)?,
         None if args.outbox => {
             return Err(Failed::usage("--outbox is measured on a server: --postgres URL"));

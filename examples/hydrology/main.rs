@@ -1,0 +1,143 @@
+//! The hydrology flow: a delivery of stream-flow readings comes in, a table is made of it and
+//! published, subscribers and catalogs hear of it, a process is killed twice on the way, and a
+//! file is tampered with. The output tells the story; what is not so ends it.
+//!
+//!   cargo run -p hapax-pipeline --example hydrology
+//!
+//! The readings in `streamflow.csv` are made up. Everything is in a temporary directory.
+
+mod etl;
+mod stage;
+
+use std::error::Error;
+use std::path::Path;
+use std::time::Duration;
+
+use hapax::How;
+use hapax_pipeline::replay::{self, Scope};
+use hapax_pipeline::{Meter, Pipeline, Settings};
+
+use etl::{Delivery, Stop};
+use stage::{Child, Stage};
+
+type Result<T> = std::result::Result<T, Box<dyn Error>>;
+
+/// Readings of four stations on six days, made up.
+const READINGS: &str = include_str!("streamflow.csv");
+
+/// A tale that is not told in a minute has gone wrong.
+const LONG: Duration = Duration::from_secs(60);
+
+#[tokio::main]
+pub(crate) async fn main() -> Result<()> {
+    match Child::asked_for()? {
+        Some(child) => child.run().await,
+        None => tokio::time::timeout(LONG, story()).await?,
+    }
+}
+
+async fn story() -> Result<()> {
+    let directory = tempfile::tempdir()?;
+    let place = directory.path();
+    let stage = Stage::set(place).await?;
+    let hapax = stage.hapax.clone();
+    let settings = Settings { environment: "example".into(), ..Settings::default() };
+    let pipeline = Pipeline::with(hapax.clone(), settings);
+    let run = async |delivery: &Delivery| {
+        etl::publish(&hapax, &pipeline, place, delivery, Stop::Nowhere).await
+    };
+
+    tell("1. Readings come in. The event starts the pipeline hydrology_flow.");
+    println!("   (The numbers are made up.)");
+    let lines: Vec<&str> = READINGS.lines().collect();
+    let mut ingests = hapax.follow("streamflow_ingested", "*").await?;
+    let broken = lines[..13].join("\n").replace("148.2", "-999");
+    stage.ingest("ingest/1.csv", "v10.3.1", &broken).await?;
+    let delivery = stage::delivery(&*ingests.next().await?)?;
+    println!("   {} is here, for {}", delivery.file, delivery.version);
+
+    tell("2. It is held against its contract, transformed, and written.");
+    let refused = run(&delivery).await.expect_err("-999 is no discharge");
+    println!("   {refused}");
+    fact(refused.code() == "HX0502", "a sensor's -999 is refused before anything is done");
+    fact(stage.state("v10.3.1")? == (0, 0, 0), "and nothing is published");
+    stage.ingest("ingest/2.csv", "v10.3.1", &lines[..13].join("\n")).await?;
+    let delivery = stage::delivery(&*ingests.next().await?)?;
+    let first = run(&delivery).await?;
+    let product = first.product.as_ref().expect("it was performed just now");
+    fact(product.contract == ["inputs", "outputs"], "the corrected readings pass, in and out");
+    print!("{}", indented(&std::fs::read_to_string(place.join("artifacts/v10.3.1.csv"))?));
+
+    tell("3. The state, the artifact and the event were one transaction.");
+    fact(stage.state("v10.3.1")? == (1, 1, 1), "one row, one artifact, one artifact_published");
+    let again = run(&delivery).await?;
+    fact(again.done.how == How::Replayed, "asked again, it is told what came of it:");
+    println!("     {}", String::from_utf8_lossy(again.done.body().unwrap_or_default()));
+    fact(stage.state("v10.3.1")? == (1, 1, 1), "and nothing is published twice");
+
+    tell("4. A dispatcher delivers: the event to a subscriber, the lineage to a catalog.");
+    stage.deliver().await?;
+    let heard = stage.heard();
+    println!("   {}", heard.first().map_or("", |(_, payload)| payload));
+    fact(heard.len() == 1, "the subscriber has heard of it, once");
+
+    tell("5. The catalogs say what was made, and of what.");
+    print!("{}", indented(&stage.cataloged()?));
+    fact(stage.versions()? == ["v10.3.1"], "STAC has the version; DCAT and PROV-O tell of its run");
+
+    tell("6. The ledger of governance, and what was counted.");
+    stage.print_ledger().await?;
+    let counts = pipeline.meters().counts();
+    for (meter, _, count) in &counts {
+        println!("   {} {count}", meter.name());
+    }
+    let replays = counts.iter().find(|(meter, ..)| *meter == Meter::Replays);
+    fact(replays.is_some_and(|(.., count)| *count == 1), "one result was told again");
+
+    tell("7. More readings come in, and the process that publishes them is killed twice.");
+    stage.ingest("ingest/3.csv", "v10.3.2", READINGS).await?;
+    let delivery = stage::delivery(&*ingests.next().await?)?;
+    Child::start(place, &delivery, Stop::InTheTransaction)?.kill()?;
+    fact(stage.state("v10.3.2")? == (0, 0, 0), "killed before its commit, it has left nothing");
+    Child::start(place, &delivery, Stop::AfterTheCommit)?.kill()?;
+    fact(stage.state("v10.3.2")? == (1, 1, 1), "killed after its commit, it has done everything");
+    let third = run(&delivery).await?;
+    fact(third.done.how == How::Replayed, "the third time, it is told what came of it");
+    stage.deliver().await?;
+    fact(stage.state("v10.3.2")? == (1, 1, 1), "still one row, one artifact, one event");
+    let heard = stage.heard();
+    fact(heard.len() == 2 && heard[0].0 != heard[1].0, "each version was heard of once");
+    fact(stage.versions()? == ["v10.3.1", "v10.3.2"], "and the catalog has both");
+
+    tell("8. A replay holds the journal against what is there.");
+    let scope = Scope { files: place.to_owned(), ..Scope::default() };
+    let intact = replay::verify(&hapax, &scope).await?;
+    let found = (intact.operations, intact.executed, intact.divergences.len());
+    fact(found == (2, 0, 0), "two operations, none executed again, everything as recorded");
+    let artifact = Path::new("artifacts/v10.3.1.csv");
+    let text = std::fs::read_to_string(place.join(artifact))?;
+    std::fs::write(place.join(artifact), text.replace("148.2", "48.2"))?;
+    let tampered = replay::verify(&hapax, &scope).await?;
+    for divergence in &tampered.divergences {
+        println!("   journal {}: {} {}", divergence.entry, divergence.what, divergence.which);
+    }
+    let named: Vec<_> =
+        tampered.divergences.iter().map(|d| (d.what, Path::new(&d.which))).collect();
+    fact(named == [("output", artifact)], "a flood that was made smaller is named");
+    fact(tampered.lineage == intact.lineage, "and history is what it was");
+    stage.close().await
+}
+
+fn tell(text: &str) {
+    println!("\n{text}");
+}
+
+/// Ends the story if it is not so.
+fn fact(holds: bool, text: &str) {
+    assert!(holds, "it is not so that {text}");
+    println!("   ✓ {text}");
+}
+
+fn indented(text: &str) -> String {
+    text.lines().map(|line| format!("     {line}\n")).collect()
+}

@@ -1,0 +1,254 @@
+//! What the story is played on: a ledger, a dispatcher with a subscriber and a catalog, and a
+//! process that can be killed.
+
+use std::io::{BufRead as _, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::{Arc, Mutex};
+
+use hapax::json::Json;
+use hapax::outbox::{Dispatcher, Event, Letter, Outbox, Payload, Record, RecordFilter, Sink, Told};
+use hapax::{Failure, Hapax, Key};
+use hapax_pipeline::catalog::Catalog;
+use hapax_pipeline::lineage::names;
+use hapax_pipeline::projector::Projector;
+use hapax_pipeline::{Pipeline, replay};
+use serde_json::json;
+
+use super::Result;
+use super::etl::{self, DATASET, Delivery, HERE, PUBLISHED, Stop};
+
+pub(crate) struct Stage {
+    pub(crate) hapax: Hapax,
+    place: PathBuf,
+    dispatcher: Dispatcher,
+    projector: tokio::sync::Mutex<Projector>,
+    subscriber: Subscriber,
+}
+
+impl Stage {
+    /// Opens the ledger, declares the dataset, and begins to deliver.
+    pub(crate) async fn set(place: &Path) -> Result<Self> {
+        let hapax = Hapax::builder().holder("the narrator").open(ledger(place)).await?;
+        etl::prepare(&hapax)?;
+        let subscriber = Subscriber::default();
+        let outbox = Outbox::new()
+            .sink("subscriber", subscriber.clone())?
+            .sink("catalog", Catalog::new(place.join("catalog")))?
+            .route(PUBLISHED, "*", &["subscriber"])?
+            .route("lineage", "*", &["catalog"])?
+            .route("streamflow_ingested", "*", &[])?
+            .dataset(DATASET, etl::declared());
+        let dispatcher = hapax.dispatch(outbox).await?;
+        let projector = tokio::sync::Mutex::new(Projector::new(&hapax)?);
+        Ok(Self { hapax, place: place.to_owned(), dispatcher, projector, subscriber })
+    }
+
+    /// A file comes in, and the event that says so; once, however often it is said.
+    pub(crate) async fn ingest(&self, file: &str, version: &str, text: &str) -> Result<()> {
+        let path = self.place.join(file);
+        std::fs::create_dir_all(path.parent().unwrap_or(&self.place))?;
+        std::fs::write(&path, text)?;
+        let checksum = replay::checksum(&path).unwrap_or_default();
+        let key = Key::derive("ingest.v1", &[("checksum", checksum.as_bytes())])?;
+        let payload = json!({"file": file, "checksum": checksum, "version": version}).to_string();
+        let arrival = self.hapax.effect(key).run(|claim| async move {
+            let payload = Payload::parse(payload.as_bytes())?;
+            claim.emit(Event::new("streamflow_ingested", "streamflow", payload))?;
+            Ok::<_, Failure>("arrived")
+        });
+        arrival.await?;
+        Ok(())
+    }
+
+    /// Seals the journal, tells of its runs, and waits until everything is delivered.
+    pub(crate) async fn deliver(&self) -> Result<()> {
+        self.hapax.pass().await?;
+        let mut projector = self.projector.lock().await;
+        while projector.pass().await?.behind > 0 {}
+        self.dispatcher.idle().await;
+        Ok(())
+    }
+
+    /// How many rows, artifacts and events there are of a version.
+    pub(crate) fn state(&self, version: &str) -> Result<(u32, u32, u32)> {
+        let connection = self.hapax.connection()?;
+        let count = |of: &str| {
+            let sql = format!("SELECT count(*) FROM {of} AND version = ?1");
+            connection.query_row(&sql, [version], |row| row.get(0))
+        };
+        Ok((
+            count("pipeline_state WHERE true")?,
+            count(&format!("artifact WHERE dataset_id = '{DATASET}'"))?,
+            count(&format!("outbox WHERE event_name = '{PUBLISHED}'"))?,
+        ))
+    }
+
+    /// What the subscriber has heard, by the id of the event.
+    pub(crate) fn heard(&self) -> Vec<(String, String)> {
+        self.subscriber.letters.lock().expect("nobody panics with it").clone()
+    }
+
+    /// The files of the catalogs.
+    pub(crate) fn cataloged(&self) -> Result<String> {
+        let root = self.place.join("catalog");
+        let (mut folders, mut files) = (vec![root.clone()], Vec::new());
+        while let Some(folder) = folders.pop() {
+            for entry in std::fs::read_dir(folder)? {
+                let path = entry?.path();
+                match path.is_dir() {
+                    true => folders.push(path),
+                    false => files.push(path.strip_prefix(&root)?.display().to_string()),
+                }
+            }
+        }
+        files.sort();
+        Ok(files.join("\n"))
+    }
+
+    /// The versions that are in the collection of the dataset.
+    pub(crate) fn versions(&self) -> Result<Vec<String>> {
+        let collection = self.place.join("catalog/stac").join(names::stac_collection(DATASET));
+        let mut versions = Vec::new();
+        for entry in std::fs::read_dir(collection)? {
+            let entry = entry?;
+            let item = entry.path().join(entry.file_name()).with_extension("json");
+            if entry.path().is_dir() {
+                let item: serde_json::Value = serde_json::from_slice(&std::fs::read(item)?)?;
+                versions.extend(item["properties"]["hapax:version"].as_str().map(str::to_owned));
+            }
+        }
+        versions.sort();
+        Ok(versions)
+    }
+
+    /// What the ledger of governance says of each record, oldest first.
+    pub(crate) async fn print_ledger(&self) -> Result<()> {
+        println!("   outbox_id  event_name  dataset_id  care_label  status  attempt");
+        let filter = RecordFilter { limit: 100, ..RecordFilter::default() };
+        for found in self.hapax.records(filter).await?.iter().rev() {
+            let event = &found.record.event;
+            let label = member(&found.record, "care_label");
+            let attempt = found.deliveries.iter().map(|delivery| delivery.tried).max();
+            println!(
+                "   {}  {}  {}  {}  {}  {}",
+                found.record.id,
+                event.name,
+                event.dataset,
+                label.as_deref().unwrap_or("-"),
+                found.status.as_str(),
+                attempt.unwrap_or_default(),
+            );
+        }
+        Ok(())
+    }
+
+    pub(crate) async fn close(self) -> Result<()> {
+        self.dispatcher.stop().await?;
+        self.hapax.close().await?;
+        Ok(())
+    }
+}
+
+/// What an event says was delivered.
+pub(crate) fn delivery(record: &Record) -> Result<Delivery> {
+    let file = member(record, "file").ok_or("the event names no file")?;
+    Ok(Delivery { file, version: member(record, "version").ok_or("and no version")? })
+}
+
+fn member(record: &Record, name: &str) -> Option<String> {
+    let payload = Json::parse(record.event.payload.as_str().as_bytes()).ok()?;
+    payload.get(name)?.as_str().map(str::to_owned)
+}
+
+fn ledger(place: &Path) -> PathBuf {
+    place.join("hapax.db")
+}
+
+/// Hears of what is published.
+#[derive(Clone, Default)]
+struct Subscriber {
+    letters: Arc<Mutex<Vec<(String, String)>>>,
+}
+
+impl Sink for Subscriber {
+    async fn send(&self, letters: &[Letter], told: &Told) {
+        for (nth, Letter { record, .. }) in letters.iter().enumerate() {
+            let letter = (record.id.to_string(), record.event.payload.as_str().to_owned());
+            self.letters.lock().expect("nobody panics with it").push(letter);
+            told.delivered(nth);
+        }
+    }
+}
+
+/// A process that publishes one delivery and waits somewhere to be killed: this program, started
+/// once more as it was started itself.
+pub(crate) struct Child {
+    place: PathBuf,
+    delivery: Delivery,
+    stop: Stop,
+}
+
+/// What a child is told by.
+const ERRAND: &str = "HYDROLOGY_ERRAND";
+
+impl Child {
+    /// Whether this process is one.
+    pub(crate) fn asked_for() -> Result<Option<Self>> {
+        let Some(errand) = std::env::var_os(ERRAND) else { return Ok(None) };
+        let errand = errand.into_string().map_err(|_| "no errand")?;
+        let [place, file, version, stop] = errand.split('|').collect::<Vec<_>>()[..] else {
+            return Err("no errand".into());
+        };
+        let stop = if stop == "commit" { Stop::AfterTheCommit } else { Stop::InTheTransaction };
+        let delivery = Delivery { file: file.into(), version: version.into() };
+        Ok(Some(Self { place: place.into(), delivery, stop }))
+    }
+
+    pub(crate) async fn run(self) -> Result<()> {
+        let hapax = Hapax::builder().holder("the pipeline").open(ledger(&self.place)).await?;
+        let pipeline = Pipeline::new(hapax.clone());
+        etl::publish(&hapax, &pipeline, &self.place, &self.delivery, self.stop).await?;
+        Err("nobody has killed it".into())
+    }
+
+    /// Starts the process, and returns when it has come to where it waits.
+    pub(crate) fn start(place: &Path, delivery: &Delivery, stop: Stop) -> Result<Waiting> {
+        let stop = if stop == Stop::AfterTheCommit { "commit" } else { "transaction" };
+        let Delivery { file, version } = delivery;
+        let mut child = Command::new(std::env::current_exe()?)
+            .args(std::env::args_os().skip(1))
+            .env(ERRAND, format!("{}|{file}|{version}|{stop}", place.display()))
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .spawn()?;
+        let said = child.stdout.take().ok_or("its output is not piped")?;
+        let waiting = Waiting(child);
+        for line in BufReader::new(said).lines() {
+            if line? == HERE {
+                return Ok(waiting);
+            }
+        }
+        Err("the process ended before it could be killed".into())
+    }
+}
+
+/// A process that waits to be killed, and is, whatever happens here.
+pub(crate) struct Waiting(std::process::Child);
+
+impl Waiting {
+    /// Kills it by its id, without a word.
+    pub(crate) fn kill(mut self) -> Result<()> {
+        self.0.kill()?;
+        let status = self.0.wait()?;
+        println!("   process {}: killed ({status})", self.0.id());
+        Ok(())
+    }
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
