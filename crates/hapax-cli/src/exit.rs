@@ -162,6 +162,9 @@ impl From<hapax_pipeline::Error> for Failed {
     fn from(error: hapax_pipeline::Error) -> Self {
         use hapax_pipeline::Error as Pipeline;
         let (exit, next) = match &error {
+            Pipeline::Ledger(Error::Locked { .. }) => {
+                (Exit::Later, "Try again later, or wait longer: --wait 5m.")
+            }
             Pipeline::Ledger(error) => return error.clone().into(),
             Pipeline::Invalid(_) => (Exit::Usage, "Correct it, and try again."),
             Pipeline::Refused(_) => (

@@ -26,8 +26,7 @@ const LARGEST: u64 = 4 * 1024 * 1024;
 pub(crate) async fn main(global: &Global, lineage: Lineage) -> Result<Exit, Failed> {
     let hapax = output::open(global).await?;
     match lineage {
-        Lineage::Export { format, dataset, to: Some(root) } => {
-            let _ = format;
+        Lineage::Export { dataset, to: Some(root), .. } => {
             rebuild(global, &hapax, dataset.as_deref(), &root).await
         }
         Lineage::Export { format, dataset, to: None } => {

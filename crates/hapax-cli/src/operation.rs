@@ -48,9 +48,10 @@ pub(crate) async fn once(global: &Global, run: &Run, hapax: &Hapax) -> Result<Ex
     let mut asked =
         asked.with(move |effect| run::terms(effect.wait(wait), run, key, bound.clone()));
     for input in &run.operation.input {
-        for document in documents(input) {
-            asked = asked.input(document);
-        }
+        asked = match documents(input) {
+            Some(documents) => documents.into_iter().fold(asked, |asked, one| asked.input(one)),
+            None => asked.unreadable(input.display().to_string()),
+        };
     }
     if let Some(part) = &run.operation.part {
         asked = asked.part(part);
@@ -129,17 +130,17 @@ fn parameters(asked: &args::pipeline::Operation) -> Result<String, Failed> {
         .map_err(|error| Failed::usage(error.to_string()))
 }
 
-/// What a file has to say, for a data contract: a JSON value, or one a line. What is neither
-/// breaks every contract that asks for something.
-fn documents(path: &Path) -> Vec<Json> {
+/// What a file has to say, for a data contract: a JSON value, or one a line; nothing, if it is
+/// neither or too large.
+fn documents(path: &Path) -> Option<Vec<Json>> {
     let small = std::fs::metadata(path).is_ok_and(|meta| meta.len() <= LARGEST_DOCUMENT);
     let text = small.then(|| std::fs::read(path).ok()).flatten().unwrap_or_default();
     if let Ok(json) = Json::parse(&text) {
-        return vec![json];
+        return Some(vec![json]);
     }
     let lines = text.split(|byte| *byte == b'\n').filter(|line| !line.trim_ascii().is_empty());
     let lines: Result<Vec<Json>, _> = lines.map(Json::parse).collect();
-    lines.ok().filter(|lines| !lines.is_empty()).unwrap_or_else(|| vec![Json::Null])
+    lines.ok().filter(|lines| !lines.is_empty())
 }
 
 fn environment(work: &Work) -> Vec<(&'static str, String)> {
@@ -191,9 +192,10 @@ async fn perform(run: &Run, show: bool, work: Work, seen: Seen) -> Result<Made, 
     let mut made = Made::new(recording.joined()).cpu(children_time().saturating_sub(before));
     for path in &run.operation.output {
         made = made.output(artifact(path, &work).map_err(Trouble::Failure)?);
-        for document in documents(path) {
-            made = made.document(document);
-        }
+        made = match documents(path) {
+            Some(documents) => documents.into_iter().fold(made, |made, one| made.document(one)),
+            None => made.unreadable(path.display().to_string()),
+        };
     }
     if let Some(event) = &run.operation.publish {
         made = made.publish(event);
@@ -266,12 +268,20 @@ async fn conclude(
         Error::Refused(refusal) => {
             let effect = hapax.show(key).await?;
             let partial = effect.filter(|e| e.state.name() == hapax::StateName::Partial);
-            if let Some(effect) = partial.filter(|_| run.rollback.is_some()) {
-                run::roll_back(hapax, key, &hapax::Blocked::by(&effect)).await?;
+            if let Some(effect) = partial.as_ref().filter(|_| run.rollback.is_some()) {
+                run::roll_back(hapax, key, &hapax::Blocked::by(effect)).await?;
                 let what = format!("refused: {refusal}; rolled back");
                 return Err(Failed::new(Exit::Refused, what));
             }
-            Err(Error::Refused(refusal).into())
+            let blocks = partial.map(|effect| effect.attempt);
+            let refused = Failed::from(Error::Refused(refusal));
+            Err(match blocks {
+                Some(attempt) => refused.next(format!(
+                    "It is partial, and blocks its dataset. Undo it by hand, then: hapax effects \
+                     resolve {key} --attempt {attempt} --did-not-happen --note WHY"
+                )),
+                None => refused,
+            })
         }
         error => Err(error.into()),
     }

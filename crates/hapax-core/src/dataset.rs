@@ -227,6 +227,11 @@ impl Dataset {
         governance_ref: Option<&str>,
         lately: Tally,
     ) -> Result<(), Refusal> {
+        if let Some(allowed) = self.slo.map(|slo| slo.allows(lately.ended))
+            && lately.failed > allowed
+        {
+            return Err(Refusal::Budget { failed: lately.failed, of: lately.ended, allowed });
+        }
         let blank = |text: Option<&str>| text.is_none_or(|text| text.trim().is_empty());
         if self.is_sensitive() && blank(justification) {
             let what = "a change to this dataset needs a justification";
@@ -236,12 +241,7 @@ impl Dataset {
             let what = "name what allows it: governance_ref";
             return Err(Refusal::Sovereignty(what.into()));
         }
-        match self.slo.map(|slo| slo.allows(lately.ended)) {
-            Some(allowed) if lately.failed > allowed => {
-                Err(Refusal::Budget { failed: lately.failed, of: lately.ended, allowed })
-            }
-            _ => Ok(()),
-        }
+        Ok(())
     }
 
     /// The declaration as text.

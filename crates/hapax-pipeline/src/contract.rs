@@ -20,7 +20,7 @@ pub(crate) const MAX_VIOLATIONS: usize = 10;
 ///
 /// ```
 /// use hapax::json::Json;
-/// use hapax_pipeline::contract::Contract;
+/// use hapax_pipeline::Contract;
 ///
 /// let schema = Json::parse(br#"{"required": ["id"], "properties": {"id": {"type": "integer"}}}"#)?;
 /// let contract = Contract::new(&schema)?;

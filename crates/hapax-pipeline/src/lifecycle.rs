@@ -69,7 +69,7 @@ impl Stop {
 pub(crate) fn admitted(
     stage: &Stage,
     lately: Tally,
-    inputs: &[Json],
+    inputs: Inputs<'_>,
 ) -> Result<Vec<String>, Refusal> {
     let operation = &stage.about.operation;
     let (why, by) = (operation.justification.as_deref(), operation.governance_ref.as_deref());
@@ -94,7 +94,12 @@ impl Stage {
     /// Holds what was made against the contract, if there is one.
     pub(crate) fn hold(&self, made: &Made) -> Result<Option<String>, Refusal> {
         let Some(contract) = &self.declared.outputs else { return Ok(None) };
-        hold(contract, &made.documents, "outputs").map(|()| Some("outputs".to_owned()))
+        hold(
+            contract,
+            Inputs { documents: &made.documents, unreadable: &made.unreadable },
+            "outputs",
+        )
+        .map(|()| Some("outputs".to_owned()))
     }
 
     /// A text in which places are as coarse as the dataset asks.
@@ -114,7 +119,7 @@ impl Granted {
         self,
         stage: &Arc<Stage>,
         lately: Tally,
-        inputs: &[Json],
+        inputs: Inputs<'_>,
         checks: &[Check<'_>],
     ) -> Result<Admitted, Stop> {
         let agreed = admitted(stage, lately, inputs).map_err(Stop::Refused)?;
@@ -129,8 +134,20 @@ impl Granted {
     }
 }
 
+/// What a data contract is held against.
+#[derive(Clone, Copy)]
+pub(crate) struct Inputs<'a> {
+    pub(crate) documents: &'a [Json],
+    pub(crate) unreadable: &'a [String],
+}
+
 /// Every document has to be what was agreed, and there has to be one.
-fn hold(contract: &Contract, documents: &[Json], what: &str) -> Result<(), Refusal> {
+fn hold(contract: &Contract, given: Inputs<'_>, what: &str) -> Result<(), Refusal> {
+    let Inputs { documents, unreadable } = given;
+    if let Some(name) = unreadable.first() {
+        let why = format!("{what}: {name} is neither JSON nor JSON lines, and has to be");
+        return Err(Refusal::Contract(why));
+    }
     if documents.is_empty() {
         let why = format!("there is one for {what}, and nothing was given to hold against it");
         return Err(Refusal::Contract(why));
@@ -155,7 +172,7 @@ impl Admitted {
         stage: &Arc<Stage>,
         mut work: F,
         mut dice: impl FnMut() -> u64,
-        mut retried: impl FnMut(),
+        mut may_retry: impl FnMut() -> bool,
     ) -> Result<Executed, Stop>
     where
         F: FnMut(Work) -> Fut,
@@ -187,13 +204,16 @@ impl Admitted {
             let Some(pause) = pauses.delay_ms(retries + 1, dice()) else {
                 return Err(Stop::Failed(Failure::not_done(reason)));
             };
+            if !may_retry() {
+                let reason = format!("{reason}; too many retries are under way");
+                return Err(Stop::Failed(Failure::not_done(reason)));
+            }
             tokio::time::sleep(Duration::from_millis(pause)).await;
             // Somebody may have taken over.
             if let Err(stop) = self.claim.check().await {
                 return Err(Stop::Failed(Failure::ambiguous(format!("{reason}; then: {stop}"))));
             }
             retries += 1;
-            retried();
         }
     }
 }
@@ -263,7 +283,7 @@ pub(crate) fn record(
     checks: Vec<String>,
     retries: u32,
 ) -> Result<(Product, Outcome, Vec<Event>), Failure> {
-    let Made { result, mut outputs, documents, events, cpu: measured } = made;
+    let Made { result, mut outputs, documents, events, cpu: measured, .. } = made;
     let masked = stage.dataset().masked;
     for output in &mut outputs {
         output.uri = stage.mask(&output.uri);

@@ -41,7 +41,7 @@ pub struct Masked {
 ///
 /// ```
 /// use hapax::{canonical::canonical, json::Json};
-/// use hapax_pipeline::mask::mask;
+/// use hapax_pipeline::mask;
 ///
 /// let well = Json::parse(br#"{"id": 7, "site_lat": 38.51234, "site_lon": -98.12345}"#)?;
 /// let masked = mask(&well, 7);
@@ -59,7 +59,7 @@ pub fn mask(value: &Json, resolution: u8) -> Masked {
 /// be read. For log lines, error messages and what programs print.
 ///
 /// ```
-/// use hapax_pipeline::mask::mask_text;
+/// use hapax_pipeline::mask_text;
 ///
 /// let line = "well 7 at 38.51234, -98.12345: 0.12345 m";
 /// assert_eq!(mask_text(line, 7), "well 7 at [h3:8726e2823ffffff]: 0.12345 m");

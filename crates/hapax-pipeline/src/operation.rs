@@ -83,7 +83,9 @@ impl Operation {
 pub fn bucket(time: &str, width: Duration) -> Result<String, Error> {
     let full = if time.len() == 10 { format!("{time}T00:00:00Z") } else { time.to_owned() };
     let at = humantime::parse_rfc3339_weak(&full).map_err(|error| {
-        Error::Invalid(format!("the logical time {time:?}: {error}; write 2026-11-16T06:00:00Z"))
+        Error::Invalid(format!(
+            "the logical time {time:?}: {error}; write it in UTC: 2026-11-16T06:00:00Z"
+        ))
     })?;
     let since = at.duration_since(UNIX_EPOCH);
     let since = since.map_err(|_| Error::Invalid(format!("{time} is before 1970")))?;

@@ -15,7 +15,7 @@ use tokio::time::Instant;
 use crate::contract::Contract;
 use crate::energy::Grid;
 use crate::error::{Error, Trouble};
-use crate::lifecycle::{Granted, Stage, Stop, is_refusal};
+use crate::lifecycle::{Granted, Inputs, Stage, Stop, is_refusal};
 use crate::mask::mask_text;
 use crate::meters::{Labels, Meter, Meters};
 use crate::operation::{About, Operation, Terms};
@@ -109,6 +109,7 @@ impl Pipeline {
             part: None,
             fingerprint: None,
             inputs: Vec::new(),
+            unreadable: Vec::new(),
             before: Vec::new(),
             after: Vec::new(),
             with: Box::new(|effect| effect),
@@ -182,7 +183,8 @@ impl Pipeline {
         if stage.declared.missing {
             return Err(Error::Refused(Refusal::Unregistered));
         }
-        if !stage.declared.dataset.review {
+        let dataset = &stage.declared.dataset;
+        if !dataset.review && dataset.on_lock != LockPolicy::Escalate {
             return Ok(());
         }
         match review::standing(&self.hapax, key).await? {
@@ -258,6 +260,7 @@ pub struct Asked<'a> {
     part: Option<String>,
     fingerprint: Option<Fingerprint>,
     inputs: Vec<Json>,
+    unreadable: Vec<String>,
     before: Vec<Check<'a>>,
     after: Vec<Check<'a>>,
     with: Box<dyn Fn(EffectBuilder) -> EffectBuilder + Send + Sync + 'a>,
@@ -296,6 +299,12 @@ impl<'a> Asked<'a> {
     /// A document that it reads, for the data contract.
     pub fn input(mut self, document: Json) -> Self {
         self.inputs.push(document);
+        self
+    }
+
+    /// Something that it reads and that is no JSON: no data contract lets it pass.
+    pub fn unreadable(mut self, name: impl Into<String>) -> Self {
+        self.unreadable.push(name.into());
         self
     }
 
@@ -392,11 +401,17 @@ impl<'a> Asked<'a> {
         end.granted = true;
         let lately = self.pipeline.lately(stage).await;
         let lately = lately.map_err(|error| Failure::not_done(error.to_string()))?;
-        let retried = || self.pipeline.count(Meter::Retries, labels);
+        let may_retry = || {
+            let may = self.pipeline.budget().retry(Instant::now());
+            if may {
+                self.pipeline.count(Meter::Retries, labels);
+            }
+            may
+        };
+        let inputs = Inputs { documents: &self.inputs, unreadable: &self.unreadable };
         let steps = async {
-            let admitted =
-                Granted { claim }.admit(stage, lately, &self.inputs, &self.before).await?;
-            let executed = admitted.execute(stage, work, dice, retried).await?;
+            let admitted = Granted { claim }.admit(stage, lately, inputs, &self.before).await?;
+            let executed = admitted.execute(stage, work, dice, may_retry).await?;
             executed.validate(stage, &self.after).await?.conclude(stage)
         };
         match steps.await {

@@ -10,7 +10,7 @@ use hapax::remote::{LeaseId, Permit, Report, Settled};
 use hapax::{AttemptId, Fingerprint, Key, LockPolicy, Safety};
 
 use crate::error::Error;
-use crate::lifecycle::{self, Stage, Stop, record};
+use crate::lifecycle::{self, Inputs, Stage, Stop, record};
 use crate::operation::{About, Operation};
 use crate::pipeline::Pipeline;
 use crate::work::Made;
@@ -63,7 +63,11 @@ impl Pipeline {
         match permit {
             Ok(Permit::Granted(grant)) => {
                 let lately = self.lately(&stage).await?;
-                if let Err(refusal) = lifecycle::admitted(&stage, lately, &inputs) {
+                if let Err(refusal) = lifecycle::admitted(
+                    &stage,
+                    lately,
+                    Inputs { documents: &inputs, unreadable: &[] },
+                ) {
                     let reason = Stop::Refused(refusal.clone()).reason();
                     let report = Report::Failed(reason);
                     self.hapax.remote().settle(key, attempt, report, Vec::new(), None).await?;

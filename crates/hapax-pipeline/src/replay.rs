@@ -7,7 +7,7 @@ use std::path::{Component, Path, PathBuf};
 
 use hapax::canonical::canonical;
 use hapax::json::Json;
-use hapax::{Digest, Failure, Hapax, Key, Safety, State};
+use hapax::{Digest, Failure, Hapax, Key, Safety, State, StateName};
 
 use crate::document::Object;
 use crate::error::Error;
@@ -42,7 +42,7 @@ pub struct Replayed {
     pub operations: u64,
     /// How many of them were done again, in a sandbox.
     pub executed: u64,
-    /// How many were left alone, because their dataset is sensitive or nothing says how.
+    /// How many were left alone: cleared since, or in a sandbox sensitive, or nothing says how.
     pub skipped: u64,
     /// The hash of everything that was expected.
     pub expected: Digest,
@@ -116,7 +116,8 @@ where
                 replay.found.skipped += 1;
                 return Ok(());
             }
-            let room = sandbox.join(run.key.to_string().replace(':', "-"));
+            let room = format!("{}-{}", run.key.to_string().replace(':', "-"), run.generation);
+            let room = sandbox.join(room);
             if let Err(differs) = furnish(&run, scope, &room) {
                 replay.diverge(&run, entry, differs);
                 return Ok(());
@@ -224,11 +225,25 @@ impl<'a> Replay<'a> {
                 let event = canonical(&openlineage::event(&moment, PRODUCER)).unwrap_or_default();
                 chain(&mut self.found.lineage, &event);
                 if let What::Complete { product, digest } = moment.what {
+                    if self.is_superseded(&moment.run).await? {
+                        self.found.skipped += 1;
+                        continue;
+                    }
                     self.found.operations += 1;
                     look(self, moment.run, moment.mark.entry, product, digest).await?;
                 }
             }
         }
+    }
+
+    /// Whether somebody has cleared the record since: what was made may be gone, or made anew.
+    async fn is_superseded(&self, run: &Run) -> Result<bool, Error> {
+        Ok(match self.hapax.show(run.key).await? {
+            Some(effect) => {
+                effect.generation != run.generation || effect.state.name() == StateName::Failed
+            }
+            None => true,
+        })
     }
 
     /// Whether the outcome that would be told again is the one that was recorded.
@@ -238,17 +253,13 @@ impl<'a> Replay<'a> {
         entry: u64,
         digest: Option<Digest>,
     ) -> Result<(), Error> {
-        let effect = self.hapax.show(run.key).await?;
-        let effect = effect.filter(|effect| effect.generation == run.generation);
         let Some(expected) = digest else { return Ok(()) };
-        let actual = match effect.map(|effect| effect.state) {
+        let actual = match self.hapax.show(run.key).await?.map(|effect| effect.state) {
             Some(State::Succeeded(outcome)) => match outcome.body() {
                 Some(body) => Some(Digest::of(body)),
                 None => Some(outcome.digest()),
             },
-            // A later generation has taken its place.
-            None => return Ok(()),
-            Some(_) => None,
+            _ => None,
         };
         let (expected, actual) = (expected.to_string(), actual.map(|digest| digest.to_string()));
         self.compare(

@@ -100,6 +100,7 @@ pub struct Made {
     pub(crate) result: Outcome,
     pub(crate) outputs: Vec<Artifact>,
     pub(crate) documents: Vec<Json>,
+    pub(crate) unreadable: Vec<String>,
     pub(crate) events: Vec<Event>,
     pub(crate) cpu: Option<Duration>,
 }
@@ -111,6 +112,7 @@ impl Made {
             result: result.into(),
             outputs: Vec::new(),
             documents: Vec::new(),
+            unreadable: Vec::new(),
             events: Vec::new(),
             cpu: None,
         }
@@ -125,6 +127,13 @@ impl Made {
     /// With a document that the data contract is held against.
     pub fn document(mut self, document: Json) -> Self {
         self.documents.push(document);
+        self
+    }
+
+    /// With something that the data contract would be held against, and that is no JSON: no
+    /// contract lets it pass.
+    pub fn unreadable(mut self, name: impl Into<String>) -> Self {
+        self.unreadable.push(name.into());
         self
     }
 

@@ -18,10 +18,10 @@ pub(crate) type LockPlace = (i32, LockKey);
 /// Tries the advisory locks of these keys for the length of the transaction. Those that
 /// somebody else has are not in the answer.
 pub(crate) fn hint(link: &Link, keys: &[i64]) -> Result<Vec<i64>, Trouble> {
-    let rows = link.query(
+    let rows = link.often((
         "SELECT k FROM unnest($1::bigint[]) AS u (k) WHERE pg_try_advisory_xact_lock(k)",
         &[(&keys, Type::INT8_ARRAY)],
-    )?;
+    ))?;
     rows.iter().map(|row| Ok(row.try_get(0)?)).collect()
 }
 
@@ -36,14 +36,18 @@ pub(crate) fn load(
     }
     let namespaces: Vec<i32> = places.iter().map(|(namespace, _)| *namespace).collect();
     let keys: Vec<i64> = places.iter().map(|(_, key)| key.0 as i64).collect();
-    let lock = if lock { "ORDER BY namespace, lock FOR UPDATE" } else { "" };
-    let rows = link.query(
-        &format!(
+    let sql = match lock {
+        true => {
             "SELECT namespace, lock, holder, attempt FROM hapax.lock
-             WHERE (namespace, lock) IN (SELECT * FROM unnest($1::int[], $2::bigint[])) {lock}"
-        ),
-        &[(&namespaces, Type::INT4_ARRAY), (&keys, Type::INT8_ARRAY)],
-    )?;
+             WHERE (namespace, lock) IN (SELECT * FROM unnest($1::int[], $2::bigint[]))
+             ORDER BY namespace, lock FOR UPDATE"
+        }
+        false => {
+            "SELECT namespace, lock, holder, attempt FROM hapax.lock
+             WHERE (namespace, lock) IN (SELECT * FROM unnest($1::int[], $2::bigint[]))"
+        }
+    };
+    let rows = link.often((sql, &[(&namespaces, Type::INT4_ARRAY), (&keys, Type::INT8_ARRAY)]))?;
     rows.iter()
         .map(|row| {
             let key = LockKey(row.try_get::<_, i64>(1)? as u64);
@@ -54,43 +58,64 @@ pub(crate) fn load(
         .collect()
 }
 
-/// Writes a lock over the attempt that was read, or where there was none. `Busy` if somebody
-/// else was quicker.
-pub(crate) fn put(
-    link: &Link,
-    namespace: i32,
-    over: Option<AttemptId>,
-    lock: &Lock,
-) -> Result<(), Trouble> {
-    let written = link.execute(
-        "INSERT INTO hapax.lock AS l (namespace, lock, holder, attempt) VALUES ($1, $2, $3, $4)
-         ON CONFLICT (namespace, lock) DO UPDATE SET holder = $3, attempt = $4
-         WHERE l.attempt = $5",
-        &[
-            (&namespace, Type::INT4),
-            (&(lock.key.0 as i64), Type::INT8),
-            (&&lock.holder.as_bytes()[..], Type::BYTEA),
-            (&&lock.attempt.as_bytes()[..], Type::BYTEA),
-            (&over.as_ref().map(|attempt| &attempt.as_bytes()[..]), Type::BYTEA),
-        ],
-    )?;
-    if written == 1 { Ok(()) } else { Err(Trouble::Busy("a lock has moved on".into())) }
+/// A lock to be written over the attempt that was read, or where there was none.
+pub(crate) struct Taken {
+    pub(crate) namespace: i32,
+    pub(crate) over: Option<AttemptId>,
+    pub(crate) lock: Lock,
 }
 
-/// Releases a lock, if this attempt holds it.
-pub(crate) fn release(
-    link: &Link,
-    (namespace, key): LockPlace,
-    attempt: AttemptId,
-) -> Result<(), Trouble> {
-    link.execute(
-        "DELETE FROM hapax.lock WHERE namespace = $1 AND lock = $2 AND attempt = $3",
+/// Writes locks, in their order. `Busy` if somebody else was quicker with one of them.
+pub(crate) fn put(link: &Link, taken: &[Taken]) -> Result<(), Trouble> {
+    if taken.is_empty() {
+        return Ok(());
+    }
+    let namespace: Vec<i32> = taken.iter().map(|taken| taken.namespace).collect();
+    let key: Vec<i64> = taken.iter().map(|taken| taken.lock.key.0 as i64).collect();
+    let holder: Vec<&[u8]> = taken.iter().map(|taken| &taken.lock.holder.as_bytes()[..]).collect();
+    let attempt: Vec<&[u8]> =
+        taken.iter().map(|taken| &taken.lock.attempt.as_bytes()[..]).collect();
+    let over: Vec<Option<&[u8]>> =
+        taken.iter().map(|taken| taken.over.as_ref().map(|over| &over.as_bytes()[..])).collect();
+    let written = link.often((
+        "WITH w AS (
+             SELECT * FROM unnest($1::int[], $2::bigint[], $3::bytea[], $4::bytea[], $5::bytea[])
+                 AS w (namespace, lock, holder, attempt, over)
+         )
+         INSERT INTO hapax.lock AS l (namespace, lock, holder, attempt)
+         SELECT namespace, lock, holder, attempt FROM w
+         ON CONFLICT (namespace, lock) DO UPDATE
+             SET holder = excluded.holder, attempt = excluded.attempt
+         WHERE l.attempt = (SELECT w.over FROM w WHERE w.namespace = l.namespace AND w.lock = l.lock)
+         RETURNING l.lock",
         &[
-            (&namespace, Type::INT4),
-            (&(key.0 as i64), Type::INT8),
-            (&&attempt.as_bytes()[..], Type::BYTEA),
+            (&namespace, Type::INT4_ARRAY),
+            (&key, Type::INT8_ARRAY),
+            (&holder, Type::BYTEA_ARRAY),
+            (&attempt, Type::BYTEA_ARRAY),
+            (&over, Type::BYTEA_ARRAY),
         ],
-    )?;
+    ))?;
+    if written.len() == taken.len() {
+        return Ok(());
+    }
+    Err(Trouble::Busy("a lock has moved on".into()))
+}
+
+/// Releases locks, each if this attempt holds it.
+pub(crate) fn release(link: &Link, held: &[(LockPlace, AttemptId)]) -> Result<(), Trouble> {
+    if held.is_empty() {
+        return Ok(());
+    }
+    let namespace: Vec<i32> = held.iter().map(|((namespace, _), _)| *namespace).collect();
+    let key: Vec<i64> = held.iter().map(|((_, key), _)| key.0 as i64).collect();
+    let attempt: Vec<&[u8]> = held.iter().map(|(_, attempt)| &attempt.as_bytes()[..]).collect();
+    link.often((
+        "DELETE FROM hapax.lock l
+         USING unnest($1::int[], $2::bigint[], $3::bytea[]) AS w (namespace, lock, attempt)
+         WHERE l.namespace = w.namespace AND l.lock = w.lock AND l.attempt = w.attempt",
+        &[(&namespace, Type::INT4_ARRAY), (&key, Type::INT8_ARRAY), (&attempt, Type::BYTEA_ARRAY)],
+    ))?;
     Ok(())
 }
 

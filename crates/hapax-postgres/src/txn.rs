@@ -26,7 +26,7 @@ use crate::epoch::{self, EpochPlace};
 use crate::error::Trouble;
 use crate::journal::{self, Note};
 use crate::lease;
-use crate::lock::{self, LockPlace};
+use crate::lock::{self, LockPlace, Taken};
 use crate::namespace::Namespaces;
 use crate::outbox;
 use crate::token;
@@ -149,16 +149,19 @@ impl<'a> PgTxn<'a> {
         for lease in written.leases.values() {
             lease::put(self.link, lease)?;
         }
+        let (mut taken, mut released) = (Vec::new(), Vec::new());
         for (place, lock) in &written.locks {
-            let held = self.loaded.locks.get(place).copied().flatten();
-            match (lock, held) {
-                (Some(lock), held) => {
-                    lock::put(self.link, place.0, held.map(|held| held.attempt), lock)?;
+            let over = self.loaded.locks.get(place).copied().flatten().map(|held| held.attempt);
+            match (lock, over) {
+                (Some(lock), over) => {
+                    taken.push(Taken { namespace: place.0, over, lock: *lock });
                 }
-                (None, Some(held)) => lock::release(self.link, *place, held.attempt)?,
+                (None, Some(attempt)) => released.push((*place, attempt)),
                 (None, None) => {}
             }
         }
+        lock::put(self.link, &taken)?;
+        lock::release(self.link, &released)?;
         let over = |place: &Place| {
             self.loaded.effects.get(place).and_then(Option::as_ref).map_or(0, |row| row.entry)
         };

@@ -136,8 +136,9 @@ impl Outbox {
 }
 
 impl Hapax {
-    /// Declares sinks, routes and datasets, in place of those that were declared before. They hold for
-    /// every process on this ledger, and for events that are emitted from now on.
+    /// Declares sinks and routes in place of those before, and datasets, each in place of what was
+    /// declared of it. They hold for every process on this ledger, and for events that are emitted
+    /// from now on.
     pub async fn configure(&self, outbox: &Outbox) -> Result<(), Error> {
         call(&*self.inner.store, Command::Register(outbox.registry.clone())).await?;
         call(&*self.inner.store, Command::Configure(outbox.routing())).await?;

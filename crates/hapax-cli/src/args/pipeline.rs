@@ -110,12 +110,12 @@ pub(crate) enum Lineage {
     /// Print lineage of everything the journal tells, or write it into a directory
     Export {
         /// As what
-        #[arg(long, value_enum, default_value_t = Format::Openlineage)]
+        #[arg(long, value_enum, default_value_t = Format::Openlineage, conflicts_with = "to")]
         format: Format,
         /// Only of this dataset
         #[arg(long)]
         dataset: Option<String>,
-        /// A directory to write files into, instead of printing; what is there is written anew
+        /// Write all of them into a directory instead; what is there is written anew
         #[arg(long, value_name = "DIR")]
         to: Option<PathBuf>,
     },

@@ -48,6 +48,7 @@ async fn replayed(global: &Global, asked: &Replay, hapax: &Hapax) -> Result<Exit
     report(global, mode, &found, &reviews);
     match found.divergences.is_empty() {
         true => Ok(Exit::Done),
+        false if global.json => Ok(Exit::Refused),
         false => Err(Failed::new(Exit::Refused, "what is there is not what the journal says")
             .next(format!("The record of this replay: hapax effects show {}", found.key))),
     }
@@ -103,9 +104,9 @@ fn report(global: &Global, mode: &str, found: &Replayed, reviews: &[String]) {
     }
     let Replayed { operations, executed, skipped, .. } = found;
     output::print(&match mode {
-        "verify" => format!("{operations} operations compared, none executed"),
+        "verify" => format!("compared: {operations}; executed: none"),
         _ => format!(
-            "{operations} operations, {executed} executed in a sandbox, {skipped} left alone"
+            "compared: {operations}; executed in a sandbox: {executed}; left alone: {skipped}"
         ),
     });
     output::print(&format!(
