@@ -121,8 +121,12 @@ pub(crate) fn test() -> Result<(), String> {
         }
     }
     step("cargo", &[&["test", "--doc"], &product[..]].concat())?;
-    let story = ["--package", "hapax-control", "--features", "axum", "--example", "control_plane"];
-    step("cargo", &[&["run", "--quiet", "--locked"], &story[..]].concat())?;
+    for story in [
+        &["--package", "hapax-control", "--features", "axum", "--example", "control_plane"][..],
+        &["--package", "hapax-pipeline", "--example", "hydrology"],
+    ] {
+        step("cargo", &[&["run", "--quiet", "--locked"], story].concat())?;
+    }
     for reason in &skipped {
         println!("xtask: skipped: {reason}");
     }

@@ -1,5 +1,7 @@
 //! `hapax datasets`: what is declared of them.
 
+use hapax::Dataset;
+use hapax_server::wire;
 use serde_json::{Value, json};
 
 use crate::args::Global;
@@ -14,9 +16,7 @@ pub(crate) async fn main(global: &Global, datasets: Datasets) -> Result<Exit, Fa
         Datasets::List => {
             let declared = hapax.datasets().await?;
             if global.json {
-                declared
-                    .iter()
-                    .for_each(|(name, dataset)| output::json(&shown(name, &dataset.text())));
+                declared.iter().for_each(|(name, dataset)| output::json(&shown(name, dataset)));
                 return Ok(Exit::Done);
             }
             if declared.is_empty() {
@@ -46,7 +46,7 @@ pub(crate) async fn main(global: &Global, datasets: Datasets) -> Result<Exit, Fa
         }
         Datasets::Show { dataset } => match hapax.datasets().await?.get(&dataset) {
             Some(declared) => {
-                output::json(&shown(&dataset, &declared.text()));
+                output::json(&shown(&dataset, declared));
                 Ok(Exit::Done)
             }
             None => Err(Failed::usage(format!("nobody declared {dataset:?}"))
@@ -76,7 +76,6 @@ pub(crate) async fn main(global: &Global, datasets: Datasets) -> Result<Exit, Fa
     }
 }
 
-fn shown(name: &str, text: &str) -> Value {
-    let declared: Value = serde_json::from_str(text).unwrap_or_default();
-    json!({ "dataset": name, "declared": declared })
+fn shown(name: &str, dataset: &Dataset) -> Value {
+    json!({ "dataset": name, "declared": wire::Dataset::of(dataset) })
 }

@@ -2,8 +2,8 @@
 
 use hapax::{Hapax, Judged};
 use hapax_pipeline::review::{self, Review};
-use hapax_server::wire::time;
-use serde_json::{Value, json};
+use hapax_server::wire;
+use serde_json::json;
 
 use crate::args::Global;
 use crate::args::pipeline::{Decided, Reviews};
@@ -22,7 +22,7 @@ pub(crate) async fn main(global: &Global, reviews: Reviews) -> Result<Exit, Fail
 async fn list(global: &Global, hapax: &Hapax, all: bool, limit: usize) -> Result<Exit, Failed> {
     let reviews = review::list(hapax, !all, limit).await?;
     if global.json {
-        reviews.iter().for_each(|review| output::json(&shown(review)));
+        reviews.iter().for_each(|review| output::json(&wire::Review::of(review)));
         return Ok(Exit::Done);
     }
     if reviews.is_empty() {
@@ -45,19 +45,6 @@ async fn list(global: &Global, hapax: &Hapax, all: bool, limit: usize) -> Result
     let rows: Vec<_> = reviews.iter().map(row).collect();
     output::table(&["REVIEW", "ASKED", "STANDING", "DATASET", "REASON"], &rows);
     Ok(Exit::Done)
-}
-
-fn shown(review: &Review) -> Value {
-    json!({
-        "review": review.key.to_string(),
-        "attempt": review.attempt.to_string(),
-        "operation": review.operation.to_string(),
-        "dataset_id": review.dataset_id,
-        "pipeline_id": review.pipeline_id,
-        "reason": review.reason,
-        "opened_at": time(review.opened),
-        "standing": review.standing.as_str(),
-    })
 }
 
 async fn decide(

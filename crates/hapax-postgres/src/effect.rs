@@ -1,6 +1,7 @@
 //! Effects as rows.
 
 use std::collections::HashMap;
+use std::sync::LazyLock;
 
 use hapax_core::attempt::{AttemptId, Fence};
 use hapax_core::effect::{Effect, Safety, Settling, State, StateName};
@@ -58,12 +59,14 @@ pub(crate) fn load_locked(link: &Link, places: &[Place]) -> Result<Rows, Trouble
         return Ok(Rows::new());
     }
     let (namespaces, keys) = split(places);
-    let sql = format!(
-        "{SELECT} WHERE (e.namespace, e.key) IN (SELECT * FROM unnest($1::int[], $2::bytea[]))
-         ORDER BY e.namespace, e.key FOR UPDATE OF e"
-    );
+    static LOCK: LazyLock<String> = LazyLock::new(|| {
+        format!(
+            "{SELECT} WHERE (e.namespace, e.key) IN (SELECT * FROM unnest($1::int[], $2::bytea[]))
+             ORDER BY e.namespace, e.key FOR UPDATE OF e"
+        )
+    });
     let params: [Param<'_>; 2] = [(&namespaces, Type::INT4_ARRAY), (&keys, Type::BYTEA_ARRAY)];
-    link.query(&sql, &params)?.iter().map(read).collect()
+    link.often((LOCK.as_str(), &params))?.iter().map(read).collect()
 }
 
 /// The rows of these places that exist.
@@ -243,8 +246,8 @@ pub(crate) fn put(link: &Link, writes: &[Write]) -> Result<(), Trouble> {
         };
         columns.push(write, body);
     }
-    let changed = link.execute(PUT, &columns.params())?;
-    if changed == writes.len() as u64 {
+    let changed = link.often((PUT, &columns.params()))?;
+    if changed.len() == writes.len() {
         Ok(())
     } else {
         Err(Trouble::Busy("a row has moved on".into()))
@@ -373,7 +376,7 @@ impl<'a> Columns<'a> {
     }
 }
 
-const PUT: &str = include_str!("sql/put_effects.sql");
+const PUT: &str = concat!(include_str!("sql/put_effects.sql"), "RETURNING true");
 
 /// A safety class as its two columns.
 pub(crate) fn safety(effect: &Effect) -> (i16, Option<i64>) {

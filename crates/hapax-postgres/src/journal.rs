@@ -32,10 +32,10 @@ const SELECT: &str = concat!(
 
 /// The next numbers for entries.
 pub(crate) fn numbers(link: &Link, count: usize) -> Result<Vec<u64>, Trouble> {
-    let rows = link.query(
+    let rows = link.often((
         "SELECT hapax.next_entry() FROM generate_series(1, $1::int)",
         &[(&(count as i32), Type::INT4)],
-    )?;
+    ))?;
     rows.iter().map(|row| Ok(row.try_get::<_, i64>(0)? as u64)).collect()
 }
 
@@ -64,7 +64,7 @@ pub(crate) fn append(link: &Link, notes: &[Note]) -> Result<(), Trouble> {
     let digest: Vec<_> = entries().map(|entry| entry.digest.as_ref().map(|d| &d[..])).collect();
     let actor: Vec<_> = entries().map(|entry| entry.actor.as_deref()).collect();
     let note: Vec<_> = entries().map(|entry| entry.note.as_deref()).collect();
-    link.execute(
+    link.often((
         "INSERT INTO hapax.journal (id, prev, at, namespace, generation, event, state, key,
              attempt, digest, actor, note)
          SELECT * FROM unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::int[], $5::int[],
@@ -84,7 +84,7 @@ pub(crate) fn append(link: &Link, notes: &[Note]) -> Result<(), Trouble> {
             (&actor, Type::TEXT_ARRAY),
             (&note, Type::TEXT_ARRAY),
         ],
-    )?;
+    ))?;
     Ok(())
 }
 
