@@ -178,6 +178,17 @@ impl Pipeline {
         Ok(Stage { about: About { operation, terms }, declared, grid: self.inner.settings.grid })
     }
 
+    /// Whether the guards that need nothing but the dataset would let an operation begin now.
+    pub(crate) async fn would_admit(
+        &self,
+        operation: &Operation,
+    ) -> Result<Option<Refusal>, Error> {
+        let stage = self.stage(operation.clone(), None).await?;
+        let lately = self.lately(&stage).await?;
+        let (why, by) = (operation.justification.as_deref(), operation.governance_ref.as_deref());
+        Ok(stage.declared.dataset.admit(why, by, lately).err())
+    }
+
     /// Whether somebody was asked about this operation and has not said yes.
     pub(crate) async fn reviewed(&self, stage: &Stage, key: Key) -> Result<(), Error> {
         if stage.declared.missing {

@@ -12,6 +12,7 @@ use hapax::{Digest, Failure, Hapax, Key, Safety, State, StateName};
 use crate::document::Object;
 use crate::error::Error;
 use crate::lineage::openlineage;
+use crate::pipeline::Pipeline;
 use crate::run::{Artifact, Fold, Product, Run, What};
 
 /// Which operations are replayed.
@@ -61,7 +62,7 @@ pub struct Divergence {
     pub key: Key,
     /// Its entry in the journal.
     pub entry: u64,
-    /// What is not: `outcome`, `input`, `output`, or `run`.
+    /// What is not: `outcome`, `input`, `output`, `run`, or `guard`.
     pub what: &'static str,
     /// Which, such as the place of a file.
     pub which: String,
@@ -107,13 +108,20 @@ where
     F: Fn(Run, PathBuf) -> Fut,
     Fut: Future<Output = Result<(), String>>,
 {
-    let mut replay = Replay::new(hapax, scope);
+    let (mut replay, pipeline) = (Replay::new(hapax, scope), Pipeline::new(hapax.clone()));
     replay
         .read(async |replay, run, entry, product, _| {
             let terms = &run.about.terms;
             let sensitive = terms.masked.is_some() || terms.sovereign;
             if sensitive || run.about.operation.program.is_empty() {
                 replay.found.skipped += 1;
+                return Ok(());
+            }
+            // What was allowed then may not be any more.
+            if let Some(refusal) = pipeline.would_admit(&run.about.operation).await? {
+                replay.found.skipped += 1;
+                let (which, said) = (&run.about.operation.dataset_id, refusal.to_string());
+                replay.diverge(&run, entry, Differs::new("guard", which, "it may", Some(said)));
                 return Ok(());
             }
             let room = format!("{}-{}", run.key.to_string().replace(':', "-"), run.generation);

@@ -15,13 +15,14 @@ use crate::run::{Fold, What};
 /// How many leaves are read at once.
 const PAGE: u64 = 2_048;
 
-/// The ends of operations, as far back as somebody has asked for.
+/// The ends of operations, of those datasets and as far back as somebody has asked for.
 #[derive(Default)]
-pub(crate) struct Tallies(Mutex<Option<Ends>>);
+pub(crate) struct Tallies(Mutex<Ends>);
 
+#[derive(Default)]
 struct Ends {
-    /// Everything since then is counted.
-    since: Timestamp,
+    /// How far back everything is counted.
+    window_ms: u64,
     /// The leaf to go on from.
     next: u64,
     fold: Fold,
@@ -37,22 +38,29 @@ impl Tallies {
         dataset: &str,
         slo: Slo,
     ) -> Result<Tally, Error> {
-        let window = i64::try_from(slo.window_ms).unwrap_or(i64::MAX);
-        let since = Timestamp(hapax.wall().await?.0.saturating_sub(window));
+        let now = hapax.wall().await?;
+        let name = (hapax.namespace().clone(), dataset.to_owned());
         let mut ends = self.0.lock().await;
-        // Asked to look further back than before, it begins anew.
-        if ends.as_ref().is_none_or(|ends| ends.since > since) {
-            *ends = Some(Ends::since(hapax, since).await?);
+        // Asked for more than before, it begins anew.
+        if ends.window_ms < slo.window_ms || !ends.ends.contains_key(&name) {
+            ends.ends.insert(name.clone(), VecDeque::new());
+            ends.window_ms = ends.window_ms.max(slo.window_ms);
+            ends.begin(hapax, now).await?;
         }
-        let Some(ends) = ends.as_mut() else { return Ok(Tally::default()) };
         ends.read(hapax).await?;
-        Ok(ends.count(hapax.namespace(), dataset, since))
+        Ok(ends.count(&name, now, slo.window_ms))
     }
 }
 
+fn before(now: Timestamp, ms: u64) -> Timestamp {
+    Timestamp(now.0.saturating_sub(i64::try_from(ms).unwrap_or(i64::MAX)))
+}
+
 impl Ends {
-    /// Finds the first leaf that counts: entries lie in the order of time, near enough.
-    async fn since(hapax: &Hapax, since: Timestamp) -> Result<Self, Error> {
+    /// Forgets everything, and finds the first leaf that counts: entries lie in the order of time,
+    /// near enough.
+    async fn begin(&mut self, hapax: &Hapax, now: Timestamp) -> Result<(), Error> {
+        let since = before(now, self.window_ms);
         let (mut low, mut high) = (0, hapax.sealed(u64::MAX, 0).await?.size);
         while low < high {
             let middle = low + (high - low) / 2;
@@ -62,7 +70,9 @@ impl Ends {
                 _ => low = middle + 1,
             }
         }
-        Ok(Self { since, next: low, fold: Fold::default(), ends: HashMap::new() })
+        (self.next, self.fold) = (low, Fold::default());
+        self.ends.values_mut().for_each(VecDeque::clear);
+        Ok(())
     }
 
     async fn read(&mut self, hapax: &Hapax) -> Result<(), Error> {
@@ -77,7 +87,9 @@ impl Ends {
                     What::Start | What::Running { .. } => continue,
                 };
                 let name = (moment.run.namespace, moment.run.about.operation.dataset_id);
-                self.ends.entry(name).or_default().push_back((moment.mark.at, failed));
+                if let Some(ends) = self.ends.get_mut(&name) {
+                    ends.push_back((moment.mark.at, failed));
+                }
             }
             self.next = page.next;
             if page.next >= page.size {
@@ -86,10 +98,10 @@ impl Ends {
         }
     }
 
-    fn count(&mut self, namespace: &Namespace, dataset: &str, since: Timestamp) -> Tally {
-        let name = (namespace.clone(), dataset.to_owned());
-        let Some(ends) = self.ends.get_mut(&name) else { return Tally::default() };
-        while ends.front().is_some_and(|(at, _)| *at < self.since) {
+    fn count(&mut self, name: &(Namespace, String), now: Timestamp, window_ms: u64) -> Tally {
+        let Some(ends) = self.ends.get_mut(name) else { return Tally::default() };
+        let (oldest, since) = (before(now, self.window_ms), before(now, window_ms));
+        while ends.front().is_some_and(|(at, _)| *at < oldest) {
             ends.pop_front();
         }
         let counted = ends.iter().filter(|(at, _)| *at >= since);

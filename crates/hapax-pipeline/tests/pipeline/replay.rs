@@ -117,6 +117,14 @@ async fn a_sandbox_runs_programs_again_and_leaves_sensitive_datasets_alone() {
     let found =
         replay::execute(&hapax, &scope, "segment", &sandbox, execute).await.expect("a replay");
     assert_eq!((found.executed, found.divergences[0].what), (0, "input"));
+    // What was allowed then is not any more.
+    hapax
+        .declare("flow", Some(Dataset { restricted: true, ..Dataset::default() }))
+        .await
+        .expect("declared");
+    let found =
+        replay::execute(&hapax, &scope, "segment", &sandbox, execute).await.expect("a replay");
+    assert_eq!((found.executed, found.divergences[0].what), (0, "guard"));
     let mut fold = Fold::default();
     let journal = hapax.journal(0, 1_000).await.expect("as it should be");
     let completed = journal.iter().filter_map(|entry| fold.push(entry));
