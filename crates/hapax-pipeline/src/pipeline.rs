@@ -198,7 +198,15 @@ impl Pipeline {
         if !dataset.review && dataset.on_lock != LockPolicy::Escalate {
             return Ok(());
         }
-        match review::standing(&self.hapax, key).await? {
+        let standing = review::standing(&self.hapax, key).await?;
+        // What was done is told, whatever somebody was asked since.
+        if standing.is_some()
+            && let Some(effect) = self.hapax.show(key).await?
+            && effect.state.name() == StateName::Succeeded
+        {
+            return Ok(());
+        }
+        match standing {
             Some(Standing::Pending) => Err(Error::Refused(Refusal::Review(
                 "somebody was asked and has not answered".into(),
             ))),

@@ -93,13 +93,13 @@ impl Projector {
         }
         // And where it ends is decided once: whoever comes after a crash sees more leaves.
         let end = self.end(from, page.next).await?;
-        if end < page.next {
+        if end != page.next {
             moments = self.moments_of(from, end).await?;
         }
         let told = self.tell(from, &routes, moments).await?;
         self.advance(from, end).await?;
         self.scanned = end;
-        Ok(Projected { behind: page.size - end, ..told })
+        Ok(Projected { behind: page.size.saturating_sub(end), ..told })
     }
 
     /// What an entry tells of a run. If its grant was before all that was read here, the history

@@ -49,6 +49,9 @@ mod cases {
         let check = check.before("fresh", |_| async { Err("is old".to_owned()) });
         let check = refused(check).await;
         assert_eq!(check, Refusal::Check("fresh: is old".into()));
+        let csv = pipeline.operation(operation("agreed", 1)).input(json(r#"{"rows":7}"#));
+        let csv = refused(csv.unreadable("in.csv")).await;
+        assert!(csv.to_string().contains("in.csv is neither JSON"), "{csv}");
         assert_eq!(count.get(), 0);
         let fine = pipeline.operation(operation("agreed", 1)).input(json(r#"{"rows":7}"#));
         done(fine, &count).await.expect("done");
@@ -67,7 +70,7 @@ mod cases {
         };
         assert_eq!(
             (noted("refused: care"), noted("refused: contract"), noted("refused: check")),
-            (1, 2, 1)
+            (1, 3, 1)
         );
     }
 
@@ -132,7 +135,12 @@ mod cases {
         let again = review::list(hapax, true, 10).await.expect("reviews");
         assert!(matches!(decide(&again[0], true).await, hapax::Judged::Decided(_)));
         ask(Some("a survey")).await.expect("done");
+        let about = ledger.moments().await.pop().expect("a moment").run.about;
+        review::open(hapax, &about, "asked afterwards").await.expect("asked");
+        ask(Some("a survey")).await.expect("what was done is told");
         assert_eq!(count.get(), 1);
+        let asked = review::list(hapax, true, 10).await.expect("reviews");
+        assert!(matches!(decide(&asked[0], true).await, hapax::Judged::Decided(_)));
 
         let other = Operation { justification: None, ..operation("theirs", 2) };
         assert_eq!(refusal(done(pipeline.operation(other.clone()), &count).await), "care");
@@ -140,6 +148,6 @@ mod cases {
         decide(&open[0], false).await;
         let justified = Operation { justification: Some("a survey".into()), ..other };
         assert_eq!(refusal(done(pipeline.operation(justified), &count).await), "review");
-        assert_eq!(review::list(hapax, false, 10).await.expect("reviews").len(), 3);
+        assert_eq!(review::list(hapax, false, 10).await.expect("reviews").len(), 4);
     }
 }

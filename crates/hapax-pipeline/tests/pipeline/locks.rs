@@ -115,6 +115,14 @@ mod cases {
                 assert_eq!(count.get(), 0);
                 go.notify_one();
                 holder.await.expect("no panic");
+                let again = done(pipeline.operation(why(2)), &count).await;
+                match policy {
+                    LockPolicy::Skip => drop(again.expect("done")),
+                    _ => assert!(
+                        matches!(again, Err(Error::Refused(hapax::Refusal::Review(_)))),
+                        "nobody has answered: {again:?}"
+                    ),
+                }
                 continue;
             }
             let failures = || {
