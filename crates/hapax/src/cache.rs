@@ -120,9 +120,10 @@ impl Cache {
         }
     }
 
-    /// Our lease was good at `since_ms`, so nothing we have not seen can be done for a term.
+    /// Our lease was good at `since_ms`, so nothing we have not seen can be done for a term of the
+    /// store's clock. Ours may be slower and rounds elsewhere, so it is trusted for less.
     pub(crate) fn fresh(&self, since_ms: u64, term: Duration) {
-        let until = since_ms.saturating_add(term.as_millis() as u64);
+        let until = since_ms.saturating_add((term - term / 8).as_millis() as u64);
         self.fresh_until_ms.store(until, Ordering::Release);
     }
 
@@ -160,6 +161,19 @@ mod tests {
         assert_eq!(cache.get(&name, print), Some(Outcome::from("fresh")));
         cache.fresh(0, Duration::from_millis(1));
         assert_eq!(cache.get(&name, print), None, "the lease may be over");
+    }
+
+    /// Proves K-11: the store's clock may say a little earlier than ours that the lease is over.
+    #[test]
+    fn a_lease_is_in_doubt_before_its_term_is_over() {
+        let clock = Arc::new(hapax_store::ManualClock::default());
+        let cache = Cache::new(clock.clone());
+        assert!(!cache.is_in_doubt(), "there was none");
+        cache.fresh(cache.now_ms(), Duration::from_millis(100));
+        clock.advance(80);
+        assert!(!cache.is_in_doubt());
+        clock.advance(18);
+        assert!(cache.is_in_doubt());
     }
 
     /// Proves K-11 for memory: what has expired is not told.
