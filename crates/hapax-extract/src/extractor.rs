@@ -1,0 +1,78 @@
+//! What finds entities and relations in a chunk of text.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::time::Duration;
+
+use crate::graph::{Mention, Said};
+use crate::ontology::{Ontology, Property};
+use crate::params::Params;
+
+/// What an extractor is asked about one chunk. Everything in here is in the chunk's key.
+#[derive(Debug, Clone, Copy)]
+pub struct Ask<'a> {
+    /// The chunk.
+    pub chunk: &'a str,
+    /// What stands before it, as much as the extractor wishes to see.
+    pub context: &'a str,
+    /// What to look for.
+    pub ontology: &'a Ontology,
+    /// How.
+    pub params: &'a Params,
+}
+
+/// An answer, and what it took.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Asked<T> {
+    /// What was found.
+    pub found: T,
+    /// How often something that costs was asked.
+    pub calls: u32,
+    /// The tokens it read.
+    pub tokens_in: u64,
+    /// The tokens it wrote.
+    pub tokens_out: u64,
+}
+
+/// Why an extractor has no answer.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Trouble {
+    /// It may work later, at the earliest after this long.
+    #[error("{reason}")]
+    Later {
+        /// Why not now.
+        reason: String,
+        /// When to try again, if it said so.
+        after: Option<Duration>,
+    },
+    /// It will not work, however often it is asked.
+    #[error("{0}")]
+    Never(String),
+}
+
+/// A future of an extractor.
+pub type Answer<'a, T> = Pin<Box<dyn Future<Output = Result<Asked<T>, Trouble>> + Send + 'a>>;
+
+/// Finds entities and relations in a chunk of text. The same question has to have the same answer,
+/// or one that is as good: it is asked once.
+pub trait Extractor: Send + Sync + 'static {
+    /// What it is, its version, and whatever else changes its answers and is not in [`Params`].
+    /// Part of every key.
+    fn identity(&self) -> String;
+
+    /// How many characters before a chunk it wishes to see.
+    fn context(&self) -> usize {
+        0
+    }
+
+    /// The entities that the chunk mentions, in the order of the text.
+    fn entities<'a>(&'a self, ask: Ask<'a>) -> Answer<'a, Vec<Mention>>;
+
+    /// The relations that the chunk states between these mentions, by these properties only.
+    fn relations<'a>(
+        &'a self,
+        ask: Ask<'a>,
+        mentions: &'a [Mention],
+        properties: &'a [&'a Property],
+    ) -> Answer<'a, Vec<Said>>;
+}
