@@ -45,6 +45,7 @@ pub mod outcome;
 pub mod planted;
 pub mod retry;
 pub mod route;
+pub mod shelf;
 pub mod time;
 pub mod token;
 pub mod verdict;

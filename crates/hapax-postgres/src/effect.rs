@@ -390,20 +390,41 @@ pub(crate) fn safety(effect: &Effect) -> (i16, Option<i64>) {
 
 /// Removes expired effects with their steps, and bodies that nothing refers to any more.
 pub(crate) fn sweep(link: &Link, now: Timestamp, limit: usize) -> Result<usize, Trouble> {
-    let swept = link.query(
+    let rows = link.query(
+        "SELECT namespace, key FROM hapax.effect WHERE expires <= $1
+         ORDER BY namespace, key LIMIT $2 FOR UPDATE SKIP LOCKED",
+        &[(&now.0, Type::INT8), (&(limit as i64), Type::INT8)],
+    )?;
+    let expired: Vec<Place> = rows.iter().map(place).collect::<Result<_, _>>()?;
+    if !expired.is_empty() {
+        remove(link, &expired)?;
+        let count = expired.len() as i64;
+        link.execute("UPDATE hapax.self SET swept = swept + $1", &[(&count, Type::INT8)])?;
+    }
+    Ok(expired.len())
+}
+
+/// Removes effects that are locked, their steps, their places on the shelf, and their bodies if
+/// nothing else refers to them.
+pub(crate) fn remove(link: &Link, places: &[Place]) -> Result<(), Trouble> {
+    if places.is_empty() {
+        return Ok(());
+    }
+    let namespaces: Vec<i32> = places.iter().map(|(namespace, _)| *namespace).collect();
+    let keys: Vec<&[u8]> = places.iter().map(|(_, key)| &key.as_bytes()[..]).collect();
+    let removed = link.query(
         "WITH gone AS (
-             DELETE FROM hapax.effect WHERE (namespace, key) IN (
-                 SELECT namespace, key FROM hapax.effect WHERE expires <= $1
-                 ORDER BY namespace, key LIMIT $2 FOR UPDATE SKIP LOCKED)
+             DELETE FROM hapax.effect WHERE (namespace, key) IN
+                 (SELECT * FROM unnest($1::int[], $2::bytea[]))
              RETURNING namespace, key, body, attempt
          ), steps AS (DELETE FROM hapax.step WHERE (attempt, namespace, key) IN
                  (SELECT attempt, namespace, key FROM gone)),
-         counted AS (UPDATE hapax.self SET swept = swept + (SELECT count(*) FROM gone)
-                     WHERE EXISTS (SELECT 1 FROM gone))
+         results AS (DELETE FROM hapax.shelf WHERE (namespace, key) IN
+                 (SELECT namespace, key FROM gone))
          SELECT body FROM gone",
-        &[(&now.0, Type::INT8), (&(limit as i64), Type::INT8)],
+        &[(&namespaces, Type::INT4_ARRAY), (&keys, Type::BYTEA_ARRAY)],
     )?;
-    let bodies: Vec<i64> = swept.iter().filter_map(|row| row.get(0)).collect();
+    let bodies: Vec<i64> = removed.iter().filter_map(|row| row.get(0)).collect();
     if !bodies.is_empty() {
         // Locked first: whoever begins to refer to one now waits, and whoever did before is seen
         // by the statement that deletes.
@@ -417,7 +438,7 @@ pub(crate) fn sweep(link: &Link, now: Timestamp, limit: usize) -> Result<usize, 
             &[(&bodies, Type::INT8_ARRAY)],
         )?;
     }
-    Ok(swept.len())
+    Ok(())
 }
 
 /// Running effects that are not transactional and whose lease is dead or missing, or whose

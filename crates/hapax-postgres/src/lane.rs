@@ -167,7 +167,8 @@ impl Lane {
         for waiting in batch {
             match &waiting.job.command {
                 Command::Claim { name: Name { namespace, .. }, .. }
-                | Command::Advance { namespace, .. } => {
+                | Command::Advance { namespace, .. }
+                | Command::Keep { namespace, .. } => {
                     self.shared.namespaces.make(link, namespace)?;
                 }
                 _ => {}

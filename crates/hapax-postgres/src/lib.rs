@@ -27,6 +27,7 @@ mod outbox;
 mod queue;
 mod quick;
 mod reader;
+mod shelf;
 mod store;
 mod token;
 mod txn;

@@ -49,6 +49,9 @@ impl Subject {
             | Command::Configure(_)
             | Command::Register(_)
             | Command::Declare { .. }
+            | Command::Keep { .. }
+            | Command::Attend(_)
+            | Command::Evict { .. }
             | Command::Pause { .. }
             | Command::Redrive(_) => Self::Pass,
         }

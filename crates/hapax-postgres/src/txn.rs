@@ -29,6 +29,7 @@ use crate::lease;
 use crate::lock::{self, LockPlace, Taken};
 use crate::namespace::Namespaces;
 use crate::outbox;
+use crate::shelf::{self, ToShelve};
 use crate::token;
 use crate::writes::{NewRecord, Writes};
 
@@ -49,6 +50,8 @@ pub(crate) struct PgTxn<'a> {
     pub(crate) namespaces: &'a Namespaces,
     /// The epochs that were read, and may be held.
     pub(crate) epochs: HashMap<EpochPlace, u64>,
+    /// The versions of ontologies that were read, and are held.
+    pub(crate) ontologies: HashMap<(i32, String), Option<String>>,
     now: Now,
     access: Access,
     loaded: Loaded,
@@ -83,6 +86,7 @@ impl<'a> PgTxn<'a> {
             now,
             access,
             epochs: HashMap::new(),
+            ontologies: HashMap::new(),
             loaded: Loaded::default(),
             written: Writes::default(),
             staged: Writes::default(),
@@ -175,6 +179,7 @@ impl<'a> PgTxn<'a> {
         for new in &written.records {
             outbox::put(self.link, new.namespace, &new.record, &new.sinks)?;
         }
+        shelf::put(self.link, &written.shelved)?;
         if let Some(pulse) = &written.pulse {
             lease::put_pulse(self.link, pulse)?;
         }
@@ -246,6 +251,16 @@ impl<'a> PgTxn<'a> {
     /// Writes a record when all have been judged.
     pub(crate) fn stage_record(&mut self, namespace: i32, record: Record, sinks: Vec<SinkName>) {
         self.staged.records.push(NewRecord { namespace, record, sinks });
+    }
+
+    /// Writes what a result is found by when all have been judged.
+    pub(crate) fn stage_shelved(&mut self, result: ToShelve) {
+        self.staged.shelved.push(result);
+    }
+
+    /// Whether nothing can be written.
+    pub(crate) fn is_look(&self) -> bool {
+        self.access == Access::Look
     }
 
     /// The records that are yet to be written.

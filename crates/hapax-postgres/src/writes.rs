@@ -10,6 +10,7 @@ use hapax_core::route::SinkName;
 use crate::effect::{Place, Stored};
 use crate::journal::Note;
 use crate::lock::LockPlace;
+use crate::shelf::ToShelve;
 
 /// What commands have written, until it is sent.
 #[derive(Default)]
@@ -19,6 +20,7 @@ pub(crate) struct Writes {
     pub(crate) locks: BTreeMap<LockPlace, Option<Lock>>,
     pub(crate) notes: Vec<Note>,
     pub(crate) records: Vec<NewRecord>,
+    pub(crate) shelved: Vec<ToShelve>,
     pub(crate) pulse: Option<Pulse>,
 }
 
@@ -37,6 +39,7 @@ impl Writes {
         self.locks.extend(newer.locks);
         self.notes.extend(newer.notes);
         self.records.extend(newer.records);
+        self.shelved.extend(newer.shelved);
         self.pulse = newer.pulse.or(self.pulse);
     }
 }

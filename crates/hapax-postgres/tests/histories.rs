@@ -240,7 +240,11 @@ impl Script {
                     name,
                     attempt,
                     report,
-                    telling: Telling { events: events(key), note: Some(format!("{key} is done")) },
+                    telling: Telling {
+                        events: events(key),
+                        note: Some(format!("{key} is done")),
+                        ..Telling::default()
+                    },
                 }
             }
             Act::Reconcile { key, back, finding } => Command::Reconcile {

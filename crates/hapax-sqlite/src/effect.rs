@@ -13,6 +13,7 @@ use rusqlite::{Connection, OptionalExtension as _, Row, params};
 
 use crate::epoch;
 use crate::error::OrStoreError;
+use crate::shelf;
 
 /// Outcomes above this size are compressed and stored once, however many effects share them.
 const INLINE: usize = 64 * 1024;
@@ -415,38 +416,47 @@ fn load_body(db: &Connection, id: i64) -> Result<Vec<u8>, StoreError> {
 
 /// Removes expired effects, and bodies that nothing refers to any more.
 pub(crate) fn sweep(db: &Connection, now: Timestamp, limit: usize) -> Result<usize, StoreError> {
-    let swept = db
+    let expired = db
         .prepare_cached(
-            "DELETE FROM effect WHERE id IN
-                 (SELECT id FROM effect WHERE expires IS NOT NULL AND expires <= ?1 LIMIT ?2)
-             RETURNING body, attempt, key, namespace",
+            "SELECT id FROM effect WHERE expires IS NOT NULL AND expires <= ?1 LIMIT ?2",
         )
         .or_store_error()?
-        .query_map(params![now.0, limit as i64], |row| {
-            let step =
-                (row.get::<_, [u8; 16]>(1)?, row.get::<_, [u8; 32]>(2)?, row.get::<_, i64>(3)?);
-            Ok((row.get::<_, Option<i64>>(0)?, step))
-        })
+        .query_map(params![now.0, limit as i64], |row| row.get(0))
         .or_store_error()?
-        .collect::<rusqlite::Result<Vec<_>>>()
+        .collect::<rusqlite::Result<Vec<i64>>>()
         .or_store_error()?;
-    for (body, (attempt, key, namespace)) in &swept {
-        if let Some(body) = body {
-            db.prepare_cached(
-                "DELETE FROM body WHERE id = ?1 AND NOT EXISTS
-                     (SELECT 1 FROM effect WHERE body = ?1 AND body IS NOT NULL)",
-            )
-            .or_store_error()?
-            .execute([body])
-            .or_store_error()?;
-        }
-        db.prepare_cached("DELETE FROM step WHERE attempt = ?1 AND key = ?2 AND namespace = ?3")
-            .or_store_error()?
-            .execute(params![attempt, key, namespace])
+    for id in &expired {
+        remove(db, *id)?;
+    }
+    if !expired.is_empty() {
+        db.execute("UPDATE self SET swept = swept + ?1", [expired.len() as i64])
             .or_store_error()?;
     }
-    if !swept.is_empty() {
-        db.execute("UPDATE self SET swept = swept + ?1", [swept.len() as i64]).or_store_error()?;
+    Ok(expired.len())
+}
+
+/// Removes an effect, its steps, its place on the shelf, and its body if nothing else refers to it.
+pub(crate) fn remove(db: &Connection, id: i64) -> Result<(), StoreError> {
+    let (body, attempt, key, namespace) = db
+        .prepare_cached("DELETE FROM effect WHERE id = ?1 RETURNING body, attempt, key, namespace")
+        .or_store_error()?
+        .query_row([id], |row| {
+            let (attempt, key) = (row.get::<_, [u8; 16]>(1)?, row.get::<_, [u8; 32]>(2)?);
+            Ok((row.get::<_, Option<i64>>(0)?, attempt, key, row.get::<_, i64>(3)?))
+        })
+        .or_store_error()?;
+    if let Some(body) = body {
+        db.prepare_cached(
+            "DELETE FROM body WHERE id = ?1 AND NOT EXISTS
+                 (SELECT 1 FROM effect WHERE body = ?1 AND body IS NOT NULL)",
+        )
+        .or_store_error()?
+        .execute([body])
+        .or_store_error()?;
     }
-    Ok(swept.len())
+    db.prepare_cached("DELETE FROM step WHERE attempt = ?1 AND key = ?2 AND namespace = ?3")
+        .or_store_error()?
+        .execute(params![attempt, key, namespace])
+        .or_store_error()?;
+    shelf::forget(db, namespace, &key)
 }

@@ -20,6 +20,7 @@ mod log;
 mod outbox;
 mod presence;
 mod reader;
+mod shelf;
 mod store;
 mod token;
 mod turn;

@@ -10,6 +10,7 @@ use hapax_core::epoch::{Domain, Transition};
 use hapax_core::lease::{Lease, LeaseId};
 use hapax_core::name::{Name, Namespace};
 use hapax_core::route::SinkName;
+use hapax_core::shelf::{Evict, Heard, Ontology};
 use hapax_core::time::LeaseInstant;
 use hapax_core::token::{Token, TokenId};
 use tokio::sync::oneshot;
@@ -171,6 +172,28 @@ pub enum Command {
         /// As what.
         dataset: Option<Dataset>,
     },
+    /// Keep an ontology in place of the one before, or none.
+    Keep {
+        /// Whose.
+        namespace: Namespace,
+        /// Which.
+        id: String,
+        /// As what; when it was kept is for the store to say.
+        ontology: Option<Ontology>,
+        /// Who.
+        actor: String,
+    },
+    /// Write down what became of requests for results.
+    Attend(Vec<Heard>),
+    /// Remove results, at most this many.
+    Evict {
+        /// Whose.
+        namespace: Namespace,
+        /// Which.
+        which: Evict,
+        /// How many.
+        limit: usize,
+    },
     /// Pause a sink, or let it go on.
     Pause {
         /// Which.
@@ -220,6 +243,11 @@ pub enum Answer {
     Epoch(Transition),
     /// To a pass: how much it did.
     Count(usize),
+    /// To an ontology.
+    Kept {
+        /// The version of the one before.
+        before: Option<String>,
+    },
     /// To a request for buckets.
     Share {
         /// Those that are the dispatcher's.
@@ -273,6 +301,14 @@ impl Limits {
     pub const DATASETS: usize = 100_000;
     /// How many domains with epochs there may be.
     pub const DOMAINS: usize = 10_000;
+    /// How many ontologies a namespace may have.
+    pub const ONTOLOGIES: usize = 10_000;
+    /// The largest ontology, in bytes.
+    pub const ONTOLOGY: usize = 32 * 1024 * 1024;
+    /// The longest id of an ontology, in bytes.
+    pub const ONTOLOGY_ID: usize = 2_048;
+    /// How much is written down about requests at once.
+    pub const HEARD: usize = 4_096;
     /// How many tokens there may be.
     pub const TOKENS: usize = 10_000;
     /// The shortest lease, in milliseconds.

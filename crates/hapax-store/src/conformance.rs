@@ -16,6 +16,7 @@ mod journal;
 mod lease;
 mod lock;
 mod outbox;
+mod shelf;
 mod token;
 
 pub use effect::*;
@@ -24,6 +25,7 @@ pub use journal::*;
 pub use lease::*;
 pub use lock::*;
 pub use outbox::*;
+pub use shelf::*;
 pub use token::*;
 
 use std::future::Future;
@@ -123,6 +125,12 @@ macro_rules! conformance {
             a_dispatcher_that_was_overtaken_writes_nothing
             deliveries_are_read_in_order_and_none_is_passed_over
             every_field_of_a_record_survives_storage
+            an_ontology_is_kept_until_another_takes_its_place
+            a_result_of_an_ontology_that_changed_is_not_recorded
+            a_result_is_found_by_what_it_was_made_from
+            results_are_removed_by_last_use
+            only_the_results_of_one_ontology_are_removed
+            an_expired_result_leaves_the_shelf
         );
     };
     (@cases $open:expr; $($case:ident)*) => {

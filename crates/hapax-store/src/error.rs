@@ -55,6 +55,9 @@ pub enum StoreError {
         /// The version.
         version: String,
     },
+    /// The ontology that a result was made from has changed. Make it again from the present one.
+    #[error("the ontology {0:?} has changed since, or is gone")]
+    Superseded(String),
     /// The file was made by another version, or the library is too old.
     #[error("the store cannot be used by this version: {0}")]
     Incompatible(String),
@@ -81,6 +84,7 @@ impl StoreError {
             Self::Differs(_) => "HX0112",
             Self::Republished { .. } => "HX0113",
             Self::Guarded { .. } => "HX0114",
+            Self::Superseded(_) => "HX0115",
         }
     }
 

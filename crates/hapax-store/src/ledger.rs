@@ -25,6 +25,7 @@ use crate::dataset;
 use crate::error::StoreError;
 use crate::failpoint::{Point, pass};
 use crate::outbox::{self, Telling};
+use crate::shelf;
 use crate::txn::{Head, SealedTile, Step, Txn};
 
 /// Carries out one command. On an error the caller takes back whatever was written.
@@ -86,6 +87,13 @@ pub fn apply(txn: &mut dyn Txn, command: &Command) -> Result<Answer, StoreError>
         Command::Configure(routing) => outbox::configure(txn, routing),
         Command::Register(registry) => dataset::register(txn, registry),
         Command::Declare { name, dataset } => dataset::declare(txn, name, dataset.as_ref()),
+        Command::Keep { namespace, id, ontology, actor } => {
+            shelf::keep(txn, namespace, id, ontology.as_ref(), actor)
+        }
+        Command::Attend(heard) => shelf::attend(txn, heard),
+        Command::Evict { namespace, which, limit } => {
+            shelf::evict(txn, namespace, which, *limit).map(Answer::Count)
+        }
         Command::Pause { sink, paused } => {
             txn.put_paused(sink, *paused).map(|known| Answer::Count(usize::from(known)))
         }
@@ -254,20 +262,20 @@ pub(crate) fn one(txn: &mut dyn Txn, name: &Name) -> Result<Option<Effect>, Stor
 
 /// What an entry says beside what happened.
 #[derive(Clone, Copy, Default)]
-struct Told<'a> {
+pub(crate) struct Told<'a> {
     by: Option<&'a str>,
     /// In place of the record's own reason.
     note: Option<&'a str>,
 }
 
 impl<'a> Told<'a> {
-    fn by(actor: &'a str, note: &'a str) -> Self {
+    pub(crate) fn by(actor: &'a str, note: &'a str) -> Self {
         Self { by: Some(actor), note: Some(note) }
     }
 }
 
 /// Writes a change: the journal entry, the record, and the lock it lets go of.
-fn write(
+pub(crate) fn write(
     txn: &mut dyn Txn,
     name: &Name,
     change: &Change,
@@ -307,6 +315,9 @@ pub fn settle(
 ) -> Result<Settled, StoreError> {
     check_note(telling.note.as_deref())?;
     let now = txn.now();
+    if let (Report::Succeeded(_), Some(shelved)) = (report, &telling.shelved) {
+        shelf::check_version(txn, &name.namespace, shelved)?;
+    }
     let current = one(txn, name)?;
     let over = match current.as_ref().and_then(|effect| effect.bound.as_ref()) {
         Some(bound) => bound.check(txn.epoch(&name.namespace, &bound.domain)?).err(),
@@ -320,6 +331,10 @@ pub fn settle(
             told.note = telling.note.as_deref();
         }
         write(txn, name, &change, told)?;
+        if let (State::Succeeded(outcome), Some(shelved)) = (&change.effect.state, &telling.shelved)
+        {
+            txn.shelve(name, shelved, outcome.size() as u64, now)?;
+        }
     } else if let (Settled::Fenced(_), Report::Succeeded(outcome)) = (&settled, report) {
         contradict(txn, now, name, current.as_ref(), attempt, *outcome.digest().as_bytes())?;
     }
@@ -541,7 +556,7 @@ fn check_note(note: Option<&str>) -> Result<(), StoreError> {
     }
 }
 
-fn check_length(what: &str, text: &str) -> Result<(), StoreError> {
+pub(crate) fn check_length(what: &str, text: &str) -> Result<(), StoreError> {
     if text.len() <= Limits::LABEL {
         return Ok(());
     }

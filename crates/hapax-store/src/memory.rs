@@ -18,6 +18,7 @@ use hapax_core::time::{LeaseInstant, Now, Timestamp};
 use hapax_core::token::{Token, TokenId};
 
 mod outbox;
+mod shelf;
 
 use crate::clock::Clock;
 use crate::command::{Job, Reading, Store};
@@ -136,6 +137,7 @@ struct Tables {
     epochs: BTreeMap<(Namespace, Domain), u64>,
     tokens: BTreeMap<TokenId, Token>,
     outbox: outbox::Outbox,
+    shelf: shelf::Shelves,
 }
 
 type Undo = Box<dyn FnOnce(&mut Tables)>;
@@ -340,6 +342,7 @@ impl Txn for MemoryTxn<'_> {
         let names: Vec<_> = expired.map(|(name, _)| name.clone()).take(limit).collect();
         for name in &names {
             self.set(|tables| &mut tables.effects, name.clone(), None);
+            self.set(|tables| &mut tables.shelf.results, name.clone(), None);
         }
         self.sweep_leases();
         Ok(names.len())

@@ -14,6 +14,7 @@ use hapax_core::lease::{Lease, LeaseId};
 use hapax_core::name::{Name, Namespace};
 use hapax_core::outbox::{Artifact, Event, OutboxId, Record, Status, Track};
 use hapax_core::route::{self, Route, SinkName};
+use hapax_core::shelf::Shelved;
 use hapax_core::time::{Now, Timestamp};
 
 use crate::command::{Answer, Limits};
@@ -38,6 +39,8 @@ pub struct Telling {
     pub events: Vec<Emission>,
     /// To whoever reads the journal.
     pub note: Option<String>,
+    /// To whoever looks for results: what this one is found by.
+    pub shelved: Option<Shelved>,
 }
 
 /// What a store knows of a sink.

@@ -15,6 +15,7 @@ use hapax_core::token::{Token, TokenId};
 
 use crate::error::StoreError;
 use crate::outbox::{OutboxTxn, OutboxView};
+use crate::shelf::{ShelfTxn, ShelfView};
 
 /// How to undo one step of an effect, registered before the step is taken.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -70,7 +71,7 @@ pub struct SealedTile {
 }
 
 /// One consistent view of the ledger.
-pub trait View: OutboxView {
+pub trait View: OutboxView + ShelfView {
     /// The store's clocks, read once per command.
     fn now(&mut self) -> Now;
 
@@ -156,7 +157,7 @@ pub trait View: OutboxView {
 
 /// A transaction: a view that can be written to. What one command writes stays or goes as a
 /// whole.
-pub trait Txn: View + OutboxTxn {
+pub trait Txn: View + OutboxTxn + ShelfTxn {
     /// Writes an effect, new or not.
     fn put_effect(&mut self, name: &Name, effect: &Effect) -> Result<(), StoreError>;
 

@@ -39,7 +39,7 @@ cases! {
         let too_long = "x".repeat(Limits::NOTE + 1);
         assert!(b.run(Command::Claim { name: name.clone(), ask: about(&too_long) }).is_err());
         b.granted(1, about("what is asked for"));
-        let telling = |note: &str| Telling { events: Vec::new(), note: Some(note.into()) };
+        let telling = |note: &str| Telling { note: Some(note.into()), ..Telling::default() };
         let settle = |note: &str| {
             let (name, report) = (name.clone(), report.clone());
             Command::Settle { name, attempt, report, telling: telling(note) }

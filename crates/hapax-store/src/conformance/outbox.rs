@@ -53,7 +53,7 @@ impl Bench<'_> {
             name,
             attempt,
             report,
-            telling: Telling { events, note: None },
+            telling: Telling { events, ..Telling::default() },
         })? {
             Answer::Settle(settled) => Ok(settled),
             other => panic!("not an answer to a settle: {other:?}"),
@@ -145,7 +145,7 @@ cases! {
         let report = hapax_core::effect::Report::Failed("no".into());
         let (name, attempt) = (name(2), attempt(2));
         let events = events(&[event("e", "flow")]);
-        b.run(Command::Settle { name, attempt, report, telling: Telling { events, note: None } }).expect("an answer");
+        b.run(Command::Settle { name, attempt, report, telling: Telling { events, ..Telling::default() } }).expect("an answer");
         assert_eq!(b.outbox().len(), 3, "what did not happen is not told");
     }
 
@@ -282,7 +282,7 @@ cases! {
         b.granted(1, Ask { attempt: attempt(8), ..ask(1) });
         let (name, attempt, report) = (name(1), attempt(8), ok());
         let again = events(&[event("e", "flow")]);
-        b.run(Command::Settle { name, attempt, report, telling: Telling { events: again, note: None } }).expect("an answer");
+        b.run(Command::Settle { name, attempt, report, telling: Telling { events: again, ..Telling::default() } }).expect("an answer");
         let ids: Vec<_> = b.outbox().into_iter().map(|found| found.record.id).collect();
         assert_eq!(ids.len(), 2);
         assert_ne!(ids[0], ids[1]);

@@ -1,0 +1,213 @@
+//! Results that may be forgotten, and the ontologies they are made from.
+
+use hapax_core::key::Key;
+use hapax_core::name::{Name, Namespace};
+use hapax_core::shelf::{Evict, Heard, Ontology, Shelf, Shelved, Sought, Stock, What};
+use hapax_core::time::{Now, Timestamp};
+use hapax_store::{ShelfTxn, ShelfView, StoreError};
+use rusqlite::{Connection, Row, ToSql, params};
+
+use crate::effect;
+use crate::outbox::{rows, run};
+use crate::txn::SqliteTxn;
+
+/// How long what was heard is kept: 90 days.
+const HEARD_MS: i64 = 90 * 24 * 60 * 60 * 1000;
+
+impl ShelfView for SqliteTxn<'_> {
+    fn ontology(
+        &mut self,
+        namespace: &Namespace,
+        id: &str,
+    ) -> Result<Option<Ontology>, StoreError> {
+        let Some(namespace) = self.namespace(namespace)? else { return Ok(None) };
+        let sql = "SELECT id, version, content, metadata, updated FROM ontology
+             WHERE namespace = ?1 AND id = ?2";
+        Ok(rows(self.db, sql, params![namespace, id], ontology)?.pop())
+    }
+
+    fn ontology_version(
+        &mut self,
+        namespace: &Namespace,
+        id: &str,
+    ) -> Result<Option<String>, StoreError> {
+        let Some(namespace) = self.namespace(namespace)? else { return Ok(None) };
+        let sql = "SELECT version FROM ontology WHERE namespace = ?1 AND id = ?2";
+        Ok(rows(self.db, sql, params![namespace, id], |row| row.get(0))?.pop())
+    }
+
+    fn ontologies(&mut self, namespace: &Namespace) -> Result<Vec<Ontology>, StoreError> {
+        let Some(namespace) = self.namespace(namespace)? else { return Ok(Vec::new()) };
+        let sql = "SELECT id, version, '', metadata, updated FROM ontology
+             WHERE namespace = ?1 ORDER BY id";
+        rows(self.db, sql, params![namespace], ontology)
+    }
+
+    fn shelved(
+        &mut self,
+        namespace: &Namespace,
+        sought: &Sought,
+    ) -> Result<Vec<Shelf>, StoreError> {
+        let Some(namespace) = self.namespace(namespace)? else { return Ok(Vec::new()) };
+        // Each question has an index of its own.
+        let (by, with): (&str, Option<&String>) = match (&sought.text_hash, &sought.ontology) {
+            (Some(text), _) => ("text_hash = ?2 AND (?4 IS NULL OR ontology = ?4)", Some(text)),
+            (None, Some(ontology)) => ("ontology = ?2 AND ?4 = ontology", Some(ontology)),
+            (None, None) => ("?2 IS NULL AND ?4 IS NULL", None),
+        };
+        let sql = format!(
+            "SELECT key, ontology, version, text_hash, params_hash, whole, bytes, created, used
+             FROM shelf WHERE namespace = ?1 AND whole = 1 AND {by}
+             ORDER BY used DESC, key LIMIT ?3"
+        );
+        rows(self.db, &sql, params![namespace, with, sought.limit as i64, sought.ontology], shelf)
+    }
+
+    fn stock(&mut self, namespace: &Namespace) -> Result<Stock, StoreError> {
+        let Some(namespace) = self.namespace(namespace)? else { return Ok(Stock::default()) };
+        let sql = "SELECT ifnull(sum(whole), 0), count(*), ifnull(sum(bytes), 0) FROM shelf
+             WHERE namespace = ?1";
+        let counted = rows(self.db, sql, params![namespace], |row| {
+            let (whole, all): (i64, i64) = (row.get(0)?, row.get(1)?);
+            let (whole, parts) = (whole as u64, (all - whole) as u64);
+            Ok(Stock { whole, parts, bytes: row.get::<_, i64>(2)? as u64 })
+        })?;
+        Ok(counted.first().copied().unwrap_or_default())
+    }
+}
+
+fn ontology(row: &Row<'_>) -> rusqlite::Result<Ontology> {
+    Ok(Ontology {
+        id: row.get(0)?,
+        version: row.get(1)?,
+        content: row.get(2)?,
+        metadata: row.get(3)?,
+        updated: Timestamp(row.get(4)?),
+    })
+}
+
+fn shelf(row: &Row<'_>) -> rusqlite::Result<Shelf> {
+    Ok(Shelf {
+        key: Key::from_bytes(row.get(0)?),
+        shelved: Shelved {
+            ontology: row.get(1)?,
+            version: row.get(2)?,
+            text_hash: row.get(3)?,
+            params_hash: row.get(4)?,
+            whole: row.get(5)?,
+        },
+        bytes: row.get::<_, i64>(6)? as u64,
+        created: Timestamp(row.get(7)?),
+        used: Timestamp(row.get(8)?),
+    })
+}
+
+impl ShelfTxn for SqliteTxn<'_> {
+    fn hold_ontology(
+        &mut self,
+        namespace: &Namespace,
+        id: &str,
+    ) -> Result<Option<String>, StoreError> {
+        self.ontology_version(namespace, id)
+    }
+
+    fn put_ontology(
+        &mut self,
+        namespace: &Namespace,
+        id: &str,
+        ontology: Option<&Ontology>,
+    ) -> Result<(), StoreError> {
+        let namespace = self.namespace_or_new(namespace)?;
+        let Some(Ontology { version, content, metadata, updated, .. }) = ontology else {
+            let sql = "DELETE FROM ontology WHERE namespace = ?1 AND id = ?2";
+            return run(self.db, sql, params![namespace, id]).map(drop);
+        };
+        let sql = "INSERT OR REPLACE INTO ontology
+             (namespace, id, version, content, metadata, updated) VALUES (?1, ?2, ?3, ?4, ?5, ?6)";
+        run(self.db, sql, params![namespace, id, version, content, metadata, updated.0]).map(drop)
+    }
+
+    fn shelve(
+        &mut self,
+        name: &Name,
+        shelved: &Shelved,
+        bytes: u64,
+        now: Now,
+    ) -> Result<(), StoreError> {
+        let namespace = self.namespace_or_new(&name.namespace)?;
+        let Shelved { ontology, version, text_hash, params_hash, whole } = shelved;
+        let sql = "INSERT OR REPLACE INTO shelf
+             (namespace, key, ontology, version, text_hash, params_hash, whole, bytes, created, used)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?9)";
+        let key = name.key.as_bytes();
+        let (bytes, at) = (bytes as i64, now.wall.0);
+        let written =
+            params![namespace, key, ontology, version, text_hash, params_hash, whole, bytes, at];
+        run(self.db, sql, written).map(drop)
+    }
+
+    fn attend(&mut self, heard: &[Heard], now: Now) -> Result<(), StoreError> {
+        for Heard { name, ontology, what, times, about } in heard {
+            let namespace = self.namespace_or_new(&name.namespace)?;
+            let key = name.key.as_bytes();
+            if *what == What::Hit {
+                let sql = "UPDATE shelf SET used = ?3 WHERE namespace = ?1 AND key = ?2";
+                run(self.db, sql, params![namespace, key, now.wall.0])?;
+            }
+            let sql = "INSERT INTO heard (namespace, key, ontology, what, times, about, at)
+                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)";
+            let times = i64::try_from(*times).unwrap_or(i64::MAX);
+            let what = *what as u8;
+            run(self.db, sql, params![namespace, key, ontology, what, times, about, now.wall.0])?;
+        }
+        if now.wall_trusted {
+            let sql = "DELETE FROM heard WHERE id IN
+                 (SELECT id FROM heard WHERE at < ?1 ORDER BY at LIMIT 4096)";
+            run(self.db, sql, params![now.wall.0 - HEARD_MS])?;
+        }
+        Ok(())
+    }
+
+    fn evict(
+        &mut self,
+        namespace: &Namespace,
+        which: &Evict,
+        limit: usize,
+    ) -> Result<usize, StoreError> {
+        let Some(namespace) = self.namespace(namespace)? else { return Ok(0) };
+        let no: &dyn ToSql = &Option::<String>::None;
+        let (by, with): (&str, &dyn ToSql) = match which {
+            Evict::Outdated { ontology } => (
+                "s.ontology = ?2 AND s.version <> ifnull((SELECT version FROM ontology o
+                     WHERE o.namespace = ?1 AND o.id = ?2), '')",
+                ontology,
+            ),
+            Evict::Of { ontology } => ("s.ontology = ?2", ontology),
+            Evict::One(key) => ("s.key = ?2", &key.as_bytes().to_vec()),
+            Evict::All | Evict::Oldest => ("?2 IS NULL", no),
+        };
+        let sql = format!(
+            "SELECT s.key, e.id FROM shelf s LEFT JOIN effect e
+                 ON e.namespace = s.namespace AND substr(e.key, 1, 16) = substr(s.key, 1, 16)
+             WHERE s.namespace = ?1 AND {by} AND ifnull(e.state, 1) = 1
+             ORDER BY s.used, s.key LIMIT ?3"
+        );
+        let limit = limit as i64;
+        let found = rows(self.db, &sql, params![namespace, with, limit], |row| {
+            Ok((row.get::<_, [u8; 32]>(0)?, row.get::<_, Option<i64>>(1)?))
+        })?;
+        for (key, effect) in &found {
+            forget(self.db, namespace, key)?;
+            if let Some(effect) = effect {
+                effect::remove(self.db, *effect)?;
+            }
+        }
+        Ok(found.len())
+    }
+}
+
+/// Takes a result off the shelf, if it is on one.
+pub(crate) fn forget(db: &Connection, namespace: i64, key: &[u8; 32]) -> Result<(), StoreError> {
+    let sql = "DELETE FROM shelf WHERE namespace = ?1 AND key = ?2";
+    run(db, sql, params![namespace, key]).map(drop)
+}

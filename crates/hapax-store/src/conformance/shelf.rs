@@ -1,0 +1,208 @@
+//! Results that may be forgotten, and the ontologies they are made from.
+
+use hapax_core::outbox::Payload;
+use hapax_core::shelf::{Evict, Heard, Ontology, Shelf, Shelved, Sought, Stock, What};
+use hapax_core::time::Timestamp;
+
+use super::*;
+use crate::outbox::RecordFilter;
+
+const IRI: &str = "https://example.org/rivers";
+
+fn ontology(version: &str) -> Ontology {
+    Ontology {
+        id: IRI.into(),
+        version: version.into(),
+        content: "{\"classes\":[]}".into(),
+        metadata: "{\"label\":\"Rivers\"}".into(),
+        updated: Timestamp(0),
+    }
+}
+
+fn shelved(ontology: &str, version: &str) -> Shelved {
+    Shelved {
+        ontology: ontology.into(),
+        version: version.into(),
+        text_hash: "459dcae8b61bcf85".into(),
+        params_hash: "e50c06d38a25e53e".into(),
+        whole: true,
+    }
+}
+
+impl Bench<'_> {
+    fn keep(&self, id: &str, ontology: Option<Ontology>) -> Option<String> {
+        let (namespace, id, actor) = (Namespace::default(), id.to_owned(), "ada".into());
+        match self.run(Command::Keep { namespace, id, ontology, actor }) {
+            Ok(Answer::Kept { before }) => before,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn settle_shelved(&self, n: u8, attempt: u8, shelved: Shelved) -> Result<Answer, StoreError> {
+        self.run(Command::Settle {
+            name: name(n),
+            attempt: super::attempt(attempt),
+            report: Report::Succeeded(Outcome::from("12 entities")),
+            telling: Telling { shelved: Some(shelved), ..Telling::default() },
+        })
+    }
+
+    fn shelve(&self, n: u8, shelved: Shelved) {
+        self.claim(n, ask(n));
+        let settled = self.settle_shelved(n, n, shelved);
+        assert!(matches!(settled, Ok(Answer::Settle(Settled::Recorded))), "{settled:?}");
+    }
+
+    fn evict(&self, which: Evict, limit: usize) -> usize {
+        match self.run(Command::Evict { namespace: Namespace::default(), which, limit }) {
+            Ok(Answer::Count(count)) => count,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn results(&self) -> Vec<Shelf> {
+        let sought = Sought { limit: 100, ..Sought::default() };
+        self.view(move |view| view.shelved(&Namespace::default(), &sought))
+    }
+
+    fn keys(&self) -> Vec<Key> {
+        self.results().into_iter().map(|shelf| shelf.key).collect()
+    }
+
+    fn notice(&self) -> u64 {
+        self.view(|view| view.notice())
+    }
+}
+
+cases! {
+    /// Proves X-7: an ontology is there as it was kept, and a change of it is told to every node
+    /// and to whoever follows events; one that changes nothing is told to nobody.
+    an_ontology_is_kept_until_another_takes_its_place: |b| {
+        assert_eq!(b.keep(IRI, Some(ontology("v1"))), None);
+        let noticed = b.notice();
+        let kept = || b.view(|view| view.ontology(&Namespace::default(), IRI));
+        let first = kept().expect("it is there");
+        assert_eq!(first, Ontology { updated: b.clock.now().wall, ..ontology("v1") });
+        let told = Ontology { metadata: "{}".into(), ..ontology("v1") };
+        assert_eq!(b.keep(IRI, Some(told)), Some("v1".into()));
+        assert_eq!(b.notice(), noticed, "extractors read the same as before");
+        assert_eq!(kept().expect("it is there").metadata, "{}");
+        assert_eq!(b.keep(IRI, Some(ontology("v2"))), Some("v1".into()));
+        assert_eq!(b.notice(), noticed + 1);
+        let listed = b.view(|view| view.ontologies(&Namespace::default()));
+        let versions: Vec<_> = listed.iter().map(|o| (o.version.as_str(), o.content.len())).collect();
+        assert_eq!(versions, [("v2", 0)]);
+        let elsewhere = Namespace::new("elsewhere").expect("a name");
+        assert_eq!(b.view(move |view| view.ontologies(&elsewhere)), []);
+        assert_eq!(b.keep(IRI, None), Some("v2".into()));
+        assert_eq!((kept(), b.notice()), (None, noticed + 2));
+        assert_eq!(b.keep(IRI, None), None);
+        let filter = RecordFilter { limit: 10, ..RecordFilter::default() };
+        let records = b.view(move |view| view.outbox(&filter));
+        let payloads: Vec<_> = records.iter().map(|found| found.record.event.payload.clone()).collect();
+        let now = b.clock.now().wall.0;
+        let says = |old: &str, new: &str| Payload::stored(format!(
+            "{{\"newVersion\":{new},\"oldVersion\":{old},\"ontologyId\":\"{IRI}\",\"timestamp\":{now}}}"
+        ));
+        let (none, one, two) = ("null", "\"v1\"", "\"v2\"");
+        let expected = [says(two, none), says(one, two), says(none, one)];
+        assert_eq!(payloads.iter().map(Payload::as_str).collect::<Vec<_>>(),
+            expected.iter().map(Payload::as_str).collect::<Vec<_>>());
+    }
+
+    /// Proves X-7: what was made from an ontology that has changed since is not recorded, and may
+    /// be made again at once.
+    a_result_of_an_ontology_that_changed_is_not_recorded: |b| {
+        b.keep(IRI, Some(ontology("v1")));
+        b.claim(1, ask(1));
+        b.keep(IRI, Some(ontology("v2")));
+        let late = b.settle_shelved(1, 1, shelved(IRI, "v1"));
+        assert!(matches!(late, Err(StoreError::Superseded(_))), "{late:?}");
+        assert_eq!(b.results(), []);
+        let late = b.settle_shelved(1, 1, shelved("https://example.org/gone", "v1"));
+        assert!(matches!(late, Err(StoreError::Superseded(_))), "{late:?}");
+        let fresh = b.settle_shelved(1, 1, shelved(IRI, "v2"));
+        assert!(matches!(fresh, Ok(Answer::Settle(Settled::Recorded))), "{fresh:?}");
+        assert_eq!(b.keys(), [name(1).key]);
+    }
+
+    /// Proves: a result is found by what it was made from, with its size and use.
+    a_result_is_found_by_what_it_was_made_from: |b| {
+        b.keep(IRI, Some(ontology("v1")));
+        b.shelve(1, shelved(IRI, "v1"));
+        b.clock.advance(10);
+        let other = Shelved { text_hash: "00".into(), ..shelved(IRI, "v1") };
+        b.shelve(2, other.clone());
+        b.shelve(3, Shelved { whole: false, ..other });
+        let found = b.results();
+        assert_eq!(found.iter().map(|shelf| shelf.key).collect::<Vec<_>>(), [name(2).key, name(1).key]);
+        assert_eq!((&found[1].shelved, found[1].bytes), (&shelved(IRI, "v1"), 11));
+        assert_eq!(found[1].created, Timestamp(found[0].created.0 - 10));
+        let sought = Sought { text_hash: Some("00".into()), limit: 9, ..Sought::default() };
+        let by_text = b.view(move |view| view.shelved(&Namespace::default(), &sought));
+        assert_eq!(by_text.len(), 1);
+        let sought = Sought { ontology: Some("x".into()), limit: 9, ..Sought::default() };
+        let by_other = b.view(move |view| view.shelved(&Namespace::default(), &sought));
+        assert_eq!(by_other, []);
+        let stock = b.view(|view| view.stock(&Namespace::default()));
+        assert_eq!(stock, Stock { whole: 2, parts: 1, bytes: 33 });
+        let elsewhere = Namespace::new("elsewhere").expect("a name");
+        let stock = b.view(move |view| view.stock(&elsewhere));
+        assert_eq!(stock, Stock::default());
+    }
+
+    /// Proves X-6: those go first that nobody asked for for the longest, and what is removed is
+    /// made again like something new.
+    results_are_removed_by_last_use: |b| {
+        b.keep(IRI, Some(ontology("v1")));
+        for n in 1..=3 {
+            b.shelve(n, shelved(IRI, "v1"));
+            b.clock.advance(10);
+        }
+        let heard = |n: u8, what| Heard {
+            name: name(n), ontology: IRI.into(), what, times: 3, about: "{}".into(),
+        };
+        let attended = b.run(Command::Attend(vec![heard(1, What::Hit), heard(2, What::Miss)]));
+        assert!(matches!(attended, Ok(Answer::Count(2))), "{attended:?}");
+        let noticed = b.notice();
+        assert_eq!(b.evict(Evict::Oldest, 2), 2);
+        assert_eq!((b.keys(), b.notice()), (vec![name(1).key], noticed));
+        assert!(matches!(b.claim(1, ask(9)), Verdict::Replayed { .. }));
+        assert!(matches!(b.claim(2, ask(9)), Verdict::Granted(_)));
+    }
+
+    /// Proves X-7: an ontology's results go, and no others; nothing that is being made goes.
+    only_the_results_of_one_ontology_are_removed: |b| {
+        b.keep(IRI, Some(ontology("v1")));
+        b.keep("o2", Some(Ontology { id: "o2".into(), ..ontology("w1") }));
+        b.shelve(1, shelved(IRI, "v1"));
+        b.shelve(2, shelved("o2", "w1"));
+        b.shelve(3, Shelved { whole: false, ..shelved(IRI, "v1") });
+        b.keep(IRI, Some(ontology("v2")));
+        b.shelve(4, shelved(IRI, "v2"));
+        b.claim(5, ask(5));
+        let noticed = b.notice();
+        assert_eq!(b.evict(Evict::Outdated { ontology: IRI.into() }, 100), 2);
+        assert_eq!(b.notice(), noticed + 1, "memories must forget them too");
+        let mut left = b.keys();
+        left.sort();
+        assert_eq!(left, [name(2).key, name(4).key]);
+        assert_eq!(b.evict(Evict::One(name(2).key), 100), 1);
+        assert_eq!(b.evict(Evict::One(name(5).key), 100), 0);
+        assert_eq!(b.evict(Evict::Of { ontology: IRI.into() }, 100), 1);
+        b.shelve(6, shelved("o2", "w1"));
+        assert_eq!(b.evict(Evict::All, 100), 1);
+        assert_eq!((b.keys(), b.evict(Evict::All, 100)), (vec![], 0));
+    }
+
+    /// Proves X-6: what has expired is on no shelf.
+    an_expired_result_leaves_the_shelf: |b| {
+        b.keep(IRI, Some(ontology("v1")));
+        b.claim(1, Ask { ttl_ms: Some(50), ..ask(1) });
+        let settled = b.settle_shelved(1, 1, shelved(IRI, "v1"));
+        assert!(matches!(settled, Ok(Answer::Settle(Settled::Recorded))), "{settled:?}");
+        b.clock.advance(60);
+        assert!(matches!(b.run(Command::Sweep { limit: 10 }), Ok(Answer::Count(1))));
+        assert_eq!(b.results(), []);
+    }
+}

@@ -1,0 +1,223 @@
+//! Results that may be forgotten, and the ontologies they are made from.
+
+use hapax_core::attempt::{AttemptId, Fence};
+use hapax_core::effect::{self, Ask, Report, Safety};
+use hapax_core::fingerprint::Fingerprint;
+use hapax_core::json::Json;
+use hapax_core::key::Key;
+use hapax_core::lease::LeaseId;
+use hapax_core::name::{Name, Namespace};
+use hapax_core::outbox::{Event, OutboxId, Payload, Record};
+use hapax_core::outcome::Outcome;
+use hapax_core::route;
+use hapax_core::shelf::{Evict, Heard, Ontology, Shelf, Shelved, Sought, Stock};
+use hapax_core::time::Now;
+
+use crate::command::{Answer, Limits};
+use crate::error::StoreError;
+use crate::ledger::{self, Told};
+use crate::txn::Txn;
+
+/// What can be asked about results and ontologies.
+pub trait ShelfView {
+    /// An ontology.
+    fn ontology(&mut self, namespace: &Namespace, id: &str)
+    -> Result<Option<Ontology>, StoreError>;
+
+    /// Its version alone. In a transaction it stays so until that ends.
+    fn ontology_version(
+        &mut self,
+        namespace: &Namespace,
+        id: &str,
+    ) -> Result<Option<String>, StoreError>;
+
+    /// All of them, without their content, by id.
+    fn ontologies(&mut self, namespace: &Namespace) -> Result<Vec<Ontology>, StoreError>;
+
+    /// Results that somebody asked for, those first that were used last.
+    fn shelved(&mut self, namespace: &Namespace, sought: &Sought)
+    -> Result<Vec<Shelf>, StoreError>;
+
+    /// How much there is.
+    fn stock(&mut self, namespace: &Namespace) -> Result<Stock, StoreError>;
+}
+
+/// What can be written about them.
+pub trait ShelfTxn {
+    /// The version of an ontology that is about to be changed; nobody else changes it meanwhile.
+    fn hold_ontology(
+        &mut self,
+        namespace: &Namespace,
+        id: &str,
+    ) -> Result<Option<String>, StoreError>;
+
+    /// Keeps an ontology in place of the one before, or none.
+    fn put_ontology(
+        &mut self,
+        namespace: &Namespace,
+        id: &str,
+        ontology: Option<&Ontology>,
+    ) -> Result<(), StoreError>;
+
+    /// Writes what the result of an effect is found by, used just now.
+    fn shelve(
+        &mut self,
+        name: &Name,
+        shelved: &Shelved,
+        bytes: u64,
+        now: Now,
+    ) -> Result<(), StoreError>;
+
+    /// Writes down what was heard; what was hit counts as used now.
+    fn attend(&mut self, heard: &[Heard], now: Now) -> Result<(), StoreError>;
+
+    /// Removes results, and the effects they are outcomes of. None that is being made again.
+    fn evict(
+        &mut self,
+        namespace: &Namespace,
+        which: &Evict,
+        limit: usize,
+    ) -> Result<usize, StoreError>;
+}
+
+/// Keeps an ontology in place of the one before, or none. If that changes what extractors read,
+/// every node has to act upon it, and whoever follows events is told.
+pub(crate) fn keep(
+    txn: &mut dyn Txn,
+    namespace: &Namespace,
+    id: &str,
+    ontology: Option<&Ontology>,
+    actor: &str,
+) -> Result<Answer, StoreError> {
+    check(id, ontology)?;
+    ledger::check_length("the actor", actor)?;
+    let before = txn.hold_ontology(namespace, id)?;
+    let after = ontology.map(|ontology| ontology.version.clone());
+    if before.is_none() && after.is_some() && txn.ontologies(namespace)?.len() >= Limits::ONTOLOGIES
+    {
+        let most = Limits::ONTOLOGIES;
+        return Err(StoreError::Invalid(format!("there are {most} ontologies; remove some")));
+    }
+    let now = txn.now();
+    let ontology = ontology.map(|ontology| Ontology { updated: now.wall, ..ontology.clone() });
+    txn.put_ontology(namespace, id, ontology.as_ref())?;
+    if before != after {
+        record_change(txn, now, namespace, id, (before.as_deref(), after.as_deref()), actor)?;
+        txn.raise_notice()?;
+    }
+    Ok(Answer::Kept { before })
+}
+
+fn check(id: &str, ontology: Option<&Ontology>) -> Result<(), StoreError> {
+    let refuse = |what: String| Err(StoreError::Invalid(what));
+    if id.is_empty() || id.len() > Limits::ONTOLOGY_ID {
+        return refuse(format!("an ontology's id has 1 to {} bytes", Limits::ONTOLOGY_ID));
+    }
+    let Some(ontology) = ontology else { return Ok(()) };
+    let size = ontology.content.len() + ontology.metadata.len();
+    if size > Limits::ONTOLOGY {
+        return refuse(format!("an ontology of {size} bytes; at most {}", Limits::ONTOLOGY));
+    }
+    ledger::check_length("the version", &ontology.version)
+}
+
+/// A result of an ontology that has changed since is not recorded.
+pub(crate) fn check_version(
+    txn: &mut dyn Txn,
+    namespace: &Namespace,
+    shelved: &Shelved,
+) -> Result<(), StoreError> {
+    match txn.ontology_version(namespace, &shelved.ontology)? {
+        Some(version) if version == shelved.version => Ok(()),
+        _ => Err(StoreError::Superseded(shelved.ontology.clone())),
+    }
+}
+
+/// Writes down what became of requests.
+pub(crate) fn attend(txn: &mut dyn Txn, heard: &[Heard]) -> Result<Answer, StoreError> {
+    if heard.len() > Limits::HEARD {
+        let most = Limits::HEARD;
+        return Err(StoreError::Invalid(format!("at most {most} are written down at once")));
+    }
+    let now = txn.now();
+    txn.attend(heard, now)?;
+    Ok(Answer::Count(heard.len()))
+}
+
+/// Removes results. What is removed for want of room may still be told from memory; what somebody
+/// wants to be gone may not.
+pub(crate) fn evict(
+    txn: &mut dyn Txn,
+    namespace: &Namespace,
+    which: &Evict,
+    limit: usize,
+) -> Result<usize, StoreError> {
+    let evicted = txn.evict(namespace, which, limit)?;
+    if evicted > 0 && !matches!(which, Evict::Oldest) {
+        txn.raise_notice()?;
+    }
+    Ok(evicted)
+}
+
+/// A change of an ontology is an effect like any other: granted and settled at once, with an event
+/// for whoever follows. It needs no route.
+fn record_change(
+    txn: &mut dyn Txn,
+    now: Now,
+    namespace: &Namespace,
+    id: &str,
+    (before, after): (Option<&str>, Option<&str>),
+    actor: &str,
+) -> Result<(), StoreError> {
+    let fence = Fence(txn.next_entry()?);
+    let digest = Fingerprint::of_parts(&[id.as_bytes(), &fence.0.to_be_bytes()]);
+    let name = Name { namespace: namespace.clone(), key: Key::from_bytes(*digest.as_bytes()) };
+    let mut attempt = [0; 16];
+    attempt.copy_from_slice(&digest.as_bytes()[..16]);
+    let ask = Ask {
+        fingerprint: digest,
+        safety: Safety::Transactional,
+        lock: None,
+        bound: None,
+        label: Some(CHANGED.into()),
+        ttl_ms: None,
+        attempt: AttemptId::from_bytes(attempt),
+        lease: LeaseId::from_bytes([0; 16]),
+        deadline_ms: None,
+        about: None,
+    };
+    let (_, Some(granted)) = effect::claim(now, None, &ask, fence) else { return Ok(()) };
+    ledger::write(txn, &name, &granted, Told::default())?;
+    let report = Report::Succeeded(Outcome::from(after.unwrap_or_default()));
+    let (_, settled) = effect::settle(now, Some(&granted.effect), ask.attempt, &report, None);
+    let Some(settled) = settled else { return Ok(()) };
+    let event = change(now, id, before, after)?;
+    let routing = txn.routing()?;
+    let sinks = route::sinks(&routing.routes, &event.name, &event.dataset).unwrap_or_default();
+    let outbox = OutboxId::derive(&name, settled.effect.created, settled.effect.generation, 0);
+    let record =
+        Record { id: outbox, seq: 0, name: name.clone(), ordinal: 0, event, created: now.wall };
+    txn.put_record(&record, &sinks)?;
+    let what = format!("{id}: {} → {}", before.unwrap_or("none"), after.unwrap_or("none"));
+    ledger::write(txn, &name, &settled, Told::by(actor, &what))
+}
+
+/// The name of the event that tells of a change.
+pub const CHANGED: &str = "ontology-updated";
+
+fn change(
+    now: Now,
+    id: &str,
+    before: Option<&str>,
+    after: Option<&str>,
+) -> Result<Event, StoreError> {
+    let version = |version: Option<&str>| version.map_or(Json::Null, Json::text);
+    let payload = Json::object([
+        ("newVersion", version(after)),
+        ("oldVersion", version(before)),
+        ("ontologyId", Json::text(id)),
+        ("timestamp", Json::number(now.wall.0.max(0) as u64)),
+    ]);
+    let payload = Payload::of(&payload).map_err(|error| StoreError::Invalid(error.to_string()))?;
+    Ok(Event::new(CHANGED, "ontologies", payload))
+}
