@@ -304,7 +304,8 @@ pub fn claim(
         State::Running { .. } => (Verdict::InFlight { attempt: effect.attempt }, None),
         State::Succeeded(outcome) => {
             let (outcome, expires) = (outcome.clone(), effect.expires());
-            (Verdict::Replayed { outcome, expires }, None)
+            let left_ms = expires.map(|at| at.0.saturating_sub(now.wall.0).max(0) as u64);
+            (Verdict::Replayed { outcome, expires, left_ms }, None)
         }
         State::Failed(_) => {
             let again = Effect {

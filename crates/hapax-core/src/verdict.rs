@@ -20,6 +20,8 @@ pub enum Verdict {
         outcome: Outcome,
         /// Until when it is remembered; for ever unless given.
         expires: Option<Timestamp>,
+        /// How long that is from now, by the store's clock.
+        left_ms: Option<u64>,
     },
     /// Someone is doing it.
     InFlight {

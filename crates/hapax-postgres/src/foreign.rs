@@ -163,7 +163,7 @@ impl Told {
                         Outcome::not_kept(Digest::from_bytes(hash(self.digest)?), size)
                     }
                 };
-                Verdict::Replayed { outcome, expires: None }
+                Verdict::Replayed { outcome, expires: None, left_ms: None }
             }
             "in_flight" => Verdict::InFlight { attempt },
             "conflict" => {

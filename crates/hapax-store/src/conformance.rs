@@ -328,7 +328,7 @@ fn ok() -> Report {
 }
 
 fn replayed(outcome: Outcome) -> Verdict {
-    Verdict::Replayed { outcome, expires: None }
+    Verdict::Replayed { outcome, expires: None, left_ms: None }
 }
 
 fn fenced(settled: &Settled) -> bool {

@@ -97,6 +97,12 @@ impl Cache {
         until > 0 && self.now_ms() >= until
     }
 
+    /// How often everything was forgotten; nothing while something may have been missed.
+    pub(crate) fn stamp(&self) -> Option<u64> {
+        let cleared = self.cleared.load(Ordering::Acquire);
+        (self.now_ms() < self.fresh_until_ms.load(Ordering::Acquire)).then_some(cleared)
+    }
+
     /// To be called before the store is asked for what will be [`put`](Self::put).
     pub(crate) fn asked(&self) -> Asked {
         Asked { cleared: self.cleared.load(Ordering::Acquire), at_ms: self.now_ms() }

@@ -8,8 +8,7 @@ use std::time::Duration;
 
 use hapax_core::attempt::{AttemptId, Fence};
 use hapax_core::effect::{
-    Ask, Blocked, Effect, Finding, Grant, Judged, Report, Safety, Settled, State, StateName,
-    Verdict,
+    Ask, Blocked, Finding, Grant, Judged, Report, Safety, StateName, Verdict,
 };
 use hapax_core::epoch::Bound;
 use hapax_core::fingerprint::Fingerprint;
@@ -26,7 +25,7 @@ use tokio::time::Instant;
 use crate::cache::Asked;
 use crate::claim::{Claim, Held};
 use crate::engine::{Hapax, random};
-use crate::error::{Error, Failure, FailureKind};
+use crate::error::{Error, Failure};
 use crate::flight::{Seat, follow};
 use crate::handler::{caught, message};
 use crate::patience::Patience;
@@ -133,11 +132,12 @@ pub struct EffectBuilder {
     lock: Option<LockKey>,
     pub(crate) bound: Option<Bound>,
     label: Option<String>,
-    ttl: Option<Duration>,
+    pub(crate) ttl: Option<Duration>,
     deadline: Option<Duration>,
     about: Option<String>,
     pub(crate) wait: Duration,
     pub(crate) on_lock: OnLock,
+    shares_failures: bool,
     reconciler: Option<Reconciler>,
 }
 
@@ -156,6 +156,7 @@ impl EffectBuilder {
             about: None,
             wait: Duration::from_secs(30),
             on_lock: OnLock::default(),
+            shares_failures: false,
             reconciler: None,
         }
     }
@@ -195,6 +196,13 @@ impl EffectBuilder {
     /// The same, by a lock that was worked out already.
     pub fn lock_key(mut self, lock: LockKey) -> Self {
         self.lock = Some(lock);
+        self
+    }
+
+    /// Whoever waits for an attempt of another process is told why that failed, like those who
+    /// wait in the same process. Otherwise each of them tries for itself.
+    pub fn share_failures(mut self) -> Self {
+        self.shares_failures = true;
         self
     }
 
@@ -421,16 +429,17 @@ impl EffectBuilder {
     ) -> Result<Option<Done>, Error> {
         let inner = &self.hapax.inner;
         match verdict {
-            Verdict::Replayed { outcome, expires } => {
-                if expires.is_none() {
-                    self.keep(asked, &outcome, None);
-                }
+            Verdict::Replayed { outcome, left_ms, .. } => {
+                self.keep(asked, &outcome, left_ms.map(Duration::from_millis));
                 Ok(Some(Done { outcome, how: How::Replayed }))
             }
             Verdict::InFlight { attempt } => {
                 let left = patience.left().ok_or(Error::InFlight { attempt })?;
                 inner.waiting.moved(&self.name, attempt, left.min(TAKEOVER_LOOK)).await;
-                Ok(None)
+                match self.shares_failures {
+                    true => self.failed_as(attempt).await.map(|()| None),
+                    false => Ok(None),
+                }
             }
             Verdict::Locked { holder } => {
                 let locked = Error::Locked { holder };
@@ -534,114 +543,6 @@ impl EffectBuilder {
             held.over();
         }
         result
-    }
-
-    async fn succeed(&self, claim: &Claim, outcome: Outcome) -> Result<Done, Error> {
-        let inner = &self.hapax.inner;
-        if claim.settled_in() {
-            return match self.committed(claim).await? {
-                Some(done) => Ok(done),
-                None => {
-                    let reason = "settled in a transaction that was rolled back".into();
-                    let (attempt, report) = (claim.attempt(), Report::Failed(reason));
-                    settle(inner, &self.name, attempt, report, Telling::default()).await?;
-                    Err(Error::NotCommitted)
-                }
-            };
-        }
-        let outcome = outcome.within(inner.keep_limit);
-        let report = Report::Succeeded(outcome.clone());
-        let asked = inner.cache.asked();
-        if planted(Bug::RememberBeforeSettle) {
-            self.remember(asked, outcome.clone());
-        }
-        let telling = claim.told.waiting();
-        let emits = !telling.events.is_empty();
-        match settle(inner, &self.name, claim.attempt(), report, telling).await {
-            Ok(Settled::Fenced(fenced)) => Err(Error::Fenced(fenced)),
-            Ok(Settled::Outdated(mismatch)) => Err(Error::Epoch(mismatch)),
-            Ok(Settled::Recorded | Settled::Repeated) => {
-                if emits {
-                    inner.emitted.notify_one();
-                }
-                Ok(self.remember(asked, outcome))
-            }
-            // It happened, and cannot be recorded with what it has to tell.
-            Err(
-                error @ (StoreError::Unrouted { .. }
-                | StoreError::Differs(_)
-                | StoreError::Republished { .. }
-                | StoreError::Guarded { .. }
-                | StoreError::Invalid(_)),
-            ) => {
-                let failure = Failure::ambiguous(format!("its events were refused: {error}"));
-                let _ = self.fail(claim, failure).await;
-                Err(error.into())
-            }
-            Err(error) => Err(error.into()),
-        }
-    }
-
-    /// The outcome that a caller's transaction has committed, if it has.
-    async fn committed(&self, claim: &Claim) -> Result<Option<Done>, Error> {
-        let asked = self.hapax.inner.cache.asked();
-        let effect = self.load().await?.filter(|effect| effect.attempt == claim.attempt());
-        Ok(effect.and_then(|effect| match effect.state {
-            State::Succeeded(outcome) => {
-                self.hapax.inner.emitted.notify_one();
-                Some(self.remember(asked, outcome))
-            }
-            _ => None,
-        }))
-    }
-
-    fn remember(&self, asked: Asked, outcome: Outcome) -> Done {
-        self.keep(asked, &outcome, self.ttl);
-        Done { outcome, how: How::Executed }
-    }
-
-    /// Has this process remember an outcome, unless it counts in one epoch only.
-    pub(crate) fn keep(&self, asked: Asked, outcome: &Outcome, ttl: Option<Duration>) {
-        if self.bound.is_none() {
-            let cache = &self.hapax.inner.cache;
-            cache.put(asked, &self.name, self.fingerprint, outcome.clone(), ttl);
-        }
-    }
-
-    async fn fail(&self, claim: &Claim, failure: Failure) -> Result<Done, Error> {
-        if claim.settled_in()
-            && let Some(done) = self.committed(claim).await?
-        {
-            return Ok(done);
-        }
-        let reason = failure.reason;
-        let report = match failure.kind {
-            FailureKind::NotDone => Report::Failed(reason.clone()),
-            FailureKind::Partial => Report::Partial(reason.clone()),
-            FailureKind::Ambiguous if planted(Bug::AmbiguousIsFailure) => {
-                Report::Failed(reason.clone())
-            }
-            FailureKind::Ambiguous => Report::Ambiguous(reason.clone()),
-        };
-        let (inner, attempt) = (&self.hapax.inner, claim.attempt());
-        match settle(inner, &self.name, attempt, report, Telling::default()).await? {
-            Settled::Fenced(fenced) => Err(Error::Fenced(fenced)),
-            Settled::Outdated(mismatch) => Err(Error::Epoch(mismatch)),
-            Settled::Recorded | Settled::Repeated => match self.load().await? {
-                Some(effect)
-                    if effect.attempt == claim.attempt() && !effect.state.name().is_settled() =>
-                {
-                    Err(Error::Blocked(Blocked::by(&effect)))
-                }
-                _ => Err(Error::Failed { reason }),
-            },
-        }
-    }
-
-    async fn load(&self) -> Result<Option<Effect>, Error> {
-        let name = self.name.clone();
-        let mut effects = read(&*self.hapax.inner.store, move |view| view.effects(&[name])).await?;
-        Ok(effects.pop().flatten())
     }
 }
 

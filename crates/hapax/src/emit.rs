@@ -3,6 +3,7 @@
 use std::sync::{Mutex, MutexGuard};
 
 use hapax_core::outbox::Event;
+use hapax_core::shelf::Shelved;
 use hapax_store::outbox::{Emission, Telling};
 
 use crate::claim::Claim;
@@ -32,6 +33,12 @@ impl Claim {
         let ordinal = events.len() as u32;
         events.push(Emission { ordinal, event });
         Ok(())
+    }
+
+    /// What the outcome is found by, if it is a result that may be forgotten. It is recorded only if
+    /// it was made from the present version of its ontology.
+    pub fn shelve(&self, shelved: Shelved) {
+        self.told.lock().shelved = Some(shelved);
     }
 
     /// What the journal says of the success, if it is one: at most 64 KiB. Said again, the last

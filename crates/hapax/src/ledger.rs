@@ -178,7 +178,7 @@ impl Hapax {
 
     /// Waits until every lease in force has seen the newest notice. A holder that died counts
     /// as soon as the store knows; one that is silent, once its lease has lapsed.
-    async fn seen_by_all(&self) -> Result<(), Error> {
+    pub(crate) async fn seen_by_all(&self) -> Result<(), Error> {
         let store = &*self.inner.store;
         let notice = read(store, |view| view.notice()).await?;
         loop {

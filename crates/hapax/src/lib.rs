@@ -65,6 +65,7 @@ pub mod remote;
 mod rollback;
 mod seal;
 mod settle;
+pub mod shelf;
 #[cfg(feature = "sqlx")]
 mod sqlx;
 mod token;

@@ -25,7 +25,7 @@ impl Permit {
     pub fn of(verdict: Verdict) -> Result<Self, Error> {
         match verdict {
             Verdict::Granted(grant) => Ok(Self::Granted(grant)),
-            Verdict::Replayed { outcome, expires } => Ok(Self::Replayed { outcome, expires }),
+            Verdict::Replayed { outcome, expires, .. } => Ok(Self::Replayed { outcome, expires }),
             Verdict::InFlight { attempt } => Err(Error::InFlight { attempt }),
             Verdict::Conflict { recorded, asked } => Err(Error::Conflict { recorded, asked }),
             Verdict::Blocked(blocked) => Err(Error::Blocked(blocked)),

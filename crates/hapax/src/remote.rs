@@ -309,7 +309,7 @@ impl EffectBuilder {
             };
             inner.counters.remembered(remembered.is_some());
             if let Some(outcome) = remembered {
-                return Ok(Verdict::Replayed { outcome, expires: None });
+                return Ok(Verdict::Replayed { outcome, expires: None, left_ms: None });
             }
             let asked = inner.cache.asked();
             let hung = match lease {
@@ -328,12 +328,10 @@ impl EffectBuilder {
                         return Ok(Verdict::Locked { holder });
                     }
                 }
-                Ok(Verdict::Replayed { outcome, expires }) => {
+                Ok(Verdict::Replayed { outcome, expires, left_ms }) => {
                     inner.counters.replayed.add();
-                    if expires.is_none() {
-                        self.keep(asked, &outcome, None);
-                    }
-                    return Ok(Verdict::Replayed { outcome, expires });
+                    self.keep(asked, &outcome, left_ms.map(Duration::from_millis));
+                    return Ok(Verdict::Replayed { outcome, expires, left_ms });
                 }
                 Ok(verdict) => {
                     inner.counters.verdict(&verdict);

@@ -4,15 +4,20 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hapax_core::attempt::AttemptId;
-use hapax_core::effect::{Report, Settled};
+use hapax_core::effect::{Blocked, Effect, Report, Settled, State};
 use hapax_core::name::Name;
+use hapax_core::outcome::Outcome;
+use hapax_core::planted::{Bug, planted};
 use hapax_core::retry::Backoff;
 use hapax_store::failpoint::{Point, pass};
 use hapax_store::outbox::Telling;
-use hapax_store::{Answer, Command, StoreError};
+use hapax_store::{Answer, Command, StoreError, read};
 
-use crate::claim::tell;
+use crate::cache::Asked;
+use crate::claim::{Claim, tell};
+use crate::effect::{Done, EffectBuilder, How};
 use crate::engine::{Inner, random};
+use crate::error::{Error, Failure, FailureKind};
 
 /// How often a settle is tried again before its caller is told.
 const SETTLE_RETRIES: Backoff = Backoff { base_ms: 20, cap_ms: 2_000, attempts: 20 };
@@ -54,4 +59,132 @@ pub(crate) async fn settle(
         }
     }
     Err(StoreError::Unavailable("gave up settling".into()))
+}
+
+/// # How it went
+impl EffectBuilder {
+    pub(crate) async fn succeed(&self, claim: &Claim, outcome: Outcome) -> Result<Done, Error> {
+        let inner = &self.hapax.inner;
+        if claim.settled_in() {
+            return match self.committed(claim).await? {
+                Some(done) => Ok(done),
+                None => {
+                    let reason = "settled in a transaction that was rolled back".into();
+                    let (attempt, report) = (claim.attempt(), Report::Failed(reason));
+                    settle(inner, &self.name, attempt, report, Telling::default()).await?;
+                    Err(Error::NotCommitted)
+                }
+            };
+        }
+        let outcome = outcome.within(inner.keep_limit);
+        let report = Report::Succeeded(outcome.clone());
+        let asked = inner.cache.asked();
+        if planted(Bug::RememberBeforeSettle) {
+            self.remember(asked, outcome.clone());
+        }
+        let telling = claim.told.waiting();
+        let emits = !telling.events.is_empty();
+        match settle(inner, &self.name, claim.attempt(), report, telling).await {
+            Ok(Settled::Fenced(fenced)) => Err(Error::Fenced(fenced)),
+            Ok(Settled::Outdated(mismatch)) => Err(Error::Epoch(mismatch)),
+            Ok(Settled::Recorded | Settled::Repeated) => {
+                if emits {
+                    inner.emitted.notify_one();
+                }
+                Ok(self.remember(asked, outcome))
+            }
+            // It is of no use any more, and whoever wants one may make another at once.
+            Err(error @ StoreError::Superseded(_)) => {
+                let _ = self.fail(claim, Failure::not_done(error.to_string())).await;
+                Err(error.into())
+            }
+            // It happened, and cannot be recorded with what it has to tell.
+            Err(
+                error @ (StoreError::Unrouted { .. }
+                | StoreError::Differs(_)
+                | StoreError::Republished { .. }
+                | StoreError::Guarded { .. }
+                | StoreError::Invalid(_)),
+            ) => {
+                let failure = Failure::ambiguous(format!("its events were refused: {error}"));
+                let _ = self.fail(claim, failure).await;
+                Err(error.into())
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// The outcome that a caller's transaction has committed, if it has.
+    async fn committed(&self, claim: &Claim) -> Result<Option<Done>, Error> {
+        let asked = self.hapax.inner.cache.asked();
+        let effect = self.load().await?.filter(|effect| effect.attempt == claim.attempt());
+        Ok(effect.and_then(|effect| match effect.state {
+            State::Succeeded(outcome) => {
+                self.hapax.inner.emitted.notify_one();
+                Some(self.remember(asked, outcome))
+            }
+            _ => None,
+        }))
+    }
+
+    fn remember(&self, asked: Asked, outcome: Outcome) -> Done {
+        self.keep(asked, &outcome, self.ttl);
+        Done { outcome, how: How::Executed }
+    }
+
+    /// Has this process remember an outcome, unless it counts in one epoch only.
+    pub(crate) fn keep(&self, asked: Asked, outcome: &Outcome, ttl: Option<Duration>) {
+        if self.bound.is_none() {
+            let cache = &self.hapax.inner.cache;
+            cache.put(asked, &self.name, self.fingerprint, outcome.clone(), ttl);
+        }
+    }
+
+    pub(crate) async fn fail(&self, claim: &Claim, failure: Failure) -> Result<Done, Error> {
+        if claim.settled_in()
+            && let Some(done) = self.committed(claim).await?
+        {
+            return Ok(done);
+        }
+        let reason = failure.reason;
+        let report = match failure.kind {
+            FailureKind::NotDone => Report::Failed(reason.clone()),
+            FailureKind::Partial => Report::Partial(reason.clone()),
+            FailureKind::Ambiguous if planted(Bug::AmbiguousIsFailure) => {
+                Report::Failed(reason.clone())
+            }
+            FailureKind::Ambiguous => Report::Ambiguous(reason.clone()),
+        };
+        let (inner, attempt) = (&self.hapax.inner, claim.attempt());
+        match settle(inner, &self.name, attempt, report, Telling::default()).await? {
+            Settled::Fenced(fenced) => Err(Error::Fenced(fenced)),
+            Settled::Outdated(mismatch) => Err(Error::Epoch(mismatch)),
+            Settled::Recorded | Settled::Repeated => match self.load().await? {
+                Some(effect)
+                    if effect.attempt == claim.attempt() && !effect.state.name().is_settled() =>
+                {
+                    Err(Error::Blocked(Blocked::by(&effect)))
+                }
+                _ => Err(Error::Failed { reason }),
+            },
+        }
+    }
+
+    pub(crate) async fn load(&self) -> Result<Option<Effect>, Error> {
+        let name = self.name.clone();
+        let mut effects = read(&*self.hapax.inner.store, move |view| view.effects(&[name])).await?;
+        Ok(effects.pop().flatten())
+    }
+
+    /// Why the attempt that was waited for failed, if it did and nobody tried again since.
+    pub(crate) async fn failed_as(&self, attempt: AttemptId) -> Result<(), Error> {
+        match self.load().await? {
+            Some(Effect { state: State::Failed(failure), attempt: last, .. })
+                if last == attempt =>
+            {
+                Err(Error::Failed { reason: failure.reason })
+            }
+            _ => Ok(()),
+        }
+    }
 }

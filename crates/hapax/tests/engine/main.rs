@@ -5,6 +5,7 @@ mod line;
 mod outbox;
 mod running;
 mod sharing;
+mod shelf;
 mod stale;
 
 use std::path::PathBuf;

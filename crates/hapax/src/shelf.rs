@@ -1,0 +1,113 @@
+//! Results that may be forgotten, and the ontologies they are made from.
+
+pub use hapax_core::shelf::{Evict, Heard, Ontology, Shelf, Shelved, Sought, Stock, What};
+pub use hapax_store::shelf::CHANGED;
+use hapax_store::{Answer, Command, StoreError, call, read};
+
+use crate::engine::Hapax;
+use crate::error::Error;
+
+/// How much is evicted in one transaction.
+const AT_ONCE: usize = 1_024;
+
+/// What this process may remember of the ledger. It is another one as soon as something happened
+/// that every process has to act upon.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Stamp(u64);
+
+/// # Results that may be forgotten
+impl Hapax {
+    /// What may be remembered now; nothing while this process may have missed something. Whatever
+    /// was read after a stamp was taken counts while the stamp is the same.
+    pub fn stamp(&self) -> Option<Stamp> {
+        self.inner.cache.stamp().map(Stamp)
+    }
+
+    /// Has this process be told of changes from now on, so that there is a [`stamp`](Self::stamp).
+    pub async fn listen(&self) -> Result<(), Error> {
+        self.inner.holder.lease().await?;
+        Ok(())
+    }
+
+    /// Keeps an ontology in place of the one before, or none. Returns the version before, once
+    /// every live process on the ledger has heard of the change, or has lapsed.
+    pub async fn keep_ontology(
+        &self,
+        id: &str,
+        ontology: Option<Ontology>,
+        actor: &str,
+    ) -> Result<Option<String>, Error> {
+        let (namespace, id, actor) = (self.namespace.clone(), id.to_owned(), actor.to_owned());
+        let changes = ontology.as_ref().map(|ontology| ontology.version.clone());
+        match call(&*self.inner.store, Command::Keep { namespace, id, ontology, actor }).await? {
+            Answer::Kept { before } => {
+                if before != changes {
+                    self.inner.emitted.notify_one();
+                    self.forgotten_by_all().await?;
+                }
+                Ok(before)
+            }
+            _ => Err(StoreError::Corrupt("an ontology got another answer".into()).into()),
+        }
+    }
+
+    /// An ontology.
+    pub async fn ontology(&self, id: &str) -> Result<Option<Ontology>, Error> {
+        let (namespace, id) = (self.namespace.clone(), id.to_owned());
+        Ok(read(&*self.inner.store, move |view| view.ontology(&namespace, &id)).await?)
+    }
+
+    /// The version of an ontology.
+    pub async fn ontology_version(&self, id: &str) -> Result<Option<String>, Error> {
+        let (namespace, id) = (self.namespace.clone(), id.to_owned());
+        Ok(read(&*self.inner.store, move |view| view.ontology_version(&namespace, &id)).await?)
+    }
+
+    /// All ontologies of this namespace, without their content, by id.
+    pub async fn ontologies(&self) -> Result<Vec<Ontology>, Error> {
+        let namespace = self.namespace.clone();
+        Ok(read(&*self.inner.store, move |view| view.ontologies(&namespace)).await?)
+    }
+
+    /// Results that somebody asked for, those first that were used last.
+    pub async fn shelved(&self, sought: Sought) -> Result<Vec<Shelf>, Error> {
+        let namespace = self.namespace.clone();
+        Ok(read(&*self.inner.store, move |view| view.shelved(&namespace, &sought)).await?)
+    }
+
+    /// How much is on the shelf.
+    pub async fn stock(&self) -> Result<Stock, Error> {
+        let namespace = self.namespace.clone();
+        Ok(read(&*self.inner.store, move |view| view.stock(&namespace)).await?)
+    }
+
+    /// Writes down what became of requests. At most 4,096 at once.
+    pub async fn attend(&self, heard: Vec<Heard>) -> Result<(), Error> {
+        self.count(Command::Attend(heard)).await.map(drop)
+    }
+
+    /// Removes results, and returns how many. What somebody wants to be gone is gone from the
+    /// memory of every live process too when this returns.
+    pub async fn evict(&self, which: Evict, most: usize) -> Result<usize, Error> {
+        let mut evicted = 0;
+        while evicted < most {
+            let limit = (most - evicted).min(AT_ONCE);
+            let (namespace, which) = (self.namespace.clone(), which.clone());
+            let more = self.count(Command::Evict { namespace, which, limit }).await?;
+            evicted += more;
+            if more < limit {
+                break;
+            }
+        }
+        if evicted > 0 && which != Evict::Oldest {
+            self.forgotten_by_all().await?;
+        }
+        Ok(evicted)
+    }
+
+    /// Forgets, and waits until all others have.
+    async fn forgotten_by_all(&self) -> Result<(), Error> {
+        self.inner.cache.clear();
+        self.seen_by_all().await
+    }
+}

@@ -1,0 +1,130 @@
+//! Results that may be forgotten, on two nodes of one ledger.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use hapax::shelf::{Evict, Ontology, Shelved, Sought};
+use hapax::{Error, Failure, Hapax, How, MemoryStore, StoreError, Timestamp};
+use tokio::sync::Notify;
+
+use super::{LONG, key, ok};
+
+const IRI: &str = "https://example.org/rivers";
+
+fn nodes() -> (Arc<MemoryStore>, Hapax, Hapax) {
+    let store = Arc::new(MemoryStore::with_system_clock());
+    let node = || Hapax::builder().lease(Duration::from_secs(2)).on(store.clone());
+    (store.clone(), node(), node())
+}
+
+fn ontology(version: &str) -> Option<Ontology> {
+    Some(Ontology {
+        id: IRI.into(),
+        version: version.into(),
+        content: "{}".into(),
+        metadata: "{}".into(),
+        updated: Timestamp(0),
+    })
+}
+
+fn shelved(version: &str) -> Shelved {
+    Shelved {
+        ontology: IRI.into(),
+        version: version.into(),
+        text_hash: "t".into(),
+        params_hash: "p".into(),
+        whole: true,
+    }
+}
+
+/// Proves X-5: who waits on another node is told why it failed, and who comes later may try.
+#[tokio::test(start_paused = true)]
+async fn waiters_elsewhere_are_told_the_same_error() {
+    let (_store, here, there) = nodes();
+    let (started, fail) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
+    let leader = tokio::spawn({
+        let (started, fail) = (started.clone(), fail.clone());
+        here.effect(key(1)).share_failures().run(move |_| async move {
+            started.notify_one();
+            fail.notified().await;
+            Err::<&str, _>(Failure::not_done("the model is down"))
+        })
+    });
+    started.notified().await;
+    let waiter = tokio::spawn(there.effect(key(1)).share_failures().run(|_| async { ok("mine") }));
+    let behind = tokio::spawn(there.effect(key(1)).share_failures().run(|_| async { ok("mine") }));
+    // Long enough for both to have asked, in time that passes at once.
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    fail.notify_one();
+    for told in [leader.await, waiter.await, behind.await] {
+        let Err(Error::Failed { reason }) = told.unwrap() else { panic!("it failed") };
+        assert_eq!(reason, "the model is down");
+    }
+    let later = there.effect(key(1)).share_failures().run(|_| async { ok("mine") }).await.unwrap();
+    assert_eq!((later.how, later.body()), (How::Executed, Some(&b"mine"[..])));
+}
+
+/// Proves X-7: a change has been heard of on every node when it returns, so that none of them
+/// goes on with what it remembers; and what was made meanwhile is not recorded.
+#[tokio::test(start_paused = true)]
+async fn a_change_is_heard_of_everywhere_before_it_returns() {
+    let (_store, here, there) = nodes();
+    here.keep_ontology(IRI, ontology("v1"), "ada").await.unwrap();
+    there.listen().await.unwrap();
+    here.listen().await.unwrap();
+    let (mine, theirs) = (here.stamp().unwrap(), there.stamp().unwrap());
+    let (started, finish) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
+    let late = tokio::spawn({
+        let (started, finish) = (started.clone(), finish.clone());
+        there.effect(key(1)).run(move |claim| async move {
+            claim.shelve(shelved("v1"));
+            started.notify_one();
+            finish.notified().await;
+            ok("of v1")
+        })
+    });
+    started.notified().await;
+    let same = here.keep_ontology(IRI, ontology("v1"), "ada").await.unwrap();
+    assert_eq!((same.as_deref(), here.stamp()), (Some("v1"), Some(mine)));
+    let change = here.keep_ontology(IRI, ontology("v2"), "ada");
+    let before = tokio::time::timeout(LONG, change).await.expect("they listen").unwrap();
+    assert_eq!(before.as_deref(), Some("v1"));
+    assert_ne!((here.stamp(), there.stamp()), (Some(mine), Some(theirs)));
+    assert_ne!(there.stamp(), Some(theirs));
+    finish.notify_one();
+    let told = late.await.unwrap();
+    assert!(matches!(told, Err(Error::Store(StoreError::Superseded(_)))), "{told:?}");
+    assert_eq!(here.shelved(Sought { limit: 9, ..Sought::default() }).await.unwrap(), []);
+    let again = there.effect(key(1)).run(|claim| async move {
+        claim.shelve(shelved("v2"));
+        ok("of v2")
+    });
+    assert_eq!(again.await.unwrap().how, How::Executed);
+}
+
+/// Proves: what is removed by hand is gone from every memory, and what expires is
+/// remembered only until then, also by a node that did not make it.
+#[tokio::test(start_paused = true)]
+async fn what_is_removed_is_gone_from_every_memory() {
+    let (_store, here, there) = nodes();
+    here.keep_ontology(IRI, ontology("v1"), "ada").await.unwrap();
+    let extract = |node: &Hapax, says: &'static str| {
+        node.effect(key(1)).ttl(Duration::from_secs(3600)).run(move |claim| async move {
+            claim.shelve(shelved("v1"));
+            ok(says)
+        })
+    };
+    extract(&here, "first").await.unwrap();
+    there.listen().await.unwrap();
+    for node in [&there, &here] {
+        let done = extract(node, "again").await.unwrap();
+        assert_eq!((done.how, done.body()), (How::Replayed, Some(&b"first"[..])));
+    }
+    let hits = there.counts().cache_hits;
+    extract(&there, "again").await.unwrap();
+    assert_eq!(there.counts().cache_hits, hits + 1, "a replay is remembered");
+    let removed = here.evict(Evict::Of { ontology: IRI.into() }, 100).await.unwrap();
+    assert_eq!(removed, 1);
+    let done = extract(&there, "second").await.unwrap();
+    assert_eq!((done.how, done.body()), (How::Executed, Some(&b"second"[..])));
+}
