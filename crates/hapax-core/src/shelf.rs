@@ -120,18 +120,13 @@ pub enum What {
     Miss,
     /// Somebody else was at it.
     Shared,
+    /// It is a part that was of use; only that is written down.
+    Used,
 }
 
 impl What {
-    /// All of them, in the order of their numbers.
-    pub const ALL: [Self; 3] = [Self::Hit, Self::Miss, Self::Shared];
-
-    /// The name of the audit event.
-    pub const fn event(self) -> &'static str {
-        match self {
-            Self::Hit => "cache_hit",
-            Self::Miss => "cache_miss",
-            Self::Shared => "concurrent_deduplicated",
-        }
+    /// Whether the result was of use.
+    pub const fn is_use(self) -> bool {
+        matches!(self, Self::Hit | Self::Used)
     }
 }

@@ -195,6 +195,7 @@ impl PgTxn<'_> {
             .collect::<Result<_, _>>()?;
         let keys: Vec<&[u8]> = heard.iter().map(|heard| &heard.name.key.as_bytes()[..]).collect();
         let what: Vec<i16> = heard.iter().map(|heard| heard.what as i16).collect();
+        let used: Vec<bool> = heard.iter().map(|heard| heard.what.is_use()).collect();
         let times: Vec<i64> =
             heard.iter().map(|heard| i64::try_from(heard.times).unwrap_or(i64::MAX)).collect();
         let ontologies: Vec<&str> = heard.iter().map(|heard| heard.ontology.as_str()).collect();
@@ -202,10 +203,11 @@ impl PgTxn<'_> {
         self.link.execute(
             "WITH told AS (
                  SELECT * FROM unnest($1::int[], $2::bytea[], $3::smallint[], $4::bigint[],
-                     $5::text[], $6::text[]) AS u (namespace, key, what, times, ontology, about)
+                     $5::text[], $6::text[], $8::boolean[])
+                     AS u (namespace, key, what, times, ontology, about, used)
              ), hit AS (
                  SELECT s.namespace, s.key FROM hapax.shelf s
-                 WHERE (s.namespace, s.key) IN (SELECT namespace, key FROM told WHERE what = $8)
+                 WHERE (s.namespace, s.key) IN (SELECT namespace, key FROM told WHERE used)
                  ORDER BY s.namespace, s.key FOR UPDATE SKIP LOCKED
              ), used AS (
                  UPDATE hapax.shelf s SET used = $7 FROM hit
@@ -215,7 +217,7 @@ impl PgTxn<'_> {
                      (SELECT id FROM hapax.heard WHERE at < $7 - $9 ORDER BY at LIMIT 4096)
              )
              INSERT INTO hapax.heard (namespace, key, what, times, ontology, about, at)
-             SELECT namespace, key, what, times, ontology, about, $7 FROM told",
+             SELECT namespace, key, what, times, ontology, about, $7 FROM told WHERE what <> $10",
             &[
                 (&numbers, Type::INT4_ARRAY),
                 (&keys, Type::BYTEA_ARRAY),
@@ -224,8 +226,9 @@ impl PgTxn<'_> {
                 (&ontologies, Type::TEXT_ARRAY),
                 (&about, Type::TEXT_ARRAY),
                 (&now.wall.0, Type::INT8),
-                (&(What::Hit as i16), Type::INT2),
+                (&used, Type::BOOL_ARRAY),
                 (&HEARD_MS, Type::INT8),
+                (&(What::Used as i16), Type::INT2),
             ],
         )?;
         Ok(())

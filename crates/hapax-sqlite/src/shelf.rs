@@ -150,9 +150,12 @@ impl ShelfTxn for SqliteTxn<'_> {
         for Heard { name, ontology, what, times, about } in heard {
             let namespace = self.namespace_or_new(&name.namespace)?;
             let key = name.key.as_bytes();
-            if *what == What::Hit {
+            if what.is_use() {
                 let sql = "UPDATE shelf SET used = ?3 WHERE namespace = ?1 AND key = ?2";
                 run(self.db, sql, params![namespace, key, now.wall.0])?;
+            }
+            if *what == What::Used {
+                continue;
             }
             let sql = "INSERT INTO heard (namespace, key, ontology, what, times, about, at)
                  VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)";

@@ -302,6 +302,14 @@ impl EffectBuilder {
         self
     }
 
+    /// What this process remembers of it. Asks nobody, so `None` says nothing.
+    pub fn remembered(&self) -> Option<Done> {
+        let bound = self.bound.is_some();
+        let cache = &self.hapax.inner.cache;
+        let outcome = (!bound).then(|| cache.get(&self.name, self.fingerprint)).flatten()?;
+        Some(Done { outcome, how: How::Replayed })
+    }
+
     /// Performs the effect, unless it was performed before; then tells what came of it.
     ///
     /// The handler runs at most once in this call. What its error means is said by

@@ -155,18 +155,23 @@ cases! {
     /// made again like something new.
     results_are_removed_by_last_use: |b| {
         b.keep(IRI, Some(ontology("v1")));
+        b.shelve(4, Shelved { whole: false, ..shelved(IRI, "v1") });
         for n in 1..=3 {
-            b.shelve(n, shelved(IRI, "v1"));
             b.clock.advance(10);
+            b.shelve(n, shelved(IRI, "v1"));
         }
+        b.clock.advance(10);
         let heard = |n: u8, what| Heard {
             name: name(n), ontology: IRI.into(), what, times: 3, about: "{}".into(),
         };
-        let attended = b.run(Command::Attend(vec![heard(1, What::Hit), heard(2, What::Miss)]));
-        assert!(matches!(attended, Ok(Answer::Count(2))), "{attended:?}");
+        let told = vec![heard(1, What::Hit), heard(2, What::Miss), heard(4, What::Used)];
+        let attended = b.run(Command::Attend(told));
+        assert!(matches!(attended, Ok(Answer::Count(3))), "{attended:?}");
         let noticed = b.notice();
         assert_eq!(b.evict(Evict::Oldest, 2), 2);
         assert_eq!((b.keys(), b.notice()), (vec![name(1).key], noticed));
+        let stock = b.view(|view| view.stock(&Namespace::default()));
+        assert_eq!((stock.whole, stock.parts), (1, 1), "a part that was used is still there");
         assert!(matches!(b.claim(1, ask(9)), Verdict::Replayed { .. }));
         assert!(matches!(b.claim(2, ask(9)), Verdict::Granted(_)));
     }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use hapax_core::effect::StateName;
 use hapax_core::name::{Name, Namespace};
-use hapax_core::shelf::{Evict, Heard, Ontology, Shelf, Shelved, Sought, Stock, What};
+use hapax_core::shelf::{Evict, Heard, Ontology, Shelf, Shelved, Sought, Stock};
 use hapax_core::time::Now;
 
 use super::MemoryTxn;
@@ -116,7 +116,7 @@ impl ShelfTxn for MemoryTxn<'_> {
     /// Nobody can read here what was heard, so only what was used is kept.
     fn attend(&mut self, heard: &[Heard], now: Now) -> Result<(), StoreError> {
         for Heard { name, what, .. } in heard {
-            if let (What::Hit, Some(shelf)) = (what, self.tables.shelf.results.get(name)) {
+            if let (true, Some(shelf)) = (what.is_use(), self.tables.shelf.results.get(name)) {
                 let shelf = Shelf { used: now.wall, ..shelf.clone() };
                 self.set(|tables| &mut tables.shelf.results, name.clone(), Some(shelf));
             }
