@@ -2,6 +2,7 @@
 
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::graph::{Mention, Said};
@@ -63,6 +64,17 @@ pub trait Extractor: Send + Sync + 'static {
     /// How many characters before a chunk it wishes to see.
     fn context(&self) -> usize {
         0
+    }
+
+    /// Gets to see an ontology that it will be asked about.
+    fn prepare(&self, ontology: &Arc<Ontology>) -> Result<(), Trouble> {
+        let _ = ontology;
+        Ok(())
+    }
+
+    /// Whether it costs so little that both its answers about a chunk are kept as one.
+    fn is_cheap(&self) -> bool {
+        false
     }
 
     /// The entities that the chunk mentions, in the order of the text.

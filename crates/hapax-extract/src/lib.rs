@@ -1,11 +1,44 @@
 //! Extraction of entities and relations from text: one key from the client to the cache.
 
+mod attention;
+mod builtin;
+mod chunk;
+mod error;
 mod extractor;
 mod graph;
+mod identity;
+mod kinds;
+mod manage;
+mod merge;
+mod meters;
+mod ontologies;
 mod ontology;
+#[cfg(feature = "openai")]
+pub mod openai;
 mod params;
+pub mod rdf;
+mod resolve;
+mod scope;
+mod sentence;
+mod service;
+mod shadow;
+mod workflow;
 
+pub use builtin::Builtin;
+pub use chunk::{Chunk, chunks};
+pub use error::Error;
 pub use extractor::{Answer, Ask, Asked, Extractor, Trouble};
 pub use graph::{Entity, Found, Graph, Mention, Place, Relation, Said};
-pub use ontology::{Class, Individual, Ontology, Property};
-pub use params::Params;
+pub use identity::Identity;
+pub use manage::{Changed, Explained, Listed, Nearest, Stats};
+pub use merge::merge;
+pub use meters::Meters;
+pub use ontologies::Known;
+pub use ontology::error::{OntologyError, Position};
+pub use ontology::{Class, Individual, Ontology, Property, limits};
+pub use params::{Params, ParamsError, ParamsProblem};
+pub use resolve::{Resolved, Thing, entity_id, resolve};
+pub use scope::Scope;
+pub use service::{Extract, Extracted, Request, Settings, Tended};
+pub use shadow::Differences;
+pub use workflow::{Progress, Spent};

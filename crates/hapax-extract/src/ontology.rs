@@ -1,6 +1,17 @@
 //! What an extractor looks for: classes, properties and named individuals.
+//!
+//! An ontology is read from its JSON form ([`Ontology::parse_json`]) or from RDF
+//! ([`crate::rdf::import`]), is checked on the way in, and has a version that is the hash of
+//! everything an extractor can read of it ([`Ontology::version`]). It imports nothing: a class that
+//! it refers to need not be in it.
 
 use serde::{Deserialize, Serialize};
+
+pub(crate) mod document;
+pub(crate) mod error;
+pub mod limits;
+mod name;
+mod version;
 
 /// An ontology, as much of it as an extractor can read.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -76,3 +87,6 @@ pub struct Individual {
     #[serde(rename = "type", skip_serializing_if = "Vec::is_empty")]
     pub types: Vec<String>,
 }
+
+#[cfg(test)]
+mod tests;

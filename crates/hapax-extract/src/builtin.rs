@@ -1,0 +1,134 @@
+//! The extractor that is built in: it finds what the ontology names, by its labels, synonyms and
+//! simple English patterns. It asks nobody, and the same text has the same answer always.
+//!
+//!   ontology ──once──▶ lexicon        text ──lexicon──▶ mentions ──lexicon──▶ relations
+//!
+//! It never guesses a class: a name that the ontology does not have is one only beside the name of
+//! a class.
+
+mod inflect;
+mod lexicon;
+mod mentions;
+mod named;
+mod phrase;
+mod relations;
+mod word;
+
+use std::future::ready;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use crate::extractor::{Answer, Ask, Asked, Extractor, Trouble};
+use crate::graph::{Mention, Said};
+use crate::ontology::{Ontology, Property};
+use lexicon::Lexicon;
+
+/// How many ontologies are kept compiled.
+const KEPT: usize = 16;
+
+/// Finds entities and relations by the labels and synonyms of the ontology.
+#[derive(Debug, Default)]
+pub struct Builtin {
+    /// The last used is the first.
+    kept: Mutex<Vec<Kept>>,
+}
+
+/// A compiled ontology. It holds what it was compiled from, so that nothing else can come to stand
+/// at its address.
+#[derive(Debug, Clone)]
+struct Kept {
+    ontology: Arc<Ontology>,
+    lexicon: Arc<Lexicon>,
+}
+
+impl Builtin {
+    /// An extractor that has not seen any ontology.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Compiles an ontology ahead of its use. Asked with this very one, and not only with one that
+    /// is equal to it, the extractor need not compare it with those that it knows.
+    pub fn learn(&self, ontology: &Arc<Ontology>) -> Result<(), Trouble> {
+        if !self.knows(ontology) {
+            self.keep(Arc::clone(ontology))?;
+        }
+        Ok(())
+    }
+
+    /// What the chunk mentions, in the order of the text.
+    pub fn mentions(&self, ontology: &Ontology, chunk: &str) -> Result<Vec<Mention>, Trouble> {
+        Ok(mentions::mentions(&*self.lexicon(ontology)?, chunk))
+    }
+
+    /// What the chunk says by these properties between these mentions, in the order of the text.
+    pub fn said(
+        &self,
+        ontology: &Ontology,
+        chunk: &str,
+        mentions: &[Mention],
+        properties: &[&Property],
+    ) -> Result<Vec<Said>, Trouble> {
+        if mentions.len() < 2 || properties.is_empty() {
+            return Ok(Vec::new());
+        }
+        Ok(relations::said(&*self.lexicon(ontology)?, chunk, mentions, properties))
+    }
+
+    fn lexicon(&self, ontology: &Ontology) -> Result<Arc<Lexicon>, Trouble> {
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let same = |one: &Kept| std::ptr::eq(Arc::as_ptr(&one.ontology), ontology);
+        let known = kept.iter().position(same);
+        if let Some(at) = known.or_else(|| kept.iter().position(|one| *one.ontology == *ontology)) {
+            kept[..=at].rotate_right(1);
+            return Ok(Arc::clone(&kept[0].lexicon));
+        }
+        drop(kept);
+        self.keep(Arc::new(ontology.clone()))
+    }
+
+    fn knows(&self, ontology: &Arc<Ontology>) -> bool {
+        let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        kept.iter().any(|one| Arc::ptr_eq(&one.ontology, ontology))
+    }
+
+    fn keep(&self, ontology: Arc<Ontology>) -> Result<Arc<Lexicon>, Trouble> {
+        let lexicon = Lexicon::new(&ontology).map_err(|error| Trouble::Never(error.to_string()))?;
+        let lexicon = Arc::new(lexicon);
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        kept.insert(0, Kept { ontology, lexicon: Arc::clone(&lexicon) });
+        kept.truncate(KEPT);
+        Ok(lexicon)
+    }
+}
+
+impl Extractor for Builtin {
+    fn identity(&self) -> String {
+        "builtin.1".to_owned()
+    }
+
+    fn prepare(&self, ontology: &Arc<Ontology>) -> Result<(), Trouble> {
+        self.learn(ontology)
+    }
+
+    fn is_cheap(&self) -> bool {
+        true
+    }
+
+    fn entities<'a>(&'a self, ask: Ask<'a>) -> Answer<'a, Vec<Mention>> {
+        Box::pin(ready(self.mentions(ask.ontology, ask.chunk).map(free)))
+    }
+
+    fn relations<'a>(
+        &'a self,
+        ask: Ask<'a>,
+        mentions: &'a [Mention],
+        properties: &'a [&'a Property],
+    ) -> Answer<'a, Vec<Said>> {
+        Box::pin(ready(self.said(ask.ontology, ask.chunk, mentions, properties).map(free)))
+    }
+}
+
+/// An answer that cost nothing.
+fn free<T: Default>(found: T) -> Asked<T> {
+    Asked { found, ..Asked::default() }
+}

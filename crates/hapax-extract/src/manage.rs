@@ -1,0 +1,253 @@
+//! Ontologies, and results as a whole: keeping, explaining, counting, removing.
+
+use hapax::shelf::{self, Evict, Shelf, Sought, Stock};
+use hapax::{Key, State, Timestamp};
+
+use crate::error::Error;
+use crate::identity::Identity;
+use crate::ontology::Ontology;
+use crate::service::{Extract, Request};
+use crate::shadow::Differences;
+
+/// What became of an ontology that was put in place of another.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Changed {
+    /// Its IRI.
+    pub id: String,
+    /// The version before; none if there was none.
+    pub before: Option<String>,
+    /// The version now; none if it was removed.
+    pub now: Option<String>,
+    /// How many results were removed because of that.
+    pub invalidated: usize,
+}
+
+/// An ontology, as lists have it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Listed {
+    /// Its IRI.
+    pub id: String,
+    /// The hash of its content.
+    pub version: String,
+    /// What people read of it, as JSON: `label`, `declaredVersion`, and how much is in it.
+    pub metadata: String,
+    /// When it was put here.
+    pub updated: Timestamp,
+}
+
+/// Why a request finds a result, or does not.
+#[derive(Debug, Clone)]
+pub struct Explained {
+    /// What the request is known by.
+    pub identity: Identity,
+    /// The version of the ontology.
+    pub version: String,
+    /// Whether the result is there.
+    pub found: bool,
+    /// The result that comes nearest, where the request has none.
+    pub nearest: Option<Nearest>,
+}
+
+/// A result that nearly is the one that was asked for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Nearest {
+    /// Its key.
+    pub key: Key,
+    /// The parts of the key that differ: `text`, `ontologyId`, `ontologyVersion`,
+    /// `extractionParams`; or `fingerprint` where the key is the same and the request is not.
+    pub differs: Vec<&'static str>,
+    /// When it was last used.
+    pub used: Timestamp,
+}
+
+/// How much there is, and how often it was of use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Stats {
+    /// What is in the store.
+    pub stock: Stock,
+    /// The bytes there is room for.
+    pub room: u64,
+    /// Requests of this process whose result was there.
+    pub hits: u64,
+    /// Requests that waited for another that was the same.
+    pub shared: u64,
+    /// Requests that were executed.
+    pub executed: u64,
+    /// Requests that failed.
+    pub failed: u64,
+    /// Where another cache's keys differ from ours.
+    pub shadow: Differences,
+}
+
+/// The largest number of results that are removed by one call.
+const MOST: usize = 10_000_000;
+
+/// How many results are compared to find the nearest.
+const COMPARED: usize = 100;
+
+impl Extract {
+    /// Puts an ontology in place of the one before. When this returns, no process on the ledger
+    /// answers from the one before any more. `declared` is a version that people gave it.
+    pub async fn put_ontology(
+        &self,
+        ontology: &Ontology,
+        declared: Option<&str>,
+        actor: &str,
+    ) -> Result<Changed, Error> {
+        let metadata = serde_json::json!({
+            "label": ontology.label,
+            "declaredVersion": declared,
+            "classes": ontology.classes.len(),
+            "properties": ontology.properties.len(),
+            "individuals": ontology.individuals.len(),
+        });
+        let kept = shelf::Ontology {
+            id: ontology.id.clone(),
+            version: ontology.version(),
+            content: ontology.to_json(),
+            metadata: metadata.to_string(),
+            updated: Timestamp(0),
+        };
+        let which = Evict::Outdated { ontology: ontology.id.clone() };
+        self.change(&ontology.id, Some(kept), which, actor).await
+    }
+
+    /// Removes an ontology and all results that were made from it.
+    pub async fn remove_ontology(&self, id: &str, actor: &str) -> Result<Changed, Error> {
+        let which = Evict::Of { ontology: id.to_owned() };
+        let changed = self.change(id, None, which, actor).await?;
+        match changed.before {
+            Some(_) => Ok(changed),
+            None => Err(Error::UnknownOntology(id.to_owned())),
+        }
+    }
+
+    async fn change(
+        &self,
+        id: &str,
+        kept: Option<shelf::Ontology>,
+        which: Evict,
+        actor: &str,
+    ) -> Result<Changed, Error> {
+        let hapax = &self.hapax;
+        let now = kept.as_ref().map(|kept| kept.version.clone());
+        let before = hapax.keep_ontology(id, kept, actor).await?;
+        let mut invalidated = 0;
+        if before != now {
+            invalidated = hapax.evict(which, MOST).await?;
+            self.shared.meters.invalidations.inc_by(invalidated as u64);
+            tracing::warn!(name: "ontology_cache_invalidation", ontology_id = id, old_version = before, new_version = now, entries_invalidated = invalidated, "the ontology changed; its results are gone");
+        }
+        Ok(Changed { id: id.to_owned(), before, now, invalidated })
+    }
+
+    /// All ontologies, by id.
+    pub async fn ontologies(&self) -> Result<Vec<Listed>, Error> {
+        let all = self.hapax.ontologies().await?;
+        Ok(all.into_iter().map(listed).collect())
+    }
+
+    /// One ontology.
+    pub async fn ontology(&self, id: &str) -> Result<(Ontology, Listed), Error> {
+        let kept = self.hapax.ontology(id).await?;
+        let kept = kept.ok_or_else(|| Error::UnknownOntology(id.to_owned()))?;
+        Ok((Ontology::parse_json(kept.content.as_bytes())?, listed(kept)))
+    }
+
+    /// Why a request finds a result, or does not.
+    pub async fn explain(&self, request: &Request) -> Result<Explained, Error> {
+        let (identity, known) = self.identify(request).await?;
+        let hapax = &self.hapax;
+        let version = known.version.clone();
+        let mut collides = false;
+        for key in [identity.components.key, identity.second_key()?] {
+            let effect = hapax.show(key).await?;
+            let done = effect.filter(|effect| matches!(effect.state, State::Succeeded(_)));
+            match done {
+                Some(effect) if effect.fingerprint == identity.fingerprint => {
+                    return Ok(Explained { identity, version, found: true, nearest: None });
+                }
+                other => collides |= other.is_some(),
+            }
+        }
+        let components = &identity.components;
+        let by_text = Sought {
+            text_hash: Some(components.text_hash.clone()),
+            limit: COMPARED,
+            ..Sought::default()
+        };
+        let mut shelves = hapax.shelved(by_text).await?;
+        if shelves.is_empty() {
+            let ontology = Some(request.ontology_id.clone());
+            shelves =
+                hapax.shelved(Sought { ontology, limit: COMPARED, ..Sought::default() }).await?;
+        }
+        let compared = shelves.iter().map(|shelf| {
+            let mut differs = differences(shelf, &identity, &request.ontology_id, &version);
+            if collides && shelf.key == components.key {
+                differs = vec!["fingerprint"];
+            }
+            Nearest { key: shelf.key, differs, used: shelf.used }
+        });
+        let nearest = compared.min_by_key(|nearest| nearest.differs.len());
+        Ok(Explained { identity, version, found: false, nearest })
+    }
+
+    /// How much there is, and how often it was of use here.
+    pub async fn stats(&self) -> Result<Stats, Error> {
+        let meters = &self.shared.meters;
+        let stock = self.hapax.stock().await?;
+        meters.results.set(stock.whole as i64);
+        Ok(Stats {
+            stock,
+            room: self.shared.settings.room,
+            hits: meters.requests("hit"),
+            shared: meters.requests("shared"),
+            executed: meters.requests("executed"),
+            failed: meters.requests("failed"),
+            shadow: self.shared.shadow.differences(),
+        })
+    }
+
+    /// Removes one result. Whether it was there.
+    pub async fn invalidate(&self, key: Key) -> Result<bool, Error> {
+        Ok(self.remove(Evict::One(key)).await? > 0)
+    }
+
+    /// Removes all results of an ontology, and returns how many.
+    pub async fn invalidate_ontology(&self, id: &str) -> Result<usize, Error> {
+        self.remove(Evict::Of { ontology: id.to_owned() }).await
+    }
+
+    /// Removes all results, and returns how many.
+    pub async fn clear(&self) -> Result<usize, Error> {
+        self.remove(Evict::All).await
+    }
+
+    async fn remove(&self, which: Evict) -> Result<usize, Error> {
+        let removed = self.hapax.evict(which, MOST).await?;
+        self.shared.meters.invalidations.inc_by(removed as u64);
+        Ok(removed)
+    }
+}
+
+fn listed(kept: shelf::Ontology) -> Listed {
+    let shelf::Ontology { id, version, metadata, updated, .. } = kept;
+    Listed { id, version, metadata, updated }
+}
+
+fn differences(
+    shelf: &Shelf,
+    identity: &Identity,
+    ontology: &str,
+    version: &str,
+) -> Vec<&'static str> {
+    let there = &shelf.shelved;
+    let compared = [
+        ("text", there.text_hash != identity.components.text_hash),
+        ("ontologyId", there.ontology != ontology),
+        ("ontologyVersion", there.version != version),
+        ("extractionParams", there.params_hash != identity.components.params_hash),
+    ];
+    compared.into_iter().filter(|(_, differs)| *differs).map(|(name, _)| name).collect()
+}

@@ -1,0 +1,83 @@
+//! The ontologies of a ledger, as this process knows them.
+
+use std::collections::HashMap;
+use std::sync::{Arc, RwLock};
+
+use hapax::shelf::Stamp;
+use hapax::{Hapax, Namespace};
+
+use crate::error::Error;
+use crate::ontology::Ontology;
+use crate::scope::Scope;
+
+/// How many ontologies are remembered.
+const MOST: usize = 256;
+
+/// An ontology that was read.
+#[derive(Debug)]
+pub struct Known {
+    /// What extractors read.
+    pub ontology: Arc<Ontology>,
+    /// The hash of that.
+    pub version: String,
+    /// Which of its properties can hold between what.
+    pub(crate) scope: Scope,
+}
+
+/// What is remembered of ontologies: each for as long as nothing happened on the ledger that every
+/// process has to act upon.
+#[derive(Default)]
+pub(crate) struct Ontologies(RwLock<HashMap<Namespace, HashMap<String, (Stamp, Arc<Known>)>>>);
+
+impl Ontologies {
+    /// The ontology as it is now.
+    pub(crate) async fn get(&self, hapax: &Hapax, id: &str) -> Result<Arc<Known>, Error> {
+        if hapax.stamp().is_none() {
+            hapax.listen().await?;
+        }
+        let stamp = hapax.stamp();
+        let before = self.remembered(hapax.namespace(), id);
+        if let (Some(stamp), Some((at, known))) = (stamp, &before)
+            && *at == stamp
+        {
+            return Ok(known.clone());
+        }
+        let unknown = || Error::UnknownOntology(id.to_owned());
+        let version = hapax.ontology_version(id).await?.ok_or_else(unknown)?;
+        let known = match before {
+            Some((_, known)) if known.version == version => known,
+            _ => {
+                let kept = hapax.ontology(id).await?.ok_or_else(unknown)?;
+                let ontology = Arc::new(Ontology::parse_json(kept.content.as_bytes())?);
+                let scope = Scope::new(&ontology);
+                Arc::new(Known { ontology, version: kept.version, scope })
+            }
+        };
+        if let Some(stamp) = stamp {
+            self.remember(hapax.namespace(), id, stamp, known.clone());
+        }
+        Ok(known)
+    }
+
+    /// Whether an ontology is still the one that was read.
+    pub(crate) async fn is_current(&self, hapax: &Hapax, known: &Known) -> Result<bool, Error> {
+        match self.get(hapax, &known.ontology.id).await {
+            Ok(now) => Ok(now.version == known.version),
+            Err(Error::UnknownOntology(_)) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn remembered(&self, namespace: &Namespace, id: &str) -> Option<(Stamp, Arc<Known>)> {
+        let all = self.0.read().unwrap_or_else(|poisoned| poisoned.into_inner());
+        all.get(namespace)?.get(id).cloned()
+    }
+
+    fn remember(&self, namespace: &Namespace, id: &str, stamp: Stamp, known: Arc<Known>) {
+        let mut all = self.0.write().unwrap_or_else(|poisoned| poisoned.into_inner());
+        if all.values().map(HashMap::len).sum::<usize>() >= MOST {
+            all.clear();
+        }
+        all.entry(namespace.clone()).or_default().insert(id.to_owned(), (stamp, known));
+    }
+}

@@ -1,0 +1,296 @@
+//! Any endpoint that speaks OpenAI's chat completions, as an extractor.
+//!
+//!   question ──▶ answer ──▶ held against the chunk ──▶ found
+//!                              │ something is wrong
+//!                              ▼
+//!                           sent back, once ──▶ what stands up to it, or an error
+//!
+//! It asks again on its own only where that is part of one question: an answer that is wrong is
+//! sent back once, a `429` that asks for a short pause is given it once, and a dialect that the
+//! endpoint refuses is left for the next. Everything else is the caller's to repeat. Each HTTP
+//! request is counted, whatever came of it.
+
+mod completion;
+mod dialect;
+mod endpoint;
+mod kinds;
+mod meter;
+mod places;
+mod question;
+mod reading;
+mod settings;
+
+pub use meter::Spent;
+pub use settings::{ApiKey, Prices, Prompt, Settings, SettingsError};
+
+use std::fmt;
+use std::time::Duration;
+
+use http::StatusCode;
+use serde_json::{Map, Value, json};
+
+use crate::extractor::{Answer, Ask, Asked, Extractor, Trouble};
+use crate::graph::{Mention, Said};
+use crate::ontology::Property;
+use crate::params::Params;
+use completion::{Completion, End};
+use dialect::Dialects;
+use endpoint::{Endpoint, Refused, bounded};
+use meter::Tally;
+use question::Question;
+use reading::Reading;
+
+/// How many characters before a chunk are shown with it.
+const CONTEXT: usize = 600;
+
+/// The longest pause that is waited out instead of being passed on.
+const POLITE: Duration = Duration::from_secs(5);
+
+/// How much of a wrong answer is sent back, in characters.
+const SENT_BACK: usize = 20_000;
+
+/// How many of its faults are named.
+const FAULTS: usize = 20;
+
+/// An extractor that asks a model behind an endpoint.
+///
+/// ```
+/// use hapax_extract::Extractor as _;
+/// use hapax_extract::openai::{ApiKey, OpenAi, Settings};
+///
+/// let mut settings = Settings::new("http://127.0.0.1:8000/v1", "qwen3-8b");
+/// settings.api_key = Some(ApiKey::new("sk-secret")?);
+/// let extractor = OpenAi::new(settings)?;
+/// assert!(!extractor.identity().contains("secret"));
+/// assert_eq!(extractor.spent().calls, 0);
+/// # Ok::<(), hapax_extract::openai::SettingsError>(())
+/// ```
+pub struct OpenAi {
+    settings: Settings,
+    endpoint: Endpoint,
+    dialects: Dialects,
+}
+
+impl OpenAi {
+    /// An extractor by these settings. Nothing is asked yet.
+    pub fn new(settings: Settings) -> Result<Self, SettingsError> {
+        if !(1..=200).contains(&settings.model.chars().count()) {
+            return Err(SettingsError::Model);
+        }
+        let endpoint = Endpoint::new(&settings)?;
+        Ok(Self { settings, endpoint, dialects: Dialects::default() })
+    }
+
+    /// What all questions took until now.
+    pub fn spent(&self) -> Spent {
+        self.endpoint.meter.spent(self.settings.prices)
+    }
+
+    /// Asks, and sends the answer back once if something is wrong with it.
+    async fn converse<T>(
+        &self,
+        params: &Params,
+        question: Question,
+        read: impl Fn(&str) -> Reading<T>,
+    ) -> Result<Asked<Vec<T>>, Trouble> {
+        let mut talk = Talk::new(params, question, &self.settings.model);
+        let first = self.complete(&mut talk).await?;
+        let reading = talk.judge(&first, &read)?;
+        let kept = match reading {
+            Reading { found: Some(found), faults } if faults.is_empty() => found,
+            reading => {
+                self.endpoint.meter.repaired();
+                talk.send_back(&first, &reading.faults);
+                let second = self.complete(&mut talk).await?;
+                let again = talk.judge(&second, &read)?;
+                self.better(reading, again)?
+            }
+        };
+        let Tally { calls, tokens_in, tokens_out } = talk.tally;
+        Ok(Asked { found: kept, calls, tokens_in, tokens_out })
+    }
+
+    /// Of two answers, the one of which more can be used; the later one, if it is all the same.
+    fn better<T>(&self, first: Reading<T>, second: Reading<T>) -> Result<Vec<T>, Trouble> {
+        let size = |reading: &Reading<T>| reading.found.as_ref().map(Vec::len);
+        let chosen = if size(&first) > size(&second) { first } else { second };
+        let Reading { found, faults } = chosen;
+        let Some(found) = found else {
+            let why = faults.first().map(String::as_str).unwrap_or_default();
+            return Err(Trouble::Never(format!(
+                "the model's answer cannot be used, nor could it after it was sent back: {why}"
+            )));
+        };
+        self.endpoint.meter.left_out(faults.len());
+        Ok(found)
+    }
+
+    /// One answer of the model, in a dialect that the endpoint understands.
+    async fn complete(&self, talk: &mut Talk) -> Result<Completion, Trouble> {
+        let mut dialect = self.dialects.of(&talk.model);
+        loop {
+            let mut request = talk.request();
+            dialect.write(&mut request, talk.name, &talk.schema, talk.max_tokens);
+            let called = self.endpoint.call(&Value::Object(request), &mut talk.tally).await;
+            let refused = match called {
+                Ok(completion) => return Ok(completion),
+                Err(refused) => refused,
+            };
+            if refused.status == Some(StatusCode::BAD_REQUEST)
+                && let Some(next) = dialect.after(&refused.trouble.to_string())
+            {
+                dialect = next;
+                self.dialects.learn(&talk.model, next);
+                continue;
+            }
+            match short_pause(&refused) {
+                Some(pause) if !talk.paused => {
+                    talk.paused = true;
+                    tokio::time::sleep(pause).await;
+                }
+                _ => return Err(refused.trouble),
+            }
+        }
+    }
+}
+
+/// The pause that the endpoint asks for, if it is busy and the pause is short.
+fn short_pause(refused: &Refused) -> Option<Duration> {
+    match (refused.status, &refused.trouble) {
+        (Some(StatusCode::TOO_MANY_REQUESTS), Trouble::Later { after, .. }) => {
+            after.filter(|after| *after <= POLITE)
+        }
+        _ => None,
+    }
+}
+
+impl fmt::Debug for OpenAi {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (settings, spent) = (&self.settings, self.spent());
+        f.debug_struct("OpenAi").field("settings", settings).field("spent", &spent).finish()
+    }
+}
+
+impl Extractor for OpenAi {
+    fn identity(&self) -> String {
+        let Settings { base_url, model, prompt, .. } = &self.settings;
+        let base_url = base_url.trim_end_matches('/');
+        format!("openai.1 base={base_url} model={model:?} prompt={prompt}")
+    }
+
+    fn context(&self) -> usize {
+        CONTEXT
+    }
+
+    fn entities<'a>(&'a self, ask: Ask<'a>) -> Answer<'a, Vec<Mention>> {
+        Box::pin(async move {
+            if ask.chunk.trim().is_empty() || ask.ontology.classes.is_empty() {
+                return Ok(Asked::default());
+            }
+            let question = match self.settings.prompt {
+                Prompt::V1 => question::entities(&ask),
+            };
+            self.converse(ask.params, question, |answer| reading::entities(answer, &ask)).await
+        })
+    }
+
+    fn relations<'a>(
+        &'a self,
+        ask: Ask<'a>,
+        mentions: &'a [Mention],
+        properties: &'a [&'a Property],
+    ) -> Answer<'a, Vec<Said>> {
+        Box::pin(async move {
+            if mentions.len() < 2 || properties.is_empty() {
+                return Ok(Asked::default());
+            }
+            let question = match self.settings.prompt {
+                Prompt::V1 => question::relations(&ask, mentions, properties),
+            };
+            let read = |answer: &str| reading::relations(answer, &ask, mentions, properties);
+            self.converse(ask.params, question, read).await
+        })
+    }
+}
+
+/// One question and everything that is said about it.
+struct Talk {
+    model: String,
+    temperature: f64,
+    seed: Option<i64>,
+    max_tokens: u32,
+    messages: Vec<Value>,
+    name: &'static str,
+    schema: Value,
+    tally: Tally,
+    /// Whether a pause was waited out.
+    paused: bool,
+}
+
+impl Talk {
+    fn new(params: &Params, question: Question, model: &str) -> Self {
+        let Question { system, user, name, schema } = question;
+        Self {
+            model: params.model.as_deref().unwrap_or(model).to_owned(),
+            temperature: params.temperature,
+            seed: params.seed,
+            max_tokens: params.max_tokens,
+            messages: vec![message("system", &system), message("user", &user)],
+            name,
+            schema,
+            tally: Tally::default(),
+            paused: false,
+        }
+    }
+
+    fn request(&self) -> Map<String, Value> {
+        let mut request = Map::new();
+        request.insert("model".into(), self.model.as_str().into());
+        request.insert("messages".into(), self.messages.as_slice().into());
+        request.insert("temperature".into(), self.temperature.into());
+        if let Some(seed) = self.seed {
+            request.insert("seed".into(), seed.into());
+        }
+        request
+    }
+
+    /// What can be made of an answer; an error, if there will be no other.
+    fn judge<T>(
+        &self,
+        completion: &Completion,
+        read: impl Fn(&str) -> Reading<T>,
+    ) -> Result<Reading<T>, Trouble> {
+        match &completion.end {
+            End::Done => Ok(read(&completion.text)),
+            End::CutOff => Ok(Reading::unreadable(format!(
+                "the answer was cut off after {} tokens; a larger maxTokens or a smaller \
+                 chunkSize may help",
+                self.max_tokens
+            ))),
+            End::Refused(words) => {
+                let words = bounded(words, 200);
+                Err(Trouble::Never(format!("the model will not answer this: {words}")))
+            }
+        }
+    }
+
+    fn send_back(&mut self, completion: &Completion, faults: &[String]) {
+        let mut answer: String = completion.text.chars().take(SENT_BACK).collect();
+        if answer.trim().is_empty() {
+            answer = "(nothing)".into();
+        }
+        let mut complaint = String::from("That answer cannot be used as it is:\n");
+        for fault in faults.iter().take(FAULTS) {
+            complaint.push_str(&format!("- {fault}\n"));
+        }
+        if faults.len() > FAULTS {
+            complaint.push_str(&format!("- and {} more\n", faults.len() - FAULTS));
+        }
+        complaint.push_str("Answer again, in full and with JSON only.");
+        self.messages.extend([message("assistant", &answer), message("user", &complaint)]);
+    }
+}
+
+fn message(role: &str, content: &str) -> Value {
+    json!({ "role": role, "content": content })
+}

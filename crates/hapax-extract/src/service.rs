@@ -1,0 +1,502 @@
+//! Requests for extraction: normalise, derive the key, look, share, read, keep.
+
+use std::collections::BTreeSet;
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::{Duration, Instant, SystemTime};
+
+use hapax::json::Json;
+use hapax::shelf::{Evict, Stock, What};
+use hapax::{Done, Failure, Hapax, How, Key, Name, Namespace, Safety, StoreError};
+use serde::Serialize;
+use tokio::sync::{Semaphore, mpsc};
+use tokio::task::JoinSet;
+
+use crate::attention::Attention;
+use crate::error::Error;
+use crate::extractor::Extractor;
+use crate::graph::Graph;
+use crate::identity::Identity;
+use crate::meters::Meters;
+use crate::ontologies::{Known, Ontologies};
+use crate::params::Params;
+use crate::shadow::Shadow;
+use crate::workflow::{Job, Progress, Spent, panicked};
+
+/// How the service is set up.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// How long results are kept; without end if not given. Default 7 days.
+    pub ttl: Option<Duration>,
+    /// How many bytes of results a namespace has room for. Default 1 GiB.
+    pub room: u64,
+    /// How long a request waits for another that is the same. Default 10 minutes.
+    pub wait: Duration,
+    /// The longest text, in bytes. Default 16 MiB.
+    pub longest: usize,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            ttl: Some(Duration::from_secs(7 * 24 * 60 * 60)),
+            room: 1024 * 1024 * 1024,
+            wait: Duration::from_secs(600),
+            longest: 16 * 1024 * 1024,
+        }
+    }
+}
+
+/// What somebody wants to have read.
+#[derive(Debug, Clone)]
+pub struct Request {
+    /// The text, as it was sent.
+    pub text: String,
+    /// The ontology's IRI.
+    pub ontology_id: String,
+    /// The parameters, as they were sent: a JSON object.
+    pub params: Json,
+    /// For tracing, and for nothing else.
+    pub request_id: Option<String>,
+    /// The key of another cache, to be compared with ours.
+    pub shadow_key: Option<String>,
+}
+
+impl Request {
+    /// A request without parameters of its own.
+    pub fn new(text: impl Into<String>, ontology_id: impl Into<String>) -> Self {
+        Self {
+            text: text.into(),
+            ontology_id: ontology_id.into(),
+            params: Json::Object(Vec::new()),
+            request_id: None,
+            shadow_key: None,
+        }
+    }
+}
+
+/// A result.
+#[derive(Debug, Clone)]
+pub struct Extracted {
+    /// What it is known by.
+    pub identity: Identity,
+    /// The version of the ontology that it is of.
+    pub version: String,
+    /// How it was come by.
+    pub how: How,
+    done: Done,
+}
+
+impl Extracted {
+    /// The result as JSON: `computedAt`, `entities`, `relations` and `metadata`, in this order.
+    pub fn json(&self) -> &[u8] {
+        self.done.body().unwrap_or(b"{}")
+    }
+
+    /// The result.
+    pub fn graph(&self) -> Result<Graph, Error> {
+        serde_json::from_slice(self.json()).map_err(|error| Error::Extractor {
+            reason: format!("the result cannot be read: {error}"),
+            after: None,
+        })
+    }
+
+    /// Whether it was there before it was asked for.
+    pub fn is_hit(&self) -> bool {
+        self.how == How::Replayed
+    }
+}
+
+/// A result as it is kept.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Kept<'a> {
+    computed_at: String,
+    #[serde(flatten)]
+    graph: &'a Graph,
+    metadata: Metadata<'a>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Metadata<'a> {
+    extractor: String,
+    ontology_version: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    model: Option<&'a str>,
+    #[serde(flatten)]
+    spent: Spent,
+}
+
+/// Extraction in a namespace of a ledger. Cheap to clone.
+#[derive(Clone)]
+pub struct Extract {
+    pub(crate) hapax: Hapax,
+    pub(crate) shared: Arc<Shared>,
+}
+
+/// What all namespaces have in common.
+pub(crate) struct Shared {
+    pub(crate) settings: Settings,
+    pub(crate) ontologies: Ontologies,
+    pub(crate) meters: Arc<Meters>,
+    pub(crate) shadow: Shadow,
+    extractor: Arc<dyn Extractor>,
+    attention: Attention,
+    /// Where something was asked for.
+    namespaces: Mutex<BTreeSet<Namespace>>,
+}
+
+/// How often a request begins anew because its ontology changed.
+const ANEW: usize = 8;
+
+impl Extract {
+    /// Extraction on this ledger, by this extractor.
+    pub fn new(hapax: Hapax, extractor: Arc<dyn Extractor>, settings: Settings) -> Self {
+        let shared = Shared {
+            settings,
+            ontologies: Ontologies::default(),
+            meters: Arc::default(),
+            shadow: Shadow::default(),
+            extractor,
+            attention: Attention::default(),
+            namespaces: Mutex::default(),
+        };
+        Self { hapax, shared: Arc::new(shared) }
+    }
+
+    /// The same, seen from another namespace.
+    pub fn on(&self, hapax: Hapax) -> Self {
+        Self { hapax, shared: self.shared.clone() }
+    }
+
+    /// What is counted here.
+    pub fn meters(&self) -> &Meters {
+        &self.shared.meters
+    }
+
+    /// What a request is known by, and the ontology it is about.
+    pub async fn identify(&self, request: &Request) -> Result<(Identity, Arc<Known>), Error> {
+        let params = self.params(request)?;
+        let known = self.shared.ontologies.get(&self.hapax, &request.ontology_id).await?;
+        Ok((self.identity(request, &params, &known)?, known))
+    }
+
+    /// Reads a text, unless it was read before. Whoever asks for the same meanwhile waits for it.
+    pub async fn extract(
+        &self,
+        request: &Request,
+        progress: Option<mpsc::Sender<Progress>>,
+    ) -> Result<Extracted, Error> {
+        let began = Instant::now();
+        let extracted = self.try_extract(request, progress, began).await;
+        let meters = &self.shared.meters;
+        match &extracted {
+            Err(Error::Ledger(_)) => meters.lookup_errors.inc(),
+            Err(Error::Key(_)) => meters.key_errors.inc(),
+            _ => {}
+        }
+        if extracted.is_err() {
+            meters.became("failed");
+        }
+        extracted
+    }
+
+    async fn try_extract(
+        &self,
+        request: &Request,
+        progress: Option<mpsc::Sender<Progress>>,
+        began: Instant,
+    ) -> Result<Extracted, Error> {
+        let shared = &self.shared;
+        let params = self.params(request)?;
+        for _ in 0..ANEW {
+            let known = shared.ontologies.get(&self.hapax, &request.ontology_id).await?;
+            let identity = self.identity(request, &params, &known)?;
+            let short = identity.components.short();
+            tracing::info!(name: "extraction_requested", idempotency_key = short, ontology_id = request.ontology_id, text_length = request.text.len(), params_hash = identity.components.params_hash, request_id = request.request_id, "extraction requested");
+            let effect = self.hapax.effect(identity.components.key);
+            if let Some(done) = effect.fingerprint(identity.fingerprint).remembered() {
+                return Ok(self.tell(request, identity, &known, done, began));
+            }
+            let job = self.job(&identity, &params, &known, progress.clone());
+            let settled = self.run(request, &identity, &job).await;
+            if !shared.ontologies.is_current(&self.hapax, &known).await? {
+                continue;
+            }
+            let done = match settled {
+                Ok(done) => done,
+                Err(hapax::Error::Store(StoreError::Superseded(_))) => continue,
+                Err(hapax::Error::Failed { reason }) => {
+                    let after = *job.after.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+                    return Err(Error::Extractor { reason, after });
+                }
+                Err(error) => return Err(error.into()),
+            };
+            return Ok(self.tell(request, identity, &known, done, began));
+        }
+        Err(Error::Restless(request.ontology_id.clone()))
+    }
+
+    fn params(&self, request: &Request) -> Result<Params, Error> {
+        if request.text.len() > self.shared.settings.longest {
+            let (size, most) = (request.text.len(), self.shared.settings.longest);
+            return Err(Error::Text(format!("a text of {size} bytes; at most {most} are read")));
+        }
+        Ok(Params::parse(&request.params)?)
+    }
+
+    fn identity(
+        &self,
+        request: &Request,
+        params: &Params,
+        known: &Known,
+    ) -> Result<Identity, Error> {
+        let extractor = &*self.shared.extractor;
+        let identity = Identity::of(&request.text, known, &request.params, params, extractor)?;
+        if identity.components.normalized_text.is_empty() {
+            return Err(Error::Text("the text is empty".into()));
+        }
+        Ok(identity)
+    }
+
+    fn job(
+        &self,
+        identity: &Identity,
+        params: &Params,
+        known: &Arc<Known>,
+        progress: Option<mpsc::Sender<Progress>>,
+    ) -> Arc<Job> {
+        let shared = &self.shared;
+        Arc::new(Job {
+            hapax: self.hapax.clone(),
+            extractor: shared.extractor.clone(),
+            known: known.clone(),
+            params: params.clone(),
+            text: identity.components.normalized_text.clone(),
+            text_hash: identity.components.text_hash.clone(),
+            params_hash: identity.components.params_hash.clone(),
+            ttl: shared.settings.ttl,
+            shared: shared.clone(),
+            progress,
+            after: Mutex::default(),
+            slots: Semaphore::new(params.concurrency),
+            failed: AtomicBool::new(false),
+        })
+    }
+
+    /// Under the key that clients know, or under the second where another request has that.
+    async fn run(
+        &self,
+        request: &Request,
+        identity: &Identity,
+        job: &Arc<Job>,
+    ) -> Result<Done, hapax::Error> {
+        match self.run_under(identity.components.key, request, identity, job).await {
+            Err(hapax::Error::Conflict { .. }) => {
+                let second = identity.second_key();
+                let second = second.map_err(|error| StoreError::Invalid(error.to_string()))?;
+                self.run_under(second, request, identity, job).await
+            }
+            done => done,
+        }
+    }
+
+    /// The work is not the caller's: it goes on when the caller has gone.
+    async fn run_under(
+        &self,
+        key: Key,
+        request: &Request,
+        identity: &Identity,
+        job: &Arc<Job>,
+    ) -> Result<Done, hapax::Error> {
+        let shared = self.shared.clone();
+        let mut effect = self.hapax.effect(key).fingerprint(identity.fingerprint);
+        if let Some(ttl) = shared.settings.ttl {
+            effect = effect.ttl(ttl);
+        }
+        let effect = effect
+            .safety(Safety::Transactional)
+            .label("extraction")
+            .about(about(request, identity, &job.known))
+            .wait(shared.settings.wait)
+            .share_failures();
+        let (job, short) = (job.clone(), identity.components.short());
+        let running = tokio::spawn(async move {
+            let read_at = Arc::new(Mutex::new(None));
+            let noted = read_at.clone();
+            let meters = shared.meters.clone();
+            let done = effect
+                .run(|claim| async move {
+                    shared.note(&job.hapax, key, What::Miss, &job.known.ontology.id);
+                    tracing::info!(name: "extraction_started", idempotency_key = short, ontology_id = job.known.ontology.id, "cache miss, extraction started");
+                    let body = read(&job).await?;
+                    claim.shelve(job.shelved());
+                    claim.note(noted_of(&body));
+                    *noted.lock().unwrap_or_else(|p| p.into_inner()) = Some(Instant::now());
+                    Ok::<_, Failure>(body)
+                })
+                .await;
+            let ended = *read_at.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+            if let (Ok(_), Some(ended)) = (&done, ended) {
+                Meters::took(&meters.store, ended.elapsed());
+            }
+            done
+        });
+        running.await.unwrap_or_else(|error| {
+            Err(hapax::Error::Failed { reason: panicked(error).to_string() })
+        })
+    }
+
+    /// Counts a result, and says how it was come by.
+    fn tell(
+        &self,
+        request: &Request,
+        identity: Identity,
+        known: &Known,
+        done: Done,
+        began: Instant,
+    ) -> Extracted {
+        let shared = &self.shared;
+        shared.shadow.compare(request, &identity);
+        let components = &identity.components;
+        let (short, took) = (components.short(), began.elapsed());
+        let wait_ms = took.as_millis() as u64;
+        match done.how {
+            How::Replayed => {
+                shared.meters.became("hit");
+                Meters::took(&shared.meters.lookup, took);
+                shared.note(&self.hapax, components.key, What::Hit, &request.ontology_id);
+                tracing::info!(name: "cache_hit", idempotency_key = short, hit_source = "result-cache", lookup_us = took.as_micros() as u64, "cache hit");
+            }
+            How::Shared => {
+                shared.meters.became("shared");
+                Meters::took(&shared.meters.wait, took);
+                shared.note(&self.hapax, components.key, What::Shared, &request.ontology_id);
+                tracing::info!(name: "request_deduplicated", idempotency_key = short, hit_source = "execution-cache", wait_ms, "concurrent request deduplicated");
+            }
+            How::Executed => {
+                shared.meters.became("executed");
+                tracing::info!(name: "extraction_completed", idempotency_key = short, took_ms = wait_ms, "extraction complete");
+            }
+        }
+        Extracted { identity, version: known.version.clone(), how: done.how, done }
+    }
+
+    /// One round of background work: writes down what was heard, and makes room.
+    pub async fn tend(&self) -> Result<Tended, Error> {
+        let shared = &self.shared;
+        let heard = shared.attention.take();
+        let mut tended = Tended { noted: heard.len(), evicted: 0 };
+        if !heard.is_empty() {
+            self.hapax.attend(heard).await?;
+        }
+        let namespaces = shared.namespaces().clone();
+        let mut results = 0;
+        for namespace in namespaces {
+            let hapax = self.hapax.in_namespace(namespace);
+            tended.evicted += self.make_room(&hapax).await?;
+            results += hapax.stock().await?.whole;
+        }
+        shared.meters.results.set(results as i64);
+        Ok(tended)
+    }
+
+    async fn make_room(&self, hapax: &Hapax) -> Result<usize, Error> {
+        let mut evicted = 0;
+        for _ in 0..ROUNDS {
+            let Stock { whole, parts, bytes } = hapax.stock().await?;
+            let over = bytes.saturating_sub(self.shared.settings.room);
+            if over == 0 {
+                break;
+            }
+            // As many as are too many if all are of the same size.
+            let batch = (over * (whole + parts)).div_ceil(bytes).clamp(1, BATCH);
+            let gone = hapax.evict(Evict::Oldest, batch as usize).await?;
+            self.shared.meters.evictions.inc_by(gone as u64);
+            evicted += gone;
+            if gone == 0 {
+                break;
+            }
+        }
+        Ok(evicted)
+    }
+}
+
+/// How much is evicted at most before the room is measured again, and how often in one round.
+const BATCH: u64 = 4_096;
+const ROUNDS: usize = 64;
+
+/// What one round of background work did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Tended {
+    /// What was written down.
+    pub noted: usize,
+    /// Results removed for room.
+    pub evicted: usize,
+}
+
+impl Shared {
+    pub(crate) fn note(&self, hapax: &Hapax, key: Key, what: What, ontology: &str) {
+        let name = Name { namespace: hapax.namespace().clone(), key };
+        self.attention.note(name, what, ontology);
+        let mut namespaces = self.namespaces();
+        if !namespaces.contains(hapax.namespace()) {
+            namespaces.insert(hapax.namespace().clone());
+        }
+    }
+
+    fn namespaces(&self) -> MutexGuard<'_, BTreeSet<Namespace>> {
+        self.namespaces.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+}
+
+/// Reads the text, and prints what it says.
+async fn read(job: &Arc<Job>) -> Result<Vec<u8>, Failure> {
+    let mut reading = JoinSet::new();
+    reading.spawn(job.clone().run());
+    let read = match reading.join_next().await {
+        Some(Ok(read)) => read,
+        Some(Err(error)) => Err(panicked(error)),
+        None => return Err(Failure::not_done("nothing was read")),
+    };
+    let read = read.map_err(|trouble| Failure::not_done(trouble.to_string()))?;
+    let kept = Kept {
+        computed_at: humantime::format_rfc3339_millis(SystemTime::now()).to_string(),
+        graph: &read.graph,
+        metadata: Metadata {
+            extractor: job.extractor.identity(),
+            ontology_version: &job.known.version,
+            model: job.params.model.as_deref(),
+            spent: read.spent,
+        },
+    };
+    serde_json::to_vec(&kept).map_err(|error| Failure::not_done(error.to_string()))
+}
+
+/// What the journal says of a grant.
+fn about(request: &Request, identity: &Identity, known: &Known) -> String {
+    let components = &identity.components;
+    serde_json::json!({
+        "kind": "extraction.v1",
+        "ontologyId": known.ontology.id,
+        "ontologyVersion": known.version,
+        "textHash": components.text_hash,
+        "extractionParamsHash": components.params_hash,
+        "requestId": request.request_id,
+    })
+    .to_string()
+}
+
+/// What the journal says of a success: its metadata.
+fn noted_of(body: &[u8]) -> String {
+    let json: serde_json::Value = serde_json::from_slice(body).unwrap_or_default();
+    let count = |name: &str| json[name].as_array().map_or(0, Vec::len);
+    serde_json::json!({
+        "kind": "extraction.v1",
+        "entities": count("entities"),
+        "relations": count("relations"),
+        "metadata": json["metadata"],
+    })
+    .to_string()
+}

@@ -1,0 +1,342 @@
+//! From a text to a graph: chunking, entities, resolution, property scoping, relations, merge.
+//!
+//! What an extractor says of a chunk is an effect of its own, under a key of everything it was
+//! shown, whichever text the chunk stands in. So a paragraph that changed is extracted again and
+//! its neighbours are not, and a run that broke off goes on where it was.
+
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use hapax::shelf::{Shelved, What};
+use hapax::{Failure, Hapax, How, Key, Safety};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use tokio::sync::{Semaphore, mpsc};
+use tokio::task::{JoinError, JoinSet};
+
+use crate::chunk::{Chunk, chunks};
+use crate::extractor::{Ask, Asked, Extractor, Trouble};
+use crate::graph::{Found, Graph, Mention};
+use crate::merge::merge;
+use crate::ontologies::Known;
+use crate::params::Params;
+use crate::service::Shared;
+
+/// How long a chunk waits for another text that has the same one.
+const PATIENCE: Duration = Duration::from_secs(600);
+
+/// What whoever waits for a result may be told meanwhile.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Progress {
+    /// The text has so many chunks.
+    Chunked {
+        /// How many.
+        chunks: usize,
+    },
+    /// A chunk was read.
+    Read {
+        /// Which, from 0.
+        chunk: usize,
+        /// How many have been read.
+        done: usize,
+        /// Of how many.
+        of: usize,
+        /// Whether what it says was known.
+        reused: bool,
+        /// What it says.
+        found: Found,
+    },
+    /// Everything was read, and is being put together.
+    Merging,
+}
+
+/// One text to be read.
+pub(crate) struct Job {
+    pub(crate) hapax: Hapax,
+    pub(crate) extractor: Arc<dyn Extractor>,
+    pub(crate) known: Arc<Known>,
+    pub(crate) params: Params,
+    /// Normalised.
+    pub(crate) text: String,
+    pub(crate) text_hash: String,
+    pub(crate) params_hash: String,
+    pub(crate) ttl: Option<Duration>,
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) progress: Option<mpsc::Sender<Progress>>,
+    /// When to ask again, if an extractor said so.
+    pub(crate) after: Mutex<Option<Duration>>,
+    pub(crate) slots: Semaphore,
+    /// One chunk failed: nobody begins another. What was begun ends, and is kept.
+    pub(crate) failed: AtomicBool,
+}
+
+/// What came of it.
+#[derive(Debug, Default)]
+pub(crate) struct Read {
+    pub(crate) graph: Graph,
+    pub(crate) spent: Spent,
+}
+
+/// What it took.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Spent {
+    /// Into how many chunks the text was cut.
+    pub chunks: usize,
+    /// How many of them were known already.
+    pub reused: usize,
+    /// How often something that costs was asked now.
+    pub calls: u32,
+    /// The tokens it read.
+    pub tokens_in: u64,
+    /// The tokens it wrote.
+    pub tokens_out: u64,
+}
+
+/// What is kept of an answer.
+#[derive(Serialize, Deserialize)]
+struct Kept<T> {
+    found: T,
+    #[serde(default)]
+    calls: u32,
+    #[serde(default)]
+    tokens_in: u64,
+    #[serde(default)]
+    tokens_out: u64,
+}
+
+/// What one chunk says, and what that took.
+struct Part {
+    chunk: usize,
+    found: Found,
+    reused: bool,
+    spent: Spent,
+}
+
+impl Job {
+    /// Reads the text.
+    pub(crate) async fn run(self: Arc<Self>) -> Result<Read, Trouble> {
+        self.extractor.prepare(&self.known.ontology)?;
+        let chunks = chunks(&self.text, self.params.chunk_size);
+        self.tell(Progress::Chunked { chunks: chunks.len() });
+        let mut reading = JoinSet::new();
+        for Chunk { index, start, text } in &chunks {
+            reading.spawn(self.clone().read(*index, *start..*start + text.len()));
+        }
+        let mut found = vec![Found::default(); chunks.len()];
+        let mut spent = Spent { chunks: chunks.len(), ..Spent::default() };
+        let mut done = 0;
+        let mut failed = None;
+        while let Some(part) = reading.join_next().await {
+            let part = match part.map_err(panicked).flatten() {
+                Ok(part) => part,
+                Err(trouble) => {
+                    self.failed.store(true, Ordering::Relaxed);
+                    failed.get_or_insert(trouble);
+                    continue;
+                }
+            };
+            done += 1;
+            spent.reused += usize::from(part.reused);
+            spent.calls += part.spent.calls;
+            spent.tokens_in += part.spent.tokens_in;
+            spent.tokens_out += part.spent.tokens_out;
+            if self.progress.is_some() {
+                let Part { chunk, reused, .. } = part;
+                let (of, found) = (chunks.len(), part.found.clone());
+                self.tell(Progress::Read { chunk, done, of, reused, found });
+            }
+            found[part.chunk] = part.found;
+        }
+        if let Some(trouble) = failed {
+            return Err(trouble);
+        }
+        self.tell(Progress::Merging);
+        let graph = merge(&chunks, &found, &self.known.ontology);
+        Ok(Read { graph, spent })
+    }
+
+    /// Whoever does not listen, or not quickly enough, misses something; the result it gets anyway.
+    fn tell(&self, progress: Progress) {
+        if let Some(listener) = &self.progress {
+            let _ = listener.try_send(progress);
+        }
+    }
+
+    async fn read(self: Arc<Self>, chunk: usize, span: Range<usize>) -> Result<Part, Trouble> {
+        let mut part =
+            Part { chunk, found: Found::default(), reused: true, spent: Spent::default() };
+        if self.extractor.is_cheap() {
+            let asked = self.clone().part("found", &span, &[], {
+                let (job, span) = (self.clone(), span.clone());
+                move || async move {
+                    let mentions = job.extractor.entities(job.ask(&span)).await?;
+                    let said = job.relate(&span, &mentions.found).await?;
+                    let found = Found { mentions: mentions.found, said: said.found };
+                    Ok(Asked { found, ..Asked::default() })
+                }
+            });
+            part.found = part.add(asked.await?);
+            return Ok(part);
+        }
+        let asked = self.clone().part("entities", &span, &[], {
+            let (job, span) = (self.clone(), span.clone());
+            move || async move { job.extractor.entities(job.ask(&span)).await }
+        });
+        let mentions: Vec<Mention> = part.add(asked.await?);
+        if mentions.len() > 1 {
+            let shown = serde_json::to_vec(&mentions).unwrap_or_default();
+            let asked = self.clone().part("relations", &span, &shown, {
+                let (job, span, mentions) = (self.clone(), span.clone(), mentions.clone());
+                move || async move { job.relate(&span, &mentions).await }
+            });
+            part.found.said = part.add(asked.await?);
+        }
+        part.found.mentions = mentions;
+        Ok(part)
+    }
+
+    /// The relations between these mentions, by the properties that their classes can have.
+    async fn relate(
+        &self,
+        span: &Range<usize>,
+        mentions: &[Mention],
+    ) -> Result<Asked<Vec<crate::graph::Said>>, Trouble> {
+        let properties = self.known.scope.between(mentions);
+        if mentions.len() < 2 || properties.is_empty() {
+            return Ok(Asked::default());
+        }
+        self.extractor.relations(self.ask(span), mentions, &properties).await
+    }
+
+    fn ask(&self, span: &Range<usize>) -> Ask<'_> {
+        let before = &self.text[..span.start];
+        let skipped = before.char_indices().rev().take(self.extractor.context()).last();
+        let context = skipped.map_or("", |(at, _)| &before[at..]);
+        let (chunk, ontology) = (&self.text[span.clone()], &self.known.ontology);
+        Ask { chunk, context, ontology, params: &self.params }
+    }
+
+    /// What an extractor says of a chunk, asked once.
+    async fn part<T, F, Fut>(
+        self: Arc<Self>,
+        phase: &str,
+        span: &Range<usize>,
+        shown: &[u8],
+        ask: F,
+    ) -> Result<(Kept<T>, How), Trouble>
+    where
+        T: Serialize + DeserializeOwned + Send + 'static,
+        F: FnOnce() -> Fut,
+        Fut: Future<Output = Result<Asked<T>, Trouble>> + Send + 'static,
+    {
+        let Ask { chunk, context, .. } = self.ask(span);
+        let key = Key::derive(
+            "extraction.part.v1",
+            &[
+                ("phase", phase.as_bytes()),
+                ("chunk", chunk.as_bytes()),
+                ("context", context.as_bytes()),
+                ("ontology", self.known.ontology.id.as_bytes()),
+                ("version", self.known.version.as_bytes()),
+                ("params", self.params.form().as_bytes()),
+                ("extractor", self.extractor.identity().as_bytes()),
+                ("shown", shown),
+            ],
+        );
+        let key = key.map_err(|error| Trouble::Never(error.to_string()))?;
+        let mut effect = self.hapax.effect(key).safety(Safety::Transactional);
+        if let Some(ttl) = self.ttl {
+            effect = effect.ttl(ttl);
+        }
+        let job = self.clone();
+        let run = effect.label("extraction.part").wait(PATIENCE).share_failures().run(
+            |claim| async move {
+                let asked = job.guarded(ask).await.map_err(|trouble| job.failure(&trouble))?;
+                let Asked { found, calls, tokens_in, tokens_out } = asked;
+                job.shared.meters.calls.inc_by(u64::from(calls));
+                job.shared.meters.tokens.with_label_values(&["read"]).inc_by(tokens_in);
+                job.shared.meters.tokens.with_label_values(&["written"]).inc_by(tokens_out);
+                claim.shelve(Shelved { whole: false, ..job.shelved() });
+                let kept = Kept { found, calls, tokens_in, tokens_out };
+                serde_json::to_vec(&kept).map_err(|error| Failure::not_done(error.to_string()))
+            },
+        );
+        let done =
+            run.await.map_err(|error| Trouble::Later { reason: error.to_string(), after: None })?;
+        let executed = done.how == How::Executed;
+        let how = if executed { "extracted" } else { "reused" };
+        self.shared.meters.chunks.with_label_values(&[how]).inc();
+        if !executed {
+            self.shared.note(&self.hapax, key, What::Used, &self.known.ontology.id);
+        }
+        let kept = done.body().and_then(|body| serde_json::from_slice(body).ok());
+        let kept =
+            kept.ok_or_else(|| Trouble::Never("a part of the result was not kept".into()))?;
+        Ok((kept, done.how))
+    }
+
+    /// Asks when there is a slot for it. A panic is an answer too.
+    async fn guarded<T, F, Fut>(&self, ask: F) -> Result<Asked<T>, Trouble>
+    where
+        T: Send + 'static,
+        F: FnOnce() -> Fut,
+        Fut: Future<Output = Result<Asked<T>, Trouble>> + Send + 'static,
+    {
+        let _slot = self.slots.acquire().await;
+        if self.failed.load(Ordering::Relaxed) {
+            return Err(Trouble::Never("another chunk failed".into()));
+        }
+        let mut asking = JoinSet::new();
+        asking.spawn(ask());
+        match asking.join_next().await {
+            Some(asked) => asked.map_err(panicked)?,
+            None => Err(Trouble::Never("it was never asked".into())),
+        }
+    }
+
+    fn failure(&self, trouble: &Trouble) -> Failure {
+        if let Trouble::Later { after: Some(after), .. } = trouble {
+            *self.after.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = Some(*after);
+        }
+        Failure::not_done(trouble.to_string())
+    }
+
+    /// What the result is found by.
+    pub(crate) fn shelved(&self) -> Shelved {
+        Shelved {
+            ontology: self.known.ontology.id.clone(),
+            version: self.known.version.clone(),
+            text_hash: self.text_hash.clone(),
+            params_hash: self.params_hash.clone(),
+            whole: true,
+        }
+    }
+}
+
+impl Part {
+    fn add<T>(&mut self, (kept, how): (Kept<T>, How)) -> T {
+        if how == How::Executed {
+            self.reused = false;
+            self.spent.calls += kept.calls;
+            self.spent.tokens_in += kept.tokens_in;
+            self.spent.tokens_out += kept.tokens_out;
+        }
+        kept.found
+    }
+}
+
+pub(crate) fn panicked(error: JoinError) -> Trouble {
+    let why = match error.try_into_panic() {
+        Ok(panic) => {
+            let text = panic.downcast_ref::<&str>().map(ToString::to_string);
+            let text = text.or_else(|| panic.downcast_ref::<String>().cloned());
+            format!("the extractor panicked: {}", text.unwrap_or_default())
+        }
+        Err(_) => "the extractor was stopped".into(),
+    };
+    Trouble::Never(why)
+}

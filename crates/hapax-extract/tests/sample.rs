@@ -1,0 +1,104 @@
+//! How good the built-in extractor is on texts that were labelled by hand, told and not judged.
+//!
+//! An entity is right if its class and its name are, a relation if its property and both names are.
+//! The snapshot lists what was missed and what was made up, so that a change shows for what it is.
+
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+use std::sync::Arc;
+
+use expect_test::expect_file;
+use hapax_extract::{Builtin, Found, Graph, Ontology, Scope, chunks, merge};
+use serde::Deserialize;
+
+#[derive(Deserialize)]
+struct Labelled {
+    text: String,
+    entities: BTreeSet<String>,
+    relations: BTreeSet<(String, String, String)>,
+}
+
+fn extract(ontology: &Arc<Ontology>, text: &str) -> Graph {
+    let (builtin, scope) = (Builtin::new(), Scope::new(ontology));
+    let chunks = chunks(text, 2000);
+    let find = |text: &str| {
+        let mentions = builtin.mentions(ontology, text).expect("mentions");
+        let properties = scope.between(&mentions);
+        let said = builtin.said(ontology, text, &mentions, &properties).expect("relations");
+        Found { mentions, said }
+    };
+    let found: Vec<Found> = chunks.iter().map(|chunk| find(chunk.text)).collect();
+    merge(&chunks, &found, ontology)
+}
+
+fn local(iri: &str) -> &str {
+    iri.trim_start_matches("ex:")
+}
+
+#[derive(Default)]
+struct Score {
+    right: usize,
+    found: usize,
+    expected: usize,
+}
+
+impl Score {
+    fn count<T: Ord + std::fmt::Debug>(
+        &mut self,
+        found: &BTreeSet<T>,
+        expected: &BTreeSet<T>,
+        told: &mut String,
+    ) {
+        self.right += found.intersection(expected).count();
+        self.found += found.len();
+        self.expected += expected.len();
+        for missed in expected.difference(found) {
+            let _ = writeln!(told, "  missed  {missed:?}");
+        }
+        for wrong in found.difference(expected) {
+            let _ = writeln!(told, "  made up {wrong:?}");
+        }
+    }
+
+    fn told(&self) -> String {
+        let share = |of: usize| self.right as f64 / of.max(1) as f64;
+        let (precision, recall) = (share(self.found), share(self.expected));
+        format!(
+            "precision {precision:.3} ({}/{}), recall {recall:.3} ({}/{})",
+            self.right, self.found, self.right, self.expected
+        )
+    }
+}
+
+/// Proves X-9.
+#[test]
+fn the_quality_on_the_labelled_sample_is_what_it_was() {
+    let ontology = include_str!("../sample/ontology.json");
+    let ontology: Arc<Ontology> = Arc::new(serde_json::from_str(ontology).expect("an ontology"));
+    let labelled = include_str!("../sample/labelled.json");
+    let labelled: Vec<Labelled> = serde_json::from_str(labelled).expect("labels");
+    let (mut entities, mut relations) = (Score::default(), Score::default());
+    let mut told = String::new();
+    for Labelled { text, entities: things, relations: said } in labelled {
+        let graph = extract(&ontology, &text);
+        let name = |id: &str| {
+            let named = graph.entities.iter().find(|entity| entity.id == id);
+            named.expect("an entity").name.clone()
+        };
+        let found = graph.entities.iter();
+        let found = found.map(|one| format!("{}: {}", local(&one.class), one.name)).collect();
+        let stated = graph
+            .relations
+            .iter()
+            .map(|one| (name(&one.subject), local(&one.predicate).to_owned(), name(&one.object)));
+        let mut lines = String::new();
+        entities.count(&found, &things, &mut lines);
+        relations.count(&stated.collect(), &said, &mut lines);
+        if !lines.is_empty() {
+            let _ = write!(told, "\n{text}\n{lines}");
+        }
+    }
+    let summary = format!("entities:  {}\nrelations: {}\n", entities.told(), relations.told());
+    println!("{summary}");
+    expect_file!["../sample/quality.txt"].assert_eq(&format!("{summary}{told}"));
+}

@@ -1,0 +1,132 @@
+//! What is found again, and what is not.
+
+use super::*;
+
+on_both! {
+    a_request_id_bypasses_nothing
+    a_parameter_makes_a_key_beside_the_old
+    a_thousand_equal_requests_run_once
+    a_collision_of_the_formula_finds_nothing
+    what_nobody_asks_for_goes_first
+}
+
+mod cases {
+    use super::*;
+    use hapax::How;
+
+    /// Proves X-3 and X-4: the same text, however it is spaced and whoever asks, is read once.
+    pub(super) async fn a_request_id_bypasses_nothing(ledger: Arc<Ledger>) {
+        let probe = Probe::new();
+        let extract = ledger.extract(&probe).await;
+        keep(&extract).await;
+        let first =
+            extract.extract(&request("The Danube flows through Vienna."), None).await.unwrap();
+        assert_eq!((first.how, first.is_hit()), (How::Executed, false));
+        let graph = first.graph().unwrap();
+        assert_eq!((graph.entities.len(), graph.relations.len()), (2, 1));
+        for (nth, text) in
+            ["The Danube flows through Vienna.", "  The Danube flows through Vienna.\r\n"]
+                .into_iter()
+                .enumerate()
+        {
+            let again = Request { request_id: Some(format!("r-{nth}")), ..request(text) };
+            let again = extract.extract(&again, None).await.unwrap();
+            assert!(again.is_hit());
+            assert_eq!(again.json(), first.json());
+            assert_eq!(again.identity.components.key, first.identity.components.key);
+        }
+        // A process that has just begun finds it in the store.
+        let elsewhere = ledger.extract(&probe).await;
+        let text = request("The Danube flows through Vienna.");
+        assert!(elsewhere.extract(&text, None).await.unwrap().is_hit());
+        assert_eq!(probe.asked(), 1);
+    }
+
+    /// Proves X-7: what a parameter changes stands beside what was there.
+    pub(super) async fn a_parameter_makes_a_key_beside_the_old(ledger: Arc<Ledger>) {
+        let probe = Probe::new();
+        let extract = ledger.extract(&probe).await;
+        keep(&extract).await;
+        let warm = with("The Seine.", r#"{"temperature": 0.5}"#);
+        let cold = with("The Seine.", r#"{"temperature": 0}"#);
+        for request in [&warm, &cold] {
+            assert!(!extract.extract(request, None).await.unwrap().is_hit());
+        }
+        for request in [&warm, &cold] {
+            assert!(extract.extract(request, None).await.unwrap().is_hit());
+        }
+        assert_eq!(probe.asked(), 2);
+    }
+
+    /// Proves X-4: a thousand equal requests on two nodes at once are one execution.
+    pub(super) async fn a_thousand_equal_requests_run_once(ledger: Arc<Ledger>) {
+        let probe = Probe::gated();
+        let nodes = [ledger.extract(&probe).await, ledger.extract(&probe).await];
+        keep(&nodes[0]).await;
+        let asked: Vec<_> = (0..1_000)
+            .map(|n| {
+                let extract = nodes[n % 2].clone();
+                tokio::spawn(async move {
+                    let text = "The Danube flows through Vienna.";
+                    let request = Request { request_id: Some(n.to_string()), ..request(text) };
+                    extract.extract(&request, None).await
+                })
+            })
+            .collect();
+        probe.arrived().await;
+        probe.go();
+        let mut bodies = std::collections::BTreeSet::new();
+        for asked in asked {
+            bodies.insert(asked.await.unwrap().unwrap().json().to_vec());
+        }
+        assert_eq!((bodies.len(), probe.asked()), (1, 1));
+    }
+
+    /// Proves X-1: two requests whose parameters have the same hash of 64 bits, found by search, so
+    /// that the formula gives them the same key, have results of their own.
+    pub(super) async fn a_collision_of_the_formula_finds_nothing(ledger: Arc<Ledger>) {
+        let probe = Probe::new();
+        let extract = ledger.extract(&probe).await;
+        keep(&extract).await;
+        let one = with("The Seine.", r#"{"llmModel":"m-4f5644535ddaa37d"}"#);
+        let two = with("The Seine.", r#"{"llmModel":"m-72e302aa6115329c"}"#);
+        let (first, _) = extract.identify(&one).await.unwrap();
+        let (second, _) = extract.identify(&two).await.unwrap();
+        assert_eq!(first.components.params_hash, "13b6da346e036886");
+        assert_eq!(first.components.key, second.components.key, "they collide");
+        assert_ne!(first.fingerprint, second.fingerprint);
+        let model = |extracted: &hapax_extract::Extracted| {
+            let json: serde_json::Value = serde_json::from_slice(extracted.json()).unwrap();
+            json["metadata"]["model"].as_str().unwrap_or_default().to_owned()
+        };
+        for hit in [false, true] {
+            for (request, name) in [(&one, "m-4f5644535ddaa37d"), (&two, "m-72e302aa6115329c")] {
+                let extracted = extract.extract(request, None).await.unwrap();
+                assert_eq!((extracted.is_hit(), model(&extracted).as_str()), (hit, name));
+            }
+        }
+        assert_eq!(probe.asked(), 2);
+    }
+
+    /// Proves X-6: when there is no room, those go that nobody asked for for the longest.
+    pub(super) async fn what_nobody_asks_for_goes_first(ledger: Arc<Ledger>) {
+        let probe = Probe::new();
+        let settings = Settings { room: 4_000, ..Settings::default() };
+        let extract = Extract::new(ledger.node().await, probe.clone(), settings);
+        keep(&extract).await;
+        let text = |n: usize| request(&format!("Note {n}: the Danube flows through Vienna."));
+        for n in 0..8 {
+            extract.extract(&text(n), None).await.unwrap();
+            // The first is asked for again and again.
+            assert!(n == 0 || extract.extract(&text(0), None).await.unwrap().is_hit());
+            extract.tend().await.unwrap();
+        }
+        let stats = extract.stats().await.unwrap();
+        assert!(stats.stock.bytes <= 4_000, "{stats:?}");
+        // Memory may still know what the store has forgotten, so another process is asked.
+        let elsewhere = ledger.extract(&probe).await;
+        let found = elsewhere.explain(&text(0)).await.unwrap().found;
+        let gone = !elsewhere.explain(&text(1)).await.unwrap().found;
+        assert_eq!((found, gone), (true, true));
+    }
+}

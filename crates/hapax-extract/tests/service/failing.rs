@@ -1,0 +1,95 @@
+//! Extractors that fail: nothing is kept of that, and everybody who waited is told.
+
+use super::*;
+
+on_both! {
+    a_failure_is_told_to_all_and_kept_for_nobody
+    a_panic_is_a_failure_like_another
+    what_was_read_before_a_failure_is_kept
+}
+
+mod cases {
+    use super::*;
+    use hapax_extract::Error;
+
+    async fn all_fail(ledger: &Ledger, probe: &Arc<Probe>, reason: &str) {
+        let nodes = [ledger.extract(probe).await, ledger.extract(probe).await];
+        keep(&nodes[0]).await;
+        let ask = |n: usize| {
+            let extract = nodes[n % 2].clone();
+            tokio::spawn(async move { extract.extract(&request("The Danube."), None).await })
+        };
+        let first = ask(0);
+        probe.arrived().await;
+        let waiting: Vec<_> = (1..20).map(ask).collect();
+        // They wait for the one execution once its result is asked for nowhere else.
+        until(|| async { nodes[1].meters().requests("executed") == 0 && probe.asked() == 1 }).await;
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        probe.go();
+        let mut told = vec![first.await.unwrap()];
+        for waiting in waiting {
+            told.push(waiting.await.unwrap());
+        }
+        for told in told {
+            let Err(Error::Extractor { reason: said, .. }) = told else { panic!("{told:?}") };
+            assert!(said.contains(reason), "{said}");
+        }
+        assert_eq!(probe.asked(), 1);
+        probe.go();
+        let again = nodes[1].extract(&request("The Danube."), None).await.unwrap();
+        assert!(!again.is_hit());
+        assert_eq!(probe.asked(), 2);
+    }
+
+    async fn until<F, Fut>(mut holds: F)
+    where
+        F: FnMut() -> Fut,
+        Fut: Future<Output = bool>,
+    {
+        while !holds().await {
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+    }
+
+    /// Proves X-5: whoever waited gets the same error, on both nodes, and it may be tried at once.
+    pub(super) async fn a_failure_is_told_to_all_and_kept_for_nobody(ledger: Arc<Ledger>) {
+        let probe = Arc::new(Probe {
+            failing: AtomicUsize::new(1),
+            gate: Some(Gate::default()),
+            ..Probe::default()
+        });
+        all_fail(&ledger, &probe, "the model is down").await;
+        let failed = ledger.sql(
+            "SELECT count(*) FROM extraction_audit_log WHERE event_type = 'extraction_failed'",
+        );
+        assert_eq!(failed.trim(), "1");
+    }
+
+    /// Proves X-5, panics included.
+    pub(super) async fn a_panic_is_a_failure_like_another(ledger: Arc<Ledger>) {
+        let probe = Arc::new(Probe {
+            failing: AtomicUsize::new(1),
+            panics: true,
+            gate: Some(Gate::default()),
+            ..Probe::default()
+        });
+        all_fail(&ledger, &probe, "panicked: out of ink").await;
+    }
+
+    /// Proves X-8: what an extractor said of other chunks is not asked for again.
+    pub(super) async fn what_was_read_before_a_failure_is_kept(ledger: Arc<Ledger>) {
+        let probe = Probe::new();
+        let extract = ledger.extract(&probe).await;
+        keep(&extract).await;
+        let text = large()[..40].join("\n");
+        let chunks = hapax_extract::chunks(&text, 2_000).len();
+        assert!(chunks > 3);
+        probe.failing.store(1, Ordering::SeqCst);
+        let one = with(&text, r#"{"concurrency": 1}"#);
+        let failed = extract.extract(&one, None).await;
+        let Err(Error::Extractor { after, .. }) = failed else { panic!("{failed:?}") };
+        assert_eq!(after, Some(Duration::from_secs(7)));
+        extract.extract(&one, None).await.unwrap();
+        assert_eq!(probe.asked(), chunks + 1, "only the one that failed is asked for twice");
+    }
+}

@@ -1,0 +1,126 @@
+//! Looking at results: explaining, counting, the tables, the other cache.
+
+use super::*;
+
+on_both! {
+    a_miss_is_explained_by_what_differs
+    the_tables_have_what_the_document_says
+    another_caches_keys_are_compared
+    results_are_removed_by_hand
+}
+
+mod cases {
+    use super::*;
+
+    /// Proves X-3: which part of the key differs from the nearest result.
+    pub(super) async fn a_miss_is_explained_by_what_differs(ledger: Arc<Ledger>) {
+        let extract = ledger.extract(&Probe::new()).await;
+        keep(&extract).await;
+        let nothing = extract.explain(&request("The Seine.")).await.unwrap();
+        assert!(!nothing.found && nothing.nearest.is_none());
+        extract.extract(&request("The Seine."), None).await.unwrap();
+        assert!(extract.explain(&request(" The Seine.\n")).await.unwrap().found);
+        let differs = |request: Request| {
+            let extract = extract.clone();
+            async move { extract.explain(&request).await.unwrap().nearest.unwrap().differs }
+        };
+        assert_eq!(differs(with("The Seine.", r#"{"seed": 7}"#)).await, ["extractionParams"]);
+        assert_eq!(differs(request("The Danube.")).await, ["text"]);
+        extract.put_ontology(&rivers("o2"), None, "ada").await.unwrap();
+        let other = Request::new("The Seine.", "o2");
+        assert_eq!(differs(other).await, ["ontologyId"]);
+    }
+
+    /// Proves X-10: tables and events under the names and with the columns of the document.
+    pub(super) async fn the_tables_have_what_the_document_says(ledger: Arc<Ledger>) {
+        let extract = ledger.extract(&Probe::new()).await;
+        keep(&extract).await;
+        let asked = Request { request_id: Some("r-1".into()), ..request("The Danube.") };
+        let made = extract.extract(&asked, None).await.unwrap();
+        for _ in 0..3 {
+            extract.extract(&asked, None).await.unwrap();
+        }
+        extract.tend().await.unwrap();
+        let components = &made.identity.components;
+        let key = components.key.to_string();
+        let found = ledger.sql(
+            "SELECT idempotency_key, ontology_id, ontology_version, text_hash,
+                 extraction_params_hash, created_at <= accessed_at, expires_at > created_at
+             FROM extraction_results",
+        );
+        let yes = |text: &str| text.replace("|t|t", "|1|1");
+        let (text, params) = (&components.text_hash, &components.params_hash);
+        assert_eq!(yes(found.trim()), format!("{key}|{IRI}|{}|{text}|{params}|1|1", made.version));
+        let documents = ledger.sql("SELECT entities, relations, metadata FROM extraction_results");
+        assert!(documents.contains("Danube") && documents.contains("probe.1"), "{documents}");
+        let handles = ledger.sql(
+            "SELECT idempotency_key, status, error IS NULL, started_at <= completed_at,
+                 result IS NOT NULL FROM execution_handles",
+        );
+        let handles = handles.trim().replace("|t", "|1");
+        assert_eq!(handles, format!("{key}|completed|1|1|1"));
+        let events = ledger.sql(
+            "SELECT event_type, idempotency_key, ontology_id FROM extraction_audit_log
+             ORDER BY event_type",
+        );
+        let of = |event: &str| format!("{event}|{key}|{IRI}");
+        let expected =
+            ["cache_hit", "cache_miss", "extraction_completed", "extraction_started"].map(of);
+        assert_eq!(events.trim().lines().collect::<Vec<_>>(), expected);
+        let hits = ledger.sql(
+            "SELECT metadata ->> 'times' FROM extraction_audit_log WHERE event_type = 'cache_hit'",
+        );
+        assert_eq!(hits.trim(), "3");
+        let traced = ledger.sql(
+            "SELECT metadata ->> 'requestId' FROM extraction_audit_log
+             WHERE event_type = 'extraction_started'",
+        );
+        assert_eq!(traced.trim(), "r-1");
+        let ontologies =
+            ledger.sql("SELECT id, version, content_hash, updated_at IS NOT NULL FROM ontologies");
+        let short = &made.version["sha256:".len()..][..16];
+        let ontologies = ontologies.trim().replace("|t", "|1");
+        assert_eq!(ontologies, format!("{IRI}|{}|{short}|1", made.version));
+    }
+
+    /// Proves X-13: where another cache would have missed, or answered with something else.
+    pub(super) async fn another_caches_keys_are_compared(ledger: Arc<Ledger>) {
+        let extract = ledger.extract(&Probe::new()).await;
+        keep(&extract).await;
+        let shadowed = |text: &str, params: &str, key: &str| Request {
+            shadow_key: Some(key.into()),
+            ..with(text, params)
+        };
+        for (text, params, key) in [
+            ("The Danube.", "{}", "k1"),
+            ("The Danube.", "{}", "k1"),
+            // A new request id in the key: the same request again, and theirs would have missed.
+            ("The Danube.", "{}", "k2"),
+            // No parameters in the key: theirs would have answered with another's result.
+            ("The Danube.", r#"{"temperature": 1}"#, "k1"),
+        ] {
+            extract.extract(&shadowed(text, params, key), None).await.unwrap();
+        }
+        let shadow = extract.stats().await.unwrap().shadow;
+        assert_eq!((shadow.compared, shadow.bypassed, shadow.mistaken), (4, 1, 1));
+    }
+
+    /// Proves X-7: one result, or all, are removed by hand, from every memory.
+    pub(super) async fn results_are_removed_by_hand(ledger: Arc<Ledger>) {
+        let probe = Probe::new();
+        let nodes = [ledger.extract(&probe).await, ledger.extract(&probe).await];
+        keep(&nodes[0]).await;
+        let one = nodes[0].extract(&request("The Danube."), None).await.unwrap();
+        nodes[0].extract(&request("The Seine."), None).await.unwrap();
+        assert!(nodes[1].extract(&request("The Danube."), None).await.unwrap().is_hit());
+        assert!(nodes[0].invalidate(one.identity.components.key).await.unwrap());
+        assert!(!nodes[0].invalidate(one.identity.components.key).await.unwrap());
+        assert!(!nodes[1].extract(&request("The Danube."), None).await.unwrap().is_hit());
+        assert!(nodes[1].extract(&request("The Seine."), None).await.unwrap().is_hit());
+        // Two results and two chunks.
+        assert_eq!(nodes[0].clear().await.unwrap(), 4);
+        for text in ["The Danube.", "The Seine."] {
+            assert!(!nodes[1].extract(&request(text), None).await.unwrap().is_hit());
+        }
+    }
+}

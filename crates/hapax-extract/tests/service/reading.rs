@@ -1,0 +1,65 @@
+//! Long texts: what is read again after an edit, and what is told on the way.
+
+use super::*;
+
+on_both! {
+    one_changed_paragraph_is_read_again_alone
+    who_waits_is_told_how_far_it_is
+}
+
+mod cases {
+    use super::*;
+    use hapax_extract::Progress;
+    use tokio::sync::mpsc;
+
+    /// Proves X-8: of a megabyte with one changed paragraph, at most five of a hundred chunks.
+    pub(super) async fn one_changed_paragraph_is_read_again_alone(ledger: Arc<Ledger>) {
+        let probe = Probe::new();
+        let extract = ledger.extract(&probe).await;
+        keep(&extract).await;
+        let mut paragraphs = large();
+        let text = paragraphs.join("\n");
+        assert!(text.len() > 900_000, "{}", text.len());
+        let first = extract.extract(&request(&text), None).await.unwrap();
+        let all = probe.asked();
+        assert_eq!(all, hapax_extract::chunks(&text, 2_000).len());
+        paragraphs[2_000] = "A new paragraph says that the Seine is a river.".into();
+        let second = extract.extract(&request(&paragraphs.join("\n")), None).await.unwrap();
+        let again = probe.asked() - all;
+        assert!(again > 0 && again * 20 <= all, "{again} of {all}");
+        assert!(!second.is_hit());
+        let (first, second) = (first.graph().unwrap(), second.graph().unwrap());
+        let ids = |graph: &hapax_extract::Graph| -> std::collections::BTreeSet<String> {
+            graph.entities.iter().map(|entity| entity.id.clone()).collect()
+        };
+        assert!(ids(&first).is_subset(&ids(&second)), "ids are stable");
+        // Every entity stands where its places say.
+        let chars: Vec<char> = paragraphs.join("\n").chars().collect();
+        for entity in &second.entities {
+            for place in &entity.mentions {
+                let stands: String = chars[place.start..place.end].iter().collect();
+                assert!(entity.forms.contains(&stands), "{stands:?} of {:?}", entity.forms);
+            }
+        }
+    }
+
+    /// Proves X-12: the caller hears of the chunks, and of what each says.
+    pub(super) async fn who_waits_is_told_how_far_it_is(ledger: Arc<Ledger>) {
+        let extract = ledger.extract(&Probe::new()).await;
+        keep(&extract).await;
+        let text = large()[..40].join("\n");
+        let of = hapax_extract::chunks(&text, 2_000).len();
+        let (tell, mut heard) = mpsc::channel(1_000);
+        extract.extract(&request(&text), Some(tell)).await.unwrap();
+        assert_eq!(heard.recv().await, Some(Progress::Chunked { chunks: of }));
+        for nth in 1..=of {
+            let Some(Progress::Read { done, found, .. }) = heard.recv().await else {
+                panic!("{nth}")
+            };
+            assert_eq!(done, nth);
+            assert!(!found.mentions.is_empty());
+        }
+        assert_eq!(heard.recv().await, Some(Progress::Merging));
+        assert_eq!(heard.recv().await, None);
+    }
+}
