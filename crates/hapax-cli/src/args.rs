@@ -1,5 +1,6 @@
 //! The command line, as its users see it.
 
+pub(crate) mod extraction;
 pub(crate) mod pipeline;
 mod serving;
 
@@ -78,6 +79,14 @@ pub(crate) enum Command {
     Lineage(pipeline::Lineage),
     /// Check a file against the attestation of its making; exits 73 if it is another
     VerifyArtifact(pipeline::VerifyArtifact),
+    /// Find entities and relations in texts; what was read before is not read again
+    Extract(extraction::Extract),
+    /// Look at results of extraction, explain why one was not found, and remove some
+    #[command(subcommand)]
+    Cache(extraction::Cache),
+    /// Keep the ontologies that extraction is about
+    #[command(subcommand)]
+    Ontologies(extraction::Ontologies),
     /// Say which epoch a domain is in, and end it
     #[command(subcommand)]
     Epoch(Epoch),

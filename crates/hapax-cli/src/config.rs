@@ -1,6 +1,7 @@
 //! `hapax.toml`: sinks and routes, and how the ledger is served.
 
 mod dataset;
+mod extraction;
 mod lineage;
 
 use std::collections::BTreeMap;
@@ -27,6 +28,7 @@ use serde::Deserialize;
 
 use crate::exit::Failed;
 use dataset::{Declared, Operated};
+use extraction::Extraction;
 
 /// The largest file that is read.
 const LARGEST: u64 = 1024 * 1024;
@@ -45,6 +47,8 @@ pub(crate) struct Config {
     control: Plane,
     #[serde(default)]
     pipeline: Operated,
+    #[serde(default)]
+    extraction: Extraction,
     #[serde(default)]
     guards: Up,
     #[serde(default)]

@@ -10,6 +10,7 @@ mod effects;
 mod epoch;
 mod events;
 mod exit;
+mod extraction;
 mod journal;
 mod key;
 mod lineage;
@@ -83,6 +84,9 @@ fn dispatch(args: Args) -> Result<Exit, Failed> {
         Command::Reviews(reviews) => runtime()?.block_on(reviews::main(&global, reviews)),
         Command::Lineage(lineage) => runtime()?.block_on(lineage::main(&global, lineage)),
         Command::VerifyArtifact(asked) => runtime()?.block_on(lineage::check(&global, &asked)),
+        Command::Extract(asked) => threads()?.block_on(extraction::extract(&global, &asked)),
+        Command::Cache(cache) => runtime()?.block_on(extraction::cache(&global, cache)),
+        Command::Ontologies(asked) => runtime()?.block_on(extraction::ontologies(&global, asked)),
         Command::Epoch(epoch) => runtime()?.block_on(epoch::main(&global, epoch)),
         Command::Lint(lint) => lint::main(&global, &lint),
         Command::Control(control) => control::main(&global, &control),

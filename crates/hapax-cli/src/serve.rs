@@ -53,7 +53,12 @@ pub(crate) async fn dev(global: &Global, asked: &Dev) -> Result<Exit, Failed> {
 
 /// How the systems on the ledger are set up, by the file.
 fn systems(config: &Config) -> Result<Systems, Failed> {
-    Ok(Systems { registry: config.registry()?, pipeline: config.pipeline(None) })
+    Ok(Systems {
+        registry: config.registry()?,
+        pipeline: config.pipeline(None),
+        extractor: config.extractor()?,
+        extraction: config.extraction()?,
+    })
 }
 
 /// Every event is printed.
@@ -131,6 +136,7 @@ async fn served(
         log::say(format, "stopping", "finishing what was begun");
     };
     server.keep_anchors();
+    server.tend_results();
     let telling = tokio::spawn({
         let (hapax, projector) = (hapax.clone(), Projector::new(&hapax)?);
         let projector = projector.counting(server.meters(), &environment);

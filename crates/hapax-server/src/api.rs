@@ -1,10 +1,11 @@
-//! The API under `/v1`.
+//! The API under `/v1`, and that of extraction under `/api/v1`, where its clients look for it.
 //!
 //! Which role a route needs is said here, once: whoever adds a route has to choose.
 
 mod control;
 mod effect;
 mod epoch;
+mod extraction;
 mod journal;
 mod lease;
 mod outbox;
@@ -72,6 +73,7 @@ fn documented(idempotency: Option<IdempotencyLayer>) -> OpenApiRouter<Arc<Server
         .merge(effect::reading())
         .merge(control::reading())
         .merge(epoch::reading())
+        .merge(extraction::reading())
         .merge(journal::reading())
         .merge(outbox::reading())
         .merge(lease::reading())
@@ -80,6 +82,7 @@ fn documented(idempotency: Option<IdempotencyLayer>) -> OpenApiRouter<Arc<Server
     let operator = OpenApiRouter::new()
         .merge(effect::performing())
         .merge(control::performing())
+        .merge(extraction::performing())
         .merge(lease::performing())
         .merge(outbox::performing())
         .merge(pipeline::performing());
@@ -87,6 +90,7 @@ fn documented(idempotency: Option<IdempotencyLayer>) -> OpenApiRouter<Arc<Server
         .merge(effect::asking())
         .merge(lease::asking())
         .merge(control::asking())
+        .merge(extraction::asking())
         .merge(pipeline::asking());
     let steward = effect::clearing().merge(pipeline::governing());
     let for_role = |router: OpenApiRouter<Arc<Server>>, role| {

@@ -102,6 +102,7 @@ pub(crate) async fn show(State(server): State<Arc<Server>>, request: Request) ->
     };
     let mut text = Vec::new();
     let written = gathered(&server.metrics, server.hapax.counts(), &server.meters(), &stats)
+        .and_then(|registry| server.extract.meters().register(&registry).map(|()| registry))
         .and_then(|registry| TextEncoder::new().encode(&registry.gather(), &mut text));
     if let Err(error) = written {
         tracing::warn!(name: "metrics_not_written", %error, "metrics could not be written");

@@ -108,6 +108,38 @@ pub(crate) const KEY_MALFORMED: Kind = Kind {
     next: "Send one Idempotency-Key of 1 to 255 visible ASCII characters, quoted or not.",
 };
 
+/// No such ontology.
+pub(crate) const NO_ONTOLOGY: Kind = Kind {
+    code: "HX0601",
+    title: "There is no such ontology",
+    retryable: false,
+    next: "Put it there first: POST /api/v1/ontologies",
+};
+
+/// A text, parameters or an ontology that cannot be used.
+pub(crate) const BAD_EXTRACTION: Kind = Kind {
+    code: "HX0602",
+    title: "The text, the parameters or the ontology cannot be used",
+    retryable: false,
+    next: "Correct what the detail points at.",
+};
+
+/// The extractor has no answer.
+pub(crate) const EXTRACTOR_FAILED: Kind = Kind {
+    code: "HX0603",
+    title: "The extractor failed",
+    retryable: true,
+    next: "Send it again: what was extracted so far is kept, and is not paid for twice.",
+};
+
+/// The ontology does not hold still.
+pub(crate) const RESTLESS: Kind = Kind {
+    code: "HX0604",
+    title: "The ontology keeps changing",
+    retryable: true,
+    next: "Send it again when nobody is changing the ontology.",
+};
+
 /// More than is read.
 pub(crate) const TOO_LARGE: Kind = Kind {
     code: "HX0303",

@@ -10,6 +10,7 @@ use axum::response::Response;
 use axum::routing::get;
 use hapax::{Hapax, Namespace, Safety};
 use hapax_control::Registry;
+use hapax_extract::{Builtin, Extract, Extractor};
 use hapax_pipeline::{Meters, Pipeline};
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, X_CONTENT_TYPE_OPTIONS};
 use http::{HeaderName, HeaderValue, Method, StatusCode};
@@ -57,11 +58,20 @@ pub struct Systems {
     pub registry: Registry,
     /// How operations of pipelines are run.
     pub pipeline: hapax_pipeline::Settings,
+    /// Who reads texts.
+    pub extractor: Arc<dyn Extractor>,
+    /// How results are kept.
+    pub extraction: hapax_extract::Settings,
 }
 
 impl Default for Systems {
     fn default() -> Self {
-        Self { registry: Registry::standard(), pipeline: hapax_pipeline::Settings::default() }
+        Self {
+            registry: Registry::standard(),
+            pipeline: hapax_pipeline::Settings::default(),
+            extractor: Arc::new(Builtin::default()),
+            extraction: hapax_extract::Settings::default(),
+        }
     }
 }
 
@@ -75,6 +85,7 @@ pub struct Server {
     /// The computations of the control plane.
     pub(crate) registry: Arc<Registry>,
     pub(crate) pipeline: Pipeline,
+    pub(crate) extract: Extract,
     /// Held by those who list what may be large.
     pub(crate) listing: Semaphore,
     /// Mutating calls, under their keys.
@@ -94,6 +105,7 @@ impl Server {
     pub fn with(hapax: Hapax, access: Access, terms: Terms, systems: Systems) -> Arc<Self> {
         let idempotency = idempotency(&hapax, &terms);
         let pipeline = Pipeline::with(hapax.clone(), systems.pipeline);
+        let extract = Extract::new(hapax.clone(), systems.extractor, systems.extraction);
         Arc::new(Self {
             hapax,
             access,
@@ -102,6 +114,7 @@ impl Server {
             metrics: Metrics::default(),
             registry: Arc::new(systems.registry),
             pipeline,
+            extract,
             listing: Semaphore::new(4),
             idempotency,
             verifying: Semaphore::new(1),
@@ -136,6 +149,21 @@ impl Server {
                 }
                 drop(server);
                 tokio::time::sleep(ANCHORS).await;
+            }
+        });
+    }
+
+    /// Has what is said of extractions written down every second, and room made for their results.
+    /// Goes on until the server is dropped.
+    pub fn tend_results(self: &Arc<Self>) {
+        let server = Arc::downgrade(self);
+        tokio::spawn(async move {
+            loop {
+                tokio::time::sleep(RESULTS).await;
+                let Some(server) = server.upgrade() else { return };
+                if let Err(error) = server.extract.tend().await {
+                    tracing::warn!(name: "results_not_tended", %error, "results could not be tended yet");
+                }
             }
         });
     }
@@ -189,6 +217,9 @@ impl Server {
             .with_state(self.clone())
     }
 }
+
+/// How often results are tended.
+const RESULTS: Duration = Duration::from_secs(1);
 
 /// How often grants without a lease are kept alive.
 const ANCHORS: Duration = Duration::from_secs(15);

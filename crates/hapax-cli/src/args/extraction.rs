@@ -1,0 +1,97 @@
+//! What is said of extraction on the command line.
+
+use std::path::PathBuf;
+
+use clap::Subcommand;
+
+/// Find entities and relations in texts; what was read before is not read again.
+///
+/// The extractor is the built-in one, which needs no network, unless [extraction] in hapax.toml
+/// names another. A text that breaks off goes on where it was: chunks that were read are kept.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Extract {
+    /// The texts; - is standard input
+    #[arg(required = true, value_name = "FILE")]
+    pub(crate) files: Vec<PathBuf>,
+    /// The ontology: a file (.json, .ttl, .rdf, .owl, .jsonld), which is kept first, or the IRI of
+    /// one that is kept
+    #[arg(long, short, value_name = "ONTOLOGY")]
+    pub(crate) ontology: String,
+    #[command(flatten)]
+    pub(crate) how: How,
+}
+
+/// How texts are read.
+#[derive(Debug, clap::Args)]
+pub(crate) struct How {
+    /// A parameter, such as temperature=0.2 or llmModel=m-1. May be given several times
+    #[arg(long, value_name = "NAME=VALUE")]
+    pub(crate) param: Vec<String>,
+    /// The file with [extraction]: which extractor, and how results are kept
+    #[arg(long, env = "HAPAX_CONFIG", value_name = "FILE", default_value = "hapax.toml")]
+    pub(crate) config: PathBuf,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Cache {
+    /// Say why a text finds a result, or does not: which part of the key differs
+    Explain {
+        /// The text; - is standard input
+        file: PathBuf,
+        /// The IRI of the ontology
+        #[arg(long, short, value_name = "IRI")]
+        ontology: String,
+        #[command(flatten)]
+        how: How,
+    },
+    /// Count results
+    Stats,
+    /// Remove one result, or all of an ontology
+    Invalidate {
+        /// The key: sha256:<64 hex>
+        #[arg(required_unless_present = "ontology", conflicts_with = "ontology")]
+        key: Option<String>,
+        /// The IRI of the ontology
+        #[arg(long, short, value_name = "IRI")]
+        ontology: Option<String>,
+    },
+    /// Remove all results
+    Clear {
+        /// Yes, all of them
+        #[arg(long, required = true)]
+        yes: bool,
+    },
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Ontologies {
+    /// List those that are kept
+    List,
+    /// Show one
+    Show {
+        /// Its IRI
+        id: String,
+    },
+    /// Keep one in place of the one before: its results go, and no others
+    Put {
+        /// The file: .json, .ttl, .rdf, .owl or .jsonld
+        file: PathBuf,
+        /// Its IRI, where the file does not say or is to be overruled
+        #[arg(long, value_name = "IRI")]
+        id: Option<String>,
+        /// A version for people; what counts is the hash of its content
+        #[arg(long, value_name = "VERSION")]
+        label_version: Option<String>,
+        /// Who decides; kept in the journal
+        #[arg(long, env = "USER", default_value = "unknown")]
+        by: String,
+    },
+    /// Remove one, and all results that were made from it
+    Remove {
+        /// Its IRI
+        id: String,
+        /// Who decides; kept in the journal
+        #[arg(long, env = "USER", default_value = "unknown")]
+        by: String,
+    },
+}

@@ -1,0 +1,109 @@
+//! Extraction: who reads texts, and how results are kept.
+
+use std::num::NonZeroU32;
+use std::sync::Arc;
+use std::time::Duration;
+
+use hapax_extract::openai::{ApiKey, OpenAi, Prices, Settings};
+use hapax_extract::{Builtin, Extractor};
+use serde::Deserialize;
+
+use super::{Config, humantime_text};
+use crate::exit::Failed;
+
+/// The section `[extraction]`.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Extraction {
+    /// `builtin` or `openai`.
+    extractor: Option<Who>,
+    /// How long results are kept, such as `7d`; or `forever`.
+    ttl: Option<String>,
+    /// How many bytes of results are kept.
+    room: Option<u64>,
+    /// The longest text, in bytes.
+    longest_text: Option<usize>,
+    /// The rest is for `openai`: where it answers, and to whom.
+    base_url: Option<String>,
+    /// `env:NAME`, `file:PATH` or the key itself.
+    api_key: Option<String>,
+    model: Option<String>,
+    #[serde(default, with = "humantime_text")]
+    timeout: Option<Duration>,
+    calls_at_once: Option<usize>,
+    calls_per_minute: Option<NonZeroU32>,
+    /// What a million tokens cost, read and written, in the currency of the bill.
+    input_price: Option<f64>,
+    output_price: Option<f64>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Who {
+    Builtin,
+    Openai,
+}
+
+impl Config {
+    /// How results are kept.
+    pub(crate) fn extraction(&self) -> Result<hapax_extract::Settings, Failed> {
+        let (usual, said) = (hapax_extract::Settings::default(), &self.extraction);
+        let ttl = match said.ttl.as_deref() {
+            None => usual.ttl,
+            Some("forever") => None,
+            Some(text) => Some(humantime::parse_duration(text).map_err(|error| {
+                self.misses("ttl", &format!("{error}; such as 7d, or forever"))
+            })?),
+        };
+        Ok(hapax_extract::Settings {
+            ttl,
+            room: said.room.unwrap_or(usual.room),
+            longest: said.longest_text.unwrap_or(usual.longest),
+            ..usual
+        })
+    }
+
+    /// Who reads texts.
+    pub(crate) fn extractor(&self) -> Result<Arc<dyn Extractor>, Failed> {
+        let said = &self.extraction;
+        let named = said.base_url.is_some() || said.model.is_some() || said.api_key.is_some();
+        match said.extractor.unwrap_or(Who::Builtin) {
+            Who::Builtin if named => {
+                Err(self.misses("extractor", "base_url, model and api_key are for \"openai\""))
+            }
+            Who::Builtin => Ok(Arc::new(Builtin::default())),
+            Who::Openai => Ok(Arc::new(self.openai()?)),
+        }
+    }
+
+    fn openai(&self) -> Result<OpenAi, Failed> {
+        let said = &self.extraction;
+        let needed = |name: &str, value: &Option<String>| {
+            value.clone().ok_or_else(|| self.misses(name, "openai needs it"))
+        };
+        let mut settings =
+            Settings::new(needed("base_url", &said.base_url)?, needed("model", &said.model)?);
+        if let Some(key) = &said.api_key {
+            let key = self.value(key).map_err(|error| self.misses("api_key", &error))?;
+            let key =
+                ApiKey::new(&key).map_err(|error| self.misses("api_key", &error.to_string()))?;
+            settings.api_key = Some(key);
+        }
+        settings.timeout = said.timeout.unwrap_or(settings.timeout);
+        settings.max_concurrent_calls = said.calls_at_once.unwrap_or(settings.max_concurrent_calls);
+        settings.requests_per_minute = said.calls_per_minute;
+        let micros = |price: Option<f64>| (price.unwrap_or(0.0).clamp(0.0, 1e9) * 1e6) as u64;
+        if said.input_price.is_some() || said.output_price.is_some() {
+            settings.prices = Some(Prices {
+                input_micros_per_million: micros(said.input_price),
+                output_micros_per_million: micros(said.output_price),
+            });
+        }
+        OpenAi::new(settings).map_err(|error| self.misses("base_url", &error.to_string()))
+    }
+
+    fn misses(&self, setting: &str, what: &str) -> Failed {
+        Failed::usage(format!("{}: extraction.{setting}: {what}", self.path.display()))
+            .next("docs/extraction.md has its settings.")
+    }
+}
