@@ -516,6 +516,9 @@ pub(crate) struct Bench {
     /// Measure operations of pipelines instead
     #[arg(long, conflicts_with_all = ["outbox", "http"])]
     pub(crate) pipeline: bool,
+    /// Measure extraction instead; with --size, beside this many results that are there already
+    #[arg(long, conflicts_with_all = ["outbox", "http", "pipeline", "postgres"])]
+    pub(crate) extraction: bool,
     /// Where to put the files that are measured; a temporary directory unless given
     #[arg(long, value_name = "DIR")]
     pub(crate) dir: Option<PathBuf>,

@@ -2,6 +2,7 @@
 
 mod baseline;
 mod engine;
+mod extraction;
 mod fill;
 mod http;
 mod load;
@@ -114,6 +115,7 @@ pub(crate) fn main(global: &Global, args: &args::Bench) -> Result<Exit, Failed> 
         None if args.outbox => {
             return Err(Failed::usage("--outbox is measured on a server: --postgres URL"));
         }
+        None if args.extraction => extraction::measure(args, directory.path(), &mut report)?,
         None if args.http => http::measure(args, directory.path(), &mut report)?,
         Some(_) if args.http => {
             return Err(Failed::usage("--http is measured on the embedded store"));

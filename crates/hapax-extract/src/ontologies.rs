@@ -27,7 +27,9 @@ pub struct Known {
 /// What is remembered of ontologies: each for as long as nothing happened on the ledger that every
 /// process has to act upon.
 #[derive(Default)]
-pub(crate) struct Ontologies(RwLock<HashMap<Namespace, HashMap<String, (Stamp, Arc<Known>)>>>);
+pub(crate) struct Ontologies(RwLock<HashMap<Namespace, ById>>);
+
+type ById = HashMap<String, (Stamp, Arc<Known>)>;
 
 impl Ontologies {
     /// The ontology as it is now.

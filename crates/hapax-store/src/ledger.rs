@@ -333,7 +333,7 @@ pub fn settle(
         write(txn, name, &change, told)?;
         if let (State::Succeeded(outcome), Some(shelved)) = (&change.effect.state, &telling.shelved)
         {
-            txn.shelve(name, shelved, outcome.size() as u64, now)?;
+            txn.shelve(name, shelved, outcome.size(), now)?;
         }
     } else if let (Settled::Fenced(_), Report::Succeeded(outcome)) = (&settled, report) {
         contradict(txn, now, name, current.as_ref(), attempt, *outcome.digest().as_bytes())?;

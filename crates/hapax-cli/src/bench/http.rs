@@ -92,10 +92,11 @@ impl Round {
         let layer = IdempotencyLayer::new(proxy.clone(), Settings::default());
         let proxied = served(layer.layer(upstream)).await?;
 
-        self.echo = rate(echo, time, |connection| connection).await?;
-        self.replay = rate(layered, time, |connection| connection).await?;
+        self.echo = rate(echo, time, charge).await?;
+        self.replay = rate(layered, time, charge).await?;
         let unique = Arc::new(AtomicU64::new(1 << 32));
-        self.new = rate(layered, time, move |_| unique.fetch_add(1, Ordering::Relaxed)).await?;
+        let unique = move |_| charge(unique.fetch_add(1, Ordering::Relaxed));
+        self.new = rate(layered, time, unique).await?;
         self.echo_ms = p50_ms(echo).await?;
         self.proxy_ms = p50_ms(proxied).await?;
         hapax.close().await?;
@@ -105,10 +106,10 @@ impl Round {
 }
 
 fn app() -> Router {
-    Router::new().route("/charges", post(|body: String| async { body }))
+    Router::new().fallback(post(|body: String| async { body }))
 }
 
-fn unreachable(error: impl std::fmt::Display) -> Failed {
+pub(super) fn unreachable(error: impl std::fmt::Display) -> Failed {
     Failed::new(Exit::Unreachable, error.to_string())
 }
 
@@ -119,7 +120,7 @@ async fn bound() -> Result<(TcpListener, SocketAddr), Failed> {
 }
 
 /// What everything is compared with: nothing of ours.
-async fn bare() -> Result<SocketAddr, Failed> {
+pub(super) async fn bare() -> Result<SocketAddr, Failed> {
     let (listener, address) = bound().await?;
     tokio::spawn(async move {
         let listener = axum::serve::ListenerExt::tap_io(listener, |stream| {
@@ -130,7 +131,7 @@ async fn bare() -> Result<SocketAddr, Failed> {
     Ok(address)
 }
 
-async fn served<S>(service: S) -> Result<SocketAddr, Failed>
+pub(super) async fn served<S>(service: S) -> Result<SocketAddr, Failed>
 where
     S: tower_service::Service<
             http::Request<axum::body::Body>,
@@ -161,19 +162,15 @@ impl Client {
         Ok(Self { stream, buffer: Vec::with_capacity(4096) })
     }
 
-    async fn ask(&mut self, key: u64) -> Result<(), Failed> {
-        let request = format!(
-            "POST /charges HTTP/1.1\r\nhost: localhost\r\nidempotency-key: {key}\r\n\
-             content-type: text/plain\r\ncontent-length: 9\r\n\r\nEUR 10.00"
-        );
-        self.stream.write_all(request.as_bytes()).await.map_err(unreachable)?;
+    async fn ask(&mut self, request: &[u8]) -> Result<(), Failed> {
+        self.stream.write_all(request).await.map_err(unreachable)?;
         self.buffer.clear();
         loop {
             let read = self.stream.read_buf(&mut self.buffer).await.map_err(unreachable)?;
             if read == 0 {
                 return Err(unreachable("the connection was closed"));
             }
-            if !self.buffer.ends_with(b"EUR 10.00") {
+            if !is_whole(&self.buffer) {
                 continue;
             }
             if self.buffer.starts_with(b"HTTP/1.1 200") {
@@ -185,20 +182,42 @@ impl Client {
     }
 }
 
-/// Requests a second over many connections, each asking again as soon as it is answered. `key`
+/// Whether an answer has come to its end.
+fn is_whole(answer: &[u8]) -> bool {
+    let Some(end) = answer.windows(4).position(|four| four == b"\r\n\r\n") else { return false };
+    let head = answer[..end].split(|byte| *byte == b'\n');
+    let length = head.into_iter().find_map(|line| {
+        let (name, value) = line.split_at_checked(b"content-length:".len())?;
+        let named = name.eq_ignore_ascii_case(b"content-length:");
+        named.then(|| std::str::from_utf8(value).ok()?.trim().parse::<usize>().ok())?
+    });
+    answer.len() >= end + 4 + length.unwrap_or(0)
+}
+
+/// A charge under this key.
+fn charge(key: u64) -> Vec<u8> {
+    format!(
+        "POST /charges HTTP/1.1\r\nhost: localhost\r\nidempotency-key: {key}\r\n\
+         content-type: text/plain\r\ncontent-length: 9\r\n\r\nEUR 10.00"
+    )
+    .into()
+}
+
+/// Requests a second over many connections, each asking again as soon as it is answered. `request`
 /// gets the number of the connection.
-async fn rate<K>(address: SocketAddr, time: Duration, key: K) -> Result<f64, Failed>
+pub(super) async fn rate<R>(address: SocketAddr, time: Duration, request: R) -> Result<f64, Failed>
 where
-    K: Fn(u64) -> u64 + Clone + Send + 'static,
+    R: Fn(u64) -> Vec<u8> + Clone + Send + 'static,
 {
     let done = Arc::new(AtomicU64::new(0));
     let start = Instant::now();
     let mut clients = Vec::new();
     for connection in 0..CONNECTIONS as u64 {
-        let (mut client, done, key) = (Client::connect(address).await?, done.clone(), key.clone());
+        let mut client = Client::connect(address).await?;
+        let (done, request) = (done.clone(), request.clone());
         clients.push(tokio::spawn(async move {
             while start.elapsed() < time {
-                client.ask(key(connection)).await?;
+                client.ask(&request(connection)).await?;
                 done.fetch_add(1, Ordering::Relaxed);
             }
             Ok::<_, Failed>(())
@@ -221,7 +240,7 @@ async fn p50_ms(address: SocketAddr) -> Result<f64, Failed> {
     let mut times = Vec::with_capacity(TIMED);
     for _ in 0..TIMED {
         let start = Instant::now();
-        client.ask(7).await?;
+        client.ask(&charge(7)).await?;
         times.push(start.elapsed());
     }
     times.sort();

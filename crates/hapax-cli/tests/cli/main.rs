@@ -2,6 +2,7 @@
 
 mod crash;
 mod disk;
+mod extraction;
 mod fuzz;
 mod journal;
 mod key;
@@ -116,6 +117,12 @@ impl Ran {
     #[track_caller]
     fn prints(self, out: &str) -> Self {
         assert_eq!(self.out, out, "{self:?}");
+        self
+    }
+
+    #[track_caller]
+    fn shows(self, part: &str) -> Self {
+        assert!(self.out.contains(part), "{part:?} is not in {self:?}");
         self
     }
 

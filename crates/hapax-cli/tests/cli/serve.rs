@@ -46,6 +46,12 @@ impl Server {
         (self.child.wait().expect("it ends").code(), said)
     }
 
+    /// Ends it as a power cut would.
+    pub(super) fn kill(mut self) {
+        self.child.kill().expect("it is ours");
+        self.child.wait().expect("it ends");
+    }
+
     /// The most memory that it has ever had, in MB.
     fn peak_mb(&self) -> u64 {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id()));

@@ -1,6 +1,7 @@
 //! The API, asked as clients ask it.
 
 mod control;
+mod extraction;
 mod pipeline;
 
 use std::time::Duration;

@@ -1,0 +1,261 @@
+//! Extraction: what a known answer costs over HTTP, what an edit costs, and what it costs to have
+//! many results.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use hapax::json::Json;
+use hapax::key::extraction::Extraction;
+use hapax::{Hapax, Key};
+use hapax_extract::{Builtin, Class, Extract, Individual, Ontology, Property, Request, Settings};
+use hapax_server::access::Access;
+use hapax_server::server::{Server, Terms};
+use rusqlite::{Connection, params};
+
+use super::load::{self, runtime};
+use super::{Bar, ROUNDS, Report, http, human, median, say};
+use crate::args;
+use crate::exit::Failed;
+use crate::output;
+
+const IRI: &str = "https://example.org/rivers";
+
+/// What many are compared with.
+const FEW: u64 = 10_000;
+
+const CALLERS: usize = 64;
+
+pub(super) fn measure(
+    args: &args::Bench,
+    directory: &Path,
+    report: &mut Report,
+) -> Result<(), Failed> {
+    hits(args, directory, report)?;
+    edit(directory, report)?;
+    many(args, directory, report)
+}
+
+/// Known answers over HTTP, in turns with a bare echo of the same requests.
+fn hits(args: &args::Bench, directory: &Path, report: &mut Report) -> Result<(), Failed> {
+    say("known answers over HTTP, in turns with a bare echo");
+    let mut rounds = [(0.0, 0.0); ROUNDS];
+    for (nth, round) in rounds.iter_mut().enumerate() {
+        let runtime = runtime()?;
+        *round = runtime.block_on(async {
+            let hapax = Hapax::open(directory.join(format!("hits-{nth}.db"))).await?;
+            let server = Server::new(hapax.clone(), Access::Everybody, Terms::default());
+            let extract =
+                Extract::new(hapax.clone(), Arc::new(Builtin::new()), Settings::default());
+            extract.put_ontology(&rivers(), None, "bench").await?;
+            let (echo, ours) = (http::bare().await?, http::served(server.router()).await?);
+            // Once, so that it is known.
+            http::rate(ours, Duration::from_millis(200), asked).await?;
+            let echoed = http::rate(echo, args.time, asked).await?;
+            let answered = http::rate(ours, args.time, asked).await?;
+            hapax.close().await?;
+            Ok::<_, Failed>((answered, echoed))
+        })?;
+        runtime.shutdown_background();
+    }
+    let (rate, echo) = (median(rounds.map(|r| r.0)), median(rounds.map(|r| r.1)));
+    report.fact("known answers, 64 connections", "extraction.hit.64.per_s", rate, "requests/s");
+    report.figure("http.echo.64.per_s", echo);
+    let ratio = median(rounds.map(|(answered, echoed)| answered / echoed));
+    let beside = format!("× echo {}", human(echo));
+    report.ratio("", "extraction.hit.64.vs_echo", ratio, beside, Bar::AtLeast(0.5));
+    Ok(())
+}
+
+fn asked(connection: u64) -> Vec<u8> {
+    let body = format!(
+        "{{\"text\":\"Note {connection}: the Danube flows through Vienna.\",\"ontologyId\":\"{IRI}\"}}"
+    );
+    format!(
+        "POST /api/v1/extract HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n\
+         content-length: {}\r\n\r\n{body}",
+        body.len()
+    )
+    .into()
+}
+
+/// A megabyte, one paragraph of which changes.
+fn edit(directory: &Path, report: &mut Report) -> Result<(), Failed> {
+    say("a megabyte of text, and one paragraph changed");
+    let mut paragraphs: Vec<String> = (0..4_000_u64).map(paragraph).collect();
+    let before = paragraphs.join("\n");
+    paragraphs[2_000] = "The Seine is a river that nobody had spoken of.".into();
+    let after = paragraphs.join("\n");
+    let (first, again, known, chunks, read) = runtime()?.block_on(async {
+        let hapax = Hapax::open(directory.join("edit.db")).await?;
+        let extract = Extract::new(hapax.clone(), Arc::new(Builtin::new()), Settings::default());
+        extract.put_ontology(&rivers(), None, "bench").await?;
+        let timed = async |text: &str| {
+            let began = Instant::now();
+            let extracted = extract.extract(&Request::new(text, IRI), None).await?;
+            Ok::<_, Failed>((began.elapsed().as_secs_f64() * 1e3, extracted))
+        };
+        let (first, _) = timed(&before).await?;
+        let (again, edited) = timed(&after).await?;
+        let (known, _) = timed(&after).await?;
+        let json: serde_json::Value = serde_json::from_slice(edited.json()).unwrap_or_default();
+        let number = |name: &str| json["metadata"][name].as_u64().unwrap_or_default();
+        let (chunks, reused) = (number("chunks"), number("reused"));
+        hapax.close().await?;
+        Ok::<_, Failed>((first, again, known, chunks, chunks - reused))
+    })?;
+    report.fact("1 MB, read for the first time", "extraction.1mb.first_ms", first, "ms");
+    report.fact("one paragraph changed", "extraction.1mb.edited_ms", again, "ms");
+    report.fact("nothing changed", "extraction.1mb.known_ms", known, "ms");
+    let share = 100.0 * read as f64 / chunks.max(1) as f64;
+    let beside = format!("% of {chunks} chunks read again");
+    report.ratio("", "extraction.1mb.read_again_pct", share, beside, Bar::Below(5.0));
+    Ok(())
+}
+
+fn paragraph(n: u64) -> String {
+    let (a, b) = (n * 7919 % 9973, n * 104_729 % 99_991);
+    format!(
+        "In year {a} the Danube rose by {b} inches, and paragraph {n} of the chronicle says so. \
+         The Danube flows through Vienna, where keeper {b} read the gauge {n} times and wrote down \
+         what station {a} had told him before the water fell again."
+    )
+}
+
+/// Results looked for in the store, where there are few and where there are many.
+fn many(args: &args::Bench, directory: &Path, report: &mut Report) -> Result<(), Failed> {
+    let Some(size) = args.size else { return Ok(()) };
+    let mut rates = Vec::new();
+    for (name, size) in [("few", FEW), ("many", size)] {
+        say(&format!("{size} results"));
+        let file = directory.join(format!("{name}.db"));
+        let version = runtime()?.block_on(async {
+            let hapax = Hapax::open(&file).await?;
+            let extract =
+                Extract::new(hapax.clone(), Arc::new(Builtin::new()), Settings::default());
+            let kept = extract.put_ontology(&rivers(), None, "bench").await?;
+            hapax.close().await?;
+            Ok::<_, Failed>(kept.now.unwrap_or_default())
+        })?;
+        fill(&file, size, &version).map_err(http::unreachable)?;
+        rates.push((file, size, version));
+    }
+    let mut rounds = [(0.0, 0.0); ROUNDS];
+    for round in &mut rounds {
+        let (few, many) = (&rates[0], &rates[1]);
+        round.0 = lookups(&few.0, few.1, &few.2, args.time)?;
+        round.1 = lookups(&many.0, many.1, &many.2, args.time)?;
+    }
+    let (few, many) = (median(rounds.map(|r| r.0)), median(rounds.map(|r| r.1)));
+    report.fact(
+        format!("looked up in the store, of {}", human(size as f64)),
+        "extraction.lookup.many.per_s",
+        many,
+        "a second",
+    );
+    report.figure("extraction.lookup.few.per_s", few);
+    let slower = median(rounds.map(|(few, many)| few / many));
+    let beside = format!("× as long as of ten thousand, {}", human(few));
+    report.ratio("", "extraction.lookup.many_vs_few", slower, beside, Bar::Below(1.3));
+    Ok(())
+}
+
+fn note(n: u64) -> String {
+    format!("Note {n}: the Danube flows through Vienna.")
+}
+
+fn key(n: u64, version: &str) -> Key {
+    let text = note(n);
+    let params = Json::Object(Vec::new());
+    let asked =
+        Extraction { text: &text, ontology_id: IRI, ontology_version: version, params: &params };
+    asked.derive().map_or_else(|_| Key::from_bytes([0; 32]), |components| components.key)
+}
+
+/// Results as they lie in the store, made quickly and not durably.
+fn fill(file: &Path, size: u64, version: &str) -> rusqlite::Result<()> {
+    let db = Connection::open(file)?;
+    db.execute_batch("PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF; BEGIN")?;
+    let first: i64 =
+        db.query_row("SELECT ifnull(max(id), 0) FROM journal", [], |row| row.get(0))?;
+    let body = format!("{{\"entities\":[{}],\"relations\":[]}}", "\"0123456789\",".repeat(40));
+    let bar = output::progress("filling", size);
+    {
+        let mut effect = db.prepare(
+            "INSERT INTO effect (namespace, key, fingerprint, state, safety, attempt, fence, generation,
+                 attempts, created, updated, entry, outcome)
+             VALUES (1, ?1, ?1, 1, 0, randomblob(16), ?2, 1, 1, 1800000000000, 1800000000000, ?2, ?3)",
+        )?;
+        let mut shelf = db.prepare(
+            "INSERT INTO shelf (namespace, key, ontology, version, text_hash, params_hash, whole, bytes,
+                 created, used) VALUES (1, ?1, ?2, ?3, ?4, 'p', 1, 500, 1800000000000, ?5)",
+        )?;
+        for n in 0..size {
+            let key = key(n, version);
+            effect.execute(params![key.as_bytes(), first + n as i64, body.as_bytes()])?;
+            let hash = format!("{n:016x}");
+            shelf.execute(params![key.as_bytes(), IRI, version, hash, n as i64])?;
+            bar.set_position(n);
+        }
+    }
+    bar.finish_and_clear();
+    db.execute_batch("COMMIT")
+}
+
+/// Results found in the store a second, in no order; what this process remembers is not asked.
+fn lookups(file: &Path, size: u64, version: &str, time: Duration) -> Result<f64, Failed> {
+    let keys: Arc<Vec<Key>> = Arc::new((0..size).map(|n| key(n, version)).collect());
+    runtime()?.block_on(async {
+        let hapax = Hapax::open(file).await?;
+        let missing = Arc::new(AtomicU64::new(0));
+        let work = {
+            let (hapax, missing) = (hapax.clone(), missing.clone());
+            move |n: u64| {
+                let (hapax, keys, missing) = (hapax.clone(), keys.clone(), missing.clone());
+                async move {
+                    let at = n.wrapping_mul(0x9e37_79b9_7f4a_7c15) as usize % keys.len();
+                    if hapax.show(keys[at]).await?.is_none() {
+                        missing.fetch_add(1, Ordering::Relaxed);
+                    }
+                    Ok(())
+                }
+            }
+        };
+        let per_s = load::per_s(CALLERS, time, work).await?;
+        hapax.close().await?;
+        match missing.load(Ordering::Relaxed) {
+            0 => Ok(per_s),
+            some => Err(http::unreachable(format!("{some} results were not found"))),
+        }
+    })
+}
+
+fn rivers() -> Ontology {
+    let iri = |name: &str| format!("{IRI}#{name}");
+    let class =
+        |name: &str| Class { id: iri(name), label: Some(name.to_lowercase()), ..Class::default() };
+    let named = |name: &str, class: &str| Individual {
+        id: iri(name),
+        label: Some(name.to_owned()),
+        types: vec![iri(class)],
+        ..Individual::default()
+    };
+    Ontology {
+        id: IRI.into(),
+        classes: vec![class("River"), class("City")],
+        properties: vec![Property {
+            id: iri("flowsThrough"),
+            label: Some("flows through".into()),
+            domain: vec![iri("River")],
+            range: vec![iri("City")],
+            ..Property::default()
+        }],
+        individuals: vec![
+            named("Danube", "River"),
+            named("Vienna", "City"),
+            named("Seine", "River"),
+        ],
+        ..Ontology::default()
+    }
+}

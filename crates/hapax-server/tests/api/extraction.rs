@@ -1,0 +1,256 @@
+//! Extraction over HTTP.
+
+use super::*;
+
+const IRI: &str = "https://example.org/rivers";
+
+fn rivers() -> Value {
+    let iri = |name: &str| format!("{IRI}#{name}");
+    json!({
+        "id": IRI,
+        "classes": [{ "id": iri("River"), "label": "river" }, { "id": iri("City"), "label": "city" }],
+        "properties": [{ "id": iri("flowsThrough"), "label": "flows through",
+            "domain": [iri("River")], "range": [iri("City")] }],
+        "individuals": [
+            { "id": iri("Danube"), "label": "Danube", "type": [iri("River")] },
+            { "id": iri("Vienna"), "label": "Vienna", "type": [iri("City")] },
+        ],
+    })
+}
+
+const TURTLE: &str = "
+@prefix owl: <http://www.w3.org/2002/07/owl#> .
+@prefix rdfs: <http://www.w3.org/2000/01/rdf-schema#> .
+@prefix e: <https://example.org/lakes#> .
+<https://example.org/lakes> a owl:Ontology ; rdfs:label \"Lakes\" .
+e:Lake a owl:Class ; rdfs:label \"lake\" .
+e:Como a e:Lake ; rdfs:label \"Como\" .
+";
+
+async fn kept() -> Client {
+    let client = Client::dev();
+    let (status, kept) = client.post("/api/v1/ontologies", rivers()).await;
+    assert_eq!((status, &kept["oldVersion"]), (200, &Value::Null), "{kept}");
+    client
+}
+
+fn text() -> Value {
+    json!({ "text": "The Danube flows through Vienna.", "ontologyId": IRI })
+}
+
+/// Proves X-3 and X-4: what is answered, and that another request id finds the same.
+#[tokio::test]
+async fn a_text_is_read_once() {
+    let client = kept().await;
+    let (status, first) = client.post("/api/v1/extract", text()).await;
+    assert_eq!((status, &first["cacheHit"]), (200, &json!(false)), "{first}");
+    assert_eq!(first["entities"].as_array().map(Vec::len), Some(2));
+    assert_eq!(first["relations"][0]["predicate"], format!("{IRI}#flowsThrough"));
+    assert!(first["computedAt"].as_str().is_some_and(|at| at.ends_with('Z')));
+    let mut again = text();
+    again["requestId"] = json!("r-2");
+    let (_, second) = client.post("/api/v1/extract", again).await;
+    assert_eq!(second["cacheHit"], json!(true));
+    for same in ["idempotencyKey", "computedAt", "entities", "relations"] {
+        assert_eq!(second[same], first[same]);
+    }
+    let query = "text=The%20Danube%20flows%20through%20Vienna.&ontologyId=https%3A%2F%2Fexample.org%2Frivers";
+    let (status, why) = client.get(&format!("/api/v1/debug/idempotency-key?{query}")).await;
+    assert_eq!((status, &why["key"], &why["found"]), (200, &first["idempotencyKey"], &json!(true)));
+    assert_eq!(why["components"]["ontologyVersion"], first["ontologyVersion"]);
+    assert_eq!(why["components"]["text"], "The Danube flows through Vienna.");
+    let (_, other) = client
+        .get(&format!(
+            "/api/v1/debug/idempotency-key?{query}&extractionParams=%7B%22seed%22%3A7%7D"
+        ))
+        .await;
+    assert_eq!(
+        (&other["found"], &other["nearest"]["differs"]),
+        (&json!(false), &json!(["extractionParams"]))
+    );
+}
+
+/// Proves X-1: the key is that of the formula, which a client can compute by itself.
+#[tokio::test]
+async fn the_key_is_the_clients_own() {
+    use hapax::json::Json;
+    use hapax::key::extraction::Extraction;
+
+    let client = kept().await;
+    let mut asked = text();
+    asked["extractionParams"] = json!({ "llmModel": "claude-3-5-sonnet", "temperature": 0, "maxTokens": 4096, "concurrency": 4 });
+    let (_, told) = client.post("/api/v1/extract", asked.clone()).await;
+    let params = Json::parse(asked["extractionParams"].to_string().as_bytes()).unwrap();
+    let own = Extraction {
+        text: "The Danube flows through Vienna.",
+        ontology_id: IRI,
+        ontology_version: told["ontologyVersion"].as_str().unwrap_or_default(),
+        params: &params,
+    };
+    assert_eq!(told["idempotencyKey"], own.derive().unwrap().short());
+}
+
+/// Proves X-13: what is wrong, where, and what to do.
+#[tokio::test]
+async fn bad_requests_are_told_what_is_wrong() {
+    let client = kept().await;
+    let (status, unknown) =
+        client.post("/api/v1/extract", json!({ "text": "x", "ontologyId": "nope" })).await;
+    assert_eq!((status, &unknown["code"]), (404, &json!("HX0601")), "{unknown}");
+    for (params, says) in [
+        (json!({ "temperature": "hot" }), "/extractionParams/temperature"),
+        (json!({ "temprature": 1 }), "/extractionParams/temprature"),
+        (json!({ "maxTokens": 0 }), "/extractionParams/maxTokens"),
+    ] {
+        let mut asked = text();
+        asked["extractionParams"] = params;
+        let (status, refused) = client.post("/api/v1/extract", asked).await;
+        assert_eq!((status, &refused["code"]), (400, &json!("HX0602")), "{refused}");
+        assert!(refused["detail"].as_str().is_some_and(|text| text.contains(says)), "{refused}");
+    }
+    let mut asked = text();
+    asked["text"] = json!(" \n ");
+    let (status, refused) = client.post("/api/v1/extract", asked).await;
+    assert_eq!((status, &refused["code"]), (400, &json!("HX0602")));
+    let twice = r#"{"text":"x","ontologyId":"o","extractionParams":{"seed":1,"seed":2}}"#;
+    let (status, refused) =
+        read(client.send(&Method::POST, "/api/v1/extract", Some(twice)).await).await;
+    assert_eq!((status, &refused["code"]), (400, &json!("HX0602")), "{refused}");
+    let (status, refused) = client
+        .post("/api/v1/ontologies", json!({ "id": "o", "classes": [{ "label": "x" }] }))
+        .await;
+    assert_eq!((status, &refused["code"]), (400, &json!("HX0602")));
+    assert!(
+        refused["detail"].as_str().is_some_and(|text| text.contains("/classes/0")),
+        "{refused}"
+    );
+}
+
+/// Proves X-7: an ontology comes in several languages, is shown, changed, and goes with its results.
+#[tokio::test]
+async fn an_ontology_is_kept_shown_and_removed() {
+    let client = kept().await;
+    let turtle = client.clone().with("content-type", "text/turtle");
+    let request = Request::post("/api/v1/ontologies?version=1.2.3")
+        .header("host", "localhost")
+        .header("content-type", "text/turtle")
+        .body(Body::from(TURTLE))
+        .unwrap();
+    let (status, lakes) = read(turtle.app.clone().call(request).await.unwrap()).await;
+    assert_eq!(
+        (status, &lakes["ontologyId"]),
+        (200, &json!("https://example.org/lakes")),
+        "{lakes}"
+    );
+    let (_, all) = client.get("/api/v1/ontologies").await;
+    assert_eq!(all["ontologies"].as_array().map(Vec::len), Some(2));
+    let (_, shown) = client.get("/api/v1/ontologies/https%3A%2F%2Fexample.org%2Flakes").await;
+    assert_eq!(shown["metadata"]["declaredVersion"], "1.2.3");
+    assert_eq!(shown["content"]["individuals"][0]["label"], "Como");
+    client.post("/api/v1/extract", text()).await;
+    let (_, stats) = client.get("/api/v1/cache").await;
+    assert_eq!((&stats["totalCachedResults"], &stats["cachedChunks"]), (&json!(1), &json!(1)));
+    let mut changed = rivers();
+    changed["classes"][0]["synonyms"] = json!(["stream"]);
+    let (_, change) = client.post("/api/v1/ontologies", changed).await;
+    assert_eq!(change["entriesInvalidated"], json!(2));
+    let (_, anew) = client.post("/api/v1/extract", text()).await;
+    assert_eq!(
+        (&anew["cacheHit"], &anew["ontologyVersion"]),
+        (&json!(false), &change["newVersion"])
+    );
+    let (status, gone) =
+        client.delete("/api/v1/ontologies/https%3A%2F%2Fexample.org%2Frivers").await;
+    assert_eq!((status, &gone["newVersion"]), (200, &Value::Null), "{gone}");
+    let (status, _) = client.delete("/api/v1/ontologies/https%3A%2F%2Fexample.org%2Frivers").await;
+    assert_eq!(status, 404);
+    let (status, _) = client.post("/api/v1/extract", text()).await;
+    assert_eq!(status, 404);
+}
+
+/// Proves X-7 and X-11: results are counted, and removed by hand.
+#[tokio::test]
+async fn results_are_counted_and_removed() {
+    let client = kept().await;
+    let response = client.send(&Method::POST, "/api/v1/extract", Some(&text().to_string())).await;
+    let key = response.headers()["x-idempotency-key"].to_str().unwrap().to_owned();
+    client.post("/api/v1/extract", text()).await;
+    let (_, stats) = client.get("/api/v1/cache").await;
+    assert_eq!(
+        (&stats["hits"], &stats["executed"], &stats["cacheHitRate"]),
+        (&json!(1), &json!(1), &json!(0.5))
+    );
+    let metrics = client.text("/metrics").await;
+    for says in [
+        "hapax_extraction_requests_total{outcome=\"hit\"} 1",
+        "hapax_extraction_requests_total{outcome=\"executed\"} 1",
+        "hapax_extraction_cache_lookup_seconds_count 1",
+        "hapax_extraction_cache_store_seconds_count 1",
+        "hapax_extraction_dedup_wait_seconds_count 0",
+        "hapax_extraction_cached_results 1",
+        "hapax_extraction_evictions_total 0",
+        "hapax_extraction_invalidations_total 0",
+        "hapax_extraction_key_errors_total 0",
+        "hapax_extraction_lookup_errors_total 0",
+    ] {
+        assert!(metrics.contains(says), "{says} is not in\n{metrics}");
+    }
+    let (status, _) = client.delete(&format!("/api/v1/cache/{key}")).await;
+    assert_eq!(status, 200);
+    assert_eq!(client.delete(&format!("/api/v1/cache/{key}")).await.0, 404);
+    let (_, anew) = client.post("/api/v1/extract", text()).await;
+    assert_eq!(anew["cacheHit"], json!(false));
+    let (_, removed) = client.delete("/api/v1/cache?ontologyId=other").await;
+    assert_eq!(removed["removed"], json!(0));
+    let (_, removed) = client.delete("/api/v1/cache").await;
+    assert_eq!(removed["removed"], json!(2));
+}
+
+/// Proves X-12: whoever accepts events is told on the way, and gets the result as the last one.
+#[tokio::test]
+async fn progress_is_streamed() {
+    let client = kept().await;
+    let long: String = (0..200).map(|n| format!("In year {n} the Danube rose.\n")).collect();
+    let asked =
+        json!({ "text": long, "ontologyId": IRI, "extractionParams": { "chunkSize": 400 } });
+    let streaming = client.clone().with("accept", "text/event-stream");
+    let response = streaming.send(&Method::POST, "/api/v1/extract", Some(&asked.to_string())).await;
+    let body = response.into_body().collect().await.expect("a body").to_bytes();
+    let body = String::from_utf8_lossy(&body).into_owned();
+    let events: Vec<&str> = body.lines().filter_map(|line| line.strip_prefix("event: ")).collect();
+    let chunks = events.iter().filter(|event| **event == "chunk").count();
+    assert!(chunks > 5, "{events:?}");
+    assert_eq!(
+        (events[0], events[events.len() - 2], events[events.len() - 1]),
+        ("chunks", "merging", "result")
+    );
+    let last = body.lines().rfind(|line| line.starts_with("data: ")).unwrap();
+    let result: Value = serde_json::from_str(&last["data: ".len()..]).unwrap();
+    assert_eq!(result["entities"][0]["name"], "Danube");
+    assert_eq!(result["metadata"]["chunks"], json!(chunks));
+    let unknown = json!({ "text": "x", "ontologyId": "nope" }).to_string();
+    let response = streaming.send(&Method::POST, "/api/v1/extract", Some(&unknown)).await;
+    let body = response.into_body().collect().await.expect("a body").to_bytes();
+    let body = String::from_utf8_lossy(&body).into_owned();
+    assert!(body.starts_with("event: problem") && body.contains("HX0601"), "{body}");
+}
+
+/// Namespaces neither see each other's ontologies nor each other's results.
+#[tokio::test]
+async fn namespaces_are_apart() {
+    let server = Client::guarded(Terms::default());
+    let ours = server.showing(Role::Operator, Some("ours")).await;
+    let theirs = server.showing(Role::Operator, Some("theirs")).await;
+    assert_eq!(ours.post("/api/v1/ontologies", rivers()).await.0, 200);
+    assert_eq!(ours.post("/api/v1/extract", text()).await.0, 200);
+    assert_eq!(theirs.post("/api/v1/extract", text()).await.0, 404);
+    assert_eq!(theirs.post("/api/v1/ontologies", rivers()).await.0, 200);
+    let (_, read) = theirs.post("/api/v1/extract", text()).await;
+    assert_eq!(read["cacheHit"], json!(false));
+    let (_, stats) = theirs.get("/api/v1/cache").await;
+    assert_eq!(stats["totalCachedResults"], json!(1));
+    let viewer = server.showing(Role::Viewer, Some("ours")).await;
+    assert_eq!(viewer.post("/api/v1/extract", text()).await.0, 403);
+    assert_eq!(viewer.delete("/api/v1/cache").await.0, 403);
+    assert_eq!(viewer.get("/api/v1/cache").await.0, 200);
+}
