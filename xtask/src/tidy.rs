@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 /// Systems whose every requirement has to have a proof. A letter joins when its system is
 /// complete.
-const FINISHED: [char; 4] = ['C', 'K', 'O', 'P'];
+const FINISHED: [char; 5] = ['C', 'K', 'O', 'P', 'X'];
 
 /// Names that say nothing.
 const EMPTY_NAMES: [&str; 8] =

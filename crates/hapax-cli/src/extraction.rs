@@ -27,7 +27,12 @@ impl From<Error> for Failed {
     fn from(error: Error) -> Self {
         let (exit, next) = match &error {
             Error::Ledger(error) => return Self::from(error.clone()),
-            Error::UnknownOntology(_) => (Exit::Usage, "Keep it first: hapax ontologies put FILE"),
+            Error::UnknownOntology(_) => {
+                (Exit::Usage, "See: hapax ontologies list; keep one: hapax ontologies put FILE")
+            }
+            Error::Hopeless(_) => {
+                (Exit::Refused, "Change what it names; asking again is of no use.")
+            }
             Error::Extractor { .. } => (
                 Exit::Later,
                 "Run it again: what was read so far is kept, and is not paid for twice.",
@@ -44,24 +49,59 @@ pub(crate) async fn extract(global: &Global, asked: &args::Extract) -> Result<Ex
     let extract = open(global, &asked.how.config).await?;
     let ontology_id = ontology_of(&extract, &asked.ontology).await?;
     let params = params(&asked.how)?;
-    let mut rows = Vec::new();
+    let mut read = Vec::new();
     for file in &asked.files {
-        let request =
-            Request { params: params.clone(), ..Request::new(text_of(file)?, ontology_id.clone()) };
-        let extracted = watched(&extract, &request, file).await?;
+        read.push((file, text_of(file)?));
+    }
+    let (mut rows, mut failed) = (Vec::new(), None);
+    for (file, text) in read {
+        let request = Request { params: params.clone(), ..Request::new(text, ontology_id.clone()) };
+        let extracted = match watched(&extract, &request, file).await {
+            Ok(extracted) => extracted,
+            Err(error) => {
+                failed = Some(error);
+                break;
+            }
+        };
         let document: Value = serde_json::from_slice(extracted.json()).unwrap_or_default();
-        if global.json {
-            output::json(&printed(file, &extracted, &document));
-        } else {
-            rows.push(row(file, &extracted, &document));
+        match (global.json, asked.full) {
+            (true, _) => output::json(&printed(file, &extracted, &document)),
+            (false, true) => print_full(file, &document),
+            (false, false) => rows.push(row(file, &extracted, &document)),
         }
     }
-    if !global.json {
+    if !rows.is_empty() {
         let head = ["FILE", "KEY", "HOW", "ENTITIES", "RELATIONS", "CHUNKS", "REUSED", "CALLS"];
         output::table(&head, &rows);
     }
     extract.tend().await?;
-    Ok(Exit::Done)
+    failed.map_or(Ok(Exit::Done), Err)
+}
+
+/// What a text says, a line for each thing and each relation.
+fn print_full(file: &Path, document: &Value) {
+    let list = |name: &str| document[name].as_array().cloned().unwrap_or_default();
+    let text = |value: &Value| output::plain(value.as_str());
+    // The end of an IRI says enough to people.
+    let short = |value: &Value| {
+        let iri = text(value);
+        iri.rsplit(['#', '/', ':']).next().unwrap_or_default().to_owned()
+    };
+    let entities = list("entities");
+    let name = |id: &Value| {
+        let found = entities.iter().find(|entity| entity["id"] == *id);
+        found.map_or_else(|| text(id), |entity| text(&entity["name"]))
+    };
+    output::print(&format!("{}:", file.display()));
+    for entity in &entities {
+        let times = entity["mentions"].as_array().map_or(0, Vec::len);
+        let (class, name) = (short(&entity["type"]), text(&entity["name"]));
+        output::print(&format!("  {class} {name:?}, {times} times"));
+    }
+    for relation in list("relations") {
+        let (subject, object) = (name(&relation["subject"]), name(&relation["object"]));
+        output::print(&format!("  {subject:?} {} {object:?}", short(&relation["predicate"])));
+    }
 }
 
 /// Reads a text, with a bar on a terminal.
@@ -94,7 +134,7 @@ fn printed(file: &Path, extracted: &Extracted, document: &Value) -> Value {
     let mut whole = json!({
         "file": file,
         "idempotencyKey": components.short(),
-        "digest": components.key.to_string(),
+        "digest": extracted.key.to_string(),
         "cacheHit": extracted.is_hit(),
         "ontologyVersion": extracted.version,
     });
@@ -106,7 +146,11 @@ fn printed(file: &Path, extracted: &Extracted, document: &Value) -> Value {
 
 fn row(file: &Path, extracted: &Extracted, document: &Value) -> Vec<String> {
     let count = |name: &str| document[name].as_array().map_or(0, Vec::len).to_string();
-    let spent = |name: &str| document["metadata"][name].to_string();
+    // What it took when it was made was not spent now.
+    let spent = |name: &str| match extracted.is_hit() {
+        true => "-".to_owned(),
+        false => document["metadata"][name].to_string(),
+    };
     let how = if extracted.is_hit() { "known" } else { "read" };
     vec![
         file.display().to_string(),
@@ -114,7 +158,7 @@ fn row(file: &Path, extracted: &Extracted, document: &Value) -> Vec<String> {
         how.to_owned(),
         count("entities"),
         count("relations"),
-        spent("chunks"),
+        document["metadata"]["chunks"].to_string(),
         spent("reused"),
         spent("calls"),
     ]
@@ -128,13 +172,16 @@ async fn open(global: &Global, config: &Path) -> Result<Extract, Failed> {
 
 /// The IRI of the ontology, which is kept first if it is a file.
 async fn ontology_of(extract: &Extract, named: &str) -> Result<String, Failed> {
-    let path = Path::new(named);
-    if !path.is_file() {
-        return Ok(named.to_owned());
-    }
-    let ontology = read_ontology(path, None)?;
+    let Some(ontology) = named_file(named)? else { return Ok(named.to_owned()) };
     extract.put_ontology(&ontology, None, "hapax extract").await?;
     Ok(ontology.id)
+}
+
+/// The ontology in a file, if it is the name of one and not an IRI.
+fn named_file(named: &str) -> Result<Option<Ontology>, Failed> {
+    let path = Path::new(named);
+    let is_file = path.is_file() || Syntax::of_path(path).is_some() && !named.contains("://");
+    is_file.then(|| read_ontology(path, None)).transpose()
 }
 
 fn read_ontology(path: &Path, id: Option<&str>) -> Result<Ontology, Failed> {
@@ -176,7 +223,13 @@ fn params(how: &How) -> Result<Json, Failed> {
         let number = number.filter(|json| matches!(json, Json::Number(_)));
         Ok((name.to_owned(), number.unwrap_or_else(|| Json::text(value))))
     };
-    how.param.iter().map(read).collect::<Result<_, _>>().map(Json::Object)
+    let members: Vec<(String, Json)> = how.param.iter().map(read).collect::<Result<_, Failed>>()?;
+    for (at, (name, _)) in members.iter().enumerate() {
+        if members[..at].iter().any(|(before, _)| before == name) {
+            return Err(Failed::usage(format!("--param {name} is given twice")));
+        }
+    }
+    Ok(Json::Object(members))
 }
 
 /// `hapax cache`.
@@ -185,6 +238,7 @@ pub(crate) async fn cache(global: &Global, cache: Cache) -> Result<Exit, Failed>
         Cache::Explain { file, ontology, how } => {
             let extract = open(global, &how.config).await?;
             let params = params(&how)?;
+            let ontology = named_file(&ontology)?.map_or(ontology, |ontology| ontology.id);
             let request = Request { params, ..Request::new(text_of(&file)?, ontology) };
             explained(global, &request, &extract.explain(&request).await?);
         }
@@ -192,15 +246,28 @@ pub(crate) async fn cache(global: &Global, cache: Cache) -> Result<Exit, Failed>
         Cache::Invalidate { key, ontology } => {
             let extract = plain(global).await?;
             let removed = match (key, ontology) {
-                (Some(key), _) => usize::from(extract.invalidate(output::key(&key)?).await?),
-                (None, Some(id)) => extract.invalidate_ontology(&id).await?,
-                (None, None) => 0,
+                (Some(key), _) => invalidate(&extract, &key).await?,
+                (None, id) => extract.invalidate_ontology(&id.unwrap_or_default()).await?,
             };
             tell_removed(global, removed);
         }
         Cache::Clear { .. } => tell_removed(global, plain(global).await?.clear().await?),
     }
     Ok(Exit::Done)
+}
+
+async fn invalidate(extract: &Extract, key: &str) -> Result<usize, Failed> {
+    if key.starts_with("sha256-") {
+        return Err(Failed::usage(format!("{key} is a key shortened for people"))
+            .next("Give all of it: hapax cache explain and --json show sha256:<64 hex>"));
+    }
+    match extract.invalidate(output::key(key)?).await? {
+        true => Ok(1),
+        false => {
+            Err(Failed::usage(format!("there is no result under {key}"))
+                .next("See: hapax cache stats"))
+        }
+    }
 }
 
 /// For those who have no text to read.
@@ -212,7 +279,7 @@ async fn plain(global: &Global) -> Result<Extract, Failed> {
 fn tell_removed(global: &Global, removed: usize) {
     match global.json {
         true => output::json(&json!({ "removed": removed })),
-        false => output::print(&format!("Removed {removed}.")),
+        false => output::print(&format!("Removed {removed}, results and chunks.")),
     }
 }
 
@@ -225,7 +292,7 @@ async fn stats(global: &Global) -> Result<(), Failed> {
         return Ok(());
     }
     output::print(&format!(
-        "{} results, {} chunks, {} bytes",
+        "results: {}, chunks: {}, bytes: {}",
         stock.whole, stock.parts, stock.bytes
     ));
     let sought = Sought { limit: 10, ..Sought::default() };
@@ -242,7 +309,7 @@ async fn stats(global: &Global) -> Result<(), Failed> {
         })
         .collect();
     if !rows.is_empty() {
-        output::table(&["USED LAST", "ONTOLOGY", "BYTES", "USED"], &rows);
+        output::table(&["KEY", "ONTOLOGY", "BYTES", "USED"], &rows);
     }
     Ok(())
 }
@@ -320,8 +387,10 @@ pub(crate) async fn ontologies(global: &Global, asked: Ontologies) -> Result<Exi
     let what = match (&changed.before, &changed.now) {
         (None, Some(now)) => format!("kept at {now}"),
         (Some(before), Some(now)) if before == now => format!("says what it said, at {now}"),
-        (Some(_), Some(now)) => format!("now at {now}; {} results are gone", changed.invalidated),
-        (_, None) => format!("removed; {} results are gone", changed.invalidated),
+        (Some(_), Some(now)) => {
+            format!("now at {now}; {} results and chunks are gone", changed.invalidated)
+        }
+        (_, None) => format!("removed; {} results and chunks are gone", changed.invalidated),
     };
     output::print(&format!("{}: {what}", changed.id));
     Ok(Exit::Done)

@@ -34,6 +34,9 @@ pub enum Error {
         /// When to ask again, if it said so.
         after: Option<Duration>,
     },
+    /// The extractor has no answer, and will have none until somebody changes something.
+    #[error("the extractor cannot answer: {0}")]
+    Hopeless(String),
     /// The ontology changed again and again while the text was being read.
     #[error("the ontology {0:?} keeps changing; ask again when it does not")]
     Restless(String),
@@ -50,6 +53,7 @@ impl Error {
             Self::Text(_) | Self::Params(_) | Self::Ontology(_) | Self::Key(_) => "HX0602",
             Self::Extractor { .. } => "HX0603",
             Self::Restless(_) => "HX0604",
+            Self::Hopeless(_) => "HX0605",
             Self::Ledger(error) => error.code(),
         }
     }

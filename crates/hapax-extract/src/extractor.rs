@@ -35,6 +35,19 @@ pub struct Asked<T> {
     pub tokens_out: u64,
 }
 
+/// What an extractor has cost since this process began, answers that were of no use too.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Bill {
+    /// How often something that costs was asked.
+    pub calls: u64,
+    /// The tokens it read.
+    pub tokens_in: u64,
+    /// The tokens it wrote.
+    pub tokens_out: u64,
+    /// What that costs, in millionths of the currency of its prices, where they are known.
+    pub cost_micros: Option<u64>,
+}
+
 /// Why an extractor has no answer.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Trouble {
@@ -49,6 +62,27 @@ pub enum Trouble {
     /// It will not work, however often it is asked.
     #[error("{0}")]
     Never(String),
+}
+
+/// How the ledger remembers that it is of no use to ask again.
+const NEVER: &str = "it will not work: ";
+
+impl Trouble {
+    /// What the ledger keeps of it.
+    pub(crate) fn reason(&self) -> String {
+        match self {
+            Self::Later { reason, .. } => reason.clone(),
+            Self::Never(reason) => format!("{NEVER}{reason}"),
+        }
+    }
+
+    /// What the ledger has kept.
+    pub(crate) fn of(reason: &str) -> Self {
+        match reason.strip_prefix(NEVER) {
+            Some(reason) => Self::Never(reason.to_owned()),
+            None => Self::Later { reason: reason.to_owned(), after: None },
+        }
+    }
 }
 
 /// A future of an extractor.
@@ -75,6 +109,11 @@ pub trait Extractor: Send + Sync + 'static {
     /// Whether it costs so little that both its answers about a chunk are kept as one.
     fn is_cheap(&self) -> bool {
         false
+    }
+
+    /// What it has cost so far.
+    fn bill(&self) -> Bill {
+        Bill::default()
     }
 
     /// The entities that the chunk mentions, in the order of the text.

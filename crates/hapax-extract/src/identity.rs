@@ -4,9 +4,11 @@ use hapax::json::Json;
 use hapax::key::extraction::{Components, Extraction};
 use hapax::{Fingerprint, Key, KeyError};
 
-use crate::extractor::Extractor;
 use crate::ontologies::Known;
 use crate::params::Params;
+
+/// How texts are cut and graphs put together: another one gives other results.
+const WORKFLOW: &str = "workflow.1";
 
 /// What a request is known by.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -19,25 +21,26 @@ pub struct Identity {
 }
 
 impl Identity {
-    /// The identity of a request. `asked` are the parameters as they were sent, which the formula
+    /// The identity of a request to an extractor that calls itself so. `asked` are the parameters as they were sent, which the formula
     /// wants; `params` are those that count.
     pub(crate) fn of(
         text: &str,
         known: &Known,
         asked: &Json,
         params: &Params,
-        extractor: &dyn Extractor,
+        extractor: &str,
     ) -> Result<Self, KeyError> {
         let ontology_id = known.ontology.id.as_str();
         let ontology_version = known.version.as_str();
         let components =
             Extraction { text, ontology_id, ontology_version, params: asked }.derive()?;
         let fingerprint = Fingerprint::of_parts(&[
+            WORKFLOW.as_bytes(),
             components.normalized_text.as_bytes(),
             ontology_id.as_bytes(),
             ontology_version.as_bytes(),
             params.form().as_bytes(),
-            extractor.identity().as_bytes(),
+            extractor.as_bytes(),
         ]);
         Ok(Self { components, fingerprint })
     }

@@ -27,7 +27,7 @@ mod workflow;
 pub use builtin::Builtin;
 pub use chunk::{Chunk, chunks};
 pub use error::Error;
-pub use extractor::{Answer, Ask, Asked, Extractor, Trouble};
+pub use extractor::{Answer, Ask, Asked, Bill, Extractor, Trouble};
 pub use graph::{Entity, Found, Graph, Mention, Place, Relation, Said};
 pub use identity::Identity;
 pub use manage::{Changed, Explained, Listed, Nearest, Stats};

@@ -4,6 +4,7 @@ use hapax::shelf::{self, Evict, Shelf, Sought, Stock};
 use hapax::{Key, State, Timestamp};
 
 use crate::error::Error;
+use crate::extractor::Bill;
 use crate::identity::Identity;
 use crate::ontology::Ontology;
 use crate::service::{Extract, Request};
@@ -54,7 +55,8 @@ pub struct Nearest {
     /// Its key.
     pub key: Key,
     /// The parts of the key that differ: `text`, `ontologyId`, `ontologyVersion`,
-    /// `extractionParams`; or `fingerprint` where the key is the same and the request is not.
+    /// `extractionParams`; or `extractor` where the key is the same, and who answers, or what is
+    /// left to its defaults, is not.
     pub differs: Vec<&'static str>,
     /// When it was last used.
     pub used: Timestamp,
@@ -75,6 +77,8 @@ pub struct Stats {
     pub executed: u64,
     /// Requests that failed.
     pub failed: u64,
+    /// What the extractor has cost this process.
+    pub bill: Bill,
     /// Where another cache's keys differ from ours.
     pub shadow: Differences,
 }
@@ -132,9 +136,9 @@ impl Extract {
         let hapax = &self.hapax;
         let now = kept.as_ref().map(|kept| kept.version.clone());
         let before = hapax.keep_ontology(id, kept, actor).await?;
-        let mut invalidated = 0;
-        if before != now {
-            invalidated = hapax.evict(which, MOST).await?;
+        // Also if nothing has changed: whoever changed it may not have come to this.
+        let invalidated = hapax.evict(which, MOST).await?;
+        if before.is_some() && before != now {
             self.shared.meters.invalidations.inc_by(invalidated as u64);
             tracing::warn!(name: "ontology_cache_invalidation", ontology_id = id, old_version = before, new_version = now, entries_invalidated = invalidated, "the ontology changed; its results are gone");
         }
@@ -159,10 +163,13 @@ impl Extract {
         let (identity, known) = self.identify(request).await?;
         let hapax = &self.hapax;
         let version = known.version.clone();
-        let mut collides = false;
+        let (now, mut collides) = (hapax.wall().await?, false);
         for key in [identity.components.key, identity.second_key()?] {
             let effect = hapax.show(key).await?;
-            let done = effect.filter(|effect| matches!(effect.state, State::Succeeded(_)));
+            let done = effect.filter(|effect| {
+                let fresh = effect.expires().is_none_or(|expires| expires > now);
+                fresh && matches!(effect.state, State::Succeeded(_))
+            });
             match done {
                 Some(effect) if effect.fingerprint == identity.fingerprint => {
                     return Ok(Explained { identity, version, found: true, nearest: None });
@@ -185,11 +192,12 @@ impl Extract {
         let compared = shelves.iter().map(|shelf| {
             let mut differs = differences(shelf, &identity, &request.ontology_id, &version);
             if collides && shelf.key == components.key {
-                differs = vec!["fingerprint"];
+                differs = vec!["extractor"];
             }
             Nearest { key: shelf.key, differs, used: shelf.used }
         });
-        let nearest = compared.min_by_key(|nearest| nearest.differs.len());
+        let same_key = |nearest: &Nearest| nearest.key != components.key;
+        let nearest = compared.min_by_key(|nearest| (same_key(nearest), nearest.differs.len()));
         Ok(Explained { identity, version, found: false, nearest })
     }
 
@@ -205,6 +213,7 @@ impl Extract {
             shared: meters.requests("shared"),
             executed: meters.requests("executed"),
             failed: meters.requests("failed"),
+            bill: self.shared.bill(),
             shadow: self.shared.shadow.differences(),
         })
     }

@@ -4,13 +4,16 @@ use std::time::Duration;
 
 use prometheus::{Histogram, HistogramOpts, IntCounter, IntCounterVec, IntGauge, Opts, Registry};
 
+use crate::extractor::Bill;
+
 /// The bounds between which times fall, in seconds.
 const BOUNDS: [f64; 12] =
     [0.00001, 0.0001, 0.0005, 0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 2.0, 10.0, 60.0];
 
 /// The counts of this process.
 pub struct Meters {
-    pub(crate) requests: IntCounterVec,
+    requests: IntCounterVec,
+    pub(crate) hit: IntCounter,
     pub(crate) lookup: Histogram,
     pub(crate) store: Histogram,
     pub(crate) wait: Histogram,
@@ -20,8 +23,9 @@ pub struct Meters {
     pub(crate) key_errors: IntCounter,
     pub(crate) lookup_errors: IntCounter,
     pub(crate) chunks: IntCounterVec,
-    pub(crate) calls: IntCounter,
-    pub(crate) tokens: IntCounterVec,
+    calls: IntCounter,
+    tokens: IntCounterVec,
+    cost: IntCounter,
 }
 
 impl Default for Meters {
@@ -40,10 +44,20 @@ impl Default for Meters {
             "Requests, by what became of them: hit, shared, executed, failed.",
             "outcome",
         );
-        for outcome in ["hit", "shared", "executed", "failed"] {
+        for outcome in ["shared", "executed", "failed"] {
             requests.with_label_values(&[outcome]);
         }
+        let hit = requests.with_label_values(&["hit"]);
+        let chunks = counters(
+            "hapax_extraction_chunks_total",
+            "What was asked of chunks, by whether it was reused or extracted.",
+            "how",
+        );
+        for how in ["extracted", "reused"] {
+            chunks.with_label_values(&[how]);
+        }
         Self {
+            hit,
             requests,
             lookup: seconds(
                 "hapax_extraction_cache_lookup_seconds",
@@ -69,13 +83,13 @@ impl Default for Meters {
                 "hapax_extraction_lookup_errors_total",
                 "Requests whose result could not be looked for.",
             ),
-            chunks: counters(
-                "hapax_extraction_chunks_total",
-                "Chunks of text, by whether they were reused or extracted.",
-                "how",
-            ),
+            chunks,
             calls: counter("hapax_extraction_calls_total", "Calls that cost."),
             tokens: counters("hapax_extraction_tokens_total", "Tokens, read and written.", "way"),
+            cost: counter(
+                "hapax_extraction_cost_micros_total",
+                "What calls cost, in millionths of the currency of their prices.",
+            ),
         }
     }
 }
@@ -94,7 +108,19 @@ impl Meters {
         registry.register(Box::new(self.lookup_errors.clone()))?;
         registry.register(Box::new(self.chunks.clone()))?;
         registry.register(Box::new(self.calls.clone()))?;
-        registry.register(Box::new(self.tokens.clone()))
+        registry.register(Box::new(self.tokens.clone()))?;
+        registry.register(Box::new(self.cost.clone()))
+    }
+
+    /// Takes over what an extractor says of itself.
+    pub(crate) fn charge(&self, bill: &Bill) {
+        let raise = |counter: &IntCounter, to: u64| {
+            counter.inc_by(to.saturating_sub(counter.get()));
+        };
+        raise(&self.calls, bill.calls);
+        raise(&self.tokens.with_label_values(&["read"]), bill.tokens_in);
+        raise(&self.tokens.with_label_values(&["written"]), bill.tokens_out);
+        raise(&self.cost, bill.cost_micros.unwrap_or_default());
     }
 
     pub(crate) fn became(&self, outcome: &str) {

@@ -37,13 +37,15 @@ impl Ontologies {
         if hapax.stamp().is_none() {
             hapax.listen().await?;
         }
-        let stamp = hapax.stamp();
-        let before = self.remembered(hapax.namespace(), id);
-        if let (Some(stamp), Some((at, known))) = (stamp, &before)
-            && *at == stamp
-        {
-            return Ok(known.clone());
+        match (hapax.stamp(), self.remembered(hapax.namespace(), id)) {
+            (Some(stamp), Some((at, known))) if at == stamp => Ok(known),
+            _ => self.read(hapax, id).await,
         }
+    }
+
+    /// The ontology as the store has it, whatever is remembered.
+    async fn read(&self, hapax: &Hapax, id: &str) -> Result<Arc<Known>, Error> {
+        let (stamp, before) = (hapax.stamp(), self.remembered(hapax.namespace(), id));
         let unknown = || Error::UnknownOntology(id.to_owned());
         let version = hapax.ontology_version(id).await?.ok_or_else(unknown)?;
         let known = match before {
@@ -61,13 +63,14 @@ impl Ontologies {
         Ok(known)
     }
 
-    /// Whether an ontology is still the one that was read.
+    /// Whether an ontology is still the one that was read, as far as this process has to know.
     pub(crate) async fn is_current(&self, hapax: &Hapax, known: &Known) -> Result<bool, Error> {
-        match self.get(hapax, &known.ontology.id).await {
-            Ok(now) => Ok(now.version == known.version),
-            Err(Error::UnknownOntology(_)) => Ok(false),
-            Err(error) => Err(error),
-        }
+        same(known, self.get(hapax, &known.ontology.id).await)
+    }
+
+    /// The same, as the store has it: a result may have been refused before we heard why.
+    pub(crate) async fn is_stored(&self, hapax: &Hapax, known: &Known) -> Result<bool, Error> {
+        same(known, self.read(hapax, &known.ontology.id).await)
     }
 
     fn remembered(&self, namespace: &Namespace, id: &str) -> Option<(Stamp, Arc<Known>)> {
@@ -81,5 +84,13 @@ impl Ontologies {
             all.clear();
         }
         all.entry(namespace.clone()).or_default().insert(id.to_owned(), (stamp, known));
+    }
+}
+
+fn same(known: &Known, now: Result<Arc<Known>, Error>) -> Result<bool, Error> {
+    match now {
+        Ok(now) => Ok(now.version == known.version),
+        Err(Error::UnknownOntology(_)) => Ok(false),
+        Err(error) => Err(error),
     }
 }

@@ -29,7 +29,7 @@ use std::time::Duration;
 use http::StatusCode;
 use serde_json::{Map, Value, json};
 
-use crate::extractor::{Answer, Ask, Asked, Extractor, Trouble};
+use crate::extractor::{Answer, Ask, Asked, Bill, Extractor, Trouble};
 use crate::graph::{Mention, Said};
 use crate::ontology::Property;
 use crate::params::Params;
@@ -180,6 +180,11 @@ impl Extractor for OpenAi {
 
     fn context(&self) -> usize {
         CONTEXT
+    }
+
+    fn bill(&self) -> Bill {
+        let Spent { calls, tokens_in, tokens_out, cost_micros, .. } = self.spent();
+        Bill { calls, tokens_in, tokens_out, cost_micros }
     }
 
     fn entities<'a>(&'a self, ask: Ask<'a>) -> Answer<'a, Vec<Mention>> {

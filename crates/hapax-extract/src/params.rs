@@ -1,5 +1,7 @@
 //! What a caller may say about how to extract.
 
+use std::sync::OnceLock;
+
 use hapax_core::canonical::canonical;
 use hapax_core::json::Json;
 
@@ -18,6 +20,9 @@ const NAMES: [(&str, Option<&str>); 6] = [
 
 /// Integers beyond this are not exact in JavaScript.
 const EXACT: i64 = 1 << 53;
+
+/// The form of what most requests leave as it is.
+static USUAL: OnceLock<String> = OnceLock::new();
 
 /// Parameters with their defaults filled in.
 #[derive(Debug, Clone, PartialEq)]
@@ -151,7 +156,11 @@ impl Params {
     /// [`answer_changing`](Self::answer_changing) as text.
     pub(crate) fn form(&self) -> String {
         // It has no number that could not be printed.
-        canonical(&self.answer_changing()).unwrap_or_default()
+        let print = |params: &Self| canonical(&params.answer_changing()).unwrap_or_default();
+        match *self == Self::default() {
+            true => USUAL.get_or_init(|| print(self)).clone(),
+            false => print(self),
+        }
     }
 
     /// Everything that changes the answer, in one form however it was written: what belongs in

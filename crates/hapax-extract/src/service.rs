@@ -1,24 +1,25 @@
 //! Requests for extraction: normalise, derive the key, look, share, read, keep.
 
-use std::collections::BTreeSet;
-use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime};
 
 use hapax::json::Json;
 use hapax::shelf::{Evict, Stock, What};
-use hapax::{Done, Failure, Hapax, How, Key, Name, Namespace, Safety, StoreError};
+use hapax::{Done, Failure, Hapax, How, Key, Name, Safety, StoreError};
+use hapax_core::outcome::DEFAULT_KEEP_LIMIT;
 use serde::Serialize;
-use tokio::sync::{Semaphore, mpsc};
+use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
 use crate::attention::Attention;
 use crate::error::Error;
-use crate::extractor::Extractor;
+use crate::extractor::{Bill, Extractor, Trouble};
 use crate::graph::Graph;
 use crate::identity::Identity;
 use crate::meters::Meters;
 use crate::ontologies::{Known, Ontologies};
+use crate::ontology::limits;
 use crate::params::Params;
 use crate::shadow::Shadow;
 use crate::workflow::{Job, Progress, Spent, panicked};
@@ -80,6 +81,8 @@ impl Request {
 pub struct Extracted {
     /// What it is known by.
     pub identity: Identity,
+    /// The key it is kept under: that of the identity, unless another request has that.
+    pub key: Key,
     /// The version of the ontology that it is of.
     pub version: String,
     /// How it was come by.
@@ -142,9 +145,12 @@ pub(crate) struct Shared {
     pub(crate) meters: Arc<Meters>,
     pub(crate) shadow: Shadow,
     extractor: Arc<dyn Extractor>,
+    /// What the extractor calls itself.
+    pub(crate) identity: String,
     attention: Attention,
-    /// Where something was asked for.
-    namespaces: Mutex<BTreeSet<Namespace>>,
+    /// How many bytes were recorded here since room was made.
+    recorded: AtomicU64,
+    room_made: Mutex<Option<Instant>>,
 }
 
 /// How often a request begins anew because its ontology changed.
@@ -154,13 +160,15 @@ impl Extract {
     /// Extraction on this ledger, by this extractor.
     pub fn new(hapax: Hapax, extractor: Arc<dyn Extractor>, settings: Settings) -> Self {
         let shared = Shared {
+            identity: extractor.identity(),
             settings,
             ontologies: Ontologies::default(),
             meters: Arc::default(),
             shadow: Shadow::default(),
             extractor,
             attention: Attention::default(),
-            namespaces: Mutex::default(),
+            recorded: AtomicU64::new(0),
+            room_made: Mutex::default(),
         };
         Self { hapax, shared: Arc::new(shared) }
     }
@@ -172,6 +180,7 @@ impl Extract {
 
     /// What is counted here.
     pub fn meters(&self) -> &Meters {
+        self.shared.meters.charge(&self.shared.extractor.bill());
         &self.shared.meters
     }
 
@@ -213,26 +222,27 @@ impl Extract {
         for _ in 0..ANEW {
             let known = shared.ontologies.get(&self.hapax, &request.ontology_id).await?;
             let identity = self.identity(request, &params, &known)?;
-            let short = identity.components.short();
-            tracing::info!(name: "extraction_requested", idempotency_key = short, ontology_id = request.ontology_id, text_length = request.text.len(), params_hash = identity.components.params_hash, request_id = request.request_id, "extraction requested");
+            tracing::info!(name: "extraction_requested", idempotency_key = identity.components.short(), ontology_id = request.ontology_id, text_length = request.text.len(), params_hash = identity.components.params_hash, request_id = request.request_id, "extraction requested");
             let effect = self.hapax.effect(identity.components.key);
             if let Some(done) = effect.fingerprint(identity.fingerprint).remembered() {
-                return Ok(self.tell(request, identity, &known, done, began));
+                let key = identity.components.key;
+                return Ok(self.tell(request, identity, &known, (key, done), began));
             }
             let job = self.job(&identity, &params, &known, progress.clone());
             let settled = self.run(request, &identity, &job).await;
-            if !shared.ontologies.is_current(&self.hapax, &known).await? {
-                continue;
-            }
             let done = match settled {
-                Ok(done) => done,
+                Ok(done) if shared.ontologies.is_current(&self.hapax, &known).await? => done,
                 Err(hapax::Error::Store(StoreError::Superseded(_))) => continue,
-                Err(hapax::Error::Failed { reason }) => {
-                    let after = *job.after.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-                    return Err(Error::Extractor { reason, after });
+                Err(error) if shared.ontologies.is_stored(&self.hapax, &known).await? => {
+                    let error = told(error, &job);
+                    tracing::warn!(name: "extraction_failed", idempotency_key = identity.components.short(), ontology_id = request.ontology_id, request_id = request.request_id, %error, "extraction failed");
+                    return Err(error);
                 }
-                Err(error) => return Err(error.into()),
+                _ => continue,
             };
+            if done.1.body().is_none() {
+                return Err(Error::Hopeless("the result is too large to be kept".into()));
+            }
             return Ok(self.tell(request, identity, &known, done, began));
         }
         Err(Error::Restless(request.ontology_id.clone()))
@@ -243,6 +253,10 @@ impl Extract {
             let (size, most) = (request.text.len(), self.shared.settings.longest);
             return Err(Error::Text(format!("a text of {size} bytes; at most {most} are read")));
         }
+        let id = &request.ontology_id;
+        if id.len() > limits::MAX_ID || id.contains(char::is_control) {
+            return Err(Error::UnknownOntology(id.chars().take(80).collect()));
+        }
         Ok(Params::parse(&request.params)?)
     }
 
@@ -252,7 +266,7 @@ impl Extract {
         params: &Params,
         known: &Known,
     ) -> Result<Identity, Error> {
-        let extractor = &*self.shared.extractor;
+        let extractor = &self.shared.identity;
         let identity = Identity::of(&request.text, known, &request.params, params, extractor)?;
         if identity.components.normalized_text.is_empty() {
             return Err(Error::Text("the text is empty".into()));
@@ -280,8 +294,6 @@ impl Extract {
             shared: shared.clone(),
             progress,
             after: Mutex::default(),
-            slots: Semaphore::new(params.concurrency),
-            failed: AtomicBool::new(false),
         })
     }
 
@@ -291,14 +303,15 @@ impl Extract {
         request: &Request,
         identity: &Identity,
         job: &Arc<Job>,
-    ) -> Result<Done, hapax::Error> {
-        match self.run_under(identity.components.key, request, identity, job).await {
+    ) -> Result<(Key, Done), hapax::Error> {
+        let first = identity.components.key;
+        match self.run_under(first, request, identity, job).await {
             Err(hapax::Error::Conflict { .. }) => {
                 let second = identity.second_key();
                 let second = second.map_err(|error| StoreError::Invalid(error.to_string()))?;
-                self.run_under(second, request, identity, job).await
+                Ok((second, self.run_under(second, request, identity, job).await?))
             }
-            done => done,
+            done => Ok((first, done?)),
         }
     }
 
@@ -331,6 +344,7 @@ impl Extract {
                     shared.note(&job.hapax, key, What::Miss, &job.known.ontology.id);
                     tracing::info!(name: "extraction_started", idempotency_key = short, ontology_id = job.known.ontology.id, "cache miss, extraction started");
                     let body = read(&job).await?;
+                    shared.record(body.len());
                     claim.shelve(job.shelved());
                     claim.note(noted_of(&body));
                     *noted.lock().unwrap_or_else(|p| p.into_inner()) = Some(Instant::now());
@@ -343,9 +357,9 @@ impl Extract {
             }
             done
         });
-        running.await.unwrap_or_else(|error| {
-            Err(hapax::Error::Failed { reason: panicked(error).to_string() })
-        })
+        running
+            .await
+            .unwrap_or_else(|error| Err(hapax::Error::Failed { reason: panicked(error).reason() }))
     }
 
     /// Counts a result, and says how it was come by.
@@ -354,44 +368,48 @@ impl Extract {
         request: &Request,
         identity: Identity,
         known: &Known,
-        done: Done,
+        (key, done): (Key, Done),
         began: Instant,
     ) -> Extracted {
         let shared = &self.shared;
         shared.shadow.compare(request, &identity);
         let components = &identity.components;
-        let (short, took) = (components.short(), began.elapsed());
+        let took = began.elapsed();
         let wait_ms = took.as_millis() as u64;
         match done.how {
             How::Replayed => {
-                shared.meters.became("hit");
+                shared.meters.hit.inc();
                 Meters::took(&shared.meters.lookup, took);
-                shared.note(&self.hapax, components.key, What::Hit, &request.ontology_id);
-                tracing::info!(name: "cache_hit", idempotency_key = short, hit_source = "result-cache", lookup_us = took.as_micros() as u64, "cache hit");
+                shared.note(&self.hapax, key, What::Hit, &request.ontology_id);
+                tracing::info!(name: "cache_hit", idempotency_key = components.short(), hit_source = "result-cache", cache_age_ms = age_ms(&done), lookup_us = took.as_micros() as u64, "cache hit");
             }
             How::Shared => {
                 shared.meters.became("shared");
                 Meters::took(&shared.meters.wait, took);
-                shared.note(&self.hapax, components.key, What::Shared, &request.ontology_id);
-                tracing::info!(name: "request_deduplicated", idempotency_key = short, hit_source = "execution-cache", wait_ms, "concurrent request deduplicated");
+                shared.note(&self.hapax, key, What::Shared, &request.ontology_id);
+                tracing::info!(name: "request_deduplicated", idempotency_key = components.short(), hit_source = "execution-cache", wait_ms, "concurrent request deduplicated");
             }
             How::Executed => {
                 shared.meters.became("executed");
-                tracing::info!(name: "extraction_completed", idempotency_key = short, took_ms = wait_ms, "extraction complete");
+                tracing::info!(name: "extraction_completed", idempotency_key = components.short(), took_ms = wait_ms, "extraction complete");
             }
         }
-        Extracted { identity, version: known.version.clone(), how: done.how, done }
+        Extracted { identity, key, version: known.version.clone(), how: done.how, done }
     }
 
     /// One round of background work: writes down what was heard, and makes room.
     pub async fn tend(&self) -> Result<Tended, Error> {
         let shared = &self.shared;
-        let heard = shared.attention.take();
+        shared.meters.charge(&shared.extractor.bill());
+        let (heard, namespaces) = shared.attention.take();
         let mut tended = Tended { noted: heard.len(), evicted: 0 };
         if !heard.is_empty() {
-            self.hapax.attend(heard).await?;
+            let told = self.hapax.attend(heard.clone()).await;
+            told.inspect_err(|_| shared.attention.put_back(heard))?;
         }
-        let namespaces = shared.namespaces().clone();
+        if !shared.is_room_due() {
+            return Ok(tended);
+        }
         let mut results = 0;
         for namespace in namespaces {
             let hapax = self.hapax.in_namespace(namespace);
@@ -402,6 +420,7 @@ impl Extract {
         Ok(tended)
     }
 
+    /// Removes what is too much in a namespace.
     async fn make_room(&self, hapax: &Hapax) -> Result<usize, Error> {
         let mut evicted = 0;
         for _ in 0..ROUNDS {
@@ -411,7 +430,8 @@ impl Extract {
                 break;
             }
             // As many as are too many if all are of the same size.
-            let batch = (over * (whole + parts)).div_ceil(bytes).clamp(1, BATCH);
+            let share = u128::from(over) * u128::from(whole + parts) / u128::from(bytes.max(1));
+            let batch = u64::try_from(share).unwrap_or(BATCH).clamp(1, BATCH);
             let gone = hapax.evict(Evict::Oldest, batch as usize).await?;
             self.shared.meters.evictions.inc_by(gone as u64);
             evicted += gone;
@@ -422,6 +442,9 @@ impl Extract {
         Ok(evicted)
     }
 }
+
+/// How often it is looked how much there is.
+const ROOM: Duration = Duration::from_secs(60);
 
 /// How much is evicted at most before the room is measured again, and how often in one round.
 const BATCH: u64 = 4_096;
@@ -437,17 +460,43 @@ pub struct Tended {
 }
 
 impl Shared {
+    pub(crate) fn bill(&self) -> Bill {
+        self.extractor.bill()
+    }
+
+    /// Counts what was recorded.
+    pub(crate) fn record(&self, bytes: usize) {
+        self.recorded.fetch_add(bytes as u64, Ordering::Relaxed);
+    }
+
+    /// Whether it is time to look how much there is, which means counting it: after a minute, or
+    /// when so much was recorded here that it may be too much.
+    fn is_room_due(&self) -> bool {
+        let mut made = self.room_made.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let much = self.recorded.load(Ordering::Relaxed) > self.settings.room / 64;
+        let due = much || made.is_none_or(|made| made.elapsed() > ROOM);
+        if due {
+            self.recorded.store(0, Ordering::Relaxed);
+            *made = Some(Instant::now());
+        }
+        due
+    }
+
     pub(crate) fn note(&self, hapax: &Hapax, key: Key, what: What, ontology: &str) {
         let name = Name { namespace: hapax.namespace().clone(), key };
         self.attention.note(name, what, ontology);
-        let mut namespaces = self.namespaces();
-        if !namespaces.contains(hapax.namespace()) {
-            namespaces.insert(hapax.namespace().clone());
-        }
     }
+}
 
-    fn namespaces(&self) -> MutexGuard<'_, BTreeSet<Namespace>> {
-        self.namespaces.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+/// What a failure means to whoever asked.
+fn told(error: hapax::Error, job: &Job) -> Error {
+    let hapax::Error::Failed { reason } = error else { return error.into() };
+    match Trouble::of(&reason) {
+        Trouble::Never(reason) => Error::Hopeless(reason),
+        Trouble::Later { reason, .. } => {
+            let after = *job.after.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+            Error::Extractor { reason, after }
+        }
     }
 }
 
@@ -460,18 +509,33 @@ async fn read(job: &Arc<Job>) -> Result<Vec<u8>, Failure> {
         Some(Err(error)) => Err(panicked(error)),
         None => return Err(Failure::not_done("nothing was read")),
     };
-    let read = read.map_err(|trouble| Failure::not_done(trouble.to_string()))?;
+    let read = read.map_err(|trouble| Failure::not_done(trouble.reason()))?;
     let kept = Kept {
         computed_at: humantime::format_rfc3339_millis(SystemTime::now()).to_string(),
         graph: &read.graph,
         metadata: Metadata {
-            extractor: job.extractor.identity(),
+            extractor: job.shared.identity.clone(),
             ontology_version: &job.known.version,
             model: job.params.model.as_deref(),
             spent: read.spent,
         },
     };
-    serde_json::to_vec(&kept).map_err(|error| Failure::not_done(error.to_string()))
+    let body = serde_json::to_vec(&kept).map_err(|error| Failure::not_done(error.to_string()))?;
+    match body.len() {
+        size if size > DEFAULT_KEEP_LIMIT => {
+            let what = format!("a result of {size} bytes; at most {DEFAULT_KEEP_LIMIT} are kept");
+            Err(Failure::not_done(Trouble::Never(what).reason()))
+        }
+        _ => Ok(body),
+    }
+}
+
+/// How long ago a result was made, which stands at its beginning.
+fn age_ms(done: &Done) -> Option<u64> {
+    let body = done.body()?.strip_prefix(b"{\"computedAt\":\"")?;
+    let at = std::str::from_utf8(body.get(..24)?).ok()?;
+    let at = humantime::parse_rfc3339(at).ok()?;
+    Some(SystemTime::now().duration_since(at).map_or(0, |age| age.as_millis() as u64))
 }
 
 /// What the journal says of a grant.

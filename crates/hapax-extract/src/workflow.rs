@@ -5,7 +5,6 @@
 //! its neighbours are not, and a run that broke off goes on where it was.
 
 use std::ops::Range;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -13,7 +12,7 @@ use hapax::shelf::{Shelved, What};
 use hapax::{Failure, Hapax, How, Key, Safety};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
-use tokio::sync::{Semaphore, mpsc};
+use tokio::sync::mpsc;
 use tokio::task::{JoinError, JoinSet};
 
 use crate::chunk::{Chunk, chunks};
@@ -26,6 +25,9 @@ use crate::service::Shared;
 
 /// How long a chunk waits for another text that has the same one.
 const PATIENCE: Duration = Duration::from_secs(600);
+
+/// How many chunks are read at once where that costs nothing.
+const CHEAP: usize = 256;
 
 /// What whoever waits for a result may be told meanwhile.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -68,9 +70,6 @@ pub(crate) struct Job {
     pub(crate) progress: Option<mpsc::Sender<Progress>>,
     /// When to ask again, if an extractor said so.
     pub(crate) after: Mutex<Option<Duration>>,
-    pub(crate) slots: Semaphore,
-    /// One chunk failed: nobody begins another. What was begun ends, and is kept.
-    pub(crate) failed: AtomicBool,
 }
 
 /// What came of it.
@@ -122,19 +121,25 @@ impl Job {
         self.extractor.prepare(&self.known.ontology)?;
         let chunks = chunks(&self.text, self.params.chunk_size);
         self.tell(Progress::Chunked { chunks: chunks.len() });
-        let mut reading = JoinSet::new();
-        for Chunk { index, start, text } in &chunks {
-            reading.spawn(self.clone().read(*index, *start..*start + text.len()));
-        }
         let mut found = vec![Found::default(); chunks.len()];
         let mut spent = Spent { chunks: chunks.len(), ..Spent::default() };
-        let mut done = 0;
-        let mut failed = None;
-        while let Some(part) = reading.join_next().await {
-            let part = match part.map_err(panicked).flatten() {
+        let (mut reading, mut waiting) = (JoinSet::new(), chunks.iter());
+        let (mut done, mut failed) = (0, None);
+        loop {
+            // When one has failed nobody begins another. What was begun ends, and is kept.
+            while failed.is_none()
+                && reading.len() < self.at_once()
+                && let Some(Chunk { index, start, text }) = waiting.next()
+            {
+                reading.spawn(self.clone().read(*index, *start..*start + text.len()));
+            }
+            let part = match reading.join_next().await {
+                None => break,
+                Some(part) => part.map_err(panicked).flatten(),
+            };
+            let part = match part {
                 Ok(part) => part,
                 Err(trouble) => {
-                    self.failed.store(true, Ordering::Relaxed);
                     failed.get_or_insert(trouble);
                     continue;
                 }
@@ -157,6 +162,15 @@ impl Job {
         self.tell(Progress::Merging);
         let graph = merge(&chunks, &found, &self.known.ontology);
         Ok(Read { graph, spent })
+    }
+
+    /// How many chunks are read at once. What costs nothing is held up by the ledger alone, where
+    /// many go together.
+    fn at_once(&self) -> usize {
+        match self.extractor.is_cheap() {
+            true => CHEAP,
+            false => self.params.concurrency,
+        }
     }
 
     /// Whoever does not listen, or not quickly enough, misses something; the result it gets anyway.
@@ -243,7 +257,7 @@ impl Job {
                 ("ontology", self.known.ontology.id.as_bytes()),
                 ("version", self.known.version.as_bytes()),
                 ("params", self.params.form().as_bytes()),
-                ("extractor", self.extractor.identity().as_bytes()),
+                ("extractor", self.shared.identity.as_bytes()),
                 ("shown", shown),
             ],
         );
@@ -255,18 +269,20 @@ impl Job {
         let job = self.clone();
         let run = effect.label("extraction.part").wait(PATIENCE).share_failures().run(
             |claim| async move {
-                let asked = job.guarded(ask).await.map_err(|trouble| job.failure(&trouble))?;
+                let asked = Self::guarded(ask).await.map_err(|trouble| job.failure(&trouble))?;
                 let Asked { found, calls, tokens_in, tokens_out } = asked;
-                job.shared.meters.calls.inc_by(u64::from(calls));
-                job.shared.meters.tokens.with_label_values(&["read"]).inc_by(tokens_in);
-                job.shared.meters.tokens.with_label_values(&["written"]).inc_by(tokens_out);
                 claim.shelve(Shelved { whole: false, ..job.shelved() });
                 let kept = Kept { found, calls, tokens_in, tokens_out };
-                serde_json::to_vec(&kept).map_err(|error| Failure::not_done(error.to_string()))
+                let kept = serde_json::to_vec(&kept);
+                let kept = kept.map_err(|error| Failure::not_done(error.to_string()))?;
+                job.shared.record(kept.len());
+                Ok::<_, Failure>(kept)
             },
         );
-        let done =
-            run.await.map_err(|error| Trouble::Later { reason: error.to_string(), after: None })?;
+        let done = run.await.map_err(|error| match error {
+            hapax::Error::Failed { reason } => Trouble::of(&reason),
+            error => Trouble::of(&error.to_string()),
+        })?;
         let executed = done.how == How::Executed;
         let how = if executed { "extracted" } else { "reused" };
         self.shared.meters.chunks.with_label_values(&[how]).inc();
@@ -279,17 +295,13 @@ impl Job {
         Ok((kept, done.how))
     }
 
-    /// Asks when there is a slot for it. A panic is an answer too.
-    async fn guarded<T, F, Fut>(&self, ask: F) -> Result<Asked<T>, Trouble>
+    /// Asks. A panic is an answer too.
+    async fn guarded<T, F, Fut>(ask: F) -> Result<Asked<T>, Trouble>
     where
         T: Send + 'static,
         F: FnOnce() -> Fut,
         Fut: Future<Output = Result<Asked<T>, Trouble>> + Send + 'static,
     {
-        let _slot = self.slots.acquire().await;
-        if self.failed.load(Ordering::Relaxed) {
-            return Err(Trouble::Never("another chunk failed".into()));
-        }
         let mut asking = JoinSet::new();
         asking.spawn(ask());
         match asking.join_next().await {
@@ -302,7 +314,7 @@ impl Job {
         if let Trouble::Later { after: Some(after), .. } = trouble {
             *self.after.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = Some(*after);
         }
-        Failure::not_done(trouble.to_string())
+        Failure::not_done(trouble.reason())
     }
 
     /// What the result is found by.
@@ -338,5 +350,5 @@ pub(crate) fn panicked(error: JoinError) -> Trouble {
         }
         Err(_) => "the extractor was stopped".into(),
     };
-    Trouble::Never(why)
+    Trouble::Later { reason: why, after: None }
 }

@@ -257,12 +257,14 @@ impl PgTxn<'_> {
             }
             Evict::All | Evict::Oldest => ("$3::text IS NULL AND $4::bytea IS NULL", None, None),
         };
+        let order = if *which == Evict::Oldest { "ORDER BY s.used, s.key" } else { "" };
+        let others = if matches!(which, Evict::One(_)) { "" } else { "SKIP LOCKED" };
         let found = self.link.query(
             &format!(
                 "SELECT s.namespace, s.key FROM hapax.shelf s
                      JOIN hapax.effect e ON e.namespace = s.namespace AND e.key = s.key
                  WHERE s.namespace = $1 AND {by} AND e.state = 1
-                 ORDER BY s.used, s.key LIMIT $2 FOR UPDATE SKIP LOCKED"
+                 {order} LIMIT $2 FOR UPDATE OF e {others}"
             ),
             &[
                 (&number, Type::INT4),

@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use axum::extract::{MatchedPath, Request, State};
-use axum::middleware::Next;
 use axum::response::Response;
 use hapax::outbox::SinkStats;
 use hapax::{Counts, Role};
@@ -66,27 +65,36 @@ impl Drop for UnderWay {
     }
 }
 
-/// Counts a request and how long it took. Routes are told by their patterns, so that there are as
-/// many of them as there are in the code.
-pub(crate) async fn observe(
-    State(server): State<Arc<Server>>,
-    request: Request,
-    next: Next,
-) -> Response {
-    let metrics = &server.metrics;
-    let began = Instant::now();
-    let method = match request.method().as_str() {
-        known @ ("GET" | "HEAD" | "POST" | "DELETE" | "PUT" | "PATCH" | "OPTIONS") => known,
-        _ => "other",
+/// A request that is being answered, and since when.
+pub(crate) struct Watched {
+    method: &'static str,
+    route: Option<MatchedPath>,
+    began: Instant,
+    _under_way: UnderWay,
+}
+
+impl Metrics {
+    /// Begins to watch a request. Routes are told by their patterns, so that there are as many of
+    /// them as there are in the code.
+    pub(crate) fn watch(&self, request: &Request) -> Watched {
+        let known = ["GET", "HEAD", "POST", "DELETE", "PUT", "PATCH", "OPTIONS"];
+        let method = known.into_iter().find(|known| *known == request.method().as_str());
+        Watched {
+            method: method.unwrap_or("other"),
+            route: request.extensions().get::<MatchedPath>().cloned(),
+            began: Instant::now(),
+            _under_way: UnderWay::of(&self.under_way),
+        }
     }
-    .to_owned();
-    let route = request.extensions().get::<MatchedPath>().cloned();
-    let route = route.as_ref().map_or("none", MatchedPath::as_str);
-    let _under_way = UnderWay::of(&metrics.under_way);
-    let response = next.run(request).await;
-    metrics.requests.with_label_values(&[&method, route, response.status().as_str()]).inc();
-    metrics.seconds.with_label_values(&[&method, route]).observe(began.elapsed().as_secs_f64());
-    response
+
+    /// Counts it and how long it took.
+    pub(crate) fn count(&self, watched: Watched, status: StatusCode) {
+        let route = watched.route.as_ref().map_or("none", MatchedPath::as_str);
+        let labels = [watched.method, route, status.as_str()];
+        self.requests.with_label_values(&labels).inc();
+        let took = watched.began.elapsed().as_secs_f64();
+        self.seconds.with_label_values(&labels[..2]).observe(took);
+    }
 }
 
 /// Everything that is counted, to those who may see all of it.

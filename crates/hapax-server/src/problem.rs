@@ -116,6 +116,14 @@ pub(crate) const NO_ONTOLOGY: Kind = Kind {
     next: "Put it there first: POST /api/v1/ontologies",
 };
 
+/// An ontology in a language that is not read.
+pub(crate) const WRONG_SYNTAX: Kind = Kind {
+    code: "HX0316",
+    title: "This kind of content is not read here",
+    retryable: false,
+    next: "Send application/json, text/turtle, application/rdf+xml or application/ld+json, not compressed.",
+};
+
 /// A text, parameters or an ontology that cannot be used.
 pub(crate) const BAD_EXTRACTION: Kind = Kind {
     code: "HX0602",
@@ -130,6 +138,14 @@ pub(crate) const EXTRACTOR_FAILED: Kind = Kind {
     title: "The extractor failed",
     retryable: true,
     next: "Send it again: what was extracted so far is kept, and is not paid for twice.",
+};
+
+/// The extractor will have no answer as things are.
+pub(crate) const HOPELESS: Kind = Kind {
+    code: "HX0605",
+    title: "The extractor cannot answer",
+    retryable: false,
+    next: "Change what the detail names: the key, the model, the parameters or the text.",
 };
 
 /// The ontology does not hold still.

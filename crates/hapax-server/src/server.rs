@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::extract::{DefaultBodyLimit, Request, State};
-use axum::middleware::{Next, from_fn, from_fn_with_state};
+use axum::middleware::{Next, from_fn_with_state};
 use axum::response::Response;
 use axum::routing::get;
 use hapax::{Hapax, Namespace, Safety};
@@ -13,7 +13,7 @@ use hapax_control::Registry;
 use hapax_extract::{Builtin, Extract, Extractor};
 use hapax_pipeline::{Meters, Pipeline};
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, X_CONTENT_TYPE_OPTIONS};
-use http::{HeaderName, HeaderValue, Method, StatusCode};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 use tokio::sync::{Semaphore, watch};
 
 use crate::access::{Access, Allowance, Allowances, Caller, admit};
@@ -211,8 +211,7 @@ impl Server {
             .route("/readyz", get(ready))
             .route("/v1/openapi.json", get(openapi))
             .merge(api)
-            .layer(from_fn(headers))
-            .layer(from_fn_with_state(self.clone(), metrics::observe))
+            .layer(from_fn_with_state(self.clone(), surround))
             .layer(DefaultBodyLimit::max(self.terms.largest_request))
             .with_state(self.clone())
     }
@@ -266,18 +265,24 @@ async fn wrong_method() -> Response {
     Problem::new(StatusCode::METHOD_NOT_ALLOWED, &WRONG_METHOD, detail).into_response()
 }
 
-/// What keeps browsers from doing with an answer what nobody meant.
-async fn headers(request: Request, next: Next) -> Response {
+/// What every request and every answer has in common. One layer, because each costs.
+async fn surround(State(server): State<Arc<Server>>, request: Request, next: Next) -> Response {
+    let watched = server.metrics.watch(&request);
     let mut response = next.run(request).await;
-    let headers = response.headers_mut();
+    server.metrics.count(watched, response.status());
+    protect(response.headers_mut());
+    response
+}
+
+/// What keeps browsers from doing with an answer what nobody meant.
+fn protect(headers: &mut HeaderMap) {
     for (name, value) in [
         (X_CONTENT_TYPE_OPTIONS, "nosniff"),
         (HeaderName::from_static("content-security-policy"), "default-src 'none'"),
         (HeaderName::from_static("referrer-policy"), "no-referrer"),
         (HeaderName::from_static("cross-origin-resource-policy"), "same-origin"),
+        (CACHE_CONTROL, "no-store"),
     ] {
         headers.entry(name).or_insert(HeaderValue::from_static(value));
     }
-    headers.entry(CACHE_CONTROL).or_insert(HeaderValue::from_static("no-store"));
-    response
 }

@@ -52,8 +52,9 @@ SELECT 'sha256:' || lower(hex(s.key)) AS idempotency_key, s.ontology AS ontology
        CAST(e.outcome AS TEXT) -> 'metadata' AS metadata,
        strftime('%Y-%m-%dT%H:%M:%fZ', s.created / 1000.0, 'unixepoch') AS created_at,
        strftime('%Y-%m-%dT%H:%M:%fZ', e.expires / 1000.0, 'unixepoch') AS expires_at,
-       strftime('%Y-%m-%dT%H:%M:%fZ', s.used / 1000.0, 'unixepoch') AS accessed_at
+       strftime('%Y-%m-%dT%H:%M:%fZ', s.used / 1000.0, 'unixepoch') AS accessed_at, n.name AS namespace
 FROM shelf s
+JOIN namespace n ON n.id = s.namespace
 JOIN effect e ON e.namespace = s.namespace AND substr(e.key, 1, 16) = substr(s.key, 1, 16)
 WHERE s.whole = 1 AND e.state = 1;
 
@@ -65,32 +66,36 @@ WHERE event = 0 AND note LIKE '{%' AND json_valid(note) AND note ->> 'kind' = 'e
 CREATE VIEW execution_handles AS
 SELECT 'sha256:' || lower(hex(e.key)) AS idempotency_key,
        CASE e.state WHEN 0 THEN 'running' WHEN 1 THEN 'completed' ELSE 'failed' END AS status,
-       CAST(e.outcome AS TEXT) AS result, e.reason AS error,
+       CAST(e.outcome AS TEXT) AS result,
+       CASE WHEN e.reason IS NOT NULL THEN json_object('error', e.reason) END AS error,
        strftime('%Y-%m-%dT%H:%M:%fZ', g.at / 1000.0, 'unixepoch') AS started_at,
        CASE WHEN e.state <> 0 THEN strftime('%Y-%m-%dT%H:%M:%fZ', e.updated / 1000.0, 'unixepoch') END
-           AS completed_at
-FROM effect e JOIN extraction_grant g ON g.id = e.fence;
+           AS completed_at, n.name AS namespace
+FROM effect e
+JOIN namespace n ON n.id = e.namespace
+JOIN extraction_grant g ON g.id = e.fence;
 
 CREATE VIEW extraction_audit_log AS
 SELECT 'j' || g.id AS id, 'sha256:' || lower(hex(g.key)) AS idempotency_key, g.ontology_id,
        'extraction_started' AS event_type, g.about AS metadata,
-       strftime('%Y-%m-%dT%H:%M:%fZ', g.at / 1000.0, 'unixepoch') AS created_at
-FROM extraction_grant g
+       strftime('%Y-%m-%dT%H:%M:%fZ', g.at / 1000.0, 'unixepoch') AS created_at, n.name AS namespace
+FROM extraction_grant g JOIN namespace n ON n.id = g.namespace
 UNION ALL
 SELECT 'j' || j.id, 'sha256:' || lower(hex(j.key)), g.ontology_id,
        CASE j.state WHEN 1 THEN 'extraction_completed' ELSE 'extraction_failed' END,
        CASE j.state WHEN 1 THEN ifnull(j.note, '{}') ELSE json_object('error', j.note) END,
-       strftime('%Y-%m-%dT%H:%M:%fZ', j.at / 1000.0, 'unixepoch')
-FROM journal j JOIN extraction_grant g ON g.id = j.prev
+       strftime('%Y-%m-%dT%H:%M:%fZ', j.at / 1000.0, 'unixepoch'), n.name
+FROM journal j JOIN extraction_grant g ON g.id = j.prev JOIN namespace n ON n.id = j.namespace
 WHERE j.event <> 0
 UNION ALL
-SELECT 'h' || id, 'sha256:' || lower(hex(key)), ontology,
-       CASE what WHEN 0 THEN 'cache_hit' WHEN 1 THEN 'cache_miss' ELSE 'concurrent_deduplicated' END,
-       json_set(about, '$.times', times),
-       strftime('%Y-%m-%dT%H:%M:%fZ', at / 1000.0, 'unixepoch')
-FROM heard;
+SELECT 'h' || h.id, 'sha256:' || lower(hex(h.key)), h.ontology,
+       CASE h.what WHEN 0 THEN 'cache_hit' WHEN 1 THEN 'cache_miss' ELSE 'concurrent_deduplicated' END,
+       json_set(h.about, '$.times', h.times),
+       strftime('%Y-%m-%dT%H:%M:%fZ', h.at / 1000.0, 'unixepoch'), n.name
+FROM heard h JOIN namespace n ON n.id = h.namespace;
 
 CREATE VIEW ontologies AS
-SELECT id, version, content, metadata, substr(version, -64, 16) AS content_hash,
-       strftime('%Y-%m-%dT%H:%M:%fZ', updated / 1000.0, 'unixepoch') AS updated_at
-FROM ontology;
+SELECT o.id, o.version, o.content, o.metadata, substr(o.version, -64, 16) AS content_hash,
+       strftime('%Y-%m-%dT%H:%M:%fZ', o.updated / 1000.0, 'unixepoch') AS updated_at,
+       n.name AS namespace
+FROM ontology o JOIN namespace n ON n.id = o.namespace;

@@ -189,11 +189,12 @@ impl ShelfTxn for SqliteTxn<'_> {
             Evict::One(key) => ("s.key = ?2", &key.as_bytes().to_vec()),
             Evict::All | Evict::Oldest => ("?2 IS NULL", no),
         };
+        let order = if *which == Evict::Oldest { "ORDER BY s.used, s.key" } else { "" };
         let sql = format!(
             "SELECT s.key, e.id FROM shelf s LEFT JOIN effect e
                  ON e.namespace = s.namespace AND substr(e.key, 1, 16) = substr(s.key, 1, 16)
              WHERE s.namespace = ?1 AND {by} AND ifnull(e.state, 1) = 1
-             ORDER BY s.used, s.key LIMIT ?3"
+             {order} LIMIT ?3"
         );
         let limit = limit as i64;
         let found = rows(self.db, &sql, params![namespace, with, limit], |row| {

@@ -3,7 +3,7 @@
 use std::future::Future;
 use std::panic::resume_unwind;
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use hapax_core::attempt::{AttemptId, Fence};
@@ -141,12 +141,15 @@ pub struct EffectBuilder {
     reconciler: Option<Reconciler>,
 }
 
+/// What is asked for without a payload.
+static NOTHING: LazyLock<Fingerprint> = LazyLock::new(|| Fingerprint::of(b""));
+
 impl EffectBuilder {
     pub(crate) fn new(hapax: Hapax, name: Name) -> Self {
         Self {
             hapax,
             name,
-            fingerprint: Fingerprint::of(b""),
+            fingerprint: *NOTHING,
             safety: Safety::default(),
             lock: None,
             bound: None,
@@ -342,7 +345,12 @@ impl EffectBuilder {
                     match tokio::time::timeout_at(until, follow(landing)).await {
                         Ok(Some(Ok(done))) => return Ok(Done { how: How::Shared, ..done }),
                         // The leader may have had less time than we have.
-                        Ok(None | Some(Err(Error::InFlight { .. } | Error::Locked { .. }))) => {}
+                        Ok(
+                            None
+                            | Some(Err(
+                                Error::InFlight { .. } | Error::Locked { .. } | Error::LeaseLost,
+                            )),
+                        ) => {}
                         Ok(Some(Err(error))) => return Err(error),
                         Err(_) => return self.lead(handler, until).await,
                     }

@@ -125,6 +125,10 @@ impl Holder {
         pass(Point::RenewTold)?;
         match answer {
             Answer::Lease(LeaseAnswer::Held { notice, .. }) => {
+                // Before anything is believed again: whoever was late may not have been waited for.
+                if notice > seen {
+                    self.cache.clear();
+                }
                 self.cache.fresh(asked, self.term);
                 Ok(Some(notice))
             }

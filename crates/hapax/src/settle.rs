@@ -6,7 +6,7 @@ use std::time::Duration;
 use hapax_core::attempt::AttemptId;
 use hapax_core::effect::{Blocked, Effect, Report, Settled, State};
 use hapax_core::name::Name;
-use hapax_core::outcome::Outcome;
+use hapax_core::outcome::{Cause, Outcome};
 use hapax_core::planted::{Bug, planted};
 use hapax_core::retry::Backoff;
 use hapax_store::failpoint::{Point, pass};
@@ -176,11 +176,11 @@ impl EffectBuilder {
         Ok(effects.pop().flatten())
     }
 
-    /// Why the attempt that was waited for failed, if it did and nobody tried again since.
+    /// Why the attempt that was waited for failed, if it said so and nobody tried again since.
     pub(crate) async fn failed_as(&self, attempt: AttemptId) -> Result<(), Error> {
         match self.load().await? {
             Some(Effect { state: State::Failed(failure), attempt: last, .. })
-                if last == attempt =>
+                if last == attempt && failure.cause == Cause::Reported =>
             {
                 Err(Error::Failed { reason: failure.reason })
             }

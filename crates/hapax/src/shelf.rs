@@ -43,8 +43,11 @@ impl Hapax {
             Answer::Kept { before } => {
                 if before != changes {
                     self.inner.emitted.notify_one();
-                    self.forgotten_by_all().await?;
+                    self.inner.cache.clear();
                 }
+                // Also if nothing has changed: it may have, when this was asked the first time and
+                // the answer was lost.
+                self.seen_by_all().await?;
                 Ok(before)
             }
             _ => Err(StoreError::Corrupt("an ontology got another answer".into()).into()),
@@ -95,19 +98,14 @@ impl Hapax {
             let (namespace, which) = (self.namespace.clone(), which.clone());
             let more = self.count(Command::Evict { namespace, which, limit }).await?;
             evicted += more;
-            if more < limit {
+            if more == 0 {
                 break;
             }
         }
-        if evicted > 0 && which != Evict::Oldest {
-            self.forgotten_by_all().await?;
+        if which != Evict::Oldest {
+            self.inner.cache.clear();
+            self.seen_by_all().await?;
         }
         Ok(evicted)
-    }
-
-    /// Forgets, and waits until all others have.
-    async fn forgotten_by_all(&self) -> Result<(), Error> {
-        self.inner.cache.clear();
-        self.seen_by_all().await
     }
 }

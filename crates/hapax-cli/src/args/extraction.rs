@@ -19,6 +19,9 @@ pub(crate) struct Extract {
     pub(crate) ontology: String,
     #[command(flatten)]
     pub(crate) how: How,
+    /// Print what was found, a line each, and not only how much
+    #[arg(long)]
+    pub(crate) full: bool,
 }
 
 /// How texts are read.
@@ -38,8 +41,8 @@ pub(crate) enum Cache {
     Explain {
         /// The text; - is standard input
         file: PathBuf,
-        /// The IRI of the ontology
-        #[arg(long, short, value_name = "IRI")]
+        /// The IRI of the ontology, or its file
+        #[arg(long, short, value_name = "ONTOLOGY")]
         ontology: String,
         #[command(flatten)]
         how: How,

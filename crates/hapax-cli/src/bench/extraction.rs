@@ -200,7 +200,7 @@ fn fill(file: &Path, size: u64, version: &str) -> rusqlite::Result<()> {
         }
     }
     bar.finish_and_clear();
-    db.execute_batch("COMMIT")
+    db.execute_batch("COMMIT; PRAGMA journal_mode = WAL")
 }
 
 /// Results found in the store a second, in no order; what this process remembers is not asked.

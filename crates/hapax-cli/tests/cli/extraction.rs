@@ -76,20 +76,34 @@ fn a_folder_is_read_edited_and_read_again() {
     place
         .hapax(&["cache", "explain", "b.txt", "-o", IRI, "--param", "chunkSize=400"])
         .shows("found     yes");
-    place.hapax(&["cache", "stats"]).exits(0).shows("3 results");
+    place.hapax(&["cache", "stats"]).exits(0).shows("results: 3");
     let mut changed = rivers();
     changed["classes"][0]["synonyms"] = json!(["stream"]);
     std::fs::write(place.path("rivers.json"), changed.to_string()).expect("a file");
-    place.hapax(&["ontologies", "put", "rivers.json"]).exits(0).shows("results are gone");
+    place
+        .hapax(&["ontologies", "put", "rivers.json"])
+        .exits(0)
+        .shows("results and chunks are gone");
     place.hapax(&["ontologies", "put", "rivers.json"]).exits(0).shows("says what it said");
     place.hapax(&["ontologies", "list"]).exits(0).shows(IRI);
-    place.hapax(&["cache", "stats"]).exits(0).shows("0 results, 0 chunks");
+    place.hapax(&["cache", "stats"]).exits(0).shows("results: 0, chunks: 0");
     place.hapax(&["extract", "b.txt", "-o", "nobody"]).exits(64).says("HX0601");
     place
         .hapax(&["extract", "b.txt", "-o", IRI, "--param", "temp=9"])
         .exits(64)
         .says("/extractionParams/temp");
     place.hapax(&["ontologies", "remove", IRI]).exits(0).shows("removed");
+}
+
+/// The example tells its story to the end.
+#[test]
+fn the_example_works() {
+    let story = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/extraction/run.sh");
+    let ran = Command::new("sh").arg(story).env("HAPAX", env!("CARGO_BIN_EXE_hapax")).output();
+    let ran = ran.expect("sh");
+    let said = String::from_utf8_lossy(&ran.stdout).into_owned();
+    assert!(ran.status.success(), "{ran:?}");
+    assert!(said.contains("They have 100 chunks; 51 were read, 49 were not read again."), "{said}");
 }
 
 /// A model that finds nothing, counts how often it is asked, and waits while it is held.

@@ -5,8 +5,10 @@
 //! purpose; [`Extraction::fingerprint`] therefore covers everything again, untruncated, and
 //! is compared on every hit.
 
+use std::borrow::Cow;
+
 use super::{Key, KeyError, required};
-use crate::canonical::canonical;
+use crate::canonical::{canonical, write_string};
 use crate::digest::{Framed, sha256};
 use crate::fingerprint::Fingerprint;
 use crate::json::Json;
@@ -69,14 +71,18 @@ impl Extraction<'_> {
     pub fn derive(&self) -> Result<Components, KeyError> {
         let params_hash = short_hex(&sha256(self.canonical_params()?.as_bytes()));
         let normalized_text = normalize(self.text);
-        let whole = Json::object([
-            ("extractionParamsHash", Json::text(&params_hash)),
-            ("ontologyId", Json::text(required("ontologyId", self.ontology_id)?)),
-            ("ontologyVersion", Json::text(required("ontologyVersion", self.ontology_version)?)),
-            ("text", Json::text(&normalized_text)),
-        ]);
-        let whole = canonical(&whole)
-            .map_err(|error| KeyError::Invalid { field: "text", problem: error.to_string() })?;
+        // In the order of names, as canonical JSON has them.
+        let mut whole = String::with_capacity(normalized_text.len() + 256);
+        for (name, text) in [
+            ("{\"extractionParamsHash\":", params_hash.as_str()),
+            (",\"ontologyId\":", required("ontologyId", self.ontology_id)?),
+            (",\"ontologyVersion\":", required("ontologyVersion", self.ontology_version)?),
+            (",\"text\":", &normalized_text),
+        ] {
+            whole.push_str(name);
+            write_string(text, &mut whole);
+        }
+        whole.push('}');
         Ok(Components {
             key: Key::from_bytes(sha256(whole.as_bytes())),
             text_hash: short_hex(&sha256(normalized_text.as_bytes())),
@@ -110,9 +116,13 @@ impl Extraction<'_> {
 /// The last rule collapses blank lines, because a line end is white space too: within a run
 /// of white space everything up to its last LF becomes that one LF.
 pub fn normalize(text: &str) -> String {
-    let text = text.trim_matches(is_js_space).replace("\r\n", "\n");
+    let text = text.trim_matches(is_js_space);
+    let text = match text.contains('\r') {
+        true => Cow::Owned(text.replace("\r\n", "\n")),
+        false => Cow::Borrowed(text),
+    };
     let mut out = String::with_capacity(text.len());
-    let mut rest = text.as_str();
+    let mut rest = &*text;
     while let Some(start) = rest.find(is_js_space) {
         out.push_str(&rest[..start]);
         let run = &rest[start..];

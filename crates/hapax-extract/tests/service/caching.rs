@@ -19,10 +19,12 @@ mod cases {
         let probe = Probe::new();
         let extract = ledger.extract(&probe).await;
         keep(&extract).await;
-        let first =
-            extract.extract(&request("The Danube flows through Vienna."), None).await.unwrap();
+        let first = extract
+            .extract(&request("The Danube flows through Vienna."), None)
+            .await
+            .expect("it works");
         assert_eq!((first.how, first.is_hit()), (How::Executed, false));
-        let graph = first.graph().unwrap();
+        let graph = first.graph().expect("it works");
         assert_eq!((graph.entities.len(), graph.relations.len()), (2, 1));
         for (nth, text) in
             ["The Danube flows through Vienna.", "  The Danube flows through Vienna.\r\n"]
@@ -30,7 +32,7 @@ mod cases {
                 .enumerate()
         {
             let again = Request { request_id: Some(format!("r-{nth}")), ..request(text) };
-            let again = extract.extract(&again, None).await.unwrap();
+            let again = extract.extract(&again, None).await.expect("it works");
             assert!(again.is_hit());
             assert_eq!(again.json(), first.json());
             assert_eq!(again.identity.components.key, first.identity.components.key);
@@ -38,7 +40,7 @@ mod cases {
         // A process that has just begun finds it in the store.
         let elsewhere = ledger.extract(&probe).await;
         let text = request("The Danube flows through Vienna.");
-        assert!(elsewhere.extract(&text, None).await.unwrap().is_hit());
+        assert!(elsewhere.extract(&text, None).await.expect("it works").is_hit());
         assert_eq!(probe.asked(), 1);
     }
 
@@ -50,10 +52,10 @@ mod cases {
         let warm = with("The Seine.", r#"{"temperature": 0.5}"#);
         let cold = with("The Seine.", r#"{"temperature": 0}"#);
         for request in [&warm, &cold] {
-            assert!(!extract.extract(request, None).await.unwrap().is_hit());
+            assert!(!extract.extract(request, None).await.expect("it works").is_hit());
         }
         for request in [&warm, &cold] {
-            assert!(extract.extract(request, None).await.unwrap().is_hit());
+            assert!(extract.extract(request, None).await.expect("it works").is_hit());
         }
         assert_eq!(probe.asked(), 2);
     }
@@ -77,7 +79,7 @@ mod cases {
         probe.go();
         let mut bodies = std::collections::BTreeSet::new();
         for asked in asked {
-            bodies.insert(asked.await.unwrap().unwrap().json().to_vec());
+            bodies.insert(asked.await.expect("it works").expect("it works").json().to_vec());
         }
         assert_eq!((bodies.len(), probe.asked()), (1, 1));
     }
@@ -90,18 +92,19 @@ mod cases {
         keep(&extract).await;
         let one = with("The Seine.", r#"{"llmModel":"m-4f5644535ddaa37d"}"#);
         let two = with("The Seine.", r#"{"llmModel":"m-72e302aa6115329c"}"#);
-        let (first, _) = extract.identify(&one).await.unwrap();
-        let (second, _) = extract.identify(&two).await.unwrap();
+        let (first, _) = extract.identify(&one).await.expect("it works");
+        let (second, _) = extract.identify(&two).await.expect("it works");
         assert_eq!(first.components.params_hash, "13b6da346e036886");
         assert_eq!(first.components.key, second.components.key, "they collide");
         assert_ne!(first.fingerprint, second.fingerprint);
         let model = |extracted: &hapax_extract::Extracted| {
-            let json: serde_json::Value = serde_json::from_slice(extracted.json()).unwrap();
+            let json: serde_json::Value =
+                serde_json::from_slice(extracted.json()).expect("it works");
             json["metadata"]["model"].as_str().unwrap_or_default().to_owned()
         };
         for hit in [false, true] {
             for (request, name) in [(&one, "m-4f5644535ddaa37d"), (&two, "m-72e302aa6115329c")] {
-                let extracted = extract.extract(request, None).await.unwrap();
+                let extracted = extract.extract(request, None).await.expect("it works");
                 assert_eq!((extracted.is_hit(), model(&extracted).as_str()), (hit, name));
             }
         }
@@ -116,17 +119,17 @@ mod cases {
         keep(&extract).await;
         let text = |n: usize| request(&format!("Note {n}: the Danube flows through Vienna."));
         for n in 0..8 {
-            extract.extract(&text(n), None).await.unwrap();
+            extract.extract(&text(n), None).await.expect("it works");
             // The first is asked for again and again.
-            assert!(n == 0 || extract.extract(&text(0), None).await.unwrap().is_hit());
-            extract.tend().await.unwrap();
+            assert!(n == 0 || extract.extract(&text(0), None).await.expect("it works").is_hit());
+            extract.tend().await.expect("it works");
         }
-        let stats = extract.stats().await.unwrap();
+        let stats = extract.stats().await.expect("it works");
         assert!(stats.stock.bytes <= 4_000, "{stats:?}");
         // Memory may still know what the store has forgotten, so another process is asked.
         let elsewhere = ledger.extract(&probe).await;
-        let found = elsewhere.explain(&text(0)).await.unwrap().found;
-        let gone = !elsewhere.explain(&text(1)).await.unwrap().found;
+        let found = elsewhere.explain(&text(0)).await.expect("it works").found;
+        let gone = !elsewhere.explain(&text(1)).await.expect("it works").found;
         assert_eq!((found, gone), (true, true));
     }
 }

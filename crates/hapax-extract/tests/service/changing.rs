@@ -32,31 +32,35 @@ mod cases {
         let extract = ledger.extract(&probe).await;
         let elsewhere = ledger.extract(&probe).await;
         keep(&extract).await;
-        extract.put_ontology(&rivers(OTHER), None, "ada").await.unwrap();
+        extract.put_ontology(&rivers(OTHER), None, "ada").await.expect("it works");
         let text = "The Danube flows through Vienna, and Newbrook1 does not.";
         let (ours, theirs) = (request(text), Request::new(text, OTHER));
         for request in [&ours, &theirs] {
-            extract.extract(request, None).await.unwrap();
-            assert!(elsewhere.extract(request, None).await.unwrap().is_hit());
+            extract.extract(request, None).await.expect("it works");
+            assert!(elsewhere.extract(request, None).await.expect("it works").is_hit());
         }
-        let same = extract.put_ontology(&rivers(IRI), Some("1.2.3"), "ada").await.unwrap();
+        let same =
+            extract.put_ontology(&rivers(IRI), Some("1.2.3"), "ada").await.expect("it works");
         assert_eq!((same.before == same.now, same.invalidated), (true, 0));
-        let change = extract.put_ontology(&changed(1), None, "ada").await.unwrap();
+        let change = extract.put_ontology(&changed(1), None, "ada").await.expect("it works");
         assert_ne!(change.before, change.now);
         // The whole result and the one chunk it has.
         assert_eq!(change.invalidated, 2);
         for node in [&extract, &elsewhere] {
-            assert!(node.extract(&theirs, None).await.unwrap().is_hit(), "others keep theirs");
+            assert!(
+                node.extract(&theirs, None).await.expect("it works").is_hit(),
+                "others keep theirs"
+            );
         }
-        let anew = elsewhere.extract(&ours, None).await.unwrap();
+        let anew = elsewhere.extract(&ours, None).await.expect("it works");
         assert!(!anew.is_hit());
-        assert_eq!(anew.graph().unwrap().entities.len(), 3);
-        let gone = extract.remove_ontology(IRI, "ada").await.unwrap();
+        assert_eq!(anew.graph().expect("it works").entities.len(), 3);
+        let gone = extract.remove_ontology(IRI, "ada").await.expect("it works");
         assert_eq!((gone.now, gone.invalidated), (None, 2));
         for node in [&extract, &elsewhere] {
             let refused = node.extract(&ours, None).await;
             assert!(matches!(refused, Err(hapax_extract::Error::UnknownOntology(_))));
-            assert!(node.extract(&theirs, None).await.unwrap().is_hit());
+            assert!(node.extract(&theirs, None).await.expect("it works").is_hit());
         }
     }
 
@@ -75,13 +79,13 @@ mod cases {
             async move { extract.extract(&request(text), None).await }
         });
         slow.arrived().await;
-        let change = elsewhere.put_ontology(&changed(1), None, "ada").await.unwrap();
+        let change = elsewhere.put_ontology(&changed(1), None, "ada").await.expect("it works");
         slow.go();
         slow.arrived().await;
         slow.go();
-        let late = late.await.unwrap().unwrap();
+        let late = late.await.expect("it works").expect("it works");
         assert_eq!(Some(late.version.clone()), change.now);
-        let graph = late.graph().unwrap();
+        let graph = late.graph().expect("it works");
         assert!(graph.entities.iter().any(|entity| entity.name == "Newbrook1"), "{graph:?}");
         assert_eq!(slow.asked(), 2);
         let versions = ledger.sql("SELECT DISTINCT ontology_version FROM extraction_results");
@@ -112,18 +116,19 @@ mod cases {
             })
             .collect();
         for nth in 0..5 {
-            let change = nodes[nth % 2].put_ontology(&changed(nth), None, "ada").await.unwrap();
+            let change =
+                nodes[nth % 2].put_ontology(&changed(nth), None, "ada").await.expect("it works");
             for node in &nodes {
                 for n in 0..3 {
                     let text = format!("Note {n}: the Danube flows through Vienna.");
-                    let extracted = node.extract(&request(&text), None).await.unwrap();
+                    let extracted = node.extract(&request(&text), None).await.expect("it works");
                     assert_eq!(Some(&extracted.version), change.now.as_ref());
                 }
             }
         }
         stop.store(true, Ordering::Relaxed);
         for load in load {
-            assert!(load.await.unwrap() > 0, "nobody was under way");
+            assert!(load.await.expect("it works") > 0, "nobody was under way");
         }
     }
 }

@@ -26,9 +26,9 @@ mod cases {
         until(|| async { nodes[1].meters().requests("executed") == 0 && probe.asked() == 1 }).await;
         tokio::time::sleep(Duration::from_millis(300)).await;
         probe.go();
-        let mut told = vec![first.await.unwrap()];
+        let mut told = vec![first.await.expect("it works")];
         for waiting in waiting {
-            told.push(waiting.await.unwrap());
+            told.push(waiting.await.expect("it works"));
         }
         for told in told {
             let Err(Error::Extractor { reason: said, .. }) = told else { panic!("{told:?}") };
@@ -36,7 +36,7 @@ mod cases {
         }
         assert_eq!(probe.asked(), 1);
         probe.go();
-        let again = nodes[1].extract(&request("The Danube."), None).await.unwrap();
+        let again = nodes[1].extract(&request("The Danube."), None).await.expect("it works");
         assert!(!again.is_hit());
         assert_eq!(probe.asked(), 2);
     }
@@ -89,7 +89,7 @@ mod cases {
         let failed = extract.extract(&one, None).await;
         let Err(Error::Extractor { after, .. }) = failed else { panic!("{failed:?}") };
         assert_eq!(after, Some(Duration::from_secs(7)));
-        extract.extract(&one, None).await.unwrap();
+        extract.extract(&one, None).await.expect("it works");
         assert_eq!(probe.asked(), chunks + 1, "only the one that failed is asked for twice");
     }
 }

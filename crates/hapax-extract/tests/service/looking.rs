@@ -16,17 +16,25 @@ mod cases {
     pub(super) async fn a_miss_is_explained_by_what_differs(ledger: Arc<Ledger>) {
         let extract = ledger.extract(&Probe::new()).await;
         keep(&extract).await;
-        let nothing = extract.explain(&request("The Seine.")).await.unwrap();
+        let nothing = extract.explain(&request("The Seine.")).await.expect("it works");
         assert!(!nothing.found && nothing.nearest.is_none());
-        extract.extract(&request("The Seine."), None).await.unwrap();
-        assert!(extract.explain(&request(" The Seine.\n")).await.unwrap().found);
+        extract.extract(&request("The Seine."), None).await.expect("it works");
+        assert!(extract.explain(&request(" The Seine.\n")).await.expect("it works").found);
         let differs = |request: Request| {
             let extract = extract.clone();
-            async move { extract.explain(&request).await.unwrap().nearest.unwrap().differs }
+            async move {
+                extract
+                    .explain(&request)
+                    .await
+                    .expect("it works")
+                    .nearest
+                    .expect("it works")
+                    .differs
+            }
         };
         assert_eq!(differs(with("The Seine.", r#"{"seed": 7}"#)).await, ["extractionParams"]);
         assert_eq!(differs(request("The Danube.")).await, ["text"]);
-        extract.put_ontology(&rivers("o2"), None, "ada").await.unwrap();
+        extract.put_ontology(&rivers("o2"), None, "ada").await.expect("it works");
         let other = Request::new("The Seine.", "o2");
         assert_eq!(differs(other).await, ["ontologyId"]);
     }
@@ -36,11 +44,11 @@ mod cases {
         let extract = ledger.extract(&Probe::new()).await;
         keep(&extract).await;
         let asked = Request { request_id: Some("r-1".into()), ..request("The Danube.") };
-        let made = extract.extract(&asked, None).await.unwrap();
+        let made = extract.extract(&asked, None).await.expect("it works");
         for _ in 0..3 {
-            extract.extract(&asked, None).await.unwrap();
+            extract.extract(&asked, None).await.expect("it works");
         }
-        extract.tend().await.unwrap();
+        extract.tend().await.expect("it works");
         let components = &made.identity.components;
         let key = components.key.to_string();
         let found = ledger.sql(
@@ -99,9 +107,9 @@ mod cases {
             // No parameters in the key: theirs would have answered with another's result.
             ("The Danube.", r#"{"temperature": 1}"#, "k1"),
         ] {
-            extract.extract(&shadowed(text, params, key), None).await.unwrap();
+            extract.extract(&shadowed(text, params, key), None).await.expect("it works");
         }
-        let shadow = extract.stats().await.unwrap().shadow;
+        let shadow = extract.stats().await.expect("it works").shadow;
         assert_eq!((shadow.compared, shadow.bypassed, shadow.mistaken), (4, 1, 1));
     }
 
@@ -110,17 +118,17 @@ mod cases {
         let probe = Probe::new();
         let nodes = [ledger.extract(&probe).await, ledger.extract(&probe).await];
         keep(&nodes[0]).await;
-        let one = nodes[0].extract(&request("The Danube."), None).await.unwrap();
-        nodes[0].extract(&request("The Seine."), None).await.unwrap();
-        assert!(nodes[1].extract(&request("The Danube."), None).await.unwrap().is_hit());
-        assert!(nodes[0].invalidate(one.identity.components.key).await.unwrap());
-        assert!(!nodes[0].invalidate(one.identity.components.key).await.unwrap());
-        assert!(!nodes[1].extract(&request("The Danube."), None).await.unwrap().is_hit());
-        assert!(nodes[1].extract(&request("The Seine."), None).await.unwrap().is_hit());
+        let one = nodes[0].extract(&request("The Danube."), None).await.expect("it works");
+        nodes[0].extract(&request("The Seine."), None).await.expect("it works");
+        assert!(nodes[1].extract(&request("The Danube."), None).await.expect("it works").is_hit());
+        assert!(nodes[0].invalidate(one.identity.components.key).await.expect("it works"));
+        assert!(!nodes[0].invalidate(one.identity.components.key).await.expect("it works"));
+        assert!(!nodes[1].extract(&request("The Danube."), None).await.expect("it works").is_hit());
+        assert!(nodes[1].extract(&request("The Seine."), None).await.expect("it works").is_hit());
         // Two results and two chunks.
-        assert_eq!(nodes[0].clear().await.unwrap(), 4);
+        assert_eq!(nodes[0].clear().await.expect("it works"), 4);
         for text in ["The Danube.", "The Seine."] {
-            assert!(!nodes[1].extract(&request(text), None).await.unwrap().is_hit());
+            assert!(!nodes[1].extract(&request(text), None).await.expect("it works").is_hit());
         }
     }
 }

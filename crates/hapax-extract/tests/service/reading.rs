@@ -20,15 +20,16 @@ mod cases {
         let mut paragraphs = large();
         let text = paragraphs.join("\n");
         assert!(text.len() > 900_000, "{}", text.len());
-        let first = extract.extract(&request(&text), None).await.unwrap();
+        let first = extract.extract(&request(&text), None).await.expect("it works");
         let all = probe.asked();
         assert_eq!(all, hapax_extract::chunks(&text, 2_000).len());
         paragraphs[2_000] = "A new paragraph says that the Seine is a river.".into();
-        let second = extract.extract(&request(&paragraphs.join("\n")), None).await.unwrap();
+        let second =
+            extract.extract(&request(&paragraphs.join("\n")), None).await.expect("it works");
         let again = probe.asked() - all;
         assert!(again > 0 && again * 20 <= all, "{again} of {all}");
         assert!(!second.is_hit());
-        let (first, second) = (first.graph().unwrap(), second.graph().unwrap());
+        let (first, second) = (first.graph().expect("it works"), second.graph().expect("it works"));
         let ids = |graph: &hapax_extract::Graph| -> std::collections::BTreeSet<String> {
             graph.entities.iter().map(|entity| entity.id.clone()).collect()
         };
@@ -50,7 +51,7 @@ mod cases {
         let text = large()[..40].join("\n");
         let of = hapax_extract::chunks(&text, 2_000).len();
         let (tell, mut heard) = mpsc::channel(1_000);
-        extract.extract(&request(&text), Some(tell)).await.unwrap();
+        extract.extract(&request(&text), Some(tell)).await.expect("it works");
         assert_eq!(heard.recv().await, Some(Progress::Chunked { chunks: of }));
         for nth in 1..=of {
             let Some(Progress::Read { done, found, .. }) = heard.recv().await else {

@@ -43,11 +43,11 @@ CREATE TABLE hapax.heard (
 CREATE INDEX heard_at ON hapax.heard (at);
 
 -- The outcome of an extraction. What is larger than 64 KiB lies compressed elsewhere, and is not
--- shown.
+-- shown; nor is what this database has no JSON for.
 CREATE FUNCTION hapax.extracted(outcome bytea) RETURNS jsonb LANGUAGE plpgsql IMMUTABLE AS $$
 BEGIN
     RETURN convert_from(outcome, 'UTF8')::jsonb;
-EXCEPTION WHEN invalid_text_representation OR character_not_in_repertoire THEN RETURN NULL;
+EXCEPTION WHEN OTHERS THEN RETURN NULL;
 END $$;
 
 -- Under the names and with the columns that extraction knows.
@@ -57,8 +57,9 @@ SELECT 'sha256:' || encode(s.key, 'hex') AS idempotency_key, s.ontology AS ontol
        o.outcome -> 'entities' AS entities, o.outcome -> 'relations' AS relations,
        o.outcome -> 'metadata' AS metadata,
        to_timestamp(s.created / 1000.0) AS created_at, to_timestamp(e.expires / 1000.0) AS expires_at,
-       to_timestamp(s.used / 1000.0) AS accessed_at
+       to_timestamp(s.used / 1000.0) AS accessed_at, n.name AS namespace
 FROM hapax.shelf s
+JOIN hapax.namespace n ON n.id = s.namespace
 JOIN hapax.effect e ON e.namespace = s.namespace AND e.key = s.key AND e.state = 1
 CROSS JOIN LATERAL (SELECT hapax.extracted(e.outcome) AS outcome) o
 WHERE s.whole;
@@ -67,7 +68,7 @@ WHERE s.whole;
 CREATE FUNCTION hapax.about_extraction(note text) RETURNS jsonb LANGUAGE plpgsql IMMUTABLE AS $$
 BEGIN
     RETURN CASE WHEN note LIKE '{%' AND note::jsonb ->> 'kind' = 'extraction.v1' THEN note::jsonb END;
-EXCEPTION WHEN invalid_text_representation THEN RETURN NULL;
+EXCEPTION WHEN OTHERS THEN RETURN NULL;
 END $$;
 
 -- What a grant was for, where it was an extraction.
@@ -82,30 +83,35 @@ SELECT 'sha256:' || encode(e.key, 'hex') AS idempotency_key,
        hapax.extracted(e.outcome) AS result,
        CASE WHEN e.reason IS NOT NULL THEN jsonb_build_object('error', e.reason) END AS error,
        to_timestamp(g.at / 1000.0) AS started_at,
-       CASE WHEN e.state <> 0 THEN to_timestamp(e.updated / 1000.0) END AS completed_at
-FROM hapax.effect e JOIN hapax.extraction_grant g ON g.id = e.fence;
+       CASE WHEN e.state <> 0 THEN to_timestamp(e.updated / 1000.0) END AS completed_at,
+       n.name AS namespace
+FROM hapax.effect e
+JOIN hapax.namespace n ON n.id = e.namespace
+JOIN hapax.extraction_grant g ON g.id = e.fence;
 
 CREATE VIEW hapax.extraction_audit_log AS
 SELECT 'j' || g.id AS id, 'sha256:' || encode(g.key, 'hex') AS idempotency_key, g.ontology_id,
        'extraction_started' AS event_type, g.about AS metadata,
-       to_timestamp(g.at / 1000.0) AS created_at
-FROM hapax.extraction_grant g
+       to_timestamp(g.at / 1000.0) AS created_at, n.name AS namespace
+FROM hapax.extraction_grant g JOIN hapax.namespace n ON n.id = g.namespace
 UNION ALL
 SELECT 'j' || j.id, 'sha256:' || encode(j.key, 'hex'), g.ontology_id,
        CASE j.state WHEN 1 THEN 'extraction_completed' ELSE 'extraction_failed' END,
        CASE j.state WHEN 1 THEN coalesce(hapax.about_extraction(j.note), '{}')
                     ELSE jsonb_build_object('error', j.note) END,
-       to_timestamp(j.at / 1000.0)
+       to_timestamp(j.at / 1000.0), n.name
 FROM hapax.journal j JOIN hapax.extraction_grant g ON g.id = j.prev
+JOIN hapax.namespace n ON n.id = j.namespace
 WHERE j.event <> 0
 UNION ALL
 SELECT 'h' || h.id, 'sha256:' || encode(h.key, 'hex'), h.ontology,
        CASE h.what WHEN 0 THEN 'cache_hit' WHEN 1 THEN 'cache_miss' ELSE 'concurrent_deduplicated' END,
-       h.about::jsonb || jsonb_build_object('times', h.times), to_timestamp(h.at / 1000.0)
-FROM hapax.heard h;
+       h.about::jsonb || jsonb_build_object('times', h.times), to_timestamp(h.at / 1000.0), n.name
+FROM hapax.heard h JOIN hapax.namespace n ON n.id = h.namespace;
 
 CREATE VIEW hapax.ontologies AS
-SELECT id, version, content::jsonb AS content, metadata::jsonb AS metadata,
-       substr(version, greatest(length(version) - 63, 1), 16) AS content_hash,
-       to_timestamp(updated / 1000.0) AS updated_at
-FROM hapax.ontology;
+SELECT o.id, o.version, hapax.extracted(convert_to(o.content, 'UTF8')) AS content,
+       hapax.extracted(convert_to(o.metadata, 'UTF8')) AS metadata,
+       substr(o.version, greatest(length(o.version) - 63, 1), 16) AS content_hash,
+       to_timestamp(o.updated / 1000.0) AS updated_at, n.name AS namespace
+FROM hapax.ontology o JOIN hapax.namespace n ON n.id = o.namespace;

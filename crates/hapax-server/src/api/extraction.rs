@@ -1,17 +1,20 @@
 //! Extraction: texts in, entities and relations out, and the ontologies they are of.
 
 use std::convert::Infallible;
+use std::io::Write as _;
 use std::sync::Arc;
 
 use axum::extract::{FromRequestParts, Request, State};
 use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
 use futures_util::stream;
+use hapax::Key;
 use hapax_extract::rdf::{self, Syntax};
 use hapax_extract::{Error, Explained, Extract, Extracted, Progress};
 use http::header::{ACCEPT, CONTENT_ENCODING, CONTENT_TYPE};
 use http::request::Parts;
-use http::{HeaderMap, HeaderValue, StatusCode};
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use tokio::sync::mpsc;
@@ -21,9 +24,10 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use super::{Answer, Named, Params, Scope, answer, check_type, malformed, not_found, part};
+use crate::access::Caller;
 use crate::body::{collected, discard};
 use crate::problem::{
-    BAD_EXTRACTION, EXTRACTOR_FAILED, NO_ONTOLOGY, Problem, RESTLESS, WRONG_TYPE,
+    BAD_EXTRACTION, EXTRACTOR_FAILED, HOPELESS, NO_ONTOLOGY, Problem, RESTLESS, WRONG_SYNTAX,
 };
 use crate::server::Server;
 use crate::wire;
@@ -57,7 +61,7 @@ pub(super) fn performing() -> OpenApiRouter<Arc<Server>> {
 /// Extraction in the caller's namespace.
 struct Of {
     extract: Extract,
-    actor: String,
+    caller: Caller,
 }
 
 impl FromRequestParts<Arc<Server>> for Of {
@@ -65,8 +69,7 @@ impl FromRequestParts<Arc<Server>> for Of {
 
     async fn from_request_parts(head: &mut Parts, server: &Arc<Server>) -> Result<Self, Problem> {
         let scope = Scope::from_request_parts(head, server).await?;
-        let actor = scope.caller.holder.clone();
-        Ok(Self { extract: server.extract.on(scope.hapax), actor })
+        Ok(Self { extract: server.extract.on(scope.hapax), caller: scope.caller })
     }
 }
 
@@ -87,6 +90,7 @@ impl From<Error> for Problem {
             Error::Ledger(error) => return Self::of(error),
             Error::UnknownOntology(_) => (StatusCode::NOT_FOUND, &NO_ONTOLOGY),
             Error::Extractor { .. } => (StatusCode::BAD_GATEWAY, &EXTRACTOR_FAILED),
+            Error::Hopeless(_) => (StatusCode::BAD_GATEWAY, &HOPELESS),
             Error::Restless(_) => (StatusCode::CONFLICT, &RESTLESS),
             _ => (StatusCode::BAD_REQUEST, &BAD_EXTRACTION),
         };
@@ -126,12 +130,14 @@ impl ExtractionRequest {
     fn read(self) -> Result<hapax_extract::Request, Problem> {
         let Self { text, ontology_id, extraction_params, request_id, shadow_key } = self;
         for (name, text) in [("requestId", &request_id), ("shadowKey", &shadow_key)] {
-            if text.as_ref().is_some_and(|text| text.len() > 255) {
-                return Err(malformed(format!("{name} has more than 255 bytes")));
+            let bad = |text: &String| text.len() > 255 || text.contains(char::is_control);
+            if text.as_ref().is_some_and(bad) {
+                let what = format!("{name} has more than 255 bytes, or control characters");
+                return Err(malformed(what));
             }
         }
-        let params = extraction_params.map_or_else(|| "{}".to_owned(), |raw| raw.get().to_owned());
-        let params = asked(&params)?;
+        let nothing = || Ok(hapax::json::Json::Object(Vec::new()));
+        let params = extraction_params.map_or_else(nothing, |raw| asked(raw.get()))?;
         Ok(hapax_extract::Request {
             params,
             request_id,
@@ -177,11 +183,12 @@ fn printed(extracted: &Extracted) -> Vec<u8> {
     let kept = extracted.json();
     let short = extracted.identity.components.short();
     let (hit, version) = (extracted.is_hit(), &extracted.version);
-    let head = format!(
+    let mut body = Vec::with_capacity(kept.len() + version.len() + 128);
+    // What goes into memory always goes.
+    let _ = write!(
+        body,
         "{{\"idempotencyKey\":\"{short}\",\"cacheHit\":{hit},\"ontologyVersion\":\"{version}\""
     );
-    let mut body = Vec::with_capacity(head.len() + 1 + kept.len());
-    body.extend_from_slice(head.as_bytes());
     if kept.len() > 2 {
         body.push(b',');
     }
@@ -195,8 +202,7 @@ fn printed(extracted: &Extracted) -> Vec<u8> {
     responses((status = 200, body = ExtractionResult)))]
 async fn extract(
     State(server): State<Arc<Server>>,
-    Of { extract, .. }: Of,
-    scope: Scope,
+    Of { extract, caller }: Of,
     request: Request,
 ) -> Result<Response, Problem> {
     let streams = accepts_events(request.headers());
@@ -205,25 +211,50 @@ async fn extract(
         return Err(problem);
     }
     let body = collected(request.into_body(), LARGEST, server.terms.longest_request).await?;
-    let mut reader = serde_json::Deserializer::from_slice(&body);
-    let read: ExtractionRequest = serde_path_to_error::deserialize(&mut reader)
-        .map_err(|error| malformed(error.to_string()))?;
-    reader.end().map_err(|error| malformed(error.to_string()))?;
-    let asked = read.read()?;
+    let asked = read::<ExtractionRequest>(&body)?.read()?;
     if streams {
-        let room = server.allowances.follow(&scope.caller.namespace)?;
-        return Ok(told(extract, asked, room).into_response());
+        let room = server.allowances.follow(&caller.namespace)?;
+        let (identity, _) = extract.identify(&asked).await?;
+        let mut response = told(extract, asked, identity.components.short(), room).into_response();
+        name(&mut response, identity.components.key);
+        return Ok(response);
     }
-    let extracted = extract.extract(&asked, None).await?;
-    let mut response = Response::new(printed(&extracted).into());
-    let json = HeaderValue::from_static("application/json");
-    response.headers_mut().insert(CONTENT_TYPE, json);
-    let key = extracted.identity.components.key.to_string();
-    if let Ok(key) = HeaderValue::from_str(&key) {
-        response.headers_mut().insert("x-idempotency-key", key);
+    let mut response = match extract.extract(&asked, None).await {
+        Ok(extracted) => {
+            let mut response = Response::new(printed(&extracted).into());
+            let json = HeaderValue::from_static("application/json");
+            response.headers_mut().insert(CONTENT_TYPE, json);
+            name(&mut response, extracted.key);
+            return Ok(response);
+        }
+        Err(error) => Problem::from(error).into_response(),
+    };
+    // Whoever was not answered still wants to know what for.
+    if let Ok((identity, _)) = extract.identify(&asked).await {
+        name(&mut response, identity.components.key);
     }
     Ok(response)
 }
+
+/// Reads a document; where it is wrong is found out only if it is.
+fn read<T: DeserializeOwned>(body: &[u8]) -> Result<T, Problem> {
+    serde_json::from_slice(body).map_err(|error| {
+        let mut reader = serde_json::Deserializer::from_slice(body);
+        match serde_path_to_error::deserialize::<_, T>(&mut reader) {
+            Err(error) => malformed(error.to_string()),
+            Ok(_) => malformed(error.to_string()),
+        }
+    })
+}
+
+/// Says in an answer which key it is of.
+fn name(response: &mut Response, key: Key) {
+    if let Ok(key) = HeaderValue::from_str(&key.to_string()) {
+        response.headers_mut().insert(KEY, key);
+    }
+}
+
+const KEY: HeaderName = HeaderName::from_static("x-idempotency-key");
 
 fn accepts_events(headers: &HeaderMap) -> bool {
     let accepted = headers.get(ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default();
@@ -234,32 +265,35 @@ fn accepts_events(headers: &HeaderMap) -> bool {
 fn told(
     extract: Extract,
     asked: hapax_extract::Request,
+    key: String,
     room: impl Send + 'static,
 ) -> Sse<impl futures_util::Stream<Item = Result<Event, Infallible>>> {
     let (tell, heard) = mpsc::channel(AHEAD);
     let running = tokio::spawn(async move { extract.extract(&asked, Some(tell)).await });
-    let events = stream::unfold((heard, Some(running), room), async |state| {
-        let (mut heard, running, room) = state;
+    let events = stream::unfold((heard, Some(running), key, room), async |state| {
+        let (mut heard, running, key, room) = state;
         if let Some(progress) = heard.recv().await {
-            return Some((Ok(stage(&progress)), (heard, running, room)));
+            return Some((Ok(stage(&progress, &key)), (heard, running, key, room)));
         }
         let event = ending(running?).await;
-        Some((Ok(event), (heard, None, room)))
+        Some((Ok(event), (heard, None, key, room)))
     });
     Sse::new(events).keep_alive(KeepAlive::default())
 }
 
-fn stage(progress: &Progress) -> Event {
+fn stage(progress: &Progress, key: &str) -> Event {
     let (name, data) = match progress {
-        Progress::Chunked { chunks } => ("chunks", serde_json::json!({ "chunks": chunks })),
+        Progress::Chunked { chunks } => {
+            ("chunks", serde_json::json!({ "idempotencyKey": key, "chunks": chunks }))
+        }
         Progress::Read { chunk, done, of, reused, found } => (
             "chunk",
             serde_json::json!({
-                "chunk": chunk, "done": done, "of": of, "reused": reused,
+                "idempotencyKey": key, "chunk": chunk, "done": done, "of": of, "reused": reused,
                 "mentions": found.mentions, "relations": found.said.len(),
             }),
         ),
-        _ => ("merging", serde_json::json!({})),
+        _ => ("merging", serde_json::json!({ "idempotencyKey": key })),
     };
     Event::default().event(name).json_data(&data).unwrap_or_default()
 }
@@ -475,7 +509,7 @@ impl From<hapax_extract::Changed> for OntologyChange {
     responses((status = 200, body = OntologyChange)))]
 async fn put_ontology(
     State(server): State<Arc<Server>>,
-    Of { extract, actor }: Of,
+    Of { extract, caller }: Of,
     Params(how): Params<How>,
     request: Request,
 ) -> Answer<OntologyChange> {
@@ -483,22 +517,21 @@ async fn put_ontology(
     let syntax = kind.and_then(Syntax::of_media_type);
     let (Some(syntax), false) = (syntax, request.headers().contains_key(CONTENT_ENCODING)) else {
         discard(request.into_body()).await;
-        let detail =
-            "send JSON, text/turtle, application/rdf+xml or application/ld+json, not compressed";
-        return Err(Problem::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, &WRONG_TYPE, detail));
+        let detail = "its media type is none that an ontology is read in, or it is compressed";
+        return Err(Problem::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, &WRONG_SYNTAX, detail));
     };
     let body = collected(request.into_body(), LARGEST, server.terms.longest_request).await?;
     let ontology = rdf::import(&body, syntax, None, how.id.as_deref());
     let ontology = ontology.map_err(Error::from)?;
-    answer(extract.put_ontology(&ontology, how.version.as_deref(), &actor).await?.into())
+    answer(extract.put_ontology(&ontology, how.version.as_deref(), &caller.holder).await?.into())
 }
 
 /// Remove an ontology and all results that were made from it.
 #[utoipa::path(delete, path = "/api/v1/ontologies/{ontology}", operation_id = "ontology_remove", tag = "extraction",
     params(("ontology" = String, Path, description = "its IRI, percent-encoded")),
     responses((status = 200, body = OntologyChange)))]
-async fn remove_ontology(Of { extract, actor }: Of, Iri(id): Iri) -> Answer<OntologyChange> {
-    answer(extract.remove_ontology(&id, &actor).await?.into())
+async fn remove_ontology(Of { extract, caller }: Of, Iri(id): Iri) -> Answer<OntologyChange> {
+    answer(extract.remove_ontology(&id, &caller.holder).await?.into())
 }
 
 /// What is in the cache, and how often it was of use to this server.
@@ -525,6 +558,14 @@ struct CacheStats {
     cache_hit_rate: f64,
     /// Of all requests that were answered, how many shared another's execution.
     execution_cache_hit_rate: f64,
+    /// Calls of this server that cost.
+    calls: u64,
+    /// The tokens they read.
+    tokens_in: u64,
+    /// The tokens they wrote.
+    tokens_out: u64,
+    /// What they cost, in millionths of the currency of the prices, where there are prices.
+    cost_micros: Option<u64>,
     /// Requests that brought another cache's key.
     shadow_compared: u64,
     /// It would have missed a result that we had.
@@ -550,6 +591,10 @@ async fn stats(Of { extract, .. }: Of) -> Answer<CacheStats> {
         failed: stats.failed,
         cache_hit_rate: stats.hits as f64 / answered,
         execution_cache_hit_rate: stats.shared as f64 / answered,
+        calls: stats.bill.calls,
+        tokens_in: stats.bill.tokens_in,
+        tokens_out: stats.bill.tokens_out,
+        cost_micros: stats.bill.cost_micros,
         shadow_compared: stats.shadow.compared,
         shadow_bypassed: stats.shadow.bypassed,
         shadow_mistaken: stats.shadow.mistaken,

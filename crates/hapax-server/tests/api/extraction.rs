@@ -228,11 +228,18 @@ async fn progress_is_streamed() {
     let result: Value = serde_json::from_str(&last["data: ".len()..]).unwrap();
     assert_eq!(result["entities"][0]["name"], "Danube");
     assert_eq!(result["metadata"]["chunks"], json!(chunks));
+    assert_eq!(
+        result["idempotencyKey"],
+        serde_json::from_str::<Value>(
+            &body.lines().find(|line| line.starts_with("data: ")).unwrap()["data: ".len()..],
+        )
+        .unwrap()["idempotencyKey"],
+        "every event has it"
+    );
     let unknown = json!({ "text": "x", "ontologyId": "nope" }).to_string();
     let response = streaming.send(&Method::POST, "/api/v1/extract", Some(&unknown)).await;
-    let body = response.into_body().collect().await.expect("a body").to_bytes();
-    let body = String::from_utf8_lossy(&body).into_owned();
-    assert!(body.starts_with("event: problem") && body.contains("HX0601"), "{body}");
+    let (status, unknown) = read(response).await;
+    assert_eq!((status, &unknown["code"]), (404, &json!("HX0601")));
 }
 
 /// Namespaces neither see each other's ontologies nor each other's results.

@@ -185,19 +185,27 @@ cases! {
         b.shelve(3, Shelved { whole: false, ..shelved(IRI, "v1") });
         b.keep(IRI, Some(ontology("v2")));
         b.shelve(4, shelved(IRI, "v2"));
-        b.claim(5, ask(5));
+        // It was there, has expired, and is being made again.
+        b.claim(5, Ask { ttl_ms: Some(10), ..ask(5) });
+        let made = b.settle_shelved(5, 5, shelved("o2", "w1"));
+        assert!(matches!(made, Ok(Answer::Settle(Settled::Recorded))), "{made:?}");
+        b.clock.advance(20);
+        assert!(matches!(b.claim(5, ask(55)), Verdict::Granted(_)));
         let noticed = b.notice();
         assert_eq!(b.evict(Evict::Outdated { ontology: IRI.into() }, 100), 2);
         assert_eq!(b.notice(), noticed + 1, "memories must forget them too");
         let mut left = b.keys();
         left.sort();
-        assert_eq!(left, [name(2).key, name(4).key]);
+        assert_eq!(left, [name(2).key, name(4).key, name(5).key]);
         assert_eq!(b.evict(Evict::One(name(2).key), 100), 1);
         assert_eq!(b.evict(Evict::One(name(5).key), 100), 0);
         assert_eq!(b.evict(Evict::Of { ontology: IRI.into() }, 100), 1);
         b.shelve(6, shelved("o2", "w1"));
         assert_eq!(b.evict(Evict::All, 100), 1);
-        assert_eq!((b.keys(), b.evict(Evict::All, 100)), (vec![], 0));
+        assert_eq!((b.keys(), b.evict(Evict::All, 100)), (vec![name(5).key], 0));
+        let again = b.settle_shelved(5, 55, shelved("o2", "w1"));
+        assert!(matches!(again, Ok(Answer::Settle(Settled::Recorded))), "{again:?}");
+        assert_eq!(b.evict(Evict::All, 100), 1);
     }
 
     /// Proves X-6: what has expired is on no shelf.

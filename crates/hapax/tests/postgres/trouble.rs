@@ -182,6 +182,32 @@ async fn a_restored_database_is_told_so() {
     intact(&hapax, 4).await;
 }
 
+async fn results_are_kept_and_removed(hapax: &hapax::Hapax) {
+    use hapax::shelf::{Evict, Heard, Ontology, Shelved, What};
+
+    let (id, version) = ("https://example.org/rivers", "v1".to_owned());
+    let ontology = Ontology {
+        id: id.into(),
+        version: version.clone(),
+        content: "{}".into(),
+        metadata: "{}".into(),
+        updated: hapax::Timestamp(0),
+    };
+    hapax.keep_ontology(id, Some(ontology), "ada").await.expect("kept");
+    let effect = hapax.effect(key(3)).safety(Safety::Transactional);
+    let made = effect.run(|claim| async move {
+        let (text_hash, params_hash) = ("t".into(), "p".into());
+        claim.shelve(Shelved { ontology: id.into(), version, text_hash, params_hash, whole: true });
+        Ok::<_, Failure>("{}")
+    });
+    made.await.expect("done");
+    let name = hapax::Name { namespace: hapax.namespace().clone(), key: key(3) };
+    let (ontology, about) = (id.to_owned(), "{}".to_owned());
+    let heard = Heard { name, ontology, what: What::Hit, times: 1, about };
+    hapax.attend(vec![heard]).await.expect("written down");
+    assert_eq!(hapax.evict(Evict::All, 10).await.expect("removed"), 1);
+}
+
 /// Proves K-13: the rights that the documentation gives a node are enough to work, and not
 /// enough to take a partition of the journal away.
 #[tokio::test]
@@ -189,7 +215,7 @@ async fn a_node_needs_no_more_rights_than_documented() {
     let server = Postgres::start();
     let owner = server.url("postgres");
     let made = tokio::task::spawn_blocking(move || hapax_postgres::PgStore::migrate(&owner));
-    assert_eq!(made.await.expect("no panic").expect("a schema"), 6);
+    assert_eq!(made.await.expect("no panic").expect("a schema"), 7);
     let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/operations.md");
     let page = std::fs::read_to_string(page).expect("the page");
     let grants = page.split("```sql\n").nth(1).and_then(|rest| rest.split("```").next());
@@ -205,6 +231,7 @@ async fn a_node_needs_no_more_rights_than_documented() {
         .show(key(1))
         .await
         .expect("read");
+    results_are_kept_and_removed(&hapax).await;
     let shelf = Shelf::default();
     let dispatcher = hapax.dispatch(outbox(&shelf)).await.expect("a dispatcher");
     let effect = hapax.effect(key(2)).safety(Safety::Transactional);
