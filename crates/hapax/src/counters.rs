@@ -28,6 +28,7 @@ pub(crate) struct Counters {
     pub(crate) lock_failures: Counter,
     pub(crate) conflicts: Counter,
     pub(crate) blocked: Counter,
+    in_flight: Counter,
 }
 
 impl Counters {
@@ -44,7 +45,8 @@ impl Counters {
             Verdict::Locked { .. } => self.lock_failures.add(),
             Verdict::Conflict { .. } => self.conflicts.add(),
             Verdict::Blocked(_) => self.blocked.add(),
-            Verdict::InFlight { .. } | Verdict::Refused { .. } | Verdict::Outdated(_) => {}
+            Verdict::InFlight { .. } => self.in_flight.add(),
+            Verdict::Refused { .. } | Verdict::Outdated(_) => {}
         }
     }
 
@@ -66,6 +68,7 @@ impl Counters {
             lock_failures: self.lock_failures.get(),
             conflicts: self.conflicts.get(),
             blocked: self.blocked.get(),
+            in_flight: self.in_flight.get(),
         }
     }
 }
@@ -90,4 +93,6 @@ pub struct Counts {
     pub conflicts: u64,
     /// Requests that somebody has to look at first.
     pub blocked: u64,
+    /// Requests that found somebody of another process at it.
+    pub in_flight: u64,
 }

@@ -53,8 +53,9 @@ async fn waiters_elsewhere_are_told_the_same_error() {
     started.notified().await;
     let waiter = tokio::spawn(there.effect(key(1)).share_failures().run(|_| async { ok("mine") }));
     let behind = tokio::spawn(there.effect(key(1)).share_failures().run(|_| async { ok("mine") }));
-    // Long enough for both to have asked, in time that passes at once.
-    tokio::time::sleep(Duration::from_millis(300)).await;
+    while there.counts().cache_misses < 2 || there.counts().in_flight == 0 {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
     fail.notify_one();
     for told in [leader.await, waiter.await, behind.await] {
         let Err(Error::Failed { reason }) = told.unwrap() else { panic!("it failed") };
