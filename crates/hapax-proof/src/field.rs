@@ -385,6 +385,8 @@ fn judge_key(
         Some(State::Succeeded(outcome)) => author(outcome),
         _ => None,
     };
+    let acknowledged = calls.iter().any(|call| call.told.is_some());
+    report.count("keys with an outcome that somebody was told", u64::from(acknowledged));
     for call in calls {
         if let Some((_, Told::Outcome(by))) = call.told {
             report.count("outcomes acknowledged", 1);
@@ -421,10 +423,19 @@ fn judge_key(
 impl Running {
     /// Waits until it is at work. `false` if it ended before.
     pub fn is_at_work(&mut self) -> bool {
+        self.has_written(" offered ", 1)
+    }
+
+    /// Waits until this many of its calls were told an outcome. `false` if it ended before.
+    pub fn has_told(&mut self, outcomes: usize) -> bool {
+        self.has_written(" told ", outcomes)
+    }
+
+    fn has_written(&mut self, word: &str, times: usize) -> bool {
         let deadline = Instant::now() + LONG;
         loop {
             let text = std::fs::read_to_string(&self.log).unwrap_or_default();
-            if text.contains(" offered ") {
+            if text.matches(word).count() >= times {
                 return true;
             }
             if self.has_ended() || Instant::now() > deadline {

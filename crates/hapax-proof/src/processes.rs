@@ -73,6 +73,8 @@ pub fn conclude(field: &Field, report: &mut Report) {
     field.finish(keys.clone());
     field.judge(keys, report);
     field.verify(report);
-    let (calls, told) = (report.figure("calls"), report.figure("calls that were told an outcome"));
-    report.expect(told * 2 >= calls, || format!("vacuous: {told} of {calls} calls succeeded"));
+    // Not how many calls: that says how long a server was away, and how slow the machine is.
+    let (keys, told) = ("keys judged", "keys with an outcome that somebody was told");
+    let (keys, told) = (report.figure(keys), report.figure(told));
+    report.expect(told * 2 >= keys, || format!("vacuous: {told} of {keys} keys have an outcome"));
 }
