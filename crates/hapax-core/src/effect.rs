@@ -22,6 +22,7 @@ use crate::journal::Event;
 use crate::lease::{Lease, LeaseId, Pulse};
 use crate::lock::LockKey;
 use crate::outcome::{Cause, Failure, MAX_REASON, Outcome, bounded, cut};
+use crate::part::Part;
 use crate::planted::{Bug, planted};
 use crate::time::{LeaseInstant, Now, Timestamp};
 
@@ -265,6 +266,8 @@ pub struct Ask {
     pub deadline_ms: Option<u64>,
     /// What the journal says of the grant, if there is one.
     pub about: Option<String>,
+    /// What it is a part of.
+    pub part: Option<Part>,
 }
 
 /// Judges a claim. `fence` is the number a grant would carry.

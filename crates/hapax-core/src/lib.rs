@@ -15,18 +15,20 @@
 //! | [`epoch`] | what effects may be bound to, which only grows |
 //! | [`lock`] | what serialises effects that touch the same thing |
 //! | [`outcome`] | what is remembered |
+//! | [`part`] | what an effect is a part of |
 //! | [`journal`] | the append-only record, [`merkle`] its tree, [`checkpoint`] its signed heads |
 //! | [`outbox`] | events to be told, [`route`] to whom, [`delivery`] how that goes |
 //! | [`guard`] | what must not leave in a payload |
 //! | [`retry`] | when to try again |
 //! | [`token`] | what somebody shows to be let in |
-//! | [`json`], [`canonical`] | strict JSON in, RFC 8785 out |
+//! | [`json`], [`canonical`] | strict JSON in, RFC 8785 out, [`document`] what is kept |
 
 pub mod attempt;
 pub mod canonical;
 pub mod checkpoint;
 pub mod dataset;
 pub mod delivery;
+pub mod document;
 pub mod effect;
 pub mod epoch;
 pub mod fingerprint;
@@ -41,6 +43,7 @@ pub mod merkle;
 pub mod name;
 pub mod outbox;
 pub mod outcome;
+pub mod part;
 #[doc(hidden)]
 pub mod planted;
 pub mod retry;

@@ -17,10 +17,10 @@ use std::sync::{Arc, Mutex};
 
 use hapax::outbox::{Heals, Letter, Sink, Told};
 
-use crate::document::print;
 use crate::lineage::{Completed, dcat, names, prov, stac};
 use crate::projector;
 use crate::run::Moment;
+use hapax::document::print;
 
 /// A catalog in this directory.
 #[derive(Debug, Clone)]

@@ -45,7 +45,6 @@
 
 pub mod catalog;
 mod contract;
-mod document;
 mod energy;
 mod error;
 pub mod health;

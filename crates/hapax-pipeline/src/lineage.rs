@@ -23,8 +23,8 @@ pub mod stac;
 
 use hapax::json::Json;
 
-use crate::document::Object;
 use crate::run::{Artifact, Mark, Moment, Product, Run, What};
+use hapax::document::Object;
 
 /// A run that happened, and what is known of what came of it.
 #[derive(Debug, Clone, Copy)]

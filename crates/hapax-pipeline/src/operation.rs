@@ -6,8 +6,8 @@ use hapax::json::Json;
 use hapax::key::pipeline;
 use hapax::{Key, KeyError};
 
-use crate::document::{Object, flag, list, text, words};
 use crate::error::Error;
+use hapax::document::{Object, flag, list, text, words};
 
 /// One change to a dataset. The eight fields of its key make it what it is.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]

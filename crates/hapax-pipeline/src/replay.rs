@@ -9,11 +9,11 @@ use hapax::canonical::canonical;
 use hapax::json::Json;
 use hapax::{Digest, Failure, Hapax, Key, Safety, State, StateName};
 
-use crate::document::Object;
 use crate::error::Error;
 use crate::lineage::openlineage;
 use crate::pipeline::Pipeline;
 use crate::run::{Artifact, Fold, Product, Run, What};
+use hapax::document::Object;
 
 /// Which operations are replayed.
 #[derive(Debug, Clone, Default)]

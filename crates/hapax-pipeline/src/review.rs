@@ -10,9 +10,9 @@ use hapax::{
     Timestamp,
 };
 
-use crate::document::{Object, text};
 use crate::error::Error;
 use crate::operation::About;
+use hapax::document::{Object, text};
 
 /// What a person was asked about an operation.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -13,8 +13,8 @@ use std::collections::HashMap;
 use hapax::json::Json;
 use hapax::{AttemptId, Digest, Entry, Event, Key, Namespace, StateName, Timestamp};
 
-use crate::document::{Object, list, number, print, text, words};
 use crate::operation::About;
+use hapax::document::{Object, list, number, print, text, words};
 
 /// Where in the journal something stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -9,11 +9,11 @@ use hapax::json::Json;
 use hapax::outbox::{Artifact as Registered, Event, Payload};
 use hapax::{Claim, Outcome};
 
-use crate::document::Object;
 use crate::error::Trouble;
 use crate::lifecycle::{Stage, record, tell};
 use crate::operation::Operation;
 use crate::run::Artifact;
+use hapax::document::Object;
 
 /// Permission to perform an operation: it has its lock, and every guard has let it pass.
 #[derive(Clone)]

@@ -100,6 +100,15 @@ impl Address {
     }
 }
 
+/// A connection for the caller's own transactions, driven by the caller's runtime.
+pub async fn client(url: &str) -> Result<Client, StoreError> {
+    let address = Address::parse(url)?;
+    match tokio::time::timeout(CONNECT * 2, address.connect_with(&address.config)).await {
+        Ok(client) => client.map_err(|error| StoreError::Unavailable(described(&error))),
+        Err(_) => Err(StoreError::Unavailable("the server does not answer".into())),
+    }
+}
+
 /// The options that the driver does not know are taken out of the URL.
 fn take_tls_options(url: &str) -> Result<(String, Option<String>, Option<String>), StoreError> {
     if !url.starts_with("postgres://") && !url.starts_with("postgresql://") {

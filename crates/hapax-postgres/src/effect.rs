@@ -132,6 +132,17 @@ pub(crate) fn list(
     rows.iter().map(read).collect()
 }
 
+/// Rows of effects that are parts, with the columns of what they are parts of.
+pub(crate) fn parts(link: &Link, which: &str, params: &[Param<'_>]) -> Result<Vec<Row>, Trouble> {
+    let sql = format!(
+        "{}coalesce(e.outcome, b.data) AS outcome, p.place, p.whole, p.kind, p.kept
+         FROM hapax.part p JOIN hapax.effect e ON e.namespace = p.namespace AND e.key = p.key
+         LEFT JOIN hapax.body b ON b.id = e.body WHERE {which}",
+        columns!()
+    );
+    link.query(&sql, params)
+}
+
 /// How many effects there are in each state.
 pub(crate) fn census(link: &Link) -> Result<Vec<(StateName, u64)>, Trouble> {
     let sql = "SELECT state, count(*) FROM hapax.effect GROUP BY state ORDER BY state";
@@ -152,7 +163,7 @@ pub(crate) fn bytes<const N: usize>(row: &Row, column: &str) -> Result<[u8; N], 
     bytes.map_err(|_| StoreError::Corrupt(format!("{column} is not {N} bytes long")).into())
 }
 
-fn read(row: &Row) -> Result<(Place, Stored), Trouble> {
+pub(crate) fn read(row: &Row) -> Result<(Place, Stored), Trouble> {
     let number = |column: &str| row.try_get::<_, Option<i64>>(column);
     let instant = number("at_ms")?.map(|ms| LeaseInstant { era: ERA, ms: ms as u64 });
     let reason = || -> Result<String, Trouble> {
@@ -404,8 +415,8 @@ pub(crate) fn sweep(link: &Link, now: Timestamp, limit: usize) -> Result<usize, 
     Ok(expired.len())
 }
 
-/// Removes effects that are locked, their steps, their places on the shelf, and their bodies if
-/// nothing else refers to them.
+/// Removes effects that are locked, their steps, their places on the shelf and among the parts, and their bodies
+/// if nothing else refers to them.
 pub(crate) fn remove(link: &Link, places: &[Place]) -> Result<(), Trouble> {
     if places.is_empty() {
         return Ok(());
@@ -420,6 +431,8 @@ pub(crate) fn remove(link: &Link, places: &[Place]) -> Result<(), Trouble> {
          ), steps AS (DELETE FROM hapax.step WHERE (attempt, namespace, key) IN
                  (SELECT attempt, namespace, key FROM gone)),
          results AS (DELETE FROM hapax.shelf WHERE (namespace, key) IN
+                 (SELECT namespace, key FROM gone)),
+         parts AS (DELETE FROM hapax.part WHERE (namespace, key) IN
                  (SELECT namespace, key FROM gone))
          SELECT body FROM gone",
         &[(&namespaces, Type::INT4_ARRAY), (&keys, Type::BYTEA_ARRAY)],

@@ -24,6 +24,7 @@ mod lock;
 mod migrate;
 mod namespace;
 mod outbox;
+mod part;
 mod queue;
 mod quick;
 mod reader;
@@ -33,6 +34,7 @@ mod token;
 mod txn;
 mod writes;
 
+pub use connect::client;
 pub use doctor::Ailment;
 pub use migrate::script;
 pub use store::{Options, PgStore};

@@ -83,6 +83,7 @@ impl Quick {
                     && ask.lock.is_none()
                     && ask.bound.is_none()
                     && ask.about.is_none()
+                    && ask.part.is_none()
                     && ask.label.as_ref().is_none_or(|label| label.len() <= Limits::LABEL) =>
             {
                 if let (Verdict::Granted(grant), Some(change)) =

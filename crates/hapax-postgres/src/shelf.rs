@@ -366,7 +366,8 @@ impl ShelfTxn for PgTxn<'_> {
         self.may_write()?;
         let number = self.namespace(&name.namespace);
         let place = (self.noting(number)?, name.key);
-        self.stage_shelved(ToShelve { place, shelved: shelved.clone(), bytes, at: now.wall });
+        let (shelved, at) = (shelved.clone(), now.wall);
+        self.staged.shelved.push(ToShelve { place, shelved, bytes, at });
         Ok(())
     }
 

@@ -29,7 +29,8 @@ use crate::lease;
 use crate::lock::{self, LockPlace, Taken};
 use crate::namespace::Namespaces;
 use crate::outbox;
-use crate::shelf::{self, ToShelve};
+use crate::part;
+use crate::shelf;
 use crate::token;
 use crate::writes::{NewRecord, Writes};
 
@@ -58,7 +59,7 @@ pub(crate) struct PgTxn<'a> {
     /// What the commands before have written.
     written: Writes,
     /// What the command at hand has written.
-    staged: Writes,
+    pub(crate) staged: Writes,
     pub(crate) numbers: VecDeque<u64>,
     /// Why a read or write failed, for whoever runs the transaction.
     trouble: Option<Trouble>,
@@ -180,6 +181,7 @@ impl<'a> PgTxn<'a> {
             outbox::put(self.link, new.namespace, &new.record, &new.sinks)?;
         }
         shelf::put(self.link, &written.shelved)?;
+        part::put(self.link, &Vec::from_iter(written.parts))?;
         if let Some(pulse) = &written.pulse {
             lease::put_pulse(self.link, pulse)?;
         }
@@ -251,11 +253,6 @@ impl<'a> PgTxn<'a> {
     /// Writes a record when all have been judged.
     pub(crate) fn stage_record(&mut self, namespace: i32, record: Record, sinks: Vec<SinkName>) {
         self.staged.records.push(NewRecord { namespace, record, sinks });
-    }
-
-    /// Writes what a result is found by when all have been judged.
-    pub(crate) fn stage_shelved(&mut self, result: ToShelve) {
-        self.staged.shelved.push(result);
     }
 
     /// Whether nothing can be written.

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use hapax_core::lease::{Lease, LeaseId, Pulse};
 use hapax_core::lock::Lock;
 use hapax_core::outbox::Record;
+use hapax_core::part::Part;
 use hapax_core::route::SinkName;
 
 use crate::effect::{Place, Stored};
@@ -21,6 +22,7 @@ pub(crate) struct Writes {
     pub(crate) notes: Vec<Note>,
     pub(crate) records: Vec<NewRecord>,
     pub(crate) shelved: Vec<ToShelve>,
+    pub(crate) parts: BTreeMap<Place, Part>,
     pub(crate) pulse: Option<Pulse>,
 }
 
@@ -40,6 +42,7 @@ impl Writes {
         self.notes.extend(newer.notes);
         self.records.extend(newer.records);
         self.shelved.extend(newer.shelved);
+        self.parts.extend(newer.parts);
         self.pulse = newer.pulse.or(self.pulse);
     }
 }

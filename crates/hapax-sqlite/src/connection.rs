@@ -18,11 +18,12 @@ pub const SCHEMA: &str = concat!(
     include_str!("schema_4.sql"),
     include_str!("schema_5.sql"),
     include_str!("schema_6.sql"),
-    include_str!("schema_7.sql")
+    include_str!("schema_7.sql"),
+    include_str!("schema_8.sql")
 );
 
 /// Each migration brings the schema from its place in this list to the next.
-const MIGRATIONS: [&str; 7] = [
+const MIGRATIONS: [&str; 8] = [
     include_str!("schema_1.sql"),
     include_str!("schema_2.sql"),
     include_str!("schema_3.sql"),
@@ -30,6 +31,7 @@ const MIGRATIONS: [&str; 7] = [
     include_str!("schema_5.sql"),
     include_str!("schema_6.sql"),
     include_str!("schema_7.sql"),
+    include_str!("schema_8.sql"),
 ];
 
 /// "hapx": marks the file as ours.

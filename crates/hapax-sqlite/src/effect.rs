@@ -7,12 +7,14 @@ use hapax_core::key::Key;
 use hapax_core::lease::LeaseId;
 use hapax_core::lock::LockKey;
 use hapax_core::outcome::{Cause, Digest, Failure, Outcome};
+use hapax_core::part::Part;
 use hapax_core::time::{LeaseInstant, Timestamp};
 use hapax_store::{Filter, StoreError};
-use rusqlite::{Connection, OptionalExtension as _, Row, params};
+use rusqlite::{Connection, OptionalExtension as _, Params, Row, params};
 
 use crate::epoch;
 use crate::error::OrStoreError;
+use crate::part;
 use crate::shelf;
 
 /// Outcomes above this size are compressed and stored once, however many effects share them.
@@ -87,6 +89,29 @@ pub(crate) fn list(
     let mut found = Vec::new();
     while let Some(row) = rows.next().or_store_error()? {
         found.push(read(db, row, Large::Named)?);
+    }
+    Ok(found)
+}
+
+/// Effects that are parts, with what they are parts of.
+pub(crate) fn parts(
+    db: &Connection,
+    which: &str,
+    params: impl Params,
+) -> Result<Vec<(EffectRow, Part)>, StoreError> {
+    let sql = format!(
+        "SELECT {}, whole, kind, kept FROM part JOIN effect ON id = effect WHERE {which}",
+        columns!()
+    );
+    let mut statement = db.prepare_cached(&sql).or_store_error()?;
+    let mut rows = statement.query(params).or_store_error()?;
+    let mut found = Vec::new();
+    while let Some(row) = rows.next().or_store_error()? {
+        let part = || -> rusqlite::Result<_> {
+            let whole = Key::from_bytes(row.get(29)?);
+            Ok(Part { whole, kind: row.get(30)?, body: row.get(31)? })
+        };
+        found.push((read(db, row, Large::Whole)?, part().or_store_error()?));
     }
     Ok(found)
 }
@@ -435,7 +460,7 @@ pub(crate) fn sweep(db: &Connection, now: Timestamp, limit: usize) -> Result<usi
     Ok(expired.len())
 }
 
-/// Removes an effect, its steps, its place on the shelf, and its body if nothing else refers to it.
+/// Removes an effect, its steps, its place on the shelf and among the parts, and its body if nothing else refers to it.
 pub(crate) fn remove(db: &Connection, id: i64) -> Result<(), StoreError> {
     let (body, attempt, key, namespace) = db
         .prepare_cached("DELETE FROM effect WHERE id = ?1 RETURNING body, attempt, key, namespace")
@@ -458,5 +483,6 @@ pub(crate) fn remove(db: &Connection, id: i64) -> Result<(), StoreError> {
         .or_store_error()?
         .execute(params![attempt, key, namespace])
         .or_store_error()?;
+    part::forget(db, id)?;
     shelf::forget(db, namespace, &key)
 }

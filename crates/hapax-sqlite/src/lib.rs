@@ -18,6 +18,7 @@ mod lease;
 mod lock;
 mod log;
 mod outbox;
+mod part;
 mod presence;
 mod reader;
 mod shelf;

@@ -214,6 +214,11 @@ impl<'a> SqliteTxn<'a> {
         self.loaded.push(Loaded { name: name.clone(), row, entry, running });
     }
 
+    /// The row of an effect that this command has loaded or written.
+    pub(crate) fn row_id(&self, name: &Name) -> Option<i64> {
+        self.row(name).map(|loaded| loaded.row)
+    }
+
     fn row(&self, name: &Name) -> Option<&Loaded> {
         self.loaded.iter().find(|loaded| loaded.name == *name)
     }

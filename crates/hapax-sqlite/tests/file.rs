@@ -88,6 +88,7 @@ fn ask(key: u8) -> Ask {
         lease: LEASE,
         deadline_ms: None,
         about: None,
+        part: None,
     }
 }
 

@@ -309,6 +309,8 @@ impl Limits {
     pub const ONTOLOGY_ID: usize = 2_048;
     /// How much is written down about requests at once.
     pub const HEARD: usize = 4_096;
+    /// The most that is kept of a part, in bytes.
+    pub const PART: usize = 4 * 1024 * 1024;
     /// How many tokens there may be.
     pub const TOKENS: usize = 10_000;
     /// The shortest lease, in milliseconds.

@@ -16,6 +16,7 @@ mod journal;
 mod lease;
 mod lock;
 mod outbox;
+mod part;
 mod shelf;
 mod token;
 
@@ -25,6 +26,7 @@ pub use journal::*;
 pub use lease::*;
 pub use lock::*;
 pub use outbox::*;
+pub use part::*;
 pub use shelf::*;
 pub use token::*;
 
@@ -131,6 +133,9 @@ macro_rules! conformance {
             results_are_removed_by_last_use
             only_the_results_of_one_ontology_are_removed
             an_expired_result_leaves_the_shelf
+            parts_are_found_by_their_whole_in_the_order_of_their_grants
+            what_is_kept_of_a_part_is_what_was_said_last
+            an_expired_part_is_gone
         );
     };
     (@cases $open:expr; $($case:ident)*) => {
@@ -320,6 +325,7 @@ fn ask(n: u8) -> Ask {
         lease: LeaseId::from_bytes([1; 16]),
         deadline_ms: None,
         about: None,
+        part: None,
     }
 }
 

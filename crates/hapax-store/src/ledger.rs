@@ -25,6 +25,7 @@ use crate::dataset;
 use crate::error::StoreError;
 use crate::failpoint::{Point, pass};
 use crate::outbox::{self, Telling};
+use crate::part;
 use crate::shelf;
 use crate::txn::{Head, SealedTile, Step, Txn};
 
@@ -179,6 +180,7 @@ pub fn claim(txn: &mut dyn Txn, name: &Name, ask: &Ask) -> Result<Verdict, Store
         check_length("the label", label)?;
     }
     check_note(ask.about.as_deref())?;
+    part::check(ask.part.as_ref())?;
     if let Some(bound) = &ask.bound
         && let Err(mismatch) = bound.check(txn.epoch(&name.namespace, &bound.domain)?)
     {
@@ -199,6 +201,9 @@ pub fn claim(txn: &mut dyn Txn, name: &Name, ask: &Ask) -> Result<Verdict, Store
     let (verdict, change) = judge(Fence(txn.next_entry()?));
     if let Some(change) = change {
         write(txn, name, &change, Told { by: None, note: ask.about.as_deref() })?;
+        if let Some(part) = &ask.part {
+            txn.put_part(name, part)?;
+        }
     }
     if let Some(key) = ask.lock {
         txn.put_lock(&name.namespace, &Lock { key, holder: name.key, attempt: ask.attempt })?;
@@ -314,6 +319,7 @@ pub fn settle(
     telling: &Telling,
 ) -> Result<Settled, StoreError> {
     check_note(telling.note.as_deref())?;
+    part::check(telling.part.as_ref())?;
     let now = txn.now();
     if let (Report::Succeeded(_), Some(shelved)) = (report, &telling.shelved) {
         shelf::check_version(txn, &name.namespace, shelved)?;
@@ -331,6 +337,9 @@ pub fn settle(
             told.note = telling.note.as_deref();
         }
         write(txn, name, &change, told)?;
+        if let Some(part) = &telling.part {
+            txn.put_part(name, part)?;
+        }
         if let (State::Succeeded(outcome), Some(shelved)) = (&change.effect.state, &telling.shelved)
         {
             txn.shelve(name, shelved, outcome.size(), now)?;
@@ -458,6 +467,7 @@ fn record_transition(
         lease: LeaseId::from_bytes([0; 16]),
         deadline_ms: None,
         about: None,
+        part: None,
     };
     let generation = one(txn, &name)?.map_or(0, |there| there.generation);
     let (_, granted) = effect::claim(now, None, &ask, fence);

@@ -20,6 +20,7 @@ pub mod failpoint;
 pub mod journal;
 pub mod ledger;
 pub mod outbox;
+pub mod part;
 pub mod shelf;
 
 pub use clock::{Clock, ManualClock};
@@ -29,5 +30,6 @@ pub use command::{
 pub use error::StoreError;
 pub use memory::MemoryStore;
 pub use outbox::{OutboxTxn, OutboxView};
+pub use part::{PartTxn, PartView};
 pub use shelf::{ShelfTxn, ShelfView};
 pub use txn::{Filter, Found, Head, SealedTile, Step, Txn, View};

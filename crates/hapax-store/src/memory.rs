@@ -14,10 +14,12 @@ use hapax_core::lease::{Lease, LeaseId, Pulse};
 use hapax_core::lock::{Lock, LockKey};
 use hapax_core::merkle::Hash;
 use hapax_core::name::{Name, Namespace};
+use hapax_core::part::Part;
 use hapax_core::time::{LeaseInstant, Now, Timestamp};
 use hapax_core::token::{Token, TokenId};
 
 mod outbox;
+mod part;
 mod shelf;
 
 use crate::clock::Clock;
@@ -138,6 +140,7 @@ struct Tables {
     tokens: BTreeMap<TokenId, Token>,
     outbox: outbox::Outbox,
     shelf: shelf::Shelves,
+    parts: BTreeMap<Name, (u64, Part)>,
 }
 
 type Undo = Box<dyn FnOnce(&mut Tables)>;
@@ -343,6 +346,7 @@ impl Txn for MemoryTxn<'_> {
         for name in &names {
             self.set(|tables| &mut tables.effects, name.clone(), None);
             self.set(|tables| &mut tables.shelf.results, name.clone(), None);
+            self.set(|tables| &mut tables.parts, name.clone(), None);
         }
         self.sweep_leases();
         Ok(names.len())

@@ -13,6 +13,7 @@ use hapax_core::guard::Guards;
 use hapax_core::lease::{Lease, LeaseId};
 use hapax_core::name::{Name, Namespace};
 use hapax_core::outbox::{Artifact, Event, OutboxId, Record, Status, Track};
+use hapax_core::part::Part;
 use hapax_core::route::{self, Route, SinkName};
 use hapax_core::shelf::Shelved;
 use hapax_core::time::{Now, Timestamp};
@@ -41,6 +42,8 @@ pub struct Telling {
     pub note: Option<String>,
     /// To whoever looks for results: what this one is found by.
     pub shelved: Option<Shelved>,
+    /// To whoever looks at parts: what is to be known of this one, however it went.
+    pub part: Option<Part>,
 }
 
 /// What a store knows of a sink.

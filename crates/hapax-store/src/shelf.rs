@@ -185,6 +185,7 @@ fn record_change(
         lease: LeaseId::from_bytes([0; 16]),
         deadline_ms: None,
         about: None,
+        part: None,
     };
     let (_, Some(granted)) = effect::claim(now, None, &ask, fence) else { return Ok(()) };
     ledger::write(txn, &name, &granted, Told::default())?;

@@ -15,6 +15,7 @@ use hapax_core::token::{Token, TokenId};
 
 use crate::error::StoreError;
 use crate::outbox::{OutboxTxn, OutboxView};
+use crate::part::{PartTxn, PartView};
 use crate::shelf::{ShelfTxn, ShelfView};
 
 /// How to undo one step of an effect, registered before the step is taken.
@@ -71,7 +72,7 @@ pub struct SealedTile {
 }
 
 /// One consistent view of the ledger.
-pub trait View: OutboxView + ShelfView {
+pub trait View: OutboxView + PartView + ShelfView {
     /// The store's clocks, read once per command.
     fn now(&mut self) -> Now;
 
@@ -157,7 +158,7 @@ pub trait View: OutboxView + ShelfView {
 
 /// A transaction: a view that can be written to. What one command writes stays or goes as a
 /// whole.
-pub trait Txn: View + OutboxTxn + ShelfTxn {
+pub trait Txn: View + OutboxTxn + PartTxn + ShelfTxn {
     /// Writes an effect, new or not.
     fn put_effect(&mut self, name: &Name, effect: &Effect) -> Result<(), StoreError>;
 

@@ -7,6 +7,7 @@ use std::time::Duration;
 use hapax_core::attempt::{AttemptId, Fence};
 use hapax_core::effect::{Fenced, Grant, Report, Settled, State};
 use hapax_core::key::Key;
+use hapax_core::lease::LeaseId;
 use hapax_core::name::Name;
 use hapax_core::outcome::Outcome;
 use hapax_core::retry::Backoff;
@@ -15,8 +16,9 @@ use hapax_store::{Answer, Command, Step, call, read};
 use rusqlite::Transaction;
 use tokio::runtime::Handle;
 
+use crate::effect::EffectBuilder;
 use crate::emit::Told;
-use crate::engine::{Inner, random};
+use crate::engine::{Hapax, Inner, random};
 use crate::error::Error;
 
 /// Permission to perform one effect, once. Cheap to clone.
@@ -46,13 +48,53 @@ pub struct Claim {
     pub(crate) inner: Arc<Inner>,
     pub(crate) name: Name,
     pub(crate) grant: Grant,
+    /// What the grant hangs on; nothing, in a transaction of the caller's.
+    lease: Option<LeaseId>,
     settled_in: Arc<AtomicBool>,
     pub(crate) told: Arc<Told>,
 }
 
 impl Claim {
-    pub(crate) fn new(inner: Arc<Inner>, name: Name, grant: Grant) -> Self {
-        Self { inner, name, grant, settled_in: Arc::default(), told: Arc::default() }
+    pub(crate) fn new(
+        inner: Arc<Inner>,
+        name: Name,
+        grant: Grant,
+        lease: impl Into<Option<LeaseId>>,
+    ) -> Self {
+        let lease = lease.into();
+        Self { inner, name, grant, lease, settled_in: Arc::default(), told: Arc::default() }
+    }
+
+    /// Begins to describe an effect that is only granted while this claim cannot have been taken
+    /// over: both hang on one lease, and nobody is granted anything on a lease that is over.
+    ///
+    /// ```
+    /// use hapax::{Failure, Hapax, Key, Safety};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let hapax = Hapax::builder().in_memory();
+    /// let order = Key::derive("order.v1", &[("id", b"42")])?;
+    /// hapax
+    ///     .effect(order)
+    ///     .safety(Safety::Transactional)
+    ///     .run(|claim| async move {
+    ///         let charge = Key::derive("charge.v1", &[("order", b"42")])?;
+    ///         let done = claim.effect(charge).run(|_| async { Ok::<_, Failure>("receipt 7") });
+    ///         Ok::<_, Failure>(done.await?.outcome)
+    ///     })
+    ///     .await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn effect(&self, key: Key) -> EffectBuilder {
+        let name = Name { namespace: self.name.namespace.clone(), key };
+        let hapax = Hapax { inner: self.inner.clone(), namespace: self.name.namespace.clone() };
+        let effect = EffectBuilder::new(hapax, name);
+        match self.lease {
+            Some(lease) => effect.within(lease),
+            None => effect,
+        }
     }
 
     /// The key of the effect.

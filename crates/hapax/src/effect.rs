@@ -16,6 +16,7 @@ use hapax_core::lease::LeaseId;
 use hapax_core::lock::LockKey;
 use hapax_core::name::Name;
 use hapax_core::outcome::Outcome;
+use hapax_core::part::Part;
 use hapax_core::planted::{Bug, planted};
 use hapax_store::failpoint::{Point, pass};
 use hapax_store::outbox::Telling;
@@ -135,6 +136,8 @@ pub struct EffectBuilder {
     pub(crate) ttl: Option<Duration>,
     deadline: Option<Duration>,
     about: Option<String>,
+    part: Option<Part>,
+    within: Option<LeaseId>,
     pub(crate) wait: Duration,
     pub(crate) on_lock: OnLock,
     shares_failures: bool,
@@ -157,6 +160,8 @@ impl EffectBuilder {
             ttl: None,
             deadline: None,
             about: None,
+            part: None,
+            within: None,
             wait: Duration::from_secs(30),
             on_lock: OnLock::default(),
             shares_failures: false,
@@ -252,6 +257,18 @@ impl EffectBuilder {
     /// key, and none of the payload.
     pub fn about(mut self, note: impl Into<String>) -> Self {
         self.about = Some(note.into());
+        self
+    }
+
+    /// What it is a part of, and what is kept of it. See [`Hapax::parts`].
+    pub fn part(mut self, part: Part) -> Self {
+        self.part = Some(part);
+        self
+    }
+
+    /// Has it be granted only while the lease of another claim of this process lives.
+    pub(crate) fn within(mut self, lease: LeaseId) -> Self {
+        self.within = Some(lease);
         self
     }
 
@@ -396,6 +413,10 @@ impl EffectBuilder {
         let mut before = None;
         loop {
             let lease = inner.holder.lease().await?;
+            if self.within.is_some_and(|within| within != lease) {
+                held.over();
+                return Err(Error::LeaseLost);
+            }
             // An attempt hangs on one lease: a copy of it may have been granted on one that is
             // over, and is released.
             if before.replace(lease).is_some_and(|before| before != lease) {
@@ -433,6 +454,7 @@ impl EffectBuilder {
             lease,
             deadline_ms: self.deadline.map(|deadline| deadline.as_millis() as u64),
             about: self.about.clone(),
+            part: self.part.clone(),
         }
     }
 
@@ -526,7 +548,7 @@ impl EffectBuilder {
         T: Into<Outcome>,
     {
         let inner = &self.hapax.inner;
-        let claim = Claim::new(inner.clone(), self.name.clone(), grant);
+        let claim = Claim::new(inner.clone(), self.name.clone(), grant, lease);
         held.running();
         pass(Point::RunBegin)?;
         if planted(Bug::SettleBeforeRun) {

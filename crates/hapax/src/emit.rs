@@ -3,6 +3,7 @@
 use std::sync::{Mutex, MutexGuard};
 
 use hapax_core::outbox::Event;
+use hapax_core::part::Part;
 use hapax_core::shelf::Shelved;
 use hapax_store::outbox::{Emission, Telling};
 
@@ -22,6 +23,11 @@ impl Told {
     pub(crate) fn waiting(&self) -> Telling {
         self.lock().clone()
     }
+
+    /// What is to be recorded where there is none.
+    pub(crate) fn in_any_case(&self) -> Telling {
+        Telling { part: self.lock().part.clone(), ..Telling::default() }
+    }
 }
 
 impl Claim {
@@ -39,6 +45,11 @@ impl Claim {
     /// it was made from the present version of its ontology.
     pub fn shelve(&self, shelved: Shelved) {
         self.told.lock().shelved = Some(shelved);
+    }
+
+    /// What is to be known of this part, however it goes. See [`Hapax::parts`](crate::Hapax::parts).
+    pub fn keep(&self, part: Part) {
+        self.told.lock().part = Some(part);
     }
 
     /// What the journal says of the success, if it is one: at most 64 KiB. Said again, the last

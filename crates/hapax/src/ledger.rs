@@ -112,6 +112,11 @@ impl Hapax {
         Ok(read(&*self.inner.store, |view| view.leases()).await?)
     }
 
+    /// All namespaces that have ever been used on this ledger.
+    pub async fn namespaces(&self) -> Result<Vec<Namespace>, Error> {
+        Ok(read(&*self.inner.store, |view| view.namespaces()).await?)
+    }
+
     /// The namespace this handle sees.
     pub fn namespace(&self) -> &Namespace {
         &self.namespace

@@ -53,6 +53,7 @@ pub mod inbox;
 mod ledger;
 mod once;
 pub mod outbox;
+pub mod part;
 mod passes;
 mod patience;
 mod permit;
@@ -99,7 +100,7 @@ pub use hapax_core::outcome::{Digest, Outcome};
 pub use hapax_core::retry::Backoff;
 pub use hapax_core::time::Timestamp;
 pub use hapax_core::token::{Role, Secret, Token, TokenId};
-pub use hapax_core::{canonical, checkpoint, guard, json, key, merkle};
+pub use hapax_core::{canonical, checkpoint, document, guard, json, key, merkle};
 #[cfg(feature = "postgres")]
 pub use hapax_postgres::tokio_postgres;
 pub use hapax_store::journal::{Damage, Proof, Verified};

@@ -37,6 +37,16 @@ impl Hapax {
             self.inner.sqlite.as_ref().ok_or(Error::Unsupported("this ledger is not in a file"))?;
         Ok(sqlite.connection()?)
     }
+
+    /// The SQL that a ledger's own tables in a file are made with, for whoever lets others write to
+    /// that file and keeps them off these.
+    ///
+    /// ```
+    /// assert!(hapax::Hapax::schema().contains("CREATE TABLE journal"));
+    /// ```
+    pub fn schema() -> &'static str {
+        hapax_sqlite::SCHEMA
+    }
 }
 
 impl EffectBuilder {
@@ -83,7 +93,7 @@ impl EffectBuilder {
         let attempt = AttemptId::from_bytes(random()?);
         let verdict = sqlite.claim_in(tx, name, &effect.ask(attempt, NO_LEASE))?;
         let claim = match Permit::of(verdict)? {
-            Permit::Granted(grant) => Claim::new(hapax.inner.clone(), name.clone(), grant),
+            Permit::Granted(grant) => Claim::new(hapax.inner.clone(), name.clone(), grant, None),
             Permit::Replayed { outcome, .. } => return Ok(Done { outcome, how: How::Replayed }),
         };
         let outcome = match work(tx, &claim) {

@@ -4,14 +4,30 @@ use hapax_core::attempt::AttemptId;
 use hapax_core::effect::{Fenced, Report, Safety, Settled};
 use hapax_core::outcome::Outcome;
 use hapax_postgres::foreign::{self, Unsettled};
-use hapax_postgres::tokio_postgres::Transaction;
+use hapax_postgres::tokio_postgres::{Client, Transaction};
 
 use crate::claim::Claim;
 use crate::effect::{Done, EffectBuilder, How};
-use crate::engine::{Inner, random};
+use crate::engine::{Hapax, Inner, random};
 use crate::error::{Error, Failure};
 use crate::once::NO_LEASE;
 use crate::permit::Permit;
+
+impl Hapax {
+    /// A connection to a database for your own transactions, as the ledger makes them: encrypted
+    /// and checked unless the server is on this machine. It is driven by this runtime.
+    ///
+    /// ```no_run
+    /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+    /// let client = hapax::Hapax::client("postgres://localhost/shop").await?;
+    /// client.batch_execute("CREATE TABLE account (balance int)").await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn client(url: &str) -> Result<Client, Error> {
+        Ok(hapax_postgres::client(url).await?)
+    }
+}
 
 impl Claim {
     /// Settles the effect as succeeded inside your own transaction on the ledger's database, so
@@ -108,7 +124,7 @@ impl EffectBuilder {
         let attempt = AttemptId::from_bytes(random()?);
         let verdict = foreign::claim_in(tx, name, &effect.ask(attempt, NO_LEASE)).await?;
         let claim = match Permit::of(verdict)? {
-            Permit::Granted(grant) => Claim::new(hapax.inner.clone(), name.clone(), grant),
+            Permit::Granted(grant) => Claim::new(hapax.inner.clone(), name.clone(), grant, None),
             Permit::Replayed { outcome, .. } => return Ok(Done { outcome, how: How::Replayed }),
         };
         let outcome = match work(tx, &claim).await {

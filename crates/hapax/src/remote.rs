@@ -164,7 +164,7 @@ impl Remote<'_> {
         let emits = !events.is_empty();
         let events =
             (0..).zip(events).map(|(ordinal, event)| Emission { ordinal, event }).collect();
-        let telling = Telling { events, note, shelved: None };
+        let telling = Telling { events, note, ..Telling::default() };
         let inner = &self.hapax.inner;
         let settled =
             crate::settle::settle(inner, &self.name(key), attempt, report, telling).await?;

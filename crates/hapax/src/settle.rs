@@ -156,7 +156,7 @@ impl EffectBuilder {
             FailureKind::Ambiguous => Report::Ambiguous(reason.clone()),
         };
         let (inner, attempt) = (&self.hapax.inner, claim.attempt());
-        match settle(inner, &self.name, attempt, report, Telling::default()).await? {
+        match settle(inner, &self.name, attempt, report, claim.told.in_any_case()).await? {
             Settled::Fenced(fenced) => Err(Error::Fenced(fenced)),
             Settled::Outdated(mismatch) => Err(Error::Epoch(mismatch)),
             Settled::Recorded | Settled::Repeated => match self.load().await? {

@@ -45,7 +45,7 @@ impl EffectBuilder {
         let attempt = AttemptId::from_bytes(random()?);
         let verdict = foreign_sqlx::claim_in(tx, name, &effect.ask(attempt, NO_LEASE)).await?;
         let claim = match Permit::of(verdict)? {
-            Permit::Granted(grant) => Claim::new(hapax.inner.clone(), name.clone(), grant),
+            Permit::Granted(grant) => Claim::new(hapax.inner.clone(), name.clone(), grant, None),
             Permit::Replayed { outcome, .. } => return Ok(Done { outcome, how: How::Replayed }),
         };
         let outcome = match work(tx, &claim).await {

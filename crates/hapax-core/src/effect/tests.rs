@@ -28,6 +28,7 @@ fn ask(attempt: AttemptId, payload: &[u8]) -> Ask {
         lease: LeaseId::from_bytes([9; 16]),
         deadline_ms: None,
         about: None,
+        part: None,
     }
 }
 

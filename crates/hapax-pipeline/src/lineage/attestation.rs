@@ -5,8 +5,8 @@ use data_encoding::{BASE64, BASE64URL};
 use hapax::json::Json;
 
 use super::{Completed, fields, names};
-use crate::document::{Object, list, print, text};
 use crate::run::Artifact;
+use hapax::document::{Object, list, print, text};
 
 /// What a payload is that carries a statement.
 pub const PAYLOAD_TYPE: &str = "application/vnd.in-toto+json";

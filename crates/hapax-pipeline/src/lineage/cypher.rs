@@ -7,8 +7,8 @@
 use hapax::json::Json;
 
 use super::{Edition, count, documents, fields, governance, made, names, owner, reason, state};
-use crate::document::Object;
 use crate::run::{Moment, What};
+use hapax::document::Object;
 
 /// A statement and its parameters.
 #[derive(Debug, Clone, PartialEq)]

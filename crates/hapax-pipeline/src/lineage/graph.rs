@@ -8,8 +8,8 @@ use hapax::Timestamp;
 use hapax::json::Json;
 
 use super::{names, owner};
-use crate::document::Object;
 use crate::run::Run;
+use hapax::document::Object;
 
 /// The vocabularies in use, by the name that stands for them.
 pub(crate) const VOCABULARIES: [(&str, &str); 9] = [

@@ -7,9 +7,9 @@ use hapax::json::Json;
 use super::{
     Edition, count, documents, governance, index, made, millionths, names, owner, reason, state,
 };
-use crate::document::Object;
 use crate::operation::Source;
 use crate::run::{Energy, Moment, Product, Run, What};
+use hapax::document::Object;
 
 const SCHEMA: &str = "https://openlineage.io/spec/2-0-2/OpenLineage.json#/$defs/RunEvent";
 

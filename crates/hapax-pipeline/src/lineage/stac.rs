@@ -7,8 +7,8 @@ use std::collections::BTreeSet;
 use hapax::json::Json;
 
 use super::{Completed, Edition, count, documents, index, names, owner};
-use crate::document::Object;
 use crate::run::Artifact;
+use hapax::document::Object;
 
 const VERSION: &str = "1.1.0";
 const FILE_EXTENSION: &str = "https://stac-extensions.github.io/file/v2.1.0/schema.json";

@@ -436,6 +436,7 @@ impl World {
             lease: self.workers[w].lease?,
             deadline_ms: None,
             about: None,
+            part: None,
         };
         let answer = self.submit(Command::Claim { name: name(key), ask });
         if !told {

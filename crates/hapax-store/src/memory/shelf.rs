@@ -159,6 +159,7 @@ impl ShelfTxn for MemoryTxn<'_> {
         for (_, name) in &names {
             self.set(|tables| &mut tables.effects, name.clone(), None);
             self.set(|tables| &mut tables.shelf.results, name.clone(), None);
+            self.set(|tables| &mut tables.parts, name.clone(), None);
         }
         Ok(names.len())
     }

@@ -201,6 +201,9 @@ async fn results_are_kept_and_removed(hapax: &hapax::Hapax) {
         Ok::<_, Failure>("{}")
     });
     made.await.expect("done");
+    let whole = hapax::part::Part { whole: key(3), kind: "run".into(), body: vec![1] };
+    let part = hapax.effect(key(4)).part(whole).ttl(Duration::from_millis(1));
+    part.run(|_| async { Ok::<_, Failure>("{}") }).await.expect("done");
     let name = hapax::Name { namespace: hapax.namespace().clone(), key: key(3) };
     let (ontology, about) = (id.to_owned(), "{}".to_owned());
     let heard = Heard { name, ontology, what: What::Hit, times: 1, about };
@@ -215,7 +218,7 @@ async fn a_node_needs_no_more_rights_than_documented() {
     let server = Postgres::start();
     let owner = server.url("postgres");
     let made = tokio::task::spawn_blocking(move || hapax_postgres::PgStore::migrate(&owner));
-    assert_eq!(made.await.expect("no panic").expect("a schema"), 7);
+    assert_eq!(made.await.expect("no panic").expect("a schema"), 8);
     let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/operations.md");
     let page = std::fs::read_to_string(page).expect("the page");
     let grants = page.split("```sql\n").nth(1).and_then(|rest| rest.split("```").next());

@@ -1,0 +1,50 @@
+//! Effects that belong together: a mutation is a part of an item, an item of a workflow.
+//!
+//! A part is an effect like any other. What stands beside it here is what it is a part of, what
+//! kind of thing it is, and what has to be known of it beside its outcome, such as the payload it
+//! was asked for with.
+
+use crate::effect::{Effect, StateName};
+use crate::key::Key;
+use crate::name::Name;
+
+/// What an effect is a part of.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Part {
+    /// The key of the whole. There need not be an effect of that key.
+    pub whole: Key,
+    /// What kind of part it is, such as `mutation`.
+    pub kind: String,
+    /// What is kept of it. The newest grant or report that says something counts.
+    pub body: Vec<u8>,
+}
+
+/// A part that is there.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Found {
+    /// Its place among all parts, in the order of their first grants.
+    pub place: u64,
+    /// The name of its effect.
+    pub name: Name,
+    /// Its effect.
+    pub effect: Effect,
+    /// What it is a part of.
+    pub part: Part,
+}
+
+/// Which parts to look for.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Sought {
+    /// Only of this whole.
+    pub whole: Option<Key>,
+    /// Only of this kind.
+    pub kind: String,
+    /// Only in these states; in any, if empty.
+    pub states: Vec<StateName>,
+    /// The newest first.
+    pub newest_first: bool,
+    /// Only beyond this place, in the order they are looked at.
+    pub beyond: Option<u64>,
+    /// At most this many.
+    pub limit: usize,
+}

@@ -1,0 +1,126 @@
+//! Effects that belong together.
+
+use hapax_core::effect::StateName;
+use hapax_core::key::Key;
+use hapax_core::name::{Name, Namespace};
+use hapax_core::part::{Found, Part, Sought};
+use hapax_store::{PartTxn, PartView, StoreError};
+use tokio_postgres::types::Type;
+
+use crate::connect::Link;
+use crate::effect::{self, Place, bytes};
+use crate::error::Trouble;
+use crate::txn::PgTxn;
+
+/// Writes what effects are parts of, in their order.
+pub(crate) fn put(link: &Link, parts: &[(Place, Part)]) -> Result<(), Trouble> {
+    if parts.is_empty() {
+        return Ok(());
+    }
+    let namespace: Vec<i32> = parts.iter().map(|((namespace, _), _)| *namespace).collect();
+    let key: Vec<&[u8]> = parts.iter().map(|((_, key), _)| &key.as_bytes()[..]).collect();
+    let whole: Vec<&[u8]> = parts.iter().map(|(_, part)| &part.whole.as_bytes()[..]).collect();
+    let kind: Vec<&str> = parts.iter().map(|(_, part)| part.kind.as_str()).collect();
+    let kept: Vec<&[u8]> = parts.iter().map(|(_, part)| &part.body[..]).collect();
+    link.often((
+        "INSERT INTO hapax.part (namespace, key, whole, kind, kept)
+         SELECT * FROM unnest($1::int[], $2::bytea[], $3::bytea[], $4::text[], $5::bytea[])
+         ON CONFLICT (namespace, key) DO UPDATE SET whole = excluded.whole, kind = excluded.kind,
+             kept = excluded.kept",
+        &[
+            (&namespace, Type::INT4_ARRAY),
+            (&key, Type::BYTEA_ARRAY),
+            (&whole, Type::BYTEA_ARRAY),
+            (&kind, Type::TEXT_ARRAY),
+            (&kept, Type::BYTEA_ARRAY),
+        ],
+    ))?;
+    Ok(())
+}
+
+impl PgTxn<'_> {
+    fn try_part(&self, name: &Name) -> Result<Option<Part>, Trouble> {
+        let Some(number) = self.namespaces.find(self.link, &name.namespace)? else {
+            return Ok(None);
+        };
+        let key = &name.key.as_bytes()[..];
+        let rows = self.link.query(
+            "SELECT whole, kind, kept FROM hapax.part WHERE namespace = $1 AND key = $2",
+            &[(&number, Type::INT4), (&key, Type::BYTEA)],
+        )?;
+        let part = rows.first().map(|row| {
+            let whole = Key::from_bytes(bytes(row, "whole")?);
+            Ok(Part { whole, kind: row.try_get(1)?, body: row.try_get(2)? })
+        });
+        part.transpose()
+    }
+
+    fn try_parts(&self, namespace: &Namespace, sought: &Sought) -> Result<Vec<Found>, Trouble> {
+        let Some(number) = self.namespaces.find(self.link, namespace)? else {
+            return Ok(Vec::new());
+        };
+        let states: Vec<i16> = sought.states.iter().map(|state| *state as i16).collect();
+        let stuck = !states.is_empty()
+            && sought.states.iter().all(|s| !s.is_settled() && *s != StateName::Running);
+        // Lets the planner see that the index of stuck effects covers the question.
+        let column = if stuck { "stuck" } else { "state" };
+        let (beyond, order) = match sought.newest_first {
+            true => ("<", "DESC"),
+            false => (">", "ASC"),
+        };
+        let whole = sought.whole.map(|whole| whole.as_bytes().to_vec());
+        let which = format!(
+            "p.namespace = $1 AND p.kind = $2 AND ($3::bytea IS NULL OR p.whole = $3)
+                 AND (cardinality($4::smallint[]) = 0 OR e.{column} = ANY ($4))
+                 AND ($5::bigint IS NULL OR p.place {beyond} $5)
+             ORDER BY p.place {order} LIMIT $6"
+        );
+        let rows = effect::parts(
+            self.link,
+            &which,
+            &[
+                (&number, Type::INT4),
+                (&sought.kind, Type::TEXT),
+                (&whole, Type::BYTEA),
+                (&states, Type::INT2_ARRAY),
+                (&sought.beyond.map(|place| place as i64), Type::INT8),
+                (&(sought.limit as i64), Type::INT8),
+            ],
+        )?;
+        rows.iter()
+            .map(|row| {
+                let ((_, key), stored) = effect::read(row)?;
+                let whole = Key::from_bytes(bytes(row, "whole")?);
+                let (kind, body) = (row.try_get("kind")?, row.try_get("kept")?);
+                Ok(Found {
+                    place: row.try_get::<_, i64>("place")? as u64,
+                    name: Name { namespace: namespace.clone(), key },
+                    effect: stored.effect,
+                    part: Part { whole, kind, body },
+                })
+            })
+            .collect()
+    }
+}
+
+impl PartView for PgTxn<'_> {
+    fn part(&mut self, name: &Name) -> Result<Option<Part>, StoreError> {
+        let part = self.try_part(name);
+        self.noting(part)
+    }
+
+    fn parts(&mut self, namespace: &Namespace, sought: &Sought) -> Result<Vec<Found>, StoreError> {
+        let found = self.try_parts(namespace, sought);
+        self.noting(found)
+    }
+}
+
+impl PartTxn for PgTxn<'_> {
+    fn put_part(&mut self, name: &Name, part: &Part) -> Result<(), StoreError> {
+        self.may_write()?;
+        let number = self.namespace(&name.namespace);
+        let place = (self.noting(number)?, name.key);
+        self.staged.parts.insert(place, part.clone());
+        Ok(())
+    }
+}

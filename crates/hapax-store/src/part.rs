@@ -1,0 +1,35 @@
+//! Effects that belong together.
+
+use hapax_core::name::{Name, Namespace};
+use hapax_core::part::{Found, Part, Sought};
+
+use crate::command::Limits;
+use crate::error::StoreError;
+use crate::ledger;
+
+/// What can be asked about parts.
+pub trait PartView {
+    /// What an effect is a part of.
+    fn part(&mut self, name: &Name) -> Result<Option<Part>, StoreError>;
+
+    /// Parts, each with its effect.
+    fn parts(&mut self, namespace: &Namespace, sought: &Sought) -> Result<Vec<Found>, StoreError>;
+}
+
+/// What can be written about them.
+pub trait PartTxn {
+    /// Writes what an effect that is there is a part of. Its place stays the first one.
+    fn put_part(&mut self, name: &Name, part: &Part) -> Result<(), StoreError>;
+}
+
+pub(crate) fn check(part: Option<&Part>) -> Result<(), StoreError> {
+    let Some(part) = part else { return Ok(()) };
+    ledger::check_length("the kind", &part.kind)?;
+    match part.body.len() {
+        size if size > Limits::PART => {
+            let most = Limits::PART;
+            Err(StoreError::Invalid(format!("a part of {size} bytes; at most {most} are kept")))
+        }
+        _ => Ok(()),
+    }
+}
