@@ -13,7 +13,7 @@ pub(crate) struct Need {
     pub(crate) package: &'static str,
 }
 
-const NEEDS: [Need; 16] = [
+const NEEDS: [Need; 18] = [
     Need { what: "cc", is_there: || exists("cc", &["--version"]), package: "gcc" },
     Need { what: "c++", is_there: || exists("c++", &["--version"]), package: "g++" },
     Need { what: "make", is_there: || exists("make", &["--version"]), package: "make" },
@@ -54,6 +54,16 @@ const NEEDS: [Need; 16] = [
     Need { what: "NATS", is_there: || hapax_testkit::brokers()[0], package: "nats-server" },
     Need { what: "RabbitMQ", is_there: || hapax_testkit::brokers()[1], package: "rabbitmq-server" },
     Need { what: "Redis", is_there: || hapax_testkit::brokers()[2], package: "redis-server" },
+    Need {
+        what: "Dovecot",
+        is_there: || hapax_testkit::mail_servers()[0],
+        package: "dovecot-imapd",
+    },
+    Need {
+        what: "aiosmtpd",
+        is_there: || hapax_testkit::mail_servers()[1],
+        package: "python3-aiosmtpd",
+    },
 ];
 
 /// What only `prove` needs: a cluster that fails over takes minutes.

@@ -1,6 +1,7 @@
 //! The command line, as its users see it.
 
 pub(crate) mod extraction;
+pub(crate) mod items;
 pub(crate) mod pipeline;
 mod serving;
 
@@ -87,6 +88,9 @@ pub(crate) enum Command {
     /// Keep the ontologies that extraction is about
     #[command(subcommand)]
     Ontologies(extraction::Ontologies),
+    /// Run scripts that deal with items, and decide what only a person can
+    #[command(subcommand)]
+    Items(items::Items),
     /// Say which epoch a domain is in, and end it
     #[command(subcommand)]
     Epoch(Epoch),
@@ -519,6 +523,9 @@ pub(crate) struct Bench {
     /// Measure extraction instead; with --size, beside this many results that are there already
     #[arg(long, conflicts_with_all = ["outbox", "http", "pipeline", "postgres"])]
     pub(crate) extraction: bool,
+    /// Measure items and their mutations instead
+    #[arg(long, conflicts_with_all = ["outbox", "http", "pipeline", "extraction", "postgres"])]
+    pub(crate) items: bool,
     /// Where to put the files that are measured; a temporary directory unless given
     #[arg(long, value_name = "DIR")]
     pub(crate) dir: Option<PathBuf>,

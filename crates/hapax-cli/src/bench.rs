@@ -5,6 +5,7 @@ mod engine;
 mod extraction;
 mod fill;
 mod http;
+mod items;
 mod load;
 mod outbox;
 mod pipeline;
@@ -116,6 +117,7 @@ pub(crate) fn main(global: &Global, args: &args::Bench) -> Result<Exit, Failed> 
             return Err(Failed::usage("--outbox is measured on a server: --postgres URL"));
         }
         None if args.extraction => extraction::measure(args, directory.path(), &mut report)?,
+        None if args.items => items::measure(directory.path(), &mut report)?,
         None if args.http => http::measure(args, directory.path(), &mut report)?,
         Some(_) if args.http => {
             return Err(Failed::usage("--http is measured on the embedded store"));

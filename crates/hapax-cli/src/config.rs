@@ -2,6 +2,7 @@
 
 mod dataset;
 mod extraction;
+mod items;
 mod lineage;
 
 use std::collections::BTreeMap;
@@ -29,6 +30,7 @@ use serde::Deserialize;
 use crate::exit::Failed;
 use dataset::{Declared, Operated};
 use extraction::Extraction;
+use items::{Tooled, Worked};
 
 /// The largest file that is read.
 const LARGEST: u64 = 1024 * 1024;
@@ -49,6 +51,10 @@ pub(crate) struct Config {
     pipeline: Operated,
     #[serde(default)]
     extraction: Extraction,
+    #[serde(default)]
+    tools: BTreeMap<String, Tooled>,
+    #[serde(default)]
+    workflows: BTreeMap<String, Worked>,
     #[serde(default)]
     guards: Up,
     #[serde(default)]

@@ -187,3 +187,24 @@ impl From<StoreError> for Failed {
         Error::from(error).into()
     }
 }
+
+impl From<hapax_items::Error> for Failed {
+    fn from(error: hapax_items::Error) -> Self {
+        use hapax_items::Error as Items;
+        let (exit, next) = match &error {
+            Items::Hapax(error) => return Self::from(error.clone()),
+            Items::NotFound(_) => (Exit::Usage, "See what there is: hapax items workflows"),
+            Items::Running { .. } => (Exit::Later, "Wait for it: hapax items runs WORKFLOW"),
+            Items::Attention { .. } => (Exit::Look, "Decide: hapax items escalations"),
+            Items::Stale { .. } => (Exit::Conflict, "Look again: hapax items escalations"),
+            Items::Failed { failure, .. } => match failure.next.as_str() {
+                "retry" | "reconcile" => {
+                    (Exit::Later, "Run it again; what was done is not done twice.")
+                }
+                _ => (Exit::Look, "A person has to decide: hapax items escalations"),
+            },
+            _ => (Exit::Usage, "docs/items.md says what is taken."),
+        };
+        Self { code: Some(error.code()), ..Self::new(exit, error.to_string()).next(next) }
+    }
+}

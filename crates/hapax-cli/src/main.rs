@@ -11,6 +11,7 @@ mod epoch;
 mod events;
 mod exit;
 mod extraction;
+mod items;
 mod journal;
 mod key;
 mod lineage;
@@ -87,6 +88,7 @@ fn dispatch(args: Args) -> Result<Exit, Failed> {
         Command::Extract(asked) => threads()?.block_on(extraction::extract(&global, &asked)),
         Command::Cache(cache) => runtime()?.block_on(extraction::cache(&global, cache)),
         Command::Ontologies(asked) => runtime()?.block_on(extraction::ontologies(&global, asked)),
+        Command::Items(asked) => threads()?.block_on(items::main(&global, asked)),
         Command::Epoch(epoch) => runtime()?.block_on(epoch::main(&global, epoch)),
         Command::Lint(lint) => lint::main(&global, &lint),
         Command::Control(control) => control::main(&global, &control),

@@ -1,9 +1,11 @@
 //! `hapax dev` and `hapax serve`: the ledger under an address.
 
+use std::path::Path;
 use std::time::Duration;
 
 use hapax::Hapax;
 use hapax::outbox::{Dispatcher, Outbox};
+use hapax_items::Items;
 use hapax_pipeline::projector::Projector;
 use hapax_server::access::{Access, Allowance, Tokens};
 use hapax_server::listener::{self, Doors, Limits};
@@ -34,10 +36,13 @@ pub(crate) async fn dev(global: &Global, asked: &Dev) -> Result<Exit, Failed> {
     }
     let hapax = output::builder(global).holder(title("dev")).open(&global.db).await?;
     let config = asked.config.exists().then(|| Config::read(&asked.config)).transpose()?;
-    let (outbox, systems) = match config {
-        Some(config) => (config.outbox()?, systems(&config)?),
+    let (outbox, mut systems) = match &config {
+        Some(config) => (config.outbox()?, systems(config)?),
         None => (printed()?, Systems::default()),
     };
+    if let Some(config) = &config {
+        systems.items = workflows(config, &hapax, &global.db).await?;
+    }
     let environment = systems.pipeline.environment.clone();
     let dispatcher = hapax.dispatch(outbox).await?;
     eprintln!(
@@ -58,7 +63,16 @@ fn systems(config: &Config) -> Result<Systems, Failed> {
         pipeline: config.pipeline(None),
         extractor: config.extractor()?,
         extraction: config.extraction()?,
+        items: None,
     })
+}
+
+/// Workflows, where the file has tools for them.
+async fn workflows(config: &Config, hapax: &Hapax, db: &Path) -> Result<Option<Items>, Failed> {
+    match config.tool_names().is_empty() {
+        true => Ok(None),
+        false => config.items(hapax, db).await.map(Some),
+    }
 }
 
 /// Every event is printed.
@@ -71,7 +85,7 @@ fn printed() -> Result<Outbox, Failed> {
 /// `hapax serve`.
 pub(crate) async fn serve(global: &Global, asked: &Serve) -> Result<Exit, Failed> {
     let config = Config::read_or_default(&asked.config)?;
-    let (outbox, systems) = (config.outbox()?, systems(&config)?);
+    let (outbox, mut systems) = (config.outbox()?, systems(&config)?);
     let environment = systems.pipeline.environment.clone();
     let tls = tls(&config)?;
     check_numbers(&config.server)?;
@@ -92,6 +106,7 @@ pub(crate) async fn serve(global: &Global, asked: &Serve) -> Result<Exit, Failed
     let listener = bound(listen).await?;
     let address = local(&listener)?;
     let hapax = output::builder(global).holder(title("serve")).open(&global.db).await?;
+    systems.items = workflows(&config, &hapax, &global.db).await?;
     let dispatches = config.server.dispatch.unwrap_or(true) && config.has_sinks();
     let dispatcher = match dispatches {
         true => Some(hapax.dispatch(outbox).await?),
@@ -101,16 +116,17 @@ pub(crate) async fn serve(global: &Global, asked: &Serve) -> Result<Exit, Failed
         let what = "nobody is let in yet; make a token: hapax token create --role operator";
         log::say(asked.log_format, "no_tokens", what);
     }
+    // Before anybody is told that it serves: who sends SIGHUP to one that does not listen ends it.
+    let hangup = signal(SignalKind::hangup());
+    let hangup =
+        hangup.map_err(|error| Failed::new(Exit::Unreachable, format!("no signals: {error}")))?;
+    tokio::spawn(reloading(hangup, tls.clone()));
     let scheme = if tls.is_some() { "https" } else { "http" };
     let say = |event, what: &str| log::say(asked.log_format, event, what);
     say("serving", &format!("{scheme}://{address} serves the ledger; stop with Ctrl-C"));
     if tls.is_none() && !address.ip().is_loopback() {
         say("no_tls", "tokens go over the network in the clear; set tls_certificate and tls_key");
     }
-    let hangup = signal(SignalKind::hangup());
-    let hangup =
-        hangup.map_err(|error| Failed::new(Exit::Unreachable, format!("no signals: {error}")))?;
-    tokio::spawn(reloading(hangup, tls.clone()));
     let access = Access::Tokens(Tokens::default());
     let server = Server::with(hapax.clone(), access, terms(&config.server), systems);
     let doors = Doors { listener, tls, limits: limits(&config.server) };
@@ -137,6 +153,7 @@ async fn served(
     };
     server.keep_anchors();
     server.tend_results();
+    server.tend_items();
     let telling = tokio::spawn({
         let (hapax, projector) = (hapax.clone(), Projector::new(&hapax)?);
         let projector = projector.counting(server.meters(), &environment);

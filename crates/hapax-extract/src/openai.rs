@@ -26,6 +26,7 @@ pub use settings::{ApiKey, Prices, Prompt, Settings, SettingsError};
 use std::fmt;
 use std::time::Duration;
 
+use hapax_sinks::excerpt::excerpt;
 use http::StatusCode;
 use serde_json::{Map, Value, json};
 
@@ -35,7 +36,7 @@ use crate::ontology::Property;
 use crate::params::Params;
 use completion::{Completion, End};
 use dialect::Dialects;
-use endpoint::{Endpoint, Refused, bounded};
+use endpoint::{Endpoint, Refused};
 use meter::Tally;
 use question::Question;
 use reading::Reading;
@@ -273,7 +274,7 @@ impl Talk {
                 self.max_tokens
             ))),
             End::Refused(words) => {
-                let words = bounded(words, 200);
+                let words = excerpt(words, 200);
                 Err(Trouble::Never(format!("the model will not answer this: {words}")))
             }
         }

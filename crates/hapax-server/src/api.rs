@@ -6,11 +6,14 @@ mod control;
 mod effect;
 mod epoch;
 mod extraction;
+mod items;
 mod journal;
 mod lease;
 mod outbox;
 mod pipeline;
+mod run;
 mod settings;
+mod workflow;
 
 use std::fmt::Display;
 use std::str::FromStr;
@@ -44,8 +47,8 @@ use crate::wire;
 #[openapi(
     info(
         title = "hapax",
-        description = "Effects that happen once: claim, perform, settle. Every POST and DELETE \
-                       accepts Idempotency-Key; every error is a problem (RFC 9457) with a code \
+        description = "Effects that happen once: claim, perform, settle. Every POST, PUT \
+                       and DELETE accepts Idempotency-Key; every error is a problem (RFC 9457) with a code \
                        that has a page of its own.",
         license(name = "Apache-2.0", identifier = "Apache-2.0"),
     ),
@@ -74,25 +77,33 @@ fn documented(idempotency: Option<IdempotencyLayer>) -> OpenApiRouter<Arc<Server
         .merge(control::reading())
         .merge(epoch::reading())
         .merge(extraction::reading())
+        .merge(items::reading())
         .merge(journal::reading())
         .merge(outbox::reading())
         .merge(lease::reading())
         .merge(pipeline::reading())
-        .merge(settings::reading());
+        .merge(run::reading())
+        .merge(settings::reading())
+        .merge(workflow::reading());
     let operator = OpenApiRouter::new()
         .merge(effect::performing())
         .merge(control::performing())
         .merge(extraction::performing())
         .merge(lease::performing())
         .merge(outbox::performing())
-        .merge(pipeline::performing());
+        .merge(pipeline::performing())
+        .merge(run::performing())
+        .merge(workflow::performing());
     let asking = OpenApiRouter::new()
         .merge(effect::asking())
         .merge(lease::asking())
         .merge(control::asking())
         .merge(extraction::asking())
         .merge(pipeline::asking());
-    let steward = effect::clearing().merge(pipeline::governing());
+    let steward = effect::clearing()
+        .merge(items::deciding())
+        .merge(pipeline::governing())
+        .merge(workflow::deciding());
     let for_role = |router: OpenApiRouter<Arc<Server>>, role| {
         router.route_layer(from_fn_with_state(role, require))
     };
@@ -138,12 +149,14 @@ fn complete(document: &mut OpenApiDocument) {
         .schema(Some(ObjectBuilder::new().schema_type(Type::String).pattern(Some(KEY_PATTERN))))
         .build();
     for item in document.paths.paths.values_mut() {
-        for operation in [&mut item.get, &mut item.post, &mut item.delete].into_iter().flatten() {
+        for operation in
+            [&mut item.get, &mut item.post, &mut item.put, &mut item.delete].into_iter().flatten()
+        {
             for status in ["4XX", "5XX"] {
                 operation.responses.responses.insert(status.into(), problem.clone().into());
             }
         }
-        for operation in [&mut item.post, &mut item.delete].into_iter().flatten() {
+        for operation in [&mut item.post, &mut item.put, &mut item.delete].into_iter().flatten() {
             operation.parameters.get_or_insert_default().push(key.clone().into());
         }
     }

@@ -8,11 +8,13 @@
 pub mod access;
 pub mod api;
 mod body;
+mod caretaker;
 pub mod idempotency;
 pub mod listener;
 mod metrics;
 pub mod problem;
 pub mod proxy;
+mod runs;
 pub mod server;
 pub mod tls;
 pub mod wire;

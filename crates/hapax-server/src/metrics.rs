@@ -24,6 +24,12 @@ pub(crate) struct Metrics {
     requests: IntCounterVec,
     seconds: HistogramVec,
     under_way: IntGauge,
+    /// Runs of workflows that ended, by how.
+    pub(crate) runs: IntCounterVec,
+    /// Mutations that were looked for, by what came of it.
+    pub(crate) reconciled: IntCounterVec,
+    /// What people are asked about, in all namespaces.
+    pub(crate) escalations: IntGauge,
 }
 
 /// The bounds between which answers fall, in seconds.
@@ -38,6 +44,15 @@ impl Default for Metrics {
             "How long requests took to be answered.",
         );
         let under_way = Opts::new("hapax_http_requests_under_way", "Requests not answered yet.");
+        let runs = Opts::new("hapax_item_runs_total", "Runs of workflows that ended.");
+        let reconciled = Opts::new(
+            "hapax_item_mutations_reconciled_total",
+            "Mutations whose outcome was unknown, and was looked for.",
+        );
+        let escalations = Opts::new(
+            "hapax_item_escalations_open",
+            "Items and runs that a person is asked about.",
+        );
         // Names and labels are constants, and right.
         Self {
             requests: IntCounterVec::new(requests, &["method", "route", "status"])
@@ -45,6 +60,9 @@ impl Default for Metrics {
             seconds: HistogramVec::new(seconds.buckets(BOUNDS.to_vec()), &["method", "route"])
                 .expect("right names"),
             under_way: IntGauge::with_opts(under_way).expect("a right name"),
+            runs: IntCounterVec::new(runs, &["result"]).expect("right names"),
+            reconciled: IntCounterVec::new(reconciled, &["result"]).expect("right names"),
+            escalations: IntGauge::with_opts(escalations).expect("a right name"),
         }
     }
 }
@@ -131,6 +149,9 @@ fn gathered(
     registry.register(Box::new(metrics.requests.clone()))?;
     registry.register(Box::new(metrics.seconds.clone()))?;
     registry.register(Box::new(metrics.under_way.clone()))?;
+    registry.register(Box::new(metrics.runs.clone()))?;
+    registry.register(Box::new(metrics.reconciled.clone()))?;
+    registry.register(Box::new(metrics.escalations.clone()))?;
     for (name, help, count) in [
         ("hapax_grants_total", "Permissions given.", counts.granted),
         ("hapax_conflicts_total", "Keys used with another payload.", counts.conflicts),

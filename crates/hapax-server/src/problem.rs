@@ -309,6 +309,54 @@ pub(crate) const ASKED: Kind = Kind {
     next: "Wait for the answer: GET /v1/reviews.",
 };
 
+/// Nothing of that name among workflows.
+pub(crate) const NO_ITEM: Kind = Kind {
+    code: "HX0701",
+    title: "There is no such workflow, version, run, item or escalation",
+    retryable: false,
+    next: "Check its name and the namespace: GET /v1/workflows. An escalation is gone once somebody has decided.",
+};
+
+/// A script, a name or an action that makes no sense.
+pub(crate) const BAD_ITEM: Kind = Kind {
+    code: "HX0702",
+    title: "That cannot be done with a workflow or an item",
+    retryable: false,
+    next: "Correct what the detail points at.",
+};
+
+/// One run of a workflow at a time.
+pub(crate) const RUNNING: Kind = Kind {
+    code: "HX0703",
+    title: "The workflow is running already",
+    retryable: true,
+    next: "Wait for that run: GET /v1/workflows/{workflow}/runs; it goes through the same items.",
+};
+
+/// A person was asked.
+pub(crate) const ATTENTION: Kind = Kind {
+    code: "HX0704",
+    title: "A person has to decide first",
+    retryable: false,
+    next: "GET /v1/escalations tells what to decide; for a repair, GET /v1/workflows/{workflow}.",
+};
+
+/// The run was not done.
+pub(crate) const RUN_FAILED: Kind = Kind {
+    code: "HX0705",
+    title: "The run ended before the script did",
+    retryable: false,
+    next: "GET /v1/workflows/{workflow}/runs tells why and what happens next; GET /v1/escalations what is asked.",
+};
+
+/// Decided about something that has changed.
+pub(crate) const STALE: Kind = Kind {
+    code: "HX0706",
+    title: "It has changed since you looked",
+    retryable: false,
+    next: "Nothing was changed. Look again, and decide anew, naming the attempt you see then.",
+};
+
 impl Problem {
     /// What a client is told of an error about an effect.
     pub(crate) fn of(error: &Error) -> Self {

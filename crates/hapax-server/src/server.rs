@@ -11,6 +11,7 @@ use axum::routing::get;
 use hapax::{Hapax, Namespace, Safety};
 use hapax_control::Registry;
 use hapax_extract::{Builtin, Extract, Extractor};
+use hapax_items::Items;
 use hapax_pipeline::{Meters, Pipeline};
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, X_CONTENT_TYPE_OPTIONS};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
@@ -18,9 +19,11 @@ use tokio::sync::{Semaphore, watch};
 
 use crate::access::{Access, Allowance, Allowances, Caller, admit};
 use crate::api;
+use crate::caretaker::{Caretaker, Chore, ROUND};
 use crate::idempotency::{IdempotencyLayer, KeyNeed, Settings, Tenant};
 use crate::metrics::{self, Metrics};
 use crate::problem::{NOT_FOUND, Problem, STOPPING, WRONG_METHOD};
+use crate::runs::Runs;
 
 /// The namespace that keys of requests to the API itself are kept in.
 const OWN: &str = "hapax.api";
@@ -62,6 +65,9 @@ pub struct Systems {
     pub extractor: Arc<dyn Extractor>,
     /// How results are kept.
     pub extraction: hapax_extract::Settings,
+    /// Workflows and their tools. None are served unless they are set up: a server runs no scripts
+    /// that nobody asked it to.
+    pub items: Option<Items>,
 }
 
 impl Default for Systems {
@@ -71,6 +77,7 @@ impl Default for Systems {
             pipeline: hapax_pipeline::Settings::default(),
             extractor: Arc::new(Builtin::default()),
             extraction: hapax_extract::Settings::default(),
+            items: None,
         }
     }
 }
@@ -86,6 +93,8 @@ pub struct Server {
     pub(crate) registry: Arc<Registry>,
     pub(crate) pipeline: Pipeline,
     pub(crate) extract: Extract,
+    pub(crate) items: Option<Items>,
+    pub(crate) runs: Runs,
     /// Held by those who list what may be large.
     pub(crate) listing: Semaphore,
     /// Mutating calls, under their keys.
@@ -106,15 +115,20 @@ impl Server {
         let idempotency = idempotency(&hapax, &terms);
         let pipeline = Pipeline::with(hapax.clone(), systems.pipeline);
         let extract = Extract::new(hapax.clone(), systems.extractor, systems.extraction);
+        let items = systems.items.map(|items| items.on(hapax.clone()));
+        let metrics = Metrics::default();
+        let runs = Runs::new(metrics.runs.clone());
         Arc::new(Self {
             hapax,
             access,
             terms,
             allowances: Allowances::new(terms.allowance),
-            metrics: Metrics::default(),
+            metrics,
             registry: Arc::new(systems.registry),
             pipeline,
             extract,
+            items,
+            runs,
             listing: Semaphore::new(4),
             idempotency,
             verifying: Semaphore::new(1),
@@ -135,7 +149,7 @@ impl Server {
 
     /// Waits until nothing is under way any more, also for those whose client has left.
     pub async fn drained(&self) {
-        self.idempotency.drained().await;
+        tokio::join!(self.idempotency.drained(), self.runs.drained());
     }
 
     /// Has what was granted without a lease outlive this process, as long as another one or this
@@ -166,6 +180,33 @@ impl Server {
                 }
             }
         });
+    }
+
+    /// Has workflows looked after every few seconds, where they are set up: runs that are due are
+    /// driven, and mutations whose outcome is unknown are looked for. Goes on until the server stops
+    /// or is dropped.
+    pub fn tend_items(self: &Arc<Self>) {
+        // One may wait for targets that do not answer; the other does not wait for that.
+        for chore in [Chore::RunDue, Chore::Reconcile] {
+            let server = Arc::downgrade(self);
+            let Some(items) = self.items.clone() else { return };
+            tokio::spawn(async move {
+                let mut caretaker = Caretaker::new(chore, items);
+                loop {
+                    tokio::time::sleep(ROUND).await;
+                    let Some(server) = server.upgrade() else { return };
+                    if server.is_stopping() {
+                        return;
+                    }
+                    match caretaker.pass(&server).await {
+                        Ok(pass) => tracing::debug!(name: "items_tended", ?chore, ?pass),
+                        Err(error) => {
+                            tracing::warn!(name: "items_not_tended", ?chore, %error, "workflows could not be tended yet");
+                        }
+                    }
+                }
+            });
+        }
     }
 
     pub(crate) fn is_stopping(&self) -> bool {
@@ -231,7 +272,7 @@ fn idempotency(hapax: &Hapax, terms: &Terms) -> IdempotencyLayer {
     };
     let settings = Settings::default()
         .need(KeyNeed::Optional)
-        .methods([Method::POST, Method::DELETE])
+        .methods([Method::POST, Method::PUT, Method::DELETE])
         .tenant(Tenant::By(Arc::new(tenant)))
         .lifetime(Some(terms.key_lifetime))
         .largest_request(terms.largest_request)

@@ -3,10 +3,12 @@
 mod control;
 mod effect;
 mod epoch;
+mod items;
 mod journal;
 mod lease;
 mod outbox;
 mod pipeline;
+mod workflow;
 
 pub(crate) use control::pauses_ms;
 pub use control::{Computation, ControlClaim, ControlVerdict};
@@ -15,6 +17,10 @@ pub use effect::{
     Settle, Settled, Step, Undo, Undone, Verdict,
 };
 pub use epoch::{Advance, Current, Epoch, Transition};
+pub use items::{
+    Act, Acted, ActionName, Escalation, Item, ItemFailure, ItemShown, ItemStateName, Mutation,
+    UnknownMutation,
+};
 pub use journal::{Checkpoint, Entry, Leaf, Proof, Verification};
 pub use lease::{Lease, OpenLease};
 pub use outbox::{Artifact, Delivery, Event, Record, Redrive, Redriven, Sink, event, last_error};
@@ -23,6 +29,10 @@ pub(crate) use pipeline::documents;
 pub use pipeline::{
     Dataset, Decide, LockPolicy, OperationClaim, OperationSettle, OperationVerdict, Product,
     Retries, Review, Slo, Source, Sovereignty,
+};
+pub use workflow::{
+    BeginRun, Publish, Published, Repair, Run, RunSummary, ScriptVersion, Tool, ToolOperation,
+    Workflow, WorkflowShown,
 };
 
 use std::time::{Duration, UNIX_EPOCH};

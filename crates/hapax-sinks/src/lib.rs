@@ -11,8 +11,11 @@
 //! | `kafka` | all replicas in sync have it | for one session of the producer |
 
 pub mod envelope;
+pub mod excerpt;
 pub mod file;
 pub mod form;
+#[cfg(feature = "http")]
+pub mod http;
 #[cfg(feature = "kafka")]
 pub mod kafka;
 #[cfg(feature = "nats")]

@@ -3,7 +3,6 @@
 //! Each request carries `webhook-id`, which is the outbox id and the same on every try,
 //! `webhook-timestamp` and `webhook-signature`. The receiver answers 2xx once it has the event.
 
-mod address;
 #[cfg(feature = "axum")]
 mod extract;
 mod signature;
@@ -15,20 +14,14 @@ pub use signature::{Secret, SecretError, Unverified, verify};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use bytes::Bytes;
 use hapax::outbox::{Heals, Letter, Record, Refusal, Sink, Told};
-use http::{HeaderName, HeaderValue, Request, Response, StatusCode, Uri};
-use http_body_util::{BodyExt as _, Full, Limited};
-use hyper::body::Incoming;
-use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
-use hyper_util::client::legacy::Client;
-use hyper_util::client::legacy::connect::HttpConnector;
-use hyper_util::rt::{TokioExecutor, TokioTimer};
+use http::{HeaderName, HeaderValue, Request, StatusCode, Uri};
+use http_body_util::Full;
 use tokio::sync::Semaphore;
 
 use crate::form::Form;
+use crate::http::{Answer, Client, Reach, Unanswered, is_public, literal, retry_after};
 use crate::tracks::{Arrival, Deliver, by_track};
-use address::Resolver;
 
 /// How much of an answer is read.
 const ANSWER: usize = 64 * 1024;
@@ -47,7 +40,7 @@ struct Inner {
     form: Form,
     headers: Vec<(HeaderName, HeaderValue)>,
     accepts: fn(&[u8]) -> Result<(), String>,
-    client: Client<HttpsConnector<HttpConnector<Resolver>>, Full<Bytes>>,
+    client: Client,
     /// How many requests are under way at once.
     lanes: Semaphore,
 }
@@ -111,29 +104,15 @@ impl Webhook {
         if !matches!(uri.scheme_str(), Some("http" | "https")) {
             return Err(refuse());
         }
-        // A name is judged when it is looked up; an address is never looked up.
-        let literal = host.trim_start_matches('[').trim_end_matches(']').parse();
-        if let Ok(literal) = literal
+        if let Some(address) = literal(host)
             && !settings.allow_private
-            && !address::is_public(literal)
+            && !is_public(address)
         {
-            return Err(WebhookError::Private(literal.to_string()));
+            return Err(WebhookError::Private(address.to_string()));
         }
-        let resolver = Resolver { allow_private: settings.allow_private };
-        let mut connector = HttpConnector::new_with_resolver(resolver);
-        connector.enforce_http(false);
-        connector.set_nodelay(true);
-        connector.set_connect_timeout(Some(settings.timeout));
-        let connector = HttpsConnectorBuilder::new()
-            .with_native_roots()
-            .map_err(WebhookError::Certificates)?
-            .https_or_http()
-            .enable_http1()
-            .wrap_connector(connector);
-        let client = Client::builder(TokioExecutor::new())
-            .pool_idle_timeout(Duration::from_secs(30))
-            .pool_timer(TokioTimer::new())
-            .build(connector);
+        let reach =
+            Reach { connect_timeout: settings.timeout, allow_private: settings.allow_private };
+        let client = Client::new(reach).map_err(WebhookError::Certificates)?;
         let lanes = Semaphore::new(settings.lanes.max(1));
         let WebhookSettings { secrets, timeout, remembers, form, headers, accepts, .. } = settings;
         let inner =
@@ -181,38 +160,22 @@ impl Deliver for Inner {
         let request = request.body(Full::from(body));
         let request =
             request.map_err(|error| never(format!("the request cannot be made: {error}")))?;
-        let asked = tokio::time::timeout(self.timeout, self.client.request(request)).await;
-        let Ok(answered) = asked else {
-            let reason = format!("no answer within {} s", self.timeout.as_secs());
-            return Err(Refusal { reason, heals: Heals::SinkDown });
-        };
-        let response = answered.map_err(|error| unreachable(&error))?;
-        let verdict = judge(&response);
-        // The rest is read, so that the connection can be used again.
-        let rest = Limited::new(response.into_body(), ANSWER).collect();
-        let rest = tokio::time::timeout(self.timeout, rest).await;
-        let rest = rest.ok().and_then(Result::ok).map(|rest| rest.to_bytes()).unwrap_or_default();
-        verdict?;
-        let accepted = (self.accepts)(&rest);
+        let answer = self.client.send(request, self.timeout, ANSWER).await.map_err(unanswered)?;
+        judge(&answer)?;
+        let accepted = (self.accepts)(&answer.body.unwrap_or_default());
         accepted.map_err(|reason| Refusal { reason, heals: Heals::Perhaps })?;
         Ok(Arrival::New)
     }
 }
 
-fn unreachable(error: &hyper_util::client::legacy::Error) -> Refusal {
-    let mut reason = error.to_string();
-    let mut cause = std::error::Error::source(error);
-    while let Some(inner) = cause {
-        reason = format!("{reason}: {inner}");
-        cause = inner.source();
-    }
-    Refusal { reason, heals: Heals::SinkDown }
+fn unanswered(why: Unanswered) -> Refusal {
+    Refusal { reason: why.to_string(), heals: Heals::SinkDown }
 }
 
 /// What an answer means.
-fn judge(response: &Response<Incoming>) -> Result<(), Refusal> {
-    let status = response.status();
-    let later = retry_after(response);
+fn judge(answer: &Answer) -> Result<(), Refusal> {
+    let status = answer.status;
+    let later = retry_after(&answer.headers).map(|ms| Heals::After { ms });
     if status.is_success() {
         return Ok(());
     }
@@ -231,19 +194,4 @@ fn judge(response: &Response<Incoming>) -> Result<(), Refusal> {
         false => format!("answered {status}"),
     };
     Err(Refusal { reason, heals })
-}
-
-/// When the receiver wants to be asked again: in so many seconds, or at a date.
-fn retry_after(response: &Response<Incoming>) -> Option<Heals> {
-    let text = response.headers().get("retry-after")?.to_str().ok()?;
-    let wait = match text.trim().parse::<u64>() {
-        Ok(seconds) => Duration::from_secs(seconds),
-        Err(_) => {
-            let at = httpdate::parse_http_date(text).ok()?;
-            at.duration_since(SystemTime::now()).unwrap_or_default()
-        }
-    };
-    // A day is long enough for a header.
-    let wait = wait.min(Duration::from_secs(24 * 3600));
-    Some(Heals::After { ms: wait.as_millis() as u64 })
 }

@@ -1,13 +1,13 @@
 //! Message brokers.
 
 use std::net::TcpStream;
-use std::os::unix::process::CommandExt as _;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::path::Path;
+use std::process::{Command, Stdio};
 
-use rustix::process::{Pid, Signal, kill_process_group};
+use rustix::process::Signal;
 use tempfile::TempDir;
 
+use crate::group::Group;
 use crate::{free_port, hand_over, server, until};
 
 const NATS: &str = "/usr/sbin/nats-server";
@@ -141,29 +141,4 @@ fn rabbitmq(directory: &Path, port: u16) -> Command {
         .env("RABBITMQ_ENABLED_PLUGINS_FILE", at("plugins"))
         .current_dir(directory);
     command
-}
-
-/// A process and everything it started.
-struct Group {
-    child: Child,
-}
-
-impl Group {
-    fn spawn(command: &mut Command, output: Stdio) -> Self {
-        command.process_group(0).stdin(Stdio::null()).stdout(Stdio::null()).stderr(output);
-        let program = PathBuf::from(command.get_program());
-        let child = command.spawn();
-        Self { child: child.unwrap_or_else(|error| panic!("{}: {error}", program.display())) }
-    }
-
-    fn signal(&self, signal: Signal) {
-        let _ = kill_process_group(Pid::from_child(&self.child), signal);
-    }
-}
-
-impl Drop for Group {
-    fn drop(&mut self) {
-        self.signal(Signal::KILL);
-        let _ = self.child.wait();
-    }
 }

@@ -3,12 +3,17 @@
 
 mod bouncer;
 mod broker;
+mod cut;
+mod group;
+mod mail;
 mod patroni;
 mod postgres;
 mod proxy;
 
 pub use bouncer::{PgBouncer, pgbouncer};
 pub use broker::{Broker, brokers};
+pub use cut::Cut;
+pub use mail::{Mail, mail_servers};
 pub use patroni::{Cluster, patroni};
 pub use postgres::{Postgres, installed};
 pub use proxy::CuttingProxy;

@@ -3,18 +3,15 @@
 //! It repeats nothing, follows no redirect, reads no more than it may, and lets no message out
 //! that has the key in it.
 
-use std::error::Error;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use bytes::Bytes;
 use governor::{DefaultDirectRateLimiter, Quota, RateLimiter};
-use http::header::{AUTHORIZATION, CONTENT_TYPE, RETRY_AFTER, USER_AGENT};
+use hapax_sinks::excerpt::excerpt;
+use hapax_sinks::http::{Client, Reach, Unanswered, Unread};
+use http::header::{AUTHORIZATION, CONTENT_TYPE, USER_AGENT};
 use http::{HeaderMap, HeaderValue, Request, StatusCode, Uri};
-use http_body_util::{BodyExt as _, Full, LengthLimitError, Limited};
-use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
-use hyper_util::client::legacy::Client;
-use hyper_util::client::legacy::connect::HttpConnector;
-use hyper_util::rt::{TokioExecutor, TokioTimer};
+use http_body_util::Full;
 use serde_json::Value;
 use tokio::sync::Semaphore;
 
@@ -23,9 +20,6 @@ use super::meter::{Meter, Tally};
 use super::settings::{ApiKey, Settings, SettingsError};
 use crate::extractor::Trouble;
 
-/// A day is long enough for a header.
-const LONGEST_WAIT: Duration = Duration::from_secs(24 * 3600);
-
 /// How much of the endpoint's own words is passed on, in characters.
 const MESSAGE: usize = 300;
 
@@ -33,7 +27,7 @@ pub(super) struct Endpoint {
     uri: Uri,
     bearer: Option<HeaderValue>,
     key: Option<ApiKey>,
-    client: Client<HttpsConnector<HttpConnector>, Full<Bytes>>,
+    client: Client,
     /// How many calls are under way at once.
     lanes: Semaphore,
     pace: Option<DefaultDirectRateLimiter>,
@@ -54,20 +48,9 @@ impl Endpoint {
     pub(super) fn new(settings: &Settings) -> Result<Self, SettingsError> {
         let uri = settings.address()?;
         let bearer = settings.api_key.as_ref().map(bearer).transpose()?;
-        let mut connector = HttpConnector::new();
-        connector.enforce_http(false);
-        connector.set_nodelay(true);
-        connector.set_connect_timeout(Some(settings.connect_timeout));
-        let connector = HttpsConnectorBuilder::new()
-            .with_native_roots()
-            .map_err(SettingsError::Certificates)?
-            .https_or_http()
-            .enable_http1()
-            .wrap_connector(connector);
-        let client = Client::builder(TokioExecutor::new())
-            .pool_idle_timeout(Duration::from_secs(30))
-            .pool_timer(TokioTimer::new())
-            .build(connector);
+        // Models are often served on a network of one's own.
+        let reach = Reach { connect_timeout: settings.connect_timeout, allow_private: true };
+        let client = Client::new(reach).map_err(SettingsError::Certificates)?;
         let pace = settings.requests_per_minute;
         Ok(Self {
             uri,
@@ -94,10 +77,7 @@ impl Endpoint {
             pace.until_ready().await;
         }
         let mut call = self.meter.begin(tally);
-        let exchange = tokio::time::timeout(self.timeout, self.exchange(request)).await;
-        let (status, headers, body) = exchange.unwrap_or_else(|_| {
-            Err(later(format!("the endpoint has not answered within {:?}", self.timeout)))
-        })?;
+        let (status, headers, body) = self.exchange(request).await?;
         if !status.is_success() {
             let said = complaint(&body);
             return Err(self.judge(status, retry_after(&headers), &said));
@@ -139,25 +119,32 @@ impl Endpoint {
         &self,
         request: Request<Full<Bytes>>,
     ) -> Result<(StatusCode, HeaderMap, Bytes), Refused> {
-        let response = self.client.request(request).await.map_err(|error| {
-            let why = self.quotable(&chain(&error));
-            later(match error.is_connect() {
-                true => format!("the endpoint cannot be reached: {why}"),
-                false => format!("the endpoint went away before it answered: {why}"),
-            })
-        })?;
-        let (head, body) = response.into_parts();
-        match Limited::new(body, self.max_response_bytes).collect().await {
-            Ok(body) => Ok((head.status, head.headers, body.to_bytes())),
-            // A failure is a failure, however much or little is said about it.
-            Err(_) if !head.status.is_success() => Ok((head.status, head.headers, Bytes::new())),
-            Err(error) if error.is::<LengthLimitError>() => {
-                let most = self.max_response_bytes;
-                let reason = format!("the endpoint answered with more than {most} bytes");
-                Err(Refused { status: Some(head.status), trouble: Trouble::Never(reason) })
+        let late = || later(format!("the endpoint has not answered within {:?}", self.timeout));
+        let most = self.max_response_bytes;
+        let answer = self.client.send(request, self.timeout, most).await;
+        let answer = answer.map_err(|why| match why {
+            Unanswered::Late(_) => late(),
+            Unanswered::Lost(why) => {
+                let why = self.quotable(&why);
+                later(format!("the endpoint went away before it answered: {why}"))
             }
-            Err(error) => {
-                let why = self.quotable(&chain(&*error));
+            Unanswered::Private(why) | Unanswered::Unreachable(why) => {
+                later(format!("the endpoint cannot be reached: {}", self.quotable(&why)))
+            }
+        })?;
+        match answer.body {
+            Ok(body) => Ok((answer.status, answer.headers, body)),
+            // A failure is a failure, however much or little is said about it.
+            Err(_) if !answer.status.is_success() => {
+                Ok((answer.status, answer.headers, Bytes::new()))
+            }
+            Err(Unread::TooLarge(most)) => {
+                let reason = format!("the endpoint answered with more than {most} bytes");
+                Err(Refused { status: Some(answer.status), trouble: Trouble::Never(reason) })
+            }
+            Err(Unread::Late(_)) => Err(late()),
+            Err(Unread::Broken(why)) => {
+                let why = self.quotable(&why);
                 Err(later(format!("the endpoint's answer broke off: {why}")))
             }
         }
@@ -191,27 +178,10 @@ impl Endpoint {
     /// Somebody else's words as they may stand in an error.
     fn quotable(&self, text: &str) -> String {
         match &self.key {
-            Some(key) => bounded(&text.replace(key.expose(), "…"), MESSAGE),
-            None => bounded(text, MESSAGE),
+            Some(key) => excerpt(&text.replace(key.expose(), "…"), MESSAGE),
+            None => excerpt(text, MESSAGE),
         }
     }
-}
-
-/// A text of at most so many characters, without control characters and line ends.
-pub(super) fn bounded(text: &str, most: usize) -> String {
-    let text = text.trim();
-    let mut out = String::new();
-    for (nth, letter) in text.chars().enumerate() {
-        if nth == most {
-            out.push('…');
-            break;
-        }
-        match letter.is_control() || matches!(letter, '\u{2028}' | '\u{2029}') {
-            true => out.extend(letter.escape_default()),
-            false => out.push(letter),
-        }
-    }
-    out
 }
 
 fn bearer(key: &ApiKey) -> Result<HeaderValue, SettingsError> {
@@ -225,37 +195,6 @@ fn later(reason: String) -> Refused {
     Refused { status: None, trouble: Trouble::Later { reason, after: None } }
 }
 
-fn chain(error: &(dyn Error + 'static)) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(inner) = cause {
-        text = format!("{text}: {inner}");
-        cause = inner.source();
-    }
-    text
-}
-
-/// When the endpoint wants to be asked again: in so many seconds, or at a date.
 fn retry_after(headers: &HeaderMap) -> Option<Duration> {
-    let text = headers.get(RETRY_AFTER)?.to_str().ok()?.trim();
-    let wait = match text.parse::<u64>() {
-        Ok(seconds) => Duration::from_secs(seconds),
-        Err(_) => {
-            let at = httpdate::parse_http_date(text).ok()?;
-            at.duration_since(SystemTime::now()).unwrap_or_default()
-        }
-    };
-    Some(wait.min(LONGEST_WAIT))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn somebody_elses_words_are_cut_and_have_no_control_characters() {
-        assert_eq!(bounded("  no\u{1b}[31m\nway ", 100), "no\\u{1b}[31m\\nway");
-        assert_eq!(bounded("äöüß", 3), "äöü…");
-        assert_eq!(bounded("äöü", 3), "äöü");
-    }
+    hapax_sinks::http::retry_after(headers).map(Duration::from_millis)
 }

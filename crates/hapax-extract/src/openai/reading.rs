@@ -5,10 +5,10 @@
 
 use std::collections::HashMap;
 
+use hapax_sinks::excerpt::excerpt;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
-use super::endpoint::bounded;
 use super::kinds::Kinds;
 use super::places::{places, stands_in};
 use crate::extractor::Ask;
@@ -85,15 +85,15 @@ fn mention(
 ) -> Result<Mention, String> {
     let (class, quote) = (&item.class, item.quote.trim());
     if !kinds.has(class) {
-        return Err(format!("the class {:?} is not in the list", bounded(class, REPEATED)));
+        return Err(format!("the class {:?} is not in the list", excerpt(class, REPEATED)));
     }
     let places = places(ask.chunk, quote);
     if places.is_empty() {
-        return Err(format!("the quote {:?} is not in the chunk", bounded(quote, REPEATED)));
+        return Err(format!("the quote {:?} is not in the chunk", excerpt(quote, REPEATED)));
     }
     let nth = item.occurrence.unwrap_or(1);
     let Some(place) = nth.checked_sub(1).and_then(|nth| places.get(nth)) else {
-        let (quote, times) = (bounded(quote, REPEATED), places.len());
+        let (quote, times) = (excerpt(quote, REPEATED), places.len());
         return Err(format!("{quote:?} has no occurrence {nth}; it is there {times} times"));
     };
     let written = &ask.chunk[place.clone()];
@@ -168,7 +168,7 @@ fn said(
 ) -> Result<Said, String> {
     let property = properties.iter().find(|property| property.id == item.property);
     let Some(property) = property else {
-        let property = bounded(&item.property, REPEATED);
+        let property = excerpt(&item.property, REPEATED);
         return Err(format!("the property {property:?} is not in the list"));
     };
     let entity = |nth: usize| {
@@ -194,7 +194,7 @@ fn said(
         (holds(subject, place) + holds(object, place), std::cmp::Reverse(*nth))
     });
     let Some((_, place)) = place else {
-        let quote = bounded(&item.quote, REPEATED);
+        let quote = excerpt(&item.quote, REPEATED);
         return Err(format!("the quote {quote:?} is not in the chunk"));
     };
     Ok(Said {
@@ -214,7 +214,7 @@ fn read<T: DeserializeOwned>(answer: &str) -> Result<T, String> {
         _ => return Err("the answer is not a JSON object".into()),
     };
     serde_json::from_str(json).map_err(|error| {
-        let why = bounded(&error.to_string(), 2 * REPEATED);
+        let why = excerpt(&error.to_string(), 2 * REPEATED);
         match error.classify() {
             serde_json::error::Category::Data => format!("the answer has another shape: {why}"),
             _ => format!("the answer is not JSON: {why}"),

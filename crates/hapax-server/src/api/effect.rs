@@ -472,7 +472,7 @@ async fn reset(scope: Scope, named: Named, Json(asked): Json<wire::Reset>) -> An
 }
 
 /// Whoever decides says why.
-fn noted(note: &str) -> Result<&str, Problem> {
+pub(super) fn noted(note: &str) -> Result<&str, Problem> {
     match note.trim().is_empty() || note.len() > 4096 {
         true => Err(malformed("note is 1 to 4096 bytes, and not blank")),
         false => Ok(note),

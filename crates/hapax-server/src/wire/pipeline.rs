@@ -436,7 +436,7 @@ pub struct Decide {
     /// The attempt that the person was shown.
     #[schema(pattern = "^att_[0-9a-f]{32}$")]
     pub attempt: String,
-    /// Whether the operation may be tried again.
+    /// Whether it may go ahead: the operation be tried again, or the version be used.
     pub approve: bool,
     /// Why; kept in the journal.
     #[schema(min_length = 1, max_length = 4096)]

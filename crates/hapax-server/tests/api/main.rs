@@ -2,6 +2,7 @@
 
 mod control;
 mod extraction;
+mod items;
 mod pipeline;
 
 use std::time::Duration;
@@ -359,7 +360,9 @@ fn operations() -> Vec<(Method, String, Role)> {
         for method in item.as_object().expect("an item").keys() {
             let role = match (method.as_str(), path.rsplit('/').next()) {
                 ("get", _) => Role::Viewer,
-                (_, Some("reset" | "{domain}" | "{dataset}" | "decide")) => Role::Steward,
+                (_, Some("reset" | "{domain}" | "{dataset}" | "decide" | "act" | "reprocess")) => {
+                    Role::Steward
+                }
                 _ => Role::Operator,
             };
             let id = if path.contains("leases") {
@@ -369,7 +372,9 @@ fn operations() -> Vec<(Method, String, Role)> {
             };
             let path = path.replace("{key}", "k").replace("{id}", id);
             let path = path.replace("{domain}", "d").replace("{computation}", "a.b.v1");
-            let path = path.replace("{dataset}", "flow");
+            let path = path.replace("{dataset}", "flow").replace("{workflow}", "letters");
+            let path =
+                path.replace("{version}", "1.0").replace("{item}", "a").replace("{run}", "r");
             let method = method.to_uppercase().parse().expect("a method");
             operations.push((method, path, role));
         }
@@ -383,7 +388,7 @@ async fn every_route_denies_by_default() {
     let client = Client::guarded(Terms::default());
     let roles = [None, Some(Role::Viewer), Some(Role::Operator), Some(Role::Steward)];
     let operations = operations();
-    assert!(operations.len() > 25, "{}", operations.len());
+    assert!(operations.len() > 60, "{}", operations.len());
     for role in roles {
         let asking = match role {
             Some(role) => client.showing(role, Some("billing")).await,

@@ -1,4 +1,4 @@
-//! Which addresses an endpoint may have.
+//! Which addresses a server may have.
 //!
 //! A name is looked up once for each connection, and the connection goes to an address that was
 //! looked at: whoever owns the name cannot show one address to the judge and another to the door.
@@ -18,6 +18,14 @@ pub(super) struct Resolver {
     pub(super) allow_private: bool,
 }
 
+/// A name or an address that is not for everybody.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{host} has the private address {address}")]
+pub(super) struct Private {
+    host: String,
+    address: IpAddr,
+}
+
 impl Service<Name> for Resolver {
     type Response = std::vec::IntoIter<SocketAddr>;
     type Error = io::Error;
@@ -32,10 +40,10 @@ impl Service<Name> for Resolver {
         Box::pin(async move {
             let found: Vec<_> = tokio::net::lookup_host((name.as_str(), 0)).await?.collect();
             match found.iter().find(|address| !is_public(address.ip())) {
-                Some(private) if !allow_private => Err(io::Error::new(
-                    io::ErrorKind::PermissionDenied,
-                    format!("{name} has the private address {}", private.ip()),
-                )),
+                Some(private) if !allow_private => {
+                    let private = Private { host: name.to_string(), address: private.ip() };
+                    Err(io::Error::new(io::ErrorKind::PermissionDenied, private))
+                }
                 _ => Ok(found.into_iter()),
             }
         })
@@ -43,7 +51,7 @@ impl Service<Name> for Resolver {
 }
 
 /// Whether an address can be reached from everywhere, and means the same everywhere.
-pub(super) fn is_public(address: IpAddr) -> bool {
+pub fn is_public(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(v4) => is_public_v4(v4),
         IpAddr::V6(v6) => is_public_v6(v6),

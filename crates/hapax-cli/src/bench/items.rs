@@ -1,0 +1,201 @@
+//! Items: what a mutation costs from script to ledger, how soon a script starts, and how fast what
+//! was applied is told again.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Instant;
+
+use async_trait::async_trait;
+use hapax::json::Json;
+use hapax::{Claim, Failure, Hapax, Key};
+use hapax_items::{Call, Items, Operation, Plan, Tool, ToolError};
+
+use super::load::runtime;
+use super::{Bar, ROUNDS, Report, human, median, say};
+use crate::exit::Failed;
+
+/// How many workflows run at once.
+const CALLERS: [usize; 2] = [1, 64];
+
+/// How many mutations each of them makes, by how many there are.
+const MUTATIONS: [usize; 2] = [2_000, 200];
+
+/// How many mutations are told again.
+const REPLAYED: usize = 1_000;
+
+pub(super) fn measure(directory: &Path, report: &mut Report) -> Result<(), Failed> {
+    for (callers, mutations) in CALLERS.into_iter().zip(MUTATIONS) {
+        mutation(directory, callers, mutations, report)?;
+    }
+    start(directory, report)?;
+    replay(directory, report)
+}
+
+/// A tool that does nothing.
+struct Nothing;
+
+const OPERATIONS: [Operation; 1] = [Operation { name: "do", mutates: true }];
+
+#[async_trait]
+impl Tool for Nothing {
+    fn name(&self) -> &str {
+        "nothing"
+    }
+
+    fn operations(&self) -> &[Operation] {
+        &OPERATIONS
+    }
+
+    fn plan(&self, _: &str, arguments: &Json) -> Result<Plan, ToolError> {
+        let payload = Json::object([("text", Json::text("nothing at all"))]);
+        Ok(Plan { target: "nowhere".into(), identity: arguments.clone(), payload })
+    }
+
+    async fn mutate(&self, _: &Call, _: &Claim) -> Result<Json, ToolError> {
+        Ok(Json::object([("id", Json::text("m-1"))]))
+    }
+}
+
+fn items(hapax: &Hapax) -> Result<Items, Failed> {
+    Ok(Items::new(hapax.clone(), vec![Arc::new(Nothing)], Vec::new())?)
+}
+
+fn script(mutations: usize, then: &str) -> String {
+    format!(
+        "await withItem('item', 'An item', async () => {{
+             for (let n = 0; n < {mutations}; n++) await nothing.do({{ n }});
+             {then}
+         }});"
+    )
+}
+
+/// Mutations of many workflows at once, in turns with bare effects of as many callers.
+fn mutation(
+    directory: &Path,
+    callers: usize,
+    mutations: usize,
+    report: &mut Report,
+) -> Result<(), Failed> {
+    say(&format!("mutations of {callers} workflows at once, in turns with bare effects"));
+    let mut rounds = [(0.0, 0.0); ROUNDS];
+    for (nth, round) in rounds.iter_mut().enumerate() {
+        let runtime = runtime()?;
+        *round = runtime.block_on(async {
+            let file = directory.join(format!("items-{callers}-{nth}.db"));
+            let hapax = Hapax::open(file).await?;
+            let items = items(&hapax)?;
+            for caller in 0..callers {
+                items.publish(&format!("w{caller}"), &script(mutations, ""), "bench").await?;
+            }
+            let total = (callers * mutations) as f64;
+            let began = Instant::now();
+            let bare = (0..callers).map(|caller| {
+                let hapax = hapax.clone();
+                tokio::spawn(async move { effects(&hapax, caller, mutations).await })
+            });
+            joined(bare.collect()).await?;
+            let bare = total / began.elapsed().as_secs_f64();
+            let began = Instant::now();
+            let ours = (0..callers).map(|caller| {
+                let items = items.clone();
+                tokio::spawn(async move {
+                    items.run(&format!("w{caller}"), None).await?;
+                    Ok(())
+                })
+            });
+            joined(ours.collect()).await?;
+            let ours = total / began.elapsed().as_secs_f64();
+            hapax.close().await?;
+            Ok::<_, Failed>((ours, bare))
+        })?;
+        runtime.shutdown_background();
+    }
+    let (rate, bare) = (median(rounds.map(|r| r.0)), median(rounds.map(|r| r.1)));
+    let what = format!("mutations, {callers} workflows: script, tool, ledger");
+    report.fact(what, &format!("items.mutation.{callers}.per_s"), rate, "mutations/s");
+    report.figure(&format!("items.bare.{callers}.per_s"), bare);
+    let ratio = median(rounds.map(|(ours, bare)| ours / bare));
+    let beside = format!("× bare claim + settle {}", human(bare));
+    let name = format!("items.mutation.{callers}.vs_effect");
+    report.ratio("", &name, ratio, beside, Bar::AtLeast(0.5));
+    Ok(())
+}
+
+async fn effects(hapax: &Hapax, caller: usize, count: usize) -> Result<(), Failed> {
+    for n in 0..count {
+        let fields: [(&str, &[u8]); 2] =
+            [("caller", &caller.to_be_bytes()), ("n", &n.to_be_bytes())];
+        let key =
+            Key::derive("bench.v1", &fields).map_err(|error| Failed::usage(error.to_string()))?;
+        let effect = hapax.effect(key).payload(b"nothing at all");
+        effect.run(|_| async { Ok::<_, Failure>("{\"id\":\"m-1\"}") }).await?;
+    }
+    Ok(())
+}
+
+async fn joined(tasks: Vec<tokio::task::JoinHandle<Result<(), Failed>>>) -> Result<(), Failed> {
+    for task in tasks {
+        task.await.map_err(|error| Failed::usage(format!("a caller ended: {error}")))??;
+    }
+    Ok(())
+}
+
+/// How soon a script gets to its first line, everything on the ledger included but the run's own
+/// record.
+fn start(directory: &Path, report: &mut Report) -> Result<(), Failed> {
+    say("a script that does nothing");
+    let starts = runtime()?.block_on(async {
+        let hapax = Hapax::open(directory.join("start.db")).await?;
+        let items = items(&hapax)?;
+        items.publish("nothing", "1;", "bench").await?;
+        let (mut run, mut bare) = (Vec::new(), Vec::new());
+        for nth in 0..200_usize {
+            let began = Instant::now();
+            effects(&hapax, 7_000 + nth, 1).await?;
+            bare.push(began.elapsed().as_secs_f64() * 1e3);
+            let began = Instant::now();
+            items.run("nothing", None).await?;
+            run.push(began.elapsed().as_secs_f64() * 1e3);
+        }
+        hapax.close().await?;
+        Ok::<_, Failed>((middle(run), middle(bare)))
+    })?;
+    let (run, bare) = starts;
+    let beside = format!("ms, of which {} are its record's", human(bare));
+    report.ratio("a script starts within", "items.start_ms", run, beside, Bar::Below(5.0));
+    Ok(())
+}
+
+fn middle(mut times: Vec<f64>) -> f64 {
+    times.sort_by(f64::total_cmp);
+    times.get(times.len() / 2).copied().unwrap_or_default()
+}
+
+/// An item whose mutations were all applied, and whose handler did not come to its end.
+fn replay(directory: &Path, report: &mut Report) -> Result<(), Failed> {
+    say("an item with a thousand mutations that were applied");
+    let script = script(REPLAYED, "throw new Error('not yet');");
+    let rates = runtime()?.block_on(async {
+        let hapax = Hapax::open(directory.join("replay.db")).await?;
+        let items = items(&hapax)?;
+        let mut rates = Vec::new();
+        for nth in 0..20 {
+            let workflow = format!("w{nth}");
+            items.publish(&workflow, &script, "bench").await?;
+            let _ = items.run(&workflow, None).await;
+            let open = items.escalations(Some(&workflow), 1).await?;
+            for one in open {
+                let (action, by) = (hapax_items::Action::TryAgain, ("bench", "again"));
+                items.act(one.key, one.judged, action, None, by).await?;
+            }
+            let began = Instant::now();
+            let _ = items.run(&workflow, None).await;
+            rates.push(REPLAYED as f64 / began.elapsed().as_secs_f64());
+        }
+        hapax.close().await?;
+        Ok::<_, Failed>(rates)
+    })?;
+    let (what, name) = ("mutations that are told again", "items.replay.per_s");
+    report.ratio(what, name, middle(rates), "mutations/s".into(), Bar::AtLeast(100_000.0));
+    Ok(())
+}

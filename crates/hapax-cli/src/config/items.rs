@@ -1,0 +1,349 @@
+//! Items: the tools that scripts may use, and the workflows that use them.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use hapax::{Backoff, Hapax};
+use hapax_items::tools::email::{Email, EmailSettings, Login, MailboxSettings, Tls};
+use hapax_items::tools::http::{Http, HttpSettings, Probe};
+use hapax_items::tools::{FileSettings, FileTool, Webhook, WebhookSettings};
+use hapax_items::{Budget, Items, Limits, Maintainer, Program, Settings, Tool};
+use hapax_items::{Database, Kv, Sql};
+use hapax_sinks::webhook::Secret;
+use http::{HeaderName, HeaderValue};
+use serde::Deserialize;
+
+use super::{Config, humantime_text};
+use crate::exit::Failed;
+
+/// A tool, `[tools.NAME]`.
+#[derive(Debug, Deserialize)]
+#[serde(tag = "kind", rename_all = "lowercase", deny_unknown_fields)]
+pub(super) enum Tooled {
+    Http {
+        /// What every URL has to be under.
+        base: Option<String>,
+        /// Headers that every request has; `env:NAME` and `file:PATH` stand for what is there.
+        #[serde(default)]
+        headers: BTreeMap<String, String>,
+        #[serde(default, with = "humantime_text")]
+        timeout: Option<Duration>,
+        #[serde(default)]
+        allow_private: bool,
+        /// A URL with {key} in it that answers whether a mutation happened.
+        probe: Option<String>,
+        /// What must be there in the probe's answer.
+        probe_pointer: Option<String>,
+        #[serde(default)]
+        honours_key: bool,
+        #[serde(default, with = "humantime_text")]
+        settling: Option<Duration>,
+    },
+    Webhook {
+        url: String,
+        secrets: Vec<String>,
+        #[serde(default, with = "humantime_text")]
+        timeout: Option<Duration>,
+        #[serde(default)]
+        allow_private: bool,
+        #[serde(default)]
+        honours_id: bool,
+    },
+    Email {
+        host: String,
+        port: Option<u16>,
+        from: String,
+        /// `none`, `starttls` or `wrapper`.
+        tls: Option<Secured>,
+        user: Option<String>,
+        password: Option<String>,
+        message_id_domain: Option<String>,
+        #[serde(default, with = "humantime_text")]
+        timeout: Option<Duration>,
+        /// Where what was sent can be found.
+        imap: Option<Imap>,
+    },
+    File {
+        root: PathBuf,
+        max_bytes: Option<usize>,
+    },
+    /// In the ledger's own database.
+    Sql {
+        /// On PostgreSQL, whose rights scripts have.
+        role: Option<String>,
+    },
+    /// In the ledger's own database.
+    Kv {},
+}
+
+#[derive(Debug, Clone, Copy, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum Secured {
+    None,
+    Starttls,
+    Wrapper,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Imap {
+    host: String,
+    port: Option<u16>,
+    tls: Option<Secured>,
+    user: String,
+    password: String,
+    mailbox: Option<String>,
+    #[serde(default, with = "humantime_text")]
+    settling: Option<Duration>,
+}
+
+/// A workflow, `[workflows.NAME]`.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Worked {
+    /// The tools it may use; all, if none are named.
+    tools: Option<Vec<String>>,
+    /// When it runs by itself: a cron expression, in UTC.
+    schedule: Option<String>,
+    #[serde(default, with = "humantime_text")]
+    tool_timeout: Option<Duration>,
+    retries: Option<u32>,
+    #[serde(default, with = "humantime_text")]
+    retry_pause: Option<Duration>,
+    #[serde(default, with = "humantime_text")]
+    retry_for: Option<Duration>,
+    repairs: Option<u32>,
+    repair_cost: Option<f64>,
+    #[serde(default, with = "humantime_text")]
+    repair_within: Option<Duration>,
+    /// How long a script may compute, and how much memory it may have.
+    #[serde(default, with = "humantime_text")]
+    script_time: Option<Duration>,
+    script_memory: Option<usize>,
+    maintainer: Option<Maintained>,
+}
+
+/// Who repairs scripts.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Maintained {
+    /// A program and its arguments.
+    command: Vec<String>,
+    #[serde(default, with = "humantime_text")]
+    timeout: Option<Duration>,
+}
+
+impl Secured {
+    fn tls(self) -> Tls {
+        match self {
+            Self::None => Tls::None,
+            Self::Starttls => Tls::StartTls,
+            Self::Wrapper => Tls::Wrapper,
+        }
+    }
+}
+
+impl Config {
+    /// Items on this ledger, with the file's tools and workflows.
+    pub(crate) async fn items(&self, hapax: &Hapax, db: &Path) -> Result<Items, Failed> {
+        let mut tools = Vec::new();
+        for (name, tool) in &self.tools {
+            let made = self.tool(name, tool, hapax, db).await;
+            tools.push(made.map_err(|what| self.wrong("tools", name, &what))?);
+        }
+        let mut workflows = Vec::new();
+        for (name, workflow) in &self.workflows {
+            workflows.push(settings(name, workflow));
+        }
+        Items::new(hapax.clone(), tools, workflows).map_err(|error| {
+            Failed::usage(format!("{}: {error}", self.path.display()))
+                .next("docs/items.md has the settings of tools and workflows.")
+        })
+    }
+
+    /// The names of the tools.
+    pub(crate) fn tool_names(&self) -> Vec<String> {
+        self.tools.keys().cloned().collect()
+    }
+
+    fn wrong(&self, section: &str, name: &str, what: &str) -> Failed {
+        Failed::usage(format!("{}: {section}.{name}: {what}", self.path.display()))
+            .next("docs/items.md has the settings of tools and workflows.")
+    }
+
+    async fn tool(
+        &self,
+        name: &str,
+        tool: &Tooled,
+        hapax: &Hapax,
+        db: &Path,
+    ) -> Result<Arc<dyn Tool>, String> {
+        let text = |error: &dyn std::fmt::Display| error.to_string();
+        Ok(match tool {
+            Tooled::Http { .. } => Arc::new(self.http(name, tool)?),
+            Tooled::Webhook { url, secrets, timeout, allow_private, honours_id } => {
+                let secrets: Result<Vec<Secret>, String> =
+                    secrets.iter().map(|secret| self.secret(secret)).collect();
+                let usual = WebhookSettings::new(url, secrets?);
+                let settings = WebhookSettings {
+                    name: name.into(),
+                    timeout: timeout.unwrap_or(usual.timeout),
+                    allow_private: *allow_private,
+                    honours_id: *honours_id,
+                    ..usual
+                };
+                Arc::new(Webhook::new(settings).map_err(|error| text(&error))?)
+            }
+            Tooled::Email { .. } => Arc::new(self.email(name, tool)?),
+            Tooled::File { root, max_bytes } => {
+                let usual = FileSettings::new(self.beside(root));
+                let max_bytes = max_bytes.unwrap_or(usual.max_bytes);
+                let settings = FileSettings { name: name.into(), max_bytes, ..usual };
+                Arc::new(FileTool::new(settings).map_err(|error| text(&error))?)
+            }
+            Tooled::Sql { role } => {
+                let database = database(hapax, db).map_err(|error| text(&error))?;
+                Arc::new(Sql::new(name, database, role.clone()).map_err(|error| text(&error))?)
+            }
+            Tooled::Kv {} => {
+                let database = database(hapax, db).map_err(|error| text(&error))?;
+                Arc::new(Kv::new(name, database, hapax.namespace().clone()))
+            }
+        })
+    }
+
+    fn http(&self, name: &str, tool: &Tooled) -> Result<Http, String> {
+        let Tooled::Http {
+            base,
+            headers,
+            timeout,
+            allow_private,
+            probe,
+            probe_pointer,
+            honours_key,
+            settling,
+        } = tool
+        else {
+            return Err("no http tool".into());
+        };
+        let usual = HttpSettings::new(name);
+        let mut sent = Vec::new();
+        for (header, value) in headers {
+            let wrong = |error: &dyn std::fmt::Display| format!("headers.{header}: {error}");
+            let mut value = HeaderValue::from_str(&self.value(value)?).map_err(|e| wrong(&e))?;
+            value.set_sensitive(true);
+            sent.push((HeaderName::from_bytes(header.as_bytes()).map_err(|e| wrong(&e))?, value));
+        }
+        let base = base.as_ref().map(|base| base.parse());
+        let probe = probe.clone().map(|url| Probe { url, pointer: probe_pointer.clone() });
+        let settings = HttpSettings {
+            base: base.transpose().map_err(|error| format!("base: {error}"))?,
+            headers: sent,
+            timeout: timeout.unwrap_or(usual.timeout),
+            allow_private: *allow_private,
+            probe,
+            honours_key: *honours_key,
+            settling: settling.unwrap_or(usual.settling),
+            ..usual
+        };
+        Http::new(settings).map_err(|error| error.to_string())
+    }
+
+    fn email(&self, name: &str, tool: &Tooled) -> Result<Email, String> {
+        let Tooled::Email {
+            host,
+            port,
+            from,
+            tls,
+            user,
+            password,
+            message_id_domain,
+            timeout,
+            imap,
+        } = tool
+        else {
+            return Err("no email tool".into());
+        };
+        let usual = EmailSettings::new(host, from);
+        let login = match (user, password) {
+            (Some(user), Some(password)) => {
+                Some(Login { user: user.clone(), password: self.value(password)? })
+            }
+            (None, None) => None,
+            _ => return Err("user and password go together".into()),
+        };
+        let mailbox = match imap {
+            Some(imap) => {
+                let password = self.value(&imap.password)?;
+                let login = Login { user: imap.user.clone(), password };
+                let usual = MailboxSettings::new(&imap.host, login);
+                Some(MailboxSettings {
+                    port: imap.port.unwrap_or(usual.port),
+                    tls: imap.tls.map_or(usual.tls, Secured::tls),
+                    mailbox: imap.mailbox.clone().unwrap_or(usual.mailbox.clone()),
+                    settling: imap.settling.unwrap_or(usual.settling),
+                    ..usual
+                })
+            }
+            None => None,
+        };
+        let domain = message_id_domain.clone().unwrap_or(usual.message_id_domain.clone());
+        let settings = EmailSettings {
+            name: name.into(),
+            port: port.unwrap_or(usual.port),
+            tls: tls.map_or(usual.tls, Secured::tls),
+            login,
+            message_id_domain: domain,
+            timeout: timeout.unwrap_or(usual.timeout),
+            mailbox,
+            ..usual
+        };
+        Email::new(settings).map_err(|error| error.to_string())
+    }
+}
+
+/// The ledger's own database.
+fn database(hapax: &Hapax, db: &Path) -> Result<Database, hapax::Error> {
+    let url = db.to_str().filter(|text| text.starts_with("postgres") && text.contains("://"));
+    Database::of(hapax, url)
+}
+
+fn settings(name: &str, said: &Worked) -> Settings {
+    let usual = Settings::new(name);
+    let ms =
+        |time: Option<Duration>, usual: u64| time.map_or(usual, |time| time.as_millis() as u64);
+    let Budget { retries, retry_ms, repairs, repair_ms, repair_cost } = usual.budget;
+    let base_ms = ms(said.retry_pause, retries.base_ms);
+    let retries = Backoff {
+        base_ms,
+        cap_ms: retries.cap_ms.max(base_ms),
+        attempts: said.retries.unwrap_or(retries.attempts),
+    };
+    let cost = said.repair_cost.map(|cost| (cost.clamp(0.0, 1e12) * 1_000.0) as u64);
+    let budget = Budget {
+        retries,
+        retry_ms: ms(said.retry_for, retry_ms),
+        repairs: said.repairs.unwrap_or(repairs),
+        repair_ms: ms(said.repair_within, repair_ms),
+        repair_cost: cost.unwrap_or(repair_cost),
+    };
+    let maintainer = said.maintainer.as_ref().map(|maintainer| -> Arc<dyn Maintainer> {
+        let timeout = maintainer.timeout.unwrap_or(Duration::from_secs(300));
+        Arc::new(Program { command: maintainer.command.clone(), timeout })
+    });
+    Settings {
+        tools: said.tools.clone(),
+        schedule: said.schedule.clone(),
+        tool_timeout: said.tool_timeout.unwrap_or(usual.tool_timeout),
+        limits: Limits {
+            cpu: said.script_time.unwrap_or(usual.limits.cpu),
+            memory_bytes: said.script_memory.unwrap_or(usual.limits.memory_bytes),
+            ..usual.limits
+        },
+        budget,
+        maintainer,
+        ..usual
+    }
+}

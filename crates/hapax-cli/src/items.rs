@@ -1,0 +1,377 @@
+//! `hapax items`.
+
+use std::path::Path;
+
+use hapax::json::Json;
+use hapax::{AttemptId, Timestamp};
+use hapax_items::{
+    Error, Escalation, Explained, ItemState, ItemView, Items, MAINTAINER, MAX_SCRIPT,
+    MutationState, MutationView, PLANNER, RunView, Script, Standing, TYPES, Version, differences,
+};
+use hapax_server::wire;
+use serde::Serialize;
+
+use crate::args::Global;
+use crate::args::items::{Items as Asked, Person, Setup};
+use crate::config::Config;
+use crate::exit::{Exit, Failed};
+use crate::output;
+
+pub(crate) async fn main(global: &Global, asked: Asked) -> Result<Exit, Failed> {
+    match asked {
+        Asked::Run { script, workflow, by, setup } => {
+            run(global, script.as_deref(), workflow, &by, &setup).await
+        }
+        Asked::Workflows => {
+            let items = look(global).await?;
+            for name in items.workflows().await? {
+                match global.json {
+                    true => output::json(&serde_json::json!({ "workflow": name })),
+                    false => output::print(&name),
+                }
+            }
+            Ok(Exit::Done)
+        }
+        Asked::Versions { workflow, show } => versions(global, &workflow, show).await,
+        Asked::Decide { workflow, version, approve, reject: _, person } => {
+            let attempt = attempt(&person.attempt)?;
+            let items = look(global).await?;
+            let who = (person.by.as_str(), person.note.as_str());
+            items.decide_script(&workflow, version, attempt, approve, who).await?;
+            Ok(Exit::Done)
+        }
+        Asked::Runs { workflow, limit, log } => runs(global, &workflow, limit, log).await,
+        Asked::List { workflow, state, limit } => {
+            let found = look(global).await?.list(&workflow, &state, None, limit).await?;
+            let rows: Vec<_> = found.iter().map(item_row).collect();
+            let documents = found.iter().map(wire::Item::of);
+            listed(
+                global,
+                documents,
+                &["ITEM", "STATE", "ATTEMPT", "CHANGED", "TITLE", "WHY"],
+                &rows,
+            );
+            Ok(Exit::Done)
+        }
+        Asked::Show { workflow, item, attempt } => show(global, &workflow, &item, attempt).await,
+        Asked::Reprocess { workflow, item, person } => {
+            let attempt = attempt(&person.attempt)?;
+            let who = (person.by.as_str(), person.note.as_str());
+            look(global).await?.reprocess(&workflow, &item, attempt, who).await?;
+            Ok(Exit::Done)
+        }
+        Asked::Escalations { workflow, limit, setup } => {
+            let items = open(global, &setup).await?;
+            let found = items.escalations(workflow.as_deref(), limit).await?;
+            for (nth, escalation) in found.iter().enumerate() {
+                match global.json {
+                    true => output::json(&wire::Escalation::of(escalation)),
+                    false => print_escalation(nth, escalation),
+                }
+            }
+            match found.is_empty() {
+                true => Ok(Exit::Done),
+                false => Ok(Exit::Look),
+            }
+        }
+        Asked::Act { key, action, result, person } => {
+            let result = result.map(|text| {
+                Json::parse(text.as_bytes())
+                    .map_err(|error| Failed::usage(format!("--result: {error}")))
+            });
+            let key = output::key(&key)?;
+            let Person { attempt: judged, by, note } = &person;
+            let (judged, items) = (attempt(judged)?, look(global).await?);
+            items.act(key, judged, action, result.transpose()?.as_ref(), (by, note)).await?;
+            Ok(Exit::Done)
+        }
+        Asked::Reconcile { setup } => {
+            let pass = open(global, &setup).await?.reconcile().await?;
+            match global.json {
+                true => output::json(&serde_json::json!({
+                    "looked": pass.looked,
+                    "decided": pass.decided,
+                    "escalated": pass.escalated,
+                    "waiting": pass.waiting,
+                })),
+                false => output::print(&format!(
+                    "{} looked for, {} decided, {} before a person, {} not due yet",
+                    pass.looked, pass.decided, pass.escalated, pass.waiting
+                )),
+            }
+            Ok(Exit::Done)
+        }
+        Asked::Compare { before, after, setup } => compare(global, &before, &after, &setup),
+        Asked::Types => {
+            output::print(TYPES.trim_end());
+            Ok(Exit::Done)
+        }
+        Asked::Instructions { role } => {
+            let text = if role == "planner" { PLANNER } else { MAINTAINER };
+            output::print(text.trim_end());
+            Ok(Exit::Done)
+        }
+    }
+}
+
+/// Items to look at: no tools, no lease.
+async fn look(global: &Global) -> Result<Items, Failed> {
+    let hapax = output::open(global).await?;
+    Ok(Items::new(hapax, Vec::new(), Vec::new())?)
+}
+
+/// Items with their tools, as the file says.
+async fn open(global: &Global, setup: &Setup) -> Result<Items, Failed> {
+    let namespace = output::namespace(global)?;
+    let hapax = output::builder(global).open(&global.db).await?.in_namespace(namespace);
+    let config = Config::read_or_default(&setup.config)?;
+    config.items(&hapax, &global.db).await
+}
+
+async fn run(
+    global: &Global,
+    script: Option<&Path>,
+    workflow: Option<String>,
+    by: &str,
+    setup: &Setup,
+) -> Result<Exit, Failed> {
+    let stem = script.and_then(Path::file_stem).map(|stem| stem.to_string_lossy().into_owned());
+    let workflow = workflow.or(stem).unwrap_or_default();
+    let items = open(global, setup).await?;
+    if let Some(path) = script {
+        items.publish(&workflow, &source(path)?, by).await?;
+    }
+    let ran = items.drive(&workflow, None).await;
+    let ended = async || {
+        let newest = items.runs(&workflow, None, 1).await?.pop();
+        Ok::<_, Failed>(newest)
+    };
+    if let Some(run) = ended().await? {
+        match global.json {
+            true => output::json(&wire::Run::of(&run)),
+            false => print_run(&run),
+        }
+    }
+    items.hapax().close().await?;
+    ran?;
+    Ok(Exit::Done)
+}
+
+fn source(path: &Path) -> Result<String, Failed> {
+    let unreadable =
+        |error: &dyn std::fmt::Display| Failed::usage(format!("{}: {error}", path.display()));
+    let size = std::fs::metadata(path).map_err(|error| unreadable(&error))?.len();
+    if size > MAX_SCRIPT as u64 {
+        return Err(unreadable(&format!("{size} bytes; a script has at most {MAX_SCRIPT}")));
+    }
+    std::fs::read_to_string(path).map_err(|error| unreadable(&error))
+}
+
+fn compare(global: &Global, before: &Path, after: &Path, setup: &Setup) -> Result<Exit, Failed> {
+    let tools = Config::read_or_default(&setup.config)?.tool_names();
+    let tools: Vec<&str> = tools.iter().map(String::as_str).collect();
+    let found = differences(&source(before)?, &source(after)?, &tools).map_err(Failed::usage)?;
+    match global.json {
+        true => output::json(&serde_json::json!({ "differences": found })),
+        false => found.iter().for_each(|difference| output::print(difference)),
+    }
+    match found.is_empty() {
+        true => Ok(Exit::Done),
+        false => Ok(Exit::Refused),
+    }
+}
+
+async fn versions(global: &Global, workflow: &str, show: Option<Version>) -> Result<Exit, Failed> {
+    let scripts = look(global).await?.scripts(workflow).await?;
+    if let Some(version) = show {
+        let found = scripts.iter().find(|script| script.version == version);
+        let missing = || Error::NotFound(format!("version {version} of {workflow:?}"));
+        output::print(found.ok_or_else(missing)?.source.trim_end());
+        return Ok(Exit::Done);
+    }
+    let rows: Vec<_> = scripts.iter().map(version_row).collect();
+    let head = ["VERSION", "STANDING", "BY", "MADE", "ATTEMPT", "WHY"];
+    let counts = scripts.iter().filter(|script| script.standing == Standing::Usable);
+    let counts = counts.map(|script| script.version).max();
+    let documents = scripts.iter().map(|script| wire::ScriptVersion::of(script, counts));
+    listed(global, documents, &head, &rows);
+    Ok(Exit::Done)
+}
+
+fn version_row(script: &Script) -> Vec<String> {
+    let repair = script.repair.as_ref().map(|repair| repair.explanation.as_str());
+    vec![
+        script.version.to_string(),
+        script.standing.as_str().to_owned(),
+        output::plain(Some(&script.by)),
+        output::ago(script.made),
+        script.attempt.to_string(),
+        output::plain(script.reason.as_deref().or(repair)),
+    ]
+}
+
+async fn runs(global: &Global, workflow: &str, limit: usize, log: bool) -> Result<Exit, Failed> {
+    let runs = look(global).await?.runs(workflow, None, limit).await?;
+    if log && !global.json {
+        for run in runs.iter().rev() {
+            print_run(run);
+            run.log
+                .iter()
+                .for_each(|line| output::print(&format!("  {}", output::plain(Some(line)))));
+        }
+        return Ok(Exit::Done);
+    }
+    let row = |run: &RunView| {
+        let why = run.failure.as_ref().map(|f| format!("{}: {}", f.class, f.message));
+        vec![
+            run.id.clone(),
+            run.version.to_string(),
+            run.state.to_owned(),
+            output::ago(run.began),
+            run.items.len().to_string(),
+            output::plain(why.as_deref()),
+        ]
+    };
+    let rows: Vec<_> = runs.iter().map(row).collect();
+    let head = ["RUN", "VERSION", "STATE", "BEGAN", "ITEMS", "WHY"];
+    listed(global, runs.iter().map(wire::Run::of), &head, &rows);
+    Ok(Exit::Done)
+}
+
+async fn show(
+    global: &Global,
+    workflow: &str,
+    id: &str,
+    attempt: Option<u32>,
+) -> Result<Exit, Failed> {
+    let items = look(global).await?;
+    let item = items.show(workflow, id).await?;
+    let mutations = items.mutations(item.key, attempt.unwrap_or(item.attempt)).await?;
+    if global.json {
+        output::json(&wire::ItemShown {
+            item: wire::Item::of(&item),
+            mutations_of: attempt.unwrap_or(item.attempt),
+            mutations: mutations.iter().map(wire::Mutation::of).collect(),
+        });
+        return Ok(Exit::Done);
+    }
+    output::print(&format!("{}  {}", output::plain(Some(&item.title)), state(item.state)));
+    output::print(&format!("  item      {}", output::plain(Some(&item.id))));
+    output::print(&format!("  key       {}", item.key));
+    output::print(&format!("  attempt   {} ({})", item.attempt, item.judged));
+    output::print(&format!("  script    {} {}", item.workflow, item.version));
+    if let Some(failure) = &item.failure {
+        let why = output::plain(Some(&failure.message));
+        output::print(&format!("  why       {}: {why}", failure.class));
+        output::print(&format!("  next      {}", failure.next));
+    }
+    let rows: Vec<_> = mutations.iter().map(mutation_row).collect();
+    if !rows.is_empty() {
+        output::print("");
+        output::table(&["MUTATION", "STATE", "TARGET", "WHICH", "TRIES", "RESULT OR WHY"], &rows);
+    }
+    Ok(Exit::Done)
+}
+
+fn mutation_row(mutation: &MutationView) -> Vec<String> {
+    let result = mutation.result.as_ref().map(hapax::document::print);
+    let short: String =
+        output::plain(result.as_deref().or(mutation.reason.as_deref())).chars().take(60).collect();
+    let subkey = mutation.subkey.as_ref().map(|subkey| format!(" {subkey}")).unwrap_or_default();
+    let styled = console::style(mutation.state.as_str());
+    let styled = match mutation.state {
+        MutationState::Applied => styled.green(),
+        MutationState::InFlight => styled.cyan(),
+        MutationState::Failed => styled.yellow(),
+        MutationState::NeedsReconcile | MutationState::Indeterminate => styled.red().bold(),
+    };
+    vec![
+        format!("{}.{}", mutation.tool, mutation.operation),
+        styled.to_string(),
+        output::plain(Some(&mutation.target)),
+        output::plain(Some(&format!("{}{subkey}", hapax::document::print(&mutation.identity)))),
+        mutation.attempts.to_string(),
+        short,
+    ]
+}
+
+fn item_row(item: &ItemView) -> Vec<String> {
+    let why = item.failure.as_ref().map(|f| format!("{}: {}", f.class, f.message));
+    let why = why.filter(|_| item.state != ItemState::Done);
+    vec![
+        output::plain(Some(&item.id)),
+        state(item.state),
+        item.attempt.to_string(),
+        output::ago(item.updated),
+        output::plain(Some(&item.title)),
+        output::plain(why.as_deref()),
+    ]
+}
+
+fn state(state: ItemState) -> String {
+    let styled = console::style(state.as_str());
+    match state {
+        ItemState::Done => styled.green(),
+        ItemState::Processing => styled.cyan(),
+        ItemState::Failed => styled.yellow(),
+        ItemState::Skipped => styled.dim(),
+        ItemState::NeedsAttention => styled.red().bold(),
+    }
+    .to_string()
+}
+
+fn print_run(run: &RunView) {
+    let took = Timestamp(run.updated.0 - run.began.0).0;
+    let items = run.items.len();
+    let things = if items == 1 { "item" } else { "items" };
+    let line =
+        format!("{} {}: {}, {items} {things}, {took} ms", run.workflow, run.version, run.state);
+    output::print(&line);
+}
+
+/// All that a person needs to decide, and what to type.
+fn print_escalation(nth: usize, escalation: &Escalation) {
+    if nth > 0 {
+        output::print("");
+    }
+    let title = match (&escalation.item, &escalation.run) {
+        (Some(item), _) => {
+            format!("{} ({})", output::plain(Some(&item.title)), output::plain(Some(&item.id)))
+        }
+        (None, Some(run)) => format!("a run as a whole ({})", run.id),
+        (None, None) => escalation.key.to_string(),
+    };
+    output::print(&format!("{}: {title}", console::style(&escalation.workflow).bold()));
+    output::print(&format!("  why       {}", output::plain(Some(&escalation.reason))));
+    for Explained { tried, why, verify, check, .. } in &escalation.unknown {
+        for (name, text) in
+            [("tried", tried), ("unknown", why), ("verify", verify), ("check", check)]
+        {
+            output::print(&format!("  {name:9} {}", output::plain(Some(text))));
+        }
+    }
+    let actions: Vec<_> = escalation.actions.iter().map(|action| action.as_str()).collect();
+    output::print(&format!("  you may   {}", actions.join(", ")));
+    let (key, attempt) = (escalation.key, escalation.judged);
+    output::print(&format!("  hapax items act {key} ACTION --attempt {attempt} --note WHY"));
+}
+
+fn attempt(text: &str) -> Result<AttemptId, Failed> {
+    text.parse().map_err(|_| {
+        Failed::usage(format!("--attempt {text:?} is no attempt"))
+            .next("Copy it from what shows it: hapax items escalations")
+    })
+}
+
+fn listed<D: Serialize>(
+    global: &Global,
+    documents: impl Iterator<Item = D>,
+    head: &[&str],
+    rows: &[Vec<String>],
+) {
+    match global.json {
+        true => documents.for_each(|document| output::json(&document)),
+        false if rows.is_empty() => {}
+        false => output::table(head, rows),
+    }
+}

@@ -1,0 +1,189 @@
+//! A script on a thread of its own, and the run that it belongs to.
+//!
+//! The script's thread asks and waits; the run answers. What was applied before is answered on the
+//! script's thread, without asking.
+
+use std::sync::Arc;
+
+use hapax::json::Json;
+use tokio::sync::{mpsc, oneshot};
+
+use crate::run::{Run, nested, now_ms, outside};
+use crate::sandbox::{self, Begun, Ended, Host, Limit, Stop, Toolbox};
+use crate::scope::{Asked, Item, Recalled};
+use crate::service::Settings;
+use crate::stop::{Stopped, Why};
+use crate::tool::Tool;
+
+/// What the script asks.
+enum Request {
+    Begin { id: String, title: String, reply: oneshot::Sender<Item> },
+    Perform { asked: Box<Asked>, reply: oneshot::Sender<Arc<[u8]>> },
+    Read { tool: Arc<dyn Tool>, operation: String, arguments: Json, reply: oneshot::Sender<Json> },
+    End { result: Json, reply: oneshot::Sender<()> },
+    Over(Ended),
+}
+
+/// Runs a script.
+pub(crate) async fn execute(
+    run: Run,
+    settings: Arc<Settings>,
+    source: String,
+) -> Result<(), Stopped> {
+    let (ask, mut asked) = mpsc::channel(1);
+    let mut host = Bridge { run: run.clone(), ask: ask.clone(), item: None };
+    tokio::task::spawn_blocking(move || {
+        let tools = host.run.operations();
+        let toolbox: Vec<(&str, &[&str])> =
+            tools.iter().map(|(tool, names)| (tool.as_str(), names.as_slice())).collect();
+        let (name, began) = (settings.name.as_str(), now_ms() as i64);
+        let ended =
+            sandbox::run(&source, name, Toolbox(&toolbox), began, &settings.limits, &mut host);
+        let _ = ask.blocking_send(Request::Over(ended));
+    });
+    loop {
+        match asked.recv().await {
+            Some(Request::Begin { id, title, reply }) => {
+                let mut done = None;
+                let worked = run
+                    .try_item(&id, &title, |item| serve(&run, item, &mut asked, reply, &mut done))
+                    .await;
+                worked?;
+                run.left_item();
+                if let Some(reply) = done {
+                    let _ = reply.send(());
+                }
+            }
+            Some(Request::Read { tool, operation, arguments, reply }) => {
+                let _ = reply.send(run.read(&*tool, &operation, &arguments).await?);
+            }
+            Some(Request::Perform { asked, .. }) => {
+                let (tool, operation) = asked.called();
+                return Err(run.stop(outside(tool, operation)));
+            }
+            Some(Request::End { .. }) => {}
+            Some(Request::Over(Ended::Completed)) => return Ok(()),
+            Some(Request::Over(ended)) => return Err(stopped(&run, ended)),
+            None => return Err(run.stop(Why::logic("the script's thread is gone"))),
+        }
+    }
+}
+
+/// Answers a script while an item is open.
+async fn serve(
+    run: &Run,
+    item: Item,
+    asked: &mut mpsc::Receiver<Request>,
+    begun: oneshot::Sender<Item>,
+    done: &mut Option<oneshot::Sender<()>>,
+) -> Result<Json, Stopped> {
+    let _ = begun.send(item.clone());
+    loop {
+        match asked.recv().await {
+            Some(Request::Perform { asked, reply }) => {
+                let _ = reply.send(Box::pin(item.perform(*asked)).await?);
+            }
+            Some(Request::Read { tool, operation, arguments, reply }) => {
+                let _ = reply.send(run.read(&*tool, &operation, &arguments).await?);
+            }
+            Some(Request::End { result, reply }) => {
+                *done = Some(reply);
+                return Ok(result);
+            }
+            Some(Request::Begin { id, .. }) => return Err(run.stop(nested(&id))),
+            Some(Request::Over(ended)) => return Err(stopped(run, ended)),
+            None => return Err(run.stop(Why::logic("the script's thread is gone"))),
+        }
+    }
+}
+
+/// Why a script came to its end before the run did.
+fn stopped(run: &Run, ended: Ended) -> Stopped {
+    run.stop(match ended {
+        Ended::Completed => Why::logic("the script ended inside of an item"),
+        Ended::Stopped => Why::logic("the run is over"),
+        Ended::Threw { message, stack, .. } => Why { stack: Some(stack), ..Why::logic(message) },
+        Ended::Limit { which, .. } => Why::logic(match which {
+            Limit::Time => "the script ran for too long",
+            Limit::Memory => "the script used too much memory",
+            Limit::Stack => "the script went too deep",
+            Limit::Calls => "the script called tools too often",
+            Limit::Message => "the script passed something that is too large",
+        }),
+        Ended::Stuck { nested: true } => {
+            Why::logic("withItem inside of another withItem: one item after the other")
+        }
+        Ended::Stuck { nested: false } => {
+            Why::logic("the script waits for something that never comes")
+        }
+        Ended::Unreadable(error) => Why::logic(format!("the script cannot be read: {error}")),
+    })
+}
+
+/// The script's side.
+struct Bridge {
+    run: Run,
+    ask: mpsc::Sender<Request>,
+    item: Option<Item>,
+}
+
+impl Bridge {
+    fn request<T>(&self, request: impl FnOnce(oneshot::Sender<T>) -> Request) -> Result<T, Stop> {
+        let (reply, answer) = oneshot::channel();
+        self.ask.blocking_send(request(reply)).map_err(|_| Stop)?;
+        answer.blocking_recv().map_err(|_| Stop)
+    }
+}
+
+impl Host for Bridge {
+    fn begin(&mut self, id: &str, title: &str) -> Result<Begun, Stop> {
+        let (id, title) = (id.to_owned(), title.to_owned());
+        let item = self.request(|reply| Request::Begin { id, title, reply })?;
+        let begun = Begun {
+            is_done: item.is_done(),
+            attempt: item.attempt(),
+            now_ms: item.first_seen().0,
+            seed: item.seed(),
+        };
+        self.item = Some(item);
+        Ok(begun)
+    }
+
+    fn end(&mut self, result: &str) -> Result<(), Stop> {
+        self.item = None;
+        let result = self.parse(result)?;
+        self.request(|reply| Request::End { result, reply })
+    }
+
+    fn call(&mut self, tool: &str, operation: &str, arguments: &str) -> Result<String, Stop> {
+        let arguments = self.parse(arguments)?;
+        let (found, mutates) = self.run.tool(tool, operation).map_err(|_| Stop)?;
+        if !mutates {
+            let (tool, operation) = (found, operation.to_owned());
+            let ask = |reply| Request::Read { tool, operation, arguments, reply };
+            return self.request(ask).map(|answer| hapax::document::print(&answer));
+        }
+        let Some(item) = &self.item else {
+            self.run.stop(outside(tool, operation));
+            return Err(Stop);
+        };
+        let result = match item.recall(found, operation, &arguments).map_err(|_| Stop)? {
+            Recalled::Result(result) => result,
+            Recalled::Ask(asked) => self.request(|reply| Request::Perform { asked, reply })?,
+        };
+        String::from_utf8(result.to_vec()).map_err(|_| Stop)
+    }
+
+    fn log(&mut self, line: &str) {
+        self.run.log(line);
+    }
+}
+
+impl Bridge {
+    fn parse(&self, text: &str) -> Result<Json, Stop> {
+        Json::parse(text.as_bytes()).map_err(|error| {
+            self.run.stop(Why::logic(format!("not JSON that can be kept: {error}")));
+            Stop
+        })
+    }
+}

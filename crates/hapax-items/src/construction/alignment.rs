@@ -1,0 +1,62 @@
+//! Which element of one list is which of another.
+
+/// What became of an element. Numbers are places in the list before and in the list after.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Fate {
+    Kept(usize, usize),
+    Changed(usize, usize),
+    Added(usize),
+    Removed(usize),
+}
+
+/// Keeps as many as possible, in order. `likeness` is 0 for two that cannot be the same; of
+/// several ways, the one with the greatest sum is taken. What is left between two kept ones
+/// counts as changed, pair by pair.
+pub(super) fn align(
+    before: usize,
+    after: usize,
+    likeness: impl Fn(usize, usize) -> u32,
+) -> Vec<Fate> {
+    let width = after + 1;
+    let mut best = vec![0u32; (before + 1) * width];
+    for i in (0..before).rev() {
+        for j in (0..after).rev() {
+            let skip = best[(i + 1) * width + j].max(best[i * width + j + 1]);
+            let keep = match likeness(i, j) {
+                0 => 0,
+                likeness => likeness + best[(i + 1) * width + j + 1],
+            };
+            best[i * width + j] = skip.max(keep);
+        }
+    }
+    let (mut i, mut j) = (0, 0);
+    let (mut removed, mut added) = (Vec::new(), Vec::new());
+    let mut fates = Vec::new();
+    while i < before && j < after {
+        let here = best[i * width + j];
+        let like = likeness(i, j);
+        if like > 0 && here == like + best[(i + 1) * width + j + 1] {
+            settle(&mut removed, &mut added, &mut fates);
+            fates.push(Fate::Kept(i, j));
+            (i, j) = (i + 1, j + 1);
+        } else if here == best[(i + 1) * width + j] {
+            removed.push(i);
+            i += 1;
+        } else {
+            added.push(j);
+            j += 1;
+        }
+    }
+    removed.extend(i..before);
+    added.extend(j..after);
+    settle(&mut removed, &mut added, &mut fates);
+    fates
+}
+
+fn settle(removed: &mut Vec<usize>, added: &mut Vec<usize>, fates: &mut Vec<Fate>) {
+    let pairs = removed.len().min(added.len());
+    let changed = removed.iter().zip(added.iter());
+    fates.extend(changed.map(|(i, j)| Fate::Changed(*i, *j)));
+    fates.extend(removed.drain(..).skip(pairs).map(Fate::Removed));
+    fates.extend(added.drain(..).skip(pairs).map(Fate::Added));
+}

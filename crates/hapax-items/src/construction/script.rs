@@ -1,0 +1,236 @@
+//! A script, with what the rest asks of it: what names stand for, who is called, what is written.
+
+use std::cell::Cell;
+use std::collections::HashSet;
+
+use super::methods::Methods;
+use super::scope::{Binding, FUNCTIONS, Origin, Scopes, is_identifier};
+use super::syntax::{Node, Syntax, Unreadable};
+
+/// The function that opens an item.
+pub(super) const WITH_ITEM: &str = "withItem";
+
+/// The property that tells mutations of the same identity apart.
+pub(super) const SUBKEY: &str = "subkey";
+
+/// How many steps may be spent on one script. Sound scripts need a few thousand.
+const STEPS: usize = 2_000_000;
+
+pub(super) struct Script<'s> {
+    pub(super) syntax: Syntax<'s>,
+    pub(super) scopes: Scopes,
+    tools: HashSet<&'s str>,
+    pub(super) methods: Methods,
+    steps: Cell<usize>,
+}
+
+/// Whom a call calls.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum Callee {
+    Tool(String, String),
+    Item,
+    Local(Binding),
+    /// `String`, or `Object.keys`.
+    Global(String),
+    /// A method of something the script has. The name is None if it is computed.
+    Method(Node, Option<String>),
+    /// A function written in place.
+    Inline(Node),
+    Unknown,
+}
+
+impl<'s> Script<'s> {
+    pub(super) fn of(source: &'s str, tools: &[&'s str]) -> Result<Self, Unreadable> {
+        let syntax = Syntax::of(source)?;
+        let scopes = Scopes::of(&syntax);
+        let mut script = Self {
+            syntax,
+            scopes,
+            tools: tools.iter().copied().collect(),
+            methods: Methods::default(),
+            steps: Cell::new(STEPS),
+        };
+        script.methods = Methods::of(&script);
+        Ok(script)
+    }
+
+    /// One step of work. False once there have been too many; what was found by then is not used.
+    pub(super) fn step(&self) -> bool {
+        self.spend(1)
+    }
+
+    /// So much work as one step is, so many times.
+    pub(super) fn spend(&self, steps: usize) -> bool {
+        self.steps.set(self.steps.get().saturating_sub(steps));
+        self.steps.get() > 0
+    }
+
+    pub(super) fn is_exhausted(&self) -> bool {
+        self.steps.get() == 0
+    }
+
+    pub(super) fn is_tool(&self, name: &str) -> bool {
+        self.tools.contains(name)
+    }
+
+    pub(super) fn meaning(&self, node: Node) -> Option<Binding> {
+        self.scopes.meaning(node)
+    }
+
+    /// The name of a global that the node is.
+    pub(super) fn global(&self, node: Node) -> Option<&'s str> {
+        let global = is_identifier(&self.syntax, node) && self.meaning(node).is_none();
+        global.then(|| self.syntax.text(node))
+    }
+
+    pub(super) fn is_function(&self, node: Node) -> bool {
+        FUNCTIONS.contains(&self.syntax.kind(node))
+    }
+
+    pub(super) fn arguments(&self, call: Node) -> Vec<Node> {
+        let arguments = self.syntax.child(call, "arguments");
+        arguments.map(|list| self.syntax.named(list).collect()).unwrap_or_default()
+    }
+
+    pub(super) fn callee(&self, call: Node) -> Callee {
+        let syntax = &self.syntax;
+        let field = if syntax.kind(call) == "new_expression" { "constructor" } else { "function" };
+        let Some(callee) = syntax.child(call, field).map(|node| syntax.bare(node)) else {
+            return Callee::Unknown;
+        };
+        let listed = |call| syntax.child(call, "arguments").map(|list| syntax.kind(list));
+        if listed(call) == Some("template_string") {
+            return Callee::Unknown;
+        }
+        if let Some(binding) = self.meaning(callee) {
+            return Callee::Local(binding);
+        }
+        if let Some(name) = self.global(callee) {
+            return if name == WITH_ITEM { Callee::Item } else { Callee::Global(name.into()) };
+        }
+        if self.is_function(callee) {
+            return Callee::Inline(callee);
+        }
+        if !matches!(syntax.kind(callee), "member_expression" | "subscript_expression") {
+            return Callee::Unknown;
+        }
+        let Some(object) = syntax.child(callee, "object").map(|node| syntax.bare(node)) else {
+            return Callee::Unknown;
+        };
+        match (self.global(object), syntax.property(callee)) {
+            (Some(tool), Some(operation)) if self.is_tool(tool) => {
+                Callee::Tool(tool.into(), operation)
+            }
+            (Some(global), Some(name)) => Callee::Global(format!("{global}.{name}")),
+            (Some(_), None) => Callee::Unknown,
+            (None, name) => Callee::Method(object, name),
+        }
+    }
+
+    /// The function that a name stands for, if it stands for one and always for the same.
+    pub(super) fn function(&self, binding: Binding) -> Option<Node> {
+        let bound = self.scopes.bound(binding);
+        let [declaration] = bound.declarations[..] else { return None };
+        if !bound.writes.is_empty() {
+            return None;
+        }
+        let function = match declaration.origin {
+            Origin::Function => declaration.by,
+            _ => self.syntax.bare(self.initial(binding)?),
+        };
+        self.is_function(function).then_some(function)
+    }
+
+    /// What a variable starts with, if it is declared once, by its name alone.
+    pub(super) fn initial(&self, binding: Binding) -> Option<Node> {
+        let [declaration] = self.scopes.bound(binding).declarations[..] else { return None };
+        let named = self.syntax.child(declaration.by, "name") == Some(declaration.name);
+        let variable = declaration.origin == Origin::Variable && named;
+        self.syntax.child(declaration.by, "value").filter(|_| variable)
+    }
+
+    /// The name that a function is declared under.
+    pub(super) fn name_of(&self, function: Node) -> Option<Binding> {
+        let own = self.syntax.child(function, "name").and_then(|name| self.meaning(name));
+        let holder = self.syntax.parent(self.syntax.wrapped(function))?;
+        if self.syntax.kind(holder) != "variable_declarator" {
+            return own;
+        }
+        self.meaning(self.syntax.child(holder, "name")?)
+    }
+
+    /// Parameters in order, as patterns.
+    pub(super) fn parameters(&self, function: Node) -> Vec<Node> {
+        match self.syntax.child(function, "parameters") {
+            Some(list) => self.syntax.named(list).collect(),
+            None => self.syntax.child(function, "parameter").into_iter().collect(),
+        }
+    }
+
+    /// Whether the node is what an assignment, `++`, `delete` or a loop writes to.
+    pub(super) fn is_written(&self, node: Node) -> bool {
+        let syntax = &self.syntax;
+        let mut inner = node;
+        for outer in syntax.ancestors(node) {
+            let left = syntax.field(inner) == Some("left");
+            match syntax.kind(outer) {
+                "parenthesized_expression"
+                | "array_pattern"
+                | "object_pattern"
+                | "rest_pattern" => {}
+                "pair_pattern" if syntax.field(inner) == Some("value") => {}
+                "assignment_pattern" if left => {}
+                "assignment_expression"
+                | "augmented_assignment_expression"
+                | "for_in_statement" => return left,
+                "update_expression" => return true,
+                "unary_expression" => {
+                    let operator = syntax.child(outer, "operator");
+                    return operator.is_some_and(|operator| syntax.text(operator) == "delete");
+                }
+                _ => return false,
+            }
+            inner = outer;
+        }
+        false
+    }
+
+    /// Whether the expression can have nothing but a primitive value, or a function.
+    pub(super) fn is_primitive(&self, node: Node) -> bool {
+        let node = self.syntax.bare(node);
+        match self.syntax.kind(node) {
+            "string" | "template_string" | "number" | "true" | "false" | "null"
+            | "unary_expression" | "update_expression" => true,
+            "binary_expression" => !self.is_choice(node),
+            _ => self.global(node) == Some("undefined"),
+        }
+    }
+
+    /// Whether a binary expression is one of its sides: `a ?? b`.
+    pub(super) fn is_choice(&self, node: Node) -> bool {
+        let operator = self.syntax.child(node, "operator").map(|node| self.syntax.text(node));
+        matches!(operator, Some("??" | "||" | "&&"))
+    }
+
+    /// Those entries of an object literal that could decide a property. None if it is no literal.
+    pub(super) fn entries(&self, object: Node, field: &str) -> Option<Vec<Node>> {
+        let syntax = &self.syntax;
+        let decides = |entry: &Node| {
+            let key = match syntax.kind(*entry) {
+                "pair" => syntax.child(*entry, "key"),
+                "method_definition" => syntax.child(*entry, "name"),
+                "shorthand_property_identifier" => Some(*entry),
+                _ => return true,
+            };
+            key.and_then(|key| syntax.key(key)).is_none_or(|key| key == field)
+        };
+        let literal = syntax.kind(object) == "object";
+        literal.then(|| syntax.named(object).filter(decides).collect())
+    }
+
+    /// Whether a name is declared inside the node and nowhere seen from outside.
+    pub(super) fn is_inside(&self, identifier: Node, root: Node) -> bool {
+        self.meaning(identifier)
+            .is_some_and(|binding| self.syntax.contains(root, self.scopes.bound(binding).scope))
+    }
+}

@@ -1,0 +1,81 @@
+//! What is written on the way to an id.
+
+use super::{Facet, Node, Trace};
+
+impl Trace<'_, '_> {
+    /// Something that writes to what lives in `scope`. It is told with all that decides whether
+    /// and when it happens.
+    pub(super) fn event(&mut self, node: Node, scope: Node) {
+        let script = self.script;
+        let syntax = &script.syntax;
+        self.written.insert(scope);
+        self.surroundings(node, scope);
+        let deed = self.deed(node);
+        if self.is_anchored(deed) && !self.is_anchored(node) {
+            return self.tell_deed(deed);
+        }
+        let mut outermost = node;
+        for outer in syntax.ancestors(node) {
+            if self.is_anchored(outer) {
+                break;
+            }
+            outermost = outer;
+        }
+        match script.meaning(outermost) {
+            // A call through which inputs come: all but its place is told already.
+            Some(_) => {
+                let number = self.number(outermost);
+                self.tell(outermost, number, syntax.text(outermost));
+            }
+            None => self.tell_all(outermost),
+        }
+        // Written by a function: then it is written when that is called. Whoever could call it is
+        // declared here, or has it assigned.
+        let function = syntax
+            .ancestors(node)
+            .take_while(|outer| syntax.contains(outermost, *outer))
+            .find(|outer| script.is_function(*outer));
+        let Some(function) = function else { return };
+        for inner in syntax.below(outermost).take_while(|_| script.step()) {
+            let Some(binding) = script.meaning(inner) else { continue };
+            let bound = script.scopes.bound(binding);
+            let declares = bound.declarations.iter().any(|declared| declared.name == inner);
+            let mut around =
+                syntax.ancestors(inner).take_while(|outer| syntax.contains(outermost, *outer));
+            let assigned = around.any(|outer| {
+                syntax.kind(outer) == "assignment_expression"
+                    && syntax.child(outer, "right").is_some_and(|right| {
+                        syntax.contains(right, function) && !syntax.contains(right, inner)
+                    })
+            });
+            if (declares || assigned) && !syntax.contains(outermost, bound.scope) {
+                self.enqueue(binding, Facet::Calls);
+            }
+        }
+    }
+
+    /// The assignment that writes to the node.
+    fn deed(&self, node: Node) -> Node {
+        let syntax = &self.script.syntax;
+        let written = self.script.is_written(node);
+        let assigns = |outer: &Node| {
+            matches!(syntax.kind(*outer), "for_in_statement" | "update_expression")
+                || syntax.kind(*outer).ends_with("assignment_expression")
+        };
+        syntax.ancestors(node).find(assigns).filter(|_| written).unwrap_or(node)
+    }
+
+    /// An assignment around the expression: its statements would say too much, the written name
+    /// alone too little.
+    fn tell_deed(&mut self, deed: Node) {
+        let syntax = &self.script.syntax;
+        let sides = (syntax.child(deed, "left"), syntax.child(deed, "right"));
+        match (syntax.kind(deed), sides) {
+            ("for_in_statement", (Some(left), Some(right))) => {
+                let wording = format!("{} of {}", self.word(left), self.word(right));
+                self.tell(left, wording, syntax.text(right));
+            }
+            _ => self.tell_all(deed),
+        }
+    }
+}

@@ -1,0 +1,99 @@
+//! Runs that ought to be under way: broken off, to be tried again, or scheduled.
+//!
+//! All of that is in the ledger, so whoever looks finds the same, on whatever node. Two that drive
+//! the same run are no harm: the ledger lets one of them, and the other is told that it is running.
+
+use futures_util::future::join_all;
+use hapax::part::Found;
+use hapax::{StateName, Timestamp};
+
+use crate::error::Error;
+use crate::identity;
+use crate::note::RunNote;
+use crate::service::Items;
+
+/// A run that ought to be under way.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Due {
+    /// The workflow.
+    pub workflow: String,
+    /// The id of the run, to be driven under.
+    pub run: String,
+}
+
+/// How long whoever said that it would try again is given to do so.
+const GRACE_MS: u64 = 5_000;
+
+/// How long whoever has a script repaired is given to go on with it.
+const REPAIR_MS: u64 = 15 * 60 * 1_000;
+
+/// # What is due
+impl Items {
+    /// Runs that ought to be under way by this time, at most one of each workflow. One that says it
+    /// is running is among them, for its process may be gone: whoever drives it finds out.
+    pub async fn due(&self, now: Timestamp) -> Result<Vec<Due>, Error> {
+        let mut due = Vec::new();
+        for workflow in self.workflows().await? {
+            let newest = self.newest_run(&workflow).await?;
+            let run = match &newest {
+                Some((found, note)) if self.goes_on(found, note, now).await? => {
+                    Some(note.id.clone())
+                }
+                // A person is asked about the workflow as a whole; nothing runs until then.
+                Some((found, _)) if found.effect.state.name() == StateName::Partial => None,
+                _ => self.scheduled(&workflow, now).await?,
+            };
+            due.extend(run.map(|run| Due { workflow, run }));
+        }
+        Ok(due)
+    }
+
+    /// One round: drives everything that is due by this time, and returns once all of it is over.
+    /// How many runs came to their end.
+    pub async fn tick(&self, now: Timestamp) -> Result<usize, Error> {
+        let due = self.due(now).await?;
+        let driven = due.iter().map(|due| Box::pin(self.drive(&due.workflow, Some(&due.run))));
+        let mut ended = 0;
+        for driven in join_all(driven).await {
+            match driven {
+                Ok(_) => ended += 1,
+                // What became of them is recorded, and comes before whom it concerns.
+                Err(Error::Running { .. } | Error::Failed { .. } | Error::Attention { .. }) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(ended)
+    }
+
+    /// Whether a run can go on that nobody seems to be at.
+    async fn goes_on(&self, found: &Found, note: &RunNote, now: Timestamp) -> Result<bool, Error> {
+        let failure = match (found.effect.state.name(), &note.failure) {
+            // Its process is gone, or went without a word about why.
+            (StateName::Running, _) | (StateName::Failed, None) => return Ok(true),
+            (StateName::Failed, Some(failure)) => failure,
+            _ => return Ok(false),
+        };
+        let now_ms = u64::try_from(now.0).unwrap_or_default();
+        match failure.next.as_str() {
+            "retry" => Ok(failure.retry_at.unwrap_or_default().saturating_add(GRACE_MS) <= now_ms),
+            "repair" => Ok(found.effect.updated.plus_ms(REPAIR_MS) <= now),
+            "reconcile" => self.is_found_out(note).await,
+            // A person was asked, and has decided.
+            "escalate" | "wait" => {
+                let open = self.escalations(Some(&note.workflow), 1).await?;
+                Ok(open.is_empty() && note.item.is_some() && self.is_found_out(note).await?)
+            }
+            _ => Ok(false),
+        }
+    }
+
+    /// Whether the outcome is known now of what the run stopped at.
+    async fn is_found_out(&self, note: &RunNote) -> Result<bool, Error> {
+        let Some(id) = &note.item else { return Ok(false) };
+        let key = identity::item(self.hapax().namespace(), &note.workflow, id)?;
+        match self.hapax().show(key).await? {
+            Some(item) => Ok(self.open(key, item.generation).await?.is_empty()),
+            None => Ok(false),
+        }
+    }
+}

@@ -1,0 +1,403 @@
+//! Escalations: what a person is asked, and what that person may say.
+//!
+//! An escalation is an item, or a run that failed outside of any, that needs attention. It is there
+//! as long as that is so; there is no second record of it.
+
+use hapax::document::Object;
+use hapax::json::Json;
+use hapax::outbox::{Event, Payload};
+use hapax::part::Sought;
+use hapax::{AttemptId, Failure, Judged, Key, Outcome, Resolution, Safety, StateName, StoreError};
+
+use crate::error::Error;
+use crate::identity;
+use crate::ledger::{ItemView, MutationView, RunView, run_view};
+use crate::note::{ITEM, ItemNote, RUN};
+use crate::service::Items;
+use crate::state::{ItemState, MutationState};
+use crate::tool::{Call, Plan};
+use crate::version::Version;
+
+/// What a person is asked.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Escalation {
+    /// The key of the item, or of the run.
+    pub key: Key,
+    /// The attempt that a decision names.
+    pub judged: AttemptId,
+    /// Its workflow.
+    pub workflow: String,
+    /// The item, if it is about one.
+    pub item: Option<ItemView>,
+    /// The run, if it failed outside of any item.
+    pub run: Option<RunView>,
+    /// Why somebody is asked.
+    pub reason: String,
+    /// The mutations whose outcome nobody knows, with what there is to know about each.
+    pub unknown: Vec<Explained>,
+    /// What can be done.
+    pub actions: Vec<Action>,
+}
+
+/// A mutation whose outcome nobody knows.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Explained {
+    /// Which.
+    pub mutation: MutationView,
+    /// What was tried.
+    pub tried: String,
+    /// Why its outcome is unknown.
+    pub why: String,
+    /// Whether it can be verified, and how.
+    pub verify: String,
+    /// What to check by hand.
+    pub check: String,
+}
+
+/// What a person may say.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Action {
+    /// Look again whether it happened, or, where nothing is unknown, run it again.
+    TryAgain,
+    /// It did not happen, and may be attempted again.
+    DidNotHappen,
+    /// It happened, with this result.
+    Happened,
+    /// Let the item go.
+    Skip,
+    /// Begin a new attempt, which consults none of this one.
+    Reprocess,
+}
+
+impl Action {
+    /// All of them.
+    pub const ALL: [Self; 5] =
+        [Self::TryAgain, Self::DidNotHappen, Self::Happened, Self::Skip, Self::Reprocess];
+
+    /// The name in lower case.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::TryAgain => "try-again",
+            Self::DidNotHappen => "did-not-happen",
+            Self::Happened => "happened",
+            Self::Skip => "skip",
+            Self::Reprocess => "reprocess",
+        }
+    }
+}
+
+impl std::str::FromStr for Action {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let found = Self::ALL.into_iter().find(|action| action.as_str() == text);
+        found.ok_or_else(|| {
+            format!("{text:?} is no action; there are: {}", Self::ALL.map(Self::as_str).join(", "))
+        })
+    }
+}
+
+/// The event that tells of an escalation.
+pub const NEEDS_ATTENTION: &str = "item-needs-attention";
+
+/// How many escalations are told of at once.
+const TOLD: usize = 1_000;
+
+/// # Escalations
+impl Items {
+    /// What needs attention, the newest first; of one workflow, if named.
+    pub async fn escalations(
+        &self,
+        workflow: Option<&str>,
+        limit: usize,
+    ) -> Result<Vec<Escalation>, Error> {
+        let namespace = self.hapax().namespace();
+        let whole = workflow.map(|name| identity::workflow(namespace, name)).transpose()?;
+        let mut found = Vec::new();
+        for kind in [ITEM, RUN] {
+            let (kind, states) = (kind.to_owned(), vec![StateName::Partial]);
+            let sought = Sought { whole, kind, states, newest_first: true, beyond: None, limit };
+            for part in self.hapax().parts(sought).await? {
+                found.extend(self.explain(part).await?);
+            }
+        }
+        found.truncate(limit);
+        Ok(found)
+    }
+
+    /// One escalation.
+    pub async fn escalation(&self, key: Key) -> Result<Escalation, Error> {
+        let found = match self.found(key).await? {
+            Some(found) => self.explain(found).await?,
+            None => None,
+        };
+        found.ok_or_else(|| Error::NotFound(format!("escalation {key}")))
+    }
+
+    async fn explain(&self, found: hapax::part::Found) -> Result<Option<Escalation>, Error> {
+        let (key, judged) = (found.name.key, found.effect.attempt);
+        let reason = found.effect.state.reason().unwrap_or_default().to_owned();
+        if found.part.kind == RUN {
+            let open = found.effect.state.name() == StateName::Partial;
+            return Ok(run_view(&found).filter(|_| open).map(|run| Escalation {
+                key,
+                judged,
+                workflow: run.workflow.clone(),
+                item: None,
+                run: Some(run),
+                reason,
+                unknown: Vec::new(),
+                actions: vec![Action::TryAgain, Action::Skip],
+            }));
+        }
+        let Some(item) = self.item_view(found).await? else { return Ok(None) };
+        if item.state != ItemState::NeedsAttention {
+            return Ok(None);
+        }
+        let open = self.open(key, item.attempt).await?;
+        let verifiable = open.iter().all(|mutation| mutation.verifiable);
+        let mut actions = vec![Action::Skip, Action::Reprocess];
+        match open.is_empty() {
+            true => actions.insert(0, Action::TryAgain),
+            false => {
+                actions.splice(0..0, [Action::DidNotHappen, Action::Happened]);
+                if verifiable {
+                    actions.insert(0, Action::TryAgain);
+                }
+            }
+        }
+        let unknown = open.into_iter().map(|mutation| self.explained(mutation)).collect();
+        let workflow = item.workflow.clone();
+        let item = Some(item);
+        Ok(Some(Escalation { key, judged, workflow, item, run: None, reason, unknown, actions }))
+    }
+
+    fn explained(&self, mutation: MutationView) -> Explained {
+        let MutationView { tool, operation, target, identity, .. } = &mutation;
+        let name = format!("{tool}.{operation}");
+        let times = match mutation.attempts {
+            1 => "once".to_owned(),
+            times => format!("{times} times"),
+        };
+        let looked = match (mutation.looks, mutation.verifiable) {
+            (_, false) => String::new(),
+            (looks, true) => format!("; {looks} looks could not tell"),
+        };
+        let call = Call {
+            operation: operation.clone(),
+            plan: Plan {
+                target: target.clone(),
+                identity: identity.clone(),
+                payload: mutation.payload.clone(),
+            },
+            key: mutation.key,
+            attempt: mutation.judged,
+            fence: hapax::Fence(0),
+        };
+        let check = match self.tool(tool) {
+            Some(tool) => tool.check_by_hand(&call),
+            None => format!("{target}, for {}", hapax::document::print(identity)),
+        };
+        Explained {
+            tried: format!("{name} of {target} was attempted {times}{looked}"),
+            why: mutation.reason.clone().unwrap_or_default(),
+            verify: match mutation.verifiable {
+                true => format!("{tool} can look it up: say try-again"),
+                false => format!("{tool} has no way to look it up"),
+            },
+            check,
+            mutation,
+        }
+    }
+
+    /// Does what a person decided. `judged` is the attempt that the person was shown, so that a
+    /// stale screen cannot decide about something newer.
+    pub async fn act(
+        &self,
+        key: Key,
+        judged: AttemptId,
+        action: Action,
+        result: Option<&Json>,
+        (actor, note): (&str, &str),
+    ) -> Result<(), Error> {
+        let escalation = self.escalation(key).await?;
+        let stale = || Error::Stale { what: format!("escalation {key}"), attempt: judged };
+        if escalation.judged != judged {
+            return Err(stale());
+        }
+        if !escalation.actions.contains(&action) {
+            let may: Vec<_> = escalation.actions.iter().map(|action| action.as_str()).collect();
+            let why =
+                format!("{} is of no use here; there are: {}", action.as_str(), may.join(", "));
+            return Err(Error::Invalid(why));
+        }
+        if action == Action::Happened && result.is_none() {
+            return Err(Error::Invalid(
+                "what happened has a result; give it as JSON, `null` if there is none".into(),
+            ));
+        }
+        let hapax = self.hapax();
+        for Explained { mutation, .. } in &escalation.unknown {
+            let resolution = match (action, result) {
+                (Action::Happened, Some(result)) => {
+                    Resolution::Happened(Outcome::from(hapax::document::print(result).as_str()))
+                }
+                (Action::DidNotHappen, _) => Resolution::DidNotHappen,
+                (Action::TryAgain, _) if mutation.state == MutationState::Indeterminate => {
+                    Resolution::AskAgain
+                }
+                (Action::TryAgain, _) => continue,
+                _ => Resolution::Skip,
+            };
+            match hapax.resolve(mutation.key, mutation.judged, resolution, actor, note).await? {
+                Judged::Decided(_) | Judged::Undecided { .. } => {}
+                Judged::Fenced(_) => return Err(stale()),
+            }
+        }
+        // One that nobody has noticed yet needs no more than that.
+        let failed =
+            hapax.show(key).await?.is_some_and(|item| item.state.name() == StateName::Failed);
+        let judged = match action {
+            Action::Reprocess => hapax.reset(key, judged, actor, note).await?,
+            Action::Skip => hapax.resolve(key, judged, Resolution::Skip, actor, note).await?,
+            _ if failed => return Ok(()),
+            Action::TryAgain | Action::DidNotHappen | Action::Happened => {
+                hapax.resolve(key, judged, Resolution::DidNotHappen, actor, note).await?
+            }
+        };
+        match judged {
+            Judged::Fenced(_) => Err(stale()),
+            _ => Ok(()),
+        }
+    }
+
+    /// Begins a new attempt at an item that is done, failed or let go: a person's decision.
+    pub async fn reprocess(
+        &self,
+        workflow: &str,
+        id: &str,
+        judged: AttemptId,
+        (actor, note): (&str, &str),
+    ) -> Result<(), Error> {
+        let key = identity::item(self.hapax().namespace(), workflow, id)?;
+        if let Ok(escalation) = self.escalation(key).await
+            && escalation.actions.contains(&Action::Reprocess)
+        {
+            return self.act(key, judged, Action::Reprocess, None, (actor, note)).await;
+        }
+        match self.hapax().reset(key, judged, actor, note).await? {
+            Judged::Fenced(_) => {
+                Err(Error::Stale { what: format!("item {id:?}"), attempt: judged })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Has a person be asked about the item that the newest run stopped at, or about the run.
+    pub(crate) async fn escalate(
+        &self,
+        workflow: &str,
+        item: Option<&str>,
+        why: &str,
+    ) -> Result<(), Error> {
+        let hapax = self.hapax();
+        let namespace = hapax.namespace();
+        let whole = identity::workflow(namespace, workflow)?;
+        let (key, part) = match item {
+            Some(id) => {
+                let key = identity::item(namespace, workflow, id)?;
+                let note = hapax.part(key).await?.and_then(|part| ItemNote::read(&part));
+                let Some(mut note) = note else { return Ok(()) };
+                note.failure.iter_mut().for_each(|failure| failure.next = "escalate".into());
+                (key, note.part(whole))
+            }
+            None => {
+                let Some((found, mut note)) = self.newest_run(workflow).await? else {
+                    return Ok(());
+                };
+                note.failure.iter_mut().for_each(|failure| failure.next = "escalate".into());
+                (found.name.key, note.part(whole))
+            }
+        };
+        let effect = hapax.effect(key).safety(Safety::Transactional).part(part);
+        let effect = match item {
+            Some(id) => effect.payload(id.as_bytes()),
+            None => effect.lock(&["items", namespace.as_str(), workflow]),
+        };
+        match effect.run(|_| async { Err::<(), _>(Failure::partial(why)) }).await {
+            Ok(_) | Err(hapax::Error::Blocked(_) | hapax::Error::Refused { .. }) => {}
+            Err(error) => return Err(error.into()),
+        }
+        self.tell_escalations(workflow).await
+    }
+
+    /// Tells whoever listens to the outbox of every escalation, once.
+    pub(crate) async fn tell_escalations(&self, workflow: &str) -> Result<(), Error> {
+        for escalation in self.escalations(Some(workflow), TOLD).await? {
+            match self.tell(&escalation, true).await {
+                // Nothing that somebody wrote: it says who it is about.
+                Err(hapax::Error::Store(StoreError::Guarded { .. })) => {
+                    self.tell(&escalation, false).await?;
+                }
+                told => told?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Tells of a version that waits for approval, once.
+    pub(crate) async fn tell_held(&self, workflow: &str, version: Version) -> Result<(), Error> {
+        let scripts = self.scripts(workflow).await?;
+        let Some(script) = scripts.into_iter().find(|script| script.version == version) else {
+            return Ok(());
+        };
+        let document = Object::default()
+            .text("workflow", workflow)
+            .text("version", version.to_string().as_str())
+            .text("attempt", script.attempt.to_string().as_str())
+            .text("reason", "a repair waits for approval")
+            .list("actions", ["approve", "reject"].map(Json::text));
+        let of = (script.key, script.attempt);
+        Ok(self.tell_once(of, workflow, document.json(), "a repair waits for approval").await?)
+    }
+
+    async fn tell(&self, escalation: &Escalation, all: bool) -> Result<(), hapax::Error> {
+        let item = escalation.item.as_ref().filter(|_| all);
+        let document = Object::default()
+            .text("escalation", escalation.key.to_string().as_str())
+            .text("attempt", escalation.judged.to_string().as_str())
+            .text("workflow", escalation.workflow.as_str())
+            .text("item", item.map(|item| item.id.as_str()))
+            .text("title", item.map(|item| item.title.as_str()))
+            .text("reason", all.then_some(escalation.reason.as_str()))
+            .list("actions", escalation.actions.iter().map(|one| Json::text(one.as_str())));
+        let of = (escalation.key, escalation.judged);
+        self.tell_once(of, &escalation.workflow, document.json(), &escalation.reason).await
+    }
+
+    async fn tell_once(
+        &self,
+        (of, attempt): (Key, AttemptId),
+        workflow: &str,
+        document: Json,
+        why: &str,
+    ) -> Result<(), hapax::Error> {
+        let key = identity::notice(of, attempt.as_bytes())
+            .map_err(|error| hapax::Error::Refused { reason: error.to_string() })?;
+        let effect = self.hapax().effect(key).safety(Safety::Transactional);
+        let told = effect.run(|claim| async move {
+            let payload = Payload::of(&document)?;
+            claim.emit(Event::new(NEEDS_ATTENTION, workflow, payload))?;
+            Ok::<_, Failure>("told")
+        });
+        match told.await {
+            Ok(_) => Ok(()),
+            // Nobody has asked to be told.
+            Err(hapax::Error::Store(StoreError::Unrouted { .. })) => {
+                tracing::warn!(name: "needs_attention", workflow, escalation = %of, "{why}");
+                Ok(())
+            }
+            Err(error) => Err(error),
+        }
+    }
+}

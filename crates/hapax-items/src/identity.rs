@@ -1,0 +1,63 @@
+//! The keys of everything that is recorded: workflows, versions, runs, items, mutations.
+
+use hapax::{Key, KeyError, Namespace};
+
+use crate::version::Version;
+
+/// What runs, versions and items of a workflow are parts of.
+pub(crate) fn workflow(namespace: &Namespace, workflow: &str) -> Result<Key, KeyError> {
+    derive("workflow.v1", namespace, workflow, &[])
+}
+
+/// What all workflows of a namespace are parts of.
+pub(crate) fn all(namespace: &Namespace) -> Result<Key, KeyError> {
+    Key::derive("workflows.v1", &[("namespace", namespace.as_str().as_bytes())])
+}
+
+pub(crate) fn script(
+    namespace: &Namespace,
+    workflow: &str,
+    version: Version,
+) -> Result<Key, KeyError> {
+    let (major, minor) = (version.major.to_be_bytes(), version.minor.to_be_bytes());
+    derive("script.v1", namespace, workflow, &[("major", &major), ("minor", &minor)])
+}
+
+pub(crate) fn run(namespace: &Namespace, workflow: &str, id: &str) -> Result<Key, KeyError> {
+    derive("run.v1", namespace, workflow, &[("run", id.as_bytes())])
+}
+
+pub(crate) fn item(namespace: &Namespace, workflow: &str, id: &str) -> Result<Key, KeyError> {
+    derive("item.v1", namespace, workflow, &[("item", id.as_bytes())])
+}
+
+/// That a workflow has this schedule, which counts from when it was first seen.
+pub(crate) fn schedule(
+    namespace: &Namespace,
+    workflow: &str,
+    schedule: &str,
+) -> Result<Key, KeyError> {
+    derive("schedule.v1", namespace, workflow, &[("schedule", schedule.as_bytes())])
+}
+
+/// What is told to the outside about an escalation, once.
+pub(crate) fn notice(escalated: Key, attempt: &[u8]) -> Result<Key, KeyError> {
+    Key::derive("notice.v1", &[("of", escalated.as_bytes()), ("attempt", attempt)])
+}
+
+/// One question to a maintainer.
+pub(crate) fn repair(run: Key, nth: u32) -> Result<Key, KeyError> {
+    Key::derive("repair.v1", &[("run", run.as_bytes()), ("nth", &nth.to_be_bytes())])
+}
+
+fn derive(
+    name: &str,
+    namespace: &Namespace,
+    workflow: &str,
+    more: &[(&str, &[u8])],
+) -> Result<Key, KeyError> {
+    let mut fields: Vec<(&str, &[u8])> =
+        vec![("namespace", namespace.as_str().as_bytes()), ("workflow", workflow.as_bytes())];
+    fields.extend(more);
+    Key::derive(name, &fields)
+}

@@ -1,0 +1,263 @@
+//! What there is: items with their attempts and mutations, and runs.
+
+use hapax::json::Json;
+use hapax::part::{Found, Sought};
+use hapax::{AttemptId, Effect, Key, Safety, State, StateName, Timestamp};
+
+use crate::error::Error;
+use crate::identity;
+use crate::note::{Failure, ItemNote, MUTATION, MutationNote, RUN, RunNote};
+use crate::scope::of_attempt;
+use crate::service::Items;
+use crate::state::{ItemState, MutationState};
+use crate::version::Version;
+
+/// An item that is there.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ItemView {
+    /// The key of its effect.
+    pub key: Key,
+    /// The attempt of the ledger's that a decision names.
+    pub judged: AttemptId,
+    /// Its workflow.
+    pub workflow: String,
+    /// Its id.
+    pub id: String,
+    /// What people call it.
+    pub title: String,
+    /// Where it stands.
+    pub state: ItemState,
+    /// Which attempt at it counts, from 1.
+    pub attempt: u32,
+    /// The version of the script that took it up last.
+    pub version: Version,
+    /// The run that did.
+    pub run: Key,
+    /// When it was first seen.
+    pub created: Timestamp,
+    /// When it last changed.
+    pub updated: Timestamp,
+    /// Why its handler did not come to its end.
+    pub failure: Option<Failure>,
+    /// Its place, to go on from in a list.
+    pub place: u64,
+}
+
+/// A mutation that is there.
+#[derive(Debug, Clone, PartialEq)]
+pub struct MutationView {
+    /// Its key.
+    pub key: Key,
+    /// The attempt of the ledger's that a decision names.
+    pub judged: AttemptId,
+    /// The attempt at the item that it belongs to.
+    pub attempt: u32,
+    /// The tool.
+    pub tool: String,
+    /// What it did.
+    pub operation: String,
+    /// To what.
+    pub target: String,
+    /// Which.
+    pub identity: Json,
+    /// How.
+    pub payload: Json,
+    /// What sets it apart from others like it.
+    pub subkey: Option<String>,
+    /// Where it stands.
+    pub state: MutationState,
+    /// Why, where there is a reason.
+    pub reason: Option<String>,
+    /// What came of it.
+    pub result: Option<Json>,
+    /// How often it was attempted.
+    pub attempts: u32,
+    /// Whether somebody can look whether it happened.
+    pub verifiable: bool,
+    /// How often somebody looked and could not tell.
+    pub looks: u32,
+    /// When it last changed.
+    pub updated: Timestamp,
+}
+
+/// A run that is there.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RunView {
+    /// Its key.
+    pub key: Key,
+    /// The attempt of the ledger's that a decision names.
+    pub judged: AttemptId,
+    /// Its workflow.
+    pub workflow: String,
+    /// Its id.
+    pub id: String,
+    /// The version of the script.
+    pub version: Version,
+    /// `running`, `succeeded`, `failed`, `needs_attention` or `skipped`.
+    pub state: &'static str,
+    /// When it began.
+    pub began: Timestamp,
+    /// When it last changed.
+    pub updated: Timestamp,
+    /// The items it took up, the last ones if there were many.
+    pub items: Vec<String>,
+    /// The item it stopped at.
+    pub item: Option<String>,
+    /// What the script said.
+    pub log: Vec<String>,
+    /// Why it did not come to its end.
+    pub failure: Option<Failure>,
+    /// Its place, to go on from in a list.
+    pub place: u64,
+}
+
+/// How many mutations of one attempt are shown.
+const SHOWN: usize = 1_000;
+
+/// # What there is
+impl Items {
+    /// Items of a workflow, the newest first; only in these states, if any are named.
+    pub async fn list(
+        &self,
+        workflow: &str,
+        states: &[ItemState],
+        beyond: Option<u64>,
+        limit: usize,
+    ) -> Result<Vec<ItemView>, Error> {
+        Ok(self.page(workflow, states, beyond, limit).await?.items)
+    }
+
+    /// One item.
+    pub async fn show(&self, workflow: &str, id: &str) -> Result<ItemView, Error> {
+        let key = identity::item(self.hapax().namespace(), workflow, id)?;
+        let found = self.found(key).await?;
+        let found = match found {
+            Some(found) => self.item_view(found).await?,
+            None => None,
+        };
+        found.ok_or_else(|| Error::NotFound(format!("item {id:?} in workflow {workflow:?}")))
+    }
+
+    /// The mutations of one attempt at an item, in the order they were first asked for.
+    pub async fn mutations(&self, item: Key, attempt: u32) -> Result<Vec<MutationView>, Error> {
+        let (whole, kind) = (Some(of_attempt(item, attempt)), MUTATION.to_owned());
+        let sought = Sought { whole, kind, limit: SHOWN, ..Sought::default() };
+        let found = self.hapax().parts(sought).await?;
+        Ok(found.iter().filter_map(mutation_view).collect())
+    }
+
+    /// Runs of a workflow, the newest first.
+    pub async fn runs(
+        &self,
+        workflow: &str,
+        beyond: Option<u64>,
+        limit: usize,
+    ) -> Result<Vec<RunView>, Error> {
+        let whole = Some(identity::workflow(self.hapax().namespace(), workflow)?);
+        let kind = RUN.to_owned();
+        let sought = Sought { whole, kind, newest_first: true, beyond, limit, ..Sought::default() };
+        let found = self.hapax().parts(sought).await?;
+        Ok(found.iter().filter_map(run_view).collect())
+    }
+
+    /// An effect that is a part, with what it is a part of.
+    pub(crate) async fn found(&self, key: Key) -> Result<Option<Found>, Error> {
+        let hapax = self.hapax();
+        let (effect, part) = (hapax.show(key).await?, hapax.part(key).await?);
+        let name = hapax::Name { namespace: hapax.namespace().clone(), key };
+        Ok(effect.zip(part).map(|(effect, part)| Found { place: 0, name, effect, part }))
+    }
+
+    pub(crate) async fn item_view(&self, found: Found) -> Result<Option<ItemView>, Error> {
+        let Some(note) = ItemNote::read(&found.part) else { return Ok(None) };
+        let Found { place, name, effect, .. } = found;
+        let unknown = match effect.state.name() {
+            StateName::Failed => {
+                let open = self.open(name.key, effect.generation).await?;
+                open.iter().any(|mutation| mutation.state == MutationState::Indeterminate)
+            }
+            _ => false,
+        };
+        Ok(Some(ItemView {
+            key: name.key,
+            judged: effect.attempt,
+            workflow: note.workflow,
+            id: note.id,
+            title: note.title,
+            state: ItemState::of(effect.state.name(), unknown),
+            attempt: effect.generation,
+            version: note.version,
+            run: note.run,
+            created: effect.created,
+            updated: effect.updated,
+            failure: note.failure,
+            place,
+        }))
+    }
+
+    /// The mutations of an attempt at an item whose outcome nobody knows.
+    pub(crate) async fn open(&self, item: Key, attempt: u32) -> Result<Vec<MutationView>, Error> {
+        let (whole, kind) = (Some(of_attempt(item, attempt)), MUTATION.to_owned());
+        let states = vec![StateName::Unknown, StateName::Indeterminate];
+        let sought = Sought { whole, kind, states, limit: SHOWN, ..Sought::default() };
+        let found = self.hapax().parts(sought).await?;
+        Ok(found.iter().filter_map(mutation_view).collect())
+    }
+}
+
+fn mutation_view(found: &Found) -> Option<MutationView> {
+    let note = MutationNote::read(&found.part.body)?;
+    let Effect { attempt, attempts, updated, state, safety, .. } = &found.effect;
+    let result = match state {
+        State::Succeeded(outcome) => outcome.body().and_then(|body| Json::parse(body).ok()),
+        _ => None,
+    };
+    let looks = match state {
+        State::Unknown { tries, .. } => *tries,
+        _ => 0,
+    };
+    Some(MutationView {
+        key: found.name.key,
+        judged: *attempt,
+        attempt: note.attempt,
+        tool: note.tool,
+        operation: note.operation,
+        target: note.plan.target,
+        identity: note.plan.identity,
+        payload: note.plan.payload,
+        subkey: note.subkey,
+        state: MutationState::of(state.name()),
+        reason: state.reason().map(str::to_owned),
+        result,
+        attempts: *attempts,
+        verifiable: matches!(safety, Safety::Reconcilable(_)),
+        looks,
+        updated: *updated,
+    })
+}
+
+pub(crate) fn run_view(found: &Found) -> Option<RunView> {
+    let note = RunNote::read(&found.part)?;
+    let state = match found.effect.state.name() {
+        StateName::Running => "running",
+        StateName::Succeeded => "succeeded",
+        StateName::Failed => "failed",
+        StateName::Skipped => "skipped",
+        StateName::Partial | StateName::Unknown | StateName::Indeterminate => "needs_attention",
+    };
+    Some(RunView {
+        key: found.name.key,
+        judged: found.effect.attempt,
+        workflow: note.workflow,
+        id: note.id,
+        version: note.version,
+        state,
+        began: Timestamp(note.began_ms as i64),
+        updated: found.effect.updated,
+        items: note.items,
+        item: note.item,
+        log: note.log,
+        failure: note.failure,
+        place: found.place,
+    })
+}

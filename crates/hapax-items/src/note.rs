@@ -1,0 +1,266 @@
+//! What is kept of items, runs and mutations beside their effects.
+
+use hapax::document::{Object, list, number, text, words};
+use hapax::json::Json;
+use hapax::part::Part;
+use hapax::{AttemptId, Fence, Key};
+
+use crate::class::Class;
+use crate::route::Spent;
+use crate::tool::{Call, Plan};
+use crate::version::Version;
+
+/// What parts are called.
+pub(crate) const WORKFLOW: &str = "workflow";
+pub(crate) const SCRIPT: &str = "script";
+pub(crate) const RUN: &str = "run";
+pub(crate) const ITEM: &str = "item";
+pub(crate) const MUTATION: &str = "mutation";
+
+/// Why something stopped.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Failure {
+    /// Its class.
+    pub class: Class,
+    /// What went wrong.
+    pub message: String,
+    /// Where in the script, if it was the script.
+    pub stack: Option<String>,
+    /// What happens next: `retry`, `repair`, `reconcile`, `escalate` or `wait`.
+    pub next: String,
+    /// When it is tried again, in milliseconds since 1970.
+    pub retry_at: Option<u64>,
+}
+
+impl Failure {
+    fn write(&self, to: Object) -> Object {
+        to.text("class", self.class.as_str())
+            .text("message", self.message.as_str())
+            .text("stack", self.stack.as_deref())
+            .text("next", self.next.as_str())
+            .number("retry_at", self.retry_at)
+    }
+
+    fn read(json: &Json) -> Option<Self> {
+        Some(Self {
+            class: text(json, "class")?.parse().ok()?,
+            message: text(json, "message")?,
+            stack: text(json, "stack"),
+            next: text(json, "next").unwrap_or_default(),
+            retry_at: number(json, "retry_at"),
+        })
+    }
+}
+
+/// What was spent on an item, or on runs that failed outside of any, since a person last decided.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Account {
+    pub(crate) failures: u32,
+    pub(crate) since_ms: u64,
+}
+
+impl Account {
+    /// With one more failure, now.
+    pub(crate) fn failed(self, now_ms: u64) -> Self {
+        let since_ms = if self.failures == 0 { now_ms } else { self.since_ms };
+        Self { failures: self.failures.saturating_add(1), since_ms }
+    }
+
+    pub(crate) fn spent(self, now_ms: u64) -> Spent {
+        let for_ms = now_ms.saturating_sub(self.since_ms);
+        Spent { failures: self.failures, for_ms, ..Spent::default() }
+    }
+
+    fn write(self, to: Object) -> Object {
+        let some = |number: u64| (number > 0).then_some(number);
+        to.number("failures", some(u64::from(self.failures))).number("since", some(self.since_ms))
+    }
+
+    fn read(json: &Json) -> Self {
+        let count = |name: &str| number(json, name).unwrap_or_default();
+        let failures = u32::try_from(count("failures")).unwrap_or(u32::MAX);
+        Self { failures, since_ms: count("since") }
+    }
+}
+
+/// What is kept of an item.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct ItemNote {
+    pub(crate) workflow: String,
+    pub(crate) id: String,
+    pub(crate) title: String,
+    /// The version of the script that took it up last.
+    pub(crate) version: Version,
+    pub(crate) run: Key,
+    pub(crate) account: Account,
+    pub(crate) failure: Option<Failure>,
+}
+
+impl ItemNote {
+    pub(crate) fn part(&self, whole: Key) -> Part {
+        let document = Object::default()
+            .text("workflow", self.workflow.as_str())
+            .text("id", self.id.as_str())
+            .text("title", self.title.as_str())
+            .text("version", self.version.to_string().as_str())
+            .text("run", self.run.to_string().as_str());
+        let document = self.account.write(document);
+        let document = match &self.failure {
+            Some(failure) => failure.write(document),
+            None => document,
+        };
+        Part { whole, kind: ITEM.into(), body: document.print().into_bytes() }
+    }
+
+    pub(crate) fn read(part: &Part) -> Option<Self> {
+        let json = Json::parse(&part.body).ok()?;
+        Some(Self {
+            workflow: text(&json, "workflow")?,
+            id: text(&json, "id")?,
+            title: text(&json, "title")?,
+            version: text(&json, "version")?.parse().ok()?,
+            run: text(&json, "run")?.parse().ok()?,
+            account: Account::read(&json),
+            failure: Failure::read(&json),
+        })
+    }
+}
+
+/// What is kept of a run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct RunNote {
+    pub(crate) workflow: String,
+    pub(crate) id: String,
+    pub(crate) version: Version,
+    pub(crate) began_ms: u64,
+    /// The items it has taken up, in order; the last ones, if there are many.
+    pub(crate) items: Vec<String>,
+    /// The item it stopped at.
+    pub(crate) item: Option<String>,
+    pub(crate) log: Vec<String>,
+    /// Questions it asked and what it was told, for whoever tries a repaired script.
+    pub(crate) reads: Vec<Read>,
+    /// Whether there were more questions than are kept.
+    pub(crate) reads_cut: bool,
+    pub(crate) account: Account,
+    pub(crate) failure: Option<Failure>,
+}
+
+/// A question that a script asked, and the answer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Read {
+    pub(crate) tool: String,
+    pub(crate) operation: String,
+    pub(crate) arguments: String,
+    pub(crate) answer: String,
+}
+
+impl RunNote {
+    pub(crate) fn part(&self, whole: Key) -> Part {
+        let texts =
+            |texts: &[String]| texts.iter().map(|text| Json::text(text)).collect::<Vec<_>>();
+        let reads = self.reads.iter().map(|read| {
+            let Read { tool, operation, arguments, answer } = read;
+            Json::Array([tool, operation, arguments, answer].map(|text| Json::text(text)).to_vec())
+        });
+        let document = Object::default()
+            .text("workflow", self.workflow.as_str())
+            .text("id", self.id.as_str())
+            .text("version", self.version.to_string().as_str())
+            .number("began", self.began_ms)
+            .list("items", texts(&self.items))
+            .text("item", self.item.as_deref())
+            .list("log", texts(&self.log))
+            .list("reads", reads)
+            .flag("reads_cut", self.reads_cut);
+        let document = self.account.write(document);
+        let document = match &self.failure {
+            Some(failure) => failure.write(document),
+            None => document,
+        };
+        Part { whole, kind: RUN.into(), body: document.print().into_bytes() }
+    }
+
+    pub(crate) fn read(part: &Part) -> Option<Self> {
+        let json = Json::parse(&part.body).ok()?;
+        Some(Self {
+            workflow: text(&json, "workflow")?,
+            id: text(&json, "id")?,
+            version: text(&json, "version")?.parse().ok()?,
+            began_ms: number(&json, "began")?,
+            items: list(&json, "items", words),
+            item: text(&json, "item"),
+            log: list(&json, "log", words),
+            reads: list(&json, "reads", |read| {
+                let word = |at: usize| read.as_array()?.get(at)?.as_str().map(str::to_owned);
+                Some(Read {
+                    tool: word(0)?,
+                    operation: word(1)?,
+                    arguments: word(2)?,
+                    answer: word(3)?,
+                })
+            }),
+            reads_cut: hapax::document::flag(&json, "reads_cut"),
+            account: Account::read(&json),
+            failure: Failure::read(&json),
+        })
+    }
+}
+
+/// What is kept of a mutation. Two that are asked for in the same way have the same bytes, so that
+/// a replay compares without reading.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct MutationNote {
+    pub(crate) item: String,
+    pub(crate) workflow: String,
+    /// The attempt of the item's that it belongs to.
+    pub(crate) attempt: u32,
+    pub(crate) tool: String,
+    pub(crate) operation: String,
+    pub(crate) subkey: Option<String>,
+    pub(crate) plan: Plan,
+}
+
+impl MutationNote {
+    pub(crate) fn part(&self, whole: Key) -> Part {
+        let document = Object::default()
+            .text("item", self.item.as_str())
+            .text("workflow", self.workflow.as_str())
+            .number("attempt", u64::from(self.attempt))
+            .text("tool", self.tool.as_str())
+            .text("operation", self.operation.as_str())
+            .text("subkey", self.subkey.as_deref())
+            .text("target", self.plan.target.as_str())
+            .with("identity", self.plan.identity.clone())
+            .with("payload", self.plan.payload.clone());
+        Part { whole, kind: MUTATION.into(), body: document.print().into_bytes() }
+    }
+
+    pub(crate) fn read(body: &[u8]) -> Option<Self> {
+        let json = Json::parse(body).ok()?;
+        Some(Self {
+            item: text(&json, "item")?,
+            workflow: text(&json, "workflow")?,
+            attempt: u32::try_from(number(&json, "attempt")?).ok()?,
+            tool: text(&json, "tool")?,
+            operation: text(&json, "operation")?,
+            subkey: text(&json, "subkey"),
+            plan: Plan {
+                target: text(&json, "target")?,
+                identity: json.get("identity")?.clone(),
+                payload: json.get("payload")?.clone(),
+            },
+        })
+    }
+
+    pub(crate) fn call(&self, key: Key, (attempt, fence): (AttemptId, Fence)) -> Call {
+        let (operation, plan) = (self.operation.clone(), self.plan.clone());
+        Call { operation, plan, key, attempt, fence }
+    }
+
+    /// What people call it.
+    pub(crate) fn label(&self) -> String {
+        let label = format!("{}.{} {}", self.tool, self.operation, self.plan.target);
+        label.chars().take(60).collect()
+    }
+}

@@ -1,0 +1,86 @@
+//! What a console shows beside single items: pages, runs by their id, tools.
+
+use hapax::StateName;
+use hapax::part::Sought;
+
+use crate::error::Error;
+use crate::identity;
+use crate::ledger::{ItemView, RunView, run_view};
+use crate::note::{ITEM, RUN};
+use crate::service::Items;
+use crate::state::ItemState;
+use crate::tool::Operation;
+
+/// Some items of a workflow.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Page {
+    /// They.
+    pub items: Vec<ItemView>,
+    /// Beyond which place to go on; nothing if there are no more.
+    pub next: Option<u64>,
+}
+
+/// How many escalations are counted at most.
+const COUNTED: usize = 1_000;
+
+/// # At a glance
+impl Items {
+    /// Items of a workflow, the newest first, as [`list`](Self::list) has them. Looks at no more than
+    /// `limit` items, so that a page of one state may be short, or empty, and others still follow.
+    pub async fn page(
+        &self,
+        workflow: &str,
+        states: &[ItemState],
+        beyond: Option<u64>,
+        limit: usize,
+    ) -> Result<Page, Error> {
+        let whole = Some(identity::workflow(self.hapax().namespace(), workflow)?);
+        let mut wanted: Vec<StateName> =
+            states.iter().flat_map(|state| state.effects()).copied().collect();
+        // One whose outcome is unknown stands there as failed until somebody has noticed.
+        if states.contains(&ItemState::NeedsAttention) && !wanted.contains(&StateName::Failed) {
+            wanted.push(StateName::Failed);
+        }
+        let sought = Sought {
+            whole,
+            kind: ITEM.to_owned(),
+            states: wanted,
+            newest_first: true,
+            beyond,
+            limit,
+        };
+        let found = self.hapax().parts(sought).await?;
+        let next = found.last().filter(|_| found.len() == limit).map(|found| found.place);
+        let mut items = Vec::with_capacity(found.len());
+        for found in found {
+            items.extend(self.item_view(found).await?);
+        }
+        items.retain(|item| states.is_empty() || states.contains(&item.state));
+        Ok(Page { items, next })
+    }
+
+    /// One run.
+    pub async fn show_run(&self, workflow: &str, id: &str) -> Result<RunView, Error> {
+        let key = identity::run(self.hapax().namespace(), workflow, id)?;
+        let found = self.found(key).await?.as_ref().and_then(run_view);
+        found.ok_or_else(|| Error::NotFound(format!("run {id:?} of workflow {workflow:?}")))
+    }
+
+    /// How many items and runs a person is asked about, as far as they are counted.
+    pub async fn count_escalations(&self) -> Result<usize, Error> {
+        let mut count = 0;
+        for kind in [ITEM, RUN] {
+            let (kind, states) = (kind.to_owned(), vec![StateName::Partial]);
+            let sought = Sought { kind, states, limit: COUNTED, ..Sought::default() };
+            count += self.hapax().parts(sought).await?.len();
+        }
+        Ok(count)
+    }
+
+    /// The tools that a workflow may use, and what each of them can do.
+    pub fn tools(&self, workflow: &str) -> Vec<(String, Vec<Operation>)> {
+        let settings = self.settings(workflow);
+        let tools = self.tools_of(&settings).into_iter();
+        tools.map(|(name, tool)| (name.to_owned(), tool.operations().to_vec())).collect()
+    }
+}

@@ -1,0 +1,318 @@
+//! Repair: a maintainer is shown what went wrong, and proposes a better script.
+//!
+//! A proposal is checked before it is used: it can be read, builds item ids and subkeys as before,
+//! uses no other tools, and does with what is recorded what the script before it did. What may have
+//! dealt with items wrongly, and whatever is not clear, waits for a person.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use hapax::document::{Object, text};
+use hapax::json::Json;
+use hapax::{Failure, Safety, StateName};
+
+use crate::construction::Construction;
+use crate::error::Error;
+use crate::identity;
+use crate::ledger::MutationView;
+use crate::note::RunNote;
+use crate::route::{Next, Spent, route};
+use crate::sandbox;
+use crate::script::{Draft, MAX_SCRIPT, Repaired, Script, Standing};
+use crate::service::{Items, Settings};
+use crate::version::Version;
+
+mod dry;
+mod program;
+
+use dry::Dry;
+pub use program::Program;
+
+/// The instructions for an agent that writes scripts.
+pub const PLANNER: &str = include_str!("instructions/planner.md");
+
+/// The instructions for an agent that repairs them.
+pub const MAINTAINER: &str = include_str!("instructions/maintainer.md");
+
+/// Who repairs scripts: a program, a service, a person with an editor.
+#[async_trait]
+pub trait Maintainer: Send + Sync + 'static {
+    /// Proposes a better script. The evidence is a JSON document; so is the proposal:
+    /// `{"script", "impact": "safe" | "potentially_impactful", "explanation", "cost"}`.
+    async fn propose(&self, evidence: &str) -> Result<String, String>;
+}
+
+/// What came of a repair.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Repair {
+    /// The next run uses it.
+    Activated(Version),
+    /// A person has to approve it.
+    Held(Version),
+    /// There is none that could be used.
+    Refused(String),
+}
+
+/// What a maintainer proposed.
+struct Proposal {
+    script: String,
+    safe: bool,
+    explanation: String,
+    cost: u64,
+}
+
+/// What the checks say of a proposal.
+enum Checked {
+    Fits,
+    Unsure(String),
+    Unfit(String),
+}
+
+/// How many items are named that were processed while a fault existed.
+const BLAST_RADIUS: usize = 1_000;
+
+/// # Repair
+impl Items {
+    /// Has the script repaired on which the newest run failed, as often as the budget allows.
+    pub async fn repair(&self, workflow: &str) -> Result<Repair, Error> {
+        let settings = self.settings(workflow);
+        let Some(maintainer) = settings.maintainer.clone() else {
+            return Ok(Repair::Refused("no maintainer is set up to repair the script".into()));
+        };
+        let Some((run, note)) = self.newest_run(workflow).await? else {
+            return Err(Error::NotFound(format!("run of workflow {workflow:?}")));
+        };
+        let failed = note.failure.as_ref().filter(|_| run.effect.state.name() == StateName::Failed);
+        let Some(failure) = failed else {
+            return Err(Error::Invalid(format!("the newest run of {workflow} has not failed")));
+        };
+        let mut refused = None;
+        loop {
+            let script = self.script(workflow).await?;
+            // Nobody is asked again while a person has to decide about the last answer.
+            let held =
+                self.scripts(workflow).await?.into_iter().find(|other| {
+                    other.standing == Standing::Held && other.version > script.version
+                });
+            if let Some(held) = held {
+                return Ok(Repair::Held(held.version));
+            }
+            let (repairs, cost) = self.repaired(workflow, script.version, &settings).await?;
+            let spent = Spent { failures: 1, repairs, cost, ..Spent::default() };
+            if route(failure.class, spent, &settings.budget, true) != Next::Repair {
+                let why = refused.unwrap_or_else(|| "the budget is spent".to_owned());
+                return Ok(Repair::Refused(format!("it could not be repaired: {why}")));
+            }
+            let evidence = self.evidence(&settings, &script, &note, refused.as_deref()).await?;
+            let answer = self.ask(&*maintainer, run.name.key, repairs, &evidence).await?;
+            match self.consider(&settings, &script, &note, answer).await? {
+                Repair::Refused(why) => refused = Some(why),
+                repair => return Ok(repair),
+            }
+        }
+    }
+
+    /// Asks a maintainer, once for each time it is asked: what was answered is not paid for again.
+    async fn ask(
+        &self,
+        maintainer: &dyn Maintainer,
+        run: hapax::Key,
+        nth: u32,
+        evidence: &str,
+    ) -> Result<Result<String, String>, Error> {
+        let key = identity::repair(run, nth)?;
+        let effect = self.hapax().effect(key).safety(Safety::Transactional).label("repair");
+        let asked = effect.run(|_| async {
+            let proposal = maintainer.propose(evidence).await;
+            proposal.map_err(Failure::not_done)
+        });
+        match asked.await {
+            Ok(done) => {
+                let body = done.body().map(|body| String::from_utf8_lossy(body).into_owned());
+                Ok(body.ok_or_else(|| "the proposal was too large to keep".to_owned()))
+            }
+            Err(hapax::Error::Failed { reason }) => Ok(Err(reason)),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Records a proposal as what it is worth.
+    async fn consider(
+        &self,
+        settings: &Arc<Settings>,
+        script: &Script,
+        note: &RunNote,
+        answer: Result<String, String>,
+    ) -> Result<Repair, Error> {
+        let proposal = answer.and_then(|answer| read(&answer));
+        let known = self.scripts(&settings.name).await?;
+        let newest = known.iter().map(|known| known.version);
+        let newest = newest.filter(|version| version.major == script.version.major).max();
+        let version = newest.unwrap_or(script.version).next_minor();
+        let (proposal, checked) = match proposal {
+            Ok(proposal) => {
+                let checked = self.check(settings, script, note, &proposal).await?;
+                (proposal, checked)
+            }
+            Err(why) => {
+                let (source, explanation) = (String::new(), String::new());
+                let nothing = Proposal { script: source, safe: false, explanation, cost: 0 };
+                (nothing, Checked::Unfit(why))
+            }
+        };
+        let blast_radius = match proposal.safe {
+            true => Vec::new(),
+            false => self.blast_radius(script).await?,
+        };
+        let draft = Draft {
+            version,
+            source: proposal.script,
+            by: "maintainer".into(),
+            repair: Some(Repaired {
+                of: script.version,
+                explanation: proposal.explanation,
+                impactful: !proposal.safe,
+                cost: proposal.cost,
+                blast_radius,
+            }),
+        };
+        let (verdict, repair) = match checked {
+            Checked::Unfit(why) => (Err(Failure::not_done(&why)), Repair::Refused(why)),
+            Checked::Unsure(why) => (Err(Failure::ambiguous(why)), Repair::Held(version)),
+            Checked::Fits if !proposal.safe => {
+                let why = "potentially impactful: items may have been dealt with wrongly";
+                (Err(Failure::ambiguous(why)), Repair::Held(version))
+            }
+            Checked::Fits => (Ok(()), Repair::Activated(version)),
+        };
+        self.record(&settings.name, &draft, verdict).await?;
+        Ok(repair)
+    }
+
+    async fn check(
+        &self,
+        settings: &Arc<Settings>,
+        script: &Script,
+        note: &RunNote,
+        proposal: &Proposal,
+    ) -> Result<Checked, Error> {
+        if let Err(error) = sandbox::check(&proposal.script) {
+            return Ok(Checked::Unfit(format!("it cannot be read: {error}")));
+        }
+        let tools: Vec<&str> = self.tools_of(settings).into_keys().collect();
+        match differences(&script.source, &proposal.script, &tools) {
+            Ok(none) if none.is_empty() => {}
+            Ok(some) => return Ok(Checked::Unfit(some.join("; "))),
+            Err(error) => return Ok(Checked::Unfit(error)),
+        }
+        Ok(match self.dry_run(settings, note, &proposal.script).await? {
+            Dry::Fits => Checked::Fits,
+            Dry::Unsure(why) => Checked::Unsure(why),
+            Dry::Unfit(why) => Checked::Unfit(why),
+        })
+    }
+
+    /// Items that were processed by the version at fault, or by the one it was made from.
+    async fn blast_radius(&self, script: &Script) -> Result<Vec<String>, Error> {
+        let items = self.list(&script.workflow, &[], None, BLAST_RADIUS).await?;
+        let touched = items.into_iter().filter(|item| {
+            item.version.major == script.version.major && item.version <= script.version
+        });
+        Ok(touched.map(|item| item.id).collect())
+    }
+
+    /// What a maintainer is shown.
+    async fn evidence(
+        &self,
+        settings: &Settings,
+        script: &Script,
+        note: &RunNote,
+        refused: Option<&str>,
+    ) -> Result<String, Error> {
+        let tools = self.tools_of(settings);
+        let tools = tools.iter().map(|(name, tool)| {
+            let operations = tool.operations().iter().map(|operation| {
+                let object = Object::default().text("name", operation.name);
+                object.with("mutates", Json::Bool(operation.mutates)).json()
+            });
+            let operations = Json::Array(operations.collect());
+            Object::default().text("name", *name).with("operations", operations).json()
+        });
+        let document = Object::default()
+            .text("instructions", MAINTAINER)
+            .text("workflow", settings.name.as_str())
+            .text("version", script.version.to_string().as_str())
+            .text("script", script.source.as_str())
+            .list("tools", tools)
+            .list("log", note.log.iter().map(|line| Json::text(line)))
+            .text("refused", refused);
+        let document = match &note.failure {
+            Some(failure) => {
+                let object = Object::default()
+                    .text("class", failure.class.as_str())
+                    .text("message", failure.message.as_str())
+                    .text("stack", failure.stack.as_deref())
+                    .text("item", note.item.as_deref());
+                document.with("failure", object.json())
+            }
+            None => document,
+        };
+        let document = match &note.item {
+            Some(id) => {
+                let item = self.show(&settings.name, id).await?;
+                let mutations = self.mutations(item.key, item.attempt).await?;
+                let object = Object::default()
+                    .text("id", item.id.as_str())
+                    .text("title", item.title.as_str())
+                    .number("attempt", u64::from(item.attempt))
+                    .text("state", item.state.as_str());
+                document
+                    .with("item", object.json())
+                    .list("mutations", mutations.iter().map(mutation))
+            }
+            None => document,
+        };
+        Ok(document.print())
+    }
+}
+
+/// Everything that keeps a script from taking the place of another, as its syntax tree says: item
+/// ids or subkeys that are built otherwise, other tools.
+pub fn differences(before: &str, after: &str, tools: &[&str]) -> Result<Vec<String>, String> {
+    let unread =
+        |which: &str, error: &dyn std::fmt::Display| format!("the script {which}: {error}");
+    let before = Construction::of(before, tools).map_err(|error| unread("before", &error))?;
+    let after = Construction::of(after, tools).map_err(|error| unread("after", &error))?;
+    Ok(after.differences(&before).iter().map(ToString::to_string).collect())
+}
+
+/// What a maintainer is shown of a mutation: not what was sent, nor what came of it.
+fn mutation(mutation: &MutationView) -> Json {
+    Object::default()
+        .text("tool", mutation.tool.as_str())
+        .text("operation", mutation.operation.as_str())
+        .text("target", mutation.target.as_str())
+        .with("identity", mutation.identity.clone())
+        .text("subkey", mutation.subkey.as_deref())
+        .text("state", mutation.state.as_str())
+        .json()
+}
+
+fn read(answer: &str) -> Result<Proposal, String> {
+    let json = Json::parse(answer.as_bytes()).map_err(|error| format!("no JSON: {error}"))?;
+    let script = text(&json, "script").ok_or("no member `script` that is a text")?;
+    if script.len() > MAX_SCRIPT {
+        return Err(format!("a script of {} bytes; at most {MAX_SCRIPT}", script.len()));
+    }
+    let cost = match json.get("cost") {
+        Some(Json::Number(number)) => number.as_str().parse::<f64>().unwrap_or(f64::MAX),
+        _ => 0.0,
+    };
+    Ok(Proposal {
+        script,
+        // Whatever is not called safe may not be.
+        safe: text(&json, "impact").as_deref() == Some("safe"),
+        explanation: text(&json, "explanation").unwrap_or_default().chars().take(4_000).collect(),
+        cost: (cost.max(0.0) * 1_000.0).ceil().min(1e15) as u64,
+    })
+}

@@ -1,0 +1,237 @@
+//! A repaired script, tried against what is recorded: nothing is asked, nothing is changed.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use hapax::Key;
+use hapax::document::print;
+use hapax::json::Json;
+use hapax_core::key::mutation::Mutation;
+
+use crate::error::Error;
+use crate::ledger::{ItemView, MutationView};
+use crate::note::{Read, RunNote};
+use crate::run::now_ms;
+use crate::sandbox::{self, Begun, Ended, Host, Stop, Toolbox};
+use crate::scope::{seed, split};
+use crate::service::{Items, Settings};
+use crate::state::{ItemState, MutationState};
+use crate::tool::{Difference, Tool};
+
+/// How a script does with what is recorded.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Dry {
+    /// It does what was done, and goes on from there.
+    Fits,
+    /// What is recorded is not enough to say.
+    Unsure(String),
+    /// It would do something again, or something else, or fail.
+    Unfit(String),
+}
+
+impl Items {
+    /// Tries a script against what a run that failed has recorded.
+    pub(super) async fn dry_run(
+        &self,
+        settings: &Arc<Settings>,
+        note: &RunNote,
+        source: &str,
+    ) -> Result<Dry, Error> {
+        let mut items = HashMap::new();
+        for id in &note.items {
+            let item = self.show(&settings.name, id).await?;
+            let mutations = self.mutations(item.key, item.attempt).await?;
+            let mutations = mutations.into_iter().map(|mutation| (mutation.key, mutation));
+            items.insert(id.clone(), (item, mutations.collect()));
+        }
+        let mut tools = HashMap::new();
+        for (name, tool) in self.tools_of(settings) {
+            tools.insert(name.to_owned(), tool.clone());
+        }
+        let mut past = Past {
+            namespace: self.hapax().namespace().as_str().to_owned(),
+            workflow: settings.name.clone(),
+            tools,
+            items,
+            expected: note.items.iter().rev().cloned().collect(),
+            reads: note.reads.clone(),
+            reads_cut: note.reads_cut,
+            open: None,
+            verdict: None,
+        };
+        let (settings, source) = (settings.clone(), source.to_owned());
+        let tried = tokio::task::spawn_blocking(move || past.try_out(&settings, &source)).await;
+        Ok(tried.unwrap_or_else(|_| Dry::Unsure("the trial was cut short".into())))
+    }
+}
+
+/// What is recorded of a run that failed.
+struct Past {
+    namespace: String,
+    workflow: String,
+    tools: HashMap<String, Arc<dyn Tool>>,
+    items: HashMap<String, (ItemView, HashMap<Key, MutationView>)>,
+    /// The items that come next, the next one last.
+    expected: Vec<String>,
+    reads: Vec<Read>,
+    reads_cut: bool,
+    /// The item that is open, and the mutations that were asked for again.
+    open: Option<(String, HashSet<Key>)>,
+    verdict: Option<Dry>,
+}
+
+impl Past {
+    fn try_out(&mut self, settings: &Settings, source: &str) -> Dry {
+        let names: Vec<(String, Vec<&'static str>)> = self
+            .tools
+            .iter()
+            .map(|(name, tool)| {
+                (name.clone(), tool.operations().iter().map(|operation| operation.name).collect())
+            })
+            .collect();
+        let toolbox: Vec<(&str, &[&str])> =
+            names.iter().map(|(name, operations)| (name.as_str(), &operations[..])).collect();
+        let limits = &settings.limits;
+        let ended =
+            sandbox::run(source, &settings.name, Toolbox(&toolbox), now_ms() as i64, limits, self);
+        if let Some(verdict) = self.verdict.take() {
+            return verdict;
+        }
+        match (ended, self.expected.last()) {
+            (Ended::Completed, None) => Dry::Fits,
+            (Ended::Completed, Some(id)) => {
+                Dry::Unsure(format!("it no longer comes to item {id:?}"))
+            }
+            (Ended::Threw { message, .. }, _) => Dry::Unfit(format!("it still fails: {message}")),
+            (ended, _) => Dry::Unfit(format!("it does not come to its end: {ended:?}")),
+        }
+    }
+
+    fn say(&mut self, verdict: Dry) -> Stop {
+        self.verdict.get_or_insert(verdict);
+        Stop
+    }
+
+    fn unfit(&mut self, why: String) -> Stop {
+        self.say(Dry::Unfit(why))
+    }
+
+    fn mutate(
+        &mut self,
+        tool: &Arc<dyn Tool>,
+        operation: &str,
+        arguments: &Json,
+    ) -> Result<String, Stop> {
+        let name = format!("{}.{operation}", tool.name());
+        let Some((id, mut asked)) = self.open.take() else {
+            return Err(self.unfit(format!("{name} outside of any item")));
+        };
+        let Some((item, recorded)) = self.items.get(&id) else { return Err(Stop) };
+        let (state, attempt) = (item.state, item.attempt);
+        let planned = split(arguments).and_then(|(subkey, arguments)| {
+            let plan = tool.plan(operation, &arguments).map_err(|error| error.to_string())?;
+            let mutation = Mutation {
+                namespace: &self.namespace,
+                workflow: &self.workflow,
+                item_id: &id,
+                attempt: u64::from(attempt),
+                tool: tool.name(),
+                target_resource: &plan.target,
+                operation,
+                identity: &plan.identity,
+                subkey: subkey.as_deref(),
+            };
+            let key = mutation.key().map_err(|error| error.to_string())?;
+            Ok((key, plan))
+        });
+        let (key, plan) = match planned {
+            Ok(planned) => planned,
+            Err(why) => return Err(self.unfit(format!("{name}: {why}"))),
+        };
+        let known = recorded.get(&key).filter(|known| known.state == MutationState::Applied);
+        let known = known.cloned();
+        let left = recorded.values().find(|mutation| {
+            mutation.state == MutationState::Applied && !asked.contains(&mutation.key)
+        });
+        let left = left.map(|mutation| format!("{}.{}", mutation.tool, mutation.operation));
+        if matches!(state, ItemState::Done | ItemState::Skipped) {
+            return Err(self.unfit(format!("{name} on {id:?}, which is done")));
+        }
+        if !asked.insert(key) {
+            return Err(self.unfit(format!("a second {name} of the same for {id:?}")));
+        }
+        self.open = Some((id.clone(), asked));
+        let Some(known) = known else {
+            // From here on nothing is recorded.
+            let verdict = match left {
+                Some(left) => Dry::Unfit(format!(
+                    "{left} was applied for {id:?}; it would be left out, or applied again under \
+                     another key, before {name}"
+                )),
+                None => Dry::Fits,
+            };
+            return Err(self.say(verdict));
+        };
+        let same = print(&known.payload) == print(&plan.payload);
+        let near = same
+            || tool.compare_payload(operation, &known.payload, &plan.payload)
+                != Difference::Significant;
+        match (near, &known.result) {
+            (true, Some(result)) => Ok(print(result)),
+            (true, None) => Err(self.say(Dry::Unsure(format!("{name} has no result")))),
+            (false, _) => {
+                Err(self.unfit(format!("{name} was applied for {id:?} with another payload")))
+            }
+        }
+    }
+}
+
+impl Host for Past {
+    fn begin(&mut self, id: &str, _: &str) -> Result<Begun, Stop> {
+        match self.expected.pop() {
+            Some(expected) if expected == id => {}
+            Some(expected) => {
+                return Err(self.unfit(format!("it comes to item {id:?} in place of {expected:?}")));
+            }
+            // The run before got no further.
+            None => return Err(self.say(Dry::Fits)),
+        }
+        let Some((item, _)) = self.items.get(id) else { return Err(Stop) };
+        let begun = Begun {
+            is_done: matches!(item.state, ItemState::Done | ItemState::Skipped),
+            attempt: item.attempt,
+            now_ms: item.created.0,
+            seed: seed(item.key, item.attempt),
+        };
+        self.open = Some((id.to_owned(), HashSet::new()));
+        Ok(begun)
+    }
+
+    fn end(&mut self, _: &str) -> Result<(), Stop> {
+        self.open = None;
+        Ok(())
+    }
+
+    fn call(&mut self, tool: &str, operation: &str, arguments: &str) -> Result<String, Stop> {
+        let Some(found) = self.tools.get(tool).cloned() else { return Err(Stop) };
+        let arguments = Json::parse(arguments.as_bytes()).unwrap_or(Json::Null);
+        let known = found.operations().iter().find(|known| known.name == operation);
+        if known.is_some_and(|known| known.mutates) {
+            return self.mutate(&found, operation, &arguments);
+        }
+        let asked = print(&arguments);
+        let same = |read: &Read| {
+            read.tool == tool && read.operation == operation && read.arguments == asked
+        };
+        match self.reads.iter().position(same) {
+            Some(at) => Ok(self.reads.remove(at).answer),
+            None => {
+                let more = if self.reads_cut { "; not all questions were kept" } else { "" };
+                let why = format!("it asks {tool}.{operation} what nobody asked before{more}");
+                Err(self.say(Dry::Unsure(why)))
+            }
+        }
+    }
+
+    fn log(&mut self, _: &str) {}
+}

@@ -1,0 +1,171 @@
+//! What a failure leads to: another try, a repair, or a person.
+
+use hapax::Backoff;
+
+use crate::class::Class;
+
+/// What happens next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Next {
+    /// The same again, after a while.
+    Retry {
+        /// How long at most, in milliseconds; the moment is drawn from that.
+        within_ms: u64,
+    },
+    /// A maintainer is asked for a better script.
+    Repair,
+    /// A person is asked.
+    Escalate(Because),
+}
+
+/// Why a person is asked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Because {
+    /// Nothing else helps with a failure of this class.
+    Class,
+    /// It was tried often enough, or for long enough.
+    Exhausted,
+    /// Nobody is there who could repair it.
+    NoMaintainer,
+}
+
+/// How much may be spent before a person is asked. Counted from the last time a person decided.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Budget {
+    /// How often it is tried again, and after how long.
+    pub retries: Backoff,
+    /// For how long it is tried again, in milliseconds.
+    pub retry_ms: u64,
+    /// How often a maintainer is asked.
+    pub repairs: u32,
+    /// Within how long, in milliseconds.
+    pub repair_ms: u64,
+    /// What maintainers may cost together in that time, in thousandths of whatever they count in.
+    pub repair_cost: u64,
+}
+
+impl Default for Budget {
+    fn default() -> Self {
+        Self {
+            retries: Backoff { base_ms: 1_000, cap_ms: 60_000, attempts: 5 },
+            retry_ms: 60 * 60 * 1_000,
+            repairs: 3,
+            repair_ms: 24 * 60 * 60 * 1_000,
+            repair_cost: 5_000,
+        }
+    }
+}
+
+/// What was spent so far on an item, or on a run that failed outside of any.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Spent {
+    /// How often it failed, this time included.
+    pub failures: u32,
+    /// How long ago it failed first, in milliseconds.
+    pub for_ms: u64,
+    /// How often a maintainer was asked lately.
+    pub repairs: u32,
+    /// What that cost, in thousandths.
+    pub cost: u64,
+}
+
+/// Decides by the class of a failure alone, and by what was spent.
+pub fn route(class: Class, spent: Spent, budget: &Budget, maintained: bool) -> Next {
+    match class {
+        Class::Transient => match budget.retries.ceiling_ms(spent.failures) {
+            Some(within_ms) if spent.for_ms < budget.retry_ms => Next::Retry { within_ms },
+            _ => Next::Escalate(Because::Exhausted),
+        },
+        Class::Logic if !maintained => Next::Escalate(Because::NoMaintainer),
+        Class::Logic if spent.repairs < budget.repairs && spent.cost < budget.repair_cost => {
+            Next::Repair
+        }
+        Class::Logic => Next::Escalate(Because::Exhausted),
+        Class::Permission | Class::Precondition | Class::Indeterminate => {
+            Next::Escalate(Because::Class)
+        }
+    }
+}
+
+impl Next {
+    /// The name in lower case.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Retry { .. } => "retry",
+            Self::Repair => "repair",
+            Self::Escalate(_) => "escalate",
+        }
+    }
+}
+
+impl std::fmt::Display for Because {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Class => "only a person can deal with that",
+            Self::Exhausted => "the budget is spent",
+            Self::NoMaintainer => "no maintainer is set up to repair the script",
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use expect_test::expect;
+
+    use super::*;
+
+    /// Proves I-10: the class decides, until the budget is spent; indeterminate is never repaired.
+    #[test]
+    fn the_class_of_a_failure_decides_who_deals_with_it() {
+        let budget = Budget::default();
+        let spents = [
+            ("at first", Spent { failures: 1, ..Spent::default() }),
+            ("the fifth time", Spent { failures: 5, ..Spent::default() }),
+            ("too often", Spent { failures: 6, repairs: 3, ..Spent::default() }),
+            ("for too long", Spent { failures: 1, for_ms: u64::MAX, ..Spent::default() }),
+            ("at too high a price", Spent { failures: 1, cost: 5_000, ..Spent::default() }),
+        ];
+        let mut table = String::new();
+        for class in Class::ALL {
+            for (when, spent) in spents {
+                let next = route(class, spent, &budget, true);
+                table += &format!("{class:14} {when:20} {next:?}\n");
+            }
+            let alone = route(class, spents[0].1, &budget, false);
+            table += &format!("{class:14} {:20} {alone:?}\n", "without maintainer");
+        }
+        expect![[r#"
+            transient      at first             Retry { within_ms: 1000 }
+            transient      the fifth time       Retry { within_ms: 16000 }
+            transient      too often            Escalate(Exhausted)
+            transient      for too long         Escalate(Exhausted)
+            transient      at too high a price  Retry { within_ms: 1000 }
+            transient      without maintainer   Retry { within_ms: 1000 }
+            logic          at first             Repair
+            logic          the fifth time       Repair
+            logic          too often            Escalate(Exhausted)
+            logic          for too long         Repair
+            logic          at too high a price  Escalate(Exhausted)
+            logic          without maintainer   Escalate(NoMaintainer)
+            permission     at first             Escalate(Class)
+            permission     the fifth time       Escalate(Class)
+            permission     too often            Escalate(Class)
+            permission     for too long         Escalate(Class)
+            permission     at too high a price  Escalate(Class)
+            permission     without maintainer   Escalate(Class)
+            precondition   at first             Escalate(Class)
+            precondition   the fifth time       Escalate(Class)
+            precondition   too often            Escalate(Class)
+            precondition   for too long         Escalate(Class)
+            precondition   at too high a price  Escalate(Class)
+            precondition   without maintainer   Escalate(Class)
+            indeterminate  at first             Escalate(Class)
+            indeterminate  the fifth time       Escalate(Class)
+            indeterminate  too often            Escalate(Class)
+            indeterminate  for too long         Escalate(Class)
+            indeterminate  at too high a price  Escalate(Class)
+            indeterminate  without maintainer   Escalate(Class)
+        "#]]
+        .assert_eq(&table);
+    }
+}

@@ -1,0 +1,455 @@
+//! A run of a workflow: one item after the other, until it is over.
+
+use std::future::Future;
+use std::panic::AssertUnwindSafe;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use futures_util::FutureExt as _;
+use hapax::document::print;
+use hapax::json::Json;
+use hapax::part::Part;
+use hapax::{Claim, Effect, Hapax, How, Key, Namespace, Outcome, Safety, State, Timestamp};
+
+use hapax_core::outcome::Cause;
+
+use crate::identity;
+use crate::note::{Account, Failure, ItemNote, Read, RunNote};
+use crate::route::{Next, Spent, route};
+use crate::scope::{Item, ended_by};
+use crate::service::{Items, Settings};
+use crate::stop::{Brake, Course, Stopped, Why};
+use crate::tool::Tool;
+use crate::version::Version;
+
+tokio::task_local! {
+    /// Set while a handler runs: whoever begins another item from there would wait for itself.
+    static INSIDE: ();
+}
+
+/// A run, as the program sees that does the work. Cheap to clone.
+#[derive(Clone)]
+pub struct Run(Arc<Inner>);
+
+struct Inner {
+    items: Items,
+    settings: Arc<Settings>,
+    hapax: Hapax,
+    /// What items and runs of this workflow are parts of.
+    whole: Key,
+    claim: Claim,
+    key: Key,
+    version: Version,
+    maintained: bool,
+    /// Repairs of this version that were tried lately, and what they cost.
+    repaired: (u32, u64),
+    brake: Brake,
+    calls: AtomicU64,
+    /// One item at a time.
+    gate: tokio::sync::Mutex<()>,
+    note: Mutex<RunNote>,
+}
+
+/// What a run is made of.
+pub(crate) struct Beginning {
+    pub(crate) items: Items,
+    pub(crate) settings: Arc<Settings>,
+    pub(crate) claim: Claim,
+    pub(crate) whole: Key,
+    pub(crate) note: RunNote,
+    pub(crate) repaired: (u32, u64),
+}
+
+/// How many lines and bytes of its log a run keeps.
+const LOG: (usize, usize) = (200, 32 * 1024);
+
+/// How many bytes of questions and answers a run keeps.
+const READS: usize = 1024 * 1024;
+
+/// How many items a run names.
+const NAMED: usize = 1_000;
+
+impl Run {
+    pub(crate) fn begin(beginning: Beginning) -> Self {
+        let Beginning { items, settings, claim, whole, note, repaired } = beginning;
+        let (hapax, key, version) = (items.hapax().clone(), claim.key(), note.version);
+        Self(Arc::new(Inner {
+            maintained: settings.maintainer.is_some(),
+            items,
+            settings,
+            hapax,
+            whole,
+            claim,
+            key,
+            version,
+            repaired,
+            brake: Brake::default(),
+            calls: AtomicU64::new(0),
+            gate: tokio::sync::Mutex::default(),
+            note: Mutex::new(note),
+        }))
+    }
+
+    /// The workflow.
+    pub fn workflow(&self) -> &str {
+        &self.0.settings.name
+    }
+
+    pub(crate) fn namespace(&self) -> &Namespace {
+        self.0.hapax.namespace()
+    }
+
+    pub(crate) fn hapax(&self) -> &Hapax {
+        &self.0.hapax
+    }
+
+    /// How long a tool may take.
+    pub(crate) fn patience(&self) -> Duration {
+        self.0.settings.tool_timeout
+    }
+
+    pub(crate) fn brake(&self) -> &Brake {
+        &self.0.brake
+    }
+
+    pub(crate) fn check(&self) -> Result<(), Stopped> {
+        self.0.brake.check()
+    }
+
+    pub(crate) fn stop(&self, why: Why) -> Stopped {
+        self.0.brake.pull(why)
+    }
+
+    pub(crate) fn note(&self) -> MutexGuard<'_, RunNote> {
+        self.0.note.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Writes a line into the run's log, which people and maintainers read.
+    pub fn log(&self, line: &str) {
+        let mut note = self.note();
+        let line: String = line.chars().take(2_000).collect();
+        tracing::info!(name: "script", workflow = self.workflow(), %line);
+        note.log.push(line);
+        while note.log.len() > LOG.0 || note.log.iter().map(String::len).sum::<usize>() > LOG.1 {
+            note.log.remove(0);
+        }
+    }
+
+    /// A tool that the workflow may use, and whether this operation changes anything.
+    pub(crate) fn tool(
+        &self,
+        tool: &str,
+        operation: &str,
+    ) -> Result<(Arc<dyn Tool>, bool), Stopped> {
+        self.check()?;
+        let calls = self.0.settings.limits.calls;
+        if self.0.calls.fetch_add(1, Ordering::Relaxed) >= calls {
+            return Err(self.stop(Why::logic(format!("more than {calls} calls of tools"))));
+        }
+        let found = self.0.items.tools_of(&self.0.settings).get(tool).map(|tool| Arc::clone(tool));
+        let found = found.ok_or_else(|| self.stop(Why::logic(format!("no tool {tool}"))))?;
+        let known = found.operations().iter().find(|known| known.name == operation);
+        let mutates = known.map(|known| known.mutates).ok_or_else(|| {
+            self.stop(Why::logic(format!("{tool} has no operation {operation:?}")))
+        })?;
+        Ok((found, mutates))
+    }
+
+    /// The tools that the workflow may use, with their operations.
+    pub(crate) fn operations(&self) -> Vec<(String, Vec<&'static str>)> {
+        let tools = self.0.items.tools_of(&self.0.settings);
+        let names = |tool: &Arc<dyn Tool>| tool.operations().iter().map(|each| each.name).collect();
+        tools.into_iter().map(|(name, tool)| (name.to_owned(), names(tool))).collect()
+    }
+
+    /// Calls a tool outside of any item: only for questions. If that fails the run is over, and this
+    /// does not return.
+    pub async fn call(&self, tool: &str, operation: &str, arguments: &Json) -> Json {
+        let answer = async {
+            match self.tool(tool, operation)? {
+                (tool, false) => self.read(&*tool, operation, arguments).await,
+                (_, true) => Err(self.stop(outside(tool, operation))),
+            }
+        };
+        or_never(answer.await).await
+    }
+
+    pub(crate) async fn read(
+        &self,
+        tool: &dyn Tool,
+        operation: &str,
+        arguments: &Json,
+    ) -> Result<Json, Stopped> {
+        let work = AssertUnwindSafe(tool.read(operation, arguments)).catch_unwind();
+        let name = format!("{}.{operation}", tool.name());
+        let answer = match tokio::time::timeout(self.patience(), work).await {
+            Ok(Ok(Ok(answer))) => answer,
+            Ok(Ok(Err(error))) => {
+                return Err(self.stop(Why::new(error.class, format!("{name}: {}", error.message))));
+            }
+            Ok(Err(_)) => return Err(self.stop(Why::logic(format!("{name} panicked")))),
+            Err(_) => {
+                let why = format!("{name} did not answer in time");
+                return Err(self.stop(Why::new(crate::Class::Transient, why)));
+            }
+        };
+        let read = Read {
+            tool: tool.name().to_owned(),
+            operation: operation.to_owned(),
+            arguments: print(arguments),
+            answer: print(&answer),
+        };
+        let mut note = self.note();
+        let size = |read: &Read| read.arguments.len() + read.answer.len();
+        match note.reads.iter().map(size).sum::<usize>() + size(&read) > READS {
+            true => note.reads_cut = true,
+            false => note.reads.push(read),
+        }
+        drop(note);
+        Ok(answer)
+    }
+
+    /// Works on one item. The handler always runs; [`Item::is_done`] tells it whether there is
+    /// anything left to do. One at a time, and none inside another.
+    ///
+    /// Whatever goes wrong ends the run: there is no error to catch, and this does not return.
+    pub async fn with_item<F, Fut, E>(&self, id: &str, title: &str, handler: F) -> Json
+    where
+        F: FnOnce(Item) -> Fut,
+        Fut: Future<Output = Result<Json, E>>,
+        E: std::fmt::Display,
+    {
+        let handler = |item| async {
+            handler(item).await.map_err(|error| self.stop(Why::logic(error.to_string())))
+        };
+        or_never(self.try_item(id, title, handler).await).await
+    }
+
+    pub(crate) async fn try_item<F, Fut>(
+        &self,
+        id: &str,
+        title: &str,
+        handler: F,
+    ) -> Result<Json, Stopped>
+    where
+        F: FnOnce(Item) -> Fut,
+        Fut: Future<Output = Result<Json, Stopped>>,
+    {
+        self.check()?;
+        if INSIDE.try_with(|()| ()).is_ok() {
+            return Err(self.stop(nested(id)));
+        }
+        let sizes = [("id", id, 1), ("title", title, 0)];
+        if let Some((what, _, _)) =
+            sizes.iter().find(|(_, text, least)| text.len() > 512 || text.trim().len() < *least)
+        {
+            let why =
+                format!("the {what} of an item has at most 512 bytes, and an id is not empty");
+            return Err(self.stop(Why::logic(why)));
+        }
+        let _alone = self.0.gate.lock().await;
+        self.check()?;
+        let _open = self.0.brake.open();
+        let worked = Box::pin(self.work(id, title, handler)).await;
+        worked.unwrap_or_else(|error| Err(self.stop(ended_by(&error))))
+    }
+
+    async fn work<F, Fut>(
+        &self,
+        id: &str,
+        title: &str,
+        handler: F,
+    ) -> Result<Result<Json, Stopped>, hapax::Error>
+    where
+        F: FnOnce(Item) -> Fut,
+        Fut: Future<Output = Result<Json, Stopped>>,
+    {
+        let inner = &*self.0;
+        let key = identity::item(self.namespace(), self.workflow(), id)
+            .map_err(|error| hapax::Error::Refused { reason: error.to_string() })?;
+        self.name_item(id);
+        let before = inner.hapax.part(key).await?;
+        let account = match &before {
+            Some(part) => self.account(key, part).await?,
+            None => Account::default(),
+        };
+        let note = ItemNote {
+            workflow: self.workflow().to_owned(),
+            id: id.to_owned(),
+            title: title.to_owned(),
+            version: inner.version,
+            run: inner.key,
+            account,
+            failure: None,
+        };
+        let mut handler = Some(handler);
+        let mut answer = Ok(Json::Null);
+        let effect = inner
+            .claim
+            .effect(key)
+            .payload(id.as_bytes())
+            .safety(Safety::Transactional)
+            .label(title.chars().take(60).collect::<String>())
+            .part(note.part(inner.whole))
+            .wait(Duration::ZERO);
+        let is_new = before.is_none();
+        let (handler_of, answer_of) = (&mut handler, &mut answer);
+        let done = effect
+            .run(|claim| async move {
+                let first = claim.nth() == 1 && is_new;
+                let (attempt, seen) = self.seen(key).await?;
+                let item = Item::open(
+                    self.clone(),
+                    (id, title),
+                    (key, attempt),
+                    seen,
+                    Some(claim.clone()),
+                    first,
+                );
+                let Some(handler) = handler_of.take() else { return Ok(Outcome::from("null")) };
+                match self.handle(handler, item.await?).await {
+                    Ok(value) => {
+                        let outcome = Outcome::from(print(&value).as_str());
+                        *answer_of = Ok(value);
+                        Ok(outcome)
+                    }
+                    Err(stopped) => {
+                        *answer_of = Err(stopped);
+                        let (failure, escalated) = self.failed(account);
+                        let account = account.failed(now_ms());
+                        self.note().failure = Some(failure.clone());
+                        let reason = format!("{}: {}", failure.class, failure.message);
+                        let note = ItemNote { account, failure: Some(failure), ..note };
+                        claim.keep(note.part(inner.whole));
+                        Err(match escalated {
+                            true => hapax::Failure::partial(reason),
+                            false => hapax::Failure::not_done(reason),
+                        })
+                    }
+                }
+            })
+            .await;
+        match (done, handler) {
+            // It is done, or let go: the handler runs all the same, and may change nothing.
+            (Ok(hapax::Done { how: How::Replayed, .. }), Some(handler))
+            | (Err(hapax::Error::Refused { .. }), Some(handler)) => {
+                let (attempt, seen) = self.seen(key).await?;
+                let item = Item::open(self.clone(), (id, title), (key, attempt), seen, None, false)
+                    .await?;
+                Ok(self.handle(handler, item).await)
+            }
+            (Ok(_), _) => Ok(answer),
+            (Err(hapax::Error::Blocked(blocked)), Some(_)) => {
+                let why = format!("item {id:?} needs attention: {}", blocked.reason);
+                let why = Why::new(crate::Class::Indeterminate, why).course(Course::Wait);
+                Ok(Err(self.stop(why)))
+            }
+            (Err(hapax::Error::Failed { .. } | hapax::Error::Blocked(_)), None)
+                if answer.is_err() =>
+            {
+                Ok(answer)
+            }
+            (Err(error), _) => Err(error),
+        }
+    }
+
+    /// Runs a handler until it, or the run, is over.
+    async fn handle<F, Fut>(&self, handler: F, item: Item) -> Result<Json, Stopped>
+    where
+        F: FnOnce(Item) -> Fut,
+        Fut: Future<Output = Result<Json, Stopped>>,
+    {
+        let work = AssertUnwindSafe(INSIDE.scope((), handler(item))).catch_unwind();
+        let result = tokio::select! {
+            biased;
+            () = self.0.brake.pulled() => return Err(Stopped(())),
+            result = work => result,
+        };
+        match result {
+            Ok(result) => self.check().and(result),
+            Err(_) => Err(self.stop(Why::logic("the handler panicked"))),
+        }
+    }
+
+    /// Which attempt at an item it is, and when it was first seen.
+    async fn seen(&self, key: Key) -> Result<(u32, Timestamp), hapax::Error> {
+        let effect = self.0.hapax.show(key).await?;
+        let effect = effect.ok_or_else(|| hapax::Error::Refused {
+            reason: "the item vanished while it was being worked on".into(),
+        })?;
+        Ok((effect.generation, effect.created))
+    }
+
+    /// What was spent on an item since a person last decided.
+    async fn account(&self, key: Key, part: &Part) -> Result<Account, hapax::Error> {
+        let by_itself = |effect: &Effect| match &effect.state {
+            State::Failed(failure) => !matches!(failure.cause, Cause::Resolved | Cause::Reset),
+            _ => true,
+        };
+        let effect = self.0.hapax.show(key).await?;
+        let counts = effect.is_some_and(|effect| by_itself(&effect));
+        let note = ItemNote::read(part).filter(|_| counts);
+        Ok(note.map(|note| note.account).unwrap_or_default())
+    }
+
+    /// What is recorded of a failure, and whether a person is asked about it.
+    pub(crate) fn failed(&self, account: Account) -> (Failure, bool) {
+        let unknown = || Why::logic("the run ended without a reason");
+        let why = self.0.brake.why().unwrap_or_else(unknown);
+        let now = now_ms();
+        let (repairs, cost) = self.0.repaired;
+        let spent = Spent { repairs, cost, ..account.failed(now).spent(now) };
+        let settings = &self.0.settings;
+        let (next, retry_at) = match why.course {
+            Course::Wait => ("wait", None),
+            Course::Reconcile => ("reconcile", None),
+            Course::Escalate => ("escalate", None),
+            Course::ByClass => match route(why.class, spent, &settings.budget, self.0.maintained) {
+                next @ Next::Retry { within_ms } => {
+                    let dice = hapax::remote::random_id().map_or(u128::MAX, u128::from_be_bytes);
+                    let within = (dice % u128::from(within_ms.max(1))) as u64;
+                    (next.as_str(), Some(now + within))
+                }
+                next => (next.as_str(), None),
+            },
+        };
+        let Why { class, message, stack, .. } = why;
+        let failure = Failure { class, message, stack, next: next.into(), retry_at };
+        (failure, next == "escalate")
+    }
+
+    fn name_item(&self, id: &str) {
+        let mut note = self.note();
+        note.item = Some(id.to_owned());
+        note.items.push(id.to_owned());
+        if note.items.len() > NAMED {
+            note.items.remove(0);
+        }
+    }
+
+    /// Whether the run is between two items.
+    pub(crate) fn left_item(&self) {
+        self.note().item = None;
+    }
+}
+
+/// What there is, or nothing ever again: whoever waits for it is cut off with the run.
+pub(crate) async fn or_never<T>(result: Result<T, Stopped>) -> T {
+    match result {
+        Ok(value) => value,
+        Err(Stopped(())) => std::future::pending().await,
+    }
+}
+
+pub(crate) fn outside(tool: &str, operation: &str) -> Why {
+    Why::logic(format!("{tool}.{operation} outside of any item: wrap it in withItem"))
+}
+
+pub(crate) fn nested(id: &str) -> Why {
+    Why::logic(format!("withItem({id:?}) inside of another withItem: one item after the other"))
+}
+
+pub(crate) fn now_ms() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |past| past.as_millis() as u64)
+}

@@ -1,0 +1,229 @@
+//! What the script has asked for and not got yet, and how much it may still use.
+//!
+//! The functions that a script calls write here; the driver reads. Nothing here calls the host.
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use rquickjs::{Ctx, Error, Function, Persistent, Runtime, String as JsString, Value};
+
+use super::scene::Scene;
+use super::{Limit, Limits};
+
+/// Given back to the engine when the run has to end, so that there is room for the error that
+/// ends it. Without it the engine would throw something that a script can catch.
+const RESERVE_BYTES: usize = 64 << 10;
+
+/// A function of the engine's that outlives one look into it.
+pub(super) type Kept = Persistent<Function<'static>>;
+
+/// Something for the host.
+pub(super) enum Request {
+    /// A line for the log.
+    Log(String),
+    /// A call of an operation, by its places in the toolbox.
+    Call { tool: usize, operation: usize, arguments: String, resolve: Kept },
+}
+
+/// A `withItem` that has not begun.
+pub(super) struct Waiting {
+    pub(super) id: String,
+    pub(super) title: String,
+    pub(super) handler: Kept,
+    pub(super) resolve: Kept,
+}
+
+/// Why the run has to end, whatever the script does.
+#[derive(Debug, Clone)]
+pub(super) enum Fatal {
+    /// It has used too much.
+    Limit(Limit),
+    /// It has called something in a way that is never right.
+    Misuse(String),
+}
+
+/// Requests, items and limits of one run.
+pub(super) struct Desk {
+    pub(super) limits: Limits,
+    pub(super) scene: Scene,
+    requests: RefCell<VecDeque<Request>>,
+    items: RefCell<VecDeque<Waiting>>,
+    /// Rejected promises that nobody has looked at, with their reasons.
+    rejected: RefCell<Vec<(Persistent<Value<'static>>, Persistent<Value<'static>>)>>,
+    /// Looks at each value on its way into JSON.
+    replacer: RefCell<Option<Kept>>,
+    reserve: Cell<Option<Persistent<JsString<'static>>>>,
+    fatal: RefCell<Option<Fatal>>,
+    calls: Cell<u64>,
+    waiting_bytes: Cell<usize>,
+    started: Instant,
+    hosted: Cell<Duration>,
+}
+
+impl Desk {
+    /// An empty one. The time of the script runs from now on.
+    pub(super) fn new(limits: Limits, started_ms: i64) -> Self {
+        Self {
+            limits,
+            scene: Scene::new(started_ms),
+            requests: RefCell::default(),
+            items: RefCell::default(),
+            rejected: RefCell::default(),
+            replacer: RefCell::default(),
+            reserve: Cell::default(),
+            fatal: RefCell::default(),
+            calls: Cell::new(0),
+            waiting_bytes: Cell::new(0),
+            started: Instant::now(),
+            hosted: Cell::default(),
+        }
+    }
+
+    /// Lets the engine ask whether to go on, and tell of promises that nobody catches.
+    pub(super) fn watch(self: &Rc<Self>, runtime: &Runtime) {
+        let desk = Rc::clone(self);
+        runtime.set_interrupt_handler(Some(Box::new(move || {
+            let is_over = desk.is_over();
+            if is_over {
+                drop(desk.reserve.take());
+            }
+            is_over
+        })));
+        let desk = Rc::clone(self);
+        runtime.set_host_promise_rejection_tracker(Some(Box::new(
+            move |ctx, promise, reason, is_handled| {
+                let promise = Persistent::save(&ctx, promise);
+                let mut rejected = desk.rejected.borrow_mut();
+                if is_handled {
+                    // The one that was rejected last is the likeliest.
+                    if let Some(at) = rejected.iter().rposition(|(known, _)| *known == promise) {
+                        rejected.remove(at);
+                    }
+                } else {
+                    rejected.push((promise, Persistent::save(&ctx, reason)));
+                }
+            },
+        )));
+    }
+
+    /// Keeps what later calls need of the engine.
+    pub(super) fn equip<'js>(
+        &self,
+        ctx: &Ctx<'js>,
+        replacer: Function<'js>,
+    ) -> rquickjs::Result<()> {
+        let reserve = JsString::from_str(ctx.clone(), &"-".repeat(RESERVE_BYTES))?;
+        self.reserve.set(Some(Persistent::save(ctx, reserve)));
+        self.replacer.replace(Some(Persistent::save(ctx, replacer)));
+        Ok(())
+    }
+
+    /// The function that refuses what JSON would leave out.
+    pub(super) fn replacer<'js>(&self, ctx: &Ctx<'js>) -> rquickjs::Result<Function<'js>> {
+        self.replacer.borrow().clone().ok_or(Error::Unknown)?.restore(ctx)
+    }
+
+    /// Whether the script has to end. Looks at the clock.
+    pub(super) fn is_over(&self) -> bool {
+        if self.fatal.borrow().is_some() {
+            return true;
+        }
+        let is_late = self.started.elapsed().saturating_sub(self.hosted.get()) > self.limits.cpu;
+        if is_late {
+            self.condemn(Fatal::Limit(Limit::Time));
+        }
+        is_late
+    }
+
+    /// The run has to end. The first reason counts.
+    pub(super) fn condemn(&self, fatal: Fatal) {
+        self.fatal.borrow_mut().get_or_insert(fatal);
+    }
+
+    /// Why it has to end, if it has.
+    pub(super) fn fatal(&self) -> Option<Fatal> {
+        self.fatal.borrow().clone()
+    }
+
+    /// Does something that is the host's, whose time is not the script's.
+    pub(super) fn hosted<T>(&self, act: impl FnOnce() -> T) -> T {
+        let before = Instant::now();
+        let answer = act();
+        self.hosted.set(self.hosted.get() + before.elapsed());
+        answer
+    }
+
+    /// Counts something that is asked of the host, and whether there may be that much.
+    pub(super) fn admit(&self, bytes: usize) -> Result<(), Fatal> {
+        if let Some(fatal) = self.fatal() {
+            return Err(fatal);
+        }
+        let calls = self.calls.get() + 1;
+        let waiting = self.waiting_bytes.get().saturating_add(bytes);
+        let limit = if calls > self.limits.calls {
+            Limit::Calls
+        } else if bytes > self.limits.message_bytes {
+            Limit::Message
+        } else if waiting > self.limits.memory_bytes {
+            Limit::Memory
+        } else {
+            self.calls.set(calls);
+            self.waiting_bytes.set(waiting);
+            return Ok(());
+        };
+        Err(Fatal::Limit(limit))
+    }
+
+    /// Takes a request, which has been admitted.
+    pub(super) fn ask(&self, request: Request) {
+        self.requests.borrow_mut().push_back(request);
+    }
+
+    /// The request that was made first.
+    pub(super) fn next_request(&self) -> Option<Request> {
+        let request = self.requests.borrow_mut().pop_front()?;
+        let (Request::Log(text) | Request::Call { arguments: text, .. }) = &request;
+        self.waiting_bytes.set(self.waiting_bytes.get().saturating_sub(text.len()));
+        Some(request)
+    }
+
+    /// Takes an item, which has been admitted.
+    pub(super) fn queue(&self, item: Waiting) {
+        self.items.borrow_mut().push_back(item);
+    }
+
+    /// The item that was asked for first.
+    pub(super) fn next_item(&self) -> Option<Waiting> {
+        let item = self.items.borrow_mut().pop_front()?;
+        let bytes = item.id.len() + item.title.len();
+        self.waiting_bytes.set(self.waiting_bytes.get().saturating_sub(bytes));
+        Some(item)
+    }
+
+    /// Whether an item waits for its turn.
+    pub(super) fn has_items(&self) -> bool {
+        !self.items.borrow().is_empty()
+    }
+
+    /// Why the first promise was rejected that nobody has looked at.
+    pub(super) fn unhandled<'js>(&self, ctx: &Ctx<'js>) -> Option<Value<'js>> {
+        let reason = self.rejected.borrow().first()?.1.clone();
+        reason.restore(ctx).ok()
+    }
+}
+
+/// Lets go of all values of the engine's when it is dropped.
+pub(super) struct Values(pub(super) Rc<Desk>);
+
+impl Drop for Values {
+    fn drop(&mut self) {
+        // Taken out first: freeing a value may call back into the desk.
+        let requests = self.0.requests.take();
+        let items = self.0.items.take();
+        let rejected = self.0.rejected.take();
+        let replacer = self.0.replacer.take();
+        drop((requests, items, rejected, replacer, self.0.reserve.take()));
+    }
+}

@@ -1,0 +1,189 @@
+/**
+ * What automation scripts can use.
+ *
+ * A script is one ES module. `await` works at its top level; `import` does not. There are no
+ * timers, no files, no network and no code from text: what a script does to the world, it does by
+ * its tools.
+ *
+ * The run ends at once, and no `try`, `catch` or `finally` hears of it, when
+ * - the host stops it,
+ * - a handler throws or rejects, or nobody catches what a promise rejects with,
+ * - `withItem` is called with something else than the types below say,
+ * - a limit is reached: time, memory, stack, number of calls, size of one message.
+ *
+ * Tool calls go out when the script yields, in the order in which they were made.
+ */
+
+/** Whatever JSON can say. Functions and symbols are refused, anywhere in it. */
+type Json = null | boolean | number | string | Json[] | { [key: string]: Json | undefined };
+
+/**
+ * Processes one item: one invoice, one customer, one message.
+ *
+ * One item is open at a time. Calls made at the same time (`Promise.all`) wait for their turn, in
+ * the order of the calls. The item is over when the handler is, together with all that it has
+ * left running without waiting for it.
+ *
+ * Never `await` one `withItem` within the handler of another: it would wait for itself.
+ *
+ * The handler also runs for an item that is done. Begin it with `if (ctx.item.isDone) return;`: a
+ * change for an item that is done ends the run as a mistake of the script's.
+ *
+ * @param id      Says which item it is, the same in every run: 1 to 512 bytes.
+ * @param title   What people see: up to 512 bytes.
+ * @param handler Does the work. What it returns has to be JSON.
+ * @returns       What the handler returned, as it came out of JSON (`undefined` as `null`).
+ *
+ * @example
+ * for (const invoice of await sql.query({ sql: "SELECT id, email FROM due" })) {
+ *   await withItem(`invoice-${invoice.id}`, `Invoice ${invoice.id}`, async (ctx) => {
+ *     if (ctx.item.isDone) return;
+ *     await email.send({ to: invoice.email, subject: "A reminder", text: "…" });
+ *   });
+ * }
+ */
+declare function withItem<T extends Json | void>(
+  id: string,
+  title: string,
+  handler: (ctx: ItemContext) => T | Promise<T>,
+): Promise<T extends void ? null : T>;
+
+/** What a handler is told. Frozen. */
+interface ItemContext {
+  readonly item: {
+    /** As given to `withItem`. */
+    readonly id: string;
+    /** As given to `withItem`. */
+    readonly title: string;
+    /** Whether nothing is left to do: the item is done, or a person let it go. */
+    readonly isDone: boolean;
+    /** Which attempt this is, from 1 on. */
+    readonly attempt: number;
+  };
+}
+
+/**
+ * Writes a line to the log of the run. Strings are shown as they are, errors with their name and
+ * message, everything else as JSON. Each line counts as a call.
+ */
+declare const console: {
+  log(...values: unknown[]): void;
+  info(...values: unknown[]): void;
+  warn(...values: unknown[]): void;
+  error(...values: unknown[]): void;
+};
+
+/*
+ * `Date.now()` and `new Date()` show one time within an item and one outside, and `Math.random()`
+ * starts anew in each item: a script that runs again sees the same.
+ */
+
+/**
+ * For operations that change something: tells apart changes that would otherwise be the same one,
+ * such as two reminders to one address in one item. The same in every run.
+ */
+interface Subkey {
+  subkey?: string;
+}
+
+/*
+ * The tools. Which of them there are, and what they are called, is up to the deployment. Say which
+ * kind a name is: `declare const crm: HttpTool;`.
+ *
+ * Arguments have to be JSON. A tool that fails ends the run: there is no error to catch, except
+ * for arguments that are no JSON.
+ */
+
+/** A web server. */
+interface HttpTool {
+  /** Reads. Is done again in each attempt. */
+  get(request: HttpRead): Promise<HttpResponse>;
+  /** Reads the headers only. */
+  head(request: HttpRead): Promise<HttpResponse>;
+  /** Changes something, once per item, URL and subkey. */
+  post(request: HttpWrite): Promise<HttpResponse>;
+  /** Changes something, once per item, URL and subkey. */
+  put(request: HttpWrite): Promise<HttpResponse>;
+  /** Changes something, once per item, URL and subkey. */
+  patch(request: HttpWrite): Promise<HttpResponse>;
+  /** Removes something, once per item, URL and subkey. */
+  delete(request: HttpWrite): Promise<HttpResponse>;
+}
+
+interface HttpRead {
+  url: string;
+  headers?: Record<string, string>;
+}
+
+interface HttpWrite extends HttpRead, Subkey {
+  /** A string is sent as it is, everything else as JSON. */
+  body?: Json;
+}
+
+type HttpResponse = {
+  status: number;
+  headers: Record<string, string>;
+  /** Parsed, if the server says that it is JSON. */
+  body: Json;
+};
+
+/** Outgoing mail. */
+interface EmailTool {
+  /** Sends a mail, once per item, recipients and subkey. */
+  send(mail: Email): Promise<Json>;
+}
+
+interface Email extends Subkey {
+  to: string | string[];
+  cc?: string | string[];
+  subject: string;
+  text: string;
+  /** The same as `text`, for those who can show it. */
+  html?: string;
+}
+
+/** A database. */
+interface SqlTool {
+  /** Reads. Is done again in each attempt. */
+  query(query: SqlStatement): Promise<Record<string, Json>[]>;
+  /** Executes all statements in one transaction, once per item, id and subkey. */
+  execute(change: SqlChange): Promise<Json>;
+}
+
+interface SqlStatement {
+  sql: string;
+  /** For the placeholders, in their order. */
+  params?: Json[];
+}
+
+interface SqlChange extends Subkey {
+  /** Says which change it is, within the item. */
+  id: string;
+  statements: SqlStatement[];
+}
+
+/** A directory. */
+interface FileTool {
+  /** Reads. Is done again in each attempt. */
+  read(file: { path: string }): Promise<{ content: string }>;
+  /** Writes the whole file, once per item, path and subkey. */
+  write(file: { path: string; content: string } & Subkey): Promise<Json>;
+  /** Removes the file, once per item, path and subkey. */
+  remove(file: { path: string } & Subkey): Promise<Json>;
+}
+
+/** Somebody who wants to hear of events. */
+interface WebhookTool {
+  /** Sends an event, once per item, event and subkey. */
+  send(event: { event: string; data: Json } & Subkey): Promise<Json>;
+}
+
+/** Values that outlive a run, by their keys. */
+interface KvTool {
+  /** Reads. `null` for a key that there is none of. */
+  get(entry: { key: string }): Promise<Json>;
+  /** Sets a value, once per item, key and subkey. */
+  set(entry: { key: string; value: Json } & Subkey): Promise<Json>;
+  /** Removes a key, once per item and key. */
+  remove(entry: { key: string } & Subkey): Promise<Json>;
+}

@@ -1,0 +1,195 @@
+//! The objects that a script finds: tools, `withItem`, `console`, and a JavaScript without a way
+//! out.
+//!
+//! The functions here only look at what they are given and leave it at the desk. They read no
+//! property by name that a script could have changed, except where JSON demands it.
+
+use std::rc::Rc;
+
+use rquickjs::function::{Opt, Rest};
+use rquickjs::object::Property;
+use rquickjs::{Ctx, Error, Exception, Function, Object, Persistent, Value};
+
+use super::Toolbox;
+use super::desk::{Desk, Fatal, Request, Waiting};
+use super::thrown;
+
+/// Takes away and replaces, in JavaScript. Evaluates to a function.
+const PRELUDE: &str = include_str!("prelude.js");
+
+/// Bounds the loops within the engine. Evaluates to a function.
+const BOUNDS: &str = include_str!("bounds.js");
+
+/// The longest id and the longest title of an item.
+const NAME_BYTES: usize = 512;
+
+/// Fills the global object, and answers with `Object.freeze` as it was before any script.
+pub(super) fn furnish<'js>(
+    ctx: &Ctx<'js>,
+    desk: &Rc<Desk>,
+    toolbox: Toolbox<'_>,
+) -> rquickjs::Result<Function<'js>> {
+    let globals = ctx.globals();
+    let freeze: Function = globals.get::<_, Object>("Object")?.get("freeze")?;
+    ctx.eval::<Function, _>(BOUNDS)?.call::<_, ()>((tick(ctx, desk)?,))?;
+    let prelude: Function = ctx.eval(PRELUDE)?;
+    desk.equip(ctx, prelude.call((now(ctx, desk)?, random(ctx, desk)?))?)?;
+
+    let define = |name: &str, value: Value<'js>| -> rquickjs::Result<()> {
+        freeze.call::<_, Value>((value.clone(),))?;
+        globals.remove(name)?;
+        globals.prop(name, Property::from(value))
+    };
+    define("withItem", with_item(ctx, desk)?.into_value())?;
+    define("console", console(ctx, desk, &freeze)?.into_value())?;
+    for (tool, (name, operations)) in toolbox.0.iter().enumerate() {
+        let object = Object::new(ctx.clone())?;
+        object.set_prototype(None)?;
+        for (operation, name) in operations.iter().enumerate() {
+            let function = operation_of(ctx, desk, tool, operation)?.with_name(name)?;
+            freeze.call::<_, Value>((function.clone(),))?;
+            object.prop(*name, Property::from(function).enumerable())?;
+        }
+        define(name, object.into_value())?;
+    }
+    Ok(freeze)
+}
+
+fn now<'js>(ctx: &Ctx<'js>, desk: &Rc<Desk>) -> rquickjs::Result<Function<'js>> {
+    let desk = Rc::clone(desk);
+    Function::new(ctx.clone(), move || desk.scene.now())
+}
+
+fn random<'js>(ctx: &Ctx<'js>, desk: &Rc<Desk>) -> rquickjs::Result<Function<'js>> {
+    let desk = Rc::clone(desk);
+    Function::new(ctx.clone(), move || desk.scene.random())?.with_name("random")
+}
+
+/// Ends a script whose time is over. The engine looks at the clock once in a long while; what
+/// takes long by itself asks here first.
+fn tick<'js>(ctx: &Ctx<'js>, desk: &Rc<Desk>) -> rquickjs::Result<Function<'js>> {
+    let desk = Rc::clone(desk);
+    Function::new(ctx.clone(), move |ctx: Ctx<'js>| match desk.is_over() {
+        true => Err(halt(&ctx)),
+        false => Ok(()),
+    })
+}
+
+fn with_item<'js>(ctx: &Ctx<'js>, desk: &Rc<Desk>) -> rquickjs::Result<Function<'js>> {
+    let desk = Rc::clone(desk);
+    let act = move |ctx: Ctx<'js>,
+                    id: Opt<Value<'js>>,
+                    title: Opt<Value<'js>>,
+                    handler: Opt<Value<'js>>| {
+        let misuse = |what: &str| end(&ctx, &desk, Fatal::Misuse(format!("withItem: {what}")));
+        let Some(id) = text(id.0).filter(|id| !id.is_empty() && id.len() <= NAME_BYTES) else {
+            return Err(misuse("the id has to be a string of 1 to 512 bytes"));
+        };
+        let Some(title) = text(title.0).filter(|title| title.len() <= NAME_BYTES) else {
+            return Err(misuse("the title has to be a string of at most 512 bytes"));
+        };
+        let Some(handler) = handler.0.and_then(|value| value.into_function()) else {
+            return Err(misuse("the handler has to be a function"));
+        };
+        desk.admit(id.len() + title.len()).map_err(|fatal| end(&ctx, &desk, fatal))?;
+        let (promise, resolve, _) = ctx.promise()?;
+        let handler = Persistent::save(&ctx, handler);
+        let resolve = Persistent::save(&ctx, resolve);
+        desk.queue(Waiting { id, title, handler, resolve });
+        Ok(promise)
+    };
+    Function::new(ctx.clone(), act)?.with_name("withItem")?.with_length(3)
+}
+
+fn operation_of<'js>(
+    ctx: &Ctx<'js>,
+    desk: &Rc<Desk>,
+    tool: usize,
+    operation: usize,
+) -> rquickjs::Result<Function<'js>> {
+    let desk = Rc::clone(desk);
+    let act = move |ctx: Ctx<'js>, arguments: Opt<Value<'js>>| {
+        let arguments = match arguments.0 {
+            Some(value) if !value.is_undefined() => json(&ctx, &desk, value),
+            _ => Ok("{}".to_owned()),
+        };
+        // Converting the arguments may have run the script, and ended it.
+        if desk.fatal().is_some() {
+            return Err(halt(&ctx));
+        }
+        let (promise, resolve, reject) = ctx.promise()?;
+        match arguments {
+            Ok(arguments) => {
+                desk.admit(arguments.len()).map_err(|fatal| end(&ctx, &desk, fatal))?;
+                let resolve = Persistent::save(&ctx, resolve);
+                desk.ask(Request::Call { tool, operation, arguments, resolve });
+            }
+            Err(_) => reject.call::<_, ()>((ctx.catch(),))?,
+        }
+        Ok(promise)
+    };
+    Function::new(ctx.clone(), act)
+}
+
+fn console<'js>(
+    ctx: &Ctx<'js>,
+    desk: &Rc<Desk>,
+    freeze: &Function<'js>,
+) -> rquickjs::Result<Object<'js>> {
+    let object = Object::new(ctx.clone())?;
+    object.set_prototype(None)?;
+    for level in ["log", "info", "warn", "error"] {
+        let desk = Rc::clone(desk);
+        let act = move |ctx: Ctx<'js>, values: Rest<Value<'js>>| {
+            let mut line = String::new();
+            for value in values.0 {
+                if !line.is_empty() {
+                    line.push(' ');
+                }
+                line.push_str(&thrown::shown(&ctx, &value));
+                if line.len() > desk.limits.message_bytes || desk.fatal().is_some() {
+                    break;
+                }
+            }
+            desk.admit(line.len()).map_err(|fatal| end(&ctx, &desk, fatal))?;
+            desk.ask(Request::Log(line));
+            Ok::<(), Error>(())
+        };
+        let function = Function::new(ctx.clone(), act)?.with_name(level)?;
+        freeze.call::<_, Value>((function.clone(),))?;
+        object.prop(level, Property::from(function).enumerable())?;
+    }
+    Ok(object)
+}
+
+/// A value as JSON, or an exception in the context.
+pub(super) fn json<'js>(
+    ctx: &Ctx<'js>,
+    desk: &Desk,
+    value: Value<'js>,
+) -> rquickjs::Result<String> {
+    match ctx.json_stringify_replacer(value, desk.replacer(ctx)?)? {
+        Some(text) => text.to_string(),
+        None => Err(Exception::throw_type(ctx, "not a JSON value")),
+    }
+}
+
+/// A string that is valid Unicode. Converts nothing.
+fn text(value: Option<Value<'_>>) -> Option<String> {
+    value?.as_string()?.to_string().ok()
+}
+
+/// The run is over, for that reason.
+fn end(ctx: &Ctx<'_>, desk: &Desk, fatal: Fatal) -> Error {
+    desk.condemn(fatal);
+    halt(ctx)
+}
+
+/// Leaves an exception in the context that no script can catch: the engine raises it itself when
+/// it is told to end a loop, which it is from the moment on that the run is over.
+fn halt(ctx: &Ctx<'_>) -> Error {
+    match ctx.eval::<(), _>("for (;;) {}") {
+        Err(error) => error,
+        Ok(()) => Error::Unknown,
+    }
+}

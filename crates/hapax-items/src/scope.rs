@@ -1,0 +1,513 @@
+//! An item while its handler runs: what it may change, what it has changed before.
+
+use std::collections::{HashMap, HashSet};
+use std::panic::AssertUnwindSafe;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use futures_util::FutureExt as _;
+use hapax::document::print;
+use hapax::json::Json;
+use hapax::part::{Part, Sought};
+use hapax::{
+    Blocked, Claim, Done, Failure, Finding, Fingerprint, How, Judged, Key, Outcome, State,
+    StateName, Timestamp,
+};
+use hapax_core::key::mutation::Mutation;
+
+use crate::class::Class;
+use crate::note::{MUTATION, MutationNote};
+use crate::run::{Run, or_never};
+use crate::stop::{Course, Stopped, Why};
+use crate::tool::{Call, Difference, Tool, ToolError};
+
+/// An item, as its handler sees it. Cheap to clone.
+#[derive(Clone)]
+pub struct Item(Arc<Inner>);
+
+struct Inner {
+    run: Run,
+    key: Key,
+    /// What the mutations of this attempt are parts of.
+    whole: Key,
+    id: String,
+    title: String,
+    attempt: u32,
+    first_seen: Timestamp,
+    /// Permission to work on it; none, if it is done.
+    claim: Option<Claim>,
+    recorded: HashMap<Key, Recorded>,
+    used: Mutex<HashSet<Key>>,
+}
+
+/// A mutation of an earlier run of this attempt.
+struct Recorded {
+    part: Part,
+    state: State,
+}
+
+/// What the ledger knows of a mutation before anybody is asked.
+pub(crate) enum Recalled {
+    /// It was applied in the same way, with this result.
+    Result(Arc<[u8]>),
+    /// Somebody has to be asked.
+    Ask(Box<Asked>),
+}
+
+/// A mutation that was planned.
+pub(crate) struct Asked {
+    key: Key,
+    note: MutationNote,
+    part: Part,
+    tool: Arc<dyn Tool>,
+}
+
+impl Asked {
+    /// The tool and the operation.
+    pub(crate) fn called(&self) -> (&str, &str) {
+        (&self.note.tool, &self.note.operation)
+    }
+}
+
+/// How many mutations are read at once.
+const PAGE: usize = 10_000;
+
+impl Item {
+    /// An item that is being worked on.
+    pub(crate) async fn open(
+        run: Run,
+        (id, title): (&str, &str),
+        (key, attempt): (Key, u32),
+        first_seen: Timestamp,
+        claim: Option<Claim>,
+        is_new: bool,
+    ) -> Result<Self, hapax::Error> {
+        let whole = of_attempt(key, attempt);
+        let recorded = match is_new || claim.is_none() {
+            true => HashMap::new(),
+            false => recorded(&run, whole).await?,
+        };
+        let (id, title) = (id.to_owned(), title.to_owned());
+        let used = Mutex::default();
+        let inner =
+            Inner { run, key, whole, id, title, attempt, first_seen, claim, recorded, used };
+        Ok(Self(Arc::new(inner)))
+    }
+
+    /// Its id.
+    pub fn id(&self) -> &str {
+        &self.0.id
+    }
+
+    /// What people call it.
+    pub fn title(&self) -> &str {
+        &self.0.title
+    }
+
+    /// Whether nothing may be changed for it any more: it is done, or a person let it go.
+    pub fn is_done(&self) -> bool {
+        self.0.claim.is_none()
+    }
+
+    /// Which attempt this is, from 1. A new one begins when a person asks for it.
+    pub fn attempt(&self) -> u32 {
+        self.0.attempt
+    }
+
+    /// When it was first seen: the same for whoever runs its handler again.
+    pub fn first_seen(&self) -> Timestamp {
+        self.0.first_seen
+    }
+
+    /// What chance is drawn from, so that a replay draws the same.
+    pub(crate) fn seed(&self) -> u64 {
+        seed(self.0.key, self.0.attempt)
+    }
+
+    /// Calls a tool. A mutation happens once, however often the handler runs; if it fails the run is
+    /// over, and this does not return.
+    pub async fn call(&self, tool: &str, operation: &str, arguments: &Json) -> Json {
+        or_never(self.try_call(tool, operation, arguments).await).await
+    }
+
+    async fn try_call(
+        &self,
+        tool: &str,
+        operation: &str,
+        arguments: &Json,
+    ) -> Result<Json, Stopped> {
+        let run = &self.0.run;
+        let result = match run.tool(tool, operation)? {
+            (tool, false) => return run.read(&*tool, operation, arguments).await,
+            (tool, true) => match self.recall(tool, operation, arguments)? {
+                Recalled::Result(result) => result,
+                Recalled::Ask(asked) => Box::pin(self.perform(*asked)).await?,
+            },
+        };
+        Json::parse(&result).map_err(|error| {
+            run.stop(Why::logic(format!("the recorded result cannot be read: {error}")))
+        })
+    }
+
+    /// Plans a mutation and looks whether it was applied before, without asking anybody.
+    pub(crate) fn recall(
+        &self,
+        tool: Arc<dyn Tool>,
+        operation: &str,
+        arguments: &Json,
+    ) -> Result<Recalled, Stopped> {
+        let Inner { run, id, attempt, .. } = &*self.0;
+        let name = format!("{}.{operation}", tool.name());
+        if self.is_done() {
+            return Err(run.stop(Why::logic(format!(
+                "{name} on {id:?}, which is done: return early if ctx.item.isDone"
+            ))));
+        }
+        let (subkey, arguments) = split(arguments).map_err(|why| run.stop(Why::logic(why)))?;
+        let plan = tool.plan(operation, &arguments);
+        let plan = plan.map_err(|error| run.stop(Why::new(error.class, error.message)))?;
+        let mutation = Mutation {
+            namespace: run.namespace().as_str(),
+            workflow: run.workflow(),
+            item_id: id,
+            attempt: u64::from(*attempt),
+            tool: tool.name(),
+            target_resource: &plan.target,
+            operation,
+            identity: &plan.identity,
+            subkey: subkey.as_deref(),
+        };
+        let key = mutation.key().map_err(|error| run.stop(Why::logic(error.to_string())))?;
+        if !self.0.used.lock().unwrap_or_else(PoisonError::into_inner).insert(key) {
+            let identity = print(&plan.identity);
+            return Err(run.stop(Why::logic(format!(
+                "a second {name} of {identity} for {id:?}: put both into one, or tell them apart \
+                 with a `subkey` that says what each is for"
+            ))));
+        }
+        let note = MutationNote {
+            item: id.clone(),
+            workflow: run.workflow().to_owned(),
+            attempt: *attempt,
+            tool: tool.name().to_owned(),
+            operation: operation.to_owned(),
+            subkey,
+            plan,
+        };
+        let part = note.part(self.0.whole);
+        if let Some(Recorded { part: before, state: State::Succeeded(outcome) }) =
+            self.0.recorded.get(&key)
+            && let (true, Some(result)) = (*before == part, outcome.shared_body())
+        {
+            return Ok(Recalled::Result(result));
+        }
+        Ok(Recalled::Ask(Box::new(Asked { key, note, part, tool })))
+    }
+
+    /// Brings a mutation to its result, or the run to its end.
+    pub(crate) async fn perform(&self, asked: Asked) -> Result<Arc<[u8]>, Stopped> {
+        let run = &self.0.run;
+        run.check()?;
+        let Some(claim) = &self.0.claim else { return Err(run.stop(Why::logic("it is done"))) };
+        if let Some(Recorded { part, state: State::Succeeded(outcome) }) =
+            self.0.recorded.get(&asked.key)
+        {
+            return self.accept(&asked, part, outcome).await;
+        }
+        let asked = Arc::new(asked);
+        match self.attempt_apart(claim, &asked).await {
+            Err(Ended::Blocked(blocked)) if blocked.state == StateName::Unknown => {
+                // From an earlier run: it is looked for first, and attempted if it is not there.
+                match self.reconcile(&asked).await? {
+                    Some(outcome) => self.result(&asked, &outcome),
+                    None => {
+                        let again = self.attempt_apart(claim, &asked).await;
+                        again.map_err(|ended| run.stop(ended.why(&asked)))
+                    }
+                }
+            }
+            Err(Ended::Ambiguous(error)) => match self.reconcile(&asked).await? {
+                Some(outcome) => self.result(&asked, &outcome),
+                None => {
+                    let why = format!("{}; it did not happen", error.message);
+                    Err(run.stop(Why::new(Class::Transient, why)))
+                }
+            },
+            ended => ended.map_err(|ended| run.stop(ended.why(&asked))),
+        }
+    }
+
+    /// Attempts it on a task of its own: whatever becomes of the run, what was begun is brought to
+    /// its end and recorded.
+    async fn attempt_apart(&self, claim: &Claim, asked: &Arc<Asked>) -> Result<Arc<[u8]>, Ended> {
+        let (item, claim, asked) = (self.clone(), claim.clone(), asked.clone());
+        let attempt = tokio::spawn(async move { item.attempt_once(&claim, &asked).await });
+        attempt.await.unwrap_or_else(|error| {
+            let message = format!("the attempt was cut short: {error}");
+            Err(Ended::Ambiguous(ToolError::indeterminate(message)))
+        })
+    }
+
+    async fn attempt_once(&self, claim: &Claim, asked: &Asked) -> Result<Arc<[u8]>, Ended> {
+        let Asked { key, note, part, tool } = asked;
+        let patience = self.0.run.patience();
+        let mut failed = None;
+        let effect = claim
+            .effect(*key)
+            // What tells two payloads apart is the tool's to say, so the key is all there is.
+            .fingerprint(Fingerprint::of(key.as_bytes()))
+            .safety(tool.safety(&note.operation))
+            .label(note.label())
+            .part(part.clone())
+            .wait(Duration::ZERO);
+        let done = effect
+            .run(|claim| {
+                let failed = &mut failed;
+                async move {
+                    let call = note.call(*key, (claim.attempt(), claim.fence()));
+                    match mutate(&**tool, &call, &claim, patience).await {
+                        Ok(result) => Ok(Outcome::from(print(&result).as_str())),
+                        Err(error) => {
+                            let message = format!("{}: {}", error.class, error.message);
+                            let unknown = error.class == Class::Indeterminate;
+                            *failed = Some(error);
+                            Err(match unknown {
+                                true => Failure::ambiguous(message),
+                                false => Failure::not_done(message),
+                            })
+                        }
+                    }
+                }
+            })
+            .await;
+        match (done, failed) {
+            (Ok(Done { outcome, how: How::Executed }), _) => {
+                outcome.shared_body().ok_or_else(Ended::without_result)
+            }
+            // Somebody whose lease has lapsed came to an end after all.
+            (Ok(Done { outcome, .. }), _) => {
+                let part = self.0.run.hapax().part(*key).await.map_err(Ended::Hapax)?;
+                let accepted =
+                    self.accept(asked, &part.unwrap_or_else(|| asked.part.clone()), &outcome).await;
+                accepted.map_err(|_| Ended::Stopped)
+            }
+            (Err(hapax::Error::Blocked(blocked)), Some(error))
+                if blocked.state == StateName::Unknown =>
+            {
+                Err(Ended::Ambiguous(error))
+            }
+            (Err(hapax::Error::Blocked(blocked)), _) => Err(Ended::Blocked(blocked)),
+            (Err(hapax::Error::Failed { .. }), Some(error)) => Err(Ended::Failed(error)),
+            (Err(error), _) => Err(Ended::Hapax(error)),
+        }
+    }
+
+    /// Looks once for a mutation whose outcome is unknown. Its outcome, or none if it did not
+    /// happen; the run is over if that cannot be said.
+    async fn reconcile(&self, asked: &Asked) -> Result<Option<Outcome>, Stopped> {
+        let run = &self.0.run;
+        let (hapax, key) = (run.hapax(), asked.key);
+        let judged = look(hapax, key, &asked.note, &*asked.tool, run.patience()).await;
+        let state = async {
+            judged?;
+            Ok::<_, hapax::Error>(hapax.show(key).await?.map(|effect| effect.state))
+        };
+        match state.await {
+            Ok(Some(State::Succeeded(outcome))) => Ok(Some(outcome)),
+            Ok(Some(State::Failed(_)) | None) => Ok(None),
+            Ok(Some(state)) => {
+                let course = match state.name() {
+                    StateName::Unknown => Course::Reconcile,
+                    _ => Course::ByClass,
+                };
+                let why = format!(
+                    "{}.{}: whether it happened is not known: {}",
+                    asked.note.tool,
+                    asked.note.operation,
+                    state.reason().unwrap_or("it is under way")
+                );
+                Err(run.stop(Why::new(Class::Indeterminate, why).course(course)))
+            }
+            Err(error) => Err(run.stop(ended_by(&error))),
+        }
+    }
+
+    fn result(&self, asked: &Asked, outcome: &Outcome) -> Result<Arc<[u8]>, Stopped> {
+        let result = outcome.shared_body();
+        result.ok_or_else(|| self.0.run.stop(Ended::without_result().why(asked)))
+    }
+
+    /// Goes on with the result of a mutation that was applied, if what is asked for now is near
+    /// enough to what was asked for then.
+    async fn accept(
+        &self,
+        asked: &Asked,
+        before: &Part,
+        outcome: &Outcome,
+    ) -> Result<Arc<[u8]>, Stopped> {
+        let run = &self.0.run;
+        if *before == asked.part {
+            return self.result(asked, outcome);
+        }
+        let difference = match MutationNote::read(&before.body) {
+            Some(recorded) => compare(asked, recorded).await,
+            None => Difference::Significant,
+        };
+        if difference != Difference::Significant {
+            tracing::info!(name: "payload_differs", key = %asked.key, difference = difference.as_str(), "goes on with what was applied");
+            return self.result(asked, outcome);
+        }
+        let why = format!(
+            "{}.{} of {} was applied with another payload, and is not applied again",
+            asked.note.tool,
+            asked.note.operation,
+            print(&asked.note.plan.identity)
+        );
+        Err(run.stop(Why::new(Class::Precondition, why).course(Course::Escalate)))
+    }
+}
+
+/// What the mutations of one attempt at an item are parts of.
+pub(crate) fn of_attempt(item: Key, attempt: u32) -> Key {
+    let digest = Fingerprint::of_parts(&[b"attempt.v1", item.as_bytes(), &attempt.to_be_bytes()]);
+    Key::from_bytes(*digest.as_bytes())
+}
+
+/// What chance is drawn from in one attempt at an item.
+pub(crate) fn seed(item: Key, attempt: u32) -> u64 {
+    let whole = of_attempt(item, attempt);
+    whole.as_bytes()[..8].iter().fold(0, |seed, byte| seed << 8 | u64::from(*byte))
+}
+
+async fn recorded(run: &Run, whole: Key) -> Result<HashMap<Key, Recorded>, hapax::Error> {
+    let mut recorded = HashMap::new();
+    let mut beyond = None;
+    loop {
+        let (whole, kind) = (Some(whole), MUTATION.to_owned());
+        let sought = Sought { whole, kind, beyond, limit: PAGE, ..Sought::default() };
+        let page = run.hapax().parts(sought).await?;
+        let full = page.len() == PAGE;
+        for found in page {
+            beyond = Some(found.place);
+            let (part, state) = (found.part, found.effect.state);
+            recorded.insert(found.name.key, Recorded { part, state });
+        }
+        if !full {
+            return Ok(recorded);
+        }
+    }
+}
+
+/// Sets apart what the host reads of the arguments.
+pub(crate) fn split(arguments: &Json) -> Result<(Option<String>, Json), String> {
+    let Json::Object(members) = arguments else {
+        return Err("the arguments of a tool are an object".into());
+    };
+    let subkey = match arguments.get("subkey") {
+        None => None,
+        Some(Json::String(subkey)) if !subkey.trim().is_empty() && subkey.len() <= 512 => {
+            Some(subkey.clone())
+        }
+        Some(_) => return Err("a `subkey` is a text of 1 to 512 bytes".into()),
+    };
+    let rest = members.iter().filter(|(name, _)| name != "subkey").cloned().collect();
+    Ok((subkey, Json::Object(rest)))
+}
+
+async fn mutate(
+    tool: &dyn Tool,
+    call: &Call,
+    claim: &Claim,
+    patience: Duration,
+) -> Result<Json, ToolError> {
+    let work = AssertUnwindSafe(tool.mutate(call, claim)).catch_unwind();
+    match tokio::time::timeout(patience, work).await {
+        Ok(Ok(result)) => result,
+        Ok(Err(_)) => Err(ToolError::indeterminate("the tool panicked")),
+        Err(_) => {
+            let seconds = patience.as_secs();
+            Err(ToolError::indeterminate(format!("the tool did not answer within {seconds} s")))
+        }
+    }
+}
+
+/// Asks a tool once whether a mutation happened, and records what it says.
+pub(crate) async fn look(
+    hapax: &hapax::Hapax,
+    key: Key,
+    note: &MutationNote,
+    tool: &dyn Tool,
+    patience: Duration,
+) -> Result<Option<Judged>, hapax::Error> {
+    let remote = hapax.remote();
+    let Some(look) = remote.look(key).await? else { return Ok(None) };
+    let call = note.call(key, (look.attempt, look.fence));
+    let work = AssertUnwindSafe(tool.reconcile(&call)).catch_unwind();
+    let finding = match tokio::time::timeout(patience, work).await {
+        Ok(Ok(finding)) => finding,
+        Ok(Err(_)) => Finding::CannotTell("the tool panicked".into()),
+        Err(_) => Finding::CannotTell("the tool did not answer in time".into()),
+    };
+    remote.found(key, look, finding).await.map(Some)
+}
+
+/// How long a comparison may take.
+const COMPARING: Duration = Duration::from_secs(1);
+
+/// What the tool says of two payloads; one that panics or stalls says nothing good.
+async fn compare(asked: &Asked, recorded: MutationNote) -> Difference {
+    let (tool, note) = (asked.tool.clone(), asked.note.clone());
+    let work = tokio::task::spawn_blocking(move || {
+        tool.compare_payload(&note.operation, &recorded.plan.payload, &note.plan.payload)
+    });
+    match tokio::time::timeout(COMPARING, work).await {
+        Ok(Ok(difference)) => difference,
+        _ => Difference::Significant,
+    }
+}
+
+/// How an attempt at a mutation ended without a result.
+enum Ended {
+    Failed(ToolError),
+    Ambiguous(ToolError),
+    Blocked(Blocked),
+    Hapax(hapax::Error),
+    WithoutResult,
+    Stopped,
+}
+
+impl Ended {
+    fn without_result() -> Self {
+        Self::WithoutResult
+    }
+
+    fn why(self, asked: &Asked) -> Why {
+        let name = format!("{}.{}", asked.note.tool, asked.note.operation);
+        match self {
+            Self::Failed(error) | Self::Ambiguous(error) => {
+                Why::new(error.class, format!("{name}: {}", error.message))
+            }
+            Self::Blocked(blocked) => Why::new(
+                Class::Indeterminate,
+                format!("{name}: whether it happened is not known: {}", blocked.reason),
+            ),
+            Self::WithoutResult => Why::new(
+                Class::Indeterminate,
+                format!("{name} was applied, and its result was too large to keep"),
+            ),
+            Self::Hapax(error) => ended_by(&error),
+            // Why is known already.
+            Self::Stopped => Why::logic("the run is over"),
+        }
+    }
+}
+
+/// What an error of the ledger's means for a run.
+pub(crate) fn ended_by(error: &hapax::Error) -> Why {
+    match error {
+        hapax::Error::Refused { .. } => {
+            Why::new(Class::Precondition, error.to_string()).course(Course::Escalate)
+        }
+        _ => Why::new(Class::Transient, format!("the ledger: {error}")),
+    }
+}

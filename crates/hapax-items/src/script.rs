@@ -1,0 +1,285 @@
+//! Scripts and their versions.
+//!
+//! A version is an effect that happens once: published, it is usable; held, a person approves or
+//! rejects it; refused, it was never used. The highest one that is usable counts.
+
+use hapax::document::{Object, list, number, text, words};
+use hapax::json::Json;
+use hapax::part::{Found, Part, Sought};
+use hapax::{
+    AttemptId, Effect, Failure, Fingerprint, Judged, Key, Outcome, Resolution, StateName, Timestamp,
+};
+
+use crate::error::Error;
+use crate::identity;
+use crate::note::{SCRIPT, WORKFLOW};
+use crate::sandbox;
+use crate::service::Items;
+use crate::version::Version;
+
+/// The largest script, in bytes.
+pub const MAX_SCRIPT: usize = 256 * 1024;
+
+/// A version of a script.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Script {
+    /// Its key.
+    pub key: Key,
+    /// The attempt that a decision about it names.
+    pub attempt: AttemptId,
+    /// Whose.
+    pub workflow: String,
+    /// Which.
+    pub version: Version,
+    /// The script.
+    pub source: String,
+    /// Who made it.
+    pub by: String,
+    /// When.
+    pub made: Timestamp,
+    /// What became of it.
+    pub standing: Standing,
+    /// Why it stands there, for people.
+    pub reason: Option<String>,
+    /// What a repair says of itself.
+    pub repair: Option<Repaired>,
+}
+
+/// What a repair says of itself.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Repaired {
+    /// The version it repairs.
+    pub of: Version,
+    /// What it changes, and why.
+    pub explanation: String,
+    /// Whether items may have been dealt with wrongly while the fault existed.
+    pub impactful: bool,
+    /// What it cost, in thousandths.
+    pub cost: u64,
+    /// Items that were processed while the fault existed, if it is impactful.
+    pub blast_radius: Vec<String>,
+}
+
+/// What became of a version.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Standing {
+    /// It may be used; it is, if none is higher.
+    Usable,
+    /// A person has to approve it.
+    Held,
+    /// A person has rejected it.
+    Rejected,
+    /// It did not pass the checks.
+    Refused,
+}
+
+impl Standing {
+    /// The name in lower case.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Usable => "usable",
+            Self::Held => "held",
+            Self::Rejected => "rejected",
+            Self::Refused => "refused",
+        }
+    }
+
+    fn of(state: StateName) -> Self {
+        match state {
+            StateName::Succeeded => Self::Usable,
+            StateName::Skipped => Self::Rejected,
+            StateName::Failed | StateName::Running => Self::Refused,
+            StateName::Partial | StateName::Unknown | StateName::Indeterminate => Self::Held,
+        }
+    }
+}
+
+/// A version that is about to be recorded.
+pub(crate) struct Draft {
+    pub(crate) version: Version,
+    pub(crate) source: String,
+    pub(crate) by: String,
+    pub(crate) repair: Option<Repaired>,
+}
+
+impl Draft {
+    fn part(&self, workflow: &str, whole: Key) -> Part {
+        let document = Object::default()
+            .text("workflow", workflow)
+            .text("version", self.version.to_string().as_str())
+            .text("source", self.source.as_str())
+            .text("by", self.by.as_str());
+        let document = match &self.repair {
+            Some(repair) => document
+                .text("of", repair.of.to_string().as_str())
+                .text("explanation", repair.explanation.as_str())
+                .flag("impactful", repair.impactful)
+                .number("cost", repair.cost)
+                .list("blast_radius", repair.blast_radius.iter().map(|id| Json::text(id))),
+            None => document,
+        };
+        Part { whole, kind: SCRIPT.into(), body: document.print().into_bytes() }
+    }
+}
+
+impl Script {
+    fn read(found: &Found) -> Option<Self> {
+        let json = Json::parse(&found.part.body).ok()?;
+        let Effect { attempt, created, state, .. } = &found.effect;
+        let repair = text(&json, "of").and_then(|of| {
+            Some(Repaired {
+                of: of.parse().ok()?,
+                explanation: text(&json, "explanation").unwrap_or_default(),
+                impactful: hapax::document::flag(&json, "impactful"),
+                cost: number(&json, "cost").unwrap_or_default(),
+                blast_radius: list(&json, "blast_radius", words),
+            })
+        });
+        Some(Self {
+            key: found.name.key,
+            attempt: *attempt,
+            workflow: text(&json, "workflow")?,
+            version: text(&json, "version")?.parse().ok()?,
+            source: text(&json, "source")?,
+            by: text(&json, "by")?,
+            made: *created,
+            standing: Standing::of(state.name()),
+            reason: state.reason().map(str::to_owned),
+            repair,
+        })
+    }
+}
+
+/// How many versions are looked at.
+const VERSIONS: usize = 1_000;
+
+/// How often a number is tried that somebody else has just taken.
+const TRIES: u32 = 16;
+
+/// # Scripts
+impl Items {
+    /// Publishes a script as a new major version, unless it is the one that counts already.
+    pub async fn publish(&self, workflow: &str, source: &str, by: &str) -> Result<Version, Error> {
+        check_name(workflow)?;
+        if source.len() > MAX_SCRIPT {
+            let size = source.len();
+            return Err(Error::Invalid(format!("a script of {size} bytes; at most {MAX_SCRIPT}")));
+        }
+        sandbox::check(source).map_err(|error| Error::Invalid(format!("the script: {error}")))?;
+        self.enrol(workflow).await?;
+        for _ in 0..TRIES {
+            let known = self.scripts(workflow).await?;
+            let counts = active(&known);
+            if let Some(script) = counts.filter(|script| script.source == source) {
+                return Ok(script.version);
+            }
+            let newest = known.iter().map(|script| script.version).max();
+            let version = newest.map_or(Version::FIRST, Version::next_major);
+            let (source, by) = (source.to_owned(), by.to_owned());
+            let draft = Draft { version, source, by, repair: None };
+            match self.record(workflow, &draft, Ok(())).await {
+                Err(Error::Hapax(hapax::Error::Conflict { .. })) => {}
+                recorded => return recorded.map(|_| version),
+            }
+        }
+        Err(Error::Invalid(format!("others keep publishing {workflow}; try again")))
+    }
+
+    /// Records a version: usable, held for a person to decide, or refused.
+    pub(crate) async fn record(
+        &self,
+        workflow: &str,
+        draft: &Draft,
+        verdict: Result<(), Failure>,
+    ) -> Result<Key, Error> {
+        let namespace = self.hapax().namespace();
+        let key = identity::script(namespace, workflow, draft.version)?;
+        let whole = identity::workflow(namespace, workflow)?;
+        let effect = self
+            .hapax()
+            .effect(key)
+            .fingerprint(Fingerprint::of(draft.source.as_bytes()))
+            .label(format!("{workflow} {}", draft.version).chars().take(60).collect::<String>())
+            .part(draft.part(workflow, whole));
+        match effect.run(|_| async { verdict.map(|()| Outcome::from("usable")) }).await {
+            Ok(_) | Err(hapax::Error::Blocked(_) | hapax::Error::Failed { .. }) => Ok(key),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// All versions of a workflow's script, the newest first.
+    pub async fn scripts(&self, workflow: &str) -> Result<Vec<Script>, Error> {
+        let whole = Some(identity::workflow(self.hapax().namespace(), workflow)?);
+        let (kind, limit) = (SCRIPT.to_owned(), VERSIONS);
+        let sought = Sought { whole, kind, newest_first: true, limit, ..Sought::default() };
+        let found = self.hapax().parts(sought).await?;
+        let mut scripts: Vec<Script> = found.iter().filter_map(Script::read).collect();
+        scripts.sort_by_key(|script| std::cmp::Reverse(script.version));
+        Ok(scripts)
+    }
+
+    /// The version that counts.
+    pub async fn script(&self, workflow: &str) -> Result<Script, Error> {
+        let known = self.scripts(workflow).await?;
+        let found = active(&known).cloned();
+        found.ok_or_else(|| Error::NotFound(format!("usable script of workflow {workflow:?}")))
+    }
+
+    /// Approves or rejects a version that was held. Names the attempt that the person was shown.
+    pub async fn decide_script(
+        &self,
+        workflow: &str,
+        version: Version,
+        attempt: AttemptId,
+        approve: bool,
+        (actor, note): (&str, &str),
+    ) -> Result<(), Error> {
+        let key = identity::script(self.hapax().namespace(), workflow, version)?;
+        let resolution = match approve {
+            true => Resolution::Happened(Outcome::from("usable")),
+            false => Resolution::Skip,
+        };
+        match self.hapax().resolve(key, attempt, resolution, actor, note).await? {
+            Judged::Decided(_) => Ok(()),
+            _ => Err(Error::Stale { what: format!("version {version} of {workflow}"), attempt }),
+        }
+    }
+
+    /// Has a workflow be found among all.
+    async fn enrol(&self, workflow: &str) -> Result<(), Error> {
+        let namespace = self.hapax().namespace();
+        let key = identity::workflow(namespace, workflow)?;
+        let whole = identity::all(namespace)?;
+        let part = Part { whole, kind: WORKFLOW.into(), body: workflow.into() };
+        let effect = self.hapax().effect(key).label(workflow).part(part);
+        effect.run(|_| async { Ok::<_, Failure>("enrolled") }).await?;
+        Ok(())
+    }
+
+    /// The names of all workflows that have a script.
+    pub async fn workflows(&self) -> Result<Vec<String>, Error> {
+        let whole = Some(identity::all(self.hapax().namespace())?);
+        let sought = Sought { whole, kind: WORKFLOW.into(), limit: 10_000, ..Sought::default() };
+        let found = self.hapax().parts(sought).await?;
+        let mut names: Vec<String> =
+            found.into_iter().filter_map(|found| String::from_utf8(found.part.body).ok()).collect();
+        names.sort();
+        Ok(names)
+    }
+}
+
+/// The version that counts: the highest that may be used.
+pub(crate) fn active(scripts: &[Script]) -> Option<&Script> {
+    let usable = scripts.iter().filter(|script| script.standing == Standing::Usable);
+    usable.max_by_key(|script| script.version)
+}
+
+pub(crate) fn check_name(workflow: &str) -> Result<(), Error> {
+    let fits = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+    if (1..=64).contains(&workflow.len()) && workflow.chars().all(fits) {
+        return Ok(());
+    }
+    Err(Error::Invalid(format!(
+        "{workflow:?} is no name of a workflow: 1 to 64 letters, digits, `-`, `_` or `.`"
+    )))
+}

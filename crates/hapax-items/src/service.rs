@@ -1,0 +1,427 @@
+//! Workflows: what runs them, one at a time, and what happens when they fail.
+
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use hapax::part::{Found, Sought};
+use hapax::{Failure, Hapax, Key, Safety, State};
+
+use crate::bridge;
+use crate::error::Error;
+use crate::identity;
+use crate::note::{self, Account, RunNote};
+use crate::repair::{Maintainer, Repair};
+use crate::route::Budget;
+use crate::run::{Beginning, Run, now_ms};
+use crate::sandbox::Limits;
+use crate::schedule;
+use crate::script::{Script, check_name};
+use crate::stop::{Stopped, Why};
+use crate::tool::Tool;
+use crate::version::Version;
+
+/// Items and mutations on a ledger. Cheap to clone.
+///
+/// ```
+/// use hapax::Hapax;
+/// use hapax_items::{Items, ItemState};
+///
+/// # #[tokio::main]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let hapax = Hapax::builder().in_memory();
+/// let items = Items::new(hapax, Vec::new(), Vec::new())?;
+/// let script = r#"
+///     for (const id of ["a", "b"]) {
+///         await withItem(id, `Item ${id}`, async (ctx) => {
+///             if (ctx.item.isDone) return;
+///             // await mail.send({ to: "ada@example.org", subject: "Hello", text: "…" });
+///         });
+///     }
+/// "#;
+/// items.publish("greetings", script, "grace").await?;
+/// for _ in 0..2 {
+///     items.drive("greetings", None).await?;
+/// }
+/// let done = items.list("greetings", &[ItemState::Done], None, 10).await?;
+/// assert_eq!(done.len(), 2);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct Items(Arc<Inner>);
+
+struct Inner {
+    hapax: Hapax,
+    tools: BTreeMap<String, Arc<dyn Tool>>,
+    workflows: BTreeMap<String, Arc<Settings>>,
+}
+
+/// What is set up for a workflow.
+#[derive(Clone)]
+pub struct Settings {
+    /// Its name.
+    pub name: String,
+    /// The tools it may use; all, if none are named.
+    pub tools: Option<Vec<String>>,
+    /// How long one call of a tool may take.
+    pub tool_timeout: Duration,
+    /// What a script may use up.
+    pub limits: Limits,
+    /// What may be spent before a person is asked.
+    pub budget: Budget,
+    /// Who repairs the script.
+    pub maintainer: Option<Arc<dyn Maintainer>>,
+    /// When it runs by itself: a cron expression in UTC, of five fields, or six with seconds first.
+    pub schedule: Option<String>,
+}
+
+impl Settings {
+    /// What holds for a workflow where nothing else is said.
+    pub fn new(name: impl Into<String>) -> Self {
+        Self {
+            name: name.into(),
+            tools: None,
+            tool_timeout: Duration::from_secs(90),
+            limits: Limits::default(),
+            budget: Budget::default(),
+            maintainer: None,
+            schedule: None,
+        }
+    }
+}
+
+/// A run that came to its end.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Ran {
+    /// Its key.
+    pub key: Key,
+    /// Its id.
+    pub id: String,
+    /// The version of the script.
+    pub version: Version,
+    /// How many items it took up.
+    pub items: usize,
+}
+
+impl Items {
+    /// Items on this ledger, with these tools and workflows.
+    pub fn new(
+        hapax: Hapax,
+        tools: Vec<Arc<dyn Tool>>,
+        workflows: Vec<Settings>,
+    ) -> Result<Self, Error> {
+        let mut named: BTreeMap<String, Arc<dyn Tool>> = BTreeMap::new();
+        for tool in tools {
+            let name = tool.name().to_owned();
+            let fits = |c: char| c.is_ascii_alphanumeric() || c == '_';
+            let taken = RESERVED.split_whitespace().any(|word| word == name);
+            if !name.starts_with(|c: char| !c.is_ascii_digit()) || !name.chars().all(fits) || taken
+            {
+                return Err(Error::Invalid(format!("no tool can be called {name:?}")));
+            }
+            if named.insert(name.clone(), tool).is_some() {
+                return Err(Error::Invalid(format!("two tools are called {name:?}")));
+            }
+        }
+        for settings in &workflows {
+            check_name(&settings.name)?;
+            if let Some(schedule) = &settings.schedule {
+                schedule::parse(schedule)?;
+            }
+            let unknown = settings.tools.iter().flatten().find(|tool| !named.contains_key(*tool));
+            if let Some(tool) = unknown {
+                let name = &settings.name;
+                return Err(Error::Invalid(format!("{name} names a tool {tool:?}; there is none")));
+            }
+        }
+        let workflows =
+            workflows.into_iter().map(|each| (each.name.clone(), Arc::new(each))).collect();
+        Ok(Self(Arc::new(Inner { hapax, tools: named, workflows })))
+    }
+
+    /// The same tools and workflows, on another namespace.
+    pub fn on(&self, hapax: Hapax) -> Self {
+        let Inner { tools, workflows, .. } = &*self.0;
+        let within = |tool: &Arc<dyn Tool>| {
+            tool.within(hapax.namespace()).unwrap_or_else(|| Arc::clone(tool))
+        };
+        let tools = tools.iter().map(|(name, tool)| (name.clone(), within(tool))).collect();
+        let workflows = workflows.clone();
+        Self(Arc::new(Inner { hapax, tools, workflows }))
+    }
+
+    /// The ledger.
+    pub fn hapax(&self) -> &Hapax {
+        &self.0.hapax
+    }
+
+    pub(crate) fn tool(&self, name: &str) -> Option<&Arc<dyn Tool>> {
+        self.0.tools.get(name)
+    }
+
+    /// The tools that a workflow may use.
+    pub(crate) fn tools_of(&self, settings: &Settings) -> BTreeMap<&str, &Arc<dyn Tool>> {
+        let may = |name: &String| settings.tools.as_ref().is_none_or(|tools| tools.contains(name));
+        let tools = self.0.tools.iter().filter(|(name, _)| may(name));
+        tools.map(|(name, tool)| (name.as_str(), tool)).collect()
+    }
+
+    pub(crate) fn settings(&self, workflow: &str) -> Arc<Settings> {
+        let known = self.0.workflows.get(workflow).cloned();
+        known.unwrap_or_else(|| Arc::new(Settings::new(workflow)))
+    }
+
+    /// Runs a workflow's script once. `id` names the run: one that has come to its end under this
+    /// id is not run again.
+    pub async fn run(&self, workflow: &str, id: Option<&str>) -> Result<Ran, Error> {
+        let script = self.script(workflow).await?;
+        let settings = self.settings(workflow);
+        let work = |run| bridge::execute(run, settings, script.source);
+        self.conduct(workflow, script.version, id, work).await
+    }
+
+    /// Runs a program of your own as a workflow, with the same promises as a script.
+    ///
+    /// ```
+    /// use hapax::Hapax;
+    /// use hapax::json::Json;
+    /// use hapax_items::{Items, Version};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let hapax = Hapax::builder().in_memory();
+    /// let items = Items::new(hapax, Vec::new(), Vec::new())?;
+    /// let ran = items
+    ///     .perform("invoices", Version::FIRST, None, |run| async move {
+    ///         run.with_item("2026-11", "November", |item| async move {
+    ///             if item.is_done() {
+    ///                 return Ok(Json::Null);
+    ///             }
+    ///             // let sent = item.call("mail", "send", &arguments).await;
+    ///             Ok::<_, String>(Json::text("sent"))
+    ///         })
+    ///         .await;
+    ///         Ok::<_, String>(())
+    ///     })
+    ///     .await?;
+    /// assert_eq!(ran.items, 1);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn perform<F, Fut, E>(
+        &self,
+        workflow: &str,
+        version: Version,
+        id: Option<&str>,
+        work: F,
+    ) -> Result<Ran, Error>
+    where
+        F: FnOnce(Run) -> Fut,
+        Fut: Future<Output = Result<(), E>>,
+        E: std::fmt::Display,
+    {
+        let work = |run: Run| async move {
+            let worked = work(run.clone()).await;
+            worked.map_err(|error| run.stop(Why::logic(error.to_string())))
+        };
+        self.conduct(workflow, version, id, work).await
+    }
+
+    async fn conduct<F, Fut>(
+        &self,
+        workflow: &str,
+        version: Version,
+        id: Option<&str>,
+        work: F,
+    ) -> Result<Ran, Error>
+    where
+        F: FnOnce(Run) -> Fut,
+        Fut: Future<Output = Result<(), Stopped>>,
+    {
+        check_name(workflow)?;
+        let hapax = self.hapax();
+        let id = match id {
+            Some(id) => id.to_owned(),
+            None => hapax::AttemptId::from_bytes(hapax::remote::random_id()?).to_string(),
+        };
+        let (key, whole) = (
+            identity::run(hapax.namespace(), workflow, &id)?,
+            identity::workflow(hapax.namespace(), workflow)?,
+        );
+        let settings = self.settings(workflow);
+        let account = self.account(workflow).await?;
+        let repaired = self.repaired(workflow, version, &settings).await?;
+        let begun = RunNote {
+            workflow: workflow.to_owned(),
+            id: id.clone(),
+            version,
+            began_ms: now_ms(),
+            items: Vec::new(),
+            item: None,
+            log: Vec::new(),
+            reads: Vec::new(),
+            reads_cut: false,
+            account,
+            failure: None,
+        };
+        let mut ended = None;
+        let effect = hapax
+            .effect(key)
+            .safety(Safety::Transactional)
+            .lock(&["items", hapax.namespace().as_str(), workflow])
+            .label(format!("{workflow} {version}").chars().take(60).collect::<String>())
+            .part(begun.part(whole))
+            .wait(Duration::ZERO);
+        let items = self.clone();
+        let ended_of = &mut ended;
+        let ran = effect.run(|claim| async move {
+            let note = begun;
+            let run = Run::begin(Beginning {
+                items,
+                settings,
+                claim: claim.clone(),
+                whole,
+                note,
+                repaired,
+            });
+            let worked = tokio::select! {
+                biased;
+                worked = work(run.clone()) => worked,
+                () = run.brake().over() => Err(Stopped(())),
+            };
+            let mut note = run.note().clone();
+            if run.check().and(worked).is_ok() {
+                (note.item, note.account) = (None, Account::default());
+                claim.keep(note.part(whole));
+                let count = note.items.len();
+                *ended_of = Some(note);
+                return Ok(count.to_string());
+            }
+            // A person is asked about the item, where there is one.
+            let (failure, escalated) = match note.failure.take() {
+                Some(failure) => (failure, false),
+                None => {
+                    note.account = account.failed(now_ms());
+                    run.failed(account)
+                }
+            };
+            let reason = format!("{}: {}", failure.class, failure.message);
+            note.failure = Some(failure);
+            claim.keep(note.part(whole));
+            *ended_of = Some(note);
+            Err(match escalated {
+                true => Failure::partial(reason),
+                false => Failure::not_done(reason),
+            })
+        });
+        // Boxed, like the other steps down to a mutation: each is a large future inside of another.
+        match (Box::pin(ran).await, ended) {
+            (Ok(_), Some(note)) => Ok(Ran { key, id, version, items: note.items.len() }),
+            // Under this id it has come to its end before.
+            (Ok(done), None) => {
+                let items =
+                    done.body().and_then(|body| std::str::from_utf8(body).ok()?.parse().ok());
+                Ok(Ran { key, id, version, items: items.unwrap_or(0) })
+            }
+            (Err(hapax::Error::Failed { .. } | hapax::Error::Blocked(_)), Some(note)) => {
+                let failure = note
+                    .failure
+                    .ok_or_else(|| Error::Invalid("the run ended without a reason".into()))?;
+                tracing::warn!(name: "run_failed", workflow, run = %key, item = note.item, class = %failure.class, next = failure.next, "{}", failure.message);
+                Err(Error::Failed { item: note.item, failure })
+            }
+            (Err(hapax::Error::Locked { .. } | hapax::Error::InFlight { .. }), _) => {
+                Err(Error::Running { workflow: workflow.to_owned() })
+            }
+            (Err(hapax::Error::Blocked(blocked)), None) => Err(Error::Attention {
+                what: format!("a run of {workflow}"),
+                key: blocked.holder.unwrap_or(key),
+                reason: blocked.reason,
+            }),
+            (Err(error), _) => Err(error.into()),
+        }
+    }
+
+    /// Runs a workflow until it has come to its end or a person is needed: tries again what may go
+    /// better in a while, and has the script repaired where somebody is there who can.
+    pub async fn drive(&self, workflow: &str, id: Option<&str>) -> Result<Ran, Error> {
+        loop {
+            let ended = Box::pin(self.run(workflow, id)).await;
+            let Err(Error::Failed { item, failure }) = &ended else { return ended };
+            match failure.next.as_str() {
+                "retry" => {
+                    let left = failure.retry_at.unwrap_or_default().saturating_sub(now_ms());
+                    tokio::time::sleep(Duration::from_millis(left)).await;
+                }
+                "repair" => match self.repair(workflow).await? {
+                    Repair::Activated(version) => {
+                        tracing::info!(name: "script_repaired", workflow, %version, "goes on with the repaired script");
+                    }
+                    Repair::Held(version) => {
+                        self.tell_held(workflow, version).await?;
+                        let what = format!("version {version} of {workflow}");
+                        let key = identity::script(self.hapax().namespace(), workflow, version)?;
+                        let reason = "a repair waits for approval: hapax items versions".into();
+                        return Err(Error::Attention { what, key, reason });
+                    }
+                    Repair::Refused(why) => {
+                        self.escalate(workflow, item.as_deref(), &why).await?;
+                        return ended;
+                    }
+                },
+                _ => {
+                    self.tell_escalations(workflow).await?;
+                    return ended;
+                }
+            }
+        }
+    }
+
+    /// The newest run of a workflow.
+    pub(crate) async fn newest_run(
+        &self,
+        workflow: &str,
+    ) -> Result<Option<(Found, RunNote)>, Error> {
+        let whole = Some(identity::workflow(self.hapax().namespace(), workflow)?);
+        let (kind, limit) = (note::RUN.to_owned(), 1);
+        let sought = Sought { whole, kind, newest_first: true, limit, ..Sought::default() };
+        let found = self.hapax().parts(sought).await?.pop();
+        Ok(found.and_then(|found| RunNote::read(&found.part).map(|note| (found, note))))
+    }
+
+    /// What was spent on runs that failed outside of any item, since a person last decided.
+    async fn account(&self, workflow: &str) -> Result<Account, Error> {
+        let newest = self.newest_run(workflow).await?;
+        Ok(newest.map_or_else(Account::default, |(found, note)| match found.effect.state {
+            State::Failed(ref failure) if failure.cause == hapax_core::outcome::Cause::Resolved => {
+                Account::default()
+            }
+            _ => note.account,
+        }))
+    }
+
+    /// How often a version was repaired lately, and what that cost.
+    pub(crate) async fn repaired(
+        &self,
+        workflow: &str,
+        version: Version,
+        settings: &Settings,
+    ) -> Result<(u32, u64), Error> {
+        if version.minor == 0 && settings.maintainer.is_none() {
+            return Ok((0, 0));
+        }
+        let since = now_ms().saturating_sub(settings.budget.repair_ms) as i64;
+        let scripts = self.scripts(workflow).await?;
+        let lately =
+            |script: &&Script| script.version.major == version.major && script.made.0 >= since;
+        let repairs = scripts.iter().filter(lately).filter_map(|script| script.repair.as_ref());
+        Ok(repairs.fold((0, 0), |(count, cost), repair| (count + 1, cost + repair.cost)))
+    }
+}
+
+/// What scripts know as something else.
+const RESERVED: &str = "withItem console globalThis undefined NaN Infinity Date Math JSON Promise \
+    Object Array String Number Boolean Symbol BigInt Map Set WeakMap WeakSet Error Reflect Proxy \
+    RegExp Function eval parseInt parseFloat isNaN isFinite";

@@ -1,0 +1,128 @@
+//! Where items and mutations stand, and how that follows from their effects.
+//!
+//! ```text
+//!  item:      processing ──▶ done
+//!                  │ └──────▶ failed ──the next run──▶ processing
+//!                  └────────▶ needs_attention ──a person──▶ failed | skipped
+//!             any but processing ──a person: reprocess──▶ the next attempt
+//!
+//!  mutation:  in_flight ──▶ applied
+//!                 │ └─────▶ failed ──the next run──▶ in_flight
+//!                 └───────▶ needs_reconcile ──▶ applied | failed | indeterminate
+//!                           indeterminate ──a person──▶ applied | failed
+//! ```
+//!
+//! There is no state of their own: an item is an effect, and so is each of its mutations.
+
+use hapax::StateName;
+
+/// Where an item stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum ItemState {
+    /// A run is at it.
+    Processing,
+    /// Its handler came to its end.
+    Done,
+    /// Its handler did not, and the next run takes it up again.
+    Failed,
+    /// A person let it go.
+    Skipped,
+    /// A person has to decide.
+    NeedsAttention,
+}
+
+impl ItemState {
+    /// All of them.
+    pub const ALL: [Self; 5] =
+        [Self::Processing, Self::Done, Self::Failed, Self::Skipped, Self::NeedsAttention];
+
+    /// What the state of its effect means. `unknown` if the outcome of one of its mutations is
+    /// not known and nobody is looking any more.
+    pub fn of(state: StateName, unknown: bool) -> Self {
+        match state {
+            StateName::Running => Self::Processing,
+            StateName::Succeeded => Self::Done,
+            StateName::Skipped => Self::Skipped,
+            StateName::Failed if unknown => Self::NeedsAttention,
+            StateName::Failed => Self::Failed,
+            StateName::Partial | StateName::Unknown | StateName::Indeterminate => {
+                Self::NeedsAttention
+            }
+        }
+    }
+
+    /// The name in lower case.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Processing => "processing",
+            Self::Done => "done",
+            Self::Failed => "failed",
+            Self::Skipped => "skipped",
+            Self::NeedsAttention => "needs_attention",
+        }
+    }
+
+    /// The states of effects that may mean this one.
+    pub(crate) fn effects(self) -> &'static [StateName] {
+        match self {
+            Self::Processing => &[StateName::Running],
+            Self::Done => &[StateName::Succeeded],
+            Self::Failed => &[StateName::Failed],
+            Self::Skipped => &[StateName::Skipped],
+            Self::NeedsAttention => &[StateName::Partial],
+        }
+    }
+}
+
+impl std::str::FromStr for ItemState {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let found = Self::ALL.into_iter().find(|state| state.as_str() == text);
+        found.ok_or_else(|| {
+            let all = Self::ALL.map(Self::as_str).join(", ");
+            format!("{text:?} is no state of an item; there are: {all}")
+        })
+    }
+}
+
+/// Where a mutation stands. Scripts never see it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum MutationState {
+    /// Durable before the call leaves.
+    InFlight,
+    /// It happened. Never applied again.
+    Applied,
+    /// It did not happen, for certain.
+    Failed,
+    /// It may have happened, and will be looked for.
+    NeedsReconcile,
+    /// Nobody can tell. A person decides, or has let it go with its item.
+    Indeterminate,
+}
+
+impl MutationState {
+    /// What the state of its effect means.
+    pub fn of(state: StateName) -> Self {
+        match state {
+            StateName::Running => Self::InFlight,
+            StateName::Succeeded => Self::Applied,
+            StateName::Failed => Self::Failed,
+            StateName::Unknown => Self::NeedsReconcile,
+            StateName::Partial | StateName::Indeterminate | StateName::Skipped => {
+                Self::Indeterminate
+            }
+        }
+    }
+
+    /// The name in lower case.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::InFlight => "in_flight",
+            Self::Applied => "applied",
+            Self::Failed => "failed",
+            Self::NeedsReconcile => "needs_reconcile",
+            Self::Indeterminate => "indeterminate",
+        }
+    }
+}

@@ -1,0 +1,127 @@
+//! The end of a run: whoever sees it can only pass it on.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::Notify;
+
+use crate::class::Class;
+
+/// The run is over. Whatever is asked of it from here on is refused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Stopped(pub(crate) ());
+
+/// Why a run is over.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Why {
+    pub(crate) class: Class,
+    pub(crate) message: String,
+    pub(crate) stack: Option<String>,
+    pub(crate) course: Course,
+}
+
+/// What a failure leads to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Course {
+    /// What its class says.
+    ByClass,
+    /// A person is asked, whatever its class.
+    Escalate,
+    /// It will be looked for; until then nothing can be done.
+    Reconcile,
+    /// A person has been asked already.
+    Wait,
+}
+
+impl Why {
+    pub(crate) fn new(class: Class, message: impl Into<String>) -> Self {
+        let message = message.into();
+        let message = message.chars().take(MESSAGE).collect();
+        Self { class, message, stack: None, course: Course::ByClass }
+    }
+
+    pub(crate) fn logic(message: impl Into<String>) -> Self {
+        Self::new(Class::Logic, message)
+    }
+
+    pub(crate) fn course(self, course: Course) -> Self {
+        Self { course, ..self }
+    }
+}
+
+/// How much of a message is kept, in characters.
+const MESSAGE: usize = 2_000;
+
+/// Where the first reason is kept; all later ones follow from it.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Brake(Arc<Inner>);
+
+#[derive(Debug, Default)]
+struct Inner {
+    why: Mutex<Option<Why>>,
+    /// Whether an item is open, whose end has to be recorded first.
+    open: AtomicBool,
+    changed: Notify,
+}
+
+impl Brake {
+    fn lock(&self) -> MutexGuard<'_, Option<Why>> {
+        self.0.why.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Ends the run.
+    pub(crate) fn pull(&self, why: Why) -> Stopped {
+        self.lock().get_or_insert(why);
+        self.0.changed.notify_waiters();
+        Stopped(())
+    }
+
+    /// Whether the run may go on.
+    pub(crate) fn check(&self) -> Result<(), Stopped> {
+        match *self.lock() {
+            None => Ok(()),
+            Some(_) => Err(Stopped(())),
+        }
+    }
+
+    /// Why the run is over, if it is.
+    pub(crate) fn why(&self) -> Option<Why> {
+        self.lock().clone()
+    }
+
+    /// Marks an item as open, until what this returns is dropped.
+    pub(crate) fn open(&self) -> Open<'_> {
+        self.0.open.store(true, Ordering::Release);
+        Open(self)
+    }
+
+    /// Waits until the run is not to go on.
+    pub(crate) async fn pulled(&self) {
+        self.until(|| self.check().is_err()).await;
+    }
+
+    /// Waits until the run is over, and with it the item that was open.
+    pub(crate) async fn over(&self) {
+        self.until(|| self.check().is_err() && !self.0.open.load(Ordering::Acquire)).await;
+    }
+
+    async fn until(&self, reached: impl Fn() -> bool) {
+        loop {
+            let changed = self.0.changed.notified();
+            if reached() {
+                return;
+            }
+            changed.await;
+        }
+    }
+}
+
+/// An item that is open.
+pub(crate) struct Open<'a>(&'a Brake);
+
+impl Drop for Open<'_> {
+    fn drop(&mut self) {
+        self.0.0.open.store(false, Ordering::Release);
+        self.0.0.changed.notify_waiters();
+    }
+}

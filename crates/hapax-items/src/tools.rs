@@ -1,0 +1,62 @@
+//! The tools that are there without anybody having to write them.
+//!
+//! | tool | changes | is looked up by |
+//! |---|---|---|
+//! | [`FileTool`] | files under one directory | the file |
+//! | [`Http`] | whatever answers requests | a probe, or the key where the server honours it |
+//! | [`Webhook`] | one endpoint, signed | its id, where the receiver honours it |
+//! | [`Email`] | mailboxes | the message's id in a mailbox, by IMAP |
+//! | [`Sql`] | rows in the ledger's own database | nobody: it commits with the ledger |
+//! | [`Kv`] | values by key, in the ledger's own database | nobody: it commits with the ledger |
+
+mod arguments;
+mod database;
+#[cfg(feature = "email")]
+pub mod email;
+pub mod file;
+#[cfg(feature = "http")]
+pub mod http;
+mod kv;
+mod likeness;
+mod sql;
+#[cfg(feature = "http")]
+pub mod webhook;
+
+pub use database::Database;
+#[cfg(feature = "email")]
+pub use email::{Email, EmailSettings};
+pub use file::{FileSettings, FileTool};
+#[cfg(feature = "http")]
+pub use http::{Http, HttpSettings};
+pub use kv::Kv;
+pub use sql::Sql;
+#[cfg(feature = "http")]
+pub use webhook::{Webhook, WebhookSettings};
+
+use hapax::{Finding, Outcome};
+use hapax_core::canonical::canonical;
+use hapax_core::json::Json;
+
+/// Why a tool cannot be set up as it was asked.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct SettingsError(String);
+
+/// Scripts call a tool by its name.
+fn named(name: String) -> Result<String, SettingsError> {
+    let fits = |letter: char| letter.is_ascii_alphanumeric() || letter == '_';
+    match (1..=64).contains(&name.len()) && name.chars().all(fits) {
+        true => Ok(name),
+        false => Err(SettingsError(format!(
+            "{name:?} is no name of a tool: 1 to 64 letters, digits and underscores"
+        ))),
+    }
+}
+
+/// What was found, as the JSON that the mutation would have answered.
+fn happened(result: &Json) -> Finding {
+    match canonical(result) {
+        Ok(text) => Finding::Happened(Outcome::from(text)),
+        Err(error) => Finding::CannotTell(format!("what was found cannot be kept: {error}")),
+    }
+}

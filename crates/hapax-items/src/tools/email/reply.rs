@@ -1,0 +1,107 @@
+//! What an SMTP server's reply, or none, means for a message.
+//!
+//! A server that says no has not taken the message, whenever it says it; one that says nothing
+//! after the final dot may have. Before that a message is not complete, and RFC 5321 has the
+//! server forget it.
+//!
+//! | reply | taken for |
+//! |---|---|
+//! | 4xx | not sent, and may be later |
+//! | 530, 534, 535, 538; x.7.x; any 5xx to a login | not sent: somebody has to allow it |
+//! | other 5xx; no TLS, or none that can be trusted | not sent: the world is otherwise |
+//! | none before the final dot | not sent, and may be later |
+//! | none after it, or one that cannot be read | it may have been sent |
+
+use crate::class::Class;
+
+/// How far a message has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Phase {
+    /// Connecting, and saying who we are.
+    Hello,
+    /// Proving it.
+    Login,
+    /// Saying from whom and to whom.
+    Envelope,
+    /// Saying what.
+    Content,
+    /// The final dot is on its way.
+    Ended,
+}
+
+/// What went wrong.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Trouble<'a> {
+    /// The server said no.
+    Refused {
+        /// The reply code.
+        code: u16,
+        /// What it said.
+        said: &'a str,
+    },
+    /// It cannot do what is needed, or cannot be trusted.
+    Unfit,
+    /// It says nothing any more, or nothing that can be read.
+    Silent,
+}
+
+/// Who deals with it.
+pub(super) fn class(phase: Phase, trouble: Trouble<'_>) -> Class {
+    match (phase, trouble) {
+        (_, Trouble::Refused { code: 400..=499, .. }) => Class::Transient,
+        (Phase::Login, Trouble::Refused { .. } | Trouble::Unfit) => Class::Permission,
+        (_, Trouble::Refused { code: 530 | 534 | 535 | 538, .. }) => Class::Permission,
+        (_, Trouble::Refused { code: 500..=599, said }) if is_policy(said) => Class::Permission,
+        (_, Trouble::Refused { code: 500..=599, .. }) => Class::Precondition,
+        (Phase::Ended, _) => Class::Indeterminate,
+        (_, Trouble::Unfit) => Class::Precondition,
+        (_, Trouble::Refused { .. } | Trouble::Silent) => Class::Transient,
+    }
+}
+
+/// Whether an enhanced status code (RFC 3463) says that it is a matter of policy, or the words
+/// that servers without such codes refuse to relay with.
+fn is_policy(said: &str) -> bool {
+    let mut first = said.split_whitespace().next().unwrap_or_default().split('.');
+    let enhanced = (first.next(), first.next(), first.next().is_some());
+    enhanced == (Some("5"), Some("7"), true) || said.to_ascii_lowercase().contains("relay")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Proves I-10: what may have happened is never called a failure.
+    #[test]
+    fn each_reply_has_one_class() {
+        let no = |code, said| Trouble::Refused { code, said };
+        for (phase, trouble, expected) in [
+            (Phase::Hello, Trouble::Silent, Class::Transient),
+            (Phase::Hello, Trouble::Unfit, Class::Precondition),
+            (Phase::Hello, no(421, "4.3.2 shutting down"), Class::Transient),
+            (Phase::Hello, no(554, "no SMTP service here"), Class::Precondition),
+            (Phase::Login, no(535, "5.7.8 bad credentials"), Class::Permission),
+            (Phase::Login, no(454, "4.7.0 try later"), Class::Transient),
+            (Phase::Login, no(504, "unknown mechanism"), Class::Permission),
+            (Phase::Login, Trouble::Unfit, Class::Permission),
+            (Phase::Login, Trouble::Silent, Class::Transient),
+            (Phase::Envelope, no(530, "5.7.0 log in first"), Class::Permission),
+            (Phase::Envelope, no(550, "5.1.1 no such user"), Class::Precondition),
+            (Phase::Envelope, no(550, "no such user"), Class::Precondition),
+            (Phase::Envelope, no(550, "5.7.1 relaying denied"), Class::Permission),
+            (Phase::Envelope, no(550, "Relay access denied"), Class::Permission),
+            (Phase::Envelope, no(552, "5.3.4 too big"), Class::Precondition),
+            (Phase::Envelope, no(452, "4.2.2 mailbox full"), Class::Transient),
+            (Phase::Envelope, no(250, "at the wrong time"), Class::Transient),
+            (Phase::Content, Trouble::Silent, Class::Transient),
+            (Phase::Ended, Trouble::Silent, Class::Indeterminate),
+            (Phase::Ended, Trouble::Unfit, Class::Indeterminate),
+            (Phase::Ended, no(354, "at the wrong time"), Class::Indeterminate),
+            (Phase::Ended, no(451, "4.3.0 local error"), Class::Transient),
+            (Phase::Ended, no(554, "5.6.0 bad content"), Class::Precondition),
+            (Phase::Ended, no(554, "5.7.1 spam"), Class::Permission),
+        ] {
+            assert_eq!(class(phase, trouble), expected, "{phase:?} {trouble:?}");
+        }
+    }
+}

@@ -1,0 +1,221 @@
+//! Webhooks that are sent once, signed as Standard Webhooks has it.
+//!
+//! The id of a webhook is made from the mutation's key, so it is the same each time that it is
+//! sent, and a receiver that remembers ids takes it once.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use data_encoding::HEXLOWER;
+use hapax::{Claim, Finding, Safety, Settling};
+use hapax_core::canonical::canonical;
+use hapax_core::json::Json;
+use hapax_sinks::excerpt::excerpt;
+use hapax_sinks::http::{Answer, Client, Reach, retry_after};
+use hapax_sinks::webhook::Secret;
+use http::Request;
+use http_body_util::Full;
+use url::Url;
+
+use super::arguments::Arguments;
+use super::http::{Repeated, failure, repeated, resolve, unanswered};
+use super::likeness::same;
+use super::{SettingsError, happened, named};
+use crate::class::Class;
+use crate::tool::{Call, Difference, Operation, Plan, Tool, ToolError};
+
+/// How much of an answer is read, and how much of it is passed on.
+const ANSWER: usize = 64 * 1024;
+const QUOTED: usize = 300;
+
+/// How long the name of an event may be, in bytes.
+const LONGEST_EVENT: usize = 256;
+
+/// Tells an endpoint of events.
+pub struct Webhook {
+    settings: WebhookSettings,
+    url: Url,
+    client: Client,
+}
+
+/// Which endpoint is told, and how.
+#[derive(Debug, Clone)]
+pub struct WebhookSettings {
+    /// What scripts call it.
+    pub name: String,
+    /// Where the endpoint is.
+    pub url: String,
+    /// What webhooks are signed with; several while a secret is being replaced.
+    pub secrets: Vec<Secret>,
+    /// How long it may take, with the answer.
+    pub timeout: Duration,
+    /// Whether the endpoint may have a private address.
+    pub allow_private: bool,
+    /// How large a webhook may be, in bytes.
+    pub max_request: usize,
+    /// Whether the receiver remembers ids and takes each once.
+    pub honours_id: bool,
+}
+
+impl WebhookSettings {
+    /// An endpoint that nothing is known of but where it is.
+    pub fn new(url: impl Into<String>, secrets: Vec<Secret>) -> Self {
+        Self {
+            name: "webhook".into(),
+            url: url.into(),
+            secrets,
+            timeout: Duration::from_secs(15),
+            allow_private: false,
+            max_request: 256 * 1024,
+            honours_id: false,
+        }
+    }
+}
+
+impl Webhook {
+    /// A tool for one endpoint.
+    pub fn new(mut settings: WebhookSettings) -> Result<Self, SettingsError> {
+        settings.name = named(settings.name)?;
+        if settings.secrets.is_empty() {
+            return Err(SettingsError("a webhook needs a secret to be signed with".into()));
+        }
+        let url = resolve(None, settings.allow_private, &settings.url)
+            .map_err(|error| SettingsError(error.message))?;
+        let reach =
+            Reach { connect_timeout: settings.timeout, allow_private: settings.allow_private };
+        let client = Client::new(reach)
+            .map_err(|error| SettingsError(format!("no trusted certificates: {error}")))?;
+        Ok(Self { settings, url, client })
+    }
+
+    async fn send(&self, call: &Call) -> Result<Answer, ToolError> {
+        let part = |of: &Json, name| of.get(name).cloned().unwrap_or(Json::Null);
+        let body = body(&part(&call.plan.identity, "event"), &part(&call.plan.payload, "data"))?;
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+        let id = id(call);
+        let signed = |secret: &Secret| secret.sign(&id, now, body.as_bytes());
+        let signatures: Vec<String> = self.settings.secrets.iter().map(signed).collect();
+        let request = Request::post(self.url.as_str())
+            .header("content-type", "application/json")
+            .header("user-agent", concat!("hapax/", env!("CARGO_PKG_VERSION")))
+            .header("webhook-id", &id)
+            .header("webhook-timestamp", now)
+            .header("webhook-signature", signatures.join(" "))
+            .body(Full::new(Bytes::from(body)))
+            .map_err(|error| ToolError::logic(format!("the request cannot be made: {error}")))?;
+        let answer = self.client.send_alone(request, self.settings.timeout, ANSWER).await;
+        answer.map_err(|why| unanswered(&why))
+    }
+}
+
+#[async_trait]
+impl Tool for Webhook {
+    fn name(&self) -> &str {
+        &self.settings.name
+    }
+
+    fn operations(&self) -> &[Operation] {
+        &[Operation { name: "send", mutates: true }]
+    }
+
+    fn plan(&self, operation: &str, arguments: &Json) -> Result<Plan, ToolError> {
+        if operation != "send" {
+            return Err(ToolError::logic(format!("{} cannot {operation}", self.settings.name)));
+        }
+        let arguments = Arguments::of(arguments, &["event", "data"])?;
+        let event = arguments.text("event")?;
+        if event.trim().is_empty() || event.len() > LONGEST_EVENT {
+            return Err(ToolError::logic("an event has a name of 1 to 256 bytes"));
+        }
+        let event = Json::text(event);
+        let data = arguments.get("data").cloned().unwrap_or(Json::Null);
+        if body(&event, &data)?.len() > self.settings.max_request {
+            let most = self.settings.max_request;
+            return Err(ToolError::logic(format!("a webhook has at most {most} bytes")));
+        }
+        let identity = Json::object([("event", event)]);
+        Ok(Plan { target: self.url.to_string(), identity, payload: Json::object([("data", data)]) })
+    }
+
+    /// How data is written means nothing, and whether a member is null or left out does not
+    /// matter.
+    fn compare_payload(&self, _operation: &str, recorded: &Json, asked: &Json) -> Difference {
+        match (same(recorded, asked), same(&without_nulls(recorded), &without_nulls(asked))) {
+            (true, _) => Difference::Equivalent,
+            (false, true) => Difference::Minor,
+            (false, false) => Difference::Significant,
+        }
+    }
+
+    fn safety(&self, _operation: &str) -> Safety {
+        match self.settings.honours_id {
+            true => Safety::Reconcilable(Settling::TargetRefusesLate),
+            false => Safety::Opaque,
+        }
+    }
+
+    async fn mutate(&self, call: &Call, _claim: &Claim) -> Result<Json, ToolError> {
+        let answer = self.send(call).await?;
+        let turned_away = retry_after(&answer.headers).is_some();
+        match failure(answer.status, turned_away, self.settings.honours_id) {
+            None => Ok(result(call)),
+            Some(class) => Err(refused(class, &answer)),
+        }
+    }
+
+    /// To a receiver that remembers ids, the same webhook again is a question.
+    async fn reconcile(&self, call: &Call) -> Finding {
+        if !self.settings.honours_id {
+            return Finding::CannotTell("the receiver cannot be asked about ids".into());
+        }
+        match self.send(call).await {
+            Err(error) => Finding::CannotTell(format!("sent again, {}", error.message)),
+            Ok(answer) => match repeated(answer.status) {
+                Repeated::Happened => happened(&result(call)),
+                Repeated::Refused => Finding::NotFound,
+                Repeated::Silent => {
+                    let message = refused(Class::Transient, &answer).message;
+                    Finding::CannotTell(format!("sent again, {message}"))
+                }
+            },
+        }
+    }
+
+    fn check_by_hand(&self, call: &Call) -> String {
+        format!("whether the receiver at {} has webhook-id {}", self.url, id(call))
+    }
+}
+
+/// The same each time, so that the receiver can tell.
+fn id(call: &Call) -> String {
+    format!("msg_{}", HEXLOWER.encode(call.key.as_bytes()))
+}
+
+fn result(call: &Call) -> Json {
+    Json::object([("id", Json::String(id(call)))])
+}
+
+/// The same bytes each time: when it was sent is in a header.
+fn body(event: &Json, data: &Json) -> Result<String, ToolError> {
+    let body = Json::object([("type", event.clone()), ("data", data.clone())]);
+    canonical(&body).map_err(|error| ToolError::logic(format!("the data: {error}")))
+}
+
+fn refused(class: Class, answer: &Answer) -> ToolError {
+    let said = answer.body.as_ref().map(|body| String::from_utf8_lossy(body));
+    let said = excerpt(&said.unwrap_or_default(), QUOTED);
+    let colon = if said.is_empty() { "" } else { ": " };
+    ToolError { class, message: format!("the receiver answered {}{colon}{said}", answer.status) }
+}
+
+fn without_nulls(value: &Json) -> Json {
+    match value {
+        Json::Object(members) => {
+            let kept = members.iter().filter(|(_, value)| !matches!(value, Json::Null));
+            Json::Object(kept.map(|(name, value)| (name.clone(), without_nulls(value))).collect())
+        }
+        Json::Array(items) => Json::Array(items.iter().map(without_nulls).collect()),
+        other => other.clone(),
+    }
+}

@@ -1,0 +1,8 @@
+//! Tools on the database that the ledger is in: a file, and a PostgreSQL server.
+
+mod kv;
+mod place;
+mod reach_file;
+#[cfg(feature = "postgres")]
+mod reach_server;
+mod sql;

@@ -1,0 +1,8 @@
+//! Items and mutations, as scripts and people see them.
+
+mod actions;
+mod due;
+mod failures;
+mod repairs;
+mod replay;
+mod world;

@@ -1,0 +1,192 @@
+//! A tool whose world the tests can see, and which does as it is told.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use hapax::document::print;
+use hapax::json::Json;
+use hapax::{Claim, Finding, Hapax, Safety, Settling};
+use hapax_items::{
+    Budget, Call, Class, Difference, Error, Items, Operation, Plan, Settings, Tool, ToolError,
+};
+
+/// What the tool does next; it does what it is asked if nothing is said.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Next {
+    Fail(Class),
+    /// It happens, and then nobody answers.
+    HappenAnd(Class),
+    Panic,
+    Hang,
+}
+
+#[derive(Clone)]
+pub(crate) struct World {
+    pub(crate) safety: Safety,
+    inner: Arc<Mutex<Inner>>,
+}
+
+struct Inner {
+    next: VecDeque<Next>,
+    done: Vec<String>,
+    findings: VecDeque<Finding>,
+    looks: usize,
+    difference: fn() -> Difference,
+}
+
+const OPERATIONS: [Operation; 2] =
+    [Operation { name: "send", mutates: true }, Operation { name: "inbox", mutates: false }];
+
+impl World {
+    pub(crate) fn new(safety: Safety) -> Self {
+        let inner = Inner {
+            next: VecDeque::new(),
+            done: Vec::new(),
+            findings: VecDeque::new(),
+            looks: 0,
+            difference: || Difference::Significant,
+        };
+        Self { safety, inner: Arc::new(Mutex::new(inner)) }
+    }
+
+    pub(crate) fn opaque() -> Self {
+        Self::new(Safety::Opaque)
+    }
+
+    pub(crate) fn reconcilable() -> Self {
+        Self::new(Safety::Reconcilable(Settling::TargetRefusesLate))
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Inner> {
+        self.inner.lock().expect("no panic inside")
+    }
+
+    pub(crate) fn next(&self, next: impl IntoIterator<Item = Next>) {
+        self.lock().next.extend(next);
+    }
+
+    pub(crate) fn finds(&self, findings: impl IntoIterator<Item = Finding>) {
+        self.lock().findings.extend(findings);
+    }
+
+    pub(crate) fn compares(&self, difference: fn() -> Difference) {
+        self.lock().difference = difference;
+    }
+
+    /// What has happened, in order.
+    pub(crate) fn done(&self) -> Vec<String> {
+        self.lock().done.clone()
+    }
+
+    pub(crate) fn looks(&self) -> usize {
+        self.lock().looks
+    }
+}
+
+#[async_trait]
+impl Tool for World {
+    fn name(&self) -> &str {
+        "mail"
+    }
+
+    fn operations(&self) -> &[Operation] {
+        &OPERATIONS
+    }
+
+    fn plan(&self, _: &str, arguments: &Json) -> Result<Plan, ToolError> {
+        let to = arguments.get("to").and_then(Json::as_str);
+        let to = to.ok_or_else(|| ToolError::logic("`to` is missing"))?;
+        let text = arguments.get("text").cloned().unwrap_or(Json::Null);
+        Ok(Plan {
+            target: "smtp://example.org".into(),
+            identity: Json::object([("to", Json::text(to))]),
+            payload: Json::object([("text", text)]),
+        })
+    }
+
+    fn compare_payload(&self, _: &str, _: &Json, _: &Json) -> Difference {
+        let difference = self.lock().difference;
+        difference()
+    }
+
+    fn safety(&self, _: &str) -> Safety {
+        self.safety
+    }
+
+    async fn mutate(&self, call: &Call, _: &Claim) -> Result<Json, ToolError> {
+        let next = self.lock().next.pop_front();
+        let happen = || {
+            let mut inner = self.lock();
+            let to = call.plan.identity.get("to").and_then(Json::as_str).unwrap_or_default();
+            inner.done.push(format!("{to}: {}", print(&call.plan.payload)));
+            inner.done.len()
+        };
+        match next {
+            None => Ok(Json::object([("nth", Json::number(happen() as u64))])),
+            Some(Next::Fail(class)) => {
+                Err(ToolError { class, message: "the post office is closed".into() })
+            }
+            Some(Next::HappenAnd(class)) => {
+                happen();
+                Err(ToolError { class, message: "the line went dead".into() })
+            }
+            Some(Next::Panic) => panic!("the post office burned down"),
+            Some(Next::Hang) => std::future::pending().await,
+        }
+    }
+
+    async fn reconcile(&self, _: &Call) -> Finding {
+        let mut inner = self.lock();
+        inner.looks += 1;
+        let nobody = Finding::CannotTell("nobody answers".into());
+        inner.findings.pop_front().unwrap_or(nobody)
+    }
+
+    async fn read(&self, _: &str, _: &Json) -> Result<Json, ToolError> {
+        Ok(Json::Array(["a", "b"].map(Json::text).to_vec()))
+    }
+
+    fn check_by_hand(&self, call: &Call) -> String {
+        let to = call.plan.identity.get("to").and_then(Json::as_str).unwrap_or_default();
+        format!("whether a letter to {to} is in the Sent folder")
+    }
+}
+
+/// What is set up for most tests: no waiting between tries.
+pub(crate) fn settings(name: &str) -> Settings {
+    let retries = hapax::Backoff { base_ms: 1, cap_ms: 1, attempts: 3 };
+    let budget = Budget { retries, ..Budget::default() };
+    Settings { budget, tool_timeout: Duration::from_millis(500), ..Settings::new(name) }
+}
+
+pub(crate) fn items_on(hapax: Hapax, world: &World) -> Items {
+    Items::new(hapax, vec![Arc::new(world.clone())], vec![settings("letters")]).expect("set up")
+}
+
+pub(crate) fn items(world: &World) -> Items {
+    items_on(Hapax::builder().in_memory(), world)
+}
+
+/// Publishes a script and drives it.
+pub(crate) async fn drive(items: &Items, script: &str) -> Result<usize, Error> {
+    items.publish("letters", script, "ada").await?;
+    items.drive("letters", None).await.map(|ran| ran.items)
+}
+
+/// How a run failed: class, what next, message.
+pub(crate) fn failed(result: Result<usize, Error>) -> (Class, String, String) {
+    match result {
+        Err(Error::Failed { failure, .. }) => (failure.class, failure.next, failure.message),
+        other => panic!("{other:?}"),
+    }
+}
+
+pub(crate) const ONE: &str = r#"
+await withItem("a", "Letter to Ada", async (ctx) => {
+    if (ctx.item.isDone) return;
+    const sent = await mail.send({ to: "ada", text: "hello" });
+    return sent.nth;
+});
+"#;

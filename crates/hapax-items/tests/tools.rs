@@ -1,0 +1,14 @@
+//! The built-in tools against real servers.
+
+#[path = "tools/email.rs"]
+mod email;
+#[path = "tools/file.rs"]
+mod file;
+#[path = "tools/http.rs"]
+mod http;
+#[path = "tools/site.rs"]
+mod site;
+#[path = "tools/stage.rs"]
+mod stage;
+#[path = "tools/webhook.rs"]
+mod webhook;

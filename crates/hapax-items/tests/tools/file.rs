@@ -1,0 +1,159 @@
+//! The file tool.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+
+use hapax::{Finding, Safety, Settling};
+use hapax_items::tools::{FileSettings, FileTool};
+use hapax_items::{Class, Difference, Tool as _};
+use tempfile::TempDir;
+
+use crate::stage::{call, compare, found, json, mutate, text};
+
+fn tool() -> (TempDir, FileTool) {
+    let directory = tempfile::tempdir().expect("a directory");
+    let root = directory.path().join("root");
+    fs::create_dir(&root).expect("a directory");
+    let tool = FileTool::new(FileSettings::new(root)).expect("a tool");
+    (directory, tool)
+}
+
+#[tokio::test]
+async fn a_file_is_written_read_and_removed() {
+    let (directory, tool) = tool();
+    let write = call(&tool, "write", r#"{"path": "a/b/c.txt", "content": "hällo\n"}"#);
+    assert_eq!(text(&write.plan.identity), r#"{"path":"a/b/c.txt"}"#);
+    let result = text(&mutate(&tool, &write).await.unwrap());
+    assert!(result.starts_with(r#"{"digest":"sha256:"#), "{result}");
+    assert!(result.ends_with(r#""path":"a/b/c.txt","size":7}"#), "{result}");
+    let file = directory.path().join("root/a/b/c.txt");
+    assert_eq!(fs::read(&file).unwrap(), "hällo\n".as_bytes());
+    let folder = fs::read_dir(file.parent().unwrap()).unwrap();
+    assert_eq!(folder.count(), 1, "nothing is left of how it was written");
+    let read = tool.read("read", &json(r#"{"path": "a/b/c.txt"}"#)).await.unwrap();
+    assert_eq!(text(&read), r#"{"content":"hällo\n","path":"a/b/c.txt","size":7}"#);
+    fs::write(&file, [0xff]).unwrap();
+    let read = tool.read("read", &json(r#"{"path": "a/b/c.txt"}"#)).await.unwrap();
+    assert_eq!(
+        text(&read),
+        r#"{"content":"/w==","encoding":"base64","path":"a/b/c.txt","size":1}"#
+    );
+    let remove = call(&tool, "remove", r#"{"path": "a/b/c.txt"}"#);
+    for _ in 0..2 {
+        assert_eq!(text(&mutate(&tool, &remove).await.unwrap()), r#"{"path":"a/b/c.txt"}"#);
+        assert!(!file.exists());
+    }
+}
+
+/// Proves I-6.
+#[test]
+fn payloads_are_equivalent_or_differ_significantly() {
+    let (_directory, tool) = tool();
+    for (one, other, expected) in [
+        ("a\\nb\\n", "a \\r\\nb", Difference::Equivalent),
+        ("a\\n\\n", "a", Difference::Equivalent),
+        ("a\\nb", "a b", Difference::Significant),
+        (" a", "a", Difference::Significant),
+        ("a", "b", Difference::Significant),
+    ] {
+        let arguments = |content| format!(r#"{{"path": "f", "content": "{content}"}}"#);
+        let degree = compare(&tool, "write", &arguments(one), &arguments(other));
+        assert_eq!(degree, expected, "{one:?} {other:?}");
+    }
+}
+
+/// Proves K-7: a file says whether it was written, and a holder that was stopped with a
+/// temporary file in its hands cannot put it in place any more.
+#[tokio::test]
+async fn a_file_says_whether_it_was_written() {
+    let (directory, tool) = tool();
+    let root = directory.path().join("root");
+    assert!(matches!(tool.safety("write"), Safety::Reconcilable(Settling::AfterMs(1..))));
+    let write = call(&tool, "write", r#"{"path": "d/f", "content": "new"}"#);
+    assert_eq!(tool.reconcile(&write).await, Finding::NotFound);
+    let result = text(&mutate(&tool, &write).await.unwrap());
+    assert_eq!(found(tool.reconcile(&write).await), result);
+    fs::write(root.join("d/f"), "newer").unwrap();
+    assert_eq!(tool.reconcile(&write).await, Finding::NotFound);
+
+    let hex = &write.key.to_string()["sha256:".len()..][..16];
+    let left = root.join(format!("d/.hapax-{hex}-{}", write.fence));
+    fs::write(&left, "ne").unwrap();
+    assert_eq!(tool.reconcile(&write).await, Finding::NotFound);
+    assert!(!left.exists());
+
+    let remove = call(&tool, "remove", r#"{"path": "d/f"}"#);
+    assert_eq!(tool.reconcile(&remove).await, Finding::NotFound);
+    fs::remove_file(root.join("d/f")).unwrap();
+    assert_eq!(found(tool.reconcile(&remove).await), r#"{"path":"d/f"}"#);
+    fs::remove_dir(root.join("d")).unwrap();
+    assert_eq!(found(tool.reconcile(&remove).await), r#"{"path":"d/f"}"#);
+}
+
+#[tokio::test]
+async fn nobody_gets_out_of_the_directory() {
+    let (directory, tool) = tool();
+    let root = directory.path().join("root");
+    let secret = directory.path().join("secret");
+    fs::write(&secret, "secret").unwrap();
+    for path in [
+        "../secret",
+        "a/../../secret",
+        "/etc/passwd",
+        "",
+        ".",
+        "a//b",
+        "a/",
+        "./a",
+        "a\\\\..\\\\b",
+        "a\\u0000b",
+        ".hapax-0-1",
+    ] {
+        let arguments = json(&format!(r#"{{"path": "{path}", "content": "x"}}"#));
+        let error = tool.plan("write", &arguments).unwrap_err();
+        assert_eq!(error.class, Class::Logic, "{path}: {error}");
+        let arguments = json(&format!(r#"{{"path": "{path}"}}"#));
+        assert_eq!(tool.read("read", &arguments).await.unwrap_err().class, Class::Logic, "{path}");
+    }
+    symlink(directory.path(), root.join("out")).unwrap();
+    symlink(&secret, root.join("link")).unwrap();
+    for path in ["out/secret", "link"] {
+        let read = json(&format!(r#"{{"path": "{path}"}}"#));
+        let error = tool.read("read", &read).await.unwrap_err();
+        assert_eq!(error.class, Class::Precondition, "{path}: {error}");
+    }
+    let write = call(&tool, "write", r#"{"path": "out/secret", "content": "x"}"#);
+    assert_eq!(mutate(&tool, &write).await.unwrap_err().class, Class::Precondition);
+    assert!(matches!(tool.reconcile(&write).await, Finding::CannotTell(_)));
+    let remove = call(&tool, "remove", r#"{"path": "out/secret"}"#);
+    assert_eq!(mutate(&tool, &remove).await.unwrap_err().class, Class::Precondition);
+    let write = call(&tool, "write", r#"{"path": "link", "content": "x"}"#);
+    mutate(&tool, &write).await.expect("the link is replaced, and not what it leads to");
+    assert_eq!(fs::read(&secret).unwrap(), b"secret");
+    assert_eq!(fs::read(root.join("link")).unwrap(), b"x");
+}
+
+#[tokio::test]
+async fn what_is_no_file_or_too_large_is_refused() {
+    let (directory, tool) = tool();
+    let root = directory.path().join("root");
+    fs::create_dir(root.join("folder")).unwrap();
+    fs::write(root.join("large"), vec![b'x'; 1024 * 1024 + 1]).unwrap();
+    let pipe = std::process::Command::new("mkfifo").arg(root.join("pipe")).status().unwrap();
+    assert!(pipe.success());
+    for path in ["folder", "large", "pipe", "absent"] {
+        let error =
+            tool.read("read", &json(&format!(r#"{{"path": "{path}"}}"#))).await.unwrap_err();
+        assert_eq!(error.class, Class::Precondition, "{path}: {error}");
+    }
+    let write = call(&tool, "write", r#"{"path": "folder", "content": "x"}"#);
+    assert_eq!(mutate(&tool, &write).await.unwrap_err().class, Class::Precondition);
+    let remove = call(&tool, "remove", r#"{"path": "folder"}"#);
+    assert_eq!(mutate(&tool, &remove).await.unwrap_err().class, Class::Precondition);
+    let names: Vec<_> =
+        fs::read_dir(&root).unwrap().map(|file| file.unwrap().file_name()).collect();
+    assert_eq!(names.len(), 3, "nothing is left of what failed: {names:?}");
+    let large = format!(r#"{{"path": "f", "content": "{}"}}"#, "x".repeat(1024 * 1024 + 1));
+    assert_eq!(tool.plan("write", &json(&large)).unwrap_err().class, Class::Logic);
+    assert!(FileTool::new(FileSettings::new(root.join("absent"))).is_err());
+}

@@ -1,0 +1,269 @@
+//! Items, their mutations, and what people are asked about them.
+
+use std::sync::Arc;
+
+use axum::extract::{FromRequestParts, State};
+use hapax_items::{Error, Items};
+use http::StatusCode;
+use http::request::Parts;
+use serde::{Deserialize, Serialize};
+use utoipa::{IntoParams, ToSchema};
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+use super::effect::{noted, page, place};
+use super::{Answer, Json, Named, Params, Scope, answer, malformed, not_found, parse, part};
+use crate::access::Caller;
+use crate::problem::{ATTENTION, BAD_ITEM, NO_ITEM, Problem, RUN_FAILED, RUNNING, STALE};
+use crate::server::Server;
+use crate::wire;
+
+pub(super) fn reading() -> OpenApiRouter<Arc<Server>> {
+    OpenApiRouter::new()
+        .routes(routes!(list))
+        .routes(routes!(show))
+        .routes(routes!(escalations))
+        .routes(routes!(escalation))
+}
+
+pub(super) fn deciding() -> OpenApiRouter<Arc<Server>> {
+    OpenApiRouter::new().routes(routes!(reprocess)).routes(routes!(act))
+}
+
+/// The workflows of the caller's namespace.
+pub(super) struct Of {
+    pub(super) items: Items,
+    pub(super) caller: Caller,
+}
+
+impl FromRequestParts<Arc<Server>> for Of {
+    type Rejection = Problem;
+
+    async fn from_request_parts(head: &mut Parts, server: &Arc<Server>) -> Result<Self, Problem> {
+        let scope = Scope::from_request_parts(head, server).await?;
+        let items = server.items.as_ref();
+        let items = items.ok_or_else(|| not_found("no workflows are set up on this server"))?;
+        Ok(Self { items: items.on(scope.hapax), caller: scope.caller })
+    }
+}
+
+/// The workflow that the path names.
+pub(super) struct Name(pub(super) String);
+
+impl FromRequestParts<Arc<Server>> for Name {
+    type Rejection = Problem;
+
+    async fn from_request_parts(head: &mut Parts, server: &Arc<Server>) -> Result<Self, Problem> {
+        let name = part(head, server, "workflow").await?;
+        match name.len() {
+            1..=64 => Ok(Self(name)),
+            _ => Err(malformed("a workflow's name has 1 to 64 bytes")),
+        }
+    }
+}
+
+/// The item that the path names.
+struct ItemId(String);
+
+impl FromRequestParts<Arc<Server>> for ItemId {
+    type Rejection = Problem;
+
+    async fn from_request_parts(head: &mut Parts, server: &Arc<Server>) -> Result<Self, Problem> {
+        let id = part(head, server, "item").await?;
+        match id.len() {
+            1..=512 => Ok(Self(id)),
+            _ => Err(malformed("an item's id has 1 to 512 bytes")),
+        }
+    }
+}
+
+impl From<Error> for Problem {
+    fn from(error: Error) -> Self {
+        let (status, kind) = match &error {
+            Error::Hapax(error) => return Self::of(error),
+            Error::NotFound(_) => (StatusCode::NOT_FOUND, &NO_ITEM),
+            Error::Running { .. } => (StatusCode::CONFLICT, &RUNNING),
+            Error::Attention { .. } => (StatusCode::CONFLICT, &ATTENTION),
+            // The script is the client's; what else goes wrong is beyond us.
+            Error::Failed { failure, .. } if failure.class == hapax_items::Class::Logic => {
+                (StatusCode::UNPROCESSABLE_ENTITY, &RUN_FAILED)
+            }
+            Error::Failed { .. } => (StatusCode::BAD_GATEWAY, &RUN_FAILED),
+            Error::Stale { .. } => (StatusCode::CONFLICT, &STALE),
+            _ => (StatusCode::BAD_REQUEST, &BAD_ITEM),
+        };
+        Self::new(status, kind, error.to_string())
+    }
+}
+
+/// Which items to list.
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+struct Which {
+    /// Only in this state.
+    state: Option<wire::ItemStateName>,
+    /// Only those beyond this place, to page on.
+    beyond: Option<u64>,
+    /// Look at this many; 50 unless given.
+    #[param(minimum = 1, maximum = 1000)]
+    limit: Option<usize>,
+}
+
+/// Items, newest first.
+#[derive(Debug, Serialize, ToSchema)]
+struct ItemList {
+    /// They. A page of one state may be short, or empty, and others still follow.
+    items: Vec<wire::Item>,
+    /// To be given as `beyond` for those after these; nothing if there are no more.
+    next: Option<u64>,
+}
+
+/// List the items of a workflow, newest first.
+#[utoipa::path(get, path = "/v1/workflows/{workflow}/items", operation_id = "item_list", tag = "items",
+    params(("workflow" = String, Path, min_length = 1, max_length = 64), Which),
+    responses((status = 200, body = ItemList)))]
+async fn list(
+    State(server): State<Arc<Server>>,
+    Of { items, .. }: Of,
+    Name(workflow): Name,
+    Params(which): Params<Which>,
+) -> Answer<ItemList> {
+    let (limit, beyond) = (page(which.limit)?, place(which.beyond)?);
+    let _one_of_few = server.listing.acquire().await;
+    let states: Vec<_> = which.state.map(wire::ItemStateName::meant).into_iter().collect();
+    let page = items.page(&workflow, &states, beyond, limit).await?;
+    answer(ItemList { items: page.items.iter().map(wire::Item::of).collect(), next: page.next })
+}
+
+/// Which attempt at an item to show.
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+struct WhichAttempt {
+    /// The attempt whose mutations to show; the one that counts unless given.
+    #[param(minimum = 1)]
+    attempt: Option<u32>,
+}
+
+/// Show an item with its mutations. Its id is percent-encoded in the path.
+#[utoipa::path(get, path = "/v1/workflows/{workflow}/items/{item}", operation_id = "item_show", tag = "items",
+    params(("workflow" = String, Path, min_length = 1, max_length = 64),
+           ("item" = String, Path, description = "its id, percent-encoded", min_length = 1, max_length = 512),
+           WhichAttempt),
+    responses((status = 200, body = wire::ItemShown)))]
+async fn show(
+    Of { items, .. }: Of,
+    Name(workflow): Name,
+    ItemId(id): ItemId,
+    Params(which): Params<WhichAttempt>,
+) -> Answer<wire::ItemShown> {
+    let item = items.show(&workflow, &id).await?;
+    let attempt = which.attempt.unwrap_or(item.attempt);
+    if !(1..=item.attempt).contains(&attempt) {
+        return Err(not_found("there was no such attempt at this item"));
+    }
+    let mutations = items.mutations(item.key, attempt).await?;
+    answer(wire::ItemShown {
+        item: wire::Item::of(&item),
+        mutations_of: attempt,
+        mutations: mutations.iter().map(wire::Mutation::of).collect(),
+    })
+}
+
+/// Begin a new attempt at an item, which consults none of those before it. The next run takes it
+/// up, and everything that was done for it may be done again.
+#[utoipa::path(post, path = "/v1/workflows/{workflow}/items/{item}/reprocess", operation_id = "item_reprocess", tag = "items", request_body = wire::Reset,
+    params(("workflow" = String, Path, min_length = 1, max_length = 64),
+           ("item" = String, Path, description = "its id, percent-encoded", min_length = 1, max_length = 512)),
+    responses((status = 200, body = wire::Item)))]
+async fn reprocess(
+    Of { items, caller }: Of,
+    Name(workflow): Name,
+    ItemId(id): ItemId,
+    Json(asked): Json<wire::Reset>,
+) -> Answer<wire::Item> {
+    let (attempt, note) = (parse("attempt", &asked.attempt)?, noted(&asked.note)?);
+    items.show(&workflow, &id).await?;
+    items.reprocess(&workflow, &id, attempt, (&caller.holder, note)).await?;
+    answer(wire::Item::of(&items.show(&workflow, &id).await?))
+}
+
+/// Which escalations to list.
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+struct WhichEscalations {
+    /// Only of this workflow.
+    #[param(max_length = 64)]
+    workflow: Option<String>,
+    /// At most this many; 50 unless given.
+    #[param(minimum = 1, maximum = 1000)]
+    limit: Option<usize>,
+}
+
+/// What people are asked, newest first.
+#[derive(Debug, Serialize, ToSchema)]
+struct Escalations {
+    escalations: Vec<wire::Escalation>,
+}
+
+/// List what people are asked about items and runs, newest first.
+#[utoipa::path(get, path = "/v1/escalations", operation_id = "escalation_list", tag = "items", params(WhichEscalations),
+    responses((status = 200, body = Escalations)))]
+async fn escalations(
+    State(server): State<Arc<Server>>,
+    Of { items, .. }: Of,
+    Params(which): Params<WhichEscalations>,
+) -> Answer<Escalations> {
+    let limit = page(which.limit)?;
+    if which.workflow.as_ref().is_some_and(|name| name.is_empty() || name.len() > 64) {
+        return Err(malformed("a workflow's name has 1 to 64 bytes"));
+    }
+    let _one_of_few = server.listing.acquire().await;
+    let found = items.escalations(which.workflow.as_deref(), limit).await?;
+    answer(Escalations { escalations: found.iter().map(wire::Escalation::of).collect() })
+}
+
+/// Show what a person is asked: what was tried, why its outcome is unknown, what to check.
+#[utoipa::path(get, path = "/v1/escalations/{key}", operation_id = "escalation_show", tag = "items",
+    params(("key" = String, Path, description = "that of the item or the run", min_length = 1)),
+    responses((status = 200, body = wire::Escalation)))]
+async fn escalation(Of { items, .. }: Of, named: Named) -> Answer<wire::Escalation> {
+    answer(wire::Escalation::of(&items.escalation(named.key).await?))
+}
+
+/// Decide about an escalation. Names the attempt that was shown, so that a stale screen cannot
+/// decide about something newer.
+#[utoipa::path(post, path = "/v1/escalations/{key}/act", operation_id = "escalation_act", tag = "items", request_body = wire::Act,
+    params(("key" = String, Path, description = "that of the item or the run", min_length = 1)),
+    responses((status = 200, body = wire::Acted)))]
+async fn act(
+    Of { items, caller }: Of,
+    named: Named,
+    Json(asked): Json<wire::Act>,
+) -> Answer<wire::Acted> {
+    let (attempt, note) = (parse("attempt", &asked.attempt)?, noted(&asked.note)?);
+    let action = asked.action.meant();
+    let result = match &asked.result {
+        Some(_) if action != hapax_items::Action::Happened => {
+            return Err(malformed("a result goes with happened"));
+        }
+        Some(raw) => {
+            let result = hapax::json::Json::parse(raw.get().as_bytes());
+            Some(result.map_err(|error| malformed(format!("result: {error}")))?)
+        }
+        None => None,
+    };
+    let asked_about = items.escalation(named.key).await?;
+    items.act(named.key, attempt, action, result.as_ref(), (&caller.holder, note)).await?;
+    let item = match &asked_about.item {
+        Some(item) => Some(wire::Item::of(&items.show(&item.workflow, &item.id).await?)),
+        None => None,
+    };
+    let run = match &asked_about.run {
+        Some(run) => Some(wire::RunSummary::of(&items.show_run(&run.workflow, &run.id).await?)),
+        None => None,
+    };
+    answer(wire::Acted { item, run })
+}

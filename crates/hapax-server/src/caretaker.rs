@@ -1,0 +1,235 @@
+//! Background work on workflows: what is due is run, and what may have happened is looked for.
+//!
+//! Both rounds take no input: what there is to do is in the ledger. All namespaces are looked
+//! through every minute; those in which something was asked for here, every few seconds.
+
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
+
+use futures_util::StreamExt as _;
+use futures_util::stream;
+use hapax::Namespace;
+use hapax_items::{Error, Items, Reconciled};
+
+use crate::server::Server;
+
+/// How often there is a round.
+pub(crate) const ROUND: Duration = Duration::from_secs(5);
+
+/// How often all namespaces are looked through.
+const ALL: Duration = Duration::from_secs(60);
+
+/// In how many namespaces something is looked for at once.
+const AT_ONCE: usize = 8;
+
+/// What there is to do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Chore {
+    /// Begin the runs that are due.
+    RunDue,
+    /// Look for mutations whose outcome is unknown.
+    Reconcile,
+}
+
+/// Does one of the chores, in all namespaces.
+pub(crate) struct Caretaker {
+    chore: Chore,
+    items: Items,
+    /// Where there was something the last time.
+    busy: BTreeSet<Namespace>,
+    looked: Option<Instant>,
+}
+
+/// What a pass did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Pass {
+    /// How many runs were begun, and how much people are asked about.
+    Run { begun: usize, escalations: usize },
+    /// What was found out.
+    Reconciled(Reconciled),
+}
+
+impl Caretaker {
+    pub(crate) fn new(chore: Chore, items: Items) -> Self {
+        Self { chore, items, busy: BTreeSet::new(), looked: None }
+    }
+
+    /// One round.
+    pub(crate) async fn pass(&mut self, server: &Server) -> Result<Pass, Error> {
+        match self.chore {
+            Chore::RunDue => self.run_due(server).await,
+            Chore::Reconcile => self.reconcile(server).await,
+        }
+    }
+
+    async fn run_due(&mut self, server: &Server) -> Result<Pass, Error> {
+        let now = server.hapax.wall().await?;
+        let (mut all_begun, mut escalations) = (0, 0);
+        for namespace in self.namespaces(server).await? {
+            let items = self.items.on(server.hapax.in_namespace(namespace.clone()));
+            let begun = async {
+                let mut begun = 0;
+                for due in items.due(now).await? {
+                    if server.runs.is_driven(&namespace, &due.workflow) {
+                        continue;
+                    }
+                    // If there is no room for more it is due the next time, too.
+                    let run = server.runs.begin(items.clone(), &due.workflow, due.run);
+                    begun += usize::from(run.is_ok());
+                }
+                Ok::<_, Error>((begun, items.count_escalations().await?))
+            };
+            match begun.await {
+                Ok((begun, open)) => {
+                    all_begun += begun;
+                    escalations += open;
+                    self.keep(&namespace, begun > 0 || open > 0 || has_any(&items).await);
+                }
+                Err(error) => warn(&namespace, &error),
+            }
+        }
+        server.metrics.escalations.set(i64::try_from(escalations).unwrap_or(i64::MAX));
+        Ok(Pass::Run { begun: all_begun, escalations })
+    }
+
+    async fn reconcile(&mut self, server: &Server) -> Result<Pass, Error> {
+        let items = self.items.clone();
+        let namespaces = self.namespaces(server).await?;
+        let mut looks = stream::iter(namespaces)
+            .map(|namespace| async {
+                let items = items.on(server.hapax.in_namespace(namespace.clone()));
+                let pass = items.reconcile().await;
+                (namespace, pass)
+            })
+            .buffer_unordered(AT_ONCE);
+        let mut sum = Reconciled::default();
+        while let Some((namespace, pass)) = looks.next().await {
+            match pass {
+                Ok(pass) => {
+                    sum.looked += pass.looked;
+                    sum.decided += pass.decided;
+                    sum.escalated += pass.escalated;
+                    sum.waiting += pass.waiting;
+                    self.keep(&namespace, pass != Reconciled::default());
+                }
+                Err(error) => warn(&namespace, &error),
+            }
+        }
+        let told = &server.metrics.reconciled;
+        for (result, count) in [
+            ("decided", sum.decided),
+            ("undecided", sum.looked.saturating_sub(sum.decided)),
+            ("escalated", sum.escalated),
+        ] {
+            told.with_label_values(&[result]).inc_by(count as u64);
+        }
+        Ok(Pass::Reconciled(sum))
+    }
+
+    /// Where to look this time.
+    async fn namespaces(&mut self, server: &Server) -> Result<Vec<Namespace>, Error> {
+        if self.looked.is_none_or(|looked| looked.elapsed() >= ALL) {
+            let all = server.hapax.namespaces().await?;
+            self.looked = Some(Instant::now());
+            return Ok(all);
+        }
+        let mut some = server.runs.namespaces();
+        some.extend(self.busy.iter().cloned());
+        Ok(some.into_iter().collect())
+    }
+
+    fn keep(&mut self, namespace: &Namespace, busy: bool) {
+        match busy {
+            true => self.busy.insert(namespace.clone()),
+            false => self.busy.remove(namespace),
+        };
+    }
+}
+
+/// Whether there is a workflow here that may become due.
+async fn has_any(items: &Items) -> bool {
+    items.workflows().await.is_ok_and(|workflows| !workflows.is_empty())
+}
+
+/// What goes wrong in one namespace keeps nobody from the others.
+fn warn(namespace: &Namespace, error: &Error) {
+    tracing::warn!(name: "items_not_tended", %namespace, %error, "workflows could not be tended yet");
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use hapax::Hapax;
+    use hapax_items::Version;
+
+    use super::*;
+    use crate::access::Access;
+    use crate::server::{Systems, Terms};
+
+    fn server(hapax: &Hapax) -> (Arc<Server>, Items) {
+        let items = Items::new(hapax.clone(), Vec::new(), Vec::new()).expect("nothing to refuse");
+        let systems = Systems { items: Some(items.clone()), ..Systems::default() };
+        (Server::with(hapax.clone(), Access::Everybody, Terms::default(), systems), items)
+    }
+
+    /// What was broken off goes on, in whatever namespace, though nobody asked here for anything.
+    #[tokio::test]
+    async fn what_is_due_is_found_in_every_namespace() {
+        let hapax = Hapax::builder().in_memory();
+        let (server, items) = server(&hapax);
+        let mut there = Vec::new();
+        for name in ["one", "two"] {
+            let namespace = Namespace::new(name).expect("a name");
+            let items = items.on(hapax.in_namespace(namespace));
+            items
+                .publish("w", "await withItem('a', 'A', async () => 1);", "ada")
+                .await
+                .expect("one");
+            let (begun, running) = tokio::sync::oneshot::channel();
+            let broken_off = tokio::spawn({
+                let items = items.clone();
+                async move {
+                    let work = |_| async move {
+                        begun.send(()).expect("heard");
+                        std::future::pending::<Result<(), String>>().await
+                    };
+                    items.perform("w", Version::FIRST, Some("r"), work).await
+                }
+            });
+            running.await.expect("it has begun");
+            broken_off.abort();
+            there.push(items);
+        }
+        let mut caretaker = Caretaker::new(Chore::RunDue, items.clone());
+        let ended = async |items: &Items| {
+            items.show_run("w", "r").await.is_ok_and(|run| run.state == "succeeded")
+        };
+        let deadline = Instant::now() + Duration::from_secs(30);
+        while !(ended(&there[0]).await && ended(&there[1]).await) {
+            assert!(Instant::now() < deadline);
+            caretaker.pass(&server).await.expect("looked");
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        let pass = caretaker.pass(&server).await.expect("looked");
+        assert_eq!(pass, Pass::Run { begun: 0, escalations: 0 });
+        let pass = Caretaker::new(Chore::Reconcile, items).pass(&server).await.expect("looked");
+        assert_eq!(pass, Pass::Reconciled(Reconciled::default()));
+        // Nothing is begun after the end.
+        server.drained().await;
+        assert!(server.runs.begin(there[0].clone(), "w", "late".into()).is_err());
+    }
+
+    /// What people are asked about is counted where it is.
+    #[tokio::test]
+    async fn escalations_are_counted() {
+        let hapax = Hapax::builder().in_memory();
+        let (server, items) = server(&hapax);
+        items.publish("w", "throw new Error('no');", "ada").await.expect("published");
+        assert!(items.drive("w", None).await.is_err());
+        let mut caretaker = Caretaker::new(Chore::RunDue, items);
+        let pass = caretaker.pass(&server).await.expect("looked");
+        assert_eq!(pass, Pass::Run { begun: 0, escalations: 1 });
+        assert_eq!(server.metrics.escalations.get(), 1);
+    }
+}
