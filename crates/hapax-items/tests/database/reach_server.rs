@@ -213,9 +213,7 @@ async fn a_commit_that_is_cut_off_is_tried_again() {
     let (driven, ()) = tokio::join!(place.execute("one", "INSERT INTO mine VALUES (1)"), async {
         let committing = "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity
              WHERE query = 'COMMIT' AND wait_event = 'PgSleep'";
-        while server(&place).sql("postgres", committing) == "0" {
-            tokio::time::sleep(std::time::Duration::from_millis(5)).await;
-        }
+        ended(&place, committing).await;
     });
     driven.unwrap();
     assert_eq!(place.look("SELECT count(*) FROM mine"), "1");
@@ -263,14 +261,12 @@ async fn a_cut_connection_is_made_again() {
     assert_eq!(server(&place).sql("postgres", cut), "1");
     place.execute("idle", "INSERT INTO mine VALUES (1)").await.unwrap();
     assert_eq!(place.look("SELECT count(*) FROM mine"), "1");
-    let slow = change("busy", &["INSERT INTO mine VALUES (2)", "SELECT pg_sleep(0.5)"]);
+    let slow = change("busy", &["INSERT INTO mine VALUES (2)", "SELECT pg_sleep(3)"]);
     let body = format!("await sql.execute({slow});");
     let (driven, ()) = tokio::join!(place.item("busy", &body), async {
         let sleeping = "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity
              WHERE query LIKE 'SELECT pg_sleep(%' AND pid <> pg_backend_pid()";
-        while server(&place).sql("postgres", sleeping) == "0" {
-            tokio::time::sleep(std::time::Duration::from_millis(5)).await;
-        }
+        ended(&place, sleeping).await;
     });
     driven.unwrap();
     assert_eq!(place.look("SELECT count(*) FROM mine WHERE n = 2"), "1");
@@ -322,4 +318,13 @@ async fn values_of_many_types_are_told() {
         place.said().await,
         r#"[{"d":"2024-02-29","id":"00000000-0000-0000-0000-000000000001","list":"{1,2}","n":12.5}]"#
     );
+}
+
+/// Waits until this has ended a session of a script's.
+async fn ended(place: &Place, ending: &str) {
+    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(60);
+    while server(place).sql("postgres", ending) == "0" {
+        assert!(std::time::Instant::now() < deadline, "no session was there to end");
+        tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+    }
 }
