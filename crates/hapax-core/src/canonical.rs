@@ -3,6 +3,8 @@
 //! Object members are sorted by UTF-16 code unit, numbers are written as ECMAScript writes
 //! them. A number is refused when the double it would become denotes another decimal value.
 
+use std::cmp::Ordering;
+
 use crate::json::{Json, JsonError, Number, Problem};
 
 /// The canonical text of a value.
@@ -32,7 +34,7 @@ pub fn canonicalize(input: &[u8]) -> Result<String, JsonError> {
     canonical(&Json::parse(input)?)
 }
 
-fn write(value: &Json, out: &mut String) -> Result<(), JsonError> {
+pub(crate) fn write(value: &Json, out: &mut String) -> Result<(), JsonError> {
     match value {
         Json::Null => out.push_str("null"),
         Json::Bool(true) => out.push_str("true"),
@@ -51,7 +53,7 @@ fn write(value: &Json, out: &mut String) -> Result<(), JsonError> {
         }
         Json::Object(members) => {
             let mut members: Vec<_> = members.iter().collect();
-            members.sort_by(|(a, _), (b, _)| a.encode_utf16().cmp(b.encode_utf16()));
+            members.sort_by(|(a, _), (b, _)| order(a, b));
             out.push('{');
             for (i, (name, value)) in members.into_iter().enumerate() {
                 if i > 0 {
@@ -67,6 +69,14 @@ fn write(value: &Json, out: &mut String) -> Result<(), JsonError> {
     Ok(())
 }
 
+/// By UTF-16 code units. Bytes say the same where one of both is ASCII, and are quicker to compare.
+fn order(a: &str, b: &str) -> Ordering {
+    match a.is_ascii() || b.is_ascii() {
+        true => a.cmp(b),
+        false => a.encode_utf16().cmp(b.encode_utf16()),
+    }
+}
+
 fn write_number(number: &Number, out: &mut String) -> Result<(), JsonError> {
     let refuse = |problem| JsonError { problem, at: number.position() };
     let text = number.as_str();
@@ -76,7 +86,7 @@ fn write_number(number: &Number, out: &mut String) -> Result<(), JsonError> {
     }
     let mut buffer = ryu_js::Buffer::new();
     let shortest = buffer.format_finite(double);
-    if Decimal::of(shortest) != Decimal::of(text) {
+    if shortest != text && Decimal::of(shortest) != Decimal::of(text) {
         return Err(refuse(Problem::Inexact(shorten(text))));
     }
     out.push_str(shortest);

@@ -1,7 +1,7 @@
 //! Documents that are kept: canonical JSON, written and read member by member.
 
-use crate::canonical::canonical;
-use crate::json::Json;
+use crate::canonical::{canonical, write, write_string};
+use crate::json::{Json, JsonError};
 
 /// A document being written. What is absent is left out.
 ///
@@ -50,6 +50,55 @@ impl Object {
     /// Its one text.
     pub fn print(self) -> String {
         print(&self.json())
+    }
+}
+
+/// A document that is written at once, where putting it together first would cost too much. Its
+/// members have to come in the order of their names.
+///
+/// ```
+/// use hapax_core::document::{Object, Written};
+///
+/// let written = Written::default().number("n", 7).text("to", "ada");
+/// assert_eq!(written.print(), Object::default().text("to", "ada").number("n", 7).print());
+/// ```
+#[derive(Default)]
+pub struct Written(String);
+
+impl Written {
+    /// With a member that is a text.
+    pub fn text<'a>(mut self, name: &str, text: impl Into<Option<&'a str>>) -> Self {
+        if let Some(text) = text.into() {
+            self.name(name);
+            write_string(text, &mut self.0);
+        }
+        self
+    }
+
+    /// With a member that is a whole number.
+    pub fn number(mut self, name: &str, number: u64) -> Self {
+        self.name(name);
+        self.0.push_str(&number.to_string());
+        self
+    }
+
+    /// With this member. Refuses a number that has no double.
+    pub fn with(mut self, name: &str, value: &Json) -> Result<Self, JsonError> {
+        self.name(name);
+        write(value, &mut self.0)?;
+        Ok(self)
+    }
+
+    /// Its one text.
+    pub fn print(mut self) -> String {
+        self.0.push_str(if self.0.is_empty() { "{}" } else { "}" });
+        self.0
+    }
+
+    fn name(&mut self, name: &str) {
+        self.0.push(if self.0.is_empty() { '{' } else { ',' });
+        write_string(name, &mut self.0);
+        self.0.push(':');
     }
 }
 

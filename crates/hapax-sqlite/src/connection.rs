@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use hapax_core::planted::{Bug, planted};
 use hapax_store::StoreError;
+use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags};
 
 use crate::error::OrStoreError;
@@ -19,11 +20,12 @@ pub const SCHEMA: &str = concat!(
     include_str!("schema_5.sql"),
     include_str!("schema_6.sql"),
     include_str!("schema_7.sql"),
-    include_str!("schema_8.sql")
+    include_str!("schema_8.sql"),
+    include_str!("schema_9.sql")
 );
 
 /// Each migration brings the schema from its place in this list to the next.
-const MIGRATIONS: [&str; 8] = [
+const MIGRATIONS: [&str; 9] = [
     include_str!("schema_1.sql"),
     include_str!("schema_2.sql"),
     include_str!("schema_3.sql"),
@@ -32,6 +34,7 @@ const MIGRATIONS: [&str; 8] = [
     include_str!("schema_6.sql"),
     include_str!("schema_7.sql"),
     include_str!("schema_8.sql"),
+    include_str!("schema_9.sql"),
 ];
 
 /// "hapx": marks the file as ours.
@@ -76,6 +79,8 @@ pub(crate) fn open_reader(path: &Path) -> Result<Connection, StoreError> {
 pub(crate) fn configure(connection: &Connection, cache_kib: i64) -> Result<(), StoreError> {
     connection.busy_timeout(BUSY).or_store_error()?;
     connection.set_prepared_statement_cache_capacity(128);
+    // What a statement does must not hang on what it is asked with, nor be worked out again.
+    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true).or_store_error()?;
     let full = if planted(Bug::SyncNormal) { 1 } else { 2 };
     for (pragma, value) in [
         ("synchronous", full),

@@ -100,7 +100,8 @@ pub(crate) fn parts(
     params: impl Params,
 ) -> Result<Vec<(EffectRow, Part)>, StoreError> {
     let sql = format!(
-        "SELECT {}, whole, kind, kept FROM part JOIN effect ON id = effect WHERE {which}",
+        "SELECT {}, name, kind, kept FROM part
+         JOIN effect ON id = part.effect JOIN whole ON number = part.whole WHERE {which}",
         columns!()
     );
     let mut statement = db.prepare_cached(&sql).or_store_error()?;

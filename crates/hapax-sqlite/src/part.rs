@@ -1,12 +1,14 @@
 //! Effects that belong together.
 
 use hapax_core::effect::StateName;
+use hapax_core::key::Key;
 use hapax_core::name::{Name, Namespace};
 use hapax_core::part::{Found, Part, Sought};
 use hapax_store::{PartTxn, PartView, StoreError};
-use rusqlite::{Connection, params};
+use rusqlite::{Connection, OptionalExtension as _, params};
 
 use crate::effect;
+use crate::error::OrStoreError as _;
 use crate::outbox::run;
 use crate::txn::SqliteTxn;
 
@@ -29,18 +31,21 @@ impl PartView for SqliteTxn<'_> {
             some => format!("state IN ({some})"),
         };
         let (beyond, order) = match sought.newest_first {
-            true => ("effect < ?4", "DESC"),
-            false => ("effect > ?4", "ASC"),
+            true => ("part.effect < ?4", "DESC"),
+            false => ("part.effect > ?4", "ASC"),
         };
-        let by = match sought.whole {
-            Some(_) => "substr(whole, 1, 16) = substr(?5, 1, 16) AND whole = ?5",
-            None => "?5 IS NULL",
+        let whole = match &sought.whole {
+            Some(whole) => match self.whole(whole, &sought.kind)? {
+                None => return Ok(Vec::new()),
+                found => found,
+            },
+            None => None,
         };
+        let by = if whole.is_some() { "part.whole = ?5" } else { "?5 IS NULL AND kind = ?2" };
         let which = format!(
-            "{by} AND kind = ?2 AND namespace = ?1 AND {states} AND (?4 IS NULL OR {beyond})
-             ORDER BY effect {order} LIMIT ?3"
+            "{by} AND namespace = ?1 AND {states} AND (?4 IS NULL OR {beyond})
+             ORDER BY part.effect {order} LIMIT ?3"
         );
-        let whole = sought.whole.map(|whole| *whole.as_bytes());
         let beyond = sought.beyond.map(|place| place as i64);
         let asked = params![number, sought.kind, sought.limit as i64, beyond, whole];
         let found = effect::parts(self.db, &which, asked)?.into_iter().map(|(row, part)| Found {
@@ -58,12 +63,39 @@ impl PartTxn for SqliteTxn<'_> {
         let row = self.row_id(name).ok_or_else(|| {
             StoreError::Corrupt(format!("{} is to be a part, and is not there", name.key))
         })?;
-        let sql = "INSERT OR REPLACE INTO part (effect, whole, kind, kept) VALUES (?1, ?2, ?3, ?4)";
-        run(self.db, sql, params![row, part.whole.as_bytes(), part.kind, part.body]).map(drop)
+        let whole = match self.whole(&part.whole, &part.kind)? {
+            Some(whole) => whole,
+            None => {
+                let sql = "INSERT INTO whole (name, kind) VALUES (?1, ?2)";
+                run(self.db, sql, params![part.whole.as_bytes(), part.kind])?;
+                self.db.last_insert_rowid()
+            }
+        };
+        let sql = "INSERT OR REPLACE INTO part (effect, whole, kept) VALUES (?1, ?2, ?3)";
+        run(self.db, sql, params![row, whole, part.body]).map(drop)
     }
 }
 
-/// An effect that is removed is no part any more.
+impl SqliteTxn<'_> {
+    /// The number of a whole and a kind of its parts.
+    fn whole(&self, whole: &Key, kind: &str) -> Result<Option<i64>, StoreError> {
+        let sql = "SELECT number FROM whole
+                   WHERE substr(name, 1, 16) = substr(?1, 1, 16) AND kind = ?2 AND name = ?1";
+        let asked = params![whole.as_bytes(), kind];
+        let mut statement = self.db.prepare_cached(sql).or_store_error()?;
+        statement.query_row(asked, |row| row.get(0)).optional().or_store_error()
+    }
+}
+
+/// An effect that is removed is no part any more, and a whole without parts is none.
 pub(crate) fn forget(db: &Connection, effect: i64) -> Result<(), StoreError> {
-    run(db, "DELETE FROM part WHERE effect = ?1", params![effect]).map(drop)
+    let sql = "DELETE FROM part WHERE effect = ?1 RETURNING whole";
+    let whole: Option<i64> = db
+        .prepare_cached(sql)
+        .and_then(|mut gone| gone.query_row([effect], |row| row.get(0)).optional())
+        .or_store_error()?;
+    let Some(whole) = whole else { return Ok(()) };
+    let sql = "DELETE FROM whole WHERE number = ?1
+               AND NOT EXISTS (SELECT 1 FROM part WHERE part.whole = ?1)";
+    run(db, sql, [whole]).map(drop)
 }

@@ -10,6 +10,7 @@ use hapax_core::key::Key;
 use hapax_core::lease::LeaseId;
 use hapax_core::name::{Name, Namespace};
 use hapax_core::outcome::Outcome;
+use hapax_core::part::{Part, Sought};
 use hapax_sqlite::{Options, SqliteStore};
 use hapax_store::outbox::Telling;
 use hapax_store::{Answer, Clock, Command, Job, ManualClock, Store, StoreError, call, read};
@@ -288,6 +289,46 @@ fn two_keys_with_the_same_head_are_told_apart() {
     let twin = Name { key: Key::from_bytes(bytes), ..name(1) };
     let answer = ledger.run(Command::Claim { name: twin, ask: ask(2) });
     assert!(matches!(answer, Err(StoreError::Collision(_))), "{answer:?}");
+}
+
+/// Proves K-1: of a whole too, and what was a part of it before the schema changed still is.
+#[test]
+fn two_wholes_with_the_same_head_are_told_apart_in_an_older_file_too() {
+    let ledger = Ledger::new();
+    let wholes = [0, 1, 0].map(|last| {
+        let mut bytes = [7; 32];
+        bytes[31] = last;
+        Key::from_bytes(bytes)
+    });
+    for (key, whole) in (1..).zip(wholes) {
+        let part = Part { whole, kind: "mutation".into(), body: vec![key] };
+        let ask = Ask { part: Some(part), ..ask(key) };
+        let granted = ledger.run(Command::Claim { name: name(key), ask });
+        assert!(matches!(granted, Ok(Answer::Claim(Verdict::Granted(_)))), "{granted:?}");
+    }
+    let bodies = |store: &SqliteStore, whole| {
+        let (whole, kind) = (Some(whole), "mutation".to_owned());
+        let sought = Sought { whole, kind, limit: 9, ..Sought::default() };
+        let found = wait(read(store, move |view| view.parts(&Namespace::default(), &sought)));
+        found.expect("a read").into_iter().map(|found| found.part.body[0]).collect::<Vec<_>>()
+    };
+    assert_eq!([0, 1].map(|n| bodies(&ledger.store, wholes[n])), [vec![1, 3], vec![2]]);
+    let Ledger { store, clock, directory } = ledger;
+    drop(store);
+    let path = directory.path().join("ledger.db");
+    Connection::open(&path)
+        .and_then(|db| {
+            db.execute_batch(
+                "ALTER TABLE part RENAME TO newer;
+                 CREATE TABLE part (effect INTEGER PRIMARY KEY, whole BLOB, kind TEXT, kept BLOB);
+                 INSERT INTO part SELECT effect, name, kind, kept FROM newer
+                 JOIN whole ON number = newer.whole;
+                 DROP TABLE newer; DROP TABLE whole; PRAGMA user_version = 8;",
+            )
+        })
+        .expect("an older file");
+    let store = open(&path, clock).expect("a store");
+    assert_eq!([0, 1].map(|n| bodies(&store, wholes[n])), [vec![1, 3], vec![2]]);
 }
 
 #[test]
