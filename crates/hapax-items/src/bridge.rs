@@ -1,7 +1,7 @@
 //! A script on a thread of its own, and the run that it belongs to.
 //!
 //! The script's thread asks and waits; the run answers. What was applied before is answered on the
-//! script's thread, without asking.
+//! script's thread, without asking, and mutations are performed on tasks of their own.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use crate::run::{Run, nested, now_ms, outside};
 use crate::sandbox::{self, Begun, Ended, Host, Limit, Stop, Toolbox};
-use crate::scope::{Asked, Item, Recalled};
+use crate::scope::{Item, Recalled};
 use crate::service::Settings;
 use crate::stop::{Stopped, Why};
 use crate::tool::Tool;
@@ -18,7 +18,6 @@ use crate::tool::Tool;
 /// What the script asks.
 enum Request {
     Begin { id: String, title: String, reply: oneshot::Sender<Item> },
-    Perform { asked: Box<Asked>, reply: oneshot::Sender<Arc<[u8]>> },
     Read { tool: Arc<dyn Tool>, operation: String, arguments: Json, reply: oneshot::Sender<Json> },
     End { result: Json, reply: oneshot::Sender<()> },
     Over(Ended),
@@ -31,7 +30,8 @@ pub(crate) async fn execute(
     source: String,
 ) -> Result<(), Stopped> {
     let (ask, mut asked) = mpsc::channel(1);
-    let mut host = Bridge { run: run.clone(), ask: ask.clone(), item: None };
+    let runtime = tokio::runtime::Handle::current();
+    let mut host = Bridge { run: run.clone(), runtime, ask: ask.clone(), item: None };
     tokio::task::spawn_blocking(move || {
         let tools = host.run.operations();
         let toolbox: Vec<(&str, &[&str])> =
@@ -57,10 +57,6 @@ pub(crate) async fn execute(
             Some(Request::Read { tool, operation, arguments, reply }) => {
                 let _ = reply.send(run.read(&*tool, &operation, &arguments).await?);
             }
-            Some(Request::Perform { asked, .. }) => {
-                let (tool, operation) = asked.called();
-                return Err(run.stop(outside(tool, operation)));
-            }
             Some(Request::End { .. }) => {}
             Some(Request::Over(Ended::Completed)) => return Ok(()),
             Some(Request::Over(ended)) => return Err(stopped(&run, ended)),
@@ -80,9 +76,6 @@ async fn serve(
     let _ = begun.send(item.clone());
     loop {
         match asked.recv().await {
-            Some(Request::Perform { asked, reply }) => {
-                let _ = reply.send(Box::pin(item.perform(*asked)).await?);
-            }
             Some(Request::Read { tool, operation, arguments, reply }) => {
                 let _ = reply.send(run.read(&*tool, &operation, &arguments).await?);
             }
@@ -123,6 +116,7 @@ fn stopped(run: &Run, ended: Ended) -> Stopped {
 /// The script's side.
 struct Bridge {
     run: Run,
+    runtime: tokio::runtime::Handle,
     ask: mpsc::Sender<Request>,
     item: Option<Item>,
 }
@@ -167,9 +161,11 @@ impl Host for Bridge {
             self.run.stop(outside(tool, operation));
             return Err(Stop);
         };
-        let result = match item.recall(found, operation, &arguments).map_err(|_| Stop)? {
+        let result = match item.recall(found, operation, arguments).map_err(|_| Stop)? {
             Recalled::Result(result) => result,
-            Recalled::Ask(asked) => self.request(|reply| Request::Perform { asked, reply })?,
+            Recalled::Ask(asked) => {
+                self.runtime.block_on(item.perform(&asked)).map_err(|_| Stop)?
+            }
         };
         String::from_utf8(result.to_vec()).map_err(|_| Stop)
     }

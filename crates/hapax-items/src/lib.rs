@@ -51,6 +51,8 @@ pub use ledger::{ItemView, MutationView, RunView};
 pub use note::Failure;
 pub use overview::Page;
 pub use reconcile::Reconciled;
+#[cfg(feature = "http")]
+pub use repair::{Endpoint, EndpointSettings};
 pub use repair::{MAINTAINER, Maintainer, PLANNER, Program, Repair, differences};
 pub use route::{Because, Budget, Next, Spent, route};
 pub use run::Run;

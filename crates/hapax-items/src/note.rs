@@ -1,9 +1,10 @@
 //! What is kept of items, runs and mutations beside their effects.
 
-use hapax::document::{Object, list, number, text, words};
-use hapax::json::Json;
+use hapax::document::{Object, Written, list, number, text, words};
+use hapax::json::{Json, JsonError};
 use hapax::part::Part;
 use hapax::{AttemptId, Fence, Key};
+use hapax_core::key::mutation::Mutation;
 
 use crate::class::Class;
 use crate::route::Spent;
@@ -222,18 +223,19 @@ pub(crate) struct MutationNote {
 }
 
 impl MutationNote {
-    pub(crate) fn part(&self, whole: Key) -> Part {
-        let document = Object::default()
-            .text("item", self.item.as_str())
-            .text("workflow", self.workflow.as_str())
-            .number("attempt", u64::from(self.attempt))
-            .text("tool", self.tool.as_str())
-            .text("operation", self.operation.as_str())
-            .text("subkey", self.subkey.as_deref())
-            .text("target", self.plan.target.as_str())
-            .with("identity", self.plan.identity.clone())
-            .with("payload", self.plan.payload.clone());
-        Part { whole, kind: MUTATION.into(), body: document.print().into_bytes() }
+    /// What is kept of a mutation.
+    pub(crate) fn body(mutation: &Mutation<'_>, payload: &Json) -> Result<Vec<u8>, JsonError> {
+        let document = Written::default()
+            .number("attempt", mutation.attempt)
+            .with("identity", mutation.identity)?
+            .text("item", mutation.item_id)
+            .text("operation", mutation.operation)
+            .with("payload", payload)?
+            .text("subkey", mutation.subkey)
+            .text("target", mutation.target_resource)
+            .text("tool", mutation.tool)
+            .text("workflow", mutation.workflow);
+        Ok(document.print().into_bytes())
     }
 
     pub(crate) fn read(body: &[u8]) -> Option<Self> {

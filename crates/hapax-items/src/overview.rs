@@ -81,6 +81,6 @@ impl Items {
     pub fn tools(&self, workflow: &str) -> Vec<(String, Vec<Operation>)> {
         let settings = self.settings(workflow);
         let tools = self.tools_of(&settings).into_iter();
-        tools.map(|(name, tool)| (name.to_owned(), tool.operations().to_vec())).collect()
+        tools.map(|(name, tool)| (name, tool.operations().to_vec())).collect()
     }
 }

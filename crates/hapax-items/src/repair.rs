@@ -23,9 +23,13 @@ use crate::service::{Items, Settings};
 use crate::version::Version;
 
 mod dry;
+#[cfg(feature = "http")]
+mod endpoint;
 mod program;
 
 use dry::Dry;
+#[cfg(feature = "http")]
+pub use endpoint::{Endpoint, EndpointSettings};
 pub use program::Program;
 
 /// The instructions for an agent that writes scripts.
@@ -38,9 +42,13 @@ pub const MAINTAINER: &str = include_str!("instructions/maintainer.md");
 #[async_trait]
 pub trait Maintainer: Send + Sync + 'static {
     /// Proposes a better script. The evidence is a JSON document; so is the proposal:
-    /// `{"script", "impact": "safe" | "potentially_impactful", "explanation", "cost"}`.
-    async fn propose(&self, evidence: &str) -> Result<String, String>;
+    /// `{"script", "impact": "safe" | "potentially_impactful", "explanation", "cost"}`. A question
+    /// that is asked again, because nobody knows whether it was answered, has the same id.
+    async fn propose(&self, id: &str, evidence: &str) -> Result<String, String>;
 }
+
+/// How much of a proposal is read, in bytes.
+const LONGEST: usize = 1024 * 1024;
 
 /// What came of a repair.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -86,17 +94,16 @@ impl Items {
         let Some(failure) = failed else {
             return Err(Error::Invalid(format!("the newest run of {workflow} has not failed")));
         };
-        let mut refused = None;
         loop {
             let script = self.script(workflow).await?;
+            // What was proposed since, the newest first.
+            let mut proposed = self.scripts(workflow).await?;
+            proposed.retain(|other| other.version > script.version);
             // Nobody is asked again while a person has to decide about the last answer.
-            let held =
-                self.scripts(workflow).await?.into_iter().find(|other| {
-                    other.standing == Standing::Held && other.version > script.version
-                });
-            if let Some(held) = held {
+            if let Some(held) = proposed.iter().find(|other| other.standing == Standing::Held) {
                 return Ok(Repair::Held(held.version));
             }
+            let refused = proposed.into_iter().next().and_then(|newest| newest.reason);
             let (repairs, cost) = self.repaired(workflow, script.version, &settings).await?;
             let spent = Spent { failures: 1, repairs, cost, ..Spent::default() };
             if route(failure.class, spent, &settings.budget, true) != Next::Repair {
@@ -106,7 +113,7 @@ impl Items {
             let evidence = self.evidence(&settings, &script, &note, refused.as_deref()).await?;
             let answer = self.ask(&*maintainer, run.name.key, repairs, &evidence).await?;
             match self.consider(&settings, &script, &note, answer).await? {
-                Repair::Refused(why) => refused = Some(why),
+                Repair::Refused(_) => {}
                 repair => return Ok(repair),
             }
         }
@@ -123,7 +130,7 @@ impl Items {
         let key = identity::repair(run, nth)?;
         let effect = self.hapax().effect(key).safety(Safety::Transactional).label("repair");
         let asked = effect.run(|_| async {
-            let proposal = maintainer.propose(evidence).await;
+            let proposal = maintainer.propose(&key.to_string(), evidence).await;
             proposal.map_err(Failure::not_done)
         });
         match asked.await {
@@ -199,7 +206,8 @@ impl Items {
         if let Err(error) = sandbox::check(&proposal.script) {
             return Ok(Checked::Unfit(format!("it cannot be read: {error}")));
         }
-        let tools: Vec<&str> = self.tools_of(settings).into_keys().collect();
+        let tools = self.tools_of(settings);
+        let tools: Vec<&str> = tools.keys().map(String::as_str).collect();
         match differences(&script.source, &proposal.script, &tools) {
             Ok(none) if none.is_empty() => {}
             Ok(some) => return Ok(Checked::Unfit(some.join("; "))),
@@ -236,7 +244,7 @@ impl Items {
                 object.with("mutates", Json::Bool(operation.mutates)).json()
             });
             let operations = Json::Array(operations.collect());
-            Object::default().text("name", *name).with("operations", operations).json()
+            Object::default().text("name", name.as_str()).with("operations", operations).json()
         });
         let document = Object::default()
             .text("instructions", MAINTAINER)

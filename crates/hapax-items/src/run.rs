@@ -1,5 +1,6 @@
 //! A run of a workflow: one item after the other, until it is over.
 
+use std::collections::BTreeMap;
 use std::future::Future;
 use std::panic::AssertUnwindSafe;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -33,7 +34,6 @@ tokio::task_local! {
 pub struct Run(Arc<Inner>);
 
 struct Inner {
-    items: Items,
     settings: Arc<Settings>,
     hapax: Hapax,
     /// What items and runs of this workflow are parts of.
@@ -42,6 +42,8 @@ struct Inner {
     key: Key,
     version: Version,
     maintained: bool,
+    /// The tools that the workflow may use.
+    tools: BTreeMap<String, Arc<dyn Tool>>,
     /// Repairs of this version that were tried lately, and what they cost.
     repaired: (u32, u64),
     brake: Brake,
@@ -76,7 +78,7 @@ impl Run {
         let (hapax, key, version) = (items.hapax().clone(), claim.key(), note.version);
         Self(Arc::new(Inner {
             maintained: settings.maintainer.is_some(),
-            items,
+            tools: items.tools_of(&settings),
             settings,
             hapax,
             whole,
@@ -147,7 +149,7 @@ impl Run {
         if self.0.calls.fetch_add(1, Ordering::Relaxed) >= calls {
             return Err(self.stop(Why::logic(format!("more than {calls} calls of tools"))));
         }
-        let found = self.0.items.tools_of(&self.0.settings).get(tool).map(|tool| Arc::clone(tool));
+        let found = self.0.tools.get(tool).cloned();
         let found = found.ok_or_else(|| self.stop(Why::logic(format!("no tool {tool}"))))?;
         let known = found.operations().iter().find(|known| known.name == operation);
         let mutates = known.map(|known| known.mutates).ok_or_else(|| {
@@ -158,9 +160,8 @@ impl Run {
 
     /// The tools that the workflow may use, with their operations.
     pub(crate) fn operations(&self) -> Vec<(String, Vec<&'static str>)> {
-        let tools = self.0.items.tools_of(&self.0.settings);
         let names = |tool: &Arc<dyn Tool>| tool.operations().iter().map(|each| each.name).collect();
-        tools.into_iter().map(|(name, tool)| (name.to_owned(), names(tool))).collect()
+        self.0.tools.iter().map(|(name, tool)| (name.clone(), names(tool))).collect()
     }
 
     /// Calls a tool outside of any item: only for questions. If that fails the run is over, and this

@@ -62,13 +62,6 @@ pub(crate) struct Asked {
     tool: Arc<dyn Tool>,
 }
 
-impl Asked {
-    /// The tool and the operation.
-    pub(crate) fn called(&self) -> (&str, &str) {
-        (&self.note.tool, &self.note.operation)
-    }
-}
-
 /// How many mutations are read at once.
 const PAGE: usize = 10_000;
 
@@ -139,9 +132,9 @@ impl Item {
         let run = &self.0.run;
         let result = match run.tool(tool, operation)? {
             (tool, false) => return run.read(&*tool, operation, arguments).await,
-            (tool, true) => match self.recall(tool, operation, arguments)? {
+            (tool, true) => match self.recall(tool, operation, arguments.clone())? {
                 Recalled::Result(result) => result,
-                Recalled::Ask(asked) => Box::pin(self.perform(*asked)).await?,
+                Recalled::Ask(asked) => self.apart(asked).await?,
             },
         };
         Json::parse(&result).map_err(|error| {
@@ -154,13 +147,13 @@ impl Item {
         &self,
         tool: Arc<dyn Tool>,
         operation: &str,
-        arguments: &Json,
+        arguments: Json,
     ) -> Result<Recalled, Stopped> {
-        let Inner { run, id, attempt, .. } = &*self.0;
-        let name = format!("{}.{operation}", tool.name());
+        let Inner { run, id, attempt, whole, .. } = &*self.0;
         if self.is_done() {
             return Err(run.stop(Why::logic(format!(
-                "{name} on {id:?}, which is done: return early if ctx.item.isDone"
+                "{}.{operation} on {id:?}, which is done: return early if ctx.item.isDone",
+                tool.name()
             ))));
         }
         let (subkey, arguments) = split(arguments).map_err(|why| run.stop(Why::logic(why)))?;
@@ -179,11 +172,19 @@ impl Item {
         };
         let key = mutation.key().map_err(|error| run.stop(Why::logic(error.to_string())))?;
         if !self.0.used.lock().unwrap_or_else(PoisonError::into_inner).insert(key) {
-            let identity = print(&plan.identity);
             return Err(run.stop(Why::logic(format!(
-                "a second {name} of {identity} for {id:?}: put both into one, or tell them apart \
-                 with a `subkey` that says what each is for"
+                "a second {}.{operation} of {} for {id:?}: put both into one, or tell them apart \
+                 with a `subkey` that says what each is for",
+                tool.name(),
+                print(&plan.identity)
             ))));
+        }
+        let body = MutationNote::body(&mutation, &plan.payload)
+            .map_err(|error| run.stop(Why::logic(error.to_string())))?;
+        if let Some(Recorded { part, state: State::Succeeded(outcome) }) = self.0.recorded.get(&key)
+            && let (true, Some(result)) = (part.body == body, outcome.shared_body())
+        {
+            return Ok(Recalled::Result(result));
         }
         let note = MutationNote {
             item: id.clone(),
@@ -194,58 +195,51 @@ impl Item {
             subkey,
             plan,
         };
-        let part = note.part(self.0.whole);
-        if let Some(Recorded { part: before, state: State::Succeeded(outcome) }) =
-            self.0.recorded.get(&key)
-            && let (true, Some(result)) = (*before == part, outcome.shared_body())
-        {
-            return Ok(Recalled::Result(result));
-        }
+        let part = Part { whole: *whole, kind: MUTATION.into(), body };
         Ok(Recalled::Ask(Box::new(Asked { key, note, part, tool })))
     }
 
+    /// Brings a mutation to its result on a task of its own: whatever becomes of the run, what was
+    /// begun is brought to its end and recorded.
+    pub(crate) async fn apart(&self, asked: Box<Asked>) -> Result<Arc<[u8]>, Stopped> {
+        let item = self.clone();
+        let work = tokio::spawn(async move { item.perform(&asked).await });
+        work.await.unwrap_or_else(|error| {
+            let why = format!("an attempt was cut short: {error}");
+            Err(self.0.run.stop(Why::new(Class::Indeterminate, why)))
+        })
+    }
+
     /// Brings a mutation to its result, or the run to its end.
-    pub(crate) async fn perform(&self, asked: Asked) -> Result<Arc<[u8]>, Stopped> {
+    pub(crate) async fn perform(&self, asked: &Asked) -> Result<Arc<[u8]>, Stopped> {
         let run = &self.0.run;
         run.check()?;
         let Some(claim) = &self.0.claim else { return Err(run.stop(Why::logic("it is done"))) };
         if let Some(Recorded { part, state: State::Succeeded(outcome) }) =
             self.0.recorded.get(&asked.key)
         {
-            return self.accept(&asked, part, outcome).await;
+            return self.accept(asked, part, outcome).await;
         }
-        let asked = Arc::new(asked);
-        match self.attempt_apart(claim, &asked).await {
+        match self.attempt_once(claim, asked).await {
             Err(Ended::Blocked(blocked)) if blocked.state == StateName::Unknown => {
                 // From an earlier run: it is looked for first, and attempted if it is not there.
-                match self.reconcile(&asked).await? {
-                    Some(outcome) => self.result(&asked, &outcome),
+                match self.reconcile(asked).await? {
+                    Some(outcome) => self.result(asked, &outcome),
                     None => {
-                        let again = self.attempt_apart(claim, &asked).await;
-                        again.map_err(|ended| run.stop(ended.why(&asked)))
+                        let again = self.attempt_once(claim, asked).await;
+                        again.map_err(|ended| run.stop(ended.why(asked)))
                     }
                 }
             }
-            Err(Ended::Ambiguous(error)) => match self.reconcile(&asked).await? {
-                Some(outcome) => self.result(&asked, &outcome),
+            Err(Ended::Ambiguous(error)) => match self.reconcile(asked).await? {
+                Some(outcome) => self.result(asked, &outcome),
                 None => {
                     let why = format!("{}; it did not happen", error.message);
                     Err(run.stop(Why::new(Class::Transient, why)))
                 }
             },
-            ended => ended.map_err(|ended| run.stop(ended.why(&asked))),
+            ended => ended.map_err(|ended| run.stop(ended.why(asked))),
         }
-    }
-
-    /// Attempts it on a task of its own: whatever becomes of the run, what was begun is brought to
-    /// its end and recorded.
-    async fn attempt_apart(&self, claim: &Claim, asked: &Arc<Asked>) -> Result<Arc<[u8]>, Ended> {
-        let (item, claim, asked) = (self.clone(), claim.clone(), asked.clone());
-        let attempt = tokio::spawn(async move { item.attempt_once(&claim, &asked).await });
-        attempt.await.unwrap_or_else(|error| {
-            let message = format!("the attempt was cut short: {error}");
-            Err(Ended::Ambiguous(ToolError::indeterminate(message)))
-        })
     }
 
     async fn attempt_once(&self, claim: &Claim, asked: &Asked) -> Result<Arc<[u8]>, Ended> {
@@ -399,19 +393,19 @@ async fn recorded(run: &Run, whole: Key) -> Result<HashMap<Key, Recorded>, hapax
 }
 
 /// Sets apart what the host reads of the arguments.
-pub(crate) fn split(arguments: &Json) -> Result<(Option<String>, Json), String> {
-    let Json::Object(members) = arguments else {
+pub(crate) fn split(arguments: Json) -> Result<(Option<String>, Json), String> {
+    let Json::Object(mut members) = arguments else {
         return Err("the arguments of a tool are an object".into());
     };
-    let subkey = match arguments.get("subkey") {
+    let subkey = members.extract_if(.., |(name, _)| name == "subkey").last();
+    let subkey = match subkey {
         None => None,
-        Some(Json::String(subkey)) if !subkey.trim().is_empty() && subkey.len() <= 512 => {
-            Some(subkey.clone())
+        Some((_, Json::String(subkey))) if !subkey.trim().is_empty() && subkey.len() <= 512 => {
+            Some(subkey)
         }
         Some(_) => return Err("a `subkey` is a text of 1 to 512 bytes".into()),
     };
-    let rest = members.iter().filter(|(name, _)| name != "subkey").cloned().collect();
-    Ok((subkey, Json::Object(rest)))
+    Ok((subkey, Json::Object(members)))
 }
 
 async fn mutate(

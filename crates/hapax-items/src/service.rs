@@ -162,10 +162,10 @@ impl Items {
     }
 
     /// The tools that a workflow may use.
-    pub(crate) fn tools_of(&self, settings: &Settings) -> BTreeMap<&str, &Arc<dyn Tool>> {
+    pub(crate) fn tools_of(&self, settings: &Settings) -> BTreeMap<String, Arc<dyn Tool>> {
         let may = |name: &String| settings.tools.as_ref().is_none_or(|tools| tools.contains(name));
         let tools = self.0.tools.iter().filter(|(name, _)| may(name));
-        tools.map(|(name, tool)| (name.as_str(), tool)).collect()
+        tools.map(|(name, tool)| (name.clone(), tool.clone())).collect()
     }
 
     pub(crate) fn settings(&self, workflow: &str) -> Arc<Settings> {

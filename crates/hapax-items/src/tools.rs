@@ -40,7 +40,7 @@ use hapax_core::json::Json;
 /// Why a tool cannot be set up as it was asked.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
-pub struct SettingsError(String);
+pub struct SettingsError(pub(crate) String);
 
 /// Scripts call a tool by its name.
 fn named(name: String) -> Result<String, SettingsError> {

@@ -2,6 +2,8 @@
 
 #[path = "tools/email.rs"]
 mod email;
+#[path = "tools/endpoint.rs"]
+mod endpoint;
 #[path = "tools/file.rs"]
 mod file;
 #[path = "tools/http.rs"]

@@ -14,6 +14,7 @@ pub use signature::{Secret, SecretError, Unverified, verify};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use bytes::Bytes;
 use hapax::outbox::{Heals, Letter, Record, Refusal, Sink, Told};
 use http::{HeaderName, HeaderValue, Request, StatusCode, Uri};
 use http_body_util::Full;
@@ -139,33 +140,46 @@ impl Deliver for Inner {
     async fn deliver(&self, record: &Record) -> Result<Arrival, Refusal> {
         let never = |reason| Refusal { reason, heals: Heals::Never };
         let Some(body) = self.form.write(record).map_err(never)? else { return Ok(Arrival::New) };
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+        let unsendable = |error| never(format!("the request cannot be made: {error}"));
         let id = record.id.to_string();
-        let mut request = Request::post(&self.uri)
-            .header("content-type", "application/json")
-            .header("user-agent", concat!("hapax/", env!("CARGO_PKG_VERSION")))
-            .header("webhook-id", &id)
-            .header("webhook-timestamp", now);
+        let mut request = message(&self.uri, &id, &self.secrets, body).map_err(unsendable)?;
         for (name, value) in &self.headers {
-            request = request.header(name, value);
+            request.headers_mut().append(name, value.clone());
         }
         if let Some(trace) = &record.event.trace {
-            request = request.header("traceparent", trace.as_str());
+            let trace = HeaderValue::try_from(trace.as_str()).map_err(|e| unsendable(e.into()))?;
+            request.headers_mut().insert("traceparent", trace);
         }
-        if !self.secrets.is_empty() {
-            let signatures: Vec<String> =
-                self.secrets.iter().map(|secret| secret.sign(&id, now, body.as_bytes())).collect();
-            request = request.header("webhook-signature", signatures.join(" "));
-        }
-        let request = request.body(Full::from(body));
-        let request =
-            request.map_err(|error| never(format!("the request cannot be made: {error}")))?;
         let answer = self.client.send(request, self.timeout, ANSWER).await.map_err(unanswered)?;
         judge(&answer)?;
         let accepted = (self.accepts)(&answer.body.unwrap_or_default());
         accepted.map_err(|reason| Refusal { reason, heals: Heals::Perhaps })?;
         Ok(Arrival::New)
     }
+}
+
+/// A message as Standard Webhooks has it. Without secrets it is not signed.
+pub fn message<U>(
+    uri: U,
+    id: &str,
+    secrets: &[Secret],
+    body: String,
+) -> Result<Request<Full<Bytes>>, http::Error>
+where
+    U: TryInto<Uri, Error: Into<http::Error>>,
+{
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+    let mut request = Request::post(uri)
+        .header("content-type", "application/json")
+        .header("user-agent", concat!("hapax/", env!("CARGO_PKG_VERSION")))
+        .header("webhook-id", id)
+        .header("webhook-timestamp", now);
+    if !secrets.is_empty() {
+        let signed = |secret: &Secret| secret.sign(id, now, body.as_bytes());
+        let signatures: Vec<String> = secrets.iter().map(signed).collect();
+        request = request.header("webhook-signature", signatures.join(" "));
+    }
+    request.body(Full::from(body))
 }
 
 fn unanswered(why: Unanswered) -> Refusal {

@@ -9,8 +9,10 @@ use hapax::{Backoff, Hapax};
 use hapax_items::tools::email::{Email, EmailSettings, Login, MailboxSettings, Tls};
 use hapax_items::tools::http::{Http, HttpSettings, Probe};
 use hapax_items::tools::{FileSettings, FileTool, Webhook, WebhookSettings};
-use hapax_items::{Budget, Items, Limits, Maintainer, Program, Settings, Tool};
-use hapax_items::{Database, Kv, Sql};
+use hapax_items::{
+    Budget, Database, Endpoint, EndpointSettings, Items, Kv, Limits, Maintainer, Program, Settings,
+    Sql, Tool,
+};
 use hapax_sinks::webhook::Secret;
 use http::{HeaderName, HeaderValue};
 use serde::Deserialize;
@@ -125,12 +127,18 @@ pub(super) struct Worked {
     maintainer: Option<Maintained>,
 }
 
-/// Who repairs scripts.
+/// Who repairs scripts: a program or a service.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Maintained {
     /// A program and its arguments.
-    command: Vec<String>,
+    command: Option<Vec<String>>,
+    /// Where a service is.
+    url: Option<String>,
+    #[serde(default)]
+    secrets: Vec<String>,
+    #[serde(default)]
+    allow_private: bool,
     #[serde(default, with = "humantime_text")]
     timeout: Option<Duration>,
 }
@@ -155,7 +163,11 @@ impl Config {
         }
         let mut workflows = Vec::new();
         for (name, workflow) in &self.workflows {
-            workflows.push(settings(name, workflow));
+            let maintainer = workflow.maintainer.as_ref().map(|said| self.maintainer(said));
+            let maintainer = maintainer.transpose();
+            let maintainer = maintainer
+                .map_err(|what| self.wrong("workflows", name, &format!("maintainer: {what}")))?;
+            workflows.push(Settings { maintainer, ..settings(name, workflow) });
         }
         Items::new(hapax.clone(), tools, workflows).map_err(|error| {
             Failed::usage(format!("{}: {error}", self.path.display()))
@@ -184,9 +196,7 @@ impl Config {
         Ok(match tool {
             Tooled::Http { .. } => Arc::new(self.http(name, tool)?),
             Tooled::Webhook { url, secrets, timeout, allow_private, honours_id } => {
-                let secrets: Result<Vec<Secret>, String> =
-                    secrets.iter().map(|secret| self.secret(secret)).collect();
-                let usual = WebhookSettings::new(url, secrets?);
+                let usual = WebhookSettings::new(url, self.secrets(secrets)?);
                 let settings = WebhookSettings {
                     name: name.into(),
                     timeout: timeout.unwrap_or(usual.timeout),
@@ -212,6 +222,28 @@ impl Config {
                 Arc::new(Kv::new(name, database, hapax.namespace().clone()))
             }
         })
+    }
+
+    fn secrets(&self, said: &[String]) -> Result<Vec<Secret>, String> {
+        said.iter().map(|secret| self.secret(secret)).collect()
+    }
+
+    fn maintainer(&self, said: &Maintained) -> Result<Arc<dyn Maintainer>, String> {
+        let timeout = said.timeout.unwrap_or(Duration::from_secs(300));
+        match (&said.command, &said.url) {
+            (Some(command), None) if said.secrets.is_empty() && !command.is_empty() => {
+                Ok(Arc::new(Program { command: command.clone(), timeout }))
+            }
+            (None, Some(url)) => {
+                let (secrets, allow_private) = (self.secrets(&said.secrets)?, said.allow_private);
+                let settings = EndpointSettings { secrets, timeout, allow_private };
+                let endpoint = Endpoint::new(url, settings).map_err(|error| error.to_string())?;
+                Ok(Arc::new(endpoint))
+            }
+            _ => {
+                Err("either `command`, a program and its arguments, or `url` and `secrets`".into())
+            }
+        }
     }
 
     fn http(&self, name: &str, tool: &Tooled) -> Result<Http, String> {
@@ -329,10 +361,6 @@ fn settings(name: &str, said: &Worked) -> Settings {
         repair_ms: ms(said.repair_within, repair_ms),
         repair_cost: cost.unwrap_or(repair_cost),
     };
-    let maintainer = said.maintainer.as_ref().map(|maintainer| -> Arc<dyn Maintainer> {
-        let timeout = maintainer.timeout.unwrap_or(Duration::from_secs(300));
-        Arc::new(Program { command: maintainer.command.clone(), timeout })
-    });
     Settings {
         tools: said.tools.clone(),
         schedule: said.schedule.clone(),
@@ -343,7 +371,6 @@ fn settings(name: &str, said: &Worked) -> Settings {
             ..usual.limits
         },
         budget,
-        maintainer,
         ..usual
     }
 }

@@ -1,6 +1,6 @@
 //! A repaired script, tried against what is recorded: nothing is asked, nothing is changed.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
 use hapax::Key;
@@ -44,10 +44,7 @@ impl Items {
             let mutations = mutations.into_iter().map(|mutation| (mutation.key, mutation));
             items.insert(id.clone(), (item, mutations.collect()));
         }
-        let mut tools = HashMap::new();
-        for (name, tool) in self.tools_of(settings) {
-            tools.insert(name.to_owned(), tool.clone());
-        }
+        let tools = self.tools_of(settings);
         let mut past = Past {
             namespace: self.hapax().namespace().as_str().to_owned(),
             workflow: settings.name.clone(),
@@ -69,7 +66,7 @@ impl Items {
 struct Past {
     namespace: String,
     workflow: String,
-    tools: HashMap<String, Arc<dyn Tool>>,
+    tools: BTreeMap<String, Arc<dyn Tool>>,
     items: HashMap<String, (ItemView, HashMap<Key, MutationView>)>,
     /// The items that come next, the next one last.
     expected: Vec<String>,
@@ -128,7 +125,7 @@ impl Past {
         };
         let Some((item, recorded)) = self.items.get(&id) else { return Err(Stop) };
         let (state, attempt) = (item.state, item.attempt);
-        let planned = split(arguments).and_then(|(subkey, arguments)| {
+        let planned = split(arguments.clone()).and_then(|(subkey, arguments)| {
             let plan = tool.plan(operation, &arguments).map_err(|error| error.to_string())?;
             let mutation = Mutation {
                 namespace: &self.namespace,

@@ -1,4 +1,5 @@
-//! A program as a maintainer: evidence on its standard input, a proposal on its standard output.
+//! A program as a maintainer: evidence on its standard input, a proposal on its standard output,
+//! the id of the question in the variable `HAPAX_REPAIR`.
 
 use std::process::Stdio;
 use std::time::Duration;
@@ -7,7 +8,7 @@ use async_trait::async_trait;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::process::Command;
 
-use super::Maintainer;
+use super::{LONGEST, Maintainer};
 
 /// A program that repairs scripts.
 #[derive(Debug, Clone)]
@@ -18,17 +19,15 @@ pub struct Program {
     pub timeout: Duration,
 }
 
-/// How much of an answer is read.
-const LONGEST: u64 = 1024 * 1024;
-
 #[async_trait]
 impl Maintainer for Program {
-    async fn propose(&self, evidence: &str) -> Result<String, String> {
+    async fn propose(&self, id: &str, evidence: &str) -> Result<String, String> {
         let Some((program, arguments)) = self.command.split_first() else {
             return Err("no program is named".into());
         };
         let mut child = Command::new(program)
             .args(arguments)
+            .env("HAPAX_REPAIR", id)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::inherit())
@@ -44,10 +43,13 @@ impl Maintainer for Program {
             drop(stdin);
         };
         let mut answer = String::new();
-        let mut stdout = stdout.take(LONGEST);
+        let mut stdout = stdout.take(LONGEST as u64 + 1);
         let work = async {
             let (_, read) = tokio::join!(tell, stdout.read_to_string(&mut answer));
             read.map_err(|error| format!("what {program} said cannot be read: {error}"))?;
+            if answer.len() > LONGEST {
+                return Err(format!("{program} said more than {LONGEST} bytes"));
+            }
             let status = child.wait().await.map_err(|error| format!("{program}: {error}"))?;
             match status.success() {
                 true => Ok(()),
@@ -70,18 +72,24 @@ mod tests {
         Program { command, timeout: Duration::from_secs(10) }
     }
 
+    async fn asked(program: Program, evidence: &str) -> Result<String, String> {
+        program.propose("sha256:00", evidence).await
+    }
+
     /// Proves I-11: a maintainer may be a program.
     #[tokio::test]
     async fn a_program_reads_evidence_and_writes_a_proposal() {
-        let answer = shell("tr a-z A-Z").propose("evidence").await;
-        assert_eq!(answer.as_deref(), Ok("EVIDENCE"));
-        let deaf = shell("exec 0<&-; echo said").propose(&"x".repeat(1 << 20)).await;
+        let answer = asked(shell("tr a-z A-Z; echo $HAPAX_REPAIR"), "evidence").await;
+        assert_eq!(answer.as_deref(), Ok("EVIDENCEsha256:00\n"));
+        let deaf = asked(shell("exec 0<&-; echo said"), &"x".repeat(1 << 20)).await;
         assert_eq!(deaf.as_deref(), Ok("said\n"));
-        let failed = shell("exit 3").propose("").await;
+        let failed = asked(shell("exit 3"), "").await;
         assert!(failed.is_err_and(|error| error.contains("exit status: 3")));
+        let endless = asked(shell("exec yes"), "").await;
+        assert!(endless.is_err_and(|error| error.contains("more than 1048576 bytes")));
         let nobody = Program { command: vec!["/no/such/program".into()], ..shell("") };
-        assert!(nobody.propose("").await.is_err());
+        assert!(asked(nobody, "").await.is_err());
         let slow = Program { timeout: Duration::from_millis(50), ..shell("exec sleep 60") };
-        assert!(slow.propose("").await.is_err_and(|error| error.contains("did not answer")));
+        assert!(asked(slow, "").await.is_err_and(|error| error.contains("did not answer")));
     }
 }

@@ -29,7 +29,7 @@ use super::{SettingsError, happened};
 use crate::class::Class;
 use crate::tool::{Call, Difference, Operation, Plan, Tool, ToolError};
 
-pub(super) use address::resolve;
+pub(crate) use address::resolve;
 pub(super) use verdict::{Repeated, failure, repeated};
 
 /// The headers of an answer that scripts are told of.

@@ -3,19 +3,16 @@
 //! The id of a webhook is made from the mutation's key, so it is the same each time that it is
 //! sent, and a receiver that remembers ids takes it once.
 
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use async_trait::async_trait;
-use bytes::Bytes;
 use data_encoding::HEXLOWER;
 use hapax::{Claim, Finding, Safety, Settling};
 use hapax_core::canonical::canonical;
 use hapax_core::json::Json;
 use hapax_sinks::excerpt::excerpt;
 use hapax_sinks::http::{Answer, Client, Reach, retry_after};
-use hapax_sinks::webhook::Secret;
-use http::Request;
-use http_body_util::Full;
+use hapax_sinks::webhook::{Secret, message};
 use url::Url;
 
 use super::arguments::Arguments;
@@ -92,17 +89,7 @@ impl Webhook {
     async fn send(&self, call: &Call) -> Result<Answer, ToolError> {
         let part = |of: &Json, name| of.get(name).cloned().unwrap_or(Json::Null);
         let body = body(&part(&call.plan.identity, "event"), &part(&call.plan.payload, "data"))?;
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
-        let id = id(call);
-        let signed = |secret: &Secret| secret.sign(&id, now, body.as_bytes());
-        let signatures: Vec<String> = self.settings.secrets.iter().map(signed).collect();
-        let request = Request::post(self.url.as_str())
-            .header("content-type", "application/json")
-            .header("user-agent", concat!("hapax/", env!("CARGO_PKG_VERSION")))
-            .header("webhook-id", &id)
-            .header("webhook-timestamp", now)
-            .header("webhook-signature", signatures.join(" "))
-            .body(Full::new(Bytes::from(body)))
+        let request = message(self.url.as_str(), &id(call), &self.settings.secrets, body)
             .map_err(|error| ToolError::logic(format!("the request cannot be made: {error}")))?;
         let answer = self.client.send_alone(request, self.settings.timeout, ANSWER).await;
         answer.map_err(|why| unanswered(&why))

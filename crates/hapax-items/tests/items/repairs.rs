@@ -20,7 +20,7 @@ struct Mender {
 
 #[async_trait]
 impl Maintainer for Mender {
-    async fn propose(&self, evidence: &str) -> Result<String, String> {
+    async fn propose(&self, _: &str, evidence: &str) -> Result<String, String> {
         let evidence = Json::parse(evidence.as_bytes()).expect("JSON");
         self.shown.lock().expect("no panic").push(evidence);
         self.answers.lock().expect("no panic").pop().ok_or_else(|| "out of ideas".to_owned())

@@ -98,7 +98,7 @@ struct Once(&'static str);
 
 #[async_trait]
 impl Maintainer for Once {
-    async fn propose(&self, _: &str) -> Result<String, String> {
+    async fn propose(&self, _: &str, _: &str) -> Result<String, String> {
         let impact = "potentially_impactful";
         Ok(json!({ "script": self.0, "impact": impact, "explanation": "mended", "cost": 0.5 })
             .to_string())

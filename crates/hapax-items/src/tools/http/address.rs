@@ -10,7 +10,7 @@ use crate::tool::ToolError;
 const LONGEST: usize = 8192;
 
 /// The URL that a script asks for, written in one way, under the base if there is one.
-pub(in crate::tools) fn resolve(
+pub(crate) fn resolve(
     base: Option<&Url>,
     allow_private: bool,
     asked: &str,
