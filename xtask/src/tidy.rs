@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 /// Systems whose every requirement has to have a proof. A letter joins when its system is
 /// complete.
-const FINISHED: [char; 5] = ['C', 'K', 'O', 'P', 'X'];
+const FINISHED: [char; 6] = ['C', 'I', 'K', 'O', 'P', 'X'];
 
 /// Names that say nothing.
 const EMPTY_NAMES: [&str; 8] =

@@ -191,17 +191,32 @@ impl From<StoreError> for Failed {
 impl From<hapax_items::Error> for Failed {
     fn from(error: hapax_items::Error) -> Self {
         use hapax_items::Error as Items;
+        let running;
         let (exit, next) = match &error {
             Items::Hapax(error) => return Self::from(error.clone()),
-            Items::NotFound(_) => (Exit::Usage, "See what there is: hapax items workflows"),
-            Items::Running { .. } => (Exit::Later, "Wait for it: hapax items runs WORKFLOW"),
-            Items::Attention { .. } => (Exit::Look, "Decide: hapax items escalations"),
-            Items::Stale { .. } => (Exit::Conflict, "Look again: hapax items escalations"),
+            Items::NotFound(what) if what.starts_with("escalation") => {
+                (Exit::Usage, "It may have been decided. See what is open: hapax items escalations")
+            }
+            Items::NotFound(_) => {
+                let next = "See what there is: hapax items workflows, list, runs, versions";
+                (Exit::Usage, next)
+            }
+            Items::Running { workflow } => {
+                running = format!("Wait for it: hapax items runs {workflow}");
+                (Exit::Later, running.as_str())
+            }
+            Items::Attention { what, .. } if what.starts_with("version") => {
+                (Exit::Look, "Look at it: hapax items versions; then: hapax items decide")
+            }
+            Items::Attention { .. } => {
+                (Exit::Look, "Decide: hapax items escalations; then run it again")
+            }
+            Items::Stale { .. } => (Exit::Conflict, "Look again, and name the attempt of now."),
             Items::Failed { failure, .. } => match failure.next.as_str() {
                 "retry" | "reconcile" => {
                     (Exit::Later, "Run it again; what was done is not done twice.")
                 }
-                _ => (Exit::Look, "A person has to decide: hapax items escalations"),
+                _ => (Exit::Look, "Decide: hapax items escalations; then run it again"),
             },
             _ => (Exit::Usage, "docs/items.md says what is taken."),
         };

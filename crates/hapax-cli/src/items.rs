@@ -19,8 +19,25 @@ use crate::output;
 
 pub(crate) async fn main(global: &Global, asked: Asked) -> Result<Exit, Failed> {
     match asked {
-        Asked::Run { script, workflow, by, setup } => {
-            run(global, script.as_deref(), workflow, &by, &setup).await
+        Asked::Run { script, workflow, id, by, setup } => {
+            let items = open(global, &setup).await?;
+            let workflow = match script {
+                Some(path) => publish(&items, &path, workflow, &by).await?.0,
+                None => workflow.unwrap_or_default(),
+            };
+            run(global, &items, &workflow, id.as_deref()).await
+        }
+        Asked::Publish { script, workflow, by, setup } => {
+            let items = open(global, &setup).await?;
+            let (workflow, version) = publish(&items, &script, workflow, &by).await?;
+            match global.json {
+                true => output::json(&serde_json::json!({
+                    "workflow": workflow, "version": version.to_string(),
+                })),
+                false => output::print(&format!("{workflow} {version}: published")),
+            }
+            items.hapax().close().await?;
+            Ok(Exit::Done)
         }
         Asked::Workflows => {
             let items = look(global).await?;
@@ -38,11 +55,14 @@ pub(crate) async fn main(global: &Global, asked: Asked) -> Result<Exit, Failed> 
             let items = look(global).await?;
             let who = (person.by.as_str(), person.note.as_str());
             items.decide_script(&workflow, version, attempt, approve, who).await?;
+            decided(global, &workflow);
             Ok(Exit::Done)
         }
         Asked::Runs { workflow, limit, log } => runs(global, &workflow, limit, log).await,
         Asked::List { workflow, state, limit } => {
-            let found = look(global).await?.list(&workflow, &state, None, limit).await?;
+            let items = look(global).await?;
+            known(&items, &workflow).await?;
+            let found = items.list(&workflow, &state, None, limit).await?;
             let rows: Vec<_> = found.iter().map(item_row).collect();
             let documents = found.iter().map(wire::Item::of);
             listed(
@@ -58,6 +78,7 @@ pub(crate) async fn main(global: &Global, asked: Asked) -> Result<Exit, Failed> 
             let attempt = attempt(&person.attempt)?;
             let who = (person.by.as_str(), person.note.as_str());
             look(global).await?.reprocess(&workflow, &item, attempt, who).await?;
+            decided(global, &workflow);
             Ok(Exit::Done)
         }
         Asked::Escalations { workflow, limit, setup } => {
@@ -82,7 +103,9 @@ pub(crate) async fn main(global: &Global, asked: Asked) -> Result<Exit, Failed> 
             let key = output::key(&key)?;
             let Person { attempt: judged, by, note } = &person;
             let (judged, items) = (attempt(judged)?, look(global).await?);
+            let workflow = items.escalation(key).await?.workflow;
             items.act(key, judged, action, result.transpose()?.as_ref(), (by, note)).await?;
+            decided(global, &workflow);
             Ok(Exit::Done)
         }
         Asked::Reconcile { setup } => {
@@ -128,25 +151,31 @@ async fn open(global: &Global, setup: &Setup) -> Result<Items, Failed> {
     config.items(&hapax, &global.db).await
 }
 
-async fn run(
-    global: &Global,
-    script: Option<&Path>,
+/// Publishes a script: under which name, and as which version.
+async fn publish(
+    items: &Items,
+    script: &Path,
     workflow: Option<String>,
     by: &str,
-    setup: &Setup,
+) -> Result<(String, Version), Failed> {
+    let stem = || script.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+    let workflow = workflow.unwrap_or_else(stem);
+    let version = items.publish(&workflow, &source(script)?, by).await?;
+    Ok((workflow, version))
+}
+
+async fn run(
+    global: &Global,
+    items: &Items,
+    workflow: &str,
+    id: Option<&str>,
 ) -> Result<Exit, Failed> {
-    let stem = script.and_then(Path::file_stem).map(|stem| stem.to_string_lossy().into_owned());
-    let workflow = workflow.or(stem).unwrap_or_default();
-    let items = open(global, setup).await?;
-    if let Some(path) = script {
-        items.publish(&workflow, &source(path)?, by).await?;
-    }
-    let ran = items.drive(&workflow, None).await;
-    let ended = async || {
-        let newest = items.runs(&workflow, None, 1).await?.pop();
-        Ok::<_, Failed>(newest)
+    let ran = items.drive(workflow, id).await;
+    let ended = match id {
+        Some(id) => items.show_run(workflow, id).await.map(Some),
+        None => items.runs(workflow, None, 1).await.map(|mut newest| newest.pop()),
     };
-    if let Some(run) = ended().await? {
+    if let Ok(Some(run)) = ended {
         match global.json {
             true => output::json(&wire::Run::of(&run)),
             false => print_run(&run),
@@ -181,8 +210,29 @@ fn compare(global: &Global, before: &Path, after: &Path, setup: &Setup) -> Resul
     }
 }
 
+/// Says what a decision leads to.
+fn decided(global: &Global, workflow: &str) {
+    let next = format!("hapax items run --workflow {workflow}");
+    match global.json {
+        true => output::json(&serde_json::json!({ "decided": true, "next": next })),
+        false => output::print(&format!("decided; the next run takes it up: {next}")),
+    }
+}
+
+/// A workflow that somebody has heard of.
+async fn known(items: &Items, workflow: &str) -> Result<(), Failed> {
+    let unknown = items.scripts(workflow).await?.is_empty()
+        && items.runs(workflow, None, 1).await?.is_empty();
+    match unknown {
+        true => Err(Error::NotFound(format!("workflow {workflow:?}")).into()),
+        false => Ok(()),
+    }
+}
+
 async fn versions(global: &Global, workflow: &str, show: Option<Version>) -> Result<Exit, Failed> {
-    let scripts = look(global).await?.scripts(workflow).await?;
+    let items = look(global).await?;
+    known(&items, workflow).await?;
+    let scripts = items.scripts(workflow).await?;
     if let Some(version) = show {
         let found = scripts.iter().find(|script| script.version == version);
         let missing = || Error::NotFound(format!("version {version} of {workflow:?}"));
@@ -190,7 +240,7 @@ async fn versions(global: &Global, workflow: &str, show: Option<Version>) -> Res
         return Ok(Exit::Done);
     }
     let rows: Vec<_> = scripts.iter().map(version_row).collect();
-    let head = ["VERSION", "STANDING", "BY", "MADE", "ATTEMPT", "WHY"];
+    let head = ["VERSION", "STANDING", "BY", "MADE", "COST", "TOUCHES", "ATTEMPT", "WHY"];
     let counts = scripts.iter().filter(|script| script.standing == Standing::Usable);
     let counts = counts.map(|script| script.version).max();
     let documents = scripts.iter().map(|script| wire::ScriptVersion::of(script, counts));
@@ -199,19 +249,27 @@ async fn versions(global: &Global, workflow: &str, show: Option<Version>) -> Res
 }
 
 fn version_row(script: &Script) -> Vec<String> {
-    let repair = script.repair.as_ref().map(|repair| repair.explanation.as_str());
+    let repair = script.repair.as_ref();
+    let cost = repair.map_or("-".into(), |repair| (repair.cost as f64 / 1_000.0).to_string());
+    let touches = repair.filter(|repair| repair.impactful);
+    let touches = touches.map_or("-".into(), |repair| repair.blast_radius.len().to_string());
+    let repair = repair.map(|repair| repair.explanation.as_str());
     vec![
         script.version.to_string(),
         script.standing.as_str().to_owned(),
         output::plain(Some(&script.by)),
         output::ago(script.made),
+        cost,
+        touches,
         script.attempt.to_string(),
         output::plain(script.reason.as_deref().or(repair)),
     ]
 }
 
 async fn runs(global: &Global, workflow: &str, limit: usize, log: bool) -> Result<Exit, Failed> {
-    let runs = look(global).await?.runs(workflow, None, limit).await?;
+    let items = look(global).await?;
+    known(&items, workflow).await?;
+    let runs = items.runs(workflow, None, limit).await?;
     if log && !global.json {
         for run in runs.iter().rev() {
             print_run(run);
@@ -228,7 +286,7 @@ async fn runs(global: &Global, workflow: &str, limit: usize, log: bool) -> Resul
             run.version.to_string(),
             run.state.to_owned(),
             output::ago(run.began),
-            run.items.len().to_string(),
+            run.count.to_string(),
             output::plain(why.as_deref()),
         ]
     };
@@ -322,7 +380,7 @@ fn state(state: ItemState) -> String {
 
 fn print_run(run: &RunView) {
     let took = Timestamp(run.updated.0 - run.began.0).0;
-    let items = run.items.len();
+    let items = run.count;
     let things = if items == 1 { "item" } else { "items" };
     let line =
         format!("{} {}: {}, {items} {things}, {took} ms", run.workflow, run.version, run.state);

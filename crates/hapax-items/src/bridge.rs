@@ -1,7 +1,8 @@
 //! A script on a thread of its own, and the run that it belongs to.
 //!
 //! The script's thread asks and waits; the run answers. What was applied before is answered on the
-//! script's thread, without asking, and mutations are performed on tasks of their own.
+//! script's thread, without asking, and mutations are performed there: nobody who drops the run
+//! breaks one off.
 
 use std::sync::Arc;
 
@@ -23,12 +24,31 @@ enum Request {
     Over(Ended),
 }
 
-/// Runs a script.
+/// Runs a script. Whoever drops this ends the script with its next step.
 pub(crate) async fn execute(
     run: Run,
     settings: Arc<Settings>,
     source: String,
 ) -> Result<(), Stopped> {
+    let mut cut = Cut(Some(run.clone()));
+    let ended = converse(run, settings, source).await;
+    cut.0 = None;
+    ended
+}
+
+/// Ends a run if it is dropped while that goes on.
+struct Cut(Option<Run>);
+
+impl Drop for Cut {
+    fn drop(&mut self) {
+        if let Some(run) = self.0.take() {
+            run.stop(Why::logic("the run was cut off"));
+        }
+    }
+}
+
+/// Starts a script and answers it to its end.
+async fn converse(run: Run, settings: Arc<Settings>, source: String) -> Result<(), Stopped> {
     let (ask, mut asked) = mpsc::channel(1);
     let runtime = tokio::runtime::Handle::current();
     let mut host = Bridge { run: run.clone(), runtime, ask: ask.clone(), item: None };
@@ -95,7 +115,11 @@ fn stopped(run: &Run, ended: Ended) -> Stopped {
     run.stop(match ended {
         Ended::Completed => Why::logic("the script ended inside of an item"),
         Ended::Stopped => Why::logic("the run is over"),
-        Ended::Threw { message, stack, .. } => Why { stack: Some(stack), ..Why::logic(message) },
+        Ended::Threw { message, stack, .. } => {
+            let place = stack.lines().next().map(str::trim).filter(|place| !place.is_empty());
+            let message = place.map_or(message.clone(), |place| format!("{message}, {place}"));
+            Why { stack: Some(stack), ..Why::logic(message) }
+        }
         Ended::Limit { which, .. } => Why::logic(match which {
             Limit::Time => "the script ran for too long",
             Limit::Memory => "the script used too much memory",

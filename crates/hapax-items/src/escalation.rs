@@ -285,18 +285,28 @@ impl Items {
         {
             return self.act(key, judged, Action::Reprocess, None, (actor, note)).await;
         }
+        let stale = || Error::Stale { what: format!("item {id:?}"), attempt: judged };
+        let item = self.show(workflow, id).await?;
+        if item.judged != judged {
+            return Err(stale());
+        }
+        // Nobody looks any more for what the attempts before have left.
+        for mutation in self.open(key, item.attempt).await? {
+            let (of, skip) = (mutation.key, Resolution::Skip);
+            self.hapax().resolve(of, mutation.judged, skip, actor, note).await?;
+        }
         match self.hapax().reset(key, judged, actor, note).await? {
-            Judged::Fenced(_) => {
-                Err(Error::Stale { what: format!("item {id:?}"), attempt: judged })
-            }
+            Judged::Fenced(_) => Err(stale()),
             _ => Ok(()),
         }
     }
 
-    /// Has a person be asked about the item that the newest run stopped at, or about the run.
+    /// Has a person be asked about the item that a run stopped at, or about the run: the one of
+    /// this id, or the newest.
     pub(crate) async fn escalate(
         &self,
         workflow: &str,
+        run: Option<&str>,
         item: Option<&str>,
         why: &str,
     ) -> Result<(), Error> {
@@ -312,7 +322,7 @@ impl Items {
                 (key, note.part(whole))
             }
             None => {
-                let Some((found, mut note)) = self.newest_run(workflow).await? else {
+                let Some((found, mut note)) = self.run_or_newest(workflow, run).await? else {
                     return Ok(());
                 };
                 note.failure.iter_mut().for_each(|failure| failure.next = "escalate".into());

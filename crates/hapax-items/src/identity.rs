@@ -45,9 +45,10 @@ pub(crate) fn notice(escalated: Key, attempt: &[u8]) -> Result<Key, KeyError> {
     Key::derive("notice.v1", &[("of", escalated.as_bytes()), ("attempt", attempt)])
 }
 
-/// One question to a maintainer.
-pub(crate) fn repair(run: Key, nth: u32) -> Result<Key, KeyError> {
-    Key::derive("repair.v1", &[("run", run.as_bytes()), ("nth", &nth.to_be_bytes())])
+/// One question to a maintainer: what run failed, and which version may come of it.
+pub(crate) fn repair(run: Key, version: Version) -> Result<Key, KeyError> {
+    let (major, minor) = (version.major.to_be_bytes(), version.minor.to_be_bytes());
+    Key::derive("repair.v1", &[("run", run.as_bytes()), ("major", &major), ("minor", &minor)])
 }
 
 fn derive(

@@ -99,7 +99,9 @@ pub struct RunView {
     pub began: Timestamp,
     /// When it last changed.
     pub updated: Timestamp,
-    /// The items it took up, the last ones if there were many.
+    /// How many items it took up.
+    pub count: usize,
+    /// Which, the last ones if there were many.
     pub items: Vec<String>,
     /// The item it stopped at.
     pub item: Option<String>,
@@ -112,7 +114,7 @@ pub struct RunView {
 }
 
 /// How many mutations of one attempt are shown.
-const SHOWN: usize = 1_000;
+pub(crate) const SHOWN: usize = 1_000;
 
 /// # What there is
 impl Items {
@@ -246,6 +248,7 @@ pub(crate) fn run_view(found: &Found) -> Option<RunView> {
         StateName::Partial | StateName::Unknown | StateName::Indeterminate => "needs_attention",
     };
     Some(RunView {
+        count: note.count(),
         key: found.name.key,
         judged: found.effect.attempt,
         workflow: note.workflow,

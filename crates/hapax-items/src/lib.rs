@@ -28,6 +28,7 @@ mod identity;
 mod ledger;
 mod note;
 mod overview;
+mod past;
 mod reconcile;
 mod repair;
 mod route;

@@ -136,6 +136,8 @@ pub(crate) struct RunNote {
     pub(crate) began_ms: u64,
     /// The items it has taken up, in order; the last ones, if there are many.
     pub(crate) items: Vec<String>,
+    /// How many it took up before those.
+    pub(crate) unnamed: u64,
     /// The item it stopped at.
     pub(crate) item: Option<String>,
     pub(crate) log: Vec<String>,
@@ -157,6 +159,11 @@ pub(crate) struct Read {
 }
 
 impl RunNote {
+    /// How many items it took up.
+    pub(crate) fn count(&self) -> usize {
+        self.items.len() + self.unnamed as usize
+    }
+
     pub(crate) fn part(&self, whole: Key) -> Part {
         let texts =
             |texts: &[String]| texts.iter().map(|text| Json::text(text)).collect::<Vec<_>>();
@@ -170,6 +177,7 @@ impl RunNote {
             .text("version", self.version.to_string().as_str())
             .number("began", self.began_ms)
             .list("items", texts(&self.items))
+            .number("unnamed", (self.unnamed > 0).then_some(self.unnamed))
             .text("item", self.item.as_deref())
             .list("log", texts(&self.log))
             .list("reads", reads)
@@ -190,6 +198,7 @@ impl RunNote {
             version: text(&json, "version")?.parse().ok()?,
             began_ms: number(&json, "began")?,
             items: list(&json, "items", words),
+            unnamed: number(&json, "unnamed").unwrap_or_default(),
             item: text(&json, "item"),
             log: list(&json, "log", words),
             reads: list(&json, "reads", |read| {

@@ -17,8 +17,9 @@ use crate::state::ItemState;
 /// ledger itself says when to stop looking.
 const LOOKS: Backoff = Backoff { base_ms: 2_000, cap_ms: 120_000, attempts: u32::MAX };
 
-/// How many are looked at in one pass.
-const PASS: usize = 100;
+/// How many are read at once, and how many are looked at in one pass.
+const PAGE: usize = 100;
+const PASS: usize = 10_000;
 
 /// How long one look may take.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -52,13 +53,10 @@ impl Items {
             }
             pass.looked += 1;
             let key = found.name.key;
-            match self.tool(&note.tool) {
-                Some(tool) => {
-                    look(self.hapax(), key, &note, &**tool, PATIENCE).await?;
-                }
-                None => {
-                    tracing::warn!(name: "no_such_tool", tool = note.tool, %key, "cannot be looked for");
-                }
+            let tool = self.tool(&note.tool).map(|tool| &**tool);
+            // Where no tools are set up at all, others look.
+            if tool.is_some() || self.has_tools() {
+                look(self.hapax(), key, &note, tool, PATIENCE).await?;
             }
             let state = self.hapax().show(key).await?.map(|effect| effect.state.name());
             pass.decided += usize::from(state != Some(StateName::Unknown));
@@ -83,14 +81,23 @@ impl Items {
         }
         let why = found.effect.state.reason().unwrap_or("its outcome is not known");
         let why = format!("{}.{}: {why}", note.tool, note.operation);
-        self.escalate(&note.workflow, Some(&note.item), &why).await?;
+        self.escalate(&note.workflow, None, Some(&note.item), &why).await?;
         Ok(true)
     }
 
     async fn mutations_in(&self, state: StateName) -> Result<Vec<Found>, Error> {
-        let (kind, states) = (MUTATION.to_owned(), vec![state]);
-        let sought = Sought { kind, states, limit: PASS, ..Sought::default() };
-        Ok(self.hapax().parts(sought).await?)
+        let mut all = Vec::new();
+        loop {
+            let (kind, states) = (MUTATION.to_owned(), vec![state]);
+            let beyond = all.last().map(|found: &Found| found.place);
+            let sought = Sought { kind, states, beyond, limit: PAGE, ..Sought::default() };
+            let page = self.hapax().parts(sought).await?;
+            let is_last = page.len() < PAGE;
+            all.extend(page);
+            if is_last || all.len() >= PASS {
+                return Ok(all);
+            }
+        }
     }
 }
 

@@ -83,22 +83,34 @@ const BLAST_RADIUS: usize = 1_000;
 impl Items {
     /// Has the script repaired on which the newest run failed, as often as the budget allows.
     pub async fn repair(&self, workflow: &str) -> Result<Repair, Error> {
+        self.repair_run(workflow, None).await
+    }
+
+    /// The same for the run of this id.
+    pub(crate) async fn repair_run(
+        &self,
+        workflow: &str,
+        id: Option<&str>,
+    ) -> Result<Repair, Error> {
         let settings = self.settings(workflow);
         let Some(maintainer) = settings.maintainer.clone() else {
             return Ok(Repair::Refused("no maintainer is set up to repair the script".into()));
         };
-        let Some((run, note)) = self.newest_run(workflow).await? else {
+        let Some((run, note)) = self.run_or_newest(workflow, id).await? else {
             return Err(Error::NotFound(format!("run of workflow {workflow:?}")));
         };
         let failed = note.failure.as_ref().filter(|_| run.effect.state.name() == StateName::Failed);
         let Some(failure) = failed else {
-            return Err(Error::Invalid(format!("the newest run of {workflow} has not failed")));
+            return Err(Error::Invalid(format!("the run of {workflow} has not failed")));
         };
         loop {
             let script = self.script(workflow).await?;
             // What was proposed since, the newest first.
             let mut proposed = self.scripts(workflow).await?;
             proposed.retain(|other| other.version > script.version);
+            let newest = proposed.iter().map(|other| other.version);
+            let newest = newest.filter(|version| version.major == script.version.major).max();
+            let version = newest.unwrap_or(script.version).next_minor();
             // Nobody is asked again while a person has to decide about the last answer.
             if let Some(held) = proposed.iter().find(|other| other.standing == Standing::Held) {
                 return Ok(Repair::Held(held.version));
@@ -111,23 +123,24 @@ impl Items {
                 return Ok(Repair::Refused(format!("it could not be repaired: {why}")));
             }
             let evidence = self.evidence(&settings, &script, &note, refused.as_deref()).await?;
-            let answer = self.ask(&*maintainer, run.name.key, repairs, &evidence).await?;
-            match self.consider(&settings, &script, &note, answer).await? {
+            let answer = self.ask(&*maintainer, run.name.key, version, &evidence).await?;
+            match self.consider(&settings, &script, &note, version, answer).await? {
                 Repair::Refused(_) => {}
                 repair => return Ok(repair),
             }
         }
     }
 
-    /// Asks a maintainer, once for each time it is asked: what was answered is not paid for again.
+    /// Asks a maintainer, once for each version that may come of it: what was answered is not paid
+    /// for again.
     async fn ask(
         &self,
         maintainer: &dyn Maintainer,
         run: hapax::Key,
-        nth: u32,
+        version: Version,
         evidence: &str,
     ) -> Result<Result<String, String>, Error> {
-        let key = identity::repair(run, nth)?;
+        let key = identity::repair(run, version)?;
         let effect = self.hapax().effect(key).safety(Safety::Transactional).label("repair");
         let asked = effect.run(|_| async {
             let proposal = maintainer.propose(&key.to_string(), evidence).await;
@@ -149,13 +162,10 @@ impl Items {
         settings: &Arc<Settings>,
         script: &Script,
         note: &RunNote,
+        version: Version,
         answer: Result<String, String>,
     ) -> Result<Repair, Error> {
         let proposal = answer.and_then(|answer| read(&answer));
-        let known = self.scripts(&settings.name).await?;
-        let newest = known.iter().map(|known| known.version);
-        let newest = newest.filter(|version| version.major == script.version.major).max();
-        let version = newest.unwrap_or(script.version).next_minor();
         let (proposal, checked) = match proposal {
             Ok(proposal) => {
                 let checked = self.check(settings, script, note, &proposal).await?;

@@ -309,7 +309,7 @@ impl Run {
                     first,
                 );
                 let Some(handler) = handler_of.take() else { return Ok(Outcome::from("null")) };
-                match self.handle(handler, item.await?).await {
+                match self.handle(handler, item).await {
                     Ok(value) => {
                         let outcome = Outcome::from(print(&value).as_str());
                         *answer_of = Ok(value);
@@ -336,13 +336,12 @@ impl Run {
             (Ok(hapax::Done { how: How::Replayed, .. }), Some(handler))
             | (Err(hapax::Error::Refused { .. }), Some(handler)) => {
                 let (attempt, seen) = self.seen(key).await?;
-                let item = Item::open(self.clone(), (id, title), (key, attempt), seen, None, false)
-                    .await?;
+                let item = Item::open(self.clone(), (id, title), (key, attempt), seen, None, false);
                 Ok(self.handle(handler, item).await)
             }
             (Ok(_), _) => Ok(answer),
             (Err(hapax::Error::Blocked(blocked)), Some(_)) => {
-                let why = format!("item {id:?} needs attention: {}", blocked.reason);
+                let why = format!("item {id:?} waits for a person to decide: {}", blocked.reason);
                 let why = Why::new(crate::Class::Indeterminate, why).course(Course::Wait);
                 Ok(Err(self.stop(why)))
             }
@@ -426,6 +425,7 @@ impl Run {
         note.items.push(id.to_owned());
         if note.items.len() > NAMED {
             note.items.remove(0);
+            note.unnamed += 1;
         }
     }
 

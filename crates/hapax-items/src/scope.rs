@@ -1,6 +1,6 @@
 //! An item while its handler runs: what it may change, what it has changed before.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -8,7 +8,7 @@ use std::time::Duration;
 use futures_util::FutureExt as _;
 use hapax::document::print;
 use hapax::json::Json;
-use hapax::part::{Part, Sought};
+use hapax::part::Part;
 use hapax::{
     Blocked, Claim, Done, Failure, Finding, Fingerprint, How, Judged, Key, Outcome, State,
     StateName, Timestamp,
@@ -17,6 +17,7 @@ use hapax_core::key::mutation::Mutation;
 
 use crate::class::Class;
 use crate::note::{MUTATION, MutationNote};
+use crate::past::Past;
 use crate::run::{Run, or_never};
 use crate::stop::{Course, Stopped, Why};
 use crate::tool::{Call, Difference, Tool, ToolError};
@@ -36,17 +37,13 @@ struct Inner {
     first_seen: Timestamp,
     /// Permission to work on it; none, if it is done.
     claim: Option<Claim>,
-    recorded: HashMap<Key, Recorded>,
+    past: Past,
     used: Mutex<HashSet<Key>>,
+    /// One mutation at a time, so that there is never more than one whose outcome is unknown.
+    turn: tokio::sync::Mutex<()>,
 }
 
-/// A mutation of an earlier run of this attempt.
-struct Recorded {
-    part: Part,
-    state: State,
-}
-
-/// What the ledger knows of a mutation before anybody is asked.
+/// What is known of a mutation before anybody is asked.
 pub(crate) enum Recalled {
     /// It was applied in the same way, with this result.
     Result(Arc<[u8]>),
@@ -62,29 +59,26 @@ pub(crate) struct Asked {
     tool: Arc<dyn Tool>,
 }
 
-/// How many mutations are read at once.
-const PAGE: usize = 10_000;
-
 impl Item {
     /// An item that is being worked on.
-    pub(crate) async fn open(
+    pub(crate) fn open(
         run: Run,
         (id, title): (&str, &str),
         (key, attempt): (Key, u32),
         first_seen: Timestamp,
         claim: Option<Claim>,
         is_new: bool,
-    ) -> Result<Self, hapax::Error> {
+    ) -> Self {
         let whole = of_attempt(key, attempt);
-        let recorded = match is_new || claim.is_none() {
-            true => HashMap::new(),
-            false => recorded(&run, whole).await?,
+        let past = match is_new || claim.is_none() {
+            true => Past::default(),
+            false => Past::of(run.hapax().clone(), whole),
         };
         let (id, title) = (id.to_owned(), title.to_owned());
-        let used = Mutex::default();
+        let (used, turn) = (Mutex::default(), tokio::sync::Mutex::default());
         let inner =
-            Inner { run, key, whole, id, title, attempt, first_seen, claim, recorded, used };
-        Ok(Self(Arc::new(inner)))
+            Inner { run, key, whole, id, title, attempt, first_seen, claim, past, used, turn };
+        Self(Arc::new(inner))
     }
 
     /// Its id.
@@ -142,7 +136,7 @@ impl Item {
         })
     }
 
-    /// Plans a mutation and looks whether it was applied before, without asking anybody.
+    /// Plans a mutation and looks whether it is known to have been applied, without waiting.
     pub(crate) fn recall(
         &self,
         tool: Arc<dyn Tool>,
@@ -156,9 +150,12 @@ impl Item {
                 tool.name()
             ))));
         }
-        let (subkey, arguments) = split(arguments).map_err(|why| run.stop(Why::logic(why)))?;
-        let plan = tool.plan(operation, &arguments);
-        let plan = plan.map_err(|error| run.stop(Why::new(error.class, error.message)))?;
+        let (subkey, arguments) = split(arguments)
+            .map_err(|why| run.stop(Why::logic(format!("{}.{operation}: {why}", tool.name()))))?;
+        let plan = tool.plan(operation, &arguments).map_err(|error| {
+            let why = format!("{}.{operation}: {}", tool.name(), error.message);
+            run.stop(Why::new(error.class, why))
+        })?;
         let mutation = Mutation {
             namespace: run.namespace().as_str(),
             workflow: run.workflow(),
@@ -181,9 +178,7 @@ impl Item {
         }
         let body = MutationNote::body(&mutation, &plan.payload)
             .map_err(|error| run.stop(Why::logic(error.to_string())))?;
-        if let Some(Recorded { part, state: State::Succeeded(outcome) }) = self.0.recorded.get(&key)
-            && let (true, Some(result)) = (part.body == body, outcome.shared_body())
-        {
+        if let Some(result) = self.0.past.known(key, &body) {
             return Ok(Recalled::Result(result));
         }
         let note = MutationNote {
@@ -213,25 +208,24 @@ impl Item {
     /// Brings a mutation to its result, or the run to its end.
     pub(crate) async fn perform(&self, asked: &Asked) -> Result<Arc<[u8]>, Stopped> {
         let run = &self.0.run;
+        let _alone = self.0.turn.lock().await;
         run.check()?;
         let Some(claim) = &self.0.claim else { return Err(run.stop(Why::logic("it is done"))) };
-        if let Some(Recorded { part, state: State::Succeeded(outcome) }) =
-            self.0.recorded.get(&asked.key)
-        {
-            return self.accept(asked, part, outcome).await;
+        if let Some(result) = self.0.past.find(asked.key, &asked.part.body).await {
+            return Ok(result);
         }
-        match self.attempt_once(claim, asked).await {
-            Err(Ended::Blocked(blocked)) if blocked.state == StateName::Unknown => {
-                // From an earlier run: it is looked for first, and attempted if it is not there.
-                match self.reconcile(asked).await? {
-                    Some(outcome) => self.result(asked, &outcome),
-                    None => {
-                        let again = self.attempt_once(claim, asked).await;
-                        again.map_err(|ended| run.stop(ended.why(asked)))
-                    }
-                }
+        let mut ended = self.attempt_once(claim, asked).await;
+        if let Err(Ended::Blocked(blocked)) = &ended
+            && blocked.state == StateName::Unknown
+        {
+            // From an earlier run: it is looked for first, and attempted if it is not there.
+            if let Some(result) = self.recover(asked).await? {
+                return Ok(result);
             }
-            Err(Ended::Ambiguous(error)) => match self.reconcile(asked).await? {
+            ended = self.attempt_once(claim, asked).await;
+        }
+        match ended {
+            Err(Ended::Ambiguous(error)) => match self.reconcile(asked, &asked.note).await? {
                 Some(outcome) => self.result(asked, &outcome),
                 None => {
                     let why = format!("{}; it did not happen", error.message);
@@ -239,6 +233,19 @@ impl Item {
                 }
             },
             ended => ended.map_err(|ended| run.stop(ended.why(asked))),
+        }
+    }
+
+    /// Looks for what an earlier run has sent, which need not be what is asked for now.
+    async fn recover(&self, asked: &Asked) -> Result<Option<Arc<[u8]>>, Stopped> {
+        let run = &self.0.run;
+        let sent = run.hapax().part(asked.key).await;
+        let sent = sent.map_err(|error| run.stop(ended_by(&error)))?;
+        let sent = sent.unwrap_or_else(|| asked.part.clone());
+        let note = MutationNote::read(&sent.body).unwrap_or_else(|| asked.note.clone());
+        match self.reconcile(asked, &note).await? {
+            Some(outcome) => self.accept(asked, &sent, &outcome).await.map(Some),
+            None => Ok(None),
         }
     }
 
@@ -262,12 +269,11 @@ impl Item {
                     match mutate(&**tool, &call, &claim, patience).await {
                         Ok(result) => Ok(Outcome::from(print(&result).as_str())),
                         Err(error) => {
-                            let message = format!("{}: {}", error.class, error.message);
-                            let unknown = error.class == Class::Indeterminate;
+                            let (class, message) = (error.class, error.message.clone());
                             *failed = Some(error);
-                            Err(match unknown {
-                                true => Failure::ambiguous(message),
-                                false => Failure::not_done(message),
+                            Err(match class {
+                                Class::Indeterminate => Failure::ambiguous(message),
+                                class => Failure::not_done(format!("{class}: {message}")),
                             })
                         }
                     }
@@ -278,7 +284,7 @@ impl Item {
             (Ok(Done { outcome, how: How::Executed }), _) => {
                 outcome.shared_body().ok_or_else(Ended::without_result)
             }
-            // Somebody whose lease has lapsed came to an end after all.
+            // It was asked for otherwise, or somebody whose lease has lapsed came to an end after all.
             (Ok(Done { outcome, .. }), _) => {
                 let part = self.0.run.hapax().part(*key).await.map_err(Ended::Hapax)?;
                 let accepted =
@@ -298,10 +304,14 @@ impl Item {
 
     /// Looks once for a mutation whose outcome is unknown. Its outcome, or none if it did not
     /// happen; the run is over if that cannot be said.
-    async fn reconcile(&self, asked: &Asked) -> Result<Option<Outcome>, Stopped> {
+    async fn reconcile(
+        &self,
+        asked: &Asked,
+        sent: &MutationNote,
+    ) -> Result<Option<Outcome>, Stopped> {
         let run = &self.0.run;
         let (hapax, key) = (run.hapax(), asked.key);
-        let judged = look(hapax, key, &asked.note, &*asked.tool, run.patience()).await;
+        let judged = look(hapax, key, sent, Some(&*asked.tool), run.patience()).await;
         let state = async {
             judged?;
             Ok::<_, hapax::Error>(hapax.show(key).await?.map(|effect| effect.state))
@@ -373,25 +383,6 @@ pub(crate) fn seed(item: Key, attempt: u32) -> u64 {
     whole.as_bytes()[..8].iter().fold(0, |seed, byte| seed << 8 | u64::from(*byte))
 }
 
-async fn recorded(run: &Run, whole: Key) -> Result<HashMap<Key, Recorded>, hapax::Error> {
-    let mut recorded = HashMap::new();
-    let mut beyond = None;
-    loop {
-        let (whole, kind) = (Some(whole), MUTATION.to_owned());
-        let sought = Sought { whole, kind, beyond, limit: PAGE, ..Sought::default() };
-        let page = run.hapax().parts(sought).await?;
-        let full = page.len() == PAGE;
-        for found in page {
-            beyond = Some(found.place);
-            let (part, state) = (found.part, found.effect.state);
-            recorded.insert(found.name.key, Recorded { part, state });
-        }
-        if !full {
-            return Ok(recorded);
-        }
-    }
-}
-
 /// Sets apart what the host reads of the arguments.
 pub(crate) fn split(arguments: Json) -> Result<(Option<String>, Json), String> {
     let Json::Object(mut members) = arguments else {
@@ -430,11 +421,15 @@ pub(crate) async fn look(
     hapax: &hapax::Hapax,
     key: Key,
     note: &MutationNote,
-    tool: &dyn Tool,
+    tool: Option<&dyn Tool>,
     patience: Duration,
 ) -> Result<Option<Judged>, hapax::Error> {
     let remote = hapax.remote();
     let Some(look) = remote.look(key).await? else { return Ok(None) };
+    let Some(tool) = tool else {
+        let why = format!("there is no tool {:?} any more", note.tool);
+        return remote.found(key, look, Finding::CannotTell(why)).await.map(Some);
+    };
     let call = note.call(key, (look.attempt, look.fence));
     let work = AssertUnwindSafe(tool.reconcile(&call)).catch_unwind();
     let finding = match tokio::time::timeout(patience, work).await {

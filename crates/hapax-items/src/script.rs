@@ -169,8 +169,16 @@ impl Items {
         self.enrol(workflow).await?;
         for _ in 0..TRIES {
             let known = self.scripts(workflow).await?;
-            let counts = active(&known);
-            if let Some(script) = counts.filter(|script| script.source == source) {
+            // The newest that was published counts, or what repairs have made of it.
+            let published = known.iter().find(|script| script.repair.is_none());
+            let counts = active(&known).filter(|script| {
+                let same = |of: &Script| of.source == source;
+                same(script)
+                    || published.is_some_and(|published| {
+                        same(published) && published.version.major == script.version.major
+                    })
+            });
+            if let Some(script) = counts {
                 return Ok(script.version);
             }
             let newest = known.iter().map(|script| script.version).max();

@@ -161,6 +161,11 @@ impl Items {
         self.0.tools.get(name)
     }
 
+    /// Whether any tools are set up.
+    pub(crate) fn has_tools(&self) -> bool {
+        !self.0.tools.is_empty()
+    }
+
     /// The tools that a workflow may use.
     pub(crate) fn tools_of(&self, settings: &Settings) -> BTreeMap<String, Arc<dyn Tool>> {
         let may = |name: &String| settings.tools.as_ref().is_none_or(|tools| tools.contains(name));
@@ -243,7 +248,8 @@ impl Items {
         check_name(workflow)?;
         let hapax = self.hapax();
         let id = match id {
-            Some(id) => id.to_owned(),
+            Some(id) if (1..=512).contains(&id.trim().len()) => id.to_owned(),
+            Some(_) => return Err(Error::Invalid("the id of a run has 1 to 512 bytes".into())),
             None => hapax::AttemptId::from_bytes(hapax::remote::random_id()?).to_string(),
         };
         let (key, whole) = (
@@ -259,6 +265,7 @@ impl Items {
             version,
             began_ms: now_ms(),
             items: Vec::new(),
+            unnamed: 0,
             item: None,
             log: Vec::new(),
             reads: Vec::new(),
@@ -295,7 +302,7 @@ impl Items {
             if run.check().and(worked).is_ok() {
                 (note.item, note.account) = (None, Account::default());
                 claim.keep(note.part(whole));
-                let count = note.items.len();
+                let count = note.count();
                 *ended_of = Some(note);
                 return Ok(count.to_string());
             }
@@ -318,7 +325,7 @@ impl Items {
         });
         // Boxed, like the other steps down to a mutation: each is a large future inside of another.
         match (Box::pin(ran).await, ended) {
-            (Ok(_), Some(note)) => Ok(Ran { key, id, version, items: note.items.len() }),
+            (Ok(_), Some(note)) => Ok(Ran { key, id, version, items: note.count() }),
             // Under this id it has come to its end before.
             (Ok(done), None) => {
                 let items =
@@ -355,7 +362,7 @@ impl Items {
                     let left = failure.retry_at.unwrap_or_default().saturating_sub(now_ms());
                     tokio::time::sleep(Duration::from_millis(left)).await;
                 }
-                "repair" => match self.repair(workflow).await? {
+                "repair" => match self.repair_run(workflow, id).await? {
                     Repair::Activated(version) => {
                         tracing::info!(name: "script_repaired", workflow, %version, "goes on with the repaired script");
                     }
@@ -363,11 +370,11 @@ impl Items {
                         self.tell_held(workflow, version).await?;
                         let what = format!("version {version} of {workflow}");
                         let key = identity::script(self.hapax().namespace(), workflow, version)?;
-                        let reason = "a repair waits for approval: hapax items versions".into();
+                        let reason = "a repair waits for approval".into();
                         return Err(Error::Attention { what, key, reason });
                     }
                     Repair::Refused(why) => {
-                        self.escalate(workflow, item.as_deref(), &why).await?;
+                        self.escalate(workflow, id, item.as_deref(), &why).await?;
                         return ended;
                     }
                 },
@@ -377,6 +384,17 @@ impl Items {
                 }
             }
         }
+    }
+
+    /// The run of this id, or the newest one.
+    pub(crate) async fn run_or_newest(
+        &self,
+        workflow: &str,
+        id: Option<&str>,
+    ) -> Result<Option<(Found, RunNote)>, Error> {
+        let Some(id) = id else { return self.newest_run(workflow).await };
+        let found = self.found(identity::run(self.hapax().namespace(), workflow, id)?).await?;
+        Ok(found.and_then(|found| RunNote::read(&found.part).map(|note| (found, note))))
     }
 
     /// The newest run of a workflow.

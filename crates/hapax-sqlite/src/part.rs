@@ -30,9 +30,11 @@ impl PartView for SqliteTxn<'_> {
             some if stuck => format!("stuck IS NOT NULL AND state IN ({some})"),
             some => format!("state IN ({some})"),
         };
-        let (beyond, order) = match sought.newest_first {
-            true => ("part.effect < ?4", "DESC"),
-            false => ("part.effect > ?4", "ASC"),
+        let order = if sought.newest_first { "DESC" } else { "ASC" };
+        let beyond = match (sought.beyond, sought.newest_first) {
+            (None, _) => "?4 IS NULL",
+            (Some(_), true) => "part.effect < ?4",
+            (Some(_), false) => "part.effect > ?4",
         };
         let whole = match &sought.whole {
             Some(whole) => match self.whole(whole, &sought.kind)? {
@@ -43,11 +45,11 @@ impl PartView for SqliteTxn<'_> {
         };
         let by = if whole.is_some() { "part.whole = ?5" } else { "?5 IS NULL AND kind = ?2" };
         let which = format!(
-            "{by} AND namespace = ?1 AND {states} AND (?4 IS NULL OR {beyond})
+            "{by} AND namespace = ?1 AND {states} AND {beyond}
              ORDER BY part.effect {order} LIMIT ?3"
         );
-        let beyond = sought.beyond.map(|place| place as i64);
-        let asked = params![number, sought.kind, sought.limit as i64, beyond, whole];
+        let place = sought.beyond.map(|place| place as i64);
+        let asked = params![number, sought.kind, sought.limit as i64, place, whole];
         let found = effect::parts(self.db, &which, asked)?.into_iter().map(|(row, part)| Found {
             place: row.id as u64,
             name: Name { namespace: namespace.clone(), key: row.key },

@@ -40,6 +40,22 @@ pub(crate) enum Items {
         /// The workflow [default: the name of the file]
         #[arg(long, short, required_unless_present = "script")]
         workflow: Option<String>,
+        /// Name the run: one that has come to its end under this name is not run again
+        #[arg(long, value_name = "NAME")]
+        id: Option<String>,
+        /// Who publishes it; kept with the version
+        #[arg(long, env = "USER", default_value = "unknown")]
+        by: String,
+        #[command(flatten)]
+        setup: Setup,
+    },
+    /// Publish a script without running it: the next run uses it, by hand or by schedule
+    Publish {
+        /// The script
+        script: PathBuf,
+        /// The workflow [default: the name of the file]
+        #[arg(long, short)]
+        workflow: Option<String>,
         /// Who publishes it; kept with the version
         #[arg(long, env = "USER", default_value = "unknown")]
         by: String,

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
+use std::process::Command;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -194,4 +195,36 @@ fn runs_may_be_killed_at_every_step() {
     assert_eq!(done.out.lines().count(), expected.len(), "{done:?}");
     assert_eq!(place.hapax(&["items", "escalations"]).code, Some(0), "nothing is left to decide");
     println!("{killed} kills, {} items, each charge, letter and row once", expected.len());
+}
+
+/// A script is published without being run, and a run that has a name happens once.
+#[test]
+fn a_run_that_has_a_name_happens_once() {
+    let place = Place::new();
+    std::fs::write(place.path("greet.js"), "console.log('hello');").expect("a script");
+    place.hapax(&["items", "publish", "greet.js"]).exits(0).prints("greet 1.0: published\n");
+    place.hapax(&["items", "runs", "greet"]).exits(0).prints("");
+    for _ in 0..2 {
+        let words = ["items", "run", "--workflow", "greet", "--id", "monday"];
+        place.hapax(&words).exits(0).shows("greet 1.0: succeeded, 0 items");
+    }
+    let runs = place.hapax(&["--json", "items", "runs", "greet"]).exits(0);
+    assert_eq!(runs.out.lines().count(), 1, "{runs:?}");
+    place.hapax(&["items", "publish", "greet.js", "-w", "no name"]).exits(64).says("HX0702");
+}
+
+/// The example tells its story to the end: every invoice is booked, paid and answered once.
+#[test]
+fn the_example_works() {
+    let story = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/invoices/run.sh");
+    let ran = Command::new("sh").arg(story).env("HAPAX", env!("CARGO_BIN_EXE_hapax")).output();
+    let ran = ran.expect("sh");
+    let said = String::from_utf8_lossy(&ran.stdout).into_owned();
+    assert!(ran.status.success(), "{ran:?}");
+    assert!(said.contains("hapax: exit code 78") && said.contains("invoices 1.1: succeeded"));
+    for number in ["A-2041", "2026/77", "C-9", "D-1203", "E-55"] {
+        let line = said.lines().rfind(|line| line.starts_with(number)).unwrap_or_default();
+        let counts: Vec<&str> = line.split_whitespace().skip(2).collect();
+        assert_eq!(counts, ["1", "1", "1"], "rows, payments and mails of {number}: {said}");
+    }
 }

@@ -9,7 +9,7 @@ use hapax::json::Json;
 use hapax_core::key::mutation::Mutation;
 
 use crate::error::Error;
-use crate::ledger::{ItemView, MutationView};
+use crate::ledger::{ItemView, MutationView, SHOWN};
 use crate::note::{Read, RunNote};
 use crate::run::now_ms;
 use crate::sandbox::{self, Begun, Ended, Host, Stop, Toolbox};
@@ -37,10 +37,20 @@ impl Items {
         note: &RunNote,
         source: &str,
     ) -> Result<Dry, Error> {
+        if note.unnamed > 0 {
+            return Ok(Dry::Unsure(format!("of {} items only the last are kept", note.count())));
+        }
         let mut items = HashMap::new();
         for id in &note.items {
             let item = self.show(&settings.name, id).await?;
-            let mutations = self.mutations(item.key, item.attempt).await?;
+            // Nothing may be changed for one that is done, whatever was.
+            let mutations = match item.state {
+                ItemState::Done | ItemState::Skipped => Vec::new(),
+                _ => self.mutations(item.key, item.attempt).await?,
+            };
+            if mutations.len() == SHOWN {
+                return Ok(Dry::Unsure(format!("{id:?} has more than {SHOWN} mutations")));
+            }
             let mutations = mutations.into_iter().map(|mutation| (mutation.key, mutation));
             items.insert(id.clone(), (item, mutations.collect()));
         }

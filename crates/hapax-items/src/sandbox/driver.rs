@@ -20,6 +20,9 @@ use super::desk::{Desk, Fatal, Kept, Request, Waiting};
 use super::scene::Moment;
 use super::{Begun, Ended, Host, Limit, Stop, Toolbox, thrown, world};
 
+/// How many times its size an answer may have as JSON: each of its bytes may have to be escaped.
+const ESCAPED: usize = 6;
+
 /// One run.
 pub(super) struct Driver<'js, 'a> {
     ctx: Ctx<'js>,
@@ -120,7 +123,7 @@ impl<'js, 'a> Driver<'js, 'a> {
         answer: &str,
         resolve: Kept,
     ) -> Result<(), Ended> {
-        if answer.len() > self.desk.limits.message_bytes {
+        if answer.len() > self.desk.limits.message_bytes.saturating_mul(ESCAPED) {
             return Err(self.limit(Limit::Message));
         }
         if self.desk.fatal().is_some() {

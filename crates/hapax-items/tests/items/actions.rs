@@ -44,12 +44,13 @@ async fn an_escalation_explains_itself() {
         actions.join(", ")
     );
     expect![[r#"
-        indeterminate: mail.send: whether it happened is not known: indeterminate: the line went dead
+        indeterminate: mail.send: whether it happened is not known: the line went dead
         mail.send of smtp://example.org was attempted once
-        indeterminate: the line went dead
+        the line went dead
         mail has no way to look it up
         whether a letter to ada is in the Sent folder
-        did-not-happen, happened, skip, reprocess"#]].assert_eq(&text);
+        did-not-happen, happened, skip, reprocess"#]]
+    .assert_eq(&text);
 }
 
 /// Proves I-12: what a person says happened is applied with the person's result, and the script goes

@@ -5,4 +5,5 @@ mod due;
 mod failures;
 mod repairs;
 mod replay;
+mod unknown;
 mod world;

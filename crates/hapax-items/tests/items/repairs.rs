@@ -7,7 +7,7 @@ use hapax::Hapax;
 use hapax::document::Object;
 use hapax::json::Json;
 use hapax_items::{
-    Action, Class, Error, ItemState, Items, Maintainer, Settings, Standing, Version,
+    Action, Budget, Class, Error, ItemState, Items, Maintainer, Settings, Standing, Version,
 };
 
 use crate::world::{Next, World, failed, settings};
@@ -36,10 +36,18 @@ fn answer(script: &str, impact: &str) -> String {
 }
 
 fn maintained(world: &World, answers: &[String]) -> (Items, Arc<Mutex<Vec<Json>>>) {
+    maintained_within(world, answers, settings("letters").budget)
+}
+
+fn maintained_within(
+    world: &World,
+    answers: &[String],
+    budget: Budget,
+) -> (Items, Arc<Mutex<Vec<Json>>>) {
     let shown = Arc::new(Mutex::new(Vec::new()));
     let answers = Mutex::new(answers.iter().rev().cloned().collect());
     let maintainer: Arc<dyn Maintainer> = Arc::new(Mender { answers, shown: shown.clone() });
-    let settings = Settings { maintainer: Some(maintainer), ..settings("letters") };
+    let settings = Settings { maintainer: Some(maintainer), budget, ..settings("letters") };
     let hapax = Hapax::builder().in_memory();
     let items = Items::new(hapax, vec![Arc::new(world.clone())], vec![settings]).expect("set up");
     (items, shown)
@@ -160,4 +168,39 @@ async fn an_unknown_outcome_is_never_repaired() {
     assert!(shown.lock().unwrap().is_empty());
     let escalation = items.escalations(None, 10).await.unwrap().remove(0);
     assert!(escalation.actions.contains(&Action::DidNotHappen));
+}
+
+/// Proves I-11: a script that was published before and repaired since is not published again.
+#[tokio::test]
+async fn an_unchanged_script_goes_on_with_its_repair() {
+    let world = World::opaque();
+    let (items, shown) = maintained(&world, &[answer(&mended(), "safe")]);
+    run(&items).await.unwrap();
+    let repaired = Version { major: 1, minor: 1 };
+    assert_eq!(items.publish("letters", FAULTY, "ada").await.unwrap(), repaired);
+    assert_eq!(items.publish("letters", &mended(), "ada").await.unwrap(), repaired);
+    assert_eq!(shown.lock().unwrap().len(), 1);
+    let other = format!("{FAULTY}// other");
+    assert_eq!(items.publish("letters", &other, "ada").await.unwrap().major, 2);
+    assert_eq!(items.publish("letters", FAULTY, "ada").await.unwrap().major, 3);
+}
+
+/// Proves I-11: a maintainer is asked about each version, also by a run that goes on under its name.
+#[tokio::test]
+async fn an_answer_about_one_version_is_not_taken_for_another() {
+    let world = World::opaque();
+    let two = |script: &str| format!("{script}// two");
+    let answers = [answer("not a script(", "safe"), answer(&two(&mended()), "safe")];
+    let once = Budget { repairs: 1, ..settings("letters").budget };
+    let (items, shown) = maintained_within(&world, &answers, once);
+    items.publish("letters", FAULTY, "ada").await.unwrap();
+    let ended = items.drive("letters", Some("monday")).await.map(|ran| ran.items);
+    assert_eq!(failed(ended).0, Class::Logic);
+    let escalation = items.escalations(None, 9).await.unwrap().remove(0);
+    let (key, judged) = (escalation.key, escalation.judged);
+    items.act(key, judged, Action::TryAgain, None, ("grace", "mended")).await.unwrap();
+    items.publish("letters", &two(FAULTY), "ada").await.unwrap();
+    assert_eq!(items.drive("letters", Some("monday")).await.unwrap().items, 2);
+    assert_eq!(shown.lock().unwrap().len(), 2);
+    assert_eq!(items.script("letters").await.unwrap().version, Version { major: 2, minor: 1 });
 }

@@ -11,15 +11,18 @@ use hapax::{Claim, Finding, Hapax, Safety, Settling};
 use hapax_items::{
     Budget, Call, Class, Difference, Error, Items, Operation, Plan, Settings, Tool, ToolError,
 };
+use tokio::sync::Barrier;
 
 /// What the tool does next; it does what it is asked if nothing is said.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone)]
 pub(crate) enum Next {
     Fail(Class),
     /// It happens, and then nobody answers.
     HappenAnd(Class),
     Panic,
     Hang,
+    /// It happens once somebody says so; tells that it waits.
+    Wait(Arc<Barrier>),
 }
 
 #[derive(Clone)]
@@ -32,7 +35,8 @@ struct Inner {
     next: VecDeque<Next>,
     done: Vec<String>,
     findings: VecDeque<Finding>,
-    looks: usize,
+    /// What was looked for: the payloads.
+    looks: Vec<String>,
     difference: fn() -> Difference,
 }
 
@@ -45,7 +49,7 @@ impl World {
             next: VecDeque::new(),
             done: Vec::new(),
             findings: VecDeque::new(),
-            looks: 0,
+            looks: Vec::new(),
             difference: || Difference::Significant,
         };
         Self { safety, inner: Arc::new(Mutex::new(inner)) }
@@ -81,7 +85,12 @@ impl World {
     }
 
     pub(crate) fn looks(&self) -> usize {
-        self.lock().looks
+        self.lock().looks.len()
+    }
+
+    /// The payloads that were looked for, in order.
+    pub(crate) fn sought(&self) -> Vec<String> {
+        self.lock().looks.clone()
     }
 }
 
@@ -134,12 +143,17 @@ impl Tool for World {
             }
             Some(Next::Panic) => panic!("the post office burned down"),
             Some(Next::Hang) => std::future::pending().await,
+            Some(Next::Wait(gate)) => {
+                gate.wait().await;
+                gate.wait().await;
+                Ok(Json::object([("nth", Json::number(happen() as u64))]))
+            }
         }
     }
 
-    async fn reconcile(&self, _: &Call) -> Finding {
+    async fn reconcile(&self, call: &Call) -> Finding {
         let mut inner = self.lock();
-        inner.looks += 1;
+        inner.looks.push(print(&call.plan.payload));
         let nobody = Finding::CannotTell("nobody answers".into());
         inner.findings.pop_front().unwrap_or(nobody)
     }

@@ -242,7 +242,7 @@ fn messages_that_are_too_large_end_the_run_uncaught() {
         "await withItem('a', '', () => 'x'.repeat(99));",
         &["begin a ", "limit in item Message"],
     );
-    let host = Recorder { answer: Some(format!("\"{}\"", "x".repeat(99))), ..Recorder::default() };
+    let host = Recorder { answer: Some(format!("\"{}\"", "x".repeat(599))), ..Recorder::default() };
     let told = told_by(&all("await kv.get(); "), &limits, host);
     assert_eq!(told, ["kv.get {}", "limit Message"]);
     told_within(

@@ -1,0 +1,88 @@
+//! What earlier runs of an attempt have applied, so that a replay asks nobody.
+//!
+//! It is read while the handler runs, in the order in which it was done, which is the order in
+//! which it is asked for again. What is not found here is found in the ledger.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use hapax::part::{Found, Sought};
+use hapax::{Hapax, Key, State};
+use tokio::sync::mpsc;
+
+use crate::note::MUTATION;
+
+/// How many mutations are read at once, and how many such pages ahead.
+const PAGE: usize = 256;
+const AHEAD: usize = 4;
+
+/// Mutations that were applied.
+#[derive(Default)]
+pub(crate) struct Past {
+    applied: Mutex<HashMap<Key, Applied>>,
+    unread: tokio::sync::Mutex<Option<mpsc::Receiver<Vec<Found>>>>,
+}
+
+struct Applied {
+    /// What it was asked for with.
+    body: Vec<u8>,
+    result: Arc<[u8]>,
+}
+
+impl Past {
+    /// The mutations that are parts of this whole.
+    pub(crate) fn of(hapax: Hapax, whole: Key) -> Self {
+        let (page, unread) = mpsc::channel(AHEAD);
+        tokio::spawn(read(hapax, whole, page));
+        Self { unread: tokio::sync::Mutex::new(Some(unread)), ..Self::default() }
+    }
+
+    /// The result of a mutation that was asked for in the same way, if that was read already.
+    pub(crate) fn known(&self, key: Key, body: &[u8]) -> Option<Arc<[u8]>> {
+        let applied = self.applied();
+        applied.get(&key).filter(|applied| applied.body == body).map(|found| found.result.clone())
+    }
+
+    /// The result of a mutation that was asked for in the same way.
+    pub(crate) async fn find(&self, key: Key, body: &[u8]) -> Option<Arc<[u8]>> {
+        loop {
+            if let Some(result) = self.known(key, body) {
+                return Some(result);
+            }
+            let mut unread = self.unread.lock().await;
+            match unread.as_mut()?.recv().await {
+                Some(page) => self.keep(page),
+                None => *unread = None,
+            }
+        }
+    }
+
+    fn keep(&self, page: Vec<Found>) {
+        let mut applied = self.applied();
+        for Found { name, effect, part, .. } in page {
+            let State::Succeeded(outcome) = &effect.state else { continue };
+            let Some(result) = outcome.shared_body() else { continue };
+            applied.insert(name.key, Applied { body: part.body, result });
+        }
+    }
+
+    fn applied(&self) -> MutexGuard<'_, HashMap<Key, Applied>> {
+        self.applied.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Reads until there is no more, nobody wants it, or it cannot be read: then whoever asks the
+/// ledger hears why.
+async fn read(hapax: Hapax, whole: Key, pages: mpsc::Sender<Vec<Found>>) {
+    let mut beyond = None;
+    loop {
+        let (whole, kind) = (Some(whole), MUTATION.to_owned());
+        let sought = Sought { whole, kind, beyond, limit: PAGE, ..Sought::default() };
+        let Ok(page) = hapax.parts(sought).await else { return };
+        let is_last = page.len() < PAGE;
+        beyond = page.last().map(|found| found.place);
+        if pages.send(page).await.is_err() || is_last {
+            return;
+        }
+    }
+}
