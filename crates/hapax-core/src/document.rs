@@ -53,8 +53,8 @@ impl Object {
     }
 }
 
-/// A document that is written at once, where putting it together first would cost too much. Its
-/// members have to come in the order of their names.
+/// A document that is written at once, where putting it together first would cost too much. It is
+/// canonical if its members come in the order of their names.
 ///
 /// ```
 /// use hapax_core::document::{Object, Written};

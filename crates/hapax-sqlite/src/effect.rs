@@ -93,15 +93,19 @@ pub(crate) fn list(
     Ok(found)
 }
 
-/// Effects that are parts, with what they are parts of.
+/// Effects that are parts, with what they are parts of: it is read where it is not known.
 pub(crate) fn parts(
     db: &Connection,
+    known: Option<(Key, &str)>,
     which: &str,
     params: impl Params,
 ) -> Result<Vec<(EffectRow, Part)>, StoreError> {
+    let (of, whole) = match known {
+        Some(_) => ("", ""),
+        None => (", name, kind", "JOIN whole ON number = part.whole"),
+    };
     let sql = format!(
-        "SELECT {}, name, kind, kept FROM part
-         JOIN effect ON id = part.effect JOIN whole ON number = part.whole WHERE {which}",
+        "SELECT {}, kept{of} FROM part JOIN effect ON id = part.effect {whole} WHERE {which}",
         columns!()
     );
     let mut statement = db.prepare_cached(&sql).or_store_error()?;
@@ -109,8 +113,11 @@ pub(crate) fn parts(
     let mut found = Vec::new();
     while let Some(row) = rows.next().or_store_error()? {
         let part = || -> rusqlite::Result<_> {
-            let whole = Key::from_bytes(row.get(29)?);
-            Ok(Part { whole, kind: row.get(30)?, body: row.get(31)? })
+            let (whole, kind) = match known {
+                Some((whole, kind)) => (whole, kind.to_owned()),
+                None => (Key::from_bytes(row.get(30)?), row.get(31)?),
+            };
+            Ok(Part { whole, kind, body: row.get(29)? })
         };
         found.push((read(db, row, Large::Whole)?, part().or_store_error()?));
     }

@@ -17,7 +17,7 @@ impl PartView for SqliteTxn<'_> {
         let Some(namespace) = self.namespace(&name.namespace)? else { return Ok(None) };
         let which = "namespace = ?1 AND substr(key, 1, 16) = ?2";
         let asked = params![namespace, &name.key.as_bytes()[..16]];
-        Ok(effect::parts(self.db, which, asked)?.pop().map(|(_, part)| part))
+        Ok(effect::parts(self.db, None, which, asked)?.pop().map(|(_, part)| part))
     }
 
     fn parts(&mut self, namespace: &Namespace, sought: &Sought) -> Result<Vec<Found>, StoreError> {
@@ -50,7 +50,9 @@ impl PartView for SqliteTxn<'_> {
         );
         let place = sought.beyond.map(|place| place as i64);
         let asked = params![number, sought.kind, sought.limit as i64, place, whole];
-        let found = effect::parts(self.db, &which, asked)?.into_iter().map(|(row, part)| Found {
+        let known = sought.whole.map(|whole| (whole, sought.kind.as_str()));
+        let found = effect::parts(self.db, known, &which, asked)?;
+        let found = found.into_iter().map(|(row, part)| Found {
             place: row.id as u64,
             name: Name { namespace: namespace.clone(), key: row.key },
             effect: row.effect,

@@ -54,6 +54,8 @@ pub(super) struct Desk {
     rejected: RefCell<Vec<(Persistent<Value<'static>>, Persistent<Value<'static>>)>>,
     /// Looks at each value on its way into JSON.
     replacer: RefCell<Option<Kept>>,
+    /// What objects inherit from that a script wrote down.
+    plain: RefCell<Option<Persistent<Value<'static>>>>,
     reserve: Cell<Option<Persistent<JsString<'static>>>>,
     fatal: RefCell<Option<Fatal>>,
     calls: Cell<u64>,
@@ -72,6 +74,7 @@ impl Desk {
             items: RefCell::default(),
             rejected: RefCell::default(),
             replacer: RefCell::default(),
+            plain: RefCell::default(),
             reserve: Cell::default(),
             fatal: RefCell::default(),
             calls: Cell::new(0),
@@ -117,12 +120,20 @@ impl Desk {
         let reserve = JsString::from_str(ctx.clone(), &"-".repeat(RESERVE_BYTES))?;
         self.reserve.set(Some(Persistent::save(ctx, reserve)));
         self.replacer.replace(Some(Persistent::save(ctx, replacer)));
+        let plain = rquickjs::Object::new(ctx.clone())?.get_prototype().ok_or(Error::Unknown)?;
+        self.plain.replace(Some(Persistent::save(ctx, plain.into_value())));
         Ok(())
     }
 
     /// The function that refuses what JSON would leave out.
     pub(super) fn replacer<'js>(&self, ctx: &Ctx<'js>) -> rquickjs::Result<Function<'js>> {
         self.replacer.borrow().clone().ok_or(Error::Unknown)?.restore(ctx)
+    }
+
+    /// Whether an object is one that a script wrote down, and no other kind of thing.
+    pub(super) fn is_plain<'js>(&self, ctx: &Ctx<'js>, object: &rquickjs::Object<'js>) -> bool {
+        let plain = self.plain.borrow().clone().and_then(|plain| plain.restore(ctx).ok());
+        plain.is_some_and(|plain| object.get_prototype().is_some_and(|of| *of.as_value() == plain))
     }
 
     /// Whether the script has to end. Looks at the clock.
@@ -223,7 +234,7 @@ impl Drop for Values {
         let requests = self.0.requests.take();
         let items = self.0.items.take();
         let rejected = self.0.rejected.take();
-        let replacer = self.0.replacer.take();
-        drop((requests, items, rejected, replacer, self.0.reserve.take()));
+        let (replacer, plain) = (self.0.replacer.take(), self.0.plain.take());
+        drop((requests, items, rejected, replacer, plain, self.0.reserve.take()));
     }
 }

@@ -6,9 +6,11 @@
 
 use std::rc::Rc;
 
+use hapax::document::Written;
+use hapax::json::Json;
 use rquickjs::function::{Opt, Rest};
 use rquickjs::object::Property;
-use rquickjs::{Ctx, Error, Exception, Function, Object, Persistent, Value};
+use rquickjs::{Ctx, Error, Exception, Function, Object, Persistent, Type, Value};
 
 use super::Toolbox;
 use super::desk::{Desk, Fatal, Request, Waiting};
@@ -168,10 +170,37 @@ pub(super) fn json<'js>(
     desk: &Desk,
     value: Value<'js>,
 ) -> rquickjs::Result<String> {
+    if let Some(text) = flat(ctx, desk, &value) {
+        return Ok(text);
+    }
+    // What a property threw, it throws again.
+    let _ = ctx.catch();
     match ctx.json_stringify_replacer(value, desk.replacer(ctx)?)? {
         Some(text) => text.to_string(),
         None => Err(Exception::throw_type(ctx, "not a JSON value")),
     }
+}
+
+/// The JSON of an object of texts, whole numbers, truths and nulls, as most arguments are: the
+/// engine takes four times as long. All others are the engine's.
+fn flat<'js>(ctx: &Ctx<'js>, desk: &Desk, value: &Value<'js>) -> Option<String> {
+    let object = value.as_object().filter(|_| value.type_of() == Type::Object)?;
+    if !desk.is_plain(ctx, object) || !object.get::<_, Value>("toJSON").ok()?.is_undefined() {
+        return None;
+    }
+    let mut written = Written::default();
+    for property in object.props::<String, Value>() {
+        let (name, value) = property.ok()?;
+        written = match value.type_of() {
+            Type::Undefined => written,
+            Type::String => written.text(&name, value.as_string()?.to_string().ok()?.as_str()),
+            Type::Int => written.number(&name, u64::try_from(value.as_int()?).ok()?),
+            Type::Bool => written.with(&name, &Json::Bool(value.as_bool()?)).ok()?,
+            Type::Null => written.with(&name, &Json::Null).ok()?,
+            _ => return None,
+        };
+    }
+    Some(written.print())
 }
 
 /// A string that is valid Unicode. Converts nothing.
