@@ -196,7 +196,7 @@ impl Item {
 
     /// Brings a mutation to its result on a task of its own: whatever becomes of the run, what was
     /// begun is brought to its end and recorded.
-    pub(crate) async fn apart(&self, asked: Box<Asked>) -> Result<Arc<[u8]>, Stopped> {
+    async fn apart(&self, asked: Box<Asked>) -> Result<Arc<[u8]>, Stopped> {
         let item = self.clone();
         let work = tokio::spawn(async move { item.perform(&asked).await });
         work.await.unwrap_or_else(|error| {
