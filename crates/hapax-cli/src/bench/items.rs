@@ -17,9 +17,6 @@ use crate::exit::Failed;
 /// How many workflows run at once, and how many mutations each of them makes.
 const CALLERS: [(usize, usize); 3] = [(1, 2_000), (16, 500), (64, 200)];
 
-/// With more workflows than this, scripts wait for a processor and not for the ledger.
-const BOUND_BY_LEDGER: usize = 16;
-
 /// How many mutations are told again.
 const REPLAYED: usize = 1_000;
 
@@ -117,8 +114,7 @@ fn mutation(
     let ratio = median(rounds.map(|(ours, bare)| ours / bare));
     let beside = format!("× bare claim + settle {}", human(bare));
     let name = format!("items.mutation.{callers}.vs_effect");
-    let bar = if callers <= BOUND_BY_LEDGER { Bar::AtLeast(0.5) } else { Bar::None };
-    report.ratio("", &name, ratio, beside, bar);
+    report.ratio("", &name, ratio, beside, Bar::AtLeast(0.5));
     Ok(())
 }
 
