@@ -375,9 +375,17 @@ impl Dataset {
             let (quick, again) = (Retries::MOST_QUICK, Retries::MOST);
             return Some(format!("at most {quick} quick retries, and {again} of the whole"));
         }
-        let objective = |slo: &Slo| slo.objective_ppm <= 1_000_000 && slo.window_ms > 0;
+        let objective = |slo: &Slo| {
+            slo.objective_ppm <= 1_000_000 && (1..=Self::LONGEST_MS).contains(&slo.window_ms)
+        };
         if !self.slo.as_ref().is_none_or(objective) {
-            return Some("an objective is a share from 0 to 1, over a window".into());
+            let most = Self::LONGEST_MS;
+            return Some(format!(
+                "an objective is a share from 0 to 1, over a window of at most {most} ms"
+            ));
+        }
+        if self.retries.base_ms.max(self.retries.cap_ms) > Self::LONGEST_MS {
+            return Some(format!("a pause between retries has at most {} ms", Self::LONGEST_MS));
         }
         for contract in [&self.input_contract, &self.output_contract].into_iter().flatten() {
             if contract.len() > Self::LARGEST_CONTRACT {
@@ -390,6 +398,8 @@ impl Dataset {
         None
     }
 
+    /// The longest window and the longest pause: ten years.
+    pub const LONGEST_MS: u64 = 315_576_000_000;
     /// The most parts that a dataset can be worked on in.
     pub const MOST_SHARDS: u32 = 1_024;
     /// The largest contract, in bytes.
@@ -553,6 +563,8 @@ mod tests {
             r#"{"sovereignty":"mine"}"#,
             r#"{"shards":5000}"#,
             r#"{"retries":{"quick":4,"again":0,"base_ms":1,"cap_ms":1}}"#,
+            r#"{"retries":{"quick":1,"again":0,"base_ms":1,"cap_ms":315576000001}}"#,
+            r#"{"slo":{"window_ms":315576000001,"objective_ppm":1}}"#,
             r#"{"input_contract":"{"}"#,
             r#"{"no":1}"#,
         ] {

@@ -534,7 +534,7 @@ impl Lane {
         batch: &[Waiting],
         wanted: &[Option<LockPlace>],
     ) -> Result<Vec<bool>, Trouble> {
-        let mask = u64::MAX.checked_shr(64 - self.shared.hint_bits.clamp(1, 64)).unwrap_or(0);
+        let mask = self.shared.hints();
         let hint = |place: &LockPlace| (place.1.0 & mask) as i64;
         let mut hints: Vec<i64> = wanted.iter().flatten().map(hint).collect();
         if hints.is_empty() {

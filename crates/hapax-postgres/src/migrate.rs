@@ -7,7 +7,7 @@ use crate::connect::Link;
 use crate::error::Trouble;
 
 /// Every version of the schema, as the statements that lead to it from the one before.
-pub(crate) const MIGRATIONS: [&str; 8] = [
+pub(crate) const MIGRATIONS: [&str; 9] = [
     concat!(include_str!("sql/1_ledger.sql"), include_str!("sql/1_callers.sql")),
     include_str!("sql/2_outbox.sql"),
     include_str!("sql/3_dataset.sql"),
@@ -16,6 +16,7 @@ pub(crate) const MIGRATIONS: [&str; 8] = [
     include_str!("sql/6_pipeline.sql"),
     include_str!("sql/7_extraction.sql"),
     include_str!("sql/8_items.sql"),
+    include_str!("sql/9_quick.sql"),
 ];
 
 /// What is needed before the first migration.

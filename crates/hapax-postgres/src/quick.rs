@@ -16,7 +16,7 @@ use hapax_store::outbox::Telling;
 use hapax_store::{Answer, Command, Limits};
 use tokio_postgres::types::Type;
 
-use crate::connect::Link;
+use crate::connect::{Link, Param};
 use crate::effect::{INLINE, Place, Stored, bytes, safety};
 use crate::error::Trouble;
 use crate::lane::Served;
@@ -26,6 +26,8 @@ use crate::store::Shared;
 /// Commands that are written on the strength of what should be there.
 pub(crate) struct Quick {
     now: Now,
+    /// The bits of a lock that its advisory lock is made of.
+    hints: u64,
     claims: Vec<QuickOne<Grant>>,
     settles: Vec<QuickOne<Vec<u8>>>,
     /// What has to be looked at.
@@ -37,7 +39,15 @@ struct QuickOne<T> {
     place: Place,
     /// The row as it will be; for a settle, with the version it must still have.
     row: Stored,
+    /// What the journal says of it.
+    note: Option<String>,
     what: T,
+}
+
+impl<T> QuickOne<T> {
+    fn lock(&self) -> Option<i64> {
+        self.row.effect.lock.map(|lock| lock.0 as i64)
+    }
 }
 
 impl Quick {
@@ -56,7 +66,8 @@ impl Quick {
             Ok(now) => now,
             Err(trouble) => return Err((batch, trouble)),
         };
-        let mut quick = Self { now, claims: Vec::new(), settles: Vec::new(), rest: Vec::new() };
+        let (hints, claims, settles, rest) = (shared.hints(), Vec::new(), Vec::new(), Vec::new());
+        let mut quick = Self { now, hints, claims, settles, rest };
         for waiting in batch {
             let known =
                 |name: &Name| shared.namespaces.known(&name.namespace).map(|id| (id, name.key));
@@ -80,36 +91,36 @@ impl Quick {
         match &waiting.job.command {
             Command::Claim { ask, .. }
                 if row.is_none()
-                    && ask.lock.is_none()
                     && ask.bound.is_none()
-                    && ask.about.is_none()
                     && ask.part.is_none()
-                    && ask.label.as_ref().is_none_or(|label| label.len() <= Limits::LABEL) =>
+                    && fits(&ask.label, Limits::LABEL)
+                    && fits(&ask.about, Limits::NOTE) =>
             {
                 if let (Verdict::Granted(grant), Some(change)) =
                     effect::claim(self.now, None, ask, Fence(0))
                 {
-                    let row = Stored { entry: 0, effect: change.effect };
-                    self.claims.push(QuickOne { waiting, place, row, what: grant });
+                    let (row, note) =
+                        (Stored { entry: 0, effect: change.effect }, ask.about.clone());
+                    self.claims.push(QuickOne { waiting, place, row, note, what: grant });
                     return;
                 }
             }
             Command::Settle {
                 attempt,
                 report: report @ Report::Succeeded(outcome),
-                telling,
+                telling: Telling { events, note, shelved: None, part: None },
                 ..
-            } if *telling == Telling::default()
+            } if events.is_empty()
+                && fits(note, Limits::NOTE)
                 && outcome.body().is_some_and(|body| body.len() <= INLINE) =>
             {
-                let plain = |row: &&Stored| row.effect.lock.is_none() && row.effect.bound.is_none();
-                if let Some(row) = row.filter(plain)
+                if let Some(row) = row.filter(|row| row.effect.bound.is_none())
                     && let (Settled::Recorded, Some(change)) =
                         effect::settle(self.now, Some(&row.effect), *attempt, report, None)
                 {
-                    let digest = outcome.digest().as_bytes().to_vec();
+                    let (digest, note) = (outcome.digest().as_bytes().to_vec(), note.clone());
                     let row = Stored { entry: row.entry, effect: change.effect };
-                    self.settles.push(QuickOne { waiting, place, row, what: digest });
+                    self.settles.push(QuickOne { waiting, place, row, note, what: digest });
                     return;
                 }
             }
@@ -159,29 +170,48 @@ impl Quick {
             leases.iter().map(|lease| lease.as_ref().map(|lease| &lease.as_bytes()[..])).collect();
         let c_deadline: Vec<Option<i64>> =
             effects().map(|e| running(e).1.map(|at| at.ms as i64)).collect();
-        let rows = link.often((
-            "SELECT * FROM hapax.quick($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14,
-                 $15, $16, $17)",
-            &[
-                (&self.now.wall.0, Type::INT8),
-                (&s_namespace, Type::INT4_ARRAY),
-                (&s_key, Type::BYTEA_ARRAY),
-                (&s_entry, Type::INT8_ARRAY),
-                (&s_outcome, Type::BYTEA_ARRAY),
-                (&s_digest, Type::BYTEA_ARRAY),
-                (&s_expires, Type::INT8_ARRAY),
-                (&c_namespace, Type::INT4_ARRAY),
-                (&c_key, Type::BYTEA_ARRAY),
-                (&c_fingerprint, Type::BYTEA_ARRAY),
-                (&c_safety, Type::INT2_ARRAY),
-                (&c_settling, Type::INT8_ARRAY),
-                (&c_attempt, Type::BYTEA_ARRAY),
-                (&c_label, Type::TEXT_ARRAY),
-                (&c_ttl, Type::INT8_ARRAY),
-                (&c_lease, Type::BYTEA_ARRAY),
-                (&c_deadline, Type::INT8_ARRAY),
-            ],
-        ))?;
+        let (s_lock, s_note) = asides(&self.settles);
+        let (c_lock, c_note) = asides(&self.claims);
+        let now: Param<'_> = (&self.now.wall.0, Type::INT8);
+        let settles: [Param<'_>; 6] = [
+            (&s_namespace, Type::INT4_ARRAY),
+            (&s_key, Type::BYTEA_ARRAY),
+            (&s_entry, Type::INT8_ARRAY),
+            (&s_outcome, Type::BYTEA_ARRAY),
+            (&s_digest, Type::BYTEA_ARRAY),
+            (&s_expires, Type::INT8_ARRAY),
+        ];
+        let claims: [Param<'_>; 10] = [
+            (&c_namespace, Type::INT4_ARRAY),
+            (&c_key, Type::BYTEA_ARRAY),
+            (&c_fingerprint, Type::BYTEA_ARRAY),
+            (&c_safety, Type::INT2_ARRAY),
+            (&c_settling, Type::INT8_ARRAY),
+            (&c_attempt, Type::BYTEA_ARRAY),
+            (&c_label, Type::TEXT_ARRAY),
+            (&c_ttl, Type::INT8_ARRAY),
+            (&c_lease, Type::BYTEA_ARRAY),
+            (&c_deadline, Type::INT8_ARRAY),
+        ];
+        let rows = if has_asides(&self.settles) || has_asides(&self.claims) {
+            let hints: Param<'_> = (&(self.hints as i64), Type::INT8);
+            let s_asides: [Param<'_>; 2] =
+                [(&s_lock, Type::INT8_ARRAY), (&s_note, Type::TEXT_ARRAY)];
+            let c_asides: [Param<'_>; 2] =
+                [(&c_lock, Type::INT8_ARRAY), (&c_note, Type::TEXT_ARRAY)];
+            let all = [&[now, hints][..], &settles, &s_asides, &claims, &c_asides].concat();
+            link.often((
+                "SELECT * FROM hapax.quick_with_locks($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11,
+                     $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22)",
+                &all,
+            ))?
+        } else {
+            link.often((
+                "SELECT * FROM hapax.quick($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14,
+                     $15, $16, $17)",
+                &[&[now][..], &settles, &claims].concat(),
+            ))?
+        };
         rows.iter()
             .map(|row| {
                 let key = Key::from_bytes(bytes(row, "key")?);
@@ -226,6 +256,20 @@ impl Quick {
         let claims = self.claims.into_iter().map(|one| one.waiting);
         settles.chain(claims).chain(self.rest).collect()
     }
+}
+
+/// Whether any has a lock, or something to say in the journal.
+fn has_asides<T>(ones: &[QuickOne<T>]) -> bool {
+    ones.iter().any(|one| one.note.is_some() || one.row.effect.lock.is_some())
+}
+
+/// The locks, and what the journal says.
+fn asides<T>(ones: &[QuickOne<T>]) -> (Vec<Option<i64>>, Vec<Option<&str>>) {
+    ones.iter().map(|one| (one.lock(), one.note.as_deref())).unzip()
+}
+
+fn fits(text: &Option<String>, most: usize) -> bool {
+    text.as_ref().is_none_or(|text| text.len() <= most)
 }
 
 /// The outcome that lies in the row.

@@ -60,6 +60,11 @@ impl Shared {
         Link::connect(&self.address)
     }
 
+    /// The bits of a lock that its advisory lock is made of.
+    pub(crate) fn hints(&self) -> u64 {
+        u64::MAX.checked_shr(64 - self.hint_bits.clamp(1, 64)).unwrap_or(0)
+    }
+
     /// Effects that this process was granted, as it last saw them. What is written on the
     /// strength of it names the version, so that it may be out of date.
     pub(crate) fn running(&self) -> MutexGuard<'_, HashMap<Place, Stored>> {

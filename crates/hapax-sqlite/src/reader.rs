@@ -21,6 +21,7 @@ pub(crate) fn run(db: &Connection, shared: &Arc<Shared>, queue: &Receiver<Readin
         let readings: Vec<_> =
             std::iter::once(first).chain(queue.try_iter().take(BATCH - 1)).collect();
         let snapshot = db.unchecked_transaction();
+        memory.forget_rows();
         for reading in readings {
             match (shared.stopped(), &snapshot) {
                 (Some(error), _) => reading(Err(error)),

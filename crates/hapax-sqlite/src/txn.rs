@@ -32,10 +32,19 @@ use crate::token;
 pub(crate) struct Memory {
     /// Numbers that never change once given.
     namespaces: HashMap<Namespace, i64>,
-    /// What the writer knows to be running, so that a settle need not read it again. Good
-    /// while nobody else has written to the file.
-    running: HashMap<Name, (i64, i64, Effect)>,
+    rows: Rows,
     version: i64,
+}
+
+/// What was read or written and need not be read again while nobody else writes to the file.
+#[derive(Default)]
+struct Rows {
+    /// What is known to be running.
+    running: HashMap<Name, (i64, i64, Effect)>,
+    anchor: Option<Anchor>,
+    last_entry: Option<u64>,
+    /// The lease most commands hang on.
+    lease: Option<Lease>,
 }
 
 /// How many running effects are remembered.
@@ -50,15 +59,20 @@ impl Memory {
             .query_row([], |row| row.get(0))
             .or_store_error()?;
         if version != std::mem::replace(&mut self.version, version) {
-            self.running.clear();
+            self.forget_rows();
         }
         Ok(())
+    }
+
+    /// To be called where somebody else may have written since.
+    pub(crate) fn forget_rows(&mut self) {
+        self.rows = Rows::default();
     }
 
     /// Forgets what a transaction that was undone may have left here.
     pub(crate) fn forget(&mut self) {
         self.namespaces.clear();
-        self.running.clear();
+        self.forget_rows();
     }
 }
 
@@ -73,10 +87,6 @@ pub(crate) struct SqliteTxn<'a> {
     around: &'a Surroundings,
     memory: &'a mut Memory,
     now: Now,
-    anchor: Option<Anchor>,
-    last_entry: Option<u64>,
-    /// The lease most of a batch hangs on, as last read or written.
-    lease: Option<Lease>,
     loaded: Vec<Loaded>,
 }
 
@@ -97,32 +107,23 @@ impl<'a> SqliteTxn<'a> {
         memory: &'a mut Memory,
     ) -> Self {
         let now = around.clock.now();
-        Self {
-            db,
-            around,
-            memory,
-            now,
-            anchor: None,
-            last_entry: None,
-            lease: None,
-            loaded: Vec::new(),
-        }
+        Self { db, around, memory, now, loaded: Vec::new() }
     }
 
     /// Begins a command: one reading of the clock, nothing loaded.
     pub(crate) fn begin_command(&mut self) -> Result<(), StoreError> {
         self.loaded.clear();
         self.now = self.around.clock.now();
-        if self.anchor.is_none_or(|anchor| anchor.lease.era != self.now.lease.era) {
-            self.anchor = Some(self.anchored()?);
-        }
-        self.now.wall_trusted &= self.anchor.is_some_and(|anchor| anchor.trusts(self.now));
+        let anchor = match self.memory.rows.anchor {
+            Some(anchor) if anchor.lease.era == self.now.lease.era => anchor,
+            _ => *self.memory.rows.anchor.insert(self.anchored()?),
+        };
+        self.now.wall_trusted &= anchor.trusts(self.now);
         Ok(())
     }
 
     /// Forgets what a rolled-back command may have left in memory.
     pub(crate) fn forget(&mut self) {
-        (self.last_entry, self.lease) = (None, None);
         self.loaded.clear();
         self.memory.forget();
     }
@@ -195,7 +196,7 @@ impl<'a> SqliteTxn<'a> {
     }
 
     fn load(&mut self, name: &Name) -> Result<Option<Effect>, StoreError> {
-        if let Some((row, entry, effect)) = self.memory.running.get(name) {
+        if let Some((row, entry, effect)) = self.memory.rows.running.get(name) {
             let (row, entry, effect) = (*row, *entry, effect.clone());
             self.remember(name, row, entry, &effect);
             return Ok(Some(effect));
@@ -245,12 +246,12 @@ impl<'a> SqliteTxn<'a> {
 }
 
 impl View for SqliteTxn<'_> {
-    /// In a command the clock was judged when it began; a reader judges it when asked.
+    /// In a command the clock was judged when it began; for a reader it is when asked.
     fn now(&mut self) -> Now {
-        if self.anchor.is_none()
-            && let Ok(Some(anchor)) = self.stored_anchor()
-        {
-            self.anchor = Some(anchor);
+        let known = self.memory.rows.anchor;
+        let anchor = known.or_else(|| self.stored_anchor().ok().flatten());
+        if let Some(anchor) = anchor {
+            self.memory.rows.anchor = Some(anchor);
             self.now.wall_trusted &= anchor.trusts(self.now);
         }
         self.now
@@ -291,11 +292,11 @@ impl View for SqliteTxn<'_> {
     }
 
     fn lease(&mut self, id: LeaseId) -> Result<Option<Lease>, StoreError> {
-        if let Some(lease) = self.lease.as_ref().filter(|lease| lease.id == id) {
+        if let Some(lease) = self.memory.rows.lease.as_ref().filter(|lease| lease.id == id) {
             return Ok(Some(lease.clone()));
         }
-        self.lease = lease::load(self.db, id)?;
-        Ok(self.lease.clone())
+        self.memory.rows.lease = lease::load(self.db, id)?;
+        Ok(self.memory.rows.lease.clone())
     }
 
     fn leases(&mut self) -> Result<Vec<Lease>, StoreError> {
@@ -373,13 +374,9 @@ impl View for SqliteTxn<'_> {
     }
 
     fn last_entry(&mut self) -> Result<u64, StoreError> {
-        match self.last_entry {
+        match self.memory.rows.last_entry {
             Some(last) => Ok(last),
-            None => {
-                let last = journal::last(self.db)?;
-                self.last_entry = Some(last);
-                Ok(last)
-            }
+            None => Ok(*self.memory.rows.last_entry.insert(journal::last(self.db)?)),
         }
     }
 
@@ -431,17 +428,18 @@ impl Txn for SqliteTxn<'_> {
             }
         };
         self.remember(name, row, entry, effect);
-        self.memory.running.remove(name);
+        self.memory.rows.running.remove(name);
         if matches!(effect.state, State::Running { .. }) {
-            if self.memory.running.len() >= REMEMBERED {
-                self.memory.running.clear();
+            if self.memory.rows.running.len() >= REMEMBERED {
+                self.memory.rows.running.clear();
             }
-            self.memory.running.insert(name.clone(), (row, entry, effect.clone()));
+            self.memory.rows.running.insert(name.clone(), (row, entry, effect.clone()));
         }
         Ok(())
     }
 
     fn sweep(&mut self, now: Now, limit: usize) -> Result<usize, StoreError> {
+        self.memory.rows.lease = None;
         lease::sweep(self.db)?;
         effect::sweep(self.db, now.wall, limit)
     }
@@ -463,7 +461,7 @@ impl Txn for SqliteTxn<'_> {
     }
 
     fn put_lease(&mut self, lease: &Lease) -> Result<(), StoreError> {
-        self.lease = None;
+        self.memory.rows.lease = None;
         lease::put(self.db, lease)?;
         if lease.dead && self.around.presence.is_gone(lease.id) {
             self.around.presence.forget(lease.id);
@@ -472,7 +470,7 @@ impl Txn for SqliteTxn<'_> {
     }
 
     fn drop_lease(&mut self, id: LeaseId) -> Result<(), StoreError> {
-        self.lease = None;
+        self.memory.rows.lease = None;
         lease::end(self.db, id)?;
         self.around.presence.forget(id);
         Ok(())
@@ -544,10 +542,10 @@ impl Txn for SqliteTxn<'_> {
         let id = self.namespace_or_new(&name.namespace)?;
         let loaded = self.row(&name).map(|loaded| (loaded.row, loaded.entry));
         journal::append(self.db, id, loaded.map(|(_, newest)| newest), entry)?;
-        self.last_entry = Some(entry.id);
+        self.memory.rows.last_entry = Some(entry.id);
         if let (Event::Contradicted, Some((row, _))) = (entry.event, loaded) {
             // The record stays as it is; only its history has one more entry.
-            self.memory.running.remove(&name);
+            self.memory.rows.running.remove(&name);
             self.db
                 .execute(
                     "UPDATE effect SET entry = ?1 WHERE id = ?2",

@@ -66,7 +66,11 @@ fn check(name: &str, dataset: &Dataset) -> Result<(), StoreError> {
         let most = Event::LONGEST_FIELD;
         return Err(StoreError::Invalid(format!("a dataset's name has 1 to {most} bytes")));
     }
-    match dataset.flaw() {
+    let flaw = dataset.flaw().or_else(|| {
+        // What cannot be read back would stand in the way of everything that asks for it.
+        Dataset::parse(&dataset.text()).err().map(|error| format!("it cannot be kept: {error}"))
+    });
+    match flaw {
         Some(flaw) => Err(StoreError::Invalid(format!("dataset {name}: {flaw}"))),
         None => Ok(()),
     }

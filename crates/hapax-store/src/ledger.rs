@@ -409,6 +409,9 @@ fn advance(
     if to <= seen {
         return invalid(format!("epoch {to} is not after {seen}; epochs only grow"));
     }
+    if to > epoch::MAX {
+        return invalid(format!("the last epoch is {}", epoch::MAX));
+    }
     let before = txn.epoch(namespace, domain)?;
     if before > seen {
         return Ok(Transition { epoch: before, moved: false, voided: 0 });
@@ -416,7 +419,7 @@ fn advance(
     if before < seen {
         return invalid(format!("{domain} is in epoch {before}; nobody has seen epoch {seen}"));
     }
-    if to > epoch::MAX || to - before > epoch::LONGEST_STEP {
+    if to - before > epoch::LONGEST_STEP {
         let most = epoch::LONGEST_STEP;
         return invalid(format!("epoch {to} is more than {most} further than {before}"));
     }

@@ -1,0 +1,262 @@
+//! Locks of commands that share a statement.
+
+use std::time::{Duration, Instant};
+
+use hapax_core::attempt::AttemptId;
+use hapax_core::effect::{Ask, Report, Safety, Settled, Verdict};
+use hapax_core::fingerprint::Fingerprint;
+use hapax_core::key::Key;
+use hapax_core::lease::LeaseId;
+use hapax_core::lock::LockKey;
+use hapax_core::name::{Name, Namespace};
+use hapax_core::outcome::Outcome;
+use hapax_postgres::tokio_postgres::types::ToSql;
+use hapax_postgres::tokio_postgres::{Client, NoTls};
+use hapax_postgres::{Options, PgStore, tokio_postgres};
+use hapax_store::outbox::Telling;
+use hapax_store::{Answer, Command, Job, Store, call, read};
+use hapax_testkit::Postgres;
+use tokio::sync::oneshot;
+
+const LEASE: LeaseId = LeaseId::from_bytes([9; 16]);
+
+struct Bench {
+    _server: Postgres,
+    store: Option<PgStore>,
+    client: Client,
+    url: String,
+}
+
+impl Bench {
+    async fn new() -> Self {
+        let server = Postgres::start();
+        let url = server.url("postgres");
+        let place = url.clone();
+        let opened = tokio::task::spawn_blocking(move || PgStore::open(&place, Options::default()));
+        let store = opened.await.expect("no panic").expect("a ledger");
+        let open = Command::OpenLease {
+            id: LEASE,
+            term_ms: 60_000,
+            holder: "a test".into(),
+            forgetful: false,
+        };
+        call(&store, open).await.expect("a lease");
+        let client = client(&url).await;
+        Self { _server: server, store: Some(store), client, url }
+    }
+
+    fn store(&self) -> &PgStore {
+        self.store.as_ref().expect("open")
+    }
+
+    /// Has commands wait together, and tells what each was told.
+    async fn together(&self, commands: Vec<Command>) -> Vec<Answer> {
+        let (jobs, answers): (Vec<_>, Vec<_>) = commands
+            .into_iter()
+            .map(|command| {
+                let (reply, answer) = oneshot::channel();
+                (Job { command, reply }, answer)
+            })
+            .unzip();
+        self.store().submit(jobs);
+        let mut told = Vec::new();
+        for answer in answers {
+            told.push(answer.await.expect("an answer").expect("no error"));
+        }
+        told
+    }
+
+    async fn held(&self) -> i64 {
+        let rows = self.client.query_one("SELECT count(*) FROM hapax.lock", &[]).await;
+        rows.expect("a count").get(0)
+    }
+
+    async fn over(mut self) {
+        // It waits for its threads.
+        let store = self.store.take();
+        tokio::task::spawn_blocking(move || drop(store)).await.expect("no panic");
+    }
+}
+
+async fn client(url: &str) -> Client {
+    let (client, connection) = tokio_postgres::connect(url, NoTls).await.expect("a connection");
+    tokio::spawn(connection);
+    client
+}
+
+fn name(key: u8) -> Name {
+    Name { namespace: Namespace::default(), key: Key::from_bytes([key; 32]) }
+}
+
+fn claim(key: u8, lock: Option<u64>) -> Command {
+    claim_as(key, key, lock)
+}
+
+fn claim_as(attempt: u8, key: u8, lock: Option<u64>) -> Command {
+    let ask = Ask {
+        fingerprint: Fingerprint::of(b"payload"),
+        safety: Safety::Transactional,
+        lock: lock.map(LockKey),
+        bound: None,
+        label: None,
+        ttl_ms: None,
+        attempt: AttemptId::from_bytes([attempt; 16]),
+        lease: LEASE,
+        deadline_ms: None,
+        about: Some(format!("about {key}")),
+        part: None,
+    };
+    Command::Claim { name: name(key), ask }
+}
+
+fn settle(key: u8) -> Command {
+    Command::Settle {
+        name: name(key),
+        attempt: AttemptId::from_bytes([key; 16]),
+        report: Report::Succeeded(Outcome::from("done")),
+        telling: Telling { note: Some(format!("{key} is done")), ..Telling::default() },
+    }
+}
+
+/// Proves P-4: of those who ask at the same moment for the same lock, one gets it; the others are
+/// told who has it, and nobody else is held up. What is said of them is in the journal.
+#[tokio::test(flavor = "multi_thread")]
+async fn of_many_who_ask_together_one_gets_the_lock() {
+    let bench = Bench::new().await;
+    let wanted = |key: u8| (!key.is_multiple_of(4)).then_some(u64::from(key % 4));
+    let answers = bench.together((1..=40).map(|key| claim(key, wanted(key))).collect()).await;
+    let mut holders = [None; 4];
+    for (key, answer) in (1u8..).zip(&answers) {
+        if let Answer::Claim(Verdict::Granted(_)) = answer
+            && let Some(lock) = wanted(key)
+        {
+            assert_eq!(holders[lock as usize].replace(key), None, "lock {lock} is held");
+        }
+    }
+    for (key, answer) in (1u8..).zip(&answers) {
+        let holder = wanted(key).and_then(|lock| holders[lock as usize]);
+        match answer {
+            Answer::Claim(Verdict::Granted(_)) => assert!(holder.is_none_or(|it| it == key)),
+            Answer::Claim(Verdict::Locked { holder: told }) => {
+                assert_eq!(Some(*told), holder.map(|it| name(it).key), "{key}");
+            }
+            other => panic!("{key}: {other:?}"),
+        }
+    }
+    assert_eq!(bench.held().await, 3);
+
+    let holder = holders[1].expect("somebody has it");
+    let settled = bench.together(vec![settle(holder)]).await;
+    assert!(matches!(settled[..], [Answer::Settle(Settled::Recorded)]), "{settled:?}");
+    assert_eq!(bench.held().await, 2, "it lets go of the lock");
+    let next = bench.together(vec![claim(41, Some(1))]).await;
+    assert!(matches!(next[..], [Answer::Claim(Verdict::Granted(_))]), "{next:?}");
+    let entries = read(bench.store(), move |view| view.entries(Some(&name(holder)), 0, 10)).await;
+    let notes: Vec<_> = entries.expect("a read").into_iter().map(|entry| entry.note).collect();
+    assert_eq!(notes, [Some(format!("about {holder}")), Some(format!("{holder} is done"))]);
+    bench.over().await;
+}
+
+/// Proves P-4: a client that names its attempts, and one of them twice, has no lock twice.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_attempt_that_is_named_twice_has_its_lock_for_one_key() {
+    let bench = Bench::new().await;
+    let first = bench.together(vec![claim_as(7, 1, Some(1))]).await;
+    assert!(matches!(first[..], [Answer::Claim(Verdict::Granted(_))]), "{first:?}");
+    // The other one makes the statement clean up after itself.
+    let again = bench.together(vec![claim_as(7, 2, Some(1)), claim(3, Some(3))]).await;
+    let [Answer::Claim(Verdict::Locked { holder }), Answer::Claim(Verdict::Granted(_))] = again[..]
+    else {
+        panic!("{again:?}")
+    };
+    assert_eq!((holder, bench.held().await), (name(1).key, 2));
+    bench.over().await;
+}
+
+/// Proves P-4: a claim in a caller's transaction does not take a lock that somebody else took while
+/// neither was committed.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lock_is_not_taken_from_whoever_was_quicker() {
+    let bench = Bench::new().await;
+    let (mut one, mut other) = (client(&bench.url).await, client(&bench.url).await);
+    let ask = |key: &str| {
+        format!(
+            "SELECT verdict FROM hapax.claim('sha256:' || encode(sha256('{key}'), 'hex'), sha256('x'),
+                 safety => 'transactional', lock => 5)"
+        )
+    };
+    let first = one.transaction().await.expect("a transaction");
+    first.batch_execute(&ask("first")).await.expect("granted");
+    let second = other.transaction().await.expect("a transaction");
+    let pid: i32 = second.query_one("SELECT pg_backend_pid()", &[]).await.expect("a pid").get(0);
+    let claims = async {
+        second.batch_execute(&ask("second")).await.expect("it waits, and is told something");
+        second.commit().await
+    };
+    let commits = async {
+        let waits = "SELECT wait_event_type = 'Lock' FROM pg_stat_activity WHERE pid = $1";
+        let deadline = Instant::now() + Duration::from_secs(30);
+        while Instant::now() < deadline {
+            let row = bench.client.query_one(waits, &[&pid]).await.expect("a row");
+            if row.get::<_, Option<bool>>(0) == Some(true) {
+                break;
+            }
+        }
+        first.commit().await.expect("committed");
+    };
+    let (refused, ()) = tokio::join!(claims, commits);
+    let refused = refused.expect_err("the lock is held");
+    assert_eq!(refused.code().map(|code| code.code()), Some("40001"), "{refused}");
+    let held = "SELECT count(*) FROM hapax.lock l WHERE l.holder = sha256('first')";
+    let held: i64 = bench.client.query_one(held, &[]).await.expect("a count").get(0);
+    assert_eq!(held, 1);
+    let effects = "SELECT count(*) FROM hapax.effect WHERE state = 0";
+    let effects: i64 = bench.client.query_one(effects, &[]).await.expect("a count").get(0);
+    assert_eq!(effects, 1, "the other is not at work");
+    bench.over().await;
+}
+
+/// Proves P-8: whoever finds its key taken, between the lock and the record, leaves no lock behind.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_claim_that_comes_too_late_leaves_no_lock() {
+    const QUICK: &str = "SELECT * FROM hapax.quick_with_locks(hapax.now_ms(), -1, '{}', '{}', '{}',
+        '{}', '{}', '{}', '{}', '{}', '{1}', ARRAY[sha256($1)], ARRAY[sha256('x')], '{0}', '{NULL}',
+        ARRAY['\\x07070707070707070707070707070707'::bytea], '{NULL}', '{NULL}',
+        ARRAY['\\x09090909090909090909090909090909'::bytea], '{NULL}', '{5}', '{NULL}')";
+    let bench = Bench::new().await;
+    let (mut other, quick) = (client(&bench.url).await, client(&bench.url).await);
+    let pid: i32 = quick.query_one("SELECT pg_backend_pid()", &[]).await.expect("a pid").get(0);
+    let deadline = Instant::now() + Duration::from_secs(60);
+    for n in 0.. {
+        let key = format!("key {n}");
+        // Somebody else's claim, not committed yet.
+        let theirs = other.transaction().await.expect("a transaction");
+        let sql = "SELECT verdict FROM hapax.claim('sha256:' || encode(sha256($1), 'hex'),
+                       sha256('x'), safety => 'transactional')";
+        theirs.query_one(sql, &[&key.as_bytes()]).await.expect("claimed");
+        let bytes = key.clone().into_bytes();
+        let params: [&(dyn ToSql + Sync); 1] = [&bytes];
+        let ours = quick.query(QUICK, &params);
+        let commit = async {
+            let waits = "SELECT wait_event_type = 'Lock' FROM pg_stat_activity WHERE pid = $1";
+            while Instant::now() < deadline {
+                let row = bench.client.query_one(waits, &[&pid]).await.expect("a row");
+                if row.get::<_, Option<bool>>(0) == Some(true) {
+                    break;
+                }
+            }
+            theirs.commit().await.expect("committed");
+        };
+        let (taken, ()) = tokio::join!(ours, commit);
+        assert_eq!(bench.held().await, 0, "no lock is left");
+        // It waits for fifty milliseconds, no longer, and then all of it is undone.
+        match taken {
+            Ok(taken) => {
+                assert!(taken.is_empty(), "the key was somebody else's");
+                break;
+            }
+            Err(_) => assert!(Instant::now() < deadline, "never in time"),
+        }
+    }
+    bench.over().await;
+}
