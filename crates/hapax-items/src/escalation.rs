@@ -9,12 +9,14 @@ use hapax::outbox::{Event, Payload};
 use hapax::part::Sought;
 use hapax::{AttemptId, Failure, Judged, Key, Outcome, Resolution, Safety, StateName, StoreError};
 
+use crate::class::Class;
 use crate::error::Error;
 use crate::identity;
 use crate::ledger::{ItemView, MutationView, RunView, run_view};
 use crate::note::{ITEM, ItemNote, RUN};
 use crate::service::Items;
 use crate::state::{ItemState, MutationState};
+use crate::told;
 use crate::tool::{Call, Plan};
 use crate::version::Version;
 
@@ -33,20 +35,20 @@ pub struct Escalation {
     pub run: Option<RunView>,
     /// Why somebody is asked.
     pub reason: String,
-    /// The mutations whose outcome nobody knows, with what there is to know about each.
+    /// The mutations whose outcome or result nobody knows, with what there is to know about each.
     pub unknown: Vec<Explained>,
     /// What can be done.
     pub actions: Vec<Action>,
 }
 
-/// A mutation whose outcome nobody knows.
+/// A mutation whose outcome nobody knows, or one that was applied and whose result nobody knows.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Explained {
     /// Which.
     pub mutation: MutationView,
     /// What was tried.
     pub tried: String,
-    /// Why its outcome is unknown.
+    /// Why its outcome, or its result, is unknown.
     pub why: String,
     /// Whether it can be verified, and how.
     pub verify: String,
@@ -95,6 +97,22 @@ impl std::str::FromStr for Action {
             format!("{text:?} is no action; there are: {}", Self::ALL.map(Self::as_str).join(", "))
         })
     }
+}
+
+/// What can be done about an item whose handler stopped at these mutations.
+fn actions(open: &[MutationView]) -> Vec<Action> {
+    let (skip, reprocess) = (Action::Skip, Action::Reprocess);
+    if open.is_empty() {
+        return vec![Action::TryAgain, skip, reprocess];
+    }
+    if open.iter().any(|mutation| mutation.state == MutationState::Applied) {
+        return vec![Action::Happened, skip, reprocess];
+    }
+    let mut actions = vec![Action::DidNotHappen, Action::Happened, skip, reprocess];
+    if open.iter().all(|mutation| mutation.verifiable) {
+        actions.insert(0, Action::TryAgain);
+    }
+    actions
 }
 
 /// The event that tells of an escalation.
@@ -154,18 +172,13 @@ impl Items {
         if item.state != ItemState::NeedsAttention {
             return Ok(None);
         }
-        let open = self.open(key, item.attempt).await?;
-        let verifiable = open.iter().all(|mutation| mutation.verifiable);
-        let mut actions = vec![Action::Skip, Action::Reprocess];
-        match open.is_empty() {
-            true => actions.insert(0, Action::TryAgain),
-            false => {
-                actions.splice(0..0, [Action::DidNotHappen, Action::Happened]);
-                if verifiable {
-                    actions.insert(0, Action::TryAgain);
-                }
-            }
+        let mut open = self.open(key, item.attempt).await?;
+        let indeterminate =
+            item.failure.as_ref().is_some_and(|failure| failure.class == Class::Indeterminate);
+        if open.is_empty() && indeterminate {
+            open.extend(self.without_result(key, item.attempt).await?);
         }
+        let actions = actions(&open);
         let unknown = open.into_iter().map(|mutation| self.explained(mutation)).collect();
         let workflow = item.workflow.clone();
         let item = Some(item);
@@ -174,14 +187,29 @@ impl Items {
 
     fn explained(&self, mutation: MutationView) -> Explained {
         let MutationView { tool, operation, target, identity, .. } = &mutation;
-        let name = format!("{tool}.{operation}");
         let times = match mutation.attempts {
             1 => "once".to_owned(),
             times => format!("{times} times"),
         };
-        let looked = match (mutation.looks, mutation.verifiable) {
-            (_, false) => String::new(),
-            (looks, true) => format!("; {looks} looks could not tell"),
+        let tried = format!("{tool}.{operation} of {target} was attempted {times}");
+        if mutation.state == MutationState::Applied {
+            return Explained {
+                tried: format!("{tried}, and applied"),
+                why: "its result was too large to keep".into(),
+                verify: "there is nothing to look up: it was applied. skip leaves it so, and \
+                         reprocess would apply it again"
+                    .into(),
+                check: format!(
+                    "what came of it at {target}, for {}, to say it with happened",
+                    hapax::document::print(identity)
+                ),
+                mutation,
+            };
+        }
+        let looked = match mutation.looks {
+            0 => String::new(),
+            1 => "; one look could not tell".to_owned(),
+            looks => format!("; {looks} looks could not tell"),
         };
         let call = Call {
             operation: operation.clone(),
@@ -199,7 +227,7 @@ impl Items {
             None => format!("{target}, for {}", hapax::document::print(identity)),
         };
         Explained {
-            tried: format!("{name} of {target} was attempted {times}{looked}"),
+            tried: format!("{tried}{looked}"),
             why: mutation.reason.clone().unwrap_or_default(),
             verify: match mutation.verifiable {
                 true => format!("{tool} can look it up: say try-again"),
@@ -236,24 +264,12 @@ impl Items {
                 "what happened has a result; give it as JSON, `null` if there is none".into(),
             ));
         }
-        let hapax = self.hapax();
         for Explained { mutation, .. } in &escalation.unknown {
-            let resolution = match (action, result) {
-                (Action::Happened, Some(result)) => {
-                    Resolution::Happened(Outcome::from(hapax::document::print(result).as_str()))
-                }
-                (Action::DidNotHappen, _) => Resolution::DidNotHappen,
-                (Action::TryAgain, _) if mutation.state == MutationState::Indeterminate => {
-                    Resolution::AskAgain
-                }
-                (Action::TryAgain, _) => continue,
-                _ => Resolution::Skip,
-            };
-            match hapax.resolve(mutation.key, mutation.judged, resolution, actor, note).await? {
-                Judged::Decided(_) | Judged::Undecided { .. } => {}
-                Judged::Fenced(_) => return Err(stale()),
+            if !self.decide(mutation, (action, result), (actor, note)).await? {
+                return Err(stale());
             }
         }
+        let hapax = self.hapax();
         // One that nobody has noticed yet needs no more than that.
         let failed =
             hapax.show(key).await?.is_some_and(|item| item.state.name() == StateName::Failed);
@@ -268,6 +284,35 @@ impl Items {
         match judged {
             Judged::Fenced(_) => Err(stale()),
             _ => Ok(()),
+        }
+    }
+
+    /// Does to a mutation what a person decided about its item. False if something newer is there.
+    async fn decide(
+        &self,
+        mutation: &MutationView,
+        (action, result): (Action, Option<&Json>),
+        (actor, note): (&str, &str),
+    ) -> Result<bool, Error> {
+        let (hapax, key, judged) = (self.hapax(), mutation.key, mutation.judged);
+        let resolution = match (action, result, mutation.state) {
+            (Action::Happened, Some(result), MutationState::Applied) => {
+                told::record(hapax, (key, judged), result, (actor, note)).await?;
+                return Ok(true);
+            }
+            // It happened, whatever becomes of its item.
+            (_, _, MutationState::Applied) => return Ok(true),
+            (Action::Happened, Some(result), _) => {
+                Resolution::Happened(Outcome::from(hapax::document::print(result).as_str()))
+            }
+            (Action::DidNotHappen, ..) => Resolution::DidNotHappen,
+            (Action::TryAgain, _, MutationState::Indeterminate) => Resolution::AskAgain,
+            (Action::TryAgain, ..) => return Ok(true),
+            _ => Resolution::Skip,
+        };
+        match hapax.resolve(key, judged, resolution, actor, note).await? {
+            Judged::Decided(_) | Judged::Undecided { .. } => Ok(true),
+            Judged::Fenced(_) => Ok(false),
         }
     }
 

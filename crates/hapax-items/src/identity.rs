@@ -45,6 +45,11 @@ pub(crate) fn notice(escalated: Key, attempt: &[u8]) -> Result<Key, KeyError> {
     Key::derive("notice.v1", &[("of", escalated.as_bytes()), ("attempt", attempt)])
 }
 
+/// What a person says came of a mutation, whose own result was too large to keep.
+pub(crate) fn told(mutation: Key, attempt: &[u8]) -> Result<Key, KeyError> {
+    Key::derive("told.v1", &[("of", mutation.as_bytes()), ("attempt", attempt)])
+}
+
 /// One question to a maintainer: what run failed, and which version may come of it.
 pub(crate) fn repair(run: Key, version: Version) -> Result<Key, KeyError> {
     let (major, minor) = (version.major.to_be_bytes(), version.minor.to_be_bytes());

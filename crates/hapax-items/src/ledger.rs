@@ -2,7 +2,7 @@
 
 use hapax::json::Json;
 use hapax::part::{Found, Sought};
-use hapax::{AttemptId, Effect, Key, Safety, State, StateName, Timestamp};
+use hapax::{AttemptId, Effect, Event, Key, Safety, State, StateName, Timestamp};
 
 use crate::error::Error;
 use crate::identity;
@@ -10,6 +10,7 @@ use crate::note::{Failure, ItemNote, MUTATION, MutationNote, RUN, RunNote};
 use crate::scope::of_attempt;
 use crate::service::Items;
 use crate::state::{ItemState, MutationState};
+use crate::told;
 use crate::version::Version;
 
 /// An item that is there.
@@ -68,13 +69,13 @@ pub struct MutationView {
     pub state: MutationState,
     /// Why, where there is a reason.
     pub reason: Option<String>,
-    /// What came of it.
+    /// What came of it, as far as it was kept or a person told it.
     pub result: Option<Json>,
     /// How often it was attempted.
     pub attempts: u32,
     /// Whether somebody can look whether it happened.
     pub verifiable: bool,
-    /// How often somebody looked and could not tell.
+    /// How often somebody looked and could not tell, until it is decided.
     pub looks: u32,
     /// When it last changed.
     pub updated: Timestamp,
@@ -116,6 +117,9 @@ pub struct RunView {
 /// How many mutations of one attempt are shown.
 pub(crate) const SHOWN: usize = 1_000;
 
+/// How much of a mutation's journal is read to count the looks for it.
+const HISTORY: usize = 1_000;
+
 /// # What there is
 impl Items {
     /// Items of a workflow, the newest first; only in these states, if any are named.
@@ -143,9 +147,7 @@ impl Items {
     /// The mutations of one attempt at an item, in the order they were first asked for.
     pub async fn mutations(&self, item: Key, attempt: u32) -> Result<Vec<MutationView>, Error> {
         let (whole, kind) = (Some(of_attempt(item, attempt)), MUTATION.to_owned());
-        let sought = Sought { whole, kind, limit: SHOWN, ..Sought::default() };
-        let found = self.hapax().parts(sought).await?;
-        Ok(found.iter().filter_map(mutation_view).collect())
+        self.mutation_views(Sought { whole, kind, limit: SHOWN, ..Sought::default() }).await
     }
 
     /// Runs of a workflow, the newest first.
@@ -201,41 +203,97 @@ impl Items {
     pub(crate) async fn open(&self, item: Key, attempt: u32) -> Result<Vec<MutationView>, Error> {
         let (whole, kind) = (Some(of_attempt(item, attempt)), MUTATION.to_owned());
         let states = vec![StateName::Unknown, StateName::Indeterminate];
-        let sought = Sought { whole, kind, states, limit: SHOWN, ..Sought::default() };
-        let found = self.hapax().parts(sought).await?;
-        Ok(found.iter().filter_map(mutation_view).collect())
+        self.mutation_views(Sought { whole, kind, states, limit: SHOWN, ..Sought::default() }).await
+    }
+
+    /// The mutation of an attempt at an item that was applied, and whose result nobody knows. There
+    /// is one at most, for the handler gets no further.
+    pub(crate) async fn without_result(
+        &self,
+        item: Key,
+        attempt: u32,
+    ) -> Result<Option<MutationView>, Error> {
+        let (mut beyond, limit) = (None, SHOWN);
+        loop {
+            let (whole, kind) = (Some(of_attempt(item, attempt)), MUTATION.to_owned());
+            let states = vec![StateName::Succeeded];
+            let sought = Sought { whole, kind, states, newest_first: true, beyond, limit };
+            let page = self.hapax().parts(sought).await?;
+            for found in page.iter().filter(|found| is_bare(&found.effect)) {
+                let view = self.mutation_view(found).await?;
+                if let Some(view) = view.filter(|view| view.result.is_none()) {
+                    return Ok(Some(view));
+                }
+            }
+            beyond = page.last().filter(|_| page.len() == limit).map(|found| found.place);
+            if beyond.is_none() {
+                return Ok(None);
+            }
+        }
+    }
+
+    async fn mutation_views(&self, sought: Sought) -> Result<Vec<MutationView>, Error> {
+        let mut views = Vec::new();
+        for found in self.hapax().parts(sought).await? {
+            views.extend(self.mutation_view(&found).await?);
+        }
+        Ok(views)
+    }
+
+    async fn mutation_view(&self, found: &Found) -> Result<Option<MutationView>, Error> {
+        let Some(note) = MutationNote::read(&found.part.body) else { return Ok(None) };
+        let Effect { attempt, attempts, updated, state, safety, .. } = &found.effect;
+        let key = found.name.key;
+        let result = match state {
+            State::Succeeded(outcome) => match outcome.shared_body() {
+                Some(result) => Some(result),
+                None => told::result_of(self.hapax(), key, *attempt).await?,
+            },
+            _ => None,
+        };
+        let verifiable = matches!(safety, Safety::Reconcilable(_));
+        let looks = match state.name() {
+            StateName::Unknown | StateName::Indeterminate | StateName::Skipped if verifiable => {
+                self.looks(key, *attempt).await?
+            }
+            _ => 0,
+        };
+        Ok(Some(MutationView {
+            key,
+            judged: *attempt,
+            attempt: note.attempt,
+            tool: note.tool,
+            operation: note.operation,
+            target: note.plan.target,
+            identity: note.plan.identity,
+            payload: note.plan.payload,
+            subkey: note.subkey,
+            state: MutationState::of(state.name()),
+            reason: state.reason().map(str::to_owned),
+            result: result.and_then(|result| Json::parse(&result).ok()),
+            attempts: *attempts,
+            verifiable,
+            looks,
+            updated: *updated,
+        }))
+    }
+
+    /// How often somebody looked for an attempt and could not tell. The record counts from when a
+    /// person last said to try again, and no longer once one is asked; the journal has all of them.
+    async fn looks(&self, key: Key, attempt: AttemptId) -> Result<u32, Error> {
+        let history = self.hapax().history(key, HISTORY).await?;
+        let in_vain = history.iter().filter(|entry| {
+            entry.attempt == attempt
+                && entry.event == Event::Reconciled
+                && matches!(entry.state, StateName::Unknown | StateName::Indeterminate)
+        });
+        Ok(u32::try_from(in_vain.count()).unwrap_or(u32::MAX))
     }
 }
 
-fn mutation_view(found: &Found) -> Option<MutationView> {
-    let note = MutationNote::read(&found.part.body)?;
-    let Effect { attempt, attempts, updated, state, safety, .. } = &found.effect;
-    let result = match state {
-        State::Succeeded(outcome) => outcome.body().and_then(|body| Json::parse(body).ok()),
-        _ => None,
-    };
-    let looks = match state {
-        State::Unknown { tries, .. } => *tries,
-        _ => 0,
-    };
-    Some(MutationView {
-        key: found.name.key,
-        judged: *attempt,
-        attempt: note.attempt,
-        tool: note.tool,
-        operation: note.operation,
-        target: note.plan.target,
-        identity: note.plan.identity,
-        payload: note.plan.payload,
-        subkey: note.subkey,
-        state: MutationState::of(state.name()),
-        reason: state.reason().map(str::to_owned),
-        result,
-        attempts: *attempts,
-        verifiable: matches!(safety, Safety::Reconcilable(_)),
-        looks,
-        updated: *updated,
-    })
+/// Whether it happened, and what came of it was too large to keep.
+fn is_bare(effect: &Effect) -> bool {
+    matches!(&effect.state, State::Succeeded(outcome) if outcome.body().is_none())
 }
 
 pub(crate) fn run_view(found: &Found) -> Option<RunView> {

@@ -14,7 +14,7 @@
 //! | `tool`, `tools` | what can be done to the world |
 //! | `route` | what a failure leads to |
 //! | `reconcile` | looking for what may have happened |
-//! | `escalation` | what a person is asked |
+//! | `escalation`, `told` | what a person is asked, and says came of a mutation |
 //! | `due`, `schedule` | runs that ought to be under way |
 //! | `repair`, `construction` | better scripts, and whether they may be used |
 
@@ -40,6 +40,7 @@ mod script;
 mod service;
 mod state;
 mod stop;
+mod told;
 mod tool;
 pub mod tools;
 mod version;

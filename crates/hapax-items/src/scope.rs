@@ -20,6 +20,7 @@ use crate::note::{MUTATION, MutationNote};
 use crate::past::Past;
 use crate::run::{Run, or_never};
 use crate::stop::{Course, Stopped, Why};
+use crate::told;
 use crate::tool::{Call, Difference, Tool, ToolError};
 
 /// An item, as its handler sees it. Cheap to clone.
@@ -226,7 +227,7 @@ impl Item {
         }
         match ended {
             Err(Ended::Ambiguous(error)) => match self.reconcile(asked, &asked.note).await? {
-                Some(outcome) => self.result(asked, &outcome),
+                Some(outcome) => self.result(asked, &outcome).await,
                 None => {
                     let why = format!("{}; it did not happen", error.message);
                     Err(run.stop(Why::new(Class::Transient, why)))
@@ -336,9 +337,20 @@ impl Item {
         }
     }
 
-    fn result(&self, asked: &Asked, outcome: &Outcome) -> Result<Arc<[u8]>, Stopped> {
-        let result = outcome.shared_body();
-        result.ok_or_else(|| self.0.run.stop(Ended::without_result().why(asked)))
+    /// The result of a mutation that was applied: its own, or what a person told of it.
+    async fn result(&self, asked: &Asked, outcome: &Outcome) -> Result<Arc<[u8]>, Stopped> {
+        if let Some(result) = outcome.shared_body() {
+            return Ok(result);
+        }
+        let (run, key) = (&self.0.run, asked.key);
+        let result = async {
+            match run.hapax().show(key).await? {
+                Some(applied) => told::result_of(run.hapax(), key, applied.attempt).await,
+                None => Ok(None),
+            }
+        };
+        let result = result.await.map_err(|error| run.stop(ended_by(&error)))?;
+        result.ok_or_else(|| run.stop(Ended::without_result().why(asked)))
     }
 
     /// Goes on with the result of a mutation that was applied, if what is asked for now is near
@@ -351,7 +363,7 @@ impl Item {
     ) -> Result<Arc<[u8]>, Stopped> {
         let run = &self.0.run;
         if *before == asked.part {
-            return self.result(asked, outcome);
+            return self.result(asked, outcome).await;
         }
         let difference = match MutationNote::read(&before.body) {
             Some(recorded) => compare(asked, recorded).await,
@@ -359,7 +371,7 @@ impl Item {
         };
         if difference != Difference::Significant {
             tracing::info!(name: "payload_differs", key = %asked.key, difference = difference.as_str(), "goes on with what was applied");
-            return self.result(asked, outcome);
+            return self.result(asked, outcome).await;
         }
         let why = format!(
             "{}.{} of {} was applied with another payload, and is not applied again",
@@ -427,6 +439,7 @@ pub(crate) async fn look(
     let remote = hapax.remote();
     let Some(look) = remote.look(key).await? else { return Ok(None) };
     let Some(tool) = tool else {
+        tracing::warn!(name: "no_such_tool", tool = note.tool, %key, "a mutation cannot be looked for");
         let why = format!("there is no tool {:?} any more", note.tool);
         return remote.found(key, look, Finding::CannotTell(why)).await.map(Some);
     };

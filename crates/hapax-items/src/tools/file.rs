@@ -22,7 +22,7 @@ use rustix::fs::{AtFlags, Mode, OFlags, openat, renameat, unlinkat};
 use rustix::io::Errno;
 
 use super::arguments::Arguments;
-use super::likeness::same_lines;
+use super::likeness::{same_but_blank_lines, same_document, same_lines};
 use super::{SettingsError, happened, named};
 use crate::class::Class;
 use crate::tool::{Call, Difference, Operation, Plan, Tool, ToolError};
@@ -120,11 +120,18 @@ impl Tool for FileTool {
         Ok(Plan { target, identity: Json::object([("path", Json::text(path))]), payload })
     }
 
-    /// Line ends, and white space at the ends of lines and of the text, mean nothing.
+    /// Line ends, and white space at the ends of lines and of the text, mean nothing. Blank lines,
+    /// and how a JSON document is written, do not matter.
     fn compare_payload(&self, _operation: &str, recorded: &Json, asked: &Json) -> Difference {
-        match (content(recorded), content(asked)) {
-            (Some(one), Some(other)) if same_lines(one, other) => Difference::Equivalent,
-            _ => Difference::Significant,
+        let (Some(one), Some(other)) = (content(recorded), content(asked)) else {
+            return Difference::Significant;
+        };
+        match same_lines(one, other) {
+            true => Difference::Equivalent,
+            false if same_but_blank_lines(one, other) || same_document(one, other) => {
+                Difference::Minor
+            }
+            false => Difference::Significant,
         }
     }
 

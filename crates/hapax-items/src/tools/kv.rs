@@ -13,6 +13,7 @@ use hapax::{Claim, Namespace, Safety};
 use rusqlite::{OptionalExtension as _, Transaction};
 
 use super::database::{Database, Fault as _, Kind, Scope, TARGET};
+use super::likeness::{same, without_nulls};
 use crate::tool::{Call, Difference, Operation, Plan, Tool, ToolError};
 
 /// How many bytes a key may have.
@@ -98,10 +99,13 @@ impl Tool for Kv {
         Ok(Plan { target, identity: Json::object([("key", Json::text(&key))]), payload })
     }
 
+    /// How a value is written means nothing, and whether a member is null or left out does not
+    /// matter.
     fn compare_payload(&self, _: &str, recorded: &Json, asked: &Json) -> Difference {
-        match (canonical(recorded), canonical(asked)) {
-            (Ok(recorded), Ok(asked)) if recorded == asked => Difference::Equivalent,
-            _ => Difference::Significant,
+        match (same(recorded, asked), same(&without_nulls(recorded), &without_nulls(asked))) {
+            (true, _) => Difference::Equivalent,
+            (false, true) => Difference::Minor,
+            (false, false) => Difference::Significant,
         }
     }
 

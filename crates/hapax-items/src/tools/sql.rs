@@ -119,9 +119,7 @@ impl Tool for Sql {
 
     fn compare_payload(&self, _: &str, recorded: &Json, asked: &Json) -> Difference {
         match (Statement::all(recorded), Statement::all(asked)) {
-            (Ok(recorded), Ok(asked)) if statement::same(&recorded, &asked) => {
-                Difference::Equivalent
-            }
+            (Ok(recorded), Ok(asked)) => statement::compare(&recorded, &asked),
             _ => Difference::Significant,
         }
     }

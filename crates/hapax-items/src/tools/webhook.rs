@@ -17,7 +17,7 @@ use url::Url;
 
 use super::arguments::Arguments;
 use super::http::{Repeated, failure, repeated, resolve, unanswered};
-use super::likeness::same;
+use super::likeness::{same, without_nulls};
 use super::{SettingsError, happened, named};
 use crate::class::Class;
 use crate::tool::{Call, Difference, Operation, Plan, Tool, ToolError};
@@ -194,15 +194,4 @@ fn refused(class: Class, answer: &Answer) -> ToolError {
     let said = excerpt(&said.unwrap_or_default(), QUOTED);
     let colon = if said.is_empty() { "" } else { ": " };
     ToolError { class, message: format!("the receiver answered {}{colon}{said}", answer.status) }
-}
-
-fn without_nulls(value: &Json) -> Json {
-    match value {
-        Json::Object(members) => {
-            let kept = members.iter().filter(|(_, value)| !matches!(value, Json::Null));
-            Json::Object(kept.map(|(name, value)| (name.clone(), without_nulls(value))).collect())
-        }
-        Json::Array(items) => Json::Array(items.iter().map(without_nulls).collect()),
-        other => other.clone(),
-    }
 }

@@ -53,7 +53,8 @@ async fn stores_do_not_see_each_other() {
     }
 }
 
-/// Proves I-6 for values: the same in other words goes on, another one is looked at.
+/// Proves I-6 for values: the same in other words goes on, as does a member that is null in place of
+/// none; another value is looked at.
 #[tokio::test]
 async fn another_value_for_the_same_key_is_judged() {
     for place in Place::all().await {
@@ -61,7 +62,7 @@ async fn another_value_for_the_same_key_is_judged() {
             format!(r#"await kv.set({{ key: "a", value: {value} }}); {end}"#)
         };
         let stop = r#"throw new Error("stop");"#;
-        for value in ["{ a: 1, b: 2 }", "{ b: 2, a: 1 }"] {
+        for value in ["{ a: 1, b: 2 }", "{ b: 2, a: 1 }", "{ a: 1, b: 2, c: null }"] {
             let (class, message) = failed(place.item("x", &body(value, stop)).await);
             assert!(class == Class::Logic && message.contains("stop"), "{value}: {message}");
             place.try_again().await;

@@ -63,7 +63,8 @@ async fn a_failing_statement_undoes_those_before_it() {
     }
 }
 
-/// Proves I-6 for statements: white space makes no difference, anything else is looked at.
+/// Proves I-6 for statements: white space makes no difference, comments, capitals and a last
+/// semicolon none that matters; anything else is looked at.
 #[tokio::test]
 async fn other_statements_under_the_same_id_are_judged() {
     for place in Place::all().await {
@@ -71,8 +72,11 @@ async fn other_statements_under_the_same_id_are_judged() {
         let body =
             |sql: &str, end: &str| format!("await sql.execute({}); {end}", change("one", &[sql]));
         let stop = r#"throw new Error("stop");"#;
-        for sql in ["INSERT INTO book VALUES (1, 'a  b')", "INSERT INTO book\n  VALUES (1, 'a  b')"]
-        {
+        for sql in [
+            "INSERT INTO book VALUES (1, 'a  b')",
+            "INSERT INTO book\n  VALUES (1, 'a  b')",
+            "insert into Book values (1, 'a  b'); -- the first",
+        ] {
             let (class, message) = failed(place.item("x", &body(sql, stop)).await);
             assert!(class == Class::Logic && message.contains("stop"), "{sql}: {message}");
             place.try_again().await;

@@ -3,10 +3,12 @@
 use expect_test::expect;
 use hapax::json::Json;
 use hapax::outbox::{Letter, Outbox, RecordFilter, Sink, Told};
-use hapax::{AttemptId, Finding, Outcome};
-use hapax_items::{Action, Class, Error, Escalation, ItemState, Items, NEEDS_ATTENTION};
+use hapax::{AttemptId, Finding, Hapax, Outcome};
+use hapax_items::{
+    Action, Class, Error, Escalation, Explained, ItemState, Items, MutationState, NEEDS_ATTENTION,
+};
 
-use crate::world::{Next, ONE, World, drive, failed, items};
+use crate::world::{Next, ONE, World, drive, failed, items, items_on};
 
 const PERSON: (&str, &str) = ("grace", "I asked Ada");
 
@@ -15,12 +17,28 @@ async fn unknown(world: &World) -> (Items, Escalation) {
     let items = items(world);
     world.next([Next::HappenAnd(Class::Indeterminate)]);
     failed(drive(&items, ONE).await);
+    let escalation = asked(&items).await;
+    (items, escalation)
+}
+
+/// Runs it until a person is asked.
+async fn asked(items: &Items) -> Escalation {
     loop {
         if let Some(escalation) = items.escalations(None, 10).await.expect("a list").pop() {
-            return (items, escalation);
+            return escalation;
         }
         assert!(items.run("letters", None).await.is_err());
     }
+}
+
+/// All that an escalation about one mutation says.
+fn says(escalation: &Escalation) -> String {
+    let explained = &escalation.unknown[0];
+    let actions: Vec<_> = escalation.actions.iter().map(|action| action.as_str()).collect();
+    let Explained { tried, why, verify, check, .. } = explained;
+    [&escalation.reason, tried, why, verify, check, &actions.join(", ")]
+        .map(String::as_str)
+        .join("\n")
 }
 
 async fn act(items: &Items, on: &Escalation, action: Action) -> Result<(), Error> {
@@ -32,17 +50,6 @@ async fn act(items: &Items, on: &Escalation, action: Action) -> Result<(), Error
 #[tokio::test]
 async fn an_escalation_explains_itself() {
     let (_, escalation) = unknown(&World::opaque()).await;
-    let explained = &escalation.unknown[0];
-    let actions: Vec<_> = escalation.actions.iter().map(|action| action.as_str()).collect();
-    let text = format!(
-        "{}\n{}\n{}\n{}\n{}\n{}",
-        escalation.reason,
-        explained.tried,
-        explained.why,
-        explained.verify,
-        explained.check,
-        actions.join(", ")
-    );
     expect![[r#"
         indeterminate: mail.send: whether it happened is not known: the line went dead
         mail.send of smtp://example.org was attempted once
@@ -50,7 +57,101 @@ async fn an_escalation_explains_itself() {
         mail has no way to look it up
         whether a letter to ada is in the Sent folder
         did-not-happen, happened, skip, reprocess"#]]
-    .assert_eq(&text);
+    .assert_eq(&says(&escalation));
+}
+
+/// Proves I-13: an escalation says how often somebody looked, also where a person had that done
+/// again.
+#[tokio::test]
+async fn an_escalation_says_how_often_it_was_looked_for() {
+    let world = World::reconcilable();
+    let items = items(&world);
+    world.next([Next::HappenAnd(Class::Indeterminate)]);
+    failed(drive(&items, ONE).await);
+    let item = items.show("letters", "a").await.unwrap();
+    let looks = async || items.mutations(item.key, 1).await.unwrap()[0].looks;
+    assert_eq!((looks().await, world.looks()), (1, 1));
+    let escalation = asked(&items).await;
+    assert_eq!((looks().await, world.looks()), (8, 8));
+    expect![[r#"
+        indeterminate: mail.send: whether it happened is not known: the line went dead; the reconciler could not tell 8 times: nobody answers
+        mail.send of smtp://example.org was attempted once; 8 looks could not tell
+        the line went dead; the reconciler could not tell 8 times: nobody answers
+        mail can look it up: say try-again
+        whether a letter to ada is in the Sent folder
+        try-again, did-not-happen, happened, skip, reprocess"#]]
+    .assert_eq(&says(&escalation));
+    act(&items, &escalation, Action::TryAgain).await.unwrap();
+    assert_eq!(looks().await, 8);
+    let tried = &asked(&items).await.unknown[0].tried;
+    assert!(tried.ends_with("; 16 looks could not tell"), "{tried}");
+    assert_eq!((looks().await, world.looks()), (16, 16));
+}
+
+/// An item whose letter was sent, with an answer that was too large to keep.
+async fn too_large(world: &World) -> (Items, Escalation) {
+    let items = items_on(Hapax::builder().keep_limit(1024).in_memory(), world);
+    world.next([Next::Answer(Json::text(&"x".repeat(1024)))]);
+    let (class, next, _) = failed(drive(&items, ONE).await);
+    assert_eq!((class, next.as_str()), (Class::Indeterminate, "escalate"));
+    let escalation = asked(&items).await;
+    (items, escalation)
+}
+
+/// Proves I-5, I-12, I-13: a mutation that was applied and whose result was not kept is blocked until
+/// a person says what came of it. A replay is told that, and it is not applied again.
+#[tokio::test]
+async fn a_result_that_was_too_large_to_keep_is_told_by_a_person() {
+    let world = World::opaque();
+    let (items, escalation) = too_large(&world).await;
+    expect![[r#"
+        indeterminate: mail.send was applied, and its result was too large to keep
+        mail.send of smtp://example.org was attempted once, and applied
+        its result was too large to keep
+        there is nothing to look up: it was applied. skip leaves it so, and reprocess would apply it again
+        what came of it at smtp://example.org, for {"to":"ada"}, to say it with happened
+        happened, skip, reprocess"#]]
+    .assert_eq(&says(&escalation));
+    for refused in [Action::TryAgain, Action::DidNotHappen, Action::Happened] {
+        let refused = act(&items, &escalation, refused).await;
+        assert!(matches!(refused, Err(Error::Invalid(_))), "{refused:?}");
+    }
+    let result = Json::object([("nth", Json::number(7))]);
+    let (key, judged) = (escalation.key, escalation.judged);
+    items.act(key, judged, Action::Happened, Some(&result), PERSON).await.unwrap();
+    assert!(items.escalations(None, 10).await.unwrap().is_empty());
+    assert_eq!(items.drive("letters", None).await.unwrap().items, 1);
+    assert_eq!(world.done().len(), 1, "not sent again");
+    let record = items.hapax().show(key).await.unwrap().unwrap();
+    assert_eq!(record.state, hapax::State::Succeeded(Outcome::from("7")));
+    let mutation = items.mutations(key, 1).await.unwrap().remove(0);
+    assert_eq!((mutation.state, mutation.attempts), (MutationState::Applied, 1));
+    let told = mutation.result.as_ref().map(hapax::document::print);
+    assert_eq!(told.as_deref(), Some("{\"nth\":7}"));
+    let journal = items.hapax().journal(0, 1_000).await.unwrap();
+    let decided = journal.iter().filter(|entry| {
+        (entry.actor.as_deref(), entry.note.as_deref()) == (Some(PERSON.0), Some(PERSON.1))
+    });
+    assert_eq!(decided.count(), 2, "the result, and that the item may go on");
+}
+
+/// Proves I-5, I-12: without a result there is still letting it go, and an attempt that applies it
+/// again.
+#[tokio::test]
+async fn an_item_whose_result_is_lost_is_let_go_or_begun_anew() {
+    let world = World::opaque();
+    let (items, escalation) = too_large(&world).await;
+    act(&items, &escalation, Action::Skip).await.unwrap();
+    assert_eq!(items.drive("letters", None).await.unwrap().items, 1);
+    let item = items.show("letters", "a").await.unwrap();
+    assert_eq!((item.state, world.done().len()), (ItemState::Skipped, 1));
+
+    let world = World::opaque();
+    let (items, escalation) = too_large(&world).await;
+    act(&items, &escalation, Action::Reprocess).await.unwrap();
+    assert_eq!(items.drive("letters", None).await.unwrap().items, 1);
+    let item = items.show("letters", "a").await.unwrap();
+    assert_eq!((item.state, item.attempt, world.done().len()), (ItemState::Done, 2, 2));
 }
 
 /// Proves I-12: what a person says happened is applied with the person's result, and the script goes
@@ -140,8 +241,8 @@ async fn a_stale_screen_decides_nothing() {
 #[tokio::test]
 async fn an_escalation_is_told_through_the_outbox() {
     let world = World::opaque();
-    let hapax = hapax::Hapax::builder().in_memory();
-    let items = crate::world::items_on(hapax.clone(), &world);
+    let hapax = Hapax::builder().in_memory();
+    let items = items_on(hapax.clone(), &world);
     let outbox = Outbox::new().sink("people", Deaf).unwrap();
     hapax.configure(&outbox.route("item-*", "*", &["people"]).unwrap()).await.unwrap();
     world.next([Next::Fail(Class::Permission)]);

@@ -107,6 +107,30 @@ async fn two_of_the_same_are_told_apart_by_a_subkey() {
     }
 }
 
+/// Proves I-3: a subkey that is no text, or none to speak of, ends the run as a mistake of the
+/// script's, and nothing happens.
+#[tokio::test]
+async fn a_forged_subkey_ends_the_run() {
+    let script = |subkey: &str| {
+        format!(
+            "await withItem('a', 'Letter', async () => {{
+                try {{ await mail.send({{ to: 'ada', subkey: {subkey} }}); }} catch {{}}
+            }});"
+        )
+    };
+    for subkey in
+        ["7", "true", "null", "{}", "['a']", "''", "' \\n'", "'k'.repeat(513)", "'é'.repeat(257)"]
+    {
+        let world = World::opaque();
+        let (class, _, message) = failed(drive(&items(&world), &script(subkey)).await);
+        assert_eq!((class, world.done().len()), (Class::Logic, 0), "{subkey}: {message}");
+        assert!(message.contains("a `subkey` is a text of 1 to 512 bytes"), "{message}");
+    }
+    let world = World::opaque();
+    assert_eq!(drive(&items(&world), &script("'k'.repeat(512)")).await.unwrap(), 1);
+    assert_eq!(world.done().len(), 1);
+}
+
 /// Proves I-5, I-9: what was applied is told again, what failed is attempted again, and the item is
 /// failed until its handler comes to its end.
 #[tokio::test]

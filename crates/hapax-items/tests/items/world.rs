@@ -19,6 +19,8 @@ pub(crate) enum Next {
     Fail(Class),
     /// It happens, and then nobody answers.
     HappenAnd(Class),
+    /// It happens, with this result.
+    Answer(Json),
     Panic,
     Hang,
     /// It happens once somebody says so; tells that it waits.
@@ -140,6 +142,10 @@ impl Tool for World {
             Some(Next::HappenAnd(class)) => {
                 happen();
                 Err(ToolError { class, message: "the line went dead".into() })
+            }
+            Some(Next::Answer(result)) => {
+                happen();
+                Ok(result)
             }
             Some(Next::Panic) => panic!("the post office burned down"),
             Some(Next::Hang) => std::future::pending().await,

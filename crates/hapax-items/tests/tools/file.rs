@@ -4,6 +4,7 @@ use std::fs;
 use std::os::unix::fs::symlink;
 
 use hapax::{Finding, Safety, Settling};
+use hapax_core::json::Json;
 use hapax_items::tools::{FileSettings, FileTool};
 use hapax_items::{Class, Difference, Tool as _};
 use tempfile::TempDir;
@@ -47,16 +48,28 @@ async fn a_file_is_written_read_and_removed() {
 
 /// Proves I-6.
 #[test]
-fn payloads_are_equivalent_or_differ_significantly() {
+fn payloads_differ_in_three_degrees() {
     let (_directory, tool) = tool();
     for (one, other, expected) in [
-        ("a\\nb\\n", "a \\r\\nb", Difference::Equivalent),
-        ("a\\n\\n", "a", Difference::Equivalent),
-        ("a\\nb", "a b", Difference::Significant),
+        ("a\nb\n", "a \r\nb", Difference::Equivalent),
+        ("a\n\n", "a", Difference::Equivalent),
+        ("a\nb", "a\n\nb", Difference::Minor),
+        ("\n a\n \n\nb", " a\r\nb\n", Difference::Minor),
+        (r#"{"a": 1, "b": ["é"]}"#, "{\"b\":[\"\\u00e9\"],\n\"a\":1.0}", Difference::Minor),
+        (r#"{"a": null}"#, "{}", Difference::Significant),
+        ("[1, 2]", "[2, 1]", Difference::Significant),
+        ("1.10", "1.1", Difference::Significant),
+        ("\"a\"", " \"a\"", Difference::Significant),
+        ("a\nb", "a b", Difference::Significant),
+        ("a\nb", "b\n\na", Difference::Significant),
         (" a", "a", Difference::Significant),
+        ("a\n\n b", "a\nb", Difference::Significant),
         ("a", "b", Difference::Significant),
+        ("a", "", Difference::Significant),
     ] {
-        let arguments = |content| format!(r#"{{"path": "f", "content": "{content}"}}"#);
+        let arguments = |content| {
+            text(&Json::object([("path", Json::text("f")), ("content", Json::text(content))]))
+        };
         let degree = compare(&tool, "write", &arguments(one), &arguments(other));
         assert_eq!(degree, expected, "{one:?} {other:?}");
     }

@@ -1,13 +1,14 @@
 //! The HTTP tool.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::http::HeaderValue;
 use axum::http::header::AUTHORIZATION;
-use hapax::{Finding, Safety, Settling};
+use hapax::{Finding, Hapax, Safety, Settling};
 use hapax_items::tools::http::Probe;
 use hapax_items::tools::{Http, HttpSettings};
-use hapax_items::{Class, Difference, Tool as _};
+use hapax_items::{Class, Difference, Error, Items, Tool as _};
 use hapax_testkit::{Cut, free_port};
 
 use crate::site::Site;
@@ -47,6 +48,44 @@ async fn a_mutation_goes_out_once_with_its_key() {
     assert_eq!(got.header("content-type"), Some("application/json"));
     assert_eq!(got.header("prefer"), Some("x"));
     assert_eq!(got.header("host"), Some(&*format!("127.0.0.1:{}", site.port)));
+}
+
+/// Proves I-3: the key that a server is sent is the host's. A script that sets one ends its run, and
+/// nothing is sent.
+#[tokio::test]
+async fn a_script_cannot_set_the_key() {
+    let site = Site::start().await;
+    site.answers("/v1/orders", 201, "{}");
+    let hapax = Hapax::builder().in_memory();
+    let items = Items::new(hapax, vec![Arc::new(tool(site.port))], Vec::new()).expect("set up");
+    let order = async |id: &str, headers: &str| {
+        let script = format!(
+            r#"await withItem("{id}", "Order", async () => {{
+                try {{ await http.post({{ url: "orders", headers: {headers} }}); }} catch {{}}
+            }});"#
+        );
+        items.publish("orders", &script, "ada").await.expect("a script");
+        items.run("orders", None).await
+    };
+    for (id, headers) in [
+        ("1", r#"{ "Idempotency-Key": "mine" }"#),
+        ("2", r#"{ "idempotency-key": "mine" }"#),
+        ("3", r#"{ "IDEMPOTENCY-KEY": "mine" }"#),
+        ("4", r#"{ prefer: "x", ["Idempotency" + "-Key"]: "mine" }"#),
+        ("5", r#"{ "idempotency-key ": "mine" }"#),
+        ("6", r#"{ prefer: "x\r\nIdempotency-Key: mine" }"#),
+    ] {
+        let ended = order(id, headers).await;
+        let Err(Error::Failed { failure, .. }) = ended else { panic!("{headers}: {ended:?}") };
+        assert_eq!(failure.class, Class::Logic, "{headers}: {}", failure.message);
+    }
+    assert!(site.got().is_empty(), "{:?}", site.got());
+    order("7", r#"{ prefer: "x" }"#).await.expect("it is sent");
+    let item = items.show("orders", "7").await.expect("an item");
+    let key = items.mutations(item.key, 1).await.expect("mutations")[0].key;
+    let got = site.got();
+    let keys: Vec<_> = got.iter().flat_map(|got| got.headers.get_all("idempotency-key")).collect();
+    assert_eq!(keys, [&*format!("\"{key}\"")]);
 }
 
 /// Proves I-6.

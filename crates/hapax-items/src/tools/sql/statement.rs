@@ -3,7 +3,7 @@
 use hapax::document::print;
 use hapax::json::Json;
 
-use crate::tool::ToolError;
+use crate::tool::{Difference, ToolError};
 
 /// How many statements a change may have.
 const MOST: usize = 100;
@@ -64,26 +64,37 @@ impl Statement {
     }
 }
 
-/// Whether two lists of statements differ in white space at most.
-pub(super) fn same(one: &[Statement], other: &[Statement]) -> bool {
+/// How much two lists of statements differ. White space means nothing; comments, capitals and a
+/// semicolon at the end do not matter.
+pub(super) fn compare(one: &[Statement], other: &[Statement]) -> Difference {
+    match alike(one, other, squeezed) {
+        true => Difference::Equivalent,
+        false if alike(one, other, bare) => Difference::Minor,
+        false => Difference::Significant,
+    }
+}
+
+/// Whether two lists of statements are the same once their texts are written in one way.
+fn alike(one: &[Statement], other: &[Statement], written: fn(&str) -> Option<String>) -> bool {
     let same = |(one, other): (&Statement, &Statement)| {
         let params = |statement: &Statement| print(&Json::Array(statement.params.clone()));
-        let words = |statement: &Statement| squeezed(&statement.sql);
+        let words = |statement: &Statement| written(&statement.sql);
         params(one) == params(other)
             && (one.sql == other.sql || words(one).is_some_and(|sql| Some(sql) == words(other)))
     };
     one.len() == other.len() && one.iter().zip(other).all(same)
 }
 
+/// Whether there may be texts in quotes that only one kind of database knows.
+fn has_other_quotes(sql: &str) -> bool {
+    let dollar = |at: usize| !sql[at + 1..].starts_with(|c: char| c.is_ascii_digit());
+    sql.contains(['\\', '`', '[']) || sql.match_indices('$').any(|(at, _)| dollar(at))
+}
+
 /// The statement with single spaces, but for those in quotes. Nothing, where that would take more
 /// than counting quotes: comments end with a line, and there are texts in other quotes.
 fn squeezed(sql: &str) -> Option<String> {
-    let dollar = |at: usize| !sql[at + 1..].starts_with(|c: char| c.is_ascii_digit());
-    let odd = sql.contains("--")
-        || sql.contains("/*")
-        || sql.contains(['\\', '`', '['])
-        || sql.match_indices('$').any(|(at, _)| dollar(at));
-    if odd {
+    if sql.contains("--") || sql.contains("/*") || has_other_quotes(sql) {
         return None;
     }
     let (mut squeezed, mut quote) = (String::with_capacity(sql.len()), None);
@@ -104,6 +115,54 @@ fn squeezed(sql: &str) -> Option<String> {
     Some(squeezed)
 }
 
+/// The statement in small letters, but for what is in quotes, with a space for each comment and
+/// without a semicolon at its end. Nothing, where databases would not agree on what is a comment.
+fn bare(sql: &str) -> Option<String> {
+    if has_other_quotes(sql) {
+        return None;
+    }
+    let (mut bare, mut rest) = (String::with_capacity(sql.len()), sql);
+    while let Some(c) = rest.chars().next() {
+        let end = match c {
+            // A doubled quote ends one text and begins the next, which comes to the same.
+            '\'' | '"' => {
+                let end = rest[1..].find(c)? + 2;
+                bare.push_str(&rest[..end]);
+                end
+            }
+            _ => match comment(rest)? {
+                0 if !c.is_ascii_whitespace() => {
+                    bare.push(c.to_ascii_lowercase());
+                    c.len_utf8()
+                }
+                comment => {
+                    if !bare.ends_with(' ') {
+                        bare.push(' ');
+                    }
+                    comment.max(1)
+                }
+            },
+        };
+        rest = &rest[end..];
+    }
+    let bare = bare.trim_ascii();
+    Some(bare.strip_suffix(';').unwrap_or(bare).trim_ascii().to_owned())
+}
+
+/// How long the comment is that a text begins with. Nothing, if that depends on who reads it:
+/// comments in comments, and lines that end in half a line end.
+fn comment(text: &str) -> Option<usize> {
+    if let Some(inside) = text.strip_prefix("/*") {
+        let end = inside.find("*/")?;
+        return (!inside[..=end].contains("/*")).then_some(end + 4);
+    }
+    if !text.starts_with("--") {
+        return Some(0);
+    }
+    let line = text.split_once('\n').map_or(text, |(line, _)| line);
+    (!line.trim_end_matches('\r').contains('\r')).then_some(line.len())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -112,12 +171,24 @@ mod tests {
         Statement { sql: sql.into(), params: vec![] }
     }
 
-    /// Proves I-6 for statements: only white space makes no difference, and only where it is none.
+    fn with(params: &str) -> [Statement; 1] {
+        let Ok(Json::Array(params)) = Json::parse(params.as_bytes()) else { panic!("{params}") };
+        [Statement { params, ..statement("SELECT ?1") }]
+    }
+
+    fn degree(one: &str, other: &str) -> Difference {
+        compare(&[statement(one)], &[statement(other)])
+    }
+
+    /// Proves I-6 for statements: white space means nothing, and only where it is none.
     #[test]
     fn statements_are_the_same_if_only_white_space_differs() {
-        let is_same = |one: &str, other: &str| same(&[statement(one)], &[statement(other)]);
-        assert!(is_same("SELECT  1\n", " SELECT\t1"));
-        assert!(is_same("INSERT INTO t VALUES ($1,  'a b')", "INSERT INTO t\nVALUES ($1, 'a b')"));
+        for (one, other) in [
+            ("SELECT  1\n", " SELECT\t1"),
+            ("INSERT INTO t VALUES ($1,  'a b')", "INSERT INTO t\nVALUES ($1, 'a b')"),
+        ] {
+            assert_eq!(degree(one, other), Difference::Equivalent, "{one} and {other}");
+        }
         for (one, other) in [
             ("SELECT 'a b'", "SELECT 'a  b'"),
             ("SELECT 'it''s  it'", "SELECT 'it''s it'"),
@@ -128,15 +199,55 @@ mod tests {
             ("SELECT [a  b]", "SELECT [a b]"),
             ("SELECT 1", "SELECT 2"),
         ] {
-            assert!(!is_same(one, other), "{one} and {other}");
+            assert_eq!(degree(one, other), Difference::Significant, "{one} and {other}");
         }
-        let with = |params: &str| {
-            let Ok(Json::Array(params)) = Json::parse(params.as_bytes()) else {
-                panic!("{params}")
-            };
-            [Statement { params, ..statement("SELECT ?1") }]
-        };
-        assert!(same(&with("[1, {\"a\": 1, \"b\": 2}]"), &with("[1.0, {\"b\": 2, \"a\": 1}]")));
-        assert!(!same(&with("[1]"), &with("[\"1\"]")));
+        let degree =
+            compare(&with(r#"[1, {"a": 1, "b": 2}]"#), &with(r#"[1.0, {"b": 2, "a": 1}]"#));
+        assert_eq!(degree, Difference::Equivalent);
+        assert_eq!(compare(&with("[1]"), &with("[\"1\"]")), Difference::Significant);
+    }
+
+    /// Proves I-6 for statements: comments, capitals and a last semicolon do not matter, and only
+    /// outside of quotes.
+    #[test]
+    fn statements_differ_a_little_in_comments_capitals_and_a_last_semicolon() {
+        let one = "INSERT INTO t VALUES ('It''s -- A')";
+        for other in [
+            "insert into T values ('It''s -- A')",
+            "INSERT INTO t VALUES ('It''s -- A');",
+            "INSERT INTO t VALUES ('It''s -- A') ; -- the end",
+            "-- it's \"one\r\nINSERT INTO t VALUES ('It''s -- A')",
+            "INSERT/* it's \"one, or -- two */INTO t\nVALUES ('It''s -- A')/**/",
+        ] {
+            assert_eq!(degree(one, other), Difference::Minor, "{other}");
+        }
+        for other in [
+            "INSERT INTO t VALUES ('it''s -- A')",
+            "INSERT INTO t VALUES ('It''s -- B')",
+            "INSERT INTO t VALUES ('It''s -- A');;",
+            "INSERT INTO t VALUES ('It''s')",
+            "INSERT INTO t -- VALUES ('It''s -- A')",
+            "INSERT INTO t /* /* */ VALUES ('It''s -- A')",
+            "INSERT INTO t /* /*/ VALUES ('It''s -- A')",
+            "INSERT INTO t /*/ VALUES ('It''s -- A')",
+            "INSERT INTO t -- a\rVALUES ('It''s -- A')\n VALUES ('It''s -- A')",
+            "INSERT INTO t VALUES ('It''s -- A') -- `",
+            "INSERT INTO t VALUES ('It''s -- A') -- [",
+            "INSERT INTO t VALUES ('It''s -- A') -- \\",
+            "INSERT INTO t VALUES ('It''s -- A') -- $a",
+            "INSERT INTO t VALUES ('It''s -- A",
+        ] {
+            assert_eq!(degree(one, other), Difference::Significant, "{other}");
+        }
+        assert_eq!(degree("SELECT \"a\"", "SELECT \"A\""), Difference::Significant);
+        assert_eq!(degree("SELECT 'a' /* b */", "SELECT 'a' || b"), Difference::Significant);
+        assert_eq!(degree("SELECT 1 - 1", "SELECT 1 -- 1"), Difference::Significant);
+        let both = [statement("SELECT  1"), statement("SELECT 2;")];
+        let other = [statement("SELECT 1"), statement("select 2")];
+        assert_eq!(compare(&both, &other), Difference::Minor);
+        assert_eq!(compare(&both, &other[..1]), Difference::Significant);
+        let capitals = [Statement { sql: "select ?1".into(), ..with("[2]")[0].clone() }];
+        assert_eq!(compare(&with("[2]"), &capitals), Difference::Minor);
+        assert_eq!(compare(&with("[1]"), &capitals), Difference::Significant);
     }
 }
