@@ -10,14 +10,22 @@ import subprocess
 import sys
 import tempfile
 import threading
+import urllib.error
 import urllib.request
 
+from opentelemetry.proto.collector.logs.v1 import logs_service_pb2 as logs
 from opentelemetry.proto.collector.metrics.v1 import metrics_service_pb2 as metrics
 from opentelemetry.proto.collector.trace.v1 import trace_service_pb2 as traces
 
 MESSAGES = {
+    "/v1/logs": logs.ExportLogsServiceRequest,
     "/v1/metrics": metrics.ExportMetricsServiceRequest,
     "/v1/traces": traces.ExportTraceServiceRequest,
+}
+OPERATION = {
+    "pipeline_id": "hydrology", "task_id": "load", "dataset_id": "flow", "operation_type": "append",
+    "version": "v1", "checksum_in": "sha256:5f2b", "params_hash": "sha256:9c41",
+    "timestamp_bucket": "2026-11-16T00:00:00Z",
 }
 TRACE, PARENT = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 told = []
@@ -55,17 +63,28 @@ def main(hapax):
         words = [hapax, "dev", "--listen", "127.0.0.1:0"]
         server = subprocess.Popen(words, cwd=place, env=variables, stderr=subprocess.PIPE, text=True)
         try:
-            url = re.search(r"http://\S+", server.stderr.readline())[0] + "/v1/effects/a"
+            server_url = re.search(r"http://\S+", server.stderr.readline())[0]
+            url = server_url + "/v1/effects/a"
             granted = ask(url + "/claim", {})
             ask(url + "/settle", {"attempt": granted["attempt"], "report": "succeeded"})
             for _ in range(3):
                 assert ask(url + "/claim", {})["verdict"] == "replayed"
+            # Two at one dataset: the second is told so, and so is the collector.
+            assert ask(server_url + "/v1/operations", OPERATION)["verdict"] == "granted"
+            try:
+                ask(server_url + "/v1/operations", OPERATION | {"version": "v2"})
+                raise AssertionError("the lock was held")
+            except urllib.error.HTTPError as error:
+                assert error.code == 409, error
             server.send_signal(signal.SIGTERM)
             assert server.wait(timeout=60) == 0
         finally:
             server.kill()
-    values, spans = {}, []
+    values, spans, events = {}, [], []
     for message in told:
+        for resource in getattr(message, "resource_logs", []):
+            for scope in resource.scope_logs:
+                events.extend(record.event_name for record in scope.log_records)
         for resource in getattr(message, "resource_metrics", []):
             for scope in resource.scope_metrics:
                 for metric in scope.metrics:
@@ -78,11 +97,12 @@ def main(hapax):
             for scope in resource.scope_spans:
                 spans.extend(scope.spans)
     assert values["kfm.idempotent_replays"] == 3, values
-    assert values["hapax.grants"] == 1, values
-    assert len(spans) == 5, spans
+    assert values["hapax.grants"] == 2, values
+    assert "lock_acquire_failed" in events, events
+    assert len(spans) == 7, spans
     for span in spans:
         assert (span.trace_id.hex(), span.parent_span_id.hex()) == (TRACE, PARENT), span
-    print(f"{len(values)} counters and {len(spans)} spans were decoded")
+    print(f"{len(values)} counters, {len(spans)} spans and {len(events)} log records were decoded")
 
 
 main(sys.argv[1])

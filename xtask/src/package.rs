@@ -12,9 +12,8 @@ const FILES: [(&str, &str); 2] = [
 ];
 
 pub(crate) fn package() -> Result<(), String> {
-    let build =
-        ["build", "--release", "--locked", "--package", "hapax-cli", "--features", "brokers"];
-    step("cargo", &build)?;
+    let build = ["build", "--release", "--locked", "--package", "hapax-cli", "--features"];
+    step("cargo", &[&build[..], &["brokers,otlp"]].concat())?;
     let target = std::env::var_os("CARGO_TARGET_DIR").map_or("target".into(), PathBuf::from);
     let root = target.join("package");
     let _ = fs::remove_dir_all(&root);

@@ -30,6 +30,7 @@ pub(crate) fn tidy(mode: Mode) -> Result<(), String> {
         complaints.extend(house_rules(source));
     }
     complaints.extend(error_pages(root, &sources)?);
+    complaints.extend(event_names(root, &sources)?);
     let spec = read(&root.join("docs/spec.md"))?;
     let requirements = requirements(&spec);
     let proofs = proofs(&sources);
@@ -119,6 +120,29 @@ fn house_rules(source: &Source) -> Vec<String> {
         }
     }
     complaints
+}
+
+/// Every event of the log is told of on some page.
+fn event_names(root: &Path, sources: &[Source]) -> Result<Vec<String>, String> {
+    let mut pages = String::new();
+    let entries = std::fs::read_dir(root.join("docs")).map_err(|error| error.to_string())?;
+    for path in entries.filter_map(Result::ok).map(|entry| entry.path()) {
+        if path.extension().is_some_and(|ending| ending == "md") {
+            pages += &read(&path)?;
+        }
+    }
+    let mut names = BTreeSet::new();
+    for source in sources.iter().filter(|source| source.path.iter().any(|part| part == "src")) {
+        for (at, mark) in source.text.match_indices("name: \"") {
+            let before = source.text[..at].trim_end().strip_suffix("!(").unwrap_or_default();
+            let level = before.rsplit("tracing::").next().unwrap_or_default();
+            if ["error", "warn", "info"].contains(&level) {
+                names.extend(source.text[at + mark.len()..].split('"').next());
+            }
+        }
+    }
+    let untold = names.into_iter().filter(|name| !pages.contains(&format!("`{name}`")));
+    Ok(untold.map(|name| format!("the event {name} is on no page in docs")).collect())
 }
 
 /// Every code that an error can carry has a page, and every page a code.

@@ -396,8 +396,12 @@ pub(crate) enum Journal {
     Export,
     /// Hold recorded operations against what is there; exits 73 if something differs
     Replay(pipeline::Replay),
+    /// Put in place what a full replay made anew, where that was approved
+    Promote(pipeline::Promote),
     /// Undo what an operation did, by its registered rollback, and clear its record
     RollBack(pipeline::RollBack),
+    /// List what can be undone: the pointer, its steps and their checksum
+    RollBacks(pipeline::RollBacks),
     /// Export the months before one from a database to files, verified, and detach them
     Archive {
         /// The first month to keep, such as 2026-01

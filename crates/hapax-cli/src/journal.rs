@@ -2,6 +2,7 @@
 
 mod archive;
 mod replay;
+mod rollback;
 
 use std::path::Path;
 
@@ -41,7 +42,9 @@ pub(crate) async fn main(global: &Global, journal: Journal) -> Result<Exit, Fail
             archive::main(global, &before, &to).await
         }
         Journal::Replay(replay) => replay::main(global, &replay).await,
-        Journal::RollBack(asked) => replay::roll_back(global, &asked).await,
+        Journal::Promote(asked) => replay::promote(global, &asked).await,
+        Journal::RollBack(asked) => rollback::main(global, &asked).await,
+        Journal::RollBacks(asked) => rollback::list(global, &asked).await,
         Journal::Export => {
             let hapax = output::open(global).await?;
             export(&hapax).await

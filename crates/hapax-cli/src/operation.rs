@@ -7,7 +7,9 @@ use std::time::Duration;
 use hapax::json::Json;
 use hapax::{Failure, Fingerprint, Hapax};
 use hapax_pipeline::replay::checksum;
-use hapax_pipeline::{Artifact, Error, Made, Operation, Pipeline, Source, Trouble, Work, bucket};
+use hapax_pipeline::{
+    Artifact, Error, Made, Operation, Pipeline, Source, Trouble, Work, bucket, documents,
+};
 
 use crate::args::{self, Global, Run};
 use crate::config::Config;
@@ -18,9 +20,6 @@ use crate::run::{self, Ended, UNDO};
 
 /// The exit code by which a program says that what is in the way passes by itself.
 const TEMPFAIL: u8 = 75;
-
-/// The largest file that a contract is held against.
-const LARGEST_DOCUMENT: u64 = 64 * 1024 * 1024;
 
 /// How a program ended, for the exit code of this one.
 #[derive(Clone, Default)]
@@ -130,19 +129,6 @@ fn parameters(asked: &args::pipeline::Operation) -> Result<String, Failed> {
         .map_err(|error| Failed::usage(error.to_string()))
 }
 
-/// What a file has to say, for a data contract: a JSON value, or one a line; nothing, if it is
-/// neither or too large.
-fn documents(path: &Path) -> Option<Vec<Json>> {
-    let small = std::fs::metadata(path).is_ok_and(|meta| meta.len() <= LARGEST_DOCUMENT);
-    let text = small.then(|| std::fs::read(path).ok()).flatten().unwrap_or_default();
-    if let Ok(json) = Json::parse(&text) {
-        return Some(vec![json]);
-    }
-    let lines = text.split(|byte| *byte == b'\n').filter(|line| !line.trim_ascii().is_empty());
-    let lines: Result<Vec<Json>, _> = lines.map(Json::parse).collect();
-    lines.ok().filter(|lines| !lines.is_empty())
-}
-
 fn environment(work: &Work) -> Vec<(&'static str, String)> {
     let (claim, operation) = (work.claim(), work.operation());
     vec![
@@ -171,6 +157,11 @@ async fn perform(run: &Run, show: bool, work: Work, seen: Seen) -> Result<Made, 
     environment.push(("HAPAX_EVENTS", told.path().to_string_lossy().into_owned()));
     environment.push(("HAPAX_PARAMS", parameters(&run.operation).unwrap_or_default()));
     if let Some(command) = &run.rollback {
+        // It is kept as it is, to be run later, and nothing exact may be kept.
+        if work.masked(command) != *command {
+            let why = "the rollback names an exact place of a masked dataset; read it from a file";
+            return Err(Trouble::not_done(why));
+        }
         let registered = work.claim().undo_with(UNDO, command.as_bytes()).await;
         registered.map_err(|error| Trouble::not_done(error.to_string()))?;
     }

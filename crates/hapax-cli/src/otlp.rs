@@ -215,13 +215,15 @@ mod told {
     type Read<T> = fn(&T) -> u64;
 
     /// Under the names of the specification: of operations with their labels, of the rest without.
-    const OPERATED: [(Meter, Read<Counts>); 6] = [
+    const OPERATED: [(Meter, Read<Counts>); 8] = [
         (Meter::Replays, |counts| counts.replayed),
         (Meter::LockFailures, |counts| counts.lock_failures),
         (Meter::Retries, |counts| counts.retried),
         (Meter::LineageRewrites, |_| 0),
         (Meter::Hits, |counts| counts.cache_hits),
         (Meter::Misses, |counts| counts.cache_misses),
+        (Meter::Energy, |_| 0),
+        (Meter::Carbon, |_| 0),
     ];
 
     /// What the server has beside them.
@@ -235,19 +237,32 @@ mod told {
         let meter = meters.meter("hapax");
         for (counted, read) in OPERATED {
             let (hapax, operations) = (hapax.clone(), operations.clone());
-            let observe = move |observer: &dyn AsyncInstrument<u64>| {
+            let observed = move |observe: &dyn Fn(u64, &[KeyValue])| {
                 let mut rest = read(&hapax.counts());
                 let counts = operations.counts();
                 for (_, labels, count) in counts.iter().filter(|(other, ..)| *other == counted) {
                     let values = labels.values().map(str::to_owned);
                     let labels = Labels::NAMES.into_iter().zip(values);
                     let labels: Vec<_> = labels.map(|(n, v)| KeyValue::new(n, v)).collect();
-                    observer.observe(*count, &labels);
+                    observe(*count, &labels);
                     rest = rest.saturating_sub(*count);
                 }
-                observer.observe(rest, &[]);
+                observe(rest, &[]);
             };
-            meter.u64_observable_counter(counted.name()).with_callback(observe).build();
+            match counted.unit() {
+                None => {
+                    let tell = move |observer: &dyn AsyncInstrument<u64>| {
+                        observed(&|count, labels| observer.observe(count, labels));
+                    };
+                    meter.u64_observable_counter(counted.name()).with_callback(tell).build();
+                }
+                Some(unit) => {
+                    let tell = move |observer: &dyn AsyncInstrument<f64>| {
+                        observed(&|count, labels| observer.observe(count as f64 * unit, labels));
+                    };
+                    meter.f64_observable_counter(counted.name()).with_callback(tell).build();
+                }
+            }
         }
         for (name, read) in COUNTED {
             let hapax = hapax.clone();

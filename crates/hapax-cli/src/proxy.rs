@@ -96,5 +96,11 @@ fn settings(asked: &Proxy) -> Result<Settings, Failed> {
         let name = name.map_err(|_| Failed::usage("--tenant-header is no name of a header"))?;
         settings = settings.tenant(Tenant::Header(name));
     }
-    Ok(settings)
+    if let Some(wrong) = asked.redact.iter().find(|pointer| !pointer.starts_with('/')) {
+        return Err(Failed::usage(format!("--redact {wrong}: a JSON pointer begins with /")));
+    }
+    for (status, fate) in &asked.meaning {
+        settings = settings.meaning(*status, *fate);
+    }
+    Ok(settings.and_kept_headers(asked.keep_header.clone()).redacted(asked.redact.clone()))
 }

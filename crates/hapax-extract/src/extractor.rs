@@ -67,20 +67,44 @@ pub enum Trouble {
 /// How the ledger remembers that it is of no use to ask again.
 const NEVER: &str = "it will not work: ";
 
+/// How it remembers when to ask again, so that all who waited are told, in other processes too.
+const AFTER: &str = "it may work after ";
+
 impl Trouble {
-    /// What the ledger keeps of it.
+    /// What the ledger keeps of it. What is not the reason stands first: a long reason is cut.
     pub(crate) fn reason(&self) -> String {
         match self {
-            Self::Later { reason, .. } => reason.clone(),
+            Self::Later { reason, after: None } => reason.clone(),
+            Self::Later { reason, after: Some(after) } => {
+                format!("{AFTER}{}: {reason}", humantime::format_duration(*after))
+            }
             Self::Never(reason) => format!("{NEVER}{reason}"),
         }
     }
 
     /// What the ledger has kept.
     pub(crate) fn of(reason: &str) -> Self {
-        match reason.strip_prefix(NEVER) {
-            Some(reason) => Self::Never(reason.to_owned()),
+        if let Some(reason) = reason.strip_prefix(NEVER) {
+            return Self::Never(reason.to_owned());
+        }
+        let timed = reason.strip_prefix(AFTER).and_then(|rest| {
+            let (after, reason) = rest.split_once(": ")?;
+            Some((humantime::parse_duration(after).ok()?, reason))
+        });
+        match timed {
+            Some((after, reason)) => Self::Later { reason: reason.to_owned(), after: Some(after) },
             None => Self::Later { reason: reason.to_owned(), after: None },
+        }
+    }
+
+    /// Of two troubles the first, with the longer of their pauses: whoever comes back earlier
+    /// meets the other.
+    pub(crate) fn and(self, other: Self) -> Self {
+        match (self, other) {
+            (Self::Later { reason, after }, Self::Later { after: other, .. }) => {
+                Self::Later { reason, after: after.max(other) }
+            }
+            (first, _) => first,
         }
     }
 }
@@ -116,6 +140,12 @@ pub trait Extractor: Send + Sync + 'static {
         Bill::default()
     }
 
+    /// What so many tokens cost, in millionths of the currency of its prices, where they are known.
+    fn cost_micros(&self, tokens_in: u64, tokens_out: u64) -> Option<u64> {
+        let _ = (tokens_in, tokens_out);
+        None
+    }
+
     /// The entities that the chunk mentions, in the order of the text.
     fn entities<'a>(&'a self, ask: Ask<'a>) -> Answer<'a, Vec<Mention>>;
 
@@ -126,4 +156,39 @@ pub trait Extractor: Send + Sync + 'static {
         mentions: &'a [Mention],
         properties: &'a [&'a Property],
     ) -> Answer<'a, Vec<Said>>;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn later(reason: &str, after_ms: Option<u64>) -> Trouble {
+        Trouble::Later { reason: reason.into(), after: after_ms.map(Duration::from_millis) }
+    }
+
+    #[test]
+    fn a_trouble_is_the_same_after_the_ledger_kept_it() {
+        for trouble in [
+            later("busy", None),
+            later("busy: very", Some(0)),
+            later("busy", Some(1_500)),
+            later("busy", Some(90 * 24 * 60 * 60 * 1_000 + 1)),
+            later("", Some(u64::MAX)),
+            Trouble::Never("no".into()),
+        ] {
+            assert_eq!(Trouble::of(&trouble.reason()), trouble);
+        }
+        // What only looks like it is a reason.
+        for reason in ["it may work after lunch: who knows", "it may work after 7s"] {
+            assert_eq!(Trouble::of(reason), later(reason, None));
+        }
+    }
+
+    #[test]
+    fn of_two_pauses_the_longer_counts() {
+        let told = later("first", None).and(later("second", Some(2_000)));
+        assert_eq!(told.and(later("third", Some(1_000))), later("first", Some(2_000)));
+        let never = Trouble::Never("no".into());
+        assert_eq!(never.clone().and(later("second", Some(1))), never);
+    }
 }

@@ -174,7 +174,22 @@ impl fmt::Debug for OpenAi {
 
 impl Extractor for OpenAi {
     fn identity(&self) -> String {
-        let Settings { base_url, model, prompt, .. } = &self.settings;
+        // Every setting is named, so that nobody adds one without a thought of the key.
+        let Settings {
+            base_url,
+            model,
+            prompt,
+            // Who asks and who pays: the same model answers.
+            api_key: _,
+            prices: _,
+            // When it is asked, and for how long it is waited for: not what it says.
+            timeout: _,
+            connect_timeout: _,
+            max_concurrent_calls: _,
+            requests_per_minute: _,
+            // A longer answer is an error, and of errors nothing is kept.
+            max_response_bytes: _,
+        } = &self.settings;
         let base_url = base_url.trim_end_matches('/');
         format!("openai.1 base={base_url} model={model:?} prompt={prompt}")
     }
@@ -186,6 +201,10 @@ impl Extractor for OpenAi {
     fn bill(&self) -> Bill {
         let Spent { calls, tokens_in, tokens_out, cost_micros, .. } = self.spent();
         Bill { calls, tokens_in, tokens_out, cost_micros }
+    }
+
+    fn cost_micros(&self, tokens_in: u64, tokens_out: u64) -> Option<u64> {
+        self.settings.prices.map(|prices| meter::cost(prices, tokens_in, tokens_out))
     }
 
     fn entities<'a>(&'a self, ask: Ask<'a>) -> Answer<'a, Vec<Mention>> {

@@ -229,12 +229,12 @@ impl Extract {
                 return Ok(self.tell(request, identity, &known, (key, done), began));
             }
             let job = self.job(&identity, &params, &known, progress.clone());
-            let settled = self.run(request, &identity, &job).await;
+            let settled = self.run(request, &identity, job).await;
             let done = match settled {
                 Ok(done) if shared.ontologies.is_current(&self.hapax, &known).await? => done,
                 Err(hapax::Error::Store(StoreError::Superseded(_))) => continue,
                 Err(error) if shared.ontologies.is_stored(&self.hapax, &known).await? => {
-                    let error = told(error, &job);
+                    let error = told(error);
                     tracing::warn!(name: "extraction_failed", idempotency_key = identity.components.short(), ontology_id = request.ontology_id, request_id = request.request_id, %error, "extraction failed");
                     return Err(error);
                 }
@@ -280,21 +280,21 @@ impl Extract {
         params: &Params,
         known: &Arc<Known>,
         progress: Option<mpsc::Sender<Progress>>,
-    ) -> Arc<Job> {
+    ) -> Job {
         let shared = &self.shared;
-        Arc::new(Job {
+        Job {
             hapax: self.hapax.clone(),
+            key: identity.components.key,
             extractor: shared.extractor.clone(),
             known: known.clone(),
             params: params.clone(),
-            text: identity.components.normalized_text.clone(),
+            text: identity.components.normalized_text.as_str().into(),
             text_hash: identity.components.text_hash.clone(),
             params_hash: identity.components.params_hash.clone(),
             ttl: shared.settings.ttl,
             shared: shared.clone(),
             progress,
-            after: Mutex::default(),
-        })
+        }
     }
 
     /// Under the key that clients know, or under the second where another request has that.
@@ -302,28 +302,28 @@ impl Extract {
         &self,
         request: &Request,
         identity: &Identity,
-        job: &Arc<Job>,
+        job: Job,
     ) -> Result<(Key, Done), hapax::Error> {
-        let first = identity.components.key;
-        match self.run_under(first, request, identity, job).await {
+        let first = job.key;
+        match self.run_job(request, identity, Arc::new(job.clone())).await {
             Err(hapax::Error::Conflict { .. }) => {
                 let second = identity.second_key();
-                let second = second.map_err(|error| StoreError::Invalid(error.to_string()))?;
-                Ok((second, self.run_under(second, request, identity, job).await?))
+                let key = second.map_err(|error| StoreError::Invalid(error.to_string()))?;
+                let job = Arc::new(Job { key, ..job });
+                Ok((key, self.run_job(request, identity, job).await?))
             }
             done => Ok((first, done?)),
         }
     }
 
     /// The work is not the caller's: it goes on when the caller has gone.
-    async fn run_under(
+    async fn run_job(
         &self,
-        key: Key,
         request: &Request,
         identity: &Identity,
-        job: &Arc<Job>,
+        job: Arc<Job>,
     ) -> Result<Done, hapax::Error> {
-        let shared = self.shared.clone();
+        let (shared, key) = (self.shared.clone(), job.key);
         let mut effect = self.hapax.effect(key).fingerprint(identity.fingerprint);
         if let Some(ttl) = shared.settings.ttl {
             effect = effect.ttl(ttl);
@@ -334,7 +334,7 @@ impl Extract {
             .about(about(request, identity, &job.known))
             .wait(shared.settings.wait)
             .share_failures();
-        let (job, short) = (job.clone(), identity.components.short());
+        let short = identity.components.short();
         let running = tokio::spawn(async move {
             let read_at = Arc::new(Mutex::new(None));
             let noted = read_at.clone();
@@ -391,7 +391,7 @@ impl Extract {
             }
             How::Executed => {
                 shared.meters.became("executed");
-                tracing::info!(name: "extraction_completed", idempotency_key = components.short(), took_ms = wait_ms, "extraction complete");
+                tracing::info!(name: "extraction_completed", idempotency_key = components.short(), ontology_id = request.ontology_id, took_ms = wait_ms, "extraction complete");
             }
         }
         Extracted { identity, key, version: known.version.clone(), how: done.how, done }
@@ -489,14 +489,11 @@ impl Shared {
 }
 
 /// What a failure means to whoever asked.
-fn told(error: hapax::Error, job: &Job) -> Error {
+fn told(error: hapax::Error) -> Error {
     let hapax::Error::Failed { reason } = error else { return error.into() };
     match Trouble::of(&reason) {
         Trouble::Never(reason) => Error::Hopeless(reason),
-        Trouble::Later { reason, .. } => {
-            let after = *job.after.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-            Error::Extractor { reason, after }
-        }
+        Trouble::Later { reason, after } => Error::Extractor { reason, after },
     }
 }
 

@@ -5,7 +5,7 @@
 //! its neighbours are not, and a run that broke off goes on where it was.
 
 use std::ops::Range;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use hapax::shelf::{Shelved, What};
@@ -56,20 +56,21 @@ pub enum Progress {
 }
 
 /// One text to be read.
+#[derive(Clone)]
 pub(crate) struct Job {
     pub(crate) hapax: Hapax,
+    /// What the result will be kept under.
+    pub(crate) key: Key,
     pub(crate) extractor: Arc<dyn Extractor>,
     pub(crate) known: Arc<Known>,
     pub(crate) params: Params,
     /// Normalised.
-    pub(crate) text: String,
+    pub(crate) text: Arc<str>,
     pub(crate) text_hash: String,
     pub(crate) params_hash: String,
     pub(crate) ttl: Option<Duration>,
     pub(crate) shared: Arc<Shared>,
     pub(crate) progress: Option<mpsc::Sender<Progress>>,
-    /// When to ask again, if an extractor said so.
-    pub(crate) after: Mutex<Option<Duration>>,
 }
 
 /// What came of it.
@@ -93,6 +94,9 @@ pub struct Spent {
     pub tokens_in: u64,
     /// The tokens it wrote.
     pub tokens_out: u64,
+    /// What they cost, in millionths of the currency of the prices, where there are prices.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cost_micros: Option<u64>,
 }
 
 /// What is kept of an answer.
@@ -140,7 +144,10 @@ impl Job {
             let part = match part {
                 Ok(part) => part,
                 Err(trouble) => {
-                    failed.get_or_insert(trouble);
+                    failed = Some(match failed.take() {
+                        Some(first) => Trouble::and(first, trouble),
+                        None => trouble,
+                    });
                     continue;
                 }
             };
@@ -160,6 +167,7 @@ impl Job {
             return Err(trouble);
         }
         self.tell(Progress::Merging);
+        spent.cost_micros = self.extractor.cost_micros(spent.tokens_in, spent.tokens_out);
         let graph = merge(&chunks, &found, &self.known.ontology);
         Ok(Read { graph, spent })
     }
@@ -267,18 +275,18 @@ impl Job {
             effect = effect.ttl(ttl);
         }
         let job = self.clone();
-        let run = effect.label("extraction.part").wait(PATIENCE).share_failures().run(
-            |claim| async move {
-                let asked = Self::guarded(ask).await.map_err(|trouble| job.failure(&trouble))?;
-                let Asked { found, calls, tokens_in, tokens_out } = asked;
-                claim.shelve(Shelved { whole: false, ..job.shelved() });
-                let kept = Kept { found, calls, tokens_in, tokens_out };
-                let kept = serde_json::to_vec(&kept);
-                let kept = kept.map_err(|error| Failure::not_done(error.to_string()))?;
-                job.shared.record(kept.len());
-                Ok::<_, Failure>(kept)
-            },
-        );
+        let effect = effect.label("extraction.part").about(self.about(phase));
+        let run = effect.wait(PATIENCE).share_failures().run(|claim| async move {
+            let asked = Self::guarded(ask).await;
+            let asked = asked.map_err(|trouble| Failure::not_done(trouble.reason()))?;
+            let Asked { found, calls, tokens_in, tokens_out } = asked;
+            claim.shelve(Shelved { whole: false, ..job.shelved() });
+            let kept = Kept { found, calls, tokens_in, tokens_out };
+            let kept = serde_json::to_vec(&kept);
+            let kept = kept.map_err(|error| Failure::not_done(error.to_string()))?;
+            job.shared.record(kept.len());
+            Ok::<_, Failure>(kept)
+        });
         let done = run.await.map_err(|error| match error {
             hapax::Error::Failed { reason } => Trouble::of(&reason),
             error => Trouble::of(&error.to_string()),
@@ -310,11 +318,15 @@ impl Job {
         }
     }
 
-    fn failure(&self, trouble: &Trouble) -> Failure {
-        if let Trouble::Later { after: Some(after), .. } = trouble {
-            *self.after.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = Some(*after);
-        }
-        Failure::not_done(trouble.reason())
+    /// What the journal says of a grant: for which result it was asked first. The kind is another
+    /// than a result's, so that no view takes a part for one.
+    fn about(&self, phase: &str) -> String {
+        serde_json::json!({
+            "kind": "extraction.part.v1",
+            "idempotencyKey": self.key.to_string(),
+            "phase": phase,
+        })
+        .to_string()
     }
 
     /// What the result is found by.

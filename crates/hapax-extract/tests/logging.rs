@@ -51,7 +51,7 @@ async fn every_line_has_the_key_and_none_has_the_text() {
             &["ontology_id=", "text_length=15", "params_hash=", "request_id=\"r-7\""][..],
         ),
         ("cache miss", &["ontology_id="]),
-        ("extraction complete", &["took_ms="]),
+        ("extraction complete", &["ontology_id=", "took_ms="]),
         ("cache hit", &["hit_source=\"result-cache\"", "cache_age_ms="]),
     ] {
         assert!(line(says).contains(&key), "{says:?} in\n{page}");

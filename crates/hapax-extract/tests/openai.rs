@@ -7,9 +7,11 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use hapax::Hapax;
 use hapax_extract::openai::{ApiKey, OpenAi, Prices, Settings};
 use hapax_extract::{
-    Ask, Class, Extractor, Individual, Mention, Ontology, Params, Property, Said, Trouble,
+    Ask, Class, Extract, Extractor, Individual, Mention, Ontology, Params, Property, Request, Said,
+    Trouble,
 };
 use serde_json::{Value, json};
 use standin::{Play, StandIn};
@@ -20,6 +22,8 @@ const PLAYER: &str = "http://example.org/Player";
 const CLUB: &str = "http://example.org/Club";
 const PLAYS_FOR: &str = "http://example.org/playsFor";
 const KEY: &str = "sk-very-secret-0123456789";
+const PRICES: Prices =
+    Prices { input_micros_per_million: 150_000, output_micros_per_million: 600_000 };
 
 fn ontology() -> Ontology {
     let class = |id: &str, label: &str| Class {
@@ -124,8 +128,7 @@ fn later(trouble: Trouble) -> (String, Option<Duration>) {
 async fn a_good_answer_is_mapped_to_its_places_in_the_chunk() {
     let standin = StandIn::playing([Play::Says(good())]).await;
     let mut settings = settings(&standin);
-    settings.prices =
-        Some(Prices { input_micros_per_million: 150_000, output_micros_per_million: 600_000 });
+    settings.prices = Some(PRICES);
     let extractor = OpenAi::new(settings).unwrap();
     let params = Params { seed: Some(7), temperature: 0.5, ..Params::default() };
     let asked = ask_with(&extractor, &params).await.unwrap();
@@ -541,4 +544,53 @@ fn the_identity_names_what_changes_answers() {
     assert_eq!(one, "openai.1 base=https://api.example.org/v1 model=\"m-1\" prompt=1");
     assert_ne!(one, identity("https://api.example.org/v1", "m-2"));
     assert_ne!(one, identity("https://api.example.com/v1", "m-1"));
+}
+
+/// Proves X-9: what changes no answer makes nothing be paid for again.
+#[test]
+fn the_identity_leaves_out_who_asks_how_often_and_at_what_price() {
+    let settings = Settings::new("https://api.example.org/v1", "m-1");
+    let one = OpenAi::new(settings.clone()).expect("good settings").identity();
+    let other = Settings {
+        api_key: Some(ApiKey::new(KEY).unwrap()),
+        timeout: Duration::from_secs(1),
+        connect_timeout: Duration::from_secs(1),
+        max_response_bytes: 1,
+        max_concurrent_calls: 1,
+        requests_per_minute: NonZeroU32::new(1),
+        prices: Some(PRICES),
+        ..settings
+    };
+    assert_eq!(OpenAi::new(other).expect("good settings").identity(), one);
+}
+
+/// Proves X-9: a result says what its own calls cost, and reused chunks cost nothing again.
+#[tokio::test]
+async fn a_result_says_what_it_cost() {
+    let relations = json!({ "relations": [] }).to_string();
+    for prices in [Some(PRICES), None] {
+        let plays = [Play::Says("no".into()), Play::Says(good()), Play::Says(relations.clone())];
+        let standin = StandIn::playing(plays).await;
+        let settings = Settings { prices, ..settings(&standin) };
+        let extractor = Arc::new(OpenAi::new(settings).unwrap());
+        let hapax = Hapax::builder().in_memory();
+        let extract = Extract::new(hapax, extractor.clone(), hapax_extract::Settings::default());
+        extract.put_ontology(&ontology(), None, "ada").await.unwrap();
+        let metadata = async |params: &str| {
+            let params = hapax::json::Json::parse(params.as_bytes()).unwrap();
+            let request = Request { params, ..Request::new(TEXT, ontology().id) };
+            let extracted = extract.extract(&request, None).await.unwrap();
+            let json: Value = serde_json::from_slice(extracted.json()).unwrap();
+            json["metadata"].clone()
+        };
+        // One answer was sent back: three calls, each of 100 tokens read and 10 written.
+        let paid = metadata("{}").await;
+        assert_eq!((&paid["calls"], &paid["tokensIn"]), (&json!(3), &json!(300)));
+        assert_eq!(paid.get("costMicros"), prices.map(|_| json!(63)).as_ref());
+        assert_eq!(extractor.spent().cost_micros, prices.map(|_| 63));
+        assert_eq!(metadata("{}").await, paid, "a hit tells what it cost when it was made");
+        let reused = metadata(r#"{"concurrency": 1}"#).await;
+        assert_eq!(reused.get("costMicros"), prices.map(|_| json!(0)).as_ref());
+        counted(&extractor, &standin, 3, 0);
+    }
 }

@@ -4,6 +4,7 @@
 //! that refers to another document is refused.
 
 use std::fmt;
+use std::path::Path;
 
 use hapax::json::Json;
 use jsonschema::error::ValidationErrorKind;
@@ -32,6 +33,22 @@ pub(crate) const MAX_VIOLATIONS: usize = 10;
 #[derive(Debug, Clone)]
 pub struct Contract {
     schema: Validator,
+}
+
+/// The largest file that a contract is held against.
+const LARGEST_DOCUMENT: u64 = 64 * 1024 * 1024;
+
+/// What a file has to say, for a data contract: a JSON value, or one a line; nothing, if it is
+/// neither or too large.
+pub fn documents(path: &Path) -> Option<Vec<Json>> {
+    let small = std::fs::metadata(path).is_ok_and(|meta| meta.len() <= LARGEST_DOCUMENT);
+    let text = small.then(|| std::fs::read(path).ok()).flatten().unwrap_or_default();
+    if let Ok(json) = Json::parse(&text) {
+        return Some(vec![json]);
+    }
+    let lines = text.split(|byte| *byte == b'\n').filter(|line| !line.trim_ascii().is_empty());
+    let lines: Result<Vec<Json>, _> = lines.map(Json::parse).collect();
+    lines.ok().filter(|lines| !lines.is_empty())
 }
 
 /// Why a schema is no contract.

@@ -3,7 +3,9 @@
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
+use std::thread::ThreadId;
 use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
@@ -48,31 +50,79 @@ impl Grid {
     }
 }
 
+/// CPU time that work has taken, also while it is still at it. Cheap to clone.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Spent(Arc<Mutex<Turns>>);
+
+#[derive(Debug, Default)]
+struct Turns {
+    /// What all turns took that are over.
+    over: Duration,
+    /// The thread of the one under way, and when that began, by the thread's clock.
+    since: Option<(ThreadId, Duration)>,
+}
+
+impl Turns {
+    /// What the turn under way took so far, if that is known on this thread.
+    fn under_way(&self) -> Duration {
+        let ours = self.since.filter(|(thread, _)| *thread == std::thread::current().id());
+        ours.map_or(Duration::ZERO, |(_, since)| thread_time().saturating_sub(since))
+    }
+}
+
+impl Spent {
+    /// In all turns that are over.
+    pub(crate) fn total(&self) -> Duration {
+        self.lock().over
+    }
+
+    /// The same with what the turn under way took so far, for whoever asks on its thread.
+    pub(crate) fn so_far(&self) -> Duration {
+        let turns = self.lock();
+        turns.over + turns.under_way()
+    }
+
+    fn begin(&self) {
+        self.lock().since = Some((std::thread::current().id(), thread_time()));
+    }
+
+    fn end(&self) {
+        let mut turns = self.lock();
+        let took = turns.under_way();
+        turns.over += took;
+        turns.since = None;
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Turns> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
 /// Work whose CPU time is measured: that of the threads it is polled on, while it is polled.
 pub(crate) struct Metered<F> {
     work: Pin<Box<F>>,
-    spent: Duration,
+    spent: Spent,
 }
 
 impl<F: Future> Metered<F> {
-    pub(crate) fn new(work: F) -> Self {
-        Self { work: Box::pin(work), spent: Duration::ZERO }
+    pub(crate) fn new(work: F, spent: Spent) -> Self {
+        Self { work: Box::pin(work), spent }
     }
 }
 
 impl<F: Future> Future for Metered<F> {
-    /// What came of it, or its panic, and the time.
-    type Output = (std::thread::Result<F::Output>, Duration);
+    /// What came of it, or its panic.
+    type Output = std::thread::Result<F::Output>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        let before = thread_time();
+        self.spent.begin();
         let polling = AssertUnwindSafe(|| self.work.as_mut().poll(context));
         let polled = match catch_unwind(polling) {
             Ok(polled) => polled.map(Ok),
             Err(panic) => Poll::Ready(Err(panic)),
         };
-        self.spent += thread_time().saturating_sub(before);
-        polled.map(|output| (output, self.spent))
+        self.spent.end();
+        polled
     }
 }
 

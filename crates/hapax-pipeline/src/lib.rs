@@ -45,6 +45,7 @@
 
 pub mod catalog;
 mod contract;
+mod declared;
 mod energy;
 mod error;
 pub mod health;
@@ -55,6 +56,7 @@ mod meters;
 mod operation;
 mod pipeline;
 pub mod projector;
+pub mod promotion;
 pub mod remote;
 pub mod replay;
 pub mod review;
@@ -62,7 +64,7 @@ mod run;
 mod tally;
 mod work;
 
-pub use contract::{Breach, Contract, ContractError, Violation};
+pub use contract::{Breach, Contract, ContractError, Violation, documents};
 pub use energy::Grid;
 pub use error::{Error, Trouble};
 pub use mask::{Masked, mask, mask_text};

@@ -15,15 +15,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hapax::json::Json;
-use hapax::outbox::{Event, Payload};
+use hapax::outbox::{Artifact as Registered, Event, Payload};
 use hapax::{Backoff, Claim, Dataset, Failure, Outcome, Refusal, Tally};
 
 use crate::contract::Contract;
-use crate::energy::{Grid, Metered};
+use crate::declared::Declared;
+use crate::energy::{Grid, Metered, Spent};
 use crate::error::Trouble;
 use crate::mask::{mask, mask_text};
 use crate::operation::About;
-use crate::pipeline::Declared;
 use crate::run::Product;
 use crate::work::{Check, Made, Work};
 
@@ -71,11 +71,14 @@ pub(crate) fn admitted(
     lately: Tally,
     inputs: Inputs<'_>,
 ) -> Result<Vec<String>, Refusal> {
+    if stage.declared.missing {
+        return Err(Refusal::Unregistered);
+    }
     let operation = &stage.about.operation;
     let (why, by) = (operation.justification.as_deref(), operation.governance_ref.as_deref());
     stage.dataset().admit(why, by, lately)?;
     let Some(contract) = &stage.declared.inputs else { return Ok(Vec::new()) };
-    hold(contract, inputs, "inputs")?;
+    hold(stage, contract, inputs, "inputs")?;
     Ok(vec!["inputs".to_owned()])
 }
 
@@ -95,11 +98,17 @@ impl Stage {
     pub(crate) fn hold(&self, made: &Made) -> Result<Option<String>, Refusal> {
         let Some(contract) = &self.declared.outputs else { return Ok(None) };
         hold(
+            self,
             contract,
             Inputs { documents: &made.documents, unreadable: &made.unreadable },
             "outputs",
         )
         .map(|()| Some("outputs".to_owned()))
+    }
+
+    /// A text as it may be written down: without secrets, and with places as coarse as asked.
+    pub(crate) fn clean(&self, text: &str) -> String {
+        self.mask(&hapax::guard::redact(text))
     }
 
     /// A text in which places are as coarse as the dataset asks.
@@ -123,14 +132,15 @@ impl Granted {
         checks: &[Check<'_>],
     ) -> Result<Admitted, Stop> {
         let agreed = admitted(stage, lately, inputs).map_err(Stop::Refused)?;
-        let work = Work::new(self.claim.clone(), stage.clone());
+        let progress = Progress { agreed, ..Progress::default() };
+        let work = Work::new(self.claim.clone(), stage.clone(), progress.clone());
         for Check { name, check } in checks {
             let passed = check(work.clone()).await;
             passed.map_err(|why| {
-                Stop::Refused(Refusal::Check(stage.mask(&format!("{name}: {why}"))))
+                Stop::Refused(Refusal::Check(stage.clean(&format!("{name}: {why}"))))
             })?;
         }
-        Ok(Admitted { claim: self.claim, agreed })
+        Ok(Admitted { claim: self.claim, progress })
     }
 }
 
@@ -142,9 +152,10 @@ pub(crate) struct Inputs<'a> {
 }
 
 /// Every document has to be what was agreed, and there has to be one.
-fn hold(contract: &Contract, given: Inputs<'_>, what: &str) -> Result<(), Refusal> {
+fn hold(stage: &Stage, contract: &Contract, given: Inputs<'_>, what: &str) -> Result<(), Refusal> {
     let Inputs { documents, unreadable } = given;
     if let Some(name) = unreadable.first() {
+        let name = stage.clean(name);
         let why = format!("{what}: {name} is neither JSON nor JSON lines, and has to be");
         return Err(Refusal::Contract(why));
     }
@@ -159,10 +170,21 @@ fn hold(contract: &Contract, given: Inputs<'_>, what: &str) -> Result<(), Refusa
     Ok(())
 }
 
+/// What is known of an attempt while it goes on, and recorded with its outcome.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Progress {
+    /// What the data contract was held against.
+    pub(crate) agreed: Vec<String>,
+    /// CPU time.
+    pub(crate) spent: Spent,
+    /// How often it was tried again at once.
+    pub(crate) retries: u32,
+}
+
 /// Every guard has let it pass.
 pub(crate) struct Admitted {
     claim: Claim,
-    agreed: Vec<String>,
+    progress: Progress,
 }
 
 impl Admitted {
@@ -181,27 +203,23 @@ impl Admitted {
         let quick = stage.dataset().retries;
         let pauses =
             Backoff { base_ms: quick.base_ms, cap_ms: quick.cap_ms, attempts: quick.quick };
-        let (mut cpu, mut retries) = (Duration::ZERO, 0);
+        let mut progress = self.progress;
         loop {
-            let doing = Work::new(self.claim.clone(), stage.clone());
-            let (done, spent) = Metered::new(async { work(doing).await }).await;
-            cpu += spent;
+            let doing = Work::new(self.claim.clone(), stage.clone(), progress.clone());
+            let done = Metered::new(async { work(doing).await }, progress.spent.clone()).await;
             let done = done.unwrap_or_else(|panic| match stage.dataset().masked {
                 // What a panic says goes where nobody masks it.
                 Some(_) => Err(Trouble::ambiguous("the work panicked")),
                 None => resume_unwind(panic),
             });
             let reason = match done {
-                Ok(made) => {
-                    let (claim, agreed) = (self.claim, self.agreed);
-                    return Ok(Executed { claim, agreed, made, cpu, retries });
-                }
+                Ok(made) => return Ok(Executed { claim: self.claim, progress, made }),
                 Err(Trouble::Failure(failure)) => {
                     return Err(Stop::Failed(failure.reworded(|reason| stage.mask(reason))));
                 }
                 Err(Trouble::Transient(reason)) => stage.mask(&reason),
             };
-            let Some(pause) = pauses.delay_ms(retries + 1, dice()) else {
+            let Some(pause) = pauses.delay_ms(progress.retries + 1, dice()) else {
                 return Err(Stop::Failed(Failure::not_done(reason)));
             };
             if !may_retry() {
@@ -213,7 +231,7 @@ impl Admitted {
             if let Err(stop) = self.claim.check().await {
                 return Err(Stop::Failed(Failure::ambiguous(format!("{reason}; then: {stop}"))));
             }
-            retries += 1;
+            progress.retries += 1;
         }
     }
 }
@@ -221,10 +239,8 @@ impl Admitted {
 /// The work was done. Nobody has looked at what came of it.
 pub(crate) struct Executed {
     claim: Claim,
-    agreed: Vec<String>,
+    progress: Progress,
     made: Made,
-    cpu: Duration,
-    retries: u32,
 }
 
 impl Executed {
@@ -235,12 +251,12 @@ impl Executed {
         stage: &Arc<Stage>,
         checks: &[Check<'_>],
     ) -> Result<Validated, Stop> {
-        self.agreed.extend(stage.hold(&self.made).map_err(Stop::Unfit)?);
-        let work = Work::new(self.claim.clone(), stage.clone());
+        self.progress.agreed.extend(stage.hold(&self.made).map_err(Stop::Unfit)?);
+        let work = Work::new(self.claim.clone(), stage.clone(), self.progress.clone());
         let mut passed = Vec::new();
         for Check { name, check } in checks {
             check(work.clone()).await.map_err(|why| {
-                Stop::Unfit(Refusal::Check(stage.mask(&format!("{name}: {why}"))))
+                Stop::Unfit(Refusal::Check(stage.clean(&format!("{name}: {why}"))))
             })?;
             passed.push(name.clone());
         }
@@ -257,9 +273,10 @@ pub(crate) struct Validated {
 impl Validated {
     /// Gives the claim everything that is recorded with the outcome, masked, and the outcome.
     pub(crate) fn conclude(self, stage: &Arc<Stage>) -> Result<(Outcome, Product), Stop> {
-        let Self { executed: Executed { claim, agreed, made, cpu, retries }, passed } = self;
+        let Self { executed: Executed { claim, progress, made }, passed } = self;
+        let cpu = Some(progress.spent.total());
         let (product, outcome, events) =
-            record(stage, made, Some(cpu), agreed, passed, retries).map_err(Stop::Failed)?;
+            record(stage, made, cpu, progress, passed).map_err(Stop::Failed)?;
         tell(&claim, &product, events).map_err(Stop::Failed)?;
         Ok((outcome, product))
     }
@@ -279,14 +296,14 @@ pub(crate) fn record(
     stage: &Stage,
     made: Made,
     cpu: Option<Duration>,
-    contract: Vec<String>,
+    progress: Progress,
     checks: Vec<String>,
-    retries: u32,
 ) -> Result<(Product, Outcome, Vec<Event>), Failure> {
     let Made { result, mut outputs, documents, events, cpu: measured, .. } = made;
     let masked = stage.dataset().masked;
+    let checks = checks.iter().map(|check| stage.clean(check)).collect();
     for output in &mut outputs {
-        output.uri = stage.mask(&output.uri);
+        output.uri = stage.clean(&output.uri);
         if output.cells.is_empty()
             && let Some(resolution) = masked
         {
@@ -301,6 +318,7 @@ pub(crate) fn record(
     let events = events.into_iter().map(|event| told(stage, event));
     let events = events.collect::<Result<Vec<_>, _>>()?;
     let energy = measured.or(cpu).map(|cpu| stage.grid.estimate(cpu));
+    let Progress { agreed: contract, retries, .. } = progress;
     let product = Product { outputs, contract, checks, energy, retries };
     Ok((product, result, events))
 }
@@ -328,7 +346,8 @@ fn told(stage: &Stage, event: Event) -> Result<Event, Failure> {
         }
     }
     let pipeline = event.pipeline.or_else(|| Some(stage.about.operation.pipeline_id.clone()));
-    Ok(Event { payload: Payload::of(&json)?, pipeline, ..event })
+    let artifact = event.artifact.map(|one| Registered { uri: stage.clean(&one.uri), ..one });
+    Ok(Event { payload: Payload::of(&json)?, pipeline, artifact, ..event })
 }
 
 /// A result in which places are masked. What cannot be read cannot be masked, and is remembered by

@@ -20,17 +20,23 @@ pub enum Meter {
     Hits,
     /// Operations whose result was not.
     Misses,
+    /// What operations took, estimated, in millionths of a watt-hour.
+    Energy,
+    /// What that emitted, estimated, in millionths of a gram of carbon dioxide and its equivalents.
+    Carbon,
 }
 
 impl Meter {
     /// All of them.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 8] = [
         Self::Replays,
         Self::LockFailures,
         Self::Retries,
         Self::LineageRewrites,
         Self::Hits,
         Self::Misses,
+        Self::Energy,
+        Self::Carbon,
     ];
 
     /// The name of the metric.
@@ -42,6 +48,17 @@ impl Meter {
             Self::LineageRewrites => "kfm.lineage_rewrite_ops",
             Self::Hits => "kfm.idem_cache_hits",
             Self::Misses => "kfm.idem_cache_misses",
+            Self::Energy => "kfm.energy_joules",
+            Self::Carbon => "kfm.carbon_grams",
+        }
+    }
+
+    /// What one of its counts is, in the unit that its name says; nothing where it just counts.
+    pub fn unit(self) -> Option<f64> {
+        match self {
+            Self::Energy => Some(0.003_6),
+            Self::Carbon => Some(0.000_001),
+            _ => None,
         }
     }
 }
@@ -95,13 +112,14 @@ const MOST: usize = 10_000;
 pub struct Meters(Mutex<BTreeMap<(Meter, Labels), u64>>);
 
 impl Meters {
-    pub(crate) fn add(&self, meter: Meter, labels: &Labels) {
+    pub(crate) fn add(&self, meter: Meter, labels: &Labels, count: u64) {
         let mut counts = self.lock();
         let full = counts.len() >= MOST;
         let known = (meter, labels.clone());
         let place =
             if full && !counts.contains_key(&known) { (meter, Labels::default()) } else { known };
-        *counts.entry(place).or_default() += 1;
+        let sum = counts.entry(place).or_default();
+        *sum = sum.saturating_add(count);
     }
 
     /// Everything that was counted.

@@ -107,6 +107,8 @@ pub struct Terms {
     pub masked: Option<u8>,
     /// The lock that the grant takes and the settle releases.
     pub lock: Option<String>,
+    /// Whether there was a data contract for what it reads.
+    pub contract: bool,
 }
 
 /// What the journal says of an operation when it is granted: the operation and its terms.
@@ -148,6 +150,7 @@ impl About {
             .flag("sovereignty_event", terms.sovereign)
             .number("masked", terms.masked.map(u64::from))
             .text("lock", terms.lock.as_deref())
+            .flag("contract", terms.contract)
             .print()
     }
 
@@ -188,6 +191,7 @@ impl About {
                 sovereign: flag(&json, "sovereignty_event"),
                 masked: json.get("masked").and_then(Json::as_u64).map(|cells| cells as u8),
                 lock: text(&json, "lock"),
+                contract: flag(&json, "contract"),
             },
         })
     }

@@ -1,21 +1,20 @@
 //! Operations on datasets: what is declared of them, and one way to run them.
 
-use std::collections::HashMap;
 use std::future::Future;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use hapax::json::Json;
 use hapax::{
-    Backoff, Budget, Claim, Dataset, Done, EffectBuilder, Failure, Fingerprint, Hapax, How, Key,
-    LockPolicy, Outcome, Refusal, StateName, Tally,
+    Backoff, Budget, Claim, Done, EffectBuilder, Failure, Fingerprint, Hapax, How, Key, LockPolicy,
+    Outcome, Refusal, StateName, Tally,
 };
 use tokio::time::Instant;
 
-use crate::contract::Contract;
+use crate::declared::{Declarations, Declared};
 use crate::energy::Grid;
 use crate::error::{Error, Trouble};
-use crate::lifecycle::{Granted, Inputs, Stage, Stop, is_refusal};
+use crate::lifecycle::{Granted, Inputs, Stage, Stop, admitted, is_refusal};
 use crate::mask::mask_text;
 use crate::meters::{Labels, Meter, Meters};
 use crate::operation::{About, Operation, Terms};
@@ -36,7 +35,7 @@ struct Inner {
     meters: Arc<Meters>,
     budget: Mutex<Budget>,
     tallies: Tallies,
-    known: Mutex<HashMap<String, (Instant, Arc<Declared>)>>,
+    declarations: Declarations,
 }
 
 /// How operations are run here.
@@ -58,21 +57,6 @@ impl Default for Settings {
     }
 }
 
-/// What is declared of a dataset, ready to be held against.
-pub(crate) struct Declared {
-    pub(crate) dataset: Dataset,
-    pub(crate) inputs: Option<Contract>,
-    pub(crate) outputs: Option<Contract>,
-    /// Whether it has to be declared, and is not.
-    missing: bool,
-}
-
-/// For how long a declaration that was read counts.
-const FRESH: Duration = Duration::from_secs(1);
-
-/// How many declarations are kept ready.
-const KEPT: usize = 10_000;
-
 impl Pipeline {
     /// Runs operations on this ledger.
     pub fn new(hapax: Hapax) -> Self {
@@ -86,7 +70,7 @@ impl Pipeline {
             meters: Arc::default(),
             budget: Mutex::new(Budget::new(Instant::now())),
             tallies: Tallies::default(),
-            known: Mutex::default(),
+            declarations: Declarations::default(),
         };
         Self { hapax, inner: Arc::new(inner) }
     }
@@ -118,32 +102,7 @@ impl Pipeline {
 
     /// What is declared of a dataset. What changes elsewhere is seen here within a second.
     pub(crate) async fn declared(&self, name: &str) -> Result<Arc<Declared>, Error> {
-        if let Some((since, declared)) = lock(&self.inner.known).get(name)
-            && since.elapsed() < FRESH
-        {
-            return Ok(declared.clone());
-        }
-        let mut registry = self.hapax.registry_of(name).await?;
-        let dataset = registry.datasets.remove(name);
-        let missing = registry.guards.registered && dataset.is_none();
-        let dataset = dataset.unwrap_or_default();
-        let compiled = |text: &Option<String>| -> Result<Option<Contract>, Error> {
-            let Some(text) = text else { return Ok(None) };
-            let schema = Json::parse(text.as_bytes()).map_err(|error| error.to_string());
-            let contract = schema.and_then(|s| Contract::new(&s).map_err(|e| e.to_string()));
-            contract
-                .map(Some)
-                .map_err(|why| Error::Invalid(format!("the contract of {name}: {why}")))
-        };
-        let (inputs, outputs) =
-            (compiled(&dataset.input_contract)?, compiled(&dataset.output_contract)?);
-        let declared = Arc::new(Declared { dataset, inputs, outputs, missing });
-        let mut known = lock(&self.inner.known);
-        if known.len() >= KEPT {
-            known.clear();
-        }
-        known.insert(name.to_owned(), (Instant::now(), declared.clone()));
-        Ok(declared)
+        self.inner.declarations.of(&self.hapax, name).await
     }
 
     /// How operations on a dataset went lately, where that matters.
@@ -173,27 +132,29 @@ impl Pipeline {
             sovereign: dataset.sovereignty.is_some(),
             masked: dataset.masked,
             lock: Some(lock.to_string()),
+            contract: declared.inputs.is_some(),
         };
-        let operation = written(operation, dataset.masked);
+        let operation = match declared.missing {
+            // Nobody has said how places of it are to be told of.
+            true => bare(operation),
+            false => written(operation, dataset.masked),
+        };
         Ok(Stage { about: About { operation, terms }, declared, grid: self.inner.settings.grid })
     }
 
-    /// Whether the guards that need nothing but the dataset would let an operation begin now.
-    pub(crate) async fn would_admit(
+    /// What the guards would say if an operation began now, with what it read then.
+    pub(crate) async fn would_refuse(
         &self,
         operation: &Operation,
+        inputs: Inputs<'_>,
     ) -> Result<Option<Refusal>, Error> {
         let stage = self.stage(operation.clone(), None).await?;
         let lately = self.lately(&stage).await?;
-        let (why, by) = (operation.justification.as_deref(), operation.governance_ref.as_deref());
-        Ok(stage.declared.dataset.admit(why, by, lately).err())
+        Ok(admitted(&stage, lately, inputs).err())
     }
 
     /// Whether somebody was asked about this operation and has not said yes.
     pub(crate) async fn reviewed(&self, stage: &Stage, key: Key) -> Result<(), Error> {
-        if stage.declared.missing {
-            return Err(Error::Refused(Refusal::Unregistered));
-        }
         let dataset = &stage.declared.dataset;
         if !dataset.review && dataset.on_lock != LockPolicy::Escalate {
             return Ok(());
@@ -222,7 +183,15 @@ impl Pipeline {
     }
 
     pub(crate) fn count(&self, meter: Meter, labels: &Labels) {
-        self.inner.meters.add(meter, labels);
+        self.inner.meters.add(meter, labels, 1);
+    }
+
+    /// Counts what an operation took, as far as that is known.
+    pub(crate) fn took(&self, labels: &Labels, product: &Product) {
+        if let Some(energy) = product.energy {
+            self.inner.meters.add(Meter::Energy, labels, energy.microwatt_hours);
+            self.inner.meters.add(Meter::Carbon, labels, energy.micrograms_co2e);
+        }
     }
 
     /// Counts an operation that has a result.
@@ -255,6 +224,12 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
 }
 
+/// The operation with nothing but its key.
+fn bare(operation: Operation) -> Operation {
+    let (inputs, program) = (Vec::new(), Vec::new());
+    Operation { inputs, program, justification: None, governance_ref: None, ..operation }
+}
+
 /// The operation as it is written down: no places that are finer than allowed, and no secrets.
 fn written(operation: Operation, masked: Option<u8>) -> Operation {
     let clean = |text: &String| {
@@ -263,6 +238,7 @@ fn written(operation: Operation, masked: Option<u8>) -> Operation {
     };
     let mut operation = operation;
     operation.justification = operation.justification.as_ref().map(clean);
+    operation.governance_ref = operation.governance_ref.as_ref().map(clean);
     operation.program = operation.program.iter().map(clean).collect();
     for input in &mut operation.inputs {
         input.name = clean(&input.name);
@@ -384,6 +360,9 @@ impl<'a> Asked<'a> {
             let error = match result {
                 Ok(done) => {
                     pipeline.counted(&labels, done.how != How::Executed);
+                    if let Some(product) = &end.product {
+                        pipeline.took(&labels, product);
+                    }
                     return Ok(Finished { key, done, product: end.product });
                 }
                 Err(error) => error,

@@ -157,7 +157,7 @@ impl Projector {
         let mut letters: BTreeMap<Namespace, Vec<(Event, About)>> = BTreeMap::new();
         for moment in moments {
             let event = letter(&moment)?;
-            let registry = self.hapax.registry_of(&event.dataset).await?;
+            let registry = self.hapax.registry_of([event.dataset.as_str()]).await?;
             let found = registry.inspect(&event);
             if !found.is_empty() {
                 tracing::warn!(
@@ -188,7 +188,7 @@ impl Projector {
             let before = telling.await?.how == How::Replayed;
             if let Some((meters, environment)) = self.counted.as_ref().filter(|_| before) {
                 for about in &about {
-                    meters.add(Meter::LineageRewrites, &Labels::of(about, environment));
+                    meters.add(Meter::LineageRewrites, &Labels::of(about, environment), 1);
                 }
             }
         }

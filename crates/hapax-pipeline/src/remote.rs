@@ -10,7 +10,7 @@ use hapax::remote::{LeaseId, Permit, Report, Settled};
 use hapax::{AttemptId, Fingerprint, Key, LockPolicy, Safety};
 
 use crate::error::Error;
-use crate::lifecycle::{self, Inputs, Stage, Stop, record};
+use crate::lifecycle::{self, Inputs, Progress, Stage, Stop, record};
 use crate::operation::{About, Operation};
 use crate::pipeline::Pipeline;
 use crate::work::Made;
@@ -117,19 +117,26 @@ impl Pipeline {
                 return Ok(Some(remote.settle(key, attempt, report, Vec::new(), None).await?));
             }
         };
-        let contract = match stage.hold(&made) {
-            Ok(held) => held.into_iter().collect(),
+        // What it reads was held against the contract when it was granted.
+        let inputs = stage.about.terms.contract.then(|| "inputs".to_owned());
+        let agreed = match stage.hold(&made) {
+            Ok(outputs) => inputs.into_iter().chain(outputs).collect(),
             Err(refusal) => {
                 let report = Report::Partial(Stop::Unfit(refusal.clone()).reason());
                 remote.settle(key, attempt, report, Vec::new(), None).await?;
                 return Err(self.refused(&stage, refusal).await?);
             }
         };
-        let recorded = record(&stage, made, None, contract, Vec::new(), 0);
+        let progress = Progress { agreed, ..Progress::default() };
+        let recorded = record(&stage, made, None, progress, Vec::new());
         let (product, outcome, events) =
             recorded.map_err(|failure| Error::Invalid(failure.reason().to_owned()))?;
         let report = Report::Succeeded(outcome);
-        Ok(Some(remote.settle(key, attempt, report, events, Some(product.note())).await?))
+        let settled = remote.settle(key, attempt, report, events, Some(product.note())).await?;
+        if settled == Settled::Recorded {
+            self.took(&self.labels(&stage.about), &product);
+        }
+        Ok(Some(settled))
     }
 
     /// What was granted to this attempt, as the journal has it.

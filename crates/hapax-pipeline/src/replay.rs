@@ -9,7 +9,9 @@ use hapax::canonical::canonical;
 use hapax::json::Json;
 use hapax::{Digest, Failure, Hapax, Key, Safety, State, StateName};
 
+use crate::contract;
 use crate::error::Error;
+use crate::lifecycle::Inputs;
 use crate::lineage::openlineage;
 use crate::pipeline::Pipeline;
 use crate::run::{Artifact, Fold, Product, Run, What};
@@ -45,6 +47,8 @@ pub struct Replayed {
     pub executed: u64,
     /// How many were left alone: cleared since, or in a sandbox sensitive, or nothing says how.
     pub skipped: u64,
+    /// How many outputs could not be compared, because they lie where this does not look.
+    pub elsewhere: u64,
     /// The hash of everything that was expected.
     pub expected: Digest,
     /// The hash of everything that was found.
@@ -85,8 +89,7 @@ pub async fn verify(hapax: &Hapax, scope: &Scope) -> Result<Replayed, Error> {
         .read(async |replay, run, entry, product, digest| {
             replay.compare_outcome(&run, entry, digest).await?;
             for artifact in product.map(|product| product.outputs).unwrap_or_default() {
-                let actual = local(&scope.files, &artifact.uri).and_then(|path| checksum(&path));
-                replay.compare_output(&run, entry, &artifact, actual);
+                replay.compare_output(&run, entry, &artifact, local(&scope.files, &artifact.uri));
             }
             Ok(())
         })
@@ -118,14 +121,15 @@ where
                 return Ok(());
             }
             // What was allowed then may not be any more.
-            if let Some(refusal) = pipeline.would_admit(&run.about.operation).await? {
+            let (documents, unreadable) = inputs(&run, scope);
+            let inputs = Inputs { documents: &documents, unreadable: &unreadable };
+            if let Some(refusal) = pipeline.would_refuse(&run.about.operation, inputs).await? {
                 replay.found.skipped += 1;
                 let (which, said) = (&run.about.operation.dataset_id, refusal.to_string());
                 replay.diverge(&run, entry, Differs::new("guard", which, "it may", Some(said)));
                 return Ok(());
             }
-            let room = format!("{}-{}", run.key.to_string().replace(':', "-"), run.generation);
-            let room = sandbox.join(room);
+            let room = sandbox.join(room(run.key, run.generation));
             if let Err(differs) = furnish(&run, scope, &room) {
                 replay.diverge(&run, entry, differs);
                 return Ok(());
@@ -140,8 +144,8 @@ where
                 return Ok(());
             }
             for artifact in product.map(|product| product.outputs).unwrap_or_default() {
-                let actual = inside(&artifact.uri).and_then(|path| checksum(&room.join(path)));
-                replay.compare_output(&run, entry, &artifact, actual);
+                let path = inside(&artifact.uri).map(|path| room.join(path));
+                replay.compare_output(&run, entry, &artifact, path);
             }
             Ok(())
         })
@@ -160,6 +164,19 @@ impl Differs {
     fn new(what: &'static str, which: &str, expected: &str, actual: Option<String>) -> Self {
         Self { what, which: which.to_owned(), expected: expected.to_owned(), actual }
     }
+}
+
+/// What the inputs say, for the data contract, and the names of those that say nothing.
+fn inputs(run: &Run, scope: &Scope) -> (Vec<Json>, Vec<String>) {
+    let (mut documents, mut unreadable) = (Vec::new(), Vec::new());
+    for input in &run.about.operation.inputs {
+        let path = input.uri.as_deref().and_then(|place| local(&scope.files, place));
+        match path.and_then(|path| contract::documents(&path)) {
+            Some(found) => documents.extend(found),
+            None => unreadable.push(input.name.clone()),
+        }
+    }
+    (documents, unreadable)
 }
 
 /// Puts copies of the inputs into a directory, if they are what they were.
@@ -200,6 +217,7 @@ impl<'a> Replay<'a> {
             operations: 0,
             executed: 0,
             skipped: 0,
+            elsewhere: 0,
             expected: none,
             actual: none,
             lineage: none,
@@ -283,13 +301,13 @@ impl<'a> Replay<'a> {
         run: &Run,
         entry: u64,
         artifact: &Artifact,
-        actual: Option<String>,
+        path: Option<PathBuf>,
     ) {
-        // What lies elsewhere is not for us to read.
-        if actual.is_none() && inside(&artifact.uri).is_none() && !artifact.uri.starts_with("file:")
-        {
+        let Some(path) = path else {
+            self.found.elsewhere += 1;
             return;
-        }
+        };
+        let actual = checksum(&path);
         self.compare(run, entry, Differs::new("output", &artifact.uri, &artifact.checksum, actual));
     }
 
@@ -341,6 +359,7 @@ impl Replayed {
             .number("operations", self.operations)
             .number("executed", self.executed)
             .number("skipped", self.skipped)
+            .number("elsewhere", self.elsewhere)
             .text("expected", self.expected.to_string().as_str())
             .text("actual", self.actual.to_string().as_str())
             .text("lineage", self.lineage.to_string().as_str())
@@ -360,12 +379,17 @@ fn chain(digest: &mut Digest, text: &str) {
 fn local(files: &Path, uri: &str) -> Option<PathBuf> {
     match uri.strip_prefix("file://") {
         Some(path) => Some(PathBuf::from(path)),
-        None => inside(uri).map(|path| files.join(path)),
+        None => (!uri.is_empty() && !uri.contains("://")).then(|| files.join(uri)),
     }
 }
 
+/// The directory in a sandbox in which an operation is done again.
+pub(crate) fn room(operation: Key, generation: u32) -> String {
+    format!("{}-{generation}", operation.to_string().replace(':', "-"))
+}
+
 /// A relative place that stays inside.
-fn inside(uri: &str) -> Option<&Path> {
+pub(crate) fn inside(uri: &str) -> Option<&Path> {
     let path = Path::new(uri);
     let stays =
         path.components().all(|part| matches!(part, Component::Normal(_) | Component::CurDir));

@@ -6,8 +6,8 @@
 
 use hapax::json::Json;
 use hapax::{
-    AttemptId, Failure, Filter, Found, Hapax, Judged, Key, Outcome, Resolution, State, StateName,
-    Timestamp,
+    AttemptId, Failure, Filter, Found, Hapax, Judged, Key, Name, Outcome, Resolution, State,
+    StateName, Timestamp,
 };
 
 use crate::error::Error;
@@ -74,17 +74,17 @@ const LABEL: &str = "review: ";
 /// What tells the note of a review from others.
 const KIND: &str = "review.v1";
 
-fn key(operation: Key, nth: u64) -> Result<Key, Error> {
+fn key(subject: Key, nth: u64) -> Result<Key, Error> {
     let fields: [(&str, &[u8]); 2] =
-        [("operation", operation.as_bytes()), ("nth", &nth.to_be_bytes())];
+        [("operation", subject.as_bytes()), ("nth", &nth.to_be_bytes())];
     Ok(Key::derive(KIND, &fields)?)
 }
 
-/// The newest review of an operation, and which it is.
-async fn newest(hapax: &Hapax, operation: Key) -> Result<(u64, Option<Standing>), Error> {
+/// The newest review of a subject, and which it is.
+async fn newest(hapax: &Hapax, subject: Key) -> Result<(u64, Option<Standing>), Error> {
     let mut newest = (0, None);
     for nth in 0..MOST {
-        match hapax.show(key(operation, nth)?).await? {
+        match hapax.show(key(subject, nth)?).await? {
             Some(effect) => newest = (nth, Some(Standing::of(&effect.state))),
             None => break,
         }
@@ -92,20 +92,31 @@ async fn newest(hapax: &Hapax, operation: Key) -> Result<(u64, Option<Standing>)
     Ok(newest)
 }
 
-/// What the newest review of an operation says, if there is one.
-pub async fn standing(hapax: &Hapax, operation: Key) -> Result<Option<Standing>, Error> {
-    Ok(newest(hapax, operation).await?.1)
+/// What the newest review of an operation says, or of something else that somebody was asked about,
+/// if there is one.
+pub async fn standing(hapax: &Hapax, subject: Key) -> Result<Option<Standing>, Error> {
+    Ok(newest(hapax, subject).await?.1)
 }
 
 /// Asks somebody about an operation, unless the question is open already.
 pub async fn open(hapax: &Hapax, about: &About, reason: &str) -> Result<Key, Error> {
+    open_about(hapax, about.operation.key()?, about, reason).await
+}
+
+/// Asks somebody about something that came of an operation: a yes to it is a yes to nothing else.
+pub async fn open_about(
+    hapax: &Hapax,
+    subject: Key,
+    about: &About,
+    reason: &str,
+) -> Result<Key, Error> {
     let operation = about.operation.key()?;
-    let nth = match newest(hapax, operation).await? {
+    let nth = match newest(hapax, subject).await? {
         (_, None) => 0,
         (nth, Some(Standing::Pending | Standing::Rejected)) => nth,
         (nth, Some(Standing::Approved)) => nth + 1,
     };
-    let key = key(operation, nth)?;
+    let key = key(subject, nth)?;
     let note = Object::default()
         .text("kind", KIND)
         .text("operation", operation.to_string().as_str())
@@ -113,7 +124,7 @@ pub async fn open(hapax: &Hapax, about: &About, reason: &str) -> Result<Key, Err
         .text("pipeline_id", about.operation.pipeline_id.as_str())
         .text("reason", reason);
     let label: String = format!("{LABEL}{}", about.operation.dataset_id).chars().take(60).collect();
-    let effect = hapax.effect(key).payload(operation.as_bytes()).label(label).about(note.print());
+    let effect = hapax.effect(key).payload(subject.as_bytes()).label(label).about(note.print());
     match effect.run(|_| async { Err::<(), _>(Failure::ambiguous(reason)) }).await {
         Ok(_) | Err(hapax::Error::Blocked(_) | hapax::Error::Refused { .. }) => Ok(key),
         Err(error) => Err(error.into()),
@@ -164,6 +175,14 @@ pub async fn decide(
     approve: bool,
     (actor, note): (&str, &str),
 ) -> Result<Judged, Error> {
+    let name = Name { namespace: hapax.namespace().clone(), key: review };
+    let is_review = match hapax.show(review).await? {
+        Some(effect) => read(hapax, Found { name, effect }).await?.is_some(),
+        None => false,
+    };
+    if !is_review {
+        return Err(Error::Invalid(format!("{review} is not a review; see: hapax reviews list")));
+    }
     let resolution = match approve {
         true => Resolution::Happened(Outcome::from("approved")),
         false => Resolution::Skip,

@@ -6,11 +6,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hapax::json::Json;
-use hapax::outbox::{Artifact as Registered, Event, Payload};
+use hapax::outbox::{Artifact as Registered, Event, Payload, Trace};
 use hapax::{Claim, Outcome};
 
 use crate::error::Trouble;
-use crate::lifecycle::{Stage, record, tell};
+use crate::lifecycle::{Progress, Stage, record, tell};
 use crate::operation::Operation;
 use crate::run::Artifact;
 use hapax::document::Object;
@@ -20,11 +20,12 @@ use hapax::document::Object;
 pub struct Work {
     claim: Claim,
     stage: Arc<Stage>,
+    progress: Progress,
 }
 
 impl Work {
-    pub(crate) fn new(claim: Claim, stage: Arc<Stage>) -> Self {
-        Self { claim, stage }
+    pub(crate) fn new(claim: Claim, stage: Arc<Stage>, progress: Progress) -> Self {
+        Self { claim, stage, progress }
     }
 
     /// The claim: its attempt and fence for targets that compare them, and a place to register
@@ -36,6 +37,11 @@ impl Work {
     /// What is to be done.
     pub fn operation(&self) -> &Operation {
         &self.stage.about.operation
+    }
+
+    /// A text in which places are as coarse as the dataset asks.
+    pub fn masked(&self, text: &str) -> String {
+        self.stage.mask(text)
     }
 
     /// Makes everything ready that is recorded with the outcome, for work that settles it in a
@@ -86,8 +92,10 @@ impl Work {
     pub fn prepare(&self, made: &Made) -> Result<Outcome, Trouble> {
         let held = self.stage.hold(made);
         let held = held.map_err(|refusal| Trouble::not_done(format!("refused: {refusal}")))?;
-        let contract = held.into_iter().collect();
-        let recorded = record(&self.stage, made.clone(), None, contract, Vec::new(), 0);
+        let mut progress = self.progress.clone();
+        progress.agreed.extend(held);
+        let cpu = Some(progress.spent.so_far());
+        let recorded = record(&self.stage, made.clone(), cpu, progress, Vec::new());
         let (product, outcome, events) = recorded.map_err(Trouble::Failure)?;
         tell(&self.claim, &product, events).map_err(Trouble::Failure)?;
         Ok(outcome)
@@ -140,6 +148,14 @@ impl Made {
     /// With something to tell, in the transaction that settles the operation.
     pub fn event(mut self, event: Event) -> Self {
         self.events.push(event);
+        self
+    }
+
+    /// With everything that it tells so far in this trace, but for what is in another.
+    pub fn traced(mut self, trace: Option<Trace>) -> Self {
+        for event in &mut self.events {
+            event.trace = event.trace.take().or(trace.clone());
+        }
         self
     }
 

@@ -21,7 +21,7 @@ use std::sync::{Arc, LazyLock};
 
 use axum::Router;
 use axum::extract::{FromRequest, FromRequestParts, Query, RawPathParams, Request};
-use axum::middleware::from_fn_with_state;
+use axum::middleware::{Next, from_fn, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use hapax::outbox::Trace;
 use hapax::{Hapax, Key, Role};
@@ -111,12 +111,21 @@ fn documented(idempotency: Option<IdempotencyLayer>) -> OpenApiRouter<Arc<Server
         Some(layer) => router.route_layer(layer),
         None => router,
     };
+    // What is asked anew each time has its key looked at all the same.
+    let read = |router: OpenApiRouter<Arc<Server>>| router.route_layer(from_fn(with_sound_key));
     OpenApiRouter::with_openapi(Document::openapi())
         .merge(for_role(viewer, Role::Viewer))
-        .merge(for_role(asking, Role::Operator))
+        .merge(for_role(read(asking), Role::Operator))
         .merge(for_role(kept(operator), Role::Operator))
         .merge(for_role(kept(steward), Role::Steward))
-        .merge(for_role(epoch::ending(), Role::Steward))
+        .merge(for_role(read(epoch::ending()), Role::Steward))
+}
+
+/// Refuses a request whose `Idempotency-Key` is none.
+async fn with_sound_key(request: Request, next: Next) -> Result<Response, Problem> {
+    let (head, body) = request.into_parts();
+    crate::idempotency::Settings::default().key_of(&head)?;
+    Ok(next.run(Request::from_parts(head, body)).await)
 }
 
 pub(crate) fn router(idempotency: IdempotencyLayer) -> Router<Arc<Server>> {

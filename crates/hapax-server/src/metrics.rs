@@ -11,8 +11,8 @@ use hapax_pipeline::{Labels, Meter, Meters};
 use http::header::CONTENT_TYPE;
 use http::{HeaderValue, StatusCode};
 use prometheus::{
-    Encoder as _, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec,
-    Opts, Registry, TextEncoder,
+    CounterVec, Encoder as _, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge,
+    IntGaugeVec, Opts, Registry, TextEncoder,
 };
 
 use crate::access::Caller;
@@ -168,16 +168,19 @@ fn gathered(
         (Meter::LineageRewrites, "Lineage told again.", 0),
         (Meter::Hits, "Outcomes that were known.", counts.cache_hits),
         (Meter::Misses, "Outcomes that were not.", counts.cache_misses),
+        (Meter::Energy, "An estimate of what operations took.", 0),
+        (Meter::Carbon, "An estimate of what that emitted.", 0),
     ] {
         let name = format!("{}_total", meter.name().replace('.', "_"));
-        let counter = IntCounterVec::new(Opts::new(name, help), &Labels::NAMES)?;
+        let counter = CounterVec::new(Opts::new(name, help), &Labels::NAMES)?;
+        let unit = meter.unit().unwrap_or(1.0);
         let mut rest = all;
         for (_, labels, count) in meters.counts().iter().filter(|(other, ..)| *other == meter) {
-            counter.with_label_values(&labels.values()).inc_by(*count);
+            counter.with_label_values(&labels.values()).inc_by(*count as f64 * unit);
             rest = rest.saturating_sub(*count);
         }
         // What is no operation of a pipeline has no labels.
-        counter.with_label_values(&[""; 6]).inc_by(rest);
+        counter.with_label_values(&[""; 6]).inc_by(rest as f64);
         registry.register(Box::new(counter))?;
     }
     let gauge = |name, help| IntGaugeVec::new(Opts::new(name, help), &["sink"]);

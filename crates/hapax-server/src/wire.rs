@@ -3,6 +3,7 @@
 mod control;
 mod effect;
 mod epoch;
+mod extraction;
 mod items;
 mod journal;
 mod lease;
@@ -17,6 +18,10 @@ pub use effect::{
     Settle, Settled, Step, Undo, Undone, Verdict,
 };
 pub use epoch::{Advance, Current, Epoch, Transition};
+pub(crate) use extraction::{
+    CacheStats, ExtractionRequest, ExtractionResult, KeyExplained, OntologyChange, OntologyInfo,
+    OntologyList, OntologyShown, Removed,
+};
 pub use items::{
     Act, Acted, ActionName, Escalation, Item, ItemFailure, ItemShown, ItemStateName, Mutation,
     UnknownMutation,

@@ -35,11 +35,15 @@ impl Hapax {
         Ok(read(&*self.inner.store, |view| view.datasets()).await?)
     }
 
-    /// Which guards are up, and what is declared of one dataset.
-    pub async fn registry_of(&self, dataset: &str) -> Result<Registry, Error> {
-        let name = dataset.to_owned();
-        let names =
-            move |view: &mut dyn hapax_store::View| view.registry(&BTreeSet::from([name.as_str()]));
-        Ok(read(&*self.inner.store, names).await?)
+    /// Which guards are up, and what is declared of some datasets.
+    pub async fn registry_of(
+        &self,
+        datasets: impl IntoIterator<Item = &str>,
+    ) -> Result<Registry, Error> {
+        let names: Vec<String> = datasets.into_iter().map(str::to_owned).collect();
+        let registry = move |view: &mut dyn hapax_store::View| {
+            view.registry(&names.iter().map(String::as_str).collect::<BTreeSet<_>>())
+        };
+        Ok(read(&*self.inner.store, registry).await?)
     }
 }

@@ -193,6 +193,27 @@ pub(crate) enum Mode {
     Segment,
 }
 
+/// Put in place what a full replay made anew, where somebody has approved it.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Promote {
+    /// The record of the replay, as `journal replay --mode full` named it
+    pub(crate) replay: String,
+    /// Where the replay kept what it made
+    #[arg(long, value_name = "DIR")]
+    pub(crate) kept: PathBuf,
+    /// Where recorded files lie [default: this directory]
+    #[arg(long, value_name = "DIR", default_value = ".")]
+    pub(crate) files: PathBuf,
+}
+
+/// List what can be undone.
+#[derive(Debug, clap::Args)]
+pub(crate) struct RollBacks {
+    /// Only of this dataset
+    #[arg(long)]
+    pub(crate) dataset: Option<String>,
+}
+
 /// Undo what an operation did, by its place in the journal.
 #[derive(Debug, clap::Args)]
 pub(crate) struct RollBack {

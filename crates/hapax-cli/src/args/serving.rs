@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Subcommand, ValueEnum};
+use hapax_server::idempotency::Fate;
 
 use super::duration;
 
@@ -143,9 +144,33 @@ pub(crate) struct Proxy {
     /// The largest answer that is kept, in bytes
     #[arg(long, default_value_t = 1024 * 1024, value_name = "BYTES")]
     pub(crate) largest_answer: usize,
+    /// What answers of a status mean, in place of what the preset says: 503=unknown
+    #[arg(long, value_parser = meaning, value_name = "STATUS=kept|not-done|unknown")]
+    pub(crate) meaning: Vec<(http::StatusCode, Fate)>,
+    /// Keep this header of answers too
+    #[arg(long, value_name = "HEADER")]
+    pub(crate) keep_header: Vec<http::HeaderName>,
+    /// What is cut out of answers before they are written down, as a JSON pointer
+    #[arg(long, value_name = "/POINTER")]
+    pub(crate) redact: Vec<String>,
     /// How many connections at once, and how many requests are passed on at once
     #[arg(long, default_value_t = 1024, value_name = "N")]
     pub(crate) connections: usize,
+}
+
+fn meaning(text: &str) -> Result<(http::StatusCode, Fate), String> {
+    let known = || -> Option<_> {
+        let (status, fate) = text.split_once('=')?;
+        let fate = match fate {
+            "kept" => Fate::Settled,
+            "not-done" => Fate::NotDone,
+            "unknown" => Fate::Unknown,
+            _ => return None,
+        };
+        Some((status.parse().ok()?, fate))
+    };
+    known()
+        .ok_or_else(|| "write a status and kept, not-done or unknown, such as 503=unknown".into())
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]

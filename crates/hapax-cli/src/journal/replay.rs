@@ -1,19 +1,20 @@
-//! `hapax journal replay` and `hapax journal roll-back`: operations, held against what is there or
-//! undone.
+//! `hapax journal replay` and `hapax journal promote`: operations, held against what is there or
+//! done again.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-use hapax::{Hapax, Judged};
-use hapax_pipeline::replay::{self, Replayed, Scope};
+use hapax::Hapax;
+use hapax_pipeline::promotion::{self, Fate, Promotion};
+use hapax_pipeline::replay::{self, Divergence, Replayed, Scope};
 use hapax_pipeline::{Fold, Run, review};
 use serde_json::{Value, json};
 
 use crate::args::Global;
-use crate::args::pipeline::{Mode, Replay, RollBack};
+use crate::args::pipeline::{Mode, Promote, Replay};
 use crate::exit::{Exit, Failed};
+use crate::output;
 use crate::program::{End, Program, shell};
-use crate::{output, run};
 
 pub(super) async fn main(global: &Global, asked: &Replay) -> Result<Exit, Failed> {
     let hapax = output::builder(global)
@@ -88,8 +89,11 @@ async fn ask(hapax: &Hapax, found: &Replayed) -> Result<Vec<String>, Failed> {
         let Some(moment) = history.iter().filter_map(|entry| fold.push(entry)).last() else {
             continue;
         };
-        let reason = format!("replay {} made {} anew", found.key, divergence.which);
-        reviews.push(review::open(hapax, &moment.run.about, &reason).await?.to_string());
+        let Divergence { key, which, actual: Some(made), .. } = divergence else { continue };
+        let reason = format!("replay {} made {which} anew: {made}", found.key);
+        let subject = promotion::subject(found.key, *key, which, made)?;
+        let review = review::open_about(hapax, subject, &moment.run.about, &reason).await?;
+        reviews.push(review.to_string());
     }
     Ok(reviews)
 }
@@ -102,19 +106,22 @@ fn report(global: &Global, mode: &str, found: &Replayed, reviews: &[String]) {
         output::json(&document);
         return;
     }
-    let Replayed { operations, executed, skipped, .. } = found;
+    let Replayed { operations, executed, skipped, elsewhere, .. } = found;
     output::print(&match mode {
         "verify" => format!("compared: {operations}; executed: none"),
         _ => format!(
             "compared: {operations}; executed in a sandbox: {executed}; left alone: {skipped}"
         ),
     });
+    if *elsewhere > 0 {
+        output::print(&format!("not compared: {elsewhere} outputs, which are not on this machine"));
+    }
     output::print(&format!(
         "expected {}\nactual   {}\nlineage  {}",
         found.expected, found.actual, found.lineage
     ));
     if !found.divergences.is_empty() {
-        let row = |divergence: &replay::Divergence| {
+        let row = |divergence: &Divergence| {
             vec![
                 divergence.entry.to_string(),
                 divergence.what.to_owned(),
@@ -131,35 +138,33 @@ fn report(global: &Global, mode: &str, found: &Replayed, reviews: &[String]) {
     }
 }
 
-/// Undoes what an operation did by the steps that it registered, each once, and clears its record.
-pub(super) async fn roll_back(global: &Global, asked: &RollBack) -> Result<Exit, Failed> {
+/// Puts in place what was made anew, as far as somebody has approved it.
+pub(super) async fn promote(global: &Global, asked: &Promote) -> Result<Exit, Failed> {
+    let replay = asked.replay.parse();
+    let replay = replay.map_err(|error| Failed::usage(format!("{}: {error}", asked.replay)))?;
     let hapax = output::builder(global).open(&global.db).await?;
     let hapax = hapax.in_namespace(output::namespace(global)?);
-    let entry = hapax.journal(asked.pointer.saturating_sub(1), 1).await?.into_iter().next();
-    let ours =
-        |entry: &hapax::Entry| entry.id == asked.pointer && entry.namespace == *hapax.namespace();
-    let Some(entry) = entry.filter(ours) else {
-        return Err(Failed::usage(format!("there is no entry {} here", asked.pointer))
-            .next("See: hapax journal list"));
-    };
-    hapax.on_rollback(run::UNDO, run::undo);
-    let (key, attempt) = (entry.key, entry.attempt);
-    if !hapax.roll_back(key, attempt).await? {
-        return Err(Failed::new(
-            Exit::Look,
-            format!("{attempt} registered nothing that can be undone here"),
-        )
-        .next("Undo it by hand, then: hapax effects reset"));
-    }
-    let cleared = hapax.reset(key, attempt, &asked.by.by, &asked.by.note).await?;
+    let promoted = promotion::promote(&hapax, replay, &asked.kept, &asked.files).await;
     hapax.close().await?;
-    let cleared = matches!(cleared, Judged::Decided(_));
-    match global.json {
-        true => output::json(&json!({ "rolled_back": key.to_string(), "cleared": cleared })),
-        false => output::print(&format!(
-            "rolled back: {key}{}",
-            if cleared { "; it may be run again" } else { "" }
-        )),
+    let promoted = promoted?;
+    let word = |fate| match fate {
+        Fate::Placed => "in place",
+        Fate::PlacedBefore => "in place already",
+        Fate::NotApproved => "not approved",
+    };
+    let waits = promoted.iter().any(|one| one.fate == Fate::NotApproved);
+    for Promotion { operation, uri, checksum, fate } in &promoted {
+        match global.json {
+            true => output::json(&json!({
+                "operation": operation.to_string(), "uri": uri, "checksum": checksum,
+                "fate": word(*fate),
+            })),
+            false => output::print(&format!("{}: {}", word(*fate), output::plain(Some(uri)))),
+        }
     }
-    Ok(Exit::Done)
+    match waits {
+        true => Err(Failed::new(Exit::Refused, "somebody has to approve it first")
+            .next("See: hapax reviews list")),
+        false => Ok(Exit::Done),
+    }
 }

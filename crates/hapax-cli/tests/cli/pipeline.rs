@@ -183,6 +183,10 @@ fn a_day(shop: &Shop) {
     assert_eq!(found["divergences"][0]["which"], "out.json");
     shop.write("attestation.json", &attested.out.replace("payload\":\"e", "payload\":\"f"));
     shop.hapax(&verify).exits(73);
+    let index = shop.hapax(&["journal", "roll-backs", "--dataset", "flow", "--json"]).exits(0);
+    let index: Value = serde_json::from_str(index.out.lines().next().expect("one")).expect("JSON");
+    assert_eq!(index["steps"][0]["payload"], "rm out.json", "{index}");
+    assert!(index["checksum"].as_str().is_some_and(|sum| sum.starts_with("sha256:")), "{index}");
 
     // By its place in the journal, an operation is undone, once, and may be run again.
     let entries = shop.hapax(&["journal", "list", "--json"]).exits(0);
@@ -191,6 +195,7 @@ fn a_day(shop: &Shop) {
     let wanted =
         settled.filter(|e| e["note"].as_str().is_some_and(|note| note.contains("out.json")));
     let pointer = wanted.map(|entry| entry["entry"].to_string()).next().expect("the entry");
+    assert_eq!(index["pointer"].to_string(), pointer);
     shop.hapax(&["journal", "roll-back", &pointer, "--note", "wrong input"]).exits(0);
     assert!(!shop.place.path("out.json").exists());
     shop.hapax(&publish).exits(0).prints("wrote\n");
@@ -206,6 +211,40 @@ fn a_day_in_a_file() {
 #[test]
 fn a_day_in_a_database() {
     a_day(&Shop::in_a_database());
+}
+
+/// Proves P-10: what a full replay made anew is put in place once, and only after a yes.
+#[test]
+fn what_was_made_anew_needs_a_yes() {
+    let shop = Shop::in_a_file();
+    shop.write("in.csv", "1\n");
+    let more = ["--input", "in.csv", "--output", "out.txt"];
+    // It makes something else each time.
+    let work = ["--", "sh", "-c", "date +%s%N > out.txt"];
+    shop.hapax(&operation("times", "v1", &[&more[..], &work].concat())).exits(0);
+    let before = shop.place.read("out.txt");
+    let replay = ["journal", "replay", "--mode", "full", "--keep", "kept", "--json"];
+    let found = shop.hapax(&replay).exits(73);
+    let found: Value = serde_json::from_str(found.out.lines().next().expect("one")).expect("JSON");
+    let record = found["record"].as_str().expect("a record");
+    let promote = ["journal", "promote", record, "--kept", "kept"];
+    shop.hapax(&promote).exits(73).says("approve it first");
+    assert_eq!(shop.place.read("out.txt"), before);
+    // A yes to what another replay made is no yes to this.
+    let other = shop.hapax(&["journal", "replay", "--mode", "full", "--keep", "other", "--json"]);
+    let other: Value = serde_json::from_str(other.out.lines().next().expect("one")).expect("JSON");
+    let theirs = other["reviews"][0].as_str().expect("a review");
+    shop.hapax(&["reviews", "approve", theirs, "--note", "compared"]).exits(0);
+    shop.hapax(&promote).exits(73);
+    let review = found["reviews"][0].as_str().expect("a review");
+    shop.hapax(&["reviews", "approve", review, "--note", "compared"]).exits(0);
+    assert!(shop.hapax(&promote).exits(0).out.contains("in place: out.txt"));
+    let after = shop.place.read("out.txt");
+    assert_ne!(after, before);
+    shop.write("out.txt", "mended by hand\n");
+    assert!(shop.hapax(&promote).exits(0).out.contains("in place already"));
+    assert_eq!(shop.place.read("out.txt"), "mended by hand\n", "once");
+    shop.hapax(&["journal", "promote", review, "--kept", "kept"]).exits(64).says("full replay");
 }
 
 fn kill(child: &mut Child) {

@@ -6,7 +6,9 @@
 //! Endpoints that call themselves compatible differ in how an answer's form is asked for, and in
 //! what the limit on its length is called. One that answers 400 and names what it does not know
 //! is asked again in the next dialect. What was learnt is kept for as long as the process lives.
-//! It is in no key: the answer is checked in the same way, whatever was promised about its form.
+//! A model may answer otherwise in another dialect. It is in no key all the same: which one an
+//! endpoint understands is not known before it is asked, a process that has just begun would miss
+//! what another one paid for, and the answer is checked in the same way in all of them.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};

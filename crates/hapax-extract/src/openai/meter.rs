@@ -75,7 +75,7 @@ impl Meter {
 }
 
 /// Made of the totals, so that nothing is lost to rounding call by call.
-fn cost(prices: Prices, tokens_in: u64, tokens_out: u64) -> u64 {
+pub(super) fn cost(prices: Prices, tokens_in: u64, tokens_out: u64) -> u64 {
     let part = |tokens, price| u128::from(tokens) * u128::from(price);
     let whole = part(tokens_in, prices.input_micros_per_million)
         + part(tokens_out, prices.output_micros_per_million);

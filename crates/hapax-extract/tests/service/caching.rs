@@ -8,11 +8,13 @@ on_both! {
     a_thousand_equal_requests_run_once
     a_collision_of_the_formula_finds_nothing
     what_nobody_asks_for_goes_first
+    a_result_is_told_until_its_time_is_over
 }
 
 mod cases {
     use super::*;
     use hapax::How;
+    use std::time::Instant;
 
     /// Proves: the same text, however it is spaced and whoever asks, is read once.
     pub(super) async fn a_request_id_bypasses_nothing(ledger: Arc<Ledger>) {
@@ -102,13 +104,16 @@ mod cases {
                 serde_json::from_slice(extracted.json()).expect("it works");
             json["metadata"]["model"].as_str().unwrap_or_default().to_owned()
         };
+        let mut keys = Vec::new();
         for hit in [false, true] {
             for (request, name) in [(&one, "m-4f5644535ddaa37d"), (&two, "m-72e302aa6115329c")] {
                 let extracted = extract.extract(request, None).await.expect("it works");
                 assert_eq!((extracted.is_hit(), model(&extracted).as_str()), (hit, name));
+                keys.push(extracted.key.to_string());
             }
         }
         assert_eq!(probe.asked(), 2);
+        assert_eq!(ledger.first_asked_for().await, keys[..2], "each chunk names its own");
     }
 
     /// Proves X-6: when there is no room, those go that nobody asked for for the longest.
@@ -118,11 +123,12 @@ mod cases {
         let extract = Extract::new(ledger.node().await, probe.clone(), settings);
         keep(&extract).await;
         let text = |n: usize| request(&format!("Note {n}: the Danube flows through Vienna."));
+        let mut evicted = 0;
         for n in 0..8 {
             extract.extract(&text(n), None).await.expect("it works");
             // The first is asked for again and again.
             assert!(n == 0 || extract.extract(&text(0), None).await.expect("it works").is_hit());
-            extract.tend().await.expect("it works");
+            evicted += extract.tend().await.expect("it works").evicted;
         }
         let stats = extract.stats().await.expect("it works");
         assert!(stats.stock.bytes <= 4_000, "{stats:?}");
@@ -131,5 +137,36 @@ mod cases {
         let found = elsewhere.explain(&text(0)).await.expect("it works").found;
         let gone = !elsewhere.explain(&text(1)).await.expect("it works").found;
         assert_eq!((found, gone), (true, true));
+        let registry = prometheus::Registry::new();
+        extract.meters().register(&registry).expect("it works");
+        let metrics = prometheus::TextEncoder::new().encode_to_string(&registry.gather());
+        let counted = format!("hapax_extraction_evictions_total {evicted}\n");
+        assert!(evicted > 0 && metrics.expect("a text").contains(&counted), "{evicted} went");
+    }
+
+    /// Proves X-6: what has expired is read again, its chunks too.
+    pub(super) async fn a_result_is_told_until_its_time_is_over(ledger: Arc<Ledger>) {
+        let probe = Probe::new();
+        let ttl = Duration::from_secs(2);
+        let settings = Settings { ttl: Some(ttl), ..Settings::default() };
+        let extract = Extract::new(ledger.node().await, probe.clone(), settings);
+        keep(&extract).await;
+        let (text, began) = (request("The Danube."), Instant::now());
+        let first = extract.extract(&text, None).await.expect("it works");
+        let mut hits = 0;
+        let anew = loop {
+            let again = extract.extract(&text, None).await.expect("it works");
+            if !again.is_hit() {
+                break again;
+            }
+            assert_eq!(again.json(), first.json());
+            assert!(began.elapsed() < Duration::from_secs(60), "it never goes");
+            hits += 1;
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        };
+        assert!(began.elapsed() > ttl / 2, "it went after {:?}", began.elapsed());
+        assert!(hits > 0, "it was never told");
+        assert_ne!(anew.json(), first.json(), "it was made at another time");
+        assert_eq!(probe.asked(), 2);
     }
 }

@@ -12,7 +12,7 @@ mod cases {
     use super::*;
     use hapax_extract::Error;
 
-    async fn all_fail(ledger: &Ledger, probe: &Arc<Probe>, reason: &str) {
+    async fn all_fail(ledger: &Ledger, probe: &Arc<Probe>, reason: &str, after: Option<Duration>) {
         let ledgers = [ledger.node().await, ledger.node().await];
         let on = |hapax: &Hapax| Extract::new(hapax.clone(), probe.clone(), Settings::default());
         let nodes = ledgers.each_ref().map(on);
@@ -37,8 +37,11 @@ mod cases {
             told.push(waiting.await.expect("it works"));
         }
         for told in told {
-            let Err(Error::Extractor { reason: said, .. }) = told else { panic!("{told:?}") };
+            let Err(Error::Extractor { reason: said, after: when }) = told else {
+                panic!("{told:?}")
+            };
             assert!(said.contains(reason), "{said}");
+            assert_eq!(when, after, "all are told when to ask again");
         }
         assert_eq!(probe.asked(), 1);
         probe.go();
@@ -47,14 +50,15 @@ mod cases {
         assert_eq!(probe.asked(), 2);
     }
 
-    /// Proves X-5: whoever waited gets the same error, on both nodes, and it may be tried at once.
+    /// Proves X-5: whoever waited gets the same error with the same time to ask again, on both
+    /// nodes, and it may be tried at once.
     pub(super) async fn a_failure_is_told_to_all_and_kept_for_nobody(ledger: Arc<Ledger>) {
         let probe = Arc::new(Probe {
             failing: AtomicUsize::new(1),
             gate: Some(Gate::default()),
             ..Probe::default()
         });
-        all_fail(&ledger, &probe, "the model is down").await;
+        all_fail(&ledger, &probe, "the model is down", Some(Duration::from_secs(7))).await;
         let failed = ledger.sql(
             "SELECT count(*) FROM extraction_audit_log WHERE event_type = 'extraction_failed'",
         );
@@ -69,7 +73,7 @@ mod cases {
             gate: Some(Gate::default()),
             ..Probe::default()
         });
-        all_fail(&ledger, &probe, "panicked: out of ink").await;
+        all_fail(&ledger, &probe, "panicked: out of ink", None).await;
     }
 
     /// Proves X-8: what an extractor said of other chunks is not asked for again.

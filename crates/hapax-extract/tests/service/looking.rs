@@ -5,6 +5,7 @@ use super::*;
 on_both! {
     a_miss_is_explained_by_what_differs
     the_tables_have_what_the_document_says
+    the_audit_log_tells_what_became_of_each_request
     another_caches_keys_are_compared
     results_are_removed_by_hand
 }
@@ -89,6 +90,60 @@ mod cases {
         let short = &made.version["sha256:".len()..][..16];
         let ontologies = ontologies.trim().replace("|t", "|1");
         assert_eq!(ontologies, format!("{IRI}|{}|{short}|1", made.version));
+    }
+
+    /// Proves X-10: who read, who failed, who waited and who found it, under these names.
+    pub(super) async fn the_audit_log_tells_what_became_of_each_request(ledger: Arc<Ledger>) {
+        let probe = Arc::new(Probe {
+            failing: AtomicUsize::new(1),
+            gate: Some(Gate::default()),
+            ..Probe::default()
+        });
+        let hapax = ledger.node().await;
+        let extract = Extract::new(hapax.clone(), probe.clone(), Settings::default());
+        keep(&extract).await;
+        let ask = || {
+            let extract = extract.clone();
+            tokio::spawn(async move { extract.extract(&request("The Danube."), None).await })
+        };
+        let failing = ask();
+        probe.arrived().await;
+        probe.go();
+        assert!(failing.await.expect("it works").is_err());
+        let first = ask();
+        probe.arrived().await;
+        let waiting = [ask(), ask()];
+        // The text and its chunk, twice, and the two that wait.
+        let asked = async {
+            while hapax.counts().cache_misses < 6 {
+                tokio::time::sleep(Duration::from_millis(2)).await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(60), asked).await.expect("they ask");
+        probe.go();
+        let made = first.await.expect("it works").expect("it works");
+        for waiting in waiting {
+            let told = waiting.await.expect("it works").expect("it works");
+            assert_eq!(told.how, hapax::How::Shared);
+        }
+        assert!(extract.extract(&request("The Danube."), None).await.expect("it works").is_hit());
+        extract.tend().await.expect("it works");
+        let events = ledger.sql(
+            "SELECT event_type, coalesce(metadata ->> 'times', metadata ->> 'error', ''),
+                 idempotency_key, ontology_id FROM extraction_audit_log ORDER BY event_type",
+        );
+        let key = made.key.to_string();
+        let expected = [
+            ("cache_hit", "1"),
+            ("cache_miss", "2"),
+            ("concurrent_deduplicated", "2"),
+            ("extraction_completed", ""),
+            ("extraction_failed", "it may work after 7s: the model is down"),
+            ("extraction_started", ""),
+            ("extraction_started", ""),
+        ]
+        .map(|(event, says)| format!("{event}|{says}|{key}|{IRI}"));
+        assert_eq!(events.trim().lines().collect::<Vec<_>>(), expected);
     }
 
     /// Proves X-13: where another cache would have missed, or answered with something else.

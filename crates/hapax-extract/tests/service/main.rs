@@ -85,6 +85,19 @@ impl Ledger {
     }
 }
 
+impl Ledger {
+    /// Under which keys results were being made when a chunk was first read, chunk by chunk.
+    async fn first_asked_for(&self) -> Vec<String> {
+        let entries = self.node().await.journal(0, 10_000).await.expect("the journal");
+        let grants = entries.into_iter().filter(|entry| entry.event == hapax::Event::Granted);
+        let notes = grants.filter_map(|grant| {
+            let note = serde_json::from_str::<serde_json::Value>(grant.note.as_deref()?);
+            note.ok().filter(|note| note["kind"] == "extraction.part.v1")
+        });
+        notes.map(|note| note["idempotencyKey"].as_str().unwrap_or_default().to_owned()).collect()
+    }
+}
+
 type Case = fn(Arc<Ledger>) -> Pin<Box<dyn Future<Output = ()>>>;
 
 async fn run(ledger: Arc<Ledger>, case: Case) {

@@ -5,6 +5,7 @@ use super::*;
 on_both! {
     one_changed_paragraph_is_read_again_alone
     who_waits_is_told_how_far_it_is
+    a_chunk_says_for_which_result_it_was_read
 }
 
 mod cases {
@@ -62,5 +63,25 @@ mod cases {
         }
         assert_eq!(heard.recv().await, Some(Progress::Merging));
         assert_eq!(heard.recv().await, None);
+    }
+
+    /// Proves X-8: the key goes with every chunk into the journal, and the text does not.
+    pub(super) async fn a_chunk_says_for_which_result_it_was_read(ledger: Arc<Ledger>) {
+        let extract = ledger.extract(&Probe::new()).await;
+        keep(&extract).await;
+        let text = large()[..40].join("\n");
+        let of = hapax_extract::chunks(&text, 2_000).len();
+        let first = extract.extract(&request(&text), None).await.expect("it works");
+        assert_eq!(ledger.first_asked_for().await, vec![first.key.to_string(); of]);
+        // What is known is granted to nobody, so it still says for whom it was read.
+        let longer = format!("{text}\nThe Seine is a river.");
+        let second = extract.extract(&request(&longer), None).await.expect("it works");
+        let keys = ledger.first_asked_for().await;
+        assert_eq!(keys[..of], vec![first.key.to_string(); of]);
+        assert!(keys.len() > of, "{keys:?}");
+        assert!(keys[of..].iter().all(|key| *key == second.key.to_string()), "{keys:?}");
+        let entries = ledger.node().await.journal(0, 10_000).await.expect("the journal");
+        let mut notes = entries.iter().filter_map(|entry| entry.note.as_deref());
+        assert!(notes.all(|note| !note.contains("Danube")), "no text is in the journal");
     }
 }

@@ -80,6 +80,7 @@ pub(crate) fn awkward() -> Moment {
         sovereign: true,
         masked: Some(5),
         lock: None,
+        contract: true,
     };
     let artifact = |dataset: &str, uri: &str| Artifact {
         dataset: dataset.into(),

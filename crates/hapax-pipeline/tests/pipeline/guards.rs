@@ -1,6 +1,6 @@
 //! What may not begin, and what does not count.
 
-use hapax::{Refusal, Slo};
+use hapax::{Failure, Refusal, Slo};
 use hapax_pipeline::review::{self, Standing};
 
 use super::*;
@@ -72,6 +72,21 @@ mod cases {
             (noted("refused: care"), noted("refused: contract"), noted("refused: check")),
             (1, 3, 1)
         );
+        let outbox = hapax::outbox::Outbox::new();
+        let guards = hapax::guard::Guards { registered: true, ..Default::default() };
+        ledger.hapax.configure(&outbox.guards(guards)).await.expect("configured");
+        let unknown = ledger.pipeline();
+        let exact = || Some("dug at 38.512347, -97.321234".to_owned());
+        let asked = Operation { justification: exact(), ..operation("nobody's", 1) };
+        let unknown = refused(unknown.operation(asked)).await;
+        assert_eq!(unknown, Refusal::Unregistered);
+        let last = ledger.journal().await.pop().and_then(|entry| entry.note);
+        assert_eq!(last, Some(format!("refused: {unknown}")), "it is in the journal too");
+        let said = ledger.journal().await.into_iter().filter_map(|entry| entry.note);
+        assert!(
+            said.into_iter().all(|note| !note.contains("38.512347")),
+            "with nothing but its key"
+        );
     }
 
     /// Proves P-9: failures use the budget up, refusals do not, and then nothing begins.
@@ -129,6 +144,15 @@ mod cases {
                 review::decide(hapax, key, attempt, approve, ("ann", "seen")).await.expect("judged")
             }
         };
+        let lost = hapax::Key::derive("transfer.v1", &[("id", b"7")]).expect("a key");
+        let lost_run =
+            hapax.effect(lost).run(|_| async { Err::<(), _>(Failure::ambiguous("lost")) });
+        lost_run.await.expect_err("nobody knows");
+        let attempt = hapax.show(lost).await.expect("a read").expect("a record").attempt;
+        let decided = review::decide(hapax, lost, attempt, true, ("ann", "yes")).await;
+        assert!(matches!(decided, Err(Error::Invalid(_))), "no review: {decided:?}");
+        let state = hapax.show(lost).await.expect("a read").expect("a record").state.name();
+        assert_eq!(state, hapax::StateName::Indeterminate, "and so not decided");
         assert!(matches!(decide(question, true).await, hapax::Judged::Decided(_)));
         assert!(matches!(decide(question, false).await, hapax::Judged::Fenced(_)));
         assert_eq!(refusal(ask(None).await), "care", "a yes is no way past a guard");

@@ -1,5 +1,6 @@
 //! From the key to the telemetry, in order, and once.
 
+use hapax::json::Json;
 use hapax::{How, StateName};
 use hapax_pipeline::{Meter, What};
 
@@ -34,7 +35,7 @@ mod cases {
                 async { Ok(()) }
             }
         };
-        let rows = || hapax::json::Json::parse(br#"{"rows": 7}"#).expect("as it should be");
+        let rows = || Json::parse(br#"{"rows": 7}"#).expect("as it should be");
         let run = || async {
             let asked = pipeline.operation(operation("flow", 1)).input(rows());
             let asked = asked.before("fresh", step("before")).after("complete", step("after"));
@@ -74,6 +75,8 @@ mod cases {
             (count(Meter::Misses), count(Meter::Hits), count(Meter::Replays)),
             (Some(1), Some(1), Some(1))
         );
+        let took = (count(Meter::Energy), count(Meter::Carbon));
+        assert_eq!(took, (Some(energy.microwatt_hours), Some(energy.micrograms_co2e)));
         let labels = &counted[0].1;
         assert_eq!(labels.values(), ["hydrology", "load", "flow", "default", "append", "false"]);
     }
@@ -160,9 +163,17 @@ mod cases {
         let outbox = outbox.route("*", "*", &["nowhere"]).expect("as it should be");
         ledger.hapax.configure(&outbox).await.expect("configured");
         let pipeline = ledger.pipeline();
-        let made = || Made::new("7 rows").output(output("flow")).publish("artifact_published");
+        let agreed = || Some(r#"{"required":["rows"]}"#.to_owned());
+        let flow =
+            Dataset { input_contract: agreed(), output_contract: agreed(), ..Dataset::default() };
+        ledger.declare("flow", flow).await;
+        let rows = || Json::parse(br#"{"rows":7}"#).expect("JSON");
+        let made = || {
+            let made = Made::new("7 rows").output(output("flow")).document(rows());
+            made.publish("artifact_published")
+        };
         for (nth, commits) in [(1, false), (1, true)] {
-            let asked = transactional(pipeline.operation(operation("flow", nth)));
+            let asked = transactional(pipeline.operation(operation("flow", nth))).input(rows());
             let result = match &ledger.server {
                 None => {
                     let mut db = ledger.hapax.connection().expect("a connection");
@@ -221,6 +232,8 @@ mod cases {
             panic!("{moments:?}")
         };
         assert_eq!(product.outputs, [output("flow")]);
+        assert_eq!(product.contract, ["inputs", "outputs"], "as it is journalled");
+        assert!(product.energy.is_some(), "{product:?}");
         let state = ledger
             .hapax
             .show(operation("flow", 1).key().expect("a key"))

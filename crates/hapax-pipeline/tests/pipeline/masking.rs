@@ -83,6 +83,7 @@ mod cases {
                 uri: Some("s3://x/POINT(-96.187654 39.023456)".into()),
                 checksum: None,
             }],
+            governance_ref: Some("board, on 38.512347, -97.321234".into()),
             program: vec!["dig".into(), "--at=38.512347,-97.321234".into()],
             ..operation("sites", nth)
         };
@@ -94,7 +95,9 @@ mod cases {
             .input(Json::parse(geojson.as_bytes()).expect("as it should be"))
             .run(|_| async {
                 let event = Event::new("surveyed", "sites", Payload::parse(geojson.as_bytes())?);
-                let made = Made::new(geojson).output(output("sites")).event(event);
+                let uri = "s3://sites/geo:38.512347,-97.321234".to_owned();
+                let made = Made::new(geojson).output(Artifact { uri, ..output("sites") });
+                let made = made.publish("artifact_published").event(event);
                 Ok::<_, Trouble>(made.document(Json::parse(geojson.as_bytes())?))
             })
             .await
@@ -137,6 +140,18 @@ mod cases {
             .resolve(key, attempt, hapax::Resolution::Skip, "ann", "no")
             .await
             .expect("decided");
+        let contract = Some("true".to_owned());
+        let named = Dataset { masked: Some(5), input_contract: contract, ..Dataset::default() };
+        ledger.declare("named", named).await;
+        let asked = ledger.pipeline();
+        let asked = asked.operation(Operation { dataset_id: "named".into(), ..why(7) });
+        let refused = asked.unreadable("site_38.512347,-97.321234.csv");
+        refused.run(|_| async { Ok::<_, Trouble>(Made::new("")) }).await.expect_err("no JSON");
+        let asked = ledger.pipeline();
+        let asked = asked.operation(Operation { dataset_id: "named".into(), ..why(8) });
+        let placed = asked.input(Json::parse(b"1").expect("JSON"));
+        let placed = placed.after("check --at 38.512347,-97.321234", |_| async { Ok(()) });
+        placed.run(|_| async { Ok::<_, Trouble>(Made::new("")) }).await.expect("done");
         let checked = pipeline.operation(why(5));
         let checked = checked.after("placed", move |_| async move { Err(trouble.to_owned()) });
         checked.run(|_| async { Ok::<_, Trouble>(Made::new(trouble)) }).await.expect_err("unfit");

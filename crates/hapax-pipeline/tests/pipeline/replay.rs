@@ -55,6 +55,37 @@ async fn a_replay_executes_nothing_and_finds_what_was_changed() {
     assert_eq!(hapax.journal(0, 100_000).await.expect("as it should be").len(), 2 * OPERATIONS + 4);
 }
 
+/// Proves P-10: an output is compared wherever it lies on this machine, and what lies elsewhere is
+/// not taken for compared.
+#[tokio::test]
+async fn outputs_are_compared_wherever_they_lie() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let (files, other) = (directory.path().join("files"), directory.path().join("other.csv"));
+    std::fs::create_dir(&files).expect("as it should be");
+    std::fs::write(&other, "1\n").expect("as it should be");
+    let hapax = Hapax::open(directory.path().join("hapax.db")).await.expect("a ledger");
+    let pipeline = Pipeline::new(hapax.clone());
+    let checksum = replay::checksum(&other).expect("a checksum");
+    let absolute = other.display().to_string();
+    let places = [absolute.as_str(), "../other.csv", "s3://flow/other.csv"];
+    for (nth, uri) in places.into_iter().enumerate() {
+        let file = Artifact { uri: uri.to_owned(), checksum: checksum.clone(), ..output("flow") };
+        let asked = transactional(pipeline.operation(operation("flow", nth)));
+        let run = asked.run(|_| {
+            let file = file.clone();
+            async { Ok::<_, Trouble>(Made::new("1 row").output(file)) }
+        });
+        run.await.expect("done");
+    }
+    let scope = Scope { files, ..Scope::default() };
+    let found = replay::verify(&hapax, &scope).await.expect("a replay");
+    assert_eq!((found.divergences.len(), found.elsewhere), (0, 1));
+    std::fs::write(&other, "2\n").expect("as it should be");
+    let found = replay::verify(&hapax, &scope).await.expect("a replay");
+    let changed: Vec<_> = found.divergences.iter().map(|one| one.which.as_str()).collect();
+    assert_eq!((changed, found.elsewhere), (places[..2].to_vec(), 1));
+}
+
 /// Proves P-10: in a sandbox programs are run again with their inputs, what they make is compared,
 /// and sensitive datasets are left alone.
 #[tokio::test]

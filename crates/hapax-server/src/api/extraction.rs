@@ -10,16 +10,15 @@ use axum::response::{IntoResponse, Response};
 use futures_util::stream;
 use hapax::Key;
 use hapax_extract::rdf::{self, Syntax};
-use hapax_extract::{Error, Explained, Extract, Extracted, Progress};
+use hapax_extract::{Error, Extract, Extracted, Progress};
 use http::header::{ACCEPT, CONTENT_ENCODING, CONTENT_TYPE};
 use http::request::Parts;
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
-use serde_json::value::RawValue;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
-use utoipa::{IntoParams, ToSchema};
+use utoipa::IntoParams;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
@@ -102,31 +101,7 @@ impl From<Error> for Problem {
     }
 }
 
-/// A text to be read.
-#[derive(Debug, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields, rename_all = "camelCase")]
-struct ExtractionRequest {
-    /// The text.
-    #[schema(min_length = 1)]
-    text: String,
-    /// The ontology's IRI.
-    #[schema(min_length = 1, max_length = 2048)]
-    ontology_id: String,
-    /// How to read it: `llmModel`, `temperature`, `maxTokens`, `seed`, `chunkSize`, `concurrency`.
-    #[serde(default)]
-    #[schema(value_type = Option<Object>)]
-    extraction_params: Option<Box<RawValue>>,
-    /// For tracing only: another one finds the same result.
-    #[serde(default)]
-    #[schema(max_length = 255)]
-    request_id: Option<String>,
-    /// The key of a cache of your own, to be compared with ours.
-    #[serde(default)]
-    #[schema(max_length = 255)]
-    shadow_key: Option<String>,
-}
-
-impl ExtractionRequest {
+impl wire::ExtractionRequest {
     fn read(self) -> Result<hapax_extract::Request, Problem> {
         let Self { text, ontology_id, extraction_params, request_id, shadow_key } = self;
         for (name, text) in [("requestId", &request_id), ("shadowKey", &shadow_key)] {
@@ -155,29 +130,6 @@ fn asked(params: &str) -> Result<hapax::json::Json, Problem> {
     })
 }
 
-/// What a text says.
-#[derive(Debug, Serialize, ToSchema)]
-#[serde(rename_all = "camelCase")]
-struct ExtractionResult {
-    /// The key, shortened for people: `sha256-` and 16 hex digits.
-    idempotency_key: String,
-    /// Whether it was there before it was asked for.
-    cache_hit: bool,
-    /// The version of the ontology that it is of.
-    ontology_version: String,
-    /// When it was made.
-    computed_at: String,
-    /// What the text mentions.
-    #[schema(value_type = Vec<Object>)]
-    entities: Vec<serde_json::Value>,
-    /// What it says of them.
-    #[schema(value_type = Vec<Object>)]
-    relations: Vec<serde_json::Value>,
-    /// Who read it, and what that took.
-    #[schema(value_type = Object)]
-    metadata: serde_json::Value,
-}
-
 /// A result as it is sent: what is kept, with what is different each time in front of it.
 fn printed(extracted: &Extracted) -> Vec<u8> {
     let kept = extracted.json();
@@ -198,8 +150,8 @@ fn printed(extracted: &Extracted) -> Vec<u8> {
 
 /// Read a text, unless it was read before. Whoever accepts `text/event-stream` is told on the way
 /// how far it is: events `chunks`, `chunk`, `merging`, and in the end `result` or `problem`.
-#[utoipa::path(post, path = "/api/v1/extract", operation_id = "extraction_run", tag = "extraction", request_body = ExtractionRequest,
-    responses((status = 200, body = ExtractionResult)))]
+#[utoipa::path(post, path = "/api/v1/extract", operation_id = "extraction_run", tag = "extraction", request_body = wire::ExtractionRequest,
+    responses((status = 200, body = wire::ExtractionResult)))]
 async fn extract(
     State(server): State<Arc<Server>>,
     Of { extract, caller }: Of,
@@ -211,7 +163,7 @@ async fn extract(
         return Err(problem);
     }
     let body = collected(request.into_body(), LARGEST, server.terms.longest_request).await?;
-    let asked = read::<ExtractionRequest>(&body)?.read()?;
+    let asked = read::<wire::ExtractionRequest>(&body)?.read()?;
     if streams {
         let room = server.allowances.follow(&caller.namespace)?;
         let (identity, _) = extract.identify(&asked).await?;
@@ -275,7 +227,7 @@ fn told(
         if let Some(progress) = heard.recv().await {
             return Some((Ok(stage(&progress, &key)), (heard, running, key, room)));
         }
-        let event = ending(running?).await;
+        let event = ending(running?, &key).await;
         Some((Ok(event), (heard, None, key, room)))
     });
     Sse::new(events).keep_alive(KeepAlive::default())
@@ -298,7 +250,18 @@ fn stage(progress: &Progress, key: &str) -> Event {
     Event::default().event(name).json_data(&data).unwrap_or_default()
 }
 
-async fn ending(running: JoinHandle<Result<Extracted, Error>>) -> Event {
+/// A problem among events. They have no headers, so it says what those would have said.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Told<'a> {
+    idempotency_key: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    retry_after: Option<u16>,
+    #[serde(flatten)]
+    problem: &'a Problem,
+}
+
+async fn ending(running: JoinHandle<Result<Extracted, Error>>, key: &str) -> Event {
     let problem = match running.await {
         Ok(Ok(extracted)) => {
             let text = String::from_utf8(printed(&extracted)).unwrap_or_default();
@@ -310,7 +273,8 @@ async fn ending(running: JoinHandle<Result<Extracted, Error>>) -> Event {
             Problem::new(StatusCode::INTERNAL_SERVER_ERROR, &EXTRACTOR_FAILED, detail)
         }
     };
-    Event::default().event("problem").json_data(&problem).unwrap_or_default()
+    let told = Told { idempotency_key: key, retry_after: problem.after_s, problem: &problem };
+    Event::default().event("problem").json_data(told).unwrap_or_default()
 }
 
 /// What to explain.
@@ -327,141 +291,35 @@ struct Why {
     extraction_params: Option<String>,
 }
 
-/// A key and what it is made of.
-#[derive(Debug, Serialize, ToSchema)]
-#[serde(rename_all = "camelCase")]
-struct KeyExplained {
-    /// Shortened for people.
-    key: String,
-    /// The full digest: what is stored and compared.
-    digest: String,
-    /// What it is made of.
-    components: KeyComponents,
-    /// Whether there is a result.
-    found: bool,
-    /// The result that comes nearest, where there is none.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    nearest: Option<NearestResult>,
-}
-
-/// What a key is made of.
-#[derive(Debug, Serialize, ToSchema)]
-#[serde(rename_all = "camelCase")]
-struct KeyComponents {
-    /// The text after normalisation.
-    text: String,
-    /// The first 16 hex digits of its SHA-256.
-    text_hash: String,
-    /// The ontology's IRI.
-    ontology_id: String,
-    /// Its version.
-    ontology_version: String,
-    /// The first 16 hex digits of the SHA-256 of the parameters.
-    extraction_params_hash: String,
-    /// Everything that changes the answer, untruncated.
-    fingerprint: String,
-}
-
-/// A result that nearly is the one that was asked for.
-#[derive(Debug, Serialize, ToSchema)]
-#[serde(rename_all = "camelCase")]
-struct NearestResult {
-    /// Its key.
-    key: String,
-    /// The parts that differ.
-    differs: Vec<String>,
-    /// When it was last used.
-    accessed_at: String,
-}
-
 /// Explain the key of a request, and why it finds a result or does not.
 #[utoipa::path(get, path = "/api/v1/debug/idempotency-key", operation_id = "extraction_explain", tag = "extraction", params(Why),
-    responses((status = 200, body = KeyExplained)))]
-async fn explain(Of { extract, .. }: Of, Params(why): Params<Why>) -> Answer<KeyExplained> {
+    responses((status = 200, body = wire::KeyExplained)))]
+async fn explain(Of { extract, .. }: Of, Params(why): Params<Why>) -> Answer<wire::KeyExplained> {
     let mut request = hapax_extract::Request::new(why.text, why.ontology_id.clone());
     if let Some(params) = &why.extraction_params {
         request.params = asked(params)?;
     }
-    let Explained { identity, version, found, nearest } = extract.explain(&request).await?;
-    let components = identity.components;
-    answer(KeyExplained {
-        key: components.short(),
-        digest: components.key.to_string(),
-        components: KeyComponents {
-            text_hash: components.text_hash,
-            text: components.normalized_text,
-            ontology_id: why.ontology_id,
-            ontology_version: version,
-            extraction_params_hash: components.params_hash,
-            fingerprint: identity.fingerprint.to_string(),
-        },
-        found,
-        nearest: nearest.map(|nearest| NearestResult {
-            key: nearest.key.to_string(),
-            differs: nearest.differs.into_iter().map(str::to_owned).collect(),
-            accessed_at: wire::time(nearest.used),
-        }),
-    })
-}
-
-/// Ontologies, by id.
-#[derive(Debug, Serialize, ToSchema)]
-struct OntologyList {
-    ontologies: Vec<OntologyInfo>,
-}
-
-/// An ontology, without its content.
-#[derive(Debug, Serialize, ToSchema)]
-#[serde(rename_all = "camelCase")]
-struct OntologyInfo {
-    /// Its IRI.
-    id: String,
-    /// The hash of its content.
-    version: String,
-    /// What people read of it.
-    #[schema(value_type = Object)]
-    metadata: serde_json::Value,
-    /// When it was put here.
-    updated_at: String,
-}
-
-impl From<hapax_extract::Listed> for OntologyInfo {
-    fn from(listed: hapax_extract::Listed) -> Self {
-        Self {
-            metadata: serde_json::from_str(&listed.metadata).unwrap_or_default(),
-            updated_at: wire::time(listed.updated),
-            id: listed.id,
-            version: listed.version,
-        }
-    }
+    let explained = extract.explain(&request).await?;
+    answer(wire::KeyExplained::of(explained, why.ontology_id))
 }
 
 /// List the ontologies.
 #[utoipa::path(get, path = "/api/v1/ontologies", operation_id = "ontology_list", tag = "extraction",
-    responses((status = 200, body = OntologyList)))]
-async fn ontologies(Of { extract, .. }: Of) -> Answer<OntologyList> {
+    responses((status = 200, body = wire::OntologyList)))]
+async fn ontologies(Of { extract, .. }: Of) -> Answer<wire::OntologyList> {
     let all = extract.ontologies().await?;
-    answer(OntologyList { ontologies: all.into_iter().map(OntologyInfo::from).collect() })
-}
-
-/// An ontology.
-#[derive(Debug, Serialize, ToSchema)]
-#[serde(rename_all = "camelCase")]
-struct OntologyShown {
-    #[serde(flatten)]
-    info: OntologyInfo,
-    /// What extractors read of it.
-    #[schema(value_type = Object)]
-    content: hapax_extract::Ontology,
+    answer(wire::OntologyList {
+        ontologies: all.into_iter().map(wire::OntologyInfo::from).collect(),
+    })
 }
 
 /// Show an ontology. Its IRI is percent-encoded in the path.
 #[utoipa::path(get, path = "/api/v1/ontologies/{ontology}", operation_id = "ontology_show", tag = "extraction",
     params(("ontology" = String, Path, description = "its IRI, percent-encoded")),
-    responses((status = 200, body = OntologyShown)))]
-async fn ontology(Of { extract, .. }: Of, Iri(id): Iri) -> Answer<OntologyShown> {
+    responses((status = 200, body = wire::OntologyShown)))]
+async fn ontology(Of { extract, .. }: Of, Iri(id): Iri) -> Answer<wire::OntologyShown> {
     let (content, listed) = extract.ontology(&id).await?;
-    answer(OntologyShown { info: listed.into(), content })
+    answer(wire::OntologyShown { info: listed.into(), content })
 }
 
 /// How an ontology is put here.
@@ -477,42 +335,17 @@ struct How {
     version: Option<String>,
 }
 
-/// What became of an ontology.
-#[derive(Debug, Serialize, ToSchema)]
-#[serde(rename_all = "camelCase")]
-struct OntologyChange {
-    /// Its IRI.
-    ontology_id: String,
-    /// The version before.
-    old_version: Option<String>,
-    /// The version now.
-    new_version: Option<String>,
-    /// How many results were removed because of that.
-    entries_invalidated: usize,
-}
-
-impl From<hapax_extract::Changed> for OntologyChange {
-    fn from(changed: hapax_extract::Changed) -> Self {
-        Self {
-            ontology_id: changed.id,
-            old_version: changed.before,
-            new_version: changed.now,
-            entries_invalidated: changed.invalidated,
-        }
-    }
-}
-
 /// Put an ontology in place of the one before: JSON, `text/turtle`, `application/rdf+xml` or
 /// `application/ld+json`. When this answers, no server answers from the one before any more.
 #[utoipa::path(post, path = "/api/v1/ontologies", operation_id = "ontology_put", tag = "extraction", params(How),
     request_body(content = Object, content_type = "application/json"),
-    responses((status = 200, body = OntologyChange)))]
+    responses((status = 200, body = wire::OntologyChange)))]
 async fn put_ontology(
     State(server): State<Arc<Server>>,
     Of { extract, caller }: Of,
     Params(how): Params<How>,
     request: Request,
-) -> Answer<OntologyChange> {
+) -> Answer<wire::OntologyChange> {
     let kind = request.headers().get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
     let syntax = kind.and_then(Syntax::of_media_type);
     let (Some(syntax), false) = (syntax, request.headers().contains_key(CONTENT_ENCODING)) else {
@@ -529,76 +362,16 @@ async fn put_ontology(
 /// Remove an ontology and all results that were made from it.
 #[utoipa::path(delete, path = "/api/v1/ontologies/{ontology}", operation_id = "ontology_remove", tag = "extraction",
     params(("ontology" = String, Path, description = "its IRI, percent-encoded")),
-    responses((status = 200, body = OntologyChange)))]
-async fn remove_ontology(Of { extract, caller }: Of, Iri(id): Iri) -> Answer<OntologyChange> {
+    responses((status = 200, body = wire::OntologyChange)))]
+async fn remove_ontology(Of { extract, caller }: Of, Iri(id): Iri) -> Answer<wire::OntologyChange> {
     answer(extract.remove_ontology(&id, &caller.holder).await?.into())
-}
-
-/// What is in the cache, and how often it was of use to this server.
-#[derive(Debug, Serialize, ToSchema)]
-#[serde(rename_all = "camelCase")]
-struct CacheStats {
-    /// Results that somebody asked for.
-    total_cached_results: u64,
-    /// Parts of results: what extractors said of chunks.
-    cached_chunks: u64,
-    /// The bytes of both.
-    bytes: u64,
-    /// The bytes there is room for.
-    room: u64,
-    /// Requests whose result was there.
-    hits: u64,
-    /// Requests that waited for another that was the same.
-    shared: u64,
-    /// Requests that were executed.
-    executed: u64,
-    /// Requests that failed.
-    failed: u64,
-    /// Of all requests that were answered, how many hit, from 0 to 1.
-    cache_hit_rate: f64,
-    /// Of all requests that were answered, how many shared another's execution.
-    execution_cache_hit_rate: f64,
-    /// Calls of this server that cost.
-    calls: u64,
-    /// The tokens they read.
-    tokens_in: u64,
-    /// The tokens they wrote.
-    tokens_out: u64,
-    /// What they cost, in millionths of the currency of the prices, where there are prices.
-    cost_micros: Option<u64>,
-    /// Requests that brought another cache's key.
-    shadow_compared: u64,
-    /// It would have missed a result that we had.
-    shadow_bypassed: u64,
-    /// It would have answered with another request's result.
-    shadow_mistaken: u64,
 }
 
 /// Count what is in the cache.
 #[utoipa::path(get, path = "/api/v1/cache", operation_id = "cache_stats", tag = "extraction",
-    responses((status = 200, body = CacheStats)))]
-async fn stats(Of { extract, .. }: Of) -> Answer<CacheStats> {
-    let stats = extract.stats().await?;
-    let answered = (stats.hits + stats.shared + stats.executed).max(1) as f64;
-    answer(CacheStats {
-        total_cached_results: stats.stock.whole,
-        cached_chunks: stats.stock.parts,
-        bytes: stats.stock.bytes,
-        room: stats.room,
-        hits: stats.hits,
-        shared: stats.shared,
-        executed: stats.executed,
-        failed: stats.failed,
-        cache_hit_rate: stats.hits as f64 / answered,
-        execution_cache_hit_rate: stats.shared as f64 / answered,
-        calls: stats.bill.calls,
-        tokens_in: stats.bill.tokens_in,
-        tokens_out: stats.bill.tokens_out,
-        cost_micros: stats.bill.cost_micros,
-        shadow_compared: stats.shadow.compared,
-        shadow_bypassed: stats.shadow.bypassed,
-        shadow_mistaken: stats.shadow.mistaken,
-    })
+    responses((status = 200, body = wire::CacheStats)))]
+async fn stats(Of { extract, .. }: Of) -> Answer<wire::CacheStats> {
+    answer(extract.stats().await?.into())
 }
 
 /// Which results to remove.
@@ -611,30 +384,24 @@ struct Whose {
     ontology_id: Option<String>,
 }
 
-/// How many results were removed.
-#[derive(Debug, Serialize, ToSchema)]
-struct Removed {
-    removed: usize,
-}
-
 /// Remove all results, or all of an ontology.
 #[utoipa::path(delete, path = "/api/v1/cache", operation_id = "cache_clear", tag = "extraction", params(Whose),
-    responses((status = 200, body = Removed)))]
-async fn clear(Of { extract, .. }: Of, Params(whose): Params<Whose>) -> Answer<Removed> {
+    responses((status = 200, body = wire::Removed)))]
+async fn clear(Of { extract, .. }: Of, Params(whose): Params<Whose>) -> Answer<wire::Removed> {
     let removed = match whose.ontology_id {
         Some(id) => extract.invalidate_ontology(&id).await?,
         None => extract.clear().await?,
     };
-    answer(Removed { removed })
+    answer(wire::Removed { removed })
 }
 
 /// Remove one result, by the full digest of its key.
 #[utoipa::path(delete, path = "/api/v1/cache/{key}", operation_id = "cache_invalidate", tag = "extraction",
     params(("key" = String, Path, description = "sha256:<64 hex digits>")),
-    responses((status = 200, body = Removed)))]
-async fn invalidate(Of { extract, .. }: Of, named: Named) -> Answer<Removed> {
+    responses((status = 200, body = wire::Removed)))]
+async fn invalidate(Of { extract, .. }: Of, named: Named) -> Answer<wire::Removed> {
     match extract.invalidate(named.key).await? {
-        true => answer(Removed { removed: 1 }),
+        true => answer(wire::Removed { removed: 1 }),
         false => Err(not_found("there is no result under this key")),
     }
 }

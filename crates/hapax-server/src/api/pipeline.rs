@@ -7,7 +7,7 @@ use axum::extract::{FromRequestParts, State};
 use hapax::StateName;
 use hapax::remote::Permit;
 use hapax_pipeline::lineage::openlineage;
-use hapax_pipeline::remote::Ask;
+use hapax_pipeline::remote::{Ask, Told};
 use hapax_pipeline::replay::PRODUCER;
 use hapax_pipeline::{Error, Fold, Pipeline, review};
 use http::StatusCode;
@@ -20,7 +20,8 @@ use utoipa_axum::routes;
 
 use super::effect::{DEADLINE, LONGEST_DEADLINE_MS, attempt, page, settled, within};
 use super::{
-    Answer, ClientKey, Json, Named, Params, Scope, Wait, answer, malformed, not_found, parse, part,
+    Answer, ClientKey, Json, Named, Params, Scope, TraceOf, Wait, answer, malformed, not_found,
+    parse, part,
 };
 use crate::problem::{ASKED, BAD_OPERATION, GUARDED, Problem};
 use crate::server::Server;
@@ -213,10 +214,14 @@ async fn claim(
 async fn settle(
     Of(pipeline): Of,
     named: Named,
+    TraceOf(trace): TraceOf,
     Json(asked): Json<wire::OperationSettle>,
 ) -> Answer<wire::Settled> {
     let by = parse("attempt", &asked.attempt)?;
-    let told = asked.meant().map_err(malformed)?;
+    let told = match asked.meant().map_err(malformed)? {
+        Told::Made(made) => Told::Made(Box::new(made.traced(trace))),
+        otherwise => otherwise,
+    };
     match pipeline.report(named.key, by, told).await? {
         Some(told) => settled(by, told),
         None => Err(not_found("no operation of this key was granted to this attempt")),

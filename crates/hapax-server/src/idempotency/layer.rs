@@ -200,7 +200,8 @@ impl IdempotencyLayer {
             return Problem::new(StatusCode::CONFLICT, &NOT_KEPT, detail).into_response();
         };
         if response.headers_mut().remove(BODY_NOT_KEPT).is_some() {
-            let detail = "the answer was larger than answers are kept";
+            let detail =
+                "its answer was too large to keep, or could not be kept without what is cut out";
             response = Problem::new(response.status(), &NOT_KEPT, detail).into_response();
         }
         response.headers_mut().insert("idempotent-replayed", HeaderValue::from_static("true"));
@@ -256,9 +257,10 @@ where
     let fate = head.extensions.get().copied();
     let fate = fate.or_else(|| grpc::fate(&head.headers, &trailers));
     let fate = fate.unwrap_or_else(|| settings.fate(status));
-    let outcome = match &rest {
-        None => stored::write(&head, &settings.kept_headers, now(), &start, &trailers),
-        Some(_) => {
+    let written = rest.is_none().then(|| settings.writable(&head.headers, &start)).flatten();
+    let outcome = match written {
+        Some(body) => stored::write(&head, &settings.kept_headers, now(), &body, &trailers),
+        None => {
             let mut bare = Response::new(()).into_parts().0;
             bare.status = status;
             let mark = http::HeaderName::from_static(BODY_NOT_KEPT);

@@ -1,5 +1,7 @@
 //! What is asked of clients, and which answers are kept.
 
+use std::borrow::Cow;
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,7 +10,8 @@ use http::header::{
     LOCATION, VARY,
 };
 use http::request::Parts;
-use http::{HeaderName, Method, StatusCode};
+use http::{HeaderMap, HeaderName, Method, StatusCode};
+use serde_json::Value;
 
 use crate::problem::{KEY_MALFORMED, Problem, TENANT_UNKNOWN};
 
@@ -94,6 +97,10 @@ pub struct Settings {
     pub(crate) longest_answer: Duration,
     pub(crate) at_once: usize,
     pub(crate) kept_headers: Vec<HeaderName>,
+    /// What answers mean whose status is named here.
+    fates: HashMap<StatusCode, Fate>,
+    /// JSON pointers to what is not written down.
+    redacted: Vec<String>,
 }
 
 impl Default for Settings {
@@ -131,6 +138,8 @@ impl Settings {
                 LOCATION,
                 VARY,
             ],
+            fates: HashMap::new(),
+            redacted: Vec::new(),
         };
         match preset {
             Preset::Ietf => ietf,
@@ -227,8 +236,58 @@ impl Settings {
         self
     }
 
+    /// These headers are kept too.
+    pub fn and_kept_headers(mut self, headers: impl IntoIterator<Item = HeaderName>) -> Self {
+        for header in headers {
+            if !self.kept_headers.contains(&header) {
+                self.kept_headers.push(header);
+            }
+        }
+        self
+    }
+
+    /// What answers of this status mean, whatever the preset says.
+    pub fn meaning(mut self, status: StatusCode, fate: Fate) -> Self {
+        self.fates.insert(status, fate);
+        self
+    }
+
+    /// What is cut out of answers before they are written down, as JSON pointers such as
+    /// `/card/number`. Whoever asks again is told `"[redacted]"` there. An answer that is not JSON
+    /// could have it anywhere, so its body is not kept.
+    pub fn redacted(mut self, pointers: impl IntoIterator<Item = String>) -> Self {
+        self.redacted = pointers.into_iter().collect();
+        self
+    }
+
+    /// A body as it may be written down; none, if that cannot be made sure.
+    pub(crate) fn writable<'a>(
+        &self,
+        headers: &HeaderMap,
+        body: &'a [u8],
+    ) -> Option<Cow<'a, [u8]>> {
+        if self.redacted.is_empty() || body.is_empty() {
+            return Some(Cow::Borrowed(body));
+        }
+        let plain = headers.get(CONTENT_ENCODING).is_none_or(|encoding| encoding == "identity");
+        let mut json: Value = serde_json::from_slice(body).ok().filter(|_| plain)?;
+        let mut cut = false;
+        for pointer in &self.redacted {
+            if let Some(found) = json.pointer_mut(pointer) {
+                (*found, cut) = (Value::from("[redacted]"), true);
+            }
+        }
+        match cut {
+            true => serde_json::to_vec(&json).ok().map(Cow::Owned),
+            false => Some(Cow::Borrowed(body)),
+        }
+    }
+
     /// What an answer of this status means.
     pub(crate) fn fate(&self, status: StatusCode) -> Fate {
+        if let Some(fate) = self.fates.get(&status) {
+            return *fate;
+        }
         match (self.preset, status.as_u16()) {
             // Turned away before anything was done: for want of a right, of order or of room.
             (_, 401 | 407 | 425 | 429) => Fate::NotDone,
@@ -385,6 +444,32 @@ mod tests {
         assert_eq!(table(Preset::Aws), table(Preset::Ietf));
         assert_eq!(table(Preset::Iceberg), table(Preset::Ietf));
         assert_eq!(table(Preset::Stripe).iter().collect::<String>(), "kkk.kkkkk..kkkkk");
+        let ours = Settings::default().meaning(StatusCode::INTERNAL_SERVER_ERROR, Fate::Unknown);
+        assert_eq!(ours.fate(StatusCode::INTERNAL_SERVER_ERROR), Fate::Unknown);
+    }
+
+    #[test]
+    fn what_is_redacted_is_not_written_down() {
+        let settings =
+            Settings::default().redacted(["/card/number".to_owned(), "/a~1b".to_owned()]);
+        let kept = |headers: &[(HeaderName, &str)], body: &str| {
+            let headers =
+                headers.iter().map(|(name, value)| (name.clone(), value.parse().unwrap()));
+            let kept = settings.writable(&headers.collect(), body.as_bytes());
+            kept.map(|kept| String::from_utf8(kept.into_owned()).unwrap())
+        };
+        let (card, cut) = (
+            r#"{"id": 7, "card": {"number": "4111", "to": "12/29"}, "a/b": [1]}"#,
+            r#"{"id":7,"card":{"number":"[redacted]","to":"12/29"},"a/b":"[redacted]"}"#,
+        );
+        assert_eq!(kept(&[], card).as_deref(), Some(cut));
+        assert_eq!(kept(&[], "").as_deref(), Some(""));
+        let none = r#"{"id":  1e400}"#.replace("1e400", "12345678901234567890123");
+        assert_eq!(kept(&[], &none).as_deref(), Some(none.as_str()), "as it was");
+        assert_eq!(kept(&[], "card 4111"), None, "it could be anywhere");
+        assert_eq!(kept(&[(CONTENT_ENCODING, "gzip")], card), None);
+        let all = Settings::default();
+        assert!(matches!(all.writable(&HeaderMap::new(), b"4111"), Some(Cow::Borrowed(b"4111"))));
     }
 
     #[test]

@@ -88,7 +88,7 @@ pub enum LockPolicy {
 #[serde(deny_unknown_fields)]
 pub struct Slo {
     /// Over how long.
-    #[schema(minimum = 1)]
+    #[schema(minimum = 1, maximum = 315_576_000_000_u64)]
     pub window_ms: u64,
     /// How many of a million operations have to succeed.
     #[schema(maximum = 1_000_000)]
@@ -106,8 +106,10 @@ pub struct Retries {
     #[schema(maximum = 100)]
     pub again: u32,
     /// The longest pause before the first.
+    #[schema(maximum = 315_576_000_000_u64)]
     pub base_ms: u64,
     /// The longest pause of all.
+    #[schema(maximum = 315_576_000_000_u64)]
     pub cap_ms: u64,
 }
 

@@ -37,6 +37,8 @@ async fn a_request_is_sent_elsewhere_once_in_its_epoch() {
     let expected = json!({ "domain": "connector", "epoch": 1, "moved": true, "voided": 1 });
     assert_eq!(ended, expected);
     assert_eq!(client.post("/v1/epochs/connector", end).await.1["moved"], false, "it was over");
+    let beyond = json!({ "seen": 0, "to": 1_u64 << 63, "reason": "there is no such epoch" });
+    assert_eq!(client.post("/v1/epochs/connector", beyond).await.0, 400);
     let named = |problem: &Value| (problem["code"].clone(), problem["error"].clone());
     let mismatch = (json!("HX0211"), json!("ERR_EPOCH_MISMATCH"));
     let settle = json!({ "attempt": attempt(4), "report": "succeeded" });

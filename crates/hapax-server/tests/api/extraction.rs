@@ -1,5 +1,17 @@
 //! Extraction over HTTP.
 
+#[path = "../../../hapax-extract/tests/standin/mod.rs"]
+#[expect(dead_code, reason = "it plays more than is played here")]
+mod standin;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use hapax_extract::openai::OpenAi;
+use hapax_extract::{Ask, Asked, Builtin, Extract, Extractor, Mention, Ontology, Property, Said};
+use hapax_server::server::Systems;
+use standin::{Play, StandIn};
+
 use super::*;
 
 const IRI: &str = "https://example.org/rivers";
@@ -28,10 +40,27 @@ e:Como a e:Lake ; rdfs:label \"Como\" .
 ";
 
 async fn kept() -> Client {
-    let client = Client::dev();
+    keeping(Client::dev()).await
+}
+
+async fn keeping(client: Client) -> Client {
     let (status, kept) = client.post("/api/v1/ontologies", rivers()).await;
     assert_eq!((status, &kept["oldVersion"]), (200, &Value::Null), "{kept}");
     client
+}
+
+/// Texts are read by this extractor.
+fn read_by(hapax: Hapax, extractor: Arc<dyn Extractor>) -> Client {
+    let systems = Systems { extractor, ..Systems::default() };
+    let server = Server::with(hapax.clone(), Access::Everybody, Terms::default(), systems);
+    Client { app: server.router(), hapax, headers: vec![("host", "localhost".to_owned())] }
+}
+
+/// The events of a stream, by name.
+fn events(body: &str) -> Vec<(String, Value)> {
+    let lines = |prefix: &'static str| body.lines().filter_map(move |l| l.strip_prefix(prefix));
+    let data = lines("data: ").map(|data| serde_json::from_str(data).expect("JSON"));
+    lines("event: ").map(str::to_owned).zip(data).collect()
 }
 
 fn text() -> Value {
@@ -260,4 +289,102 @@ async fn namespaces_are_apart() {
     assert_eq!(viewer.post("/api/v1/extract", text()).await.0, 403);
     assert_eq!(viewer.delete("/api/v1/cache").await.0, 403);
     assert_eq!(viewer.get("/api/v1/cache").await.0, 200);
+}
+
+/// What an endpoint says when it will not answer.
+fn refusal(status: u16, headers: Vec<(&'static str, String)>, says: &str) -> Play {
+    Play::Answers(status, headers, json!({ "error": { "message": says } }).to_string())
+}
+
+/// Proves X-9 and X-13: what an endpoint cannot do is told with its words, the key, and when to
+/// ask again if that is of use.
+#[tokio::test]
+async fn an_endpoint_that_fails_is_told_with_the_key_and_the_time_to_ask_again() {
+    let busy = || refusal(429, vec![("retry-after", "120".to_owned())], "slow down");
+    let standin = StandIn::playing([busy(), refusal(401, vec![], "who are you"), busy()]).await;
+    let settings = hapax_extract::openai::Settings::new(standin.base(), "m-1");
+    let extractor = Arc::new(OpenAi::new(settings).expect("good settings"));
+    let client = keeping(read_by(Hapax::builder().in_memory(), extractor)).await;
+    let ask = async |client: &Client| {
+        client.send(&Method::POST, "/api/v1/extract", Some(&text().to_string())).await
+    };
+
+    let response = ask(&client).await;
+    assert_eq!(response.headers()["retry-after"], "120");
+    let key = response.headers()["x-idempotency-key"].to_str().unwrap().to_owned();
+    let (status, later) = read(response).await;
+    assert_eq!((status, &later["code"]), (502, &json!("HX0603")), "{later}");
+    assert_eq!(later["retryable"], json!(true));
+    assert!(later["detail"].as_str().is_some_and(|text| text.contains("slow down")), "{later}");
+
+    let response = ask(&client).await;
+    assert!(response.headers().get("retry-after").is_none());
+    assert_eq!(response.headers()["x-idempotency-key"], key);
+    let (status, never) = read(response).await;
+    assert_eq!((status, &never["code"]), (502, &json!("HX0605")), "{never}");
+    assert_eq!(never["retryable"], json!(false));
+    assert!(never["detail"].as_str().is_some_and(|text| text.contains("who are you")), "{never}");
+
+    let response = ask(&client.clone().with("accept", "text/event-stream")).await;
+    assert_eq!(response.headers()["x-idempotency-key"], key);
+    assert_eq!(response.status(), StatusCode::OK);
+    let body = response.into_body().collect().await.expect("a body").to_bytes();
+    let events = events(&String::from_utf8_lossy(&body));
+    let short = format!("sha256-{}", &key["sha256:".len()..][..16]);
+    assert!(events.iter().all(|(_, data)| data["idempotencyKey"] == short), "{events:?}");
+    let (name, problem) = events.last().expect("an end");
+    assert_eq!((name.as_str(), &problem["retryAfter"]), ("problem", &json!(120)));
+    for same in ["type", "code", "status", "title", "detail", "retryable", "next_action"] {
+        assert_eq!(problem[same], later[same]);
+    }
+    assert_eq!(standin.calls(), 3);
+}
+
+/// Has the ontology changed whenever it is asked.
+struct Meddler {
+    ontologies: Extract,
+    asked: AtomicUsize,
+}
+
+impl Extractor for Meddler {
+    fn identity(&self) -> String {
+        "meddler.1".into()
+    }
+
+    fn entities<'a>(&'a self, _: Ask<'a>) -> hapax_extract::Answer<'a, Vec<Mention>> {
+        Box::pin(async {
+            let nth = self.asked.fetch_add(1, Ordering::SeqCst);
+            let mut changed = rivers();
+            changed["classes"][0]["label"] = json!(format!("stream {nth}"));
+            let changed = Ontology::parse_json(changed.to_string().as_bytes()).expect("one");
+            self.ontologies.put_ontology(&changed, None, "ada").await.expect("it is kept");
+            Ok(Asked::default())
+        })
+    }
+
+    fn relations<'a>(
+        &'a self,
+        _: Ask<'a>,
+        _: &'a [Mention],
+        _: &'a [&'a Property],
+    ) -> hapax_extract::Answer<'a, Vec<Said>> {
+        Box::pin(async { Ok(Asked::default()) })
+    }
+}
+
+/// Proves X-7 and X-13: an ontology that never holds still is a conflict that may be over later.
+#[tokio::test]
+async fn an_ontology_that_keeps_changing_is_a_conflict() {
+    let hapax = Hapax::builder().in_memory();
+    let settings = hapax_extract::Settings::default();
+    let ontologies = Extract::new(hapax.clone(), Arc::new(Builtin::default()), settings);
+    let meddler = Arc::new(Meddler { ontologies, asked: AtomicUsize::new(0) });
+    let client = keeping(read_by(hapax, meddler.clone())).await;
+    let response = client.send(&Method::POST, "/api/v1/extract", Some(&text().to_string())).await;
+    assert_eq!(response.headers()["retry-after"], "1");
+    assert!(response.headers().contains_key("x-idempotency-key"));
+    let (status, problem) = read(response).await;
+    assert_eq!((status, &problem["code"]), (409, &json!("HX0604")), "{problem}");
+    assert_eq!(problem["retryable"], json!(true));
+    assert_eq!(meddler.asked.load(Ordering::SeqCst), 8);
 }

@@ -3,6 +3,7 @@
 mod control;
 mod extraction;
 mod items;
+mod keys;
 mod pipeline;
 
 use std::time::Duration;
@@ -155,47 +156,6 @@ async fn an_effect_is_performed_elsewhere_once() {
     assert_eq!(found, json!({ "effects": [], "next": null }));
 }
 
-/// Proves S-2 for keys: a request that is sent again under its key is carried out once, and what
-/// was in the way is looked at again.
-#[tokio::test]
-async fn a_mutating_call_is_repeated_under_its_key() {
-    let client = Client::dev();
-    let keyed = client.clone().with("idempotency-key", "\"first\"");
-    let (_, granted) = keyed.post("/v1/effects/a/claim", json!({})).await;
-    // The same key asks for the same attempt, and is told how it stands now.
-    assert_eq!(keyed.post("/v1/effects/a/claim", json!({})).await, (200, granted.clone()));
-    let settle = json!({ "attempt": granted["attempt"], "report": "succeeded", "body": "done" });
-    let settled = keyed.post("/v1/effects/a/settle", settle.clone()).await;
-    assert_eq!(settled, (200, json!({ "repeated": false })));
-    let text = settle.to_string();
-    let response = keyed.send(&Method::POST, "/v1/effects/a/settle", Some(&text)).await;
-    assert_eq!(response.headers()["idempotent-replayed"], "true");
-    assert_eq!(read(response).await, settled);
-    let other = json!({ "attempt": granted["attempt"], "report": "failed" });
-    let (status, problem) = keyed.post("/v1/effects/a/settle", other).await;
-    assert_eq!((status, &problem["code"]), (422, &json!("HX0202")));
-    // A permission that is over is not told again.
-    let (status, replayed) = keyed.post("/v1/effects/a/claim", json!({})).await;
-    assert_eq!((status, &replayed["verdict"]), (200, &json!("replayed")));
-
-    // Keys of one namespace mean nothing in another.
-    let elsewhere = keyed.clone().with("hapax-namespace", "billing");
-    let (_, theirs) = elsewhere.post("/v1/effects/a/claim", json!({})).await;
-    assert_eq!(theirs["verdict"], "granted");
-    assert_ne!(theirs["attempt"], granted["attempt"]);
-
-    // What was refused for a reason that can be removed is asked anew.
-    let (_, granted) = client.post("/v1/effects/b/claim", json!({})).await;
-    let event = json!({ "event_name": "told", "dataset_id": "d", "payload": {} });
-    let settle = json!({ "attempt": granted["attempt"], "report": "succeeded", "events": [event] });
-    let keyed = client.clone().with("idempotency-key", "second");
-    assert_eq!(keyed.post("/v1/effects/b/settle", settle.clone()).await.0, 422);
-    let outbox = Outbox::new().sink("printer", hapax_sinks_stub::Nowhere).expect("a name");
-    let outbox = outbox.route("*", "*", &["printer"]).expect("a name");
-    client.hapax.configure(&outbox).await.expect("declared");
-    assert_eq!(keyed.post("/v1/effects/b/settle", settle).await.0, 200);
-}
-
 /// Proves K-6 over HTTP: a grant without a lease outlives the server that gave it.
 #[tokio::test]
 async fn a_grant_without_a_lease_outlives_its_server() {
@@ -329,11 +289,24 @@ async fn events_are_told_with_the_settle() {
     let record = &listed["records"][0];
     assert_eq!((&record["payload"], &record["status"]), (&json!({ "rows": 7 }), &json!("pending")));
     assert_eq!(record["traceparent"], trace, "it belongs to the trace of whoever told it");
+    let operation = json!({ "pipeline_id": "p", "task_id": "t", "dataset_id": "levels",
+        "operation_type": "publish", "version": "v1", "checksum_in": "c", "params_hash": "h",
+        "timestamp_bucket": "2026-11-16T00:00:00Z" });
+    let (_, granted) = client.post("/v1/operations", operation).await;
+    let key = granted["key"].as_str().expect("a key");
+    let told = json!({ "attempt": granted["attempt"], "report": "succeeded", "events": [
+        { "event_name": "artifact_seen", "dataset_id": "levels", "payload": {} } ]});
+    let (status, told) = traced.post(&format!("/v1/operations/{key}/settle"), told).await;
+    assert_eq!(status, 200, "{told}");
+    let (_, listed) = client.get("/v1/outbox?status=pending").await;
+    let records = listed["records"].as_array().expect("records");
+    assert_eq!(records.len(), 2);
+    assert!(records.iter().all(|record| record["traceparent"] == trace), "{listed}");
     let id = record["outbox_id"].as_str().expect("an id");
     assert_eq!(client.get(&format!("/v1/outbox/{id}")).await.1, *record);
     let stranger = client.clone().with("hapax-namespace", "other");
     assert_eq!(stranger.get(&format!("/v1/outbox/{id}")).await.0, 404);
-    assert_eq!(client.get("/v1/sinks").await.1["sinks"][0]["pending"], 1);
+    assert_eq!(client.get("/v1/sinks").await.1["sinks"][0]["pending"], 2);
     assert_eq!(client.post("/v1/outbox/redrive", json!({})).await.1, json!({ "redriven": 0 }));
     let (_, paused) = client.post("/v1/sinks/printer/pause", json!({})).await;
     assert_eq!(paused, json!({ "sink": "printer", "paused": true }));
@@ -508,6 +481,9 @@ async fn what_cannot_be_read_is_refused() {
         let told = response.status().as_u16();
         assert_eq!(told, status, "{}", body.chars().take(60).collect::<String>());
         assert_eq!(response.headers()["content-type"], "application/problem+json");
+        assert_eq!(response.headers()["x-content-type-options"], "nosniff");
+        assert_eq!(response.headers()["content-security-policy"], "default-src 'none'");
+        assert_eq!(response.headers()["cache-control"], "no-store");
     }
     let large = sent(&format!(r#"{{"payload":"{}"}}"#, "x".repeat(1_100_000))).await;
     assert_eq!(large.status(), StatusCode::PAYLOAD_TOO_LARGE);

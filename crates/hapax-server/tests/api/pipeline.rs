@@ -127,3 +127,18 @@ async fn operations_are_counted_with_their_labels() {
         assert!(text.contains(&format!("{name}_total{{{labels}}} 1")), "{name} in {text}");
     }
 }
+
+/// Proves S-6: a declaration that could not be read back is refused, and stands in nobody's way.
+#[tokio::test]
+async fn a_declaration_that_cannot_be_kept_is_refused() {
+    let client = Client::dev();
+    let slo = json!({ "window_ms": 973_325_200_910_911_104_u64, "objective_ppm": 1 });
+    let retries = json!({ "quick": 1, "again": 1, "base_ms": 1, "cap_ms": u64::MAX });
+    for wrong in [json!({ "slo": slo }), json!({ "retries": retries })] {
+        let (status, problem) = client.post("/v1/datasets/flow", wrong).await;
+        assert_eq!(status, 400, "{problem}");
+        assert_eq!(client.get("/v1/datasets/flow").await.0, 404);
+        let (status, granted) = client.post("/v1/operations", operation("flow", "v1")).await;
+        assert!(status == 200 || granted["code"] == "HX0201", "{granted}");
+    }
+}

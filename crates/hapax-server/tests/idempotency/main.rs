@@ -1,5 +1,7 @@
 //! One suite for the layer and for the proxy.
 
+mod policy;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -73,6 +75,7 @@ async fn charge(State(service): State<Service>, request: Request<Body>) -> Respo
             *response.body_mut() = Body::new(start);
         }
         "panic" => panic!("the handler panics, on purpose"),
+        "card" => *response.body_mut() = Body::from(r#"{"id":7,"card":{"number":"4111"}}"#),
         "fate" => {
             response.extensions_mut().insert(Fate::NotDone);
         }

@@ -1,0 +1,98 @@
+//! `hapax journal roll-back` and `hapax journal roll-backs`: what can be undone, and undoing it.
+
+use hapax::{Digest, Judged};
+use hapax_pipeline::{Fold, What};
+use serde_json::json;
+
+use crate::args::Global;
+use crate::args::pipeline::{RollBack, RollBacks};
+use crate::exit::{Exit, Failed};
+use crate::{output, run};
+
+/// How many entries are read at once.
+const PAGE: usize = 1_000;
+
+/// Lists operations that happened, or may have, and registered how to undo them: where each stands
+/// in the journal, its steps, and their checksum.
+pub(super) async fn list(global: &Global, asked: &RollBacks) -> Result<Exit, Failed> {
+    let hapax = output::builder(global).open(&global.db).await?;
+    let hapax = hapax.in_namespace(output::namespace(global)?);
+    let (mut fold, mut after, mut rows) = (Fold::default(), 0, Vec::new());
+    loop {
+        let page = hapax.journal(after, PAGE).await?;
+        let Some(last) = page.last() else { break };
+        after = last.id;
+        for moment in page.iter().filter_map(|entry| fold.push(entry)) {
+            let (run, dataset) = (&moment.run, &moment.run.about.operation.dataset_id);
+            let wanted = asked.dataset.as_ref().is_none_or(|wanted| wanted == dataset);
+            let done = matches!(moment.what, What::Complete { .. } | What::Running { .. });
+            if !done || !wanted || run.namespace != *hapax.namespace() {
+                continue;
+            }
+            let steps = hapax.steps(run.key, run.attempt).await?;
+            if steps.is_empty() {
+                continue;
+            }
+            let text = |payload: &[u8]| String::from_utf8_lossy(payload).into_owned();
+            let bundle: Vec<_> = steps
+                .iter()
+                .map(|step| json!({ "name": step.name, "payload": text(&step.payload) }))
+                .collect();
+            let checksum = Digest::of(json!(bundle).to_string().as_bytes()).to_string();
+            let pointer = moment.mark.entry;
+            if global.json {
+                output::json(&json!({
+                    "pointer": pointer, "key": run.key.to_string(), "dataset_id": dataset,
+                    "attempt": run.attempt.to_string(), "steps": bundle, "checksum": checksum,
+                    "restore": format!("hapax journal roll-back {pointer}"),
+                }));
+            }
+            let last = steps.last().map(|step| text(&step.payload)).unwrap_or_default();
+            rows.push(vec![
+                pointer.to_string(),
+                dataset.clone(),
+                steps.len().to_string(),
+                output::plain(Some(&last)),
+                checksum,
+            ]);
+        }
+    }
+    hapax.close().await?;
+    if !global.json {
+        output::table(&["POINTER", "DATASET", "STEPS", "LAST", "CHECKSUM"], &rows);
+    }
+    Ok(Exit::Done)
+}
+
+/// Undoes what an operation did by the steps that it registered, each once, and clears its record.
+pub(super) async fn main(global: &Global, asked: &RollBack) -> Result<Exit, Failed> {
+    let hapax = output::builder(global).open(&global.db).await?;
+    let hapax = hapax.in_namespace(output::namespace(global)?);
+    let entry = hapax.journal(asked.pointer.saturating_sub(1), 1).await?.into_iter().next();
+    let ours =
+        |entry: &hapax::Entry| entry.id == asked.pointer && entry.namespace == *hapax.namespace();
+    let Some(entry) = entry.filter(ours) else {
+        return Err(Failed::usage(format!("there is no entry {} here", asked.pointer))
+            .next("See: hapax journal list"));
+    };
+    hapax.on_rollback(run::UNDO, run::undo);
+    let (key, attempt) = (entry.key, entry.attempt);
+    if !hapax.roll_back(key, attempt).await? {
+        return Err(Failed::new(
+            Exit::Look,
+            format!("{attempt} registered nothing that can be undone here"),
+        )
+        .next("Undo it by hand, then: hapax effects reset"));
+    }
+    let cleared = hapax.reset(key, attempt, &asked.by.by, &asked.by.note).await?;
+    hapax.close().await?;
+    let cleared = matches!(cleared, Judged::Decided(_));
+    match global.json {
+        true => output::json(&json!({ "rolled_back": key.to_string(), "cleared": cleared })),
+        false => output::print(&format!(
+            "rolled back: {key}{}",
+            if cleared { "; it may be run again" } else { "" }
+        )),
+    }
+    Ok(Exit::Done)
+}

@@ -1,0 +1,124 @@
+//! What is declared of datasets, kept ready.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use hapax::json::Json;
+use hapax::{Dataset, Hapax};
+use tokio::time::Instant;
+
+use crate::contract::Contract;
+use crate::error::Error;
+
+/// What is declared of a dataset, ready to be held against.
+pub(crate) struct Declared {
+    pub(crate) dataset: Dataset,
+    pub(crate) inputs: Option<Contract>,
+    pub(crate) outputs: Option<Contract>,
+    /// Whether it has to be declared, and is not.
+    pub(crate) missing: bool,
+}
+
+/// A declaration that was read.
+struct Known {
+    read: Instant,
+    /// Whether anybody has asked for it since.
+    asked: bool,
+    declared: Arc<Declared>,
+}
+
+/// For how long a declaration that was read counts.
+const FRESH: Duration = Duration::from_secs(1);
+
+/// How many declarations are kept ready.
+const KEPT: usize = 10_000;
+
+impl Declared {
+    fn read(name: &str, dataset: Option<&Dataset>, registered: bool) -> Result<Self, Error> {
+        let missing = registered && dataset.is_none();
+        let dataset = dataset.cloned().unwrap_or_default();
+        let compiled = |text: &Option<String>| -> Result<Option<Contract>, Error> {
+            let Some(text) = text else { return Ok(None) };
+            let schema = Json::parse(text.as_bytes()).map_err(|error| error.to_string());
+            let contract = schema.and_then(|s| Contract::new(&s).map_err(|e| e.to_string()));
+            contract
+                .map(Some)
+                .map_err(|why| Error::Invalid(format!("the contract of {name}: {why}")))
+        };
+        let (inputs, outputs) =
+            (compiled(&dataset.input_contract)?, compiled(&dataset.output_contract)?);
+        Ok(Self { dataset, inputs, outputs, missing })
+    }
+
+    /// Whether reading it again would change nothing.
+    fn is_still(&self, dataset: Option<&Dataset>, registered: bool) -> bool {
+        let same = match dataset {
+            Some(dataset) => self.dataset == *dataset,
+            None => self.dataset == Dataset::default(),
+        };
+        same && self.missing == (registered && dataset.is_none())
+    }
+}
+
+/// Declarations that were read lately.
+#[derive(Default)]
+pub(crate) struct Declarations {
+    known: Mutex<HashMap<String, Known>>,
+    /// Held by whoever reads.
+    reading: tokio::sync::Mutex<()>,
+}
+
+impl Declarations {
+    /// What is declared of a dataset. What changes elsewhere is seen here within a second.
+    pub(crate) async fn of(&self, hapax: &Hapax, name: &str) -> Result<Arc<Declared>, Error> {
+        if let Some(declared) = self.fresh(name) {
+            return Ok(declared);
+        }
+        let _one_reads_for_all = self.reading.lock().await;
+        if let Some(declared) = self.fresh(name) {
+            return Ok(declared);
+        }
+        // Others that were asked for and are due are read along, for they will be asked for again.
+        let due = self.due();
+        let names = due.keys().map(String::as_str).chain([name]);
+        let (read, registry) = (Instant::now(), hapax.registry_of(names).await?);
+        let registered = registry.guards.registered;
+        let mut known = self.known();
+        for (name, declared) in due {
+            if declared.is_still(registry.datasets.get(&name), registered) {
+                known.insert(name, Known { read, asked: false, declared });
+            }
+        }
+        if let Some(found) = known.get(name) {
+            return Ok(found.declared.clone());
+        }
+        let declared = Declared::read(name, registry.datasets.get(name), registered)?;
+        let declared = Arc::new(declared);
+        let found = Known { read, asked: false, declared: declared.clone() };
+        known.insert(name.to_owned(), found);
+        Ok(declared)
+    }
+
+    fn fresh(&self, name: &str) -> Option<Arc<Declared>> {
+        let mut known = self.known();
+        let found = known.get_mut(name)?;
+        found.asked = true;
+        (found.read.elapsed() < FRESH).then(|| found.declared.clone())
+    }
+
+    /// Takes out what has to be read again, and forgets what nobody asked for.
+    fn due(&self) -> HashMap<String, Arc<Declared>> {
+        let mut known = self.known();
+        if known.len() >= KEPT {
+            known.clear();
+        }
+        let due = known.extract_if(|_, found| found.read.elapsed() >= FRESH);
+        let due = due.filter(|(_, found)| found.asked);
+        due.map(|(name, found)| (name, found.declared)).collect()
+    }
+
+    fn known(&self) -> MutexGuard<'_, HashMap<String, Known>> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,164 @@
+//! Putting in place what a full replay made anew, once somebody has approved it.
+//!
+//! What was made lies where the replay was told to keep it. It goes where the journal says that it
+//! was, by one rename, as an effect of its own; nothing goes anywhere that nobody has approved.
+
+use std::path::{Path, PathBuf};
+
+use hapax::document::{Object, list, number, text};
+use hapax::json::Json;
+use hapax::{Failure, Hapax, How, Key, Safety, State};
+
+use crate::error::Error;
+use crate::replay::{checksum, inside, room};
+use crate::review::{self, Standing};
+
+/// Something that a replay made otherwise than the journal says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Promotion {
+    /// The operation.
+    pub operation: Key,
+    /// Where it goes, relative to where files lie.
+    pub uri: String,
+    /// The checksum of what was made anew.
+    pub checksum: String,
+    /// What became of it.
+    pub fate: Fate,
+}
+
+/// What became of something that was made anew.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Fate {
+    /// It is in place now.
+    Placed,
+    /// It was put in place before.
+    PlacedBefore,
+    /// Somebody was asked and has not said yes.
+    NotApproved,
+}
+
+/// Puts in place what a replay made anew and kept in `kept`, as far as it was approved.
+pub async fn promote(
+    hapax: &Hapax,
+    replay: Key,
+    kept: &Path,
+    files: &Path,
+) -> Result<Vec<Promotion>, Error> {
+    let mut promotions = Vec::new();
+    for made in made_anew(hapax, replay).await? {
+        let subject = subject(replay, made.operation, &made.uri, &made.checksum)?;
+        let fate = match review::standing(hapax, subject).await? {
+            Some(Standing::Approved) => place(hapax, (replay, subject), &made, kept, files).await?,
+            Some(Standing::Pending | Standing::Rejected) | None => Fate::NotApproved,
+        };
+        let Made { operation, uri, checksum, .. } = made;
+        promotions.push(Promotion { operation, uri, checksum, fate });
+    }
+    Ok(promotions)
+}
+
+/// What somebody is asked about: these bytes, of this replay, in this place.
+pub fn subject(replay: Key, operation: Key, uri: &str, checksum: &str) -> Result<Key, Error> {
+    let fields: [(&str, &[u8]); 4] = [
+        ("replay", replay.as_bytes()),
+        ("operation", operation.as_bytes()),
+        ("uri", uri.as_bytes()),
+        ("checksum", checksum.as_bytes()),
+    ];
+    Ok(Key::derive("promotion.v1", &fields)?)
+}
+
+struct Made {
+    operation: Key,
+    entry: u64,
+    uri: String,
+    /// What the journal says lies there.
+    recorded: String,
+    checksum: String,
+}
+
+/// What the record of a replay says was made otherwise.
+async fn made_anew(hapax: &Hapax, replay: Key) -> Result<Vec<Made>, Error> {
+    let none = || Error::Invalid(format!("{replay} is not a full replay"));
+    let Some(State::Succeeded(outcome)) = hapax.show(replay).await?.map(|effect| effect.state)
+    else {
+        return Err(none());
+    };
+    let record = outcome.body().and_then(|body| Json::parse(body).ok()).ok_or_else(none)?;
+    if text(&record, "kind").as_deref() != Some("replay.v1")
+        || text(&record, "mode").as_deref() != Some("full")
+    {
+        return Err(none());
+    }
+    Ok(list(&record, "divergences", |one: &Json| {
+        (text(one, "what")? == "output").then_some(())?;
+        Some(Made {
+            operation: text(one, "key")?.parse().ok()?,
+            entry: number(one, "entry")?,
+            uri: text(one, "which")?,
+            recorded: text(one, "expected")?,
+            checksum: text(one, "actual")?,
+        })
+    }))
+}
+
+async fn place(
+    hapax: &Hapax,
+    (replay, subject): (Key, Key),
+    made: &Made,
+    kept: &Path,
+    files: &Path,
+) -> Result<Fate, Error> {
+    let entry = hapax.journal(made.entry.saturating_sub(1), 1).await?.into_iter().next();
+    let generation = entry.map_or(1, |entry| entry.generation);
+    let relative = inside(&made.uri)
+        .ok_or_else(|| Error::Invalid(format!("{} is not a place below a directory", made.uri)))?;
+    let from = kept.join(room(made.operation, generation)).join(relative);
+    let to = files.join(relative);
+    let note = Object::default()
+        .text("kind", "promotion.v1")
+        .text("replay", replay.to_string().as_str())
+        .text("operation", made.operation.to_string().as_str())
+        .text("uri", made.uri.as_str())
+        .text("checksum", made.checksum.as_str());
+    let effect = hapax
+        .effect(subject)
+        // The same bytes in the same place: doing it again changes nothing.
+        .safety(Safety::Transactional)
+        .label("promotion")
+        .about(note.print());
+    let Made { recorded, checksum, .. } = made;
+    let done = effect.run(|_| async { moved((&from, checksum), (&to, recorded)) }).await?;
+    Ok(match done.how {
+        How::Executed => Fate::Placed,
+        How::Shared | How::Replayed => Fate::PlacedBefore,
+    })
+}
+
+/// Copies a file beside where it goes, and there in one step, if both are what they should be.
+fn moved((from, made): (&Path, &str), (to, recorded): (&Path, &str)) -> Result<String, Failure> {
+    let failed = |path: &Path| {
+        let path = path.display().to_string();
+        move |error: std::io::Error| Failure::not_done(format!("{path}: {error}"))
+    };
+    let there = checksum(to);
+    if there.is_some_and(|there| there != recorded && there != made) {
+        return Err(Failure::not_done(format!(
+            "{} is not what the journal says; move it away, or leave it",
+            to.display()
+        )));
+    }
+    let directory = to.parent().map_or(PathBuf::from("."), Path::to_owned);
+    std::fs::create_dir_all(&directory).map_err(failed(&directory))?;
+    let beside = tempfile::NamedTempFile::new_in(&directory).map_err(failed(&directory))?;
+    std::fs::copy(from, beside.path()).map_err(failed(from))?;
+    if checksum(beside.path()).as_deref() != Some(made) {
+        return Err(Failure::not_done(format!(
+            "{} is not what the replay made; run it again",
+            from.display()
+        )));
+    }
+    beside.as_file().sync_all().map_err(failed(to))?;
+    beside.persist(to).map_err(|error| failed(to)(error.error))?;
+    Ok(made.to_owned())
+}

@@ -1,0 +1,267 @@
+//! Extraction: texts, what they say, ontologies, and what is kept.
+
+use hapax_extract::{Changed, Explained, Listed, Stats};
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+use utoipa::ToSchema;
+
+use super::time;
+
+/// A text to be read.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+pub(crate) struct ExtractionRequest {
+    /// The text.
+    #[schema(min_length = 1)]
+    pub(crate) text: String,
+    /// The ontology's IRI.
+    #[schema(min_length = 1, max_length = 2048)]
+    pub(crate) ontology_id: String,
+    /// How to read it: `llmModel`, `temperature`, `maxTokens`, `seed`, `chunkSize`, `concurrency`.
+    #[serde(default)]
+    #[schema(value_type = Option<Object>)]
+    pub(crate) extraction_params: Option<Box<RawValue>>,
+    /// For tracing only: another one finds the same result.
+    #[serde(default)]
+    #[schema(max_length = 255)]
+    pub(crate) request_id: Option<String>,
+    /// The key of a cache of your own, to be compared with ours.
+    #[serde(default)]
+    #[schema(max_length = 255)]
+    pub(crate) shadow_key: Option<String>,
+}
+
+/// What a text says.
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct ExtractionResult {
+    /// The key, shortened for people: `sha256-` and 16 hex digits.
+    pub(crate) idempotency_key: String,
+    /// Whether it was there before it was asked for.
+    pub(crate) cache_hit: bool,
+    /// The version of the ontology that it is of.
+    pub(crate) ontology_version: String,
+    /// When it was made.
+    pub(crate) computed_at: String,
+    /// What the text mentions.
+    #[schema(value_type = Vec<Object>)]
+    pub(crate) entities: Vec<serde_json::Value>,
+    /// What it says of them.
+    #[schema(value_type = Vec<Object>)]
+    pub(crate) relations: Vec<serde_json::Value>,
+    /// Who read it, and what that took.
+    #[schema(value_type = Object)]
+    pub(crate) metadata: serde_json::Value,
+}
+
+/// A key and what it is made of.
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct KeyExplained {
+    /// Shortened for people.
+    pub(crate) key: String,
+    /// The full digest: what is stored and compared.
+    pub(crate) digest: String,
+    /// What it is made of.
+    pub(crate) components: KeyComponents,
+    /// Whether there is a result.
+    pub(crate) found: bool,
+    /// The result that comes nearest, where there is none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) nearest: Option<NearestResult>,
+}
+
+impl KeyExplained {
+    /// Why a request about this ontology finds a result, or does not.
+    pub(crate) fn of(explained: Explained, ontology_id: String) -> Self {
+        let Explained { identity, version, found, nearest } = explained;
+        let components = identity.components;
+        Self {
+            key: components.short(),
+            digest: components.key.to_string(),
+            components: KeyComponents {
+                text_hash: components.text_hash,
+                text: components.normalized_text,
+                ontology_id,
+                ontology_version: version,
+                extraction_params_hash: components.params_hash,
+                fingerprint: identity.fingerprint.to_string(),
+            },
+            found,
+            nearest: nearest.map(|nearest| NearestResult {
+                key: nearest.key.to_string(),
+                differs: nearest.differs.into_iter().map(str::to_owned).collect(),
+                accessed_at: time(nearest.used),
+            }),
+        }
+    }
+}
+
+/// What a key is made of.
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct KeyComponents {
+    /// The text after normalisation.
+    pub(crate) text: String,
+    /// The first 16 hex digits of its SHA-256.
+    pub(crate) text_hash: String,
+    /// The ontology's IRI.
+    pub(crate) ontology_id: String,
+    /// Its version.
+    pub(crate) ontology_version: String,
+    /// The first 16 hex digits of the SHA-256 of the parameters.
+    pub(crate) extraction_params_hash: String,
+    /// Everything that changes the answer, untruncated.
+    pub(crate) fingerprint: String,
+}
+
+/// A result that nearly is the one that was asked for.
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct NearestResult {
+    /// Its key.
+    pub(crate) key: String,
+    /// The parts that differ.
+    pub(crate) differs: Vec<String>,
+    /// When it was last used.
+    pub(crate) accessed_at: String,
+}
+
+/// Ontologies, by id.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct OntologyList {
+    pub(crate) ontologies: Vec<OntologyInfo>,
+}
+
+/// An ontology, without its content.
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct OntologyInfo {
+    /// Its IRI.
+    pub(crate) id: String,
+    /// The hash of its content.
+    pub(crate) version: String,
+    /// What people read of it.
+    #[schema(value_type = Object)]
+    pub(crate) metadata: serde_json::Value,
+    /// When it was put here.
+    pub(crate) updated_at: String,
+}
+
+impl From<Listed> for OntologyInfo {
+    fn from(listed: Listed) -> Self {
+        Self {
+            metadata: serde_json::from_str(&listed.metadata).unwrap_or_default(),
+            updated_at: time(listed.updated),
+            id: listed.id,
+            version: listed.version,
+        }
+    }
+}
+
+/// An ontology.
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct OntologyShown {
+    #[serde(flatten)]
+    pub(crate) info: OntologyInfo,
+    /// What extractors read of it.
+    #[schema(value_type = Object)]
+    pub(crate) content: hapax_extract::Ontology,
+}
+
+/// What became of an ontology.
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct OntologyChange {
+    /// Its IRI.
+    pub(crate) ontology_id: String,
+    /// The version before.
+    pub(crate) old_version: Option<String>,
+    /// The version now.
+    pub(crate) new_version: Option<String>,
+    /// How many results were removed because of that.
+    pub(crate) entries_invalidated: usize,
+}
+
+impl From<Changed> for OntologyChange {
+    fn from(changed: Changed) -> Self {
+        Self {
+            ontology_id: changed.id,
+            old_version: changed.before,
+            new_version: changed.now,
+            entries_invalidated: changed.invalidated,
+        }
+    }
+}
+
+/// What is in the cache, and how often it was of use to this server.
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct CacheStats {
+    /// Results that somebody asked for.
+    pub(crate) total_cached_results: u64,
+    /// Parts of results: what extractors said of chunks.
+    pub(crate) cached_chunks: u64,
+    /// The bytes of both.
+    pub(crate) bytes: u64,
+    /// The bytes there is room for.
+    pub(crate) room: u64,
+    /// Requests whose result was there.
+    pub(crate) hits: u64,
+    /// Requests that waited for another that was the same.
+    pub(crate) shared: u64,
+    /// Requests that were executed.
+    pub(crate) executed: u64,
+    /// Requests that failed.
+    pub(crate) failed: u64,
+    /// Of all requests that were answered, how many hit, from 0 to 1.
+    pub(crate) cache_hit_rate: f64,
+    /// Of all requests that were answered, how many shared another's execution.
+    pub(crate) execution_cache_hit_rate: f64,
+    /// Calls of this server that cost.
+    pub(crate) calls: u64,
+    /// The tokens they read.
+    pub(crate) tokens_in: u64,
+    /// The tokens they wrote.
+    pub(crate) tokens_out: u64,
+    /// What they cost, in millionths of the currency of the prices, where there are prices.
+    pub(crate) cost_micros: Option<u64>,
+    /// Requests that brought another cache's key.
+    pub(crate) shadow_compared: u64,
+    /// It would have missed a result that we had.
+    pub(crate) shadow_bypassed: u64,
+    /// It would have answered with another request's result.
+    pub(crate) shadow_mistaken: u64,
+}
+
+impl From<Stats> for CacheStats {
+    fn from(stats: Stats) -> Self {
+        let answered = (stats.hits + stats.shared + stats.executed).max(1) as f64;
+        Self {
+            total_cached_results: stats.stock.whole,
+            cached_chunks: stats.stock.parts,
+            bytes: stats.stock.bytes,
+            room: stats.room,
+            hits: stats.hits,
+            shared: stats.shared,
+            executed: stats.executed,
+            failed: stats.failed,
+            cache_hit_rate: stats.hits as f64 / answered,
+            execution_cache_hit_rate: stats.shared as f64 / answered,
+            calls: stats.bill.calls,
+            tokens_in: stats.bill.tokens_in,
+            tokens_out: stats.bill.tokens_out,
+            cost_micros: stats.bill.cost_micros,
+            shadow_compared: stats.shadow.compared,
+            shadow_bypassed: stats.shadow.bypassed,
+            shadow_mistaken: stats.shadow.mistaken,
+        }
+    }
+}
+
+/// How many results were removed.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct Removed {
+    pub(crate) removed: usize,
+}

@@ -1,0 +1,59 @@
+//! `Idempotency-Key`, as clients send it.
+
+use hapax::outbox::Outbox;
+use http::Method;
+use serde_json::json;
+
+use super::{Client, hapax_sinks_stub, operations, read};
+
+/// Proves S-2 for keys: a request that is sent again under its key is carried out once, and what
+/// was in the way is looked at again.
+#[tokio::test]
+async fn a_mutating_call_is_repeated_under_its_key() {
+    let client = Client::dev();
+    let keyed = client.clone().with("idempotency-key", "\"first\"");
+    let (_, granted) = keyed.post("/v1/effects/a/claim", json!({})).await;
+    // The same key asks for the same attempt, and is told how it stands now.
+    assert_eq!(keyed.post("/v1/effects/a/claim", json!({})).await, (200, granted.clone()));
+    let settle = json!({ "attempt": granted["attempt"], "report": "succeeded", "body": "done" });
+    let settled = keyed.post("/v1/effects/a/settle", settle.clone()).await;
+    assert_eq!(settled, (200, json!({ "repeated": false })));
+    let text = settle.to_string();
+    let response = keyed.send(&Method::POST, "/v1/effects/a/settle", Some(&text)).await;
+    assert_eq!(response.headers()["idempotent-replayed"], "true");
+    assert_eq!(read(response).await, settled);
+    let other = json!({ "attempt": granted["attempt"], "report": "failed" });
+    let (status, problem) = keyed.post("/v1/effects/a/settle", other).await;
+    assert_eq!((status, &problem["code"]), (422, &json!("HX0202")));
+    // A permission that is over is not told again.
+    let (status, replayed) = keyed.post("/v1/effects/a/claim", json!({})).await;
+    assert_eq!((status, &replayed["verdict"]), (200, &json!("replayed")));
+
+    // Keys of one namespace mean nothing in another.
+    let elsewhere = keyed.clone().with("hapax-namespace", "billing");
+    let (_, theirs) = elsewhere.post("/v1/effects/a/claim", json!({})).await;
+    assert_eq!(theirs["verdict"], "granted");
+    assert_ne!(theirs["attempt"], granted["attempt"]);
+
+    // What was refused for a reason that can be removed is asked anew.
+    let (_, granted) = client.post("/v1/effects/b/claim", json!({})).await;
+    let event = json!({ "event_name": "told", "dataset_id": "d", "payload": {} });
+    let settle = json!({ "attempt": granted["attempt"], "report": "succeeded", "events": [event] });
+    let keyed = client.clone().with("idempotency-key", "second");
+    assert_eq!(keyed.post("/v1/effects/b/settle", settle.clone()).await.0, 422);
+    let outbox = Outbox::new().sink("printer", hapax_sinks_stub::Nowhere).expect("a name");
+    let outbox = outbox.route("*", "*", &["printer"]).expect("a name");
+    client.hapax.configure(&outbox).await.expect("declared");
+    assert_eq!(keyed.post("/v1/effects/b/settle", settle).await.0, 200);
+}
+
+/// Proves S-2: a key that is none is refused by every call that accepts one.
+#[tokio::test]
+async fn a_key_that_cannot_be_read_is_refused_everywhere() {
+    let client = Client::dev().with("idempotency-key", "two words");
+    let mutating = operations().into_iter().filter(|(method, ..)| *method != Method::GET);
+    for (method, path, _) in mutating {
+        let (status, problem) = read(client.send(&method, &path, Some("{}")).await).await;
+        assert_eq!((status, &problem["code"]), (400, &json!("HX0302")), "{method} {path}");
+    }
+}
