@@ -1,21 +1,26 @@
 //! `hapax reviews`: what people were asked about operations, and their answers.
 
 use hapax::{Hapax, Judged};
-use hapax_pipeline::review::{self, Review};
+use hapax_pipeline::Pipeline;
+use hapax_pipeline::review::{self, Review, Standing};
 use hapax_server::wire;
 use serde_json::json;
 
 use crate::args::Global;
-use crate::args::pipeline::{Decided, Reviews};
+use crate::args::pipeline::{Decided, Opened, Reviews};
 use crate::exit::{Exit, Failed};
 use crate::output::{self, ago};
 
 pub(crate) async fn main(global: &Global, reviews: Reviews) -> Result<Exit, Failed> {
+    if let Reviews::Open(opened) = reviews {
+        return open(global, &opened).await;
+    }
     let hapax = output::open(global).await?;
     match reviews {
         Reviews::List { all, limit } => list(global, &hapax, all, limit).await,
         Reviews::Approve(decided) => decide(global, &hapax, &decided, true).await,
         Reviews::Reject(decided) => decide(global, &hapax, &decided, false).await,
+        Reviews::Open(_) => Ok(Exit::Done),
     }
 }
 
@@ -44,6 +49,33 @@ async fn list(global: &Global, hapax: &Hapax, all: bool, limit: usize) -> Result
     };
     let rows: Vec<_> = reviews.iter().map(row).collect();
     output::table(&["REVIEW", "ASKED", "STANDING", "DATASET", "REASON"], &rows);
+    Ok(Exit::Done)
+}
+
+async fn open(global: &Global, opened: &Opened) -> Result<Exit, Failed> {
+    let (key, note) = (output::key(&opened.operation)?, opened.by.note.trim());
+    if note.is_empty() {
+        return Err(Failed::usage("--note is blank").next("Say why somebody has to look."));
+    }
+    let hapax = output::builder(global).open(&global.db).await?;
+    let hapax = hapax.in_namespace(output::namespace(global)?);
+    let pipeline = Pipeline::new(hapax.clone());
+    let asked = review::escalate(&pipeline, key, (&opened.by.by, note)).await?;
+    hapax.close().await?;
+    let Some((review, standing)) = asked else {
+        return Err(Failed::usage(format!("no operation of the key {key} was ever begun"))
+            .next("See: hapax journal list"));
+    };
+    if standing == Standing::Rejected {
+        let what = format!("somebody was asked, and said no: {review}");
+        return Err(Failed::new(Exit::Conflict, what).next("See: hapax reviews list --all"));
+    }
+    match global.json {
+        true => {
+            output::json(&json!({ "review": review.to_string(), "standing": standing.as_str() }))
+        }
+        false => output::print(&format!("asked: {review}")),
+    }
     Ok(Exit::Done)
 }
 

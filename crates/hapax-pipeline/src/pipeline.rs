@@ -18,7 +18,7 @@ use crate::lifecycle::{Granted, Inputs, Stage, Stop, admitted, is_refusal};
 use crate::mask::mask_text;
 use crate::meters::{Labels, Meter, Meters};
 use crate::operation::{About, Operation, Terms};
-use crate::review::{self, Standing};
+use crate::review;
 use crate::run::Product;
 use crate::tally::Tallies;
 use crate::work::{Check, Made, Work};
@@ -153,28 +153,29 @@ impl Pipeline {
         Ok(admitted(&stage, lately, inputs).err())
     }
 
-    /// Whether somebody was asked about this operation and has not said yes.
+    /// Whether somebody was asked about this operation and has not said yes. What is refused for
+    /// that is written down, and said.
     pub(crate) async fn reviewed(&self, stage: &Stage, key: Key) -> Result<(), Error> {
         let dataset = &stage.declared.dataset;
         if !dataset.review && dataset.on_lock != LockPolicy::Escalate {
             return Ok(());
         }
-        let standing = review::standing(&self.hapax, key).await?;
+        let Some(refusal) = review::unanswered(&self.hapax, key).await? else { return Ok(()) };
         // What was done is told, whatever somebody was asked since.
-        if standing.is_some()
-            && let Some(effect) = self.hapax.show(key).await?
-            && effect.state.name() == StateName::Succeeded
-        {
+        let effect = self.hapax.show(key).await?;
+        if effect.is_some_and(|effect| effect.state.name() == StateName::Succeeded) {
             return Ok(());
         }
-        match standing {
-            Some(Standing::Pending) => Err(Error::Refused(Refusal::Review(
-                "somebody was asked and has not answered".into(),
-            ))),
-            Some(Standing::Rejected) => {
-                Err(Error::Refused(Refusal::Review("somebody was asked and said no".into())))
-            }
-            Some(Standing::Approved) | None => Ok(()),
+        review::refused(&self.hapax, &stage.about, &refusal).await?;
+        say_refused(stage, &refusal);
+        Err(Error::Refused(refusal))
+    }
+
+    /// The same of one that is granted again, on whatever terms: a person may have asked since.
+    pub(crate) async fn asked_since(&self, key: Key, nth: u32) -> Result<Option<Refusal>, Error> {
+        match nth {
+            1 => Ok(None),
+            _ => review::unanswered(&self.hapax, key).await,
         }
     }
 
@@ -398,7 +399,9 @@ impl<'a> Asked<'a> {
     {
         end.granted = true;
         let lately = self.pipeline.lately(stage).await;
-        let lately = lately.map_err(|error| Failure::not_done(error.to_string()))?;
+        let not_done = |error: Error| Failure::not_done(error.to_string());
+        let lately = lately.map_err(not_done)?;
+        let asked = self.pipeline.asked_since(claim.key(), claim.nth()).await.map_err(not_done)?;
         let may_retry = || {
             let may = self.pipeline.budget().retry(Instant::now());
             if may {
@@ -408,6 +411,9 @@ impl<'a> Asked<'a> {
         };
         let inputs = Inputs { documents: &self.inputs, unreadable: &self.unreadable };
         let steps = async {
+            if let Some(refusal) = asked {
+                return Err(Stop::Refused(refusal));
+            }
             let admitted = Granted { claim }.admit(stage, lately, inputs, &self.before).await?;
             let executed = admitted.execute(stage, work, dice, may_retry).await?;
             executed.validate(stage, &self.after).await?.conclude(stage)
@@ -512,10 +518,7 @@ impl Pipeline {
 
     /// What a refusal leads to: a person is asked where the dataset says so.
     pub(crate) async fn refused(&self, stage: &Stage, refusal: Refusal) -> Result<Error, Error> {
-        tracing::warn!(
-            name: "operation_refused", target: "hapax::pipeline", guard = refusal.guard(),
-            dataset_id = stage.about.operation.dataset_id, "a guard said no"
-        );
+        say_refused(stage, &refusal);
         if stage.declared.dataset.review {
             review::open(&self.hapax, &stage.about, &refusal.to_string()).await?;
         }
@@ -531,6 +534,13 @@ impl Pipeline {
         );
         Ok(Error::Escalated { review, reason: reason.to_owned() })
     }
+}
+
+fn say_refused(stage: &Stage, refusal: &Refusal) {
+    tracing::warn!(
+        name: "operation_refused", target: "hapax::pipeline", guard = refusal.guard(),
+        dataset_id = stage.about.operation.dataset_id, "a guard said no"
+    );
 }
 
 /// How one attempt ended, beside what the ledger knows.

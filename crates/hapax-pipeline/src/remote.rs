@@ -63,11 +63,12 @@ impl Pipeline {
         match permit {
             Ok(Permit::Granted(grant)) => {
                 let lately = self.lately(&stage).await?;
-                if let Err(refusal) = lifecycle::admitted(
-                    &stage,
-                    lately,
-                    Inputs { documents: &inputs, unreadable: &[] },
-                ) {
+                let inputs = Inputs { documents: &inputs, unreadable: &[] };
+                let admitted = match self.asked_since(key, grant.nth).await? {
+                    Some(refusal) => Err(refusal),
+                    None => lifecycle::admitted(&stage, lately, inputs),
+                };
+                if let Err(refusal) = admitted {
                     let reason = Stop::Refused(refusal.clone()).reason();
                     let report = Report::Failed(reason);
                     self.hapax.remote().settle(key, attempt, report, Vec::new(), None).await?;
@@ -103,7 +104,7 @@ impl Pipeline {
         attempt: AttemptId,
         told: Told,
     ) -> Result<Option<Settled>, Error> {
-        let Some(stage) = self.granted(key, attempt).await? else { return Ok(None) };
+        let Some(stage) = self.granted(key, Some(attempt)).await? else { return Ok(None) };
         let remote = self.hapax.remote();
         let made = match told {
             Told::Made(made) => *made,
@@ -139,10 +140,14 @@ impl Pipeline {
         Ok(Some(settled))
     }
 
-    /// What was granted to this attempt, as the journal has it.
-    async fn granted(&self, key: Key, attempt: AttemptId) -> Result<Option<Stage>, Error> {
+    /// What was granted to this attempt, or to the last that there was, as the journal has it.
+    pub(crate) async fn granted(
+        &self,
+        key: Key,
+        attempt: Option<AttemptId>,
+    ) -> Result<Option<Stage>, Error> {
         let history = self.hapax.history(key, HISTORY).await?;
-        let ours = history.iter().filter(|entry| entry.attempt == attempt);
+        let ours = history.iter().filter(|e| attempt.is_none_or(|attempt| e.attempt == attempt));
         let about = ours.filter_map(|entry| About::read(entry.note.as_deref()?)).next_back();
         match about {
             Some(about) => {

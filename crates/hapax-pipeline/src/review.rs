@@ -4,14 +4,18 @@
 //! approved, it happened; rejected, it was let go. So it is journalled, found by `hapax effects`,
 //! and decided once, like any other.
 
+use std::time::Duration;
+
 use hapax::json::Json;
 use hapax::{
-    AttemptId, Failure, Filter, Found, Hapax, Judged, Key, Name, Outcome, Resolution, State,
-    StateName, Timestamp,
+    AttemptId, Failure, Filter, Found, Hapax, Judged, Key, Name, Outcome, Refusal, Resolution,
+    Safety, State, StateName, Timestamp,
 };
 
 use crate::error::Error;
+use crate::lifecycle::Stop;
 use crate::operation::About;
+use crate::pipeline::Pipeline;
 use hapax::document::{Object, text};
 
 /// What a person was asked about an operation.
@@ -29,6 +33,8 @@ pub struct Review {
     pub pipeline_id: String,
     /// Why somebody was asked.
     pub reason: String,
+    /// Who asked, where that was a person.
+    pub asked_by: Option<String>,
     /// When.
     pub opened: Timestamp,
     /// What became of it.
@@ -74,6 +80,9 @@ const LABEL: &str = "review: ";
 /// What tells the note of a review from others.
 const KIND: &str = "review.v1";
 
+/// What tells the note of a refusal from others.
+const REFUSAL: &str = "refusal.v1";
+
 fn key(subject: Key, nth: u64) -> Result<Key, Error> {
     let fields: [(&str, &[u8]); 2] =
         [("operation", subject.as_bytes()), ("nth", &nth.to_be_bytes())];
@@ -98,6 +107,16 @@ pub async fn standing(hapax: &Hapax, subject: Key) -> Result<Option<Standing>, E
     Ok(newest(hapax, subject).await?.1)
 }
 
+/// Why an operation may not be tried, if somebody was asked about it and has not said yes.
+pub(crate) async fn unanswered(hapax: &Hapax, operation: Key) -> Result<Option<Refusal>, Error> {
+    let why = match standing(hapax, operation).await? {
+        Some(Standing::Pending) => "somebody was asked and has not answered",
+        Some(Standing::Rejected) => "somebody was asked and said no",
+        Some(Standing::Approved) | None => return Ok(None),
+    };
+    Ok(Some(Refusal::Review(why.into())))
+}
+
 /// Asks somebody about an operation, unless the question is open already.
 pub async fn open(hapax: &Hapax, about: &About, reason: &str) -> Result<Key, Error> {
     open_about(hapax, about.operation.key()?, about, reason).await
@@ -109,6 +128,29 @@ pub async fn open_about(
     subject: Key,
     about: &About,
     reason: &str,
+) -> Result<Key, Error> {
+    open_by(hapax, subject, about, reason, None).await
+}
+
+/// Asks somebody about an operation because a person wants it, whatever its dataset says. `None` if
+/// no operation of this key was ever granted.
+pub async fn escalate(
+    pipeline: &Pipeline,
+    operation: Key,
+    (actor, note): (&str, &str),
+) -> Result<Option<(Key, Standing)>, Error> {
+    let Some(stage) = pipeline.granted(operation, None).await? else { return Ok(None) };
+    let (hapax, reason) = (&pipeline.hapax, stage.clean(note));
+    let review = open_by(hapax, operation, &stage.about, &reason, Some(actor)).await?;
+    Ok(standing(hapax, operation).await?.map(|standing| (review, standing)))
+}
+
+async fn open_by(
+    hapax: &Hapax,
+    subject: Key,
+    about: &About,
+    reason: &str,
+    asked_by: Option<&str>,
 ) -> Result<Key, Error> {
     let operation = about.operation.key()?;
     let nth = match newest(hapax, subject).await? {
@@ -122,11 +164,38 @@ pub async fn open_about(
         .text("operation", operation.to_string().as_str())
         .text("dataset_id", about.operation.dataset_id.as_str())
         .text("pipeline_id", about.operation.pipeline_id.as_str())
-        .text("reason", reason);
-    let label: String = format!("{LABEL}{}", about.operation.dataset_id).chars().take(60).collect();
+        .text("reason", reason)
+        .text("asked_by", asked_by);
+    let label = labelled(LABEL, about);
     let effect = hapax.effect(key).payload(subject.as_bytes()).label(label).about(note.print());
     match effect.run(|_| async { Err::<(), _>(Failure::ambiguous(reason)) }).await {
         Ok(_) | Err(hapax::Error::Blocked(_) | hapax::Error::Refused { .. }) => Ok(key),
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn labelled(what: &str, about: &About) -> String {
+    format!("{what}{}", about.operation.dataset_id).chars().take(60).collect()
+}
+
+/// How long to wait for somebody else who writes down the same.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Writes down that an operation was refused for want of a yes, each time it is. It was not
+/// granted, so its own history has no place for that.
+pub(crate) async fn refused(hapax: &Hapax, about: &About, refusal: &Refusal) -> Result<(), Error> {
+    let operation = about.operation.key()?;
+    let note = Object::default()
+        .text("kind", REFUSAL)
+        .text("operation", operation.to_string().as_str())
+        .text("dataset_id", about.operation.dataset_id.as_str())
+        .text("pipeline_id", about.operation.pipeline_id.as_str());
+    let effect = hapax.effect(Key::derive(REFUSAL, &[("operation", operation.as_bytes())])?);
+    let effect = effect.label(labelled("refused: ", about)).about(note.print());
+    let effect = effect.safety(Safety::Transactional).wait(PATIENCE);
+    let failure = Stop::Refused(refusal.clone()).failure();
+    match effect.run(|_| async { Err::<(), _>(failure) }).await {
+        Ok(_) | Err(hapax::Error::Failed { .. }) => Ok(()),
         Err(error) => Err(error.into()),
     }
 }
@@ -162,6 +231,7 @@ async fn read(hapax: &Hapax, found: Found) -> Result<Option<Review>, Error> {
         dataset_id: part("dataset_id"),
         pipeline_id: part("pipeline_id"),
         reason: part("reason"),
+        asked_by: text(&note, "asked_by"),
         opened: effect.created,
         standing: Standing::of(&effect.state),
     }))

@@ -32,8 +32,8 @@ pub use outbox::{Artifact, Delivery, Event, Record, Redrive, Redriven, Sink, eve
 
 pub(crate) use pipeline::documents;
 pub use pipeline::{
-    Dataset, Decide, LockPolicy, OperationClaim, OperationSettle, OperationVerdict, Product,
-    Retries, Review, Slo, Source, Sovereignty,
+    Dataset, Decide, Escalate, Escalated, LockPolicy, OperationClaim, OperationSettle,
+    OperationVerdict, Product, Retries, Review, Slo, Source, Sovereignty,
 };
 pub use workflow::{
     BeginRun, Publish, Published, Repair, Run, RunSummary, ScriptVersion, Tool, ToolOperation,

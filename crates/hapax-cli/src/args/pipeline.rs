@@ -91,10 +91,20 @@ pub(crate) enum Reviews {
         #[arg(long, default_value_t = 50)]
         limit: usize,
     },
+    /// Ask somebody about an operation; it is refused until there is an answer
+    Open(Opened),
     /// Let the operation be tried again; its guards hold as before
     Approve(Decided),
     /// Do not
     Reject(Decided),
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Opened {
+    /// The operation, by its key: as `hapax effects list` names it, or idempotency_log.idem_key
+    pub(crate) operation: String,
+    #[command(flatten)]
+    pub(crate) by: By,
 }
 
 #[derive(Debug, clap::Args)]

@@ -1,6 +1,7 @@
 //! What may not begin, and what does not count.
 
 use hapax::{Failure, Refusal, Slo};
+use hapax_pipeline::remote::Ask;
 use hapax_pipeline::review::{self, Standing};
 
 use super::*;
@@ -9,6 +10,8 @@ on_both! {
     guards_say_no_and_say_why
     a_spent_error_budget_stops_operations
     a_review_is_opened_and_decided_once
+    a_refusal_for_want_of_a_yes_is_journalled
+    a_person_may_have_somebody_asked
 }
 
 mod cases {
@@ -173,5 +176,86 @@ mod cases {
         let justified = Operation { justification: Some("a survey".into()), ..other };
         assert_eq!(refusal(done(pipeline.operation(justified), &count).await), "review");
         assert_eq!(review::list(hapax, false, 10).await.expect("reviews").len(), 4);
+    }
+
+    /// Proves P-13 and P-16: each time an operation is refused because of a question, the journal
+    /// says so, and nothing of what was asked for.
+    pub(super) async fn a_refusal_for_want_of_a_yes_is_journalled(ledger: Arc<Ledger>) {
+        let theirs = Dataset { masked: Some(5), review: true, ..Dataset::default() };
+        ledger.declare("theirs", theirs).await;
+        let (pipeline, count, hapax) = (ledger.pipeline(), Count::default(), &ledger.hapax);
+        let justified =
+            || Operation { justification: Some("a survey".into()), ..operation("theirs", 1) };
+        let refused = async |result: Result<(), Error>| {
+            assert!(matches!(&result, Err(Error::Refused(_))), "{result:?}");
+            let journal = ledger.journal().await;
+            let told = |entry: &&Entry| {
+                let note = entry.note.as_deref().unwrap_or_default();
+                note.starts_with("refused: review: somebody was asked")
+            };
+            let last = journal.iter().rfind(told);
+            let granted = last.and_then(|last| {
+                journal.iter().find(|entry| entry.attempt == last.attempt && entry.id < last.id)
+            });
+            (journal.iter().filter(told).count(), granted.and_then(|entry| entry.note.clone()))
+        };
+        let ask = async || done(pipeline.operation(justified()), &count).await.map(drop);
+        let care = done(pipeline.operation(operation("theirs", 1)), &count).await.map(drop);
+        assert_eq!(refused(care).await, (0, None));
+        let (once, note) = refused(ask().await).await;
+        let note = note.expect("what was refused");
+        let key = operation("theirs", 1).key().expect("a key").to_string();
+        assert!(note.contains(&key) && note.contains("\"theirs\""), "{note}");
+        assert!(!note.contains("a survey"), "{note}");
+        assert_eq!((once, refused(ask().await).await.0), (1, 2));
+        let client = Ask { operation: justified(), ..Ask::default() };
+        let attempt = hapax::AttemptId::from_bytes([7; 16]);
+        let permit = pipeline.permit(client, attempt).await.map(drop);
+        assert_eq!(refused(permit).await.0, 3);
+        let open = review::list(hapax, true, 10).await.expect("reviews").remove(0);
+        let no = ("ann", "leave it");
+        review::decide(hapax, open.key, open.attempt, false, no).await.expect("judged");
+        assert_eq!(refused(ask().await).await.0, 4);
+        let last = ledger.journal().await.pop().and_then(|entry| entry.note);
+        assert_eq!(last.as_deref(), Some("refused: review: somebody was asked and said no"));
+        assert_eq!(ledger.told().await, ["START", "FAIL"], "and lineage of what began only");
+        assert_eq!(count.get(), 0);
+    }
+
+    /// Proves P-16: whatever the dataset says, a person may have somebody asked; from then on the
+    /// operation waits for a yes, whoever wants it and from wherever.
+    pub(super) async fn a_person_may_have_somebody_asked(ledger: Arc<Ledger>) {
+        ledger.declare("digs", Dataset { masked: Some(5), ..Dataset::default() }).await;
+        let (pipeline, count, hapax) = (ledger.pipeline(), Count::default(), &ledger.hapax);
+        let asked = || Operation { justification: Some("a survey".into()), ..operation("digs", 1) };
+        let key = asked().key().expect("a key");
+        let escalate = async |note: &str| {
+            review::escalate(&pipeline, key, ("ann", note)).await.expect("asked")
+        };
+        assert_eq!(escalate("too early").await, None, "nobody has begun it");
+        let failing = transactional(pipeline.operation(asked()));
+        failing.run(|_| async { Err(Trouble::not_done("no")) }).await.expect_err("failed");
+        let (review, standing) = escalate("is 38.512347, -97.321234 right?").await.expect("asked");
+        assert_eq!(standing, Standing::Pending);
+        assert_eq!(escalate("and again").await, Some((review, Standing::Pending)), "one question");
+        let open = review::list(hapax, true, 10).await.expect("reviews").remove(0);
+        assert_eq!((open.key, open.operation), (review, key));
+        assert_eq!(open.asked_by.as_deref(), Some("ann"));
+        assert!(open.reason.starts_with("is [h3:"), "{}", open.reason);
+
+        let again = done(transactional(pipeline.operation(asked())), &count).await;
+        assert!(matches!(&again, Err(Error::Refused(Refusal::Review(_)))), "{again:?}");
+        let deadline = Some(std::time::Duration::from_secs(60));
+        let client = Ask { operation: asked(), deadline, ..Ask::default() };
+        let attempt = hapax::AttemptId::from_bytes([7; 16]);
+        let client = pipeline.permit(client, attempt).await;
+        assert!(matches!(&client, Err(Error::Refused(Refusal::Review(_)))), "{client:?}");
+        assert_eq!(count.get(), 0);
+        let fails = ledger.told().await.into_iter().filter(|word| *word == "FAIL").count();
+        assert_eq!(fails, 3, "each is in the journal");
+        let yes = ("ben", "it is");
+        review::decide(hapax, review, open.attempt, true, yes).await.expect("judged");
+        done(transactional(pipeline.operation(asked())), &count).await.expect("done");
+        assert_eq!(count.get(), 1);
     }
 }

@@ -18,7 +18,7 @@ use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use super::effect::{DEADLINE, LONGEST_DEADLINE_MS, attempt, page, settled, within};
+use super::effect::{DEADLINE, LONGEST_DEADLINE_MS, attempt, noted, page, settled, within};
 use super::{
     Answer, ClientKey, Json, Named, Params, Scope, TraceOf, Wait, answer, malformed, not_found,
     parse, part,
@@ -41,7 +41,7 @@ pub(super) fn asking() -> OpenApiRouter<Arc<Server>> {
 }
 
 pub(super) fn performing() -> OpenApiRouter<Arc<Server>> {
-    OpenApiRouter::new().routes(routes!(settle))
+    OpenApiRouter::new().routes(routes!(settle)).routes(routes!(escalate))
 }
 
 pub(super) fn governing() -> OpenApiRouter<Arc<Server>> {
@@ -228,6 +228,25 @@ async fn settle(
     }
 }
 
+/// Have somebody look at an operation: until there is a yes, it is refused.
+#[utoipa::path(post, path = "/v1/operations/{key}/escalate", operation_id = "operation_escalate", tag = "pipelines", request_body = wire::Escalate,
+    params(("key" = String, Path, min_length = 1)),
+    responses((status = 200, body = wire::Escalated)))]
+async fn escalate(
+    scope: Scope,
+    Of(pipeline): Of,
+    named: Named,
+    Json(asked): Json<wire::Escalate>,
+) -> Answer<wire::Escalated> {
+    let said = (scope.caller.holder.as_str(), noted(&asked.note)?);
+    match review::escalate(&pipeline, named.key, said).await? {
+        Some((review, standing)) => {
+            answer(wire::Escalated { review: review.to_string(), standing: standing.as_str() })
+        }
+        None => Err(not_found("no operation of this key was ever granted")),
+    }
+}
+
 /// Lineage of one operation.
 #[derive(Debug, Serialize, ToSchema)]
 struct Lineage {
@@ -290,12 +309,8 @@ async fn decide(
     named: Named,
     Json(asked): Json<wire::Decide>,
 ) -> Answer<wire::Judged> {
-    let note = asked.note.trim();
-    if note.is_empty() || note.len() > 4096 {
-        return Err(malformed("note is 1 to 4096 bytes"));
-    }
     let by = parse("attempt", &asked.attempt)?;
-    let said = (scope.caller.holder.as_str(), note);
+    let said = (scope.caller.holder.as_str(), noted(&asked.note)?);
     let judged = review::decide(&scope.hapax, named.key, by, asked.approve, said).await?;
     let to = if asked.approve { StateName::Succeeded } else { StateName::Skipped };
     super::effect::judged(by, to, judged)

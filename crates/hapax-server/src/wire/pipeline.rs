@@ -409,6 +409,8 @@ pub struct Review {
     pub pipeline_id: String,
     /// Why somebody was asked.
     pub reason: String,
+    /// Who asked, where that was a person.
+    pub asked_by: Option<String>,
     /// When.
     pub opened_at: String,
     /// `pending`, `approved` or `rejected`.
@@ -425,10 +427,29 @@ impl Review {
             dataset_id: review.dataset_id.clone(),
             pipeline_id: review.pipeline_id.clone(),
             reason: review.reason.clone(),
+            asked_by: review.asked_by.clone(),
             opened_at: time(review.opened),
             standing: review.standing.as_str(),
         }
     }
+}
+
+/// Why a person wants somebody to look at an operation.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Escalate {
+    /// Why; kept in the journal.
+    #[schema(min_length = 1, max_length = 4096)]
+    pub note: String,
+}
+
+/// The question that an operation waits for.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct Escalated {
+    /// The key of the review.
+    pub review: String,
+    /// `pending`, or `rejected` where somebody was asked before, and said no.
+    pub standing: &'static str,
 }
 
 /// What a person decided.

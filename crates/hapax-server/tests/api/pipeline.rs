@@ -105,6 +105,39 @@ async fn a_review_is_answered_over_http() {
     assert_eq!(client.post("/v1/operations", justified).await.1["verdict"], "granted");
 }
 
+/// Proves P-16: an operator has somebody asked, and says why; a steward answers.
+#[tokio::test]
+async fn an_operation_is_escalated_over_http() {
+    let client = Client::dev();
+    let ask = with(operation("flow", "v1"), &json!({ "attempt": attempt(1) }));
+    let (_, granted) = client.post("/v1/operations", ask).await;
+    let key = granted["key"].as_str().expect("a key");
+    let failed = json!({ "attempt": attempt(1), "report": "failed", "reason": "no" });
+    client.post(&format!("/v1/operations/{key}/settle"), failed).await;
+    let escalate = format!("/v1/operations/{key}/escalate");
+    for unjustified in [json!({}), json!({ "note": " " })] {
+        assert_eq!(client.post(&escalate, unjustified).await.0, 400);
+    }
+    let why = json!({ "note": "the gauge is odd" });
+    assert_eq!(client.post("/v1/operations/nothing/escalate", why.clone()).await.0, 404);
+    let (status, asked) = client.post(&escalate, why).await;
+    assert_eq!((status, &asked["standing"]), (200, &json!("pending")), "{asked}");
+    let (_, listed) = client.get("/v1/reviews").await;
+    let review = &listed["reviews"][0];
+    assert_eq!((&review["review"], &review["operation"]), (&asked["review"], &json!(key)));
+    assert_eq!(
+        (&review["reason"], &review["asked_by"]),
+        (&json!("the gauge is odd"), &json!("development"))
+    );
+    let (status, refused) = client.post("/v1/operations", operation("flow", "v1")).await;
+    assert_eq!((status, &refused["code"]), (409, &json!("HX0502")), "{refused}");
+    let decide = format!("/v1/reviews/{}/decide", review["review"].as_str().expect("a key"));
+    let yes = json!({ "attempt": review["attempt"], "approve": true, "note": "mended" });
+    assert_eq!(client.post(&decide, yes).await.0, 200);
+    let (_, granted) = client.post("/v1/operations", operation("flow", "v1")).await;
+    assert_eq!(granted["verdict"], "granted", "{granted}");
+}
+
 /// Proves P-15: operations are counted with their labels.
 #[tokio::test]
 async fn operations_are_counted_with_their_labels() {
