@@ -55,6 +55,9 @@ pub(crate) async fn once(global: &Global, run: &Run, hapax: &Hapax) -> Result<Ex
     if let Some(part) = &run.operation.part {
         asked = asked.part(part);
     }
+    if let Some(command) = &run.rollback {
+        asked = asked.before("--rollback", move |work| keepable(command, work));
+    }
     for check in &run.pre {
         asked = asked.before(check, {
             let seen = seen.clone();
@@ -149,6 +152,14 @@ async fn checked(check: &str, work: Work, show: bool, seen: Seen) -> Result<(), 
     passed
 }
 
+/// A rollback is kept as it is, to be run later, and nothing exact may be kept.
+async fn keepable(command: &str, work: Work) -> Result<(), String> {
+    match work.masked(command) == command {
+        true => Ok(()),
+        false => Err("it names an exact place of a masked dataset; read it from a file".into()),
+    }
+}
+
 /// Runs the program, and says what it made.
 async fn perform(run: &Run, show: bool, work: Work, seen: Seen) -> Result<Made, Trouble> {
     let told = tempfile::NamedTempFile::new();
@@ -157,11 +168,6 @@ async fn perform(run: &Run, show: bool, work: Work, seen: Seen) -> Result<Made, 
     environment.push(("HAPAX_EVENTS", told.path().to_string_lossy().into_owned()));
     environment.push(("HAPAX_PARAMS", parameters(&run.operation).unwrap_or_default()));
     if let Some(command) = &run.rollback {
-        // It is kept as it is, to be run later, and nothing exact may be kept.
-        if work.masked(command) != *command {
-            let why = "the rollback names an exact place of a masked dataset; read it from a file";
-            return Err(Trouble::not_done(why));
-        }
         let registered = work.claim().undo_with(UNDO, command.as_bytes()).await;
         registered.map_err(|error| Trouble::not_done(error.to_string()))?;
     }
