@@ -457,8 +457,12 @@ pub(crate) enum Outbox {
     Dispatch(Dispatch),
     /// Say how much is waiting at each sink
     Stats,
-    /// Print the governance ledger of all events, as pipeline_outbox_ledger.json has it
-    Export,
+    /// Print the governance ledger of all events, or write it as pipeline_outbox_ledger.json
+    Export {
+        /// Write it into a directory instead; what is there is written anew
+        #[arg(long, value_name = "DIR")]
+        to: Option<PathBuf>,
+    },
 }
 
 #[derive(Debug, clap::Args)]

@@ -2,6 +2,9 @@
 
 pub(crate) mod dispatch;
 
+use std::io::Write as _;
+use std::path::Path;
+
 use hapax::Hapax;
 use hapax::outbox::{Found, RecordFilter, Redrive, SinkName, Status};
 use hapax_server::wire;
@@ -33,7 +36,7 @@ pub(crate) async fn main(global: &Global, outbox: Outbox) -> Result<Exit, Failed
         Outbox::Resume { sink } => pause(global, &hapax, &sink, false).await,
         Outbox::Stats => stats(global, &hapax).await,
         Outbox::Configure { config } => configure(global, &hapax, &config).await,
-        Outbox::Export => export(&hapax).await,
+        Outbox::Export { to } => export(global, &hapax, to.as_deref()).await,
         Outbox::Dispatch(_) => Ok(Exit::Done),
     }
 }
@@ -191,7 +194,7 @@ async fn stats(global: &Global, hapax: &Hapax) -> Result<Exit, Failed> {
     Ok(Exit::Done)
 }
 
-async fn configure(global: &Global, hapax: &Hapax, path: &std::path::Path) -> Result<Exit, Failed> {
+async fn configure(global: &Global, hapax: &Hapax, path: &Path) -> Result<Exit, Failed> {
     let config = Config::read(path)?;
     let (sinks, routes) = (config.sinks.len(), config.routes.len());
     hapax.configure(&config.outbox()?).await?;
@@ -203,8 +206,11 @@ async fn configure(global: &Global, hapax: &Hapax, path: &std::path::Path) -> Re
     Ok(Exit::Done)
 }
 
+/// What the governance ledger is called where pipelines look for it.
+const LEDGER: &str = "pipeline_outbox_ledger.json";
+
 /// The governance ledger: every event of the namespace, oldest first, as one document.
-async fn export(hapax: &Hapax) -> Result<Exit, Failed> {
+async fn export(global: &Global, hapax: &Hapax, to: Option<&Path>) -> Result<Exit, Failed> {
     let mut pages = Vec::new();
     let mut before = None;
     loop {
@@ -216,8 +222,31 @@ async fn export(hapax: &Hapax) -> Result<Exit, Failed> {
     }
     pages.reverse();
     let entries: Vec<String> = pages.iter().map(|entry| format!("  {entry}")).collect();
-    output::print(&format!("[\n{}\n]", entries.join(",\n")));
+    let ledger = format!("[\n{}\n]", entries.join(",\n"));
+    let Some(directory) = to else {
+        output::print(&ledger);
+        return Ok(Exit::Done);
+    };
+    let path = directory.join(LEDGER);
+    written(&path, &ledger)
+        .map_err(|error| Failed::new(Exit::Unreachable, format!("{}: {error}", path.display())))?;
+    match global.json {
+        true => output::json(&json!({ "events": pages.len(), "to": path })),
+        false => output::print(&format!("{} events, in {}", pages.len(), path.display())),
+    }
     Ok(Exit::Done)
+}
+
+/// Writes a file as a whole: whoever reads it sees the old one or the new one.
+fn written(path: &Path, text: &str) -> std::io::Result<()> {
+    let directory = path.parent().unwrap_or(Path::new("."));
+    std::fs::create_dir_all(directory)?;
+    let aside = path.with_extension("part");
+    let mut file = std::fs::File::create(&aside)?;
+    writeln!(file, "{text}")?;
+    file.sync_data()?;
+    std::fs::rename(&aside, path)?;
+    std::fs::File::open(directory)?.sync_all()
 }
 
 fn ledger_entry(found: &Found) -> Value {

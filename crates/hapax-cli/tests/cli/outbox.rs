@@ -101,6 +101,14 @@ fn a_programs_events_reach_a_file_and_an_endpoint() {
     let ledger = place.hapax(&["outbox", "export"]).exits(0).json();
     assert_eq!(ledger[0]["status"], "dispatched");
     assert_eq!(ledger[0]["outbox_id"], failed["outbox_id"]);
+    // In a directory it has the name that pipelines look for.
+    let file = "reports/audit/pipeline_outbox_ledger.json";
+    for _ in 0..2 {
+        let said = format!("1 events, in {file}\n");
+        place.hapax(&["outbox", "export", "--to", "reports/audit"]).exits(0).prints(&said);
+        assert_eq!(place.read(file), place.hapax(&["outbox", "export"]).out);
+    }
+    assert_eq!(std::fs::read_dir(place.path("reports/audit")).expect("it is there").count(), 1);
     let id = failed["outbox_id"].as_str().expect("an id");
     let shown = place.hapax(&["--json", "outbox", "show", id]).exits(0).json();
     assert_eq!(shown["deliveries"][0]["sink"], "hook");
