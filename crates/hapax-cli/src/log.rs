@@ -12,6 +12,8 @@ use tracing::level_filters::LevelFilter;
 use tracing::{Event, Subscriber};
 use tracing_subscriber::filter::Targets;
 use tracing_subscriber::layer::{Context, Layer, SubscriberExt as _};
+#[cfg(feature = "otlp")]
+use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::util::SubscriberInitExt as _;
 
 use crate::args::LogFormat;
@@ -43,10 +45,20 @@ pub(crate) fn listen(telemetry: Option<&Path>, format: LogFormat) -> Result<(), 
         file.map(|file| file.with_filter(Targets::new().with_target(DISPATCH, LevelFilter::DEBUG)));
     let all = tracing_subscriber::registry().with(text).with(json).with(file);
     #[cfg(feature = "otlp")]
-    let all =
-        all.with(Collected.with_filter(Targets::new().with_target("hapax", LevelFilter::INFO)));
+    let all = all.with(collected());
     all.init();
     Ok(())
+}
+
+/// Passes on to a collector what the library has to say, and tells people nothing.
+#[cfg(feature = "otlp")]
+pub(crate) fn collect() {
+    let _ = tracing_subscriber::registry().with(collected()).try_init();
+}
+
+#[cfg(feature = "otlp")]
+fn collected<S: Subscriber + for<'a> LookupSpan<'a>>() -> impl Layer<S> {
+    Collected.with_filter(Targets::new().with_target("hapax", LevelFilter::INFO))
 }
 
 /// Says something that people should read also when nothing is wrong.

@@ -15,11 +15,15 @@ use crate::args::{self, Global, Run};
 use crate::config::Config;
 use crate::events;
 use crate::exit::{Exit, Failed};
+use crate::otlp::Telemetry;
 use crate::program::{self, End, Program};
 use crate::run::{self, Ended, UNDO};
 
 /// The exit code by which a program says that what is in the way passes by itself.
 const TEMPFAIL: u8 = 75;
+
+/// How long a collector may take when everything else is done.
+const PATIENCE: Duration = Duration::from_secs(3);
 
 /// How a program ended, for the exit code of this one.
 #[derive(Clone, Default)]
@@ -70,14 +74,18 @@ pub(crate) async fn once(global: &Global, run: &Run, hapax: &Hapax) -> Result<Ex
             move |work| checked(check, work, show, seen.clone())
         });
     }
+    let telemetry = Telemetry::of_one_run(hapax, &pipeline.meters());
     let result = asked.run(|work| perform(run, show, work, seen.clone())).await;
-    match result {
+    let concluded = match result {
         Ok(finished) => {
             run::show(global, key, &finished.done);
             Ok(Exit::Done)
         }
         Err(error) => conclude(run, hapax, key, error, seen.get()).await,
-    }
+    };
+    // What was counted is gone with this process.
+    telemetry.stop_within(PATIENCE).await;
+    concluded
 }
 
 /// The operation that the options describe: the checksum of its inputs, the hash of its

@@ -4,6 +4,7 @@
 //! `OTEL_EXPORTER_OTLP_HEADERS`, `OTEL_SERVICE_NAME`, `OTEL_METRIC_EXPORT_INTERVAL`.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::Router;
 use hapax::Hapax;
@@ -26,6 +27,23 @@ impl Telemetry {
         }
     }
 
+    /// Begins to tell of one run, if somebody is to be told and this hapax can. A program is run
+    /// all the same if not.
+    pub(crate) fn of_one_run(hapax: &Hapax, operations: &Arc<Meters>) -> Self {
+        if cfg!(not(feature = "otlp")) {
+            return Self(None);
+        }
+        let telemetry = Self::start(hapax, operations).unwrap_or_else(|failed| {
+            failed.print();
+            Self(None)
+        });
+        #[cfg(feature = "otlp")]
+        if telemetry.0.is_some() {
+            crate::log::collect();
+        }
+        telemetry
+    }
+
     /// The same routes, each request a span: a child of the caller's, a parent of what is asked of
     /// others for it.
     pub(crate) fn traced(&self, app: Router) -> Router {
@@ -39,6 +57,20 @@ impl Telemetry {
     pub(crate) async fn stop(self) {
         if let Some(told) = self.0 {
             let _ = tokio::task::spawn_blocking(move || told.stop()).await;
+        }
+    }
+
+    /// The same, and waits no longer than this for a collector that does not answer.
+    pub(crate) async fn stop_within(self, patience: Duration) {
+        let Some(told) = self.0 else { return };
+        let (stopped, waiting) = tokio::sync::oneshot::channel();
+        // The runtime would wait for a thread of its own; this one ends with the process.
+        std::thread::spawn(move || {
+            told.stop();
+            let _ = stopped.send(());
+        });
+        if tokio::time::timeout(patience, waiting).await.is_err() {
+            eprintln!("hapax: the collector does not answer; it was not told all");
         }
     }
 }
