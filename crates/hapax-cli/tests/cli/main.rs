@@ -7,6 +7,7 @@ mod fuzz;
 mod items;
 mod journal;
 mod key;
+mod lineage;
 mod lint;
 #[cfg(feature = "otlp")]
 mod otlp;
@@ -14,6 +15,7 @@ mod outbox;
 mod pipeline;
 mod postgres;
 mod proxy;
+mod receiver;
 mod run;
 mod serve;
 mod transcript;

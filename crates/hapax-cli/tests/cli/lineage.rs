@@ -1,0 +1,158 @@
+//! Lineage told over HTTP, to whoever speaks OpenLineage or Cypher: what is asked, and what the
+//! answers lead to.
+
+use super::Place;
+use super::pipeline::operation;
+use super::receiver::{Receiver, Request};
+
+const OK: (&str, &str) = ("200 OK", r#"{"results":[],"errors":[]}"#);
+
+/// Sends lineage to this sink and to no other.
+fn configure(place: &Place, sink: &str) {
+    let config = format!(
+        "[sinks.told]\n{sink}\nallow_private = true\nattempts = 3\nbackoff = \"10ms\"\n\
+         max_backoff = \"20ms\"\n\n[[routes]]\nevent = \"lineage\"\nsinks = [\"told\"]\n"
+    );
+    std::fs::write(place.path("hapax.toml"), config).expect("a file");
+    place.hapax(&["outbox", "configure"]).exits(0);
+}
+
+fn publish(place: &Place, version: &str) {
+    let file = format!("{version}.json");
+    let write = format!("echo '{{}}' > {file}");
+    let more = ["--output", &file, "--", "sh", "-c", &write];
+    place.hapax(&operation("flow", version, &more)).exits(0);
+}
+
+/// What is told of everything so far, a line each, as it is written anew from the journal.
+fn rebuilt(place: &Place, file: &str) -> Vec<String> {
+    place.hapax(&["lineage", "export", "--to", "rebuilt"]).exits(0);
+    place.read(&format!("rebuilt/{file}")).lines().map(str::to_owned).collect()
+}
+
+fn bodies(got: &[Request]) -> Vec<String> {
+    got.iter().map(Request::text).collect()
+}
+
+fn ids(got: &[Request]) -> Vec<&str> {
+    got.iter().filter_map(|request| request.header("webhook-id")).collect()
+}
+
+/// A sink of lineage, as an endpoint sees it.
+struct Endpoint {
+    path: &'static str,
+    authorization: &'static str,
+    /// The settings of the sink, apart from its URL.
+    settings: &'static str,
+    /// What the same is called when it is written anew.
+    file: &'static str,
+    /// Answers after which it is tried again.
+    heals: [(&'static str, &'static str); 2],
+}
+
+impl Endpoint {
+    fn sink(&self, receiver: &Receiver) -> String {
+        format!("url = \"{}\"\n{}", receiver.url(self.path), self.settings)
+    }
+
+    fn is_told(&self) {
+        let place = Place::new();
+        let [first, second] = self.heals;
+        let receiver = Receiver::start(&[first, second, OK]);
+        configure(&place, &self.sink(&receiver));
+        publish(&place, "v1");
+        publish(&place, "v2");
+        place.hapax(&["outbox", "dispatch", "--until-idle"]).exits(0).says("4 delivered, 0 failed");
+        let got = receiver.got();
+        for request in &got {
+            assert_eq!(request.path, self.path);
+            assert_eq!(request.header("content-type"), Some("application/json"));
+            assert_eq!(request.header("authorization"), Some(self.authorization));
+        }
+        let id = ids(&got)[0];
+        assert_eq!(ids(&got)[..3], [id; 3], "twice in vain, and the same each time");
+        assert_eq!(bodies(&got[..1]), bodies(&got[2..3]));
+        assert_eq!(
+            bodies(&got[2..]),
+            rebuilt(&place, self.file),
+            "what was told is what the journal says, to the byte and in its order"
+        );
+        let listed = place.hapax(&["outbox", "list", "--json"]).exits(0).out;
+        assert!(ids(&got).iter().all(|id| listed.contains(id)), "by the ids of the outbox");
+    }
+
+    /// What can never be taken is tried once, stays, and is sent under the same id when a person
+    /// says so.
+    fn refuses_for_good(&self) {
+        let place = Place::new();
+        let receiver = Receiver::start(&[("422 Unprocessable", ""), OK]);
+        configure(&place, &self.sink(&receiver));
+        publish(&place, "v1");
+        place.hapax(&["outbox", "dispatch", "--until-idle"]).exits(78);
+        let failed = place.hapax(&["outbox", "list", "--status", "failed", "--json"]).exits(0);
+        let failed = failed.json();
+        assert_eq!(failed["attempt"], 1, "{failed}");
+        assert!(
+            failed["last_error"].as_str().is_some_and(|error| error.contains("422")),
+            "{failed}"
+        );
+        place.hapax(&["outbox", "redrive"]).exits(0).prints("1 will be tried again.\n");
+        place.hapax(&["outbox", "dispatch", "--until-idle"]).exits(0);
+        let got = receiver.got();
+        let refused = got.iter().filter(|request| request.body == got[0].body);
+        let refused: Vec<_> = refused.cloned().collect();
+        assert_eq!(ids(&refused), [failed["outbox_id"].as_str().expect("an id"); 2]);
+        let mut told = bodies(&got[1..]);
+        let mut journal = rebuilt(&place, self.file);
+        told.sort();
+        journal.sort();
+        assert_eq!(told, journal);
+    }
+}
+
+const OPENLINEAGE: Endpoint = Endpoint {
+    path: "/api/v1/lineage",
+    authorization: "Bearer s3cret",
+    settings: "kind = \"openlineage\"\ntoken = \"s3cret\"",
+    file: "openlineage.jsonl",
+    heals: [("500 Oops", ""), ("429 Slow\r\nretry-after: 0", "")],
+};
+
+/// A graph says in the body of a success that it was none.
+const GRAPH: Endpoint = Endpoint {
+    path: "/db/neo4j/tx/commit",
+    authorization: "Basic bmVvNGo6czNjcmV0",
+    settings: "kind = \"graph\"\nuser = \"neo4j\"\npassword = \"s3cret\"",
+    file: "cypher.jsonl",
+    heals: [
+        ("500 Oops", ""),
+        (
+            "200 OK",
+            r#"{"results":[],"errors":[{"code":"Neo.TransientError.Transaction.Outdated"}]}"#,
+        ),
+    ],
+};
+
+/// Proves O-8 and P-11: each moment once and in order, tried again under the same id.
+#[test]
+fn an_openlineage_endpoint_is_told_each_moment() {
+    OPENLINEAGE.is_told();
+}
+
+/// Proves O-6 for OpenLineage.
+#[test]
+fn what_an_openlineage_endpoint_refuses_is_not_tried_again() {
+    OPENLINEAGE.refuses_for_good();
+}
+
+/// Proves O-8 and P-12: the statements of each moment in one transaction, in order.
+#[test]
+fn a_graph_is_told_each_moment() {
+    GRAPH.is_told();
+}
+
+/// Proves O-6 for graphs.
+#[test]
+fn what_a_graph_refuses_is_not_tried_again() {
+    GRAPH.refuses_for_good();
+}
