@@ -212,7 +212,7 @@ fn proofs(sources: &[Source]) -> BTreeMap<String, Vec<String>> {
     proofs
 }
 
-/// The name of a function, or of a case in the conformance suite.
+/// The name of a function, of a case in the conformance suite, or of an experiment.
 fn test_name(line: &str) -> Option<String> {
     let identifier = |text: &str| {
         let name: String =
@@ -223,7 +223,7 @@ fn test_name(line: &str) -> Option<String> {
         return identifier(rest);
     }
     let name = identifier(line)?;
-    line[name.len()..].starts_with(": |").then_some(name)
+    line[name.len()..].starts_with(": ").then_some(name)
 }
 
 fn table(

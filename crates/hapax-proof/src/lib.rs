@@ -9,6 +9,7 @@ pub mod fuzz;
 pub mod history;
 pub mod model;
 pub mod network;
+pub mod operations;
 pub mod outbox;
 pub mod processes;
 pub mod programme;

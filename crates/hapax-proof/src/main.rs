@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 use hapax_core::planted::{Bug, plant};
 use hapax_proof::programme::{Experiment, Tier};
-use hapax_proof::{outbox, prove, sink, worker};
+use hapax_proof::{operations, outbox, prove, sink, worker};
 
 #[derive(Parser)]
 #[command(about, version)]
@@ -57,6 +57,9 @@ enum Command {
     /// Be a writer or a dispatcher under test
     #[command(hide = true)]
     Post(outbox::Orders),
+    /// Perform an operation under test
+    #[command(hide = true)]
+    Operate(operations::Orders),
 }
 
 fn main() -> ExitCode {
@@ -79,6 +82,7 @@ fn main() -> ExitCode {
         Command::Sink { file } => sink::serve(&file).map_err(|error| error.to_string()),
         Command::Worker(orders) => worker::work(orders),
         Command::Post(orders) => outbox::work(&orders),
+        Command::Operate(orders) => operations::work(&orders),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

@@ -11,7 +11,6 @@ use std::time::{Duration, Instant};
 use hapax::outbox::{Event, Heals, Letter, Order, Outbox, Payload, Redrive, Sink, Told};
 use hapax::tokio_postgres::NoTls;
 use hapax::{Claim, Failure, Hapax};
-use hapax_core::planted::{Bug, plant};
 use hapax_testkit::Postgres;
 use rand::rngs::SmallRng;
 use rand::{Rng as _, SeedableRng as _};
@@ -25,7 +24,7 @@ use crate::deliveries::{Difference, compare};
 use crate::field::{LONG, blocking, room};
 use crate::report::Report;
 use crate::sink;
-use crate::worker::key;
+use crate::worker::{key, plant_named};
 
 const WRITERS: usize = 8;
 const DISPATCHERS: usize = 2;
@@ -108,10 +107,7 @@ fn routed_to(sink: impl Sink) -> Outbox {
 
 /// Writes or delivers, until it is killed.
 pub fn work(orders: &Orders) -> Result<(), String> {
-    if let Some(name) = &orders.plant {
-        let bug = Bug::ALL.iter().find(|bug| bug.name() == name);
-        plant(*bug.ok_or_else(|| format!("no bug is called {name}"))?);
-    }
+    plant_named(orders.plant.as_deref())?;
     blocking(async {
         let builder = Hapax::builder()
             .lease(Duration::from_secs(1))

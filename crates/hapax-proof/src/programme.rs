@@ -6,7 +6,8 @@ use hapax_testkit::Postgres;
 use crate::field::Field;
 use crate::report::Report;
 use crate::{
-    crowd, disk, failpoints, fuzz, model, network, outbox, processes, sealing, simulation,
+    crowd, disk, failpoints, fuzz, model, network, operations, outbox, processes, sealing,
+    simulation,
 };
 
 /// How much is tried.
@@ -71,6 +72,10 @@ experiments! {
     OutboxFile = "outbox-file",
     /// kill -9 of writers and dispatchers, on PostgreSQL.
     OutboxPostgres = "outbox-postgres",
+    /// kill -9 around the claim and the settle of operations, on SQLite.
+    OperationsFile = "operations-file",
+    /// kill -9 around the claim and the settle of operations, on PostgreSQL.
+    OperationsPostgres = "operations-postgres",
     /// SIGSTOP, on SQLite.
     StopsFile = "stops-file",
     /// SIGSTOP, on PostgreSQL.
@@ -118,6 +123,8 @@ impl Experiment {
             Self::KillsPostgres => "kill -9 under load, PostgreSQL",
             Self::OutboxFile => "Outbox: writers and dispatchers killed, SQLite",
             Self::OutboxPostgres => "Outbox: writers and dispatchers killed, PostgreSQL",
+            Self::OperationsFile => "Operations killed around claim and settle, SQLite",
+            Self::OperationsPostgres => "Operations killed around claim and settle, PostgreSQL",
             Self::StopsFile => "SIGSTOP for 1.5 to 3 leases, SQLite",
             Self::StopsPostgres => "SIGSTOP for 1.5 to 3 leases, PostgreSQL",
             Self::PowerFile => "Power cuts, SQLite (ext4 shut down without flushing its log)",
@@ -150,6 +157,8 @@ impl Experiment {
             Self::KillsPostgres => (30, 1_000, 100),
             Self::OutboxFile => (16, 400, 16),
             Self::OutboxPostgres => (16, 200, 40),
+            Self::OperationsFile => (1, 20, 1),
+            Self::OperationsPostgres => (1, 10, 1),
             Self::StopsFile => (6, 160, 20),
             Self::StopsPostgres => (0, 160, 20),
             Self::PowerFile => (20, 300, 20),
@@ -221,6 +230,10 @@ impl Experiment {
             }
             Self::OutboxFile => outbox::outbox(None, times, seed, bug, found),
             Self::OutboxPostgres => outbox::outbox(Some(&server()), times, seed, bug, found),
+            Self::OperationsFile => operations::operations(None, times, bug, found),
+            Self::OperationsPostgres => {
+                operations::operations(Some(&server()), times, bug, found);
+            }
             Self::StopsFile => processes::stops(&file(BRIEF_LEASE_MS), times, seed, found),
             Self::StopsPostgres => {
                 let server = server();

@@ -153,10 +153,7 @@ fn boot_ns() -> u64 {
 pub fn work(orders: Orders) -> Result<(), String> {
     let log = OpenOptions::new().create(true).append(true).open(&orders.log);
     let log = Log(Arc::new(Mutex::new(log.map_err(|error| error.to_string())?)));
-    if let Some(name) = &orders.plant {
-        let bug = Bug::ALL.iter().find(|bug| bug.name() == name);
-        plant(*bug.ok_or_else(|| format!("no bug is called {name}"))?);
-    }
+    plant_named(orders.plant.as_deref())?;
     if let Some(failpoint) = &orders.failpoint {
         arm(failpoint, &log, orders.lease_ms)?;
     }
@@ -166,6 +163,14 @@ pub fn work(orders: Orders) -> Result<(), String> {
         .build()
         .map_err(|error| error.to_string())?;
     runtime.block_on(walk(orders, log)).map_err(|error| error.to_string())
+}
+
+/// Plants the bug of this name, if there is one.
+pub(crate) fn plant_named(name: Option<&str>) -> Result<(), String> {
+    let Some(name) = name else { return Ok(()) };
+    let bug = Bug::ALL.iter().find(|bug| bug.name() == name);
+    plant(*bug.ok_or_else(|| format!("no bug is called {name}"))?);
+    Ok(())
 }
 
 /// Arms one failpoint: what happens at its nth pass.

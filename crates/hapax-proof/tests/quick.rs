@@ -50,6 +50,11 @@ quick! {
     events_survive_their_writers_and_dispatchers: OutboxFile,
     /// Proves O-2, O-4, O-5: also where commits finish out of order.
     events_on_postgres_survive_their_writers_and_dispatchers: OutboxPostgres,
+    /// Proves P-7, P-8, P-9: killed right after the grant is durable, and on both sides of the
+    /// commit that settles: done once, and the lock is free or somebody is shown why not.
+    operations_may_be_killed_at_the_claim_and_at_the_settle: OperationsFile,
+    /// Proves P-7, P-8, P-9: also where a statement is the commit.
+    operations_on_postgres_may_be_killed_at_the_claim_and_at_the_settle: OperationsPostgres,
     /// Proves K-5: whoever was overtaken while it was stopped writes nothing.
     workers_may_be_stopped: StopsFile,
     /// Proves K-8: what was acknowledged survives a power cut.

@@ -1,0 +1,476 @@
+//! Operations on datasets whose process is killed around the claim and around the settle.
+//!
+//! ```text
+//!  ask ─▶ commit ─▶ told ─▶ begin ─▶ end ─▶ ask ─▶ commit ─▶ told
+//!  └────── the claim ─────────────┘ └────── the settle ─────────┘
+//! ```
+//!
+//! Nothing is done twice. The lock is free where nothing can have happened, or all of it is
+//! recorded; where something may have, it is kept, shown, and goes when somebody has decided. What
+//! happened in part is undone before it is done again.
+
+use std::os::unix::process::ExitStatusExt as _;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use clap::ValueEnum;
+use hapax::tokio_postgres::NoTls;
+use hapax::{Failure, Hapax, Judged, Key, Outcome, Resolution, Safety, StateName};
+use hapax_pipeline::{Error, Finished, Made, Operation, Pipeline, Trouble, Work};
+use hapax_store::failpoint::{self, Point};
+use hapax_testkit::Postgres;
+use rusqlite::TransactionBehavior;
+use rustix::process::{Signal, getpid, kill_process};
+use tempfile::TempDir;
+
+use crate::field::{blocking, room};
+use crate::report::Report;
+use crate::sink::{Client, Rule, Sink};
+use crate::worker::plant_named;
+
+/// What an operation does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Kind {
+    /// Asks the judge, who does everything and tells nobody.
+    Opaque,
+    /// The same, and only half of it the first time.
+    Partial,
+    /// Writes a row, and settles in the same transaction.
+    Transactional,
+}
+
+/// What a process is told to do.
+#[derive(Debug, Clone, clap::Args)]
+pub struct Orders {
+    /// The ledger: a file or a URL
+    #[arg(long)]
+    pub ledger: String,
+    /// The key that seals the journal
+    #[arg(long)]
+    pub signing_key: PathBuf,
+    /// The judge's port
+    #[arg(long)]
+    pub sink: u16,
+    /// What to do
+    #[arg(long, value_enum)]
+    pub kind: Kind,
+    /// To which dataset
+    #[arg(long)]
+    pub dataset: String,
+    /// Die at the first pass of --at after this failpoint
+    #[arg(long)]
+    pub after: String,
+    /// The failpoint to die at, or own.commit
+    #[arg(long)]
+    pub at: String,
+    /// A bug to plant
+    #[arg(long)]
+    pub plant: Option<String>,
+}
+
+/// The moment before a caller commits its own transaction, which is no failpoint of ours.
+const OWN_COMMIT: &str = "own.commit";
+
+/// What the judge is asked to do.
+const DO: u64 = 1;
+const UNDO: u64 = 2;
+
+/// The step that undoes what the judge did.
+const STEP: &str = "tell the judge";
+
+/// The lease of everybody, whose renewals tell a database that it was not the one that stalled, and
+/// how long others wait for that of the dead to be over.
+const LEASE: Duration = Duration::from_secs(1);
+const WAIT: Duration = Duration::from_secs(20);
+
+const TABLE: &str = "CREATE TABLE IF NOT EXISTS operated (dataset TEXT)";
+const ROW: &str = "INSERT INTO operated VALUES ($1)";
+const ROWS: &str = "SELECT count(*) FROM operated WHERE dataset = $1";
+
+fn operation(dataset: &str, version: &str) -> Operation {
+    Operation {
+        pipeline_id: "proof".into(),
+        task_id: "operate".into(),
+        dataset_id: dataset.into(),
+        operation_type: "append".into(),
+        version: version.into(),
+        checksum_in: "sha256:5f2b".into(),
+        params_hash: "sha256:9c41".into(),
+        timestamp_bucket: "2026-11-16T00:00:00Z".into(),
+        ..Operation::default()
+    }
+}
+
+/// Whoever performs operations: a process that will be killed, or whoever comes after it.
+struct Operator {
+    hapax: Hapax,
+    ledger: String,
+    port: u16,
+    /// Dies when all is written in its own transaction and nothing is committed.
+    dies: bool,
+}
+
+impl Operator {
+    fn new(hapax: Hapax, ledger: &str, port: u16, dies: bool) -> Self {
+        hapax.on_rollback(STEP, move |dataset| async move {
+            let dataset = String::from_utf8(dataset)?;
+            judged(port, &dataset, UNDO).map_err(Failure::from)
+        });
+        Self { hapax, ledger: ledger.to_owned(), port, dies }
+    }
+
+    async fn operate(&self, kind: Kind, dataset: &str) -> Result<Finished, Error> {
+        let safety = match kind {
+            Kind::Transactional => Safety::Transactional,
+            Kind::Opaque | Kind::Partial => Safety::Opaque,
+        };
+        let pipeline = Pipeline::new(self.hapax.clone());
+        let asked = pipeline.operation(operation(dataset, "v1"));
+        let asked = asked.with(|effect| effect.safety(safety).wait(WAIT));
+        asked.run(|work| self.perform(kind, dataset, work)).await
+    }
+
+    async fn perform(&self, kind: Kind, dataset: &str, work: Work) -> Result<Made, Trouble> {
+        match kind {
+            Kind::Opaque => judged(self.port, dataset, DO)?,
+            Kind::Partial => {
+                work.claim().undo_with(STEP, dataset.as_bytes()).await?;
+                judged(self.port, dataset, DO)?;
+                if work.claim().nth() == 1 {
+                    return Err(Trouble::partial("half of it"));
+                }
+            }
+            Kind::Transactional => self.write(dataset, &work).await?,
+        }
+        Ok(Made::new("done"))
+    }
+
+    /// A row and the outcome, in one transaction.
+    async fn write(&self, dataset: &str, work: &Work) -> Result<(), Trouble> {
+        let outcome = work.prepare(&Made::new("done"))?;
+        if self.ledger.contains("://") {
+            let (mut client, connection) =
+                hapax::tokio_postgres::connect(&self.ledger, NoTls).await?;
+            tokio::spawn(connection);
+            let tx = client.transaction().await?;
+            tx.execute(ROW, &[&dataset]).await?;
+            work.claim().settle_in_postgres(&tx, outcome).await?;
+            self.about_to_commit();
+            tx.commit().await?;
+        } else {
+            let mut db = self.hapax.connection()?;
+            let tx = db.transaction_with_behavior(TransactionBehavior::Immediate)?;
+            tx.execute(ROW, [dataset])?;
+            work.claim().settle_in(&tx, outcome)?;
+            self.about_to_commit();
+            tx.commit()?;
+        }
+        Ok(())
+    }
+
+    fn about_to_commit(&self) {
+        if self.dies {
+            die();
+        }
+    }
+
+    /// Another operation on the same dataset, which changes nothing.
+    async fn another(&self, dataset: &str, version: &str) -> Result<Finished, Error> {
+        let pipeline = Pipeline::new(self.hapax.clone());
+        let asked = pipeline.operation(operation(dataset, version));
+        let asked = asked.with(|effect| effect.safety(Safety::Transactional).wait(WAIT));
+        asked.run(|_| async { Ok::<_, Trouble>(Made::new("nothing")) }).await
+    }
+
+    /// How many rows there are of a dataset.
+    async fn rows(&self, dataset: &str) -> Result<usize, Trouble> {
+        if self.ledger.contains("://") {
+            let (client, connection) = hapax::tokio_postgres::connect(&self.ledger, NoTls).await?;
+            tokio::spawn(connection);
+            return Ok(client.query_one(ROWS, &[&dataset]).await?.get::<_, i64>(0) as usize);
+        }
+        let db = self.hapax.connection()?;
+        Ok(db.query_row(ROWS, [dataset], |row| row.get::<_, i64>(0))? as usize)
+    }
+}
+
+fn judged(port: u16, dataset: &str, what: u64) -> std::io::Result<()> {
+    Client::connect(port)?.execute(dataset, what, 0, Rule::Plain).map(drop)
+}
+
+/// As `kill -9` does it: nothing is flushed, closed or told.
+fn die() {
+    let _ = kill_process(getpid(), Signal::KILL);
+}
+
+/// Performs one operation, and dies on the way.
+pub fn work(orders: &Orders) -> Result<(), String> {
+    plant_named(orders.plant.as_deref())?;
+    let point = |name: &str| {
+        let point = Point::ALL.iter().find(|point| point.name() == name).copied();
+        point.ok_or_else(|| format!("no failpoint is called {name}"))
+    };
+    let dies = orders.at == OWN_COMMIT;
+    if !dies {
+        let (after, at, begun) =
+            (point(&orders.after)?, point(&orders.at)?, AtomicBool::new(false));
+        failpoint::hook(move |passed| {
+            if passed == after {
+                begun.store(true, Ordering::SeqCst);
+            }
+            if passed == at && begun.load(Ordering::SeqCst) {
+                die();
+            }
+            Ok(())
+        });
+    }
+    blocking(async {
+        let builder = Hapax::builder().lease(LEASE).background(false);
+        let opened = builder.signing_key(&orders.signing_key).open(&orders.ledger).await;
+        let hapax = opened.map_err(|error| error.to_string())?;
+        let operator = Operator::new(hapax, &orders.ledger, orders.sink, dies);
+        let done = operator.operate(orders.kind, &orders.dataset).await;
+        done.map(drop).map_err(|error| error.to_string())
+    })
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Step {
+    Claim,
+    Settle,
+}
+
+/// Where a process is killed.
+#[derive(Debug, Clone, Copy)]
+struct Place {
+    step: Step,
+    after: Point,
+    at: &'static str,
+    /// Whether what was asked for is written down by then.
+    written: bool,
+}
+
+/// Every place where one of this kind is killed.
+fn places(kind: Kind, postgres: bool) -> Vec<Place> {
+    let (commit, committed) = match (postgres, kind) {
+        (false, _) => (Point::SqliteCommit, Point::SqliteCommitted),
+        // The one report of these that takes more than a statement.
+        (true, Kind::Partial) => (Point::PostgresCommit, Point::PostgresCommitted),
+        (true, _) => (Point::QuickSend, Point::QuickSent),
+    };
+    let at = |step, after, at: Point, written| Place { step, after, at: at.name(), written };
+    let claim = |point, written| at(Step::Claim, Point::ClaimAsk, point, written);
+    let settle = |point, written| at(Step::Settle, Point::SettleAsk, point, written);
+    let end = |written| at(Step::Settle, Point::ClaimAsk, Point::RunEnd, written);
+    let claims = vec![
+        claim(Point::ClaimAsk, false),
+        claim(commit, false),
+        claim(committed, true),
+        claim(Point::ClaimTold, true),
+        claim(Point::RunBegin, true),
+    ];
+    let settles = vec![
+        end(false),
+        settle(Point::SettleAsk, false),
+        settle(commit, false),
+        settle(committed, true),
+        settle(Point::SettleTold, true),
+    ];
+    let own = Place { at: OWN_COMMIT, ..end(false) };
+    match kind {
+        Kind::Opaque => [claims, settles].concat(),
+        // Before it begins it is as any other.
+        Kind::Partial => settles,
+        Kind::Transactional => [claims, vec![own, end(true)]].concat(),
+    }
+}
+
+impl Place {
+    /// Whether it was done by then.
+    fn is_done(self, kind: Kind) -> bool {
+        self.step == Step::Settle && (self.written || kind != Kind::Transactional)
+    }
+
+    /// Whether others get the lock: nothing can have happened, or all of it is recorded.
+    fn is_free(self, kind: Kind) -> bool {
+        match (kind, self.step) {
+            (Kind::Transactional, _) => true,
+            (_, Step::Claim) => !self.written,
+            (_, Step::Settle) => self.written && kind == Kind::Opaque,
+        }
+    }
+
+    /// Whether the ledger knows that it happened in part, and how to undo it.
+    fn is_known_to_be_partial(self, kind: Kind) -> bool {
+        kind == Kind::Partial && self.written
+    }
+}
+
+struct Field {
+    directory: TempDir,
+    judge: Sink,
+    operator: Operator,
+    postgres: bool,
+    bug: Option<String>,
+}
+
+impl Field {
+    async fn new(postgres: Option<&Postgres>, bug: Option<&str>) -> Self {
+        let directory = room();
+        let ledger = match postgres {
+            Some(server) => server.database("operations"),
+            None => directory.path().join("hapax.db").to_string_lossy().into_owned(),
+        };
+        let judge = Sink::start(&directory.path().join("judge"));
+        let builder = Hapax::builder().lease(LEASE).background(false);
+        let builder = builder.signing_key(directory.path().join("signing-key"));
+        let hapax = builder.open(&ledger).await.expect("a ledger");
+        match postgres {
+            Some(server) => drop(server.sql("operations", TABLE)),
+            None => {
+                let db = hapax.connection().expect("a connection");
+                db.execute_batch(TABLE).expect("a table");
+            }
+        }
+        let operator = Operator::new(hapax, &ledger, judge.port, false);
+        let (postgres, bug) = (postgres.is_some(), bug.map(str::to_owned));
+        Self { directory, judge, operator, postgres, bug }
+    }
+
+    /// Has a process die at this place. Whether it did.
+    fn kill(&self, kind: Kind, place: Place, dataset: &str) -> bool {
+        let kind = kind.to_possible_value().expect("each has a name");
+        let mut command = Command::new(crate::own_program());
+        command.args(["operate", "--ledger", &self.operator.ledger, "--signing-key"]);
+        command.arg(self.directory.path().join("signing-key"));
+        command.args(["--sink", &self.judge.port.to_string(), "--kind", kind.get_name()]);
+        command.args(["--dataset", dataset, "--after", place.after.name(), "--at", place.at]);
+        if let Some(bug) = &self.bug {
+            command.args(["--plant", bug]);
+        }
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        let ended = command.status().expect("it starts");
+        ended.signal() == Some(Signal::KILL.as_raw())
+    }
+
+    /// What was done to a dataset, in order.
+    async fn done(&self, kind: Kind, dataset: &str) -> Result<Vec<u64>, Trouble> {
+        Ok(match kind {
+            Kind::Transactional => vec![DO; self.operator.rows(dataset).await?],
+            _ => self.judge.executed().remove(dataset).unwrap_or_default(),
+        })
+    }
+
+    async fn one(
+        &self,
+        kind: Kind,
+        place: Place,
+        dataset: &str,
+        report: &mut Report,
+    ) -> Result<(), Trouble> {
+        let operator = &self.operator;
+        let died = self.kill(kind, place, dataset);
+        report.expect(died, || format!("{dataset}: vacuous: the process did not get there"));
+        report.count(format!("processes killed at the {:?}", place.step).to_lowercase(), 1);
+        let key = operation(dataset, "v1").key()?;
+        let before = self.done(kind, dataset).await?;
+        let expected: &[u64] = if place.is_done(kind) { &[DO] } else { &[] };
+        report.expect(before == expected, || format!("{dataset}: when it died: {before:?}"));
+
+        let other = operator.another(dataset, "v2").await;
+        let free = other.is_ok();
+        report.expect(free == place.is_free(kind), || {
+            format!("{dataset}: another operation on the dataset: {other:?}")
+        });
+        if !free {
+            report.count("locks that were kept", 1);
+            self.is_shown(key, &other, dataset, report).await?;
+        }
+        if !free && !place.is_known_to_be_partial(kind) {
+            let judged = self.decide(key, !before.is_empty()).await?;
+            report
+                .expect(matches!(judged, Judged::Decided(_)), || format!("{dataset}: {judged:?}"));
+            report.count("outcomes that somebody decided", 1);
+        }
+        let again = operator.operate(kind, dataset).await;
+        report.expect(again.is_ok(), || format!("{dataset}: asked again: {again:?}"));
+        let after = self.done(kind, dataset).await?;
+        let expected: &[u64] = match place.is_known_to_be_partial(kind) {
+            true => &[DO, UNDO, DO],
+            false => &[DO],
+        };
+        report.expect(after == expected, || format!("{dataset}: in the end: {after:?}"));
+        report.count("undone before they were done again", u64::from(after.contains(&UNDO)));
+        let next = operator.another(dataset, "v3").await;
+        report.expect(next.is_ok(), || format!("{dataset}: the lock in the end: {next:?}"));
+        report.count("operations done once in the end", u64::from(again.is_ok()));
+        Ok(())
+    }
+
+    /// Whoever is kept away is told by whom, and doctor names it with its lock.
+    async fn is_shown(
+        &self,
+        key: Key,
+        other: &Result<Finished, Error>,
+        dataset: &str,
+        report: &mut Report,
+    ) -> Result<(), Trouble> {
+        let told = match other {
+            Err(Error::Ledger(hapax::Error::Blocked(blocked))) => blocked.holder == Some(key),
+            _ => false,
+        };
+        report.expect(told, || format!("{dataset}: whoever waits is told: {other:?}"));
+        let stuck = [StateName::Indeterminate, StateName::Partial];
+        let shown = self.operator.hapax.list(&stuck, 1_000).await?;
+        let shown = shown.iter().any(|found| found.name.key == key);
+        report.expect(shown, || format!("{dataset}: it is not among what is stuck"));
+        let doctor = self.operator.hapax.doctor().await?;
+        let named =
+            |what: &str| what.starts_with(&key.to_string()) && what.contains("it holds lock_");
+        let named = doctor.findings.iter().any(|finding| named(&finding.what));
+        report.expect(named, || format!("{dataset}: doctor does not name it with its lock"));
+        Ok(())
+    }
+
+    /// A person looks at the target, and says what is there.
+    async fn decide(&self, key: Key, happened: bool) -> Result<Judged, Trouble> {
+        let hapax = &self.operator.hapax;
+        let effect = hapax.show(key).await?.ok_or_else(|| Trouble::not_done("no record"))?;
+        let resolution = match happened {
+            true => Resolution::Happened(Outcome::from("done")),
+            false => Resolution::DidNotHappen,
+        };
+        Ok(hapax.resolve(key, effect.attempt, resolution, "ann", "looked").await?)
+    }
+}
+
+/// Kills a process at each place, this often, and sees what is left to those who come after it.
+pub fn operations(postgres: Option<&Postgres>, times: u64, bug: Option<&str>, report: &mut Report) {
+    blocking(async {
+        let field = Field::new(postgres, bug).await;
+        for nth in 0..times {
+            for kind in [Kind::Opaque, Kind::Partial, Kind::Transactional] {
+                for place in places(kind, field.postgres) {
+                    let dataset = format!("{kind:?}-{:?}-{}-{nth}", place.step, place.at);
+                    if let Err(trouble) = field.one(kind, place, &dataset, report).await {
+                        report.violation(format!("{dataset}: {trouble:?}"));
+                    }
+                }
+            }
+        }
+        let hapax = &field.operator.hapax;
+        let sealed = async {
+            while hapax.pass().await?.sealed > 0 {}
+            hapax.verify(hapax.verifier()?, |_, _| ()).await
+        };
+        match sealed.await {
+            Ok(verified) => {
+                report.count("journal entries verified", verified.sealed);
+                report.expect(verified.damage.is_empty(), || format!("{:?}", verified.damage));
+            }
+            Err(error) => report.violation(format!("the journal cannot be read: {error}")),
+        }
+    });
+}
