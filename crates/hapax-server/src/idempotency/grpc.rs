@@ -1,17 +1,83 @@
-//! Answers of gRPC, whose status comes after the body.
+//! gRPC, whose status comes after the body, also where there is no body at all.
 
-use http::HeaderMap;
+use axum_core::body::Body;
 use http::header::CONTENT_TYPE;
+use http::{HeaderMap, HeaderValue, Response};
 
 use super::settings::Fate;
+use crate::problem::Problem;
 
 /// The trailers that say how a call went.
 pub(super) const TRAILERS: [&str; 3] = ["grpc-status", "grpc-message", "grpc-status-details-bin"];
 
+/// The language in which a client asks, and is told why it gets no answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Speech {
+    Http,
+    Grpc,
+}
+
+impl Speech {
+    /// The language of a request or of an answer.
+    pub(super) fn of(headers: &HeaderMap) -> Self {
+        let kind = headers.get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
+        match kind.is_some_and(|kind| kind.starts_with("application/grpc")) {
+            true => Self::Grpc,
+            false => Self::Http,
+        }
+    }
+
+    /// Says why there is no answer. A client of gRPC would take a document for a broken message, so
+    /// it gets a status and no body.
+    pub(super) fn refuse(self, problem: Problem) -> Response<Body> {
+        if self == Self::Http {
+            return problem.into_response();
+        }
+        let (status, message) = (status(&problem), message(&problem));
+        let mut response = problem.into_response();
+        *response.status_mut() = http::StatusCode::OK;
+        *response.body_mut() = Body::empty();
+        let headers = response.headers_mut();
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
+        headers.insert(TRAILERS[0], HeaderValue::from(status));
+        if let Ok(message) = HeaderValue::from_str(&message) {
+            headers.insert(TRAILERS[1], message);
+        }
+        response
+    }
+}
+
+/// The status of gRPC that says the same as a problem does: above all, whether to ask again.
+fn status(problem: &Problem) -> u16 {
+    match (problem.status, problem.retryable) {
+        // Aborted: ask again, not at once. Unavailable: ask again.
+        (409, true) => 10,
+        (_, true) => 14,
+        // A failed precondition: nobody is to ask again before somebody has found out.
+        (409, false) => 9,
+        // An invalid argument: the caller's own fault.
+        (400..=499, false) => 3,
+        // It happened, and what was answered is lost.
+        (..=399, false) => 15,
+        (_, false) => 2,
+    }
+}
+
+/// The code and what to do, with what is not plain ASCII escaped as gRPC has it.
+fn message(problem: &Problem) -> String {
+    let text = format!("{}: {}. {}", problem.code, problem.detail, problem.next_action);
+    text.bytes().fold(String::new(), |mut message, byte| {
+        match byte {
+            b' '..=b'~' if byte != b'%' => message.push(char::from(byte)),
+            _ => message.push_str(&format!("%{byte:02X}")),
+        }
+        message
+    })
+}
+
 /// What an answer of gRPC means; nothing if it is none.
 pub(super) fn fate(headers: &HeaderMap, trailers: &HeaderMap) -> Option<Fate> {
-    let kind = headers.get(CONTENT_TYPE)?.to_str().ok()?;
-    if !kind.starts_with("application/grpc") {
+    if Speech::of(headers) != Speech::Grpc {
         return None;
     }
     // A call that fails before anything is sent has its status in the head.
@@ -50,5 +116,23 @@ mod tests {
         assert_eq!(fate(&at_once, &HeaderMap::new()), Some(Fate::Settled));
         let other = headers(&[("content-type", "application/json")]);
         assert_eq!(fate(&other, &HeaderMap::new()), None);
+    }
+
+    #[test]
+    fn a_refusal_says_whether_to_ask_again() {
+        use crate::problem::{KEY_MISSING, NO_ANSWER, NOT_KEPT, TOO_MANY};
+        let refused = |status: u16, kind, detail: &str| {
+            let status = http::StatusCode::from_u16(status).unwrap();
+            let told = Speech::Grpc.refuse(Problem::new(status, kind, detail));
+            let header = |name| told.headers()[name].to_str().unwrap().to_owned();
+            (told.status().as_u16(), header("grpc-status"), header("grpc-message"))
+        };
+        let (code, status, message) = refused(400, &KEY_MISSING, "100 % of ü");
+        assert_eq!((code, status.as_str()), (200, "3"));
+        assert!(message.starts_with("HX0301: 100 %25 of %C3%BC. Send"), "{message}");
+        assert_eq!(refused(503, &TOO_MANY, "x").1, "14");
+        assert_eq!(refused(502, &NO_ANSWER, "x").1, "2");
+        assert_eq!(refused(200, &NOT_KEPT, "x").1, "15");
+        assert_eq!(refused(409, &NOT_KEPT, "x").1, "9");
     }
 }

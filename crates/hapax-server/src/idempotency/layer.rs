@@ -21,8 +21,9 @@ use tokio::sync::Semaphore;
 use tower_layer::Layer;
 use tower_service::Service;
 
+use super::grpc::{self, Speech};
 use super::settings::{Fate, KeyNeed, Settings};
-use super::{grpc, stored};
+use super::stored;
 use crate::access::Room;
 use crate::body::collected;
 use crate::problem::{KEY_MALFORMED, KEY_MISSING, Kind, NO_ANSWER, NOT_KEPT, Problem, TOO_MANY};
@@ -47,7 +48,8 @@ pub struct Asked {
     pub key: String,
 }
 
-/// Gives a service the semantics of `Idempotency-Key`.
+/// Gives a service the semantics of `Idempotency-Key`. The service takes requests with the body of
+/// axum, as routers of axum and tonic do; whatever comes from a connection will do before it.
 ///
 /// ```
 /// use axum::routing::post;
@@ -144,28 +146,24 @@ impl IdempotencyLayer {
     }
 
     /// Passes a request on, unless it was passed on before.
-    async fn once<S, B, R>(&self, inner: S, head: Parts, key: String, body: Bytes) -> Response<Body>
+    async fn once<S, R>(&self, inner: S, head: Parts, key: String, body: Bytes) -> Answered
     where
-        S: Service<Request<B>, Response = Response<R>> + Send + 'static,
+        S: Service<Request<Body>, Response = Response<R>> + Send + 'static,
         S::Future: Send,
         S::Error: fmt::Display + Send,
-        B: From<Bytes> + Send + 'static,
         R: http_body::Body<Data = Bytes> + Send + Unpin + 'static,
         R::Error: Into<BoxError>,
     {
-        let effect = match self.effect(&head, &key, &body) {
-            Ok(effect) => effect,
-            Err(problem) => return problem.into_response(),
-        };
+        let effect = self.effect(&head, &key, &body)?;
         let Ok(room) = self.room.clone().try_acquire_owned() else {
             let detail = "as many are being passed on as may be";
-            return Problem::new(StatusCode::SERVICE_UNAVAILABLE, &TOO_MANY, detail)
-                .into_response();
+            return Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, &TOO_MANY, detail));
         };
+        let speech = Speech::of(&head.headers);
         let passed: Arc<Mutex<Passed>> = Arc::default();
         let (told, settings) = (passed.clone(), self.settings.clone());
         let held = head.extensions.get::<Room>().cloned();
-        let request = Request::from_parts(head, B::from(body));
+        let request = Request::from_parts(head, Body::from(body));
         // On its own: a client that goes away does not take the effect with it.
         let run = tokio::spawn(async move {
             let _room = (room, held);
@@ -176,36 +174,36 @@ impl IdempotencyLayer {
             std::mem::take(&mut *passed.lock().unwrap_or_else(|poisoned| poisoned.into_inner()));
         match (done, passed) {
             (Ok(Ok(Done { how: How::Executed, .. })), Passed::Answered(live)) => {
-                self.kept_until(live, now())
+                Ok(self.kept_until(live, now()))
             }
-            (Ok(Ok(done)), _) => self.replayed(&done.outcome),
+            (Ok(Ok(done)), _) => self.replayed(&done.outcome, speech),
             // It was passed on just now, and what came of it could not be kept.
-            (_, Passed::Answered(live)) => live,
+            (_, Passed::Answered(live)) => Ok(live),
             (_, Passed::On) => {
                 let detail = "it was passed on, and no answer came that could be read";
-                Problem::new(StatusCode::BAD_GATEWAY, &NO_ANSWER, detail).into_response()
+                Err(Problem::new(StatusCode::BAD_GATEWAY, &NO_ANSWER, detail))
             }
-            (Ok(Err(error)), Passed::Not) => problem(&error, &self.settings).into_response(),
+            (Ok(Err(error)), Passed::Not) => Err(problem(&error, &self.settings)),
             (Err(error), Passed::Not) => {
                 let error = Error::Failed { reason: error.to_string() };
-                problem(&error, &self.settings).into_response()
+                Err(problem(&error, &self.settings))
             }
         }
     }
 
-    fn replayed(&self, outcome: &Outcome) -> Response<Body> {
+    fn replayed(&self, outcome: &Outcome, speech: Speech) -> Answered {
         let read = outcome.body().and_then(stored::read);
         let Some((mut response, at)) = read else {
             let detail = "what is recorded is no answer that can be sent";
-            return Problem::new(StatusCode::CONFLICT, &NOT_KEPT, detail).into_response();
+            return Err(Problem::new(StatusCode::CONFLICT, &NOT_KEPT, detail));
         };
         if response.headers_mut().remove(BODY_NOT_KEPT).is_some() {
             let detail =
                 "its answer was too large to keep, or could not be kept without what is cut out";
-            response = Problem::new(response.status(), &NOT_KEPT, detail).into_response();
+            response = speech.refuse(Problem::new(response.status(), &NOT_KEPT, detail));
         }
         response.headers_mut().insert("idempotent-replayed", HeaderValue::from_static("true"));
-        self.kept_until(response, at)
+        Ok(self.kept_until(response, at))
     }
 
     fn kept_until(&self, mut response: Response<Body>, since: SystemTime) -> Response<Body> {
@@ -217,6 +215,9 @@ impl IdempotencyLayer {
         response
     }
 }
+
+/// What a client is told: an answer, or why there is none.
+type Answered = Result<Response<Body>, Problem>;
 
 /// How far this very request came.
 #[derive(Default)]
@@ -231,14 +232,14 @@ enum Passed {
 }
 
 /// Has the service answer, and says what that means for the effect.
-async fn pass_on<S, B, R>(
+async fn pass_on<S, R>(
     mut inner: S,
-    request: Request<B>,
+    request: Request<Body>,
     settings: Arc<Settings>,
     passed: Arc<Mutex<Passed>>,
 ) -> Result<Outcome, Failure>
 where
-    S: Service<Request<B>, Response = Response<R>>,
+    S: Service<Request<Body>, Response = Response<R>>,
     S::Error: fmt::Display,
     R: http_body::Body<Data = Bytes> + Send + Unpin + 'static,
     R::Error: Into<BoxError>,
@@ -418,10 +419,10 @@ pub struct Idempotency<S> {
 
 impl<S, B, R> Service<Request<B>> for Idempotency<S>
 where
-    S: Service<Request<B>, Response = Response<R>> + Clone + Send + 'static,
+    S: Service<Request<Body>, Response = Response<R>> + Clone + Send + 'static,
     S::Future: Send,
     S::Error: fmt::Display + Send,
-    B: http_body::Body<Data = Bytes> + From<Bytes> + Send + 'static,
+    B: http_body::Body<Data = Bytes> + Send + 'static,
     B::Error: Into<BoxError>,
     R: http_body::Body<Data = Bytes> + Send + Unpin + 'static,
     R::Error: Into<BoxError>,
@@ -442,27 +443,28 @@ where
         Box::pin(async move {
             let settings = &layer.settings;
             let (head, body) = request.into_parts();
+            let speech = Speech::of(&head.headers);
             let looked_at = settings.methods.contains(&head.method);
             let key = if looked_at { settings.key_of(&head) } else { Ok(None) };
-            match key {
-                Err(problem) => Ok(problem.into_response()),
+            let answered = match key {
+                Err(problem) => Err(problem),
                 Ok(None) if looked_at && settings.need == KeyNeed::Required => {
                     let detail = format!("{} needs one here", head.method);
-                    let refused = Problem::new(StatusCode::BAD_REQUEST, &KEY_MISSING, detail);
-                    Ok(refused.into_response())
+                    Err(Problem::new(StatusCode::BAD_REQUEST, &KEY_MISSING, detail))
                 }
                 Ok(None) => {
-                    let passed = inner.call(Request::from_parts(head, body)).await?;
-                    Ok(passed.map(Body::new))
+                    let request = Request::from_parts(head, Body::new(body));
+                    Ok(inner.call(request).await?.map(Body::new))
                 }
                 Ok(Some(key)) => {
                     match collected(body, settings.largest_request, settings.longest_request).await
                     {
-                        Ok(body) => Ok(layer.once::<S, B, R>(inner, head, key, body).await),
-                        Err(problem) => Ok(problem.into_response()),
+                        Ok(body) => layer.once(inner, head, key, body).await,
+                        Err(problem) => Err(problem),
                     }
                 }
-            }
+            };
+            Ok(answered.unwrap_or_else(|problem| speech.refuse(problem)))
         })
     }
 }

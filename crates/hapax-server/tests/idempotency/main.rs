@@ -1,5 +1,6 @@
 //! One suite for the layer and for the proxy.
 
+mod grpc;
 mod policy;
 
 use std::sync::Arc;
@@ -575,59 +576,4 @@ async fn what_is_passed_on_is_limited_and_awaited() {
     tokio::time::timeout(LONG, drained).await.expect("they come to their end");
     let done = world.hapax.list(&[StateName::Succeeded], 10).await.expect("a list");
     assert_eq!(done.len(), 2);
-}
-
-/// Proves S-3 for gRPC: the status that comes after the body is kept, and decides.
-#[tokio::test]
-async fn answers_of_grpc_are_kept_with_their_trailers() {
-    use http_body_util::BodyExt as _;
-    use tower_service::Service as _;
-
-    let calls = Arc::new(AtomicUsize::new(0));
-    let counted = calls.clone();
-    let service = move |request: Request<Body>| {
-        let nth = counted.fetch_add(1, Ordering::SeqCst) + 1;
-        let status = request.headers()["x-status"].clone();
-        async move {
-            let trailers = async {
-                Some(Ok([("grpc-status".parse().expect("a name"), status)].into_iter().collect()))
-            };
-            let body = Full::new(Bytes::from(format!("answer {nth}"))).with_trailers(trailers);
-            let mut response = Response::new(Body::new(body));
-            let kind = "application/grpc".parse().expect("a value");
-            response.headers_mut().insert("content-type", kind);
-            response
-        }
-    };
-    let app = Router::new().fallback(service);
-    let layer = IdempotencyLayer::new(Hapax::builder().in_memory(), Settings::default());
-    let mut app = app.layer(layer);
-    let mut call = async |key: &str, status: &str| {
-        let request = Request::post("/charges.Charges/Charge")
-            .header("content-type", "application/grpc")
-            .header("idempotency-key", key)
-            .header("x-status", status)
-            .body(Body::from("a message"))
-            .expect("a request");
-        let answer = app.call(request).await.expect("an answer");
-        let code = answer.status().as_u16();
-        let body = answer.into_body().collect().await.expect("a body");
-        let status = body.trailers().map(|trailers| trailers["grpc-status"].clone());
-        (code, status, String::from_utf8_lossy(&body.to_bytes()).into_owned())
-    };
-    for _ in 0..2 {
-        let (code, status, body) = call("a", "0").await;
-        assert_eq!(
-            (code, status.expect("a status"), body.as_str()),
-            (200, "0".parse().expect("a value"), "answer 1")
-        );
-    }
-    // Turned away: it may be sent again.
-    assert_eq!(call("b", "14").await.2, "answer 2");
-    assert_eq!(call("b", "0").await.2, "answer 3");
-    assert_eq!(call("b", "0").await.2, "answer 3");
-    // Nobody knows: it is not sent again.
-    assert_eq!(call("c", "4").await.2, "answer 4");
-    assert_eq!(call("c", "0").await.0, 409);
-    assert_eq!(calls.load(Ordering::SeqCst), 4);
 }
