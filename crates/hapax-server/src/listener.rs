@@ -40,6 +40,9 @@ impl Default for Limits {
     }
 }
 
+/// The largest head of a request, in bytes: its first line and its headers.
+const HEAD: usize = 64 * 1024;
+
 /// Where clients come in.
 pub struct Doors {
     /// Where connections are accepted.
@@ -122,7 +125,8 @@ where
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(limits.head)
-        .max_buf_size(64 * 1024)
+        .max_header_size(HEAD)
+        .max_buf_size(HEAD)
         .serve_connection(TokioIo::new(stream), answer);
     if let Err(error) = watcher.watch(connection).await {
         tracing::debug!(%error, "a connection ended");

@@ -65,13 +65,16 @@ async fn what_is_kept_is_policy() {
 #[tokio::test(flavor = "multi_thread")]
 async fn heads_have_limits() {
     let world = World::layer(Settings::default()).await;
-    let long = "x".repeat(300_000);
-    let headed = world.post("/charges", &[("idempotency-key", "k"), ("x-long", &long)], "a").await;
-    assert_eq!(headed.status(), 431);
+    // The last is refused before it is read to its end; the others arrive whole, or may.
+    for (size, status) in [(60_000, 200), (66_000, 431), (100_000, 431), (300_000, 431)] {
+        let long = "x".repeat(size);
+        let headers = [("idempotency-key", "long"), ("x-long", long.as_str())];
+        assert_eq!(world.post("/charges", &headers, "a").await.status(), status, "{size}");
+    }
     let many: Vec<String> = (0..200).map(|nth| format!("x-{nth}")).collect();
     let mut headers: Vec<(&str, &str)> = many.iter().map(|name| (name.as_str(), "1")).collect();
     headers.push(("idempotency-key", "k"));
     assert_eq!(world.post("/charges", &headers, "a").await.status(), 431);
     assert_eq!(world.charge("k", "a").await.status(), 200, "others are served");
-    assert_eq!(world.calls(), 1);
+    assert_eq!(world.calls(), 2);
 }
