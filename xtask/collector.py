@@ -27,6 +27,8 @@ OPERATION = {
     "version": "v1", "checksum_in": "sha256:5f2b", "params_hash": "sha256:9c41",
     "timestamp_bucket": "2026-11-16T00:00:00Z",
 }
+RIVERS = "https://example.org/rivers"
+ONTOLOGY = {"id": RIVERS, "classes": [{"id": "e:River", "label": "river"}]}
 TRACE, PARENT = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 told = []
 
@@ -61,7 +63,8 @@ def main(hapax):
     variables = os.environ | {"OTEL_EXPORTER_OTLP_ENDPOINT": endpoint}
     with tempfile.TemporaryDirectory() as place:
         words = [hapax, "dev", "--listen", "127.0.0.1:0"]
-        server = subprocess.Popen(words, cwd=place, env=variables, stderr=subprocess.PIPE, text=True)
+        pipes = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE, "text": True}
+        server = subprocess.Popen(words, cwd=place, env=variables, **pipes)
         try:
             server_url = re.search(r"http://\S+", server.stderr.readline())[0]
             url = server_url + "/v1/effects/a"
@@ -76,11 +79,16 @@ def main(hapax):
                 raise AssertionError("the lock was held")
             except urllib.error.HTTPError as error:
                 assert error.code == 409, error
+            # A text is read once and found once.
+            ask(server_url + "/api/v1/ontologies", ONTOLOGY)
+            for known in [False, True]:
+                read = {"text": "The river Danube.", "ontologyId": RIVERS}
+                assert ask(server_url + "/api/v1/extract", read)["cacheHit"] is known
             server.send_signal(signal.SIGTERM)
             assert server.wait(timeout=60) == 0
         finally:
             server.kill()
-    values, spans, events = {}, [], []
+    values, times, spans, events = {}, {}, [], []
     for message in told:
         for resource in getattr(message, "resource_logs", []):
             for scope in resource.scope_logs:
@@ -90,6 +98,12 @@ def main(hapax):
                 for metric in scope.metrics:
                     for point in metric.sum.data_points:
                         assert metric.sum.is_monotonic, metric
+                        labels = [a.value.string_value for a in point.attributes]
+                        values[".".join([metric.name, *labels])] = point.as_int
+                    for point in metric.histogram.data_points:
+                        assert metric.unit == "s" and len(point.explicit_bounds) == 12, metric
+                        times[metric.name] = point.count
+                    for point in metric.gauge.data_points:
                         values[metric.name] = point.as_int
         for resource in getattr(message, "resource_spans", []):
             names = {a.key: a.value.string_value for a in resource.resource.attributes}
@@ -97,12 +111,20 @@ def main(hapax):
             for scope in resource.scope_spans:
                 spans.extend(scope.spans)
     assert values["kfm.idempotent_replays"] == 3, values
-    assert values["hapax.grants"] == 2, values
+    # The effect, the operation, the text and its chunk.
+    assert values["hapax.grants"] == 4, values
     assert "lock_acquire_failed" in events, events
-    assert len(spans) == 7, spans
+    for name, value in {
+        "requests.hit": 1, "requests.executed": 1, "requests.shared": 0, "requests.failed": 0,
+        "chunks.extracted": 1, "evictions": 0, "invalidations": 0, "lookup_errors": 0,
+        "key_errors": 0, "calls": 0, "tokens.read": 0, "cost_micros": 0, "cached_results": 0,
+    }.items():
+        assert values[f"hapax.extraction.{name}"] == value, (name, values)
+    assert times == {"hapax.extraction.cache_lookup": 1, "hapax.extraction.cache_store": 1}, times
+    assert len(spans) == 10, spans
     for span in spans:
         assert (span.trace_id.hex(), span.parent_span_id.hex()) == (TRACE, PARENT), span
-    print(f"{len(values)} counters, {len(spans)} spans and {len(events)} log records were decoded")
+    print(f"{len(values)} numbers, {len(times)} times, {len(spans)} spans and {len(events)} log records were decoded")
 
 
 main(sys.argv[1])

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use axum::Router;
 use hapax::Hapax;
+use hapax_extract::Extract;
 use hapax_pipeline::Meters;
 
 use crate::exit::Failed;
@@ -19,10 +20,14 @@ const ENDPOINT: &str = "OTEL_EXPORTER_OTLP_ENDPOINT";
 pub(crate) struct Telemetry(Option<told::Told>);
 
 impl Telemetry {
-    /// Begins to tell, if somebody is to be told.
-    pub(crate) fn start(hapax: &Hapax, operations: &Arc<Meters>) -> Result<Self, Failed> {
+    /// Begins to tell, if somebody is to be told: of the ledger, and of what is done on it here.
+    pub(crate) fn start(
+        hapax: &Hapax,
+        operations: &Arc<Meters>,
+        extract: Option<&Extract>,
+    ) -> Result<Self, Failed> {
         match std::env::var_os(ENDPOINT).is_some_and(|endpoint| !endpoint.is_empty()) {
-            true => told::Told::start(hapax, operations).map(|told| Self(Some(told))),
+            true => told::Told::start(hapax, operations, extract).map(|told| Self(Some(told))),
             false => Ok(Self(None)),
         }
     }
@@ -33,7 +38,7 @@ impl Telemetry {
         if cfg!(not(feature = "otlp")) {
             return Self(None);
         }
-        let telemetry = Self::start(hapax, operations).unwrap_or_else(|failed| {
+        let telemetry = Self::start(hapax, operations, None).unwrap_or_else(|failed| {
             failed.print();
             Self(None)
         });
@@ -81,6 +86,7 @@ mod told {
 
     use axum::Router;
     use hapax::Hapax;
+    use hapax_extract::Extract;
     use hapax_pipeline::Meters;
 
     use crate::exit::Failed;
@@ -89,7 +95,11 @@ mod told {
     pub(super) enum Told {}
 
     impl Told {
-        pub(super) fn start(_: &Hapax, _: &Arc<Meters>) -> Result<Self, Failed> {
+        pub(super) fn start(
+            _: &Hapax,
+            _: &Arc<Meters>,
+            _: Option<&Extract>,
+        ) -> Result<Self, Failed> {
             Err(Failed::usage(format!("{} is set, and this hapax cannot tell", super::ENDPOINT))
                 .next("Build it with --features otlp, or unset the variable."))
         }
@@ -119,6 +129,7 @@ mod told {
     use bytes::Bytes;
     use hapax::outbox::SinkStats;
     use hapax::{Counts, Hapax};
+    use hapax_extract::{Extract, Stopwatch};
     use hapax_pipeline::{Labels, Meter, Meters};
     use http_body_util::{BodyExt as _, Full, Limited};
     use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
@@ -196,7 +207,11 @@ mod told {
     }
 
     impl Told {
-        pub(super) fn start(hapax: &Hapax, operations: &Arc<Meters>) -> Result<Self, Failed> {
+        pub(super) fn start(
+            hapax: &Hapax,
+            operations: &Arc<Meters>,
+            extract: Option<&Extract>,
+        ) -> Result<Self, Failed> {
             let refuse =
                 |error: String| Failed::new(Exit::Usage, format!("{}: {error}", super::ENDPOINT));
             let courier = Courier::new().map_err(|error| refuse(error.to_string()))?;
@@ -213,6 +228,9 @@ mod told {
                 .with_resource(resource.clone())
                 .build();
             count(hapax, operations, &meters);
+            if let Some(extract) = extract {
+                count_extractions(extract, &meters);
+            }
             let records = LogExporter::builder().with_http().with_http_client(courier.clone());
             let records = records.build().map_err(|error| refuse(error.to_string()))?;
             let loggers = SdkLoggerProvider::builder()
@@ -332,6 +350,39 @@ mod told {
                 tokio::time::sleep(LOOK).await;
             }
         });
+    }
+
+    /// Everything that Prometheus is told of extractions, under the same names with dots.
+    fn count_extractions(extract: &Extract, meters: &SdkMeterProvider) {
+        let meter = meters.meter("hapax");
+        let mut counts = extract.meters().counts();
+        counts.dedup_by(|one, other| one.name == other.name);
+        for counted in counts {
+            let (extract, name) = (extract.clone(), counted.name.clone());
+            let tell = move |observer: &dyn AsyncInstrument<u64>| {
+                for count in extract.meters().counts().iter().filter(|count| count.name == name) {
+                    let of = count.of.iter();
+                    let of: Vec<_> = of.map(|(n, v)| KeyValue::new(n.clone(), v.clone())).collect();
+                    observer.observe(count.value, &of);
+                }
+            };
+            match counted.falls {
+                true => {
+                    meter.u64_observable_gauge(counted.name).with_callback(tell).build();
+                }
+                false => {
+                    meter.u64_observable_counter(counted.name).with_callback(tell).build();
+                }
+            }
+        }
+        for stopwatch in extract.meters().stopwatches() {
+            let histogram = meter
+                .f64_histogram(stopwatch.name())
+                .with_unit("s")
+                .with_boundaries(Stopwatch::BOUNDS.to_vec())
+                .build();
+            stopwatch.tell(move |seconds| histogram.record(seconds, &[]));
+        }
     }
 
     /// One request.

@@ -56,7 +56,7 @@ pub(crate) async fn main(global: &Global, asked: &Proxy) -> Result<Exit, Failed>
         eprintln!("hapax: finishing what was begun");
     };
     let doors = listener::Doors { listener, tls: None, limits };
-    let telemetry = Telemetry::start(&hapax, &Arc::default())?;
+    let telemetry = Telemetry::start(&hapax, &Arc::default(), None)?;
     let app = Router::new().fallback_service(layer.layer(upstream));
     listener::serve(doors, telemetry.traced(app), stopped).await;
     let _ = tokio::time::timeout(drain, layer.drained()).await;

@@ -142,7 +142,7 @@ async fn served(
     (dispatcher, environment): (Option<Dispatcher>, String),
     format: LogFormat,
 ) -> Result<Exit, Failed> {
-    let telemetry = Telemetry::start(&hapax, &server.meters())?;
+    let telemetry = Telemetry::start(&hapax, &server.meters(), Some(&server.extract()))?;
     let told = stop::told()?;
     notify(&[sd_notify::NotifyState::Ready]);
     let stopped = async {

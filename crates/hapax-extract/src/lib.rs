@@ -32,7 +32,7 @@ pub use graph::{Entity, Found, Graph, Mention, Place, Relation, Said};
 pub use identity::Identity;
 pub use manage::{Changed, Explained, Listed, Nearest, Stats};
 pub use merge::merge;
-pub use meters::Meters;
+pub use meters::{Count, Meters, Stopwatch};
 pub use ontologies::Known;
 pub use ontology::error::{OntologyError, Position};
 pub use ontology::{Class, Individual, Ontology, Property, limits};

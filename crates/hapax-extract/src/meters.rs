@@ -1,22 +1,103 @@
 //! What is counted of extractions.
+//!
+//! Each has one name, which Prometheus is told as it is, and OpenTelemetry with dots and without the
+//! endings that Prometheus wants: `hapax_extraction_evictions_total`, `hapax.extraction.evictions`.
 
+use std::sync::OnceLock;
 use std::time::Duration;
 
+use prometheus::proto::{Metric, MetricFamily, MetricType};
 use prometheus::{Histogram, HistogramOpts, IntCounter, IntCounterVec, IntGauge, Opts, Registry};
 
 use crate::extractor::Bill;
 
-/// The bounds between which times fall, in seconds.
-const BOUNDS: [f64; 12] =
-    [0.00001, 0.0001, 0.0005, 0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 2.0, 10.0, 60.0];
+/// What stands before all names.
+const PREFIX: &str = "hapax_extraction_";
+
+/// A number, as collectors are told it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Count {
+    /// Its name, with dots.
+    pub name: String,
+    /// What it is of, where there are several of this name: a label and its value.
+    pub of: Option<(String, String)>,
+    /// The number.
+    pub value: u64,
+    /// Whether it may fall; most are totals and never do.
+    pub falls: bool,
+}
+
+impl Count {
+    fn of(family: &MetricFamily, metric: &Metric) -> Self {
+        let falls = family.get_field_type() == MetricType::GAUGE;
+        let value = match falls {
+            true => metric.get_gauge().get_value(),
+            false => metric.get_counter().get_value(),
+        };
+        let label = metric.get_label().first();
+        Self {
+            name: dotted(family.name()),
+            of: label.map(|label| (label.name().to_owned(), label.value().to_owned())),
+            value: value as u64,
+            falls,
+        }
+    }
+}
+
+/// The name that collectors are told.
+fn dotted(name: &str) -> String {
+    let name = name.strip_prefix(PREFIX).unwrap_or(name);
+    let plain = ["_total", "_seconds"].iter().find_map(|ending| name.strip_suffix(ending));
+    format!("{}{}", PREFIX.replace('_', "."), plain.unwrap_or(name))
+}
+
+/// Who is told each time, in seconds.
+type Listener = Box<dyn Fn(f64) + Send + Sync>;
+
+/// How long something takes, each time.
+pub struct Stopwatch {
+    name: &'static str,
+    histogram: Histogram,
+    listener: OnceLock<Listener>,
+}
+
+impl Stopwatch {
+    /// The bounds between which times fall, in seconds.
+    pub const BOUNDS: [f64; 12] =
+        [0.00001, 0.0001, 0.0005, 0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 2.0, 10.0, 60.0];
+
+    fn new(name: &'static str, help: &str) -> Self {
+        let options = HistogramOpts::new(name, help).buckets(Self::BOUNDS.to_vec());
+        let histogram = Histogram::with_opts(options).expect("a right name");
+        Self { name, histogram, listener: OnceLock::new() }
+    }
+
+    /// Its name, with dots.
+    pub fn name(&self) -> String {
+        dotted(self.name)
+    }
+
+    /// Has somebody told each time from now on; there is one at most, and the first stays.
+    pub fn tell(&self, listener: impl Fn(f64) + Send + Sync + 'static) {
+        let _ = self.listener.set(Box::new(listener));
+    }
+
+    pub(crate) fn took(&self, time: Duration) {
+        let seconds = time.as_secs_f64();
+        self.histogram.observe(seconds);
+        if let Some(tell) = self.listener.get() {
+            tell(seconds);
+        }
+    }
+}
 
 /// The counts of this process.
 pub struct Meters {
     requests: IntCounterVec,
     pub(crate) hit: IntCounter,
-    pub(crate) lookup: Histogram,
-    pub(crate) store: Histogram,
-    pub(crate) wait: Histogram,
+    pub(crate) lookup: Stopwatch,
+    pub(crate) store: Stopwatch,
+    pub(crate) wait: Stopwatch,
     pub(crate) results: IntGauge,
     pub(crate) evictions: IntCounter,
     pub(crate) invalidations: IntCounter,
@@ -34,10 +115,6 @@ impl Default for Meters {
         let counter = |name: &str, help: &str| IntCounter::new(name, help).expect("a right name");
         let counters = |name: &str, help: &str, label: &str| {
             IntCounterVec::new(Opts::new(name, help), &[label]).expect("right names")
-        };
-        let seconds = |name: &str, help: &str| {
-            Histogram::with_opts(HistogramOpts::new(name, help).buckets(BOUNDS.to_vec()))
-                .expect("a right name")
         };
         let requests = counters(
             "hapax_extraction_requests_total",
@@ -59,15 +136,15 @@ impl Default for Meters {
         Self {
             hit,
             requests,
-            lookup: seconds(
+            lookup: Stopwatch::new(
                 "hapax_extraction_cache_lookup_seconds",
                 "How long it took to find a result that was there.",
             ),
-            store: seconds(
+            store: Stopwatch::new(
                 "hapax_extraction_cache_store_seconds",
                 "How long it took to record a result.",
             ),
-            wait: seconds(
+            wait: Stopwatch::new(
                 "hapax_extraction_dedup_wait_seconds",
                 "How long requests waited for another that was the same.",
             ),
@@ -98,9 +175,9 @@ impl Meters {
     /// Has them told with others.
     pub fn register(&self, registry: &Registry) -> prometheus::Result<()> {
         registry.register(Box::new(self.requests.clone()))?;
-        registry.register(Box::new(self.lookup.clone()))?;
-        registry.register(Box::new(self.store.clone()))?;
-        registry.register(Box::new(self.wait.clone()))?;
+        for stopwatch in self.stopwatches() {
+            registry.register(Box::new(stopwatch.histogram.clone()))?;
+        }
         registry.register(Box::new(self.results.clone()))?;
         registry.register(Box::new(self.evictions.clone()))?;
         registry.register(Box::new(self.invalidations.clone()))?;
@@ -110,6 +187,25 @@ impl Meters {
         registry.register(Box::new(self.calls.clone()))?;
         registry.register(Box::new(self.tokens.clone()))?;
         registry.register(Box::new(self.cost.clone()))
+    }
+
+    /// What is timed.
+    pub fn stopwatches(&self) -> [&Stopwatch; 3] {
+        [&self.lookup, &self.store, &self.wait]
+    }
+
+    /// Everything else, as collectors are told it.
+    pub fn counts(&self) -> Vec<Count> {
+        let registry = Registry::new();
+        // It fails where two have one name, and none do.
+        if self.register(&registry).is_err() {
+            return Vec::new();
+        }
+        let families = registry.gather();
+        let counted = families.iter().filter(|f| f.get_field_type() != MetricType::HISTOGRAM);
+        counted
+            .flat_map(|family| family.get_metric().iter().map(|metric| Count::of(family, metric)))
+            .collect()
     }
 
     /// Takes over what an extractor says of itself.
@@ -131,8 +227,48 @@ impl Meters {
     pub fn requests(&self, outcome: &str) -> u64 {
         self.requests.with_label_values(&[outcome]).get()
     }
+}
 
-    pub(crate) fn took(histogram: &Histogram, time: Duration) {
-        histogram.observe(time.as_secs_f64());
+#[cfg(test)]
+mod tests {
+    use std::sync::{Arc, Mutex};
+
+    use super::*;
+
+    /// Proves X-11: what collectors are told is what Prometheus is told, each under its own name.
+    #[test]
+    fn everything_has_a_name_with_dots() {
+        let meters = Meters::default();
+        meters.charge(&Bill { calls: 3, ..Bill::default() });
+        meters.became("failed");
+        let counts = meters.counts();
+        let value = |name: &str, of: Option<&str>| {
+            let of = |count: &&Count| count.of.as_ref().map(|(_, value)| value.as_str()) == of;
+            let found = counts.iter().filter(|count| count.name == name).find(of);
+            found.map(|count| count.value)
+        };
+        assert_eq!(value("hapax.extraction.calls", None), Some(3));
+        assert_eq!(value("hapax.extraction.requests", Some("failed")), Some(1));
+        let mut names: Vec<_> = counts.iter().map(|count| count.name.clone()).collect();
+        names.extend(meters.stopwatches().map(Stopwatch::name));
+        names.sort();
+        names.dedup();
+        let registry = Registry::new();
+        meters.register(&registry).unwrap();
+        assert_eq!(names.len(), registry.gather().len());
+        let plain = |name: &String| name.starts_with("hapax.extraction.") && name.len() > 17;
+        assert!(names.iter().all(plain), "{names:?}");
+        assert!(counts.iter().any(|count| count.falls && count.name.ends_with("cached_results")));
+    }
+
+    #[test]
+    fn whoever_listens_is_told_each_time() {
+        let (meters, heard) = (Meters::default(), Arc::new(Mutex::new(Vec::new())));
+        meters.wait.took(Duration::from_millis(250));
+        let told = heard.clone();
+        meters.wait.tell(move |seconds| told.lock().unwrap().push(seconds));
+        meters.wait.took(Duration::from_millis(500));
+        assert_eq!(*heard.lock().unwrap(), [0.5]);
+        assert_eq!(meters.wait.histogram.get_sample_count(), 2);
     }
 }

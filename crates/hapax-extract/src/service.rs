@@ -353,7 +353,7 @@ impl Extract {
                 .await;
             let ended = *read_at.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
             if let (Ok(_), Some(ended)) = (&done, ended) {
-                Meters::took(&meters.store, ended.elapsed());
+                meters.store.took(ended.elapsed());
             }
             done
         });
@@ -379,13 +379,13 @@ impl Extract {
         match done.how {
             How::Replayed => {
                 shared.meters.hit.inc();
-                Meters::took(&shared.meters.lookup, took);
+                shared.meters.lookup.took(took);
                 shared.note(&self.hapax, key, What::Hit, &request.ontology_id);
                 tracing::info!(name: "cache_hit", idempotency_key = components.short(), hit_source = "result-cache", cache_age_ms = age_ms(&done), lookup_us = took.as_micros() as u64, "cache hit");
             }
             How::Shared => {
                 shared.meters.became("shared");
-                Meters::took(&shared.meters.wait, took);
+                shared.meters.wait.took(took);
                 shared.note(&self.hapax, key, What::Shared, &request.ontology_id);
                 tracing::info!(name: "request_deduplicated", idempotency_key = components.short(), hit_source = "execution-cache", wait_ms, "concurrent request deduplicated");
             }

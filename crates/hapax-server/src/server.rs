@@ -136,6 +136,11 @@ impl Server {
         })
     }
 
+    /// Extraction on this ledger, with what is counted of it.
+    pub fn extract(&self) -> Extract {
+        self.extract.clone()
+    }
+
     /// What is counted of operations.
     pub fn meters(&self) -> Arc<Meters> {
         self.pipeline.meters()

@@ -19,7 +19,8 @@ fn heard(collector: &Receiver, path: &str, bytes: &[u8]) -> bool {
     })
 }
 
-/// Proves P-15 for OTLP: the names of the specification, and spans that are the caller's children.
+/// Proves P-15 and X-11 for OTLP: the names of the specification, and spans that are the caller's
+/// children.
 #[test]
 fn a_collector_is_told() {
     let (place, collector) = (Place::new(), Receiver::start(&[("200 OK", "")]));
@@ -32,7 +33,25 @@ fn a_collector_is_told() {
     let parent = format!("traceparent: 00-{trace}-b7ad6b7169203331-01");
     let url = format!("http://{}/v1/effects/a", server.address);
     curl(&["-H", &parent, &url]);
-    for name in ["kfm.idempotent_replays", "kfm.lock_acquire_failures", "hapax.outbox.pending"] {
+    let api = format!("http://{}/api/v1", server.address);
+    let ontology = r#"{"id": "e:o", "classes": [{"id": "e:River", "label": "river"}]}"#;
+    let json = "Content-Type: application/json";
+    curl(&["-H", json, "-d", ontology, &format!("{api}/ontologies")]);
+    let text = r#"{"text": "The river.", "ontologyId": "e:o"}"#;
+    for known in ["\"cacheHit\":false", "\"cacheHit\":true"] {
+        let told = curl(&["-H", json, "-d", text, &format!("{api}/extract")]);
+        assert!(told.contains(known), "{told}");
+    }
+    for name in [
+        "kfm.idempotent_replays",
+        "kfm.lock_acquire_failures",
+        "hapax.outbox.pending",
+        "hapax.extraction.requests",
+        "hapax.extraction.evictions",
+        "hapax.extraction.cached_results",
+        "hapax.extraction.cache_lookup",
+        "hapax.extraction.cache_store",
+    ] {
         wait_until(name, || heard(&collector, "/v1/metrics", name.as_bytes()));
     }
     // What is left is told before the end.
