@@ -107,7 +107,7 @@ pub(crate) enum Command {
     #[command(subcommand)]
     Token(Token),
     /// Stand before any HTTP service and pass each Idempotency-Key on once
-    Proxy(Proxy),
+    Proxy(Box<Proxy>),
     /// Receive webhooks on loopback, check their signatures, and print them
     Listen(Listen),
     /// Look for what needs attention; exits 78 if something does

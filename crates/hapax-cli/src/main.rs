@@ -6,6 +6,7 @@ mod config;
 mod control;
 mod datasets;
 mod doctor;
+mod door;
 mod effects;
 mod epoch;
 mod events;

@@ -6,14 +6,15 @@ use std::time::Duration;
 use axum::Router;
 use hapax::{Safety, Settling};
 use hapax_server::idempotency::{IdempotencyLayer, KeyNeed, OnInFlight, Preset, Settings, Tenant};
-use hapax_server::listener::{self, Limits};
+use hapax_server::listener::{self, Doors, Limits};
 use hapax_server::proxy::Upstream;
+use hapax_server::watch::Watch;
 use tower_layer::Layer as _;
 
 use crate::args::{self, Global, LogFormat, Proxy};
 use crate::exit::{Exit, Failed};
 use crate::otlp::Telemetry;
-use crate::{log, output, serve, stop};
+use crate::{door, log, output, stop};
 
 pub(crate) async fn main(global: &Global, asked: &Proxy) -> Result<Exit, Failed> {
     log::listen(None, LogFormat::Text)?;
@@ -32,8 +33,18 @@ pub(crate) async fn main(global: &Global, asked: &Proxy) -> Result<Exit, Failed>
             .next("Put {tenant} into the path of the probe, so that it asks for the right one."));
     }
     let namespace = output::namespace(global)?;
-    let listener = serve::bound(&asked.listen).await?;
-    let address = serve::local(&listener)?;
+    let tls = match (&asked.tls_certificate, &asked.tls_key) {
+        (Some(certificate), Some(key)) => {
+            Some(door::tls("--tls-certificate and --tls-key", certificate, key)?)
+        }
+        _ => None,
+    };
+    let listener = door::bound("--listen", &asked.listen).await?;
+    let address = door::local(&listener)?;
+    let aside = match &asked.metrics {
+        Some(address) => Some(door::bound("--metrics", address).await?),
+        None => None,
+    };
     let hapax = output::builder(global).open(&global.db).await?.in_namespace(namespace);
     let mut layer = IdempotencyLayer::new(hapax.clone(), settings);
     if let Some(path) = asked.probe.clone() {
@@ -43,21 +54,32 @@ pub(crate) async fn main(global: &Global, asked: &Proxy) -> Result<Exit, Failed>
             async move { prober.probe(&path, &sought).await }
         });
     }
+    door::reload_on_hangup(tls.clone())?;
+    let scheme = if tls.is_some() { "https" } else { "http" };
     eprintln!(
-        "hapax: http://{address} passes requests on to {}, each key once; stop with Ctrl-C",
+        "hapax: {scheme}://{address} passes requests on to {}, each key once; stop with Ctrl-C",
         asked.upstream
     );
+    let watch = Watch::new(hapax.clone());
+    if let Some(listener) = aside {
+        eprintln!("hapax: http://{}/metrics says what is counted", door::local(&listener)?);
+        let doors = Doors { listener, tls: None, limits: Limits::default() };
+        tokio::spawn(listener::serve(doors, watch.router(), std::future::pending()));
+    }
     // Longer than the service may take, so that what was begun is finished.
     let drain = asked.timeout + Duration::from_secs(5);
     let limits = Limits { connections: asked.connections, drain, ..Limits::default() };
     let told = stop::told()?;
     let stopped = async {
         told.await;
+        door::is_stopping();
+        watch.stop();
         eprintln!("hapax: finishing what was begun");
     };
-    let doors = listener::Doors { listener, tls: None, limits };
+    let doors = Doors { listener, tls, limits };
     let telemetry = Telemetry::start(&hapax, &Arc::default(), None)?;
-    let app = Router::new().fallback_service(layer.layer(upstream));
+    let app = watch.over(Router::new().fallback_service(layer.layer(upstream)));
+    door::is_ready();
     listener::serve(doors, telemetry.traced(app), stopped).await;
     let _ = tokio::time::timeout(drain, layer.drained()).await;
     telemetry.stop().await;

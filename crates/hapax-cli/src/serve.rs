@@ -12,15 +12,13 @@ use hapax_server::listener::{self, Doors, Limits};
 use hapax_server::server::{Server, Systems, Terms};
 use hapax_server::tls::Tls;
 use hapax_sinks::stdout::Stdout;
-use tokio::net::TcpListener;
-use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::args::{Dev, Global, LogFormat, Serve};
 use crate::config::{Config, Served};
 use crate::exit::{Exit, Failed};
 use crate::otlp::Telemetry;
 use crate::outbox::dispatch::project_with;
-use crate::{log, output, stop};
+use crate::{door, log, output, stop};
 
 /// Where to listen, if nobody says.
 const LISTEN: &str = "127.0.0.1:8765";
@@ -28,8 +26,8 @@ const LISTEN: &str = "127.0.0.1:8765";
 /// `hapax dev`.
 pub(crate) async fn dev(global: &Global, asked: &Dev) -> Result<Exit, Failed> {
     log::listen(None, LogFormat::Text)?;
-    let listener = bound(&asked.listen).await?;
-    let address = local(&listener)?;
+    let listener = door::bound("--listen", &asked.listen).await?;
+    let address = door::local(&listener)?;
     if !address.ip().is_loopback() {
         return Err(Failed::usage(format!("{} is reachable from elsewhere", asked.listen))
             .next("Serve others with tokens: hapax serve"));
@@ -103,8 +101,8 @@ pub(crate) async fn serve(global: &Global, asked: &Serve) -> Result<Exit, Failed
         return Ok(Exit::Done);
     }
     log::listen(None, asked.log_format)?;
-    let listener = bound(listen).await?;
-    let address = local(&listener)?;
+    let listener = door::bound("--listen", listen).await?;
+    let address = door::local(&listener)?;
     let hapax = output::builder(global).holder(title("serve")).open(&global.db).await?;
     systems.items = workflows(&config, &hapax, &global.db).await?;
     let dispatches = config.server.dispatch.unwrap_or(true) && config.has_sinks();
@@ -116,11 +114,7 @@ pub(crate) async fn serve(global: &Global, asked: &Serve) -> Result<Exit, Failed
         let what = "nobody is let in yet; make a token: hapax token create --role operator";
         log::say(asked.log_format, "no_tokens", what);
     }
-    // Before anybody is told that it serves: who sends SIGHUP to one that does not listen ends it.
-    let hangup = signal(SignalKind::hangup());
-    let hangup =
-        hangup.map_err(|error| Failed::new(Exit::Unreachable, format!("no signals: {error}")))?;
-    tokio::spawn(reloading(hangup, tls.clone()));
+    door::reload_on_hangup(tls.clone())?;
     let scheme = if tls.is_some() { "https" } else { "http" };
     let say = |event, what: &str| log::say(asked.log_format, event, what);
     say("serving", &format!("{scheme}://{address} serves the ledger; stop with Ctrl-C"));
@@ -144,10 +138,10 @@ async fn served(
 ) -> Result<Exit, Failed> {
     let telemetry = Telemetry::start(&hapax, &server.meters(), Some(&server.extract()))?;
     let told = stop::told()?;
-    notify(&[sd_notify::NotifyState::Ready]);
+    door::is_ready();
     let stopped = async {
         told.await;
-        notify(&[sd_notify::NotifyState::Stopping]);
+        door::is_stopping();
         server.stop();
         log::say(format, "stopping", "finishing what was begun");
     };
@@ -171,26 +165,6 @@ async fn served(
     Ok(Exit::Done)
 }
 
-/// Tells systemd, where it is there to be told.
-fn notify(state: &[sd_notify::NotifyState<'_>]) {
-    if let Err(error) = sd_notify::notify(state) {
-        tracing::warn!(name: "notify_failed", %error, "systemd could not be told");
-    }
-}
-
-/// Reads the certificate again whenever SIGHUP comes, if there is one.
-async fn reloading(mut hangup: Signal, tls: Option<Tls>) {
-    while hangup.recv().await.is_some() {
-        let Some(tls) = &tls else { continue };
-        match tls.reload() {
-            Ok(()) => tracing::info!(name: "tls_reloaded", "the certificate was read again"),
-            Err(error) => {
-                tracing::error!(name: "tls_not_reloaded", %error, "the old certificate stays");
-            }
-        }
-    }
-}
-
 /// Nothing may be asked where none of something is allowed.
 fn check_numbers(served: &Served) -> Result<(), Failed> {
     let Served { rate, burst, at_once, connections, .. } = *served;
@@ -208,10 +182,8 @@ fn tls(config: &Config) -> Result<Option<Tls>, Failed> {
     match (tls_certificate, tls_key) {
         (None, None) => Ok(None),
         (Some(certificate), Some(key)) => {
-            Tls::read(&config.beside(certificate), &config.beside(key)).map(Some).map_err(|error| {
-                Failed::usage(format!("server.tls_certificate and tls_key: {error}"))
-                    .next("Both are files in PEM; paths are meant from where the settings are.")
-            })
+            let (certificate, key) = (config.beside(certificate), config.beside(key));
+            door::tls("server.tls_certificate and tls_key", &certificate, &key).map(Some)
         }
         _ => Err(Failed::usage("server.tls_certificate and server.tls_key go together")),
     }
@@ -246,16 +218,4 @@ fn limits(served: &Served) -> Limits {
 
 fn title(command: &str) -> String {
     format!("hapax {command}, process {}", std::process::id())
-}
-
-/// Takes the address, or says what to do about it.
-pub(crate) async fn bound(address: &str) -> Result<TcpListener, Failed> {
-    TcpListener::bind(address).await.map_err(|error| {
-        Failed::new(Exit::Unreachable, format!("--listen {address}: {error}"))
-            .next("Choose another address or port; port 0 is any that is free.")
-    })
-}
-
-pub(crate) fn local(listener: &TcpListener) -> Result<std::net::SocketAddr, Failed> {
-    listener.local_addr().map_err(|error| Failed::new(Exit::Unreachable, error.to_string()))
 }

@@ -2,8 +2,9 @@
 //!
 //! A request with an `Idempotency-Key` is an effect of the ledger. [`idempotency`] gives any
 //! service those semantics as a tower layer; [`proxy`] puts them in front of a service that knows
-//! nothing of them; [`listener`] accepts connections and gives up on slow ones. [`server`] is the
-//! ledger itself under an address: the [`api`], for those who have [`access`].
+//! nothing of them, and [`watch`] says how that is; [`listener`] accepts connections and gives up on
+//! slow ones. [`server`] is the ledger itself under an address: the [`api`], for those who have
+//! [`access`].
 
 pub mod access;
 pub mod api;
@@ -17,4 +18,5 @@ pub mod proxy;
 mod runs;
 pub mod server;
 pub mod tls;
+pub mod watch;
 pub mod wire;

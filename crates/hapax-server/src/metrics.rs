@@ -19,11 +19,16 @@ use crate::access::Caller;
 use crate::problem::{FORBIDDEN, Problem};
 use crate::server::Server;
 
-/// What the server itself counts.
-pub(crate) struct Metrics {
-    requests: IntCounterVec,
+/// What is counted of requests.
+pub(crate) struct Requests {
+    answered: IntCounterVec,
     seconds: HistogramVec,
     under_way: IntGauge,
+}
+
+/// What the server itself counts.
+pub(crate) struct Metrics {
+    pub(crate) requests: Requests,
     /// Runs of workflows that ended, by how.
     pub(crate) runs: IntCounterVec,
     /// Mutations that were looked for, by what came of it.
@@ -36,14 +41,27 @@ pub(crate) struct Metrics {
 const BOUNDS: [f64; 12] =
     [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0, 30.0];
 
-impl Default for Metrics {
+impl Default for Requests {
     fn default() -> Self {
-        let requests = Opts::new("hapax_http_requests_total", "Requests that were answered.");
+        let answered = Opts::new("hapax_http_requests_total", "Requests that were answered.");
         let seconds = HistogramOpts::new(
             "hapax_http_request_duration_seconds",
             "How long requests took to be answered.",
         );
         let under_way = Opts::new("hapax_http_requests_under_way", "Requests not answered yet.");
+        // Names and labels are constants, and right.
+        Self {
+            answered: IntCounterVec::new(answered, &["method", "route", "status"])
+                .expect("right names"),
+            seconds: HistogramVec::new(seconds.buckets(BOUNDS.to_vec()), &["method", "route"])
+                .expect("right names"),
+            under_way: IntGauge::with_opts(under_way).expect("a right name"),
+        }
+    }
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
         let runs = Opts::new("hapax_item_runs_total", "Runs of workflows that ended.");
         let reconciled = Opts::new(
             "hapax_item_mutations_reconciled_total",
@@ -55,11 +73,7 @@ impl Default for Metrics {
         );
         // Names and labels are constants, and right.
         Self {
-            requests: IntCounterVec::new(requests, &["method", "route", "status"])
-                .expect("right names"),
-            seconds: HistogramVec::new(seconds.buckets(BOUNDS.to_vec()), &["method", "route"])
-                .expect("right names"),
-            under_way: IntGauge::with_opts(under_way).expect("a right name"),
+            requests: Requests::default(),
             runs: IntCounterVec::new(runs, &["result"]).expect("right names"),
             reconciled: IntCounterVec::new(reconciled, &["result"]).expect("right names"),
             escalations: IntGauge::with_opts(escalations).expect("a right name"),
@@ -91,7 +105,7 @@ pub(crate) struct Watched {
     _under_way: UnderWay,
 }
 
-impl Metrics {
+impl Requests {
     /// Begins to watch a request. Routes are told by their patterns, so that there are as many of
     /// them as there are in the code.
     pub(crate) fn watch(&self, request: &Request) -> Watched {
@@ -109,9 +123,16 @@ impl Metrics {
     pub(crate) fn count(&self, watched: Watched, status: StatusCode) {
         let route = watched.route.as_ref().map_or("none", MatchedPath::as_str);
         let labels = [watched.method, route, status.as_str()];
-        self.requests.with_label_values(&labels).inc();
+        self.answered.with_label_values(&labels).inc();
         let took = watched.began.elapsed().as_secs_f64();
         self.seconds.with_label_values(&labels[..2]).observe(took);
+    }
+
+    /// Has them told with others.
+    pub(crate) fn register(&self, registry: &Registry) -> prometheus::Result<()> {
+        registry.register(Box::new(self.answered.clone()))?;
+        registry.register(Box::new(self.seconds.clone()))?;
+        registry.register(Box::new(self.under_way.clone()))
     }
 }
 
@@ -126,10 +147,14 @@ pub(crate) async fn show(State(server): State<Arc<Server>>, request: Request) ->
         Ok(stats) => stats,
         Err(error) => return Problem::of(&error).into_response(),
     };
+    text(gathered(&server, &stats))
+}
+
+/// What is counted, as Prometheus reads it.
+pub(crate) fn text(registry: prometheus::Result<Registry>) -> Response {
     let mut text = Vec::new();
-    let written = gathered(&server.metrics, server.hapax.counts(), &server.meters(), &stats)
-        .and_then(|registry| server.extract.meters().register(&registry).map(|()| registry))
-        .and_then(|registry| TextEncoder::new().encode(&registry.gather(), &mut text));
+    let written =
+        registry.and_then(|registry| TextEncoder::new().encode(&registry.gather(), &mut text));
     if let Err(error) = written {
         tracing::warn!(name: "metrics_not_written", %error, "metrics could not be written");
     }
@@ -139,19 +164,36 @@ pub(crate) async fn show(State(server): State<Arc<Server>>, request: Request) ->
     response
 }
 
-fn gathered(
-    metrics: &Metrics,
-    counts: Counts,
-    meters: &Meters,
-    sinks: &[SinkStats],
-) -> prometheus::Result<Registry> {
-    let registry = Registry::new();
-    registry.register(Box::new(metrics.requests.clone()))?;
-    registry.register(Box::new(metrics.seconds.clone()))?;
-    registry.register(Box::new(metrics.under_way.clone()))?;
+fn gathered(server: &Server, sinks: &[SinkStats]) -> prometheus::Result<Registry> {
+    let (registry, metrics) = (Registry::new(), &server.metrics);
+    metrics.requests.register(&registry)?;
     registry.register(Box::new(metrics.runs.clone()))?;
     registry.register(Box::new(metrics.reconciled.clone()))?;
     registry.register(Box::new(metrics.escalations.clone()))?;
+    register_counts(&registry, server.hapax.counts(), &server.meters())?;
+    server.extract.meters().register(&registry)?;
+    let gauge = |name, help| IntGaugeVec::new(Opts::new(name, help), &["sink"]);
+    let pending = gauge("hapax_outbox_pending", "Events that a sink does not have yet.")?;
+    let failed = gauge("hapax_outbox_failed", "Events given up until they are redriven.")?;
+    let paused = gauge("hapax_outbox_paused", "Whether a sink gets nothing for now.")?;
+    for stats in sinks {
+        let sink = stats.sink.name.as_str();
+        pending.with_label_values(&[sink]).set(stats.pending as i64);
+        failed.with_label_values(&[sink]).set(stats.failed as i64);
+        paused.with_label_values(&[sink]).set(i64::from(stats.sink.paused));
+    }
+    for gauge in [pending, failed, paused] {
+        registry.register(Box::new(gauge))?;
+    }
+    Ok(registry)
+}
+
+/// What a process counts of its ledger, and of operations on it.
+pub(crate) fn register_counts(
+    registry: &Registry,
+    counts: Counts,
+    meters: &Meters,
+) -> prometheus::Result<()> {
     for (name, help, count) in [
         ("hapax_grants_total", "Permissions given.", counts.granted),
         ("hapax_conflicts_total", "Keys used with another payload.", counts.conflicts),
@@ -183,18 +225,5 @@ fn gathered(
         counter.with_label_values(&[""; 6]).inc_by(rest as f64);
         registry.register(Box::new(counter))?;
     }
-    let gauge = |name, help| IntGaugeVec::new(Opts::new(name, help), &["sink"]);
-    let pending = gauge("hapax_outbox_pending", "Events that a sink does not have yet.")?;
-    let failed = gauge("hapax_outbox_failed", "Events given up until they are redriven.")?;
-    let paused = gauge("hapax_outbox_paused", "Whether a sink gets nothing for now.")?;
-    for stats in sinks {
-        let sink = stats.sink.name.as_str();
-        pending.with_label_values(&[sink]).set(stats.pending as i64);
-        failed.with_label_values(&[sink]).set(stats.failed as i64);
-        paused.with_label_values(&[sink]).set(i64::from(stats.sink.paused));
-    }
-    for gauge in [pending, failed, paused] {
-        registry.register(Box::new(gauge))?;
-    }
-    Ok(registry)
+    Ok(())
 }

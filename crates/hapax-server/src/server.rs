@@ -223,15 +223,6 @@ impl Server {
         let _ = self.stopping.subscribe().wait_for(|stopping| *stopping).await;
     }
 
-    /// Whether requests can be served.
-    async fn readiness(&self) -> Result<(), Problem> {
-        if self.is_stopping() {
-            let detail = "it finishes what was begun";
-            return Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, &STOPPING, detail));
-        }
-        self.hapax.wall().await.map(drop).map_err(|error| Problem::of(&error))
-    }
-
     /// Everything that is served.
     ///
     /// ```
@@ -288,9 +279,19 @@ fn idempotency(hapax: &Hapax, terms: &Terms) -> IdempotencyLayer {
 }
 
 async fn ready(State(server): State<Arc<Server>>) -> Response {
-    match server.readiness().await {
-        Ok(()) => Response::new("ready\n".into()),
-        Err(problem) => problem.into_response(),
+    readiness(&server.hapax, server.is_stopping()).await
+}
+
+/// Says whether requests can be served.
+pub(crate) async fn readiness(hapax: &Hapax, stopping: bool) -> Response {
+    if stopping {
+        let detail = "it finishes what was begun";
+        let refused = Problem::new(StatusCode::SERVICE_UNAVAILABLE, &STOPPING, detail);
+        return refused.into_response();
+    }
+    match hapax.wall().await {
+        Ok(_) => Response::new("ready\n".into()),
+        Err(error) => Problem::of(&error).into_response(),
     }
 }
 
@@ -313,9 +314,9 @@ async fn wrong_method() -> Response {
 
 /// What every request and every answer has in common. One layer, because each costs.
 async fn surround(State(server): State<Arc<Server>>, request: Request, next: Next) -> Response {
-    let watched = server.metrics.watch(&request);
+    let watched = server.metrics.requests.watch(&request);
     let mut response = next.run(request).await;
-    server.metrics.count(watched, response.status());
+    server.metrics.requests.count(watched, response.status());
     protect(response.headers_mut());
     response
 }

@@ -113,6 +113,15 @@ pub(crate) struct Proxy {
     /// Where to listen
     #[arg(long, default_value = "127.0.0.1:8080", value_name = "ADDRESS:PORT")]
     pub(crate) listen: String,
+    /// The certificate to listen with, and those it hangs on, in PEM; SIGHUP reads it again
+    #[arg(long, value_name = "FILE", requires = "tls_key")]
+    pub(crate) tls_certificate: Option<PathBuf>,
+    /// The certificate's key, in PEM
+    #[arg(long, value_name = "FILE", requires = "tls_certificate")]
+    pub(crate) tls_key: Option<PathBuf>,
+    /// Where to serve /metrics, /healthz and /readyz, to whoever can reach it
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    pub(crate) metrics: Option<String>,
     /// Whose manners to have: which header, which statuses, which answers are kept
     #[arg(long, value_enum, default_value_t = Preset::Ietf)]
     pub(crate) preset: Preset,

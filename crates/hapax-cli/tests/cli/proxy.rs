@@ -2,10 +2,11 @@
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpListener;
-use std::process::{Child, Command};
+use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use super::serve::{Server, Systemd, certify, curl, signal, status};
 use super::{Place, wait_until};
 
 /// A service that counts, and says nothing to requests whose body is `hang`.
@@ -160,4 +161,78 @@ fn a_killed_proxy_does_not_send_again() {
     assert_eq!(service.calls(), 1);
     let list = place.hapax(&["--json", "effects", "list", "--state", "indeterminate"]).exits(0);
     assert_eq!(list.json()["label"], "POST /charges k");
+}
+
+/// Proves S-6 for the proxy: those who look after it have a door of their own, and every path of the
+/// other one is the service's; systemd is told when it is ready and when it is about to stop.
+#[test]
+fn a_proxy_is_watched_by_a_door_of_its_own() {
+    let (place, service) = (Place::new(), Service::start());
+    let words = ["proxy", "--listen", "127.0.0.1:0", "--metrics", "127.0.0.1:0", "--upstream"];
+    let mut command = place.command(&[&words[..], &[&service.url]].concat());
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let systemd = Systemd::listens(&place, &mut command);
+    let mut proxy = Server::started(command.spawn().expect("it starts"));
+    assert_eq!(systemd.told(), "READY=1");
+    let mut said = String::new();
+    proxy.errors.read_line(&mut said).expect("another address");
+    let metrics = said.split_whitespace().find(|word| word.ends_with("/metrics"));
+    let metrics = metrics.unwrap_or_else(|| panic!("no address in {said:?}"));
+    let ready = metrics.replace("/metrics", "/readyz");
+    assert_eq!(status(&[&ready]), "200");
+
+    let charges = format!("http://{}/charges", proxy.address);
+    for _ in 0..3 {
+        assert_eq!(status(&["-H", "Idempotency-Key: k", "-d", "EUR 10", &charges]), "201");
+    }
+    assert_eq!(curl(&[&format!("http://{}/metrics", proxy.address)]), "charge 2\n");
+    let counted = curl(&[metrics]);
+    for line in [
+        "hapax_grants_total 1",
+        "hapax_http_requests_total{method=\"POST\",route=\"none\",status=\"201\"} 3",
+        "hapax_http_requests_total{method=\"GET\",route=\"none\",status=\"201\"} 1",
+        "hapax_http_requests_under_way 0",
+    ] {
+        assert!(counted.lines().any(|counted| counted == line), "{line}: {counted}");
+    }
+    let check = format!("curl -sS {metrics} | promtool check metrics");
+    let checked = Command::new("sh").args(["-c", &check]).output().expect("sh");
+    assert!(checked.status.success(), "{}", String::from_utf8_lossy(&checked.stderr));
+
+    // While it finishes what was begun, it says that it is no longer ready.
+    let waiting = Command::new("curl")
+        .args(["--silent", "-H", "Idempotency-Key: h", "-d", "hang", &charges])
+        .spawn();
+    let mut waiting = waiting.expect("curl; `cargo xtask test` installs it");
+    wait_until("the service is called", || service.calls() == 3);
+    signal(&proxy.child, "TERM");
+    assert_eq!(systemd.told(), "STOPPING=1");
+    wait_until("it is no longer ready", || status(&[&ready]) == "503");
+    waiting.kill().expect("it is ours");
+    waiting.wait().expect("curl ends");
+}
+
+/// Proves S-6 for the proxy's TLS: a certificate that is renewed is used without a restart.
+#[test]
+fn a_proxy_listens_by_tls() {
+    let (place, service) = (Place::new(), Service::start());
+    certify(&place, "first");
+    let words = ["proxy", "--listen", "127.0.0.1:0", "--upstream", &service.url];
+    place.hapax(&[&words[..], &["--tls-key", "key.pem"]].concat()).exits(64).says("--tls-certifi");
+    let tls = ["--tls-certificate", "certificate.pem", "--tls-key"];
+    let wrong = [&words[..], &tls, &["none.pem"]].concat();
+    place.hapax(&wrong).exits(64).says("none.pem");
+    let proxy = Server::started(place.start(&[&words[..], &tls, &["key.pem"]].concat()));
+    let url = format!("https://{}/charges", proxy.address);
+    let trusted = || {
+        let authority = place.path("certificate.pem");
+        let words = ["--cacert", authority.to_str().expect("a path"), "-d", "EUR 10"];
+        status(&[&words[..], &["-H", "Idempotency-Key: k", &url]].concat())
+    };
+    assert_eq!(trusted(), "201");
+    certify(&place, "second");
+    assert_eq!(trusted(), "000", "the old one is in use still");
+    signal(&proxy.child, "HUP");
+    wait_until("the new certificate is used", || trusted() == "201");
+    assert_eq!(service.calls(), 1);
 }

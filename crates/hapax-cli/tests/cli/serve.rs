@@ -11,8 +11,8 @@ use super::{Place, wait_until};
 
 /// A server that ends with the test.
 pub(super) struct Server {
-    child: Child,
-    errors: BufReader<ChildStderr>,
+    pub(super) child: Child,
+    pub(super) errors: BufReader<ChildStderr>,
     /// What it said up to its address.
     said: String,
     pub(super) address: String,
@@ -68,7 +68,7 @@ impl Drop for Server {
     }
 }
 
-fn signal(child: &Child, name: &str) {
+pub(super) fn signal(child: &Child, name: &str) {
     let sent = Command::new("kill").args([&format!("-{name}"), &child.id().to_string()]).status();
     assert!(sent.expect("kill runs").success());
 }
@@ -78,7 +78,7 @@ pub(super) fn curl(words: &[&str]) -> String {
     String::from_utf8_lossy(&output.expect("curl; `cargo xtask test` installs it").stdout).into()
 }
 
-fn status(words: &[&str]) -> String {
+pub(super) fn status(words: &[&str]) -> String {
     curl(&[&["-o", "/dev/null", "-w", "%{http_code}"], words].concat())
 }
 
@@ -172,7 +172,7 @@ fn a_configuration_is_checked() {
 }
 
 /// A new key and certificate for localhost, under this name.
-fn certify(place: &Place, name: &str) {
+pub(super) fn certify(place: &Place, name: &str) {
     let made = Command::new("openssl")
         .args(["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1"])
         .args(["-nodes", "-days", "1", "-subj", &format!("/CN={name}")])
@@ -333,25 +333,38 @@ fn metrics_are_as_prometheus_wants_them() {
     assert!(checked.status.success() && said.is_empty(), "{said}");
 }
 
+/// Somebody who listens as systemd does.
+pub(super) struct Systemd(std::os::unix::net::UnixDatagram);
+
+impl Systemd {
+    /// Listens where a process that is started by this command will tell.
+    pub(super) fn listens(place: &Place, command: &mut Command) -> Self {
+        let path = place.path("notify");
+        let socket = std::os::unix::net::UnixDatagram::bind(&path).expect("a socket");
+        socket.set_read_timeout(Some(super::LONG)).expect("a deadline");
+        command.env("NOTIFY_SOCKET", path);
+        Self(socket)
+    }
+
+    pub(super) fn told(&self) -> String {
+        let mut text = [0; 64];
+        let length = self.0.recv(&mut text).expect("told in time");
+        String::from_utf8_lossy(&text[..length]).trim().to_owned()
+    }
+}
+
 /// systemd is told when the server is ready, and when it is about to stop.
 #[test]
 fn systemd_is_told() {
     let place = Place::new();
-    let path = place.path("notify");
-    let socket = std::os::unix::net::UnixDatagram::bind(&path).expect("a socket");
-    socket.set_read_timeout(Some(super::LONG)).expect("a deadline");
-    let told = || {
-        let mut text = [0; 64];
-        let length = socket.recv(&mut text).expect("told in time");
-        String::from_utf8_lossy(&text[..length]).trim().to_owned()
-    };
     let mut command = place.command(&["serve", "--listen", "127.0.0.1:0"]);
     command.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped());
-    let server = Server::started(command.env("NOTIFY_SOCKET", &path).spawn().expect("it starts"));
-    assert_eq!(told(), "READY=1");
+    let systemd = Systemd::listens(&place, &mut command);
+    let server = Server::started(command.spawn().expect("it starts"));
+    assert_eq!(systemd.told(), "READY=1");
     assert_eq!(status(&[&format!("http://{}/readyz", server.address)]), "200");
     assert_eq!(server.stop().0, Some(0));
-    assert_eq!(told(), "STOPPING=1");
+    assert_eq!(systemd.told(), "STOPPING=1");
 }
 
 /// What the packages come with is right: every panel asks for something that is counted, and the
