@@ -1,7 +1,8 @@
 //! Ontologies, and results as a whole: keeping, explaining, counting, removing.
 
+use hapax::key::extraction::Extraction;
 use hapax::shelf::{self, Evict, Shelf, Sought, Stock};
-use hapax::{Key, State, Timestamp};
+use hapax::{Key, State, StateName, Timestamp};
 
 use crate::error::Error;
 use crate::extractor::Bill;
@@ -30,7 +31,8 @@ pub struct Listed {
     pub id: String,
     /// The hash of its content.
     pub version: String,
-    /// What people read of it, as JSON: `label`, `declaredVersion`, and how much is in it.
+    /// What people read of it, as JSON: `label`, `declaredVersion`, `earlierVersions`, and how much
+    /// is in it.
     pub metadata: String,
     /// When it was put here.
     pub updated: Timestamp,
@@ -49,7 +51,7 @@ pub struct Explained {
     pub nearest: Option<Nearest>,
 }
 
-/// A result that nearly is the one that was asked for.
+/// A result that nearly is the one that was asked for; or was, where the ontology has changed since.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Nearest {
     /// Its key.
@@ -89,6 +91,12 @@ const MOST: usize = 10_000_000;
 /// How many results are compared to find the nearest.
 const COMPARED: usize = 100;
 
+/// How many versions of an ontology before the one that counts are known by name.
+const EARLIER: usize = 4;
+
+/// How many entries of the journal are searched for a result that went with one of them.
+const SEARCHED: u64 = 200_000;
+
 impl Extract {
     /// Puts an ontology in place of the one before. When this returns, no process on the ledger
     /// answers from the one before any more. `declared` is a version that people gave it.
@@ -98,22 +106,34 @@ impl Extract {
         declared: Option<&str>,
         actor: &str,
     ) -> Result<Changed, Error> {
+        let version = ontology.version();
         let metadata = serde_json::json!({
             "label": ontology.label,
             "declaredVersion": declared,
+            "earlierVersions": self.earlier_than(&version, &ontology.id).await?,
             "classes": ontology.classes.len(),
             "properties": ontology.properties.len(),
             "individuals": ontology.individuals.len(),
         });
         let kept = shelf::Ontology {
             id: ontology.id.clone(),
-            version: ontology.version(),
+            version,
             content: ontology.to_json(),
             metadata: metadata.to_string(),
             updated: Timestamp(0),
         };
         let which = Evict::Outdated { ontology: ontology.id.clone() };
         self.change(&ontology.id, Some(kept), which, actor).await
+    }
+
+    /// The versions that an ontology had before this one, the newest first.
+    async fn earlier_than(&self, version: &str, id: &str) -> Result<Vec<String>, Error> {
+        let Some(kept) = self.hapax.ontology(id).await? else { return Ok(Vec::new()) };
+        let mut versions = earlier(&kept.metadata);
+        versions.insert(0, kept.version);
+        versions.retain(|earlier| earlier != version);
+        versions.truncate(EARLIER);
+        Ok(versions)
     }
 
     /// Removes an ontology and all results that were made from it.
@@ -196,9 +216,30 @@ impl Extract {
             }
             Nearest { key: shelf.key, differs, used: shelf.used }
         });
-        let same_key = |nearest: &Nearest| nearest.key != components.key;
-        let nearest = compared.min_by_key(|nearest| (same_key(nearest), nearest.differs.len()));
+        let other_key = |nearest: &Nearest| nearest.key != components.key;
+        let nearest = compared.min_by_key(|nearest| (other_key(nearest), nearest.differs.len()));
+        let nearest = match nearest {
+            Some(nearest) if !other_key(&nearest) => Some(nearest),
+            other => self.superseded(request).await?.or(other),
+        };
         Ok(Explained { identity, version, found: false, nearest })
+    }
+
+    /// The result that this very request had before its ontology changed, and that went with that.
+    async fn superseded(&self, request: &Request) -> Result<Option<Nearest>, Error> {
+        let Request { text, ontology_id, params, .. } = request;
+        let Some(kept) = self.hapax.ontology(ontology_id).await? else { return Ok(None) };
+        let after = self.hapax.last_entry().await?.saturating_sub(SEARCHED);
+        for ontology_version in &earlier(&kept.metadata) {
+            let key = Extraction { text, ontology_id, ontology_version, params }.derive()?.key;
+            let entries = self.hapax.history_after(key, after, COMPARED).await?;
+            let mut entries = entries.iter().rev();
+            if let Some(entry) = entries.find(|entry| entry.state == StateName::Succeeded) {
+                let differs = vec!["ontologyVersion"];
+                return Ok(Some(Nearest { key, differs, used: entry.at }));
+            }
+        }
+        Ok(None)
     }
 
     /// How much there is, and how often it was of use here.
@@ -238,6 +279,12 @@ impl Extract {
         self.shared.meters.invalidations.inc_by(removed as u64);
         Ok(removed)
     }
+}
+
+/// What an ontology's metadata says of the versions before.
+fn earlier(metadata: &str) -> Vec<String> {
+    let metadata = serde_json::from_str::<serde_json::Value>(metadata).unwrap_or_default();
+    serde_json::from_value(metadata["earlierVersions"].clone()).unwrap_or_default()
 }
 
 fn listed(kept: shelf::Ontology) -> Listed {

@@ -122,7 +122,7 @@ pub(crate) fn of(
              UNION
              SELECT j.id FROM hapax.journal j, hapax.self s
              WHERE (s.swept > 0 OR NOT EXISTS (SELECT 1 FROM chain))
-                 AND j.namespace = $1 AND j.key = $2
+                 AND j.namespace = $1 AND j.key = $2 AND j.id > $3
          )
          {SELECT} JOIN found f ON f.id = j.id WHERE j.id > $3 ORDER BY j.id LIMIT $4"
     );

@@ -67,8 +67,19 @@ impl Hapax {
 
     /// The journal of one effect of this namespace, oldest first.
     pub async fn history(&self, key: Key, limit: usize) -> Result<Vec<Entry>, Error> {
+        self.history_after(key, 0, limit).await
+    }
+
+    /// The same after an entry. An effect whose record is gone is searched for among them all, so
+    /// this is how far.
+    pub async fn history_after(
+        &self,
+        key: Key,
+        after: u64,
+        limit: usize,
+    ) -> Result<Vec<Entry>, Error> {
         let name = self.name(key);
-        Ok(read(&*self.inner.store, move |view| view.entries(Some(&name), 0, limit)).await?)
+        Ok(read(&*self.inner.store, move |view| view.entries(Some(&name), after, limit)).await?)
     }
 
     /// The journal of the whole ledger after an entry, oldest first.

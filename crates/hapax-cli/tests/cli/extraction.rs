@@ -87,6 +87,10 @@ fn a_folder_is_read_edited_and_read_again() {
     place.hapax(&["ontologies", "put", "rivers.json"]).exits(0).shows("says what it said");
     place.hapax(&["ontologies", "list"]).exits(0).shows(IRI);
     place.hapax(&["cache", "stats"]).exits(0).shows("results: 0, chunks: 0");
+    place
+        .hapax(&["cache", "explain", "b.txt", "-o", IRI, "--param", "chunkSize=400"])
+        .exits(0)
+        .shows("differs   ontologyVersion");
     place.hapax(&["extract", "b.txt", "-o", "nobody"]).exits(64).says("HX0601");
     place
         .hapax(&["extract", "b.txt", "-o", IRI, "--param", "temp=9"])

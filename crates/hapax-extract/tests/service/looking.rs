@@ -4,6 +4,7 @@ use super::*;
 
 on_both! {
     a_miss_is_explained_by_what_differs
+    a_miss_after_a_change_is_explained_by_the_ontologys_version
     the_tables_have_what_the_document_says
     the_audit_log_tells_what_became_of_each_request
     another_caches_keys_are_compared
@@ -38,6 +39,42 @@ mod cases {
         extract.put_ontology(&rivers("o2"), None, "ada").await.expect("it works");
         let other = Request::new("The Seine.", "o2");
         assert_eq!(differs(other).await, ["ontologyId"]);
+    }
+
+    /// Proves X-3, X-7: what a change of the ontology took is named, though it is gone; also after
+    /// several changes, and not where the same content was put again.
+    pub(super) async fn a_miss_after_a_change_is_explained_by_the_ontologys_version(
+        ledger: Arc<Ledger>,
+    ) {
+        let extract = ledger.extract(&Probe::new()).await;
+        keep(&extract).await;
+        let made = extract.extract(&request("The Seine."), None).await.expect("it works");
+        extract.extract(&request("The Danube."), None).await.expect("it works");
+        let nearest = async |text: &str| {
+            let explained = extract.explain(&request(text)).await.expect("it works");
+            assert!(!explained.found);
+            explained.nearest
+        };
+        for synonym in ["stream", "brook"] {
+            let mut changed = rivers(IRI);
+            changed.classes[0].synonyms.push(synonym.into());
+            for _ in 0..2 {
+                extract.put_ontology(&changed, None, "ada").await.expect("it works");
+            }
+            let gone = nearest("The Seine.").await.expect("it was there");
+            assert_eq!((gone.key, gone.differs), (made.key, vec!["ontologyVersion"]));
+            assert_eq!(nearest("The Elbe.").await, None, "it never was there");
+        }
+        // What is there counts for less than what the same request had.
+        extract.extract(&with("The Seine.", r#"{"seed": 7}"#), None).await.expect("it works");
+        assert_eq!(nearest("The Seine.").await.expect("one").differs, ["ontologyVersion"]);
+        assert_eq!(nearest("The Elbe.").await.expect("one").differs, ["text", "extractionParams"]);
+        extract.extract(&request("The Seine."), None).await.expect("it works");
+        assert!(extract.explain(&request("The Seine.")).await.expect("it works").found);
+        // As it was at first: that is current again, and no earlier version.
+        keep(&extract).await;
+        let (_, listed) = extract.ontology(IRI).await.expect("it works");
+        assert_eq!(listed.metadata.matches("sha256:").count(), 2, "{}", listed.metadata);
     }
 
     /// Proves X-10: tables and events under the names and with the columns of the document.
