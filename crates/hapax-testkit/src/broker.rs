@@ -1,8 +1,10 @@
 //! Message brokers.
 
+use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use rustix::process::Signal;
 use tempfile::TempDir;
@@ -22,35 +24,63 @@ pub fn brokers() -> [bool; 3] {
 
 /// A broker that lives as long as this value, and keeps what it has on disk.
 pub struct Broker {
-    scheme: &'static str,
+    kind: Kind,
     directory: TempDir,
     port: u16,
-    command: fn(&Path, u16) -> Command,
     running: Option<Group>,
     /// What RabbitMQ finds its nodes with.
     _names: Option<Group>,
 }
 
+/// What is known of a kind of broker.
+struct Kind {
+    scheme: &'static str,
+    program: &'static str,
+    command: fn(&Path, u16) -> Command,
+    /// What a client says first, and how the answer of a broker begins that is ready for it: some
+    /// listen long before.
+    greeting: (&'static [u8], &'static [u8]),
+}
+
+impl Kind {
+    fn is_ready(&self, port: u16) -> bool {
+        let (hello, ready) = self.greeting;
+        let greet = || -> std::io::Result<bool> {
+            let mut stream = TcpStream::connect(("127.0.0.1", port))?;
+            stream.set_read_timeout(Some(Duration::from_secs(5)))?;
+            stream.write_all(hello)?;
+            let mut answer = vec![0; ready.len()];
+            stream.read_exact(&mut answer)?;
+            Ok(answer == ready)
+        };
+        greet().unwrap_or(false)
+    }
+}
+
 impl Broker {
     /// A NATS server with JetStream.
     pub fn nats() -> Self {
-        Self::start("nats", NATS, None, |directory, port| {
+        let command = |directory: &Path, port: u16| {
             let mut command = server(Path::new(NATS));
             command.args(["--addr", "127.0.0.1", "--jetstream", "--store_dir"]).arg(directory);
             command.args(["--port", &port.to_string()]);
             command
-        })
+        };
+        let greeting: (&[u8], &[u8]) = (b"", b"INFO ");
+        Self::start(Kind { scheme: "nats", program: NATS, command, greeting }, None)
     }
 
     /// A Redis that syncs before it answers.
     pub fn redis() -> Self {
-        Self::start("redis", REDIS, None, |directory, port| {
+        let command = |directory: &Path, port: u16| {
             let mut command = server(Path::new(REDIS));
             command.args(["--bind", "127.0.0.1", "--save", "", "--appendonly", "yes"]);
             command.args(["--appendfsync", "always", "--port", &port.to_string(), "--dir"]);
             command.arg(directory);
             command
-        })
+        };
+        let greeting: (&[u8], &[u8]) = (b"PING\r\n", b"+PONG");
+        Self::start(Kind { scheme: "redis", program: REDIS, command, greeting }, None)
     }
 
     /// A RabbitMQ; everybody is `guest`.
@@ -61,17 +91,16 @@ impl Broker {
         epmd.args(["-address", "127.0.0.1", "-port", &names.to_string()]);
         let epmd = Group::spawn(&mut epmd, Stdio::null());
         until("epmd answers", || TcpStream::connect(("127.0.0.1", names)).is_ok());
-        let mut broker = Self::start("amqp", RABBITMQ, Some(names), rabbitmq);
+        // The header of AMQP 0-9-1, and a frame with a method on channel 0.
+        let greeting: (&[u8], &[u8]) = (b"AMQP\x00\x00\x09\x01", b"\x01\x00\x00");
+        let kind = Kind { scheme: "amqp", program: RABBITMQ, command: rabbitmq, greeting };
+        let mut broker = Self::start(kind, Some(names));
         broker._names = Some(epmd);
         broker
     }
 
-    fn start(
-        scheme: &'static str,
-        program: &str,
-        names: Option<u16>,
-        command: fn(&Path, u16) -> Command,
-    ) -> Self {
+    fn start(kind: Kind, names: Option<u16>) -> Self {
+        let program = kind.program;
         assert!(Path::new(program).exists(), "{program}; `cargo xtask test` installs it");
         let directory = tempfile::tempdir().expect("a directory");
         hand_over(directory.path());
@@ -79,14 +108,14 @@ impl Broker {
             std::fs::write(directory.path().join("names"), names.to_string()).expect("a file");
         }
         let port = free_port();
-        let mut broker = Self { scheme, directory, port, command, running: None, _names: None };
+        let mut broker = Self { kind, directory, port, running: None, _names: None };
         broker.restart();
         broker
     }
 
     /// Where it listens.
     pub fn url(&self) -> String {
-        format!("{}://127.0.0.1:{}", self.scheme, self.port)
+        format!("{}://127.0.0.1:{}", self.kind.scheme, self.port)
     }
 
     /// The port it listens on.
@@ -99,9 +128,9 @@ impl Broker {
         self.kill();
         let log = self.directory.path().join("log");
         let log = std::fs::OpenOptions::new().create(true).append(true).open(log).expect("a log");
-        let mut command = (self.command)(self.directory.path(), self.port);
+        let mut command = (self.kind.command)(self.directory.path(), self.port);
         self.running = Some(Group::spawn(&mut command, log.into()));
-        until("the broker answers", || TcpStream::connect(("127.0.0.1", self.port)).is_ok());
+        until("the broker answers", || self.kind.is_ready(self.port));
     }
 
     /// Kills it without warning, if it runs.

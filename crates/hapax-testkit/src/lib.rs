@@ -19,17 +19,31 @@ pub use postgres::{Postgres, installed};
 pub use proxy::CuttingProxy;
 
 use std::net::{Ipv4Addr, TcpListener};
+use std::ops::Range;
 use std::path::Path;
 use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 /// How long anything may take to start or stop.
 const DEADLINE: Duration = Duration::from_secs(60);
 
-/// A port that nobody uses now.
+/// Ports that the system gives to nobody: those it hands out, to connections too, begin at 32,768.
+/// A server that takes its time to listen would find one of those taken.
+const PORTS: Range<u16> = 10_000..32_000;
+/// How many of them a process asks for before it takes its neighbour's.
+const STRETCH: u32 = 16;
+
+/// A port that nobody uses now, and that this process was not given before.
 pub fn free_port() -> u16 {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
-    listener.local_addr().expect("an address").port()
+    static GIVEN: AtomicU32 = AtomicU32::new(0);
+    let own = std::process::id().wrapping_mul(STRETCH);
+    let ports = std::iter::repeat_with(|| {
+        let nth = own.wrapping_add(GIVEN.fetch_add(1, Ordering::Relaxed));
+        PORTS.start + (nth % PORTS.len() as u32) as u16
+    });
+    let free = |port: &u16| TcpListener::bind((Ipv4Addr::LOCALHOST, *port)).is_ok();
+    ports.take(PORTS.len()).find(free).expect("a free port")
 }
 
 /// Waits until a condition holds; panics with `what` if it takes too long.
