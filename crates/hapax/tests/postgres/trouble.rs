@@ -141,6 +141,31 @@ async fn the_journal_cannot_be_changed() {
     assert_eq!((verified.sealed, verified.damage), (2, Vec::new()));
 }
 
+/// Proves K-4: the database itself refuses a state that does not fit what is there.
+#[tokio::test]
+async fn a_row_that_no_state_explains_is_refused() {
+    let server = Postgres::start();
+    let hapax = open(&server.url("postgres")).await;
+    let effect = hapax.effect(key(1)).safety(Safety::Transactional);
+    effect.run(|_| async { Ok::<_, Failure>("done") }).await.expect("done");
+    for change in [
+        "state = 0",
+        "state = 7",
+        "outcome = NULL",
+        "state = 2, cause = 1",
+        "state = 3, stuck = 3, outcome = NULL",
+        "reason = 'why'",
+        "safety = 1",
+        "settling_ms = 1",
+        "epoch = 1",
+        "lease = decode(repeat('00', 16), 'hex')",
+        "key = 'short'",
+    ] {
+        let tried = server.try_sql("postgres", &format!("UPDATE hapax.effect SET {change}"));
+        assert!(tried.is_err_and(|error| error.contains("23514")), "{change}");
+    }
+}
+
 /// A session that is used to commits that are not synced has them synced when hapax takes part.
 #[tokio::test]
 async fn what_hapax_takes_part_in_is_synced() {
