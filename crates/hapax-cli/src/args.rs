@@ -403,14 +403,17 @@ pub(crate) enum Journal {
     /// List what can be undone: the pointer, its steps and their checksum
     RollBacks(pipeline::RollBacks),
     /// Export the months before one from a database to files, verified, and detach them
-    Archive {
-        /// The first month to keep, such as 2026-01
-        #[arg(long, value_name = "MONTH")]
-        before: String,
-        /// The directory the files are written to
-        #[arg(long, value_name = "DIR")]
-        to: PathBuf,
-    },
+    Archive(Archive),
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Archive {
+    /// The first month to keep, such as 2026-01
+    #[arg(long, value_name = "MONTH")]
+    pub(crate) before: String,
+    /// The directory the files are written to
+    #[arg(long, value_name = "DIR")]
+    pub(crate) to: PathBuf,
 }
 
 #[derive(Debug, Subcommand)]
@@ -463,6 +466,8 @@ pub(crate) enum Outbox {
         #[arg(long, value_name = "DIR")]
         to: Option<PathBuf>,
     },
+    /// Export events of the months before one from a database to files, and detach them
+    Archive(Archive),
 }
 
 #[derive(Debug, clap::Args)]

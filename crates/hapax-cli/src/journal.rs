@@ -1,6 +1,5 @@
 //! `hapax journal`: the record, its verification, and proofs for others.
 
-mod archive;
 mod replay;
 mod rollback;
 
@@ -8,9 +7,11 @@ use std::path::Path;
 
 use data_encoding::BASE64;
 use hapax::{Entry, Hapax, Proof, Verified, Verifier};
+use hapax_postgres::History;
 use hapax_server::wire::{self, time};
 use serde_json::{Value, json};
 
+use crate::archive;
 use crate::args::{Global, Journal};
 use crate::exit::{Exit, Failed};
 use crate::output;
@@ -33,13 +34,13 @@ pub(crate) async fn main(global: &Global, journal: Journal) -> Result<Exit, Fail
             let hapax = output::open(global).await?;
             prove(&hapax, entry).await
         }
-        Journal::Archive { before, to } => {
+        Journal::Archive(asked) => {
             let hapax = output::open(global).await?;
             let found = verify(&hapax, None).await?;
             if !found.damage.is_empty() {
                 return report(global, &found);
             }
-            archive::main(global, &before, &to).await
+            archive::main(global, History::Journal, &asked).await
         }
         Journal::Replay(replay) => replay::main(global, &replay).await,
         Journal::Promote(asked) => replay::promote(global, &asked).await,

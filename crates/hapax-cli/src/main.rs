@@ -1,5 +1,6 @@
 //! `hapax`, the one binary. JSON on the wire and text for people live here; decisions do not.
 
+mod archive;
 mod args;
 mod bench;
 mod config;

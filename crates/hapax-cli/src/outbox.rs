@@ -7,9 +7,11 @@ use std::path::Path;
 
 use hapax::Hapax;
 use hapax::outbox::{Found, RecordFilter, Redrive, SinkName, Status};
+use hapax_postgres::History;
 use hapax_server::wire;
 use serde_json::{Value, json};
 
+use crate::archive;
 use crate::args::{Global, Outbox, Redriven};
 use crate::config::Config;
 use crate::exit::{Exit, Failed};
@@ -19,9 +21,11 @@ use crate::output::{self, ago};
 const AT_ONCE: usize = 1_000;
 
 pub(crate) async fn main(global: &Global, outbox: Outbox) -> Result<Exit, Failed> {
-    if let Outbox::Dispatch(dispatch) = outbox {
-        return dispatch::main(global, &dispatch).await;
-    }
+    let outbox = match outbox {
+        Outbox::Dispatch(dispatch) => return dispatch::main(global, &dispatch).await,
+        Outbox::Archive(asked) => return archive::main(global, History::Outbox, &asked).await,
+        other => other,
+    };
     let hapax = output::open(global).await?;
     match outbox {
         Outbox::List { status, sink, before, limit } => {
@@ -37,7 +41,7 @@ pub(crate) async fn main(global: &Global, outbox: Outbox) -> Result<Exit, Failed
         Outbox::Stats => stats(global, &hapax).await,
         Outbox::Configure { config } => configure(global, &hapax, &config).await,
         Outbox::Export { to } => export(global, &hapax, to.as_deref()).await,
-        Outbox::Dispatch(_) => Ok(Exit::Done),
+        Outbox::Dispatch(_) | Outbox::Archive(_) => Ok(Exit::Done),
     }
 }
 

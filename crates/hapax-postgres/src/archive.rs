@@ -1,26 +1,55 @@
-//! Old partitions of the journal: they leave only sealed and exported.
+//! Old months: entries of the journal leave only sealed and exported, records of the outbox only
+//! delivered and exported.
 
 use hapax_core::journal::Entry;
+use hapax_core::outbox::OutboxId;
 use hapax_store::StoreError;
+use hapax_store::outbox::Found;
 use tokio_postgres::types::Type;
 
+use crate::connect::{Link, Param};
 use crate::error::Trouble;
 use crate::journal;
+use crate::outbox::record;
 use crate::store::{PgStore, tried};
+use crate::txn::{Access, PgTxn};
 
-/// How many entries are read at a time.
+/// How many entries or records are read at a time.
 const CHUNK: u64 = 4096;
+
+/// What has a partition a month.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum History {
+    /// Every transition.
+    Journal,
+    /// Every event.
+    Outbox,
+}
+
+impl History {
+    fn table(self) -> &'static str {
+        match self {
+            Self::Journal => "journal",
+            Self::Outbox => "outbox_record",
+        }
+    }
+}
 
 impl PgStore {
     /// The partitions of months before this one (`2026_01`), oldest first. Blocks.
-    pub fn partitions_before(&self, month: &str) -> Result<Vec<String>, StoreError> {
+    pub fn partitions_before(
+        &self,
+        history: History,
+        month: &str,
+    ) -> Result<Vec<String>, StoreError> {
         tried(|| {
             let rows = self.connect()?.query(
                 "SELECT c.relname FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
-                 WHERE i.inhparent = 'hapax.journal'::regclass
-                     AND c.relname ~ '^journal_\\d{4}_\\d\\d$' AND c.relname < 'journal_' || $1
+                 WHERE i.inhparent = ('hapax.' || $1)::regclass
+                     AND c.relname ~ ('^' || $1 || '_\\d{4}_\\d\\d$')
+                     AND c.relname < $1 || '_' || $2
                  ORDER BY 1",
-                &[(&month, Type::TEXT)],
+                &[(&history.table(), Type::TEXT), (&month, Type::TEXT)],
             )?;
             rows.iter().map(|row| Ok(row.try_get(0)?)).collect()
         })
@@ -92,6 +121,88 @@ impl PgStore {
                 "ALTER TABLE hapax.journal DETACH PARTITION hapax.{partition}; COMMIT"
             ))
         })
+    }
+}
+
+impl PgStore {
+    /// Hands every record of a partition, with what became of it, to `each`, in the order of ids,
+    /// and returns how many there are. Refused while one of them waits at a sink. Blocks.
+    pub fn export_records(
+        &self,
+        partition: &str,
+        mut each: impl FnMut(&Found) -> std::io::Result<()>,
+    ) -> Result<u64, StoreError> {
+        let link = self.connect().map_err(Trouble::into_store_error)?;
+        let chunk = |after: OutboxId| -> Result<Vec<Found>, Trouble> {
+            let now = self.shared.clock.reckon(&link)?;
+            let txn = PgTxn::new(&link, &self.shared.namespaces, now, Access::Look);
+            let sql = format!(
+                "SELECT {} FROM hapax.{partition} e WHERE e.outbox_id > encode($1, 'hex')::uuid
+                 ORDER BY e.outbox_id LIMIT $2",
+                record!()
+            );
+            let after: [Param<'_>; 2] =
+                [(&&after.as_bytes()[..], Type::BYTEA), (&(CHUNK as i64), Type::INT8)];
+            link.query(&sql, &after)?.iter().map(|row| txn.found(row)).collect()
+        };
+        all_delivered(&link, partition).map_err(Trouble::into_store_error)?;
+        let (mut count, mut after) = (0, OutboxId::from_bytes([0; 16]));
+        loop {
+            let records = chunk(after).map_err(Trouble::into_store_error)?;
+            let Some(last) = records.last() else { return Ok(count) };
+            after = last.record.id;
+            for found in &records {
+                each(found).map_err(|error| StoreError::Full(error.to_string()))?;
+                count += 1;
+            }
+        }
+    }
+
+    /// Detaches a partition whose records, so many, have been exported to a file of this digest.
+    /// Refused where one came since. Needs the schema's owner. Blocks.
+    pub fn detach_records(
+        &self,
+        partition: &str,
+        exported: u64,
+        digest: [u8; 32],
+    ) -> Result<(), StoreError> {
+        tried(|| {
+            let link = self.connect()?;
+            link.run(&format!(
+                "BEGIN; SET LOCAL lock_timeout = '5s';
+                 LOCK TABLE hapax.{partition} IN ACCESS EXCLUSIVE MODE"
+            ))?;
+            all_delivered(&link, partition)?;
+            let row = link.one(&format!("SELECT count(*) FROM hapax.{partition}"), &[])?;
+            if row.try_get::<_, i64>(0)? as u64 != exported {
+                let what = format!("a record came to {partition} meanwhile; export it again");
+                return Err(StoreError::Invalid(what).into());
+            }
+            link.execute(
+                "INSERT INTO hapax.archive (partition, leaves, digest) VALUES ($1, '{}', $2)",
+                &[(&partition, Type::TEXT), (&&digest[..], Type::BYTEA)],
+            )?;
+            link.run(&format!(
+                "ALTER TABLE hapax.outbox_record DETACH PARTITION hapax.{partition}; COMMIT"
+            ))
+        })
+    }
+}
+
+fn all_delivered(link: &Link, partition: &str) -> Result<(), Trouble> {
+    let row = link.one(
+        &format!(
+            "SELECT count(*) FROM hapax.delivery d JOIN hapax.{partition} e
+                 ON e.outbox_id = d.outbox_id"
+        ),
+        &[],
+    )?;
+    match row.try_get::<_, i64>(0)? {
+        0 => Ok(()),
+        open => {
+            let what = format!("{open} deliveries of {partition} are pending or have failed");
+            Err(StoreError::Invalid(what).into())
+        }
     }
 }
 

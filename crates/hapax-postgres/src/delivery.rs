@@ -42,7 +42,7 @@ impl PgTxn<'_> {
                            AND (d.xid, d.seq) > ($3, $4)
                            AND get_bit($5, (d.track >> 54 & 1023)::int) = 1
                        ORDER BY d.xid, d.seq LIMIT $6) d
-                 JOIN hapax.outbox_record e ON e.seq = d.seq
+                 JOIN hapax.outbox_record e ON e.outbox_id = d.outbox_id
                  ORDER BY d.xid, d.seq"
             ),
             &[
@@ -89,7 +89,7 @@ impl PgTxn<'_> {
                 "SELECT ",
                 record!(),
                 ", d.xid, d.track, d.tried, d.due, d.error IS NOT NULL AS refused FROM hapax.delivery d
-                 JOIN hapax.outbox_record e ON e.seq = d.seq
+                 JOIN hapax.outbox_record e ON e.outbox_id = d.outbox_id
                  WHERE d.track = $1 AND d.seq > $2 AND d.sink = $3 AND d.due IS NOT NULL
                  ORDER BY d.seq LIMIT $4"
             ),
@@ -240,7 +240,7 @@ impl PgTxn<'_> {
         let rows = self.link.query(
             "WITH chosen AS (
                  SELECT d.track, d.seq, d.sink FROM hapax.delivery d
-                 JOIN hapax.sink s ON s.id = d.sink JOIN hapax.outbox_record e ON e.seq = d.seq
+                 JOIN hapax.sink s ON s.id = d.sink JOIN hapax.outbox_record e ON e.outbox_id = d.outbox_id
                  WHERE d.due IS NULL AND d.namespace = $1 AND ($2 IS NULL OR s.name = $2)
                      AND ($3 IS NULL OR e.outbox_id = encode($3, 'hex')::uuid)
                      AND ($4 OR s.remembers_ms IS NULL OR e.created_at + s.remembers_ms > $5)

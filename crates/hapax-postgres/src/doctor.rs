@@ -61,7 +61,7 @@ struct Check {
     next: &'static str,
 }
 
-const CHECKS: [Check; 8] = [
+const CHECKS: [Check; 9] = [
     Check {
         severe: true,
         sql: "SELECT format('%s is %s: a crash of the server can lose what was acknowledged', name,
@@ -114,6 +114,13 @@ const CHECKS: [Check; 8] = [
               FROM generate_series(date_trunc('month', now() AT TIME ZONE 'UTC'),
                   date_trunc('month', now() AT TIME ZONE 'UTC') + interval '1 month', '1 month') month
               WHERE to_regclass('hapax.journal_' || to_char(month, 'YYYY_MM')) IS NULL",
+        next: "SELECT hapax.make_partitions(), as the schema's owner",
+    },
+    Check {
+        severe: false,
+        sql: "SELECT format('there is no partition of the outbox for %s', to_char(month, 'YYYY-MM'))
+              FROM (SELECT date_trunc('month', now() AT TIME ZONE 'UTC') + interval '1 month' AS month) next
+              WHERE to_regclass('hapax.outbox_record_' || to_char(month, 'YYYY_MM')) IS NULL",
         next: "SELECT hapax.make_partitions(), as the schema's owner",
     },
     Check {

@@ -34,6 +34,7 @@ mod token;
 mod txn;
 mod writes;
 
+pub use archive::History;
 pub use connect::client;
 pub use doctor::Ailment;
 pub use migrate::script;

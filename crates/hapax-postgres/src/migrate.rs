@@ -16,7 +16,7 @@ pub(crate) const MIGRATIONS: [&str; 9] = [
     include_str!("sql/6_pipeline.sql"),
     include_str!("sql/7_extraction.sql"),
     include_str!("sql/8_items.sql"),
-    include_str!("sql/9_quick.sql"),
+    concat!(include_str!("sql/9_months.sql"), include_str!("sql/9_quick.sql")),
 ];
 
 /// What is needed before the first migration.

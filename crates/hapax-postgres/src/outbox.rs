@@ -121,7 +121,7 @@ impl PgTxn<'_> {
         self.link.often((sql, &[]))?.iter().map(read).collect()
     }
 
-    fn found(&self, row: &Row) -> Result<Found, Trouble> {
+    pub(crate) fn found(&self, row: &Row) -> Result<Found, Trouble> {
         let record = self.record(row)?;
         let (seq, track) = (record.seq as i64, record.track().0 as i64);
         let open = "SELECT s.name, d.tried, d.due, d.error, d.updated, d.parks, false
@@ -169,11 +169,12 @@ impl PgTxn<'_> {
         let open =
             "EXISTS (SELECT 1 FROM hapax.delivery d WHERE d.track = e.track AND d.seq = e.seq";
         let which = match filter.status {
-            Some(Status::Failed) => "e.seq IN (SELECT d.seq FROM hapax.delivery d
+            Some(Status::Failed) => "e.outbox_id IN (SELECT d.outbox_id FROM hapax.delivery d
                 WHERE d.due IS NULL AND ($3 IS NULL OR d.sink = $3))"
                 .into(),
             Some(Status::Pending) => format!(
-                "e.seq IN (SELECT d.seq FROM hapax.delivery d WHERE $3 IS NULL OR d.sink = $3)
+                "e.outbox_id IN (SELECT d.outbox_id FROM hapax.delivery d
+                     WHERE $3 IS NULL OR d.sink = $3)
                  AND NOT {open} AND d.due IS NULL)"
             ),
             Some(Status::Dispatched) => format!("$3 IS NULL AND NOT {open})"),
@@ -199,7 +200,7 @@ impl PgTxn<'_> {
         let sql = "SELECT count(d.due), count(*) - count(d.due),
                 min(e.created_at) FILTER (WHERE d.due IS NOT NULL)
             FROM hapax.delivery d JOIN hapax.sink s ON s.id = d.sink
-            JOIN hapax.outbox_record e ON e.seq = d.seq WHERE s.name = $1";
+            JOIN hapax.outbox_record e ON e.outbox_id = d.outbox_id WHERE s.name = $1";
         let stats = sinks.into_iter().map(|sink| {
             let row = self.link.one(sql, &[(&sink.name.as_str(), Type::TEXT)])?;
             let (pending, failed): (i64, i64) = (row.try_get(0)?, row.try_get(1)?);
@@ -314,10 +315,10 @@ pub(crate) fn put(
                  artifact_version, checksum, uri, trace)
              VALUES ($1, $2, $3, $4, $5, encode($6, 'hex')::uuid, $7, $8, $9, $10, $11, $12,
                  $13::json, $14, $15, $16, $18)
-             RETURNING seq
+             RETURNING seq, outbox_id
          )
-         INSERT INTO hapax.delivery (seq, xid, track, due, updated, namespace, sink)
-         SELECT e.seq, pg_current_xact_id()::text::bigint, $2, $1, $1, $3, s.id
+         INSERT INTO hapax.delivery (seq, outbox_id, xid, track, due, updated, namespace, sink)
+         SELECT e.seq, e.outbox_id, pg_current_xact_id()::text::bigint, $2, $1, $1, $3, s.id
          FROM event e, hapax.sink s WHERE s.name = ANY ($17)",
         &[
             (&record.created.0, Type::INT8),

@@ -83,7 +83,7 @@ impl Shared {
 
 /// A ledger in a PostgreSQL database.
 pub struct PgStore {
-    shared: Arc<Shared>,
+    pub(crate) shared: Arc<Shared>,
     ledger: String,
     readings: Option<Sender<Reading>>,
     /// For a lone caller's own thread.

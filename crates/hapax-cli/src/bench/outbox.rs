@@ -266,21 +266,23 @@ const FILL: &str = "WITH e AS (
     INSERT INTO hapax.outbox_record (created_at, track, namespace, ordinal, ordering, outbox_id,
         idempotency_key, event_name, dataset_id, payload)
     SELECT hapax.now_ms(), hapax.track_of('default', 0, 'd' || n % :datasets, NULL), 1, 0, 0,
-        gen_random_uuid(), sha256(int8send(n)), 'filled', 'd' || n % :datasets,
+        hapax.outbox_id('default', sha256(int8send(n)), hapax.now_ms(), 1, 0), sha256(int8send(n)),
+        'filled', 'd' || n % :datasets,
         '{\"order\":42,\"text\":\"what there is to say of it\"}'
-    FROM generate_series(1, :size) n RETURNING seq, track)
-INSERT INTO hapax.delivery (seq, xid, track, due, updated, namespace, sink)
-    SELECT e.seq, pg_current_xact_id()::text::bigint, e.track, 0, 0, 1, s.id FROM e, hapax.sink s";
+    FROM generate_series(1, :size) n RETURNING seq, outbox_id, track)
+INSERT INTO hapax.delivery (seq, outbox_id, xid, track, due, updated, namespace, sink)
+    SELECT e.seq, e.outbox_id, pg_current_xact_id()::text::bigint, e.track, 0, 0, 1, s.id FROM e, hapax.sink s";
 
 /// Events that were delivered long ago, a thousand at a time.
 const FILL_DELIVERED: &str =
     "INSERT INTO hapax.outbox_record (created_at, track, namespace, ordinal, ordering,
         outbox_id, idempotency_key, event_name, dataset_id, payload)
-    SELECT hapax.now_ms(), n, 1, 0, 0, gen_random_uuid(), sha256(int8send(n)), 'old', 'd',
+    SELECT hapax.now_ms(), n, 1, 0, 0,
+        hapax.outbox_id('default', sha256(int8send(n)), hapax.now_ms(), 2, 0), sha256(int8send(n)), 'old', 'd',
         '{\"order\":42,\"text\":\"what there is to say of it\"}'
     FROM generate_series(1, :size) n;
 INSERT INTO hapax.dispatched (sink, at, span, seqs, tried)
-    SELECT 1, 0, int8range(min(seq), max(seq), '[]'), array_agg(seq), array_agg(1)
+    SELECT 1, hapax.now_ms(), int8range(min(seq), max(seq), '[]'), array_agg(seq), array_agg(1)
     FROM hapax.outbox_record WHERE event_name = 'old' GROUP BY seq / 1000";
 
 const ORDERS: &str = "CREATE TABLE orders (id bigserial PRIMARY KEY, what text NOT NULL,

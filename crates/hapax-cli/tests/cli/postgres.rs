@@ -27,6 +27,32 @@ impl Shop {
     }
 }
 
+impl Shop {
+    /// Does something in January 2020, of which nobody knew that it would be written to.
+    fn in_2020(&self, something: impl FnOnce()) {
+        let (since, until) = (1_577_836_800_000_i64, 1_580_515_200_000_i64);
+        let clock = |now: &str| {
+            let sql = format!(
+                "CREATE OR REPLACE FUNCTION hapax.now_ms() RETURNS bigint LANGUAGE sql VOLATILE
+                     AS 'SELECT {now}::bigint'"
+            );
+            self.server.sql("postgres", &sql);
+        };
+        let tables = format!(
+            "CREATE TABLE hapax.journal_2020_01 PARTITION OF hapax.journal
+                 FOR VALUES FROM ({since}) TO ({until});
+             DO $$ BEGIN EXECUTE format(
+                 'CREATE TABLE hapax.outbox_record_2020_01 PARTITION OF hapax.outbox_record
+                  FOR VALUES FROM (%L) TO (%L)', hapax.first_id({since}), hapax.first_id({until}));
+             END $$"
+        );
+        self.server.sql("postgres", &tables);
+        clock(&(since + 1_000).to_string());
+        something();
+        clock("floor(extract(epoch FROM clock_timestamp()) * 1000)");
+    }
+}
+
 /// Proves K-15 for the command line: the same commands, the same answers.
 #[test]
 fn the_command_line_works_on_a_database() {
@@ -67,25 +93,11 @@ fn a_newer_schema_is_left_alone() {
 fn an_old_month_is_archived() {
     let shop = Shop::new();
     shop.hapax(&["migrate"]).exits(0);
-    // A month in 2020 of which nobody knew that it would be written to.
-    let (since, until) = (1_577_836_800_000_i64, 1_580_515_200_000_i64);
-    let clock = |now: &str| {
-        let sql = format!(
-            "CREATE OR REPLACE FUNCTION hapax.now_ms() RETURNS bigint LANGUAGE sql VOLATILE
-                 AS 'SELECT {now}::bigint'"
-        );
-        shop.server.sql("postgres", &sql);
-    };
-    let table = format!(
-        "CREATE TABLE hapax.journal_2020_01 PARTITION OF hapax.journal
-             FOR VALUES FROM ({since}) TO ({until})"
-    );
-    shop.server.sql("postgres", &table);
-    clock(&(since + 1_000).to_string());
-    for key in ["one", "two", "three"] {
-        shop.hapax(&["run", "-k", key, "--", "echo", key]).exits(0);
-    }
-    clock("floor(extract(epoch FROM clock_timestamp()) * 1000)");
+    shop.in_2020(|| {
+        for key in ["one", "two", "three"] {
+            shop.hapax(&["run", "-k", key, "--", "echo", key]).exits(0);
+        }
+    });
     shop.hapax(&["run", "-k", "new", "--", "echo", "new"]).exits(0);
     let to = shop.place.path("");
     let archive =
@@ -109,4 +121,41 @@ fn an_old_month_is_archived() {
          ALTER TABLE hapax.journal DISABLE TRIGGER ALL; DELETE FROM hapax.journal",
     );
     assert!(shop.hapax(&["journal", "verify"]).exits(78).out.contains("was removed"));
+}
+
+/// Proves O-12: an old month of the outbox leaves only delivered and exported; the rest goes on.
+#[test]
+fn an_old_month_of_the_outbox_is_archived() {
+    let shop = Shop::new();
+    shop.hapax(&["migrate"]).exits(0);
+    let config = "[sinks.log]\nkind = \"file\"\npath = \"events.jsonl\"\n\n[[routes]]\nevent = \"*\"\nsinks = [\"log\"]\n";
+    std::fs::write(shop.place.path("hapax.toml"), config).expect("a file");
+    shop.hapax(&["outbox", "configure"]).exits(0);
+    let tell = r#"echo '{"event_name":"told","dataset_id":"flow","payload":7}' >> $HAPAX_EVENTS"#;
+    let run = |key: &str| shop.hapax(&["run", "-k", key, "--", "sh", "-c", tell]).exits(0);
+    shop.in_2020(|| {
+        run("one");
+        run("two");
+    });
+    let to = shop.place.path("");
+    let archive =
+        ["outbox", "archive", "--before", "2026-01", "--to", to.to_str().expect("a path")];
+    let early = shop.hapax(&archive).exits(64);
+    assert!(early.err.contains("2 deliveries of outbox_record_2020_01"), "{}", early.err);
+    run("new");
+    shop.hapax(&["outbox", "dispatch", "--until-idle"]).exits(0);
+    let archived = shop.hapax(&archive).exits(0);
+    assert!(archived.out.starts_with("outbox_record_2020_01: 2 events in "), "{}", archived.out);
+    let exported = shop.place.read("outbox_record_2020_01.jsonl");
+    let told: Vec<serde_json::Value> =
+        exported.lines().map(|line| serde_json::from_str(line).expect("an object")).collect();
+    assert_eq!(told.len(), 2);
+    for one in &told {
+        assert_eq!((&one["namespace"], &one["status"]), (&"default".into(), &"dispatched".into()));
+        assert_eq!(one["deliveries"][0]["sink"], "log");
+    }
+    let left = shop.hapax(&["outbox", "list", "--json"]).exits(0);
+    assert_eq!(left.out.lines().count(), 1, "{}", left.out);
+    assert_eq!(shop.hapax(&archive).exits(0).out, "");
+    assert_eq!(shop.place.read("events.jsonl").lines().count(), 3);
 }

@@ -1,6 +1,50 @@
 -- Claims and settles with locks and notes in one statement, and events that cost less, version 9 of the
 -- schema.
 
+-- The next three were functions of SQL, or asked a regular expression: SQL that cannot be written into
+-- the statement that calls it is parsed and planned anew at each call.
+
+-- The bytes that a text such as `sha256:…` stands for.
+CREATE OR REPLACE FUNCTION hapax.bytes_of(text text, prefix text, size int) RETURNS bytea
+LANGUAGE plpgsql IMMUTABLE AS $$
+DECLARE
+    digits text := substr(text, length(prefix) + 1);
+BEGIN
+    IF NOT starts_with(text, prefix) OR length(digits) <> 2 * size
+        OR ltrim(digits, '0123456789abcdef') <> '' THEN
+        RAISE EXCEPTION '% is not %<% hex digits>', coalesce(quote_literal(left(text, 80)), 'NULL'),
+            prefix, 2 * size USING ERRCODE = 'HX106';
+    END IF;
+    RETURN decode(digits, 'hex');
+END $$;
+
+-- Writes the entry of a change that leads to this row. What a caller has to say of a grant or a
+-- success is a setting of its transaction.
+CREATE OR REPLACE FUNCTION hapax.note(e hapax.effect, number bigint, prev_number bigint, kind int)
+RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+    INSERT INTO hapax.journal (id, prev, at, namespace, generation, event, state, key, attempt,
+                               digest, note)
+    VALUES (number, prev_number, e.updated, e.namespace, e.generation, kind, e.state, e.key, e.attempt,
+            CASE e.state WHEN 0 THEN e.fingerprint
+                         WHEN 1 THEN coalesce(e.digest, sha256(e.outcome)) END,
+            CASE WHEN e.state <= 1 THEN nullif(current_setting('hapax.about', true), '')
+                 ELSE e.reason END);
+END $$;
+
+-- The track of a record: what the records of one ordering key share.
+CREATE OR REPLACE FUNCTION hapax.track_of(namespace text, ordering int, key text, outbox_id uuid)
+RETURNS bigint LANGUAGE plpgsql IMMUTABLE AS $$
+BEGIN
+    RETURN ('x' || encode(substring(sha256(
+        convert_to('hapax.order.v1:', 'UTF8')
+        || int8send(octet_length(namespace)) || convert_to(namespace, 'UTF8')
+        || CASE WHEN ordering = 2
+            THEN int8send(0) || int8send(16) || uuid_send(outbox_id)
+            ELSE int8send(octet_length(key)) || convert_to(key, 'UTF8') END
+    ), 1, 8), 'hex'))::bit(64)::bigint;
+END $$;
+
 -- The same as hapax.quick, for batches in which something has a lock, or something to say in the
 -- journal. A claim takes hold only with its lock; a settle lets go of it. Locks are taken before
 -- effects, in their order, as everywhere. `hints` are the bits of a lock that its advisory lock is
@@ -149,7 +193,6 @@ END $$;
 CREATE TRIGGER is_whole BEFORE INSERT OR UPDATE ON hapax.effect FOR EACH ROW
     EXECUTE FUNCTION hapax.effect_is_whole();
 
-ALTER TABLE hapax.outbox_record DROP CONSTRAINT outbox_record_check;
 CREATE FUNCTION hapax.record_is_whole() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
     IF NEW.ordering BETWEEN 0 AND 2 AND (NEW.ordering = 1) = (NEW.order_key IS NOT NULL)
@@ -264,8 +307,8 @@ BEGIN
                 USING ERRCODE = 'HX113';
         END IF;
     END IF;
-    INSERT INTO hapax.delivery (seq, xid, track, due, updated, namespace, sink)
-    SELECT place, pg_current_xact_id()::text::bigint, lane, now, now, e.namespace, s.sink
+    INSERT INTO hapax.delivery (seq, outbox_id, xid, track, due, updated, namespace, sink)
+    SELECT place, id, pg_current_xact_id()::text::bigint, lane, now, now, e.namespace, s.sink
     FROM unnest(places) AS s (sink) WHERE s.sink IS NOT NULL;
     RETURN id;
 END $$;

@@ -209,3 +209,46 @@ async fn the_database_refuses_what_would_break_the_outbox() {
     let left = "SELECT payload, status FROM hapax.outbox";
     assert_eq!(server.sql("outbox", left).trim(), "1|pending");
 }
+
+/// Proves O-12: records have a partition a month, and those from before there were months go on.
+#[tokio::test(flavor = "multi_thread")]
+async fn records_from_before_there_were_months_are_delivered() {
+    let server = Postgres::start();
+    let url = server.database("old");
+    let script = hapax_postgres::script();
+    let (before, _) = script.split_once("VALUES (8);").expect("version 8");
+    server.sql("old", &format!("{before}VALUES (8); COMMIT"));
+    server.sql(
+        "old",
+        "INSERT INTO hapax.sink (name) VALUES ('shelf');
+         INSERT INTO hapax.route (nth, event, dataset, sink) VALUES (0, '*', '*', 1);
+         CREATE ROLE reader; GRANT USAGE ON SCHEMA hapax TO reader;
+         GRANT SELECT ON hapax.outbox_record, hapax.outbox TO reader",
+    );
+    server.sql("old", &by_sql("01", "1"));
+    let place = url.clone();
+    let migrated = tokio::task::spawn_blocking(move || hapax_postgres::PgStore::migrate(&place));
+    assert_eq!(migrated.await.expect("no panic").expect("a schema"), 1);
+    // As a node does that was started before.
+    server.sql(
+        "old",
+        "INSERT INTO hapax.delivery (seq, xid, track, due, updated, namespace, sink)
+         SELECT seq, 1, track, NULL, 0, namespace, 2 FROM hapax.outbox_record",
+    );
+    let named = "SELECT count(*) FROM hapax.delivery d JOIN hapax.outbox_record USING (outbox_id)";
+    assert_eq!(server.sql("old", named), "2");
+    let hapax = open(&url).await;
+    let shelf = Shelf::default();
+    let dispatcher = hapax.dispatch(outbox(&shelf)).await.expect("a dispatcher");
+    server.sql("old", &by_sql("02", "2"));
+    rests(&dispatcher).await;
+    assert_eq!(shelf.payloads(), ["1", "2"]);
+    let repeated = server.try_sql("old", &by_sql("01", "1")).expect_err("it is settled");
+    assert!(repeated.contains("fenced"), "{repeated}");
+    let seen = "SET ROLE reader; SELECT count(*) FROM hapax.outbox_record, hapax.outbox";
+    assert_eq!(server.sql("old", seen).trim(), "4");
+    let months = "SELECT count(*) FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
+        WHERE i.inhparent = 'hapax.outbox_record'::regclass AND c.relname ~ '_\\d{4}_\\d\\d$'";
+    assert_eq!(server.sql("old", months), "2", "next month's and the one after it");
+    dispatcher.stop().await.expect("stopped");
+}
