@@ -25,12 +25,15 @@ mod cases {
         probe.arrived().await;
         let waiting: Vec<_> = (1..20).map(ask).collect();
         // Ten on each node, and the one chunk; on the second node one of them asks for all.
-        while ledgers[0].counts().cache_misses < 11
-            || ledgers[1].counts().cache_misses < 10
-            || ledgers[1].counts().in_flight == 0
-        {
-            tokio::time::sleep(Duration::from_millis(2)).await;
-        }
+        let asked = async {
+            while ledgers[0].counts().cache_misses < 11
+                || ledgers[1].counts().cache_misses < 10
+                || ledgers[1].counts().in_flight == 0
+            {
+                tokio::time::sleep(Duration::from_millis(2)).await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(60), asked).await.expect("they ask");
         probe.go();
         let mut told = vec![first.await.expect("it works")];
         for waiting in waiting {

@@ -39,7 +39,9 @@ DECLARE
 BEGIN
     SELECT ('x' || left(replace(r.outbox_id::text, '-', ''), 12))::bit(48)::bigint INTO newest
     FROM hapax.outbox_record_before r ORDER BY r.outbox_id DESC LIMIT 1;
-    IF newest IS NOT NULL THEN
+    IF newest IS NULL THEN
+        DROP TABLE hapax.outbox_record_before;
+    ELSE
         until := extract(epoch FROM interval '1 month' + date_trunc('month',
             to_timestamp(greatest(newest, hapax.now_ms()) / 1000.0), 'UTC')) * 1000;
         EXECUTE format('ALTER TABLE hapax.outbox_record ATTACH PARTITION hapax.outbox_record_before
@@ -49,8 +51,7 @@ END $$;
 
 -- A delivery names its record, so that it is looked for in one month.
 ALTER TABLE hapax.delivery ADD COLUMN outbox_id uuid;
-UPDATE hapax.delivery d SET outbox_id = e.outbox_id
-FROM hapax.outbox_record_before e WHERE e.seq = d.seq;
+UPDATE hapax.delivery d SET outbox_id = e.outbox_id FROM hapax.outbox_record e WHERE e.seq = d.seq;
 ALTER TABLE hapax.delivery ALTER COLUMN outbox_id SET NOT NULL;
 DROP TRIGGER state_only ON hapax.delivery;
 CREATE TRIGGER state_only BEFORE UPDATE ON hapax.delivery FOR EACH ROW
@@ -65,13 +66,6 @@ BEGIN
 END $$;
 CREATE TRIGGER names BEFORE INSERT ON hapax.delivery FOR EACH ROW WHEN (NEW.outbox_id IS NULL)
     EXECUTE FUNCTION hapax.delivery_names();
-
-DO $$
-BEGIN
-    IF NOT EXISTS (SELECT 1 FROM pg_inherits WHERE inhrelid = 'hapax.outbox_record_before'::regclass) THEN
-        DROP TABLE hapax.outbox_record_before;
-    END IF;
-END $$;
 
 -- What no month was made for in time, or what tells of an effect whose month has left.
 CREATE TABLE hapax.outbox_record_default PARTITION OF hapax.outbox_record DEFAULT;
