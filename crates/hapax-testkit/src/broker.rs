@@ -149,6 +149,19 @@ impl Broker {
     }
 }
 
+impl Drop for Broker {
+    /// Says what the broker said, where a test fails that may be the broker's fault.
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            let log = std::fs::read_to_string(self.directory.path().join("log"));
+            let log = log.unwrap_or_else(|error| error.to_string());
+            let lines: Vec<_> = log.lines().collect();
+            let last = lines.len().saturating_sub(60);
+            eprintln!("{} said last:\n{}", self.kind.program, lines[last..].join("\n"));
+        }
+    }
+}
+
 fn rabbitmq(directory: &Path, port: u16) -> Command {
     let names = std::fs::read_to_string(directory.join("names")).expect("a port");
     let at = |name: &str| directory.join(name).into_os_string();

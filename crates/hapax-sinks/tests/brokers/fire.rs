@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use hapax::outbox::{
-    Dispatcher, Event, Outbox, Payload, Policy, RecordFilter, Sink, SinkSettings, Standing,
+    Dispatcher, Event, Outbox, Payload, Policy, RecordFilter, Sink, SinkSettings, Standing, Status,
 };
 use hapax::{Backoff, Failure, Hapax, Key};
 
@@ -66,15 +66,31 @@ fn outbox(sink: impl Sink) -> Outbox {
     outbox.route("*", "*", &["broker"]).expect("a name")
 }
 
-async fn until(what: &str, dispatcher: &Dispatcher, holds: impl Fn(&Standing) -> bool) {
+async fn until(
+    what: &str,
+    (hapax, dispatcher): (&Hapax, &Dispatcher),
+    holds: impl Fn(&Standing) -> bool,
+) {
     let wait = async {
         while !holds(&dispatcher.standing()) {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     };
-    tokio::time::timeout(LONG, wait).await.unwrap_or_else(|_| {
-        panic!("waited too long until {what}: {:?}", dispatcher.standing());
-    });
+    if tokio::time::timeout(LONG, wait).await.is_err() {
+        let error = why_not(hapax).await;
+        panic!(
+            "waited too long until {what}: {:?}; the last error: {error:?}",
+            dispatcher.standing()
+        );
+    }
+}
+
+/// What was said last of the first event that did not arrive.
+async fn why_not(hapax: &Hapax) -> Option<String> {
+    let filter =
+        RecordFilter { status: Some(Status::Pending), limit: 1, ..RecordFilter::default() };
+    let found = hapax.records(filter).await.expect("a read");
+    found.first()?.deliveries.first()?.error.clone()
 }
 
 /// Emits events all the while, strikes twice in each way, and returns how many were
@@ -99,16 +115,17 @@ pub(crate) async fn under_fire(broker: &mut impl Fire, sink: impl Sink) -> BTree
     };
     let writers: Vec<_> = (0..DATASETS).map(writer).collect();
     let is_down = |standing: &Standing| !standing.down.is_empty();
+    let at = (&hapax, &dispatcher);
     for strike in 0..STRIKES {
         let so_far = dispatcher.standing().delivered;
-        until("events arrive", &dispatcher, |now| now.delivered > so_far + BETWEEN).await;
+        until("events arrive", at, |now| now.delivered > so_far + BETWEEN).await;
         if strike % 2 == 0 {
             broker.kill();
-            until("its death is noticed", &dispatcher, is_down).await;
+            until("its death is noticed", at, is_down).await;
             broker.restart();
         } else {
             broker.pause();
-            until("its pause is noticed", &dispatcher, is_down).await;
+            until("its pause is noticed", at, is_down).await;
             broker.resume();
         }
     }
