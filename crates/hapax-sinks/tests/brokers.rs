@@ -96,7 +96,7 @@ async fn redis_is_killed_and_paused_under_load() {
 /// Proves O-5, O-8: what RabbitMQ confirmed it has, in order; what comes twice has one id.
 #[tokio::test(flavor = "multi_thread")]
 async fn rabbitmq_is_killed_and_paused_under_load() {
-    use amqprs::channel::{BasicGetArguments, QueueDeclareArguments};
+    use amqprs::channel::{BasicConsumeArguments, QueueDeclareArguments};
     use amqprs::connection::{Connection, OpenConnectionArguments};
 
     let mut broker = Broker::rabbitmq();
@@ -111,6 +111,7 @@ async fn rabbitmq_is_killed_and_paused_under_load() {
     let queue = QueueDeclareArguments::durable_client_named("events");
     channel.queue_declare(queue).await.expect("a queue");
     drop((channel, connection));
+    broker.settle();
     let settings = RabbitMqSettings { timeout: TIMEOUT, ..RabbitMqSettings::default() };
     let place = Place::parse("events").expect("a place");
     let sink = RabbitMq::new(&broker.url(), place, settings).expect("a URL");
@@ -118,10 +119,16 @@ async fn rabbitmq_is_killed_and_paused_under_load() {
     let told = under_fire(&mut broker, sink).await;
 
     let (_connection, channel) = connect().await;
+    let queue = QueueDeclareArguments::new("events").passive(true).finish();
+    let (_, many, _) = channel.queue_declare(queue).await.expect("an answer").expect("the queue");
+    let consume = BasicConsumeArguments::new("events", "test").auto_ack(true).finish();
+    let (_tag, mut messages) = channel.basic_consume_rx(consume).await.expect("a consumer");
     let mut arrived = Vec::new();
-    let get = || BasicGetArguments::new("events").no_ack(true).finish();
-    while let Some((_, properties, body)) = channel.basic_get(get()).await.expect("an answer") {
-        let read = Arrived::read(&body);
+    for _ in 0..many {
+        let message = tokio::time::timeout(fire::LONG, messages.recv()).await.expect("in time");
+        let message = message.expect("a message");
+        let read = Arrived::read(&message.content.expect("a body"));
+        let properties = message.basic_properties.expect("properties");
         assert_eq!(properties.message_id(), Some(&read.id));
         arrived.push(read);
     }

@@ -22,6 +22,11 @@ impl Group {
     pub(crate) fn signal(&self, signal: Signal) {
         let _ = kill_process_group(Pid::from_child(&self.child), signal);
     }
+
+    /// Whether the process has ended by itself.
+    pub(crate) fn is_over(&mut self) -> bool {
+        self.child.try_wait().is_ok_and(|status| status.is_some())
+    }
 }
 
 impl Drop for Group {

@@ -12,7 +12,7 @@ use hapax::{Backoff, Failure, Hapax, Key};
 
 /// Longer than any wait should take, so that reaching it is a failure. A sink that is down is left
 /// alone for up to half a minute, several times if the broker is slow to come back.
-const LONG: Duration = Duration::from_secs(180);
+pub(crate) const LONG: Duration = Duration::from_secs(180);
 
 /// How many datasets there are, each of which has an order.
 const DATASETS: usize = 16;
