@@ -21,11 +21,12 @@ pub const SCHEMA: &str = concat!(
     include_str!("schema_6.sql"),
     include_str!("schema_7.sql"),
     include_str!("schema_8.sql"),
-    include_str!("schema_9.sql")
+    include_str!("schema_9.sql"),
+    include_str!("schema_10.sql")
 );
 
 /// Each migration brings the schema from its place in this list to the next.
-const MIGRATIONS: [&str; 9] = [
+const MIGRATIONS: [&str; 10] = [
     include_str!("schema_1.sql"),
     include_str!("schema_2.sql"),
     include_str!("schema_3.sql"),
@@ -35,6 +36,7 @@ const MIGRATIONS: [&str; 9] = [
     include_str!("schema_7.sql"),
     include_str!("schema_8.sql"),
     include_str!("schema_9.sql"),
+    include_str!("schema_10.sql"),
 ];
 
 /// "hapx": marks the file as ours.

@@ -23,7 +23,8 @@ impl PartView for SqliteTxn<'_> {
     fn parts(&mut self, namespace: &Namespace, sought: &Sought) -> Result<Vec<Found>, StoreError> {
         let Some(number) = self.namespace(namespace)? else { return Ok(Vec::new()) };
         let states: Vec<_> = sought.states.iter().map(|s| (*s as u8).to_string()).collect();
-        let stuck = sought.states.iter().all(|s| !s.is_settled() && *s != StateName::Running);
+        let open = |state: &StateName| !state.is_settled() && *state != StateName::Running;
+        let stuck = !states.is_empty() && sought.states.iter().all(open);
         let states = match states.join(", ") {
             all if all.is_empty() => "TRUE".to_owned(),
             // Lets the planner see that the index of stuck effects covers the question.
@@ -36,29 +37,42 @@ impl PartView for SqliteTxn<'_> {
             (Some(_), true) => "part.effect < ?4",
             (Some(_), false) => "part.effect > ?4",
         };
-        let whole = match &sought.whole {
-            Some(whole) => match self.whole(whole, &sought.kind)? {
-                None => return Ok(Vec::new()),
-                found => found,
-            },
-            None => None,
-        };
-        let by = if whole.is_some() { "part.whole = ?5" } else { "?5 IS NULL AND kind = ?2" };
-        let which = format!(
-            "{by} AND namespace = ?1 AND {states} AND {beyond}
-             ORDER BY part.effect {order} LIMIT ?3"
+        let tail = format!(
+            "namespace = ?1 AND {states} AND {beyond} ORDER BY part.effect {order} LIMIT ?3"
         );
         let place = sought.beyond.map(|place| place as i64);
-        let asked = params![number, sought.kind, sought.limit as i64, place, whole];
-        let known = sought.whole.map(|whole| (whole, sought.kind.as_str()));
-        let found = effect::parts(self.db, known, &which, asked)?;
-        let found = found.into_iter().map(|(row, part)| Found {
+        let found = |(row, part): (effect::EffectRow, Part)| Found {
             place: row.id as u64,
             name: Name { namespace: namespace.clone(), key: row.key },
             effect: row.effect,
             part,
-        });
-        Ok(found.collect())
+        };
+        let Some(name) = sought.whole else {
+            let which = format!("kind = ?2 AND {tail}");
+            let asked = params![number, sought.kind, sought.limit as i64, place];
+            let all = effect::parts(self.db, None, &which, asked)?;
+            return Ok(all.into_iter().map(found).collect());
+        };
+        let Some(whole) = self.whole(&name, &sought.kind)? else { return Ok(Vec::new()) };
+        let known = Some((name, sought.kind.as_str()));
+        if stuck {
+            // There are few of those, wherever they are.
+            let which = format!("part.whole = ?2 AND {tail}");
+            let asked = params![number, whole.number, sought.limit as i64, place];
+            let all = effect::parts(self.db, known, &which, asked)?;
+            return Ok(all.into_iter().map(found).collect());
+        }
+        let which = format!("part.effect >> {DRAWER} = ?2 AND part.whole = ?5 AND {tail}");
+        let mut all = Vec::new();
+        for drawer in whole.drawers(sought) {
+            let room = sought.limit - all.len();
+            if room == 0 {
+                break;
+            }
+            let asked = params![number, drawer, room as i64, place, whole.number];
+            all.extend(effect::parts(self.db, known, &which, asked)?.into_iter().map(found));
+        }
+        Ok(all)
     }
 }
 
@@ -67,11 +81,19 @@ impl PartTxn for SqliteTxn<'_> {
         let row = self.row_id(name).ok_or_else(|| {
             StoreError::Corrupt(format!("{} is to be a part, and is not there", name.key))
         })?;
+        let drawer = row >> DRAWER;
         let whole = match self.whole(&part.whole, &part.kind)? {
-            Some(whole) => whole,
+            Some(whole) => {
+                if !(whole.first..=whole.last).contains(&drawer) {
+                    let sql = "UPDATE whole SET first = min(first, ?2), last = max(last, ?2)
+                               WHERE number = ?1";
+                    run(self.db, sql, params![whole.number, drawer])?;
+                }
+                whole.number
+            }
             None => {
-                let sql = "INSERT INTO whole (name, kind) VALUES (?1, ?2)";
-                run(self.db, sql, params![part.whole.as_bytes(), part.kind])?;
+                let sql = "INSERT INTO whole (name, kind, first, last) VALUES (?1, ?2, ?3, ?3)";
+                run(self.db, sql, params![part.whole.as_bytes(), part.kind, drawer])?;
                 self.db.last_insert_rowid()
             }
         };
@@ -80,26 +102,66 @@ impl PartTxn for SqliteTxn<'_> {
     }
 }
 
+/// How many bits of an effect's number do not tell its drawer; the schema says the same.
+const DRAWER: u32 = 11;
+
+/// A whole, and the drawers that all of its parts are in.
+struct Whole {
+    number: i64,
+    first: i64,
+    last: i64,
+}
+
+impl Whole {
+    /// The drawers that may hold what is sought, in the order it is looked at.
+    fn drawers(&self, sought: &Sought) -> Box<dyn Iterator<Item = i64>> {
+        let beyond = sought.beyond.map(|place| place as i64 >> DRAWER);
+        match sought.newest_first {
+            true => Box::new((self.first..=beyond.unwrap_or(self.last).min(self.last)).rev()),
+            false => Box::new(beyond.unwrap_or(self.first).max(self.first)..=self.last),
+        }
+    }
+}
+
 impl SqliteTxn<'_> {
-    /// The number of a whole and a kind of its parts.
-    fn whole(&self, whole: &Key, kind: &str) -> Result<Option<i64>, StoreError> {
-        let sql = "SELECT number FROM whole
+    /// The whole of this name, for parts of a kind.
+    fn whole(&self, name: &Key, kind: &str) -> Result<Option<Whole>, StoreError> {
+        let sql = "SELECT number, first, last FROM whole
                    WHERE substr(name, 1, 16) = substr(?1, 1, 16) AND kind = ?2 AND name = ?1";
-        let asked = params![whole.as_bytes(), kind];
+        let asked = params![name.as_bytes(), kind];
         let mut statement = self.db.prepare_cached(sql).or_store_error()?;
-        statement.query_row(asked, |row| row.get(0)).optional().or_store_error()
+        let whole = statement.query_row(asked, |row| {
+            Ok(Whole { number: row.get(0)?, first: row.get(1)?, last: row.get(2)? })
+        });
+        whole.optional().or_store_error()
     }
 }
 
 /// An effect that is removed is no part any more, and a whole without parts is none.
 pub(crate) fn forget(db: &Connection, effect: i64) -> Result<(), StoreError> {
-    let sql = "DELETE FROM part WHERE effect = ?1 RETURNING whole";
-    let whole: Option<i64> = db
-        .prepare_cached(sql)
-        .and_then(|mut gone| gone.query_row([effect], |row| row.get(0)).optional())
-        .or_store_error()?;
-    let Some(whole) = whole else { return Ok(()) };
-    let sql = "DELETE FROM whole WHERE number = ?1
-               AND NOT EXISTS (SELECT 1 FROM part WHERE part.whole = ?1)";
-    run(db, sql, [whole]).map(drop)
+    let one = |sql: &str, number: i64| -> Result<Option<i64>, StoreError> {
+        let mut statement = db.prepare_cached(sql).or_store_error()?;
+        statement.query_row([number], |row| row.get(0)).optional().or_store_error()
+    };
+    let Some(whole) = one("DELETE FROM part WHERE effect = ?1 RETURNING whole", effect)? else {
+        return Ok(());
+    };
+    // Those granted first mostly go first, so the empty drawers at the front are left behind.
+    let left = one(
+        "WITH RECURSIVE drawer (number, last) AS (
+             SELECT first, last FROM whole WHERE number = ?1
+             UNION ALL SELECT number + 1, last FROM drawer WHERE number < last)
+         SELECT number FROM drawer WHERE EXISTS
+             (SELECT 1 FROM part WHERE part.effect >> 11 = drawer.number AND part.whole = ?1)
+         LIMIT 1",
+        whole,
+    )?;
+    match left {
+        None => run(db, "DELETE FROM whole WHERE number = ?1", [whole]),
+        Some(left) => {
+            let sql = "UPDATE whole SET first = ?2 WHERE number = ?1 AND first < ?2";
+            run(db, sql, [whole, left])
+        }
+    }
+    .map(drop)
 }

@@ -331,6 +331,79 @@ fn two_wholes_with_the_same_head_are_told_apart_in_an_older_file_too() {
     assert_eq!([0, 1].map(|n| bodies(&store, wholes[n])), [vec![1, 3], vec![2]]);
 }
 
+/// Proves I-4, K-11: parts are found in their order however much was granted between them, and a
+/// whole is gone with its last part.
+#[test]
+fn parts_that_lie_far_apart_are_found_in_order() {
+    let ledger = Ledger::new();
+    let [ours, theirs] = [[8; 32], [9; 32]].map(Key::from_bytes);
+    let grant = |key: u8, whole: Key, ttl_ms: u64| {
+        let part = Part { whole, kind: "mutation".into(), body: vec![key] };
+        let ask = Ask { part: Some(part), ttl_ms: Some(ttl_ms), ..ask(key) };
+        let granted = ledger.run(Command::Claim { name: name(key), ask });
+        assert!(matches!(granted, Ok(Answer::Claim(Verdict::Granted(_)))), "{granted:?}");
+        let (report, telling) = (success(), Telling::default());
+        let settle = Command::Settle { name: name(key), attempt: attempt(key), report, telling };
+        ledger.run(settle).expect("settled");
+    };
+    // Another effect takes a number far behind those that were given; the next follow it.
+    let far = |key: u8, number: i64| {
+        ledger.claim(key);
+        let key = [key; 32];
+        let moved = ledger.sql().execute("UPDATE effect SET id = ?1 WHERE key = ?2", (number, key));
+        assert_eq!(moved, Ok(1));
+    };
+    grant(1, ours, 1_000);
+    grant(2, theirs, 1_000);
+    far(3, 10_000);
+    grant(4, ours, 1_000);
+    grant(5, theirs, 9_000);
+    grant(6, ours, 9_000);
+    far(7, 50_000);
+    grant(8, ours, 9_000);
+    let found = |whole, newest_first, limit, beyond| {
+        let (whole, kind) = (Some(whole), "mutation".to_owned());
+        let sought = Sought { whole, kind, limit, newest_first, beyond, ..Sought::default() };
+        let found =
+            wait(read(&ledger.store, move |view| view.parts(&Namespace::default(), &sought)));
+        let found = found.expect("a read");
+        let last = found.last().map(|found| found.place);
+        (found.into_iter().map(|found| found.part.body[0]).collect::<Vec<_>>(), last)
+    };
+    assert_eq!(found(ours, false, 9, None).0, [1, 4, 6, 8]);
+    assert_eq!(found(theirs, true, 9, None).0, [5, 2]);
+    for newest_first in [false, true] {
+        let (mut walked, mut place) = (Vec::new(), None);
+        for _ in 0..4 {
+            let (one, next) = found(ours, newest_first, 1, place);
+            walked.extend(one);
+            place = next;
+        }
+        let expected = if newest_first { [8, 6, 4, 1] } else { [1, 4, 6, 8] };
+        assert_eq!(
+            (walked.as_slice(), found(ours, newest_first, 1, place)),
+            (&expected[..], (vec![], None))
+        );
+    }
+    let drawers = || -> Vec<(i64, i64)> {
+        let db = ledger.sql();
+        let mut wholes = db.prepare("SELECT first, last FROM whole ORDER BY number").expect("SQL");
+        let rows = wholes.query_map([], |row| Ok((row.get(0)?, row.get(1)?))).expect("rows");
+        rows.collect::<Result<_, _>>().expect("numbers")
+    };
+    assert_eq!(drawers(), [(0, 24), (0, 4)]);
+    ledger.clock.advance(1_001);
+    ledger.run(Command::Sweep { limit: 10 }).expect("a sweep");
+    assert_eq!(
+        (found(ours, false, 9, None).0, found(theirs, false, 9, None).0),
+        (vec![6, 8], vec![5])
+    );
+    assert_eq!(drawers(), [(4, 24), (4, 4)], "what is empty at the front is not looked at again");
+    ledger.clock.advance(9_000);
+    ledger.run(Command::Sweep { limit: 10 }).expect("a sweep");
+    assert_eq!(drawers(), []);
+}
+
 #[test]
 fn a_file_that_is_not_ours_is_left_alone() {
     let directory = tempfile::tempdir().expect("a directory");
