@@ -81,24 +81,12 @@ impl PartTxn for SqliteTxn<'_> {
         let row = self.row_id(name).ok_or_else(|| {
             StoreError::Corrupt(format!("{} is to be a part, and is not there", name.key))
         })?;
-        let drawer = row >> DRAWER;
-        let whole = match self.whole(&part.whole, &part.kind)? {
-            Some(whole) => {
-                if !(whole.first..=whole.last).contains(&drawer) {
-                    let sql = "UPDATE whole SET first = min(first, ?2), last = max(last, ?2)
-                               WHERE number = ?1";
-                    run(self.db, sql, params![whole.number, drawer])?;
-                }
-                whole.number
-            }
-            None => {
-                let sql = "INSERT INTO whole (name, kind, first, last) VALUES (?1, ?2, ?3, ?3)";
-                run(self.db, sql, params![part.whole.as_bytes(), part.kind, drawer])?;
-                self.db.last_insert_rowid()
-            }
+        let whole = match self.known_whole(&part.whole, &part.kind) {
+            Some(whole) if whole.has(row >> DRAWER) => whole,
+            _ => self.widened(part, row >> DRAWER)?,
         };
         let sql = "INSERT OR REPLACE INTO part (effect, whole, kept) VALUES (?1, ?2, ?3)";
-        run(self.db, sql, params![row, whole, part.body]).map(drop)
+        run(self.db, sql, params![row, whole.number, part.body]).map(drop)
     }
 }
 
@@ -106,13 +94,18 @@ impl PartTxn for SqliteTxn<'_> {
 const DRAWER: u32 = 11;
 
 /// A whole, and the drawers that all of its parts are in.
-struct Whole {
+#[derive(Clone, Copy)]
+pub(crate) struct Whole {
     number: i64,
     first: i64,
     last: i64,
 }
 
 impl Whole {
+    fn has(&self, drawer: i64) -> bool {
+        (self.first..=self.last).contains(&drawer)
+    }
+
     /// The drawers that may hold what is sought, in the order it is looked at.
     fn drawers(&self, sought: &Sought) -> Box<dyn Iterator<Item = i64>> {
         let beyond = sought.beyond.map(|place| place as i64 >> DRAWER);
@@ -124,6 +117,26 @@ impl Whole {
 }
 
 impl SqliteTxn<'_> {
+    /// The whole of a part that goes into this drawer.
+    fn widened(&mut self, part: &Part, drawer: i64) -> Result<Whole, StoreError> {
+        let whole = match self.whole(&part.whole, &part.kind)? {
+            Some(whole) if whole.has(drawer) => whole,
+            Some(Whole { number, first, last }) => {
+                let (first, last) = (first.min(drawer), last.max(drawer));
+                let sql = "UPDATE whole SET first = ?2, last = ?3 WHERE number = ?1";
+                run(self.db, sql, [number, first, last])?;
+                Whole { number, first, last }
+            }
+            None => {
+                let sql = "INSERT INTO whole (name, kind, first, last) VALUES (?1, ?2, ?3, ?3)";
+                run(self.db, sql, params![part.whole.as_bytes(), part.kind, drawer])?;
+                Whole { number: self.db.last_insert_rowid(), first: drawer, last: drawer }
+            }
+        };
+        self.remember_whole(part.whole, &part.kind, whole);
+        Ok(whole)
+    }
+
     /// The whole of this name, for parts of a kind.
     fn whole(&self, name: &Key, kind: &str) -> Result<Option<Whole>, StoreError> {
         let sql = "SELECT number, first, last FROM whole

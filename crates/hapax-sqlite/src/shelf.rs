@@ -200,6 +200,7 @@ impl ShelfTxn for SqliteTxn<'_> {
         let found = rows(self.db, &sql, params![namespace, with, limit], |row| {
             Ok((row.get::<_, [u8; 32]>(0)?, row.get::<_, Option<i64>>(1)?))
         })?;
+        self.forget_wholes();
         for (key, effect) in &found {
             forget(self.db, namespace, key)?;
             if let Some(effect) = effect {

@@ -24,6 +24,7 @@ use crate::error::OrStoreError;
 use crate::journal;
 use crate::lease;
 use crate::lock;
+use crate::part::Whole;
 use crate::presence::Presence;
 use crate::token;
 
@@ -45,9 +46,11 @@ struct Rows {
     last_entry: Option<u64>,
     /// The lease most commands hang on.
     lease: Option<Lease>,
+    /// Wholes that got parts lately, each with the kind of the last.
+    wholes: HashMap<Key, (String, Whole)>,
 }
 
-/// How many running effects are remembered.
+/// How many running effects are remembered, and how many wholes.
 const REMEMBERED: usize = 8192;
 
 impl Memory {
@@ -108,6 +111,25 @@ impl<'a> SqliteTxn<'a> {
     ) -> Self {
         let now = around.clock.now();
         Self { db, around, memory, now, loaded: Vec::new() }
+    }
+
+    /// The whole that parts of this kind were added to, if that was lately.
+    pub(crate) fn known_whole(&self, name: &Key, kind: &str) -> Option<Whole> {
+        let (of, whole) = self.memory.rows.wholes.get(name)?;
+        (of == kind).then_some(*whole)
+    }
+
+    pub(crate) fn remember_whole(&mut self, name: Key, kind: &str, whole: Whole) {
+        let wholes = &mut self.memory.rows.wholes;
+        if wholes.len() >= REMEMBERED {
+            wholes.clear();
+        }
+        wholes.insert(name, (kind.to_owned(), whole));
+    }
+
+    /// To be called where effects are removed, and perhaps the last parts of wholes.
+    pub(crate) fn forget_wholes(&mut self) {
+        self.memory.rows.wholes.clear();
     }
 
     /// Begins a command: one reading of the clock, nothing loaded.
@@ -440,6 +462,7 @@ impl Txn for SqliteTxn<'_> {
 
     fn sweep(&mut self, now: Now, limit: usize) -> Result<usize, StoreError> {
         self.memory.rows.lease = None;
+        self.forget_wholes();
         lease::sweep(self.db)?;
         effect::sweep(self.db, now.wall, limit)
     }
