@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!  refused after the grant ──▶ the operation's own history
-//!  refused before it, or before a replay ──▶ an effect beside it, labelled "refused: DATASET"
+//!  refused before it, or of a replay ──▶ an effect beside it, labelled "refused: DATASET"
 //! ```
 
 use std::collections::HashMap;
@@ -22,7 +22,8 @@ use crate::run::{Fold, Mark};
 /// Something that a guard said no to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refused {
-    /// What was refused: [`OPERATION`](Self::OPERATION) or [`REPLAY`](Self::REPLAY).
+    /// What was refused: [`OPERATION`](Self::OPERATION), [`REPLAY`](Self::REPLAY) or
+    /// [`PROMOTION`](Self::PROMOTION).
     pub event: &'static str,
     /// Whose.
     pub namespace: Namespace,
@@ -45,6 +46,8 @@ impl Refused {
     pub const OPERATION: &str = "operation_refused";
     /// Doing an operation again in a sandbox.
     pub const REPLAY: &str = "replay_refused";
+    /// Putting in place what a replay made anew.
+    pub const PROMOTION: &str = "promotion_refused";
 }
 
 /// What tells the note of a refusal from others.
@@ -137,9 +140,13 @@ impl Noted {
     fn read(note: &str) -> Option<Self> {
         let note = Json::parse(note.as_bytes()).ok()?;
         (note.get("kind")?.as_str()? == KIND).then_some(())?;
-        let replay = text(&note, "event").as_deref() == Some(Refused::REPLAY);
+        let event = match text(&note, "event").as_deref() {
+            Some(Refused::REPLAY) => Refused::REPLAY,
+            Some(Refused::PROMOTION) => Refused::PROMOTION,
+            _ => Refused::OPERATION,
+        };
         Some(Self {
-            event: if replay { Refused::REPLAY } else { Refused::OPERATION },
+            event,
             operation: text(&note, "operation")?.parse().ok()?,
             dataset_id: text(&note, "dataset_id")?,
             care_label: text(&note, "care_label"),

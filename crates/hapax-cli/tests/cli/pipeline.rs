@@ -269,6 +269,9 @@ fn what_was_made_anew_needs_a_yes() {
     let promote = ["journal", "promote", record, "--kept", "kept"];
     shop.hapax(&promote).exits(73).says("approve it first");
     assert_eq!(shop.place.read("out.txt"), before);
+    let ledger = shop.hapax(&["outbox", "export"]).exits(0).json();
+    let told = (&ledger[0]["event_name"], &ledger[0]["refused_by"], &ledger[0]["dataset_id"]);
+    assert_eq!(told, (&"promotion_refused".into(), &"review".into(), &"times".into()), "{ledger}");
     // A yes to what another replay made is no yes to this.
     let other = shop.hapax(&["journal", "replay", "--mode", "full", "--keep", "other", "--json"]);
     let other: Value = serde_json::from_str(other.out.lines().next().expect("one")).expect("JSON");
