@@ -331,7 +331,7 @@ fn an_error_budget_is_the_files() {
     shop.hapax(&operation("levels", "v3", &["--", "true"])).exits(0);
 }
 
-/// Proves O-5: with `order` in the file, events are ordered by what is there in them.
+/// Proves O-4: with `order` in the file, events are ordered by what is there in them.
 #[test]
 fn events_are_ordered_as_the_file_says() {
     let shop = declared(
