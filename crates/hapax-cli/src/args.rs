@@ -460,7 +460,7 @@ pub(crate) enum Outbox {
     Dispatch(Dispatch),
     /// Say how much is waiting at each sink
     Stats,
-    /// Print the governance ledger of all events, or write it as pipeline_outbox_ledger.json
+    /// Print the governance ledger of all events and refusals, or write it as pipeline_outbox_ledger.json
     Export {
         /// Write it into a directory instead; what is there is written anew
         #[arg(long, value_name = "DIR")]

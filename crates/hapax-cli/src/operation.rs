@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use hapax::json::Json;
-use hapax::{Failure, Fingerprint, Hapax};
+use hapax::{Failure, Fingerprint, Hapax, Refusal};
 use hapax_pipeline::replay::checksum;
 use hapax_pipeline::{
     Artifact, Error, Made, Operation, Pipeline, Source, Trouble, Work, bucket, documents,
@@ -273,6 +273,8 @@ async fn conclude(
         Error::Refused(refusal) => {
             let effect = hapax.show(key).await?;
             let partial = effect.filter(|e| e.state.name() == hapax::StateName::Partial);
+            // Who waits for a yes undoes nothing.
+            let partial = partial.filter(|_| !matches!(refusal, Refusal::Review(_)));
             if let Some(effect) = partial.as_ref().filter(|_| run.rollback.is_some()) {
                 run::roll_back(hapax, key, &hapax::Blocked::by(effect)).await?;
                 let what = format!("refused: {refusal}; rolled back");

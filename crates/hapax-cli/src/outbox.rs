@@ -7,6 +7,7 @@ use std::path::Path;
 
 use hapax::Hapax;
 use hapax::outbox::{Found, RecordFilter, Redrive, SinkName, Status};
+use hapax_pipeline::{Refusals, Refused};
 use hapax_postgres::History;
 use hapax_server::wire;
 use serde_json::{Value, json};
@@ -213,20 +214,25 @@ async fn configure(global: &Global, hapax: &Hapax, path: &Path) -> Result<Exit, 
 /// What the governance ledger is called where pipelines look for it.
 const LEDGER: &str = "pipeline_outbox_ledger.json";
 
-/// The governance ledger: every event of the namespace, oldest first, as one document.
+/// The governance ledger: every event of the namespace and every refusal, oldest first, as one
+/// document.
 async fn export(global: &Global, hapax: &Hapax, to: Option<&Path>) -> Result<Exit, Failed> {
-    let mut pages = Vec::new();
+    let mut entries = Vec::new();
     let mut before = None;
     loop {
         let filter = RecordFilter { before, limit: 10_000, ..RecordFilter::default() };
         let page = hapax.records(filter).await?;
         let Some(last) = page.last() else { break };
         before = Some(last.record.seq);
-        pages.extend(page.iter().map(ledger_entry));
+        entries.extend(page.iter().map(|found| (found.record.created, ledger_entry(found))));
     }
-    pages.reverse();
-    let entries: Vec<String> = pages.iter().map(|entry| format!("  {entry}")).collect();
-    let ledger = format!("[\n{}\n]", entries.join(",\n"));
+    entries.reverse();
+    let events = entries.len();
+    let refusals = refusals(hapax).await?;
+    entries.extend(refusals.iter().map(|refused| (refused.mark.at, refusal_entry(refused))));
+    entries.sort_by_key(|(at, _)| *at);
+    let lines: Vec<String> = entries.iter().map(|(_, entry)| format!("  {entry}")).collect();
+    let ledger = format!("[\n{}\n]", lines.join(",\n"));
     let Some(directory) = to else {
         output::print(&ledger);
         return Ok(Exit::Done);
@@ -234,11 +240,26 @@ async fn export(global: &Global, hapax: &Hapax, to: Option<&Path>) -> Result<Exi
     let path = directory.join(LEDGER);
     written(&path, &ledger)
         .map_err(|error| Failed::new(Exit::Unreachable, format!("{}: {error}", path.display())))?;
+    let refusals = refusals.len();
     match global.json {
-        true => output::json(&json!({ "events": pages.len(), "to": path })),
-        false => output::print(&format!("{} events, in {}", pages.len(), path.display())),
+        true => output::json(&json!({ "events": events, "refusals": refusals, "to": path })),
+        false => {
+            output::print(&format!("{events} events, {refusals} refusals, in {}", path.display()))
+        }
     }
     Ok(Exit::Done)
+}
+
+/// What guards said no to in this namespace, as the journal has it.
+async fn refusals(hapax: &Hapax) -> Result<Vec<Refused>, Failed> {
+    let (mut fold, mut after, mut refused) = (Refusals::default(), 0, Vec::new());
+    loop {
+        let page = hapax.journal(after, 1_000).await?;
+        let Some(last) = page.last() else { return Ok(refused) };
+        after = last.id;
+        let ours = page.iter().filter(|entry| entry.namespace == *hapax.namespace());
+        refused.extend(ours.filter_map(|entry| fold.push(entry)));
+    }
 }
 
 /// Writes a file as a whole: whoever reads it sees the old one or the new one.
@@ -264,5 +285,22 @@ fn ledger_entry(found: &Found) -> Value {
         "status": record.status,
         "attempt": record.attempt,
         "last_error": record.last_error,
+        "refused_by": null,
+    })
+}
+
+/// A refusal has no place in the outbox, and one in the journal.
+fn refusal_entry(refused: &Refused) -> Value {
+    json!({
+        "outbox_id": null,
+        "event_name": refused.event,
+        "dataset_id": refused.dataset_id,
+        "care_label": refused.care_label,
+        "status": "refused",
+        "attempt": 0,
+        "last_error": hapax::guard::redact(&refused.reason),
+        "refused_by": refused.guard,
+        "idempotency_key": refused.operation.to_string(),
+        "wal_pointer": refused.mark.entry,
     })
 }

@@ -180,6 +180,14 @@ impl Refusal {
             Self::Review(_) => "review",
         }
     }
+
+    /// Which guard it was, by what was written down of it.
+    pub fn guard_of(text: &str) -> Option<&'static str> {
+        let guards =
+            ["care", "sovereignty", "error_budget", "contract", "check", "registry", "review"];
+        let (word, _) = text.split_once(": ")?;
+        guards.into_iter().find(|guard| guard.replace('_', " ") == word)
+    }
 }
 
 /// How operations on a dataset went lately.
@@ -488,6 +496,24 @@ mod tests {
         let good = r#"{"h3":"872830828ffffff","care_label":"TK-NC","governance_ref":"board/7"}"#;
         assert_eq!(says("wells", good), "");
         assert_eq!(says("other", good), "a dataset that nobody registered");
+    }
+
+    #[test]
+    fn a_refusal_that_was_written_down_tells_its_guard() {
+        let why = || "no".to_owned();
+        for refusal in [
+            Refusal::Care(why()),
+            Refusal::Sovereignty(why()),
+            Refusal::Budget { failed: 2, of: 2, allowed: 1 },
+            Refusal::Contract(why()),
+            Refusal::Check(why()),
+            Refusal::Unregistered,
+            Refusal::Review(why()),
+        ] {
+            assert_eq!(Refusal::guard_of(&refusal.to_string()), Some(refusal.guard()));
+        }
+        assert_eq!(Refusal::guard_of("caretaker: no"), None);
+        assert_eq!(Refusal::guard_of("care"), None);
     }
 
     #[test]

@@ -39,8 +39,9 @@ impl Grid {
     /// assert_eq!((hour.microwatt_hours, hour.micrograms_co2e), (10_000_000, 4_500_000));
     /// ```
     pub fn estimate(&self, cpu: Duration) -> Energy {
-        let microwatt_hours = cpu.as_micros() * u128::from(self.milliwatts_per_core) / 3_600_000;
-        let micrograms = microwatt_hours * u128::from(self.grams_per_kwh) / 1_000;
+        let microwatt_hours =
+            cpu.as_micros().saturating_mul(self.milliwatts_per_core.into()) / 3_600_000;
+        let micrograms = microwatt_hours.saturating_mul(self.grams_per_kwh.into()) / 1_000;
         let whole = |n: u128| u64::try_from(n).unwrap_or(u64::MAX);
         Energy {
             cpu_ms: whole(cpu.as_millis()),
@@ -129,4 +130,32 @@ impl<F: Future> Future for Metered<F> {
 fn thread_time() -> Duration {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn estimates_follow_from_time_and_coefficients() {
+        let cases = [
+            // A second of ten watts, at 450 grams a kilowatt-hour.
+            (1_000, 10_000, 450, (1_000, 2_777, 1_249)),
+            (1_000, 20_000, 450, (1_000, 5_555, 2_499)),
+            (1_000, 10_000, 30, (1_000, 2_777, 83)),
+            (3_600_000, 1_000, 1_000, (3_600_000, 1_000_000, 1_000_000)),
+            (1, 10_000, 450, (1, 2, 0)),
+            (0, 10_000, 450, (0, 0, 0)),
+            (1_000, 0, 450, (1_000, 0, 0)),
+            (1_000, 10_000, 0, (1_000, 2_777, 0)),
+        ];
+        for (ms, milliwatts_per_core, grams_per_kwh, expected) in cases {
+            let grid = Grid { milliwatts_per_core, grams_per_kwh };
+            let Energy { cpu_ms, microwatt_hours, micrograms_co2e } =
+                grid.estimate(Duration::from_millis(ms));
+            assert_eq!((cpu_ms, microwatt_hours, micrograms_co2e), expected);
+        }
+        let endless = Grid { milliwatts_per_core: u64::MAX, grams_per_kwh: 1 };
+        assert_eq!(endless.estimate(Duration::MAX / 4).microwatt_hours, u64::MAX);
+    }
 }

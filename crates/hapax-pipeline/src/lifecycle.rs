@@ -32,7 +32,12 @@ const REFUSED: &str = "refused: ";
 
 /// Whether the reason of a failure is that a guard said no.
 pub(crate) fn is_refusal(reason: &str) -> bool {
-    reason.starts_with(REFUSED)
+    refusal(reason).is_some()
+}
+
+/// What a guard said, where that is the reason of a failure.
+pub(crate) fn refusal(reason: &str) -> Option<&str> {
+    reason.strip_prefix(REFUSED).filter(|said| Refusal::guard_of(said).is_some())
 }
 
 /// Why an operation goes no further.

@@ -132,3 +132,46 @@ impl Meters {
         self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Proves P-15: the names and the labels of the specification.
+    #[test]
+    fn meters_have_the_names_that_dashboards_know() {
+        let names: Vec<_> = Meter::ALL.into_iter().map(Meter::name).collect();
+        assert_eq!(
+            names,
+            [
+                "kfm.idempotent_replays",
+                "kfm.lock_acquire_failures",
+                "kfm.retry_events",
+                "kfm.lineage_rewrite_ops",
+                "kfm.idem_cache_hits",
+                "kfm.idem_cache_misses",
+                "kfm.energy_joules",
+                "kfm.carbon_grams",
+            ]
+        );
+        let labels =
+            ["pipeline", "task", "dataset_id", "env", "operation_type", "sovereignty_event"];
+        assert_eq!(Labels::NAMES, labels);
+        let mut about = About::default();
+        about.operation.pipeline_id = "hydrology".into();
+        about.operation.task_id = "load".into();
+        about.operation.dataset_id = "flow".into();
+        about.operation.operation_type = "append".into();
+        about.terms.sovereign = true;
+        let values = ["hydrology", "load", "flow", "test", "append", "true"];
+        assert_eq!(Labels::of(&about, "test").values(), values);
+    }
+
+    #[test]
+    fn a_millionth_of_a_watt_hour_is_so_many_joules() {
+        let all = |meter: Meter, count: f64| meter.unit().map(|unit| unit * count);
+        assert_eq!(all(Meter::Energy, 1e6), Some(3_600.0));
+        assert_eq!(all(Meter::Carbon, 1e6), Some(1.0));
+        assert_eq!(Meter::Hits.unit(), None);
+    }
+}

@@ -18,6 +18,7 @@ use crate::lifecycle::{Granted, Inputs, Stage, Stop, admitted, is_refusal};
 use crate::mask::mask_text;
 use crate::meters::{Labels, Meter, Meters};
 use crate::operation::{About, Operation, Terms};
+use crate::refusal::{self, Refused};
 use crate::review;
 use crate::run::Product;
 use crate::tally::Tallies;
@@ -142,15 +143,19 @@ impl Pipeline {
         Ok(Stage { about: About { operation, terms }, declared, grid: self.inner.settings.grid })
     }
 
-    /// What the guards would say if an operation began now, with what it read then.
-    pub(crate) async fn would_refuse(
+    /// What the guards say if an operation is to begin again now, with what it read then. A no is
+    /// written down, and said.
+    pub(crate) async fn refuses_replay(
         &self,
         operation: &Operation,
         inputs: Inputs<'_>,
     ) -> Result<Option<Refusal>, Error> {
         let stage = self.stage(operation.clone(), None).await?;
         let lately = self.lately(&stage).await?;
-        Ok(admitted(&stage, lately, inputs).err())
+        let Err(refusal) = admitted(&stage, lately, inputs) else { return Ok(None) };
+        refusal::record(&self.hapax, &stage.about, Refused::REPLAY, &refusal).await?;
+        say_refused(&stage.about, &refusal);
+        Ok(Some(refusal))
     }
 
     /// Whether somebody was asked about this operation and has not said yes. What is refused for
@@ -166,9 +171,32 @@ impl Pipeline {
         if effect.is_some_and(|effect| effect.state.name() == StateName::Succeeded) {
             return Ok(());
         }
-        review::refused(&self.hapax, &stage.about, &refusal).await?;
-        say_refused(stage, &refusal);
-        Err(Error::Refused(refusal))
+        Err(self.turned_away(stage, refusal).await?)
+    }
+
+    /// Whether this error is that some of it happened, which is to be undone before it is tried
+    /// again. Where somebody was asked about it and has not said yes, that is refused first.
+    pub(crate) async fn may_undo(
+        &self,
+        stage: &Stage,
+        key: Key,
+        error: &hapax::Error,
+    ) -> Result<bool, Error> {
+        let hapax::Error::Blocked(blocked) = error else { return Ok(false) };
+        if blocked.state != StateName::Partial || blocked.holder.is_some() {
+            return Ok(false);
+        }
+        match review::unanswered(&self.hapax, key).await? {
+            Some(refusal) => Err(self.turned_away(stage, refusal).await?),
+            None => Ok(true),
+        }
+    }
+
+    /// Writes down and says that an operation was refused before it was granted.
+    async fn turned_away(&self, stage: &Stage, refusal: Refusal) -> Result<Error, Error> {
+        refusal::record(&self.hapax, &stage.about, Refused::OPERATION, &refusal).await?;
+        say_refused(&stage.about, &refusal);
+        Ok(Error::Refused(refusal))
     }
 
     /// The same of one that is granted again, on whatever terms: a person may have asked since.
@@ -351,10 +379,11 @@ impl<'a> Asked<'a> {
         pipeline.budget().first(1);
         let (until, mut waits, mut tries) =
             (Instant::now() + pipeline.inner.settings.lock_wait, 0, 0);
+        let mut undo = false;
         loop {
             let mut end = End::default();
             let effect = pipeline.effect(key, &stage, self.part.as_deref(), self.fingerprint);
-            let result = (self.with)(effect)
+            let result = (self.with)(effect.leave_partial(!undo))
                 .run(async |claim| self.perform(claim, &stage, &mut work, &labels, &mut end).await)
                 .await;
             tries += u32::from(end.granted);
@@ -368,6 +397,10 @@ impl<'a> Asked<'a> {
                 }
                 Err(error) => error,
             };
+            undo = !undo && !end.granted && pipeline.may_undo(&stage, key, &error).await?;
+            if undo {
+                continue;
+            }
             let pause = match self.judge(&stage, &labels, error, end, tries).await? {
                 Next::Again(pause) => pause,
                 Next::Wait(holder) => {
@@ -455,7 +488,7 @@ impl<'a> Asked<'a> {
                 };
             }
             hapax::Error::Failed { reason } => reason.clone(),
-            // Some of it happened. The next claim rolls it back, if somebody knows how.
+            // Some of it happened. It is rolled back before the next try, if somebody knows how.
             hapax::Error::Blocked(blocked)
                 if end.granted
                     && blocked.state == StateName::Partial
@@ -518,7 +551,7 @@ impl Pipeline {
 
     /// What a refusal leads to: a person is asked where the dataset says so.
     pub(crate) async fn refused(&self, stage: &Stage, refusal: Refusal) -> Result<Error, Error> {
-        say_refused(stage, &refusal);
+        say_refused(&stage.about, &refusal);
         if stage.declared.dataset.review {
             review::open(&self.hapax, &stage.about, &refusal.to_string()).await?;
         }
@@ -536,10 +569,10 @@ impl Pipeline {
     }
 }
 
-fn say_refused(stage: &Stage, refusal: &Refusal) {
+fn say_refused(about: &About, refusal: &Refusal) {
     tracing::warn!(
         name: "operation_refused", target: "hapax::pipeline", guard = refusal.guard(),
-        dataset_id = stage.about.operation.dataset_id, "a guard said no"
+        dataset_id = about.operation.dataset_id, "a guard said no"
     );
 }
 

@@ -7,9 +7,11 @@ use std::path::{Path, PathBuf};
 
 use hapax::document::{Object, list, number, text};
 use hapax::json::Json;
-use hapax::{Failure, Hapax, How, Key, Safety, State};
+use hapax::{Failure, Hapax, How, Key, Refusal, Safety, State};
 
 use crate::error::Error;
+use crate::pipeline::Pipeline;
+use crate::refusal::{self, Refused};
 use crate::replay::{checksum, inside, room};
 use crate::review::{self, Standing};
 
@@ -49,12 +51,25 @@ pub async fn promote(
         let subject = subject(replay, made.operation, &made.uri, &made.checksum)?;
         let fate = match review::standing(hapax, subject).await? {
             Some(Standing::Approved) => place(hapax, (replay, subject), &made, kept, files).await?,
-            Some(Standing::Pending | Standing::Rejected) | None => Fate::NotApproved,
+            Some(Standing::Pending | Standing::Rejected) | None => {
+                refused(hapax, made.operation, subject).await?;
+                Fate::NotApproved
+            }
         };
         let Made { operation, uri, checksum, .. } = made;
         promotions.push(Promotion { operation, uri, checksum, fate });
     }
     Ok(promotions)
+}
+
+/// Writes down that something was not put in place, each time.
+async fn refused(hapax: &Hapax, operation: Key, subject: Key) -> Result<(), Error> {
+    let refusal = review::unanswered(hapax, subject).await?;
+    let refusal = refusal.unwrap_or_else(|| Refusal::Review("nobody was asked".into()));
+    match Pipeline::new(hapax.clone()).granted(operation, None).await? {
+        Some(stage) => refusal::record(hapax, &stage.about, Refused::PROMOTION, &refusal).await,
+        None => Ok(()),
+    }
 }
 
 /// What somebody is asked about: these bytes, of this replay, in this place.

@@ -54,12 +54,21 @@ impl Pipeline {
         let stage = self.stage(operation, part.as_deref()).await?;
         let labels = self.labels(&stage.about);
         self.reviewed(&stage, key).await?;
-        let mut effect = self.effect(key, &stage, part.as_deref(), fingerprint);
-        effect = effect.safety(safety).wait(wait);
-        if let Some(deadline) = deadline {
-            effect = effect.deadline(deadline);
+        let claim = async |leave| {
+            let effect = self.effect(key, &stage, part.as_deref(), fingerprint);
+            let effect = effect.safety(safety).wait(wait).leave_partial(leave);
+            let effect = match deadline {
+                Some(deadline) => effect.deadline(deadline),
+                None => effect,
+            };
+            effect.claim_for(attempt, lease).await.and_then(Permit::of)
+        };
+        let mut permit = claim(true).await;
+        if let Err(error) = &permit
+            && self.may_undo(&stage, key, error).await?
+        {
+            permit = claim(false).await;
         }
-        let permit = effect.claim_for(attempt, lease).await.and_then(Permit::of);
         match permit {
             Ok(Permit::Granted(grant)) => {
                 let lately = self.lately(&stage).await?;
@@ -109,9 +118,14 @@ impl Pipeline {
         let made = match told {
             Told::Made(made) => *made,
             Told::Otherwise(report) => {
+                // What a guard said is not for a client to say.
+                let own = |why: String| match lifecycle::is_refusal(&why) {
+                    true => format!("reported: {why}"),
+                    false => why,
+                };
                 let report = match report {
-                    Report::Failed(why) => Report::Failed(stage.mask(&why)),
-                    Report::Partial(why) => Report::Partial(stage.mask(&why)),
+                    Report::Failed(why) => Report::Failed(stage.mask(&own(why))),
+                    Report::Partial(why) => Report::Partial(stage.mask(&own(why))),
                     Report::Ambiguous(why) => Report::Ambiguous(stage.mask(&why)),
                     other => other,
                 };

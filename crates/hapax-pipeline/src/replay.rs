@@ -123,10 +123,14 @@ where
             // What was allowed then may not be any more.
             let (documents, unreadable) = inputs(&run, scope);
             let inputs = Inputs { documents: &documents, unreadable: &unreadable };
-            if let Some(refusal) = pipeline.would_refuse(&run.about.operation, inputs).await? {
+            if let Some(refusal) = pipeline.refuses_replay(&run.about.operation, inputs).await? {
                 replay.found.skipped += 1;
                 let (which, said) = (&run.about.operation.dataset_id, refusal.to_string());
                 replay.diverge(&run, entry, Differs::new("guard", which, "it may", Some(said)));
+                return Ok(());
+            }
+            if pipeline.declared(&run.about.operation.dataset_id).await?.dataset.is_sensitive() {
+                replay.found.skipped += 1;
                 return Ok(());
             }
             let room = sandbox.join(room(run.key, run.generation));

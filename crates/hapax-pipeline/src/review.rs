@@ -4,16 +4,13 @@
 //! approved, it happened; rejected, it was let go. So it is journalled, found by `hapax effects`,
 //! and decided once, like any other.
 
-use std::time::Duration;
-
 use hapax::json::Json;
 use hapax::{
     AttemptId, Failure, Filter, Found, Hapax, Judged, Key, Name, Outcome, Refusal, Resolution,
-    Safety, State, StateName, Timestamp,
+    State, StateName, Timestamp,
 };
 
 use crate::error::Error;
-use crate::lifecycle::Stop;
 use crate::operation::About;
 use crate::pipeline::Pipeline;
 use hapax::document::{Object, text};
@@ -79,9 +76,6 @@ const LABEL: &str = "review: ";
 
 /// What tells the note of a review from others.
 const KIND: &str = "review.v1";
-
-/// What tells the note of a refusal from others.
-const REFUSAL: &str = "refusal.v1";
 
 fn key(subject: Key, nth: u64) -> Result<Key, Error> {
     let fields: [(&str, &[u8]); 2] =
@@ -174,30 +168,8 @@ async fn open_by(
     }
 }
 
-fn labelled(what: &str, about: &About) -> String {
+pub(crate) fn labelled(what: &str, about: &About) -> String {
     format!("{what}{}", about.operation.dataset_id).chars().take(60).collect()
-}
-
-/// How long to wait for somebody else who writes down the same.
-const PATIENCE: Duration = Duration::from_secs(5);
-
-/// Writes down that an operation was refused for want of a yes, each time it is. It was not
-/// granted, so its own history has no place for that.
-pub(crate) async fn refused(hapax: &Hapax, about: &About, refusal: &Refusal) -> Result<(), Error> {
-    let operation = about.operation.key()?;
-    let note = Object::default()
-        .text("kind", REFUSAL)
-        .text("operation", operation.to_string().as_str())
-        .text("dataset_id", about.operation.dataset_id.as_str())
-        .text("pipeline_id", about.operation.pipeline_id.as_str());
-    let effect = hapax.effect(Key::derive(REFUSAL, &[("operation", operation.as_bytes())])?);
-    let effect = effect.label(labelled("refused: ", about)).about(note.print());
-    let effect = effect.safety(Safety::Transactional).wait(PATIENCE);
-    let failure = Stop::Refused(refusal.clone()).failure();
-    match effect.run(|_| async { Err::<(), _>(failure) }).await {
-        Ok(_) | Err(hapax::Error::Failed { .. }) => Ok(()),
-        Err(error) => Err(error.into()),
-    }
 }
 
 /// Reviews of this namespace, newest first; only those that nobody has decided, if asked.

@@ -15,7 +15,14 @@ use crate::operation::Operation;
 use crate::run::Artifact;
 use hapax::document::Object;
 
-/// Permission to perform an operation: it has its lock, and every guard has let it pass.
+/// Permission to perform an operation: it has its lock, and every guard has let it pass. Nobody can
+/// make one, so nothing is prepared or settled that did not go through the steps before:
+///
+/// ```compile_fail
+/// fn forged(claim: hapax::Claim, work: hapax_pipeline::Work) -> hapax_pipeline::Work {
+///     hapax_pipeline::Work { claim, ..work }
+/// }
+/// ```
 #[derive(Clone)]
 pub struct Work {
     claim: Claim,

@@ -7,7 +7,9 @@
 //!
 //! Nothing is done twice. The lock is free where nothing can have happened, or all of it is
 //! recorded; where something may have, it is kept, shown, and goes when somebody has decided. What
-//! happened in part is undone before it is done again.
+//! happened in part is undone before it is done again, so the judge is asked to do it twice there,
+//! with the undoing in between. Transactional work is done again where it was killed before its own
+//! commit: its row went with that transaction, so that there is one in the end.
 
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::PathBuf;

@@ -142,6 +142,7 @@ pub struct EffectBuilder {
     pub(crate) on_lock: OnLock,
     shares_failures: bool,
     reconciler: Option<Reconciler>,
+    leaves_partial: bool,
 }
 
 /// What is asked for without a payload.
@@ -166,6 +167,7 @@ impl EffectBuilder {
             on_lock: OnLock::default(),
             shares_failures: false,
             reconciler: None,
+            leaves_partial: false,
         }
     }
 
@@ -211,6 +213,13 @@ impl EffectBuilder {
     /// wait in the same process. Otherwise each of them tries for itself.
     pub fn share_failures(mut self) -> Self {
         self.shares_failures = true;
+        self
+    }
+
+    /// Leaves what happened in part as it is and says [`Blocked`](Error::Blocked), for callers who
+    /// have to ask somebody before it is undone. Otherwise it is undone and performed again.
+    pub fn leave_partial(mut self, leave: bool) -> Self {
+        self.leaves_partial = leave;
         self
     }
 
@@ -520,7 +529,7 @@ impl EffectBuilder {
                     _ => Ok(()),
                 }
             }
-            (_, StateName::Partial) => {
+            (_, StateName::Partial) if !self.leaves_partial => {
                 match rollback::undo(&self.hapax, &self.name, blocked.attempt).await {
                     Ok(true) => Ok(()),
                     Ok(false) => Err(Error::Blocked(blocked)),

@@ -44,7 +44,7 @@ pub(super) async fn list(global: &Global, asked: &RollBacks) -> Result<Exit, Fai
                 output::json(&json!({
                     "pointer": pointer, "key": run.key.to_string(), "dataset_id": dataset,
                     "attempt": run.attempt.to_string(), "steps": bundle, "checksum": checksum,
-                    "restore": format!("hapax journal roll-back {pointer}"),
+                    "restore": format!("hapax journal roll-back {pointer} --note WHY"),
                 }));
             }
             let last = steps.last().map(|step| text(&step.payload)).unwrap_or_default();
@@ -75,8 +75,14 @@ pub(super) async fn main(global: &Global, asked: &RollBack) -> Result<Exit, Fail
         return Err(Failed::usage(format!("there is no entry {} here", asked.pointer))
             .next("See: hapax journal list"));
     };
-    hapax.on_rollback(run::UNDO, run::undo);
     let (key, attempt) = (entry.key, entry.attempt);
+    // What an earlier attempt registered would undo what a later one did.
+    if hapax.show(key).await?.is_none_or(|effect| effect.attempt != attempt) {
+        let what =
+            format!("entry {} is of an attempt that is over; another came after it", entry.id);
+        return Err(Failed::new(Exit::Conflict, what).next("See: hapax journal roll-backs"));
+    }
+    hapax.on_rollback(run::UNDO, run::undo);
     if !hapax.roll_back(key, attempt).await? {
         return Err(Failed::new(
             Exit::Look,

@@ -4,6 +4,7 @@ mod crash;
 mod disk;
 mod extraction;
 mod fuzz;
+mod governance;
 mod items;
 mod journal;
 mod key;

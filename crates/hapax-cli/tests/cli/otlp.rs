@@ -45,6 +45,12 @@ fn a_collector_is_told() {
     for name in [
         "kfm.idempotent_replays",
         "kfm.lock_acquire_failures",
+        "kfm.retry_events",
+        "kfm.lineage_rewrite_ops",
+        "kfm.idem_cache_hits",
+        "kfm.idem_cache_misses",
+        "kfm.energy_joules",
+        "kfm.carbon_grams",
         "hapax.outbox.pending",
         "hapax.extraction.requests",
         "hapax.extraction.evictions",

@@ -104,7 +104,7 @@ fn a_programs_events_reach_a_file_and_an_endpoint() {
     // In a directory it has the name that pipelines look for.
     let file = "reports/audit/pipeline_outbox_ledger.json";
     for _ in 0..2 {
-        let said = format!("1 events, in {file}\n");
+        let said = format!("1 events, 0 refusals, in {file}\n");
         place.hapax(&["outbox", "export", "--to", "reports/audit"]).exits(0).prints(&said);
         assert_eq!(place.read(file), place.hapax(&["outbox", "export"]).out);
     }

@@ -1,8 +1,11 @@
 //! What may not begin, and what does not count.
 
-use hapax::{Failure, Refusal, Slo};
-use hapax_pipeline::remote::Ask;
+use hapax::remote::Report;
+use hapax::{Failure, Refusal, Slo, StateName};
+use hapax_pipeline::remote::{Ask, Told};
+use hapax_pipeline::replay::{self, Scope};
 use hapax_pipeline::review::{self, Standing};
+use hapax_pipeline::{Refusals, Refused};
 
 use super::*;
 
@@ -12,6 +15,8 @@ on_both! {
     a_review_is_opened_and_decided_once
     a_refusal_for_want_of_a_yes_is_journalled
     a_person_may_have_somebody_asked
+    what_somebody_was_asked_about_is_not_undone
+    every_refusal_is_in_the_governance_ledger
 }
 
 mod cases {
@@ -257,5 +262,153 @@ mod cases {
         review::decide(hapax, review, open.attempt, true, yes).await.expect("judged");
         done(transactional(pipeline.operation(asked())), &count).await.expect("done");
         assert_eq!(count.get(), 1);
+    }
+
+    /// Proves P-9 and P-16: what happened in part and was escalated is refused before anything of
+    /// it is undone, whatever the dataset says of reviews; after a yes it is undone and done again.
+    pub(super) async fn what_somebody_was_asked_about_is_not_undone(ledger: Arc<Ledger>) {
+        let (pipeline, hapax) = (ledger.pipeline(), &ledger.hapax);
+        let (count, undone) = (Count::default(), Count::default());
+        hapax.on_rollback("drop rows", {
+            let undone = undone.clone();
+            move |_| {
+                undone.add();
+                async { Ok(()) }
+            }
+        });
+        let run = async || {
+            let asked = pipeline.operation(operation("flow", 1));
+            let work = |work: Work| {
+                let at = count.add();
+                async move {
+                    work.claim().undo_with("drop rows", "7").await?;
+                    match at {
+                        1 => Err(Trouble::partial("half of it")),
+                        _ => Ok(Made::new("done")),
+                    }
+                }
+            };
+            asked.run(work).await
+        };
+        let client = || {
+            let deadline = Some(std::time::Duration::from_secs(60));
+            let ask = Ask { operation: operation("flow", 1), deadline, ..Ask::default() };
+            pipeline.permit(ask, hapax::AttemptId::from_bytes([7; 16]))
+        };
+        run().await.expect_err("half of it");
+        let key = operation("flow", 1).key().expect("a key");
+        let (review, _) = review::escalate(&pipeline, key, ("ann", "which half?"))
+            .await
+            .expect("asked")
+            .expect("it was begun");
+        for refused in [run().await.map(drop), client().await.map(drop)] {
+            assert!(matches!(&refused, Err(Error::Refused(Refusal::Review(_)))), "{refused:?}");
+        }
+        let state = async || hapax.show(key).await.expect("a read").expect("a record").state.name();
+        assert_eq!((undone.get(), count.get(), state().await), (0, 1, StateName::Partial));
+        let open = review::list(hapax, true, 10).await.expect("reviews").remove(0);
+        review::decide(hapax, review, open.attempt, true, ("ben", "go on")).await.expect("judged");
+        run().await.expect("done");
+        assert_eq!((undone.get(), count.get()), (1, 2));
+    }
+
+    /// Proves P-7, P-10, P-13: whatever a guard refuses, before the work, after it, before a
+    /// replay, or for want of a yes, the governance ledger has with the guard and without what was
+    /// given; and what a client says of itself is none of it.
+    pub(super) async fn every_refusal_is_in_the_governance_ledger(ledger: Arc<Ledger>) {
+        let contract = || Some(r#"{"required":["rows"]}"#.to_owned());
+        let care_label = || Some("TK-NC".to_owned());
+        for (name, dataset) in [
+            (
+                "masked",
+                Dataset {
+                    masked: Some(5),
+                    review: true,
+                    care_label: care_label(),
+                    ..Dataset::default()
+                },
+            ),
+            ("restricted", Dataset { restricted: true, ..Dataset::default() }),
+            ("agreed", Dataset { input_contract: contract(), ..Dataset::default() }),
+            ("makes", Dataset { output_contract: contract(), ..Dataset::default() }),
+            ("later", Dataset::default()),
+        ] {
+            ledger.declare(name, dataset).await;
+        }
+        let (pipeline, count) = (ledger.pipeline(), Count::default());
+        let json = |text: &str| hapax::json::Json::parse(text.as_bytes()).expect("JSON");
+        let secret = || json(r#"{"depth":"4711 secret"}"#);
+        let refused = async |asked: Asked<'_>| {
+            let result = done(asked, &count).await;
+            assert!(matches!(result, Err(Error::Refused(_))), "{result:?}");
+        };
+        refused(pipeline.operation(operation("masked", 1)).input(secret())).await;
+        let why = Some("a 4711 secret".to_owned());
+        let justified = Operation { justification: why, ..operation("masked", 1) };
+        refused(pipeline.operation(justified)).await;
+        refused(pipeline.operation(operation("restricted", 1))).await;
+        refused(pipeline.operation(operation("agreed", 1)).input(secret())).await;
+        let stale = pipeline.operation(operation("plain", 1));
+        refused(stale.before("fresh", |_| async { Err("is old".to_owned()) })).await;
+        let asked = pipeline.operation(operation("makes", 1));
+        let unfit = asked.run(|work| async move {
+            work.claim().undo_with("drop rows", "7").await?;
+            Ok::<_, Trouble>(Made::new("").document(json(r#"{"depth":"4711 secret"}"#)))
+        });
+        unfit.await.expect_err("not as agreed");
+        // Undoing it is no refusal of its own.
+        ledger.hapax.on_rollback("drop rows", |_| async { Ok(()) });
+        let key = operation("makes", 1).key().expect("a key");
+        let attempt = ledger.hapax.show(key).await.expect("a read").expect("a record").attempt;
+        assert!(ledger.hapax.roll_back(key, attempt).await.expect("rolled back"));
+        // A client that performs operations is refused like anybody, and cannot say so itself.
+        let client = |dataset: &str, id: u8| {
+            let deadline = Some(std::time::Duration::from_secs(60));
+            let ask = Ask { operation: operation(dataset, 2), deadline, ..Ask::default() };
+            pipeline.permit(ask, hapax::AttemptId::from_bytes([id; 16]))
+        };
+        client("restricted", 1).await.map(drop).expect_err("refused");
+        let (key, _) = client("plain", 2).await.expect("granted");
+        let said = Told::Otherwise(Report::Failed("refused: care: not me".into()));
+        pipeline.report(key, hapax::AttemptId::from_bytes([2; 16]), said).await.expect("heard");
+        // What was allowed then is not any more.
+        let program = vec!["true".to_owned()];
+        let later = Operation { program, ..operation("later", 1) };
+        done(pipeline.operation(later), &count).await.expect("done");
+        ledger.declare("later", Dataset { restricted: true, ..Dataset::default() }).await;
+        let scope = Scope { dataset: Some("later".into()), ..Scope::default() };
+        let sandbox = ledger.directory.path().join("sandbox");
+        let never = |_, _| async { panic!("it is not run") };
+        let replayed = replay::execute(&ledger.hapax, &scope, "dry-run", &sandbox, never).await;
+        assert_eq!(replayed.expect("a replay").executed, 0);
+
+        let mut fold = Refusals::default();
+        let journal = ledger.journal().await;
+        let refusals: Vec<Refused> = journal.iter().filter_map(|entry| fold.push(entry)).collect();
+        let told: Vec<_> =
+            refusals.iter().map(|one| (one.event, one.dataset_id.as_str(), one.guard)).collect();
+        const OPERATION: &str = "operation_refused";
+        assert_eq!(
+            told,
+            [
+                (OPERATION, "masked", "care"),
+                (OPERATION, "masked", "review"),
+                (OPERATION, "restricted", "sovereignty"),
+                (OPERATION, "agreed", "contract"),
+                (OPERATION, "plain", "check"),
+                (OPERATION, "makes", "contract"),
+                (OPERATION, "restricted", "sovereignty"),
+                ("replay_refused", "later", "sovereignty"),
+            ]
+        );
+        for one in &refusals {
+            assert_eq!(one.care_label, care_label().filter(|_| one.dataset_id == "masked"));
+            assert!(!one.reason.contains("4711"), "{one:?}");
+        }
+        let nth = |nth: usize| if nth == 6 { 2 } else { 1 };
+        for (at, one) in refusals.iter().enumerate() {
+            let key = operation(&one.dataset_id, nth(at)).key().expect("a key");
+            assert_eq!(one.operation, key, "{one:?}");
+        }
     }
 }

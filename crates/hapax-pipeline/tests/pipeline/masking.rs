@@ -59,8 +59,8 @@ impl std::io::Write for Log {
 mod cases {
     use super::*;
 
-    /// Proves P-14: searched byte by byte in the database, the events, the lineage, the catalogs
-    /// and the log, after a success, failures of all kinds, and retries.
+    /// Proves P-14: searched byte by byte in the database, the events, the lineage, the catalogs,
+    /// the attestations and the log, after a success, failures of all kinds, and retries.
     pub(super) async fn exact_places_are_written_nowhere(ledger: Arc<Ledger>) {
         let log = Log::listen();
         let sites = Dataset {
@@ -96,7 +96,9 @@ mod cases {
             .run(|_| async {
                 let event = Event::new("surveyed", "sites", Payload::parse(geojson.as_bytes())?);
                 let uri = "s3://sites/geo:38.512347,-97.321234".to_owned();
-                let made = Made::new(geojson).output(Artifact { uri, ..output("sites") });
+                let checksum = format!("sha256:{}", "9".repeat(64));
+                let file = Artifact { uri, checksum, ..output("sites") };
+                let made = Made::new(geojson).output(file);
                 let made = made.publish("artifact_published").event(event);
                 Ok::<_, Trouble>(made.document(Json::parse(geojson.as_bytes())?))
             })
@@ -167,7 +169,7 @@ mod cases {
         assert!(events.contains("surveyed") || events.contains("TK-NC"));
 
         let mut written = vec![("events", events), ("log", log.0.lock().expect("a lock").clone())];
-        let mut documents = String::new();
+        let (mut documents, mut attested) = (String::new(), String::new());
         for moment in ledger.moments().await {
             let json = |json: &Json| hapax::canonical::canonical(json).expect("canonical");
             documents += &json(&lineage::openlineage::event(&moment, PRODUCER));
@@ -175,13 +177,23 @@ mod cases {
                 &json(&lineage::cypher::transaction(&lineage::cypher::statements(&moment)));
             if let Some(completed) = lineage::Completed::of(&moment) {
                 documents += &lineage::prov::turtle(&completed);
+                documents += &json(&lineage::prov::json_ld(&completed));
                 documents += &json(&lineage::dcat::json_ld(&completed));
                 for edition in completed.editions() {
                     documents += &json(&lineage::stac::item(&completed, &edition));
+                    let items = [edition.version.to_owned()].into();
+                    let dataset = edition.dataset;
+                    documents += &json(&lineage::stac::collection(&completed, dataset, &items));
+                    for artifact in &edition.artifacts {
+                        let statement =
+                            lineage::attestation::statement(&completed, artifact, "urn:us");
+                        attested += &json(&statement.expect("it has a checksum"));
+                    }
                 }
             }
         }
         written.push(("lineage and catalogs", documents));
+        written.push(("attestations", attested));
         ledger.hapax.close().await.expect("closed");
         written.push(("database", ledger.bytes()));
         for (place, text) in &written {

@@ -1,5 +1,6 @@
 //! Held against what is there.
 
+use hapax::{Slo, Sovereignty};
 use hapax_pipeline::replay::{self, Scope};
 use hapax_pipeline::{Source, What};
 
@@ -160,4 +161,112 @@ async fn a_sandbox_runs_programs_again_and_leaves_sensitive_datasets_alone() {
     let journal = hapax.journal(0, 1_000).await.expect("as it should be");
     let completed = journal.iter().filter_map(|entry| fold.push(entry));
     assert_eq!(completed.filter(|m| matches!(m.what, What::Complete { .. })).count(), 3);
+}
+
+/// Proves P-7 and P-10: before a replay every guard is asked again. What was done when nothing was
+/// declared is not done again on terms that it does not meet, nor where it is sensitive by now.
+#[tokio::test]
+async fn guards_are_asked_again_before_a_replay() {
+    let contract = |schema: &str| Some(schema.to_owned());
+    let slo = Some(Slo { window_ms: 3_600_000, objective_ppm: 900_000 });
+    let plain = Dataset::default;
+    let cases = [
+        ("fine", "in.json", Some(plain()), None),
+        ("budget", "in.json", Some(Dataset { slo, ..plain() }), Some("error budget: 2 of 3")),
+        ("masked", "in.json", Some(Dataset { masked: Some(5), ..plain() }), Some("care: ")),
+        (
+            "theirs",
+            "in.json",
+            Some(Dataset { sovereignty: Some(Sovereignty::Tribal), ..plain() }),
+            Some("care: "),
+        ),
+        (
+            "restricted",
+            "in.json",
+            Some(Dataset { restricted: true, ..plain() }),
+            Some("sovereignty: "),
+        ),
+        (
+            "breached",
+            "in.json",
+            Some(Dataset { input_contract: contract(r#"{"required":["cms"]}"#), ..plain() }),
+            Some("contract: inputs 0: "),
+        ),
+        (
+            "no JSON",
+            "in.csv",
+            Some(Dataset { input_contract: contract("true"), ..plain() }),
+            Some("contract: inputs: in.csv is neither JSON"),
+        ),
+        (
+            "nothing",
+            "",
+            Some(Dataset { input_contract: contract("true"), ..plain() }),
+            Some("contract: there is one for inputs, and nothing was given"),
+        ),
+        ("nobody's", "in.json", None, Some("registry: ")),
+    ];
+    for (name, input, now, refused) in cases {
+        let found = replayed_after(input, None, now.clone()).await;
+        let said: Vec<_> =
+            found.divergences.iter().map(|one| (one.what, one.actual.as_deref())).collect();
+        match refused {
+            None => assert_eq!((found.executed, said), (1, vec![]), "{name}"),
+            Some(why) => {
+                let [("guard", Some(actual))] = said[..] else { panic!("{name}: {said:?}") };
+                assert!(actual.starts_with(why), "{name}: {actual}");
+                assert_eq!((found.executed, found.skipped), (0, 1), "{name}");
+            }
+        }
+        // With all that could be asked for, what is sensitive by now is still left alone.
+        if name == "masked" || name == "theirs" {
+            let found = replayed_after(input, Some("a survey"), now).await;
+            let left = (found.executed, found.skipped, found.divergences.len());
+            assert_eq!(left, (0, 1, 0), "{name}");
+        }
+    }
+}
+
+/// Performs an operation that reads this, fails two others, declares the dataset, and replays.
+async fn replayed_after(
+    input: &str,
+    justification: Option<&str>,
+    now: Option<Dataset>,
+) -> replay::Replayed {
+    let directory = tempfile::tempdir().expect("a directory");
+    let files = directory.path().join("files");
+    std::fs::create_dir(&files).expect("a directory");
+    std::fs::write(files.join("in.json"), "{}\n").expect("a file");
+    std::fs::write(files.join("in.csv"), "station\n").expect("a file");
+    let hapax = Hapax::open(directory.path().join("hapax.db")).await.expect("a ledger");
+    let (pipeline, count) = (Pipeline::new(hapax.clone()), Count::default());
+    let source = |name: &str| Source {
+        name: name.into(),
+        uri: Some(name.into()),
+        checksum: replay::checksum(&files.join(name)),
+    };
+    let asked = Operation {
+        inputs: Some(input).filter(|name| !name.is_empty()).map(source).into_iter().collect(),
+        justification: justification.map(str::to_owned),
+        program: vec!["true".into()],
+        ..operation("flow", 1)
+    };
+    done(transactional(pipeline.operation(asked)), &count).await.expect("done");
+    for nth in 2..4 {
+        let fails = transactional(pipeline.operation(operation("flow", nth)));
+        fails.run(|_| async { Err(Trouble::not_done("no")) }).await.expect_err("failed");
+    }
+    hapax.pass().await.expect("sealed");
+    match now {
+        Some(dataset) => drop(hapax.declare("flow", Some(dataset)).await.expect("declared")),
+        None => {
+            let guards = hapax::guard::Guards { registered: true, ..Default::default() };
+            let outbox = hapax::outbox::Outbox::new().guards(guards);
+            hapax.configure(&outbox).await.expect("configured");
+        }
+    }
+    let scope = Scope { files, ..Scope::default() };
+    let sandbox = directory.path().join("sandbox");
+    let again = |_, _| async { Ok(()) };
+    replay::execute(&hapax, &scope, "dry-run", &sandbox, again).await.expect("a replay")
 }

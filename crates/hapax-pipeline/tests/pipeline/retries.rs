@@ -9,6 +9,7 @@ on_both! {
     what_passes_by_itself_is_tried_again_at_once
     a_whole_operation_is_tried_again_as_its_dataset_says
     what_happened_in_part_is_rolled_back_first
+    retries_stop_when_their_budget_is_spent
 }
 
 const QUICK: Retries = Retries { quick: 3, again: 0, base_ms: 1, cap_ms: 2 };
@@ -138,5 +139,40 @@ mod cases {
             .await
             .expect("as it should be");
         assert_eq!(effect.map(|effect| effect.state.name()), Some(StateName::Partial));
+    }
+
+    /// Proves P-9: a target that is down is not buried. Ten retries to begin with, one for ten
+    /// operations and one a second; then none, neither quick ones nor of whole operations.
+    pub(super) async fn retries_stop_when_their_budget_is_spent(ledger: Arc<Ledger>) {
+        const OPERATIONS: usize = 20;
+        let retries = Retries { again: 50, ..QUICK };
+        ledger.declare("quick", Dataset { retries: QUICK, ..Dataset::default() }).await;
+        ledger.declare("whole", Dataset { retries, ..Dataset::default() }).await;
+        for (dataset, trouble) in
+            [("quick", Trouble::transient("busy")), ("whole", Trouble::not_done("no"))]
+        {
+            let (pipeline, count) = (ledger.pipeline(), Count::default());
+            let (began, mut said) = (std::time::Instant::now(), Vec::new());
+            for nth in 0..OPERATIONS {
+                let asked = transactional(pipeline.operation(operation(dataset, nth)));
+                let failed = asked.run(|_| {
+                    count.add();
+                    let trouble = trouble.clone();
+                    async { Err(trouble) }
+                });
+                said.push(failed.await.expect_err("it is down").to_string());
+            }
+            let seconds = began.elapsed().as_secs() as usize;
+            let allowed = 10 + OPERATIONS / 10 + seconds;
+            let retried = count.get() - OPERATIONS;
+            assert!((10..=allowed).contains(&retried), "{dataset}: {retried}, not {allowed}");
+            let counts = pipeline.meters().counts();
+            let counted = counts.iter().find(|(meter, ..)| *meter == Meter::Retries);
+            assert_eq!(counted.map(|(.., count)| *count as usize), Some(retried));
+            if dataset == "quick" {
+                let last = said.last().expect("one");
+                assert!(last.contains("too many retries are under way"), "{last}");
+            }
+        }
     }
 }

@@ -1,8 +1,9 @@
 //! Operations, datasets and reviews, asked as clients ask them.
 
+use hapax::outbox::Outbox;
 use serde_json::{Value, json};
 
-use super::{Client, attempt};
+use super::{Client, attempt, hapax_sinks_stub};
 
 fn operation(dataset: &str, version: &str) -> Value {
     json!({
@@ -136,6 +137,117 @@ async fn an_operation_is_escalated_over_http() {
     assert_eq!(client.post(&decide, yes).await.0, 200);
     let (_, granted) = client.post("/v1/operations", operation("flow", "v1")).await;
     assert_eq!(granted["verdict"], "granted", "{granted}");
+}
+
+/// Proves P-14: whatever a client asks after operations on a masked dataset, no answer has a place
+/// that is finer than allowed: searched byte by byte, after a success, a failure and a refusal.
+#[tokio::test]
+async fn exact_places_are_in_no_answer() {
+    const PLANTED: [&str; 4] = ["38.512347", "97.321234", "37.912345", "98.454321"];
+    let client = Client::dev();
+    let outbox = Outbox::new().sink("shelf", hapax_sinks_stub::Nowhere).expect("a name");
+    let outbox = outbox.route("*", "*", &["shelf"]).expect("a name");
+    client.hapax.configure(&outbox).await.expect("declared");
+    let declared = json!({ "masked": 5, "review": true, "output_contract": "true" });
+    client.post("/v1/datasets/sites", declared).await;
+    let place = "dug at 38.512347, -97.321234";
+    let geojson = json!({ "type": "Feature", "properties": { "note": place },
+        "geometry": { "type": "Point", "coordinates": [-98.454321, 37.912345] } });
+    let exact = json!({ "justification": place, "governance_ref": place,
+        "inputs": [{ "name": place, "uri": "s3://x/POINT(-98.454321 37.912345)" }] });
+    let mut answers = String::new();
+    let mut keep = |(_, answer): (u16, Value)| {
+        answers += &answer.to_string();
+        answer
+    };
+    let mut keys = Vec::new();
+    for (version, status, report) in [
+        (
+            "v1",
+            200,
+            json!({ "report": "succeeded", "body": geojson.to_string(), "documents": [geojson],
+            "events": [{ "event_name": "surveyed", "dataset_id": "sites", "payload": geojson }],
+            "outputs": [{ "dataset_id": "sites", "version": "v1", "checksum": "sha256:aa",
+                "uri": "s3://sites/geo:38.512347,-97.321234" }] }),
+        ),
+        ("v2", 200, json!({ "report": "failed", "reason": place })),
+        ("v3", 409, json!({ "report": "succeeded", "body": place })),
+        ("v4", 200, json!({ "report": "partial", "reason": place })),
+    ] {
+        let named = json!({ "attempt": attempt(version.as_bytes()[1]) });
+        let ask = with(with(operation("sites", version), &exact), &named);
+        let granted = keep(client.post("/v1/operations", ask.clone()).await);
+        let Some(key) = granted["key"].as_str() else {
+            panic!("{version}: {granted}");
+        };
+        let settle = format!("/v1/operations/{key}/settle");
+        let settled = client.post(&settle, with(report, &named)).await;
+        assert_eq!(settled.0, status, "{version}: {}", settled.1);
+        keep(settled);
+        let why = json!({ "note": place });
+        keep(client.post(&format!("/v1/operations/{key}/escalate"), why).await);
+        keep(client.post("/v1/operations", ask).await);
+        keys.push(key.to_owned());
+        if version == "v3" {
+            let effect = client.get(&format!("/v1/effects/{key}")).await.1;
+            assert_eq!(effect["state"], "partial", "nothing was given for the contract");
+            let skip = json!({ "attempt": effect["attempt"], "decision": "skip", "note": "done" });
+            assert_eq!(client.post(&format!("/v1/effects/{key}/resolve"), skip).await.0, 200);
+        }
+    }
+    client.hapax.pass().await.expect("sealed");
+    for path in ["effects", "journal", "outbox", "reviews?all=true", "datasets", "leases", "sinks"]
+    {
+        keep(client.get(&format!("/v1/{path}")).await);
+    }
+    for key in &keys {
+        for path in ["", "/history", "/steps"] {
+            keep(client.get(&format!("/v1/effects/{key}{path}")).await);
+        }
+        let told = keep(client.get(&format!("/v1/operations/{key}/lineage")).await);
+        assert!(told["events"].as_array().is_some_and(|events| events.len() >= 2), "{told}");
+    }
+    answers += &client.text("/metrics").await;
+    assert!(answers.contains("h3") && answers.contains("START"), "{answers}");
+    for digits in PLANTED {
+        assert!(!answers.contains(digits), "{digits} is in {answers}");
+    }
+}
+
+/// Proves P-15: every meter has its name and its labels, and what operations took is counted in
+/// the units that the names say.
+#[tokio::test]
+async fn what_operations_took_is_counted_in_its_unit() {
+    let client = Client::dev();
+    let ask = with(operation("flow", "v1"), &json!({ "attempt": attempt(1) }));
+    let (_, granted) = client.post("/v1/operations", ask).await;
+    let key = granted["key"].as_str().expect("a key");
+    // A core for an hour: ten watt-hours, and four and a half grams.
+    let done = json!({ "attempt": attempt(1), "report": "succeeded", "cpu_ms": 3_600_000 });
+    client.post(&format!("/v1/operations/{key}/settle"), done).await;
+    let text = client.text("/metrics").await;
+    let took = |name: &str| {
+        let line = text.lines().find(|line| {
+            line.starts_with(&format!("{name}_total{{")) && line.contains("pipeline=\"hydrology\"")
+        });
+        let count = line.and_then(|line| line.rsplit(' ').next()?.parse::<f64>().ok());
+        count.unwrap_or_else(|| panic!("{name} is not in {text}"))
+    };
+    assert!((took("kfm_energy_joules") - 36_000.0).abs() < 1e-6);
+    assert!((took("kfm_carbon_grams") - 4.5).abs() < 1e-9);
+    for name in [
+        "kfm_idempotent_replays",
+        "kfm_lock_acquire_failures",
+        "kfm_retry_events",
+        "kfm_lineage_rewrite_ops",
+        "kfm_idem_cache_hits",
+        "kfm_idem_cache_misses",
+    ] {
+        assert!(text.contains(&format!("# TYPE {name}_total counter")), "{name} in {text}");
+    }
+    let (_, lineage) = client.get(&format!("/v1/operations/{key}/lineage")).await;
+    let energy = &lineage["events"][1]["run"]["facets"]["hapax_energy"];
+    assert_eq!(energy["cpu_ms"], 3_600_000, "{energy}");
 }
 
 /// Proves P-15: operations are counted with their labels.

@@ -134,6 +134,9 @@ async fn a_partial_effect_is_rolled_back_in_reverse_and_retried() {
         seen.lock().unwrap().push(String::from_utf8(payload).unwrap());
         std::future::ready(Ok(()))
     });
+    let left = hapax.effect(key(1)).leave_partial(true).run(|_| async { ok("no") }).await;
+    assert!(matches!(left, Err(Error::Blocked(b)) if b.state == StateName::Partial));
+    assert!(undone.lock().unwrap().is_empty(), "somebody may have to be asked first");
     let retried = hapax.effect(key(1)).run(|_| async { ok("whole") }).await.unwrap();
     assert_eq!(retried.body(), Some(&b"whole"[..]));
     assert_eq!(*undone.lock().unwrap(), ["table b", "table a"]);
