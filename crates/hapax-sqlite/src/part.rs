@@ -78,14 +78,18 @@ impl PartView for SqliteTxn<'_> {
 
 impl PartTxn for SqliteTxn<'_> {
     fn put_part(&mut self, name: &Name, part: &Part) -> Result<(), StoreError> {
-        let row = self.row_id(name).ok_or_else(|| {
+        let (row, new) = self.row_id(name).ok_or_else(|| {
             StoreError::Corrupt(format!("{} is to be a part, and is not there", name.key))
         })?;
         let whole = match self.known_whole(&part.whole, &part.kind) {
             Some(whole) if whole.has(row >> DRAWER) => whole,
             _ => self.widened(part, row >> DRAWER)?,
         };
-        let sql = "INSERT OR REPLACE INTO part (effect, whole, kept) VALUES (?1, ?2, ?3)";
+        // Whatever may replace a row guards against its own failure with copies of pages.
+        let sql = match new {
+            true => "INSERT INTO part (effect, whole, kept) VALUES (?1, ?2, ?3)",
+            false => "INSERT OR REPLACE INTO part (effect, whole, kept) VALUES (?1, ?2, ?3)",
+        };
         run(self.db, sql, params![row, whole.number, part.body]).map(drop)
     }
 }

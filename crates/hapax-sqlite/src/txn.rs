@@ -101,6 +101,8 @@ struct Loaded {
     entry: i64,
     /// The attempt that is running, if one is, without a deadline and bound to no epoch.
     running: Option<AttemptId>,
+    /// This command has made it.
+    new: bool,
 }
 
 impl<'a> SqliteTxn<'a> {
@@ -220,26 +222,26 @@ impl<'a> SqliteTxn<'a> {
     fn load(&mut self, name: &Name) -> Result<Option<Effect>, StoreError> {
         if let Some((row, entry, effect)) = self.memory.rows.running.get(name) {
             let (row, entry, effect) = (*row, *entry, effect.clone());
-            self.remember(name, row, entry, &effect);
+            self.remember(name, row, entry, &effect, false);
             return Ok(Some(effect));
         }
         let Some(namespace) = self.namespace(&name.namespace)? else { return Ok(None) };
         let Some(row) = effect::load(self.db, namespace, name.key)? else { return Ok(None) };
-        self.remember(name, row.id, row.entry, &row.effect);
+        self.remember(name, row.id, row.entry, &row.effect, false);
         Ok(Some(row.effect))
     }
 
-    fn remember(&mut self, name: &Name, row: i64, entry: i64, effect: &Effect) {
+    fn remember(&mut self, name: &Name, row: i64, entry: i64, effect: &Effect, new: bool) {
         let plain = matches!(effect.state, State::Running { deadline: None, .. });
         let running = plain && effect.bound.is_none();
         let running = running.then_some(effect.attempt);
         self.loaded.retain(|loaded| loaded.name != *name);
-        self.loaded.push(Loaded { name: name.clone(), row, entry, running });
+        self.loaded.push(Loaded { name: name.clone(), row, entry, running, new });
     }
 
-    /// The row of an effect that this command has loaded or written.
-    pub(crate) fn row_id(&self, name: &Name) -> Option<i64> {
-        self.row(name).map(|loaded| loaded.row)
+    /// The row of an effect that this command has loaded or written, and whether it is new.
+    pub(crate) fn row_id(&self, name: &Name) -> Option<(i64, bool)> {
+        self.row(name).map(|loaded| (loaded.row, loaded.new))
     }
 
     fn row(&self, name: &Name) -> Option<&Loaded> {
@@ -433,6 +435,7 @@ impl Txn for SqliteTxn<'_> {
     fn put_effect(&mut self, name: &Name, effect: &Effect) -> Result<(), StoreError> {
         let entry = self.last_entry()? as i64;
         let loaded = self.row(name);
+        let new = loaded.is_none();
         let row = match (loaded, effect::inline(effect)) {
             (Some(Loaded { row, running: Some(attempt), .. }), Some(body))
                 if *attempt == effect.attempt && effect.expires().is_none() =>
@@ -449,7 +452,7 @@ impl Txn for SqliteTxn<'_> {
                 effect::put_new(self.db, namespace, name.key, entry, effect)?
             }
         };
-        self.remember(name, row, entry, effect);
+        self.remember(name, row, entry, effect, new);
         self.memory.rows.running.remove(name);
         if matches!(effect.state, State::Running { .. }) {
             if self.memory.rows.running.len() >= REMEMBERED {
