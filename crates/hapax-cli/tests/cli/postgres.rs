@@ -179,7 +179,9 @@ fn a_server_whose_database_is_away_is_not_ready() {
     shop.server.stop();
     wait_until("it is not ready", || status(&[&ready]) == "503");
     assert_eq!(status(&[&alive]), "200");
-    assert_eq!(status(&[&json[..], &[&claim]].concat()), "503");
+    // A database that comes back soon is waited for.
+    let patient = ["--max-time", "60"];
+    assert_eq!(status(&[&json[..], &patient, &[&claim]].concat()), "503");
     shop.server.up();
     wait_until("it is ready again", || status(&[&ready]) == "200");
     let told = curl(&[&json[..], &[&claim]].concat());
