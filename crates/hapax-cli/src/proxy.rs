@@ -46,12 +46,12 @@ pub(crate) async fn main(global: &Global, asked: &Proxy) -> Result<Exit, Failed>
         None => None,
     };
     let hapax = output::builder(global).open(&global.db).await?.in_namespace(namespace);
-    let mut layer = IdempotencyLayer::new(hapax.clone(), settings);
+    let mut layer = IdempotencyLayer::new(hapax.clone(), settings.clone());
     if let Some(path) = asked.probe.clone() {
         let (prober, settling) = (upstream.clone(), settling(asked.settling));
         layer = layer.safety(Safety::Reconcilable(settling)).look(move |sought| {
-            let (prober, path) = (prober.clone(), path.clone());
-            async move { prober.probe(&path, &sought).await }
+            let (prober, path, settings) = (prober.clone(), path.clone(), settings.clone());
+            async move { prober.probe(&path, &sought, &settings).await }
         });
     }
     door::reload_on_hangup(tls.clone())?;

@@ -17,12 +17,7 @@ mod layer;
 mod settings;
 mod stored;
 
+pub(crate) use layer::written_down;
 pub use layer::{Asked, Idempotency, IdempotencyLayer};
 pub(crate) use settings::wait_of;
 pub use settings::{Fate, KeyNeed, OnInFlight, Preset, Settings, Tenant};
-
-/// An answer as it would be kept.
-pub(crate) fn stored_answer(head: &http::response::Parts, body: &[u8]) -> Vec<u8> {
-    let kept = &Settings::default().kept_headers;
-    stored::write(head, kept, std::time::SystemTime::now(), body, &http::HeaderMap::new())
-}

@@ -13,18 +13,14 @@ use http::header::{CONNECTION, HOST, HeaderName, TE, TRAILER, TRANSFER_ENCODING,
 use http::uri::{Authority, PathAndQuery, Scheme};
 use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, Uri};
 use http_body::Body as _;
-use http_body_util::{BodyExt as _, Limited};
 use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use tower_service::Service;
 
-use crate::idempotency::{Asked, Fate, stored_answer};
+use crate::idempotency::{Asked, Fate, Settings, written_down};
 use crate::problem::{NO_ANSWER, Problem, TOO_LARGE, UNREACHABLE};
-
-/// The largest answer of a probe, in bytes.
-const LARGEST_PROBE: usize = 1024 * 1024;
 
 /// What belongs to one connection, and is not passed on.
 const HOP_BY_HOP: [HeaderName; 8] = [
@@ -96,14 +92,14 @@ impl Upstream {
 
     /// Asks the service itself what became of a request: `{key}`, `{tenant}` and `{path}` in the
     /// path stand for the client's key, who asked, and the path that was asked for. 2xx means that
-    /// it happened, and is what is answered from then on; 404 and 410 that it did not; anything
-    /// else that nobody knows.
-    pub async fn probe(&self, path: &str, asked: &Asked) -> Finding {
-        let asking = tokio::time::timeout(self.inner.timeout, self.ask(path, asked));
+    /// it happened, and is what is answered from then on, written down as these settings have it;
+    /// 404 and 410 that it did not; anything else that nobody knows.
+    pub async fn probe(&self, path: &str, asked: &Asked, settings: &Settings) -> Finding {
+        let asking = tokio::time::timeout(self.inner.timeout, self.ask(path, asked, settings));
         asking.await.unwrap_or_else(|_| Finding::CannotTell("the probe was not answered".into()))
     }
 
-    async fn ask(&self, path: &str, asked: &Asked) -> Finding {
+    async fn ask(&self, path: &str, asked: &Asked, settings: &Settings) -> Finding {
         let unknown = |reason: String| Finding::CannotTell(reason);
         // As a part of a path these two mean another place, however they are written.
         if [&asked.key, &asked.tenant].iter().any(|text| matches!(text.as_str(), "." | "..")) {
@@ -123,15 +119,10 @@ impl Upstream {
             Err(error) => return unknown(error.to_string()),
         };
         match response.status() {
-            status if status.is_success() => {
-                let (head, body) = response.into_parts();
-                match Limited::new(body, LARGEST_PROBE).collect().await {
-                    Ok(body) => {
-                        Finding::Happened(Outcome::new(stored_answer(&head, &body.to_bytes())))
-                    }
-                    Err(error) => unknown(error.to_string()),
-                }
-            }
+            status if status.is_success() => match written_down(settings, response).await {
+                Ok(answer) => Finding::Happened(Outcome::new(answer)),
+                Err(error) => unknown(error.to_string()),
+            },
             StatusCode::NOT_FOUND | StatusCode::GONE => Finding::NotFound,
             status => unknown(format!("the probe was answered {status}")),
         }

@@ -38,7 +38,7 @@ impl Fire for Broker {
     }
 }
 
-/// Proves O-5, O-8: what JetStream has it has once, in order, and all of it.
+/// Proves O-5, O-8: what JetStream has it has once, in order, and all of it, with its trace.
 #[tokio::test(flavor = "multi_thread")]
 async fn nats_is_killed_and_paused_under_load() {
     let mut broker = Broker::nats();
@@ -64,6 +64,8 @@ async fn nats_is_killed_and_paused_under_load() {
         let message = stream.get_raw_message(sequence).await.expect("a message");
         let read = Arrived::read(&message.payload);
         assert_eq!(message.subject.as_str(), format!("events.counted.{}", read.dataset));
+        let trace = message.headers.get("traceparent").map(|value| value.as_str());
+        assert_eq!(trace, Some(fire::TRACE));
         arrived.push(read);
     }
     assert_eq!(fire::check(&told, &arrived), 0, "the stream knows what it had");

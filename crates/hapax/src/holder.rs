@@ -21,7 +21,8 @@ pub(crate) struct Holder {
     title: String,
     /// The lease in force. Replaced when it is lost, so that work on the old one can tell.
     current: watch::Sender<Option<LeaseId>>,
-    opening: Mutex<()>,
+    /// Held by whoever opens a lease; when that failed last, and why.
+    opening: Mutex<Option<(Instant, StoreError)>>,
 }
 
 impl Holder {
@@ -32,7 +33,7 @@ impl Holder {
         title: String,
     ) -> Arc<Self> {
         let current = watch::Sender::new(None);
-        Arc::new(Self { store, cache, term, title, current, opening: Mutex::new(()) })
+        Arc::new(Self { store, cache, term, title, current, opening: Mutex::default() })
     }
 
     /// The lease to hang a claim on, opened if there is none.
@@ -40,10 +41,24 @@ impl Holder {
         if let Some(lease) = *self.current.borrow() {
             return Ok(lease);
         }
-        let _one_at_a_time = self.opening.lock().await;
+        let came = Instant::now();
+        let mut failed = self.opening.lock().await;
         if let Some(lease) = *self.current.borrow() {
             return Ok(lease);
         }
+        // Whoever waited while another one tried is told what that one was told: a store that is
+        // away takes its time to say so, and it would take it for each of them in turn.
+        if let Some((ended, error)) = &*failed
+            && *ended >= came
+        {
+            return Err(error.clone());
+        }
+        let opened = self.open().await;
+        *failed = opened.as_ref().err().map(|error| (Instant::now(), error.clone()));
+        opened
+    }
+
+    async fn open(self: &Arc<Self>) -> Result<LeaseId, StoreError> {
         let id = LeaseId::from_bytes(crate::engine::random()?);
         self.store.attach(id)?;
         let asked = self.cache.now_ms();

@@ -50,7 +50,7 @@ impl Place {
     fn command(&self, words: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_hapax"));
         command.args(words).current_dir(self.0.path()).stdin(Stdio::null());
-        for variable in ["HAPAX_DB", "HAPAX_NAMESPACE", "USER"] {
+        for variable in ["HAPAX_CONFIG", "HAPAX_DB", "HAPAX_LISTEN", "HAPAX_NAMESPACE", "USER"] {
             command.env_remove(variable);
         }
         command

@@ -4,11 +4,21 @@ use std::process::Stdio;
 use std::time::Instant;
 
 use super::pipeline::operation;
+use super::proxy::Service;
 use super::receiver::Receiver;
 use super::serve::{Server, curl};
 use super::{LONG, Place, Ran, wait_until};
 
 const ENDPOINT: &str = "OTEL_EXPORTER_OTLP_ENDPOINT";
+
+/// A trace, and the span of it that calls.
+const TRACE: &str = "0af7651916cd43dd8448eb211c80319c";
+const CALLER: &str = "b7ad6b7169203331";
+
+fn bytes(hex: &str) -> Vec<u8> {
+    let at = (0..hex.len() / 2).map(|at| &hex[2 * at..2 * at + 2]);
+    at.map(|byte| u8::from_str_radix(byte, 16).expect("hex")).collect()
+}
 
 /// Whether something was told under this path that has these bytes in it.
 fn heard(collector: &Receiver, path: &str, bytes: &[u8]) -> bool {
@@ -29,8 +39,7 @@ fn a_collector_is_told() {
     command.env(ENDPOINT, collector.url(""));
     command.env("OTEL_METRIC_EXPORT_INTERVAL", "100");
     let server = Server::started(command.spawn().expect("it starts"));
-    let trace = "0af7651916cd43dd8448eb211c80319c";
-    let parent = format!("traceparent: 00-{trace}-b7ad6b7169203331-01");
+    let parent = format!("traceparent: 00-{TRACE}-{CALLER}-01");
     let url = format!("http://{}/v1/effects/a", server.address);
     curl(&["-H", &parent, &url]);
     let api = format!("http://{}/api/v1", server.address);
@@ -62,11 +71,48 @@ fn a_collector_is_told() {
     }
     // What is left is told before the end.
     assert_eq!(server.stop().0, Some(0));
-    let id: Vec<u8> = (0..16)
-        .map(|at| u8::from_str_radix(&trace[2 * at..2 * at + 2], 16).expect("hex"))
-        .collect();
+    let id = bytes(TRACE);
     assert!(heard(&collector, "/v1/traces", &id), "the span is part of the caller's trace");
     assert!(heard(&collector, "/v1/traces", b"GET /v1/effects/{key}"));
+}
+
+/// Proves P-15, S-3 for the proxy: its span is a child of the caller's and the parent of what the
+/// service does; without a collector the caller's own is passed on.
+#[test]
+fn a_trace_goes_through_the_proxy() {
+    let (service, collector) = (Service::start(), Receiver::start(&[("200 OK", "")]));
+    let parent = format!("traceparent: 00-{TRACE}-{CALLER}-01");
+    let through = |endpoint: Option<String>| {
+        let place = Place::new();
+        let words = ["proxy", "--listen", "127.0.0.1:0", "--upstream", service.url()];
+        let mut command = place.command(&words);
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        command.envs(endpoint.map(|endpoint| (ENDPOINT, endpoint)));
+        let proxy = Server::started(command.spawn().expect("it starts"));
+        let url = format!("http://{}/charges", proxy.address);
+        for _ in 0..2 {
+            curl(&["-H", &parent, "-H", "Idempotency-Key: k", "-d", "EUR 10", &url]);
+        }
+        assert_eq!(proxy.stop().0, Some(0));
+        let last = service.asked("post /charges ").pop().expect("a request");
+        let header = last.lines().find_map(|line| line.strip_prefix("traceparent: "));
+        let header = header.expect("a header").trim().to_owned();
+        let (trace, span) = header[3..52].split_once('-').expect("a trace and a span");
+        assert_eq!((trace, last.matches("traceparent").count()), (TRACE, 1));
+        span.to_owned()
+    };
+    assert_eq!(through(None), CALLER);
+    assert!(collector.got().is_empty());
+    let span = through(Some(collector.url("")));
+    assert_eq!(service.calls(), 2, "what is told again is not passed on");
+    assert_ne!(span, CALLER);
+    let (trace, caller, span) = (bytes(TRACE), bytes(CALLER), bytes(&span));
+    let traces = collector.got().into_iter().filter(|told| told.path == "/v1/traces");
+    let told: Vec<u8> = traces.flat_map(|told| told.body).collect();
+    let times = |part: &[u8]| told.windows(part.len()).filter(|window| *window == part).count();
+    // Two requests, two spans; the service saw one of them.
+    assert_eq!((times(&trace), times(&caller), times(&span)), (2, 2, 1));
+    assert!(heard(&collector, "/v1/metrics", b"hapax.grants"));
 }
 
 /// Proves P-15 and P-19: what one run counted and logged reaches a collector before the process

@@ -1,8 +1,11 @@
 //! The command line on a database: everything it does on a file, and what only a database has.
 
+use std::process::Stdio;
+
 use hapax_testkit::Postgres;
 
-use super::{Place, Ran};
+use super::serve::{Server, curl, status};
+use super::{Place, Ran, wait_until};
 
 /// A server with an empty database, and a directory to work in.
 struct Shop {
@@ -158,4 +161,31 @@ fn an_old_month_of_the_outbox_is_archived() {
     assert_eq!(left.out.lines().count(), 1, "{}", left.out);
     assert_eq!(shop.hapax(&archive).exits(0).out, "");
     assert_eq!(shop.place.read("events.jsonl").lines().count(), 3);
+}
+
+/// Proves S-1, K-10: a server whose database is away says that it is not ready, grants nothing, and
+/// is ready again when the database is.
+#[test]
+fn a_server_whose_database_is_away_is_not_ready() {
+    let mut shop = Shop::new();
+    let mut command = shop.place.command(&["dev", "--listen", "127.0.0.1:0"]);
+    command.env("HAPAX_DB", &shop.url).env("XDG_DATA_HOME", shop.place.path("home"));
+    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
+    let server = Server::started(child.expect("it starts"));
+    let [ready, alive, claim] = ["readyz", "healthz", "v1/effects/a/claim"]
+        .map(|path| format!("http://{}/{path}", server.address));
+    let asked = format!(r#"{{"attempt":"att_{}"}}"#, "01".repeat(16));
+    let json = ["-H", "Content-Type: application/json", "-d", &asked];
+    assert_eq!(status(&[&ready]), "200");
+    shop.server.stop();
+    wait_until("it is not ready", || status(&[&ready]) == "503");
+    assert_eq!(status(&[&alive]), "200");
+    // A database that comes back soon is waited for.
+    let patient = ["--max-time", "60"];
+    assert_eq!(status(&[&json[..], &patient, &[&claim]].concat()), "503");
+    shop.server.up();
+    wait_until("it is ready again", || status(&[&ready]) == "200");
+    // Each of its connections finds out for itself, so it may take a second question.
+    let ask = || curl(&[&json[..], &[&claim]].concat());
+    wait_until("it grants again", || ask().contains("granted"));
 }

@@ -3,60 +3,89 @@
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpListener;
 use std::process::{Child, Command, Stdio};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 
 use super::serve::{Server, Systemd, certify, curl, signal, status};
 use super::{Place, wait_until};
 
-/// A service that counts, and says nothing to requests whose body is `hang`.
-struct Service {
+/// A service that keeps what it is asked, and says nothing to requests whose body is `hang`.
+pub(super) struct Service {
     url: String,
-    calls: Arc<AtomicUsize>,
+    /// The heads of requests, in lower case.
+    asked: Arc<Mutex<Vec<String>>>,
 }
 
 impl Service {
-    fn start() -> Self {
+    pub(super) fn start() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let url = format!("http://{}", listener.local_addr().expect("an address"));
-        let calls = Arc::new(AtomicUsize::new(0));
-        let counted = calls.clone();
+        let asked = Arc::new(Mutex::new(Vec::new()));
+        let kept = asked.clone();
         std::thread::spawn(move || {
             for client in listener.incoming() {
-                let (mut client, counted) = (client.expect("a client"), counted.clone());
+                let (mut client, kept) = (client.expect("a client"), kept.clone());
                 std::thread::spawn(move || {
                     let mut reader = BufReader::new(client.try_clone().expect("a copy"));
-                    let mut length = 0;
-                    let mut line = String::new();
-                    while reader.read_line(&mut line).is_ok_and(|read| read > 2) {
-                        let header = line.to_lowercase();
-                        if let Some(value) = header.strip_prefix("content-length:") {
-                            length = value.trim().parse().expect("a length");
-                        }
-                        line.clear();
-                    }
+                    let mut head = String::new();
+                    while reader.read_line(&mut head).is_ok_and(|read| read > 2) {}
+                    let head = head.to_lowercase();
+                    let length = head.lines().find_map(|line| line.strip_prefix("content-length:"));
+                    let length = length.map_or(0, |text| text.trim().parse().expect("a length"));
                     let mut body = vec![0; length];
                     reader.read_exact(&mut body).expect("a body");
-                    let nth = counted.fetch_add(1, Ordering::SeqCst) + 1;
+                    let path = head.split(' ').nth(1).expect("a path").to_owned();
+                    let nth = {
+                        let mut kept = kept.lock().expect("no panic");
+                        kept.push(head);
+                        kept.len()
+                    };
                     if body == b"hang" {
                         let _ = client.read(&mut [0]);
                         return;
                     }
-                    let answer = format!("charge {nth}\n");
+                    let (status, answer) = answer(&path, nth);
                     let head = format!(
-                        "HTTP/1.1 201 Created\r\ncontent-length: {}\r\nconnection: close\r\n\r\n",
+                        "HTTP/1.1 {status}\r\ncontent-length: {}\r\nx-receipt: {nth}\r\n\
+                         connection: close\r\n\r\n",
                         answer.len()
                     );
                     let _ = client.write_all(format!("{head}{answer}").as_bytes());
                 });
             }
         });
-        Self { url, calls }
+        Self { url, asked }
     }
 
-    fn calls(&self) -> usize {
-        self.calls.load(Ordering::SeqCst)
+    pub(super) fn url(&self) -> &str {
+        &self.url
     }
+
+    /// The heads of requests that began like this.
+    pub(super) fn asked(&self, start: &str) -> Vec<String> {
+        let asked = self.asked.lock().expect("no panic");
+        asked.iter().filter(|head| head.starts_with(start)).cloned().collect()
+    }
+
+    pub(super) fn calls(&self) -> usize {
+        self.asked("").len()
+    }
+}
+
+/// What it answers to its nth request.
+fn answer(path: &str, nth: usize) -> (&'static str, String) {
+    match path {
+        "/card" => ("200 OK", card(nth)),
+        "/large" => ("200 OK", format!("\"{}\"", "x".repeat(2_000))),
+        "/broken" => ("500 Internal Server Error", "\n".into()),
+        "/busy" => ("503 Service Unavailable", "\n".into()),
+        path if path.starts_with("/by-key/") && path.ends_with("found") => ("200 OK", card(nth)),
+        path if path.starts_with("/by-key/") => ("404 Not Found", "\n".into()),
+        _ => ("201 Created", format!("charge {nth}\n")),
+    }
+}
+
+fn card(nth: usize) -> String {
+    format!(r#"{{"id":{nth},"card":{{"number":"4111"}}}}"#)
 }
 
 /// A proxy that ends with the test.
@@ -67,8 +96,12 @@ struct Proxy {
 
 impl Proxy {
     fn before(service: &Service, place: &Place, more: &[&str]) -> Self {
-        let words = ["proxy", "--listen", "127.0.0.1:0", "--upstream", &service.url];
-        let mut child = place.start(&[&words[..], more].concat());
+        Self::started(&mut place.command(&[&to(&service.url)[..], more].concat()))
+    }
+
+    fn started(command: &mut Command) -> Self {
+        let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
+        let mut child = child.expect("it starts");
         let mut said = String::new();
         let errors = child.stderr.take().expect("piped");
         BufReader::new(errors).read_line(&mut said).expect("its address");
@@ -78,10 +111,14 @@ impl Proxy {
 
     /// What curl prints: the answer's head and body.
     fn curl(&self, words: &[&str]) -> String {
+        self.post("/charges", words)
+    }
+
+    fn post(&self, path: &str, words: &[&str]) -> String {
         let output = Command::new("curl")
             .args(["--silent", "--show-error", "--include", "--max-time", "20"])
             .args(words)
-            .arg(format!("{}/charges", self.url))
+            .arg(format!("{}{path}", self.url))
             .output()
             .expect("curl; `cargo xtask test` installs it");
         String::from_utf8_lossy(&output.stdout).into_owned()
@@ -90,6 +127,11 @@ impl Proxy {
     fn charge(&self, key: &str, body: &str) -> String {
         self.curl(&["-H", &format!("Idempotency-Key: {key}"), "-d", body])
     }
+}
+
+/// A proxy to this upstream, in words.
+fn to(upstream: &str) -> [&str; 5] {
+    ["proxy", "--listen", "127.0.0.1:0", "--upstream", upstream]
 }
 
 impl Drop for Proxy {
@@ -234,5 +276,164 @@ fn a_proxy_listens_by_tls() {
     assert_eq!(trusted(), "000", "the old one is in use still");
     signal(&proxy.child, "HUP");
     wait_until("the new certificate is used", || trusted() == "201");
+    assert_eq!(service.calls(), 1);
+}
+
+/// Proves S-3: what is said of tenants, sizes, headers, statuses and probes on the command line is
+/// what the proxy does.
+#[test]
+fn a_proxy_does_as_its_flags_say() {
+    let (place, service) = (Place::new(), Service::start());
+    let flags = [
+        ["--tenant-header", "x-tenant"],
+        ["--probe", "/by-key/{tenant}/{key}"],
+        ["--settling", "0s"],
+        ["--timeout", "1s"],
+        ["--meaning", "500=kept"],
+        ["--meaning", "503=unknown"],
+        ["--keep-header", "x-receipt"],
+        ["--redact", "/card/number"],
+        ["--largest-request", "1000"],
+        ["--largest-answer", "1500"],
+    ];
+    let proxy = Proxy::before(&service, &place, &flags.concat());
+    let ask = |path: &str, key: &str, body: &str| {
+        let key = format!("Idempotency-Key: {key}");
+        proxy.post(path, &["-H", &key, "-H", "X-Tenant: ada", "-d", body])
+    };
+    let told = proxy.charge("k", "a");
+    assert!(told.contains("HX0308"), "nobody says who asks: {told}");
+    let told = ask("/charges", "k", &"x".repeat(1_001));
+    assert!(told.starts_with("HTTP/1.1 413"), "{told}");
+    assert_eq!(service.calls(), 0);
+
+    assert!(ask("/card", "k", "a").contains("4111"), "the first caller is told all of it");
+    let again = ask("/card", "k", "a");
+    assert!(again.ends_with(r#"{"id":1,"card":{"number":"[redacted]"}}"#), "{again}");
+    assert!(again.contains("x-receipt: 1"), "{again}");
+    let bob = ["-H", "Idempotency-Key: k", "-H", "X-Tenant: bob", "-d", "a"];
+    assert!(proxy.post("/card", &bob).contains("4111"), "another tenant's key is another");
+
+    assert!(ask("/large", "k", "a").len() > 2_000, "the first caller gets it all");
+    assert!(ask("/large", "k", "a").contains("HX0307"), "and nobody after that");
+    assert!(ask("/broken", "k", "a").starts_with("HTTP/1.1 500"));
+    let kept = ask("/broken", "k", "a");
+    assert!(kept.starts_with("HTTP/1.1 500") && kept.contains("replayed"), "{kept}");
+
+    // What nobody knows is asked of the service: it happened, or it is sent once more.
+    assert!(ask("/busy", "found", "a").starts_with("HTTP/1.1 503"));
+    let found = ask("/busy", "found", "a");
+    assert!(found.ends_with(r#""card":{"number":"[redacted]"}}"#), "as any other: {found}");
+    assert!(found.contains("x-receipt:"), "{found}");
+    assert_eq!(service.asked("get /by-key/ada/found ").len(), 1);
+    assert_eq!(service.asked("post /busy ").len(), 1);
+    for nth in 1..3 {
+        assert!(ask("/busy", "lost", "a").starts_with("HTTP/1.1 503"));
+        assert_eq!(service.asked("post /busy ").len(), 1 + nth);
+    }
+    let late = ask("/charges", "found", "hang");
+    assert!(late.starts_with("HTTP/1.1 504") && late.contains("within 1 s"), "{late}");
+    drop(proxy);
+
+    // As long as a request may still arrive, its absence says nothing.
+    let patient = ["--probe", "/by-key/{key}", "--settling", "1h", "--meaning", "503=unknown"];
+    let proxy = Proxy::before(&service, &place, &patient);
+    let ask = || proxy.post("/busy", &["-H", "Idempotency-Key: lost", "-d", "a"]);
+    let before = service.asked("post /busy ").len();
+    assert!(ask().starts_with("HTTP/1.1 503"));
+    assert!(ask().contains("HX0203"));
+    assert_eq!(service.asked("get /by-key/lost ").len(), 1);
+    assert_eq!(service.asked("post /busy ").len(), before + 1);
+}
+
+/// Proves S-3: each preset is to be had on the command line, with its header, its methods, its
+/// statuses and its need of a key.
+#[test]
+fn a_proxy_has_the_manners_it_is_told() {
+    const UUID: &str = "017f22e2-79b0-7cc3-98c4-dc0c0c07398f";
+    for (preset, header, mismatch, broken) in [
+        ("ietf", "Idempotency-Key", "422", false),
+        ("stripe", "Idempotency-Key", "400", true),
+        ("aws", "X-Amz-Client-Token", "400", false),
+        ("iceberg", "Idempotency-Key", "422", false),
+    ] {
+        let (place, service) = (Place::new(), Service::start());
+        let proxy = Proxy::before(&service, &place, &["--preset", preset]);
+        let key = format!("{header}: {UUID}");
+        let ask = |path: &str, body: &str| proxy.post(path, &["-H", &key, "-d", body]);
+        assert!(ask("/charges", "a").ends_with("charge 1\n"), "{preset}");
+        assert!(ask("/charges", "a").contains("idempotent-replayed"), "{preset}");
+        let other = ask("/charges", "b");
+        assert!(other.starts_with(&format!("HTTP/1.1 {mismatch}")), "{preset}: {other}");
+        ask("/broken", "a");
+        assert_eq!(ask("/broken", "a").contains("idempotent-replayed"), broken, "{preset}");
+        let bare = if preset == "ietf" { "400" } else { "201" };
+        assert!(proxy.curl(&["-d", "a"]).starts_with(&format!("HTTP/1.1 {bare}")), "{preset}");
+        for method in ["DELETE", "PATCH"] {
+            let kept = match method {
+                "DELETE" => preset == "iceberg",
+                _ => preset == "ietf" || preset == "aws",
+            };
+            let ask = || proxy.curl(&["-H", &key, "-X", method]);
+            ask();
+            assert_eq!(ask().contains("idempotent-replayed"), kept, "{preset} {method}");
+        }
+        let odd = proxy.curl(&["-H", &format!("{header}: no-uuid"), "-d", "a"]);
+        assert_eq!(odd.starts_with("HTTP/1.1 400"), preset == "iceberg", "{preset}: {odd}");
+    }
+}
+
+/// Answers are kept for as long as is said, and keys are asked of nobody where they are optional.
+#[test]
+fn a_proxy_forgets_when_it_is_told_to() {
+    let (place, service) = (Place::new(), Service::start());
+    let proxy = Proxy::before(&service, &place, &["--lifetime", "1s", "--optional"]);
+    assert!(proxy.curl(&["-d", "a"]).starts_with("HTTP/1.1 201"));
+    proxy.charge("k", "a");
+    wait_until("it is forgotten", || !proxy.charge("k", "a").contains("idempotent-replayed"));
+    assert_eq!(service.calls(), 3);
+}
+
+/// What cannot be meant is refused before anything is listened to.
+#[test]
+fn flags_that_make_no_sense_are_refused() {
+    let place = Place::new();
+    for (flags, said) in [
+        (&["--probe", "/charges"][..], "{key}"),
+        (&["--probe", "charges/{key}"], "{key}"),
+        (&["--probe", "/charges/{key}", "--tenant-header", "x-tenant"], "{tenant}"),
+        (&["--tenant-header", "x tenant"], "--tenant-header"),
+        (&["--redact", "card"], "JSON pointer"),
+        (&["--meaning", "503=maybe"], "not-done"),
+        (&["--meaning", "ok=kept"], "not-done"),
+        (&["--keep-header", "x receipt"], "--keep-header"),
+        (&["--preset", "ours"], "iceberg"),
+    ] {
+        let words = [&to("http://127.0.0.1:1")[..], flags].concat();
+        place.hapax(&words).exits(64).says(said);
+    }
+    assert!(!place.path("hapax.db").exists(), "nothing else is done");
+}
+
+/// Proves S-3, S-6: a service behind TLS is reached if its certificate is trusted, and is sent
+/// nothing if it is not.
+#[test]
+fn a_service_is_reached_by_tls() {
+    let (outer, inner, service) = (Place::new(), Place::new(), Service::start());
+    certify(&inner, "service");
+    certify(&outer, "somebody else");
+    let tls = ["--tls-certificate", "certificate.pem", "--tls-key", "key.pem"];
+    let secured = Server::started(inner.start(&[&to(&service.url)[..], &tls].concat()));
+    let upstream = format!("https://{}", secured.address.replace("127.0.0.1", "localhost"));
+    let trusting = |place: &Place| {
+        let mut command = outer.command(&to(&upstream));
+        Proxy::started(command.env("SSL_CERT_FILE", place.path("certificate.pem")))
+    };
+    let told = trusting(&outer).charge("k", "EUR 10");
+    assert!(told.starts_with("HTTP/1.1 502") && told.contains("HX0305"), "{told}");
+    assert_eq!(service.calls(), 0);
+    let proxy = trusting(&inner);
+    assert!(proxy.charge("k", "EUR 10").ends_with("charge 1\n"), "it was not sent before");
+    assert!(proxy.charge("k", "EUR 10").contains("idempotent-replayed"));
     assert_eq!(service.calls(), 1);
 }

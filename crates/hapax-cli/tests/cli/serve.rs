@@ -2,11 +2,12 @@
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpStream;
-use std::process::{Child, ChildStderr, Command};
+use std::process::{Child, ChildStderr, Command, Stdio};
 use std::time::Duration;
 
 use serde_json::Value;
 
+use super::proxy::Service;
 use super::{Place, wait_until};
 
 /// A server that ends with the test.
@@ -171,12 +172,54 @@ fn a_configuration_is_checked() {
     place.hapax(&["serve", "--config", "none.toml", "--check-config"]).exits(64).says("none.toml");
 }
 
+/// Proves S-1: flags count more than the environment, which counts more than the file.
+#[test]
+fn flags_come_before_the_environment_and_that_before_the_file() {
+    let place = Place::new();
+    let address = || format!("127.0.0.1:{}", hapax_testkit::free_port());
+    let [usual, other, variable, flag] = [address(), address(), address(), address()];
+    let write = |name: &str, listen: &str, lifetime: &str| {
+        let text = format!("[server]\nlisten = \"{listen}\"\nkey_lifetime = \"{lifetime}\"\n");
+        std::fs::write(place.path(name), text).expect("written");
+    };
+    write("hapax.toml", &usual, "7d");
+    write("other.toml", &other, "1h");
+    let token = ["token", "create", "--role", "viewer", "--holder", "ada"];
+    let token = place.hapax(&token).exits(0).out;
+    let shown = format!("Authorization: Bearer {}", token.trim());
+    let serving = |words: &[&str], variables: &[(&str, &str)]| {
+        let mut command = place.command(words);
+        command.stdout(Stdio::piped()).stderr(Stdio::piped()).envs(variables.iter().copied());
+        let server = Server::started(command.spawn().expect("it starts"));
+        let told = curl(&["-H", &shown, &format!("http://{}/v1/config", server.address)]);
+        let told: Value = serde_json::from_str(&told).expect("JSON");
+        (server.address.clone(), told["idempotency_key_lifetime"].as_u64().expect("seconds"))
+    };
+    let (week, hour) = (7 * 24 * 3600, 3600);
+    let listen = ("HAPAX_LISTEN", variable.as_str());
+    let config = ("HAPAX_CONFIG", "other.toml");
+    assert_eq!(serving(&["serve"], &[]), (usual.clone(), week));
+    assert_eq!(serving(&["serve"], &[config]), (other.clone(), hour));
+    assert_eq!(serving(&["serve"], &[config, listen]), (variable.clone(), hour));
+    let flags = ["serve", "--config", "hapax.toml", "--listen", &flag];
+    assert_eq!(serving(&flags, &[config, listen]), (flag.clone(), week));
+    // Where nothing is shared with others, the file says nothing of addresses.
+    let dev = |words: &[&str]| {
+        let mut command = place.command(words);
+        command.stdout(Stdio::piped()).stderr(Stdio::piped()).envs([listen]);
+        Server::started(command.spawn().expect("it starts")).address.clone()
+    };
+    assert_eq!(dev(&["dev"]), variable);
+    assert_eq!(dev(&["dev", "--listen", &flag]), flag);
+}
+
 /// A new key and certificate for localhost, under this name.
 pub(super) fn certify(place: &Place, name: &str) {
     let made = Command::new("openssl")
         .args(["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1"])
         .args(["-nodes", "-days", "1", "-subj", &format!("/CN={name}")])
         .args(["-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1"])
+        .args(["-addext", "basicConstraints=critical,CA:FALSE"])
         .arg("-keyout")
         .arg(place.path("key.pem"))
         .arg("-out")
@@ -217,62 +260,111 @@ fn a_certificate_is_read_again() {
     assert_eq!(trusted(), "200");
 }
 
-/// Proves S-6 for floods: 500 connections that drip, bodies without end, depth and packed bombs;
-/// memory stays bounded, and whoever behaves is served.
-#[test]
-fn floods_are_survived() {
+/// What a client is told that sends a gigabyte after this head, and reads even when it is cut off.
+fn told_of_a_gigabyte(address: &str, head: &str) -> String {
+    let mut stream = TcpStream::connect(address).expect("a connection");
+    stream.write_all(head.as_bytes()).expect("a head");
+    let mut reader = stream.try_clone().expect("a copy");
+    reader.set_read_timeout(Some(super::LONG)).expect("a deadline");
+    let sending = std::thread::spawn(move || {
+        let chunk = [b"10000\r\n", &[0; 65_536][..], b"\r\n"].concat();
+        let sent = (0..16_384).take_while(|_| stream.write_all(&chunk).is_ok()).count();
+        // The rest of the answer may still be on its way.
+        (stream, sent)
+    });
+    let mut line = String::new();
+    let read = BufReader::new(&mut reader).read_line(&mut line);
+    read.expect("it is told before it is cut off");
+    let _ = reader.shutdown(std::net::Shutdown::Both);
+    let (_, sent) = sending.join().expect("no panic");
+    assert!(sent < 16_384, "nobody reads a gigabyte");
+    line
+}
+
+/// Floods a server: this path takes requests with these headers, and answers one that is in order
+/// with this status.
+fn flood(server: &Server, path: &str, headers: &[&str], fine: &str) {
     let place = Place::new();
-    let server = Server::start(&place, &["dev", "--listen", "127.0.0.1:0"]);
+    let head = |length: &str| {
+        let headers: String = headers.iter().map(|header| format!("{header}\r\n")).collect();
+        format!("POST {path} HTTP/1.1\r\nHost: localhost\r\n{headers}{length}")
+    };
+    let url = format!("http://{}{path}", server.address);
+    let with: Vec<&str> = headers.iter().flat_map(|header| ["-H", header]).collect();
+    let send = |words: &[&str]| status(&[&with[..], words, &[&url]].concat());
     let mut dripping: Vec<TcpStream> = (0..500)
         .map(|_| {
             let mut stream = TcpStream::connect(&server.address).expect("a connection");
-            stream
-                .write_all(b"POST /v1/effects/x/claim HTTP/1.1\r\nHost: localhost\r\n")
-                .expect("a drop");
+            stream.write_all(head("").as_bytes()).expect("a drop");
             stream
         })
         .collect();
-    let url = format!("http://{}/v1/effects/a/claim", server.address);
-    let json = "Content-Type: application/json";
     for (nth, stream) in dripping.iter_mut().enumerate() {
         stream.write_all(b"X-Drop: 1\r\n").expect("another drop");
         if nth % 100 == 0 {
-            let url = format!("http://{}/v1/effects/{nth}/claim", server.address);
-            assert_eq!(status(&["-H", json, "-d", "{}", &url]), "200");
+            assert_eq!(send(&["-d", "{}"]), fine);
         }
     }
     // A gigabyte that says so, and one that does not.
-    for length in ["Transfer-Encoding: chunked", "Content-Length: 1073741824"] {
-        let endless = format!(
-            "head -c 1073741824 /dev/zero | curl -sS -o /dev/null -w '%{{http_code}}' -X POST \
-             -H '{json}' -H '{length}' -T - {url}"
-        );
-        let sent = Command::new("sh").args(["-c", &endless]).output();
-        let told = String::from_utf8_lossy(&sent.expect("sh").stdout).into_owned();
-        // A client that goes on sending may be cut off before it reads why.
-        assert!(["413", "100", "000"].contains(&told.as_str()), "{told}");
+    for length in ["Transfer-Encoding: chunked\r\n\r\n", "Content-Length: 1073741824\r\n\r\n"] {
+        let told = told_of_a_gigabyte(&server.address, &head(length));
+        assert_eq!(told, "HTTP/1.1 413 Payload Too Large\r\n", "{path} {length}");
     }
-    let bomb = place.path("bomb.json");
-    std::fs::write(&bomb, format!("{}{}", "[".repeat(500_000), "]".repeat(500_000)))
-        .expect("written");
-    assert_eq!(status(&["-H", json, "-d", &format!("@{}", bomb.display()), &url]), "400");
-    let packed = format!(
-        "head -c 268435456 /dev/zero | gzip -1 | curl -sS -o /dev/null -w '%{{http_code}}' \
-         -H '{json}' -H 'Content-Encoding: gzip' --data-binary @- {url}"
-    );
-    let sent = Command::new("sh").args(["-c", &packed]).output();
-    assert_eq!(String::from_utf8_lossy(&sent.expect("sh").stdout), "415");
     // What is a little too large is told so, whether the client asks before it sends or not.
     let large = place.path("large.json");
     std::fs::write(&large, vec![b' '; 3_000_000]).expect("written");
     let large = format!("@{}", large.display());
     for expect in ["Expect:", "Expect: 100-continue"] {
-        assert_eq!(status(&["-H", json, "-H", expect, "--data-binary", &large, &url]), "413");
+        assert_eq!(send(&["-H", expect, "--data-binary", &large]), "413");
     }
-    assert_eq!(status(&["-H", json, "-d", "{}", &url]), "200");
+    assert_eq!(send(&["-d", "{}"]), fine);
     let peak = server.peak_mb();
     assert!(peak < 256, "{peak} MB");
     drop(dripping);
+}
+
+/// Proves S-6 for floods: 500 connections that drip, bodies without end, depth and packed bombs;
+/// memory stays bounded, and whoever behaves is served.
+#[test]
+fn floods_are_survived() {
+    const JSON: &str = "Content-Type: application/json";
+    let place = Place::new();
+    for command in ["dev", "serve"] {
+        let server = Server::start(&place, &[command, "--listen", "127.0.0.1:0"]);
+        let made = place.hapax(&["token", "create", "--role", "operator"]).exits(0);
+        let token = format!("Authorization: Bearer {}", made.out.trim());
+        let claim = "/v1/effects/a/claim";
+        let url = format!("http://{}{claim}", server.address);
+        let attempt = "01".repeat(16);
+        let attempt = format!(r#"{{"attempt":"att_{attempt}","deadline_ms":600000}}"#);
+        assert_eq!(status(&["-H", &token, "-H", JSON, "-d", &attempt, &url]), "200");
+        flood(&server, claim, &[JSON, &token], "409");
+        let bomb = place.path("bomb.json");
+        std::fs::write(&bomb, format!("{}{}", "[".repeat(500_000), "]".repeat(500_000)))
+            .expect("written");
+        let bomb = format!("@{}", bomb.display());
+        assert_eq!(status(&["-H", &token, "-H", JSON, "-d", &bomb, &url]), "400");
+        let packed = format!(
+            "head -c 268435456 /dev/zero | gzip -1 | curl -sS -o /dev/null -w '%{{http_code}}' \
+             -H '{JSON}' -H '{token}' -H 'Content-Encoding: gzip' --data-binary @- {url}"
+        );
+        let sent = Command::new("sh").args(["-c", &packed]).output();
+        assert_eq!(String::from_utf8_lossy(&sent.expect("sh").stdout), "415");
+        assert_eq!(status(&["-H", &token, "-H", JSON, "-d", &attempt, &url]), "200");
+        let peak = server.peak_mb();
+        assert!(peak < 256, "{peak} MB");
+    }
+}
+
+/// Proves S-6 for floods of the proxy: the same, and of all that one request reaches the service.
+#[test]
+fn a_proxy_survives_floods() {
+    let (place, service) = (Place::new(), Service::start());
+    let words = ["proxy", "--listen", "127.0.0.1:0", "--upstream", service.url()];
+    let server = Server::start(&place, &words);
+    let headers = ["Content-Type: application/json", "Idempotency-Key: k"];
+    flood(&server, "/charges", &headers, "201");
+    assert_eq!(service.calls(), 1);
 }
 
 /// What is under way when the end is asked for is finished; nothing new is begun.
@@ -310,7 +402,7 @@ fn logs_are_json_if_asked_for() {
     std::fs::write(place.path("hapax.toml"), config).expect("written");
     let words = ["serve", "--listen", "127.0.0.1:0", "--log-format", "json"];
     let mut command = place.command(&words);
-    command.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped());
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut server = Server::started(command.env("HAPAX_LOG", "info").spawn().expect("it starts"));
     signal(&server.child, "HUP");
     let mut line = String::new();
@@ -358,7 +450,7 @@ impl Systemd {
 fn systemd_is_told() {
     let place = Place::new();
     let mut command = place.command(&["serve", "--listen", "127.0.0.1:0"]);
-    command.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped());
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
     let systemd = Systemd::listens(&place, &mut command);
     let server = Server::started(command.spawn().expect("it starts"));
     assert_eq!(systemd.told(), "READY=1");
@@ -395,6 +487,12 @@ fn what_is_packaged_is_right() {
     };
     let settings = packaged("hapax.toml");
     check(&settings);
+    // What systemd starts is a command, and the file that it names is this one.
+    let unit = packaged("hapax.service");
+    let words = unit.lines().find_map(|line| line.strip_prefix("ExecStart=/usr/bin/hapax "));
+    let words = words.expect("a command").replace("/etc/hapax/", "");
+    let words: Vec<&str> = words.split(' ').chain(["--check-config"]).collect();
+    place.hapax(&words).exits(0).shows("hapax.toml is right");
     // What is commented out is right too, but for the certificate, which is not there.
     let (server, rest) = settings.split_once("# Computations").expect("two parts");
     let (computations, _) = rest.split_once("# Where events go").expect("three parts");

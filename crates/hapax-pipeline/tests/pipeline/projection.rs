@@ -6,7 +6,10 @@ use hapax_pipeline::projector::Projector;
 
 use super::*;
 
-on_both! { every_moment_is_told_once_and_in_order }
+on_both! {
+    every_moment_is_told_once_and_in_order
+    what_is_told_again_is_counted
+}
 
 struct Nowhere;
 
@@ -18,6 +21,31 @@ impl Sink for Nowhere {
 
 mod cases {
     use super::*;
+
+    /// Proves P-15 for lineage: what a projector had told that then crashed is counted when it is
+    /// told again, under the name and the labels of the specification.
+    pub(super) async fn what_is_told_again_is_counted(ledger: Arc<Ledger>) {
+        let outbox = Outbox::new().sink("nowhere", Nowhere).expect("as it should be");
+        let outbox = outbox.route("lineage", "*", &["nowhere"]).expect("as it should be");
+        ledger.hapax.configure(&outbox).await.expect("configured");
+        let pipeline = ledger.pipeline();
+        let asked = transactional(pipeline.operation(operation("flow", 1)));
+        asked.run(|_| async { Ok(Made::new("done")) }).await.expect("done");
+        // The first batch, as one leaves it that is killed before it moves on.
+        let from = [("from", &0_u64.to_be_bytes()[..])];
+        let batch = hapax::Key::derive("lineage.events.v1", &from).expect("as it should be");
+        let batch = ledger.hapax.effect(batch);
+        batch.run(|_| async { Ok::<_, hapax::Failure>(()) }).await.expect("done");
+        ledger.hapax.pass().await.expect("sealed");
+        let meters: Arc<hapax_pipeline::Meters> = Arc::default();
+        let projector = Projector::new(&ledger.hapax).expect("a projector");
+        let mut projector = projector.counting(meters.clone(), "test");
+        assert_eq!(projector.pass().await.expect("a pass").told, 2);
+        let counts = meters.counts();
+        let [(meter, labels, count)] = &counts[..] else { panic!("{counts:?}") };
+        assert_eq!((meter.name(), *count), ("kfm.lineage_rewrite_ops", 2));
+        assert_eq!((labels.dataset_id.as_str(), labels.env.as_str()), ("flow", "test"));
+    }
 
     /// Proves P-11 and O-8: several projectors at once, new ones in between, in two namespaces
     /// and among effects that are no operations: each moment is recorded once, and those of a

@@ -39,7 +39,7 @@ mod cases {
         }
         let counts = pipeline.meters().counts();
         let retried = counts.iter().find(|(meter, ..)| *meter == Meter::Retries).expect("counted");
-        assert_eq!(retried.2, 3 + 3 + 1);
+        assert_eq!((retried.0.name(), retried.2), ("kfm.retry_events", 3 + 3 + 1));
         let moments = ledger.moments().await;
         let products = moments.iter().filter_map(|moment| match &moment.what {
             What::Complete { product, .. } => product.as_ref().map(|product| product.retries),

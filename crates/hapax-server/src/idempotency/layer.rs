@@ -32,9 +32,6 @@ type BoxError = Box<dyn std::error::Error + Send + Sync>;
 type Looking = Pin<Box<dyn Future<Output = Finding> + Send>>;
 type Look = Arc<dyn Fn(Asked) -> Looking + Send + Sync>;
 
-/// Marks an answer whose body was too large to keep.
-const BODY_NOT_KEPT: &str = "hapax-body-not-kept";
-
 /// A request whose outcome somebody has to find out.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Asked {
@@ -197,7 +194,7 @@ impl IdempotencyLayer {
             let detail = "what is recorded is no answer that can be sent";
             return Err(Problem::new(StatusCode::CONFLICT, &NOT_KEPT, detail));
         };
-        if response.headers_mut().remove(BODY_NOT_KEPT).is_some() {
+        if response.headers_mut().remove(stored::BODY_NOT_KEPT).is_some() {
             let detail =
                 "its answer was too large to keep, or could not be kept without what is cut out";
             response = speech.refuse(Problem::new(response.status(), &NOT_KEPT, detail));
@@ -258,17 +255,8 @@ where
     let fate = head.extensions.get().copied();
     let fate = fate.or_else(|| grpc::fate(&head.headers, &trailers));
     let fate = fate.unwrap_or_else(|| settings.fate(status));
-    let written = rest.is_none().then(|| settings.writable(&head.headers, &start)).flatten();
-    let outcome = match written {
-        Some(body) => stored::write(&head, &settings.kept_headers, now(), &body, &trailers),
-        None => {
-            let mut bare = Response::new(()).into_parts().0;
-            bare.status = status;
-            let mark = http::HeaderName::from_static(BODY_NOT_KEPT);
-            bare.headers.insert(&mark, HeaderValue::from_static("true"));
-            stored::write(&bare, &[mark], now(), b"", &HeaderMap::new())
-        }
-    };
+    let whole_body = rest.is_none().then_some(&start[..]);
+    let outcome = stored::kept(&settings, &head, whole_body, &trailers);
     let body = match rest {
         None => whole(start, trailers),
         Some(rest) => Body::new(Prefixed { start: Some(start), rest }),
@@ -279,6 +267,20 @@ where
         Fate::NotDone => Err(Failure::not_done(format!("answered {status}"))),
         Fate::Unknown => Err(Failure::ambiguous(format!("answered {status}"))),
     }
+}
+
+/// Reads an answer, and writes it down as these settings have it.
+pub(crate) async fn written_down<R>(
+    settings: &Settings,
+    response: Response<R>,
+) -> Result<Vec<u8>, BoxError>
+where
+    R: http_body::Body<Data = Bytes> + Unpin,
+    R::Error: Into<BoxError>,
+{
+    let (head, body) = response.into_parts();
+    let Read { start, trailers, rest } = read_up_to(settings.largest_answer, body).await?;
+    Ok(stored::kept(settings, &head, rest.is_none().then_some(&start[..]), &trailers))
 }
 
 /// What was read of a body.

@@ -9,6 +9,7 @@ use http::{HeaderMap, HeaderValue, Response, StatusCode};
 
 use super::grpc;
 use super::layer::whole;
+use super::settings::Settings;
 
 /// How many headers an answer has at most.
 const HEADERS: usize = 64;
@@ -16,8 +17,30 @@ const HEADERS: usize = 64;
 /// What stands before the name of a trailer that is kept among the headers.
 const TRAILER: &str = "hapax-trailer-";
 
+/// Marks an answer whose body is not kept.
+pub(super) const BODY_NOT_KEPT: &str = "hapax-body-not-kept";
+
+/// An answer as these settings have it written down. Its body is left out, and that is noted, if it
+/// was not read whole or may not be written down.
+pub(super) fn kept(
+    settings: &Settings,
+    head: &http::response::Parts,
+    body: Option<&[u8]>,
+    trailers: &HeaderMap,
+) -> Vec<u8> {
+    let now = SystemTime::now();
+    if let Some(body) = body.and_then(|body| settings.writable(&head.headers, body)) {
+        return write(head, &settings.kept_headers, now, &body, trailers);
+    }
+    let mut bare = Response::new(()).into_parts().0;
+    bare.status = head.status;
+    let mark = HeaderName::from_static(BODY_NOT_KEPT);
+    bare.headers.insert(&mark, HeaderValue::from_static("true"));
+    write(&bare, &[mark], now, b"", &HeaderMap::new())
+}
+
 /// Writes an answer down, with those of its headers that may be kept and the time.
-pub(super) fn write(
+fn write(
     head: &http::response::Parts,
     kept: &[HeaderName],
     now: SystemTime,

@@ -1,6 +1,11 @@
 //! `Idempotency-Key`, as clients send it.
 
+use std::time::{Duration, Instant, SystemTime};
+
+use hapax::Hapax;
 use hapax::outbox::Outbox;
+use hapax_server::access::Access;
+use hapax_server::server::Terms;
 use http::Method;
 use serde_json::json;
 
@@ -45,6 +50,53 @@ async fn a_mutating_call_is_repeated_under_its_key() {
     let outbox = outbox.route("*", "*", &["printer"]).expect("a name");
     client.hapax.configure(&outbox).await.expect("declared");
     assert_eq!(keyed.post("/v1/effects/b/settle", settle).await.0, 200);
+}
+
+/// Proves S-2: answers are kept for as long as `/v1/config` says.
+#[tokio::test]
+async fn a_key_is_remembered_for_as_long_as_is_said() {
+    let serving = |key_lifetime| {
+        let terms = Terms { key_lifetime, ..Terms::default() };
+        Client::of(Hapax::builder().in_memory(), Access::Everybody, terms)
+    };
+    let settled = async |client: &Client| {
+        let (_, granted) = client.post("/v1/effects/a/claim", json!({})).await;
+        json!({ "attempt": granted["attempt"], "report": "succeeded" }).to_string()
+    };
+    let week = Duration::from_secs(7 * 24 * 3600);
+    let client = serving(week);
+    let (_, config) = client.get("/v1/config").await;
+    assert_eq!(config["idempotency_key_lifetime"], week.as_secs());
+    assert_eq!(
+        (&config["largest_request"], &config["longest_wait"]),
+        (&json!(1048576), &json!(60))
+    );
+    let (keyed, settle) = (client.clone().with("idempotency-key", "k"), settled(&client).await);
+    for replayed in [false, true] {
+        let answer = keyed.send(&Method::POST, "/v1/effects/a/settle", Some(&settle)).await;
+        assert_eq!(answer.headers().contains_key("idempotent-replayed"), replayed);
+        let expires = answer.headers()["idempotency-expires"].to_str().expect("text");
+        let expires = httpdate::parse_http_date(expires).expect("a date");
+        let left = expires.duration_since(SystemTime::now()).expect("in the future");
+        assert!(left <= week && left > week - Duration::from_secs(60), "{left:?}");
+    }
+
+    let client = serving(Duration::from_secs(1));
+    assert_eq!(client.get("/v1/config").await.1["idempotency_key_lifetime"], 1);
+    let (keyed, settle) = (client.clone().with("idempotency-key", "k"), settled(&client).await);
+    let told = keyed.send(&Method::POST, "/v1/effects/a/settle", Some(&settle)).await;
+    assert_eq!(read(told).await.1, json!({ "repeated": false }));
+    let deadline = Instant::now() + Duration::from_secs(30);
+    loop {
+        let told = keyed.send(&Method::POST, "/v1/effects/a/settle", Some(&settle)).await;
+        if !told.headers().contains_key("idempotent-replayed") {
+            // It was carried out again, and the effect itself has not forgotten.
+            assert_eq!(read(told).await, (200, json!({ "repeated": true })));
+            break;
+        }
+        assert!(Instant::now() < deadline, "it is told for longer than was said");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
 }
 
 /// Proves S-2: a key that is none is refused by every call that accepts one.

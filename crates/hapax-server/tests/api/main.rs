@@ -484,6 +484,8 @@ async fn what_cannot_be_read_is_refused() {
         assert_eq!(response.headers()["x-content-type-options"], "nosniff");
         assert_eq!(response.headers()["content-security-policy"], "default-src 'none'");
         assert_eq!(response.headers()["cache-control"], "no-store");
+        assert_eq!(response.headers()["referrer-policy"], "no-referrer");
+        assert_eq!(response.headers()["cross-origin-resource-policy"], "same-origin");
     }
     let large = sent(&format!(r#"{{"payload":"{}"}}"#, "x".repeat(1_100_000))).await;
     assert_eq!(large.status(), StatusCode::PAYLOAD_TOO_LARGE);
@@ -582,6 +584,11 @@ async fn the_journal_is_followed_and_proved() {
     let entry = listed["entries"][0]["entry"].as_u64().expect("a number");
     let (_, proof) = client.get(&format!("/v1/journal/{entry}/proof")).await;
     assert_eq!(proof["entry"]["namespace"], "billing");
+    let (status, told) = client.get("/v1/journal/checkpoint").await;
+    let note = told["checkpoint"].as_str().expect("a signed head");
+    assert_eq!((status, note.lines().nth(1)), (200, Some("2")), "it says how many: {told}");
+    assert_eq!(client.hapax.checkpoint().await.expect("a read").as_deref(), Some(note));
+    assert_eq!(told["public_key"], proof["public_key"]);
     let (_, found) = client.get("/v1/journal/verification").await;
     assert_eq!((&found["intact"], &found["sealed"]), (&json!(true), &json!(2)));
 
@@ -593,6 +600,19 @@ async fn the_journal_is_followed_and_proved() {
     assert_eq!(listed["entries"].as_array().map(Vec::len), Some(1));
     assert_eq!(default.get(&format!("/v1/journal/{entry}/proof")).await.0, 404);
     assert_eq!(default.get("/v1/journal/verification").await.0, 403);
+}
+
+/// Proves S-1: a server whose end is near is alive and not ready.
+#[tokio::test]
+async fn a_server_that_stops_is_not_ready() {
+    let hapax = Hapax::builder().in_memory();
+    let server = Server::new(hapax.clone(), Access::Everybody, Terms::default());
+    let client = Client { app: server.router(), hapax, headers: Vec::new() };
+    assert_eq!(client.text("/readyz").await, "ready\n");
+    server.stop();
+    let (status, problem) = client.get("/readyz").await;
+    assert_eq!((status, &problem["code"]), (503, &json!("HX0317")), "{problem}");
+    assert_eq!(client.text("/healthz").await, "alive\n");
 }
 
 /// What is counted can be read, and routes are told by their patterns.

@@ -271,6 +271,11 @@ async fn operations_are_counted_with_their_labels() {
     ] {
         assert!(text.contains(&format!("{name}_total{{{labels}}} 1")), "{name} in {text}");
     }
+    // Nothing was tried again, and no lineage told again; that is said too.
+    for name in ["kfm_retry_events", "kfm_lineage_rewrite_ops"] {
+        let mut lines = text.lines().filter(|line| line.starts_with(&format!("{name}_total{{")));
+        assert!(lines.any(|line| line.ends_with(" 0")), "{name} in {text}");
+    }
 }
 
 /// Proves S-6: a declaration that could not be read back is refused, and stands in nobody's way.

@@ -18,7 +18,7 @@ use hapax_server::idempotency::{
 };
 use hapax_server::listener::{Doors, Limits, serve};
 use hapax_server::proxy::Upstream;
-use http::{Request, Response, StatusCode};
+use http::{Method, Request, Response, StatusCode};
 use http_body_util::{BodyExt as _, Full};
 use hyper_util::client::legacy::Client;
 use hyper_util::rt::TokioExecutor;
@@ -129,7 +129,10 @@ impl World {
     }
 
     async fn proxy(settings: Settings) -> Self {
-        let hapax = Hapax::builder().in_memory();
+        Self::proxy_on(Hapax::builder().in_memory(), settings).await
+    }
+
+    async fn proxy_on(hapax: Hapax, settings: Settings) -> Self {
         let (service, app) = app();
         let upstream = Upstream::new(&listen(Limits::default(), app).await, Duration::from_secs(2))
             .expect("a URL");
@@ -147,7 +150,17 @@ impl World {
     }
 
     async fn post(&self, path: &str, headers: &[(&str, &str)], body: &str) -> Answer {
-        let mut request = Request::post(format!("{}{path}", self.url));
+        self.send(Method::POST, path, headers, body).await
+    }
+
+    async fn send(
+        &self,
+        method: Method,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: &str,
+    ) -> Answer {
+        let mut request = Request::builder().method(method).uri(format!("{}{path}", self.url));
         for (name, value) in headers {
             request = request.header(*name, *value);
         }
@@ -431,7 +444,7 @@ async fn a_probe_finds_out_what_became_of_a_request() {
         .safety(Safety::Reconcilable(Settling::TargetRefusesLate))
         .look(move |asked| {
             let prober = prober.clone();
-            async move { prober.probe("/by-key/{key}", &asked).await }
+            async move { prober.probe("/by-key/{key}", &asked, &Settings::default()).await }
         });
     let url = listen(Limits::default(), layer.layer(upstream)).await;
     let world = World { name: "proxy", url, service, hapax };
@@ -469,14 +482,23 @@ async fn bodies_have_limits() {
 #[tokio::test(flavor = "multi_thread")]
 async fn without_the_ledger_nothing_is_passed_on() {
     let server = hapax_testkit::Postgres::start();
-    let hapax = Hapax::open(server.database("http")).await.expect("a ledger");
-    let world = World::layer_on(hapax, Settings::default()).await;
-    assert_eq!(world.charge("k1", "a").await.status(), 200);
+    let open = async |name| Hapax::open(server.database(name)).await.expect("a ledger");
+    let worlds = [
+        World::layer_on(open("layer").await, Settings::default()).await,
+        World::proxy_on(open("proxy").await, Settings::default()).await,
+    ];
+    for world in &worlds {
+        assert_eq!(world.charge("k1", "a").await.status(), 200);
+    }
     drop(server);
-    let down = world.charge("k2", "a").await;
-    assert_eq!(down.status(), 503);
-    assert!(down.problem().starts_with("HX01"));
-    assert_eq!(world.calls(), 1);
+    let ask = async |world: &World| {
+        let down = world.charge("k2", "a").await;
+        assert_eq!(down.status(), 503, "{}", world.name);
+        assert!(down.problem().starts_with("HX01"), "{down:?}");
+        assert_eq!(world.calls(), 1, "{}", world.name);
+    };
+    let [layer, proxy] = &worlds;
+    tokio::join!(ask(layer), ask(proxy));
 }
 
 /// Proves S-3: a client that goes away does not take the effect with it.

@@ -1,4 +1,4 @@
-//! What is a matter of taste: presets, and which answers are kept.
+//! What is a matter of taste: presets, methods, waiting, and which answers are kept.
 
 use super::*;
 
@@ -58,6 +58,74 @@ async fn what_is_kept_is_policy() {
         assert_eq!(again.header("set-cookie"), Some("session=1"), "{}", world.name);
         ask("200").await;
         assert_eq!(ask("200").await.problem(), "HX0307", "not JSON, so its body is not kept");
+    }
+}
+
+/// Proves S-2: a key counts for its method, and methods that change nothing need none.
+#[tokio::test(flavor = "multi_thread")]
+async fn methods_have_keys_of_their_own() {
+    let all = [Method::POST, Method::PUT, Method::PATCH, Method::DELETE];
+    for world in World::both(&Settings::default().methods(all.clone())).await {
+        for (nth, method) in all.iter().enumerate() {
+            let ask = async || {
+                world.send(method.clone(), "/charges", &[("idempotency-key", "k")], "a").await
+            };
+            let first = ask().await;
+            assert_eq!((first.status(), first.replayed()), (200, false), "{method}");
+            assert_eq!((ask().await.replayed(), world.calls()), (true, nth + 1), "{method}");
+            let bare = world.send(method.clone(), "/charges", &[], "a").await;
+            assert_eq!(bare.problem(), "HX0301", "{} {method}", world.name);
+        }
+    }
+    // What the settings do not name is the service's own affair, with a key or without.
+    for world in World::both(&Settings::default()).await {
+        for (method, judged) in [("PATCH", true), ("DELETE", false), ("PUT", false), ("GET", false)]
+        {
+            let (before, method) = (world.calls(), method.parse::<Method>().expect("a method"));
+            for _ in 0..2 {
+                world.send(method.clone(), "/charges", &[("idempotency-key", "k")], "").await;
+            }
+            let calls = if judged { 1 } else { 2 };
+            assert_eq!(world.calls() - before, calls, "{} {method}", world.name);
+        }
+    }
+}
+
+/// Proves S-2: a client that prefers to wait is told the answer, one that does not is told 409, and
+/// nobody waits for longer than the server likes.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_may_ask_to_wait() {
+    let ask = |world: &Arc<World>, prefer: Option<&'static str>| {
+        let world = world.clone();
+        tokio::spawn(async move {
+            let mut headers = vec![("idempotency-key", "k")];
+            headers.extend(prefer.map(|prefer| ("prefer", prefer)));
+            world.post("/charges?wait", &headers, "a").await
+        })
+    };
+    for world in World::both(&Settings::default()).await {
+        let world = Arc::new(world);
+        let first = ask(&world, None);
+        called(&world, 1).await;
+        let patient = ask(&world, Some("respond-async, wait=30"));
+        for hurried in [None, Some("wait=0"), Some("wait=soon")] {
+            let told = ask(&world, hurried).await.expect("no panic");
+            assert_eq!((told.status(), told.problem()), (409, "HX0201".into()), "{hurried:?}");
+        }
+        world.service.gate.add_permits(1);
+        let told = patient.await.expect("no panic");
+        assert_eq!((told.status(), told.body.as_str()), (200, "1: 1 bytes"), "{}", world.name);
+        assert!(told.replayed() && !first.await.expect("no panic").replayed());
+        assert_eq!(world.calls(), 1);
+    }
+    for world in World::both(&Settings::default().longest_wait(Duration::from_millis(100))).await {
+        let world = Arc::new(world);
+        let first = ask(&world, None);
+        called(&world, 1).await;
+        let told = ask(&world, Some("wait=3600")).await.expect("no panic");
+        assert_eq!(told.problem(), "HX0201", "an hour is more than anybody gets: {}", world.name);
+        world.service.gate.add_permits(1);
+        assert_eq!(first.await.expect("no panic").status(), 200);
     }
 }
 

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use hapax::outbox::{
     Dispatcher, Event, Outbox, Payload, Policy, RecordFilter, Sink, SinkSettings, Standing, Status,
+    Trace,
 };
 use hapax::{Backoff, Failure, Hapax, Key};
 
@@ -22,6 +23,9 @@ const STRIKES: u64 = 4;
 
 /// How many events arrive between two misfortunes.
 const BETWEEN: u64 = 150;
+
+/// The trace that all events belong to.
+pub(crate) const TRACE: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
 
 /// Something that can be killed and paused.
 pub(crate) trait Fire {
@@ -43,6 +47,7 @@ impl Arrived {
         let body: serde_json::Value = serde_json::from_slice(body).expect("an envelope");
         let text = |name: &str| body[name].as_str().expect("a text").to_owned();
         let number = body["payload"]["n"].as_u64().expect("a number");
+        assert_eq!(body["traceparent"], TRACE, "it belongs to the trace of whoever told it");
         Self { id: text("outbox_id"), dataset: text("dataset_id"), number }
     }
 }
@@ -52,7 +57,8 @@ async fn emit(hapax: &Hapax, dataset: &str, number: u64) {
     let key = Key::derive("count.v1", &fields).expect("a key");
     let run = hapax.effect(key).run(|claim| async move {
         let payload = Payload::parse(format!("{{\"n\":{number}}}").as_bytes())?;
-        claim.emit(Event::new("counted", dataset, payload))?;
+        let trace = Trace::parse(TRACE);
+        claim.emit(Event { trace, ..Event::new("counted", dataset, payload) })?;
         Ok::<_, Failure>("told")
     });
     run.await.expect("done");

@@ -9,7 +9,7 @@ use rdkafka::mocking::MockCluster;
 use rdkafka::producer::DefaultProducerContext;
 use rdkafka::{ClientConfig, Message as _, Offset, TopicPartitionList, message::Headers as _};
 
-use super::fire::{Arrived, Fire, check, under_fire};
+use super::fire::{Arrived, Fire, TRACE, check, under_fire};
 
 struct Mock(MockCluster<'static, DefaultProducerContext>);
 
@@ -65,6 +65,8 @@ async fn kafka_goes_down_and_comes_back_under_load() {
                 let read = Arrived::read(message.payload().expect("a payload"));
                 let headers = message.headers().expect("headers");
                 assert_eq!(headers.get(0).value, Some(read.id.as_bytes()));
+                let trace = headers.iter().find(|header| header.key == "traceparent");
+                assert_eq!(trace.and_then(|header| header.value), Some(TRACE.as_bytes()));
                 assert_eq!(message.key(), Some(read.dataset.as_bytes()));
                 arrived.push(read);
             }

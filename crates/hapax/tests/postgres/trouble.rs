@@ -87,6 +87,27 @@ async fn a_restart_is_waited_for_and_nothing_runs_meanwhile() {
     once(3).await.expect("done");
 }
 
+/// Proves K-10: those who ask at once of a server that is gone are told at once, and not one after
+/// the other.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nobody_waits_for_anothers_patience() {
+    let mut server = Postgres::start();
+    let hapax = open(&server.url("postgres")).await;
+    server.kill();
+    let ask = |n| {
+        let effect = hapax.effect(key(n));
+        tokio::spawn(effect.run(|_| async { Ok::<_, Failure>("done") }))
+    };
+    let asked: Vec<_> = (0..6).map(ask).collect();
+    // Ten seconds for each would be a minute.
+    let deadline = tokio::time::Instant::now() + Duration::from_secs(30);
+    for told in asked {
+        let told = tokio::time::timeout_at(deadline, told).await.expect("told in time");
+        let told = told.expect("no panic");
+        assert!(matches!(&told, Err(Error::Store(error)) if error.is_transient()), "{told:?}");
+    }
+}
+
 /// Proves K-10: a server that is not there is an error of its own kind.
 #[tokio::test]
 async fn a_server_that_is_not_there_is_unavailable() {
