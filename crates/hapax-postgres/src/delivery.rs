@@ -36,7 +36,7 @@ impl PgTxn<'_> {
             concat!(
                 "SELECT ",
                 record!(),
-                ", d.xid, d.track, d.tried, d.due, d.error IS NOT NULL AS refused
+                ", e.judged, d.xid, d.track, d.tried, d.due, d.error IS NOT NULL AS refused
                  FROM (SELECT * FROM hapax.delivery d
                        WHERE d.sink = $1 AND d.namespace = $2 AND d.due IS NOT NULL
                            AND (d.xid, d.seq) > ($3, $4)
@@ -88,7 +88,8 @@ impl PgTxn<'_> {
             concat!(
                 "SELECT ",
                 record!(),
-                ", d.xid, d.track, d.tried, d.due, d.error IS NOT NULL AS refused FROM hapax.delivery d
+                ", e.judged, d.xid, d.track, d.tried, d.due, d.error IS NOT NULL AS refused
+                 FROM hapax.delivery d
                  JOIN hapax.outbox_record e ON e.outbox_id = d.outbox_id
                  WHERE d.track = $1 AND d.seq > $2 AND d.sink = $3 AND d.due IS NOT NULL
                  ORDER BY d.seq LIMIT $4"

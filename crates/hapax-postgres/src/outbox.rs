@@ -13,8 +13,8 @@ use hapax_core::route::{Route, SinkName};
 use hapax_core::time::{Now, Timestamp};
 use hapax_store::StoreError;
 use hapax_store::outbox::{
-    Delivery, Fed, Flight, Found, Landed, Line, OutboxTxn, OutboxView, Parcel, RecordFilter,
-    Redrive, Routing, Sink, SinkStats, Tide,
+    Delivery, Fed, Flight, Found, Landed, Line, OutboxTxn, OutboxView, Parcel, Passage,
+    RecordFilter, Redrive, Routing, Sink, SinkStats, Tide,
 };
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
@@ -77,6 +77,7 @@ impl PgTxn<'_> {
             transaction: row.try_get::<_, i64>("xid")? as u64,
             tried: row.try_get::<_, i32>("tried")? as u32,
             refused: row.try_get("refused")?,
+            passage: if row.try_get("judged")? { Passage::Free } else { Passage::Unasked },
             due: Timestamp(row.try_get("due")?),
         })
     }
@@ -312,9 +313,9 @@ pub(crate) fn put(
         "WITH event AS (
              INSERT INTO hapax.outbox_record (created_at, track, namespace, ordinal, ordering, outbox_id,
                  idempotency_key, event_name, dataset_id, pipeline_id, version, order_key, payload,
-                 artifact_version, checksum, uri, trace)
+                 artifact_version, checksum, uri, trace, judged)
              VALUES ($1, $2, $3, $4, $5, encode($6, 'hex')::uuid, $7, $8, $9, $10, $11, $12,
-                 $13::json, $14, $15, $16, $18)
+                 $13::json, $14, $15, $16, $18, true)
              RETURNING seq, outbox_id
          )
          INSERT INTO hapax.delivery (seq, outbox_id, xid, track, due, updated, namespace, sink)

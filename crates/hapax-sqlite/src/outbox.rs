@@ -14,7 +14,7 @@ use hapax_core::time::{Now, Timestamp};
 use hapax_store::StoreError;
 use hapax_store::outbox::{
     Aboard, Delivery, Fed, Flight, Found, Landed, Landing, Line, OutboxTxn, OutboxView, Parcel,
-    RecordFilter, Redrive, Routing, Sink, SinkStats, Tide,
+    Passage, RecordFilter, Redrive, Routing, Sink, SinkStats, Tide,
 };
 use rusqlite::{Connection, Params, Row, params};
 
@@ -66,6 +66,7 @@ fn parcel(row: &Row<'_>) -> rusqlite::Result<Parcel> {
         tried: row.get(18)?,
         due: Timestamp(row.get(19)?),
         refused: row.get(20)?,
+        passage: Passage::Free,
     })
 }
 

@@ -20,15 +20,20 @@ pub fn of(emissions: &[Emission]) -> BTreeSet<&str> {
 pub fn admitted(registry: &Registry, emissions: &[Emission]) -> Result<Vec<Emission>, StoreError> {
     let admit = |emission: &Emission| {
         let Emission { ordinal, event } = emission;
-        let found = registry.inspect(event);
-        if !found.is_empty() {
-            let all: Vec<String> = found.iter().take(10).map(ToString::to_string).collect();
-            return Err(StoreError::Guarded { event: event.name.clone(), found: all.join(", ") });
+        if let Some(found) = objection(registry, event) {
+            return Err(StoreError::Guarded { event: event.name.clone(), found });
         }
         let event = Event { order: registry.order(event), ..event.clone() };
         Ok(Emission { ordinal: *ordinal, event })
     };
     emissions.iter().map(admit).collect()
+}
+
+/// What guards have against an event, and where.
+pub(crate) fn objection(registry: &Registry, event: &Event) -> Option<String> {
+    let found = registry.inspect(event);
+    let all: Vec<String> = found.iter().take(10).map(ToString::to_string).collect();
+    (!all.is_empty()).then(|| all.join(", "))
 }
 
 /// Declares guards, and datasets, each in place of what was declared of it before.

@@ -126,8 +126,42 @@ pub struct Parcel {
     pub tried: u32,
     /// Whether the sink has refused it, and not only its dispatcher died.
     pub refused: bool,
+    /// What guards say of it.
+    pub passage: Passage,
     /// Not before.
     pub due: Timestamp,
+}
+
+/// What guards say of a record.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Passage {
+    /// It passed them before it was recorded.
+    Free,
+    /// They were not asked: whoever recorded it spoke to the database and not to us.
+    Unasked,
+    /// They have something against it.
+    Barred(String),
+}
+
+impl Parcel {
+    /// Asks the guards, where nobody has.
+    pub fn judge(
+        view: &mut (impl OutboxView + ?Sized),
+        parcels: &mut [Self],
+    ) -> Result<(), StoreError> {
+        let mut unasked: Vec<_> =
+            parcels.iter_mut().filter(|parcel| parcel.passage == Passage::Unasked).collect();
+        if unasked.is_empty() {
+            return Ok(());
+        }
+        let datasets = unasked.iter().map(|parcel| parcel.record.event.dataset.as_str()).collect();
+        let registry = view.registry(&datasets)?;
+        for parcel in &mut unasked {
+            let against = dataset::objection(&registry, &parcel.record.event);
+            parcel.passage = against.map_or(Passage::Free, Passage::Barred);
+        }
+        Ok(())
+    }
 }
 
 /// A try that is about to be made.

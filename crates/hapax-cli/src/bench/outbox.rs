@@ -88,7 +88,7 @@ pub(super) fn measure(
     Ok(())
 }
 
-/// Records events as `hapax.emit` would, and drains them.
+/// Records events as the library would, and drains them.
 fn filled_drain(scratch: &Scratch, runtime: &tokio::runtime::Runtime) -> Result<f64, Failed> {
     let fill = FILL.replace(":size", &EVENTS.to_string());
     scratch.sql(&fill.replace(":datasets", &DATASETS.to_string()))?;
@@ -261,13 +261,13 @@ CREATE INDEX job_ready ON job (id) WHERE state = 0";
 const FILL_JOBS: &str = "INSERT INTO job (payload)
     SELECT '{\"order\":42,\"text\":\"what there is to say of it\"}' FROM generate_series(1, :size)";
 
-/// What `hapax.emit` writes, for many events at once.
+/// What the library writes, for many events at once.
 const FILL: &str = "WITH e AS (
     INSERT INTO hapax.outbox_record (created_at, track, namespace, ordinal, ordering, outbox_id,
-        idempotency_key, event_name, dataset_id, payload)
+        idempotency_key, event_name, dataset_id, judged, payload)
     SELECT hapax.now_ms(), hapax.track_of('default', 0, 'd' || n % :datasets, NULL), 1, 0, 0,
         hapax.outbox_id('default', sha256(int8send(n)), hapax.now_ms(), 1, 0), sha256(int8send(n)),
-        'filled', 'd' || n % :datasets,
+        'filled', 'd' || n % :datasets, true,
         '{\"order\":42,\"text\":\"what there is to say of it\"}'
     FROM generate_series(1, :size) n RETURNING seq, outbox_id, track)
 INSERT INTO hapax.delivery (seq, outbox_id, xid, track, due, updated, namespace, sink)

@@ -15,7 +15,7 @@ use super::MemoryTxn;
 use crate::error::StoreError;
 use crate::outbox::{
     Aboard, Delivery, Fed, Flight, Found, Landed, Landing, Line, Mark, OutboxTxn, OutboxView,
-    Parcel, RecordFilter, Redrive, Routing, Sink, SinkStats, Tide,
+    Parcel, Passage, RecordFilter, Redrive, Routing, Sink, SinkStats, Tide,
 };
 
 #[derive(Default)]
@@ -57,6 +57,7 @@ impl Outbox {
             transaction: 0,
             tried: open.delivery.tried,
             refused: open.delivery.error.is_some(),
+            passage: Passage::Free,
             due: open.delivery.due.unwrap_or_default(),
         })
     }

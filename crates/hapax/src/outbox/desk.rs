@@ -14,7 +14,7 @@ use hapax_core::outbox::{Record, Track};
 use hapax_core::outcome::bounded;
 use hapax_core::route::SinkName;
 use hapax_core::time::Timestamp;
-use hapax_store::outbox::{Fed, Landed, Landing, Line, Mark, Parcel};
+use hapax_store::outbox::{Fed, Landed, Landing, Line, Mark, Parcel, Passage};
 use tokio::time::Instant;
 
 use super::breaker::Breaker;
@@ -83,6 +83,8 @@ struct Waiting {
     transaction: u64,
     tried: u32,
     refused: bool,
+    /// What guards have against it.
+    barred: Option<String>,
     due: Instant,
 }
 
@@ -97,11 +99,14 @@ enum Past {
     Suspect,
     /// It went alone, and nobody came back.
     Deadly,
+    /// Guards have something against it.
+    Barred,
 }
 
 impl Waiting {
     fn past(&self, attempts: u32) -> Past {
         match self.tried {
+            _ if self.barred.is_some() => Past::Barred,
             _ if self.refused => Past::Refused,
             0..SUSPECT => Past::Clean,
             tried if tried >= attempts.max(SUSPECT + 1) => Past::Deadly,
@@ -220,6 +225,10 @@ impl Desk {
             transaction: parcel.transaction,
             tried: parcel.tried,
             refused: parcel.refused,
+            barred: match parcel.passage {
+                Passage::Barred(against) => Some(against),
+                Passage::Free | Passage::Unasked => None,
+            },
             due: now + Duration::from_millis(wait),
         };
         // Those that overlapped may come in any order; here they are put in one.
@@ -317,6 +326,10 @@ impl Desk {
                     self.alone.push_back(track);
                     continue;
                 }
+                Past::Barred => {
+                    given_up.extend(self.give_up(track, now));
+                    continue;
+                }
                 Past::Deadly if self.settings.policy.poison != Poison::Block => {
                     given_up.extend(self.give_up(track, now));
                     continue;
@@ -362,10 +375,9 @@ impl Desk {
         now: Instant,
         dice: u64,
     ) -> Option<Landed> {
-        let seq = letter.record.seq;
-        let queue = self.tracks.get_mut(&letter.track)?;
-        let at = queue.letters.iter().take(queue.aloft).position(|one| one.record.seq == seq)?;
-        let transaction = queue.letters[at].transaction;
+        let aloft = |one: &&Waiting| one.record.seq == letter.record.seq;
+        let queue = self.tracks.get(&letter.track)?;
+        queue.letters.iter().take(queue.aloft).find(aloft)?;
         match sent {
             Sent::Delivered { .. } => self.breaker.answered(),
             Sent::Refused(refusal) if refusal.heals == Heals::SinkDown => {
@@ -379,6 +391,15 @@ impl Desk {
             Sent::Refused(_) => self.breaker.answered(),
             Sent::Held => {}
         }
+        self.became(letter, sent, now, dice)
+    }
+
+    /// The same, of one that may not have left, so that it says nothing of the sink.
+    fn became(&mut self, letter: &Letter, sent: &Sent, now: Instant, dice: u64) -> Option<Landed> {
+        let seq = letter.record.seq;
+        let queue = self.tracks.get_mut(&letter.track)?;
+        let at = queue.letters.iter().take(queue.aloft).position(|one| one.record.seq == seq)?;
+        let transaction = queue.letters[at].transaction;
         let policy = &self.settings.policy;
         let next = judge(policy, letter.attempt, sent, self.breaker.is_open(), dice);
         let landing = match (sent, next) {
@@ -465,16 +486,24 @@ impl Desk {
         }
     }
 
-    /// Gives up the first letter of a track: those who tried it died of it.
+    /// Gives up the first letter of a track: those who tried it died of it, or it must not leave.
     fn give_up(&mut self, track: Track, now: Instant) -> Option<Landed> {
         let queue = self.tracks.get_mut(&track)?;
         let letter = queue.letters.front()?;
+        let barred = letter.barred.clone();
         let letter = Letter { record: letter.record.clone(), track, attempt: letter.tried };
         queue.aloft = 1;
         self.aloft += 1;
-        let reason = "whoever tried to deliver it ended before it could say what became of it";
-        let sent = Sent::Refused(Refusal { reason: reason.into(), heals: Heals::Never });
-        self.landed(&letter, &sent, now, 0)
+        let died = "whoever tried to deliver it ended before it could say what became of it";
+        let reason = match barred {
+            Some(against) => {
+                tracing::warn!(name: "event_barred", sink = %self.sink, outbox_id = %letter.record.id, against, "an event must not leave");
+                format!("it must not leave: {against}")
+            }
+            None => died.to_owned(),
+        };
+        let sent = Sent::Refused(Refusal { reason, heals: Heals::Never });
+        self.became(&letter, &sent, now, 0)
     }
 
     /// Lets a track leave before all others.
@@ -589,7 +618,8 @@ mod tests {
         let id = OutboxId::from_bytes([0; 16]);
         let record = Record { id, seq, name, ordinal: 0, event, created: Timestamp(0) };
         let track = record.track();
-        Parcel { record, track, transaction: 0, tried: 0, refused: false, due: Timestamp(0) }
+        let (passage, due) = (Passage::Free, Timestamp(0));
+        Parcel { record, track, transaction: 0, tried: 0, refused: false, passage, due }
     }
 
     /// Proves O-4: what was left out of a long backlog is not passed over when the read that was

@@ -369,12 +369,17 @@ impl Work {
         self.reading = Some(Box::pin(async move {
             let asked = read(&*store, move |view| {
                 let (desks, lines): (Vec<_>, Vec<_>) = lines.into_iter().unzip();
-                let fed = view.feed(&mine, &lines)?;
+                let mut fed = view.feed(&mine, &lines)?;
+                for fed in &mut fed {
+                    Parcel::judge(view, &mut fed.parcels)?;
+                }
                 let fed = desks.into_iter().zip(lines).zip(fed);
                 let fed = fed.map(|((desk, line), fed)| (desk, line, fed)).collect();
                 let mut refilled = Vec::new();
                 for (nth, sink, track, after) in refills {
-                    refilled.push((nth, track, view.feed_track(&sink, track, after, REFILL)?));
+                    let mut parcels = view.feed_track(&sink, track, after, REFILL)?;
+                    Parcel::judge(view, &mut parcels)?;
+                    refilled.push((nth, track, parcels));
                 }
                 Ok(Read { fed, refilled, wall: view.now().wall })
             });
@@ -430,7 +435,8 @@ impl Work {
             for (nth, desk) in self.desks.iter_mut().enumerate() {
                 let mut given_up = Vec::new();
                 let letters = desk.depart(now, &mut given_up);
-                self.counts.1 += given_up.len() as u64;
+                let failed = |landed: &&Landed| matches!(landed.landing, Landing::Failed { .. });
+                self.counts.1 += given_up.iter().filter(failed).count() as u64;
                 self.landed.extend(given_up.into_iter().map(|landed| (nth, landed)));
                 if letters.is_empty() {
                     continue;

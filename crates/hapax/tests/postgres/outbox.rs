@@ -3,7 +3,9 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use hapax::outbox::{Dataset, Event, Letter, Outbox, Payload, RecordFilter, Sink, Status, Told};
+use hapax::outbox::{
+    Dataset, Event, Guards, Letter, Outbox, Payload, RecordFilter, Redrive, Sink, Status, Told,
+};
 use hapax::{Error, Failure, Hapax};
 use hapax_testkit::Postgres;
 
@@ -175,6 +177,47 @@ async fn guards_hold_in_callers_transactions() {
     assert_eq!(server.sql("outbox", order), "wells/well=3");
 }
 
+/// Proves O-9: what was told by SQL alone is judged before it leaves, and what must not leave waits
+/// for a person.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_sql_has_told_is_judged_before_it_leaves() {
+    let server = Postgres::start();
+    let hapax = open(&server.database("outbox")).await;
+    let shelf = Shelf::default();
+    let wells = Dataset { masked: Some(7), ..Dataset::default() };
+    let declared = || outbox(&shelf).dataset("wells", wells.clone());
+    let dispatcher = hapax.dispatch(declared()).await.expect("a dispatcher");
+    for (key, dataset, payload) in [
+        ("01", "flow", r#"{"n":1}"#),
+        ("02", "flow", r#"{"to":"ada@example.org"}"#),
+        ("03", "flow", r#"{"n":3}"#),
+        ("04", "wells", r#"{"lat":38.25}"#),
+        ("05", "places", r#"{"lat":38.25}"#),
+    ] {
+        let told = by_sql(key, payload).replace("flow", dataset);
+        server.sql("outbox", &told);
+    }
+    rests(&dispatcher).await;
+    let mut arrived = shelf.payloads();
+    arrived.sort();
+    assert_eq!(arrived, [r#"{"lat":38.25}"#, r#"{"n":1}"#], "what is behind it waits too");
+    let failed = RecordFilter { status: Some(Status::Failed), limit: 9, ..RecordFilter::default() };
+    let failed = hapax.records(failed).await.expect("records");
+    let said: Vec<_> = failed.iter().filter_map(|f| f.deliveries[0].error.as_deref()).collect();
+    let barred = |what: &str| format!("it must not leave: {what}");
+    assert_eq!(said, [barred("exact coordinates at /lat"), barred("an e-mail address at /to")]);
+
+    let lenient = Guards { personal: false, ..Guards::default() };
+    hapax.configure(&declared().guards(lenient)).await.expect("guards");
+    let (namespace, limit) = (hapax.namespace().clone(), 9);
+    let again = Redrive { namespace, sink: None, id: None, may_duplicate: false, limit };
+    assert_eq!(hapax.redrive(again).await.expect("a redrive"), 2);
+    rests(&dispatcher).await;
+    let arrived = shelf.payloads();
+    assert_eq!(arrived[2..], [r#"{"to":"ada@example.org"}"#, r#"{"n":3}"#]);
+    dispatcher.stop().await.expect("stopped");
+}
+
 /// Proves O-2, O-3: a stale claimant cannot emit, and nothing that was recorded can be undone.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_database_refuses_what_would_break_the_outbox() {
@@ -228,7 +271,7 @@ async fn records_from_before_there_were_months_are_delivered() {
     server.sql("old", &by_sql("01", "1"));
     let place = url.clone();
     let migrated = tokio::task::spawn_blocking(move || hapax_postgres::PgStore::migrate(&place));
-    assert_eq!(migrated.await.expect("no panic").expect("a schema"), 1);
+    assert_eq!(migrated.await.expect("no panic").expect("a schema"), 2);
     // As a node does that was started before.
     server.sql(
         "old",
