@@ -6,6 +6,7 @@ use hapax::{
     AttemptId, Effect, Entry, Found, Hapax, Judged, Key, Outcome, Resolution, Safety, Settling,
     StateName,
 };
+use hapax_pipeline::Pipeline;
 use hapax_server::wire::{self, time};
 use serde::Serialize;
 use serde_json::json;
@@ -181,7 +182,8 @@ async fn resolve(
         Decision { skip: true, .. } => Resolution::Skip,
         _ => Resolution::AskAgain,
     };
-    let judged = hapax.resolve(key, attempt, resolution, &by.by, &by.note).await?;
+    let pipeline = Pipeline::new(hapax.clone());
+    let judged = pipeline.resolve(key, attempt, resolution, (&by.by, &by.note)).await?;
     conclude(global, hapax, text, key, judged).await
 }
 
@@ -193,7 +195,8 @@ async fn reset(
     by: &By,
 ) -> Result<Exit, Failed> {
     let (key, attempt) = (output::key(text)?, read_attempt(attempt)?);
-    let judged = hapax.reset(key, attempt, &by.by, &by.note).await?;
+    let pipeline = Pipeline::new(hapax.clone());
+    let judged = pipeline.reset(key, attempt, (&by.by, &by.note)).await?;
     conclude(global, hapax, text, key, judged).await
 }
 

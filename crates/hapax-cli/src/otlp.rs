@@ -299,18 +299,21 @@ mod told {
                 }
                 observe(rest, &[]);
             };
+            let (name, says) = (counted.name(), counted.description());
             match counted.unit() {
                 None => {
                     let tell = move |observer: &dyn AsyncInstrument<u64>| {
                         observed(&|count, labels| observer.observe(count, labels));
                     };
-                    meter.u64_observable_counter(counted.name()).with_callback(tell).build();
+                    let counter = meter.u64_observable_counter(name).with_description(says);
+                    counter.with_callback(tell).build();
                 }
                 Some(unit) => {
                     let tell = move |observer: &dyn AsyncInstrument<f64>| {
                         observed(&|count, labels| observer.observe(count as f64 * unit, labels));
                     };
-                    meter.f64_observable_counter(counted.name()).with_callback(tell).build();
+                    let counter = meter.f64_observable_counter(name).with_description(says);
+                    counter.with_callback(tell).build();
                 }
             }
         }

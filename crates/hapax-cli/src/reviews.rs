@@ -89,7 +89,7 @@ async fn decide(
     let unknown = || Failed::usage("there is no such review").next("See: hapax reviews list --all");
     let effect = hapax.show(key).await?.ok_or_else(unknown)?;
     let by = (decided.by.by.as_str(), decided.by.note.as_str());
-    match review::decide(hapax, key, effect.attempt, approve, by).await? {
+    match review::decide(&Pipeline::new(hapax.clone()), key, effect.attempt, approve, by).await? {
         Judged::Decided(_) => {
             let word = if approve { "approved" } else { "rejected" };
             match global.json {

@@ -8,6 +8,7 @@ use hapax::{
     Bound, Claim, Done, EffectBuilder, Error, Failure, Finding, Fingerprint, Hapax, How, Outcome,
     Safety, Settling, StateName,
 };
+use hapax_pipeline::Pipeline;
 use serde_json::json;
 
 use crate::args::{self, Global, Run};
@@ -265,7 +266,7 @@ pub(crate) async fn roll_back(
     key: hapax::Key,
     blocked: &hapax::Blocked,
 ) -> Result<(), Failed> {
-    match hapax.roll_back(key, blocked.attempt).await {
+    match Pipeline::new(hapax.clone()).roll_back(key, blocked.attempt).await {
         Ok(_) => Ok(()),
         Err(error) => {
             let what = format!("{}; the rollback failed too: {error}", blocked.reason);

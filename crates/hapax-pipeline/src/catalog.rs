@@ -40,22 +40,14 @@ impl Catalog {
     pub fn write(&self, moment: &Moment) -> std::io::Result<()> {
         let Some(done) = Completed::of(moment) else { return Ok(()) };
         let _alone = self.one_at_a_time.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-        let run = names::run_id(&moment.run);
-        self.put(&format!("prov/{run}.jsonld"), &print(&prov::json_ld(&done)))?;
-        self.put(&format!("prov/{run}.ttl"), &prov::turtle(&done))?;
-        let editions = done.editions();
-        if editions.is_empty() {
-            return Ok(());
+        for (place, document) in documents(moment) {
+            self.put(&place, &document)?;
         }
-        self.put(&format!("dcat/{run}.jsonld"), &print(&dcat::json_ld(&done)))?;
-        for edition in &editions {
+        for edition in &done.editions() {
             let collection = format!("stac/{}", names::stac_collection(edition.dataset));
-            let item = names::stac_item(edition.dataset, edition.version);
-            let document = print(&stac::item(&done, edition));
-            self.put(&format!("{collection}/{item}/{item}.json"), &document)?;
             let items = self.items(&collection)?;
             let document = print(&stac::collection(&done, edition.dataset, &items));
-            self.put(&format!("{collection}/collection.json"), &document)?;
+            self.put(&format!("{collection}/collection.json"), &lines(document))?;
         }
         Ok(())
     }
@@ -75,11 +67,35 @@ impl Catalog {
         let aside = path.with_extension("part");
         let mut file = std::fs::File::create(&aside)?;
         file.write_all(text.as_bytes())?;
-        file.write_all(b"\n")?;
         file.sync_data()?;
         std::fs::rename(&aside, &path)?;
         std::fs::File::open(folder)?.sync_all()
     }
+}
+
+/// The files that are of this moment alone, and what is in them: all but the collections.
+pub(crate) fn documents(moment: &Moment) -> Vec<(String, String)> {
+    let Some(done) = Completed::of(moment) else { return Vec::new() };
+    let run = names::run_id(&moment.run);
+    let mut documents = vec![
+        (format!("prov/{run}.jsonld"), lines(print(&prov::json_ld(&done)))),
+        (format!("prov/{run}.ttl"), lines(prov::turtle(&done))),
+    ];
+    let editions = done.editions();
+    if !editions.is_empty() {
+        documents.push((format!("dcat/{run}.jsonld"), lines(print(&dcat::json_ld(&done)))));
+    }
+    for edition in &editions {
+        let collection = names::stac_collection(edition.dataset);
+        let item = names::stac_item(edition.dataset, edition.version);
+        let place = format!("stac/{collection}/{item}/{item}.json");
+        documents.push((place, lines(print(&stac::item(&done, edition)))));
+    }
+    documents
+}
+
+fn lines(text: String) -> String {
+    text + "\n"
 }
 
 impl Sink for Catalog {

@@ -65,6 +65,8 @@ impl Declared {
 #[derive(Default)]
 pub(crate) struct Declarations {
     known: Mutex<HashMap<String, Known>>,
+    /// Whether there is any declaration, and when that was read.
+    any: Mutex<Option<(Instant, bool)>>,
     /// Held by whoever reads.
     reading: tokio::sync::Mutex<()>,
 }
@@ -98,6 +100,17 @@ impl Declarations {
         let found = Known { read, asked: false, declared: declared.clone() };
         known.insert(name.to_owned(), found);
         Ok(declared)
+    }
+
+    /// Whether anything is declared of any dataset. Seen here within a second.
+    pub(crate) async fn any(&self, hapax: &Hapax) -> Result<bool, Error> {
+        let known = *self.any.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, any)) = known.filter(|(read, _)| read.elapsed() < FRESH) {
+            return Ok(any);
+        }
+        let (read, any) = (Instant::now(), !hapax.datasets().await?.is_empty());
+        *self.any.lock().unwrap_or_else(PoisonError::into_inner) = Some((read, any));
+        Ok(any)
     }
 
     fn fresh(&self, name: &str) -> Option<Arc<Declared>> {

@@ -62,6 +62,7 @@ pub mod remote;
 pub mod replay;
 pub mod review;
 mod run;
+mod said;
 mod tally;
 mod work;
 

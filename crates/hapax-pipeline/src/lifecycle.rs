@@ -357,7 +357,7 @@ fn told(stage: &Stage, event: Event) -> Result<Event, Failure> {
 
 /// A result in which places are masked. What cannot be read cannot be masked, and is remembered by
 /// its digest only.
-fn masked_outcome(result: &Outcome, resolution: u8) -> Outcome {
+pub(crate) fn masked_outcome(result: &Outcome, resolution: u8) -> Outcome {
     let not_kept = || Outcome::not_kept(result.digest(), result.size());
     let Some(body) = result.body() else { return not_kept() };
     if let Ok(json) = Json::parse(body) {

@@ -53,6 +53,20 @@ impl Meter {
         }
     }
 
+    /// What it says, for people.
+    pub fn description(self) -> &'static str {
+        match self {
+            Self::Replays => "results that were told again",
+            Self::LockFailures => "locks that others held",
+            Self::Retries => "tries after the first",
+            Self::LineageRewrites => "lineage that was told again",
+            Self::Hits => "operations whose result was known",
+            Self::Misses => "operations whose result was not known",
+            Self::Energy => "an estimate of the energy that operations that succeeded took",
+            Self::Carbon => "an estimate of what operations that succeeded emitted, as CO2e",
+        }
+    }
+
     /// What one of its counts is, in the unit that its name says; nothing where it just counts.
     pub fn unit(self) -> Option<f64> {
         match self {

@@ -21,6 +21,7 @@ use crate::operation::{About, Operation, Terms};
 use crate::refusal::{self, Refused};
 use crate::review;
 use crate::run::Product;
+use crate::said::Masking;
 use crate::tally::Tallies;
 use crate::work::{Check, Made, Work};
 
@@ -104,6 +105,11 @@ impl Pipeline {
     /// What is declared of a dataset. What changes elsewhere is seen here within a second.
     pub(crate) async fn declared(&self, name: &str) -> Result<Arc<Declared>, Error> {
         self.inner.declarations.of(&self.hapax, name).await
+    }
+
+    /// Whether anything is declared of any dataset.
+    pub(crate) async fn declares(&self) -> Result<bool, Error> {
+        self.inner.declarations.any(&self.hapax).await
     }
 
     /// How operations on a dataset went lately, where that matters.
@@ -496,8 +502,11 @@ impl<'a> Asked<'a> {
             {
                 blocked.reason.clone()
             }
-            hapax::Error::Blocked(blocked) if dataset.review && blocked.holder.is_none() => {
-                return Err(pipeline.escalate(stage, &blocked.reason).await?);
+            hapax::Error::Blocked(blocked) if blocked.holder.is_none() => {
+                if dataset.review || pipeline.gives_up(stage, blocked).await? {
+                    return Err(pipeline.escalate(stage, &blocked.reason).await?);
+                }
+                return Err(error.into());
             }
             _ => return Err(error.into()),
         };
@@ -539,6 +548,10 @@ impl Pipeline {
         let label: String = format!("{dataset_id} {operation_type}").chars().take(60).collect();
         let effect = self.hapax.effect(key).label(label);
         let effect = effect.lock_key(lock).about(stage.about.note());
+        let effect = match Masking::of(&stage.declared.dataset) {
+            Some(masking) => effect.worded(masking),
+            None => effect,
+        };
         match fingerprint {
             Some(fingerprint) => effect.fingerprint(fingerprint),
             None => effect,

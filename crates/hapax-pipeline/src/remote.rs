@@ -119,15 +119,22 @@ impl Pipeline {
             Told::Made(made) => *made,
             Told::Otherwise(report) => {
                 // What a guard said is not for a client to say.
-                let own = |why: String| match lifecycle::is_refusal(&why) {
-                    true => format!("reported: {why}"),
-                    false => why,
+                let own = |why: String| {
+                    let why = stage.mask(&why);
+                    match lifecycle::is_refusal(&why) {
+                        true => format!("reported: {why}"),
+                        false => why,
+                    }
                 };
                 let report = match report {
-                    Report::Failed(why) => Report::Failed(stage.mask(&own(why))),
-                    Report::Partial(why) => Report::Partial(stage.mask(&own(why))),
-                    Report::Ambiguous(why) => Report::Ambiguous(stage.mask(&why)),
-                    other => other,
+                    Report::Failed(why) => Report::Failed(own(why)),
+                    Report::Partial(why) => Report::Partial(own(why)),
+                    Report::Ambiguous(why) => Report::Ambiguous(own(why)),
+                    Report::Released(why) => Report::Released(own(why)),
+                    // A success is told with what was made.
+                    Report::Succeeded(_) => {
+                        return Err(Error::Invalid("a success names what was made".into()));
+                    }
                 };
                 return Ok(Some(remote.settle(key, attempt, report, Vec::new(), None).await?));
             }
@@ -174,4 +181,4 @@ impl Pipeline {
 }
 
 /// How much of an operation's history is read.
-const HISTORY: usize = 10_000;
+pub(crate) const HISTORY: usize = 10_000;

@@ -2,6 +2,7 @@
 //! sandbox. Nothing that succeeded is done again where it was done, and history is only read; a
 //! replay is an effect of its own, with what it expected, what it found and where they differ.
 
+use std::collections::BTreeMap;
 use std::future::Future;
 use std::path::{Component, Path, PathBuf};
 
@@ -9,6 +10,7 @@ use hapax::canonical::canonical;
 use hapax::json::Json;
 use hapax::{Digest, Failure, Hapax, Key, Safety, State, StateName};
 
+use crate::catalog;
 use crate::contract;
 use crate::error::Error;
 use crate::lifecycle::Inputs;
@@ -26,6 +28,8 @@ pub struct Scope {
     pub tasks: Vec<String>,
     /// Where recorded files lie, if they were recorded without a place.
     pub files: PathBuf,
+    /// A catalog that is held against the journal too.
+    pub catalog: Option<PathBuf>,
 }
 
 impl Scope {
@@ -66,7 +70,7 @@ pub struct Divergence {
     pub key: Key,
     /// Its entry in the journal.
     pub entry: u64,
-    /// What is not: `outcome`, `input`, `output`, `run`, or `guard`.
+    /// What is not: `outcome`, `input`, `output`, `size`, `document`, `run`, or `guard`.
     pub what: &'static str,
     /// Which, such as the place of a file.
     pub which: String,
@@ -94,6 +98,7 @@ pub async fn verify(hapax: &Hapax, scope: &Scope) -> Result<Replayed, Error> {
             Ok(())
         })
         .await?;
+    replay.compare_catalog();
     replay.record("verify").await
 }
 
@@ -211,6 +216,8 @@ struct Replay<'a> {
     hapax: &'a Hapax,
     scope: &'a Scope,
     found: Replayed,
+    /// What a catalog has to say, by the place of the file: where two runs write one, the later.
+    documents: BTreeMap<String, (Run, u64, Digest)>,
 }
 
 impl<'a> Replay<'a> {
@@ -227,7 +234,7 @@ impl<'a> Replay<'a> {
             lineage: none,
             divergences: Vec::new(),
         };
-        Self { hapax, scope, found }
+        Self { hapax, scope, found, documents: BTreeMap::new() }
     }
 
     /// Reads the journal in its order, and looks at each operation that happened.
@@ -254,6 +261,13 @@ impl<'a> Replay<'a> {
                 }
                 let event = canonical(&openlineage::event(&moment, PRODUCER)).unwrap_or_default();
                 chain(&mut self.found.lineage, &event);
+                if self.scope.catalog.is_some() {
+                    for (place, text) in catalog::documents(&moment) {
+                        let expected = Digest::of(text.as_bytes());
+                        let what = (moment.run.clone(), moment.mark.entry, expected);
+                        self.documents.insert(place, what);
+                    }
+                }
                 if let What::Complete { product, digest } = moment.what {
                     if self.is_superseded(&moment.run).await? {
                         self.found.skipped += 1;
@@ -312,15 +326,38 @@ impl<'a> Replay<'a> {
             return;
         };
         let actual = checksum(&path);
+        let same = actual.as_ref() == Some(&artifact.checksum);
         self.compare(run, entry, Differs::new("output", &artifact.uri, &artifact.checksum, actual));
+        let Some(size) = artifact.size else { return };
+        let actual = std::fs::metadata(&path).ok().map(|meta| meta.len().to_string());
+        let differs = Differs::new("size", &artifact.uri, &size.to_string(), actual);
+        match same {
+            true => self.compare(run, entry, differs),
+            // Another file has another size, and that was said.
+            false => self.chain(&differs),
+        }
+    }
+
+    /// Whether the files of the catalog say what follows from the journal.
+    fn compare_catalog(&mut self) {
+        let Some(root) = &self.scope.catalog else { return };
+        for (place, (run, entry, expected)) in std::mem::take(&mut self.documents) {
+            let actual = checksum(&root.join(&place));
+            let differs = Differs::new("document", &place, &expected.to_string(), actual);
+            self.compare(&run, entry, differs);
+        }
     }
 
     fn compare(&mut self, run: &Run, entry: u64, differs: Differs) {
-        chain(&mut self.found.expected, &differs.expected);
-        chain(&mut self.found.actual, differs.actual.as_deref().unwrap_or_default());
+        self.chain(&differs);
         if differs.actual.as_ref() != Some(&differs.expected) {
             self.diverge(run, entry, differs);
         }
+    }
+
+    fn chain(&mut self, differs: &Differs) {
+        chain(&mut self.found.expected, &differs.expected);
+        chain(&mut self.found.actual, differs.actual.as_deref().unwrap_or_default());
     }
 
     fn diverge(&mut self, run: &Run, entry: u64, differs: Differs) {

@@ -211,12 +211,13 @@ async fn read(hapax: &Hapax, found: Found) -> Result<Option<Review>, Error> {
 
 /// Says what a person decided. Whether it counts: a question that was decided stays decided.
 pub async fn decide(
-    hapax: &Hapax,
+    pipeline: &Pipeline,
     review: Key,
     attempt: AttemptId,
     approve: bool,
-    (actor, note): (&str, &str),
+    said: (&str, &str),
 ) -> Result<Judged, Error> {
+    let hapax = &pipeline.hapax;
     let name = Name { namespace: hapax.namespace().clone(), key: review };
     let is_review = match hapax.show(review).await? {
         Some(effect) => read(hapax, Found { name, effect }).await?.is_some(),
@@ -229,5 +230,5 @@ pub async fn decide(
         true => Resolution::Happened(Outcome::from("approved")),
         false => Resolution::Skip,
     };
-    Ok(hapax.resolve(review, attempt, resolution, actor, note).await?)
+    pipeline.resolve(review, attempt, resolution, said).await
 }

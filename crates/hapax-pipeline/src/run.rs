@@ -236,6 +236,7 @@ impl Product {
                 .number("cpu_ms", energy.cpu_ms)
                 .number("microwatt_hours", energy.microwatt_hours)
                 .number("micrograms_co2e", energy.micrograms_co2e)
+                .flag("estimate", true)
                 .json()
         });
         Object::default()

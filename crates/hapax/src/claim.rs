@@ -12,7 +12,7 @@ use hapax_core::name::Name;
 use hapax_core::outcome::Outcome;
 use hapax_core::retry::Backoff;
 use hapax_store::outbox::Telling;
-use hapax_store::{Answer, Command, Step, call, read};
+use hapax_store::{Answer, Command, Step, StoreError, call, read};
 use rusqlite::Transaction;
 use tokio::runtime::Handle;
 
@@ -20,6 +20,7 @@ use crate::effect::EffectBuilder;
 use crate::emit::Told;
 use crate::engine::{Hapax, Inner, random};
 use crate::error::Error;
+use crate::wording::Wording;
 
 /// Permission to perform one effect, once. Cheap to clone.
 ///
@@ -52,6 +53,7 @@ pub struct Claim {
     lease: Option<LeaseId>,
     settled_in: Arc<AtomicBool>,
     pub(crate) told: Arc<Told>,
+    wording: Option<Arc<dyn Wording>>,
 }
 
 impl Claim {
@@ -62,7 +64,12 @@ impl Claim {
         lease: impl Into<Option<LeaseId>>,
     ) -> Self {
         let lease = lease.into();
-        Self { inner, name, grant, lease, settled_in: Arc::default(), told: Arc::default() }
+        let (settled_in, told) = (Arc::default(), Arc::default());
+        Self { inner, name, grant, lease, settled_in, told, wording: None }
+    }
+
+    pub(crate) fn worded(self, wording: Option<Arc<dyn Wording>>) -> Self {
+        Self { wording, ..self }
     }
 
     /// Begins to describe an effect that is only granted while this claim cannot have been taken
@@ -126,6 +133,12 @@ impl Claim {
         payload: impl Into<Vec<u8>>,
     ) -> Result<(), Error> {
         let step = Step { name: step.into(), payload: payload.into() };
+        if let Some(wording) = &self.wording
+            && !(wording.keeps(step.name.as_bytes()) && wording.keeps(&step.payload))
+        {
+            let what = "a step to undo it is kept as it is, and this one may not be";
+            return Err(StoreError::Invalid(what.into()).into());
+        }
         let (name, attempt) = (self.name.clone(), self.grant.attempt);
         let command = Command::RegisterStep { name, attempt, step, nth: None };
         match call(&*self.inner.store, command).await? {

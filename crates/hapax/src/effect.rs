@@ -32,6 +32,7 @@ use crate::handler::{caught, message};
 use crate::patience::Patience;
 use crate::rollback;
 use crate::settle::settle;
+use crate::wording::{self, Wording};
 
 /// What became of an effect that happened.
 ///
@@ -143,6 +144,7 @@ pub struct EffectBuilder {
     shares_failures: bool,
     reconciler: Option<Reconciler>,
     leaves_partial: bool,
+    wording: Option<Arc<dyn Wording>>,
 }
 
 /// What is asked for without a payload.
@@ -168,6 +170,7 @@ impl EffectBuilder {
             shares_failures: false,
             reconciler: None,
             leaves_partial: false,
+            wording: None,
         }
     }
 
@@ -220,6 +223,13 @@ impl EffectBuilder {
     /// have to ask somebody before it is undone. Otherwise it is undone and performed again.
     pub fn leave_partial(mut self, leave: bool) -> Self {
         self.leaves_partial = leave;
+        self
+    }
+
+    /// Has what is said of it written down in other words: why it failed, why it could not be
+    /// undone, what a reconciler found. A step to undo it that may not be kept as it is, is refused.
+    pub fn worded(mut self, wording: Arc<dyn Wording>) -> Self {
+        self.wording = Some(wording);
         self
     }
 
@@ -519,6 +529,10 @@ impl EffectBuilder {
                 };
                 let sought = Sought { attempt: effect.attempt, fence: effect.fence };
                 let finding = reconciler(sought).await;
+                let finding = match &self.wording {
+                    Some(wording) => wording::found(finding, &**wording),
+                    None => finding,
+                };
                 pass(Point::ReconcileLooked)?;
                 let (name, Sought { attempt, fence }) = (self.name.clone(), sought);
                 let command = Command::Reconcile { name, attempt, fence, looked, finding };
@@ -530,7 +544,7 @@ impl EffectBuilder {
                 }
             }
             (_, StateName::Partial) if !self.leaves_partial => {
-                match rollback::undo(&self.hapax, &self.name, blocked.attempt).await {
+                match self.undo(blocked.attempt).await {
                     Ok(true) => Ok(()),
                     Ok(false) => Err(Error::Blocked(blocked)),
                     Err(error @ Error::Store(_)) => Err(error),
@@ -541,6 +555,18 @@ impl EffectBuilder {
                 }
             }
             _ => Err(Error::Blocked(blocked)),
+        }
+    }
+
+    async fn undo(&self, attempt: AttemptId) -> Result<bool, Error> {
+        rollback::undo(&self.hapax, &self.name, attempt, self.wording.as_ref()).await
+    }
+
+    /// A failure as it is written down.
+    fn reworded(&self, failure: Failure) -> Failure {
+        match &self.wording {
+            Some(wording) => failure.reworded(|reason| wording.reason(reason)),
+            None => failure,
         }
     }
 
@@ -558,6 +584,7 @@ impl EffectBuilder {
     {
         let inner = &self.hapax.inner;
         let claim = Claim::new(inner.clone(), self.name.clone(), grant, lease);
+        let claim = claim.worded(self.wording.clone());
         held.running();
         pass(Point::RunBegin)?;
         if planted(Bug::SettleBeforeRun) {
@@ -575,11 +602,11 @@ impl EffectBuilder {
         pass(Point::RunEnd)?;
         let result = match worked {
             Ok(Ok(value)) => self.succeed(&claim, value.into()).await,
-            Ok(Err(failure)) => self.fail(&claim, failure).await,
+            Ok(Err(failure)) => self.fail(&claim, self.reworded(failure)).await,
             Err(panic) => {
                 let failure =
                     Failure::ambiguous(format!("the handler panicked: {}", message(&*panic)));
-                let told = self.fail(&claim, failure).await;
+                let told = self.fail(&claim, self.reworded(failure)).await;
                 if !matches!(told, Err(Error::Store(_))) {
                     held.over();
                 }

@@ -71,6 +71,7 @@ pub mod shelf;
 mod sqlx;
 mod token;
 mod waiting;
+mod wording;
 
 pub use budget::Budget;
 pub use claim::Claim;
@@ -80,6 +81,7 @@ pub use engine::{Builder, Hapax};
 pub use error::{Error, Failure};
 pub use ledger::{Doctor, Finding as DoctorFinding, Sealed, Severity};
 pub use passes::Pass;
+pub use wording::Wording;
 
 pub use hapax_core::attempt::{AttemptId, Fence};
 pub use hapax_core::checkpoint::Verifier;

@@ -6,12 +6,14 @@ use std::pin::Pin;
 use std::sync::{Arc, RwLock};
 
 use hapax_core::attempt::AttemptId;
+use hapax_core::effect::StateName;
 use hapax_core::key::Key;
 use hapax_core::name::Name;
 use hapax_store::{Command, StoreError, call, read};
 
 use crate::engine::Hapax;
 use crate::error::{Error, Failure};
+use crate::wording::Wording;
 
 type Undoing = Pin<Box<dyn Future<Output = Result<(), Failure>> + Send>>;
 type Handler = Arc<dyn Fn(Vec<u8>) -> Undoing + Send + Sync>;
@@ -69,12 +71,49 @@ impl Hapax {
     /// Rolls back what an attempt left behind in part, now. `false` if it registered no steps,
     /// or nobody here knows how to undo them.
     pub async fn roll_back(&self, key: Key, attempt: AttemptId) -> Result<bool, Error> {
-        undo(self, &Name { namespace: self.namespace.clone(), key }, attempt).await
+        undo(self, &Name { namespace: self.namespace.clone(), key }, attempt, None).await
+    }
+
+    /// The same, with why it could not be done written down in other words.
+    pub async fn roll_back_worded(
+        &self,
+        key: Key,
+        attempt: AttemptId,
+        wording: &Arc<dyn Wording>,
+    ) -> Result<bool, Error> {
+        undo(self, &Name { namespace: self.namespace.clone(), key }, attempt, Some(wording)).await
+    }
+
+    /// Whether undoing what an attempt left behind is past trying: a step was tried this often in
+    /// vain, or nobody knows whether it was undone.
+    pub async fn gives_up_undoing(
+        &self,
+        key: Key,
+        attempt: AttemptId,
+        tries: u32,
+    ) -> Result<bool, Error> {
+        for ordinal in 0..self.steps(key, attempt).await?.len() {
+            let undone = self.show(undo_key(attempt, ordinal)?).await?;
+            let in_vain = undone.is_some_and(|effect| match effect.state.name() {
+                StateName::Failed => effect.attempts >= tries,
+                StateName::Partial | StateName::Unknown | StateName::Indeterminate => true,
+                StateName::Running | StateName::Succeeded | StateName::Skipped => false,
+            });
+            if in_vain {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 }
 
 /// Undoes the steps of an attempt. `false` if there are none, or nobody knows how.
-pub(crate) async fn undo(hapax: &Hapax, name: &Name, attempt: AttemptId) -> Result<bool, Error> {
+pub(crate) async fn undo(
+    hapax: &Hapax,
+    name: &Name,
+    attempt: AttemptId,
+    wording: Option<&Arc<dyn Wording>>,
+) -> Result<bool, Error> {
     let of = name.clone();
     let steps = read(&*hapax.inner.store, move |view| view.steps(&of, attempt)).await?;
     let known: Option<Vec<_>> = steps
@@ -83,15 +122,23 @@ pub(crate) async fn undo(hapax: &Hapax, name: &Name, attempt: AttemptId) -> Resu
         .collect();
     let Some(steps) = known.filter(|steps| !steps.is_empty()) else { return Ok(false) };
     for (ordinal, (step, handler)) in steps.into_iter().enumerate().rev() {
-        let fields: [(&str, &[u8]); 2] =
-            [("attempt", attempt.as_bytes()), ("step", &(ordinal as u64).to_be_bytes())];
-        let key = Key::derive("rollback.v1", &fields)
-            .map_err(|error| StoreError::Invalid(error.to_string()))?;
-        let effect =
-            hapax.effect(key).label(format!("roll back {}", step.name)).payload(&step.payload);
+        let effect = hapax.effect(undo_key(attempt, ordinal)?);
+        let effect = effect.label(format!("roll back {}", step.name)).payload(&step.payload);
+        let effect = match wording {
+            Some(wording) => effect.worded(wording.clone()),
+            None => effect,
+        };
         Box::pin(effect.run(|_| async move { handler(step.payload).await })).await?;
     }
     let (name, store) = (name.clone(), &*hapax.inner.store);
     call(store, Command::RolledBack { name, attempt }).await?;
     Ok(true)
+}
+
+/// The effect of undoing one step of an attempt.
+fn undo_key(attempt: AttemptId, ordinal: usize) -> Result<Key, Error> {
+    let fields: [(&str, &[u8]); 2] =
+        [("attempt", attempt.as_bytes()), ("step", &(ordinal as u64).to_be_bytes())];
+    let key = Key::derive("rollback.v1", &fields);
+    Ok(key.map_err(|error| StoreError::Invalid(error.to_string()))?)
 }

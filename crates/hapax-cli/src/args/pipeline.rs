@@ -186,6 +186,9 @@ pub(crate) struct Replay {
     /// Where recorded files lie, if not where they were [default: this directory]
     #[arg(long, value_name = "DIR", default_value = ".")]
     pub(crate) files: PathBuf,
+    /// With --mode verify: also compare the catalog in this directory
+    #[arg(long, value_name = "DIR")]
+    pub(crate) catalog: Option<PathBuf>,
     /// With --mode full: where to keep what was made again
     #[arg(long, value_name = "DIR", required_if_eq("mode", "full"))]
     pub(crate) keep: Option<PathBuf>,

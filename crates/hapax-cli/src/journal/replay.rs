@@ -29,7 +29,10 @@ pub(super) async fn main(global: &Global, asked: &Replay) -> Result<Exit, Failed
 
 async fn replayed(global: &Global, asked: &Replay, hapax: &Hapax) -> Result<Exit, Failed> {
     let (dataset, tasks, files) = (asked.dataset.clone(), asked.task.clone(), asked.files.clone());
-    let scope = Scope { dataset, tasks, files };
+    if asked.catalog.is_some() && asked.mode != Mode::Verify {
+        return Err(Failed::usage("--catalog goes with --mode verify"));
+    }
+    let scope = Scope { dataset, tasks, files, catalog: asked.catalog.clone() };
     let room = tempfile::tempdir();
     let room = room.map_err(|error| Failed::new(Exit::Unreachable, error.to_string()))?;
     let (mode, place) = match asked.mode {

@@ -1,7 +1,7 @@
 //! `hapax journal roll-back` and `hapax journal roll-backs`: what can be undone, and undoing it.
 
 use hapax::{Digest, Judged};
-use hapax_pipeline::{Fold, What};
+use hapax_pipeline::{Fold, Pipeline, What};
 use serde_json::json;
 
 use crate::args::Global;
@@ -83,14 +83,15 @@ pub(super) async fn main(global: &Global, asked: &RollBack) -> Result<Exit, Fail
         return Err(Failed::new(Exit::Conflict, what).next("See: hapax journal roll-backs"));
     }
     hapax.on_rollback(run::UNDO, run::undo);
-    if !hapax.roll_back(key, attempt).await? {
+    let pipeline = Pipeline::new(hapax.clone());
+    if !pipeline.roll_back(key, attempt).await? {
         return Err(Failed::new(
             Exit::Look,
             format!("{attempt} registered nothing that can be undone here"),
         )
         .next("Undo it by hand, then: hapax effects reset"));
     }
-    let cleared = hapax.reset(key, attempt, &asked.by.by, &asked.by.note).await?;
+    let cleared = pipeline.reset(key, attempt, (&asked.by.by, &asked.by.note)).await?;
     hapax.close().await?;
     let cleared = matches!(cleared, Judged::Decided(_));
     match global.json {

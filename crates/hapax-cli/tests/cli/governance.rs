@@ -1,6 +1,7 @@
 //! What governs operations, as the command line shows it: refusals in the ledger, replays of chosen
 //! tasks, rolling back and resetting, settings of `hapax.toml`, what doctor finds, what is printed.
 
+use std::path::Path;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
@@ -355,7 +356,8 @@ fn events_are_ordered_as_the_file_says() {
 const SECRET: [&str; 4] = ["38.512347", "97.321234", "37.912345", "98.454321"];
 
 /// Proves P-14: nothing that hapax prints of operations on a masked dataset is finer than allowed,
-/// whatever they made, said or failed with: searched byte by byte in the output of every command.
+/// whatever they made, said or failed with, or people said of them: searched byte by byte in the
+/// output of every command, and in the database.
 #[test]
 fn exact_places_are_not_printed() {
     let shop = declared(
@@ -398,6 +400,27 @@ fn exact_places_are_not_printed() {
     }
     let refused = run(&operation("sites", "v5", &["--", "echo", place]));
     assert_eq!(refused.code, Some(73));
+    // What people say of them, with a place in it each time.
+    let partial = ["--rollback", "test -e ready", "--", "sh", "-c", "exit 3"];
+    let partial = operation("sites", "v6", &[&why[..], &partial].concat());
+    assert_eq!(run(&partial).code, Some(78));
+    for review in lines(&shop.hapax(&["reviews", "list", "--json"]).exits(0)) {
+        let review = review["review"].as_str().expect("a review").to_owned();
+        run(&["reviews", "approve", &review, "--note", place]).exits(0);
+    }
+    let stuck = shop.hapax(&["effects", "list", "--stuck", "--json"]).exits(0).json();
+    let text = |value: &Value| value.as_str().expect("a text").to_owned();
+    let (key, attempt) = (text(&stuck["key"]), text(&stuck["attempt"]));
+    let said = ["--attempt", &attempt, "--note", place];
+    shop.write("found.json", feature);
+    let found = ["effects", "resolve", &key, "--happened", "--result", "found.json"];
+    run(&[&found[..], &said].concat()).exits(0);
+    run(&[&["effects", "reset", &key][..], &said].concat()).exits(0);
+    let undone = ["--rollback", "true", "--", "echo", place];
+    run(&operation("sites", "v7", &[&why[..], &undone].concat())).exits(0);
+    let listed = lines(&shop.hapax(&["journal", "roll-backs", "--json"]).exits(0));
+    let pointer = listed.last().expect("one")["pointer"].to_string();
+    run(&["journal", "roll-back", &pointer, "--note", place]).exits(0);
     run(&["outbox", "dispatch", "--until-idle"]);
     for words in [
         &["effects", "list"][..],
@@ -434,6 +457,13 @@ fn exact_places_are_not_printed() {
         printed += &files.values().map(|bytes| String::from_utf8_lossy(bytes)).collect::<String>();
     }
     printed += &shop.place.read("events.jsonl");
+    let database = super::pipeline::files(&shop.place.path("."));
+    let ours = |path: &Path| path.to_string_lossy().starts_with("hapax.db");
+    let database = database.iter().filter(|(path, _)| ours(path));
+    let database: String =
+        database.map(|(_, bytes)| String::from_utf8_lossy(bytes).into_owned()).collect();
+    assert!(database.contains("rolled back") || database.contains("h3:"), "the database");
+    printed += &database;
     assert!(printed.contains("h3") && printed.contains("in-toto"), "{printed}");
     for digits in SECRET {
         let at = printed.find(digits).map(|at| &printed[at.saturating_sub(200)..at + 20]);

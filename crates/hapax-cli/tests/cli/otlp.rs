@@ -60,6 +60,8 @@ fn a_collector_is_told() {
         "kfm.idem_cache_misses",
         "kfm.energy_joules",
         "kfm.carbon_grams",
+        "an estimate of the energy",
+        "an estimate of what operations that succeeded emitted",
         "hapax.outbox.pending",
         "hapax.extraction.requests",
         "hapax.extraction.evictions",

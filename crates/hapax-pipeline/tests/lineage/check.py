@@ -1,14 +1,18 @@
 """Reads the documents of lineage with other people's programs: `check.py <directory>`."""
 
+import datetime
 import hashlib
 import json
 import pathlib
 import sys
 import types
 import typing
+import urllib.parse
+import uuid
 
 import antlr4
 import attr
+import jsonschema
 import pystac
 import pystac.validation
 import rdflib
@@ -75,9 +79,106 @@ def dataset(given, kind, extra, base):
     return kind(namespace=given["namespace"], name=given["name"], facets=of_dataset, **own)
 
 
+FACETS = {
+    "type": "object",
+    "additionalProperties": {
+        "type": "object",
+        "required": ["_producer", "_schemaURL"],
+        "properties": {
+            "_producer": {"type": "string", "format": "uri"},
+            "_schemaURL": {"type": "string", "format": "uri"},
+        },
+    },
+}
+
+NAMED = {"type": "string", "minLength": 1}
+
+
+def datasets(extra):
+    return {
+        "type": "array",
+        "items": {
+            "type": "object",
+            "required": ["namespace", "name"],
+            "properties": {"namespace": NAMED, "name": NAMED, "facets": FACETS, extra: FACETS},
+        },
+    }
+
+
+# What a run event has to have, in our words.
+RUN_EVENT = {
+    "$schema": "https://json-schema.org/draft/2020-12/schema",
+    "type": "object",
+    "required": ["eventTime", "eventType", "producer", "schemaURL", "run", "job"],
+    "properties": {
+        "eventTime": {"type": "string", "format": "date-time"},
+        "eventType": {"enum": ["START", "RUNNING", "COMPLETE", "ABORT", "FAIL", "OTHER"]},
+        "producer": {"type": "string", "format": "uri"},
+        "schemaURL": {
+            "type": "string",
+            "format": "uri",
+            "pattern": "^https://openlineage.io/spec/.*/RunEvent$",
+        },
+        "run": {
+            "type": "object",
+            "required": ["runId"],
+            "properties": {"runId": {"type": "string", "format": "uuid"}, "facets": FACETS},
+        },
+        "job": {
+            "type": "object",
+            "required": ["namespace", "name"],
+            "properties": {"namespace": NAMED, "name": NAMED, "facets": FACETS},
+        },
+        "inputs": datasets("inputFacets"),
+        "outputs": datasets("outputFacets"),
+    },
+}
+
+FORMATS = jsonschema.FormatChecker(formats=[])
+
+
+@FORMATS.checks("uri", raises=ValueError)
+def is_uri(text):
+    """An absolute one: a scheme, and something after it, without spaces."""
+    parts = urllib.parse.urlsplit(text)
+    return bool(parts.scheme and (parts.netloc or parts.path)) and not set(text) & set(' <>"{}')
+
+
+@FORMATS.checks("uuid", raises=ValueError)
+def is_uuid(text):
+    return str(uuid.UUID(text)) == text
+
+
+@FORMATS.checks("date-time", raises=ValueError)
+def is_time(text):
+    return "T" in text and datetime.datetime.fromisoformat(text).tzinfo is not None
+
+
+jsonschema.Draft202012Validator.check_schema(RUN_EVENT)
+RULES = jsonschema.Draft202012Validator(RUN_EVENT, format_checker=FORMATS)
+
+
+def strict(given):
+    """The rules let the event pass, and would not if any of it were otherwise."""
+    RULES.validate(given)
+    for name in RUN_EVENT["required"]:
+        assert not RULES.is_valid({key: each for key, each in given.items() if key != name}), name
+    for name, wrong in (
+        ("eventTime", given["eventTime"].rstrip("Z")),
+        ("eventType", "DONE"),
+        ("producer", "hapax"),
+        ("run", {**given["run"], "runId": "7"}),
+        ("run", {**given["run"], "facets": {"own": {"_producer": given["producer"]}}}),
+        ("job", {"name": given["job"]["name"]}),
+        ("inputs", [{"namespace": "default"}]),
+    ):
+        assert not RULES.is_valid({**given, name: wrong}), (name, wrong)
+
+
 def openlineage(path):
     """The event, put together from the client's own classes, is the event again."""
     given = json.loads(path.read_text())
+    strict(given)
     run, job = given["run"], given["job"]
     event = event_v2.RunEvent(
         eventTime=given["eventTime"],

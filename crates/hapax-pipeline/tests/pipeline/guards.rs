@@ -147,9 +147,11 @@ mod cases {
         );
         assert!(question.reason.starts_with("care: "));
         let decide = |review: &review::Review, approve| {
-            let (key, attempt) = (review.key, review.attempt);
+            let (pipeline, key, attempt) = (&pipeline, review.key, review.attempt);
             async move {
-                review::decide(hapax, key, attempt, approve, ("ann", "seen")).await.expect("judged")
+                review::decide(pipeline, key, attempt, approve, ("ann", "seen"))
+                    .await
+                    .expect("judged")
             }
         };
         let lost = hapax::Key::derive("transfer.v1", &[("id", b"7")]).expect("a key");
@@ -157,7 +159,7 @@ mod cases {
             hapax.effect(lost).run(|_| async { Err::<(), _>(Failure::ambiguous("lost")) });
         lost_run.await.expect_err("nobody knows");
         let attempt = hapax.show(lost).await.expect("a read").expect("a record").attempt;
-        let decided = review::decide(hapax, lost, attempt, true, ("ann", "yes")).await;
+        let decided = review::decide(&pipeline, lost, attempt, true, ("ann", "yes")).await;
         assert!(matches!(decided, Err(Error::Invalid(_))), "no review: {decided:?}");
         let state = hapax.show(lost).await.expect("a read").expect("a record").state.name();
         assert_eq!(state, hapax::StateName::Indeterminate, "and so not decided");
@@ -219,7 +221,7 @@ mod cases {
         assert_eq!(refused(permit).await.0, 3);
         let open = review::list(hapax, true, 10).await.expect("reviews").remove(0);
         let no = ("ann", "leave it");
-        review::decide(hapax, open.key, open.attempt, false, no).await.expect("judged");
+        review::decide(&pipeline, open.key, open.attempt, false, no).await.expect("judged");
         assert_eq!(refused(ask().await).await.0, 4);
         let last = ledger.journal().await.pop().and_then(|entry| entry.note);
         assert_eq!(last.as_deref(), Some("refused: review: somebody was asked and said no"));
@@ -259,7 +261,7 @@ mod cases {
         let fails = ledger.told().await.into_iter().filter(|word| *word == "FAIL").count();
         assert_eq!(fails, 3, "each is in the journal");
         let yes = ("ben", "it is");
-        review::decide(hapax, review, open.attempt, true, yes).await.expect("judged");
+        review::decide(&pipeline, review, open.attempt, true, yes).await.expect("judged");
         done(transactional(pipeline.operation(asked())), &count).await.expect("done");
         assert_eq!(count.get(), 1);
     }
@@ -307,7 +309,9 @@ mod cases {
         let state = async || hapax.show(key).await.expect("a read").expect("a record").state.name();
         assert_eq!((undone.get(), count.get(), state().await), (0, 1, StateName::Partial));
         let open = review::list(hapax, true, 10).await.expect("reviews").remove(0);
-        review::decide(hapax, review, open.attempt, true, ("ben", "go on")).await.expect("judged");
+        review::decide(&pipeline, review, open.attempt, true, ("ben", "go on"))
+            .await
+            .expect("judged");
         run().await.expect("done");
         assert_eq!((undone.get(), count.get()), (1, 2));
     }
@@ -368,9 +372,14 @@ mod cases {
             pipeline.permit(ask, hapax::AttemptId::from_bytes([id; 16]))
         };
         client("restricted", 1).await.map(drop).expect_err("refused");
-        let (key, _) = client("plain", 2).await.expect("granted");
-        let said = Told::Otherwise(Report::Failed("refused: care: not me".into()));
-        pipeline.report(key, hapax::AttemptId::from_bytes([2; 16]), said).await.expect("heard");
+        for (id, report) in [(2, Report::Failed as fn(String) -> Report), (3, Report::Released)] {
+            let (key, _) = client("plain", id).await.expect("granted");
+            let said = Told::Otherwise(report("refused: care: not me".into()));
+            let attempt = hapax::AttemptId::from_bytes([id; 16]);
+            pipeline.report(key, attempt, said).await.expect("heard");
+            let last = ledger.journal().await.pop().and_then(|entry| entry.note);
+            assert_eq!(last.as_deref(), Some("reported: refused: care: not me"));
+        }
         // What was allowed then is not any more.
         let program = vec!["true".to_owned()];
         let later = Operation { program, ..operation("later", 1) };

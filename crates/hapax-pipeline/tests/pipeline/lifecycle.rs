@@ -68,6 +68,9 @@ mod cases {
         assert_eq!(product.checks, ["complete"]);
         let energy = product.energy.expect("an estimate");
         assert!(energy.microwatt_hours > 0, "{energy:?}");
+        let journal = ledger.journal().await;
+        let notes: String = journal.into_iter().filter_map(|entry| entry.note).collect();
+        assert!(notes.contains(r#""estimate":true"#), "{notes}");
 
         let counted: Vec<_> = pipeline.meters().counts();
         let count = |meter| counted.iter().find(|(other, ..)| *other == meter).map(|(.., n)| *n);

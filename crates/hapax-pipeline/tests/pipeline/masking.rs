@@ -7,6 +7,7 @@ use hapax_pipeline::replay::PRODUCER;
 use hapax_pipeline::{Source, lineage};
 
 use super::*;
+use hapax::Failure;
 
 on_both! { exact_places_are_written_nowhere }
 
@@ -58,6 +59,59 @@ impl std::io::Write for Log {
 
 mod cases {
     use super::*;
+
+    /// What is said of an operation by rollbacks, reconcilers and people.
+    async fn beside_the_lifecycle(ledger: &Ledger, trouble: &'static str, geojson: &'static str) {
+        let dug = Dataset { masked: Some(5), ..Dataset::default() };
+        ledger.declare("dug", dug).await;
+        let pipeline = ledger.pipeline();
+        let justification = Some("a survey".to_owned());
+        let asked =
+            |nth| Operation { justification: justification.clone(), ..operation("dug", nth) };
+        ledger.hapax.on_rollback("fill", move |_| async move { Err(Failure::not_done(trouble)) });
+        ledger.hapax.on_rollback("panic", move |_| async move { panic!("{trouble}") });
+        for (nth, step) in [(1, "fill"), (2, "panic")] {
+            let partial = pipeline.operation(asked(nth)).run(|work| async move {
+                let claim = work.claim();
+                for exact in [trouble.as_bytes(), geojson.as_bytes(), &[0xff, 0xfe]] {
+                    claim.undo_with("fill", exact).await.expect_err("it may not be kept");
+                }
+                claim.undo_with(trouble, "7").await.expect_err("nor may this");
+                claim.undo_with(step, r#"{"hole":7}"#).await?;
+                Err::<Made, _>(Trouble::partial(trouble))
+            });
+            partial.await.expect_err("some of it");
+            let key = asked(nth).key().expect("a key");
+            let attempt = ledger.hapax.show(key).await.expect("a read").expect("one").attempt;
+            let ours = ledger.pipeline();
+            let undoing = tokio::spawn(async move { ours.roll_back(key, attempt).await });
+            let undone = undoing.await.map(|undone| undone.expect_err("it fails").to_string());
+            assert_eq!(undone.is_err(), step == "panic", "{undone:?}");
+            assert!(undone.is_err() || undone.is_ok_and(|why| why.contains("[h3:")));
+            let again = pipeline.operation(asked(nth));
+            let error = again.run(|_| async { Ok::<_, Trouble>(Made::new("")) }).await;
+            let error = error.expect_err("it cannot be undone").to_string();
+            assert!(!PLANTED.iter().any(|digits| error.contains(digits)), "{error}");
+            let happened = hapax::Resolution::Happened(geojson.into());
+            let judged = pipeline.resolve(key, attempt, happened, ("ann", trouble)).await;
+            assert!(matches!(judged, Ok(hapax::Judged::Decided(_))), "{judged:?}");
+            let judged = pipeline.reset(key, attempt, ("ann", trouble)).await;
+            assert!(matches!(judged, Ok(hapax::Judged::Decided(_))), "{judged:?}");
+        }
+        // A reconciler says what it found.
+        let lost = || {
+            let settling = hapax::Settling::TargetRefusesLate;
+            pipeline.operation(asked(3)).with(move |effect| {
+                let found = move |_| async move { hapax::Finding::Happened(geojson.into()) };
+                effect.safety(Safety::Reconcilable(settling)).reconcile(found)
+            })
+        };
+        let never = |_| async { Err::<Made, _>(Trouble::ambiguous("no answer")) };
+        lost().run(never).await.expect_err("nobody knows");
+        let found = lost().run(never).await.expect("found");
+        let found = String::from_utf8_lossy(found.done.body().expect("kept")).into_owned();
+        assert!(found.contains("h3") && !found.contains("38.512347"), "{found}");
+    }
 
     /// Proves P-14: searched byte by byte in the database, the events, the lineage, the catalogs,
     /// the attestations and the log, after a success, failures of all kinds, and retries.
@@ -157,6 +211,8 @@ mod cases {
         let checked = pipeline.operation(why(5));
         let checked = checked.after("placed", move |_| async move { Err(trouble.to_owned()) });
         checked.run(|_| async { Ok::<_, Trouble>(Made::new(trouble)) }).await.expect_err("unfit");
+
+        beside_the_lifecycle(&ledger, trouble, geojson).await;
 
         ledger.hapax.pass().await.expect("sealed");
         let mut projector = Projector::new(&ledger.hapax).expect("a projector");

@@ -1,6 +1,7 @@
 //! Held against what is there.
 
 use hapax::{Slo, Sovereignty};
+use hapax_pipeline::catalog::Catalog;
 use hapax_pipeline::replay::{self, Scope};
 use hapax_pipeline::{Source, What};
 
@@ -25,7 +26,8 @@ async fn a_replay_executes_nothing_and_finds_what_was_changed() {
                 let name = format!("{nth}.csv");
                 std::fs::write(files.join(&name), format!("row {nth}\n")).expect("as it should be");
                 let checksum = replay::checksum(&files.join(&name)).expect("a checksum");
-                let file = Artifact { uri: name, checksum, ..output(&format!("d{nth}")) };
+                let size = Some(format!("row {nth}\n").len() as u64);
+                let file = Artifact { uri: name, checksum, size, ..output(&format!("d{nth}")) };
                 async { Ok::<_, Trouble>(Made::new("1 row").output(file)) }
             });
             run.await.expect("done");
@@ -70,7 +72,8 @@ async fn outputs_are_compared_wherever_they_lie() {
     let absolute = other.display().to_string();
     let places = [absolute.as_str(), "../other.csv", "s3://flow/other.csv"];
     for (nth, uri) in places.into_iter().enumerate() {
-        let file = Artifact { uri: uri.to_owned(), checksum: checksum.clone(), ..output("flow") };
+        let (uri, checksum) = (uri.to_owned(), checksum.clone());
+        let file = Artifact { uri, checksum, size: Some(2), ..output("flow") };
         let asked = transactional(pipeline.operation(operation("flow", nth)));
         let run = asked.run(|_| {
             let file = file.clone();
@@ -85,6 +88,55 @@ async fn outputs_are_compared_wherever_they_lie() {
     let found = replay::verify(&hapax, &scope).await.expect("a replay");
     let changed: Vec<_> = found.divergences.iter().map(|one| one.which.as_str()).collect();
     assert_eq!((changed, found.elsewhere), (places[..2].to_vec(), 1));
+}
+
+/// Proves P-10: metadata is compared too: the size that was told of a file, and the documents of a
+/// catalog, each with what follows from the journal.
+#[tokio::test]
+async fn sizes_and_the_documents_of_a_catalog_are_compared() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let (files, root) = (directory.path().join("files"), directory.path().join("catalog"));
+    std::fs::create_dir(&files).expect("as it should be");
+    std::fs::write(files.join("flow.csv"), "1\n").expect("as it should be");
+    let hapax = Hapax::open(directory.path().join("hapax.db")).await.expect("a ledger");
+    let (pipeline, catalog) = (Pipeline::new(hapax.clone()), Catalog::new(&root));
+    let checksum = replay::checksum(&files.join("flow.csv")).expect("a checksum");
+    for (nth, size) in [(1, 2), (2, 3)] {
+        let (checksum, version) = (checksum.clone(), format!("v{nth}"));
+        let file = Artifact { checksum, version, size: Some(size), ..output("flow") };
+        let asked = transactional(pipeline.operation(operation("flow", nth)));
+        let run = asked.run(|_| {
+            let file = file.clone();
+            async { Ok::<_, Trouble>(Made::new("1 row").output(file)) }
+        });
+        run.await.expect("done");
+    }
+    let scope = Scope { files, catalog: Some(root.clone()), ..Scope::default() };
+    let found = replay::verify(&hapax, &scope).await.expect("a replay");
+    let missing = found.divergences.iter().filter(|one| one.what == "document");
+    assert!(missing.clone().all(|one| one.actual.is_none()), "nothing is written yet");
+    let documents: Vec<String> = missing.map(|one| one.which.clone()).collect();
+    assert_eq!(documents.len(), 8, "two of PROV-O, DCAT and STAC, twice: {documents:?}");
+
+    let mut fold = Fold::default();
+    for entry in hapax.journal(0, 1_000).await.expect("a journal") {
+        fold.push(&entry).map(|moment| catalog.write(&moment)).transpose().expect("written");
+    }
+    let found = replay::verify(&hapax, &scope).await.expect("a replay");
+    let [size] = &found.divergences[..] else { panic!("{:?}", found.divergences) };
+    let told = (size.what, size.expected.as_str(), size.actual.as_deref());
+    assert_eq!(told, ("size", "3", Some("2")), "the file is as it was, and was told of wrongly");
+
+    for document in &documents {
+        let path = root.join(document);
+        let text = std::fs::read_to_string(&path).expect("it is there");
+        std::fs::write(&path, text.replace('v', "w")).expect("changed");
+        let found = replay::verify(&hapax, &scope).await.expect("a replay");
+        let changed: Vec<_> = found.divergences.iter().map(|one| one.which.as_str()).collect();
+        assert_eq!(changed, ["flow.csv", document]);
+        assert_ne!(found.expected, found.actual);
+        std::fs::write(&path, text).expect("as it was");
+    }
 }
 
 /// Proves P-10: in a sandbox programs are run again with their inputs, what they make is compared,
@@ -127,7 +179,8 @@ async fn a_sandbox_runs_programs_again_and_leaves_sensitive_datasets_alone() {
                     .success()
             );
             let checksum = replay::checksum(&files.join("out.csv")).unwrap_or_default();
-            let file = Artifact { uri: "out.csv".into(), checksum, ..output(dataset) };
+            let (uri, size) = ("out.csv".into(), None);
+            let file = Artifact { uri, checksum, size, ..output(dataset) };
             async { Ok::<_, Trouble>(Made::new("done").output(file)) }
         });
         run.await.expect("done");

@@ -1,5 +1,7 @@
 //! Tried again: quickly, as a whole, and no more.
 
+use std::sync::atomic::AtomicBool;
+
 use hapax::StateName;
 use hapax_pipeline::{Meter, What, review};
 
@@ -9,6 +11,7 @@ on_both! {
     what_passes_by_itself_is_tried_again_at_once
     a_whole_operation_is_tried_again_as_its_dataset_says
     what_happened_in_part_is_rolled_back_first
+    a_rollback_that_fails_for_the_third_time_is_escalated
     retries_stop_when_their_budget_is_spent
 }
 
@@ -139,6 +142,52 @@ mod cases {
             .await
             .expect("as it should be");
         assert_eq!(effect.map(|effect| effect.state.name()), Some(StateName::Partial));
+    }
+
+    /// Proves P-9: a rollback that fails again and again leaves the operation partial and blocked,
+    /// and a person is asked at the third time, whatever the dataset says; after a yes it is tried
+    /// again.
+    pub(super) async fn a_rollback_that_fails_for_the_third_time_is_escalated(ledger: Arc<Ledger>) {
+        let (pipeline, tried, mended) =
+            (ledger.pipeline(), Count::default(), Arc::new(AtomicBool::new(false)));
+        let (tries, works) = (tried.clone(), mended.clone());
+        ledger.hapax.on_rollback("drop rows", move |_| {
+            tries.add();
+            let works = works.load(Ordering::SeqCst);
+            async move { works.then_some(()).ok_or(hapax::Failure::not_done("the disk is full")) }
+        });
+        let asked = || pipeline.operation(operation("flow", 1));
+        let partial = asked().run(|work| async move {
+            work.claim().undo_with("drop rows", "7").await?;
+            Err::<Made, _>(Trouble::partial("some rows"))
+        });
+        partial.await.expect_err("some of it");
+        let again = || asked().run(|_| async { Ok::<_, Trouble>(Made::new("done")) });
+        let key = operation("flow", 1).key().expect("a key");
+        for nth in 1..=5 {
+            let error = again().await.expect_err("it cannot be undone");
+            match (nth, error) {
+                (1 | 2, Error::Ledger(hapax::Error::Blocked(blocked))) => {
+                    assert!(blocked.reason.contains("the rollback failed"), "{blocked:?}");
+                }
+                (3, Error::Escalated { reason, .. }) => {
+                    assert!(reason.contains("the disk is full"), "{reason}");
+                }
+                (4.., Error::Refused(hapax::Refusal::Review(_))) => {}
+                (nth, error) => panic!("{nth}: {error}"),
+            }
+            let effect = ledger.hapax.show(key).await.expect("a read").expect("a record");
+            assert_eq!(effect.state.name(), hapax::StateName::Partial);
+        }
+        assert_eq!(tried.get(), 3, "nobody has said yes");
+        mended.store(true, Ordering::SeqCst);
+        let open = review::list(&ledger.hapax, true, 10).await.expect("reviews");
+        let [question] = &open[..] else { panic!("{open:?}") };
+        let yes = ("ann", "there is room again");
+        let decided = review::decide(&pipeline, question.key, question.attempt, true, yes).await;
+        assert!(matches!(decided, Ok(hapax::Judged::Decided(_))), "{decided:?}");
+        assert_eq!(again().await.expect("done").done.body(), Some(&b"done"[..]));
+        assert_eq!(tried.get(), 4);
     }
 
     /// Proves P-9: a target that is down is not buried. Ten retries to begin with, one for ten

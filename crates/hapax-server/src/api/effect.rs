@@ -14,6 +14,7 @@ use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
+use super::pipeline::Of;
 use super::{
     Answer, ClientKey, Json, Named, Params, Scope, TraceOf, Wait, answer, malformed, not_found,
     parse,
@@ -314,11 +315,17 @@ pub(super) fn derived(parts: &[&[u8]]) -> [u8; 16] {
     responses((status = 200, body = wire::Settled)))]
 async fn settle(
     scope: Scope,
+    Of(pipeline): Of,
     named: Named,
     TraceOf(trace): TraceOf,
     Json(asked): Json<wire::Settle>,
 ) -> Answer<wire::Settled> {
     let (attempt, report) = (parse("attempt", &asked.attempt)?, asked.meant().map_err(malformed)?);
+    if pipeline.governs(named.key, attempt).await? {
+        let key = named.key;
+        let path = format!("it is an operation on a dataset: POST /v1/operations/{key}/settle");
+        return Err(hapax_pipeline::Error::Invalid(path).into());
+    }
     let events = asked.events.into_iter().map(wire::Event::meant).collect::<Result<Vec<_>, _>>();
     let mut events = events.map_err(|flaw| malformed(format!("events: {flaw}")))?;
     // What there is to tell belongs to the trace of whoever tells it.
@@ -356,10 +363,14 @@ fn refused(attempt: AttemptId, fenced: Fenced) -> Problem {
 #[utoipa::path(post, path = "/v1/effects/{key}/undo", operation_id = "effect_undo", tag = "effects", request_body = wire::Undo,
     params(("key" = String, Path, min_length = 1)),
     responses((status = 200, body = wire::Settled)))]
-async fn undo(scope: Scope, named: Named, Json(asked): Json<wire::Undo>) -> Answer<wire::Settled> {
+async fn undo(
+    Of(pipeline): Of,
+    named: Named,
+    Json(asked): Json<wire::Undo>,
+) -> Answer<wire::Settled> {
     let attempt = parse("attempt", &asked.attempt)?;
     let step = Step { name: asked.step, payload: asked.payload.into_bytes() };
-    settled(attempt, scope.hapax.remote().undo_with(named.key, attempt, asked.nth, step).await?)
+    settled(attempt, pipeline.undo_with(named.key, attempt, asked.nth, step).await?)
 }
 
 /// Say that all steps of a partial effect were undone.
@@ -408,7 +419,11 @@ async fn look(scope: Scope, named: Named, _: ClientKey) -> Answer<wire::Looked> 
 #[utoipa::path(post, path = "/v1/effects/{key}/found", operation_id = "effect_found", tag = "effects", request_body = wire::Found,
     params(("key" = String, Path, min_length = 1)),
     responses((status = 200, body = wire::Judged)))]
-async fn found(scope: Scope, named: Named, Json(asked): Json<wire::Found>) -> Answer<wire::Judged> {
+async fn found(
+    Of(pipeline): Of,
+    named: Named,
+    Json(asked): Json<wire::Found>,
+) -> Answer<wire::Judged> {
     let began = asked.began.split_once('-');
     let began = began.and_then(|(era, ms)| Some((era.parse().ok()?, ms.parse().ok()?)));
     let Some((era, ms)) = began else { return Err(malformed("began is not what it should be")) };
@@ -427,7 +442,7 @@ async fn found(scope: Scope, named: Named, Json(asked): Json<wire::Found>) -> An
         Finding::Happened(_) => StateName::Succeeded,
         _ => StateName::Failed,
     };
-    judged(look.attempt, to, scope.hapax.remote().found(named.key, look, finding).await?)
+    judged(look.attempt, to, pipeline.found(named.key, look, finding).await?)
 }
 
 /// Decide about an effect that nobody knows the outcome of.
@@ -436,6 +451,7 @@ async fn found(scope: Scope, named: Named, Json(asked): Json<wire::Found>) -> An
     responses((status = 200, body = wire::Judged)))]
 async fn resolve(
     scope: Scope,
+    Of(pipeline): Of,
     named: Named,
     Json(asked): Json<wire::Resolve>,
 ) -> Answer<wire::Judged> {
@@ -449,25 +465,29 @@ async fn resolve(
         (wire::Decision::Skip, None) => Resolution::Skip,
         (wire::Decision::AskAgain, None) => Resolution::AskAgain,
     };
-    let note = noted(&asked.note)?;
-    let actor = &scope.caller.holder;
+    let said = (scope.caller.holder.as_str(), noted(&asked.note)?);
     let to = match resolution {
         Resolution::Happened(_) => StateName::Succeeded,
         Resolution::DidNotHappen => StateName::Failed,
         Resolution::Skip => StateName::Skipped,
         Resolution::AskAgain => StateName::Unknown,
     };
-    judged(attempt, to, scope.hapax.resolve(named.key, attempt, resolution, actor, note).await?)
+    judged(attempt, to, pipeline.resolve(named.key, attempt, resolution, said).await?)
 }
 
 /// Clear a record, so that the effect can happen again. Answers once every node has forgotten it.
 #[utoipa::path(post, path = "/v1/effects/{key}/reset", operation_id = "effect_reset", tag = "effects", request_body = wire::Reset,
     params(("key" = String, Path, min_length = 1)),
     responses((status = 200, body = wire::Judged)))]
-async fn reset(scope: Scope, named: Named, Json(asked): Json<wire::Reset>) -> Answer<wire::Judged> {
+async fn reset(
+    scope: Scope,
+    Of(pipeline): Of,
+    named: Named,
+    Json(asked): Json<wire::Reset>,
+) -> Answer<wire::Judged> {
     let attempt = parse("attempt", &asked.attempt)?;
-    let note = noted(&asked.note)?;
-    let reset = scope.hapax.reset(named.key, attempt, &scope.caller.holder, note).await?;
+    let said = (scope.caller.holder.as_str(), noted(&asked.note)?);
+    let reset = pipeline.reset(named.key, attempt, said).await?;
     judged(attempt, StateName::Failed, reset)
 }
 

@@ -49,7 +49,7 @@ pub(super) fn governing() -> OpenApiRouter<Arc<Server>> {
 }
 
 /// The pipelines of the caller's namespace.
-struct Of(Pipeline);
+pub(super) struct Of(pub(super) Pipeline);
 
 impl FromRequestParts<Arc<Server>> for Of {
     type Rejection = Problem;
@@ -306,12 +306,13 @@ async fn reviews(
     responses((status = 200, body = wire::Judged)))]
 async fn decide(
     scope: Scope,
+    Of(pipeline): Of,
     named: Named,
     Json(asked): Json<wire::Decide>,
 ) -> Answer<wire::Judged> {
     let by = parse("attempt", &asked.attempt)?;
     let said = (scope.caller.holder.as_str(), noted(&asked.note)?);
-    let judged = review::decide(&scope.hapax, named.key, by, asked.approve, said).await?;
+    let judged = review::decide(&pipeline, named.key, by, asked.approve, said).await?;
     let to = if asked.approve { StateName::Succeeded } else { StateName::Skipped };
     super::effect::judged(by, to, judged)
 }

@@ -1,9 +1,10 @@
 //! Operations, datasets and reviews, asked as clients ask them.
 
+use hapax::Hapax;
 use hapax::outbox::Outbox;
 use serde_json::{Value, json};
 
-use super::{Client, attempt, hapax_sinks_stub};
+use super::{Access, Client, Terms, attempt, hapax_sinks_stub};
 
 fn operation(dataset: &str, version: &str) -> Value {
     json!({
@@ -140,11 +141,14 @@ async fn an_operation_is_escalated_over_http() {
 }
 
 /// Proves P-14: whatever a client asks after operations on a masked dataset, no answer has a place
-/// that is finer than allowed: searched byte by byte, after a success, a failure and a refusal.
+/// that is finer than allowed, and neither has the database: searched byte by byte, after a
+/// success, failures, a refusal, and what people said of them.
 #[tokio::test]
 async fn exact_places_are_in_no_answer() {
     const PLANTED: [&str; 4] = ["38.512347", "97.321234", "37.912345", "98.454321"];
-    let client = Client::dev();
+    let directory = tempfile::tempdir().expect("a directory");
+    let hapax = Hapax::open(directory.path().join("hapax.db")).await.expect("a ledger");
+    let client = Client::of(hapax, Access::Everybody, Terms::default());
     let outbox = Outbox::new().sink("shelf", hapax_sinks_stub::Nowhere).expect("a name");
     let outbox = outbox.route("*", "*", &["shelf"]).expect("a name");
     client.hapax.configure(&outbox).await.expect("declared");
@@ -172,7 +176,9 @@ async fn exact_places_are_in_no_answer() {
         ),
         ("v2", 200, json!({ "report": "failed", "reason": place })),
         ("v3", 409, json!({ "report": "succeeded", "body": place })),
-        ("v4", 200, json!({ "report": "partial", "reason": place })),
+        ("v4", 200, json!({ "report": "released", "reason": place })),
+        ("v5", 200, json!({ "report": "ambiguous", "reason": place })),
+        ("v6", 200, json!({ "report": "partial", "reason": place })),
     ] {
         let named = json!({ "attempt": attempt(version.as_bytes()[1]) });
         let ask = with(with(operation("sites", version), &exact), &named);
@@ -180,6 +186,18 @@ async fn exact_places_are_in_no_answer() {
         let Some(key) = granted["key"].as_str() else {
             panic!("{version}: {granted}");
         };
+        // What is for any effect goes around nothing: neither the contract nor the mask.
+        let around = json!({ "attempt": named["attempt"], "report": "succeeded", "body": place });
+        let (refused, why) = client.post(&format!("/v1/effects/{key}/settle"), around).await;
+        assert_eq!((refused, &why["code"]), (400, &json!("HX0501")), "{why}");
+        assert!(why["detail"].as_str().is_some_and(|why| why.contains("/v1/operations")), "{why}");
+        for payload in [place.to_owned(), geojson.to_string()] {
+            let step = json!({ "attempt": named["attempt"], "step": "fill", "payload": payload,
+                "nth": 0 });
+            let (refused, why) = client.post(&format!("/v1/effects/{key}/undo"), step).await;
+            assert_eq!((refused, &why["code"]), (409, &json!("HX0502")), "{why}");
+            keep((refused, why));
+        }
         let settle = format!("/v1/operations/{key}/settle");
         let settled = client.post(&settle, with(report, &named)).await;
         assert_eq!(settled.0, status, "{version}: {}", settled.1);
@@ -188,12 +206,27 @@ async fn exact_places_are_in_no_answer() {
         keep(client.post(&format!("/v1/operations/{key}/escalate"), why).await);
         keep(client.post("/v1/operations", ask).await);
         keys.push(key.to_owned());
-        if version == "v3" {
+        if version == "v3" || version == "v5" {
             let effect = client.get(&format!("/v1/effects/{key}")).await.1;
-            assert_eq!(effect["state"], "partial", "nothing was given for the contract");
-            let skip = json!({ "attempt": effect["attempt"], "decision": "skip", "note": "done" });
-            assert_eq!(client.post(&format!("/v1/effects/{key}/resolve"), skip).await.0, 200);
+            let (state, decision) = match version {
+                // Nothing was given for the contract.
+                "v3" => ("partial", json!({ "decision": "skip" })),
+                _ => ("indeterminate", json!({ "decision": "happened", "body": place })),
+            };
+            assert_eq!(effect["state"], state);
+            let said = with(json!({ "attempt": effect["attempt"], "note": place }), &decision);
+            assert_eq!(client.post(&format!("/v1/effects/{key}/resolve"), said).await.0, 200);
         }
+        if version == "v5" {
+            let again = json!({ "attempt": named["attempt"], "note": place });
+            assert_eq!(client.post(&format!("/v1/effects/{key}/reset"), again).await.0, 200);
+        }
+    }
+    for review in client.get("/v1/reviews").await.1["reviews"].as_array().expect("reviews") {
+        let key = review["review"].as_str().expect("a key");
+        let yes = json!({ "attempt": review["attempt"], "approve": true, "note": place });
+        assert_eq!(client.post(&format!("/v1/reviews/{key}/decide"), yes).await.0, 200);
+        keys.push(key.to_owned());
     }
     client.hapax.pass().await.expect("sealed");
     for path in ["effects", "journal", "outbox", "reviews?all=true", "datasets", "leases", "sinks"]
@@ -204,13 +237,21 @@ async fn exact_places_are_in_no_answer() {
         for path in ["", "/history", "/steps"] {
             keep(client.get(&format!("/v1/effects/{key}{path}")).await);
         }
+    }
+    for key in &keys[..6] {
         let told = keep(client.get(&format!("/v1/operations/{key}/lineage")).await);
         assert!(told["events"].as_array().is_some_and(|events| events.len() >= 2), "{told}");
     }
     answers += &client.text("/metrics").await;
     assert!(answers.contains("h3") && answers.contains("START"), "{answers}");
+    let files = std::fs::read_dir(directory.path()).expect("a directory").flatten();
+    let files = files.map(|file| file.path()).filter(|path| path.is_file());
+    let bytes: Vec<u8> = files.flat_map(|path| std::fs::read(path).expect("a file")).collect();
+    let database = String::from_utf8_lossy(&bytes);
+    assert!(database.contains("h3:"), "it is the one");
     for digits in PLANTED {
         assert!(!answers.contains(digits), "{digits} is in {answers}");
+        assert!(!database.contains(digits), "{digits} is in the database");
     }
 }
 

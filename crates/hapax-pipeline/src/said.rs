@@ -1,0 +1,165 @@
+//! What is said of an operation beside its lifecycle, by verbs that are for any effect: what people
+//! decide and why, how a step is undone, what went wrong while it was. Nothing of it is written
+//! finer than the dataset allows.
+
+use std::sync::Arc;
+
+use hapax::json::Json;
+use hapax::remote::{Look, Settled};
+use hapax::{
+    AttemptId, Blocked, Dataset, Finding, Judged, Key, Outcome, Refusal, Resolution, StateName,
+    Step, Wording,
+};
+
+use crate::error::Error;
+use crate::lifecycle::{Stage, masked_outcome};
+use crate::mask::{mask, mask_text};
+use crate::pipeline::Pipeline;
+use crate::remote::HISTORY;
+use hapax::document::text;
+
+/// Places are told of as cells of this resolution.
+pub(crate) struct Masking(u8);
+
+impl Masking {
+    /// How a dataset is written about, where that is not word by word.
+    pub(crate) fn of(dataset: &Dataset) -> Option<Arc<dyn Wording>> {
+        let resolution = dataset.masked?;
+        Some(Arc::new(Self(resolution)))
+    }
+}
+
+impl Wording for Masking {
+    fn reason(&self, reason: &str) -> String {
+        mask_text(reason, self.0)
+    }
+
+    fn outcome(&self, outcome: &Outcome) -> Outcome {
+        masked_outcome(outcome, self.0)
+    }
+
+    fn keeps(&self, bytes: &[u8]) -> bool {
+        if let Ok(json) = Json::parse(bytes) {
+            return mask(&json, self.0).json == json;
+        }
+        std::str::from_utf8(bytes).is_ok_and(|text| mask_text(text, self.0) == text)
+    }
+}
+
+impl Pipeline {
+    /// What a person decided about an effect whose outcome nobody knew. See
+    /// [`Hapax::resolve`](hapax::Hapax::resolve).
+    pub async fn resolve(
+        &self,
+        key: Key,
+        attempt: AttemptId,
+        resolution: Resolution,
+        (actor, note): (&str, &str),
+    ) -> Result<Judged, Error> {
+        let Some(wording) = self.wording(key).await? else {
+            return Ok(self.hapax.resolve(key, attempt, resolution, actor, note).await?);
+        };
+        let resolution = match resolution {
+            Resolution::Happened(outcome) => Resolution::Happened(wording.outcome(&outcome)),
+            other => other,
+        };
+        let note = wording.reason(note);
+        Ok(self.hapax.resolve(key, attempt, resolution, actor, &note).await?)
+    }
+
+    /// Clears a record, so that the effect can happen again. See
+    /// [`Hapax::reset`](hapax::Hapax::reset).
+    pub async fn reset(
+        &self,
+        key: Key,
+        attempt: AttemptId,
+        (actor, note): (&str, &str),
+    ) -> Result<Judged, Error> {
+        let wording = self.wording(key).await?;
+        let note = wording.map_or_else(|| note.to_owned(), |wording| wording.reason(note));
+        Ok(self.hapax.reset(key, attempt, actor, &note).await?)
+    }
+
+    /// What a look has found. See [`Remote::found`](hapax::remote::Remote::found).
+    pub async fn found(&self, key: Key, look: Look, finding: Finding) -> Result<Judged, Error> {
+        let finding = match (finding, self.wording(key).await?) {
+            (Finding::Happened(outcome), Some(wording)) => {
+                Finding::Happened(wording.outcome(&outcome))
+            }
+            (other, _) => other,
+        };
+        Ok(self.hapax.remote().found(key, look, finding).await?)
+    }
+
+    /// Undoes what an attempt left behind in part, or did. See
+    /// [`Hapax::roll_back`](hapax::Hapax::roll_back).
+    pub async fn roll_back(&self, key: Key, attempt: AttemptId) -> Result<bool, Error> {
+        Ok(match self.wording(key).await? {
+            Some(wording) => self.hapax.roll_back_worded(key, attempt, &wording).await?,
+            None => self.hapax.roll_back(key, attempt).await?,
+        })
+    }
+
+    /// Whether what stands in the way is something that could not be undone, as often as it may be
+    /// tried: a person is asked then, whatever the dataset says.
+    pub(crate) async fn gives_up(&self, stage: &Stage, blocked: &Blocked) -> Result<bool, Error> {
+        if blocked.state != StateName::Partial {
+            return Ok(false);
+        }
+        let key = stage.about.operation.key()?;
+        Ok(self.hapax.gives_up_undoing(key, blocked.attempt, ROLLBACKS).await?)
+    }
+
+    /// Registers how to undo what a client is about to do. It is kept as it is, to be read later,
+    /// so nothing exact may be in it.
+    pub async fn undo_with(
+        &self,
+        key: Key,
+        attempt: AttemptId,
+        nth: usize,
+        step: Step,
+    ) -> Result<Settled, Error> {
+        if let Some(wording) = self.wording(key).await?
+            && !(wording.keeps(step.name.as_bytes()) && wording.keeps(&step.payload))
+        {
+            return Err(Error::Refused(Refusal::Check(EXACT.into())));
+        }
+        Ok(self.hapax.remote().undo_with(key, attempt, nth, step).await?)
+    }
+
+    /// Whether an effect is an operation on a dataset that is declared, so that how it went is
+    /// held against what was declared and has to be [reported](Self::report).
+    pub async fn governs(&self, key: Key, attempt: AttemptId) -> Result<bool, Error> {
+        if !self.declares().await? {
+            return Ok(false);
+        }
+        let stage = self.granted(key, Some(attempt)).await?;
+        Ok(stage.is_some_and(|stage| stage.declared.dataset != Dataset::default()))
+    }
+
+    /// How an effect is written about: an operation, or a review of one.
+    async fn wording(&self, key: Key) -> Result<Option<Arc<dyn Wording>>, Error> {
+        if !self.declares().await? {
+            return Ok(None);
+        }
+        let history = self.hapax.history(key, HISTORY).await?;
+        let notes = history.iter().rev().filter_map(|entry| entry.note.as_deref());
+        let Some(dataset) = notes.filter_map(dataset_of).next() else { return Ok(None) };
+        Ok(Masking::of(&self.declared(&dataset).await?.dataset))
+    }
+}
+
+/// How often undoing a step may fail before a person is asked.
+const ROLLBACKS: u32 = 3;
+
+const EXACT: &str = "rollback: it names an exact place of a masked dataset, or is no text";
+
+/// The dataset that a note of ours names.
+fn dataset_of(note: &str) -> Option<String> {
+    if !note.starts_with('{') {
+        return None;
+    }
+    let note = Json::parse(note.as_bytes()).ok()?;
+    note.get("kind")?.as_str()?;
+    text(&note, "dataset_id")
+}
