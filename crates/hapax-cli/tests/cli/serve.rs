@@ -153,6 +153,60 @@ fn a_team_is_let_in_by_tokens() {
     assert_eq!(server.stop().0, Some(0));
 }
 
+/// Proves S-6 for tokens: each is good where it says, for what it says, and for as long.
+#[test]
+fn a_token_does_what_it_says() {
+    const JSON: &str = "Content-Type: application/json";
+    let place = Place::new();
+    let server = Server::start(&place, &["serve", "--listen", "127.0.0.1:0"]);
+    let url = format!("http://{}", server.address);
+    let made = |words: &[&str]| {
+        let made = place.hapax(&[&["token", "create"], words].concat()).exits(0);
+        format!("Authorization: Bearer {}", made.out.trim())
+    };
+    let operator = made(&["--role", "operator", "--namespace", "billing"]);
+    let steward = made(&["--role", "steward", "--namespace", "billing"]);
+    let everywhere = made(&["--role", "viewer", "--every-namespace"]);
+    let elsewhere = made(&["--role", "steward", "--namespace", "shipping"]);
+
+    // One namespace, that of the token, and no other is to be had with it.
+    let effect = format!("{url}/v1/effects/a");
+    let asked = |token: &str, more: &[&str]| status(&[&["-H", token, "-H", JSON], more].concat());
+    let granted = curl(&["-H", &operator, "-H", JSON, "-d", "{}", &format!("{effect}/claim")]);
+    let granted: Value = serde_json::from_str(&granted).expect("JSON");
+    let attempt = granted["attempt"].as_str().expect("an attempt");
+    let settle = format!(r#"{{"attempt":"{attempt}","report":"succeeded"}}"#);
+    assert_eq!(asked(&operator, &["-d", &settle, &format!("{effect}/settle")]), "200");
+    assert_eq!(asked(&operator, &[&effect]), "200");
+    assert_eq!(asked(&elsewhere, &[&effect]), "404");
+    assert_eq!(asked(&operator, &["-H", "Hapax-Namespace: shipping", &effect]), "403");
+    place.hapax(&["--namespace", "billing", "effects", "show", "a"]).exits(0);
+
+    // Every namespace, whichever is named; and what concerns all of them.
+    assert_eq!(asked(&everywhere, &[&effect]), "404", "nothing in the default one");
+    assert_eq!(asked(&everywhere, &["-H", "Hapax-Namespace: billing", &effect]), "200");
+    assert_eq!(asked(&everywhere, &[&format!("{url}/metrics")]), "200");
+    assert_eq!(asked(&steward, &[&format!("{url}/metrics")]), "403");
+
+    // What is recorded is cleared by a steward of the namespace, and by nobody else.
+    let reset = format!(r#"{{"attempt":"{attempt}","note":"a test"}}"#);
+    let reset = ["-d", &reset, &format!("{effect}/reset")];
+    for (token, may) in [(&operator, "403"), (&everywhere, "403"), (&elsewhere, "404")] {
+        assert_eq!(asked(token, &reset), may);
+    }
+    assert_eq!(asked(&steward, &reset), "200");
+
+    // A token that is over is no token; the others are good.
+    let brief = made(&["--role", "viewer", "--namespace", "billing", "--lifetime", "3s"]);
+    assert_eq!(asked(&brief, &[&effect]), "200");
+    wait_until("the token is over", || asked(&brief, &[&effect]) == "401");
+    assert_eq!(asked(&operator, &[&effect]), "200");
+    let listed = place.hapax(&["token", "list"]).exits(0);
+    for text in ["billing", "shipping", "every namespace", "steward"] {
+        assert!(listed.out.contains(text), "{listed:?}");
+    }
+}
+
 /// A file that is wrong is told where, before anything is served.
 #[test]
 fn a_configuration_is_checked() {
@@ -301,6 +355,66 @@ fn logs_are_json_if_asked_for() {
     server.errors.read_line(&mut line).expect("a line");
     let told: Value = serde_json::from_str(&line).unwrap_or_else(|_| panic!("{line}"));
     assert_eq!((&told["event"], &told["level"]), (&"tls_reloaded".into(), &"info".into()));
+}
+
+/// Proves S-6 for logs: `dev` and `proxy` write them for machines too, all of them, and nothing of
+/// what clients send in confidence is in them, however much is told.
+#[test]
+fn no_secret_and_no_body_is_logged() {
+    const JSON: &str = "Content-Type: application/json";
+    let place = Place::new();
+    // It accepts nothing: what is sent there has no answer.
+    let gone = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let upstream = format!("http://{}", gone.local_addr().expect("an address"));
+    drop(gone);
+    let made = place.hapax(&["token", "create", "--role", "operator"]).exits(0);
+    let token = format!("Authorization: Bearer {}", made.out.trim());
+    let forged = format!("{}0", &token[..token.len() - 1]);
+    for words in [
+        &["serve", "--listen", "127.0.0.1:0"][..],
+        &["dev", "--listen", "127.0.0.1:0"],
+        &["proxy", "--listen", "127.0.0.1:0", "--upstream", &upstream],
+    ] {
+        let mut command = place.command(&[words, &["--log-format", "json"]].concat());
+        command.stdout(Stdio::piped()).stderr(Stdio::piped()).env("HAPAX_LOG", "trace");
+        let server = Server::started(command.spawn().expect("it starts"));
+        let effect = format!("http://{}/v1/effects/pay-{}", server.address, words[0]);
+        let send = |token: &str, body: &str, call: &str| {
+            let url = format!("{effect}/{call}?also=sesame-query");
+            let key = ["-H", "Idempotency-Key: k", "-H", "Cookie: sesame-cookie"];
+            curl(&[&key[..], &["-H", token, "-H", JSON, "-d", body, &url]].concat())
+        };
+        let granted = send(&token, r#"{"label":"pay"}"#, "claim");
+        send(&forged, "{}", "claim");
+        send(&token, r#"{"sesame-field": 1}"#, "claim");
+        send(&token, "sesame-broken {", "undo");
+        let granted: Value = serde_json::from_str(&granted).expect("JSON");
+        if let Some(attempt) = granted["attempt"].as_str() {
+            let settle = format!(
+                r#"{{"attempt":"{attempt}","report":"succeeded","body":"sesame-outcome"}}"#
+            );
+            assert!(send(&token, &settle, "settle").contains("repeated"));
+        } else {
+            assert_eq!((&granted["code"], words[0]), (&"HX0305".into(), "proxy"));
+        }
+        let said = server.said.clone();
+        let (code, rest) = server.stop();
+        assert_eq!(code, Some(0));
+        let said = said + &rest;
+        for line in said.lines() {
+            let told: Value = serde_json::from_str(line).unwrap_or_else(|_| panic!("{line}"));
+            assert!(told["level"].is_string() && told["message"].is_string(), "{line}");
+        }
+        for event in ["serving", "stopping"] {
+            assert!(said.contains(&format!(r#""event":"{event}""#)), "{said}");
+        }
+        if words[0] == "proxy" {
+            assert!(said.contains(r#""event":"upstream_silent""#), "{said}");
+        }
+        for secret in [made.out.trim(), "sesame"] {
+            assert!(!said.contains(secret), "{}: {said}", words[0]);
+        }
+    }
 }
 
 /// `promtool` has nothing against what is counted.
