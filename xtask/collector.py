@@ -27,6 +27,7 @@ OPERATION = {
     "version": "v1", "checksum_in": "sha256:5f2b", "params_hash": "sha256:9c41",
     "timestamp_bucket": "2026-11-16T00:00:00Z",
 }
+LABELS = ["pipeline", "task", "dataset_id", "env", "operation_type", "sovereignty_event"]
 RIVERS = "https://example.org/rivers"
 ONTOLOGY = {"id": RIVERS, "classes": [{"id": "e:River", "label": "river"}]}
 TRACE, PARENT = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
@@ -88,7 +89,7 @@ def main(hapax):
             assert server.wait(timeout=60) == 0
         finally:
             server.kill()
-    values, times, spans, events = {}, {}, [], []
+    values, times, spans, events, named = {}, {}, [], [], {}
     for message in told:
         for resource in getattr(message, "resource_logs", []):
             for scope in resource.scope_logs:
@@ -100,6 +101,8 @@ def main(hapax):
                         assert metric.sum.is_monotonic, metric
                         labels = [a.value.string_value for a in point.attributes]
                         values[".".join([metric.name, *labels])] = point.as_int
+                        names = frozenset(a.key for a in point.attributes)
+                        named.setdefault(metric.name, set()).add(names)
                     for point in metric.histogram.data_points:
                         assert metric.unit == "s" and len(point.explicit_bounds) == 12, metric
                         times[metric.name] = point.count
@@ -114,6 +117,8 @@ def main(hapax):
     # The effect, the operation, the text and its chunk.
     assert values["hapax.grants"] == 4, values
     assert "lock_acquire_failed" in events, events
+    assert frozenset(LABELS) in named["kfm.lock_acquire_failures"], named
+    assert named["hapax.extraction.requests"] == {frozenset(["outcome"])}, named
     for name, value in {
         "requests.hit": 1, "requests.executed": 1, "requests.shared": 0, "requests.failed": 0,
         "chunks.extracted": 1, "evictions": 0, "invalidations": 0, "lookup_errors": 0,

@@ -67,11 +67,11 @@ pub(crate) fn say(format: LogFormat, event: &str, what: &str) {
         LogFormat::Text => eprintln!("hapax: {what}"),
         LogFormat::Json => {
             let now = humantime::format_rfc3339_millis(SystemTime::now()).to_string();
-            let line = serde_json::json!({
+            let said = serde_json::json!({
                 "timestamp": now, "level": "info", "target": "hapax", "event": event,
                 "message": what,
             });
-            eprintln!("{line}");
+            eprint!("{}", line(&said));
         }
     }
 }
@@ -119,13 +119,28 @@ impl<S: Subscriber, W: Write + Send + 'static> Layer<S> for Lines<W> {
             }
         }
         event.record(&mut fields);
-        let mut line = Value::Object(fields.0).to_string();
-        line.push('\n');
+        let line = line(&Value::Object(fields.0));
         let mut out = self.out.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         if let Err(error) = out.write_all(line.as_bytes()) {
             eprintln!("hapax: a line is lost: {error}");
         }
     }
+}
+
+/// An object as one line, with nothing in it that a terminal or a reader of lines takes for a command:
+/// JSON itself escapes only a part of that.
+fn line(object: &Value) -> String {
+    let mut line = String::new();
+    for letter in object.to_string().chars() {
+        match letter {
+            letter if letter.is_control() || matches!(letter, '\u{2028}' | '\u{2029}') => {
+                line.push_str(&format!("\\u{:04x}", u32::from(letter)));
+            }
+            letter => line.push(letter),
+        }
+    }
+    line.push('\n');
+    line
 }
 
 #[derive(Default)]
@@ -150,5 +165,30 @@ impl Visit for Fields {
 
     fn record_bool(&mut self, field: &Field, value: bool) {
         self.0.insert(field.name().into(), value.into());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Proves S-6 for logs: whatever is logged stays in its line and in its field.
+    #[test]
+    fn control_characters_are_escaped() {
+        let out = Arc::new(Mutex::new(Vec::new()));
+        let lines = Lines { out: out.clone(), is_log: true };
+        let odd = "a\nb\r\u{1b}[31m\0\u{7f}\u{9b}31m\u{2028}\", \"event\": \"forged";
+        tracing::subscriber::with_default(tracing_subscriber::registry().with(lines), || {
+            tracing::warn!(name: "tls_reloaded", text = odd, shown = %odd, "{odd}");
+        });
+        let text = String::from_utf8(out.lock().expect("no panic").clone()).expect("text");
+        let inside = text.strip_suffix('\n').expect("a line");
+        let plain = |letter: char| !letter.is_control() && letter != '\u{2028}';
+        assert!(inside.chars().all(plain), "{inside:?}");
+        let told: Value = serde_json::from_str(inside).expect("JSON");
+        assert_eq!(told["event"], "tls_reloaded");
+        for field in ["text", "shown", "message"] {
+            assert_eq!(told[field], odd, "{field}");
+        }
     }
 }

@@ -11,13 +11,14 @@ use hapax_server::proxy::Upstream;
 use hapax_server::watch::Watch;
 use tower_layer::Layer as _;
 
-use crate::args::{self, Global, LogFormat, Proxy};
+use crate::args::{self, Global, Proxy};
 use crate::exit::{Exit, Failed};
 use crate::otlp::Telemetry;
 use crate::{door, log, output, stop};
 
 pub(crate) async fn main(global: &Global, asked: &Proxy) -> Result<Exit, Failed> {
-    log::listen(None, LogFormat::Text)?;
+    log::listen(None, asked.log_format)?;
+    let say = |event, what: &str| log::say(asked.log_format, event, what);
     let upstream = Upstream::new(&asked.upstream, asked.timeout)
         .map_err(|error| Failed::usage(format!("--upstream: {error}")))?;
     let settings = settings(asked)?;
@@ -56,13 +57,15 @@ pub(crate) async fn main(global: &Global, asked: &Proxy) -> Result<Exit, Failed>
     }
     door::reload_on_hangup(tls.clone())?;
     let scheme = if tls.is_some() { "https" } else { "http" };
-    eprintln!(
-        "hapax: {scheme}://{address} passes requests on to {}, each key once; stop with Ctrl-C",
+    let what = format!(
+        "{scheme}://{address} passes requests on to {}, each key once; stop with Ctrl-C",
         asked.upstream
     );
+    say("serving", &what);
     let watch = Watch::new(hapax.clone());
     if let Some(listener) = aside {
-        eprintln!("hapax: http://{}/metrics says what is counted", door::local(&listener)?);
+        let address = door::local(&listener)?;
+        say("watched", &format!("http://{address}/metrics says what is counted"));
         let doors = Doors { listener, tls: None, limits: Limits::default() };
         tokio::spawn(listener::serve(doors, watch.router(), std::future::pending()));
     }
@@ -74,7 +77,7 @@ pub(crate) async fn main(global: &Global, asked: &Proxy) -> Result<Exit, Failed>
         told.await;
         door::is_stopping();
         watch.stop();
-        eprintln!("hapax: finishing what was begun");
+        say("stopping", "finishing what was begun");
     };
     let doors = Doors { listener, tls, limits };
     let telemetry = Telemetry::start(&hapax, &Arc::default(), None)?;

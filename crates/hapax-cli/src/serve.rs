@@ -25,7 +25,7 @@ const LISTEN: &str = "127.0.0.1:8765";
 
 /// `hapax dev`.
 pub(crate) async fn dev(global: &Global, asked: &Dev) -> Result<Exit, Failed> {
-    log::listen(None, LogFormat::Text)?;
+    log::listen(None, asked.log_format)?;
     let listener = door::bound("--listen", &asked.listen).await?;
     let address = door::local(&listener)?;
     if !address.ip().is_loopback() {
@@ -43,15 +43,16 @@ pub(crate) async fn dev(global: &Global, asked: &Dev) -> Result<Exit, Failed> {
     }
     let environment = systems.pipeline.environment.clone();
     let dispatcher = hapax.dispatch(outbox).await?;
-    eprintln!(
-        "hapax: http://{address} serves {}; stop with Ctrl-C. In another terminal:\n       \
+    let what = format!(
+        "http://{address} serves {}; stop with Ctrl-C. In another terminal:\n       \
          curl -d '{{}}' -H 'Content-Type: application/json' http://{address}/v1/effects/hello/claim",
         global.db.display()
     );
+    log::say(asked.log_format, "serving", &what);
     let terms = Terms::default();
     let server = Server::with(hapax.clone(), Access::Everybody, terms, systems);
     let doors = Doors { listener, tls: None, limits: Limits::default() };
-    served(&server, doors, hapax, (Some(dispatcher), environment), LogFormat::Text).await
+    served(&server, doors, hapax, (Some(dispatcher), environment), asked.log_format).await
 }
 
 /// How the systems on the ledger are set up, by the file.

@@ -30,7 +30,7 @@ use http::request::Parts;
 use http::{HeaderMap, StatusCode};
 use serde::de::DeserializeOwned;
 use utoipa::OpenApi;
-use utoipa::openapi::path::{ParameterBuilder, ParameterIn};
+use utoipa::openapi::path::{Parameter, ParameterBuilder, ParameterIn};
 use utoipa::openapi::schema::{ObjectBuilder, Type};
 use utoipa::openapi::{Content, OpenApi as OpenApiDocument, Ref, ResponseBuilder};
 use utoipa_axum::router::OpenApiRouter;
@@ -48,8 +48,10 @@ use crate::wire;
     info(
         title = "hapax",
         description = "Effects that happen once: claim, perform, settle. Every POST, PUT \
-                       and DELETE accepts Idempotency-Key; every error is a problem (RFC 9457) with a code \
-                       that has a page of its own.",
+                       and DELETE accepts Idempotency-Key, and most are carried out once under it; claims, \
+                       looks, leases that are opened or renewed, ends of epochs, extraction and ontologies \
+                       that are put are asked anew each time, and say so. Every error is a problem (RFC 9457) \
+                       with a code that has a page of its own.",
         license(name = "Apache-2.0", identifier = "Apache-2.0"),
     ),
     components(schemas(Problem)),
@@ -94,12 +96,6 @@ fn documented(idempotency: Option<IdempotencyLayer>) -> OpenApiRouter<Arc<Server
         .merge(pipeline::performing())
         .merge(run::performing())
         .merge(workflow::performing());
-    let asking = OpenApiRouter::new()
-        .merge(effect::asking())
-        .merge(lease::asking())
-        .merge(control::asking())
-        .merge(extraction::asking())
-        .merge(pipeline::asking());
     let steward = effect::clearing()
         .merge(items::deciding())
         .merge(pipeline::governing())
@@ -115,10 +111,20 @@ fn documented(idempotency: Option<IdempotencyLayer>) -> OpenApiRouter<Arc<Server
     let read = |router: OpenApiRouter<Arc<Server>>| router.route_layer(from_fn(with_sound_key));
     OpenApiRouter::with_openapi(Document::openapi())
         .merge(for_role(viewer, Role::Viewer))
-        .merge(for_role(read(asking), Role::Operator))
+        .merge(for_role(read(asking()), Role::Operator))
         .merge(for_role(kept(operator), Role::Operator))
         .merge(for_role(kept(steward), Role::Steward))
         .merge(for_role(read(epoch::ending()), Role::Steward))
+}
+
+/// What an operator asks anew each time, and is told how things stand.
+fn asking() -> OpenApiRouter<Arc<Server>> {
+    OpenApiRouter::new()
+        .merge(effect::asking())
+        .merge(lease::asking())
+        .merge(control::asking())
+        .merge(extraction::asking())
+        .merge(pipeline::asking())
 }
 
 /// Refuses a request whose `Idempotency-Key` is none.
@@ -151,13 +157,8 @@ fn complete(document: &mut OpenApiDocument) {
         .description("A problem, as RFC 9457 has it")
         .content("application/problem+json", problem)
         .build();
-    let key = ParameterBuilder::new()
-        .name("Idempotency-Key")
-        .parameter_in(ParameterIn::Header)
-        .description(Some("Yours, 1 to 255 visible characters: the same answer for the same key"))
-        .schema(Some(ObjectBuilder::new().schema_type(Type::String).pattern(Some(KEY_PATTERN))))
-        .build();
-    for item in document.paths.paths.values_mut() {
+    let anew = asking().merge(epoch::ending()).into_openapi().paths.paths;
+    for (path, item) in &mut document.paths.paths {
         for operation in
             [&mut item.get, &mut item.post, &mut item.put, &mut item.delete].into_iter().flatten()
         {
@@ -165,10 +166,34 @@ fn complete(document: &mut OpenApiDocument) {
                 operation.responses.responses.insert(status.into(), problem.clone().into());
             }
         }
-        for operation in [&mut item.post, &mut item.put, &mut item.delete].into_iter().flatten() {
-            operation.parameters.get_or_insert_default().push(key.clone().into());
+        let anew = anew.get(path);
+        let anew = [
+            anew.is_some_and(|anew| anew.post.is_some()),
+            anew.is_some_and(|anew| anew.put.is_some()),
+            anew.is_some_and(|anew| anew.delete.is_some()),
+        ];
+        for (operation, anew) in
+            [&mut item.post, &mut item.put, &mut item.delete].into_iter().zip(anew)
+        {
+            if let Some(operation) = operation {
+                operation.parameters.get_or_insert_default().push(key(anew).into());
+            }
         }
     }
+}
+
+/// What a client is told of its key, where it is asked anew each time and where it is not.
+fn key(anew: bool) -> Parameter {
+    let means = match anew {
+        false => "carried out once under it, and answered alike for as long as it is kept",
+        true => "asked anew each time, and answered as things stand now",
+    };
+    ParameterBuilder::new()
+        .name("Idempotency-Key")
+        .parameter_in(ParameterIn::Header)
+        .description(Some(format!("Yours, 1 to 255 visible characters: {means}")))
+        .schema(Some(ObjectBuilder::new().schema_type(Type::String).pattern(Some(KEY_PATTERN))))
+        .build()
 }
 
 /// What an `Idempotency-Key` looks like without quotes.

@@ -1,21 +1,22 @@
 //! Bodies that have to be known whole.
 
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::time::Duration;
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use http::StatusCode;
 use http_body::Body;
 use http_body_util::BodyExt as _;
 
-use crate::problem::{CUT_SHORT, Problem, TOO_LARGE};
+use crate::budget::{BODIES, Share};
+use crate::problem::{CUT_SHORT, Problem, TOO_LARGE, TOO_MANY};
 
 /// How much more is read, and thrown away, of a body that is refused, and for how long. A client
 /// that is cut off while it sends does not get to read why.
 const LINGER: u64 = 16 * 1024 * 1024;
 const LINGER_TIME: Duration = Duration::from_secs(2);
 
-/// The whole body, if it is not too large and does not take too long.
+/// The whole body, if it is not too large, does not take too long, and there is room for it.
 pub(crate) async fn collected<B>(
     body: B,
     largest: usize,
@@ -25,27 +26,19 @@ where
     B: Body<Data = Bytes>,
 {
     let mut body = pin!(body);
-    let read = async {
-        let mut whole = BytesMut::new();
-        // What says that it is too large is not read at all.
-        let mut fits = body.size_hint().lower() <= largest as u64;
-        while fits && let Some(frame) = body.frame().await {
-            let data = frame.map_err(|_| ())?.into_data().unwrap_or_default();
-            fits = whole.len() + data.len() <= largest;
-            if fits {
-                whole.extend_from_slice(&data);
-            }
-        }
-        Ok::<_, ()>(fits.then(|| whole.freeze()))
-    };
-    match tokio::time::timeout(longest, read).await {
-        Ok(Ok(Some(whole))) => Ok(whole),
-        Ok(Ok(None)) => {
+    match tokio::time::timeout(longest, read(body.as_mut(), largest)).await {
+        Ok(Ok(whole)) => Ok(whole),
+        Ok(Err(Unread::TooLarge)) => {
             discard(body).await;
             let detail = format!("this request has at most {largest} bytes here");
             Err(Problem::new(StatusCode::PAYLOAD_TOO_LARGE, &TOO_LARGE, detail))
         }
-        Ok(Err(())) => {
+        Ok(Err(Unread::NoRoom)) => {
+            discard(body).await;
+            let detail = "the bodies of other requests take all the memory there is for them";
+            Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, &TOO_MANY, detail))
+        }
+        Ok(Err(Unread::BrokeOff)) => {
             let detail = "its body did not arrive in whole";
             Err(Problem::new(StatusCode::BAD_REQUEST, &CUT_SHORT, detail))
         }
@@ -53,6 +46,56 @@ where
             let detail = "its body took too long to arrive";
             Err(Problem::new(StatusCode::REQUEST_TIMEOUT, &CUT_SHORT, detail))
         }
+    }
+}
+
+/// Why a body was not read to its end.
+enum Unread {
+    TooLarge,
+    NoRoom,
+    BrokeOff,
+}
+
+async fn read<B>(mut body: Pin<&mut B>, largest: usize) -> Result<Bytes, Unread>
+where
+    B: Body<Data = Bytes>,
+{
+    // What says that it is too large is not read at all.
+    if body.size_hint().lower() > largest as u64 {
+        return Err(Unread::TooLarge);
+    }
+    let mut whole = Held { bytes: Vec::new(), share: BODIES.share() };
+    while let Some(frame) = body.frame().await {
+        let data = frame.map_err(|_| Unread::BrokeOff)?.into_data().unwrap_or_default();
+        let length = whole.bytes.len() + data.len();
+        if length > largest {
+            return Err(Unread::TooLarge);
+        }
+        // What comes in one piece is in memory already.
+        if whole.bytes.is_empty() && body.is_end_stream() {
+            return Ok(data);
+        }
+        if length > whole.bytes.capacity() {
+            let room = length.max(2 * whole.bytes.capacity()).min(largest);
+            if !whole.share.grow(room) {
+                return Err(Unread::NoRoom);
+            }
+            whole.bytes.reserve_exact(room - whole.bytes.len());
+        }
+        whole.bytes.extend_from_slice(&data);
+    }
+    Ok(Bytes::from_owner(whole))
+}
+
+/// A body that has its share of the memory for as long as anybody has a part of it.
+struct Held {
+    bytes: Vec<u8>,
+    share: Share,
+}
+
+impl AsRef<[u8]> for Held {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
     }
 }
 

@@ -9,6 +9,7 @@
 pub mod access;
 pub mod api;
 mod body;
+mod budget;
 mod caretaker;
 pub mod idempotency;
 pub mod listener;

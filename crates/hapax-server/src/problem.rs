@@ -108,6 +108,14 @@ pub(crate) const KEY_MALFORMED: Kind = Kind {
     next: "Send one Idempotency-Key of 1 to 255 visible ASCII characters, quoted or not.",
 };
 
+/// A key that was used with other terms.
+pub(crate) const OTHER_TERMS: Kind = Kind {
+    code: "HX0202",
+    title: "Idempotency-Key was used for another request",
+    retryable: false,
+    next: "Use a new key for a new request; send the same body with the same key.",
+};
+
 /// No such ontology.
 pub(crate) const NO_ONTOLOGY: Kind = Kind {
     code: "HX0601",

@@ -20,6 +20,9 @@ pub(crate) struct Dev {
     /// The file with sinks and routes
     #[arg(long, env = "HAPAX_CONFIG", value_name = "FILE", default_value = "hapax.toml")]
     pub(crate) config: PathBuf,
+    /// How to tell what happens: for people, or one JSON object a line
+    #[arg(long, env = "HAPAX_LOG_FORMAT", value_enum, default_value_t = LogFormat::Text)]
+    pub(crate) log_format: LogFormat,
 }
 
 /// Serve a ledger to a team, as hapax.toml says.
@@ -165,6 +168,9 @@ pub(crate) struct Proxy {
     /// How many connections at once, and how many requests are passed on at once
     #[arg(long, default_value_t = 1024, value_name = "N")]
     pub(crate) connections: usize,
+    /// How to tell what happens: for people, or one JSON object a line
+    #[arg(long, env = "HAPAX_LOG_FORMAT", value_enum, default_value_t = LogFormat::Text)]
+    pub(crate) log_format: LogFormat,
 }
 
 fn meaning(text: &str) -> Result<(http::StatusCode, Fate), String> {

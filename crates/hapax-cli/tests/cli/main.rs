@@ -3,6 +3,7 @@
 mod crash;
 mod disk;
 mod extraction;
+mod flood;
 mod fuzz;
 mod governance;
 mod items;

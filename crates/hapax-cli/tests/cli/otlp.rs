@@ -29,6 +29,15 @@ fn heard(collector: &Receiver, path: &str, bytes: &[u8]) -> bool {
     })
 }
 
+/// A label as it is on the wire: its name, and its value, a text.
+fn label(name: &str, value: &str) -> Vec<u8> {
+    let field = |tag: u8, inside: &[u8]| {
+        let length = u8::try_from(inside.len()).expect("short");
+        [&[tag, length], inside].concat()
+    };
+    [field(0x0a, name.as_bytes()), field(0x12, &field(0x0a, value.as_bytes()))].concat()
+}
+
 /// Proves P-15 and X-11 for OTLP: the names of the specification, and spans that are the caller's
 /// children.
 #[test]
@@ -71,6 +80,8 @@ fn a_collector_is_told() {
     ] {
         wait_until(name, || heard(&collector, "/v1/metrics", name.as_bytes()));
     }
+    let hit = label("outcome", "hit");
+    wait_until("a label", || heard(&collector, "/v1/metrics", &hit));
     // What is left is told before the end.
     assert_eq!(server.stop().0, Some(0));
     let id = bytes(TRACE);
@@ -133,7 +144,16 @@ fn a_single_run_is_told_before_it_ends() {
     let publish = operation("flow", "v1", &["--", "echo", "done"]);
     let first = told(&publish, 0);
     assert!(heard(&first, "/v1/metrics", b"kfm.idem_cache_misses"));
-    assert!(heard(&first, "/v1/metrics", b"hydrology"), "with its labels");
+    for (name, value) in [
+        ("pipeline", "hydrology"),
+        ("task", "load"),
+        ("dataset_id", "flow"),
+        ("env", "default"),
+        ("operation_type", "publish"),
+        ("sovereignty_event", "false"),
+    ] {
+        assert!(heard(&first, "/v1/metrics", &label(name, value)), "{name}={value}");
+    }
     let second = told(&publish, 0);
     assert!(heard(&second, "/v1/metrics", b"kfm.idempotent_replays"));
     let refused = told(&operation("sites", "v1", &["--", "true"]), 73);

@@ -1,13 +1,12 @@
 //! `hapax dev`, `hapax serve` and `hapax token`: real processes, asked by curl.
 
-use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::io::{BufRead as _, BufReader, Read as _};
 use std::net::TcpStream;
 use std::process::{Child, ChildStderr, Command, Stdio};
 use std::time::Duration;
 
 use serde_json::Value;
 
-use super::proxy::Service;
 use super::{Place, wait_until};
 
 /// A server that ends with the test.
@@ -20,7 +19,7 @@ pub(super) struct Server {
 }
 
 impl Server {
-    fn start(place: &Place, words: &[&str]) -> Self {
+    pub(super) fn start(place: &Place, words: &[&str]) -> Self {
         Self::started(place.start(words))
     }
 
@@ -54,7 +53,7 @@ impl Server {
     }
 
     /// The most memory that it has ever had, in MB.
-    fn peak_mb(&self) -> u64 {
+    pub(super) fn peak_mb(&self) -> u64 {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id()));
         let status = status.expect("it is alive");
         let line = status.lines().find(|line| line.starts_with("VmHWM")).expect("a peak");
@@ -152,6 +151,60 @@ fn a_team_is_let_in_by_tokens() {
     signal(&server.child, "HUP");
     assert_eq!(status(&[&format!("http://{}/healthz", server.address)]), "200");
     assert_eq!(server.stop().0, Some(0));
+}
+
+/// Proves S-6 for tokens: each is good where it says, for what it says, and for as long.
+#[test]
+fn a_token_does_what_it_says() {
+    const JSON: &str = "Content-Type: application/json";
+    let place = Place::new();
+    let server = Server::start(&place, &["serve", "--listen", "127.0.0.1:0"]);
+    let url = format!("http://{}", server.address);
+    let made = |words: &[&str]| {
+        let made = place.hapax(&[&["token", "create"], words].concat()).exits(0);
+        format!("Authorization: Bearer {}", made.out.trim())
+    };
+    let operator = made(&["--role", "operator", "--namespace", "billing"]);
+    let steward = made(&["--role", "steward", "--namespace", "billing"]);
+    let everywhere = made(&["--role", "viewer", "--every-namespace"]);
+    let elsewhere = made(&["--role", "steward", "--namespace", "shipping"]);
+
+    // One namespace, that of the token, and no other is to be had with it.
+    let effect = format!("{url}/v1/effects/a");
+    let asked = |token: &str, more: &[&str]| status(&[&["-H", token, "-H", JSON], more].concat());
+    let granted = curl(&["-H", &operator, "-H", JSON, "-d", "{}", &format!("{effect}/claim")]);
+    let granted: Value = serde_json::from_str(&granted).expect("JSON");
+    let attempt = granted["attempt"].as_str().expect("an attempt");
+    let settle = format!(r#"{{"attempt":"{attempt}","report":"succeeded"}}"#);
+    assert_eq!(asked(&operator, &["-d", &settle, &format!("{effect}/settle")]), "200");
+    assert_eq!(asked(&operator, &[&effect]), "200");
+    assert_eq!(asked(&elsewhere, &[&effect]), "404");
+    assert_eq!(asked(&operator, &["-H", "Hapax-Namespace: shipping", &effect]), "403");
+    place.hapax(&["--namespace", "billing", "effects", "show", "a"]).exits(0);
+
+    // Every namespace, whichever is named; and what concerns all of them.
+    assert_eq!(asked(&everywhere, &[&effect]), "404", "nothing in the default one");
+    assert_eq!(asked(&everywhere, &["-H", "Hapax-Namespace: billing", &effect]), "200");
+    assert_eq!(asked(&everywhere, &[&format!("{url}/metrics")]), "200");
+    assert_eq!(asked(&steward, &[&format!("{url}/metrics")]), "403");
+
+    // What is recorded is cleared by a steward of the namespace, and by nobody else.
+    let reset = format!(r#"{{"attempt":"{attempt}","note":"a test"}}"#);
+    let reset = ["-d", &reset, &format!("{effect}/reset")];
+    for (token, may) in [(&operator, "403"), (&everywhere, "403"), (&elsewhere, "404")] {
+        assert_eq!(asked(token, &reset), may);
+    }
+    assert_eq!(asked(&steward, &reset), "200");
+
+    // A token that is over is no token; the others are good.
+    let brief = made(&["--role", "viewer", "--namespace", "billing", "--lifetime", "3s"]);
+    assert_eq!(asked(&brief, &[&effect]), "200");
+    wait_until("the token is over", || asked(&brief, &[&effect]) == "401");
+    assert_eq!(asked(&operator, &[&effect]), "200");
+    let listed = place.hapax(&["token", "list"]).exits(0);
+    for text in ["billing", "shipping", "every namespace", "steward"] {
+        assert!(listed.out.contains(text), "{listed:?}");
+    }
 }
 
 /// A file that is wrong is told where, before anything is served.
@@ -260,113 +313,6 @@ fn a_certificate_is_read_again() {
     assert_eq!(trusted(), "200");
 }
 
-/// What a client is told that sends a gigabyte after this head, and reads even when it is cut off.
-fn told_of_a_gigabyte(address: &str, head: &str) -> String {
-    let mut stream = TcpStream::connect(address).expect("a connection");
-    stream.write_all(head.as_bytes()).expect("a head");
-    let mut reader = stream.try_clone().expect("a copy");
-    reader.set_read_timeout(Some(super::LONG)).expect("a deadline");
-    let sending = std::thread::spawn(move || {
-        let chunk = [b"10000\r\n", &[0; 65_536][..], b"\r\n"].concat();
-        let sent = (0..16_384).take_while(|_| stream.write_all(&chunk).is_ok()).count();
-        // The rest of the answer may still be on its way.
-        (stream, sent)
-    });
-    let mut line = String::new();
-    let read = BufReader::new(&mut reader).read_line(&mut line);
-    read.expect("it is told before it is cut off");
-    let _ = reader.shutdown(std::net::Shutdown::Both);
-    let (_, sent) = sending.join().expect("no panic");
-    assert!(sent < 16_384, "nobody reads a gigabyte");
-    line
-}
-
-/// Floods a server: this path takes requests with these headers, and answers one that is in order
-/// with this status.
-fn flood(server: &Server, path: &str, headers: &[&str], fine: &str) {
-    let place = Place::new();
-    let head = |length: &str| {
-        let headers: String = headers.iter().map(|header| format!("{header}\r\n")).collect();
-        format!("POST {path} HTTP/1.1\r\nHost: localhost\r\n{headers}{length}")
-    };
-    let url = format!("http://{}{path}", server.address);
-    let with: Vec<&str> = headers.iter().flat_map(|header| ["-H", header]).collect();
-    let send = |words: &[&str]| status(&[&with[..], words, &[&url]].concat());
-    let mut dripping: Vec<TcpStream> = (0..500)
-        .map(|_| {
-            let mut stream = TcpStream::connect(&server.address).expect("a connection");
-            stream.write_all(head("").as_bytes()).expect("a drop");
-            stream
-        })
-        .collect();
-    for (nth, stream) in dripping.iter_mut().enumerate() {
-        stream.write_all(b"X-Drop: 1\r\n").expect("another drop");
-        if nth % 100 == 0 {
-            assert_eq!(send(&["-d", "{}"]), fine);
-        }
-    }
-    // A gigabyte that says so, and one that does not.
-    for length in ["Transfer-Encoding: chunked\r\n\r\n", "Content-Length: 1073741824\r\n\r\n"] {
-        let told = told_of_a_gigabyte(&server.address, &head(length));
-        assert_eq!(told, "HTTP/1.1 413 Payload Too Large\r\n", "{path} {length}");
-    }
-    // What is a little too large is told so, whether the client asks before it sends or not.
-    let large = place.path("large.json");
-    std::fs::write(&large, vec![b' '; 3_000_000]).expect("written");
-    let large = format!("@{}", large.display());
-    for expect in ["Expect:", "Expect: 100-continue"] {
-        assert_eq!(send(&["-H", expect, "--data-binary", &large]), "413");
-    }
-    assert_eq!(send(&["-d", "{}"]), fine);
-    let peak = server.peak_mb();
-    assert!(peak < 256, "{peak} MB");
-    drop(dripping);
-}
-
-/// Proves S-6 for floods: 500 connections that drip, bodies without end, depth and packed bombs;
-/// memory stays bounded, and whoever behaves is served.
-#[test]
-fn floods_are_survived() {
-    const JSON: &str = "Content-Type: application/json";
-    let place = Place::new();
-    for command in ["dev", "serve"] {
-        let server = Server::start(&place, &[command, "--listen", "127.0.0.1:0"]);
-        let made = place.hapax(&["token", "create", "--role", "operator"]).exits(0);
-        let token = format!("Authorization: Bearer {}", made.out.trim());
-        let claim = "/v1/effects/a/claim";
-        let url = format!("http://{}{claim}", server.address);
-        let attempt = "01".repeat(16);
-        let attempt = format!(r#"{{"attempt":"att_{attempt}","deadline_ms":600000}}"#);
-        assert_eq!(status(&["-H", &token, "-H", JSON, "-d", &attempt, &url]), "200");
-        flood(&server, claim, &[JSON, &token], "409");
-        let bomb = place.path("bomb.json");
-        std::fs::write(&bomb, format!("{}{}", "[".repeat(500_000), "]".repeat(500_000)))
-            .expect("written");
-        let bomb = format!("@{}", bomb.display());
-        assert_eq!(status(&["-H", &token, "-H", JSON, "-d", &bomb, &url]), "400");
-        let packed = format!(
-            "head -c 268435456 /dev/zero | gzip -1 | curl -sS -o /dev/null -w '%{{http_code}}' \
-             -H '{JSON}' -H '{token}' -H 'Content-Encoding: gzip' --data-binary @- {url}"
-        );
-        let sent = Command::new("sh").args(["-c", &packed]).output();
-        assert_eq!(String::from_utf8_lossy(&sent.expect("sh").stdout), "415");
-        assert_eq!(status(&["-H", &token, "-H", JSON, "-d", &attempt, &url]), "200");
-        let peak = server.peak_mb();
-        assert!(peak < 256, "{peak} MB");
-    }
-}
-
-/// Proves S-6 for floods of the proxy: the same, and of all that one request reaches the service.
-#[test]
-fn a_proxy_survives_floods() {
-    let (place, service) = (Place::new(), Service::start());
-    let words = ["proxy", "--listen", "127.0.0.1:0", "--upstream", service.url()];
-    let server = Server::start(&place, &words);
-    let headers = ["Content-Type: application/json", "Idempotency-Key: k"];
-    flood(&server, "/charges", &headers, "201");
-    assert_eq!(service.calls(), 1);
-}
-
 /// What is under way when the end is asked for is finished; nothing new is begun.
 #[test]
 fn the_end_is_graceful() {
@@ -409,6 +355,66 @@ fn logs_are_json_if_asked_for() {
     server.errors.read_line(&mut line).expect("a line");
     let told: Value = serde_json::from_str(&line).unwrap_or_else(|_| panic!("{line}"));
     assert_eq!((&told["event"], &told["level"]), (&"tls_reloaded".into(), &"info".into()));
+}
+
+/// Proves S-6 for logs: `dev` and `proxy` write them for machines too, all of them, and nothing of
+/// what clients send in confidence is in them, however much is told.
+#[test]
+fn no_secret_and_no_body_is_logged() {
+    const JSON: &str = "Content-Type: application/json";
+    let place = Place::new();
+    // It accepts nothing: what is sent there has no answer.
+    let gone = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let upstream = format!("http://{}", gone.local_addr().expect("an address"));
+    drop(gone);
+    let made = place.hapax(&["token", "create", "--role", "operator"]).exits(0);
+    let token = format!("Authorization: Bearer {}", made.out.trim());
+    let forged = format!("{}0", &token[..token.len() - 1]);
+    for words in [
+        &["serve", "--listen", "127.0.0.1:0"][..],
+        &["dev", "--listen", "127.0.0.1:0"],
+        &["proxy", "--listen", "127.0.0.1:0", "--upstream", &upstream],
+    ] {
+        let mut command = place.command(&[words, &["--log-format", "json"]].concat());
+        command.stdout(Stdio::piped()).stderr(Stdio::piped()).env("HAPAX_LOG", "trace");
+        let server = Server::started(command.spawn().expect("it starts"));
+        let effect = format!("http://{}/v1/effects/pay-{}", server.address, words[0]);
+        let send = |token: &str, body: &str, call: &str| {
+            let url = format!("{effect}/{call}?also=sesame-query");
+            let key = ["-H", "Idempotency-Key: k", "-H", "Cookie: sesame-cookie"];
+            curl(&[&key[..], &["-H", token, "-H", JSON, "-d", body, &url]].concat())
+        };
+        let granted = send(&token, r#"{"label":"pay"}"#, "claim");
+        send(&forged, "{}", "claim");
+        send(&token, r#"{"sesame-field": 1}"#, "claim");
+        send(&token, "sesame-broken {", "undo");
+        let granted: Value = serde_json::from_str(&granted).expect("JSON");
+        if let Some(attempt) = granted["attempt"].as_str() {
+            let settle = format!(
+                r#"{{"attempt":"{attempt}","report":"succeeded","body":"sesame-outcome"}}"#
+            );
+            assert!(send(&token, &settle, "settle").contains("repeated"));
+        } else {
+            assert_eq!((&granted["code"], words[0]), (&"HX0305".into(), "proxy"));
+        }
+        let said = server.said.clone();
+        let (code, rest) = server.stop();
+        assert_eq!(code, Some(0));
+        let said = said + &rest;
+        for line in said.lines() {
+            let told: Value = serde_json::from_str(line).unwrap_or_else(|_| panic!("{line}"));
+            assert!(told["level"].is_string() && told["message"].is_string(), "{line}");
+        }
+        for event in ["serving", "stopping"] {
+            assert!(said.contains(&format!(r#""event":"{event}""#)), "{said}");
+        }
+        if words[0] == "proxy" {
+            assert!(said.contains(r#""event":"upstream_silent""#), "{said}");
+        }
+        for secret in [made.out.trim(), "sesame"] {
+            assert!(!said.contains(secret), "{}: {said}", words[0]);
+        }
+    }
 }
 
 /// `promtool` has nothing against what is counted.

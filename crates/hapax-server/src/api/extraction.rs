@@ -164,6 +164,8 @@ async fn extract(
     }
     let body = collected(request.into_body(), LARGEST, server.terms.longest_request).await?;
     let asked = read::<wire::ExtractionRequest>(&body)?.read()?;
+    // Others may need the room while this text is read.
+    drop(body);
     if streams {
         let room = server.allowances.follow(&caller.namespace)?;
         let (identity, _) = extract.identify(&asked).await?;
@@ -356,6 +358,7 @@ async fn put_ontology(
     let body = collected(request.into_body(), LARGEST, server.terms.longest_request).await?;
     let ontology = rdf::import(&body, syntax, None, how.id.as_deref());
     let ontology = ontology.map_err(Error::from)?;
+    drop(body);
     answer(extract.put_ontology(&ontology, how.version.as_deref(), &caller.holder).await?.into())
 }
 

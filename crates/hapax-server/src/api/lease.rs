@@ -13,7 +13,7 @@ use utoipa_axum::routes;
 
 use super::effect::derived;
 use super::{Answer, ClientKey, Id, Json, Scope, answer, malformed, parse};
-use crate::problem::Problem;
+use crate::problem::{OTHER_TERMS, Problem};
 use crate::server::Server;
 use crate::wire;
 
@@ -52,7 +52,7 @@ async fn open(
     ClientKey(client_key): ClientKey,
     Json(asked): Json<wire::OpenLease>,
 ) -> Answer<wire::Lease> {
-    let id = match (&asked.lease, client_key) {
+    let id = match (&asked.lease, &client_key) {
         (Some(text), _) => parse("lease", text)?,
         (None, Some(key)) => LeaseId::from_bytes(derived(&[
             b"lease",
@@ -69,7 +69,12 @@ async fn open(
         return Err(malformed("holder is 1 to 128 bytes, and does not begin with a dash"));
     }
     let term = Duration::from_millis(asked.term_ms);
-    held(id, scope.hapax.remote().open(id, term, holder).await?)
+    let opened = held(id, scope.hapax.remote().open(id, term, holder).await?)?;
+    if client_key.is_some() && (opened.term_ms, opened.holder.as_str()) != (asked.term_ms, holder) {
+        let detail = "the lease of this key has another term or another holder";
+        return Err(Problem::new(StatusCode::UNPROCESSABLE_ENTITY, &OTHER_TERMS, detail));
+    }
+    Ok(opened)
 }
 
 fn held(id: LeaseId, lease: Option<hapax::Lease>) -> Answer<wire::Lease> {

@@ -109,3 +109,61 @@ async fn a_key_that_cannot_be_read_is_refused_everywhere() {
         assert_eq!((status, &problem["code"]), (400, &json!("HX0302")), "{method} {path}");
     }
 }
+
+/// Proves S-2, S-6: the document says of each call whether it is carried out once under a key or asked
+/// anew, and so it is.
+#[tokio::test]
+async fn what_is_asked_anew_says_so() {
+    let client = Client::dev();
+    let (_, document) = client.get("/v1/openapi.json").await;
+    let told = |method: &str, path: &str| {
+        let parameters = document["paths"][path][method]["parameters"].as_array().expect("some");
+        let key = parameters.iter().find(|one| one["name"] == "Idempotency-Key").expect("a key");
+        key["description"].as_str().expect("text").to_owned()
+    };
+    for path in [
+        "/v1/effects/{key}/claim",
+        "/v1/effects/{key}/look",
+        "/v1/leases",
+        "/v1/leases/{id}/renew",
+        "/v1/control/{computation}",
+        "/v1/epochs/{domain}",
+        "/v1/operations",
+        "/api/v1/extract",
+        "/api/v1/ontologies",
+    ] {
+        assert!(told("post", path).contains("asked anew"), "{path}");
+    }
+    for (method, path) in [
+        ("post", "/v1/effects/{key}/settle"),
+        ("delete", "/v1/leases/{id}"),
+        ("put", "/v1/workflows/{workflow}/script"),
+        ("delete", "/api/v1/ontologies/{ontology}"),
+    ] {
+        assert!(told(method, path).contains("carried out once"), "{method} {path}");
+    }
+
+    // The same key, the same lease; with other terms it is a mistake.
+    let keyed = client.clone().with("idempotency-key", "k");
+    let terms = json!({ "term_ms": 60_000, "holder": "ada" });
+    let (status, lease) = keyed.post("/v1/leases", terms.clone()).await;
+    assert_eq!(status, 200);
+    assert_eq!(keyed.post("/v1/leases", terms.clone()).await, (200, lease.clone()));
+    for other in [
+        json!({ "term_ms": 60_001, "holder": "ada" }),
+        json!({ "term_ms": 60_000, "holder": "bob" }),
+    ] {
+        let (status, problem) = keyed.post("/v1/leases", other).await;
+        assert_eq!((status, &problem["code"]), (422, &json!("HX0202")));
+    }
+    let (_, leases) = client.get("/v1/leases").await;
+    assert_eq!(leases["leases"], json!([lease]), "nothing was changed");
+    let close = format!("/v1/leases/{}", lease["lease"].as_str().expect("an id"));
+    assert_eq!(keyed.send(&Method::DELETE, &close, None).await.status(), 204);
+    assert_eq!(client.get("/v1/leases").await.1["leases"], json!([]));
+    // It is opened anew, and not told of from what was kept.
+    let answer = keyed.send(&Method::POST, "/v1/leases", Some(&terms.to_string())).await;
+    assert!(!answer.headers().contains_key("idempotent-replayed"));
+    assert_eq!(read(answer).await, (200, lease.clone()));
+    assert_eq!(client.get("/v1/leases").await.1["leases"], json!([lease]));
+}

@@ -36,6 +36,24 @@ mod futures_body {
 
     pub(super) struct Stalling(pub(super) Option<Bytes>);
 
+    /// One that begins and breaks off.
+    pub(super) struct Breaking(pub(super) Option<Bytes>);
+
+    impl http_body::Body for Breaking {
+        type Data = Bytes;
+        type Error = std::io::Error;
+
+        fn poll_frame(
+            mut self: Pin<&mut Self>,
+            _: &mut Context<'_>,
+        ) -> Poll<Option<Result<http_body::Frame<Bytes>, Self::Error>>> {
+            Poll::Ready(Some(match self.0.take() {
+                Some(start) => Ok(http_body::Frame::data(start)),
+                None => Err(std::io::ErrorKind::ConnectionReset.into()),
+            }))
+        }
+    }
+
     impl http_body::Body for Stalling {
         type Data = Bytes;
         type Error = std::convert::Infallible;
@@ -73,6 +91,14 @@ async fn charge(State(service): State<Service>, request: Request<Body>) -> Respo
         "never" => std::future::pending().await,
         "stall" => {
             let start = futures_body::Stalling(Some(Bytes::from_static(b"so far")));
+            *response.body_mut() = Body::new(start);
+        }
+        "break" => {
+            let start = futures_body::Breaking(Some(Bytes::from_static(b"so far")));
+            *response.body_mut() = Body::new(start);
+        }
+        "break-late" => {
+            let start = futures_body::Breaking(Some(vec![b'x'; 200_000].into()));
             *response.body_mut() = Body::new(start);
         }
         "panic" => panic!("the handler panics, on purpose"),
@@ -380,7 +406,7 @@ async fn transient_answers_are_passed_on_and_not_kept() {
 async fn a_request_that_was_not_answered_is_not_sent_again() {
     let settings = Settings::default().longest_answer(Duration::from_millis(300));
     for world in World::both(&settings).await {
-        for told in ["504", "panic", "stall", "never"] {
+        for told in ["504", "panic", "stall", "break", "never"] {
             // Nothing limits how long a handler behind the layer takes.
             if world.name == "layer" && told == "never" {
                 continue;
@@ -400,7 +426,7 @@ async fn a_request_that_was_not_answered_is_not_sent_again() {
             assert_eq!(world.calls() - before, 1, "{} {told}", world.name);
         }
         let unknown = world.hapax.list(&[StateName::Indeterminate], 10).await.expect("a list");
-        assert_eq!(unknown.len(), if world.name == "layer" { 3 } else { 4 }, "shown to somebody");
+        assert_eq!(unknown.len(), if world.name == "layer" { 4 } else { 5 }, "shown to somebody");
     }
 }
 
@@ -473,6 +499,27 @@ async fn bodies_have_limits() {
         assert_eq!(ask().await.body.len(), 200_000, "the first caller gets it all");
         let again = ask().await;
         assert_eq!((again.status(), again.problem()), (200, "HX0307".into()));
+        assert!(again.replayed());
+        assert_eq!(world.calls(), 1);
+    }
+}
+
+/// Proves S-6: an answer that breaks off after more than is kept was an answer all the same: the
+/// first caller sees it break off, and later ones are told that it happened.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_answer_that_breaks_off_late_counts_by_its_status() {
+    for world in World::both(&Settings::default().largest_answer(100_000)).await {
+        let request = Request::post(format!("{}/charges?break-late", world.url))
+            .header("idempotency-key", "k")
+            .body(Full::from("a"))
+            .expect("a request");
+        let client = Client::builder(TokioExecutor::new()).build_http::<Full<Bytes>>();
+        let answered = tokio::time::timeout(LONG, client.request(request)).await;
+        let first = answered.expect("in time").expect("an answer");
+        assert_eq!(first.status(), 200);
+        assert!(first.into_body().collect().await.is_err(), "{}: it breaks off", world.name);
+        let again = world.post("/charges?break-late", &[("idempotency-key", "k")], "a").await;
+        assert_eq!((again.status(), again.problem()), (200, "HX0307".into()), "{}", world.name);
         assert!(again.replayed());
         assert_eq!(world.calls(), 1);
     }
