@@ -3,6 +3,7 @@
 mod actions;
 mod due;
 mod failures;
+mod late;
 mod payloads;
 mod repairs;
 mod replay;
