@@ -3,6 +3,7 @@
 mod actions;
 mod due;
 mod failures;
+mod hostile;
 mod late;
 mod payloads;
 mod repairs;
