@@ -60,14 +60,14 @@ fn maintained_within(
 
 /// The newest version of the script.
 async fn newest(items: &Items) -> Script {
-    items.scripts("letters").await.unwrap().remove(0)
+    items.scripts("letters").await.expect("versions").remove(0)
 }
 
 /// The same, with somebody who listens to its outbox.
 async fn listened(items: Items) -> Items {
-    let outbox = Outbox::new().sink("people", Deaf).unwrap();
-    let routed = outbox.route("item-*", "*", &["people"]).unwrap();
-    items.hapax().configure(&routed).await.unwrap();
+    let outbox = Outbox::new().sink("people", Deaf).expect("a sink");
+    let routed = outbox.route("item-*", "*", &["people"]).expect("a route");
+    items.hapax().configure(&routed).await.expect("configured");
     items
 }
 
@@ -80,7 +80,7 @@ impl Sink for Deaf {
 /// What whoever listens to the outbox is told.
 async fn told(items: &Items) -> Vec<String> {
     let filter = RecordFilter { limit: 100, ..RecordFilter::default() };
-    let records = items.hapax().records(filter).await.unwrap();
+    let records = items.hapax().records(filter).await.expect("records");
     records.iter().map(|told| told.record.event.payload.as_str().to_owned()).collect()
 }
 
