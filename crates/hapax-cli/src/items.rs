@@ -251,7 +251,7 @@ async fn versions(global: &Global, workflow: &str, show: Option<Version>) -> Res
 fn version_row(script: &Script) -> Vec<String> {
     let repair = script.repair.as_ref();
     let cost = repair.map_or("-".into(), |repair| (repair.cost as f64 / 1_000.0).to_string());
-    let touches = repair.filter(|repair| repair.impactful);
+    let touches = repair.filter(|repair| repair.impactful || !repair.blast_radius.is_empty());
     let touches = touches.map_or("-".into(), |repair| repair.blast_radius.len().to_string());
     let repair = repair.map(|repair| repair.explanation.as_str());
     vec![

@@ -24,31 +24,13 @@ enum Request {
     Over(Ended),
 }
 
-/// Runs a script. Whoever drops this ends the script with its next step.
+/// Starts a script and answers it to its end. Whoever ends the run ends the script with its next
+/// step.
 pub(crate) async fn execute(
     run: Run,
     settings: Arc<Settings>,
     source: String,
 ) -> Result<(), Stopped> {
-    let mut cut = Cut(Some(run.clone()));
-    let ended = converse(run, settings, source).await;
-    cut.0 = None;
-    ended
-}
-
-/// Ends a run if it is dropped while that goes on.
-struct Cut(Option<Run>);
-
-impl Drop for Cut {
-    fn drop(&mut self) {
-        if let Some(run) = self.0.take() {
-            run.stop(Why::logic("the run was cut off"));
-        }
-    }
-}
-
-/// Starts a script and answers it to its end.
-async fn converse(run: Run, settings: Arc<Settings>, source: String) -> Result<(), Stopped> {
     let (ask, mut asked) = mpsc::channel(1);
     let runtime = tokio::runtime::Handle::current();
     let mut host = Bridge { run: run.clone(), runtime, ask: ask.clone(), item: None };

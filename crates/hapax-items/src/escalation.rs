@@ -358,6 +358,15 @@ impl Items {
         let hapax = self.hapax();
         let namespace = hapax.namespace();
         let whole = identity::workflow(namespace, workflow)?;
+        // Nothing is left to be decided about an item that is done or let go.
+        let item = match item {
+            Some(id) => {
+                let key = identity::item(namespace, workflow, id)?;
+                let state = hapax.show(key).await?.map(|effect| effect.state.name());
+                item.filter(|_| !matches!(state, Some(StateName::Succeeded | StateName::Skipped)))
+            }
+            None => None,
+        };
         let (key, part) = match item {
             Some(id) => {
                 let key = identity::item(namespace, workflow, id)?;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use hapax::part::{Found, Sought};
-use hapax::{Backoff, Effect, State, StateName};
+use hapax::{Backoff, Effect, State, StateName, Timestamp};
 
 use crate::error::Error;
 use crate::identity;
@@ -43,11 +43,16 @@ impl Items {
     /// those that nobody can tell of. What was looked for, and when, is in the ledger: a restart
     /// forgets nothing.
     pub async fn reconcile(&self) -> Result<Reconciled, Error> {
+        self.reconcile_by(Timestamp(now_ms() as i64)).await
+    }
+
+    /// The same, for what is due by this time.
+    pub async fn reconcile_by(&self, now: Timestamp) -> Result<Reconciled, Error> {
         let mut pass = Reconciled::default();
         for found in self.mutations_in(StateName::Unknown).await? {
             let Some(note) = MutationNote::read(&found.part.body) else { continue };
             let due = due_ms(&found.effect);
-            if due > now_ms() {
+            if due > now.0.max(0) as u64 {
                 pass.waiting += 1;
                 continue;
             }

@@ -177,7 +177,8 @@ impl Items {
                 (nothing, Checked::Unfit(why))
             }
         };
-        let blast_radius = match proposal.safe {
+        // Whoever has to decide is shown what it may concern.
+        let blast_radius = match proposal.safe && !matches!(checked, Checked::Unsure(_)) {
             true => Vec::new(),
             false => self.blast_radius(script).await?,
         };

@@ -30,6 +30,9 @@ tokio::task_local! {
 }
 
 /// A run, as the program sees that does the work. Cheap to clone.
+///
+/// It closes when the work has come to its end, and with it the items that were taken up. Whatever is
+/// asked of a clone after that is not done, and does not return.
 #[derive(Clone)]
 pub struct Run(Arc<Inner>);
 
@@ -121,6 +124,12 @@ impl Run {
 
     pub(crate) fn stop(&self, why: Why) -> Stopped {
         self.0.brake.pull(why)
+    }
+
+    /// Closes the run once the items that were taken up have come to their end.
+    pub(crate) async fn close(&self) -> Result<(), Stopped> {
+        let _alone = self.0.gate.lock().await;
+        self.0.brake.close()
     }
 
     pub(crate) fn note(&self) -> MutexGuard<'_, RunNote> {
@@ -317,6 +326,11 @@ impl Run {
                     }
                     Err(stopped) => {
                         *answer_of = Err(stopped);
+                        // Nothing that it did: the run answers for that, and the next takes it up.
+                        if let Some(other) = self.late() {
+                            let why = format!("broken off by a late call for {other:?}");
+                            return Err(hapax::Failure::not_done(why));
+                        }
                         let (failure, escalated) = self.failed(account);
                         let account = account.failed(now_ms());
                         self.note().failure = Some(failure.clone());
@@ -360,7 +374,14 @@ impl Run {
         F: FnOnce(Item) -> Fut,
         Fut: Future<Output = Result<Json, Stopped>>,
     {
-        let work = AssertUnwindSafe(INSIDE.scope((), handler(item))).catch_unwind();
+        // Whatever becomes of the handler, and of whoever waits for it.
+        let _closes = Closes(&item);
+        let work = AssertUnwindSafe(INSIDE.scope((), handler(item.clone()))).catch_unwind();
+        let work = async {
+            let result = work.await;
+            item.close().await;
+            result
+        };
         let result = tokio::select! {
             biased;
             () = self.0.brake.pulled() => return Err(Stopped(())),
@@ -391,6 +412,11 @@ impl Run {
         let counts = effect.is_some_and(|effect| by_itself(&effect));
         let note = ItemNote::read(part).filter(|_| counts);
         Ok(note.map(|note| note.account).unwrap_or_default())
+    }
+
+    /// The item that was called for after its handler had ended, if that is why the run is over.
+    pub(crate) fn late(&self) -> Option<String> {
+        self.0.brake.why().and_then(|why| why.late)
     }
 
     /// What is recorded of a failure, and whether a person is asked about it.
@@ -432,6 +458,15 @@ impl Run {
     /// Whether the run is between two items.
     pub(crate) fn left_item(&self) {
         self.note().item = None;
+    }
+}
+
+/// Closes an item when it is dropped.
+struct Closes<'a>(&'a Item);
+
+impl Drop for Closes<'_> {
+    fn drop(&mut self) {
+        self.0.close_now();
     }
 }
 

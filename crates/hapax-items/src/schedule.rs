@@ -108,6 +108,7 @@ mod tests {
         humantime::format_rfc3339_millis(UNIX_EPOCH + since).to_string()
     }
 
+    /// Proves I-14.
     #[test]
     fn the_latest_instant_is_in_utc_and_on_the_second() {
         for (schedule, now, latest) in [
@@ -124,6 +125,7 @@ mod tests {
         }
     }
 
+    /// Proves I-14.
     #[test]
     fn what_is_no_schedule_is_refused() {
         for schedule in ["", "hourly", "* * * *", "61 * * * *", "0 0 30 2 *", "0 0 0 1 1 * 2030"] {

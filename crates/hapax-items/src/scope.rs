@@ -2,6 +2,7 @@
 
 use std::collections::HashSet;
 use std::panic::AssertUnwindSafe;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -24,6 +25,10 @@ use crate::told;
 use crate::tool::{Call, Difference, Tool, ToolError};
 
 /// An item, as its handler sees it. Cheap to clone.
+///
+/// It closes when its handler ends. Whoever has kept a clone can change nothing through it from then
+/// on: while the run goes on, that ends it like a mutation on an item that is done; once the run is
+/// over, the call changes nothing, does not return, and what was recorded stays as it is.
 #[derive(Clone)]
 pub struct Item(Arc<Inner>);
 
@@ -42,6 +47,8 @@ struct Inner {
     used: Mutex<HashSet<Key>>,
     /// One mutation at a time, so that there is never more than one whose outcome is unknown.
     turn: tokio::sync::Mutex<()>,
+    /// Whether its handler has ended.
+    closed: AtomicBool,
 }
 
 /// What is known of a mutation before anybody is asked.
@@ -77,9 +84,45 @@ impl Item {
         };
         let (id, title) = (id.to_owned(), title.to_owned());
         let (used, turn) = (Mutex::default(), tokio::sync::Mutex::default());
-        let inner =
-            Inner { run, key, whole, id, title, attempt, first_seen, claim, past, used, turn };
-        Self(Arc::new(inner))
+        Self(Arc::new(Inner {
+            run,
+            key,
+            whole,
+            id,
+            title,
+            attempt,
+            first_seen,
+            claim,
+            past,
+            used,
+            turn,
+            closed: AtomicBool::new(false),
+        }))
+    }
+
+    /// Closes it once what was begun for it has come to its end.
+    pub(crate) async fn close(&self) {
+        let _alone = self.0.turn.lock().await;
+        self.close_now();
+    }
+
+    /// Closes it: nothing else is begun.
+    pub(crate) fn close_now(&self) {
+        self.0.closed.store(true, Ordering::Release);
+    }
+
+    fn is_closed(&self) -> bool {
+        self.0.closed.load(Ordering::Acquire)
+    }
+
+    /// Refuses what is asked for after the handler has ended.
+    fn late(&self, tool: &str, operation: &str) -> Stopped {
+        let (run, id) = (&self.0.run, &self.0.id);
+        let why = format!(
+            "{tool}.{operation} on {id:?}, whose handler has ended: await it inside of the handler"
+        );
+        tracing::warn!(name: "late_mutation", workflow = run.workflow(), item = id, "{why}");
+        run.stop(Why::logic(why).late(id))
     }
 
     /// Its id.
@@ -92,9 +135,10 @@ impl Item {
         &self.0.title
     }
 
-    /// Whether nothing may be changed for it any more: it is done, or a person let it go.
+    /// Whether nothing may be changed for it any more: it is done, a person let it go, or its handler
+    /// has ended.
     pub fn is_done(&self) -> bool {
-        self.0.claim.is_none()
+        self.0.claim.is_none() || self.is_closed()
     }
 
     /// Which attempt this is, from 1. A new one begins when a person asks for it.
@@ -145,6 +189,9 @@ impl Item {
         arguments: Json,
     ) -> Result<Recalled, Stopped> {
         let Inner { run, id, attempt, whole, .. } = &*self.0;
+        if self.is_closed() {
+            return Err(self.late(tool.name(), operation));
+        }
         if self.is_done() {
             return Err(run.stop(Why::logic(format!(
                 "{}.{operation} on {id:?}, which is done: return early if ctx.item.isDone",
@@ -211,6 +258,9 @@ impl Item {
         let run = &self.0.run;
         let _alone = self.0.turn.lock().await;
         run.check()?;
+        if self.is_closed() {
+            return Err(self.late(&asked.note.tool, &asked.note.operation));
+        }
         let Some(claim) = &self.0.claim else { return Err(run.stop(Why::logic("it is done"))) };
         if let Some(result) = self.0.past.find(asked.key, &asked.part.body).await {
             return Ok(result);

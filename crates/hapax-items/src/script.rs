@@ -56,7 +56,7 @@ pub struct Repaired {
     pub impactful: bool,
     /// What it cost, in thousandths.
     pub cost: u64,
-    /// Items that were processed while the fault existed, if it is impactful.
+    /// Items that were processed while the fault existed, if a person has to decide.
     pub blast_radius: Vec<String>,
 }
 

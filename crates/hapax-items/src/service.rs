@@ -293,13 +293,21 @@ impl Items {
                 note,
                 repaired,
             });
+            let _cut = Cut(run.clone());
+            let work = async {
+                work(run.clone()).await?;
+                run.close().await
+            };
             let worked = tokio::select! {
                 biased;
-                worked = work(run.clone()) => worked,
+                worked = work => worked,
                 () = run.brake().over() => Err(Stopped(())),
             };
+            if worked.is_err() {
+                run.brake().over().await;
+            }
             let mut note = run.note().clone();
-            if run.check().and(worked).is_ok() {
+            if worked.is_ok() {
                 (note.item, note.account) = (None, Account::default());
                 claim.keep(note.part(whole));
                 let count = note.count();
@@ -311,6 +319,7 @@ impl Items {
                 Some(failure) => (failure, false),
                 None => {
                     note.account = account.failed(now_ms());
+                    note.item = run.late().or(note.item);
                     run.failed(account)
                 }
             };
@@ -436,6 +445,15 @@ impl Items {
             |script: &&Script| script.version.major == version.major && script.made.0 >= since;
         let repairs = scripts.iter().filter(lately).filter_map(|script| script.repair.as_ref());
         Ok(repairs.fold((0, 0), |(count, cost), repair| (count + 1, cost + repair.cost)))
+    }
+}
+
+/// Ends a run if whoever waits for it is gone.
+struct Cut(Run);
+
+impl Drop for Cut {
+    fn drop(&mut self) {
+        self.0.stop(Why::logic("the run was cut off"));
     }
 }
 

@@ -18,6 +18,9 @@ pub(crate) struct Why {
     pub(crate) message: String,
     pub(crate) stack: Option<String>,
     pub(crate) course: Course,
+    /// The item whose handler had ended before, if that is what it is about: nothing that the open
+    /// item did.
+    pub(crate) late: Option<String>,
 }
 
 /// What a failure leads to.
@@ -37,11 +40,16 @@ impl Why {
     pub(crate) fn new(class: Class, message: impl Into<String>) -> Self {
         let message = message.into();
         let message = message.chars().take(MESSAGE).collect();
-        Self { class, message, stack: None, course: Course::ByClass }
+        Self { class, message, stack: None, course: Course::ByClass, late: None }
     }
 
     pub(crate) fn logic(message: impl Into<String>) -> Self {
         Self::new(Class::Logic, message)
+    }
+
+    /// It was asked for an item whose handler had ended.
+    pub(crate) fn late(self, item: &str) -> Self {
+        Self { late: Some(item.to_owned()), ..self }
     }
 
     pub(crate) fn course(self, course: Course) -> Self {
@@ -74,6 +82,18 @@ impl Brake {
         self.lock().get_or_insert(why);
         self.0.changed.notify_waiters();
         Stopped(())
+    }
+
+    /// Ends a run that has come to its end, unless something went wrong before.
+    pub(crate) fn close(&self) -> Result<(), Stopped> {
+        let mut why = self.lock();
+        match *why {
+            Some(_) => Err(Stopped(())),
+            None => {
+                *why = Some(Why::logic("the run is over"));
+                Ok(())
+            }
+        }
     }
 
     /// Whether the run may go on.

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::process::Command;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -16,26 +17,57 @@ use super::{Place, wait_until};
 #[derive(Clone)]
 struct Till {
     port: u16,
-    rung: Arc<Mutex<Vec<String>>>,
+    /// What it did: the first part of the path, and the key.
+    rung: Arc<Mutex<Vec<(String, String)>>>,
+    /// How often it was asked whether it did something, and had.
+    found: Arc<AtomicUsize>,
+    /// The same, and it had not.
+    missed: Arc<AtomicUsize>,
+    /// Connections that somebody has not done with.
+    open: Arc<AtomicUsize>,
+    /// Whether it hangs up on whoever calls, and does nothing.
+    hangs_up: Arc<AtomicBool>,
 }
 
 impl Till {
     fn open() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let port = listener.local_addr().expect("an address").port();
-        let till = Self { port, rung: Arc::default() };
+        let till = Self {
+            port,
+            rung: Arc::default(),
+            found: Arc::default(),
+            missed: Arc::default(),
+            open: Arc::default(),
+            hangs_up: Arc::default(),
+        };
         let served = till.clone();
         std::thread::spawn(move || {
             for connection in listener.incoming().flatten() {
                 let till = served.clone();
-                std::thread::spawn(move || till.serve(connection));
+                till.open.fetch_add(1, Ordering::SeqCst);
+                std::thread::spawn(move || {
+                    till.serve(connection);
+                    till.open.fetch_sub(1, Ordering::SeqCst);
+                });
             }
         });
         till
     }
 
-    fn rung(&self) -> Vec<String> {
-        self.rung.lock().expect("no panic").clone()
+    /// The keys of what it did of one kind.
+    fn rung(&self, kind: &str) -> Vec<String> {
+        let rung = self.rung.lock().expect("no panic");
+        rung.iter().filter(|(of, _)| of == kind).map(|(_, key)| key.clone()).collect()
+    }
+
+    /// Waits until everything that was sent before has been read: connections are taken up in order.
+    fn quiet(&self) {
+        let mut last = TcpStream::connect(("127.0.0.1", self.port)).expect("it listens");
+        last.write_all(b"GET / HTTP/1.1\r\n\r\n").expect("it reads");
+        last.read_exact(&mut [0]).expect("it answers");
+        drop(last);
+        wait_until("nobody is connected", || self.open.load(Ordering::SeqCst) == 0);
     }
 
     fn serve(&self, connection: TcpStream) -> Option<()> {
@@ -63,14 +95,33 @@ impl Till {
                 header("content-length").and_then(|length| length.parse().ok()).unwrap_or(0);
             let mut body = vec![0; length];
             reader.read_exact(&mut body).ok()?;
-            let status = match header("idempotency-key") {
-                Some(key) => {
-                    self.rung.lock().ok()?.push(digits(&key));
+            if self.hangs_up.load(Ordering::SeqCst) {
+                return None;
+            }
+            let kind = head[0].split('/').nth(1).unwrap_or_default();
+            let key = header("idempotency-key");
+            let sought = digits(key.as_ref().unwrap_or(&head[0]));
+            let mut rung = self.rung.lock().ok()?;
+            let known = rung.iter().any(|(_, known)| *known == sought);
+            let status = match (key, known) {
+                (Some(_), _) => {
+                    rung.push((kind.to_owned(), sought));
                     "201 Created"
                 }
-                None if self.rung().contains(&digits(&head[0])) => "200 OK",
-                None => "404 Not Found",
+                (None, true) => {
+                    self.found.fetch_add(1, Ordering::SeqCst);
+                    "200 OK"
+                }
+                (None, false) => {
+                    self.missed.fetch_add(usize::from(kind == "probe"), Ordering::SeqCst);
+                    "404 Not Found"
+                }
             };
+            drop(rung);
+            if status == "201 Created" {
+                // Long enough that some are killed while they wait for an answer.
+                std::thread::sleep(Duration::from_millis(10));
+            }
             let answer = "{\"receipt\":7}";
             let length = answer.len();
             let mut connection = &connection;
@@ -98,13 +149,39 @@ for (let n = 0; n < 3; n++) {
             { sql: "INSERT INTO invoice VALUES (?1)", params: [id] },
         ] });
         const charged = await till.post({ url: `charges/${id}`, body: { amount: 10 } });
+        await desk.post({ url: `notes/${id}`, body: { charged: id } });
         await mail.send({ to: `${id}@example.org`, subject: "Invoice", text: `receipt ${charged.body.receipt}` });
     });
 }
 "#;
 
+/// Does what a person does who looks after the till: says of each note that nobody knows about
+/// whether it is there. How many there were.
+fn look_after(place: &Place, till: &Till) -> usize {
+    till.quiet();
+    let open = place.hapax(&["--json", "items", "escalations"]).exits(78);
+    for escalation in open.out.lines() {
+        let escalation: serde_json::Value = serde_json::from_str(escalation).expect("JSON");
+        let text = |pointer: &str| {
+            let found = escalation.pointer(pointer).and_then(|found| found.as_str());
+            found.unwrap_or_else(|| panic!("{pointer}: {escalation}")).to_owned()
+        };
+        assert_eq!(text("/unknown/0/mutation/tool"), "desk", "the others can be looked up");
+        let note = digits(&text("/unknown/0/mutation/key"));
+        let (key, attempt) = (text("/key"), text("/judged"));
+        let who = ["--attempt", &attempt, "--by", "ada", "--note", "looked"];
+        let said: &[&str] = match till.rung("notes").contains(&note) {
+            true => &["happened", "--result", "null"],
+            false => &["did-not-happen"],
+        };
+        place.hapax(&[&["items", "act", &key], said, &who].concat()).exits(0);
+    }
+    open.out.lines().count()
+}
+
 /// Proves I-5, I-8, I-9: whoever is killed in the middle of a run leaves nothing undone and nothing
-/// done twice, at an HTTP server, an SMTP server and in the database.
+/// done twice, at an HTTP server, an SMTP server and in the database. What was on its way is looked
+/// for, and where nobody can look, a person is asked.
 #[test]
 fn runs_may_be_killed_at_every_step() {
     let kills = std::env::var("HAPAX_KILLS").ok().and_then(|n| n.parse().ok()).unwrap_or(25);
@@ -122,6 +199,10 @@ fn runs_may_be_killed_at_every_step() {
              allow_private = true
              probe = 'probe/{{key}}'
              settling = '300ms'
+             [tools.desk]
+             kind = 'http'
+             base = 'http://127.0.0.1:{port}/'
+             allow_private = true
              [tools.mail]
              kind = 'email'
              host = '127.0.0.1'
@@ -135,13 +216,17 @@ fn runs_may_be_killed_at_every_step() {
         ),
     )
     .expect("settings");
-    let (mut killed, mut batch, mut dice) = (0, 0, 7_u64);
+    let (mut killed, mut asked, mut batch, mut dice) = (0, 0, 0, 7_u64);
+    let looked = || [&till.found, &till.missed].map(|looks| looks.load(Ordering::SeqCst));
     let write_batch =
         |batch: u64| std::fs::write(place.path("batch"), format!("b{batch}")).expect("a file");
     write_batch(batch);
-    let deadline = Instant::now() + Duration::from_secs(30 + kills * 2);
-    while killed < kills {
-        assert!(Instant::now() < deadline, "{killed} of {kills} kills");
+    let deadline = Instant::now() + Duration::from_secs(120 + kills * 2);
+    // Until some have been killed with something on its way that was looked for, or came before a
+    // person.
+    while killed < kills || looked()[0] == 0 || asked == 0 {
+        let so_far = format!("{killed} of {kills} kills, {:?} looked for, {asked} asked", looked());
+        assert!(Instant::now() < deadline, "{so_far}");
         let mut child = place.start(&["items", "run", "invoices.js"]);
         dice = dice.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         let moment = Instant::now() + Duration::from_micros(dice >> 45);
@@ -162,13 +247,18 @@ fn runs_may_be_killed_at_every_step() {
                 batch += 1;
                 write_batch(batch);
             }
+            Some(status) if status.code() == Some(78) => asked += look_after(&place, &till),
             Some(status) => {
                 assert_eq!(status.code(), Some(75), "waits for what cannot be told yet")
             }
         }
     }
     wait_until("the last batch is done", || {
-        place.hapax(&["items", "run", "invoices.js"]).code == Some(0)
+        let code = place.hapax(&["items", "run", "invoices.js"]).code;
+        if code == Some(78) {
+            asked += look_after(&place, &till);
+        }
+        code == Some(0)
     });
     let expected: Vec<String> =
         (0..=batch).flat_map(|b| (0..3).map(move |n| format!("b{b}-{n}"))).collect();
@@ -179,7 +269,8 @@ fn runs_may_be_killed_at_every_step() {
         assert!(twice.is_empty(), "{what}: {twice:?}");
         assert_eq!(counted.len(), expected.len(), "{what}: {batch} batches, {killed} kills");
     };
-    once("charges", till.rung());
+    once("charges", till.rung("charges"));
+    once("notes", till.rung("notes"));
     let recipient = |message: &String| {
         let to = message.lines().find(|line| line.to_ascii_lowercase().starts_with("to:"));
         to.unwrap_or_default().to_owned()
@@ -194,7 +285,145 @@ fn runs_may_be_killed_at_every_step() {
         .hapax(&["--json", "items", "list", "invoices", "--state", "done", "--limit", "100000"]);
     assert_eq!(done.out.lines().count(), expected.len(), "{done:?}");
     assert_eq!(place.hapax(&["items", "escalations"]).code, Some(0), "nothing is left to decide");
-    println!("{killed} kills, {} items, each charge, letter and row once", expected.len());
+    let ([found, missed], items) = (looked(), expected.len());
+    println!(
+        "{killed} kills, {items} items, each charge, note, letter and row once; of the charges on \
+         their way {found} were found and {missed} were not; {asked} notes came before a person"
+    );
+}
+
+/// Tools at this till: one that can look things up, and one that cannot.
+fn tools(till: &Till) -> String {
+    let port = till.port;
+    format!(
+        "[tools.till]
+         kind = 'http'
+         base = 'http://127.0.0.1:{port}/'
+         allow_private = true
+         probe = 'probe/{{key}}'
+         settling = '1ms'
+         [tools.desk]
+         kind = 'http'
+         base = 'http://127.0.0.1:{port}/'
+         allow_private = true
+         [workflows.mended]
+         maintainer = {{ command = ['cat', 'proposal.json'] }}
+         "
+    )
+}
+
+/// What a person is asked, as the command line tells it.
+fn the_escalation(place: &Place) -> (String, String, serde_json::Value) {
+    let open = place.hapax(&["--json", "items", "escalations"]).exits(78).json();
+    let text = |name: &str| open[name].as_str().unwrap_or_default().to_owned();
+    (text("key"), text("judged"), open["actions"].clone())
+}
+
+/// Proves I-12, I-13: what a person can do on the command line, one after the other: look at an item,
+/// say that it did not happen, have it looked for again, let it go.
+#[test]
+fn a_person_decides_on_the_command_line() {
+    let (till, place) = (Till::open(), Place::new());
+    std::fs::write(place.path("hapax.toml"), tools(&till)).expect("settings");
+    let publish = |name: &str, tool: &str| {
+        let script = format!(
+            "await withItem('{name}', 'The {name}', async (ctx) => {{ if (!ctx.item.isDone) await {tool}.post({{ url: '{name}/1' }}); }});"
+        );
+        std::fs::write(place.path(&format!("{name}.js")), script).expect("a script");
+        place.hapax(&["items", "publish", &format!("{name}.js")]).exits(0);
+    };
+    let run = |name: &str| place.hapax(&["items", "run", "--workflow", name]);
+    let act = |action: &str, key: &str, attempt: &str| {
+        let who = ["--attempt", attempt, "--by", "ada", "--note", "I asked"];
+        place.hapax(&[&["items", "act", key, action][..], &who].concat())
+    };
+    let hang_up = |hangs_up: bool| till.hangs_up.store(hangs_up, Ordering::SeqCst);
+
+    // Nobody can look: it did not happen, says a person, and so it is done.
+    publish("note", "desk");
+    hang_up(true);
+    run("note").exits(78).says("hapax items escalations");
+    let shown = place.hapax(&["items", "show", "note", "note"]).exits(0);
+    shown.shows("The note  needs_attention").shows("desk.post").shows("indeterminate");
+    let (key, attempt, actions) = the_escalation(&place);
+    let may = serde_json::json!(["did-not-happen", "happened", "skip", "reprocess"]);
+    assert_eq!(actions, may);
+    act("try-again", &key, &attempt).exits(64).says("is of no use here");
+    act("skip", &key, "att_00000000000000000000000000000000").exits(65);
+    act("did-not-happen", &key, &attempt).exits(0).shows("hapax items run --workflow note");
+    hang_up(false);
+    run("note").exits(0).shows("note 1.0: succeeded, 1 item");
+    place.hapax(&["items", "show", "note", "note"]).exits(0).shows("done").shows("applied");
+    act("skip", &key, &attempt).exits(64).says("It may have been decided");
+
+    // Somebody can look, and hears nothing for long; once it is asked to try again, it does.
+    publish("charge", "till");
+    hang_up(true);
+    run("charge").exits(75);
+    let waits = "0 looked for, 0 decided, 0 before a person, 1 not due yet\n";
+    place.hapax(&["items", "reconcile"]).exits(0).prints(waits);
+    wait_until("a person is asked", || run("charge").code == Some(78));
+    let (key, attempt, actions) = the_escalation(&place);
+    assert_eq!(actions[0], "try-again");
+    act("try-again", &key, &attempt).exits(0);
+    hang_up(false);
+    run("charge").exits(0);
+    let shown = place.hapax(&["--json", "items", "show", "charge", "charge"]).exits(0).json();
+    assert_eq!(
+        (&shown["state"], &shown["mutations"][0]["state"]),
+        (&"done".into(), &"applied".into())
+    );
+    let nothing = "0 looked for, 0 decided, 0 before a person, 0 not due yet\n";
+    place.hapax(&["items", "reconcile"]).exits(0).prints(nothing);
+
+    // A person lets it go.
+    publish("letter", "desk");
+    hang_up(true);
+    run("letter").exits(78);
+    let (key, attempt, _) = the_escalation(&place);
+    act("skip", &key, &attempt).exits(0);
+    run("letter").exits(0);
+    place.hapax(&["items", "show", "letter", "letter"]).exits(0).shows("skipped");
+    place.hapax(&["items", "escalations"]).exits(0).prints("");
+    let done = ["note", "charge", "letter"].map(|kind| till.rung(kind).len());
+    assert_eq!(done, [1, 1, 0]);
+}
+
+/// Proves I-11: a repair that waits for a person is shown with what it touches; it is used once it is
+/// approved, and not if it is rejected.
+#[test]
+fn a_repair_is_decided_on_the_command_line() {
+    for approve in [true, false] {
+        let (till, place) = (Till::open(), Place::new());
+        std::fs::write(place.path("hapax.toml"), tools(&till)).expect("settings");
+        let script = "await withItem('a', 'A', async (ctx) => { if (ctx.item.isDone) return; await desk.post({ url: 'a/1' }); ctx.no.body(); });";
+        std::fs::write(place.path("mended.js"), script).expect("a script");
+        let mended = script.replace("ctx.no.body", "ctx.no?.body");
+        let proposal = serde_json::json!({ "script": mended, "impact": "potentially_impactful", "explanation": "nobody" });
+        std::fs::write(place.path("proposal.json"), proposal.to_string()).expect("a proposal");
+        place.hapax(&["items", "run", "mended.js"]).exits(78).says("hapax items decide");
+        let versions = place.hapax(&["--json", "items", "versions", "mended"]).exits(0);
+        let held: serde_json::Value =
+            serde_json::from_str(versions.out.lines().next().unwrap_or_default()).expect("JSON");
+        assert_eq!(held["standing"], "held");
+        assert_eq!(held["repair"]["blast_radius"], serde_json::json!(["a"]));
+        let decide = |attempt: &str| {
+            let say = if approve { "--approve" } else { "--reject" };
+            let what = ["items", "decide", "mended", "1.1", say, "--attempt", attempt];
+            place.hapax(&[&what[..], &["--by", "ada", "--note", "read it"]].concat())
+        };
+        decide("att_00000000000000000000000000000000").exits(65);
+        decide(held["judged"].as_str().unwrap_or_default()).exits(0).shows("decided");
+        let again = place.hapax(&["items", "run", "--workflow", "mended"]);
+        match approve {
+            true => drop(again.exits(0).shows("mended 1.1: succeeded")),
+            false => drop(again.exits(78)),
+        }
+        let standing = if approve { "usable" } else { "rejected" };
+        let versions = place.hapax(&["items", "versions", "mended"]).exits(0);
+        assert!(versions.out.contains(standing), "{versions:?}");
+        assert_eq!(till.rung("a").len(), 1);
+    }
 }
 
 /// A script is published without being run, and a run that has a name happens once.

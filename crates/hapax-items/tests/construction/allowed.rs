@@ -4,11 +4,13 @@ use expect_test::expect;
 
 use crate::{ORDERS, change, check};
 
+/// Proves I-11.
 #[test]
 fn a_script_may_take_its_own_place() {
     change(ORDERS, &[("orders", "orders")], expect![[""]]);
 }
 
+/// Proves I-11.
 #[test]
 fn a_check_whether_the_item_is_done_may_be_added() {
     let before = r#"
@@ -27,6 +29,7 @@ for (const order of await http.get({})) {
     check(before, after, expect![[""]]);
 }
 
+/// Proves I-11.
 #[test]
 fn texts_and_payload_fields_may_change() {
     change(
@@ -39,11 +42,13 @@ fn texts_and_payload_fields_may_change() {
     );
 }
 
+/// Proves I-11.
 #[test]
 fn what_a_tool_is_asked_may_change() {
     change(ORDERS, &[("https://shop/orders", "https://shop/v2/orders?limit=50")], expect![[""]]);
 }
 
+/// Proves I-11.
 #[test]
 fn local_names_may_change() {
     change(
@@ -63,6 +68,7 @@ fn local_names_may_change() {
     );
 }
 
+/// Proves I-11.
 #[test]
 fn layout_quotes_parentheses_commas_and_semicolons_may_change() {
     change(
@@ -83,6 +89,7 @@ fn layout_quotes_parentheses_commas_and_semicolons_may_change() {
     );
 }
 
+/// Proves I-11.
 #[test]
 fn null_checks_around_an_item_may_be_added() {
     change(
@@ -96,6 +103,7 @@ fn null_checks_around_an_item_may_be_added() {
     );
 }
 
+/// Proves I-11.
 #[test]
 fn a_try_inside_the_handler_may_be_added() {
     change(
@@ -109,6 +117,7 @@ fn a_try_inside_the_handler_may_be_added() {
     );
 }
 
+/// Proves I-11.
 #[test]
 fn helpers_that_have_nothing_to_do_with_ids_may_be_added() {
     change(
@@ -127,11 +136,13 @@ for (const order"#,
     );
 }
 
+/// Proves I-11.
 #[test]
 fn a_filter_before_the_loop_may_be_added() {
     change(ORDERS, &[("of orders)", "of orders.filter((order) => order.paid))")], expect![[""]]);
 }
 
+/// Proves I-11.
 #[test]
 fn a_filter_before_the_loop_may_change() {
     let before = r#"
@@ -145,11 +156,13 @@ for (const row of due) await withItem(row.id, "t", async () => {});"#;
     check(before, after, expect![[""]]);
 }
 
+/// Proves I-11.
 #[test]
 fn a_list_that_may_be_missing_may_be_replaced_by_an_empty_one() {
     change(ORDERS, &[("of orders)", "of Array.isArray(orders) ? orders : [])")], expect![[""]]);
 }
 
+/// Proves I-11.
 #[test]
 fn other_properties_may_be_taken_out_of_the_same_object() {
     let before = r#"
@@ -159,6 +172,7 @@ for (const { id, name: title = "none" } of await http.get({})) await withItem(id
     check(before, after, expect![[""]]);
 }
 
+/// Proves I-11.
 #[test]
 fn other_properties_of_an_object_that_holds_the_id_may_change() {
     let before = r#"
@@ -178,6 +192,7 @@ for (const row of await http.get({})) {
     check(before, after, expect![[""]]);
 }
 
+/// Proves I-11.
 #[test]
 fn functions_may_move() {
     change(
@@ -211,6 +226,7 @@ function slug(text) {
     );
 }
 
+/// Proves I-11.
 #[test]
 fn unused_names_that_shadow_nothing_may_be_added() {
     change(
@@ -224,6 +240,7 @@ const prefix"#,
     );
 }
 
+/// Proves I-11.
 #[test]
 fn what_is_handed_to_a_helper_that_only_reads_stays_what_it_is() {
     let before = r#"

@@ -4,6 +4,7 @@ use expect_test::expect;
 
 use crate::check;
 
+/// Proves I-11.
 #[test]
 fn an_alias_of_with_item_is_hidden() {
     let before = r#"const rows = await http.get({});
@@ -21,6 +22,7 @@ for (const row of rows) await withItem(row.id, "t", async () => { await mail.sen
     );
 }
 
+/// Proves I-11.
 #[test]
 fn with_item_handed_to_a_function_is_hidden() {
     let before = r#"const rows = await http.get({});
@@ -38,6 +40,7 @@ for (const row of rows) await withItem(row.id, "t", async () => { await mail.sen
     );
 }
 
+/// Proves I-11.
 #[test]
 fn with_item_of_its_own_is_hidden() {
     let before = r#"const rows = await http.get({});
@@ -55,6 +58,7 @@ for (const row of rows) await withItem(row.id, "t", async () => { await mail.sen
     );
 }
 
+/// Proves I-11.
 #[test]
 fn with_item_that_is_reassigned_is_hidden() {
     let before = r#"const rows = await http.get({});
@@ -71,6 +75,7 @@ for (const row of rows) await withItem(row.id, "t", async () => { await mail.sen
     );
 }
 
+/// Proves I-11.
 #[test]
 fn with_item_by_call_is_hidden() {
     let before = r#"const rows = await http.get({});
@@ -87,6 +92,7 @@ for (const row of rows) await withItem(row.id, "t", async () => { await mail.sen
     );
 }
 
+/// Proves I-11.
 #[test]
 fn with_item_with_a_spread_is_hidden() {
     let before = r#"const rows = await http.get({});
@@ -103,6 +109,7 @@ for (const row of rows) await withItem(row.id, "t", async () => { await mail.sen
     );
 }
 
+/// Proves I-11.
 #[test]
 fn an_alias_of_a_tool_is_hidden() {
     let before = r#"const rows = await http.get({});
@@ -120,6 +127,7 @@ for (const row of rows) await withItem(row.id, "t", async () => { await mail.sen
     );
 }
 
+/// Proves I-11.
 #[test]
 fn an_alias_of_an_operation_is_hidden() {
     let before = r#"const rows = await http.get({});
@@ -137,6 +145,7 @@ for (const row of rows) await withItem(row.id, "t", async () => { await mail.sen
     );
 }
 
+/// Proves I-11.
 #[test]
 fn a_tool_in_an_object_is_hidden() {
     let before = r#"const rows = await http.get({});
@@ -154,6 +163,7 @@ for (const row of rows) await withItem(row.id, "t", async () => { await mail.sen
     );
 }
 
+/// Proves I-11.
 #[test]
 fn a_tool_handed_to_a_function_is_hidden() {
     let before = r#"const rows = await http.get({});
@@ -171,6 +181,7 @@ for (const row of rows) await withItem(row.id, "t", async () => { await mail.sen
     );
 }
 
+/// Proves I-11.
 #[test]
 fn an_operation_by_a_computed_name_is_hidden() {
     let before = r#"const rows = await http.get({});
@@ -187,6 +198,7 @@ for (const row of rows) await withItem(row.id, "t", async () => { await mail.sen
     );
 }
 
+/// Proves I-11.
 #[test]
 fn an_operation_that_is_replaced_is_hidden() {
     let before = r#"const rows = await http.get({});
@@ -203,6 +215,7 @@ for (const row of rows) await withItem(row.id, "t", async () => { await mail.sen
     );
 }
 
+/// Proves I-11.
 #[test]
 fn a_tool_reached_through_the_global_object_is_hidden() {
     let before = r#"const rows = await http.get({});
@@ -219,6 +232,7 @@ for (const row of rows) await withItem(row.id, "t", async () => { await mail.sen
     );
 }
 
+/// Proves I-11.
 #[test]
 fn code_from_text_is_hidden() {
     let before = r#"const rows = await http.get({});
@@ -236,6 +250,7 @@ for (const row of rows) await withItem(row.id, "t", async () => { await mail.sen
     );
 }
 
+/// Proves I-11.
 #[test]
 fn code_from_a_constructor_is_hidden() {
     let before = r#"const rows = await http.get({});
@@ -252,6 +267,7 @@ for (const row of rows) await withItem(row.id, "t", async () => { await mail.sen
     );
 }
 
+/// Proves I-11.
 #[test]
 fn a_constructor_by_a_computed_name_is_hidden() {
     let before = r#"const rows = await http.get({});
@@ -269,6 +285,7 @@ for (const row of rows) await withItem(row.id, "t", async () => { await mail.sen
     );
 }
 
+/// Proves I-11.
 #[test]
 fn a_changed_prototype_is_hidden() {
     let before = r#"const rows = await http.get({});
@@ -285,6 +302,7 @@ for (const row of rows) await withItem(row.id, "t", async () => { await mail.sen
     );
 }
 
+/// Proves I-11.
 #[test]
 fn a_prototype_through_a_back_door_is_hidden() {
     let before = r#"const rows = await http.get({});
@@ -302,6 +320,7 @@ for (const row of rows) await withItem(row.id, "t", async () => { await mail.sen
     );
 }
 
+/// Proves I-11.
 #[test]
 fn a_changed_global_is_hidden() {
     let before = r#"const rows = await http.get({});
@@ -320,6 +339,7 @@ for (const row of rows) await withItem(row.id, "t", async () => { await mail.sen
     );
 }
 
+/// Proves I-11.
 #[test]
 fn a_global_passed_around_is_hidden() {
     let before = r#"const rows = await http.get({});
@@ -335,6 +355,7 @@ for (const row of rows) await withItem(row.id, "t", async () => { await mail.sen
     );
 }
 
+/// Proves I-11.
 #[test]
 fn a_proxy_is_hidden() {
     let before = r#"const rows = await http.get({});
@@ -351,6 +372,7 @@ for (const row of rows) await withItem(row.id, "t", async () => { await mail.sen
     );
 }
 
+/// Proves I-11.
 #[test]
 fn a_defined_property_is_hidden() {
     let before = r#"const rows = await http.get({});
@@ -367,6 +389,7 @@ for (const row of rows) await withItem(row.id, "t", async () => { await mail.sen
     );
 }
 
+/// Proves I-11.
 #[test]
 fn code_loaded_while_it_runs_is_hidden() {
     let before = r#"const rows = await http.get({});
@@ -383,6 +406,7 @@ for (const row of rows) await withItem(row.id, "t", async () => { await mail.sen
     );
 }
 
+/// Proves I-11.
 #[test]
 fn arguments_are_hidden() {
     let before = r#"const rows = await http.get({});
@@ -399,6 +423,7 @@ for (const row of rows) await withItem(row.id, "t", async () => { await mail.sen
     );
 }
 
+/// Proves I-11.
 #[test]
 fn what_was_hidden_before_cannot_be_compared_with() {
     let before = r#"const item = withItem;

@@ -12,6 +12,7 @@ fn refused(script: &str, expected: Expect) {
     }
 }
 
+/// Proves I-11.
 #[test]
 fn what_is_no_javascript_is_refused_with_its_place() {
     refused("const a = 1;\nconst = ;", expect![[r#"line 2, column 1: no JavaScript: "const =""#]]);
@@ -23,6 +24,7 @@ fn what_is_no_javascript_is_refused_with_its_place() {
     );
 }
 
+/// Proves I-11.
 #[test]
 fn a_script_that_is_too_long_is_refused() {
     refused(
@@ -31,6 +33,7 @@ fn a_script_that_is_too_long_is_refused() {
     );
 }
 
+/// Proves I-11.
 #[test]
 fn nesting_that_is_too_deep_is_refused() {
     for (open, close) in [("(", ")"), ("[", "]"), ("{", "}"), ("a(", ")"), ("`${", "}`"), ("!", "")]
@@ -44,6 +47,7 @@ fn nesting_that_is_too_deep_is_refused() {
     );
 }
 
+/// Proves I-11.
 #[test]
 fn what_engines_read_differently_is_refused() {
     refused(
@@ -65,6 +69,7 @@ fn what_engines_read_differently_is_refused() {
     refused("m\\u0061il.send({})", expect!["line 1, column 1: a name is written with escapes"]);
 }
 
+/// Proves I-11.
 #[test]
 fn long_chains_are_followed_or_refused_but_never_fatal() {
     let chains = [
@@ -84,6 +89,7 @@ fn long_chains_are_followed_or_refused_but_never_fatal() {
     }
 }
 
+/// Proves I-11.
 #[test]
 fn truncated_scripts_are_read_or_refused_but_never_fatal() {
     for end in (0..ORDERS.len()).filter(|end| ORDERS.is_char_boundary(*end)) {
@@ -92,6 +98,7 @@ fn truncated_scripts_are_read_or_refused_but_never_fatal() {
     }
 }
 
+/// Proves I-11.
 #[test]
 fn shuffled_scripts_are_read_or_refused_but_never_fatal() {
     let words = [
@@ -175,6 +182,7 @@ fn shuffled_scripts_are_read_or_refused_but_never_fatal() {
     assert!(read > 100, "only {read} were JavaScript");
 }
 
+/// Proves I-11.
 #[test]
 fn a_script_with_parts_cut_out_differs_from_itself_or_keeps_its_names() {
     // Every range of lines that can go without breaking the script.

@@ -4,6 +4,7 @@ use expect_test::expect;
 
 use crate::{ORDERS, change, check};
 
+/// Proves I-11.
 #[test]
 fn another_property_is_another_id() {
     change(
@@ -15,6 +16,7 @@ fn another_property_is_another_id() {
     );
 }
 
+/// Proves I-11.
 #[test]
 fn another_text_in_a_template_is_another_id() {
     change(
@@ -26,6 +28,7 @@ fn another_text_in_a_template_is_another_id() {
     );
 }
 
+/// Proves I-11.
 #[test]
 fn another_constant_is_another_id() {
     change(
@@ -37,6 +40,7 @@ fn another_constant_is_another_id() {
     );
 }
 
+/// Proves I-11.
 #[test]
 fn another_helper_body_is_another_id() {
     change(
@@ -48,6 +52,7 @@ fn another_helper_body_is_another_id() {
     );
 }
 
+/// Proves I-11.
 #[test]
 fn a_default_for_a_parameter_is_another_id() {
     change(
@@ -59,6 +64,7 @@ fn a_default_for_a_parameter_is_another_id() {
     );
 }
 
+/// Proves I-11.
 #[test]
 fn a_changed_default_is_another_id() {
     let before = r#"const key = (id, kind = "a") => `${kind}-${id}`;
@@ -74,6 +80,7 @@ for (const row of await http.get({})) await withItem(key(row.id), "t", async () 
     );
 }
 
+/// Proves I-11.
 #[test]
 fn a_default_in_a_pattern_is_another_id() {
     let before =
@@ -88,6 +95,7 @@ fn a_default_in_a_pattern_is_another_id() {
     );
 }
 
+/// Proves I-11.
 #[test]
 fn another_key_in_a_pattern_is_another_id() {
     let before =
@@ -102,6 +110,7 @@ fn another_key_in_a_pattern_is_another_id() {
     );
 }
 
+/// Proves I-11.
 #[test]
 fn another_place_in_an_array_pattern_is_another_id() {
     let before =
@@ -117,6 +126,7 @@ fn another_place_in_an_array_pattern_is_another_id() {
     );
 }
 
+/// Proves I-11.
 #[test]
 fn another_key_in_what_is_left_over_is_another_id() {
     let before = r#"for (const { a, ...rest } of await http.get({})) await withItem(JSON.stringify(rest), "t", async () => {});"#;
@@ -130,6 +140,7 @@ fn another_key_in_what_is_left_over_is_another_id() {
     );
 }
 
+/// Proves I-11.
 #[test]
 fn optional_access_is_another_id() {
     change(
@@ -141,6 +152,7 @@ fn optional_access_is_another_id() {
     );
 }
 
+/// Proves I-11.
 #[test]
 fn a_fallback_is_another_id() {
     change(
@@ -152,6 +164,7 @@ fn a_fallback_is_another_id() {
     );
 }
 
+/// Proves I-11.
 #[test]
 fn a_shadowing_name_is_another_id() {
     change(
@@ -167,6 +180,7 @@ fn a_shadowing_name_is_another_id() {
     );
 }
 
+/// Proves I-11.
 #[test]
 fn a_shadowing_loop_is_another_id() {
     change(
@@ -178,6 +192,7 @@ fn a_shadowing_loop_is_another_id() {
     );
 }
 
+/// Proves I-11.
 #[test]
 fn a_shadowing_function_is_another_id() {
     change(
@@ -193,6 +208,7 @@ fn a_shadowing_function_is_another_id() {
     );
 }
 
+/// Proves I-11.
 #[test]
 fn a_hoisted_var_is_another_id() {
     let before = r#"const kind = "a";
@@ -215,6 +231,7 @@ for (const row of await http.get({})) await run(row);"#;
     );
 }
 
+/// Proves I-11.
 #[test]
 fn a_var_of_a_parameter_s_name_is_that_parameter() {
     let before = r#"async function run(id) {
@@ -236,6 +253,7 @@ await run((await http.get({})).number);"#;
     );
 }
 
+/// Proves I-11.
 #[test]
 fn a_name_that_is_no_longer_declared_is_another_id() {
     change(
@@ -247,6 +265,7 @@ fn a_name_that_is_no_longer_declared_is_another_id() {
     );
 }
 
+/// Proves I-11.
 #[test]
 fn a_reassignment_in_between_is_another_id() {
     change(
@@ -265,6 +284,7 @@ for (const"#,
     );
 }
 
+/// Proves I-11.
 #[test]
 fn a_reassignment_that_moves_is_another_id() {
     let before = r#"let kind = "a";
@@ -282,6 +302,7 @@ kind = "b";"#;
     );
 }
 
+/// Proves I-11.
 #[test]
 fn a_call_that_moves_past_a_reassignment_is_another_id() {
     let before = r#"let kind = "a";
@@ -301,6 +322,7 @@ kind = "b";"#;
     );
 }
 
+/// Proves I-11.
 #[test]
 fn a_condition_on_a_reassignment_is_another_id() {
     let before = r#"for (const row of await http.get({})) {
@@ -322,6 +344,7 @@ fn a_condition_on_a_reassignment_is_another_id() {
     );
 }
 
+/// Proves I-11.
 #[test]
 fn a_reassignment_by_a_function_is_another_id() {
     let before = r#"let kind = "a";
@@ -341,6 +364,7 @@ await withItem(kind, "t", async () => {});"#;
     );
 }
 
+/// Proves I-11.
 #[test]
 fn a_further_call_of_a_function_that_reassigns_is_another_id() {
     let before = r#"let count = 0;
@@ -361,6 +385,7 @@ for (const row of await http.get({})) {
     );
 }
 
+/// Proves I-11.
 #[test]
 fn a_counter_in_the_arguments_of_a_tool_is_seen() {
     let before = r#"let count = 0;

@@ -4,6 +4,7 @@ use expect_test::expect;
 
 use crate::{ORDERS, change, check};
 
+/// Proves I-11.
 #[test]
 fn a_list_that_is_mapped_is_another_input() {
     change(
@@ -15,6 +16,7 @@ fn a_list_that_is_mapped_is_another_input() {
     );
 }
 
+/// Proves I-11.
 #[test]
 fn a_list_that_is_mapped_beforehand_is_another_input() {
     change(
@@ -33,6 +35,7 @@ for (const"#,
     );
 }
 
+/// Proves I-11.
 #[test]
 fn a_filter_that_writes_is_no_filter() {
     change(
@@ -44,6 +47,7 @@ fn a_filter_that_writes_is_no_filter() {
     );
 }
 
+/// Proves I-11.
 #[test]
 fn a_named_filter_that_writes_is_no_filter() {
     change(
@@ -62,6 +66,7 @@ for (const"#,
     );
 }
 
+/// Proves I-11.
 #[test]
 fn a_filter_of_its_own_is_no_filter() {
     let before = r#"const { rows } = await http.get({});
@@ -78,6 +83,7 @@ for (const row of list.filter(rows)) await withItem(row.id, "t", async () => {})
     );
 }
 
+/// Proves I-11.
 #[test]
 fn a_filter_counts_where_positions_are_used() {
     let before = r#"const rows = await http.get({});
@@ -93,6 +99,7 @@ rows.filter((row) => row.due).forEach(async (row, index) => { await withItem(`ro
     );
 }
 
+/// Proves I-11.
 #[test]
 fn the_answer_of_another_tool_is_another_input() {
     change(
@@ -108,6 +115,7 @@ fn the_answer_of_another_tool_is_another_input() {
     );
 }
 
+/// Proves I-11.
 #[test]
 fn another_path_into_an_answer_is_another_input() {
     change(
@@ -119,6 +127,7 @@ fn another_path_into_an_answer_is_another_input() {
     );
 }
 
+/// Proves I-11.
 #[test]
 fn keys_instead_of_elements_are_another_input() {
     change(
@@ -130,6 +139,7 @@ fn keys_instead_of_elements_are_another_input() {
     );
 }
 
+/// Proves I-11.
 #[test]
 fn another_argument_of_a_call_is_another_input() {
     let before = r#"async function run(row) { await withItem(row.id, "t", async () => {}); }
@@ -145,6 +155,7 @@ for (const row of await http.get({})) await run(row.parent);"#;
     );
 }
 
+/// Proves I-11.
 #[test]
 fn a_further_call_is_another_input() {
     let before = r#"async function run(row) { await withItem(row.id, "t", async () => {}); }
@@ -160,6 +171,7 @@ for (const row of await http.get({})) { await run(row); await run(row.parent); }
     );
 }
 
+/// Proves I-11.
 #[test]
 fn the_order_of_parameters_counts() {
     let before = r#"async function run(a, b) { await withItem(a, b, async () => {}); }
@@ -175,6 +187,7 @@ for (const row of await http.get({})) await run(row.id, row.name);"#;
     );
 }
 
+/// Proves I-11.
 #[test]
 fn what_a_callback_is_called_with_counts() {
     let before = r#"const rows = await http.get({});
@@ -190,6 +203,7 @@ await Promise.all(rows.flatMap((row) => row.parts).map((row) => withItem(row.id,
     );
 }
 
+/// Proves I-11.
 #[test]
 fn a_named_callback_is_followed_to_its_list() {
     let before = r#"const run = (row) => withItem(row.id, "t", async () => {});
@@ -205,6 +219,7 @@ await Promise.all((await http.get({})).rows.map((row) => run({ id: row.number })
     );
 }
 
+/// Proves I-11.
 #[test]
 fn an_iterator_of_its_own_is_followed() {
     let before = r#"function* rows(list) { for (const row of list) yield row; }
@@ -220,6 +235,7 @@ for (const row of rows(await http.get({}))) await withItem(row.id, "t", async ()
     );
 }
 
+/// Proves I-11.
 #[test]
 fn an_item_in_an_item_takes_its_id_from_the_handler() {
     let before = r#"await withItem("a", "t", async (ctx) => { await withItem(ctx.item.id + "-b", "t", async () => {}); });"#;
@@ -233,6 +249,7 @@ fn an_item_in_an_item_takes_its_id_from_the_handler() {
     );
 }
 
+/// Proves I-11.
 #[test]
 fn the_answer_to_another_question_of_the_script_is_another_input() {
     let before = r#"const orders = await http.get({ url: "orders" });
@@ -250,6 +267,7 @@ for (const order of people) await withItem(order.id, orders.length, async () => 
     );
 }
 
+/// Proves I-11.
 #[test]
 fn waiting_for_elements_is_another_input() {
     change(
@@ -261,6 +279,7 @@ fn waiting_for_elements_is_another_input() {
     );
 }
 
+/// Proves I-11.
 #[test]
 fn the_clock_in_an_id_is_a_difference() {
     change(
@@ -272,6 +291,7 @@ fn the_clock_in_an_id_is_a_difference() {
     );
 }
 
+/// Proves I-11.
 #[test]
 fn counting_differently_is_another_input() {
     let before = r#"const rows = await http.get({});
@@ -287,6 +307,7 @@ for (let i = 1; i <= rows.length; i++) await withItem(`row-${i}`, "t", async () 
     );
 }
 
+/// Proves I-11.
 #[test]
 fn a_step_of_two_is_another_input() {
     let before = r#"const rows = await http.get({});

@@ -4,6 +4,7 @@ use expect_test::expect;
 
 use crate::{ORDERS, change, check};
 
+/// Proves I-11.
 #[test]
 fn another_subkey_is_a_difference() {
     change(
@@ -15,6 +16,7 @@ fn another_subkey_is_a_difference() {
     );
 }
 
+/// Proves I-11.
 #[test]
 fn a_subkey_that_disappears_is_a_difference() {
     change(
@@ -26,6 +28,7 @@ fn a_subkey_that_disappears_is_a_difference() {
     );
 }
 
+/// Proves I-11.
 #[test]
 fn a_subkey_that_appears_is_a_difference() {
     change(
@@ -37,6 +40,7 @@ fn a_subkey_that_appears_is_a_difference() {
     );
 }
 
+/// Proves I-11.
 #[test]
 fn another_input_of_a_subkey_is_a_difference() {
     change(
@@ -48,6 +52,7 @@ fn another_input_of_a_subkey_is_a_difference() {
     );
 }
 
+/// Proves I-11.
 #[test]
 fn subkeys_that_change_places_are_a_difference() {
     change(
@@ -63,6 +68,7 @@ fn subkeys_that_change_places_are_a_difference() {
     );
 }
 
+/// Proves I-11.
 #[test]
 fn a_subkey_from_a_constant_is_followed() {
     let before = r#"const key = "a";
@@ -78,6 +84,7 @@ await mail.send({ to: "x", subkey: key });"#;
     );
 }
 
+/// Proves I-11.
 #[test]
 fn a_subkey_by_its_short_form_is_followed() {
     let before = r#"const subkey = "a";
@@ -93,6 +100,7 @@ await mail.send({ to: "x", subkey });"#;
     );
 }
 
+/// Proves I-11.
 #[test]
 fn a_quoted_or_escaped_subkey_is_a_subkey() {
     let before = r#"await mail.send({ to: "x", subkey: "a" });"#;
@@ -106,6 +114,7 @@ fn a_quoted_or_escaped_subkey_is_a_subkey() {
     );
 }
 
+/// Proves I-11.
 #[test]
 fn a_later_subkey_wins_and_is_seen() {
     let before = r#"await mail.send({ to: "x", subkey: "a" });"#;
@@ -119,6 +128,7 @@ fn a_later_subkey_wins_and_is_seen() {
     );
 }
 
+/// Proves I-11.
 #[test]
 fn a_property_of_a_computed_name_may_be_a_subkey() {
     let before = r#"const name = (await kv.get({})).name;
@@ -134,6 +144,7 @@ await mail.send({ to: "x", subkey: "a", [name]: "b" });"#;
     );
 }
 
+/// Proves I-11.
 #[test]
 fn a_spread_is_followed() {
     let before = r#"const base = { from: "me", subkey: "a" };
@@ -149,6 +160,7 @@ await mail.send({ to: "x", ...base });"#;
     );
 }
 
+/// Proves I-11.
 #[test]
 fn a_spread_after_the_subkey_is_not_one_before_it() {
     let before = r#"const base = { subkey: "a" };
@@ -164,6 +176,7 @@ await mail.send({ ...base, subkey: "b" });"#;
     );
 }
 
+/// Proves I-11.
 #[test]
 fn a_variable_as_the_argument_is_followed() {
     let before = r#"const message = { to: "x", subkey: "a" };
@@ -179,6 +192,7 @@ await mail.send(message);"#;
     );
 }
 
+/// Proves I-11.
 #[test]
 fn payloads_in_a_variable_may_change() {
     let before = r#"const message = { to: "x", text: "one", subkey: "a" };
@@ -192,6 +206,7 @@ await mail.send(message);"#;
     check(before, after, expect![[""]]);
 }
 
+/// Proves I-11.
 #[test]
 fn a_payload_may_move_into_a_variable() {
     let before = r#"await mail.send({ to: "x" });"#;
@@ -200,6 +215,7 @@ await mail.send(message);"#;
     check(before, after, expect![[""]]);
 }
 
+/// Proves I-11.
 #[test]
 fn a_subkey_that_is_written_later_is_seen() {
     let before = r#"const message = { to: "x", subkey: "a" };
@@ -216,6 +232,7 @@ await mail.send(message);"#;
     );
 }
 
+/// Proves I-11.
 #[test]
 fn a_subkey_that_is_written_through_a_helper_is_seen() {
     let before = r#"const message = { to: "x" };
@@ -235,6 +252,7 @@ await mail.send(message);"#;
     );
 }
 
+/// Proves I-11.
 #[test]
 fn a_subkey_from_a_parameter_is_followed_to_the_calls() {
     let before = r#"const send = (to, subkey) => mail.send({ to, subkey });
@@ -250,6 +268,7 @@ await send("x", "b");"#;
     );
 }
 
+/// Proves I-11.
 #[test]
 fn a_subkey_from_a_function_is_followed() {
     let before = r#"const message = (to) => ({ to, subkey: `m-${to}` });
@@ -265,6 +284,7 @@ await mail.send(message("x"));"#;
     );
 }
 
+/// Proves I-11.
 #[test]
 fn a_further_call_is_no_difference() {
     change(
@@ -278,6 +298,7 @@ fn a_further_call_is_no_difference() {
     );
 }
 
+/// Proves I-11.
 #[test]
 fn a_further_call_in_front_is_no_difference() {
     change(
@@ -291,6 +312,7 @@ fn a_further_call_in_front_is_no_difference() {
     );
 }
 
+/// Proves I-11.
 #[test]
 fn a_further_call_that_takes_over_a_subkey_is_a_difference() {
     let before = r#"await mail.send({ to: "x" });"#;
@@ -305,6 +327,7 @@ await mail.send({ to: "y" });"#;
     );
 }
 
+/// Proves I-11.
 #[test]
 fn a_call_without_a_subkey_may_go() {
     change(
@@ -318,6 +341,7 @@ fn a_call_without_a_subkey_may_go() {
     );
 }
 
+/// Proves I-11.
 #[test]
 fn a_call_with_a_subkey_may_not_go() {
     change(
@@ -333,6 +357,7 @@ fn a_call_with_a_subkey_may_not_go() {
     );
 }
 
+/// Proves I-11.
 #[test]
 fn a_call_that_goes_and_leaves_its_subkey_to_another_is_a_difference() {
     let before = r#"await mail.send({ to: "x" });
@@ -347,6 +372,7 @@ await mail.send({ to: "y", subkey: "a" });"#;
     );
 }
 
+/// Proves I-11.
 #[test]
 fn a_subkey_on_the_second_argument_is_seen() {
     let before = r#"await kv.set("k", { subkey: "a" });"#;

@@ -4,6 +4,7 @@ use expect_test::expect;
 
 use crate::check;
 
+/// Proves I-11.
 #[test]
 fn an_exit_before_a_counter_is_part_of_the_id() {
     let before = r#"let n = 0;
@@ -26,6 +27,7 @@ for (const row of await http.get({})) {
     );
 }
 
+/// Proves I-11.
 #[test]
 fn a_condition_around_a_counter_is_part_of_the_id() {
     let before = r#"let n = 0;
@@ -49,6 +51,7 @@ for (const row of await http.get({})) {
     );
 }
 
+/// Proves I-11.
 #[test]
 fn a_condition_around_the_item_alone_is_not() {
     let before = r#"let n = 0;
@@ -64,6 +67,7 @@ for (const row of await http.get({})) {
     check(before, after, expect![[""]]);
 }
 
+/// Proves I-11.
 #[test]
 fn a_filter_before_a_counter_is_part_of_the_id() {
     let before = r#"let n = 0;
@@ -87,6 +91,7 @@ for (const row of rows.filter((row) => row.paid)) {
     );
 }
 
+/// Proves I-11.
 #[test]
 fn a_return_before_a_counter_in_a_function_is_part_of_the_id() {
     let before = r#"let n = 0;
@@ -115,6 +120,7 @@ for (const row of await http.get({})) {
     );
 }
 
+/// Proves I-11.
 #[test]
 fn a_condition_on_a_call_that_counts_is_part_of_the_id() {
     let before = r#"let n = 0;
@@ -142,6 +148,7 @@ for (const row of await http.get({})) {
     );
 }
 
+/// Proves I-11.
 #[test]
 fn an_exit_before_a_counter_in_the_id_itself_is_part_of_the_id() {
     let before = r#"let n = 0;
@@ -162,6 +169,7 @@ for (const row of await http.get({})) {
     );
 }
 
+/// Proves I-11.
 #[test]
 fn an_exit_that_a_variable_does_not_survive_is_not() {
     let before = r#"for (const row of await http.get({})) {
@@ -178,6 +186,7 @@ fn an_exit_that_a_variable_does_not_survive_is_not() {
     check(before, after, expect![[""]]);
 }
 
+/// Proves I-11.
 #[test]
 fn a_try_around_a_counter_is_part_of_the_id() {
     let before = r#"let n = 0;
@@ -202,6 +211,7 @@ for (const row of await http.get({})) {
     );
 }
 
+/// Proves I-11.
 #[test]
 fn what_is_thrown_is_part_of_an_id_that_is_caught() {
     let before = r#"for (const row of await http.get({})) {
@@ -219,6 +229,7 @@ fn what_is_thrown_is_part_of_an_id_that_is_caught() {
     );
 }
 
+/// Proves I-11.
 #[test]
 fn what_handlers_collect_is_part_of_a_later_id() {
     let before = r#"const done = [];
@@ -240,6 +251,7 @@ await withItem(`sum-${done.length}`, "t", async () => {});"#;
     );
 }
 
+/// Proves I-11.
 #[test]
 fn an_object_whose_method_was_replaced_is_not_trusted() {
     let before = r#"const names = { prefix: "a", fix() {} };
@@ -258,6 +270,7 @@ await withItem(names.prefix, "t", async () => {});"#;
     );
 }
 
+/// Proves I-11.
 #[test]
 fn a_method_that_is_named_like_one_of_the_language_is_not_trusted() {
     let before = r#"const state = { n: 0, get() { return this.n++; } };
@@ -274,6 +287,7 @@ await withItem(`${state.n}`, "t", async () => {});"#;
     );
 }
 
+/// Proves I-11.
 #[test]
 fn a_method_by_a_computed_name_is_not_trusted() {
     let before = r#"for (const row of await http.get({})) {
@@ -293,6 +307,7 @@ fn a_method_by_a_computed_name_is_not_trusted() {
     );
 }
 
+/// Proves I-11.
 #[test]
 fn handlers_may_change_where_a_function_chooses_the_id() {
     let before = r#"async function handle(row) {
@@ -318,6 +333,7 @@ for (const row of await http.get({})) {
     check(before, after, expect![[""]]);
 }
 
+/// Proves I-11.
 #[test]
 fn handlers_may_change_where_a_function_counts() {
     let before = r#"let n = 0;
@@ -342,6 +358,7 @@ for (const row of await http.get({})) {
     check(before, after, expect![[""]]);
 }
 
+/// Proves I-11.
 #[test]
 fn a_second_call_of_a_function_that_counts_is_part_of_the_id() {
     let before = r#"let n = 0;
@@ -370,6 +387,7 @@ for (const row of await http.get({})) {
     );
 }
 
+/// Proves I-11.
 #[test]
 fn a_getter_in_the_arguments_of_a_tool_is_counted() {
     let before = r#"let n = 0;
@@ -389,6 +407,7 @@ await withItem(`row-${n}`, "t", async () => {});"#;
     );
 }
 
+/// Proves I-11.
 #[test]
 fn a_tag_gets_what_is_substituted() {
     let before = r#"for (const row of await http.get({})) {

@@ -4,6 +4,7 @@ use expect_test::expect;
 
 use crate::{change, check};
 
+/// Proves I-11.
 #[test]
 fn a_new_tool_is_a_difference() {
     let before = r#"await mail.send({ to: "x" });"#;
@@ -13,6 +14,7 @@ await http.get({ url: "z" });"#;
     check(before, after, expect!["line 3: the tool http was not used before"]);
 }
 
+/// Proves I-11.
 #[test]
 fn a_new_operation_is_a_difference() {
     let before = r#"await mail.send({ to: "x" });"#;
@@ -20,6 +22,7 @@ fn a_new_operation_is_a_difference() {
     check(before, after, expect!["line 1: mail.delete was not used before"]);
 }
 
+/// Proves I-11.
 #[test]
 fn an_operation_in_brackets_is_the_same() {
     let before = r#"await mail.send({ to: "x" });"#;
@@ -27,6 +30,7 @@ fn an_operation_in_brackets_is_the_same() {
     check(before, after, expect![[""]]);
 }
 
+/// Proves I-11.
 #[test]
 fn a_local_name_hides_a_tool() {
     let before = "for (const mail of await http.get({})) await withItem(mail.id, mail.send, async () => {});";
@@ -34,6 +38,7 @@ fn a_local_name_hides_a_tool() {
     check(before, after, expect![[""]]);
 }
 
+/// Proves I-11.
 #[test]
 fn a_global_that_nobody_knows_is_a_difference() {
     let before = r#"await mail.send({ to: "x" });"#;
@@ -48,6 +53,7 @@ await fetch("https://example.org");"#;
     );
 }
 
+/// Proves I-11.
 #[test]
 fn a_call_that_moves_into_another_item_is_a_difference() {
     let before = r#"await withItem("a", "A", async () => { await kv.set({ key: "k" }); });
@@ -62,6 +68,7 @@ await withItem("b", "B", async () => { await mail.send({ to: "x" }); });"#;
     );
 }
 
+/// Proves I-11.
 #[test]
 fn a_call_that_moves_into_a_function_stays_what_it_is() {
     let before = r#"await withItem("a", "A", async () => { await kv.set({ key: "k" }); });
@@ -80,6 +87,7 @@ await withItem("b""#,
     );
 }
 
+/// Proves I-11.
 #[test]
 fn an_import_is_a_difference() {
     let before = r#"await mail.send({ to: "x" });"#;

@@ -4,6 +4,7 @@ use expect_test::expect;
 
 use crate::{ORDERS, change, check};
 
+/// Proves I-11.
 #[test]
 fn a_property_written_before_is_another_id() {
     change(
@@ -19,6 +20,7 @@ fn a_property_written_before_is_another_id() {
     );
 }
 
+/// Proves I-11.
 #[test]
 fn a_property_written_in_an_earlier_loop_is_another_id() {
     change(
@@ -34,6 +36,7 @@ for (const order"#,
     );
 }
 
+/// Proves I-11.
 #[test]
 fn a_property_written_through_an_alias_is_another_id() {
     change(
@@ -51,6 +54,7 @@ fn a_property_written_through_an_alias_is_another_id() {
     );
 }
 
+/// Proves I-11.
 #[test]
 fn a_property_written_by_a_helper_is_another_id() {
     change(
@@ -73,6 +77,7 @@ for (const order"#,
     );
 }
 
+/// Proves I-11.
 #[test]
 fn a_property_written_through_what_a_helper_returns_is_another_id() {
     change(
@@ -89,6 +94,7 @@ for (const order"#,
     );
 }
 
+/// Proves I-11.
 #[test]
 fn a_property_written_by_a_callback_is_another_id() {
     change(
@@ -104,6 +110,7 @@ for (const order"#,
     );
 }
 
+/// Proves I-11.
 #[test]
 fn a_property_written_by_a_reducer_is_another_id() {
     change(
@@ -119,6 +126,7 @@ for (const order"#,
     );
 }
 
+/// Proves I-11.
 #[test]
 fn a_property_written_by_a_pattern_is_another_id() {
     change(
@@ -134,6 +142,7 @@ fn a_property_written_by_a_pattern_is_another_id() {
     );
 }
 
+/// Proves I-11.
 #[test]
 fn a_property_written_by_object_assign_is_another_id() {
     change(
@@ -149,6 +158,7 @@ fn a_property_written_by_object_assign_is_another_id() {
     );
 }
 
+/// Proves I-11.
 #[test]
 fn a_deleted_property_is_another_id() {
     change(
@@ -164,6 +174,7 @@ fn a_deleted_property_is_another_id() {
     );
 }
 
+/// Proves I-11.
 #[test]
 fn a_property_written_under_a_computed_name_is_another_id() {
     let before = r#"for (const row of await http.get({})) {
@@ -184,6 +195,7 @@ fn a_property_written_under_a_computed_name_is_another_id() {
     );
 }
 
+/// Proves I-11.
 #[test]
 fn a_list_that_is_pushed_to_is_another_list() {
     let before = r#"const ids = [];
@@ -201,6 +213,7 @@ for (const id of ids) await withItem(id, "t", async () => {});"#;
     );
 }
 
+/// Proves I-11.
 #[test]
 fn an_early_exit_around_a_push_is_seen() {
     let before = r#"const parts = [];
@@ -218,6 +231,7 @@ await withItem(parts.join(), "t", async () => {});"#;
     );
 }
 
+/// Proves I-11.
 #[test]
 fn an_element_written_before_a_join_is_another_id() {
     let before = r#"const parts = ["a", "b"];
@@ -234,6 +248,7 @@ await withItem(parts.join(), "t", async () => {});"#;
     );
 }
 
+/// Proves I-11.
 #[test]
 fn a_getter_is_another_id() {
     let before = r#"const task = { n: 1, id: "a" };
@@ -249,6 +264,7 @@ await withItem(task.id, "t", async () => {});"#;
     );
 }
 
+/// Proves I-11.
 #[test]
 fn what_a_getter_reads_is_part_of_the_id() {
     let before = r#"const task = { n: 1, get id() { return "a" + this.n; } };
@@ -266,6 +282,7 @@ await withItem(task.id, "t", async () => {});"#;
     );
 }
 
+/// Proves I-11.
 #[test]
 fn what_a_setter_writes_is_part_of_the_id() {
     let before = r#"const task = { id: "a", set name(value) { this.id = value; } };
@@ -282,6 +299,7 @@ await withItem(task.id, "t", async () => {});"#;
     );
 }
 
+/// Proves I-11.
 #[test]
 fn a_to_string_of_its_own_is_another_id() {
     let before = r#"const task = { id: "a" };
@@ -297,6 +315,7 @@ await withItem(`${task}`, "t", async () => {});"#;
     );
 }
 
+/// Proves I-11.
 #[test]
 fn a_class_field_is_part_of_the_id() {
     let before = r#"class Task { kind = "a"; constructor(row) { this.row = row; } id() { return this.kind + this.row.id; } }
@@ -312,6 +331,7 @@ for (const row of await http.get({})) await withItem(new Task(row).id(), "t", as
     );
 }
 
+/// Proves I-11.
 #[test]
 fn a_field_of_the_object_around_is_part_of_the_id() {
     let before = r#"class Runner { kind = "a"; async run(row) { await withItem(this.kind + row.id, "t", async () => {}); } }
@@ -327,6 +347,7 @@ for (const row of await http.get({})) await new Runner().run(row);"#;
     );
 }
 
+/// Proves I-11.
 #[test]
 fn an_item_that_is_added_is_a_difference() {
     change(
@@ -340,6 +361,7 @@ for (const order"#,
     );
 }
 
+/// Proves I-11.
 #[test]
 fn an_item_that_is_removed_is_a_difference() {
     let before = r#"await withItem("a", "A", async () => {});
@@ -352,6 +374,7 @@ await withItem("b", "B", async () => {});"#;
     );
 }
 
+/// Proves I-11.
 #[test]
 fn items_that_change_places_are_a_difference() {
     let before = r#"await withItem("a", "A", async () => {});
@@ -367,6 +390,7 @@ await withItem("a", "A", async () => {});"#;
     );
 }
 
+/// Proves I-11.
 #[test]
 fn a_handler_that_counts_for_the_next_id_is_part_of_it() {
     let before = r#"let n = 0;
@@ -382,6 +406,7 @@ for (const row of await http.get({})) await withItem(`row-${n}`, "t", async (ctx
     );
 }
 
+/// Proves I-11.
 #[test]
 fn an_assignment_around_the_item_is_seen() {
     let before = r#"let last = "a";
@@ -397,6 +422,7 @@ last = Number(await withItem(last, "t", async () => "x"));"#;
     );
 }
 
+/// Proves I-11.
 #[test]
 fn a_return_at_the_end_of_a_line_is_not_overlooked() {
     let before = r#"const id = (row) => { return row.id; };
@@ -412,6 +438,7 @@ for (const row of await http.get({})) await withItem(id(row), "t", async () => {
     );
 }
 
+/// Proves I-11.
 #[test]
 fn precedence_is_not_lost_with_parentheses() {
     let before = r#"for (const row of await http.get({})) await withItem((row.a + row.b) * 2, "t", async () => {});"#;

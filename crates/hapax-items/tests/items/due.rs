@@ -100,8 +100,8 @@ fn scheduled(hapax: Hapax, world: &World, schedule: &str) -> Result<Items, Error
     Items::new(hapax, vec![Arc::new(world.clone())], vec![settings])
 }
 
-/// A scheduled run happens once, by whichever node comes first; of those that were missed, the
-/// latest is made up for.
+/// Proves I-14: a scheduled run happens once, by whichever node comes first; of those that were
+/// missed, the latest is made up for.
 #[tokio::test]
 async fn a_scheduled_run_happens_once_and_a_missed_one_is_made_up_for() {
     let world = World::opaque();
@@ -133,7 +133,7 @@ async fn a_scheduled_run_happens_once_and_a_missed_one_is_made_up_for() {
     assert!(scheduled(Hapax::builder().in_memory(), &world, "at dawn").is_err());
 }
 
-/// A workflow that a person is asked about as a whole is not begun again and again.
+/// Proves I-14: a workflow that a person is asked about as a whole is not begun again and again.
 #[tokio::test]
 async fn nothing_is_scheduled_while_a_person_is_asked() {
     let world = World::opaque();

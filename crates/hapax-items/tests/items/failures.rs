@@ -125,6 +125,45 @@ async fn what_cannot_be_told_is_looked_for_again_until_a_person_is_asked() {
     assert_eq!(items.escalations(None, 10).await.unwrap().len(), 1);
 }
 
+/// Proves I-8, I-10: nobody has to run anything for that. The background pass looks for it, each time
+/// after a longer pause, and at its limit has a person be asked.
+#[tokio::test]
+async fn the_background_looks_to_its_limit_and_then_asks_a_person() {
+    let world = World::reconcilable();
+    let items = items(&world);
+    world.next([Next::HappenAnd(Class::Indeterminate)]);
+    assert_eq!(failed(drive(&items, ONE).await).1, "reconcile");
+    let item = items.show("letters", "a").await.unwrap();
+    let mut pauses = Vec::new();
+    let last = loop {
+        let mutation = items.mutations(item.key, 1).await.unwrap().remove(0);
+        let changed = items.hapax().show(mutation.key).await.unwrap().unwrap().updated;
+        let pause_ms = (2_000 << pauses.len()).min(120_000);
+        let early = items.reconcile_by(changed.plus_ms(pause_ms - 1)).await.unwrap();
+        assert_eq!(early, Reconciled { waiting: 1, ..Reconciled::default() }, "{pauses:?}");
+        pauses.push(pause_ms);
+        let pass = items.reconcile_by(changed.plus_ms(pause_ms)).await.unwrap();
+        assert_eq!((pass.looked, pass.waiting), (1, 0), "{pauses:?}");
+        if pass.decided > 0 {
+            break pass;
+        }
+        assert_eq!(items.escalations(None, 10).await.unwrap(), [], "nobody is asked so soon");
+        assert_eq!(items.show("letters", "a").await.unwrap().state, ItemState::Failed);
+    };
+    assert_eq!(last, Reconciled { looked: 1, decided: 1, escalated: 1, waiting: 0 });
+    assert_eq!((pauses.len(), world.looks()), (7, 8), "the run has looked once");
+    let mutation = items.mutations(item.key, 1).await.unwrap().remove(0);
+    assert_eq!(mutation.state, MutationState::Indeterminate);
+    assert_eq!(items.show("letters", "a").await.unwrap().state, ItemState::NeedsAttention);
+    let escalation = items.escalations(None, 10).await.unwrap().remove(0);
+    assert!(escalation.reason.contains("could not tell 8 times"), "{}", escalation.reason);
+    assert_eq!(escalation.unknown.len(), 1);
+    let later = items.hapax().wall().await.unwrap().plus_ms(3_600_000);
+    let after = items.reconcile_by(later).await.unwrap();
+    assert_eq!(after, Reconciled::default(), "a person has been asked, once");
+    assert_eq!((world.looks(), world.done().len()), (8, 1));
+}
+
 /// Proves I-8: whoever restarts goes on looking; an item whose mutation nobody can tell of any more
 /// comes before a person, whoever finds that out.
 #[tokio::test]

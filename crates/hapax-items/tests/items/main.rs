@@ -3,6 +3,8 @@
 mod actions;
 mod due;
 mod failures;
+mod hostile;
+mod late;
 mod payloads;
 mod repairs;
 mod replay;

@@ -6,11 +6,12 @@ use async_trait::async_trait;
 use hapax::Hapax;
 use hapax::document::Object;
 use hapax::json::Json;
+use hapax::outbox::{Letter, Outbox, RecordFilter, Sink, Told};
 use hapax_items::{
-    Action, Budget, Class, Error, ItemState, Items, Maintainer, Settings, Standing, Version,
+    Action, Budget, Class, Error, ItemState, Items, Maintainer, Script, Settings, Standing, Version,
 };
 
-use crate::world::{Next, World, failed, settings};
+use crate::world::{Next, ONE, World, drive, failed, settings};
 
 /// A maintainer with these answers, and what it was shown.
 struct Mender {
@@ -35,6 +36,10 @@ fn answer(script: &str, impact: &str) -> String {
         .print()
 }
 
+fn paid_answer(script: &str, cost: u64) -> String {
+    Object::default().text("script", script).text("impact", "safe").number("cost", cost).print()
+}
+
 fn maintained(world: &World, answers: &[String]) -> (Items, Arc<Mutex<Vec<Json>>>) {
     maintained_within(world, answers, settings("letters").budget)
 }
@@ -51,6 +56,32 @@ fn maintained_within(
     let hapax = Hapax::builder().in_memory();
     let items = Items::new(hapax, vec![Arc::new(world.clone())], vec![settings]).expect("set up");
     (items, shown)
+}
+
+/// The newest version of the script.
+async fn newest(items: &Items) -> Script {
+    items.scripts("letters").await.expect("versions").remove(0)
+}
+
+/// The same, with somebody who listens to its outbox.
+async fn listened(items: Items) -> Items {
+    let outbox = Outbox::new().sink("people", Deaf).expect("a sink");
+    let routed = outbox.route("item-*", "*", &["people"]).expect("a route");
+    items.hapax().configure(&routed).await.expect("configured");
+    items
+}
+
+struct Deaf;
+
+impl Sink for Deaf {
+    async fn send(&self, _: &[Letter], _: &Told) {}
+}
+
+/// What whoever listens to the outbox is told.
+async fn told(items: &Items) -> Vec<String> {
+    let filter = RecordFilter { limit: 100, ..RecordFilter::default() };
+    let records = items.hapax().records(filter).await.expect("records");
+    records.iter().map(|told| told.record.event.payload.as_str().to_owned()).collect()
 }
 
 const FAULTY: &str = r#"
@@ -203,4 +234,203 @@ async fn an_answer_about_one_version_is_not_taken_for_another() {
     assert_eq!(items.drive("letters", Some("monday")).await.unwrap().items, 2);
     assert_eq!(shown.lock().unwrap().len(), 2);
     assert_eq!(items.script("letters").await.unwrap().version, Version { major: 2, minor: 1 });
+}
+
+/// Proves I-2, I-11: a mutation on an item that is done, or was let go, goes to repair; if nothing
+/// comes of that a person is asked about the run, for nothing is left to be said about the item.
+#[tokio::test]
+async fn a_mutation_on_a_done_item_goes_to_repair_and_then_to_a_person() {
+    for skipped in [false, true] {
+        let world = World::opaque();
+        let (items, shown) = maintained(&world, &[]);
+        let items = listened(items).await;
+        if skipped {
+            world.next([Next::Fail(Class::Permission)]);
+        }
+        let ended = drive(&items, ONE).await;
+        let state = match skipped {
+            true => {
+                let open = items.escalations(None, 9).await.unwrap().remove(0);
+                let skip = Action::Skip;
+                items.act(open.key, open.judged, skip, None, ("ada", "no")).await.unwrap();
+                ItemState::Skipped
+            }
+            false => ItemState::Done,
+        };
+        assert_eq!(ended.is_err(), skipped);
+        let before = told(&items).await.len();
+
+        let careless = r#"await withItem("a", "Letter", async () => mail.send({ to: "ada" }));"#;
+        let (class, next, message) = failed(drive(&items, careless).await);
+        assert_eq!((class, next.as_str()), (Class::Logic, "repair"), "{message}");
+        assert_eq!(shown.lock().unwrap().len(), 3, "the budget");
+        let open = items.escalations(None, 9).await.unwrap();
+        assert_eq!(open.len(), 1, "{skipped}");
+        assert!(open[0].item.is_none() && open[0].run.is_some());
+        assert!(open[0].reason.contains("could not be repaired"), "{}", open[0].reason);
+        let told = told(&items).await;
+        assert_eq!(told.len(), before + 1);
+        let told = told.iter().find(|told| told.contains("could not be repaired")).unwrap();
+        assert!(told.contains(&open[0].key.to_string()) && told.contains("try-again"), "{told}");
+        assert_eq!(items.show("letters", "a").await.unwrap().state, state);
+        assert_eq!(world.done().len(), usize::from(!skipped));
+    }
+}
+
+/// Proves I-11: what the record is not enough to judge waits for a person, whatever its maintainer
+/// calls it, with the items that it may concern; whoever listens is told.
+#[tokio::test]
+async fn a_repair_that_cannot_be_judged_waits_with_the_items_it_may_concern() {
+    let world = World::opaque();
+    let asks = format!("await mail.inbox({{ all: true }});{}", mended());
+    let (items, _) = maintained(&world, &[answer(&asks, "safe")]);
+    let items = listened(items).await;
+    let waits = run(&items).await;
+    assert!(matches!(waits, Err(Error::Attention { .. })), "{waits:?}");
+    let held = newest(&items).await;
+    assert_eq!(held.standing, Standing::Held);
+    assert!(held.reason.as_deref().unwrap().contains("what nobody asked before"), "{held:?}");
+    let repair = held.repair.unwrap();
+    let mut radius = repair.blast_radius;
+    radius.sort();
+    assert_eq!((repair.impactful, radius), (false, vec!["letter-a".into(), "letter-b".into()]));
+    let again = items.drive("letters", None).await;
+    assert!(matches!(again, Err(Error::Attention { .. })), "{again:?}");
+    let told = told(&items).await;
+    assert_eq!(told.len(), 1, "once");
+    for part in ["a repair waits for approval", "\"1.1\"", "approve", &held.attempt.to_string()] {
+        assert!(told[0].contains(part), "{part}: {}", told[0]);
+    }
+}
+
+/// Proves I-11: a repair that a person rejects is never used; the maintainer is asked for another.
+#[tokio::test]
+async fn a_rejected_repair_is_never_used() {
+    let world = World::opaque();
+    let other = format!("{}// other", mended());
+    let answers = [answer(&mended(), "potentially_impactful"), answer(&other, "safe")];
+    let (items, shown) = maintained(&world, &answers);
+    assert!(run(&items).await.is_err());
+    let held = newest(&items).await;
+    let reject = async |attempt| {
+        let person = ("ada", "it greets the wrong people");
+        items.decide_script("letters", held.version, attempt, false, person).await
+    };
+    let stale = reject(hapax::AttemptId::from_bytes([9; 16])).await;
+    assert!(matches!(stale, Err(Error::Stale { .. })), "{stale:?}");
+    assert_eq!(newest(&items).await.standing, Standing::Held);
+    reject(held.attempt).await.unwrap();
+    assert_eq!(newest(&items).await.standing, Standing::Rejected);
+    assert_eq!(items.script("letters").await.unwrap().version, Version::FIRST);
+    let late =
+        items.decide_script("letters", held.version, held.attempt, true, ("ada", "or not")).await;
+    assert!(late.is_err(), "what is decided stays decided");
+    assert_eq!(items.drive("letters", None).await.unwrap().items, 2);
+    assert_eq!(shown.lock().unwrap().len(), 2);
+    assert_eq!(items.script("letters").await.unwrap().version, Version { major: 1, minor: 2 });
+    assert_eq!(world.done().len(), 2, "{:?}", world.done());
+}
+
+/// Proves I-11: a repair is tried against what is recorded: what would do something again, or
+/// otherwise, is refused; what nothing is known about waits for a person.
+#[tokio::test]
+async fn a_repair_is_tried_against_what_is_recorded() {
+    let replaced = |what: &str, by: &str| {
+        assert!(FAULTY.contains(what), "{what}");
+        mended().replace(what, by)
+    };
+    let (refused, held) = (Standing::Refused, Standing::Held);
+    for (proposal, standing, why) in [
+        (
+            replaced("to: id,", "to: `${id}@example.org`,"),
+            refused,
+            "mail.send was applied for \"letter-b\"; it would be left out, or applied again",
+        ),
+        (
+            replaced("\"hello\"", "\"good day\""),
+            refused,
+            "mail.send was applied for \"letter-b\" with another payload",
+        ),
+        (
+            replaced("await withItem", "if (id === \"a\") continue;\n    await withItem"),
+            refused,
+            "it comes to item \"letter-b\" in place of \"letter-a\"",
+        ),
+        (
+            replaced("if (ctx.item.isDone) return;", ""),
+            refused,
+            "mail.send on \"letter-a\", which is done",
+        ),
+        (
+            replaced("await mail.send", "await mail.inbox({ of: id });\n        await mail.send"),
+            held,
+            "it asks mail.inbox what nobody asked before",
+        ),
+        (
+            replaced("await withItem", "if (id === \"b\") continue;\n    await withItem"),
+            held,
+            "it no longer comes to item \"letter-b\"",
+        ),
+        (FAULTY.to_owned(), refused, "it still fails"),
+    ] {
+        let world = World::opaque();
+        let once = Budget { repairs: 1, ..settings("letters").budget };
+        let (items, _) = maintained_within(&world, &[answer(&proposal, "safe")], once);
+        assert!(run(&items).await.is_err());
+        let newest = newest(&items).await;
+        let said = newest.reason.unwrap_or_default();
+        assert_eq!(newest.standing, standing, "{said}");
+        assert!(said.contains(why), "{said}, not: {why}");
+        assert_eq!(world.done().len(), 2, "a trial changes nothing");
+    }
+}
+
+/// Proves I-10: what maintainers cost is added up, and ends the loop; what is longer ago than the
+/// budget reaches back does not count.
+#[tokio::test]
+async fn what_repairs_cost_is_added_up_within_a_time() {
+    let world = World::opaque();
+    let budget = Budget { repairs: 100, repair_cost: 3_000, ..settings("letters").budget };
+    let bad: Vec<_> = (0..9).map(|n| paid_answer(&format!("{FAULTY}// {n}"), 2)).collect();
+    let (items, shown) = maintained_within(&world, &bad, budget);
+    assert_eq!(failed(run(&items).await).0, Class::Logic);
+    assert_eq!(shown.lock().unwrap().len(), 2, "2 and 2 are more than 3");
+    let escalation = items.escalations(None, 9).await.unwrap().remove(0);
+    let (key, judged) = (escalation.key, escalation.judged);
+    items.act(key, judged, Action::TryAgain, None, ("grace", "once more")).await.unwrap();
+    let (_, next, _) = failed(items.drive("letters", None).await.map(|ran| ran.items));
+    assert_eq!((next.as_str(), shown.lock().unwrap().len()), ("escalate", 2), "still spent");
+
+    // For somebody who reaches less far back, all of that is over.
+    let forgetful = Budget { repair_ms: 0, ..budget };
+    let good = [paid_answer(&mended(), 2)];
+    let (other, shown) = maintained_within(&world, &good, forgetful);
+    let other = other.on(items.hapax().clone());
+    let made = newest(&items).await.made;
+    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(10);
+    while items.hapax().wall().await.unwrap() <= made.plus_ms(1) {
+        assert!(std::time::Instant::now() < deadline, "the clock goes on");
+        tokio::task::yield_now().await;
+    }
+    let escalation = other.escalations(None, 9).await.unwrap().remove(0);
+    let (key, judged) = (escalation.key, escalation.judged);
+    other.act(key, judged, Action::TryAgain, None, ("grace", "once more")).await.unwrap();
+    assert_eq!(other.drive("letters", None).await.unwrap().items, 2);
+    assert_eq!(shown.lock().unwrap().len(), 1);
+}
+
+/// Proves I-12: a run that failed outside of any item is told through the outbox, once.
+#[tokio::test]
+async fn a_run_that_failed_is_told_through_the_outbox() {
+    let world = World::opaque();
+    let items = listened(crate::world::items(&world)).await;
+    failed(drive(&items, "await mail.send({ to: 'ada' });").await);
+    assert!(items.drive("letters", None).await.is_err());
+    let told = told(&items).await;
+    assert_eq!(told.len(), 1, "once");
+    let run = items.escalations(None, 9).await.unwrap().remove(0);
+    for part in ["outside of any item", "\"letters\"", "try-again", "skip", &run.key.to_string()] {
+        assert!(told[0].contains(part), "{part}: {}", told[0]);
+    }
+    assert!(!told[0].contains("\"item\""), "{}", told[0]);
 }

@@ -300,7 +300,7 @@ async fn a_workflow_has_one_run_at_a_time() {
     assert_eq!(world.done().len(), 1);
 }
 
-/// The states of effects, and what they mean for items and mutations.
+/// Proves I-8, I-9: the states of effects, and what they mean for items and mutations.
 #[test]
 fn the_states_of_items_and_mutations_follow_from_their_effects() {
     let mut table = String::new();

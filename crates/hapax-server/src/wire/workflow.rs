@@ -115,7 +115,7 @@ pub struct Repair {
     pub impactful: bool,
     /// What it cost, in thousandths of whatever the maintainer counts in.
     pub cost: u64,
-    /// Items that were processed while the fault existed, if it is impactful.
+    /// Items that were processed while the fault existed, if a person has to decide.
     pub blast_radius: Vec<String>,
 }
 

@@ -35,6 +35,7 @@ fn endless_loops_end_wherever_they_are() {
     tells("throw { get a() { for (;;) {} } };", &["limit Time"]);
 }
 
+/// Proves I-14.
 #[test]
 fn an_endless_loop_cannot_be_caught() {
     tells(
@@ -55,6 +56,7 @@ fn an_endless_loop_cannot_be_caught() {
     );
 }
 
+/// Proves I-14.
 #[test]
 fn a_loop_of_jobs_ends() {
     tells(
@@ -72,12 +74,14 @@ fn a_loop_of_jobs_ends() {
     told_within(&quick, script, &["limit Time"]);
 }
 
+/// Proves I-14.
 #[test]
 fn an_expression_that_backtracks_for_ever_ends() {
     tells("/^(a+)+$/.test('a'.repeat(40) + 'b');", &["limit Time"]);
     tells("try { 'x'.repeat(40).replace(/(x+x+)+y/g, ''); } catch { kv.set(); }", &["limit Time"]);
 }
 
+/// Proves I-14.
 #[test]
 fn loops_within_the_engine_end() {
     for script in [
@@ -102,6 +106,7 @@ fn loops_within_the_engine_end() {
     assert!(before.elapsed() < Duration::from_secs(20), "{:?}", before.elapsed());
 }
 
+/// Proves I-14.
 #[test]
 fn the_time_of_the_host_is_not_the_scripts() {
     let pause = Duration::from_millis(30);
@@ -117,6 +122,7 @@ fn the_time_of_the_host_is_not_the_scripts() {
     assert_eq!(told, ["noop.do {}", "noop.do {}", "limit Time"]);
 }
 
+/// Proves I-14.
 #[test]
 fn memory_that_is_not_there_is_not_given() {
     let limits = Limits { memory_bytes: 16 << 20, ..Limits::default() };
@@ -140,6 +146,7 @@ fn memory_that_is_not_there_is_not_given() {
     }
 }
 
+/// Proves I-14.
 #[test]
 fn a_script_may_catch_that_memory_is_short() {
     tells(
@@ -148,6 +155,7 @@ fn a_script_may_catch_that_memory_is_short() {
     );
 }
 
+/// Proves I-14.
 #[test]
 fn no_amount_of_memory_is_so_short_that_the_host_falls() {
     let scripts = [
@@ -173,6 +181,7 @@ fn no_amount_of_memory_is_so_short_that_the_host_falls() {
     }
 }
 
+/// Proves I-14.
 #[test]
 fn recursion_without_end_reaches_the_limit_of_the_stack() {
     tells("const f = () => f() + 1; f();", &["limit Stack"]);
@@ -186,6 +195,7 @@ fn recursion_without_end_reaches_the_limit_of_the_stack() {
     tells("const p = new Proxy({}, { get: (t, k) => p[k] }); p.x;", &["limit Stack"]);
 }
 
+/// Proves I-14.
 #[test]
 fn a_handler_may_catch_that_the_stack_is_short_and_go_on() {
     tells(
@@ -196,6 +206,7 @@ fn a_handler_may_catch_that_the_stack_is_short_and_go_on() {
     );
 }
 
+/// Proves I-14.
 #[test]
 fn tools_that_are_called_at_the_end_of_the_stack_keep_the_host_safe() {
     let script = "const f = () => { kv.get(); f(); };
@@ -206,6 +217,7 @@ fn tools_that_are_called_at_the_end_of_the_stack_keep_the_host_safe() {
     assert!(calls.len() > 100 && calls.iter().all(|call| call == "kv.get {}"));
 }
 
+/// Proves I-14.
 #[test]
 fn more_calls_than_allowed_end_the_run_uncaught() {
     let limits = Limits { calls: 3, ..limits() };
@@ -231,6 +243,7 @@ fn more_calls_than_allowed_end_the_run_uncaught() {
     );
 }
 
+/// Proves I-14.
 #[test]
 fn messages_that_are_too_large_end_the_run_uncaught() {
     let limits = Limits { message_bytes: 100, ..limits() };
@@ -256,6 +269,7 @@ fn messages_that_are_too_large_end_the_run_uncaught() {
     );
 }
 
+/// Proves I-14.
 #[test]
 fn what_waits_for_the_host_counts_as_memory() {
     let limits = Limits { memory_bytes: 4 << 20, ..limits() };
@@ -269,6 +283,7 @@ fn what_waits_for_the_host_counts_as_memory() {
     assert_eq!((told.len(), told[10].as_str()), (11, "completed"));
 }
 
+/// Proves I-14.
 #[test]
 fn a_world_without_room_is_a_limit_and_no_crash() {
     for bytes in [1, 1_000, 10_000, 100_000, 150_000, 200_000] {
@@ -277,6 +292,7 @@ fn a_world_without_room_is_a_limit_and_no_crash() {
     }
 }
 
+/// Proves I-14.
 #[test]
 fn a_script_without_any_time_does_not_begin() {
     let limits = Limits { cpu: Duration::ZERO, ..limits() };

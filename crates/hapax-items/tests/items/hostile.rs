@@ -1,0 +1,77 @@
+//! Scripts that would bring the host down, from their first line to the person who is asked.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use hapax::Hapax;
+use hapax_items::{Class, ItemState, Items, Limits, Settings};
+
+use crate::world::{ONE, World, drive, failed, settings};
+
+/// What a hostile script does, and what is said of it.
+const HOSTILE: [(&str, &str); 8] = [
+    ("for (;;) {}", "the script ran for too long"),
+    ("try { for (;;) {} } finally { for (;;) {} }", "the script ran for too long"),
+    ("for (;;) await null;", "the script ran for too long"),
+    (
+        "const all = []; for (;;) all.push(new Array(4096).fill(7));",
+        "the script used too much memory",
+    ),
+    ("let s = 'x'; for (;;) s += s;", ""),
+    ("const deep = () => deep() + 1; deep();", "the script went too deep"),
+    ("for (;;) await mail.inbox({});", "too often"),
+    ("await new Promise(() => {});", "the script waits for something that never comes"),
+];
+
+fn guarded(world: &World) -> Items {
+    let limits = Limits {
+        cpu: Duration::from_millis(300),
+        memory_bytes: 8 << 20,
+        calls: 50,
+        ..Limits::default()
+    };
+    let settings = Settings { limits, ..settings("letters") };
+    let tools: Vec<Arc<dyn hapax_items::Tool>> = vec![Arc::new(world.clone())];
+    Items::new(Hapax::builder().in_memory(), tools, vec![settings]).expect("set up")
+}
+
+/// Proves I-7, I-10, I-14: a script that loops, swallows memory, calls without end or waits for ever
+/// fails as a mistake of its own. Its item comes before a person, what was applied before stays, and
+/// the host goes on with the next script.
+#[tokio::test]
+async fn a_hostile_script_fails_as_a_mistake_and_its_item_comes_before_a_person() {
+    for (trick, said) in HOSTILE {
+        let world = World::opaque();
+        let items = guarded(&world);
+        let script = format!(
+            "await withItem('h', 'Hostile', async (ctx) => {{ if (ctx.item.isDone) return; await mail.send({{ to: 'h' }}); {trick} }});"
+        );
+        let (class, next, message) = failed(drive(&items, &script).await);
+        assert_eq!((class, next.as_str()), (Class::Logic, "escalate"), "{trick}: {message}");
+        assert!(message.contains(said), "{trick}: {message}");
+        let item = items.show("letters", "h").await.unwrap();
+        assert_eq!(item.state, ItemState::NeedsAttention, "{trick}");
+        let open = items.escalations(None, 10).await.unwrap();
+        assert_eq!(open.len(), 1, "{trick}");
+        assert_eq!(open[0].key, item.key, "{trick}");
+        assert!(open[0].reason.contains(&message), "{trick}: {}", open[0].reason);
+        assert_eq!(drive(&items, ONE).await.unwrap(), 1, "the host is unharmed by {trick}");
+        assert_eq!(world.done().len(), 2, "{trick}");
+    }
+}
+
+/// Proves I-10, I-14: the same outside of any item comes before a person as a run.
+#[tokio::test]
+async fn a_hostile_script_outside_of_items_comes_before_a_person_as_a_run() {
+    for (trick, said) in HOSTILE {
+        let world = World::opaque();
+        let items = guarded(&world);
+        let (class, next, message) = failed(drive(&items, trick).await);
+        assert_eq!((class, next.as_str()), (Class::Logic, "escalate"), "{trick}: {message}");
+        assert!(message.contains(said), "{trick}: {message}");
+        let open = items.escalations(None, 10).await.unwrap();
+        assert_eq!(open.len(), 1, "{trick}");
+        assert!(open[0].item.is_none() && open[0].run.is_some(), "{trick}");
+        assert!(open[0].reason.contains(&message), "{trick}: {}", open[0].reason);
+    }
+}
