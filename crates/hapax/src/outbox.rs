@@ -10,6 +10,7 @@ mod dispatcher;
 pub(crate) mod follow;
 mod sink;
 mod telemetry;
+mod waiting;
 mod work;
 
 pub use dispatcher::{Dispatcher, Standing};

@@ -4,29 +4,26 @@
 //! do not wait for each other, and namespaces take turns.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
-use std::sync::Arc;
 use std::time::Duration;
 
 use hapax_core::delivery::{Buckets, Heals, Next, Poison, Refusal, Sent, judge};
 use hapax_core::guard::redact;
 use hapax_core::name::Namespace;
-use hapax_core::outbox::{Record, Track};
+use hapax_core::outbox::Track;
 use hapax_core::outcome::bounded;
 use hapax_core::route::SinkName;
 use hapax_core::time::Timestamp;
-use hapax_store::outbox::{Fed, Landed, Landing, Line, Mark, Parcel, Passage};
+use hapax_store::outbox::{Fed, Landed, Landing, Line, Mark, Parcel};
 use tokio::time::Instant;
 
 use super::breaker::Breaker;
 use super::sink::{Letter, SinkSettings};
+use super::waiting::{Past, Waiting};
 use crate::budget::Budget;
 
 /// How many letters of one namespace are kept here, and of one track.
 const LINE: usize = 8_192;
 const TRACK: usize = 1_024;
-
-/// How often a letter's dispatcher must die until it is sent alone.
-const SUSPECT: u32 = 3;
 
 pub(super) struct Desk {
     pub(super) sink: SinkName,
@@ -76,43 +73,6 @@ enum Listed {
     Ready,
     Alone,
     Until(Instant),
-}
-
-struct Waiting {
-    record: Arc<Record>,
-    transaction: u64,
-    tried: u32,
-    refused: bool,
-    /// What guards have against it.
-    barred: Option<String>,
-    due: Instant,
-}
-
-/// What is known of a letter that was tried before.
-#[derive(Clone, Copy, PartialEq)]
-enum Past {
-    /// Nothing against it: at most its dispatcher died once or twice, with many letters aboard.
-    Clean,
-    /// The sink has refused it.
-    Refused,
-    /// Its dispatchers died, again and again. It goes alone, to see whether it is the reason.
-    Suspect,
-    /// It went alone, and nobody came back.
-    Deadly,
-    /// Guards have something against it.
-    Barred,
-}
-
-impl Waiting {
-    fn past(&self, attempts: u32) -> Past {
-        match self.tried {
-            _ if self.barred.is_some() => Past::Barred,
-            _ if self.refused => Past::Refused,
-            0..SUSPECT => Past::Clean,
-            tried if tried >= attempts.max(SUSPECT + 1) => Past::Deadly,
-            _ => Past::Suspect,
-        }
-    }
 }
 
 impl Desk {
@@ -219,18 +179,7 @@ impl Desk {
             queue.left_out = true;
             return false;
         }
-        let wait = parcel.due.0.saturating_sub(wall.0).max(0) as u64;
-        let letter = Waiting {
-            record: Arc::new(parcel.record),
-            transaction: parcel.transaction,
-            tried: parcel.tried,
-            refused: parcel.refused,
-            barred: match parcel.passage {
-                Passage::Barred(against) => Some(against),
-                Passage::Free | Passage::Unasked => None,
-            },
-            due: now + Duration::from_millis(wait),
-        };
+        let letter = Waiting::of(parcel, (now, wall));
         // Those that overlapped may come in any order; here they are put in one.
         let behind = queue.letters.iter().skip(queue.aloft);
         let at = queue.aloft + behind.take_while(|other| other.record.seq < seq).count();
@@ -610,7 +559,8 @@ mod tests {
     use super::*;
     use hapax_core::key::Key;
     use hapax_core::name::Name;
-    use hapax_core::outbox::{Event, OutboxId, Payload};
+    use hapax_core::outbox::{Event, OutboxId, Payload, Record};
+    use hapax_store::outbox::Passage;
 
     fn parcel(seq: u64) -> Parcel {
         let name = Name { namespace: Namespace::default(), key: Key::from_bytes([1; 32]) };

@@ -1,0 +1,66 @@
+//! A letter that waits for its turn, and what is known of it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use hapax_core::outbox::Record;
+use hapax_core::time::Timestamp;
+use hapax_store::outbox::{Parcel, Passage};
+use tokio::time::Instant;
+
+/// How often a letter's dispatcher must die until it is sent alone.
+const SUSPECT: u32 = 3;
+
+/// A letter that is not delivered yet.
+pub(super) struct Waiting {
+    pub(super) record: Arc<Record>,
+    pub(super) transaction: u64,
+    pub(super) tried: u32,
+    pub(super) refused: bool,
+    /// What guards have against it.
+    pub(super) barred: Option<String>,
+    pub(super) due: Instant,
+}
+
+/// What is known of a letter that was tried before.
+#[derive(Clone, Copy, PartialEq)]
+pub(super) enum Past {
+    /// Nothing against it: at most its dispatcher died once or twice, with many letters aboard.
+    Clean,
+    /// The sink has refused it.
+    Refused,
+    /// Its dispatchers died, again and again. It goes alone, to see whether it is the reason.
+    Suspect,
+    /// It went alone, and nobody came back.
+    Deadly,
+    /// Guards have something against it.
+    Barred,
+}
+
+impl Waiting {
+    /// What was read, at this moment and this time of the store.
+    pub(super) fn of(parcel: Parcel, (now, wall): (Instant, Timestamp)) -> Self {
+        let wait = parcel.due.0.saturating_sub(wall.0).max(0) as u64;
+        Self {
+            record: Arc::new(parcel.record),
+            transaction: parcel.transaction,
+            tried: parcel.tried,
+            refused: parcel.refused,
+            barred: match parcel.passage {
+                Passage::Barred(against) => Some(against),
+                Passage::Free | Passage::Unasked => None,
+            },
+            due: now + Duration::from_millis(wait),
+        }
+    }
+
+    pub(super) fn past(&self, attempts: u32) -> Past {
+        match self.tried {
+            _ if self.barred.is_some() => Past::Barred,
+            _ if self.refused => Past::Refused,
+            0..SUSPECT => Past::Clean,
+            tried if tried >= attempts.max(SUSPECT + 1) => Past::Deadly,
+            _ => Past::Suspect,
+        }
+    }
+}
