@@ -503,7 +503,8 @@ impl<'a> Asked<'a> {
                 blocked.reason.clone()
             }
             hapax::Error::Blocked(blocked) if blocked.holder.is_none() => {
-                if dataset.review || pipeline.gives_up(stage, blocked).await? {
+                let found = tries == 0;
+                if dataset.review || pipeline.gives_up(stage, blocked, found).await? {
                     return Err(pipeline.escalate(stage, &blocked.reason).await?);
                 }
                 return Err(error.into());

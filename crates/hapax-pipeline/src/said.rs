@@ -16,6 +16,7 @@ use crate::lifecycle::{Stage, masked_outcome};
 use crate::mask::{mask, mask_text};
 use crate::pipeline::Pipeline;
 use crate::remote::HISTORY;
+use crate::review::{self, Standing};
 use hapax::document::text;
 
 /// Places are told of as cells of this resolution.
@@ -101,12 +102,22 @@ impl Pipeline {
     }
 
     /// Whether what stands in the way is something that could not be undone, as often as it may be
-    /// tried: a person is asked then, whatever the dataset says.
-    pub(crate) async fn gives_up(&self, stage: &Stage, blocked: &Blocked) -> Result<bool, Error> {
+    /// tried, or was found again though nobody ever said how to undo it: a person is asked then,
+    /// whatever the dataset says.
+    pub(crate) async fn gives_up(
+        &self,
+        stage: &Stage,
+        blocked: &Blocked,
+        found: bool,
+    ) -> Result<bool, Error> {
         if blocked.state != StateName::Partial {
             return Ok(false);
         }
         let key = stage.about.operation.key()?;
+        if found && self.hapax.steps(key, blocked.attempt).await?.is_empty() {
+            // A yes undoes nothing: whoever gave it has to resolve the effect itself.
+            return Ok(review::standing(&self.hapax, key).await? != Some(Standing::Approved));
+        }
         Ok(self.hapax.gives_up_undoing(key, blocked.attempt, ROLLBACKS).await?)
     }
 

@@ -130,6 +130,11 @@ mod cases {
         assert_eq!(effect.map(|effect| effect.state.name()), Some(StateName::Partial));
         let other = done(pipeline.operation(operation("flow", 3)), &count).await;
         assert!(matches!(other, Err(Error::Ledger(hapax::Error::Blocked(_)))), "{other:?}");
+        // Whoever finds it again, and no word of how to undo it, has a person asked.
+        let again = done(pipeline.operation(operation("flow", 2)), &count).await;
+        assert!(matches!(again, Err(Error::Escalated { .. })), "{again:?}");
+        let again = done(pipeline.operation(operation("flow", 2)), &count).await;
+        assert!(matches!(again, Err(Error::Refused(hapax::Refusal::Review(_)))), "{again:?}");
 
         // A check that fails after the work leaves it partial too.
         let checked = pipeline.operation(operation("levels", 1));
