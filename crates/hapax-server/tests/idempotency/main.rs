@@ -1,6 +1,7 @@
 //! One suite for the layer and for the proxy.
 
 mod grpc;
+mod plain;
 mod policy;
 
 use std::sync::Arc;
