@@ -143,7 +143,7 @@ fn perform(
 
     let tx = connection.transaction()?;
     tx.execute("INSERT INTO pipeline_state VALUES (?1, ?2)", (version, peak))?;
-    work.claim().settle_in(&tx, work.prepare(&made)?)?;
+    work.settle_in(&tx, &made)?;
     wait_if(stop == Stop::InTheTransaction)?;
     tx.commit()?;
     wait_if(stop == Stop::AfterTheCommit)?;

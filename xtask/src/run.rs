@@ -100,7 +100,7 @@ pub(crate) fn test() -> Result<(), String> {
         skipped.push("power cuts and full disks: they need root and loop devices".into());
     }
     step("cargo", &["fmt", "--all", "--check"])?;
-    let features = "hapax/sqlx,hapax-control/axum,hapax-sinks/axum,hapax-cli/brokers,hapax-cli/kafka,hapax-cli/otlp";
+    let features = "hapax/sqlx,hapax-pipeline/sqlx,hapax-control/axum,hapax-sinks/axum,hapax-cli/brokers,hapax-cli/kafka,hapax-cli/otlp";
     let everything = ["--workspace", "--locked", "--features", features];
     step(
         "cargo",

@@ -141,11 +141,11 @@ fn parameters(asked: &args::pipeline::Operation) -> Result<String, Failed> {
 }
 
 fn environment(work: &Work) -> Vec<(&'static str, String)> {
-    let (claim, operation) = (work.claim(), work.operation());
+    let operation = work.operation();
     vec![
-        ("HAPAX_KEY", claim.key().to_string()),
-        ("HAPAX_ATTEMPT", claim.attempt().to_string()),
-        ("HAPAX_FENCE", claim.fence().to_string()),
+        ("HAPAX_KEY", work.key().to_string()),
+        ("HAPAX_ATTEMPT", work.attempt().to_string()),
+        ("HAPAX_FENCE", work.fence().to_string()),
         ("HAPAX_DATASET", operation.dataset_id.clone()),
         ("HAPAX_VERSION", operation.version.clone()),
         ("HAPAX_LOGICAL_TIME", operation.timestamp_bucket.clone()),
@@ -176,7 +176,7 @@ async fn perform(run: &Run, show: bool, work: Work, seen: Seen) -> Result<Made, 
     environment.push(("HAPAX_EVENTS", told.path().to_string_lossy().into_owned()));
     environment.push(("HAPAX_PARAMS", parameters(&run.operation).unwrap_or_default()));
     if let Some(command) = &run.rollback {
-        let registered = work.claim().undo_with(UNDO, command.as_bytes()).await;
+        let registered = work.undo_with(UNDO, command.as_bytes()).await;
         registered.map_err(|error| Trouble::not_done(error.to_string()))?;
     }
     let before = children_time();

@@ -10,7 +10,7 @@
 //! Each file follows from the journal alone. Written again, from the outbox or from the journal, it
 //! is the same to the byte.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
@@ -44,17 +44,16 @@ impl Catalog {
             self.put(&place, &document)?;
         }
         for edition in &done.editions() {
-            let collection = format!("stac/{}", names::stac_collection(edition.dataset));
-            let items = self.items(&collection)?;
-            let document = print(&stac::collection(&done, edition.dataset, &items));
-            self.put(&format!("{collection}/collection.json"), &lines(document))?;
+            let collection = names::stac_collection(edition.dataset);
+            let (place, document) = collected(&done, edition.dataset, &self.items(&collection)?);
+            self.put(&place, &document)?;
         }
         Ok(())
     }
 
     /// The items that a collection has by now.
     fn items(&self, collection: &str) -> std::io::Result<BTreeSet<String>> {
-        let entries = std::fs::read_dir(self.root.join(collection))?;
+        let entries = std::fs::read_dir(self.root.join("stac").join(collection))?;
         let folders = entries.flatten().filter(|entry| entry.path().is_dir());
         Ok(folders.filter_map(|entry| entry.file_name().into_string().ok()).collect())
     }
@@ -92,6 +91,38 @@ pub(crate) fn documents(moment: &Moment) -> Vec<(String, String)> {
         documents.push((place, lines(print(&stac::item(&done, edition)))));
     }
     documents
+}
+
+/// The file of a collection that has these items, and what is in it, as of this moment.
+fn collected(done: &Completed<'_>, dataset: &str, items: &BTreeSet<String>) -> (String, String) {
+    let place = format!("stac/{}/collection.json", names::stac_collection(dataset));
+    (place, lines(print(&stac::collection(done, dataset, items))))
+}
+
+/// The collections that a catalog has, by the moments it was told of: each dataset with its items
+/// and with the last of its moments.
+#[derive(Debug, Default)]
+pub(crate) struct Collections(BTreeMap<String, (BTreeSet<String>, Option<Moment>)>);
+
+impl Collections {
+    /// Comes to know of one more moment.
+    pub(crate) fn add(&mut self, moment: &Moment) {
+        let Some(done) = Completed::of(moment) else { return };
+        for edition in done.editions() {
+            let (items, last) = self.0.entry(edition.dataset.to_owned()).or_default();
+            items.insert(names::stac_item(edition.dataset, edition.version));
+            *last = Some(moment.clone());
+        }
+    }
+
+    /// The file of each, what is in it, and the moment it was last written at.
+    pub(crate) fn files(&self) -> impl Iterator<Item = (String, String, &Moment)> {
+        self.0.iter().filter_map(|(dataset, (items, last))| {
+            let last = last.as_ref()?;
+            let (place, text) = collected(&Completed::of(last)?, dataset, items);
+            Some((place, text, last))
+        })
+    }
 }
 
 fn lines(text: String) -> String {

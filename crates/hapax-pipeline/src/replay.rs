@@ -10,13 +10,13 @@ use hapax::canonical::canonical;
 use hapax::json::Json;
 use hapax::{Digest, Failure, Hapax, Key, Safety, State, StateName};
 
-use crate::catalog;
+use crate::catalog::{self, Collections};
 use crate::contract;
 use crate::error::Error;
 use crate::lifecycle::Inputs;
 use crate::lineage::openlineage;
 use crate::pipeline::Pipeline;
-use crate::run::{Artifact, Fold, Product, Run, What};
+use crate::run::{Artifact, Fold, Moment, Product, Run, What};
 use hapax::document::Object;
 
 /// Which operations are replayed.
@@ -28,11 +28,16 @@ pub struct Scope {
     pub tasks: Vec<String>,
     /// Where recorded files lie, if they were recorded without a place.
     pub files: PathBuf,
-    /// A catalog that is held against the journal too.
+    /// A catalog that is held against the journal too: its collections as well, where operations
+    /// of all datasets and tasks are replayed.
     pub catalog: Option<PathBuf>,
 }
 
 impl Scope {
+    fn is_all(&self) -> bool {
+        self.dataset.is_none() && self.tasks.is_empty()
+    }
+
     fn has(&self, run: &Run) -> bool {
         let operation = &run.about.operation;
         self.dataset.as_ref().is_none_or(|dataset| *dataset == operation.dataset_id)
@@ -218,6 +223,7 @@ struct Replay<'a> {
     found: Replayed,
     /// What a catalog has to say, by the place of the file: where two runs write one, the later.
     documents: BTreeMap<String, (Run, u64, Digest)>,
+    collections: Collections,
 }
 
 impl<'a> Replay<'a> {
@@ -234,7 +240,8 @@ impl<'a> Replay<'a> {
             lineage: none,
             divergences: Vec::new(),
         };
-        Self { hapax, scope, found, documents: BTreeMap::new() }
+        let (documents, collections) = (BTreeMap::new(), Collections::default());
+        Self { hapax, scope, found, documents, collections }
     }
 
     /// Reads the journal in its order, and looks at each operation that happened.
@@ -263,9 +270,10 @@ impl<'a> Replay<'a> {
                 chain(&mut self.found.lineage, &event);
                 if self.scope.catalog.is_some() {
                     for (place, text) in catalog::documents(&moment) {
-                        let expected = Digest::of(text.as_bytes());
-                        let what = (moment.run.clone(), moment.mark.entry, expected);
-                        self.documents.insert(place, what);
+                        self.expect_document(place, &text, &moment);
+                    }
+                    if self.scope.is_all() {
+                        self.collections.add(&moment);
                     }
                 }
                 if let What::Complete { product, digest } = moment.what {
@@ -338,9 +346,17 @@ impl<'a> Replay<'a> {
         }
     }
 
+    fn expect_document(&mut self, place: String, text: &str, moment: &Moment) {
+        let what = (moment.run.clone(), moment.mark.entry, Digest::of(text.as_bytes()));
+        self.documents.insert(place, what);
+    }
+
     /// Whether the files of the catalog say what follows from the journal.
     fn compare_catalog(&mut self) {
         let Some(root) = &self.scope.catalog else { return };
+        for (place, text, last) in std::mem::take(&mut self.collections).files() {
+            self.expect_document(place, &text, last);
+        }
         for (place, (run, entry, expected)) in std::mem::take(&mut self.documents) {
             let actual = checksum(&root.join(&place));
             let differs = Differs::new("document", &place, &expected.to_string(), actual);

@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use hapax::json::Json;
 use hapax::outbox::{Artifact as Registered, Event, Payload, Trace};
-use hapax::{Claim, Outcome};
+use hapax::{AttemptId, Claim, Fence, Key, Outcome};
+use rusqlite::Transaction;
 
 use crate::error::Trouble;
 use crate::lifecycle::{Progress, Stage, record, tell};
@@ -16,11 +17,20 @@ use crate::run::Artifact;
 use hapax::document::Object;
 
 /// Permission to perform an operation: it has its lock, and every guard has let it pass. Nobody can
-/// make one, so nothing is prepared or settled that did not go through the steps before:
+/// make one, so nothing is settled that did not go through the steps before:
 ///
 /// ```compile_fail
 /// fn forged(claim: hapax::Claim, work: hapax_pipeline::Work) -> hapax_pipeline::Work {
 ///     hapax_pipeline::Work { claim, ..work }
+/// }
+/// ```
+///
+/// And nobody gets at its claim, so nothing is settled with an outcome that was not held against
+/// its contract and masked:
+///
+/// ```compile_fail
+/// fn past_the_guards(tx: &rusqlite::Transaction<'_>, work: hapax_pipeline::Work) {
+///     work.claim.settle_in(tx, "38.91, -94.64").expect("settled");
 /// }
 /// ```
 #[derive(Clone)]
@@ -35,15 +45,46 @@ impl Work {
         Self { claim, stage, progress }
     }
 
-    /// The claim: its attempt and fence for targets that compare them, and a place to register
-    /// how to undo what is about to be done.
-    pub fn claim(&self) -> &Claim {
-        &self.claim
-    }
-
     /// What is to be done.
     pub fn operation(&self) -> &Operation {
         &self.stage.about.operation
+    }
+
+    /// The key of the operation.
+    pub fn key(&self) -> Key {
+        self.claim.key()
+    }
+
+    /// The identity of this attempt. Hand it to a target that keeps ids.
+    pub fn attempt(&self) -> AttemptId {
+        self.claim.attempt()
+    }
+
+    /// A number that only grows. Hand it to a target that compares numbers and refuses smaller
+    /// ones.
+    pub fn fence(&self) -> Fence {
+        self.claim.fence()
+    }
+
+    /// Which attempt this is, from 1.
+    pub fn nth(&self) -> u32 {
+        self.claim.nth()
+    }
+
+    /// Whether this attempt may still go on, as far as the ledger knows now. To be asked before
+    /// something is sent once more.
+    pub async fn check(&self) -> Result<(), hapax::Error> {
+        self.claim.check().await
+    }
+
+    /// Registers how to undo what is about to be done. Durable when this returns, so call it
+    /// before the step is taken. See [`Hapax::on_rollback`](hapax::Hapax::on_rollback).
+    pub async fn undo_with(
+        &self,
+        step: impl Into<String>,
+        payload: impl Into<Vec<u8>>,
+    ) -> Result<(), hapax::Error> {
+        self.claim.undo_with(step, payload).await
     }
 
     /// A text in which places are as coarse as the dataset asks.
@@ -51,10 +92,10 @@ impl Work {
         self.stage.mask(text)
     }
 
-    /// Makes everything ready that is recorded with the outcome, for work that settles it in a
-    /// transaction of its own: hands what comes back to
-    /// [`settle_in`](hapax::Claim::settle_in) or one of its kin, and commits. What was made is
-    /// held against its contract first; checks of other kinds cannot be asked then.
+    /// Settles the operation inside your own transaction on the ledger's file, so that your
+    /// writes, what was made and its events are committed together or not at all. What was made is
+    /// held against its contract first; checks of other kinds cannot be asked then. See
+    /// [`Claim::settle_in`](hapax::Claim::settle_in).
     ///
     /// ```
     /// use hapax::{Hapax, Safety};
@@ -86,7 +127,7 @@ impl Work {
     ///             let tx = connection.transaction()?;
     ///             tx.execute("INSERT INTO flow VALUES ('06887500', 214.0)", [])?;
     ///             let made = Made::new("1 row");
-    ///             work.claim().settle_in(&tx, work.prepare(&made)?)?;
+    ///             work.settle_in(&tx, &made)?;
     ///             tx.commit()?;
     ///             Ok::<_, Trouble>(made)
     ///         })();
@@ -96,7 +137,35 @@ impl Work {
     /// # Ok(())
     /// # }
     /// ```
-    pub fn prepare(&self, made: &Made) -> Result<Outcome, Trouble> {
+    pub fn settle_in(&self, tx: &Transaction<'_>, made: &Made) -> Result<(), Trouble> {
+        let outcome = self.prepare(made)?;
+        Ok(self.claim.settle_in(tx, outcome)?)
+    }
+
+    /// The same inside your own transaction on the ledger's database.
+    #[cfg(feature = "postgres")]
+    pub async fn settle_in_postgres(
+        &self,
+        tx: &hapax::tokio_postgres::Transaction<'_>,
+        made: &Made,
+    ) -> Result<(), Trouble> {
+        let outcome = self.prepare(made)?;
+        Ok(self.claim.settle_in_postgres(tx, outcome).await?)
+    }
+
+    /// The same inside your own transaction on the ledger's database, where it is sqlx's.
+    #[cfg(feature = "sqlx")]
+    pub async fn settle_in_sqlx(
+        &self,
+        tx: &mut sqlx::PgTransaction<'_>,
+        made: &Made,
+    ) -> Result<(), Trouble> {
+        let outcome = self.prepare(made)?;
+        Ok(self.claim.settle_in_sqlx(tx, outcome).await?)
+    }
+
+    /// Makes everything ready that is recorded with the outcome.
+    fn prepare(&self, made: &Made) -> Result<Outcome, Trouble> {
         let held = self.stage.hold(made);
         let held = held.map_err(|refusal| Trouble::not_done(format!("refused: {refusal}")))?;
         let mut progress = self.progress.clone();

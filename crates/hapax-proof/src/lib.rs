@@ -7,6 +7,7 @@ pub mod failpoints;
 pub mod field;
 pub mod fuzz;
 pub mod history;
+pub mod lineage;
 pub mod model;
 pub mod network;
 pub mod operations;

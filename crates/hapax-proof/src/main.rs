@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 use hapax_core::planted::{Bug, plant};
 use hapax_proof::programme::{Experiment, Tier};
-use hapax_proof::{operations, outbox, prove, sink, worker};
+use hapax_proof::{lineage, operations, outbox, prove, sink, worker};
 
 #[derive(Parser)]
 #[command(about, version)]
@@ -60,6 +60,9 @@ enum Command {
     /// Perform an operation under test
     #[command(hide = true)]
     Operate(operations::Orders),
+    /// Tell of operations under test
+    #[command(hide = true)]
+    Project(lineage::Orders),
 }
 
 fn main() -> ExitCode {
@@ -83,6 +86,7 @@ fn main() -> ExitCode {
         Command::Worker(orders) => worker::work(orders),
         Command::Post(orders) => outbox::work(&orders),
         Command::Operate(orders) => operations::work(&orders),
+        Command::Project(orders) => lineage::work(&orders),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

@@ -5,8 +5,8 @@
 //!  └────── the claim ─────────────┘ └────── the settle ─────────┘
 //! ```
 //!
-//! Nothing is done twice. The lock is free where nothing can have happened, or all of it is
-//! recorded; where something may have, it is kept, shown, and goes when somebody has decided. What
+//! Nothing is done twice. The lock is free within a lease where nothing can have happened, or all of
+//! it is recorded; where something may have, it is kept, shown, and goes when somebody has decided. What
 //! happened in part is undone before it is done again, so the judge is asked to do it twice there,
 //! with the undoing in between. Transactional work is done again where it was killed before its own
 //! commit: its row went with that transaction, so that there is one in the end.
@@ -14,18 +14,20 @@
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use clap::ValueEnum;
 use hapax::tokio_postgres::NoTls;
 use hapax::{Failure, Hapax, Judged, Key, Outcome, Resolution, Safety, StateName};
-use hapax_pipeline::{Error, Finished, Made, Operation, Pipeline, Trouble, Work};
+use hapax_pipeline::{Error, Finished, Made, Operation, Pipeline, Settings, Trouble, Work};
 use hapax_store::failpoint::{self, Point};
 use hapax_testkit::Postgres;
 use rusqlite::TransactionBehavior;
 use rustix::process::{Signal, getpid, kill_process};
 use tempfile::TempDir;
+use tokio::task::JoinSet;
 
 use crate::field::{blocking, room};
 use crate::report::Report;
@@ -82,16 +84,18 @@ const UNDO: u64 = 2;
 /// The step that undoes what the judge did.
 const STEP: &str = "tell the judge";
 
-/// The lease of everybody, whose renewals tell a database that it was not the one that stalled, and
-/// how long others wait for that of the dead to be over.
-const LEASE: Duration = Duration::from_secs(1);
-const WAIT: Duration = Duration::from_secs(20);
+/// The lease of everybody, whose renewals tell a database that it was not the one that stalled.
+const LEASE: Duration = Duration::from_secs(6);
+
+/// By when a lock is free, counted from the death of its holder: within a lease, and what a busy
+/// machine may take to notice.
+const FREE: Duration = Duration::from_secs(9);
 
 const TABLE: &str = "CREATE TABLE IF NOT EXISTS operated (dataset TEXT)";
 const ROW: &str = "INSERT INTO operated VALUES ($1)";
 const ROWS: &str = "SELECT count(*) FROM operated WHERE dataset = $1";
 
-fn operation(dataset: &str, version: &str) -> Operation {
+pub(crate) fn operation(dataset: &str, version: &str) -> Operation {
     Operation {
         pipeline_id: "proof".into(),
         task_id: "operate".into(),
@@ -123,14 +127,19 @@ impl Operator {
         Self { hapax, ledger: ledger.to_owned(), port, dies }
     }
 
+    /// Operations that wait as long as this for a lock.
+    fn pipeline(&self, lock_wait: Duration) -> Pipeline {
+        Pipeline::with(self.hapax.clone(), Settings { lock_wait, ..Settings::default() })
+    }
+
     async fn operate(&self, kind: Kind, dataset: &str) -> Result<Finished, Error> {
         let safety = match kind {
             Kind::Transactional => Safety::Transactional,
             Kind::Opaque | Kind::Partial => Safety::Opaque,
         };
-        let pipeline = Pipeline::new(self.hapax.clone());
+        let pipeline = self.pipeline(FREE);
         let asked = pipeline.operation(operation(dataset, "v1"));
-        let asked = asked.with(|effect| effect.safety(safety).wait(WAIT));
+        let asked = asked.with(|effect| effect.safety(safety).wait(FREE));
         asked.run(|work| self.perform(kind, dataset, work)).await
     }
 
@@ -138,9 +147,9 @@ impl Operator {
         match kind {
             Kind::Opaque => judged(self.port, dataset, DO)?,
             Kind::Partial => {
-                work.claim().undo_with(STEP, dataset.as_bytes()).await?;
+                work.undo_with(STEP, dataset.as_bytes()).await?;
                 judged(self.port, dataset, DO)?;
-                if work.claim().nth() == 1 {
+                if work.nth() == 1 {
                     return Err(Trouble::partial("half of it"));
                 }
             }
@@ -151,21 +160,21 @@ impl Operator {
 
     /// A row and the outcome, in one transaction.
     async fn write(&self, dataset: &str, work: &Work) -> Result<(), Trouble> {
-        let outcome = work.prepare(&Made::new("done"))?;
+        let made = Made::new("done");
         if self.ledger.contains("://") {
             let (mut client, connection) =
                 hapax::tokio_postgres::connect(&self.ledger, NoTls).await?;
             tokio::spawn(connection);
             let tx = client.transaction().await?;
             tx.execute(ROW, &[&dataset]).await?;
-            work.claim().settle_in_postgres(&tx, outcome).await?;
+            work.settle_in_postgres(&tx, &made).await?;
             self.about_to_commit();
             tx.commit().await?;
         } else {
             let mut db = self.hapax.connection()?;
             let tx = db.transaction_with_behavior(TransactionBehavior::Immediate)?;
             tx.execute(ROW, [dataset])?;
-            work.claim().settle_in(&tx, outcome)?;
+            work.settle_in(&tx, &made)?;
             self.about_to_commit();
             tx.commit()?;
         }
@@ -179,10 +188,15 @@ impl Operator {
     }
 
     /// Another operation on the same dataset, which changes nothing.
-    async fn another(&self, dataset: &str, version: &str) -> Result<Finished, Error> {
-        let pipeline = Pipeline::new(self.hapax.clone());
+    async fn another(
+        &self,
+        dataset: &str,
+        version: &str,
+        wait: Duration,
+    ) -> Result<Finished, Error> {
+        let pipeline = self.pipeline(wait);
         let asked = pipeline.operation(operation(dataset, version));
-        let asked = asked.with(|effect| effect.safety(Safety::Transactional).wait(WAIT));
+        let asked = asked.with(|effect| effect.safety(Safety::Transactional));
         asked.run(|_| async { Ok::<_, Trouble>(Made::new("nothing")) }).await
     }
 
@@ -203,7 +217,7 @@ fn judged(port: u16, dataset: &str, what: u64) -> std::io::Result<()> {
 }
 
 /// As `kill -9` does it: nothing is flushed, closed or told.
-fn die() {
+pub(crate) fn die() {
     let _ = kill_process(getpid(), Signal::KILL);
 }
 
@@ -365,23 +379,24 @@ impl Field {
         })
     }
 
-    async fn one(
-        &self,
-        kind: Kind,
-        place: Place,
-        dataset: &str,
-        report: &mut Report,
-    ) -> Result<(), Trouble> {
-        let operator = &self.operator;
-        let died = self.kill(kind, place, dataset);
-        report.expect(died, || format!("{dataset}: vacuous: the process did not get there"));
-        report.count(format!("processes killed at the {:?}", place.step).to_lowercase(), 1);
+    /// What is left to those who come after one that was killed.
+    async fn look(&self, killed: Killed) -> Report {
+        let mut report = Report::default();
+        if let Err(trouble) = self.come_after(&killed, &mut report).await {
+            report.violation(format!("{}: {trouble:?}", killed.dataset));
+        }
+        report
+    }
+
+    async fn come_after(&self, killed: &Killed, report: &mut Report) -> Result<(), Trouble> {
+        let (operator, Killed { kind, place, dataset, at }) = (&self.operator, killed);
+        let (kind, place) = (*kind, *place);
         let key = operation(dataset, "v1").key()?;
         let before = self.done(kind, dataset).await?;
         let expected: &[u64] = if place.is_done(kind) { &[DO] } else { &[] };
         report.expect(before == expected, || format!("{dataset}: when it died: {before:?}"));
 
-        let other = operator.another(dataset, "v2").await;
+        let other = operator.another(dataset, "v2", FREE.saturating_sub(at.elapsed())).await;
         let free = other.is_ok();
         report.expect(free == place.is_free(kind), || {
             format!("{dataset}: another operation on the dataset: {other:?}")
@@ -405,7 +420,7 @@ impl Field {
         };
         report.expect(after == expected, || format!("{dataset}: in the end: {after:?}"));
         report.count("undone before they were done again", u64::from(after.contains(&UNDO)));
-        let next = operator.another(dataset, "v3").await;
+        let next = operator.another(dataset, "v3", FREE).await;
         report.expect(next.is_ok(), || format!("{dataset}: the lock in the end: {next:?}"));
         report.count("operations done once in the end", u64::from(again.is_ok()));
         Ok(())
@@ -448,19 +463,38 @@ impl Field {
     }
 }
 
+/// A process that was killed.
+struct Killed {
+    kind: Kind,
+    place: Place,
+    dataset: String,
+    at: Instant,
+}
+
 /// Kills a process at each place, this often, and sees what is left to those who come after it.
 pub fn operations(postgres: Option<&Postgres>, times: u64, bug: Option<&str>, report: &mut Report) {
     blocking(async {
-        let field = Field::new(postgres, bug).await;
+        let field = Arc::new(Field::new(postgres, bug).await);
         for nth in 0..times {
+            // Each is waited for beside the others: a lease is long, and runs out for all of them.
+            let mut looks = JoinSet::new();
             for kind in [Kind::Opaque, Kind::Partial, Kind::Transactional] {
                 for place in places(kind, field.postgres) {
                     let dataset = format!("{kind:?}-{:?}-{}-{nth}", place.step, place.at);
-                    if let Err(trouble) = field.one(kind, place, &dataset, report).await {
-                        report.violation(format!("{dataset}: {trouble:?}"));
-                    }
+                    let died = field.kill(kind, place, &dataset);
+                    report.expect(died, || {
+                        format!("{dataset}: vacuous: the process did not get there")
+                    });
+                    report.count(
+                        format!("processes killed at the {:?}", place.step).to_lowercase(),
+                        1,
+                    );
+                    let killed = Killed { kind, place, dataset, at: Instant::now() };
+                    let field = Arc::clone(&field);
+                    looks.spawn(async move { field.look(killed).await });
                 }
             }
+            looks.join_all().await.into_iter().for_each(|seen| report.add(seen));
         }
         let hapax = &field.operator.hapax;
         let sealed = async {

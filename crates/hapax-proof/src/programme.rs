@@ -6,7 +6,7 @@ use hapax_testkit::Postgres;
 use crate::field::Field;
 use crate::report::Report;
 use crate::{
-    crowd, disk, failpoints, fuzz, model, network, operations, outbox, processes, sealing,
+    crowd, disk, failpoints, fuzz, lineage, model, network, operations, outbox, processes, sealing,
     simulation,
 };
 
@@ -76,6 +76,10 @@ experiments! {
     OperationsFile = "operations-file",
     /// kill -9 around the claim and the settle of operations, on PostgreSQL.
     OperationsPostgres = "operations-postgres",
+    /// kill -9 of those who tell of operations, on SQLite.
+    LineageFile = "lineage-file",
+    /// kill -9 of those who tell of operations, on PostgreSQL.
+    LineagePostgres = "lineage-postgres",
     /// SIGSTOP, on SQLite.
     StopsFile = "stops-file",
     /// SIGSTOP, on PostgreSQL.
@@ -125,6 +129,8 @@ impl Experiment {
             Self::OutboxPostgres => "Outbox: writers and dispatchers killed, PostgreSQL",
             Self::OperationsFile => "Operations killed around claim and settle, SQLite",
             Self::OperationsPostgres => "Operations killed around claim and settle, PostgreSQL",
+            Self::LineageFile => "Lineage: killed at every step of telling it, SQLite",
+            Self::LineagePostgres => "Lineage: killed at every step of telling it, PostgreSQL",
             Self::StopsFile => "SIGSTOP for 1.5 to 3 leases, SQLite",
             Self::StopsPostgres => "SIGSTOP for 1.5 to 3 leases, PostgreSQL",
             Self::PowerFile => "Power cuts, SQLite (ext4 shut down without flushing its log)",
@@ -159,6 +165,8 @@ impl Experiment {
             Self::OutboxPostgres => (16, 200, 40),
             Self::OperationsFile => (1, 20, 1),
             Self::OperationsPostgres => (1, 10, 1),
+            Self::LineageFile => (1, 10, 1),
+            Self::LineagePostgres => (1, 5, 1),
             Self::StopsFile => (6, 160, 20),
             Self::StopsPostgres => (0, 160, 20),
             Self::PowerFile => (20, 300, 20),
@@ -234,6 +242,8 @@ impl Experiment {
             Self::OperationsPostgres => {
                 operations::operations(Some(&server()), times, bug, found);
             }
+            Self::LineageFile => lineage::lineage(None, times, found),
+            Self::LineagePostgres => lineage::lineage(Some(&server()), times, found),
             Self::StopsFile => processes::stops(&file(BRIEF_LEASE_MS), times, seed, found),
             Self::StopsPostgres => {
                 let server = server();

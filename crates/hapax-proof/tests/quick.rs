@@ -55,6 +55,11 @@ quick! {
     operations_may_be_killed_at_the_claim_and_at_the_settle: OperationsFile,
     /// Proves P-7, P-8, P-9: also where a statement is the commit.
     operations_on_postgres_may_be_killed_at_the_claim_and_at_the_settle: OperationsPostgres,
+    /// Proves P-7, P-11: whoever tells of operations is killed at each step of it, one after the
+    /// other: every moment is told once, in the order of the journal.
+    lineage_may_be_killed_at_every_step: LineageFile,
+    /// Proves P-7, P-11: the same with the leases of a database.
+    lineage_on_postgres_may_be_killed_at_every_step: LineagePostgres,
     /// Proves K-5: whoever was overtaken while it was stopped writes nothing.
     workers_may_be_stopped: StopsFile,
     /// Proves K-8: what was acknowledged survives a power cut.

@@ -232,6 +232,9 @@ pub(crate) struct RollBacks {
 pub(crate) struct RollBack {
     /// The entry, as `journal list` or idempotency_log.wal_pointer has it
     pub(crate) pointer: u64,
+    /// Only if its steps have this checksum, as `roll-backs` lists it
+    #[arg(long, value_name = "SUM")]
+    pub(crate) checksum: Option<String>,
     #[command(flatten)]
     pub(crate) by: By,
 }

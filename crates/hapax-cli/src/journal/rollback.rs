@@ -1,8 +1,8 @@
 //! `hapax journal roll-back` and `hapax journal roll-backs`: what can be undone, and undoing it.
 
-use hapax::{Digest, Judged};
+use hapax::{Digest, Judged, Step};
 use hapax_pipeline::{Fold, Pipeline, What};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::args::Global;
 use crate::args::pipeline::{RollBack, RollBacks};
@@ -33,18 +33,13 @@ pub(super) async fn list(global: &Global, asked: &RollBacks) -> Result<Exit, Fai
             if steps.is_empty() {
                 continue;
             }
-            let text = |payload: &[u8]| String::from_utf8_lossy(payload).into_owned();
-            let bundle: Vec<_> = steps
-                .iter()
-                .map(|step| json!({ "name": step.name, "payload": text(&step.payload) }))
-                .collect();
-            let checksum = Digest::of(json!(bundle).to_string().as_bytes()).to_string();
+            let (bundle, checksum) = bundle(&steps);
             let pointer = moment.mark.entry;
             if global.json {
                 output::json(&json!({
                     "pointer": pointer, "key": run.key.to_string(), "dataset_id": dataset,
                     "attempt": run.attempt.to_string(), "steps": bundle, "checksum": checksum,
-                    "restore": format!("hapax journal roll-back {pointer} --note WHY"),
+                    "restore": format!("hapax journal roll-back {pointer} --checksum {checksum} --note WHY"),
                 }));
             }
             let last = steps.last().map(|step| text(&step.payload)).unwrap_or_default();
@@ -64,6 +59,18 @@ pub(super) async fn list(global: &Global, asked: &RollBacks) -> Result<Exit, Fai
     Ok(Exit::Done)
 }
 
+/// The steps as a document, and its checksum.
+fn bundle(steps: &[Step]) -> (Value, String) {
+    let one = |step: &Step| json!({ "name": step.name, "payload": text(&step.payload) });
+    let bundle: Value = steps.iter().map(one).collect();
+    let checksum = Digest::of(bundle.to_string().as_bytes()).to_string();
+    (bundle, checksum)
+}
+
+fn text(payload: &[u8]) -> String {
+    String::from_utf8_lossy(payload).into_owned()
+}
+
 /// Undoes what an operation did by the steps that it registered, each once, and clears its record.
 pub(super) async fn main(global: &Global, asked: &RollBack) -> Result<Exit, Failed> {
     let hapax = output::builder(global).open(&global.db).await?;
@@ -81,6 +88,13 @@ pub(super) async fn main(global: &Global, asked: &RollBack) -> Result<Exit, Fail
         let what =
             format!("entry {} is of an attempt that is over; another came after it", entry.id);
         return Err(Failed::new(Exit::Conflict, what).next("See: hapax journal roll-backs"));
+    }
+    if let Some(expected) = &asked.checksum {
+        let (_, actual) = bundle(&hapax.steps(key, attempt).await?);
+        if actual != *expected {
+            let what = format!("the steps of entry {} have checksum {actual}", entry.id);
+            return Err(Failed::new(Exit::Conflict, what).next("See: hapax journal roll-backs"));
+        }
     }
     hapax.on_rollback(run::UNDO, run::undo);
     let pipeline = Pipeline::new(hapax.clone());

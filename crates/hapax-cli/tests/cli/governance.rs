@@ -184,11 +184,17 @@ fn a_roll_back_undoes_once_and_only_what_stands() {
     let listed = || lines(&shop.hapax(&["journal", "roll-backs", "--json"]).exits(0));
     let index = listed().pop().expect("one can be undone");
     let pointer = index["pointer"].to_string();
-    assert_eq!(index["restore"], format!("hapax journal roll-back {pointer} --note WHY"));
-    let restore = |pointer: &str| {
-        let words = format!("journal roll-back {pointer} --note WHY");
-        shop.hapax(&words.split(' ').collect::<Vec<_>>())
+    let sum = index["checksum"].as_str().expect("a checksum");
+    let command = |pointer: &str, sum: &str| {
+        format!("hapax journal roll-back {pointer} --checksum {sum} --note WHY")
     };
+    assert_eq!(index["restore"], command(&pointer, sum));
+    let restore_as = |pointer: &str, sum: &str| {
+        let command = command(pointer, sum);
+        shop.hapax(&command.split(' ').skip(1).collect::<Vec<_>>())
+    };
+    let restore = |pointer: &str| restore_as(pointer, sum);
+    restore_as(&pointer, "sha256:00").exits(65).says(sum);
     restore(&first).exits(65).says("an attempt that is over");
     assert!(shop.place.path("out.txt").exists(), "what a later attempt made stays");
     for _ in 0..2 {

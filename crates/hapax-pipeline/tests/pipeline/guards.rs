@@ -283,7 +283,7 @@ mod cases {
             let work = |work: Work| {
                 let at = count.add();
                 async move {
-                    work.claim().undo_with("drop rows", "7").await?;
+                    work.undo_with("drop rows", "7").await?;
                     match at {
                         1 => Err(Trouble::partial("half of it")),
                         _ => Ok(Made::new("done")),
@@ -356,7 +356,7 @@ mod cases {
         refused(stale.before("fresh", |_| async { Err("is old".to_owned()) })).await;
         let asked = pipeline.operation(operation("makes", 1));
         let unfit = asked.run(|work| async move {
-            work.claim().undo_with("drop rows", "7").await?;
+            work.undo_with("drop rows", "7").await?;
             Ok::<_, Trouble>(Made::new("").document(json(r#"{"depth":"4711 secret"}"#)))
         });
         unfit.await.expect_err("not as agreed");

@@ -187,7 +187,7 @@ mod cases {
                             let settled = (|| {
                                 let tx = db.transaction()?;
                                 tx.execute("INSERT INTO state VALUES (1)", [])?;
-                                work.claim().settle_in(&tx, work.prepare(&made())?)?;
+                                work.settle_in(&tx, &made())?;
                                 match commits {
                                     true => tx.commit()?,
                                     false => tx.rollback()?,
@@ -210,8 +210,7 @@ mod cases {
                                 tokio::spawn(connection);
                                 let tx = client.transaction().await?;
                                 tx.execute("INSERT INTO state VALUES (1)", &[]).await?;
-                                let outcome = work.prepare(&made())?;
-                                work.claim().settle_in_postgres(&tx, outcome).await?;
+                                work.settle_in_postgres(&tx, &made()).await?;
                                 match commits {
                                     true => tx.commit().await?,
                                     false => tx.rollback().await?,

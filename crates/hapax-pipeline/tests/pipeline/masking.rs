@@ -72,12 +72,11 @@ mod cases {
         ledger.hapax.on_rollback("panic", move |_| async move { panic!("{trouble}") });
         for (nth, step) in [(1, "fill"), (2, "panic")] {
             let partial = pipeline.operation(asked(nth)).run(|work| async move {
-                let claim = work.claim();
                 for exact in [trouble.as_bytes(), geojson.as_bytes(), &[0xff, 0xfe]] {
-                    claim.undo_with("fill", exact).await.expect_err("it may not be kept");
+                    work.undo_with("fill", exact).await.expect_err("it may not be kept");
                 }
-                claim.undo_with(trouble, "7").await.expect_err("nor may this");
-                claim.undo_with(step, r#"{"hole":7}"#).await?;
+                work.undo_with(trouble, "7").await.expect_err("nor may this");
+                work.undo_with(step, r#"{"hole":7}"#).await?;
                 Err::<Made, _>(Trouble::partial(trouble))
             });
             partial.await.expect_err("some of it");

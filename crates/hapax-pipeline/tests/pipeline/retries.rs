@@ -102,8 +102,8 @@ mod cases {
             .run(|work| {
                 let (at, steps) = (count.add(), steps.clone());
                 async move {
-                    work.claim().undo_with("drop rows", format!("first {at}")).await?;
-                    work.claim().undo_with("drop rows", format!("second {at}")).await?;
+                    work.undo_with("drop rows", format!("first {at}")).await?;
+                    work.undo_with("drop rows", format!("second {at}")).await?;
                     steps.lock().expect("a lock").push(format!("do {at}"));
                     match at {
                         1 => Err(Trouble::partial("half of it")),
@@ -163,7 +163,7 @@ mod cases {
         });
         let asked = || pipeline.operation(operation("flow", 1));
         let partial = asked().run(|work| async move {
-            work.claim().undo_with("drop rows", "7").await?;
+            work.undo_with("drop rows", "7").await?;
             Err::<Made, _>(Trouble::partial("some rows"))
         });
         partial.await.expect_err("some of it");

@@ -1,0 +1,168 @@
+//! The last step of an operation's life, killed wherever it can be: telling the outside world what
+//! the journal says of it.
+//!
+//! A process that tells of one new operation is killed at the first failpoint it passes, the next
+//! one at the second, and so on until one gets to its end. Somebody else finishes each time, and
+//! then every moment of every run was told once, in the order of the journal.
+
+use std::os::unix::process::ExitStatusExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use hapax::outbox::{Letter, Outbox, RecordFilter, Sink, Told};
+use hapax::{Hapax, Safety};
+use hapax_pipeline::projector::{self, Projector};
+use hapax_pipeline::{Fold, Made, Moment, Pipeline, Trouble};
+use hapax_store::failpoint;
+use hapax_testkit::Postgres;
+use rustix::process::Signal;
+
+use crate::field::{blocking, room};
+use crate::operations::{die, operation};
+use crate::report::Report;
+
+/// What a process is told to do.
+#[derive(Debug, Clone, clap::Args)]
+pub struct Orders {
+    /// The ledger: a file or a URL
+    #[arg(long)]
+    pub ledger: String,
+    /// The key that seals the journal
+    #[arg(long)]
+    pub signing_key: PathBuf,
+    /// Die at this failpoint, counted from the first one passed
+    #[arg(long)]
+    pub at: u64,
+}
+
+const LEASE: Duration = Duration::from_secs(1);
+
+/// More failpoints than telling of one operation passes.
+const MOST: u64 = 400;
+
+/// More records than there will be.
+const ALL: usize = 10_000;
+
+/// A destination that nothing is sent to here.
+struct Nowhere;
+
+impl Sink for Nowhere {
+    async fn send(&self, letters: &[Letter], told: &Told) {
+        (0..letters.len()).for_each(|nth| told.delivered(nth));
+    }
+}
+
+async fn open(ledger: &str, signing_key: &Path) -> Result<Hapax, hapax::Error> {
+    let builder = Hapax::builder().lease(LEASE).background(false);
+    builder.signing_key(signing_key).open(ledger).await
+}
+
+/// Tells everything there is to tell.
+async fn tell(hapax: &Hapax) -> Result<(), hapax_pipeline::Error> {
+    let mut projector = Projector::new(hapax)?;
+    while projector.pass().await?.behind > 0 {}
+    Ok(())
+}
+
+/// Tells, and dies on the way.
+pub fn work(orders: &Orders) -> Result<(), String> {
+    blocking(async {
+        let opened = open(&orders.ledger, &orders.signing_key).await;
+        let hapax = opened.map_err(|error| error.to_string())?;
+        let (at, passed) = (orders.at, AtomicU64::new(0));
+        failpoint::hook(move |point| {
+            if passed.fetch_add(1, Ordering::SeqCst) + 1 == at {
+                println!("{}", point.name());
+                die();
+            }
+            Ok(())
+        });
+        tell(&hapax).await.map_err(|error| error.to_string())
+    })
+}
+
+/// Kills a process that tells of an operation at each failpoint it passes, all of this so often.
+pub fn lineage(postgres: Option<&Postgres>, times: u64, report: &mut Report) {
+    let directory = room();
+    let signing_key = directory.path().join("signing-key");
+    let ledger = match postgres {
+        Some(server) => server.database("lineage"),
+        None => directory.path().join("hapax.db").to_string_lossy().into_owned(),
+    };
+    let told = blocking(async {
+        let hapax = open(&ledger, &signing_key).await?;
+        let outbox = Outbox::new().sink("nowhere", Nowhere)?;
+        hapax.configure(&outbox.route(projector::EVENT, "*", &["nowhere"])?).await?;
+        for time in 0..times {
+            for at in 1..=MOST {
+                operate(&hapax, &format!("v{time}.{at}"), at.is_multiple_of(3)).await?;
+                let at_which = kill(&ledger, &signing_key, at);
+                tell(&hapax).await?;
+                compare(&hapax, at_which.as_deref().unwrap_or("the end"), report).await?;
+                let Some(point) = at_which else {
+                    report.count("processes that got to the end", 1);
+                    break;
+                };
+                report.count(format!("processes killed at {point}"), 1);
+            }
+        }
+        Ok::<_, Trouble>(())
+    });
+    if let Err(trouble) = told {
+        report.violation(format!("{trouble:?}"));
+    }
+    // Where a batch ends, what it tells, and the cursor: three commits, each with what is around it.
+    report.at_least("processes that got to the end", times);
+    let killed = |(what, count): &(String, u64)| what.contains("killed").then_some(*count);
+    let kills: u64 = report.figures.iter().filter_map(killed).sum();
+    report.expect(kills >= 12 * times, || format!("vacuous: {kills} kills"));
+}
+
+/// One more operation, and its entries sealed.
+async fn operate(hapax: &Hapax, version: &str, fails: bool) -> Result<(), Trouble> {
+    let pipeline = Pipeline::new(hapax.clone());
+    let asked = pipeline.operation(operation("levels", version));
+    let asked = asked.with(|effect| effect.safety(Safety::Transactional));
+    let done = asked.run(|_| async move {
+        match fails {
+            true => Err(Trouble::not_done("no")),
+            false => Ok(Made::new("done")),
+        }
+    });
+    let _ = done.await;
+    while hapax.pass().await?.sealed > 0 {}
+    Ok(())
+}
+
+/// Has a process die at its nth failpoint. At which it did, if there were so many.
+fn kill(ledger: &str, signing_key: &Path, at: u64) -> Option<String> {
+    let mut command = Command::new(crate::own_program());
+    command.args(["project", "--ledger", ledger, "--at", &at.to_string(), "--signing-key"]);
+    command.arg(signing_key).stdin(Stdio::null()).stderr(Stdio::null());
+    let ended = command.output().expect("it starts");
+    let killed = ended.status.signal() == Some(Signal::KILL.as_raw());
+    killed.then(|| String::from_utf8_lossy(&ended.stdout).trim().to_owned())
+}
+
+/// What was told is what the journal says, each moment once, in its order.
+async fn compare(hapax: &Hapax, place: &str, report: &mut Report) -> Result<(), Trouble> {
+    let filter = RecordFilter { limit: ALL, ..RecordFilter::default() };
+    let mut records: Vec<_> = hapax.records(filter).await?.into_iter().map(|f| f.record).collect();
+    records.sort_by_key(|record| record.seq);
+    let told: Vec<Moment> = records.iter().filter_map(projector::moment).collect();
+    let (mut fold, mut from, mut expected) = (Fold::default(), 0, Vec::new());
+    loop {
+        let page = hapax.sealed(from, 1_000).await?;
+        expected.extend(page.entries.iter().filter_map(|(_, entry)| fold.push(entry)));
+        from = page.next;
+        if page.next == page.size {
+            break;
+        }
+    }
+    report.expect(told == expected, || {
+        format!("{place}: {} moments told, {} in the journal", told.len(), expected.len())
+    });
+    Ok(())
+}
