@@ -1,0 +1,106 @@
+//! Taking back what an operation did because a person wants it: by the steps that the operation
+//! registered, under the lock of its dataset, and with who asked for it and why in the journal.
+
+use hapax::document::Object;
+use hapax::{AttemptId, Cause, Failure, Judged, Key, OnLock, Safety, State};
+
+use crate::error::Error;
+use crate::lifecycle::Stage;
+use crate::pipeline::Pipeline;
+use crate::review;
+
+/// What came of taking an operation back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TakenBack {
+    /// It is undone, and its record is cleared: it may be run again.
+    Cleared,
+    /// It is undone. Its record is as somebody else has left it meanwhile.
+    Undone,
+    /// It registered nothing that can be undone here.
+    NoWay,
+}
+
+impl Pipeline {
+    /// Undoes what an operation did, or may have, once, and clears its record. Refused while it is
+    /// under way, where it did not happen, and where somebody was asked about it and has not said
+    /// yes.
+    pub async fn take_back(
+        &self,
+        key: Key,
+        attempt: AttemptId,
+        (actor, note): (&str, &str),
+    ) -> Result<TakenBack, Error> {
+        let effect = self.hapax.show(key).await?.filter(|effect| effect.attempt == attempt);
+        let state = effect.map(|effect| effect.state).ok_or_else(|| {
+            Error::Invalid(format!("{attempt} is not the last attempt at this operation"))
+        })?;
+        may_be_undone(&state).map_err(|why| Error::Invalid(why.into()))?;
+        let stage = self.granted(key, Some(attempt)).await?;
+        if let Some(refusal) = review::unanswered(&self.hapax, key).await? {
+            return Err(Error::Refused(refusal));
+        }
+        let fields: [(&str, &[u8]); 1] = [("attempt", attempt.as_bytes())];
+        let effect = self.hapax.effect(Key::derive(KIND, &fields)?).label("roll back");
+        // Each step is done once; doing the rest again changes nothing.
+        let effect = effect.safety(Safety::Transactional).about(said(&stage, key, actor, note));
+        // Whoever left it in part, or lost sight of it, holds the lock still.
+        let free = matches!(state, State::Succeeded(_));
+        let effect = match stage.as_ref().and_then(Stage::lock).filter(|_| free) {
+            Some(lock) => effect.lock_key(lock).on_lock(OnLock::Wait),
+            None => effect,
+        };
+        let mut no_way = false;
+        let undone = effect.run(async |_| match self.roll_back(key, attempt).await {
+            Ok(true) => Ok("undone"),
+            Ok(false) => {
+                no_way = true;
+                Err(Failure::not_done("nothing was registered that can be undone here"))
+            }
+            Err(error) => Err(Failure::not_done(error.to_string())),
+        });
+        match undone.await {
+            Ok(_) => {}
+            Err(_) if no_way => return Ok(TakenBack::NoWay),
+            Err(error) => return Err(error.into()),
+        }
+        Ok(match self.reset(key, attempt, (actor, note)).await? {
+            Judged::Decided(_) => TakenBack::Cleared,
+            _ => TakenBack::Undone,
+        })
+    }
+}
+
+/// What tells the note of taking something back from others.
+const KIND: &str = "roll-back.v1";
+
+fn said(stage: &Option<Stage>, key: Key, actor: &str, note: &str) -> String {
+    let clean = |stage: &Stage| stage.clean(note);
+    let dataset = stage.as_ref().map(|stage| stage.about.operation.dataset_id.as_str());
+    Object::default()
+        .text("kind", KIND)
+        .text("operation", key.to_string().as_str())
+        .text("dataset_id", dataset)
+        .text("actor", actor)
+        .text("note", stage.as_ref().map_or_else(|| note.to_owned(), clean).as_str())
+        .print()
+}
+
+/// Whether there is, or may be, something to undo: also where it was taken back before.
+fn may_be_undone(state: &State) -> Result<(), &'static str> {
+    match state {
+        State::Running { .. } => Err("it is under way; wait until it is over"),
+        State::Skipped { .. } => Err("somebody let it go; there is nothing to undo"),
+        State::Failed(failure) => match failure.cause {
+            Cause::RolledBack | Cause::Reset => Ok(()),
+            Cause::Reported
+            | Cause::Lapsed
+            | Cause::Released
+            | Cause::Reconciled
+            | Cause::Resolved => Err("it did not happen; there is nothing to undo"),
+        },
+        State::Succeeded(_)
+        | State::Partial { .. }
+        | State::Unknown { .. }
+        | State::Indeterminate { .. } => Ok(()),
+    }
+}

@@ -1,0 +1,115 @@
+//! Operations that a person takes back.
+
+use std::time::Duration;
+
+use hapax_pipeline::{TakenBack, review};
+
+use super::*;
+
+on_both! {
+    what_was_done_is_taken_back_once_and_nothing_else_is
+    nobody_else_is_at_work_while_something_is_taken_back
+    a_question_is_not_got_round_by_clearing_the_record
+}
+
+mod cases {
+    use super::*;
+
+    const WHY: (&str, &str) = ("ann", "the gauge was wrong");
+
+    async fn attempt(ledger: &Ledger, nth: usize) -> (hapax::Key, hapax::AttemptId) {
+        let key = operation("flow", nth).key().expect("a key");
+        (key, ledger.hapax.show(key).await.expect("a read").expect("a record").attempt)
+    }
+
+    /// An operation that can be undone, and counts here how often it was.
+    async fn loaded(ledger: &Ledger, nth: usize, undone: &Count) {
+        let count = undone.clone();
+        ledger.hapax.on_rollback("drop rows", move |_| {
+            count.add();
+            async { Ok(()) }
+        });
+        let pipeline = ledger.pipeline();
+        let load = pipeline.operation(operation("flow", nth)).run(|work| async move {
+            work.undo_with("drop rows", "7").await?;
+            Ok::<_, Trouble>(Made::new("7 rows"))
+        });
+        load.await.expect("loaded");
+    }
+
+    /// Proves P-16: undone once, with who wanted it and why in the journal; what is under way, or
+    /// never happened, is left alone.
+    pub(super) async fn what_was_done_is_taken_back_once_and_nothing_else_is(ledger: Arc<Ledger>) {
+        let (pipeline, undone) = (ledger.pipeline(), Count::default());
+        loaded(&ledger, 1, &undone).await;
+        let early = pipeline.operation(operation("flow", 2)).run(|work| {
+            let pipeline = &pipeline;
+            async move {
+                work.undo_with("drop rows", "8").await?;
+                let early = pipeline.take_back(work.key(), work.attempt(), WHY).await;
+                assert!(matches!(&early, Err(Error::Invalid(why)) if why.contains("under way")));
+                Err::<Made, _>(Trouble::not_done("no rows"))
+            }
+        });
+        early.await.expect_err("not done");
+        let (key, last) = attempt(&ledger, 2).await;
+        let nothing = pipeline.take_back(key, last, WHY).await;
+        assert!(matches!(&nothing, Err(Error::Invalid(why)) if why.contains("did not happen")));
+        assert_eq!(undone.get(), 0);
+
+        let (key, last) = attempt(&ledger, 1).await;
+        for _ in 0..2 {
+            let taken_back = pipeline.take_back(key, last, WHY).await.expect("undone");
+            assert_eq!((taken_back, undone.get()), (TakenBack::Cleared, 1));
+        }
+        let said = |entry: &Entry| {
+            entry.event == hapax::Event::Granted
+                && entry.note.as_deref().is_some_and(|note| note.contains(WHY.1))
+        };
+        assert!(ledger.journal().await.iter().any(said), "before the first step");
+        loaded(&ledger, 1, &undone).await;
+        let stale = pipeline.take_back(key, last, WHY).await;
+        assert!(matches!(&stale, Err(Error::Invalid(why)) if why.contains("not the last")));
+        let none = Count::default();
+        done(pipeline.operation(operation("flow", 3)), &none).await.expect("done");
+        let (key, last) = attempt(&ledger, 3).await;
+        let no_way = pipeline.take_back(key, last, WHY).await.expect("nothing to do");
+        assert_eq!((no_way, undone.get()), (TakenBack::NoWay, 1));
+    }
+
+    /// Proves P-4 and P-13: what was done is taken back under the lock of its dataset.
+    pub(super) async fn nobody_else_is_at_work_while_something_is_taken_back(ledger: Arc<Ledger>) {
+        let (pipeline, undone) = (ledger.pipeline(), Count::default());
+        loaded(&ledger, 1, &undone).await;
+        let (key, last) = attempt(&ledger, 1).await;
+        let other = transactional(pipeline.operation(operation("flow", 2))).run(|_| async {
+            let waits = pipeline.take_back(key, last, WHY);
+            let waits = tokio::time::timeout(Duration::from_millis(300), waits).await;
+            assert!(waits.is_err(), "{waits:?}");
+            assert_eq!(undone.get(), 0);
+            Ok::<_, Trouble>(Made::new("done"))
+        });
+        other.await.expect("done");
+        let taken_back = pipeline.take_back(key, last, WHY).await.expect("undone");
+        assert_eq!((taken_back, undone.get()), (TakenBack::Cleared, 1));
+    }
+
+    /// Proves P-16: while somebody is asked about an operation, its record cannot be cleared, nor
+    /// can what it did be taken back, so that it would begin anew.
+    pub(super) async fn a_question_is_not_got_round_by_clearing_the_record(ledger: Arc<Ledger>) {
+        let (pipeline, undone) = (ledger.pipeline(), Count::default());
+        loaded(&ledger, 1, &undone).await;
+        let (key, last) = attempt(&ledger, 1).await;
+        review::escalate(&pipeline, key, WHY).await.expect("asked").expect("one");
+        let reset = pipeline.reset(key, last, WHY).await;
+        assert!(matches!(reset, Err(Error::Refused(hapax::Refusal::Review(_)))), "{reset:?}");
+        let undo = pipeline.take_back(key, last, WHY).await;
+        assert!(matches!(undo, Err(Error::Refused(hapax::Refusal::Review(_)))), "{undo:?}");
+        assert_eq!(undone.get(), 0);
+        let open = review::list(&ledger.hapax, true, 10).await.expect("reviews");
+        let yes = review::decide(&pipeline, open[0].key, open[0].attempt, true, WHY).await;
+        assert!(matches!(yes, Ok(hapax::Judged::Decided(_))), "{yes:?}");
+        let taken_back = pipeline.take_back(key, last, WHY).await.expect("undone");
+        assert_eq!((taken_back, undone.get()), (TakenBack::Cleared, 1));
+    }
+}
