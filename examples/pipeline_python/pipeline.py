@@ -34,9 +34,17 @@ CONFIG = """
 kind = "file"
 path = "events.jsonl"
 
+[sinks.catalog]
+kind = "catalog"
+path = "catalog"
+
 [[routes]]
 event = "artifact_published"
 sinks = ["log"]
+
+[[routes]]
+event = "lineage"
+sinks = ["catalog"]
 
 [datasets.flow]
 owner = "state hydrologist"
@@ -47,6 +55,9 @@ output_contract = '{"type":"object","required":["station","mean_cms"],"propertie
 
 def transform(readings, table):
     """The work: readings in, one row a station out. Counts how often it was done."""
+    if pathlib.Path("slow").exists():
+        pathlib.Path("begun").touch()
+        time.sleep(60)
     stations = {}
     for line in pathlib.Path(readings).read_text().splitlines()[1:]:
         station, _, cms = line.split(",")
@@ -61,15 +72,28 @@ def transform(readings, table):
     return rows
 
 
-def on_the_command_line(hapax):
+def words(hapax, version, *more):
     """`hapax run` around any program. The options are the fields of the key."""
     run = [hapax, "run", "--pipeline", "hydrology", "--task", "publish", "--dataset", "flow"]
-    run += ["--operation", "publish", "--version", "v1", "--input", "readings.csv"]
+    run += ["--operation", "publish", "--version", version, "--input", "readings.csv"]
     run += ["--param", "unit=cms", "--logical-time", "2026-06-04T06:30:00Z"]
-    run += ["--output", "flow-v1.jsonl", "--publish", "artifact_published", "--"]
+    run += ["--output", f"flow-{version}.jsonl", "--publish", "artifact_published", *more, "--"]
     run += [sys.executable, str(pathlib.Path(__file__).resolve()), "transform"]
-    run += ["readings.csv", "flow-v1.jsonl"]
+    return run + ["readings.csv", f"flow-{version}.jsonl"]
+
+
+def on_the_command_line(hapax, version, *more):
+    run = words(hapax, version, *more)
     return subprocess.run(run, check=True, capture_output=True, text=True).stdout.strip()
+
+
+def killed_on_the_way(hapax, version, *more):
+    """The same, and `kill -9` while the program is at work."""
+    pathlib.Path("slow").touch()
+    with subprocess.Popen(words(hapax, version, *more), stdout=subprocess.DEVNULL) as running:
+        wait_for("the program to begin", lambda: pathlib.Path("begun").exists())
+        running.kill()
+    pathlib.Path("slow").unlink()
 
 
 def over_http(server):
@@ -111,13 +135,20 @@ def story(hapax):
     subprocess.run([hapax, "outbox", "configure"], check=True, stdout=subprocess.DEVNULL)
 
     print("1. On the command line, twice.")
-    first = on_the_command_line(hapax)
+    first = on_the_command_line(hapax, "v1")
     print(f"   {first}")
     fact(done() == ["flow-v1.jsonl"], "the program ran")
-    fact(on_the_command_line(hapax) == first, "the second time it prints the same")
+    fact(on_the_command_line(hapax, "v1") == first, "the second time it prints the same")
     fact(done() == ["flow-v1.jsonl"], "and the program did not run")
 
-    print("\n2. Over HTTP, twice.")
+    print("\n2. Killed while the program is at work, and run again.")
+    # The word of whoever writes the program: what it made is of no account before it ends well.
+    killed_on_the_way(hapax, "v3", "--safety", "transactional")
+    fact(done() == ["flow-v1.jsonl"], "nothing came of it, and nothing was told")
+    on_the_command_line(hapax, "v3", "--safety", "transactional")
+    fact(done() == ["flow-v1.jsonl", "flow-v3.jsonl"], "the next call does it, at once")
+
+    print("\n3. Over HTTP, twice.")
     with Server(hapax) as server:
         answer, body = over_http(server.address)
         print(f"   {answer['verdict']}: {answer['key']}")
@@ -126,20 +157,30 @@ def story(hapax):
         print(f"   {again['verdict']}: {again['key']}")
         fact((again["verdict"], again["key"]) == ("replayed", answer["key"]), "then it is a replay")
         fact(told == body == "2 stations", f"which tells what came of it: {told}")
-        fact(done() == ["flow-v1.jsonl", "flow-v2.jsonl"], "and nothing is done twice")
+        fact(done()[2:] == ["flow-v2.jsonl"], "and nothing is done twice")
         lineage = get(f"{server.address}/v1/operations/{answer['key']}/lineage")["events"]
         words = [event["eventType"] for event in lineage]
         fact(words == ["START", "COMPLETE"], f"its lineage: {', '.join(words)}")
 
-        print("\n3. What was published, the server delivers: each version once.")
-        events = delivered(2)
+        print("\n4. What was published, the server delivers: each version once.")
+        events = delivered(3)
         for event in events:
             print(f"   {event['outbox_id']} {event['event_name']} {event['payload']['artifact_uri']}")
-        fact([event["version"] for event in events] == ["v1", "v2"], "v1, then v2")
+        fact([event["version"] for event in events] == ["v1", "v3", "v2"], "in the order of things")
         labels = {event["payload"]["care_label"] for event in events}
         fact(labels == {"public"}, "with the label that the dataset asks for")
+        items = lambda: list(pathlib.Path("catalog/stac").glob("*/*/*.json"))
+        wait_for("the catalog", lambda: len(items()) == 3)
+        fact(len(list(pathlib.Path("catalog/dcat").iterdir())) == 3, "STAC and DCAT have all three")
 
-    print("\n4. The journal, held against the files.")
+    print("\n5. The ledger of what was told.")
+    subprocess.run([hapax, "outbox", "export", "--to", "ledger"], check=True, capture_output=True)
+    ledger = json.loads(pathlib.Path("ledger/pipeline_outbox_ledger.json").read_text())
+    told = [entry for entry in ledger if entry["event_name"] == "artifact_published"]
+    states = {entry["status"] for entry in told}
+    fact((len(told), states) == (3, {"dispatched"}), "three events, all of them dispatched")
+
+    print("\n6. The journal, held against the files.")
     fact(replay(hapax) == (0, []), "everything is as recorded")
     pathlib.Path("flow-v1.jsonl").write_text("tampered with\n")
     fact(replay(hapax) == (73, ["flow-v1.jsonl"]), "the file that was changed is named")
@@ -203,6 +244,14 @@ def delivered(count):
         path = pathlib.Path("events.jsonl")
         lines = path.read_text().splitlines() if path.exists() else []
     return [json.loads(line) for line in lines]
+
+
+def wait_for(what, holds):
+    until = time.monotonic() + 20
+    while not holds():
+        if time.monotonic() > until:
+            raise SystemExit(f"waited in vain for {what}")
+        time.sleep(0.05)
 
 
 def checksum(path):

@@ -286,8 +286,16 @@ pub(crate) struct By {
     #[arg(long, env = "USER", default_value = "unknown")]
     pub(crate) by: String,
     /// Why; kept in the journal
-    #[arg(long)]
+    #[arg(long, value_parser = said)]
     pub(crate) note: String,
+}
+
+/// A reason that says something.
+fn said(text: &str) -> Result<String, &'static str> {
+    match text.trim().is_empty() {
+        true => Err("it is blank; say why"),
+        false => Ok(text.to_owned()),
+    }
 }
 
 #[derive(Debug, Subcommand)]

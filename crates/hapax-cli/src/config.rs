@@ -60,7 +60,7 @@ pub(crate) struct Config {
     #[serde(default)]
     datasets: BTreeMap<String, Declared>,
     #[serde(skip)]
-    path: PathBuf,
+    pub(crate) path: PathBuf,
 }
 
 /// How the ledger is served by `hapax serve`.

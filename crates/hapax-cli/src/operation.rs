@@ -22,6 +22,9 @@ use crate::run::{self, Ended, UNDO};
 /// The exit code by which a program says that what is in the way passes by itself.
 const TEMPFAIL: u8 = 75;
 
+/// How long parameters may be that are kept for a replay.
+const KEPT_PARAMS: usize = 8 * 1024;
+
 /// How long a collector may take when everything else is done.
 const PATIENCE: Duration = Duration::from_secs(3);
 
@@ -42,6 +45,7 @@ impl Seen {
 pub(crate) async fn once(global: &Global, run: &Run, hapax: &Hapax) -> Result<Exit, Failed> {
     let operation = described(run)?;
     let config = Config::read_or_default(&run.operation.config)?;
+    as_declared(&config, hapax, &operation.dataset_id).await?;
     let pipeline = Pipeline::with(hapax.clone(), config.pipeline(run.wait));
     hapax.on_rollback(UNDO, run::undo);
     let (key, seen, show) = (operation.key().map_err(Error::from)?, Seen::default(), !global.json);
@@ -88,6 +92,23 @@ pub(crate) async fn once(global: &Global, run: &Run, hapax: &Hapax) -> Result<Ex
     concluded
 }
 
+/// Whoever writes a dataset's terms down expects them to count.
+async fn as_declared(config: &Config, hapax: &Hapax, dataset: &str) -> Result<(), Failed> {
+    let Some(written) = config.datasets()?.remove(dataset) else { return Ok(()) };
+    let declared = hapax.registry_of([dataset]).await?.datasets.remove(dataset);
+    match declared {
+        Some(declared) if declared == written => Ok(()),
+        other => {
+            let (path, how) =
+                (config.path.display(), if other.is_some() { "otherwise" } else { "nothing" });
+            let what = format!(
+                "{path} says of {dataset} what the ledger does not: there it is declared {how}"
+            );
+            Err(Failed::usage(what).next("Declare it: hapax datasets declare"))
+        }
+    }
+}
+
 /// The operation that the options describe: the checksum of its inputs, the hash of its
 /// parameters, the bucket of its time.
 fn described(run: &Run) -> Result<Operation, Failed> {
@@ -106,6 +127,8 @@ fn described(run: &Run) -> Result<Operation, Failed> {
         [one] => one.to_owned(),
         _ => hapax::Digest::of(sums.join("\n").as_bytes()).to_string(),
     };
+    let params = parameters(asked)?;
+    let params_hash = hapax::Digest::of(params.as_bytes()).to_string();
     let program: Option<Vec<String>> =
         run.program.iter().map(|word| word.to_str().map(str::to_owned)).collect();
     Ok(Operation {
@@ -115,12 +138,13 @@ fn described(run: &Run) -> Result<Operation, Failed> {
         operation_type: text(&asked.operation),
         version: text(&asked.version),
         checksum_in,
-        params_hash: hapax::Digest::of(parameters(asked)?.as_bytes()).to_string(),
+        params_hash,
         timestamp_bucket: bucket(&text(&asked.logical_time), asked.bucket)?,
         inputs,
         justification: asked.justification.clone(),
         governance_ref: asked.governance_ref.clone(),
         program: program.unwrap_or_default(),
+        params: Some(params).filter(|params| params != "{}" && params.len() <= KEPT_PARAMS),
     })
 }
 

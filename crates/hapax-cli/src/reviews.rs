@@ -54,9 +54,6 @@ async fn list(global: &Global, hapax: &Hapax, all: bool, limit: usize) -> Result
 
 async fn open(global: &Global, opened: &Opened) -> Result<Exit, Failed> {
     let (key, note) = (output::key(&opened.operation)?, opened.by.note.trim());
-    if note.is_empty() {
-        return Err(Failed::usage("--note is blank").next("Say why somebody has to look."));
-    }
     let hapax = output::builder(global).open(&global.db).await?;
     let hapax = hapax.in_namespace(output::namespace(global)?);
     let pipeline = Pipeline::new(hapax.clone());

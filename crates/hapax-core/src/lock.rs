@@ -35,6 +35,21 @@ impl std::fmt::Display for LockKey {
     }
 }
 
+impl std::str::FromStr for LockKey {
+    type Err = NoLock;
+
+    fn from_str(text: &str) -> Result<Self, NoLock> {
+        let digits = text.strip_prefix("lock_").filter(|digits| digits.len() == 16);
+        let number = digits.and_then(|digits| u64::from_str_radix(digits, 16).ok());
+        number.map(Self).ok_or(NoLock)
+    }
+}
+
+/// A text that names no lock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("a lock is written lock_ and 16 hexadecimal digits")]
+pub struct NoLock;
+
 /// A lock that is held.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Lock {

@@ -15,8 +15,10 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
+use hapax::json::Json;
 use hapax::outbox::{Heals, Letter, Sink, Told};
 
+use crate::lineage::stac::Newest;
 use crate::lineage::{Completed, dcat, names, prov, stac};
 use crate::projector;
 use crate::run::Moment;
@@ -44,16 +46,24 @@ impl Catalog {
             self.put(&place, &document)?;
         }
         for edition in &done.editions() {
-            let collection = names::stac_collection(edition.dataset);
-            let (place, document) = collected(&done, edition.dataset, &self.items(&collection)?);
-            self.put(&place, &document)?;
+            let dataset = edition.dataset;
+            let newest = Newest::of(&done, dataset).or(self.newest(dataset));
+            let document = stac::collection(&newest, dataset, &self.items(dataset)?);
+            self.put(&collected(dataset), &lines(print(&document)))?;
         }
         Ok(())
     }
 
+    /// What a collection says by now of the newest run that wrote to it.
+    fn newest(&self, dataset: &str) -> Option<Newest> {
+        let bytes = std::fs::read(self.root.join(collected(dataset))).ok()?;
+        Newest::read(&Json::parse(&bytes).ok()?)
+    }
+
     /// The items that a collection has by now.
-    fn items(&self, collection: &str) -> std::io::Result<BTreeSet<String>> {
-        let entries = std::fs::read_dir(self.root.join("stac").join(collection))?;
+    fn items(&self, dataset: &str) -> std::io::Result<BTreeSet<String>> {
+        let collection = self.root.join("stac").join(names::stac_collection(dataset));
+        let entries = std::fs::read_dir(collection)?;
         let folders = entries.flatten().filter(|entry| entry.path().is_dir());
         Ok(folders.filter_map(|entry| entry.file_name().into_string().ok()).collect())
     }
@@ -93,34 +103,45 @@ pub(crate) fn documents(moment: &Moment) -> Vec<(String, String)> {
     documents
 }
 
-/// The file of a collection that has these items, and what is in it, as of this moment.
-fn collected(done: &Completed<'_>, dataset: &str, items: &BTreeSet<String>) -> (String, String) {
-    let place = format!("stac/{}/collection.json", names::stac_collection(dataset));
-    (place, lines(print(&stac::collection(done, dataset, items))))
+/// The file of a collection.
+fn collected(dataset: &str) -> String {
+    format!("stac/{}/collection.json", names::stac_collection(dataset))
 }
 
-/// The collections that a catalog has, by the moments it was told of: each dataset with its items
-/// and with the last of its moments.
+/// The collections that a catalog has, by the moments it was told of: each dataset with its items,
+/// what the newest run says of it, and the moment that was told of last.
 #[derive(Debug, Default)]
-pub(crate) struct Collections(BTreeMap<String, (BTreeSet<String>, Option<Moment>)>);
+pub(crate) struct Collections(BTreeMap<String, Collection>);
+
+#[derive(Debug)]
+struct Collection {
+    items: BTreeSet<String>,
+    newest: Newest,
+    last: Moment,
+}
 
 impl Collections {
     /// Comes to know of one more moment.
     pub(crate) fn add(&mut self, moment: &Moment) {
         let Some(done) = Completed::of(moment) else { return };
         for edition in done.editions() {
-            let (items, last) = self.0.entry(edition.dataset.to_owned()).or_default();
-            items.insert(names::stac_item(edition.dataset, edition.version));
-            *last = Some(moment.clone());
+            let newest = Newest::of(&done, edition.dataset);
+            let item = names::stac_item(edition.dataset, edition.version);
+            let collection = self.0.entry(edition.dataset.to_owned()).or_insert_with(|| {
+                let (items, newest, last) = (BTreeSet::new(), newest.clone(), moment.clone());
+                Collection { items, newest, last }
+            });
+            collection.items.insert(item);
+            collection.newest = newest.or(Some(collection.newest.clone()));
+            collection.last = moment.clone();
         }
     }
 
-    /// The file of each, what is in it, and the moment it was last written at.
+    /// The file of each, what is in it, and the moment that was told of last.
     pub(crate) fn files(&self) -> impl Iterator<Item = (String, String, &Moment)> {
-        self.0.iter().filter_map(|(dataset, (items, last))| {
-            let last = last.as_ref()?;
-            let (place, text) = collected(&Completed::of(last)?, dataset, items);
-            Some((place, text, last))
+        self.0.iter().map(|(dataset, Collection { items, newest, last })| {
+            let document = stac::collection(newest, dataset, items);
+            (collected(dataset), lines(print(&document)), last)
         })
     }
 }

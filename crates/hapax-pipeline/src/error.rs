@@ -66,6 +66,8 @@ impl From<KeyError> for Error {
 pub enum Trouble {
     /// It did not happen, and what was in the way passes by itself: it is tried again at once.
     Transient(String),
+    /// A guard said no to what was about to be settled in a transaction, which is to be rolled back.
+    Refused(Refusal),
     /// Anything else.
     Failure(Failure),
 }

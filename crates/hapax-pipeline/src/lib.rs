@@ -64,6 +64,7 @@ pub mod review;
 mod run;
 mod said;
 mod tally;
+mod undo;
 mod work;
 
 pub use contract::{Breach, Contract, ContractError, Violation, documents};
@@ -75,4 +76,5 @@ pub use operation::{About, Operation, Source, Terms, bucket};
 pub use pipeline::{Asked, Finished, Pipeline, Settings};
 pub use refusal::{Refusals, Refused};
 pub use run::{Artifact, Energy, Fold, Mark, Moment, Product, Run, What};
+pub use undo::TakenBack;
 pub use work::{Made, Work};

@@ -14,9 +14,10 @@ use std::panic::resume_unwind;
 use std::sync::Arc;
 use std::time::Duration;
 
+use hapax::canonical::canonical;
 use hapax::json::Json;
 use hapax::outbox::{Artifact as Registered, Event, Payload};
-use hapax::{Backoff, Claim, Dataset, Failure, Outcome, Refusal, Tally};
+use hapax::{Backoff, Claim, Dataset, Failure, Fingerprint, LockKey, Outcome, Refusal, Tally};
 
 use crate::contract::Contract;
 use crate::declared::Declared;
@@ -92,9 +93,32 @@ pub(crate) struct Stage {
     pub(crate) about: About,
     pub(crate) declared: Arc<Declared>,
     pub(crate) grid: Grid,
+    /// Whether what was made has to pass checks of the caller's.
+    pub(crate) checked: bool,
 }
 
 impl Stage {
+    /// Whether it is for those whose dataset it is to say what happens after a failure.
+    pub(crate) fn is_theirs(&self) -> bool {
+        self.dataset().review && self.dataset().sovereignty.is_some()
+    }
+
+    /// What makes it the same operation when it is asked for again, where somebody cares about the
+    /// dataset and nobody said otherwise: what it reads. A retry fills nothing in.
+    pub(crate) fn fingerprint(&self, inputs: &[Json]) -> Option<Fingerprint> {
+        if inputs.is_empty() || !self.dataset().is_sensitive() {
+            return None;
+        }
+        let texts: Option<Vec<String>> = inputs.iter().map(|input| canonical(input).ok()).collect();
+        let texts = texts?;
+        Some(Fingerprint::of_parts(&texts.iter().map(String::as_bytes).collect::<Vec<_>>()))
+    }
+
+    /// The lock that was taken for it.
+    pub(crate) fn lock(&self) -> Option<LockKey> {
+        self.about.terms.lock.as_deref().and_then(|lock| lock.parse().ok())
+    }
+
     fn dataset(&self) -> &Dataset {
         &self.declared.dataset
     }
@@ -206,8 +230,8 @@ impl Admitted {
         Fut: Future<Output = Result<Made, Trouble>>,
     {
         let quick = stage.dataset().retries;
-        let pauses =
-            Backoff { base_ms: quick.base_ms, cap_ms: quick.cap_ms, attempts: quick.quick };
+        let attempts = if stage.is_theirs() { 0 } else { quick.quick };
+        let pauses = Backoff { base_ms: quick.base_ms, cap_ms: quick.cap_ms, attempts };
         let mut progress = self.progress;
         loop {
             let doing = Work::new(self.claim.clone(), stage.clone(), progress.clone());
@@ -222,6 +246,7 @@ impl Admitted {
                 Err(Trouble::Failure(failure)) => {
                     return Err(Stop::Failed(failure.reworded(|reason| stage.mask(reason))));
                 }
+                Err(Trouble::Refused(refusal)) => return Err(Stop::Refused(refusal)),
                 Err(Trouble::Transient(reason)) => stage.mask(&reason),
             };
             let Some(pause) = pauses.delay_ms(progress.retries + 1, dice()) else {
@@ -282,18 +307,15 @@ impl Validated {
         let cpu = Some(progress.spent.total());
         let (product, outcome, events) =
             record(stage, made, cpu, progress, passed).map_err(Stop::Failed)?;
-        tell(&claim, &product, events).map_err(Stop::Failed)?;
+        tell(&claim, &product, events);
         Ok((outcome, product))
     }
 }
 
 /// Gives a claim what is told with its outcome.
-pub(crate) fn tell(claim: &Claim, product: &Product, events: Vec<Event>) -> Result<(), Failure> {
-    for event in events {
-        claim.emit(event)?;
-    }
+pub(crate) fn tell(claim: &Claim, product: &Product, events: Vec<Event>) {
+    claim.emit_instead(events);
     claim.note(product.note());
-    Ok(())
 }
 
 /// What is recorded of what was made: nothing in it is finer than the dataset allows.

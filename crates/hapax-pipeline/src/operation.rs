@@ -4,6 +4,7 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use hapax::json::Json;
 use hapax::key::pipeline;
+use hapax::outbox::Event;
 use hapax::{Key, KeyError};
 
 use crate::error::Error;
@@ -36,6 +37,8 @@ pub struct Operation {
     pub governance_ref: Option<String>,
     /// The program that does it, word by word, if one does; what a replay runs.
     pub program: Vec<String>,
+    /// The parameters that it is given, if it is to be run again by a replay.
+    pub params: Option<String>,
 }
 
 /// Something that an operation reads.
@@ -53,6 +56,25 @@ impl Operation {
     /// The key of this operation, `pipeline.v1`.
     pub fn key(&self) -> Result<Key, KeyError> {
         self.fields().key()
+    }
+
+    /// What is wrong with the form of a field, if anything: each is told to others in events and
+    /// documents.
+    pub(crate) fn flaw(&self) -> Option<String> {
+        let fields = [
+            ("pipeline_id", &self.pipeline_id),
+            ("task_id", &self.task_id),
+            ("dataset_id", &self.dataset_id),
+            ("operation_type", &self.operation_type),
+            ("version", &self.version),
+            ("checksum_in", &self.checksum_in),
+            ("params_hash", &self.params_hash),
+            ("timestamp_bucket", &self.timestamp_bucket),
+        ];
+        let most = Event::LONGEST_FIELD;
+        let bad = |text: &str| text.len() > most || text.contains(char::is_control);
+        let (name, _) = fields.into_iter().find(|(_, text)| bad(text))?;
+        Some(format!("{name} is longer than {most} bytes or has control characters"))
     }
 
     pub(crate) fn fields(&self) -> pipeline::Operation<'_> {
@@ -145,6 +167,7 @@ impl About {
             .text("justification", operation.justification.as_deref())
             .text("governance_ref", operation.governance_ref.as_deref())
             .list("program", operation.program.iter().map(|word| Json::text(word)))
+            .text("params", operation.params.as_deref())
             .text("owner", terms.owner.as_deref())
             .text("care_label", terms.care_label.as_deref())
             .flag("sovereignty_event", terms.sovereign)
@@ -184,6 +207,7 @@ impl About {
                 justification: text(&json, "justification"),
                 governance_ref: text(&json, "governance_ref"),
                 program: list(&json, "program", words),
+                params: text(&json, "params"),
             },
             terms: Terms {
                 owner: text(&json, "owner"),

@@ -130,6 +130,9 @@ impl Pipeline {
         part: Option<&str>,
     ) -> Result<Stage, Error> {
         operation.key()?;
+        if let Some(flaw) = operation.flaw() {
+            return Err(Error::Invalid(flaw));
+        }
         let declared = self.declared(&operation.dataset_id).await?;
         let dataset = &declared.dataset;
         let lock = dataset.lock(&operation.dataset_id, &operation.operation_type, part);
@@ -146,7 +149,8 @@ impl Pipeline {
             true => bare(operation),
             false => written(operation, dataset.masked),
         };
-        Ok(Stage { about: About { operation, terms }, declared, grid: self.inner.settings.grid })
+        let about = About { operation, terms };
+        Ok(Stage { about, declared, grid: self.grid(), checked: false })
     }
 
     /// What the guards say if an operation is to begin again now, with what it read then. A no is
@@ -262,7 +266,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 /// The operation with nothing but its key.
 fn bare(operation: Operation) -> Operation {
     let (inputs, program) = (Vec::new(), Vec::new());
-    Operation { inputs, program, justification: None, governance_ref: None, ..operation }
+    let (justification, governance_ref, params) = (None, None, None);
+    Operation { inputs, program, justification, governance_ref, params, ..operation }
 }
 
 /// The operation as it is written down: no places that are finer than allowed, and no secrets.
@@ -275,6 +280,7 @@ fn written(operation: Operation, masked: Option<u8>) -> Operation {
     operation.justification = operation.justification.as_ref().map(clean);
     operation.governance_ref = operation.governance_ref.as_ref().map(clean);
     operation.program = operation.program.iter().map(clean).collect();
+    operation.params = operation.params.as_ref().map(clean);
     for input in &mut operation.inputs {
         input.name = clean(&input.name);
         input.uri = input.uri.as_ref().map(clean);
@@ -379,7 +385,10 @@ impl<'a> Asked<'a> {
     {
         let pipeline = self.pipeline;
         let key = self.operation.key()?;
-        let stage = Arc::new(pipeline.stage(self.operation.clone(), self.part.as_deref()).await?);
+        let mut stage = pipeline.stage(self.operation.clone(), self.part.as_deref()).await?;
+        stage.checked = !self.after.is_empty();
+        let stage = Arc::new(stage);
+        let fingerprint = self.fingerprint.or_else(|| stage.fingerprint(&self.inputs));
         let labels = pipeline.labels(&stage.about);
         pipeline.reviewed(&stage, key).await?;
         pipeline.budget().first(1);
@@ -388,7 +397,7 @@ impl<'a> Asked<'a> {
         let mut undo = false;
         loop {
             let mut end = End::default();
-            let effect = pipeline.effect(key, &stage, self.part.as_deref(), self.fingerprint);
+            let effect = pipeline.effect(key, &stage, self.part.as_deref(), fingerprint);
             let result = (self.with)(effect.leave_partial(!undo))
                 .run(async |claim| self.perform(claim, &stage, &mut work, &labels, &mut end).await)
                 .await;
@@ -488,9 +497,7 @@ impl<'a> Asked<'a> {
                 return match dataset.on_lock {
                     LockPolicy::Skip => Err(Error::Skipped { holder }),
                     LockPolicy::Backoff => Ok(Next::Wait(holder)),
-                    LockPolicy::Escalate => {
-                        Err(pipeline.escalate(stage, &format!("{holder} holds the lock")).await?)
-                    }
+                    LockPolicy::Escalate => Err(pipeline.held(stage, holder).await?),
                 };
             }
             hapax::Error::Failed { reason } => reason.clone(),
@@ -502,12 +509,8 @@ impl<'a> Asked<'a> {
             {
                 blocked.reason.clone()
             }
-            hapax::Error::Blocked(blocked) if blocked.holder.is_none() => {
-                let found = tries == 0;
-                if dataset.review || pipeline.gives_up(stage, blocked, found).await? {
-                    return Err(pipeline.escalate(stage, &blocked.reason).await?);
-                }
-                return Err(error.into());
+            hapax::Error::Blocked(_) => {
+                return Err(pipeline.stuck(stage, labels, error, tries == 0).await?);
             }
             _ => return Err(error.into()),
         };
@@ -515,8 +518,7 @@ impl<'a> Asked<'a> {
         if let Some(refusal) = end.refusal {
             return Err(pipeline.refused(stage, refusal).await?);
         }
-        let theirs = dataset.review && dataset.sovereignty.is_some();
-        let patient = !(refused || theirs);
+        let patient = !(refused || stage.is_theirs());
         let again = dataset.retries;
         let pauses =
             Backoff { base_ms: again.base_ms, cap_ms: again.cap_ms, attempts: again.again };
@@ -561,6 +563,37 @@ impl Pipeline {
 
     pub(crate) fn grid(&self) -> Grid {
         self.inner.settings.grid
+    }
+
+    /// Asks a person because somebody else holds the lock.
+    pub(crate) async fn held(&self, stage: &Stage, holder: Key) -> Result<Error, Error> {
+        self.escalate(stage, &format!("{holder} holds the lock")).await
+    }
+
+    /// What it leads to that nobody knows what became of an operation, or of the one that holds the
+    /// lock: a person is asked where the dataset says so, or nothing else is left. `found` if it was
+    /// like that before anybody tried.
+    pub(crate) async fn stuck(
+        &self,
+        stage: &Stage,
+        labels: &Labels,
+        error: hapax::Error,
+        found: bool,
+    ) -> Result<Error, Error> {
+        let (dataset, hapax::Error::Blocked(blocked)) = (&stage.declared.dataset, &error) else {
+            return Ok(error.into());
+        };
+        if let Some(holder) = blocked.holder {
+            self.lock_failed(labels, holder);
+            return match dataset.on_lock {
+                LockPolicy::Escalate => self.held(stage, holder).await,
+                LockPolicy::Skip | LockPolicy::Backoff => Ok(error.into()),
+            };
+        }
+        match dataset.review || self.gives_up(stage, blocked, found).await? {
+            true => self.escalate(stage, &blocked.reason).await,
+            false => Ok(error.into()),
+        }
     }
 
     /// What a refusal leads to: a person is asked where the dataset says so.

@@ -158,14 +158,16 @@ impl Projector {
         for moment in moments {
             let event = letter(&moment)?;
             let registry = self.hapax.registry_of([event.dataset.as_str()]).await?;
-            let found = registry.inspect(&event);
-            if !found.is_empty() {
+            let found = registry.inspect(&event).first().map(ToString::to_string);
+            // One that cannot be told must not keep back all that come after it.
+            let found = event.flaw().or(found);
+            if let Some(found) = &found {
                 tracing::warn!(
                     name: "lineage_withheld", target: "hapax::pipeline", entry = moment.mark.entry,
-                    found = %found[0], "a guard keeps an event of lineage back"
+                    found, "a guard keeps an event of lineage back"
                 );
             }
-            match found.is_empty() && routed(routes, EVENT, &event.dataset).is_some() {
+            match found.is_none() && routed(routes, EVENT, &event.dataset).is_some() {
                 true => {
                     let letters = letters.entry(moment.run.namespace).or_default();
                     letters.push((event, moment.run.about));

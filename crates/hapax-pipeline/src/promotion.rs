@@ -7,9 +7,10 @@ use std::path::{Path, PathBuf};
 
 use hapax::document::{Object, list, number, text};
 use hapax::json::Json;
-use hapax::{Failure, Hapax, How, Key, Refusal, Safety, State};
+use hapax::{Failure, Hapax, How, Key, OnLock, Refusal, Safety, State};
 
 use crate::error::Error;
+use crate::lifecycle::Stage;
 use crate::pipeline::Pipeline;
 use crate::refusal::{self, Refused};
 use crate::replay::{checksum, inside, room};
@@ -142,6 +143,11 @@ async fn place(
         .safety(Safety::Transactional)
         .label("promotion")
         .about(note.print());
+    let stage = Pipeline::new(hapax.clone()).granted(made.operation, None).await?;
+    let effect = match stage.as_ref().and_then(Stage::lock) {
+        Some(lock) => effect.lock_key(lock).on_lock(OnLock::Wait),
+        None => effect,
+    };
     let Made { recorded, checksum, .. } = made;
     let done = effect.run(|_| async { moved((&from, checksum), (&to, recorded)) }).await?;
     Ok(match done.how {

@@ -7,10 +7,11 @@ use std::time::Duration;
 
 use hapax::json::Json;
 use hapax::remote::{LeaseId, Permit, Report, Settled};
-use hapax::{AttemptId, Fingerprint, Key, LockPolicy, Safety};
+use hapax::{AttemptId, Fingerprint, Key, LockPolicy, Refusal, Safety};
 
 use crate::error::Error;
 use crate::lifecycle::{self, Inputs, Progress, Stage, Stop, record};
+use crate::meters::Meter;
 use crate::operation::{About, Operation};
 use crate::pipeline::Pipeline;
 use crate::work::Made;
@@ -54,6 +55,7 @@ impl Pipeline {
         let stage = self.stage(operation, part.as_deref()).await?;
         let labels = self.labels(&stage.about);
         self.reviewed(&stage, key).await?;
+        let fingerprint = fingerprint.or_else(|| stage.fingerprint(&inputs));
         let claim = async |leave| {
             let effect = self.effect(key, &stage, part.as_deref(), fingerprint);
             let effect = effect.safety(safety).wait(wait).leave_partial(leave);
@@ -71,17 +73,22 @@ impl Pipeline {
         }
         match permit {
             Ok(Permit::Granted(grant)) => {
-                let lately = self.lately(&stage).await?;
-                let inputs = Inputs { documents: &inputs, unreadable: &[] };
-                let admitted = match self.asked_since(key, grant.nth).await? {
-                    Some(refusal) => Err(refusal),
-                    None => lifecycle::admitted(&stage, lately, inputs),
-                };
-                if let Err(refusal) = admitted {
-                    let reason = Stop::Refused(refusal.clone()).reason();
-                    let report = Report::Failed(reason);
-                    self.hapax.remote().settle(key, attempt, report, Vec::new(), None).await?;
-                    return Err(self.refused(&stage, refusal).await?);
+                match self.may_begin(&stage, key, grant.nth, &inputs).await {
+                    Ok(Ok(())) => {}
+                    Ok(Err(refusal)) => {
+                        let report = Report::Failed(Stop::Refused(refusal.clone()).reason());
+                        self.hapax.remote().settle(key, attempt, report, Vec::new(), None).await?;
+                        return Err(self.refused(&stage, refusal).await?);
+                    }
+                    // Nobody was told of the grant, so nothing came of it.
+                    Err(error) => {
+                        let report = Report::Released(format!("the guards: {error}"));
+                        self.hapax.remote().settle(key, attempt, report, Vec::new(), None).await?;
+                        return Err(error);
+                    }
+                }
+                if grant.nth > 1 {
+                    self.count(Meter::Retries, &labels);
                 }
                 self.counted(&labels, false);
                 Ok((key, Permit::Granted(grant)))
@@ -93,16 +100,30 @@ impl Pipeline {
             Err(hapax::Error::Locked { holder }) => {
                 self.lock_failed(&labels, holder);
                 match stage.declared.dataset.on_lock {
-                    LockPolicy::Escalate => {
-                        Err(self.escalate(&stage, &format!("{holder} holds the lock")).await?)
-                    }
+                    LockPolicy::Escalate => Err(self.held(&stage, holder).await?),
                     LockPolicy::Skip | LockPolicy::Backoff => {
                         Err(hapax::Error::Locked { holder }.into())
                     }
                 }
             }
-            Err(error) => Err(error.into()),
+            Err(error) => Err(self.stuck(&stage, &labels, error, true).await?),
         }
+    }
+
+    /// What the guards say to a client that was granted an operation.
+    async fn may_begin(
+        &self,
+        stage: &Stage,
+        key: Key,
+        nth: u32,
+        inputs: &[Json],
+    ) -> Result<Result<(), Refusal>, Error> {
+        let lately = self.lately(stage).await?;
+        let inputs = Inputs { documents: inputs, unreadable: &[] };
+        Ok(match self.asked_since(key, nth).await? {
+            Some(refusal) => Err(refusal),
+            None => lifecycle::admitted(stage, lately, inputs).map(drop),
+        })
     }
 
     /// Reports how it went. What was made is held against its contract first; if it does not
@@ -136,7 +157,15 @@ impl Pipeline {
                         return Err(Error::Invalid("a success names what was made".into()));
                     }
                 };
-                return Ok(Some(remote.settle(key, attempt, report, Vec::new(), None).await?));
+                let failed = match &report {
+                    Report::Failed(why) => stage.is_theirs().then(|| why.clone()),
+                    _ => None,
+                };
+                let settled = remote.settle(key, attempt, report, Vec::new(), None).await?;
+                if let Some(why) = failed.filter(|_| settled == Settled::Recorded) {
+                    self.escalate(&stage, &why).await?;
+                }
+                return Ok(Some(settled));
             }
         };
         // What it reads was held against the contract when it was granted.
@@ -173,7 +202,7 @@ impl Pipeline {
         match about {
             Some(about) => {
                 let declared = self.declared(&about.operation.dataset_id).await?;
-                Ok(Some(Stage { about, declared, grid: self.grid() }))
+                Ok(Some(Stage { about, declared, grid: self.grid(), checked: false }))
             }
             None => Ok(None),
         }

@@ -54,7 +54,8 @@ pub struct Replayed {
     pub operations: u64,
     /// How many of them were done again, in a sandbox.
     pub executed: u64,
-    /// How many were left alone: cleared since, or in a sandbox sensitive, or nothing says how.
+    /// How many were left alone: cleared since; or in a sandbox sensitive, at home elsewhere, or
+    /// nothing says how.
     pub skipped: u64,
     /// How many outputs could not be compared, because they lie where this does not look.
     pub elsewhere: u64,
@@ -126,7 +127,8 @@ where
         .read(async |replay, run, entry, product, _| {
             let terms = &run.about.terms;
             let sensitive = terms.masked.is_some() || terms.sovereign;
-            if sensitive || run.about.operation.program.is_empty() {
+            let outputs = product.as_ref().map(|product| &product.outputs[..]).unwrap_or_default();
+            if sensitive || run.about.operation.program.is_empty() || leaves(&run, outputs) {
                 replay.found.skipped += 1;
                 return Ok(());
             }
@@ -178,6 +180,13 @@ impl Differs {
     fn new(what: &'static str, which: &str, expected: &str, actual: Option<String>) -> Self {
         Self { what, which: which.to_owned(), expected: expected.to_owned(), actual }
     }
+}
+
+/// Whether an operation reads or writes outside of the directory it would be done again in.
+fn leaves(run: &Run, outputs: &[Artifact]) -> bool {
+    let read = run.about.operation.inputs.iter().filter_map(|input| input.uri.as_deref());
+    let written = outputs.iter().map(|output| output.uri.as_str());
+    read.chain(written).any(|place| inside(place).is_none())
 }
 
 /// What the inputs say, for the data contract, and the names of those that say nothing.

@@ -143,7 +143,7 @@ impl Moment {
             .text("attempt", run.attempt.to_string().as_str())
             .with("started", mark(run.started))
             .with("mark", mark(self.mark))
-            .text("reason", self.reason().map(hapax::guard::redact).as_deref())
+            .text("reason", self.reason())
             .text("digest", digest.map(ToString::to_string).as_deref())
             .with("about", parsed(run.about.note()))
             .with("product", product.and_then(|product| parsed(product.note())))
@@ -327,17 +327,17 @@ impl Fold {
 
 /// What an entry other than a grant says of its attempt.
 fn what(entry: &Entry) -> Option<What> {
-    let reason = entry.note.clone().unwrap_or_default();
+    let reason = || entry.note.as_deref().map(hapax::guard::redact).unwrap_or_default();
     Some(match (entry.event, entry.state) {
         (Event::Granted | Event::Contradicted, _) | (_, StateName::Running) => return None,
         (_, StateName::Succeeded) => What::Complete {
             product: entry.note.as_deref().and_then(Product::read),
             digest: entry.digest.map(Digest::from_bytes),
         },
-        (Event::Settled | Event::RolledBack, StateName::Failed) => What::Fail { reason },
-        (_, StateName::Failed | StateName::Skipped) => What::Abort { reason },
+        (Event::Settled | Event::RolledBack, StateName::Failed) => What::Fail { reason: reason() },
+        (_, StateName::Failed | StateName::Skipped) => What::Abort { reason: reason() },
         (_, StateName::Partial | StateName::Unknown | StateName::Indeterminate) => {
-            What::Running { reason }
+            What::Running { reason: reason() }
         }
     })
 }

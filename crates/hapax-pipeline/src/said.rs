@@ -68,14 +68,18 @@ impl Pipeline {
         Ok(self.hapax.resolve(key, attempt, resolution, actor, &note).await?)
     }
 
-    /// Clears a record, so that the effect can happen again. See
-    /// [`Hapax::reset`](hapax::Hapax::reset).
+    /// Clears a record, so that the effect can happen again, unless somebody was asked about it and
+    /// has not said yes. See [`Hapax::reset`](hapax::Hapax::reset).
     pub async fn reset(
         &self,
         key: Key,
         attempt: AttemptId,
         (actor, note): (&str, &str),
     ) -> Result<Judged, Error> {
+        // A record that is cleared begins anew, and whoever was asked would not be heard.
+        if let Some(refusal) = review::unanswered(&self.hapax, key).await? {
+            return Err(Error::Refused(refusal));
+        }
         let wording = self.wording(key).await?;
         let note = wording.map_or_else(|| note.to_owned(), |wording| wording.reason(note));
         Ok(self.hapax.reset(key, attempt, actor, &note).await?)

@@ -94,7 +94,7 @@ impl Work {
 
     /// Settles the operation inside your own transaction on the ledger's file, so that your
     /// writes, what was made and its events are committed together or not at all. What was made is
-    /// held against its contract first; checks of other kinds cannot be asked then. See
+    /// held against its contract first; `after` checks cannot be asked then, so there may be none. See
     /// [`Claim::settle_in`](hapax::Claim::settle_in).
     ///
     /// ```
@@ -166,14 +166,17 @@ impl Work {
 
     /// Makes everything ready that is recorded with the outcome.
     fn prepare(&self, made: &Made) -> Result<Outcome, Trouble> {
-        let held = self.stage.hold(made);
-        let held = held.map_err(|refusal| Trouble::not_done(format!("refused: {refusal}")))?;
+        if self.stage.checked {
+            let why = "`after` checks are asked of what was made, and this is settled before they could be; ask them in the work";
+            return Err(Trouble::not_done(why));
+        }
+        let held = self.stage.hold(made).map_err(Trouble::Refused)?;
         let mut progress = self.progress.clone();
         progress.agreed.extend(held);
         let cpu = Some(progress.spent.so_far());
         let recorded = record(&self.stage, made.clone(), cpu, progress, Vec::new());
         let (product, outcome, events) = recorded.map_err(Trouble::Failure)?;
-        tell(&self.claim, &product, events).map_err(Trouble::Failure)?;
+        tell(&self.claim, &product, events);
         Ok(outcome)
     }
 }

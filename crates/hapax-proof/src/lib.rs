@@ -12,6 +12,7 @@ pub mod model;
 pub mod network;
 pub mod operations;
 pub mod outbox;
+pub mod overlap;
 pub mod processes;
 pub mod programme;
 pub mod prove;

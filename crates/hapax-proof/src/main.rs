@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 use hapax_core::planted::{Bug, plant};
 use hapax_proof::programme::{Experiment, Tier};
-use hapax_proof::{lineage, operations, outbox, prove, sink, worker};
+use hapax_proof::{lineage, operations, outbox, overlap, prove, sink, worker};
 
 #[derive(Parser)]
 #[command(about, version)]
@@ -63,6 +63,9 @@ enum Command {
     /// Tell of operations under test
     #[command(hide = true)]
     Project(lineage::Orders),
+    /// Perform many operations under test at once
+    #[command(hide = true)]
+    Occupy(overlap::Orders),
 }
 
 fn main() -> ExitCode {
@@ -87,6 +90,7 @@ fn main() -> ExitCode {
         Command::Post(orders) => outbox::work(&orders),
         Command::Operate(orders) => operations::work(&orders),
         Command::Project(orders) => lineage::work(&orders),
+        Command::Occupy(orders) => overlap::work(&orders),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

@@ -6,8 +6,8 @@ use hapax_testkit::Postgres;
 use crate::field::Field;
 use crate::report::Report;
 use crate::{
-    crowd, disk, failpoints, fuzz, lineage, model, network, operations, outbox, processes, sealing,
-    simulation,
+    crowd, disk, failpoints, fuzz, lineage, model, network, operations, outbox, overlap, processes,
+    sealing, simulation,
 };
 
 /// How much is tried.
@@ -80,6 +80,10 @@ experiments! {
     LineageFile = "lineage-file",
     /// kill -9 of those who tell of operations, on PostgreSQL.
     LineagePostgres = "lineage-postgres",
+    /// Many operations at once, on SQLite.
+    OverlapFile = "overlap-file",
+    /// Many operations at once, on PostgreSQL.
+    OverlapPostgres = "overlap-postgres",
     /// SIGSTOP, on SQLite.
     StopsFile = "stops-file",
     /// SIGSTOP, on PostgreSQL.
@@ -131,6 +135,8 @@ impl Experiment {
             Self::OperationsPostgres => "Operations killed around claim and settle, PostgreSQL",
             Self::LineageFile => "Lineage: killed at every step of telling it, SQLite",
             Self::LineagePostgres => "Lineage: killed at every step of telling it, PostgreSQL",
+            Self::OverlapFile => "100 operations at once in four processes, SQLite",
+            Self::OverlapPostgres => "100 operations at once in four processes, PostgreSQL",
             Self::StopsFile => "SIGSTOP for 1.5 to 3 leases, SQLite",
             Self::StopsPostgres => "SIGSTOP for 1.5 to 3 leases, PostgreSQL",
             Self::PowerFile => "Power cuts, SQLite (ext4 shut down without flushing its log)",
@@ -167,6 +173,7 @@ impl Experiment {
             Self::OperationsPostgres => (1, 10, 1),
             Self::LineageFile => (1, 10, 1),
             Self::LineagePostgres => (1, 5, 1),
+            Self::OverlapFile | Self::OverlapPostgres => (1, 20, 1),
             Self::StopsFile => (6, 160, 20),
             Self::StopsPostgres => (0, 160, 20),
             Self::PowerFile => (20, 300, 20),
@@ -244,6 +251,8 @@ impl Experiment {
             }
             Self::LineageFile => lineage::lineage(None, times, found),
             Self::LineagePostgres => lineage::lineage(Some(&server()), times, found),
+            Self::OverlapFile => overlap::overlap(None, times, found),
+            Self::OverlapPostgres => overlap::overlap(Some(&server()), times, found),
             Self::StopsFile => processes::stops(&file(BRIEF_LEASE_MS), times, seed, found),
             Self::StopsPostgres => {
                 let server = server();

@@ -60,6 +60,11 @@ quick! {
     lineage_may_be_killed_at_every_step: LineageFile,
     /// Proves P-7, P-11: the same with the leases of a database.
     lineage_on_postgres_may_be_killed_at_every_step: LineagePostgres,
+    /// Proves P-4, P-6: by what the judge was told, of 100 operations in four processes no two are
+    /// at work on one dataset at once; on 100 datasets, or on parts of one, several are.
+    operations_in_several_processes_do_not_overlap: OverlapFile,
+    /// Proves P-4, P-6: the same in a database.
+    operations_in_several_processes_on_postgres_do_not_overlap: OverlapPostgres,
     /// Proves K-5: whoever was overtaken while it was stopped writes nothing.
     workers_may_be_stopped: StopsFile,
     /// Proves K-8: what was acknowledged survives a power cut.

@@ -41,6 +41,13 @@ impl Claim {
         Ok(())
     }
 
+    /// The same in place of everything that was to be told so far, for work that is done anew within
+    /// one attempt.
+    pub fn emit_instead(&self, events: Vec<Event>) {
+        let emission = |(ordinal, event)| Emission { ordinal, event };
+        self.told.lock().events = (0..).zip(events).map(emission).collect();
+    }
+
     /// What the outcome is found by, if it is a result that may be forgotten. It is recorded only if
     /// it was made from the present version of its ontology.
     pub fn shelve(&self, shelved: Shelved) {

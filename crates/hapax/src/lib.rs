@@ -98,7 +98,7 @@ pub use hapax_core::key::{Key, KeyError};
 pub use hapax_core::lease::Lease;
 pub use hapax_core::lock::LockKey;
 pub use hapax_core::name::{Name, Namespace};
-pub use hapax_core::outcome::{Digest, Outcome};
+pub use hapax_core::outcome::{Cause, Digest, Outcome};
 pub use hapax_core::retry::Backoff;
 pub use hapax_core::time::Timestamp;
 pub use hapax_core::token::{Role, Secret, Token, TokenId};

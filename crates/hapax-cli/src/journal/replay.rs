@@ -4,7 +4,7 @@
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-use hapax::Hapax;
+use hapax::{Digest, Hapax};
 use hapax_pipeline::promotion::{self, Fate, Promotion};
 use hapax_pipeline::replay::{self, Divergence, Replayed, Scope};
 use hapax_pipeline::{Fold, Run, review};
@@ -61,7 +61,12 @@ async fn replayed(global: &Global, asked: &Replay, hapax: &Hapax) -> Result<Exit
 /// Runs a recorded program in a directory of its own. It has nobody to tell anything.
 async fn again(run: Run, room: PathBuf) -> Result<(), String> {
     let operation = &run.about.operation;
-    let inside = format!("cd {} && exec \"$@\"", quoted(&room));
+    let params = operation.params.clone().unwrap_or_else(|| "{}".into());
+    let kept = Digest::of(params.as_bytes()).to_string() == operation.params_hash;
+    if operation.params.is_some() && !kept {
+        return Err("its parameters were not kept word by word".into());
+    }
+    let inside = format!("cd {} && unset {} && exec \"$@\"", quoted(&room), ours());
     let mut words = shell(&inside);
     words.push("replay".into());
     words.extend(operation.program.iter().map(OsString::from));
@@ -71,12 +76,30 @@ async fn again(run: Run, room: PathBuf) -> Result<(), String> {
         ("HAPAX_VERSION", operation.version.clone()),
         ("HAPAX_LOGICAL_TIME", operation.timestamp_bucket.clone()),
         ("HAPAX_EVENTS", "/dev/null".to_owned()),
+        ("HAPAX_PARAMS", params),
     ];
     match (Program { words: &words, environment: &environment, show: false }).run().await {
         Ok((End::Exited(0), _)) => Ok(()),
         Ok((end, _)) => Err(format!("it {end}")),
         Err(error) => Err(format!("it could not be run: {error}")),
     }
+}
+
+/// The names by which a program would find the real ledger and its settings.
+fn ours() -> String {
+    let told = [
+        "HAPAX_REPLAY",
+        "HAPAX_DATASET",
+        "HAPAX_VERSION",
+        "HAPAX_LOGICAL_TIME",
+        "HAPAX_EVENTS",
+        "HAPAX_PARAMS",
+    ];
+    let plain = |name: &String| name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
+    let names = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
+    let ours = names.filter(|name| name.starts_with("HAPAX_") && plain(name));
+    let ours = ours.filter(|name| !told.contains(&name.as_str()));
+    ["HAPAX_DB".to_owned()].into_iter().chain(ours).collect::<Vec<_>>().join(" ")
 }
 
 fn quoted(path: &Path) -> String {

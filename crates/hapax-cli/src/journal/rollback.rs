@@ -1,7 +1,7 @@
 //! `hapax journal roll-back` and `hapax journal roll-backs`: what can be undone, and undoing it.
 
-use hapax::{Digest, Judged, Step};
-use hapax_pipeline::{Fold, Pipeline, What};
+use hapax::{Digest, Step};
+use hapax_pipeline::{Fold, Pipeline, TakenBack, What};
 use serde_json::{Value, json};
 
 use crate::args::Global;
@@ -98,16 +98,16 @@ pub(super) async fn main(global: &Global, asked: &RollBack) -> Result<Exit, Fail
     }
     hapax.on_rollback(run::UNDO, run::undo);
     let pipeline = Pipeline::new(hapax.clone());
-    if !pipeline.roll_back(key, attempt).await? {
+    let taken_back = pipeline.take_back(key, attempt, (&asked.by.by, &asked.by.note)).await?;
+    hapax.close().await?;
+    if taken_back == TakenBack::NoWay {
         return Err(Failed::new(
             Exit::Look,
             format!("{attempt} registered nothing that can be undone here"),
         )
         .next("Undo it by hand, then: hapax effects reset"));
     }
-    let cleared = pipeline.reset(key, attempt, (&asked.by.by, &asked.by.note)).await?;
-    hapax.close().await?;
-    let cleared = matches!(cleared, Judged::Decided(_));
+    let cleared = taken_back == TakenBack::Cleared;
     match global.json {
         true => output::json(&json!({ "rolled_back": key.to_string(), "cleared": cleared })),
         false => output::print(&format!(

@@ -1,5 +1,5 @@
-//! What governs operations, as the command line shows it: refusals in the ledger, replays of chosen
-//! tasks, rolling back and resetting, settings of `hapax.toml`, what doctor finds, what is printed.
+//! What governs operations, as the command line shows it: refusals in the ledger, rolling back
+//! and resetting, settings of `hapax.toml`, what doctor finds, what is printed.
 
 use std::path::Path;
 use std::process::Stdio;
@@ -11,7 +11,7 @@ use super::pipeline::{Shop, operation};
 use super::{LONG, Ran, wait_until};
 
 /// The documents that a command prints, a line each.
-fn lines(ran: &Ran) -> Vec<Value> {
+pub(super) fn lines(ran: &Ran) -> Vec<Value> {
     ran.out.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect()
 }
 
@@ -129,40 +129,18 @@ fn what_was_escalated_is_not_rolled_back_by_a_run() {
     );
 }
 
-/// Proves P-10: a segment is replayed by its tasks, and nothing else of the pipeline is.
+/// Proves P-18: terms that are written down and not declared are not passed over in silence.
 #[test]
-fn a_segment_is_replayed_by_its_tasks() {
+fn what_the_file_says_of_a_dataset_has_to_be_declared() {
     let shop = Shop::in_a_file();
-    shop.write("in.csv", "1\n2\n");
-    for (task, from, to) in [("load", "in.csv", "raw.csv"), ("clean", "raw.csv", "clean.csv")] {
-        let script =
-            format!("echo {task} >> {}; sort {from} > {to}", shop.place.path("ran").display());
-        let more = ["--input", from, "--output", to, "--", "sh", "-c", &script];
-        let mut words = operation(task, "v1", &more);
-        words[4] = task;
-        shop.hapax(&words).exits(0);
-    }
-    let segment = |tasks: &[&str]| {
-        std::fs::remove_file(shop.place.path("ran")).expect("a file");
-        shop.write("ran", "");
-        let mode = ["journal", "replay", "--mode", "segment", "--json"];
-        let ran = shop.hapax(&[&mode[..], tasks].concat());
-        (ran, shop.place.read("ran"))
-    };
-    let (clean, ran) = segment(&["--task", "clean"]);
-    let clean = clean.exits(0).json();
-    assert_eq!((&clean["mode"], &clean["operations"]), (&json!("segment"), &json!(1)), "{clean}");
-    assert_eq!((&clean["executed"], ran.as_str()), (&json!(1), "clean\n"), "{clean}");
-    let (both, ran) = segment(&["--task", "load", "--task", "clean"]);
-    assert_eq!((&both.exits(0).json()["executed"], ran.as_str()), (&json!(2), "load\nclean\n"));
-    let (none, ran) = segment(&["--task", "publish"]);
-    assert_eq!((&none.exits(0).json()["operations"], ran.as_str()), (&json!(0), ""));
-    segment(&[]).0.exits(64).says("--task");
-    // Each has its record, and what was there is as it was.
-    let records = lines(&shop.hapax(&["effects", "list", "--json"]).exits(0));
-    let labelled = records.iter().filter(|effect| effect["label"] == "replay: segment");
-    assert_eq!(labelled.count(), 3);
-    assert_eq!(shop.place.read("clean.csv"), "1\n2\n");
+    shop.write("hapax.toml", "[datasets.dug]\nmasked = 5\n");
+    let words = operation("dug", "v1", &["--justification", "a survey", "--", "true"]);
+    shop.hapax(&words).exits(64).says("declared nothing").says("hapax datasets declare");
+    shop.hapax(&["datasets", "declare"]).exits(0);
+    shop.hapax(&words).exits(0);
+    shop.write("hapax.toml", "[datasets.dug]\nmasked = 4\n");
+    shop.hapax(&words).exits(64).says("declared otherwise");
+    shop.hapax(&operation("flow", "v1", &["--", "true"])).exits(0);
 }
 
 /// Proves P-16: the registry names the command that undoes an operation; given twice it undoes once,

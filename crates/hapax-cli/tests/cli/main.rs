@@ -18,6 +18,7 @@ mod pipeline;
 mod postgres;
 mod proxy;
 mod receiver;
+mod replay;
 mod run;
 mod serve;
 mod transcript;

@@ -260,43 +260,6 @@ fn a_day_in_a_database() {
     a_day(&Shop::in_a_database());
 }
 
-/// Proves P-10: what a full replay made anew is put in place once, and only after a yes.
-#[test]
-fn what_was_made_anew_needs_a_yes() {
-    let shop = Shop::in_a_file();
-    shop.write("in.csv", "1\n");
-    let more = ["--input", "in.csv", "--output", "out.txt"];
-    // It makes something else each time.
-    let work = ["--", "sh", "-c", "date +%s%N > out.txt"];
-    shop.hapax(&operation("times", "v1", &[&more[..], &work].concat())).exits(0);
-    let before = shop.place.read("out.txt");
-    let replay = ["journal", "replay", "--mode", "full", "--keep", "kept", "--json"];
-    let found = shop.hapax(&replay).exits(73);
-    let found: Value = serde_json::from_str(found.out.lines().next().expect("one")).expect("JSON");
-    let record = found["record"].as_str().expect("a record");
-    let promote = ["journal", "promote", record, "--kept", "kept"];
-    shop.hapax(&promote).exits(73).says("approve it first");
-    assert_eq!(shop.place.read("out.txt"), before);
-    let ledger = shop.hapax(&["outbox", "export"]).exits(0).json();
-    let told = (&ledger[0]["event_name"], &ledger[0]["refused_by"], &ledger[0]["dataset_id"]);
-    assert_eq!(told, (&"promotion_refused".into(), &"review".into(), &"times".into()), "{ledger}");
-    // A yes to what another replay made is no yes to this.
-    let other = shop.hapax(&["journal", "replay", "--mode", "full", "--keep", "other", "--json"]);
-    let other: Value = serde_json::from_str(other.out.lines().next().expect("one")).expect("JSON");
-    let theirs = other["reviews"][0].as_str().expect("a review");
-    shop.hapax(&["reviews", "approve", theirs, "--note", "compared"]).exits(0);
-    shop.hapax(&promote).exits(73);
-    let review = found["reviews"][0].as_str().expect("a review");
-    shop.hapax(&["reviews", "approve", review, "--note", "compared"]).exits(0);
-    assert!(shop.hapax(&promote).exits(0).out.contains("in place: out.txt"));
-    let after = shop.place.read("out.txt");
-    assert_ne!(after, before);
-    shop.write("out.txt", "mended by hand\n");
-    assert!(shop.hapax(&promote).exits(0).out.contains("in place already"));
-    assert_eq!(shop.place.read("out.txt"), "mended by hand\n", "once");
-    shop.hapax(&["journal", "promote", review, "--kept", "kept"]).exits(64).says("full replay");
-}
-
 fn kill(child: &mut Child) {
     child.kill().expect("it is killed");
     child.wait().expect("it ends");
@@ -489,7 +452,7 @@ fn an_operation_is_escalated_by_a_command() {
     let key = failed["key"].as_str().expect("a key");
     let open = ["reviews", "open", key, "--note"];
     shop.hapax(&open[..3]).exits(64).says("--note");
-    shop.hapax(&[&open[..], &[" "]].concat()).exits(64).says("--note is blank");
+    shop.hapax(&[&open[..], &[" "]].concat()).exits(64).says("it is blank; say why");
     shop.hapax(&["reviews", "open", "nothing", "--note", "odd"]).exits(64).says("ever begun");
     let asked = shop.hapax(&[&open[..], &["the gauge is odd", "--json"]].concat()).exits(0).json();
     assert_eq!(asked["standing"], "pending");

@@ -1,8 +1,8 @@
 //! Writes to a property graph, in Cypher.
 //!
 //! Always the same statements, in this order: dataset, activity, attribute, actor, document. Each
-//! merges, so that writing twice is writing once, and an activity never goes back to what an
-//! earlier entry of the journal said. A text is a constant: what a run says is a parameter.
+//! merges, so that writing twice is writing once, and neither an activity nor a version goes back to
+//! what an earlier entry of the journal said. A text is a constant: what a run says is a parameter.
 
 use hapax::json::Json;
 
@@ -28,8 +28,9 @@ const VERSION: &str = "\
 UNWIND $versions AS version
 MERGE (d:Dataset {id: version.dataset})
 MERGE (v:Version {id: version.id})
-SET v += version.properties
-MERGE (v)-[:VERSION_OF]->(d)";
+MERGE (v)-[:VERSION_OF]->(d)
+WITH v, version WHERE coalesce(v.entry, 0) <= $entry
+SET v += version.properties, v.entry = $entry";
 
 const ACTIVITY: &str = "\
 MERGE (a:Activity {id: $id})
@@ -91,12 +92,12 @@ pub fn statements(moment: &Moment) -> Vec<Statement> {
     let used = || ("used", texts(inputs.iter().map(names::source)));
     let generated = || ("generated", texts(editions.iter().map(Edition::name)));
     let actors = actors(moment, &editions);
-    let entry = ("entry", count(moment.mark.entry));
+    let entry = || ("entry", count(moment.mark.entry));
     let statement = |text, parameters| Statement { text, parameters };
     vec![
         statement(DATASET, Json::object([("datasets", datasets(moment, &editions))])),
-        statement(VERSION, Json::object([("versions", versions(moment, &editions))])),
-        statement(ACTIVITY, Json::object([id(), entry, ("properties", activity(moment))])),
+        statement(VERSION, Json::object([entry(), ("versions", versions(moment, &editions))])),
+        statement(ACTIVITY, Json::object([id(), entry(), ("properties", activity(moment))])),
         statement(USED, Json::object([id(), used()])),
         statement(GENERATED, Json::object([id(), generated()])),
         statement(DERIVED, Json::object([generated(), used()])),

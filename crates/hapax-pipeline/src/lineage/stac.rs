@@ -37,14 +37,45 @@ pub fn item(done: &Completed<'_>, edition: &Edition<'_>) -> Json {
         .json()
 }
 
-/// The collection of a dataset with these items, as of this run.
-pub fn collection(done: &Completed<'_>, dataset: &str, items: &BTreeSet<String>) -> Json {
+/// What a collection says of the newest run that wrote to it, whichever is told of last.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Newest {
+    at: String,
+    providers: Option<Json>,
+}
+
+impl Newest {
+    /// What this run says of a dataset that it wrote to.
+    pub fn of(done: &Completed<'_>, dataset: &str) -> Self {
+        Self { at: names::time(done.end.at), providers: provider(done, dataset) }
+    }
+
+    /// What a collection says that was written before.
+    pub fn read(collection: &Json) -> Option<Self> {
+        let first = |json: &Json| match json {
+            Json::Array(members) => members.first().cloned(),
+            _ => None,
+        };
+        let interval = collection.get("extent")?.get("temporal")?.get("interval");
+        let Json::Array(edges) = first(interval?)? else { return None };
+        let at = edges.get(1)?.as_str()?.to_owned();
+        Some(Self { at, providers: collection.get("providers").and_then(first) })
+    }
+
+    /// The newer of two; of two at once, this one.
+    pub fn or(self, other: Option<Self>) -> Self {
+        other.filter(|other| other.at > self.at).unwrap_or(self)
+    }
+}
+
+/// The collection of a dataset with these items.
+pub fn collection(newest: &Newest, dataset: &str, items: &BTreeSet<String>) -> Json {
     let links = items.iter();
     let links = links.map(|id| link("item", &format!("./{id}/{id}.json"), "application/geo+json"));
     // Where it is about is not told, and that is how the specification writes it.
     let world = ["-180", "-90", "180", "90"].map(|edge| Json::parse(edge.as_bytes()));
     let world = world.into_iter().flatten().collect();
-    let until = Json::Array(vec![Json::Null, Json::text(&names::time(done.end.at))]);
+    let until = Json::Array(vec![Json::Null, Json::text(&newest.at)]);
     let extent = |name: &str, value: Json| Json::object([(name, Json::Array(vec![value]))]);
     Object::default()
         .text("type", "Collection")
@@ -53,7 +84,7 @@ pub fn collection(done: &Completed<'_>, dataset: &str, items: &BTreeSet<String>)
         .text("title", dataset)
         .text("description", format!("The versions of {dataset}.").as_str())
         .text("license", "other")
-        .list("providers", provider(done, dataset))
+        .list("providers", newest.providers.clone())
         .with(
             "extent",
             Json::object([

@@ -74,11 +74,11 @@ fn an_item_of_stac_says_where_the_bytes_are_and_what_they_hash_to() {
     let done = Completed::of(&moment).unwrap();
     let items = done.editions();
     expect_file!["expected/item.json"].assert_eq(&shown(&stac::item(&done, &items[0])));
-    expect_file!["expected/collection.json"].assert_eq(&shown(&stac::collection(
-        &done,
-        items[0].dataset,
-        &ids(&items),
-    )));
+    let dataset = items[0].dataset;
+    let collection = stac::collection(&stac::Newest::of(&done, dataset), dataset, &ids(&items));
+    expect_file!["expected/collection.json"].assert_eq(&shown(&collection));
+    let newest = stac::Newest::read(&collection);
+    assert_eq!(newest, Some(stac::Newest::of(&done, dataset)), "it is read again");
 }
 
 /// Proves P-11.

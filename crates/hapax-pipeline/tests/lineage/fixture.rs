@@ -28,6 +28,7 @@ pub(crate) fn run() -> Run {
         justification: Some("monthly release".into()),
         governance_ref: None,
         program: vec!["publish".into(), "--daily".into()],
+        params: None,
     };
     let terms = Terms {
         owner: Some("hydrology team".into()),

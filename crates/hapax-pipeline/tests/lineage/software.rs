@@ -45,7 +45,8 @@ fn write_completed(place: &Path, moment: &Moment) {
     for (nth, edition) in done.editions().iter().enumerate() {
         write(place, &format!("item-{nth}.json"), &stac::item(&done, edition));
         let items = ids(std::slice::from_ref(edition));
-        let collection = stac::collection(&done, edition.dataset, &items);
+        let collection =
+            stac::collection(&stac::Newest::of(&done, edition.dataset), edition.dataset, &items);
         write(place, &format!("collection-{nth}.json"), &collection);
         let statement = attestation::statement(&done, edition.artifacts[0], BUILDER);
         let statement = statement.expect("a digest");

@@ -1,5 +1,6 @@
 //! What may not begin, and what does not count.
 
+use hapax::json::Json;
 use hapax::remote::Report;
 use hapax::{Failure, Refusal, Slo, StateName};
 use hapax_pipeline::remote::{Ask, Told};
@@ -17,6 +18,38 @@ on_both! {
     a_person_may_have_somebody_asked
     what_somebody_was_asked_about_is_not_undone
     every_refusal_is_in_the_governance_ledger
+}
+
+/// Proves P-9 and P-14: a retry on a dataset that somebody cares about reads what the first try
+/// read: nothing is filled in.
+#[tokio::test]
+async fn a_retry_fills_nothing_in() {
+    let hapax = Hapax::builder().in_memory();
+    hapax
+        .declare("dug", Some(Dataset { masked: Some(5), ..Dataset::default() }))
+        .await
+        .expect("declared");
+    let (pipeline, count) = (Pipeline::new(hapax), Count::default());
+    let justification = Some("a survey".to_owned());
+    let read = |text: &str| {
+        let asked = Operation { justification: justification.clone(), ..operation("dug", 1) };
+        pipeline.operation(asked).input(Json::parse(text.as_bytes()).expect("JSON"))
+    };
+    let gap = read(r#"{"depth":null}"#).run(|_| async { Err::<Made, _>(Trouble::not_done("no")) });
+    gap.await.expect_err("not done");
+    let filled = done(read(r#"{"depth":3}"#), &count).await;
+    let conflict = matches!(&filled, Err(Error::Ledger(hapax::Error::Conflict { .. })));
+    assert!(conflict, "{filled:?}");
+    let client = hapax_pipeline::remote::Ask {
+        operation: Operation { justification: justification.clone(), ..operation("dug", 1) },
+        inputs: vec![Json::parse(br#"{"depth":3}"#).expect("JSON")],
+        ..Default::default()
+    };
+    let client = pipeline.permit(client, hapax::AttemptId::from_bytes([7; 16])).await;
+    let conflict = matches!(&client, Err(Error::Ledger(hapax::Error::Conflict { .. })));
+    assert!(conflict, "{client:?}");
+    done(read(r#"{"depth":null}"#), &count).await.expect("done");
+    assert_eq!(count.get(), 1);
 }
 
 mod cases {

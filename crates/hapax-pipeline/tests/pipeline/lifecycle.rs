@@ -13,6 +13,82 @@ on_both! {
     work_settles_in_its_own_transaction
 }
 
+/// Proves O-2 and O-7: work that is done anew within one attempt, because what was in the way passes
+/// by itself, tells its events once.
+#[tokio::test]
+async fn what_is_done_anew_is_told_once() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let hapax = Hapax::open(directory.path().join("hapax.db")).await.expect("a ledger");
+    let outbox = hapax::outbox::Outbox::new().sink("nowhere", projection::Nowhere);
+    let outbox = outbox.and_then(|outbox| outbox.route("*", "*", &["nowhere"]));
+    hapax.configure(&outbox.expect("as it should be")).await.expect("configured");
+    let (pipeline, tries) = (Pipeline::new(hapax.clone()), Count::default());
+    let mut db = hapax.connection().expect("a connection");
+    let asked = transactional(pipeline.operation(operation("flow", 1)));
+    let run = asked.run(|work| {
+        let settled = (|| {
+            let tx = db.transaction()?;
+            let made = Made::new("7 rows").output(output("flow")).publish("artifact_published");
+            work.settle_in(&tx, &made)?;
+            if tries.add() == 1 {
+                return Err(Trouble::transient("the disk is busy"));
+            }
+            tx.commit()?;
+            Ok(made)
+        })();
+        async { settled }
+    });
+    run.await.expect("done");
+    assert_eq!(tries.get(), 2);
+    let told = hapax
+        .records(hapax::outbox::RecordFilter { limit: 10, ..Default::default() })
+        .await
+        .expect("records");
+    assert_eq!(told.len(), 1);
+}
+
+/// Proves P-7: what a transaction of its own settles goes past no check: what was agreed is held
+/// against it first, and where other checks are to be asked afterwards, it is not settled.
+#[tokio::test]
+async fn a_transaction_of_its_own_goes_past_no_check() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let hapax = Hapax::open(directory.path().join("hapax.db")).await.expect("a ledger");
+    let output_contract = Some(r#"{"required":["rows"]}"#.to_owned());
+    hapax
+        .declare("flow", Some(Dataset { output_contract, ..Dataset::default() }))
+        .await
+        .expect("declared");
+    let (pipeline, hapax) = (Pipeline::new(hapax.clone()), hapax);
+    let mut db = hapax.connection().expect("a connection");
+    db.execute_batch("CREATE TABLE state (n)").expect("a table");
+    let mut settle = |work: Work, made: &Made| {
+        let tx = db.transaction()?;
+        tx.execute("INSERT INTO state VALUES (1)", [])?;
+        work.settle_in(&tx, made)?;
+        tx.commit()?;
+        Ok::<_, Trouble>(made.clone())
+    };
+    let unfit = Made::new("none").document(Json::parse(br#"{"none":0}"#).expect("JSON"));
+    let asked = transactional(pipeline.operation(operation("flow", 1)));
+    let refused = asked.run(|work| {
+        let settled = settle(work, &unfit);
+        async { settled }
+    });
+    let refused = refused.await;
+    assert!(matches!(refused, Err(Error::Refused(hapax::Refusal::Contract(_)))), "{refused:?}");
+    let fit = Made::new("7 rows").document(Json::parse(br#"{"rows":7}"#).expect("JSON"));
+    let asked = transactional(pipeline.operation(operation("flow", 2)));
+    let asked = asked.after("many", |_| async { Err("too few".to_owned()) });
+    let unchecked = asked.run(|work| {
+        let settled = settle(work, &fit);
+        async { settled }
+    });
+    let unchecked = unchecked.await.expect_err("it cannot be asked").to_string();
+    assert!(unchecked.contains("`after` checks"), "{unchecked}");
+    let rows = db.query_row("SELECT count(*) FROM state", [], |row| row.get::<_, i64>(0));
+    assert_eq!(rows.expect("a count"), 0);
+}
+
 mod cases {
     use super::*;
 
@@ -109,6 +185,27 @@ mod cases {
         assert_eq!(rows.len(), 3);
         let times = ledger.query("SELECT count(*) || '' FROM hapax.idempotency_log WHERE created_at IS NOT NULL AND updated_at IS NOT NULL");
         assert_eq!(times, ["3"]);
+
+        // What happened in part is that, what is under way is not there, what was let go failed.
+        let status = |nth: usize| {
+            let key = operation("sites", nth).key().expect("a key");
+            let sql = "SELECT status FROM hapax.idempotency_log WHERE idem_key =";
+            ledger.query(&format!("{sql} '{key}'"))
+        };
+        let half = pipeline.operation(operation("sites", 4));
+        half.run(|_| async { Err(Trouble::partial("half of it")) }).await.expect_err("partial");
+        assert_eq!(status(4), ["partial"]);
+        let key = operation("sites", 4).key().expect("a key");
+        let attempt = ledger.hapax.show(key).await.expect("a read").expect("one").attempt;
+        let letting = (hapax::Resolution::Skip, ("ann", "left"));
+        pipeline.resolve(key, attempt, letting.0, letting.1).await.expect("let go");
+        assert_eq!(status(4), ["failure"]);
+        let under_way = pipeline.operation(operation("sites", 5)).run(|_| async {
+            assert!(status(5).is_empty());
+            Ok::<_, Trouble>(Made::new("done"))
+        });
+        under_way.await.expect("done");
+        assert_eq!(status(5), ["success"]);
     }
 
     /// Proves P-7 and P-11: whatever becomes of a run, its end is told, and only what happened

@@ -49,6 +49,37 @@ async fn crowd(ledger: &Ledger, dataset: impl Fn(usize) -> String, part: bool) -
     intervals.iter().map(|(began, _)| at(*began).count()).max().unwrap_or(0)
 }
 
+/// Proves P-5, P-13 and P-19: a lock that is kept because nobody knows what became of its holder is
+/// a lock that cannot be had: counted, and before a person where the dataset says so.
+#[tokio::test]
+async fn a_lock_that_is_kept_is_counted_and_escalated() {
+    let hapax = Hapax::builder().in_memory();
+    let theirs = Dataset { on_lock: LockPolicy::Escalate, ..Dataset::default() };
+    hapax.declare("theirs", Some(theirs)).await.expect("declared");
+    let pipeline = Pipeline::new(hapax);
+    for dataset in ["flow", "theirs"] {
+        let lost = pipeline.operation(operation(dataset, 1));
+        let lost = lost.run(|_| async { Err::<Made, _>(Trouble::ambiguous("no answer")) });
+        lost.await.expect_err("nobody knows");
+        let ask =
+            hapax_pipeline::remote::Ask { operation: operation(dataset, 2), ..Default::default() };
+        let client = pipeline.permit(ask, hapax::AttemptId::from_bytes([7; 16])).await.map(drop);
+        let own = done(pipeline.operation(operation(dataset, 2)), &Count::default()).await;
+        for result in [client, own.map(drop)] {
+            match dataset {
+                "flow" => assert!(matches!(&result, Err(Error::Ledger(hapax::Error::Blocked(_))))),
+                // The second is told that somebody was asked already.
+                _ => assert!(matches!(&result, Err(Error::Escalated { .. } | Error::Refused(_)))),
+            }
+        }
+    }
+    let failures = pipeline.meters().counts();
+    let failures = failures.iter().filter(|(meter, ..)| *meter == Meter::LockFailures);
+    let failures: Vec<_> =
+        failures.map(|(_, of, count)| (of.dataset_id.as_str(), *count)).collect();
+    assert_eq!(failures, [("flow", 2), ("theirs", 1)]);
+}
+
 mod cases {
     use super::*;
 

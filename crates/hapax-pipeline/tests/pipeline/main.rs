@@ -8,6 +8,7 @@ mod masking;
 mod projection;
 mod replay;
 mod retries;
+mod undo;
 
 use std::future::Future;
 use std::pin::Pin;

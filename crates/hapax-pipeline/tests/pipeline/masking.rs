@@ -2,9 +2,10 @@
 
 use hapax::json::Json;
 use hapax::outbox::{Event, Letter, Outbox, Payload, Sink, Told};
+use hapax_pipeline::lineage::stac;
 use hapax_pipeline::projector::Projector;
 use hapax_pipeline::replay::PRODUCER;
-use hapax_pipeline::{Source, lineage};
+use hapax_pipeline::{Source, lineage, review};
 
 use super::*;
 use hapax::Failure;
@@ -94,6 +95,10 @@ mod cases {
             let happened = hapax::Resolution::Happened(geojson.into());
             let judged = pipeline.resolve(key, attempt, happened, ("ann", trouble)).await;
             assert!(matches!(judged, Ok(hapax::Judged::Decided(_))), "{judged:?}");
+            for open in review::list(&ledger.hapax, true, 10).await.expect("reviews") {
+                let yes = review::decide(&pipeline, open.key, open.attempt, true, ("ann", trouble));
+                assert!(matches!(yes.await, Ok(hapax::Judged::Decided(_))));
+            }
             let judged = pipeline.reset(key, attempt, ("ann", trouble)).await;
             assert!(matches!(judged, Ok(hapax::Judged::Decided(_))), "{judged:?}");
         }
@@ -238,7 +243,11 @@ mod cases {
                     documents += &json(&lineage::stac::item(&completed, &edition));
                     let items = [edition.version.to_owned()].into();
                     let dataset = edition.dataset;
-                    documents += &json(&lineage::stac::collection(&completed, dataset, &items));
+                    documents += &json(&stac::collection(
+                        &stac::Newest::of(&completed, dataset),
+                        dataset,
+                        &items,
+                    ));
                     for artifact in &edition.artifacts {
                         let statement =
                             lineage::attestation::statement(&completed, artifact, "urn:us");

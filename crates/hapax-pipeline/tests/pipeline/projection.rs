@@ -9,9 +9,10 @@ use super::*;
 on_both! {
     every_moment_is_told_once_and_in_order
     what_is_told_again_is_counted
+    what_cannot_be_told_stops_nobody
 }
 
-struct Nowhere;
+pub(crate) struct Nowhere;
 
 impl Sink for Nowhere {
     async fn send(&self, letters: &[Letter], told: &Told) {
@@ -47,6 +48,34 @@ mod cases {
         assert_eq!((labels.dataset_id.as_str(), labels.env.as_str()), ("flow", "test"));
     }
 
+    /// Proves P-11: an operation whose name cannot be told is refused; one that was recorded all the
+    /// same is left out, and those after it are told.
+    pub(super) async fn what_cannot_be_told_stops_nobody(ledger: Arc<Ledger>) {
+        let outbox = Outbox::new().sink("nowhere", Nowhere).expect("as it should be");
+        let outbox = outbox.route("lineage", "*", &["nowhere"]).expect("as it should be");
+        ledger.hapax.configure(&outbox).await.expect("configured");
+        let pipeline = ledger.pipeline();
+        for version in ["v1\u{1}".to_owned(), "v".repeat(600)] {
+            let odd = Operation { version, ..operation("flow", 1) };
+            let odd = done(pipeline.operation(odd), &Count::default()).await;
+            let invalid = matches!(&odd, Err(Error::Invalid(why)) if why.starts_with("version "));
+            assert!(invalid, "{odd:?}");
+        }
+        let asked = transactional(pipeline.operation(operation("flow", 1)));
+        asked.run(|_| async { Ok(Made::new("done")) }).await.expect("done");
+        let journal = ledger.journal().await;
+        let about = journal[0].note.clone().expect("what it is about");
+        let about = about.replace("\"v1\"", "\"v1\\u0001\"");
+        let key = hapax::Key::derive("odd.v1", &[("n", b"1")]).expect("a key");
+        let odd = ledger.hapax.effect(key).about(about);
+        odd.run(|_| async { Ok::<_, hapax::Failure>("done") }).await.expect("done");
+        done(pipeline.operation(operation("flow", 2)), &Count::default()).await.expect("done");
+        while ledger.hapax.pass().await.expect("sealed").sealed > 0 {}
+        let mut projector = Projector::new(&ledger.hapax).expect("a projector");
+        let told = projector.pass().await.expect("a pass");
+        assert_eq!((told.told, told.withheld, told.behind), (4, 2, 0));
+    }
+
     /// Proves P-11 and O-8: several projectors at once, new ones in between, in two namespaces
     /// and among effects that are no operations: each moment is recorded once, and those of a
     /// dataset in their order.
@@ -64,7 +93,7 @@ mod cases {
                     transactional(pipeline.operation(operation(&format!("d{}", nth % 5), nth)));
                 let result = asked.run(|_| async move {
                     match nth % 3 {
-                        0 => Err(Trouble::not_done("no")),
+                        0 => Err(Trouble::not_done("no; ask ada@example.org")),
                         _ => Ok(Made::new("done").output(output("d"))),
                     }
                 });

@@ -140,6 +140,41 @@ async fn sizes_and_the_documents_of_a_catalog_are_compared() {
     }
 }
 
+/// Proves P-11: a collection is the same whichever of its runs is told of last.
+#[tokio::test]
+async fn a_collection_does_not_depend_on_who_is_told_of_last() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let hapax = Hapax::open(directory.path().join("hapax.db")).await.expect("a ledger");
+    let owned = |owner: &str| Dataset { owner: Some(owner.into()), ..Dataset::default() };
+    let pipeline = Pipeline::new(hapax.clone());
+    for (nth, dataset) in [(1, "flow"), (2, "level")] {
+        hapax.declare(dataset, Some(owned("ann"))).await.expect("declared");
+        let file = Artifact { version: format!("v{nth}"), ..output("flow") };
+        let asked = transactional(pipeline.operation(operation(dataset, nth)));
+        let run = asked.run(|_| {
+            let file = file.clone();
+            async { Ok::<_, Trouble>(Made::new("1 row").output(file)) }
+        });
+        run.await.expect("done");
+    }
+    let mut fold = Fold::default();
+    let journal = hapax.journal(0, 100).await.expect("a journal");
+    let mut moments: Vec<Moment> = journal.iter().filter_map(|entry| fold.push(entry)).collect();
+    let mut written = || {
+        moments.reverse();
+        let root = directory.path().join(moments[0].word());
+        let catalog = Catalog::new(&root);
+        moments.iter().for_each(|moment| catalog.write(moment).expect("written"));
+        let scope = Scope { catalog: Some(root), ..Scope::default() };
+        (scope, hapax.clone())
+    };
+    for (scope, hapax) in [written(), written()] {
+        let found = replay::verify(&hapax, &scope).await.expect("a replay");
+        let differs = found.divergences.iter().filter(|one| one.what == "document");
+        assert_eq!(differs.count(), 0, "{:?}", found.divergences);
+    }
+}
+
 /// Proves P-10: in a sandbox programs are run again with their inputs, what they make is compared,
 /// and sensitive datasets are left alone.
 #[tokio::test]

@@ -17,6 +17,55 @@ on_both! {
 
 const QUICK: Retries = Retries { quick: 3, again: 0, base_ms: 1, cap_ms: 2 };
 
+/// Proves P-9 and P-13: what failed on a sovereign dataset that asks for review is not tried again,
+/// not even at once: somebody is asked.
+#[tokio::test]
+async fn what_is_theirs_is_not_tried_again() {
+    let hapax = Hapax::builder().in_memory();
+    let theirs = Dataset {
+        sovereignty: Some(hapax::Sovereignty::Tribal),
+        review: true,
+        ..Dataset::default()
+    };
+    hapax.declare("theirs", Some(theirs)).await.expect("declared");
+    let (pipeline, tries) = (Pipeline::new(hapax), Count::default());
+    let justification = Some("a survey".to_owned());
+    let asked = pipeline.operation(Operation { justification, ..operation("theirs", 1) });
+    let run = asked.run(|_| {
+        tries.add();
+        async { Err::<Made, _>(Trouble::transient("busy")) }
+    });
+    let run = run.await;
+    assert!(matches!(run, Err(Error::Escalated { .. })), "{run:?}");
+    assert_eq!(tries.get(), 1);
+
+    // The same for a client that does the work itself.
+    let justification = Some("a survey".to_owned());
+    let theirs = Operation { justification, ..operation("theirs", 2) };
+    let mut tries = [&theirs, &operation("flow", 1)].map(|operation| {
+        let (pipeline, operation) = (pipeline.clone(), operation.clone());
+        async move |attempt: u8| {
+            let attempt = hapax::AttemptId::from_bytes([attempt; 16]);
+            let ask =
+                hapax_pipeline::remote::Ask { operation: operation.clone(), ..Default::default() };
+            let (key, _) = pipeline.permit(ask, attempt).await?;
+            let failed = hapax::remote::Report::Failed("busy".into());
+            let told = hapax_pipeline::remote::Told::Otherwise(failed);
+            pipeline.report(key, attempt, told).await
+        }
+    });
+    for again in &mut tries {
+        again(1).await.expect("reported");
+    }
+    let refused = tries[0](2).await;
+    assert!(matches!(refused, Err(Error::Refused(hapax::Refusal::Review(_)))), "{refused:?}");
+    tries[1](2).await.expect("reported");
+    let counts = pipeline.meters().counts();
+    let retried = counts.iter().filter(|(meter, ..)| *meter == Meter::Retries);
+    let retried: Vec<_> = retried.map(|(_, of, n)| (of.dataset_id.as_str(), *n)).collect();
+    assert_eq!(retried, [("flow", 1)]);
+}
+
 mod cases {
     use super::*;
 

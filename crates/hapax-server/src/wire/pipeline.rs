@@ -238,20 +238,10 @@ impl OperationClaim {
             justification: self.justification.clone(),
             governance_ref: self.governance_ref.clone(),
             program: Vec::new(),
+            params: None,
         };
-        let long = |text: &String| text.len() > 512;
-        let key = [
-            &operation.pipeline_id,
-            &operation.task_id,
-            &operation.dataset_id,
-            &operation.operation_type,
-            &operation.version,
-            &operation.checksum_in,
-            &operation.params_hash,
-            &operation.timestamp_bucket,
-        ];
-        match key.into_iter().any(long) || self.inputs.len() > 100 {
-            true => Err("a field has at most 512 bytes, and there are at most 100 inputs".into()),
+        match self.inputs.len() > 100 {
+            true => Err("there are at most 100 inputs".into()),
             false => Ok(operation),
         }
     }

@@ -165,6 +165,7 @@ async fn exact_places_are_in_no_answer() {
         answer
     };
     let mut keys = Vec::new();
+    let mut reset = None;
     for (version, status, report) in [
         (
             "v1",
@@ -219,15 +220,19 @@ async fn exact_places_are_in_no_answer() {
         }
         if version == "v5" {
             let again = json!({ "attempt": named["attempt"], "note": place });
-            assert_eq!(client.post(&format!("/v1/effects/{key}/reset"), again).await.0, 200);
+            reset = Some((format!("/v1/effects/{key}/reset"), again));
         }
     }
+    let (path, again) = reset.expect("one to clear");
+    let refused = keep(client.post(&path, again.clone()).await);
+    assert_eq!(refused["code"], "HX0502", "somebody was asked: {refused}");
     for review in client.get("/v1/reviews").await.1["reviews"].as_array().expect("reviews") {
         let key = review["review"].as_str().expect("a key");
         let yes = json!({ "attempt": review["attempt"], "approve": true, "note": place });
         assert_eq!(client.post(&format!("/v1/reviews/{key}/decide"), yes).await.0, 200);
         keys.push(key.to_owned());
     }
+    assert_eq!(client.post(&path, again).await.0, 200);
     client.hapax.pass().await.expect("sealed");
     for path in ["effects", "journal", "outbox", "reviews?all=true", "datasets", "leases", "sinks"]
     {

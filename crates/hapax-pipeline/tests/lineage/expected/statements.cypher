@@ -5,8 +5,9 @@ SET d.name = dataset.name
 UNWIND $versions AS version
 MERGE (d:Dataset {id: version.dataset})
 MERGE (v:Version {id: version.id})
-SET v += version.properties
 MERGE (v)-[:VERSION_OF]->(d)
+WITH v, version WHERE coalesce(v.entry, 0) <= $entry
+SET v += version.properties, v.entry = $entry
 
 MERGE (a:Activity {id: $id})
 WITH a WHERE coalesce(a.entry, 0) <= $entry

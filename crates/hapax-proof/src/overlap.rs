@@ -1,0 +1,170 @@
+//! A hundred operations at once, in several processes: on one dataset never two, on as many datasets
+//! several, and in parts of one dataset several again. The judge, who is told of each beginning and
+//! each end, says which.
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use clap::ValueEnum;
+use hapax::{Dataset, Hapax, Safety};
+use hapax_pipeline::{Made, Operation, Pipeline, Settings, Trouble};
+use hapax_testkit::Postgres;
+
+use crate::field::{LONG, blocking, room};
+use crate::operations::operation;
+use crate::report::Report;
+use crate::sink::{Client, Rule, Sink};
+
+/// What operations are on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum On {
+    /// All on one dataset.
+    One,
+    /// Each on its own.
+    Many,
+    /// Each on a part of one.
+    Parts,
+}
+
+/// What a process is told to do.
+#[derive(Debug, Clone, clap::Args)]
+pub struct Orders {
+    /// The ledger: a file or a URL
+    #[arg(long)]
+    pub ledger: String,
+    /// The key that seals the journal
+    #[arg(long)]
+    pub signing_key: PathBuf,
+    /// The judge's port
+    #[arg(long)]
+    pub sink: u16,
+    /// On what to operate
+    #[arg(long, value_enum)]
+    pub on: On,
+    /// The first operation
+    #[arg(long)]
+    pub first: u64,
+}
+
+const PROCESSES: u64 = 4;
+const EACH: u64 = 25;
+
+/// The dataset that is worked on in parts.
+const SHARED: &str = "shared";
+
+impl On {
+    fn name(self) -> String {
+        self.to_possible_value().expect("each has a name").get_name().to_owned()
+    }
+
+    /// The nth operation, and the part of the dataset it is on.
+    fn operation(self, nth: u64) -> (Operation, Option<String>) {
+        let version = format!("v{nth}");
+        match self {
+            Self::One => (operation("one", &version), None),
+            Self::Many => (operation(&format!("many-{nth}"), &version), None),
+            Self::Parts => (operation(SHARED, &version), Some(format!("part-{nth}"))),
+        }
+    }
+}
+
+async fn open(ledger: &str, signing_key: &PathBuf) -> Result<Hapax, hapax::Error> {
+    Hapax::builder().background(false).signing_key(signing_key).open(ledger).await
+}
+
+/// Performs its share of operations, all at once.
+pub fn work(orders: &Orders) -> Result<(), String> {
+    blocking(async {
+        let opened = open(&orders.ledger, &orders.signing_key).await;
+        let hapax = opened.map_err(|error| error.to_string())?;
+        let settings = Settings { lock_wait: LONG, ..Settings::default() };
+        let (pipeline, on, port) = (Pipeline::with(hapax, settings), orders.on, orders.sink);
+        let mut working = tokio::task::JoinSet::new();
+        for nth in orders.first..orders.first + EACH {
+            let pipeline = pipeline.clone();
+            working.spawn(async move {
+                let (operation, part) = on.operation(nth);
+                let asked = pipeline.operation(operation);
+                let asked = match part {
+                    Some(part) => asked.part(part),
+                    None => asked,
+                };
+                let asked = asked.with(|effect| effect.safety(Safety::Transactional).wait(LONG));
+                asked.run(|_| occupy(port, on, nth)).await.map(drop)
+            });
+        }
+        let done: Result<Vec<()>, _> = working.join_all().await.into_iter().collect();
+        done.map(drop).map_err(|error| error.to_string())
+    })
+}
+
+/// Tells the judge of the beginning, and then of the end.
+async fn occupy(port: u16, on: On, nth: u64) -> Result<Made, Trouble> {
+    let told = tokio::task::spawn_blocking(move || {
+        let mut judge = Client::connect(port)?;
+        judge.execute(&on.name(), 2 * nth, 0, Rule::Plain)?;
+        std::thread::sleep(Duration::from_millis(1));
+        judge.execute(&on.name(), 2 * nth + 1, 0, Rule::Plain)
+    });
+    told.await??;
+    Ok(Made::new("done"))
+}
+
+/// The most that were under way at once, of beginnings (even) and ends (odd) in their order.
+fn most_at_once(told: &[u64]) -> usize {
+    let (mut under_way, mut most) = (BTreeSet::new(), 0);
+    for what in told {
+        match what % 2 {
+            0 => under_way.insert(what / 2),
+            _ => under_way.remove(&(what / 2)),
+        };
+        most = most.max(under_way.len());
+    }
+    most
+}
+
+/// Has several processes operate at once, and asks the judge how many were at it at the same time.
+pub fn overlap(postgres: Option<&Postgres>, times: u64, report: &mut Report) {
+    for _ in 0..times {
+        let directory = room();
+        let signing_key = directory.path().join("signing-key");
+        let ledger = match postgres {
+            Some(server) => server.database(&format!("overlap_{}", getrandom::u64().unwrap_or(0))),
+            None => directory.path().join("hapax.db").to_string_lossy().into_owned(),
+        };
+        let parted = Dataset { shards: 1_024, ..Dataset::default() };
+        let declared = blocking(async {
+            open(&ledger, &signing_key).await?.declare(SHARED, Some(parted)).await
+        });
+        report.expect(declared.is_ok(), || format!("{declared:?}"));
+        let judge = Sink::start(&directory.path().join("judge"));
+        for on in [On::One, On::Many, On::Parts] {
+            let start = |nth: u64| {
+                let mut command = Command::new(crate::own_program());
+                command.args(["occupy", "--ledger", &ledger, "--on", &on.name()]);
+                command.args(["--sink", &judge.port.to_string()]);
+                command.args(["--first", &(nth * EACH).to_string(), "--signing-key"]);
+                command.arg(&signing_key).stdin(Stdio::null()).stdout(Stdio::null());
+                command.spawn().expect("it starts")
+            };
+            let running: Vec<Child> = (0..PROCESSES).map(start).collect();
+            for mut child in running {
+                let ended = child.wait().expect("it ends");
+                report.expect(ended.success(), || format!("{on:?}: a process {ended}"));
+            }
+            let told = judge.executed().remove(&on.name()).unwrap_or_default();
+            let all = 2 * PROCESSES * EACH;
+            report.expect(told.len() as u64 == all, || format!("{on:?}: {} told", told.len()));
+            let most = most_at_once(&told);
+            match on {
+                On::One => report.expect(most == 1, || format!("{most} at once on one dataset")),
+                On::Many | On::Parts => {
+                    report.expect(most > 1, || format!("{on:?}: vacuous: never two at once"));
+                }
+            }
+            report.count(format!("operations on {}", on.name()), told.len() as u64 / 2);
+        }
+    }
+}
