@@ -51,6 +51,7 @@ async fn story() -> Result<()> {
     println!("   (The numbers are made up.)");
     let lines: Vec<&str> = READINGS.lines().collect();
     let mut ingests = hapax.follow("streamflow_ingested", "*").await?;
+    let mut bus = hapax.follow(etl::PUBLISHED, "*").await?;
     let broken = lines[..13].join("\n").replace("148.2", "-999");
     stage.ingest("ingest/1.csv", "v10.3.1", &broken).await?;
     let delivery = stage::delivery(&*ingests.next().await?)?;
@@ -75,7 +76,11 @@ async fn story() -> Result<()> {
     println!("     {}", String::from_utf8_lossy(again.done.body().unwrap_or_default()));
     fact(stage.state("v10.3.1")? == (1, 1, 1), "and nothing is published twice");
 
-    tell("4. A dispatcher delivers: the event to a subscriber, the lineage to a catalog.");
+    tell(
+        "4. The event is on the internal bus, and a dispatcher delivers: to a subscriber, and the lineage to a catalog.",
+    );
+    let published = bus.next().await?;
+    fact(published.event.version.as_deref() == Some("v10.3.1"), "the bus has it");
     stage.deliver().await?;
     let heard = stage.heard();
     println!("   {}", heard.first().map_or("", |(_, payload)| payload));
@@ -85,8 +90,14 @@ async fn story() -> Result<()> {
     print!("{}", indented(&stage.cataloged()?));
     fact(stage.versions()? == ["v10.3.1"], "STAC has the version; DCAT and PROV-O tell of its run");
 
-    tell("6. The ledger of governance, and what was counted.");
+    tell("6. The ledger of governance, the telemetry of dispatch, and what was counted.");
     stage.print_ledger().await?;
+    let dispatched = stage.telemetry(etl::PUBLISHED)?;
+    println!("   {}", dispatched.join("\n   "));
+    let named =
+        ["dispatch_status=\"success\"", "attempt=1", "latency_ms=", "duplicate_detected=false"];
+    let all = |line: &String| named.iter().all(|name| line.contains(name));
+    fact(dispatched.len() == 1 && dispatched.iter().all(all), "one try, which succeeded");
     let counts = pipeline.meters().counts();
     for (meter, _, count) in &counts {
         println!("   {} {count}", meter.name());

@@ -14,9 +14,15 @@ use hapax_pipeline::lineage::names;
 use hapax_pipeline::projector::Projector;
 use hapax_pipeline::{Pipeline, replay};
 use serde_json::json;
+use tracing_subscriber::filter::Targets;
+use tracing_subscriber::layer::{Layer as _, SubscriberExt as _};
+use tracing_subscriber::util::SubscriberInitExt as _;
 
 use super::Result;
 use super::etl::{self, DATASET, Delivery, HERE, PUBLISHED, Stop};
+
+/// Where the dispatcher's telemetry goes.
+const TELEMETRY: &str = "focus-telemetry.log";
 
 pub(crate) struct Stage {
     pub(crate) hapax: Hapax,
@@ -31,6 +37,10 @@ impl Stage {
     pub(crate) async fn set(place: &Path) -> Result<Self> {
         let hapax = Hapax::builder().holder("the narrator").open(ledger(place)).await?;
         etl::prepare(&hapax)?;
+        let file = std::fs::File::create(place.join(TELEMETRY))?;
+        let layer = tracing_subscriber::fmt::layer().with_writer(Mutex::new(file)).with_ansi(false);
+        let dispatch = Targets::new().with_target("hapax::dispatch", tracing::Level::DEBUG);
+        tracing_subscriber::registry().with(layer.with_filter(dispatch)).try_init()?;
         let subscriber = Subscriber::default();
         let outbox = Outbox::new()
             .sink("subscriber", subscriber.clone())?
@@ -141,6 +151,15 @@ impl Stage {
             );
         }
         Ok(())
+    }
+
+    /// What the dispatcher said of each try to deliver events of this name.
+    pub(crate) fn telemetry(&self, event: &str) -> Result<Vec<String>> {
+        let text = std::fs::read_to_string(self.place.join(TELEMETRY))?;
+        let ours = text.lines().filter(|line| line.contains(&format!("event_name=\"{event}\"")));
+        let said =
+            |line: &str| line.split_once("hapax::dispatch: ").map(|(_, said)| said.to_owned());
+        Ok(ours.filter_map(said).collect())
     }
 
     pub(crate) async fn close(self) -> Result<()> {
