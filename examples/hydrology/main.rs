@@ -100,7 +100,8 @@ async fn story() -> Result<()> {
     fact(dispatched.len() == 1 && dispatched.iter().all(all), "one try, which succeeded");
     let counts = pipeline.meters().counts();
     for (meter, _, count) in &counts {
-        println!("   {} {count}", meter.name());
+        let amount = *count as f64 * meter.unit().unwrap_or(1.0);
+        println!("   {} {amount}", meter.name());
     }
     let replays = counts.iter().find(|(meter, ..)| *meter == Meter::Replays);
     fact(replays.is_some_and(|(.., count)| *count == 1), "one result was told again");

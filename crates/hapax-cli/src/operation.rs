@@ -43,8 +43,8 @@ impl Seen {
 }
 
 pub(crate) async fn once(global: &Global, run: &Run, hapax: &Hapax) -> Result<Exit, Failed> {
-    let operation = described(run)?;
     let config = Config::read_or_default(&run.operation.config)?;
+    let operation = described(run, config.bucket())?;
     as_declared(&config, hapax, &operation.dataset_id).await?;
     let pipeline = Pipeline::with(hapax.clone(), config.pipeline(run.wait));
     hapax.on_rollback(UNDO, run::undo);
@@ -111,7 +111,7 @@ async fn as_declared(config: &Config, hapax: &Hapax, dataset: &str) -> Result<()
 
 /// The operation that the options describe: the checksum of its inputs, the hash of its
 /// parameters, the bucket of its time.
-fn described(run: &Run) -> Result<Operation, Failed> {
+fn described(run: &Run, bucket_width: Duration) -> Result<Operation, Failed> {
     let asked = &run.operation;
     let text = |text: &Option<String>| text.clone().unwrap_or_default();
     let mut inputs = Vec::new();
@@ -139,7 +139,7 @@ fn described(run: &Run) -> Result<Operation, Failed> {
         version: text(&asked.version),
         checksum_in,
         params_hash,
-        timestamp_bucket: bucket(&text(&asked.logical_time), asked.bucket)?,
+        timestamp_bucket: bucket(&text(&asked.logical_time), asked.bucket.unwrap_or(bucket_width))?,
         inputs,
         justification: asked.justification.clone(),
         governance_ref: asked.governance_ref.clone(),

@@ -60,7 +60,7 @@ impl Operation {
 
     /// What is wrong with the form of a field, if anything: each is told to others in events and
     /// documents.
-    pub(crate) fn flaw(&self) -> Option<String> {
+    pub(crate) fn flaw(&self, width: Duration) -> Option<String> {
         let fields = [
             ("pipeline_id", &self.pipeline_id),
             ("task_id", &self.task_id),
@@ -73,8 +73,19 @@ impl Operation {
         ];
         let most = Event::LONGEST_FIELD;
         let bad = |text: &str| text.len() > most || text.contains(char::is_control);
-        let (name, _) = fields.into_iter().find(|(_, text)| bad(text))?;
-        Some(format!("{name} is longer than {most} bytes or has control characters"))
+        if let Some((name, _)) = fields.into_iter().find(|(_, text)| bad(text)) {
+            return Some(format!("{name} is longer than {most} bytes or has control characters"));
+        }
+        // A time that is not rounded down makes another operation of each try.
+        match bucket(&self.timestamp_bucket, width) {
+            Ok(rounded) if rounded == self.timestamp_bucket => None,
+            Ok(rounded) => Some(format!(
+                "timestamp_bucket: {} is in the bucket {rounded}, {} wide; write that",
+                self.timestamp_bucket,
+                humantime::format_duration(width)
+            )),
+            Err(error) => Some(format!("timestamp_bucket: {error}")),
+        }
     }
 
     pub(crate) fn fields(&self) -> pipeline::Operation<'_> {

@@ -47,6 +47,8 @@ pub struct Settings {
     pub environment: String,
     /// What CPU time costs.
     pub grid: Grid,
+    /// How wide the buckets are that logical times are rounded down to.
+    pub bucket: Duration,
     /// How long to wait for somebody else who is at work on the dataset, where its policy is to
     /// wait.
     pub lock_wait: Duration,
@@ -54,8 +56,9 @@ pub struct Settings {
 
 impl Default for Settings {
     fn default() -> Self {
-        let environment = "default".to_owned();
-        Self { environment, grid: Grid::default(), lock_wait: Duration::from_secs(30) }
+        let (environment, grid) = ("default".to_owned(), Grid::default());
+        let (bucket, lock_wait) = (Duration::from_secs(1), Duration::from_secs(30));
+        Self { environment, grid, bucket, lock_wait }
     }
 }
 
@@ -130,7 +133,7 @@ impl Pipeline {
         part: Option<&str>,
     ) -> Result<Stage, Error> {
         operation.key()?;
-        if let Some(flaw) = operation.flaw() {
+        if let Some(flaw) = operation.flaw(self.inner.settings.bucket) {
             return Err(Error::Invalid(flaw));
         }
         let declared = self.declared(&operation.dataset_id).await?;

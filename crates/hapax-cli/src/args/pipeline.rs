@@ -35,9 +35,9 @@ pub(crate) struct Operation {
     /// The time the operation is about (2026-11-16T06:00:00Z), never the time it is run at
     #[arg(long, value_name = "TIME", requires = "pipeline")]
     pub(crate) logical_time: Option<String>,
-    /// How wide the buckets are that it is rounded down to
-    #[arg(long, value_parser = duration, value_name = "DURATION", default_value = "24h")]
-    pub(crate) bucket: Duration,
+    /// How wide the buckets are that it is rounded down to; 24h, unless the file says otherwise
+    #[arg(long, value_parser = duration, value_name = "DURATION")]
+    pub(crate) bucket: Option<Duration>,
     /// A file that it writes; hashed after the program and kept in the lineage
     #[arg(long, value_name = "FILE", requires = "pipeline")]
     pub(crate) output: Vec<PathBuf>,

@@ -18,6 +18,9 @@ pub(super) struct Operated {
     /// What a busy core draws, and what a kilowatt-hour emits.
     watts_per_core: Option<f64>,
     grams_per_kwh: Option<f64>,
+    /// How wide the buckets are that logical times are rounded down to.
+    #[serde(default, with = "humantime_text")]
+    bucket: Option<Duration>,
     /// How long to wait for somebody else who is at work on a dataset.
     #[serde(default, with = "humantime_text")]
     lock_wait: Option<Duration>,
@@ -126,6 +129,11 @@ impl Config {
         })
     }
 
+    /// How wide the buckets of logical times are, unless somebody says otherwise: a day.
+    pub(crate) fn bucket(&self) -> Duration {
+        self.pipeline.bucket.unwrap_or(Duration::from_secs(24 * 3600))
+    }
+
     /// How operations are run, waiting for locks as long as somebody says, if somebody does.
     pub(crate) fn pipeline(&self, wait: Option<Duration>) -> hapax_pipeline::Settings {
         let (usual, said) = (hapax_pipeline::Settings::default(), &self.pipeline);
@@ -138,6 +146,7 @@ impl Config {
                     .map_or(usual.grid.milliwatts_per_core, |watts| whole(watts * 1e3)),
                 grams_per_kwh: said.grams_per_kwh.map_or(usual.grid.grams_per_kwh, whole),
             },
+            bucket: said.bucket.unwrap_or(usual.bucket),
             lock_wait: wait.or(said.lock_wait).unwrap_or(usual.lock_wait),
         }
     }

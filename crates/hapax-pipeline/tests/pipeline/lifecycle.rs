@@ -373,4 +373,13 @@ async fn buckets_are_rounded_down_and_fields_are_asked_for() {
     let error = done(pipeline.operation(blank), &count).await.expect_err("refused");
     assert!(error.to_string().contains("checksum_in"), "{error}");
     assert_eq!((error.code(), count.get()), ("HX0501", 0));
+    let settings = hapax_pipeline::Settings { bucket: hour, ..Default::default() };
+    let pipeline = Pipeline::with(Hapax::builder().in_memory(), settings);
+    for time in ["now", "2026-11-16T06:10:00Z", "2026-11-16"] {
+        let odd = Operation { timestamp_bucket: time.into(), ..operation("flow", 1) };
+        let error = done(pipeline.operation(odd), &count).await.expect_err("refused");
+        assert!(error.to_string().starts_with("timestamp_bucket: "), "{error}");
+        assert_eq!((error.code(), count.get()), ("HX0501", 0));
+    }
+    done(pipeline.operation(at("2026-11-16T06:10:00Z")), &count).await.expect("done");
 }
