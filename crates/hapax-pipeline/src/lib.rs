@@ -48,6 +48,7 @@ mod contract;
 mod declared;
 mod energy;
 mod error;
+mod exact;
 pub mod health;
 mod lifecycle;
 pub mod lineage;

@@ -14,6 +14,7 @@ use std::panic::resume_unwind;
 use std::sync::Arc;
 use std::time::Duration;
 
+use hapax::guard::is_precise;
 use hapax::json::Json;
 use hapax::outbox::{Artifact as Registered, Event, Payload};
 use hapax::{Backoff, Claim, Dataset, Failure, Outcome, Refusal, Tally};
@@ -22,7 +23,8 @@ use crate::contract::Contract;
 use crate::declared::Declared;
 use crate::energy::{Grid, Metered, Spent};
 use crate::error::Trouble;
-use crate::mask::{mask, mask_text};
+use crate::exact;
+use crate::mask::{coarse, mask, mask_text};
 use crate::operation::About;
 use crate::run::Product;
 use crate::work::{Check, Made, Work};
@@ -99,8 +101,12 @@ impl Stage {
         &self.declared.dataset
     }
 
-    /// Holds what was made against the contract, if there is one.
+    /// Holds what was made against the contract, if there is one, and what it is called against
+    /// what may be written.
     pub(crate) fn hold(&self, made: &Made) -> Result<Option<String>, Refusal> {
+        if let Some(resolution) = self.dataset().masked {
+            exact::made(made, resolution).map_err(Refusal::Check)?;
+        }
         let Some(contract) = &self.declared.outputs else { return Ok(None) };
         hold(
             self,
@@ -169,8 +175,16 @@ fn hold(stage: &Stage, contract: &Contract, given: Inputs<'_>, what: &str) -> Re
         return Err(Refusal::Contract(why));
     }
     for (nth, document) in documents.iter().enumerate() {
-        let held = contract.check(document);
-        held.map_err(|breach| Refusal::Contract(format!("{what} {nth}: {breach}")))?;
+        contract.check(document).map_err(|breach| {
+            // Names of members are the caller's own words too, alone and one after the other.
+            let half =
+                |name: &str| stage.dataset().masked.is_some() && is_precise(&Json::text(name));
+            let breach = breach.reworded(|name| match half(name) {
+                true => "[masked]".to_owned(),
+                false => stage.clean(name),
+            });
+            Refusal::Contract(stage.clean(&format!("{what} {nth}: {breach}")))
+        })?;
     }
     Ok(())
 }
@@ -309,11 +323,15 @@ pub(crate) fn record(
     let checks = checks.iter().map(|check| stage.clean(check)).collect();
     for output in &mut outputs {
         output.uri = stage.clean(&output.uri);
-        if output.cells.is_empty()
-            && let Some(resolution) = masked
-        {
-            let cells = documents.iter().flat_map(|document| mask(document, resolution).cells);
-            output.cells = cells.take(MOST_CELLS).collect();
+    }
+    if let Some(finest) = masked {
+        let cells = documents.iter().flat_map(|document| mask(document, finest).cells);
+        let cells = coarse(cells, finest, MOST_CELLS);
+        for output in &mut outputs {
+            match output.cells.is_empty() {
+                true => output.cells.clone_from(&cells),
+                false => output.cells = coarse(output.cells.drain(..), finest, MOST_CELLS),
+            }
         }
     }
     let result = match masked {

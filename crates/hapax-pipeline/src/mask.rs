@@ -69,6 +69,25 @@ pub fn mask_text(text: &str, resolution: u8) -> String {
     Mask::new(resolution).text(text)
 }
 
+/// Cells in order, at most this many: none finer than this, and coarser ones where there would be
+/// more; none at all where the coarsest are too many. What is no cell is left out.
+pub(crate) fn coarse(
+    cells: impl IntoIterator<Item = String>,
+    finest: u8,
+    most: usize,
+) -> Vec<String> {
+    let mut finest = Resolution::try_from(finest).unwrap_or(Resolution::Fifteen);
+    let parent = |cell: CellIndex, finest: Resolution| cell.parent(finest.min(cell.resolution()));
+    let cells = cells.into_iter().filter_map(|cell| parent(cell.parse().ok()?, finest));
+    let mut cells: BTreeSet<CellIndex> = cells.collect();
+    while cells.len() > most {
+        let Some(coarser) = finest.pred() else { return Vec::new() };
+        finest = coarser;
+        cells = cells.into_iter().filter_map(|cell| parent(cell, finest)).collect();
+    }
+    cells.iter().map(ToString::to_string).collect()
+}
+
 struct Mask {
     resolution: Resolution,
     cells: BTreeSet<String>,

@@ -14,6 +14,7 @@ use tokio::time::Instant;
 use crate::declared::{Declarations, Declared};
 use crate::energy::Grid;
 use crate::error::{Error, Trouble};
+use crate::exact;
 use crate::lifecycle::{Granted, Inputs, Stage, Stop, admitted, is_refusal};
 use crate::mask::mask_text;
 use crate::meters::{Labels, Meter, Meters};
@@ -132,6 +133,9 @@ impl Pipeline {
         operation.key()?;
         let declared = self.declared(&operation.dataset_id).await?;
         let dataset = &declared.dataset;
+        if let Some(resolution) = dataset.masked {
+            exact::asked(&operation, resolution).map_err(Error::Invalid)?;
+        }
         let lock = dataset.lock(&operation.dataset_id, &operation.operation_type, part);
         let terms = Terms {
             owner: dataset.owner.clone(),
@@ -156,6 +160,11 @@ impl Pipeline {
         operation: &Operation,
         inputs: Inputs<'_>,
     ) -> Result<Option<Refusal>, Error> {
+        let masked = self.declared(&operation.dataset_id).await?.dataset.masked;
+        // It was asked for before the dataset was masked; nothing more is written of it now.
+        if let Some(why) = masked.and_then(|resolution| exact::asked(operation, resolution).err()) {
+            return Ok(Some(Refusal::Check(why)));
+        }
         let stage = self.stage(operation.clone(), None).await?;
         let lately = self.lately(&stage).await?;
         let Err(refusal) = admitted(&stage, lately, inputs) else { return Ok(None) };
