@@ -17,7 +17,7 @@ use std::time::Duration;
 use hapax::guard::is_precise;
 use hapax::json::Json;
 use hapax::outbox::{Artifact as Registered, Event, Payload};
-use hapax::{Backoff, Claim, Dataset, Failure, Outcome, Refusal, Tally};
+use hapax::{Backoff, Claim, Dataset, Failure, Limits, Outcome, Refusal, Tally};
 
 use crate::contract::Contract;
 use crate::declared::Declared;
@@ -342,12 +342,29 @@ pub(crate) fn record(
     let events = events.collect::<Result<Vec<_>, _>>()?;
     let energy = measured.or(cpu).map(|cpu| stage.grid.estimate(cpu));
     let Progress { agreed: contract, retries, .. } = progress;
-    let product = Product { outputs, contract, checks, energy, retries };
+    let product = fit(Product { outputs, contract, checks, energy, retries })?;
     Ok((product, result, events))
 }
 
 /// How many cells are kept of what an output is about.
 const MOST_CELLS: usize = 256;
+
+/// What was made, as the journal has room for it: with fewer and coarser cells where there are many
+/// outputs of which each is about other ones.
+fn fit(mut product: Product) -> Result<Product, Failure> {
+    let mut most = MOST_CELLS;
+    while product.note().len() > Limits::NOTE {
+        if most == 0 {
+            let why = format!("what was made takes more than the {} bytes of a note", Limits::NOTE);
+            return Err(Failure::partial(why));
+        }
+        most /= 2;
+        for output in &mut product.outputs {
+            output.cells = coarse(output.cells.drain(..), u8::MAX, most);
+        }
+    }
+    Ok(product)
+}
 
 /// An event as it may leave: masked, with the label and the reference that its dataset asks for.
 fn told(stage: &Stage, event: Event) -> Result<Event, Failure> {

@@ -1,11 +1,12 @@
-//! What is refused of a masked dataset names no place, and what cannot be masked is refused.
+//! What is refused of a masked dataset names no place, what cannot be masked is refused, and what
+//! is kept of places has its bounds.
 
 use hapax::json::Json;
 use hapax::outbox::{Event, Order, Payload};
 use hapax::{AttemptId, StateName};
 use hapax_pipeline::remote::{Ask, Told};
 use hapax_pipeline::replay::{self, Scope};
-use hapax_pipeline::{Source, review};
+use hapax_pipeline::{Source, lineage, review};
 
 use super::*;
 
@@ -13,6 +14,7 @@ on_both! {
     a_breach_names_no_place
     fields_that_cannot_be_masked_are_refused
     cells_are_as_coarse_as_the_dataset_asks
+    a_hundred_outputs_are_recorded
 }
 
 /// A name of a member, alone, parted as a pointer parts it, and in two.
@@ -265,5 +267,90 @@ mod cases {
             let product = finished.expect("done").product;
             assert_eq!(settled(&product).outputs[0].cells, kept, "{dataset}");
         }
+    }
+
+    /// Proves P-14: as many outputs as a client may report are recorded, with their cells, and
+    /// lineage says the same of them each time.
+    pub(super) async fn a_hundred_outputs_are_recorded(ledger: Arc<Ledger>) {
+        ledger.declare("sites", masked()).await;
+        // 256 cells of resolution 5 in all, of which no two are of one output only.
+        let wells = (0..16).flat_map(|x| (0..16).map(move |y| (x, y)));
+        let wells: Vec<String> = wells
+            .map(|(x, y)| {
+                format!("[{},{}]", -110.0 + f64::from(x) * 0.7, 30.0 + f64::from(y) * 0.7)
+            })
+            .collect();
+        let wells = format!(r#"{{"type":"MultiPoint","coordinates":[{}]}}"#, wells.join(","));
+        let all: Vec<String> = hapax_pipeline::mask(&json(&wells), 5).cells.into_iter().collect();
+        assert_eq!(all.len(), 256);
+        let fine: Vec<String> = hapax_pipeline::mask(&json(&wells), 9).cells.into_iter().collect();
+        let pipeline = ledger.pipeline();
+        for (nth, own) in [false, true].into_iter().enumerate() {
+            let artifact = |n: usize| Artifact {
+                uri: format!("s3://sites/{n}.parquet"),
+                checksum: format!("sha256:{n:064x}"),
+                // Each about all but one.
+                cells: fine.iter().skip(1).filter(|_| own).cloned().collect(),
+                ..output("sites")
+            };
+            let artifact = |n: usize| {
+                let mut artifact = artifact(n);
+                if own {
+                    artifact.cells[n] = fine[0].clone();
+                }
+                artifact
+            };
+            let made = || {
+                let made = Made::new("").document(json(&wells));
+                (0..100).fold(made, |made, n| made.output(artifact(n)))
+            };
+            let asked = pipeline.operation(justified("sites", nth));
+            let finished = asked.run(|_| async { Ok::<_, Trouble>(made()) }).await;
+            let finished = finished.expect("settled");
+            let ask = Ask { operation: justified("sites", nth + 10), ..Ask::default() };
+            let attempt = AttemptId::from_bytes([nth as u8 + 1; 16]);
+            let (key, _) = pipeline.permit(ask, attempt).await.expect("granted");
+            let told = Told::Made(Box::new(made()));
+            let reported = pipeline.report(key, attempt, told).await.expect("settled");
+            assert_eq!(reported, Some(hapax::remote::Settled::Recorded));
+            let outputs = &settled(&finished.product).outputs;
+            for output in outputs {
+                let within = |cells: &[String]| {
+                    let cells = cells.iter().map(|cell| cell[1..2].to_owned());
+                    cells.collect::<std::collections::BTreeSet<_>>()
+                };
+                assert!(own || output.cells == all, "{:?}", output.cells);
+                assert!(
+                    !output.cells.is_empty() && within(&output.cells).iter().all(|r| **r <= *"5")
+                );
+            }
+            // What the journal has is what was told, each time.
+            for key in [key, finished.key] {
+                let (once, again) = (items(&ledger, key).await, items(&ledger, key).await);
+                assert_eq!((once.len(), &once), (1, &again));
+                let cells = once[0].matches(&outputs[99].cells[0]).count();
+                assert!(cells >= 1, "{}", once[0]);
+            }
+            let moments = ledger.moments().await;
+            let read = moments.iter().rev().find_map(|moment| match &moment.what {
+                hapax_pipeline::What::Complete { product, .. } => product.clone(),
+                _ => None,
+            });
+            assert_eq!(&read.expect("a product").outputs, outputs);
+            let letter = moments.last().map(|moment| moment.document()).expect("a moment");
+            assert_eq!(Moment::read(&letter).as_ref(), moments.last());
+        }
+    }
+
+    /// The items of a catalog that follow from the journal.
+    async fn items(ledger: &Ledger, key: hapax::Key) -> Vec<String> {
+        let mut items = Vec::new();
+        for moment in ledger.moments().await.iter().filter(|moment| moment.run.key == key) {
+            let Some(completed) = lineage::Completed::of(moment) else { continue };
+            let editions = completed.editions();
+            let item = |edition| print(&lineage::stac::item(&completed, edition));
+            items.extend(editions.iter().map(item));
+        }
+        items
     }
 }
