@@ -10,7 +10,7 @@ mod secrets;
 
 use std::fmt;
 
-pub use self::places::{Half, Place, is_index};
+pub use self::places::{Half, Place, axes, called, is_cell_name, is_exact, is_index, is_precise};
 use crate::json::Json;
 
 /// What a guard has found.

@@ -124,6 +124,21 @@ impl Contract {
     }
 }
 
+impl Breach {
+    /// The same, with each name in where it is as this says it.
+    pub(crate) fn reworded(mut self, word: impl Fn(&str) -> String) -> Self {
+        let name = |name: &str| {
+            let name = word(&name.replace("~1", "/").replace("~0", "~"));
+            name.replace('~', "~0").replace('/', "~1")
+        };
+        for violation in &mut self.violations {
+            let names: Vec<String> = violation.pointer.split('/').map(name).collect();
+            violation.pointer = names.join("/");
+        }
+        self
+    }
+}
+
 impl From<&ValidationError<'_>> for Violation {
     fn from(error: &ValidationError<'_>) -> Self {
         let mut pointer = error.instance_path().as_str().to_owned();

@@ -43,11 +43,13 @@
 //! eight fields, its lock is the effect's, its lineage is what the journal says of it, a review is
 //! an effect that only a person can settle.
 
+mod asked;
 pub mod catalog;
 mod contract;
 mod declared;
 mod energy;
 mod error;
+mod exact;
 pub mod health;
 mod lifecycle;
 pub mod lineage;
@@ -67,13 +69,14 @@ mod tally;
 mod undo;
 mod work;
 
+pub use asked::{Asked, Finished};
 pub use contract::{Breach, Contract, ContractError, Violation, documents};
 pub use energy::Grid;
 pub use error::{Error, Trouble};
 pub use mask::{Masked, mask, mask_text};
 pub use meters::{Labels, Meter, Meters};
 pub use operation::{About, Operation, Source, Terms, bucket};
-pub use pipeline::{Asked, Finished, Pipeline, Settings};
+pub use pipeline::{Pipeline, Settings};
 pub use refusal::{Refusals, Refused};
 pub use run::{Artifact, Energy, Fold, Mark, Moment, Product, Run, What};
 pub use undo::TakenBack;

@@ -15,15 +15,19 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hapax::canonical::canonical;
+use hapax::guard::is_precise;
 use hapax::json::Json;
 use hapax::outbox::{Artifact as Registered, Event, Payload};
-use hapax::{Backoff, Claim, Dataset, Failure, Fingerprint, LockKey, Outcome, Refusal, Tally};
+use hapax::{
+    Backoff, Claim, Dataset, Failure, Fingerprint, Limits, LockKey, Outcome, Refusal, Tally,
+};
 
 use crate::contract::Contract;
 use crate::declared::Declared;
 use crate::energy::{Grid, Metered, Spent};
 use crate::error::Trouble;
-use crate::mask::{mask, mask_text};
+use crate::exact;
+use crate::mask::{coarse, mask, mask_text};
 use crate::operation::About;
 use crate::run::Product;
 use crate::work::{Check, Made, Work};
@@ -123,8 +127,12 @@ impl Stage {
         &self.declared.dataset
     }
 
-    /// Holds what was made against the contract, if there is one.
+    /// Holds what was made against the contract, if there is one, and what it is called against
+    /// what may be written.
     pub(crate) fn hold(&self, made: &Made) -> Result<Option<String>, Refusal> {
+        if let Some(resolution) = self.dataset().masked {
+            exact::made(made, resolution).map_err(Refusal::Check)?;
+        }
         let Some(contract) = &self.declared.outputs else { return Ok(None) };
         hold(
             self,
@@ -193,8 +201,16 @@ fn hold(stage: &Stage, contract: &Contract, given: Inputs<'_>, what: &str) -> Re
         return Err(Refusal::Contract(why));
     }
     for (nth, document) in documents.iter().enumerate() {
-        let held = contract.check(document);
-        held.map_err(|breach| Refusal::Contract(format!("{what} {nth}: {breach}")))?;
+        contract.check(document).map_err(|breach| {
+            // Names of members are the caller's own words too, alone and one after the other.
+            let half =
+                |name: &str| stage.dataset().masked.is_some() && is_precise(&Json::text(name));
+            let breach = breach.reworded(|name| match half(name) {
+                true => "[masked]".to_owned(),
+                false => stage.clean(name),
+            });
+            Refusal::Contract(stage.clean(&format!("{what} {nth}: {breach}")))
+        })?;
     }
     Ok(())
 }
@@ -331,11 +347,15 @@ pub(crate) fn record(
     let checks = checks.iter().map(|check| stage.clean(check)).collect();
     for output in &mut outputs {
         output.uri = stage.clean(&output.uri);
-        if output.cells.is_empty()
-            && let Some(resolution) = masked
-        {
-            let cells = documents.iter().flat_map(|document| mask(document, resolution).cells);
-            output.cells = cells.take(MOST_CELLS).collect();
+    }
+    if let Some(finest) = masked {
+        let cells = documents.iter().flat_map(|document| mask(document, finest).cells);
+        let cells = coarse(cells, finest, MOST_CELLS);
+        for output in &mut outputs {
+            match output.cells.is_empty() {
+                true => output.cells.clone_from(&cells),
+                false => output.cells = coarse(output.cells.drain(..), finest, MOST_CELLS),
+            }
         }
     }
     let result = match masked {
@@ -346,12 +366,29 @@ pub(crate) fn record(
     let events = events.collect::<Result<Vec<_>, _>>()?;
     let energy = measured.or(cpu).map(|cpu| stage.grid.estimate(cpu));
     let Progress { agreed: contract, retries, .. } = progress;
-    let product = Product { outputs, contract, checks, energy, retries };
+    let product = fit(Product { outputs, contract, checks, energy, retries })?;
     Ok((product, result, events))
 }
 
 /// How many cells are kept of what an output is about.
 const MOST_CELLS: usize = 256;
+
+/// What was made, as the journal has room for it: with fewer and coarser cells where there are many
+/// outputs of which each is about other ones.
+fn fit(mut product: Product) -> Result<Product, Failure> {
+    let mut most = MOST_CELLS;
+    while product.note().len() > Limits::NOTE {
+        if most == 0 {
+            let why = format!("what was made takes more than the {} bytes of a note", Limits::NOTE);
+            return Err(Failure::partial(why));
+        }
+        most /= 2;
+        for output in &mut product.outputs {
+            output.cells = coarse(output.cells.drain(..), u8::MAX, most);
+        }
+    }
+    Ok(product)
+}
 
 /// An event as it may leave: masked, with the label and the reference that its dataset asks for.
 fn told(stage: &Stage, event: Event) -> Result<Event, Failure> {

@@ -6,12 +6,13 @@
 
 mod cover;
 mod shape;
+mod table;
 mod text;
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
 use h3o::{CellIndex, Resolution};
-use hapax::guard::{Half, Place, is_index};
+use hapax::guard::{Half, Place, axes, called, is_cell_name, is_exact, is_index, is_precise};
 use hapax::json::Json;
 
 use self::cover::{Shape, cover, spot};
@@ -68,6 +69,25 @@ pub fn mask_text(text: &str, resolution: u8) -> String {
     Mask::new(resolution).text(text)
 }
 
+/// Cells in order, at most this many: none finer than this, and coarser ones where there would be
+/// more; none at all where the coarsest are too many. What is no cell is left out.
+pub(crate) fn coarse(
+    cells: impl IntoIterator<Item = String>,
+    finest: u8,
+    most: usize,
+) -> Vec<String> {
+    let mut finest = Resolution::try_from(finest).unwrap_or(Resolution::Fifteen);
+    let parent = |cell: CellIndex, finest: Resolution| cell.parent(finest.min(cell.resolution()));
+    let cells = cells.into_iter().filter_map(|cell| parent(cell.parse().ok()?, finest));
+    let mut cells: BTreeSet<CellIndex> = cells.collect();
+    while cells.len() > most {
+        let Some(coarser) = finest.pred() else { return Vec::new() };
+        finest = coarser;
+        cells = cells.into_iter().filter_map(|cell| parent(cell, finest)).collect();
+    }
+    cells.iter().map(ToString::to_string).collect()
+}
+
 struct Mask {
     resolution: Resolution,
     cells: BTreeSet<String>,
@@ -85,6 +105,7 @@ impl Mask {
             // Its other half is not beside it.
             Some(Place::Half(_)) => return Json::Null,
             Some(Place::Whole) => return self.whole(name, value),
+            Some(Place::Row) => return self.row(name, value.as_array().unwrap_or_default()),
             Some(Place::Written) | None => {}
         }
         match value {
@@ -107,14 +128,20 @@ impl Mask {
             .iter()
             .filter_map(|(name, value)| Half::of(name).map(|half| (half, value)))
             .collect();
+        let axes = axes(members);
         let mut masked = Vec::new();
         for (name, value) in members {
-            let half = Half::of(name);
-            let other = half.and_then(|half| halves.get(&half.other()).copied());
-            if let (Some(half), Some(other)) = (half, other) {
+            let by_name = Half::of(name).and_then(|half| Some((half, *halves.get(&half.other())?)));
+            let exact = |(_, other): &(Half<'_>, &Json)| is_exact(value, other);
+            let by_axis = Half::axis(name).and_then(|half| Some((half, *axes.get(&half.other())?)));
+            let by_axis = by_axis.filter(exact);
+            if let Some((half, other)) = by_name.or(by_axis) {
                 let (latitude, longitude) =
                     if half.latitude { (value, other) } else { (other, value) };
-                if let Some(cells) = self.pair(latitude, longitude) {
+                let cells = self.pair(latitude, longitude);
+                // Across and up are told apart by their names only.
+                let cells = cells.or_else(|| by_axis.and_then(|_| self.pair(longitude, latitude)));
+                if let Some(cells) = cells {
                     // Once for both.
                     if half.latitude {
                         masked.push((unique(cell_name(half), &mut taken), cells));
@@ -122,7 +149,10 @@ impl Mask {
                     continue;
                 }
             }
-            let masked_value = self.value(if is_index(name) { around } else { name }, value);
+            let masked_value = match by_axis {
+                Some(_) => Json::Null,
+                None => self.value(called(around, name), value),
+            };
             let masked_name = self.string("", name);
             let changed = masked_name != *name;
             let masked_name = if changed { unique(masked_name, &mut taken) } else { masked_name };
@@ -131,33 +161,89 @@ impl Mask {
         Json::Object(masked)
     }
 
-    /// The cells of a latitude and a longitude, or of two columns of them.
+    /// The cells of a latitude and a longitude, or of two columns of them, or of two objects that
+    /// say of each what it is.
     fn pair(&mut self, latitude: &Json, longitude: &Json) -> Option<Json> {
         match (latitude, longitude) {
             (Json::Array(a), Json::Array(b)) if a.len() == b.len() => {
-                let cells: Vec<_> = a.iter().zip(b).map(|(a, b)| self.pair(a, b)).collect();
-                let any = cells.iter().any(Option::is_some);
-                let cells = cells.into_iter().map(|cell| cell.unwrap_or(Json::Null));
-                any.then(|| Json::Array(cells.collect()))
+                self.column(a.iter().zip(b)).map(Json::Array)
             }
             (Json::Object(a), Json::Object(b)) => {
-                let rows = |members: &[(String, Json)]| {
-                    let (names, values): (Vec<_>, Vec<_>) = members.iter().cloned().unzip();
-                    names.iter().all(|name| is_index(name)).then_some((names, Json::Array(values)))
-                };
-                let ((names, a), (others, b)) = (rows(a)?, rows(b)?);
-                match self.pair(&a, &b).filter(|_| names == others)? {
-                    Json::Array(cells) => {
-                        Some(Json::Object(names.into_iter().zip(cells).collect()))
-                    }
-                    _ => None,
+                if !a.iter().map(|(name, _)| name).eq(b.iter().map(|(name, _)| name)) {
+                    return None;
                 }
+                let rows = a.iter().all(|(name, _)| is_index(name));
+                let values = a.iter().zip(b).map(|(a, b)| (&a.1, &b.1));
+                let cells = if rows { self.column(values)? } else { self.described(a, b)? };
+                let names = a.iter().map(|(name, _)| name.clone());
+                Some(Json::Object(names.zip(cells).collect()))
             }
             (a, b) => {
                 let point = Shape::Point(spot(degrees(a)?, degrees(b)?)?);
                 self.cover(&[point], 1).into_iter().next().map(Json::String)
             }
         }
+    }
+
+    /// The cells of what stands beside each other in two columns, if there are any.
+    fn column<'a>(
+        &mut self,
+        rows: impl Iterator<Item = (&'a Json, &'a Json)>,
+    ) -> Option<Vec<Json>> {
+        let cells: Vec<_> = rows.map(|(a, b)| self.pair(a, b)).collect();
+        let any = cells.iter().any(Option::is_some);
+        any.then(|| cells.into_iter().map(|cell| cell.unwrap_or(Json::Null)).collect())
+    }
+
+    /// The cell of the one member that differs. What else is said has to be words, and the same of
+    /// both: nobody can tell what minutes or a hemisphere would make of it.
+    fn described(
+        &mut self,
+        latitude: &[(String, Json)],
+        longitude: &[(String, Json)],
+    ) -> Option<Vec<Json>> {
+        let is_value = |(a, b): &(&(String, Json), &(String, Json))| a.1 != b.1;
+        let both = || latitude.iter().zip(longitude);
+        let words = |value: &Json| match value {
+            Json::String(_) => degrees(value).is_none(),
+            Json::Null | Json::Bool(_) => true,
+            _ => false,
+        };
+        if both().filter(is_value).count() != 1
+            || !both().filter(|pair| !is_value(pair)).all(|(a, _)| words(&a.1))
+        {
+            return None;
+        }
+        let (a, b) = both().find(is_value)?;
+        let cell = self.pair(&a.1, &b.1)?;
+        let members = both().map(|pair| match is_value(&pair) {
+            true => cell.clone(),
+            false => self.value(&pair.0.0, &pair.0.1),
+        });
+        Some(members.collect())
+    }
+
+    /// A row of a table: a latitude and a longitude become their cell, where each of them was.
+    fn row(&mut self, name: &str, items: &[Json]) -> Json {
+        let exact: Vec<usize> = (0..items.len()).filter(|nth| is_precise(&items[*nth])).collect();
+        let (pairs, odd) = exact.as_chunks::<2>();
+        let mut cells: HashMap<usize, Json> = HashMap::new();
+        for &[a, b] in pairs {
+            let east = items[a].as_str().is_some_and(|text| text.contains(['E', 'W']));
+            let order = if east { Order::LonLat } else { Order::Unknown };
+            let spot = degrees(&items[a]).zip(degrees(&items[b]));
+            let spot = spot.and_then(|(a, b)| order.spot(a, b)).map(Shape::Point);
+            // Of an odd number nobody can tell which belong together.
+            let spot = spot.filter(|_| odd.is_empty());
+            let cell = spot.and_then(|spot| self.cover(&[spot], 1).into_iter().next());
+            let cell = cell.map_or(Json::Null, Json::String);
+            cells.extend([(a, cell.clone()), (b, cell)]);
+        }
+        cells.extend(odd.iter().map(|nth| (*nth, Json::Null)));
+        let items = items.iter().enumerate();
+        let items =
+            items.map(|(nth, item)| cells.remove(&nth).unwrap_or_else(|| self.value(name, item)));
+        Json::Array(items.collect())
     }
 
     /// Positions without a kind, a box, or a text of two numbers.
@@ -261,11 +347,6 @@ impl Mask {
 fn cell_name(half: Half<'_>) -> String {
     let counted = half.suffix.starts_with(|c: char| c.is_ascii_digit());
     format!("{}h3{}{}", half.prefix, if counted { "_" } else { "" }, half.suffix)
-}
-
-fn is_cell_name(name: &str) -> bool {
-    let name = name.to_ascii_lowercase();
-    name.contains("h3") || name.ends_with("cell") || name.ends_with("cells")
 }
 
 /// A name that no other member has.

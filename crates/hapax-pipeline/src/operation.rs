@@ -84,7 +84,9 @@ impl Operation {
                 self.timestamp_bucket,
                 humantime::format_duration(width)
             )),
-            Err(error) => Some(format!("timestamp_bucket: {error}")),
+            Err(_) => {
+                Some("timestamp_bucket: it is no UTC time; write 2026-11-16T06:00:00Z".into())
+            }
         }
     }
 

@@ -1,20 +1,19 @@
 //! Operations on datasets: what is declared of them, and one way to run them.
 
-use std::future::Future;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-use hapax::json::Json;
 use hapax::{
-    Backoff, Budget, Claim, Done, EffectBuilder, Failure, Fingerprint, Hapax, How, Key, LockPolicy,
-    Outcome, Refusal, StateName, Tally,
+    Budget, EffectBuilder, Fingerprint, Hapax, Key, LockPolicy, Refusal, StateName, Tally,
 };
 use tokio::time::Instant;
 
+use crate::asked::Asked;
 use crate::declared::{Declarations, Declared};
 use crate::energy::Grid;
-use crate::error::{Error, Trouble};
-use crate::lifecycle::{Granted, Inputs, Stage, Stop, admitted, is_refusal};
+use crate::error::Error;
+use crate::exact;
+use crate::lifecycle::{Inputs, Stage, admitted};
 use crate::mask::mask_text;
 use crate::meters::{Labels, Meter, Meters};
 use crate::operation::{About, Operation, Terms};
@@ -23,7 +22,6 @@ use crate::review;
 use crate::run::Product;
 use crate::said::Masking;
 use crate::tally::Tallies;
-use crate::work::{Check, Made, Work};
 
 /// Runs operations on datasets. Cheap to clone.
 #[derive(Clone)]
@@ -92,17 +90,7 @@ impl Pipeline {
 
     /// Begins to describe an operation.
     pub fn operation(&self, operation: Operation) -> Asked<'_> {
-        Asked {
-            pipeline: self,
-            operation,
-            part: None,
-            fingerprint: None,
-            inputs: Vec::new(),
-            unreadable: Vec::new(),
-            before: Vec::new(),
-            after: Vec::new(),
-            with: Box::new(|effect| effect),
-        }
+        Asked::new(self, operation)
     }
 
     /// What is declared of a dataset. What changes elsewhere is seen here within a second.
@@ -138,6 +126,9 @@ impl Pipeline {
         }
         let declared = self.declared(&operation.dataset_id).await?;
         let dataset = &declared.dataset;
+        if let Some(resolution) = dataset.masked {
+            exact::asked(&operation, resolution).map_err(Error::Invalid)?;
+        }
         let lock = dataset.lock(&operation.dataset_id, &operation.operation_type, part);
         let terms = Terms {
             owner: dataset.owner.clone(),
@@ -163,6 +154,11 @@ impl Pipeline {
         operation: &Operation,
         inputs: Inputs<'_>,
     ) -> Result<Option<Refusal>, Error> {
+        let masked = self.declared(&operation.dataset_id).await?.dataset.masked;
+        // It was asked for before the dataset was masked; nothing more is written of it now.
+        if let Some(why) = masked.and_then(|resolution| exact::asked(operation, resolution).err()) {
+            return Ok(Some(Refusal::Check(why)));
+        }
         let stage = self.stage(operation.clone(), None).await?;
         let lately = self.lately(&stage).await?;
         let Err(refusal) = admitted(&stage, lately, inputs) else { return Ok(None) };
@@ -257,7 +253,7 @@ impl Pipeline {
         );
     }
 
-    fn budget(&self) -> MutexGuard<'_, Budget> {
+    pub(crate) fn budget(&self) -> MutexGuard<'_, Budget> {
         lock(&self.inner.budget)
     }
 }
@@ -291,255 +287,6 @@ fn written(operation: Operation, masked: Option<u8>) -> Operation {
     operation
 }
 
-/// An operation about to be run. Made by [`Pipeline::operation`].
-#[must_use = "nothing happens until it is run"]
-pub struct Asked<'a> {
-    pipeline: &'a Pipeline,
-    operation: Operation,
-    part: Option<String>,
-    fingerprint: Option<Fingerprint>,
-    inputs: Vec<Json>,
-    unreadable: Vec<String>,
-    before: Vec<Check<'a>>,
-    after: Vec<Check<'a>>,
-    with: Box<dyn Fn(EffectBuilder) -> EffectBuilder + Send + Sync + 'a>,
-}
-
-/// An operation that has a result.
-#[derive(Debug, Clone)]
-pub struct Finished {
-    /// Its key.
-    pub key: Key,
-    /// The result, and how this caller came by it.
-    pub done: Done,
-    /// What came of it, if it was performed just now by this call.
-    pub product: Option<Product>,
-}
-
-impl<'a> Asked<'a> {
-    /// Which part of the dataset it is about, where that is worked on in parts (`shards`).
-    pub fn part(mut self, part: impl Into<String>) -> Self {
-        self.part = Some(part.into());
-        self
-    }
-
-    /// What else has to be the same when it is asked for again.
-    pub fn payload(mut self, payload: &[u8]) -> Self {
-        self.fingerprint = Some(Fingerprint::of(payload));
-        self
-    }
-
-    /// The same, by its fingerprint.
-    pub fn fingerprint(mut self, fingerprint: Fingerprint) -> Self {
-        self.fingerprint = Some(fingerprint);
-        self
-    }
-
-    /// A document that it reads, for the data contract.
-    pub fn input(mut self, document: Json) -> Self {
-        self.inputs.push(document);
-        self
-    }
-
-    /// Something that it reads and that is no JSON: no data contract lets it pass.
-    pub fn unreadable(mut self, name: impl Into<String>) -> Self {
-        self.unreadable.push(name.into());
-        self
-    }
-
-    /// Something that has to hold before the work begins. Its error says why it does not.
-    pub fn before<F, Fut>(mut self, name: &str, check: F) -> Self
-    where
-        F: Fn(Work) -> Fut + Send + Sync + 'a,
-        Fut: Future<Output = Result<(), String>> + Send + 'a,
-    {
-        self.before.push(Check::new(name, check));
-        self
-    }
-
-    /// Something that has to hold of what was made. If it does not, the operation is partial: it
-    /// is rolled back before it is tried again.
-    pub fn after<F, Fut>(mut self, name: &str, check: F) -> Self
-    where
-        F: Fn(Work) -> Fut + Send + Sync + 'a,
-        Fut: Future<Output = Result<(), String>> + Send + 'a,
-    {
-        self.after.push(Check::new(name, check));
-        self
-    }
-
-    /// Whatever else can be said of an effect: its safety class, a deadline, a reconciler.
-    pub fn with(
-        mut self,
-        with: impl Fn(EffectBuilder) -> EffectBuilder + Send + Sync + 'a,
-    ) -> Self {
-        self.with = Box::new(with);
-        self
-    }
-
-    /// Performs the operation, unless it was performed before; then tells what came of it.
-    ///
-    /// The work may be called several times: at once while what is in the way passes by itself,
-    /// and as a whole, with the same inputs, as the dataset's policy says.
-    pub async fn run<F, Fut>(self, mut work: F) -> Result<Finished, Error>
-    where
-        F: FnMut(Work) -> Fut,
-        Fut: Future<Output = Result<Made, Trouble>>,
-    {
-        let pipeline = self.pipeline;
-        let key = self.operation.key()?;
-        let mut stage = pipeline.stage(self.operation.clone(), self.part.as_deref()).await?;
-        stage.checked = !self.after.is_empty();
-        let stage = Arc::new(stage);
-        let fingerprint = self.fingerprint.or_else(|| stage.fingerprint(&self.inputs));
-        let labels = pipeline.labels(&stage.about);
-        pipeline.reviewed(&stage, key).await?;
-        pipeline.budget().first(1);
-        let (until, mut waits, mut tries) =
-            (Instant::now() + pipeline.inner.settings.lock_wait, 0, 0);
-        let mut undo = false;
-        loop {
-            let mut end = End::default();
-            let effect = pipeline.effect(key, &stage, self.part.as_deref(), fingerprint);
-            let result = (self.with)(effect.leave_partial(!undo))
-                .run(async |claim| self.perform(claim, &stage, &mut work, &labels, &mut end).await)
-                .await;
-            tries += u32::from(end.granted);
-            let error = match result {
-                Ok(done) => {
-                    pipeline.counted(&labels, done.how != How::Executed);
-                    if let Some(product) = &end.product {
-                        pipeline.took(&labels, product);
-                    }
-                    return Ok(Finished { key, done, product: end.product });
-                }
-                Err(error) => error,
-            };
-            undo = !undo && !end.granted && pipeline.may_undo(&stage, key, &error).await?;
-            if undo {
-                continue;
-            }
-            let pause = match self.judge(&stage, &labels, error, end, tries).await? {
-                Next::Again(pause) => pause,
-                Next::Wait(holder) => {
-                    waits += 1;
-                    let pause = LOCKED.delay_ms(waits, dice()).map(Duration::from_millis);
-                    let left = until.saturating_duration_since(Instant::now());
-                    match pause.filter(|pause| *pause <= left) {
-                        Some(pause) => pause,
-                        None => return Err(hapax::Error::Locked { holder }.into()),
-                    }
-                }
-            };
-            tokio::time::sleep(pause).await;
-        }
-    }
-
-    /// One attempt, from the grant to the outcome.
-    async fn perform<F, Fut>(
-        &self,
-        claim: Claim,
-        stage: &Arc<Stage>,
-        work: &mut F,
-        labels: &Labels,
-        end: &mut End,
-    ) -> Result<Outcome, Failure>
-    where
-        F: FnMut(Work) -> Fut,
-        Fut: Future<Output = Result<Made, Trouble>>,
-    {
-        end.granted = true;
-        let lately = self.pipeline.lately(stage).await;
-        let not_done = |error: Error| Failure::not_done(error.to_string());
-        let lately = lately.map_err(not_done)?;
-        let asked = self.pipeline.asked_since(claim.key(), claim.nth()).await.map_err(not_done)?;
-        let may_retry = || {
-            let may = self.pipeline.budget().retry(Instant::now());
-            if may {
-                self.pipeline.count(Meter::Retries, labels);
-            }
-            may
-        };
-        let inputs = Inputs { documents: &self.inputs, unreadable: &self.unreadable };
-        let steps = async {
-            if let Some(refusal) = asked {
-                return Err(Stop::Refused(refusal));
-            }
-            let admitted = Granted { claim }.admit(stage, lately, inputs, &self.before).await?;
-            let executed = admitted.execute(stage, work, dice, may_retry).await?;
-            executed.validate(stage, &self.after).await?.conclude(stage)
-        };
-        match steps.await {
-            Ok((outcome, product)) => {
-                end.product = Some(product);
-                Ok(outcome)
-            }
-            Err(stop) => {
-                let failure = stop.failure();
-                if let Stop::Refused(refusal) | Stop::Unfit(refusal) = stop {
-                    end.refusal = Some(refusal);
-                }
-                Err(failure)
-            }
-        }
-    }
-
-    /// What an error leads to: another try, or what the caller is told.
-    async fn judge(
-        &self,
-        stage: &Stage,
-        labels: &Labels,
-        error: hapax::Error,
-        end: End,
-        tries: u32,
-    ) -> Result<Next, Error> {
-        let (pipeline, dataset) = (self.pipeline, &stage.declared.dataset);
-        let reason = match &error {
-            &hapax::Error::Locked { holder } => {
-                pipeline.lock_failed(labels, holder);
-                return match dataset.on_lock {
-                    LockPolicy::Skip => Err(Error::Skipped { holder }),
-                    LockPolicy::Backoff => Ok(Next::Wait(holder)),
-                    LockPolicy::Escalate => Err(pipeline.held(stage, holder).await?),
-                };
-            }
-            hapax::Error::Failed { reason } => reason.clone(),
-            // Some of it happened. It is rolled back before the next try, if somebody knows how.
-            hapax::Error::Blocked(blocked)
-                if end.granted
-                    && blocked.state == StateName::Partial
-                    && blocked.holder.is_none() =>
-            {
-                blocked.reason.clone()
-            }
-            hapax::Error::Blocked(_) => {
-                return Err(pipeline.stuck(stage, labels, error, tries == 0).await?);
-            }
-            _ => return Err(error.into()),
-        };
-        let refused = end.refusal.is_some() || is_refusal(&reason);
-        if let Some(refusal) = end.refusal {
-            return Err(pipeline.refused(stage, refusal).await?);
-        }
-        let patient = !(refused || stage.is_theirs());
-        let again = dataset.retries;
-        let pauses =
-            Backoff { base_ms: again.base_ms, cap_ms: again.cap_ms, attempts: again.again };
-        let pause = pauses.delay_ms(tries.max(1), dice()).filter(|_| patient);
-        match pause.filter(|_| pipeline.budget().retry(Instant::now())) {
-            Some(pause) => {
-                pipeline.count(Meter::Retries, labels);
-                Ok(Next::Again(Duration::from_millis(pause)))
-            }
-            None if dataset.review => Err(pipeline.escalate(stage, &reason).await?),
-            None => Err(match error {
-                hapax::Error::Failed { .. } => Error::Failed { tries, reason },
-                partial => partial.into(),
-            }),
-        }
-    }
-}
-
 impl Pipeline {
     /// An operation as an effect: under its key, with its lock, and what the journal says of it.
     pub(crate) fn effect(
@@ -562,6 +309,10 @@ impl Pipeline {
             Some(fingerprint) => effect.fingerprint(fingerprint),
             None => effect,
         }
+    }
+
+    pub(crate) fn lock_wait(&self) -> Duration {
+        self.inner.settings.lock_wait
     }
 
     pub(crate) fn grid(&self) -> Grid {
@@ -624,26 +375,4 @@ fn say_refused(about: &About, refusal: &Refusal) {
         name: "operation_refused", target: "hapax::pipeline", guard = refusal.guard(),
         dataset_id = about.operation.dataset_id, "a guard said no"
     );
-}
-
-/// How one attempt ended, beside what the ledger knows.
-#[derive(Default)]
-struct End {
-    granted: bool,
-    refusal: Option<Refusal>,
-    product: Option<Product>,
-}
-
-enum Next {
-    Again(Duration),
-    Wait(Key),
-}
-
-/// The pauses between looks at a lock that somebody holds.
-const LOCKED: Backoff = Backoff { base_ms: 20, cap_ms: 1_000, attempts: u32::MAX };
-
-/// Bits for jitter; if there are none, the longest pause.
-fn dice() -> u64 {
-    let mut bytes = [0; 8];
-    getrandom::fill(&mut bytes).map_or(u64::MAX, |()| u64::from_be_bytes(bytes))
 }

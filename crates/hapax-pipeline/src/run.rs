@@ -220,7 +220,12 @@ pub struct Energy {
 impl Product {
     /// The text that the journal keeps.
     pub(crate) fn note(&self) -> String {
+        let shared = self.shared();
+        let cells =
+            |cells: &[String]| cells.iter().map(|cell| Json::text(cell)).collect::<Vec<_>>();
         let artifact = |artifact: &Artifact| {
+            let area = shared.iter().position(|shared| *shared == artifact.cells);
+            let own = if area.is_some() { &[][..] } else { &artifact.cells };
             Object::default()
                 .text("dataset", artifact.dataset.as_str())
                 .text("version", artifact.version.as_str())
@@ -228,7 +233,8 @@ impl Product {
                 .text("uri", artifact.uri.as_str())
                 .number("size", artifact.size.map(|size| size.min(LARGEST)))
                 .text("media_type", artifact.media_type.as_deref())
-                .list("cells", artifact.cells.iter().map(|cell| Json::text(cell)))
+                .list("cells", cells(own))
+                .number("area", area.map(|nth| nth as u64))
                 .json()
         };
         let energy = self.energy.map(|energy| {
@@ -242,11 +248,27 @@ impl Product {
         Object::default()
             .text("kind", KIND)
             .list("outputs", self.outputs.iter().map(artifact))
+            .list("areas", shared.iter().map(|shared| Json::Array(cells(shared))))
             .list("contract", self.contract.iter().map(|part| Json::text(part)))
             .list("checks", self.checks.iter().map(|check| Json::text(check)))
             .with("energy", energy)
             .number("retries", (self.retries > 0).then_some(u64::from(self.retries)))
             .print()
+    }
+
+    /// The cells that several outputs are about, each list once.
+    fn shared(&self) -> Vec<&[String]> {
+        let mut seen: HashMap<&[String], usize> = HashMap::new();
+        let lists = self.outputs.iter().map(|output| &output.cells[..]);
+        let mut shared = Vec::new();
+        for cells in lists.filter(|cells| !cells.is_empty()) {
+            let times = seen.entry(cells).or_default();
+            *times += 1;
+            if *times == 2 {
+                shared.push(cells);
+            }
+        }
+        shared
     }
 
     /// Reads what [`note`](Self::note) wrote.
@@ -255,6 +277,13 @@ impl Product {
         if json.get("kind")?.as_str()? != KIND {
             return None;
         }
+        let area =
+            |area: &Json| Some(area.as_array()?.iter().filter_map(words).collect::<Vec<String>>());
+        let areas: Vec<Vec<String>> = list(&json, "areas", area);
+        let cells = |json: &Json| match number(json, "area") {
+            Some(nth) => areas.get(usize::try_from(nth).ok()?).cloned(),
+            None => Some(list(json, "cells", words)),
+        };
         let artifact = |json: &Json| {
             Some(Artifact {
                 dataset: text(json, "dataset")?,
@@ -263,7 +292,7 @@ impl Product {
                 uri: text(json, "uri")?,
                 size: number(json, "size"),
                 media_type: text(json, "media_type"),
-                cells: list(json, "cells", words),
+                cells: cells(json)?,
             })
         };
         let energy = |json: &Json| {
@@ -340,4 +369,32 @@ fn what(entry: &Entry) -> Option<What> {
             What::Running { reason: reason() }
         }
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn product(cells: &[&[&str]]) -> Product {
+        let output = |cells: &&[&str]| Artifact {
+            cells: cells.iter().map(|cell| (*cell).to_owned()).collect(),
+            ..Artifact::default()
+        };
+        Product { outputs: cells.iter().map(output).collect(), ..Product::default() }
+    }
+
+    /// Proves P-14: cells that several outputs are about are noted once, and what was noted before
+    /// is read as ever.
+    #[test]
+    fn cells_are_noted_once() {
+        let shared = product(&[&["a", "b"], &[], &["a", "b"], &["c"], &["a", "b"]]);
+        let note = shared.note();
+        assert_eq!((note.matches("\"a\"").count(), note.matches("\"c\"").count()), (1, 1));
+        assert_eq!(Product::read(&note), Some(shared));
+        let each = r#"{"kind":"pipeline.product.v1","outputs":[
+            {"dataset":"","version":"","checksum":"","uri":"","cells":["a","b"]},
+            {"dataset":"","version":"","checksum":"","uri":"","cells":["a","b"]}]}"#;
+        assert_eq!(Product::read(each), Some(product(&[&["a", "b"], &["a", "b"]])));
+        assert!(!product(&[&["a"], &["b"]]).note().contains("area"));
+    }
 }

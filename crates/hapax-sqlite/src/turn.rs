@@ -18,8 +18,10 @@ use crate::connection::BUSY;
 const PATIENCE: Duration = Duration::from_millis(200);
 /// How long to go without the turn after it did not come.
 const WITHOUT: Duration = Duration::from_secs(5);
-/// How often to look.
+/// How often to look: at first, and at last. Many who look all the time keep whoever is at it from
+/// getting done.
 const LOOK: Duration = Duration::from_micros(200);
+const LOOK_SELDOM: Duration = Duration::from_millis(2);
 
 /// The turn at one database.
 #[derive(Debug)]
@@ -44,7 +46,7 @@ impl Turn {
         let since = Instant::now();
         let begun = loop {
             match begin(db) {
-                Err(error) if is_busy(&error) && since.elapsed() < BUSY => std::thread::sleep(LOOK),
+                Err(error) if is_busy(&error) && since.elapsed() < BUSY => pause(since),
                 begun => break begun,
             }
         };
@@ -77,7 +79,7 @@ impl Turn {
                 self.without = Some(Instant::now() + WITHOUT);
                 return false;
             }
-            std::thread::sleep(LOOK);
+            pause(since);
         }
         self.without = None;
         true
@@ -98,6 +100,11 @@ impl Turn {
             let _ = file.unlock();
         }
     }
+}
+
+/// A while before the next look, the longer the longer one has waited.
+fn pause(since: Instant) {
+    std::thread::sleep((since.elapsed() / 8).clamp(LOOK, LOOK_SELDOM));
 }
 
 fn begin(db: &Connection) -> rusqlite::Result<()> {

@@ -106,4 +106,4 @@ pub use hapax_core::{canonical, checkpoint, document, guard, json, key, merkle};
 #[cfg(feature = "postgres")]
 pub use hapax_postgres::tokio_postgres;
 pub use hapax_store::journal::{Damage, Proof, Verified};
-pub use hapax_store::{Filter, Found, MemoryStore, Step, Store, StoreError};
+pub use hapax_store::{Filter, Found, Limits, MemoryStore, Step, Store, StoreError};

@@ -1,5 +1,7 @@
 //! Exact places: geometries, and fields and texts with coordinates in them.
 
+use std::collections::HashMap;
+
 use super::{Found, Kind};
 use crate::json::Json;
 
@@ -21,6 +23,9 @@ const LONGITUDES: [&str; 8] =
 /// What may follow the name of a half: `lat_deg`, and `dec_long_va` of the USGS.
 const UNITS: [&str; 7] = ["deg", "degrees", "dd", "dec", "decimal", "va", "wgs"];
 
+/// Where a place is across and up, in Esri JSON and in tables made from it.
+const AXES: [&str; 6] = ["x", "y", "xmin", "ymin", "xmax", "ymax"];
+
 /// Names of whole places.
 const PLACES: [&str; 9] = [
     "coordinates",
@@ -41,6 +46,8 @@ pub enum Place<'a> {
     Half(Half<'a>),
     /// One position or many, as numbers or as a text of two numbers.
     Whole,
+    /// A list with a latitude and a longitude somewhere in it, as rows of tables have them.
+    Row,
     /// A text that is a place, whatever its name: well-known text, a `geo:` URI, a pair.
     Written,
 }
@@ -67,14 +74,17 @@ impl<'a> Place<'a> {
     /// assert_eq!(Place::of("note", &Json::text("east of the river")), None);
     /// ```
     pub fn of(name: &'a str, value: &Json) -> Option<Self> {
-        let named = last(name).is_some_and(|(_, word)| PLACES.contains(&word.as_str()));
-        if (named || is_pair_name(name)) && is_place(value) || is_precise(value) {
+        if is_place_name(name) && is_place(value) {
             return Some(Self::Whole);
         }
-        if let Some(half) = Half::of(name).filter(|_| is_degrees(value)) {
-            return Some(Self::Half(half));
+        match (Half::of(name), value) {
+            (Some(half), value) if is_degrees(value) => Some(Self::Half(half)),
+            // A list of halves is told of one by one.
+            (None, Json::Array(items)) if is_position(items) => Some(Self::Whole),
+            (None, Json::Array(items)) if is_row(items) => Some(Self::Row),
+            (_, Json::String(text)) => is_written(text).then_some(Self::Written),
+            _ => None,
         }
-        value.as_str().is_some_and(is_written).then_some(Self::Written)
     }
 }
 
@@ -98,6 +108,18 @@ impl<'a> Half<'a> {
         Some(Self { latitude, prefix, suffix })
     }
 
+    /// The half that a name is of if its value and that of its other half are [exact](is_exact):
+    /// `x` and `y`, `POINT_X`, `xmin`.
+    pub fn axis(name: &'a str) -> Option<Self> {
+        if !name.contains(['x', 'y', 'X', 'Y']) {
+            return None;
+        }
+        let axis = |(_, word): &(usize, String)| AXES.contains(&word.as_str());
+        let (start, word) = words(name).into_iter().rfind(axis)?;
+        let latitude = word.starts_with('y');
+        Some(Self { latitude, prefix: &name[..start], suffix: &name[start + 1..] })
+    }
+
     /// The half that makes it a place.
     pub fn other(self) -> Self {
         Self { latitude: !self.latitude, ..self }
@@ -118,10 +140,16 @@ pub(super) fn find(name: &str, value: &Json, at: &mut String, found: &mut Vec<Fo
                 found.push(Found { pointer: at.clone(), kind: Kind::Coordinates });
                 return;
             }
+            let axes = axes(members);
             for (member, value) in members {
                 at.push('/');
                 at.push_str(&member.replace('~', "~0").replace('/', "~1"));
-                find(if is_index(member) { name } else { member }, value, at, found);
+                match Half::axis(member).and_then(|axis| axes.get(&axis.other())) {
+                    Some(other) if is_exact(value, other) => {
+                        found.push(Found { pointer: at.clone(), kind: Kind::Coordinates });
+                    }
+                    _ => find(called(name, member), value, at, found),
+                }
                 at.truncate(length);
             }
         }
@@ -136,6 +164,33 @@ pub(super) fn find(name: &str, value: &Json, at: &mut String, found: &mut Vec<Fo
     }
 }
 
+/// The members of an object that may say where something is across and up.
+pub fn axes(members: &[(String, Json)]) -> HashMap<Half<'_>, &Json> {
+    let axes = members.iter().map(|(name, value)| (Half::axis(name), value));
+    axes.filter_map(|(axis, value)| Some((axis?, value))).collect()
+}
+
+/// The name by which the value of a member goes: that around it, if its own only counts, or if
+/// that is half a place or a cell, of which members say more.
+///
+/// ```
+/// use hapax_core::guard::called;
+///
+/// assert_eq!(called("lat", "value"), "lat");
+/// assert_eq!(called("well", "value"), "value");
+/// ```
+pub fn called<'a>(around: &'a str, member: &'a str) -> &'a str {
+    let tells = || Half::of(member).is_some() || is_place_name(member) || is_cell_name(member);
+    let goes_on = || (Half::of(around).is_some() || is_cell_name(around)) && !tells();
+    if is_index(member) || goes_on() { around } else { member }
+}
+
+/// Whether what has this name is an H3 cell, if it can be one.
+pub fn is_cell_name(name: &str) -> bool {
+    let name = name.to_ascii_lowercase();
+    name.contains("h3") || name.ends_with("cell") || name.ends_with("cells")
+}
+
 /// Whether a name only counts, as the rows of a column do.
 pub fn is_index(name: &str) -> bool {
     !name.is_empty() && name.bytes().all(|b| b.is_ascii_digit())
@@ -147,6 +202,12 @@ fn last(name: &str) -> Option<(usize, String)> {
     let mut words = words(name);
     words.pop_if(|(_, word)| UNITS.contains(&word.as_str()));
     words.pop()
+}
+
+/// `coordinates`, `stationCoords`, `latLon`.
+fn is_place_name(name: &str) -> bool {
+    let named = last(name).is_some_and(|(_, word)| PLACES.contains(&word.as_str()));
+    named || is_pair_name(name)
 }
 
 /// `latLon`, `lat_lng`, `lon-lat`.
@@ -185,12 +246,16 @@ fn is_number(value: &Json) -> bool {
 
 /// A number, with or without its hemisphere, or degrees and minutes.
 fn is_degrees(value: &Json) -> bool {
-    let around = |c: char| c.is_whitespace() || "NSEW°º".contains(c);
     let degrees = |text: &str| {
-        let number = text.trim_matches(around).parse::<f64>().is_ok();
+        let number = bare(text).parse::<f64>().is_ok();
         number || text.contains('°') && text.contains(|c: char| c.is_ascii_digit())
     };
     is_number(value) || value.as_str().is_some_and(degrees)
+}
+
+/// Degrees without their hemisphere.
+fn bare(text: &str) -> &str {
+    text.trim_matches(|c: char| c.is_whitespace() || "NSEW°º".contains(c))
 }
 
 /// Numbers, however deep: a position, a line, a ring.
@@ -205,17 +270,66 @@ fn is_place(value: &Json) -> bool {
 }
 
 /// A position or the corners of a box, too precise to be anything else.
-fn is_precise(value: &Json) -> bool {
-    let text = |item: &Json| match item {
-        Json::Number(number) => Some(number.as_str().to_owned()),
-        _ => None,
-    };
-    let numbers: Option<Vec<String>> =
-        value.as_array().and_then(|items| items.iter().map(text).collect());
-    numbers.is_some_and(|numbers| match &numbers[..] {
-        [a, b] | [a, b, _] | [a, b, _, _] => is_written(&format!("{a},{b}")),
+fn is_position(items: &[Json]) -> bool {
+    let two = match items {
+        [a, b] | [a, b, _] | [a, b, _, _] => is_exact(a, b),
         _ => false,
-    })
+    };
+    two && items.iter().all(is_number)
+}
+
+/// Two precise numbers among others, of which one can be a latitude. Five numbers and more that
+/// are all within one are shares of something.
+fn is_row(items: &[Json]) -> bool {
+    let degrees = || items.iter().filter_map(precise);
+    let shares = || {
+        let numbers = items.iter().filter(|item| is_number(item));
+        let within = |item: &Json| number(item).is_none_or(|number| number.abs() <= 1.0);
+        items.len() >= 5 && numbers.into_iter().all(within)
+    };
+    degrees().nth(1).is_some() && degrees().any(|degrees| degrees.abs() <= 90.0) && !shares()
+}
+
+/// Whether a number has the three decimals, about a hundred metres, that make it one of a place,
+/// and can be degrees.
+pub fn is_precise(value: &Json) -> bool {
+    precise(value).is_some()
+}
+
+/// Whether two numbers, or the columns they are in, are a place, in either order.
+pub fn is_exact(one: &Json, other: &Json) -> bool {
+    match (one, other) {
+        (Json::Array(a), Json::Array(b)) if a.len() == b.len() => {
+            a.iter().zip(b).any(|(a, b)| is_exact(a, b))
+        }
+        _ => match (precise(one), precise(other)) {
+            (Some(a), Some(b)) => a.abs() <= 90.0 || b.abs() <= 90.0,
+            _ => false,
+        },
+    }
+}
+
+fn precise(value: &Json) -> Option<f64> {
+    let number = number(value).filter(|number| number.abs() <= 180.0)?;
+    let text = match value {
+        Json::Number(number) => number.as_str(),
+        Json::String(text) => bare(text),
+        _ => return None,
+    };
+    has_decimals(text).then_some(number)
+}
+
+fn number(value: &Json) -> Option<f64> {
+    match value {
+        Json::Number(number) => number.as_str().parse().ok(),
+        Json::String(text) => bare(text).parse().ok(),
+        _ => None,
+    }
+}
+
+/// With three decimals, about a hundred metres, it is no price.
+fn has_decimals(text: &str) -> bool {
+    text.rsplit_once('.').is_some_and(|(_, digits)| digits.len() >= 3)
 }
 
 /// Well-known text, a `geo:` URI, or two numbers that can be nothing else.
@@ -232,9 +346,7 @@ fn is_written(text: &str) -> bool {
     if uri {
         return is_pair(text[4..].split(';').next().unwrap_or_default());
     }
-    // With three decimals, about a hundred metres, it is no pair of prices.
-    let precise = |text: &str| text.rsplit_once('.').is_some_and(|(_, digits)| digits.len() >= 3);
-    is_pair(text) && halves(text).all(precise)
+    is_pair(text) && halves(text).all(has_decimals)
 }
 
 /// Two numbers in the range of degrees, in either order.
@@ -259,6 +371,7 @@ mod tests {
         found.into_iter().map(|found| found.pointer).collect()
     }
 
+    /// Proves O-9: a place is found in each shape that it is told in.
     #[test]
     fn exact_places_are_found_where_they_are() {
         for (payload, pointer) in [
@@ -283,8 +396,21 @@ mod tests {
             (r#"{"where": [-98.1234, 38.5678, 412]}"#, "/where"),
             (r#"{"g": "POINTZ(1 2 3)"}"#, "/g"),
             (r#"{"seen": {"38.8951,-77.0364": 3}}"#, "/seen"),
+            (r#"{"columns":["id","lat","lon"],"data":[[7,38.5123,-98.1234]]}"#, "/data/0"),
+            (r#"{"rows":[["well 7","38.5123 N",12,"98.1234 W",null,true]]}"#, "/rows/0"),
+            (r#"[0.12, 12.5, 7, 8, 9, 10, 0.1234, -0.5678]"#, ""),
+            (r#"{"lat":{"unit":"deg","value":38.5}}"#, "/lat/value"),
+            (r#"{"lon":[{"obs":{"min":-98.1,"n":"many"}}]}"#, "/lon/0/obs/min"),
         ] {
             assert_eq!(places(payload), [pointer], "{payload}");
+        }
+        for (payload, pointers) in [
+            (r#"{"x":-98.1234,"y":38.5123,"z":412.125}"#, ["/x", "/y"]),
+            (r#"{"POINT_X":"-98.1234","id":7,"POINT_Y":"38.5123"}"#, ["/POINT_X", "/POINT_Y"]),
+            (r#"{"xmin":-98.1234,"xmax":-97.1,"ymin":38.5123}"#, ["/xmin", "/ymin"]),
+            (r#"{"x":[-98.1234],"y":[38.5123]}"#, ["/x", "/y"]),
+        ] {
+            assert_eq!(places(payload), pointers, "{payload}");
         }
     }
 
@@ -297,6 +423,9 @@ mod tests {
             r#"{"coordinates": ["872830828ffffff", "872830829ffffff"]}"#,
             r#"{"a": "1234.567, 7654.321", "b": "38.8951"}"#,
             r#"{"parts": [0.1234, 0.2345, 0.3456, 0.4567, 0.5678], "how_long_ms": 3, "a": [0.5, 0.25]}"#,
+            r#"{"x": 12.5, "y": 7.25, "dx": 1.2345, "box": {"x": 412.1234, "y": 38.5123}}"#,
+            r#"{"weights": [0.1234, -0.2345, 1, 0.4567, 0, 0.6789], "y": 38.5123}"#,
+            r#"{"row": [7, "a", 38.5123, null, 1234.5678], "ms": [150.1234, 160.1234, 170.1234]}"#,
         ] {
             assert_eq!(places(payload), [""; 0], "{payload}");
         }

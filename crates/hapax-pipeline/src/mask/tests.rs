@@ -47,6 +47,8 @@ fn every_exact_place_becomes_its_cell() {
         (r#"{"lat":38.51234,"lon":-98.12345}"#, &pair),
         (r#"{"Longitude":"98.12345 W","Latitude":"38.51234"}"#, &pair),
         (r#"{"lng":-98.12345,"LAT":38.51234}"#, &pair),
+        (r#"{"x":-98.12345,"y":38.51234}"#, &pair),
+        (r#"{"y":"-98.12345","x":"38.51234"}"#, &pair),
     ] {
         assert_eq!(masked(exact), *expected, "{exact}");
     }
@@ -71,6 +73,52 @@ fn halves_are_paired_by_what_is_around_their_name() {
     assert_eq!(masked(columns), r#"{"h3":["8726e2823ffffff",null]}"#);
     let rows = r#"{"lat":{"0":38.51234},"lon":{"0":-98.12345}}"#;
     assert_eq!(masked(rows), r#"{"h3":{"0":"8726e2823ffffff"}}"#);
+}
+
+/// Proves P-14: a row of a table keeps its columns, and its place is their cell.
+#[test]
+fn rows_keep_their_columns() {
+    let c = CELL;
+    for (exact, expected) in [
+        (
+            r#"{"columns":["id","lat","lon"],"data":[[7,38.51234,-98.12345]]}"#,
+            format!(r#"{{"columns":["id","lat","lon"],"data":[[7,"{c}","{c}"]]}}"#),
+        ),
+        (
+            r#"[["well 7","38.51234",12,"-98.12345",null,0.5]]"#,
+            format!(r#"[["well 7","{c}",12,"{c}",null,0.5]]"#),
+        ),
+        (r#"[5,"98.12345 W",true,"38.51234 N"]"#, format!(r#"[5,"{c}",true,"{c}"]"#)),
+        (r#"[5,38.51234,-98.12345,0.1234,6]"#, "[5,null,null,null,6]".to_owned()),
+    ] {
+        assert_eq!(masked(exact), expected, "{exact}");
+    }
+}
+
+/// Proves P-14: what describes the halves of a place tells no more than its cell.
+#[test]
+fn halves_that_are_described_are_paired() {
+    for (exact, expected) in [
+        (
+            r#"{"lat":{"value":38.51234,"unit":"deg"},"lon":{"value":-98.12345,"unit":"deg"}}"#,
+            r#"{"h3":{"unit":"deg","value":"8726e2823ffffff"}}"#,
+        ),
+        (
+            r#"{"lat":{"value":38.51234,"of":"N"},"lon":{"value":98.12345,"of":"W"}}"#,
+            r#"{"lat":{"of":"N","value":null},"lon":{"of":"W","value":null}}"#,
+        ),
+        (
+            r#"{"lat":{"deg":38,"min":30},"lon":{"deg":98,"min":30}}"#,
+            r#"{"lat":{"deg":null,"min":null},"lon":{"deg":null,"min":null}}"#,
+        ),
+        (r#"{"lat":{"range":[38.51234,38.6]}}"#, r#"{"lat":{"range":[null,null]}}"#),
+    ] {
+        assert_eq!(masked(exact), expected, "{exact}");
+        assert_eq!(masked(expected), expected, "{expected}");
+    }
+    let fine = spot(38.51234, -98.12345).unwrap().to_cell(Resolution::Twelve);
+    let described = format!(r#"{{"h3":{{"value":"{fine}"}}}}"#);
+    assert_eq!(masked(&described), r#"{"h3":{"value":"8726e2823ffffff"}}"#);
 }
 
 /// Proves P-14: what cannot be told of roughly is not told of.
@@ -137,7 +185,16 @@ fn places_in_texts_are_replaced() {
     for (text, expected) in [
         ("at 38.51234, -98.12345.", "at [h3:C]."),
         ("7,\"38.51234\",\"-98.12345\",ok", "7,\"[h3:C]\",ok"),
-        ("id\tlat\tlon\n7\t38.51234\t-98.12345\n", "id\tlat\tlon\n7\t[h3:C]\n"),
+        ("id\tlat\tlon\n7\t38.51234\t-98.12345\n", "id\tlat\tlon\n7\t[h3:C]\t[h3:C]\n"),
+        ("7,38.51234,12,-98.12345", "7,[h3:C],12,[h3:C]"),
+        ("bad row: \"38.51234\";x;-98.12345 (line 7)", "bad row: \"[h3:C]\";x;[h3:C] (line 7)"),
+        (" 7 | 38.51234 | a | -98.12345\n", " 7 | [h3:C] | a | [h3:C]\n"),
+        ("7,38.51234,12,-98.12345,40.12345", "7,[masked],12,[masked],[masked]"),
+        ("id,\"Lat (deg)\",n,\"Lon (deg)\"\n7,38.5,0.125,-98.1", HEADED),
+        ("a,lat,b,lon,c,d\n1.234,38.51234,2.345,-98.12345,x,3.456", NAMED),
+        ("id,lat\n7,38.5\n8,n/a", "id,lat\n7,[masked]\n8,n/a"),
+        ("38.51234\n-98.12345\n", "[h3:C]\n"),
+        ("x=-98.12345 y=38.51234", "x=[h3:C] y=[h3:C]"),
         ("(38.51234 N / 98.12345 W)", "([h3:C])"),
         ("W98.12345 N38.51234", "[h3:C]"),
         ("+38.51234-098.12345/", "[h3:C]/"),
@@ -170,6 +227,10 @@ fn places_in_texts_are_replaced() {
         "point (of view)",
         "took too long: 5.2s",
         "1234.5678, 2345.6789",
+        "a 0.12345, b, c 0.23456",
+        "7,0.12345,x,1234.56789",
+        "x=0.12345 after y 7, x=3.5 y=4.5",
+        "loss 0.12345\nacc 0.23456\n",
     ] {
         assert_eq!(mask_text(text, 7), text);
     }
@@ -180,12 +241,19 @@ fn no_text_is_too_deep_or_too_long() {
     let deep = |kind: &str, by: usize| format!("{}1 2{}", kind.repeat(by), ")".repeat(by));
     assert_eq!(mask_text(&format!("POLYGON{}", deep("(", 100_000)), 7), "[masked]");
     assert_eq!(mask_text(&deep("GEOMETRYCOLLECTION(", 20_000), 7), "[masked]");
-    for part in ["[", "}[", "{\"", "[{", "POINT(:", "lat=", "1.234,", "geo:", "{\"a\":"] {
+    for part in
+        ["[", "}[", "{\"", "[{", "POINT(:", "lat=", "1.234,", "geo:", "{\"a\":", "lat,", "1.234\n"]
+    {
         mask_text(&part.repeat(200_000), 7);
     }
 }
 
 const BAD: &str = "bad row {\\\"lon\\\":[h3:C],\\\"lat\\\":[h3:C]";
+
+const HEADED: &str =
+    "id,\"Lat (deg)\",n,\"Lon (deg)\"\n7,[h3:8726e282effffff],0.125,[h3:8726e282effffff]";
+
+const NAMED: &str = "a,lat,b,lon,c,d\n1.234,[h3:C],2.345,[h3:C],x,3.456";
 
 fn print(json: &Json) -> String {
     canonical(json).unwrap()
@@ -203,7 +271,7 @@ fn planted() -> impl Strategy<Value = [(String, String); 2]> {
 
 /// One way of telling a place, as JSON.
 fn told() -> impl Strategy<Value = (String, Vec<String>)> {
-    (planted(), 0..18).prop_map(|([(lat, lon), (lat2, lon2)], way)| {
+    (planted(), 0..24).prop_map(|([(lat, lon), (lat2, lon2)], way)| {
         let json = match way {
             0 => format!(r#"{{"type":"Point","coordinates":[{lon},{lat}]}}"#),
             1 => format!(r#"{{"type":"MultiPoint","coordinates":[[{lon},{lat}],[{lon2},{lat2}]]}}"#),
@@ -227,6 +295,17 @@ fn told() -> impl Strategy<Value = (String, Vec<String>)> {
             14 => format!(r#""{{\"lat\":{lat},\"lon\":{lon},\"at\":[{lat2},{lon2}]}}""#),
             15 => format!(r#"{{"where":[{lon},{lat}],"latLng":"{lat},{lon}"}}"#),
             16 => format!(r#"{{"lat":{{"0":{lat},"1":{lat2}}},"lng":{{"0":{lon},"1":{lon2}}}}}"#),
+            17 => format!(
+                r#"{{"columns":["id","lat","lon"],"data":[[7,{lat},{lon}],["b",{lat2},12,"{lon2}",null]]}}"#
+            ),
+            18 => format!(
+                r#"{{"lat":{{"value":{lat},"unit":"deg"}},"lon":{{"value":{lon},"unit":"deg"}},
+                    "to":{{"latitude":{{"max":{lat2}}},"longitude":[{{"n":{{"min":{lon2}}}}}]}}}}"#
+            ),
+            19 => format!(r#"{{"x":{lon},"y":{lat},"id":7,"POINT_X":"{lon2}","POINT_Y":"{lat2}"}}"#),
+            20 => format!(r#""7,{lat},12,{lon}\n8;{lat2};b;{lon2}""#),
+            21 => format!(r#""id,site_lat,n,site_lon\r\n7,{lat},12.5,{lon}\r\n8,{lat2},x,{lon2}""#),
+            22 => format!(r#""{lat}\n{lon}\n{lat2}\n{lon2}\n""#),
             _ => format!(
                 r#"{{"type":"GeometryCollection","geometries":[
                     {{"type":"Point","coordinates":["{lon}",{lat}]}},

@@ -8,7 +8,7 @@ use std::sync::LazyLock;
 
 use h3o::LatLng;
 use hapax::canonical::canonical;
-use hapax::guard::Half;
+use hapax::guard::{Half, is_precise};
 use hapax::json::{Json, MAX_DEPTH};
 use regex::{Captures, Regex};
 
@@ -122,6 +122,7 @@ impl Mask {
         });
         let text = MINUTES.replace_all(&text, REMOVED);
         let text = BINARY.replace_all(&text, REMOVED);
+        let text = self.tables(&text);
         let text = self.pairs(&text);
         self.named(&text)
     }
@@ -154,7 +155,7 @@ impl Mask {
     /// Precise numbers beside each other.
     fn pairs(&mut self, text: &str) -> String {
         let mut runs: Vec<Vec<Degrees>> = Vec::new();
-        for number in PRECISE.captures_iter(text).filter_map(|found| Degrees::read(text, &found)) {
+        for number in Degrees::all(text) {
             match runs.last_mut() {
                 Some(run) if run.last().is_some_and(|last| last.is_beside(&number, text)) => {
                     run.push(number);
@@ -178,44 +179,70 @@ impl Mask {
         replace(text, replaced)
     }
 
-    /// Numbers that are called a latitude or a longitude.
+    /// Numbers that are called a latitude or a longitude, or where they are across and up.
     fn named(&mut self, text: &str) -> String {
-        let mut halves: Vec<(Half<'_>, Range<usize>, f64)> = Vec::new();
+        let mut halves: Vec<Named<'_>> = Vec::new();
         for found in NAMED.captures_iter(text) {
             let (Some(name), Some(number)) = (found.get(1), found.get(3)) else { continue };
             let unit = text[number.end()..].starts_with(|c: char| c.is_ascii_lowercase());
-            if let Some(half) = Half::of(name.as_str()).filter(|_| !unit) {
-                halves.push((half, number.range(), value(number.as_str())));
+            let exact = is_precise(&Json::text(&number.as_str().replace('−', "-")));
+            let axis = || Half::axis(name.as_str()).filter(|_| exact);
+            let half = Half::of(name.as_str()).map(|half| (half, false));
+            if let Some((half, axis)) = half.or_else(|| Some((axis()?, true))).filter(|_| !unit) {
+                halves.push(Named {
+                    half,
+                    axis,
+                    at: number.range(),
+                    value: value(number.as_str()),
+                });
             }
         }
         let mut replaced = Vec::new();
         let mut halves = halves.into_iter().peekable();
-        while let Some((half, at, number)) = halves.next() {
-            let end = at.end;
-            let other = halves.next_if(|(other, next, _)| {
-                let same_line = !text[end..next.start].contains('\n');
-                *other == half.other() && same_line && next.start - end <= NEAR
+        while let Some(one) = halves.next() {
+            let other = halves.next_if(|other| {
+                let same_line = !text[one.at.end..other.at.start].contains('\n');
+                let near = other.at.start - one.at.end <= NEAR;
+                other.half == one.half.other() && other.axis == one.axis && same_line && near
             });
-            let point = other.as_ref().and_then(|(_, _, other)| {
-                if half.latitude { spot(number, *other) } else { spot(*other, number) }
+            if one.axis && other.is_none() {
+                continue;
+            }
+            let point = other.as_ref().and_then(|other| {
+                let (lat, lon) = if one.half.latitude { (&one, other) } else { (other, &one) };
+                let turned = || spot(lon.value, lat.value).filter(|_| one.axis);
+                spot(lat.value, lon.value).or_else(turned)
             });
             let written = self.written(&points(point));
-            replaced.extend(other.map(|(_, at, _)| (at, written.clone())));
-            replaced.push((at, written));
+            replaced.push((one.at, written.clone()));
+            replaced.extend(other.map(|other| (other.at, written)));
         }
-        replaced.sort_by_key(|(at, _)| at.start);
         replace(text, replaced)
     }
 }
 
-/// A number that can be degrees.
-struct Degrees {
+/// A number that has the name of half a place.
+struct Named<'a> {
+    half: Half<'a>,
+    axis: bool,
     at: Range<usize>,
     value: f64,
+}
+
+/// A precise number that can be degrees.
+#[derive(Clone)]
+pub(super) struct Degrees {
+    pub(super) at: Range<usize>,
+    pub(super) value: f64,
     hemisphere: Option<char>,
 }
 
 impl Degrees {
+    /// Those in a text.
+    pub(super) fn all(text: &str) -> impl Iterator<Item = Self> {
+        PRECISE.captures_iter(text).filter_map(|found| Self::read(text, &found))
+    }
+
     fn read(text: &str, found: &Captures<'_>) -> Option<Self> {
         let at = found.get(0)?.range();
         let number = found.get(2).or(found.get(3))?;
@@ -229,19 +256,39 @@ impl Degrees {
         (!in_number && !in_time && value.abs() <= 180.0).then_some(Self { at, value, hemisphere })
     }
 
-    /// Whether nothing but punctuation is between them.
-    fn is_beside(&self, next: &Self, text: &str) -> bool {
-        let between = &text[self.at.end..next.at.start];
-        let punctuation = |c: char| c.is_whitespace() || ",;/|\\\"'()[]".contains(c);
+    /// Whether nothing but punctuation is between them, on one line or at the end of one and the
+    /// beginning of the next, of which one says nothing else.
+    pub(super) fn is_beside(&self, next: &Self, text: &str) -> bool {
+        if next.at.start - self.at.end > NEAR {
+            return false;
+        }
+        // Lines of a text in quotes end in `\n`.
+        let between = text[self.at.end..next.at.start].replace(r"\n", "\n").replace(r"\r", "");
         let one_line = !between.contains('\n') || between.contains(',');
-        between.len() <= NEAR && between.chars().all(punctuation) && one_line
+        let alone = || begins_line(&text[..self.at.start]) || ends_line(&text[next.at.end..]);
+        between.chars().all(punctuation) && (one_line || alone())
     }
 
-    fn with(&self, other: &Self) -> Option<LatLng> {
+    pub(super) fn with(&self, other: &Self) -> Option<LatLng> {
         let east = |number: &Self| matches!(number.hemisphere, Some('E' | 'W'));
         let order = if east(self) && !east(other) { Order::LonLat } else { Order::Unknown };
         order.spot(self.value, other.value)
     }
+}
+
+fn begins_line(before: &str) -> bool {
+    let before = before.trim_end_matches(|c| c != '\n' && punctuation(c));
+    before.is_empty() || before.ends_with('\n') || before.ends_with(r"\n")
+}
+
+fn ends_line(after: &str) -> bool {
+    let after = after.trim_start_matches(|c| !matches!(c, '\n' | '\\') && punctuation(c));
+    after.is_empty() || after.starts_with('\n') || after.starts_with(r"\n")
+}
+
+/// What may stand between two numbers of a place, or around them.
+pub(super) fn punctuation(c: char) -> bool {
+    c.is_whitespace() || ",;/|\\\"'()[]".contains(c)
 }
 
 fn value(number: &str) -> f64 {
@@ -249,7 +296,7 @@ fn value(number: &str) -> f64 {
     number.replace('−', "-").parse().unwrap_or(f64::MAX)
 }
 
-fn points(point: Option<LatLng>) -> Vec<Shape> {
+pub(super) fn points(point: Option<LatLng>) -> Vec<Shape> {
     point.into_iter().map(Shape::Point).collect()
 }
 
@@ -302,7 +349,7 @@ fn parentheses(text: &str) -> &str {
     text
 }
 
-fn replace(text: &str, replaced: Vec<(Range<usize>, String)>) -> String {
+pub(super) fn replace(text: &str, replaced: Vec<(Range<usize>, String)>) -> String {
     let mut out = String::with_capacity(text.len());
     let mut from = 0;
     for (at, new) in replaced {

@@ -1,6 +1,7 @@
 //! Operations on real ledgers, in a file and in a database: the lifecycle, locks, guards, retries,
 //! masking, lineage, replay.
 
+mod exact;
 mod guards;
 mod lifecycle;
 mod locks;

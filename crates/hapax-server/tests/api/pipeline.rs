@@ -80,6 +80,42 @@ async fn an_operation_is_performed_elsewhere_once() {
     }
 }
 
+/// Proves P-14: what a client is told of a masked dataset, and what people are asked about it, names
+/// no place; a field that cannot be masked is refused.
+#[tokio::test]
+async fn a_refusal_over_http_names_no_place() {
+    let client = Client::dev();
+    let contract = r#"{"additionalProperties":{"type":"integer"}}"#;
+    let read = json!({ "masked": 5, "review": true, "input_contract": contract });
+    client.post("/v1/datasets/read", read).await;
+    let written = json!({ "masked": 5, "review": true, "output_contract": contract });
+    client.post("/v1/datasets/written", written).await;
+    let breach = json!([{ "38.512347,-97.321234": "x" }]);
+    let ask = |dataset: &str, version: &str| {
+        with(operation(dataset, version), &json!({ "justification": "a survey" }))
+    };
+    let asked = with(ask("read", "v1"), &json!({ "documents": breach }));
+    let (status, refused) = client.post("/v1/operations", asked).await;
+    assert_eq!((status, &refused["code"]), (409, &json!("HX0502")), "{refused}");
+    let asked = with(ask("written", "v1"), &json!({ "attempt": attempt(1) }));
+    let (_, granted) = client.post("/v1/operations", asked).await;
+    let key = granted["key"].as_str().expect("a key");
+    let made = json!({ "attempt": attempt(1), "report": "succeeded", "documents": breach });
+    let (status, unfit) = client.post(&format!("/v1/operations/{key}/settle"), made).await;
+    assert_eq!((status, &unfit["code"]), (409, &json!("HX0502")), "{unfit}");
+    let (_, reviews) = client.get("/v1/reviews").await;
+    assert_eq!(reviews["reviews"].as_array().map(Vec::len), Some(2), "{reviews}");
+    let (_, effect) = client.get(&format!("/v1/effects/{key}")).await;
+    let exact = ask("written", "38.512347,-97.321234");
+    let (status, invalid) = client.post("/v1/operations", exact).await;
+    assert_eq!((status, &invalid["code"]), (400, &json!("HX0501")), "{invalid}");
+    assert!(invalid["detail"].as_str().is_some_and(|why| why.starts_with("version: ")));
+    for said in [refused, unfit, reviews, effect, invalid] {
+        let said = said.to_string();
+        assert!(!said.contains("38.512347") && !said.contains("97.321234"), "{said}");
+    }
+}
+
 /// Proves P-13, P-16: a review is listed, and decided once.
 #[tokio::test]
 async fn a_review_is_answered_over_http() {

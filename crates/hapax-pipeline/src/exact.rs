@@ -1,0 +1,68 @@
+//! Fields that are kept word by word: what keys are made of, versions, checksums, kinds. Nothing can
+//! stand for a place in them, so none of them may name one where the dataset is masked. A field
+//! that does is named, and never told.
+
+use hapax::outbox::{Event, Order};
+
+use crate::mask::mask_text;
+use crate::operation::Operation;
+use crate::run::Artifact;
+use crate::work::Made;
+
+/// Why an operation on a dataset that is masked to this resolution may not be asked for.
+pub(crate) fn asked(operation: &Operation, resolution: u8) -> Result<(), String> {
+    let key = [
+        ("pipeline_id", &operation.pipeline_id),
+        ("task_id", &operation.task_id),
+        ("dataset_id", &operation.dataset_id),
+        ("operation_type", &operation.operation_type),
+        ("version", &operation.version),
+        ("checksum_in", &operation.checksum_in),
+        ("params_hash", &operation.params_hash),
+        ("timestamp_bucket", &operation.timestamp_bucket),
+    ];
+    let checksums = operation.inputs.iter().filter_map(|input| input.checksum.as_ref());
+    held("", key, resolution)?;
+    held("inputs: ", checksums.map(|checksum| ("checksum", checksum)), resolution)
+}
+
+/// Why what was made of it may not be recorded.
+pub(crate) fn made(made: &Made, resolution: u8) -> Result<(), String> {
+    for (nth, output) in made.outputs.iter().enumerate() {
+        let Artifact { dataset, version, checksum, media_type, .. } = output;
+        let names = [("dataset", dataset), ("version", version), ("checksum", checksum)];
+        let kind = media_type.iter().map(|kind| ("media_type", kind));
+        held(&format!("outputs {nth}: "), names.into_iter().chain(kind), resolution)?;
+    }
+    for (nth, event) in made.events.iter().enumerate() {
+        let Event { name, dataset, pipeline, version, order, artifact, .. } = event;
+        let order = match order {
+            Order::Key(key) => Some(key),
+            Order::Dataset | Order::Free => None,
+        };
+        let names = [
+            ("name", Some(name)),
+            ("dataset", Some(dataset)),
+            ("pipeline", pipeline.as_ref()),
+            ("version", version.as_ref()),
+            ("order", order),
+            ("artifact version", artifact.as_ref().map(|artifact| &artifact.version)),
+            ("artifact checksum", artifact.as_ref().map(|artifact| &artifact.checksum)),
+        ];
+        let names = names.into_iter().filter_map(|(name, text)| Some((name, text?)));
+        held(&format!("events {nth}: "), names, resolution)?;
+    }
+    Ok(())
+}
+
+fn held<'a>(
+    of: &str,
+    fields: impl IntoIterator<Item = (&'static str, &'a String)>,
+    resolution: u8,
+) -> Result<(), String> {
+    let mut fields = fields.into_iter();
+    match fields.find(|(_, text)| mask_text(text, resolution) != **text) {
+        Some((name, _)) => Err(format!("{of}{name}: it names an exact place of a masked dataset")),
+        None => Ok(()),
+    }
+}

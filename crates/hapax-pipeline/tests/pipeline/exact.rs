@@ -1,0 +1,355 @@
+//! What is refused of a masked dataset names no place, what cannot be masked is refused, and what
+//! is kept of places has its bounds.
+
+use hapax::json::Json;
+use hapax::outbox::{Event, Order, Payload};
+use hapax::{AttemptId, StateName};
+use hapax_pipeline::remote::{Ask, Told};
+use hapax_pipeline::replay::{self, Scope};
+use hapax_pipeline::{Source, lineage, review};
+
+use super::*;
+
+on_both! {
+    a_breach_names_no_place
+    fields_that_cannot_be_masked_are_refused
+    cells_are_as_coarse_as_the_dataset_asks
+    a_hundred_outputs_are_recorded
+}
+
+/// A name of a member, alone, parted as a pointer parts it, and in two.
+const BREACHES: [&str; 3] = [
+    r#"{"38.512347,-97.321234":"x"}"#,
+    r#"{"well 38.512347/-97.321234":"x"}"#,
+    r#"{"38.512347":{"-97.321234":"x"}}"#,
+];
+
+const PLACE: &str = "38.512347,-97.321234";
+
+const CONTRACT: &str = r#"{"additionalProperties":{"type":"integer",
+    "additionalProperties":{"type":"integer"}}}"#;
+
+fn masked() -> Dataset {
+    Dataset { masked: Some(5), ..Dataset::default() }
+}
+
+fn justified(dataset: &str, nth: usize) -> Operation {
+    Operation { justification: Some("a survey".into()), ..operation(dataset, nth) }
+}
+
+fn json(text: &str) -> Json {
+    Json::parse(text.as_bytes()).expect("JSON")
+}
+
+fn has_place(text: &str) -> bool {
+    text.contains("38.512347") || text.contains("97.321234")
+}
+
+/// What was read is a breach by now: it is refused, and the refusal is written down.
+async fn replays(breach: &str, asked: Operation) -> (replay::Replayed, Vec<Entry>) {
+    let directory = tempfile::tempdir().expect("a directory");
+    let files = directory.path().join("files");
+    std::fs::create_dir(&files).expect("a directory");
+    std::fs::write(files.join("in.json"), breach).expect("a file");
+    let hapax = Hapax::open(directory.path().join("hapax.db")).await.expect("a ledger");
+    let pipeline = Pipeline::new(hapax.clone());
+    let checksum = replay::checksum(&files.join("in.json"));
+    let source = Source { name: "in.json".into(), uri: Some("in.json".into()), checksum };
+    let program = vec!["true".to_owned()];
+    let asked = Operation { inputs: vec![source], program, ..asked };
+    let count = Count::default();
+    done(transactional(pipeline.operation(asked)), &count).await.expect("done");
+    hapax.pass().await.expect("sealed");
+    let now = Dataset { input_contract: Some(CONTRACT.into()), ..masked() };
+    hapax.declare("sites", Some(now)).await.expect("declared");
+    let sandbox = directory.path().join("sandbox");
+    let scope = Scope { files, ..Scope::default() };
+    let again = |_, _| async { Ok(()) };
+    let found = replay::execute(&hapax, &scope, "dry-run", &sandbox, again).await;
+    (found.expect("a replay"), hapax.journal(0, 1_000).await.expect("a journal"))
+}
+
+/// Proves P-14: an operation that was asked for by a place, before its dataset was masked, is not
+/// replayed, and nothing more is written of it.
+#[tokio::test]
+async fn what_is_called_by_a_place_is_not_replayed() {
+    let asked = Operation { task_id: PLACE.into(), ..justified("sites", 1) };
+    let (found, journal) = replays("{}", asked).await;
+    let said = found.divergences[0].actual.as_deref();
+    assert_eq!(said, Some("check: task_id: it names an exact place of a masked dataset"));
+    let noted = journal.iter().filter_map(|entry| entry.note.as_deref());
+    assert_eq!(noted.filter(|note| has_place(note)).count(), 1, "the grant, before");
+}
+
+/// Proves P-14: a replay is refused without a word of what was read.
+#[tokio::test]
+async fn a_refused_replay_names_no_place() {
+    for breach in BREACHES {
+        let (found, journal) = replays(breach, justified("sites", 1)).await;
+        let said = found.divergences[0].actual.as_deref().expect("a guard");
+        assert!(said.starts_with("contract: inputs 0: /") && !has_place(said), "{said}");
+        let notes = journal.iter().filter_map(|entry| entry.note.as_deref());
+        let refused: Vec<&str> = notes.filter(|note| note.contains("contract: ")).collect();
+        assert!(!refused.is_empty() && !refused.iter().any(|note| has_place(note)), "{refused:?}");
+    }
+}
+
+/// Proves P-14: what work panics with is written nowhere. Whoever has a hook hears it before anybody
+/// can mask it.
+#[tokio::test]
+async fn a_panic_is_heard_by_the_hook_alone() {
+    let heard: Arc<Mutex<String>> = Arc::default();
+    let hook = heard.clone();
+    std::panic::set_hook(Box::new(move |panic| {
+        hook.lock().expect("a lock").push_str(&panic.to_string());
+    }));
+    let directory = tempfile::tempdir().expect("a directory");
+    let hapax = Hapax::open(directory.path().join("hapax.db")).await.expect("a ledger");
+    let ledger = Ledger { hapax, directory, server: None };
+    ledger.declare("sites", masked()).await;
+    let pipeline = ledger.pipeline();
+    let asked = transactional(pipeline.operation(justified("sites", 1)));
+    let error = asked.run(|_| async { panic!("caved in at {PLACE}") }).await;
+    let error = error.expect_err("no result").to_string();
+    drop(std::panic::take_hook());
+    assert!(error.contains("panicked") && !has_place(&error), "{error}");
+    assert!(heard.lock().expect("a lock").contains(PLACE));
+    ledger.hapax.close().await.expect("closed");
+    assert!(!has_place(&ledger.bytes()));
+}
+
+mod cases {
+    use super::*;
+
+    async fn partial(ledger: &Ledger, key: hapax::Key) {
+        let effect = ledger.hapax.show(key).await.expect("a read").expect("one");
+        assert_eq!(effect.state.name(), StateName::Partial);
+        let skip = hapax::Resolution::Skip;
+        ledger.hapax.resolve(key, effect.attempt, skip, "ann", "seen").await.expect("decided");
+    }
+
+    /// Proves P-14: a breach says where by names without places, in what the caller is told, in the
+    /// journal, and to whoever is asked.
+    pub(super) async fn a_breach_names_no_place(ledger: Arc<Ledger>) {
+        let contract = || Some(CONTRACT.to_owned());
+        let read = Dataset { input_contract: contract(), review: true, ..masked() };
+        ledger.declare("read", read).await;
+        let written = Dataset { output_contract: contract(), review: true, ..masked() };
+        ledger.declare("written", written).await;
+        let pipeline = ledger.pipeline();
+        let mut said = Vec::new();
+        for (nth, breach) in BREACHES.iter().enumerate() {
+            let asked = pipeline.operation(justified("read", nth)).input(json(breach));
+            said.push(done(asked, &Count::default()).await.expect_err("a breach").to_string());
+            let operation = justified("read", nth + 10);
+            let ask = Ask { operation, inputs: vec![json(breach)], ..Ask::default() };
+            let attempt = AttemptId::from_bytes([nth as u8 + 1; 16]);
+            let permit = pipeline.permit(ask, attempt).await;
+            said.push(permit.expect_err("a breach").to_string());
+
+            let made = || Made::new("").document(json(breach));
+            let asked = pipeline.operation(justified("written", nth));
+            let unfit = asked.run(|_| async { Ok::<_, Trouble>(made()) }).await;
+            said.push(unfit.expect_err("a breach").to_string());
+            partial(&ledger, justified("written", nth).key().expect("a key")).await;
+            let ask = Ask { operation: justified("written", nth + 10), ..Ask::default() };
+            let (key, _) = pipeline.permit(ask, attempt).await.expect("granted");
+            let told = Told::Made(Box::new(made()));
+            said.push(pipeline.report(key, attempt, told).await.expect_err("no").to_string());
+            partial(&ledger, key).await;
+        }
+        for reviewed in review::list(&ledger.hapax, true, 100).await.expect("reviews") {
+            said.push(reviewed.reason);
+        }
+        assert_eq!(said.len(), 4 * BREACHES.len() * 2);
+        for said in &said {
+            assert!(said.contains("puts 0: /") && said.contains(" breaks #/"), "{said}");
+            assert!(!has_place(said), "{said}");
+        }
+        ledger.hapax.close().await.expect("closed");
+        let bytes = ledger.bytes();
+        assert!(bytes.contains("contract: ") && !has_place(&bytes));
+    }
+
+    /// Proves P-14: a field that is kept word by word and names a place is refused by its name,
+    /// before it is written.
+    pub(super) async fn fields_that_cannot_be_masked_are_refused(ledger: Arc<Ledger>) {
+        ledger.declare("sites", masked()).await;
+        ledger.declare(PLACE, masked()).await;
+        let pipeline = ledger.pipeline();
+        type Set<T> = (&'static str, fn(&mut T));
+        let fields: [Set<Operation>; 8] = [
+            ("pipeline_id", |o| o.pipeline_id = PLACE.into()),
+            ("task_id", |o| o.task_id = PLACE.into()),
+            ("dataset_id", |o| o.dataset_id = PLACE.into()),
+            ("operation_type", |o| o.operation_type = PLACE.into()),
+            ("version", |o| o.version = PLACE.into()),
+            ("checksum_in", |o| o.checksum_in = PLACE.into()),
+            ("params_hash", |o| o.params_hash = PLACE.into()),
+            ("inputs: checksum", |o| {
+                o.inputs = vec![Source { checksum: Some(PLACE.into()), ..Source::default() }];
+            }),
+        ];
+        for (field, set) in fields {
+            let mut asked = justified("sites", 1);
+            set(&mut asked);
+            let why = format!("{field}: it names an exact place of a masked dataset");
+            let error = done(pipeline.operation(asked.clone()), &Count::default()).await;
+            let error = error.expect_err("it may not be written");
+            assert!(matches!(&error, Error::Invalid(said) if *said == why), "{error}");
+            let ask = Ask { operation: asked, ..Ask::default() };
+            let permit = pipeline.permit(ask, AttemptId::from_bytes([7; 16])).await;
+            assert_eq!(permit.expect_err("nor over HTTP").to_string(), why);
+        }
+        let outputs: [Set<Artifact>; 4] = [
+            ("outputs 0: dataset", |a| a.dataset = PLACE.into()),
+            ("outputs 0: version", |a| a.version = PLACE.into()),
+            ("outputs 0: checksum", |a| a.checksum = PLACE.into()),
+            ("outputs 0: media_type", |a| a.media_type = Some(PLACE.into())),
+        ];
+        let events: [Set<Event>; 5] = [
+            ("events 0: name", |e| e.name = PLACE.into()),
+            ("events 0: dataset", |e| e.dataset = PLACE.into()),
+            ("events 0: pipeline", |e| e.pipeline = Some(PLACE.into())),
+            ("events 0: version", |e| e.version = Some(PLACE.into())),
+            ("events 0: order", |e| e.order = Order::Key(PLACE.into())),
+        ];
+        let outputs = outputs.into_iter().map(|(field, set)| {
+            let mut artifact = output("sites");
+            set(&mut artifact);
+            (field, Made::new("").output(artifact))
+        });
+        let events = events.into_iter().map(|(field, set)| {
+            let payload = Payload::parse(b"{}").expect("a payload");
+            let mut event = Event::new("seen", "sites", payload);
+            set(&mut event);
+            (field, Made::new("").event(event))
+        });
+        for (nth, (field, made)) in outputs.chain(events).enumerate() {
+            let asked = || justified("sites", nth + 10);
+            let unfit = pipeline.operation(asked());
+            let unfit = unfit.run(|_| async { Ok::<_, Trouble>(made.clone()) }).await;
+            let unfit = unfit.expect_err("it may not be written").to_string();
+            assert!(unfit.starts_with(&format!("refused: check: {field}: it names")), "{unfit}");
+            partial(&ledger, asked().key().expect("a key")).await;
+        }
+        // The declaration of the dataset is the operator's own.
+        ledger.hapax.declare(PLACE, None).await.expect("dropped");
+        let told = ledger.moments().await;
+        let told: Vec<String> = told.iter().map(|moment| print(&moment.document())).collect();
+        assert!(told.len() > 10 && !told.iter().any(|told| has_place(told)), "{told:?}");
+        let journal = ledger.journal().await;
+        let noted = journal.iter().filter_map(|entry| entry.note.as_deref());
+        assert!(!noted.into_iter().any(has_place));
+    }
+
+    fn print(json: &Json) -> String {
+        hapax::canonical::canonical(json).expect("canonical")
+    }
+
+    fn settled(product: &Option<hapax_pipeline::Product>) -> &hapax_pipeline::Product {
+        product.as_ref().expect("a product")
+    }
+
+    /// Proves P-14: cells that the caller gives are no finer than the dataset allows.
+    pub(super) async fn cells_are_as_coarse_as_the_dataset_asks(ledger: Arc<Ledger>) {
+        ledger.declare("sites", masked()).await;
+        let fine = ["8a26e2823867fff", "8a26e28230effff", "nowhere"].map(str::to_owned).to_vec();
+        let cells = |dataset| Artifact { cells: fine.clone(), ..output(dataset) };
+        let pipeline = ledger.pipeline();
+        for (dataset, kept) in
+            [("sites", vec!["8526e283fffffff".to_owned()]), ("flow", fine.clone())]
+        {
+            let made = Made::new("").output(cells(dataset));
+            let asked = pipeline.operation(justified(dataset, 1));
+            let finished = asked.run(|_| async { Ok::<_, Trouble>(made.clone()) }).await;
+            let product = finished.expect("done").product;
+            assert_eq!(settled(&product).outputs[0].cells, kept, "{dataset}");
+        }
+    }
+
+    /// Proves P-14: as many outputs as a client may report are recorded, with their cells, and
+    /// lineage says the same of them each time.
+    pub(super) async fn a_hundred_outputs_are_recorded(ledger: Arc<Ledger>) {
+        ledger.declare("sites", masked()).await;
+        // 256 cells of resolution 5 in all, of which no two are of one output only.
+        let wells = (0..16).flat_map(|x| (0..16).map(move |y| (x, y)));
+        let wells: Vec<String> = wells
+            .map(|(x, y)| {
+                format!("[{},{}]", -110.0 + f64::from(x) * 0.7, 30.0 + f64::from(y) * 0.7)
+            })
+            .collect();
+        let wells = format!(r#"{{"type":"MultiPoint","coordinates":[{}]}}"#, wells.join(","));
+        let all: Vec<String> = hapax_pipeline::mask(&json(&wells), 5).cells.into_iter().collect();
+        assert_eq!(all.len(), 256);
+        let fine: Vec<String> = hapax_pipeline::mask(&json(&wells), 9).cells.into_iter().collect();
+        let pipeline = ledger.pipeline();
+        for (nth, own) in [false, true].into_iter().enumerate() {
+            let artifact = |n: usize| Artifact {
+                uri: format!("s3://sites/{n}.parquet"),
+                checksum: format!("sha256:{n:064x}"),
+                // Each about all but one.
+                cells: fine.iter().skip(1).filter(|_| own).cloned().collect(),
+                ..output("sites")
+            };
+            let artifact = |n: usize| {
+                let mut artifact = artifact(n);
+                if own {
+                    artifact.cells[n] = fine[0].clone();
+                }
+                artifact
+            };
+            let made = || {
+                let made = Made::new("").document(json(&wells));
+                (0..100).fold(made, |made, n| made.output(artifact(n)))
+            };
+            let asked = pipeline.operation(justified("sites", nth));
+            let finished = asked.run(|_| async { Ok::<_, Trouble>(made()) }).await;
+            let finished = finished.expect("settled");
+            let ask = Ask { operation: justified("sites", nth + 10), ..Ask::default() };
+            let attempt = AttemptId::from_bytes([nth as u8 + 1; 16]);
+            let (key, _) = pipeline.permit(ask, attempt).await.expect("granted");
+            let told = Told::Made(Box::new(made()));
+            let reported = pipeline.report(key, attempt, told).await.expect("settled");
+            assert_eq!(reported, Some(hapax::remote::Settled::Recorded));
+            let outputs = &settled(&finished.product).outputs;
+            for output in outputs {
+                let within = |cells: &[String]| {
+                    let cells = cells.iter().map(|cell| cell[1..2].to_owned());
+                    cells.collect::<std::collections::BTreeSet<_>>()
+                };
+                assert!(own || output.cells == all, "{:?}", output.cells);
+                assert!(
+                    !output.cells.is_empty() && within(&output.cells).iter().all(|r| **r <= *"5")
+                );
+            }
+            // What the journal has is what was told, each time.
+            for key in [key, finished.key] {
+                let (once, again) = (items(&ledger, key).await, items(&ledger, key).await);
+                assert_eq!((once.len(), &once), (1, &again));
+                let cells = once[0].matches(&outputs[99].cells[0]).count();
+                assert!(cells >= 1, "{}", once[0]);
+            }
+            let moments = ledger.moments().await;
+            let read = moments.iter().rev().find_map(|moment| match &moment.what {
+                hapax_pipeline::What::Complete { product, .. } => product.clone(),
+                _ => None,
+            });
+            assert_eq!(&read.expect("a product").outputs, outputs);
+            let letter = moments.last().map(|moment| moment.document()).expect("a moment");
+            assert_eq!(Moment::read(&letter).as_ref(), moments.last());
+        }
+    }
+
+    /// The items of a catalog that follow from the journal.
+    async fn items(ledger: &Ledger, key: hapax::Key) -> Vec<String> {
+        let mut items = Vec::new();
+        for moment in ledger.moments().await.iter().filter(|moment| moment.run.key == key) {
+            let Some(completed) = lineage::Completed::of(moment) else { continue };
+            let editions = completed.editions();
+            let item = |edition| print(&lineage::stac::item(&completed, edition));
+            items.extend(editions.iter().map(item));
+        }
+        items
+    }
+}
