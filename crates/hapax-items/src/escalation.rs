@@ -1,4 +1,4 @@
-//! Escalations: what a person is asked, and what that person may say.
+//! Escalations: what a person is asked.
 //!
 //! An escalation is an item, or a run that failed outside of any, that needs attention. It is there
 //! as long as that is so; there is no second record of it.
@@ -7,16 +7,16 @@ use hapax::document::Object;
 use hapax::json::Json;
 use hapax::outbox::{Event, Payload};
 use hapax::part::Sought;
-use hapax::{AttemptId, Failure, Judged, Key, Outcome, Resolution, Safety, StateName, StoreError};
+use hapax::{AttemptId, Failure, Key, Safety, StateName, StoreError};
 
 use crate::class::Class;
+use crate::decision::{Action, actions};
 use crate::error::Error;
 use crate::identity;
 use crate::ledger::{ItemView, MutationView, RunView, run_view};
-use crate::note::{ITEM, ItemNote, RUN};
+use crate::note::{ITEM, ItemNote, MUTATION, MutationNote, RUN};
 use crate::service::Items;
 use crate::state::{ItemState, MutationState};
-use crate::told;
 use crate::tool::{Call, Plan};
 use crate::version::Version;
 
@@ -56,65 +56,6 @@ pub struct Explained {
     pub check: String,
 }
 
-/// What a person may say.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Action {
-    /// Look again whether it happened, or, where nothing is unknown, run it again.
-    TryAgain,
-    /// It did not happen, and may be attempted again.
-    DidNotHappen,
-    /// It happened, with this result.
-    Happened,
-    /// Let the item go.
-    Skip,
-    /// Begin a new attempt, which consults none of this one.
-    Reprocess,
-}
-
-impl Action {
-    /// All of them.
-    pub const ALL: [Self; 5] =
-        [Self::TryAgain, Self::DidNotHappen, Self::Happened, Self::Skip, Self::Reprocess];
-
-    /// The name in lower case.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::TryAgain => "try-again",
-            Self::DidNotHappen => "did-not-happen",
-            Self::Happened => "happened",
-            Self::Skip => "skip",
-            Self::Reprocess => "reprocess",
-        }
-    }
-}
-
-impl std::str::FromStr for Action {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let found = Self::ALL.into_iter().find(|action| action.as_str() == text);
-        found.ok_or_else(|| {
-            format!("{text:?} is no action; there are: {}", Self::ALL.map(Self::as_str).join(", "))
-        })
-    }
-}
-
-/// What can be done about an item whose handler stopped at these mutations.
-fn actions(open: &[MutationView]) -> Vec<Action> {
-    let (skip, reprocess) = (Action::Skip, Action::Reprocess);
-    if open.is_empty() {
-        return vec![Action::TryAgain, skip, reprocess];
-    }
-    if open.iter().any(|mutation| mutation.state == MutationState::Applied) {
-        return vec![Action::Happened, skip, reprocess];
-    }
-    let mut actions = vec![Action::DidNotHappen, Action::Happened, skip, reprocess];
-    if open.iter().all(|mutation| mutation.verifiable) {
-        actions.insert(0, Action::TryAgain);
-    }
-    actions
-}
-
 /// The event that tells of an escalation.
 pub const NEEDS_ATTENTION: &str = "item-needs-attention";
 
@@ -143,9 +84,18 @@ impl Items {
         Ok(found)
     }
 
-    /// One escalation.
+    /// One escalation: that of the item or the run of this key, or of the item that a mutation of
+    /// this key belongs to.
     pub async fn escalation(&self, key: Key) -> Result<Escalation, Error> {
-        let found = match self.found(key).await? {
+        let mut found = self.found(key).await?;
+        if let Some(part) =
+            found.as_ref().map(|found| &found.part).filter(|part| part.kind == MUTATION)
+            && let Some(note) = MutationNote::read(&part.body)
+        {
+            let item = identity::item(self.hapax().namespace(), &note.workflow, &note.item)?;
+            found = self.found(item).await?;
+        }
+        let found = match found {
             Some(found) => self.explain(found).await?,
             None => None,
         };
@@ -235,114 +185,6 @@ impl Items {
             },
             check,
             mutation,
-        }
-    }
-
-    /// Does what a person decided. `judged` is the attempt that the person was shown, so that a
-    /// stale screen cannot decide about something newer.
-    pub async fn act(
-        &self,
-        key: Key,
-        judged: AttemptId,
-        action: Action,
-        result: Option<&Json>,
-        (actor, note): (&str, &str),
-    ) -> Result<(), Error> {
-        let escalation = self.escalation(key).await?;
-        let stale = || Error::Stale { what: format!("escalation {key}"), attempt: judged };
-        if escalation.judged != judged {
-            return Err(stale());
-        }
-        if !escalation.actions.contains(&action) {
-            let may: Vec<_> = escalation.actions.iter().map(|action| action.as_str()).collect();
-            let why =
-                format!("{} is of no use here; there are: {}", action.as_str(), may.join(", "));
-            return Err(Error::Invalid(why));
-        }
-        if action == Action::Happened && result.is_none() {
-            return Err(Error::Invalid(
-                "what happened has a result; give it as JSON, `null` if there is none".into(),
-            ));
-        }
-        for Explained { mutation, .. } in &escalation.unknown {
-            if !self.decide(mutation, (action, result), (actor, note)).await? {
-                return Err(stale());
-            }
-        }
-        let hapax = self.hapax();
-        // One that nobody has noticed yet needs no more than that.
-        let failed =
-            hapax.show(key).await?.is_some_and(|item| item.state.name() == StateName::Failed);
-        let judged = match action {
-            Action::Reprocess => hapax.reset(key, judged, actor, note).await?,
-            Action::Skip => hapax.resolve(key, judged, Resolution::Skip, actor, note).await?,
-            _ if failed => return Ok(()),
-            Action::TryAgain | Action::DidNotHappen | Action::Happened => {
-                hapax.resolve(key, judged, Resolution::DidNotHappen, actor, note).await?
-            }
-        };
-        match judged {
-            Judged::Fenced(_) => Err(stale()),
-            _ => Ok(()),
-        }
-    }
-
-    /// Does to a mutation what a person decided about its item. False if something newer is there.
-    async fn decide(
-        &self,
-        mutation: &MutationView,
-        (action, result): (Action, Option<&Json>),
-        (actor, note): (&str, &str),
-    ) -> Result<bool, Error> {
-        let (hapax, key, judged) = (self.hapax(), mutation.key, mutation.judged);
-        let resolution = match (action, result, mutation.state) {
-            (Action::Happened, Some(result), MutationState::Applied) => {
-                told::record(hapax, (key, judged), result, (actor, note)).await?;
-                return Ok(true);
-            }
-            // It happened, whatever becomes of its item.
-            (_, _, MutationState::Applied) => return Ok(true),
-            (Action::Happened, Some(result), _) => {
-                Resolution::Happened(Outcome::from(hapax::document::print(result).as_str()))
-            }
-            (Action::DidNotHappen, ..) => Resolution::DidNotHappen,
-            (Action::TryAgain, _, MutationState::Indeterminate) => Resolution::AskAgain,
-            (Action::TryAgain, ..) => return Ok(true),
-            _ => Resolution::Skip,
-        };
-        match hapax.resolve(key, judged, resolution, actor, note).await? {
-            Judged::Decided(_) | Judged::Undecided { .. } => Ok(true),
-            Judged::Fenced(_) => Ok(false),
-        }
-    }
-
-    /// Begins a new attempt at an item that is done, failed or let go: a person's decision.
-    pub async fn reprocess(
-        &self,
-        workflow: &str,
-        id: &str,
-        judged: AttemptId,
-        (actor, note): (&str, &str),
-    ) -> Result<(), Error> {
-        let key = identity::item(self.hapax().namespace(), workflow, id)?;
-        if let Ok(escalation) = self.escalation(key).await
-            && escalation.actions.contains(&Action::Reprocess)
-        {
-            return self.act(key, judged, Action::Reprocess, None, (actor, note)).await;
-        }
-        let stale = || Error::Stale { what: format!("item {id:?}"), attempt: judged };
-        let item = self.show(workflow, id).await?;
-        if item.judged != judged {
-            return Err(stale());
-        }
-        // Nobody looks any more for what the attempts before have left.
-        for mutation in self.open(key, item.attempt).await? {
-            let (of, skip) = (mutation.key, Resolution::Skip);
-            self.hapax().resolve(of, mutation.judged, skip, actor, note).await?;
-        }
-        match self.hapax().reset(key, judged, actor, note).await? {
-            Judged::Fenced(_) => Err(stale()),
-            _ => Ok(()),
         }
     }
 

@@ -14,18 +14,20 @@
 //! | `tool`, `tools` | what can be done to the world |
 //! | `route` | what a failure leads to |
 //! | `reconcile` | looking for what may have happened |
-//! | `escalation`, `told` | what a person is asked, and says came of a mutation |
+//! | `escalation`, `decision`, `told` | what a person is asked, decides, and says came of a mutation |
 //! | `due`, `schedule` | runs that ought to be under way |
 //! | `repair`, `construction` | better scripts, and whether they may be used |
 
 mod bridge;
 mod class;
 pub mod construction;
+mod decision;
 mod due;
 mod error;
 mod escalation;
 mod identity;
 mod ledger;
+mod left;
 mod note;
 mod overview;
 mod past;
@@ -46,9 +48,10 @@ pub mod tools;
 mod version;
 
 pub use class::Class;
+pub use decision::Action;
 pub use due::Due;
 pub use error::Error;
-pub use escalation::{Action, Escalation, Explained, NEEDS_ATTENTION};
+pub use escalation::{Escalation, Explained, NEEDS_ATTENTION};
 pub use ledger::{ItemView, MutationView, RunView};
 pub use note::Failure;
 pub use overview::Page;

@@ -269,9 +269,14 @@ impl MutationNote {
         Call { operation, plan, key, attempt, fence }
     }
 
+    /// The tool and what it was to do.
+    pub(crate) fn name(&self) -> String {
+        format!("{}.{}", self.tool, self.operation)
+    }
+
     /// What people call it.
     pub(crate) fn label(&self) -> String {
-        let label = format!("{}.{} {}", self.tool, self.operation, self.plan.target);
+        let label = format!("{} {}", self.name(), self.plan.target);
         label.chars().take(60).collect()
     }
 }

@@ -100,6 +100,15 @@ impl Item {
         }))
     }
 
+    pub(crate) fn run(&self) -> &Run {
+        &self.0.run
+    }
+
+    /// What the mutations of this attempt are parts of.
+    pub(crate) fn whole(&self) -> Key {
+        self.0.whole
+    }
+
     /// Closes it once what was begun for it has come to its end.
     pub(crate) async fn close(&self) {
         let _alone = self.0.turn.lock().await;

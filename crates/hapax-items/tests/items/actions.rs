@@ -237,6 +237,26 @@ async fn a_stale_screen_decides_nothing() {
     assert_eq!(items.show("letters", "a").await.unwrap().state, ItemState::Failed);
 }
 
+/// Proves I-12: whoever dies between deciding about an item and about its mutations has decided
+/// nothing that is lost: a person is asked again, and an attempt that was given up asks for nothing.
+#[tokio::test]
+async fn a_decision_that_was_cut_off_is_asked_for_again() {
+    let world = World::opaque();
+    let (items, escalation) = unknown(&world).await;
+    let (hapax, key, judged) = (items.hapax(), escalation.key, escalation.judged);
+    let (item, did_not) = (PERSON, hapax::Resolution::DidNotHappen);
+    hapax.resolve(key, judged, did_not, item.0, item.1).await.unwrap();
+    assert_eq!(items.reconcile().await.unwrap().escalated, 1);
+    let again = asked(&items).await;
+    assert_eq!(again.unknown[0].mutation.key, escalation.unknown[0].mutation.key);
+
+    hapax.reset(key, again.judged, item.0, item.1).await.unwrap();
+    assert_eq!(items.reconcile().await.unwrap().escalated, 0);
+    assert_eq!(items.drive("letters", None).await.unwrap().items, 1);
+    let item = items.show("letters", "a").await.unwrap();
+    assert_eq!((item.state, item.attempt, world.done().len()), (ItemState::Done, 2, 2));
+}
+
 /// Proves I-12: whoever listens to the outbox hears of an escalation, once.
 #[tokio::test]
 async fn an_escalation_is_told_through_the_outbox() {
