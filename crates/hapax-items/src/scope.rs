@@ -513,7 +513,7 @@ pub(crate) async fn look(
 }
 
 /// How long a comparison may take.
-const COMPARING: Duration = Duration::from_secs(1);
+pub(crate) const COMPARING: Duration = Duration::from_secs(1);
 
 /// What the tool says of two payloads; one that panics or stalls says nothing good.
 async fn compare(asked: &Asked, recorded: MutationNote) -> Difference {
