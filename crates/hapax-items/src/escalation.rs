@@ -3,11 +3,8 @@
 //! An escalation is an item, or a run that failed outside of any, that needs attention. It is there
 //! as long as that is so; there is no second record of it.
 
-use hapax::document::Object;
-use hapax::json::Json;
-use hapax::outbox::{Event, Payload};
-use hapax::part::Sought;
-use hapax::{AttemptId, Failure, Key, Safety, StateName, StoreError};
+use hapax::part::{Found, Sought};
+use hapax::{AttemptId, Failure, Key, Safety, StateName};
 
 use crate::class::Class;
 use crate::decision::{Action, actions};
@@ -18,7 +15,6 @@ use crate::note::{ITEM, ItemNote, MUTATION, MutationNote, RUN};
 use crate::service::Items;
 use crate::state::{ItemState, MutationState};
 use crate::tool::{Call, Plan};
-use crate::version::Version;
 
 /// What a person is asked.
 #[derive(Debug, Clone, PartialEq)]
@@ -41,6 +37,15 @@ pub struct Escalation {
     pub actions: Vec<Action>,
 }
 
+/// Some escalations.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Escalations {
+    /// They.
+    pub escalations: Vec<Escalation>,
+    /// Beyond which place to go on; nothing if there are no more.
+    pub next: Option<u64>,
+}
+
 /// A mutation whose outcome nobody knows, or one that was applied and whose result nobody knows.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Explained {
@@ -56,12 +61,6 @@ pub struct Explained {
     pub check: String,
 }
 
-/// The event that tells of an escalation.
-pub const NEEDS_ATTENTION: &str = "item-needs-attention";
-
-/// How many escalations are told of at once.
-const TOLD: usize = 1_000;
-
 /// # Escalations
 impl Items {
     /// What needs attention, the newest first; of one workflow, if named.
@@ -70,16 +69,41 @@ impl Items {
         workflow: Option<&str>,
         limit: usize,
     ) -> Result<Vec<Escalation>, Error> {
+        Ok(self.escalations_beyond(workflow, None, limit).await?.escalations)
+    }
+
+    /// The same, beyond a place, with where to go on.
+    pub async fn escalations_beyond(
+        &self,
+        workflow: Option<&str>,
+        beyond: Option<u64>,
+        limit: usize,
+    ) -> Result<Escalations, Error> {
+        let found = self.asked(workflow, beyond, limit).await?;
+        let next = found.last().filter(|_| found.len() == limit).map(|found| found.place);
+        let mut escalations = Vec::with_capacity(found.len());
+        for found in found {
+            escalations.extend(self.explain(found).await?);
+        }
+        Ok(Escalations { escalations, next })
+    }
+
+    /// The items and runs that a person is asked about, the newest first.
+    pub(crate) async fn asked(
+        &self,
+        workflow: Option<&str>,
+        beyond: Option<u64>,
+        limit: usize,
+    ) -> Result<Vec<Found>, Error> {
         let namespace = self.hapax().namespace();
         let whole = workflow.map(|name| identity::workflow(namespace, name)).transpose()?;
         let mut found = Vec::new();
         for kind in [ITEM, RUN] {
             let (kind, states) = (kind.to_owned(), vec![StateName::Partial]);
-            let sought = Sought { whole, kind, states, newest_first: true, beyond: None, limit };
-            for part in self.hapax().parts(sought).await? {
-                found.extend(self.explain(part).await?);
-            }
+            let sought = Sought { whole, kind, states, newest_first: true, beyond, limit };
+            found.extend(self.hapax().parts(sought).await?);
         }
+        found.sort_by_key(|found| std::cmp::Reverse(found.place));
         found.truncate(limit);
         Ok(found)
     }
@@ -102,7 +126,7 @@ impl Items {
         found.ok_or_else(|| Error::NotFound(format!("escalation {key}")))
     }
 
-    async fn explain(&self, found: hapax::part::Found) -> Result<Option<Escalation>, Error> {
+    pub(crate) async fn explain(&self, found: Found) -> Result<Option<Escalation>, Error> {
         let (key, judged) = (found.name.key, found.effect.attempt);
         let reason = found.effect.state.reason().unwrap_or_default().to_owned();
         if found.part.kind == RUN {
@@ -234,76 +258,7 @@ impl Items {
             Ok(_) | Err(hapax::Error::Blocked(_) | hapax::Error::Refused { .. }) => {}
             Err(error) => return Err(error.into()),
         }
-        self.tell_escalations(workflow).await
-    }
-
-    /// Tells whoever listens to the outbox of every escalation, once.
-    pub(crate) async fn tell_escalations(&self, workflow: &str) -> Result<(), Error> {
-        for escalation in self.escalations(Some(workflow), TOLD).await? {
-            match self.tell(&escalation, true).await {
-                // Nothing that somebody wrote: it says who it is about.
-                Err(hapax::Error::Store(StoreError::Guarded { .. })) => {
-                    self.tell(&escalation, false).await?;
-                }
-                told => told?,
-            }
-        }
+        self.tell_escalations(workflow).await;
         Ok(())
-    }
-
-    /// Tells of a version that waits for approval, once.
-    pub(crate) async fn tell_held(&self, workflow: &str, version: Version) -> Result<(), Error> {
-        let scripts = self.scripts(workflow).await?;
-        let Some(script) = scripts.into_iter().find(|script| script.version == version) else {
-            return Ok(());
-        };
-        let document = Object::default()
-            .text("workflow", workflow)
-            .text("version", version.to_string().as_str())
-            .text("attempt", script.attempt.to_string().as_str())
-            .text("reason", "a repair waits for approval")
-            .list("actions", ["approve", "reject"].map(Json::text));
-        let of = (script.key, script.attempt);
-        Ok(self.tell_once(of, workflow, document.json(), "a repair waits for approval").await?)
-    }
-
-    async fn tell(&self, escalation: &Escalation, all: bool) -> Result<(), hapax::Error> {
-        let item = escalation.item.as_ref().filter(|_| all);
-        let document = Object::default()
-            .text("escalation", escalation.key.to_string().as_str())
-            .text("attempt", escalation.judged.to_string().as_str())
-            .text("workflow", escalation.workflow.as_str())
-            .text("item", item.map(|item| item.id.as_str()))
-            .text("title", item.map(|item| item.title.as_str()))
-            .text("reason", all.then_some(escalation.reason.as_str()))
-            .list("actions", escalation.actions.iter().map(|one| Json::text(one.as_str())));
-        let of = (escalation.key, escalation.judged);
-        self.tell_once(of, &escalation.workflow, document.json(), &escalation.reason).await
-    }
-
-    async fn tell_once(
-        &self,
-        (of, attempt): (Key, AttemptId),
-        workflow: &str,
-        document: Json,
-        why: &str,
-    ) -> Result<(), hapax::Error> {
-        let key = identity::notice(of, attempt.as_bytes())
-            .map_err(|error| hapax::Error::Refused { reason: error.to_string() })?;
-        let effect = self.hapax().effect(key).safety(Safety::Transactional);
-        let told = effect.run(|claim| async move {
-            let payload = Payload::of(&document)?;
-            claim.emit(Event::new(NEEDS_ATTENTION, workflow, payload))?;
-            Ok::<_, Failure>("told")
-        });
-        match told.await {
-            Ok(_) => Ok(()),
-            // Nobody has asked to be told.
-            Err(hapax::Error::Store(StoreError::Unrouted { .. })) => {
-                tracing::warn!(name: "needs_attention", workflow, escalation = %of, "{why}");
-                Ok(())
-            }
-            Err(error) => Err(error),
-        }
     }
 }

@@ -14,7 +14,7 @@
 //! | `tool`, `tools` | what can be done to the world |
 //! | `route` | what a failure leads to |
 //! | `reconcile` | looking for what may have happened |
-//! | `escalation`, `decision`, `told` | what a person is asked, decides, and says came of a mutation |
+//! | `escalation`, `notice`, `decision`, `told` | what a person is asked, hears, decides, and says came of a mutation |
 //! | `due`, `schedule` | runs that ought to be under way |
 //! | `repair`, `construction` | better scripts, and whether they may be used |
 
@@ -29,6 +29,7 @@ mod identity;
 mod ledger;
 mod left;
 mod note;
+mod notice;
 mod overview;
 mod past;
 mod reconcile;
@@ -51,9 +52,10 @@ pub use class::Class;
 pub use decision::Action;
 pub use due::Due;
 pub use error::Error;
-pub use escalation::{Escalation, Explained, NEEDS_ATTENTION};
+pub use escalation::{Escalation, Escalations, Explained};
 pub use ledger::{ItemView, MutationView, RunView};
 pub use note::Failure;
+pub use notice::NEEDS_ATTENTION;
 pub use overview::Page;
 pub use reconcile::Reconciled;
 #[cfg(feature = "http")]

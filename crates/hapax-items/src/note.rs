@@ -67,6 +67,15 @@ impl Account {
         Self { failures: self.failures.saturating_add(1), since_ms }
     }
 
+    /// What counts after a failure: how often something was tried that may go better in a while, and
+    /// not how often somebody had to be waited for.
+    pub(crate) fn after(self, failure: &Failure, now_ms: u64) -> Self {
+        match failure.class {
+            Class::Transient => self.failed(now_ms),
+            _ => self,
+        }
+    }
+
     pub(crate) fn spent(self, now_ms: u64) -> Spent {
         let for_ms = now_ms.saturating_sub(self.since_ms);
         Spent { failures: self.failures, for_ms, ..Spent::default() }

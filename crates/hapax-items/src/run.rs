@@ -342,7 +342,7 @@ impl Run {
                             return Err(hapax::Failure::not_done(why));
                         }
                         let (failure, escalated) = self.failed(account);
-                        let account = account.failed(now_ms());
+                        let account = account.after(&failure, now_ms());
                         self.note().failure = Some(failure.clone());
                         let reason = format!("{}: {}", failure.class, failure.message);
                         let note = ItemNote { account, failure: Some(failure), ..note };

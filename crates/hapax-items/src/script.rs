@@ -226,6 +226,18 @@ impl Items {
         Ok(scripts)
     }
 
+    /// The versions that a person has to approve, the newest first; of one workflow, if named.
+    pub async fn held(&self, workflow: Option<&str>) -> Result<Vec<Script>, Error> {
+        let namespace = self.hapax().namespace();
+        let whole = workflow.map(|name| identity::workflow(namespace, name)).transpose()?;
+        let (kind, states) =
+            (SCRIPT.to_owned(), vec![StateName::Unknown, StateName::Indeterminate]);
+        let sought =
+            Sought { whole, kind, states, newest_first: true, limit: VERSIONS, beyond: None };
+        let found = self.hapax().parts(sought).await?;
+        Ok(found.iter().filter_map(Script::read).collect())
+    }
+
     /// The version that counts.
     pub async fn script(&self, workflow: &str) -> Result<Script, Error> {
         let known = self.scripts(workflow).await?;

@@ -1,11 +1,14 @@
 //! What people decide.
 
+use std::collections::BTreeSet;
+
 use expect_test::expect;
 use hapax::json::Json;
 use hapax::outbox::{Letter, Outbox, RecordFilter, Sink, Told};
 use hapax::{AttemptId, Finding, Hapax, Outcome};
 use hapax_items::{
-    Action, Class, Error, Escalation, Explained, ItemState, Items, MutationState, NEEDS_ATTENTION,
+    Action, Class, Error, Escalation, Explained, Item, ItemState, Items, MutationState,
+    NEEDS_ATTENTION, Run, Version,
 };
 
 use crate::world::{Next, ONE, World, drive, failed, items, items_on};
@@ -275,6 +278,75 @@ async fn an_escalation_is_told_through_the_outbox() {
     assert_eq!((event.name.as_str(), event.dataset.as_str()), (NEEDS_ATTENTION, "letters"));
     let payload = event.payload.as_str();
     assert!(payload.contains("\"item\":\"a\"") && payload.contains("try-again"), "{payload}");
+}
+
+/// What was told of escalations.
+async fn told(hapax: &Hapax) -> usize {
+    let filter = RecordFilter { limit: 10, ..RecordFilter::default() };
+    hapax.records(filter).await.expect("records").len()
+}
+
+async fn listen(hapax: &Hapax) {
+    let outbox = Outbox::new().sink("people", Deaf).expect("a sink");
+    let outbox = outbox.route("item-*", "*", &["people"]).expect("a route");
+    hapax.configure(&outbox).await.expect("set up");
+}
+
+/// Sends one letter.
+async fn send(run: Run) -> Result<(), String> {
+    run.with_item("a", "Letter", async |item: Item| {
+        item.call("mail", "send", &Json::object([("to", Json::text("ada"))])).await;
+        Ok::<_, String>(Json::Null)
+    })
+    .await;
+    Ok(())
+}
+
+/// Proves I-12, I-14: programs of one's own tell of escalations as scripts do.
+#[tokio::test]
+async fn an_escalation_of_a_program_is_told_through_the_outbox() {
+    let world = World::opaque();
+    let hapax = Hapax::builder().in_memory();
+    let items = items_on(hapax.clone(), &world);
+    listen(&hapax).await;
+    world.next([Next::Fail(Class::Permission)]);
+    for _ in 0..2 {
+        assert!(items.perform("letters", Version::FIRST, None, send).await.is_err());
+        assert_eq!(told(&hapax).await, 1);
+    }
+}
+
+/// Proves I-12: what nobody has told of when it was recorded is told by whoever finds it open.
+#[tokio::test]
+async fn an_escalation_that_was_not_told_is_told_later() {
+    let world = World::opaque();
+    let hapax = Hapax::builder().in_memory();
+    let items = items_on(hapax.clone(), &world);
+    world.next([Next::Fail(Class::Permission)]);
+    failed(drive(&items, ONE).await);
+    listen(&hapax).await;
+    assert_eq!(told(&hapax).await, 0, "nobody was there");
+    failed(items.run("letters", None).await.map(|ran| ran.items));
+    assert_eq!(told(&hapax).await, 1);
+    items.tell_open(&mut BTreeSet::new()).await.unwrap();
+    assert_eq!(told(&hapax).await, 1, "once");
+}
+
+/// Proves I-12: all that people are asked is listed, the newest first and page by page, be it about
+/// items or about runs.
+#[tokio::test]
+async fn the_newest_is_listed_first() {
+    let world = World::opaque();
+    let items = items(&world);
+    world.next([Next::Fail(Class::Permission)]);
+    failed(drive(&items, ONE).await);
+    items.publish("notes", "throw new Error('no');", "ada").await.unwrap();
+    assert!(items.drive("notes", None).await.is_err());
+    let first = items.escalations_beyond(None, None, 1).await.unwrap();
+    let second = items.escalations_beyond(None, first.next, 1).await.unwrap();
+    let third = items.escalations_beyond(None, second.next, 1).await.unwrap();
+    let workflows = [&first, &second].map(|page| page.escalations[0].workflow.as_str());
+    assert_eq!((workflows, third.escalations.len(), third.next), (["notes", "letters"], 0, None));
 }
 
 struct Deaf;

@@ -2,7 +2,7 @@
 
 use hapax::Timestamp;
 use hapax::json::Json;
-use hapax_items::{Explained, ItemState, ItemView, MutationView};
+use hapax_items::{Explained, ItemState, ItemView, MutationView, Script};
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::value::RawValue;
 use utoipa::ToSchema;
@@ -275,6 +275,34 @@ impl Escalation {
             reason: escalation.reason.clone(),
             unknown: escalation.unknown.iter().map(unknown).collect(),
             actions: escalation.actions.iter().copied().map(ActionName::of).collect(),
+        }
+    }
+}
+
+/// A repair that waits for approval.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct HeldRepair {
+    /// The workflow.
+    pub workflow: String,
+    /// The version that would be used.
+    pub version: String,
+    /// The attempt that a decision names.
+    pub attempt: String,
+    /// Why somebody is asked.
+    pub reason: Option<String>,
+    /// What the maintainer says about it.
+    pub explanation: Option<String>,
+}
+
+impl HeldRepair {
+    /// A version that is held.
+    pub fn of(script: &Script) -> Self {
+        Self {
+            workflow: script.workflow.clone(),
+            version: script.version.to_string(),
+            attempt: script.attempt.to_string(),
+            reason: script.reason.clone(),
+            explanation: script.repair.as_ref().map(|repair| repair.explanation.clone()),
         }
     }
 }
