@@ -222,7 +222,7 @@ async fn known(items: &Items, workflow: &str) -> Result<(), Failed> {
 async fn versions(global: &Global, workflow: &str, show: Option<Version>) -> Result<Exit, Failed> {
     let items = look(global).await?;
     known(&items, workflow).await?;
-    let scripts = items.scripts(workflow).await?;
+    let scripts = items.scripts_shown(workflow).await?;
     if let Some(version) = show {
         let found = scripts.iter().find(|script| script.version == version);
         let missing = || Error::NotFound(format!("version {version} of {workflow:?}"));
@@ -242,7 +242,10 @@ fn version_row(script: &Script) -> Vec<String> {
     let repair = script.repair.as_ref();
     let cost = repair.map_or("-".into(), |repair| (repair.cost as f64 / 1_000.0).to_string());
     let touches = repair.filter(|repair| repair.impactful || !repair.blast_radius.is_empty());
-    let touches = touches.map_or("-".into(), |repair| repair.blast_radius.len().to_string());
+    let touches = touches.map_or("-".into(), |repair| {
+        let more = if repair.blast_radius_cut { "more than " } else { "" };
+        format!("{more}{}", repair.blast_radius.len())
+    });
     let repair = repair.map(|repair| repair.explanation.as_str());
     vec![
         script.version.to_string(),
@@ -435,10 +438,11 @@ fn print_escalation(nth: usize, escalation: &Escalation) {
     output::print(&format!("{}: {title}", console::style(&escalation.workflow).bold()));
     output::print(&format!("  why       {}", output::plain(Some(&escalation.reason))));
     let several = escalation.unknown.len() > 1;
-    for Explained { mutation, tried, why, verify, check } in &escalation.unknown {
-        for (name, text) in
-            [("tried", tried), ("unknown", why), ("verify", verify), ("check", check)]
-        {
+    let stopped_at = escalation.stopped_at.iter();
+    for explained in escalation.unknown.iter().chain(stopped_at) {
+        let Explained { mutation, tried, why, verify, check } = explained;
+        let known = if escalation.stopped_at.is_some() { "known" } else { "unknown" };
+        for (name, text) in [("tried", tried), (known, why), ("verify", verify), ("check", check)] {
             output::print(&format!("  {name:9} {}", output::plain(Some(text))));
         }
         if several {

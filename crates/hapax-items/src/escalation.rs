@@ -3,6 +3,7 @@
 //! An escalation is an item, or a run that failed outside of any, that needs attention. It is there
 //! as long as that is so; there is no second record of it.
 
+use hapax::document::print;
 use hapax::part::{Found, Sought};
 use hapax::{AttemptId, Failure, Key, Safety, StateName};
 
@@ -11,9 +12,10 @@ use crate::decision::{Action, actions};
 use crate::error::Error;
 use crate::identity;
 use crate::ledger::{ItemView, MutationView, RunView, run_view};
-use crate::note::{ITEM, ItemNote, MUTATION, MutationNote, RUN};
+use crate::note::{self, About, ITEM, ItemNote, MUTATION, MutationNote, RUN};
 use crate::service::Items;
 use crate::state::{ItemState, MutationState};
+use crate::stop::brief;
 use crate::tool::{Call, Plan};
 
 /// What a person is asked.
@@ -33,6 +35,8 @@ pub struct Escalation {
     pub reason: String,
     /// The mutations whose outcome or result nobody knows, with what there is to know about each.
     pub unknown: Vec<Explained>,
+    /// The mutation that the item stopped at, where its outcome is known.
+    pub stopped_at: Option<Explained>,
     /// What can be done.
     pub actions: Vec<Action>,
 }
@@ -139,6 +143,7 @@ impl Items {
                 run: Some(run),
                 reason,
                 unknown: Vec::new(),
+                stopped_at: None,
                 actions: vec![Action::TryAgain, Action::Skip],
             }));
         }
@@ -152,20 +157,59 @@ impl Items {
         if open.is_empty() && indeterminate {
             open.extend(self.without_result(key, item.attempt).await?);
         }
+        let stopped_at = match &item.failure {
+            Some(failure) if open.is_empty() => self.stopped_at(failure).await?,
+            _ => None,
+        };
         let actions = actions(&open);
-        let unknown = open.into_iter().map(|mutation| self.explained(mutation)).collect();
+        let unknown: Vec<_> = open.into_iter().map(|mutation| self.explained(mutation)).collect();
         let workflow = item.workflow.clone();
         let item = Some(item);
-        Ok(Some(Escalation { key, judged, workflow, item, run: None, reason, unknown, actions }))
+        Ok(Some(Escalation {
+            key,
+            judged,
+            workflow,
+            item,
+            run: None,
+            reason,
+            unknown,
+            stopped_at,
+            actions,
+        }))
+    }
+
+    /// The mutation that a failure is about, and what was tried.
+    async fn stopped_at(&self, failure: &note::Failure) -> Result<Option<Explained>, Error> {
+        let Some(About { mutation: key, asked }) = &failure.about else {
+            return Ok(None);
+        };
+        let Some(found) = self.found(*key).await? else { return Ok(None) };
+        let Some(mutation) = self.mutation_view(&found).await? else { return Ok(None) };
+        let tried = tried(&mutation);
+        let was = brief(&mutation.payload);
+        Ok(match mutation.state {
+            MutationState::Applied => Some(Explained {
+                tried: format!("{tried}, and applied, with {was}"),
+                why: format!("its outcome is known; it is asked for now with {asked}"),
+                verify: "there is nothing to look up: it was applied, and is not applied again"
+                    .into(),
+                check: format!("whether what was applied at {} is right as it is", mutation.target),
+                mutation,
+            }),
+            MutationState::Failed => Some(Explained {
+                tried: format!("{tried}, with {asked}"),
+                why: format!("its outcome is known: it did not happen. {}", failure.message),
+                verify: "there is nothing to look up: try-again attempts it again".into(),
+                check: format!("what keeps it from happening at {}", mutation.target),
+                mutation,
+            }),
+            _ => None,
+        })
     }
 
     fn explained(&self, mutation: MutationView) -> Explained {
         let MutationView { tool, operation, target, identity, .. } = &mutation;
-        let times = match mutation.attempts {
-            1 => "once".to_owned(),
-            times => format!("{times} times"),
-        };
-        let tried = format!("{tool}.{operation} of {target} was attempted {times}");
+        let tried = tried(&mutation);
         if mutation.state == MutationState::Applied {
             return Explained {
                 tried: format!("{tried}, and applied"),
@@ -175,7 +219,7 @@ impl Items {
                     .into(),
                 check: format!(
                     "what came of it at {target}, for {}, to say it with happened",
-                    hapax::document::print(identity)
+                    print(identity)
                 ),
                 mutation,
             };
@@ -198,7 +242,7 @@ impl Items {
         };
         let check = match self.tool(tool) {
             Some(tool) => tool.check_by_hand(&call),
-            None => format!("{target}, for {}", hapax::document::print(identity)),
+            None => format!("{target}, for {}", print(identity)),
         };
         Explained {
             tried: format!("{tried}{looked}"),
@@ -261,4 +305,14 @@ impl Items {
         self.tell_escalations(workflow).await;
         Ok(())
     }
+}
+
+/// Which mutation, and how often.
+fn tried(mutation: &MutationView) -> String {
+    let MutationView { tool, operation, target, .. } = mutation;
+    let times = match mutation.attempts {
+        1 => "once".to_owned(),
+        times => format!("{times} times"),
+    };
+    format!("{tool}.{operation} of {target} was attempted {times}")
 }

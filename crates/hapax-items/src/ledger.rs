@@ -243,7 +243,7 @@ impl Items {
         Ok(views)
     }
 
-    async fn mutation_view(&self, found: &Found) -> Result<Option<MutationView>, Error> {
+    pub(crate) async fn mutation_view(&self, found: &Found) -> Result<Option<MutationView>, Error> {
         let Some(note) = MutationNote::read(&found.part.body) else { return Ok(None) };
         let Effect { attempt, attempts, updated, state, safety, .. } = &found.effect;
         let key = found.name.key;

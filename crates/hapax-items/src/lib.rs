@@ -54,7 +54,7 @@ pub use due::Due;
 pub use error::Error;
 pub use escalation::{Escalation, Escalations, Explained};
 pub use ledger::{ItemView, MutationView, RunView};
-pub use note::Failure;
+pub use note::{About, Failure};
 pub use notice::NEEDS_ATTENTION;
 pub use overview::Page;
 pub use reconcile::Reconciled;

@@ -31,6 +31,17 @@ pub struct Failure {
     pub next: String,
     /// When it is tried again, in milliseconds since 1970.
     pub retry_at: Option<u64>,
+    /// The mutation that it is about.
+    pub about: Option<About>,
+}
+
+/// A mutation that something stopped at.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct About {
+    /// Its key.
+    pub mutation: Key,
+    /// What it was asked for with, as JSON; the beginning, if it is long.
+    pub asked: String,
 }
 
 impl Failure {
@@ -40,6 +51,11 @@ impl Failure {
             .text("stack", self.stack.as_deref())
             .text("next", self.next.as_str())
             .number("retry_at", self.retry_at)
+            .text(
+                "mutation",
+                self.about.as_ref().map(|about| about.mutation.to_string()).as_deref(),
+            )
+            .text("asked", self.about.as_ref().map(|about| about.asked.as_str()))
     }
 
     fn read(json: &Json) -> Option<Self> {
@@ -49,6 +65,10 @@ impl Failure {
             stack: text(json, "stack"),
             next: text(json, "next").unwrap_or_default(),
             retry_at: number(json, "retry_at"),
+            about: text(json, "mutation").and_then(|key| {
+                let asked = text(json, "asked").unwrap_or_default();
+                Some(About { mutation: key.parse().ok()?, asked })
+            }),
         })
     }
 }

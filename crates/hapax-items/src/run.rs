@@ -450,9 +450,11 @@ impl Run {
                 next => (next.as_str(), None),
             },
         };
-        let Why { class, message, stack, .. } = why;
-        let failure = Failure { class, message, stack, next: next.into(), retry_at };
-        (failure, next == "escalate")
+        let Why { class, message, stack, about, .. } = why;
+        let next = next.to_owned();
+        let escalated = next == "escalate";
+        let failure = Failure { class, message, stack, next, retry_at, about };
+        (failure, escalated)
     }
 
     fn name_item(&self, id: &str) {

@@ -67,6 +67,13 @@ pub(crate) struct Asked {
     tool: Arc<dyn Tool>,
 }
 
+impl Asked {
+    /// Says what a failure is about.
+    fn about(&self, why: Why) -> Why {
+        why.about(self.key, &self.note.plan.payload)
+    }
+}
+
 impl Item {
     /// An item that is being worked on.
     pub(crate) fn open(
@@ -289,10 +296,10 @@ impl Item {
                 Some(outcome) => self.result(asked, &outcome).await,
                 None => {
                     let why = format!("{}; it did not happen", error.message);
-                    Err(run.stop(Why::new(Class::Transient, why)))
+                    Err(run.stop(asked.about(Why::new(Class::Transient, why))))
                 }
             },
-            ended => ended.map_err(|ended| run.stop(ended.why(asked))),
+            ended => ended.map_err(|ended| run.stop(asked.about(ended.why(asked)))),
         }
     }
 
@@ -438,7 +445,8 @@ impl Item {
             asked.note.operation,
             print(&asked.note.plan.identity)
         );
-        Err(run.stop(Why::new(Class::Precondition, why).course(Course::Escalate)))
+        let why = Why::new(Class::Precondition, why).course(Course::Escalate);
+        Err(run.stop(asked.about(why)))
     }
 }
 

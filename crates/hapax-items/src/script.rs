@@ -58,6 +58,8 @@ pub struct Repaired {
     pub cost: u64,
     /// Items that were processed while the fault existed, if a person has to decide.
     pub blast_radius: Vec<String>,
+    /// Whether there are more of them than are named.
+    pub blast_radius_cut: bool,
 }
 
 /// What became of a version.
@@ -115,7 +117,8 @@ impl Draft {
                 .text("explanation", repair.explanation.as_str())
                 .flag("impactful", repair.impactful)
                 .number("cost", repair.cost)
-                .list("blast_radius", repair.blast_radius.iter().map(|id| Json::text(id))),
+                .list("blast_radius", repair.blast_radius.iter().map(|id| Json::text(id)))
+                .flag("blast_radius_cut", repair.blast_radius_cut),
             None => document,
         };
         Part { whole, kind: SCRIPT.into(), body: document.print().into_bytes() }
@@ -133,6 +136,7 @@ impl Script {
                 impactful: hapax::document::flag(&json, "impactful"),
                 cost: number(&json, "cost").unwrap_or_default(),
                 blast_radius: list(&json, "blast_radius", words),
+                blast_radius_cut: hapax::document::flag(&json, "blast_radius_cut"),
             })
         });
         Some(Self {

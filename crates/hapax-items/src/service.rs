@@ -353,7 +353,7 @@ impl Items {
                     .failure
                     .ok_or_else(|| Error::Invalid("the run ended without a reason".into()))?;
                 tracing::warn!(name: "run_failed", workflow, run = %key, item = note.item, class = %failure.class, next = failure.next, "{}", failure.message);
-                Err(Error::Failed { item: note.item, failure })
+                Err(Error::Failed { item: note.item, failure: Box::new(failure) })
             }
             (Err(hapax::Error::Locked { .. } | hapax::Error::InFlight { .. }), _) => {
                 Err(Error::Running { workflow: workflow.to_owned() })

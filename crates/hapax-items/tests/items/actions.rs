@@ -91,6 +91,43 @@ async fn an_escalation_says_how_often_it_was_looked_for() {
     assert_eq!((looks().await, world.looks()), (16, 16));
 }
 
+/// Proves I-13: an escalation says which mutation and what was tried also where the outcome is known:
+/// what nobody is allowed to do, and what was applied with another payload.
+#[tokio::test]
+async fn an_escalation_says_what_was_tried_where_the_outcome_is_known() {
+    let says = |escalation: &Escalation| {
+        let Explained { mutation, tried, why, verify, check } =
+            escalation.stopped_at.as_ref().expect("a mutation");
+        let failure = escalation.item.as_ref().and_then(|item| item.failure.as_ref());
+        let about = failure.and_then(|failure| failure.about.as_ref());
+        assert_eq!(about.map(|about| about.mutation), Some(mutation.key));
+        assert!(escalation.unknown.is_empty());
+        [tried, why, verify, check].map(String::as_str).join("\n")
+    };
+    let world = World::opaque();
+    let items = items(&world);
+    world.next([Next::Fail(Class::Permission)]);
+    failed(drive(&items, ONE).await);
+    expect![[r#"
+        mail.send of smtp://example.org was attempted once, with {"text":"hello"}
+        its outcome is known: it did not happen. mail.send: the post office is closed
+        there is nothing to look up: try-again attempts it again
+        what keeps it from happening at smtp://example.org"#]]
+    .assert_eq(&says(&asked(&items).await));
+
+    let world = World::opaque();
+    let items = crate::world::items(&world);
+    failed(drive(&items, &ONE.replace("return sent.nth;", "throw new Error('stop');")).await);
+    act(&items, &asked(&items).await, Action::TryAgain).await.unwrap();
+    failed(drive(&items, &ONE.replace("hello", "goodbye")).await);
+    expect![[r#"
+        mail.send of smtp://example.org was attempted once, and applied, with {"text":"hello"}
+        its outcome is known; it is asked for now with {"text":"goodbye"}
+        there is nothing to look up: it was applied, and is not applied again
+        whether what was applied at smtp://example.org is right as it is"#]]
+    .assert_eq(&says(&asked(&items).await));
+}
+
 /// An item whose letter was sent, with an answer that was too large to keep.
 async fn too_large(world: &World) -> (Items, Escalation) {
     let items = items_on(Hapax::builder().keep_limit(1024).in_memory(), world);

@@ -8,8 +8,8 @@ use hapax::document::Object;
 use hapax::json::Json;
 use hapax::outbox::{Letter, Outbox, RecordFilter, Sink, Told};
 use hapax_items::{
-    Action, Budget, Class, Difference, Error, ItemState, Items, MAINTAINER, Maintainer, PLANNER,
-    Script, Settings, Standing, Version,
+    Action, Budget, Class, Difference, Error, Item, ItemState, Items, MAINTAINER, Maintainer,
+    PLANNER, Run, Script, Settings, Standing, Version,
 };
 
 use crate::world::{Next, ONE, World, drive, failed, settings};
@@ -460,6 +460,36 @@ async fn a_run_that_failed_is_told_through_the_outbox() {
         assert!(told[0].contains(part), "{part}: {}", told[0]);
     }
     assert!(!told[0].contains("\"item\""), "{}", told[0]);
+}
+
+/// Proves I-11: what a repair that is held may concern is counted when somebody looks, for the version
+/// at fault goes on until then.
+#[tokio::test]
+async fn what_a_held_repair_may_concern_is_counted_when_it_is_shown() {
+    let world = World::opaque();
+    let (items, _) = maintained(&world, &[answer(&mended(), "potentially_impactful")]);
+    assert!(run(&items).await.is_err());
+    let radius = async || {
+        let shown = items.scripts_shown("letters").await.unwrap().remove(0);
+        assert_eq!(shown.standing, Standing::Held);
+        let repair = shown.repair.unwrap();
+        (repair.blast_radius.len(), repair.blast_radius_cut)
+    };
+    assert_eq!(radius().await, (2, false));
+    let more = async |count: usize| {
+        let work = |run: Run| async move {
+            for n in 0..count {
+                let handler = async |_: Item| Ok::<_, String>(Json::Null);
+                run.with_item(&format!("more-{n}"), "", handler).await;
+            }
+            Ok::<_, String>(())
+        };
+        items.perform("letters", Version::FIRST, None, work).await.unwrap();
+    };
+    more(1).await;
+    assert_eq!(radius().await, (3, false));
+    more(999).await;
+    assert_eq!(radius().await, (1_000, true));
 }
 
 /// Proves I-11: the instructions that ship for those who write and repair scripts ask for guards on
