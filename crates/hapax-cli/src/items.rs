@@ -81,19 +81,9 @@ pub(crate) async fn main(global: &Global, asked: Asked) -> Result<Exit, Failed> 
             decided(global, &workflow);
             Ok(Exit::Done)
         }
-        Asked::Escalations { workflow, limit, setup } => {
+        Asked::Escalations { key, workflow, limit, setup } => {
             let items = open(global, &setup).await?;
-            let found = items.escalations(workflow.as_deref(), limit).await?;
-            for (nth, escalation) in found.iter().enumerate() {
-                match global.json {
-                    true => output::json(&wire::Escalation::of(escalation)),
-                    false => print_escalation(nth, escalation),
-                }
-            }
-            match found.is_empty() {
-                true => Ok(Exit::Done),
-                false => Ok(Exit::Look),
-            }
+            escalations(global, &items, key.as_deref(), (workflow.as_deref(), limit)).await
         }
         Asked::Act { key, action, result, person } => {
             let result = result.map(|text| {
@@ -232,7 +222,7 @@ async fn known(items: &Items, workflow: &str) -> Result<(), Failed> {
 async fn versions(global: &Global, workflow: &str, show: Option<Version>) -> Result<Exit, Failed> {
     let items = look(global).await?;
     known(&items, workflow).await?;
-    let scripts = items.scripts(workflow).await?;
+    let scripts = items.scripts_shown(workflow).await?;
     if let Some(version) = show {
         let found = scripts.iter().find(|script| script.version == version);
         let missing = || Error::NotFound(format!("version {version} of {workflow:?}"));
@@ -252,7 +242,10 @@ fn version_row(script: &Script) -> Vec<String> {
     let repair = script.repair.as_ref();
     let cost = repair.map_or("-".into(), |repair| (repair.cost as f64 / 1_000.0).to_string());
     let touches = repair.filter(|repair| repair.impactful || !repair.blast_radius.is_empty());
-    let touches = touches.map_or("-".into(), |repair| repair.blast_radius.len().to_string());
+    let touches = touches.map_or("-".into(), |repair| {
+        let more = if repair.blast_radius_cut { "more than " } else { "" };
+        format!("{more}{}", repair.blast_radius.len())
+    });
     let repair = repair.map(|repair| repair.explanation.as_str());
     vec![
         script.version.to_string(),
@@ -387,6 +380,49 @@ fn print_run(run: &RunView) {
     output::print(&line);
 }
 
+/// What a person is asked: one escalation, or all of them and the repairs that wait for approval.
+async fn escalations(
+    global: &Global,
+    items: &Items,
+    key: Option<&str>,
+    (workflow, limit): (Option<&str>, usize),
+) -> Result<Exit, Failed> {
+    let (found, held) = match key {
+        Some(key) => (vec![items.escalation(output::key(key)?).await?], Vec::new()),
+        None => (items.escalations(workflow, limit).await?, items.held(workflow).await?),
+    };
+    for (nth, escalation) in found.iter().enumerate() {
+        match global.json {
+            true => output::json(&wire::Escalation::of(escalation)),
+            false => print_escalation(nth, escalation),
+        }
+    }
+    for (nth, script) in held.iter().enumerate() {
+        match global.json {
+            true => output::json(&wire::HeldRepair::of(script)),
+            false => print_held(found.len() + nth, script),
+        }
+    }
+    match found.is_empty() && held.is_empty() {
+        true => Ok(Exit::Done),
+        false => Ok(Exit::Look),
+    }
+}
+
+/// A repair that waits, and what to type.
+fn print_held(nth: usize, script: &Script) {
+    if nth > 0 {
+        output::print("");
+    }
+    let Script { workflow, version, attempt, .. } = script;
+    output::print(&format!("{}: a repair, {version}", console::style(workflow).bold()));
+    output::print(&format!("  why       {}", output::plain(script.reason.as_deref())));
+    output::print(&format!("  read it   hapax items versions {workflow} --show {version}"));
+    output::print("  you may   --approve, --reject");
+    let decide = format!("hapax items decide {workflow} {version}");
+    output::print(&format!("  {decide} --approve --attempt {attempt} --note WHY"));
+}
+
 /// All that a person needs to decide, and what to type.
 fn print_escalation(nth: usize, escalation: &Escalation) {
     if nth > 0 {
@@ -401,11 +437,20 @@ fn print_escalation(nth: usize, escalation: &Escalation) {
     };
     output::print(&format!("{}: {title}", console::style(&escalation.workflow).bold()));
     output::print(&format!("  why       {}", output::plain(Some(&escalation.reason))));
-    for Explained { tried, why, verify, check, .. } in &escalation.unknown {
-        for (name, text) in
-            [("tried", tried), ("unknown", why), ("verify", verify), ("check", check)]
-        {
+    let several = escalation.unknown.len() > 1;
+    let stopped_at = escalation.stopped_at.iter();
+    for explained in escalation.unknown.iter().chain(stopped_at) {
+        let Explained { mutation, tried, why, verify, check } = explained;
+        let known = if escalation.stopped_at.is_some() { "known" } else { "unknown" };
+        for (name, text) in [("tried", tried), (known, why), ("verify", verify), ("check", check)] {
             output::print(&format!("  {name:9} {}", output::plain(Some(text))));
+        }
+        if several {
+            let (key, attempt) = (mutation.key, mutation.judged);
+            let said = "happened|did-not-happen";
+            output::print(&format!(
+                "  hapax items act {key} {said} --attempt {attempt} --note WHY"
+            ));
         }
     }
     let actions: Vec<_> = escalation.actions.iter().map(|action| action.as_str()).collect();

@@ -66,11 +66,11 @@ fn systems(config: &Config) -> Result<Systems, Failed> {
     })
 }
 
-/// Workflows, where the file has tools for them.
+/// Workflows, where the file has any, or tools for them.
 async fn workflows(config: &Config, hapax: &Hapax, db: &Path) -> Result<Option<Items>, Failed> {
-    match config.tool_names().is_empty() {
-        true => Ok(None),
-        false => config.items(hapax, db).await.map(Some),
+    match config.has_items() {
+        true => config.items(hapax, db).await.map(Some),
+        false => Ok(None),
     }
 }
 

@@ -5,7 +5,8 @@
 
 use futures_util::future::join_all;
 use hapax::part::Found;
-use hapax::{StateName, Timestamp};
+use hapax::{State, StateName, Timestamp};
+use hapax_core::outcome::Cause;
 
 use crate::error::Error;
 use crate::identity;
@@ -67,6 +68,12 @@ impl Items {
 
     /// Whether a run can go on that nobody seems to be at.
     async fn goes_on(&self, found: &Found, note: &RunNote, now: Timestamp) -> Result<bool, Error> {
+        // A person was asked about the run itself, and has decided.
+        if let State::Failed(failure) = &found.effect.state
+            && failure.cause == Cause::Resolved
+        {
+            return Ok(true);
+        }
         let failure = match (found.effect.state.name(), &note.failure) {
             // Its process is gone, or went without a word about why.
             (StateName::Running, _) | (StateName::Failed, None) => return Ok(true),

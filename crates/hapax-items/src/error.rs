@@ -36,7 +36,7 @@ pub enum Error {
         /// The item it was at.
         item: Option<String>,
         /// Why, and what happens next.
-        failure: Failure,
+        failure: Box<Failure>,
     },
     /// The decision was made about something that has changed since. Look again.
     #[error("{what} has changed since attempt {attempt}; look again and decide anew")]

@@ -1,24 +1,22 @@
-//! Escalations: what a person is asked, and what that person may say.
+//! Escalations: what a person is asked.
 //!
 //! An escalation is an item, or a run that failed outside of any, that needs attention. It is there
 //! as long as that is so; there is no second record of it.
 
-use hapax::document::Object;
-use hapax::json::Json;
-use hapax::outbox::{Event, Payload};
-use hapax::part::Sought;
-use hapax::{AttemptId, Failure, Judged, Key, Outcome, Resolution, Safety, StateName, StoreError};
+use hapax::document::print;
+use hapax::part::{Found, Sought};
+use hapax::{AttemptId, Failure, Key, Safety, StateName};
 
 use crate::class::Class;
+use crate::decision::{Action, actions};
 use crate::error::Error;
 use crate::identity;
 use crate::ledger::{ItemView, MutationView, RunView, run_view};
-use crate::note::{ITEM, ItemNote, RUN};
+use crate::note::{self, About, ITEM, ItemNote, MUTATION, MutationNote, RUN};
 use crate::service::Items;
 use crate::state::{ItemState, MutationState};
-use crate::told;
+use crate::stop::brief;
 use crate::tool::{Call, Plan};
-use crate::version::Version;
 
 /// What a person is asked.
 #[derive(Debug, Clone, PartialEq)]
@@ -37,8 +35,19 @@ pub struct Escalation {
     pub reason: String,
     /// The mutations whose outcome or result nobody knows, with what there is to know about each.
     pub unknown: Vec<Explained>,
+    /// The mutation that the item stopped at, where its outcome is known.
+    pub stopped_at: Option<Explained>,
     /// What can be done.
     pub actions: Vec<Action>,
+}
+
+/// Some escalations.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Escalations {
+    /// They.
+    pub escalations: Vec<Escalation>,
+    /// Beyond which place to go on; nothing if there are no more.
+    pub next: Option<u64>,
 }
 
 /// A mutation whose outcome nobody knows, or one that was applied and whose result nobody knows.
@@ -56,71 +65,6 @@ pub struct Explained {
     pub check: String,
 }
 
-/// What a person may say.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Action {
-    /// Look again whether it happened, or, where nothing is unknown, run it again.
-    TryAgain,
-    /// It did not happen, and may be attempted again.
-    DidNotHappen,
-    /// It happened, with this result.
-    Happened,
-    /// Let the item go.
-    Skip,
-    /// Begin a new attempt, which consults none of this one.
-    Reprocess,
-}
-
-impl Action {
-    /// All of them.
-    pub const ALL: [Self; 5] =
-        [Self::TryAgain, Self::DidNotHappen, Self::Happened, Self::Skip, Self::Reprocess];
-
-    /// The name in lower case.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::TryAgain => "try-again",
-            Self::DidNotHappen => "did-not-happen",
-            Self::Happened => "happened",
-            Self::Skip => "skip",
-            Self::Reprocess => "reprocess",
-        }
-    }
-}
-
-impl std::str::FromStr for Action {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let found = Self::ALL.into_iter().find(|action| action.as_str() == text);
-        found.ok_or_else(|| {
-            format!("{text:?} is no action; there are: {}", Self::ALL.map(Self::as_str).join(", "))
-        })
-    }
-}
-
-/// What can be done about an item whose handler stopped at these mutations.
-fn actions(open: &[MutationView]) -> Vec<Action> {
-    let (skip, reprocess) = (Action::Skip, Action::Reprocess);
-    if open.is_empty() {
-        return vec![Action::TryAgain, skip, reprocess];
-    }
-    if open.iter().any(|mutation| mutation.state == MutationState::Applied) {
-        return vec![Action::Happened, skip, reprocess];
-    }
-    let mut actions = vec![Action::DidNotHappen, Action::Happened, skip, reprocess];
-    if open.iter().all(|mutation| mutation.verifiable) {
-        actions.insert(0, Action::TryAgain);
-    }
-    actions
-}
-
-/// The event that tells of an escalation.
-pub const NEEDS_ATTENTION: &str = "item-needs-attention";
-
-/// How many escalations are told of at once.
-const TOLD: usize = 1_000;
-
 /// # Escalations
 impl Items {
     /// What needs attention, the newest first; of one workflow, if named.
@@ -129,30 +73,64 @@ impl Items {
         workflow: Option<&str>,
         limit: usize,
     ) -> Result<Vec<Escalation>, Error> {
+        Ok(self.escalations_beyond(workflow, None, limit).await?.escalations)
+    }
+
+    /// The same, beyond a place, with where to go on.
+    pub async fn escalations_beyond(
+        &self,
+        workflow: Option<&str>,
+        beyond: Option<u64>,
+        limit: usize,
+    ) -> Result<Escalations, Error> {
+        let found = self.asked(workflow, beyond, limit).await?;
+        let next = found.last().filter(|_| found.len() == limit).map(|found| found.place);
+        let mut escalations = Vec::with_capacity(found.len());
+        for found in found {
+            escalations.extend(self.explain(found).await?);
+        }
+        Ok(Escalations { escalations, next })
+    }
+
+    /// The items and runs that a person is asked about, the newest first.
+    pub(crate) async fn asked(
+        &self,
+        workflow: Option<&str>,
+        beyond: Option<u64>,
+        limit: usize,
+    ) -> Result<Vec<Found>, Error> {
         let namespace = self.hapax().namespace();
         let whole = workflow.map(|name| identity::workflow(namespace, name)).transpose()?;
         let mut found = Vec::new();
         for kind in [ITEM, RUN] {
             let (kind, states) = (kind.to_owned(), vec![StateName::Partial]);
-            let sought = Sought { whole, kind, states, newest_first: true, beyond: None, limit };
-            for part in self.hapax().parts(sought).await? {
-                found.extend(self.explain(part).await?);
-            }
+            let sought = Sought { whole, kind, states, newest_first: true, beyond, limit };
+            found.extend(self.hapax().parts(sought).await?);
         }
+        found.sort_by_key(|found| std::cmp::Reverse(found.place));
         found.truncate(limit);
         Ok(found)
     }
 
-    /// One escalation.
+    /// One escalation: that of the item or the run of this key, or of the item that a mutation of
+    /// this key belongs to.
     pub async fn escalation(&self, key: Key) -> Result<Escalation, Error> {
-        let found = match self.found(key).await? {
+        let mut found = self.found(key).await?;
+        if let Some(part) =
+            found.as_ref().map(|found| &found.part).filter(|part| part.kind == MUTATION)
+            && let Some(note) = MutationNote::read(&part.body)
+        {
+            let item = identity::item(self.hapax().namespace(), &note.workflow, &note.item)?;
+            found = self.found(item).await?;
+        }
+        let found = match found {
             Some(found) => self.explain(found).await?,
             None => None,
         };
         found.ok_or_else(|| Error::NotFound(format!("escalation {key}")))
     }
 
-    async fn explain(&self, found: hapax::part::Found) -> Result<Option<Escalation>, Error> {
+    pub(crate) async fn explain(&self, found: Found) -> Result<Option<Escalation>, Error> {
         let (key, judged) = (found.name.key, found.effect.attempt);
         let reason = found.effect.state.reason().unwrap_or_default().to_owned();
         if found.part.kind == RUN {
@@ -165,6 +143,7 @@ impl Items {
                 run: Some(run),
                 reason,
                 unknown: Vec::new(),
+                stopped_at: None,
                 actions: vec![Action::TryAgain, Action::Skip],
             }));
         }
@@ -178,20 +157,59 @@ impl Items {
         if open.is_empty() && indeterminate {
             open.extend(self.without_result(key, item.attempt).await?);
         }
+        let stopped_at = match &item.failure {
+            Some(failure) if open.is_empty() => self.stopped_at(failure).await?,
+            _ => None,
+        };
         let actions = actions(&open);
-        let unknown = open.into_iter().map(|mutation| self.explained(mutation)).collect();
+        let unknown: Vec<_> = open.into_iter().map(|mutation| self.explained(mutation)).collect();
         let workflow = item.workflow.clone();
         let item = Some(item);
-        Ok(Some(Escalation { key, judged, workflow, item, run: None, reason, unknown, actions }))
+        Ok(Some(Escalation {
+            key,
+            judged,
+            workflow,
+            item,
+            run: None,
+            reason,
+            unknown,
+            stopped_at,
+            actions,
+        }))
+    }
+
+    /// The mutation that a failure is about, and what was tried.
+    async fn stopped_at(&self, failure: &note::Failure) -> Result<Option<Explained>, Error> {
+        let Some(About { mutation: key, asked }) = &failure.about else {
+            return Ok(None);
+        };
+        let Some(found) = self.found(*key).await? else { return Ok(None) };
+        let Some(mutation) = self.mutation_view(&found).await? else { return Ok(None) };
+        let tried = tried(&mutation);
+        let was = brief(&mutation.payload);
+        Ok(match mutation.state {
+            MutationState::Applied => Some(Explained {
+                tried: format!("{tried}, and applied, with {was}"),
+                why: format!("its outcome is known; it is asked for now with {asked}"),
+                verify: "there is nothing to look up: it was applied, and is not applied again"
+                    .into(),
+                check: format!("whether what was applied at {} is right as it is", mutation.target),
+                mutation,
+            }),
+            MutationState::Failed => Some(Explained {
+                tried: format!("{tried}, with {asked}"),
+                why: format!("its outcome is known: it did not happen. {}", failure.message),
+                verify: "there is nothing to look up: try-again attempts it again".into(),
+                check: format!("what keeps it from happening at {}", mutation.target),
+                mutation,
+            }),
+            _ => None,
+        })
     }
 
     fn explained(&self, mutation: MutationView) -> Explained {
         let MutationView { tool, operation, target, identity, .. } = &mutation;
-        let times = match mutation.attempts {
-            1 => "once".to_owned(),
-            times => format!("{times} times"),
-        };
-        let tried = format!("{tool}.{operation} of {target} was attempted {times}");
+        let tried = tried(&mutation);
         if mutation.state == MutationState::Applied {
             return Explained {
                 tried: format!("{tried}, and applied"),
@@ -201,7 +219,7 @@ impl Items {
                     .into(),
                 check: format!(
                     "what came of it at {target}, for {}, to say it with happened",
-                    hapax::document::print(identity)
+                    print(identity)
                 ),
                 mutation,
             };
@@ -224,7 +242,7 @@ impl Items {
         };
         let check = match self.tool(tool) {
             Some(tool) => tool.check_by_hand(&call),
-            None => format!("{target}, for {}", hapax::document::print(identity)),
+            None => format!("{target}, for {}", print(identity)),
         };
         Explained {
             tried: format!("{tried}{looked}"),
@@ -235,114 +253,6 @@ impl Items {
             },
             check,
             mutation,
-        }
-    }
-
-    /// Does what a person decided. `judged` is the attempt that the person was shown, so that a
-    /// stale screen cannot decide about something newer.
-    pub async fn act(
-        &self,
-        key: Key,
-        judged: AttemptId,
-        action: Action,
-        result: Option<&Json>,
-        (actor, note): (&str, &str),
-    ) -> Result<(), Error> {
-        let escalation = self.escalation(key).await?;
-        let stale = || Error::Stale { what: format!("escalation {key}"), attempt: judged };
-        if escalation.judged != judged {
-            return Err(stale());
-        }
-        if !escalation.actions.contains(&action) {
-            let may: Vec<_> = escalation.actions.iter().map(|action| action.as_str()).collect();
-            let why =
-                format!("{} is of no use here; there are: {}", action.as_str(), may.join(", "));
-            return Err(Error::Invalid(why));
-        }
-        if action == Action::Happened && result.is_none() {
-            return Err(Error::Invalid(
-                "what happened has a result; give it as JSON, `null` if there is none".into(),
-            ));
-        }
-        for Explained { mutation, .. } in &escalation.unknown {
-            if !self.decide(mutation, (action, result), (actor, note)).await? {
-                return Err(stale());
-            }
-        }
-        let hapax = self.hapax();
-        // One that nobody has noticed yet needs no more than that.
-        let failed =
-            hapax.show(key).await?.is_some_and(|item| item.state.name() == StateName::Failed);
-        let judged = match action {
-            Action::Reprocess => hapax.reset(key, judged, actor, note).await?,
-            Action::Skip => hapax.resolve(key, judged, Resolution::Skip, actor, note).await?,
-            _ if failed => return Ok(()),
-            Action::TryAgain | Action::DidNotHappen | Action::Happened => {
-                hapax.resolve(key, judged, Resolution::DidNotHappen, actor, note).await?
-            }
-        };
-        match judged {
-            Judged::Fenced(_) => Err(stale()),
-            _ => Ok(()),
-        }
-    }
-
-    /// Does to a mutation what a person decided about its item. False if something newer is there.
-    async fn decide(
-        &self,
-        mutation: &MutationView,
-        (action, result): (Action, Option<&Json>),
-        (actor, note): (&str, &str),
-    ) -> Result<bool, Error> {
-        let (hapax, key, judged) = (self.hapax(), mutation.key, mutation.judged);
-        let resolution = match (action, result, mutation.state) {
-            (Action::Happened, Some(result), MutationState::Applied) => {
-                told::record(hapax, (key, judged), result, (actor, note)).await?;
-                return Ok(true);
-            }
-            // It happened, whatever becomes of its item.
-            (_, _, MutationState::Applied) => return Ok(true),
-            (Action::Happened, Some(result), _) => {
-                Resolution::Happened(Outcome::from(hapax::document::print(result).as_str()))
-            }
-            (Action::DidNotHappen, ..) => Resolution::DidNotHappen,
-            (Action::TryAgain, _, MutationState::Indeterminate) => Resolution::AskAgain,
-            (Action::TryAgain, ..) => return Ok(true),
-            _ => Resolution::Skip,
-        };
-        match hapax.resolve(key, judged, resolution, actor, note).await? {
-            Judged::Decided(_) | Judged::Undecided { .. } => Ok(true),
-            Judged::Fenced(_) => Ok(false),
-        }
-    }
-
-    /// Begins a new attempt at an item that is done, failed or let go: a person's decision.
-    pub async fn reprocess(
-        &self,
-        workflow: &str,
-        id: &str,
-        judged: AttemptId,
-        (actor, note): (&str, &str),
-    ) -> Result<(), Error> {
-        let key = identity::item(self.hapax().namespace(), workflow, id)?;
-        if let Ok(escalation) = self.escalation(key).await
-            && escalation.actions.contains(&Action::Reprocess)
-        {
-            return self.act(key, judged, Action::Reprocess, None, (actor, note)).await;
-        }
-        let stale = || Error::Stale { what: format!("item {id:?}"), attempt: judged };
-        let item = self.show(workflow, id).await?;
-        if item.judged != judged {
-            return Err(stale());
-        }
-        // Nobody looks any more for what the attempts before have left.
-        for mutation in self.open(key, item.attempt).await? {
-            let (of, skip) = (mutation.key, Resolution::Skip);
-            self.hapax().resolve(of, mutation.judged, skip, actor, note).await?;
-        }
-        match self.hapax().reset(key, judged, actor, note).await? {
-            Judged::Fenced(_) => Err(stale()),
-            _ => Ok(()),
         }
     }
 
@@ -392,76 +302,17 @@ impl Items {
             Ok(_) | Err(hapax::Error::Blocked(_) | hapax::Error::Refused { .. }) => {}
             Err(error) => return Err(error.into()),
         }
-        self.tell_escalations(workflow).await
-    }
-
-    /// Tells whoever listens to the outbox of every escalation, once.
-    pub(crate) async fn tell_escalations(&self, workflow: &str) -> Result<(), Error> {
-        for escalation in self.escalations(Some(workflow), TOLD).await? {
-            match self.tell(&escalation, true).await {
-                // Nothing that somebody wrote: it says who it is about.
-                Err(hapax::Error::Store(StoreError::Guarded { .. })) => {
-                    self.tell(&escalation, false).await?;
-                }
-                told => told?,
-            }
-        }
+        self.tell_escalations(workflow).await;
         Ok(())
     }
+}
 
-    /// Tells of a version that waits for approval, once.
-    pub(crate) async fn tell_held(&self, workflow: &str, version: Version) -> Result<(), Error> {
-        let scripts = self.scripts(workflow).await?;
-        let Some(script) = scripts.into_iter().find(|script| script.version == version) else {
-            return Ok(());
-        };
-        let document = Object::default()
-            .text("workflow", workflow)
-            .text("version", version.to_string().as_str())
-            .text("attempt", script.attempt.to_string().as_str())
-            .text("reason", "a repair waits for approval")
-            .list("actions", ["approve", "reject"].map(Json::text));
-        let of = (script.key, script.attempt);
-        Ok(self.tell_once(of, workflow, document.json(), "a repair waits for approval").await?)
-    }
-
-    async fn tell(&self, escalation: &Escalation, all: bool) -> Result<(), hapax::Error> {
-        let item = escalation.item.as_ref().filter(|_| all);
-        let document = Object::default()
-            .text("escalation", escalation.key.to_string().as_str())
-            .text("attempt", escalation.judged.to_string().as_str())
-            .text("workflow", escalation.workflow.as_str())
-            .text("item", item.map(|item| item.id.as_str()))
-            .text("title", item.map(|item| item.title.as_str()))
-            .text("reason", all.then_some(escalation.reason.as_str()))
-            .list("actions", escalation.actions.iter().map(|one| Json::text(one.as_str())));
-        let of = (escalation.key, escalation.judged);
-        self.tell_once(of, &escalation.workflow, document.json(), &escalation.reason).await
-    }
-
-    async fn tell_once(
-        &self,
-        (of, attempt): (Key, AttemptId),
-        workflow: &str,
-        document: Json,
-        why: &str,
-    ) -> Result<(), hapax::Error> {
-        let key = identity::notice(of, attempt.as_bytes())
-            .map_err(|error| hapax::Error::Refused { reason: error.to_string() })?;
-        let effect = self.hapax().effect(key).safety(Safety::Transactional);
-        let told = effect.run(|claim| async move {
-            let payload = Payload::of(&document)?;
-            claim.emit(Event::new(NEEDS_ATTENTION, workflow, payload))?;
-            Ok::<_, Failure>("told")
-        });
-        match told.await {
-            Ok(_) => Ok(()),
-            // Nobody has asked to be told.
-            Err(hapax::Error::Store(StoreError::Unrouted { .. })) => {
-                tracing::warn!(name: "needs_attention", workflow, escalation = %of, "{why}");
-                Ok(())
-            }
-            Err(error) => Err(error),
-        }
-    }
+/// Which mutation, and how often.
+fn tried(mutation: &MutationView) -> String {
+    let MutationView { tool, operation, target, .. } = mutation;
+    let times = match mutation.attempts {
+        1 => "once".to_owned(),
+        times => format!("{times} times"),
+    };
+    format!("{tool}.{operation} of {target} was attempted {times}")
 }

@@ -3,6 +3,7 @@
 use hapax::json::Json;
 use hapax::part::{Found, Sought};
 use hapax::{AttemptId, Effect, Event, Key, Safety, State, StateName, Timestamp};
+use hapax_core::outcome::Cause;
 
 use crate::error::Error;
 use crate::identity;
@@ -175,8 +176,10 @@ impl Items {
     pub(crate) async fn item_view(&self, found: Found) -> Result<Option<ItemView>, Error> {
         let Some(note) = ItemNote::read(&found.part) else { return Ok(None) };
         let Found { place, name, effect, .. } = found;
-        let unknown = match effect.state.name() {
-            StateName::Failed => {
+        let unknown = match &effect.state {
+            // The attempt that they belong to is given up, and the next begins without them.
+            State::Failed(failure) if failure.cause == Cause::Reset => false,
+            State::Failed(_) => {
                 let open = self.open(name.key, effect.generation).await?;
                 open.iter().any(|mutation| mutation.state == MutationState::Indeterminate)
             }
@@ -240,7 +243,7 @@ impl Items {
         Ok(views)
     }
 
-    async fn mutation_view(&self, found: &Found) -> Result<Option<MutationView>, Error> {
+    pub(crate) async fn mutation_view(&self, found: &Found) -> Result<Option<MutationView>, Error> {
         let Some(note) = MutationNote::read(&found.part.body) else { return Ok(None) };
         let Effect { attempt, attempts, updated, state, safety, .. } = &found.effect;
         let key = found.name.key;

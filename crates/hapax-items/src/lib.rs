@@ -14,19 +14,22 @@
 //! | `tool`, `tools` | what can be done to the world |
 //! | `route` | what a failure leads to |
 //! | `reconcile` | looking for what may have happened |
-//! | `escalation`, `told` | what a person is asked, and says came of a mutation |
+//! | `escalation`, `notice`, `decision`, `told` | what a person is asked, hears, decides, and says came of a mutation |
 //! | `due`, `schedule` | runs that ought to be under way |
 //! | `repair`, `construction` | better scripts, and whether they may be used |
 
 mod bridge;
 mod class;
 pub mod construction;
+mod decision;
 mod due;
 mod error;
 mod escalation;
 mod identity;
 mod ledger;
+mod left;
 mod note;
+mod notice;
 mod overview;
 mod past;
 mod reconcile;
@@ -46,11 +49,13 @@ pub mod tools;
 mod version;
 
 pub use class::Class;
+pub use decision::Action;
 pub use due::Due;
 pub use error::Error;
-pub use escalation::{Action, Escalation, Explained, NEEDS_ATTENTION};
+pub use escalation::{Escalation, Escalations, Explained};
 pub use ledger::{ItemView, MutationView, RunView};
-pub use note::Failure;
+pub use note::{About, Failure};
+pub use notice::NEEDS_ATTENTION;
 pub use overview::Page;
 pub use reconcile::Reconciled;
 #[cfg(feature = "http")]

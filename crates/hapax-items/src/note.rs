@@ -31,6 +31,17 @@ pub struct Failure {
     pub next: String,
     /// When it is tried again, in milliseconds since 1970.
     pub retry_at: Option<u64>,
+    /// The mutation that it is about.
+    pub about: Option<About>,
+}
+
+/// A mutation that something stopped at.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct About {
+    /// Its key.
+    pub mutation: Key,
+    /// What it was asked for with, as JSON; the beginning, if it is long.
+    pub asked: String,
 }
 
 impl Failure {
@@ -40,6 +51,11 @@ impl Failure {
             .text("stack", self.stack.as_deref())
             .text("next", self.next.as_str())
             .number("retry_at", self.retry_at)
+            .text(
+                "mutation",
+                self.about.as_ref().map(|about| about.mutation.to_string()).as_deref(),
+            )
+            .text("asked", self.about.as_ref().map(|about| about.asked.as_str()))
     }
 
     fn read(json: &Json) -> Option<Self> {
@@ -49,6 +65,10 @@ impl Failure {
             stack: text(json, "stack"),
             next: text(json, "next").unwrap_or_default(),
             retry_at: number(json, "retry_at"),
+            about: text(json, "mutation").and_then(|key| {
+                let asked = text(json, "asked").unwrap_or_default();
+                Some(About { mutation: key.parse().ok()?, asked })
+            }),
         })
     }
 }
@@ -65,6 +85,15 @@ impl Account {
     pub(crate) fn failed(self, now_ms: u64) -> Self {
         let since_ms = if self.failures == 0 { now_ms } else { self.since_ms };
         Self { failures: self.failures.saturating_add(1), since_ms }
+    }
+
+    /// What counts after a failure: how often something was tried that may go better in a while, and
+    /// not how often somebody had to be waited for.
+    pub(crate) fn after(self, failure: &Failure, now_ms: u64) -> Self {
+        match failure.class {
+            Class::Transient => self.failed(now_ms),
+            _ => self,
+        }
     }
 
     pub(crate) fn spent(self, now_ms: u64) -> Spent {
@@ -269,9 +298,14 @@ impl MutationNote {
         Call { operation, plan, key, attempt, fence }
     }
 
+    /// The tool and what it was to do.
+    pub(crate) fn name(&self) -> String {
+        format!("{}.{}", self.tool, self.operation)
+    }
+
     /// What people call it.
     pub(crate) fn label(&self) -> String {
-        let label = format!("{}.{} {}", self.tool, self.operation, self.plan.target);
+        let label = format!("{} {}", self.name(), self.plan.target);
         label.chars().take(60).collect()
     }
 }

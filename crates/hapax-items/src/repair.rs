@@ -178,10 +178,11 @@ impl Items {
             }
         };
         // Whoever has to decide is shown what it may concern.
-        let blast_radius = match proposal.safe && !matches!(checked, Checked::Unsure(_)) {
-            true => Vec::new(),
-            false => self.blast_radius(script).await?,
-        };
+        let (blast_radius, blast_radius_cut) =
+            match proposal.safe && !matches!(checked, Checked::Unsure(_)) {
+                true => (Vec::new(), false),
+                false => self.blast_radius(&script.workflow, script.version).await?,
+            };
         let draft = Draft {
             version,
             source: proposal.script,
@@ -192,6 +193,7 @@ impl Items {
                 impactful: !proposal.safe,
                 cost: proposal.cost,
                 blast_radius,
+                blast_radius_cut,
             }),
         };
         let (verdict, repair) = match checked {
@@ -231,13 +233,41 @@ impl Items {
         })
     }
 
-    /// Items that were processed by the version at fault, or by the one it was made from.
-    async fn blast_radius(&self, script: &Script) -> Result<Vec<String>, Error> {
-        let items = self.list(&script.workflow, &[], None, BLAST_RADIUS).await?;
-        let touched = items.into_iter().filter(|item| {
-            item.version.major == script.version.major && item.version <= script.version
-        });
-        Ok(touched.map(|item| item.id).collect())
+    /// All versions of a workflow's script, the newest first, for a person to look at: those that are
+    /// held with the items that they may concern by now, for the version at fault goes on until
+    /// somebody has decided.
+    pub async fn scripts_shown(&self, workflow: &str) -> Result<Vec<Script>, Error> {
+        let mut scripts = self.scripts(workflow).await?;
+        for script in scripts.iter_mut().filter(|script| script.standing == Standing::Held) {
+            let Some(repair) = &mut script.repair else { continue };
+            (repair.blast_radius, repair.blast_radius_cut) =
+                self.blast_radius(workflow, repair.of).await?;
+        }
+        Ok(scripts)
+    }
+
+    /// Items that were processed by the version at fault, or by the one it was made from, and whether
+    /// there are more than are named.
+    async fn blast_radius(
+        &self,
+        workflow: &str,
+        fault: Version,
+    ) -> Result<(Vec<String>, bool), Error> {
+        let (mut touched, mut beyond) = (Vec::new(), None);
+        loop {
+            let page = self.page(workflow, &[], beyond, BLAST_RADIUS).await?;
+            let items = page
+                .items
+                .into_iter()
+                .filter(|item| item.version.major == fault.major && item.version <= fault);
+            touched.extend(items.map(|item| item.id));
+            beyond = page.next;
+            if touched.len() > BLAST_RADIUS || beyond.is_none() {
+                let cut = touched.len() > BLAST_RADIUS;
+                touched.truncate(BLAST_RADIUS);
+                return Ok((touched, cut));
+            }
+        }
     }
 
     /// What a maintainer is shown.

@@ -167,6 +167,11 @@ impl Run {
         Ok((found, mutates))
     }
 
+    /// A tool that the workflow may use, if there is one of this name.
+    pub(crate) fn known_tool(&self, name: &str) -> Option<Arc<dyn Tool>> {
+        self.0.tools.get(name).cloned()
+    }
+
     /// The tools that the workflow may use, with their operations.
     pub(crate) fn operations(&self) -> Vec<(String, Vec<&'static str>)> {
         let names = |tool: &Arc<dyn Tool>| tool.operations().iter().map(|each| each.name).collect();
@@ -318,7 +323,12 @@ impl Run {
                     first,
                 );
                 let Some(handler) = handler_of.take() else { return Ok(Outcome::from("null")) };
-                match self.handle(handler, item).await {
+                let mut handled = self.handle(handler, item.clone()).await;
+                // Nothing can have been left by runs before the first.
+                if handled.is_ok() && !first {
+                    handled = item.settle_left(&claim).await.and(handled);
+                }
+                match handled {
                     Ok(value) => {
                         let outcome = Outcome::from(print(&value).as_str());
                         *answer_of = Ok(value);
@@ -332,7 +342,7 @@ impl Run {
                             return Err(hapax::Failure::not_done(why));
                         }
                         let (failure, escalated) = self.failed(account);
-                        let account = account.failed(now_ms());
+                        let account = account.after(&failure, now_ms());
                         self.note().failure = Some(failure.clone());
                         let reason = format!("{}: {}", failure.class, failure.message);
                         let note = ItemNote { account, failure: Some(failure), ..note };
@@ -440,9 +450,11 @@ impl Run {
                 next => (next.as_str(), None),
             },
         };
-        let Why { class, message, stack, .. } = why;
-        let failure = Failure { class, message, stack, next: next.into(), retry_at };
-        (failure, next == "escalate")
+        let Why { class, message, stack, about, .. } = why;
+        let next = next.to_owned();
+        let escalated = next == "escalate";
+        let failure = Failure { class, message, stack, next, retry_at, about };
+        (failure, escalated)
     }
 
     fn name_item(&self, id: &str) {

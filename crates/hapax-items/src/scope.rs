@@ -67,6 +67,13 @@ pub(crate) struct Asked {
     tool: Arc<dyn Tool>,
 }
 
+impl Asked {
+    /// Says what a failure is about.
+    fn about(&self, why: Why) -> Why {
+        why.about(self.key, &self.note.plan.payload)
+    }
+}
+
 impl Item {
     /// An item that is being worked on.
     pub(crate) fn open(
@@ -98,6 +105,15 @@ impl Item {
             turn,
             closed: AtomicBool::new(false),
         }))
+    }
+
+    pub(crate) fn run(&self) -> &Run {
+        &self.0.run
+    }
+
+    /// What the mutations of this attempt are parts of.
+    pub(crate) fn whole(&self) -> Key {
+        self.0.whole
     }
 
     /// Closes it once what was begun for it has come to its end.
@@ -280,10 +296,10 @@ impl Item {
                 Some(outcome) => self.result(asked, &outcome).await,
                 None => {
                     let why = format!("{}; it did not happen", error.message);
-                    Err(run.stop(Why::new(Class::Transient, why)))
+                    Err(run.stop(asked.about(Why::new(Class::Transient, why))))
                 }
             },
-            ended => ended.map_err(|ended| run.stop(ended.why(asked))),
+            ended => ended.map_err(|ended| run.stop(asked.about(ended.why(asked)))),
         }
     }
 
@@ -429,7 +445,8 @@ impl Item {
             asked.note.operation,
             print(&asked.note.plan.identity)
         );
-        Err(run.stop(Why::new(Class::Precondition, why).course(Course::Escalate)))
+        let why = Why::new(Class::Precondition, why).course(Course::Escalate);
+        Err(run.stop(asked.about(why)))
     }
 }
 
@@ -504,7 +521,7 @@ pub(crate) async fn look(
 }
 
 /// How long a comparison may take.
-const COMPARING: Duration = Duration::from_secs(1);
+pub(crate) const COMPARING: Duration = Duration::from_secs(1);
 
 /// What the tool says of two payloads; one that panics or stalls says nothing good.
 async fn compare(asked: &Asked, recorded: MutationNote) -> Difference {

@@ -58,6 +58,8 @@ pub struct Repaired {
     pub cost: u64,
     /// Items that were processed while the fault existed, if a person has to decide.
     pub blast_radius: Vec<String>,
+    /// Whether there are more of them than are named.
+    pub blast_radius_cut: bool,
 }
 
 /// What became of a version.
@@ -115,7 +117,8 @@ impl Draft {
                 .text("explanation", repair.explanation.as_str())
                 .flag("impactful", repair.impactful)
                 .number("cost", repair.cost)
-                .list("blast_radius", repair.blast_radius.iter().map(|id| Json::text(id))),
+                .list("blast_radius", repair.blast_radius.iter().map(|id| Json::text(id)))
+                .flag("blast_radius_cut", repair.blast_radius_cut),
             None => document,
         };
         Part { whole, kind: SCRIPT.into(), body: document.print().into_bytes() }
@@ -133,6 +136,7 @@ impl Script {
                 impactful: hapax::document::flag(&json, "impactful"),
                 cost: number(&json, "cost").unwrap_or_default(),
                 blast_radius: list(&json, "blast_radius", words),
+                blast_radius_cut: hapax::document::flag(&json, "blast_radius_cut"),
             })
         });
         Some(Self {
@@ -224,6 +228,18 @@ impl Items {
         let mut scripts: Vec<Script> = found.iter().filter_map(Script::read).collect();
         scripts.sort_by_key(|script| std::cmp::Reverse(script.version));
         Ok(scripts)
+    }
+
+    /// The versions that a person has to approve, the newest first; of one workflow, if named.
+    pub async fn held(&self, workflow: Option<&str>) -> Result<Vec<Script>, Error> {
+        let namespace = self.hapax().namespace();
+        let whole = workflow.map(|name| identity::workflow(namespace, name)).transpose()?;
+        let (kind, states) =
+            (SCRIPT.to_owned(), vec![StateName::Unknown, StateName::Indeterminate]);
+        let sought =
+            Sought { whole, kind, states, newest_first: true, limit: VERSIONS, beyond: None };
+        let found = self.hapax().parts(sought).await?;
+        Ok(found.iter().filter_map(Script::read).collect())
     }
 
     /// The version that counts.

@@ -318,9 +318,10 @@ impl Items {
             let (failure, escalated) = match note.failure.take() {
                 Some(failure) => (failure, false),
                 None => {
-                    note.account = account.failed(now_ms());
                     note.item = run.late().or(note.item);
-                    run.failed(account)
+                    let (failure, escalated) = run.failed(account);
+                    note.account = account.after(&failure, now_ms());
+                    (failure, escalated)
                 }
             };
             let reason = format!("{}: {}", failure.class, failure.message);
@@ -333,7 +334,13 @@ impl Items {
             })
         });
         // Boxed, like the other steps down to a mutation: each is a large future inside of another.
-        match (Box::pin(ran).await, ended) {
+        let ran = Box::pin(ran).await;
+        let next = ended.iter().filter_map(|note| note.failure.as_ref()).map(|why| &*why.next);
+        let waits = matches!((&ran, &ended), (Err(hapax::Error::Blocked(_)), None));
+        if waits || next.into_iter().any(|next| matches!(next, "escalate" | "wait")) {
+            self.tell_escalations(workflow).await;
+        }
+        match (ran, ended) {
             (Ok(_), Some(note)) => Ok(Ran { key, id, version, items: note.count() }),
             // Under this id it has come to its end before.
             (Ok(done), None) => {
@@ -346,7 +353,7 @@ impl Items {
                     .failure
                     .ok_or_else(|| Error::Invalid("the run ended without a reason".into()))?;
                 tracing::warn!(name: "run_failed", workflow, run = %key, item = note.item, class = %failure.class, next = failure.next, "{}", failure.message);
-                Err(Error::Failed { item: note.item, failure })
+                Err(Error::Failed { item: note.item, failure: Box::new(failure) })
             }
             (Err(hapax::Error::Locked { .. } | hapax::Error::InFlight { .. }), _) => {
                 Err(Error::Running { workflow: workflow.to_owned() })
@@ -387,10 +394,7 @@ impl Items {
                         return ended;
                     }
                 },
-                _ => {
-                    self.tell_escalations(workflow).await?;
-                    return ended;
-                }
+                _ => return ended,
             }
         }
     }

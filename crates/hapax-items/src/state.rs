@@ -4,12 +4,15 @@
 //!  item:      processing ──▶ done
 //!                  │ └──────▶ failed ──the next run──▶ processing
 //!                  └────────▶ needs_attention ──a person──▶ failed | skipped
-//!             any but processing ──a person: reprocess──▶ the next attempt
+//!             failed ──nobody can tell of a mutation, or a person──▶ needs_attention | skipped
+//!             any but processing ──a person: reprocess──▶ failed, and the next run begins the next attempt
 //!
 //!  mutation:  in_flight ──▶ applied
 //!                 │ └─────▶ failed ──the next run──▶ in_flight
-//!                 └───────▶ needs_reconcile ──▶ applied | failed | indeterminate
-//!                           indeterminate ──a person──▶ applied | failed
+//!                 ├───────▶ needs_reconcile ──▶ applied | failed | indeterminate
+//!                 └───────▶ indeterminate, if nobody can look
+//!             indeterminate ──a person──▶ applied | failed | needs_reconcile
+//!             needs_reconcile, indeterminate ──its process, late after all──▶ applied | failed
 //! ```
 //!
 //! There is no state of their own: an item is an effect, and so is each of its mutations.

@@ -3,9 +3,13 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use hapax::Key;
+use hapax::document::print;
+use hapax::json::Json;
 use tokio::sync::Notify;
 
 use crate::class::Class;
+use crate::note::About;
 
 /// The run is over. Whatever is asked of it from here on is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -21,6 +25,8 @@ pub(crate) struct Why {
     /// The item whose handler had ended before, if that is what it is about: nothing that the open
     /// item did.
     pub(crate) late: Option<String>,
+    /// The mutation that it is about, and what it was asked for with.
+    pub(crate) about: Option<About>,
 }
 
 /// What a failure leads to.
@@ -40,7 +46,7 @@ impl Why {
     pub(crate) fn new(class: Class, message: impl Into<String>) -> Self {
         let message = message.into();
         let message = message.chars().take(MESSAGE).collect();
-        Self { class, message, stack: None, course: Course::ByClass, late: None }
+        Self { class, message, stack: None, course: Course::ByClass, late: None, about: None }
     }
 
     pub(crate) fn logic(message: impl Into<String>) -> Self {
@@ -52,9 +58,24 @@ impl Why {
         Self { late: Some(item.to_owned()), ..self }
     }
 
+    /// It is about this mutation, which was asked for with this payload.
+    pub(crate) fn about(self, mutation: Key, payload: &Json) -> Self {
+        Self { about: Some(About { mutation, asked: brief(payload) }), ..self }
+    }
+
     pub(crate) fn course(self, course: Course) -> Self {
         Self { course, ..self }
     }
+}
+
+/// A payload for people to read; its beginning, if it is long.
+pub(crate) fn brief(payload: &Json) -> String {
+    let mut text = print(payload);
+    if let Some((end, _)) = text.char_indices().nth(MESSAGE) {
+        text.truncate(end);
+        text.push('…');
+    }
+    text
 }
 
 /// How much of a message is kept, in characters.

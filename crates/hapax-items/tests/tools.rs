@@ -8,6 +8,8 @@ mod endpoint;
 mod file;
 #[path = "tools/http.rs"]
 mod http;
+#[path = "tools/payloads.rs"]
+mod payloads;
 #[path = "tools/site.rs"]
 mod site;
 #[path = "tools/stage.rs"]

@@ -1,14 +1,15 @@
-//! Background work on workflows: what is due is run, and what may have happened is looked for.
+//! Background work on workflows: what is due is run, what may have happened is looked for, and what
+//! people are asked is told.
 //!
 //! Both rounds take no input: what there is to do is in the ledger. All namespaces are looked
 //! through every minute; those in which something was asked for here, every few seconds.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use futures_util::StreamExt as _;
 use futures_util::stream;
-use hapax::Namespace;
+use hapax::{AttemptId, Key, Namespace};
 use hapax_items::{Error, Items, Reconciled};
 
 use crate::server::Server;
@@ -38,6 +39,8 @@ pub(crate) struct Caretaker {
     /// Where there was something the last time.
     busy: BTreeSet<Namespace>,
     looked: Option<Instant>,
+    /// What people are asked and was told of.
+    told: BTreeMap<Namespace, BTreeSet<(Key, AttemptId)>>,
 }
 
 /// What a pass did.
@@ -51,7 +54,7 @@ pub(crate) enum Pass {
 
 impl Caretaker {
     pub(crate) fn new(chore: Chore, items: Items) -> Self {
-        Self { chore, items, busy: BTreeSet::new(), looked: None }
+        Self { chore, items, busy: BTreeSet::new(), looked: None, told: BTreeMap::new() }
     }
 
     /// One round.
@@ -83,6 +86,7 @@ impl Caretaker {
                 Ok((begun, open)) => {
                     all_begun += begun;
                     escalations += open;
+                    self.tell(&items, open > 0).await;
                     self.keep(&namespace, begun > 0 || open > 0 || has_any(&items).await);
                 }
                 Err(error) => warn(&namespace, &error),
@@ -90,6 +94,20 @@ impl Caretaker {
         }
         server.metrics.escalations.set(i64::try_from(escalations).unwrap_or(i64::MAX));
         Ok(Pass::Run { begun: all_begun, escalations })
+    }
+
+    /// Tells of what people are asked, as far as whoever recorded it has not: its process may be gone.
+    async fn tell(&mut self, items: &Items, open: bool) {
+        let namespace = items.hapax().namespace();
+        if !open {
+            self.told.remove(namespace);
+            return;
+        }
+        let mut told = self.told.get(namespace).cloned().unwrap_or_default();
+        match items.tell_open(&mut told).await {
+            Ok(()) => _ = self.told.insert(namespace.clone(), told),
+            Err(error) => warn(namespace, &error),
+        }
     }
 
     async fn reconcile(&mut self, server: &Server) -> Result<Pass, Error> {
@@ -161,6 +179,7 @@ mod tests {
     use std::sync::Arc;
 
     use hapax::Hapax;
+    use hapax::outbox::{Letter, Outbox, RecordFilter, Sink, Told};
     use hapax_items::Version;
 
     use super::*;
@@ -218,6 +237,32 @@ mod tests {
         // Nothing is begun after the end.
         server.drained().await;
         assert!(server.runs.begin(there[0].clone(), "w", "late".into()).is_err());
+    }
+
+    /// Proves I-12: what people are asked is told also where whoever recorded it could not, once.
+    #[tokio::test]
+    async fn escalations_that_were_not_told_are_told() {
+        let hapax = Hapax::builder().in_memory();
+        let (server, items) = server(&hapax);
+        items.publish("w", "throw new Error('no');", "ada").await.expect("published");
+        assert!(items.drive("w", None).await.is_err());
+        let outbox = Outbox::new().sink("people", Deaf).expect("a sink");
+        let outbox = outbox.route("item-*", "*", &["people"]).expect("a route");
+        hapax.configure(&outbox).await.expect("set up");
+        for items in [items.clone(), items] {
+            let mut caretaker = Caretaker::new(Chore::RunDue, items);
+            for _ in 0..2 {
+                caretaker.pass(&server).await.expect("looked");
+                let filter = RecordFilter { limit: 10, ..RecordFilter::default() };
+                assert_eq!(hapax.records(filter).await.expect("records").len(), 1);
+            }
+        }
+    }
+
+    struct Deaf;
+
+    impl Sink for Deaf {
+        async fn send(&self, _: &[Letter], _: &Told) {}
     }
 
     /// What people are asked about is counted where it is.

@@ -23,8 +23,8 @@ pub(crate) use extraction::{
     OntologyList, OntologyShown, Removed,
 };
 pub use items::{
-    Act, Acted, ActionName, Escalation, Item, ItemFailure, ItemShown, ItemStateName, Mutation,
-    UnknownMutation,
+    Act, Acted, ActionName, Escalation, HeldRepair, Item, ItemFailure, ItemShown, ItemStateName,
+    Mutation, UnknownMutation,
 };
 pub use journal::{Checkpoint, Entry, Leaf, Proof, Verification};
 pub use lease::{Lease, OpenLease};

@@ -128,8 +128,10 @@ pub(crate) enum Items {
         #[command(flatten)]
         person: Person,
     },
-    /// Show what a person has to decide, and what is known about it
+    /// Show what a person has to decide, and what is known about it; also repairs to approve
     Escalations {
+        /// Only the one of this key: sha256:<64 hex>
+        key: Option<String>,
         /// Only of this workflow
         #[arg(long, short)]
         workflow: Option<String>,
@@ -141,7 +143,7 @@ pub(crate) enum Items {
     },
     /// Decide an escalation
     Act {
-        /// Its key: sha256:<64 hex>
+        /// Its key, or of one of its mutations: sha256:<64 hex>
         key: String,
         /// try-again, did-not-happen, happened, skip or reprocess
         action: Action,

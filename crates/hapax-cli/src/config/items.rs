@@ -154,6 +154,11 @@ impl Secured {
 }
 
 impl Config {
+    /// Whether the file has tools or workflows.
+    pub(crate) fn has_items(&self) -> bool {
+        !self.tools.is_empty() || !self.workflows.is_empty()
+    }
+
     /// Items on this ledger, with the file's tools and workflows.
     pub(crate) async fn items(&self, hapax: &Hapax, db: &Path) -> Result<Items, Failed> {
         let mut tools = Vec::new();

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use hapax_testkit::Mail;
 
+use super::serve::Server;
 use super::{Place, wait_until};
 
 /// A server that does everything it is asked, as often as it is asked, and tells who asks whether
@@ -179,6 +180,17 @@ fn look_after(place: &Place, till: &Till) -> usize {
     open.out.lines().count()
 }
 
+/// How many items and mutations there are of which this holds.
+fn parts(place: &Place, which: &str) -> usize {
+    let db = rusqlite::Connection::open(place.path("hapax.db")).expect("the ledger");
+    let sql = format!(
+        "SELECT count(*) FROM part JOIN effect ON effect.id = part.effect
+         JOIN whole ON whole.number = part.whole WHERE {which}"
+    );
+    let count: i64 = db.query_row(&sql, [], |row| row.get(0)).expect("a count");
+    usize::try_from(count).expect("not less than none")
+}
+
 /// Proves I-5, I-8, I-9: whoever is killed in the middle of a run leaves nothing undone and nothing
 /// done twice, at an HTTP server, an SMTP server and in the database. What was on its way is looked
 /// for, and where nobody can look, a person is asked.
@@ -216,16 +228,19 @@ fn runs_may_be_killed_at_every_step() {
         ),
     )
     .expect("settings");
-    let (mut killed, mut asked, mut batch, mut dice) = (0, 0, 0, 7_u64);
+    let (mut killed, mut asked, mut mailing, mut batch, mut dice) = (0, 0, 0, 0, 7_u64);
     let looked = || [&till.found, &till.missed].map(|looks| looks.load(Ordering::SeqCst));
     let write_batch =
         |batch: u64| std::fs::write(place.path("batch"), format!("b{batch}")).expect("a file");
     write_batch(batch);
     let deadline = Instant::now() + Duration::from_secs(120 + kills * 2);
     // Until some have been killed with something on its way that was looked for, or came before a
-    // person.
-    while killed < kills || looked()[0] == 0 || asked == 0 {
-        let so_far = format!("{killed} of {kills} kills, {:?} looked for, {asked} asked", looked());
+    // person, and one with a letter on its way.
+    while killed < kills || looked()[0] == 0 || asked == 0 || mailing == 0 {
+        let so_far = format!(
+            "{killed} of {kills} kills, {mailing} of them at a letter, {:?} looked for, {asked} asked",
+            looked()
+        );
         assert!(Instant::now() < deadline, "{so_far}");
         let mut child = place.start(&["items", "run", "invoices.js"]);
         dice = dice.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
@@ -242,6 +257,7 @@ fn runs_may_be_killed_at_every_step() {
                 child.kill().expect("killed");
                 child.wait().expect("gone");
                 killed += 1;
+                mailing += parts(&place, "kind = 'mutation' AND state = 0 AND label LIKE 'mail.%'");
             }
             Some(status) if status.success() => {
                 batch += 1;
@@ -285,10 +301,13 @@ fn runs_may_be_killed_at_every_step() {
         .hapax(&["--json", "items", "list", "invoices", "--state", "done", "--limit", "100000"]);
     assert_eq!(done.out.lines().count(), expected.len(), "{done:?}");
     assert_eq!(place.hapax(&["items", "escalations"]).code, Some(0), "nothing is left to decide");
+    let open = "kind IN ('item', 'mutation') AND state IN (0, 3, 4, 5)";
+    assert_eq!(parts(&place, open), 0, "nothing is running, unknown or indeterminate");
     let ([found, missed], items) = (looked(), expected.len());
     println!(
         "{killed} kills, {items} items, each charge, note, letter and row once; of the charges on \
-         their way {found} were found and {missed} were not; {asked} notes came before a person"
+         their way {found} were found and {missed} were not; {asked} notes came before a person, and \
+         {mailing} letters were on their way"
     );
 }
 
@@ -317,6 +336,13 @@ fn the_escalation(place: &Place) -> (String, String, serde_json::Value) {
     let open = place.hapax(&["--json", "items", "escalations"]).exits(78).json();
     let text = |name: &str| open[name].as_str().unwrap_or_default().to_owned();
     (text("key"), text("judged"), open["actions"].clone())
+}
+
+/// The key of the first mutation that somebody is asked about.
+fn shown_mutation(place: &Place) -> String {
+    let open = place.hapax(&["--json", "items", "escalations"]).exits(78).json();
+    let key = open.pointer("/unknown/0/mutation/key").and_then(|key| key.as_str());
+    key.expect("a key").to_owned()
 }
 
 /// Proves I-12, I-13: what a person can do on the command line, one after the other: look at an item,
@@ -348,6 +374,10 @@ fn a_person_decides_on_the_command_line() {
     let (key, attempt, actions) = the_escalation(&place);
     let may = serde_json::json!(["did-not-happen", "happened", "skip", "reprocess"]);
     assert_eq!(actions, may);
+    let one = place.hapax(&["items", "escalations", &key]).exits(78);
+    let one = one.shows("note: The note (note)").shows("desk has no way to look it up");
+    let mutation = shown_mutation(&place);
+    place.hapax(&["items", "escalations", &mutation]).exits(78).prints(&one.out);
     act("try-again", &key, &attempt).exits(64).says("is of no use here");
     act("skip", &key, "att_00000000000000000000000000000000").exits(65);
     act("did-not-happen", &key, &attempt).exits(0).shows("hapax items run --workflow note");
@@ -407,6 +437,8 @@ fn a_repair_is_decided_on_the_command_line() {
             serde_json::from_str(versions.out.lines().next().unwrap_or_default()).expect("JSON");
         assert_eq!(held["standing"], "held");
         assert_eq!(held["repair"]["blast_radius"], serde_json::json!(["a"]));
+        let asked = place.hapax(&["items", "escalations"]).exits(78);
+        asked.shows("mended: a repair, 1.1").shows("hapax items decide mended 1.1 --approve");
         let decide = |attempt: &str| {
             let say = if approve { "--approve" } else { "--reject" };
             let what = ["items", "decide", "mended", "1.1", say, "--attempt", attempt];
@@ -456,4 +488,26 @@ fn the_example_works() {
         let counts: Vec<&str> = line.split_whitespace().skip(2).collect();
         assert_eq!(counts, ["1", "1", "1"], "rows, payments and mails of {number}: {said}");
     }
+}
+
+/// Proves I-14: `hapax serve` begins what the file schedules, also where no workflow needs a tool.
+#[test]
+fn a_schedule_of_the_file_is_kept_by_the_server() {
+    let place = Place::new();
+    std::fs::write(place.path("hapax.toml"), "workflows.tick.schedule = '* * * * * *'")
+        .expect("settings");
+    let script = "await withItem('a', 'A', async (ctx) => { console.log('here'); });";
+    std::fs::write(place.path("tick.js"), script).expect("a script");
+    place.hapax(&["items", "publish", "tick.js"]).exits(0);
+    let server = Server::start(&place, &["serve", "--listen", "127.0.0.1:0"]);
+    wait_until("a scheduled run has come to its end", || {
+        let runs = place.hapax(&["--json", "items", "runs", "tick"]).exits(0).out;
+        runs.lines().any(|run| {
+            let run: serde_json::Value = serde_json::from_str(run).expect("JSON");
+            let id = run["id"].as_str().unwrap_or_default();
+            id.starts_with("scheduled:") && run["state"] == "succeeded"
+        })
+    });
+    place.hapax(&["items", "show", "tick", "a"]).exits(0).shows("done");
+    server.kill();
 }

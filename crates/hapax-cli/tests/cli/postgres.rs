@@ -1,5 +1,7 @@
 //! The command line on a database: everything it does on a file, and what only a database has.
 
+use std::io::{Read as _, Write as _};
+use std::net::TcpListener;
 use std::process::Stdio;
 
 use hapax_testkit::Postgres;
@@ -54,6 +56,40 @@ impl Shop {
         something();
         clock("floor(extract(epoch FROM clock_timestamp()) * 1000)");
     }
+}
+
+/// Proves I-1: a workflow has one run at a time also where two nodes share a database; once it is over
+/// the other node may begin the next, and what is done stays done.
+#[test]
+fn a_workflow_has_one_run_at_a_time_across_nodes() {
+    let shop = Shop::new();
+    let slow = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let port = slow.local_addr().expect("an address").port();
+    let tool = format!(
+        "tools.till = {{ kind = 'http', base = 'http://127.0.0.1:{port}/', allow_private = true }}"
+    );
+    std::fs::write(shop.place.path("hapax.toml"), tool).expect("settings");
+    let script = "await withItem('a', 'A', async (ctx) => { if (!ctx.item.isDone) await till.post({ url: 'a' }); });";
+    std::fs::write(shop.place.path("charge.js"), script).expect("a script");
+    shop.hapax(&["items", "publish", "charge.js"]).exits(0);
+    let run = ["items", "run", "--workflow", "charge"];
+    let mut first = shop.place.command(&run);
+    let home = shop.place.path("home");
+    first.env("HAPAX_DB", &shop.url).env("XDG_DATA_HOME", home);
+    let first = first.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts");
+    // It is in the middle of its item.
+    let (mut asked, _) = slow.accept().expect("a request");
+    shop.hapax(&run).exits(75);
+    let answer = "HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: 0\r\n\r\n";
+    // Nothing is left unread, or the answer might be lost with the connection.
+    let mut request = [0; 4096];
+    assert!(asked.read(&mut request).expect("a request") > 0);
+    asked.write_all(answer.as_bytes()).expect("it listens");
+    drop(asked);
+    Ran::from(first.wait_with_output().expect("it ends")).exits(0);
+    shop.hapax(&run).exits(0);
+    slow.set_nonblocking(true).expect("a listener");
+    assert!(slow.accept().is_err(), "nobody has asked again");
 }
 
 /// Proves K-15 for the command line: the same commands, the same answers.

@@ -1,7 +1,7 @@
 //! A repaired script, tried against what is recorded: nothing is asked, nothing is changed.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
 
 use hapax::Key;
 use hapax::document::print;
@@ -13,7 +13,7 @@ use crate::ledger::{ItemView, MutationView, SHOWN};
 use crate::note::{Read, RunNote};
 use crate::run::now_ms;
 use crate::sandbox::{self, Begun, Ended, Host, Stop, Toolbox};
-use crate::scope::{seed, split};
+use crate::scope::{COMPARING, seed, split};
 use crate::service::{Items, Settings};
 use crate::state::{ItemState, MutationState};
 use crate::tool::{Difference, Tool};
@@ -157,10 +157,7 @@ impl Past {
         };
         let known = recorded.get(&key).filter(|known| known.state == MutationState::Applied);
         let known = known.cloned();
-        let left = recorded.values().find(|mutation| {
-            mutation.state == MutationState::Applied && !asked.contains(&mutation.key)
-        });
-        let left = left.map(|mutation| format!("{}.{}", mutation.tool, mutation.operation));
+        let left = left_out(recorded, &asked);
         if matches!(state, ItemState::Done | ItemState::Skipped) {
             return Err(self.unfit(format!("{name} on {id:?}, which is done")));
         }
@@ -181,7 +178,7 @@ impl Past {
         };
         let same = print(&known.payload) == print(&plan.payload);
         let near = same
-            || tool.compare_payload(operation, &known.payload, &plan.payload)
+            || compare(tool, operation, (known.payload.clone(), plan.payload))
                 != Difference::Significant;
         match (near, &known.result) {
             (true, Some(result)) => Ok(print(result)),
@@ -191,6 +188,25 @@ impl Past {
             }
         }
     }
+}
+
+/// What was applied for an item and was not asked for again.
+fn left_out(recorded: &HashMap<Key, MutationView>, asked: &HashSet<Key>) -> Option<String> {
+    let left = recorded.values().find(|mutation| {
+        mutation.state == MutationState::Applied && !asked.contains(&mutation.key)
+    });
+    left.map(|mutation| format!("{}.{}", mutation.tool, mutation.operation))
+}
+
+/// What the tool says of two payloads; one that panics or stalls says nothing good.
+fn compare(tool: &Arc<dyn Tool>, operation: &str, (one, other): (Json, Json)) -> Difference {
+    let (tool, operation) = (tool.clone(), operation.to_owned());
+    let (tell, told) = mpsc::channel();
+    std::thread::spawn(move || {
+        // Nobody listens any more to one that took too long.
+        let _ = tell.send(tool.compare_payload(&operation, &one, &other));
+    });
+    told.recv_timeout(COMPARING).unwrap_or(Difference::Significant)
 }
 
 impl Host for Past {
@@ -215,8 +231,14 @@ impl Host for Past {
     }
 
     fn end(&mut self, _: &str) -> Result<(), Stop> {
-        self.open = None;
-        Ok(())
+        let Some((id, asked)) = self.open.take() else { return Ok(()) };
+        let left = self.items.get(&id).and_then(|(_, recorded)| left_out(recorded, &asked));
+        match left {
+            Some(left) => Err(self.unfit(format!(
+                "{left} was applied for {id:?}; it would be left out, and the item be done"
+            ))),
+            None => Ok(()),
+        }
     }
 
     fn call(&mut self, tool: &str, operation: &str, arguments: &str) -> Result<String, Stop> {

@@ -108,6 +108,8 @@ interface HttpTool {
   patch(request: HttpWrite): Promise<HttpResponse>;
   /** Removes something, once per item, URL and subkey. */
   delete(request: HttpWrite): Promise<HttpResponse>;
+  /** Any other method, sent as it is written; once per item, method, URL and subkey. */
+  request(request: HttpWrite & { method: string }): Promise<HttpResponse>;
 }
 
 interface HttpRead {
@@ -125,6 +127,8 @@ type HttpResponse = {
   headers: Record<string, string>;
   /** Parsed, if the server says that it is JSON. */
   body: Json;
+  /** If the body is no text: how it is written. */
+  encoding?: "base64";
 };
 
 /** Outgoing mail. */
@@ -165,17 +169,26 @@ interface SqlChange extends Subkey {
 /** A directory. */
 interface FileTool {
   /** Reads. Is done again in each attempt. */
-  read(file: { path: string }): Promise<{ content: string }>;
+  read(file: { path: string }): Promise<FileContent>;
   /** Writes the whole file, once per item, path and subkey. */
   write(file: { path: string; content: string } & Subkey): Promise<Json>;
   /** Removes the file, once per item, path and subkey. */
   remove(file: { path: string } & Subkey): Promise<Json>;
 }
 
+interface FileContent {
+  path: string;
+  /** In bytes. */
+  size: number;
+  content: string;
+  /** If the content is no text: how it is written. */
+  encoding?: "base64";
+}
+
 /** Somebody who wants to hear of events. */
 interface WebhookTool {
   /** Sends an event, once per item, event and subkey. */
-  send(event: { event: string; data: Json } & Subkey): Promise<Json>;
+  send(event: { event: string; data?: Json } & Subkey): Promise<Json>;
 }
 
 /** Values that outlive a run, by their keys. */

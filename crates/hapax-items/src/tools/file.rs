@@ -5,6 +5,10 @@
 //!          └──────── nothing happened ──────┘    └─ it may not survive ─┘
 //! ```
 //!
+//! What is looked for later was not written if its temporary file is still there, or if no file is.
+//! A file with other content may be somebody's who came after, and so may one that was to be removed:
+//! then nobody can tell.
+//!
 //! A path is walked name by name from the directory's own handle, and no link on the way is
 //! followed, so nobody is led out of the directory, whoever changes it in the meantime.
 
@@ -18,7 +22,7 @@ use async_trait::async_trait;
 use data_encoding::{BASE64, HEXLOWER};
 use hapax::{Claim, Digest, Finding, Safety, Settling};
 use hapax_core::json::Json;
-use rustix::fs::{AtFlags, Mode, OFlags, openat, renameat, unlinkat};
+use rustix::fs::{AtFlags, Dir, Mode, OFlags, openat, renameat, statat, unlinkat};
 use rustix::io::Errno;
 
 use super::arguments::Arguments;
@@ -31,8 +35,8 @@ use place::{Place, RESERVED};
 /// How long after its holder is gone a file that is not there counts as not written.
 ///
 /// A rename is not under way for any time: it is done or it is not, and a process that has died
-/// does none. What can come late is one of a process that was stopped and goes on. Looking takes
-/// the temporary file away, so a process that was stopped after making it cannot rename it; what
+/// does none. What can come late is one of a process that was stopped and goes on. Looking sets
+/// the temporary file aside, so a process that was stopped after making it cannot rename it; what
 /// is left is one that was stopped before, and such a pause of a machine ends within this time.
 const SETTLING_MS: u64 = 10_000;
 
@@ -139,13 +143,20 @@ impl Tool for FileTool {
         Safety::Reconcilable(Settling::AfterMs(SETTLING_MS))
     }
 
-    async fn mutate(&self, call: &Call, _claim: &Claim) -> Result<Json, ToolError> {
+    async fn mutate(&self, call: &Call, claim: &Claim) -> Result<Json, ToolError> {
         let place = self.planned(call)?;
-        let temporary = temporary(call);
+        let (temporary, again) = (temporary(call), claim.nth() > 1);
         match (call.operation.as_str(), content(&call.plan.payload)) {
             ("write", Some(content)) => {
                 let content = content.to_owned();
-                blocking(move || write(&place, &temporary, content.as_bytes())).await
+                let aside = again.then(|| all_temporary(call));
+                blocking(move || {
+                    if let Some(of_before) = aside {
+                        clear(&place, &of_before);
+                    }
+                    write(&place, &temporary, content.as_bytes())
+                })
+                .await
             }
             ("remove", _) => blocking(move || remove(&place)).await,
             _ => Ok(Err(ToolError::logic(format!("{} cannot {}", self.name, call.operation)))),
@@ -219,7 +230,29 @@ fn content(payload: &Json) -> Option<&str> {
 
 /// Each attempt has a file of its own, so that no two write into one.
 fn temporary(call: &Call) -> String {
-    format!("{RESERVED}{}-{}", HEXLOWER.encode(&call.key.as_bytes()[..8]), call.fence)
+    format!("{}{}", all_temporary(call), call.fence)
+}
+
+/// How the names of all attempts at a mutation begin.
+fn all_temporary(call: &Call) -> String {
+    format!("{RESERVED}{}-", HEXLOWER.encode(&call.key.as_bytes()[..8]))
+}
+
+/// What a temporary file is called that was found: nobody puts it in place any more.
+fn aside(temporary: &str) -> String {
+    format!("{temporary}-void")
+}
+
+/// Takes away what was set aside of attempts before.
+fn clear(place: &Place, temporary: &str) {
+    let Ok(directory) = place.directory() else { return };
+    let Ok(entries) = Dir::read_from(&directory) else { return };
+    for entry in entries.flatten() {
+        let name = entry.file_name().to_string_lossy();
+        if name.starts_with(temporary) && name.ends_with(&aside("")) {
+            let _ = unlinkat(&directory, &*name, AtFlags::empty());
+        }
+    }
 }
 
 async fn blocking<T: Send + 'static>(
@@ -286,12 +319,17 @@ fn read(place: &Place, most: usize) -> io::Result<Vec<u8>> {
 }
 
 fn found_written(place: &Place, temporary: &str, wanted: &[u8]) -> Finding {
-    if let Ok(directory) = place.directory() {
-        let _ = unlinkat(&directory, temporary, AtFlags::empty());
+    let never = place.directory().is_ok_and(|directory| {
+        let aside = aside(temporary);
+        let _ = renameat(&directory, temporary, &directory, &aside);
+        statat(&directory, &aside, AtFlags::SYMLINK_NOFOLLOW).is_ok()
+    });
+    if never {
+        return Finding::NotFound;
     }
     match read(place, wanted.len()) {
         Ok(found) if found == wanted => happened(&written(place, wanted)),
-        Ok(_) => Finding::NotFound,
+        Ok(_) => Finding::CannotTell(format!("{} has other content", place.path())),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Finding::NotFound,
         Err(error) => Finding::CannotTell(failed("read", place, &error).message),
     }
@@ -300,7 +338,7 @@ fn found_written(place: &Place, temporary: &str, wanted: &[u8]) -> Finding {
 fn found_removed(place: &Place) -> Finding {
     match place.exists() {
         Ok(false) => happened(&Json::object([("path", Json::text(place.path()))])),
-        Ok(true) => Finding::NotFound,
+        Ok(true) => Finding::CannotTell(format!("{} is there, or there again", place.path())),
         Err(error) => Finding::CannotTell(failed("look at", place, &error).message),
     }
 }

@@ -48,13 +48,17 @@ pub struct Http {
     client: Client,
 }
 
-const OPERATIONS: [Operation; 6] = [
+/// The operation that names its method.
+const ANY: &str = "request";
+
+const OPERATIONS: [Operation; 7] = [
     Operation { name: "get", mutates: false },
     Operation { name: "head", mutates: false },
     Operation { name: "post", mutates: true },
     Operation { name: "put", mutates: true },
     Operation { name: "patch", mutates: true },
     Operation { name: "delete", mutates: true },
+    Operation { name: ANY, mutates: true },
 ];
 
 impl Http {
@@ -69,8 +73,7 @@ impl Http {
     }
 
     /// What a script asks for: where, and with what.
-    fn asked(&self, arguments: &Json) -> Result<(Url, Json), ToolError> {
-        let arguments = Arguments::of(arguments, &["url", "body", "headers"])?;
+    fn asked(&self, arguments: &Arguments<'_>) -> Result<(Url, Json), ToolError> {
         let HttpSettings { base, allow_private, .. } = &self.settings;
         let url = resolve(base.as_ref(), *allow_private, arguments.text("url")?)?;
         let body = arguments.get("body").cloned().unwrap_or(Json::Null);
@@ -134,7 +137,7 @@ impl Http {
         let url = call.plan.identity.get("url").and_then(Json::as_str).unwrap_or_default();
         let HttpSettings { base, allow_private, .. } = &self.settings;
         let url = resolve(base.as_ref(), *allow_private, url)?;
-        self.request(method(&call.operation, true)?, &url, &call.plan.payload, Some(call.key))
+        self.request(method_of(call)?, &url, &call.plan.payload, Some(call.key))
     }
 
     /// What came of a mutation.
@@ -233,9 +236,23 @@ impl Tool for Http {
     }
 
     fn plan(&self, operation: &str, arguments: &Json) -> Result<Plan, ToolError> {
-        method(operation, true)?;
-        let (url, payload) = self.asked(arguments)?;
-        let identity = Json::object([("url", Json::text(url.as_str()))]);
+        let (arguments, named) = match operation {
+            ANY => {
+                let arguments = Arguments::of(arguments, &["method", "url", "body", "headers"])?;
+                let named = token(arguments.text("method")?)?;
+                (arguments, Some(named))
+            }
+            _ => {
+                method(operation, true)?;
+                (Arguments::of(arguments, &["url", "body", "headers"])?, None)
+            }
+        };
+        let (url, payload) = self.asked(&arguments)?;
+        let url_of = ("url", Json::text(url.as_str()));
+        let identity = match named {
+            Some(method) => Json::object([("method", Json::text(method.as_str())), url_of]),
+            None => Json::object([url_of]),
+        };
         Ok(Plan { target: address::server(&url), identity, payload })
     }
 
@@ -283,7 +300,8 @@ impl Tool for Http {
     /// That something is not there is an answer as well.
     async fn read(&self, operation: &str, arguments: &Json) -> Result<Json, ToolError> {
         let method = method(operation, false)?;
-        let (url, payload) = self.asked(arguments)?;
+        let arguments = Arguments::of(arguments, &["url", "body", "headers"])?;
+        let (url, payload) = self.asked(&arguments)?;
         let request = self.request(method, &url, &payload, None)?;
         let HttpSettings { timeout, max_response, .. } = self.settings;
         let answer = self.client.send(request, timeout, max_response).await;
@@ -303,7 +321,7 @@ impl Tool for Http {
 
     fn check_by_hand(&self, call: &Call) -> String {
         let url = call.plan.identity.get("url").and_then(Json::as_str).unwrap_or_default();
-        let method = call.operation.to_uppercase();
+        let method = method_of(call).map_or_else(|_| call.operation.clone(), |one| one.to_string());
         format!("whether {method} {url} took effect; it was sent with Idempotency-Key {}", call.key)
     }
 }
@@ -329,6 +347,24 @@ fn nothing_changed(error: ToolError) -> ToolError {
         Class::Indeterminate => ToolError { class: Class::Transient, ..error },
         _ => error,
     }
+}
+
+/// The method of a mutation, from its plan.
+fn method_of(call: &Call) -> Result<Method, ToolError> {
+    match call.operation.as_str() {
+        ANY => {
+            let named = call.plan.identity.get("method").and_then(Json::as_str);
+            token(named.unwrap_or_default())
+        }
+        operation => method(operation, true),
+    }
+}
+
+/// A method as a script names it: any token, as it is written. A tunnel is no request.
+fn token(named: &str) -> Result<Method, ToolError> {
+    let method = Method::from_bytes(named.as_bytes()).ok().filter(|one| *one != Method::CONNECT);
+    let short: String = named.chars().take(40).collect();
+    method.ok_or_else(|| ToolError::logic(format!("{short:?} is no method of a request")))
 }
 
 fn method(operation: &str, mutates: bool) -> Result<Method, ToolError> {

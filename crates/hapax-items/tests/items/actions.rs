@@ -1,11 +1,14 @@
 //! What people decide.
 
+use std::collections::BTreeSet;
+
 use expect_test::expect;
 use hapax::json::Json;
 use hapax::outbox::{Letter, Outbox, RecordFilter, Sink, Told};
 use hapax::{AttemptId, Finding, Hapax, Outcome};
 use hapax_items::{
-    Action, Class, Error, Escalation, Explained, ItemState, Items, MutationState, NEEDS_ATTENTION,
+    Action, Class, Error, Escalation, Explained, Item, ItemState, Items, MutationState,
+    NEEDS_ATTENTION, Run, Version,
 };
 
 use crate::world::{Next, ONE, World, drive, failed, items, items_on};
@@ -86,6 +89,43 @@ async fn an_escalation_says_how_often_it_was_looked_for() {
     let tried = &asked(&items).await.unknown[0].tried;
     assert!(tried.ends_with("; 16 looks could not tell"), "{tried}");
     assert_eq!((looks().await, world.looks()), (16, 16));
+}
+
+/// Proves I-13: an escalation says which mutation and what was tried also where the outcome is known:
+/// what nobody is allowed to do, and what was applied with another payload.
+#[tokio::test]
+async fn an_escalation_says_what_was_tried_where_the_outcome_is_known() {
+    let says = |escalation: &Escalation| {
+        let Explained { mutation, tried, why, verify, check } =
+            escalation.stopped_at.as_ref().expect("a mutation");
+        let failure = escalation.item.as_ref().and_then(|item| item.failure.as_ref());
+        let about = failure.and_then(|failure| failure.about.as_ref());
+        assert_eq!(about.map(|about| about.mutation), Some(mutation.key));
+        assert!(escalation.unknown.is_empty());
+        [tried, why, verify, check].map(String::as_str).join("\n")
+    };
+    let world = World::opaque();
+    let items = items(&world);
+    world.next([Next::Fail(Class::Permission)]);
+    failed(drive(&items, ONE).await);
+    expect![[r#"
+        mail.send of smtp://example.org was attempted once, with {"text":"hello"}
+        its outcome is known: it did not happen. mail.send: the post office is closed
+        there is nothing to look up: try-again attempts it again
+        what keeps it from happening at smtp://example.org"#]]
+    .assert_eq(&says(&asked(&items).await));
+
+    let world = World::opaque();
+    let items = crate::world::items(&world);
+    failed(drive(&items, &ONE.replace("return sent.nth;", "throw new Error('stop');")).await);
+    act(&items, &asked(&items).await, Action::TryAgain).await.unwrap();
+    failed(drive(&items, &ONE.replace("hello", "goodbye")).await);
+    expect![[r#"
+        mail.send of smtp://example.org was attempted once, and applied, with {"text":"hello"}
+        its outcome is known; it is asked for now with {"text":"goodbye"}
+        there is nothing to look up: it was applied, and is not applied again
+        whether what was applied at smtp://example.org is right as it is"#]]
+    .assert_eq(&says(&asked(&items).await));
 }
 
 /// An item whose letter was sent, with an answer that was too large to keep.
@@ -237,6 +277,26 @@ async fn a_stale_screen_decides_nothing() {
     assert_eq!(items.show("letters", "a").await.unwrap().state, ItemState::Failed);
 }
 
+/// Proves I-12: whoever dies between deciding about an item and about its mutations has decided
+/// nothing that is lost: a person is asked again, and an attempt that was given up asks for nothing.
+#[tokio::test]
+async fn a_decision_that_was_cut_off_is_asked_for_again() {
+    let world = World::opaque();
+    let (items, escalation) = unknown(&world).await;
+    let (hapax, key, judged) = (items.hapax(), escalation.key, escalation.judged);
+    let (item, did_not) = (PERSON, hapax::Resolution::DidNotHappen);
+    hapax.resolve(key, judged, did_not, item.0, item.1).await.unwrap();
+    assert_eq!(items.reconcile().await.unwrap().escalated, 1);
+    let again = asked(&items).await;
+    assert_eq!(again.unknown[0].mutation.key, escalation.unknown[0].mutation.key);
+
+    hapax.reset(key, again.judged, item.0, item.1).await.unwrap();
+    assert_eq!(items.reconcile().await.unwrap().escalated, 0);
+    assert_eq!(items.drive("letters", None).await.unwrap().items, 1);
+    let item = items.show("letters", "a").await.unwrap();
+    assert_eq!((item.state, item.attempt, world.done().len()), (ItemState::Done, 2, 2));
+}
+
 /// Proves I-12: whoever listens to the outbox hears of an escalation, once.
 #[tokio::test]
 async fn an_escalation_is_told_through_the_outbox() {
@@ -255,6 +315,75 @@ async fn an_escalation_is_told_through_the_outbox() {
     assert_eq!((event.name.as_str(), event.dataset.as_str()), (NEEDS_ATTENTION, "letters"));
     let payload = event.payload.as_str();
     assert!(payload.contains("\"item\":\"a\"") && payload.contains("try-again"), "{payload}");
+}
+
+/// What was told of escalations.
+async fn told(hapax: &Hapax) -> usize {
+    let filter = RecordFilter { limit: 10, ..RecordFilter::default() };
+    hapax.records(filter).await.expect("records").len()
+}
+
+async fn listen(hapax: &Hapax) {
+    let outbox = Outbox::new().sink("people", Deaf).expect("a sink");
+    let outbox = outbox.route("item-*", "*", &["people"]).expect("a route");
+    hapax.configure(&outbox).await.expect("set up");
+}
+
+/// Sends one letter.
+async fn send(run: Run) -> Result<(), String> {
+    run.with_item("a", "Letter", async |item: Item| {
+        item.call("mail", "send", &Json::object([("to", Json::text("ada"))])).await;
+        Ok::<_, String>(Json::Null)
+    })
+    .await;
+    Ok(())
+}
+
+/// Proves I-12, I-14: programs of one's own tell of escalations as scripts do.
+#[tokio::test]
+async fn an_escalation_of_a_program_is_told_through_the_outbox() {
+    let world = World::opaque();
+    let hapax = Hapax::builder().in_memory();
+    let items = items_on(hapax.clone(), &world);
+    listen(&hapax).await;
+    world.next([Next::Fail(Class::Permission)]);
+    for _ in 0..2 {
+        assert!(items.perform("letters", Version::FIRST, None, send).await.is_err());
+        assert_eq!(told(&hapax).await, 1);
+    }
+}
+
+/// Proves I-12: what nobody has told of when it was recorded is told by whoever finds it open.
+#[tokio::test]
+async fn an_escalation_that_was_not_told_is_told_later() {
+    let world = World::opaque();
+    let hapax = Hapax::builder().in_memory();
+    let items = items_on(hapax.clone(), &world);
+    world.next([Next::Fail(Class::Permission)]);
+    failed(drive(&items, ONE).await);
+    listen(&hapax).await;
+    assert_eq!(told(&hapax).await, 0, "nobody was there");
+    failed(items.run("letters", None).await.map(|ran| ran.items));
+    assert_eq!(told(&hapax).await, 1);
+    items.tell_open(&mut BTreeSet::new()).await.unwrap();
+    assert_eq!(told(&hapax).await, 1, "once");
+}
+
+/// Proves I-12: all that people are asked is listed, the newest first and page by page, be it about
+/// items or about runs.
+#[tokio::test]
+async fn the_newest_is_listed_first() {
+    let world = World::opaque();
+    let items = items(&world);
+    world.next([Next::Fail(Class::Permission)]);
+    failed(drive(&items, ONE).await);
+    items.publish("notes", "throw new Error('no');", "ada").await.unwrap();
+    assert!(items.drive("notes", None).await.is_err());
+    let first = items.escalations_beyond(None, None, 1).await.unwrap();
+    let second = items.escalations_beyond(None, first.next, 1).await.unwrap();
+    let third = items.escalations_beyond(None, second.next, 1).await.unwrap();
+    let workflows = [&first, &second].map(|page| page.escalations[0].workflow.as_str());
+    assert_eq!((workflows, third.escalations.len(), third.next), (["notes", "letters"], 0, None));
 }
 
 struct Deaf;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::UNIX_EPOCH;
 
 use hapax::{Finding, Hapax, Outcome, Timestamp};
-use hapax_items::{Class, Due, Error, ItemState, Items, Settings, Version};
+use hapax_items::{Action, Class, Due, Error, ItemState, Items, Settings, Version};
 
 use crate::world::{Next, ONE, World, failed, items, items_on, settings};
 
@@ -143,4 +143,22 @@ async fn nothing_is_scheduled_while_a_person_is_asked() {
     assert_eq!(items.tick(at("2100-01-01T06:00:00Z")).await.unwrap(), 0);
     assert_eq!(items.count_escalations().await.unwrap(), 1);
     assert_eq!(items.due(at("2100-01-01T06:05:00Z")).await.unwrap(), []);
+}
+
+/// Proves I-12: a run that failed outside of any item goes on by itself once a person says so.
+#[tokio::test]
+async fn a_run_goes_on_when_a_person_says_so() {
+    let world = World::opaque();
+    let items = items(&world);
+    items.publish("letters", &format!("await mail.inbox({{}});{ONE}"), "ada").await.unwrap();
+    world.answers_not(Class::Permission);
+    assert!(items.drive("letters", Some("r")).await.is_err());
+    let now = at("2100-01-01T06:00:00Z");
+    assert_eq!(items.due(now).await.unwrap(), []);
+    let open = items.escalations(None, 1).await.unwrap().remove(0);
+    let (key, judged) = (open.key, open.judged);
+    items.act(key, judged, Action::TryAgain, None, ("ada", "allowed now")).await.unwrap();
+    assert_eq!(items.due(now).await.unwrap(), due("r"));
+    assert_eq!(items.tick(now).await.unwrap(), 1);
+    assert_eq!((items.due(now).await.unwrap(), world.done().len()), (Vec::new(), 1));
 }

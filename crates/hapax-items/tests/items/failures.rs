@@ -192,6 +192,38 @@ async fn a_restart_goes_on_looking() {
     assert_eq!(items.show("letters", "a").await.unwrap().state, ItemState::Done);
 }
 
+/// Proves I-10: what may go better is tried as often as the budget says, however long a person or a
+/// look was waited for before.
+#[tokio::test]
+async fn waiting_spends_nothing_of_the_budget() {
+    let world = World::opaque();
+    let items = items(&world);
+    let script = format!("await mail.inbox({{}});{ONE}");
+    world.next([Next::Fail(Class::Permission)]);
+    failed(drive(&items, &script).await);
+    for _ in 0..6 {
+        let (_, next, _) = failed(drive(&items, &script).await);
+        assert_eq!(next, "wait");
+    }
+    let open = items.escalations(None, 10).await.unwrap().remove(0);
+    let again = hapax_items::Action::TryAgain;
+    items.act(open.key, open.judged, again, None, ("ada", "mended")).await.unwrap();
+    world.answers_not(Class::Transient);
+    let (class, next, _) = failed(items.run("letters", None).await.map(|ran| ran.items));
+    assert_eq!((class, next.as_str()), (Class::Transient, "retry"));
+
+    let world = World::reconcilable();
+    let items = crate::world::items(&world);
+    world.next([Next::Fail(Class::Indeterminate), Next::Fail(Class::Transient)]);
+    for _ in 0..6 {
+        let (_, next, _) = failed(drive(&items, ONE).await);
+        assert_eq!(next, "reconcile");
+    }
+    world.finds([Finding::NotFound]);
+    let (class, next, _) = failed(items.run("letters", None).await.map(|ran| ran.items));
+    assert_eq!((class, next.as_str()), (Class::Transient, "retry"));
+}
+
 /// Proves I-7: what fails outside of any item stops the workflow until a person has decided.
 #[tokio::test]
 async fn a_run_that_fails_outside_of_items_comes_before_a_person() {

@@ -8,5 +8,6 @@ mod late;
 mod payloads;
 mod repairs;
 mod replay;
+mod states;
 mod unknown;
 mod world;

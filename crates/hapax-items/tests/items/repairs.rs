@@ -8,7 +8,8 @@ use hapax::document::Object;
 use hapax::json::Json;
 use hapax::outbox::{Letter, Outbox, RecordFilter, Sink, Told};
 use hapax_items::{
-    Action, Budget, Class, Error, ItemState, Items, Maintainer, Script, Settings, Standing, Version,
+    Action, Budget, Class, Difference, Error, Item, ItemState, Items, MAINTAINER, Maintainer,
+    PLANNER, Run, Script, Settings, Standing, Version,
 };
 
 use crate::world::{Next, ONE, World, drive, failed, settings};
@@ -371,6 +372,11 @@ async fn a_repair_is_tried_against_what_is_recorded() {
             held,
             "it no longer comes to item \"letter-b\"",
         ),
+        (
+            replaced("await mail.send", "if (id === \"b\") return;\n        await mail.send"),
+            refused,
+            "mail.send was applied for \"letter-b\"; it would be left out, and the item be done",
+        ),
         (FAULTY.to_owned(), refused, "it still fails"),
     ] {
         let world = World::opaque();
@@ -383,6 +389,27 @@ async fn a_repair_is_tried_against_what_is_recorded() {
         assert!(said.contains(why), "{said}, not: {why}");
         assert_eq!(world.done().len(), 2, "a trial changes nothing");
     }
+}
+
+/// Proves I-6, I-11: a tool that stalls over two payloads does not hold up the trial of a repair, and
+/// says nothing good.
+#[tokio::test]
+async fn a_trial_does_not_wait_for_a_comparison() {
+    let world = World::opaque();
+    world.compares(|| {
+        std::thread::sleep(std::time::Duration::from_secs(60));
+        Difference::Equivalent
+    });
+    let once = Budget { repairs: 1, ..settings("letters").budget };
+    let proposal = mended().replace("\"hello\"", "\"good day\"");
+    let (items, _) = maintained_within(&world, &[answer(&proposal, "safe")], once);
+    let began = std::time::Instant::now();
+    assert!(run(&items).await.is_err());
+    assert!(began.elapsed() < std::time::Duration::from_secs(30));
+    let newest = newest(&items).await;
+    let said = newest.reason.unwrap_or_default();
+    assert_eq!(newest.standing, Standing::Refused, "{said}");
+    assert!(said.contains("with another payload"), "{said}");
 }
 
 /// Proves I-10: what maintainers cost is added up, and ends the loop; what is longer ago than the
@@ -433,4 +460,49 @@ async fn a_run_that_failed_is_told_through_the_outbox() {
         assert!(told[0].contains(part), "{part}: {}", told[0]);
     }
     assert!(!told[0].contains("\"item\""), "{}", told[0]);
+}
+
+/// Proves I-11: what a repair that is held may concern is counted when somebody looks, for the version
+/// at fault goes on until then.
+#[tokio::test]
+async fn what_a_held_repair_may_concern_is_counted_when_it_is_shown() {
+    let world = World::opaque();
+    let (items, _) = maintained(&world, &[answer(&mended(), "potentially_impactful")]);
+    assert!(run(&items).await.is_err());
+    let radius = async || {
+        let shown = items.scripts_shown("letters").await.unwrap().remove(0);
+        assert_eq!(shown.standing, Standing::Held);
+        let repair = shown.repair.unwrap();
+        (repair.blast_radius.len(), repair.blast_radius_cut)
+    };
+    assert_eq!(radius().await, (2, false));
+    let more = async |count: usize| {
+        let work = |run: Run| async move {
+            for n in 0..count {
+                let handler = async |_: Item| Ok::<_, String>(Json::Null);
+                run.with_item(&format!("more-{n}"), "", handler).await;
+            }
+            Ok::<_, String>(())
+        };
+        items.perform("letters", Version::FIRST, None, work).await.unwrap();
+    };
+    more(1).await;
+    assert_eq!(radius().await, (3, false));
+    more(999).await;
+    assert_eq!(radius().await, (1_000, true));
+}
+
+/// Proves I-11: the instructions that ship for those who write and repair scripts ask for guards on
+/// `isDone` and for subkeys that stay as they are, and a maintainer is shown them.
+#[tokio::test]
+async fn the_instructions_ask_for_guards_and_stable_subkeys() {
+    let guard = "if (ctx.item.isDone) return;";
+    assert!(PLANNER.contains(guard) && MAINTAINER.contains(guard));
+    assert!(PLANNER.contains("`subkey` each, which says what it is for"));
+    assert!(PLANNER.contains("Never a number, a time or an order."));
+    assert!(MAINTAINER.contains("a `subkey` is added, removed or built in any other way"));
+    let (items, shown) = maintained(&World::opaque(), &[answer(&mended(), "safe")]);
+    run(&items).await.unwrap();
+    let shown = &shown.lock().unwrap()[0];
+    assert_eq!(shown.get("instructions").and_then(Json::as_str), Some(MAINTAINER));
 }

@@ -3,8 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use hapax::json::Json;
 use hapax::{Finding, Hapax};
-use hapax_items::{Class, Items, Tool};
+use hapax_items::{Action, Class, Error, ItemState, Items, MutationState, MutationView, Tool};
 use tokio::sync::Barrier;
 
 use crate::world::{Next, ONE, World, drive, failed, items, settings};
@@ -61,6 +62,158 @@ async fn what_is_begun_anew_leaves_nothing_to_look_for() {
     let pass = items.reconcile().await.unwrap();
     assert_eq!((pass.looked, pass.waiting, pass.escalated), (0, 0, 0), "{pass:?}");
     assert_eq!((world.looks(), world.done().len()), (1, 1));
+}
+
+/// A script that sends to Ada and, the next time, to Bob.
+fn another_way() -> [String; 2] {
+    [ONE.to_owned(), ONE.replace("\"ada\"", "\"bob\"")]
+}
+
+/// Proves I-8: an item is not done over a mutation whose outcome nobody knows, also where its handler
+/// takes another way and does not ask for it again. A person is asked.
+#[tokio::test]
+async fn what_is_not_asked_for_again_stays_unknown() {
+    let world = World::reconcilable();
+    let items = items(&world);
+    let [first, second] = another_way();
+    world.next([Next::HappenAnd(Class::Indeterminate)]);
+    let (_, next, _) = failed(drive(&items, &first).await);
+    assert_eq!(next, "reconcile");
+    let (class, next, message) = failed(drive(&items, &second).await);
+    assert_eq!((class, next.as_str()), (Class::Indeterminate, "reconcile"), "{message}");
+    assert!(message.contains("this one did not ask for"), "{message}");
+    let escalation = loop {
+        if let Some(escalation) = items.escalations(None, 10).await.unwrap().pop() {
+            break escalation;
+        }
+        failed(items.drive("letters", None).await.map(|ran| ran.items));
+    };
+    let [unknown] = &escalation.unknown[..] else { panic!("{escalation:?}") };
+    assert_eq!(hapax::document::print(&unknown.mutation.identity), r#"{"to":"ada"}"#);
+    let (key, judged) = (escalation.key, escalation.judged);
+    let person = ("grace", "Ada has no letter");
+    items.act(key, judged, Action::DidNotHappen, None, person).await.unwrap();
+    assert_eq!(items.drive("letters", None).await.unwrap().items, 1);
+    assert_eq!(items.show("letters", "a").await.unwrap().state, ItemState::Done);
+    assert_eq!(world.done().len(), 2, "to Ada and to Bob, and no more");
+}
+
+/// Proves I-8: what a handler does not ask for again is looked for all the same, and it is done once
+/// that is known.
+#[tokio::test]
+async fn what_is_not_asked_for_again_is_looked_for() {
+    let world = World::reconcilable();
+    let items = items(&world);
+    let [first, second] = another_way();
+    world.next([Next::HappenAnd(Class::Indeterminate)]);
+    world.finds([nobody_knows(), happened()]);
+    failed(drive(&items, &first).await);
+    assert_eq!(drive(&items, &second).await.unwrap(), 1);
+    let item = items.show("letters", "a").await.unwrap();
+    let states: Vec<_> = items.mutations(item.key, 1).await.unwrap();
+    assert!(states.iter().all(|mutation| mutation.state == MutationState::Applied), "{states:?}");
+}
+
+/// Proves I-8: an item is not done while a mutation of its is under way that a run before has begun.
+#[tokio::test]
+async fn what_is_under_way_is_waited_for() {
+    let world = World::opaque();
+    let items = items(&world);
+    let [first, second] = another_way();
+    let gate = Arc::new(Barrier::new(2));
+    world.next([Next::Wait(gate.clone())]);
+    items.publish("letters", &first, "ada").await.unwrap();
+    let run = tokio::spawn({
+        let items = items.clone();
+        async move { items.run("letters", None).await.map(|ran| ran.items) }
+    });
+    gate.wait().await;
+    run.abort();
+    assert!(run.await.unwrap_err().is_cancelled());
+    let ended = async {
+        loop {
+            match drive(&items, &second).await {
+                Err(Error::Running { .. }) => tokio::time::sleep(Duration::from_millis(1)).await,
+                ended => return ended,
+            }
+        }
+    };
+    let ended = tokio::time::timeout(Duration::from_secs(30), ended).await.expect("it ends");
+    let (class, next, message) = failed(ended);
+    assert_eq!((class, next.as_str()), (Class::Indeterminate, "reconcile"), "{message}");
+    gate.wait().await;
+    let item = items.show("letters", "a").await.unwrap();
+    let applied = async {
+        let is_applied = |one: &MutationView| one.state == MutationState::Applied;
+        while !items.mutations(item.key, 1).await.unwrap().iter().all(is_applied) {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(30), applied).await.expect("it is applied");
+    assert_eq!(items.drive("letters", None).await.unwrap().items, 1);
+    assert_eq!(world.done().len(), 2);
+}
+
+/// Proves I-12: where more than one outcome is unknown, one word does not decide about all.
+#[tokio::test]
+async fn each_unknown_outcome_is_decided_by_its_own_key() {
+    let world = World::reconcilable();
+    let items = items(&world);
+    let [first, second] = another_way();
+    let unknown = Class::Indeterminate;
+    world.next([Next::HappenAnd(unknown), Next::HappenAnd(unknown)]);
+    failed(drive(&items, &first).await);
+    failed(drive(&items, &second).await);
+    let escalation = loop {
+        if let Some(escalation) = items.escalations(None, 10).await.unwrap().pop() {
+            break escalation;
+        }
+        items.reconcile_by(hapax::Timestamp(i64::MAX)).await.unwrap();
+    };
+    let [ada, bob] = &escalation.unknown[..] else { panic!("{escalation:?}") };
+    let person = ("grace", "I asked both");
+    let act = async |key, judged, action, result: Option<&Json>| {
+        items.act(key, judged, action, result, person).await
+    };
+    let (key, judged) = (escalation.key, escalation.judged);
+    let both = act(key, judged, Action::DidNotHappen, None).await;
+    assert!(matches!(both, Err(Error::Invalid(_))), "{both:?}");
+    let (key, judged) = (ada.mutation.key, ada.mutation.judged);
+    let result = Json::object([("nth", Json::number(1))]);
+    act(key, judged, Action::Happened, Some(&result)).await.unwrap();
+    assert_eq!(items.show("letters", "a").await.unwrap().state, ItemState::NeedsAttention);
+    let twice = act(key, judged, Action::DidNotHappen, None).await;
+    assert!(twice.is_err(), "{twice:?}");
+    let (key, judged) = (bob.mutation.key, bob.mutation.judged);
+    act(key, judged, Action::DidNotHappen, None).await.unwrap();
+    assert_eq!(items.show("letters", "a").await.unwrap().state, ItemState::Failed);
+    assert_eq!(items.drive("letters", None).await.unwrap().items, 1);
+    assert_eq!(world.done().len(), 3, "Bob's once more, and Ada's not");
+}
+
+/// Proves I-9, I-12: nothing is decided about an item that is being worked on, nor about what earlier
+/// runs have left of it.
+#[tokio::test]
+async fn an_item_that_is_worked_on_is_not_begun_anew() {
+    let world = World::reconcilable();
+    let items = items(&world);
+    let [first, second] = another_way();
+    world.next([Next::HappenAnd(Class::Indeterminate)]);
+    failed(drive(&items, &first).await);
+    let gate = Arc::new(Barrier::new(2));
+    world.next([Next::Wait(gate.clone())]);
+    let run = tokio::spawn({
+        let items = items.clone();
+        async move { drive(&items, &second).await }
+    });
+    gate.wait().await;
+    let item = items.show("letters", "a").await.unwrap();
+    let refused = items.reprocess("letters", "a", item.judged, ("grace", "anew")).await;
+    assert!(matches!(refused, Err(Error::Running { .. })), "{refused:?}");
+    let left = &items.mutations(item.key, 1).await.unwrap()[0];
+    assert_eq!(left.state, MutationState::NeedsReconcile, "as it was");
+    gate.wait().await;
+    failed(run.await.unwrap());
 }
 
 /// Proves I-7: a script does not go on once its run was broken off.

@@ -40,6 +40,8 @@ struct Inner {
     /// What was looked for: the payloads.
     looks: Vec<String>,
     difference: fn() -> Difference,
+    /// How questions fail.
+    unread: VecDeque<Class>,
 }
 
 const OPERATIONS: [Operation; 2] =
@@ -53,6 +55,7 @@ impl World {
             findings: VecDeque::new(),
             looks: Vec::new(),
             difference: || Difference::Significant,
+            unread: VecDeque::new(),
         };
         Self { safety, inner: Arc::new(Mutex::new(inner)) }
     }
@@ -79,6 +82,11 @@ impl World {
 
     pub(crate) fn compares(&self, difference: fn() -> Difference) {
         self.lock().difference = difference;
+    }
+
+    /// The next question fails.
+    pub(crate) fn answers_not(&self, class: Class) {
+        self.lock().unread.push_back(class);
     }
 
     /// What has happened, in order.
@@ -165,6 +173,9 @@ impl Tool for World {
     }
 
     async fn read(&self, _: &str, _: &Json) -> Result<Json, ToolError> {
+        if let Some(class) = self.lock().unread.pop_front() {
+            return Err(ToolError { class, message: "nobody is in".into() });
+        }
         Ok(Json::Array(["a", "b"].map(Json::text).to_vec()))
     }
 

@@ -3,10 +3,10 @@
 use std::fs;
 use std::os::unix::fs::symlink;
 
-use hapax::{Finding, Safety, Settling};
+use hapax::{Failure, Finding, Safety, Settling};
 use hapax_core::json::Json;
 use hapax_items::tools::{FileSettings, FileTool};
-use hapax_items::{Class, Difference, Tool as _};
+use hapax_items::{Call, Class, Difference, Tool as _};
 use tempfile::TempDir;
 
 use crate::stage::{call, compare, found, json, mutate, text};
@@ -86,21 +86,69 @@ async fn a_file_says_whether_it_was_written() {
     assert_eq!(tool.reconcile(&write).await, Finding::NotFound);
     let result = text(&mutate(&tool, &write).await.unwrap());
     assert_eq!(found(tool.reconcile(&write).await), result);
-    fs::write(root.join("d/f"), "newer").unwrap();
-    assert_eq!(tool.reconcile(&write).await, Finding::NotFound);
 
     let hex = &write.key.to_string()["sha256:".len()..][..16];
     let left = root.join(format!("d/.hapax-{hex}-{}", write.fence));
+    fs::write(root.join("d/f"), "older").unwrap();
     fs::write(&left, "ne").unwrap();
-    assert_eq!(tool.reconcile(&write).await, Finding::NotFound);
-    assert!(!left.exists());
+    for _ in 0..2 {
+        assert_eq!(tool.reconcile(&write).await, Finding::NotFound, "for as long as it takes");
+        assert!(!left.exists());
+    }
 
     let remove = call(&tool, "remove", r#"{"path": "d/f"}"#);
-    assert_eq!(tool.reconcile(&remove).await, Finding::NotFound);
     fs::remove_file(root.join("d/f")).unwrap();
     assert_eq!(found(tool.reconcile(&remove).await), r#"{"path":"d/f"}"#);
-    fs::remove_dir(root.join("d")).unwrap();
+    fs::remove_dir_all(root.join("d")).unwrap();
     assert_eq!(found(tool.reconcile(&remove).await), r#"{"path":"d/f"}"#);
+}
+
+/// Proves I-8: a file that somebody has changed or made since does not say that nothing happened, and
+/// is neither written over nor removed.
+#[tokio::test]
+async fn what_somebody_did_since_is_not_undone() {
+    let (directory, tool) = tool();
+    let file = directory.path().join("root/f");
+    let write = call(&tool, "write", r#"{"path": "f", "content": "new"}"#);
+    mutate(&tool, &write).await.unwrap();
+    fs::write(&file, "newer").unwrap();
+    let finding = tool.reconcile(&write).await;
+    assert!(matches!(finding, Finding::CannotTell(_)), "{finding:?}");
+
+    let remove = call(&tool, "remove", r#"{"path": "f"}"#);
+    mutate(&tool, &remove).await.unwrap();
+    fs::write(&file, "another").unwrap();
+    let finding = tool.reconcile(&remove).await;
+    assert!(matches!(finding, Finding::CannotTell(_)), "{finding:?}");
+}
+
+/// What was set aside when somebody looked is gone once it is written after all.
+#[tokio::test]
+async fn nothing_is_left_of_an_attempt_that_was_looked_for() {
+    let (directory, tool) = tool();
+    let root = directory.path().join("root");
+    let hapax = hapax::Hapax::builder().in_memory();
+    let write = call(&tool, "write", r#"{"path": "f", "content": "new"}"#);
+    fs::write(root.join("f"), "older").unwrap();
+    let (tool, write, root) = (&tool, &write, &root);
+    for nth in 1..=2 {
+        let effect = hapax.effect(write.key).safety(tool.safety("write"));
+        let ended = effect.run(|claim| async move {
+            let call = Call { fence: claim.fence(), ..write.clone() };
+            if nth == 1 {
+                let hex = &write.key.to_string()["sha256:".len()..][..16];
+                fs::write(root.join(format!(".hapax-{hex}-{}", call.fence)), "ne").unwrap();
+                assert_eq!(tool.reconcile(&call).await, Finding::NotFound);
+                assert_eq!(fs::read_dir(root).unwrap().count(), 2);
+                return Err(Failure::not_done("it was looked for"));
+            }
+            tool.mutate(&call, &claim).await.unwrap();
+            Ok("written")
+        });
+        assert_eq!(ended.await.is_ok(), nth == 2);
+    }
+    assert_eq!(fs::read(root.join("f")).unwrap(), b"new");
+    assert_eq!(fs::read_dir(root).unwrap().count(), 1, "the file alone");
 }
 
 #[tokio::test]

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use axum::http::HeaderValue;
 use axum::http::header::AUTHORIZATION;
+use hapax::json::Json;
 use hapax::{Finding, Hapax, Safety, Settling};
 use hapax_items::tools::http::Probe;
 use hapax_items::tools::{Http, HttpSettings};
@@ -48,6 +49,34 @@ async fn a_mutation_goes_out_once_with_its_key() {
     assert_eq!(got.header("content-type"), Some("application/json"));
     assert_eq!(got.header("prefer"), Some("x"));
     assert_eq!(got.header("host"), Some(&*format!("127.0.0.1:{}", site.port)));
+}
+
+/// Proves I-3: a script may name any method that HTTP knows no name for; it is sent as it is written
+/// and tells mutations apart.
+#[tokio::test]
+async fn any_method_may_be_named() {
+    let site = Site::start().await;
+    site.answers("/v1/orders", 207, "{}");
+    let tool = tool(site.port);
+    let asked = |method: &str| format!(r#"{{"method": "{method}", "url": "orders", "body": "x"}}"#);
+    let methods = ["PROPPATCH", "POST", "purge", "M-SEARCH!#$%&'*+.^_`|~9"];
+    let mut keys = Vec::new();
+    for method in methods {
+        let call = call(&tool, "request", &asked(method));
+        assert_eq!(call.plan.identity.get("method").and_then(Json::as_str), Some(method));
+        mutate(&tool, &call).await.unwrap();
+        assert!(tool.check_by_hand(&call).contains(&format!("whether {method} http://")));
+        keys.push(text(&call.plan.identity));
+    }
+    let got: Vec<_> = site.got().iter().map(|got| got.method.to_string()).collect();
+    assert_eq!(got, methods);
+    keys.dedup();
+    assert_eq!(keys.len(), methods.len());
+    for refused in ["", "A B", "A\\nB", "GET/", "é", "CONNECT"] {
+        let error = tool.plan("request", &json(&asked(refused))).unwrap_err();
+        assert_eq!(error.class, Class::Logic, "{refused}: {error}");
+    }
+    assert!(tool.plan("request", &json(r#"{"url": "orders"}"#)).is_err());
 }
 
 /// Proves I-3: the key that a server is sent is the host's. A script that sets one ends its run, and

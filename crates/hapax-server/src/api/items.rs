@@ -197,6 +197,8 @@ struct WhichEscalations {
     /// Only of this workflow.
     #[param(max_length = 64)]
     workflow: Option<String>,
+    /// Only those beyond this place, to page on.
+    beyond: Option<u64>,
     /// At most this many; 50 unless given.
     #[param(minimum = 1, maximum = 1000)]
     limit: Option<usize>,
@@ -206,9 +208,15 @@ struct WhichEscalations {
 #[derive(Debug, Serialize, ToSchema)]
 struct Escalations {
     escalations: Vec<wire::Escalation>,
+    /// To be given as `beyond` for those after these; nothing if there are no more.
+    next: Option<u64>,
+    /// Repairs that wait for approval, all of them on every page: POST
+    /// /v1/workflows/{workflow}/versions/{version}/decide.
+    held: Vec<wire::HeldRepair>,
 }
 
-/// List what people are asked about items and runs, newest first.
+/// List what people are asked about items and runs, newest first, and the repairs that wait for
+/// approval.
 #[utoipa::path(get, path = "/v1/escalations", operation_id = "escalation_list", tag = "items", params(WhichEscalations),
     responses((status = 200, body = Escalations)))]
 async fn escalations(
@@ -216,27 +224,33 @@ async fn escalations(
     Of { items, .. }: Of,
     Params(which): Params<WhichEscalations>,
 ) -> Answer<Escalations> {
-    let limit = page(which.limit)?;
+    let (limit, beyond) = (page(which.limit)?, place(which.beyond)?);
     if which.workflow.as_ref().is_some_and(|name| name.is_empty() || name.len() > 64) {
         return Err(malformed("a workflow's name has 1 to 64 bytes"));
     }
     let _one_of_few = server.listing.acquire().await;
-    let found = items.escalations(which.workflow.as_deref(), limit).await?;
-    answer(Escalations { escalations: found.iter().map(wire::Escalation::of).collect() })
+    let workflow = which.workflow.as_deref();
+    let found = items.escalations_beyond(workflow, beyond, limit).await?;
+    answer(Escalations {
+        escalations: found.escalations.iter().map(wire::Escalation::of).collect(),
+        next: found.next,
+        held: items.held(workflow).await?.iter().map(wire::HeldRepair::of).collect(),
+    })
 }
 
 /// Show what a person is asked: what was tried, why its outcome is unknown, what to check.
 #[utoipa::path(get, path = "/v1/escalations/{key}", operation_id = "escalation_show", tag = "items",
-    params(("key" = String, Path, description = "that of the item or the run", min_length = 1)),
+    params(("key" = String, Path, description = "that of the item or the run, or of one of the item's mutations", min_length = 1)),
     responses((status = 200, body = wire::Escalation)))]
 async fn escalation(Of { items, .. }: Of, named: Named) -> Answer<wire::Escalation> {
     answer(wire::Escalation::of(&items.escalation(named.key).await?))
 }
 
 /// Decide about an escalation. Names the attempt that was shown, so that a stale screen cannot
-/// decide about something newer.
+/// decide about something newer. Where more than one outcome is unknown, `happened` and
+/// `did-not-happen` are said of each mutation by its own key and attempt.
 #[utoipa::path(post, path = "/v1/escalations/{key}/act", operation_id = "escalation_act", tag = "items", request_body = wire::Act,
-    params(("key" = String, Path, description = "that of the item or the run", min_length = 1)),
+    params(("key" = String, Path, description = "that of the item, the run or the mutation", min_length = 1)),
     responses((status = 200, body = wire::Acted)))]
 async fn act(
     Of { items, caller }: Of,

@@ -109,7 +109,7 @@ async fn show(
     Name(name): Name,
 ) -> Answer<wire::WorkflowShown> {
     let _one_of_few = server.listing.acquire().await;
-    let scripts = items.scripts(&name).await?;
+    let scripts = items.scripts_shown(&name).await?;
     let workflow = glance(&items, &name, &scripts).await?;
     if scripts.is_empty() && workflow.newest_run.is_none() {
         return Err(Error::NotFound(format!("workflow {name:?}")).into());

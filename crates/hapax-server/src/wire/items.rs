@@ -2,7 +2,7 @@
 
 use hapax::Timestamp;
 use hapax::json::Json;
-use hapax_items::{Explained, ItemState, ItemView, MutationView};
+use hapax_items::{Explained, ItemState, ItemView, MutationView, Script};
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::value::RawValue;
 use utoipa::ToSchema;
@@ -24,6 +24,10 @@ pub struct ItemFailure {
     pub next: String,
     /// When it is tried again.
     pub retry_at: Option<String>,
+    /// The key of the mutation that it is about.
+    pub mutation: Option<String>,
+    /// What that was asked for with, as JSON; the beginning, if it is long.
+    pub asked: Option<String>,
 }
 
 impl ItemFailure {
@@ -36,6 +40,8 @@ impl ItemFailure {
             stack: failure.stack.clone(),
             next: failure.next.clone(),
             retry_at: failure.retry_at.map(stamp),
+            mutation: failure.about.as_ref().map(|about| about.mutation.to_string()),
+            asked: failure.about.as_ref().map(|about| about.asked.clone()),
         }
     }
 }
@@ -237,18 +243,20 @@ pub struct Escalation {
     pub reason: String,
     /// The mutations whose outcome nobody knows.
     pub unknown: Vec<UnknownMutation>,
+    /// The mutation that the item stopped at, where its outcome is known.
+    pub stopped_at: Option<UnknownMutation>,
     /// What can be done.
     pub actions: Vec<ActionName>,
 }
 
-/// A mutation whose outcome nobody knows.
+/// A mutation that somebody is asked about.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct UnknownMutation {
     /// Which.
     pub mutation: Mutation,
     /// What was tried.
     pub tried: String,
-    /// Why its outcome is unknown.
+    /// Why its outcome is unknown, or what is known.
     pub why: String,
     /// Whether it can be verified, and how.
     pub verify: String,
@@ -274,7 +282,36 @@ impl Escalation {
             run: escalation.run.as_ref().map(Run::of),
             reason: escalation.reason.clone(),
             unknown: escalation.unknown.iter().map(unknown).collect(),
+            stopped_at: escalation.stopped_at.as_ref().map(unknown),
             actions: escalation.actions.iter().copied().map(ActionName::of).collect(),
+        }
+    }
+}
+
+/// A repair that waits for approval.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct HeldRepair {
+    /// The workflow.
+    pub workflow: String,
+    /// The version that would be used.
+    pub version: String,
+    /// The attempt that a decision names.
+    pub attempt: String,
+    /// Why somebody is asked.
+    pub reason: Option<String>,
+    /// What the maintainer says about it.
+    pub explanation: Option<String>,
+}
+
+impl HeldRepair {
+    /// A version that is held.
+    pub fn of(script: &Script) -> Self {
+        Self {
+            workflow: script.workflow.clone(),
+            version: script.version.to_string(),
+            attempt: script.attempt.to_string(),
+            reason: script.reason.clone(),
+            explanation: script.repair.as_ref().map(|repair| repair.explanation.clone()),
         }
     }
 }

@@ -117,6 +117,8 @@ pub struct Repair {
     pub cost: u64,
     /// Items that were processed while the fault existed, if a person has to decide.
     pub blast_radius: Vec<String>,
+    /// Whether there are more of them than are named.
+    pub blast_radius_cut: bool,
 }
 
 impl ScriptVersion {
@@ -128,6 +130,7 @@ impl ScriptVersion {
             impactful: repair.impactful,
             cost: repair.cost,
             blast_radius: repair.blast_radius.clone(),
+            blast_radius_cut: repair.blast_radius_cut,
         });
         Self {
             key: script.key.to_string(),

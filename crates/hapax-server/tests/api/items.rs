@@ -301,6 +301,10 @@ async fn a_repair_is_approved_over_http() {
     let version = &shown["versions"][0];
     assert_eq!((&version["version"], &version["standing"]), (&json!("1.1"), &json!("held")));
     assert_eq!((&shown["version"], &shown["held"]), (&json!("1.0"), &json!(1)));
+    let (_, asked) = client.get("/v1/escalations").await;
+    let held = &asked["held"][0];
+    assert_eq!((&held["workflow"], &held["version"]), (&json!("letters"), &json!("1.1")));
+    assert_eq!(held["attempt"], version["judged"], "{held} {version}");
     let repair = &version["repair"];
     assert_eq!((&repair["of"], &repair["impactful"]), (&json!("1.0"), &json!(true)), "{repair}");
     assert_eq!((&repair["cost"], &repair["blast_radius"]), (&json!(500), &json!(["a"])));
@@ -415,7 +419,10 @@ async fn namespaces_have_workflows_of_their_own() {
     let (_, listed) = ours.get("/v1/escalations").await;
     let open = &listed["escalations"][0];
     let path = format!("/v1/escalations/{}", open["key"].as_str().expect("a key"));
-    assert_eq!(theirs.get("/v1/escalations").await.1, json!({ "escalations": [] }));
+    assert_eq!(
+        theirs.get("/v1/escalations").await.1,
+        json!({ "escalations": [], "next": null, "held": [] })
+    );
     assert_eq!(theirs.get("/v1/workflows").await.1["workflows"], json!([]));
     assert_eq!(theirs.get(&path).await.0, 404);
     let skip = json!({ "action": "skip", "attempt": open["judged"], "note": "let it go" });

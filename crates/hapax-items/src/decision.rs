@@ -1,0 +1,235 @@
+//! Decisions: what a person may say about an escalation, and what that does.
+//!
+//! The item is decided first, for it says whether the decision still counts; then its mutations.
+//! Whoever dies in between has left an item whose outcome is unknown as before, and a person is
+//! asked again.
+
+use hapax::json::Json;
+use hapax::{AttemptId, Judged, Key, Outcome, Resolution, StateName};
+
+use crate::error::Error;
+use crate::escalation::{Escalation, Explained};
+use crate::identity;
+use crate::ledger::MutationView;
+use crate::service::Items;
+use crate::state::{ItemState, MutationState};
+use crate::told;
+
+/// What a person may say.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Action {
+    /// Look again whether it happened, or, where nothing is unknown, run it again.
+    TryAgain,
+    /// It did not happen, and may be attempted again.
+    DidNotHappen,
+    /// It happened, with this result.
+    Happened,
+    /// Let the item go.
+    Skip,
+    /// Begin a new attempt, which consults none of this one.
+    Reprocess,
+}
+
+impl Action {
+    /// All of them.
+    pub const ALL: [Self; 5] =
+        [Self::TryAgain, Self::DidNotHappen, Self::Happened, Self::Skip, Self::Reprocess];
+
+    /// The name in lower case.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::TryAgain => "try-again",
+            Self::DidNotHappen => "did-not-happen",
+            Self::Happened => "happened",
+            Self::Skip => "skip",
+            Self::Reprocess => "reprocess",
+        }
+    }
+}
+
+impl std::str::FromStr for Action {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let found = Self::ALL.into_iter().find(|action| action.as_str() == text);
+        found.ok_or_else(|| {
+            format!("{text:?} is no action; there are: {}", Self::ALL.map(Self::as_str).join(", "))
+        })
+    }
+}
+
+/// What can be done about an item whose handler stopped at these mutations.
+pub(crate) fn actions(open: &[MutationView]) -> Vec<Action> {
+    let (skip, reprocess) = (Action::Skip, Action::Reprocess);
+    if open.is_empty() {
+        return vec![Action::TryAgain, skip, reprocess];
+    }
+    if open.iter().any(|mutation| mutation.state == MutationState::Applied) {
+        return vec![Action::Happened, skip, reprocess];
+    }
+    let mut actions = vec![Action::DidNotHappen, Action::Happened, skip, reprocess];
+    if open.iter().all(|mutation| mutation.verifiable) {
+        actions.insert(0, Action::TryAgain);
+    }
+    actions
+}
+
+/// # Decisions
+impl Items {
+    /// Does what a person decided. `judged` is the attempt that the person was shown, so that a
+    /// stale screen cannot decide about something newer.
+    ///
+    /// `key` is that of the escalation. Where the outcome of more than one mutation is unknown it is
+    /// said of each by its own key and attempt whether it happened, and the item goes on after the
+    /// last.
+    pub async fn act(
+        &self,
+        key: Key,
+        judged: AttemptId,
+        action: Action,
+        result: Option<&Json>,
+        who: (&str, &str),
+    ) -> Result<(), Error> {
+        let escalation = self.escalation(key).await?;
+        let stale = || Error::Stale { what: format!("escalation {key}"), attempt: judged };
+        let of_one = escalation.unknown.iter().find(|unknown| unknown.mutation.key == key);
+        let shown = of_one.map_or(escalation.judged, |unknown| unknown.mutation.judged);
+        if shown != judged || (of_one.is_none() && escalation.key != key) {
+            return Err(stale());
+        }
+        check(&escalation, action, result, of_one.is_some())?;
+        let is_last = of_one.is_none() || escalation.unknown.len() == 1;
+        if is_last && !self.decide_item(&escalation, action, who).await? {
+            return Err(stale());
+        }
+        for unknown in &escalation.unknown {
+            let meant = of_one.is_none_or(|one| one.mutation.key == unknown.mutation.key);
+            if meant && !self.decide(&unknown.mutation, (action, result), who).await? {
+                return Err(stale());
+            }
+        }
+        Ok(())
+    }
+
+    /// Does to an item, or to a run, what a person decided. False if something newer is there.
+    async fn decide_item(
+        &self,
+        escalation: &Escalation,
+        action: Action,
+        (actor, note): (&str, &str),
+    ) -> Result<bool, Error> {
+        let (hapax, key, judged) = (self.hapax(), escalation.key, escalation.judged);
+        // One that nobody has noticed yet needs no more than what is said of its mutations.
+        let failed =
+            hapax.show(key).await?.is_some_and(|item| item.state.name() == StateName::Failed);
+        let judged = match action {
+            Action::Reprocess => hapax.reset(key, judged, actor, note).await?,
+            Action::Skip => hapax.resolve(key, judged, Resolution::Skip, actor, note).await?,
+            _ if failed => return Ok(true),
+            Action::TryAgain | Action::DidNotHappen | Action::Happened => {
+                hapax.resolve(key, judged, Resolution::DidNotHappen, actor, note).await?
+            }
+        };
+        Ok(!matches!(judged, Judged::Fenced(_)))
+    }
+
+    /// Does to a mutation what a person decided about it or its item. False if something newer is
+    /// there.
+    async fn decide(
+        &self,
+        mutation: &MutationView,
+        (action, result): (Action, Option<&Json>),
+        (actor, note): (&str, &str),
+    ) -> Result<bool, Error> {
+        let (hapax, key, judged) = (self.hapax(), mutation.key, mutation.judged);
+        let resolution = match (action, result, mutation.state) {
+            (Action::Happened, Some(result), MutationState::Applied) => {
+                told::record(hapax, (key, judged), result, (actor, note)).await?;
+                return Ok(true);
+            }
+            // It happened, whatever becomes of its item.
+            (_, _, MutationState::Applied) => return Ok(true),
+            (Action::Happened, Some(result), _) => {
+                Resolution::Happened(Outcome::from(hapax::document::print(result).as_str()))
+            }
+            (Action::DidNotHappen, ..) => Resolution::DidNotHappen,
+            (Action::TryAgain, _, MutationState::Indeterminate) => Resolution::AskAgain,
+            (Action::TryAgain, ..) => return Ok(true),
+            _ => Resolution::Skip,
+        };
+        match hapax.resolve(key, judged, resolution, actor, note).await? {
+            Judged::Decided(_) | Judged::Undecided { .. } => Ok(true),
+            Judged::Fenced(_) => Ok(false),
+        }
+    }
+
+    /// Begins a new attempt at an item that is done, failed or let go: a person's decision.
+    pub async fn reprocess(
+        &self,
+        workflow: &str,
+        id: &str,
+        judged: AttemptId,
+        (actor, note): (&str, &str),
+    ) -> Result<(), Error> {
+        let key = identity::item(self.hapax().namespace(), workflow, id)?;
+        if let Ok(escalation) = self.escalation(key).await
+            && escalation.actions.contains(&Action::Reprocess)
+        {
+            return self.act(key, judged, Action::Reprocess, None, (actor, note)).await;
+        }
+        let item = self.show(workflow, id).await?;
+        if item.state == ItemState::Processing {
+            return Err(Error::Running { workflow: workflow.to_owned() });
+        }
+        let reset = match item.judged == judged {
+            true => Some(self.hapax().reset(key, judged, actor, note).await?),
+            false => None,
+        };
+        if matches!(reset, None | Some(Judged::Fenced(_))) {
+            return Err(Error::Stale { what: format!("item {id:?}"), attempt: judged });
+        }
+        // Nobody looks any more for what the attempts before have left.
+        for mutation in self.open(key, item.attempt).await? {
+            let (of, skip) = (mutation.key, Resolution::Skip);
+            self.hapax().resolve(of, mutation.judged, skip, actor, note).await?;
+        }
+        Ok(())
+    }
+}
+
+/// Refuses what is of no use, or says too little.
+fn check(
+    escalation: &Escalation,
+    action: Action,
+    result: Option<&Json>,
+    of_one: bool,
+) -> Result<(), Error> {
+    let of_mutation = matches!(action, Action::DidNotHappen | Action::Happened);
+    if !escalation.actions.contains(&action) || (of_one && !of_mutation) {
+        let may = escalation
+            .actions
+            .iter()
+            .filter(|may| !of_one || matches!(may, Action::DidNotHappen | Action::Happened));
+        let may: Vec<_> = may.map(|action| action.as_str()).collect();
+        let why = format!("{} is of no use here; there are: {}", action.as_str(), may.join(", "));
+        return Err(Error::Invalid(why));
+    }
+    if of_mutation && !of_one && escalation.unknown.len() > 1 {
+        let each = |Explained { mutation, .. }: &Explained| {
+            format!("{} with attempt {}", mutation.key, mutation.judged)
+        };
+        let keys: Vec<_> = escalation.unknown.iter().map(each).collect();
+        let why = format!(
+            "more than one outcome is unknown; say {} of each by its own key: {}",
+            action.as_str(),
+            keys.join(", ")
+        );
+        return Err(Error::Invalid(why));
+    }
+    if action == Action::Happened && result.is_none() {
+        return Err(Error::Invalid(
+            "what happened has a result; give it as JSON, `null` if there is none".into(),
+        ));
+    }
+    Ok(())
+}

@@ -1,0 +1,94 @@
+//! What earlier runs have begun for an item and its handler has not asked for again.
+//!
+//! A handler may take another way the next time. An item is not done before it is known what became
+//! of everything that was begun for it.
+
+use std::time::Duration;
+
+use hapax::part::{Found, Sought};
+use hapax::{Claim, Failure, Fingerprint, StateName};
+
+use crate::class::Class;
+use crate::note::{MUTATION, MutationNote};
+use crate::scope::{Item, ended_by, look};
+use crate::stop::{Course, Stopped, Why};
+
+/// In which a mutation may have happened or may still.
+const OPEN: [StateName; 3] = [StateName::Running, StateName::Unknown, StateName::Indeterminate];
+
+impl Item {
+    /// Looks once for everything that was left, and ends the run if it stays unknown.
+    pub(crate) async fn settle_left(&self, claim: &Claim) -> Result<(), Stopped> {
+        let run = self.run();
+        let settled = async {
+            while let Some(left) = self.left().await? {
+                if let Some(why) = self.look_for(claim, &left).await? {
+                    return Ok(Some(why));
+                }
+            }
+            Ok(None)
+        };
+        match settled.await {
+            Ok(None) => Ok(()),
+            Ok(Some(why)) => Err(run.stop(why)),
+            Err(error) => Err(run.stop(ended_by(&error))),
+        }
+    }
+
+    async fn left(&self) -> Result<Option<Found>, hapax::Error> {
+        let (whole, kind) = (Some(self.whole()), MUTATION.to_owned());
+        let sought = Sought { whole, kind, states: OPEN.to_vec(), limit: 1, ..Sought::default() };
+        Ok(self.run().hapax().parts(sought).await?.pop())
+    }
+
+    /// Why the run is over, if it is still not known what became of it.
+    async fn look_for(&self, claim: &Claim, left: &Found) -> Result<Option<Why>, hapax::Error> {
+        let (run, key) = (self.run(), left.name.key);
+        let note = MutationNote::read(&left.part.body);
+        if left.effect.state.name() == StateName::Running {
+            lapse(claim, left).await?;
+        }
+        let now = run.hapax().show(key).await?;
+        if let Some(note) = &note
+            && now.is_some_and(|effect| effect.state.name() == StateName::Unknown)
+        {
+            let tool = run.known_tool(&note.tool);
+            look(run.hapax(), key, note, tool.as_deref(), run.patience()).await?;
+        }
+        let Some(effect) = run.hapax().show(key).await? else { return Ok(None) };
+        let course = match effect.state.name() {
+            StateName::Running | StateName::Unknown => Course::Reconcile,
+            StateName::Indeterminate => Course::ByClass,
+            _ => return Ok(None),
+        };
+        let name = note.map_or_else(|| key.to_string(), |note| note.name());
+        let why = format!(
+            "{name}, which an earlier run began and this one did not ask for: whether it happened \
+             is not known: {}",
+            effect.state.reason().unwrap_or("it is under way")
+        );
+        Ok(Some(Why::new(Class::Indeterminate, why).course(course)))
+    }
+}
+
+/// Has the ledger notice if the holder of a mutation is gone: whoever claims it is told. A claim
+/// that is granted, for nothing can have come of it, does nothing.
+async fn lapse(claim: &Claim, left: &Found) -> Result<(), hapax::Error> {
+    let effect = claim
+        .effect(left.name.key)
+        .fingerprint(Fingerprint::of(left.name.key.as_bytes()))
+        .safety(left.effect.safety)
+        .part(left.part.clone())
+        .wait(Duration::ZERO);
+    let nothing = || async { Err::<(), _>(Failure::not_done("nobody asks for it any more")) };
+    match effect.run(|_| nothing()).await {
+        Ok(_)
+        | Err(
+            hapax::Error::Failed { .. }
+            | hapax::Error::Blocked(_)
+            | hapax::Error::InFlight { .. }
+            | hapax::Error::Refused { .. },
+        ) => Ok(()),
+        Err(error) => Err(error),
+    }
+}

@@ -1,0 +1,119 @@
+//! Notices: whoever listens to the outbox hears of what people are asked, once.
+//!
+//! An escalation is told after it is recorded, so whoever records it may die in between. Whoever looks
+//! after what is due tells what is still open.
+
+use std::collections::BTreeSet;
+
+use hapax::document::Object;
+use hapax::json::Json;
+use hapax::outbox::{Event, Payload};
+use hapax::part::Found;
+use hapax::{AttemptId, Failure, Key, Safety, StoreError};
+
+use crate::error::Error;
+use crate::escalation::Escalation;
+use crate::identity;
+use crate::service::Items;
+use crate::version::Version;
+
+/// The event that tells of an escalation.
+pub const NEEDS_ATTENTION: &str = "item-needs-attention";
+
+/// How many escalations are told of at once.
+const TOLD: usize = 1_000;
+
+/// # Notices
+impl Items {
+    /// Tells of everything that people are asked and that is not among `told`, once; `told` is then
+    /// what is open.
+    pub async fn tell_open(&self, told: &mut BTreeSet<(Key, AttemptId)>) -> Result<(), Error> {
+        let open = self.asked(None, None, TOLD).await?;
+        let of = |found: &Found| (found.name.key, found.effect.attempt);
+        let before = std::mem::replace(told, open.iter().map(of).collect());
+        let news = open.into_iter().filter(|found| !before.contains(&of(found)));
+        self.tell_of(news).await
+    }
+
+    /// Tells of every escalation of a workflow, once. What cannot be told now is told by whoever
+    /// looks after what is due.
+    pub(crate) async fn tell_escalations(&self, workflow: &str) {
+        let told = async {
+            let open = self.asked(Some(workflow), None, TOLD).await?;
+            self.tell_of(open).await
+        };
+        if let Err(error) = told.await {
+            tracing::warn!(name: "not_told", workflow, %error, "what people are asked is not told yet");
+        }
+    }
+
+    async fn tell_of(&self, open: impl IntoIterator<Item = Found>) -> Result<(), Error> {
+        for found in open {
+            let Some(escalation) = self.explain(found).await? else { continue };
+            match self.tell(&escalation, true).await {
+                // Nothing that somebody wrote: it says who it is about.
+                Err(hapax::Error::Store(StoreError::Guarded { .. })) => {
+                    self.tell(&escalation, false).await?;
+                }
+                told => told?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Tells of a version that waits for approval, once.
+    pub(crate) async fn tell_held(&self, workflow: &str, version: Version) -> Result<(), Error> {
+        let scripts = self.scripts(workflow).await?;
+        let Some(script) = scripts.into_iter().find(|script| script.version == version) else {
+            return Ok(());
+        };
+        let document = Object::default()
+            .text("workflow", workflow)
+            .text("version", version.to_string().as_str())
+            .text("attempt", script.attempt.to_string().as_str())
+            .text("reason", "a repair waits for approval")
+            .list("actions", ["approve", "reject"].map(Json::text));
+        let of = (script.key, script.attempt);
+        Ok(self.tell_once(of, workflow, document.json(), "a repair waits for approval").await?)
+    }
+
+    async fn tell(&self, escalation: &Escalation, all: bool) -> Result<(), hapax::Error> {
+        let item = escalation.item.as_ref().filter(|_| all);
+        let document = Object::default()
+            .text("escalation", escalation.key.to_string().as_str())
+            .text("attempt", escalation.judged.to_string().as_str())
+            .text("workflow", escalation.workflow.as_str())
+            .text("item", item.map(|item| item.id.as_str()))
+            .text("title", item.map(|item| item.title.as_str()))
+            .text("reason", all.then_some(escalation.reason.as_str()))
+            .list("actions", escalation.actions.iter().map(|one| Json::text(one.as_str())));
+        let of = (escalation.key, escalation.judged);
+        self.tell_once(of, &escalation.workflow, document.json(), &escalation.reason).await
+    }
+
+    async fn tell_once(
+        &self,
+        (of, attempt): (Key, AttemptId),
+        workflow: &str,
+        document: Json,
+        why: &str,
+    ) -> Result<(), hapax::Error> {
+        let key = identity::notice(of, attempt.as_bytes())
+            .map_err(|error| hapax::Error::Refused { reason: error.to_string() })?;
+        let effect = self.hapax().effect(key).safety(Safety::Transactional);
+        let told = effect.run(|claim| async move {
+            let payload = Payload::of(&document)?;
+            claim.emit(Event::new(NEEDS_ATTENTION, workflow, payload))?;
+            Ok::<_, Failure>("told")
+        });
+        match told.await {
+            Ok(_) => Ok(()),
+            // Nobody has asked to be told.
+            Err(hapax::Error::Store(StoreError::Unrouted { .. })) => {
+                tracing::warn!(name: "needs_attention", workflow, escalation = %of, "{why}");
+                Ok(())
+            }
+            Err(error) => Err(error),
+        }
+    }
+}
