@@ -93,12 +93,12 @@ mod tests {
     /// has nothing against its unit.
     #[test]
     fn a_package_has_all_of_it() {
-        let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+        let sources = Path::new("..");
         let room = tempfile::tempdir().expect("a directory");
         let (binary, root) = (room.path().join("hapax"), room.path().join("package"));
         fs::write(&binary, "#!/bin/sh\necho \"$2 completes hapax $1\"\n").expect("written");
         fs::set_permissions(&binary, fs::Permissions::from_mode(0o755)).expect("set");
-        let made = pack(&binary, &sources, &root, room.path()).expect("a package");
+        let made = pack(&binary, sources, &root, room.path()).expect("a package");
         let made = made.to_string_lossy();
 
         let (listed, _) = run("dpkg-deb", &["--contents", &made]);

@@ -22,8 +22,9 @@ pub(crate) enum Mode {
 }
 
 pub(crate) fn tidy(mode: Mode) -> Result<(), String> {
-    let root =
-        Path::new(env!("CARGO_MANIFEST_DIR")).parent().ok_or("no repository around xtask")?;
+    // Where it is built may be kept for another clone, so that is asked when it runs.
+    let xtask = std::env::var("CARGO_MANIFEST_DIR").map_err(|_| "run it as `cargo xtask tidy`")?;
+    let root = Path::new(&xtask).parent().ok_or("no repository around xtask")?;
     let sources = sources(root)?;
     let mut complaints = Vec::new();
     for source in &sources {

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use hapax_lint::{Config, scan};
 
 fn tree(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures").join(name)
+    fs::canonicalize(Path::new("tests/fixtures").join(name)).expect("a tree")
 }
 
 /// Every `FIND rule` in a tree: rule, file, line.

@@ -102,7 +102,7 @@ fn a_folder_is_read_edited_and_read_again() {
 /// The example tells its story to the end.
 #[test]
 fn the_example_works() {
-    let story = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/extraction/run.sh");
+    let story = "../../examples/extraction/run.sh";
     let ran = Command::new("sh").arg(story).env("HAPAX", env!("CARGO_BIN_EXE_hapax")).output();
     let ran = ran.expect("sh");
     let said = String::from_utf8_lossy(&ran.stdout).into_owned();

@@ -460,7 +460,7 @@ fn exact_places_are_not_printed() {
 #[test]
 fn a_checkpoint_is_a_check_and_a_contract() {
     let shop = Shop::in_a_file();
-    let example = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/great_expectations");
+    let example = "../../examples/great_expectations";
     for name in ["checkpoint.py", "suite.json", "hapax.toml"] {
         let copied = std::fs::copy(format!("{example}/{name}"), shop.place.path(name));
         copied.expect("the example");

@@ -3,8 +3,7 @@
 use super::Place;
 
 fn vectors(name: &str) -> serde_json::Value {
-    let path =
-        std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../hapax-core/vectors").join(name);
+    let path = std::path::Path::new("../hapax-core/vectors").join(name);
     serde_json::from_slice(&std::fs::read(path).expect("vectors")).expect("JSON")
 }
 

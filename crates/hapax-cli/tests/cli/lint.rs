@@ -4,7 +4,7 @@ use std::process::Command;
 
 use super::Place;
 
-const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
+const ROOT: &str = "../..";
 
 /// Proves C-8 and C-9: INV-IDP-NO-CUSTOM for hapax itself, which has nothing home-made in it but
 /// what is said in its configuration.

@@ -499,8 +499,7 @@ fn wrong_operations_are_refused_with_a_reason() {
 /// Proves P-18: the same from another language, by the command line and over HTTP.
 #[test]
 fn the_example_in_python_works() {
-    let example =
-        concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/pipeline_python/pipeline.py");
+    let example = "../../examples/pipeline_python/pipeline.py";
     let python =
         Command::new("/usr/bin/python3").args([example, env!("CARGO_BIN_EXE_hapax")]).output();
     let ran = Ran::from(python.expect("python3 runs"));

@@ -471,7 +471,7 @@ fn systemd_is_told() {
 fn what_is_packaged_is_right() {
     let place = Place::new();
     let packaged = |name: &str| {
-        let path = format!("{}/../../packaging/{name}", env!("CARGO_MANIFEST_DIR"));
+        let path = format!("../../packaging/{name}");
         std::fs::read_to_string(path).expect("a file")
     };
     let server = Server::start(&place, &["dev", "--listen", "127.0.0.1:0"]);

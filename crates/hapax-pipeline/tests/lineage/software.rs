@@ -31,7 +31,7 @@ fn other_peoples_programs_read_the_documents() {
         let body = cypher::transaction(&cypher::statements(moment));
         write(room.path(), &format!("cypher-{nth}.json"), &body);
     }
-    let check = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/lineage/check.py");
+    let check = "tests/lineage/check.py";
     succeed(Command::new(python).args(["-I", check]).arg(room.path()));
 }
 
@@ -71,7 +71,7 @@ fn environment() -> PathBuf {
     turn.lock().expect("locked");
     if fs::read_to_string(&ready).ok().as_deref() != Some(PROGRAMS) {
         succeed(Command::new("/usr/bin/python3").args(["-m", "venv", "--clear"]).arg(&room));
-        let wanted = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/lineage/requirements.txt");
+        let wanted = "tests/lineage/requirements.txt";
         let pip = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "-r", wanted];
         succeed(Command::new(room.join("bin/python")).args(pip));
         fs::write(&ready, PROGRAMS).expect("written");

@@ -273,7 +273,7 @@ async fn no_transaction_is_open_while_an_effect_runs() {
 async fn the_documented_example_in_python_works() {
     let server = Postgres::start();
     let hapax = open(&server.url("postgres")).await;
-    let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/sql.md");
+    let page = "../../docs/sql.md";
     let page = std::fs::read_to_string(page).expect("the page");
     let example = page.split("```python\n").nth(1).and_then(|rest| rest.split("```").next());
     let python = Command::new("/usr/bin/python3")
