@@ -11,18 +11,8 @@ use crate::work::Made;
 
 /// Why an operation on a dataset that is masked to this resolution may not be asked for.
 pub(crate) fn asked(operation: &Operation, resolution: u8) -> Result<(), String> {
-    let key = [
-        ("pipeline_id", &operation.pipeline_id),
-        ("task_id", &operation.task_id),
-        ("dataset_id", &operation.dataset_id),
-        ("operation_type", &operation.operation_type),
-        ("version", &operation.version),
-        ("checksum_in", &operation.checksum_in),
-        ("params_hash", &operation.params_hash),
-        ("timestamp_bucket", &operation.timestamp_bucket),
-    ];
     let checksums = operation.inputs.iter().filter_map(|input| input.checksum.as_ref());
-    held("", key, resolution)?;
+    held("", operation.named(), resolution)?;
     held("inputs: ", checksums.map(|checksum| ("checksum", checksum)), resolution)
 }
 

@@ -58,10 +58,9 @@ impl Operation {
         self.fields().key()
     }
 
-    /// What is wrong with the form of a field, if anything: each is told to others in events and
-    /// documents.
-    pub(crate) fn flaw(&self, width: Duration) -> Option<String> {
-        let fields = [
+    /// The fields of the key, by their names.
+    pub(crate) fn named(&self) -> [(&'static str, &String); 8] {
+        [
             ("pipeline_id", &self.pipeline_id),
             ("task_id", &self.task_id),
             ("dataset_id", &self.dataset_id),
@@ -70,10 +69,15 @@ impl Operation {
             ("checksum_in", &self.checksum_in),
             ("params_hash", &self.params_hash),
             ("timestamp_bucket", &self.timestamp_bucket),
-        ];
+        ]
+    }
+
+    /// What is wrong with the form of a field, if anything: each is told to others in events and
+    /// documents.
+    pub(crate) fn flaw(&self, width: Duration) -> Option<String> {
         let most = Event::LONGEST_FIELD;
         let bad = |text: &str| text.len() > most || text.contains(char::is_control);
-        if let Some((name, _)) = fields.into_iter().find(|(_, text)| bad(text)) {
+        if let Some((name, _)) = self.named().into_iter().find(|(_, text)| bad(text)) {
             return Some(format!("{name} is longer than {most} bytes or has control characters"));
         }
         // A time that is not rounded down makes another operation of each try.

@@ -21,6 +21,17 @@ use crate::worker::{Kind, TABLE, author, key};
 /// Longer than anything takes that ends by itself.
 pub const LONG: Duration = Duration::from_secs(60);
 
+/// Where a process under test works.
+#[derive(Debug, Clone, clap::Args)]
+pub struct At {
+    /// The ledger: a file or a URL
+    #[arg(long)]
+    pub ledger: String,
+    /// The key that seals the journal
+    #[arg(long)]
+    pub signing_key: PathBuf,
+}
+
 /// A ledger under test, and everything around it that is not.
 pub struct Field {
     directory: TempDir,

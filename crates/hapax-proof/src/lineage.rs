@@ -6,7 +6,7 @@
 //! then every moment of every run was told once, in the order of the journal.
 
 use std::os::unix::process::ExitStatusExt as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -19,22 +19,19 @@ use hapax_store::failpoint;
 use hapax_testkit::Postgres;
 use rustix::process::Signal;
 
-use crate::field::{blocking, room};
+use crate::field::{At, blocking, room};
 use crate::operations::{die, operation};
 use crate::report::Report;
 
 /// What a process is told to do.
 #[derive(Debug, Clone, clap::Args)]
 pub struct Orders {
-    /// The ledger: a file or a URL
-    #[arg(long)]
-    pub ledger: String,
-    /// The key that seals the journal
-    #[arg(long)]
-    pub signing_key: PathBuf,
+    /// Where
+    #[command(flatten)]
+    pub at: At,
     /// Die at this failpoint, counted from the first one passed
     #[arg(long)]
-    pub at: u64,
+    pub nth: u64,
 }
 
 const LEASE: Duration = Duration::from_secs(1);
@@ -69,11 +66,11 @@ async fn tell(hapax: &Hapax) -> Result<(), hapax_pipeline::Error> {
 /// Tells, and dies on the way.
 pub fn work(orders: &Orders) -> Result<(), String> {
     blocking(async {
-        let opened = open(&orders.ledger, &orders.signing_key).await;
+        let opened = open(&orders.at.ledger, &orders.at.signing_key).await;
         let hapax = opened.map_err(|error| error.to_string())?;
-        let (at, passed) = (orders.at, AtomicU64::new(0));
+        let (nth, passed) = (orders.nth, AtomicU64::new(0));
         failpoint::hook(move |point| {
-            if passed.fetch_add(1, Ordering::SeqCst) + 1 == at {
+            if passed.fetch_add(1, Ordering::SeqCst) + 1 == nth {
                 println!("{}", point.name());
                 die();
             }
@@ -139,7 +136,7 @@ async fn operate(hapax: &Hapax, version: &str, fails: bool) -> Result<(), Troubl
 /// Has a process die at its nth failpoint. At which it did, if there were so many.
 fn kill(ledger: &str, signing_key: &Path, at: u64) -> Option<String> {
     let mut command = Command::new(crate::own_program());
-    command.args(["project", "--ledger", ledger, "--at", &at.to_string(), "--signing-key"]);
+    command.args(["project", "--ledger", ledger, "--nth", &at.to_string(), "--signing-key"]);
     command.arg(signing_key).stdin(Stdio::null()).stderr(Stdio::null());
     let ended = command.output().expect("it starts");
     let killed = ended.status.signal() == Some(Signal::KILL.as_raw());

@@ -12,7 +12,6 @@
 //! commit: its row went with that transaction, so that there is one in the end.
 
 use std::os::unix::process::ExitStatusExt as _;
-use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -29,7 +28,7 @@ use rustix::process::{Signal, getpid, kill_process};
 use tempfile::TempDir;
 use tokio::task::JoinSet;
 
-use crate::field::{blocking, room};
+use crate::field::{At, blocking, room};
 use crate::report::Report;
 use crate::sink::{Client, Rule, Sink};
 use crate::worker::plant_named;
@@ -48,12 +47,9 @@ pub enum Kind {
 /// What a process is told to do.
 #[derive(Debug, Clone, clap::Args)]
 pub struct Orders {
-    /// The ledger: a file or a URL
-    #[arg(long)]
-    pub ledger: String,
-    /// The key that seals the journal
-    #[arg(long)]
-    pub signing_key: PathBuf,
+    /// Where
+    #[command(flatten)]
+    pub at: At,
     /// The judge's port
     #[arg(long)]
     pub sink: u16,
@@ -67,8 +63,8 @@ pub struct Orders {
     #[arg(long)]
     pub after: String,
     /// The failpoint to die at, or own.commit
-    #[arg(long)]
-    pub at: String,
+    #[arg(long = "at")]
+    pub point: String,
     /// A bug to plant
     #[arg(long)]
     pub plant: Option<String>,
@@ -228,10 +224,10 @@ pub fn work(orders: &Orders) -> Result<(), String> {
         let point = Point::ALL.iter().find(|point| point.name() == name).copied();
         point.ok_or_else(|| format!("no failpoint is called {name}"))
     };
-    let dies = orders.at == OWN_COMMIT;
+    let dies = orders.point == OWN_COMMIT;
     if !dies {
         let (after, at, begun) =
-            (point(&orders.after)?, point(&orders.at)?, AtomicBool::new(false));
+            (point(&orders.after)?, point(&orders.point)?, AtomicBool::new(false));
         failpoint::hook(move |passed| {
             if passed == after {
                 begun.store(true, Ordering::SeqCst);
@@ -244,9 +240,9 @@ pub fn work(orders: &Orders) -> Result<(), String> {
     }
     blocking(async {
         let builder = Hapax::builder().lease(LEASE).background(false);
-        let opened = builder.signing_key(&orders.signing_key).open(&orders.ledger).await;
+        let opened = builder.signing_key(&orders.at.signing_key).open(&orders.at.ledger).await;
         let hapax = opened.map_err(|error| error.to_string())?;
-        let operator = Operator::new(hapax, &orders.ledger, orders.sink, dies);
+        let operator = Operator::new(hapax, &orders.at.ledger, orders.sink, dies);
         let done = operator.operate(orders.kind, &orders.dataset).await;
         done.map(drop).map_err(|error| error.to_string())
     })

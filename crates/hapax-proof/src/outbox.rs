@@ -21,7 +21,7 @@ use tokio::net::TcpStream;
 use tokio::sync::Mutex;
 
 use crate::deliveries::{Difference, compare};
-use crate::field::{LONG, blocking, room};
+use crate::field::{At, LONG, blocking, room};
 use crate::report::Report;
 use crate::sink;
 use crate::worker::{key, plant_named};
@@ -35,12 +35,9 @@ const EVENTS: u64 = 12;
 /// What a writer or a dispatcher is told to do.
 #[derive(Debug, Clone, clap::Args)]
 pub struct Orders {
-    /// The ledger: a file or a URL
-    #[arg(long)]
-    pub ledger: String,
-    /// The key that seals the journal
-    #[arg(long)]
-    pub signing_key: PathBuf,
+    /// Where
+    #[command(flatten)]
+    pub at: At,
     /// Deliver to the judge at this port, instead of writing
     #[arg(long)]
     pub deliver: Option<u16>,
@@ -111,8 +108,8 @@ pub fn work(orders: &Orders) -> Result<(), String> {
     blocking(async {
         let builder = Hapax::builder()
             .lease(Duration::from_secs(1))
-            .signing_key(&orders.signing_key)
-            .open(&orders.ledger);
+            .signing_key(&orders.at.signing_key)
+            .open(&orders.at.ledger);
         let hapax = builder.await.map_err(|error| error.to_string())?;
         match orders.deliver {
             Some(port) => deliver(&hapax, port, orders).await,
@@ -153,8 +150,8 @@ async fn write(hapax: &Hapax, orders: &Orders) -> Result<(), String> {
     let mut log = log(orders)?;
     let mut dice = SmallRng::seed_from_u64(orders.number);
     let mut client = None;
-    if orders.ledger.contains("://") {
-        let (connected, connection) = hapax::tokio_postgres::connect(&orders.ledger, NoTls)
+    if orders.at.ledger.contains("://") {
+        let (connected, connection) = hapax::tokio_postgres::connect(&orders.at.ledger, NoTls)
             .await
             .map_err(|error| error.to_string())?;
         tokio::spawn(connection);

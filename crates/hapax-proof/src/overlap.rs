@@ -3,7 +3,7 @@
 //! each end, says which.
 
 use std::collections::BTreeSet;
-use std::path::PathBuf;
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use hapax::{Dataset, Hapax, Safety};
 use hapax_pipeline::{Made, Operation, Pipeline, Settings, Trouble};
 use hapax_testkit::Postgres;
 
-use crate::field::{LONG, blocking, room};
+use crate::field::{At, LONG, blocking, room};
 use crate::operations::operation;
 use crate::report::Report;
 use crate::sink::{Client, Rule, Sink};
@@ -31,12 +31,9 @@ pub enum On {
 /// What a process is told to do.
 #[derive(Debug, Clone, clap::Args)]
 pub struct Orders {
-    /// The ledger: a file or a URL
-    #[arg(long)]
-    pub ledger: String,
-    /// The key that seals the journal
-    #[arg(long)]
-    pub signing_key: PathBuf,
+    /// Where
+    #[command(flatten)]
+    pub at: At,
     /// The judge's port
     #[arg(long)]
     pub sink: u16,
@@ -70,14 +67,14 @@ impl On {
     }
 }
 
-async fn open(ledger: &str, signing_key: &PathBuf) -> Result<Hapax, hapax::Error> {
+async fn open(ledger: &str, signing_key: &Path) -> Result<Hapax, hapax::Error> {
     Hapax::builder().background(false).signing_key(signing_key).open(ledger).await
 }
 
 /// Performs its share of operations, all at once.
 pub fn work(orders: &Orders) -> Result<(), String> {
     blocking(async {
-        let opened = open(&orders.ledger, &orders.signing_key).await;
+        let opened = open(&orders.at.ledger, &orders.at.signing_key).await;
         let hapax = opened.map_err(|error| error.to_string())?;
         let settings = Settings { lock_wait: LONG, ..Settings::default() };
         let (pipeline, on, port) = (Pipeline::with(hapax, settings), orders.on, orders.sink);

@@ -51,7 +51,7 @@ BEGIN
 END $$";
 
 /// How long anything may take.
-const LONG: Duration = Duration::from_secs(60);
+pub(super) const LONG: Duration = Duration::from_secs(60);
 
 fn by_sql(key: &str, payload: &str) -> String {
     BY_SQL.replace("KK", key).replace("PAYLOAD", payload)
