@@ -95,18 +95,13 @@ pub(crate) async fn once(global: &Global, run: &Run, hapax: &Hapax) -> Result<Ex
 /// Whoever writes a dataset's terms down expects them to count.
 async fn as_declared(config: &Config, hapax: &Hapax, dataset: &str) -> Result<(), Failed> {
     let Some(written) = config.datasets()?.remove(dataset) else { return Ok(()) };
-    let declared = hapax.registry_of([dataset]).await?.datasets.remove(dataset);
-    match declared {
-        Some(declared) if declared == written => Ok(()),
-        other => {
-            let (path, how) =
-                (config.path.display(), if other.is_some() { "otherwise" } else { "nothing" });
-            let what = format!(
-                "{path} says of {dataset} what the ledger does not: there it is declared {how}"
-            );
-            Err(Failed::usage(what).next("Declare it: hapax datasets declare"))
-        }
-    }
+    let path = config.path.display();
+    let what = match hapax.registry_of([dataset]).await?.datasets.remove(dataset) {
+        Some(declared) if declared == written => return Ok(()),
+        Some(_) => format!("{path} and the ledger have different terms for {dataset}"),
+        None => format!("{path} has terms for {dataset}, and the ledger has none"),
+    };
+    Err(Failed::usage(what).next("Declare those of the file: hapax datasets declare"))
 }
 
 /// The operation that the options describe: the checksum of its inputs, the hash of its

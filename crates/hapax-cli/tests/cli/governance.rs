@@ -135,11 +135,11 @@ fn what_the_file_says_of_a_dataset_has_to_be_declared() {
     let shop = Shop::in_a_file();
     shop.write("hapax.toml", "[datasets.dug]\nmasked = 5\n");
     let words = operation("dug", "v1", &["--justification", "a survey", "--", "true"]);
-    shop.hapax(&words).exits(64).says("declared nothing").says("hapax datasets declare");
+    shop.hapax(&words).exits(64).says("the ledger has none").says("hapax datasets declare");
     shop.hapax(&["datasets", "declare"]).exits(0);
     shop.hapax(&words).exits(0);
     shop.write("hapax.toml", "[datasets.dug]\nmasked = 4\n");
-    shop.hapax(&words).exits(64).says("declared otherwise");
+    shop.hapax(&words).exits(64).says("different terms for dug");
     shop.hapax(&operation("flow", "v1", &["--", "true"])).exits(0);
 }
 
