@@ -135,7 +135,7 @@ impl Pipeline {
         step: Step,
     ) -> Result<Settled, Error> {
         if let Some(wording) = self.wording(key).await?
-            && !(wording.keeps(step.name.as_bytes()) && wording.keeps(&step.payload))
+            && !wording.keeps_step(&step)
         {
             return Err(Error::Refused(Refusal::Check(EXACT.into())));
         }

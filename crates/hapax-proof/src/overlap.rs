@@ -5,12 +5,15 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::time::Duration;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use clap::ValueEnum;
 use hapax::{Dataset, Hapax, Safety};
 use hapax_pipeline::{Made, Operation, Pipeline, Settings, Trouble};
 use hapax_testkit::Postgres;
+use tokio::sync::Barrier;
+use tokio::task::JoinSet;
 
 use crate::field::{At, LONG, blocking, room};
 use crate::operations::operation;
@@ -78,9 +81,10 @@ pub fn work(orders: &Orders) -> Result<(), String> {
         let hapax = opened.map_err(|error| error.to_string())?;
         let settings = Settings { lock_wait: LONG, ..Settings::default() };
         let (pipeline, on, port) = (Pipeline::with(hapax, settings), orders.on, orders.sink);
-        let mut working = tokio::task::JoinSet::new();
+        let meeting = Meeting { arrived: AtomicU64::new(0), both: Barrier::new(2) };
+        let (meeting, mut working) = (Arc::new(meeting), JoinSet::new());
         for nth in orders.first..orders.first + EACH {
-            let pipeline = pipeline.clone();
+            let (pipeline, meeting) = (pipeline.clone(), meeting.clone());
             working.spawn(async move {
                 let (operation, part) = on.operation(nth);
                 let asked = pipeline.operation(operation);
@@ -89,7 +93,7 @@ pub fn work(orders: &Orders) -> Result<(), String> {
                     None => asked,
                 };
                 let asked = asked.with(|effect| effect.safety(Safety::Transactional).wait(LONG));
-                asked.run(|_| occupy(port, on, nth)).await.map(drop)
+                asked.run(|_| occupy(port, on, nth, &meeting)).await.map(drop)
             });
         }
         let done: Result<Vec<()>, _> = working.join_all().await.into_iter().collect();
@@ -97,16 +101,37 @@ pub fn work(orders: &Orders) -> Result<(), String> {
     })
 }
 
+/// Where the first two of a process wait for each other, so that two are at work at once.
+struct Meeting {
+    arrived: AtomicU64,
+    both: Barrier,
+}
+
+impl Meeting {
+    async fn attend(&self) -> Result<(), Trouble> {
+        if self.arrived.fetch_add(1, Ordering::SeqCst) < 2 {
+            tokio::time::timeout(LONG, self.both.wait()).await?;
+        }
+        Ok(())
+    }
+}
+
 /// Tells the judge of the beginning, and then of the end.
-async fn occupy(port: u16, on: On, nth: u64) -> Result<Made, Trouble> {
+async fn occupy(port: u16, on: On, nth: u64, meeting: &Meeting) -> Result<Made, Trouble> {
+    tell(port, on, 2 * nth).await?;
+    if on != On::One {
+        meeting.attend().await?;
+    }
+    tell(port, on, 2 * nth + 1).await?;
+    Ok(Made::new("done"))
+}
+
+async fn tell(port: u16, on: On, what: u64) -> Result<(), Trouble> {
     let told = tokio::task::spawn_blocking(move || {
-        let mut judge = Client::connect(port)?;
-        judge.execute(&on.name(), 2 * nth, 0, Rule::Plain)?;
-        std::thread::sleep(Duration::from_millis(1));
-        judge.execute(&on.name(), 2 * nth + 1, 0, Rule::Plain)
+        Client::connect(port)?.execute(&on.name(), what, 0, Rule::Plain)
     });
     told.await??;
-    Ok(Made::new("done"))
+    Ok(())
 }
 
 /// The most that were under way at once, of beginnings (even) and ends (odd) in their order.

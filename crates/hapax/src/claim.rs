@@ -134,7 +134,7 @@ impl Claim {
     ) -> Result<(), Error> {
         let step = Step { name: step.into(), payload: payload.into() };
         if let Some(wording) = &self.wording
-            && !(wording.keeps(step.name.as_bytes()) && wording.keeps(&step.payload))
+            && !wording.keeps_step(&step)
         {
             let what = "a step to undo it is kept as it is, and this one may not be";
             return Err(StoreError::Invalid(what.into()).into());

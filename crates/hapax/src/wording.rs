@@ -2,6 +2,7 @@
 
 use hapax_core::effect::Finding;
 use hapax_core::outcome::Outcome;
+use hapax_store::Step;
 
 /// Words that the ledger keeps in place of those it was given. See
 /// [`EffectBuilder::worded`](crate::EffectBuilder::worded).
@@ -14,6 +15,11 @@ pub trait Wording: Send + Sync {
 
     /// Whether this may be kept as it is, for nobody could use it in other words.
     fn keeps(&self, bytes: &[u8]) -> bool;
+
+    /// The same of a step that undoes something.
+    fn keeps_step(&self, step: &Step) -> bool {
+        self.keeps(step.name.as_bytes()) && self.keeps(&step.payload)
+    }
 }
 
 /// What a reconciler found, as it is written down.
