@@ -22,11 +22,12 @@ pub const SCHEMA: &str = concat!(
     include_str!("schema_7.sql"),
     include_str!("schema_8.sql"),
     include_str!("schema_9.sql"),
-    include_str!("schema_10.sql")
+    include_str!("schema_10.sql"),
+    include_str!("schema_11.sql")
 );
 
 /// Each migration brings the schema from its place in this list to the next.
-const MIGRATIONS: [&str; 10] = [
+const MIGRATIONS: [&str; 11] = [
     include_str!("schema_1.sql"),
     include_str!("schema_2.sql"),
     include_str!("schema_3.sql"),
@@ -37,6 +38,7 @@ const MIGRATIONS: [&str; 10] = [
     include_str!("schema_8.sql"),
     include_str!("schema_9.sql"),
     include_str!("schema_10.sql"),
+    include_str!("schema_11.sql"),
 ];
 
 /// "hapx": marks the file as ours.
@@ -47,6 +49,10 @@ const OLDEST_SQLITE: i32 = 3_051_003;
 
 /// How much of the file readers see without copying, in bytes.
 const MAPPED: i64 = 2 * 1024 * 1024 * 1024 - 64 * 1024;
+
+/// What the writer keeps in memory of the file. Pages come back from the system's own cache in little
+/// time, and after a page of the index was split SQLite looks through all it keeps.
+const WRITER_CACHE_KIB: i64 = 32 * 1024;
 
 /// How long to wait for another process that is writing.
 pub(crate) const BUSY: Duration = Duration::from_secs(10);
@@ -61,7 +67,7 @@ pub(crate) fn open_writer(path: &Path) -> Result<Connection, StoreError> {
     let connection = Connection::open(path)
         .map_err(|error| StoreError::Unavailable(format!("{}: {error}", path.display())))?;
     prepare(path, &connection)?;
-    configure(&connection, 192 * 1024)?;
+    configure(&connection, WRITER_CACHE_KIB)?;
     Ok(connection)
 }
 

@@ -14,6 +14,7 @@ use rusqlite::{Connection, OptionalExtension as _, Params, Row, params};
 
 use crate::epoch;
 use crate::error::OrStoreError;
+use crate::hot::Hot;
 use crate::part;
 use crate::shelf;
 
@@ -28,7 +29,7 @@ macro_rules! columns {
     };
 }
 
-const SELECT: &str =
+pub(crate) const LOAD: &str =
     concat!("SELECT ", columns!(), " FROM effect WHERE namespace = ?1 AND substr(key, 1, 16) = ?2");
 
 /// An effect together with what only the table knows.
@@ -41,13 +42,13 @@ pub(crate) struct EffectRow {
 }
 
 pub(crate) fn load(
-    db: &Connection,
+    hot: &mut Hot<'_>,
     namespace: i64,
     key: Key,
 ) -> Result<Option<EffectRow>, StoreError> {
-    let row = db
-        .prepare_cached(SELECT)
-        .or_store_error()?
+    let db = hot.db;
+    let row = hot
+        .load()?
         .query_row(params![namespace, &key.as_bytes()[..16]], |row| Ok(read(db, row, Large::Whole)))
         .optional()
         .or_store_error()?
@@ -247,21 +248,19 @@ enum Stored {
 /// Writes what most settles change, and leaves every other column and index alone: a running
 /// effect without deadline or epoch becomes a success without expiry, with a body in its row.
 pub(crate) fn put_success(
-    db: &Connection,
+    hot: &mut Hot<'_>,
     row: i64,
     entry: i64,
     effect: &Effect,
     body: &[u8],
 ) -> Result<(), StoreError> {
-    let changed = db
-        .prepare_cached(SUCCEED)
-        .or_store_error()?
-        .execute(params![row, effect.updated.0, entry, body])
-        .or_store_error()?;
+    let changed =
+        hot.succeed()?.execute(params![row, effect.updated.0, entry, body]).or_store_error()?;
     there(changed)
 }
 
-const SUCCEED: &str = "UPDATE effect SET state = 1, updated = ?2, entry = ?3, lease = NULL,
+pub(crate) const SUCCEED: &str =
+    "UPDATE effect SET state = 1, updated = ?2, entry = ?3, lease = NULL,
     outcome = ?4 WHERE id = ?1 AND state = 0";
 
 /// The body of a success that is small enough to lie in its row.
@@ -272,20 +271,21 @@ pub(crate) fn inline(effect: &Effect) -> Option<&[u8]> {
     }
 }
 
-/// Writes a new effect, which begins as running: there is nothing yet in its other columns.
+/// Writes a new effect, which begins as running: there is nothing yet in its other columns. `None`
+/// if there is one already.
 pub(crate) fn put_new(
-    db: &Connection,
+    hot: &mut Hot<'_>,
     namespace: i64,
     key: Key,
     entry: i64,
     effect: &Effect,
-) -> Result<i64, StoreError> {
+) -> Result<Option<i64>, StoreError> {
     let State::Running { lease, deadline } = &effect.state else {
         return Err(StoreError::Corrupt(format!("effect {key} began without a claim")));
     };
     let (safety, settling) = safety(effect);
-    db.prepare_cached(INSERT)
-        .or_store_error()?
+    let made = hot
+        .insert()?
         .execute(params![
             namespace,
             key.as_bytes(),
@@ -310,14 +310,14 @@ pub(crate) fn put_new(
             voidable(effect),
         ])
         .or_store_error()?;
-    Ok(db.last_insert_rowid())
+    Ok((made == 1).then(|| hot.db.last_insert_rowid()))
 }
 
-const INSERT: &str = "INSERT INTO effect (namespace, key, fingerprint, state, safety, settling_ms,
+pub(crate) const INSERT: &str = "INSERT INTO effect (namespace, key, fingerprint, state, safety, settling_ms,
     attempt, fence, generation, attempts, created, updated, entry, lock, label, ttl_ms, lease,
     at_era, at_ms, domain, epoch, voidable)
 VALUES (?1, ?2, ?3, 0, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20,
-    ?21)";
+    ?21) ON CONFLICT DO NOTHING";
 
 /// Writes an effect over the row it was loaded from.
 pub(crate) fn put(

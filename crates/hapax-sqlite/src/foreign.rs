@@ -35,7 +35,7 @@ impl SqliteStore {
         check(&self.shared, tx)?;
         let mut memory = Memory::default();
         let mut txn = SqliteTxn::new(tx, &self.shared.around, &mut memory);
-        txn.begin_command()?;
+        txn.read_clock()?;
         ledger::claim(&mut txn, name, ask)
     }
 
@@ -53,7 +53,7 @@ impl SqliteStore {
         let mut memory = Memory::default();
         let mut txn = SqliteTxn::new(tx, &self.shared.around, &mut memory);
         let settled = txn
-            .begin_command()
+            .read_clock()
             .and_then(|()| ledger::settle(&mut txn, name, attempt, report, telling));
         if !matches!(settled, Ok(Settled::Recorded | Settled::Repeated)) {
             tx.execute_batch("ROLLBACK TO hapax_settle").or_store_error()?;

@@ -13,23 +13,19 @@ use hapax_store::{Head, SealedTile, StoreError};
 use rusqlite::{Connection, OptionalExtension as _, Row, params};
 
 use crate::error::OrStoreError;
+use crate::hot::Hot;
 
 const COLUMNS: &str = "j.id, j.at, j.namespace, j.key, j.event, j.state, j.attempt, j.generation,
     j.digest, j.actor, j.note FROM journal j";
 
+/// Appends an entry. Its number is the next, which is what it has to be.
 pub(crate) fn append(
-    db: &Connection,
+    hot: &mut Hot<'_>,
     namespace: i64,
     prev: Option<i64>,
     entry: &Entry,
 ) -> Result<(), StoreError> {
-    db.prepare_cached(
-        "INSERT OR FAIL INTO journal (id, prev, at, namespace, key, event, state, attempt, generation,
-             digest, actor, note) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)",
-    )
-    .or_store_error()?
-    .execute(params![
-        entry.id as i64,
+    let number = hot.append()?.insert(params![
         prev,
         entry.at.0,
         namespace,
@@ -41,10 +37,15 @@ pub(crate) fn append(
         entry.digest,
         entry.actor,
         entry.note,
-    ])
-    .or_store_error()?;
-    Ok(())
+    ]);
+    match number.or_store_error()? {
+        number if number == entry.id as i64 => Ok(()),
+        number => Err(StoreError::Corrupt(format!("entry {} became {number}", entry.id))),
+    }
 }
+
+pub(crate) const APPEND: &str = "INSERT OR FAIL INTO journal (prev, at, namespace, key, event, state,
+    attempt, generation, digest, actor, note) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)";
 
 pub(crate) fn last(db: &Connection) -> Result<u64, StoreError> {
     db.prepare_cached("SELECT ifnull(max(id), 0) FROM journal")

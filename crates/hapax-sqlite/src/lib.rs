@@ -12,6 +12,7 @@ mod effect;
 mod epoch;
 mod error;
 mod foreign;
+mod hot;
 pub mod inbox;
 mod journal;
 mod lease;

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use hapax_core::attempt::AttemptId;
+use hapax_core::attempt::{AttemptId, Fence};
 use hapax_core::effect::{Effect, State, StateName};
 use hapax_core::epoch::{Bound, Domain};
 use hapax_core::journal::{Entry, Event};
@@ -21,6 +21,7 @@ use crate::clock::Anchor;
 use crate::effect;
 use crate::epoch;
 use crate::error::OrStoreError;
+use crate::hot::Hot;
 use crate::journal;
 use crate::lease;
 use crate::lock;
@@ -35,6 +36,8 @@ pub(crate) struct Memory {
     namespaces: HashMap<Namespace, i64>,
     rows: Rows,
     version: i64,
+    /// The last key that was looked for was there, so the next may be, too.
+    claims_find: bool,
 }
 
 /// What was read or written and need not be read again while nobody else writes to the file.
@@ -88,6 +91,7 @@ pub(crate) struct Surroundings {
 pub(crate) struct SqliteTxn<'a> {
     pub(crate) db: &'a Connection,
     around: &'a Surroundings,
+    hot: Hot<'a>,
     memory: &'a mut Memory,
     now: Now,
     loaded: Vec<Loaded>,
@@ -97,8 +101,8 @@ pub(crate) struct SqliteTxn<'a> {
 struct Loaded {
     name: Name,
     row: i64,
-    /// Its newest journal entry.
-    entry: i64,
+    /// Its newest journal entry; none if it has none yet.
+    entry: Option<i64>,
     /// The attempt that is running, if one is, without a deadline and bound to no epoch.
     running: Option<AttemptId>,
     /// This command has made it.
@@ -112,7 +116,7 @@ impl<'a> SqliteTxn<'a> {
         memory: &'a mut Memory,
     ) -> Self {
         let now = around.clock.now();
-        Self { db, around, memory, now, loaded: Vec::new() }
+        Self { db, around, hot: Hot::of(db), memory, now, loaded: Vec::new() }
     }
 
     /// The whole that parts of this kind were added to, if that was lately.
@@ -134,9 +138,13 @@ impl<'a> SqliteTxn<'a> {
         self.memory.rows.wholes.clear();
     }
 
-    /// Begins a command: one reading of the clock, nothing loaded.
-    pub(crate) fn begin_command(&mut self) -> Result<(), StoreError> {
+    /// Begins a command: nothing is loaded.
+    pub(crate) fn begin_command(&mut self) {
         self.loaded.clear();
+    }
+
+    /// Reads the clock, for the commands that come next.
+    pub(crate) fn read_clock(&mut self) -> Result<(), StoreError> {
         self.now = self.around.clock.now();
         let anchor = match self.memory.rows.anchor {
             Some(anchor) if anchor.lease.era == self.now.lease.era => anchor,
@@ -222,21 +230,32 @@ impl<'a> SqliteTxn<'a> {
     fn load(&mut self, name: &Name) -> Result<Option<Effect>, StoreError> {
         if let Some((row, entry, effect)) = self.memory.rows.running.get(name) {
             let (row, entry, effect) = (*row, *entry, effect.clone());
-            self.remember(name, row, entry, &effect, false);
+            self.remember(name, row, Some(entry), &effect, false);
             return Ok(Some(effect));
         }
         let Some(namespace) = self.namespace(&name.namespace)? else { return Ok(None) };
-        let Some(row) = effect::load(self.db, namespace, name.key)? else { return Ok(None) };
-        self.remember(name, row.id, row.entry, &row.effect, false);
+        let found = effect::load(&mut self.hot, namespace, name.key)?;
+        self.memory.claims_find = found.is_some();
+        let Some(row) = found else { return Ok(None) };
+        self.remember(name, row.id, Some(row.entry), &row.effect, false);
         Ok(Some(row.effect))
     }
 
-    fn remember(&mut self, name: &Name, row: i64, entry: i64, effect: &Effect, new: bool) {
+    fn remember(&mut self, name: &Name, row: i64, entry: Option<i64>, effect: &Effect, new: bool) {
         let plain = matches!(effect.state, State::Running { deadline: None, .. });
         let running = plain && effect.bound.is_none();
         let running = running.then_some(effect.attempt);
         self.loaded.retain(|loaded| loaded.name != *name);
         self.loaded.push(Loaded { name: name.clone(), row, entry, running, new });
+    }
+
+    /// Remembers what is running now.
+    fn keep(&mut self, name: &Name, row: i64, entry: i64, effect: Effect) {
+        let running = &mut self.memory.rows.running;
+        if running.len() >= REMEMBERED {
+            running.clear();
+        }
+        running.insert(name.clone(), (row, entry, effect));
     }
 
     /// The row of an effect that this command has loaded or written, and whether it is new.
@@ -384,7 +403,7 @@ impl View for SqliteTxn<'_> {
     ) -> Result<Vec<Entry>, StoreError> {
         let Some(name) = of else { return journal::after(self.db, after, limit) };
         let Some(namespace) = self.namespace(&name.namespace)? else { return Ok(Vec::new()) };
-        let newest = effect::load(self.db, namespace, name.key)?.map(|row| row.entry);
+        let newest = effect::load(&mut self.hot, namespace, name.key)?.map(|row| row.entry);
         journal::of(self.db, namespace, name.key, newest, after, limit)
     }
 
@@ -432,33 +451,48 @@ impl View for SqliteTxn<'_> {
 }
 
 impl Txn for SqliteTxn<'_> {
+    fn put_first(&mut self, name: &Name, effect: &Effect) -> Result<Option<Fence>, StoreError> {
+        if self.memory.claims_find || self.memory.rows.running.contains_key(name) {
+            return Ok(None);
+        }
+        let namespace = self.namespace_or_new(&name.namespace)?;
+        let fence = Fence(self.next_entry()?);
+        let entry = fence.0 as i64;
+        let effect = Effect { fence, ..effect.clone() };
+        let Some(row) = effect::put_new(&mut self.hot, namespace, name.key, entry, &effect)? else {
+            self.memory.claims_find = true;
+            return Ok(None);
+        };
+        self.remember(name, row, None, &effect, true);
+        self.keep(name, row, entry, effect);
+        Ok(Some(fence))
+    }
+
     fn put_effect(&mut self, name: &Name, effect: &Effect) -> Result<(), StoreError> {
         let entry = self.last_entry()? as i64;
         let loaded = self.row(name);
         let new = loaded.is_none();
         let row = match (loaded, effect::inline(effect)) {
-            (Some(Loaded { row, running: Some(attempt), .. }), Some(body))
-                if *attempt == effect.attempt && effect.expires().is_none() =>
+            (Some(&Loaded { row, running: Some(attempt), .. }), Some(body))
+                if attempt == effect.attempt && effect.expires().is_none() =>
             {
-                effect::put_success(self.db, *row, entry, effect, body)?;
-                *row
+                effect::put_success(&mut self.hot, row, entry, effect, body)?;
+                row
             }
-            (Some(Loaded { row, .. }), _) => {
-                effect::put(self.db, *row, entry, effect)?;
-                *row
+            (Some(&Loaded { row, .. }), _) => {
+                effect::put(self.db, row, entry, effect)?;
+                row
             }
             (None, _) => {
                 let namespace = self.namespace_or_new(&name.namespace)?;
-                effect::put_new(self.db, namespace, name.key, entry, effect)?
+                effect::put_new(&mut self.hot, namespace, name.key, entry, effect)?
+                    .ok_or_else(|| StoreError::Corrupt(format!("{} came from nowhere", name.key)))?
             }
         };
-        self.remember(name, row, entry, effect, new);
-        self.memory.rows.running.remove(name);
-        if matches!(effect.state, State::Running { .. }) {
-            if self.memory.rows.running.len() >= REMEMBERED {
-                self.memory.rows.running.clear();
-            }
-            self.memory.rows.running.insert(name.clone(), (row, entry, effect.clone()));
+        self.remember(name, row, Some(entry), effect, new);
+        match effect.state {
+            State::Running { .. } => self.keep(name, row, entry, effect.clone()),
+            _ => _ = self.memory.rows.running.remove(name),
         }
         Ok(())
     }
@@ -567,7 +601,7 @@ impl Txn for SqliteTxn<'_> {
         let name = Name { namespace: entry.namespace.clone(), key: entry.key };
         let id = self.namespace_or_new(&name.namespace)?;
         let loaded = self.row(&name).map(|loaded| (loaded.row, loaded.entry));
-        journal::append(self.db, id, loaded.map(|(_, newest)| newest), entry)?;
+        journal::append(&mut self.hot, id, loaded.and_then(|(_, newest)| newest), entry)?;
         self.memory.rows.last_entry = Some(entry.id);
         if let (Event::Contradicted, Some((row, _))) = (entry.event, loaded) {
             // The record stays as it is; only its history has one more entry.

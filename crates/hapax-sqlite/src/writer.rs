@@ -182,6 +182,7 @@ impl Writer {
         let (start, since) = (db.total_changes(), Instant::now());
         let mut done = 0;
         while done < batch.len() {
+            txn.read_clock()?;
             for asked in batch[done..].iter_mut().filter(|asked| asked.waits()) {
                 asked.answer = Some(carry_out(&mut txn, db, &asked.command, guard)?);
             }
@@ -211,7 +212,8 @@ fn carry_out(
     if guard == Guard::Savepoints {
         execute(db, "SAVEPOINT command")?;
     }
-    let answer = txn.begin_command().and_then(|()| ledger::apply(txn, command));
+    txn.begin_command();
+    let answer = ledger::apply(txn, command);
     if let Err(error) = &answer {
         txn.forget();
         if db.is_autocommit() {

@@ -154,10 +154,46 @@ fn the_journal_cannot_be_changed_by_any_statement() {
         let error = db.execute(statement, []).expect_err(statement).to_string();
         assert!(error.contains("the journal"), "{statement}: {error}");
     }
-    let count: u32 = db
-        .query_row("SELECT count(*) FROM journal WHERE note IS NULL", [], |row| row.get(0))
-        .expect("a count");
-    assert_eq!(count, 3);
+    assert_numbered(&db, 3);
+}
+
+/// Proves K-13: the number that stands for none cannot be given either, also in a file from before.
+#[test]
+fn the_journal_of_an_older_file_numbers_itself_too() {
+    let ledger = Ledger::new();
+    ledger.claim(1);
+    let Ledger { store, clock, directory } = ledger;
+    drop(store);
+    let path = directory.path().join("ledger.db");
+    Connection::open(&path)
+        .and_then(|db| {
+            db.execute_batch(
+                "PRAGMA writable_schema = ON;
+                 UPDATE sqlite_schema SET sql = replace(sql, ' CHECK (id > 0)', '') WHERE name = 'journal';
+                 PRAGMA writable_schema = RESET; PRAGMA user_version = 10;",
+            )
+        })
+        .expect("an older file");
+    let ledger = Ledger { store: open(&path, clock.clone()).expect("a store"), clock, directory };
+    ledger.claim(2);
+    let db = ledger.sql();
+    for number in ["-1", "0", "2", "4"] {
+        let statement = format!(
+            "INSERT OR REPLACE INTO journal SELECT {number}, prev, at, namespace, key, event, state,
+                 attempt, generation, digest, actor, note FROM journal WHERE id = 2"
+        );
+        let error = db.execute(&statement, []).expect_err(number).to_string();
+        assert!(error.contains("the journal only") || error.contains("id > 0"), "{error}");
+    }
+    assert_numbered(&db, 2);
+}
+
+/// There are this many entries, with the first numbers, and as they were written.
+fn assert_numbered(db: &Connection, entries: u32) {
+    let numbers: rusqlite::Result<Vec<u32>> = db
+        .prepare("SELECT id FROM journal WHERE note IS NULL ORDER BY id")
+        .and_then(|mut all| all.query_map([], |row| row.get(0))?.collect());
+    assert_eq!(numbers.expect("numbers"), Vec::from_iter(1..=entries));
 }
 
 /// Proves K-8: a connection that would break a promise is refused, and told why.

@@ -187,6 +187,9 @@ pub fn claim(txn: &mut dyn Txn, name: &Name, ask: &Ask) -> Result<Verdict, Store
         return Ok(Verdict::Outdated(mismatch));
     }
     let now = txn.now();
+    if let Some(verdict) = claim_first(txn, now, name, ask)? {
+        return Ok(verdict);
+    }
     let current = load(txn, now, name, Some(ask.lease))?;
     let judge = |fence| effect::claim(now, current.as_ref(), ask, fence);
     // The number of a grant is taken last: expiring another effect for its lock takes one too.
@@ -209,6 +212,31 @@ pub fn claim(txn: &mut dyn Txn, name: &Name, ask: &Ask) -> Result<Verdict, Store
         txn.put_lock(&name.namespace, &Lock { key, holder: name.key, attempt: ask.attempt })?;
     }
     Ok(verdict)
+}
+
+/// Grants a claim of a key that was never seen, without having looked: most are that, and a store
+/// finds out as it writes.
+fn claim_first(
+    txn: &mut dyn Txn,
+    now: Now,
+    name: &Name,
+    ask: &Ask,
+) -> Result<Option<Verdict>, StoreError> {
+    let judge = |fence| match effect::claim(now, None, ask, fence) {
+        (verdict, Some(change)) if ask.lock.is_none() => Some((verdict, change)),
+        _ => None,
+    };
+    let Some((_, change)) = judge(Fence(0)) else { return Ok(None) };
+    pass(Point::ChangeJudged)?;
+    let Some(fence) = txn.put_first(name, &change.effect)? else { return Ok(None) };
+    pass(Point::ChangeRecorded)?;
+    let Some((verdict, change)) = judge(fence) else { return Ok(None) };
+    txn.append(&entry(fence.0, name, &change, Told { by: None, note: ask.about.as_deref() }))?;
+    pass(Point::ChangeJournalled)?;
+    if let Some(part) = &ask.part {
+        txn.put_part(name, part)?;
+    }
+    Ok(Some(verdict))
 }
 
 /// The verdict of a lock that another effect holds, after letting a lapsed holder expire.
@@ -290,14 +318,9 @@ pub(crate) fn write(
         Event::Granted => change.effect.fence.0,
         _ => txn.next_entry()?,
     };
-    let mut entry = Entry::of(id, name, change);
-    entry.actor = told.by.map(str::to_owned);
-    if let Some(note) = told.note {
-        entry.note = Some(if told.by.is_some() { bounded(note) } else { note.to_owned() });
-    }
     pass(Point::ChangeJudged)?;
     if change.event != Event::Expired || !planted(Bug::Unjournalled) {
-        txn.append(&entry)?;
+        txn.append(&entry(id, name, change, told))?;
     }
     pass(Point::ChangeJournalled)?;
     txn.put_effect(name, &change.effect)?;
@@ -308,6 +331,16 @@ pub(crate) fn write(
         }
         _ => Ok(()),
     }
+}
+
+/// The entry of a change.
+fn entry(id: u64, name: &Name, change: &Change, told: Told<'_>) -> Entry {
+    let mut entry = Entry::of(id, name, change);
+    entry.actor = told.by.map(str::to_owned);
+    if let Some(note) = told.note {
+        entry.note = Some(if told.by.is_some() { bounded(note) } else { note.to_owned() });
+    }
+    entry
 }
 
 /// Judges a report and writes what it changes. Public for settles in a caller's transaction.

@@ -162,6 +162,13 @@ pub trait Txn: View + OutboxTxn + PartTxn + ShelfTxn {
     /// Writes an effect, new or not.
     fn put_effect(&mut self, name: &Name, effect: &Effect) -> Result<(), StoreError>;
 
+    /// Writes the first effect of this name, with the number of its grant, which is the next
+    /// entry's. `None` if there is one already, or if the store would rather be asked first.
+    fn put_first(&mut self, name: &Name, effect: &Effect) -> Result<Option<Fence>, StoreError> {
+        let _ = (name, effect);
+        Ok(None)
+    }
+
     /// Removes expired effects, at most this many, and dead leases on which nothing hangs that
     /// somebody must look after.
     fn sweep(&mut self, now: Now, limit: usize) -> Result<usize, StoreError>;

@@ -93,13 +93,13 @@ pub(super) fn raw(path: &Path, time: Duration) -> Result<f64, Failed> {
             db.execute_batch("BEGIN IMMEDIATE")?;
             for n in count..count + BATCH {
                 entry += 1;
-                journal(&db, entry, None, n, 0, 0)?;
+                journal(&db, None, n, 0)?;
                 claim(&db, n, entry)?;
             }
             db.execute_batch("COMMIT; BEGIN IMMEDIATE")?;
             for n in count..count + BATCH {
                 entry += 1;
-                journal(&db, entry, Some(entry - BATCH as i64), n, 1, 1)?;
+                journal(&db, Some(entry - BATCH as i64), n, 1)?;
                 settle(&db, n, entry)?;
             }
             db.execute_batch("COMMIT")?;
@@ -110,19 +110,12 @@ pub(super) fn raw(path: &Path, time: Duration) -> Result<f64, Failed> {
     measure().map_err(sql)
 }
 
-fn journal(
-    db: &Connection,
-    entry: i64,
-    prev: Option<i64>,
-    n: u64,
-    event: u8,
-    state: u8,
-) -> rusqlite::Result<()> {
+fn journal(db: &Connection, prev: Option<i64>, n: u64, state: u8) -> rusqlite::Result<()> {
     db.prepare_cached(
-        "INSERT INTO journal (id, prev, at, namespace, key, event, state, attempt, generation, digest)
-         VALUES (?1, ?2, ?3, 1, ?4, ?5, ?6, ?7, 1, ?4)",
+        "INSERT OR FAIL INTO journal (prev, at, namespace, key, event, state, attempt, generation, digest)
+         VALUES (?1, ?2, 1, ?3, ?4, ?4, ?5, 1, ?3)",
     )?
-    .execute(params![entry, prev, 1_800_000_000_000i64 + entry, key(n), event, state, &key(n)[..16]])?;
+    .execute(params![prev, 1_800_000_000_000i64 + n as i64, key(n), state, &key(n)[..16]])?;
     Ok(())
 }
 

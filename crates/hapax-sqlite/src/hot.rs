@@ -1,0 +1,55 @@
+//! The statements of claims and settles, looked up once for a transaction: by the thousand, finding a
+//! statement by its text costs a tenth of carrying it out.
+
+use hapax_store::StoreError;
+use rusqlite::{CachedStatement, Connection};
+
+use crate::effect;
+use crate::error::OrStoreError;
+use crate::journal;
+
+/// Statements of one connection, each ready since it was first asked for.
+pub(crate) struct Hot<'a> {
+    pub(crate) db: &'a Connection,
+    load: Option<CachedStatement<'a>>,
+    insert: Option<CachedStatement<'a>>,
+    succeed: Option<CachedStatement<'a>>,
+    append: Option<CachedStatement<'a>>,
+}
+
+impl<'a> Hot<'a> {
+    pub(crate) fn of(db: &'a Connection) -> Self {
+        Self { db, load: None, insert: None, succeed: None, append: None }
+    }
+
+    /// Finds an effect by its name.
+    pub(crate) fn load(&mut self) -> Result<&mut CachedStatement<'a>, StoreError> {
+        ready(self.db, &mut self.load, effect::LOAD)
+    }
+
+    /// Writes a new effect.
+    pub(crate) fn insert(&mut self) -> Result<&mut CachedStatement<'a>, StoreError> {
+        ready(self.db, &mut self.insert, effect::INSERT)
+    }
+
+    /// Writes what most settles change.
+    pub(crate) fn succeed(&mut self) -> Result<&mut CachedStatement<'a>, StoreError> {
+        ready(self.db, &mut self.succeed, effect::SUCCEED)
+    }
+
+    /// Appends to the journal.
+    pub(crate) fn append(&mut self) -> Result<&mut CachedStatement<'a>, StoreError> {
+        ready(self.db, &mut self.append, journal::APPEND)
+    }
+}
+
+fn ready<'a, 's>(
+    db: &'a Connection,
+    statement: &'s mut Option<CachedStatement<'a>>,
+    sql: &str,
+) -> Result<&'s mut CachedStatement<'a>, StoreError> {
+    match statement {
+        Some(statement) => Ok(statement),
+        none => Ok(none.insert(db.prepare_cached(sql).or_store_error()?)),
+    }
+}
