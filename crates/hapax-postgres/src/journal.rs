@@ -139,17 +139,20 @@ pub(crate) fn of(
     )
 }
 
-/// Entries that are no leaves yet: those that appeared in gaps, then those above every leaf.
+/// The first entries that are no leaves yet: those that appeared in gaps, then those above every
+/// leaf. The latter are limited by themselves, so that they are read from the index in its order, and
+/// no more of them than are wanted.
 const UNSEALED: &str = "(
-    SELECT j.* FROM hapax.sealing s, unnest(s.gaps) AS g (r)
-    JOIN hapax.journal j ON j.id >= lower(g.r) AND j.id < upper(g.r)
+    SELECT j.* FROM hapax.sealing s, unnest(s.gaps) AS g (r), LATERAL (
+        SELECT j.* FROM hapax.journal j WHERE j.id >= lower(g.r) AND j.id < upper(g.r) OFFSET 0) j
     UNION ALL
-    SELECT j.* FROM hapax.journal j WHERE j.id > (SELECT sealed FROM hapax.sealing)
+    (SELECT j.* FROM hapax.journal j WHERE j.id > (SELECT sealed FROM hapax.sealing)
+     ORDER BY j.id LIMIT $1)
 )";
 
 fn unsealed_entries() -> &'static str {
-    const ABOVE: &str =
-        "(SELECT j.* FROM hapax.journal j WHERE j.id > (SELECT sealed FROM hapax.sealing))";
+    const ABOVE: &str = "(SELECT j.* FROM hapax.journal j
+        WHERE j.id > (SELECT sealed FROM hapax.sealing) ORDER BY j.id LIMIT $1)";
     if planted(Bug::IdCursor) { ABOVE } else { UNSEALED }
 }
 
@@ -164,7 +167,8 @@ pub(crate) fn unsealed(link: &Link, limit: usize) -> Result<Vec<Entry>, Trouble>
 }
 
 pub(crate) fn pending(link: &Link) -> Result<u64, Trouble> {
-    let row = link.one(&format!("SELECT count(*) FROM {} j", unsealed_entries()), &[])?;
+    let sql = format!("SELECT count(*) FROM {} j", unsealed_entries());
+    let row = link.one(&sql, &[(&i64::MAX, Type::INT8)])?;
     Ok(row.try_get::<_, i64>(0)? as u64)
 }
 

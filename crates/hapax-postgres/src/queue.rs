@@ -104,8 +104,9 @@ const LINGER: Duration = Duration::from_micros(100);
 impl Queue {
     pub(crate) fn push(&self, jobs: impl IntoIterator<Item = Waiting>) {
         let mut state = self.lock();
+        let before = state.waiting.len();
         state.waiting.extend(jobs);
-        if state.idle > 0 {
+        if state.idle > 0 && state.waiting.len() > before {
             self.ready.notify_one();
         }
     }
@@ -118,6 +119,9 @@ impl Queue {
 
     /// Puts commands back before all others, in their order, and lets go of their subjects.
     pub(crate) fn put_back(&self, jobs: Vec<Waiting>) {
+        if jobs.is_empty() {
+            return;
+        }
         let mut state = self.lock();
         for job in jobs.into_iter().rev() {
             state.busy.remove(&Subject::of(&job.job.command));
