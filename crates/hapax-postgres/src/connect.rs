@@ -189,6 +189,24 @@ impl Link {
         Ok(Self { runtime, client, direct, prepared: RefCell::default() })
     }
 
+    /// Whether the session is ours alone, so that it keeps what it is told.
+    pub(crate) fn is_ours(&self) -> bool {
+        self.direct
+    }
+
+    /// Tells a session that is ours, once, what `hapax.quick` would tell it at each call.
+    pub(crate) fn hurry(&self) -> Result<(), Trouble> {
+        match self.direct {
+            true => self.run(
+                "SET enable_seqscan = off; SET enable_hashjoin = off; SET enable_mergejoin = off;
+                 SET plan_cache_mode = force_generic_plan; SET lock_timeout = '50ms';
+                 SELECT set_config('synchronous_commit', 'on', false)
+                 WHERE current_setting('synchronous_commit') IN ('off', 'local')",
+            ),
+            false => Ok(()),
+        }
+    }
+
     /// Whether the other side has hung up, as far as that has been heard here.
     pub(crate) fn is_closed(&self) -> bool {
         self.runtime.block_on(tokio::task::yield_now());

@@ -162,7 +162,13 @@ impl Lane {
         }
         let link = match &self.link {
             Some(link) => link,
-            None => self.link.insert(self.shared.connect()?),
+            None => {
+                let link = self.shared.connect()?;
+                if self.pace == Pace::Quick {
+                    link.hurry()?;
+                }
+                self.link.insert(link)
+            }
         };
         for waiting in batch {
             match &waiting.job.command {

@@ -14,6 +14,7 @@ use hapax_core::time::{LeaseInstant, Now};
 use hapax_store::failpoint::{Point, pass};
 use hapax_store::outbox::Telling;
 use hapax_store::{Answer, Command, Limits};
+use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
 use crate::connect::{Link, Param};
@@ -22,6 +23,14 @@ use crate::error::Trouble;
 use crate::lane::Served;
 use crate::queue::{Subject, Waiting};
 use crate::store::Shared;
+
+/// The statement of a batch in which nothing has a lock, or anything to say in the journal.
+const QUICK: &str = include_str!("sql/quick.sql");
+
+/// The same where the session is not ours.
+const CALL: &str =
+    "SELECT * FROM hapax.quick($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14,
+         $15, $16, $17)";
 
 /// Commands that are written on the strength of what should be there.
 pub(crate) struct Quick {
@@ -45,6 +54,11 @@ struct QuickOne<T> {
 }
 
 impl<T> QuickOne<T> {
+    /// Whether it has a lock, or something to say in the journal.
+    fn has_asides(&self) -> bool {
+        self.note.is_some() || self.row.effect.lock.is_some()
+    }
+
     fn lock(&self) -> Option<i64> {
         self.row.effect.lock.map(|lock| lock.0 as i64)
     }
@@ -148,6 +162,58 @@ impl Quick {
     }
 
     fn write(&self, link: &Link) -> Result<Vec<(Place, u64)>, Trouble> {
+        let rows = match (self.settles.as_slice(), self.claims.as_slice()) {
+            ([one], []) if link.is_ours() && !one.has_asides() => self.settle_one(link, one),
+            ([], [one]) if link.is_ours() && !one.has_asides() => self.claim_one(link, one),
+            _ => self.write_all(link),
+        };
+        rows?
+            .iter()
+            .map(|row| {
+                let key = Key::from_bytes(bytes(row, "key")?);
+                Ok(((row.try_get(0)?, key), row.try_get::<_, i64>(2)? as u64))
+            })
+            .collect()
+    }
+
+    fn settle_one(&self, link: &Link, one: &QuickOne<Vec<u8>>) -> Result<Vec<Row>, Trouble> {
+        let row = &one.row;
+        link.often((
+            include_str!("sql/settle_one.sql"),
+            &[
+                (&self.now.wall.0, Type::INT8),
+                (&one.place.0, Type::INT4),
+                (&&one.place.1.as_bytes()[..], Type::BYTEA),
+                (&(row.entry as i64), Type::INT8),
+                (&body(row), Type::BYTEA),
+                (&&one.what[..], Type::BYTEA),
+                (&row.effect.expires().map(|at| at.0), Type::INT8),
+            ],
+        ))
+    }
+
+    fn claim_one(&self, link: &Link, one: &QuickOne<Grant>) -> Result<Vec<Row>, Trouble> {
+        let effect = &one.row.effect;
+        let ((safety, settling), (lease, deadline)) = (safety(effect), running(effect));
+        link.often((
+            include_str!("sql/claim_one.sql"),
+            &[
+                (&self.now.wall.0, Type::INT8),
+                (&one.place.0, Type::INT4),
+                (&&one.place.1.as_bytes()[..], Type::BYTEA),
+                (&&effect.fingerprint.as_bytes()[..], Type::BYTEA),
+                (&safety, Type::INT2),
+                (&settling, Type::INT8),
+                (&&effect.attempt.as_bytes()[..], Type::BYTEA),
+                (&effect.label.as_deref(), Type::TEXT),
+                (&effect.ttl_ms.map(|ms| ms as i64), Type::INT8),
+                (&lease.as_ref().map(|lease| &lease.as_bytes()[..]), Type::BYTEA),
+                (&deadline.map(|at| at.ms as i64), Type::INT8),
+            ],
+        ))
+    }
+
+    fn write_all(&self, link: &Link) -> Result<Vec<Row>, Trouble> {
         let s_namespace: Vec<i32> = self.settles.iter().map(|one| one.place.0).collect();
         let s_key: Vec<&[u8]> =
             self.settles.iter().map(|one| &one.place.1.as_bytes()[..]).collect();
@@ -193,7 +259,9 @@ impl Quick {
             (&c_lease, Type::BYTEA_ARRAY),
             (&c_deadline, Type::INT8_ARRAY),
         ];
-        let rows = if has_asides(&self.settles) || has_asides(&self.claims) {
+        if self.settles.iter().any(QuickOne::has_asides)
+            || self.claims.iter().any(QuickOne::has_asides)
+        {
             let hints: Param<'_> = (&(self.hints as i64), Type::INT8);
             let s_asides: [Param<'_>; 2] =
                 [(&s_lock, Type::INT8_ARRAY), (&s_note, Type::TEXT_ARRAY)];
@@ -204,20 +272,11 @@ impl Quick {
                 "SELECT * FROM hapax.quick_with_locks($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11,
                      $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22)",
                 &all,
-            ))?
+            ))
         } else {
-            link.often((
-                "SELECT * FROM hapax.quick($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14,
-                     $15, $16, $17)",
-                &[&[now][..], &settles, &claims].concat(),
-            ))?
-        };
-        rows.iter()
-            .map(|row| {
-                let key = Key::from_bytes(bytes(row, "key")?);
-                Ok(((row.try_get(0)?, key), row.try_get::<_, i64>(2)? as u64))
-            })
-            .collect()
+            let statement = if link.is_ours() { QUICK } else { CALL };
+            link.often((statement, &[&[now][..], &settles, &claims].concat()))
+        }
     }
 
     /// Answers those that took hold; the others are left for a closer look.
@@ -256,11 +315,6 @@ impl Quick {
         let claims = self.claims.into_iter().map(|one| one.waiting);
         settles.chain(claims).chain(self.rest).collect()
     }
-}
-
-/// Whether any has a lock, or something to say in the journal.
-fn has_asides<T>(ones: &[QuickOne<T>]) -> bool {
-    ones.iter().any(|one| one.note.is_some() || one.row.effect.lock.is_some())
 }
 
 /// The locks, and what the journal says.
