@@ -2,6 +2,7 @@
 //! that what is there is what should be.
 
 use std::collections::HashMap;
+use std::sync::LazyLock;
 
 use hapax_core::attempt::Fence;
 use hapax_core::effect::{self, Effect, Grant, Report, Settled, State, Verdict};
@@ -24,10 +25,21 @@ use crate::lane::Served;
 use crate::queue::{Subject, Waiting};
 use crate::store::Shared;
 
-/// The statement of a batch in which nothing has a lock, or anything to say in the journal.
+/// The statements of a batch in which nothing has a lock, or anything to say in the journal; of one
+/// claim; and of one settle.
 const QUICK: &str = include_str!("sql/quick.sql");
+const CLAIM_ONE: &str = include_str!("sql/claim_one.sql");
+const SETTLE_ONE: &str = include_str!("sql/settle_one.sql");
 
-/// The same where the session is not ours.
+/// The first and the last as the harness plants them: whatever is there is written over.
+static UNCONDITIONAL: LazyLock<[String; 2]> = LazyLock::new(|| {
+    [
+        QUICK.replace("AND e.entry = s.entry AND e.state = 0", ""),
+        SETTLE_ONE.replace("AND e.entry = $4 AND e.state = 0", ""),
+    ]
+});
+
+/// The first where the session is not ours.
 const CALL: &str =
     "SELECT * FROM hapax.quick($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14,
          $15, $16, $17)";
@@ -178,8 +190,12 @@ impl Quick {
 
     fn settle_one(&self, link: &Link, one: &QuickOne<Vec<u8>>) -> Result<Vec<Row>, Trouble> {
         let row = &one.row;
+        let statement = match planted(Bug::QuickUnconditional) {
+            true => &UNCONDITIONAL[1],
+            false => SETTLE_ONE,
+        };
         link.often((
-            include_str!("sql/settle_one.sql"),
+            statement,
             &[
                 (&self.now.wall.0, Type::INT8),
                 (&one.place.0, Type::INT4),
@@ -196,7 +212,7 @@ impl Quick {
         let effect = &one.row.effect;
         let ((safety, settling), (lease, deadline)) = (safety(effect), running(effect));
         link.often((
-            include_str!("sql/claim_one.sql"),
+            CLAIM_ONE,
             &[
                 (&self.now.wall.0, Type::INT8),
                 (&one.place.0, Type::INT4),
@@ -274,7 +290,11 @@ impl Quick {
                 &all,
             ))
         } else {
-            let statement = if link.is_ours() { QUICK } else { CALL };
+            let statement = match planted(Bug::QuickUnconditional) {
+                _ if !link.is_ours() => CALL,
+                true => &UNCONDITIONAL[0],
+                false => QUICK,
+            };
             link.often((statement, &[&[now][..], &settles, &claims].concat()))
         }
     }

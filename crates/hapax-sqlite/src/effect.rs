@@ -94,10 +94,21 @@ pub(crate) fn list(
     Ok(found)
 }
 
+/// Where parts are looked for.
+#[derive(Clone, Copy)]
+pub(crate) enum Among {
+    /// All that there are.
+    All,
+    /// Those that wait for somebody, of which there are few. Left to itself, SQLite would go
+    /// through all effects of the namespace.
+    Stuck,
+}
+
 /// Effects that are parts, with what they are parts of: it is read where it is not known.
 pub(crate) fn parts(
     db: &Connection,
     known: Option<(Key, &str)>,
+    among: Among,
     which: &str,
     params: impl Params,
 ) -> Result<Vec<(EffectRow, Part)>, StoreError> {
@@ -105,10 +116,11 @@ pub(crate) fn parts(
         Some(_) => ("", ""),
         None => (", name, kind", "JOIN whole ON number = part.whole"),
     };
-    let sql = format!(
-        "SELECT {}, kept{of} FROM part JOIN effect ON id = part.effect {whole} WHERE {which}",
-        columns!()
-    );
+    let from = match among {
+        Among::All => "part JOIN effect ON id = part.effect",
+        Among::Stuck => "effect INDEXED BY effect_stuck CROSS JOIN part ON part.effect = id",
+    };
+    let sql = format!("SELECT {}, kept{of} FROM {from} {whole} WHERE {which}", columns!());
     let mut statement = db.prepare_cached(&sql).or_store_error()?;
     let mut rows = statement.query(params).or_store_error()?;
     let mut found = Vec::new();

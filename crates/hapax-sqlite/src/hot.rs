@@ -7,6 +7,7 @@ use rusqlite::{CachedStatement, Connection};
 use crate::effect;
 use crate::error::OrStoreError;
 use crate::journal;
+use crate::part;
 
 /// Statements of one connection, each ready since it was first asked for.
 pub(crate) struct Hot<'a> {
@@ -15,11 +16,12 @@ pub(crate) struct Hot<'a> {
     insert: Option<CachedStatement<'a>>,
     succeed: Option<CachedStatement<'a>>,
     append: Option<CachedStatement<'a>>,
+    part: Option<CachedStatement<'a>>,
 }
 
 impl<'a> Hot<'a> {
     pub(crate) fn of(db: &'a Connection) -> Self {
-        Self { db, load: None, insert: None, succeed: None, append: None }
+        Self { db, load: None, insert: None, succeed: None, append: None, part: None }
     }
 
     /// Finds an effect by its name.
@@ -40,6 +42,11 @@ impl<'a> Hot<'a> {
     /// Appends to the journal.
     pub(crate) fn append(&mut self) -> Result<&mut CachedStatement<'a>, StoreError> {
         ready(self.db, &mut self.append, journal::APPEND)
+    }
+
+    /// Writes what a new effect is a part of.
+    pub(crate) fn part(&mut self) -> Result<&mut CachedStatement<'a>, StoreError> {
+        ready(self.db, &mut self.part, part::INSERT)
     }
 }
 

@@ -7,7 +7,7 @@ use hapax_core::part::{Found, Part, Sought};
 use hapax_store::{PartTxn, PartView, StoreError};
 use rusqlite::{Connection, OptionalExtension as _, params};
 
-use crate::effect;
+use crate::effect::{self, Among};
 use crate::error::OrStoreError as _;
 use crate::outbox::run;
 use crate::txn::SqliteTxn;
@@ -17,7 +17,7 @@ impl PartView for SqliteTxn<'_> {
         let Some(namespace) = self.namespace(&name.namespace)? else { return Ok(None) };
         let which = "namespace = ?1 AND substr(key, 1, 16) = ?2";
         let asked = params![namespace, &name.key.as_bytes()[..16]];
-        Ok(effect::parts(self.db, None, which, asked)?.pop().map(|(_, part)| part))
+        Ok(effect::parts(self.db, None, Among::All, which, asked)?.pop().map(|(_, part)| part))
     }
 
     fn parts(&mut self, namespace: &Namespace, sought: &Sought) -> Result<Vec<Found>, StoreError> {
@@ -25,9 +25,9 @@ impl PartView for SqliteTxn<'_> {
         let states: Vec<_> = sought.states.iter().map(|s| (*s as u8).to_string()).collect();
         let open = |state: &StateName| !state.is_settled() && *state != StateName::Running;
         let stuck = !states.is_empty() && sought.states.iter().all(open);
+        let among = if stuck { Among::Stuck } else { Among::All };
         let states = match states.join(", ") {
             all if all.is_empty() => "TRUE".to_owned(),
-            // Lets the planner see that the index of stuck effects covers the question.
             some if stuck => format!("stuck IS NOT NULL AND state IN ({some})"),
             some => format!("state IN ({some})"),
         };
@@ -50,16 +50,15 @@ impl PartView for SqliteTxn<'_> {
         let Some(name) = sought.whole else {
             let which = format!("kind = ?2 AND {tail}");
             let asked = params![number, sought.kind, sought.limit as i64, place];
-            let all = effect::parts(self.db, None, &which, asked)?;
+            let all = effect::parts(self.db, None, among, &which, asked)?;
             return Ok(all.into_iter().map(found).collect());
         };
         let Some(whole) = self.whole(&name, &sought.kind)? else { return Ok(Vec::new()) };
         let known = Some((name, sought.kind.as_str()));
         if stuck {
-            // There are few of those, wherever they are.
             let which = format!("part.whole = ?2 AND {tail}");
             let asked = params![number, whole.number, sought.limit as i64, place];
-            let all = effect::parts(self.db, known, &which, asked)?;
+            let all = effect::parts(self.db, known, among, &which, asked)?;
             return Ok(all.into_iter().map(found).collect());
         }
         let which = format!("part.effect >> {DRAWER} = ?2 AND part.whole = ?5 AND {tail}");
@@ -70,7 +69,8 @@ impl PartView for SqliteTxn<'_> {
                 break;
             }
             let asked = params![number, drawer, room as i64, place, whole.number];
-            all.extend(effect::parts(self.db, known, &which, asked)?.into_iter().map(found));
+            let some = effect::parts(self.db, known, among, &which, asked)?;
+            all.extend(some.into_iter().map(found));
         }
         Ok(all)
     }
@@ -85,14 +85,19 @@ impl PartTxn for SqliteTxn<'_> {
             Some(whole) if whole.has(row >> DRAWER) => whole,
             _ => self.widened(part, row >> DRAWER)?,
         };
+        let values = params![row, whole.number, part.body];
         // Whatever may replace a row guards against its own failure with copies of pages.
-        let sql = match new {
-            true => "INSERT INTO part (effect, whole, kept) VALUES (?1, ?2, ?3)",
-            false => "INSERT OR REPLACE INTO part (effect, whole, kept) VALUES (?1, ?2, ?3)",
-        };
-        run(self.db, sql, params![row, whole.number, part.body]).map(drop)
+        match new {
+            true => self.hot.part()?.execute(values).or_store_error().map(drop),
+            false => {
+                let sql = "INSERT OR REPLACE INTO part (effect, whole, kept) VALUES (?1, ?2, ?3)";
+                run(self.db, sql, values).map(drop)
+            }
+        }
     }
 }
+
+pub(crate) const INSERT: &str = "INSERT INTO part (effect, whole, kept) VALUES (?1, ?2, ?3)";
 
 /// How many bits of an effect's number do not tell its drawer; the schema says the same.
 const DRAWER: u32 = 11;

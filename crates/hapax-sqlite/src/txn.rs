@@ -91,7 +91,7 @@ pub(crate) struct Surroundings {
 pub(crate) struct SqliteTxn<'a> {
     pub(crate) db: &'a Connection,
     around: &'a Surroundings,
-    hot: Hot<'a>,
+    pub(crate) hot: Hot<'a>,
     memory: &'a mut Memory,
     now: Now,
     loaded: Vec<Loaded>,

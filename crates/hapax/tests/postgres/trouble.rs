@@ -213,6 +213,35 @@ async fn what_hapax_takes_part_in_is_synced() {
     assert!(found.iter().any(|f| f.what.contains("fsync is off")), "{found:?}");
 }
 
+/// What hapax commits by itself is synced too, one effect alone and many together, whatever sessions
+/// are used to.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_hapax_commits_is_synced() {
+    let server = Postgres::with(&["fsync=off", "synchronous_commit=off"]);
+    let hapax = open(&server.url("postgres")).await;
+    server.sql(
+        "postgres",
+        "CREATE TABLE seen (synced text);
+         CREATE FUNCTION see() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+             INSERT INTO seen VALUES (current_setting('synchronous_commit')); RETURN NULL;
+         END $$;
+         CREATE TRIGGER see AFTER INSERT OR UPDATE ON hapax.effect FOR EACH ROW EXECUTE FUNCTION see()",
+    );
+    let perform = |n| {
+        let hapax = hapax.clone();
+        async move { hapax.effect(key(n)).run(|_| async { Ok::<_, Failure>("done") }).await }
+    };
+    perform(1).await.expect("done");
+    let many: Vec<_> = (2..34).map(|n| tokio::spawn(perform(n))).collect();
+    for one in many {
+        one.await.expect("a caller").expect("done");
+    }
+    let client = super::client(&server.url("postgres")).await;
+    let seen = "SELECT count(*), count(*) FILTER (WHERE synced = 'on') FROM seen";
+    let row = client.query_one(seen, &[]).await.expect("what was seen");
+    assert_eq!((row.get::<_, i64>(0), row.get::<_, i64>(1)), (66, 66));
+}
+
 /// Proves K-5: after a restore, fences begin above all that were ever given, and what was
 /// running is left to nobody.
 #[tokio::test]
