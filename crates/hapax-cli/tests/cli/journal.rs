@@ -66,7 +66,7 @@ fn entries_removed_or_swapped_are_found() {
         ("DELETE FROM journal WHERE id = 3", "leaf 2 was removed"),
         ("DELETE FROM journal WHERE id = 6", "leaf 5 was removed"),
         (
-            "UPDATE journal SET id = iif(id = 2, -5, 5 - id) WHERE id IN (2, 3); UPDATE journal SET id = 3 WHERE id = -5",
+            "UPDATE journal SET id = iif(id = 2, 1000, 5 - id) WHERE id IN (2, 3); UPDATE journal SET id = 3 WHERE id = 1000",
             "entry 2 (leaf 1) was altered",
         ),
         ("UPDATE journal SET note = 'forged' WHERE id = 1", "entry 1 (leaf 0) was altered"),
