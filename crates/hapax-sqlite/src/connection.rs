@@ -52,7 +52,7 @@ const MAPPED: i64 = 2 * 1024 * 1024 * 1024 - 64 * 1024;
 
 /// What the writer keeps in memory of the file. Pages come back from the system's own cache in little
 /// time, and after a page of the index was split SQLite looks through all it keeps.
-const WRITER_CACHE_KIB: i64 = 32 * 1024;
+const WRITER_CACHE_KIB: i64 = 8 * 1024;
 
 /// How long to wait for another process that is writing.
 pub(crate) const BUSY: Duration = Duration::from_secs(10);
