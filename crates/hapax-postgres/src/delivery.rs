@@ -15,15 +15,15 @@ use tokio_postgres::types::Type;
 
 use crate::effect::bytes;
 use crate::error::Trouble;
-use crate::outbox::record;
+use crate::outbox::parcel;
 use crate::txn::PgTxn;
 
 impl PgTxn<'_> {
     pub(crate) fn try_feed(&self, buckets: &Buckets, lines: &[Line]) -> Result<Vec<Fed>, Trouble> {
         // Everything before this transaction is over, here and for whoever reads later.
-        let row =
-            self.link.one("SELECT pg_snapshot_xmin(pg_current_snapshot())::text::bigint", &[])?;
-        let oldest = row.try_get::<_, i64>(0)? as u64;
+        let oldest = "SELECT pg_snapshot_xmin(pg_current_snapshot())::text::bigint";
+        let rows = self.link.often((oldest, &[]))?;
+        let oldest = rows.first().map_or(Ok(0), |row| row.try_get::<_, i64>(0))? as u64;
         lines.iter().map(|line| self.feed_line(buckets, line, oldest)).collect()
     }
 
@@ -35,14 +35,13 @@ impl PgTxn<'_> {
         let rows = self.link.often((
             concat!(
                 "SELECT ",
-                record!(),
-                ", e.judged, d.xid, d.track, d.tried, d.due, d.error IS NOT NULL AS refused
-                 FROM (SELECT * FROM hapax.delivery d
+                parcel!(),
+                " FROM (SELECT * FROM hapax.delivery d
                        WHERE d.sink = $1 AND d.namespace = $2 AND d.due IS NOT NULL
                            AND (d.xid, d.seq) > ($3, $4)
                            AND get_bit($5, (d.track >> 54 & 1023)::int) = 1
                        ORDER BY d.xid, d.seq LIMIT $6) d
-                 JOIN hapax.outbox_record e ON e.outbox_id = d.outbox_id
+                 JOIN hapax.outbox_record e ON e.outbox_id = d.outbox_id AND e.seq = d.seq
                  ORDER BY d.xid, d.seq"
             ),
             &[
@@ -59,13 +58,8 @@ impl PgTxn<'_> {
         let more = parcels.len() == line.limit;
         // Only up to the oldest open transaction is everything there that will ever be. Whoever
         // went on behind it could read what was begun after it ended, and not yet itself.
-        let last = |row: &Row| {
-            Ok::<_, Trouble>((
-                row.try_get::<_, i64>("xid")? as u64,
-                row.try_get::<_, i64>("seq")? as u64,
-            ))
-        };
-        let mark = match rows.last().map(last).transpose()? {
+        let last = parcels.last().map(|parcel| (parcel.transaction, parcel.record.seq));
+        let mark = match last {
             Some((transaction, seq))
                 if more && transaction < oldest || passes_over && transaction > 0 =>
             {
@@ -87,9 +81,8 @@ impl PgTxn<'_> {
         let rows = self.link.often((
             concat!(
                 "SELECT ",
-                record!(),
-                ", e.judged, d.xid, d.track, d.tried, d.due, d.error IS NOT NULL AS refused
-                 FROM hapax.delivery d
+                parcel!(),
+                " FROM hapax.delivery d
                  JOIN hapax.outbox_record e ON e.outbox_id = d.outbox_id
                  WHERE d.track = $1 AND d.seq > $2 AND d.sink = $3 AND d.due IS NOT NULL
                  ORDER BY d.seq LIMIT $4"

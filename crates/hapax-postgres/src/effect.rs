@@ -13,6 +13,7 @@ use hapax_core::outcome::{Cause, Digest, Failure, Outcome};
 use hapax_core::time::{LeaseInstant, Timestamp};
 use hapax_store::{Filter, StoreError};
 use tokio_postgres::Row;
+use tokio_postgres::row::RowIndex;
 use tokio_postgres::types::Type;
 
 use crate::clock::ERA;
@@ -157,10 +158,13 @@ pub(crate) fn state_name(code: i16) -> Result<StateName, StoreError> {
     name.copied().ok_or_else(|| StoreError::Corrupt(format!("{code} is not the code of a state")))
 }
 
-pub(crate) fn bytes<const N: usize>(row: &Row, column: &str) -> Result<[u8; N], Trouble> {
-    let bytes: &[u8] = row.try_get(column)?;
+pub(crate) fn bytes<const N: usize>(
+    row: &Row,
+    column: impl RowIndex + std::fmt::Display,
+) -> Result<[u8; N], Trouble> {
+    let bytes: &[u8] = row.try_get(&column)?;
     let bytes = bytes.try_into();
-    bytes.map_err(|_| StoreError::Corrupt(format!("{column} is not {N} bytes long")).into())
+    bytes.map_err(|_| StoreError::Corrupt(format!("column {column} is not {N} bytes long")).into())
 }
 
 pub(crate) fn read(row: &Row) -> Result<(Place, Stored), Trouble> {

@@ -7,7 +7,7 @@ use crate::connect::Link;
 use crate::error::Trouble;
 
 /// Every version of the schema, as the statements that lead to it from the one before.
-pub(crate) const MIGRATIONS: [&str; 10] = [
+pub(crate) const MIGRATIONS: [&str; 11] = [
     concat!(include_str!("sql/1_ledger.sql"), include_str!("sql/1_callers.sql")),
     include_str!("sql/2_outbox.sql"),
     include_str!("sql/3_dataset.sql"),
@@ -18,6 +18,7 @@ pub(crate) const MIGRATIONS: [&str; 10] = [
     include_str!("sql/8_items.sql"),
     concat!(include_str!("sql/9_months.sql"), include_str!("sql/9_quick.sql")),
     include_str!("sql/10_judged.sql"),
+    include_str!("sql/11_emit.sql"),
 ];
 
 /// What is needed before the first migration.

@@ -24,7 +24,7 @@ use crate::effect::bytes;
 use crate::error::Trouble;
 use crate::txn::PgTxn;
 
-/// The columns of a record.
+/// The columns of a record, which are read by their places: there may be many rows.
 macro_rules! record {
     () => {
         "e.seq, uuid_send(e.outbox_id) AS outbox_id, e.namespace, e.idempotency_key, e.ordinal,
@@ -35,50 +35,59 @@ macro_rules! record {
 }
 pub(crate) use record;
 
+/// The columns of a parcel: those of its record, and what is known of its delivery.
+macro_rules! parcel {
+    () => {
+        concat!(
+            crate::outbox::record!(),
+            ", e.judged, d.xid, d.track, d.tried, d.due, d.error IS NOT NULL"
+        )
+    };
+}
+pub(crate) use parcel;
+
 impl PgTxn<'_> {
     pub(crate) fn record(&self, row: &Row) -> Result<Record, Trouble> {
-        let order = match (row.try_get::<_, i16>("ordering")?, row.try_get("order_key")?) {
+        let order = match (row.try_get::<_, i16>(9)?, row.try_get(10)?) {
             (0, _) => Order::Dataset,
             (1, Some(key)) => Order::Key(key),
             _ => Order::Free,
         };
-        let artifact = match row.try_get::<_, Option<String>>("artifact_version")? {
-            Some(version) => Some(Artifact {
-                version,
-                checksum: row.try_get("checksum")?,
-                uri: row.try_get("uri")?,
-            }),
+        let artifact = match row.try_get::<_, Option<String>>(13)? {
+            Some(version) => {
+                Some(Artifact { version, checksum: row.try_get(14)?, uri: row.try_get(15)? })
+            }
             None => None,
         };
-        let namespace = self.namespaces.name(self.link, row.try_get("namespace")?)?;
+        let namespace = self.namespaces.name(self.link, row.try_get(2)?)?;
         Ok(Record {
-            seq: row.try_get::<_, i64>("seq")? as u64,
-            id: OutboxId::from_bytes(bytes(row, "outbox_id")?),
-            name: Name { namespace, key: Key::from_bytes(bytes(row, "idempotency_key")?) },
-            ordinal: row.try_get::<_, i32>("ordinal")? as u32,
+            seq: row.try_get::<_, i64>(0)? as u64,
+            id: OutboxId::from_bytes(bytes(row, 1)?),
+            name: Name { namespace, key: Key::from_bytes(bytes(row, 3)?) },
+            ordinal: row.try_get::<_, i32>(4)? as u32,
             event: Event {
-                name: row.try_get("event_name")?,
-                dataset: row.try_get("dataset_id")?,
-                pipeline: row.try_get("pipeline_id")?,
-                version: row.try_get("version")?,
+                name: row.try_get(5)?,
+                dataset: row.try_get(6)?,
+                pipeline: row.try_get(7)?,
+                version: row.try_get(8)?,
                 order,
-                payload: Payload::stored(row.try_get("payload")?),
+                payload: Payload::stored(row.try_get(11)?),
                 artifact,
-                trace: row.try_get::<_, Option<&str>>("trace")?.and_then(Trace::parse),
+                trace: row.try_get::<_, Option<&str>>(16)?.and_then(Trace::parse),
             },
-            created: Timestamp(row.try_get("created_at")?),
+            created: Timestamp(row.try_get(12)?),
         })
     }
 
     pub(crate) fn parcel(&self, row: &Row) -> Result<Parcel, Trouble> {
         Ok(Parcel {
             record: self.record(row)?,
-            track: Track(row.try_get::<_, i64>("track")? as u64),
-            transaction: row.try_get::<_, i64>("xid")? as u64,
-            tried: row.try_get::<_, i32>("tried")? as u32,
-            refused: row.try_get("refused")?,
-            passage: if row.try_get("judged")? { Passage::Free } else { Passage::Unasked },
-            due: Timestamp(row.try_get("due")?),
+            track: Track(row.try_get::<_, i64>(19)? as u64),
+            transaction: row.try_get::<_, i64>(18)? as u64,
+            tried: row.try_get::<_, i32>(20)? as u32,
+            refused: row.try_get(22)?,
+            passage: if row.try_get(17)? { Passage::Free } else { Passage::Unasked },
+            due: Timestamp(row.try_get(21)?),
         })
     }
 

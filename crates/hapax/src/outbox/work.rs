@@ -552,7 +552,10 @@ impl Work {
     }
 
     fn land(&mut self, desk: usize, letter: &Letter, sent: &Sent) {
-        let dice = random().map_or(u64::MAX, u64::from_be_bytes);
+        let dice = match sent {
+            Sent::Delivered { .. } => 0,
+            _ => random().map_or(u64::MAX, u64::from_be_bytes),
+        };
         let landed = self.desks[desk].landed(letter, sent, Instant::now(), dice);
         let Some(landed) = landed else { return };
         tell(&self.desks[desk].sink, letter, &landed.landing);

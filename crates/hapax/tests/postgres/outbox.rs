@@ -253,6 +253,39 @@ async fn the_database_refuses_what_would_break_the_outbox() {
     assert_eq!(server.sql("outbox", left).trim(), "1|pending");
 }
 
+/// Proves O-6: what SQL emits goes once to each sink, however many routes name it, and nowhere where
+/// that was declared; without a route it is refused, also when it is told again.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_sql_emits_is_routed_as_declared() {
+    let server = Postgres::start();
+    let url = server.database("outbox");
+    let hapax: Hapax = open(&url).await;
+    let routes = outbox(&Shelf::default()).route("counted", "flow", &["shelf"]).expect("a name");
+    hapax.configure(&routes).await.expect("routes");
+    server.sql("outbox", &by_sql("01", "1"));
+    let deliveries = "SELECT count(*) FROM hapax.delivery";
+    assert_eq!(server.sql("outbox", deliveries), "1", "two routes, one sink");
+
+    let nowhere = Outbox::new().route("counted", "*", &[]).expect("a route");
+    hapax.configure(&nowhere).await.expect("routes");
+    server.sql("outbox", &by_sql("02", "2"));
+    assert_eq!(server.sql("outbox", deliveries), "1", "it goes nowhere");
+    let recorded = "SELECT count(*) FROM hapax.outbox_record";
+    assert_eq!(server.sql("outbox", recorded), "2");
+
+    let told = "SELECT hapax.emit('sha256:' || repeat('03', 32), 'att_' || repeat('11', 16),
+                'counted', 'flow', '3');";
+    let twice = format!(
+        "BEGIN; SELECT verdict FROM hapax.claim('sha256:' || repeat('03', 32), sha256('x'),
+             safety => 'transactional', attempt => 'att_' || repeat('11', 16)); {told} {told}"
+    );
+    server.sql("outbox", &format!("{twice} ROLLBACK"));
+    let unrouted = format!("{twice} DELETE FROM hapax.route; {told} ROLLBACK");
+    let unrouted = server.try_sql("outbox", &unrouted).expect_err("no route any more");
+    assert!(unrouted.contains("no route takes the event counted of dataset flow"), "{unrouted}");
+    assert_eq!(server.sql("outbox", recorded), "2");
+}
+
 /// Proves O-12: records have a partition a month, and those from before there were months go on.
 #[tokio::test(flavor = "multi_thread")]
 async fn records_from_before_there_were_months_are_delivered() {
@@ -271,7 +304,7 @@ async fn records_from_before_there_were_months_are_delivered() {
     server.sql("old", &by_sql("01", "1"));
     let place = url.clone();
     let migrated = tokio::task::spawn_blocking(move || hapax_postgres::PgStore::migrate(&place));
-    assert_eq!(migrated.await.expect("no panic").expect("a schema"), 2);
+    assert_eq!(migrated.await.expect("no panic").expect("a schema"), 3);
     // As a node does that was started before.
     server.sql(
         "old",
