@@ -15,7 +15,7 @@ use super::{Bar, ROUNDS, Report, human, median, say};
 use crate::exit::Failed;
 
 /// How many workflows run at once, and how many mutations each of them makes.
-const CALLERS: [(usize, usize); 3] = [(1, 2_000), (16, 500), (64, 200)];
+const CALLERS: [(usize, usize); 3] = [(1, 2_000), (16, 1_000), (64, 1_000)];
 
 /// How many mutations are told again.
 const REPLAYED: usize = 1_000;
@@ -66,7 +66,8 @@ fn script(mutations: usize, then: &str) -> String {
     )
 }
 
-/// Mutations of many workflows at once, in turns with bare effects of as many callers.
+/// Mutations of many workflows at once, and bare effects of as many callers before and after them: what
+/// there is already makes a ledger slower, for both.
 fn mutation(
     directory: &Path,
     callers: usize,
@@ -84,14 +85,7 @@ fn mutation(
             for caller in 0..callers {
                 items.publish(&format!("w{caller}"), &script(mutations, ""), "bench").await?;
             }
-            let total = (callers * mutations) as f64;
-            let began = Instant::now();
-            let bare = (0..callers).map(|caller| {
-                let hapax = hapax.clone();
-                tokio::spawn(async move { effects(&hapax, caller, mutations).await })
-            });
-            joined(bare.collect()).await?;
-            let bare = total / began.elapsed().as_secs_f64();
+            let before = bare(&hapax, 0, callers, mutations).await?;
             let began = Instant::now();
             let ours = (0..callers).map(|caller| {
                 let items = items.clone();
@@ -101,9 +95,10 @@ fn mutation(
                 })
             });
             joined(ours.collect()).await?;
-            let ours = total / began.elapsed().as_secs_f64();
+            let ours = (callers * mutations) as f64 / began.elapsed().as_secs_f64();
+            let after = bare(&hapax, 1, callers, mutations).await?;
             hapax.close().await?;
-            Ok::<_, Failed>((ours, bare))
+            Ok::<_, Failed>((ours, (before + after) / 2.0))
         })?;
         runtime.shutdown_background();
     }
@@ -118,10 +113,24 @@ fn mutation(
     Ok(())
 }
 
-async fn effects(hapax: &Hapax, caller: usize, count: usize) -> Result<(), Failed> {
+/// Bare effects a second, half as many as there are mutations; each time other ones.
+async fn bare(hapax: &Hapax, time: u8, callers: usize, mutations: usize) -> Result<f64, Failed> {
+    let (began, count) = (Instant::now(), mutations / 2);
+    let callers: Vec<_> = (0..callers)
+        .map(|caller| {
+            let hapax = hapax.clone();
+            tokio::spawn(async move { effects(&hapax, time, caller, count).await })
+        })
+        .collect();
+    let total = (callers.len() * count) as f64;
+    joined(callers).await?;
+    Ok(total / began.elapsed().as_secs_f64())
+}
+
+async fn effects(hapax: &Hapax, time: u8, caller: usize, count: usize) -> Result<(), Failed> {
     for n in 0..count {
-        let fields: [(&str, &[u8]); 2] =
-            [("caller", &caller.to_be_bytes()), ("n", &n.to_be_bytes())];
+        let fields: [(&str, &[u8]); 3] =
+            [("time", &[time]), ("caller", &caller.to_be_bytes()), ("n", &n.to_be_bytes())];
         let key =
             Key::derive("bench.v1", &fields).map_err(|error| Failed::usage(error.to_string()))?;
         let effect = hapax.effect(key).payload(b"nothing at all");
@@ -148,7 +157,7 @@ fn start(directory: &Path, report: &mut Report) -> Result<(), Failed> {
         let (mut run, mut bare) = (Vec::new(), Vec::new());
         for nth in 0..200_usize {
             let began = Instant::now();
-            effects(&hapax, 7_000 + nth, 1).await?;
+            effects(&hapax, 2, 7_000 + nth, 1).await?;
             bare.push(began.elapsed().as_secs_f64() * 1e3);
             let began = Instant::now();
             items.run("nothing", None).await?;
