@@ -50,6 +50,8 @@ bugs! {
     SyncNormal = "sync-normal",
     /// SQLite's writer answers before it commits.
     AnswerBeforeCommit = "answer-before-commit",
+    /// SQLite's writer does not look what others have added to the newest effects.
+    FreshUnread = "fresh-unread",
     /// What a failed command wrote stays in its batch.
     HalfCommand = "half-command",
     /// PostgreSQL's quick settle does not ask whether the row has changed.

@@ -287,6 +287,7 @@ pub fn catches(bug: Bug) -> Experiment {
         | Bug::AmbiguousIsFailure
         | Bug::RememberBeforeSettle
         | Bug::ResetUnawaited => Experiment::Simulation,
+        Bug::FreshUnread => Experiment::Crowd,
         Bug::ColonJoin | Bug::RootUnchecked => Experiment::Fuzzing,
         Bug::AnswerBeforeCommit | Bug::HalfCommand => Experiment::FailpointsFile,
         Bug::IdCursor => Experiment::SealingPostgres,

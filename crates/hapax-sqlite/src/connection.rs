@@ -23,11 +23,12 @@ pub const SCHEMA: &str = concat!(
     include_str!("schema_8.sql"),
     include_str!("schema_9.sql"),
     include_str!("schema_10.sql"),
-    include_str!("schema_11.sql")
+    include_str!("schema_11.sql"),
+    include_str!("schema_12.sql")
 );
 
 /// Each migration brings the schema from its place in this list to the next.
-const MIGRATIONS: [&str; 11] = [
+const MIGRATIONS: [&str; 12] = [
     include_str!("schema_1.sql"),
     include_str!("schema_2.sql"),
     include_str!("schema_3.sql"),
@@ -39,6 +40,7 @@ const MIGRATIONS: [&str; 11] = [
     include_str!("schema_9.sql"),
     include_str!("schema_10.sql"),
     include_str!("schema_11.sql"),
+    include_str!("schema_12.sql"),
 ];
 
 /// "hapx": marks the file as ours.

@@ -14,6 +14,7 @@ use rusqlite::{Connection, OptionalExtension as _, Params, Row, params};
 
 use crate::epoch;
 use crate::error::OrStoreError;
+use crate::fresh::{self, Fresh, half};
 use crate::hot::Hot;
 use crate::part;
 use crate::shelf;
@@ -29,8 +30,37 @@ macro_rules! columns {
     };
 }
 
-pub(crate) const LOAD: &str =
-    concat!("SELECT ", columns!(), " FROM effect WHERE namespace = ?1 AND substr(key, 1, 16) = ?2");
+pub(crate) const LOAD: &str = concat!("SELECT ", columns!(), " FROM effect WHERE id = ?1");
+
+pub(crate) const LOAD_FILED: &str = concat!(
+    "SELECT ",
+    columns!(),
+    " FROM effect WHERE id = (SELECT effect FROM filed WHERE namespace = ?1 AND half = ?2)"
+);
+
+pub(crate) const FILED: &str = "SELECT effect FROM filed WHERE namespace = ?1 AND half = ?2";
+
+/// The number of the effect of this name, if there is one. Its row may be gone.
+pub(crate) fn number(
+    hot: &mut Hot<'_>,
+    fresh: &Fresh,
+    namespace: i64,
+    key: Key,
+) -> Result<Option<i64>, StoreError> {
+    let half = half(namespace, &key);
+    match fresh.find(&half) {
+        Some(number) => Ok(Some(number)),
+        None => hot.filed()?.query_row(half, |row| row.get(0)).optional().or_store_error(),
+    }
+}
+
+/// The state of an effect, unless its row is gone.
+pub(crate) fn state(db: &Connection, number: i64) -> Result<Option<StateName>, StoreError> {
+    let state = db
+        .prepare_cached("SELECT state FROM effect WHERE id = ?1")
+        .and_then(|mut state| state.query_row([number], |row| row.get::<_, u8>(0)).optional());
+    Ok(state.or_store_error()?.map(|state| StateName::ALL[usize::from(state)]))
+}
 
 /// An effect together with what only the table knows.
 pub(crate) struct EffectRow {
@@ -43,16 +73,18 @@ pub(crate) struct EffectRow {
 
 pub(crate) fn load(
     hot: &mut Hot<'_>,
+    fresh: &Fresh,
     namespace: i64,
     key: Key,
 ) -> Result<Option<EffectRow>, StoreError> {
     let db = hot.db;
-    let row = hot
-        .load()?
-        .query_row(params![namespace, &key.as_bytes()[..16]], |row| Ok(read(db, row, Large::Whole)))
-        .optional()
-        .or_store_error()?
-        .transpose()?;
+    let half = half(namespace, &key);
+    let read = |row: &Row<'_>| Ok(read(db, row, Large::Whole));
+    let row = match fresh.find(&half) {
+        Some(id) => hot.load()?.query_row([id], read),
+        None => hot.load_filed()?.query_row(half, read),
+    };
+    let row = row.optional().or_store_error()?.transpose()?;
     match row {
         Some(row) if row.key != key => Err(StoreError::Collision(key)),
         row => Ok(row),
@@ -283,34 +315,35 @@ pub(crate) fn inline(effect: &Effect) -> Option<&[u8]> {
     }
 }
 
-/// Writes a new effect, which begins as running: there is nothing yet in its other columns. `None`
-/// if there is one already.
+/// Writes a new effect, which begins as running: there is nothing yet in its other columns. Its number
+/// is that of its first entry. `None` if there is one already; whoever asks has looked among those that
+/// are fresh.
 pub(crate) fn put_new(
     hot: &mut Hot<'_>,
+    fresh: &mut Fresh,
     namespace: i64,
     key: Key,
-    entry: i64,
     effect: &Effect,
 ) -> Result<Option<i64>, StoreError> {
     let State::Running { lease, deadline } = &effect.state else {
         return Err(StoreError::Corrupt(format!("effect {key} began without a claim")));
     };
     let (safety, settling) = safety(effect);
+    let number = effect.fence.0 as i64;
     let made = hot
         .insert()?
         .execute(params![
+            number,
             namespace,
             key.as_bytes(),
             effect.fingerprint.as_bytes(),
             safety,
             settling,
             effect.attempt.as_bytes(),
-            effect.fence.0 as i64,
             effect.generation,
             effect.attempts,
             effect.created.0,
             effect.updated.0,
-            entry,
             effect.lock.map(|lock| lock.0 as i64),
             effect.label,
             effect.ttl_ms.map(|ms| ms as i64),
@@ -322,14 +355,18 @@ pub(crate) fn put_new(
             voidable(effect),
         ])
         .or_store_error()?;
-    Ok((made == 1).then(|| hot.db.last_insert_rowid()))
+    if made == 0 {
+        return Ok(None);
+    }
+    fresh.add(half(namespace, &key), number);
+    Ok(Some(number))
 }
 
-pub(crate) const INSERT: &str = "INSERT INTO effect (namespace, key, fingerprint, state, safety, settling_ms,
-    attempt, fence, generation, attempts, created, updated, entry, lock, label, ttl_ms, lease,
-    at_era, at_ms, domain, epoch, voidable)
-VALUES (?1, ?2, ?3, 0, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20,
-    ?21) ON CONFLICT DO NOTHING";
+pub(crate) const INSERT: &str = "INSERT OR FAIL INTO effect (id, fence, entry, namespace, key, fingerprint,
+    state, safety, settling_ms, attempt, generation, attempts, created, updated, lock, label, ttl_ms,
+    lease, at_era, at_ms, domain, epoch, voidable)
+VALUES (?1, ?1, ?1, ?2, ?3, ?4, 0, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19,
+    ?20)";
 
 /// Writes an effect over the row it was loaded from.
 pub(crate) fn put(
@@ -503,6 +540,7 @@ pub(crate) fn remove(db: &Connection, id: i64) -> Result<(), StoreError> {
         .or_store_error()?
         .execute(params![attempt, key, namespace])
         .or_store_error()?;
+    fresh::forget(db, &half(namespace, &Key::from_bytes(key)), id)?;
     part::forget(db, id)?;
     shelf::forget(db, namespace, &key)
 }

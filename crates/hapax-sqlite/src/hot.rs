@@ -13,6 +13,8 @@ use crate::part;
 pub(crate) struct Hot<'a> {
     pub(crate) db: &'a Connection,
     load: Option<CachedStatement<'a>>,
+    load_filed: Option<CachedStatement<'a>>,
+    filed: Option<CachedStatement<'a>>,
     insert: Option<CachedStatement<'a>>,
     succeed: Option<CachedStatement<'a>>,
     append: Option<CachedStatement<'a>>,
@@ -21,12 +23,31 @@ pub(crate) struct Hot<'a> {
 
 impl<'a> Hot<'a> {
     pub(crate) fn of(db: &'a Connection) -> Self {
-        Self { db, load: None, insert: None, succeed: None, append: None, part: None }
+        Self {
+            db,
+            load: None,
+            load_filed: None,
+            filed: None,
+            insert: None,
+            succeed: None,
+            append: None,
+            part: None,
+        }
     }
 
-    /// Finds an effect by its name.
+    /// Reads an effect by its number.
     pub(crate) fn load(&mut self) -> Result<&mut CachedStatement<'a>, StoreError> {
         ready(self.db, &mut self.load, effect::LOAD)
+    }
+
+    /// Reads an effect that is filed.
+    pub(crate) fn load_filed(&mut self) -> Result<&mut CachedStatement<'a>, StoreError> {
+        ready(self.db, &mut self.load_filed, effect::LOAD_FILED)
+    }
+
+    /// Finds the number of an effect that is filed.
+    pub(crate) fn filed(&mut self) -> Result<&mut CachedStatement<'a>, StoreError> {
+        ready(self.db, &mut self.filed, effect::FILED)
     }
 
     /// Writes a new effect.

@@ -15,9 +15,9 @@ use crate::txn::SqliteTxn;
 impl PartView for SqliteTxn<'_> {
     fn part(&mut self, name: &Name) -> Result<Option<Part>, StoreError> {
         let Some(namespace) = self.namespace(&name.namespace)? else { return Ok(None) };
-        let which = "namespace = ?1 AND substr(key, 1, 16) = ?2";
-        let asked = params![namespace, &name.key.as_bytes()[..16]];
-        Ok(effect::parts(self.db, None, Among::All, which, asked)?.pop().map(|(_, part)| part))
+        let Some(effect) = self.number(namespace, name.key)? else { return Ok(None) };
+        let found = effect::parts(self.db, None, Among::All, "id = ?1", [effect])?.pop();
+        Ok(found.map(|(_, part)| part))
     }
 
     fn parts(&mut self, namespace: &Namespace, sought: &Sought) -> Result<Vec<Found>, StoreError> {
@@ -81,7 +81,7 @@ impl PartTxn for SqliteTxn<'_> {
         let (row, new) = self.row_id(name).ok_or_else(|| {
             StoreError::Corrupt(format!("{} is to be a part, and is not there", name.key))
         })?;
-        let whole = match self.known_whole(&part.whole, &part.kind) {
+        let whole = match self.memory.rows.whole(&part.whole, &part.kind) {
             Some(whole) if whole.has(row >> DRAWER) => whole,
             _ => self.widened(part, row >> DRAWER)?,
         };
@@ -142,7 +142,7 @@ impl SqliteTxn<'_> {
                 Whole { number: self.db.last_insert_rowid(), first: drawer, last: drawer }
             }
         };
-        self.remember_whole(part.whole, &part.kind, whole);
+        self.memory.rows.keep_whole(part.whole, &part.kind, whole);
         Ok(whole)
     }
 

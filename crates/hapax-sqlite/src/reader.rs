@@ -6,9 +6,10 @@ use std::sync::mpsc::Receiver;
 use hapax_store::Reading;
 use rusqlite::Connection;
 
-use crate::error::store_error;
+use crate::error::OrStoreError;
+use crate::memory::Memory;
 use crate::store::Shared;
-use crate::txn::{Memory, SqliteTxn};
+use crate::txn::SqliteTxn;
 
 /// How many reads share a snapshot at most.
 const BATCH: usize = 256;
@@ -20,19 +21,20 @@ pub(crate) fn run(db: &Connection, shared: &Arc<Shared>, queue: &Receiver<Readin
         // Taken before the snapshot: whoever asks later may know of a commit it does not have.
         let readings: Vec<_> =
             std::iter::once(first).chain(queue.try_iter().take(BATCH - 1)).collect();
-        let snapshot = db.unchecked_transaction();
-        memory.forget_rows();
+        let snapshot = db.unchecked_transaction().or_store_error().and_then(|snapshot| {
+            memory.forget_rows();
+            memory.read_fresh(db)?;
+            Ok(snapshot)
+        });
         for reading in readings {
             match (shared.stopped(), &snapshot) {
                 (Some(error), _) => reading(Err(error)),
-                (None, Err(error)) => {
-                    reading(Err(hapax_store::StoreError::Unavailable(error.to_string())))
-                }
+                (None, Err(error)) => reading(Err(error.clone())),
                 (None, Ok(_)) => reading(Ok(&mut SqliteTxn::new(db, &shared.around, &mut memory))),
             }
         }
-        if let Err(error) = snapshot.and_then(rusqlite::Transaction::rollback) {
-            tracing::warn!(name: "read_not_ended", error = %store_error(error), "a read could not be ended");
+        if let Err(error) = snapshot.and_then(|snapshot| snapshot.rollback().or_store_error()) {
+            tracing::warn!(name: "read_not_ended", %error, "a read could not be ended");
         }
     }
 }

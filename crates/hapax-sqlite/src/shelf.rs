@@ -1,5 +1,6 @@
 //! Results that may be forgotten, and the ontologies they are made from.
 
+use hapax_core::effect::StateName;
 use hapax_core::key::Key;
 use hapax_core::name::{Name, Namespace};
 use hapax_core::shelf::{Evict, Heard, Ontology, Shelf, Shelved, Sought, Stock, What};
@@ -8,6 +9,7 @@ use hapax_store::{ShelfTxn, ShelfView, StoreError};
 use rusqlite::{Connection, Row, ToSql, params};
 
 use crate::effect;
+use crate::error::OrStoreError;
 use crate::outbox::{rows, run};
 use crate::txn::SqliteTxn;
 
@@ -190,21 +192,29 @@ impl ShelfTxn for SqliteTxn<'_> {
             Evict::All | Evict::Oldest => ("?2 IS NULL", no),
         };
         let order = if *which == Evict::Oldest { "ORDER BY s.used, s.key" } else { "" };
-        let sql = format!(
-            "SELECT s.key, e.id FROM shelf s LEFT JOIN effect e
-                 ON e.namespace = s.namespace AND substr(e.key, 1, 16) = substr(s.key, 1, 16)
-             WHERE s.namespace = ?1 AND {by} AND ifnull(e.state, 1) = 1
-             {order} LIMIT ?3"
-        );
-        let limit = limit as i64;
-        let found = rows(self.db, &sql, params![namespace, with, limit], |row| {
-            Ok((row.get::<_, [u8; 32]>(0)?, row.get::<_, Option<i64>>(1)?))
-        })?;
+        let sql = format!("SELECT s.key FROM shelf s WHERE s.namespace = ?1 AND {by} {order}");
+        let db = self.db;
+        let mut found = Vec::new();
+        let mut shelved = db.prepare_cached(&sql).or_store_error()?;
+        let mut shelved = shelved.query(params![namespace, with]).or_store_error()?;
+        while found.len() < limit
+            && let Some(row) = shelved.next().or_store_error()?
+        {
+            let key: [u8; 32] = row.get(0).or_store_error()?;
+            let number = self.number(namespace, Key::from_bytes(key))?;
+            let state = number.map(|effect| effect::state(db, effect)).transpose()?.flatten();
+            match state {
+                None => found.push((key, None)),
+                Some(StateName::Succeeded) => found.push((key, number)),
+                Some(_) => {}
+            }
+        }
+        drop(shelved);
         self.forget_wholes();
         for (key, effect) in &found {
-            forget(self.db, namespace, key)?;
+            forget(db, namespace, key)?;
             if let Some(effect) = effect {
-                effect::remove(self.db, *effect)?;
+                effect::remove(db, *effect)?;
             }
         }
         Ok(found.len())

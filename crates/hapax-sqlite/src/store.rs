@@ -11,6 +11,7 @@ use hapax_store::{Clock, Job, Reading, Store, StoreError};
 
 use crate::clock::BootClock;
 use crate::connection;
+use crate::foreign::Committed;
 use crate::presence::Presence;
 use crate::reader;
 use crate::txn::Surroundings;
@@ -44,6 +45,7 @@ pub struct SqliteStore {
 pub(crate) struct Shared {
     pub(crate) path: PathBuf,
     pub(crate) around: Surroundings,
+    pub(crate) committed: Committed,
     stopped: OnceLock<StoreError>,
 }
 
@@ -69,7 +71,8 @@ impl SqliteStore {
             .map_err(|error| StoreError::Unavailable(format!("{}: {error}", path.display())))?;
         let around = Surroundings { clock: options.clock, presence: Presence::beside(&path) };
         let reading = connection::open_reader(&path)?;
-        let shared = Arc::new(Shared { path, around, stopped: OnceLock::new() });
+        let (committed, stopped) = (Committed::default(), OnceLock::new());
+        let shared = Arc::new(Shared { path, around, committed, stopped });
         let (jobs, waiting_jobs) = channel();
         let (readings, waiting_readings) = channel();
         let writer = Arc::new(Mutex::new(Writer::new(db, shared.clone())?));

@@ -1,6 +1,5 @@
 //! A transaction on a connection, ours or a caller's: rows in, rows out.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use hapax_core::attempt::{AttemptId, Fence};
@@ -21,66 +20,14 @@ use crate::clock::Anchor;
 use crate::effect;
 use crate::epoch;
 use crate::error::OrStoreError;
+use crate::fresh::half;
 use crate::hot::Hot;
 use crate::journal;
 use crate::lease;
 use crate::lock;
-use crate::part::Whole;
+use crate::memory::Memory;
 use crate::presence::Presence;
 use crate::token;
-
-/// What a connection remembers between transactions.
-#[derive(Default)]
-pub(crate) struct Memory {
-    /// Numbers that never change once given.
-    namespaces: HashMap<Namespace, i64>,
-    rows: Rows,
-    version: i64,
-    /// The last key that was looked for was there, so the next may be, too.
-    claims_find: bool,
-}
-
-/// What was read or written and need not be read again while nobody else writes to the file.
-#[derive(Default)]
-struct Rows {
-    /// What is known to be running.
-    running: HashMap<Name, (i64, i64, Effect)>,
-    anchor: Option<Anchor>,
-    last_entry: Option<u64>,
-    /// The lease most commands hang on.
-    lease: Option<Lease>,
-    /// Wholes that got parts lately, each with the kind of the last.
-    wholes: HashMap<Key, (String, Whole)>,
-}
-
-/// How many running effects are remembered, and how many wholes.
-const REMEMBERED: usize = 8192;
-
-impl Memory {
-    /// To be called inside a transaction: forgets what another connection may have changed.
-    pub(crate) fn refresh(&mut self, db: &Connection) -> Result<(), StoreError> {
-        let version = db
-            .prepare_cached("PRAGMA data_version")
-            .or_store_error()?
-            .query_row([], |row| row.get(0))
-            .or_store_error()?;
-        if version != std::mem::replace(&mut self.version, version) {
-            self.forget_rows();
-        }
-        Ok(())
-    }
-
-    /// To be called where somebody else may have written since.
-    pub(crate) fn forget_rows(&mut self) {
-        self.rows = Rows::default();
-    }
-
-    /// Forgets what a transaction that was undone may have left here.
-    pub(crate) fn forget(&mut self) {
-        self.namespaces.clear();
-        self.forget_rows();
-    }
-}
 
 /// What every transaction of a store is given.
 pub(crate) struct Surroundings {
@@ -92,9 +39,11 @@ pub(crate) struct SqliteTxn<'a> {
     pub(crate) db: &'a Connection,
     around: &'a Surroundings,
     pub(crate) hot: Hot<'a>,
-    memory: &'a mut Memory,
+    pub(crate) memory: &'a mut Memory,
     now: Now,
     loaded: Vec<Loaded>,
+    /// How much the transaction had added when the command began.
+    added: usize,
 }
 
 /// A row this command has loaded.
@@ -116,21 +65,7 @@ impl<'a> SqliteTxn<'a> {
         memory: &'a mut Memory,
     ) -> Self {
         let now = around.clock.now();
-        Self { db, around, hot: Hot::of(db), memory, now, loaded: Vec::new() }
-    }
-
-    /// The whole that parts of this kind were added to, if that was lately.
-    pub(crate) fn known_whole(&self, name: &Key, kind: &str) -> Option<Whole> {
-        let (of, whole) = self.memory.rows.wholes.get(name)?;
-        (of == kind).then_some(*whole)
-    }
-
-    pub(crate) fn remember_whole(&mut self, name: Key, kind: &str, whole: Whole) {
-        let wholes = &mut self.memory.rows.wholes;
-        if wholes.len() >= REMEMBERED {
-            wholes.clear();
-        }
-        wholes.insert(name, (kind.to_owned(), whole));
+        Self { db, around, hot: Hot::of(db), memory, now, loaded: Vec::new(), added: 0 }
     }
 
     /// To be called where effects are removed, and perhaps the last parts of wholes.
@@ -141,6 +76,7 @@ impl<'a> SqliteTxn<'a> {
     /// Begins a command: nothing is loaded.
     pub(crate) fn begin_command(&mut self) {
         self.loaded.clear();
+        self.added = self.memory.fresh.added();
     }
 
     /// Reads the clock, for the commands that come next.
@@ -154,10 +90,11 @@ impl<'a> SqliteTxn<'a> {
         Ok(())
     }
 
-    /// Forgets what a rolled-back command may have left in memory.
+    /// Forgets what a command that was undone may have left in memory.
     pub(crate) fn forget(&mut self) {
         self.loaded.clear();
         self.memory.forget();
+        self.memory.fresh.take_back(self.added);
     }
 
     /// The clocks at the first use in this era, set now if this is it.
@@ -234,11 +171,25 @@ impl<'a> SqliteTxn<'a> {
             return Ok(Some(effect));
         }
         let Some(namespace) = self.namespace(&name.namespace)? else { return Ok(None) };
-        let found = effect::load(&mut self.hot, namespace, name.key)?;
+        let found = effect::load(&mut self.hot, &self.memory.fresh, namespace, name.key)?;
         self.memory.claims_find = found.is_some();
         let Some(row) = found else { return Ok(None) };
         self.remember(name, row.id, Some(row.entry), &row.effect, false);
         Ok(Some(row.effect))
+    }
+
+    /// The number of the effect of this name, if there is one. Its row may be gone.
+    pub(crate) fn number(&mut self, namespace: i64, key: Key) -> Result<Option<i64>, StoreError> {
+        effect::number(&mut self.hot, &self.memory.fresh, namespace, key)
+    }
+
+    fn put_new(
+        &mut self,
+        namespace: i64,
+        key: Key,
+        effect: &Effect,
+    ) -> Result<Option<i64>, StoreError> {
+        effect::put_new(&mut self.hot, &mut self.memory.fresh, namespace, key, effect)
     }
 
     fn remember(&mut self, name: &Name, row: i64, entry: Option<i64>, effect: &Effect, new: bool) {
@@ -247,15 +198,6 @@ impl<'a> SqliteTxn<'a> {
         let running = running.then_some(effect.attempt);
         self.loaded.retain(|loaded| loaded.name != *name);
         self.loaded.push(Loaded { name: name.clone(), row, entry, running, new });
-    }
-
-    /// Remembers what is running now.
-    fn keep(&mut self, name: &Name, row: i64, entry: i64, effect: Effect) {
-        let running = &mut self.memory.rows.running;
-        if running.len() >= REMEMBERED {
-            running.clear();
-        }
-        running.insert(name.clone(), (row, entry, effect));
     }
 
     /// The row of an effect that this command has loaded or written, and whether it is new.
@@ -403,7 +345,8 @@ impl View for SqliteTxn<'_> {
     ) -> Result<Vec<Entry>, StoreError> {
         let Some(name) = of else { return journal::after(self.db, after, limit) };
         let Some(namespace) = self.namespace(&name.namespace)? else { return Ok(Vec::new()) };
-        let newest = effect::load(&mut self.hot, namespace, name.key)?.map(|row| row.entry);
+        let newest = effect::load(&mut self.hot, &self.memory.fresh, namespace, name.key)?;
+        let newest = newest.map(|row| row.entry);
         journal::of(self.db, namespace, name.key, newest, after, limit)
     }
 
@@ -456,15 +399,19 @@ impl Txn for SqliteTxn<'_> {
             return Ok(None);
         }
         let namespace = self.namespace_or_new(&name.namespace)?;
+        let known = self.memory.fresh.find(&half(namespace, &name.key));
         let fence = Fence(self.next_entry()?);
-        let entry = fence.0 as i64;
         let effect = Effect { fence, ..effect.clone() };
-        let Some(row) = effect::put_new(&mut self.hot, namespace, name.key, entry, &effect)? else {
+        let made = match known {
+            Some(_) => None,
+            None => self.put_new(namespace, name.key, &effect)?,
+        };
+        let Some(row) = made else {
             self.memory.claims_find = true;
             return Ok(None);
         };
         self.remember(name, row, None, &effect, true);
-        self.keep(name, row, entry, effect);
+        self.memory.rows.keep(name, row, row, effect);
         Ok(Some(fence))
     }
 
@@ -485,13 +432,13 @@ impl Txn for SqliteTxn<'_> {
             }
             (None, _) => {
                 let namespace = self.namespace_or_new(&name.namespace)?;
-                effect::put_new(&mut self.hot, namespace, name.key, entry, effect)?
+                self.put_new(namespace, name.key, effect)?
                     .ok_or_else(|| StoreError::Corrupt(format!("{} came from nowhere", name.key)))?
             }
         };
         self.remember(name, row, Some(entry), effect, new);
         match effect.state {
-            State::Running { .. } => self.keep(name, row, entry, effect.clone()),
+            State::Running { .. } => self.memory.rows.keep(name, row, entry, effect.clone()),
             _ => _ = self.memory.rows.running.remove(name),
         }
         Ok(())

@@ -14,6 +14,7 @@ use hapax_server::access::Access;
 use hapax_server::server::{Server, Terms};
 use rusqlite::{Connection, params};
 
+use super::fill::FILE;
 use super::load::{self, runtime};
 use super::{Bar, ROUNDS, Report, http, human, median, say};
 use crate::args;
@@ -186,15 +187,17 @@ fn key(n: u64, version: &str) -> Key {
 fn fill(file: &Path, size: u64, version: &str) -> rusqlite::Result<()> {
     let db = Connection::open(file)?;
     db.execute_batch("PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF; BEGIN")?;
-    let first: i64 =
-        db.query_row("SELECT ifnull(max(id), 0) FROM journal", [], |row| row.get(0))?;
     let body = format!("{{\"entities\":[{}],\"relations\":[]}}", "\"0123456789\",".repeat(40));
     let bar = output::progress("filling", size);
     {
+        let mut entry = db.prepare(
+            "INSERT OR FAIL INTO journal (at, namespace, key, event, state, attempt, generation)
+             VALUES (1800000000000, 1, ?1, 1, 1, zeroblob(16), 1)",
+        )?;
         let mut effect = db.prepare(
-            "INSERT INTO effect (namespace, key, fingerprint, state, safety, attempt, fence, generation,
-                 attempts, created, updated, entry, outcome)
-             VALUES (1, ?1, ?1, 1, 0, randomblob(16), ?2, 1, 1, 1800000000000, 1800000000000, ?2, ?3)",
+            "INSERT OR FAIL INTO effect (id, namespace, key, fingerprint, state, safety, attempt, fence,
+                 generation, attempts, created, updated, entry, outcome)
+             VALUES (?2, 1, ?1, ?1, 1, 0, zeroblob(16), ?2, 1, 1, 1800000000000, 1800000000000, ?2, ?3)",
         )?;
         let mut shelf = db.prepare(
             "INSERT INTO shelf (namespace, key, ontology, version, text_hash, params_hash, whole, bytes,
@@ -202,14 +205,15 @@ fn fill(file: &Path, size: u64, version: &str) -> rusqlite::Result<()> {
         )?;
         for n in 0..size {
             let key = key(n, version);
-            effect.execute(params![key.as_bytes(), first + n as i64, body.as_bytes()])?;
+            let number = entry.insert([key.as_bytes()])?;
+            effect.execute(params![key.as_bytes(), number, body.as_bytes()])?;
             let hash = format!("{n:016x}");
             shelf.execute(params![key.as_bytes(), IRI, version, hash, n as i64])?;
             bar.set_position(n);
         }
     }
     bar.finish_and_clear();
-    db.execute_batch("COMMIT; PRAGMA journal_mode = WAL")
+    db.execute_batch(&format!("{FILE}; COMMIT; PRAGMA journal_mode = WAL"))
 }
 
 /// A ledger with results, and their keys.

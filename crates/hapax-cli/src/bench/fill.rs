@@ -26,10 +26,10 @@ fn rows(path: &Path, size: u64) -> rusqlite::Result<()> {
     let schema = |name: &str| -> rusqlite::Result<String> {
         db.query_row("SELECT sql FROM sqlite_schema WHERE name = ?1", [name], |row| row.get(0))
     };
-    let (index, trigger) = (schema("effect_key")?, schema("journal_grows")?);
+    let triggers = [schema("effect_new")?, schema("journal_grows")?];
     db.execute_batch(
         "PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF; PRAGMA cache_size = -65536;
-         DROP INDEX effect_key; DROP TRIGGER journal_grows;",
+         DROP TRIGGER effect_new; DROP TRIGGER journal_grows;",
     )?;
     let bar = output::progress("filling", size);
     let mut from = 0;
@@ -54,18 +54,25 @@ fn rows(path: &Path, size: u64) -> rusqlite::Result<()> {
             )?;
         }
         db.execute_batch("COMMIT")?;
-        // An index made at once is packed full, unlike one that has grown: so it is made when
-        // two thirds are there, and grows with the rest.
+        // An index made at once is packed full, unlike one that has grown: so two thirds are filed at
+        // once, and the rest after them.
         let due = size * 2 / 3;
-        if from <= due && due < to {
-            db.execute_batch(&index)?;
+        if due < to {
+            db.execute_batch(FILE)?;
         }
         from = to;
         bar.set_position(from);
     }
     bar.finish_and_clear();
-    db.execute_batch(&format!("{trigger}; PRAGMA journal_mode = WAL;"))
+    db.execute_batch(&format!("{}; PRAGMA journal_mode = WAL;", triggers.join(";")))
 }
+
+/// Files all effects that are fresh.
+pub(super) const FILE: &str = "
+    INSERT INTO filed (namespace, half, effect)
+    SELECT namespace, substr(key, 1, 16), id FROM effect WHERE id > (SELECT filed FROM self)
+    ORDER BY namespace, substr(key, 1, 16);
+    UPDATE self SET filed = (SELECT max(id) FROM effect);";
 
 async fn seal(path: &Path, size: u64) -> Result<(), Failed> {
     let hapax = Hapax::builder().background(false).open(path).await?;
