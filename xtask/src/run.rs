@@ -179,8 +179,16 @@ pub(crate) fn step(program: &str, words: &[&str]) -> Result<(), String> {
     let line = format!("{program} {}", words.join(" "));
     eprintln!("xtask: {line}");
     let start = Instant::now();
-    let status =
-        Command::new(program).args(words).status().map_err(|error| format!("{line}: {error}"))?;
+    let mut command = Command::new(program);
+    // What cargo says of xtask is not for the builds it starts: some would begin anew each time they
+    // are started from elsewhere.
+    for (name, _) in std::env::vars_os() {
+        let cargos = name.to_string_lossy();
+        if cargos.starts_with("CARGO_PKG_") || cargos.starts_with("CARGO_MANIFEST_") {
+            command.env_remove(&name);
+        }
+    }
+    let status = command.args(words).status().map_err(|error| format!("{line}: {error}"))?;
     if !status.success() {
         return Err(format!("{line}: {status}"));
     }

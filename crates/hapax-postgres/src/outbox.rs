@@ -1,6 +1,7 @@
 //! The outbox as rows.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::error::Error;
 
 use hapax_core::dataset::{Dataset, Registry};
 use hapax_core::delivery::Buckets;
@@ -17,7 +18,7 @@ use hapax_store::outbox::{
     RecordFilter, Redrive, Routing, Sink, SinkStats, Tide,
 };
 use tokio_postgres::Row;
-use tokio_postgres::types::Type;
+use tokio_postgres::types::{FromSql, Type};
 
 use crate::connect::{Link, Param};
 use crate::effect::bytes;
@@ -27,10 +28,9 @@ use crate::txn::PgTxn;
 /// The columns of a record, which are read by their places: there may be many rows.
 macro_rules! record {
     () => {
-        "e.seq, uuid_send(e.outbox_id) AS outbox_id, e.namespace, e.idempotency_key, e.ordinal,
-         e.event_name, e.dataset_id, e.pipeline_id, e.version, e.ordering, e.order_key,
-         e.payload::text AS payload, e.created_at, e.artifact_version, e.checksum, e.uri,
-         e.trace"
+        "e.seq, e.outbox_id, e.namespace, e.idempotency_key, e.ordinal, e.event_name, e.dataset_id,
+         e.pipeline_id, e.version, e.ordering, e.order_key, e.payload, e.created_at,
+         e.artifact_version, e.checksum, e.uri, e.trace"
     };
 }
 pub(crate) use record;
@@ -45,6 +45,32 @@ macro_rules! parcel {
     };
 }
 pub(crate) use parcel;
+
+/// A record's id, as the server keeps it.
+struct Id(OutboxId);
+
+impl<'a> FromSql<'a> for Id {
+    fn from_sql(_: &Type, raw: &'a [u8]) -> Result<Self, Box<dyn Error + Sync + Send>> {
+        Ok(Self(OutboxId::from_bytes(raw.try_into()?)))
+    }
+
+    fn accepts(of: &Type) -> bool {
+        *of == Type::UUID
+    }
+}
+
+/// A payload, as the server keeps it: it need not make another text of it.
+struct Document(Payload);
+
+impl<'a> FromSql<'a> for Document {
+    fn from_sql(_: &Type, raw: &'a [u8]) -> Result<Self, Box<dyn Error + Sync + Send>> {
+        Ok(Self(Payload::stored(std::str::from_utf8(raw)?.to_owned())))
+    }
+
+    fn accepts(of: &Type) -> bool {
+        *of == Type::JSON
+    }
+}
 
 impl PgTxn<'_> {
     pub(crate) fn record(&self, row: &Row) -> Result<Record, Trouble> {
@@ -62,7 +88,7 @@ impl PgTxn<'_> {
         let namespace = self.namespaces.name(self.link, row.try_get(2)?)?;
         Ok(Record {
             seq: row.try_get::<_, i64>(0)? as u64,
-            id: OutboxId::from_bytes(bytes(row, 1)?),
+            id: row.try_get::<_, Id>(1)?.0,
             name: Name { namespace, key: Key::from_bytes(bytes(row, 3)?) },
             ordinal: row.try_get::<_, i32>(4)? as u32,
             event: Event {
@@ -71,7 +97,7 @@ impl PgTxn<'_> {
                 pipeline: row.try_get(7)?,
                 version: row.try_get(8)?,
                 order,
-                payload: Payload::stored(row.try_get(11)?),
+                payload: row.try_get::<_, Document>(11)?.0,
                 artifact,
                 trace: row.try_get::<_, Option<&str>>(16)?.and_then(Trace::parse),
             },
