@@ -86,7 +86,9 @@ impl Fresh {
             self.end_round(filed);
         }
         let mut newer = db
-            .prepare_cached("SELECT id, namespace, substr(key, 1, 16) FROM effect WHERE id > ?1")
+            .prepare_cached(
+                "SELECT id, namespace, substr(key, 1, 16) FROM effect WHERE id > ?1 ORDER BY id",
+            )
             .or_store_error()?;
         let mut rows = newer.query([self.known]).or_store_error()?;
         while let Some(row) = rows.next().or_store_error()? {
