@@ -14,9 +14,10 @@ use rusqlite::{Connection, OptionalExtension as _, Params, Row, params};
 
 use crate::epoch;
 use crate::error::OrStoreError;
-use crate::fresh::{self, Fresh, half};
+use crate::fresh::{self, Fresh, Half, half};
 use crate::hot::Hot;
 use crate::part;
+use crate::seen::Seen;
 use crate::shelf;
 
 /// Outcomes above this size are compressed and stored once, however many effects share them.
@@ -74,21 +75,38 @@ pub(crate) struct EffectRow {
 pub(crate) fn load(
     hot: &mut Hot<'_>,
     fresh: &Fresh,
+    seen: &mut Seen,
     namespace: i64,
     key: Key,
 ) -> Result<Option<EffectRow>, StoreError> {
     let db = hot.db;
     let half = half(namespace, &key);
     let read = |row: &Row<'_>| Ok(read(db, row, Large::Whole));
-    let row = match fresh.find(&half) {
-        Some(id) => hot.load()?.query_row([id], read),
-        None => hot.load_filed()?.query_row(half, read),
+    let numbered = |hot: &mut Hot<'_>, number: i64| {
+        hot.load()?.query_row([number], read).optional().or_store_error()?.transpose()
     };
-    let row = row.optional().or_store_error()?.transpose()?;
+    let row = match (fresh.find(&half), seen.find(&half)) {
+        (Some(number), _) => numbered(hot, number)?,
+        (None, Some(number)) => match numbered(hot, number)? {
+            Some(row) if row.key == key && row.namespace == namespace => return Ok(Some(row)),
+            _ => load_filed(hot, half)?,
+        },
+        (None, None) => load_filed(hot, half)?,
+    };
     match row {
         Some(row) if row.key != key => Err(StoreError::Collision(key)),
-        row => Ok(row),
+        Some(row) => {
+            seen.keep(&half, row.id);
+            Ok(Some(row))
+        }
+        None => Ok(None),
     }
+}
+
+fn load_filed(hot: &mut Hot<'_>, half: Half) -> Result<Option<EffectRow>, StoreError> {
+    let db = hot.db;
+    let row = hot.load_filed()?.query_row(half, |row| Ok(read(db, row, Large::Whole)));
+    row.optional().or_store_error()?.transpose()
 }
 
 pub(crate) fn list(

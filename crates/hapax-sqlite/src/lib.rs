@@ -24,6 +24,7 @@ mod outbox;
 mod part;
 mod presence;
 mod reader;
+mod seen;
 mod shelf;
 mod store;
 mod token;

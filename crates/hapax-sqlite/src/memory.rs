@@ -14,6 +14,7 @@ use crate::clock::Anchor;
 use crate::error::OrStoreError;
 use crate::fresh::Fresh;
 use crate::part::Whole;
+use crate::seen::Seen;
 
 /// What a connection remembers between transactions.
 #[derive(Default)]
@@ -23,6 +24,8 @@ pub(crate) struct Memory {
     pub(crate) rows: Rows,
     /// Effects that are found by what is remembered of them.
     pub(crate) fresh: Fresh,
+    /// Where effects were found.
+    pub(crate) seen: Seen,
     /// What the file said when the above was last read; nothing, if it has to be read again.
     version: Option<i64>,
     /// The last key that was looked for was there, so the next may be, too.
@@ -46,6 +49,11 @@ pub(crate) struct Rows {
 const REMEMBERED: usize = 8192;
 
 impl Memory {
+    /// For a connection that stays open.
+    pub(crate) fn with_room() -> Self {
+        Self { seen: Seen::with_room(), ..Self::default() }
+    }
+
     /// Nothing but the newest effects, as they are in the transaction that is open.
     pub(crate) fn with(fresh: Fresh) -> Self {
         Self { fresh, ..Self::default() }
@@ -67,7 +75,7 @@ impl Memory {
     }
 
     /// Reads what others have added, all of which is committed.
-    pub(crate) fn read_fresh(&mut self, db: &Connection) -> Result<(), StoreError> {
+    fn read_fresh(&mut self, db: &Connection) -> Result<(), StoreError> {
         if self.version.is_some() && planted(Bug::FreshUnread) {
             return Ok(());
         }
@@ -77,7 +85,7 @@ impl Memory {
     }
 
     /// To be called where somebody else may have written since.
-    pub(crate) fn forget_rows(&mut self) {
+    fn forget_rows(&mut self) {
         self.rows = Rows::default();
     }
 

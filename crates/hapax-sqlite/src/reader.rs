@@ -16,21 +16,22 @@ const BATCH: usize = 256;
 
 /// Works until every sender is gone.
 pub(crate) fn run(db: &Connection, shared: &Arc<Shared>, queue: &Receiver<Reading>) {
-    let mut memory = Memory::default();
+    let mut memory = Memory::with_room();
     while let Ok(first) = queue.recv() {
         // Taken before the snapshot: whoever asks later may know of a commit it does not have.
         let readings: Vec<_> =
             std::iter::once(first).chain(queue.try_iter().take(BATCH - 1)).collect();
         let snapshot = db.unchecked_transaction().or_store_error().and_then(|snapshot| {
-            memory.forget_rows();
-            memory.read_fresh(db)?;
+            memory.refresh(db)?;
             Ok(snapshot)
         });
+        let mut txn = SqliteTxn::new(db, &shared.around, &mut memory);
         for reading in readings {
+            txn.begin_command();
             match (shared.stopped(), &snapshot) {
                 (Some(error), _) => reading(Err(error)),
                 (None, Err(error)) => reading(Err(error.clone())),
-                (None, Ok(_)) => reading(Ok(&mut SqliteTxn::new(db, &shared.around, &mut memory))),
+                (None, Ok(_)) => reading(Ok(&mut txn)),
             }
         }
         if let Err(error) = snapshot.and_then(|snapshot| snapshot.rollback().or_store_error()) {

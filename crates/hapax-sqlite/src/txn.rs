@@ -17,7 +17,7 @@ use hapax_store::{Clock, Filter, Found, Head, SealedTile, Step, StoreError, Txn,
 use rusqlite::{Connection, OptionalExtension as _, Row, params};
 
 use crate::clock::Anchor;
-use crate::effect;
+use crate::effect::{self, EffectRow};
 use crate::epoch;
 use crate::error::OrStoreError;
 use crate::fresh::half;
@@ -171,11 +171,16 @@ impl<'a> SqliteTxn<'a> {
             return Ok(Some(effect));
         }
         let Some(namespace) = self.namespace(&name.namespace)? else { return Ok(None) };
-        let found = effect::load(&mut self.hot, &self.memory.fresh, namespace, name.key)?;
+        let found = self.load_row(namespace, name.key)?;
         self.memory.claims_find = found.is_some();
         let Some(row) = found else { return Ok(None) };
         self.remember(name, row.id, Some(row.entry), &row.effect, false);
         Ok(Some(row.effect))
+    }
+
+    fn load_row(&mut self, namespace: i64, key: Key) -> Result<Option<EffectRow>, StoreError> {
+        let Memory { fresh, seen, .. } = &mut *self.memory;
+        effect::load(&mut self.hot, fresh, seen, namespace, key)
     }
 
     /// The number of the effect of this name, if there is one. Its row may be gone.
@@ -345,7 +350,7 @@ impl View for SqliteTxn<'_> {
     ) -> Result<Vec<Entry>, StoreError> {
         let Some(name) = of else { return journal::after(self.db, after, limit) };
         let Some(namespace) = self.namespace(&name.namespace)? else { return Ok(Vec::new()) };
-        let newest = effect::load(&mut self.hot, &self.memory.fresh, namespace, name.key)?;
+        let newest = self.load_row(namespace, name.key)?;
         let newest = newest.map(|row| row.entry);
         journal::of(self.db, namespace, name.key, newest, after, limit)
     }

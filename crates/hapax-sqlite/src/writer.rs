@@ -89,7 +89,7 @@ impl Writer {
     pub(crate) fn new(mut db: Connection, shared: Arc<Shared>) -> Result<Self, StoreError> {
         let log = Log::of(&mut db, shared.clone())?;
         let turn = Turn::beside(&shared.path);
-        Ok(Self { db, shared, memory: Memory::default(), log, turn, begun: false })
+        Ok(Self { db, shared, memory: Memory::with_room(), log, turn, begun: false })
     }
 
     /// Carries out one batch: these commands, and those that come before it is committed.
