@@ -41,6 +41,10 @@ use clap::{CommandFactory as _, Parser as _};
 use args::{Args, Command};
 use exit::{Exit, Failed};
 
+/// A server makes many small things for each request, and the system's allocator is slow at that.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 fn main() -> ExitCode {
     if let Some(code) = program::become_program() {
         return code;

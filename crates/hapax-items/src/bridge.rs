@@ -1,16 +1,19 @@
-//! A script on a thread of its own, and the run that it belongs to.
+//! A script on one of the crew's threads, and the run that it belongs to.
 //!
-//! The script's thread asks and waits; the run answers. What was applied before is answered on the
-//! script's thread, without asking, and mutations are performed there: nobody who drops the run
-//! breaks one off.
+//! The script asks and waits; the run answers. What was applied before is answered where the script
+//! is, without asking, and mutations are performed there: nobody who drops the run breaks one off.
 
+use std::future::{Future, poll_fn};
+use std::pin::pin;
 use std::sync::Arc;
 
 use hapax::json::Json;
+use tokio::runtime::Handle;
 use tokio::sync::{mpsc, oneshot};
 
+use crate::crew::Crew;
 use crate::run::{Run, nested, now_ms, outside};
-use crate::sandbox::{self, Begun, Ended, Host, Limit, Stop, Toolbox};
+use crate::sandbox::{Answer, Ask, Begun, Ended, Limit, Script, Stop};
 use crate::scope::{Item, Recalled};
 use crate::service::Settings;
 use crate::stop::{Stopped, Why};
@@ -30,19 +33,11 @@ pub(crate) async fn execute(
     run: Run,
     settings: Arc<Settings>,
     source: String,
+    crew: Arc<Crew>,
 ) -> Result<(), Stopped> {
     let (ask, mut asked) = mpsc::channel(1);
-    let runtime = tokio::runtime::Handle::current();
-    let mut host = Bridge { run: run.clone(), runtime, ask: ask.clone(), item: None };
-    tokio::task::spawn_blocking(move || {
-        let tools = host.run.operations();
-        let toolbox: Vec<(&str, &[&str])> =
-            tools.iter().map(|(tool, names)| (tool.as_str(), names.as_slice())).collect();
-        let (name, began) = (settings.name.as_str(), now_ms() as i64);
-        let ended =
-            sandbox::run(&source, name, Toolbox(&toolbox), began, &settings.limits, &mut host);
-        let _ = ask.blocking_send(Request::Over(ended));
-    });
+    let (script, runtime) = (Bridge { run: run.clone(), ask, item: None }, Handle::current());
+    crew.carry(move || within(runtime, script.play(settings, source)));
     loop {
         match asked.recv().await {
             Some(Request::Begin { id, title, reply }) => {
@@ -119,26 +114,77 @@ fn stopped(run: &Run, ended: Ended) -> Stopped {
     })
 }
 
+/// Carries on something that uses a runtime on a thread that is not of it.
+async fn within<T>(runtime: Handle, work: impl Future<Output = T>) -> T {
+    let mut work = pin!(work);
+    poll_fn(|context| {
+        let _inside = runtime.enter();
+        work.as_mut().poll(context)
+    })
+    .await
+}
+
+/// After how many answers a script lets others have the thread.
+const TURNS: u64 = 64;
+
 /// The script's side.
 struct Bridge {
     run: Run,
-    runtime: tokio::runtime::Handle,
     ask: mpsc::Sender<Request>,
     item: Option<Item>,
 }
 
 impl Bridge {
-    fn request<T>(&self, request: impl FnOnce(oneshot::Sender<T>) -> Request) -> Result<T, Stop> {
-        let (reply, answer) = oneshot::channel();
-        self.ask.blocking_send(request(reply)).map_err(|_| Stop)?;
-        answer.blocking_recv().map_err(|_| Stop)
+    /// Runs a script to its end.
+    async fn play(mut self, settings: Arc<Settings>, source: String) {
+        let (name, limits) = (&settings.name, &settings.limits);
+        let ended = match Script::start(&source, name, self.run.tools(), now_ms() as i64, limits) {
+            Ok(mut script) => self.follow(&mut script).await,
+            Err(ended) => ended,
+        };
+        let _ = self.ask.send(Request::Over(ended)).await;
     }
-}
 
-impl Host for Bridge {
-    fn begin(&mut self, id: &str, title: &str) -> Result<Begun, Stop> {
-        let (id, title) = (id.to_owned(), title.to_owned());
-        let item = self.request(|reply| Request::Begin { id, title, reply })?;
+    /// Answers a script until it is over.
+    async fn follow(&mut self, script: &mut Script) -> Ended {
+        let mut answer = Answer::Nothing;
+        for turn in 1_u64.. {
+            // Those on the same thread get theirs, also where all answers are there already.
+            if turn.is_multiple_of(TURNS) {
+                tokio::task::yield_now().await;
+            }
+            let answered = match script.next(answer) {
+                Ask::Over(ended) => return ended,
+                Ask::Log(line) => {
+                    self.run.log(&line);
+                    Ok(Answer::Nothing)
+                }
+                Ask::Begin { id, title } => self.begin(id, title).await.map(Answer::Begun),
+                Ask::Call { tool, operation, arguments } => {
+                    let (tool, operation) = script.tools().name(tool, operation);
+                    self.call(tool, operation, &arguments).await.map(Answer::Json)
+                }
+                Ask::End { result } => self.end(&result).await.map(|()| Answer::Nothing),
+            };
+            answer = match answered {
+                Ok(answer) => answer,
+                Err(Stop) => return Ended::Stopped,
+            };
+        }
+        Ended::Stopped
+    }
+
+    async fn request<T>(
+        &self,
+        request: impl FnOnce(oneshot::Sender<T>) -> Request,
+    ) -> Result<T, Stop> {
+        let (reply, answer) = oneshot::channel();
+        self.ask.send(request(reply)).await.map_err(|_| Stop)?;
+        answer.await.map_err(|_| Stop)
+    }
+
+    async fn begin(&mut self, id: String, title: String) -> Result<Begun, Stop> {
+        let item = self.request(|reply| Request::Begin { id, title, reply }).await?;
         let begun = Begun {
             is_done: item.is_done(),
             attempt: item.attempt(),
@@ -149,19 +195,19 @@ impl Host for Bridge {
         Ok(begun)
     }
 
-    fn end(&mut self, result: &str) -> Result<(), Stop> {
+    async fn end(&mut self, result: &str) -> Result<(), Stop> {
         self.item = None;
         let result = self.parse(result)?;
-        self.request(|reply| Request::End { result, reply })
+        self.request(|reply| Request::End { result, reply }).await
     }
 
-    fn call(&mut self, tool: &str, operation: &str, arguments: &str) -> Result<String, Stop> {
+    async fn call(&self, tool: &str, operation: &str, arguments: &str) -> Result<String, Stop> {
         let arguments = self.parse(arguments)?;
         let (found, mutates) = self.run.tool(tool, operation).map_err(|_| Stop)?;
         if !mutates {
             let (tool, operation) = (found, operation.to_owned());
             let ask = |reply| Request::Read { tool, operation, arguments, reply };
-            return self.request(ask).map(|answer| hapax::document::print(&answer));
+            return self.request(ask).await.map(|answer| hapax::document::print(&answer));
         }
         let Some(item) = &self.item else {
             self.run.stop(outside(tool, operation));
@@ -169,19 +215,11 @@ impl Host for Bridge {
         };
         let result = match item.recall(found, operation, arguments).map_err(|_| Stop)? {
             Recalled::Result(result) => result,
-            Recalled::Ask(asked) => {
-                self.runtime.block_on(item.perform(&asked)).map_err(|_| Stop)?
-            }
+            Recalled::Ask(asked) => item.perform(&asked).await.map_err(|_| Stop)?,
         };
         String::from_utf8(result.to_vec()).map_err(|_| Stop)
     }
 
-    fn log(&mut self, line: &str) {
-        self.run.log(line);
-    }
-}
-
-impl Bridge {
     fn parse(&self, text: &str) -> Result<Json, Stop> {
         Json::parse(text.as_bytes()).map_err(|error| {
             self.run.stop(Why::logic(format!("not JSON that can be kept: {error}")));

@@ -21,6 +21,7 @@
 mod bridge;
 mod class;
 pub mod construction;
+mod crew;
 mod decision;
 mod due;
 mod error;

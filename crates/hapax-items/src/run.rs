@@ -18,10 +18,11 @@ use hapax_core::outcome::Cause;
 use crate::identity;
 use crate::note::{Account, Failure, ItemNote, Read, RunNote};
 use crate::route::{Next, Spent, route};
+use crate::sandbox;
 use crate::scope::{Item, ended_by};
 use crate::service::{Items, Settings};
 use crate::stop::{Brake, Course, Stopped, Why};
-use crate::tool::Tool;
+use crate::tool::{Tool, operations};
 use crate::version::Version;
 
 tokio::task_local! {
@@ -173,9 +174,8 @@ impl Run {
     }
 
     /// The tools that the workflow may use, with their operations.
-    pub(crate) fn operations(&self) -> Vec<(String, Vec<&'static str>)> {
-        let names = |tool: &Arc<dyn Tool>| tool.operations().iter().map(|each| each.name).collect();
-        self.0.tools.iter().map(|(name, tool)| (name.clone(), names(tool))).collect()
+    pub(crate) fn tools(&self) -> sandbox::Tools {
+        operations(&self.0.tools)
     }
 
     /// Calls a tool outside of any item: only for questions. If that fails the run is over, and this

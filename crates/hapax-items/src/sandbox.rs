@@ -1,19 +1,20 @@
-//! Runs an automation script against a host, on the calling thread.
+//! Runs an automation script from one request to the next.
 //!
-//!   script ──asks──▶ desk ──in order──▶ host
+//!   script ──asks──▶ desk ──in order──▶ whoever runs it
 //!      ▲                                  │
 //!      └────────── answers, as jobs ◀─────┘
 //!
-//! A script never calls the host. It leaves a request at the desk and gets a promise; the driver
-//! takes the requests to the host whenever the script has yielded. So no line of the script is on
-//! the stack while the host works, and a run that the host has ended is over: there is nothing
-//! left that could catch it.
+//! A script never calls the host. It leaves a request at the desk and gets a promise; whoever runs
+//! the script takes one request after the other, whenever the script has yielded. So no line of the
+//! script is on the stack while the host works, and a run that the host has ended is over: there is
+//! nothing left that could catch it. Nor does a script occupy a thread while it waits.
 //!
 //! It never reads a clock, a file or an environment for the script: the time and the randomness
 //! that a script sees are the host's.
 
 mod desk;
 mod driver;
+mod host;
 mod scene;
 mod thrown;
 mod world;
@@ -25,7 +26,8 @@ use rquickjs::context::intrinsic;
 use rquickjs::{Context, Ctx, Module, Runtime};
 
 use desk::{Desk, Fatal};
-use driver::Driver;
+use driver::{Driver, Paused};
+pub(crate) use host::{Host, run};
 
 /// How much a script may use.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -54,19 +56,30 @@ impl Default for Limits {
     }
 }
 
-/// What the script can reach. Called on the script's thread, never from within the script.
-pub(crate) trait Host {
-    /// An item begins.
-    fn begin(&mut self, id: &str, title: &str) -> Result<Begun, Stop>;
+/// What a script waits for.
+pub(crate) enum Ask {
+    /// It says something to whoever reads the log. Answered with nothing.
+    Log(String),
+    /// An item begins. Answered with what is known of it.
+    Begin { id: String, title: String },
+    /// A tool is called, by its places among [`Script::tools`], with JSON arguments. Answered with
+    /// JSON.
+    Call { tool: usize, operation: usize, arguments: String },
+    /// The handler of the item is over, with this JSON value (`null` for undefined). Answered with
+    /// nothing.
+    End { result: String },
+    /// It is over.
+    Over(Ended),
+}
 
-    /// The handler of the item is over, with this JSON value (`null` for undefined).
-    fn end(&mut self, result: &str) -> Result<(), Stop>;
-
-    /// A tool is called, with JSON arguments; answers with JSON.
-    fn call(&mut self, tool: &str, operation: &str, arguments: &str) -> Result<String, Stop>;
-
-    /// The script says something to whoever reads the log.
-    fn log(&mut self, line: &str);
+/// What a script has waited for.
+pub(crate) enum Answer {
+    /// That is all.
+    Nothing,
+    /// What is known of the item.
+    Begun(Begun),
+    /// What the tool has answered.
+    Json(String),
 }
 
 /// What the host knows of an item that begins.
@@ -88,8 +101,16 @@ pub(crate) struct Begun {
 pub(crate) struct Stop;
 
 /// The tools that there are, each with its operations: `mail.send({…})`.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Toolbox<'a>(pub &'a [(&'a str, &'a [&'a str])]);
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Tools(pub Vec<(String, Vec<String>)>);
+
+impl Tools {
+    /// The names of a tool and of one of its operations.
+    pub(crate) fn name(&self, tool: usize, operation: usize) -> (&str, &str) {
+        let (tool, operations) = &self.0[tool];
+        (tool, &operations[operation])
+    }
+}
 
 /// How a run ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -138,39 +159,65 @@ pub(crate) enum Limit {
     Message,
 }
 
-/// Runs a script to its end. Outside of items its clock stands at `started_ms`.
+/// A script on its way, which stays on the thread that it was started on.
 ///
-/// What the script asks for goes to the host in the order in which it was asked for. What it asked
-/// for before it threw or reached a limit is still done; what comes after is not.
-pub(crate) fn run(
-    script: &str,
-    name: &str,
-    toolbox: Toolbox<'_>,
-    started_ms: i64,
-    limits: &Limits,
-    host: &mut dyn Host,
-) -> Ended {
-    let no_room = Ended::Limit { which: Limit::Memory, in_item: false };
-    let Ok((runtime, context)) = engine::<Language>(limits) else { return no_room };
-    let desk = Rc::new(Desk::new(limits.clone(), started_ms));
-    // Dropped before the context, also when the host panics: the engine must not be freed while
-    // somebody holds values of it.
-    let _values = desk::Values(Rc::clone(&desk));
-    desk.watch(&runtime);
-    context.with(|ctx| {
-        let freeze = match world::furnish(&ctx, &desk, toolbox) {
-            Ok(freeze) => freeze,
-            Err(_) => return unable(&ctx, &desk),
-        };
-        let module = match read(&ctx, name, script) {
-            Ok(module) => module,
-            Err(ended) => return ended,
-        };
-        match Driver::start(&ctx, &desk, toolbox, host, freeze, module) {
-            Ok(mut driver) => driver.run(),
-            Err(_) => unable(&ctx, &desk),
-        }
-    })
+/// What it asks for is asked in the order in which the script asked. What it asked for before it
+/// threw or reached a limit is still asked; what comes after is not.
+pub(crate) struct Script {
+    /// None once it is over.
+    paused: Option<Paused>,
+    desk: Rc<Desk>,
+    /// Dropped before the engine, which must not be freed while somebody holds values of it.
+    _values: desk::Values,
+    context: Context,
+}
+
+impl Script {
+    /// Reads a script and runs it up to its first `await`. Outside of items its clock stands at
+    /// `started_ms`.
+    pub(crate) fn start(
+        source: &str,
+        name: &str,
+        tools: Tools,
+        started_ms: i64,
+        limits: &Limits,
+    ) -> Result<Self, Ended> {
+        let no_room = Ended::Limit { which: Limit::Memory, in_item: false };
+        let (runtime, context) = engine::<Language>(limits).map_err(|_| no_room)?;
+        let desk = Rc::new(Desk::new(limits.clone(), tools, started_ms));
+        let _values = desk::Values(Rc::clone(&desk));
+        desk.watch(&runtime);
+        let paused = context.with(|ctx| {
+            let freeze = world::furnish(&ctx, &desk).map_err(|_| unable(&ctx, &desk))?;
+            let module = read(&ctx, name, source)?;
+            let driver = Driver::start(&ctx, &desk, freeze, module);
+            driver.map(Driver::pause).map_err(|_| unable(&ctx, &desk))
+        })?;
+        desk.pause();
+        Ok(Self { paused: Some(paused), desk, _values, context })
+    }
+
+    /// The tools it was given.
+    pub(crate) fn tools(&self) -> &Tools {
+        &self.desk.tools
+    }
+
+    /// Goes on with the answer to what was asked last, up to the next request. The first answer is
+    /// nothing.
+    pub(crate) fn next(&mut self, answer: Answer) -> Ask {
+        let Some(paused) = self.paused.take() else { return Ask::Over(Ended::Stopped) };
+        self.desk.resume();
+        let asked = self.context.with(|ctx| {
+            let Ok(mut driver) = paused.resume(&ctx, &self.desk) else {
+                return Err(unable(&ctx, &self.desk));
+            };
+            let ask = driver.next(answer)?;
+            self.paused = Some(driver.pause());
+            Ok(ask)
+        });
+        self.desk.pause();
+        asked.unwrap_or_else(Ask::Over)
+    }
 }
 
 /// How a run ends that did not begin.

@@ -9,6 +9,7 @@ use hapax::part::{Found, Sought};
 use hapax::{Failure, Hapax, Key, Safety, State};
 
 use crate::bridge;
+use crate::crew::Crew;
 use crate::error::Error;
 use crate::identity;
 use crate::note::{self, Account, RunNote};
@@ -56,6 +57,7 @@ struct Inner {
     hapax: Hapax,
     tools: BTreeMap<String, Arc<dyn Tool>>,
     workflows: BTreeMap<String, Arc<Settings>>,
+    crew: Arc<Crew>,
 }
 
 /// What is set up for a workflow.
@@ -138,18 +140,18 @@ impl Items {
         }
         let workflows =
             workflows.into_iter().map(|each| (each.name.clone(), Arc::new(each))).collect();
-        Ok(Self(Arc::new(Inner { hapax, tools: named, workflows })))
+        Ok(Self(Arc::new(Inner { hapax, tools: named, workflows, crew: Arc::default() })))
     }
 
     /// The same tools and workflows, on another namespace.
     pub fn on(&self, hapax: Hapax) -> Self {
-        let Inner { tools, workflows, .. } = &*self.0;
+        let Inner { tools, workflows, crew, .. } = &*self.0;
         let within = |tool: &Arc<dyn Tool>| {
             tool.within(hapax.namespace()).unwrap_or_else(|| Arc::clone(tool))
         };
         let tools = tools.iter().map(|(name, tool)| (name.clone(), within(tool))).collect();
-        let workflows = workflows.clone();
-        Self(Arc::new(Inner { hapax, tools, workflows }))
+        let (workflows, crew) = (workflows.clone(), crew.clone());
+        Self(Arc::new(Inner { hapax, tools, workflows, crew }))
     }
 
     /// The ledger.
@@ -183,7 +185,8 @@ impl Items {
     pub async fn run(&self, workflow: &str, id: Option<&str>) -> Result<Ran, Error> {
         let script = self.script(workflow).await?;
         let settings = self.settings(workflow);
-        let work = |run| bridge::execute(run, settings, script.source);
+        let crew = self.0.crew.clone();
+        let work = |run| bridge::execute(run, settings, script.source, crew);
         self.conduct(workflow, script.version, id, work).await
     }
 

@@ -4,6 +4,7 @@
 //! it can, finds out later whether it happened. The key is derived from the identity by the
 //! host; neither the tool nor the script has a say in it.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use async_trait::async_trait;
@@ -11,6 +12,7 @@ use hapax::{AttemptId, Claim, Fence, Finding, Key, Namespace, Safety};
 use hapax_core::json::Json;
 
 use crate::class::Class;
+use crate::sandbox;
 
 /// Something that scripts call by its name.
 ///
@@ -161,4 +163,12 @@ impl ToolError {
     pub fn indeterminate(message: impl Into<String>) -> Self {
         Self { class: Class::Indeterminate, message: message.into() }
     }
+}
+
+/// What scripts find of these tools.
+pub(crate) fn operations(tools: &BTreeMap<String, Arc<dyn Tool>>) -> sandbox::Tools {
+    let names = |tool: &Arc<dyn Tool>| {
+        tool.operations().iter().map(|operation| operation.name.to_owned()).collect()
+    };
+    sandbox::Tools(tools.iter().map(|(name, tool)| (name.clone(), names(tool))).collect())
 }

@@ -195,7 +195,7 @@ pub struct Allowance {
 
 impl Default for Allowance {
     fn default() -> Self {
-        Self { rate: 50_000, burst: 100_000, at_once: 512 }
+        Self { rate: 200_000, burst: 400_000, at_once: 512 }
     }
 }
 

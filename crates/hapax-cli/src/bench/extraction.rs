@@ -10,7 +10,7 @@ use hapax::json::Json;
 use hapax::key::extraction::Extraction;
 use hapax::{Hapax, Key};
 use hapax_extract::{Builtin, Class, Extract, Individual, Ontology, Property, Request, Settings};
-use hapax_server::access::Access;
+use hapax_server::access::{Access, Allowance};
 use hapax_server::server::{Server, Terms};
 use rusqlite::{Connection, params};
 
@@ -46,7 +46,9 @@ fn hits(args: &args::Bench, directory: &Path, report: &mut Report) -> Result<(),
         let runtime = runtime()?;
         *round = runtime.block_on(async {
             let hapax = Hapax::open(directory.join(format!("hits-{nth}.db"))).await?;
-            let server = Server::new(hapax.clone(), Access::Everybody, Terms::default());
+            let allowance = Allowance { rate: u32::MAX, burst: u32::MAX, ..Allowance::default() };
+            let terms = Terms { allowance, ..Terms::default() };
+            let server = Server::new(hapax.clone(), Access::Everybody, terms);
             let extract =
                 Extract::new(hapax.clone(), Arc::new(Builtin::new()), Settings::default());
             extract.put_ontology(&rivers(), None, "bench").await?;

@@ -12,11 +12,11 @@ use crate::error::Error;
 use crate::ledger::{ItemView, MutationView, SHOWN};
 use crate::note::{Read, RunNote};
 use crate::run::now_ms;
-use crate::sandbox::{self, Begun, Ended, Host, Stop, Toolbox};
+use crate::sandbox::{self, Begun, Ended, Host, Stop};
 use crate::scope::{COMPARING, seed, split};
 use crate::service::{Items, Settings};
 use crate::state::{ItemState, MutationState};
-use crate::tool::{Difference, Tool};
+use crate::tool::{Difference, Tool, operations};
 
 /// How a script does with what is recorded.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -89,18 +89,8 @@ struct Past {
 
 impl Past {
     fn try_out(&mut self, settings: &Settings, source: &str) -> Dry {
-        let names: Vec<(String, Vec<&'static str>)> = self
-            .tools
-            .iter()
-            .map(|(name, tool)| {
-                (name.clone(), tool.operations().iter().map(|operation| operation.name).collect())
-            })
-            .collect();
-        let toolbox: Vec<(&str, &[&str])> =
-            names.iter().map(|(name, operations)| (name.as_str(), &operations[..])).collect();
-        let limits = &settings.limits;
-        let ended =
-            sandbox::run(source, &settings.name, Toolbox(&toolbox), now_ms() as i64, limits, self);
+        let (tools, limits) = (operations(&self.tools), &settings.limits);
+        let ended = sandbox::run(source, &settings.name, tools, now_ms() as i64, limits, self);
         if let Some(verdict) = self.verdict.take() {
             return verdict;
         }

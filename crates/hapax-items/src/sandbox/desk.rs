@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use rquickjs::{Ctx, Error, Function, Persistent, Runtime, String as JsString, Value};
 
 use super::scene::Scene;
-use super::{Limit, Limits};
+use super::{Limit, Limits, Tools};
 
 /// Given back to the engine when the run has to end, so that there is room for the error that
 /// ends it. Without it the engine would throw something that a script can catch.
@@ -47,6 +47,7 @@ pub(super) enum Fatal {
 /// Requests, items and limits of one run.
 pub(super) struct Desk {
     pub(super) limits: Limits,
+    pub(super) tools: Tools,
     pub(super) scene: Scene,
     requests: RefCell<VecDeque<Request>>,
     items: RefCell<VecDeque<Waiting>>,
@@ -60,15 +61,17 @@ pub(super) struct Desk {
     fatal: RefCell<Option<Fatal>>,
     calls: Cell<u64>,
     waiting_bytes: Cell<usize>,
-    started: Instant,
-    hosted: Cell<Duration>,
+    /// How long the script has run, and since when it runs now.
+    spent: Cell<Duration>,
+    since: Cell<Instant>,
 }
 
 impl Desk {
     /// An empty one. The time of the script runs from now on.
-    pub(super) fn new(limits: Limits, started_ms: i64) -> Self {
+    pub(super) fn new(limits: Limits, tools: Tools, started_ms: i64) -> Self {
         Self {
             limits,
+            tools,
             scene: Scene::new(started_ms),
             requests: RefCell::default(),
             items: RefCell::default(),
@@ -79,8 +82,8 @@ impl Desk {
             fatal: RefCell::default(),
             calls: Cell::new(0),
             waiting_bytes: Cell::new(0),
-            started: Instant::now(),
-            hosted: Cell::default(),
+            spent: Cell::default(),
+            since: Cell::new(Instant::now()),
         }
     }
 
@@ -141,7 +144,7 @@ impl Desk {
         if self.fatal.borrow().is_some() {
             return true;
         }
-        let is_late = self.started.elapsed().saturating_sub(self.hosted.get()) > self.limits.cpu;
+        let is_late = self.spent.get() + self.since.get().elapsed() > self.limits.cpu;
         if is_late {
             self.condemn(Fatal::Limit(Limit::Time));
         }
@@ -158,12 +161,14 @@ impl Desk {
         self.fatal.borrow().clone()
     }
 
-    /// Does something that is the host's, whose time is not the script's.
-    pub(super) fn hosted<T>(&self, act: impl FnOnce() -> T) -> T {
-        let before = Instant::now();
-        let answer = act();
-        self.hosted.set(self.hosted.get() + before.elapsed());
-        answer
+    /// The time of the script stands still from now on.
+    pub(super) fn pause(&self) {
+        self.spent.set(self.spent.get() + self.since.get().elapsed());
+    }
+
+    /// The time of the script runs from now on.
+    pub(super) fn resume(&self) {
+        self.since.set(Instant::now());
     }
 
     /// Counts something that is asked of the host, and whether there may be that much.

@@ -1,38 +1,58 @@
-//! Takes a run from its first line to its end.
+//! Takes a script from one request to the next, and from the first line to the last.
 //!
-//!   settle: requests to the host, then a job, until there is neither
+//!   the answer to what was asked, then jobs, until there is a request or nothing to do
 //!      │
+//!      ├─ a request ─────────────────────────────▶ ask the host
 //!      ├─ an item is open, its handler is over ──▶ end it
 //!      ├─ an item is open, its handler waits ────▶ stuck
 //!      ├─ an item is queued ─────────────────────▶ begin it
 //!      └─ nothing is left ───────────────────────▶ completed, or stuck
 //!
-//! Nothing outside of this thread is ever waited for: the host has answered before the next job
-//! runs. So an empty queue means that nothing will happen any more.
+//! Nothing is ever waited for here: one request is open at a time, and nothing of the script runs
+//! before it is answered. So an empty queue means that nothing will happen any more.
 
 use std::rc::Rc;
 
 use rquickjs::object::Property;
 use rquickjs::promise::PromiseState;
-use rquickjs::{Ctx, Function, Module, Object, Promise, Value};
+use rquickjs::{Ctx, Function, Module, Object, Persistent, Promise, Value};
 
 use super::desk::{Desk, Fatal, Kept, Request, Waiting};
 use super::scene::Moment;
-use super::{Begun, Ended, Host, Limit, Stop, Toolbox, thrown, world};
+use super::{Answer, Ask, Begun, Ended, Limit, thrown, world};
 
 /// How many times its size an answer may have as JSON: each of its bytes may have to be escaped.
 const ESCAPED: usize = 6;
 
-/// One run.
-pub(super) struct Driver<'js, 'a> {
+/// A script while it runs.
+pub(super) struct Driver<'js> {
     ctx: Ctx<'js>,
     desk: Rc<Desk>,
-    toolbox: Toolbox<'a>,
-    host: &'a mut dyn Host,
     freeze: Function<'js>,
     /// The script itself.
     main: Promise<'js>,
     open: Option<Open<'js>>,
+    asked: Asked,
+}
+
+/// A script while the host works.
+pub(super) struct Paused {
+    freeze: Kept,
+    main: Persistent<Promise<'static>>,
+    open: Option<PausedOpen>,
+    asked: Asked,
+}
+
+/// What the host was asked last.
+enum Asked {
+    /// Nothing that has an answer.
+    Nothing,
+    /// To call an operation of a tool; `resolve` settles the promise that the script got.
+    Call { tool: usize, operation: usize, resolve: Kept },
+    /// To begin this item.
+    Begin(Waiting),
+    /// To end the item that is open.
+    End,
 }
 
 /// The item that is open.
@@ -41,15 +61,47 @@ struct Open<'js> {
     handler: Promise<'js>,
     /// Settles the promise that `withItem` gave.
     resolve: Function<'js>,
+    /// What the handler has answered, as JSON, once that is known.
+    result: Option<String>,
 }
 
-impl<'js, 'a> Driver<'js, 'a> {
+struct PausedOpen {
+    handler: Persistent<Promise<'static>>,
+    resolve: Kept,
+    result: Option<String>,
+}
+
+impl Paused {
+    /// Goes on with a script, in its own engine.
+    pub(super) fn resume<'js>(
+        self,
+        ctx: &Ctx<'js>,
+        desk: &Rc<Desk>,
+    ) -> rquickjs::Result<Driver<'js>> {
+        let open = match self.open {
+            Some(open) => Some(Open {
+                handler: open.handler.restore(ctx)?,
+                resolve: open.resolve.restore(ctx)?,
+                result: open.result,
+            }),
+            None => None,
+        };
+        Ok(Driver {
+            ctx: ctx.clone(),
+            desk: Rc::clone(desk),
+            freeze: self.freeze.restore(ctx)?,
+            main: self.main.restore(ctx)?,
+            open,
+            asked: self.asked,
+        })
+    }
+}
+
+impl<'js> Driver<'js> {
     /// Runs the script up to its first `await`. Fails if there is no memory for that.
     pub(super) fn start(
         ctx: &Ctx<'js>,
         desk: &Rc<Desk>,
-        toolbox: Toolbox<'a>,
-        host: &'a mut dyn Host,
         freeze: Function<'js>,
         module: Module<'js>,
     ) -> rquickjs::Result<Self> {
@@ -58,36 +110,84 @@ impl<'js, 'a> Driver<'js, 'a> {
             Err(_) => rejected(ctx, ctx.catch())?,
         };
         let (ctx, desk) = (ctx.clone(), Rc::clone(desk));
-        Ok(Self { ctx, desk, toolbox, host, freeze, main, open: None })
+        Ok(Self { ctx, desk, freeze, main, open: None, asked: Asked::Nothing })
     }
 
-    /// Runs it to its end.
-    pub(super) fn run(&mut self) -> Ended {
+    /// Keeps it for the time that the host works.
+    pub(super) fn pause(self) -> Paused {
+        let ctx = &self.ctx;
+        let open = self.open.map(|open| PausedOpen {
+            handler: Persistent::save(ctx, open.handler),
+            resolve: Persistent::save(ctx, open.resolve),
+            result: open.result,
+        });
+        let freeze = Persistent::save(ctx, self.freeze);
+        Paused { freeze, main: Persistent::save(ctx, self.main), open, asked: self.asked }
+    }
+
+    /// Takes the answer to what was asked last, and goes on until there is something else to ask.
+    pub(super) fn next(&mut self, answer: Answer) -> Result<Ask, Ended> {
+        match (std::mem::replace(&mut self.asked, Asked::Nothing), answer) {
+            (Asked::Call { tool, operation, resolve }, Answer::Json(answer)) => {
+                self.answer((tool, operation), &answer, resolve)?;
+            }
+            (Asked::Begin(item), Answer::Begun(begun)) => self.begin(&item, begun)?,
+            (Asked::End, Answer::Nothing) => self.end()?,
+            (Asked::Nothing, _) => {}
+            // Whoever does not answer what was asked has ended the run.
+            _ => return Err(Ended::Stopped),
+        }
         loop {
-            match self.step() {
-                Ok(()) => {}
-                Err(ended) => return ended,
+            if let Some(request) = self.settle()? {
+                return Ok(self.ask(request));
+            }
+            match &self.open {
+                Some(Open { result: Some(result), .. }) => {
+                    if result.len() > self.desk.limits.message_bytes {
+                        return Err(self.limit(Limit::Message));
+                    }
+                    self.asked = Asked::End;
+                    return Ok(Ask::End { result: result.clone() });
+                }
+                Some(open) if open.handler.state() == PromiseState::Pending => {
+                    return Err(self.stuck(self.desk.has_items()));
+                }
+                // Its conversion may run the script once more, which belongs to the item.
+                Some(open) => {
+                    let result = self.result(&open.handler)?;
+                    self.open.iter_mut().for_each(|open| open.result = Some(result.clone()));
+                }
+                None => match self.desk.next_item() {
+                    Some(item) => {
+                        let (id, title) = (item.id.clone(), item.title.clone());
+                        self.asked = Asked::Begin(item);
+                        return Ok(Ask::Begin { id, title });
+                    }
+                    None if self.main.state() == PromiseState::Pending => {
+                        return Err(self.stuck(false));
+                    }
+                    None => return Err(Ended::Completed),
+                },
             }
         }
     }
 
-    fn step(&mut self) -> Result<(), Ended> {
-        self.settle()?;
-        match self.open.as_ref().map(|open| open.handler.state()) {
-            Some(PromiseState::Pending) => Err(self.stuck(self.desk.has_items())),
-            Some(_) => self.end(),
-            None => match self.desk.next_item() {
-                Some(item) => self.begin(item),
-                None if self.main.state() == PromiseState::Pending => Err(self.stuck(false)),
-                None => Err(Ended::Completed),
-            },
+    fn ask(&mut self, request: Request) -> Ask {
+        match request {
+            Request::Log(line) => Ask::Log(line),
+            Request::Call { tool, operation, arguments, resolve } => {
+                self.asked = Asked::Call { tool, operation, resolve };
+                Ask::Call { tool, operation, arguments }
+            }
         }
     }
 
-    /// Until the script has nothing to do and nothing to ask.
-    fn settle(&mut self) -> Result<(), Ended> {
+    /// Until the script has something to ask, or nothing to do.
+    fn settle(&mut self) -> Result<Option<Request>, Ended> {
         loop {
-            self.deliver()?;
+            if let Some(request) = self.desk.next_request() {
+                return Ok(Some(request));
+            }
             self.look()?;
             if !self.ctx.execute_pending_job() {
                 break;
@@ -95,31 +195,13 @@ impl<'js, 'a> Driver<'js, 'a> {
         }
         match self.desk.unhandled(&self.ctx) {
             Some(reason) => Err(self.threw(&reason)),
-            None => Ok(()),
+            None => Ok(None),
         }
-    }
-
-    /// Takes the requests to the host, in order, and the answers back.
-    fn deliver(&mut self) -> Result<(), Ended> {
-        while let Some(request) = self.desk.next_request() {
-            match request {
-                Request::Log(line) => self.desk.hosted(|| self.host.log(&line)),
-                Request::Call { tool, operation, arguments, resolve } => {
-                    let (name, operations) = self.toolbox.0[tool];
-                    let operation = operations[operation];
-                    let answer = self.desk.hosted(|| self.host.call(name, operation, &arguments));
-                    let answer = answer.map_err(|Stop| Ended::Stopped)?;
-                    self.answer(name, operation, &answer, resolve)?;
-                }
-            }
-        }
-        Ok(())
     }
 
     fn answer(
         &self,
-        tool: &str,
-        operation: &str,
+        (tool, operation): (usize, usize),
         answer: &str,
         resolve: Kept,
     ) -> Result<(), Ended> {
@@ -133,6 +215,7 @@ impl<'js, 'a> Driver<'js, 'a> {
             let ended = self.threw(&self.ctx.catch());
             return Err(match ended {
                 Ended::Threw { stack, in_item, .. } => {
+                    let (tool, operation) = self.desk.tools.name(tool, operation);
                     let message =
                         format!("{tool}.{operation} answered with something else than JSON");
                     Ended::Threw { message, stack, in_item }
@@ -160,14 +243,11 @@ impl<'js, 'a> Driver<'js, 'a> {
         }
     }
 
-    fn begin(&mut self, item: Waiting) -> Result<(), Ended> {
-        let begun = self.desk.hosted(|| self.host.begin(&item.id, &item.title));
-        let begun = begun.map_err(|Stop| Ended::Stopped)?;
+    fn begin(&mut self, item: &Waiting, begun: Begun) -> Result<(), Ended> {
         self.desk.scene.enter(&Moment { now_ms: begun.now_ms, seed: begun.seed });
-        let opened = self.open(&item, begun);
-        opened.map_err(|_| thrown::ended(&self.ctx, &self.ctx.catch(), true)).map(|open| {
-            self.open = Some(open);
-        })
+        let opened = self.open(item, begun);
+        self.open = Some(opened.map_err(|_| thrown::ended(&self.ctx, &self.ctx.catch(), true))?);
+        Ok(())
     }
 
     /// Calls the handler. What it throws at once is a rejection like any other.
@@ -188,7 +268,7 @@ impl<'js, 'a> Driver<'js, 'a> {
             },
             Err(_) => rejected(ctx, ctx.catch())?,
         };
-        Ok(Open { handler, resolve })
+        Ok(Open { handler, resolve, result: None })
     }
 
     fn context(&self, item: &Waiting, begun: Begun) -> rquickjs::Result<Object<'js>> {
@@ -205,24 +285,19 @@ impl<'js, 'a> Driver<'js, 'a> {
         Ok(context)
     }
 
+    /// The host has ended the item that is open.
     fn end(&mut self) -> Result<(), Ended> {
-        let result = self.result()?;
-        // Its conversion may have run the script once more, which belongs to the item.
-        self.settle()?;
-        if result.len() > self.desk.limits.message_bytes {
-            return Err(self.limit(Limit::Message));
-        }
-        self.desk.hosted(|| self.host.end(&result)).map_err(|Stop| Ended::Stopped)?;
         self.desk.scene.leave();
-        let Some(open) = self.open.take() else { return Ok(()) };
+        let Some(Open { resolve, result: Some(result), .. }) = self.open.take() else {
+            return Ok(());
+        };
         let value = self.ctx.json_parse(result).map_err(|_| self.threw(&self.ctx.catch()))?;
-        self.resolve(&open.resolve, value)
+        self.resolve(&resolve, value)
     }
 
     /// What the handler answered, as JSON.
-    fn result(&self) -> Result<String, Ended> {
-        let answer = self.open.as_ref().and_then(|open| open.handler.result::<Value>());
-        match answer {
+    fn result(&self, handler: &Promise<'js>) -> Result<String, Ended> {
+        match handler.result::<Value>() {
             Some(Ok(value)) if !value.is_undefined() => {
                 world::json(&self.ctx, &self.desk, value).map_err(|_| self.threw(&self.ctx.catch()))
             }

@@ -6,10 +6,13 @@ mod world;
 
 use std::time::Duration;
 
-use super::{Begun, Ended, Host, Limits, Stop, Toolbox, check, run};
+use super::{Begun, Ended, Host, Limits, Stop, Tools, check, run};
 
-const TOOLS: Toolbox<'static> =
-    Toolbox(&[("kv", &["get", "set"]), ("mail", &["send"]), ("noop", &["do"])]);
+fn tools() -> Tools {
+    let tools = [("kv", &["get", "set"][..]), ("mail", &["send"]), ("noop", &["do"])];
+    let owned = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
+    Tools(tools.map(|(tool, operations)| (tool.to_owned(), owned(operations))).into())
+}
 
 /// Outside of items.
 const STARTED_MS: i64 = 1_700_000_000_000;
@@ -59,7 +62,7 @@ fn limits() -> Limits {
 
 /// The calls of a script, and its end as the last line.
 fn told_by(script: &str, limits: &Limits, mut host: Recorder) -> Vec<String> {
-    let ended = run(script, "test.js", TOOLS, STARTED_MS, limits, &mut host);
+    let ended = run(script, "test.js", tools(), STARTED_MS, limits, &mut host);
     let place = |in_item: bool| if in_item { " in item" } else { "" };
     host.told.push(match ended {
         Ended::Completed => "completed".to_owned(),
@@ -233,7 +236,7 @@ fn what_a_handler_throws_ends_the_run() {
 fn what_a_script_throws_ends_the_run_with_its_place() {
     let mut host = Recorder::default();
     let script = "console.log('first');\nfunction deep() { throw new RangeError('far'); }\ndeep();";
-    let ended = run(script, "test.js", TOOLS, 0, &limits(), &mut host);
+    let ended = run(script, "test.js", tools(), 0, &limits(), &mut host);
     let Ended::Threw { message, stack, in_item: false } = ended else { panic!("{ended:?}") };
     assert_eq!(message, "RangeError: far");
     assert!(stack.contains("at deep (test.js:2:"), "{stack}");
@@ -355,7 +358,7 @@ fn a_panic_of_the_host_passes_through() {
     ];
     for script in scripts {
         let ran =
-            std::panic::catch_unwind(|| run(script, "test.js", TOOLS, 0, &limits(), &mut Panics));
+            std::panic::catch_unwind(|| run(script, "test.js", tools(), 0, &limits(), &mut Panics));
         assert!(ran.is_err(), "{ran:?}");
     }
 }

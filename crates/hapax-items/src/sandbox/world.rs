@@ -12,7 +12,6 @@ use rquickjs::function::{Opt, Rest};
 use rquickjs::object::Property;
 use rquickjs::{Ctx, Error, Exception, Function, Object, Persistent, Type, Value};
 
-use super::Toolbox;
 use super::desk::{Desk, Fatal, Request, Waiting};
 use super::thrown;
 
@@ -26,11 +25,7 @@ const BOUNDS: &str = include_str!("bounds.js");
 const NAME_BYTES: usize = 512;
 
 /// Fills the global object, and answers with `Object.freeze` as it was before any script.
-pub(super) fn furnish<'js>(
-    ctx: &Ctx<'js>,
-    desk: &Rc<Desk>,
-    toolbox: Toolbox<'_>,
-) -> rquickjs::Result<Function<'js>> {
+pub(super) fn furnish<'js>(ctx: &Ctx<'js>, desk: &Rc<Desk>) -> rquickjs::Result<Function<'js>> {
     let globals = ctx.globals();
     let freeze: Function = globals.get::<_, Object>("Object")?.get("freeze")?;
     ctx.eval::<Function, _>(BOUNDS)?.call::<_, ()>((tick(ctx, desk)?,))?;
@@ -44,13 +39,13 @@ pub(super) fn furnish<'js>(
     };
     define("withItem", with_item(ctx, desk)?.into_value())?;
     define("console", console(ctx, desk, &freeze)?.into_value())?;
-    for (tool, (name, operations)) in toolbox.0.iter().enumerate() {
+    for (tool, (name, operations)) in desk.tools.0.iter().enumerate() {
         let object = Object::new(ctx.clone())?;
         object.set_prototype(None)?;
         for (operation, name) in operations.iter().enumerate() {
             let function = operation_of(ctx, desk, tool, operation)?.with_name(name)?;
             freeze.call::<_, Value>((function.clone(),))?;
-            object.prop(*name, Property::from(function).enumerable())?;
+            object.prop(name.as_str(), Property::from(function).enumerable())?;
         }
         define(name, object.into_value())?;
     }

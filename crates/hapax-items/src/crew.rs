@@ -1,0 +1,200 @@
+//! The threads that scripts run on.
+//!
+//!   script ──▶ the seat with the fewest scripts ──▶ its thread, where it stays
+//!
+//! A script has a thread to itself as long as there are few of them. Where there are many, several
+//! share one: a thread that is awake for one script finds the answers to others too, and to wake a
+//! thread for each answer costs more than to carry on the script. The price: while one computes, those
+//! beside it wait, for as long as its limit allows.
+//!
+//! A script that was begun is carried to its end, also when the crew is gone.
+
+use std::future::Future;
+use std::panic::AssertUnwindSafe;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use futures_executor::LocalPool;
+use futures_util::FutureExt as _;
+use futures_util::task::LocalSpawnExt as _;
+use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
+
+/// How many threads there are at most, on a machine with few cores.
+const SEATS: usize = 16;
+
+/// Begins something on the thread it is to stay on.
+type Begin = Box<dyn FnOnce() -> Pin<Box<dyn Future<Output = ()>>> + Send>;
+
+/// Threads, which are started as they are needed.
+#[derive(Default)]
+pub(crate) struct Crew {
+    seats: Mutex<Vec<Seat>>,
+}
+
+/// One thread, and how many it carries.
+struct Seat {
+    load: Arc<AtomicUsize>,
+    begin: UnboundedSender<Begin>,
+}
+
+impl Crew {
+    /// Has something carried to its end. If there is no thread for it, it is dropped.
+    pub(crate) fn carry<F>(&self, begin: impl FnOnce() -> F + Send + 'static)
+    where
+        F: Future<Output = ()> + 'static,
+    {
+        let mut seats = self.seats.lock().unwrap_or_else(PoisonError::into_inner);
+        let load = |seat: &Seat| seat.load.load(Ordering::Relaxed);
+        let least = seats.iter().map(load).min();
+        if least != Some(0) && seats.len() < most() {
+            match Seat::start(seats.len()) {
+                Ok(seat) => seats.push(seat),
+                Err(error) => {
+                    tracing::warn!(name: "no_thread_for_scripts", %error, "scripts share the threads there are");
+                }
+            }
+        }
+        let Some(seat) = seats.iter().min_by_key(|seat| load(seat)) else { return };
+        let place = Place::at(&seat.load);
+        let begin = move || -> Pin<Box<dyn Future<Output = ()>>> {
+            let work = begin();
+            Box::pin(async move {
+                work.await;
+                drop(place);
+            })
+        };
+        let _ = seat.begin.send(Box::new(begin));
+    }
+}
+
+/// How many threads there are at most.
+fn most() -> usize {
+    std::thread::available_parallelism().map_or(SEATS, |cores| SEATS.max(2 * cores.get()))
+}
+
+impl Seat {
+    fn start(nth: usize) -> std::io::Result<Self> {
+        let (begin, begun) = mpsc::unbounded_channel();
+        let thread = std::thread::Builder::new().name(format!("hapax-script-{nth}"));
+        thread.spawn(move || sit(begun))?;
+        Ok(Self { load: Arc::default(), begin })
+    }
+}
+
+/// Carries all that is begun here, until nothing more can come and nothing is left.
+fn sit(mut begun: UnboundedReceiver<Begin>) {
+    let mut pool = LocalPool::new();
+    let spawner = pool.spawner();
+    pool.run_until(async move {
+        while let Some(begin) = begun.recv().await {
+            // One that panics ends alone; whoever waits for it is told by what it dropped.
+            let alone = AssertUnwindSafe(async move { begin().await }).catch_unwind();
+            let _ = spawner.spawn_local(alone.map(drop));
+        }
+    });
+    pool.run();
+}
+
+/// One that is carried, counted until it is dropped.
+struct Place(Arc<AtomicUsize>);
+
+impl Place {
+    fn at(load: &Arc<AtomicUsize>) -> Self {
+        load.fetch_add(1, Ordering::Relaxed);
+        Self(load.clone())
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashMap;
+    use std::sync::mpsc::{Receiver, channel};
+    use std::thread::{ThreadId, current};
+    use std::time::Duration;
+
+    use tokio::sync::watch;
+
+    use super::{Crew, most};
+
+    const SOON: Duration = Duration::from_secs(30);
+
+    /// Has so many carried, which tell on which thread they are and wait until they may end.
+    fn carried(crew: &Crew, count: usize) -> (watch::Sender<bool>, Receiver<ThreadId>) {
+        let ((end, may_end), (tell, told)) = (watch::channel(false), channel());
+        for _ in 0..count {
+            let (mut may_end, tell) = (may_end.clone(), tell.clone());
+            crew.carry(|| async move {
+                tell.send(current().id()).expect("somebody listens");
+                let _ = may_end.wait_for(|may| *may).await;
+                tell.send(current().id()).expect("somebody listens");
+            });
+        }
+        (end, told)
+    }
+
+    fn threads(told: &Receiver<ThreadId>, count: usize) -> HashMap<ThreadId, usize> {
+        let mut threads = HashMap::new();
+        for _ in 0..count {
+            *threads.entry(told.recv_timeout(SOON).expect("each tells")).or_default() += 1;
+        }
+        threads
+    }
+
+    #[test]
+    fn a_few_have_threads_of_their_own_and_many_share_them_evenly() {
+        let (few, many) = (Crew::default(), Crew::default());
+        let (_end, told) = carried(&few, most());
+        assert_eq!(threads(&told, most()).len(), most());
+        let (end, told) = carried(&many, 3 * most());
+        let begun = threads(&told, 3 * most());
+        assert!(begun.len() == most() && begun.values().all(|count| *count == 3), "{begun:?}");
+        end.send(true).expect("they wait");
+        assert_eq!(threads(&told, 3 * most()), begun, "they stay where they began");
+    }
+
+    #[test]
+    fn a_thread_that_carries_nothing_is_used_again() {
+        let crew = Crew::default();
+        let mut seen = HashMap::new();
+        for _ in 0..3 {
+            let (end, told) = carried(&crew, 1);
+            end.send(true).expect("it waits");
+            seen.extend(threads(&told, 2));
+            let idle = || crew.seats.lock().unwrap()[0].load.load(super::Ordering::Relaxed) == 0;
+            let since = std::time::Instant::now();
+            while !idle() {
+                assert!(since.elapsed() < SOON, "it ends");
+                std::thread::yield_now();
+            }
+        }
+        assert_eq!(seen.len(), 1);
+    }
+
+    #[test]
+    fn one_that_panics_ends_alone() {
+        let crew = Crew::default();
+        let (end, told) = carried(&crew, most());
+        threads(&told, most());
+        crew.carry(|| async { panic!("as one of them does") });
+        end.send(true).expect("they wait");
+        assert_eq!(threads(&told, most()).len(), most(), "all others come to their ends");
+    }
+
+    #[test]
+    fn what_was_begun_is_carried_to_its_end_without_the_crew() {
+        let crew = Crew::default();
+        let (end, told) = carried(&crew, 3 * most());
+        drop(crew);
+        threads(&told, 3 * most());
+        end.send(true).expect("they wait");
+        threads(&told, 3 * most());
+        assert!(told.recv_timeout(SOON).is_err(), "and the threads end");
+    }
+}

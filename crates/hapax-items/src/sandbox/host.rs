@@ -1,0 +1,53 @@
+//! Runs a script to its end on the calling thread, against a host that answers at once.
+
+use super::{Answer, Ask, Begun, Ended, Limits, Script, Stop, Tools};
+
+/// What a script reaches that is only tried. Never called from within the script.
+pub(crate) trait Host {
+    /// An item begins.
+    fn begin(&mut self, id: &str, title: &str) -> Result<Begun, Stop>;
+
+    /// The handler of the item is over, with this JSON value (`null` for undefined).
+    fn end(&mut self, result: &str) -> Result<(), Stop>;
+
+    /// A tool is called, with JSON arguments; answers with JSON.
+    fn call(&mut self, tool: &str, operation: &str, arguments: &str) -> Result<String, Stop>;
+
+    /// The script says something to whoever reads the log.
+    fn log(&mut self, line: &str);
+}
+
+/// Runs a script to its end.
+pub(crate) fn run(
+    source: &str,
+    name: &str,
+    tools: Tools,
+    started_ms: i64,
+    limits: &Limits,
+    host: &mut dyn Host,
+) -> Ended {
+    let mut script = match Script::start(source, name, tools, started_ms, limits) {
+        Ok(script) => script,
+        Err(ended) => return ended,
+    };
+    let mut answer = Answer::Nothing;
+    loop {
+        let answered = match script.next(answer) {
+            Ask::Over(ended) => return ended,
+            Ask::Log(line) => {
+                host.log(&line);
+                Ok(Answer::Nothing)
+            }
+            Ask::Begin { id, title } => host.begin(&id, &title).map(Answer::Begun),
+            Ask::Call { tool, operation, arguments } => {
+                let (tool, operation) = script.tools().name(tool, operation);
+                host.call(tool, operation, &arguments).map(Answer::Json)
+            }
+            Ask::End { result } => host.end(&result).map(|()| Answer::Nothing),
+        };
+        answer = match answered {
+            Ok(answer) => answer,
+            Err(Stop) => return Ended::Stopped,
+        };
+    }
+}
