@@ -1,7 +1,10 @@
 //! Deliveries as rows: what is read to be tried, and what became of it.
 
-use std::collections::BTreeMap;
+use std::collections::HashMap;
+use std::collections::btree_map::{BTreeMap, Entry};
+use std::error::Error;
 
+use bytes::BytesMut;
 use hapax_core::delivery::Buckets;
 use hapax_core::lease::LeaseId;
 use hapax_core::name::Namespace;
@@ -11,11 +14,11 @@ use hapax_core::route::SinkName;
 use hapax_core::time::Now;
 use hapax_store::outbox::{Fed, Flight, Landed, Landing, Line, Mark, Parcel, Redrive};
 use tokio_postgres::Row;
-use tokio_postgres::types::Type;
+use tokio_postgres::types::{FromSql, IsNull, ToSql, Type, to_sql_checked};
 
 use crate::effect::bytes;
 use crate::error::Trouble;
-use crate::outbox::parcel;
+use crate::outbox::{Id, judged};
 use crate::txn::PgTxn;
 
 impl PgTxn<'_> {
@@ -33,17 +36,12 @@ impl PgTxn<'_> {
             return Ok(Fed { mark: line.mark, ..Fed::default() });
         };
         let rows = self.link.often((
-            concat!(
-                "SELECT ",
-                parcel!(),
-                " FROM (SELECT * FROM hapax.delivery d
-                       WHERE d.sink = $1 AND d.namespace = $2 AND d.due IS NOT NULL
-                           AND (d.xid, d.seq) > ($3, $4)
-                           AND get_bit($5, (d.track >> 54 & 1023)::int) = 1
-                       ORDER BY d.xid, d.seq LIMIT $6) d
-                 JOIN hapax.outbox_record e ON e.outbox_id = d.outbox_id AND e.seq = d.seq
-                 ORDER BY d.xid, d.seq"
-            ),
+            "SELECT d.seq, d.outbox_id, d.xid, d.track, d.tried, d.due, d.error IS NOT NULL, d.ctid
+             FROM hapax.delivery d
+             WHERE d.sink = $1 AND d.namespace = $2 AND d.due IS NOT NULL
+                 AND (d.xid, d.seq) > ($3, $4)
+                 AND get_bit($5, (d.track >> 54 & 1023)::int) = 1
+             ORDER BY d.xid, d.seq LIMIT $6",
             &[
                 (&sink, Type::INT2),
                 (&namespace, Type::INT4),
@@ -53,9 +51,9 @@ impl PgTxn<'_> {
                 (&(line.limit as i64), Type::INT8),
             ],
         ))?;
-        let parcels = rows.iter().map(|row| self.parcel(row)).collect::<Result<Vec<_>, _>>()?;
+        let parcels = self.with_records(&rows)?;
         let passes_over = planted(Bug::PassedOver) && !rows.is_empty();
-        let more = parcels.len() == line.limit;
+        let more = rows.len() == line.limit;
         // Only up to the oldest open transaction is everything there that will ever be. Whoever
         // went on behind it could read what was begun after it ended, and not yet itself.
         let last = parcels.last().map(|parcel| (parcel.transaction, parcel.record.seq));
@@ -70,6 +68,53 @@ impl PgTxn<'_> {
         Ok(Fed { parcels, mark, more })
     }
 
+    /// Deliveries, in their order, each with its record.
+    fn with_records(&self, deliveries: &[Row]) -> Result<Vec<Parcel>, Trouble> {
+        let seqs: Vec<i64> =
+            deliveries.iter().map(|row| row.try_get(0)).collect::<Result<_, _>>()?;
+        let (Some(first), Some(last)) = (seqs.iter().min(), seqs.iter().max()) else {
+            return Ok(Vec::new());
+        };
+        // Most of the time they are all that was recorded for a while, and to read a stretch of
+        // records costs a fraction of looking for each.
+        let rows = match last - first < 2 * seqs.len() as i64 {
+            true => self.link.often((
+                concat!(
+                    "SELECT ",
+                    judged!(),
+                    " FROM hapax.outbox_record e WHERE e.seq BETWEEN $1 AND $2"
+                ),
+                &[(first, Type::INT8), (last, Type::INT8)],
+            ))?,
+            false => {
+                let ids: Vec<Id> =
+                    deliveries.iter().map(|row| row.try_get(1)).collect::<Result<_, _>>()?;
+                let ids: Vec<&[u8]> = ids.iter().map(|id| &id.0.as_bytes()[..]).collect();
+                self.link.often((
+                    concat!(
+                        "SELECT ",
+                        judged!(),
+                        " FROM unnest($1, $2) AS d (id, seq) JOIN hapax.outbox_record e
+                             ON e.outbox_id = encode(d.id, 'hex')::uuid AND e.seq = d.seq"
+                    ),
+                    &[(&ids, Type::BYTEA_ARRAY), (&seqs, Type::INT8_ARRAY)],
+                ))?
+            }
+        };
+        let seq = |row: &Row| Ok::<_, Trouble>((row.try_get::<_, i64>(0)?, row.try_get(1)?));
+        let mut places: HashMap<(i64, Id), &Row> = HashMap::with_capacity(rows.len());
+        for row in &rows {
+            places.insert(seq(row)?, row);
+        }
+        let mut parcels = Vec::with_capacity(deliveries.len());
+        for delivery in deliveries {
+            if let Some(record) = places.get(&seq(delivery)?) {
+                parcels.push(self.parcel(record, (delivery, 2))?);
+            }
+        }
+        Ok(parcels)
+    }
+
     pub(crate) fn try_feed_track(
         &self,
         sink: &SinkName,
@@ -81,8 +126,8 @@ impl PgTxn<'_> {
         let rows = self.link.often((
             concat!(
                 "SELECT ",
-                parcel!(),
-                " FROM hapax.delivery d
+                judged!(),
+                ", d.xid, d.track, d.tried, d.due, d.error IS NOT NULL, d.ctid FROM hapax.delivery d
                  JOIN hapax.outbox_record e ON e.outbox_id = d.outbox_id
                  WHERE d.track = $1 AND d.seq > $2 AND d.sink = $3 AND d.due IS NOT NULL
                  ORDER BY d.seq LIMIT $4"
@@ -94,7 +139,7 @@ impl PgTxn<'_> {
                 (&(limit as i64), Type::INT8),
             ],
         ))?;
-        rows.iter().map(|row| self.parcel(row)).collect()
+        rows.iter().map(|row| self.parcel(row, (row, 18))).collect()
     }
 
     pub(crate) fn try_parked(
@@ -164,43 +209,83 @@ impl PgTxn<'_> {
         over: &[u64],
         now: Now,
     ) -> Result<(), Trouble> {
-        let mut sinks: BTreeMap<&SinkName, i16> = BTreeMap::new();
+        let mut lines: BTreeMap<(&SinkName, &Namespace), (i16, i32)> = BTreeMap::new();
         for one in landed {
-            if !sinks.contains_key(&one.sink) {
-                let id = self.sink_id(&one.sink)?;
-                sinks.insert(&one.sink, id.unwrap_or(-1));
+            if let Entry::Vacant(line) = lines.entry((&one.sink, &one.namespace)) {
+                let sink = self.sink_id(&one.sink)?.unwrap_or(-1);
+                line.insert((sink, self.namespace(&one.namespace)?));
             }
         }
-        let now = now.wall;
+        let placed: Vec<_> =
+            landed.iter().map(|one| (lines[&(&one.sink, &one.namespace)], one)).collect();
+        let (there, mut rest): (Vec<_>, Vec<_>) = placed
+            .iter()
+            .partition(|(_, one)| one.row > 0 && matches!(one.landing, Landing::Delivered { .. }));
         let over: Vec<i64> = over.iter().map(|id| *id as i64).collect();
-        let l_sink: Vec<i16> = landed.iter().map(|one| sinks[&one.sink]).collect();
-        let l_seq: Vec<i64> = landed.iter().map(|one| one.seq as i64).collect();
-        let l_xid: Vec<i64> = landed.iter().map(|one| one.transaction as i64).collect();
-        let mut namespaces: BTreeMap<&Namespace, i32> = BTreeMap::new();
-        for one in landed {
-            if !namespaces.contains_key(&one.namespace) {
-                namespaces.insert(&one.namespace, self.namespace(&one.namespace)?);
-            }
+        if self.land_rows(&there, (lease, &over), now)? < there.len() {
+            rest = placed;
         }
-        let l_namespace: Vec<i32> = landed.iter().map(|one| namespaces[&one.namespace]).collect();
-        let l_tried: Vec<i32> = landed.iter().map(|one| one.tried as i32).collect();
-        let l_state: Vec<i16> = landed
-            .iter()
-            .map(|one| match one.landing {
-                Landing::Delivered { duplicate } => i16::from(duplicate),
-                Landing::Again { .. } => 2,
-                Landing::Failed { park, .. } => 3 + i16::from(park),
-            })
-            .collect();
-        let l_due: Vec<Option<i64>> = landed
-            .iter()
+        if !rest.is_empty() {
+            self.land_each(lease, &rest, now)?;
+        }
+        Ok(())
+    }
+
+    /// Writes down that sinks have these, if their deliveries are where they were read, and which
+    /// flights are over. How many were there.
+    fn land_rows(
+        &self,
+        landed: &[((i16, i32), &Landed)],
+        (lease, over): (LeaseId, &Vec<i64>),
+        now: Now,
+    ) -> Result<usize, Trouble> {
+        let places: Vec<Place> = landed.iter().map(|(_, one)| Place(one.row)).collect();
+        let sinks: Vec<i16> = landed.iter().map(|((sink, _), _)| *sink).collect();
+        let seqs: Vec<i64> = landed.iter().map(|(_, one)| one.seq as i64).collect();
+        let tried: Vec<i32> = landed.iter().map(|(_, one)| one.tried as i32).collect();
+        let states: Vec<i16> = landed.iter().map(|(_, one)| state(&one.landing)).collect();
+        let (found, _) = self.link.both(
+            (
+                "SELECT hapax.land_rows($1, $2, $3, $4, $5, $6)",
+                &[
+                    (&now.wall.0, Type::INT8),
+                    (&places, Type::TID_ARRAY),
+                    (&sinks, Type::INT2_ARRAY),
+                    (&seqs, Type::INT8_ARRAY),
+                    (&tried, Type::INT4_ARRAY),
+                    (&states, Type::INT2_ARRAY),
+                ],
+            ),
+            (
+                "DELETE FROM hapax.flight WHERE lease = $1 AND id = ANY ($2)",
+                &[(&&lease.as_bytes()[..], Type::BYTEA), (over, Type::INT8_ARRAY)],
+            ),
+        )?;
+        Ok(found.first().map_or(Ok(0), |row| row.try_get::<_, i64>(0))? as usize)
+    }
+
+    /// Writes what became of tries, each looked for by what it is.
+    fn land_each(
+        &self,
+        lease: LeaseId,
+        landed: &[((i16, i32), &Landed)],
+        now: Now,
+    ) -> Result<(), Trouble> {
+        let (now, over) = (now.wall, Vec::<i64>::new());
+        let (l_sink, l_namespace): (Vec<i16>, Vec<i32>) =
+            landed.iter().map(|(line, _)| *line).unzip();
+        let landed = || landed.iter().map(|(_, one)| one);
+        let l_seq: Vec<i64> = landed().map(|one| one.seq as i64).collect();
+        let l_xid: Vec<i64> = landed().map(|one| one.transaction as i64).collect();
+        let l_tried: Vec<i32> = landed().map(|one| one.tried as i32).collect();
+        let l_state: Vec<i16> = landed().map(|one| state(&one.landing)).collect();
+        let l_due: Vec<Option<i64>> = landed()
             .map(|one| match one.landing {
                 Landing::Again { in_ms, .. } => Some(now.plus_ms(in_ms).0),
                 _ => None,
             })
             .collect();
-        let l_error: Vec<Option<&str>> = landed
-            .iter()
+        let l_error: Vec<Option<&str>> = landed()
             .map(|one| match &one.landing {
                 Landing::Again { error, .. } | Landing::Failed { error, .. } => {
                     Some(error.as_str())
@@ -258,5 +343,47 @@ impl PgTxn<'_> {
             ],
         )?;
         Ok(rows.first().map_or(Ok(0), |row| row.try_get::<_, i64>(0))? as usize)
+    }
+}
+
+/// What became of a try, in a word.
+fn state(landing: &Landing) -> i16 {
+    match landing {
+        Landing::Delivered { duplicate } => i16::from(*duplicate),
+        Landing::Again { .. } => 2,
+        Landing::Failed { park, .. } => 3 + i16::from(*park),
+    }
+}
+
+/// Where a row lies: its page, and which of the page it is.
+pub(crate) struct Place(pub(crate) u64);
+
+impl<'a> FromSql<'a> for Place {
+    fn from_sql(_: &Type, raw: &'a [u8]) -> Result<Self, Box<dyn Error + Sync + Send>> {
+        let raw: [u8; 6] = raw.try_into()?;
+        Ok(Self(raw.iter().fold(0, |place, byte| place << 8 | u64::from(*byte))))
+    }
+
+    fn accepts(of: &Type) -> bool {
+        *of == Type::TID
+    }
+}
+
+impl ToSql for Place {
+    fn to_sql(&self, _: &Type, out: &mut BytesMut) -> Result<IsNull, Box<dyn Error + Sync + Send>> {
+        out.extend_from_slice(&self.0.to_be_bytes()[2..]);
+        Ok(IsNull::No)
+    }
+
+    fn accepts(of: &Type) -> bool {
+        *of == Type::TID
+    }
+
+    to_sql_checked!();
+}
+
+impl std::fmt::Debug for Place {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "({},{})", self.0 >> 16, self.0 & 0xffff)
     }
 }

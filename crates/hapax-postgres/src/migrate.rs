@@ -7,7 +7,7 @@ use crate::connect::Link;
 use crate::error::Trouble;
 
 /// Every version of the schema, as the statements that lead to it from the one before.
-pub(crate) const MIGRATIONS: [&str; 11] = [
+pub(crate) const MIGRATIONS: [&str; 12] = [
     concat!(include_str!("sql/1_ledger.sql"), include_str!("sql/1_callers.sql")),
     include_str!("sql/2_outbox.sql"),
     include_str!("sql/3_dataset.sql"),
@@ -19,6 +19,7 @@ pub(crate) const MIGRATIONS: [&str; 11] = [
     concat!(include_str!("sql/9_months.sql"), include_str!("sql/9_quick.sql")),
     include_str!("sql/10_judged.sql"),
     include_str!("sql/11_emit.sql"),
+    include_str!("sql/12_rows.sql"),
 ];
 
 /// What is needed before the first migration.

@@ -21,6 +21,7 @@ use tokio_postgres::Row;
 use tokio_postgres::types::{FromSql, Type};
 
 use crate::connect::{Link, Param};
+use crate::delivery::Place;
 use crate::effect::bytes;
 use crate::error::Trouble;
 use crate::txn::PgTxn;
@@ -35,19 +36,17 @@ macro_rules! record {
 }
 pub(crate) use record;
 
-/// The columns of a parcel: those of its record, and what is known of its delivery.
-macro_rules! parcel {
+/// The columns of a record that is to leave: whether its payload was judged is the last.
+macro_rules! judged {
     () => {
-        concat!(
-            crate::outbox::record!(),
-            ", e.judged, d.xid, d.track, d.tried, d.due, d.error IS NOT NULL"
-        )
+        concat!(crate::outbox::record!(), ", e.judged")
     };
 }
-pub(crate) use parcel;
+pub(crate) use judged;
 
 /// A record's id, as the server keeps it.
-struct Id(OutboxId);
+#[derive(PartialEq, Eq, Hash)]
+pub(crate) struct Id(pub(crate) OutboxId);
 
 impl<'a> FromSql<'a> for Id {
     fn from_sql(_: &Type, raw: &'a [u8]) -> Result<Self, Box<dyn Error + Sync + Send>> {
@@ -105,15 +104,22 @@ impl PgTxn<'_> {
         })
     }
 
-    pub(crate) fn parcel(&self, row: &Row) -> Result<Parcel, Trouble> {
+    /// A record, and what is known of its delivery in another row, from a column on: its transaction
+    /// and its track, how often it was tried, when it is due, whether it was refused, and where it lies.
+    pub(crate) fn parcel(
+        &self,
+        record: &Row,
+        (delivery, at): (&Row, usize),
+    ) -> Result<Parcel, Trouble> {
         Ok(Parcel {
-            record: self.record(row)?,
-            track: Track(row.try_get::<_, i64>(19)? as u64),
-            transaction: row.try_get::<_, i64>(18)? as u64,
-            tried: row.try_get::<_, i32>(20)? as u32,
-            refused: row.try_get(22)?,
-            passage: if row.try_get(17)? { Passage::Free } else { Passage::Unasked },
-            due: Timestamp(row.try_get(21)?),
+            record: self.record(record)?,
+            passage: if record.try_get(17)? { Passage::Free } else { Passage::Unasked },
+            transaction: delivery.try_get::<_, i64>(at)? as u64,
+            track: Track(delivery.try_get::<_, i64>(at + 1)? as u64),
+            tried: delivery.try_get::<_, i32>(at + 2)? as u32,
+            due: Timestamp(delivery.try_get(at + 3)?),
+            refused: delivery.try_get(at + 4)?,
+            row: delivery.try_get::<_, Place>(at + 5)?.0,
         })
     }
 

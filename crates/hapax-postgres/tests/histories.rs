@@ -224,7 +224,8 @@ impl Script {
                     lease: lease(n),
                     deadline_ms: deadline.then_some(5_000),
                     about: deadline.then(|| format!("about {key}")),
-                    part: ttl.then(|| Part {
+                    // An effect is a part from the beginning, or never.
+                    part: (key > 0).then(|| Part {
                         whole: Key::from_bytes([200; 32]),
                         kind: "mutation".into(),
                         body: vec![key, self.claims],

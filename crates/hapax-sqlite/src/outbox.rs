@@ -63,6 +63,7 @@ fn parcel(row: &Row<'_>) -> rusqlite::Result<Parcel> {
         record: record(row)?,
         track: Track(row.get::<_, i64>(17)? as u64),
         transaction: 0,
+        row: 0,
         tried: row.get(18)?,
         due: Timestamp(row.get(19)?),
         refused: row.get(20)?,

@@ -122,6 +122,8 @@ pub struct Parcel {
     pub track: Track,
     /// The transaction that recorded it, where transactions overlap.
     pub transaction: u64,
+    /// Where the store has read its delivery, in the store's own words; 0 if it does not say.
+    pub row: u64,
     /// How often it was tried.
     pub tried: u32,
     /// Whether the sink has refused it, and not only its dispatcher died.
@@ -195,6 +197,8 @@ pub struct Landed {
     pub namespace: Namespace,
     /// The transaction that recorded it.
     pub transaction: u64,
+    /// Where the store had read its delivery, which may be elsewhere by now.
+    pub row: u64,
     /// Its place.
     pub seq: u64,
     /// How often it was tried, with this one.

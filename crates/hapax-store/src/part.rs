@@ -18,7 +18,9 @@ pub trait PartView {
 
 /// What can be written about them.
 pub trait PartTxn {
-    /// Writes what an effect that is there is a part of. Its place stays the first one.
+    /// Writes what an effect that is there is a part of. Its place stays the first one. An effect is a
+    /// part from its first claim on, or never: one that becomes a part later may have the place of
+    /// its claim or of that moment.
     fn put_part(&mut self, name: &Name, part: &Part) -> Result<(), StoreError>;
 }
 

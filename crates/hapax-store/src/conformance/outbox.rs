@@ -109,6 +109,7 @@ impl Bench<'_> {
             sink: sink(to),
             namespace: Namespace::default(),
             transaction: parcel.transaction,
+            row: parcel.row,
             seq: parcel.record.seq,
             tried: parcel.tried + 1,
             landing,
@@ -211,6 +212,37 @@ cases! {
         }
         tell(4);
         assert_eq!(heard(3).len(), 2);
+    }
+
+    /// Proves O-4: also where most of what was recorded meanwhile goes elsewhere.
+    deliveries_that_lie_far_apart_are_fed_in_order: |b| {
+        b.route();
+        let kept: Vec<Event> = (0..20).map(|_| event("kept", "flow")).collect();
+        let told = [&[event("e1", "flow")][..], &kept, &[event("e2", "flow")]].concat();
+        b.emit(1, &told);
+        let (parcels, _) = b.feed("one", Mark::default(), 10);
+        let fed: Vec<&str> = parcels.iter().map(|p| p.record.event.name.as_str()).collect();
+        assert_eq!(fed, ["e1", "e2"]);
+    }
+
+    /// Proves O-4: where a delivery was read is a hint, and what became of it counts wherever it is.
+    a_delivery_that_has_moved_since_it_was_read_lands: |b| {
+        b.route();
+        let told: Vec<Event> = (0..3).map(|n| event("e", &format!("flow-{n}"))).collect();
+        b.emit(1, &told);
+        b.share(b.lease, Buckets::default());
+        let (parcels, _) = b.feed("one", Mark::default(), 10);
+        let [moved, misled, other] = parcels.as_slice() else { panic!("not three: {parcels:?}") };
+        let again = Landing::Again { in_ms: 0, error: "busy".into() };
+        b.land(b.lease, "one", moved, again).expect("it lands");
+        let misled = Parcel { row: other.row, ..misled.clone() };
+        for parcel in [moved, &misled] {
+            b.land(b.lease, "one", parcel, Landing::Delivered { duplicate: false }).expect("it lands");
+        }
+        let (left, _) = b.feed("one", Mark::default(), 10);
+        assert_eq!(left, std::slice::from_ref(other));
+        let status: Vec<Status> = b.outbox().iter().map(|found| found.status).collect();
+        assert_eq!(status, [Status::Dispatched, Status::Dispatched, Status::Pending]);
     }
 
     /// Proves O-9: a dataset's declaration holds for its events, and for no others.

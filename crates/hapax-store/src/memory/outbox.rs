@@ -55,6 +55,7 @@ impl Outbox {
             record: self.records.get(&seq)?.clone(),
             track: open.track,
             transaction: 0,
+            row: 0,
             tried: open.delivery.tried,
             refused: open.delivery.error.is_some(),
             passage: Passage::Free,

@@ -348,7 +348,7 @@ impl Desk {
         let seq = letter.record.seq;
         let queue = self.tracks.get_mut(&letter.track)?;
         let at = queue.letters.iter().take(queue.aloft).position(|one| one.record.seq == seq)?;
-        let transaction = queue.letters[at].transaction;
+        let Waiting { transaction, row, .. } = queue.letters[at];
         let policy = &self.settings.policy;
         let next = judge(policy, letter.attempt, sent, self.breaker.is_open(), dice);
         let landing = match (sent, next) {
@@ -373,7 +373,7 @@ impl Desk {
             }
             Landing::Again { in_ms, .. } => {
                 let one = &mut queue.letters[at];
-                (one.tried, one.refused) = (letter.attempt, true);
+                (one.tried, one.refused, one.row) = (letter.attempt, true, 0);
                 one.due = now + Duration::from_millis(*in_ms);
                 self.ground(letter.track, now);
             }
@@ -397,7 +397,7 @@ impl Desk {
         self.list(letter.track, now);
         let (sink, tried) = (self.sink.clone(), letter.attempt);
         let namespace = letter.record.name.namespace.clone();
-        Some(Landed { sink, namespace, transaction, seq, tried, landing })
+        Some(Landed { sink, namespace, transaction, row, seq, tried, landing })
     }
 
     /// Those of a track that were to follow are not on their way any more.
@@ -569,7 +569,7 @@ mod tests {
         let record = Record { id, seq, name, ordinal: 0, event, created: Timestamp(0) };
         let track = record.track();
         let (passage, due) = (Passage::Free, Timestamp(0));
-        Parcel { record, track, transaction: 0, tried: 0, refused: false, passage, due }
+        Parcel { record, track, transaction: 0, row: 0, tried: 0, refused: false, passage, due }
     }
 
     /// Proves O-4: what was left out of a long backlog is not passed over when the read that was

@@ -15,6 +15,7 @@ const SUSPECT: u32 = 3;
 pub(super) struct Waiting {
     pub(super) record: Arc<Record>,
     pub(super) transaction: u64,
+    pub(super) row: u64,
     pub(super) tried: u32,
     pub(super) refused: bool,
     /// What guards have against it.
@@ -44,6 +45,7 @@ impl Waiting {
         Self {
             record: Arc::new(parcel.record),
             transaction: parcel.transaction,
+            row: parcel.row,
             tried: parcel.tried,
             refused: parcel.refused,
             barred: match parcel.passage {

@@ -304,7 +304,7 @@ async fn records_from_before_there_were_months_are_delivered() {
     server.sql("old", &by_sql("01", "1"));
     let place = url.clone();
     let migrated = tokio::task::spawn_blocking(move || hapax_postgres::PgStore::migrate(&place));
-    assert_eq!(migrated.await.expect("no panic").expect("a schema"), 3);
+    assert_eq!(migrated.await.expect("no panic").expect("a schema"), 4);
     // As a node does that was started before.
     server.sql(
         "old",
