@@ -1,7 +1,7 @@
-//! The reader beside the writer: everything that waits is read from one snapshot.
+//! Readers beside the writer: much of what waits is read from one snapshot.
 
-use std::sync::Arc;
 use std::sync::mpsc::Receiver;
+use std::sync::{Arc, Mutex};
 
 use hapax_store::Reading;
 use rusqlite::Connection;
@@ -11,16 +11,19 @@ use crate::memory::Memory;
 use crate::store::Shared;
 use crate::txn::SqliteTxn;
 
-/// How many reads share a snapshot at most.
-const BATCH: usize = 256;
+/// How many reads share a snapshot at most: the rest is for the other reader.
+const BATCH: usize = 32;
 
 /// Works until every sender is gone.
-pub(crate) fn run(db: &Connection, shared: &Arc<Shared>, queue: &Receiver<Reading>) {
+pub(crate) fn run(db: &Connection, shared: &Arc<Shared>, queue: &Mutex<Receiver<Reading>>) {
     let mut memory = Memory::with_room();
-    while let Ok(first) = queue.recv() {
+    loop {
         // Taken before the snapshot: whoever asks later may know of a commit it does not have.
-        let readings: Vec<_> =
-            std::iter::once(first).chain(queue.try_iter().take(BATCH - 1)).collect();
+        let readings: Vec<Reading> = {
+            let queue = queue.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+            let Ok(first) = queue.recv() else { return };
+            std::iter::once(first).chain(queue.try_iter().take(BATCH - 1)).collect()
+        };
         let snapshot = db.unchecked_transaction().or_store_error().and_then(|snapshot| {
             memory.refresh(db)?;
             Ok(snapshot)

@@ -1,4 +1,4 @@
-//! The store: a writer thread, a reader thread, and what they share.
+//! The store: a writer thread, reader threads, and what they share.
 
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Sender, channel};
@@ -19,6 +19,9 @@ use crate::writer::{self, Writer};
 
 /// How long a lone caller waits for the writer's thread to let go of the writer.
 const LETTING_GO: Duration = Duration::from_micros(20);
+
+/// How many threads read.
+const READERS: usize = 2;
 
 /// How to open a ledger.
 #[derive(Clone)]
@@ -70,18 +73,19 @@ impl SqliteStore {
         let path = std::fs::canonicalize(path)
             .map_err(|error| StoreError::Unavailable(format!("{}: {error}", path.display())))?;
         let around = Surroundings { clock: options.clock, presence: Presence::beside(&path) };
-        let reading = connection::open_reader(&path)?;
         let (committed, stopped) = (Committed::default(), OnceLock::new());
         let shared = Arc::new(Shared { path, around, committed, stopped });
         let (jobs, waiting_jobs) = channel();
         let (readings, waiting_readings) = channel();
         let writer = Arc::new(Mutex::new(Writer::new(db, shared.clone())?));
         let at_work = writer.clone();
-        let for_reader = shared.clone();
-        let threads = vec![
-            spawn("hapax-write", move || writer::run(&at_work, &waiting_jobs))?,
-            spawn("hapax-read", move || reader::run(&reading, &for_reader, &waiting_readings))?,
-        ];
+        let mut threads = vec![spawn("hapax-write", move || writer::run(&at_work, &waiting_jobs))?];
+        let waiting_readings = Arc::new(Mutex::new(waiting_readings));
+        for _ in 0..READERS {
+            let reading = connection::open_reader(&shared.path)?;
+            let (shared, waiting) = (shared.clone(), waiting_readings.clone());
+            threads.push(spawn("hapax-read", move || reader::run(&reading, &shared, &waiting))?);
+        }
         Ok(Self { shared, writer, jobs: Some(jobs), readings: Some(readings), threads })
     }
 

@@ -15,8 +15,8 @@ use hapax_store::Clock;
 use quick_cache::Weighter;
 use quick_cache::sync::Cache as Bounded;
 
-/// How many bytes of outcomes are kept.
-const BYTES: u64 = 64 * 1024 * 1024;
+/// How many bytes of outcomes are kept, unless somebody says otherwise.
+pub(crate) const BYTES: u64 = 64 * 1024 * 1024;
 /// What an entry costs beside its body.
 const OVERHEAD: u64 = 256;
 
@@ -61,8 +61,8 @@ impl Asked {
 }
 
 impl Cache {
-    pub(crate) fn new(clock: Arc<dyn Clock>) -> Self {
-        let outcomes = Bounded::with_weighter((BYTES / OVERHEAD) as usize, BYTES, BySize);
+    pub(crate) fn new(clock: Arc<dyn Clock>, bytes: u64) -> Self {
+        let outcomes = Bounded::with_weighter((bytes / OVERHEAD) as usize, bytes, BySize);
         let (fresh_until_ms, cleared) = (AtomicU64::new(0), AtomicU64::new(0));
         Self { outcomes, clock, fresh_until_ms, cleared }
     }
@@ -157,7 +157,7 @@ mod tests {
     fn what_was_asked_before_a_reset_is_not_kept() {
         let name = Name { namespace: Namespace::default(), key: Key::from_bytes([1; 32]) };
         let clock = Arc::new(hapax_sqlite::BootClock::default());
-        let (cache, print) = (Cache::new(clock), Fingerprint::of(b""));
+        let (cache, print) = (Cache::new(clock, BYTES), Fingerprint::of(b""));
         cache.fresh(cache.now_ms(), Duration::from_secs(60));
         let before = cache.asked();
         cache.clear();
@@ -169,11 +169,21 @@ mod tests {
         assert_eq!(cache.get(&name, print), None, "the lease may be over");
     }
 
+    #[test]
+    fn one_without_room_remembers_nothing() {
+        let name = Name { namespace: Namespace::default(), key: Key::from_bytes([1; 32]) };
+        let clock = Arc::new(hapax_store::ManualClock::default());
+        let (cache, print) = (Cache::new(clock, 0), Fingerprint::of(b""));
+        cache.fresh(cache.now_ms(), Duration::from_secs(60));
+        cache.put(cache.asked(), &name, print, Outcome::from("receipt"), None);
+        assert_eq!(cache.get(&name, print), None);
+    }
+
     /// Proves K-11: the store's clock may say a little earlier than ours that the lease is over.
     #[test]
     fn a_lease_is_in_doubt_before_its_term_is_over() {
         let clock = Arc::new(hapax_store::ManualClock::default());
-        let cache = Cache::new(clock.clone());
+        let cache = Cache::new(clock.clone(), BYTES);
         assert!(!cache.is_in_doubt(), "there was none");
         cache.fresh(cache.now_ms(), Duration::from_millis(100));
         clock.advance(80);
@@ -187,7 +197,7 @@ mod tests {
     fn what_expires_is_told_until_then() {
         let name = Name { namespace: Namespace::default(), key: Key::from_bytes([1; 32]) };
         let clock = Arc::new(hapax_store::ManualClock::default());
-        let (cache, print) = (Cache::new(clock.clone()), Fingerprint::of(b""));
+        let (cache, print) = (Cache::new(clock.clone(), BYTES), Fingerprint::of(b""));
         cache.fresh(cache.now_ms(), Duration::from_secs(60));
         let (asked, outcome) = (cache.asked(), Outcome::from("receipt"));
         clock.advance(300);

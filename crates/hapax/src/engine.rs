@@ -18,7 +18,7 @@ use hapax_store::{Answer, Clock, Command, Store, StoreError, call, call_here};
 use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::sync::Notify;
 
-use crate::cache::Cache;
+use crate::cache::{self, Cache};
 use crate::counters::{Counters, Counts};
 use crate::effect::EffectBuilder;
 use crate::error::Error;
@@ -141,6 +141,7 @@ impl Drop for Caller<'_> {
 ///     .lease(Duration::from_secs(10))
 ///     .keep_limit(1024 * 1024)
 ///     .background(false)
+///     .remember(16 * 1024 * 1024)
 ///     .holder("worker 3")
 ///     .open(&path)
 ///     .await?;
@@ -158,6 +159,7 @@ pub struct Builder {
     lease: Duration,
     keep_limit: usize,
     background: bool,
+    remember: u64,
     holder: String,
     signing_key: Option<PathBuf>,
 }
@@ -191,6 +193,13 @@ impl Builder {
     /// Whether this process expires, sweeps and seals in the background. Default yes.
     pub fn background(mut self, background: bool) -> Self {
         self.background = background;
+        self
+    }
+
+    /// How many bytes of outcomes this process remembers, so that it need not ask the store for them.
+    /// Default 64 MiB.
+    pub fn remember(mut self, bytes: u64) -> Self {
+        self.remember = bytes;
         self
     }
 
@@ -274,8 +283,8 @@ impl Builder {
     }
 
     fn build(self, store: Arc<dyn Store>, parts: Parts) -> Hapax {
-        let cache =
-            Arc::new(Cache::new(parts.clock.unwrap_or_else(|| Arc::new(BootClock::default()))));
+        let clock = parts.clock.unwrap_or_else(|| Arc::new(BootClock::default()));
+        let cache = Arc::new(Cache::new(clock, self.remember));
         let holder = Holder::new(store.clone(), cache.clone(), self.lease, self.holder);
         let inner = Inner {
             waiting: Waiting::new(store.clone()),
@@ -352,6 +361,7 @@ impl Hapax {
             lease: Duration::from_secs(15),
             keep_limit: DEFAULT_KEEP_LIMIT,
             background: true,
+            remember: cache::BYTES,
             holder: format!("process {}", std::process::id()),
             signing_key: None,
         }

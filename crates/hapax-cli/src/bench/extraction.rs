@@ -6,9 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use hapax::json::Json;
-use hapax::key::extraction::Extraction;
-use hapax::{Hapax, Key};
+use hapax::{Fingerprint, Hapax, Key};
 use hapax_extract::{Builtin, Class, Extract, Individual, Ontology, Property, Request, Settings};
 use hapax_server::access::{Access, Allowance};
 use hapax_server::server::{Server, Terms};
@@ -49,8 +47,7 @@ fn hits(args: &args::Bench, directory: &Path, report: &mut Report) -> Result<(),
             let allowance = Allowance { rate: u32::MAX, burst: u32::MAX, ..Allowance::default() };
             let terms = Terms { allowance, ..Terms::default() };
             let server = Server::new(hapax.clone(), Access::Everybody, terms);
-            let extract =
-                Extract::new(hapax.clone(), Arc::new(Builtin::new()), Settings::default());
+            let extract = builtin(&hapax);
             extract.put_ontology(&rivers(), None, "bench").await?;
             let (echo, ours) = (http::bare().await?, http::served(server.router()).await?);
             // Once, so that it is known.
@@ -92,7 +89,7 @@ fn edit(directory: &Path, report: &mut Report) -> Result<(), Failed> {
     let after = paragraphs.join("\n");
     let (first, again, known, chunks, read) = runtime()?.block_on(async {
         let hapax = Hapax::open(directory.join("edit.db")).await?;
-        let extract = Extract::new(hapax.clone(), Arc::new(Builtin::new()), Settings::default());
+        let extract = builtin(&hapax);
         extract.put_ontology(&rivers(), None, "bench").await?;
         let timed = async |text: &str| {
             let began = Instant::now();
@@ -126,27 +123,16 @@ fn paragraph(n: u64) -> String {
     )
 }
 
-/// Results looked for in the store, where there are few and where there are many.
+/// Requests whose results are in the store and not in memory, where there are few of them and where
+/// there are many.
 fn many(args: &args::Bench, directory: &Path, report: &mut Report) -> Result<(), Failed> {
     let Some(size) = args.size else { return Ok(()) };
     let runtime = runtime()?;
     let mut ledgers = Vec::new();
     for (name, size) in [("few", FEW), ("many", size)] {
         say(&format!("{size} results"));
-        let file = directory.join(format!("{name}.db"));
-        let version = runtime.block_on(async {
-            let hapax = Hapax::open(&file).await?;
-            let extract =
-                Extract::new(hapax.clone(), Arc::new(Builtin::new()), Settings::default());
-            let kept = extract.put_ontology(&rivers(), None, "bench").await?;
-            hapax.close().await?;
-            Ok::<_, Failed>(kept.now.unwrap_or_default())
-        })?;
-        fill(&file, size, &version).map_err(http::unreachable)?;
-        let ledger = Looked {
-            hapax: runtime.block_on(Hapax::open(&file))?,
-            keys: Arc::new((0..size).map(|n| key(n, &version)).collect()),
-        };
+        let ledger =
+            runtime.block_on(Looked::filled(&directory.join(format!("{name}.db")), size))?;
         // As in a server that has been running: each was looked for before.
         runtime.block_on(ledger.each_once())?;
         ledgers.push(ledger);
@@ -173,24 +159,20 @@ fn many(args: &args::Bench, directory: &Path, report: &mut Report) -> Result<(),
     Ok(())
 }
 
-fn note(n: u64) -> String {
-    format!("Note {n}: the Danube flows through Vienna.")
+fn builtin(hapax: &Hapax) -> Extract {
+    Extract::new(hapax.clone(), Arc::new(Builtin::new()), Settings::default())
 }
 
-fn key(n: u64, version: &str) -> Key {
-    let text = note(n);
-    let params = Json::Object(Vec::new());
-    let asked =
-        Extraction { text: &text, ontology_id: IRI, ontology_version: version, params: &params };
-    asked.derive().map_or_else(|_| Key::from_bytes([0; 32]), |components| components.key)
+fn request(n: u64) -> Request {
+    Request::new(format!("Note {n}: the Danube flows through Vienna."), IRI)
 }
 
 /// Results as they lie in the store, made quickly and not durably.
-fn fill(file: &Path, size: u64, version: &str) -> rusqlite::Result<()> {
+fn fill(file: &Path, version: &str, results: &[(Key, Fingerprint)]) -> rusqlite::Result<()> {
     let db = Connection::open(file)?;
     db.execute_batch("PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF; BEGIN")?;
     let body = format!("{{\"entities\":[{}],\"relations\":[]}}", "\"0123456789\",".repeat(40));
-    let bar = output::progress("filling", size);
+    let bar = output::progress("filling", results.len() as u64);
     {
         let mut entry = db.prepare(
             "INSERT OR FAIL INTO journal (at, namespace, key, event, state, attempt, generation)
@@ -199,52 +181,78 @@ fn fill(file: &Path, size: u64, version: &str) -> rusqlite::Result<()> {
         let mut effect = db.prepare(
             "INSERT OR FAIL INTO effect (id, namespace, key, fingerprint, state, safety, attempt, fence,
                  generation, attempts, created, updated, entry, outcome)
-             VALUES (?2, 1, ?1, ?1, 1, 0, zeroblob(16), ?2, 1, 1, 1800000000000, 1800000000000, ?2, ?3)",
+             VALUES (?2, 1, ?1, ?4, 1, 0, zeroblob(16), ?2, 1, 1, 1800000000000, 1800000000000, ?2, ?3)",
         )?;
         let mut shelf = db.prepare(
             "INSERT INTO shelf (namespace, key, ontology, version, text_hash, params_hash, whole, bytes,
                  created, used) VALUES (1, ?1, ?2, ?3, ?4, 'p', 1, 500, 1800000000000, ?5)",
         )?;
-        for n in 0..size {
-            let key = key(n, version);
+        for (n, (key, print)) in (0_i64..).zip(results) {
             let number = entry.insert([key.as_bytes()])?;
-            effect.execute(params![key.as_bytes(), number, body.as_bytes()])?;
-            let hash = format!("{n:016x}");
-            shelf.execute(params![key.as_bytes(), IRI, version, hash, n as i64])?;
-            bar.set_position(n);
+            effect.execute(params![key.as_bytes(), number, body.as_bytes(), print.as_bytes()])?;
+            shelf.execute(params![key.as_bytes(), IRI, version, format!("{n:016x}"), n])?;
+            bar.set_position(n as u64);
         }
     }
     bar.finish_and_clear();
     db.execute_batch(&format!("{FILE}; COMMIT; PRAGMA journal_mode = WAL"))
 }
 
-/// A ledger with results, and their keys.
+/// A ledger with results.
 struct Looked {
     hapax: Hapax,
-    keys: Arc<Vec<Key>>,
+    extract: Extract,
+    size: u64,
 }
 
 impl Looked {
-    /// Results found in the store a second, in no order; what this process remembers is not asked.
+    async fn filled(file: &Path, size: u64) -> Result<Self, Failed> {
+        let (version, results) = Self::identified(file, size).await?;
+        fill(file, &version, &results).map_err(http::unreachable)?;
+        // What this process remembers is not asked.
+        let hapax = Hapax::builder().remember(0).open(file).await?;
+        Ok(Self { extract: builtin(&hapax), hapax, size })
+    }
+
+    /// The version of the ontology, and what results of it are known by.
+    async fn identified(
+        file: &Path,
+        size: u64,
+    ) -> Result<(String, Vec<(Key, Fingerprint)>), Failed> {
+        let hapax = Hapax::open(file).await?;
+        let extract = builtin(&hapax);
+        let kept = extract.put_ontology(&rivers(), None, "bench").await?;
+        let mut results = Vec::new();
+        for n in 0..size {
+            let (identity, _) = extract.identify(&request(n)).await?;
+            results.push((identity.components.key, identity.fingerprint));
+        }
+        hapax.close().await?;
+        Ok((kept.now.unwrap_or_default(), results))
+    }
+
+    /// Requests answered from the store a second, in no order.
     async fn lookups(&self, time: Duration) -> Result<f64, Failed> {
-        let (hapax, keys) = (self.hapax.clone(), self.keys.clone());
+        let (extract, size) = (self.extract.clone(), self.size);
         let work = move |n: u64| {
-            let (hapax, keys) = (hapax.clone(), keys.clone());
-            async move { found(&hapax, keys[scattered(n) % keys.len()]).await }
+            let extract = extract.clone();
+            async move { found(&extract, scattered(n) % size).await }
         };
         load::per_s(CALLERS, time, work).await
     }
 
     async fn each_once(&self) -> Result<(), Failed> {
-        let next = Arc::new(AtomicU64::new(0));
+        let (next, size) = (Arc::new(AtomicU64::new(0)), self.size);
         let callers: Vec<_> = (0..CALLERS)
             .map(|_| {
-                let (hapax, keys, next) = (self.hapax.clone(), self.keys.clone(), next.clone());
+                let (extract, next) = (self.extract.clone(), next.clone());
                 tokio::spawn(async move {
-                    while let Some(key) = keys.get(next.fetch_add(1, Ordering::Relaxed) as usize) {
-                        found(&hapax, *key).await?;
+                    loop {
+                        match next.fetch_add(1, Ordering::Relaxed) {
+                            n if n < size => found(&extract, n).await?,
+                            _ => return Ok::<_, Failed>(()),
+                        }
                     }
-                    Ok::<_, Failed>(())
                 })
             })
             .collect();
@@ -255,16 +263,16 @@ impl Looked {
     }
 }
 
-async fn found(hapax: &Hapax, key: Key) -> Result<(), Failed> {
-    match hapax.show(key).await? {
-        Some(_) => Ok(()),
-        None => Err(http::unreachable(format!("{key} was not found"))),
+async fn found(extract: &Extract, n: u64) -> Result<(), Failed> {
+    match extract.extract(&request(n), None).await?.is_hit() {
+        true => Ok(()),
+        false => Err(http::unreachable(format!("the result of note {n} was not found"))),
     }
 }
 
 /// Numbers in no order.
-fn scattered(n: u64) -> usize {
-    n.wrapping_mul(0x9e37_79b9_7f4a_7c15) as usize
+fn scattered(n: u64) -> u64 {
+    n.wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
 
 fn rivers() -> Ontology {
