@@ -147,9 +147,10 @@ impl Bridge {
 
     /// Answers a script until it is over.
     async fn follow(&mut self, script: &mut Script) -> Ended {
-        let mut answer = Answer::Nothing;
-        for turn in 1_u64.. {
+        let (mut answer, mut turn) = (Answer::Nothing, 0_u64);
+        loop {
             // Those on the same thread get theirs, also where all answers are there already.
+            turn += 1;
             if turn.is_multiple_of(TURNS) {
                 tokio::task::yield_now().await;
             }
@@ -171,7 +172,6 @@ impl Bridge {
                 Err(Stop) => return Ended::Stopped,
             };
         }
-        Ended::Stopped
     }
 
     async fn request<T>(

@@ -101,14 +101,14 @@ impl PgTxn<'_> {
                 ))?
             }
         };
-        let seq = |row: &Row| Ok::<_, Trouble>((row.try_get::<_, i64>(0)?, row.try_get(1)?));
-        let mut places: HashMap<(i64, Id), &Row> = HashMap::with_capacity(rows.len());
+        let which = |row: &Row| Ok::<_, Trouble>((row.try_get::<_, i64>(0)?, row.try_get(1)?));
+        let mut records: HashMap<(i64, Id), &Row> = HashMap::with_capacity(rows.len());
         for row in &rows {
-            places.insert(seq(row)?, row);
+            records.insert(which(row)?, row);
         }
         let mut parcels = Vec::with_capacity(deliveries.len());
         for delivery in deliveries {
-            if let Some(record) = places.get(&seq(delivery)?) {
+            if let Some(record) = records.get(&which(delivery)?) {
                 parcels.push(self.parcel(record, (delivery, 2))?);
             }
         }

@@ -24,15 +24,49 @@ const HOSTILE: [(&str, &str); 8] = [
 ];
 
 fn guarded(world: &World) -> Items {
+    guarding(world, &["letters".to_owned()])
+}
+
+fn guarding(world: &World, workflows: &[String]) -> Items {
     let limits = Limits {
         cpu: Duration::from_millis(300),
         memory_bytes: 8 << 20,
         calls: 50,
         ..Limits::default()
     };
-    let settings = Settings { limits, ..settings("letters") };
+    let limited = |name: &String| Settings { limits: limits.clone(), ..settings(name) };
     let tools: Vec<Arc<dyn hapax_items::Tool>> = vec![Arc::new(world.clone())];
-    Items::new(Hapax::builder().in_memory(), tools, vec![settings]).expect("set up")
+    let settings = workflows.iter().map(limited).collect();
+    Items::new(Hapax::builder().in_memory(), tools, settings).expect("set up")
+}
+
+/// Proves I-14: where more scripts run than there are threads, those beside one that loops come to
+/// their ends.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_hostile_script_holds_up_those_beside_it_and_no_more() {
+    let world = World::opaque();
+    let workflows: Vec<String> = (0..100).map(|nth| format!("w{nth}")).collect();
+    let items = guarding(&world, &workflows);
+    let is_hostile = |nth: usize| nth.is_multiple_of(10);
+    for (nth, name) in workflows.iter().enumerate() {
+        let trick = if is_hostile(nth) { "for (;;) {}" } else { "" };
+        let script = format!(
+            "await withItem('x', 'Item', async () => {{ await mail.send({{ to: '{name}' }}); {trick} }});"
+        );
+        items.publish(name, &script, "ada").await.unwrap();
+    }
+    let runs: Vec<_> = workflows
+        .into_iter()
+        .map(|name| {
+            let items = items.clone();
+            tokio::spawn(async move { items.run(&name, None).await })
+        })
+        .collect();
+    for (nth, run) in runs.into_iter().enumerate() {
+        let ended = run.await.unwrap();
+        assert_eq!(ended.is_err(), is_hostile(nth), "w{nth}: {ended:?}");
+    }
+    assert_eq!(world.done().len(), 100);
 }
 
 /// Proves I-7, I-10, I-14: a script that loops, swallows memory, calls without end or waits for ever
