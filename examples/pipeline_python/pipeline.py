@@ -123,7 +123,8 @@ def over_http(server):
         "uri": "flow-v2.jsonl",
         "size": os.path.getsize("flow-v2.jsonl"),
     }
-    report = {"attempt": answer["attempt"], "report": "succeeded", "body": body}
+    report = {"attempt": answer["attempt"], "fence": answer["fence"]}
+    report |= {"report": "succeeded", "body": body}
     report |= {"outputs": [output], "documents": rows, "publish": "artifact_published"}
     post(f"{server}/v1/operations/{answer['key']}/settle", report)
     return answer, body

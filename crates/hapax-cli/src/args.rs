@@ -167,8 +167,9 @@ pub(crate) struct Run {
     /// A shell command that looks whether it happened: 0 it did, 1 it did not, else unknown
     #[arg(long, value_name = "CMD")]
     pub(crate) reconcile: Option<String>,
-    /// How long a late arrival is possible; until then a reconciler's no does not count
-    #[arg(long, value_parser = duration, value_name = "DURATION", default_value = "0s")]
+    /// How long a late arrival is possible; until then a reconciler's no does not count. 0s where the
+    /// target refuses late arrivals
+    #[arg(long, value_parser = duration, value_name = "DURATION", default_value = "1m")]
     pub(crate) settling: Duration,
     /// Forget the outcome after this long; never unless given
     #[arg(long, value_parser = duration, value_name = "DURATION")]
@@ -242,6 +243,9 @@ pub(crate) enum Effects {
         /// The attempt you looked at, as shown by `effects show`
         #[arg(long)]
         attempt: String,
+        /// The state you saw it in
+        #[arg(long, value_name = "STATE")]
+        saw: String,
         /// What you found
         #[command(flatten)]
         decision: Decision,
@@ -258,6 +262,9 @@ pub(crate) enum Effects {
         /// The attempt you looked at, as shown by `effects show`
         #[arg(long)]
         attempt: String,
+        /// The state you saw it in
+        #[arg(long, value_name = "STATE")]
+        saw: String,
         #[command(flatten)]
         by: By,
     },
@@ -512,6 +519,9 @@ pub(crate) struct Doctor {
     /// The database was just restored from a backup: end what was running, raise the fences
     #[arg(long)]
     pub(crate) after_restore: bool,
+    /// Make right what can be in a file: rows of one key that an earlier version let in twice
+    #[arg(long)]
+    pub(crate) repair: bool,
 }
 
 #[derive(Debug, clap::Args)]

@@ -16,6 +16,10 @@ pub(crate) async fn main(global: &Global, args: &args::Doctor) -> Result<Exit, F
             "hapax: fences were raised; {running} effects were running and are left to nobody"
         );
     }
+    if args.repair {
+        let repaired = hapax.repair().await?;
+        eprintln!("hapax: {repaired} rows were repaired");
+    }
     let mut doctor = hapax.doctor().await?;
     if args.deep {
         let verified = journal::verify(&hapax, None).await?;

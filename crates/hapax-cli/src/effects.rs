@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use hapax::{
-    AttemptId, Effect, Entry, Found, Hapax, Judged, Key, Outcome, Resolution, Safety, Settling,
+    Effect, Entry, Found, Hapax, Judged, Key, Outcome, Resolution, Safety, Seen, Settling,
     StateName,
 };
 use hapax_pipeline::Pipeline;
@@ -21,11 +21,14 @@ pub(crate) async fn main(global: &Global, effects: Effects) -> Result<Exit, Fail
     match effects {
         Effects::List { state, stuck, limit } => list(global, &hapax, &state, stuck, limit).await,
         Effects::Show { key } => show(global, &hapax, &key).await,
-        Effects::Resolve { key, attempt, decision, result, by } => {
+        Effects::Resolve { key, attempt, saw, decision, result, by } => {
             let outcome = read_result(result.as_deref())?;
-            resolve(global, &hapax, &key, &attempt, &decision, outcome, &by).await
+            let seen = seen(&attempt, &saw)?;
+            resolve(global, &hapax, &key, seen, &decision, outcome, &by).await
         }
-        Effects::Reset { key, attempt, by } => reset(global, &hapax, &key, &attempt, &by).await,
+        Effects::Reset { key, attempt, saw, by } => {
+            reset(global, &hapax, &key, seen(&attempt, &saw)?, &by).await
+        }
     }
 }
 
@@ -39,7 +42,7 @@ async fn list(
     let states = if stuck {
         vec![StateName::Partial, StateName::Unknown, StateName::Indeterminate]
     } else {
-        states.iter().map(|state| state_named(state)).collect::<Result<_, _>>()?
+        states.iter().map(|state| state_named("--state", state)).collect::<Result<_, _>>()?
     };
     let found = hapax.list(&states, limit).await?;
     if global.json {
@@ -60,10 +63,10 @@ async fn list(
     Ok(Exit::Done)
 }
 
-fn state_named(text: &str) -> Result<StateName, Failed> {
+fn state_named(option: &str, text: &str) -> Result<StateName, Failed> {
     StateName::ALL.into_iter().find(|state| state.as_str() == text).ok_or_else(|| {
         let all: Vec<_> = StateName::ALL.iter().map(|state| state.as_str()).collect();
-        Failed::usage(format!("--state {text:?} is none of {}", all.join(", ")))
+        Failed::usage(format!("{option} {text:?} is none of {}", all.join(", ")))
     })
 }
 
@@ -131,8 +134,9 @@ async fn show(global: &Global, hapax: &Hapax, text: &str) -> Result<Exit, Failed
     ) {
         output::print(&format!(
             "\nFind out whether it happened, then say so:\n  hapax effects resolve {text:?} --attempt {} \
-             --note WHY --happened (or --did-not-happen, --skip)",
-            effect.attempt
+             --saw {} --note WHY --happened (or --did-not-happen, --skip)",
+            effect.attempt,
+            effect.state.name()
         ));
     }
     Ok(Exit::Done)
@@ -170,12 +174,12 @@ async fn resolve(
     global: &Global,
     hapax: &Hapax,
     text: &str,
-    attempt: &str,
+    seen: Seen,
     decision: &Decision,
     outcome: Outcome,
     by: &By,
 ) -> Result<Exit, Failed> {
-    let (key, attempt) = (output::key(text)?, read_attempt(attempt)?);
+    let key = output::key(text)?;
     let resolution = match decision {
         Decision { happened: true, .. } => Resolution::Happened(outcome),
         Decision { did_not_happen: true, .. } => Resolution::DidNotHappen,
@@ -183,7 +187,7 @@ async fn resolve(
         _ => Resolution::AskAgain,
     };
     let pipeline = Pipeline::new(hapax.clone());
-    let judged = pipeline.resolve(key, attempt, resolution, (&by.by, &by.note)).await?;
+    let judged = pipeline.resolve(key, seen, resolution, (&by.by, &by.note)).await?;
     conclude(global, hapax, text, key, judged).await
 }
 
@@ -191,12 +195,12 @@ async fn reset(
     global: &Global,
     hapax: &Hapax,
     text: &str,
-    attempt: &str,
+    seen: Seen,
     by: &By,
 ) -> Result<Exit, Failed> {
-    let (key, attempt) = (output::key(text)?, read_attempt(attempt)?);
+    let key = output::key(text)?;
     let pipeline = Pipeline::new(hapax.clone());
-    let judged = pipeline.reset(key, attempt, (&by.by, &by.note)).await?;
+    let judged = pipeline.reset(key, seen, (&by.by, &by.note)).await?;
     conclude(global, hapax, text, key, judged).await
 }
 
@@ -207,8 +211,10 @@ fn read_result(file: Option<&Path>) -> Result<Outcome, Failed> {
     Ok(Outcome::from(std::fs::read(file).map_err(unreadable)?))
 }
 
-fn read_attempt(text: &str) -> Result<AttemptId, Failed> {
-    text.parse().map_err(|error| Failed::usage(format!("--attempt: {error}")))
+/// What the person who decides has looked at.
+fn seen(attempt: &str, saw: &str) -> Result<Seen, Failed> {
+    let attempt = attempt.parse().map_err(|error| Failed::usage(format!("--attempt: {error}")))?;
+    Ok(Seen { attempt, state: state_named("--saw", saw)? })
 }
 
 async fn conclude(

@@ -90,7 +90,7 @@ async fn skip(
         for Found { name, effect } in &found {
             if effect.bound.as_ref() == Some(over) {
                 let decided =
-                    hapax.resolve(name.key, effect.attempt, Resolution::Skip, by, note).await?;
+                    hapax.resolve(name.key, effect.seen(), Resolution::Skip, by, note).await?;
                 skipped += usize::from(matches!(decided, Judged::Decided(_)));
             }
         }

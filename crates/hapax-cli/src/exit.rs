@@ -87,6 +87,10 @@ impl Failed {
 impl From<Error> for Failed {
     fn from(error: Error) -> Self {
         let (exit, next) = match &error {
+            Error::Undecided { .. } => (
+                Exit::Later,
+                "Another transaction has its row and has not ended. Nothing was run. Try again later.",
+            ),
             Error::InFlight { .. } => (Exit::Later, "Try again later, or wait for it with --wait."),
             Error::Locked { .. } => {
                 (Exit::Later, "Try again later, or wait with --on-lock backoff --wait.")

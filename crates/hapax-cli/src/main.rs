@@ -33,6 +33,7 @@ mod run;
 mod serve;
 mod stop;
 mod token;
+mod watchdog;
 
 use std::process::ExitCode;
 
@@ -46,7 +47,7 @@ use exit::{Exit, Failed};
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
-    if let Some(code) = program::become_program() {
+    if let Some(code) = watchdog::watch().or_else(program::become_program) {
         return code;
     }
     let args = match Args::try_parse() {

@@ -16,7 +16,7 @@ use crate::config::Config;
 use crate::events;
 use crate::exit::{Exit, Failed};
 use crate::otlp::Telemetry;
-use crate::program::{self, End, Program};
+use crate::program::{self, End, Limits, Program};
 use crate::run::{self, Ended, UNDO};
 
 /// The exit code by which a program says that what is in the way passes by itself.
@@ -172,7 +172,7 @@ fn environment(work: &Work) -> Vec<(&'static str, String)> {
 }
 
 async fn checked(check: &str, work: Work, show: bool, seen: Seen) -> Result<(), String> {
-    let passed = run::passes(check, &environment(&work), show).await;
+    let passed = run::passes(check, &environment(&work), show, Some(&work)).await;
     if passed.is_err() {
         seen.set(Ended::Guard);
     }
@@ -199,7 +199,8 @@ async fn perform(run: &Run, show: bool, work: Work, seen: Seen) -> Result<Made, 
         registered.map_err(|error| Trouble::not_done(error.to_string()))?;
     }
     let before = children_time();
-    let program = Program { words: &run.program, environment: &environment, show };
+    let limits = Some(&work as &dyn Limits);
+    let program = Program { words: &run.program, environment: &environment, show, limits };
     // Not started is not done, for certain.
     let (end, recording) =
         program.run().await.map_err(|error| Trouble::not_done(error.to_string()))?;
@@ -210,7 +211,7 @@ async fn perform(run: &Run, show: bool, work: Work, seen: Seen) -> Result<Made, 
             End::Exited(TEMPFAIL) => Trouble::transient(why),
             _ if run.rollback.is_some() => Trouble::partial(why),
             End::Exited(_) => Trouble::not_done(why),
-            End::Killed(_) => Trouble::ambiguous(why),
+            End::Killed(_) | End::Stopped => Trouble::ambiguous(why),
         });
     }
     let mut made = Made::new(recording.joined()).cpu(children_time().saturating_sub(before));

@@ -1,23 +1,32 @@
 //! A program that dies with us: its output shown and recorded, signals forwarded.
 //!
-//! Between fork and exec this binary stands in for the program for a moment, asks the system
-//! to be killed when its parent dies, and then becomes the program. Without that, killing
-//! `hapax run` would leave the program at work while the next call runs it again.
+//! A [watchdog](crate::watchdog) stands between `hapax run` and the program. Between fork and exec this
+//! binary stands in for the program for a moment, asks the system to be killed when the watchdog dies, and
+//! then becomes the program. Without that, killing `hapax run` would leave the program at work while the
+//! next call runs it again.
 
 use std::ffi::{OsStr, OsString};
 use std::io::IsTerminal as _;
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
+use std::path::PathBuf;
 use std::process::{ExitCode, Stdio};
+use std::time::Duration;
 
+use hapax::Claim;
+use hapax_pipeline::Work;
 use rustix::process::{Pid, Signal, getppid, kill_process, set_parent_process_death_signal};
-use tokio::io::{AsyncRead, AsyncReadExt as _};
+use tokio::io::{
+    AsyncBufReadExt as _, AsyncRead, AsyncReadExt as _, AsyncWriteExt as _, BufReader,
+};
+use tokio::net::UnixListener;
 use tokio::process::{Child, Command};
 use tokio::signal::unix::{Signal as Arrivals, SignalKind, signal};
 
 use crate::recording::{Recording, Stream};
+use crate::watchdog;
 
 /// Set for the moment in which this binary is about to become the program.
-const PARENT: &str = "HAPAX_PROGRAM_OF";
+pub(crate) const PARENT: &str = "HAPAX_PROGRAM_OF";
 
 /// If we were started to become a program, becomes it. Returns only if that fails, or if we
 /// were started for ourselves.
@@ -40,6 +49,8 @@ pub(crate) fn become_program() -> Option<ExitCode> {
 pub(crate) enum End {
     Exited(u8),
     Killed(i32),
+    /// The watchdog killed it, because its lease may have lapsed.
+    Stopped,
 }
 
 impl End {
@@ -48,6 +59,27 @@ impl End {
         match self {
             Self::Exited(code) => code,
             Self::Killed(signal) => (128 + signal).clamp(0, 255) as u8,
+            Self::Stopped => 137,
+        }
+    }
+}
+
+impl End {
+    /// As the watchdog says it.
+    pub(crate) fn told(self) -> String {
+        match self {
+            Self::Exited(code) => format!("exited {code}"),
+            Self::Killed(signal) => format!("killed {signal}"),
+            Self::Stopped => "stopped".into(),
+        }
+    }
+
+    fn read(text: &str) -> Option<Self> {
+        match text.trim().split_once(' ') {
+            Some(("exited", code)) => code.parse().ok().map(Self::Exited),
+            Some(("killed", signal)) => signal.parse().ok().map(Self::Killed),
+            None if text.trim() == "stopped" => Some(Self::Stopped),
+            _ => None,
         }
     }
 }
@@ -57,6 +89,9 @@ impl std::fmt::Display for End {
         match self {
             Self::Exited(code) => write!(f, "exited with {code}"),
             Self::Killed(signal) => write!(f, "was killed by signal {signal}"),
+            Self::Stopped => {
+                f.write_str("was stopped, because its lease or deadline was about to lapse")
+            }
         }
     }
 }
@@ -67,40 +102,102 @@ pub(crate) struct Program<'a> {
     pub(crate) environment: &'a [(&'static str, String)],
     /// Whether its output is passed on while it runs.
     pub(crate) show: bool,
+    /// What limits how long it may work, if anything does.
+    pub(crate) limits: Option<&'a dyn Limits>,
+}
+
+/// What a program is run for, and how long it may work for that.
+pub(crate) trait Limits: Sync {
+    /// Until when, by the boot-time clock; for ever, if nothing limits it.
+    fn work_until_ms(&self) -> Option<u64>;
+
+    /// The file whose lock shows that the holder lives.
+    fn lease_file(&self) -> Option<PathBuf>;
+}
+
+impl Limits for Claim {
+    fn work_until_ms(&self) -> Option<u64> {
+        self.work_until_ms()
+    }
+
+    fn lease_file(&self) -> Option<PathBuf> {
+        self.lease_file()
+    }
+}
+
+impl Limits for Work {
+    fn work_until_ms(&self) -> Option<u64> {
+        self.work_until_ms()
+    }
+
+    fn lease_file(&self) -> Option<PathBuf> {
+        self.lease_file()
+    }
 }
 
 impl Program<'_> {
     /// Runs it to its end. An error means that it was not started.
     pub(crate) async fn run(&self) -> std::io::Result<(End, Recording)> {
-        let mut child = Command::new(std::env::current_exe()?)
+        let directory = tempfile::tempdir()?;
+        let socket = directory.path().join("watchdog");
+        let listener = UnixListener::bind(&socket)?;
+        let mut command = Command::new(std::env::current_exe()?);
+        command
             .args(self.words)
-            .env(PARENT, std::process::id().to_string())
+            .env(watchdog::SOCKET, &socket)
             .envs(self.environment.iter().map(|(name, value)| (name, value)))
             .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()?;
+            .stderr(Stdio::piped());
+        if let Some(file) = self.limits.and_then(Limits::lease_file) {
+            command.env(watchdog::LEASE, file);
+        }
+        let mut child = command.spawn()?;
         let mut signals = Signals::listen()?;
-        let pid = child.id().and_then(|pid| Pid::from_raw(pid as i32));
         let mut recording = Recording::default();
+        // The watchdog connects, or has ended without a program.
+        let line = tokio::select! {
+            accepted = listener.accept() => accepted?.0,
+            status = child.wait() => {
+                let code = status?.code().unwrap_or(126);
+                return Err(std::io::Error::other(format!("its watchdog ended with {code}")));
+            }
+        };
+        let (from_watchdog, mut to_watchdog) = line.into_split();
+        // It starts the program once it knows how long that may work.
+        let until = || self.limits.and_then(Limits::work_until_ms).unwrap_or(u64::MAX);
+        let mut until_ms = until();
+        to_watchdog.write_all(format!("until {until_ms}\n").as_bytes()).await?;
+        let mut told = BufReader::new(from_watchdog).lines();
+        let pid = told.next_line().await?.and_then(|line| line.strip_prefix("pid ")?.parse().ok());
+        let pid = pid.and_then(Pid::from_raw);
         let (out, err) = (child.stdout.take(), child.stderr.take());
         let status = {
             let record = record(out, err, self.show, &mut recording);
             let finish = finish(&mut child, record);
             let mut finish = std::pin::pin!(finish);
             loop {
+                if until() != until_ms {
+                    until_ms = until();
+                    let line = format!("until {until_ms}\n");
+                    let _ = to_watchdog.write_all(line.as_bytes()).await;
+                }
                 tokio::select! {
                     status = &mut finish => break status?,
                     signal = signals.next() => forward(pid, signal),
+                    () = tokio::time::sleep(TELL), if self.limits.is_some() => {}
                 }
             }
         };
-        let end = match status.code() {
-            Some(code) => End::Exited(code as u8),
-            None => End::Killed(status.signal().unwrap_or_default()),
-        };
-        Ok((end, recording))
+        // It has said how the program ended; if it was killed, it has not, and the program died with it.
+        let said = tokio::time::timeout(TELL, told.next_line()).await;
+        let said = said.ok().and_then(Result::ok).flatten();
+        let end = said.as_deref().and_then(End::read);
+        Ok((end.unwrap_or(End::Killed(status.signal().unwrap_or(9))), recording))
     }
 }
+
+/// How often the watchdog is told until when the program may work.
+const TELL: Duration = Duration::from_millis(20);
 
 /// The words of a shell command.
 pub(crate) fn shell(command: &str) -> Vec<OsString> {

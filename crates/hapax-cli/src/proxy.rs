@@ -91,10 +91,7 @@ pub(crate) async fn main(global: &Global, asked: &Proxy) -> Result<Exit, Failed>
 }
 
 fn settling(time: Duration) -> Settling {
-    match time.as_millis() {
-        0 => Settling::TargetRefusesLate,
-        ms => Settling::AfterMs(u64::try_from(ms).unwrap_or(u64::MAX)),
-    }
+    Settling::of_ms(u64::try_from(time.as_millis()).unwrap_or(u64::MAX))
 }
 
 fn settings(asked: &Proxy) -> Result<Settings, Failed> {

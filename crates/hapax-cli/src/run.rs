@@ -17,7 +17,7 @@ use crate::events;
 use crate::exit::{Exit, Failed};
 use crate::operation;
 use crate::output;
-use crate::program::{self, End, Program, shell};
+use crate::program::{self, End, Limits, Program, shell};
 use crate::recording::{Stream, pieces};
 
 /// The name under which `run` registers how to undo a program.
@@ -93,7 +93,7 @@ pub(crate) fn terms(
         args::Safety::Transactional => Safety::Transactional,
         args::Safety::Opaque => Safety::Opaque,
         args::Safety::Reconcilable => {
-            Safety::Reconcilable(Settling::AfterMs(run.settling.as_millis() as u64))
+            Safety::Reconcilable(Settling::of_ms(run.settling.as_millis() as u64))
         }
     });
     if let Some(command) = run.reconcile.clone() {
@@ -136,7 +136,7 @@ async fn perform(
     .chain(run.epoch.clone().map(|epoch| ("HAPAX_EPOCH", epoch)))
     .collect();
     for check in &run.pre {
-        if let Err(why) = passes(check, &environment, show).await {
+        if let Err(why) = passes(check, &environment, show, Some(claim)).await {
             ended.set(Some(Ended::Guard));
             return Err(Failure::not_done(format!("--pre {check:?} {why}")));
         }
@@ -145,7 +145,8 @@ async fn perform(
         let registered = claim.undo_with(UNDO, command.as_bytes()).await;
         registered.map_err(|error| Failure::not_done(error.to_string()))?;
     }
-    let program = Program { words: &run.program, environment: &environment, show };
+    let program =
+        Program { words: &run.program, environment: &environment, show, limits: Some(claim) };
     // Not started is not done, for certain.
     let (end, recording) =
         program.run().await.map_err(|error| Failure::not_done(error.to_string()))?;
@@ -154,7 +155,7 @@ async fn perform(
         return Err(failure(run, &end));
     }
     for check in &run.post {
-        if let Err(why) = passes(check, &environment, show).await {
+        if let Err(why) = passes(check, &environment, show, Some(claim)).await {
             ended.set(Some(Ended::Guard));
             return Err(Failure::partial(format!("--post {check:?} {why}")));
         }
@@ -171,7 +172,7 @@ fn failure(run: &Run, end: &End) -> Failure {
     match end {
         _ if run.rollback.is_some() => Failure::partial(why),
         End::Exited(_) => Failure::not_done(why),
-        End::Killed(_) => Failure::ambiguous(why),
+        End::Killed(_) | End::Stopped => Failure::ambiguous(why),
     }
 }
 
@@ -179,8 +180,9 @@ pub(crate) async fn passes(
     check: &str,
     environment: &[(&'static str, String)],
     show: bool,
+    limits: Option<&dyn Limits>,
 ) -> Result<(), String> {
-    match (Program { words: &shell(check), environment, show }).run().await {
+    match (Program { words: &shell(check), environment, show, limits }).run().await {
         Ok((End::Exited(0), _)) => Ok(()),
         Ok((end, _)) => Err(end.to_string()),
         Err(error) => Err(format!("could not be run: {error}")),
@@ -190,7 +192,7 @@ pub(crate) async fn passes(
 /// Undoes a program by its registered shell command.
 pub(crate) async fn undo(command: Vec<u8>) -> Result<(), Failure> {
     let command = String::from_utf8_lossy(&command).into_owned();
-    passes(&command, &[], true)
+    passes(&command, &[], true, None)
         .await
         .map_err(|why| Failure::not_done(format!("--rollback {command:?} {why}")))
 }
@@ -202,7 +204,8 @@ async fn look(command: String, key: hapax::Key, sought: hapax::Sought) -> Findin
         ("HAPAX_ATTEMPT", sought.attempt.to_string()),
         ("HAPAX_FENCE", sought.fence.to_string()),
     ];
-    let program = Program { words: &shell(&command), environment: &environment, show: false };
+    let words = shell(&command);
+    let program = Program { words: &words, environment: &environment, show: false, limits: None };
     match program.run().await {
         Ok((End::Exited(0), recording)) => Finding::Happened(recording.outcome()),
         Ok((End::Exited(1), _)) => Finding::NotFound,
@@ -281,7 +284,7 @@ pub(crate) fn someone_must_look(name: &str, blocked: &hapax::Blocked, exit: Exit
     let state = blocked.state;
     Failed::new(exit, format!("the outcome of {shown} is {state}: {}", blocked.reason)).next(format!(
         "Find out whether it happened, then say so:\n       \
-         hapax effects resolve {shown} --attempt {} --note WHY --happened (or --did-not-happen, --skip)",
+         hapax effects resolve {shown} --attempt {} --saw {state} --note WHY --happened (or --did-not-happen, --skip)",
         blocked.attempt
     ))
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use hapax::remote::{LeaseId, Permit, Report, Settled};
-use hapax::{AttemptId, Bound, Key};
+use hapax::{AttemptId, Bound, Fence, Key};
 
 use crate::derive_key;
 use crate::error::Error;
@@ -90,7 +90,7 @@ impl ControlPlane {
         &self,
         computation: &str,
         record: Key,
-        attempt: AttemptId,
+        by: (AttemptId, Fence),
         report: Report,
     ) -> Result<Option<Settled>, Error> {
         let computation = self.known(computation)?;
@@ -100,7 +100,7 @@ impl ControlPlane {
         let key = computation.retry().map(|_| record);
         let about = About { computation: computation.name(), epoch: bound.epoch, key };
         let succeeded = matches!(report, Report::Succeeded(_));
-        let settled = self.hapax.remote().settle(record, attempt, report, Vec::new(), None).await?;
+        let settled = self.hapax.remote().settle(record, by, report, Vec::new(), None).await?;
         match &settled {
             Settled::Recorded if succeeded => event::committed(about),
             Settled::Outdated(mismatch) => event::refused(about, &Error::Epoch(mismatch.clone())),

@@ -24,30 +24,10 @@ use crate::lock::LockKey;
 use crate::outcome::{Cause, Failure, MAX_REASON, Outcome, bounded, cut};
 use crate::part::Part;
 use crate::planted::{Bug, planted};
+pub use crate::safety::{Safety, Settling};
 use crate::time::{LeaseInstant, Now, Timestamp};
 
-pub use crate::verdict::{Blocked, Fenced, Grant, Judged, Settled, Verdict};
-
-/// What it means when a holder vanishes or cannot say what happened. Declared up front.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
-pub enum Safety {
-    /// Nothing happened unless the outcome was committed. Grant it again.
-    Transactional,
-    /// It can be looked up. Ask first.
-    Reconcilable(Settling),
-    /// Nobody can tell. A person decides.
-    #[default]
-    Opaque,
-}
-
-/// When a reconciler's "no" counts.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Settling {
-    /// At once: the target honours key or fence and so refuses a late arrival.
-    TargetRefusesLate,
-    /// Once this much time has passed since the holder could last have sent.
-    AfterMs(u64),
-}
+pub use crate::verdict::{Blocked, Fenced, Grant, Judged, Seen, Settled, Verdict};
 
 /// One effect as it is remembered.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -214,6 +194,11 @@ impl Effect {
         Some(self.updated.plus_ms(ttl_ms))
     }
 
+    /// What a person is shown of it, to be named in a decision.
+    pub fn seen(&self) -> Seen {
+        Seen { attempt: self.attempt, state: self.state.name() }
+    }
+
     /// Whether the record counts as absent.
     pub fn expired(&self, now: Now) -> bool {
         now.wall_trusted && self.expires().is_some_and(|at| at <= now.wall)
@@ -301,7 +286,9 @@ pub fn claim(
         return (elsewhere(effect, ask), None);
     }
     match &effect.state {
-        State::Running { .. } if effect.attempt == ask.attempt => {
+        // The same holder asks again, because an answer was lost. Another holder that comes by the same
+        // attempt, as two processes with one client's key do, is another one all the same.
+        State::Running { lease, .. } if effect.attempt == ask.attempt && *lease == ask.lease => {
             (Verdict::Granted(granted(effect)), None)
         }
         State::Running { .. } => (Verdict::InFlight { attempt: effect.attempt }, None),
@@ -424,18 +411,28 @@ pub enum Report {
     Released(String),
 }
 
-/// Judges a holder's report. A settle that nobody overtook is good however late, but not after
-/// the end of its epoch: `over` is what the caller found when it compared the effect's with its
-/// domain's.
+/// Judges a holder's report. A settle that no other attempt overtook is good however late, but not
+/// after the end of its epoch: `over` is what the caller found when it compared the effect's with
+/// its domain's.
+///
+/// A report names the attempt and the fence it was granted with, because an attempt that is asked
+/// for again may be granted twice. Only a claimant that was never told of its grant names no fence,
+/// and it can only release.
 pub fn settle(
     now: Now,
     current: Option<&Effect>,
-    attempt: AttemptId,
+    (attempt, fence): (AttemptId, Option<Fence>),
     report: &Report,
     over: Option<Mismatch>,
 ) -> (Settled, Option<Change>) {
     let fenced = (Settled::Fenced(Fenced::by(current)), None);
-    let theirs = |effect: &&Effect| effect.attempt == attempt || planted(Bug::StaleSettle);
+    let granted = |effect: &Effect| match fence {
+        Some(fence) => fence == effect.fence || planted(Bug::FenceUnnamed),
+        None => matches!(report, Report::Released(_)),
+    };
+    let theirs = |effect: &&Effect| {
+        effect.attempt == attempt && granted(effect) || planted(Bug::StaleSettle)
+    };
     let Some(effect) = current.filter(theirs) else { return fenced };
     let open = effect.state.name().is_open();
     if let Some(mismatch) = over.filter(|_| open) {
@@ -579,16 +576,16 @@ pub enum Resolution {
     AskAgain,
 }
 
-/// Judges a person's decision. Fenced by the attempt that the person was shown.
+/// Judges a person's decision. Fenced by the attempt and the state that the person was shown.
 pub fn resolve(
     now: Now,
     current: Option<&Effect>,
-    attempt: AttemptId,
+    seen: Seen,
     resolution: &Resolution,
     note: &str,
 ) -> (Judged, Option<Change>) {
     let fenced = (Judged::Fenced(Fenced::by(current)), None);
-    let Some(effect) = current.filter(|effect| effect.attempt == attempt) else { return fenced };
+    let Some(effect) = current.filter(|effect| effect.seen() == seen) else { return fenced };
     let state = match (&effect.state, resolution) {
         (State::Indeterminate { reason }, Resolution::AskAgain)
             if matches!(effect.safety, Safety::Reconcilable(_)) =>
@@ -627,17 +624,15 @@ pub fn rolled_back(
 }
 
 /// Clears a record, whatever it says, so that the next claim begins a new generation. Refused
-/// while somebody may be at it.
+/// while its holder may be at work, and where it says something else than the person was shown.
 pub fn reset(
     now: Now,
     current: Option<&Effect>,
-    attempt: AttemptId,
+    seen: Seen,
     note: &str,
 ) -> (Judged, Option<Change>) {
     match current {
-        Some(effect)
-            if effect.attempt == attempt && !matches!(effect.state, State::Running { .. }) =>
-        {
+        Some(effect) if effect.seen() == seen && seen.state != StateName::Running => {
             judged(now, effect, failed(Cause::Reset, note), Event::Reset)
         }
         _ => (Judged::Fenced(Fenced::by(current)), None),

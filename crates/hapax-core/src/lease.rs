@@ -3,7 +3,8 @@
 //! Any number of claims hang on one lease, so a million running effects cost one renewal. A
 //! lease that lapsed is dead for good. Time alone kills a lease only while the store's own
 //! [`Pulse`] has been steady for the lease's length: a stall makes everyone late at once, and
-//! being late together is not being dead.
+//! being late together is not being dead. Each lease is judged by its own term, so a short one
+//! neither slows nor hastens the expiry of the others.
 
 use crate::digest::printed_bytes;
 use crate::planted::{Bug, planted};
@@ -54,11 +55,17 @@ impl Lease {
         self.dead || self.overdue(now, self.until, pulse)
     }
 
-    /// Whether nobody will come back for it: held elsewhere, and silent for many terms. Others
-    /// are forgotten when their process is gone, or somebody takes over.
+    /// Whether it has been silent for so many terms that its holder will not come back.
     pub fn is_forgotten(&self, now: Now, pulse: &Pulse) -> bool {
         let late = self.until.plus_ms(self.term_ms.saturating_mul(10));
-        self.seen == Self::FORGETFUL && self.overdue(now, late, pulse)
+        self.overdue(now, late, pulse)
+    }
+
+    /// How long after it asked for a renewal that was granted a holder may go on working, by its own
+    /// clock. The store counts the term from when the request arrived, so its `until` is later; the
+    /// rest is for clocks that run apart, and for stopping the work.
+    pub fn working_ms(term_ms: u64) -> u64 {
+        term_ms - term_ms / 8
     }
 
     /// Whether `instant` has passed, for a holder of this lease.
@@ -68,31 +75,61 @@ impl Lease {
     }
 }
 
-/// Whether the store has been writable of late: the last beat, and since when they have come
-/// without a gap.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+/// How many lengths of gaps a [`Pulse`] tells apart: those of more than 32, 38, 45, 53, 64 … ms, four to each
+/// doubling, up to 217,088 ms.
+pub const GAPS: usize = 52;
+
+/// The nth of these lengths, in milliseconds.
+fn gap_ms(nth: usize) -> u64 {
+    [32, 38, 45, 53][nth % 4] << (nth / 4)
+}
+
+/// Whether the store has been writable of late: its last beat, and when the gaps before it ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Pulse {
     /// The newest beat.
     pub last: LeaseInstant,
-    /// The first beat after the newest gap.
-    pub since: LeaseInstant,
+    /// When the newest gap of more than each length ended, in milliseconds of the same era.
+    pub gaps: [u64; GAPS],
+}
+
+impl Default for Pulse {
+    fn default() -> Self {
+        Self { last: LeaseInstant::default(), gaps: [0; GAPS] }
+    }
 }
 
 impl Pulse {
-    /// A beat now. Half the shortest lease without one is a gap: a shorter stall cannot make
-    /// a holder late that renews every third of its lease.
-    pub fn beat(&self, now: Now, shortest_term_ms: u64) -> Self {
-        let gap = self.last.era != now.lease.era
-            || now.lease.ms.saturating_sub(self.last.ms) > shortest_term_ms / 2;
-        Self { last: now.lease, since: if gap { now.lease } else { self.since } }
+    /// A beat now.
+    pub fn beat(&self, now: Now) -> Self {
+        let (last, ms) = (now.lease, now.lease.ms);
+        if self.last.era != last.era {
+            return Self { last, gaps: [ms; GAPS] };
+        }
+        let silent = ms.saturating_sub(self.last.ms);
+        let mut gaps = self.gaps;
+        for (nth, ended) in gaps.iter_mut().enumerate() {
+            if silent > gap_ms(nth) {
+                *ended = ms;
+            }
+        }
+        Self { last, gaps }
     }
 
-    /// Whether beats have come without a gap for this long. Call it on a pulse just beaten.
+    /// Whether beats have come for one term without a gap that matters to a lease of that term.
+    /// Call it on a pulse just beaten.
     pub fn steady_for(&self, now: Now, term_ms: u64) -> bool {
         planted(Bug::StallKills)
-            || self.since.era == now.lease.era
-                && now.lease.ms.saturating_sub(self.since.ms) >= term_ms
+            || self.last.era == now.lease.era
+                && now.lease.ms.saturating_sub(self.gaps[gap_length(term_ms)]) >= term_ms
     }
+}
+
+/// The longest gap that does not matter to a lease of this term, as its place in [`Pulse::gaps`]: a little
+/// less than half the term. A shorter stall cannot make a holder late that renews every third of its
+/// term, and such renewals alone keep the pulse steady.
+fn gap_length(term_ms: u64) -> usize {
+    (0..GAPS).rev().find(|nth| gap_ms(*nth) <= term_ms / 2).unwrap_or(0)
 }
 
 #[cfg(test)]
@@ -108,7 +145,7 @@ mod tests {
     }
 
     fn beaten(beats: impl IntoIterator<Item = u64>) -> Pulse {
-        beats.into_iter().fold(Pulse::default(), |pulse, ms| pulse.beat(at(ms), 900))
+        beats.into_iter().fold(Pulse::default(), |pulse, ms| pulse.beat(at(ms)))
     }
 
     /// Proves K-6.
@@ -124,22 +161,62 @@ mod tests {
     /// Proves K-17.
     #[test]
     fn after_a_stall_nothing_lapses_for_one_lease_length() {
-        let steady = beaten((0..=1200).step_by(300));
+        let steady = beaten((0..=1200).step_by(200));
         assert!(lease().lapsed(at(1200), &steady));
 
-        let stalled = beaten([0, 300, 600, 5000]);
+        let stalled = beaten([0, 200, 400, 5000]);
         assert!(!lease().lapsed(at(5000), &stalled));
-        let back = [5300, 5600, 5900].iter().fold(stalled, |p, ms| p.beat(at(*ms), 900));
+        let back = (5200..=5900).step_by(100).fold(stalled, |p, ms| p.beat(at(ms)));
         assert!(lease().lapsed(at(5900), &back));
     }
 
+    /// Proves K-17.
     #[test]
-    fn only_what_is_held_elsewhere_is_forgotten_by_time() {
-        let steady = beaten((0..=12_000).step_by(300));
-        let elsewhere = Lease { seen: Lease::FORGETFUL, ..lease() };
-        assert!(elsewhere.is_forgotten(at(12_000), &steady));
-        assert!(!elsewhere.is_forgotten(at(9_000), &steady), "late, and perhaps coming back");
-        assert!(!lease().is_forgotten(at(12_000), &steady));
+    fn a_silent_lease_is_forgotten_after_ten_terms() {
+        let steady = beaten((0..=12_000).step_by(200));
+        assert!(!lease().is_forgotten(at(9_800), &steady), "late, and perhaps coming back");
+        assert!(lease().is_forgotten(at(9_900), &steady));
+    }
+
+    /// Proves K-17: what a short lease would call a gap is none to a long one, and the other way
+    /// round a stall that a long lease outlasts still protects a short one.
+    #[test]
+    fn each_lease_is_judged_by_its_own_term() {
+        let lease =
+            |term_ms| Lease::open(at(0), LeaseId::from_bytes([1; 16]), term_ms, "p".into(), 0);
+        let every_second = beaten((0..=20_000).step_by(1_000));
+        assert!(lease(5_000).lapsed(at(20_000), &every_second));
+        assert!(!lease(1_000).lapsed(at(20_000), &every_second), "each beat ends a gap for it");
+        let beaten_more = (20_300..=21_000).step_by(100).fold(every_second, |p, ms| p.beat(at(ms)));
+        assert!(!lease(1_000).lapsed(at(20_999), &beaten_more));
+        assert!(lease(1_000).lapsed(at(21_000), &beaten_more));
+    }
+
+    /// Proves K-17: exactly one term, and no gap of about half of it.
+    #[test]
+    fn a_pulse_is_steady_for_a_term_after_the_last_gap_that_matters() {
+        for (term_ms, longest_gap) in
+            [(100, 45), (900, 424), (8_192, 4_096), (15_000, 6_784), (1 << 40, 217_088)]
+        {
+            let begun = Pulse::default().beat(at(1_000));
+            let fine = begun.beat(at(1_000 + longest_gap));
+            let then = 1_000 + term_ms;
+            assert!(fine.steady_for(at(then), term_ms), "{term_ms}");
+            assert!(!fine.steady_for(at(then - 1), term_ms), "{term_ms}");
+            let gap = begun.beat(at(1_001 + longest_gap));
+            assert!(!gap.steady_for(at(then + longest_gap), term_ms), "{term_ms}");
+            assert!(gap.steady_for(at(then + longest_gap + 1), term_ms), "{term_ms}");
+        }
+        let rebooted = Now { lease: LeaseInstant { era: 2, ms: 1 << 50 }, ..Now::default() };
+        assert!(!Pulse::default().beat(at(0)).steady_for(rebooted, 100));
+        assert_eq!(Pulse::default().beat(rebooted).gaps, [1 << 50; GAPS]);
+    }
+
+    #[test]
+    fn a_new_lease_is_alive_for_its_term() {
+        let lease = lease();
+        assert_eq!((lease.dead, lease.until.ms, lease.term_ms), (false, 900, 900));
+        assert_eq!(Lease::working_ms(800), 700);
     }
 
     #[test]

@@ -48,6 +48,7 @@ pub mod part;
 pub mod planted;
 pub mod retry;
 pub mod route;
+pub mod safety;
 pub mod shelf;
 pub mod time;
 pub mod token;

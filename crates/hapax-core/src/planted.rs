@@ -28,6 +28,12 @@ macro_rules! bugs {
 bugs! {
     /// A settle is taken from whoever sends it.
     StaleSettle = "stale-settle",
+    /// A settle is taken from an attempt whatever fence it was granted with.
+    FenceUnnamed = "fence-unnamed",
+    /// A settle that was recorded before is answered as success in a caller's own transaction.
+    RepeatedSettleCommits = "repeated-settle-commits",
+    /// A person's decision counts for a state that the command itself has just brought about.
+    UnseenReset = "unseen-reset",
     /// A lease that was taken over is renewed.
     DeadLeaseRenewed = "dead-lease-renewed",
     /// A recorded outcome is told before the payloads are compared.
@@ -36,6 +42,8 @@ bugs! {
     OpaqueAgain = "opaque-again",
     /// A reconciler's "no" counts before the settling time is over.
     NoAtOnce = "no-at-once",
+    /// A holder works on although its lease may have lapsed.
+    HolderWorksOn = "holder-works-on",
     /// The fields of a key are joined by colons.
     ColonJoin = "colon-join",
     /// A proof's root is not compared with the signed one.
@@ -50,12 +58,20 @@ bugs! {
     SyncNormal = "sync-normal",
     /// SQLite's writer answers before it commits.
     AnswerBeforeCommit = "answer-before-commit",
-    /// SQLite's writer does not look what others have added to the newest effects.
-    FreshUnread = "fresh-unread",
+    /// A SQLite connection believes the rows it remembers although another one has written.
+    StaleRows = "stale-rows",
+    /// A SQLite file lets a second row of one key in.
+    KeysUnguarded = "keys-unguarded",
+    /// A SQLite connection believes what it remembers although an older copy was restored.
+    AnchorUnchecked = "anchor-unchecked",
     /// What a failed command wrote stays in its batch.
     HalfCommand = "half-command",
     /// PostgreSQL's quick settle does not ask whether the row has changed.
     QuickUnconditional = "quick-unconditional",
+    /// PostgreSQL's sessions commit as the server's configuration says at that moment.
+    CommitFollowsReload = "commit-follows-reload",
+    /// A grant that surfaces after its caller has given up is kept.
+    OrphanKept = "orphan-kept",
     /// PostgreSQL's sealer takes what lies above the newest leaf, and nothing below.
     IdCursor = "id-cursor",
     /// A commit whose reply was lost is taken for done.

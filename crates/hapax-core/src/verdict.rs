@@ -28,6 +28,12 @@ pub enum Verdict {
         /// Who.
         attempt: AttemptId,
     },
+    /// Not known: a transaction that has not ended has the key's row. Ask again, with the same
+    /// attempt.
+    Undecided {
+        /// What is in the way.
+        reason: String,
+    },
     /// Same key, another payload: the caller's mistake, never ours to guess about.
     Conflict {
         /// What the record has.
@@ -127,6 +133,16 @@ impl std::fmt::Display for Fenced {
             _ => f.write_str("no record"),
         }
     }
+}
+
+/// What a person was shown of an effect when deciding about it. A decision about anything else than
+/// what is there now changes nothing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Seen {
+    /// The attempt.
+    pub attempt: AttemptId,
+    /// The state it was in.
+    pub state: StateName,
 }
 
 /// What became of a reconciler's or a person's judgement.

@@ -118,16 +118,16 @@ impl Items {
         action: Action,
         (actor, note): (&str, &str),
     ) -> Result<bool, Error> {
-        let (hapax, key, judged) = (self.hapax(), escalation.key, escalation.judged);
+        let (hapax, key) = (self.hapax(), escalation.key);
+        let seen = hapax.seen(key, escalation.judged).await?;
         // One that nobody has noticed yet needs no more than what is said of its mutations.
-        let failed =
-            hapax.show(key).await?.is_some_and(|item| item.state.name() == StateName::Failed);
+        let failed = seen.state == StateName::Failed;
         let judged = match action {
-            Action::Reprocess => hapax.reset(key, judged, actor, note).await?,
-            Action::Skip => hapax.resolve(key, judged, Resolution::Skip, actor, note).await?,
+            Action::Reprocess => hapax.reset(key, seen, actor, note).await?,
+            Action::Skip => hapax.resolve(key, seen, Resolution::Skip, actor, note).await?,
             _ if failed => return Ok(true),
             Action::TryAgain | Action::DidNotHappen | Action::Happened => {
-                hapax.resolve(key, judged, Resolution::DidNotHappen, actor, note).await?
+                hapax.resolve(key, seen, Resolution::DidNotHappen, actor, note).await?
             }
         };
         Ok(!matches!(judged, Judged::Fenced(_)))
@@ -157,7 +157,8 @@ impl Items {
             (Action::TryAgain, ..) => return Ok(true),
             _ => Resolution::Skip,
         };
-        match hapax.resolve(key, judged, resolution, actor, note).await? {
+        let seen = hapax.seen(key, judged).await?;
+        match hapax.resolve(key, seen, resolution, actor, note).await? {
             Judged::Decided(_) | Judged::Undecided { .. } => Ok(true),
             Judged::Fenced(_) => Ok(false),
         }
@@ -182,7 +183,10 @@ impl Items {
             return Err(Error::Running { workflow: workflow.to_owned() });
         }
         let reset = match item.judged == judged {
-            true => Some(self.hapax().reset(key, judged, actor, note).await?),
+            true => {
+                let seen = self.hapax().seen(key, judged).await?;
+                Some(self.hapax().reset(key, seen, actor, note).await?)
+            }
             false => None,
         };
         if matches!(reset, None | Some(Judged::Fenced(_))) {
@@ -191,7 +195,8 @@ impl Items {
         // Nobody looks any more for what the attempts before have left.
         for mutation in self.open(key, item.attempt).await? {
             let (of, skip) = (mutation.key, Resolution::Skip);
-            self.hapax().resolve(of, mutation.judged, skip, actor, note).await?;
+            let seen = self.hapax().seen(of, mutation.judged).await?;
+            self.hapax().resolve(of, seen, skip, actor, note).await?;
         }
         Ok(())
     }

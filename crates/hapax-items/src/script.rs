@@ -263,7 +263,8 @@ impl Items {
             true => Resolution::Happened(Outcome::from("usable")),
             false => Resolution::Skip,
         };
-        match self.hapax().resolve(key, attempt, resolution, actor, note).await? {
+        let seen = self.hapax().seen(key, attempt).await?;
+        match self.hapax().resolve(key, seen, resolution, actor, note).await? {
             Judged::Decided(_) => Ok(()),
             _ => Err(Error::Stale { what: format!("version {version} of {workflow}"), attempt }),
         }

@@ -46,7 +46,7 @@ pub(crate) async fn record(
     let stale = || Error::Stale { what: format!("the result of {mutation}"), attempt };
     let asked = hapax.show(key).await?.ok_or_else(stale)?;
     let result = Resolution::Happened(Outcome::from(print(result).as_str()));
-    match hapax.resolve(key, asked.attempt, result, actor, note).await? {
+    match hapax.resolve(key, asked.seen(), result, actor, note).await? {
         Judged::Fenced(_) => Err(stale()),
         Judged::Decided(_) | Judged::Undecided { .. } => Ok(()),
     }

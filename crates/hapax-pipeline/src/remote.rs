@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use hapax::json::Json;
 use hapax::remote::{LeaseId, Permit, Report, Settled};
-use hapax::{AttemptId, Fingerprint, Key, LockPolicy, Refusal, Safety};
+use hapax::{AttemptId, Fence, Fingerprint, Key, LockPolicy, Refusal, Safety};
 
 use crate::error::Error;
 use crate::lifecycle::{self, Inputs, Progress, Stage, Stop, record};
@@ -73,17 +73,18 @@ impl Pipeline {
         }
         match permit {
             Ok(Permit::Granted(grant)) => {
+                let by = (grant.attempt, grant.fence);
                 match self.may_begin(&stage, key, grant.nth, &inputs).await {
                     Ok(Ok(())) => {}
                     Ok(Err(refusal)) => {
                         let report = Report::Failed(Stop::Refused(refusal.clone()).reason());
-                        self.hapax.remote().settle(key, attempt, report, Vec::new(), None).await?;
+                        self.hapax.remote().settle(key, by, report, Vec::new(), None).await?;
                         return Err(self.refused(&stage, refusal).await?);
                     }
                     // Nobody was told of the grant, so nothing came of it.
                     Err(error) => {
                         let report = Report::Released(format!("the guards: {error}"));
-                        self.hapax.remote().settle(key, attempt, report, Vec::new(), None).await?;
+                        self.hapax.remote().settle(key, by, report, Vec::new(), None).await?;
                         return Err(error);
                     }
                 }
@@ -131,10 +132,10 @@ impl Pipeline {
     pub async fn report(
         &self,
         key: Key,
-        attempt: AttemptId,
+        by: (AttemptId, Fence),
         told: Told,
     ) -> Result<Option<Settled>, Error> {
-        let Some(stage) = self.granted(key, Some(attempt)).await? else { return Ok(None) };
+        let Some(stage) = self.granted(key, Some(by.0)).await? else { return Ok(None) };
         let remote = self.hapax.remote();
         let made = match told {
             Told::Made(made) => *made,
@@ -161,7 +162,7 @@ impl Pipeline {
                     Report::Failed(why) => stage.is_theirs().then(|| why.clone()),
                     _ => None,
                 };
-                let settled = remote.settle(key, attempt, report, Vec::new(), None).await?;
+                let settled = remote.settle(key, by, report, Vec::new(), None).await?;
                 if let Some(why) = failed.filter(|_| settled == Settled::Recorded) {
                     self.escalate(&stage, &why).await?;
                 }
@@ -174,7 +175,7 @@ impl Pipeline {
             Ok(outputs) => inputs.into_iter().chain(outputs).collect(),
             Err(refusal) => {
                 let report = Report::Partial(Stop::Unfit(refusal.clone()).reason());
-                remote.settle(key, attempt, report, Vec::new(), None).await?;
+                remote.settle(key, by, report, Vec::new(), None).await?;
                 return Err(self.refused(&stage, refusal).await?);
             }
         };
@@ -183,7 +184,7 @@ impl Pipeline {
         let (product, outcome, events) =
             recorded.map_err(|failure| Error::Invalid(failure.reason().to_owned()))?;
         let report = Report::Succeeded(outcome);
-        let settled = remote.settle(key, attempt, report, events, Some(product.note())).await?;
+        let settled = remote.settle(key, by, report, events, Some(product.note())).await?;
         if settled == Settled::Recorded {
             self.took(&self.labels(&stage.about), &product);
         }

@@ -230,5 +230,6 @@ pub async fn decide(
         true => Resolution::Happened(Outcome::from("approved")),
         false => Resolution::Skip,
     };
-    pipeline.resolve(review, attempt, resolution, said).await
+    let seen = hapax.seen(review, attempt).await?;
+    pipeline.resolve(review, seen, resolution, said).await
 }

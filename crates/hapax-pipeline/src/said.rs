@@ -7,8 +7,8 @@ use std::sync::Arc;
 use hapax::json::Json;
 use hapax::remote::{Look, Settled};
 use hapax::{
-    AttemptId, Blocked, Dataset, Finding, Judged, Key, Outcome, Refusal, Resolution, StateName,
-    Step, Wording,
+    AttemptId, Blocked, Dataset, Finding, Judged, Key, Outcome, Refusal, Resolution, Seen,
+    StateName, Step, Wording,
 };
 
 use crate::error::Error;
@@ -53,19 +53,19 @@ impl Pipeline {
     pub async fn resolve(
         &self,
         key: Key,
-        attempt: AttemptId,
+        seen: Seen,
         resolution: Resolution,
         (actor, note): (&str, &str),
     ) -> Result<Judged, Error> {
         let Some(wording) = self.wording(key).await? else {
-            return Ok(self.hapax.resolve(key, attempt, resolution, actor, note).await?);
+            return Ok(self.hapax.resolve(key, seen, resolution, actor, note).await?);
         };
         let resolution = match resolution {
             Resolution::Happened(outcome) => Resolution::Happened(wording.outcome(&outcome)),
             other => other,
         };
         let note = wording.reason(note);
-        Ok(self.hapax.resolve(key, attempt, resolution, actor, &note).await?)
+        Ok(self.hapax.resolve(key, seen, resolution, actor, &note).await?)
     }
 
     /// Clears a record, so that the effect can happen again, unless somebody was asked about it and
@@ -73,7 +73,7 @@ impl Pipeline {
     pub async fn reset(
         &self,
         key: Key,
-        attempt: AttemptId,
+        seen: Seen,
         (actor, note): (&str, &str),
     ) -> Result<Judged, Error> {
         // A record that is cleared begins anew, and whoever was asked would not be heard.
@@ -82,7 +82,7 @@ impl Pipeline {
         }
         let wording = self.wording(key).await?;
         let note = wording.map_or_else(|| note.to_owned(), |wording| wording.reason(note));
-        Ok(self.hapax.reset(key, attempt, actor, &note).await?)
+        Ok(self.hapax.reset(key, seen, actor, &note).await?)
     }
 
     /// What a look has found. See [`Remote::found`](hapax::remote::Remote::found).

@@ -63,7 +63,8 @@ impl Pipeline {
             Err(_) if no_way => return Ok(TakenBack::NoWay),
             Err(error) => return Err(error.into()),
         }
-        Ok(match self.reset(key, attempt, (actor, note)).await? {
+        let seen = self.hapax.seen(key, attempt).await?;
+        Ok(match self.reset(key, seen, (actor, note)).await? {
             Judged::Decided(_) => TakenBack::Cleared,
             _ => TakenBack::Undone,
         })

@@ -92,6 +92,17 @@ impl Work {
         self.stage.mask(text)
     }
 
+    /// Until when the work may go on. See [`Claim::work_until_ms`](hapax::Claim::work_until_ms).
+    pub fn work_until_ms(&self) -> Option<u64> {
+        self.claim.work_until_ms()
+    }
+
+    /// The file whose lock shows that the holder lives. See
+    /// [`Claim::lease_file`](hapax::Claim::lease_file).
+    pub fn lease_file(&self) -> Option<std::path::PathBuf> {
+        self.claim.lease_file()
+    }
+
     /// Settles the operation inside your own transaction on the ledger's file, so that your
     /// writes, what was made and its events are committed together or not at all. What was made is
     /// held against its contract first; `after` checks cannot be asked then, so there may be none. See

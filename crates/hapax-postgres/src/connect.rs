@@ -6,6 +6,7 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
+use hapax_core::planted::{Bug, planted};
 use hapax_store::StoreError;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
@@ -79,8 +80,14 @@ impl Address {
             }
             Err(error) => return Err(error),
         };
-        let known = "SELECT current_setting('hapax.session', true) IS NOT DISTINCT FROM $1";
-        let row = client.query_typed_one(known, &[(&word, Type::TEXT)]).await?;
+        // A setting of the session outlasts every reload of the configuration, which may turn it off.
+        let known = "SELECT current_setting('hapax.session', true) IS NOT DISTINCT FROM $1,
+             CASE WHEN current_setting('hapax.session', true) IS NOT DISTINCT FROM $1 AND $2
+             THEN set_config('synchronous_commit', CASE current_setting('synchronous_commit')
+                 WHEN 'remote_apply' THEN 'remote_apply' ELSE 'on' END, false) END";
+        let durable = !planted(Bug::CommitFollowsReload);
+        let params = [(&word as &(dyn ToSql + Sync), Type::TEXT), (&durable, Type::BOOL)];
+        let row = client.query_typed_one(known, &params).await?;
         Ok((client, row.try_get(0)?))
     }
 
@@ -199,9 +206,7 @@ impl Link {
         match self.direct {
             true => self.run(
                 "SET enable_seqscan = off; SET enable_hashjoin = off; SET enable_mergejoin = off;
-                 SET plan_cache_mode = force_generic_plan; SET lock_timeout = '50ms';
-                 SELECT set_config('synchronous_commit', 'on', false)
-                 WHERE current_setting('synchronous_commit') IN ('off', 'local')",
+                 SET plan_cache_mode = force_generic_plan; SET lock_timeout = '50ms'",
             ),
             false => Ok(()),
         }

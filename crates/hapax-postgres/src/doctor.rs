@@ -54,6 +54,13 @@ fn examine(link: &Link) -> Result<Vec<Ailment>, Trouble> {
     Ok(found)
 }
 
+/// The settings that durability rests on and that are off. A session cannot turn them on.
+pub(crate) fn turned_off(link: &Link) -> Result<Vec<String>, Trouble> {
+    let sql = "SELECT name FROM pg_settings
+        WHERE name IN ('fsync', 'full_page_writes') AND setting = 'off' ORDER BY name";
+    link.query(sql, &[])?.iter().map(|row| Ok(row.try_get(0)?)).collect()
+}
+
 /// A question whose every answer is an ailment.
 struct Check {
     severe: bool,
@@ -61,15 +68,21 @@ struct Check {
     next: &'static str,
 }
 
-const CHECKS: [Check; 9] = [
+const CHECKS: [Check; 10] = [
     Check {
         severe: true,
         sql: "SELECT format('%s is %s: a crash of the server can lose what was acknowledged', name,
                   setting)
               FROM pg_settings
-              WHERE (name IN ('fsync', 'full_page_writes') AND setting = 'off')
-                  OR (name = 'synchronous_commit' AND setting IN ('off', 'local'))",
+              WHERE name IN ('fsync', 'full_page_writes') AND setting = 'off'",
         next: "set it in postgresql.conf, and reload",
+    },
+    Check {
+        severe: false,
+        sql: "SELECT format('synchronous_commit is %s: what you commit without hapax can be lost in a crash',
+                  reset_val)
+              FROM pg_settings WHERE name = 'synchronous_commit' AND reset_val IN ('off', 'local')",
+        next: "nothing for hapax, whose sessions and functions turn it on; see whether it is meant",
     },
     Check {
         severe: true,

@@ -1,7 +1,7 @@
 //! Taking part in a transaction that the caller owns, by the functions that every language has.
 
 use hapax_core::attempt::{AttemptId, Fence};
-use hapax_core::effect::{Ask, Blocked, Grant, Safety, Settled, Settling, StateName, Verdict};
+use hapax_core::effect::{Ask, Blocked, Grant, Safety, Settling, StateName, Verdict};
 use hapax_core::epoch::Mismatch;
 use hapax_core::fingerprint::Fingerprint;
 use hapax_core::key::Key;
@@ -29,8 +29,9 @@ pub(crate) const CLAIM: &str =
              $12, $13) c";
 
 /// The statement that settles in the caller's transaction.
-pub(crate) const SETTLE: &str = "SELECT hapax.settle($1 || left(s.about, 0), $2, $3, $4, $5, $6)
-    FROM (SELECT set_config('hapax.about', $7, true) AS about OFFSET 0) s";
+pub(crate) const SETTLE: &str =
+    "SELECT hapax.settle($1 || left(s.about, 0), $2, $3, $4, $5, $6, $7)
+    FROM (SELECT set_config('hapax.about', $8, true) AS about OFFSET 0) s";
 
 /// The statement that records an event in the caller's transaction.
 pub(crate) const EMIT: &str =
@@ -40,8 +41,10 @@ pub(crate) const EMIT: &str =
 /// Why an outcome could not be recorded.
 #[derive(Debug)]
 pub enum Unsettled {
-    /// Somebody overtook the attempt, or its epoch is over. Nothing was written; roll back.
+    /// Another attempt overtook this one, or its epoch is over. Nothing was written; roll back.
     Fenced,
+    /// This attempt's settle was committed before. Nothing was written; roll back.
+    AlreadyRecorded,
     /// The database's own error.
     Store(StoreError),
 }
@@ -96,8 +99,8 @@ pub async fn claim_in(
 pub(crate) fn declared(safety: Safety) -> (&'static str, Option<i64>) {
     match safety {
         Safety::Transactional => ("transactional", None),
-        Safety::Reconcilable(Settling::TargetRefusesLate) => ("reconcilable", None),
-        Safety::Reconcilable(Settling::AfterMs(ms)) => ("reconcilable", Some(ms as i64)),
+        Safety::Reconcilable(Settling::TargetRefusesLate) => ("reconcilable", Some(0)),
+        Safety::Reconcilable(Settling::AfterMs(ms)) => ("reconcilable", Some(ms.max(1) as i64)),
         Safety::Opaque => ("opaque", None),
     }
 }
@@ -166,6 +169,7 @@ impl Told {
                 Verdict::Replayed { outcome, expires: None, left_ms: None }
             }
             "in_flight" => Verdict::InFlight { attempt },
+            "undecided" => Verdict::Undecided { reason },
             "conflict" => {
                 let recorded = Fingerprint::from_bytes(hash(self.recorded)?);
                 Verdict::Conflict { recorded, asked: ask.fingerprint }
@@ -196,19 +200,20 @@ impl Told {
 pub async fn settle_in(
     tx: &impl GenericClient,
     name: &Name,
-    attempt: AttemptId,
+    (attempt, fence): (AttemptId, Fence),
     outcome: &Outcome,
     telling: &Telling,
-) -> Result<Settled, Unsettled> {
+) -> Result<(), Unsettled> {
     let events = match telling.events.is_empty() {
         true => Vec::new(),
         false => admitted_in(tx, &telling.events).await?,
     };
     let settle = async {
         let (key, by, digest) = (name.key.to_string(), attempt.to_string(), outcome.digest());
-        let params: [(&(dyn ToSql + Sync), Type); 7] = [
+        let params: [(&(dyn ToSql + Sync), Type); 8] = [
             (&key, Type::TEXT),
             (&by, Type::TEXT),
+            (&(fence.0 as i64), Type::INT8),
             (&outcome.body(), Type::BYTEA),
             (&name.namespace.as_str(), Type::TEXT),
             (&&digest.as_bytes()[..], Type::BYTEA),
@@ -229,13 +234,7 @@ pub async fn settle_in(
             settled
         }
     };
-    match settled {
-        Ok(rows) => match rows.first().map(|row| row.try_get(0)) {
-            Some(Ok("repeated")) => Ok(Settled::Repeated),
-            _ => Ok(Settled::Recorded),
-        },
-        Err(error) => Err(unsettled(error)),
-    }
+    settled.map(drop).map_err(unsettled)
 }
 
 /// The events as they are recorded, by what is declared now.
@@ -254,6 +253,7 @@ async fn admitted_in(
 fn unsettled(error: tokio_postgres::Error) -> Unsettled {
     match error.code().map(SqlState::code) {
         Some(FENCED | OUTDATED) => Unsettled::Fenced,
+        Some(ALREADY_RECORDED) => Unsettled::AlreadyRecorded,
         _ => Unsettled::Store(Trouble::from(error).into_store_error()),
     }
 }
@@ -323,6 +323,9 @@ pub(crate) const FENCED: &str = "HX207";
 
 /// The SQLSTATE of an attempt whose epoch is over.
 pub(crate) const OUTDATED: &str = "HX211";
+
+/// The SQLSTATE of a settle that was recorded before.
+pub(crate) const ALREADY_RECORDED: &str = "HX116";
 
 /// The SQLSTATE of a lease that is over.
 pub(crate) const LEASE_DEAD: &str = "HX110";

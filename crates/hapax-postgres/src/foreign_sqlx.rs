@@ -1,7 +1,7 @@
 //! Taking part in a transaction of sqlx.
 
-use hapax_core::attempt::AttemptId;
-use hapax_core::effect::{Ask, Settled, Verdict};
+use hapax_core::attempt::{AttemptId, Fence};
+use hapax_core::effect::{Ask, Verdict};
 use hapax_core::name::Name;
 use hapax_core::outcome::Outcome;
 use hapax_store::StoreError;
@@ -12,8 +12,8 @@ use sqlx::postgres::{PgConnection, PgRow};
 
 use crate::dataset::{REGISTRY, declared, registry_of};
 use crate::foreign::{
-    CLAIM, EMIT, FENCED, LEASE_DEAD, NO_LEASE, OUTDATED, SETTLE, Told, Unsettled, declared,
-    ordering, refused,
+    ALREADY_RECORDED, CLAIM, EMIT, FENCED, LEASE_DEAD, NO_LEASE, OUTDATED, SETTLE, Told, Unsettled,
+    declared, ordering, refused,
 };
 
 /// Claims a key in the caller's transaction, as [`claim_in`](crate::foreign::claim_in) does.
@@ -51,10 +51,10 @@ pub async fn claim_in(
 pub async fn settle_in(
     tx: &mut PgConnection,
     name: &Name,
-    attempt: AttemptId,
+    (attempt, fence): (AttemptId, Fence),
     outcome: &Outcome,
     telling: &Telling,
-) -> Result<Settled, Unsettled> {
+) -> Result<(), Unsettled> {
     let events = &telling.events;
     if !events.is_empty() {
         let names: Vec<&str> = dataset::of(events).into_iter().collect();
@@ -70,6 +70,7 @@ pub async fn settle_in(
     let settled = sqlx::query(SETTLE)
         .bind(name.key.to_string())
         .bind(attempt.to_string())
+        .bind(fence.0 as i64)
         .bind(outcome.body())
         .bind(name.namespace.as_str())
         .bind(&outcome.digest().as_bytes()[..])
@@ -77,18 +78,13 @@ pub async fn settle_in(
         .bind(telling.note.as_deref().unwrap_or_default())
         .fetch_one(&mut *tx)
         .await;
-    match settled {
-        Ok(row) => match row.try_get::<String, _>(0).as_deref() {
-            Ok("repeated") => Ok(Settled::Repeated),
-            _ => Ok(Settled::Recorded),
-        },
-        Err(error) => Err(unsettled(&error)),
-    }
+    settled.map(drop).map_err(|error| unsettled(&error))
 }
 
 fn unsettled(error: &sqlx::Error) -> Unsettled {
     match code(error).as_deref() {
         Some(FENCED | OUTDATED) => Unsettled::Fenced,
+        Some(ALREADY_RECORDED) => Unsettled::AlreadyRecorded,
         _ => Unsettled::Store(store_error(error)),
     }
 }

@@ -15,7 +15,6 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use hapax_core::attempt::AttemptId;
 use hapax_core::effect::{Ask, State, Verdict};
 use hapax_core::lock::LockKey;
 use hapax_core::name::Name;
@@ -164,6 +163,9 @@ impl Lane {
             Some(link) => link,
             None => {
                 let link = self.shared.connect()?;
+                // Whatever ended the last connection may have been a restore, after which numbers of
+                // entries are given again.
+                self.shared.running().clear();
                 if self.pace == Pace::Quick {
                     link.hurry()?;
                 }
@@ -341,8 +343,8 @@ impl Lane {
         match &waiting.job.command {
             _ if self.pace == Pace::Quick => served.slow.push(waiting),
             Command::Claim { .. } if waited > BLOCKED => {
-                let verdict = Verdict::InFlight { attempt: AttemptId::from_bytes([0; 16]) };
-                served.answer(waiting.job, Ok(Answer::Claim(verdict)));
+                let reason = format!("another transaction has its row and has not ended: {text}");
+                served.answer(waiting.job, Ok(Answer::Claim(Verdict::Undecided { reason })));
             }
             _ if waited > PATIENCE => {
                 served.answer(waiting.job, Err(StoreError::Unavailable(text)));

@@ -1,6 +1,6 @@
 //! Leases and the pulse as rows.
 
-use hapax_core::lease::{Lease, LeaseId, Pulse};
+use hapax_core::lease::{GAPS, Lease, LeaseId, Pulse};
 use hapax_core::time::LeaseInstant;
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
@@ -89,26 +89,28 @@ const TIMELINE: &str = "left(pg_walfile_name(pg_current_wal_lsn()), 8)";
 
 /// The pulse; of another timeline it does not count.
 pub(crate) fn pulse(link: &Link) -> Result<Pulse, Trouble> {
-    let sql = format!("SELECT pulse_last, pulse_since FROM hapax.self WHERE timeline = {TIMELINE}");
+    let sql = format!("SELECT pulse_last, pulse_gaps FROM hapax.self WHERE timeline = {TIMELINE}");
     let rows = link.query(&sql, &[])?;
     let Some(row) = rows.first() else { return Ok(Pulse::default()) };
-    let instant = |at: usize| -> Result<LeaseInstant, Trouble> {
-        Ok(LeaseInstant { era: ERA, ms: row.try_get::<_, i64>(at)? as u64 })
-    };
-    Ok(Pulse { last: instant(0)?, since: instant(1)? })
+    let last = LeaseInstant { era: ERA, ms: row.try_get::<_, i64>(0)? as u64 };
+    let mut gaps = [0; GAPS];
+    for (gap, stored) in gaps.iter_mut().zip(row.try_get::<_, Vec<i64>>(1)?) {
+        *gap = stored as u64;
+    }
+    Ok(Pulse { last, gaps })
 }
 
-/// Writes the pulse. Others beat too: the newest beat counts, and the newest gap.
+/// Writes the pulse. Other transactions beat too: the newest beat counts, and of each length the
+/// newest gap.
 pub(crate) fn put_pulse(link: &Link, pulse: &Pulse) -> Result<(), Trouble> {
     let sql = format!(
         "UPDATE hapax.self SET
              pulse_last = CASE WHEN timeline = {TIMELINE} THEN greatest(pulse_last, $1) ELSE $1 END,
-             pulse_since = CASE WHEN timeline = {TIMELINE} THEN greatest(pulse_since, $2) ELSE $2 END,
+             pulse_gaps = CASE WHEN timeline = {TIMELINE} THEN hapax.newest(pulse_gaps, $2) ELSE $2 END,
              timeline = {TIMELINE}"
     );
-    let params =
-        [(&(pulse.last.ms as i64) as _, Type::INT8), (&(pulse.since.ms as i64) as _, Type::INT8)];
-    link.execute(&sql, &params)?;
+    let gaps: Vec<i64> = pulse.gaps.iter().map(|gap| *gap as i64).collect();
+    link.execute(&sql, &[(&(pulse.last.ms as i64), Type::INT8), (&gaps, Type::INT8_ARRAY)])?;
     Ok(())
 }
 

@@ -7,7 +7,7 @@ use crate::connect::Link;
 use crate::error::Trouble;
 
 /// Every version of the schema, as the statements that lead to it from the one before.
-pub(crate) const MIGRATIONS: [&str; 12] = [
+pub(crate) const MIGRATIONS: [&str; 13] = [
     concat!(include_str!("sql/1_ledger.sql"), include_str!("sql/1_callers.sql")),
     include_str!("sql/2_outbox.sql"),
     include_str!("sql/3_dataset.sql"),
@@ -20,6 +20,7 @@ pub(crate) const MIGRATIONS: [&str; 12] = [
     include_str!("sql/10_judged.sql"),
     include_str!("sql/11_emit.sql"),
     include_str!("sql/12_rows.sql"),
+    include_str!("sql/13_attempts.sql"),
 ];
 
 /// What is needed before the first migration.

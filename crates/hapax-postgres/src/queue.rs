@@ -232,6 +232,7 @@ mod tests {
         let command = Command::Settle {
             name: Name { namespace: Namespace::default(), key: Key::from_bytes([key; 32]) },
             attempt: AttemptId::from_bytes([attempt; 16]),
+            fence: None,
             report: Report::Failed(String::new()),
             telling: Telling::default(),
         };

@@ -133,6 +133,7 @@ impl Quick {
             }
             Command::Settle {
                 attempt,
+                fence,
                 report: report @ Report::Succeeded(outcome),
                 telling: Telling { events, note, shelved: None, part: None },
                 ..
@@ -141,8 +142,13 @@ impl Quick {
                 && outcome.body().is_some_and(|body| body.len() <= INLINE) =>
             {
                 if let Some(row) = row.filter(|row| row.effect.bound.is_none())
-                    && let (Settled::Recorded, Some(change)) =
-                        effect::settle(self.now, Some(&row.effect), *attempt, report, None)
+                    && let (Settled::Recorded, Some(change)) = effect::settle(
+                        self.now,
+                        Some(&row.effect),
+                        (*attempt, *fence),
+                        report,
+                        None,
+                    )
                 {
                     let (digest, note) = (outcome.digest().as_bytes().to_vec(), note.clone());
                     let row = Stored { entry: row.entry, effect: change.effect };

@@ -12,6 +12,7 @@ use tokio_postgres::types::Type;
 
 use crate::clock::ServerClock;
 use crate::connect::{Address, Link};
+use crate::doctor;
 use crate::effect::{Place, Stored};
 use crate::error::Trouble;
 use crate::lane::{Lane, Pace};
@@ -85,6 +86,8 @@ impl Shared {
 pub struct PgStore {
     pub(crate) shared: Arc<Shared>,
     ledger: String,
+    /// The settings of durability that were off when it was opened.
+    off_at_open: Vec<String>,
     readings: Option<Sender<Reading>>,
     /// For a lone caller's own thread.
     here: Mutex<Lane>,
@@ -97,11 +100,16 @@ impl PgStore {
     /// where that is allowed.
     pub fn open(url: &str, options: Options) -> Result<Self, StoreError> {
         let address = Address::parse(url)?;
-        let ledger = tried(|| {
+        let (ledger, off_at_open) = tried(|| {
             let link = Link::connect(&address)?;
             migrate::check(&link)?;
-            Ok(link.one("SELECT ledger::text FROM hapax.self", &[])?.try_get(0)?)
+            let ledger = link.one("SELECT ledger::text FROM hapax.self", &[])?.try_get(0)?;
+            Ok((ledger, doctor::turned_off(&link)?))
         })?;
+        if !off_at_open.is_empty() {
+            let off = off_at_open.join(", ");
+            tracing::error!(name: "server_not_durable", off, "a crash of the server can lose what was acknowledged");
+        }
         let shared = Arc::new(Shared {
             address,
             clock: ServerClock::new(options.clock),
@@ -118,6 +126,7 @@ impl PgStore {
         let mut store = Self {
             shared,
             ledger,
+            off_at_open,
             readings: Some(readings),
             here,
             lanes: Vec::new(),
@@ -139,6 +148,14 @@ impl PgStore {
 
     pub(crate) fn connect(&self) -> Result<Link, Trouble> {
         self.shared.connect()
+    }
+
+    /// The settings that durability rests on and that were turned off since the ledger was opened, as a
+    /// reload of the server's configuration can. Blocks.
+    pub fn turned_off(&self) -> Result<Vec<String>, StoreError> {
+        let mut off = tried(|| doctor::turned_off(&self.connect()?))?;
+        off.retain(|setting| !self.off_at_open.contains(setting));
+        Ok(off)
     }
 
     /// The random id of this ledger, which is the same on every node.

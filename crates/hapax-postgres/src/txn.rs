@@ -403,6 +403,16 @@ impl View for PgTxn<'_> {
         false
     }
 
+    fn pulse(&mut self) -> Result<Pulse, StoreError> {
+        let known = self.staged.pulse.or(self.written.pulse).or(self.loaded.pulse);
+        if let Some(pulse) = known {
+            return Ok(pulse);
+        }
+        let pulse = self.noting(lease::pulse(self.link))?;
+        self.loaded.pulse = Some(pulse);
+        Ok(pulse)
+    }
+
     fn lock(&mut self, namespace: &Namespace, key: LockKey) -> Result<Option<Lock>, StoreError> {
         let found = self.namespaces.find(self.link, namespace);
         match self.noting(found)? {
@@ -532,16 +542,6 @@ impl Txn for PgTxn<'_> {
     fn drop_lease(&mut self, id: LeaseId) -> Result<(), StoreError> {
         self.may_write()?;
         self.noting(lease::end(self.link, id))
-    }
-
-    fn pulse(&mut self) -> Result<Pulse, StoreError> {
-        let known = self.staged.pulse.or(self.written.pulse).or(self.loaded.pulse);
-        if let Some(pulse) = known {
-            return Ok(pulse);
-        }
-        let pulse = self.noting(lease::pulse(self.link))?;
-        self.loaded.pulse = Some(pulse);
-        Ok(pulse)
     }
 
     fn put_pulse(&mut self, pulse: &Pulse) -> Result<(), StoreError> {

@@ -5,10 +5,13 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use hapax_core::attempt::{AttemptId, Fence};
-use hapax_core::effect::{Ask, Effect, Finding, Report, Resolution, Safety, Settling, Verdict};
+use hapax_core::effect::{
+    Ask, Effect, Finding, Report, Resolution, Safety, Seen, Settled, Settling, StateName, Verdict,
+};
 use hapax_core::epoch::{Bound, Domain};
 use hapax_core::fingerprint::Fingerprint;
 use hapax_core::journal::Entry;
+use hapax_core::journal::Event::Granted;
 use hapax_core::key::Key;
 use hapax_core::lease::{Lease, LeaseId};
 use hapax_core::lock::LockKey;
@@ -246,6 +249,7 @@ impl Script {
                 Command::Settle {
                     name,
                     attempt,
+                    fence: None,
                     report,
                     telling: Telling {
                         events: events(key),
@@ -273,8 +277,8 @@ impl Script {
                     2 => Resolution::AskAgain,
                     _ => Resolution::Happened("seen".into()),
                 };
-                let attempt = self.attempt(key, back);
-                Command::Resolve { name: name(key), attempt, resolution, actor, note }
+                let seen = Seen { attempt: self.attempt(key, back), state: StateName::Running };
+                Command::Resolve { name: name(key), seen, resolution, actor, note }
             }
             Act::Step { key, back } => Command::RegisterStep {
                 name: name(key),
@@ -287,7 +291,8 @@ impl Script {
             }
             Act::Reset { key, back } => {
                 let (actor, note) = by();
-                Command::Reset { name: name(key), attempt: self.attempt(key, back), actor, note }
+                let seen = Seen { attempt: self.attempt(key, back), state: StateName::Running };
+                Command::Reset { name: name(key), seen, actor, note }
             }
             Act::Advance { by: steps } => {
                 let ((actor, reason), seen) = (by(), self.epoch);
@@ -301,13 +306,30 @@ impl Script {
     }
 }
 
-/// The command with the fence that this store gave: numbers are each store's own.
+/// The command with the fence that this store gave, because numbers are each store's own, and with the
+/// state that is seen there.
 fn aimed(store: &dyn Store, command: &Command) -> Command {
     let mut command = command.clone();
-    if let Command::Reconcile { name, fence, .. } = &mut command {
+    let shown = |name: &Name| {
         let name = name.clone();
-        let effects = wait(read(store, move |view| view.effects(&[name]))).expect("an effect");
-        *fence = effects[0].as_ref().map_or(Fence(0), |effect| effect.fence);
+        wait(read(store, move |view| view.effects(&[name]))).expect("an effect").remove(0)
+    };
+    match &mut command {
+        Command::Reconcile { name, fence, .. } => {
+            *fence = shown(name).map_or(Fence(0), |effect| effect.fence);
+        }
+        Command::Settle { name, attempt, fence, .. } => {
+            let (of, by) = (name.clone(), *attempt);
+            let entries = wait(read(store, move |view| view.entries(Some(&of), 0, 10_000)));
+            let granted = |entry: &&Entry| entry.event == Granted && entry.attempt == by;
+            let entries = entries.expect("a journal");
+            let entry = entries.iter().rev().find(granted);
+            *fence = Some(Fence(entry.map_or(0, |entry| entry.id)));
+        }
+        Command::Resolve { name, seen, .. } | Command::Reset { name, seen, .. } => {
+            seen.state = shown(name).map_or(seen.state, |effect| effect.state.name());
+        }
+        _ => {}
     }
     command
 }
@@ -512,15 +534,23 @@ async fn by_sql(
         Command::Claim { name, ask } => {
             foreign::claim_in(client, name, ask).await.map(Answer::Claim)
         }
-        Command::Settle { name, attempt, report: Report::Succeeded(outcome), telling } => {
+        Command::Settle {
+            name,
+            attempt,
+            fence: Some(fence),
+            report: Report::Succeeded(outcome),
+            telling,
+        } => {
             client.batch_execute("BEGIN").await.expect("a transaction");
-            let settled = foreign::settle_in(client, name, *attempt, outcome, telling).await;
+            let settled =
+                foreign::settle_in(client, name, (*attempt, *fence), outcome, telling).await;
             let end = if settled.is_ok() { "COMMIT" } else { "ROLLBACK" };
             client.batch_execute(end).await.expect("an end");
             match settled {
-                Ok(settled) => Ok(Answer::Settle(settled)),
+                Ok(()) => Ok(Answer::Settle(Settled::Recorded)),
                 // The store journals the contradiction, as the engine has it do.
-                Err(Unsettled::Fenced) => call(store, command).await,
+                // What was recorded before is an error in a caller's transaction, and nothing to a lone caller.
+                Err(Unsettled::Fenced | Unsettled::AlreadyRecorded) => call(store, command).await,
                 Err(Unsettled::Store(error)) => Err(error),
             }
         }

@@ -50,7 +50,14 @@ impl Bench {
     }
 
     /// Has commands wait together, and tells what each was told.
-    async fn together(&self, commands: Vec<Command>) -> Vec<Answer> {
+    async fn together(&self, mut commands: Vec<Command>) -> Vec<Answer> {
+        for command in &mut commands {
+            if let Command::Settle { name, fence, .. } = command {
+                let of = name.clone();
+                let effects = read(self.store(), move |view| view.effects(&[of])).await;
+                *fence = effects.expect("a read").remove(0).map(|effect| effect.fence);
+            }
+        }
         let (jobs, answers): (Vec<_>, Vec<_>) = commands
             .into_iter()
             .map(|command| {
@@ -113,6 +120,7 @@ fn settle(key: u8) -> Command {
     Command::Settle {
         name: name(key),
         attempt: AttemptId::from_bytes([key; 16]),
+        fence: None,
         report: Report::Succeeded(Outcome::from("done")),
         telling: Telling { note: Some(format!("{key} is done")), ..Telling::default() },
     }

@@ -63,6 +63,28 @@ pub struct Protocol {
     pub pauses: u8,
     /// How often a reply may be lost, a caller give up, or a holder not know.
     pub doubts: u8,
+    /// Whether attempts may follow from a client's key, so that one may be granted twice.
+    pub derived: bool,
+    /// How often an older copy of the ledger may be restored.
+    pub restores: u8,
+}
+
+impl Protocol {
+    /// So many workers and keys, and nothing goes wrong.
+    pub fn calm(target: Target, workers: usize, keys: usize) -> Self {
+        let (locked, derived) = (false, false);
+        Self {
+            target,
+            workers,
+            keys,
+            locked,
+            crashes: 0,
+            pauses: 0,
+            doubts: 0,
+            derived,
+            restores: 0,
+        }
+    }
 }
 
 impl Model for Protocol {
@@ -84,12 +106,17 @@ impl Model for Protocol {
     fn properties(&self) -> Vec<Property<Self>> {
         let mut properties = vec![
             Property::always("executed at most once", |_, world: &World| {
-                (0..world.keys()).all(|key| world.executed(key).len() <= 1)
+                (0..world.keys()).all(|key| world.executed(key).len() <= 1 + world.restores())
             }),
             Property::always("what callers were told is recorded", |_, world: &World| {
-                (0..world.keys()).all(|key| {
-                    world.told(key).all(|told| world.outcome(key).is_some_and(|by| by == told))
-                })
+                // What was told before an older copy was restored may be in it, or not.
+                world.restores() > 0
+                    || (0..world.keys()).all(|key| {
+                        world.told(key).all(|told| world.outcome(key).is_some_and(|by| by == told))
+                    })
+            }),
+            Property::always("no report of an overtaken grant is recorded", |_, world: &World| {
+                !world.was_stale()
             }),
             Property::always("what is recorded was executed", |_, world: &World| {
                 (0..world.keys()).all(|key| {
@@ -119,15 +146,16 @@ impl Model for Protocol {
 }
 
 fn surfaced(protocol: &Protocol, world: &World) -> bool {
-    (0..world.keys()).all(|key| {
-        let Some(effect) = world.effect(key) else { return world.executed(key).is_empty() };
-        match &effect.state {
-            // A target that knows keys takes a late first arrival. Whoever sent it is told that
-            // it was overtaken, which is journalled, and whoever asks next is told by the target.
-            State::Failed(_) if protocol.target == Target::Keyed => true,
-            state => state.name() != StateName::Failed || world.executed(key).is_empty(),
-        }
-    })
+    world.restores() > 0
+        || (0..world.keys()).all(|key| {
+            let Some(effect) = world.effect(key) else { return world.executed(key).is_empty() };
+            match &effect.state {
+                // A target that knows keys takes a late first arrival. Whoever sent it is told that
+                // it was overtaken, which is journalled, and whoever asks next is told by the target.
+                State::Failed(_) if protocol.target == Target::Keyed => true,
+                state => state.name() != StateName::Failed || world.executed(key).is_empty(),
+            }
+        })
 }
 
 /// The protocols that are walked through, by name.
@@ -136,14 +164,24 @@ pub fn protocols(full: bool) -> Vec<(String, Protocol)> {
         [Target::Transactional, Target::Keyed, Target::Fenced, Target::Settling, Target::Opaque];
     let mut protocols = Vec::new();
     for target in targets {
-        let mut add = |workers, keys, crashes, pauses, doubts, locked| {
-            let what = Protocol { target, workers, keys, locked, crashes, pauses, doubts };
-            let lock = if locked { ", one lock" } else { "" };
+        let mut push = |what: Protocol| {
+            let Protocol { workers, keys, crashes, pauses, doubts, restores, .. } = what;
+            let lock = if what.locked { ", one lock" } else { "" };
+            let derived = if what.derived { ", attempts of clients" } else { "" };
+            let restored = if restores > 0 { ", restored" } else { "" };
             let name = format!(
                 "{target:?}: {workers} workers, {keys} keys, {crashes} crashes, {pauses} pauses, \
-                 {doubts} doubts{lock}"
+                 {doubts} doubts{lock}{derived}{restored}"
             );
             protocols.push((name, what));
+        };
+        // A client's attempt is granted again after another one came in between.
+        let pauses = if full { 2 } else { 1 };
+        push(Protocol { derived: true, pauses, doubts: 1, ..Protocol::calm(target, 2, 1) });
+        push(Protocol { restores: 1, doubts: 1, ..Protocol::calm(target, 2, 1) });
+        let mut add = |workers, keys, crashes, pauses, doubts, locked| {
+            let calm = Protocol::calm(target, workers, keys);
+            push(Protocol { locked, crashes, pauses, doubts, ..calm });
         };
         add(3, 2, 0, 0, 0, true);
         add(2, 1, 1, 1, 1, false);

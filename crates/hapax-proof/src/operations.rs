@@ -455,7 +455,7 @@ impl Field {
             true => Resolution::Happened(Outcome::from("done")),
             false => Resolution::DidNotHappen,
         };
-        Ok(hapax.resolve(key, effect.attempt, resolution, "ann", "looked").await?)
+        Ok(hapax.resolve(key, effect.seen(), resolution, "ann", "looked").await?)
     }
 }
 

@@ -274,9 +274,13 @@ impl Experiment {
 /// What catches a planted bug.
 pub fn catches(bug: Bug) -> Experiment {
     match bug {
-        Bug::DeadLeaseRenewed | Bug::OpaqueAgain | Bug::NoAtOnce | Bug::LockWithoutExpiry => {
-            Experiment::Model
-        }
+        Bug::DeadLeaseRenewed
+        | Bug::OpaqueAgain
+        | Bug::NoAtOnce
+        | Bug::LockWithoutExpiry
+        | Bug::HolderWorksOn
+        | Bug::FenceUnnamed
+        | Bug::RepeatedSettleCommits => Experiment::Model,
         Bug::LeaderStays => Experiment::Flights,
         Bug::StaleSettle
         | Bug::ReplayBeforeConflict
@@ -287,8 +291,10 @@ pub fn catches(bug: Bug) -> Experiment {
         | Bug::AmbiguousIsFailure
         | Bug::RememberBeforeSettle
         | Bug::ResetUnawaited => Experiment::Simulation,
-        Bug::FreshUnread => Experiment::Crowd,
+        Bug::StaleRows => Experiment::Crowd,
         Bug::ColonJoin | Bug::RootUnchecked => Experiment::Fuzzing,
+        Bug::UnseenReset | Bug::KeysUnguarded | Bug::AnchorUnchecked => Experiment::Model,
+        Bug::CommitFollowsReload | Bug::OrphanKept => Experiment::Model,
         Bug::AnswerBeforeCommit | Bug::HalfCommand => Experiment::FailpointsFile,
         Bug::IdCursor => Experiment::SealingPostgres,
         Bug::SyncNormal => Experiment::PowerFile,

@@ -27,9 +27,10 @@ use judge::{Call, Log, Targets};
 
 /// How long a node may be silent.
 const LEASE: Duration = Duration::from_secs(2);
-/// The longest pause of a node: shorter than the settling time that is declared.
+/// The longest pause of a node: longer than the lease and the settling time that is declared, so that
+/// only its own clock keeps a node that was paused from sending.
 const PAUSE_MS: u64 = 8_000;
-const SETTLING_MS: u64 = 20_000;
+const SETTLING_MS: u64 = 1_000;
 const YEAR: Duration = Duration::from_secs(365 * 24 * 3600);
 /// Longer than anybody waits, in virtual time.
 const HUNG: Duration = Duration::from_secs(3600);
@@ -437,7 +438,7 @@ impl World {
             return;
         }
         let id = self.log.begin_reset(kind);
-        match hapax.reset(kind.key(), effect.attempt, "somebody", "again").await {
+        match hapax.reset(kind.key(), effect.seen(), "somebody", "again").await {
             Ok(Judged::Decided(_)) => self.log.end_reset(id),
             Ok(_) => self.log.void(id),
             Err(_) => {}

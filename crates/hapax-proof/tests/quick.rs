@@ -25,7 +25,8 @@ macro_rules! quick {
 }
 
 quick! {
-    /// Proves K-5, K-6, K-7: in every order of every step, with crashes and pauses.
+    /// Proves K-5, K-6, K-7, K-18, K-20: in every order of every step, with crashes, holders that are stopped or
+    /// cut off, transactions that are run again, attempts of clients and a restored copy.
     the_protocol_holds: Model,
     /// Proves K-9: nobody follows one who is gone.
     elections_end_well: Flights,
@@ -117,15 +118,7 @@ fn seeds_that_failed_once() {
 /// and then the next attempt as well.
 #[test]
 fn a_fence_that_nobody_shows_protects_nobody() {
-    let protocol = Protocol {
-        target: Target::FencedUnseen,
-        workers: 2,
-        keys: 1,
-        locked: false,
-        crashes: 0,
-        pauses: 1,
-        doubts: 0,
-    };
+    let protocol = Protocol { pauses: 1, ..Protocol::calm(Target::FencedUnseen, 2, 1) };
     let mut report = Report::default();
     model::check("unseen", protocol, &mut report);
     assert!(report.violations.iter().any(|found| found.contains("at most once")), "{report}");

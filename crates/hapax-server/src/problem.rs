@@ -293,6 +293,14 @@ pub(crate) const STOPPING: Kind = Kind {
     next: "Ask another one, or this one later.",
 };
 
+/// The database may lose what was acknowledged.
+pub(crate) const NOT_DURABLE: Kind = Kind {
+    code: "HX0318",
+    title: "The database is not durable",
+    retryable: true,
+    next: "Turn the setting on in the server's configuration, and reload it.",
+};
+
 /// No operation.
 pub(crate) const BAD_OPERATION: Kind = Kind {
     code: "HX0501",
@@ -399,6 +407,12 @@ fn explained(error: &Error) -> (StatusCode, &'static str, bool, &'static str) {
             "Somebody is doing it",
             true,
             "Ask again later, or wait with Prefer: wait=10.",
+        ),
+        Error::Undecided { .. } => (
+            StatusCode::SERVICE_UNAVAILABLE,
+            "Whether it is granted is not known yet",
+            true,
+            "Ask again with the same attempt: another transaction has its row and has not ended.",
         ),
         Error::Locked { .. } => (
             StatusCode::CONFLICT,

@@ -22,7 +22,7 @@ use crate::api;
 use crate::caretaker::{Caretaker, Chore, ROUND};
 use crate::idempotency::{IdempotencyLayer, KeyNeed, Settings, Tenant};
 use crate::metrics::{self, Metrics};
-use crate::problem::{NOT_FOUND, Problem, STOPPING, WRONG_METHOD};
+use crate::problem::{NOT_DURABLE, NOT_FOUND, Problem, STOPPING, WRONG_METHOD};
 use crate::runs::Runs;
 
 /// The namespace that keys of requests to the API itself are kept in.
@@ -289,8 +289,15 @@ pub(crate) async fn readiness(hapax: &Hapax, stopping: bool) -> Response {
         let refused = Problem::new(StatusCode::SERVICE_UNAVAILABLE, &STOPPING, detail);
         return refused.into_response();
     }
-    match hapax.wall().await {
-        Ok(_) => Response::new("ready\n".into()),
+    match hapax.turned_off().await {
+        Ok(off) if off.is_empty() => Response::new("ready\n".into()),
+        Ok(off) => {
+            let detail = format!(
+                "{} was turned off: a crash of the database can lose what was acknowledged",
+                off.join(", ")
+            );
+            Problem::new(StatusCode::SERVICE_UNAVAILABLE, &NOT_DURABLE, detail).into_response()
+        }
         Err(error) => Problem::of(&error).into_response(),
     }
 }

@@ -24,7 +24,7 @@ pub(crate) use extraction::{
 };
 pub use items::{
     Act, Acted, ActionName, Escalation, HeldRepair, Item, ItemFailure, ItemShown, ItemStateName,
-    Mutation, UnknownMutation,
+    Mutation, Reprocess, UnknownMutation,
 };
 pub use journal::{Checkpoint, Entry, Leaf, Proof, Verification};
 pub use lease::{Lease, OpenLease};

@@ -14,8 +14,8 @@ use rusqlite::{Connection, OptionalExtension as _, Params, Row, params};
 
 use crate::epoch;
 use crate::error::OrStoreError;
-use crate::fresh::{self, Fresh, Half, half};
 use crate::hot::Hot;
+use crate::key_index::{KeyPrefix, prefix};
 use crate::part;
 use crate::seen::Seen;
 use crate::shelf;
@@ -33,26 +33,27 @@ macro_rules! columns {
 
 pub(crate) const LOAD: &str = concat!("SELECT ", columns!(), " FROM effect WHERE id = ?1");
 
-pub(crate) const LOAD_FILED: &str = concat!(
-    "SELECT ",
-    columns!(),
-    " FROM effect WHERE id = (SELECT effect FROM filed WHERE namespace = ?1 AND half = ?2)"
-);
+macro_rules! number {
+    () => {
+        "coalesce((SELECT effect FROM key_tail WHERE namespace = ?1 AND half = ?2),
+                  (SELECT effect FROM key_middle WHERE namespace = ?1 AND half = ?2),
+                  (SELECT effect FROM key_index WHERE namespace = ?1 AND half = ?2))"
+    };
+}
 
-pub(crate) const FILED: &str = "SELECT effect FROM filed WHERE namespace = ?1 AND half = ?2";
+pub(crate) const LOAD_BY_KEY: &str =
+    concat!("SELECT ", columns!(), " FROM effect WHERE id = ", number!());
 
-/// The number of the effect of this name, if there is one. Its row may be gone.
+pub(crate) const NUMBER: &str = concat!("SELECT ", number!());
+
+/// The number of the effect of this name, if there is one.
 pub(crate) fn number(
     hot: &mut Hot<'_>,
-    fresh: &Fresh,
     namespace: i64,
     key: Key,
 ) -> Result<Option<i64>, StoreError> {
-    let half = half(namespace, &key);
-    match fresh.find(&half) {
-        Some(number) => Ok(Some(number)),
-        None => hot.filed()?.query_row(half, |row| row.get(0)).optional().or_store_error(),
-    }
+    let prefix = prefix(namespace, &key);
+    hot.number()?.query_row(prefix, |row| row.get(0)).or_store_error()
 }
 
 /// The state of an effect, unless its row is gone.
@@ -74,38 +75,36 @@ pub(crate) struct EffectRow {
 
 pub(crate) fn load(
     hot: &mut Hot<'_>,
-    fresh: &Fresh,
     seen: &mut Seen,
     namespace: i64,
     key: Key,
 ) -> Result<Option<EffectRow>, StoreError> {
     let db = hot.db;
-    let half = half(namespace, &key);
+    let prefix = prefix(namespace, &key);
     let read = |row: &Row<'_>| Ok(read(db, row, Large::Whole));
     let numbered = |hot: &mut Hot<'_>, number: i64| {
         hot.load()?.query_row([number], read).optional().or_store_error()?.transpose()
     };
-    let row = match (fresh.find(&half), seen.find(&half)) {
-        (Some(number), _) => numbered(hot, number)?,
-        (None, Some(number)) => match numbered(hot, number)? {
+    let row = match seen.find(&prefix) {
+        Some(number) => match numbered(hot, number)? {
             Some(row) if row.key == key && row.namespace == namespace => return Ok(Some(row)),
-            _ => load_filed(hot, half)?,
+            _ => load_by_key(hot, prefix)?,
         },
-        (None, None) => load_filed(hot, half)?,
+        None => load_by_key(hot, prefix)?,
     };
     match row {
         Some(row) if row.key != key => Err(StoreError::Collision(key)),
         Some(row) => {
-            seen.keep(&half, row.id);
+            seen.keep(&prefix, row.id);
             Ok(Some(row))
         }
         None => Ok(None),
     }
 }
 
-fn load_filed(hot: &mut Hot<'_>, half: Half) -> Result<Option<EffectRow>, StoreError> {
+fn load_by_key(hot: &mut Hot<'_>, prefix: KeyPrefix) -> Result<Option<EffectRow>, StoreError> {
     let db = hot.db;
-    let row = hot.load_filed()?.query_row(half, |row| Ok(read(db, row, Large::Whole)));
+    let row = hot.load_by_key()?.query_row(prefix, |row| Ok(read(db, row, Large::Whole)));
     row.optional().or_store_error()?.transpose()
 }
 
@@ -334,11 +333,9 @@ pub(crate) fn inline(effect: &Effect) -> Option<&[u8]> {
 }
 
 /// Writes a new effect, which begins as running: there is nothing yet in its other columns. Its number
-/// is that of its first entry. `None` if there is one already; whoever asks has looked among those that
-/// are fresh.
+/// is that of its first entry. `None` if the database has a row of this key already.
 pub(crate) fn put_new(
     hot: &mut Hot<'_>,
-    fresh: &mut Fresh,
     namespace: i64,
     key: Key,
     effect: &Effect,
@@ -373,11 +370,7 @@ pub(crate) fn put_new(
             voidable(effect),
         ])
         .or_store_error()?;
-    if made == 0 {
-        return Ok(None);
-    }
-    fresh.add(half(namespace, &key), number);
-    Ok(Some(number))
+    Ok((made > 0).then_some(number))
 }
 
 pub(crate) const INSERT: &str = "INSERT OR FAIL INTO effect (id, fence, entry, namespace, key, fingerprint,
@@ -558,7 +551,6 @@ pub(crate) fn remove(db: &Connection, id: i64) -> Result<(), StoreError> {
         .or_store_error()?
         .execute(params![attempt, key, namespace])
         .or_store_error()?;
-    fresh::forget(db, &half(namespace, &Key::from_bytes(key)), id)?;
     part::forget(db, id)?;
     shelf::forget(db, namespace, &key)
 }

@@ -3,10 +3,7 @@
 //! The caller's connection writes our rows, so it must keep our promises: the same file and
 //! no other, every commit synced, and no checkpoint of its own making.
 
-use std::path::Path;
-use std::sync::{Mutex, PoisonError};
-
-use hapax_core::attempt::AttemptId;
+use hapax_core::attempt::{AttemptId, Fence};
 use hapax_core::effect::{Ask, Report, Settled, Verdict};
 use hapax_core::name::Name;
 use hapax_store::outbox::Telling;
@@ -15,7 +12,6 @@ use rusqlite::{Connection, OptionalExtension as _, Transaction, TransactionBehav
 
 use crate::connection::{self, number};
 use crate::error::OrStoreError;
-use crate::fresh::Fresh;
 use crate::memory::Memory;
 use crate::store::{Shared, SqliteStore};
 use crate::txn::SqliteTxn;
@@ -38,67 +34,37 @@ impl SqliteStore {
         ask: &Ask,
     ) -> Result<Verdict, StoreError> {
         check(&self.shared, tx)?;
-        self.shared.committed.take_part(&self.shared.path, tx, |memory| {
-            let mut txn = SqliteTxn::new(tx, &self.shared.around, memory);
-            txn.read_clock()?;
-            ledger::claim(&mut txn, name, ask)
-        })
+        let mut memory = Memory::default();
+        let mut txn = SqliteTxn::new(tx, &self.shared.around, &mut memory);
+        txn.read_clock()?;
+        ledger::claim(&mut txn, name, ask)
     }
 
-    /// Settles inside the caller's transaction. A fenced attempt writes nothing.
+    /// Settles inside the caller's transaction. An attempt that was overtaken, or whose settle was
+    /// recorded before, ends that transaction: the caller's writes go with it, and a commit fails.
     pub fn settle_in(
         &self,
         tx: &Transaction<'_>,
         name: &Name,
-        attempt: AttemptId,
+        by: (AttemptId, Fence),
         report: &Report,
         telling: &Telling,
     ) -> Result<Settled, StoreError> {
         check(&self.shared, tx)?;
         tx.execute_batch("SAVEPOINT hapax_settle").or_store_error()?;
-        let settled = self.shared.committed.take_part(&self.shared.path, tx, |memory| {
-            let mut txn = SqliteTxn::new(tx, &self.shared.around, memory);
-            txn.read_clock()?;
-            ledger::settle(&mut txn, name, attempt, report, telling)
-        });
-        if !matches!(settled, Ok(Settled::Recorded | Settled::Repeated)) {
-            tx.execute_batch("ROLLBACK TO hapax_settle").or_store_error()?;
-        }
-        tx.execute_batch("RELEASE hapax_settle").or_store_error()?;
-        settled
-    }
-}
-
-/// What callers' transactions know of the newest effects: what is committed, and no more, because nobody
-/// tells what becomes of them.
-#[derive(Default)]
-pub(crate) struct Committed(Mutex<Option<(Connection, Fresh)>>);
-
-impl Committed {
-    /// Does work in a caller's transaction, which has to be the one that writes.
-    fn take_part<T>(
-        &self,
-        path: &Path,
-        tx: &Transaction<'_>,
-        work: impl FnOnce(&mut Memory) -> Result<T, StoreError>,
-    ) -> Result<T, StoreError> {
-        let mut committed = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        // Whatever goes wrong, what is known is read again.
-        let (beside, mut fresh) = match committed.take() {
-            Some(known) => known,
-            None => (connection::open_reader(path)?, Fresh::default()),
+        let mut memory = Memory::default();
+        let mut txn = SqliteTxn::new(tx, &self.shared.around, &mut memory);
+        let clock = txn.read_clock();
+        let settled = clock.and_then(|()| ledger::settle_in(&mut txn, name, by, report, telling));
+        let end = match &settled {
+            Ok(Settled::Recorded) => "RELEASE hapax_settle",
+            Ok(Settled::Repeated) => "RELEASE hapax_settle",
+            Ok(Settled::Fenced(_) | Settled::Outdated(_)) => "ROLLBACK",
+            Err(StoreError::AlreadyRecorded(_)) => "ROLLBACK",
+            Err(_) => "ROLLBACK TO hapax_settle; RELEASE hapax_settle",
         };
-        let snapshot = beside.unchecked_transaction().or_store_error()?;
-        fresh.read(&beside)?;
-        fresh.keep();
-        snapshot.rollback().or_store_error()?;
-        // The caller may have claimed before, in the same transaction.
-        fresh.read(tx)?;
-        let mut memory = Memory::with(fresh);
-        let done = work(&mut memory);
-        memory.fresh.undo();
-        *committed = Some((beside, memory.fresh));
-        done
+        tx.execute_batch(end).or_store_error()?;
+        settled
     }
 }
 

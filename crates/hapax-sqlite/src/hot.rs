@@ -13,8 +13,8 @@ use crate::part;
 pub(crate) struct Hot<'a> {
     pub(crate) db: &'a Connection,
     load: Option<CachedStatement<'a>>,
-    load_filed: Option<CachedStatement<'a>>,
-    filed: Option<CachedStatement<'a>>,
+    load_by_key: Option<CachedStatement<'a>>,
+    number: Option<CachedStatement<'a>>,
     insert: Option<CachedStatement<'a>>,
     succeed: Option<CachedStatement<'a>>,
     append: Option<CachedStatement<'a>>,
@@ -26,8 +26,8 @@ impl<'a> Hot<'a> {
         Self {
             db,
             load: None,
-            load_filed: None,
-            filed: None,
+            load_by_key: None,
+            number: None,
             insert: None,
             succeed: None,
             append: None,
@@ -40,14 +40,14 @@ impl<'a> Hot<'a> {
         ready(self.db, &mut self.load, effect::LOAD)
     }
 
-    /// Reads an effect that is filed.
-    pub(crate) fn load_filed(&mut self) -> Result<&mut CachedStatement<'a>, StoreError> {
-        ready(self.db, &mut self.load_filed, effect::LOAD_FILED)
+    /// Reads an effect by its key.
+    pub(crate) fn load_by_key(&mut self) -> Result<&mut CachedStatement<'a>, StoreError> {
+        ready(self.db, &mut self.load_by_key, effect::LOAD_BY_KEY)
     }
 
-    /// Finds the number of an effect that is filed.
-    pub(crate) fn filed(&mut self) -> Result<&mut CachedStatement<'a>, StoreError> {
-        ready(self.db, &mut self.filed, effect::FILED)
+    /// Finds the number of an effect by its key.
+    pub(crate) fn number(&mut self) -> Result<&mut CachedStatement<'a>, StoreError> {
+        ready(self.db, &mut self.number, effect::NUMBER)
     }
 
     /// Writes a new effect.

@@ -14,6 +14,7 @@ use rusqlite::{Connection, OptionalExtension as _, Row, params};
 
 use crate::error::OrStoreError;
 use crate::hot::Hot;
+use crate::memory::Mark;
 
 const COLUMNS: &str = "j.id, j.at, j.namespace, j.key, j.event, j.state, j.attempt, j.generation,
     j.digest, j.actor, j.note FROM journal j";
@@ -46,6 +47,25 @@ pub(crate) fn append(
 
 pub(crate) const APPEND: &str = "INSERT OR FAIL INTO journal (prev, at, namespace, key, event, state,
     attempt, generation, digest, actor, note) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)";
+
+/// What tells the entry of this number from others, or the newest entry.
+pub(crate) fn mark(db: &Connection, id: Option<i64>) -> Result<Option<Mark>, StoreError> {
+    let sql = match id {
+        Some(_) => "SELECT id, at, event, key, attempt FROM journal WHERE id = ?1",
+        None => "SELECT id, at, event, key, attempt FROM journal ORDER BY id DESC LIMIT 1",
+    };
+    let read = |row: &Row<'_>| {
+        let (event, key, attempt) = (row.get(2)?, row.get(3)?, row.get(4)?);
+        Ok(Mark { id: row.get(0)?, at: row.get(1)?, event, key, attempt })
+    };
+    let mut statement = db.prepare_cached(sql).or_store_error()?;
+    match id {
+        Some(id) => statement.query_row([id], read),
+        None => statement.query_row([], read),
+    }
+    .optional()
+    .or_store_error()
+}
 
 pub(crate) fn last(db: &Connection) -> Result<u64, StoreError> {
     db.prepare_cached("SELECT ifnull(max(id), 0) FROM journal")

@@ -1,6 +1,6 @@
 //! Leases and the pulse as rows.
 
-use hapax_core::lease::{Lease, LeaseId, Pulse};
+use hapax_core::lease::{GAPS, Lease, LeaseId, Pulse};
 use hapax_core::time::LeaseInstant;
 use hapax_store::StoreError;
 use rusqlite::{Connection, OptionalExtension as _, Row, params};
@@ -73,6 +73,12 @@ pub(crate) fn end(db: &Connection, id: LeaseId) -> Result<(), StoreError> {
     sweep(db)
 }
 
+/// Ends all leases.
+pub(crate) fn end_all(db: &Connection) -> Result<(), StoreError> {
+    db.execute("UPDATE lease SET dead = 1 WHERE dead = 0", []).or_store_error()?;
+    Ok(())
+}
+
 /// Removes dead leases on which nothing hangs.
 pub(crate) fn sweep(db: &Connection) -> Result<(), StoreError> {
     db.prepare_cached(
@@ -86,21 +92,28 @@ pub(crate) fn sweep(db: &Connection) -> Result<(), StoreError> {
 }
 
 pub(crate) fn pulse(db: &Connection) -> Result<Pulse, StoreError> {
-    db.prepare_cached("SELECT pulse_era, pulse_last, pulse_since FROM self")
+    db.prepare_cached("SELECT pulse_era, pulse_last, pulse_gaps FROM self")
         .or_store_error()?
         .query_row([], |row| {
-            let era = row.get::<_, i64>(0)? as u64;
-            let instant = |ms: i64| LeaseInstant { era, ms: ms as u64 };
-            Ok(Pulse { last: instant(row.get(1)?), since: instant(row.get(2)?) })
+            let last = LeaseInstant {
+                era: row.get::<_, i64>(0)? as u64,
+                ms: row.get::<_, i64>(1)? as u64,
+            };
+            let mut gaps = [0; GAPS];
+            let stored: [u8; 8 * GAPS] = row.get(2)?;
+            for (gap, bytes) in gaps.iter_mut().zip(stored.as_chunks().0) {
+                *gap = u64::from_be_bytes(*bytes);
+            }
+            Ok(Pulse { last, gaps })
         })
         .or_store_error()
 }
 
 pub(crate) fn put_pulse(db: &Connection, pulse: &Pulse) -> Result<(), StoreError> {
-    let (last, since) = (pulse.last, pulse.since);
-    db.prepare_cached("UPDATE self SET pulse_era = ?1, pulse_last = ?2, pulse_since = ?3")
+    let gaps: Vec<u8> = pulse.gaps.iter().flat_map(|gap| gap.to_be_bytes()).collect();
+    db.prepare_cached("UPDATE self SET pulse_era = ?1, pulse_last = ?2, pulse_gaps = ?3")
         .or_store_error()?
-        .execute(params![last.era as i64, last.ms as i64, since.ms as i64])
+        .execute(params![pulse.last.era as i64, pulse.last.ms as i64, gaps])
         .or_store_error()?;
     Ok(())
 }

@@ -1,4 +1,9 @@
 //! What a connection remembers, so that it need not be read again.
+//!
+//! One rule for all of it: what is remembered counts in a transaction only if the file still has the journal
+//! entry that was its newest when it was remembered, and nothing else was committed since. Another
+//! connection's commit changes `data_version`, and rows are forgotten then. Where that entry is gone or
+//! another stands in its place, the file was replaced by an older copy, and everything is forgotten.
 
 use std::collections::HashMap;
 
@@ -12,7 +17,8 @@ use rusqlite::Connection;
 
 use crate::clock::Anchor;
 use crate::error::OrStoreError;
-use crate::fresh::Fresh;
+use crate::journal;
+use crate::key_index::Mover;
 use crate::part::Whole;
 use crate::seen::Seen;
 
@@ -22,14 +28,31 @@ pub(crate) struct Memory {
     /// Numbers that never change once given.
     pub(crate) namespaces: HashMap<Namespace, i64>,
     pub(crate) rows: Rows,
-    /// Effects that are found by what is remembered of them.
-    pub(crate) fresh: Fresh,
     /// Where effects were found.
     pub(crate) seen: Seen,
-    /// What the file said when the above was last read; nothing, if it has to be read again.
+    /// What moves keys into the index; it remembers none.
+    pub(crate) mover: Mover,
+    /// The `data_version` at which the above was last known to be right; none if that is not known.
     version: Option<i64>,
+    /// The newest journal entry that was committed then.
+    anchor: Option<Mark>,
+    /// The file was found to have been replaced by an older copy, and no transaction that acted on it
+    /// has been committed yet.
+    pub(crate) replaced: bool,
+    /// The newest entry of the open transaction.
+    pub(crate) appended: Option<Mark>,
     /// The last key that was looked for was there, so the next may be, too.
     pub(crate) claims_find: bool,
+}
+
+/// What tells one journal entry from every other that could have its number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Mark {
+    pub(crate) id: i64,
+    pub(crate) at: i64,
+    pub(crate) event: u8,
+    pub(crate) key: [u8; 32],
+    pub(crate) attempt: [u8; 16],
 }
 
 /// What was read or written and need not be read again while nobody else writes to the file.
@@ -54,11 +77,6 @@ impl Memory {
         Self { seen: Seen::with_room(), ..Self::default() }
     }
 
-    /// Nothing but the newest effects, as they are in the transaction that is open.
-    pub(crate) fn with(fresh: Fresh) -> Self {
-        Self { fresh, ..Self::default() }
-    }
-
     /// To be called inside a transaction: forgets what another connection may have changed.
     pub(crate) fn refresh(&mut self, db: &Connection) -> Result<(), StoreError> {
         let version = db
@@ -66,40 +84,40 @@ impl Memory {
             .or_store_error()?
             .query_row([], |row| row.get(0))
             .or_store_error()?;
-        if self.version != Some(version) {
-            self.forget_rows();
-            self.read_fresh(db)?;
-            self.version = Some(version);
-        }
-        Ok(())
-    }
-
-    /// Reads what others have added, all of which is committed.
-    fn read_fresh(&mut self, db: &Connection) -> Result<(), StoreError> {
-        if self.version.is_some() && planted(Bug::FreshUnread) {
+        if self.version == Some(version) {
             return Ok(());
         }
-        self.fresh.read(db)?;
-        self.fresh.keep();
+        if !planted(Bug::StaleRows) {
+            self.rows = Rows::default();
+        }
+        let known = self.anchor.filter(|_| !planted(Bug::AnchorUnchecked));
+        if let Some(anchor) = known
+            && journal::mark(db, Some(anchor.id))? != Some(anchor)
+        {
+            *self = if self.seen.has_room() { Self::with_room() } else { Self::default() };
+            self.replaced = true;
+        }
+        self.anchor = journal::mark(db, None)?;
+        self.version = Some(version);
         Ok(())
     }
 
-    /// To be called where somebody else may have written since.
-    fn forget_rows(&mut self) {
-        self.rows = Rows::default();
+    /// The transaction is committed.
+    pub(crate) fn committed(&mut self) {
+        self.anchor = self.appended.take().or(self.anchor);
+        self.replaced = false;
     }
 
     /// Forgets what a command that was undone may have left here.
     pub(crate) fn forget(&mut self) {
         self.namespaces.clear();
-        self.forget_rows();
+        self.rows = Rows::default();
     }
 
     /// Forgets what a transaction that was undone may have left here.
     pub(crate) fn undo(&mut self) {
         self.forget();
-        self.fresh.undo();
-        self.version = None;
+        (self.version, self.appended) = (None, None);
     }
 }
 

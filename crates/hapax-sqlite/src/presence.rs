@@ -2,7 +2,8 @@
 //!
 //! The system lets go of the lock when the process dies, however it dies. A free lock is
 //! proof of death, so nobody waits out a crash; a held lock proves nothing, because a stopped
-//! process holds it too.
+//! process holds it too. The lock is shared, so that processes that work for a holder can hold it as
+//! well: it is free when the last of them is gone.
 
 use std::collections::HashMap;
 use std::fs::{File, TryLockError};
@@ -33,7 +34,7 @@ impl Presence {
             |error: std::io::Error| StoreError::Unavailable(format!("{}: {error}", path.display()));
         std::fs::create_dir_all(&self.directory).map_err(io)?;
         let file = File::create(&path).map_err(io)?;
-        file.lock().map_err(io)?;
+        file.lock_shared().map_err(io)?;
         self.held().insert(lease, file);
         Ok(())
     }
@@ -59,7 +60,7 @@ impl Presence {
         let _ = std::fs::remove_dir(&self.directory);
     }
 
-    fn path(&self, lease: LeaseId) -> PathBuf {
+    pub(crate) fn path(&self, lease: LeaseId) -> PathBuf {
         self.directory.join(lease.to_string())
     }
 

@@ -5,7 +5,7 @@
 //! leads to has the key that was asked for. Numbers of effects are not given twice, so a row that is
 //! gone is not found, and is looked for in the file.
 
-use crate::fresh::Half;
+use crate::key_index::KeyPrefix;
 
 /// How many sets there are, of four places each: two million effects, 32 MB when all are taken.
 const SETS: usize = 1 << 19;
@@ -24,8 +24,13 @@ impl Seen {
         Self { sets: vec![[0; 8]; SETS] }
     }
 
+    /// Whether it keeps anything.
+    pub(crate) fn has_room(&self) -> bool {
+        !self.sets.is_empty()
+    }
+
     /// Where the effect of this name was found, if that is kept.
-    pub(crate) fn find(&self, half: &Half) -> Option<i64> {
+    pub(crate) fn find(&self, half: &KeyPrefix) -> Option<i64> {
         let (set, mark) = self.place(half);
         let set = self.sets.get(set)?;
         let found = set.as_chunks().0.iter().find(|[known, number]| *known == mark && *number > 0);
@@ -33,7 +38,7 @@ impl Seen {
     }
 
     /// Keeps where an effect was found, in place of what was found longest ago.
-    pub(crate) fn keep(&mut self, half: &Half, number: i64) {
+    pub(crate) fn keep(&mut self, half: &KeyPrefix, number: i64) {
         let (set, mark) = self.place(half);
         let Some(set) = self.sets.get_mut(set) else { return };
         let same = set.as_chunks::<2>().0.iter().position(|[known, _]| *known == mark);
@@ -42,7 +47,7 @@ impl Seen {
         (set[0], set[1]) = (mark, number as u64);
     }
 
-    fn place(&self, (namespace, half): &Half) -> (usize, u64) {
+    fn place(&self, (namespace, half): &KeyPrefix) -> (usize, u64) {
         let (front, back) = half.split_at(8);
         let number = |bytes: &[u8]| bytes.iter().fold(0, |all, byte| all << 8 | u64::from(*byte));
         let mark = number(back) ^ (*namespace as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
@@ -57,10 +62,10 @@ mod tests {
 
     use super::{SETS, Seen};
     use crate::effect;
-    use crate::fresh::{self, Fresh, Half};
     use crate::hot::Hot;
+    use crate::key_index::{self, KeyPrefix};
 
-    fn half(set: u64, mark: u64) -> Half {
+    fn half(set: u64, mark: u64) -> KeyPrefix {
         let mut half = [0; 16];
         half[..8].copy_from_slice(&set.to_be_bytes());
         half[8..].copy_from_slice(&mark.to_be_bytes());
@@ -70,7 +75,7 @@ mod tests {
     #[test]
     fn four_of_a_set_are_kept_and_the_oldest_goes() {
         let mut seen = Seen::with_room();
-        let all: Vec<Half> = (0..5).map(|nth| half(7 + nth * SETS as u64, nth)).collect();
+        let all: Vec<KeyPrefix> = (0..5).map(|nth| half(7 + nth * SETS as u64, nth)).collect();
         for (nth, half) in all.iter().enumerate() {
             seen.keep(half, 100 + nth as i64);
         }
@@ -88,7 +93,6 @@ mod tests {
         db.execute_batch(crate::SCHEMA).unwrap();
         let keys = [1, 2].map(|byte| Key::from_bytes([byte; 32]));
         for (number, key) in (1_i64..).zip(&keys) {
-            let (_, half) = fresh::half(1, key);
             let entry =
                 "INSERT INTO journal (at, namespace, key, event, state, attempt, generation)
                 VALUES (1, 1, ?1, 1, 1, zeroblob(16), 1)";
@@ -98,14 +102,13 @@ mod tests {
                     fence, generation, attempts, created, updated, entry, outcome)
                 VALUES (?2, 1, ?1, ?1, 1, 0, zeroblob(16), ?2, 1, 1, 1, 1, ?2, x'00')";
             db.execute(effect, params![key.as_bytes(), number]).unwrap();
-            db.execute("INSERT INTO filed VALUES (1, ?1, ?2)", params![half, number]).unwrap();
         }
         let (mut hot, mut seen) = (Hot::of(&db), Seen::with_room());
-        let half = fresh::half(1, &keys[0]);
+        let half = key_index::prefix(1, &keys[0]);
         // The row of another effect, and one that is gone.
         for wrong in [2, 77] {
             seen.keep(&half, wrong);
-            let row = effect::load(&mut hot, &Fresh::default(), &mut seen, 1, keys[0]).unwrap();
+            let row = effect::load(&mut hot, &mut seen, 1, keys[0]).unwrap();
             assert_eq!(row.map(|row| (row.id, row.key)), Some((1, keys[0])));
             assert_eq!(seen.find(&half), Some(1));
         }

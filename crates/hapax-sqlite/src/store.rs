@@ -11,7 +11,6 @@ use hapax_store::{Clock, Job, Reading, Store, StoreError};
 
 use crate::clock::BootClock;
 use crate::connection;
-use crate::foreign::Committed;
 use crate::presence::Presence;
 use crate::reader;
 use crate::txn::Surroundings;
@@ -48,7 +47,6 @@ pub struct SqliteStore {
 pub(crate) struct Shared {
     pub(crate) path: PathBuf,
     pub(crate) around: Surroundings,
-    pub(crate) committed: Committed,
     stopped: OnceLock<StoreError>,
 }
 
@@ -73,8 +71,7 @@ impl SqliteStore {
         let path = std::fs::canonicalize(path)
             .map_err(|error| StoreError::Unavailable(format!("{}: {error}", path.display())))?;
         let around = Surroundings { clock: options.clock, presence: Presence::beside(&path) };
-        let (committed, stopped) = (Committed::default(), OnceLock::new());
-        let shared = Arc::new(Shared { path, around, committed, stopped });
+        let shared = Arc::new(Shared { path, around, stopped: OnceLock::new() });
         let (jobs, waiting_jobs) = channel();
         let (readings, waiting_readings) = channel();
         let writer = Arc::new(Mutex::new(Writer::new(db, shared.clone())?));
@@ -87,6 +84,11 @@ impl SqliteStore {
             threads.push(spawn("hapax-read", move || reader::run(&reading, &shared, &waiting))?);
         }
         Ok(Self { shared, writer, jobs: Some(jobs), readings: Some(readings), threads })
+    }
+
+    /// The file whose lock shows that the holder of a lease lives.
+    pub fn lease_file(&self, lease: LeaseId) -> PathBuf {
+        self.shared.around.presence.path(lease)
     }
 
     /// The file, as the system knows it.

@@ -20,12 +20,11 @@ use crate::clock::Anchor;
 use crate::effect::{self, EffectRow};
 use crate::epoch;
 use crate::error::OrStoreError;
-use crate::fresh::half;
 use crate::hot::Hot;
 use crate::journal;
 use crate::lease;
 use crate::lock;
-use crate::memory::Memory;
+use crate::memory::{Mark, Memory};
 use crate::presence::Presence;
 use crate::token;
 
@@ -42,8 +41,6 @@ pub(crate) struct SqliteTxn<'a> {
     pub(crate) memory: &'a mut Memory,
     now: Now,
     loaded: Vec<Loaded>,
-    /// How much the transaction had added when the command began.
-    added: usize,
 }
 
 /// A row this command has loaded.
@@ -65,7 +62,7 @@ impl<'a> SqliteTxn<'a> {
         memory: &'a mut Memory,
     ) -> Self {
         let now = around.clock.now();
-        Self { db, around, hot: Hot::of(db), memory, now, loaded: Vec::new(), added: 0 }
+        Self { db, around, hot: Hot::of(db), memory, now, loaded: Vec::new() }
     }
 
     /// To be called where effects are removed, and perhaps the last parts of wholes.
@@ -76,7 +73,6 @@ impl<'a> SqliteTxn<'a> {
     /// Begins a command: nothing is loaded.
     pub(crate) fn begin_command(&mut self) {
         self.loaded.clear();
-        self.added = self.memory.fresh.added();
     }
 
     /// Reads the clock, for the commands that come next.
@@ -94,7 +90,6 @@ impl<'a> SqliteTxn<'a> {
     pub(crate) fn forget(&mut self) {
         self.loaded.clear();
         self.memory.forget();
-        self.memory.fresh.take_back(self.added);
     }
 
     /// The clocks at the first use in this era, set now if this is it.
@@ -102,14 +97,14 @@ impl<'a> SqliteTxn<'a> {
         if let Some(anchor) = self.stored_anchor()? {
             return Ok(anchor);
         }
-        let fresh = Anchor { wall: self.now.wall, lease: self.now.lease };
-        let (era, ms) = (fresh.lease.era as i64, fresh.lease.ms as i64);
+        let anchor = Anchor { wall: self.now.wall, lease: self.now.lease };
+        let (era, ms) = (anchor.lease.era as i64, anchor.lease.ms as i64);
         self.db
             .prepare_cached("UPDATE self SET anchor_era = ?1, anchor_wall = ?2, anchor_ms = ?3")
             .or_store_error()?
-            .execute(params![era, fresh.wall.0, ms])
+            .execute(params![era, anchor.wall.0, ms])
             .or_store_error()?;
-        Ok(fresh)
+        Ok(anchor)
     }
 
     /// The anchor of this era, if it has been set.
@@ -179,13 +174,12 @@ impl<'a> SqliteTxn<'a> {
     }
 
     fn load_row(&mut self, namespace: i64, key: Key) -> Result<Option<EffectRow>, StoreError> {
-        let Memory { fresh, seen, .. } = &mut *self.memory;
-        effect::load(&mut self.hot, fresh, seen, namespace, key)
+        effect::load(&mut self.hot, &mut self.memory.seen, namespace, key)
     }
 
-    /// The number of the effect of this name, if there is one. Its row may be gone.
+    /// The number of the effect of this name, if there is one.
     pub(crate) fn number(&mut self, namespace: i64, key: Key) -> Result<Option<i64>, StoreError> {
-        effect::number(&mut self.hot, &self.memory.fresh, namespace, key)
+        effect::number(&mut self.hot, namespace, key)
     }
 
     fn put_new(
@@ -194,7 +188,11 @@ impl<'a> SqliteTxn<'a> {
         key: Key,
         effect: &Effect,
     ) -> Result<Option<i64>, StoreError> {
-        effect::put_new(&mut self.hot, &mut self.memory.fresh, namespace, key, effect)
+        let made = effect::put_new(&mut self.hot, namespace, key, effect)?;
+        if made.is_some() {
+            self.memory.mover.note_added();
+        }
+        Ok(made)
     }
 
     fn remember(&mut self, name: &Name, row: i64, entry: Option<i64>, effect: &Effect, new: bool) {
@@ -295,6 +293,10 @@ impl View for SqliteTxn<'_> {
 
     fn is_gone(&mut self, lease: &Lease) -> bool {
         self.around.presence.is_gone(lease.id)
+    }
+
+    fn pulse(&mut self) -> Result<Pulse, StoreError> {
+        lease::pulse(self.db)
     }
 
     fn lock(&mut self, namespace: &Namespace, key: LockKey) -> Result<Option<Lock>, StoreError> {
@@ -404,14 +406,9 @@ impl Txn for SqliteTxn<'_> {
             return Ok(None);
         }
         let namespace = self.namespace_or_new(&name.namespace)?;
-        let known = self.memory.fresh.find(&half(namespace, &name.key));
         let fence = Fence(self.next_entry()?);
         let effect = Effect { fence, ..effect.clone() };
-        let made = match known {
-            Some(_) => None,
-            None => self.put_new(namespace, name.key, &effect)?,
-        };
-        let Some(row) = made else {
+        let Some(row) = self.put_new(namespace, name.key, &effect)? else {
             self.memory.claims_find = true;
             return Ok(None);
         };
@@ -488,10 +485,6 @@ impl Txn for SqliteTxn<'_> {
         Ok(())
     }
 
-    fn pulse(&mut self) -> Result<Pulse, StoreError> {
-        lease::pulse(self.db)
-    }
-
     fn put_pulse(&mut self, pulse: &Pulse) -> Result<(), StoreError> {
         lease::put_pulse(self.db, pulse)
     }
@@ -555,6 +548,13 @@ impl Txn for SqliteTxn<'_> {
         let loaded = self.row(&name).map(|loaded| (loaded.row, loaded.entry));
         journal::append(&mut self.hot, id, loaded.and_then(|(_, newest)| newest), entry)?;
         self.memory.rows.last_entry = Some(entry.id);
+        self.memory.appended = Some(Mark {
+            id: entry.id as i64,
+            at: entry.at.0,
+            event: entry.event as u8,
+            key: *entry.key.as_bytes(),
+            attempt: *entry.attempt.as_bytes(),
+        });
         if let (Event::Contradicted, Some((row, _))) = (entry.event, loaded) {
             // The record stays as it is; only its history has one more entry.
             self.memory.rows.running.remove(&name);

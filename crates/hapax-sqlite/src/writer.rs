@@ -16,6 +16,7 @@ use rusqlite::Connection;
 use tokio::sync::oneshot;
 
 use crate::error::OrStoreError;
+use crate::lease;
 use crate::log::Log;
 use crate::memory::Memory;
 use crate::store::Shared;
@@ -49,7 +50,6 @@ pub(crate) fn run(writer: &Mutex<Writer>, queue: &Receiver<Vec<Job>>) {
             jobs = arrivals.next(0, arrivals.awaited);
         }
     }
-    writer.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).leave();
 }
 
 /// How long the writer looks out for those it just answered before it sleeps or goes on
@@ -113,21 +113,6 @@ impl Writer {
         None
     }
 
-    /// Files what is fresh, if it is much: whoever opens the file next would have to read it.
-    fn leave(&mut self) {
-        let due = self.shared.stopped().is_none() && self.memory.fresh.is_due();
-        if !due || !self.turn.begin_at_once(&self.db) {
-            return;
-        }
-        let filed = self.memory.refresh(&self.db).and_then(|()| {
-            self.memory.fresh.file_all(&self.db)?;
-            execute(&self.db, "COMMIT")
-        });
-        if let Err(error) = filed {
-            tracing::debug!(%error, "the newest effects are left for the next to file");
-        }
-    }
-
     /// Carries out a batch and answers it. How many had to wait for the commit.
     fn together(&mut self, mut batch: Vec<Asked>, arrivals: &Arrivals<'_>) -> usize {
         if let Some(error) = self.shared.stopped() {
@@ -165,14 +150,14 @@ impl Writer {
         }
         let begun = pass(Point::SqliteBegin).map_err(Undone::from);
         let result = begun.and_then(|()| self.carry_out(batch, guard, arrivals)).and_then(|()| {
-            self.memory.fresh.file_some(&self.db)?;
+            self.memory.mover.move_some(&self.db)?;
             self.log.make_room();
             if planted(Bug::AnswerBeforeCommit) {
                 batch.iter_mut().for_each(|asked| _ = asked.reply());
             }
             pass(Point::SqliteCommit)?;
             execute(&self.db, "COMMIT")?;
-            self.memory.fresh.keep();
+            self.memory.committed();
             if let Err(error) = pass(Point::SqliteCommitted) {
                 answer_all(batch, &error);
             }
@@ -197,6 +182,12 @@ impl Writer {
     ) -> Result<(), Undone> {
         let db = &self.db;
         self.memory.refresh(db)?;
+        if self.memory.replaced {
+            // What processes hold now, this copy knows nothing of.
+            tracing::error!(name: "ledger_replaced",
+                "the file was replaced by an older copy; all leases in it are ended");
+            lease::end_all(db)?;
+        }
         let mut txn = SqliteTxn::new(db, &self.shared.around, &mut self.memory);
         let (start, since) = (db.total_changes(), Instant::now());
         let mut done = 0;

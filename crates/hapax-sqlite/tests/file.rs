@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use hapax_core::attempt::AttemptId;
+use hapax_core::attempt::{AttemptId, Fence};
 use hapax_core::effect::{Ask, Report, Safety, Settled, StateName, Verdict};
 use hapax_core::fingerprint::Fingerprint;
 use hapax_core::key::Key;
@@ -54,6 +54,12 @@ impl Ledger {
     fn state(&self, key: u8) -> Option<StateName> {
         let effects = wait(read(&self.store, move |view| view.effects(&[name(key)])));
         effects.expect("a read").remove(0).map(|effect| effect.state.name())
+    }
+
+    /// The fence of the newest attempt.
+    fn fence(&self, key: u8) -> Fence {
+        let effects = wait(read(&self.store, move |view| view.effects(&[name(key)])));
+        effects.expect("a read").remove(0).map_or(Fence(0), |effect| effect.fence)
     }
 
     fn sql(&self) -> Connection {
@@ -158,8 +164,11 @@ fn the_journal_cannot_be_changed_by_any_statement() {
 }
 
 /// Takes the schema back to where keys were filed as they came.
-const BEFORE_12: &str = "DROP VIEW extraction_results; DROP TRIGGER effect_new; DROP TABLE filed;
-    ALTER TABLE self DROP COLUMN filed; CREATE VIEW extraction_results AS SELECT 1;
+const BEFORE_12: &str = "DROP VIEW extraction_results; DROP TRIGGER effect_new;
+    DROP TRIGGER effect_indexed; DROP TRIGGER effect_gone; DROP TABLE key_index; DROP TABLE key_middle;
+    DROP TABLE key_tail;
+    ALTER TABLE self DROP COLUMN pulse_gaps;
+    ALTER TABLE self ADD COLUMN pulse_since INTEGER NOT NULL DEFAULT 0; CREATE VIEW extraction_results AS SELECT 1;
     CREATE UNIQUE INDEX effect_key ON effect (namespace, substr(key, 1, 16));";
 
 /// Proves K-13: the number that stands for none cannot be given either, also in a file from before.
@@ -210,7 +219,13 @@ fn a_callers_connection_keeps_our_promises_or_is_refused() {
     ledger.claim(1);
     let settle = |db: &mut Connection| {
         let tx = db.transaction().expect("a transaction");
-        ledger.store.settle_in(&tx, &name(1), attempt(1), &success(), &Telling::default())
+        ledger.store.settle_in(
+            &tx,
+            &name(1),
+            (attempt(1), ledger.fence(1)),
+            &success(),
+            &Telling::default(),
+        )
     };
     let other = ledger.directory.path().join("other.db");
     for (spoil, why) in [
@@ -243,12 +258,34 @@ fn a_stale_settle_in_leaves_no_trace_even_if_the_caller_commits() {
     let tx = db.transaction().expect("a transaction");
     let settled = ledger
         .store
-        .settle_in(&tx, &name(1), attempt(9), &success(), &Telling::default())
+        .settle_in(&tx, &name(1), (attempt(9), ledger.fence(1)), &success(), &Telling::default())
         .expect("an answer");
     assert!(matches!(settled, Settled::Fenced(_)));
-    tx.commit().expect("commits");
+    tx.commit().expect_err("the transaction is over");
     assert_eq!(ledger.state(1), Some(StateName::Running));
     assert_eq!(wait(read(&ledger.store, |view| view.last_entry())).expect("a read"), 1);
+}
+
+/// Proves K-20: a caller that runs its transaction again after a lost reply books nothing twice.
+#[test]
+fn a_settle_in_that_was_recorded_before_undoes_the_callers_writes() {
+    let ledger = Ledger::new();
+    ledger.claim(1);
+    let mut db = ledger.store.connection().expect("a connection");
+    db.execute_batch("CREATE TABLE booking (amount INTEGER)").expect("a table");
+    let by = (attempt(1), ledger.fence(1));
+    let mut book = || {
+        let tx = db.transaction().expect("a transaction");
+        tx.execute("INSERT INTO booking VALUES (10)", []).expect("a row");
+        let settled = ledger.store.settle_in(&tx, &name(1), by, &success(), &Telling::default());
+        // Whatever the caller makes of the answer.
+        (settled, tx.commit().is_ok())
+    };
+    assert!(matches!(book(), (Ok(Settled::Recorded), true)));
+    assert!(matches!(book(), (Err(StoreError::AlreadyRecorded(_)), false)));
+    let booked: u32 =
+        db.query_row("SELECT count(*) FROM booking", [], |row| row.get(0)).expect("rows");
+    assert_eq!(booked, 1);
 }
 
 /// Proves K-8: what somebody else committed meanwhile counts, not what the writer remembers.
@@ -260,6 +297,7 @@ fn a_settle_sees_what_another_connection_committed() {
         ledger.run(Command::Settle {
             name: name(key),
             attempt: attempt(key),
+            fence: Some(ledger.fence(key)),
             report,
             telling: Telling::default(),
         })
@@ -270,7 +308,7 @@ fn a_settle_sees_what_another_connection_committed() {
     let tx = db.transaction().expect("a transaction");
     ledger
         .store
-        .settle_in(&tx, &name(1), attempt(1), &success(), &Telling::default())
+        .settle_in(&tx, &name(1), (attempt(1), ledger.fence(1)), &success(), &Telling::default())
         .expect("settles");
     tx.commit().expect("commits");
     let late = report(1);
@@ -308,6 +346,7 @@ fn a_wall_clock_that_jumps_ten_years_expires_nothing() {
     let settle = Command::Settle {
         name: name(1),
         attempt: attempt(1),
+        fence: Some(ledger.fence(1)),
         report: success(),
         telling: Telling::default(),
     };
@@ -386,7 +425,8 @@ fn parts_that_lie_far_apart_are_found_in_order() {
         let granted = ledger.run(Command::Claim { name: name(key), ask });
         assert!(matches!(granted, Ok(Answer::Claim(Verdict::Granted(_)))), "{granted:?}");
         let (report, telling) = (success(), Telling::default());
-        let settle = Command::Settle { name: name(key), attempt: attempt(key), report, telling };
+        let (name, attempt, fence) = (name(key), attempt(key), Some(ledger.fence(key)));
+        let settle = Command::Settle { name, attempt, fence, report, telling };
         ledger.run(settle).expect("settled");
     };
     // The journal grows to this number; the next effect follows it.
@@ -506,6 +546,7 @@ fn a_large_body_is_stored_once_and_goes_with_its_last_effect() {
             .run(Command::Settle {
                 name: name(key),
                 attempt: attempt(key),
+                fence: Some(ledger.fence(key)),
                 report,
                 telling: Telling::default(),
             })

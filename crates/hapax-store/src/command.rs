@@ -5,7 +5,7 @@ use std::future::Future;
 use hapax_core::attempt::{AttemptId, Fence};
 use hapax_core::dataset::{Dataset, Registry};
 use hapax_core::delivery::Buckets;
-use hapax_core::effect::{Ask, Finding, Judged, Report, Resolution, Settled, Verdict};
+use hapax_core::effect::{Ask, Finding, Judged, Report, Resolution, Seen, Settled, Verdict};
 use hapax_core::epoch::{Domain, Transition};
 use hapax_core::lease::{Lease, LeaseId};
 use hapax_core::name::{Name, Namespace};
@@ -56,8 +56,10 @@ pub enum Command {
     Settle {
         /// What.
         name: Name,
-        /// By whom.
+        /// The attempt that reports.
         attempt: AttemptId,
+        /// The fence it was granted with; none from a claimant that was never told of its grant.
+        fence: Option<Fence>,
         /// How.
         report: Report,
         /// What there is to tell of it, if it succeeded.
@@ -80,8 +82,8 @@ pub enum Command {
     Resolve {
         /// What.
         name: Name,
-        /// The attempt the person was shown.
-        attempt: AttemptId,
+        /// What the person was shown.
+        seen: Seen,
         /// The decision.
         resolution: Resolution,
         /// Who.
@@ -111,8 +113,8 @@ pub enum Command {
     Reset {
         /// What.
         name: Name,
-        /// The attempt the person was shown.
-        attempt: AttemptId,
+        /// What the person was shown.
+        seen: Seen,
         /// Who.
         actor: String,
         /// Why.
@@ -314,7 +316,7 @@ impl Limits {
     /// How many tokens there may be.
     pub const TOKENS: usize = 10_000;
     /// The shortest lease, in milliseconds.
-    pub const SHORTEST_TERM_MS: u64 = 30;
+    pub const SHORTEST_TERM_MS: u64 = 100;
 }
 
 /// What a read does, once it has a view or knows that it cannot have one.

@@ -38,7 +38,8 @@ use std::time::{Duration, Instant};
 use hapax_core::attempt::{AttemptId, Fence};
 use hapax_core::checkpoint::Signer;
 use hapax_core::effect::{
-    Ask, Finding, Judged, Report, Resolution, Safety, Settled, Settling, StateName, Verdict,
+    Ask, Fenced, Finding, Judged, Report, Resolution, Safety, Seen, Settled, Settling, StateName,
+    Verdict,
 };
 use hapax_core::fingerprint::Fingerprint;
 use hapax_core::journal::{Entry, Event};
@@ -96,6 +97,8 @@ macro_rules! conformance {
             rollback_steps_keep_their_order
             a_reset_begins_a_new_generation
             a_reset_is_refused_while_running
+            a_decision_about_what_was_not_seen_changes_nothing
+            an_attempt_that_is_granted_twice_is_told_apart_by_its_fence
             only_settled_records_are_swept
             nothing_is_swept_while_the_clock_is_doubted
             large_outcomes_come_back_whole
@@ -107,6 +110,8 @@ macro_rules! conformance {
             two_sealers_do_not_both_win
             an_entry_is_proved
             the_expiry_pass_surfaces_what_was_left
+            a_silent_lease_with_a_short_term_does_not_slow_the_others
+            a_silent_lease_is_forgotten_in_bounded_time
             listing_filters_by_state_and_namespace
             a_token_counts_until_it_is_revoked
             a_key_counts_in_its_epoch_and_in_no_other
@@ -208,15 +213,28 @@ impl<'a> Bench<'a> {
     }
 
     fn settle(&self, key: u8, attempt: AttemptId, report: Report) -> Settled {
-        match self.run(Command::Settle {
-            name: name(key),
-            attempt,
-            report,
-            telling: Telling::default(),
-        }) {
+        match self.settle_telling(key, attempt, report, Telling::default()) {
             Ok(Answer::Settle(settled)) => settled,
             other => panic!("not an answer to a settle: {other:?}"),
         }
+    }
+
+    fn settle_telling(
+        &self,
+        key: u8,
+        attempt: AttemptId,
+        report: Report,
+        telling: Telling,
+    ) -> Result<Answer, StoreError> {
+        let fence = Some(self.fence(key, attempt));
+        self.run(Command::Settle { name: name(key), attempt, fence, report, telling })
+    }
+
+    /// The fence that an attempt was granted with last, which is the number of its entry.
+    fn fence(&self, key: u8, attempt: AttemptId) -> Fence {
+        let entries = self.entries(key);
+        let granted = |entry: &&Entry| entry.event == Event::Granted && entry.attempt == attempt;
+        Fence(entries.iter().rev().find(granted).map_or(0, |entry| entry.id))
     }
 
     fn judged(&self, command: Command) -> Judged {
@@ -244,7 +262,19 @@ impl<'a> Bench<'a> {
 
     fn resolve(&self, key: u8, attempt: AttemptId, resolution: Resolution) -> Judged {
         let (actor, note) = ("ann".into(), "looked at the bank".into());
-        self.judged(Command::Resolve { name: name(key), attempt, resolution, actor, note })
+        let seen = self.seen(key, attempt);
+        self.judged(Command::Resolve { name: name(key), seen, resolution, actor, note })
+    }
+
+    fn reset(&self, key: u8, attempt: AttemptId) -> Judged {
+        let (actor, note) = ("ann".into(), "wrong file".into());
+        let seen = self.seen(key, attempt);
+        self.judged(Command::Reset { name: name(key), seen, actor, note })
+    }
+
+    /// What a person sees who looks now, of this attempt.
+    fn seen(&self, key: u8, attempt: AttemptId) -> Seen {
+        Seen { attempt, state: self.state(key).unwrap_or(StateName::Running) }
     }
 
     fn renew(&self, id: LeaseId) -> LeaseAnswer {

@@ -58,6 +58,10 @@ pub enum StoreError {
     /// The ontology that a result was made from has changed. Make it again from the present one.
     #[error("the ontology {0:?} has changed since, or is gone")]
     Superseded(String),
+    /// This attempt's settle was committed before, and with it the transaction it was part of. Roll
+    /// back: whatever this transaction has written is there already.
+    #[error("already recorded: {0} was settled before; roll back")]
+    AlreadyRecorded(hapax_core::attempt::AttemptId),
     /// The file was made by another version, or the library is too old.
     #[error("the store cannot be used by this version: {0}")]
     Incompatible(String),
@@ -85,6 +89,7 @@ impl StoreError {
             Self::Republished { .. } => "HX0113",
             Self::Guarded { .. } => "HX0114",
             Self::Superseded(_) => "HX0115",
+            Self::AlreadyRecorded(_) => "HX0116",
         }
     }
 

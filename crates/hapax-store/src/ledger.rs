@@ -43,25 +43,25 @@ pub fn apply(txn: &mut dyn Txn, command: &Command) -> Result<Answer, StoreError>
             }
             claim(txn, name, ask).map(Answer::Claim)
         }
-        Command::Settle { name, attempt, report, telling } => {
-            settle(txn, name, *attempt, report, telling).map(Answer::Settle)
+        Command::Settle { name, attempt, fence, report, telling } => {
+            settle(txn, name, (*attempt, *fence), report, telling).map(Answer::Settle)
         }
         Command::Reconcile { name, attempt, fence, looked, finding } => {
             judge(txn, name, None, |now, effect| {
                 effect::reconcile(now, effect, (*attempt, *fence), *looked, finding)
             })
         }
-        Command::Resolve { name, attempt, resolution, actor, note } => {
+        Command::Resolve { name, seen, resolution, actor, note } => {
             judge(txn, name, Some((actor, note)), |now, effect| {
-                effect::resolve(now, effect, *attempt, resolution, note)
+                effect::resolve(now, effect, *seen, resolution, note)
             })
         }
         Command::RolledBack { name, attempt } => {
             judge(txn, name, None, |now, effect| effect::rolled_back(now, effect, *attempt))
         }
-        Command::Reset { name, attempt, actor, note } => {
+        Command::Reset { name, seen, actor, note } => {
             let answer = judge(txn, name, Some((actor, note)), |now, effect| {
-                effect::reset(now, effect, *attempt, note)
+                effect::reset(now, effect, *seen, note)
             })?;
             if let Answer::Judged(Judged::Decided(_)) = answer {
                 txn.raise_notice()?;
@@ -167,8 +167,7 @@ fn close_lease(txn: &mut dyn Txn, id: LeaseId) -> Result<Answer, StoreError> {
 
 /// A beat of the store's pulse, so that time alone may count against a lease.
 pub(crate) fn beat(txn: &mut dyn Txn, now: Now) -> Result<Pulse, StoreError> {
-    let shortest = txn.leases()?.iter().map(|lease| lease.term_ms).min().unwrap_or(u64::MAX);
-    let pulse = txn.pulse()?.beat(now, shortest);
+    let pulse = txn.pulse()?.beat(now);
     txn.put_pulse(&pulse)?;
     Ok(pulse)
 }
@@ -343,11 +342,30 @@ fn entry(id: u64, name: &Name, change: &Change, told: Told<'_>) -> Entry {
     entry
 }
 
-/// Judges a report and writes what it changes. Public for settles in a caller's transaction.
-pub fn settle(
+/// Judges a report inside a caller's own transaction. Only [`Settled::Recorded`] lets that
+/// transaction be committed. A settle that was recorded before is an error there, and so is every
+/// other answer: the transaction's other writes were committed with the first settle, or belong to
+/// an attempt that was overtaken.
+pub fn settle_in(
     txn: &mut dyn Txn,
     name: &Name,
-    attempt: AttemptId,
+    (attempt, fence): (AttemptId, Fence),
+    report: &Report,
+    telling: &Telling,
+) -> Result<Settled, StoreError> {
+    match settle(txn, name, (attempt, Some(fence)), report, telling)? {
+        Settled::Repeated if !planted(Bug::RepeatedSettleCommits) => {
+            Err(StoreError::AlreadyRecorded(attempt))
+        }
+        settled => Ok(settled),
+    }
+}
+
+/// Judges a report and writes what it changes.
+fn settle(
+    txn: &mut dyn Txn,
+    name: &Name,
+    (attempt, fence): (AttemptId, Option<Fence>),
     report: &Report,
     telling: &Telling,
 ) -> Result<Settled, StoreError> {
@@ -362,7 +380,7 @@ pub fn settle(
         Some(bound) => bound.check(txn.epoch(&name.namespace, &bound.domain)?).err(),
         None => None,
     };
-    let (settled, change) = effect::settle(now, current.as_ref(), attempt, report, over);
+    let (settled, change) = effect::settle(now, current.as_ref(), (attempt, fence), report, over);
     if let Some(change) = change {
         let mut told = Told::default();
         if let State::Succeeded(_) = change.effect.state {
@@ -419,7 +437,13 @@ fn judge(
         check_length("the actor", actor)?;
     }
     let now = txn.now();
+    let shown = one(txn, name)?.map(|effect| effect.seen());
     let current = load(txn, now, name, None)?;
+    // Its holder was found dead just now: the person has not seen what that left behind.
+    let changed = current.as_ref().map(Effect::seen) != shown;
+    if by.is_some() && changed && !planted(Bug::UnseenReset) {
+        return Ok(Answer::Judged(Judged::Fenced(effect::Fenced::by(current.as_ref()))));
+    }
     let (judged, change) = decide(now, current.as_ref());
     if let Some(change) = change {
         let told = by.map(|(actor, note)| Told::by(actor, note)).unwrap_or_default();
@@ -511,7 +535,8 @@ fn record_transition(
     granted.effect.generation += generation;
     write(txn, &name, &granted, Told::default())?;
     let report = Report::Succeeded(Outcome::from(reason));
-    let (_, settled) = effect::settle(now, Some(&granted.effect), ask.attempt, &report, None);
+    let by = (ask.attempt, Some(fence));
+    let (_, settled) = effect::settle(now, Some(&granted.effect), by, &report, None);
     match settled {
         Some(settled) => write(txn, &name, &settled, Told::by(actor, reason)),
         None => Ok(()),
@@ -563,6 +588,7 @@ fn expire_pass(txn: &mut dyn Txn, limit: usize) -> Result<usize, StoreError> {
     let now = txn.now();
     let pulse = beat(txn, now)?;
     for lease in txn.leases()? {
+        // A lapsed one may still come back, as long as no other claimant has acted on it.
         if txn.is_gone(&lease) || lease.is_forgotten(now, &pulse) {
             txn.put_lease(&Lease { dead: true, ..lease })?;
         }

@@ -7,7 +7,11 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
 use hapax_core::attempt::AttemptId;
+#[cfg(feature = "proof")]
+use hapax_core::attempt::Fence;
 use hapax_core::effect::{Effect, Safety, State, StateName};
+#[cfg(feature = "proof")]
+use hapax_core::effect::{Report, Settled};
 use hapax_core::epoch::{Bound, Domain};
 use hapax_core::journal::Entry;
 use hapax_core::lease::{Lease, LeaseId, Pulse};
@@ -26,6 +30,8 @@ use crate::clock::Clock;
 use crate::command::{Job, Reading, Store};
 use crate::error::StoreError;
 use crate::ledger;
+#[cfg(feature = "proof")]
+use crate::outbox::Telling;
 use crate::txn::{Filter, Found, Head, SealedTile, Step, Txn, View};
 
 /// A ledger that lives as long as the process.
@@ -67,6 +73,23 @@ impl MemoryStore {
     /// A ledger that begins as this one is now and goes its own way.
     pub fn fork(&self) -> Self {
         Self { clock: self.clock.clone(), tables: Mutex::new(self.lock().clone()) }
+    }
+
+    /// Settles in a transaction of a caller's that writes nothing else here. An error means that the
+    /// caller rolls back.
+    pub fn settle_in(
+        &self,
+        name: &Name,
+        by: (AttemptId, Fence),
+        report: &Report,
+    ) -> Result<Settled, StoreError> {
+        let mut tables = self.lock();
+        let mut txn = MemoryTxn { now: self.clock.now(), tables: &mut tables, undo: Vec::new() };
+        let settled = ledger::settle_in(&mut txn, name, by, report, &Telling::default());
+        if !matches!(settled, Ok(Settled::Recorded | Settled::Repeated)) {
+            txn.take_back();
+        }
+        settled
     }
 
     /// Has the time of a lease run out.
@@ -243,6 +266,10 @@ impl View for MemoryTxn<'_> {
         false
     }
 
+    fn pulse(&mut self) -> Result<Pulse, StoreError> {
+        Ok(self.tables.pulse)
+    }
+
     fn lock(&mut self, namespace: &Namespace, key: LockKey) -> Result<Option<Lock>, StoreError> {
         Ok(self.tables.locks.get(&(namespace.clone(), key)).copied())
     }
@@ -376,10 +403,6 @@ impl Txn for MemoryTxn<'_> {
         }
         self.sweep_leases();
         Ok(())
-    }
-
-    fn pulse(&mut self) -> Result<Pulse, StoreError> {
-        Ok(self.tables.pulse)
     }
 
     fn put_pulse(&mut self, pulse: &Pulse) -> Result<(), StoreError> {

@@ -190,7 +190,8 @@ fn record_change(
     let (_, Some(granted)) = effect::claim(now, None, &ask, fence) else { return Ok(()) };
     ledger::write(txn, &name, &granted, Told::default())?;
     let report = Report::Succeeded(Outcome::from(after.unwrap_or_default()));
-    let (_, settled) = effect::settle(now, Some(&granted.effect), ask.attempt, &report, None);
+    let by = (ask.attempt, Some(fence));
+    let (_, settled) = effect::settle(now, Some(&granted.effect), by, &report, None);
     let Some(settled) = settled else { return Ok(()) };
     let event = change(now, id, before, after)?;
     let routing = txn.routing()?;

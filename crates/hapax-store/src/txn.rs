@@ -94,6 +94,9 @@ pub trait View: OutboxView + PartView + ShelfView {
     /// The store's own evidence that a lease's holder died. `false` when it has none.
     fn is_gone(&mut self, lease: &Lease) -> bool;
 
+    /// The store's pulse, as it was last beaten.
+    fn pulse(&mut self) -> Result<Pulse, StoreError>;
+
     /// Who holds a lock.
     fn lock(&mut self, namespace: &Namespace, key: LockKey) -> Result<Option<Lock>, StoreError>;
 
@@ -182,9 +185,6 @@ pub trait Txn: View + OutboxTxn + PartTxn + ShelfTxn {
 
     /// Ends a lease: it is dead, and gone once nothing hangs on it that somebody must look after.
     fn drop_lease(&mut self, id: LeaseId) -> Result<(), StoreError>;
-
-    /// The store's pulse.
-    fn pulse(&mut self) -> Result<Pulse, StoreError>;
 
     /// Writes the store's pulse.
     fn put_pulse(&mut self, pulse: &Pulse) -> Result<(), StoreError>;

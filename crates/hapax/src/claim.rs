@@ -51,6 +51,8 @@ pub struct Claim {
     pub(crate) grant: Grant,
     /// What the grant hangs on; nothing, in a transaction of the caller's.
     lease: Option<LeaseId>,
+    /// No other attempt can be granted it while this one may be at work.
+    is_opaque: bool,
     settled_in: Arc<AtomicBool>,
     pub(crate) told: Arc<Told>,
     wording: Option<Arc<dyn Wording>>,
@@ -65,7 +67,11 @@ impl Claim {
     ) -> Self {
         let lease = lease.into();
         let (settled_in, told) = (Arc::default(), Arc::default());
-        Self { inner, name, grant, lease, settled_in, told, wording: None }
+        Self { inner, name, grant, lease, is_opaque: false, settled_in, told, wording: None }
+    }
+
+    pub(crate) fn opaque(self, is_opaque: bool) -> Self {
+        Self { is_opaque, ..self }
     }
 
     pub(crate) fn worded(self, wording: Option<Arc<dyn Wording>>) -> Self {
@@ -102,6 +108,11 @@ impl Claim {
             Some(lease) => effect.within(lease),
             None => effect,
         }
+    }
+
+    /// What every report of this claim names.
+    pub(crate) fn by(&self) -> (AttemptId, Fence) {
+        (self.grant.attempt, self.grant.fence)
     }
 
     /// The key of the effect.
@@ -148,6 +159,24 @@ impl Claim {
         }
     }
 
+    /// Until when the work may go on, in milliseconds of the boot-time clock, as far as is known now: it
+    /// moves on with each renewal. Nothing limits opaque work. For work that goes on outside of this
+    /// process, which is not stopped by dropping a future.
+    pub fn work_until_ms(&self) -> Option<u64> {
+        if self.is_opaque {
+            return None;
+        }
+        let lease = self.lease?;
+        let in_force = self.inner.holder.current() == Some(lease);
+        Some(if in_force { self.inner.holder.work_until_ms() } else { 1 })
+    }
+
+    /// The file that shows by its lock that the holder of this claim lives, where the ledger is in a
+    /// file. A process that works for the holder takes a shared lock on it as well.
+    pub fn lease_file(&self) -> Option<std::path::PathBuf> {
+        Some(self.inner.sqlite.as_ref()?.lease_file(self.lease?))
+    }
+
     /// Whether this attempt may still go on, as far as the ledger knows now: nobody overtook it
     /// and its epoch is not over. To be asked before something is sent once more.
     pub async fn check(&self) -> Result<(), Error> {
@@ -174,9 +203,10 @@ impl Claim {
     /// Settles the effect as succeeded inside your own transaction on the ledger's file, so
     /// that your writes and the outcome are committed together or not at all.
     ///
-    /// An overtaken attempt is an error and writes nothing; roll back. Nobody is told of the
-    /// outcome before the engine has read it back from the committed row. Open the connection
-    /// with [`Hapax::connection`](crate::Hapax::connection).
+    /// An attempt that was overtaken is an error, and so is one whose settle was committed before: your
+    /// transaction is rolled back then, so that running it again after a lost reply writes nothing
+    /// twice. No caller is told of the outcome before the engine has read it back from the committed
+    /// row. Open the connection with [`Hapax::connection`](crate::Hapax::connection).
     ///
     /// ```
     /// use hapax::{Failure, Hapax, Key, Safety};
@@ -215,7 +245,7 @@ impl Claim {
             .as_ref()
             .ok_or(Error::Unsupported("settle_in needs a ledger in a file"))?;
         let report = Report::Succeeded(outcome.into().within(self.inner.keep_limit));
-        match sqlite.settle_in(tx, &self.name, self.grant.attempt, &report, &self.told.waiting())? {
+        match sqlite.settle_in(tx, &self.name, self.by(), &report, &self.told.waiting())? {
             Settled::Recorded | Settled::Repeated => {
                 self.note_settled_in();
                 Ok(())
@@ -234,7 +264,8 @@ impl Claim {
     /// Nothing of a stale success may stand in the caller's transaction; in ours it is
     /// journalled.
     pub(crate) fn contradict(&self, report: Report) {
-        tell(&self.inner, &self.name, self.grant.attempt, report, Telling::default());
+        let by = (self.grant.attempt, Some(self.grant.fence));
+        tell(&self.inner, &self.name, by, report, Telling::default());
     }
 
     /// Notes that somebody's transaction says that it is settled.
@@ -254,6 +285,8 @@ pub(crate) struct Held {
     inner: Arc<Inner>,
     name: Name,
     attempt: AttemptId,
+    /// The fence of the grant, once it is known.
+    fence: Option<Fence>,
     stage: Stage,
 }
 
@@ -266,11 +299,11 @@ enum Stage {
 
 impl Held {
     pub(crate) fn asked(inner: Arc<Inner>, name: Name, attempt: AttemptId) -> Self {
-        Self { inner, name, attempt, stage: Stage::Asked }
+        Self { inner, name, attempt, fence: None, stage: Stage::Asked }
     }
 
-    pub(crate) fn running(&mut self) {
-        self.stage = Stage::Running;
+    pub(crate) fn running(&mut self, fence: Fence) {
+        (self.fence, self.stage) = (Some(fence), Stage::Running);
     }
 
     pub(crate) fn over(mut self) {
@@ -285,7 +318,7 @@ impl Drop for Held {
             Stage::Asked => Report::Released("the grant was not delivered".into()),
             Stage::Running => Report::Ambiguous("the work was dropped before it ended".into()),
         };
-        tell(&self.inner, &self.name, self.attempt, report, Telling::default());
+        tell(&self.inner, &self.name, (self.attempt, self.fence), report, Telling::default());
     }
 }
 
@@ -297,17 +330,28 @@ const AGAIN: Backoff = Backoff { base_ms: 20, cap_ms: 2_000, attempts: u32::MAX 
 pub(crate) fn tell(
     inner: &Arc<Inner>,
     name: &Name,
-    attempt: AttemptId,
+    (attempt, fence): (AttemptId, Option<Fence>),
     report: Report,
     telling: Telling,
 ) {
-    let command = Command::Settle { name: name.clone(), attempt, report, telling };
+    let undelivered = fence.is_none();
+    let command = Command::Settle { name: name.clone(), attempt, fence, report, telling };
     let mut told = Box::pin(call(&*inner.store, command.clone()));
     let (engine, Ok(runtime)) = (Arc::downgrade(inner), Handle::try_current()) else { return };
+    let name = name.clone();
     runtime.spawn(async move {
         for nth in 1.. {
             match told.await {
                 Err(error) if error.is_transient() => {}
+                // It is not there, and may come yet.
+                Ok(Answer::Settle(Settled::Fenced(found)))
+                    if undelivered && found.attempt != Some(attempt) =>
+                {
+                    if let Some(inner) = engine.upgrade() {
+                        inner.abandoned.add(&inner, &name, attempt);
+                    }
+                    return;
+                }
                 _ => return,
             }
             let dice = random().map_or(u64::MAX, u64::from_be_bytes);

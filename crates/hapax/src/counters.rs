@@ -46,7 +46,7 @@ impl Counters {
             Verdict::Conflict { .. } => self.conflicts.add(),
             Verdict::Blocked(_) => self.blocked.add(),
             Verdict::InFlight { .. } => self.in_flight.add(),
-            Verdict::Refused { .. } | Verdict::Outdated(_) => {}
+            Verdict::Refused { .. } | Verdict::Outdated(_) | Verdict::Undecided { .. } => {}
         }
     }
 

@@ -297,7 +297,8 @@ impl EffectBuilder {
         self
     }
 
-    /// How long the work may take before the claim lapses, whatever the lease.
+    /// How long the work may take, whatever the lease. It is stopped then unless it is opaque, and a
+    /// little later the claim lapses.
     pub fn deadline(mut self, deadline: Duration) -> Self {
         self.deadline = Some(deadline);
         self
@@ -408,7 +409,7 @@ impl EffectBuilder {
         let mut patience = Patience::until(until);
         loop {
             let asked = inner.cache.asked();
-            let (verdict, held, lease) = self.claim().await?;
+            let (verdict, held, lease) = self.claim(&mut patience).await?;
             inner.counters.verdict(&verdict);
             match verdict {
                 Verdict::Granted(grant) => {
@@ -425,11 +426,15 @@ impl EffectBuilder {
         }
     }
 
-    async fn claim(&self) -> Result<(Verdict, Held, LeaseId), Error> {
+    /// Asks until there is a verdict. Also says which lease it hangs on, and when it was asked for.
+    async fn claim(
+        &self,
+        patience: &mut Patience,
+    ) -> Result<(Verdict, Held, (LeaseId, u64)), Error> {
         let inner = &self.hapax.inner;
         let mut attempt = AttemptId::from_bytes(random()?);
         let mut held = Held::asked(inner.clone(), self.name.clone(), attempt);
-        let mut before = None;
+        let (mut before, mut since_ms) = (None, inner.cache.now_ms());
         loop {
             let lease = inner.holder.lease().await?;
             if self.within.is_some_and(|within| within != lease) {
@@ -441,11 +446,19 @@ impl EffectBuilder {
             if before.replace(lease).is_some_and(|before| before != lease) {
                 attempt = AttemptId::from_bytes(random()?);
                 held = Held::asked(inner.clone(), self.name.clone(), attempt);
+                since_ms = inner.cache.now_ms();
             }
             let command = Command::Claim { name: self.name.clone(), ask: self.ask(attempt, lease) };
             pass(Point::ClaimAsk)?;
             match inner.ask(command).await {
-                Ok(Answer::Claim(verdict)) => return Ok((verdict, held, lease)),
+                // Another transaction has the row: it may be an earlier copy of this very claim, whose
+                // connection was lost. It is asked again, and if that copy was granted, so is this.
+                Ok(Answer::Claim(Verdict::Undecided { reason })) => {
+                    if patience.pause().await.is_none() {
+                        return Err(Error::Undecided { reason });
+                    }
+                }
+                Ok(Answer::Claim(verdict)) => return Ok((verdict, held, (lease, since_ms))),
                 Ok(_) => {
                     return Err(StoreError::Corrupt("a claim got another answer".into()).into());
                 }
@@ -454,7 +467,7 @@ impl EffectBuilder {
                 Err(StoreError::LeaseDead(dead)) => inner.holder.give_up(dead),
                 Err(StoreError::Unavailable(_)) if planted(Bug::FailOpen) => {
                     let grant = Grant { attempt, fence: Fence(0), nth: 1 };
-                    return Ok((Verdict::Granted(grant), held, lease));
+                    return Ok((Verdict::Granted(grant), held, (lease, since_ms)));
                 }
                 Err(error) => return Err(error.into()),
             }
@@ -471,7 +484,8 @@ impl EffectBuilder {
             ttl_ms: self.ttl.map(|ttl| ttl.as_millis() as u64),
             attempt,
             lease,
-            deadline_ms: self.deadline.map(|deadline| deadline.as_millis() as u64),
+            // A little more than the work may take, so that it is stopped before it lapses.
+            deadline_ms: self.deadline.map(|deadline| ms(deadline) + ms(deadline) / 8 + 1),
             about: self.about.clone(),
             part: self.part.clone(),
         }
@@ -509,7 +523,7 @@ impl EffectBuilder {
             Verdict::Conflict { recorded, asked } => Err(Error::Conflict { recorded, asked }),
             Verdict::Outdated(mismatch) => Err(Error::Epoch(mismatch)),
             Verdict::Refused { reason } => Err(Error::Refused { reason }),
-            Verdict::Granted(_) => Ok(None),
+            Verdict::Granted(_) | Verdict::Undecided { .. } => Ok(None),
         }
     }
 
@@ -574,7 +588,7 @@ impl EffectBuilder {
         &self,
         grant: Grant,
         mut held: Held,
-        lease: LeaseId,
+        (lease, since_ms): (LeaseId, u64),
         handler: F,
     ) -> Result<Done, Error>
     where
@@ -584,20 +598,27 @@ impl EffectBuilder {
     {
         let inner = &self.hapax.inner;
         let claim = Claim::new(inner.clone(), self.name.clone(), grant, lease);
-        let claim = claim.worded(self.wording.clone());
-        held.running();
+        let claim = claim.worded(self.wording.clone()).opaque(self.safety == Safety::Opaque);
+        // Too late to begin: nothing was tried.
+        if self.safety != Safety::Opaque && !inner.holder.may_work(lease) {
+            return Err(Error::LeaseLost);
+        }
+        held.running(grant.fence);
         pass(Point::RunBegin)?;
         if planted(Bug::SettleBeforeRun) {
             let report = Report::Succeeded(Outcome::from("too early"));
-            settle(inner, &self.name, claim.attempt(), report, Telling::default()).await?;
+            settle(inner, &self.name, claim.by(), report, Telling::default()).await?;
         }
-        // Nobody else can be granted opaque work, so a lost lease is no reason to stop it.
-        let cancellable = self.safety != Safety::Opaque;
         let work = caught(handler, claim.clone());
-        let worked = tokio::select! {
-            biased;
-            worked = work => worked,
-            () = inner.holder.lost(lease), if cancellable => return Err(Error::LeaseLost),
+        let worked = match self.safety {
+            // No other attempt can be granted opaque work, so a lost lease is no reason to stop it.
+            Safety::Opaque => work.await,
+            Safety::Transactional | Safety::Reconcilable(_) => {
+                let deadline_ms =
+                    self.deadline.map(|deadline| since_ms.saturating_add(ms(deadline)));
+                let worked = inner.holder.working(lease, deadline_ms, work).await;
+                worked.ok_or(Error::LeaseLost)?
+            }
         };
         pass(Point::RunEnd)?;
         let result = match worked {
@@ -618,6 +639,11 @@ impl EffectBuilder {
         }
         result
     }
+}
+
+/// In milliseconds.
+fn ms(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX / 2)
 }
 
 /// How long a waiter lets a silent holder be before it claims again, to take over if it may.

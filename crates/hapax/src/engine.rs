@@ -18,6 +18,7 @@ use hapax_store::{Answer, Clock, Command, Store, StoreError, call, call_here};
 use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::sync::Notify;
 
+use crate::abandoned::Abandoned;
 use crate::cache::{self, Cache};
 use crate::counters::{Counters, Counts};
 use crate::effect::EffectBuilder;
@@ -73,6 +74,8 @@ pub(crate) struct Inner {
     pub(crate) keep_limit: usize,
     pub(crate) callers: AtomicUsize,
     pub(crate) counters: Counters,
+    /// Claims that nobody waits for any more and that may still be granted.
+    pub(crate) abandoned: Abandoned,
     /// What grants without a lease hang on, as far as it is known here.
     pub(crate) anchors: Mutex<HashMap<Namespace, LeaseId>>,
     /// Something was emitted here.
@@ -301,6 +304,7 @@ impl Builder {
             keep_limit: self.keep_limit,
             callers: AtomicUsize::new(0),
             counters: Counters::default(),
+            abandoned: Abandoned::default(),
             anchors: Mutex::default(),
             emitted: Notify::new(),
             wire: Wire::default(),

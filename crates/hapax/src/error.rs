@@ -36,6 +36,13 @@ pub enum Error {
         /// Who.
         attempt: AttemptId,
     },
+    /// Another transaction has the key's row and has not ended, so whether it is granted is not known.
+    /// Ask again later.
+    #[error("undecided: {reason}")]
+    Undecided {
+        /// What is in the way.
+        reason: String,
+    },
     /// Same key, another payload. Fix the caller.
     #[error(
         "conflict: the key is recorded with fingerprint {recorded}, and was asked for with {asked}"
@@ -98,6 +105,7 @@ impl Error {
             Self::Locked { .. } => "HX0204",
             Self::Refused { .. } => "HX0205",
             Self::Failed { .. } => "HX0206",
+            Self::Undecided { .. } => "HX0212",
             Self::Fenced(_) => "HX0207",
             Self::LeaseLost => "HX0208",
             Self::NotCommitted => "HX0209",

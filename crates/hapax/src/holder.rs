@@ -1,9 +1,17 @@
 //! This process's lease: one for all its claims, renewed while it lives.
+//!
+//! A holder stops by its own clock. The store counts a term from when a renewal arrived, and this process
+//! from before it asked, on the boot-time clock, and for less: when seven eighths have passed since the last
+//! renewal that was answered, work that another attempt may be granted is stopped, whether or not the store
+//! can be reached. A process that was stopped itself looks at the clock before it does anything else.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
+use std::task::Poll;
 use std::time::Duration;
 
-use hapax_core::lease::LeaseId;
+use hapax_core::lease::{Lease, LeaseId};
+use hapax_core::planted::{Bug, planted};
 use hapax_store::failpoint::{Point, pass};
 use hapax_store::{Answer, Command, LeaseAnswer, Store, StoreError, call, read};
 use tokio::sync::{Mutex, watch};
@@ -14,6 +22,9 @@ use crate::cache::Cache;
 /// How often the holder looks whether there is something every node must act upon.
 const LOOK: Duration = Duration::from_millis(200);
 
+/// How long a claim waits for a lease that may have lapsed to be renewed.
+const PATIENCE: Duration = Duration::from_secs(10);
+
 pub(crate) struct Holder {
     store: Arc<dyn Store>,
     cache: Arc<Cache>,
@@ -21,6 +32,10 @@ pub(crate) struct Holder {
     title: String,
     /// The lease in force. Replaced when it is lost, so that work on the old one can tell.
     current: watch::Sender<Option<LeaseId>>,
+    /// Until when work on it may go on, by the cache's clock.
+    work_until_ms: AtomicU64,
+    /// The newest notice that was acted upon.
+    seen: AtomicU64,
     /// Held by whoever opens a lease; when that failed last, and why.
     opening: Mutex<Option<(Instant, StoreError)>>,
 }
@@ -32,14 +47,29 @@ impl Holder {
         term: Duration,
         title: String,
     ) -> Arc<Self> {
-        let current = watch::Sender::new(None);
-        Arc::new(Self { store, cache, term, title, current, opening: Mutex::default() })
+        let (current, opening) = (watch::Sender::new(None), Mutex::default());
+        let (work_until_ms, seen) = (AtomicU64::new(0), AtomicU64::new(0));
+        Arc::new(Self { store, cache, term, title, current, work_until_ms, seen, opening })
     }
 
-    /// The lease to hang a claim on, opened if there is none.
+    /// The lease to hang a claim on, opened if there is none, and renewed first if it may be about to
+    /// lapse.
     pub(crate) async fn lease(self: &Arc<Self>) -> Result<LeaseId, StoreError> {
-        if let Some(lease) = *self.current.borrow() {
-            return Ok(lease);
+        if let Some(lease) = self.current() {
+            if self.may_work(lease) {
+                return Ok(lease);
+            }
+            let renewal = self.renew(lease, self.seen.load(Ordering::Acquire));
+            match tokio::time::timeout(PATIENCE, renewal).await {
+                Ok(Ok(Some(_))) => return Ok(lease),
+                Ok(Ok(None)) => {}
+                Ok(Err(error)) => return Err(error),
+                Err(_) => {
+                    let what =
+                        format!("{lease} may have lapsed, and is not renewed in {PATIENCE:?}");
+                    return Err(StoreError::Unavailable(what));
+                }
+            }
         }
         let came = Instant::now();
         let mut failed = self.opening.lock().await;
@@ -70,9 +100,10 @@ impl Holder {
                 // A reset waits for the leases it finds. What was asked for before there was this
                 // one may be older than a reset that never heard of us.
                 self.cache.clear();
-                self.cache.fresh(asked, self.term);
+                self.confirmed(asked);
+                self.seen.store(notice, Ordering::Release);
                 self.current.send_replace(Some(id));
-                tokio::spawn(keep(Arc::downgrade(self), id, notice));
+                tokio::spawn(keep(Arc::downgrade(self), id));
                 Ok(id)
             }
             _ => Err(StoreError::Corrupt("a new lease was dead at birth".into())),
@@ -84,10 +115,56 @@ impl Holder {
         *self.current.borrow()
     }
 
-    /// Returns once this lease is no longer the one in force.
-    pub(crate) async fn lost(&self, lease: LeaseId) {
-        let mut current = self.current.subscribe();
-        let _ = current.wait_for(|held| *held != Some(lease)).await;
+    /// The lease was good when the store was asked at `asked_ms`.
+    fn confirmed(&self, asked_ms: u64) {
+        let work_ms = Lease::working_ms(self.term.as_millis() as u64);
+        self.work_until_ms.store(asked_ms.saturating_add(work_ms), Ordering::Release);
+        self.cache.fresh(asked_ms, self.term);
+    }
+
+    /// Whether work that hangs on this lease may go on, by this process's own clock.
+    pub(crate) fn may_work(&self, lease: LeaseId) -> bool {
+        planted(Bug::HolderWorksOn)
+            || self.current() == Some(lease)
+                && self.cache.now_ms() < self.work_until_ms.load(Ordering::Acquire)
+    }
+
+    /// Until when work on the lease in force may go on, by the boot-time clock.
+    pub(crate) fn work_until_ms(&self) -> u64 {
+        self.work_until_ms.load(Ordering::Acquire)
+    }
+
+    /// Does this work for as long as it may go on: at most until the lease may have lapsed, or until
+    /// `deadline_ms`. `None` if it was stopped. The clock is looked at before each step of the work.
+    pub(crate) async fn working<T>(
+        &self,
+        lease: LeaseId,
+        deadline_ms: Option<u64>,
+        work: impl Future<Output = T>,
+    ) -> Option<T> {
+        let in_time = || deadline_ms.is_none_or(|at| self.cache.now_ms() < at);
+        let mut work = std::pin::pin!(work);
+        let guarded = std::future::poll_fn(|context| match self.may_work(lease) && in_time() {
+            true => work.as_mut().poll(context).map(Some),
+            false => Poll::Ready(None),
+        });
+        let stopped = async {
+            let mut current = self.current.subscribe();
+            loop {
+                let until_ms = self.work_until_ms().min(deadline_ms.unwrap_or(u64::MAX));
+                let left_ms = until_ms.saturating_sub(self.cache.now_ms());
+                if !self.may_work(lease) || left_ms == 0 {
+                    return;
+                }
+                let left = Duration::from_millis(left_ms);
+                let _ = tokio::time::timeout(left, current.changed()).await;
+            }
+        };
+        tokio::select! {
+            biased;
+            worked = guarded => worked,
+            () = stopped => None,
+        }
     }
 
     /// Lets go of a lease that the store says is over.
@@ -107,24 +184,28 @@ impl Holder {
     }
 
     /// One look: acts upon a notice, and renews when it is time. `false` when the lease is over.
-    async fn tend(&self, id: LeaseId, tended: &mut Tended) -> Result<bool, StoreError> {
-        if *self.current.borrow() != Some(id) {
+    async fn tend(&self, id: LeaseId, renewed: &mut Instant) -> Result<bool, StoreError> {
+        if self.current() != Some(id) {
             return Ok(false);
         }
-        let mut notice = tended.seen;
-        if !tended.is_due(self.term) {
+        // A third of the term has passed. Asked again after everything that may have taken long: a
+        // holder that renews as soon as it can outlasts any stall that the store's pulse forgives.
+        let is_due = |renewed: &Instant| renewed.elapsed() >= self.term / 3;
+        let seen = self.seen.load(Ordering::Acquire);
+        let mut notice = seen;
+        if !is_due(renewed) {
             notice = read(&*self.store, |view| view.notice()).await?;
         }
-        if notice == tended.seen && !tended.is_due(self.term) {
+        if notice == seen && !is_due(renewed) {
             return Ok(true);
         }
-        // Whoever is busy renewing hears of a notice by the answer, and says so at once.
+        // A holder that is busy renewing hears of a notice by the answer, and says so at once.
         loop {
-            if notice > tended.seen {
+            if notice > self.seen.load(Ordering::Acquire) {
                 self.cache.clear();
             }
             let Some(newest) = self.renew(id, notice).await? else { return Ok(false) };
-            *tended = Tended { seen: notice, renewed: Instant::now() };
+            *renewed = Instant::now();
             if newest <= notice {
                 return Ok(true);
             }
@@ -140,11 +221,12 @@ impl Holder {
         pass(Point::RenewTold)?;
         match answer {
             Answer::Lease(LeaseAnswer::Held { notice, .. }) => {
-                // Before anything is believed again: whoever was late may not have been waited for.
+                // Before anything is believed again: a reset may not have waited for a late holder.
                 if notice > seen {
                     self.cache.clear();
                 }
-                self.cache.fresh(asked, self.term);
+                self.seen.fetch_max(seen, Ordering::AcqRel);
+                self.confirmed(asked);
                 Ok(Some(notice))
             }
             _ => {
@@ -155,29 +237,14 @@ impl Holder {
     }
 }
 
-/// How far a lease is tended.
-struct Tended {
-    /// The newest notice that was acted upon.
-    seen: u64,
-    renewed: Instant,
-}
-
-impl Tended {
-    /// A third of the term has passed. Asked again after everything that may have taken long:
-    /// whoever renews as soon as it can outlasts any stall that the store's pulse forgives.
-    fn is_due(&self, term: Duration) -> bool {
-        self.renewed.elapsed() >= term / 3
-    }
-}
-
 /// Tends a lease until it is over or the engine is dropped.
-async fn keep(holder: Weak<Holder>, id: LeaseId, seen: u64) {
+async fn keep(holder: Weak<Holder>, id: LeaseId) {
     let Some(third) = holder.upgrade().map(|holder| holder.term / 3) else { return };
-    let mut tended = Tended { seen, renewed: Instant::now() };
+    let mut renewed = Instant::now();
     loop {
         tokio::time::sleep(LOOK.min(third)).await;
         let Some(holder) = holder.upgrade() else { return };
-        match holder.tend(id, &mut tended).await {
+        match holder.tend(id, &mut renewed).await {
             Ok(true) => {}
             Ok(false) => return,
             Err(error) => {

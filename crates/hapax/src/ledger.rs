@@ -2,7 +2,7 @@
 
 use hapax_core::attempt::AttemptId;
 use hapax_core::checkpoint::Verifier;
-use hapax_core::effect::{Effect, Judged, Resolution, StateName};
+use hapax_core::effect::{Effect, Judged, Resolution, Seen, StateName};
 use hapax_core::journal::{Entry, Event};
 use hapax_core::key::Key;
 use hapax_core::lease::Lease;
@@ -41,8 +41,9 @@ use crate::error::Error;
 ///
 /// // A person has looked: it was sent. And later: it is to be sent again.
 /// let sent = Resolution::Happened("seen in the outbox".into());
-/// hapax.resolve(key, effect.attempt, sent, "grace", "asked ada").await?;
-/// hapax.reset(key, effect.attempt, "grace", "ada lost it").await?;
+/// hapax.resolve(key, effect.seen(), sent, "grace", "asked ada").await?;
+/// let seen = hapax.seen(key, effect.attempt).await?;
+/// hapax.reset(key, seen, "grace", "ada lost it").await?;
 /// # Ok(())
 /// # }
 /// ```
@@ -133,19 +134,25 @@ impl Hapax {
         &self.namespace
     }
 
-    /// Records what a person decided about an outcome that nobody knows. Names the attempt
-    /// that the person was shown, so that a stale screen cannot decide a newer one.
+    /// What there is now of an attempt, for a decision that follows at once. A person who looked
+    /// earlier names what was seen then.
+    pub async fn seen(&self, key: Key, attempt: AttemptId) -> Result<Seen, Error> {
+        let state = self.show(key).await?.map(|effect| effect.state.name());
+        Ok(Seen { attempt, state: state.unwrap_or(StateName::Running) })
+    }
+
+    /// Records what a person decided about an outcome that nobody knows. Names the attempt and the
+    /// state that the person was shown, so that a stale screen cannot decide about anything newer.
     pub async fn resolve(
         &self,
         key: Key,
-        attempt: AttemptId,
+        seen: Seen,
         resolution: Resolution,
         actor: &str,
         note: &str,
     ) -> Result<Judged, Error> {
         let (actor, note) = (actor.to_owned(), note.to_owned());
-        self.judge(Command::Resolve { name: self.name(key), attempt, resolution, actor, note })
-            .await
+        self.judge(Command::Resolve { name: self.name(key), seen, resolution, actor, note }).await
     }
 
     /// Records that what an attempt left behind in part was rolled back.
@@ -170,19 +177,18 @@ impl Hapax {
         self.judge(Command::RolledBack { name: self.name(key), attempt }).await
     }
 
-    /// Clears a record so that the effect can happen again. Returns once every live process
-    /// on the ledger has forgotten it, or has lapsed.
+    /// Clears a record so that the effect can happen again. Names what the person was shown. Returns
+    /// once every live process on the ledger has forgotten it, or has lapsed.
     pub async fn reset(
         &self,
         key: Key,
-        attempt: AttemptId,
+        seen: Seen,
         actor: &str,
         note: &str,
     ) -> Result<Judged, Error> {
         let (actor, note) = (actor.to_owned(), note.to_owned());
         self.inner.cache.clear();
-        let judged =
-            self.judge(Command::Reset { name: self.name(key), attempt, actor, note }).await?;
+        let judged = self.judge(Command::Reset { name: self.name(key), seen, actor, note }).await?;
         if let Judged::Decided(_) = judged {
             self.inner.cache.clear();
             if !planted(Bug::ResetUnawaited) {
@@ -193,22 +199,32 @@ impl Hapax {
     }
 
     /// Waits until every lease in force has seen the newest notice. A holder that died counts
-    /// as soon as the store knows; one that is silent, once its lease has lapsed.
+    /// as soon as the store knows; one that is silent, once its lease has lapsed by the store's pulse: a
+    /// clock that jumps makes nobody forget.
     pub(crate) async fn seen_by_all(&self) -> Result<(), Error> {
         let store = &*self.inner.store;
         let notice = read(store, |view| view.notice()).await?;
         loop {
             let behind = read(store, move |view| {
-                let now = view.now();
-                let leases = view.leases()?;
-                let mut alive =
-                    leases.into_iter().filter(|l| l.seen < notice && !l.until.reached(now.lease));
-                Ok(alive.any(|lease| !view.is_gone(&lease)))
+                let (now, pulse) = (view.now(), view.pulse()?);
+                let mut behind = view.leases()?;
+                behind.retain(|lease| lease.seen < notice && !lease.lapsed(now, &pulse));
+                behind.retain(|lease| !view.is_gone(lease));
+                let late = behind.iter().filter(|lease| lease.until.reached(now.lease));
+                Ok((behind.len(), late.map(|lease| lease.term_ms).min()))
             });
-            if !behind.await? {
+            let (behind, late) = behind.await?;
+            if behind == 0 {
                 return Ok(());
             }
-            tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+            // Somebody has to beat the pulse, or a silent lease would never be judged.
+            if let Some(term_ms) = late {
+                call(store, Command::Expire { limit: 0 }).await?;
+                let pause = std::time::Duration::from_millis((term_ms / 8).clamp(5, 100));
+                tokio::time::sleep(pause).await;
+            } else {
+                tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+            }
         }
     }
 
@@ -293,6 +309,14 @@ impl Hapax {
         Ok(doctor)
     }
 
+    /// Makes right what can be: in a file, rows of one key that an earlier version let in twice. What
+    /// happened to them stays in the journal. Returns how many.
+    pub async fn repair(&self) -> Result<usize, Error> {
+        let sqlite = self.inner.sqlite.clone();
+        let sqlite = sqlite.ok_or(Error::Unsupported("only a ledger in a file is repaired"))?;
+        Ok(crate::engine::blocking(move || sqlite.repair()).await?)
+    }
+
     /// To be called once after the ledger's database was restored from a backup, before any work
     /// is done: what was running then is left to nobody, and fences begin above all that were ever
     /// given. Returns how many effects were running. A ledger in a file needs none of this: its
@@ -350,6 +374,13 @@ impl From<Ailment> for Finding {
                 severity: Severity::Error,
                 what: format!("the {part} is missing"),
                 next: "copy the file; then make it again as `hapax_sqlite::SCHEMA` has it".into(),
+            },
+            Ailment::SecondRow { key, effect } => Self {
+                severity: Severity::Error,
+                what: format!(
+                    "{key} has a second row, number {effect}, which is not found by its key"
+                ),
+                next: "compare both in the history of the key, then: hapax doctor --repair".into(),
             },
             Ailment::Bloated(share) => Self {
                 severity: Severity::Warning,

@@ -34,6 +34,7 @@
 //! the target is transactional, or honours the key or the fence; otherwise the outcome is
 //! called unknown and shown to someone. Never silently twice, never silently lost.*
 
+mod abandoned;
 mod budget;
 mod cache;
 mod claim;
@@ -89,7 +90,7 @@ pub use hapax_core::dataset::{
     Dataset, LockPolicy, Refusal, Registry, Retries, Slo, Sovereignty, Tally,
 };
 pub use hapax_core::effect::{
-    Blocked, Effect, Finding, Judged, Resolution, Safety, Settling, State, StateName,
+    Blocked, Effect, Finding, Judged, Resolution, Safety, Seen, Settling, State, StateName,
 };
 pub use hapax_core::epoch::{Bound, Domain, DomainError, Mismatch, Transition};
 pub use hapax_core::fingerprint::Fingerprint;

@@ -101,7 +101,7 @@ impl EffectBuilder {
             Err(failure) => return Err(Error::Failed { reason: failure.reason }),
         };
         let (report, telling) = (Report::Succeeded(outcome.clone()), claim.told.waiting());
-        match sqlite.settle_in(tx, name, attempt, &report, &telling)? {
+        match sqlite.settle_in(tx, name, claim.by(), &report, &telling)? {
             Settled::Fenced(fenced) => Err(Error::Fenced(fenced)),
             Settled::Outdated(mismatch) => Err(Error::Epoch(mismatch)),
             Settled::Recorded | Settled::Repeated => Ok(Done { outcome, how: How::Executed }),

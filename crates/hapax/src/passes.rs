@@ -30,6 +30,7 @@ const SEAL: usize = 16 * 1024;
 
 /// How often a round is made.
 const ROUND: Duration = Duration::from_millis(1000);
+const SOONEST: Duration = Duration::from_millis(10);
 
 pub(crate) async fn round(inner: &Inner) -> Result<Pass, StoreError> {
     let store = &*inner.store;
@@ -73,15 +74,19 @@ async fn count(store: &dyn Store, command: Command) -> Result<usize, StoreError>
 
 /// Makes rounds until the engine is dropped.
 pub(crate) async fn forever(inner: Weak<Inner>) {
+    let mut pause = ROUND;
     loop {
-        tokio::time::sleep(ROUND).await;
+        tokio::time::sleep(pause).await;
         let Some(inner) = inner.upgrade() else { return };
         if inner.is_closed() {
             return;
         }
         match on_duty(&inner).await {
-            Ok(true) => {}
-            Ok(false) => continue,
+            Ok(Some(next)) => pause = next,
+            Ok(None) => {
+                pause = ROUND;
+                continue;
+            }
             Err(error) => {
                 tracing::warn!(name: "background_work_waits", %error, "background work has to wait");
                 continue;
@@ -102,15 +107,26 @@ pub(crate) async fn forever(inner: Weak<Inner>) {
     }
 }
 
-/// Whether background work falls to this process: of all that hold a lease and keep it, the one
-/// with the least does it. A holder that has seen every notice there will ever be is no engine.
-async fn on_duty(inner: &Inner) -> Result<bool, StoreError> {
-    let Some(mine) = inner.holder.current() else { return Ok(true) };
+/// Whether background work falls to this process, and when it does again: of all that hold a lease and
+/// keep it, the one with the least does it. A holder that has seen every notice there will ever be is no
+/// engine. The store's pulse is beaten often enough to judge the shortest lease by its own term.
+async fn on_duty(inner: &Inner) -> Result<Option<Duration>, StoreError> {
+    let mine = inner.holder.current();
     read(&*inner.store, move |view| {
-        let now = view.now();
-        let mut others = view.leases()?;
-        others.retain(|lease| lease.id < mine && lease.seen < Lease::FORGETFUL);
-        Ok(!others.iter().any(|other| !other.until.reached(now.lease) && !view.is_gone(other)))
+        let (now, leases) = (view.now(), view.leases()?);
+        let is_before = |lease: &&Lease| {
+            mine.is_some_and(|mine| lease.id < mine) && lease.seen < Lease::FORGETFUL
+        };
+        for other in leases.iter().filter(is_before) {
+            if !other.until.reached(now.lease) && !view.is_gone(other) {
+                return Ok(None);
+            }
+        }
+        // Those that have lapsed and hold nobody up are left alone until they are forgotten.
+        let pulse = view.pulse()?;
+        let open = leases.iter().filter(|lease| !lease.lapsed(now, &pulse));
+        let shortest = open.map(|lease| lease.term_ms).min().unwrap_or(u64::MAX);
+        Ok(Some(Duration::from_millis(shortest / 8).clamp(SOONEST, ROUND)))
     })
     .await
 }

@@ -27,6 +27,7 @@ impl Permit {
             Verdict::Granted(grant) => Ok(Self::Granted(grant)),
             Verdict::Replayed { outcome, expires, .. } => Ok(Self::Replayed { outcome, expires }),
             Verdict::InFlight { attempt } => Err(Error::InFlight { attempt }),
+            Verdict::Undecided { reason } => Err(Error::Undecided { reason }),
             Verdict::Conflict { recorded, asked } => Err(Error::Conflict { recorded, asked }),
             Verdict::Blocked(blocked) => Err(Error::Blocked(blocked)),
             Verdict::Locked { holder } => Err(Error::Locked { holder }),

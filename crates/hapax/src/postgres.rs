@@ -1,10 +1,11 @@
 //! The caller's own transaction in the ledger's PostgreSQL database.
 
 use hapax_core::attempt::AttemptId;
-use hapax_core::effect::{Fenced, Report, Safety, Settled};
+use hapax_core::effect::{Fenced, Report, Safety};
 use hapax_core::outcome::Outcome;
 use hapax_postgres::foreign::{self, Unsettled};
 use hapax_postgres::tokio_postgres::{Client, Transaction};
+use hapax_store::StoreError;
 
 use crate::claim::Claim;
 use crate::effect::{Done, EffectBuilder, How};
@@ -33,8 +34,9 @@ impl Claim {
     /// Settles the effect as succeeded inside your own transaction on the ledger's database, so
     /// that your writes and the outcome are committed together or not at all.
     ///
-    /// An overtaken attempt is an error, and your transaction can then only be rolled back.
-    /// Nobody is told of the outcome before the engine has read it back from the committed row.
+    /// An attempt that was overtaken is an error, and so is one whose settle was committed before; your
+    /// transaction can then only be rolled back. No caller is told of the outcome before the engine
+    /// has read it back from the committed row.
     ///
     /// ```no_run
     /// use hapax::tokio_postgres::{Client, Error as SqlError};
@@ -65,22 +67,25 @@ impl Claim {
         self.inner.on_postgres()?;
         let outcome = outcome.into().within(self.inner.keep_limit);
         let telling = self.told.waiting();
-        let settled = foreign::settle_in(tx, &self.name, self.attempt(), &outcome, &telling).await;
+        let settled = foreign::settle_in(tx, &self.name, self.by(), &outcome, &telling).await;
         self.settled_by(settled, outcome).await
     }
 
     /// What the caller of a settle in a transaction is told.
     pub(crate) async fn settled_by(
         &self,
-        settled: Result<Settled, Unsettled>,
+        settled: Result<(), Unsettled>,
         outcome: Outcome,
     ) -> Result<(), Error> {
         match settled {
-            Ok(_) => {
+            Ok(()) => {
                 self.note_settled_in();
                 Ok(())
             }
             Err(Unsettled::Store(error)) => Err(error.into()),
+            Err(Unsettled::AlreadyRecorded) => {
+                Err(StoreError::AlreadyRecorded(self.attempt()).into())
+            }
             Err(Unsettled::Fenced) => {
                 self.contradict(Report::Succeeded(outcome));
                 let found = self.check().await.err();
@@ -132,15 +137,20 @@ impl EffectBuilder {
             Err(failure) => return Err(Error::Failed { reason: failure.reason }),
         };
         let telling = claim.told.waiting();
-        done(foreign::settle_in(tx, name, attempt, &outcome, &telling).await, outcome)
+        done(foreign::settle_in(tx, name, claim.by(), &outcome, &telling).await, attempt, outcome)
     }
 }
 
 /// What the caller of an effect in its own transaction is told when it was settled there.
-pub(crate) fn done(settled: Result<Settled, Unsettled>, outcome: Outcome) -> Result<Done, Error> {
+pub(crate) fn done(
+    settled: Result<(), Unsettled>,
+    attempt: AttemptId,
+    outcome: Outcome,
+) -> Result<Done, Error> {
     match settled {
-        Ok(_) => Ok(Done { outcome, how: How::Executed }),
+        Ok(()) => Ok(Done { outcome, how: How::Executed }),
         Err(Unsettled::Fenced) => Err(Error::Fenced(Fenced { state: None, attempt: None })),
+        Err(Unsettled::AlreadyRecorded) => Err(StoreError::AlreadyRecorded(attempt).into()),
         Err(Unsettled::Store(error)) => Err(error.into()),
     }
 }

@@ -52,9 +52,9 @@ impl Hapax {
     /// let key = Key::derive("charge.v1", &[("order", b"42")])?;
     /// let attempt = AttemptId::from_bytes([8; 16]);
     /// let verdict = hapax.effect(key).payload(b"EUR 10").claim_for(attempt, Some(lease)).await?;
-    /// assert!(matches!(verdict, Verdict::Granted(grant) if grant.attempt == attempt));
+    /// let Verdict::Granted(grant) = verdict else { return Err("not granted".into()) };
     /// let report = Report::Succeeded(Outcome::from("receipt 7"));
-    /// remote.settle(key, attempt, report, Vec::new(), None).await?;
+    /// remote.settle(key, (attempt, grant.fence), report, Vec::new(), None).await?;
     /// remote.close(lease).await?;
     /// # Ok(())
     /// # }
@@ -146,11 +146,12 @@ impl Remote<'_> {
         Ok(leases)
     }
 
-    /// Reports how an attempt went, with what there is to tell of it if it succeeded.
+    /// Reports how an attempt went, with what there is to tell of it if it succeeded. The attempt
+    /// is named with the fence it was granted with.
     pub async fn settle(
         &self,
         key: Key,
-        attempt: AttemptId,
+        by: (AttemptId, Fence),
         report: Report,
         events: Vec<Event>,
         note: Option<String>,
@@ -166,8 +167,7 @@ impl Remote<'_> {
             (0..).zip(events).map(|(ordinal, event)| Emission { ordinal, event }).collect();
         let telling = Telling { events, note, ..Telling::default() };
         let inner = &self.hapax.inner;
-        let settled =
-            crate::settle::settle(inner, &self.name(key), attempt, report, telling).await?;
+        let settled = crate::settle::settle(inner, &self.name(key), by, report, telling).await?;
         if emits {
             inner.emitted.notify_one();
         }
@@ -322,6 +322,11 @@ impl EffectBuilder {
                     Some(left) => inner.waiting.moved(&self.name, attempt, left.min(LOOK)).await,
                     None => return Ok(Verdict::InFlight { attempt }),
                 },
+                Ok(Verdict::Undecided { reason }) => {
+                    if patience.pause().await.is_none() {
+                        return Ok(Verdict::Undecided { reason });
+                    }
+                }
                 Ok(Verdict::Locked { holder }) => {
                     inner.counters.lock_failures.add();
                     if self.on_lock == OnLock::Fail || patience.pause().await.is_none() {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use hapax_core::attempt::AttemptId;
+use hapax_core::attempt::{AttemptId, Fence};
 use hapax_core::effect::{Blocked, Effect, Report, Settled, State};
 use hapax_core::name::Name;
 use hapax_core::outcome::{Cause, Outcome};
@@ -27,7 +27,7 @@ const SETTLE_RETRIES: Backoff = Backoff { base_ms: 20, cap_ms: 2_000, attempts: 
 pub(crate) async fn settle(
     inner: &Arc<Inner>,
     name: &Name,
-    attempt: AttemptId,
+    (attempt, fence): (AttemptId, Fence),
     report: Report,
     telling: Telling,
 ) -> Result<Settled, StoreError> {
@@ -36,6 +36,7 @@ pub(crate) async fn settle(
         let command = Command::Settle {
             name: name_again,
             attempt,
+            fence: Some(fence),
             report: report_again,
             telling: telling.clone(),
         };
@@ -49,7 +50,7 @@ pub(crate) async fn settle(
             Err(error) if error.is_transient() => {
                 let dice = random().map_or(u64::MAX, u64::from_be_bytes);
                 let Some(pause) = SETTLE_RETRIES.delay_ms(nth, dice) else {
-                    tell(inner, name, attempt, report, telling);
+                    tell(inner, name, (attempt, Some(fence)), report, telling);
                     return Err(error);
                 };
                 tracing::warn!(name: "outcome_not_recorded_yet", %error, key = %name.key, "the outcome is not recorded yet");
@@ -70,8 +71,8 @@ impl EffectBuilder {
                 Some(done) => Ok(done),
                 None => {
                     let reason = "settled in a transaction that was rolled back".into();
-                    let (attempt, report) = (claim.attempt(), Report::Failed(reason));
-                    settle(inner, &self.name, attempt, report, Telling::default()).await?;
+                    let report = Report::Failed(reason);
+                    settle(inner, &self.name, claim.by(), report, Telling::default()).await?;
                     Err(Error::NotCommitted)
                 }
             };
@@ -84,7 +85,7 @@ impl EffectBuilder {
         }
         let telling = claim.told.waiting();
         let emits = !telling.events.is_empty();
-        match settle(inner, &self.name, claim.attempt(), report, telling).await {
+        match settle(inner, &self.name, claim.by(), report, telling).await {
             Ok(Settled::Fenced(fenced)) => Err(Error::Fenced(fenced)),
             Ok(Settled::Outdated(mismatch)) => Err(Error::Epoch(mismatch)),
             Ok(Settled::Recorded | Settled::Repeated) => {
@@ -155,8 +156,8 @@ impl EffectBuilder {
             }
             FailureKind::Ambiguous => Report::Ambiguous(reason.clone()),
         };
-        let (inner, attempt) = (&self.hapax.inner, claim.attempt());
-        match settle(inner, &self.name, attempt, report, claim.told.in_any_case()).await? {
+        let inner = &self.hapax.inner;
+        match settle(inner, &self.name, claim.by(), report, claim.told.in_any_case()).await? {
             Settled::Fenced(fenced) => Err(Error::Fenced(fenced)),
             Settled::Outdated(mismatch) => Err(Error::Epoch(mismatch)),
             Settled::Recorded | Settled::Repeated => match self.load().await? {

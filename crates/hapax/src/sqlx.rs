@@ -25,8 +25,7 @@ impl Claim {
         self.inner.on_postgres()?;
         let outcome = outcome.into().within(self.inner.keep_limit);
         let telling = self.told.waiting();
-        let settled =
-            foreign_sqlx::settle_in(tx, &self.name, self.attempt(), &outcome, &telling).await;
+        let settled = foreign_sqlx::settle_in(tx, &self.name, self.by(), &outcome, &telling).await;
         self.settled_by(settled, outcome).await
     }
 }
@@ -53,6 +52,7 @@ impl EffectBuilder {
             Err(failure) => return Err(Error::Failed { reason: failure.reason }),
         };
         let telling = claim.told.waiting();
-        done(foreign_sqlx::settle_in(tx, name, attempt, &outcome, &telling).await, outcome)
+        let settled = foreign_sqlx::settle_in(tx, name, claim.by(), &outcome, &telling).await;
+        done(settled, attempt, outcome)
     }
 }

@@ -65,4 +65,14 @@ impl Hapax {
     pub async fn wall(&self) -> Result<Timestamp, Error> {
         Ok(read(&*self.inner.store, |view| Ok(view.now().wall)).await?)
     }
+
+    /// Whether what is acknowledged reaches the disk: the settings that were turned off since the ledger
+    /// was opened, as a reload of a server's configuration can.
+    pub async fn turned_off(&self) -> Result<Vec<String>, Error> {
+        #[cfg(feature = "postgres")]
+        if let Some(postgres) = self.inner.postgres.clone() {
+            return Ok(crate::engine::blocking(move || postgres.turned_off()).await?);
+        }
+        Ok(Vec::new())
+    }
 }

@@ -126,15 +126,15 @@ fn claim(db: &Connection, n: u64, entry: i64) -> rusqlite::Result<()> {
          VALUES (?3, 1, ?1, ?1, 0, 0, ?2, ?3, 1, 1, ?4, ?4, ?3, ?2)",
     )?
     .execute(params![key(n), &key(n)[..16], entry, 1_800_000_000_000i64 + entry])?;
-    db.prepare_cached("INSERT INTO filed VALUES (1, ?1, ?2)")?
-        .execute(params![&key(n)[..16], entry])?;
     Ok(())
 }
 
 fn settle(db: &Connection, n: u64, entry: i64) -> rusqlite::Result<()> {
     db.prepare_cached(
         "UPDATE effect SET state = 1, lease = NULL, outcome = ?2, updated = ?3, entry = ?4
-         WHERE id = (SELECT effect FROM filed WHERE namespace = 1 AND half = ?1)",
+         WHERE id = coalesce((SELECT effect FROM key_tail WHERE namespace = 1 AND half = ?1),
+             (SELECT effect FROM key_middle WHERE namespace = 1 AND half = ?1),
+             (SELECT effect FROM key_index WHERE namespace = 1 AND half = ?1))",
     )?
     .execute(params![
         &key(n)[..16],

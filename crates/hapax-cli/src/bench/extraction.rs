@@ -12,7 +12,6 @@ use hapax_server::access::{Access, Allowance};
 use hapax_server::server::{Server, Terms};
 use rusqlite::{Connection, params};
 
-use super::fill::FILE;
 use super::load::{self, runtime};
 use super::{Bar, ROUNDS, Report, http, human, median, say};
 use crate::args;
@@ -195,7 +194,10 @@ fn fill(file: &Path, version: &str, results: &[(Key, Fingerprint)]) -> rusqlite:
         }
     }
     bar.finish_and_clear();
-    db.execute_batch(&format!("{FILE}; COMMIT; PRAGMA journal_mode = WAL"))
+    db.execute_batch(
+        "INSERT INTO key_index SELECT namespace, half, effect FROM key_tail ORDER BY namespace, half;
+         DELETE FROM key_tail; COMMIT; PRAGMA journal_mode = WAL",
+    )
 }
 
 /// A ledger with results.

@@ -26,10 +26,10 @@ fn rows(path: &Path, size: u64) -> rusqlite::Result<()> {
     let schema = |name: &str| -> rusqlite::Result<String> {
         db.query_row("SELECT sql FROM sqlite_schema WHERE name = ?1", [name], |row| row.get(0))
     };
-    let triggers = [schema("effect_new")?, schema("journal_grows")?];
+    let triggers = [schema("effect_new")?, schema("effect_indexed")?, schema("journal_grows")?];
     db.execute_batch(
         "PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF; PRAGMA cache_size = -65536;
-         DROP TRIGGER effect_new; DROP TRIGGER journal_grows;",
+         DROP TRIGGER effect_new; DROP TRIGGER effect_indexed; DROP TRIGGER journal_grows;",
     )?;
     let bar = output::progress("filling", size);
     let mut from = 0;
@@ -54,11 +54,11 @@ fn rows(path: &Path, size: u64) -> rusqlite::Result<()> {
             )?;
         }
         db.execute_batch("COMMIT")?;
-        // An index made at once is packed full, unlike one that has grown: so two thirds are filed at
+        // An index made at once is packed full, unlike one that has grown: so two thirds are indexed at
         // once, and the rest after them.
         let due = size * 2 / 3;
         if due < to {
-            db.execute_batch(FILE)?;
+            db.execute_batch(INDEX)?;
         }
         from = to;
         bar.set_position(from);
@@ -67,12 +67,12 @@ fn rows(path: &Path, size: u64) -> rusqlite::Result<()> {
     db.execute_batch(&format!("{}; PRAGMA journal_mode = WAL;", triggers.join(";")))
 }
 
-/// Files all effects that are fresh.
-pub(super) const FILE: &str = "
-    INSERT INTO filed (namespace, half, effect)
-    SELECT namespace, substr(key, 1, 16), id FROM effect WHERE id > (SELECT filed FROM self)
-    ORDER BY namespace, substr(key, 1, 16);
-    UPDATE self SET filed = (SELECT max(id) FROM effect);";
+/// Indexes all effects that are not.
+const INDEX: &str = "
+    INSERT INTO key_index (namespace, half, effect)
+    SELECT namespace, substr(key, 1, 16), id FROM effect
+    WHERE id > (SELECT ifnull(max(effect), 0) FROM key_index)
+    ORDER BY namespace, substr(key, 1, 16);";
 
 async fn seal(path: &Path, size: u64) -> Result<(), Failed> {
     let hapax = Hapax::builder().background(false).open(path).await?;

@@ -249,7 +249,7 @@ async fn steady(scratch: &Scratch, time: Duration) -> Result<f64, Failed> {
 
 /// Some transactions' worth of events in one, with the time they were asked for as payload.
 const STEADILY: &str = "SELECT hapax.emit(k.key, c.attempt_id, 'ticked', 'd' || (k.n % 100),
-        $3::text::json), hapax.settle(k.key, c.attempt_id, 'x')
+        $3::text::json), hapax.settle(k.key, c.attempt_id, c.fence, 'x')
     FROM (SELECT n, 'sha256:' || encode(sha256(convert_to('steady' || n, 'UTF8')), 'hex') AS key
           FROM generate_series($1::bigint, $1::bigint + $2::bigint - 1) n) k,
     LATERAL hapax.claim(k.key, sha256(''), safety => 'transactional') c";
@@ -292,9 +292,9 @@ const ORDERS: &str = "CREATE TABLE orders (id bigserial PRIMARY KEY, what text N
 const WITHOUT: &str = "\\set n random(1, 9000000000000000000)
 BEGIN;
 INSERT INTO orders (what) VALUES ('a book');
-SELECT attempt_id FROM hapax.claim('sha256:' || encode(sha256(int8send(:n)), 'hex'), sha256(''),
+SELECT attempt_id, fence FROM hapax.claim('sha256:' || encode(sha256(int8send(:n)), 'hex'), sha256(''),
     safety => 'transactional') \\gset
-SELECT hapax.settle('sha256:' || encode(sha256(int8send(:n)), 'hex'), :attempt_id, 'done');
+SELECT hapax.settle('sha256:' || encode(sha256(int8send(:n)), 'hex'), :attempt_id, :fence, 'done');
 COMMIT;
 ";
 
@@ -302,10 +302,10 @@ COMMIT;
 const WITH: &str = "\\set n random(1, 9000000000000000000)
 BEGIN;
 INSERT INTO orders (what) VALUES ('a book');
-SELECT attempt_id FROM hapax.claim('sha256:' || encode(sha256(int8send(:n)), 'hex'), sha256(''),
+SELECT attempt_id, fence FROM hapax.claim('sha256:' || encode(sha256(int8send(:n)), 'hex'), sha256(''),
     safety => 'transactional') \\gset
 SELECT hapax.emit('sha256:' || encode(sha256(int8send(:n)), 'hex'), :attempt_id, 'ordered', 'orders',
     '{\"order\":42,\"text\":\"what there is to say of it\"}', order_key => (:n::bigint % 1000)::text);
-SELECT hapax.settle('sha256:' || encode(sha256(int8send(:n)), 'hex'), :attempt_id, 'done');
+SELECT hapax.settle('sha256:' || encode(sha256(int8send(:n)), 'hex'), :attempt_id, :fence, 'done');
 COMMIT;
 ";

@@ -78,7 +78,10 @@ async fn again(run: Run, room: PathBuf) -> Result<(), String> {
         ("HAPAX_EVENTS", "/dev/null".to_owned()),
         ("HAPAX_PARAMS", params),
     ];
-    match (Program { words: &words, environment: &environment, show: false }).run().await {
+    match (Program { words: &words, environment: &environment, show: false, limits: None })
+        .run()
+        .await
+    {
         Ok((End::Exited(0), _)) => Ok(()),
         Ok((end, _)) => Err(format!("it {end}")),
         Err(error) => Err(format!("it could not be run: {error}")),

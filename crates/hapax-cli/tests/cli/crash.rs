@@ -46,6 +46,8 @@ fn a_killed_opaque_run_needs_a_person() {
             "k",
             "--attempt",
             attempt,
+            "--saw",
+            "indeterminate",
             "--by",
             "ann",
             "--note",
@@ -74,6 +76,8 @@ fn a_result_given_by_a_person_is_replayed() {
         "k",
         "--attempt",
         attempt,
+        "--saw",
+        "indeterminate",
         "--note",
         "n",
         "--happened",
@@ -107,6 +111,8 @@ fn a_killed_reconcilable_run_is_looked_up_first() {
             "k",
             "--safety",
             "reconcilable",
+            "--settling",
+            "0s",
             "--reconcile",
             &look,
             "--",
@@ -239,4 +245,64 @@ fn a_program_whose_epoch_ends_is_void() {
         .exits(0)
         .prints("1 let go; nobody will look for them any more.\n");
     place.hapax(&["doctor"]).exits(0);
+}
+
+/// Proves K-18: `hapax run` is stopped while its program works, and so does not renew its lease. The program, and what
+/// it has started in a session of its own, is killed before another attempt can be granted.
+#[test]
+fn a_program_is_killed_while_its_runner_is_stopped() {
+    let place = Place::new();
+    // Whoever lives on after the lease has lapsed leaves a trace.
+    let program = "echo run >> runs; touch started
+        setsid sh -c 'while sleep 0.05; do echo alive >> grandchild; done' &
+        while sleep 0.05; do echo alive >> child; done";
+    let words = ["run", "-k", "k", "--safety", "reconcilable", "--settling", "1s", "--lease", "2s"];
+    let look = ["--reconcile", "exit 1"];
+    let first = [&words[..], &look, &["--", "sh", "-c", program]].concat();
+    let mut runner = place.command(&first).spawn().expect("hapax starts");
+    wait_until("the program works", || {
+        place.path("started").exists() && place.path("grandchild").exists()
+    });
+    let pid = rustix::process::Pid::from_raw(runner.id() as i32).expect("a process");
+    rustix::process::kill_process(pid, rustix::process::Signal::STOP).expect("stopped");
+    // The same command, so that the payload is the same: it waits until it is granted, and is stopped by us.
+    let second = [&words[..], &look, &["--wait", "60s", "--", "sh", "-c", program]].concat();
+    let mut other = place.command(&second).spawn().expect("hapax starts");
+    wait_until("it is granted again", || place.read("runs") == "run\nrun\n");
+    let size = |name| std::fs::metadata(place.path(name)).map_or(0, |meta| meta.len());
+    // Both traces grow now only by what the second run has started.
+    end(&mut other);
+    wait_until("the second run is over", || {
+        let before = (size("child"), size("grandchild"));
+        std::thread::sleep(Duration::from_millis(300));
+        before == (size("child"), size("grandchild"))
+    });
+    rustix::process::kill_process(pid, rustix::process::Signal::CONT).expect("continued");
+    let ended = runner.wait().expect("it ends");
+    assert!(!ended.success(), "{ended:?}");
+    let states = place.hapax(&["effects", "show", "k"]);
+    assert!(!states.out.contains("succeeded"), "{states:?}");
+}
+
+/// Proves K-18: a program and what it has started die with `hapax run`, and nothing is granted before they are dead.
+#[test]
+fn what_a_program_has_started_dies_with_its_runner() {
+    let place = Place::new();
+    let program = "setsid sh -c 'while sleep 0.02; do echo alive >> grandchild; done' & touch started; sleep 60";
+    let words = ["run", "-k", "k", "--safety", "transactional", "--", "sh", "-c", program];
+    let mut runner = place.command(&words).spawn().expect("hapax starts");
+    wait_until("it works", || place.path("started").exists() && place.path("grandchild").exists());
+    end(&mut runner);
+    let size = || std::fs::metadata(place.path("grandchild")).map_or(0, |meta| meta.len());
+    wait_until("it is dead", || {
+        let before = size();
+        std::thread::sleep(Duration::from_millis(200));
+        before == size()
+    });
+}
+
+/// Kills a process of ours, without a word.
+fn end(child: &mut Child) {
+    child.kill().expect("killed");
+    child.wait().expect("gone");
 }

@@ -200,7 +200,7 @@ fn a_key_is_reset_with_a_reason() {
     let effect = shop.hapax(&["effects", "list", "--json"]).exits(0).json();
     let key = effect["key"].as_str().expect("a key");
     let attempt = effect["attempt"].as_str().expect("an attempt");
-    let reset = ["effects", "reset", key, "--attempt"];
+    let reset = ["effects", "reset", key, "--saw", "succeeded", "--attempt"];
     shop.hapax(&[&reset[..], &[attempt]].concat()).exits(64).says("--note");
     let other = "att_00000000000000000000000000000000";
     shop.hapax(&[&reset[..], &[other, "--note", "odd"]].concat())
@@ -396,10 +396,12 @@ fn exact_places_are_not_printed() {
     let text = |value: &Value| value.as_str().expect("a text").to_owned();
     let (key, attempt) = (text(&stuck["key"]), text(&stuck["attempt"]));
     let said = ["--attempt", &attempt, "--note", place];
+    let partial = ["--saw", "partial"];
+    let succeeded = ["--saw", "succeeded"];
     shop.write("found.json", feature);
     let found = ["effects", "resolve", &key, "--happened", "--result", "found.json"];
-    run(&[&found[..], &said].concat()).exits(0);
-    run(&[&["effects", "reset", &key][..], &said].concat()).exits(0);
+    run(&[&found[..], &said, &partial].concat()).exits(0);
+    run(&[&["effects", "reset", &key][..], &said, &succeeded].concat()).exits(0);
     let undone = ["--rollback", "true", "--", "echo", place];
     run(&operation("sites", "v7", &[&why[..], &undone].concat())).exits(0);
     let listed = lines(&shop.hapax(&["journal", "roll-backs", "--json"]).exits(0));

@@ -341,6 +341,8 @@ fn kills(shop: &Shop) {
                 key,
                 "--attempt",
                 attempt,
+                "--saw",
+                effect["state"].as_str().expect("a state"),
                 "--did-not-happen",
                 "--note",
                 "looked",
@@ -380,8 +382,9 @@ fn doctor_finds_what_was_planted(shop: &Shop) {
     let stuck = shop.hapax(&["effects", "list", "--stuck", "--json"]).json();
     let (key, attempt) =
         (stuck["key"].as_str().expect("a key"), stuck["attempt"].as_str().expect("an attempt"));
-    shop.hapax(&["effects", "resolve", key, "--attempt", attempt, "--skip", "--note", "planted"])
-        .exits(0);
+    let saw = ["--attempt", attempt, "--saw", "indeterminate"];
+    let skip = ["--skip", "--note", "planted"];
+    shop.hapax(&[&["effects", "resolve", key][..], &saw, &skip].concat()).exits(0);
     shop.hapax(&["outbox", "dispatch", "--until-idle"]).exits(0);
     shop.hapax(&["doctor"]).exits(0);
     // A missing index.

@@ -112,8 +112,9 @@ fn dev_prints_events() {
     let granted = curl(&[&json[..], &["-d", "{}", &format!("{url}/claim")]].concat());
     let granted: Value = serde_json::from_str(&granted).expect("JSON");
     let attempt = granted["attempt"].as_str().expect("an attempt");
+    let fence = &granted["fence"];
     let settle = format!(
-        r#"{{"attempt":"{attempt}","report":"succeeded","events":[{{"event_name":"artifact_published",
+        r#"{{"attempt":"{attempt}","fence":{fence},"report":"succeeded","events":[{{"event_name":"artifact_published",
             "dataset_id":"flow","payload":{{"rows":7}}}}]}}"#
     );
     let settled = curl(&[&json[..], &["-d", &settle, &format!("{url}/settle")]].concat());
@@ -175,7 +176,8 @@ fn a_token_does_what_it_says() {
     let granted = curl(&["-H", &operator, "-H", JSON, "-d", "{}", &format!("{effect}/claim")]);
     let granted: Value = serde_json::from_str(&granted).expect("JSON");
     let attempt = granted["attempt"].as_str().expect("an attempt");
-    let settle = format!(r#"{{"attempt":"{attempt}","report":"succeeded"}}"#);
+    let fence = &granted["fence"];
+    let settle = format!(r#"{{"attempt":"{attempt}","fence":{fence},"report":"succeeded"}}"#);
     assert_eq!(asked(&operator, &["-d", &settle, &format!("{effect}/settle")]), "200");
     assert_eq!(asked(&operator, &[&effect]), "200");
     assert_eq!(asked(&elsewhere, &[&effect]), "404");
@@ -189,7 +191,7 @@ fn a_token_does_what_it_says() {
     assert_eq!(asked(&steward, &[&format!("{url}/metrics")]), "403");
 
     // What is recorded is cleared by a steward of the namespace, and by nobody else.
-    let reset = format!(r#"{{"attempt":"{attempt}","note":"a test"}}"#);
+    let reset = format!(r#"{{"attempt":"{attempt}","state":"succeeded","note":"a test"}}"#);
     let reset = ["-d", &reset, &format!("{effect}/reset")];
     for (token, may) in [(&operator, "403"), (&everywhere, "403"), (&elsewhere, "404")] {
         assert_eq!(asked(token, &reset), may);
@@ -390,8 +392,9 @@ fn no_secret_and_no_body_is_logged() {
         send(&token, "sesame-broken {", "undo");
         let granted: Value = serde_json::from_str(&granted).expect("JSON");
         if let Some(attempt) = granted["attempt"].as_str() {
+            let fence = &granted["fence"];
             let settle = format!(
-                r#"{{"attempt":"{attempt}","report":"succeeded","body":"sesame-outcome"}}"#
+                r#"{{"attempt":"{attempt}","fence":{fence},"report":"succeeded","body":"sesame-outcome"}}"#
             );
             assert!(send(&token, &settle, "settle").contains("repeated"));
         } else {

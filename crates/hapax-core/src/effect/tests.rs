@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::epoch::Domain;
+use crate::lease::GAPS;
 use crate::outcome::MAX_REASON;
 use expect_test::expect_file;
 
@@ -15,6 +16,8 @@ const FENCE: Fence = Fence(7);
 const CURRENT: AttemptId = AttemptId::from_bytes([1; 16]);
 const STALE: AttemptId = AttemptId::from_bytes([2; 16]);
 const NEW: AttemptId = AttemptId::from_bytes([3; 16]);
+/// What the holder of the current attempt names.
+const BY: (AttemptId, Option<Fence>) = (CURRENT, Some(FENCE));
 
 fn ask(attempt: AttemptId, payload: &[u8]) -> Ask {
     Ask {
@@ -94,16 +97,19 @@ fn events(current: Option<&Effect>) -> Vec<Row> {
         let (verdict, change) = claim(NOW, current, &ask, Fence(8));
         rows.push((name, verdict_name(&verdict), change));
     }
-    for (name, attempt, report) in [
-        ("settle succeeded", CURRENT, Report::Succeeded(ok())),
-        ("settle succeeded otherwise", CURRENT, Report::Succeeded(Outcome::new(*b"no"))),
-        ("settle failed", CURRENT, Report::Failed("why".into())),
-        ("settle partial", CURRENT, Report::Partial("why".into())),
-        ("settle ambiguous", CURRENT, Report::Ambiguous("why".into())),
-        ("release", CURRENT, Report::Released("why".into())),
-        ("settle succeeded, stale", STALE, Report::Succeeded(ok())),
+    for (name, by, report) in [
+        ("settle succeeded", BY, Report::Succeeded(ok())),
+        ("settle succeeded otherwise", BY, Report::Succeeded(Outcome::new(*b"no"))),
+        ("settle failed", BY, Report::Failed("why".into())),
+        ("settle partial", BY, Report::Partial("why".into())),
+        ("settle ambiguous", BY, Report::Ambiguous("why".into())),
+        ("release", BY, Report::Released("why".into())),
+        ("release, no fence", (CURRENT, None), Report::Released("why".into())),
+        ("settle succeeded, stale", (STALE, Some(FENCE)), Report::Succeeded(ok())),
+        ("settle succeeded, old fence", (CURRENT, Some(Fence(6))), Report::Succeeded(ok())),
+        ("settle succeeded, no fence", (CURRENT, None), Report::Succeeded(ok())),
     ] {
-        let (settled, change) = settle(NOW, current, attempt, &report, None);
+        let (settled, change) = settle(NOW, current, by, &report, None);
         rows.push((name, settled_name(&settled), change));
     }
     for (name, report) in [
@@ -112,11 +118,14 @@ fn events(current: Option<&Effect>) -> Vec<Row> {
         ("settle ambiguous, epoch over", Report::Ambiguous("why".into())),
     ] {
         let over = bound().check(1).err();
-        let (settled, change) = settle(NOW, current, CURRENT, &report, over);
+        let (settled, change) = settle(NOW, current, BY, &report, over);
         rows.push((name, settled_name(&settled), change));
     }
     rows.push(("void", "-".into(), current.and_then(|effect| void(NOW, effect, "why"))));
     rows.push(("expire", "-".into(), current.and_then(|effect| expire(NOW, effect, "why"))));
+    let state = current.map_or(StateName::Running, |effect| effect.state.name());
+    let seen = Seen { attempt: CURRENT, state };
+    let earlier = Seen { state: StateName::Running, ..seen };
     let judgements = [
         (
             "reconcile happened",
@@ -134,17 +143,19 @@ fn events(current: Option<&Effect>) -> Vec<Row> {
             "reconcile, stale",
             reconcile(NOW, current, (STALE, FENCE), NOW.lease, &Finding::NotFound),
         ),
-        ("resolve happened", resolve(NOW, current, CURRENT, &Resolution::Happened(ok()), "why")),
+        ("resolve happened", resolve(NOW, current, seen, &Resolution::Happened(ok()), "why")),
+        ("resolve did not happen", resolve(NOW, current, seen, &Resolution::DidNotHappen, "why")),
+        ("resolve skip", resolve(NOW, current, seen, &Resolution::Skip, "why")),
+        ("resolve ask again", resolve(NOW, current, seen, &Resolution::AskAgain, "why")),
         (
-            "resolve did not happen",
-            resolve(NOW, current, CURRENT, &Resolution::DidNotHappen, "why"),
+            "resolve skip, stale",
+            resolve(NOW, current, Seen { attempt: STALE, state }, &Resolution::Skip, "why"),
         ),
-        ("resolve skip", resolve(NOW, current, CURRENT, &Resolution::Skip, "why")),
-        ("resolve ask again", resolve(NOW, current, CURRENT, &Resolution::AskAgain, "why")),
-        ("resolve skip, stale", resolve(NOW, current, STALE, &Resolution::Skip, "why")),
+        ("resolve skip, seen running", resolve(NOW, current, earlier, &Resolution::Skip, "why")),
         ("rolled back", rolled_back(NOW, current, CURRENT)),
-        ("reset", reset(NOW, current, CURRENT, "why")),
-        ("reset, stale", reset(NOW, current, STALE, "why")),
+        ("reset", reset(NOW, current, seen, "why")),
+        ("reset, seen running", reset(NOW, current, earlier, "why")),
+        ("reset, stale", reset(NOW, current, Seen { attempt: STALE, state }, "why")),
     ];
     for (name, (judged, change)) in judgements {
         let told = match judged {
@@ -177,6 +188,7 @@ fn verdict_name(verdict: &Verdict) -> String {
         Verdict::Granted(grant) => format!("granted #{}", grant.nth),
         Verdict::Replayed { .. } => "replayed".into(),
         Verdict::InFlight { .. } => "in flight".into(),
+        Verdict::Undecided { .. } => "undecided".into(),
         Verdict::Conflict { .. } => "conflict".into(),
         Verdict::Blocked(blocked) => format!("blocked {}", blocked.state),
         Verdict::Locked { .. } => "locked".into(),
@@ -227,9 +239,9 @@ fn a_remark_is_kept_however_long_the_reason_is() {
         effect = voided.effect;
         for report in [Report::Failed("x".repeat(5_000)), Report::Succeeded(done.clone())] {
             let over = bound().check(1).err();
-            let (_, change) = settle(NOW, Some(&effect), CURRENT, &report, over.clone());
+            let (_, change) = settle(NOW, Some(&effect), BY, &report, over.clone());
             effect = change.unwrap().effect;
-            let (_, again) = settle(NOW, Some(&effect), CURRENT, &report, over);
+            let (_, again) = settle(NOW, Some(&effect), BY, &report, over);
             assert_eq!(again, None, "{name}: said before");
         }
         let reason = effect.state.reason().unwrap();
@@ -255,12 +267,12 @@ fn only_settled_records_expire_and_only_while_the_clock_is_trusted() {
 #[test]
 fn a_missing_lease_a_dead_holder_and_a_passed_deadline_are_all_lapses() {
     let lease = Lease::open(NOW, LeaseId::from_bytes([9; 16]), 30_000, "p".into(), 0);
-    let steady = Pulse { last: NOW.lease, since: LeaseInstant { era: 1, ms: 0 } };
+    let steady = Pulse { last: NOW.lease, gaps: [0; GAPS] };
     let running = |deadline| State::Running { lease: lease.id, deadline };
     assert!(!lapsed(NOW, &running(None), Some(&lease), &steady, false));
     assert!(lapsed(NOW, &running(None), None, &steady, false));
     assert!(lapsed(NOW, &running(None), Some(&lease), &steady, true));
     assert!(lapsed(NOW, &running(Some(NOW.lease)), Some(&lease), &steady, false));
-    let shaken = Pulse { since: NOW.lease, ..steady };
+    let shaken = Pulse { gaps: [NOW.lease.ms; GAPS], ..steady };
     assert!(!lapsed(NOW, &running(Some(NOW.lease)), Some(&lease), &shaken, false));
 }

@@ -25,7 +25,7 @@ async fn the_ledger_and_its_role_are_out_of_reach() {
         "DROP TABLE hapax.part",
         "DROP TABLE hapax.part CASCADE",
         "SELECT * FROM hapax.token",
-        "SELECT hapax.settle('sha256:00', 'att_00', '')",
+        "SELECT hapax.settle('sha256:00', 'att_00', 1, '')",
         "INSERT INTO hapax.kv VALUES ('default', 'kv', 'a', '1')",
         "INSERT INTO theirs VALUES (1)",
         "CREATE TABLE hapax.mine (n int)",

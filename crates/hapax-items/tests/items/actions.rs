@@ -285,12 +285,14 @@ async fn a_decision_that_was_cut_off_is_asked_for_again() {
     let (items, escalation) = unknown(&world).await;
     let (hapax, key, judged) = (items.hapax(), escalation.key, escalation.judged);
     let (item, did_not) = (PERSON, hapax::Resolution::DidNotHappen);
-    hapax.resolve(key, judged, did_not, item.0, item.1).await.unwrap();
+    let seen = hapax.seen(key, judged).await.unwrap();
+    hapax.resolve(key, seen, did_not, item.0, item.1).await.unwrap();
     assert_eq!(items.reconcile().await.unwrap().escalated, 1);
     let again = asked(&items).await;
     assert_eq!(again.unknown[0].mutation.key, escalation.unknown[0].mutation.key);
 
-    hapax.reset(key, again.judged, item.0, item.1).await.unwrap();
+    let seen = hapax.seen(key, again.judged).await.unwrap();
+    hapax.reset(key, seen, item.0, item.1).await.unwrap();
     assert_eq!(items.reconcile().await.unwrap().escalated, 0);
     assert_eq!(items.drive("letters", None).await.unwrap().items, 1);
     let item = items.show("letters", "a").await.unwrap();

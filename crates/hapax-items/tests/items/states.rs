@@ -41,11 +41,11 @@ fn begun(safety: Safety) -> Effect {
 }
 
 fn told(effect: &Effect, report: Report) -> Option<Change> {
-    settle(NOW, Some(effect), effect.attempt, &report, None).1
+    settle(NOW, Some(effect), (effect.attempt, Some(effect.fence)), &report, None).1
 }
 
 fn said(effect: &Effect, resolution: Resolution) -> Option<Change> {
-    resolve(NOW, Some(effect), effect.attempt, &resolution, "why").1
+    resolve(NOW, Some(effect), effect.seen(), &resolution, "why").1
 }
 
 fn found(effect: &Effect, finding: Finding) -> Option<Change> {
@@ -72,7 +72,7 @@ const ITEM: [Event; 8] = [
     ("its process dies", |effect| expire(NOW, effect, "gone")),
     ("a person: go on", |effect| said(effect, Resolution::DidNotHappen)),
     ("a person: skip", |effect| said(effect, Resolution::Skip)),
-    ("a person: reprocess", |effect| reset(NOW, Some(effect), effect.attempt, "why").1),
+    ("a person: reprocess", |effect| reset(NOW, Some(effect), effect.seen(), "why").1),
 ];
 
 const MUTATION: [Event; 12] = [
@@ -120,7 +120,7 @@ fn the_state_machine_of_items() {
         after(&processing, |effect| told(effect, Report::Failed(why()))),
         asked.clone(),
         after(&asked, |effect| said(effect, Resolution::Skip)),
-        after(&asked, |effect| reset(NOW, Some(effect), effect.attempt, "why").1),
+        after(&asked, |effect| reset(NOW, Some(effect), effect.seen(), "why").1),
     ];
     let name = |effect: &Effect| {
         let state = ItemState::of(effect.state.name(), false).as_str();

@@ -125,7 +125,7 @@ mod cases {
         let effect = ledger.hapax.show(key).await.expect("a read").expect("one");
         assert_eq!(effect.state.name(), StateName::Partial);
         let skip = hapax::Resolution::Skip;
-        ledger.hapax.resolve(key, effect.attempt, skip, "ann", "seen").await.expect("decided");
+        ledger.hapax.resolve(key, effect.seen(), skip, "ann", "seen").await.expect("decided");
     }
 
     /// Proves P-14: a breach says where by names without places, in what the caller is told, in the
@@ -153,9 +153,9 @@ mod cases {
             said.push(unfit.expect_err("a breach").to_string());
             partial(&ledger, justified("written", nth).key().expect("a key")).await;
             let ask = Ask { operation: justified("written", nth + 10), ..Ask::default() };
-            let (key, _) = pipeline.permit(ask, attempt).await.expect("granted");
+            let (key, permit) = pipeline.permit(ask, attempt).await.expect("granted");
             let told = Told::Made(Box::new(made()));
-            said.push(pipeline.report(key, attempt, told).await.expect_err("no").to_string());
+            said.push(pipeline.report(key, by(&permit), told).await.expect_err("no").to_string());
             partial(&ledger, key).await;
         }
         for reviewed in review::list(&ledger.hapax, true, 100).await.expect("reviews") {
@@ -308,9 +308,9 @@ mod cases {
             let finished = finished.expect("settled");
             let ask = Ask { operation: justified("sites", nth + 10), ..Ask::default() };
             let attempt = AttemptId::from_bytes([nth as u8 + 1; 16]);
-            let (key, _) = pipeline.permit(ask, attempt).await.expect("granted");
+            let (key, permit) = pipeline.permit(ask, attempt).await.expect("granted");
             let told = Told::Made(Box::new(made()));
-            let reported = pipeline.report(key, attempt, told).await.expect("settled");
+            let reported = pipeline.report(key, by(&permit), told).await.expect("settled");
             assert_eq!(reported, Some(hapax::remote::Settled::Recorded));
             let outputs = &settled(&finished.product).outputs;
             for output in outputs {
@@ -351,5 +351,13 @@ mod cases {
             items.extend(editions.iter().map(item));
         }
         items
+    }
+}
+
+/// What a client names that was granted this.
+fn by(permit: &hapax::remote::Permit) -> (AttemptId, hapax::Fence) {
+    match permit {
+        hapax::remote::Permit::Granted(grant) => (grant.attempt, grant.fence),
+        other => panic!("not granted: {other:?}"),
     }
 }

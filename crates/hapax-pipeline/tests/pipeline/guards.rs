@@ -406,10 +406,10 @@ mod cases {
         };
         client("restricted", 1).await.map(drop).expect_err("refused");
         for (id, report) in [(2, Report::Failed as fn(String) -> Report), (3, Report::Released)] {
-            let (key, _) = client("plain", id).await.expect("granted");
+            let (key, permit) = client("plain", id).await.expect("granted");
+            let hapax::remote::Permit::Granted(grant) = permit else { panic!("{permit:?}") };
             let said = Told::Otherwise(report("refused: care: not me".into()));
-            let attempt = hapax::AttemptId::from_bytes([id; 16]);
-            pipeline.report(key, attempt, said).await.expect("heard");
+            pipeline.report(key, (grant.attempt, grant.fence), said).await.expect("heard");
             let last = ledger.journal().await.pop().and_then(|entry| entry.note);
             assert_eq!(last.as_deref(), Some("reported: refused: care: not me"));
         }

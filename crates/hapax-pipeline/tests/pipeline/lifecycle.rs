@@ -198,7 +198,8 @@ mod cases {
         let key = operation("sites", 4).key().expect("a key");
         let attempt = ledger.hapax.show(key).await.expect("a read").expect("one").attempt;
         let letting = (hapax::Resolution::Skip, ("ann", "left"));
-        pipeline.resolve(key, attempt, letting.0, letting.1).await.expect("let go");
+        let seen = ledger.hapax.seen(key, attempt).await.expect("a read");
+        pipeline.resolve(key, seen, letting.0, letting.1).await.expect("let go");
         assert_eq!(status(4), ["failure"]);
         let under_way = pipeline.operation(operation("sites", 5)).run(|_| async {
             assert!(status(5).is_empty());
@@ -227,7 +228,8 @@ mod cases {
             .expect("as it should be")
             .attempt;
         let skip = hapax::Resolution::Skip;
-        ledger.hapax.resolve(key, attempt, skip, "ann", "never mind").await.expect("decided");
+        let seen = ledger.hapax.seen(key, attempt).await.expect("a read");
+        ledger.hapax.resolve(key, seen, skip, "ann", "never mind").await.expect("decided");
         run(3, Trouble::ambiguous("timeout")).await;
         let key = operation("d3", 3).key().expect("a key");
         let attempt = ledger
@@ -238,7 +240,8 @@ mod cases {
             .expect("as it should be")
             .attempt;
         let happened = hapax::Resolution::Happened("seen".into());
-        ledger.hapax.resolve(key, attempt, happened, "ann", "looked").await.expect("decided");
+        let seen = ledger.hapax.seen(key, attempt).await.expect("a read");
+        ledger.hapax.resolve(key, seen, happened, "ann", "looked").await.expect("decided");
         assert_eq!(
             ledger.told().await,
             ["START", "FAIL", "START", "RUNNING", "ABORT", "START", "RUNNING", "COMPLETE"]

@@ -93,13 +93,16 @@ mod cases {
             let error = error.expect_err("it cannot be undone").to_string();
             assert!(!PLANTED.iter().any(|digits| error.contains(digits)), "{error}");
             let happened = hapax::Resolution::Happened(geojson.into());
-            let judged = pipeline.resolve(key, attempt, happened, ("ann", trouble)).await;
+            let judged = pipeline
+                .resolve(key, seen(ledger, key, attempt).await, happened, ("ann", trouble))
+                .await;
             assert!(matches!(judged, Ok(hapax::Judged::Decided(_))), "{judged:?}");
             for open in review::list(&ledger.hapax, true, 10).await.expect("reviews") {
                 let yes = review::decide(&pipeline, open.key, open.attempt, true, ("ann", trouble));
                 assert!(matches!(yes.await, Ok(hapax::Judged::Decided(_))));
             }
-            let judged = pipeline.reset(key, attempt, ("ann", trouble)).await;
+            let judged =
+                pipeline.reset(key, seen(ledger, key, attempt).await, ("ann", trouble)).await;
             assert!(matches!(judged, Ok(hapax::Judged::Decided(_))), "{judged:?}");
         }
         // A reconciler says what it found.
@@ -197,7 +200,7 @@ mod cases {
             .attempt;
         ledger
             .hapax
-            .resolve(key, attempt, hapax::Resolution::Skip, "ann", "no")
+            .resolve(key, seen(&ledger, key, attempt).await, hapax::Resolution::Skip, "ann", "no")
             .await
             .expect("decided");
         let contract = Some("true".to_owned());
@@ -267,4 +270,9 @@ mod cases {
             }
         }
     }
+}
+
+/// What a person sees who looks now.
+async fn seen(ledger: &Ledger, key: hapax::Key, attempt: hapax::AttemptId) -> hapax::Seen {
+    ledger.hapax.seen(key, attempt).await.expect("a read")
 }

@@ -48,10 +48,11 @@ async fn what_is_theirs_is_not_tried_again() {
             let attempt = hapax::AttemptId::from_bytes([attempt; 16]);
             let ask =
                 hapax_pipeline::remote::Ask { operation: operation.clone(), ..Default::default() };
-            let (key, _) = pipeline.permit(ask, attempt).await?;
+            let (key, permit) = pipeline.permit(ask, attempt).await?;
+            let hapax::remote::Permit::Granted(grant) = permit else { panic!("{permit:?}") };
             let failed = hapax::remote::Report::Failed("busy".into());
             let told = hapax_pipeline::remote::Told::Otherwise(failed);
-            pipeline.report(key, attempt, told).await
+            pipeline.report(key, (grant.attempt, grant.fence), told).await
         }
     });
     for again in &mut tries {

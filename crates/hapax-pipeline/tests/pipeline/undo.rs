@@ -101,7 +101,8 @@ mod cases {
         loaded(&ledger, 1, &undone).await;
         let (key, last) = attempt(&ledger, 1).await;
         review::escalate(&pipeline, key, WHY).await.expect("asked").expect("one");
-        let reset = pipeline.reset(key, last, WHY).await;
+        let seen = ledger.hapax.seen(key, last).await.expect("a read");
+        let reset = pipeline.reset(key, seen, WHY).await;
         assert!(matches!(reset, Err(Error::Refused(hapax::Refusal::Review(_)))), "{reset:?}");
         let undo = pipeline.take_back(key, last, WHY).await;
         assert!(matches!(undo, Err(Error::Refused(hapax::Refusal::Review(_)))), "{undo:?}");

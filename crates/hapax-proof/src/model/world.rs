@@ -1,5 +1,7 @@
 //! Everything there is at one moment of the protocol, and every step from there.
 
+mod act;
+mod ledger;
 mod symmetry;
 
 use std::sync::Arc;
@@ -7,50 +9,18 @@ use std::sync::Arc;
 use hapax_core::attempt::{AttemptId, Fence};
 use hapax_core::effect::{Ask, Effect, Finding, Report, Safety, Settled, State, Verdict};
 use hapax_core::fingerprint::Fingerprint;
-use hapax_core::key::Key;
-use hapax_core::lease::{Lease, LeaseId};
+use hapax_core::lease::LeaseId;
 use hapax_core::lock::LockKey;
-use hapax_core::name::{Name, Namespace};
-use hapax_core::outcome::Outcome;
+use hapax_core::planted::{Bug, planted};
 use hapax_core::time::LeaseInstant;
 use hapax_store::outbox::Telling;
-use hapax_store::{Answer, Command, Job, LeaseAnswer, ManualClock, MemoryStore, Store as _};
-use tokio::sync::oneshot;
+use hapax_store::{Answer, Command, LeaseAnswer, ManualClock, MemoryStore, StoreError};
 
+pub use self::act::Act;
+use self::ledger::{Ledger, author_of, carry_out, derived, lapsed, name, outcome_of};
 use super::{Protocol, Target};
 
 const TERM_MS: u64 = 1_000;
-
-/// A step.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Act {
-    /// A worker begins to want an effect.
-    Ask(usize, usize),
-    /// A claim reaches the ledger; the reply arrives or is lost.
-    Claim(usize, bool),
-    /// A caller gives up before it was told of its grant.
-    Cancel(usize),
-    /// The effect reaches the target.
-    Send(usize),
-    /// The worker reports; the reply arrives or is lost.
-    Report(usize, bool),
-    /// The worker reports that it cannot tell.
-    Doubt(usize),
-    /// A renewal reaches the ledger.
-    Renew(usize),
-    /// A process dies.
-    Crash(usize),
-    /// The time of a lease runs out: of a process that lives, or of one that is dead.
-    Lapse(LeaseId),
-    /// The expiry pass.
-    Expire,
-    /// A reconciler looks at the target for a key.
-    Look(usize),
-    /// A reconciler tells the ledger what it found.
-    Judge(usize),
-    /// The settling time of an unknown outcome runs out.
-    Settle(usize),
-}
 
 /// Everything there is, at one moment.
 #[derive(Debug, Clone)]
@@ -58,6 +28,8 @@ pub struct World {
     ledger: Ledger,
     workers: Vec<Worker>,
     targets: Vec<Executed>,
+    /// What is on its way to the targets.
+    letters: Vec<Letter>,
     /// What reconcilers found and have not told yet. At most two are at it.
     looks: Vec<Looked>,
     crashes: u8,
@@ -65,15 +37,21 @@ pub struct World {
     doubts: u8,
     overtaken: bool,
     revived: bool,
+    /// A report was recorded that does not name the grant that counts.
+    stale: bool,
+    copy: Option<Ledger>,
+    restores: u8,
     /// The next attempt or lease. Ids are compared, never counted, so it is no part of the state.
     next: u64,
 }
 
-#[derive(Clone)]
-struct Ledger {
-    store: Arc<MemoryStore>,
-    effects: Vec<Option<Effect>>,
-    leases: Vec<Lease>,
+/// An effect on its way to its target.
+#[derive(Debug, Clone, Copy)]
+struct Letter {
+    key: usize,
+    attempt: AttemptId,
+    author: AttemptId,
+    fence: u64,
 }
 
 /// What really happened at the target, for one key.
@@ -87,6 +65,8 @@ struct Executed {
 #[derive(Debug, Clone)]
 struct Worker {
     lease: Option<LeaseId>,
+    /// Its own clock says that the lease may be about to lapse.
+    late: bool,
     task: Task,
     /// Whose outcome callers were told, for each key.
     told: Vec<Option<AttemptId>>,
@@ -109,12 +89,15 @@ enum Task {
     Asking {
         key: usize,
         attempt: AttemptId,
+        /// This call, whose result can be told from those of all others.
+        author: AttemptId,
         reached: bool,
     },
     /// Permission was given.
     Running {
         key: usize,
         attempt: AttemptId,
+        author: AttemptId,
         fence: u64,
         sent: Sent,
     },
@@ -123,45 +106,11 @@ enum Task {
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Sent {
     NotYet,
+    /// It is on its way.
+    Departed,
     /// It is there, by this attempt: ours, or one that was before us.
     There(AttemptId),
     Refused,
-}
-
-impl Ledger {
-    fn of(store: MemoryStore, keys: usize) -> Self {
-        let (send, receive) = std::sync::mpsc::channel();
-        store.read(Box::new(move |view| {
-            let names: Vec<_> = (0..keys).map(name).collect();
-            let read = view.and_then(|view| Ok((view.effects(&names)?, view.leases()?)));
-            let _ = send.send(read.expect("memory can be read"));
-        }));
-        let (effects, leases) = receive.recv().expect("a view");
-        Self { store: Arc::new(store), effects, leases }
-    }
-
-    fn lease(&self, id: LeaseId) -> Option<&Lease> {
-        self.leases.iter().find(|lease| lease.id == id)
-    }
-}
-
-impl std::fmt::Debug for Ledger {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_list().entries(self.effects.iter().map(|e| e.as_ref().map(|e| &e.state))).finish()
-    }
-}
-
-fn name(key: usize) -> Name {
-    Name { namespace: Namespace::default(), key: Key::from_bytes([key as u8 + 1; 32]) }
-}
-
-/// The outcome of an attempt is its id, so that everyone can tell whose it is.
-fn outcome_of(attempt: AttemptId) -> Outcome {
-    Outcome::new(attempt.as_bytes().to_vec())
-}
-
-fn author_of(outcome: &Outcome) -> Option<AttemptId> {
-    Some(AttemptId::from_bytes(outcome.body()?.try_into().ok()?))
 }
 
 impl World {
@@ -174,22 +123,27 @@ impl World {
             &store,
             Command::OpenLease { id, term_ms: TERM_MS, holder: String::new(), forgetful: false },
         );
-        for _ in 0..4 {
-            clock.advance(TERM_MS / 2);
+        for _ in 0..8 {
+            clock.advance(TERM_MS / 4);
             carry_out(&store, Command::RenewLease { id, seen: 0 });
         }
         carry_out(&store, Command::CloseLease { id });
-        let worker = Worker { lease: None, task: Task::Idle, told: vec![None; protocol.keys] };
+        let told = vec![None; protocol.keys];
+        let worker = Worker { lease: None, late: false, task: Task::Idle, told };
         Self {
             ledger: Ledger::of(store, protocol.keys),
             workers: vec![worker; protocol.workers],
             targets: vec![Executed::default(); protocol.keys],
+            letters: Vec::new(),
             looks: Vec::new(),
             crashes: 0,
             pauses: 0,
             doubts: 0,
             overtaken: false,
             revived: false,
+            stale: false,
+            copy: None,
+            restores: 0,
             next: 1,
         }
     }
@@ -227,6 +181,16 @@ impl World {
         self.revived
     }
 
+    /// Whether a report was recorded that does not name the grant that counts.
+    pub(super) fn was_stale(&self) -> bool {
+        self.stale
+    }
+
+    /// How often an older copy was restored.
+    pub(super) fn restores(&self) -> usize {
+        usize::from(self.restores)
+    }
+
     /// How many effects somebody has permission for.
     pub(super) fn running(&self) -> usize {
         let running = |effect: &&Effect| matches!(effect.state, State::Running { .. });
@@ -244,12 +208,20 @@ impl World {
             match worker.task {
                 Task::Idle => {
                     let wanted = (0..self.keys()).filter(|key| worker.told[*key].is_none());
-                    acts.extend(wanted.map(|key| Act::Ask(w, key)));
+                    for key in wanted {
+                        acts.push(Act::Ask(w, key, false));
+                        if protocol.derived && self.may_derive(key) {
+                            acts.push(Act::Ask(w, key, true));
+                        }
+                    }
                 }
                 Task::Asking { reached, .. } => {
-                    acts.push(Act::Claim(w, true));
-                    if doubtful && !reached {
-                        acts.push(Act::Claim(w, false));
+                    // The engine renews a lease that is late before it claims on it.
+                    if !worker.late {
+                        acts.push(Act::Claim(w, true));
+                        if doubtful && !reached {
+                            acts.push(Act::Claim(w, false));
+                        }
                     }
                     if doubtful && reached {
                         acts.push(Act::Cancel(w));
@@ -257,9 +229,14 @@ impl World {
                 }
                 Task::Running { sent, .. } => {
                     let transactional = protocol.target == Target::Transactional;
+                    // Only work that no other attempt can be granted goes on when its lease may lapse.
+                    let goes_on = protocol.target == Target::Opaque || planted(Bug::HolderWorksOn);
+                    let stops = worker.late && !goes_on;
                     if sent == Sent::NotYet && !transactional {
-                        acts.push(Act::Send(w));
-                    } else {
+                        if !stops {
+                            acts.push(Act::Depart(w));
+                        }
+                    } else if sent != Sent::Departed {
                         acts.push(Act::Report(w, true));
                         if doubtful {
                             acts.push(Act::Report(w, false));
@@ -268,15 +245,25 @@ impl World {
                     if doubtful {
                         acts.push(Act::Doubt(w));
                     }
+                    if stops {
+                        acts.push(Act::Stop(w));
+                    }
                 }
             }
             match worker.lease.map(|id| self.ledger.lease(id)) {
-                Some(Some(lease)) if !lapsed(lease) && self.pauses < protocol.pauses => {
+                Some(Some(_)) if !worker.late && self.pauses < protocol.pauses => {
+                    acts.push(Act::Late(w));
+                }
+                // By the store's clock it is later, for its term began later.
+                Some(Some(lease)) if worker.late && !lapsed(lease) => {
                     acts.push(Act::Lapse(lease.id));
                 }
-                // Late, or dead without knowing.
-                Some(lease) if lease.is_none_or(lapsed) => acts.push(Act::Renew(w)),
                 _ => {}
+            }
+            if let Some(id) = worker.lease
+                && (worker.late || self.ledger.lease(id).is_none_or(lapsed))
+            {
+                acts.push(Act::Renew(w));
             }
             if self.crashes < protocol.crashes && worker.lease.is_some() {
                 acts.push(Act::Crash(w));
@@ -285,6 +272,11 @@ impl World {
         let held = |id| self.workers.iter().any(|worker| worker.lease == Some(id));
         let orphans = self.ledger.leases.iter().filter(|lease| !held(lease.id) && !lapsed(lease));
         acts.extend(orphans.map(|lease| Act::Lapse(lease.id)));
+        acts.extend((0..self.letters.len()).map(Act::Arrive));
+        if self.restores < protocol.restores {
+            let act = if self.copy.is_none() { Act::Backup } else { Act::Restore };
+            acts.push(act);
+        }
         if protocol.crashes + protocol.pauses > 0 {
             acts.push(Act::Expire);
         }
@@ -293,8 +285,10 @@ impl World {
             acts.extend((0..self.keys()).filter(|key| self.unknown(*key).is_some()).map(Act::Look));
         }
         if protocol.target == Target::Settling {
+            // What is declared of the target: what was sent arrives within the settling time.
             let ripe = |key: &usize| {
-                self.unknown(*key).is_some_and(|attempt| !self.may_still_send(attempt))
+                let arrived = |attempt| self.letters.iter().all(|letter| letter.attempt != attempt);
+                self.unknown(*key).is_some_and(arrived)
             };
             acts.extend((0..self.keys()).filter(ripe).map(Act::Settle));
         }
@@ -305,10 +299,12 @@ impl World {
         matches!(effect.state, State::Unknown { .. }).then_some(effect.attempt)
     }
 
-    fn may_still_send(&self, of: AttemptId) -> bool {
-        self.workers.iter().any(|worker| {
-            matches!(worker.task, Task::Running { attempt, sent: Sent::NotYet, .. } if attempt == of)
-                || matches!(worker.task, Task::Asking { attempt, .. } if attempt == of)
+    /// Whether a client begins anew with the same key: it does not while its first call is at work.
+    fn may_derive(&self, of: usize) -> bool {
+        self.workers.iter().all(|worker| match worker.task {
+            Task::Asking { attempt, .. } => attempt != derived(of),
+            Task::Running { attempt, .. } => attempt != derived(of) || worker.late,
+            Task::Idle => true,
         })
     }
 
@@ -316,40 +312,55 @@ impl World {
     pub(super) fn after(&self, protocol: &Protocol, act: Act) -> Option<Self> {
         let mut world = self.clone();
         match act {
-            Act::Ask(w, key) => world.ask(w, key),
+            Act::Ask(w, key, derived) => world.ask(w, key, derived),
             Act::Claim(w, told) => world.claim(protocol, w, told)?,
             Act::Cancel(w) => {
                 let Task::Asking { key, attempt, .. } = world.workers[w].task else { return None };
                 world.doubts += 1;
                 world.workers[w].task = Task::Idle;
-                world.settle(key, attempt, Report::Released("given up".into()));
+                world.settle(key, (attempt, None), Report::Released("given up".into()));
             }
-            Act::Send(w) => world.send(protocol, w)?,
+            Act::Depart(w) => world.depart(w)?,
+            Act::Arrive(nth) => world.arrive(protocol, nth),
             Act::Report(w, told) => world.report(protocol, w, told)?,
             Act::Doubt(w) => {
-                let Task::Running { key, attempt, .. } = world.workers[w].task else { return None };
                 world.doubts += 1;
-                world.workers[w].task = Task::Idle;
-                world.settle(key, attempt, Report::Ambiguous("cannot tell".into()));
+                world.stop(w)?;
             }
+            Act::Late(w) => {
+                world.pauses += 1;
+                world.workers[w].late = true;
+            }
+            Act::Stop(w) => world.stop(w)?,
             Act::Renew(w) => {
                 let id = world.workers[w].lease?;
                 let answer = world.submit(Command::RenewLease { id, seen: 0 });
                 match answer {
                     Some(Answer::Lease(LeaseAnswer::Held { .. })) => {
                         world.revived |= self.ledger.lease(id).is_none();
+                        world.workers[w].late = false;
                     }
-                    _ => world.workers[w].lease = None,
+                    // The engine stops what hangs on it; what is opaque goes on, on no lease.
+                    _ => (world.workers[w].lease, world.workers[w].late) = (None, true),
                 }
             }
             Act::Crash(w) => {
                 world.crashes += 1;
                 let worker = &mut world.workers[w];
-                (worker.lease, worker.task) = (None, Task::Idle);
+                (worker.lease, worker.late, worker.task) = (None, false, Task::Idle);
+            }
+            Act::Backup => world.copy = Some(world.ledger.clone()),
+            Act::Restore => {
+                let copy = world.copy.take()?;
+                world.restores += 1;
+                let store = copy.store.fork();
+                // Whoever has remembered anything of the file notices, and ends all leases.
+                for lease in &copy.leases {
+                    carry_out(&store, Command::CloseLease { id: lease.id });
+                }
+                world.ledger = Ledger::of(store, self.keys());
             }
             Act::Lapse(id) => {
-                let held = world.workers.iter().any(|worker| worker.lease == Some(id));
-                world.pauses += u8::from(held);
                 let store = world.ledger.store.fork();
                 store.let_lapse(id);
                 world.ledger = Ledger::of(store, self.keys());
@@ -393,22 +404,57 @@ impl World {
         answer
     }
 
-    fn settle(&mut self, key: usize, attempt: AttemptId, report: Report) -> Option<Settled> {
+    fn settle(
+        &mut self,
+        key: usize,
+        (attempt, fence): (AttemptId, Option<Fence>),
+        report: Report,
+    ) -> Option<Settled> {
+        let counts = self.effect(key).map(|effect| effect.fence);
         match self.submit(Command::Settle {
             name: name(key),
             attempt,
+            fence,
             report,
             telling: Telling::default(),
         })? {
             Answer::Settle(settled) => {
                 self.overtaken |= matches!(settled, Settled::Fenced(_));
+                self.stale |= settled == Settled::Recorded && fence.is_some() && fence != counts;
                 Some(settled)
             }
             _ => None,
         }
     }
 
-    fn ask(&mut self, w: usize, key: usize) {
+    /// Settles in the worker's own transaction, which it commits only if it may. Whether it did.
+    fn settle_in(
+        &mut self,
+        key: usize,
+        by: (AttemptId, Fence),
+        report: Report,
+    ) -> Result<Settled, StoreError> {
+        let counts = self.effect(key).map(|effect| effect.fence);
+        let store = self.ledger.store.fork();
+        let settled = store.settle_in(&name(key), by, &report);
+        if settled.is_ok() {
+            self.ledger = Ledger::of(store, self.keys());
+        }
+        self.overtaken |= matches!(settled, Ok(Settled::Fenced(_)));
+        self.stale |= matches!(settled, Ok(Settled::Recorded)) && Some(by.1) != counts;
+        settled
+    }
+
+    /// What a worker was doing is dropped, and the ledger is told.
+    fn stop(&mut self, w: usize) -> Option<()> {
+        let Task::Running { key, attempt, fence, .. } = self.workers[w].task else { return None };
+        self.workers[w].task = Task::Idle;
+        let by = (attempt, Some(Fence(fence)));
+        self.settle(key, by, Report::Ambiguous("cannot tell".into()));
+        Some(())
+    }
+
+    fn ask(&mut self, w: usize, key: usize, as_derived: bool) {
         if self.workers[w].lease.is_none() {
             let id = LeaseId::from_bytes(self.fresh());
             self.submit(Command::OpenLease {
@@ -417,14 +463,15 @@ impl World {
                 holder: String::new(),
                 forgetful: false,
             });
-            self.workers[w].lease = Some(id);
+            (self.workers[w].lease, self.workers[w].late) = (Some(id), false);
         }
-        let attempt = AttemptId::from_bytes(self.fresh());
-        self.workers[w].task = Task::Asking { key, attempt, reached: false };
+        let author = AttemptId::from_bytes(self.fresh());
+        let attempt = if as_derived { derived(key) } else { author };
+        self.workers[w].task = Task::Asking { key, attempt, author, reached: false };
     }
 
     fn claim(&mut self, protocol: &Protocol, w: usize, told: bool) -> Option<()> {
-        let Task::Asking { key, attempt, .. } = self.workers[w].task else { return None };
+        let Task::Asking { key, attempt, author, .. } = self.workers[w].task else { return None };
         let ask = Ask {
             fingerprint: Fingerprint::of(b""),
             safety: protocol.target.safety(),
@@ -441,13 +488,14 @@ impl World {
         let answer = self.submit(Command::Claim { name: name(key), ask });
         if !told {
             self.doubts += 1;
-            self.workers[w].task = Task::Asking { key, attempt, reached: true };
+            self.workers[w].task = Task::Asking { key, attempt, author, reached: true };
             return Some(());
         }
         let worker = &mut self.workers[w];
         worker.task = match answer {
             Some(Answer::Claim(Verdict::Granted(grant))) => {
-                Task::Running { key, attempt, fence: grant.fence.0, sent: Sent::NotYet }
+                let (fence, sent) = (grant.fence.0, Sent::NotYet);
+                Task::Running { key, attempt, author, fence, sent }
             }
             Some(Answer::Claim(Verdict::Replayed { outcome, .. })) => {
                 worker.told[key] = author_of(&outcome);
@@ -455,8 +503,8 @@ impl World {
             }
             // The lease is over, and the attempt with it: a copy of it may have been granted.
             None => {
-                (worker.lease, worker.task) = (None, Task::Idle);
-                self.settle(key, attempt, Report::Released("its lease is over".into()));
+                (worker.lease, worker.late, worker.task) = (None, false, Task::Idle);
+                self.settle(key, (attempt, None), Report::Released("its lease is over".into()));
                 return Some(());
             }
             Some(_) => Task::Idle,
@@ -464,36 +512,66 @@ impl World {
         Some(())
     }
 
-    fn send(&mut self, protocol: &Protocol, w: usize) -> Option<()> {
-        let Task::Running { key, attempt, fence, .. } = self.workers[w].task else { return None };
+    fn depart(&mut self, w: usize) -> Option<()> {
+        let Task::Running { key, attempt, author, fence, sent } = &mut self.workers[w].task else {
+            return None;
+        };
+        *sent = Sent::Departed;
+        let letter = Letter { key: *key, attempt: *attempt, author: *author, fence: *fence };
+        self.letters.push(letter);
+        Some(())
+    }
+
+    fn arrive(&mut self, protocol: &Protocol, nth: usize) {
+        let Letter { key, author: of, fence, .. } = self.letters.remove(nth);
         let target = &mut self.targets[key];
         let sent = match (protocol.target, target.by.first()) {
             (Target::Keyed, Some(first)) => Sent::There(*first),
             (Target::Fenced | Target::FencedUnseen, _) if fence < target.bar => Sent::Refused,
             _ => {
-                target.by.push(attempt);
+                target.by.push(of);
                 target.bar = fence;
-                Sent::There(attempt)
+                Sent::There(of)
             }
         };
-        self.workers[w].task = Task::Running { key, attempt, fence, sent };
-        Some(())
+        for worker in &mut self.workers {
+            if let Task::Running { author, sent: waits, .. } = &mut worker.task
+                && *author == of
+            {
+                *waits = sent;
+            }
+        }
     }
 
     fn report(&mut self, protocol: &Protocol, w: usize, told: bool) -> Option<()> {
-        let Task::Running { key, attempt, sent, .. } = self.workers[w].task else { return None };
+        let Task::Running { key, attempt, author, fence, sent } = self.workers[w].task else {
+            return None;
+        };
         let transactional = protocol.target == Target::Transactional;
         let report = match sent {
             Sent::There(by) => Report::Succeeded(outcome_of(by)),
-            Sent::NotYet if transactional => Report::Succeeded(outcome_of(attempt)),
-            Sent::NotYet | Sent::Refused => Report::Failed("the target refused it".into()),
+            Sent::NotYet if transactional => Report::Succeeded(outcome_of(author)),
+            Sent::NotYet | Sent::Departed | Sent::Refused => {
+                Report::Failed("the target refused it".into())
+            }
         };
         let succeeded = matches!(report, Report::Succeeded(_));
-        let settled = self.settle(key, attempt, report)?;
-        // The caller's own writes are committed with the settle, or not at all.
-        if transactional && settled == Settled::Recorded {
-            self.targets[key].by.push(attempt);
-        }
+        let settled = if transactional {
+            // The worker's own writes are committed with the settle, or not at all.
+            match self.settle_in(key, (attempt, Fence(fence)), report) {
+                Ok(settled) => {
+                    if matches!(settled, Settled::Recorded | Settled::Repeated) {
+                        self.targets[key].by.push(author);
+                    }
+                    settled
+                }
+                // It was committed before; the engine reads the row.
+                Err(StoreError::AlreadyRecorded(_)) => Settled::Repeated,
+                Err(_) => return None,
+            }
+        } else {
+            self.settle(key, (attempt, Some(Fence(fence))), report)?
+        };
         if !told {
             self.doubts += 1;
             return Some(());
@@ -523,18 +601,6 @@ impl World {
         self.looks.push(Looked { key, attempt, fence: Fence(fence), at, found });
         Some(())
     }
-}
-
-/// Whether the time of a lease has run out, which nobody may have noticed yet.
-fn lapsed(lease: &Lease) -> bool {
-    lease.until.ms == 0
-}
-
-/// Carries out one command; `None` if it was refused with an error.
-fn carry_out(store: &MemoryStore, command: Command) -> Option<Answer> {
-    let (reply, mut answer) = oneshot::channel();
-    store.submit(vec![Job { command, reply }]);
-    answer.try_recv().expect("memory answers at once").ok()
 }
 
 impl Worker {

@@ -15,7 +15,7 @@ use utoipa::ToSchema;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use super::effect::{DEADLINE, LONGEST_DEADLINE_MS, attempt, settled, within};
+use super::effect::{DEADLINE, LONGEST_DEADLINE_MS, attempt, settled, within, work_ms};
 use super::{
     Answer, ClientKey, Json, Named, Scope, Wait, answer, malformed, not_found, parse, part,
 };
@@ -118,12 +118,9 @@ async fn claim(
     let deadline = deadline.map(Duration::from_millis);
     let (given, client_key) = (asked.attempt.as_deref(), client_key.as_deref());
     let attempt = attempt(&scope, given, client_key, &[computation.as_bytes(), &request])?;
-    let terms = Terms {
-        epoch: within("epoch", asked.epoch, 0..=i64::MAX as u64)?,
-        lease,
-        deadline: deadline.or(lease.is_none().then_some(DEADLINE)),
-        wait,
-    };
+    let deadline = deadline.or(lease.is_none().then_some(DEADLINE));
+    let terms =
+        Terms { epoch: within("epoch", asked.epoch, 0..=i64::MAX as u64)?, lease, deadline, wait };
     let permitted = plane.permit(&computation, &request, attempt, terms).await.map_err(named)?;
     let (key, epoch) = (permitted.key.map(|key| key.to_string()), permitted.epoch);
     answer(match permitted.permit {
@@ -134,6 +131,7 @@ async fn claim(
             attempt: grant.attempt.to_string(),
             fence: grant.fence.0,
             nth: grant.nth,
+            work_ms: deadline.map(work_ms),
             pauses_ms: wire::pauses_ms(permitted.computation),
         },
         Permit::Replayed { outcome, .. } => {
@@ -156,7 +154,8 @@ async fn settle(
     if !asked.events.is_empty() {
         return Err(malformed("a control request tells no events"));
     }
-    let told = plane.report(&computation, recorded.key, attempt, report).await.map_err(named)?;
+    let by = (attempt, hapax::Fence(asked.fence));
+    let told = plane.report(&computation, recorded.key, by, report).await.map_err(named)?;
     match told {
         Some(Settled::Outdated(mismatch)) => Err(named(mismatch.into())),
         Some(told) => settled(attempt, told),

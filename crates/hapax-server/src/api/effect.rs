@@ -7,7 +7,7 @@ use axum::extract::State;
 use hapax::remote::{Fenced, Look, Permit, Settled, random_id};
 use hapax::{
     AttemptId, Error, Fence, Filter, Finding, Fingerprint, Judged, OnLock, Outcome, Resolution,
-    StateName, Step,
+    Seen, StateName, Step,
 };
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
@@ -217,8 +217,8 @@ async fn claim(
     Json(asked): Json<wire::Claim>,
 ) -> Answer<wire::Verdict> {
     let lease = asked.lease.as_deref().map(|text| parse("lease", text)).transpose()?;
-    let of = [&named.key.as_bytes()[..]];
-    let attempt = attempt(&scope, asked.attempt.as_deref(), client_key.as_deref(), &of)?;
+    let given = asked.attempt.as_deref();
+    let attempt = attempt_at(&scope, given, client_key.as_deref(), named.key).await?;
     let fingerprint = match (&asked.payload, &asked.fingerprint) {
         (Some(_), Some(_)) => {
             return Err(malformed("give payload or fingerprint, not both"));
@@ -247,10 +247,10 @@ async fn claim(
     if let Some(ms) = within("ttl_ms", asked.ttl_ms, 1..=10 * YEAR_MS)? {
         effect = effect.ttl(Duration::from_millis(ms));
     }
-    match within("deadline_ms", asked.deadline_ms, 1..=LONGEST_DEADLINE_MS)? {
-        Some(ms) => effect = effect.deadline(Duration::from_millis(ms)),
-        None if lease.is_none() => effect = effect.deadline(DEADLINE),
-        None => {}
+    let deadline = within("deadline_ms", asked.deadline_ms, 1..=LONGEST_DEADLINE_MS)?;
+    let deadline = deadline.map(Duration::from_millis).or(lease.is_none().then_some(DEADLINE));
+    if let Some(deadline) = deadline {
+        effect = effect.deadline(deadline);
     }
     if let Some(epoch) = &asked.epoch {
         effect = effect.in_epoch(epoch.meant().map_err(malformed)?);
@@ -260,11 +260,43 @@ async fn claim(
             attempt: grant.attempt.to_string(),
             fence: grant.fence.0,
             nth: grant.nth,
+            work_ms: deadline.map(work_ms),
         }),
         Permit::Replayed { outcome, expires } => answer(wire::Verdict::Replayed {
             outcome: wire::Outcome::of(&outcome),
             expires: expires.map(wire::time),
         }),
+    }
+}
+
+/// How long a client may work on a grant with this deadline.
+pub(super) fn work_ms(deadline: Duration) -> u64 {
+    u64::try_from(deadline.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// The attempt that a claim of this key asks for. One that follows from the client's key is bound to the
+/// generation and the number that it would have: the same request sent again asks for the same attempt,
+/// and one that comes after another attempt asks for a new one.
+pub(super) async fn attempt_at(
+    scope: &Scope,
+    given: Option<&str>,
+    client_key: Option<&str>,
+    key: hapax::Key,
+) -> Result<AttemptId, Problem> {
+    let numbered = |generation: u32, nth: u32| {
+        let number = [generation.to_be_bytes(), nth.to_be_bytes()].concat();
+        attempt(scope, given, client_key, &[&key.as_bytes()[..], &number])
+    };
+    if given.is_some() || client_key.is_none() {
+        return numbered(0, 0);
+    }
+    let Some(effect) = scope.hapax.show(key).await? else { return numbered(1, 1) };
+    let newest = numbered(effect.generation, effect.attempts)?;
+    let cleared = matches!(&effect.state, hapax::State::Failed(failure) if failure.cause == hapax::Cause::Reset);
+    match cleared {
+        _ if newest == effect.attempt && !cleared => Ok(newest),
+        true => numbered(effect.generation.saturating_add(1), 1),
+        false => numbered(effect.generation, effect.attempts.saturating_add(1)),
     }
 }
 
@@ -321,6 +353,7 @@ async fn settle(
     Json(asked): Json<wire::Settle>,
 ) -> Answer<wire::Settled> {
     let (attempt, report) = (parse("attempt", &asked.attempt)?, asked.meant().map_err(malformed)?);
+    let by = (attempt, Fence(asked.fence));
     if pipeline.governs(named.key, attempt).await? {
         let key = named.key;
         let path = format!("it is an operation on a dataset: POST /v1/operations/{key}/settle");
@@ -330,7 +363,7 @@ async fn settle(
     let mut events = events.map_err(|flaw| malformed(format!("events: {flaw}")))?;
     // What there is to tell belongs to the trace of whoever tells it.
     events.iter_mut().for_each(|event| event.trace = event.trace.take().or(trace.clone()));
-    settled(attempt, scope.hapax.remote().settle(named.key, attempt, report, events, None).await?)
+    settled(attempt, scope.hapax.remote().settle(named.key, by, report, events, None).await?)
 }
 
 pub(super) fn settled(attempt: AttemptId, settled: Settled) -> Answer<wire::Settled> {
@@ -472,7 +505,8 @@ async fn resolve(
         Resolution::Skip => StateName::Skipped,
         Resolution::AskAgain => StateName::Unknown,
     };
-    judged(attempt, to, pipeline.resolve(named.key, attempt, resolution, said).await?)
+    let seen = Seen { attempt, state: asked.state.0 };
+    judged(attempt, to, pipeline.resolve(named.key, seen, resolution, said).await?)
 }
 
 /// Clear a record, so that the effect can happen again. Answers once every node has forgotten it.
@@ -487,7 +521,8 @@ async fn reset(
 ) -> Answer<wire::Judged> {
     let attempt = parse("attempt", &asked.attempt)?;
     let said = (scope.caller.holder.as_str(), noted(&asked.note)?);
-    let reset = pipeline.reset(named.key, attempt, said).await?;
+    let seen = Seen { attempt, state: asked.state.0 };
+    let reset = pipeline.reset(named.key, seen, said).await?;
     judged(attempt, StateName::Failed, reset)
 }
 

@@ -173,7 +173,7 @@ async fn show(
 
 /// Begin a new attempt at an item, which consults none of those before it. The next run takes it
 /// up, and everything that was done for it may be done again.
-#[utoipa::path(post, path = "/v1/workflows/{workflow}/items/{item}/reprocess", operation_id = "item_reprocess", tag = "items", request_body = wire::Reset,
+#[utoipa::path(post, path = "/v1/workflows/{workflow}/items/{item}/reprocess", operation_id = "item_reprocess", tag = "items", request_body = wire::Reprocess,
     params(("workflow" = String, Path, min_length = 1, max_length = 64),
            ("item" = String, Path, description = "its id, percent-encoded", min_length = 1, max_length = 512)),
     responses((status = 200, body = wire::Item)))]
@@ -181,7 +181,7 @@ async fn reprocess(
     Of { items, caller }: Of,
     Name(workflow): Name,
     ItemId(id): ItemId,
-    Json(asked): Json<wire::Reset>,
+    Json(asked): Json<wire::Reprocess>,
 ) -> Answer<wire::Item> {
     let (attempt, note) = (parse("attempt", &asked.attempt)?, noted(&asked.note)?);
     items.show(&workflow, &id).await?;

@@ -18,7 +18,9 @@ use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use super::effect::{DEADLINE, LONGEST_DEADLINE_MS, attempt, noted, page, settled, within};
+use super::effect::{
+    DEADLINE, LONGEST_DEADLINE_MS, attempt_at, noted, page, settled, within, work_ms,
+};
 use super::{
     Answer, ClientKey, Json, Named, Params, Scope, TraceOf, Wait, answer, malformed, not_found,
     parse, part,
@@ -181,7 +183,7 @@ async fn claim(
     let deadline = within("deadline_ms", asked.deadline_ms, 1..=LONGEST_DEADLINE_MS)?;
     let deadline = deadline.map(Duration::from_millis).or(lease.is_none().then_some(DEADLINE));
     let (given, client_key) = (asked.attempt.as_deref(), client_key.as_deref());
-    let attempt = attempt(&scope, given, client_key, &[&key.as_bytes()[..]])?;
+    let attempt = attempt_at(&scope, given, client_key, key).await?;
     let ask = Ask {
         operation,
         part: asked.part.clone(),
@@ -200,6 +202,7 @@ async fn claim(
             attempt: grant.attempt.to_string(),
             fence: grant.fence.0,
             nth: grant.nth,
+            work_ms: deadline.map(work_ms),
         },
         Permit::Replayed { outcome, .. } => {
             wire::OperationVerdict::Replayed { key, outcome: wire::Outcome::of(&outcome) }
@@ -218,11 +221,12 @@ async fn settle(
     Json(asked): Json<wire::OperationSettle>,
 ) -> Answer<wire::Settled> {
     let by = parse("attempt", &asked.attempt)?;
+    let fence = hapax::Fence(asked.fence);
     let told = match asked.meant().map_err(malformed)? {
         Told::Made(made) => Told::Made(Box::new(made.traced(trace))),
         otherwise => otherwise,
     };
-    match pipeline.report(named.key, by, told).await? {
+    match pipeline.report(named.key, (by, fence), told).await? {
         Some(told) => settled(by, told),
         None => Err(not_found("no operation of this key was granted to this attempt")),
     }

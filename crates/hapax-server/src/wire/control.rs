@@ -94,6 +94,9 @@ pub enum ControlVerdict {
         fence: u64,
         /// Which attempt of its generation this is, from 1.
         nth: u32,
+        /// Stop working this long after you sent the request, in milliseconds. Nothing where only the
+        /// lease counts, which has a `work_ms` of its own.
+        work_ms: Option<u64>,
         /// How long to wait before each retry, in milliseconds; as many as there are.
         pauses_ms: Vec<u64>,
     },

@@ -121,11 +121,13 @@ impl Safety {
 
     /// What is meant by it.
     pub fn meant(self, settling_ms: Option<u64>) -> hapax::Safety {
-        match (self, settling_ms.unwrap_or(0)) {
-            (Self::Transactional, _) => hapax::Safety::Transactional,
-            (Self::Opaque, _) => hapax::Safety::Opaque,
-            (Self::Reconcilable, 0) => hapax::Safety::Reconcilable(Settling::TargetRefusesLate),
-            (Self::Reconcilable, ms) => hapax::Safety::Reconcilable(Settling::AfterMs(ms)),
+        match self {
+            Self::Transactional => hapax::Safety::Transactional,
+            Self::Opaque => hapax::Safety::Opaque,
+            Self::Reconcilable => {
+                let ms = settling_ms.unwrap_or(Settling::USUAL_MS);
+                hapax::Safety::Reconcilable(Settling::of_ms(ms))
+            }
         }
     }
 }
@@ -169,7 +171,8 @@ pub struct Claim {
     /// What it means when the holder vanishes.
     #[serde(default)]
     pub safety: Safety,
-    /// With `reconcilable`: how long a late arrival is possible; 0 where the target refuses them.
+    /// With `reconcilable`: how long a late arrival is possible. A minute unless given; 0 where the
+    /// target refuses late arrivals.
     #[schema(maximum = 31_536_000_000_u64)]
     pub settling_ms: Option<u64>,
     /// What it is serialised by, such as a dataset and an operation type.
@@ -201,7 +204,7 @@ pub struct Claim {
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(tag = "verdict", rename_all = "lowercase")]
 pub enum Verdict {
-    /// Do it. Name this attempt in everything that is said of it.
+    /// Do it. Name this attempt and its fence in every report of it.
     Granted {
         /// The identity of the attempt.
         attempt: String,
@@ -209,6 +212,9 @@ pub enum Verdict {
         fence: u64,
         /// Which attempt of its generation this is, from 1.
         nth: u32,
+        /// Stop working this long after you sent the request, in milliseconds. Nothing where only the
+        /// lease counts, which has a `work_ms` of its own.
+        work_ms: Option<u64>,
     },
     /// It was done. This is what came of it.
     Replayed {
@@ -242,6 +248,8 @@ pub struct Settle {
     /// The attempt that was granted.
     #[schema(pattern = "^att_[0-9a-f]{32}$")]
     pub attempt: String,
+    /// The fence that it was granted with.
+    pub fence: u64,
     /// How it went.
     pub report: ReportName,
     /// What came of it, as text; with `succeeded`.
@@ -340,6 +348,9 @@ pub struct Resolve {
     /// The attempt that was looked at.
     #[schema(pattern = "^att_[0-9a-f]{32}$")]
     pub attempt: String,
+    /// The state that it was seen in.
+    #[schema(value_type = StateNames)]
+    pub state: StateSeen,
     /// What was found, or decided.
     pub decision: Decision,
     /// With `happened`: what came of it.
@@ -370,9 +381,25 @@ pub struct Reset {
     /// The attempt that was looked at.
     #[schema(pattern = "^att_[0-9a-f]{32}$")]
     pub attempt: String,
+    /// The state that it was seen in.
+    #[schema(value_type = StateNames)]
+    pub state: StateSeen,
     /// Why; kept in the journal.
     #[schema(min_length = 1, max_length = 4096)]
     pub note: String,
+}
+
+/// The state that an effect was seen in, by its name.
+#[derive(Debug, Clone, Copy)]
+pub struct StateSeen(pub StateName);
+
+impl<'de> Deserialize<'de> for StateSeen {
+    fn deserialize<D: serde::Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(from)?;
+        let named = StateName::ALL.into_iter().find(|name| name.as_str() == text);
+        let all = StateName::ALL.map(StateName::as_str).join(", ");
+        named.map(Self).ok_or_else(|| serde::de::Error::custom(format!("a state is one of {all}")))
+    }
 }
 
 /// What became of a decision.

@@ -385,3 +385,15 @@ pub struct Acted {
     /// The run, if it was about one.
     pub run: Option<RunSummary>,
 }
+
+/// Begins a new attempt at an item.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Reprocess {
+    /// The attempt that was looked at.
+    #[schema(pattern = "^att_[0-9a-f]{32}$")]
+    pub attempt: String,
+    /// Why; kept in the journal.
+    #[schema(min_length = 1, max_length = 4096)]
+    pub note: String,
+}

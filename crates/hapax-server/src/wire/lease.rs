@@ -10,6 +10,9 @@ pub struct Lease {
     pub lease: String,
     /// How long a renewal lasts.
     pub term_ms: u64,
+    /// Stop working this long after you sent the request that was answered with this, unless a later
+    /// renewal was answered: by then the lease cannot have lapsed.
+    pub work_ms: u64,
     /// Who holds it, for people.
     pub holder: String,
 }
@@ -20,7 +23,8 @@ impl Lease {
             Some((prefix, holder)) if prefix.starts_with("remote:") => holder,
             _ => &lease.holder,
         };
-        Self { lease: lease.id.to_string(), term_ms: lease.term_ms, holder: holder.to_owned() }
+        let (term_ms, work_ms) = (lease.term_ms, hapax::Lease::working_ms(lease.term_ms));
+        Self { lease: lease.id.to_string(), term_ms, work_ms, holder: holder.to_owned() }
     }
 }
 

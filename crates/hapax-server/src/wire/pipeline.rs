@@ -268,6 +268,9 @@ pub enum OperationVerdict {
         fence: u64,
         /// Which attempt of its generation this is, from 1.
         nth: u32,
+        /// Stop working this long after you sent the request, in milliseconds. Nothing where only the
+        /// lease counts, which has a `work_ms` of its own.
+        work_ms: Option<u64>,
     },
     /// It was done. This is what came of it.
     Replayed {
@@ -308,6 +311,8 @@ pub struct OperationSettle {
     /// The attempt that was granted.
     #[schema(pattern = "^att_[0-9a-f]{32}$")]
     pub attempt: String,
+    /// The fence that it was granted with.
+    pub fence: u64,
     /// How it went.
     pub report: ReportName,
     /// What came of it, as text; with `succeeded`.

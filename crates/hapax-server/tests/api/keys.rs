@@ -20,7 +20,8 @@ async fn a_mutating_call_is_repeated_under_its_key() {
     let (_, granted) = keyed.post("/v1/effects/a/claim", json!({})).await;
     // The same key asks for the same attempt, and is told how it stands now.
     assert_eq!(keyed.post("/v1/effects/a/claim", json!({})).await, (200, granted.clone()));
-    let settle = json!({ "attempt": granted["attempt"], "report": "succeeded", "body": "done" });
+    let settle = json!({ "attempt": granted["attempt"], "fence": granted["fence"],
+        "report": "succeeded", "body": "done" });
     let settled = keyed.post("/v1/effects/a/settle", settle.clone()).await;
     assert_eq!(settled, (200, json!({ "repeated": false })));
     let text = settle.to_string();
@@ -61,7 +62,8 @@ async fn a_key_is_remembered_for_as_long_as_is_said() {
     };
     let settled = async |client: &Client| {
         let (_, granted) = client.post("/v1/effects/a/claim", json!({})).await;
-        json!({ "attempt": granted["attempt"], "report": "succeeded" }).to_string()
+        let (attempt, fence) = (&granted["attempt"], &granted["fence"]);
+        json!({ "attempt": attempt, "fence": fence, "report": "succeeded" }).to_string()
     };
     let week = Duration::from_secs(7 * 24 * 3600);
     let client = serving(week);

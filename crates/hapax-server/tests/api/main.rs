@@ -1,5 +1,6 @@
 //! The API, asked as clients ask it.
 
+mod client;
 mod control;
 mod extraction;
 mod items;
@@ -8,7 +9,8 @@ mod pipeline;
 
 use std::time::Duration;
 
-use axum::Router;
+use client::Client;
+
 use axum::body::Body;
 use hapax::outbox::Outbox;
 use hapax::{Hapax, Namespace, Role};
@@ -18,81 +20,6 @@ use http::{Method, Request, Response, StatusCode};
 use http_body_util::BodyExt as _;
 use serde_json::{Value, json};
 use tower_service::Service as _;
-
-/// A server, and whoever asks it.
-#[derive(Clone)]
-struct Client {
-    app: Router,
-    hapax: Hapax,
-    headers: Vec<(&'static str, String)>,
-}
-
-impl Client {
-    fn of(hapax: Hapax, access: Access, terms: Terms) -> Self {
-        let app = Server::new(hapax.clone(), access, terms).router();
-        let headers = vec![("host", "localhost".to_owned())];
-        Self { app, hapax, headers }
-    }
-
-    /// On this machine, without tokens.
-    fn dev() -> Self {
-        Self::of(Hapax::builder().in_memory(), Access::Everybody, Terms::default())
-    }
-
-    /// With tokens.
-    fn guarded(terms: Terms) -> Self {
-        Self::of(Hapax::builder().in_memory(), Access::Tokens(Tokens::default()), terms)
-    }
-
-    fn with(mut self, name: &'static str, value: impl Into<String>) -> Self {
-        self.headers.push((name, value.into()));
-        self
-    }
-
-    /// Showing a new token.
-    async fn showing(&self, role: Role, namespace: Option<&str>) -> Self {
-        let namespace = namespace.map(|name| Namespace::new(name).expect("a name"));
-        let made = self.hapax.create_token(role, namespace, "a test", None).await;
-        let (_, secret) = made.expect("a token");
-        self.clone().with("authorization", format!("Bearer {}", secret.reveal()))
-    }
-
-    async fn send(&self, method: &Method, path: &str, body: Option<&str>) -> Response<Body> {
-        let mut request = Request::builder().method(method).uri(path);
-        for (name, value) in &self.headers {
-            request = request.header(*name, value);
-        }
-        if body.is_some() {
-            request = request.header("content-type", "application/json");
-        }
-        let body = body.map_or_else(Body::empty, |text| Body::from(text.to_owned()));
-        let request = request.body(body).expect("a request");
-        self.app.clone().call(request).await.expect("an answer")
-    }
-
-    async fn ask(&self, method: Method, path: &str, body: Option<Value>) -> (u16, Value) {
-        let body = body.map(|body| body.to_string());
-        read(self.send(&method, path, body.as_deref()).await).await
-    }
-
-    async fn get(&self, path: &str) -> (u16, Value) {
-        self.ask(Method::GET, path, None).await
-    }
-
-    async fn post(&self, path: &str, body: Value) -> (u16, Value) {
-        self.ask(Method::POST, path, Some(body)).await
-    }
-
-    async fn delete(&self, path: &str) -> (u16, Value) {
-        self.ask(Method::DELETE, path, None).await
-    }
-
-    async fn text(&self, path: &str) -> String {
-        let response = self.send(&Method::GET, path, None).await;
-        let body = response.into_body().collect().await.expect("a body").to_bytes();
-        String::from_utf8_lossy(&body).into_owned()
-    }
-}
 
 async fn read(response: Response<Body>) -> (u16, Value) {
     let status = response.status().as_u16();
@@ -538,9 +465,14 @@ async fn a_namespace_has_an_allowance() {
         if status == 429 && problem["detail"].as_str().is_some_and(|d| d.contains("under way")) {
             let key = hapax_server::wire::key("a").expect("a key");
             let attempt = granted["attempt"].as_str().expect("one").parse().expect("an id");
+            let fence = hapax::Fence(granted["fence"].as_u64().expect("a number"));
             let report = hapax::remote::Report::Succeeded("done".into());
             let ledger = client.hapax.in_namespace(Namespace::new("other").expect("a name"));
-            ledger.remote().settle(key, attempt, report, Vec::new(), None).await.expect("settled");
+            ledger
+                .remote()
+                .settle(key, (attempt, fence), report, Vec::new(), None)
+                .await
+                .expect("settled");
             break;
         }
         tokio::time::sleep(Duration::from_millis(5)).await;

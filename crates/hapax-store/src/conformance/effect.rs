@@ -25,6 +25,9 @@ cases! {
         let first = b.claim(1, ask(1));
         assert_eq!(b.claim(1, ask(1)), first);
         assert_eq!(b.journal(1).len(), 1);
+        b.open_lease(OTHER);
+        let elsewhere = b.claim(1, Ask { lease: OTHER, ..ask(1) });
+        assert_eq!(elsewhere, Verdict::InFlight { attempt: attempt(1) }, "another holder");
         b.settle(1, attempt(1), Report::Failed("no".into()));
         assert!(matches!(b.claim(1, ask(1)), Verdict::Refused { .. }));
     }
@@ -248,9 +251,8 @@ cases! {
         b.granted(1, ask(1));
         b.settle(1, attempt(1), ok());
         let before = b.view(|view| view.notice());
-        let reset = |by| Command::Reset { name: name(1), attempt: attempt(by), actor: "ann".into(), note: "wrong file".into() };
-        assert!(matches!(b.judged(reset(9)), Judged::Fenced(_)));
-        assert_eq!(b.judged(reset(1)), Judged::Decided(StateName::Failed));
+        assert!(matches!(b.reset(1, attempt(9)), Judged::Fenced(_)));
+        assert_eq!(b.reset(1, attempt(1)), Judged::Decided(StateName::Failed));
         assert_eq!(b.view(|view| view.notice()), before + 1);
         let other = Ask { fingerprint: Fingerprint::of(b"other"), ..ask(2) };
         assert_eq!(b.granted(1, other), attempt(2));
@@ -261,10 +263,58 @@ cases! {
     /// Proves K-11.
     a_reset_is_refused_while_running: |b| {
         b.granted(1, ask(1));
-        let (actor, note) = ("ann".into(), "impatient".into());
-        let judged = b.judged(Command::Reset { name: name(1), attempt: attempt(1), actor, note });
-        assert!(matches!(judged, Judged::Fenced(_)));
+        assert!(matches!(b.reset(1, attempt(1)), Judged::Fenced(_)));
         assert_eq!(b.settle(1, attempt(1), ok()), Settled::Recorded);
+    }
+
+    /// Proves K-21: neither one that was brought about by the command itself, nor one that came
+    /// since the person looked.
+    a_decision_about_what_was_not_seen_changes_nothing: |b| {
+        b.open_lease(OTHER);
+        b.granted(1, Ask { lease: OTHER, ..ask(1) });
+        let decide = |seen: Seen, reset: bool| {
+            let (name, actor, note) = (name(1), "ann".into(), "looked".into());
+            match reset {
+                true => Command::Reset { name, seen, actor, note },
+                false => Command::Resolve { name, seen, resolution: Resolution::DidNotHappen, actor, note },
+            }
+        };
+        let running = b.seen(1, attempt(1));
+        b.pass(30_000, &[b.lease]);
+        let found = Fenced { state: Some(StateName::Indeterminate), attempt: Some(attempt(1)) };
+        assert_eq!(b.judged(decide(running, true)), Judged::Fenced(found));
+        assert_eq!(b.state(1), Some(StateName::Indeterminate), "its holder was found dead");
+        let indeterminate = b.seen(1, attempt(1));
+        assert_eq!(b.settle(1, attempt(1), ok()), Settled::Recorded, "late, and not overtaken");
+        for reset in [true, false] {
+            assert!(matches!(b.judged(decide(indeterminate, reset)), Judged::Fenced(_)));
+        }
+        assert_eq!(b.state(1), Some(StateName::Succeeded));
+    }
+
+    /// Proves K-20: the overtaken holder's settle writes nothing, the real one's is recorded.
+    an_attempt_that_is_granted_twice_is_told_apart_by_its_fence: |b| {
+        let grant = |ask| match b.claim(1, ask) {
+            Verdict::Granted(grant) => grant,
+            other => panic!("not granted: {other:?}"),
+        };
+        let first = grant(ask(1));
+        b.settle(1, attempt(1), Report::Failed("no".into()));
+        b.granted(1, ask(2));
+        b.settle(1, attempt(2), Report::Failed("no".into()));
+        let second = grant(ask(1));
+        assert_eq!(first.attempt, second.attempt);
+        let settle = |fence, report| {
+            let (name, telling) = (name(1), Telling::default());
+            match b.run(Command::Settle { name, attempt: attempt(1), fence, report, telling }) {
+                Ok(Answer::Settle(settled)) => settled,
+                other => panic!("not an answer to a settle: {other:?}"),
+            }
+        };
+        assert!(fenced(&settle(Some(first.fence), ok())), "overtaken");
+        assert!(fenced(&settle(None, ok())), "only a release may name no fence");
+        assert_eq!(settle(Some(second.fence), ok()), Settled::Recorded);
+        assert_eq!(settle(Some(second.fence), ok()), Settled::Repeated);
     }
 
     /// Proves K-11.

@@ -35,24 +35,19 @@ cases! {
     /// Proves P-7: what is said of a grant and of a success stands in their entries.
     a_note_stands_in_the_entry_it_was_given_with: |b| {
         let about = |text: &str| Ask { about: Some(text.into()), ..ask(1) };
-        let (name, attempt, report) = (name(1), attempt(1), ok());
         let too_long = "x".repeat(Limits::NOTE + 1);
-        assert!(b.run(Command::Claim { name: name.clone(), ask: about(&too_long) }).is_err());
+        assert!(b.run(Command::Claim { name: name(1), ask: about(&too_long) }).is_err());
         b.granted(1, about("what is asked for"));
         let telling = |note: &str| Telling { note: Some(note.into()), ..Telling::default() };
-        let settle = |note: &str| {
-            let (name, report) = (name.clone(), report.clone());
-            Command::Settle { name, attempt, report, telling: telling(note) }
-        };
-        assert!(b.run(settle(&too_long)).is_err());
-        b.run(settle("what came of it")).expect("a settle");
-        b.run(settle("said again")).expect("the same answer");
+        let settle = |note: &str| b.settle_telling(1, attempt(1), ok(), telling(note));
+        assert!(settle(&too_long).is_err());
+        settle("what came of it").expect("a settle");
+        settle("said again").expect("the same answer");
         let notes: Vec<_> = b.entries(1).into_iter().map(|entry| entry.note).collect();
         assert_eq!(notes, [Some("what is asked for".into()), Some("what came of it".into())]);
         b.granted(2, Ask { about: Some("told only if it succeeds".into()), ..ask(2) });
-        let (name, attempt) = (super::name(2), super::attempt(2));
         let report = Report::Failed("no".into());
-        b.run(Command::Settle { name, attempt, report, telling: telling("done") }).expect("a settle");
+        b.settle_telling(2, attempt(2), report, telling("done")).expect("a settle");
         assert_eq!(b.entries(2)[1].note.as_deref(), Some("no"));
     }
 

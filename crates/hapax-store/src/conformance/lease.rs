@@ -106,4 +106,29 @@ cases! {
         use StateName::{Indeterminate, Running, Unknown};
         assert_eq!(states, [Indeterminate, Unknown, Running, Running]);
     }
+
+    /// Proves K-17: beats that are too far apart for one lease are near enough for another.
+    a_silent_lease_with_a_short_term_does_not_slow_the_others: |b| {
+        b.open_lease(OTHER);
+        let id = LeaseId::from_bytes([55; 16]);
+        let brief = Command::OpenLease { id, term_ms: 1_000, holder: "brief".into(), forgetful: false };
+        b.run(brief).expect("a lease opens");
+        b.granted(1, ask(1));
+        b.pass(30_000, &[OTHER]);
+        assert_eq!(b.count(Command::Expire { limit: 10 }), 1);
+        assert_eq!(b.state(1), Some(StateName::Indeterminate));
+    }
+
+    /// Proves K-17.
+    a_silent_lease_is_forgotten_in_bounded_time: |b| {
+        b.open_lease(OTHER);
+        let leases = |b: &Bench<'_>| b.view(|view| view.leases()).len();
+        b.pass(30_000, &[OTHER]);
+        b.count(Command::Expire { limit: 10 });
+        assert_eq!(leases(b), 2, "late, and perhaps coming back");
+        b.pass(12 * TERM_MS, &[OTHER]);
+        b.count(Command::Expire { limit: 10 });
+        assert_eq!(leases(b), 1);
+        assert_eq!(b.renew(b.lease), LeaseAnswer::Dead);
+    }
 }

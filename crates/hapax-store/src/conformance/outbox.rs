@@ -48,13 +48,8 @@ impl Bench<'_> {
     }
 
     fn try_settle(&self, key: u8, events: Vec<Emission>) -> Result<Settled, StoreError> {
-        let (name, attempt, report) = (name(key), attempt(key), ok());
-        match self.run(Command::Settle {
-            name,
-            attempt,
-            report,
-            telling: Telling { events, ..Telling::default() },
-        })? {
+        let telling = Telling { events, ..Telling::default() };
+        match self.settle_telling(key, attempt(key), ok(), telling)? {
             Answer::Settle(settled) => Ok(settled),
             other => panic!("not an answer to a settle: {other:?}"),
         }
@@ -144,9 +139,9 @@ cases! {
         assert!(found[0].record.seq < found[1].record.seq);
         b.granted(2, ask(2));
         let report = hapax_core::effect::Report::Failed("no".into());
-        let (name, attempt) = (name(2), attempt(2));
         let events = events(&[event("e", "flow")]);
-        b.run(Command::Settle { name, attempt, report, telling: Telling { events, ..Telling::default() } }).expect("an answer");
+        let telling = Telling { events, ..Telling::default() };
+        b.settle_telling(2, attempt(2), report, telling).expect("an answer");
         assert_eq!(b.outbox().len(), 3, "what did not happen is not told");
     }
 
@@ -308,13 +303,11 @@ cases! {
         assert_eq!((repeated, b.outbox().len()), (Settled::Repeated, 1));
         assert_eq!(b.claim(1, ask(7)), replayed(Outcome::new(*b"done")));
         // A new generation tells anew.
-        let (actor, note) = ("ann".into(), "again".into());
-        b.judged(Command::Reset { name: name(1), attempt: attempt(1), actor, note });
+        b.reset(1, attempt(1));
         b.clock.advance(1);
         b.granted(1, Ask { attempt: attempt(8), ..ask(1) });
-        let (name, attempt, report) = (name(1), attempt(8), ok());
-        let again = events(&[event("e", "flow")]);
-        b.run(Command::Settle { name, attempt, report, telling: Telling { events: again, ..Telling::default() } }).expect("an answer");
+        let telling = Telling { events: events(&[event("e", "flow")]), ..Telling::default() };
+        b.settle_telling(1, attempt(8), ok(), telling).expect("an answer");
         let ids: Vec<_> = b.outbox().into_iter().map(|found| found.record.id).collect();
         assert_eq!(ids.len(), 2);
         assert_ne!(ids[0], ids[1]);

@@ -31,7 +31,7 @@ impl Bench<'_> {
 
     fn keep_part(&self, key: u8, attempt: AttemptId, report: Report, part: Part) {
         let telling = Telling { part: Some(part), ..Telling::default() };
-        let settled = self.run(Command::Settle { name: name(key), attempt, report, telling });
+        let settled = self.settle_telling(key, attempt, report, telling);
         assert!(matches!(settled, Ok(Answer::Settle(Settled::Recorded))), "{settled:?}");
     }
 }

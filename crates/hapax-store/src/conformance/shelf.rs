@@ -39,12 +39,9 @@ impl Bench<'_> {
     }
 
     fn settle_shelved(&self, n: u8, attempt: u8, shelved: Shelved) -> Result<Answer, StoreError> {
-        self.run(Command::Settle {
-            name: name(n),
-            attempt: super::attempt(attempt),
-            report: Report::Succeeded(Outcome::from("12 entities")),
-            telling: Telling { shelved: Some(shelved), ..Telling::default() },
-        })
+        let report = Report::Succeeded(Outcome::from("12 entities"));
+        let telling = Telling { shelved: Some(shelved), ..Telling::default() };
+        self.settle_telling(n, super::attempt(attempt), report, telling)
     }
 
     fn shelve(&self, n: u8, shelved: Shelved) {

@@ -118,8 +118,8 @@ async fn an_outcome_is_recorded_after_its_caller_gave_up() {
 }
 
 async fn reset(hapax: &Hapax, n: u8) {
-    let attempt = hapax.show(key(n)).await.expect("a read").expect("a record").attempt;
-    hapax.reset(key(n), attempt, "ada", "the parcel came back").await.expect("it is reset");
+    let seen = hapax.show(key(n)).await.expect("a read").expect("a record").seen();
+    hapax.reset(key(n), seen, "ada", "the parcel came back").await.expect("it is reset");
 }
 
 /// Proves K-11: whoever comes after a reset does not share what was done before it, although the
@@ -189,8 +189,38 @@ async fn nobody_joins_a_flight_while_the_lease_is_in_doubt() {
     other.effect(key(2)).run(|_| async { ok("alive") }).await.unwrap();
     tokio::time::timeout(LONG, reset(&other, 1)).await.expect("it waits no longer than that");
     let after = hapax.effect(key(1)).run(|_| async { ok("after") });
-    let after = tokio::time::timeout(LONG, after).await.expect("it does not wait").unwrap();
-    assert_eq!((after.how, after.body()), (How::Executed, Some(&b"after"[..])));
+    let after = tokio::time::timeout(LONG, after).await.expect("it does not wait for ever");
+    assert!(matches!(after, Err(Error::Store(StoreError::Unavailable(_)))), "{after:?}");
     go.notify_one();
     assert_eq!(before.await.unwrap().unwrap().body(), Some(&b"before"[..]));
+}
+
+/// Proves K-18: a holder that cannot renew its lease stops transactional and reconcilable work by its own clock,
+/// before the lease can have lapsed at the store. Opaque work goes on.
+#[tokio::test]
+async fn a_holder_that_is_cut_off_stops_by_its_own_clock() {
+    use hapax::{Safety, Settling};
+    let (line, _) = Line::new(Trouble::None);
+    let term = Duration::from_millis(800);
+    let hapax = Hapax::builder().lease(term).on(line.clone());
+    hapax.effect(key(9)).run(|_| async { ok("on a lease") }).await.unwrap();
+    *line.renewals.lock().unwrap() = Some(Vec::new());
+    let since = std::time::Instant::now();
+    let forever = |n, safety| {
+        let effect = hapax.effect(key(n)).safety(safety);
+        tokio::spawn(effect.run(|_| std::future::pending::<Result<&str, Failure>>()))
+    };
+    let reconcilable = Safety::Reconcilable(Settling::AfterMs(1));
+    let stopped = [forever(1, Safety::Transactional), forever(2, reconcilable)];
+    let opaque = hapax.effect(key(3)).run(move |_| async move {
+        tokio::time::sleep(2 * term).await;
+        ok("done")
+    });
+    let opaque = tokio::spawn(opaque);
+    for one in stopped {
+        let told: Result<hapax::Done, Error> = one.await.unwrap();
+        assert!(matches!(told, Err(Error::LeaseLost)), "{told:?}");
+        assert!(since.elapsed() < term, "{:?}", since.elapsed());
+    }
+    assert_eq!(opaque.await.unwrap().unwrap().body(), Some(&b"done"[..]));
 }

@@ -393,10 +393,12 @@ async fn an_older_file_is_brought_up_to_date() {
     drop(hapax);
     let db = rusqlite::Connection::open(dir.file()).unwrap();
     db.execute_batch(
-        "DROP TRIGGER effect_new; DROP TABLE filed; CREATE UNIQUE INDEX effect_key ON effect (namespace, substr(key, 1, 16));
+        "DROP TRIGGER effect_new; DROP TRIGGER effect_indexed; DROP TRIGGER effect_gone;
+         DROP TABLE key_tail; DROP TABLE key_middle; DROP TABLE key_index; CREATE UNIQUE INDEX effect_key ON effect (namespace, substr(key, 1, 16));
          DROP VIEW execution_handles; DROP VIEW extraction_audit_log; DROP VIEW extraction_grant;
          DROP VIEW extraction_results; DROP VIEW ontologies; DROP TABLE heard; DROP TABLE shelf;
-         DROP TABLE ontology; DROP TABLE part; DROP TABLE whole; DROP TABLE kv; ALTER TABLE self DROP COLUMN filed; DROP VIEW idempotency_log; DROP TABLE epoch; DROP INDEX effect_voidable; ALTER TABLE effect DROP COLUMN voidable;
+         DROP TABLE ontology; DROP TABLE part; DROP TABLE whole; DROP TABLE kv; ALTER TABLE self DROP COLUMN pulse_gaps;
+         ALTER TABLE self ADD COLUMN pulse_since INTEGER NOT NULL DEFAULT 0; DROP VIEW idempotency_log; DROP TABLE epoch; DROP INDEX effect_voidable; ALTER TABLE effect DROP COLUMN voidable;
          ALTER TABLE effect DROP COLUMN epoch; ALTER TABLE effect DROP COLUMN domain;
          PRAGMA foreign_keys = off; PRAGMA recursive_triggers = off; DROP VIEW outbox;
          DROP TABLE dispatched; DROP TABLE artifact; DROP TABLE route; DROP TABLE guard; DROP TABLE dataset; DROP TABLE token;

@@ -90,8 +90,8 @@ async fn a_reset_reaches_every_process_before_it_returns() {
         let again = hapax.effect(key(1)).run(|_| async { ok("no") }).await.unwrap();
         assert_eq!(again.how, How::Replayed);
     }
-    let attempt = a.show(key(1)).await.unwrap().unwrap().attempt;
-    let reset = tokio::time::timeout(LONG, a.reset(key(1), attempt, "ann", "wrong input"));
+    let seen = a.show(key(1)).await.unwrap().unwrap().seen();
+    let reset = tokio::time::timeout(LONG, a.reset(key(1), seen, "ann", "wrong input"));
     assert_eq!(reset.await.expect("in time").unwrap(), Judged::Decided(StateName::Failed));
     let again = b.effect(key(1)).run(|_| async { ok("second") }).await.unwrap();
     assert_eq!((again.how, again.body()), (How::Executed, Some(&b"second"[..])));

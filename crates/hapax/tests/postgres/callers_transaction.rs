@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use hapax::inbox::{Receipt, postgres as inbox};
-use hapax::{Error, Event, Failure, Hapax, How, Safety, StateName};
+use hapax::{Error, Event, Failure, Hapax, How, Safety, StateName, StoreError};
 use hapax_testkit::Postgres;
 
 use super::{client, intact, key, open, until};
@@ -124,12 +124,13 @@ async fn an_overtaken_attempt_commits_nothing() {
                 try:\n\
                 \x20   with psycopg.connect(sys.argv[1]) as conn:\n\
                 \x20       conn.execute('INSERT INTO account VALUES (100)')\n\
-                \x20       conn.execute('SELECT hapax.settle(%s, %s, %s)', (sys.argv[2], sys.argv[3], b'x'))\n\
+                \x20       conn.execute('SELECT hapax.settle(%s, %s, %s, %s)', (sys.argv[2], sys.argv[3], int(sys.argv[4]), b'x'))\n\
                 except psycopg.Error as error:\n\
                 \x20   print(error.sqlstate)\n";
             let (key, attempt) = (claim.key().to_string(), claim.attempt().to_string());
+            let fence = claim.fence().to_string();
             let python = Command::new("/usr/bin/python3")
-                .args(["-c", script, &hapax_url, &key, &attempt])
+                .args(["-c", script, &hapax_url, &key, &attempt, &fence])
                 .output()?;
             assert_eq!(String::from_utf8_lossy(&python.stdout).trim(), "HX207", "{python:?}");
             Err::<&str, _>(Failure::not_done("overtaken"))
@@ -212,7 +213,7 @@ async fn an_open_transaction_delays_nobody_else() {
     assert!(n > 120, "neighbours went on: {n}");
     assert!(slowest < lease, "no neighbour waited for the transaction: {slowest:?}");
     let told = blocked.await.expect("no panic");
-    assert!(matches!(told, Err(Error::InFlight { .. })), "{told:?}");
+    assert!(matches!(told, Err(Error::Undecided { .. })), "{told:?}");
     tx.commit().await.expect("committed");
     let _ = stop.send(());
     assert_eq!(long.await.expect("no panic").expect("done").body(), Some(&b"long"[..]));
@@ -397,4 +398,44 @@ async fn an_event_is_received_once() {
     );
     let forgotten = inbox::forget(&client, Duration::from_secs(60)).await;
     assert_eq!(forgotten.expect("forgotten"), 1);
+}
+
+/// Proves K-20: a transaction that is run again after a lost COMMIT reply books nothing twice, whether it settles by the
+/// library or by SQL.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_transaction_that_is_run_again_books_nothing_twice() {
+    let server = Postgres::start();
+    let url = server.url("postgres");
+    let hapax = open(&url).await;
+    let mut client = super::client(&url).await;
+    client.batch_execute("CREATE TABLE account (balance int)").await.expect("a table");
+    let done = hapax
+        .effect(key(1))
+        .safety(Safety::Transactional)
+        .run(|claim| async move {
+            for again in [false, true, true] {
+                let tx = client.transaction().await?;
+                tx.execute("INSERT INTO account VALUES (100)", &[]).await?;
+                let settled = claim.settle_in_postgres(&tx, "booked").await;
+                let recorded =
+                    matches!(&settled, Err(Error::Store(StoreError::AlreadyRecorded(_))));
+                assert_eq!(recorded, again, "{settled:?}");
+                // As if the reply to the first COMMIT had been lost, and the caller did not look at the others.
+                let _ = tx.commit().await;
+            }
+            let by = (claim.key().to_string(), claim.attempt().to_string(), claim.fence().0);
+            let sql = format!(
+                "BEGIN; INSERT INTO account VALUES (100);
+                 SELECT hapax.settle('{}', '{}', {}, 'booked'); COMMIT",
+                by.0, by.1, by.2
+            );
+            let error = client.batch_execute(&sql).await.expect_err("it was recorded before");
+            assert_eq!(error.code().map(|code| code.code()), Some("HX116"), "{error:?}");
+            let _ = client.batch_execute("ROLLBACK").await;
+            assert_eq!(balances(&client).await, 1);
+            Err::<&str, _>(Failure::ambiguous("the reply was lost"))
+        })
+        .await
+        .expect("the engine has read the row");
+    assert_eq!(done.body(), Some(&b"booked"[..]));
 }

@@ -47,7 +47,7 @@ BEGIN
     SELECT * INTO c FROM hapax.claim('sha256:' || repeat('KK', 32), sha256('x'),
                                      safety => 'transactional');
     PERFORM hapax.emit('sha256:' || repeat('KK', 32), c.attempt_id, 'counted', 'flow', 'PAYLOAD');
-    PERFORM hapax.settle('sha256:' || repeat('KK', 32), c.attempt_id, 'done');
+    PERFORM hapax.settle('sha256:' || repeat('KK', 32), c.attempt_id, c.fence, 'done');
 END $$";
 
 /// How long anything may take.
@@ -301,10 +301,14 @@ async fn records_from_before_there_were_months_are_delivered() {
          CREATE ROLE reader; GRANT USAGE ON SCHEMA hapax TO reader;
          GRANT SELECT ON hapax.outbox_record, hapax.outbox TO reader",
     );
-    server.sql("old", &by_sql("01", "1"));
+    // As it was settled then.
+    server.sql(
+        "old",
+        &by_sql("01", "1").replace("c.attempt_id, c.fence, 'done'", "c.attempt_id, 'done'"),
+    );
     let place = url.clone();
     let migrated = tokio::task::spawn_blocking(move || hapax_postgres::PgStore::migrate(&place));
-    assert_eq!(migrated.await.expect("no panic").expect("a schema"), 4);
+    assert_eq!(migrated.await.expect("no panic").expect("a schema"), 5);
     // As a node does that was started before.
     server.sql(
         "old",

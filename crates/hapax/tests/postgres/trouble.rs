@@ -214,6 +214,45 @@ async fn what_hapax_takes_part_in_is_synced() {
     assert!(found.iter().any(|f| f.what.contains("fsync is off")), "{found:?}");
 }
 
+/// Proves K-8: a reload that turns `synchronous_commit` off does not reach sessions that are open.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_reload_does_not_make_commits_forgetful() {
+    let server = Postgres::start();
+    let hapax = open(&server.url("postgres")).await;
+    let perform = |n| {
+        let hapax = hapax.clone();
+        async move { hapax.effect(key(n)).run(|_| async { Ok::<_, Failure>("done") }).await }
+    };
+    perform(1).await.expect("done");
+    server.sql(
+        "postgres",
+        "CREATE TABLE seen (synced text);
+         CREATE FUNCTION see() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+             INSERT INTO seen VALUES (current_setting('synchronous_commit')); RETURN NULL;
+         END $$;
+         CREATE TRIGGER see AFTER INSERT OR UPDATE ON hapax.effect FOR EACH ROW EXECUTE FUNCTION see()",
+    );
+    server.sql("postgres", "ALTER SYSTEM SET synchronous_commit = off");
+    server.sql("postgres", "SELECT pg_reload_conf()");
+    let is_off = async |what: &str| server.sql("postgres", &format!("SHOW {what}")) == "off";
+    until("it is reloaded", || is_off("synchronous_commit")).await;
+    for n in 2..20 {
+        perform(n).await.expect("done");
+    }
+    assert_eq!(server.sql("postgres", "SELECT DISTINCT synced FROM seen"), "on");
+    let found = hapax.doctor().await.expect("a doctor").findings;
+    assert!(found.iter().any(|f| f.what.contains("synchronous_commit is off")), "{found:?}");
+    // What no session can turn on is shown by readiness.
+    assert!(
+        hapax.turned_off().await.expect("asked").is_empty(),
+        "fsync was off from the beginning"
+    );
+    server.sql("postgres", "ALTER SYSTEM SET full_page_writes = off");
+    server.sql("postgres", "SELECT pg_reload_conf()");
+    until("it is reloaded", || is_off("full_page_writes")).await;
+    assert_eq!(hapax.turned_off().await.expect("asked"), ["full_page_writes"]);
+}
+
 /// What hapax commits by itself is synced too, one effect alone and many together, whatever sessions
 /// are used to.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -300,7 +339,7 @@ async fn a_node_needs_no_more_rights_than_documented() {
     let server = Postgres::start();
     let owner = server.url("postgres");
     let made = tokio::task::spawn_blocking(move || hapax_postgres::PgStore::migrate(&owner));
-    assert_eq!(made.await.expect("no panic").expect("a schema"), 12);
+    assert_eq!(made.await.expect("no panic").expect("a schema"), 13);
     let page = "../../docs/operations.md";
     let page = std::fs::read_to_string(page).expect("the page");
     let grants = page.split("```sql\n").nth(1).and_then(|rest| rest.split("```").next());

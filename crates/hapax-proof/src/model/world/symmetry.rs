@@ -24,11 +24,18 @@ impl Hash for World {
     /// matter, nor what ids are called, nor how large fences are, only their order.
     fn hash<H: Hasher>(&self, hasher: &mut H) {
         let mut names = Names::default();
-        (self.crashes, self.pauses, self.doubts, self.overtaken, self.revived).hash(hasher);
+        (self.crashes, self.pauses, self.doubts, self.restores).hash(hasher);
+        (self.overtaken, self.revived, self.stale).hash(hasher);
+        for effect in self.copy.iter().flat_map(|copy| &copy.effects).flatten() {
+            (names.of(effect.attempt.as_bytes()), effect.state.name()).hash(hasher);
+        }
+        self.copy.is_some().hash(hasher);
         for (key, target) in self.targets.iter().enumerate() {
             let mut fences: Vec<u64> = vec![target.bar];
             fences.extend(self.effect(key).map(|effect| effect.fence.0));
             fences.extend(self.workers.iter().filter_map(|worker| worker.fence(key)));
+            let letters = self.letters.iter().filter(|letter| letter.key == key);
+            fences.extend(letters.map(|letter| letter.fence));
             fences.sort_unstable();
             fences.dedup();
             let rank = |fence: u64| fences.iter().position(|known| *known == fence);
@@ -46,6 +53,18 @@ impl Hash for World {
         for worker in workers {
             self.hash_worker(worker, &mut names, hasher);
         }
+        let mut letters: Vec<_> = self
+            .letters
+            .iter()
+            .map(|letter| {
+                let bar = self.targets[letter.key].bar.cmp(&letter.fence);
+                let (author, attempt) =
+                    (names.of(letter.author.as_bytes()), names.of(letter.attempt.as_bytes()));
+                (letter.key, author, attempt, bar)
+            })
+            .collect();
+        letters.sort_unstable();
+        letters.hash(hasher);
         let mut looks: Vec<_> = self
             .looks
             .iter()
@@ -85,13 +104,15 @@ impl World {
     fn hash_worker<H: Hasher>(&self, worker: &Worker, names: &mut Names, hasher: &mut H) {
         let lease =
             worker.lease.map(|id| (names.of(id.as_bytes()), self.ledger.lease(id).map(lapsed)));
-        lease.hash(hasher);
+        (lease, worker.late).hash(hasher);
         match worker.task {
             Task::Idle => 0.hash(hasher),
-            Task::Asking { key, attempt, reached } => {
-                (1, key, names.of(attempt.as_bytes()), reached).hash(hasher);
+            Task::Asking { key, attempt, author, reached } => {
+                let author = names.of(author.as_bytes());
+                (1, key, names.of(attempt.as_bytes()), author, reached).hash(hasher);
             }
-            Task::Running { key, attempt, fence, sent } => {
+            Task::Running { key, attempt, author, fence, sent } => {
+                names.of(author.as_bytes()).hash(hasher);
                 let rank = self.workers.iter().filter_map(|w| w.fence(key)).filter(|f| *f < fence);
                 let bar = self.targets[key].bar.cmp(&fence);
                 let recorded = self.effect(key).map(|effect| effect.fence.0.cmp(&fence));
@@ -100,6 +121,7 @@ impl World {
                     Sent::NotYet => 0.hash(hasher),
                     Sent::There(by) => (1, names.of(by.as_bytes())).hash(hasher),
                     Sent::Refused => 2.hash(hasher),
+                    Sent::Departed => 3.hash(hasher),
                 }
             }
         }
@@ -115,7 +137,7 @@ impl World {
             worker.lease.map(|id| (known(id.as_bytes()), self.ledger.lease(id).map(lapsed)));
         let task = match worker.task {
             Task::Idle => (0, 0, None, 0),
-            Task::Asking { key, attempt, reached } => {
+            Task::Asking { key, attempt, reached, .. } => {
                 (1, key, known(attempt.as_bytes()), u8::from(reached))
             }
             Task::Running { key, attempt, sent, .. } => {
@@ -123,12 +145,13 @@ impl World {
                     Sent::NotYet => 0,
                     Sent::There(_) => 1,
                     Sent::Refused => 2,
+                    Sent::Departed => 3,
                 };
                 (2, key, known(attempt.as_bytes()), sent)
             }
         };
         let told: Vec<bool> = worker.told.iter().map(Option::is_some).collect();
-        (task, lease, told)
+        (task, lease, told, worker.late)
     }
 }
 

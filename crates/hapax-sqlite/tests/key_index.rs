@@ -1,4 +1,5 @@
-//! Keys are found from the moment they are committed, whether they are filed or fresh.
+//! One key, one row: keys are found from the moment they are committed, and the database refuses a second row
+//! of one, whatever a process remembers.
 
 use std::sync::Arc;
 
@@ -9,13 +10,15 @@ use hapax_core::key::Key;
 use hapax_core::lease::LeaseId;
 use hapax_core::name::{Name, Namespace};
 use hapax_core::outcome::Outcome;
-use hapax_sqlite::{Options, SqliteStore};
+use hapax_sqlite::{Ailment, Options, SqliteStore};
 use hapax_store::outbox::Telling;
 use hapax_store::{Answer, Command, ManualClock, StoreError, call, read};
 use rusqlite::Connection;
 
-/// More than are ever left fresh while the journal is short.
-const MANY: u64 = 6_000;
+/// More than are left in the first two tables.
+const MANY: u64 = 9_500;
+
+const TABLES: [&str; 3] = ["key_tail", "key_middle", "key_index"];
 
 /// One file, and the stores that are open on it.
 struct Place {
@@ -90,13 +93,21 @@ impl Ledger<'_> {
 
     fn settle(&self, keys: impl Iterator<Item = u64>) {
         let report = || Report::Succeeded(Outcome::new(*b"done"));
+        let fence = |key| {
+            let names = [name(key)];
+            let found =
+                self.place.runtime.block_on(read(&self.store, move |view| view.effects(&names)));
+            found.expect("a read").remove(0).map(|effect| effect.fence)
+        };
         let settle = |key| Command::Settle {
             name: name(key),
             attempt: ask(key).attempt,
+            fence: fence(key),
             report: report(),
             telling: Telling::default(),
         };
-        assert!(self.all(keys.map(settle)).iter().all(Result::is_ok));
+        let commands: Vec<_> = keys.map(settle).collect();
+        assert!(self.all(commands.into_iter()).iter().all(Result::is_ok));
     }
 
     fn number(&self, sql: &str) -> i64 {
@@ -152,10 +163,10 @@ fn assert_taken(ledger: &Ledger<'_>, keys: impl Iterator<Item = u64> + Clone) {
     assert_eq!(ledger.number("SELECT count(*) - count(DISTINCT key) FROM effect"), 0);
 }
 
-/// Proves K-3, K-15: two processes that add to one file in turns, through rounds of filing that begin in
-/// one and end in the other, never grant a key twice; nor does one that opens the file later.
+/// Proves K-3, K-15: two processes that add to one file in turns never grant a key twice; nor does one
+/// that opens the file later.
 #[test]
-fn keys_are_found_whether_they_are_filed_or_fresh() {
+fn keys_are_found_in_the_tail_and_in_the_index() {
     let place = Place::new();
     let stores = [place.open(), place.open()];
     for (nth, from) in (0..MANY).step_by(100).enumerate() {
@@ -165,32 +176,80 @@ fn keys_are_found_whether_they_are_filed_or_fresh() {
         assert_taken(other, keys.clone());
         one.settle(keys);
     }
-    let filed = stores[0].number("SELECT count(*) FROM filed");
-    assert!((MANY as i64 / 2..MANY as i64).contains(&filed), "{filed}: some are, some are not");
+    let counts = TABLES.map(|table| stores[0].number(&format!("SELECT count(*) FROM {table}")));
+    assert_eq!(counts.iter().sum::<i64>(), MANY as i64, "each is in one of them");
+    assert!(counts.iter().all(|count| *count > 0), "{counts:?}");
     assert_taken(&stores[0], 0..MANY);
     assert_taken(&stores[1], 0..MANY);
     drop(stores);
     assert_taken(&place.open(), 0..MANY);
 }
 
-/// Whoever leaves files what is due, and whoever finds far too many files them at once.
+/// Proves K-19: an older copy is restored over the file while two processes have it open. Keys that the copy
+/// does not have are granted once again, and to one of the two.
 #[test]
-fn what_nobody_filed_is_filed() {
+fn a_restored_file_has_one_row_for_each_key() {
     let place = Place::new();
-    let ledger = place.open();
-    ledger.grant(0..1_100);
-    let fresh = "SELECT count(*) FROM effect WHERE id > (SELECT filed FROM self)";
-    assert_eq!(ledger.number(fresh), 1_100);
-    drop(ledger);
-    let ledger = place.open();
-    assert_eq!(ledger.number(fresh), 0);
-    ledger.grant(1_100..4_100);
-    // As if all had come and gone without filing anything.
-    let db = Connection::open(ledger.store.path()).expect("a connection");
-    db.execute_batch("DELETE FROM filed; UPDATE self SET filed = 0").expect("SQL");
-    assert_eq!((ledger.number(fresh), ledger.granted(4_100..4_101)), (4_100, 1));
-    assert_eq!(ledger.number(fresh), 0);
-    assert_taken(&ledger, 0..4_101);
+    let (ours, theirs) = (place.open(), place.open());
+    ours.grant(0..700);
+    let copy = place.directory.path().join("copy.db");
+    backup(&place.path(), &copy);
+    ours.grant(700..1_500);
+    assert_taken(&theirs, 0..1_500);
+    backup(&copy, &place.path());
+    // Whoever comes first notices, and ends all leases; so does the other.
+    for ledger in [&ours, &theirs] {
+        let answer = ledger.run(claim(700));
+        assert!(matches!(answer, Err(StoreError::LeaseDead(_))), "{answer:?}");
+    }
+    let lease = LeaseId::from_bytes([2; 16]);
+    let holder = "after the restore".to_owned();
+    ours.run(Command::OpenLease { id: lease, term_ms: 9_000, holder, forgetful: false })
+        .expect("a lease");
+    let claim = |key: u64, by: u8| {
+        let attempt = AttemptId::from_bytes([by; 16]);
+        Command::Claim { name: name(key), ask: Ask { lease, attempt, ..ask(key) } }
+    };
+    for key in 700..1_500 {
+        let (first, second) = if key % 2 == 0 { (&ours, &theirs) } else { (&theirs, &ours) };
+        let granted = [first.run(claim(key, 1)), second.run(claim(key, 2))]
+            .map(|answer| matches!(answer, Ok(Answer::Claim(Verdict::Granted(_)))));
+        assert_eq!(granted, [true, false], "{key}");
+    }
+    assert_eq!(ours.number("SELECT count(*) - count(DISTINCT key) FROM effect"), 0);
+    assert_eq!(ours.store.examine().expect("looked at"), []);
+}
+
+/// Proves K-19: numbers of namespaces are remembered, and given anew after a restore.
+#[test]
+fn what_a_restored_file_does_not_have_is_not_remembered() {
+    let place = Place::new();
+    let (ours, theirs) = (place.open(), place.open());
+    let copy = place.directory.path().join("copy.db");
+    backup(&place.path(), &copy);
+    let inside = |space: &str, key: u64, lease: LeaseId| {
+        let namespace = Namespace::new(space).expect("a plain name");
+        Command::Claim { name: Name { namespace, ..name(key) }, ask: Ask { lease, ..ask(key) } }
+    };
+    ours.run(inside("alpha", 1, LEASE)).expect("granted");
+    backup(&copy, &place.path());
+    theirs.run(inside("beta", 2, LEASE)).expect("granted; it had nothing to remember");
+    ours.run(inside("alpha", 3, LEASE)).expect_err("all leases were ended");
+    let lease = LeaseId::from_bytes([2; 16]);
+    let holder = "after the restore".to_owned();
+    ours.run(Command::OpenLease { id: lease, term_ms: 9_000, holder, forgetful: false })
+        .expect("a lease");
+    ours.run(inside("alpha", 3, lease)).expect("granted");
+    let spaces = "SELECT count(DISTINCT namespace) FROM effect";
+    assert_eq!(ours.number(spaces), 2, "alpha is not taken for beta");
+}
+
+/// Copies one file over another, as `.backup` and `.restore` do.
+fn backup(from: &std::path::Path, to: &std::path::Path) {
+    let from = Connection::open(from).expect("a file");
+    let mut to = Connection::open(to).expect("a file");
+    let backup = rusqlite::backup::Backup::new(&from, &mut to).expect("a backup");
+    backup.run_to_completion(1_000, std::time::Duration::ZERO, None).expect("all pages");
 }
 
 /// Proves K-8: what a caller's transaction claimed and rolled back is not remembered, although its number
@@ -221,8 +280,7 @@ fn a_callers_claims_are_known_while_they_stand() {
     assert_eq!(ours.granted([2].into_iter()), 1);
 }
 
-/// Proves K-11: keys that another process swept can be claimed again, once, whether they were filed or
-/// fresh where they are claimed.
+/// Proves K-11: keys that another process swept can be claimed again, once, and leave nothing in the index.
 #[test]
 fn swept_keys_can_be_claimed_again() {
     let place = Place::new();
@@ -234,18 +292,13 @@ fn swept_keys_can_be_claimed_again() {
         ours.all((from..from + 50).map(brief));
     }
     ours.settle(keys.clone());
-    let filed = ours.number("SELECT filed FROM self");
-    assert!(filed > 0 && filed < 2_500, "{filed}: some are filed, some are fresh");
+    let left = "SELECT (SELECT count(*) FROM key_tail) + (SELECT count(*) FROM key_middle)
+        + (SELECT count(*) FROM key_index)";
+    assert_eq!(ours.number(left), 2_500);
     place.clock.advance(1_001);
     theirs.run(Command::Sweep { limit: 10_000 }).expect("a sweep");
-    assert_eq!(ours.number("SELECT count(*) FROM effect"), 0);
-    // What is gone is filed as well, by whoever does not know.
-    ours.grant(10_000..12_500);
-    let gone = "SELECT count(*) FROM filed WHERE effect NOT IN (SELECT id FROM effect)";
-    assert!(ours.number(gone) > 0);
+    assert_eq!((ours.number("SELECT count(*) FROM effect"), ours.number(left)), (0, 0));
     ours.grant(keys.clone());
-    ours.grant(20_000..26_000);
-    assert!(ours.number("SELECT filed FROM self") > 10_000, "all of them are filed again");
     assert_taken(&theirs, keys.clone());
     assert_taken(&ours, keys);
 }
@@ -272,57 +325,77 @@ fn a_command_that_is_undone_leaves_its_key_free() {
     assert_taken(&ledger, 0..64);
 }
 
-/// Proves K-1: two keys with the same first half are told apart where they are filed, too.
+/// Proves K-1: two keys with the same first half are told apart, in the tail and in the index.
 #[test]
 fn two_keys_with_the_same_head_are_told_apart() {
     let place = Place::new();
     let ledger = place.open();
-    ledger.grant(0..2_500);
-    let filed = ledger.number("SELECT min(effect) FROM filed") as u64 - 1;
-    let mut twin = *name(filed).key.as_bytes();
-    twin[31] ^= 1;
-    let twin = Name { key: Key::from_bytes(twin), ..name(filed) };
-    let answer = ledger.run(Command::Claim { name: twin, ask: ask(9_999) });
-    assert!(matches!(answer, Err(StoreError::Collision(_))), "{answer:?}");
+    ledger.grant(0..MANY);
+    for table in TABLES {
+        let n = ledger.number(&format!("SELECT min(effect) FROM {table}")) as u64 - 1;
+        let mut twin = *name(n).key.as_bytes();
+        twin[31] ^= 1;
+        let twin = Name { key: Key::from_bytes(twin), ..name(n) };
+        let answer = ledger.run(Command::Claim { name: twin, ask: ask(9_999) });
+        assert!(matches!(answer, Err(StoreError::Collision(_))), "{answer:?}");
+    }
 }
 
-/// Nothing counts as filed that is not: a second effect under one key stops the ledger.
+/// Proves K-19: whatever program writes to the file, a second row of a key is not added, and none without a
+/// number of its own.
 #[test]
-fn a_second_effect_under_one_key_is_noticed() {
+fn the_database_refuses_a_second_row_of_one_key() {
     let place = Place::new();
     let ledger = place.open();
-    assert_eq!(ledger.granted(0..10), 10);
-    let db = Connection::open(ledger.store.path()).expect("a connection");
-    db.execute_batch(
-        "INSERT OR FAIL INTO journal (at, namespace, key, event, state, attempt, generation)
-             SELECT at, namespace, key, event, state, attempt, generation FROM journal WHERE id = 3;
-         CREATE TEMP TABLE second AS SELECT * FROM effect WHERE id = 3;
-         UPDATE second SET id = 11, fence = 11, entry = 11;
-         INSERT INTO effect SELECT * FROM second;",
-    )
-    .expect("SQL");
-    let some = |from| ledger.all((from..from + 50).map(claim)).into_iter().find_map(Result::err);
-    let error = (10..3_000).step_by(50).find_map(some).expect("an error");
-    assert!(matches!(&error, StoreError::Corrupt(why) if why.contains("filed")), "{error:?}");
-    assert_eq!(ledger.number("SELECT filed FROM self"), 0);
-}
-
-/// A program of an earlier version that has the file open can add nothing that others would not find.
-#[test]
-fn whoever_does_not_know_how_keys_are_filed_adds_nothing() {
-    let place = Place::new();
-    let ledger = place.open();
-    ledger.grant(0..2_500);
+    ledger.grant(0..MANY);
+    let next = MANY + 1;
     let db = Connection::open(ledger.store.path()).expect("a connection");
     let copy = |number: &str, of: &str| {
         db.execute_batch(&format!(
             "DROP TABLE IF EXISTS temp.copy; CREATE TEMP TABLE copy AS SELECT * FROM effect WHERE {of};
-             UPDATE copy SET id = {number}, fence = 2501, entry = 2501;
+             UPDATE copy SET id = {number}, fence = {next}, entry = {next};
              INSERT OR FAIL INTO effect SELECT * FROM copy;"
         ))
     };
     let error = copy("NULL", "id = 7").expect_err("without a number").to_string();
     assert!(error.contains("the number of its first entry"), "{error}");
-    copy("2501", "id = (SELECT min(effect) FROM filed)").expect("nothing to do");
-    assert_eq!(ledger.number("SELECT count(*) FROM effect WHERE id = 2501"), 0, "its key is filed");
+    for table in TABLES {
+        let of = format!("id = (SELECT min(effect) FROM {table})");
+        copy(&next.to_string(), &of).expect("nothing to do");
+        let added = ledger.number(&format!("SELECT count(*) FROM effect WHERE id = {next}"));
+        assert_eq!(added, 0, "{table}");
+    }
+}
+
+/// A file in which an earlier version let two rows of one key in is opened, shown and repaired: the row that was
+/// settled first counts, and the other one goes. What happened to it stays in the journal.
+#[test]
+fn two_rows_of_one_key_are_shown_and_repaired() {
+    let place = Place::new();
+    let ledger = place.open();
+    ledger.grant(0..10);
+    ledger.settle(3..4);
+    let db = Connection::open(ledger.store.path()).expect("a connection");
+    let unguarded = "DROP TRIGGER effect_new; DROP TRIGGER effect_indexed;";
+    db.execute_batch(&format!(
+        "BEGIN; CREATE TEMP TABLE rules AS SELECT sql FROM sqlite_schema
+             WHERE name IN ('effect_new', 'effect_indexed');
+         {unguarded}
+         CREATE TEMP TABLE second AS SELECT * FROM effect WHERE id = 4;
+         UPDATE second SET id = 12, fence = 12, entry = 12;
+         INSERT INTO effect SELECT * FROM second; COMMIT"
+    ))
+    .expect("SQL");
+    let rules: Vec<String> = {
+        let mut rules = db.prepare("SELECT sql FROM rules").expect("SQL");
+        let rows = rules.query_map([], |row| row.get(0)).expect("rows");
+        rows.collect::<Result<_, _>>().expect("rules")
+    };
+    db.execute_batch(&rules.join(";")).expect("SQL");
+    let second = Ailment::SecondRow { key: name(3).key.to_string(), effect: 12 };
+    assert_eq!(ledger.store.examine().expect("looked at"), [second]);
+    assert_eq!(ledger.store.repair().expect("repaired"), 1);
+    assert_eq!(ledger.store.examine().expect("looked at"), []);
+    assert_taken(&ledger, 0..10);
+    assert_eq!(ledger.number("SELECT count(*) FROM effect"), 10);
 }

@@ -1,0 +1,46 @@
+//! What can happen next.
+
+use hapax_core::lease::LeaseId;
+
+/// A step.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Act {
+    /// A worker begins to want an effect, with an attempt of its own or with the one that follows
+    /// from the client's key.
+    Ask(usize, usize, bool),
+    /// A claim reaches the ledger; the reply arrives or is lost.
+    Claim(usize, bool),
+    /// A caller gives up before it was told of its grant.
+    Cancel(usize),
+    /// The worker sends the effect to the target.
+    Depart(usize),
+    /// What was sent reaches the target, whatever has become of the worker.
+    Arrive(usize),
+    /// The worker reports; the reply arrives or is lost.
+    Report(usize, bool),
+    /// The worker reports that it cannot tell.
+    Doubt(usize),
+    /// A worker's own clock says that its lease may be about to lapse: it was stopped, or its
+    /// connection to the ledger is frozen.
+    Late(usize),
+    /// A worker whose own clock says so stops what it is doing.
+    Stop(usize),
+    /// A renewal reaches the ledger.
+    Renew(usize),
+    /// A process dies.
+    Crash(usize),
+    /// The time of a lease runs out: of a process that lives, or of one that is dead.
+    Lapse(LeaseId),
+    /// The expiry pass.
+    Expire,
+    /// A reconciler looks at the target for a key.
+    Look(usize),
+    /// A reconciler tells the ledger what it found.
+    Judge(usize),
+    /// The settling time of an unknown outcome runs out.
+    Settle(usize),
+    /// A copy of the ledger is made.
+    Backup,
+    /// The copy is restored over the ledger, under everybody's feet.
+    Restore,
+}

@@ -1,0 +1,94 @@
+//! Claims that nobody waits for any more and that may still be granted.
+//!
+//! A commit can outlive its connection: the server waits for a standby that does not confirm, the client
+//! is told nothing and gives up, and later the standby confirms. The grant then hangs on a lease that this
+//! process goes on renewing. So an attempt that was given up and is not recorded is looked for until it
+//! surfaces, and released then.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
+use std::time::Duration;
+
+use hapax_core::attempt::AttemptId;
+use hapax_core::effect::{Report, State};
+use hapax_core::name::Name;
+use hapax_core::planted::{Bug, planted};
+use hapax_store::outbox::Telling;
+use hapax_store::{Command, call, read};
+use tokio::runtime::Handle;
+use tokio::time::Instant;
+
+use crate::engine::Inner;
+
+/// How often they are looked for: at first, and at last.
+const FIRST: Duration = Duration::from_millis(100);
+const LAST: Duration = Duration::from_secs(2);
+/// For how long, and how many at once.
+const LONGEST: Duration = Duration::from_secs(24 * 3600);
+const MOST: usize = 10_000;
+
+#[derive(Default)]
+pub(crate) struct Abandoned {
+    attempts: Mutex<HashMap<(Name, AttemptId), Instant>>,
+}
+
+impl Abandoned {
+    /// Has an attempt that was given up looked for.
+    pub(crate) fn add(&self, inner: &Arc<Inner>, name: &Name, attempt: AttemptId) {
+        let mut attempts = self.lock();
+        if planted(Bug::OrphanKept) || attempts.len() >= MOST {
+            return;
+        }
+        let idle = attempts.is_empty();
+        attempts.insert((name.clone(), attempt), Instant::now());
+        drop(attempts);
+        if let (true, Ok(runtime)) = (idle, Handle::try_current()) {
+            runtime.spawn(look_for_all(Arc::downgrade(inner)));
+        }
+    }
+
+    /// The names to look at; those that were looked for long enough are left out from now on.
+    fn names(&self) -> Vec<Name> {
+        let mut attempts = self.lock();
+        attempts.retain(|_, since| since.elapsed() < LONGEST);
+        attempts.keys().map(|(name, _)| name.clone()).collect()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<(Name, AttemptId), Instant>> {
+        self.attempts.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+}
+
+/// Looks for all of them until there is none left, or the engine is gone.
+async fn look_for_all(engine: Weak<Inner>) {
+    let mut pause = FIRST;
+    loop {
+        tokio::time::sleep(pause).await;
+        pause = (pause * 2).min(LAST);
+        let Some(inner) = engine.upgrade().filter(|inner| !inner.is_closed()) else { return };
+        let names = inner.abandoned.names();
+        if names.is_empty() {
+            return;
+        }
+        let asked = names.clone();
+        let Ok(effects) = read(&*inner.store, move |view| view.effects(&asked)).await else {
+            continue;
+        };
+        for (name, effect) in names.iter().zip(effects) {
+            let Some(effect) = effect else { continue };
+            let key = (name.clone(), effect.attempt);
+            let State::Running { .. } = effect.state else { continue };
+            if !inner.abandoned.lock().contains_key(&key) {
+                continue;
+            }
+            let report =
+                Report::Released("the grant surfaced after its caller had given up".into());
+            let (name, attempt, fence) = (name.clone(), effect.attempt, Some(effect.fence));
+            let telling = Telling::default();
+            let release = Command::Settle { name, attempt, fence, report, telling };
+            if call(&*inner.store, release).await.is_ok() {
+                inner.abandoned.lock().remove(&key);
+            }
+        }
+    }
+}
