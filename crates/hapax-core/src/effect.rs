@@ -632,7 +632,10 @@ pub fn reset(
     note: &str,
 ) -> (Judged, Option<Change>) {
     match current {
-        Some(effect) if effect.seen() == seen && seen.state != StateName::Running => {
+        Some(effect)
+            if effect.seen() == seen && seen.state != StateName::Running
+                || planted(Bug::UnseenReset) && effect.attempt == seen.attempt =>
+        {
             judged(now, effect, failed(Cause::Reset, note), Event::Reset)
         }
         _ => (Judged::Fenced(Fenced::by(current)), None),

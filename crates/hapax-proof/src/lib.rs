@@ -1,5 +1,6 @@
 //! Breaks hapax on purpose and reports what became of it.
 
+pub mod constructed;
 pub mod crowd;
 pub mod deliveries;
 pub mod disk;

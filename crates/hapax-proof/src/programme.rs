@@ -6,8 +6,8 @@ use hapax_testkit::Postgres;
 use crate::field::Field;
 use crate::report::Report;
 use crate::{
-    crowd, disk, failpoints, fuzz, lineage, model, network, operations, outbox, overlap, processes,
-    sealing, simulation,
+    constructed, crowd, disk, failpoints, fuzz, lineage, model, network, operations, outbox,
+    overlap, processes, sealing, simulation,
 };
 
 /// How much is tried.
@@ -104,6 +104,14 @@ experiments! {
     Servers = "servers",
     /// Primaries that are killed.
     Failovers = "failovers",
+    /// Older copies of a file, restored while it is in use.
+    Restores = "restores",
+    /// Resets of what was shown as running.
+    UnseenResets = "unseen-resets",
+    /// Reloads that turn off what durability rests on.
+    Reloads = "reloads",
+    /// Commits that outlive their connection.
+    Orphans = "orphans",
 }
 
 /// The lease of workers that are stopped for longer, in milliseconds.
@@ -149,6 +157,10 @@ impl Experiment {
             Self::Sessions => "Sessions ended behind PgBouncer in transaction mode",
             Self::Servers => "PostgreSQL killed or stopped under load",
             Self::Failovers => "Failover: Patroni, synchronous, primary killed under load",
+            Self::Restores => "An older copy restored over a file that two processes use",
+            Self::UnseenResets => "A reset of what was shown as running",
+            Self::Reloads => "synchronous_commit turned off by a reload",
+            Self::Orphans => "A commit that waits for a standby and outlives its caller",
         }
     }
 
@@ -184,6 +196,10 @@ impl Experiment {
             Self::Sessions => (20, 500, 50),
             Self::Servers => (2, 40, 2),
             Self::Failovers => (0, 10, 0),
+            Self::Restores => (2, 50, 2),
+            Self::UnseenResets => (2, 50, 2),
+            Self::Reloads => (1, 10, 1),
+            Self::Orphans => (0, 3, 1),
         };
         let times = match tier {
             Tier::Quick => quick,
@@ -266,6 +282,10 @@ impl Experiment {
             Self::Sessions => network::ended_sessions(times, found),
             Self::Servers => network::server_kills(times, found),
             Self::Failovers => network::failovers(times, found),
+            Self::Restores => constructed::restores(times, found),
+            Self::UnseenResets => constructed::unseen_resets(times, found),
+            Self::Reloads => constructed::reloads(times, found),
+            Self::Orphans => constructed::orphans(times, found),
         }
         report
     }
@@ -291,10 +311,12 @@ pub fn catches(bug: Bug) -> Experiment {
         | Bug::AmbiguousIsFailure
         | Bug::RememberBeforeSettle
         | Bug::ResetUnawaited => Experiment::Simulation,
-        Bug::StaleRows => Experiment::Crowd,
+        Bug::StaleRows => Experiment::StopsFile,
         Bug::ColonJoin | Bug::RootUnchecked => Experiment::Fuzzing,
-        Bug::UnseenReset | Bug::KeysUnguarded | Bug::AnchorUnchecked => Experiment::Model,
-        Bug::CommitFollowsReload | Bug::OrphanKept => Experiment::Model,
+        Bug::KeysUnguarded | Bug::AnchorUnchecked => Experiment::Restores,
+        Bug::UnseenReset => Experiment::UnseenResets,
+        Bug::CommitFollowsReload => Experiment::Reloads,
+        Bug::OrphanKept => Experiment::Orphans,
         Bug::AnswerBeforeCommit | Bug::HalfCommand => Experiment::FailpointsFile,
         Bug::IdCursor => Experiment::SealingPostgres,
         Bug::SyncNormal => Experiment::PowerFile,

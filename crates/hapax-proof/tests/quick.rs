@@ -76,6 +76,11 @@ quick! {
     disks_may_be_full: FullDisks,
     /// Proves K-5: a lost reply is asked for again.
     replies_to_commits_may_be_lost: CommitCuts,
+    /// Proves K-19: one key, one row, whatever a process remembers.
+    a_file_may_be_restored_while_it_is_used: Restores,
+    /// Proves K-21: what the command itself has brought about was not seen.
+    a_reset_of_what_was_shown_as_running_is_refused: UnseenResets,
+    a_reload_may_turn_durability_off: Reloads,
     sessions_may_be_ended_behind_a_pooler: Sessions,
     servers_may_be_killed: Servers,
 }
@@ -91,6 +96,8 @@ fn planted_bugs_are_caught() {
                 | Experiment::Flights
                 | Experiment::Simulation
                 | Experiment::Crowd
+                | Experiment::Restores
+                | Experiment::UnseenResets
                 | Experiment::Fuzzing
         )
     };

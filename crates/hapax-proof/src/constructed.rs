@@ -1,0 +1,236 @@
+//! Cases that were constructed to break the promise and once did, each with real stores.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use hapax::{Error, Failure, Hapax, How, Judged, Key, Namespace, Safety, Seen, StateName};
+use hapax_testkit::Postgres;
+use rusqlite::Connection;
+
+use crate::field::{LONG, blocking, room};
+use crate::report::Report;
+
+fn key(n: u64) -> Key {
+    Key::derive("constructed.v1", &[("n", &n.to_be_bytes())]).expect("a key")
+}
+
+async fn open(place: impl AsRef<Path>, signing_key: &Path) -> Hapax {
+    let builder = Hapax::builder().background(false).signing_key(signing_key);
+    builder.lease(Duration::from_secs(2)).open(place.as_ref()).await.expect("a ledger")
+}
+
+/// Runs an effect and counts how often that was needed. A lease that was ended is opened again.
+async fn run(hapax: &Hapax, key: Key, executed: &Arc<AtomicU64>) -> Result<How, Error> {
+    for _ in 0..10 {
+        let count = executed.clone();
+        let work = |_| async move {
+            count.fetch_add(1, Ordering::SeqCst);
+            Ok::<_, Failure>("done")
+        };
+        match hapax.effect(key).run(work).await {
+            Err(Error::LeaseLost) => {}
+            other => return other.map(|done| done.how),
+        }
+    }
+    Err(Error::LeaseLost)
+}
+
+/// Copies one file over another, as `.backup` and `.restore` do.
+fn copy(from: &Path, to: &Path) {
+    let from = Connection::open(from).expect("a file");
+    let mut to = Connection::open(to).expect("a file");
+    let backup = rusqlite::backup::Backup::new(&from, &mut to).expect("a backup");
+    backup.run_to_completion(1_000, Duration::ZERO, None).expect("all pages");
+}
+
+/// Restores an older copy of a file while two engines use it: a key that the copy does not have is granted to
+/// one of them, and nothing that was remembered leads astray.
+pub fn restores(times: u64, report: &mut Report) {
+    for _ in 0..times {
+        let directory = room();
+        let (file, older) = (directory.path().join("hapax.db"), directory.path().join("older.db"));
+        blocking(async {
+            let signing_key = directory.path().join("signing-key");
+            let engines = [open(&file, &signing_key).await, open(&file, &signing_key).await];
+            let none = Arc::new(AtomicU64::new(0));
+            for n in 0..40 {
+                run(&engines[n as usize % 2], key(n), &none).await.expect("done");
+            }
+            copy(&file, &older);
+            let alpha = Namespace::new("alpha").expect("a name");
+            for n in 40..80 {
+                run(&engines[n as usize % 2], key(n), &none).await.expect("done");
+            }
+            run(&engines[0].in_namespace(alpha.clone()), key(1_000), &none).await.expect("done");
+            copy(&older, &file);
+            report.count("files restored under two engines", 1);
+            // Another namespace gets the number that the first engine remembers.
+            let beta = Namespace::new("beta").expect("a name");
+            run(&engines[1].in_namespace(beta), key(2_000), &none).await.expect("done");
+            run(&engines[0].in_namespace(alpha), key(3_000), &none).await.expect("done");
+            for n in 100..140 {
+                let executed = Arc::new(AtomicU64::new(0));
+                let [a, b] = [0, 1].map(|nth: usize| {
+                    let (hapax, executed) = (engines[nth].clone(), executed.clone());
+                    tokio::spawn(async move { run(&hapax, key(n), &executed).await })
+                });
+                for one in [a, b] {
+                    let told = one.await.expect("no panic");
+                    report.expect(told.is_ok(), || format!("key {n}: {told:?}"));
+                }
+                let executed = executed.load(Ordering::SeqCst);
+                report.count("keys claimed by both after a restore", 1);
+                report.expect(executed == 1, || format!("key {n}: executed {executed} times"));
+            }
+            let findings = engines[0].doctor().await.expect("a doctor").findings;
+            let second = findings.iter().filter(|finding| finding.what.contains("second row"));
+            report.expect(second.count() == 0, || "a key has a second row".into());
+        });
+        let db = Connection::open(&file).expect("the file");
+        let number = |sql: &str| -> i64 { db.query_row(sql, [], |row| row.get(0)).expect(sql) };
+        let twice = number("SELECT count(*) - count(DISTINCT hex(key) || namespace) FROM effect");
+        report.expect(twice == 0, || format!("{twice} keys have a second row"));
+        let astray =
+            "SELECT count(*) FROM effect WHERE namespace NOT IN (SELECT id FROM namespace)";
+        let astray = number(astray) + i64::from(number("SELECT count(*) FROM namespace") != 3);
+        report.expect(astray == 0, || {
+            "an effect is in a namespace that it was not claimed in".into()
+        });
+    }
+}
+
+/// Resets an effect that was shown as running, whose holder the command itself finds dead.
+pub fn unseen_resets(times: u64, report: &mut Report) {
+    for n in 0..times {
+        let directory = room();
+        blocking(async {
+            let signing_key = directory.path().join("signing-key");
+            let file = directory.path().join("hapax.db");
+            let holder = open(&file, &signing_key).await;
+            let work =
+                holder.effect(key(n)).run(|_| std::future::pending::<Result<&str, Failure>>());
+            let work = tokio::spawn(work);
+            let person = open(&file, &signing_key).await;
+            let deadline = Instant::now() + LONG;
+            let shown = loop {
+                match person.show(key(n)).await.expect("a read") {
+                    Some(effect) => break effect,
+                    None => assert!(Instant::now() < deadline, "it runs"),
+                }
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            };
+            report.count(
+                "effects shown as running",
+                u64::from(shown.state.name() == StateName::Running),
+            );
+            // The holder dies: nobody renews, and its lock is free.
+            let lease = holder.leases().await.expect("leases").remove(0).id;
+            work.abort();
+            std::mem::drop(holder);
+            let _ = work.await;
+            kill_lease(&file, &lease.to_string());
+            let seen = Seen { attempt: shown.attempt, state: StateName::Running };
+            let judged = person.reset(key(n), seen, "ann", "impatient").await.expect("an answer");
+            report.expect(matches!(judged, Judged::Fenced(_)), || {
+                format!("a reset of what was shown as running was accepted: {judged:?}")
+            });
+        });
+    }
+    report.at_least("effects shown as running", times);
+}
+
+/// Ends a lease in the file, as its holder's death does.
+fn kill_lease(file: &Path, lease: &str) {
+    let db = Connection::open(file).expect("the file");
+    let hex = lease.trim_start_matches("lease_").to_uppercase();
+    db.execute("UPDATE lease SET dead = 1 WHERE hex(id) = ?1", [hex]).expect("SQL");
+}
+
+/// Turns `synchronous_commit` off by a reload while a node has its sessions open.
+pub fn reloads(times: u64, report: &mut Report) {
+    let server = Postgres::start();
+    for nth in 0..times {
+        let name = format!("reload{nth}");
+        let url = server.database(&name);
+        let directory = room();
+        blocking(async {
+            let hapax = open(&url, &directory.path().join("signing-key")).await;
+            let none = Arc::new(AtomicU64::new(0));
+            run(&hapax, key(0), &none).await.expect("done");
+            server.sql(
+                &name,
+                "CREATE TABLE seen (synced text);
+                 CREATE FUNCTION see() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+                     INSERT INTO seen VALUES (current_setting('synchronous_commit')); RETURN NULL;
+                 END $$;
+                 CREATE TRIGGER see AFTER INSERT OR UPDATE ON hapax.effect
+                     FOR EACH ROW EXECUTE FUNCTION see()",
+            );
+            server.sql("postgres", "ALTER SYSTEM SET synchronous_commit = off");
+            server.sql("postgres", "SELECT pg_reload_conf()");
+            let deadline = Instant::now() + LONG;
+            while server.sql("postgres", "SHOW synchronous_commit") != "off" {
+                assert!(Instant::now() < deadline, "the configuration is reloaded");
+            }
+            for n in 1..50 {
+                run(&hapax, key(n), &none).await.expect("done");
+            }
+        });
+        let number = |sql: &str| server.sql(&name, sql).parse::<u64>().unwrap_or(0);
+        report.count("commits after a reload", number("SELECT count(*) FROM seen"));
+        let off = number("SELECT count(*) FROM seen WHERE synced <> 'on'");
+        report.expect(off == 0, || format!("{off} commits did not wait for the disk"));
+        server.sql("postgres", "ALTER SYSTEM RESET synchronous_commit");
+        server.sql("postgres", "SELECT pg_reload_conf()");
+    }
+    report.at_least("commits after a reload", times * 50);
+}
+
+/// Has the commit of a claim wait for a standby that does not confirm, until its caller has given up; then the
+/// commit surfaces. The key can be claimed soon after.
+pub fn orphans(times: u64, report: &mut Report) {
+    let server = Postgres::start();
+    for nth in 0..times {
+        let url = server.database(&format!("orphan{nth}"));
+        let directory = room();
+        let standby = |name: &str| {
+            server
+                .sql("postgres", &format!("ALTER SYSTEM SET synchronous_standby_names = '{name}'"));
+            server.sql("postgres", "SELECT pg_reload_conf()");
+        };
+        blocking(async {
+            let signing_key = directory.path().join("signing-key");
+            let hapax = Hapax::builder().lease(Duration::from_secs(60)).signing_key(&signing_key);
+            let hapax = hapax.background(false).open(&url).await.expect("a ledger");
+            let none = Arc::new(AtomicU64::new(0));
+            run(&hapax, key(0), &none).await.expect("done");
+            standby("nobody");
+            let claim = hapax.effect(key(1)).safety(Safety::Opaque).wait(Duration::from_secs(1));
+            let told = tokio::time::timeout(
+                Duration::from_secs(120),
+                claim.run(|_| async { Ok::<_, Failure>("nobody was told") }),
+            );
+            let told = told.await;
+            report.expect(!matches!(told, Ok(Ok(_))), || "it was told without a standby".into());
+            report.count("claims whose commit outlived their caller", 1);
+            // What was on its way is given up everywhere, and then the commit surfaces.
+            tokio::time::sleep(Duration::from_secs(12)).await;
+            standby("");
+            let other = open(&url, &signing_key).await;
+            let deadline = Instant::now() + Duration::from_secs(20);
+            loop {
+                let again = run(&other, key(1), &none).await;
+                if again.is_ok() {
+                    break;
+                }
+                if Instant::now() >= deadline {
+                    report.violation(format!("the claim stays granted to nobody: {again:?}"));
+                    break;
+                }
+                tokio::time::sleep(Duration::from_millis(100)).await;
+            }
+        });
+    }
+}
