@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use hapax::{Error, Failure, Hapax, How, Judged, Key, Namespace, Safety, Seen, StateName};
 use hapax_testkit::Postgres;
 use rusqlite::Connection;
+use tokio::sync::Notify;
 
 use crate::field::{LONG, blocking, room};
 use crate::report::Report;
@@ -97,6 +98,52 @@ pub fn restores(times: u64, report: &mut Report) {
         let astray = number(astray) + i64::from(number("SELECT count(*) FROM namespace") != 3);
         report.expect(astray == 0, || {
             "an effect is in a namespace that it was not claimed in".into()
+        });
+    }
+}
+
+/// Lets a holder settle that was overtaken without knowing, while the attempt after it is at work: its process
+/// remembers the row as it was.
+pub fn overtaken(times: u64, report: &mut Report) {
+    for n in 0..times {
+        let directory = room();
+        blocking(async {
+            let file = directory.path().join("hapax.db");
+            let long = || Hapax::builder().background(false).lease(Duration::from_secs(60));
+            let long = || long().signing_key(directory.path().join("signing-key"));
+            let engines = [
+                long().open(&file).await.expect("a ledger"),
+                long().open(&file).await.expect("a ledger"),
+            ];
+            let [first, second] = engines.clone().map(|hapax| {
+                let (started, go) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
+                let (begun, may) = (started.clone(), go.clone());
+                let work = async move {
+                    let effect = hapax.effect(key(n)).safety(Safety::Transactional).wait(LONG);
+                    let work = |_| async move {
+                        begun.notify_one();
+                        may.notified().await;
+                        Ok::<_, Failure>("done")
+                    };
+                    effect.run(work).await
+                };
+                (work, started, go)
+            });
+            let overtaken = tokio::spawn(first.0);
+            first.1.notified().await;
+            let lease = engines[0].leases().await.expect("leases").remove(0).id;
+            kill_lease(&file, &lease.to_string());
+            let at_work = tokio::spawn(second.0);
+            second.1.notified().await;
+            first.2.notify_one();
+            let told = overtaken.await.expect("no panic");
+            report.count("holders that were overtaken without knowing", 1);
+            report.expect(matches!(told, Err(Error::Fenced(_))), || {
+                format!("an overtaken holder was told {told:?}")
+            });
+            second.2.notify_one();
+            let told = at_work.await.expect("no panic");
+            report.expect(told.is_ok(), || format!("the attempt that counts was told {told:?}"));
         });
     }
 }

@@ -106,6 +106,8 @@ experiments! {
     Failovers = "failovers",
     /// Older copies of a file, restored while it is in use.
     Restores = "restores",
+    /// Holders that settle without knowing that they were overtaken.
+    Overtaken = "overtaken",
     /// Resets of what was shown as running.
     UnseenResets = "unseen-resets",
     /// Reloads that turn off what durability rests on.
@@ -158,6 +160,7 @@ impl Experiment {
             Self::Servers => "PostgreSQL killed or stopped under load",
             Self::Failovers => "Failover: Patroni, synchronous, primary killed under load",
             Self::Restores => "An older copy restored over a file that two processes use",
+            Self::Overtaken => "A settle of a holder that was overtaken without knowing, SQLite",
             Self::UnseenResets => "A reset of what was shown as running",
             Self::Reloads => "synchronous_commit turned off by a reload",
             Self::Orphans => "A commit that waits for a standby and outlives its caller",
@@ -197,6 +200,7 @@ impl Experiment {
             Self::Servers => (2, 40, 2),
             Self::Failovers => (0, 10, 0),
             Self::Restores => (2, 50, 2),
+            Self::Overtaken => (2, 50, 2),
             Self::UnseenResets => (2, 50, 2),
             Self::Reloads => (1, 10, 1),
             Self::Orphans => (0, 3, 1),
@@ -283,6 +287,7 @@ impl Experiment {
             Self::Servers => network::server_kills(times, found),
             Self::Failovers => network::failovers(times, found),
             Self::Restores => constructed::restores(times, found),
+            Self::Overtaken => constructed::overtaken(times, found),
             Self::UnseenResets => constructed::unseen_resets(times, found),
             Self::Reloads => constructed::reloads(times, found),
             Self::Orphans => constructed::orphans(times, found),
@@ -311,7 +316,7 @@ pub fn catches(bug: Bug) -> Experiment {
         | Bug::AmbiguousIsFailure
         | Bug::RememberBeforeSettle
         | Bug::ResetUnawaited => Experiment::Simulation,
-        Bug::StaleRows => Experiment::StopsFile,
+        Bug::StaleRows => Experiment::Overtaken,
         Bug::ColonJoin | Bug::RootUnchecked => Experiment::Fuzzing,
         Bug::KeysUnguarded | Bug::AnchorUnchecked => Experiment::Restores,
         Bug::UnseenReset => Experiment::UnseenResets,

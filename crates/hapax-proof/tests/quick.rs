@@ -78,6 +78,8 @@ quick! {
     replies_to_commits_may_be_lost: CommitCuts,
     /// Proves K-19: one key, one row, whatever a process remembers.
     a_file_may_be_restored_while_it_is_used: Restores,
+    /// Proves K-5: what a process remembers of a row does not count where another has written.
+    a_holder_may_be_overtaken_without_knowing: Overtaken,
     /// Proves K-21: what the command itself has brought about was not seen.
     a_reset_of_what_was_shown_as_running_is_refused: UnseenResets,
     a_reload_may_turn_durability_off: Reloads,
@@ -97,6 +99,7 @@ fn planted_bugs_are_caught() {
                 | Experiment::Simulation
                 | Experiment::Crowd
                 | Experiment::Restores
+                | Experiment::Overtaken
                 | Experiment::UnseenResets
                 | Experiment::Fuzzing
         )

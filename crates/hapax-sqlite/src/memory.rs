@@ -87,8 +87,9 @@ impl Memory {
         if self.version == Some(version) {
             return Ok(());
         }
-        if !planted(Bug::StaleRows) {
-            self.rows = Rows::default();
+        let rows = std::mem::take(&mut self.rows);
+        if planted(Bug::StaleRows) {
+            self.rows.running = rows.running;
         }
         let known = self.anchor.filter(|_| !planted(Bug::AnchorUnchecked));
         if let Some(anchor) = known
