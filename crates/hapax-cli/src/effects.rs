@@ -211,7 +211,7 @@ fn read_result(file: Option<&Path>) -> Result<Outcome, Failed> {
     Ok(Outcome::from(std::fs::read(file).map_err(unreadable)?))
 }
 
-/// What the person who decides has looked at.
+/// The attempt and state that the person who decides has looked at.
 fn seen(attempt: &str, saw: &str) -> Result<Seen, Failed> {
     let attempt = attempt.parse().map_err(|error| Failed::usage(format!("--attempt: {error}")))?;
     Ok(Seen { attempt, state: state_named("--saw", saw)? })

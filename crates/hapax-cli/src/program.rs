@@ -102,11 +102,11 @@ pub(crate) struct Program<'a> {
     pub(crate) environment: &'a [(&'static str, String)],
     /// Whether its output is passed on while it runs.
     pub(crate) show: bool,
-    /// What limits how long it may work, if anything does.
+    /// The limit on how long it may work, if there is one.
     pub(crate) limits: Option<&'a dyn Limits>,
 }
 
-/// What a program is run for, and how long it may work for that.
+/// How long a program may work for the claim it is run for.
 pub(crate) trait Limits: Sync {
     /// Until when, by the boot-time clock; for ever, if nothing limits it.
     fn work_until_ms(&self) -> Option<u64>;

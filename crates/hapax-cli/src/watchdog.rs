@@ -1,14 +1,14 @@
 //! The watchdog: a process between `hapax run` and the program it runs.
 //!
 //! ```text
-//!  hapax run ──starts──▶ watchdog ──starts──▶ program ──▶ whatever it starts
+//!  hapax run ──starts──▶ watchdog ──starts──▶ program ──▶ its descendants
 //!      └──── "until …", over a socket ───▶┘  kills all of these
 //! ```
 //!
 //! It is told until when the program may work, by the boot-time clock, and kills the program and everything
 //! that the program has started when that time has come, or when `hapax run` has gone. It is a process of its
 //! own, in a process group of its own, so that it goes on while `hapax run` is stopped. It holds the lease's
-//! lock as long as it lives: whoever finds that lock free knows that the program is gone as well.
+//! lock as long as it lives: a process that finds that lock free knows that the program is gone as well.
 //!
 //! It cannot help where it is killed or stopped itself and the program has started others, nor where a
 //! descendant runs on another machine or in another service's care.
@@ -65,9 +65,10 @@ fn run(socket: PathBuf) -> std::io::Result<u8> {
     let mut from_parent = BufReader::new(to_parent.try_clone()?);
     let mut line = String::new();
     from_parent.read_line(&mut line)?;
-    let until =
-        told(&line).ok_or_else(|| std::io::Error::other("nobody says how long it may work"))?;
-    // What the program's children leave behind becomes a child of ours, and is found.
+    let until = told(&line).ok_or_else(|| {
+        std::io::Error::other("hapax run did not say how long the program may work")
+    })?;
+    // Orphans of the program become children of the watchdog, and are found.
     set_child_subreaper(Some(getpid()))?;
     let mut words = std::env::args_os();
     let own = std::env::current_exe()?;

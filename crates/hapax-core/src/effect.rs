@@ -194,7 +194,7 @@ impl Effect {
         Some(self.updated.plus_ms(ttl_ms))
     }
 
-    /// What a person is shown of it, to be named in a decision.
+    /// The attempt and state that a person is shown, to be named in a decision.
     pub fn seen(&self) -> Seen {
         Seen { attempt: self.attempt, state: self.state.name() }
     }

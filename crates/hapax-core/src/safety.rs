@@ -1,4 +1,4 @@
-//! What is declared of an effect before it is claimed: what a vanished holder means, and when "not found"
+//! The declaration of an effect before it is claimed: what a vanished holder means, and when "not found"
 //! begins to mean "did not happen".
 
 /// What it means when a holder vanishes or cannot say what happened. Declared up front.
@@ -23,8 +23,7 @@ pub enum Settling {
 }
 
 impl Settling {
-    /// What is meant unless somebody says otherwise: a minute. Never at once, because only the target
-    /// can promise that.
+    /// The default, a minute. Never at once, because only the target can promise that.
     pub const USUAL_MS: u64 = 60_000;
 
     /// As it is written where people configure it: 0 says that the target refuses late arrivals.

@@ -31,7 +31,7 @@ pub enum Verdict {
     /// Not known: a transaction that has not ended has the key's row. Ask again, with the same
     /// attempt.
     Undecided {
-        /// What is in the way.
+        /// The transaction in the way, for people.
         reason: String,
     },
     /// Same key, another payload: the caller's mistake, never ours to guess about.
@@ -135,8 +135,8 @@ impl std::fmt::Display for Fenced {
     }
 }
 
-/// What a person was shown of an effect when deciding about it. A decision about anything else than
-/// what is there now changes nothing.
+/// The attempt and state that a person was shown when deciding about an effect. A decision about
+/// anything else than what is there now changes nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Seen {
     /// The attempt.

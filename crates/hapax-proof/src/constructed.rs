@@ -172,7 +172,7 @@ pub fn unseen_resets(times: u64, report: &mut Report) {
                 "effects shown as running",
                 u64::from(shown.state.name() == StateName::Running),
             );
-            // The holder dies: nobody renews, and its lock is free.
+            // The holder dies: its lease is not renewed, and its lock is free.
             let lease = holder.leases().await.expect("leases").remove(0).id;
             work.abort();
             std::mem::drop(holder);

@@ -48,7 +48,7 @@ pub(crate) fn append(
 pub(crate) const APPEND: &str = "INSERT OR FAIL INTO journal (prev, at, namespace, key, event, state,
     attempt, generation, digest, actor, note) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)";
 
-/// What tells the entry of this number from others, or the newest entry.
+/// The mark of the entry of this number, or of the newest entry.
 pub(crate) fn mark(db: &Connection, id: Option<i64>) -> Result<Option<Mark>, StoreError> {
     let sql = match id {
         Some(_) => "SELECT id, at, event, key, attempt FROM journal WHERE id = ?1",

@@ -14,7 +14,7 @@ use rusqlite::{Connection, OptionalExtension as _, params};
 
 use crate::error::OrStoreError;
 
-/// What an effect is found by: its namespace, and the first half of its key.
+/// The namespace of an effect and the first half of its key, by which it is found.
 pub(crate) type KeyPrefix = (i64, [u8; 16]);
 
 pub(crate) fn prefix(namespace: i64, key: &Key) -> KeyPrefix {

@@ -1,4 +1,4 @@
-//! Claims that nobody waits for any more and that may still be granted.
+//! Claims whose caller has given up and that may still be granted.
 //!
 //! A commit can outlive its connection: the server waits for a standby that does not confirm, the client
 //! is told nothing and gives up, and later the standby confirms. The grant then hangs on a lease that this

@@ -26,6 +26,9 @@ struct Remembered {
     outcome: Outcome,
     /// When the record expires, at the earliest, by the cache's clock.
     until_ms: Option<u64>,
+    /// How often the cache had been cleared when the store was asked for it. It counts until the next
+    /// time, also while it has not been removed yet.
+    cleared: u64,
 }
 
 #[derive(Clone)]
@@ -88,7 +91,10 @@ impl Cache {
         if self.now_ms() >= self.fresh_until_ms.load(Ordering::Acquire) {
             return None;
         }
-        self.outcomes.get(name).filter(|found| found.fingerprint == fingerprint)
+        let cleared = self.cleared.load(Ordering::Acquire);
+        let counts =
+            |found: &Remembered| found.fingerprint == fingerprint && found.cleared == cleared;
+        self.outcomes.get(name).filter(counts)
     }
 
     /// Whether there was a lease and it may be over, so that a reset did not wait for us.
@@ -120,9 +126,10 @@ impl Cache {
     ) {
         let ttl_ms = ttl.map(|ttl| u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX));
         let until_ms = ttl_ms.map(|ttl_ms| asked.at_ms.saturating_add(ttl_ms));
-        self.outcomes.insert(name.clone(), Remembered { fingerprint, outcome, until_ms });
-        if !self.asked().is_as_good_as(asked) {
-            self.outcomes.remove(name);
+        if self.asked().is_as_good_as(asked) {
+            let cleared = asked.cleared;
+            let remembered = Remembered { fingerprint, outcome, until_ms, cleared };
+            self.outcomes.insert(name.clone(), remembered);
         }
     }
 
@@ -152,6 +159,10 @@ mod tests {
     use hapax_core::key::Key;
     use hapax_core::name::Namespace;
 
+    fn remembered(fingerprint: Fingerprint, text: &str) -> Remembered {
+        Remembered { fingerprint, outcome: Outcome::from(text), until_ms: None, cleared: 0 }
+    }
+
     /// Proves K-11: an answer that was under way while the cache was cleared is not kept.
     #[test]
     fn what_was_asked_before_a_reset_is_not_kept() {
@@ -162,6 +173,10 @@ mod tests {
         let before = cache.asked();
         cache.clear();
         cache.put(before, &name, print, Outcome::from("stale"), None);
+        assert_eq!(cache.get(&name, print), None);
+        // One that was put just before the cache was cleared, and is removed just after, counts no more.
+        let stale = Remembered { cleared: 0, ..remembered(print, "stale") };
+        cache.outcomes.insert(name.clone(), stale);
         assert_eq!(cache.get(&name, print), None);
         cache.put(cache.asked(), &name, print, Outcome::from("fresh"), None);
         assert_eq!(cache.get(&name, print), Some(Outcome::from("fresh")));

@@ -74,7 +74,7 @@ pub(crate) struct Inner {
     pub(crate) keep_limit: usize,
     pub(crate) callers: AtomicUsize,
     pub(crate) counters: Counters,
-    /// Claims that nobody waits for any more and that may still be granted.
+    /// Claims whose caller has given up and that may still be granted.
     pub(crate) abandoned: Abandoned,
     /// What grants without a lease hang on, as far as it is known here.
     pub(crate) anchors: Mutex<HashMap<Namespace, LeaseId>>,

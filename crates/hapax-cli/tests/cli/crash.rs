@@ -252,7 +252,7 @@ fn a_program_whose_epoch_ends_is_void() {
 #[test]
 fn a_program_is_killed_while_its_runner_is_stopped() {
     let place = Place::new();
-    // Whoever lives on after the lease has lapsed leaves a trace.
+    // A process that lives on after the lease has lapsed leaves a trace.
     let program = "echo run >> runs; touch started
         setsid sh -c 'while sleep 0.05; do echo alive >> grandchild; done' &
         while sleep 0.05; do echo alive >> child; done";

@@ -28,7 +28,7 @@ pub struct World {
     ledger: Ledger,
     workers: Vec<Worker>,
     targets: Vec<Executed>,
-    /// What is on its way to the targets.
+    /// Effects on their way to the targets.
     letters: Vec<Letter>,
     /// What reconcilers found and have not told yet. At most two are at it.
     looks: Vec<Looked>,
@@ -354,7 +354,7 @@ impl World {
                 let copy = world.copy.take()?;
                 world.restores += 1;
                 let store = copy.store.fork();
-                // Whoever has remembered anything of the file notices, and ends all leases.
+                // A process that has remembered anything of the file notices, and ends all leases.
                 for lease in &copy.leases {
                     carry_out(&store, Command::CloseLease { id: lease.id });
                 }

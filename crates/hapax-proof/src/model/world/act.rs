@@ -1,4 +1,4 @@
-//! What can happen next.
+//! The steps that can be taken next.
 
 use hapax_core::lease::LeaseId;
 
@@ -14,7 +14,7 @@ pub enum Act {
     Cancel(usize),
     /// The worker sends the effect to the target.
     Depart(usize),
-    /// What was sent reaches the target, whatever has become of the worker.
+    /// A letter reaches the target, also where its worker is gone.
     Arrive(usize),
     /// The worker reports; the reply arrives or is lost.
     Report(usize, bool),
