@@ -109,9 +109,13 @@ impl From<Error> for Failed {
                 Exit::Refused,
                 "A key counts in one epoch; use another in this one. See: hapax epoch show",
             ),
-            Error::Fenced(_) | Error::LeaseLost => {
-                (Exit::Look, "Somebody took over while this process was not responding.")
+            Error::Fenced(_) => {
+                (Exit::Look, "Another attempt took over while this process was not responding.")
             }
+            Error::LeaseLost => (
+                Exit::Look,
+                "The work was stopped before another attempt could be granted. Run it again to find out how it stands.",
+            ),
             Error::NotCommitted => (Exit::Program(1), "It did not happen and may be tried again."),
             Error::Unsupported(_) => (Exit::Usage, "Use a ledger in a file."),
             Error::Store(StoreError::Unrouted { .. }) => (

@@ -305,7 +305,7 @@ async fn conclude(
             Err(match blocks {
                 Some(attempt) => refused.next(format!(
                     "It is partial, and blocks its dataset. Undo it by hand, then: hapax effects \
-                     resolve {key} --attempt {attempt} --did-not-happen --note WHY"
+                     resolve {key} --attempt {attempt} --saw partial --did-not-happen --note WHY"
                 )),
                 None => refused,
             })

@@ -57,8 +57,7 @@ impl SqliteStore {
         let clock = txn.read_clock();
         let settled = clock.and_then(|()| ledger::settle_in(&mut txn, name, by, report, telling));
         let end = match &settled {
-            Ok(Settled::Recorded) => "RELEASE hapax_settle",
-            Ok(Settled::Repeated) => "RELEASE hapax_settle",
+            Ok(Settled::Recorded | Settled::Repeated) => "RELEASE hapax_settle",
             Ok(Settled::Fenced(_) | Settled::Outdated(_)) => "ROLLBACK",
             Err(StoreError::AlreadyRecorded(_)) => "ROLLBACK",
             Err(_) => "ROLLBACK TO hapax_settle; RELEASE hapax_settle",

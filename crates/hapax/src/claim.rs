@@ -53,6 +53,8 @@ pub struct Claim {
     lease: Option<LeaseId>,
     /// No other attempt can be granted it while this one may be at work.
     is_opaque: bool,
+    /// The claim's own deadline, by the boot-time clock.
+    deadline_ms: Option<u64>,
     settled_in: Arc<AtomicBool>,
     pub(crate) told: Arc<Told>,
     wording: Option<Arc<dyn Wording>>,
@@ -67,11 +69,21 @@ impl Claim {
     ) -> Self {
         let lease = lease.into();
         let (settled_in, told) = (Arc::default(), Arc::default());
-        Self { inner, name, grant, lease, is_opaque: false, settled_in, told, wording: None }
+        Self {
+            inner,
+            name,
+            grant,
+            lease,
+            is_opaque: false,
+            deadline_ms: None,
+            settled_in,
+            told,
+            wording: None,
+        }
     }
 
-    pub(crate) fn opaque(self, is_opaque: bool) -> Self {
-        Self { is_opaque, ..self }
+    pub(crate) fn limited(self, is_opaque: bool, deadline_ms: Option<u64>) -> Self {
+        Self { is_opaque, deadline_ms, ..self }
     }
 
     pub(crate) fn worded(self, wording: Option<Arc<dyn Wording>>) -> Self {
@@ -168,7 +180,8 @@ impl Claim {
         }
         let lease = self.lease?;
         let in_force = self.inner.holder.current() == Some(lease);
-        Some(if in_force { self.inner.holder.work_until_ms() } else { 1 })
+        let until_ms = if in_force { self.inner.holder.work_until_ms() } else { 1 };
+        Some(until_ms.min(self.deadline_ms.unwrap_or(u64::MAX)))
     }
 
     /// The file that shows by its lock that the holder of this claim lives, where the ledger is in a

@@ -598,7 +598,9 @@ impl EffectBuilder {
     {
         let inner = &self.hapax.inner;
         let claim = Claim::new(inner.clone(), self.name.clone(), grant, lease);
-        let claim = claim.worded(self.wording.clone()).opaque(self.safety == Safety::Opaque);
+        let deadline_ms = self.deadline.map(|deadline| since_ms.saturating_add(ms(deadline)));
+        let is_opaque = self.safety == Safety::Opaque;
+        let claim = claim.worded(self.wording.clone()).limited(is_opaque, deadline_ms);
         // Too late to begin: nothing was tried.
         if self.safety != Safety::Opaque && !inner.holder.may_work(lease) {
             return Err(Error::LeaseLost);
@@ -614,8 +616,6 @@ impl EffectBuilder {
             // No other attempt can be granted opaque work, so a lost lease is no reason to stop it.
             Safety::Opaque => work.await,
             Safety::Transactional | Safety::Reconcilable(_) => {
-                let deadline_ms =
-                    self.deadline.map(|deadline| since_ms.saturating_add(ms(deadline)));
                 let worked = inner.holder.working(lease, deadline_ms, work).await;
                 worked.ok_or(Error::LeaseLost)?
             }

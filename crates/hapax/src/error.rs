@@ -81,8 +81,8 @@ pub enum Error {
     /// is voided. Derive a new key in the current epoch.
     #[error("epoch mismatch: {0}")]
     Epoch(Mismatch),
-    /// The lease was lost and the work was cancelled.
-    #[error("the lease was lost and the work was cancelled")]
+    /// The lease or the deadline was over, or about to be, and the work was cancelled.
+    #[error("the lease or the deadline was about to lapse, and the work was cancelled")]
     LeaseLost,
     /// The effect was settled in a transaction that was not committed.
     #[error("the transaction that settled it was not committed")]

@@ -284,6 +284,26 @@ fn a_program_is_killed_while_its_runner_is_stopped() {
     assert!(!states.out.contains("succeeded"), "{states:?}");
 }
 
+/// Proves K-18: a deadline that is shorter than the lease is kept as well while `hapax run` is stopped.
+#[test]
+fn a_program_is_killed_at_its_deadline_while_its_runner_is_stopped() {
+    let place = Place::new();
+    let program = "touch started; while sleep 0.05; do echo alive >> child; done";
+    let terms = ["--safety", "transactional", "--lease", "10m", "--deadline", "2s"];
+    let words = [&["run", "-k", "k"][..], &terms, &["--", "sh", "-c", program]].concat();
+    let mut runner = place.command(&words).spawn().expect("hapax starts");
+    wait_until("the program works", || place.path("child").exists());
+    let pid = rustix::process::Pid::from_raw(runner.id() as i32).expect("a process");
+    rustix::process::kill_process(pid, rustix::process::Signal::STOP).expect("stopped");
+    let size = || std::fs::metadata(place.path("child")).map_or(0, |meta| meta.len());
+    wait_until("the program is dead", || {
+        let before = size();
+        std::thread::sleep(Duration::from_millis(300));
+        before == size()
+    });
+    end(&mut runner);
+}
+
 /// Proves K-18: a program and what it has started die with `hapax run`, and nothing is granted before they are dead.
 #[test]
 fn what_a_program_has_started_dies_with_its_runner() {

@@ -175,7 +175,7 @@ mod tests {
     #[test]
     fn what_the_ledger_says_passes_or_is_looked_at() {
         let told = |error: hapax::Error| error.told().to_string();
-        expect!["transient: the ledger: the lease was lost and the work was cancelled"]
+        expect!["transient: the ledger: the lease or the deadline was about to lapse, and the work was cancelled"]
             .assert_eq(&told(hapax::Error::LeaseLost));
         expect!["precondition: the ledger: not supported here: that"]
             .assert_eq(&told(hapax::Error::Unsupported("that")));
