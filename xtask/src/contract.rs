@@ -2,10 +2,10 @@
 //! and what it tells a collector, decoded by somebody else's program.
 
 use std::io::{BufRead as _, BufReader};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
-use crate::run::{Need, exists, provide, step};
+use crate::run::{Need, exists, provide, step, target};
 
 /// What asks, and what decodes, in the versions that they were tried with.
 const PROGRAMS: [&str; 2] = ["schemathesis==4.32.5", "opentelemetry-proto==1.45.2"];
@@ -28,7 +28,7 @@ pub(crate) fn contract() -> Result<(), String> {
     }
     let build = ["build", "--release", "--quiet", "--locked", "--package", "hapax-cli"];
     step("cargo", &[&build[..], &["--features", "otlp"]].concat())?;
-    let target = std::env::var_os("CARGO_TARGET_DIR").map_or("target".into(), PathBuf::from);
+    let target = target();
     let hapax = target.join("release/hapax").canonicalize().map_err(|error| error.to_string())?;
     let room = std::path::absolute(target.join("contract")).map_err(|error| error.to_string())?;
     install(&room)?;

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::run::step;
+use crate::run::{step, target};
 
 /// What goes where, from where.
 const FILES: [(&str, &str); 4] = [
@@ -24,7 +24,7 @@ const COMPLETIONS: [(&str, &str); 3] = [
 pub(crate) fn package() -> Result<(), String> {
     let build = ["build", "--release", "--locked", "--package", "hapax-cli", "--features"];
     step("cargo", &[&build[..], &["brokers,otlp"]].concat())?;
-    let target = std::env::var_os("CARGO_TARGET_DIR").map_or("target".into(), PathBuf::from);
+    let target = target();
     let root = target.join("package");
     let _ = fs::remove_dir_all(&root);
     let made = pack(&target.join("release/hapax"), Path::new("."), &root, &target)?;

@@ -53,7 +53,8 @@ pub(crate) fn watch() -> Option<ExitCode> {
 }
 
 fn run(socket: PathBuf) -> std::io::Result<u8> {
-    let mut to_parent = UnixStream::connect(socket)?;
+    // Before it connects, so that there is no moment at which the parent is gone, the lock is free, and a
+    // program may still be started.
     let lease = match std::env::var_os(LEASE) {
         Some(path) => {
             let file = File::open(path)?;
@@ -62,6 +63,7 @@ fn run(socket: PathBuf) -> std::io::Result<u8> {
         }
         None => None,
     };
+    let mut to_parent = UnixStream::connect(socket)?;
     let mut from_parent = BufReader::new(to_parent.try_clone()?);
     let mut line = String::new();
     from_parent.read_line(&mut line)?;

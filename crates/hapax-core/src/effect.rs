@@ -27,6 +27,10 @@ use crate::planted::{Bug, planted};
 pub use crate::safety::{Safety, Settling};
 use crate::time::{LeaseInstant, Now, Timestamp};
 
+mod reconcile;
+
+pub use reconcile::{Finding, MAX_TRIES, reconcile};
+
 pub use crate::verdict::{Blocked, Fenced, Grant, Judged, Seen, Settled, Verdict};
 
 /// One effect as it is remembered.
@@ -289,7 +293,7 @@ pub fn claim(
         // The same holder asks again, because an answer was lost. Another holder that comes by the same
         // attempt, as two processes with one client's key do, is another one all the same.
         State::Running { lease, .. } if effect.attempt == ask.attempt && *lease == ask.lease => {
-            (Verdict::Granted(granted(effect)), None)
+            (Verdict::Granted(granted(now, effect)), None)
         }
         State::Running { .. } => (Verdict::InFlight { attempt: effect.attempt }, None),
         State::Succeeded(outcome) => {
@@ -305,7 +309,7 @@ pub fn claim(
                 ..asked(now, ask, fence)
             };
             (
-                Verdict::Granted(granted(&again)),
+                Verdict::Granted(granted(now, &again)),
                 Some(Change { effect: again, event: Event::Granted }),
             )
         }
@@ -337,11 +341,16 @@ fn elsewhere(effect: &Effect, ask: &Ask) -> Verdict {
 fn grant(now: Now, ask: &Ask, fence: Fence, before: Option<&Effect>) -> (Verdict, Option<Change>) {
     let generation = before.map_or(1, |effect| effect.generation.saturating_add(1));
     let effect = Effect { generation, ..asked(now, ask, fence) };
-    (Verdict::Granted(granted(&effect)), Some(Change { effect, event: Event::Granted }))
+    (Verdict::Granted(granted(now, &effect)), Some(Change { effect, event: Event::Granted }))
 }
 
-fn granted(effect: &Effect) -> Grant {
-    Grant { attempt: effect.attempt, fence: effect.fence, nth: effect.attempts }
+fn granted(now: Now, effect: &Effect) -> Grant {
+    let deadline = match effect.state {
+        State::Running { deadline, .. } => deadline,
+        _ => None,
+    };
+    let left_ms = deadline.map(|deadline| deadline.ms.saturating_sub(now.lease.ms));
+    Grant { attempt: effect.attempt, fence: effect.fence, nth: effect.attempts, left_ms }
 }
 
 fn asked(now: Now, ask: &Ask, fence: Fence) -> Effect {
@@ -493,69 +502,6 @@ fn with_remark(reason: &str, remark: &str) -> String {
 
 fn failed(cause: Cause, reason: &str) -> State {
     State::Failed(Failure { cause, reason: bounded(reason) })
-}
-
-/// What a reconciler found at the target.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Finding {
-    /// It is there. Final.
-    Happened(Outcome),
-    /// It is not there. Whether that counts is the settling time's question.
-    NotFound,
-    /// The target could not be asked, or could not say.
-    CannotTell(String),
-}
-
-/// How often a reconciler may fail to tell before a person is asked.
-pub const MAX_TRIES: u32 = 8;
-
-/// Judges what a reconciler found. Fenced by the attempt it looked for and its fence: an attempt
-/// whose claim was repeated may have been granted twice. A "no" is as old as the
-/// instant at which it began to look: what was sent since then it cannot have seen.
-pub fn reconcile(
-    now: Now,
-    current: Option<&Effect>,
-    (attempt, fence): (AttemptId, Fence),
-    looked: LeaseInstant,
-    finding: &Finding,
-) -> (Judged, Option<Change>) {
-    let fenced = (Judged::Fenced(Fenced::by(current)), None);
-    let sought = |effect: &&Effect| effect.attempt == attempt && effect.fence == fence;
-    let Some(effect) = current.filter(sought) else { return fenced };
-    let State::Unknown { reason, since, tries } = &effect.state else { return fenced };
-    let state = match finding {
-        Finding::Happened(outcome) => State::Succeeded(outcome.clone()),
-        Finding::NotFound => match counts_from(effect.safety, *since) {
-            Some(at)
-                if (looked.era != now.lease.era || !at.reached(looked))
-                    && !planted(Bug::NoAtOnce) =>
-            {
-                return (Judged::Undecided { not_before: Some(at) }, None);
-            }
-            _ => failed(Cause::Reconciled, "the reconciler did not find it"),
-        },
-        Finding::CannotTell(why) if tries + 1 >= MAX_TRIES => State::Indeterminate {
-            reason: bounded(format!(
-                "{reason}; the reconciler could not tell {MAX_TRIES} times: {why}"
-            )),
-        },
-        Finding::CannotTell(_) => {
-            let state = State::Unknown { reason: reason.clone(), since: *since, tries: tries + 1 };
-            let change = Change { effect: effect.moved(now, state), event: Event::Reconciled };
-            return (Judged::Undecided { not_before: None }, Some(change));
-        }
-    };
-    judged(now, effect, state, Event::Reconciled)
-}
-
-/// When "not found" begins to mean "did not happen".
-fn counts_from(safety: Safety, since: LeaseInstant) -> Option<LeaseInstant> {
-    match safety {
-        Safety::Reconcilable(Settling::AfterMs(ms)) => Some(since.plus_ms(ms)),
-        Safety::Reconcilable(Settling::TargetRefusesLate)
-        | Safety::Transactional
-        | Safety::Opaque => None,
-    }
 }
 
 fn judged(now: Now, effect: &Effect, state: State, event: Event) -> (Judged, Option<Change>) {

@@ -4,7 +4,8 @@
 //! lease that lapsed is dead for good. Time alone kills a lease only while the store's own
 //! [`Pulse`] has been steady for the lease's length: a stall makes everyone late at once, and
 //! being late together is not being dead. Each lease is judged by its own term, so a short one
-//! neither slows nor hastens the expiry of the others.
+//! neither slows nor hastens the expiry of the others. A new era, which is a reboot, ends the leases of this
+//! machine's processes at once; a client elsewhere may work on, so its lease lapses one term later.
 
 use crate::digest::printed_bytes;
 use crate::planted::{Bug, planted};
@@ -41,13 +42,27 @@ impl Lease {
         Self { id, term_ms, until: now.lease.plus_ms(term_ms), dead: false, holder, seen }
     }
 
+    /// Whether its holder is a client that may be on another machine, and not a process that opened the
+    /// store. Such a client remembers no outcomes.
+    pub fn is_remote(&self) -> bool {
+        self.seen == Self::FORGETFUL
+    }
+
     /// Renews it, unless it is dead. One whose time is up but which nobody has taken over is
     /// still alive: being late is no crime until somebody acts on it.
     pub fn renew(&self, now: Now) -> Option<Self> {
         let until = now.lease.plus_ms(self.term_ms);
         let dead = self.dead && !planted(Bug::DeadLeaseRenewed);
         let renewed = Self { until, dead: false, ..self.clone() };
-        (!dead && self.until.era == now.lease.era).then_some(renewed)
+        (!dead && (self.until.era == now.lease.era || self.is_remote())).then_some(renewed)
+    }
+
+    /// The lease with no more than one term left, where it has far more: a clock that was ahead when it was
+    /// renewed has been set right.
+    pub fn set_right(&self, now: Now) -> Option<Self> {
+        let most = now.lease.plus_ms(self.term_ms);
+        let ahead = self.until.era == most.era && self.until.ms > most.ms.saturating_add(AHEAD_MS);
+        ahead.then(|| Self { until: most, ..self.clone() })
     }
 
     /// Whether its time is up and the store's pulse lets that count.
@@ -70,10 +85,14 @@ impl Lease {
 
     /// Whether `instant` has passed, for a holder of this lease.
     pub fn overdue(&self, now: Now, instant: LeaseInstant, pulse: &Pulse) -> bool {
-        instant.era != now.lease.era
-            || (instant.reached(now.lease) && pulse.steady_for(now, self.term_ms))
+        let died_with_its_era = instant.era != now.lease.era && !self.is_remote();
+        died_with_its_era || (instant.reached(now.lease) && pulse.steady_for(now, self.term_ms))
     }
 }
+
+/// How far ahead of a reading of the clock other instants may lie: transactions that are under way at the same
+/// time read it at different times.
+const AHEAD_MS: u64 = 60_000;
 
 /// How many lengths of gaps a [`Pulse`] tells apart: those of more than 32, 38, 45, 53, 64 … ms, four to each
 /// doubling, up to 217,088 ms.
@@ -100,10 +119,11 @@ impl Default for Pulse {
 }
 
 impl Pulse {
-    /// A beat now.
+    /// A beat now. After a reboot, and when a clock that was ahead has been set right, the pulse begins anew.
     pub fn beat(&self, now: Now) -> Self {
         let (last, ms) = (now.lease, now.lease.ms);
-        if self.last.era != last.era {
+        let set_right = self.last.ms > ms.saturating_add(AHEAD_MS);
+        if self.last.era != last.era || set_right {
             return Self { last, gaps: [ms; GAPS] };
         }
         let silent = ms.saturating_sub(self.last.ms);
@@ -129,6 +149,9 @@ impl Pulse {
 /// less than half the term. A shorter stall cannot make a holder late that renews every third of its
 /// term, and such renewals alone keep the pulse steady.
 fn gap_length(term_ms: u64) -> usize {
+    if planted(Bug::ShortestTermForAll) {
+        return 0;
+    }
     (0..GAPS).rev().find(|nth| gap_ms(*nth) <= term_ms / 2).unwrap_or(0)
 }
 
@@ -156,6 +179,18 @@ mod tests {
         let rebooted = Now { lease: LeaseInstant { era: 2, ms: 5 }, ..Now::default() };
         assert_eq!(lease().renew(rebooted), None);
         assert!(lease().lapsed(rebooted, &Pulse::default()));
+    }
+
+    /// Proves K-6, K-18: a client on another machine does not end with this one's boot.
+    #[test]
+    fn a_clients_lease_lapses_one_term_after_a_reboot() {
+        let theirs = Lease { seen: Lease::FORGETFUL, ..lease() };
+        let after = |ms| Now { lease: LeaseInstant { era: 2, ms }, ..Now::default() };
+        let beaten = (50..=950).step_by(100).fold(Pulse::default(), |p, ms| p.beat(after(ms)));
+        assert!(!theirs.lapsed(after(949), &beaten));
+        assert!(theirs.lapsed(after(950), &beaten));
+        assert!(lease().lapsed(after(50), &Pulse::default().beat(after(50))));
+        assert_eq!(theirs.renew(after(300)).unwrap().until, after(1200).lease);
     }
 
     /// Proves K-17.
@@ -210,6 +245,25 @@ mod tests {
         let rebooted = Now { lease: LeaseInstant { era: 2, ms: 1 << 50 }, ..Now::default() };
         assert!(!Pulse::default().beat(at(0)).steady_for(rebooted, 100));
         assert_eq!(Pulse::default().beat(rebooted).gaps, [1 << 50; GAPS]);
+    }
+
+    /// Proves K-17: a clock that was ahead for a moment does not stop the expiry until that time comes.
+    #[test]
+    fn a_clock_that_was_ahead_and_is_set_right_is_forgotten() {
+        const YEAR: u64 = 365 * 86_400_000;
+        let ahead = beaten([0, 200, YEAR]);
+        let renewed = lease().renew(at(YEAR)).unwrap();
+        assert_eq!(renewed.set_right(at(1_000)).unwrap().until.ms, 1_900);
+        assert_eq!(lease().set_right(at(0)), None);
+        let near = Lease { until: at(60_900).lease, ..lease() };
+        assert_eq!(near.set_right(at(0)), None, "read a moment ago by another transaction");
+        assert!(Lease { until: at(60_901).lease, ..lease() }.set_right(at(0)).is_some());
+        let right = ahead.beat(at(1_000));
+        assert_eq!((right.last.ms, right.gaps), (1_000, [1_000; GAPS]));
+        let back = (1_100..=1_900).step_by(100).fold(right, |p, ms| p.beat(at(ms)));
+        assert!(back.steady_for(at(1_900), 900));
+        let concurrent = beaten([0, 30_000]).beat(at(29_000));
+        assert_eq!(concurrent.gaps[0], 30_000, "a beat that was read earlier and comes later");
     }
 
     #[test]

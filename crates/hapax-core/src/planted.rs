@@ -44,6 +44,10 @@ bugs! {
     NoAtOnce = "no-at-once",
     /// A holder works on although its lease may have lapsed.
     HolderWorksOn = "holder-works-on",
+    /// The watchdog of a program that `hapax run` started is told that the program may work for ever.
+    WatchdogWaits = "watchdog-waits",
+    /// The pulse that lets a lease lapse is judged by the shortest term that a lease can have.
+    ShortestTermForAll = "shortest-term-for-all",
     /// The fields of a key are joined by colons.
     ColonJoin = "colon-join",
     /// A proof's root is not compared with the signed one.
@@ -64,6 +68,8 @@ bugs! {
     KeysUnguarded = "keys-unguarded",
     /// A SQLite connection believes what it remembers although an older copy was restored.
     AnchorUnchecked = "anchor-unchecked",
+    /// A panic while a store writes leaves its transaction open, and its commands unanswered.
+    PanicEscapes = "panic-escapes",
     /// What a failed command wrote stays in its batch.
     HalfCommand = "half-command",
     /// PostgreSQL's quick settle does not ask whether the row has changed.

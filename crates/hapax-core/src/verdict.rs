@@ -67,6 +67,8 @@ pub struct Grant {
     pub fence: Fence,
     /// Which attempt of its generation this is, from 1.
     pub nth: u32,
+    /// How long it is until the grant's own deadline, if it has one: less, where an attempt asks again.
+    pub left_ms: Option<u64>,
 }
 
 /// Why nobody is granted an effect now.

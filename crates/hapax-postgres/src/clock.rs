@@ -43,19 +43,36 @@ impl ServerClock {
 
     /// Reads the server's clock.
     pub(crate) fn read(&self, link: &Link) -> Result<Now, Trouble> {
-        if let Some(clock) = &self.instead {
-            return Ok(clock.now());
+        self.ask(link).map(|(now, _)| now)
+    }
+
+    /// Reads the server's clock in a transaction that [`Link::begin`] has begun, and refuses to go on
+    /// where it has not: what is written next would be committed statement by statement.
+    pub(crate) fn read_in_transaction(&self, link: &Link) -> Result<Now, Trouble> {
+        match self.ask(link)? {
+            (now, true) => Ok(now),
+            (_, false) => Err(Trouble::Lost("the transaction was not begun".into())),
         }
-        let server_ms = link.often(("SELECT hapax.now_ms()", &[]))?;
-        let server_ms = match server_ms.first() {
-            Some(row) => row.try_get(0)?,
-            None => return Err(StoreError::Corrupt("the server has no clock".into()).into()),
+    }
+
+    /// What the clock says, and whether a transaction is open.
+    fn ask(&self, link: &Link) -> Result<(Now, bool), Trouble> {
+        let rows = link.often((
+            "SELECT hapax.now_ms(), coalesce(current_setting('hapax.begun', true) = 'yes', false)",
+            &[],
+        ))?;
+        let Some(row) = rows.first() else {
+            return Err(StoreError::Corrupt("the server has no clock".into()).into());
         };
+        let (server_ms, begun) = (row.try_get(0)?, row.try_get(1)?);
+        if let Some(clock) = &self.instead {
+            return Ok((clock.now(), begun));
+        }
         let newest = Reading { server_ms, here: Instant::now() };
         let mut readings = self.lock();
         let (first, _) = readings.unwrap_or((newest, newest));
         *readings = Some((first, newest));
-        Ok(now(first, newest, 0))
+        Ok((now(first, newest, 0), begun))
     }
 
     /// What the server's clock says by now, read again if the last reading is too old.
@@ -106,5 +123,21 @@ mod tests {
         assert!(after(3_601_000, 3_600));
         assert!(after(0, 3_600), "behind is harmless");
         assert!(!after(3_601_000, 1));
+    }
+
+    /// What a transaction writes would otherwise be committed statement by statement.
+    #[test]
+    fn a_transaction_that_was_not_begun_is_noticed() {
+        let server = hapax_testkit::Postgres::start();
+        let url = server.database("begun");
+        crate::PgStore::migrate(&url).unwrap();
+        let link = Link::connect(&crate::connect::Address::parse(&url).unwrap()).unwrap();
+        let clock = ServerClock::new(None);
+        assert!(clock.read(&link).is_ok());
+        assert!(matches!(clock.read_in_transaction(&link), Err(Trouble::Lost(_))));
+        link.begin("READ ONLY", "SET LOCAL jit = off");
+        assert!(clock.read_in_transaction(&link).is_ok());
+        link.run("COMMIT").unwrap();
+        assert!(matches!(clock.read_in_transaction(&link), Err(Trouble::Lost(_))), "it is over");
     }
 }

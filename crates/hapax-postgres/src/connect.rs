@@ -236,10 +236,12 @@ impl Link {
         self.wait(self.client.batch_execute(sql))
     }
 
-    /// Statements whose result nobody waits for. They leave with whatever is asked next, and that
-    /// has to come: until then they lie here.
-    pub(crate) fn post(&self, sql: &str) {
-        let mut sent = std::pin::pin!(self.client.batch_execute(sql));
+    /// Begins a transaction, with these words after BEGIN and these statements in it. It leaves with the
+    /// statement that is asked next. Nothing is heard of how it went:
+    /// [`ServerClock::read_in_transaction`](crate::clock::ServerClock::read_in_transaction) looks.
+    pub(crate) fn begin(&self, mode: &str, statements: &str) {
+        let sql = format!("BEGIN {mode}; SET LOCAL hapax.begun = 'yes'; {statements}");
+        let mut sent = std::pin::pin!(self.client.batch_execute(&sql));
         let _ = self.runtime.block_on(std::future::poll_fn(|context| {
             std::task::Poll::Ready(sent.as_mut().poll(context))
         }));

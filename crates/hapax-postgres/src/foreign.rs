@@ -154,6 +154,7 @@ impl Told {
         let reason = self.reason.unwrap_or_default();
         Ok(match self.verdict.as_str() {
             "granted" => Verdict::Granted(Grant {
+                left_ms: None,
                 attempt,
                 fence: Fence(self.fence.unwrap_or_default() as u64),
                 nth: self.nth.unwrap_or_default() as u32,

@@ -9,8 +9,10 @@
 //! 3. **Careful**: whatever is left is judged under the rows' locks, in one transaction. If
 //!    that fails, each command is carried out alone, so that only the culprit sees the error.
 //!
-//! A command that has to wait for somebody else's transaction goes to the slow lane.
+//! A command that has to wait for somebody else's transaction goes to the slow lane. A panic ends the
+//! connection, and with it the transaction; this process writes nothing more.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -18,6 +20,7 @@ use std::time::{Duration, Instant};
 use hapax_core::effect::{Ask, State, Verdict};
 use hapax_core::lock::LockKey;
 use hapax_core::name::Name;
+use hapax_core::planted::{Bug, planted};
 use hapax_core::retry::Backoff;
 use hapax_store::failpoint::{Point, pass};
 use hapax_store::{Answer, Command, Job, StoreError, ledger};
@@ -111,7 +114,11 @@ impl Lane {
     /// Carries out commands that were taken from the queue.
     pub(crate) fn carry_out(&mut self, batch: Vec<Waiting>) {
         let mut served = Served::default();
-        self.serve(batch, &mut served);
+        let panic = catch_unwind(AssertUnwindSafe(|| self.serve(batch, &mut served))).err();
+        if let Some(panic) = panic.filter(|_| !planted(Bug::PanicEscapes)) {
+            self.link = None;
+            self.shared.stop(&StoreError::panicked(&*panic));
+        }
         let shared = &self.shared;
         let queue = match self.pace {
             Pace::Quick => &shared.queue,
@@ -297,7 +304,10 @@ impl Lane {
             if let Some(trouble) = view.take_trouble() {
                 return Err(trouble);
             }
-            verdicts.push((!view.wanted_to_write()).then_some(answer));
+            // An attempt that asks again may find a grant whose commit has not reached a standby yet. Under
+            // the row's lock, the commit of its answer waits for that.
+            let granted = matches!(answer, Ok(Answer::Claim(Verdict::Granted(_))));
+            verdicts.push((!view.wanted_to_write() && !granted).then_some(answer));
         }
         Ok(verdicts)
     }
@@ -411,15 +421,16 @@ impl Lane {
         // A transition writes to everything that is under way, however much that is.
         let ends = |waiting: &Waiting| matches!(waiting.job.command, Command::Advance { .. });
         let statement_timeout_ms = if batch.iter().any(ends) { 600_000 } else { 10_000 };
-        link.post(&format!(
-            "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL lock_timeout = {lock_timeout_ms};
+        let settings = format!(
+            "SET LOCAL lock_timeout = {lock_timeout_ms};
              SET LOCAL statement_timeout = {statement_timeout_ms};
              SET LOCAL idle_in_transaction_session_timeout = 10000;
              SET LOCAL synchronous_commit = on; SET LOCAL jit = off"
-        ));
+        );
+        link.begin("ISOLATION LEVEL READ COMMITTED", &settings);
         let wanted = self.locks(batch)?;
         let free = self.hinted(link, batch, &wanted)?;
-        let now = self.shared.clock.read(link)?;
+        let now = self.shared.clock.read_in_transaction(link)?;
         let access = match batch {
             [waiting] if matches!(Subject::of(&waiting.job.command), Subject::Lease(_)) => {
                 Access::WriteLeases

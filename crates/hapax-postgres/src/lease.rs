@@ -100,13 +100,18 @@ pub(crate) fn pulse(link: &Link) -> Result<Pulse, Trouble> {
     Ok(Pulse { last, gaps })
 }
 
+/// Whether the pulse that is stored counts: it is of this timeline, and not of a clock that was ahead and has
+/// been set right, as [`Pulse::beat`] judges it.
+const SAME_CLOCK: &str =
+    "timeline = left(pg_walfile_name(pg_current_wal_lsn()), 8) AND pulse_last <= $1 + 60000";
+
 /// Writes the pulse. Other transactions beat too: the newest beat counts, and of each length the
 /// newest gap.
 pub(crate) fn put_pulse(link: &Link, pulse: &Pulse) -> Result<(), Trouble> {
     let sql = format!(
         "UPDATE hapax.self SET
-             pulse_last = CASE WHEN timeline = {TIMELINE} THEN greatest(pulse_last, $1) ELSE $1 END,
-             pulse_gaps = CASE WHEN timeline = {TIMELINE} THEN hapax.newest(pulse_gaps, $2) ELSE $2 END,
+             pulse_last = CASE WHEN {SAME_CLOCK} THEN greatest(pulse_last, $1) ELSE $1 END,
+             pulse_gaps = CASE WHEN {SAME_CLOCK} THEN hapax.newest(pulse_gaps, $2) ELSE $2 END,
              timeline = {TIMELINE}"
     );
     let gaps: Vec<i64> = pulse.gaps.iter().map(|gap| *gap as i64).collect();

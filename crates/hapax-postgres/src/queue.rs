@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use hapax_core::epoch::Domain;
 use hapax_core::lease::LeaseId;
 use hapax_core::name::{Name, Namespace};
-use hapax_store::{Command, Job};
+use hapax_store::{Command, Job, StoreError};
 
 /// What a command is about.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -86,6 +86,8 @@ struct State {
     busy: HashSet<Subject>,
     idle: usize,
     closed: bool,
+    /// Why nothing is carried out any more.
+    stopped: Option<StoreError>,
 }
 
 #[derive(Default)]
@@ -104,6 +106,10 @@ const LINGER: Duration = Duration::from_micros(100);
 impl Queue {
     pub(crate) fn push(&self, jobs: impl IntoIterator<Item = Waiting>) {
         let mut state = self.lock();
+        if let Some(error) = state.stopped.clone() {
+            drop(state);
+            return refuse(jobs, &error);
+        }
         let before = state.waiting.len();
         state.waiting.extend(jobs);
         if state.idle > 0 && state.waiting.len() > before {
@@ -114,7 +120,8 @@ impl Queue {
     /// Takes a subject for a command that never was in the queue; not while others wait.
     pub(crate) fn enter(&self, subject: &Subject) -> bool {
         let mut state = self.lock();
-        state.waiting.is_empty() && !state.closed && state.busy.insert(subject.clone())
+        let open = !state.closed && state.stopped.is_none();
+        open && state.waiting.is_empty() && state.busy.insert(subject.clone())
     }
 
     /// Puts commands back before all others, in their order, and lets go of their subjects.
@@ -123,6 +130,10 @@ impl Queue {
             return;
         }
         let mut state = self.lock();
+        if let Some(error) = state.stopped.clone() {
+            drop(state);
+            return refuse(jobs, &error);
+        }
         for job in jobs.into_iter().rev() {
             state.busy.remove(&Subject::of(&job.job.command));
             state.waiting.push_front(job);
@@ -174,6 +185,20 @@ impl Queue {
         }
     }
 
+    /// Refuses what waits, and all that comes.
+    pub(crate) fn stop(&self, error: &StoreError) {
+        let mut state = self.lock();
+        state.stopped = Some(error.clone());
+        let waiting = std::mem::take(&mut state.waiting);
+        drop(state);
+        refuse(waiting, error);
+    }
+
+    /// Why nothing is carried out any more.
+    pub(crate) fn stopped(&self) -> Option<StoreError> {
+        self.lock().stopped.clone()
+    }
+
     /// No more will come.
     pub(crate) fn close(&self) {
         self.lock().closed = true;
@@ -186,6 +211,12 @@ impl Queue {
 
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+}
+
+fn refuse(jobs: impl IntoIterator<Item = Waiting>, error: &StoreError) {
+    for waiting in jobs {
+        let _ = waiting.job.reply.send(Err(error.clone()));
     }
 }
 

@@ -23,7 +23,11 @@ pub(crate) fn run(shared: &Arc<Shared>, queue: &Arc<Mutex<Receiver<Reading>>>) {
             let Ok(first) = queue.recv() else { return };
             std::iter::once(first).chain(queue.try_iter().take(BATCH - 1)).collect()
         };
-        match open(shared, &mut link) {
+        let opened = match shared.queue.stopped() {
+            Some(error) => Err(error.into()),
+            None => open(shared, &mut link),
+        };
+        match opened {
             Ok(link) => {
                 for reading in readings {
                     serve(shared, link, reading);
@@ -52,7 +56,7 @@ fn open<'a>(shared: &Shared, link: &'a mut Option<Link>) -> Result<&'a Link, Tro
         Some(link) => link,
         none => none.insert(shared.connect()?),
     };
-    link.post("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; SET LOCAL jit = off");
+    link.begin("ISOLATION LEVEL REPEATABLE READ READ ONLY", "SET LOCAL jit = off");
     Ok(link)
 }
 

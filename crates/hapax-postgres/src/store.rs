@@ -61,6 +61,13 @@ impl Shared {
         Link::connect(&self.address)
     }
 
+    /// Answers nothing more, because the store's own code panicked.
+    pub(crate) fn stop(&self, error: &StoreError) {
+        tracing::error!(name: "ledger_stopped", %error, "the ledger answers nothing until it is reopened");
+        self.queue.stop(error);
+        self.slow.stop(error);
+    }
+
     /// The bits of a lock that its advisory lock is made of.
     pub(crate) fn hints(&self) -> u64 {
         u64::MAX.checked_shr(64 - self.hint_bits.clamp(1, 64)).unwrap_or(0)

@@ -1,11 +1,13 @@
-//! Every step of claim, run, settle, renew, seal and sweep fails once: the process ends there,
-//! the step fails, or it takes longer than the lease.
+//! Every step of claim, run, settle, renew, seal and sweep fails once: the process ends there, the step
+//! fails, or it takes longer than the lease. Where a store writes, its code panics, too: then its process
+//! lives on, and must not be in the way of others.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use hapax_core::planted::Bug;
 use hapax_store::failpoint::Point;
 use hapax_testkit::Postgres;
 
@@ -13,7 +15,7 @@ use crate::field::{Field, room};
 use crate::report::Report;
 
 /// What happens at a failpoint.
-const ACTIONS: [&str; 3] = ["abort", "error", "stall"];
+const ACTIONS: [&str; 4] = ["abort", "error", "stall", "panic"];
 
 /// How many runs go on at once; most of their time is waiting.
 const AT_ONCE: usize = 6;
@@ -43,11 +45,15 @@ pub fn failpoints(postgres: Option<&Postgres>, times: u64, bug: Option<&str>, re
     let points: Vec<Point> = points.collect();
     let armed = |point: &Point| ACTIONS.map(|action| (*point, action));
     let mut each: Vec<(Point, &str)> = points.iter().flat_map(armed).collect();
-    if bug.is_some() {
-        // What is planted is about commands that fail while they write.
-        let writes =
-            |point: Point| ["change.", "sqlite."].iter().any(|w| point.name().starts_with(w));
-        each.retain(|(point, action)| writes(*point) && *action == "error");
+    let writes = |point: Point| {
+        let stores = ["change.", "sqlite.", "postgres.", "quick."];
+        stores.iter().any(|store| point.name().starts_with(store))
+    };
+    each.retain(|(point, action)| *action != "panic" || writes(*point));
+    if let Some(bug) = bug {
+        // What is planted is about commands that fail, or panic, while they write.
+        let planted = if bug == Bug::PanicEscapes.name() { "panic" } else { "error" };
+        each.retain(|(point, action)| writes(*point) && *action == planted);
     }
     let runs: Vec<(u64, (Point, &str))> =
         (0..times).flat_map(|time| each.iter().map(move |what| (time, *what))).collect();
@@ -145,11 +151,17 @@ fn one(mut field: Field, alone: bool, armed: &str, bug: Option<&str>) -> (Report
     let mut dead = field.worker(KEYS, &["--failpoint", "run.end:abort:4"]);
     dead.ends(Duration::from_secs(20));
     let options = ["--failpoint", armed, "--wait-ms", "3000", "--work-ms", "40"];
+    let stays = armed.contains(":panic:");
+    let options = [&options[..], if stays { &["--stay"] } else { &[] }].concat();
     let mut worker = field.worker(KEYS, &options);
-    let ended = worker.ends(Duration::from_secs(40));
+    let ended = match stays {
+        true => worker.has_written("over", 1),
+        false => worker.ends(Duration::from_secs(40)),
+    };
     report.expect(ended, || "the worker hangs".into());
     let fired = worker.wrote("fired");
     field.finish(KEYS);
+    worker.kill();
     field.judge(KEYS, &mut report);
     if alone {
         field.verify(&mut report);

@@ -442,7 +442,8 @@ impl Running {
         self.has_written(" told ", outcomes)
     }
 
-    fn has_written(&mut self, word: &str, times: usize) -> bool {
+    /// Waits until it has written a word so many times. `false` if it ended before.
+    pub fn has_written(&mut self, word: &str, times: usize) -> bool {
         let deadline = Instant::now() + LONG;
         loop {
             let text = std::fs::read_to_string(&self.log).unwrap_or_default();

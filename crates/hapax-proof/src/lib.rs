@@ -1,7 +1,9 @@
 //! Breaks hapax on purpose and reports what became of it.
 
+pub mod attack;
 pub mod constructed;
 pub mod crowd;
+pub mod cut_off;
 pub mod deliveries;
 pub mod disk;
 pub mod failpoints;
@@ -15,8 +17,10 @@ pub mod operations;
 pub mod outbox;
 pub mod overlap;
 pub mod processes;
+pub mod program;
 pub mod programme;
 pub mod prove;
+pub mod relay;
 pub mod report;
 pub mod sealing;
 pub mod simulation;

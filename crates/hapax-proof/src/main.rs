@@ -6,7 +6,9 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 use hapax_core::planted::{Bug, plant};
 use hapax_proof::programme::{Experiment, Tier};
-use hapax_proof::{lineage, operations, outbox, overlap, prove, sink, worker};
+use hapax_proof::{
+    attack, lineage, operations, outbox, overlap, program, prove, relay, sink, worker,
+};
 
 #[derive(Parser)]
 #[command(about, version)]
@@ -28,6 +30,9 @@ enum Command {
         /// Only this experiment; the rest of the report stays as it is
         #[arg(long)]
         only: Option<String>,
+        /// The program to attack, as it is shipped
+        #[arg(long)]
+        hapax: Option<PathBuf>,
     },
     /// Run one experiment, and say what was counted and what is wrong
     Try {
@@ -66,13 +71,38 @@ enum Command {
     /// Perform many operations under test at once
     #[command(hide = true)]
     Occupy(overlap::Orders),
+    /// Do something at the judge
+    #[command(hide = true)]
+    Act(program::Act),
+    /// Look whether something was done at the judge; exits 1 if it was not
+    #[command(hide = true)]
+    Look(program::Act),
+    /// Be a caller from outside
+    #[command(hide = true)]
+    Client(attack::client::Orders),
+    /// Be the service behind a proxy
+    #[command(hide = true)]
+    Upstream {
+        /// The judge's port
+        sink: u16,
+    },
+    /// Be a relay
+    #[command(hide = true)]
+    Relay {
+        /// The port of this machine to pass connections on to
+        to: u16,
+    },
 }
 
 fn main() -> ExitCode {
     let result = match Arguments::parse().command {
-        Command::Prove { report, seed, only: None } => prove::prove(&report, seed),
-        Command::Prove { report, seed, only: Some(name) } => {
-            named(&name).and_then(|experiment| prove::prove_again(&report, seed, experiment))
+        Command::Prove { report, seed, only, hapax } => {
+            hapax.into_iter().for_each(program::set_shipped);
+            match only {
+                None => prove::prove(&report, seed),
+                Some(name) => named(&name)
+                    .and_then(|experiment| prove::prove_again(&report, seed, experiment)),
+            }
         }
         Command::Try { experiment, full, seed, plant } => {
             attempt(&experiment, full, seed, plant.as_deref())
@@ -91,6 +121,18 @@ fn main() -> ExitCode {
         Command::Operate(orders) => operations::work(&orders),
         Command::Project(orders) => lineage::work(&orders),
         Command::Occupy(orders) => overlap::work(&orders),
+        Command::Act(act) => program::act(&act),
+        Command::Look(act) => match program::look(&act) {
+            Ok(Some(by)) => {
+                println!("{by}");
+                Ok(())
+            }
+            Ok(None) => return ExitCode::from(1),
+            Err(_) => return ExitCode::from(2),
+        },
+        Command::Client(orders) => attack::client::call(&orders).map(|by| println!("{by}")),
+        Command::Upstream { sink } => attack::upstream(sink),
+        Command::Relay { to } => relay::serve(to).map_err(|error| error.to_string()),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

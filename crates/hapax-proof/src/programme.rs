@@ -6,8 +6,8 @@ use hapax_testkit::Postgres;
 use crate::field::Field;
 use crate::report::Report;
 use crate::{
-    constructed, crowd, disk, failpoints, fuzz, lineage, model, network, operations, outbox,
-    overlap, processes, sealing, simulation,
+    attack, constructed, crowd, cut_off, disk, failpoints, fuzz, lineage, model, network,
+    operations, outbox, overlap, processes, sealing, simulation,
 };
 
 /// How much is tried.
@@ -114,6 +114,18 @@ experiments! {
     Reloads = "reloads",
     /// Commits that outlive their connection.
     Orphans = "orphans",
+    /// Holders whose connection is frozen.
+    FrozenConnections = "frozen-connections",
+    /// Holders whose process is stopped while their program works.
+    StoppedRuns = "stopped-runs",
+    /// Dead holders with leases of different lengths.
+    ShortLeases = "short-leases",
+    /// Attempts that are granted twice.
+    AttemptsGrantedTwice = "attempts-granted-twice",
+    /// Callers from outside, on SQLite.
+    AttackFile = "attack-file",
+    /// Callers from outside, on PostgreSQL.
+    AttackPostgres = "attack-postgres",
 }
 
 /// The lease of workers that are stopped for longer, in milliseconds.
@@ -164,6 +176,16 @@ impl Experiment {
             Self::UnseenResets => "A reset of what was shown as running",
             Self::Reloads => "synchronous_commit turned off by a reload",
             Self::Orphans => "A commit that waits for a standby and outlives its caller",
+            Self::FrozenConnections => {
+                "A holder's connection frozen while its program works, PostgreSQL"
+            }
+            Self::StoppedRuns => "`hapax run` stopped while its program works, SQLite",
+            Self::ShortLeases => "A dead holder with a very short lease, PostgreSQL",
+            Self::AttemptsGrantedTwice => "One attempt of a client, granted twice",
+            Self::AttackFile => "Attack from outside, SQLite: callers, servers, an operator",
+            Self::AttackPostgres => {
+                "Attack from outside, PostgreSQL: callers, servers, an operator"
+            }
         }
     }
 
@@ -204,6 +226,12 @@ impl Experiment {
             Self::UnseenResets => (2, 50, 2),
             Self::Reloads => (1, 10, 1),
             Self::Orphans => (0, 3, 1),
+            Self::FrozenConnections | Self::StoppedRuns => (1, 10, 1),
+            Self::ShortLeases => (1, 5, 1),
+            Self::AttemptsGrantedTwice => (1, 10, 1),
+            // Seconds.
+            Self::AttackFile => (20, 900, 30),
+            Self::AttackPostgres => (20, 1_200, 40),
         };
         let times = match tier {
             Tier::Quick => quick,
@@ -291,22 +319,30 @@ impl Experiment {
             Self::UnseenResets => constructed::unseen_resets(times, found),
             Self::Reloads => constructed::reloads(times, found),
             Self::Orphans => constructed::orphans(times, found),
+            Self::FrozenConnections => cut_off::frozen_connections(times, bug, found),
+            Self::StoppedRuns => cut_off::stopped_runs(times, bug, found),
+            Self::ShortLeases => cut_off::short_leases(times, bug, found),
+            Self::AttemptsGrantedTwice => cut_off::attempts_granted_twice(times, bug, found),
+            Self::AttackFile => attack::attack(None, times, seed, bug, found),
+            Self::AttackPostgres => attack::attack(Some(server()), times, seed, bug, found),
         }
         report
     }
 }
 
-/// What catches a planted bug.
-pub fn catches(bug: Bug) -> Experiment {
+/// What catches a planted bug: each of these.
+pub fn catches(bug: Bug) -> &'static [Experiment] {
     match bug {
-        Bug::DeadLeaseRenewed
-        | Bug::OpaqueAgain
+        Bug::HolderWorksOn => &[Experiment::Model, Experiment::FrozenConnections],
+        Bug::WatchdogWaits => &[Experiment::StoppedRuns],
+        Bug::ShortestTermForAll => &[Experiment::ShortLeases],
+        Bug::FenceUnnamed => &[Experiment::Model, Experiment::AttemptsGrantedTwice],
+        Bug::OpaqueAgain => &[Experiment::Model, Experiment::AttackFile],
+        Bug::RepeatedSettleCommits
+        | Bug::DeadLeaseRenewed
         | Bug::NoAtOnce
-        | Bug::LockWithoutExpiry
-        | Bug::HolderWorksOn
-        | Bug::FenceUnnamed
-        | Bug::RepeatedSettleCommits => Experiment::Model,
-        Bug::LeaderStays => Experiment::Flights,
+        | Bug::LockWithoutExpiry => &[Experiment::Model],
+        Bug::LeaderStays => &[Experiment::Flights],
         Bug::StaleSettle
         | Bug::ReplayBeforeConflict
         | Bug::StallKills
@@ -315,18 +351,19 @@ pub fn catches(bug: Bug) -> Experiment {
         | Bug::SettleBeforeRun
         | Bug::AmbiguousIsFailure
         | Bug::RememberBeforeSettle
-        | Bug::ResetUnawaited => Experiment::Simulation,
-        Bug::StaleRows => Experiment::Overtaken,
-        Bug::ColonJoin | Bug::RootUnchecked => Experiment::Fuzzing,
-        Bug::KeysUnguarded | Bug::AnchorUnchecked => Experiment::Restores,
-        Bug::UnseenReset => Experiment::UnseenResets,
-        Bug::CommitFollowsReload => Experiment::Reloads,
-        Bug::OrphanKept => Experiment::Orphans,
-        Bug::AnswerBeforeCommit | Bug::HalfCommand => Experiment::FailpointsFile,
-        Bug::IdCursor => Experiment::SealingPostgres,
-        Bug::SyncNormal => Experiment::PowerFile,
-        Bug::QuickUnconditional => Experiment::StopsPostgres,
-        Bug::LostCommitIsDone => Experiment::CommitCuts,
-        Bug::PassedOver | Bug::MarkedBeforeSent => Experiment::OutboxPostgres,
+        | Bug::ResetUnawaited => &[Experiment::Simulation],
+        Bug::StaleRows => &[Experiment::Overtaken],
+        Bug::ColonJoin | Bug::RootUnchecked => &[Experiment::Fuzzing],
+        Bug::KeysUnguarded | Bug::AnchorUnchecked => &[Experiment::Restores],
+        Bug::UnseenReset => &[Experiment::UnseenResets],
+        Bug::CommitFollowsReload => &[Experiment::Reloads],
+        Bug::OrphanKept => &[Experiment::Orphans],
+        Bug::AnswerBeforeCommit | Bug::HalfCommand => &[Experiment::FailpointsFile],
+        Bug::PanicEscapes => &[Experiment::FailpointsFile, Experiment::FailpointsPostgres],
+        Bug::IdCursor => &[Experiment::SealingPostgres],
+        Bug::SyncNormal => &[Experiment::PowerFile],
+        Bug::QuickUnconditional => &[Experiment::StopsPostgres],
+        Bug::LostCommitIsDone => &[Experiment::CommitCuts],
+        Bug::PassedOver | Bug::MarkedBeforeSent => &[Experiment::OutboxPostgres],
     }
 }

@@ -12,7 +12,7 @@ use crate::report::Report;
 
 /// Runs everything, writes the report, and fails if anything is wrong.
 pub fn prove(page: &Path, seed: u64) -> Result<(), String> {
-    let start = Instant::now();
+    let (start, code) = (Instant::now(), code());
     let mut reports = Vec::new();
     for experiment in Experiment::ALL.iter().filter(|experiment| experiment.is_in(Tier::Full)) {
         let begun = Instant::now();
@@ -22,19 +22,19 @@ pub fn prove(page: &Path, seed: u64) -> Result<(), String> {
         eprintln!("  {:.0} s", begun.elapsed().as_secs_f64());
         reports.push((report, begun.elapsed()));
         // As far as it has come, in case it does not come further.
-        write(page, &page_of(&reports, &[], seed, start.elapsed()))?;
+        write(page, &page_of(&code, &reports, &[], seed, start.elapsed()))?;
     }
-    let bugs: Vec<(Bug, Caught)> = Bug::ALL
-        .iter()
-        .map(|bug| {
-            let caught = catch(*bug, seed);
-            eprintln!("{}: {caught:?}", bug.name());
-            (*bug, caught)
+    let planted = Bug::ALL.iter().flat_map(|bug| catches(*bug).iter().map(move |by| (*bug, *by)));
+    let bugs: Vec<(Bug, Experiment, Caught)> = planted
+        .map(|(bug, experiment)| {
+            let caught = catch(bug, experiment, seed);
+            eprintln!("{}, {}: {caught:?}", bug.name(), experiment.name());
+            (bug, experiment, caught)
         })
         .collect();
-    write(page, &page_of(&reports, &bugs, seed, start.elapsed()))?;
+    write(page, &page_of(&code, &reports, &bugs, seed, start.elapsed()))?;
     let wrong: usize = reports.iter().map(|(report, _)| report.violations.len()).sum();
-    let missed = bugs.iter().filter(|(_, caught)| *caught == Caught::No).count();
+    let missed = bugs.iter().filter(|(.., caught)| *caught == Caught::No).count();
     match wrong + missed {
         0 => Ok(()),
         _ => Err(format!("{wrong} found, {missed} planted bugs missed; see {}", page.display())),
@@ -53,7 +53,7 @@ pub fn prove_again(page: &Path, seed: u64, experiment: Experiment) -> Result<(),
         text.find(&opening).ok_or("the report has no such section; prove everything first")?;
     let after = start + opening.len();
     let end = text[after..].find(SECTION).map_or(text.len(), |next| after + next);
-    let section = section_of(&report, begun.elapsed());
+    let section = format!("{}\nTried again: {}.\n", section_of(&report, begun.elapsed()), code());
     write(page, &[&text[..start], &section, &text[end..]].concat())?;
     match report.violations.len() {
         0 => Ok(()),
@@ -80,15 +80,14 @@ pub enum Caught {
 /// process is stopped or killed at the right moment.
 const TRIES: u64 = 5;
 
-/// Plants a bug in a process of its own and has it looked for.
-pub fn catch(bug: Bug, seed: u64) -> Caught {
-    let tried = (seed..seed + TRIES).map(|seed| try_to_catch(bug, seed));
+/// Plants a bug in a process of its own and has this experiment look for it.
+pub fn catch(bug: Bug, experiment: Experiment, seed: u64) -> Caught {
+    let tried = (seed..seed + TRIES).map(|seed| try_to_catch(bug, experiment, seed));
     let mut tried = tried.skip_while(|caught| *caught == Caught::No);
     tried.next().unwrap_or(Caught::No)
 }
 
-fn try_to_catch(bug: Bug, seed: u64) -> Caught {
-    let experiment = catches(bug);
+fn try_to_catch(bug: Bug, experiment: Experiment, seed: u64) -> Caught {
     let output = Command::new(crate::own_program())
         .args(["try", experiment.name(), "--plant", bug.name(), "--seed", &seed.to_string()])
         .output()
@@ -110,29 +109,33 @@ fn try_to_catch(bug: Bug, seed: u64) -> Caught {
 }
 
 fn page_of(
+    code: &str,
     reports: &[(Report, Duration)],
-    bugs: &[(Bug, Caught)],
+    bugs: &[(Bug, Experiment, Caught)],
     seed: u64,
     took: Duration,
 ) -> String {
     let mut page = String::from(HEAD);
     let minutes = took.as_secs_f64() / 60.0;
-    let _ = writeln!(page, "Seed {seed}; {minutes:.0} minutes; {}.\n", versions());
+    let _ = writeln!(page, "{code}; seed {seed}; {minutes:.0} minutes; {}.\n", versions());
     let _ = writeln!(page, "## Planted bugs\n");
-    let caught = bugs.iter().filter(|(_, caught)| matches!(caught, Caught::Yes(_))).count();
-    let _ = writeln!(
-        page,
-        "{caught} of {} were caught, each looked for at most {TRIES} times.\n",
-        bugs.len()
-    );
+    let caught = |bug: Bug| {
+        let mut of = bugs.iter().filter(|(planted, ..)| *planted == bug);
+        of.all(|(.., caught)| matches!(caught, Caught::Yes(_)))
+    };
+    let caught =
+        if bugs.is_empty() { 0 } else { Bug::ALL.iter().filter(|bug| caught(**bug)).count() };
+    let all = Bug::ALL.len();
+    let _ =
+        writeln!(page, "{caught} of {all} were caught, each looked for at most {TRIES} times.\n");
     let _ = writeln!(page, "| bug | looked for by | what was said first |\n|---|---|---|");
-    for (bug, caught) in bugs {
+    for (bug, experiment, caught) in bugs {
         let said = match caught {
             Caught::Yes(what) => format!("`{}`", what.replace(['|', '`'], "/")),
             Caught::No => "**not caught**".into(),
             Caught::Skipped(why) => format!("skipped: {why}"),
         };
-        let _ = writeln!(page, "| {} | {} | {said} |", bug.name(), catches(*bug).name());
+        let _ = writeln!(page, "| {} | {} | {said} |", bug.name(), experiment.name());
     }
     let _ = writeln!(page, "\n## What was tried");
     page.extend(reports.iter().map(|(report, took)| section_of(report, *took)));
@@ -166,14 +169,27 @@ only judge of what happened; callers write down what they asked and were told; t
 For every key: executed at most once, every acknowledged outcome still there, every outcome that nobody knows
 shown to somebody, a history that one write-once register explains, a record that its journal leads to, a
 journal that verifies. A run in which too little succeeded, or in which a fault never met work, counts as wrong.
+The attack from outside is on the binary as it is shipped; all else is built with failpoints.
 
 ";
 
+/// Which code this is about, and when it was tried.
+fn code() -> String {
+    let commit = said("git", &["rev-parse", "--short=10", "HEAD"]);
+    let commit = commit.unwrap_or_else(|| "unknown".into());
+    let changed = said("git", &["status", "--porcelain", "--", ":!docs/proof.md"]).is_some();
+    let and = if changed { " and changes that are not committed" } else { "" };
+    let date = said("date", &["-u", "+%F"]).unwrap_or_default();
+    format!("Commit {commit}{and}, {date}")
+}
+
+/// The first line that a program prints.
+fn said(program: &str, words: &[&str]) -> Option<String> {
+    let output = Command::new(program).args(words).output().ok()?;
+    Some(String::from_utf8_lossy(&output.stdout).lines().next()?.trim().to_owned())
+}
+
 fn versions() -> String {
-    let said = |program: &str, words: &[&str]| {
-        let output = Command::new(program).args(words).output().ok()?;
-        Some(String::from_utf8_lossy(&output.stdout).lines().next()?.trim().to_owned())
-    };
     let kernel = said("uname", &["-sr"])
         .map(|text| text.split_once('-').map_or(text.clone(), |(version, _)| version.to_owned()));
     let postgres = said("psql", &["--version"])

@@ -58,6 +58,9 @@ pub struct Orders {
     /// A bug to plant
     #[arg(long)]
     pub plant: Option<String>,
+    /// Stay until killed when every key was asked for
+    #[arg(long)]
+    pub stay: bool,
     /// A failpoint, what happens there, and at which pass: `claim.ask:abort:1`
     #[arg(long)]
     pub failpoint: Option<String>,
@@ -144,7 +147,7 @@ impl Log {
     }
 }
 
-fn boot_ns() -> u64 {
+pub(crate) fn boot_ns() -> u64 {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
@@ -187,6 +190,7 @@ fn arm(failpoint: &str, log: &Log, lease_ms: u64) -> Result<(), String> {
         log.write(&format!("fired {}", point.name()));
         match action.as_str() {
             "abort" => std::process::abort(),
+            "panic" => panic!("failpoint {}", point.name()),
             "stall" => {
                 std::thread::sleep(Duration::from_millis(lease_ms * 2));
                 Ok(())
@@ -255,6 +259,9 @@ async fn walk(orders: Orders, log: Log) -> Result<(), hapax::Error> {
     let _ = worker.hapax.pass().await;
     let _ = worker.hapax.close().await;
     worker.log.write("over");
+    if worker.orders.stay {
+        std::future::pending::<()>().await;
+    }
     Ok(())
 }
 

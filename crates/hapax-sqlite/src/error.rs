@@ -30,7 +30,7 @@ fn io_failure(extended: i32, text: String) -> StoreError {
         | ffi::SQLITE_IOERR_DIR_FSYNC
         | ffi::SQLITE_IOERR_WRITE
         | ffi::SQLITE_IOERR_TRUNCATE
-        | ffi::SQLITE_IOERR_CLOSE => StoreError::Stopped(text),
+        | ffi::SQLITE_IOERR_CLOSE => StoreError::Stopped(format!("its disk failed: {text}")),
         // The index of the write-ahead log is a file too, and grows first.
         ffi::SQLITE_IOERR_SHMSIZE => StoreError::Full(text),
         _ => StoreError::Unavailable(text),

@@ -58,7 +58,7 @@ impl Shared {
 
     pub(crate) fn stop(&self, error: StoreError) {
         if self.stopped.set(error.clone()).is_ok() {
-            tracing::error!(name: "ledger_stopped", %error, "the ledger stops: a write may not be durable");
+            tracing::error!(name: "ledger_stopped", %error, "the ledger answers nothing until it is reopened");
         }
     }
 }

@@ -3,8 +3,10 @@
 //! Commands share a transaction but not a fate: when one fails, the rest are tried again with
 //! a savepoint around each, and when the transaction as a whole cannot stand, each is tried
 //! alone. An answer leaves when everything it rests on has reached the disk. A disk that fails
-//! to sync ends the writer's work for good.
+//! to sync ends the writer's work for good, and so does a panic: the transaction is rolled back,
+//! so that other processes can write, and this process writes nothing more.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::Receiver;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -138,7 +140,8 @@ impl Writer {
         }
     }
 
-    /// One transaction. An error means that nothing of it is there.
+    /// One transaction. An error means that nothing of it is there, except after a panic, when
+    /// the commit may have been the last thing that was done.
     fn commit(
         &mut self,
         batch: &mut Vec<Asked>,
@@ -148,21 +151,12 @@ impl Writer {
         if !std::mem::take(&mut self.begun) {
             self.turn.begin(&self.db).or_store_error()?;
         }
-        let begun = pass(Point::SqliteBegin).map_err(Undone::from);
-        let result = begun.and_then(|()| self.carry_out(batch, guard, arrivals)).and_then(|()| {
-            self.memory.mover.move_some(&self.db)?;
-            self.log.make_room();
-            if planted(Bug::AnswerBeforeCommit) {
-                batch.iter_mut().for_each(|asked| _ = asked.reply());
-            }
-            pass(Point::SqliteCommit)?;
-            execute(&self.db, "COMMIT")?;
-            self.memory.committed();
-            if let Err(error) = pass(Point::SqliteCommitted) {
-                answer_all(batch, &error);
-            }
-            Ok(())
-        });
+        let result = match catch_unwind(AssertUnwindSafe(|| self.transact(batch, guard, arrivals)))
+        {
+            Ok(result) => result,
+            Err(panic) if planted(Bug::PanicEscapes) => std::panic::resume_unwind(panic),
+            Err(panic) => Err(Undone::All(StoreError::panicked(&*panic))),
+        };
         if result.is_err() {
             self.memory.undo();
             if !self.db.is_autocommit() {
@@ -170,6 +164,29 @@ impl Writer {
             }
         }
         result
+    }
+
+    /// What happens between BEGIN and the end of COMMIT.
+    fn transact(
+        &mut self,
+        batch: &mut Vec<Asked>,
+        guard: Guard,
+        arrivals: &Arrivals<'_>,
+    ) -> Result<(), Undone> {
+        pass(Point::SqliteBegin)?;
+        self.carry_out(batch, guard, arrivals)?;
+        self.memory.mover.move_some(&self.db)?;
+        self.log.make_room();
+        if planted(Bug::AnswerBeforeCommit) {
+            batch.iter_mut().for_each(|asked| _ = asked.reply());
+        }
+        pass(Point::SqliteCommit)?;
+        execute(&self.db, "COMMIT")?;
+        self.memory.committed();
+        if let Err(error) = pass(Point::SqliteCommitted) {
+            answer_all(batch, &error);
+        }
+        Ok(())
     }
 
     /// Carries out the batch, and whatever joins it meanwhile: those just answered come back

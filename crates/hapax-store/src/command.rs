@@ -353,7 +353,7 @@ pub fn call(
 ) -> impl Future<Output = Result<Answer, StoreError>> + Send + use<> {
     let (reply, answer) = oneshot::channel();
     store.submit(vec![Job { command, reply }]);
-    async { answer.await.unwrap_or_else(|_| Err(gone())) }
+    async { answer.await.unwrap_or_else(|_| Err(unanswered())) }
 }
 
 /// Like [`call`], on this thread if nobody else is at work.
@@ -365,7 +365,7 @@ pub fn call_here(
     if let Some(job) = store.submit_here(Job { command, reply }) {
         store.submit(vec![job]);
     }
-    async { answer.await.unwrap_or_else(|_| Err(gone())) }
+    async { answer.await.unwrap_or_else(|_| Err(unanswered())) }
 }
 
 /// Reads something and waits for it.
@@ -381,9 +381,11 @@ where
     store.read(Box::new(move |view| {
         let _ = reply.send(view.and_then(reading));
     }));
-    async { answer.await.unwrap_or_else(|_| Err(gone())) }
+    let closed = || StoreError::Unavailable("the store was closed".into());
+    async move { answer.await.unwrap_or_else(|_| Err(closed())) }
 }
 
-fn gone() -> StoreError {
-    StoreError::Unavailable("the store was closed".into())
+/// A command that was dropped without an answer may have been carried out.
+fn unanswered() -> StoreError {
+    StoreError::CommitUnknown("the store was closed before it answered".into())
 }

@@ -13,8 +13,9 @@ pub enum StoreError {
     /// The commit's reply was lost. Ask again with the same attempt before acting.
     #[error("whether the commit took effect is not known: {0}")]
     CommitUnknown(String),
-    /// A write could not be made durable. This store answers nothing until it is reopened.
-    #[error("the store has stopped, because its disk failed: {0}")]
+    /// A write could not be made durable, or the store's own code panicked. This store answers nothing
+    /// until it is reopened.
+    #[error("the store has stopped: {0}")]
     Stopped(String),
     /// What is stored does not make sense. Stop and look.
     #[error("the store is damaged: {0}")]
@@ -71,6 +72,13 @@ pub enum StoreError {
 }
 
 impl StoreError {
+    /// What a store says after its own code panicked while it wrote.
+    pub fn panicked(panic: &(dyn std::any::Any + Send)) -> Self {
+        let text = panic.downcast_ref::<&str>().copied();
+        let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
+        Self::Stopped(format!("a panic while it wrote: {}", text.unwrap_or("no message")))
+    }
+
     /// The code, which has a page of its own in the documentation.
     pub fn code(&self) -> &'static str {
         match self {

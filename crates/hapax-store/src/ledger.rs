@@ -126,8 +126,11 @@ fn open_lease(
     }
     let (now, notice) = (txn.now(), txn.notice()?);
     let lease = match txn.lease(id)? {
-        Some(lease) if lease.dead => return Ok(Answer::Lease(LeaseAnswer::Dead)),
-        Some(lease) => lease,
+        // Its holder asks again, because an answer was lost, and works for as long as it is told now.
+        Some(lease) => match lease.renew(now) {
+            Some(renewed) => renewed,
+            None => return Ok(Answer::Lease(LeaseAnswer::Dead)),
+        },
         None => {
             let seen = if forgetful { Lease::FORGETFUL } else { notice };
             Lease::open(now, id, term_ms, holder.to_owned(), seen)
@@ -588,6 +591,9 @@ fn expire_pass(txn: &mut dyn Txn, limit: usize) -> Result<usize, StoreError> {
     let now = txn.now();
     let pulse = beat(txn, now)?;
     for lease in txn.leases()? {
+        if let Some(lease) = lease.set_right(now) {
+            txn.put_lease(&lease)?;
+        }
         // A lapsed one may still come back, as long as no other claimant has acted on it.
         if txn.is_gone(&lease) || lease.is_forgotten(now, &pulse) {
             txn.put_lease(&Lease { dead: true, ..lease })?;

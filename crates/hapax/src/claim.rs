@@ -10,6 +10,7 @@ use hapax_core::key::Key;
 use hapax_core::lease::LeaseId;
 use hapax_core::name::Name;
 use hapax_core::outcome::Outcome;
+use hapax_core::planted::{Bug, planted};
 use hapax_core::retry::Backoff;
 use hapax_store::outbox::Telling;
 use hapax_store::{Answer, Command, Step, StoreError, call, read};
@@ -175,7 +176,7 @@ impl Claim {
     /// moves on with each renewal. Nothing limits opaque work. For work that goes on outside of this
     /// process, which is not stopped by dropping a future.
     pub fn work_until_ms(&self) -> Option<u64> {
-        if self.is_opaque {
+        if self.is_opaque || planted(Bug::WatchdogWaits) || planted(Bug::HolderWorksOn) {
             return None;
         }
         let lease = self.lease?;

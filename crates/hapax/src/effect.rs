@@ -135,7 +135,7 @@ pub struct EffectBuilder {
     pub(crate) bound: Option<Bound>,
     label: Option<String>,
     pub(crate) ttl: Option<Duration>,
-    deadline: Option<Duration>,
+    pub(crate) deadline: Option<Duration>,
     about: Option<String>,
     part: Option<Part>,
     within: Option<LeaseId>,
@@ -466,7 +466,7 @@ impl EffectBuilder {
                 Err(StoreError::CommitUnknown(_)) => {}
                 Err(StoreError::LeaseDead(dead)) => inner.holder.give_up(dead),
                 Err(StoreError::Unavailable(_)) if planted(Bug::FailOpen) => {
-                    let grant = Grant { attempt, fence: Fence(0), nth: 1 };
+                    let grant = Grant { attempt, fence: Fence(0), nth: 1, left_ms: None };
                     return Ok((Verdict::Granted(grant), held, (lease, since_ms)));
                 }
                 Err(error) => return Err(error.into()),

@@ -1,6 +1,5 @@
 //! The handle on a ledger, and what it is made of.
 
-use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
@@ -8,7 +7,6 @@ use std::time::Duration;
 
 use hapax_core::checkpoint::{Signer, Verifier};
 use hapax_core::key::Key;
-use hapax_core::lease::LeaseId;
 use hapax_core::name::{Name, Namespace};
 use hapax_core::outcome::DEFAULT_KEEP_LIMIT;
 #[cfg(feature = "postgres")]
@@ -77,7 +75,7 @@ pub(crate) struct Inner {
     /// Claims whose caller has given up and that may still be granted.
     pub(crate) abandoned: Abandoned,
     /// What grants without a lease hang on, as far as it is known here.
-    pub(crate) anchors: Mutex<HashMap<Namespace, LeaseId>>,
+    pub(crate) anchors: Mutex<crate::remote::Anchors>,
     /// Something was emitted here.
     pub(crate) emitted: Notify,
     /// Whoever follows events here.

@@ -149,6 +149,9 @@ impl Holder {
             false => Poll::Ready(None),
         });
         let stopped = async {
+            if planted(Bug::HolderWorksOn) {
+                return std::future::pending().await;
+            }
             let mut current = self.current.subscribe();
             loop {
                 let until_ms = self.work_until_ms().min(deadline_ms.unwrap_or(u64::MAX));

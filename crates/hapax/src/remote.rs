@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use hapax_core::attempt::{AttemptId, Fence};
 use hapax_core::effect::{Effect, Finding, Judged, StateName};
+use hapax_core::fingerprint::Fingerprint;
 use hapax_core::key::Key;
 use hapax_core::lease::Lease;
 use hapax_core::name::{Name, Namespace};
@@ -21,17 +22,43 @@ use crate::patience::Patience;
 /// How a lease that is held elsewhere begins its holder's name, before the namespace.
 const REMOTE: &str = "remote:";
 
-/// The holder of what grants without a lease hang on. No client's name begins like this.
+/// The anchors that a process knows: by namespace and term, with when it asked for the last renewal, by the
+/// boot-time clock in milliseconds.
+pub(crate) type Anchors = HashMap<(Namespace, u64), (LeaseId, u64)>;
+
+/// The holder of an anchor: a lease for grants whose holder has none. No client's name begins like this.
 const ANCHOR: &str = "-anchor";
 
-/// How long all servers may be away before such grants lapse.
-const ANCHOR_TERM: Duration = Duration::from_secs(60);
+/// The deadline of a grant that has neither a lease nor a deadline of its own.
+const DEADLINE: Duration = Duration::from_secs(60);
+
+/// The shortest term of an anchor, in milliseconds: so long that it is not forgotten between two renewals.
+const ANCHOR_TERM_MS: u64 = 16_000;
+
+/// The term of the anchor for grants with this deadline: so long that the ledger's deadline, an eighth later,
+/// has passed when the anchor lapses, even if no server renews it any more. A power of two, so that a
+/// namespace has few of them.
+fn anchor_term_ms(deadline: Duration) -> u64 {
+    let deadline_ms = u64::try_from(deadline.as_millis()).unwrap_or(u64::MAX).min(1 << 48);
+    (deadline_ms + deadline_ms / 4).max(ANCHOR_TERM_MS).next_power_of_two()
+}
 
 /// How many leases the clients of one namespace may hold.
 const LEASES: usize = 10_000;
 
 /// How often a claim is asked again whose answer was lost.
 const TRIES: usize = 5;
+
+/// How many anchors of one term are tried: one that died is left for the effects that hang on it.
+const ANCHORS: u32 = 10_000;
+
+fn anchor_id(namespace: &Namespace, term_ms: u64, number: u32) -> LeaseId {
+    let parts: [&[u8]; 4] =
+        [b"anchor", namespace.as_str().as_bytes(), &term_ms.to_be_bytes(), &number.to_be_bytes()];
+    let mut id = [0; 16];
+    id.copy_from_slice(&Fingerprint::of_parts(&parts).as_bytes()[..16]);
+    LeaseId::from_bytes(id)
+}
 
 impl Hapax {
     /// For those who perform effects elsewhere: leases, claims and reports on their behalf.
@@ -88,8 +115,8 @@ pub struct Remote<'a> {
 }
 
 impl Remote<'_> {
-    /// Opens a lease that somebody else renews. Opening it again changes nothing. None if a lease
-    /// of this id is over, or somebody else's.
+    /// Opens a lease that a client renews. Opening it again renews it. None if a lease of this id is over,
+    /// or of another namespace.
     pub async fn open(
         &self,
         id: LeaseId,
@@ -119,7 +146,7 @@ impl Remote<'_> {
     /// Renews a lease of this namespace. None if it is over.
     pub async fn renew(&self, id: LeaseId) -> Result<Option<Lease>, Error> {
         match self.is_ours(id).await? {
-            true => self.lease(Command::RenewLease { id, seen: Lease::FORGETFUL }).await,
+            true => self.lease(renewal(id)).await,
             false => Ok(None),
         }
     }
@@ -218,40 +245,49 @@ impl Remote<'_> {
         self.hapax.judge(command).await
     }
 
-    /// What a grant hangs on whose holder has no lease: one for the namespace, which every process
-    /// that [keeps anchors](Self::keep_anchors) renews, so that it outlives each of them.
-    async fn anchor(&self) -> Result<LeaseId, Error> {
-        if let Some(known) = self.anchors().get(&self.hapax.namespace) {
-            return Ok(*known);
+    /// The anchor for grants with this deadline, renewed a short while ago. Every process that
+    /// [keeps anchors](Self::keep_anchors) renews it.
+    ///
+    /// Its id follows from namespace, term and number, so that all processes have the same one, and a claim that
+    /// is sent again to another process hangs on the lease that it hung on before.
+    async fn anchor(&self, deadline: Duration) -> Result<LeaseId, Error> {
+        let term_ms = anchor_term_ms(deadline);
+        let place = (self.hapax.namespace.clone(), term_ms);
+        let asked_ms = self.hapax.inner.cache.now_ms();
+        if let Some((id, renewed_ms)) = self.anchors().get(&place)
+            && asked_ms.saturating_sub(*renewed_ms) < term_ms / 16
+        {
+            return Ok(*id);
         }
-        let name = format!("{}{ANCHOR}", self.prefix());
-        let leases = self.hapax.leases().await?;
-        let id = match leases.into_iter().find(|lease| lease.holder == name) {
-            Some(lease) => lease.id,
-            None => {
-                let id = LeaseId::from_bytes(random()?);
-                let opened = self.open_as(id, ANCHOR_TERM, &name).await?;
-                opened.ok_or(StoreError::LeaseDead(id))?.id
+        let (term, holder) = (Duration::from_millis(term_ms), format!("{}{ANCHOR}", self.prefix()));
+        for number in 0..ANCHORS {
+            let id = anchor_id(&self.hapax.namespace, term_ms, number);
+            if let Some(lease) = self.open_as(id, term, &holder).await? {
+                self.anchors().insert(place, (lease.id, asked_ms));
+                return Ok(lease.id);
             }
-        };
-        self.anchors().insert(self.hapax.namespace.clone(), id);
-        Ok(id)
+        }
+        Err(StoreError::LeaseDead(anchor_id(&self.hapax.namespace, term_ms, 0)).into())
     }
 
-    fn anchors(&self) -> std::sync::MutexGuard<'_, HashMap<Namespace, LeaseId>> {
+    fn anchors(&self) -> std::sync::MutexGuard<'_, Anchors> {
         self.hapax.inner.anchors.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
-    /// Renews the anchors of all namespaces, now; to be called every few seconds by whoever grants
-    /// on behalf of others.
+    /// Renews the anchors of all namespaces, now; a process that grants on behalf of clients calls it every
+    /// few seconds.
     pub async fn keep_anchors(&self) -> Result<(), Error> {
         let anchor = |lease: &Lease| {
             let holder = lease.holder.strip_prefix(REMOTE);
             holder.is_some_and(|rest| rest.split_once('/').is_some_and(|(_, name)| name == ANCHOR))
         };
         for lease in self.hapax.leases().await?.iter().filter(|lease| anchor(lease)) {
-            let (id, seen) = (lease.id, Lease::FORGETFUL);
-            self.lease(Command::RenewLease { id, seen }).await?;
+            let asked_ms = self.hapax.inner.cache.now_ms();
+            if self.lease(renewal(lease.id)).await?.is_some() {
+                let mut anchors = self.anchors();
+                let known = anchors.values_mut().find(|(id, _)| *id == lease.id);
+                known.into_iter().for_each(|(_, renewed_ms)| *renewed_ms = asked_ms);
+            }
         }
         Ok(())
     }
@@ -284,10 +320,10 @@ impl EffectBuilder {
     /// Asks for permission on behalf of somebody who performs it elsewhere, and waits for others
     /// as [`wait`](Self::wait) says. Asking again with the same attempt gives the same answer.
     ///
-    /// The grant hangs on a lease that somebody else renews, or on none; then it should have a
-    /// [`deadline`](Self::deadline).
+    /// The grant hangs on a lease that the client renews, or on none; then it lapses at its
+    /// [`deadline`](Self::deadline), a minute unless given, and not before.
     pub async fn claim_for(
-        self,
+        mut self,
         attempt: AttemptId,
         lease: Option<LeaseId>,
     ) -> Result<Verdict, Error> {
@@ -297,6 +333,10 @@ impl EffectBuilder {
             && !self.hapax.remote().is_ours(lease).await?
         {
             return Err(StoreError::LeaseDead(lease).into());
+        }
+        let deadline = self.deadline.unwrap_or(DEADLINE);
+        if lease.is_none() {
+            self.deadline = Some(deadline);
         }
         let mut patience = Patience::until(Instant::now() + self.wait);
         let mut anchors = 0;
@@ -314,7 +354,7 @@ impl EffectBuilder {
             let asked = inner.cache.asked();
             let hung = match lease {
                 Some(lease) => lease,
-                None => self.hapax.remote().anchor().await?,
+                None => self.hapax.remote().anchor(deadline).await?,
             };
             let ask = self.ask(attempt, hung);
             match self.ask_again(Command::Claim { name: self.name.clone(), ask }).await {
@@ -346,7 +386,8 @@ impl EffectBuilder {
                 Err(Error::Store(StoreError::LeaseDead(_)))
                     if lease.is_none() && anchors < TRIES =>
                 {
-                    self.hapax.remote().anchors().remove(&self.hapax.namespace);
+                    let place = (self.hapax.namespace.clone(), anchor_term_ms(deadline));
+                    self.hapax.remote().anchors().remove(&place);
                     anchors += 1;
                 }
                 Err(error) => return Err(error),
@@ -372,8 +413,18 @@ impl EffectBuilder {
     }
 }
 
+/// Renews a lease whose holder remembers no outcomes.
+fn renewal(id: LeaseId) -> Command {
+    Command::RenewLease { id, seen: Lease::FORGETFUL }
+}
+
 /// How long a waiter lets a silent holder be before it claims again, to take over if it may.
 const LOOK: Duration = Duration::from_millis(500);
+
+/// How long a client may work on a grant that has a deadline of its own: the ledger gives it an eighth more.
+pub fn work_ms(grant: &Grant) -> Option<u64> {
+    grant.left_ms.map(|left_ms| left_ms.saturating_sub(1) / 9 * 8)
+}
 
 /// Random bits for a client that has none of its own.
 pub fn random_id() -> Result<[u8; 16], Error> {

@@ -276,3 +276,26 @@ fn a_missing_lease_a_dead_holder_and_a_passed_deadline_are_all_lapses() {
     let shaken = Pulse { gaps: [NOW.lease.ms; GAPS], ..steady };
     assert!(!lapsed(NOW, &running(Some(NOW.lease)), Some(&lease), &shaken, false));
 }
+
+/// Proves K-7: the clock that a settling time is counted by ends with its era, and the count begins anew.
+#[test]
+fn after_a_reboot_a_settling_time_is_counted_anew() {
+    let since = LeaseInstant { era: 0, ms: 5 };
+    let state = State::Unknown { reason: "why".into(), since, tries: 3 };
+    let settling = Safety::Reconcilable(Settling::AfterMs(1_000));
+    let before = effect(state.clone(), settling);
+    let (judged, change) =
+        reconcile(NOW, Some(&before), (CURRENT, FENCE), NOW.lease, &Finding::NotFound);
+    let at = NOW.lease.plus_ms(1_000);
+    assert_eq!(judged, Judged::Undecided { not_before: Some(at) });
+    let after = change.unwrap().effect;
+    assert!(matches!(after.state, State::Unknown { since, tries: 3, .. } if since == NOW.lease));
+    let later = Now { lease: at, ..NOW };
+    let (judged, _) = reconcile(later, Some(&after), (CURRENT, FENCE), at, &Finding::NotFound);
+    assert_eq!(judged, Judged::Decided(StateName::Failed));
+
+    let refuses = effect(state, Safety::Reconcilable(Settling::TargetRefusesLate));
+    let (judged, _) =
+        reconcile(NOW, Some(&refuses), (CURRENT, FENCE), NOW.lease, &Finding::NotFound);
+    assert_eq!(judged, Judged::Decided(StateName::Failed), "nothing is counted there");
+}

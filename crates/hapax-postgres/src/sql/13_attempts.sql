@@ -57,13 +57,15 @@ BEGIN
         RAISE EXCEPTION 'the lease % is over', lease
             USING ERRCODE = 'HX110', HINT = 'Open another and claim again.';
     END IF;
+    -- A beat that lies far ahead is of a clock that was wrong and has been set right.
     UPDATE hapax.self s SET
-        pulse_gaps = CASE WHEN s.timeline = line
+        pulse_gaps = CASE WHEN s.timeline = line AND s.pulse_last <= now + 60000
             THEN (SELECT array_agg(CASE WHEN now - s.pulse_last > hapax.gap_ms(place - 1)
                       THEN greatest(gap, now) ELSE gap END ORDER BY place)
                   FROM unnest(s.pulse_gaps) WITH ORDINALITY AS g (gap, place))
             ELSE array_fill(now, ARRAY[52]) END,
-        pulse_last = CASE WHEN s.timeline = line THEN greatest(s.pulse_last, now) ELSE now END,
+        pulse_last = CASE WHEN s.timeline = line AND s.pulse_last <= now + 60000
+            THEN greatest(s.pulse_last, now) ELSE now END,
         timeline = line;
     RETURN to_timestamp(ends / 1000.0);
 END $$;
@@ -204,7 +206,7 @@ BEGIN
             reason := attempt_id || ' is over; ask with a new one';
             RETURN;
         END IF;
-        IF (e.state = 2 AND e.cause = 6) OR e.expires <= now THEN
+        IF e.state = 2 AND e.cause = 6 THEN
             EXIT;
         END IF;
         IF e.fingerprint <> fingerprint THEN
@@ -273,7 +275,7 @@ BEGIN
     r.updated := now;
     r.generation := 1;
     r.attempts := 1;
-    IF NOT is_new AND ((e.state = 2 AND e.cause = 6) OR e.expires <= now) THEN
+    IF NOT is_new AND e.state = 2 AND e.cause = 6 THEN
         r.generation := e.generation + 1;
     ELSIF NOT is_new THEN
         r.generation := e.generation;

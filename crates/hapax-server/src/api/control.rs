@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use axum::extract::{FromRequestParts, State};
 use data_encoding::BASE64;
-use hapax::remote::{Permit, Settled};
+use hapax::remote::{Permit, Settled, work_ms};
 use hapax_control::remote::Terms;
 use hapax_control::{ControlPlane, Error};
 use http::StatusCode;
@@ -15,7 +15,7 @@ use utoipa::ToSchema;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use super::effect::{DEADLINE, LONGEST_DEADLINE_MS, attempt, settled, within, work_ms};
+use super::effect::{LONGEST_DEADLINE_MS, attempt, settled, within};
 use super::{
     Answer, ClientKey, Json, Named, Scope, Wait, answer, malformed, not_found, parse, part,
 };
@@ -96,10 +96,10 @@ async fn list(State(server): State<Arc<Server>>) -> Answer<Computations> {
            ("Prefer" = Option<String>, Header, description = "wait=N: seconds to wait while somebody else is sending it")),
     responses((status = 200, body = wire::ControlVerdict)))]
 async fn claim(
-    scope: Scope,
+    _: Scope,
     Of { computation, plane }: Of,
     Wait(wait): Wait,
-    ClientKey(client_key): ClientKey,
+    _: ClientKey,
     Json(asked): Json<wire::ControlClaim>,
 ) -> Answer<wire::ControlVerdict> {
     let request = match (&asked.request, &asked.request_base64) {
@@ -116,9 +116,7 @@ async fn claim(
     let lease = asked.lease.as_deref().map(|text| parse("lease", text)).transpose()?;
     let deadline = within("deadline_ms", asked.deadline_ms, 1..=LONGEST_DEADLINE_MS)?;
     let deadline = deadline.map(Duration::from_millis);
-    let (given, client_key) = (asked.attempt.as_deref(), client_key.as_deref());
-    let attempt = attempt(&scope, given, client_key, &[computation.as_bytes(), &request])?;
-    let deadline = deadline.or(lease.is_none().then_some(DEADLINE));
+    let attempt = attempt(asked.attempt.as_deref())?;
     let terms =
         Terms { epoch: within("epoch", asked.epoch, 0..=i64::MAX as u64)?, lease, deadline, wait };
     let permitted = plane.permit(&computation, &request, attempt, terms).await.map_err(named)?;
@@ -131,7 +129,7 @@ async fn claim(
             attempt: grant.attempt.to_string(),
             fence: grant.fence.0,
             nth: grant.nth,
-            work_ms: deadline.map(work_ms),
+            work_ms: work_ms(&grant),
             pauses_ms: wire::pauses_ms(permitted.computation),
         },
         Permit::Replayed { outcome, .. } => {

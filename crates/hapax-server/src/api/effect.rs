@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::extract::State;
-use hapax::remote::{Fenced, Look, Permit, Settled, random_id};
+use hapax::remote::{Fenced, Look, Permit, Settled, random_id, work_ms};
 use hapax::{
     AttemptId, Error, Fence, Filter, Finding, Fingerprint, Judged, OnLock, Outcome, Resolution,
     Seen, StateName, Step,
@@ -31,8 +31,7 @@ pub(super) fn reading() -> OpenApiRouter<Arc<Server>> {
         .routes(routes!(steps))
 }
 
-/// What an id of the client's own makes safe to repeat: an answer that was kept would tell of a
-/// permission that is over.
+/// An answer that was kept would tell of a permission that is over. A client that asks again names its attempt.
 pub(super) fn asking() -> OpenApiRouter<Arc<Server>> {
     OpenApiRouter::new().routes(routes!(claim)).routes(routes!(look))
 }
@@ -49,9 +48,6 @@ pub(super) fn performing() -> OpenApiRouter<Arc<Server>> {
 pub(super) fn clearing() -> OpenApiRouter<Arc<Server>> {
     OpenApiRouter::new().routes(routes!(reset))
 }
-
-/// How long a grant lasts that hangs on no lease of the client's own.
-pub(super) const DEADLINE: Duration = Duration::from_secs(60);
 
 /// The longest that a grant may last, in milliseconds.
 pub(super) const LONGEST_DEADLINE_MS: u64 = 24 * 3600 * 1000;
@@ -213,12 +209,11 @@ async fn claim(
     scope: Scope,
     named: Named,
     Wait(wait): Wait,
-    ClientKey(client_key): ClientKey,
+    _: ClientKey,
     Json(asked): Json<wire::Claim>,
 ) -> Answer<wire::Verdict> {
     let lease = asked.lease.as_deref().map(|text| parse("lease", text)).transpose()?;
-    let given = asked.attempt.as_deref();
-    let attempt = attempt_at(&scope, given, client_key.as_deref(), named.key).await?;
+    let attempt = attempt(asked.attempt.as_deref())?;
     let fingerprint = match (&asked.payload, &asked.fingerprint) {
         (Some(_), Some(_)) => {
             return Err(malformed("give payload or fingerprint, not both"));
@@ -248,9 +243,8 @@ async fn claim(
         effect = effect.ttl(Duration::from_millis(ms));
     }
     let deadline = within("deadline_ms", asked.deadline_ms, 1..=LONGEST_DEADLINE_MS)?;
-    let deadline = deadline.map(Duration::from_millis).or(lease.is_none().then_some(DEADLINE));
     if let Some(deadline) = deadline {
-        effect = effect.deadline(deadline);
+        effect = effect.deadline(Duration::from_millis(deadline));
     }
     if let Some(epoch) = &asked.epoch {
         effect = effect.in_epoch(epoch.meant().map_err(malformed)?);
@@ -260,7 +254,7 @@ async fn claim(
             attempt: grant.attempt.to_string(),
             fence: grant.fence.0,
             nth: grant.nth,
-            work_ms: deadline.map(work_ms),
+            work_ms: work_ms(&grant),
         }),
         Permit::Replayed { outcome, expires } => answer(wire::Verdict::Replayed {
             outcome: wire::Outcome::of(&outcome),
@@ -269,52 +263,11 @@ async fn claim(
     }
 }
 
-/// How long a client may work on a grant with this deadline.
-pub(super) fn work_ms(deadline: Duration) -> u64 {
-    u64::try_from(deadline.as_millis()).unwrap_or(u64::MAX)
-}
-
-/// The attempt that a claim of this key asks for. One that follows from the client's key is bound to the
-/// generation and the number that it would have: the same request sent again asks for the same attempt,
-/// and one that comes after another attempt asks for a new one.
-pub(super) async fn attempt_at(
-    scope: &Scope,
-    given: Option<&str>,
-    client_key: Option<&str>,
-    key: hapax::Key,
-) -> Result<AttemptId, Problem> {
-    let numbered = |generation: u32, nth: u32| {
-        let number = [generation.to_be_bytes(), nth.to_be_bytes()].concat();
-        attempt(scope, given, client_key, &[&key.as_bytes()[..], &number])
-    };
-    if given.is_some() || client_key.is_none() {
-        return numbered(0, 0);
-    }
-    let Some(effect) = scope.hapax.show(key).await? else { return numbered(1, 1) };
-    let newest = numbered(effect.generation, effect.attempts)?;
-    let cleared = matches!(&effect.state, hapax::State::Failed(failure) if failure.cause == hapax::Cause::Reset);
-    match cleared {
-        _ if newest == effect.attempt && !cleared => Ok(newest),
-        true => numbered(effect.generation.saturating_add(1), 1),
-        false => numbered(effect.generation, effect.attempts.saturating_add(1)),
-    }
-}
-
-/// The attempt that a claim asks for. One that is sent again asks for the same.
-pub(super) fn attempt(
-    scope: &Scope,
-    given: Option<&str>,
-    client_key: Option<&str>,
-    of: &[&[u8]],
-) -> Result<AttemptId, Problem> {
-    match (given, client_key) {
-        (Some(text), _) => parse("attempt", text),
-        (None, Some(client_key)) => {
-            let tenant = scope.caller.tenant();
-            let parts = [&[tenant.as_bytes()], of, &[client_key.as_bytes()]].concat();
-            Ok(AttemptId::from_bytes(derived(&parts)))
-        }
-        (None, None) => Ok(AttemptId::from_bytes(random_id()?)),
+/// The attempt that a claim asks for: the client's own, which it may send again, or a new one.
+pub(super) fn attempt(given: Option<&str>) -> Result<AttemptId, Problem> {
+    match given {
+        Some(text) => parse("attempt", text),
+        None => Ok(AttemptId::from_bytes(random_id()?)),
     }
 }
 

@@ -79,7 +79,7 @@ async fn open(
 
 fn held(id: LeaseId, lease: Option<hapax::Lease>) -> Answer<wire::Lease> {
     match lease {
-        Some(lease) => answer(wire::Lease::of(&lease)),
+        Some(lease) => answer(wire::Lease::renewed(&lease)),
         None => Err(hapax::Error::from(StoreError::LeaseDead(id)).into()),
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use axum::extract::{FromRequestParts, State};
 use hapax::StateName;
-use hapax::remote::Permit;
+use hapax::remote::{Permit, work_ms};
 use hapax_pipeline::lineage::openlineage;
 use hapax_pipeline::remote::{Ask, Told};
 use hapax_pipeline::replay::PRODUCER;
@@ -18,9 +18,7 @@ use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use super::effect::{
-    DEADLINE, LONGEST_DEADLINE_MS, attempt_at, noted, page, settled, within, work_ms,
-};
+use super::effect::{LONGEST_DEADLINE_MS, attempt, noted, page, settled, within};
 use super::{
     Answer, ClientKey, Json, Named, Params, Scope, TraceOf, Wait, answer, malformed, not_found,
     parse, part,
@@ -171,19 +169,17 @@ async fn drop(scope: Scope, Name(name): Name) -> Answer<Known> {
     params(("Prefer" = Option<String>, Header, description = "wait=N: seconds to wait while somebody else is doing it")),
     responses((status = 200, body = wire::OperationVerdict)))]
 async fn claim(
-    scope: Scope,
+    _: Scope,
     Of(pipeline): Of,
     Wait(wait): Wait,
-    ClientKey(client_key): ClientKey,
+    _: ClientKey,
     Json(asked): Json<wire::OperationClaim>,
 ) -> Answer<wire::OperationVerdict> {
     let operation = asked.operation().map_err(malformed)?;
-    let key = operation.key().map_err(|error| Problem::from(Error::from(error)))?;
     let lease = asked.lease.as_deref().map(|text| parse("lease", text)).transpose()?;
     let deadline = within("deadline_ms", asked.deadline_ms, 1..=LONGEST_DEADLINE_MS)?;
-    let deadline = deadline.map(Duration::from_millis).or(lease.is_none().then_some(DEADLINE));
-    let (given, client_key) = (asked.attempt.as_deref(), client_key.as_deref());
-    let attempt = attempt_at(&scope, given, client_key, key).await?;
+    let deadline = deadline.map(Duration::from_millis);
+    let attempt = attempt(asked.attempt.as_deref())?;
     let ask = Ask {
         operation,
         part: asked.part.clone(),
@@ -202,7 +198,7 @@ async fn claim(
             attempt: grant.attempt.to_string(),
             fence: grant.fence.0,
             nth: grant.nth,
-            work_ms: deadline.map(work_ms),
+            work_ms: work_ms(&grant),
         },
         Permit::Replayed { outcome, .. } => {
             wire::OperationVerdict::Replayed { key, outcome: wire::Outcome::of(&outcome) }

@@ -11,20 +11,28 @@ pub struct Lease {
     /// How long a renewal lasts.
     pub term_ms: u64,
     /// Stop working this long after you sent the request that was answered with this, unless a later
-    /// renewal was answered: by then the lease cannot have lapsed.
-    pub work_ms: u64,
+    /// renewal was answered: by then the lease cannot have lapsed. Only where this is the answer to its
+    /// opening or renewal.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub work_ms: Option<u64>,
     /// Who holds it, for people.
     pub holder: String,
 }
 
 impl Lease {
+    /// A lease that was opened or renewed just now.
+    pub(crate) fn renewed(lease: &hapax::Lease) -> Self {
+        let work_ms = Some(hapax::Lease::working_ms(lease.term_ms));
+        Self { work_ms, ..Self::of(lease) }
+    }
+
     pub(crate) fn of(lease: &hapax::Lease) -> Self {
         let holder = match lease.holder.split_once('/') {
             Some((prefix, holder)) if prefix.starts_with("remote:") => holder,
             _ => &lease.holder,
         };
-        let (term_ms, work_ms) = (lease.term_ms, hapax::Lease::working_ms(lease.term_ms));
-        Self { lease: lease.id.to_string(), term_ms, work_ms, holder: holder.to_owned() }
+        let (lease, term_ms) = (lease.id.to_string(), lease.term_ms);
+        Self { lease, term_ms, work_ms: None, holder: holder.to_owned() }
     }
 }
 
@@ -38,7 +46,7 @@ pub struct OpenLease {
     /// Who holds it, for people.
     #[schema(min_length = 1, max_length = 128)]
     pub holder: String,
-    /// Its id, if the client chooses it: 128 random bits. Opening it again changes nothing.
+    /// Its id, if the client chooses it: 128 random bits. Opening it again renews it.
     #[schema(pattern = "^lease_[0-9a-f]{32}$")]
     pub lease: Option<String>,
 }

@@ -3,6 +3,7 @@
 mod callers_transaction;
 mod line;
 mod outbox;
+mod remote;
 mod running;
 mod sharing;
 mod shelf;

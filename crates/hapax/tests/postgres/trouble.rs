@@ -282,6 +282,28 @@ async fn what_hapax_commits_is_synced() {
     assert_eq!((row.get::<_, i64>(0), row.get::<_, i64>(1)), (66, 66));
 }
 
+/// Proves K-5: a grant that is found again is told when the standby has it, and not before: a primary that
+/// crashed while its commit waited shows it to everybody.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_grant_is_told_again_only_when_the_standby_has_it() {
+    let server = Postgres::start();
+    let hapax = open(&server.url("postgres")).await;
+    let attempt = hapax::AttemptId::from_bytes([1; 16]);
+    let ask = || hapax.effect(key(1)).claim_for(attempt, None);
+    assert!(matches!(ask().await, Ok(hapax::remote::Verdict::Granted(_))));
+    let standby = async |name: &str| {
+        server.sql("postgres", &format!("ALTER SYSTEM SET synchronous_standby_names = '{name}'"));
+        server.sql("postgres", "SELECT pg_reload_conf()");
+        let is_so = async || server.sql("postgres", "SHOW synchronous_standby_names") == name;
+        until("it is reloaded", is_so).await;
+    };
+    standby("nobody").await;
+    let told = tokio::time::timeout(Duration::from_secs(2), ask()).await;
+    assert!(told.is_err(), "told without the standby: {told:?}");
+    standby("").await;
+    assert!(matches!(ask().await, Ok(hapax::remote::Verdict::Granted(_))));
+}
+
 /// Proves K-5: after a restore, fences begin above all that were ever given, and what was
 /// running is left to nobody.
 #[tokio::test]

@@ -1,0 +1,84 @@
+//! What a reconciler's answer means for an effect whose outcome is unknown.
+//!
+//! "Not found" is not "did not happen": a no counts where the target refuses late arrivals, or when the
+//! settling time has passed on one clock, from the moment at which the holder could last have sent.
+
+use super::{Change, Effect, Event, Fenced, Judged, State, failed, judged};
+use crate::attempt::{AttemptId, Fence};
+use crate::outcome::{Cause, Outcome, bounded};
+use crate::planted::{Bug, planted};
+use crate::safety::{Safety, Settling};
+use crate::time::{LeaseInstant, Now};
+
+/// What a reconciler found at the target.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Finding {
+    /// It is there. Final.
+    Happened(Outcome),
+    /// It is not there. Whether that counts is the settling time's question.
+    NotFound,
+    /// The target could not be asked, or could not say.
+    CannotTell(String),
+}
+
+/// How often a reconciler may fail to tell before a person is asked.
+pub const MAX_TRIES: u32 = 8;
+
+/// Judges what a reconciler found. Fenced by the attempt it looked for and its fence: an attempt
+/// whose claim was repeated may have been granted twice. A "no" is as old as the
+/// instant at which it began to look: what was sent since then it cannot have seen.
+pub fn reconcile(
+    now: Now,
+    current: Option<&Effect>,
+    (attempt, fence): (AttemptId, Fence),
+    looked: LeaseInstant,
+    finding: &Finding,
+) -> (Judged, Option<Change>) {
+    let fenced = (Judged::Fenced(Fenced::by(current)), None);
+    let sought = |effect: &&Effect| effect.attempt == attempt && effect.fence == fence;
+    let Some(effect) = current.filter(sought) else { return fenced };
+    let State::Unknown { reason, since, tries } = &effect.state else { return fenced };
+    let state = match finding {
+        Finding::Happened(outcome) => State::Succeeded(outcome.clone()),
+        // The clock that the settling time was counted by is gone, so it is counted anew.
+        Finding::NotFound
+            if since.era != now.lease.era && counts_from(effect.safety, *since).is_some() =>
+        {
+            let since = now.lease;
+            let state = State::Unknown { reason: reason.clone(), since, tries: *tries };
+            let not_before = counts_from(effect.safety, since);
+            let change = Change { effect: effect.moved(now, state), event: Event::Reconciled };
+            return (Judged::Undecided { not_before }, Some(change));
+        }
+        Finding::NotFound => match counts_from(effect.safety, *since) {
+            Some(at)
+                if (looked.era != now.lease.era || !at.reached(looked))
+                    && !planted(Bug::NoAtOnce) =>
+            {
+                return (Judged::Undecided { not_before: Some(at) }, None);
+            }
+            _ => failed(Cause::Reconciled, "the reconciler did not find it"),
+        },
+        Finding::CannotTell(why) if tries + 1 >= MAX_TRIES => State::Indeterminate {
+            reason: bounded(format!(
+                "{reason}; the reconciler could not tell {MAX_TRIES} times: {why}"
+            )),
+        },
+        Finding::CannotTell(_) => {
+            let state = State::Unknown { reason: reason.clone(), since: *since, tries: tries + 1 };
+            let change = Change { effect: effect.moved(now, state), event: Event::Reconciled };
+            return (Judged::Undecided { not_before: None }, Some(change));
+        }
+    };
+    judged(now, effect, state, Event::Reconciled)
+}
+
+/// When "not found" begins to mean "did not happen".
+fn counts_from(safety: Safety, since: LeaseInstant) -> Option<LeaseInstant> {
+    match safety {
+        Safety::Reconcilable(Settling::AfterMs(ms)) => Some(since.plus_ms(ms)),
+        Safety::Reconcilable(Settling::TargetRefusesLate)
+        | Safety::Transactional
+        | Safety::Opaque => None,
+    }
+}
