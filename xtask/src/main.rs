@@ -3,11 +3,13 @@
 //! - `test`: installs what is missing and runs everything, saying what it skipped
 //! - `bench`: the benchmarks of the command line, in a release build
 //! - `contract`: asks the server everything that its description allows, and what it does not
+//! - `mutants`: changes the kernel's decisions in small ways, each of which a test has to notice
 //! - `package`: a Debian package
-//! - `prove`: breaks hapax on purpose for about an hour, and writes `docs/proof.md`
+//! - `prove`: breaks hapax on purpose for an hour and a half, and writes `docs/proof.md`
 //! - `tidy`: house rules, and `docs/requirements.md` from the tests; `--check` only looks
 
 mod contract;
+mod mutants;
 mod package;
 mod run;
 mod tidy;
@@ -22,10 +24,11 @@ fn main() -> ExitCode {
         ["bench", rest @ ..] => run::bench(rest),
         ["package"] => package::package(),
         ["contract"] => contract::contract(),
+        ["mutants", rest @ ..] => mutants::mutants(rest),
         ["prove", rest @ ..] => run::prove(rest),
         ["tidy"] => tidy::tidy(tidy::Mode::Write),
         ["tidy", "--check"] => tidy::tidy(tidy::Mode::Check),
-        _ => Err("usage: cargo xtask test | bench [OPTIONS] | prove | contract | package | tidy [--check]"
+        _ => Err("usage: cargo xtask test | bench [OPTIONS] | prove | mutants | contract | package | tidy [--check]"
             .to_owned()),
     };
     match result {

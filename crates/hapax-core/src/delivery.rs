@@ -202,8 +202,8 @@ impl Buckets {
     /// From bytes.
     pub fn from_bytes(bytes: &[u8; 128]) -> Self {
         let mut words = [0; 16];
-        for (word, chunk) in words.iter_mut().zip(bytes.chunks_exact(8)) {
-            *word = chunk.iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte));
+        for (word, chunk) in words.iter_mut().zip(bytes.as_chunks().0) {
+            *word = u64::from_le_bytes(*chunk);
         }
         Self(words)
     }
@@ -252,6 +252,28 @@ mod tests {
         assert_eq!(tenth(Poison::Skip), Next::Fail { park: false });
         assert_eq!(tenth(Poison::Block), Next::Again { ms: 0 });
         assert_eq!(policy.horizon_ms(), 15_000);
+    }
+
+    #[test]
+    fn buckets_are_a_set() {
+        let of = |buckets: &[u16]| {
+            let mut set = Buckets::default();
+            buckets.iter().for_each(|bucket| set.insert(*bucket));
+            set
+        };
+        let (some, others) = (of(&[0, 63, 64, 1023]), of(&[1, 64, 512]));
+        assert!(Buckets::default().is_empty() && !some.is_empty());
+        assert_eq!((some.len(), of(&[7, 7]).len()), (4, 1));
+        assert_eq!(some.union(others), of(&[0, 1, 63, 64, 512, 1023]));
+        assert_eq!(some.without(others), of(&[0, 63, 1023]));
+        assert_eq!(some.first(2), of(&[0, 63]));
+        assert!(some.contains(1023) && !some.contains(959) && !some.contains(1));
+    }
+
+    #[test]
+    fn what_a_failed_record_means_is_written_out() {
+        let words = [Poison::Park, Poison::Skip, Poison::Block].map(Poison::as_str);
+        assert_eq!(words, ["park", "skip", "block"]);
     }
 
     /// Proves O-4: no bucket is given to two, none is left, and nobody has much more than others.
