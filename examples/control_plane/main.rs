@@ -21,7 +21,7 @@ use peer::{Mood, Peer};
 
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
-/// A tale that is not told in a minute has gone wrong.
+/// A story that takes longer than a minute has gone wrong.
 const LONG: Duration = Duration::from_secs(60);
 
 #[tokio::main]
@@ -104,7 +104,7 @@ async fn until(holds: impl Fn() -> bool) -> Result<()> {
     Ok(())
 }
 
-/// Waits until this many requests are shown to somebody.
+/// Waits until this many requests are shown to the operator.
 async fn until_stuck(hapax: &Hapax, count: usize) -> Result<()> {
     while hapax.list(&[StateName::Indeterminate], 10).await?.len() < count {
         hapax.pass().await?;

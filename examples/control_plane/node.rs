@@ -1,4 +1,4 @@
-//! A node: a process that dispatches one request and says what came of it.
+//! A node: a process that dispatches one request and prints the result.
 
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -18,7 +18,7 @@ pub(crate) const STEP: &str = "connector.migration_step.v1";
 pub(crate) const PROBE: &str = "connector.health_probe.v1";
 pub(crate) const FENCING: &str = "connector.fencing_acquire.v1";
 
-/// What the process does.
+/// The process: dispatches its request and prints the result.
 pub(crate) async fn main(
     name: &str,
     ledger: &Path,
@@ -62,7 +62,7 @@ fn text(body: Option<&[u8]>) -> String {
     String::from_utf8_lossy(body.unwrap_or_default()).into_owned()
 }
 
-/// Where a node's processes work.
+/// A node, and the files and addresses of its processes.
 #[derive(Clone)]
 pub(crate) struct Node {
     pub(crate) name: &'static str,
@@ -83,13 +83,13 @@ impl Node {
         Ok(Sending { name: self.name, child })
     }
 
-    /// Runs the process to its end. Whether there was an answer.
+    /// Runs the process to its end. Returns whether there was an answer.
     pub(crate) async fn send(&self, computation: &str, request: &str) -> Result<bool> {
         self.start(computation, request)?.answered().await
     }
 }
 
-/// A request under way.
+/// A request in flight.
 pub(crate) struct Sending {
     name: &'static str,
     child: Child,
@@ -100,7 +100,7 @@ impl Sending {
         Ok(self.child.wait().await?.success())
     }
 
-    /// Kills the process, which says nothing any more.
+    /// Kills the process.
     pub(crate) async fn kill(mut self) -> Result<()> {
         self.child.kill().await?;
         println!("   node {}: killed", self.name);

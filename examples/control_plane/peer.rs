@@ -1,4 +1,4 @@
-//! The peer: a service that does what it is asked once, whatever its mood.
+//! The peer: a service that carries out each request once, whatever its mood.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -15,12 +15,12 @@ use tokio::sync::watch;
 
 use crate::Result;
 
-/// What it does with a request.
+/// How the peer treats a request.
 #[derive(Clone, Copy, PartialEq)]
 pub(crate) enum Mood {
     /// Does it and answers.
     Well,
-    /// Does it, and the answers to so many get lost.
+    /// Does it, and loses the answers to so many requests.
     LosesAnswers(usize),
     /// Does nothing, and says so.
     Down,
@@ -75,7 +75,7 @@ impl Peer {
         self.service.done.load(Ordering::SeqCst)
     }
 
-    /// Goes over to the epoch that the others are in.
+    /// Advances to the epoch that the nodes are in.
     pub(crate) async fn follow(&self, domain: &Domain, epoch: u64) -> Result<()> {
         let seen = self.hapax.epoch(domain).await?;
         self.hapax.advance_epoch(domain, (seen, epoch), "the peer", "the others are there").await?;
@@ -100,7 +100,7 @@ async fn control(State(service): State<Service>, Incoming(request): Incoming) ->
         (Ok(_), Mood::LosesAnswers(more @ 1..)) => {
             service.mood.send_replace(Mood::LosesAnswers(more - 1));
             println!("   the peer: did it, and the answer gets lost");
-            // The connection breaks off where an answer should be.
+            // The connection breaks off instead of an answer.
             Response::new(axum::body::Body::from_stream(Broken))
         }
         (Ok(done), _) => done.body().unwrap_or_default().to_vec().into_response(),

@@ -1,7 +1,7 @@
 //! The pipeline `hydrology_flow`: from a delivery of readings to a published table.
 //!
-//! What was made, the row that says so, the artifact and the event are one transaction. A process
-//! that dies before its commit leaves nothing, and one that dies after it has done everything.
+//! The outcome, the pipeline's row, the artifact and the event are one transaction. A process that
+//! dies before its commit leaves nothing, and one that dies after it has done everything.
 
 use std::collections::BTreeMap;
 use std::io::Write as _;
@@ -19,7 +19,7 @@ use serde_json::json;
 pub(crate) const DATASET: &str = "hydrology_flow_ks";
 pub(crate) const PUBLISHED: &str = "artifact_published";
 
-/// What the work says when it has got as far as it is to be stopped.
+/// The line that the work prints when it has come to its stop.
 pub(crate) const HERE: &str = "here";
 
 const DAY: Duration = Duration::from_secs(24 * 3600);
@@ -40,8 +40,8 @@ pub(crate) struct Delivery {
     pub(crate) version: String,
 }
 
-/// What is declared of the dataset: who answers for it, how it is to be treated, and what its
-/// readings and its rows look like.
+/// The dataset's declaration: its owner, its care label, and the contracts of its readings and its
+/// rows.
 pub(crate) fn declared() -> Dataset {
     let reading = json!({
         "type": "object",
@@ -63,13 +63,13 @@ pub(crate) fn declared() -> Dataset {
     }
 }
 
-/// The table that the pipeline keeps. Nothing in it forbids a second row for a version.
+/// The pipeline's table. Nothing in it forbids a second row for a version.
 pub(crate) fn prepare(hapax: &Hapax) -> Result<(), Box<dyn std::error::Error>> {
     let table = "CREATE TABLE IF NOT EXISTS pipeline_state (version TEXT, peak_cms REAL)";
     Ok(hapax.connection()?.execute_batch(table)?)
 }
 
-/// Publishes what was delivered, unless that was done before.
+/// Publishes a delivery, unless that was done before.
 pub(crate) async fn publish(
     hapax: &Hapax,
     pipeline: &Pipeline,
@@ -150,10 +150,10 @@ fn perform(
     Ok(made)
 }
 
-/// Says that it has come here, and waits to be killed. Not for ever, should nobody do that.
+/// Prints that it has come here, and waits to be killed, for a minute at most.
 fn wait_if(here: bool) -> std::io::Result<()> {
     if here {
-        // A test that captures what is printed does not capture this.
+        // A test harness captures `println!`, but not this.
         let mut out = std::io::stdout().lock();
         writeln!(out, "{HERE}")?;
         out.flush()?;
@@ -222,7 +222,7 @@ fn transform(readings: &[Reading]) -> Vec<Row> {
     stations.into_iter().map(row).collect()
 }
 
-/// Writes the artifact beside its place first: whoever reads it sees all of it or none.
+/// Writes a file beside the artifact first: a reader sees all of the artifact or none.
 fn write(path: &Path, rows: &[Row]) -> std::io::Result<()> {
     let mut text = String::from("station,days,mean_cms,peak_cms\n");
     for Row { station, days, mean_cms, peak_cms } in rows {

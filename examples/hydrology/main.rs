@@ -1,6 +1,6 @@
 //! The hydrology flow: a delivery of stream-flow readings comes in, a table is made of it and
-//! published, subscribers and catalogs hear of it, a process is killed twice on the way, and a
-//! file is tampered with. The output tells the story; what is not so ends it.
+//! published, subscribers and catalogs hear of it, a process is killed twice on the way, and a file
+//! is tampered with. The output tells the story; a fact that does not hold ends it.
 //!
 //!   cargo run -p hapax-pipeline --example hydrology
 //!
@@ -25,7 +25,7 @@ type Result<T> = std::result::Result<T, Box<dyn Error>>;
 /// Readings of four stations on six days, made up.
 const READINGS: &str = include_str!("streamflow.csv");
 
-/// A tale that is not told in a minute has gone wrong.
+/// A story that takes longer than a minute has gone wrong.
 const LONG: Duration = Duration::from_secs(60);
 
 #[tokio::main]
@@ -144,7 +144,7 @@ fn tell(text: &str) {
     println!("\n{text}");
 }
 
-/// Ends the story if it is not so.
+/// Ends the story if the fact does not hold.
 fn fact(holds: bool, text: &str) {
     assert!(holds, "it is not so that {text}");
     println!("   ✓ {text}");

@@ -1,5 +1,5 @@
-//! What the story is played on: a ledger, a dispatcher with a subscriber and a catalog, and a
-//! process that can be killed.
+//! The stage of the story: a ledger, a dispatcher with a subscriber and a catalog, and a process
+//! that can be killed.
 
 use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
@@ -21,7 +21,7 @@ use tracing_subscriber::util::SubscriberInitExt as _;
 use super::Result;
 use super::etl::{self, DATASET, Delivery, HERE, PUBLISHED, Stop};
 
-/// Where the dispatcher's telemetry goes.
+/// The file of the dispatcher's telemetry.
 const TELEMETRY: &str = "focus-telemetry.log";
 
 pub(crate) struct Stage {
@@ -54,7 +54,7 @@ impl Stage {
         Ok(Self { hapax, place: place.to_owned(), dispatcher, projector, subscriber })
     }
 
-    /// A file comes in, and the event that says so; once, however often it is said.
+    /// Writes a file that comes in, and emits its event; once, however often the same file comes.
     pub(crate) async fn ingest(&self, file: &str, version: &str, text: &str) -> Result<()> {
         let path = self.place.join(file);
         std::fs::create_dir_all(path.parent().unwrap_or(&self.place))?;
@@ -71,7 +71,7 @@ impl Stage {
         Ok(())
     }
 
-    /// Seals the journal, tells of its runs, and waits until everything is delivered.
+    /// Seals the journal, projects its runs, and waits until everything is delivered.
     pub(crate) async fn deliver(&self) -> Result<()> {
         self.hapax.pass().await?;
         let mut projector = self.projector.lock().await;
@@ -80,7 +80,7 @@ impl Stage {
         Ok(())
     }
 
-    /// How many rows, artifacts and events there are of a version.
+    /// The numbers of rows, artifacts and events of a version.
     pub(crate) fn state(&self, version: &str) -> Result<(u32, u32, u32)> {
         let connection = self.hapax.connection()?;
         let count = |of: &str| {
@@ -94,7 +94,7 @@ impl Stage {
         ))
     }
 
-    /// What the subscriber has heard, by the id of the event.
+    /// The subscriber's deliveries: the id of each event, and its payload.
     pub(crate) fn heard(&self) -> Vec<(String, String)> {
         self.subscriber.letters.lock().expect("nobody panics with it").clone()
     }
@@ -116,7 +116,7 @@ impl Stage {
         Ok(files.join("\n"))
     }
 
-    /// The versions that are in the collection of the dataset.
+    /// The versions in the dataset's collection.
     pub(crate) fn versions(&self) -> Result<Vec<String>> {
         let collection = self.place.join("catalog/stac").join(names::stac_collection(DATASET));
         let mut versions = Vec::new();
@@ -132,7 +132,7 @@ impl Stage {
         Ok(versions)
     }
 
-    /// What the ledger of governance says of each record, oldest first.
+    /// Prints the ledger of governance, a line for each record, oldest first.
     pub(crate) async fn print_ledger(&self) -> Result<()> {
         println!("   outbox_id  event_name  dataset_id  care_label  status  attempt");
         let filter = RecordFilter { limit: 100, ..RecordFilter::default() };
@@ -153,7 +153,7 @@ impl Stage {
         Ok(())
     }
 
-    /// What the dispatcher said of each try to deliver events of this name.
+    /// The dispatcher's log of each try to deliver events of this name.
     pub(crate) fn telemetry(&self, event: &str) -> Result<Vec<String>> {
         let text = std::fs::read_to_string(self.place.join(TELEMETRY))?;
         let ours = text.lines().filter(|line| line.contains(&format!("event_name=\"{event}\"")));
@@ -169,7 +169,7 @@ impl Stage {
     }
 }
 
-/// What an event says was delivered.
+/// The delivery that an event names.
 pub(crate) fn delivery(record: &Record) -> Result<Delivery> {
     let file = member(record, "file").ok_or("the event names no file")?;
     Ok(Delivery { file, version: member(record, "version").ok_or("and no version")? })
@@ -184,7 +184,7 @@ fn ledger(place: &Path) -> PathBuf {
     place.join("hapax.db")
 }
 
-/// Hears of what is published.
+/// A sink that keeps its deliveries.
 #[derive(Clone, Default)]
 struct Subscriber {
     letters: Arc<Mutex<Vec<(String, String)>>>,
@@ -201,18 +201,18 @@ impl Sink for Subscriber {
 }
 
 /// A process that publishes one delivery and waits somewhere to be killed: this program, started
-/// once more as it was started itself.
+/// again with its own arguments.
 pub(crate) struct Child {
     place: PathBuf,
     delivery: Delivery,
     stop: Stop,
 }
 
-/// What a child is told by.
+/// The variable that tells a child its errand.
 const ERRAND: &str = "HYDROLOGY_ERRAND";
 
 impl Child {
-    /// Whether this process is one.
+    /// The child that this process is, if it is one.
     pub(crate) fn asked_for() -> Result<Option<Self>> {
         let Some(errand) = std::env::var_os(ERRAND) else { return Ok(None) };
         let errand = errand.into_string().map_err(|_| "no errand")?;
@@ -231,7 +231,7 @@ impl Child {
         Err("nobody has killed it".into())
     }
 
-    /// Starts the process, and returns when it has come to where it waits.
+    /// Starts the process, and returns when it waits to be killed.
     pub(crate) fn start(place: &Path, delivery: &Delivery, stop: Stop) -> Result<Waiting> {
         let stop = if stop == Stop::AfterTheCommit { "commit" } else { "transaction" };
         let Delivery { file, version } = delivery;
@@ -252,11 +252,11 @@ impl Child {
     }
 }
 
-/// A process that waits to be killed, and is, whatever happens here.
+/// A process that waits to be killed, and is killed when this value is dropped.
 pub(crate) struct Waiting(std::process::Child);
 
 impl Waiting {
-    /// Kills it by its id, without a word.
+    /// Kills it by its id.
     pub(crate) fn kill(mut self) -> Result<()> {
         self.0.kill()?;
         let status = self.0.wait()?;

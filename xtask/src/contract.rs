@@ -1,5 +1,5 @@
-//! `contract`: the server, asked by a program that has read its description and means no good;
-//! and what it tells a collector, decoded by somebody else's program.
+//! `contract`: a hostile program that has read the server's description sends it requests; and
+//! another project's program decodes what the server sends to a collector.
 
 use std::io::{BufRead as _, BufReader};
 use std::path::Path;
@@ -7,13 +7,13 @@ use std::process::{Child, Command, Stdio};
 
 use crate::run::{Need, exists, provide, step, target};
 
-/// What asks, and what decodes, in the versions that they were tried with.
+/// The programs that ask and decode, in the versions that they were tried with.
 const PROGRAMS: [&str; 2] = ["schemathesis==4.32.5", "opentelemetry-proto==1.45.2"];
 
-/// How many requests are made for each operation in the phase that makes up its own.
+/// How many requests are made for each operation in the phase of generated requests.
 const EXAMPLES: &str = "450";
 
-/// How many requests there have to be.
+/// How many requests must be made.
 const LEAST: u64 = 20_000;
 
 const PYTHON: [Need; 1] = [Need {
@@ -41,7 +41,7 @@ pub(crate) fn contract() -> Result<(), String> {
     outcome
 }
 
-/// The programs in an environment of their own, which is kept.
+/// Installs the programs in an environment of their own, which is kept.
 fn install(room: &Path) -> Result<(), String> {
     let pip = room.join("bin/pip").to_string_lossy().into_owned();
     if !exists(&pip, &["show", "--quiet", "schemathesis", "opentelemetry-proto"]) {
@@ -51,7 +51,7 @@ fn install(room: &Path) -> Result<(), String> {
     Ok(())
 }
 
-/// A server that ends with this.
+/// A server that ends with this value.
 struct Server(Child);
 
 impl Drop for Server {
@@ -63,10 +63,11 @@ impl Drop for Server {
 
 fn ask(hapax: &Path, asker: &Path, place: &Path) -> Result<(), String> {
     let text = |error: std::io::Error| error.to_string();
-    // Nobody waits long here, and one namespace may ask as much as it can.
+    // No request waits long here, and one namespace may ask as much as it can.
     let config = "[server]\nrate = 1000000\nburst = 1000000\nlongest_wait = \"1s\"\n";
     std::fs::write(place.join("hapax.toml"), config).map_err(text)?;
-    // What is too large is refused as that, which the program does not expect by itself.
+    // A request that is too large has an answer of its own, which the program does not expect by
+    // itself.
     let expected = "[checks.negative_data_rejection]\nexpected-statuses = [\"4xx\", \"5xx\"]\n";
     std::fs::write(place.join("schemathesis.toml"), expected).map_err(text)?;
     let mut server = Command::new(hapax);
@@ -90,8 +91,8 @@ fn ask(hapax: &Path, asker: &Path, place: &Path) -> Result<(), String> {
         .args(["run", &format!("{url}/v1/openapi.json")])
         .args(["--header", &format!("Authorization: Bearer {token}")])
         .args(["--max-examples", EXAMPLES, "--seed", "1", "--request-timeout", "30"])
-        // A stream has no end. What a description can say of fields does not say which of them go
-        // together, so some that it allows are refused, with a reason.
+        // A stream has no end. The description cannot say which fields go together, so the server
+        // refuses some requests that the description allows, with a reason.
         .args(["--exclude-path", "/v1/journal/stream"])
         .args(["--exclude-checks", "positive_data_acceptance"])
         .current_dir(place)

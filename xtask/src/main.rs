@@ -1,8 +1,8 @@
-//! `cargo xtask`: what this repository does to itself.
+//! `cargo xtask`: the tasks of this repository.
 //!
-//! - `test`: installs what is missing and runs everything, saying what it skipped
+//! - `test`: installs what is missing, runs everything, and lists what it skipped
 //! - `bench`: the benchmarks of the command line, in a release build
-//! - `contract`: asks the server everything that its description allows, and what it does not
+//! - `contract`: sends the server requests that its description allows, and others
 //! - `mutants`: changes the kernel's decisions in small ways, each of which a test has to notice
 //! - `package`: a Debian package
 //! - `prove`: breaks hapax on purpose for an hour and a half, and writes `docs/proof.md`

@@ -10,7 +10,7 @@ use std::process::Command;
 
 use crate::run::{exists, step, target};
 
-/// Where the decisions are.
+/// The files with the decisions.
 const FILES: [&str; 8] = [
     "crates/hapax-core/src/effect.rs",
     "crates/hapax-core/src/effect/reconcile.rs",
@@ -41,13 +41,13 @@ pub(crate) fn mutants(options: &[&str]) -> Result<(), String> {
     fs::create_dir_all(&output).map_err(|error| error.to_string())?;
     let mut command = Command::new(program);
     command.args(["mutants", "--no-shuffle", "--colors", "never", "--timeout", "120"]);
-    // Bugs that can be planted are caught by the harness, and are not there in what is built here.
+    // The harness catches planted bugs, and they are not in this build.
     command.args(["--exclude-re", r"planted\(", "--output"]);
     command.arg(&output).args(["--package", "hapax-core", "--package", "hapax-store"]);
     command.args(["--test-package", "hapax-core", "--test-package", "hapax-store"]);
     command.args(FILES.iter().flat_map(|file| ["--file", file])).args(options);
     command.args(["--", "--lib", "--tests"]);
-    // Built hundreds of times and debugged never.
+    // Built hundreds of times, and never debugged.
     command.env("CARGO_PROFILE_DEV_DEBUG", "0").env_remove("CARGO_TARGET_DIR");
     let status = command.status().map_err(|error| format!("{program}: {error}"))?;
     // 0: all were noticed. 2: some were not. 3: a test hung, which is noticed too.
@@ -58,7 +58,7 @@ pub(crate) fn mutants(options: &[&str]) -> Result<(), String> {
     judge(&missed.map_err(|error| error.to_string())?, ACCEPTED, options.is_empty())
 }
 
-/// Compares what was missed with what may be.
+/// Compares the missed mutants with the accepted ones.
 fn judge(missed: &str, accepted: &str, all: bool) -> Result<(), String> {
     let missed: BTreeSet<String> = missed.lines().map(without_place).collect();
     let lines = accepted.lines().filter(|line| !line.is_empty() && !line.starts_with('#'));

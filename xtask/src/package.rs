@@ -6,7 +6,7 @@ use std::process::Command;
 
 use crate::run::{step, target};
 
-/// What goes where, from where.
+/// The files to pack: source and destination.
 const FILES: [(&str, &str); 4] = [
     ("packaging/hapax.service", "lib/systemd/system/hapax.service"),
     ("packaging/hapax.toml", "etc/hapax/hapax.toml"),
@@ -32,8 +32,7 @@ pub(crate) fn package() -> Result<(), String> {
     Ok(())
 }
 
-/// Lays out under `root` what belongs to this binary and the sources it is from, and makes a package
-/// of it.
+/// Lays out the files of this binary and its sources under `root`, and makes a package of them.
 fn pack(binary: &Path, sources: &Path, root: &Path, target: &Path) -> Result<PathBuf, String> {
     put(binary, &root.join("usr/bin/hapax"))?;
     for (from, to) in FILES {
@@ -89,8 +88,7 @@ mod tests {
         (text(&ran.stdout), text(&ran.stderr))
     }
 
-    /// A package has everything in it that the documents name, where it is looked for, and systemd
-    /// has nothing against its unit.
+    /// A package has every file that the documents name, in its place, and systemd accepts its unit.
     #[test]
     fn a_package_has_all_of_it() {
         let sources = Path::new("..");
@@ -137,7 +135,7 @@ mod tests {
             eprintln!("skipped: systemd-analyze is not installed");
             return;
         }
-        // The same unit, but for where the program lies before it is installed.
+        // The same unit, except for the path of the program before it is installed.
         let copy = room.path().join("hapax.service");
         let program = binary.to_string_lossy();
         fs::write(&copy, unit.replace("/usr/bin/hapax", &program)).expect("written");

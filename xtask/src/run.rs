@@ -1,4 +1,4 @@
-//! Running the other tools, one after the other, and saying which were not there.
+//! Runs the other tools, one after the other, and names those that are missing.
 
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use crate::tidy;
 
-/// Something that tests use.
+/// A program that tests use.
 pub(crate) struct Need {
     pub(crate) what: &'static str,
     pub(crate) is_there: fn() -> bool,
@@ -67,7 +67,7 @@ const NEEDS: [Need; 18] = [
     },
 ];
 
-/// What only `prove` needs: a cluster that fails over takes minutes.
+/// Only `prove` needs these: a cluster that fails over takes minutes.
 const CLUSTER: [Need; 2] = [
     Need {
         what: "Patroni",
@@ -81,7 +81,7 @@ const CLUSTER: [Need; 2] = [
     },
 ];
 
-/// Installs what is missing; says what could not be.
+/// Installs missing programs. Returns those that could not be installed.
 pub(crate) fn provide(needs: &[Need]) -> Vec<String> {
     let mut missing = Vec::new();
     for Need { what, is_there, package } in needs {
@@ -107,7 +107,7 @@ pub(crate) fn test() -> Result<(), String> {
         "cargo",
         &[&["clippy", "--all-targets"], &everything[..], &["--", "-D", "warnings"]].concat(),
     )?;
-    // What README's first command builds has less in it.
+    // README's first command builds fewer features.
     step("cargo", &["clippy", "--locked", "--package", "hapax-cli", "--", "-D", "warnings"])?;
     tidy::tidy(tidy::Mode::Check)?;
     if exists("cargo", &["deny", "--version"]) {
@@ -118,7 +118,7 @@ pub(crate) fn test() -> Result<(), String> {
     } else {
         skipped.push("licences and duplicate versions: cargo-deny is not installed".into());
     }
-    // The harness plants bugs, which nothing else is built with.
+    // The harness plants bugs, so it is built and tested by itself.
     let product = [&everything[..], &["--exclude", "hapax-proof"]].concat();
     let harness = ["--package", "hapax-proof", "--locked"];
     let nextest = exists("cargo", &["nextest", "--version"]);
@@ -155,7 +155,7 @@ pub(crate) fn bench(options: &[&str]) -> Result<(), String> {
     };
     let at = options.iter().position(|option| *option == "--postgres");
     match at.filter(|at| options.get(at + 1).is_none_or(|next| next.starts_with('-'))) {
-        // A server of its own, as Debian sets one up, but for room for the baseline's clients.
+        // A server of its own, as Debian sets one up, except for room for the baseline's clients.
         Some(at) => {
             let server = hapax_testkit::Postgres::on_disk(&["max_connections=400"]);
             let url = server.url("postgres");
@@ -166,8 +166,8 @@ pub(crate) fn bench(options: &[&str]) -> Result<(), String> {
     }
 }
 
-/// The whole programme of the harness, in a release build. The attack is on the binary as it is shipped,
-/// which is built by itself: what is built together with the harness has its bugs and failpoints in it.
+/// Runs all experiments of the harness, in a release build. The attack is on the shipped binary, which
+/// is built by itself: a build together with the harness has its bugs and failpoints in it.
 pub(crate) fn prove(options: &[&str]) -> Result<(), String> {
     for missing in [provide(&NEEDS), provide(&CLUSTER)].concat() {
         println!("xtask: {missing}");
@@ -182,7 +182,7 @@ pub(crate) fn prove(options: &[&str]) -> Result<(), String> {
     step(&built("hapax-proof")?, &[&["prove", "--hapax", &built("hapax")?], options].concat())
 }
 
-/// Where cargo puts what it builds.
+/// The directory of cargo's builds.
 pub(crate) fn target() -> PathBuf {
     std::env::var_os("CARGO_TARGET_DIR").map_or("target".into(), PathBuf::from)
 }
@@ -192,8 +192,8 @@ pub(crate) fn step(program: &str, words: &[&str]) -> Result<(), String> {
     eprintln!("xtask: {line}");
     let start = Instant::now();
     let mut command = Command::new(program);
-    // What cargo says of xtask is not for the builds it starts: some would begin anew each time they
-    // are started from elsewhere.
+    // Cargo's variables for xtask are not for the builds that xtask starts: some would begin anew each
+    // time they are started from elsewhere.
     for (name, _) in std::env::vars_os() {
         let cargos = name.to_string_lossy();
         if cargos.starts_with("CARGO_PKG_") || cargos.starts_with("CARGO_MANIFEST_") {
@@ -214,7 +214,7 @@ pub(crate) fn exists(program: &str, words: &[&str]) -> bool {
     command.status().is_ok_and(|status| status.success())
 }
 
-/// Installs a Debian package, where that can be done without asking anybody.
+/// Installs a Debian package, if that needs no input.
 fn install(package: &str) -> bool {
     let apt = |words: &str| {
         let direct = Command::new("apt-get").args(words.split(' ')).stdin(Stdio::null()).status();

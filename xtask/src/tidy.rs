@@ -1,4 +1,4 @@
-//! House rules that a machine can hold, and the table of what is proven by what.
+//! House rules that a machine can hold, and the table of requirements and their proofs.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -22,7 +22,7 @@ pub(crate) enum Mode {
 }
 
 pub(crate) fn tidy(mode: Mode) -> Result<(), String> {
-    // Where it is built may be kept for another clone, so that is asked when it runs.
+    // The build may be kept for another clone, so the path is read when it runs.
     let xtask = std::env::var("CARGO_MANIFEST_DIR").map_err(|_| "run it as `cargo xtask tidy`")?;
     let root = Path::new(&xtask).parent().ok_or("no repository around xtask")?;
     let sources = sources(root)?;
@@ -123,7 +123,7 @@ fn house_rules(source: &Source) -> Vec<String> {
     complaints
 }
 
-/// Every event of the log is told of on some page.
+/// Every event of the log is named on a page in docs.
 fn event_names(root: &Path, sources: &[Source]) -> Result<Vec<String>, String> {
     let mut pages = String::new();
     let entries = std::fs::read_dir(root.join("docs")).map_err(|error| error.to_string())?;
@@ -187,7 +187,7 @@ fn is_id(word: &str) -> bool {
         && number.chars().all(|c| c.is_ascii_digit())
 }
 
-/// Which tests say that they prove what.
+/// The tests that say that they prove a requirement, by its id.
 fn proofs(sources: &[Source]) -> BTreeMap<String, Vec<String>> {
     let mut proofs: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for source in sources.iter().filter(|source| !source.path.starts_with("xtask")) {

@@ -60,38 +60,38 @@ pub(crate) enum Command {
     Run(Box<Run>),
     /// Derive keys from JSON fields on standard input
     Key(Key),
-    /// Look at effects, and decide what only a person can
+    /// Show effects, and resolve or reset them
     #[command(subcommand)]
     Effects(Effects),
     /// Read, verify, prove and export the journal
     #[command(subcommand)]
     Journal(Journal),
-    /// Deliver events, and look after those that could not be
+    /// Deliver events, and redrive those that failed
     #[command(subcommand)]
     Outbox(Outbox),
-    /// Declare datasets, and look at what is declared
+    /// Declare datasets, and list declarations
     #[command(subcommand)]
     Datasets(pipeline::Datasets),
-    /// Look at what people were asked about operations, and answer
+    /// List reviews of operations, and approve or reject them
     #[command(subcommand)]
     Reviews(pipeline::Reviews),
     /// Lineage, catalogs and attestations of operations
     #[command(subcommand)]
     Lineage(pipeline::Lineage),
-    /// Check a file against the attestation of its making; exits 73 if it is another
+    /// Check a file against the attestation of its making; exits 73 if they differ
     VerifyArtifact(pipeline::VerifyArtifact),
-    /// Find entities and relations in texts; what was read before is not read again
+    /// Find entities and relations in texts; chunks that were read before are not read again
     Extract(extraction::Extract),
-    /// Look at results of extraction, explain why one was not found, and remove some
+    /// Count and remove cached results of extraction, and explain a miss
     #[command(subcommand)]
     Cache(extraction::Cache),
-    /// Keep the ontologies that extraction is about
+    /// List, store and remove the ontologies of extraction
     #[command(subcommand)]
     Ontologies(extraction::Ontologies),
-    /// Run scripts that deal with items, and decide what only a person can
+    /// Run scripts that process items, and decide escalations
     #[command(subcommand)]
     Items(items::Items),
-    /// Say which epoch a domain is in, and end it
+    /// Show the epoch of a domain, and end it
     #[command(subcommand)]
     Epoch(Epoch),
     /// Find home-made idempotency in source trees; exits 73 if there is any
@@ -106,11 +106,11 @@ pub(crate) enum Command {
     /// Make, list and revoke the tokens that let clients in
     #[command(subcommand)]
     Token(Token),
-    /// Stand before any HTTP service and pass each Idempotency-Key on once
+    /// Stand before any HTTP service and forward each Idempotency-Key once
     Proxy(Box<Proxy>),
     /// Receive webhooks on loopback, check their signatures, and print them
     Listen(Listen),
-    /// Look for what needs attention; exits 78 if something does
+    /// Look for problems; exits 78 if it finds an error
     Doctor(Doctor),
     /// Bring a PostgreSQL ledger's schema to the newest version
     Migrate(Migrate),
@@ -125,34 +125,34 @@ pub(crate) enum Command {
 
 /// Run a program once.
 ///
-/// Its output is shown while it runs and recorded, the first and the last 256 KiB of it. It
-/// sees HAPAX_KEY, HAPAX_ATTEMPT, HAPAX_FENCE and with --epoch HAPAX_EPOCH. Exit code 0 means that it happened, any
-/// other that it did not; a program killed by a signal leaves the question to --safety.
+/// Its output is shown while it runs and recorded, the first and the last 256 KiB of it. It sees HAPAX_KEY,
+/// HAPAX_ATTEMPT, HAPAX_FENCE and with --epoch HAPAX_EPOCH. Exit code 0 means that it happened, any other that it
+/// did not; for a program killed by a signal, --safety decides.
 ///
-/// What it has to tell it writes into the file HAPAX_EVENTS, one JSON object a line with
-/// event_name, dataset_id and payload. Events are recorded together with the outcome and
-/// delivered by `hapax outbox dispatch`.
+/// The program writes its events into the file HAPAX_EVENTS, one JSON object a line with
+/// event_name, dataset_id and payload. Events are recorded together with the outcome and delivered
+/// by `hapax outbox dispatch`.
 ///
-/// With --pipeline and what follows it is a governed operation on a dataset: keyed by its eight
-/// fields, locked and guarded as the dataset is declared, and kept in the lineage. A program that
-/// exits 75 is tried again at once.
+/// With --pipeline and its options, the run is a governed operation on a dataset: keyed by its
+/// eight fields, locked and guarded as the dataset is declared, and kept in the lineage. A program
+/// that exits 75 is retried at once.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Run {
-    /// What names the effect: any text, or sha256:<64 hex>
+    /// The key of the effect: any text, or sha256:<64 hex>
     #[arg(long, short, required_unless_present = "pipeline", conflicts_with = "pipeline")]
     pub(crate) key: Option<String>,
     #[command(flatten)]
     pub(crate) operation: pipeline::Operation,
-    /// Wait this long for somebody else who is doing it (10s, 5m); otherwise exit 75 at once
+    /// Wait this long for another attempt in flight (10s, 5m); otherwise exit 75 at once
     #[arg(long, value_parser = duration, value_name = "DURATION")]
     pub(crate) wait: Option<Duration>,
-    /// Serialise with all others on this lock
+    /// Serialise with all effects on this lock
     #[arg(long, conflicts_with = "pipeline")]
     pub(crate) lock: Option<String>,
-    /// What to do when the lock is held
+    /// How to react when the lock is held
     #[arg(long, value_enum, default_value_t = OnLock::Skip, conflicts_with = "pipeline")]
     pub(crate) on_lock: OnLock,
-    /// What it means when this process dies: run again, ask --reconcile first, or ask a person
+    /// After this process dies: run again, ask --reconcile first, or ask a person
     #[arg(long, value_enum, default_value_t = Safety::Opaque)]
     pub(crate) safety: Safety,
     /// A shell command that must exit 0 before the program is run
@@ -164,11 +164,11 @@ pub(crate) struct Run {
     /// A shell command that undoes the program when it or a --post fails
     #[arg(long, value_name = "CMD")]
     pub(crate) rollback: Option<String>,
-    /// A shell command that looks whether it happened: 0 it did, 1 it did not, else unknown
+    /// A shell command that checks whether it happened: 0 it did, 1 it did not, else unknown
     #[arg(long, value_name = "CMD")]
     pub(crate) reconcile: Option<String>,
-    /// How long a late arrival is possible; until then a reconciler's no does not count. 0s where the
-    /// target refuses late arrivals
+    /// How long a late arrival is possible; until then a reconciler's no does not count. 0s where the target
+    /// refuses late arrivals
     #[arg(long, value_parser = duration, value_name = "DURATION", default_value = "1m")]
     pub(crate) settling: Duration,
     /// Forget the outcome after this long; never unless given
@@ -177,7 +177,7 @@ pub(crate) struct Run {
     /// Let the claim lapse after this long, whatever the lease
     #[arg(long, value_parser = duration, value_name = "DURATION")]
     pub(crate) deadline: Option<Duration>,
-    /// How long this process may be silent before others take over
+    /// How long this process may be silent before another takes over
     #[arg(long, value_parser = duration, value_name = "DURATION", default_value = "15s")]
     pub(crate) lease: Duration,
     /// Run it in this epoch of a domain only, such as connector:7. A key counts in one epoch:
@@ -195,7 +195,7 @@ pub(crate) enum OnLock {
     Skip,
     /// Try again for as long as --wait allows (30s unless given)
     Backoff,
-    /// Exit 78: someone must look
+    /// Exit 78: an operator must look
     Escalate,
 }
 
@@ -224,7 +224,7 @@ pub(crate) enum Effects {
         /// Only in this state; may be given several times
         #[arg(long)]
         state: Vec<String>,
-        /// Only those somebody must look at: partial, unknown, indeterminate
+        /// Only those that need a person: partial, unknown, indeterminate
         #[arg(long, conflicts_with = "state")]
         stuck: bool,
         /// At most this many
@@ -236,7 +236,7 @@ pub(crate) enum Effects {
         /// As given to `run`, or sha256:<64 hex>
         key: String,
     },
-    /// Say what became of an effect that nobody knows the outcome of
+    /// Decide the outcome of an effect, where it is unknown
     Resolve {
         /// As given to `run`, or sha256:<64 hex>
         key: String,
@@ -246,10 +246,10 @@ pub(crate) enum Effects {
         /// The state you saw it in
         #[arg(long, value_name = "STATE")]
         saw: String,
-        /// What you found
+        /// The finding
         #[command(flatten)]
         decision: Decision,
-        /// With --happened: a file with what it would have printed
+        /// With --happened: a file with the output it would have had
         #[arg(long, value_name = "FILE", requires = "happened")]
         result: Option<PathBuf>,
         #[command(flatten)]
@@ -289,7 +289,7 @@ pub(crate) struct Decision {
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct By {
-    /// Who decides
+    /// The person who decides
     #[arg(long, env = "USER", default_value = "unknown")]
     pub(crate) by: String,
     /// Why; kept in the journal
@@ -297,7 +297,7 @@ pub(crate) struct By {
     pub(crate) note: String,
 }
 
-/// A reason that says something.
+/// A reason that is not blank.
 fn said(text: &str) -> Result<String, &'static str> {
     match text.trim().is_empty() {
         true => Err("it is blank; say why"),
@@ -312,7 +312,7 @@ pub(crate) enum Epoch {
         /// Which domain
         domain: Option<String>,
     },
-    /// Let go of what an epoch that is over has left indeterminate: none of it can be asked for again
+    /// Skip the indeterminate effects of an epoch that is over: none of them can be asked for again
     Skip {
         /// Which epoch, such as connector:6
         #[arg(value_name = "DOMAIN:N")]
@@ -320,11 +320,11 @@ pub(crate) enum Epoch {
         /// Why; kept in the journal
         #[arg(long)]
         note: String,
-        /// Who decides
+        /// The person who decides
         #[arg(long, env = "USER", default_value = "unknown")]
         by: String,
     },
-    /// End a domain's epoch, on all nodes at once; what is under way in it is void
+    /// End a domain's epoch, on all nodes at once; effects under way in it are void
     Advance {
         /// Which domain
         domain: String,
@@ -337,7 +337,7 @@ pub(crate) enum Epoch {
         /// The number of the new epoch [default: the next one]
         #[arg(long, value_name = "N")]
         to: Option<u64>,
-        /// Who decides
+        /// The person who decides
         #[arg(long, env = "USER", default_value = "unknown")]
         by: String,
     },
@@ -347,14 +347,14 @@ pub(crate) enum Epoch {
 ///
 /// Keys that are hashed by hand, maps and tables that remember what was done, retry loops around
 /// remote calls. Rust is read by its syntax tree; Python, JavaScript, TypeScript, Go, Java, Kotlin,
-/// C#, Ruby, PHP, SQL and shell by patterns. What is right where it is can be allowed, with a
+/// C#, Ruby, PHP, SQL and shell by patterns. Code that is right where it is can be allowed, with a
 /// reason: in hapax-lint.toml, or beside it with a comment `hapax-lint: allow(rule) reason`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Lint {
     /// Files and directories
     #[arg(required = true, value_name = "PATH")]
     pub(crate) paths: Vec<PathBuf>,
-    /// What is left out and what is allowed [default: hapax-lint.toml, if it is there]
+    /// The file with exclusions and allowances [default: hapax-lint.toml, if it is there]
     #[arg(long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
     /// For people (the default), for programs, or for code scanning services
@@ -398,7 +398,7 @@ pub(crate) enum Journal {
         /// Check this proof instead; needs no ledger
         #[arg(long, value_name = "FILE")]
         proof: Option<PathBuf>,
-        /// Believe only this public key, as printed by `journal prove`
+        /// Trust only this public key, as printed by `journal prove`
         #[arg(long, value_name = "KEY")]
         public_key: Option<String>,
     },
@@ -409,13 +409,13 @@ pub(crate) enum Journal {
     },
     /// Print every entry, one JSON document a line
     Export,
-    /// Hold recorded operations against what is there; exits 73 if something differs
+    /// Compare recorded operations with the files there now; exits 73 if something differs
     Replay(pipeline::Replay),
-    /// Put in place what a full replay made anew, where that was approved
+    /// Put the files of an approved full replay in place
     Promote(pipeline::Promote),
-    /// Undo what an operation did, by its registered rollback, and clear its record
+    /// Undo an operation by its registered rollback, and clear its record
     RollBack(pipeline::RollBack),
-    /// List what can be undone: the pointer, its steps and their checksum
+    /// List operations that can be undone: the pointer, the steps and their checksum
     RollBacks(pipeline::RollBacks),
     /// Export the months before one from a database to files, verified, and detach them
     Archive(Archive),
@@ -448,24 +448,24 @@ pub(crate) enum Outbox {
         #[arg(long, default_value_t = 50)]
         limit: usize,
     },
-    /// Show one event and how far it has come at each sink
+    /// Show one event and the state of its deliveries
     Show {
         /// Its outbox id
         id: String,
     },
-    /// Try again what has failed
+    /// Try failed deliveries again
     Redrive(Redriven),
     /// Send nothing to a sink for now, on every node
     Pause {
-        /// Which
+        /// The sink
         sink: String,
     },
-    /// Let a paused sink go on
+    /// Resume a paused sink
     Resume {
-        /// Which
+        /// The sink
         sink: String,
     },
-    /// Declare the sinks and routes of a file, in place of those before
+    /// Declare the sinks and routes of a file, in place of the earlier ones
     Configure {
         /// The file
         #[arg(long, env = "HAPAX_CONFIG", value_name = "FILE", default_value = "hapax.toml")]
@@ -473,11 +473,11 @@ pub(crate) enum Outbox {
     },
     /// Declare the sinks and routes of a file, and deliver until told to stop
     Dispatch(Dispatch),
-    /// Say how much is waiting at each sink
+    /// Count the deliveries at each sink
     Stats,
     /// Print the governance ledger of all events and refusals, or write it as pipeline_outbox_ledger.json
     Export {
-        /// Write it into a directory instead; what is there is written anew
+        /// Write it into a directory instead, in place of an earlier one
         #[arg(long, value_name = "DIR")]
         to: Option<PathBuf>,
     },
@@ -493,7 +493,7 @@ pub(crate) struct Redriven {
     /// Only at this sink
     #[arg(long)]
     pub(crate) sink: Option<String>,
-    /// Also where the receiver may have forgotten that it had it
+    /// Also those whose receiver may have forgotten their ids
     #[arg(long)]
     pub(crate) may_duplicate: bool,
 }
@@ -506,7 +506,7 @@ pub(crate) struct Dispatch {
     /// Stop once there is nothing left to deliver
     #[arg(long)]
     pub(crate) until_idle: bool,
-    /// Append what became of each try to this file, such as focus-telemetry.json, an object a line
+    /// Append the result of each try to this file, such as focus-telemetry.json, an object a line
     #[arg(long, env = "HAPAX_TELEMETRY", value_name = "FILE")]
     pub(crate) telemetry: Option<PathBuf>,
 }
@@ -516,17 +516,17 @@ pub(crate) struct Doctor {
     /// Also verify the whole journal
     #[arg(long)]
     pub(crate) deep: bool,
-    /// The database was just restored from a backup: end what was running, raise the fences
+    /// The database was just restored from a backup: end all leases, raise the fences
     #[arg(long)]
     pub(crate) after_restore: bool,
-    /// Make right what can be in a file: rows of one key that an earlier version let in twice
+    /// Repair a file: remove second rows of one key, and index rows that are not found by theirs
     #[arg(long)]
     pub(crate) repair: bool,
 }
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Migrate {
-    /// Print the statements instead, for somebody who may run them
+    /// Print the statements instead, for an administrator to run
     #[arg(long)]
     pub(crate) print: bool,
 }

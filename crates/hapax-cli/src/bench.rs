@@ -50,7 +50,7 @@ struct Line {
     holds: Option<bool>,
 }
 
-/// What was measured so far.
+/// The measurements so far.
 #[derive(Default)]
 struct Report {
     lines: Vec<Line>,
@@ -197,7 +197,7 @@ struct Round {
     raw: f64,
 }
 
-/// Each round on fresh files, and by hand both before and after, so that a change of the
+/// Each round on fresh files, with the code by hand both before and after, so that a change of the
 /// machine's mood hits both sides.
 fn rounds(args: &args::Bench, directory: &Path, callers: usize) -> Result<[Round; ROUNDS], Failed> {
     let place = |name: &str, n: usize| directory.join(format!("{name}-{callers}-{n}.db"));

@@ -1,4 +1,4 @@
-//! Which epoch a domain is in, and going over to the next.
+//! The epochs of domains: reading them, and advancing to the next.
 
 use hapax::{Bound, Domain, Hapax, Transition};
 
@@ -33,7 +33,7 @@ impl Epochs {
         Self { hapax }
     }
 
-    /// The epoch a domain is in; 0 if it never went over to another.
+    /// The epoch a domain is in; 0 if it was never advanced.
     pub async fn current(&self, domain: &Domain) -> Result<u64, Error> {
         Ok(self.hapax.epoch(domain).await?)
     }
@@ -43,8 +43,9 @@ impl Epochs {
         Ok(self.hapax.epochs().await?)
     }
 
-    /// Ends the epoch that was seen, on all nodes at once: when this returns, no key of it counts
-    /// any more, and what was under way is void. Nothing happens if it is over already.
+    /// Ends the epoch that was seen, on all nodes at once. When this returns, no key of that epoch
+    /// counts any more, and requests in flight are void. Nothing happens if the epoch is over
+    /// already.
     pub async fn advance(
         &self,
         domain: &Domain,
@@ -55,7 +56,7 @@ impl Epochs {
         self.advance_to(domain, (seen, seen.saturating_add(1)), actor, reason).await
     }
 
-    /// The same, from the epoch that was seen to one that somebody else has numbered.
+    /// The same, from the epoch that was seen to one that another system has numbered.
     pub async fn advance_to(
         &self,
         domain: &Domain,

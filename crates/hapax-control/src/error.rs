@@ -9,25 +9,25 @@ pub enum Error {
     /// The same key, another payload. Reject the retry, alert the caller.
     #[error("the key is recorded with another payload: {recorded}, and came with {asked}")]
     Conflict {
-        /// What the record has.
+        /// The recorded fingerprint.
         recorded: Fingerprint,
-        /// What came.
+        /// The fingerprint of the request.
         asked: Fingerprint,
     },
     /// A key of another epoch. Derive a new one in the current epoch.
     #[error(transparent)]
     Epoch(#[from] Mismatch),
-    /// No key can be derived, or the one that came is not the one that is derived.
+    /// No key can be derived, or the key that came is not the derived one.
     #[error("no key: {0}")]
     KeyDerivation(String),
-    /// The ledger cannot be asked, so nothing was sent, or run.
+    /// The ledger is unavailable, so nothing was sent, or run.
     #[error("the ledger cannot be asked: {0}")]
     Unavailable(StoreError),
-    /// It was sent, or run, and the ledger could not be told. It is told as soon as it can be; ask
-    /// again.
+    /// It was sent, or run, and the ledger could not record it. It is recorded as soon as possible;
+    /// ask again.
     #[error("it was done or under way, and the ledger cannot be told: {0}")]
     Unrecorded(StoreError),
-    /// It was sent as often as its policy allows, and each time it did not reach the peer.
+    /// It was sent until its policy or the retry budget ended it, and no try reached the peer.
     #[error("not done; sent {sent} of {most} times: {reason}")]
     Failed {
         /// How often it was sent.
@@ -37,8 +37,8 @@ pub enum Error {
         /// Why, the last time.
         reason: String,
     },
-    /// It was sent as often as its policy allows, and may have reached the peer. In this epoch it
-    /// can be asked for again: the peer honours its key.
+    /// It was sent until its policy or the retry budget ended it, and may have reached the peer.
+    /// The caller may ask again in this epoch: the peer honours its key.
     #[error("no answer, and it may have been done; sent {sent} of {most} times: {reason}")]
     Unanswered {
         /// How often it was sent.
@@ -51,7 +51,7 @@ pub enum Error {
     /// The peer refused it. It was not sent again.
     #[error("the peer refused: {0}")]
     Refused(String),
-    /// Whatever else a ledger says.
+    /// Any other error of the ledger.
     #[error(transparent)]
     Ledger(hapax::Error),
 }
@@ -95,7 +95,7 @@ impl From<hapax::Error> for Error {
     }
 }
 
-/// Whether it is the store that cannot do what it is asked, and not what is asked.
+/// Whether the store is at fault, and not the request.
 fn is_away(error: &StoreError) -> bool {
     matches!(
         error,
@@ -113,7 +113,7 @@ impl From<KeyError> for Error {
     }
 }
 
-/// What a sender says when it has no answer. Any error converts into the safe one,
+/// A sender's error, when it has no answer. Any error converts into the safe one,
 /// [`ambiguous`](Self::ambiguous).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SendError {

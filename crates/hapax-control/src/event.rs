@@ -4,7 +4,7 @@ use hapax::Key;
 
 use crate::error::Error;
 
-/// What an event is about.
+/// The subject of an event.
 #[derive(Clone, Copy)]
 pub(crate) struct About<'a> {
     pub(crate) computation: &'a str,
@@ -32,7 +32,7 @@ pub(crate) fn committed(about: About<'_>) {
     tell!(info, "IDP-005", "IDP-005", about, "new request committed");
 }
 
-/// Tells of a refusal, where it is one of those that have a name.
+/// Logs a refusal, if it is one that has a code.
 pub(crate) fn refused(about: About<'_>, error: &Error) {
     match error {
         Error::Conflict { .. } => {

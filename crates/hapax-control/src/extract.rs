@@ -1,4 +1,4 @@
-//! Requests that come in over HTTP, for handlers of axum.
+//! Incoming HTTP requests, as an extractor for axum handlers.
 
 use axum_core::extract::{FromRef, FromRequest, Request as HttpRequest};
 use axum_core::response::{IntoResponse, Response};
@@ -44,7 +44,7 @@ pub struct Incoming(pub Request);
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Rejected {
-    /// It is larger than is accepted, or broke off.
+    /// It is larger than the limit, or broke off.
     #[error("the request is larger than is accepted, or was cut off")]
     Body,
     /// A header is missing, sent twice, or cannot be read.
@@ -101,8 +101,8 @@ impl IntoResponse for Rejected {
     }
 }
 
-/// The answer that tells of it: a problem, as RFC 9457 has it, under the name in the design. A
-/// sender retries what is `retryable`, and takes the rest for a refusal.
+/// The error as an HTTP answer: a problem as in RFC 9457, under the name in the design. A sender
+/// retries a `retryable` problem, and takes any other for a refusal.
 impl IntoResponse for Error {
     fn into_response(self) -> Response {
         let (status, title) = match &self {
@@ -124,7 +124,7 @@ impl IntoResponse for Error {
             }
             Self::Ledger(_) => (StatusCode::CONFLICT, "Somebody must look first"),
         };
-        // What a store says may name files and hosts, which is nobody's business out there.
+        // The message of a store may name files and hosts, which a remote sender must not see.
         let detail = match &self {
             Self::Unavailable(_) => "what cannot be written down is not done".to_owned(),
             Self::Unrecorded(_) => "it was done or begun, and is not written down yet".to_owned(),
@@ -135,7 +135,7 @@ impl IntoResponse for Error {
 }
 
 fn problem(status: StatusCode, title: &str, detail: &str, page: &str, error: &str) -> Response {
-    // Somebody who is doing it will have done it.
+    // A request that is in flight or locked will be over soon, so a retry helps.
     let retryable = status.is_server_error() || page == "HX0201" || page == "HX0204";
     let document = Json::object([
         ("type", Json::text(&format!("urn:hapax:error:{page}"))),
@@ -172,7 +172,7 @@ mod tests {
         Incoming::from_request(request, &receiver.largest(8)).await.map(|Incoming(request)| request)
     }
 
-    /// Proves C-10: what a sender's headers say is what a receiver reads.
+    /// Proves C-10: a receiver reads the headers as the sender wrote them.
     #[tokio::test]
     async fn what_is_sent_is_what_comes_in() {
         let key = crate::derive_key(PROBE, 7, b"{}").unwrap();

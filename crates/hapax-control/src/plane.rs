@@ -12,7 +12,8 @@ use crate::event::{self, About};
 use crate::registry::{Computation, Registry};
 use crate::request::Request;
 
-/// How often an epoch may end just before a request is sent in it.
+/// How often a dispatch moves on to the next epoch, because its epoch ended before the request was
+/// sent.
 const MOVED: usize = 4;
 
 /// Sends requests to peers, each once. Cheap to clone.
@@ -25,13 +26,13 @@ pub struct ControlPlane {
 }
 
 impl ControlPlane {
-    /// Sends what is registered, and asks this ledger before.
+    /// Sends registered computations, and asks this ledger first.
     pub fn new(hapax: Hapax, registry: impl Into<Arc<Registry>>) -> Self {
         let budget = Arc::new(Mutex::new(Budget::new(tokio::time::Instant::now())));
         Self { hapax, registry: registry.into(), budget, wait: Duration::from_secs(30) }
     }
 
-    /// How long to wait for somebody else who is sending the same. Default 30 s.
+    /// How long to wait for another caller that is sending the same request. Default 30 s.
     pub fn wait(mut self, wait: Duration) -> Self {
         self.wait = wait;
         self
@@ -44,10 +45,10 @@ impl ControlPlane {
 
     /// Has a peer do something once, in the current epoch of its domain.
     ///
-    /// The ledger is asked before the request is sent for the first time and each time it is sent
-    /// again; where it was answered before, that answer is returned and nothing is sent. What may
-    /// be retried is, by its policy, as long as retries do not outnumber requests. What may not
-    /// be is sent once, whatever happens.
+    /// The ledger is asked before the request is sent for the first time and before each retry. If
+    /// an answer is recorded, it is returned and nothing is sent. A retryable computation is
+    /// retried by its policy, as long as the retry budget lasts. Any other is sent once, whatever
+    /// happens.
     pub async fn dispatch<F, Fut, T>(
         &self,
         computation: &str,
@@ -68,7 +69,7 @@ impl ControlPlane {
                 send(request)
             };
             match self.dispatch_in(epoch, computation, request, sending).await {
-                // It ended before anything was sent, and nobody asked for that epoch.
+                // The epoch ended before anything was sent, and the caller did not name that epoch.
                 Err(Error::Epoch(_)) if !sent && moved < MOVED => moved += 1,
                 result => return result,
             }
@@ -127,7 +128,7 @@ impl ControlPlane {
         Fut: Future<Output = Result<T, SendError>>,
         T: Into<Outcome>,
     {
-        // What has no key is nobody else's: it is recorded, and never found again.
+        // A request without a key gets a random one: it is recorded, and never found again.
         let key = match request.key {
             Some(key) => key,
             None => Key::from_bytes(dice()?),
@@ -153,7 +154,7 @@ impl ControlPlane {
         effect.safety(known.meaning()).label(known.name())
     }
 
-    /// Sends until there is an answer or the policy says stop.
+    /// Sends until there is an answer, or the policy ends it.
     async fn send<F, Fut, T>(
         &self,
         known: &Computation,
@@ -184,7 +185,7 @@ impl ControlPlane {
                 let reason = format!("{}; too many retries are under way", error.reason);
                 return Err(trail.failure(SendError { reason, ..error }));
             }
-            // Somebody may have taken over, and the epoch may be over.
+            // Another node may have taken over, and the epoch may be over.
             if let Err(stop) = claim.check().await {
                 return Err(Failure::ambiguous(format!("{}; then: {stop}", error.reason)));
             }
@@ -196,19 +197,19 @@ impl ControlPlane {
     }
 }
 
-/// What was tried.
+/// The tries so far.
 #[derive(Default)]
 struct Trail {
     sent: u32,
     /// Whether one of the tries may have reached the peer.
     ambiguous: bool,
-    /// Whether the peer has refused the only one that reached it.
+    /// Whether the peer refused the last try, and no other may have reached it.
     refused: bool,
 }
 
 impl Trail {
-    /// What the last error means, after the others: one that may have reached the peer is not
-    /// undone by another that did not, nor by a refusal, which may be of something that was done.
+    /// The failure after the last error. A try that may have reached the peer is not undone by
+    /// another that did not, nor by a refusal: the peer may have refused a repetition.
     fn failure(&self, error: SendError) -> Failure {
         match self.ambiguous {
             true => Failure::ambiguous(error.reason),
@@ -230,7 +231,7 @@ impl Trail {
     }
 }
 
-/// Bits for the record of what has no key.
+/// Random bytes for the key of a record without one.
 pub(crate) fn dice() -> Result<[u8; 32], Error> {
     let mut bytes = [0; 32];
     let rolled = getrandom::fill(&mut bytes);

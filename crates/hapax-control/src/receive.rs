@@ -13,7 +13,7 @@ use crate::plane::dice;
 use crate::registry::{Computation, Registry};
 use crate::request::Request;
 
-/// Takes requests in, each once. Cheap to clone.
+/// Receives requests, each once. Cheap to clone.
 #[derive(Clone)]
 pub struct Receiver {
     hapax: Hapax,
@@ -24,21 +24,21 @@ pub struct Receiver {
 }
 
 impl Receiver {
-    /// Takes in what is registered, and keeps what came of it in this ledger. It may be the
-    /// sender's own, and the same namespace: the two do not meet.
+    /// Receives registered computations, and records their outcomes in this ledger. It may be the
+    /// sender's own ledger and namespace: the records of the two have different keys.
     pub fn new(hapax: Hapax, registry: impl Into<Arc<Registry>>) -> Self {
         let (registry, wait) = (registry.into(), Duration::from_secs(30));
         Self { hapax, registry, wait, safety: Safety::Opaque, largest: 1024 * 1024 }
     }
 
-    /// How long to wait for somebody else who is doing the same. Default 30 s.
+    /// How long to wait for another caller that is doing the same. Default 30 s.
     pub fn wait(mut self, wait: Duration) -> Self {
         self.wait = wait;
         self
     }
 
-    /// What it means when this process vanishes while it does what was asked for. The default is
-    /// the safe one, opaque: a person decides before it is done again.
+    /// The safety of the work: what happens if this process dies while it runs. The default is the
+    /// safe one, opaque: an operator decides before it is done again.
     pub fn safety(mut self, safety: Safety) -> Self {
         self.safety = safety;
         self
@@ -50,8 +50,8 @@ impl Receiver {
         self
     }
 
-    /// Does what a request asks for, once. Refused, in this order, are a key of another epoch, one
-    /// that is recorded with another payload, and one that does not follow from what came.
+    /// Performs a request once. It refuses, in this order, a key of another epoch, a key that is
+    /// recorded with another payload, and a key that does not follow from the request.
     pub async fn receive<F, Fut, T>(&self, request: &Request, work: F) -> Result<Done, Error>
     where
         F: FnOnce(Vec<u8>) -> Fut,
@@ -100,7 +100,7 @@ impl Receiver {
         })
     }
 
-    /// The key under which a request is recorded here, once it is known to be its own.
+    /// The key under which a request is recorded here, once its own key is checked.
     async fn checked(&self, known: &Computation, request: &Request) -> Result<Option<Key>, Error> {
         let key = match (known.retry(), request.key) {
             (Some(_), Some(key)) => key,

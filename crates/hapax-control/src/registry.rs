@@ -1,4 +1,4 @@
-//! Which computations there are, and how each is retried.
+//! The known computations, and how each is retried.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -23,12 +23,12 @@ pub struct Retry {
     pub pause: Pause,
 }
 
-/// How long to wait before a request is sent again. Never shortened or stretched by chance.
+/// How long to wait before a request is sent again. There is no jitter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Pause {
-    /// Always as long.
+    /// The same pause each time.
     Fixed(Duration),
-    /// As long before the first time, and twice as long each time after.
+    /// This pause before the first retry, and twice the last one before each later retry.
     Doubling(Duration),
 }
 
@@ -36,12 +36,13 @@ pub enum Pause {
 const LONGEST_PAUSE: Duration = Duration::from_secs(3600);
 
 impl Retry {
-    /// As many retries, with the same pause before each.
+    /// So many retries, with the same pause before each.
     pub fn fixed(retries: u32, pause: Duration) -> Self {
         Self { retries, pause: Pause::Fixed(pause) }
     }
 
-    /// As many retries, with this pause before the first and twice as long before each other.
+    /// So many retries, with this pause before the first and twice the last one before each later
+    /// retry.
     pub fn doubling(retries: u32, first: Duration) -> Self {
         Self { retries, pause: Pause::Doubling(first) }
     }
@@ -79,10 +80,10 @@ pub enum RegistryError {
         "computation {0:?} is not named domain.computation.vN, such as connector.health_probe.v1"
     )]
     Name(String),
-    /// It is there already.
+    /// It is registered already.
     #[error("computation {0} is registered already, or built in")]
     Twice(String),
-    /// It would be retried more often than anybody would wait for.
+    /// It has too many retries.
     #[error("computation {0} has more than {MOST_RETRIES} retries")]
     Retries(String),
     /// There are too many.
@@ -97,8 +98,8 @@ const MOST_RETRIES: u32 = 100;
 const MOST: usize = 1_000;
 
 impl Computation {
-    /// A computation that may be retried. The peer honours its key, so after a crash it is simply
-    /// sent again.
+    /// A computation that may be retried. The peer honours its key, so after a crash it is sent
+    /// again.
     pub fn retryable(name: &str, retry: Retry) -> Result<Self, RegistryError> {
         if retry.retries > MOST_RETRIES {
             return Err(RegistryError::Retries(name.to_owned()));
@@ -112,24 +113,25 @@ impl Computation {
         })
     }
 
-    /// A computation that has no key and is sent once: if that fails, somebody must look.
+    /// A computation that has no key and is sent once. If its outcome is unknown, an operator must
+    /// look.
     pub fn fail_fast(name: &str) -> Result<Self, RegistryError> {
         let (domain, name) = (domain_of(name)?, name.to_owned());
         Ok(Self { name, domain, retry: None, safety: Safety::Opaque })
     }
 
-    /// What it means when the sender vanishes, where that is not what its kind says.
+    /// Sets what happens if the sender dies, where that is not the default of its kind.
     pub fn safety(mut self, safety: Safety) -> Self {
         self.safety = safety;
         self
     }
 
-    /// Its full name, which is what is hashed.
+    /// Its full name, which is hashed into the key.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// The domain whose epochs it counts in.
+    /// The domain whose epochs apply to it.
     pub fn domain(&self) -> &Domain {
         &self.domain
     }
@@ -139,7 +141,7 @@ impl Computation {
         self.retry
     }
 
-    /// What it means when the sender vanishes.
+    /// Its safety: what happens if the sender dies.
     pub fn meaning(&self) -> Safety {
         self.safety
     }
@@ -158,7 +160,7 @@ fn domain_of(name: &str) -> Result<Domain, RegistryError> {
     let numbered = number.starts_with(|c: char| matches!(c, '1'..='9'))
         && number.len() <= 9
         && number.chars().all(|c| c.is_ascii_digit());
-    // A computation is spelled as a domain is.
+    // The name of a computation follows the rules of a domain.
     if !numbered || Domain::new(computation).is_err() {
         return Err(refused());
     }
@@ -181,7 +183,7 @@ fn domain_of(name: &str) -> Result<Domain, RegistryError> {
 pub struct Registry(BTreeMap<String, Computation>);
 
 impl Registry {
-    /// One without computations.
+    /// A registry without computations.
     pub fn empty() -> Self {
         Self::default()
     }
@@ -202,7 +204,7 @@ impl Registry {
         Self(all.flatten().map(|computation| (computation.name.clone(), computation)).collect())
     }
 
-    /// With one more.
+    /// Adds a computation.
     pub fn with(mut self, computation: Computation) -> Result<Self, RegistryError> {
         if self.0.len() >= MOST {
             return Err(RegistryError::Full);

@@ -1,4 +1,4 @@
-//! Requests that somebody else sends: a client asks for permission, sends, and reports.
+//! Requests that a client sends itself: it asks for permission, sends, and reports.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::event::{self, About};
 use crate::plane::ControlPlane;
 use crate::registry::Computation;
 
-/// On which terms a client asks.
+/// The terms on which a client asks for permission.
 #[derive(Debug, Clone, Default)]
 pub struct Terms {
     /// The epoch it asks in; the current one unless given.
@@ -20,22 +20,22 @@ pub struct Terms {
     pub lease: Option<LeaseId>,
     /// How long the permission lasts, whatever the lease.
     pub deadline: Option<Duration>,
-    /// How long to wait for somebody else who is sending the same.
+    /// How long to wait for another caller that is sending the same request.
     pub wait: Duration,
 }
 
-/// What a client is told: whether to send, and what.
+/// The answer to a client: whether to send, and with which key.
 #[derive(Debug, Clone)]
 pub struct Permitted<'a> {
     /// The computation, with its policy.
     pub computation: &'a Computation,
     /// The epoch it counts in.
     pub epoch: u64,
-    /// What the peer is told; none if it is never sent again.
+    /// The key for the peer; none if the computation is never retried.
     pub key: Option<Key>,
-    /// The key of the record, which is what is settled.
+    /// The key of the record to settle.
     pub record: Key,
-    /// Whether to send it, or what came of it before.
+    /// The permission to send it, or the recorded outcome.
     pub permit: Permit,
 }
 
@@ -85,7 +85,7 @@ impl ControlPlane {
         Ok(Permitted { computation, epoch, key, record, permit: permit? })
     }
 
-    /// Reports how it went. None if no request of this computation has such a record.
+    /// Records a client's report. None if no request of this computation has such a record.
     pub async fn report(
         &self,
         computation: &str,

@@ -1,4 +1,4 @@
-//! A request on its way: what the peer is told.
+//! A request on the wire.
 
 use hapax::Key;
 
@@ -11,7 +11,7 @@ pub struct Request {
     pub epoch: u64,
     /// Its key; none if it is never retried.
     pub key: Option<Key>,
-    /// What it says.
+    /// Its payload.
     pub payload: Vec<u8>,
 }
 
@@ -23,7 +23,7 @@ impl Request {
     /// The header that carries the computation's name.
     pub const COMPUTATION: &str = "hapax-computation";
 
-    /// What goes over HTTP beside the payload, for any client.
+    /// The HTTP headers that go with the payload, for any client.
     pub fn headers(&self) -> impl Iterator<Item = (&'static str, String)> {
         let key = self.key.map(|key| (Self::KEY, key.to_string()));
         let rest =

@@ -1,4 +1,5 @@
-//! How fast the built-in extractor reads English prose with an ontology of about a thousand names.
+//! Measures how fast the built-in extractor reads English prose with an ontology of about a
+//! thousand names.
 //!
 //! `cargo run --release --example builtin_speed -p hapax-extract`
 
@@ -85,7 +86,7 @@ const VERBS: [&str; 50] = [
     "follows",
 ];
 
-/// Numbers that look rolled and are always the same.
+/// A pseudo-random generator with a fixed seed.
 struct Dice(u64);
 
 impl Dice {

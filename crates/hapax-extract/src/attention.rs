@@ -1,4 +1,5 @@
-//! What became of requests, counted here and written down in bulk: a hit costs no write.
+//! Counts the outcomes of requests in memory and hands them over in bulk, so that a cache hit
+//! writes nothing.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Mutex, MutexGuard};
@@ -6,7 +7,7 @@ use std::sync::{Mutex, MutexGuard};
 use hapax::shelf::{Heard, What};
 use hapax::{Name, Namespace};
 
-/// How many different things are counted until they are written down. Those beyond are not.
+/// How many different counts are held until they are recorded. Further ones are dropped.
 const MOST: usize = 4_096;
 
 #[derive(Default)]
@@ -15,7 +16,7 @@ pub(crate) struct Attention(Mutex<Book>);
 #[derive(Default)]
 struct Book {
     noted: HashMap<(Name, What), Noted>,
-    /// Where something was ever asked for.
+    /// The namespaces in which a request was ever counted.
     namespaces: BTreeSet<Namespace>,
 }
 
@@ -25,7 +26,7 @@ struct Noted {
 }
 
 impl Attention {
-    /// Counts one.
+    /// Counts one outcome.
     pub(crate) fn note(&self, name: Name, what: What, ontology: &str) {
         let mut book = self.lock();
         let place = (name, what);
@@ -37,7 +38,8 @@ impl Attention {
         }
     }
 
-    /// Everything that was counted, to be written down, and where anything was ever asked for.
+    /// Takes the counts, for recording, and lists all namespaces in which a request was ever
+    /// counted.
     pub(crate) fn take(&self) -> (Vec<Heard>, BTreeSet<Namespace>) {
         let (noted, namespaces) = {
             let mut book = self.lock();
@@ -57,7 +59,7 @@ impl Attention {
         (heard, namespaces)
     }
 
-    /// What could not be written down is counted on.
+    /// Adds back counts whose recording failed.
     pub(crate) fn put_back(&self, heard: Vec<Heard>) {
         let mut book = self.lock();
         for Heard { name, ontology, what, times, .. } in heard {

@@ -1,10 +1,10 @@
-//! The extractor that is built in: it finds what the ontology names, by its labels, synonyms and
-//! simple English patterns. It asks nobody, and the same text has the same answer always.
+//! The built-in extractor finds the things that the ontology names, by labels, synonyms and simple
+//! English patterns. It calls no service, and the same text always has the same answer.
 //!
 //!   ontology ──once──▶ lexicon        text ──lexicon──▶ mentions ──lexicon──▶ relations
 //!
-//! It never guesses a class: a name that the ontology does not have is one only beside the name of
-//! a class.
+//! It never guesses a class: it takes a name that the ontology does not have only beside the name
+//! of a class.
 
 mod inflect;
 mod lexicon;
@@ -22,18 +22,18 @@ use crate::graph::{Mention, Said};
 use crate::ontology::{Ontology, Property};
 use lexicon::Lexicon;
 
-/// How many ontologies are kept compiled.
+/// How many compiled ontologies are cached.
 const KEPT: usize = 16;
 
 /// Finds entities and relations by the labels and synonyms of the ontology.
 #[derive(Debug, Default)]
 pub struct Builtin {
-    /// The last used is the first.
+    /// The most recently used comes first.
     kept: Mutex<Vec<Kept>>,
 }
 
-/// A compiled ontology. It holds what it was compiled from, so that nothing else can come to stand
-/// at its address.
+/// A compiled ontology. It holds its source, so that no other ontology can be allocated at that
+/// address.
 #[derive(Debug, Clone)]
 struct Kept {
     ontology: Arc<Ontology>,
@@ -46,8 +46,8 @@ impl Builtin {
         Self::default()
     }
 
-    /// Compiles an ontology ahead of its use. Asked with this very one, and not only with one that
-    /// is equal to it, the extractor need not compare it with those that it knows.
+    /// Compiles an ontology ahead of its use. A later call with this very ontology is matched by
+    /// its address; an equal copy has to be compared in full.
     pub fn learn(&self, ontology: &Arc<Ontology>) -> Result<(), Trouble> {
         if !self.knows(ontology) {
             self.keep(Arc::clone(ontology))?;
@@ -55,12 +55,13 @@ impl Builtin {
         Ok(())
     }
 
-    /// What the chunk mentions, in the order of the text.
+    /// The entities that the chunk mentions, in the order of the text.
     pub fn mentions(&self, ontology: &Ontology, chunk: &str) -> Result<Vec<Mention>, Trouble> {
         Ok(mentions::mentions(&*self.lexicon(ontology)?, chunk))
     }
 
-    /// What the chunk says by these properties between these mentions, in the order of the text.
+    /// The relations that the chunk states by these properties between these mentions, in the order
+    /// of the text.
     pub fn said(
         &self,
         ontology: &Ontology,

@@ -4,10 +4,11 @@
 //!     ├────────────┼───────¶──────────¶────────┤
 //!                          the chunk ends at one of these
 //!
-//! Of all borders between the least and the greatest size, the best kind is taken: paragraphs,
-//! else sentences, else words, else characters. Of several of that kind it is the one whose text
-//! just before it has the lowest rank, which is a hash of that text and of nothing else. Two texts
-//! that are equal from some place on therefore soon agree on a border, and from there on on all.
+//! Of all borders between the least and the greatest size, the best kind is taken: paragraphs, else
+//! sentences, else words, else characters. Of several of that kind the border with the lowest rank
+//! is taken. The rank is a hash of the text just before the border and of nothing else. Two texts
+//! that are equal from some place on therefore soon agree on a border, and from there on agree on
+//! all of them.
 
 use crate::sentence;
 
@@ -20,7 +21,7 @@ const NEAR: usize = 48;
 /// A piece of a text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Chunk<'a> {
-    /// Which piece, from 0.
+    /// Its number, from 0.
     pub index: usize,
     /// Where it begins in the text, in bytes.
     pub start: usize,
@@ -28,8 +29,9 @@ pub struct Chunk<'a> {
     pub text: &'a str,
 }
 
-/// Cuts a normalised text, whose lines are its paragraphs, into chunks of at most `size` characters.
-/// One after the other they are the text again. Only the last is shorter than a quarter of `size`.
+/// Cuts a normalised text, whose lines are its paragraphs, into chunks of at most `size`
+/// characters. Joined, the chunks are the text again. Only the last is shorter than a quarter of
+/// `size`.
 pub fn chunks(text: &str, size: usize) -> Vec<Chunk<'_>> {
     let size = size.max(1);
     let least = (size / 4).max(1);
@@ -89,8 +91,9 @@ fn best(text: &str, borders: impl Iterator<Item = usize>, reach: usize) -> Optio
     borders.min_by_key(|&at| (rank(&bytes[at.saturating_sub(reach)..at]), std::cmp::Reverse(at)))
 }
 
-/// A hash that never changes: where chunks end, and so what is found again, depends on it. Eight
-/// bytes at a time, from the border backwards, each mixed in by a multiplication.
+/// A hash that must never change: it decides where chunks end, and so which chunks are found again.
+/// It takes eight bytes at a time, from the border backwards, and mixes in each by a
+/// multiplication.
 fn rank(bytes: &[u8]) -> u64 {
     let mix = |hash: u64, word: u64| {
         let mixed = (hash ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15);

@@ -14,7 +14,7 @@ pub enum Error {
     /// There is no such ontology.
     #[error("there is no ontology {0:?}")]
     UnknownOntology(String),
-    /// The text is empty, or longer than is taken.
+    /// The text is empty or too long.
     #[error("{0}")]
     Text(String),
     /// A parameter is not what it should be.
@@ -26,15 +26,16 @@ pub enum Error {
     /// The request has no key.
     #[error(transparent)]
     Key(#[from] KeyError),
-    /// The extractor has no answer. Nothing is remembered of that; it may be asked again.
+    /// The extractor failed. Nothing is recorded; the caller may retry.
     #[error("the extractor failed: {reason}")]
     Extractor {
         /// Why.
         reason: String,
-        /// When to ask again, if it said so.
+        /// How long to wait before the retry, if the extractor said so.
         after: Option<Duration>,
     },
-    /// The extractor has no answer, and will have none until somebody changes something.
+    /// The extractor cannot answer, and will not until the operator or the caller changes
+    /// something.
     #[error("the extractor cannot answer: {0}")]
     Hopeless(String),
     /// The ontology changed again and again while the text was being read.

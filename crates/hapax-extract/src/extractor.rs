@@ -1,4 +1,4 @@
-//! What finds entities and relations in a chunk of text.
+//! The interface of an extractor, which finds entities and relations in a chunk of text.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -9,25 +9,26 @@ use crate::graph::{Mention, Said};
 use crate::ontology::{Ontology, Property};
 use crate::params::Params;
 
-/// What an extractor is asked about one chunk. Everything in here is in the chunk's key.
+/// A question to an extractor about one chunk. Everything in it that changes the answer is in the
+/// chunk's key.
 #[derive(Debug, Clone, Copy)]
 pub struct Ask<'a> {
     /// The chunk.
     pub chunk: &'a str,
-    /// What stands before it, as much as the extractor wishes to see.
+    /// The text before the chunk, as much as the extractor asks for.
     pub context: &'a str,
-    /// What to look for.
+    /// The ontology to extract by.
     pub ontology: &'a Ontology,
-    /// How.
+    /// The parameters.
     pub params: &'a Params,
 }
 
-/// An answer, and what it took.
+/// An answer, and its cost.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Asked<T> {
-    /// What was found.
+    /// The findings.
     pub found: T,
-    /// How often something that costs was asked.
+    /// The number of paid calls.
     pub calls: u32,
     /// The tokens it read.
     pub tokens_in: u64,
@@ -35,28 +36,28 @@ pub struct Asked<T> {
     pub tokens_out: u64,
 }
 
-/// What an extractor has cost since this process began, answers that were of no use too.
+/// The cost of an extractor since this process began, unusable answers included.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Bill {
-    /// How often something that costs was asked.
+    /// The number of paid calls.
     pub calls: u64,
     /// The tokens it read.
     pub tokens_in: u64,
     /// The tokens it wrote.
     pub tokens_out: u64,
-    /// What that costs, in millionths of the currency of its prices, where they are known.
+    /// The cost in millionths of the currency of its prices, where they are known.
     pub cost_micros: Option<u64>,
 }
 
 /// Why an extractor has no answer.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Trouble {
-    /// It may work later, at the earliest after this long.
+    /// It may work later.
     #[error("{reason}")]
     Later {
         /// Why not now.
         reason: String,
-        /// When to try again, if it said so.
+        /// How long to wait before the next try, if the extractor said so.
         after: Option<Duration>,
     },
     /// It will not work, however often it is asked.
@@ -64,14 +65,15 @@ pub enum Trouble {
     Never(String),
 }
 
-/// How the ledger remembers that it is of no use to ask again.
+/// The prefix of a recorded failure that no retry can cure.
 const NEVER: &str = "it will not work: ";
 
-/// How it remembers when to ask again, so that all who waited are told, in other processes too.
+/// The prefix of a recorded failure that names a pause, so that every waiting request learns of it,
+/// in other processes too.
 const AFTER: &str = "it may work after ";
 
 impl Trouble {
-    /// What the ledger keeps of it. What is not the reason stands first: a long reason is cut.
+    /// The text that the ledger records. The prefix stands first, because a long reason is cut.
     pub(crate) fn reason(&self) -> String {
         match self {
             Self::Later { reason, after: None } => reason.clone(),
@@ -82,7 +84,7 @@ impl Trouble {
         }
     }
 
-    /// What the ledger has kept.
+    /// Reads the text that the ledger recorded.
     pub(crate) fn of(reason: &str) -> Self {
         if let Some(reason) = reason.strip_prefix(NEVER) {
             return Self::Never(reason.to_owned());
@@ -97,8 +99,8 @@ impl Trouble {
         }
     }
 
-    /// Of two troubles the first, with the longer of their pauses: whoever comes back earlier
-    /// meets the other.
+    /// Of two failures the first, with the longer of their pauses: a caller that came back earlier
+    /// would meet the other.
     pub(crate) fn and(self, other: Self) -> Self {
         match (self, other) {
             (Self::Later { reason, after }, Self::Later { after: other, .. }) => {
@@ -109,38 +111,39 @@ impl Trouble {
     }
 }
 
-/// A future of an extractor.
+/// The future that an extractor returns.
 pub type Answer<'a, T> = Pin<Box<dyn Future<Output = Result<Asked<T>, Trouble>> + Send + 'a>>;
 
-/// Finds entities and relations in a chunk of text. The same question has to have the same answer,
-/// or one that is as good: it is asked once.
+/// Finds entities and relations in a chunk of text. A question is asked once and its answer is
+/// reused, so the same question has to have the same answer, or one that is as good.
 pub trait Extractor: Send + Sync + 'static {
-    /// What it is, its version, and whatever else changes its answers and is not in [`Params`].
-    /// Part of every key.
+    /// Its name, its version, and everything else that changes its answers and is not in
+    /// [`Params`]. Part of every key.
     fn identity(&self) -> String;
 
-    /// How many characters before a chunk it wishes to see.
+    /// How many characters before a chunk it asks for.
     fn context(&self) -> usize {
         0
     }
 
-    /// Gets to see an ontology that it will be asked about.
+    /// Is called with an ontology before the first question about it.
     fn prepare(&self, ontology: &Arc<Ontology>) -> Result<(), Trouble> {
         let _ = ontology;
         Ok(())
     }
 
-    /// Whether it costs so little that both its answers about a chunk are kept as one.
+    /// Whether it costs so little that both its answers about a chunk are recorded as one.
     fn is_cheap(&self) -> bool {
         false
     }
 
-    /// What it has cost so far.
+    /// Its cost so far.
     fn bill(&self) -> Bill {
         Bill::default()
     }
 
-    /// What so many tokens cost, in millionths of the currency of its prices, where they are known.
+    /// The cost of so many tokens, in millionths of the currency of its prices, where they are
+    /// known.
     fn cost_micros(&self, tokens_in: u64, tokens_out: u64) -> Option<u64> {
         let _ = (tokens_in, tokens_out);
         None
@@ -178,7 +181,7 @@ mod tests {
         ] {
             assert_eq!(Trouble::of(&trouble.reason()), trouble);
         }
-        // What only looks like it is a reason.
+        // A reason that only resembles a prefix is read as a plain reason.
         for reason in ["it may work after lunch: who knows", "it may work after 7s"] {
             assert_eq!(Trouble::of(reason), later(reason, None));
         }

@@ -1,8 +1,8 @@
-//! What is found in a text: entities, relations between them, and where they stand.
+//! The findings in a text: entities, relations between them, and their places.
 
 use serde::{Deserialize, Serialize};
 
-/// An entity as one chunk mentions it, before anything is known of the other chunks.
+/// An entity as one chunk mentions it, without regard to the other chunks.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Mention {
     /// The IRI of its class.
@@ -10,7 +10,7 @@ pub struct Mention {
     /// The IRI of the individual, if the ontology names it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub individual: Option<String>,
-    /// What it is called: the ontology's label where there is one, else as it is written here.
+    /// Its name: the ontology's label where there is one, else as it is written here.
     pub name: String,
     /// Where it stands in the chunk, in bytes.
     pub start: usize,
@@ -21,11 +21,11 @@ pub struct Mention {
 /// A relation as one chunk states it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Said {
-    /// Which of the chunk's entities is its subject: a place in [`Found::mentions`].
+    /// Its subject: an index in [`Found::mentions`].
     pub subject: usize,
     /// The IRI of the property.
     pub property: String,
-    /// Which is its object.
+    /// Its object: another index in [`Found::mentions`].
     pub object: usize,
     /// Where it is stated in the chunk, in bytes.
     pub start: usize,
@@ -33,8 +33,8 @@ pub struct Said {
     pub end: usize,
 }
 
-/// What one chunk says. Its offsets count from its own beginning, so that it is the same wherever
-/// the chunk stands.
+/// The findings of one chunk. Offsets count from the beginning of the chunk, so that the findings
+/// are the same wherever the chunk stands.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Found {
     /// The entities it mentions, in the order of the text.
@@ -43,11 +43,10 @@ pub struct Found {
     pub said: Vec<Said>,
 }
 
-/// Where in the normalised text something stands. Offsets count characters (Unicode scalar
-/// values), from 0.
+/// A place in the normalised text. Offsets count characters (Unicode scalar values), from 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Place {
-    /// Which chunk, from 0.
+    /// The number of the chunk, from 0.
     pub chunk: usize,
     /// The first character.
     pub start: usize,
@@ -64,11 +63,11 @@ pub struct Entity {
     /// The IRI of its class.
     #[serde(rename = "type")]
     pub class: String,
-    /// What it is called.
+    /// Its name.
     pub name: String,
     /// Every way it is written, sorted.
     pub forms: Vec<String>,
-    /// Every place it stands.
+    /// Every place where it is mentioned.
     pub mentions: Vec<Place>,
 }
 
@@ -81,15 +80,15 @@ pub struct Relation {
     pub predicate: String,
     /// The id of an entity.
     pub object: String,
-    /// Every place it is stated.
+    /// Every place where it is stated.
     pub mentions: Vec<Place>,
 }
 
-/// What a text says.
+/// The entities and relations of a text.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Graph {
-    /// By id.
+    /// Sorted by id.
     pub entities: Vec<Entity>,
-    /// By subject, predicate, object.
+    /// Sorted by subject, predicate and object.
     pub relations: Vec<Relation>,
 }

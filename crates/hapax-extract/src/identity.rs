@@ -1,4 +1,4 @@
-//! What makes two requests the same: one key from the client to the cache.
+//! The identity of a request: one key from the client to the cache.
 
 use hapax::json::Json;
 use hapax::key::extraction::{Components, Extraction};
@@ -7,22 +7,22 @@ use hapax::{Fingerprint, Key, KeyError};
 use crate::ontologies::Known;
 use crate::params::Params;
 
-/// How texts are cut and graphs put together: another one gives other results.
+/// The version of chunking and merging. Another version gives other results.
 const WORKFLOW: &str = "workflow.1";
 
-/// What a request is known by.
+/// The identity of a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Identity {
-    /// The key by the formula that clients know, and the parts it is made of.
+    /// The key by the formula that clients know, and the parts that it is made of.
     pub components: Components,
-    /// Everything that changes the answer, untruncated: what was asked, what was left to us, and who
-    /// answers. Compared on every hit, because the formula contains a hash of 64 bits.
+    /// Everything that changes the answer, untruncated: the request, the defaults and the
+    /// extractor. Compared on every hit, because the formula contains a hash of 64 bits.
     pub fingerprint: Fingerprint,
 }
 
 impl Identity {
-    /// The identity of a request to an extractor that calls itself so. `asked` are the parameters as they were sent, which the formula
-    /// wants; `params` are those that count.
+    /// The identity of a request to the extractor of this identity. `asked` are the parameters as
+    /// the client sent them, for the formula; `params` are those that count, for the fingerprint.
     pub(crate) fn of(
         text: &str,
         known: &Known,
@@ -45,8 +45,8 @@ impl Identity {
         Ok(Self { components, fingerprint })
     }
 
-    /// The key of the ledger where another request has taken the first one: the two collide in the
-    /// formula, and only there.
+    /// The key in the ledger if another request holds the first one. The two requests collide in
+    /// the formula, and only there.
     pub(crate) fn second_key(&self) -> Result<Key, KeyError> {
         Key::derive(
             "extraction.collided.v1",

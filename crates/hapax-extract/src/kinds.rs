@@ -1,7 +1,7 @@
-//! Which class is a kind of which, as the ontology says it, in however many steps.
+//! The subclass relation of an ontology, over any number of steps.
 //!
-//! Classes that are kinds of each other in a circle are all kinds of each other; nothing here goes
-//! round in it.
+//! Classes that are kinds of each other in a circle are all kinds of each other; no function here
+//! loops in such a circle.
 
 use std::cmp::Reverse;
 use std::collections::{HashMap, HashSet};
@@ -9,7 +9,7 @@ use std::sync::OnceLock;
 
 use crate::ontology::{Ontology, Property};
 
-/// What everything is a kind of.
+/// The class that every class is a kind of.
 pub(crate) const THING: &str = "http://www.w3.org/2002/07/owl#Thing";
 
 const RESOURCE: &str = "http://www.w3.org/2000/01/rdf-schema#Resource";
@@ -19,7 +19,7 @@ const RESOURCE: &str = "http://www.w3.org/2000/01/rdf-schema#Resource";
 pub(crate) struct Kinds {
     numbers: HashMap<String, u32>,
     above: Vec<Vec<u32>>,
-    /// Everything that a class is a kind of, itself too, in ascending order, once it was asked for.
+    /// The superclasses of a class, itself included, in ascending order; computed on first use.
     all_above: Vec<OnceLock<Vec<u32>>>,
 }
 
@@ -52,12 +52,12 @@ impl Kinds {
         number
     }
 
-    /// The number of a class that the ontology speaks of.
+    /// The number of a class, if the ontology has it.
     pub(crate) fn number(&self, class: &str) -> Option<u32> {
         self.numbers.get(class).copied()
     }
 
-    /// Everything that a class is a kind of, itself too, in ascending order.
+    /// The superclasses of a class, itself included, in ascending order.
     pub(crate) fn all_above(&self, class: u32) -> &[u32] {
         self.all_above[class as usize].get_or_init(|| {
             let mut seen = HashSet::from([class]);
@@ -101,20 +101,20 @@ fn is_everything(class: &str) -> bool {
     class == THING || class == RESOURCE
 }
 
-/// What a property may hold between.
+/// The classes that a property may hold between.
 #[derive(Debug)]
 pub(crate) struct Ends {
     pub(crate) subjects: Admitted,
     pub(crate) objects: Admitted,
 }
 
-/// The classes that may stand at one end of a property; nothing, if any may.
+/// The classes that may stand at one end of a property; none, if any class may.
 #[derive(Debug)]
 pub(crate) struct Admitted(Option<Vec<u32>>);
 
 impl Ends {
-    /// Every property's, in the ontology's order. A class that calls a property its own is one of
-    /// its subjects' classes.
+    /// The ends of every property, in the ontology's order. A class that lists a property as its
+    /// own is one of the classes of its subjects.
     pub(crate) fn all(ontology: &Ontology, kinds: &Kinds) -> Vec<Self> {
         let mut own: HashMap<&str, Vec<&str>> = HashMap::new();
         for class in &ontology.classes {
@@ -143,7 +143,7 @@ impl Admitted {
         Self(Some(classes.into_iter().filter_map(|class| kinds.number(class)).collect()))
     }
 
-    /// Whether any class is admitted of which these are all that it is a kind of, in ascending
+    /// Whether a class is admitted that has these superclasses, itself included, in ascending
     /// order.
     pub(crate) fn admits(&self, all_above: &[u32]) -> bool {
         let among = |class: &u32| all_above.binary_search(class).is_ok();

@@ -1,4 +1,4 @@
-//! Ontologies, and results as a whole: keeping, explaining, counting, removing.
+//! Manages ontologies and recorded results: storing, explaining, counting, removing.
 
 use hapax::key::extraction::Extraction;
 use hapax::shelf::{self, Evict, Shelf, Sought, Stock};
@@ -11,7 +11,7 @@ use crate::ontology::Ontology;
 use crate::service::{Extract, Request};
 use crate::shadow::Differences;
 
-/// What became of an ontology that was put in place of another.
+/// The result of replacing or removing an ontology.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Changed {
     /// Its IRI.
@@ -24,81 +24,81 @@ pub struct Changed {
     pub invalidated: usize,
 }
 
-/// An ontology, as lists have it.
+/// An ontology, as it is listed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Listed {
     /// Its IRI.
     pub id: String,
     /// The hash of its content.
     pub version: String,
-    /// What people read of it, as JSON: `label`, `declaredVersion`, `earlierVersions`, and how much
-    /// is in it.
+    /// Its description for people, as JSON: `label`, `declaredVersion`, `earlierVersions`, and the
+    /// number of its classes, properties and individuals.
     pub metadata: String,
-    /// When it was put here.
+    /// When it was stored.
     pub updated: Timestamp,
 }
 
 /// Why a request finds a result, or does not.
 #[derive(Debug, Clone)]
 pub struct Explained {
-    /// What the request is known by.
+    /// The identity of the request.
     pub identity: Identity,
     /// The version of the ontology.
     pub version: String,
-    /// Whether the result is there.
+    /// Whether there is a result.
     pub found: bool,
     /// The result that comes nearest, where the request has none.
     pub nearest: Option<Nearest>,
 }
 
-/// A result that nearly is the one that was asked for; or was, where the ontology has changed since.
+/// The result nearest to a request. It may be one that was removed when its ontology changed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Nearest {
     /// Its key.
     pub key: Key,
     /// The parts of the key that differ: `text`, `ontologyId`, `ontologyVersion`,
-    /// `extractionParams`; or `extractor` where the key is the same, and who answers, or what is
-    /// left to its defaults, is not.
+    /// `extractionParams`; or `extractor` where the key is the same, and the extractor or a default
+    /// is not.
     pub differs: Vec<&'static str>,
     /// When it was last used.
     pub used: Timestamp,
 }
 
-/// How much there is, and how often it was of use.
+/// The size of the cache, and how often it was used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Stats {
-    /// What is in the store.
+    /// The results in the store.
     pub stock: Stock,
-    /// The bytes there is room for.
+    /// The size limit, in bytes.
     pub room: u64,
-    /// Requests of this process whose result was there.
+    /// Requests of this process that found a recorded result.
     pub hits: u64,
-    /// Requests that waited for another that was the same.
+    /// Requests that waited for an identical one.
     pub shared: u64,
     /// Requests that were executed.
     pub executed: u64,
     /// Requests that failed.
     pub failed: u64,
-    /// What the extractor has cost this process.
+    /// The extractor's cost in this process.
     pub bill: Bill,
     /// Where another cache's keys differ from ours.
     pub shadow: Differences,
 }
 
-/// The largest number of results that are removed by one call.
+/// The most results that one call removes.
 const MOST: usize = 10_000_000;
 
 /// How many results are compared to find the nearest.
 const COMPARED: usize = 100;
 
-/// How many versions of an ontology before the one that counts are known by name.
+/// How many earlier versions of an ontology are listed in its metadata.
 const EARLIER: usize = 4;
 
-/// How many entries of the journal are searched for a result that went with one of them.
+/// How many of the newest journal entries are searched for a superseded result.
 const SEARCHED: u64 = 200_000;
 
 impl Extract {
-    /// Puts an ontology in place of the one before. When this returns, no process on the ledger
+    /// Stores an ontology in place of the one before. When this returns, no process on the ledger
     /// answers from the one before any more. `declared` is a version that people gave it.
     pub async fn put_ontology(
         &self,
@@ -156,7 +156,8 @@ impl Extract {
         let hapax = &self.hapax;
         let now = kept.as_ref().map(|kept| kept.version.clone());
         let before = hapax.keep_ontology(id, kept, actor).await?;
-        // Also if nothing has changed: whoever changed it may not have come to this.
+        // Evicts also if nothing has changed: the process that changed it may have stopped before
+        // this line.
         let invalidated = hapax.evict(which, MOST).await?;
         if before.is_some() && before != now {
             self.shared.meters.invalidations.inc_by(invalidated as u64);
@@ -225,7 +226,7 @@ impl Extract {
         Ok(Explained { identity, version, found: false, nearest })
     }
 
-    /// The result that this very request had before its ontology changed, and that went with that.
+    /// The result that this request had under an earlier version of its ontology.
     async fn superseded(&self, request: &Request) -> Result<Option<Nearest>, Error> {
         let Request { text, ontology_id, params, .. } = request;
         let Some(kept) = self.hapax.ontology(ontology_id).await? else { return Ok(None) };
@@ -242,7 +243,7 @@ impl Extract {
         Ok(None)
     }
 
-    /// How much there is, and how often it was of use here.
+    /// The size of the cache, and how often this process used it.
     pub async fn stats(&self) -> Result<Stats, Error> {
         let meters = &self.shared.meters;
         let stock = self.hapax.stock().await?;
@@ -259,7 +260,7 @@ impl Extract {
         })
     }
 
-    /// Removes one result. Whether it was there.
+    /// Removes one result, and returns whether it was there.
     pub async fn invalidate(&self, key: Key) -> Result<bool, Error> {
         Ok(self.remove(Evict::One(key)).await? > 0)
     }
@@ -281,7 +282,7 @@ impl Extract {
     }
 }
 
-/// What an ontology's metadata says of the versions before.
+/// The earlier versions that an ontology's metadata lists.
 fn earlier(metadata: &str) -> Vec<String> {
     let metadata = serde_json::from_str::<serde_json::Value>(metadata).unwrap_or_default();
     serde_json::from_value(metadata["earlierVersions"].clone()).unwrap_or_default()

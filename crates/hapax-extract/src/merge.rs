@@ -1,4 +1,5 @@
-//! What the chunks say, together: one graph of the whole text, with the place of everything.
+//! Merges the findings of all chunks into one graph of the whole text, with the place of each
+//! finding.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -52,19 +53,20 @@ pub fn merge(chunks: &[Chunk<'_>], found: &[Found], ontology: &Ontology) -> Grap
     Graph { entities: resolved.things.into_iter().zip(entities).map(entity).collect(), relations }
 }
 
-/// What is gathered about one thing.
+/// The written forms and the places of one thing.
 #[derive(Default)]
 struct Gathered<'a> {
     forms: BTreeSet<&'a str>,
     places: BTreeSet<Place>,
 }
 
-/// Turns the bytes of one chunk into characters of the whole text.
+/// Converts byte offsets in one chunk to character offsets in the whole text.
 struct Ruler<'a> {
     chunk: Chunk<'a>,
     start: usize,
     end: usize,
-    /// The offsets that are asked for, in bytes and in characters. Empty if they are the same.
+    /// The offsets of the findings, in bytes and in characters. Empty for ASCII, where each byte is
+    /// a character.
     known: Vec<(usize, usize)>,
 }
 
@@ -118,7 +120,8 @@ mod tests {
 
     const TEXT: &str = "Élan is a river.\nThe Élan meets Łódź.\nŁódź is old.\n";
 
-    /// What a chunk says when every `Élan` is a river, every `Łódź` a city, and they meet.
+    /// The findings of a chunk in which every `Élan` is a river, every `Łódź` a city, and they
+    /// meet.
     fn find(chunk: &str) -> Found {
         let mut mentions = Vec::new();
         for (class, name) in [("river", "Élan"), ("city", "Łódź")] {

@@ -1,7 +1,8 @@
-//! What is counted of extractions.
+//! The metrics of extractions.
 //!
-//! Each has one name, which Prometheus is told as it is, and OpenTelemetry with dots and without the
-//! endings that Prometheus wants: `hapax_extraction_evictions_total`, `hapax.extraction.evictions`.
+//! Each metric has one name. Prometheus gets it as it is; OpenTelemetry gets it with dots and
+//! without the endings that Prometheus wants: `hapax_extraction_evictions_total`,
+//! `hapax.extraction.evictions`.
 
 use std::sync::OnceLock;
 use std::time::Duration;
@@ -11,15 +12,15 @@ use prometheus::{Histogram, HistogramOpts, IntCounter, IntCounterVec, IntGauge, 
 
 use crate::extractor::Bill;
 
-/// What stands before all names.
+/// The prefix of all names.
 const PREFIX: &str = "hapax_extraction_";
 
-/// A number, as collectors are told it.
+/// A counter or a gauge, as OpenTelemetry gets it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Count {
     /// Its name, with dots.
     pub name: String,
-    /// What it is of, where there are several of this name: a label and its value.
+    /// A label and its value, where several counts have this name.
     pub of: Option<(String, String)>,
     /// The number.
     pub value: u64,
@@ -44,14 +45,14 @@ impl Count {
     }
 }
 
-/// The name that collectors are told.
+/// The name that OpenTelemetry gets.
 fn dotted(name: &str) -> String {
     let name = name.strip_prefix(PREFIX).unwrap_or(name);
     let plain = ["_total", "_seconds"].iter().find_map(|ending| name.strip_suffix(ending));
     format!("{}{}", PREFIX.replace('_', "."), plain.unwrap_or(name))
 }
 
-/// Who is told each time, in seconds.
+/// A callback that gets each time, in seconds.
 type Listener = Box<dyn Fn(f64) + Send + Sync>;
 
 /// How long something takes, each time.
@@ -77,7 +78,7 @@ impl Stopwatch {
         dotted(self.name)
     }
 
-    /// Has somebody told each time from now on; there is one at most, and the first stays.
+    /// Sets the callback that gets each time from now on. There is at most one: the first stays.
     pub fn tell(&self, listener: impl Fn(f64) + Send + Sync + 'static) {
         let _ = self.listener.set(Box::new(listener));
     }
@@ -111,7 +112,7 @@ pub struct Meters {
 
 impl Default for Meters {
     fn default() -> Self {
-        // Names and labels are constants, and right.
+        // Names and labels are constants that Prometheus accepts.
         let counter = |name: &str, help: &str| IntCounter::new(name, help).expect("a right name");
         let counters = |name: &str, help: &str, label: &str| {
             IntCounterVec::new(Opts::new(name, help), &[label]).expect("right names")
@@ -172,7 +173,7 @@ impl Default for Meters {
 }
 
 impl Meters {
-    /// Has them told with others.
+    /// Registers all of them.
     pub fn register(&self, registry: &Registry) -> prometheus::Result<()> {
         registry.register(Box::new(self.requests.clone()))?;
         for stopwatch in self.stopwatches() {
@@ -189,15 +190,15 @@ impl Meters {
         registry.register(Box::new(self.cost.clone()))
     }
 
-    /// What is timed.
+    /// All stopwatches.
     pub fn stopwatches(&self) -> [&Stopwatch; 3] {
         [&self.lookup, &self.store, &self.wait]
     }
 
-    /// Everything else, as collectors are told it.
+    /// All counters and gauges, as OpenTelemetry gets them.
     pub fn counts(&self) -> Vec<Count> {
         let registry = Registry::new();
-        // It fails where two have one name, and none do.
+        // Registration fails only for two metrics of one name, and there are none.
         if self.register(&registry).is_err() {
             return Vec::new();
         }
@@ -208,7 +209,7 @@ impl Meters {
             .collect()
     }
 
-    /// Takes over what an extractor says of itself.
+    /// Raises the counters to an extractor's own totals.
     pub(crate) fn charge(&self, bill: &Bill) {
         let raise = |counter: &IntCounter, to: u64| {
             counter.inc_by(to.saturating_sub(counter.get()));
@@ -223,7 +224,7 @@ impl Meters {
         self.requests.with_label_values(&[outcome]).inc();
     }
 
-    /// How many requests became what.
+    /// How many requests had this outcome.
     pub fn requests(&self, outcome: &str) -> u64 {
         self.requests.with_label_values(&[outcome]).get()
     }
@@ -235,7 +236,7 @@ mod tests {
 
     use super::*;
 
-    /// Proves X-11: what collectors are told is what Prometheus is told, each under its own name.
+    /// Proves X-11: OpenTelemetry gets everything that Prometheus gets, each under its own name.
     #[test]
     fn everything_has_a_name_with_dots() {
         let meters = Meters::default();

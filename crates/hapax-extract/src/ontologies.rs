@@ -1,4 +1,4 @@
-//! The ontologies of a ledger, as this process knows them.
+//! A cache of the ledger's ontologies in this process.
 
 use std::collections::HashMap;
 use std::sync::{Arc, RwLock};
@@ -10,22 +10,22 @@ use crate::error::Error;
 use crate::ontology::Ontology;
 use crate::scope::Scope;
 
-/// How many ontologies are remembered.
+/// How many ontologies are cached. When there are more, the cache is cleared.
 const MOST: usize = 256;
 
-/// An ontology that was read.
+/// A parsed ontology.
 #[derive(Debug)]
 pub struct Known {
-    /// What extractors read.
+    /// The ontology that extractors read.
     pub ontology: Arc<Ontology>,
-    /// The hash of that.
+    /// Its hash.
     pub version: String,
-    /// Which of its properties can hold between what.
+    /// Decides which of its properties can hold between which classes.
     pub(crate) scope: Scope,
 }
 
-/// What is remembered of ontologies: each for as long as nothing happened on the ledger that every
-/// process has to act upon.
+/// The cached ontologies. An entry counts while the stamp of the ledger is the one it was read
+/// under.
 #[derive(Default)]
 pub(crate) struct Ontologies(RwLock<HashMap<Namespace, ById>>);
 
@@ -43,7 +43,8 @@ impl Ontologies {
         }
     }
 
-    /// The ontology as the store has it, whatever is remembered.
+    /// Reads the ontology's version from the store, and its content too if the cached version is
+    /// another.
     async fn read(&self, hapax: &Hapax, id: &str) -> Result<Arc<Known>, Error> {
         let (stamp, before) = (hapax.stamp(), self.remembered(hapax.namespace(), id));
         let unknown = || Error::UnknownOntology(id.to_owned());
@@ -68,7 +69,8 @@ impl Ontologies {
         same(known, self.get(hapax, &known.ontology.id).await)
     }
 
-    /// The same, as the store has it: a result may have been refused before we heard why.
+    /// The same, read from the store: the store may refuse a result before this process has heard
+    /// of the change.
     pub(crate) async fn is_stored(&self, hapax: &Hapax, known: &Known) -> Result<bool, Error> {
         same(known, self.read(hapax, &known.ontology.id).await)
     }

@@ -1,4 +1,4 @@
-//! What an extractor looks for: classes, properties and named individuals.
+//! An ontology: the classes, properties and named individuals that an extractor looks for.
 //!
 //! An ontology is read from its JSON form ([`Ontology::parse_json`]) or from RDF
 //! ([`crate::rdf::import`]), is checked on the way in, and has a version that is the hash of
@@ -19,14 +19,14 @@ mod version;
 pub struct Ontology {
     /// Its IRI.
     pub id: String,
-    /// For people.
+    /// A label for people.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub label: Option<String>,
-    /// What there is.
+    /// The classes of things.
     pub classes: Vec<Class>,
-    /// What it may have to do with each other.
+    /// The relations that may hold between things.
     pub properties: Vec<Property>,
-    /// What has a name of its own.
+    /// The things with a name of their own.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub individuals: Vec<Individual>,
 }
@@ -37,30 +37,30 @@ pub struct Ontology {
 pub struct Class {
     /// Its IRI.
     pub id: String,
-    /// What it is called.
+    /// Its label.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub label: Option<String>,
-    /// What else it is called.
+    /// Its other names.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub synonyms: Vec<String>,
     /// The classes that it is a kind of.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub sub_class_of: Vec<String>,
-    /// The properties that are its own, beside those whose domain it is.
+    /// Its own properties, beside those whose domain it is.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub properties: Vec<String>,
 }
 
-/// What two things may have to do with each other.
+/// A relation that may hold between two things.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "camelCase")]
 pub struct Property {
     /// Its IRI.
     pub id: String,
-    /// What it is called, such as `plays for`.
+    /// Its label, such as `plays for`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub label: Option<String>,
-    /// What else it is called.
+    /// Its other names.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub synonyms: Vec<String>,
     /// The classes of its subjects; any, if empty.
@@ -77,10 +77,10 @@ pub struct Property {
 pub struct Individual {
     /// Its IRI.
     pub id: String,
-    /// What it is called.
+    /// Its label.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub label: Option<String>,
-    /// What else it is called.
+    /// Its other names.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub synonyms: Vec<String>,
     /// Its classes.

@@ -1,14 +1,13 @@
 //! Any endpoint that speaks OpenAI's chat completions, as an extractor.
 //!
-//!   question ──▶ answer ──▶ held against the chunk ──▶ found
-//!                              │ something is wrong
+//!   question ──▶ answer ──▶ checked against the chunk ──▶ findings
+//!                              │ with faults
 //!                              ▼
-//!                           sent back, once ──▶ what stands up to it, or an error
+//!                           sent back, once ──▶ the items that pass, or an error
 //!
-//! It asks again on its own only where that is part of one question: an answer that is wrong is
-//! sent back once, a `429` that asks for a short pause is given it once, and a dialect that the
-//! endpoint refuses is left for the next. Everything else is the caller's to repeat. Each HTTP
-//! request is counted, whatever came of it.
+//! It asks again by itself only in three cases. A faulty answer is sent back once. A `429` that
+//! asks for a short pause gets it once. A dialect that the endpoint refuses is replaced by the next
+//! one. All other retries are the caller's. Each HTTP request is counted, whatever its outcome.
 
 mod completion;
 mod dialect;
@@ -44,13 +43,13 @@ use reading::Reading;
 /// How many characters before a chunk are shown with it.
 const CONTEXT: usize = 600;
 
-/// The longest pause that is waited out instead of being passed on.
+/// The longest pause that is waited out instead of being passed on to the caller.
 const POLITE: Duration = Duration::from_secs(5);
 
 /// How much of a wrong answer is sent back, in characters.
 const SENT_BACK: usize = 20_000;
 
-/// How many of its faults are named.
+/// How many of its faults are listed.
 const FAULTS: usize = 20;
 
 /// An extractor that asks a model behind an endpoint.
@@ -73,7 +72,7 @@ pub struct OpenAi {
 }
 
 impl OpenAi {
-    /// An extractor by these settings. Nothing is asked yet.
+    /// An extractor with these settings. It calls nothing yet.
     pub fn new(settings: Settings) -> Result<Self, SettingsError> {
         if !(1..=200).contains(&settings.model.chars().count()) {
             return Err(SettingsError::Model);
@@ -82,12 +81,12 @@ impl OpenAi {
         Ok(Self { settings, endpoint, dialects: Dialects::default() })
     }
 
-    /// What all questions took until now.
+    /// The total use until now.
     pub fn spent(&self) -> Spent {
         self.endpoint.meter.spent(self.settings.prices)
     }
 
-    /// Asks, and sends the answer back once if something is wrong with it.
+    /// Asks, and sends a faulty answer back once.
     async fn converse<T>(
         &self,
         params: &Params,
@@ -111,7 +110,7 @@ impl OpenAi {
         Ok(Asked { found: kept, calls, tokens_in, tokens_out })
     }
 
-    /// Of two answers, the one of which more can be used; the later one, if it is all the same.
+    /// Of two answers, the one with more usable items; the later one, if both have as many.
     fn better<T>(&self, first: Reading<T>, second: Reading<T>) -> Result<Vec<T>, Trouble> {
         let size = |reading: &Reading<T>| reading.found.as_ref().map(Vec::len);
         let chosen = if size(&first) > size(&second) { first } else { second };
@@ -174,20 +173,21 @@ impl fmt::Debug for OpenAi {
 
 impl Extractor for OpenAi {
     fn identity(&self) -> String {
-        // Every setting is named, so that nobody adds one without a thought of the key.
+        // Every setting is listed, so that a new one does not compile before its author has thought
+        // of the key.
         let Settings {
             base_url,
             model,
             prompt,
-            // Who asks and who pays: the same model answers.
+            // The account and its prices: the same model answers.
             api_key: _,
             prices: _,
-            // When it is asked, and for how long it is waited for: not what it says.
+            // Timing and rate: they do not change the answer.
             timeout: _,
             connect_timeout: _,
             max_concurrent_calls: _,
             requests_per_minute: _,
-            // A longer answer is an error, and of errors nothing is kept.
+            // A longer answer is an error, and errors are not recorded.
             max_response_bytes: _,
         } = &self.settings;
         let base_url = base_url.trim_end_matches('/');
@@ -238,7 +238,7 @@ impl Extractor for OpenAi {
     }
 }
 
-/// One question and everything that is said about it.
+/// One question and the conversation about it.
 struct Talk {
     model: String,
     temperature: f64,
@@ -279,7 +279,7 @@ impl Talk {
         request
     }
 
-    /// What can be made of an answer; an error, if there will be no other.
+    /// Reads an answer. An error means that no other answer is to be expected.
     fn judge<T>(
         &self,
         completion: &Completion,

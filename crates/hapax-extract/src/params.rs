@@ -1,4 +1,4 @@
-//! What a caller may say about how to extract.
+//! The parameters that a caller may give for an extraction.
 
 use std::sync::OnceLock;
 
@@ -21,7 +21,7 @@ const NAMES: [(&str, Option<&str>); 6] = [
 /// Integers beyond this are not exact in JavaScript.
 const EXACT: i64 = 1 << 53;
 
-/// The form of what most requests leave as it is.
+/// The canonical form of the defaults, which most requests leave as they are.
 static USUAL: OnceLock<String> = OnceLock::new();
 
 /// Parameters with their defaults filled in.
@@ -33,11 +33,11 @@ pub struct Params {
     pub temperature: f64,
     /// How long its answer may be, in tokens.
     pub max_tokens: u32,
-    /// What its randomness begins with.
+    /// The seed of its randomness.
     pub seed: Option<i64>,
     /// How long a chunk is at most, in characters.
     pub chunk_size: usize,
-    /// How many chunks are worked on at once. Changes no answer.
+    /// How many chunks are read at once. It changes no answer.
     pub concurrency: usize,
 }
 
@@ -58,26 +58,26 @@ impl Default for Params {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{}: {problem}", pointer.escape_debug())]
 pub struct ParamsError {
-    /// The JSON pointer to what is wrong.
+    /// The JSON pointer to the parameter.
     pub pointer: String,
-    /// What is wrong with it.
+    /// The problem with it.
     pub problem: ParamsProblem,
 }
 
-/// What is wrong with a parameter.
+/// The problem with a parameter.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ParamsProblem {
-    /// Another type or range.
+    /// It has another type, or is out of range.
     #[error("expected {0}")]
     Expected(&'static str),
     /// It has a name and an alias, and both are given.
     #[error("this is another name of {0}, which is given too; leave one of them out")]
     Twice(&'static str),
-    /// Nobody knows it.
+    /// There is no such parameter.
     #[error("no such parameter{}; there are {}", did_you_mean(*.nearest), known())]
     Unknown {
-        /// What may have been meant.
+        /// The known name that was probably meant.
         nearest: Option<&'static str>,
     },
 }
@@ -120,7 +120,7 @@ impl Params {
         Ok(params)
     }
 
-    /// Takes a value in, or says what was expected.
+    /// Sets a parameter, or returns the value that was expected.
     fn set(&mut self, name: &str, value: &Json) -> Result<(), &'static str> {
         match name {
             "llmModel" => {
@@ -163,11 +163,12 @@ impl Params {
         }
     }
 
-    /// Everything that changes the answer, in one form however it was written: what belongs in
-    /// the key of a result. Numbers that may be negative or broken are texts, so that it never
-    /// depends on who writes JSON.
+    /// Everything that changes the answer, in one form however it was written: the part of the
+    /// parameters that belongs in the key of a result. Numbers that may be negative or fractional
+    /// are texts, so that the form does not depend on a JSON serializer.
     pub fn answer_changing(&self) -> Json {
-        // Named one by one: a new field has to be decided about here before this compiles.
+        // Listed one by one: a new field does not compile before its author has decided about it
+        // here.
         let Self { model, temperature, max_tokens, seed, chunk_size, concurrency: _ } = self;
         // Zero has two signs, and both are the same temperature.
         let temperature = temperature + 0.0;
@@ -185,7 +186,7 @@ fn is_model(text: &str) -> bool {
     (1..=200).contains(&text.chars().count()) && !text.chars().any(char::is_control)
 }
 
-/// The number, if it means the same to everybody who reads it.
+/// The number, if every JSON reader gets the same value.
 fn number(value: &Json) -> Option<f64> {
     matches!(value, Json::Number(_)).then(|| canonical(value).ok())??.parse().ok()
 }
@@ -233,7 +234,8 @@ fn nearest(written: &str) -> Option<&'static str> {
     measured.filter(|(edits, _)| *edits <= 2).min_by_key(|(edits, _)| *edits).map(|(_, name)| name)
 }
 
-/// How many characters have to be put in, taken out or changed to make one of the other.
+/// The edit distance: how many characters have to be inserted, removed or changed to turn one into
+/// the other.
 fn edits(one: &str, other: &str) -> usize {
     let other: Vec<char> = other.chars().collect();
     let mut row: Vec<usize> = (0..=other.len()).collect();
@@ -342,7 +344,7 @@ mod tests {
     #[test]
     fn whatever_changes_the_answer_changes_its_form_and_concurrency_does_not() {
         let plain = Params::default();
-        // Named one by one, so that a new field is altered below too.
+        // Listed one by one, so that a new field is altered below too.
         let Params {
             model: _,
             temperature: _,

@@ -1,9 +1,9 @@
-//! Ontologies in, from the syntaxes that RDF is written in.
+//! Imports ontologies from the syntaxes of RDF.
 //!
 //!   bytes ──reader──▶ statements ──meaning──▶ Ontology ──check──▶ sorted
 //!
-//! The same graph gives the same ontology and the same version, whatever it is written in and in
-//! whatever order. Nothing is ever fetched: neither contexts nor imports nor external entities.
+//! The same graph gives the same ontology and the same version, in any syntax and any order.
+//! Nothing is ever fetched: neither contexts nor imports nor external entities.
 
 use std::fmt;
 use std::path::Path;
@@ -23,7 +23,7 @@ mod xml;
 
 use statements::Statements;
 
-/// What an ontology is written in.
+/// The syntax of a document.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Syntax {
     /// The ontology's own JSON form.
@@ -37,7 +37,7 @@ pub enum Syntax {
 }
 
 impl Syntax {
-    /// By its media type. Parameters such as a charset make no difference.
+    /// The syntax of a media type. Parameters such as a charset make no difference.
     pub fn of_media_type(media_type: &str) -> Option<Self> {
         let essence = media_type.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
         match essence.as_str() {
@@ -49,7 +49,7 @@ impl Syntax {
         }
     }
 
-    /// By the ending of its file's name.
+    /// The syntax of a file, by its extension.
     pub fn of_path(path: &Path) -> Option<Self> {
         match path.extension()?.to_str()?.to_ascii_lowercase().as_str() {
             "json" => Some(Self::Json),
@@ -72,8 +72,8 @@ impl fmt::Display for Syntax {
     }
 }
 
-/// Reads an ontology. Relative IRIs are resolved against the base. An id that is given comes before
-/// the document's own.
+/// Reads an ontology. Relative IRIs are resolved against the base. A given id replaces the
+/// document's own.
 ///
 /// ```
 /// use hapax_extract::rdf::{Syntax, import};
@@ -149,7 +149,7 @@ fn rdf_xml(bytes: &[u8], base: Option<&str>) -> Result<Statements, OntologyError
     Ok(statements)
 }
 
-/// Named graphs are read as one with the rest: a document that is an ontology often wraps it so.
+/// Named graphs are merged with the default graph: a document often wraps its ontology in one.
 fn json_ld(bytes: &[u8], base: Option<&str>) -> Result<Statements, OntologyError> {
     let document = document::parse(bytes, Syntax::JsonLd)?;
     json_ld::measure(&document)?;

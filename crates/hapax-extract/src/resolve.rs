@@ -1,4 +1,4 @@
-//! From mentions to things: what is mentioned twice is one thing.
+//! Resolves mentions to things: several mentions of one thing become one.
 //!
 //!   mention ──same individual, or same class and folded name──▶ group
 //!   group ──same name, class a kind of the other's──▶ the narrower
@@ -26,16 +26,16 @@ pub struct Thing {
     pub id: String,
     /// The IRI of its class.
     pub class: String,
-    /// What it is called: as the ontology does, else as it is first written.
+    /// Its name in the ontology, else as it is first written.
     pub name: String,
 }
 
-/// Which mention is of which thing.
+/// The thing of each mention.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Resolved {
     /// The things, each once, by id.
     pub things: Vec<Thing>,
-    /// For every chunk and every mention in it, a place in `things`.
+    /// For every chunk and every mention in it, an index in `things`.
     pub of: Vec<Vec<usize>>,
 }
 
@@ -75,10 +75,10 @@ fn fold(name: &str) -> String {
     name.to_lowercase().split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// What the ontology calls things.
+/// The names in the ontology.
 struct Known<'o> {
     individuals: HashMap<&'o str, Option<&'o str>>,
-    /// Folded names of classes: what is called so has no name of its own.
+    /// Folded names of classes. A mention with such a name has no name of its own.
     classes: HashMap<&'o str, BTreeSet<String>>,
 }
 
@@ -107,7 +107,7 @@ impl<'o> Known<'o> {
     }
 }
 
-/// Mentions of which it is known that they are of one thing.
+/// Mentions that are known to be of one thing.
 #[derive(Debug)]
 struct Group {
     individual: Option<String>,
@@ -226,8 +226,8 @@ impl Groups {
     }
 }
 
-/// Whether one of two groups of one name is the other, told more narrowly. Of classes that are
-/// kinds of each other, the one whose IRI comes first is taken for the narrower.
+/// Whether `one` is `other` with a narrower class, for two groups of one name. Of classes that are
+/// kinds of each other, the one whose IRI comes first counts as the narrower.
 fn goes_before(kinds: &Kinds, one: &Group, other: &Group) -> bool {
     if other.individual.is_some() {
         return false;
@@ -239,7 +239,7 @@ fn goes_before(kinds: &Kinds, one: &Group, other: &Group) -> bool {
         && (!kinds.is_a(&other.class, &one.class) || one.class < other.class)
 }
 
-/// The words a name begins with, and those it ends with, but not all of them.
+/// Every beginning and every end of a name, in whole words, but not all of it.
 fn parts(name: &str) -> BTreeSet<&str> {
     let spaces = name.match_indices(' ').map(|(at, _)| at);
     spaces.flat_map(|at| [&name[..at], &name[at + 1..]]).collect()
@@ -265,8 +265,8 @@ mod tests {
         .expect("an ontology")
     }
 
-    /// Mentions as `class/name` or `class/name/individual`, all in one chunk; the answer is what
-    /// each is taken for.
+    /// Mentions as `class/name` or `class/name/individual`, all in one chunk; returns the thing of
+    /// each.
     fn taken(mentions: &[&str]) -> Vec<(String, String)> {
         let mention = |written: &&str| {
             let mut parts = written.split('/').map(str::to_owned);

@@ -1,4 +1,4 @@
-//! Which properties can hold between the things that a chunk mentions.
+//! Decides which properties can hold between the things that a chunk mentions.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -7,13 +7,13 @@ use crate::graph::Mention;
 use crate::kinds::{Ends, Kinds};
 use crate::ontology::{Ontology, Property};
 
-/// An ontology, prepared for asking many chunks which of its properties they may state.
+/// An ontology, prepared for finding the properties that a chunk may state.
 #[derive(Debug)]
 pub struct Scope {
     ontology: Arc<Ontology>,
     kinds: Kinds,
     ends: Vec<Ends>,
-    /// The place of each individual in the ontology.
+    /// The index of each individual in the ontology.
     named: HashMap<String, usize>,
 }
 

@@ -1,5 +1,5 @@
-//! Where sentences end, by a few rules that are fast: a mark that ends sentences, white space after
-//! it, and no sign that it only ends an abbreviation.
+//! Finds the ends of sentences by a few fast rules: a mark that ends sentences, white space after
+//! it, and no sign that the mark only ends an abbreviation.
 //!
 //! Whether a sentence ends at some place depends only on the few characters around it.
 
@@ -14,7 +14,7 @@ const SHORT: [&str; 22] = [
 /// Words that a full stop follows if a number comes next.
 const BEFORE_NUMBERS: [&str; 7] = ["no", "nos", "fig", "vol", "pp", "chap", "sec"];
 
-/// How far after a mark the next sentence begins, in bytes; else none does.
+/// How far after a mark the next sentence may begin, in bytes. Otherwise the mark ends no sentence.
 const REACH: usize = 64;
 
 /// Where sentences begin in `text` after `from` and up to `to`, in ascending order. The white space
@@ -59,7 +59,7 @@ fn end_at(text: &str, at: usize, mark: char) -> Option<usize> {
     {
         return None;
     }
-    // However many marks stand here, only so much is read after each.
+    // Reads only so much after each mark, however many marks there are.
     let near = floor(text, after + REACH);
     let rest = text[after..near].trim_start_matches(closes);
     let closed = near - rest.len();
@@ -77,7 +77,7 @@ fn end_at(text: &str, at: usize, mark: char) -> Option<usize> {
     (!goes_on).then_some(border)
 }
 
-/// What may stand between the mark and the white space.
+/// The characters that may stand between the mark and the white space.
 fn closes(c: char) -> bool {
     matches!(
         c,

@@ -1,4 +1,5 @@
-//! Requests for extraction: normalise, derive the key, look, share, read, keep.
+//! Requests for extraction: normalise the text, derive the key, look up, share a running
+//! extraction, or extract and record.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -24,14 +25,14 @@ use crate::params::Params;
 use crate::shadow::Shadow;
 use crate::workflow::{Job, Progress, Spent, panicked};
 
-/// How the service is set up.
+/// The settings of the service.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// How long results are kept; without end if not given. Default 7 days.
+    /// How long results are kept; forever if none. Default 7 days.
     pub ttl: Option<Duration>,
-    /// How many bytes of results a namespace has room for. Default 1 GiB.
+    /// The size limit of a namespace's results, in bytes. Default 1 GiB.
     pub room: u64,
-    /// How long a request waits for another that is the same. Default 10 minutes.
+    /// How long a request waits for an identical one. Default 10 minutes.
     pub wait: Duration,
     /// The longest text, in bytes. Default 16 MiB.
     pub longest: usize,
@@ -48,7 +49,7 @@ impl Default for Settings {
     }
 }
 
-/// What somebody wants to have read.
+/// A request to extract from a text.
 #[derive(Debug, Clone)]
 pub struct Request {
     /// The text, as it was sent.
@@ -57,14 +58,14 @@ pub struct Request {
     pub ontology_id: String,
     /// The parameters, as they were sent: a JSON object.
     pub params: Json,
-    /// For tracing, and for nothing else.
+    /// For tracing only.
     pub request_id: Option<String>,
     /// The key of another cache, to be compared with ours.
     pub shadow_key: Option<String>,
 }
 
 impl Request {
-    /// A request without parameters of its own.
+    /// A request with default parameters.
     pub fn new(text: impl Into<String>, ontology_id: impl Into<String>) -> Self {
         Self {
             text: text.into(),
@@ -79,13 +80,13 @@ impl Request {
 /// A result.
 #[derive(Debug, Clone)]
 pub struct Extracted {
-    /// What it is known by.
+    /// Its identity.
     pub identity: Identity,
-    /// The key it is kept under: that of the identity, unless another request has that.
+    /// The key it is recorded under: that of the identity, unless another request holds that.
     pub key: Key,
-    /// The version of the ontology that it is of.
+    /// The version of its ontology.
     pub version: String,
-    /// How it was come by.
+    /// Whether it was replayed, shared or executed.
     pub how: How,
     done: Done,
 }
@@ -104,13 +105,13 @@ impl Extracted {
         })
     }
 
-    /// Whether it was there before it was asked for.
+    /// Whether it was recorded before the request.
     pub fn is_hit(&self) -> bool {
         self.how == How::Replayed
     }
 }
 
-/// A result as it is kept.
+/// A result as it is recorded.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Kept<'a> {
@@ -138,26 +139,26 @@ pub struct Extract {
     pub(crate) shared: Arc<Shared>,
 }
 
-/// What all namespaces have in common.
+/// The state that all namespaces share.
 pub(crate) struct Shared {
     pub(crate) settings: Settings,
     pub(crate) ontologies: Ontologies,
     pub(crate) meters: Arc<Meters>,
     pub(crate) shadow: Shadow,
     extractor: Arc<dyn Extractor>,
-    /// What the extractor calls itself.
+    /// The identity of the extractor.
     pub(crate) identity: String,
     attention: Attention,
-    /// How many bytes were recorded here since room was made.
+    /// How many bytes this process recorded since the size was last measured.
     recorded: AtomicU64,
     room_made: Mutex<Option<Instant>>,
 }
 
-/// How often a request begins anew because its ontology changed.
+/// How often a request is tried while its ontology keeps changing.
 const ANEW: usize = 8;
 
 impl Extract {
-    /// Extraction on this ledger, by this extractor.
+    /// Extraction on this ledger with this extractor.
     pub fn new(hapax: Hapax, extractor: Arc<dyn Extractor>, settings: Settings) -> Self {
         let shared = Shared {
             identity: extractor.identity(),
@@ -173,25 +174,26 @@ impl Extract {
         Self { hapax, shared: Arc::new(shared) }
     }
 
-    /// The same, seen from another namespace.
+    /// The same service in another namespace.
     pub fn on(&self, hapax: Hapax) -> Self {
         Self { hapax, shared: self.shared.clone() }
     }
 
-    /// What is counted here.
+    /// The metrics of this process.
     pub fn meters(&self) -> &Meters {
         self.shared.meters.charge(&self.shared.extractor.bill());
         &self.shared.meters
     }
 
-    /// What a request is known by, and the ontology it is about.
+    /// The identity of a request, and its ontology.
     pub async fn identify(&self, request: &Request) -> Result<(Identity, Arc<Known>), Error> {
         let params = self.params(request)?;
         let known = self.shared.ontologies.get(&self.hapax, &request.ontology_id).await?;
         Ok((self.identity(request, &params, &known)?, known))
     }
 
-    /// Reads a text, unless it was read before. Whoever asks for the same meanwhile waits for it.
+    /// Extracts from a text, unless its result is recorded. An identical request in the meantime
+    /// waits for this one.
     pub async fn extract(
         &self,
         request: &Request,
@@ -297,7 +299,8 @@ impl Extract {
         }
     }
 
-    /// Under the key that clients know, or under the second where another request has that.
+    /// Runs the job under the key that clients know, or under the second key if another request
+    /// holds the first.
     async fn run(
         &self,
         request: &Request,
@@ -316,7 +319,7 @@ impl Extract {
         }
     }
 
-    /// The work is not the caller's: it goes on when the caller has gone.
+    /// Runs the job in a task of its own, which goes on when the caller has gone.
     async fn run_job(
         &self,
         request: &Request,
@@ -362,7 +365,7 @@ impl Extract {
             .unwrap_or_else(|error| Err(hapax::Error::Failed { reason: panicked(error).reason() }))
     }
 
-    /// Counts a result, and says how it was come by.
+    /// Counts and logs a result.
     fn tell(
         &self,
         request: &Request,
@@ -397,7 +400,8 @@ impl Extract {
         Extracted { identity, key, version: known.version.clone(), how: done.how, done }
     }
 
-    /// One round of background work: writes down what was heard, and makes room.
+    /// One pass of maintenance: records the counted outcomes, and evicts results above the size
+    /// limit.
     pub async fn tend(&self) -> Result<Tended, Error> {
         let shared = &self.shared;
         shared.meters.charge(&shared.extractor.bill());
@@ -420,7 +424,7 @@ impl Extract {
         Ok(tended)
     }
 
-    /// Removes what is too much in a namespace.
+    /// Evicts the least recently used results of a namespace while it is above the size limit.
     async fn make_room(&self, hapax: &Hapax) -> Result<usize, Error> {
         let mut evicted = 0;
         for _ in 0..ROUNDS {
@@ -429,7 +433,7 @@ impl Extract {
             if over == 0 {
                 break;
             }
-            // As many as are too many if all are of the same size.
+            // The share of the results that is too much, if all are of the same size.
             let share = u128::from(over) * u128::from(whole + parts) / u128::from(bytes.max(1));
             let batch = u64::try_from(share).unwrap_or(BATCH).clamp(1, BATCH);
             let gone = hapax.evict(Evict::Oldest, batch as usize).await?;
@@ -443,19 +447,19 @@ impl Extract {
     }
 }
 
-/// How often it is looked how much there is.
+/// How often the size is measured.
 const ROOM: Duration = Duration::from_secs(60);
 
-/// How much is evicted at most before the room is measured again, and how often in one round.
+/// The most results evicted before the size is measured again, and how often one pass does that.
 const BATCH: u64 = 4_096;
 const ROUNDS: usize = 64;
 
-/// What one round of background work did.
+/// The report of one pass of maintenance.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Tended {
-    /// What was written down.
+    /// Counted outcomes that were recorded.
     pub noted: usize,
-    /// Results removed for room.
+    /// Results evicted.
     pub evicted: usize,
 }
 
@@ -464,13 +468,13 @@ impl Shared {
         self.extractor.bill()
     }
 
-    /// Counts what was recorded.
+    /// Counts recorded bytes.
     pub(crate) fn record(&self, bytes: usize) {
         self.recorded.fetch_add(bytes as u64, Ordering::Relaxed);
     }
 
-    /// Whether it is time to look how much there is, which means counting it: after a minute, or
-    /// when so much was recorded here that it may be too much.
+    /// Whether to measure the size, which means counting all results: after a minute, or when this
+    /// process has recorded so much that it may be too much.
     fn is_room_due(&self) -> bool {
         let mut made = self.room_made.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         let much = self.recorded.load(Ordering::Relaxed) > self.settings.room / 64;
@@ -488,7 +492,7 @@ impl Shared {
     }
 }
 
-/// What a failure means to whoever asked.
+/// The error that a failure is for the caller.
 fn told(error: hapax::Error) -> Error {
     let hapax::Error::Failed { reason } = error else { return error.into() };
     match Trouble::of(&reason) {
@@ -497,7 +501,7 @@ fn told(error: hapax::Error) -> Error {
     }
 }
 
-/// Reads the text, and prints what it says.
+/// Extracts from the text, and serializes the result.
 async fn read(job: &Arc<Job>) -> Result<Vec<u8>, Failure> {
     let mut reading = JoinSet::new();
     reading.spawn(job.clone().run());
@@ -527,7 +531,7 @@ async fn read(job: &Arc<Job>) -> Result<Vec<u8>, Failure> {
     }
 }
 
-/// How long ago a result was made, which stands at its beginning.
+/// The age of a result, by the time that stands at its beginning.
 fn age_ms(done: &Done) -> Option<u64> {
     let body = done.body()?.strip_prefix(b"{\"computedAt\":\"")?;
     let at = std::str::from_utf8(body.get(..24)?).ok()?;
@@ -535,7 +539,7 @@ fn age_ms(done: &Done) -> Option<u64> {
     Some(SystemTime::now().duration_since(at).map_or(0, |age| age.as_millis() as u64))
 }
 
-/// What the journal says of a grant.
+/// The note in the journal beside a grant.
 fn about(request: &Request, identity: &Identity, known: &Known) -> String {
     let components = &identity.components;
     serde_json::json!({
@@ -549,7 +553,7 @@ fn about(request: &Request, identity: &Identity, known: &Known) -> String {
     .to_string()
 }
 
-/// What the journal says of a success: its metadata.
+/// The note in the journal beside a success: the result's metadata.
 fn noted_of(body: &[u8]) -> String {
     let json: serde_json::Value = serde_json::from_slice(body).unwrap_or_default();
     let count = |name: &str| json[name].as_array().map_or(0, Vec::len);

@@ -1,4 +1,4 @@
-//! Beside another cache: where its keys and ours disagree.
+//! Compares the keys of another cache with ours.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard};
@@ -8,7 +8,7 @@ use hapax::Fingerprint;
 use crate::identity::Identity;
 use crate::service::Request;
 
-/// How many keys are compared. Beyond that the comparison begins anew.
+/// How many keys are held. When there are more, the comparison begins anew.
 const MOST: usize = 100_000;
 
 /// Where another cache's keys differ from ours, since this process began.
@@ -16,9 +16,10 @@ const MOST: usize = 100_000;
 pub struct Differences {
     /// Requests that brought another cache's key.
     pub compared: u64,
-    /// It would have missed what we had: the same request under a new key.
+    /// Requests for which it would have missed our result: the same request under a new key.
     pub bypassed: u64,
-    /// It would have answered with another request's result: a new request under a known key.
+    /// Requests that it would have answered with another request's result: a new request under a
+    /// known key.
     pub mistaken: u64,
 }
 

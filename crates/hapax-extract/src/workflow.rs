@@ -1,8 +1,9 @@
 //! From a text to a graph: chunking, entities, resolution, property scoping, relations, merge.
 //!
-//! What an extractor says of a chunk is an effect of its own, under a key of everything it was
-//! shown, whichever text the chunk stands in. So a paragraph that changed is extracted again and
-//! its neighbours are not, and a run that broke off goes on where it was.
+//! An extractor's answer about a chunk is an effect of its own. Its key covers everything that the
+//! extractor was shown, and not the text around that. So a changed paragraph costs its own chunk
+//! and those that show it as context; the others are reused, and a run that broke off resumes where
+//! it was.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -23,43 +24,43 @@ use crate::ontologies::Known;
 use crate::params::Params;
 use crate::service::Shared;
 
-/// How long a chunk waits for another text that has the same one.
+/// How long a chunk waits for another text that has the same chunk.
 const PATIENCE: Duration = Duration::from_secs(600);
 
-/// How many chunks are read at once where that costs nothing.
+/// How many chunks are read at once by a cheap extractor.
 const CHEAP: usize = 256;
 
-/// What whoever waits for a result may be told meanwhile.
+/// The progress of an extraction, for the caller that waits for its result.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Progress {
-    /// The text has so many chunks.
+    /// The text was cut into chunks.
     Chunked {
-        /// How many.
+        /// The number of chunks.
         chunks: usize,
     },
     /// A chunk was read.
     Read {
-        /// Which, from 0.
+        /// The number of the chunk, from 0.
         chunk: usize,
-        /// How many have been read.
+        /// How many chunks have been read.
         done: usize,
-        /// Of how many.
+        /// The number of all chunks.
         of: usize,
-        /// Whether what it says was known.
+        /// Whether its findings were reused.
         reused: bool,
-        /// What it says.
+        /// Its findings.
         found: Found,
     },
-    /// Everything was read, and is being put together.
+    /// Every chunk was read, and the findings are being merged.
     Merging,
 }
 
-/// One text to be read.
+/// The extraction of one text.
 #[derive(Clone)]
 pub(crate) struct Job {
     pub(crate) hapax: Hapax,
-    /// What the result will be kept under.
+    /// The key of the result.
     pub(crate) key: Key,
     pub(crate) extractor: Arc<dyn Extractor>,
     pub(crate) known: Arc<Known>,
@@ -73,33 +74,33 @@ pub(crate) struct Job {
     pub(crate) progress: Option<mpsc::Sender<Progress>>,
 }
 
-/// What came of it.
+/// The outcome of an extraction.
 #[derive(Debug, Default)]
 pub(crate) struct Read {
     pub(crate) graph: Graph,
     pub(crate) spent: Spent,
 }
 
-/// What it took.
+/// The use of one extraction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Spent {
-    /// Into how many chunks the text was cut.
+    /// The number of chunks that the text was cut into.
     pub chunks: usize,
-    /// How many of them were known already.
+    /// How many of them were reused.
     pub reused: usize,
-    /// How often something that costs was asked now.
+    /// The number of paid calls that were made now.
     pub calls: u32,
     /// The tokens it read.
     pub tokens_in: u64,
     /// The tokens it wrote.
     pub tokens_out: u64,
-    /// What they cost, in millionths of the currency of the prices, where there are prices.
+    /// The cost in millionths of the currency of the prices, where there are prices.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cost_micros: Option<u64>,
 }
 
-/// What is kept of an answer.
+/// An answer as it is recorded.
 #[derive(Serialize, Deserialize)]
 struct Kept<T> {
     found: T,
@@ -111,7 +112,7 @@ struct Kept<T> {
     tokens_out: u64,
 }
 
-/// What one chunk says, and what that took.
+/// The findings of one chunk, and their cost.
 struct Part {
     chunk: usize,
     found: Found,
@@ -120,7 +121,7 @@ struct Part {
 }
 
 impl Job {
-    /// Reads the text.
+    /// Extracts from the text.
     pub(crate) async fn run(self: Arc<Self>) -> Result<Read, Trouble> {
         self.extractor.prepare(&self.known.ontology)?;
         let chunks = chunks(&self.text, self.params.chunk_size);
@@ -130,7 +131,8 @@ impl Job {
         let (mut reading, mut waiting) = (JoinSet::new(), chunks.iter());
         let (mut done, mut failed) = (0, None);
         loop {
-            // When one has failed nobody begins another. What was begun ends, and is kept.
+            // After a failure no other chunk is begun. Chunks in flight finish, and their answers
+            // are kept.
             while failed.is_none()
                 && reading.len() < self.at_once()
                 && let Some(Chunk { index, start, text }) = waiting.next()
@@ -172,8 +174,8 @@ impl Job {
         Ok(Read { graph, spent })
     }
 
-    /// How many chunks are read at once. What costs nothing is held up by the ledger alone, where
-    /// many go together.
+    /// How many chunks are read at once. A cheap extractor waits for the ledger only, which commits
+    /// many effects together.
     fn at_once(&self) -> usize {
         match self.extractor.is_cheap() {
             true => CHEAP,
@@ -181,7 +183,8 @@ impl Job {
         }
     }
 
-    /// Whoever does not listen, or not quickly enough, misses something; the result it gets anyway.
+    /// A caller that does not listen, or not quickly enough, misses progress; it gets the result
+    /// anyway.
     fn tell(&self, progress: Progress) {
         if let Some(listener) = &self.progress {
             let _ = listener.try_send(progress);
@@ -242,7 +245,7 @@ impl Job {
         Ask { chunk, context, ontology, params: &self.params }
     }
 
-    /// What an extractor says of a chunk, asked once.
+    /// An extractor's answer about a chunk, asked for once.
     async fn part<T, F, Fut>(
         self: Arc<Self>,
         phase: &str,
@@ -303,7 +306,7 @@ impl Job {
         Ok((kept, done.how))
     }
 
-    /// Asks. A panic is an answer too.
+    /// Asks. A panic becomes an error.
     async fn guarded<T, F, Fut>(ask: F) -> Result<Asked<T>, Trouble>
     where
         T: Send + 'static,
@@ -318,8 +321,8 @@ impl Job {
         }
     }
 
-    /// What the journal says of a grant: for which result it was asked first. The kind is another
-    /// than a result's, so that no view takes a part for one.
+    /// The note in the journal beside a grant: the result that asked for it first. Its kind is not
+    /// that of a result, so that no view takes a part for a result.
     fn about(&self, phase: &str) -> String {
         serde_json::json!({
             "kind": "extraction.part.v1",
@@ -329,7 +332,7 @@ impl Job {
         .to_string()
     }
 
-    /// What the result is found by.
+    /// The index entry of the result.
     pub(crate) fn shelved(&self) -> Shelved {
         Shelved {
             ontology: self.known.ontology.id.clone(),

@@ -1,4 +1,5 @@
-//! What the built-in extractor finds, and what it leaves alone.
+//! Tests of the mentions and relations that the built-in extractor finds, and those that it leaves
+//! alone.
 
 use std::pin::Pin;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! What holds for the chunks of any text, and for those of a text that is changed a little.
+//! Properties of the chunks of any text, and of the chunks of a text that is changed a little.
 
 use std::collections::HashSet;
 
@@ -11,8 +11,8 @@ const WORDS: [&str; 24] = [
     "twice",
 ];
 
-/// A paragraph, from a number that decides everything about it. Of no sentences, it is a line as
-/// long as any other, as in a table.
+/// A paragraph that depends on its seed only. Without sentences it is a line of fixed length, as in
+/// a table.
 fn paragraph(mut seed: u64, longest: u64) -> String {
     let mut roll = |below: u64| {
         seed = seed.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);

@@ -1,4 +1,4 @@
-//! What is logged, under the names and with the fields that the document wants.
+//! Tests of the log: the names and the fields that the requirements want.
 
 use std::io::Write;
 use std::sync::{Arc, Mutex};
@@ -19,7 +19,7 @@ impl Write for Page {
     }
 }
 
-/// Proves X-13: the key is in every line, with what else there is to know; the text is in none.
+/// Proves X-13: every line has the key and its other fields; no line has the text.
 #[tokio::test]
 async fn every_line_has_the_key_and_none_has_the_text() {
     let page = Page::default();

@@ -1,5 +1,5 @@
-//! An endpoint that answers well, badly, late, too much or not at all, and what the extractor
-//! makes of it. Every test holds the extractor's count of calls against the endpoint's.
+//! Tests of the extractor with an endpoint that answers well, badly, late, too much or not at all.
+//! Tests with calls compare the extractor's count of calls with the endpoint's.
 
 mod standin;
 
@@ -101,7 +101,7 @@ async fn ask_with(
     extractor.entities(asked).await
 }
 
-/// Holds both counts against each other.
+/// Compares both counts.
 fn counted(extractor: &OpenAi, standin: &StandIn, calls: u64, failed: u64) {
     let spent = extractor.spent();
     assert_eq!((standin.calls(), spent.calls, spent.failed_calls), (calls, calls, failed));
@@ -469,7 +469,7 @@ async fn an_endpoint_that_does_not_know_schemas_is_asked_in_its_dialect() {
     let standin = StandIn::playing(plays).await;
     let extractor = extractor(&standin);
     assert_eq!(ask(&extractor).await.unwrap().calls, 3);
-    // What was learnt is remembered.
+    // The learnt dialect is used again.
     assert_eq!(ask(&extractor).await.unwrap().calls, 1);
     counted(&extractor, &standin, 4, 2);
     let bodies = standin.bodies();
@@ -546,7 +546,8 @@ fn the_identity_names_what_changes_answers() {
     assert_ne!(one, identity("https://api.example.com/v1", "m-1"));
 }
 
-/// Proves X-9: what changes no answer makes nothing be paid for again.
+/// Proves X-9: a setting that changes no answer does not change the key, so nothing is paid for
+/// again.
 #[test]
 fn the_identity_leaves_out_who_asks_how_often_and_at_what_price() {
     let settings = Settings::new("https://api.example.org/v1", "m-1");

@@ -1,7 +1,8 @@
-//! How good the built-in extractor is on texts that were labelled by hand, told and not judged.
+//! Measures the quality of the built-in extractor on texts that were labelled by hand, without a
+//! threshold.
 //!
 //! An entity is right if its class and its name are, a relation if its property and both names are.
-//! The snapshot lists what was missed and what was made up, so that a change shows for what it is.
+//! The snapshot lists missed and invented items, so that every change of quality is visible.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;

@@ -1,7 +1,7 @@
-//! A script on one of the crew's threads, and the run that it belongs to.
+//! A script on a script thread, and the run that it belongs to.
 //!
-//! The script asks and waits; the run answers. What was applied before is answered where the script
-//! is, without asking, and mutations are performed there: nobody who drops the run breaks one off.
+//! The script asks and waits; the run answers. The script's thread looks up recorded mutations and
+//! performs new ones itself, so dropping the run interrupts no mutation.
 
 use std::future::{Future, poll_fn};
 use std::pin::pin;
@@ -19,7 +19,7 @@ use crate::service::Settings;
 use crate::stop::{Stopped, Why};
 use crate::tool::Tool;
 
-/// What the script asks.
+/// A request from the script to its run.
 enum Request {
     Begin { id: String, title: String, reply: oneshot::Sender<Item> },
     Read { tool: Arc<dyn Tool>, operation: String, arguments: Json, reply: oneshot::Sender<Json> },
@@ -27,8 +27,8 @@ enum Request {
     Over(Ended),
 }
 
-/// Starts a script and answers it to its end. Whoever ends the run ends the script with its next
-/// step.
+/// Starts a script and answers its requests until it ends. If the caller drops the run, the script
+/// ends with its next step.
 pub(crate) async fn execute(
     run: Run,
     settings: Arc<Settings>,
@@ -114,7 +114,7 @@ fn stopped(run: &Run, ended: Ended) -> Stopped {
     })
 }
 
-/// Carries on something that uses a runtime on a thread that is not of it.
+/// Polls a future that needs a runtime, on a thread outside of that runtime.
 async fn within<T>(runtime: Handle, work: impl Future<Output = T>) -> T {
     let mut work = pin!(work);
     poll_fn(|context| {
@@ -124,7 +124,7 @@ async fn within<T>(runtime: Handle, work: impl Future<Output = T>) -> T {
     .await
 }
 
-/// After how many answers a script lets others have the thread.
+/// A script yields its thread to the other scripts after this many answers.
 const TURNS: u64 = 64;
 
 /// The script's side.
@@ -149,7 +149,8 @@ impl Bridge {
     async fn follow(&mut self, script: &mut Script) -> Ended {
         let (mut answer, mut turn) = (Answer::Nothing, 0_u64);
         loop {
-            // Those on the same thread get theirs, also where all answers are there already.
+            // The other scripts on this thread get their turn, even if every answer is ready at
+            // once.
             turn += 1;
             if turn.is_multiple_of(TURNS) {
                 tokio::task::yield_now().await;

@@ -1,18 +1,18 @@
-//! Why something failed, which decides who deals with it.
+//! Failure classes. The class decides how a failure is handled.
 
-/// The class of a failure. A tool says it of its errors; whatever else a handler throws is
+/// The class of a failure. A tool gives it for its errors; everything else that a handler throws is
 /// [`Logic`](Self::Logic).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Class {
-    /// It may go better in a while. Nothing happened.
+    /// A later retry may succeed. Nothing happened.
     Transient,
     /// The script is wrong. Nothing happened.
     Logic,
-    /// Somebody has to allow it. Nothing happened.
+    /// A person has to allow it. Nothing happened.
     Permission,
-    /// The world is not as it has to be. Nothing happened.
+    /// A precondition in the outside world is not met. Nothing happened.
     Precondition,
-    /// Nobody knows whether it happened.
+    /// It is unknown whether it happened.
     Indeterminate,
 }
 

@@ -7,9 +7,9 @@
 //!                                  │
 //!              hidden ── subkey ── construction ── differences
 //!
-//! A repaired script may take the place of another only if it names things alike: else items that
-//! are done would be done again, and mutations that happened would happen again. Where this
-//! module does not understand a script, it reports a difference. It never runs one.
+//! A repaired script may replace another only if it names things alike. Otherwise finished items
+//! would be done again, and mutations that happened would happen again. Where this module does not
+//! understand a script, it reports a difference. It never runs one.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -44,7 +44,7 @@ const CALLS: usize = 2000;
 pub struct Construction {
     /// Every call of withItem, in order.
     items: Vec<Item>,
-    /// Whatever tools are asked, wherever.
+    /// Every question to a tool, anywhere in the script.
     questions: HashSet<String>,
     /// Every call of a tool, by tool and operation, in order.
     calls: BTreeMap<(String, String), Vec<Call>>,
@@ -133,8 +133,8 @@ impl Construction {
 
     /// Whether an id or subkey of this script is built the same in another.
     ///
-    /// What tools are asked is not compared, but an answer that this script uses for something
-    /// else must not take the place of the one it used here.
+    /// The arguments of tool calls may differ. But a changed call must not ask a question that this
+    /// script asks already: its answer would take the place of another.
     fn builds_like(&self, mine: &[Piece], other: &[Piece]) -> bool {
         let same = |(mine, other): (&Piece, &Piece)| {
             let mut asked = mine.asked.iter().zip(&other.asked);
@@ -166,8 +166,9 @@ impl Construction {
         fates.into_iter().filter_map(difference).collect()
     }
 
-    /// Calls of one operation. Further calls are no difference, nor are fewer without subkeys, as
-    /// long as the others stay exactly as they were: else a subkey could change its call unseen.
+    /// Compares the calls of one operation. Added calls, and removed calls without a subkey, are no
+    /// difference as long as the other calls stay exactly as they were. Otherwise a subkey could
+    /// move to another call unseen.
     fn calls_against(
         &self,
         name: &(String, String),
@@ -177,7 +178,7 @@ impl Construction {
     ) -> Vec<Difference> {
         let (tool, operation) = name;
         let fates = align(old.len(), new.len(), |i, j| {
-            // All that keep their subkey first, then those that stay the same altogether.
+            // Matches calls with the same subkey first, then prefers those with the same payload.
             let alike = u32::from(old[i].payload == new[j].payload);
             if self.builds_like(&old[i].subkey, &new[j].subkey) { 10_000 + alike } else { 0 }
         });
@@ -244,7 +245,7 @@ impl Construction {
         let hidden =
             |(what, line): &(String, usize)| Difference::Hidden { what: what.clone(), line: *line };
         let mut differences: Vec<_> = self.hidden.found.iter().map(hidden).collect();
-        // What the script before hid cannot be compared with.
+        // If the script before hides something, nothing can be compared with it.
         let gone =
             |(what, _): &&(String, usize)| self.hidden.found.iter().all(|(known, _)| known != what);
         differences.extend(before.hidden.found.iter().filter(gone).map(|(what, line)| {
@@ -265,7 +266,8 @@ impl Construction {
     }
 }
 
-/// A call in no item may be one of a function that an item calls.
+/// A call outside of items may belong to a function that an item calls, so it never counts as
+/// moved.
 fn moved(before: &Call, after: &Call) -> bool {
     before.item.zip(after.item).is_some_and(|(before, after)| before != after)
 }

@@ -1,13 +1,13 @@
 //! The threads that scripts run on.
 //!
-//!   script ──▶ the seat with the fewest scripts ──▶ its thread, where it stays
+//!   script ──▶ the thread with the fewest scripts, where it stays
 //!
-//! A script has a thread to itself as long as there are few of them. Where there are many, several
-//! share one: a thread that is awake for one script finds the answers to others too, and to wake a
-//! thread for each answer costs more than to carry on the script. The price: while one computes, those
-//! beside it wait, for as long as its limit allows.
+//! A script has a thread to itself as long as there are few scripts. Many scripts share threads: a
+//! thread that is awake for one script also finds the answers for others, and waking a thread for
+//! each answer costs more than running the script. The price: while one script computes, the others
+//! on its thread wait, for as long as its limit allows.
 //!
-//! A script that was begun is carried to its end, also when the crew is gone.
+//! A script that has begun runs to its end, also when the crew is dropped.
 
 use std::future::Future;
 use std::panic::AssertUnwindSafe;
@@ -23,23 +23,23 @@ use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
 /// How many threads there are at most, on a machine with few cores.
 const SEATS: usize = 16;
 
-/// Begins something on the thread it is to stay on.
+/// Starts a future on the thread that it stays on.
 type Begin = Box<dyn FnOnce() -> Pin<Box<dyn Future<Output = ()>>> + Send>;
 
-/// Threads, which are started as they are needed.
+/// The script threads, started on demand.
 #[derive(Default)]
 pub(crate) struct Crew {
     seats: Mutex<Vec<Seat>>,
 }
 
-/// One thread, and how many it carries.
+/// One thread, and the number of scripts on it.
 struct Seat {
     load: Arc<AtomicUsize>,
     begin: UnboundedSender<Begin>,
 }
 
 impl Crew {
-    /// Has something carried to its end. If there is no thread for it, it is dropped.
+    /// Runs a future to its end on one of the threads. Drops it if there is no thread.
     pub(crate) fn carry<F>(&self, begin: impl FnOnce() -> F + Send + 'static)
     where
         F: Future<Output = ()> + 'static,
@@ -82,13 +82,13 @@ impl Seat {
     }
 }
 
-/// Carries all that is begun here, until nothing more can come and nothing is left.
+/// Runs every future that is begun here, until the channel is closed and no future is left.
 fn sit(mut begun: UnboundedReceiver<Begin>) {
     let mut pool = LocalPool::new();
     let spawner = pool.spawner();
     pool.run_until(async move {
         while let Some(begin) = begun.recv().await {
-            // One that panics ends alone; whoever waits for it is told by what it dropped.
+            // A panic ends only its own future; the channels that it drops tell the waiting caller.
             let alone = AssertUnwindSafe(async move { begin().await }).catch_unwind();
             let _ = spawner.spawn_local(alone.map(drop));
         }
@@ -96,7 +96,7 @@ fn sit(mut begun: UnboundedReceiver<Begin>) {
     pool.run();
 }
 
-/// One that is carried, counted until it is dropped.
+/// A running future, counted until it is dropped.
 struct Place(Arc<AtomicUsize>);
 
 impl Place {
@@ -125,7 +125,7 @@ mod tests {
 
     const SOON: Duration = Duration::from_secs(30);
 
-    /// Has so many carried, which tell on which thread they are and wait until they may end.
+    /// Starts `count` futures, which report their thread and wait until they may end.
     fn carried(crew: &Crew, count: usize) -> (watch::Sender<bool>, Receiver<ThreadId>) {
         let ((end, may_end), (tell, told)) = (watch::channel(false), channel());
         for _ in 0..count {

@@ -1,8 +1,8 @@
-//! Decisions: what a person may say about an escalation, and what that does.
+//! Decisions: a person's answers to an escalation, and their effects.
 //!
-//! The item is decided first, for it says whether the decision still counts; then its mutations.
-//! Whoever dies in between has left an item whose outcome is unknown as before, and a person is
-//! asked again.
+//! The item is decided first, because it shows whether the decision still counts; then its
+//! mutations. If the process dies in between, the item's outcome stays unknown as before, and a
+//! person is asked again.
 
 use hapax::json::Json;
 use hapax::{AttemptId, Judged, Key, Outcome, Resolution, StateName};
@@ -15,18 +15,18 @@ use crate::service::Items;
 use crate::state::{ItemState, MutationState};
 use crate::told;
 
-/// What a person may say.
+/// A person's decision.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Action {
-    /// Look again whether it happened, or, where nothing is unknown, run it again.
+    /// Look again whether it happened; if nothing is unknown, run the item again.
     TryAgain,
     /// It did not happen, and may be attempted again.
     DidNotHappen,
     /// It happened, with this result.
     Happened,
-    /// Let the item go.
+    /// Skip the item.
     Skip,
-    /// Begin a new attempt, which consults none of this one.
+    /// Begin a new attempt, which uses no result of this one.
     Reprocess,
 }
 
@@ -58,7 +58,7 @@ impl std::str::FromStr for Action {
     }
 }
 
-/// What can be done about an item whose handler stopped at these mutations.
+/// The possible actions for an item whose handler stopped at these mutations.
 pub(crate) fn actions(open: &[MutationView]) -> Vec<Action> {
     let (skip, reprocess) = (Action::Skip, Action::Reprocess);
     if open.is_empty() {
@@ -76,12 +76,11 @@ pub(crate) fn actions(open: &[MutationView]) -> Vec<Action> {
 
 /// # Decisions
 impl Items {
-    /// Does what a person decided. `judged` is the attempt that the person was shown, so that a
-    /// stale screen cannot decide about something newer.
+    /// Carries out a person's decision. `judged` is the attempt that the person was shown, so that
+    /// a stale screen cannot decide about a newer attempt.
     ///
-    /// `key` is that of the escalation. Where the outcome of more than one mutation is unknown it is
-    /// said of each by its own key and attempt whether it happened, and the item goes on after the
-    /// last.
+    /// `key` is the key of the escalation. If the outcome of more than one mutation is unknown, the
+    /// person decides about each by its own key and attempt, and the item goes on after the last.
     pub async fn act(
         &self,
         key: Key,
@@ -111,7 +110,7 @@ impl Items {
         Ok(())
     }
 
-    /// Does to an item, or to a run, what a person decided. False if something newer is there.
+    /// Applies a decision to an item or a run. False if the ledger has a newer attempt.
     async fn decide_item(
         &self,
         escalation: &Escalation,
@@ -120,7 +119,8 @@ impl Items {
     ) -> Result<bool, Error> {
         let (hapax, key) = (self.hapax(), escalation.key);
         let seen = hapax.seen(key, escalation.judged).await?;
-        // One that nobody has noticed yet needs no more than what is said of its mutations.
+        // An item that is only failed was not escalated yet: deciding about its mutations is
+        // enough.
         let failed = seen.state == StateName::Failed;
         let judged = match action {
             Action::Reprocess => hapax.reset(key, seen, actor, note).await?,
@@ -133,8 +133,8 @@ impl Items {
         Ok(!matches!(judged, Judged::Fenced(_)))
     }
 
-    /// Does to a mutation what a person decided about it or its item. False if something newer is
-    /// there.
+    /// Applies a decision about a mutation or its item to the mutation. False if the ledger has a
+    /// newer attempt.
     async fn decide(
         &self,
         mutation: &MutationView,
@@ -164,7 +164,7 @@ impl Items {
         }
     }
 
-    /// Begins a new attempt at an item that is done, failed or let go: a person's decision.
+    /// Begins a new attempt at an item that is done, failed or skipped: a person's decision.
     pub async fn reprocess(
         &self,
         workflow: &str,
@@ -192,7 +192,7 @@ impl Items {
         if matches!(reset, None | Some(Judged::Fenced(_))) {
             return Err(Error::Stale { what: format!("item {id:?}"), attempt: judged });
         }
-        // Nobody looks any more for what the attempts before have left.
+        // Skips the unknown mutations of the old attempt: no pass looks for them any more.
         for mutation in self.open(key, item.attempt).await? {
             let (of, skip) = (mutation.key, Resolution::Skip);
             let seen = self.hapax().seen(of, mutation.judged).await?;
@@ -202,7 +202,7 @@ impl Items {
     }
 }
 
-/// Refuses what is of no use, or says too little.
+/// Refuses actions that are of no use here or lack information.
 fn check(
     escalation: &Escalation,
     action: Action,

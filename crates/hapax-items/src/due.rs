@@ -1,7 +1,7 @@
 //! Runs that ought to be under way: broken off, to be tried again, or scheduled.
 //!
-//! All of that is in the ledger, so whoever looks finds the same, on whatever node. Two that drive
-//! the same run are no harm: the ledger lets one of them, and the other is told that it is running.
+//! All of that is in the ledger, so every node finds the same runs. Two nodes may drive the same
+//! run: the ledger admits one, and the other gets an error that the run is under way.
 
 use futures_util::future::join_all;
 use hapax::part::Found;
@@ -18,20 +18,21 @@ use crate::service::Items;
 pub struct Due {
     /// The workflow.
     pub workflow: String,
-    /// The id of the run, to be driven under.
+    /// The id to drive the run under.
     pub run: String,
 }
 
-/// How long whoever said that it would try again is given to do so.
+/// How long after `retry_at` the process that announced a retry has to start it.
 const GRACE_MS: u64 = 5_000;
 
-/// How long whoever has a script repaired is given to go on with it.
+/// How long the process that asked for a repair has to go on with it.
 const REPAIR_MS: u64 = 15 * 60 * 1_000;
 
-/// # What is due
+/// # Due runs
 impl Items {
-    /// Runs that ought to be under way by this time, at most one of each workflow. One that says it
-    /// is running is among them, for its process may be gone: whoever drives it finds out.
+    /// Runs that ought to be under way by this time, at most one of each workflow. A run that is
+    /// recorded as running is included, because its process may be gone: the process that drives it
+    /// finds out.
     pub async fn due(&self, now: Timestamp) -> Result<Vec<Due>, Error> {
         let mut due = Vec::new();
         for workflow in self.workflows().await? {
@@ -40,7 +41,7 @@ impl Items {
                 Some((found, note)) if self.goes_on(found, note, now).await? => {
                     Some(note.id.clone())
                 }
-                // A person is asked about the workflow as a whole; nothing runs until then.
+                // A person has to decide about the whole run; the workflow does not run until then.
                 Some((found, _)) if found.effect.state.name() == StateName::Partial => None,
                 _ => self.scheduled(&workflow, now).await?,
             };
@@ -49,8 +50,8 @@ impl Items {
         Ok(due)
     }
 
-    /// One round: drives everything that is due by this time, and returns once all of it is over.
-    /// How many runs came to their end.
+    /// One round: drives every run that is due by this time, and waits for all of them. Returns how
+    /// many came to their end.
     pub async fn tick(&self, now: Timestamp) -> Result<usize, Error> {
         let due = self.due(now).await?;
         let driven = due.iter().map(|due| Box::pin(self.drive(&due.workflow, Some(&due.run))));
@@ -58,7 +59,7 @@ impl Items {
         for driven in join_all(driven).await {
             match driven {
                 Ok(_) => ended += 1,
-                // What became of them is recorded, and comes before whom it concerns.
+                // These results are recorded, and a person is asked where needed.
                 Err(Error::Running { .. } | Error::Failed { .. } | Error::Attention { .. }) => {}
                 Err(error) => return Err(error),
             }
@@ -66,7 +67,7 @@ impl Items {
         Ok(ended)
     }
 
-    /// Whether a run can go on that nobody seems to be at.
+    /// Whether a run can go on that no process seems to drive.
     async fn goes_on(&self, found: &Found, note: &RunNote, now: Timestamp) -> Result<bool, Error> {
         // A person was asked about the run itself, and has decided.
         if let State::Failed(failure) = &found.effect.state
@@ -75,7 +76,7 @@ impl Items {
             return Ok(true);
         }
         let failure = match (found.effect.state.name(), &note.failure) {
-            // Its process is gone, or went without a word about why.
+            // Its process may be gone, or ended the run without recording a failure.
             (StateName::Running, _) | (StateName::Failed, None) => return Ok(true),
             (StateName::Failed, Some(failure)) => failure,
             _ => return Ok(false),
@@ -94,7 +95,7 @@ impl Items {
         }
     }
 
-    /// Whether the outcome is known now of what the run stopped at.
+    /// Whether the item that the run stopped at has no mutation of unknown outcome any more.
     async fn is_found_out(&self, note: &RunNote) -> Result<bool, Error> {
         let Some(id) = &note.item else { return Ok(false) };
         let key = identity::item(self.hapax().namespace(), &note.workflow, id)?;

@@ -1,23 +1,23 @@
-//! What a caller is told, sorted by what to do next.
+//! Errors, sorted by what the caller does next.
 
 use hapax::{AttemptId, Key, KeyError};
 
 use crate::note::Failure;
 
-/// Why something about items did not go as asked.
+/// Why an operation on items failed.
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// There is no such workflow, version, run, item or escalation.
     #[error("there is no {0}")]
     NotFound(String),
-    /// What was asked makes no sense. Fix the request.
+    /// The request makes no sense. Fix it.
     #[error("{0}")]
     Invalid(String),
-    /// Somebody is running the workflow already. Wait for that.
+    /// The workflow is running already. Wait for that run.
     #[error("{workflow} is running already")]
     Running {
-        /// Which.
+        /// The workflow.
         workflow: String,
     },
     /// A person has to decide first.
@@ -41,12 +41,12 @@ pub enum Error {
     /// The decision was made about something that has changed since. Look again.
     #[error("{what} has changed since attempt {attempt}; look again and decide anew")]
     Stale {
-        /// What.
+        /// The item or escalation.
         what: String,
         /// The attempt that was judged.
         attempt: AttemptId,
     },
-    /// The ledger's own.
+    /// An error of the ledger.
     #[error(transparent)]
     Hapax(#[from] hapax::Error),
 }

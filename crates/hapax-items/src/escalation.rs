@@ -1,7 +1,7 @@
-//! Escalations: what a person is asked.
+//! Escalations: questions to a person.
 //!
-//! An escalation is an item, or a run that failed outside of any, that needs attention. It is there
-//! as long as that is so; there is no second record of it.
+//! An escalation is an item, or a run that failed outside of any item, that needs attention. It
+//! exists as long as that is so; there is no second record of it.
 
 use hapax::document::print;
 use hapax::part::{Found, Sought};
@@ -18,7 +18,7 @@ use crate::state::{ItemState, MutationState};
 use crate::stop::brief;
 use crate::tool::{Call, Plan};
 
-/// What a person is asked.
+/// A question to a person.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Escalation {
     /// The key of the item, or of the run.
@@ -31,43 +31,44 @@ pub struct Escalation {
     pub item: Option<ItemView>,
     /// The run, if it failed outside of any item.
     pub run: Option<RunView>,
-    /// Why somebody is asked.
+    /// Why a person is asked.
     pub reason: String,
-    /// The mutations whose outcome or result nobody knows, with what there is to know about each.
+    /// The mutations whose outcome or result is unknown, each with an explanation.
     pub unknown: Vec<Explained>,
     /// The mutation that the item stopped at, where its outcome is known.
     pub stopped_at: Option<Explained>,
-    /// What can be done.
+    /// The possible actions.
     pub actions: Vec<Action>,
 }
 
-/// Some escalations.
+/// A page of escalations.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Escalations {
-    /// They.
+    /// The escalations.
     pub escalations: Vec<Escalation>,
-    /// Beyond which place to go on; nothing if there are no more.
+    /// The place to continue from; none if there are no more.
     pub next: Option<u64>,
 }
 
-/// A mutation whose outcome nobody knows, or one that was applied and whose result nobody knows.
+/// A mutation that an escalation explains: its outcome or result is unknown, or the item stopped at
+/// it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Explained {
-    /// Which.
+    /// The mutation.
     pub mutation: MutationView,
-    /// What was tried.
+    /// The attempts so far.
     pub tried: String,
-    /// Why its outcome, or its result, is unknown.
+    /// Why its outcome or result is unknown, or why the item stopped at it.
     pub why: String,
     /// Whether it can be verified, and how.
     pub verify: String,
-    /// What to check by hand.
+    /// Where to check by hand, and for which facts.
     pub check: String,
 }
 
 /// # Escalations
 impl Items {
-    /// What needs attention, the newest first; of one workflow, if named.
+    /// Everything that needs attention, the newest first; of one workflow, if named.
     pub async fn escalations(
         &self,
         workflow: Option<&str>,
@@ -76,7 +77,7 @@ impl Items {
         Ok(self.escalations_beyond(workflow, None, limit).await?.escalations)
     }
 
-    /// The same, beyond a place, with where to go on.
+    /// The same, from a place on, with the place to continue from.
     pub async fn escalations_beyond(
         &self,
         workflow: Option<&str>,
@@ -178,7 +179,7 @@ impl Items {
         }))
     }
 
-    /// The mutation that a failure is about, and what was tried.
+    /// Explains the mutation that a failure is about, if its outcome is known.
     async fn stopped_at(&self, failure: &note::Failure) -> Result<Option<Explained>, Error> {
         let Some(About { mutation: key, asked }) = &failure.about else {
             return Ok(None);
@@ -256,8 +257,8 @@ impl Items {
         }
     }
 
-    /// Has a person be asked about the item that a run stopped at, or about the run: the one of
-    /// this id, or the newest.
+    /// Asks a person about the item that a run stopped at, or about the run: the run of this id, or
+    /// the newest.
     pub(crate) async fn escalate(
         &self,
         workflow: &str,
@@ -268,7 +269,7 @@ impl Items {
         let hapax = self.hapax();
         let namespace = hapax.namespace();
         let whole = identity::workflow(namespace, workflow)?;
-        // Nothing is left to be decided about an item that is done or let go.
+        // Nothing is left to decide about an item that is done or skipped.
         let item = match item {
             Some(id) => {
                 let key = identity::item(namespace, workflow, id)?;
@@ -307,7 +308,7 @@ impl Items {
     }
 }
 
-/// Which mutation, and how often.
+/// The mutation, and how often it was attempted.
 fn tried(mutation: &MutationView) -> String {
     let MutationView { tool, operation, target, .. } = mutation;
     let times = match mutation.attempts {

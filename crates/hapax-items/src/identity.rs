@@ -4,12 +4,12 @@ use hapax::{Key, KeyError, Namespace};
 
 use crate::version::Version;
 
-/// What runs, versions and items of a workflow are parts of.
+/// The whole that the runs, versions and items of a workflow are parts of.
 pub(crate) fn workflow(namespace: &Namespace, workflow: &str) -> Result<Key, KeyError> {
     derive("workflow.v1", namespace, workflow, &[])
 }
 
-/// What all workflows of a namespace are parts of.
+/// The whole that all workflows of a namespace are parts of.
 pub(crate) fn all(namespace: &Namespace) -> Result<Key, KeyError> {
     Key::derive("workflows.v1", &[("namespace", namespace.as_str().as_bytes())])
 }
@@ -31,7 +31,7 @@ pub(crate) fn item(namespace: &Namespace, workflow: &str, id: &str) -> Result<Ke
     derive("item.v1", namespace, workflow, &[("item", id.as_bytes())])
 }
 
-/// That a workflow has this schedule, which counts from when it was first seen.
+/// The first sight of a workflow's schedule: its instants count from then on.
 pub(crate) fn schedule(
     namespace: &Namespace,
     workflow: &str,
@@ -40,17 +40,17 @@ pub(crate) fn schedule(
     derive("schedule.v1", namespace, workflow, &[("schedule", schedule.as_bytes())])
 }
 
-/// What is told to the outside about an escalation, once.
+/// The event about an escalation, emitted once.
 pub(crate) fn notice(escalated: Key, attempt: &[u8]) -> Result<Key, KeyError> {
     Key::derive("notice.v1", &[("of", escalated.as_bytes()), ("attempt", attempt)])
 }
 
-/// What a person says came of a mutation, whose own result was too large to keep.
+/// The result that a person gave for a mutation whose own result was too large to keep.
 pub(crate) fn told(mutation: Key, attempt: &[u8]) -> Result<Key, KeyError> {
     Key::derive("told.v1", &[("of", mutation.as_bytes()), ("attempt", attempt)])
 }
 
-/// One question to a maintainer: what run failed, and which version may come of it.
+/// One question to a maintainer: the failed run, and the version that may come of it.
 pub(crate) fn repair(run: Key, version: Version) -> Result<Key, KeyError> {
     let (major, minor) = (version.major.to_be_bytes(), version.minor.to_be_bytes());
     Key::derive("repair.v1", &[("run", run.as_bytes()), ("major", &major), ("minor", &minor)])

@@ -1,4 +1,4 @@
-//! What there is: items with their attempts and mutations, and runs.
+//! Views of the ledger: items with their attempts and mutations, and runs.
 
 use hapax::json::Json;
 use hapax::part::{Found, Sought};
@@ -14,26 +14,26 @@ use crate::state::{ItemState, MutationState};
 use crate::told;
 use crate::version::Version;
 
-/// An item that is there.
+/// An item.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ItemView {
     /// The key of its effect.
     pub key: Key,
-    /// The attempt of the ledger's that a decision names.
+    /// The attempt in the ledger that a decision has to name.
     pub judged: AttemptId,
     /// Its workflow.
     pub workflow: String,
     /// Its id.
     pub id: String,
-    /// What people call it.
+    /// Its title, for people.
     pub title: String,
-    /// Where it stands.
+    /// Its state.
     pub state: ItemState,
-    /// Which attempt at it counts, from 1.
+    /// The number of the current attempt at it, from 1.
     pub attempt: u32,
     /// The version of the script that took it up last.
     pub version: Version,
-    /// The run that did.
+    /// The run that took it up last.
     pub run: Key,
     /// When it was first seen.
     pub created: Timestamp,
@@ -41,53 +41,53 @@ pub struct ItemView {
     pub updated: Timestamp,
     /// Why its handler did not come to its end.
     pub failure: Option<Failure>,
-    /// Its place, to go on from in a list.
+    /// Its place in a list, to continue from.
     pub place: u64,
 }
 
-/// A mutation that is there.
+/// A mutation.
 #[derive(Debug, Clone, PartialEq)]
 pub struct MutationView {
     /// Its key.
     pub key: Key,
-    /// The attempt of the ledger's that a decision names.
+    /// The attempt in the ledger that a decision has to name.
     pub judged: AttemptId,
     /// The attempt at the item that it belongs to.
     pub attempt: u32,
     /// The tool.
     pub tool: String,
-    /// What it did.
+    /// The operation of the tool.
     pub operation: String,
-    /// To what.
+    /// The target that it changes.
     pub target: String,
-    /// Which.
+    /// Its identity within the target.
     pub identity: Json,
-    /// How.
+    /// Its payload.
     pub payload: Json,
-    /// What sets it apart from others like it.
+    /// The subkey that tells it apart from mutations of the same identity.
     pub subkey: Option<String>,
-    /// Where it stands.
+    /// Its state.
     pub state: MutationState,
-    /// Why, where there is a reason.
+    /// The reason for its state, if there is one.
     pub reason: Option<String>,
-    /// What came of it, as far as it was kept or a person told it.
+    /// Its result, if it was kept or a person gave it.
     pub result: Option<Json>,
     /// How often it was attempted.
     pub attempts: u32,
-    /// Whether somebody can look whether it happened.
+    /// Whether its tool can look up whether it happened.
     pub verifiable: bool,
-    /// How often somebody looked and could not tell, until it is decided.
+    /// How many lookups could not tell whether it happened; 0 once that is known.
     pub looks: u32,
     /// When it last changed.
     pub updated: Timestamp,
 }
 
-/// A run that is there.
+/// A run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RunView {
     /// Its key.
     pub key: Key,
-    /// The attempt of the ledger's that a decision names.
+    /// The attempt in the ledger that a decision has to name.
     pub judged: AttemptId,
     /// Its workflow.
     pub workflow: String,
@@ -103,25 +103,25 @@ pub struct RunView {
     pub updated: Timestamp,
     /// How many items it took up.
     pub count: usize,
-    /// Which, the last ones if there were many.
+    /// Their ids; only the last ones if there were many.
     pub items: Vec<String>,
     /// The item it stopped at.
     pub item: Option<String>,
-    /// What the script said.
+    /// The lines that the script logged.
     pub log: Vec<String>,
     /// Why it did not come to its end.
     pub failure: Option<Failure>,
-    /// Its place, to go on from in a list.
+    /// Its place in a list, to continue from.
     pub place: u64,
 }
 
 /// How many mutations of one attempt are shown.
 pub(crate) const SHOWN: usize = 1_000;
 
-/// How much of a mutation's journal is read to count the looks for it.
+/// How much of a mutation's journal is read to count its lookups.
 const HISTORY: usize = 1_000;
 
-/// # What there is
+/// # Views
 impl Items {
     /// Items of a workflow, the newest first; only in these states, if any are named.
     pub async fn list(
@@ -165,7 +165,7 @@ impl Items {
         Ok(found.iter().filter_map(run_view).collect())
     }
 
-    /// An effect that is a part, with what it is a part of.
+    /// An effect that is a part, with its record as a part.
     pub(crate) async fn found(&self, key: Key) -> Result<Option<Found>, Error> {
         let hapax = self.hapax();
         let (effect, part) = (hapax.show(key).await?, hapax.part(key).await?);
@@ -177,7 +177,8 @@ impl Items {
         let Some(note) = ItemNote::read(&found.part) else { return Ok(None) };
         let Found { place, name, effect, .. } = found;
         let unknown = match &effect.state {
-            // The attempt that they belong to is given up, and the next begins without them.
+            // A reset gave up the attempt of these mutations, and the next attempt begins without
+            // them.
             State::Failed(failure) if failure.cause == Cause::Reset => false,
             State::Failed(_) => {
                 let open = self.open(name.key, effect.generation).await?;
@@ -202,15 +203,15 @@ impl Items {
         }))
     }
 
-    /// The mutations of an attempt at an item whose outcome nobody knows.
+    /// The mutations of unknown outcome, of one attempt at an item.
     pub(crate) async fn open(&self, item: Key, attempt: u32) -> Result<Vec<MutationView>, Error> {
         let (whole, kind) = (Some(of_attempt(item, attempt)), MUTATION.to_owned());
         let states = vec![StateName::Unknown, StateName::Indeterminate];
         self.mutation_views(Sought { whole, kind, states, limit: SHOWN, ..Sought::default() }).await
     }
 
-    /// The mutation of an attempt at an item that was applied, and whose result nobody knows. There
-    /// is one at most, for the handler gets no further.
+    /// The mutation of an attempt at an item that was applied but has no known result. There is at
+    /// most one, because the handler gets no further.
     pub(crate) async fn without_result(
         &self,
         item: Key,
@@ -281,8 +282,8 @@ impl Items {
         }))
     }
 
-    /// How often somebody looked for an attempt and could not tell. The record counts from when a
-    /// person last said to try again, and no longer once one is asked; the journal has all of them.
+    /// How many lookups for an attempt could not tell. The effect's own count starts anew when a
+    /// person says try-again, and ends once a person is asked; the journal has every lookup.
     async fn looks(&self, key: Key, attempt: AttemptId) -> Result<u32, Error> {
         let history = self.hapax().history(key, HISTORY).await?;
         let in_vain = history.iter().filter(|entry| {
@@ -294,7 +295,7 @@ impl Items {
     }
 }
 
-/// Whether it happened, and what came of it was too large to keep.
+/// Whether it happened, with a result that was too large to keep.
 fn is_bare(effect: &Effect) -> bool {
     matches!(&effect.state, State::Succeeded(outcome) if outcome.body().is_none())
 }

@@ -1,7 +1,7 @@
-//! What earlier runs have begun for an item and its handler has not asked for again.
+//! Mutations that earlier runs began for an item and its handler did not ask for again.
 //!
-//! A handler may take another way the next time. An item is not done before it is known what became
-//! of everything that was begun for it.
+//! A handler may take another path the next time. An item is done only once the outcome of every
+//! mutation that was begun for it is known.
 
 use std::time::Duration;
 
@@ -13,11 +13,11 @@ use crate::note::{MUTATION, MutationNote};
 use crate::scope::{Item, ended_by, look};
 use crate::stop::{Course, Stopped, Why};
 
-/// In which a mutation may have happened or may still.
+/// States in which a mutation may have happened or may still happen.
 const OPEN: [StateName; 3] = [StateName::Running, StateName::Unknown, StateName::Indeterminate];
 
 impl Item {
-    /// Looks once for everything that was left, and ends the run if it stays unknown.
+    /// Looks once for each mutation that was left open, and stops the run if one stays unknown.
     pub(crate) async fn settle_left(&self, claim: &Claim) -> Result<(), Stopped> {
         let run = self.run();
         let settled = async {
@@ -41,7 +41,7 @@ impl Item {
         Ok(self.run().hapax().parts(sought).await?.pop())
     }
 
-    /// Why the run is over, if it is still not known what became of it.
+    /// Looks for one mutation. Returns why the run is over, if the outcome is still unknown.
     async fn look_for(&self, claim: &Claim, left: &Found) -> Result<Option<Why>, hapax::Error> {
         let (run, key) = (self.run(), left.name.key);
         let note = MutationNote::read(&left.part.body);
@@ -71,8 +71,8 @@ impl Item {
     }
 }
 
-/// Has the ledger notice if the holder of a mutation is gone: whoever claims it is told. A claim
-/// that is granted, for nothing can have come of it, does nothing.
+/// Claims a mutation, so that the ledger notices if its holder is gone. If the claim is granted,
+/// nothing can have happened, and it does nothing.
 async fn lapse(claim: &Claim, left: &Found) -> Result<(), hapax::Error> {
     let effect = claim
         .effect(left.name.key)

@@ -2,19 +2,19 @@
 //!
 //! A **workflow** is a script that goes through **items**, one after the other, and changes
 //! something in the world for each of them through **tools**. Each change is a **mutation**: an
-//! effect of the ledger's, whose key says what is changed, and whose payload says how. However often
-//! the script runs, whoever repairs it, and wherever it is killed, each mutation happens once; if
-//! nobody can tell whether it did, a person is asked.
+//! effect in the ledger, whose key says what is changed, and whose payload says how. However often
+//! the script runs or is repaired, and wherever it is killed, each mutation happens once; if its
+//! outcome cannot be found out, a person is asked.
 //!
 //! | module | owns |
 //! |---|---|
 //! | `service` | workflows, one run at a time |
-//! | `run`, `scope` | a run, and the item it is at |
-//! | `bridge`, `sandbox` | scripts, and what they can reach |
-//! | `tool`, `tools` | what can be done to the world |
-//! | `route` | what a failure leads to |
-//! | `reconcile` | looking for what may have happened |
-//! | `escalation`, `notice`, `decision`, `told` | what a person is asked, hears, decides, and says came of a mutation |
+//! | `run`, `scope` | a run, and its current item |
+//! | `bridge`, `sandbox` | scripts, and the world that they can reach |
+//! | `tool`, `tools` | the operations that scripts can call |
+//! | `route` | the next step after a failure |
+//! | `reconcile` | looking up unknown outcomes |
+//! | `escalation`, `notice`, `decision`, `told` | questions to a person, events about them, decisions, results given by hand |
 //! | `due`, `schedule` | runs that ought to be under way |
 //! | `repair`, `construction` | better scripts, and whether they may be used |
 
@@ -73,5 +73,5 @@ pub use tool::{Call, Difference, Operation, Plan, Tool, ToolError};
 pub use tools::{Database, Kv, Sql};
 pub use version::Version;
 
-/// What scripts can use, for TypeScript.
+/// TypeScript declarations of everything that scripts can use.
 pub const TYPES: &str = include_str!("sandbox/types.d.ts");

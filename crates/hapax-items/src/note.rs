@@ -1,4 +1,4 @@
-//! What is kept of items, runs and mutations beside their effects.
+//! The records of items, runs and mutations beside their effects.
 
 use hapax::document::{Object, Written, list, number, text, words};
 use hapax::json::{Json, JsonError};
@@ -11,36 +11,36 @@ use crate::route::Spent;
 use crate::tool::{Call, Plan};
 use crate::version::Version;
 
-/// What parts are called.
+/// The kinds of parts.
 pub(crate) const WORKFLOW: &str = "workflow";
 pub(crate) const SCRIPT: &str = "script";
 pub(crate) const RUN: &str = "run";
 pub(crate) const ITEM: &str = "item";
 pub(crate) const MUTATION: &str = "mutation";
 
-/// Why something stopped.
+/// Why an item or a run stopped.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Failure {
     /// Its class.
     pub class: Class,
-    /// What went wrong.
+    /// The error message.
     pub message: String,
-    /// Where in the script, if it was the script.
+    /// The place in the script, if the script failed.
     pub stack: Option<String>,
-    /// What happens next: `retry`, `repair`, `reconcile`, `escalate` or `wait`.
+    /// The next step: `retry`, `repair`, `reconcile`, `escalate` or `wait`.
     pub next: String,
-    /// When it is tried again, in milliseconds since 1970.
+    /// When the retry is due, in milliseconds since 1970.
     pub retry_at: Option<u64>,
     /// The mutation that it is about.
     pub about: Option<About>,
 }
 
-/// A mutation that something stopped at.
+/// A mutation that an item stopped at.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct About {
     /// Its key.
     pub mutation: Key,
-    /// What it was asked for with, as JSON; the beginning, if it is long.
+    /// The payload of this request, as JSON; only the beginning, if it is long.
     pub asked: String,
 }
 
@@ -73,7 +73,8 @@ impl Failure {
     }
 }
 
-/// What was spent on an item, or on runs that failed outside of any, since a person last decided.
+/// The failures of an item, or of runs that failed outside of any item, since a person last
+/// decided.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Account {
     pub(crate) failures: u32,
@@ -81,14 +82,14 @@ pub(crate) struct Account {
 }
 
 impl Account {
-    /// With one more failure, now.
+    /// The account with one more failure, now.
     pub(crate) fn failed(self, now_ms: u64) -> Self {
         let since_ms = if self.failures == 0 { now_ms } else { self.since_ms };
         Self { failures: self.failures.saturating_add(1), since_ms }
     }
 
-    /// What counts after a failure: how often something was tried that may go better in a while, and
-    /// not how often somebody had to be waited for.
+    /// The account after a failure: only transient failures count, not the times a person had to
+    /// decide.
     pub(crate) fn after(self, failure: &Failure, now_ms: u64) -> Self {
         match failure.class {
             Class::Transient => self.failed(now_ms),
@@ -113,7 +114,7 @@ impl Account {
     }
 }
 
-/// What is kept of an item.
+/// The record of an item.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ItemNote {
     pub(crate) workflow: String,
@@ -156,7 +157,7 @@ impl ItemNote {
     }
 }
 
-/// What is kept of a run.
+/// The record of a run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct RunNote {
     pub(crate) workflow: String,
@@ -170,7 +171,7 @@ pub(crate) struct RunNote {
     /// The item it stopped at.
     pub(crate) item: Option<String>,
     pub(crate) log: Vec<String>,
-    /// Questions it asked and what it was told, for whoever tries a repaired script.
+    /// Its questions to tools and their answers, to try a repaired script against.
     pub(crate) reads: Vec<Read>,
     /// Whether there were more questions than are kept.
     pub(crate) reads_cut: bool,
@@ -246,13 +247,13 @@ impl RunNote {
     }
 }
 
-/// What is kept of a mutation. Two that are asked for in the same way have the same bytes, so that
-/// a replay compares without reading.
+/// The record of a mutation. Two mutations that are asked for in the same way have the same bytes,
+/// so that a replay compares without parsing.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct MutationNote {
     pub(crate) item: String,
     pub(crate) workflow: String,
-    /// The attempt of the item's that it belongs to.
+    /// The attempt at the item that it belongs to.
     pub(crate) attempt: u32,
     pub(crate) tool: String,
     pub(crate) operation: String,
@@ -261,7 +262,7 @@ pub(crate) struct MutationNote {
 }
 
 impl MutationNote {
-    /// What is kept of a mutation.
+    /// The bytes of the record.
     pub(crate) fn body(mutation: &Mutation<'_>, payload: &Json) -> Result<Vec<u8>, JsonError> {
         let document = Written::default()
             .number("attempt", mutation.attempt)
@@ -298,12 +299,12 @@ impl MutationNote {
         Call { operation, plan, key, attempt, fence }
     }
 
-    /// The tool and what it was to do.
+    /// The tool and the operation.
     pub(crate) fn name(&self) -> String {
         format!("{}.{}", self.tool, self.operation)
     }
 
-    /// What people call it.
+    /// A short label, for people.
     pub(crate) fn label(&self) -> String {
         let label = format!("{} {}", self.name(), self.plan.target);
         label.chars().take(60).collect()

@@ -1,7 +1,7 @@
-//! Notices: whoever listens to the outbox hears of what people are asked, once.
+//! Notices: an event in the outbox for each question to a person, once.
 //!
-//! An escalation is told after it is recorded, so whoever records it may die in between. Whoever looks
-//! after what is due tells what is still open.
+//! The event is emitted after the escalation is recorded, so the process may die in between. The
+//! server's maintenance then emits it, if the escalation is still open.
 
 use std::collections::BTreeSet;
 
@@ -17,16 +17,16 @@ use crate::identity;
 use crate::service::Items;
 use crate::version::Version;
 
-/// The event that tells of an escalation.
+/// The name of the event about an escalation.
 pub const NEEDS_ATTENTION: &str = "item-needs-attention";
 
-/// How many escalations are told of at once.
+/// How many escalations are emitted at once.
 const TOLD: usize = 1_000;
 
 /// # Notices
 impl Items {
-    /// Tells of everything that people are asked and that is not among `told`, once; `told` is then
-    /// what is open.
+    /// Emits an event for each open escalation that is not in `told`, once; then sets `told` to the
+    /// open escalations.
     pub async fn tell_open(&self, told: &mut BTreeSet<(Key, AttemptId)>) -> Result<(), Error> {
         let open = self.asked(None, None, TOLD).await?;
         let of = |found: &Found| (found.name.key, found.effect.attempt);
@@ -35,8 +35,8 @@ impl Items {
         self.tell_of(news).await
     }
 
-    /// Tells of every escalation of a workflow, once. What cannot be told now is told by whoever
-    /// looks after what is due.
+    /// Emits an event for each escalation of a workflow, once. If that fails,
+    /// [`tell_open`](Self::tell_open) emits it later.
     pub(crate) async fn tell_escalations(&self, workflow: &str) {
         let told = async {
             let open = self.asked(Some(workflow), None, TOLD).await?;
@@ -51,7 +51,8 @@ impl Items {
         for found in open {
             let Some(escalation) = self.explain(found).await? else { continue };
             match self.tell(&escalation, true).await {
-                // Nothing that somebody wrote: it says who it is about.
+                // The guard refused a text that a person or a script wrote: emit the event without
+                // such texts.
                 Err(hapax::Error::Store(StoreError::Guarded { .. })) => {
                     self.tell(&escalation, false).await?;
                 }
@@ -61,7 +62,7 @@ impl Items {
         Ok(())
     }
 
-    /// Tells of a version that waits for approval, once.
+    /// Emits an event for a version that waits for approval, once.
     pub(crate) async fn tell_held(&self, workflow: &str, version: Version) -> Result<(), Error> {
         let scripts = self.scripts(workflow).await?;
         let Some(script) = scripts.into_iter().find(|script| script.version == version) else {
@@ -108,7 +109,7 @@ impl Items {
         });
         match told.await {
             Ok(_) => Ok(()),
-            // Nobody has asked to be told.
+            // No route takes this event.
             Err(hapax::Error::Store(StoreError::Unrouted { .. })) => {
                 tracing::warn!(name: "needs_attention", workflow, escalation = %of, "{why}");
                 Ok(())

@@ -1,4 +1,4 @@
-//! What a console shows beside single items: pages, runs by their id, tools.
+//! Views for a console beside single items: pages, runs by their id, tools.
 
 use hapax::StateName;
 use hapax::part::Sought;
@@ -11,22 +11,22 @@ use crate::service::Items;
 use crate::state::ItemState;
 use crate::tool::Operation;
 
-/// Some items of a workflow.
+/// A page of a workflow's items.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Page {
-    /// They.
+    /// The items.
     pub items: Vec<ItemView>,
-    /// Beyond which place to go on; nothing if there are no more.
+    /// The place to continue from; none if there are no more.
     pub next: Option<u64>,
 }
 
-/// How many escalations are counted at most.
+/// At most this many items and this many runs are counted.
 const COUNTED: usize = 1_000;
 
 /// # At a glance
 impl Items {
-    /// Items of a workflow, the newest first, as [`list`](Self::list) has them. Looks at no more than
-    /// `limit` items, so that a page of one state may be short, or empty, and others still follow.
+    /// Items of a workflow, the newest first, as [`list`](Self::list) has them. Looks at no more
+    /// than `limit` items, so a page of one state may be short or empty although more items follow.
     pub async fn page(
         &self,
         workflow: &str,
@@ -37,7 +37,7 @@ impl Items {
         let whole = Some(identity::workflow(self.hapax().namespace(), workflow)?);
         let mut wanted: Vec<StateName> =
             states.iter().flat_map(|state| state.effects()).copied().collect();
-        // One whose outcome is unknown stands there as failed until somebody has noticed.
+        // An item with an unknown outcome is recorded as failed until a pass escalates it.
         if states.contains(&ItemState::NeedsAttention) && !wanted.contains(&StateName::Failed) {
             wanted.push(StateName::Failed);
         }
@@ -66,7 +66,7 @@ impl Items {
         found.ok_or_else(|| Error::NotFound(format!("run {id:?} of workflow {workflow:?}")))
     }
 
-    /// How many items and runs a person is asked about, as far as they are counted.
+    /// How many items and runs a person is asked about, up to a limit.
     pub async fn count_escalations(&self) -> Result<usize, Error> {
         let mut count = 0;
         for kind in [ITEM, RUN] {

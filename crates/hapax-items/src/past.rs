@@ -1,7 +1,8 @@
-//! What earlier runs of an attempt have applied, so that a replay asks nobody.
+//! Mutations that earlier runs of an attempt applied, so that a replay need not ask for each.
 //!
-//! It is read while the handler runs, in the order in which it was done, which is the order in
-//! which it is asked for again. What is not found here is found in the ledger.
+//! They are read while the handler runs, in the order in which they were done, which is the order
+//! in which the handler asks for them again. A mutation that is not found here is looked up in the
+//! ledger.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -12,7 +13,7 @@ use tokio::sync::mpsc;
 
 use crate::note::MUTATION;
 
-/// How many mutations are read at once, and how many such pages ahead.
+/// The size of a page of mutations, and how many pages are read ahead.
 const PAGE: usize = 256;
 const AHEAD: usize = 4;
 
@@ -24,7 +25,7 @@ pub(crate) struct Past {
 }
 
 struct Applied {
-    /// What it was asked for with.
+    /// The record it was asked for with.
     body: Vec<u8>,
     result: Arc<[u8]>,
 }
@@ -71,8 +72,8 @@ impl Past {
     }
 }
 
-/// Reads until there is no more, nobody wants it, or it cannot be read: then whoever asks the
-/// ledger hears why.
+/// Reads pages until the last one, until the receiver is gone, or until one cannot be read: then
+/// the handler's own claim reports the error.
 async fn read(hapax: Hapax, whole: Key, pages: mpsc::Sender<Vec<Found>>) {
     let mut beyond = None;
     loop {

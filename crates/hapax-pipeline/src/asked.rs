@@ -1,4 +1,4 @@
-//! An operation about to be run: what is asked for, and how it is tried until it has a result.
+//! An operation about to be run: the caller's request, and the tries until it has a result.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -40,7 +40,7 @@ pub struct Finished {
     pub key: Key,
     /// The result, and how this caller came by it.
     pub done: Done,
-    /// What came of it, if it was performed just now by this call.
+    /// Its product, if this call performed it.
     pub product: Option<Product>,
 }
 
@@ -59,13 +59,13 @@ impl<'a> Asked<'a> {
         }
     }
 
-    /// Which part of the dataset it is about, where that is worked on in parts (`shards`).
+    /// The part of the dataset it changes, where operations can work on parts (`shards`).
     pub fn part(mut self, part: impl Into<String>) -> Self {
         self.part = Some(part.into());
         self
     }
 
-    /// What else has to be the same when it is asked for again.
+    /// A payload that every later request for the operation has to match.
     pub fn payload(mut self, payload: &[u8]) -> Self {
         self.fingerprint = Some(Fingerprint::of(payload));
         self
@@ -83,13 +83,13 @@ impl<'a> Asked<'a> {
         self
     }
 
-    /// Something that it reads and that is no JSON: no data contract lets it pass.
+    /// An input that is not JSON: every data contract refuses it.
     pub fn unreadable(mut self, name: impl Into<String>) -> Self {
         self.unreadable.push(name.into());
         self
     }
 
-    /// Something that has to hold before the work begins. Its error says why it does not.
+    /// A check that has to pass before the work begins. Its error says why it does not.
     pub fn before<F, Fut>(mut self, name: &str, check: F) -> Self
     where
         F: Fn(Work) -> Fut + Send + Sync + 'a,
@@ -99,8 +99,8 @@ impl<'a> Asked<'a> {
         self
     }
 
-    /// Something that has to hold of what was made. If it does not, the operation is partial: it
-    /// is rolled back before it is tried again.
+    /// A check that the result has to pass. If it does not, the operation is partial: it is rolled
+    /// back before it is tried again.
     pub fn after<F, Fut>(mut self, name: &str, check: F) -> Self
     where
         F: Fn(Work) -> Fut + Send + Sync + 'a,
@@ -110,7 +110,7 @@ impl<'a> Asked<'a> {
         self
     }
 
-    /// Whatever else can be said of an effect: its safety class, a deadline, a reconciler.
+    /// Further settings of the effect: its safety class, a deadline, a reconciler.
     pub fn with(
         mut self,
         with: impl Fn(EffectBuilder) -> EffectBuilder + Send + Sync + 'a,
@@ -119,10 +119,10 @@ impl<'a> Asked<'a> {
         self
     }
 
-    /// Performs the operation, unless it was performed before; then tells what came of it.
+    /// Performs the operation, unless it was performed before, and returns its result.
     ///
-    /// The work may be called several times: at once while what is in the way passes by itself,
-    /// and as a whole, with the same inputs, as the dataset's policy says.
+    /// The work may be called several times: at once after a transient error, and as a whole, with
+    /// the same inputs, as the dataset's policy says.
     pub async fn run<F, Fut>(self, mut work: F) -> Result<Finished, Error>
     where
         F: FnMut(Work) -> Fut,
@@ -225,7 +225,7 @@ impl<'a> Asked<'a> {
         }
     }
 
-    /// What an error leads to: another try, or what the caller is told.
+    /// Decides after an error: another try, or an error for the caller.
     async fn judge(
         &self,
         stage: &Stage,
@@ -245,7 +245,8 @@ impl<'a> Asked<'a> {
                 };
             }
             hapax::Error::Failed { reason } => reason.clone(),
-            // Some of it happened. It is rolled back before the next try, if somebody knows how.
+            // It happened in part. The next try rolls it back first, if a handler for its steps is
+            // registered.
             hapax::Error::Blocked(blocked)
                 if end.granted
                     && blocked.state == StateName::Partial
@@ -281,7 +282,7 @@ impl<'a> Asked<'a> {
     }
 }
 
-/// How one attempt ended, beside what the ledger knows.
+/// The end of one attempt, as far as the ledger does not know it.
 #[derive(Default)]
 struct End {
     granted: bool,
@@ -294,7 +295,7 @@ enum Next {
     Wait(Key),
 }
 
-/// The pauses between looks at a lock that somebody holds.
+/// The pauses between tries to take a held lock.
 const LOCKED: Backoff = Backoff { base_ms: 20, cap_ms: 1_000, attempts: u32::MAX };
 
 /// Bits for jitter; if there are none, the longest pause.

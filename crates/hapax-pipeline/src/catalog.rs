@@ -28,17 +28,17 @@ use hapax::document::print;
 #[derive(Debug, Clone)]
 pub struct Catalog {
     root: PathBuf,
-    /// A collection is read and written as a whole.
+    /// Held while a collection is read and rewritten.
     one_at_a_time: Arc<Mutex<()>>,
 }
 
 impl Catalog {
-    /// A catalog in this directory, which is made when there is something to write.
+    /// A catalog in this directory, which is made at the first write.
     pub fn new(root: impl Into<PathBuf>) -> Self {
         Self { root: root.into(), one_at_a_time: Arc::default() }
     }
 
-    /// Writes what is to be said of a moment: of what happened, and of nothing else.
+    /// Writes the files of a run that succeeded. Any other moment writes nothing.
     pub fn write(&self, moment: &Moment) -> std::io::Result<()> {
         let Some(done) = Completed::of(moment) else { return Ok(()) };
         let _alone = self.one_at_a_time.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
@@ -54,13 +54,13 @@ impl Catalog {
         Ok(())
     }
 
-    /// What a collection says by now of the newest run that wrote to it.
+    /// The newest run that wrote to a collection, as the collection's file has it.
     fn newest(&self, dataset: &str) -> Option<Newest> {
         let bytes = std::fs::read(self.root.join(collected(dataset))).ok()?;
         Newest::read(&Json::parse(&bytes).ok()?)
     }
 
-    /// The items that a collection has by now.
+    /// The items that are in a collection now.
     fn items(&self, dataset: &str) -> std::io::Result<BTreeSet<String>> {
         let collection = self.root.join("stac").join(names::stac_collection(dataset));
         let entries = std::fs::read_dir(collection)?;
@@ -68,7 +68,7 @@ impl Catalog {
         Ok(folders.filter_map(|entry| entry.file_name().into_string().ok()).collect())
     }
 
-    /// Writes a file as a whole: whoever reads it sees all of it or none.
+    /// Writes a file as a whole: a reader sees all of it or none.
     fn put(&self, place: &str, text: &str) -> std::io::Result<()> {
         let path = self.root.join(place);
         let folder = path.parent().unwrap_or(Path::new("."));
@@ -82,7 +82,7 @@ impl Catalog {
     }
 }
 
-/// The files that are of this moment alone, and what is in them: all but the collections.
+/// The files that follow from this moment alone, and their texts: all but the collections.
 pub(crate) fn documents(moment: &Moment) -> Vec<(String, String)> {
     let Some(done) = Completed::of(moment) else { return Vec::new() };
     let run = names::run_id(&moment.run);
@@ -108,8 +108,8 @@ fn collected(dataset: &str) -> String {
     format!("stac/{}/collection.json", names::stac_collection(dataset))
 }
 
-/// The collections that a catalog has, by the moments it was told of: each dataset with its items,
-/// what the newest run says of it, and the moment that was told of last.
+/// The collections of a catalog, by dataset: the items, the newest run, and the last moment that
+/// was added.
 #[derive(Debug, Default)]
 pub(crate) struct Collections(BTreeMap<String, Collection>);
 
@@ -121,7 +121,7 @@ struct Collection {
 }
 
 impl Collections {
-    /// Comes to know of one more moment.
+    /// Adds a moment.
     pub(crate) fn add(&mut self, moment: &Moment) {
         let Some(done) = Completed::of(moment) else { return };
         for edition in done.editions() {
@@ -137,7 +137,7 @@ impl Collections {
         }
     }
 
-    /// The file of each, what is in it, and the moment that was told of last.
+    /// The file of each collection, its text, and the last moment that was added.
     pub(crate) fn files(&self) -> impl Iterator<Item = (String, String, &Moment)> {
         self.0.iter().map(|(dataset, Collection { items, newest, last })| {
             let document = stac::collection(newest, dataset, items);

@@ -1,7 +1,7 @@
 //! Data contracts: what a value must look like, as a JSON Schema.
 //!
-//! A breach says where and by which rule, and never what was there. Nothing is fetched: a schema
-//! that refers to another document is refused.
+//! A breach names the place and the rule, and never the value. Nothing is fetched: a schema that
+//! refers to another document is refused.
 
 use std::fmt;
 use std::path::Path;
@@ -14,7 +14,7 @@ use serde_json::{Number, Value};
 /// The most bytes of a schema.
 pub(crate) const MAX_SCHEMA: usize = 256 * 1024;
 
-/// The most violations that a breach tells of.
+/// The most violations that a breach lists.
 pub(crate) const MAX_VIOLATIONS: usize = 10;
 
 /// A schema, ready to check values by.
@@ -35,11 +35,11 @@ pub struct Contract {
     schema: Validator,
 }
 
-/// The largest file that a contract is held against.
+/// The largest file that is checked against a contract.
 const LARGEST_DOCUMENT: u64 = 64 * 1024 * 1024;
 
-/// What a file has to say, for a data contract: a JSON value, or one a line; nothing, if it is
-/// neither or too large.
+/// The documents in a file, for a data contract: one JSON value, or one a line. `None` if the file
+/// has neither, or is too large.
 pub fn documents(path: &Path) -> Option<Vec<Json>> {
     let small = std::fs::metadata(path).is_ok_and(|meta| meta.len() <= LARGEST_DOCUMENT);
     let text = small.then(|| std::fs::read(path).ok()).flatten().unwrap_or_default();
@@ -51,13 +51,13 @@ pub fn documents(path: &Path) -> Option<Vec<Json>> {
     lines.ok().filter(|lines| !lines.is_empty())
 }
 
-/// Why a schema is no contract.
+/// Why a schema cannot be a contract.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ContractError {
     /// It is too large.
     #[error("a schema has at most {MAX_SCHEMA} bytes")]
     TooLarge,
-    /// It needs a document that is not in it.
+    /// It refers to another document.
     #[error("a schema refers to nothing outside itself: {0}")]
     Reference(String),
     /// It is not a JSON Schema.
@@ -65,7 +65,7 @@ pub enum ContractError {
     Invalid {
         /// Where: a JSON pointer into the schema.
         at: String,
-        /// What is wrong.
+        /// The problem.
         problem: String,
     },
 }
@@ -82,7 +82,7 @@ pub struct Breach {
 /// One rule that is broken in one place.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Violation {
-    /// Where: a JSON pointer into the value, to what is missing if that is the matter.
+    /// Where: a JSON pointer into the value, or to the member that is missing.
     pub pointer: String,
     /// The keyword that is broken.
     pub keyword: String,
@@ -125,7 +125,7 @@ impl Contract {
 }
 
 impl Breach {
-    /// The same, with each name in where it is as this says it.
+    /// The same, with each name in its pointers replaced by what `word` returns for it.
     pub(crate) fn reworded(mut self, word: impl Fn(&str) -> String) -> Self {
         let name = |name: &str| {
             let name = word(&name.replace("~1", "/").replace("~0", "~"));
@@ -172,7 +172,7 @@ fn pointer(pointer: &str) -> String {
     if pointer.is_empty() { "/".to_owned() } else { pointer.to_owned() }
 }
 
-/// The same value for the validator; a number beyond the doubles is the largest of them.
+/// The value for the validator. A number beyond the doubles becomes the largest double of its sign.
 fn value(json: &Json) -> Value {
     match json {
         Json::Null => Value::Null,

@@ -1,4 +1,4 @@
-//! What is declared of datasets, kept ready.
+//! A cache of the declarations of datasets.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -11,27 +11,27 @@ use tokio::time::Instant;
 use crate::contract::Contract;
 use crate::error::Error;
 
-/// What is declared of a dataset, ready to be held against.
+/// The declaration of a dataset, with its contracts compiled.
 pub(crate) struct Declared {
     pub(crate) dataset: Dataset,
     pub(crate) inputs: Option<Contract>,
     pub(crate) outputs: Option<Contract>,
-    /// Whether it has to be declared, and is not.
+    /// Whether every dataset has to be declared, and this one is not.
     pub(crate) missing: bool,
 }
 
-/// A declaration that was read.
+/// A cached declaration.
 struct Known {
     read: Instant,
-    /// Whether anybody has asked for it since.
+    /// Whether a caller has used it since.
     asked: bool,
     declared: Arc<Declared>,
 }
 
-/// For how long a declaration that was read counts.
+/// How long a cached declaration is valid.
 const FRESH: Duration = Duration::from_secs(1);
 
-/// How many declarations are kept ready.
+/// How many declarations the cache may hold before it is emptied.
 const KEPT: usize = 10_000;
 
 impl Declared {
@@ -51,7 +51,7 @@ impl Declared {
         Ok(Self { dataset, inputs, outputs, missing })
     }
 
-    /// Whether reading it again would change nothing.
+    /// Whether this still matches the declaration that was read.
     fn is_still(&self, dataset: Option<&Dataset>, registered: bool) -> bool {
         let same = match dataset {
             Some(dataset) => self.dataset == *dataset,
@@ -61,18 +61,18 @@ impl Declared {
     }
 }
 
-/// Declarations that were read lately.
+/// The cache of declarations.
 #[derive(Default)]
 pub(crate) struct Declarations {
     known: Mutex<HashMap<String, Known>>,
     /// Whether there is any declaration, and when that was read.
     any: Mutex<Option<(Instant, bool)>>,
-    /// Held by whoever reads.
+    /// Held by the caller that reads the store.
     reading: tokio::sync::Mutex<()>,
 }
 
 impl Declarations {
-    /// What is declared of a dataset. What changes elsewhere is seen here within a second.
+    /// The declaration of a dataset. A change by another process is seen here within a second.
     pub(crate) async fn of(&self, hapax: &Hapax, name: &str) -> Result<Arc<Declared>, Error> {
         if let Some(declared) = self.fresh(name) {
             return Ok(declared);
@@ -81,7 +81,8 @@ impl Declarations {
         if let Some(declared) = self.fresh(name) {
             return Ok(declared);
         }
-        // Others that were asked for and are due are read along, for they will be asked for again.
+        // Expired declarations that callers used are read in the same query, because they will be
+        // used again.
         let due = self.due();
         let names = due.keys().map(String::as_str).chain([name]);
         let (read, registry) = (Instant::now(), hapax.registry_of(names).await?);
@@ -102,7 +103,7 @@ impl Declarations {
         Ok(declared)
     }
 
-    /// Whether anything is declared of any dataset. Seen here within a second.
+    /// Whether any dataset is declared. A change is seen here within a second.
     pub(crate) async fn any(&self, hapax: &Hapax) -> Result<bool, Error> {
         let known = *self.any.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((_, any)) = known.filter(|(read, _)| read.elapsed() < FRESH) {
@@ -120,7 +121,7 @@ impl Declarations {
         (found.read.elapsed() < FRESH).then(|| found.declared.clone())
     }
 
-    /// Takes out what has to be read again, and forgets what nobody asked for.
+    /// Removes expired declarations, and returns those that callers have used.
     fn due(&self) -> HashMap<String, Arc<Declared>> {
         let mut known = self.known();
         if known.len() >= KEPT {

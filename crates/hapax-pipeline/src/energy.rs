@@ -1,4 +1,4 @@
-//! What an operation takes, estimated from CPU time.
+//! Estimates of the energy and carbon of an operation, from CPU time.
 
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -12,12 +12,12 @@ use rustix::time::{ClockId, clock_gettime};
 
 use crate::run::Energy;
 
-/// What CPU time costs here. An estimate needs nothing better than round numbers.
+/// The coefficients of the estimates. Round numbers are good enough.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Grid {
-    /// What a busy core draws, in milliwatts.
+    /// The power that a busy core draws, in milliwatts.
     pub milliwatts_per_core: u64,
-    /// What a kilowatt-hour emits, in grams of carbon dioxide and its equivalents.
+    /// The emissions of a kilowatt-hour, in grams of carbon dioxide and its equivalents.
     pub grams_per_kwh: u64,
 }
 
@@ -51,20 +51,20 @@ impl Grid {
     }
 }
 
-/// CPU time that work has taken, also while it is still at it. Cheap to clone.
+/// The CPU time of work, which can be read while the work runs. Cheap to clone.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Spent(Arc<Mutex<Turns>>);
 
 #[derive(Debug, Default)]
 struct Turns {
-    /// What all turns took that are over.
+    /// The CPU time of all turns that are over. A turn is one poll.
     over: Duration,
-    /// The thread of the one under way, and when that began, by the thread's clock.
+    /// The thread of the turn under way, and that thread's CPU time when the turn began.
     since: Option<(ThreadId, Duration)>,
 }
 
 impl Turns {
-    /// What the turn under way took so far, if that is known on this thread.
+    /// The CPU time of the turn under way so far; zero on another thread.
     fn under_way(&self) -> Duration {
         let ours = self.since.filter(|(thread, _)| *thread == std::thread::current().id());
         ours.map_or(Duration::ZERO, |(_, since)| thread_time().saturating_sub(since))
@@ -72,12 +72,12 @@ impl Turns {
 }
 
 impl Spent {
-    /// In all turns that are over.
+    /// The CPU time of all turns that are over.
     pub(crate) fn total(&self) -> Duration {
         self.lock().over
     }
 
-    /// The same with what the turn under way took so far, for whoever asks on its thread.
+    /// The same with the turn under way so far, if it is called on the thread of that turn.
     pub(crate) fn so_far(&self) -> Duration {
         let turns = self.lock();
         turns.over + turns.under_way()
@@ -112,7 +112,7 @@ impl<F: Future> Metered<F> {
 }
 
 impl<F: Future> Future for Metered<F> {
-    /// What came of it, or its panic.
+    /// The output of the work, or its panic.
     type Output = std::thread::Result<F::Output>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {

@@ -6,20 +6,20 @@ use hapax::{Failure, Key, KeyError, Refusal};
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// A field of the key is missing, or something that was given cannot be. Fix the caller.
+    /// A field of the key is missing, or an argument is invalid. Fix the caller.
     #[error("{0}")]
     Invalid(String),
     /// A guard said no. Nothing was changed, or what was changed has to be rolled back.
     #[error("refused: {0}")]
     Refused(Refusal),
-    /// Somebody else is at work on the dataset, and the policy says to leave it.
+    /// Another operation holds the dataset's lock, and the policy is to skip.
     #[error("left: {holder} is at work on the dataset")]
     Skipped {
         /// The operation that holds the lock.
         holder: Key,
     },
-    /// Somebody else is at work on the dataset, or the operation failed for the last time, and a
-    /// person was asked. See `hapax reviews list`.
+    /// A review was opened, because another operation holds the lock, the last retry failed, or the
+    /// outcome is unknown or partial. See `hapax reviews list`.
     #[error("escalated: {reason}; review {review}")]
     Escalated {
         /// The review that was opened.
@@ -27,7 +27,7 @@ pub enum Error {
         /// Why.
         reason: String,
     },
-    /// It was tried as often as it may be.
+    /// It failed, and no retry is left.
     #[error("failed after {tries} tries: {reason}")]
     Failed {
         /// How often.
@@ -35,7 +35,7 @@ pub enum Error {
         /// Why, the last time.
         reason: String,
     },
-    /// Whatever else the ledger says.
+    /// Any other error of the ledger.
     #[error(transparent)]
     Ledger(#[from] hapax::Error),
 }
@@ -60,20 +60,21 @@ impl From<KeyError> for Error {
     }
 }
 
-/// What work says when it has no result. Any error converts into [`Trouble::Failure`] with
+/// The error of work that has no result. Any error converts into [`Trouble::Failure`] with
 /// [`Failure::ambiguous`], the safe one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Trouble {
-    /// It did not happen, and what was in the way passes by itself: it is tried again at once.
+    /// It did not happen, because of a temporary problem: it is retried at once.
     Transient(String),
-    /// A guard said no to what was about to be settled in a transaction, which is to be rolled back.
+    /// A guard refused the result that a transaction was about to settle. Roll the transaction
+    /// back.
     Refused(Refusal),
     /// Anything else.
     Failure(Failure),
 }
 
 impl Trouble {
-    /// It did not happen, and what was in the way passes by itself.
+    /// It did not happen, because of a temporary problem.
     pub fn transient(reason: impl Into<String>) -> Self {
         Self::Transient(reason.into())
     }

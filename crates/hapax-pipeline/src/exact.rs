@@ -1,6 +1,6 @@
-//! Fields that are kept word by word: what keys are made of, versions, checksums, kinds. Nothing can
-//! stand for a place in them, so none of them may name one where the dataset is masked. A field
-//! that does is named, and never told.
+//! Fields that are recorded verbatim: the fields of keys, versions, checksums, media types, event
+//! names. They cannot be masked, so none of them may name a place where the dataset is masked. An
+//! error has the name of such a field, never its value.
 
 use hapax::outbox::{Event, Order};
 
@@ -9,14 +9,14 @@ use crate::operation::Operation;
 use crate::run::Artifact;
 use crate::work::Made;
 
-/// Why an operation on a dataset that is masked to this resolution may not be asked for.
+/// Checks the fields of an operation on a dataset that is masked to this resolution.
 pub(crate) fn asked(operation: &Operation, resolution: u8) -> Result<(), String> {
     let checksums = operation.inputs.iter().filter_map(|input| input.checksum.as_ref());
     held("", operation.named(), resolution)?;
     held("inputs: ", checksums.map(|checksum| ("checksum", checksum)), resolution)
 }
 
-/// Why what was made of it may not be recorded.
+/// Checks the fields of its result.
 pub(crate) fn made(made: &Made, resolution: u8) -> Result<(), String> {
     for (nth, output) in made.outputs.iter().enumerate() {
         let Artifact { dataset, version, checksum, media_type, .. } = output;

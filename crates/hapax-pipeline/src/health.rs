@@ -1,5 +1,5 @@
-//! Looking at the journal for what is wrong with operations: keys that nobody came back for, loops,
-//! sovereign datasets that two wrote to at once, lineage that was not told.
+//! The examination of the journal for problems with operations: stale failures, retry loops,
+//! starvation, two writers on a sovereign dataset at once, missing or wrong lineage.
 
 use std::collections::HashMap;
 
@@ -10,30 +10,30 @@ use crate::error::Error;
 use crate::projector::{self, EVENT};
 use crate::run::{Fold, Moment, What};
 
-/// After how long a failed operation that nobody tried again is stale.
+/// How long after a failure an operation that was not retried is stale.
 const STALE_MS: i64 = 7 * 24 * 3600 * 1000;
 
-/// After how long work on a dataset keeps others from theirs.
+/// How long an operation may hold up the others on its dataset.
 const STARVED_MS: i64 = 3600 * 1000;
 
 /// How often an operation may be tried without success before it is a loop.
 const LOOP: u32 = 10;
 
-/// How many findings of a kind are told one by one.
+/// The most findings of a kind that are listed.
 const NAMED: usize = 20;
 
-/// How many entries of the journal are read.
+/// How many of the newest entries of the journal are read.
 const READ: u64 = 1_000_000;
 
 const PAGE: usize = 2_000;
 
-/// What is known of one operation, at the end of the journal.
+/// The last change of one operation, and its tries since it last succeeded.
 struct Life {
     last: Moment,
     tries: u32,
 }
 
-/// Looks at the operations of this namespace.
+/// Examines the operations of this namespace.
 pub async fn examine(hapax: &Hapax) -> Result<Vec<DoctorFinding>, Error> {
     let now = hapax.wall().await?;
     let newest = hapax.last_entry().await?;
@@ -78,7 +78,7 @@ impl Findings {
         }
     }
 
-    /// Whoever writes to a sovereign dataset is alone.
+    /// Only one operation at a time may write to a sovereign dataset.
     fn overlap(&mut self, writers: &mut HashMap<String, Key>, moment: &Moment) {
         let (run, dataset) = (&moment.run, &moment.run.about.operation.dataset_id);
         if !run.about.terms.sovereign {
@@ -134,7 +134,8 @@ impl Findings {
         }
     }
 
-    /// Whether what was to be told of operations is what is in the outbox.
+    /// Compares the lineage events in the outbox with those that follow from the journal up to the
+    /// projector's cursor.
     async fn lineage(&mut self, hapax: &Hapax) -> Result<(), Error> {
         let routes = hapax.routes().await?;
         let told = |moment: &Moment| {

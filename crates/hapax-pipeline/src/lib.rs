@@ -1,4 +1,4 @@
-//! Governed pipeline operations: changes to datasets that happen once, in order, on terms.
+//! Governed pipeline operations: changes to datasets that happen once, in order, on declared terms.
 //!
 //! ```
 //! use hapax::Hapax;
@@ -39,9 +39,9 @@
 //! # }
 //! ```
 //!
-//! Everything here is the ledger and a lifecycle: an operation is an effect under the key of its
-//! eight fields, its lock is the effect's, its lineage is what the journal says of it, a review is
-//! an effect that only a person can settle.
+//! The crate adds a lifecycle to the ledger. An operation is an effect under the key of its eight
+//! fields, and its lock is the effect's lock. Lineage is derived from the journal. A review is an
+//! effect that only a person can settle.
 
 mod asked;
 pub mod catalog;

@@ -1,13 +1,12 @@
-//! The order of things: granted, admitted, executed, validated, concluded. Each step takes the one
-//! before and gives the next, so none can be left out or done twice.
+//! The steps of an operation: granted, admitted, executed, validated, concluded. Each step consumes
+//! the one before and returns the next, so none can be left out or done twice.
 //!
 //! ```text
 //!  key ─▶ lock ─▶ Granted ─admit─▶ Admitted ─execute─▶ Executed ─validate─▶ Validated ─conclude─▶ outcome
 //! ```
 //!
-//! The key is derived and the lock taken by the claim, in one transaction; the journal, the
-//! lineage and the release of the lock are the settle's, in another. No transaction is open in
-//! between.
+//! The claim takes the key and the lock in one transaction. The settle journals the outcome, from
+//! which lineage follows, and releases the lock in another. No transaction is open in between.
 
 use std::future::Future;
 use std::panic::resume_unwind;
@@ -32,31 +31,31 @@ use crate::operation::About;
 use crate::run::Product;
 use crate::work::{Check, Made, Work};
 
-/// What a refusal begins with in the journal.
+/// The prefix of a refusal in the journal.
 const REFUSED: &str = "refused: ";
 
-/// Whether the reason of a failure is that a guard said no.
+/// Whether the reason of a failure is a guard's refusal.
 pub(crate) fn is_refusal(reason: &str) -> bool {
     refusal(reason).is_some()
 }
 
-/// What a guard said, where that is the reason of a failure.
+/// The guard's refusal, if that is the reason of a failure.
 pub(crate) fn refusal(reason: &str) -> Option<&str> {
     reason.strip_prefix(REFUSED).filter(|said| Refusal::guard_of(said).is_some())
 }
 
-/// Why an operation goes no further.
+/// Why an operation stopped.
 pub(crate) enum Stop {
-    /// A guard said no before anything was done.
+    /// A guard refused it before anything was done.
     Refused(Refusal),
-    /// A guard said no to what was made.
+    /// A guard refused its result.
     Unfit(Refusal),
-    /// It had no result.
+    /// The work failed.
     Failed(Failure),
 }
 
 impl Stop {
-    /// What the ledger is told.
+    /// The failure to settle with.
     pub(crate) fn failure(&self) -> Failure {
         match self {
             Self::Refused(_) => Failure::not_done(self.reason()),
@@ -74,8 +73,8 @@ impl Stop {
     }
 }
 
-/// The guards that need nobody else: error budget, CARE, sovereignty, contract. Says which parts
-/// of the contract were held against.
+/// The guards that need neither a person nor the caller's checks: registration, error budget, CARE,
+/// sovereignty, input contract. Returns the parts that were checked against a contract.
 pub(crate) fn admitted(
     stage: &Stage,
     lately: Tally,
@@ -92,23 +91,24 @@ pub(crate) fn admitted(
     Ok(vec!["inputs".to_owned()])
 }
 
-/// What stays the same over all steps.
+/// Everything that stays the same over all steps.
 pub(crate) struct Stage {
     pub(crate) about: About,
     pub(crate) declared: Arc<Declared>,
     pub(crate) grid: Grid,
-    /// Whether what was made has to pass checks of the caller's.
+    /// Whether the caller added `after` checks.
     pub(crate) checked: bool,
 }
 
 impl Stage {
-    /// Whether it is for those whose dataset it is to say what happens after a failure.
+    /// Whether the people the dataset belongs to decide what happens after a failure: it is
+    /// sovereign and asks for reviews.
     pub(crate) fn is_theirs(&self) -> bool {
         self.dataset().review && self.dataset().sovereignty.is_some()
     }
 
-    /// What makes it the same operation when it is asked for again, where somebody cares about the
-    /// dataset and nobody said otherwise: what it reads. A retry fills nothing in.
+    /// The fingerprint of the inputs, for a sensitive dataset where the caller gave no fingerprint.
+    /// A retry with other inputs is then a conflict, so it cannot fill gaps in.
     pub(crate) fn fingerprint(&self, inputs: &[Json]) -> Option<Fingerprint> {
         if inputs.is_empty() || !self.dataset().is_sensitive() {
             return None;
@@ -118,7 +118,7 @@ impl Stage {
         Some(Fingerprint::of_parts(&texts.iter().map(String::as_bytes).collect::<Vec<_>>()))
     }
 
-    /// The lock that was taken for it.
+    /// The lock that the grant took.
     pub(crate) fn lock(&self) -> Option<LockKey> {
         self.about.terms.lock.as_deref().and_then(|lock| lock.parse().ok())
     }
@@ -127,8 +127,8 @@ impl Stage {
         &self.declared.dataset
     }
 
-    /// Holds what was made against the contract, if there is one, and what it is called against
-    /// what may be written.
+    /// Checks the documents of a result against the output contract, if there is one, and its names
+    /// against the masking of the dataset.
     pub(crate) fn hold(&self, made: &Made) -> Result<Option<String>, Refusal> {
         if let Some(resolution) = self.dataset().masked {
             exact::made(made, resolution).map_err(Refusal::Check)?;
@@ -143,24 +143,24 @@ impl Stage {
         .map(|()| Some("outputs".to_owned()))
     }
 
-    /// A text as it may be written down: without secrets, and with places as coarse as asked.
+    /// A text as it may be recorded: secrets redacted, places masked.
     pub(crate) fn clean(&self, text: &str) -> String {
         self.mask(&hapax::guard::redact(text))
     }
 
-    /// A text in which places are as coarse as the dataset asks.
+    /// A text with its places masked to the dataset's resolution.
     pub(crate) fn mask(&self, text: &str) -> String {
         self.dataset().masked.map_or_else(|| text.to_owned(), |cells| mask_text(text, cells))
     }
 }
 
-/// It may be performed, as far as the ledger is concerned, and has its lock.
+/// The ledger has granted the operation, and the operation has its lock.
 pub(crate) struct Granted {
     pub(crate) claim: Claim,
 }
 
 impl Granted {
-    /// The guards, and the caller's own checks.
+    /// Asks the guards, then the caller's `before` checks.
     pub(crate) async fn admit(
         self,
         stage: &Arc<Stage>,
@@ -181,14 +181,14 @@ impl Granted {
     }
 }
 
-/// What a data contract is held against.
+/// Documents to check against a data contract.
 #[derive(Clone, Copy)]
 pub(crate) struct Inputs<'a> {
     pub(crate) documents: &'a [Json],
     pub(crate) unreadable: &'a [String],
 }
 
-/// Every document has to be what was agreed, and there has to be one.
+/// Checks every document against the contract. There has to be at least one.
 fn hold(stage: &Stage, contract: &Contract, given: Inputs<'_>, what: &str) -> Result<(), Refusal> {
     let Inputs { documents, unreadable } = given;
     if let Some(name) = unreadable.first() {
@@ -202,7 +202,7 @@ fn hold(stage: &Stage, contract: &Contract, given: Inputs<'_>, what: &str) -> Re
     }
     for (nth, document) in documents.iter().enumerate() {
         contract.check(document).map_err(|breach| {
-            // Names of members are the caller's own words too, alone and one after the other.
+            // The caller's member names may hold a place too, or half of one.
             let half =
                 |name: &str| stage.dataset().masked.is_some() && is_precise(&Json::text(name));
             let breach = breach.reworded(|name| match half(name) {
@@ -215,14 +215,14 @@ fn hold(stage: &Stage, contract: &Contract, given: Inputs<'_>, what: &str) -> Re
     Ok(())
 }
 
-/// What is known of an attempt while it goes on, and recorded with its outcome.
+/// The state of an attempt in progress, recorded with its outcome.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Progress {
-    /// What the data contract was held against.
+    /// The parts that were checked against a data contract.
     pub(crate) agreed: Vec<String>,
     /// CPU time.
     pub(crate) spent: Spent,
-    /// How often it was tried again at once.
+    /// The number of quick retries.
     pub(crate) retries: u32,
 }
 
@@ -233,7 +233,7 @@ pub(crate) struct Admitted {
 }
 
 impl Admitted {
-    /// Does the work, and again at once, a few times, while what is in the way passes by itself.
+    /// Does the work, with a few quick retries after transient errors.
     pub(crate) async fn execute<F, Fut>(
         self,
         stage: &Arc<Stage>,
@@ -253,7 +253,7 @@ impl Admitted {
             let doing = Work::new(self.claim.clone(), stage.clone(), progress.clone());
             let done = Metered::new(async { work(doing).await }, progress.spent.clone()).await;
             let done = done.unwrap_or_else(|panic| match stage.dataset().masked {
-                // What a panic says goes where nobody masks it.
+                // A panic's message would pass by the masking, so it is replaced.
                 Some(_) => Err(Trouble::ambiguous("the work panicked")),
                 None => resume_unwind(panic),
             });
@@ -273,7 +273,7 @@ impl Admitted {
                 return Err(Stop::Failed(Failure::not_done(reason)));
             }
             tokio::time::sleep(Duration::from_millis(pause)).await;
-            // Somebody may have taken over.
+            // Another attempt may have taken over.
             if let Err(stop) = self.claim.check().await {
                 return Err(Stop::Failed(Failure::ambiguous(format!("{reason}; then: {stop}"))));
             }
@@ -282,7 +282,7 @@ impl Admitted {
     }
 }
 
-/// The work was done. Nobody has looked at what came of it.
+/// The work is done. Its result is not checked yet.
 pub(crate) struct Executed {
     claim: Claim,
     progress: Progress,
@@ -290,8 +290,8 @@ pub(crate) struct Executed {
 }
 
 impl Executed {
-    /// Holds what was made against the contract and the checks. What does not pass has happened
-    /// all the same, and has to be rolled back.
+    /// Checks the result against the contract and the caller's `after` checks. A result that fails
+    /// has happened all the same, and has to be rolled back.
     pub(crate) async fn validate(
         mut self,
         stage: &Arc<Stage>,
@@ -310,14 +310,14 @@ impl Executed {
     }
 }
 
-/// What was made is as it should be.
+/// The result passed every check.
 pub(crate) struct Validated {
     executed: Executed,
     passed: Vec<String>,
 }
 
 impl Validated {
-    /// Gives the claim everything that is recorded with the outcome, masked, and the outcome.
+    /// Gives the claim the masked product and events to record, and returns the outcome.
     pub(crate) fn conclude(self, stage: &Arc<Stage>) -> Result<(Outcome, Product), Stop> {
         let Self { executed: Executed { claim, progress, made }, passed } = self;
         let cpu = Some(progress.spent.total());
@@ -328,13 +328,13 @@ impl Validated {
     }
 }
 
-/// Gives a claim what is told with its outcome.
+/// Gives a claim the product and the events that are recorded with its outcome.
 pub(crate) fn tell(claim: &Claim, product: &Product, events: Vec<Event>) {
     claim.emit_instead(events);
     claim.note(product.note());
 }
 
-/// What is recorded of what was made: nothing in it is finer than the dataset allows.
+/// The product, outcome and events of a result: nothing in them is finer than the dataset allows.
 pub(crate) fn record(
     stage: &Stage,
     made: Made,
@@ -370,11 +370,11 @@ pub(crate) fn record(
     Ok((product, result, events))
 }
 
-/// How many cells are kept of what an output is about.
+/// The most cells that are kept for one output.
 const MOST_CELLS: usize = 256;
 
-/// What was made, as the journal has room for it: with fewer and coarser cells where there are many
-/// outputs of which each is about other ones.
+/// Makes a product fit into a note of the journal: as long as it is too large, each output keeps
+/// half as many cells, and coarser ones.
 fn fit(mut product: Product) -> Result<Product, Failure> {
     let mut most = MOST_CELLS;
     while product.note().len() > Limits::NOTE {
@@ -390,7 +390,7 @@ fn fit(mut product: Product) -> Result<Product, Failure> {
     Ok(product)
 }
 
-/// An event as it may leave: masked, with the label and the reference that its dataset asks for.
+/// An event as it may be sent: masked, with the label and the reference that its dataset requires.
 fn told(stage: &Stage, event: Event) -> Result<Event, Failure> {
     let json = Json::parse(event.payload.as_str().as_bytes())?;
     let mut json = match stage.dataset().masked {
@@ -414,8 +414,8 @@ fn told(stage: &Stage, event: Event) -> Result<Event, Failure> {
     Ok(Event { payload: Payload::of(&json)?, pipeline, artifact, ..event })
 }
 
-/// A result in which places are masked. What cannot be read cannot be masked, and is remembered by
-/// its digest only.
+/// An outcome with its places masked. A body that cannot be read cannot be masked: only its digest
+/// and size are kept.
 pub(crate) fn masked_outcome(result: &Outcome, resolution: u8) -> Outcome {
     let not_kept = || Outcome::not_kept(result.digest(), result.size());
     let Some(body) = result.body() else { return not_kept() };

@@ -1,4 +1,5 @@
-//! Lineage and catalogs: pure functions of what the [fold](crate::Fold) of the journal tells.
+//! Lineage and catalogs: pure functions of the moments that the [fold](crate::Fold) of the journal
+//! yields.
 //!
 //! | module | document | of |
 //! |---|---|---|
@@ -26,14 +27,14 @@ use hapax::json::Json;
 use crate::run::{Artifact, Mark, Moment, Product, Run, What};
 use hapax::document::Object;
 
-/// A run that happened, and what is known of what came of it.
+/// A run that succeeded, and its product.
 #[derive(Debug, Clone, Copy)]
 pub struct Completed<'a> {
-    /// Which.
+    /// The run.
     pub run: &'a Run,
-    /// Where the journal says so.
+    /// The entry of its success.
     pub end: Mark,
-    /// What came of it, where that is known.
+    /// Its product, if it is known.
     pub product: Option<&'a Product>,
 }
 
@@ -44,7 +45,7 @@ pub struct Edition<'a> {
     pub dataset: &'a str,
     /// The version.
     pub version: &'a str,
-    /// What it consists of; at least one.
+    /// Its artifacts; at least one.
     pub artifacts: Vec<&'a Artifact>,
 }
 
@@ -55,7 +56,7 @@ impl Edition<'_> {
 }
 
 impl<'a> Completed<'a> {
-    /// `None` unless this is the moment at which the run had happened.
+    /// `None` unless this moment is the success of the run.
     pub fn of(moment: &'a Moment) -> Option<Self> {
         match &moment.what {
             What::Complete { product, .. } => {
@@ -65,7 +66,7 @@ impl<'a> Completed<'a> {
         }
     }
 
-    /// What it made, in the order in which it said so.
+    /// The versions that it made, in the order of its outputs.
     pub fn editions(&self) -> Vec<Edition<'a>> {
         let mut editions: Vec<Edition<'a>> = Vec::new();
         for artifact in self.product.map_or(&[][..], |product| &product.outputs) {
@@ -79,19 +80,19 @@ impl<'a> Completed<'a> {
     }
 }
 
-/// What a run has made by this moment. Only one that happened claims to have made anything.
+/// The versions that a run has made by this moment. Only a run that succeeded claims any.
 fn made(moment: &Moment) -> Option<Vec<Edition<'_>>> {
     Completed::of(moment).map(|done| done.editions())
 }
 
-/// Who answers for a dataset. The terms of a run are about its own only.
+/// The owner of a dataset. The terms of a run are about its own dataset only.
 fn owner<'a>(run: &'a Run, dataset: &str) -> Option<&'a str> {
     let owner = run.about.terms.owner.as_deref();
     owner.filter(|_| dataset == run.about.operation.dataset_id)
 }
 
-/// The documents there are of a run at this place in the journal, by kind: what was made is
-/// in the catalogs, and only what happened has a provenance.
+/// The documents about a run as of this entry of the journal, by kind. Only a run that succeeded
+/// has provenance, and only its outputs are in the catalogs.
 fn documents(run: &Run, mark: Mark, made: Option<&[Edition<'_>]>) -> Vec<(&'static str, String)> {
     let mut documents = vec![
         ("journal", names::journal(&run.namespace, mark.entry)),
@@ -115,7 +116,7 @@ fn index(object: Object, documents: &[(&'static str, String)]) -> Json {
     kinds.iter().fold(object, |object, kind| object.list(kind, of(kind))).json()
 }
 
-/// On which terms a run was granted. Whether it touches what is sovereign is always said.
+/// Adds the terms of a run's grant. `sovereignty_event` is there whether it is true or false.
 fn governance(object: Object, run: &Run) -> Object {
     let (operation, terms) = (&run.about.operation, &run.about.terms);
     object
@@ -126,7 +127,7 @@ fn governance(object: Object, run: &Run) -> Object {
         .with("sovereignty_event", Json::Bool(terms.sovereign))
 }
 
-/// The fields that make the operation what it is.
+/// The fields of the operation's key.
 fn fields(run: &Run) -> Object {
     let operation = &run.about.operation;
     Object::default()
@@ -140,7 +141,7 @@ fn fields(run: &Run) -> Object {
         .text("version", operation.version.as_str())
 }
 
-/// What a run is doing, in a word.
+/// The state of a run, in a word.
 fn state(what: &What) -> &'static str {
     match what {
         What::Start => "running",
@@ -151,7 +152,7 @@ fn state(what: &What) -> &'static str {
     }
 }
 
-/// Why it does so, where there is something to say.
+/// The reason of that state, if it has one.
 fn reason(what: &What) -> Option<&str> {
     match what {
         What::Start | What::Complete { .. } => None,

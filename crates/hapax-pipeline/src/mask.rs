@@ -1,7 +1,7 @@
 //! Exact places become H3 cells before anything is written.
 //!
-//! What the core's [guard](hapax::guard) recognises as a place is replaced by the cells it lies
-//! in; what cannot be read as a place is removed. Cells may be coarser than was asked for,
+//! A value that the core's [guard](hapax::guard) recognises as a place is replaced by the cells it
+//! lies in, and removed if it cannot be read as a place. Cells may be coarser than was asked for,
 //! where there would be too many, and never finer.
 
 mod cover;
@@ -21,7 +21,7 @@ use self::shape::{Nest, Order, geojson, number};
 /// The most cells that one geometry becomes.
 const MOST: usize = 4096;
 
-/// What stands for a text that cannot be told of.
+/// The replacement for a text that cannot be masked.
 const REMOVED: &str = "[masked]";
 
 /// A value without exact places.
@@ -56,8 +56,8 @@ pub fn mask(value: &Json, resolution: u8) -> Masked {
     Masked { json, cells: mask.cells }
 }
 
-/// The same text with every place in it replaced by `[h3:…]`, and by `[masked]` where it cannot
-/// be read. For log lines, error messages and what programs print.
+/// The same text with every place in it replaced by `[h3:…]`, and by `[masked]` where it cannot be
+/// read. For log lines, error messages and the output of programs.
 ///
 /// ```
 /// use hapax_pipeline::mask_text;
@@ -69,8 +69,8 @@ pub fn mask_text(text: &str, resolution: u8) -> String {
     Mask::new(resolution).text(text)
 }
 
-/// Cells in order, at most this many: none finer than this, and coarser ones where there would be
-/// more; none at all where the coarsest are too many. What is no cell is left out.
+/// Cells in order, at most `most`, and none finer than `finest`. They are coarser where there would
+/// be more, and none where even the coarsest are too many. A text that is no cell is left out.
 pub(crate) fn coarse(
     cells: impl IntoIterator<Item = String>,
     finest: u8,
@@ -99,7 +99,7 @@ impl Mask {
         Self { resolution, cells: BTreeSet::new() }
     }
 
-    /// A value under its name, or that around it.
+    /// Masks a value, by its own name or by the name around it.
     fn value(&mut self, name: &str, value: &Json) -> Json {
         match Place::of(name, value) {
             // Its other half is not beside it.
@@ -139,10 +139,10 @@ impl Mask {
                 let (latitude, longitude) =
                     if half.latitude { (value, other) } else { (other, value) };
                 let cells = self.pair(latitude, longitude);
-                // Across and up are told apart by their names only.
+                // Names alone tell x from y, so the other order is tried too.
                 let cells = cells.or_else(|| by_axis.and_then(|_| self.pair(longitude, latitude)));
                 if let Some(cells) = cells {
-                    // Once for both.
+                    // Both halves become one member.
                     if half.latitude {
                         masked.push((unique(cell_name(half), &mut taken), cells));
                     }
@@ -161,8 +161,8 @@ impl Mask {
         Json::Object(masked)
     }
 
-    /// The cells of a latitude and a longitude, or of two columns of them, or of two objects that
-    /// say of each what it is.
+    /// The cells of a latitude and a longitude: of two numbers, of two columns, or of two objects
+    /// that describe a number each.
     fn pair(&mut self, latitude: &Json, longitude: &Json) -> Option<Json> {
         match (latitude, longitude) {
             (Json::Array(a), Json::Array(b)) if a.len() == b.len() => {
@@ -185,7 +185,7 @@ impl Mask {
         }
     }
 
-    /// The cells of what stands beside each other in two columns, if there are any.
+    /// The cells of two columns, row by row, if there are any.
     fn column<'a>(
         &mut self,
         rows: impl Iterator<Item = (&'a Json, &'a Json)>,
@@ -195,8 +195,8 @@ impl Mask {
         any.then(|| cells.into_iter().map(|cell| cell.unwrap_or(Json::Null)).collect())
     }
 
-    /// The cell of the one member that differs. What else is said has to be words, and the same of
-    /// both: nobody can tell what minutes or a hemisphere would make of it.
+    /// The cell of the one member that differs. Every other member has to be a word, and the same
+    /// in both, because minutes or a hemisphere would change the number.
     fn described(
         &mut self,
         latitude: &[(String, Json)],
@@ -223,7 +223,7 @@ impl Mask {
         Some(members.collect())
     }
 
-    /// A row of a table: a latitude and a longitude become their cell, where each of them was.
+    /// Masks a row of a table: a latitude and a longitude become their cell, each in its own place.
     fn row(&mut self, name: &str, items: &[Json]) -> Json {
         let exact: Vec<usize> = (0..items.len()).filter(|nth| is_precise(&items[*nth])).collect();
         let (pairs, odd) = exact.as_chunks::<2>();
@@ -233,7 +233,7 @@ impl Mask {
             let order = if east { Order::LonLat } else { Order::Unknown };
             let spot = degrees(&items[a]).zip(degrees(&items[b]));
             let spot = spot.and_then(|(a, b)| order.spot(a, b)).map(Shape::Point);
-            // Of an odd number nobody can tell which belong together.
+            // An odd number of them cannot be paired.
             let spot = spot.filter(|_| odd.is_empty());
             let cell = spot.and_then(|spot| self.cover(&[spot], 1).into_iter().next());
             let cell = cell.map_or(Json::Null, Json::String);
@@ -317,7 +317,7 @@ impl Mask {
         }
     }
 
-    /// A number stays, but for a cell written as one.
+    /// A number stays, unless it is a cell written as a number.
     fn number(&mut self, name: &str, value: &Json) -> Json {
         let cell = value.as_u64().filter(|_| is_cell_name(name));
         let cell = cell.and_then(|cell| CellIndex::try_from(cell).ok());

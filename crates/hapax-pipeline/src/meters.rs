@@ -1,28 +1,28 @@
-//! What is counted of operations, under the names and labels that dashboards know.
+//! Counters of operations, under the names and labels that dashboards know.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard};
 
 use crate::operation::About;
 
-/// What is counted.
+/// A counter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Meter {
-    /// Results that were told again.
+    /// Results that were given without doing the work again.
     Replays,
-    /// Locks that others held.
+    /// Locks that could not be taken.
     LockFailures,
     /// Tries after the first.
     Retries,
-    /// Lineage that was told again.
+    /// Lineage events that were recorded already when they were projected.
     LineageRewrites,
     /// Operations whose result was known.
     Hits,
     /// Operations whose result was not.
     Misses,
-    /// What operations took, estimated, in millionths of a watt-hour.
+    /// The estimated energy of operations, in millionths of a watt-hour.
     Energy,
-    /// What that emitted, estimated, in millionths of a gram of carbon dioxide and its equivalents.
+    /// Their estimated emissions, in millionths of a gram of carbon dioxide and its equivalents.
     Carbon,
 }
 
@@ -53,7 +53,7 @@ impl Meter {
         }
     }
 
-    /// What it says, for people.
+    /// Its description, for people.
     pub fn description(self) -> &'static str {
         match self {
             Self::Replays => "results that were told again",
@@ -67,7 +67,7 @@ impl Meter {
         }
     }
 
-    /// What one of its counts is, in the unit that its name says; nothing where it just counts.
+    /// The factor from its count to the unit in its name; `None` where it just counts.
     pub fn unit(self) -> Option<f64> {
         match self {
             Self::Energy => Some(0.003_6),
@@ -77,7 +77,7 @@ impl Meter {
     }
 }
 
-/// What a count is of.
+/// The labels of a count.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Labels {
     /// The pipeline.
@@ -86,9 +86,9 @@ pub struct Labels {
     pub task: String,
     /// The dataset.
     pub dataset_id: String,
-    /// Where this runs, as configured.
+    /// The configured environment of this process.
     pub env: String,
-    /// What kind of change.
+    /// The kind of change.
     pub operation_type: String,
     /// Whether the dataset is sovereign.
     pub sovereignty_event: bool,
@@ -99,7 +99,7 @@ impl Labels {
     pub const NAMES: [&str; 6] =
         ["pipeline", "task", "dataset_id", "env", "operation_type", "sovereignty_event"];
 
-    /// What they say.
+    /// Their values.
     pub fn values(&self) -> [&str; 6] {
         let sovereign = if self.sovereignty_event { "true" } else { "false" };
         let Self { pipeline, task, dataset_id, env, operation_type, .. } = self;
@@ -118,7 +118,7 @@ impl Labels {
     }
 }
 
-/// How many sets of labels are told apart. Those beyond are counted under none.
+/// The most counters, each a meter with its labels. Counts beyond them have empty labels.
 const MOST: usize = 10_000;
 
 /// The counts of this process.

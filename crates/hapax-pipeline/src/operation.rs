@@ -1,4 +1,4 @@
-//! One change to a dataset, as it is asked for, and as the journal keeps it.
+//! Operations: changes to datasets, as callers ask for them and as the journal keeps them.
 
 use std::time::{Duration, UNIX_EPOCH};
 
@@ -10,7 +10,7 @@ use hapax::{Key, KeyError};
 use crate::error::Error;
 use hapax::document::{Object, flag, list, text, words};
 
-/// One change to a dataset. The eight fields of its key make it what it is.
+/// One change to a dataset, identified by the eight fields of its key.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Operation {
     /// The pipeline.
@@ -19,7 +19,7 @@ pub struct Operation {
     pub task_id: String,
     /// The dataset it changes.
     pub dataset_id: String,
-    /// What kind of change.
+    /// The kind of change.
     pub operation_type: String,
     /// The version it produces.
     pub version: String,
@@ -29,22 +29,22 @@ pub struct Operation {
     pub params_hash: String,
     /// The caller's logical time, rounded down; carried unchanged by every retry.
     pub timestamp_bucket: String,
-    /// What it reads, for lineage.
+    /// The inputs it reads, for lineage.
     pub inputs: Vec<Source>,
-    /// Why it is done; asked for where the dataset is sensitive.
+    /// Why it is done; required where the dataset is sensitive.
     pub justification: Option<String>,
-    /// What allows it; asked for where the dataset is restricted.
+    /// The decision that allows it; required where the dataset is restricted.
     pub governance_ref: Option<String>,
-    /// The program that does it, word by word, if one does; what a replay runs.
+    /// The program that does it and its arguments, if a program does; a replay runs it.
     pub program: Vec<String>,
-    /// The parameters that it is given, if it is to be run again by a replay.
+    /// The parameters it gets, if a replay is to run it again.
     pub params: Option<String>,
 }
 
-/// Something that an operation reads.
+/// An input of an operation.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Source {
-    /// What it is called: a dataset, or the name of a file.
+    /// Its name: that of a dataset or a file.
     pub name: String,
     /// The checksum of what was read.
     pub checksum: Option<String>,
@@ -72,7 +72,7 @@ impl Operation {
         ]
     }
 
-    /// What is wrong with the form of a field, if anything: each is told to others in events and
+    /// The flaw in the form of a field, if there is one: the fields are sent in events and
     /// documents.
     pub(crate) fn flaw(&self, width: Duration) -> Option<String> {
         let most = Event::LONGEST_FIELD;
@@ -80,7 +80,7 @@ impl Operation {
         if let Some((name, _)) = self.named().into_iter().find(|(_, text)| bad(text)) {
             return Some(format!("{name} is longer than {most} bytes or has control characters"));
         }
-        // A time that is not rounded down makes another operation of each try.
+        // With a time that is not rounded down, each try would be another operation.
         match bucket(&self.timestamp_bucket, width) {
             Ok(rounded) if rounded == self.timestamp_bucket => None,
             Ok(rounded) => Some(format!(
@@ -108,8 +108,8 @@ impl Operation {
     }
 }
 
-/// The bucket of a logical time: rounded down to a multiple of the width, in UTC. The caller's
-/// time, and never a clock's: a retry has to find the same.
+/// The bucket of a logical time: rounded down to a multiple of the width, in UTC. The time is the
+/// caller's and never a clock's, because a retry has to find the same bucket.
 ///
 /// ```
 /// use std::time::Duration;
@@ -133,29 +133,29 @@ pub fn bucket(time: &str, width: Duration) -> Result<String, Error> {
     Ok(humantime::format_rfc3339_seconds(UNIX_EPOCH + Duration::from_secs(floor)).to_string())
 }
 
-/// What was declared of the dataset when the operation was granted, as far as lineage says it.
+/// The declaration of the dataset at the time of the grant, as far as lineage needs it.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Terms {
-    /// Who answers for the dataset.
+    /// The owner, who answers for the dataset.
     pub owner: Option<String>,
-    /// How those it is about want it treated.
+    /// How the people the data is about want it treated.
     pub care_label: Option<String>,
     /// Whether it is sovereign: tribal, heritage, archaeology, or declared so.
     pub sovereign: bool,
-    /// Places in it are told of only as cells of this H3 resolution.
+    /// The H3 resolution that its places are masked to.
     pub masked: Option<u8>,
     /// The lock that the grant takes and the settle releases.
     pub lock: Option<String>,
-    /// Whether there was a data contract for what it reads.
+    /// Whether its inputs had a data contract.
     pub contract: bool,
 }
 
-/// What the journal says of an operation when it is granted: the operation and its terms.
+/// The journal's note of a grant: the operation and its terms.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct About {
-    /// What was asked for.
+    /// The operation.
     pub operation: Operation,
-    /// On which terms.
+    /// Its terms.
     pub terms: Terms,
 }
 
@@ -194,7 +194,7 @@ impl About {
             .print()
     }
 
-    /// Reads what [`note`](Self::note) wrote. `None` for whatever else a journal says.
+    /// Reads what [`note`](Self::note) wrote. `None` for any other note.
     pub(crate) fn read(note: &str) -> Option<Self> {
         if !note.starts_with('{') {
             return None;
@@ -238,5 +238,5 @@ impl About {
     }
 }
 
-/// What tells a pipeline's notes in the journal from others.
+/// The `kind` of an operation's note.
 pub(crate) const KIND: &str = "pipeline.v1";

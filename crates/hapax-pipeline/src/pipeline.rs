@@ -1,4 +1,4 @@
-//! Operations on datasets: what is declared of them, and one way to run them.
+//! The pipeline: runs operations on datasets, on the terms that are declared of each.
 
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
@@ -38,17 +38,17 @@ struct Inner {
     declarations: Declarations,
 }
 
-/// How operations are run here.
+/// The settings of a pipeline.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// What metrics say under `env`.
+    /// The `env` label of metrics.
     pub environment: String,
-    /// What CPU time costs.
+    /// The coefficients for energy and carbon estimates.
     pub grid: Grid,
-    /// How wide the buckets are that logical times are rounded down to.
+    /// The width of the buckets that logical times are rounded down to.
     pub bucket: Duration,
-    /// How long to wait for somebody else who is at work on the dataset, where its policy is to
-    /// wait.
+    /// How long to wait for the operation that holds the dataset's lock, where the lock policy is
+    /// `backoff`.
     pub lock_wait: Duration,
 }
 
@@ -78,12 +78,12 @@ impl Pipeline {
         Self { hapax, inner: Arc::new(inner) }
     }
 
-    /// The same pipelines, seen from another namespace.
+    /// The same pipeline on another handle, such as one of another namespace.
     pub fn on(&self, hapax: Hapax) -> Self {
         Self { hapax, inner: self.inner.clone() }
     }
 
-    /// What was counted here.
+    /// The counts of this pipeline.
     pub fn meters(&self) -> Arc<Meters> {
         self.inner.meters.clone()
     }
@@ -93,17 +93,17 @@ impl Pipeline {
         Asked::new(self, operation)
     }
 
-    /// What is declared of a dataset. What changes elsewhere is seen here within a second.
+    /// The declaration of a dataset. A change by another process is seen here within a second.
     pub(crate) async fn declared(&self, name: &str) -> Result<Arc<Declared>, Error> {
         self.inner.declarations.of(&self.hapax, name).await
     }
 
-    /// Whether anything is declared of any dataset.
+    /// Whether any dataset is declared.
     pub(crate) async fn declares(&self) -> Result<bool, Error> {
         self.inner.declarations.any(&self.hapax).await
     }
 
-    /// How operations on a dataset went lately, where that matters.
+    /// Recent results on a dataset with an objective; an empty tally where there is none.
     pub(crate) async fn lately(&self, stage: &Stage) -> Result<Tally, Error> {
         match stage.declared.dataset.slo {
             Some(slo) => {
@@ -114,7 +114,7 @@ impl Pipeline {
         }
     }
 
-    /// Everything that stays the same while an operation is tried.
+    /// Everything that stays the same over all tries of an operation.
     pub(crate) async fn stage(
         &self,
         operation: Operation,
@@ -139,7 +139,7 @@ impl Pipeline {
             contract: declared.inputs.is_some(),
         };
         let operation = match declared.missing {
-            // Nobody has said how places of it are to be told of.
+            // An undeclared dataset says nothing about masking, so only the key is recorded.
             true => bare(operation),
             false => written(operation, dataset.masked),
         };
@@ -147,15 +147,15 @@ impl Pipeline {
         Ok(Stage { about, declared, grid: self.grid(), checked: false })
     }
 
-    /// What the guards say if an operation is to begin again now, with what it read then. A no is
-    /// written down, and said.
+    /// The guards' refusal of a replay now, with the inputs it would read. The refusal is
+    /// journalled and logged, unless a field of the operation names an exact place.
     pub(crate) async fn refuses_replay(
         &self,
         operation: &Operation,
         inputs: Inputs<'_>,
     ) -> Result<Option<Refusal>, Error> {
         let masked = self.declared(&operation.dataset_id).await?.dataset.masked;
-        // It was asked for before the dataset was masked; nothing more is written of it now.
+        // The caller asked before the dataset was masked. Nothing more of it is recorded now.
         if let Some(why) = masked.and_then(|resolution| exact::asked(operation, resolution).err()) {
             return Ok(Some(Refusal::Check(why)));
         }
@@ -167,15 +167,15 @@ impl Pipeline {
         Ok(Some(refusal))
     }
 
-    /// Whether somebody was asked about this operation and has not said yes. What is refused for
-    /// that is written down, and said.
+    /// Refuses an operation whose newest review is pending or rejected, and journals and logs that.
+    /// Skips the check where the dataset never opens reviews.
     pub(crate) async fn reviewed(&self, stage: &Stage, key: Key) -> Result<(), Error> {
         let dataset = &stage.declared.dataset;
         if !dataset.review && dataset.on_lock != LockPolicy::Escalate {
             return Ok(());
         }
         let Some(refusal) = review::unanswered(&self.hapax, key).await? else { return Ok(()) };
-        // What was done is told, whatever somebody was asked since.
+        // A recorded success is replayed, whatever reviews were opened since.
         let effect = self.hapax.show(key).await?;
         if effect.is_some_and(|effect| effect.state.name() == StateName::Succeeded) {
             return Ok(());
@@ -183,8 +183,8 @@ impl Pipeline {
         Err(self.turned_away(stage, refusal).await?)
     }
 
-    /// Whether this error is that some of it happened, which is to be undone before it is tried
-    /// again. Where somebody was asked about it and has not said yes, that is refused first.
+    /// Whether this error means that the operation happened in part, and has to be undone before
+    /// the next try. An operation whose review is pending or rejected is refused first.
     pub(crate) async fn may_undo(
         &self,
         stage: &Stage,
@@ -201,14 +201,15 @@ impl Pipeline {
         }
     }
 
-    /// Writes down and says that an operation was refused before it was granted.
+    /// Journals and logs that an operation was refused before it was granted.
     async fn turned_away(&self, stage: &Stage, refusal: Refusal) -> Result<Error, Error> {
         refusal::record(&self.hapax, &stage.about, Refused::OPERATION, &refusal).await?;
         say_refused(&stage.about, &refusal);
         Ok(Error::Refused(refusal))
     }
 
-    /// The same of one that is granted again, on whatever terms: a person may have asked since.
+    /// The review that stops an operation which is granted again: a person may have escalated it
+    /// since the first grant.
     pub(crate) async fn asked_since(&self, key: Key, nth: u32) -> Result<Option<Refusal>, Error> {
         match nth {
             1 => Ok(None),
@@ -224,7 +225,7 @@ impl Pipeline {
         self.inner.meters.add(meter, labels, 1);
     }
 
-    /// Counts what an operation took, as far as that is known.
+    /// Counts the energy and carbon of an operation, if they are known.
     pub(crate) fn took(&self, labels: &Labels, product: &Product) {
         if let Some(energy) = product.energy {
             self.inner.meters.add(Meter::Energy, labels, energy.microwatt_hours);
@@ -242,7 +243,7 @@ impl Pipeline {
         }
     }
 
-    /// Says that somebody else is at work on the dataset.
+    /// Counts and logs that another operation holds the dataset's lock.
     pub(crate) fn lock_failed(&self, labels: &Labels, holder: Key) {
         self.count(Meter::LockFailures, labels);
         tracing::warn!(
@@ -262,14 +263,14 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
 }
 
-/// The operation with nothing but its key.
+/// The operation with only the fields of its key.
 fn bare(operation: Operation) -> Operation {
     let (inputs, program) = (Vec::new(), Vec::new());
     let (justification, governance_ref, params) = (None, None, None);
     Operation { inputs, program, justification, governance_ref, params, ..operation }
 }
 
-/// The operation as it is written down: no places that are finer than allowed, and no secrets.
+/// The operation as it is recorded: secrets redacted, places masked to the dataset's resolution.
 fn written(operation: Operation, masked: Option<u8>) -> Operation {
     let clean = |text: &String| {
         let text = hapax::guard::redact(text);
@@ -288,7 +289,7 @@ fn written(operation: Operation, masked: Option<u8>) -> Operation {
 }
 
 impl Pipeline {
-    /// An operation as an effect: under its key, with its lock, and what the journal says of it.
+    /// The effect of an operation, with its key, its lock and its note for the journal.
     pub(crate) fn effect(
         &self,
         key: Key,
@@ -319,14 +320,14 @@ impl Pipeline {
         self.inner.settings.grid
     }
 
-    /// Asks a person because somebody else holds the lock.
+    /// Opens a review because another operation holds the lock.
     pub(crate) async fn held(&self, stage: &Stage, holder: Key) -> Result<Error, Error> {
         self.escalate(stage, &format!("{holder} holds the lock")).await
     }
 
-    /// What it leads to that nobody knows what became of an operation, or of the one that holds the
-    /// lock: a person is asked where the dataset says so, or nothing else is left. `found` if it was
-    /// like that before anybody tried.
+    /// Decides what follows when an operation, or the one that holds its lock, happened in part or
+    /// has an unknown outcome. Opens a review where the dataset asks for one, or where nothing else
+    /// is left. `found` says that the caller found it so, before any attempt of its own.
     pub(crate) async fn stuck(
         &self,
         stage: &Stage,
@@ -350,7 +351,7 @@ impl Pipeline {
         }
     }
 
-    /// What a refusal leads to: a person is asked where the dataset says so.
+    /// Logs a refusal, and opens a review where the dataset asks for one.
     pub(crate) async fn refused(&self, stage: &Stage, refusal: Refusal) -> Result<Error, Error> {
         say_refused(&stage.about, &refusal);
         if stage.declared.dataset.review {
@@ -359,7 +360,7 @@ impl Pipeline {
         Ok(Error::Refused(refusal))
     }
 
-    /// Asks a person, and says so.
+    /// Opens a review, and logs that.
     pub(crate) async fn escalate(&self, stage: &Stage, reason: &str) -> Result<Error, Error> {
         let review = review::open(&self.hapax, &stage.about, reason).await?;
         tracing::warn!(

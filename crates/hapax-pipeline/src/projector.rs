@@ -1,10 +1,10 @@
-//! From the journal to the outbox: what happened to runs is told as events, each once, in the
-//! order of the journal.
+//! From the journal to the outbox: each change of a run becomes one lineage event, in the order of
+//! the journal.
 //!
-//! The projector is the kernel's own customer. A batch of sealed entries is an effect, keyed by
-//! the leaf it begins at, which emits the events; how far it has come is the epoch of a domain,
-//! because that only grows. Two projectors at once, or one that dies in between, tell nothing
-//! twice and leave nothing out.
+//! The projector relies on effects itself. One effect, keyed by the first leaf of a batch, decides
+//! where the batch ends; another emits its events, one for each namespace. The cursor is the epoch
+//! of a domain, because an epoch only grows. Two projectors at once, or one that crashes in
+//! between, emit nothing twice and miss nothing.
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
@@ -18,40 +18,40 @@ use crate::meters::{Labels, Meter, Meters};
 use crate::operation::About;
 use crate::run::{Fold, Moment};
 
-/// The name of the events.
+/// The name of lineage events.
 pub const EVENT: &str = "lineage";
 
 /// How many leaves are read at once.
 const PAGE: u64 = 1_024;
 
-/// How far the cursor may lag behind where nothing is to be told.
+/// How many leaves without lineage the cursor may lag behind.
 const LAG: u64 = 16_384;
 
-/// Tells what the journal says of runs to whoever is routed to.
+/// Emits the lineage events that the routes ask for.
 pub struct Projector {
     hapax: Hapax,
     domain: Domain,
     fold: Fold,
-    /// What is under way and no run of a pipeline.
+    /// Effects in flight that are no operations of a pipeline.
     others: HashSet<(Namespace, Key)>,
-    /// Up to here everything is told, or nothing was to be.
+    /// The first leaf not read yet: everything before it is emitted, or had no lineage.
     scanned: u64,
     counted: Option<(Arc<Meters>, String)>,
 }
 
-/// What a pass did.
+/// The result of a pass.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Projected {
     /// How many events were recorded.
     pub told: usize,
-    /// How many were kept back, because a guard found something in them, or nobody is routed to.
+    /// How many were withheld: malformed, refused by a guard, or without a route.
     pub withheld: usize,
     /// How many sealed entries are left to be read.
     pub behind: u64,
 }
 
 impl Projector {
-    /// For all namespaces of this ledger.
+    /// A projector for all namespaces of this ledger.
     pub fn new(hapax: &Hapax) -> Result<Self, Error> {
         let hapax = hapax.in_namespace(Namespace::default());
         let domain = Domain::new("lineage").map_err(|error| Error::Invalid(error.to_string()))?;
@@ -59,13 +59,13 @@ impl Projector {
         Ok(Self { hapax, domain, fold, others, scanned: 0, counted: None })
     }
 
-    /// Counts here what is told again, as of this environment.
+    /// Counts the events that were recorded already, in these meters and under this environment.
     pub fn counting(mut self, meters: Arc<Meters>, environment: &str) -> Self {
         self.counted = Some((meters, environment.to_owned()));
         self
     }
 
-    /// Tells of one batch of entries.
+    /// Emits the events of one batch of entries.
     pub async fn pass(&mut self) -> Result<Projected, Error> {
         let routes = self.hapax.routes().await?;
         if !routes.iter().any(|route| hapax::outbox::fits(&route.event, EVENT)) {
@@ -91,7 +91,7 @@ impl Projector {
             self.scanned = 0;
             return Ok(Projected { behind: page.size - from, ..Projected::default() });
         }
-        // And where it ends is decided once: whoever comes after a crash sees more leaves.
+        // The end is decided once, because a projector that comes after a crash sees more leaves.
         let end = self.end(from, page.next).await?;
         if end != page.next {
             moments = self.moments_of(from, end).await?;
@@ -102,8 +102,8 @@ impl Projector {
         Ok(Projected { behind: page.size.saturating_sub(end), ..told })
     }
 
-    /// What an entry tells of a run. If its grant was before all that was read here, the history
-    /// of the effect has it.
+    /// The change that an entry records. If its grant is older than all entries read here, the
+    /// history of the effect supplies the grant.
     async fn moment(&mut self, entry: &Entry) -> Result<Option<Moment>, Error> {
         let name = (entry.namespace.clone(), entry.key);
         if let Some(moment) = self.fold.push(entry) {
@@ -128,7 +128,7 @@ impl Projector {
         Ok(last.filter(|moment| moment.mark.entry == entry.id))
     }
 
-    /// The same for all entries of a batch that somebody else has begun.
+    /// The same for all entries of a batch that another projector began.
     async fn moments_of(&mut self, from: u64, end: u64) -> Result<Vec<Moment>, Error> {
         let (mut again, mut moments) = (Self::new(&self.hapax)?, Vec::new());
         for (_, entry) in &self.hapax.sealed(from, end - from).await?.entries {
@@ -137,7 +137,7 @@ impl Projector {
         Ok(moments)
     }
 
-    /// Where the batch that begins here ends, whoever asks.
+    /// The end of the batch that begins here, the same for every projector.
     async fn end(&self, from: u64, end: u64) -> Result<u64, Error> {
         let key = Key::derive("lineage.batch.v1", &[("from", &from.to_be_bytes())])?;
         let effect = self.hapax.effect(key).label("lineage").safety(Safety::Transactional);
@@ -146,7 +146,7 @@ impl Projector {
         end.ok_or_else(|| Error::Invalid(format!("the batch of leaf {from} has no end")))
     }
 
-    /// Records the events of a batch, those of each namespace as one effect.
+    /// Records the events of a batch, as one effect for each namespace.
     async fn tell(
         &self,
         from: u64,
@@ -159,7 +159,7 @@ impl Projector {
             let event = letter(&moment)?;
             let registry = self.hapax.registry_of([event.dataset.as_str()]).await?;
             let found = registry.inspect(&event).first().map(ToString::to_string);
-            // One that cannot be told must not keep back all that come after it.
+            // A malformed event must not block the events after it.
             let found = event.flaw().or(found);
             if let Some(found) = &found {
                 tracing::warn!(
@@ -197,24 +197,24 @@ impl Projector {
         Ok(projected)
     }
 
-    /// Moves the cursor, unless somebody else did. Returns where it is.
+    /// Moves the cursor, unless another projector did. Returns its position.
     async fn advance(&self, from: u64, to: u64) -> Result<u64, Error> {
         let why = "told up to this leaf";
         Ok(self.hapax.advance_epoch(&self.domain, (from, to), "hapax", why).await?.epoch)
     }
 }
 
-/// How much of an effect's history is read.
+/// The most entries of an effect's history that are read.
 const HISTORY: usize = 10_000;
 
-/// The moment that an event tells of, if it is one of these events.
+/// The change that an outbox record carries, if it is a lineage event.
 pub fn moment(record: &Record) -> Option<Moment> {
     let ours = record.event.name == EVENT;
     let payload = ours.then(|| Json::parse(record.event.payload.as_str().as_bytes()))?;
     Moment::read(&payload.ok()?)
 }
 
-/// A moment as an event.
+/// The lineage event of a change.
 pub(crate) fn letter(moment: &Moment) -> Result<Event, Error> {
     let invalid = |error: hapax::json::JsonError| Error::Invalid(error.to_string());
     let payload = Payload::of(&moment.document()).map_err(invalid)?;

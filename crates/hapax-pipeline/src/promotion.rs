@@ -1,7 +1,8 @@
-//! Putting in place what a full replay made anew, once somebody has approved it.
+//! Promotion: puts the outputs of a full replay in place once a reviewer has approved them.
 //!
-//! What was made lies where the replay was told to keep it. It goes where the journal says that it
-//! was, by one rename, as an effect of its own; nothing goes anywhere that nobody has approved.
+//! The outputs are where the replay was told to keep them. Promotion puts an output where the
+//! journal says that the original was, with one rename, as an effect of its own. No output is put
+//! in place without an approval.
 
 use std::path::{Path, PathBuf};
 
@@ -16,31 +17,31 @@ use crate::refusal::{self, Refused};
 use crate::replay::{checksum, inside, room};
 use crate::review::{self, Standing};
 
-/// Something that a replay made otherwise than the journal says.
+/// An output of a replay that differs from the journal.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Promotion {
     /// The operation.
     pub operation: Key,
-    /// Where it goes, relative to where files lie.
+    /// Its place, relative to the directory of the files.
     pub uri: String,
-    /// The checksum of what was made anew.
+    /// The checksum of the new output.
     pub checksum: String,
-    /// What became of it.
+    /// The result of the promotion.
     pub fate: Fate,
 }
 
-/// What became of something that was made anew.
+/// The result of a promotion.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Fate {
     /// It is in place now.
     Placed,
     /// It was put in place before.
     PlacedBefore,
-    /// Somebody was asked and has not said yes.
+    /// It is not approved: its review is pending or rejected, or was never opened.
     NotApproved,
 }
 
-/// Puts in place what a replay made anew and kept in `kept`, as far as it was approved.
+/// Puts in place the outputs that a replay kept in `kept`, as far as they are approved.
 pub async fn promote(
     hapax: &Hapax,
     replay: Key,
@@ -63,7 +64,7 @@ pub async fn promote(
     Ok(promotions)
 }
 
-/// Writes down that something was not put in place, each time.
+/// Journals that an output was not put in place, each time.
 async fn refused(hapax: &Hapax, operation: Key, subject: Key) -> Result<(), Error> {
     let refusal = review::unanswered(hapax, subject).await?;
     let refusal = refusal.unwrap_or_else(|| Refusal::Review("nobody was asked".into()));
@@ -73,7 +74,7 @@ async fn refused(hapax: &Hapax, operation: Key, subject: Key) -> Result<(), Erro
     }
 }
 
-/// What somebody is asked about: these bytes, of this replay, in this place.
+/// The subject of the review: these bytes, of this replay, in this place.
 pub fn subject(replay: Key, operation: Key, uri: &str, checksum: &str) -> Result<Key, Error> {
     let fields: [(&str, &[u8]); 4] = [
         ("replay", replay.as_bytes()),
@@ -88,12 +89,12 @@ struct Made {
     operation: Key,
     entry: u64,
     uri: String,
-    /// What the journal says lies there.
+    /// The checksum that the journal has.
     recorded: String,
     checksum: String,
 }
 
-/// What the record of a replay says was made otherwise.
+/// The outputs that differ, as the record of a replay lists them.
 async fn made_anew(hapax: &Hapax, replay: Key) -> Result<Vec<Made>, Error> {
     let none = || Error::Invalid(format!("{replay} is not a full replay"));
     let Some(State::Succeeded(outcome)) = hapax.show(replay).await?.map(|effect| effect.state)
@@ -156,7 +157,7 @@ async fn place(
     })
 }
 
-/// Copies a file beside where it goes, and there in one step, if both are what they should be.
+/// Copies a file next to its destination and renames it into place, if both files are as expected.
 fn moved((from, made): (&Path, &str), (to, recorded): (&Path, &str)) -> Result<String, Failure> {
     let failed = |path: &Path| {
         let path = path.display().to_string();

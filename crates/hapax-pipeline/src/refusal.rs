@@ -1,9 +1,9 @@
-//! Refusals, for the governance ledger: what guards said no to, each time, and which guard it was.
-//! A fold over the journal, like lineage; never with anything of what was refused.
+//! Refusals, for the governance ledger: every refusal by a guard, and which guard it was. A fold
+//! over the journal, like lineage. It holds none of the data that was refused.
 //!
 //! ```text
 //!  refused after the grant ──▶ the operation's own history
-//!  refused before it, or of a replay ──▶ an effect beside it, labelled "refused: DATASET"
+//!  refused before it, a replay, a promotion ──▶ an effect of its own, labelled "refused: DATASET"
 //! ```
 
 use std::collections::HashMap;
@@ -19,45 +19,45 @@ use crate::operation::About;
 use crate::review::labelled;
 use crate::run::{Fold, Mark};
 
-/// Something that a guard said no to.
+/// A refusal by a guard.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refused {
-    /// What was refused: [`OPERATION`](Self::OPERATION), [`REPLAY`](Self::REPLAY) or
+    /// The kind of refusal: [`OPERATION`](Self::OPERATION), [`REPLAY`](Self::REPLAY) or
     /// [`PROMOTION`](Self::PROMOTION).
     pub event: &'static str,
-    /// Whose.
+    /// The namespace.
     pub namespace: Namespace,
     /// The key of the operation.
     pub operation: Key,
-    /// On which dataset.
+    /// The dataset.
     pub dataset_id: String,
-    /// How those it is about want it treated.
+    /// How the people the data is about want it treated.
     pub care_label: Option<String>,
     /// The guard.
     pub guard: &'static str,
-    /// What it said.
+    /// The guard's reason.
     pub reason: String,
-    /// Where in the journal.
+    /// Its position in the journal.
     pub mark: Mark,
 }
 
 impl Refused {
-    /// An operation, or what it made.
+    /// An operation, or its result.
     pub const OPERATION: &str = "operation_refused";
-    /// Doing an operation again in a sandbox.
+    /// A replay of an operation in a sandbox.
     pub const REPLAY: &str = "replay_refused";
-    /// Putting in place what a replay made anew.
+    /// The promotion of a replay's output.
     pub const PROMOTION: &str = "promotion_refused";
 }
 
-/// What tells the note of a refusal from others.
+/// The `kind` of a refusal's note.
 const KIND: &str = "refusal.v1";
 
-/// How long to wait for somebody else who writes down the same.
+/// How long to wait for another caller that records a refusal of the same operation.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Writes down that something was refused, each time it is, where the operation was not granted, so
-/// that its own history has no place for that.
+/// Journals a refusal, each time it happens. For operations that were not granted: their own
+/// history has no entry for it.
 pub(crate) async fn record(
     hapax: &Hapax,
     about: &About,
@@ -82,11 +82,11 @@ pub(crate) async fn record(
     }
 }
 
-/// Turns entries of the journal, in their order, into what was refused.
+/// Folds the entries of the journal, in order, into refusals.
 #[derive(Debug, Default)]
 pub struct Refusals {
     runs: Fold,
-    /// Those that are being written down.
+    /// Refusals that were granted but are not settled yet.
     noted: HashMap<(Namespace, Key), Noted>,
 }
 
@@ -99,7 +99,7 @@ struct Noted {
 }
 
 impl Refusals {
-    /// What this entry says was refused, if it does.
+    /// The refusal that this entry records, if any.
     pub fn push(&mut self, entry: &Entry) -> Option<Refused> {
         let moment = self.runs.push(entry);
         let name = (entry.namespace.clone(), entry.key);

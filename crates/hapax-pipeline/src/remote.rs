@@ -1,7 +1,7 @@
-//! Operations that somebody else performs: a client asks, does it, and reports.
+//! Operations that a remote client performs: it asks for a permit, does the work, and reports.
 //!
-//! The lifecycle is the same: the claim takes the lock, the guards are asked before the client is
-//! told to go on, what it made is held against its contract before it is settled.
+//! The lifecycle is the same. The claim takes the lock, and the guards are asked before the client
+//! is told to go on. The result is checked against its contract before it is settled.
 
 use std::time::Duration;
 
@@ -16,39 +16,39 @@ use crate::operation::{About, Operation};
 use crate::pipeline::Pipeline;
 use crate::work::Made;
 
-/// On which terms a client asks.
+/// A client's request for a permit.
 #[derive(Debug, Clone, Default)]
 pub struct Ask {
-    /// What it asks for.
+    /// The operation.
     pub operation: Operation,
-    /// Which part of the dataset it is about.
+    /// The part of the dataset that it changes.
     pub part: Option<String>,
-    /// What else has to be the same when it is asked for again.
+    /// A fingerprint that every later request for the operation has to match.
     pub fingerprint: Option<Fingerprint>,
     /// Documents that it reads, for the data contract.
     pub inputs: Vec<Json>,
-    /// What it means when the client vanishes.
+    /// The safety class: what follows when the client vanishes.
     pub safety: Safety,
-    /// The lease that the permission hangs on.
+    /// The lease that the permit depends on.
     pub lease: Option<LeaseId>,
-    /// How long the permission lasts, whatever the lease.
+    /// How long the permit lasts, whatever the lease.
     pub deadline: Option<Duration>,
-    /// How long to wait for somebody else who is doing the same.
+    /// How long to wait for another attempt at the same operation.
     pub wait: Duration,
 }
 
-/// How a client says it went.
+/// A client's report.
 #[derive(Debug, Clone)]
 pub enum Told {
-    /// It made this.
+    /// The operation succeeded with this result.
     Made(Box<Made>),
-    /// It did not happen, or only in part, or nobody knows.
+    /// It failed, happened in part, has an unknown outcome, or was released.
     Otherwise(Report),
 }
 
 impl Pipeline {
-    /// Asks on behalf of a client that does the work itself. Asking again with the same attempt
-    /// gives the same answer.
+    /// Asks on behalf of a client that does the work itself. A repeated request with the same
+    /// attempt gets the same answer.
     pub async fn permit(&self, ask: Ask, attempt: AttemptId) -> Result<(Key, Permit), Error> {
         let Ask { operation, part, fingerprint, inputs, safety, lease, deadline, wait } = ask;
         let key = operation.key()?;
@@ -81,7 +81,7 @@ impl Pipeline {
                         self.hapax.remote().settle(key, by, report, Vec::new(), None).await?;
                         return Err(self.refused(&stage, refusal).await?);
                     }
-                    // Nobody was told of the grant, so nothing came of it.
+                    // The client was not told of the grant, so it has done nothing.
                     Err(error) => {
                         let report = Report::Released(format!("the guards: {error}"));
                         self.hapax.remote().settle(key, by, report, Vec::new(), None).await?;
@@ -111,7 +111,7 @@ impl Pipeline {
         }
     }
 
-    /// What the guards say to a client that was granted an operation.
+    /// Asks the guards about an operation that was granted to a client.
     async fn may_begin(
         &self,
         stage: &Stage,
@@ -127,8 +127,9 @@ impl Pipeline {
         })
     }
 
-    /// Reports how it went. What was made is held against its contract first; if it does not
-    /// pass, the operation is partial, and that is the answer.
+    /// Settles an operation as a client reports it. A result is checked against its contract first;
+    /// if it fails, the operation is partial, and the client gets the refusal. `None` if the
+    /// attempt was never granted.
     pub async fn report(
         &self,
         key: Key,
@@ -140,7 +141,7 @@ impl Pipeline {
         let made = match told {
             Told::Made(made) => *made,
             Told::Otherwise(report) => {
-                // What a guard said is not for a client to say.
+                // A client cannot report a guard's refusal.
                 let own = |why: String| {
                     let why = stage.mask(&why);
                     match lifecycle::is_refusal(&why) {
@@ -153,7 +154,7 @@ impl Pipeline {
                     Report::Partial(why) => Report::Partial(own(why)),
                     Report::Ambiguous(why) => Report::Ambiguous(own(why)),
                     Report::Released(why) => Report::Released(own(why)),
-                    // A success is told with what was made.
+                    // A success has to name its result.
                     Report::Succeeded(_) => {
                         return Err(Error::Invalid("a success names what was made".into()));
                     }
@@ -169,7 +170,7 @@ impl Pipeline {
                 return Ok(Some(settled));
             }
         };
-        // What it reads was held against the contract when it was granted.
+        // The inputs were checked against the contract before the permit.
         let inputs = stage.about.terms.contract.then(|| "inputs".to_owned());
         let agreed = match stage.hold(&made) {
             Ok(outputs) => inputs.into_iter().chain(outputs).collect(),
@@ -191,7 +192,7 @@ impl Pipeline {
         Ok(Some(settled))
     }
 
-    /// What was granted to this attempt, or to the last that there was, as the journal has it.
+    /// The operation that was granted to this attempt, or else last, as the journal has it.
     pub(crate) async fn granted(
         &self,
         key: Key,
@@ -210,5 +211,5 @@ impl Pipeline {
     }
 }
 
-/// How much of an operation's history is read.
+/// The most entries of an operation's history that are read.
 pub(crate) const HISTORY: usize = 10_000;

@@ -1,6 +1,6 @@
-//! Replay: what the journal says of operations, held against what is there, or done again in a
-//! sandbox. Nothing that succeeded is done again where it was done, and history is only read; a
-//! replay is an effect of its own, with what it expected, what it found and where they differ.
+//! Replay: compares the journal with the files that are there, or does operations again in a
+//! sandbox. It never repeats a success in its original place, and it only reads history. A replay
+//! is an effect of its own that records what it expected, what it found and where they differ.
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -22,14 +22,14 @@ use hapax::document::Object;
 /// Which operations are replayed.
 #[derive(Debug, Clone, Default)]
 pub struct Scope {
-    /// Only of this dataset.
+    /// Only operations on this dataset.
     pub dataset: Option<String>,
-    /// Only of these tasks; of all, if there are none.
+    /// Only operations of these tasks; of all, if there are none.
     pub tasks: Vec<String>,
-    /// Where recorded files lie, if they were recorded without a place.
+    /// The directory of recorded files whose place is relative.
     pub files: PathBuf,
-    /// A catalog that is held against the journal too: its collections as well, where operations
-    /// of all datasets and tasks are replayed.
+    /// A catalog that `verify` compares with the journal too. Its collections are compared only
+    /// where the scope has all datasets and tasks.
     pub catalog: Option<PathBuf>,
 }
 
@@ -45,54 +45,54 @@ impl Scope {
     }
 }
 
-/// What a replay found.
+/// The result of a replay.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Replayed {
     /// The record of the replay itself.
     pub key: Key,
-    /// How many operations that happened were looked at.
+    /// How many successful operations were examined.
     pub operations: u64,
-    /// How many of them were done again, in a sandbox.
+    /// How many of them were done again in a sandbox.
     pub executed: u64,
-    /// How many were left alone: cleared since; or in a sandbox sensitive, at home elsewhere, or
-    /// nothing says how.
+    /// How many were left alone. The record was cleared since; or, in a sandbox, a guard refuses
+    /// the operation, it is sensitive, it has no program, or its files are outside.
     pub skipped: u64,
-    /// How many outputs could not be compared, because they lie where this does not look.
+    /// How many outputs could not be compared, because they are not on this machine.
     pub elsewhere: u64,
     /// The hash of everything that was expected.
     pub expected: Digest,
     /// The hash of everything that was found.
     pub actual: Digest,
-    /// The hash of the lineage of everything that was read, byte by byte.
+    /// The hash of the lineage of all runs in scope, byte by byte.
     pub lineage: Digest,
     /// Where they differ, in the order of the journal.
     pub divergences: Vec<Divergence>,
 }
 
-/// Something that is not as the journal says.
+/// A difference from the journal.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Divergence {
     /// The operation.
     pub key: Key,
     /// Its entry in the journal.
     pub entry: u64,
-    /// What is not: `outcome`, `input`, `output`, `size`, `document`, `run`, or `guard`.
+    /// Its kind: `outcome`, `input`, `output`, `size`, `document`, `run`, or `guard`.
     pub what: &'static str,
-    /// Which, such as the place of a file.
+    /// The thing that differs, such as the place of a file.
     pub which: String,
-    /// What the journal says.
+    /// The value that the journal leads to expect.
     pub expected: String,
-    /// What is there; nothing, if nothing is.
+    /// The value found; `None` if there is none.
     pub actual: Option<String>,
 }
 
-/// How many divergences are kept.
+/// The most divergences that are kept.
 const MOST: usize = 1_000;
 
 /// How many entries are read at once.
 const PAGE: usize = 1_000;
 
-/// Compares recorded hashes with what is there. Runs nothing.
+/// Compares recorded hashes with the files that are there. Runs nothing.
 pub async fn verify(hapax: &Hapax, scope: &Scope) -> Result<Replayed, Error> {
     let mut replay = Replay::new(hapax, scope);
     replay
@@ -108,9 +108,9 @@ pub async fn verify(hapax: &Hapax, scope: &Scope) -> Result<Replayed, Error> {
     replay.record("verify").await
 }
 
-/// Does operations again, each in a directory of its own below `sandbox`, and compares what comes
-/// of it. `execute` is given the run and its directory, in which the inputs lie, and runs the
-/// recorded program there; its error says why it did not end well.
+/// Does operations again, each in a directory of its own below `sandbox`, and compares their
+/// outputs. `execute` gets the run and its directory, which holds the inputs, and runs the recorded
+/// program there. Its error says why the program failed.
 pub async fn execute<F, Fut>(
     hapax: &Hapax,
     scope: &Scope,
@@ -132,7 +132,7 @@ where
                 replay.found.skipped += 1;
                 return Ok(());
             }
-            // What was allowed then may not be any more.
+            // An operation that was allowed then may be refused now.
             let (documents, unreadable) = inputs(&run, scope);
             let inputs = Inputs { documents: &documents, unreadable: &unreadable };
             if let Some(refusal) = pipeline.refuses_replay(&run.about.operation, inputs).await? {
@@ -182,14 +182,14 @@ impl Differs {
     }
 }
 
-/// Whether an operation reads or writes outside of the directory it would be done again in.
+/// Whether an operation reads or writes outside its sandbox directory.
 fn leaves(run: &Run, outputs: &[Artifact]) -> bool {
     let read = run.about.operation.inputs.iter().filter_map(|input| input.uri.as_deref());
     let written = outputs.iter().map(|output| output.uri.as_str());
     read.chain(written).any(|place| inside(place).is_none())
 }
 
-/// What the inputs say, for the data contract, and the names of those that say nothing.
+/// The documents in the inputs, for the data contract, and the names of inputs without any.
 fn inputs(run: &Run, scope: &Scope) -> (Vec<Json>, Vec<String>) {
     let (mut documents, mut unreadable) = (Vec::new(), Vec::new());
     for input in &run.about.operation.inputs {
@@ -202,7 +202,7 @@ fn inputs(run: &Run, scope: &Scope) -> (Vec<Json>, Vec<String>) {
     (documents, unreadable)
 }
 
-/// Puts copies of the inputs into a directory, if they are what they were.
+/// Copies the inputs into a directory, if their checksums are the recorded ones.
 fn furnish(run: &Run, scope: &Scope, room: &Path) -> Result<(), Differs> {
     let failed = |error: std::io::Error| {
         Differs::new("input", "the sandbox", "a directory", Some(error.to_string()))
@@ -230,7 +230,7 @@ struct Replay<'a> {
     hapax: &'a Hapax,
     scope: &'a Scope,
     found: Replayed,
-    /// What a catalog has to say, by the place of the file: where two runs write one, the later.
+    /// The documents a catalog has to have, by path; where two runs write one, the later run's.
     documents: BTreeMap<String, (Run, u64, Digest)>,
     collections: Collections,
 }
@@ -253,7 +253,7 @@ impl<'a> Replay<'a> {
         Self { hapax, scope, found, documents, collections }
     }
 
-    /// Reads the journal in its order, and looks at each operation that happened.
+    /// Reads the journal in order, and calls `look` for each success in scope.
     async fn read(
         &mut self,
         mut look: impl AsyncFnMut(
@@ -297,7 +297,7 @@ impl<'a> Replay<'a> {
         }
     }
 
-    /// Whether somebody has cleared the record since: what was made may be gone, or made anew.
+    /// Whether the record was cleared since: the outputs may be gone, or made anew.
     async fn is_superseded(&self, run: &Run) -> Result<bool, Error> {
         Ok(match self.hapax.show(run.key).await? {
             Some(effect) => {
@@ -307,7 +307,7 @@ impl<'a> Replay<'a> {
         })
     }
 
-    /// Whether the outcome that would be told again is the one that was recorded.
+    /// Compares the outcome that a repeated call would get with the one that was recorded.
     async fn compare_outcome(
         &mut self,
         run: &Run,
@@ -350,7 +350,7 @@ impl<'a> Replay<'a> {
         let differs = Differs::new("size", &artifact.uri, &size.to_string(), actual);
         match same {
             true => self.compare(run, entry, differs),
-            // Another file has another size, and that was said.
+            // A changed file has another size, and its checksum is reported already.
             false => self.chain(&differs),
         }
     }
@@ -360,7 +360,7 @@ impl<'a> Replay<'a> {
         self.documents.insert(place, what);
     }
 
-    /// Whether the files of the catalog say what follows from the journal.
+    /// Compares the files of the catalog with those that follow from the journal.
     fn compare_catalog(&mut self) {
         let Some(root) = &self.scope.catalog else { return };
         for (place, text, last) in std::mem::take(&mut self.collections).files() {
@@ -393,7 +393,7 @@ impl<'a> Replay<'a> {
         }
     }
 
-    /// Writes down what was found, as an effect of its own.
+    /// Records the result as an effect of its own.
     async fn record(mut self, mode: &'static str) -> Result<Replayed, Error> {
         let mut id = [0; 16];
         getrandom::fill(&mut id).map_err(|error| Error::Invalid(error.to_string()))?;
@@ -407,7 +407,7 @@ impl<'a> Replay<'a> {
 }
 
 impl Replayed {
-    /// What is recorded of it.
+    /// The document that is recorded.
     pub fn document(&self, mode: &str) -> String {
         let divergence = |divergence: &Divergence| {
             Object::default()
@@ -434,14 +434,14 @@ impl Replayed {
     }
 }
 
-/// What lineage says it was made by.
+/// The producer that lineage names.
 pub const PRODUCER: &str = concat!("urn:hapax:pipeline:", env!("CARGO_PKG_VERSION"));
 
 fn chain(digest: &mut Digest, text: &str) {
     *digest = Digest::of(&[digest.as_bytes(), text.as_bytes()].concat());
 }
 
-/// Where a recorded file is on this machine, if it is here.
+/// The path of a recorded file, if it is on this machine.
 fn local(files: &Path, uri: &str) -> Option<PathBuf> {
     match uri.strip_prefix("file://") {
         Some(path) => Some(PathBuf::from(path)),
@@ -449,12 +449,12 @@ fn local(files: &Path, uri: &str) -> Option<PathBuf> {
     }
 }
 
-/// The directory in a sandbox in which an operation is done again.
+/// The name of the sandbox directory of an operation.
 pub(crate) fn room(operation: Key, generation: u32) -> String {
     format!("{}-{generation}", operation.to_string().replace(':', "-"))
 }
 
-/// A relative place that stays inside.
+/// The path, if it is relative and stays below its directory.
 pub(crate) fn inside(uri: &str) -> Option<&Path> {
     let path = Path::new(uri);
     let stays =
@@ -462,7 +462,7 @@ pub(crate) fn inside(uri: &str) -> Option<&Path> {
     (stays && !uri.is_empty() && !uri.contains("://")).then_some(path)
 }
 
-/// The checksum of a file, `sha256:<hex>`; nothing, if it cannot be read.
+/// The checksum of a file, `sha256:<hex>`; `None` if it cannot be read.
 pub fn checksum(path: &Path) -> Option<String> {
     use sha2::{Digest as _, Sha256};
     let mut file = std::fs::File::open(path).ok()?;

@@ -1,8 +1,8 @@
-//! Reviews: what a person was asked, and what that person said.
+//! Reviews: questions to a person about an operation, and the answers.
 //!
-//! A review is an effect that nobody can settle but a person: opened, it is indeterminate;
-//! approved, it happened; rejected, it was let go. So it is journalled, found by `hapax effects`,
-//! and decided once, like any other.
+//! A review is an effect that only a person can settle. An open review is indeterminate, an
+//! approved one succeeded, a rejected one is skipped. So a review is journalled, found by `hapax
+//! effects`, and decided once, like any other effect.
 
 use hapax::json::Json;
 use hapax::{
@@ -15,7 +15,7 @@ use crate::operation::About;
 use crate::pipeline::Pipeline;
 use hapax::document::{Object, text};
 
-/// What a person was asked about an operation.
+/// A question to a person about an operation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Review {
     /// The key of the review itself.
@@ -24,28 +24,28 @@ pub struct Review {
     pub attempt: AttemptId,
     /// The operation.
     pub operation: Key,
-    /// On which dataset.
+    /// The dataset of the operation.
     pub dataset_id: String,
-    /// In which pipeline.
+    /// The pipeline of the operation.
     pub pipeline_id: String,
-    /// Why somebody was asked.
+    /// Why the review was opened.
     pub reason: String,
-    /// Who asked, where that was a person.
+    /// The person who escalated, if a person did.
     pub asked_by: Option<String>,
-    /// When.
+    /// When it was opened.
     pub opened: Timestamp,
-    /// What became of it.
+    /// Its status.
     pub standing: Standing,
 }
 
-/// What became of a review.
+/// The status of a review.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Standing {
-    /// Nobody has said anything yet.
+    /// No reviewer has decided yet.
     Pending,
     /// The operation may be tried again; its guards hold as before.
     Approved,
-    /// It may not.
+    /// The operation may not be tried again.
     Rejected,
 }
 
@@ -68,13 +68,13 @@ impl Standing {
     }
 }
 
-/// How often somebody may be asked about one operation.
+/// The most reviews of one operation.
 const MOST: u64 = 1_000;
 
-/// What reviews are labelled with.
+/// The prefix of a review's label.
 const LABEL: &str = "review: ";
 
-/// What tells the note of a review from others.
+/// The `kind` of a review's note.
 const KIND: &str = "review.v1";
 
 fn key(subject: Key, nth: u64) -> Result<Key, Error> {
@@ -83,7 +83,7 @@ fn key(subject: Key, nth: u64) -> Result<Key, Error> {
     Ok(Key::derive(KIND, &fields)?)
 }
 
-/// The newest review of a subject, and which it is.
+/// The number of a subject's newest review, and its status.
 async fn newest(hapax: &Hapax, subject: Key) -> Result<(u64, Option<Standing>), Error> {
     let mut newest = (0, None);
     for nth in 0..MOST {
@@ -95,13 +95,13 @@ async fn newest(hapax: &Hapax, subject: Key) -> Result<(u64, Option<Standing>), 
     Ok(newest)
 }
 
-/// What the newest review of an operation says, or of something else that somebody was asked about,
-/// if there is one.
+/// The status of a subject's newest review, if there is one. A subject is an operation, or
+/// something that came of one.
 pub async fn standing(hapax: &Hapax, subject: Key) -> Result<Option<Standing>, Error> {
     Ok(newest(hapax, subject).await?.1)
 }
 
-/// Why an operation may not be tried, if somebody was asked about it and has not said yes.
+/// The refusal of an operation whose newest review is pending or rejected.
 pub(crate) async fn unanswered(hapax: &Hapax, operation: Key) -> Result<Option<Refusal>, Error> {
     let why = match standing(hapax, operation).await? {
         Some(Standing::Pending) => "somebody was asked and has not answered",
@@ -111,12 +111,13 @@ pub(crate) async fn unanswered(hapax: &Hapax, operation: Key) -> Result<Option<R
     Ok(Some(Refusal::Review(why.into())))
 }
 
-/// Asks somebody about an operation, unless the question is open already.
+/// Opens a review of an operation. A pending or rejected review stays as it is; after an approved
+/// one a new one opens.
 pub async fn open(hapax: &Hapax, about: &About, reason: &str) -> Result<Key, Error> {
     open_about(hapax, about.operation.key()?, about, reason).await
 }
 
-/// Asks somebody about something that came of an operation: a yes to it is a yes to nothing else.
+/// Opens a review of something that came of an operation. An approval covers this subject only.
 pub async fn open_about(
     hapax: &Hapax,
     subject: Key,
@@ -126,8 +127,8 @@ pub async fn open_about(
     open_by(hapax, subject, about, reason, None).await
 }
 
-/// Asks somebody about an operation because a person wants it, whatever its dataset says. `None` if
-/// no operation of this key was ever granted.
+/// Opens a review because a person asks for it, whatever the dataset declares. `None` if no
+/// operation of this key was ever granted.
 pub async fn escalate(
     pipeline: &Pipeline,
     operation: Key,
@@ -172,7 +173,7 @@ pub(crate) fn labelled(what: &str, about: &About) -> String {
     format!("{what}{}", about.operation.dataset_id).chars().take(60).collect()
 }
 
-/// Reviews of this namespace, newest first; only those that nobody has decided, if asked.
+/// Reviews of this namespace, newest first; with `pending`, only the undecided ones.
 pub async fn list(hapax: &Hapax, pending: bool, limit: usize) -> Result<Vec<Review>, Error> {
     let states = match pending {
         true => vec![StateName::Indeterminate],
@@ -209,7 +210,8 @@ async fn read(hapax: &Hapax, found: Found) -> Result<Option<Review>, Error> {
     }))
 }
 
-/// Says what a person decided. Whether it counts: a question that was decided stays decided.
+/// Records a reviewer's decision. The answer says whether it counts: a decided review stays
+/// decided.
 pub async fn decide(
     pipeline: &Pipeline,
     review: Key,

@@ -1,11 +1,11 @@
-//! Attempts at operations, as the journal tells them. A pure fold: the same entries give the same
-//! runs, each time.
+//! Runs: the attempts at operations, folded from the journal. The fold is pure: the same entries
+//! always give the same runs.
 //!
 //! ```text
 //!  granted ──▶ Start ──succeeded──▶ Complete
-//!                │ │ └─failed, rolled back──▶ Fail
-//!                │ └───lapsed, let go, found not to have happened──▶ Abort
-//!                └─────partial, unknown, indeterminate──▶ Running, until somebody knows
+//!                │ │ └─failed, released, rolled back──▶ Fail
+//!                │ └───lapsed, skipped, reset, found not to have happened──▶ Abort
+//!                └─────partial, unknown, indeterminate──▶ Running, until it is decided
 //! ```
 
 use std::collections::HashMap;
@@ -16,7 +16,7 @@ use hapax::{AttemptId, Digest, Entry, Event, Key, Namespace, StateName, Timestam
 use crate::operation::About;
 use hapax::document::{Object, list, number, print, text, words};
 
-/// Where in the journal something stands.
+/// A position in the journal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Mark {
     /// The number of the entry.
@@ -28,7 +28,7 @@ pub struct Mark {
 /// One attempt at an operation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Run {
-    /// Whose.
+    /// The namespace.
     pub namespace: Namespace,
     /// The key of the operation.
     pub key: Key,
@@ -36,36 +36,37 @@ pub struct Run {
     pub generation: u32,
     /// The attempt.
     pub attempt: AttemptId,
-    /// What was asked for, and on which terms.
+    /// The operation and its terms.
     pub about: About,
-    /// Where it was granted.
+    /// The entry of its grant.
     pub started: Mark,
 }
 
-/// Something that the journal tells of a run.
+/// A change of a run, as the journal records it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Moment {
-    /// Of which.
+    /// The run.
     pub run: Run,
-    /// Where.
+    /// Its position in the journal.
     pub mark: Mark,
-    /// What.
+    /// The change.
     pub what: What,
 }
 
-/// What happened to a run.
+/// The kinds of changes of a run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum What {
-    /// It was granted. Nothing is known of outputs.
+    /// It was granted. Its outputs are not known yet.
     Start,
-    /// It is neither over nor known to be under way: somebody has to look, or to roll back.
+    /// It happened in part, or its outcome is unknown: it has to be reconciled, resolved or rolled
+    /// back.
     Running {
         /// Why.
         reason: String,
     },
     /// It happened.
     Complete {
-        /// What came of it; nothing is known where a person or a reconciler said so.
+        /// Its product; `None` where a person or a reconciler recorded the success.
         product: Option<Product>,
         /// The digest of the recorded outcome.
         digest: Option<Digest>,
@@ -75,30 +76,30 @@ pub enum What {
         /// Why.
         reason: String,
     },
-    /// It was given up, or found not to have happened.
+    /// It lapsed, was skipped or reset, or was found not to have happened.
     Abort {
         /// Why.
         reason: String,
     },
 }
 
-/// What came of an operation.
+/// The product of an operation.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Product {
-    /// What was published or written.
+    /// The artifacts that were published or written.
     pub outputs: Vec<Artifact>,
-    /// What the data contract was held against: `inputs`, `outputs`.
+    /// The parts that were checked against a data contract: `inputs`, `outputs`.
     pub contract: Vec<String>,
     /// The checks that passed.
     pub checks: Vec<String>,
-    /// An estimate of what it took.
+    /// An estimate of its energy and carbon.
     pub energy: Option<Energy>,
-    /// How often it was tried again quickly, within the attempt.
+    /// The number of quick retries within the attempt.
     pub retries: u32,
 }
 
 impl Moment {
-    /// What happened, in one word, as OpenLineage has it.
+    /// The event type of OpenLineage for this change.
     pub fn word(&self) -> &'static str {
         match self.what {
             What::Start => "START",
@@ -119,8 +120,8 @@ impl Moment {
         }
     }
 
-    /// What is told of it: everything that lineage and catalogs are made of. What its dataset
-    /// asks of events stands at the top.
+    /// The payload of the lineage event, from which lineage and catalogs are rendered. The members
+    /// that a dataset requires of events, `care_label` and `governance_ref`, are at the top level.
     pub fn document(&self) -> Json {
         let (run, terms) = (&self.run, &self.run.about.terms);
         let mark = |mark: Mark| {
@@ -184,10 +185,10 @@ impl Moment {
     }
 }
 
-/// What tells a letter about a run from other events.
+/// The `kind` of a lineage event's payload.
 const LETTER: &str = "hapax.run.v1";
 
-/// Something that an operation made.
+/// A file or object that an operation made.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Artifact {
     /// The dataset it belongs to.
@@ -200,9 +201,9 @@ pub struct Artifact {
     pub uri: String,
     /// How many bytes it has.
     pub size: Option<u64>,
-    /// What it is, such as `text/csv`.
+    /// Its media type, such as `text/csv`.
     pub media_type: Option<String>,
-    /// Where it is about, as H3 cells, where that is known.
+    /// The H3 cells that its content is about, if they are known.
     pub cells: Vec<String>,
 }
 
@@ -256,7 +257,7 @@ impl Product {
             .print()
     }
 
-    /// The cells that several outputs are about, each list once.
+    /// The lists of cells that two or more outputs share, each list once.
     fn shared(&self) -> Vec<&[String]> {
         let mut seen: HashMap<&[String], usize> = HashMap::new();
         let lists = self.outputs.iter().map(|output| &output.cells[..]);
@@ -315,17 +316,17 @@ impl Product {
 /// The largest whole number that every reader of JSON understands alike.
 const LARGEST: u64 = 1 << 53;
 
-/// What tells the note of a product from others.
+/// The `kind` of a product's note.
 const KIND: &str = "pipeline.product.v1";
 
-/// Turns entries of the journal, in their order, into what happened to runs.
+/// Folds the entries of the journal, in order, into the changes of runs.
 #[derive(Debug, Default)]
 pub struct Fold {
     open: HashMap<(Namespace, Key), Run>,
 }
 
 impl Fold {
-    /// What this entry tells of a run, if it is about one.
+    /// The change that this entry records, if it is about a run.
     pub fn push(&mut self, entry: &Entry) -> Option<Moment> {
         let mark = Mark { entry: entry.id, at: entry.at };
         let name = (entry.namespace.clone(), entry.key);
@@ -348,13 +349,13 @@ impl Fold {
         Some(Moment { run, mark, what })
     }
 
-    /// The runs that are not over.
+    /// The runs that have not ended.
     pub fn open(&self) -> impl Iterator<Item = &Run> {
         self.open.values()
     }
 }
 
-/// What an entry other than a grant says of its attempt.
+/// The change that an entry other than a grant records.
 fn what(entry: &Entry) -> Option<What> {
     let reason = || entry.note.as_deref().map(hapax::guard::redact).unwrap_or_default();
     Some(match (entry.event, entry.state) {
@@ -383,8 +384,8 @@ mod tests {
         Product { outputs: cells.iter().map(output).collect(), ..Product::default() }
     }
 
-    /// Proves P-14: cells that several outputs are about are noted once, and what was noted before
-    /// is read as ever.
+    /// Proves P-14: a list of cells that several outputs share is noted once, and notes that repeat
+    /// the list are still read.
     #[test]
     fn cells_are_noted_once() {
         let shared = product(&[&["a", "b"], &[], &["a", "b"], &["c"], &["a", "b"]]);

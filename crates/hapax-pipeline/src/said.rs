@@ -1,6 +1,6 @@
-//! What is said of an operation beside its lifecycle, by verbs that are for any effect: what people
-//! decide and why, how a step is undone, what went wrong while it was. Nothing of it is written
-//! finer than the dataset allows.
+//! Records of an operation outside its lifecycle, by verbs that work on any effect: people's
+//! decisions and reasons, rollback steps, errors of a rollback. None of them is written finer than
+//! the dataset allows.
 
 use std::sync::Arc;
 
@@ -19,11 +19,11 @@ use crate::remote::HISTORY;
 use crate::review::{self, Standing};
 use hapax::document::text;
 
-/// Places are told of as cells of this resolution.
+/// Masks places to cells of this resolution.
 pub(crate) struct Masking(u8);
 
 impl Masking {
-    /// How a dataset is written about, where that is not word by word.
+    /// The wording of texts about a dataset, if it is masked.
     pub(crate) fn of(dataset: &Dataset) -> Option<Arc<dyn Wording>> {
         let resolution = dataset.masked?;
         Some(Arc::new(Self(resolution)))
@@ -48,7 +48,7 @@ impl Wording for Masking {
 }
 
 impl Pipeline {
-    /// What a person decided about an effect whose outcome nobody knew. See
+    /// Records a person's decision about an effect whose outcome is unknown. See
     /// [`Hapax::resolve`](hapax::Hapax::resolve).
     pub async fn resolve(
         &self,
@@ -68,15 +68,15 @@ impl Pipeline {
         Ok(self.hapax.resolve(key, seen, resolution, actor, &note).await?)
     }
 
-    /// Clears a record, so that the effect can happen again, unless somebody was asked about it and
-    /// has not said yes. See [`Hapax::reset`](hapax::Hapax::reset).
+    /// Clears a record, so that the effect can happen again. Refused while a review of it is
+    /// pending or rejected. See [`Hapax::reset`](hapax::Hapax::reset).
     pub async fn reset(
         &self,
         key: Key,
         seen: Seen,
         (actor, note): (&str, &str),
     ) -> Result<Judged, Error> {
-        // A record that is cleared begins anew, and whoever was asked would not be heard.
+        // A cleared record begins anew, which would bypass the reviewer.
         if let Some(refusal) = review::unanswered(&self.hapax, key).await? {
             return Err(Error::Refused(refusal));
         }
@@ -85,7 +85,7 @@ impl Pipeline {
         Ok(self.hapax.reset(key, seen, actor, &note).await?)
     }
 
-    /// What a look has found. See [`Remote::found`](hapax::remote::Remote::found).
+    /// Records a reconciler's finding. See [`Remote::found`](hapax::remote::Remote::found).
     pub async fn found(&self, key: Key, look: Look, finding: Finding) -> Result<Judged, Error> {
         let finding = match (finding, self.wording(key).await?) {
             (Finding::Happened(outcome), Some(wording)) => {
@@ -96,7 +96,7 @@ impl Pipeline {
         Ok(self.hapax.remote().found(key, look, finding).await?)
     }
 
-    /// Undoes what an attempt left behind in part, or did. See
+    /// Undoes the work of an attempt, done in part or in full. See
     /// [`Hapax::roll_back`](hapax::Hapax::roll_back).
     pub async fn roll_back(&self, key: Key, attempt: AttemptId) -> Result<bool, Error> {
         Ok(match self.wording(key).await? {
@@ -105,9 +105,8 @@ impl Pipeline {
         })
     }
 
-    /// Whether what stands in the way is something that could not be undone, as often as it may be
-    /// tried, or was found again though nobody ever said how to undo it: a person is asked then,
-    /// whatever the dataset says.
+    /// Whether a person has to decide, whatever the dataset declares. Undoing failed as often as it
+    /// may be tried, or the caller found a partial operation without rollback steps.
     pub(crate) async fn gives_up(
         &self,
         stage: &Stage,
@@ -119,14 +118,14 @@ impl Pipeline {
         }
         let key = stage.about.operation.key()?;
         if found && self.hapax.steps(key, blocked.attempt).await?.is_empty() {
-            // A yes undoes nothing: whoever gave it has to resolve the effect itself.
+            // An approval undoes nothing: the reviewer has to resolve the effect itself.
             return Ok(review::standing(&self.hapax, key).await? != Some(Standing::Approved));
         }
         Ok(self.hapax.gives_up_undoing(key, blocked.attempt, ROLLBACKS).await?)
     }
 
-    /// Registers how to undo what a client is about to do. It is kept as it is, to be read later,
-    /// so nothing exact may be in it.
+    /// Registers how to undo what a client is about to do. The step is kept verbatim, so it may not
+    /// name an exact place.
     pub async fn undo_with(
         &self,
         key: Key,
@@ -142,8 +141,8 @@ impl Pipeline {
         Ok(self.hapax.remote().undo_with(key, attempt, nth, step).await?)
     }
 
-    /// Whether an effect is an operation on a dataset that is declared, so that how it went is
-    /// held against what was declared and has to be [reported](Self::report).
+    /// Whether an effect is an operation on a dataset whose declaration differs from the default.
+    /// Its result is then checked against the declaration, and has to be [reported](Self::report).
     pub async fn governs(&self, key: Key, attempt: AttemptId) -> Result<bool, Error> {
         if !self.declares().await? {
             return Ok(false);
@@ -152,7 +151,7 @@ impl Pipeline {
         Ok(stage.is_some_and(|stage| stage.declared.dataset != Dataset::default()))
     }
 
-    /// How an effect is written about: an operation, or a review of one.
+    /// The wording of texts about an effect, such as an operation or a review of one.
     async fn wording(&self, key: Key) -> Result<Option<Arc<dyn Wording>>, Error> {
         if !self.declares().await? {
             return Ok(None);
@@ -169,7 +168,7 @@ const ROLLBACKS: u32 = 3;
 
 const EXACT: &str = "rollback: it names an exact place of a masked dataset, or is no text";
 
-/// The dataset that a note of ours names.
+/// The dataset that a note of this crate names.
 fn dataset_of(note: &str) -> Option<String> {
     if !note.starts_with('{') {
         return None;

@@ -1,7 +1,7 @@
-//! How operations on datasets went lately: a fold over the sealed journal, kept up to date.
+//! Recent results of operations on datasets: a fold over the sealed journal, kept up to date.
 //!
-//! What is not sealed yet, about a second's worth, is not counted. What a guard refused is no
-//! failure.
+//! Entries that are not sealed yet, about a second's worth, are not counted. Neither are refusals
+//! by a guard.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -15,15 +15,15 @@ use crate::run::{Fold, What};
 /// How many leaves are read at once.
 const PAGE: u64 = 2_048;
 
-/// The ends of operations, of those datasets and as far back as somebody has asked for.
+/// The ends of operations, for the datasets and the longest window that callers have asked for.
 #[derive(Default)]
 pub(crate) struct Tallies(Mutex<Ends>);
 
 #[derive(Default)]
 struct Ends {
-    /// How far back everything is counted.
+    /// The longest window that callers have asked for.
     window_ms: u64,
-    /// The leaf to go on from.
+    /// The next leaf to read.
     next: u64,
     fold: Fold,
     /// When operations on a dataset ended, and whether they failed.
@@ -31,7 +31,7 @@ struct Ends {
 }
 
 impl Tallies {
-    /// How operations on this dataset went in the window of its objective.
+    /// The results of operations on this dataset in the window of its objective.
     pub(crate) async fn lately(
         &self,
         hapax: &Hapax,
@@ -41,7 +41,7 @@ impl Tallies {
         let now = hapax.wall().await?;
         let name = (hapax.namespace().clone(), dataset.to_owned());
         let mut ends = self.0.lock().await;
-        // Asked for more than before, it begins anew.
+        // A new dataset or a longer window starts the fold again.
         if ends.window_ms < slo.window_ms || !ends.ends.contains_key(&name) {
             ends.ends.insert(name.clone(), VecDeque::new());
             ends.window_ms = ends.window_ms.max(slo.window_ms);
@@ -57,8 +57,8 @@ fn before(now: Timestamp, ms: u64) -> Timestamp {
 }
 
 impl Ends {
-    /// Forgets everything, and finds the first leaf that counts: entries lie in the order of time,
-    /// near enough.
+    /// Forgets everything, and finds the first leaf in the window by bisection: entries are nearly
+    /// in the order of time.
     async fn begin(&mut self, hapax: &Hapax, now: Timestamp) -> Result<(), Error> {
         let since = before(now, self.window_ms);
         let (mut low, mut high) = (0, hapax.sealed(u64::MAX, 0).await?.size);

@@ -1,5 +1,5 @@
-//! Taking back what an operation did because a person wants it: by the steps that the operation
-//! registered, under the lock of its dataset, and with who asked for it and why in the journal.
+//! Rollback of an operation because a person wants it. It takes the steps that the operation
+//! registered, under the lock of its dataset, and journals who asked and why.
 
 use hapax::document::Object;
 use hapax::{AttemptId, Cause, Failure, Judged, Key, OnLock, Safety, State};
@@ -9,21 +9,20 @@ use crate::lifecycle::Stage;
 use crate::pipeline::Pipeline;
 use crate::review;
 
-/// What came of taking an operation back.
+/// The result of taking an operation back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TakenBack {
     /// It is undone, and its record is cleared: it may be run again.
     Cleared,
-    /// It is undone. Its record is as somebody else has left it meanwhile.
+    /// It is undone. Its record changed in the meantime, and was not cleared.
     Undone,
-    /// It registered nothing that can be undone here.
+    /// It registered no steps that this process can undo.
     NoWay,
 }
 
 impl Pipeline {
-    /// Undoes what an operation did, or may have, once, and clears its record. Refused while it is
-    /// under way, where it did not happen, and where somebody was asked about it and has not said
-    /// yes.
+    /// Undoes what an operation did, or may have done, once, and clears its record. Refused while
+    /// it is under way, where it did not happen, and while its review is pending or rejected.
     pub async fn take_back(
         &self,
         key: Key,
@@ -41,9 +40,9 @@ impl Pipeline {
         }
         let fields: [(&str, &[u8]); 1] = [("attempt", attempt.as_bytes())];
         let effect = self.hapax.effect(Key::derive(KIND, &fields)?).label("roll back");
-        // Each step is done once; doing the rest again changes nothing.
+        // Each step is an effect and is undone once; doing the rest again changes nothing.
         let effect = effect.safety(Safety::Transactional).about(said(&stage, key, actor, note));
-        // Whoever left it in part, or lost sight of it, holds the lock still.
+        // An operation with a partial or unknown outcome still holds the lock.
         let free = matches!(state, State::Succeeded(_));
         let effect = match stage.as_ref().and_then(Stage::lock).filter(|_| free) {
             Some(lock) => effect.lock_key(lock).on_lock(OnLock::Wait),
@@ -71,7 +70,7 @@ impl Pipeline {
     }
 }
 
-/// What tells the note of taking something back from others.
+/// The `kind` of the note.
 const KIND: &str = "roll-back.v1";
 
 fn said(stage: &Option<Stage>, key: Key, actor: &str, note: &str) -> String {
@@ -86,7 +85,8 @@ fn said(stage: &Option<Stage>, key: Key, actor: &str, note: &str) -> String {
         .print()
 }
 
-/// Whether there is, or may be, something to undo: also where it was taken back before.
+/// Whether there is, or may be, something to undo. An operation that was rolled back or reset
+/// before passes too.
 fn may_be_undone(state: &State) -> Result<(), &'static str> {
     match state {
         State::Running { .. } => Err("it is under way; wait until it is over"),

@@ -1,4 +1,4 @@
-//! What an operation's work is given, and what it gives.
+//! The permission that an operation's work gets, and the result that it returns.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -16,8 +16,8 @@ use crate::operation::Operation;
 use crate::run::Artifact;
 use hapax::document::Object;
 
-/// Permission to perform an operation: it has its lock, and every guard has let it pass. Nobody can
-/// make one, so nothing is settled that did not go through the steps before:
+/// Permission to perform an operation: it has its lock, and every guard has let it pass. A caller
+/// cannot make one, so no operation is settled without the steps before:
 ///
 /// ```compile_fail
 /// fn forged(claim: hapax::Claim, work: hapax_pipeline::Work) -> hapax_pipeline::Work {
@@ -25,8 +25,8 @@ use hapax::document::Object;
 /// }
 /// ```
 ///
-/// And nobody gets at its claim, so nothing is settled with an outcome that was not held against
-/// its contract and masked:
+/// A caller cannot reach its claim either, so every outcome that is settled was checked against its
+/// contract and masked:
 ///
 /// ```compile_fail
 /// fn past_the_guards(tx: &rusqlite::Transaction<'_>, work: hapax_pipeline::Work) {
@@ -45,7 +45,7 @@ impl Work {
         Self { claim, stage, progress }
     }
 
-    /// What is to be done.
+    /// The operation.
     pub fn operation(&self) -> &Operation {
         &self.stage.about.operation
     }
@@ -71,8 +71,8 @@ impl Work {
         self.claim.nth()
     }
 
-    /// Whether this attempt may still go on, as far as the ledger knows now. To be asked before
-    /// something is sent once more.
+    /// Whether this attempt may still go on, as far as the ledger knows now. Ask before you send
+    /// something again.
     pub async fn check(&self) -> Result<(), hapax::Error> {
         self.claim.check().await
     }
@@ -87,7 +87,7 @@ impl Work {
         self.claim.undo_with(step, payload).await
     }
 
-    /// A text in which places are as coarse as the dataset asks.
+    /// A text with its places masked to the dataset's resolution.
     pub fn masked(&self, text: &str) -> String {
         self.stage.mask(text)
     }
@@ -103,10 +103,10 @@ impl Work {
         self.claim.lease_file()
     }
 
-    /// Settles the operation inside your own transaction on the ledger's file, so that your
-    /// writes, what was made and its events are committed together or not at all. What was made is
-    /// held against its contract first; `after` checks cannot be asked then, so there may be none. See
-    /// [`Claim::settle_in`](hapax::Claim::settle_in).
+    /// Settles the operation inside your own transaction on the ledger's file, so that your writes,
+    /// the outcome and its events are committed together or not at all. The result is checked
+    /// against its contract first. `after` checks cannot run before the commit, so there may be
+    /// none. See [`Claim::settle_in`](hapax::Claim::settle_in).
     ///
     /// ```
     /// use hapax::{Hapax, Safety};
@@ -175,7 +175,7 @@ impl Work {
         Ok(self.claim.settle_in_sqlx(tx, outcome).await?)
     }
 
-    /// Makes everything ready that is recorded with the outcome.
+    /// Gives the claim everything that is recorded with the outcome, and returns the outcome.
     fn prepare(&self, made: &Made) -> Result<Outcome, Trouble> {
         if self.stage.checked {
             let why = "`after` checks are asked of what was made, and this is settled before they could be; ask them in the work";
@@ -192,7 +192,7 @@ impl Work {
     }
 }
 
-/// What work has made.
+/// The result of work.
 #[derive(Debug, Clone)]
 pub struct Made {
     pub(crate) result: Outcome,
@@ -204,7 +204,7 @@ pub struct Made {
 }
 
 impl Made {
-    /// A result: what whoever asks again is told.
+    /// A result, which later calls for the operation replay.
     pub fn new(result: impl Into<Outcome>) -> Self {
         Self {
             result: result.into(),
@@ -216,32 +216,32 @@ impl Made {
         }
     }
 
-    /// With something that was written or published.
+    /// Adds an artifact that was written or published.
     pub fn output(mut self, artifact: Artifact) -> Self {
         self.outputs.push(artifact);
         self
     }
 
-    /// With a document that the data contract is held against.
+    /// Adds a document that is checked against the data contract.
     pub fn document(mut self, document: Json) -> Self {
         self.documents.push(document);
         self
     }
 
-    /// With something that the data contract would be held against, and that is no JSON: no
-    /// contract lets it pass.
+    /// Adds something that a data contract would check and that is not JSON: every contract refuses
+    /// it.
     pub fn unreadable(mut self, name: impl Into<String>) -> Self {
         self.unreadable.push(name.into());
         self
     }
 
-    /// With something to tell, in the transaction that settles the operation.
+    /// Adds an event, which is emitted in the transaction that settles the operation.
     pub fn event(mut self, event: Event) -> Self {
         self.events.push(event);
         self
     }
 
-    /// With everything that it tells so far in this trace, but for what is in another.
+    /// Puts the events added so far into this trace, except those that have one.
     pub fn traced(mut self, trace: Option<Trace>) -> Self {
         for event in &mut self.events {
             event.trace = event.trace.take().or(trace.clone());
@@ -249,7 +249,7 @@ impl Made {
         self
     }
 
-    /// With an event of this name for each output so far, which registers it as published.
+    /// Adds an event of this name for each output so far, which registers it as published.
     pub fn publish(mut self, event: &str) -> Self {
         for artifact in &self.outputs {
             let payload = Object::default()
@@ -272,7 +272,7 @@ impl Made {
         self
     }
 
-    /// With the CPU time it took, where that was not spent in this process.
+    /// Sets the CPU time it took, where another process spent it.
     pub fn cpu(mut self, cpu: Duration) -> Self {
         self.cpu = Some(cpu);
         self
@@ -281,7 +281,7 @@ impl Made {
 
 type Checking<'a> = Pin<Box<dyn Future<Output = Result<(), String>> + Send + 'a>>;
 
-/// Something that has to hold, asked before or after the work.
+/// A check of the caller's, before or after the work.
 pub(crate) struct Check<'a> {
     pub(crate) name: String,
     pub(crate) check: Box<dyn Fn(Work) -> Checking<'a> + Send + Sync + 'a>,

@@ -1,4 +1,4 @@
-//! The hydrology flow of the document, as anyone can start it.
+//! The hydrology flow of the document, run as the example that anyone can start.
 
 #[path = "../../../examples/hydrology/main.rs"]
 mod hydrology;

@@ -1,11 +1,11 @@
-//! An operation that settles in its caller's own transaction, where that is sqlx's.
+//! An operation that settles in its caller's own transaction of sqlx.
 
 use hapax::{Hapax, Safety};
 use hapax_pipeline::{Made, Operation, Pipeline, Trouble};
 use hapax_testkit::Postgres;
 use sqlx::{Connection as _, PgConnection};
 
-/// Proves P-7 for sqlx: the row, the outcome and its release of the lock are committed together.
+/// Proves P-7 for sqlx: the row, the outcome and the release of the lock are committed together.
 #[tokio::test]
 async fn an_operation_settles_in_a_transaction_of_sqlx() {
     let server = Postgres::start();

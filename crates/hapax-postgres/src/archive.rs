@@ -1,4 +1,4 @@
-//! Old months: entries of the journal leave only sealed and exported, records of the outbox only
+//! Old months: a journal partition leaves only sealed and exported, an outbox partition only
 //! delivered and exported.
 
 use hapax_core::journal::Entry;
@@ -17,7 +17,7 @@ use crate::txn::{Access, PgTxn};
 /// How many entries or records are read at a time.
 const CHUNK: u64 = 4096;
 
-/// What has a partition a month.
+/// The tables that have one partition a month.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum History {
     /// Every transition.
@@ -55,8 +55,8 @@ impl PgStore {
         })
     }
 
-    /// Hands every entry of a partition, with its leaf, to `each`, in the order of leaves, and
-    /// returns how many there are. Refused while one of them is not sealed. Blocks.
+    /// Passes every entry of a partition, with its leaf, to `each`, in the order of leaves. Returns
+    /// the number of entries. Refused while one of them is not sealed. Blocks.
     pub fn export(
         &self,
         partition: &str,
@@ -103,7 +103,7 @@ impl PgStore {
         Ok(count)
     }
 
-    /// Detaches a partition whose entries have been exported to a file of this digest. Needs the
+    /// Detaches a partition after its entries were exported to a file of this digest. Needs the
     /// schema's owner. Blocks.
     pub fn detach(&self, partition: &str, digest: [u8; 32]) -> Result<(), StoreError> {
         tried(|| {
@@ -125,8 +125,9 @@ impl PgStore {
 }
 
 impl PgStore {
-    /// Hands every record of a partition, with what became of it, to `each`, in the order of ids,
-    /// and returns how many there are. Refused while one of them waits at a sink. Blocks.
+    /// Passes every record of a partition, with its deliveries, to `each`, in the order of ids.
+    /// Returns the number of records. Refused while one of them has a pending or failed delivery.
+    /// Blocks.
     pub fn export_records(
         &self,
         partition: &str,
@@ -158,8 +159,8 @@ impl PgStore {
         }
     }
 
-    /// Detaches a partition whose records, so many, have been exported to a file of this digest.
-    /// Refused where one came since. Needs the schema's owner. Blocks.
+    /// Detaches a partition after its `exported` records were written to a file of this digest.
+    /// Refused if a record was added since. Needs the schema's owner. Blocks.
     pub fn detach_records(
         &self,
         partition: &str,

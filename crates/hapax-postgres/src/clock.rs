@@ -1,8 +1,7 @@
 //! The server's clock, as this process reckons it.
 //!
-//! Everything that decides about somebody else reads the server's clock inside its transaction.
-//! Between two readings this process counts on by its own monotonic clock, which is good enough
-//! to date an entry.
+//! A decision about another process reads the server's clock inside its transaction. Between two
+//! readings this process counts on by its own monotonic clock, which is good enough to date an entry.
 
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
@@ -13,11 +12,11 @@ use hapax_store::{Clock, StoreError};
 use crate::connect::Link;
 use crate::error::Trouble;
 
-/// The server's wall clock measures leases too, so all its instants are of one era. That a
-/// clock may jump or that another server may take over is the pulse's concern.
+/// Leases are measured by the server's wall clock too, so all its instants are of one era. The pulse
+/// deals with clock jumps and with a failover to another server.
 pub(crate) const ERA: u64 = 1;
 
-/// How long a reading is good for counting on.
+/// How long this process counts on from one reading.
 const FRESH_MS: u64 = 200;
 
 /// How far the server's clock may run ahead of this process's before it is doubted.
@@ -46,8 +45,8 @@ impl ServerClock {
         self.ask(link).map(|(now, _)| now)
     }
 
-    /// Reads the server's clock in a transaction that [`Link::begin`] has begun, and refuses to go on
-    /// where it has not: what is written next would be committed statement by statement.
+    /// Reads the server's clock in a transaction that [`Link::begin`] has begun. Fails if it was not
+    /// begun: the next writes would be committed statement by statement.
     pub(crate) fn read_in_transaction(&self, link: &Link) -> Result<Now, Trouble> {
         match self.ask(link)? {
             (now, true) => Ok(now),
@@ -55,7 +54,7 @@ impl ServerClock {
         }
     }
 
-    /// What the clock says, and whether a transaction is open.
+    /// The server's time, and whether a transaction is open.
     fn ask(&self, link: &Link) -> Result<(Now, bool), Trouble> {
         let rows = link.often((
             "SELECT hapax.now_ms(), coalesce(current_setting('hapax.begun', true) = 'yes', false)",
@@ -75,7 +74,7 @@ impl ServerClock {
         Ok((now(first, newest, 0), begun))
     }
 
-    /// What the server's clock says by now, read again if the last reading is too old.
+    /// The server's time by now, read again if the last reading is too old.
     pub(crate) fn reckon(&self, link: &Link) -> Result<Now, Trouble> {
         if let Some(clock) = &self.instead {
             return Ok(clock.now());
@@ -125,7 +124,7 @@ mod tests {
         assert!(!after(3_601_000, 1));
     }
 
-    /// What a transaction writes would otherwise be committed statement by statement.
+    /// Without a transaction, its writes would be committed statement by statement.
     #[test]
     fn a_transaction_that_was_not_begun_is_noticed() {
         let server = hapax_testkit::Postgres::start();

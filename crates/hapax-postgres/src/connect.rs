@@ -1,4 +1,4 @@
-//! How the database is reached: one connection and the thread-bound runtime that drives it.
+//! One connection to the database, and the thread-bound runtime that drives it.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -33,8 +33,8 @@ pub(crate) struct Address {
 }
 
 impl Address {
-    /// Reads a `postgres://` URL. Certificates are always verified where TLS is used, and TLS
-    /// is used unless the server is on this machine or `sslmode=disable` is given.
+    /// Reads a `postgres://` URL. `sslmode` decides whether TLS is used; by default it is, unless
+    /// every server is on this machine. With TLS, certificates are always verified.
     pub(crate) fn parse(url: &str) -> Result<Self, StoreError> {
         let (url, sslmode, root) = take_tls_options(url)?;
         let mut config: Config = url
@@ -65,8 +65,8 @@ impl Address {
         Ok(Self { config, tls })
     }
 
-    /// Connects, and finds out whether the session is ours alone: it is if it knows the word
-    /// that only we have told it. A pooler refuses or forgets the word.
+    /// Connects, and checks whether the session is direct: it is if it returns the random word that we
+    /// set at startup. A pooler refuses or loses the word.
     async fn connect(&self) -> Result<(Client, bool), tokio_postgres::Error> {
         let word = format!("{:016x}", getrandom::u64().unwrap_or_default());
         let mut config = self.config.clone();
@@ -80,7 +80,8 @@ impl Address {
             }
             Err(error) => return Err(error),
         };
-        // A setting of the session outlasts every reload of the configuration, which may turn it off.
+        // A session setting survives a reload of the configuration, which may turn synchronous_commit
+        // off.
         let known = "SELECT current_setting('hapax.session', true) IS NOT DISTINCT FROM $1,
              CASE WHEN current_setting('hapax.session', true) IS NOT DISTINCT FROM $1 AND $2
              THEN set_config('synchronous_commit', CASE current_setting('synchronous_commit')
@@ -116,7 +117,7 @@ pub async fn client(url: &str) -> Result<Client, StoreError> {
     }
 }
 
-/// The options that the driver does not know are taken out of the URL.
+/// Takes the options that the driver does not know out of the URL.
 fn take_tls_options(url: &str) -> Result<(String, Option<String>, Option<String>), StoreError> {
     if !url.starts_with("postgres://") && !url.starts_with("postgresql://") {
         return Err(StoreError::Invalid("a database URL begins with postgres://".into()));
@@ -165,16 +166,16 @@ fn connector(root: Option<&str>) -> Result<MakeRustlsConnect, StoreError> {
 pub(crate) struct Link {
     runtime: Runtime,
     client: Client,
-    /// Whether the session is ours alone. Behind a pooler it is not, and then a prepared
-    /// statement may be somebody else's.
+    /// Whether the session is ours alone. Behind a pooler it is not, and then a prepared statement may
+    /// belong to another client.
     direct: bool,
     prepared: RefCell<HashMap<&'static str, Statement>>,
 }
 
-/// A parameter and its type; stated, so that no round trip is spent on asking for it.
+/// A parameter and its type, which saves the round trip that asks the server for it.
 pub(crate) type Param<'a> = (&'a (dyn ToSql + Sync), Type);
 
-/// A statement that is asked often, and its parameters.
+/// A statement that runs often, and its parameters.
 pub(crate) type Often<'a> = (&'static str, &'a [Param<'a>]);
 
 impl Link {
@@ -196,12 +197,12 @@ impl Link {
         Ok(Self { runtime, client, direct, prepared: RefCell::default() })
     }
 
-    /// Whether the session is ours alone, so that it keeps what it is told.
+    /// Whether the session is ours alone, so that it keeps its settings.
     pub(crate) fn is_ours(&self) -> bool {
         self.direct
     }
 
-    /// Tells a session that is ours, once, what `hapax.quick` would tell it at each call.
+    /// Makes the settings of `hapax.quick` once, in a session that is ours, instead of at each call.
     pub(crate) fn hurry(&self) -> Result<(), Trouble> {
         match self.direct {
             true => self.run(
@@ -212,13 +213,13 @@ impl Link {
         }
     }
 
-    /// Whether the other side has hung up, as far as that has been heard here.
+    /// Whether the server has closed the connection, as far as this side has noticed.
     pub(crate) fn is_closed(&self) -> bool {
         self.runtime.block_on(tokio::task::yield_now());
         self.client.is_closed()
     }
 
-    /// Runs something to its end on this connection, within reason.
+    /// Drives a future to its end on this connection, for at most [`CALL`].
     pub(crate) fn wait<T>(
         &self,
         future: impl Future<Output = Result<T, tokio_postgres::Error>>,
@@ -236,9 +237,9 @@ impl Link {
         self.wait(self.client.batch_execute(sql))
     }
 
-    /// Begins a transaction, with these words after BEGIN and these statements in it. It leaves with the
-    /// statement that is asked next. Nothing is heard of how it went:
-    /// [`ServerClock::read_in_transaction`](crate::clock::ServerClock::read_in_transaction) looks.
+    /// Begins a transaction, with `mode` after BEGIN and these statements in it. It is sent together
+    /// with the next statement. Its result is not read here:
+    /// [`ServerClock::read_in_transaction`](crate::clock::ServerClock::read_in_transaction) checks it.
     pub(crate) fn begin(&self, mode: &str, statements: &str) {
         let sql = format!("BEGIN {mode}; SET LOCAL hapax.begun = 'yes'; {statements}");
         let mut sent = std::pin::pin!(self.client.batch_execute(&sql));
@@ -247,12 +248,12 @@ impl Link {
         }));
     }
 
-    /// A statement that is asked often: prepared once, where the session is ours.
+    /// Runs a statement that is prepared once, if the session is ours.
     pub(crate) fn often(&self, ask: Often<'_>) -> Result<Vec<Row>, Trouble> {
         self.wait(self.ask(ask))
     }
 
-    /// Two of them in one round trip.
+    /// Runs two of them in one round trip.
     pub(crate) fn both(&self, a: Often<'_>, b: Often<'_>) -> Result<(Vec<Row>, Vec<Row>), Trouble> {
         self.wait(async { tokio::try_join!(self.ask(a), self.ask(b)) })
     }

@@ -1,4 +1,4 @@
-//! What is declared of datasets.
+//! Declarations of datasets as rows.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,19 +10,19 @@ use tokio_postgres::types::Type;
 use crate::error::Trouble;
 use crate::txn::PgTxn;
 
-/// The statement that asks which guards are up, and what is declared of some datasets: a row for
-/// each, and one without if there is none.
+/// The statement that reads which guards are on, and the declarations of some datasets: one row for
+/// each declaration, and one row without a declaration if there is none.
 pub(crate) const REGISTRY: &str = "
     SELECT g.personal, g.secrets, g.registered, d.name, d.declaration
       FROM hapax.guard g LEFT JOIN hapax.dataset d ON d.name = ANY ($1)";
 
-/// A row of that.
+/// One row of [`REGISTRY`].
 pub(crate) struct Declared {
     pub(crate) guards: Guards,
     pub(crate) dataset: Option<(String, String)>,
 }
 
-/// Reads a row, whichever driver it is from.
+/// Reads a row of either driver.
 macro_rules! declared {
     ($row:expr) => {{
         let row = $row;
@@ -38,7 +38,7 @@ macro_rules! declared {
 }
 pub(crate) use declared;
 
-/// What the rows say.
+/// The registry that these rows describe.
 pub(crate) fn registry_of(rows: Vec<Declared>) -> Result<Registry, StoreError> {
     let mut registry = Registry::default();
     for Declared { guards, dataset } in rows {

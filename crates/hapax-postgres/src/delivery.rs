@@ -1,4 +1,4 @@
-//! Deliveries as rows: what is read to be tried, and what became of it.
+//! Deliveries as rows: a dispatcher reads them, tries them and records the results.
 
 use std::collections::HashMap;
 use std::collections::btree_map::{BTreeMap, Entry};
@@ -23,7 +23,7 @@ use crate::txn::PgTxn;
 
 impl PgTxn<'_> {
     pub(crate) fn try_feed(&self, buckets: &Buckets, lines: &[Line]) -> Result<Vec<Fed>, Trouble> {
-        // Everything before this transaction is over, here and for whoever reads later.
+        // All older transactions have ended, for this reader and for every later one.
         let oldest = "SELECT pg_snapshot_xmin(pg_current_snapshot())::text::bigint";
         let rows = self.link.often((oldest, &[]))?;
         let oldest = rows.first().map_or(Ok(0), |row| row.try_get::<_, i64>(0))? as u64;
@@ -54,8 +54,8 @@ impl PgTxn<'_> {
         let parcels = self.with_records(&rows)?;
         let passes_over = planted(Bug::PassedOver) && !rows.is_empty();
         let more = rows.len() == line.limit;
-        // Only up to the oldest open transaction is everything there that will ever be. Whoever
-        // went on behind it could read what was begun after it ended, and not yet itself.
+        // Below the oldest open transaction the rows are final. A cursor beyond it could pass rows
+        // that this transaction has written and not committed yet.
         let last = parcels.last().map(|parcel| (parcel.transaction, parcel.record.seq));
         let mark = match last {
             Some((transaction, seq))
@@ -68,15 +68,15 @@ impl PgTxn<'_> {
         Ok(Fed { parcels, mark, more })
     }
 
-    /// Deliveries, in their order, each with its record.
+    /// Joins each delivery with its record, in the order of deliveries.
     fn with_records(&self, deliveries: &[Row]) -> Result<Vec<Parcel>, Trouble> {
         let seqs: Vec<i64> =
             deliveries.iter().map(|row| row.try_get(0)).collect::<Result<_, _>>()?;
         let (Some(first), Some(last)) = (seqs.iter().min(), seqs.iter().max()) else {
             return Ok(Vec::new());
         };
-        // Most of the time they are all that was recorded for a while, and to read a stretch of
-        // records costs a fraction of looking for each.
+        // Mostly the deliveries cover a contiguous range of records, and reading a range costs a
+        // fraction of one lookup for each record.
         let rows = match last - first < 2 * seqs.len() as i64 {
             true => self.link.often((
                 concat!(
@@ -157,7 +157,8 @@ impl PgTxn<'_> {
     }
 
     pub(crate) fn try_dispatchers(&self) -> Result<Vec<(LeaseId, Buckets)>, Trouble> {
-        // One at a time, also while there is none: the table's own lock, readers excepted.
+        // The table's lock admits one writer at a time, also while the table is empty. Readers go
+        // on.
         self.link.run("LOCK TABLE hapax.dispatcher IN SHARE ROW EXCLUSIVE MODE")?;
         let sql = "SELECT lease, buckets FROM hapax.dispatcher ORDER BY lease";
         let read = |row: &Row| {
@@ -231,8 +232,8 @@ impl PgTxn<'_> {
         Ok(())
     }
 
-    /// Writes down that sinks have these, if their deliveries are where they were read, and which
-    /// flights are over. How many were there.
+    /// Marks deliveries as acknowledged if each row still lies where it was read, and deletes the
+    /// finished batches. Returns how many rows still lay there.
     fn land_rows(
         &self,
         landed: &[((i16, i32), &Landed)],
@@ -264,7 +265,7 @@ impl PgTxn<'_> {
         Ok(found.first().map_or(Ok(0), |row| row.try_get::<_, i64>(0))? as usize)
     }
 
-    /// Writes what became of tries, each looked for by what it is.
+    /// Records delivery results; finds each row by its sink, namespace, transaction and number.
     fn land_each(
         &self,
         lease: LeaseId,
@@ -346,7 +347,7 @@ impl PgTxn<'_> {
     }
 }
 
-/// What became of a try, in a word.
+/// The code of a delivery result.
 fn state(landing: &Landing) -> i16 {
     match landing {
         Landing::Delivered { duplicate } => i16::from(*duplicate),
@@ -355,7 +356,7 @@ fn state(landing: &Landing) -> i16 {
     }
 }
 
-/// Where a row lies: its page, and which of the page it is.
+/// The position of a row (`ctid`): its page, and its index in the page.
 pub(crate) struct Place(pub(crate) u64);
 
 impl<'a> FromSql<'a> for Place {

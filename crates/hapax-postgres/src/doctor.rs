@@ -1,4 +1,4 @@
-//! What a database needs to be well, and what to do after one was restored.
+//! Checks of a database's health, and the repair after a restore.
 
 use hapax_store::StoreError;
 
@@ -6,18 +6,18 @@ use crate::connect::Link;
 use crate::error::Trouble;
 use crate::store::{PgStore, tried};
 
-/// Something about the database that needs attention.
+/// A problem of the database that needs attention.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ailment {
-    /// Whether someone must act, rather than look.
+    /// Whether the operator must act, rather than look.
     pub severe: bool,
-    /// What it is.
+    /// The problem.
     pub what: String,
-    /// What to do about it.
+    /// The action that the operator should take.
     pub next: String,
 }
 
-/// How far the counter of fences jumps when it may have been turned back.
+/// How far the counter of fences jumps after a restore may have turned it back.
 const JUMP: i64 = 1 << 40;
 
 impl PgStore {
@@ -27,9 +27,9 @@ impl PgStore {
         tried(|| examine(&self.connect()?))
     }
 
-    /// To be called once after the database was restored from a backup, before anything else:
-    /// what was running then is left to nobody, and fences begin above all that were ever given.
-    /// Returns how many effects were running. Blocks.
+    /// Call this once after the database was restored from a backup, before anything else. It ends
+    /// all leases, so that no process holds what was running, and lifts the fences above all that
+    /// were ever given. Returns how many effects were running. Blocks.
     pub fn after_restore(&self) -> Result<u64, StoreError> {
         tried(|| {
             let link = self.connect()?;
@@ -54,14 +54,14 @@ fn examine(link: &Link) -> Result<Vec<Ailment>, Trouble> {
     Ok(found)
 }
 
-/// The settings that durability rests on and that are off. A session cannot turn them on.
+/// The durability settings that are off. A session cannot turn them on.
 pub(crate) fn turned_off(link: &Link) -> Result<Vec<String>, Trouble> {
     let sql = "SELECT name FROM pg_settings
         WHERE name IN ('fsync', 'full_page_writes') AND setting = 'off' ORDER BY name";
     link.query(sql, &[])?.iter().map(|row| Ok(row.try_get(0)?)).collect()
 }
 
-/// A question whose every answer is an ailment.
+/// A query that returns one row for each problem.
 struct Check {
     severe: bool,
     sql: &'static str,

@@ -25,7 +25,7 @@ use crate::lease;
 /// Outcomes above this size are stored once, however many effects share them.
 pub(crate) const INLINE: usize = 64 * 1024;
 
-/// An effect together with what only the table knows.
+/// An effect with the version of its row.
 #[derive(Debug, Clone)]
 pub(crate) struct Stored {
     /// The newest journal entry, which is the version of the row.
@@ -51,10 +51,10 @@ const SELECT: &str = concat!(
     FROM hapax.effect e LEFT JOIN hapax.body b ON b.id = e.body"
 );
 
-/// Large outcomes by their digests only: many of them would be too much.
+/// Large outcomes by their digests only: a list of bodies would take too much memory.
 const SELECT_MANY: &str = concat!(columns!(), "e.outcome FROM hapax.effect e");
 
-/// The rows of these places that exist, locked in the order of the table's key.
+/// The existing rows of these places, locked in the order of the table's key.
 pub(crate) fn load_locked(link: &Link, places: &[Place]) -> Result<Rows, Trouble> {
     if places.is_empty() {
         return Ok(Rows::new());
@@ -70,7 +70,7 @@ pub(crate) fn load_locked(link: &Link, places: &[Place]) -> Result<Rows, Trouble
     link.often((LOCK.as_str(), &params))?.iter().map(read).collect()
 }
 
-/// The rows of these places that exist.
+/// The existing rows of these places.
 pub(crate) fn load(link: &Link, places: &[Place]) -> Result<Rows, Trouble> {
     if places.is_empty() {
         return Ok(Rows::new());
@@ -80,7 +80,7 @@ pub(crate) fn load(link: &Link, places: &[Place]) -> Result<Rows, Trouble> {
     link.often((LOOK, &params))?.iter().map(read).collect()
 }
 
-/// The rows of these places that exist, and a lease, in one round trip.
+/// The existing rows of these places, and a lease, in one round trip.
 pub(crate) fn load_with(
     link: &Link,
     places: &[Place],
@@ -103,7 +103,7 @@ fn split(places: &[Place]) -> (Vec<i32>, Vec<&[u8]>) {
     places.iter().map(|(namespace, key)| (*namespace, &key.as_bytes()[..])).unzip()
 }
 
-/// Effects of a kind, newest first.
+/// The effects that match a filter, newest first.
 pub(crate) fn list(
     link: &Link,
     namespace: Option<i32>,
@@ -113,7 +113,7 @@ pub(crate) fn list(
     let numbers: Vec<i16> = states.iter().map(|state| *state as i16).collect();
     let stuck = !states.is_empty()
         && states.iter().all(|state| !state.is_settled() && *state != StateName::Running);
-    // Lets the planner see that the index of stuck effects covers the question.
+    // Lets the planner see that the index of stuck effects covers the query.
     let column = if stuck { "stuck" } else { "state" };
     let rows = link.query(
         &format!(
@@ -133,7 +133,7 @@ pub(crate) fn list(
     rows.iter().map(read).collect()
 }
 
-/// Rows of effects that are parts, with the columns of what they are parts of.
+/// Rows of effects that are parts, with the columns of the part.
 pub(crate) fn parts(link: &Link, which: &str, params: &[Param<'_>]) -> Result<Vec<Row>, Trouble> {
     let sql = format!(
         "{}coalesce(e.outcome, b.data) AS outcome, p.place, p.whole, p.kind, p.kept
@@ -241,7 +241,7 @@ fn outcome(row: &Row, key: Key) -> Result<Outcome, Trouble> {
     }
 }
 
-/// A row to be written over the version that was read; version 0 is no row at all.
+/// A row to write over version `over`; 0 means that there was no row.
 pub(crate) struct Write {
     pub(crate) place: Place,
     pub(crate) over: u64,
@@ -283,7 +283,7 @@ fn put_body(link: &Link, outcome: &Outcome) -> Result<Option<i64>, Trouble> {
 
 macro_rules! columns {
     ($($name:ident: $rust:ty => $sql:literal, $type:ident;)*) => {
-        /// What is written, one vector for each column.
+        /// The rows to write, one vector for each column.
         #[derive(Default)]
         struct Columns<'a> {
             $($name: Vec<$rust>,)*
@@ -419,8 +419,8 @@ pub(crate) fn sweep(link: &Link, now: Timestamp, limit: usize) -> Result<usize, 
     Ok(expired.len())
 }
 
-/// Removes effects that are locked, their steps, their places on the shelf and among the parts, and their bodies
-/// if nothing else refers to them.
+/// Removes effects that are locked, with their steps, their index entries and their parts, and with
+/// their bodies if no other effect refers to them.
 pub(crate) fn remove(link: &Link, places: &[Place]) -> Result<(), Trouble> {
     if places.is_empty() {
         return Ok(());
@@ -443,8 +443,8 @@ pub(crate) fn remove(link: &Link, places: &[Place]) -> Result<(), Trouble> {
     )?;
     let bodies: Vec<i64> = removed.iter().filter_map(|row| row.get(0)).collect();
     if !bodies.is_empty() {
-        // Locked first: whoever begins to refer to one now waits, and whoever did before is seen
-        // by the statement that deletes.
+        // Lock the bodies first: a transaction that begins to refer to one now waits, and the statement
+        // that deletes sees every earlier reference.
         link.query(
             "SELECT 1 FROM hapax.body WHERE id = ANY ($1) ORDER BY id FOR UPDATE",
             &[(&bodies, Type::INT8_ARRAY)],
@@ -458,8 +458,8 @@ pub(crate) fn remove(link: &Link, places: &[Place]) -> Result<(), Trouble> {
     Ok(())
 }
 
-/// Running effects that are not transactional and whose lease is dead or missing, or whose
-/// lease's or own time is up. Locked; those that somebody else has locked are left for later.
+/// Running effects that are not transactional and whose lease is dead or missing, or whose lease's or
+/// own time is up. Locked; rows that another transaction has locked are skipped.
 pub(crate) fn overdue(link: &Link, at: LeaseInstant, limit: usize) -> Result<Vec<Place>, Trouble> {
     let rows = link.query(
         "SELECT namespace, key FROM hapax.effect WHERE (namespace, key) IN (
@@ -483,7 +483,7 @@ pub(crate) fn place(row: &Row) -> Result<Place, Trouble> {
 mod tests {
     use super::*;
 
-    /// The statement beside this file has one parameter a column, in the order of the columns.
+    /// The statement in `sql/put_effects.sql` has one parameter a column, in the order of the columns.
     #[test]
     fn the_statement_names_every_column_in_order() {
         let unnested: Vec<_> =

@@ -15,7 +15,7 @@ use crate::txn::PgTxn;
 /// A place in the table: the number of a namespace and a domain.
 pub(crate) type EpochPlace = (i32, Domain);
 
-/// The epoch a domain is in, as far as anybody has committed.
+/// The last committed epoch of a domain.
 pub(crate) fn load(link: &Link, (namespace, domain): &EpochPlace) -> Result<u64, Trouble> {
     let rows = link.query(
         "SELECT epoch FROM hapax.epoch WHERE namespace = $1 AND domain = $2",
@@ -24,8 +24,8 @@ pub(crate) fn load(link: &Link, (namespace, domain): &EpochPlace) -> Result<u64,
     Ok(rows.first().map(|row| row.try_get::<_, i64>(0)).transpose()?.unwrap_or_default() as u64)
 }
 
-/// The epochs of these domains, in the order of the table's key. No transition passes them until
-/// this transaction is over.
+/// The epochs of these domains, in the order of the table's key. No transition ends one of them
+/// before this transaction ends.
 pub(crate) fn hold(link: &Link, places: &[EpochPlace]) -> Result<Vec<u64>, Trouble> {
     let namespaces: Vec<i32> = places.iter().map(|(namespace, _)| *namespace).collect();
     let domains: Vec<&str> = places.iter().map(|(_, domain)| domain.as_str()).collect();
@@ -37,7 +37,7 @@ pub(crate) fn hold(link: &Link, places: &[EpochPlace]) -> Result<Vec<u64>, Troub
     rows.iter().map(|row| Ok(row.try_get::<_, i64>(0)? as u64)).collect()
 }
 
-/// The epoch a domain is about to leave. Waits for everybody who holds it.
+/// The epoch that a domain is about to leave. Waits for every transaction that holds it.
 pub(crate) fn take(link: &Link, place: &EpochPlace) -> Result<u64, Trouble> {
     let params: [Param<'_>; 2] = [(&place.0, Type::INT4), (&place.1.as_str(), Type::TEXT)];
     link.query("SELECT pg_advisory_xact_lock(1751216248, hapax.epoch_lock($1, $2))", &params)?;
@@ -62,7 +62,7 @@ pub(crate) fn all(link: &Link, namespace: i32) -> Result<Vec<Bound>, Trouble> {
     rows.iter().filter_map(|row| read(row).transpose()).collect()
 }
 
-/// What an effect is bound to, or the epoch of a domain.
+/// The domain and epoch of a row, which is an effect's or a domain's own.
 pub(crate) fn read(row: &Row) -> Result<Option<Bound>, Trouble> {
     let Some(domain) = row.try_get::<_, Option<&str>>("domain")? else { return Ok(None) };
     let domain = Domain::new(domain).map_err(|error| StoreError::Corrupt(error.to_string()))?;
@@ -81,7 +81,7 @@ pub(crate) fn put(link: &Link, namespace: i32, epoch: &Bound) -> Result<(), Trou
     Ok(())
 }
 
-/// Where effects lie that the end of this epoch voids.
+/// The places of the effects that the end of this epoch voids.
 pub(crate) fn bound(link: &Link, namespace: i32, epoch: &Bound) -> Result<Vec<Place>, Trouble> {
     let rows = link.query(
         "SELECT namespace, key FROM hapax.effect
@@ -96,8 +96,8 @@ pub(crate) fn bound(link: &Link, namespace: i32, epoch: &Bound) -> Result<Vec<Pl
 }
 
 impl PgTxn<'_> {
-    /// Holds the epochs that a batch asks in, or takes the one that is about to end; before
-    /// anything else is locked.
+    /// Holds the epochs that a batch claims in, and takes the epoch that one of its commands ends,
+    /// before anything else is locked.
     pub(crate) fn preload_epochs(
         &mut self,
         mut asked: Vec<EpochPlace>,

@@ -6,22 +6,22 @@ use tokio_postgres::error::SqlState;
 /// Why a statement did not take effect, sorted by what this store does next.
 #[derive(Debug)]
 pub(crate) enum Trouble {
-    /// The connection is gone. What was on its way may have been committed.
+    /// The connection is gone. A statement in flight may have been committed.
     Lost(String),
-    /// Somebody else's transaction was in the way for too long, or a row moved on. Nothing was
-    /// written; try again, alone.
+    /// Another transaction was in the way for too long, or a row moved on. Nothing was written;
+    /// retry this command alone.
     Busy(String),
-    /// It will not work any better next time. Nothing was written.
+    /// A retry will fail in the same way. Nothing was written.
     Refused(StoreError),
 }
 
 impl Trouble {
-    /// What a harness says went wrong with the connection.
+    /// The harness injected this failure of the connection.
     pub(crate) fn lost(error: StoreError) -> Self {
         Self::Lost(error.to_string())
     }
 
-    /// As an answer to a caller, when there is nothing left to try.
+    /// The error that a caller gets when no retry is left.
     pub(crate) fn into_store_error(self) -> StoreError {
         match self {
             Self::Lost(text) | Self::Busy(text) => StoreError::Unavailable(text),
@@ -51,14 +51,14 @@ impl From<tokio_postgres::Error> for Trouble {
             &SqlState::LOCK_NOT_AVAILABLE
             | &SqlState::T_R_DEADLOCK_DETECTED
             | &SqlState::T_R_SERIALIZATION_FAILURE
-            // A statement that took too long; nobody else cancels ours.
+            // A statement timeout: no other process cancels our statements.
             | &SqlState::QUERY_CANCELED => Self::Busy(text),
             &SqlState::DISK_FULL => Self::Refused(StoreError::Full(text)),
             &SqlState::DATA_CORRUPTED | &SqlState::INDEX_CORRUPTED => {
                 Self::Refused(StoreError::Corrupt(text))
             }
             state => match &state.code()[..2] {
-                // Connections, shutdowns, a server that starts or is no primary any more.
+                // Connections, shutdowns, a server that is starting or no longer the primary.
                 "08" | "57" => Self::Lost(text),
                 // Resources, read-only, invalid transaction state.
                 "53" | "25" | "58" => Self::Lost(text),
@@ -78,7 +78,7 @@ fn is_io(source: &(dyn std::error::Error + 'static)) -> bool {
     source.downcast_ref::<std::io::Error>().is_some()
 }
 
-/// The message with everything behind it: the driver itself says only "db error".
+/// The message with its cause: the driver itself says only "db error".
 pub(crate) fn described(error: &tokio_postgres::Error) -> String {
     match (error.as_db_error(), std::error::Error::source(error)) {
         (Some(db), _) => format!("{} ({})", db.message(), db.code().code()),

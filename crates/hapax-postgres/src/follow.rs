@@ -1,4 +1,4 @@
-//! Following what is recorded, although transactions end in another order than they began.
+//! Follows new records, although transactions commit in another order than they began.
 
 use hapax_core::outbox::Record;
 use hapax_store::outbox::Tide;
@@ -8,17 +8,19 @@ use crate::error::Trouble;
 use crate::outbox::record;
 use crate::txn::PgTxn;
 
-/// How far back a transaction that is open now can have taken its place. What was taken earlier
-/// and is committed later is not followed.
+/// How far back an open transaction can have taken its number. A number that was taken earlier and
+/// is committed later is not followed.
 const BACK: u64 = 10_000;
-/// How many places are looked at.
+/// How many numbers are read at most.
 const PLACES: usize = 20_000;
 
 impl PgTxn<'_> {
-    /// The newest place, the oldest transaction that is open, and the number of this one, which is
-    /// higher than that of whoever has taken a place: they locked its effect before.
+    /// The newest number, the oldest open transaction, and this transaction. Its id is higher than
+    /// that of any transaction that has taken a number: those got their ids when they locked their
+    /// effects.
     fn state(&self) -> Result<(u64, u64, u64), Trouble> {
-        // The sequence first: whoever took a place by now has a lower number than ours.
+        // The sequence first: a transaction that has taken a number by now has a lower id than
+        // ours.
         let sql = "SELECT last_value - (NOT is_called)::int FROM hapax.outbox_seq";
         let row = self.link.one(sql, &[])?;
         let last = row.try_get::<_, i64>(0)? as u64;
@@ -30,7 +32,7 @@ impl PgTxn<'_> {
         Ok((last, row.try_get::<_, i64>(0)? as u64, row.try_get::<_, i64>(1)? as u64))
     }
 
-    /// What can be seen beyond a place.
+    /// The visible numbers above `floor`.
     fn places(&self, floor: u64) -> Result<Vec<u64>, Trouble> {
         let sql = "SELECT seq FROM hapax.outbox_record WHERE seq > $1 ORDER BY seq LIMIT $2";
         let (floor, most) = (floor as i64, PLACES as i64);
@@ -51,7 +53,7 @@ impl PgTxn<'_> {
     ) -> Result<(Vec<Record>, Tide), Trouble> {
         let (last, oldest, this) = self.state()?;
         let mut new = self.places(tide.floor)?;
-        // What has to wait for the next time is not passed over.
+        // Records beyond the limit stay above the floor for the next call.
         let looked = new.get(PLACES - 1).copied().unwrap_or(u64::MAX);
         new.retain(|seq| !tide.seen.contains(seq));
         let most = new.get(limit).map_or(looked, |seq| seq - 1);

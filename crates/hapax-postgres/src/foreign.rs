@@ -1,4 +1,4 @@
-//! Taking part in a transaction that the caller owns, by the functions that every language has.
+//! Takes part in a transaction that the caller owns, by the SQL functions that every language has.
 
 use hapax_core::attempt::{AttemptId, Fence};
 use hapax_core::effect::{Ask, Blocked, Grant, Safety, Settling, StateName, Verdict};
@@ -21,8 +21,8 @@ use crate::error::Trouble;
 
 /// The statement that claims in the caller's transaction.
 ///
-/// What the journal says of it travels as a setting of the transaction, which is in place before
-/// the function is called because its key is put together with it.
+/// The journal's note travels as a setting of the transaction. It is set before the function is
+/// called, because the function's key argument depends on it.
 pub(crate) const CLAIM: &str =
     "SELECT c.* FROM (SELECT set_config('hapax.about', $14, true) AS about OFFSET 0) s,
          LATERAL hapax.claim($1 || left(s.about, 0), $2, $11, $3, $4, $5, $6, $7, $8, $9, $10,
@@ -105,7 +105,7 @@ pub(crate) fn declared(safety: Safety) -> (&'static str, Option<i64>) {
     }
 }
 
-/// What `hapax.claim` returns.
+/// The row that `hapax.claim` returns.
 #[derive(Debug, Default)]
 pub(crate) struct Told {
     pub(crate) verdict: String,
@@ -197,7 +197,7 @@ impl Told {
     }
 }
 
-/// Records a success in the caller's transaction, and what there is to tell of it.
+/// Records a success in the caller's transaction, with its events and its note.
 pub async fn settle_in(
     tx: &impl GenericClient,
     name: &Name,
@@ -229,7 +229,7 @@ pub async fn settle_in(
             for emission in others {
                 emit_in(tx, name, attempt, emission).await?;
             }
-            // On one trip: if the first fails, the server refuses the second.
+            // One round trip: if the first fails, the server refuses the second.
             let (emitted, settled) = tokio::join!(emit_in(tx, name, attempt, last), settle);
             emitted?;
             settled
@@ -238,7 +238,7 @@ pub async fn settle_in(
     settled.map(drop).map_err(unsettled)
 }
 
-/// The events as they are recorded, by what is declared now.
+/// The events as they are recorded, after the guards and by the current declarations.
 async fn admitted_in(
     tx: &impl GenericClient,
     events: &[Emission],
@@ -304,7 +304,7 @@ pub(crate) fn ordering(order: &Order) -> (Option<&str>, bool) {
     }
 }
 
-/// What a refusal of `hapax.emit` means.
+/// The error for a refusal of `hapax.emit`.
 pub(crate) fn refused(code: Option<&str>, event: &Event) -> Option<Unsettled> {
     let (name, dataset) = (event.name.clone(), event.dataset.clone());
     let error = match code? {

@@ -1,4 +1,4 @@
-//! Taking part in a transaction of sqlx.
+//! Takes part in a transaction of sqlx.
 
 use hapax_core::attempt::{AttemptId, Fence};
 use hapax_core::effect::{Ask, Verdict};

@@ -26,8 +26,8 @@ fn receipt(inserted: u64) -> Receipt {
     if inserted == 0 { Receipt::Again } else { Receipt::First }
 }
 
-/// Receives an event in your transaction: if that is rolled back, it was not received. If somebody
-/// else is receiving it just now, this waits until that is over.
+/// Receives an event in your transaction: if you roll it back, the event was not received. If
+/// another transaction is receiving the same event, this call waits until that one ends.
 pub async fn receive_in(
     tx: &Transaction<'_>,
     source: &str,
@@ -46,7 +46,7 @@ pub async fn forget(
     client.execute(FORGET, &[&older_than.as_secs_f64()]).await
 }
 
-/// The same where the transaction is sqlx's.
+/// The same for a transaction of sqlx.
 #[cfg(feature = "sqlx")]
 pub mod sqlx {
     use super::*;

@@ -30,7 +30,7 @@ const SELECT: &str = concat!(
     " FROM hapax.journal j JOIN hapax.namespace n ON n.id = j.namespace"
 );
 
-/// The next numbers for entries.
+/// Takes the next entry numbers.
 pub(crate) fn numbers(link: &Link, count: usize) -> Result<Vec<u64>, Trouble> {
     let rows = link.often((
         "SELECT hapax.next_entry() FROM generate_series(1, $1::int)",
@@ -103,8 +103,8 @@ pub(crate) fn after(link: &Link, after: u64, limit: usize) -> Result<Vec<Entry>,
     query(link, &sql, &[(&(after as i64), Type::INT8), (&(limit as i64), Type::INT8)])
 }
 
-/// The entries of one effect, found by following them back from its newest. Where records were
-/// ever swept, or there is none, what lies before is searched for as well.
+/// The entries of one effect, found by the chain that leads back from the newest. If effects were
+/// ever swept, or this one has no chain, the journal is searched as well.
 pub(crate) fn of(
     link: &Link,
     (namespace, key): Place,
@@ -140,8 +140,8 @@ pub(crate) fn of(
 }
 
 /// The first entries that are no leaves yet: those that appeared in gaps, then those above every
-/// leaf. The latter are limited by themselves, so that they are read from the index in its order, and
-/// no more of them than are wanted.
+/// leaf. The latter have a limit of their own, so that the index yields them in its order and no more
+/// than are wanted.
 const UNSEALED: &str = "(
     SELECT j.* FROM hapax.sealing s, unnest(s.gaps) AS g (r), LATERAL (
         SELECT j.* FROM hapax.journal j WHERE j.id >= lower(g.r) AND j.id < upper(g.r) OFFSET 0) j
@@ -194,7 +194,7 @@ pub(crate) fn leaves(link: &Link, first: u64, count: u64) -> Result<Vec<Option<E
     Ok(found)
 }
 
-/// The leaves of partitions that have left.
+/// The leaves of detached partitions.
 pub(crate) fn archived(link: &Link) -> Result<Vec<std::ops::Range<u64>>, Trouble> {
     let sql = "SELECT lower(r), upper(r) FROM hapax.archive a, unnest(a.leaves) AS r ORDER BY 1";
     let rows = link.query(sql, &[])?;
@@ -203,7 +203,7 @@ pub(crate) fn archived(link: &Link) -> Result<Vec<std::ops::Range<u64>>, Trouble
         .collect()
 }
 
-/// Which leaf this entry is, if it is sealed.
+/// The leaf of this entry, if it is sealed.
 pub(crate) fn leaf_of(link: &Link, entry: u64) -> Result<Option<u64>, Trouble> {
     let rows = link.query(
         "SELECT place * 256 + array_position(entries, $1) - 1 FROM hapax.tile
@@ -280,7 +280,7 @@ pub(crate) fn put_head(
     Ok(())
 }
 
-/// The entries of each lowest tile that grows, with those it has already.
+/// The entries of each level-0 tile that grows, old and new.
 fn leaves_by_tile(
     link: &Link,
     leaves: &[u64],
@@ -309,8 +309,8 @@ pub(crate) fn heads(link: &Link, after: u64, limit: usize) -> Result<Vec<Head>, 
     rows.iter().map(read_head).collect()
 }
 
-/// The newest head; whoever is about to add one holds the store's own row, so that there is
-/// one sealer at a time.
+/// The newest head. With `lock`, the caller is about to add one and holds the store's own row, so
+/// that there is one sealer at a time.
 pub(crate) fn newest_head(link: &Link, lock: bool) -> Result<Option<Head>, Trouble> {
     if lock {
         link.query("SELECT 1 FROM hapax.sealing FOR UPDATE", &[])?;

@@ -1,15 +1,14 @@
-//! A lane: one thread, one connection, one batch on its way at a time.
+//! A lane: one thread, one connection, one batch in flight at a time.
 //!
 //! A batch takes up to three steps, and most commands need only the first:
 //!
-//! 1. **Quick**: claims of keys that should be new and successes of effects that should still
-//!    be running are written straight away, each on the condition that it is so.
-//! 2. **Look**: claims that found something are judged by what is there; a verdict that
-//!    writes nothing is final.
-//! 3. **Careful**: whatever is left is judged under the rows' locks, in one transaction. If
-//!    that fails, each command is carried out alone, so that only the culprit sees the error.
+//! 1. **Quick**: one statement writes the claims of keys that should be new, and the successes of
+//!    effects that should still be running. Each write has that as its condition.
+//! 2. **Look**: claims that found a row are judged by it; a verdict that writes nothing is final.
+//! 3. **Careful**: the other commands are judged under the rows' locks, in one transaction. If that
+//!    fails, each command is carried out alone, so that only the culprit sees the error.
 //!
-//! A command that has to wait for somebody else's transaction goes to the slow lane. A panic ends the
+//! A command that has to wait for another transaction goes to the slow lane. A panic ends the
 //! connection, and with it the transaction; this process writes nothing more.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -36,14 +35,14 @@ use crate::quick::Quick;
 use crate::store::Shared;
 use crate::txn::{Access, PgTxn};
 
-/// How many commands share a quick statement at most, and a careful transaction.
+/// The largest batch of a quick statement, and of a careful transaction.
 const BATCH: usize = 512;
 const CAREFUL: usize = 64;
 
-/// How long a command is tried again while the database cannot be reached.
+/// How long a command is retried while the database cannot be reached.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// How long a claim waits for somebody else's open transaction before it is told so.
+/// How long a claim waits for another open transaction before its caller is told so.
 const BLOCKED: Duration = Duration::from_secs(1);
 
 /// How often a claim is put off because its advisory lock is taken, before the rows decide.
@@ -70,15 +69,15 @@ pub(crate) struct Lane {
 
 type Reply = (oneshot::Sender<Result<Answer, StoreError>>, Result<Answer, StoreError>);
 
-/// What became of a batch.
+/// The results of a batch.
 #[derive(Default)]
 pub(crate) struct Served {
     replies: Vec<Reply>,
-    /// What these were about is free again.
+    /// Subjects that are free again.
     over: Vec<Subject>,
-    /// To be tried again by this kind of lane.
+    /// Commands that this kind of lane retries.
     again: Vec<Waiting>,
-    /// To be waited for on the slow lane, which takes the subject over.
+    /// Commands that wait on the slow lane, which takes their subjects over.
     slow: Vec<Waiting>,
 }
 
@@ -94,7 +93,7 @@ impl Lane {
         Self { shared, pace, link: None, failures: 0 }
     }
 
-    /// Its connection, which it opens again when it needs one.
+    /// Takes its connection out; the lane reconnects when it needs one.
     pub(crate) fn take_link(&mut self) -> Option<Link> {
         self.link.take()
     }
@@ -124,7 +123,7 @@ impl Lane {
             Pace::Quick => &shared.queue,
             Pace::Patient => &shared.slow,
         };
-        // What is on the slow lane stays taken in the queue it came from, until it is over.
+        // A subject on the slow lane stays busy in the quick queue until its command is done.
         if self.pace == Pace::Patient {
             shared.queue.release(&served.over);
             let waiting = served.slow.iter().map(|waiting| Subject::of(&waiting.job.command));
@@ -143,7 +142,7 @@ impl Lane {
             return self.unreachable(batch, trouble, served);
         }
         let claims = batch.iter().filter(|waiting| is_claim(waiting)).count();
-        // Where most claims find something, it pays to look first.
+        // If most claims find a row, looking first is cheaper.
         let look_first = self.shared.claims_find.load(Ordering::Relaxed);
         let rest = if look_first { self.look(batch, served) } else { batch };
         let looked = rest.iter().filter(|waiting| is_claim(waiting)).count();
@@ -161,7 +160,7 @@ impl Lane {
         }
     }
 
-    /// A connection, and the numbers of all namespaces that are claimed in.
+    /// Connects if needed, and gives a number to each namespace that the batch writes to.
     fn connect(&mut self, batch: &[Waiting]) -> Result<(), Trouble> {
         if self.link.as_ref().is_some_and(Link::is_closed) {
             self.link = None;
@@ -170,8 +169,8 @@ impl Lane {
             Some(link) => link,
             None => {
                 let link = self.shared.connect()?;
-                // Whatever ended the last connection may have been a restore, after which numbers of
-                // entries are given again.
+                // The last connection may have ended in a restore, after which entry numbers are given
+                // again.
                 self.shared.running().clear();
                 if self.pace == Pace::Quick {
                     link.hurry()?;
@@ -197,8 +196,8 @@ impl Lane {
         self.link.as_ref().ok_or_else(|| Trouble::Lost("not connected".into()))
     }
 
-    /// The database cannot be reached, or the reply to a commit was lost. Claims and settles
-    /// are idempotent by their attempt, so they are simply asked again, for a while.
+    /// Puts commands back for a retry, until their time is up: the database cannot be reached, or the
+    /// reply to a commit was lost. Claims and settles are idempotent by their attempt.
     fn unreachable(&mut self, batch: Vec<Waiting>, trouble: Trouble, served: &mut Served) {
         self.link = None;
         let closed = self.shared.queue.is_closed();
@@ -226,7 +225,7 @@ impl Lane {
         }
     }
 
-    /// Writes what can be written without looking. Returns what is left.
+    /// Writes the commands that the quick statement covers. Returns the others.
     fn quick(&mut self, batch: Vec<Waiting>, served: &mut Served) -> Vec<Waiting> {
         let mut attempt = match Quick::of(&self.shared, self.link.as_ref(), batch) {
             Ok(attempt) => attempt,
@@ -247,7 +246,7 @@ impl Lane {
                 self.unreachable(attempt.into_all(), trouble, served);
                 Vec::new()
             }
-            // Somebody is in the way, or one of them is bad: find out which.
+            // Another transaction is in the way, or one command is bad: each is tried alone.
             Err(Trouble::Busy(_) | Trouble::Refused(_)) => {
                 let rest = std::mem::take(&mut attempt.rest);
                 for waiting in attempt.into_all() {
@@ -258,7 +257,7 @@ impl Lane {
         }
     }
 
-    /// Answers claims whose verdict needs no writing. Returns what is left.
+    /// Answers claims whose verdict writes nothing. Returns the other commands.
     fn look(&mut self, batch: Vec<Waiting>, served: &mut Served) -> Vec<Waiting> {
         if !batch.iter().any(is_claim) {
             return batch;
@@ -304,8 +303,8 @@ impl Lane {
             if let Some(trouble) = view.take_trouble() {
                 return Err(trouble);
             }
-            // An attempt that asks again may find a grant whose commit has not reached a standby yet. Under
-            // the row's lock, the commit of its answer waits for that.
+            // A repeated claim may find a grant whose commit has not reached a standby yet. Under the
+            // row's lock, the commit of its answer waits for that.
             let granted = matches!(answer, Ok(Answer::Claim(Verdict::Granted(_))));
             verdicts.push((!view.wanted_to_write() && !granted).then_some(answer));
         }
@@ -324,7 +323,7 @@ impl Lane {
             Ok(answers) => self.conclude(batch, answers, served),
             Err(trouble @ Trouble::Lost(_)) => self.lost(batch, trouble, served),
             Err(trouble) => {
-                // They share an epoch's row, and would wait for it one after the other.
+                // Claims in an epoch share its row, and would wait for it one after the other.
                 let busy = matches!(trouble, Trouble::Busy(_)) && self.pace == Pace::Quick;
                 for waiting in batch {
                     match busy && is_bound(&waiting.job.command) {
@@ -347,7 +346,7 @@ impl Lane {
         }
     }
 
-    /// Somebody else's transaction is in the way.
+    /// Another transaction is in the way.
     fn blocked(&self, waiting: Waiting, text: String, served: &mut Served) {
         let waited = waiting.since.elapsed();
         match &waiting.job.command {
@@ -395,7 +394,7 @@ impl Lane {
         self.unreachable(idempotent, trouble, served);
     }
 
-    /// One transaction. `None` for a command whose advisory lock somebody else has.
+    /// Runs one transaction. `None` for a command whose advisory lock another transaction has.
     fn transact(
         &mut self,
         batch: &[Waiting],
@@ -418,7 +417,7 @@ impl Lane {
     ) -> Result<Vec<Option<Result<Answer, StoreError>>>, Trouble> {
         let link = self.link()?;
         pass(Point::PostgresBegin).map_err(Trouble::lost)?;
-        // A transition writes to everything that is under way, however much that is.
+        // An epoch transition writes to every open effect of the epoch, however many there are.
         let ends = |waiting: &Waiting| matches!(waiting.job.command, Command::Advance { .. });
         let statement_timeout_ms = if batch.iter().any(ends) { 600_000 } else { 10_000 };
         let settings = format!(
@@ -484,7 +483,7 @@ impl Lane {
         Ok(answers)
     }
 
-    /// The places of the effects these commands are about.
+    /// The places of the effects that these commands are about.
     fn places<'a>(&self, batch: impl Iterator<Item = &'a Waiting>) -> Result<Vec<Place>, Trouble> {
         let link = self.link()?;
         let mut places = Vec::new();
@@ -498,7 +497,7 @@ impl Lane {
         Ok(places)
     }
 
-    /// The epochs that these commands ask in, and the one that one of them ends.
+    /// The epochs that these commands claim in, and the epoch that one of them ends.
     fn epochs<'a>(
         &self,
         batch: impl Iterator<Item = &'a Waiting>,
@@ -521,7 +520,7 @@ impl Lane {
         Ok((asked, over))
     }
 
-    /// The lock that each command is about, as far as that is known beforehand.
+    /// The lock of each command, if it is known beforehand.
     fn locks(&self, batch: &[Waiting]) -> Result<Vec<Option<LockPlace>>, Trouble> {
         let link = self.link()?;
         let lock_of = |name: &Name, lock: Option<LockKey>| -> Result<_, Trouble> {
@@ -545,8 +544,8 @@ impl Lane {
             .collect()
     }
 
-    /// Tries the advisory locks: a cheap hint that somebody is at the same lock right now. It
-    /// can only put a command off; the rows decide.
+    /// Tries the advisory locks: a cheap hint that another transaction is at the same lock right now.
+    /// It can only put a command off; the rows decide.
     fn hinted(
         &self,
         link: &Link,

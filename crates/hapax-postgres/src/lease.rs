@@ -16,14 +16,14 @@ macro_rules! select {
     };
 }
 
-/// A lease; under its row's lock, if it is about to be written.
+/// A lease; under its row's lock if the caller is about to write it.
 pub(crate) fn load(link: &Link, id: LeaseId, lock: bool) -> Result<Option<Lease>, Trouble> {
     let sql = if lock { concat!(select!(), " FOR UPDATE") } else { select!() };
     let rows = link.often((sql, &[(&&id.as_bytes()[..], Type::BYTEA)]))?;
     first(&rows)
 }
 
-/// The statement that finds a lease by its id, for whoever asks something else with it.
+/// The statement that finds a lease by its id, for a round trip shared with another statement.
 pub(crate) const FIND: &str = select!();
 
 pub(crate) fn first(rows: &[Row]) -> Result<Option<Lease>, Trouble> {
@@ -64,15 +64,15 @@ pub(crate) fn put(link: &Link, lease: &Lease) -> Result<(), Trouble> {
     Ok(())
 }
 
-/// Dead first, so that what hangs on it can be found; gone once nothing does. To whoever asks,
-/// a lease that is not there is dead.
+/// Marks a lease as dead, so that its effects can be found, and deletes it once no effect refers to it.
+/// A missing lease counts as dead.
 pub(crate) fn end(link: &Link, id: LeaseId) -> Result<(), Trouble> {
     let id = &id.as_bytes()[..];
     link.execute("UPDATE hapax.lease SET dead = true WHERE id = $1", &[(&id, Type::BYTEA)])?;
     sweep(link)
 }
 
-/// Removes dead leases on which nothing hangs.
+/// Removes dead leases that no effect refers to.
 pub(crate) fn sweep(link: &Link) -> Result<(), Trouble> {
     link.execute(
         "DELETE FROM hapax.lease WHERE id IN (
@@ -84,10 +84,10 @@ pub(crate) fn sweep(link: &Link) -> Result<(), Trouble> {
     Ok(())
 }
 
-/// The timeline this server writes: another one after each failover or restore.
+/// The timeline this server writes; each failover or restore begins another one.
 const TIMELINE: &str = "left(pg_walfile_name(pg_current_wal_lsn()), 8)";
 
-/// The pulse; of another timeline it does not count.
+/// The pulse, if it is of this timeline.
 pub(crate) fn pulse(link: &Link) -> Result<Pulse, Trouble> {
     let sql = format!("SELECT pulse_last, pulse_gaps FROM hapax.self WHERE timeline = {TIMELINE}");
     let rows = link.query(&sql, &[])?;
@@ -100,13 +100,13 @@ pub(crate) fn pulse(link: &Link) -> Result<Pulse, Trouble> {
     Ok(Pulse { last, gaps })
 }
 
-/// Whether the pulse that is stored counts: it is of this timeline, and not of a clock that was ahead and has
+/// Whether the stored pulse counts: it is of this timeline, and not of a clock that was ahead and has
 /// been set right, as [`Pulse::beat`] judges it.
 const SAME_CLOCK: &str =
     "timeline = left(pg_walfile_name(pg_current_wal_lsn()), 8) AND pulse_last <= $1 + 60000";
 
-/// Writes the pulse. Other transactions beat too: the newest beat counts, and of each length the
-/// newest gap.
+/// Writes the pulse. Other transactions beat too: the newest beat counts, and the newest gap of each
+/// length.
 pub(crate) fn put_pulse(link: &Link, pulse: &Pulse) -> Result<(), Trouble> {
     let sql = format!(
         "UPDATE hapax.self SET

@@ -15,8 +15,8 @@ use crate::error::Trouble;
 /// A place in the table: the number of a namespace and a lock.
 pub(crate) type LockPlace = (i32, LockKey);
 
-/// Tries the advisory locks of these keys for the length of the transaction. Those that
-/// somebody else has are not in the answer.
+/// Tries the advisory locks of these keys for the length of the transaction. The answer omits those
+/// that another transaction has.
 pub(crate) fn hint(link: &Link, keys: &[i64]) -> Result<Vec<i64>, Trouble> {
     let rows = link.often((
         "SELECT k FROM unnest($1::bigint[]) AS u (k) WHERE pg_try_advisory_xact_lock(k)",
@@ -25,7 +25,7 @@ pub(crate) fn hint(link: &Link, keys: &[i64]) -> Result<Vec<i64>, Trouble> {
     rows.iter().map(|row| Ok(row.try_get(0)?)).collect()
 }
 
-/// The locks of these places that are held; under their rows' locks, if asked.
+/// The held locks of these places; with `lock`, under their rows' locks.
 pub(crate) fn load(
     link: &Link,
     places: &[LockPlace],
@@ -58,14 +58,14 @@ pub(crate) fn load(
         .collect()
 }
 
-/// A lock to be written over the attempt that was read, or where there was none.
+/// A lock to write over the attempt that was read, or where there was none.
 pub(crate) struct Taken {
     pub(crate) namespace: i32,
     pub(crate) over: Option<AttemptId>,
     pub(crate) lock: Lock,
 }
 
-/// Writes locks, in their order. `Busy` if somebody else was quicker with one of them.
+/// Writes locks, in their order. `Busy` if another transaction was quicker with one of them.
 pub(crate) fn put(link: &Link, taken: &[Taken]) -> Result<(), Trouble> {
     if taken.is_empty() {
         return Ok(());

@@ -23,7 +23,7 @@ pub(crate) const MIGRATIONS: [&str; 13] = [
     include_str!("sql/13_attempts.sql"),
 ];
 
-/// What is needed before the first migration.
+/// The schema and the table that the first migration needs.
 const GROUND: &str = "CREATE SCHEMA IF NOT EXISTS hapax;
 CREATE TABLE IF NOT EXISTS hapax.migration (
     version int PRIMARY KEY,
@@ -33,10 +33,10 @@ CREATE TABLE IF NOT EXISTS hapax.migration (
 /// The advisory lock under which the schema is changed: \"hapax\" in ASCII.
 const LOCK: i64 = 0x68_61_70_61_78;
 
-/// The oldest server that will do.
+/// The oldest server version that is supported.
 const OLDEST: i32 = 150_000;
 
-/// Checks that server and schema will do. A database without a schema gets one.
+/// Checks that the server and its schema are supported. A database without a schema gets one.
 pub(crate) fn check(link: &Link) -> Result<(), Trouble> {
     let row = link.one(
         "SELECT current_setting('server_version_num')::int, current_setting('server_version'),
@@ -89,7 +89,7 @@ pub(crate) fn migrate(link: &Link) -> Result<usize, Trouble> {
     Ok(MIGRATIONS.len().saturating_sub(from))
 }
 
-/// All statements, for those who run them by hand.
+/// All statements, for an operator who runs them by hand.
 pub fn script() -> String {
     let mut script = format!("BEGIN;\n{GROUND}\n");
     for (version, sql) in MIGRATIONS.iter().enumerate() {

@@ -34,8 +34,8 @@ impl Namespaces {
         Ok(Some(id))
     }
 
-    /// The number of a namespace, which gets one if it has none. In a transaction of its own,
-    /// so that the number stays whatever becomes of the work that needed it.
+    /// The number of a namespace, which gets one if it has none. In a transaction of its own, so
+    /// that the number stays even if the work that needed it fails.
     pub(crate) fn make(&self, link: &Link, name: &Namespace) -> Result<i32, Trouble> {
         if let Some(id) = self.find(link, name)? {
             return Ok(id);

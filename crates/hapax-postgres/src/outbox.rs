@@ -26,7 +26,7 @@ use crate::effect::bytes;
 use crate::error::Trouble;
 use crate::txn::PgTxn;
 
-/// The columns of a record, which are read by their places: there may be many rows.
+/// The columns of a record. They are read by position, because there may be many rows.
 macro_rules! record {
     () => {
         "e.seq, e.outbox_id, e.namespace, e.idempotency_key, e.ordinal, e.event_name, e.dataset_id,
@@ -36,7 +36,7 @@ macro_rules! record {
 }
 pub(crate) use record;
 
-/// The columns of a record that is to leave: whether its payload was judged is the last.
+/// The columns of a record to deliver; the last says whether its payload was judged.
 macro_rules! judged {
     () => {
         concat!(crate::outbox::record!(), ", e.judged")
@@ -58,7 +58,7 @@ impl<'a> FromSql<'a> for Id {
     }
 }
 
-/// A payload, as the server keeps it: it need not make another text of it.
+/// A payload as the server keeps it, which saves a conversion to another text.
 struct Document(Payload);
 
 impl<'a> FromSql<'a> for Document {
@@ -104,8 +104,8 @@ impl PgTxn<'_> {
         })
     }
 
-    /// A record, and what is known of its delivery in another row, from a column on: its transaction
-    /// and its track, how often it was tried, when it is due, whether it was refused, and where it lies.
+    /// A record with its delivery. The delivery's columns begin at `at` in another row: transaction,
+    /// ordering key's hash, tries, due time, whether it was refused, and its position.
     pub(crate) fn parcel(
         &self,
         record: &Row,

@@ -1,4 +1,4 @@
-//! Effects that belong together.
+//! Parts as rows: effects that belong to one whole.
 
 use hapax_core::effect::StateName;
 use hapax_core::key::Key;
@@ -12,7 +12,7 @@ use crate::effect::{self, Place, bytes};
 use crate::error::Trouble;
 use crate::txn::PgTxn;
 
-/// Writes what effects are parts of, in their order.
+/// Writes the parts' rows, in their order.
 pub(crate) fn put(link: &Link, parts: &[(Place, Part)]) -> Result<(), Trouble> {
     if parts.is_empty() {
         return Ok(());
@@ -62,7 +62,7 @@ impl PgTxn<'_> {
         let states: Vec<i16> = sought.states.iter().map(|state| *state as i16).collect();
         let stuck = !states.is_empty()
             && sought.states.iter().all(|s| !s.is_settled() && *s != StateName::Running);
-        // Lets the planner see that the index of stuck effects covers the question.
+        // Lets the planner see that the index of stuck effects covers the query.
         let column = if stuck { "stuck" } else { "state" };
         let (beyond, order) = match sought.newest_first {
             true => ("<", "DESC"),

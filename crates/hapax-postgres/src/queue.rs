@@ -1,7 +1,7 @@
-//! What is waiting to be carried out, and what is being carried out.
+//! Commands that wait to be carried out, and the subjects of those being carried out.
 //!
-//! Commands about the same thing are carried out one after the other, in the order they came;
-//! all others may overtake each other in as many lanes as there are.
+//! Commands about the same subject are carried out one after the other, in the order they came; all
+//! others may overtake each other in as many lanes as there are.
 
 use std::collections::{HashSet, VecDeque};
 use std::sync::{Condvar, Mutex, MutexGuard};
@@ -12,7 +12,7 @@ use hapax_core::lease::LeaseId;
 use hapax_core::name::{Name, Namespace};
 use hapax_store::{Command, Job, StoreError};
 
-/// What a command is about.
+/// The subject of a command.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) enum Subject {
     Effect(Name),
@@ -58,12 +58,12 @@ impl Subject {
     }
 }
 
-/// A command that waits.
+/// A queued command.
 pub(crate) struct Waiting {
     pub(crate) job: Job,
-    /// When it came.
+    /// When it was queued.
     pub(crate) since: Instant,
-    /// When it may be tried again, if it was put off.
+    /// When it may be retried, if it was put off.
     pub(crate) not_before: Option<Instant>,
     /// How often it was put off.
     pub(crate) put_off: u32,
@@ -74,7 +74,7 @@ impl Waiting {
         Self { job, since: Instant::now(), not_before: None, put_off: 0 }
     }
 
-    /// Whether it shares transactions with others.
+    /// Whether it can share a transaction with other commands.
     pub(crate) fn is_sociable(&self) -> bool {
         matches!(self.job.command, Command::Claim { .. } | Command::Settle { .. })
     }
@@ -86,7 +86,7 @@ struct State {
     busy: HashSet<Subject>,
     idle: usize,
     closed: bool,
-    /// Why nothing is carried out any more.
+    /// The error that stopped the queue.
     stopped: Option<StoreError>,
 }
 
@@ -96,11 +96,11 @@ pub(crate) struct Queue {
     ready: Condvar,
 }
 
-/// How long a lane sleeps at most while something waits to be tried again.
+/// How long a lane sleeps at most while a command waits for its retry.
 const TICK: Duration = Duration::from_millis(5);
 
-/// How long a lane looks out for more before it sleeps: who was just answered is often back
-/// sooner than a sleeper could be woken.
+/// How long a lane polls before it sleeps: a caller that was just answered is often back sooner
+/// than a sleeping thread could be woken.
 const LINGER: Duration = Duration::from_micros(100);
 
 impl Queue {
@@ -117,14 +117,15 @@ impl Queue {
         }
     }
 
-    /// Takes a subject for a command that never was in the queue; not while others wait.
+    /// Marks the subject of a command that bypasses the queue as busy; refused while commands are
+    /// queued.
     pub(crate) fn enter(&self, subject: &Subject) -> bool {
         let mut state = self.lock();
         let open = !state.closed && state.stopped.is_none();
         open && state.waiting.is_empty() && state.busy.insert(subject.clone())
     }
 
-    /// Puts commands back before all others, in their order, and lets go of their subjects.
+    /// Puts commands back at the front, in their order, and frees their subjects.
     pub(crate) fn put_back(&self, jobs: Vec<Waiting>) {
         if jobs.is_empty() {
             return;
@@ -141,8 +142,8 @@ impl Queue {
         self.ready.notify_one();
     }
 
-    /// What can be carried out now: several that share a transaction, or one that does not.
-    /// Waits until there is something; `None` when the queue is closed and empty.
+    /// Takes what can be carried out now: several commands that share a transaction, or one that
+    /// does not. Waits until there is one; `None` when the queue is closed and empty.
     pub(crate) fn take(&self, most: usize) -> Option<Vec<Waiting>> {
         let lingered = Instant::now();
         let mut state = self.lock();
@@ -174,7 +175,7 @@ impl Queue {
         }
     }
 
-    /// Lets go of what was carried out.
+    /// Frees the subjects of finished commands.
     pub(crate) fn release(&self, subjects: &[Subject]) {
         let mut state = self.lock();
         for subject in subjects {
@@ -185,7 +186,7 @@ impl Queue {
         }
     }
 
-    /// Refuses what waits, and all that comes.
+    /// Refuses all queued commands, and all later ones.
     pub(crate) fn stop(&self, error: &StoreError) {
         let mut state = self.lock();
         state.stopped = Some(error.clone());
@@ -194,12 +195,12 @@ impl Queue {
         refuse(waiting, error);
     }
 
-    /// Why nothing is carried out any more.
+    /// The error that stopped the queue, if one did.
     pub(crate) fn stopped(&self) -> Option<StoreError> {
         self.lock().stopped.clone()
     }
 
-    /// No more will come.
+    /// Lets the lanes end once the queue is empty.
     pub(crate) fn close(&self) {
         self.lock().closed = true;
         self.ready.notify_all();
@@ -232,7 +233,7 @@ impl State {
             let subject = Subject::of(&waiting.job.command);
             let free = !early && !self.busy.contains(&subject) && !passed_over.contains(&subject);
             if !free || (!waiting.is_sociable() && !batch.is_empty()) {
-                // Nobody overtakes a command about the same thing.
+                // A command does not overtake another one about the same subject.
                 passed_over.insert(subject);
                 passed.push_back(waiting);
                 continue;

@@ -1,5 +1,5 @@
-//! Writing without looking first: one statement for a whole batch, each command on the condition
-//! that what is there is what should be.
+//! Writes without reading first: one statement for a whole batch. Each command takes effect only if
+//! its row is in the state that it should be in.
 
 use std::collections::HashMap;
 use std::sync::LazyLock;
@@ -25,13 +25,12 @@ use crate::lane::Served;
 use crate::queue::{Subject, Waiting};
 use crate::store::Shared;
 
-/// The statements of a batch in which nothing has a lock, or anything to say in the journal; of one
-/// claim; and of one settle.
+/// The statements for a batch without locks and journal notes, for one claim, and for one settle.
 const QUICK: &str = include_str!("sql/quick.sql");
 const CLAIM_ONE: &str = include_str!("sql/claim_one.sql");
 const SETTLE_ONE: &str = include_str!("sql/settle_one.sql");
 
-/// The first and the last as the harness plants them: whatever is there is written over.
+/// The first and the last as the harness plants them: without the check of the row's version.
 static UNCONDITIONAL: LazyLock<[String; 2]> = LazyLock::new(|| {
     [
         QUICK.replace("AND e.entry = s.entry AND e.state = 0", ""),
@@ -39,34 +38,34 @@ static UNCONDITIONAL: LazyLock<[String; 2]> = LazyLock::new(|| {
     ]
 });
 
-/// The first where the session is not ours.
+/// The first, as a function call, for a session that is not ours.
 const CALL: &str =
     "SELECT * FROM hapax.quick($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14,
          $15, $16, $17)";
 
-/// Commands that are written on the strength of what should be there.
+/// Commands that are written on the assumption of what their rows hold.
 pub(crate) struct Quick {
     now: Now,
-    /// The bits of a lock that its advisory lock is made of.
+    /// The bits of a lock's key that its advisory lock has.
     hints: u64,
     claims: Vec<QuickOne<Grant>>,
     settles: Vec<QuickOne<Vec<u8>>>,
-    /// What has to be looked at.
+    /// Commands whose rows must be read.
     pub(crate) rest: Vec<Waiting>,
 }
 
 struct QuickOne<T> {
     waiting: Waiting,
     place: Place,
-    /// The row as it will be; for a settle, with the version it must still have.
+    /// The row as it will be; for a settle, with the version that the stored row must still have.
     row: Stored,
-    /// What the journal says of it.
+    /// Its note in the journal.
     note: Option<String>,
     what: T,
 }
 
 impl<T> QuickOne<T> {
-    /// Whether it has a lock, or something to say in the journal.
+    /// Whether it has a lock or a note in the journal.
     fn has_asides(&self) -> bool {
         self.note.is_some() || self.row.effect.lock.is_some()
     }
@@ -77,8 +76,8 @@ impl<T> QuickOne<T> {
 }
 
 impl Quick {
-    /// Asks core what a new key and a running effect are told, and takes those whose answer is
-    /// a write that the quick statement knows.
+    /// Asks core for the answer to each command, assuming a new key or the running effect. Takes
+    /// the commands whose answer is a write that the quick statement can make.
     pub(crate) fn of(
         shared: &Shared,
         link: Option<&Link>,
@@ -165,7 +164,7 @@ impl Quick {
         self.claims.is_empty() && self.settles.is_empty()
     }
 
-    /// Sends everything in one statement. Returns the entries of those that took hold.
+    /// Sends all commands in one statement. Returns the entries of those that took effect.
     pub(crate) fn send(&self, link: &Link) -> Result<Vec<(Place, u64)>, Trouble> {
         pass(Point::QuickSend).map_err(Trouble::lost)?;
         let taken = self.write(link);
@@ -305,7 +304,7 @@ impl Quick {
         }
     }
 
-    /// Answers those that took hold; the others are left for a closer look.
+    /// Answers the commands that took effect; the others are left for a closer look.
     pub(crate) fn conclude(
         &mut self,
         shared: &Shared,
@@ -343,7 +342,7 @@ impl Quick {
     }
 }
 
-/// The locks, and what the journal says.
+/// The locks and the journal notes.
 fn asides<T>(ones: &[QuickOne<T>]) -> (Vec<Option<i64>>, Vec<Option<&str>>) {
     ones.iter().map(|one| (one.lock(), one.note.as_deref())).unzip()
 }
@@ -352,7 +351,7 @@ fn fits(text: &Option<String>, most: usize) -> bool {
     text.as_ref().is_none_or(|text| text.len() <= most)
 }
 
-/// The outcome that lies in the row.
+/// The outcome's body, which is in the row.
 fn body(row: &Stored) -> Option<&[u8]> {
     match &row.effect.state {
         State::Succeeded(outcome) => Outcome::body(outcome),
@@ -360,7 +359,7 @@ fn body(row: &Stored) -> Option<&[u8]> {
     }
 }
 
-/// What a running effect hangs on, and its own deadline.
+/// The lease of a running effect, and its own deadline.
 fn running(effect: &Effect) -> (Option<LeaseId>, Option<LeaseInstant>) {
     match effect.state {
         State::Running { lease, deadline } => (Some(lease), deadline),

@@ -1,4 +1,4 @@
-//! Readers beside the lanes: everything that waits is read from one snapshot.
+//! Readers beside the lanes: one snapshot serves all queued reads.
 
 use std::sync::mpsc::Receiver;
 use std::sync::{Arc, Mutex};
@@ -17,7 +17,7 @@ const BATCH: usize = 256;
 pub(crate) fn run(shared: &Arc<Shared>, queue: &Arc<Mutex<Receiver<Reading>>>) {
     let mut link = None;
     loop {
-        // Taken before the snapshot: whoever asks later may know of a commit it does not have.
+        // Taken before the snapshot: a later caller may know of a commit that the snapshot lacks.
         let readings: Vec<Reading> = {
             let queue = queue.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
             let Ok(first) = queue.recv() else { return };
@@ -32,7 +32,7 @@ pub(crate) fn run(shared: &Arc<Shared>, queue: &Arc<Mutex<Receiver<Reading>>>) {
                 for reading in readings {
                     serve(shared, link, reading);
                 }
-                // A snapshot that nobody needs keeps the server from cleaning up.
+                // An unused snapshot would keep the server from cleaning up.
                 if link.run("COMMIT").is_err() {
                     tracing::debug!("a read could not be ended");
                 }
@@ -47,7 +47,7 @@ pub(crate) fn run(shared: &Arc<Shared>, queue: &Arc<Mutex<Receiver<Reading>>>) {
     }
 }
 
-/// A connection with a snapshot, which is taken by the first statement to come.
+/// A connection with a snapshot, which the first statement takes.
 fn open<'a>(shared: &Shared, link: &'a mut Option<Link>) -> Result<&'a Link, Trouble> {
     if link.as_ref().is_some_and(Link::is_closed) {
         *link = None;

@@ -1,4 +1,4 @@
-//! Results that may be forgotten, and the ontologies they are made from.
+//! The index of cached results, which may be evicted, and the ontologies they are made from.
 
 use hapax_core::key::Key;
 use hapax_core::name::{Name, Namespace};
@@ -13,10 +13,10 @@ use crate::effect::{self, Place, bytes, place};
 use crate::error::Trouble;
 use crate::txn::PgTxn;
 
-/// How long what was heard is kept: 90 days.
+/// How long cache accesses are kept: 90 days.
 const HEARD_MS: i64 = 90 * 24 * 60 * 60 * 1000;
 
-/// A result that is to be found by something, when all have been judged.
+/// An index entry, which is written when all commands of the batch have been judged.
 pub(crate) struct ToShelve {
     pub(crate) place: Place,
     pub(crate) shelved: Shelved,
@@ -24,7 +24,7 @@ pub(crate) struct ToShelve {
     pub(crate) at: Timestamp,
 }
 
-/// Writes what results are found by, in their order.
+/// Writes index entries, in their order.
 pub(crate) fn put(link: &Link, results: &[ToShelve]) -> Result<(), Trouble> {
     if results.is_empty() {
         return Ok(());
@@ -96,7 +96,8 @@ impl PgTxn<'_> {
         if let Some(version) = self.ontologies.get(&asked) {
             return Ok(version.clone());
         }
-        // A shared lock: whoever changes it waits for us, or we see what it became.
+        // A shared lock: a transaction that changes the ontology waits for ours, or we see its
+        // change.
         let sql = match self.is_look() {
             true => "SELECT version FROM hapax.ontology WHERE namespace = $1 AND id = $2",
             false => {
@@ -109,7 +110,8 @@ impl PgTxn<'_> {
         Ok(version)
     }
 
-    /// Those who change the same one wait for each other, also where there is none yet.
+    /// Transactions that change the same ontology wait for each other, also while there is none
+    /// yet.
     fn try_hold(&mut self, namespace: &Namespace, id: &str) -> Result<Option<String>, Trouble> {
         let number = self.namespace(namespace)?;
         let params = [(&number as _, Type::INT4), (&id as _, Type::TEXT)];
@@ -234,7 +236,8 @@ impl PgTxn<'_> {
         Ok(())
     }
 
-    /// Those whose effect somebody else has locked are left for later: they are being made again.
+    /// Skips results whose effect another transaction has locked: they are being made again.
+    /// [`Evict::One`] waits.
     fn try_evict(
         &self,
         namespace: &Namespace,

@@ -23,11 +23,11 @@ use crate::queue::{Queue, Subject, Waiting};
 /// How the database is used.
 #[derive(Clone)]
 pub struct Options {
-    /// How many batches are on their way at once, each on a connection of its own.
+    /// How many batches are in flight at once, each on a connection of its own.
     pub lanes: usize,
     /// How many connections serve reads.
     pub readers: usize,
-    /// How many bits of a lock's key its advisory lock has. Fewer only postpone more.
+    /// How many bits of a lock's key its advisory lock has. With fewer bits, more claims are put off.
     pub hint_bits: u32,
     /// A clock instead of the server's, for tests.
     pub clock: Option<Arc<dyn Clock>>,
@@ -39,21 +39,21 @@ impl Default for Options {
     }
 }
 
-/// What lanes and readers share.
+/// State that the lanes and readers share.
 pub(crate) struct Shared {
     pub(crate) address: Address,
     pub(crate) clock: ServerClock,
     pub(crate) namespaces: Namespaces,
     pub(crate) hint_bits: u32,
     pub(crate) queue: Queue,
-    /// Commands that had to wait for somebody else's open transaction.
+    /// Commands that had to wait for another open transaction.
     pub(crate) slow: Queue,
-    /// Whether most of the claims of late found something.
+    /// Whether most of the recent claims found a row.
     pub(crate) claims_find: AtomicBool,
     running: Mutex<HashMap<Place, Stored>>,
 }
 
-/// How many running effects are remembered.
+/// How many running effects are cached.
 const REMEMBERED: usize = 1 << 17;
 
 impl Shared {
@@ -61,27 +61,28 @@ impl Shared {
         Link::connect(&self.address)
     }
 
-    /// Answers nothing more, because the store's own code panicked.
+    /// Refuses all further commands, because the store's own code panicked.
     pub(crate) fn stop(&self, error: &StoreError) {
         tracing::error!(name: "ledger_stopped", %error, "the ledger answers nothing until it is reopened");
         self.queue.stop(error);
         self.slow.stop(error);
     }
 
-    /// The bits of a lock that its advisory lock is made of.
+    /// The bits of a lock's key that its advisory lock has.
     pub(crate) fn hints(&self) -> u64 {
         u64::MAX.checked_shr(64 - self.hint_bits.clamp(1, 64)).unwrap_or(0)
     }
 
-    /// Effects that this process was granted, as it last saw them. What is written on the
-    /// strength of it names the version, so that it may be out of date.
+    /// Running effects that this process was granted, as it last saw them. They may be out of date: a
+    /// write that relies on one names its version.
     pub(crate) fn running(&self) -> MutexGuard<'_, HashMap<Place, Stored>> {
         self.running.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
     pub(crate) fn remember(&self, place: Place, row: Stored) {
         let mut running = self.running();
-        // What was settled elsewhere, in a caller's transaction or by a person, stays behind.
+        // Effects that were settled elsewhere, in a caller's transaction or by an operator, are never
+        // removed: the cache is cleared when it is full.
         if running.len() >= REMEMBERED {
             running.clear();
         }
@@ -93,18 +94,18 @@ impl Shared {
 pub struct PgStore {
     pub(crate) shared: Arc<Shared>,
     ledger: String,
-    /// The settings of durability that were off when it was opened.
+    /// The durability settings that were off when it was opened.
     off_at_open: Vec<String>,
     readings: Option<Sender<Reading>>,
-    /// For a lone caller's own thread.
+    /// The lane of a lone caller's own thread.
     here: Mutex<Lane>,
     lanes: Vec<JoinHandle<()>>,
     others: Vec<JoinHandle<()>>,
 }
 
 impl PgStore {
-    /// Opens the ledger of this database, which gets a schema if it has none. Blocks; call it
-    /// where that is allowed.
+    /// Opens the ledger of this database, which gets a schema if it has none. Blocks: call it on a
+    /// thread that may block.
     pub fn open(url: &str, options: Options) -> Result<Self, StoreError> {
         let address = Address::parse(url)?;
         let (ledger, off_at_open) = tried(|| {
@@ -157,8 +158,8 @@ impl PgStore {
         self.shared.connect()
     }
 
-    /// The settings that durability rests on and that were turned off since the ledger was opened, as a
-    /// reload of the server's configuration can. Blocks.
+    /// The durability settings that were turned off since the ledger was opened, as a reload of the
+    /// server's configuration can. Blocks.
     pub fn turned_off(&self) -> Result<Vec<String>, StoreError> {
         let mut off = tried(|| doctor::turned_off(&self.connect()?))?;
         off.retain(|setting| !self.off_at_open.contains(setting));
@@ -185,7 +186,7 @@ impl PgStore {
         })
     }
 
-    /// Brings the schema of this database to the newest version; how many versions it went up.
+    /// Brings the schema of this database to the newest version. Returns how many versions it went up.
     /// Blocks.
     pub fn migrate(url: &str) -> Result<usize, StoreError> {
         let link = Link::connect(&Address::parse(url)?).map_err(Trouble::into_store_error)?;
@@ -193,7 +194,7 @@ impl PgStore {
     }
 }
 
-/// Does something on a connection of its own, and again if that breaks.
+/// Does `work`, up to three times if its connection breaks.
 pub(crate) fn tried<T>(mut work: impl FnMut() -> Result<T, Trouble>) -> Result<T, StoreError> {
     for _ in 0..2 {
         match work() {
@@ -244,7 +245,7 @@ impl Drop for PgStore {
         for lane in self.lanes.drain(..) {
             let _ = lane.join();
         }
-        // Only now: until they end, lanes send it what has to wait.
+        // Closed last: until the lanes end, they send it commands that have to wait.
         self.shared.slow.close();
         for thread in self.others.drain(..) {
             let _ = thread.join();

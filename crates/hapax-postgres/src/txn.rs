@@ -1,8 +1,8 @@
 //! One view of the database, or one transaction on it.
 //!
-//! Rows are read when they are first asked for and kept; what commands write is kept beside
-//! them and sent when all have been judged. So a batch costs as many round trips as there are
-//! kinds of rows, and a command that fails leaves nothing behind.
+//! A row is cached when a command first reads it. Writes of commands are kept beside the cache and
+//! sent when all commands have been judged. So a batch costs as many round trips as there are kinds
+//! of rows, and a command that fails leaves nothing behind.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
@@ -34,13 +34,13 @@ use crate::shelf;
 use crate::token;
 use crate::writes::{NewRecord, Writes};
 
-/// What a view may do with the rows it reads.
+/// The rights of a view to the rows that it reads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Access {
-    /// Only read. Whoever wants to write is stopped, and nothing is lost.
+    /// Only read. A command that wants to write is stopped, and nothing is lost.
     Look,
-    /// Lock effects and locks when they are read; leases only when their time seems to be up,
-    /// for a healthy one is only looked at.
+    /// Lock effects and locks when they are read. Lock a lease only when its time seems to be up: a
+    /// healthy one is only read.
     Write,
     /// Lock leases as well: the command is about them.
     WriteLeases,
@@ -56,12 +56,12 @@ pub(crate) struct PgTxn<'a> {
     now: Now,
     access: Access,
     loaded: Loaded,
-    /// What the commands before have written.
+    /// The writes of earlier commands.
     written: Writes,
-    /// What the command at hand has written.
+    /// The writes of the current command.
     pub(crate) staged: Writes,
     pub(crate) numbers: VecDeque<u64>,
-    /// Why a read or write failed, for whoever runs the transaction.
+    /// Why a read or write failed; the lane that runs the transaction takes it.
     trouble: Option<Trouble>,
     wanted_to_write: bool,
 }
@@ -97,7 +97,7 @@ impl<'a> PgTxn<'a> {
         }
     }
 
-    /// Reads what a batch will surely ask for: locks, then effects, each in order.
+    /// Reads what a batch will surely need: locks, then effects, each in order.
     pub(crate) fn preload(
         &mut self,
         locks: &[LockPlace],
@@ -112,7 +112,7 @@ impl<'a> PgTxn<'a> {
         Ok(())
     }
 
-    /// Reads what a look at claims will surely ask for, in one round trip.
+    /// Reads what a look at claims will surely need, in one round trip.
     pub(crate) fn preview(
         &mut self,
         effects: &[Place],
@@ -125,7 +125,7 @@ impl<'a> PgTxn<'a> {
         Ok(())
     }
 
-    /// Ends a command: what it wrote is kept or forgotten.
+    /// Ends a command: its writes are kept or dropped.
     pub(crate) fn end_command(&mut self, keep: bool) {
         let staged = std::mem::take(&mut self.staged);
         if keep {
@@ -143,12 +143,12 @@ impl<'a> PgTxn<'a> {
         std::mem::take(&mut self.wanted_to_write)
     }
 
-    /// The rows that commands have left running, with their versions.
+    /// The effects that commands have written, with their versions.
     pub(crate) fn written_effects(&self) -> impl Iterator<Item = (&Place, &Stored)> {
         self.written.effects.iter()
     }
 
-    /// Sends everything that was written, in the order of locks: leases, locks, effects.
+    /// Sends all writes, in the order of locks: leases, locks, effects.
     pub(crate) fn flush(&mut self) -> Result<(), Trouble> {
         let written = std::mem::take(&mut self.written);
         for lease in written.leases.values() {
@@ -250,12 +250,12 @@ impl<'a> PgTxn<'a> {
         Ok(self.namespaces.find(self.link, &name.namespace)?.map(|id| (id, name.key)))
     }
 
-    /// Writes a record when all have been judged.
+    /// Stages a record, which is written when all commands have been judged.
     pub(crate) fn stage_record(&mut self, namespace: i32, record: Record, sinks: Vec<SinkName>) {
         self.staged.records.push(NewRecord { namespace, record, sinks });
     }
 
-    /// Whether nothing can be written.
+    /// Whether this view only reads.
     pub(crate) fn is_look(&self) -> bool {
         self.access == Access::Look
     }
@@ -265,13 +265,13 @@ impl<'a> PgTxn<'a> {
         self.written.records.iter().chain(&self.staged.records).map(|new| &new.record)
     }
 
-    /// The number of a namespace that is written to; it was made before the transaction.
+    /// The number of a namespace for a write; it was given before the transaction.
     pub(crate) fn namespace(&self, namespace: &Namespace) -> Result<i32, Trouble> {
         let id = self.namespaces.find(self.link, namespace)?;
         id.ok_or_else(|| StoreError::Corrupt(format!("no namespace {namespace}")).into())
     }
 
-    /// Stops whoever may only look.
+    /// Stops a command in a view that only reads.
     pub(crate) fn may_write(&mut self) -> Result<(), StoreError> {
         if self.access == Access::Look {
             self.wanted_to_write = true;
@@ -280,7 +280,7 @@ impl<'a> PgTxn<'a> {
         Ok(())
     }
 
-    /// Keeps the reason of a failure for whoever runs the transaction.
+    /// Keeps the reason of a failure for the lane that runs the transaction.
     pub(crate) fn noting<T>(&mut self, result: Result<T, Trouble>) -> Result<T, StoreError> {
         result.map_err(|trouble| {
             let error = match &trouble {

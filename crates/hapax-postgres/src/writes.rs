@@ -1,4 +1,4 @@
-//! What is kept until all commands of a batch have been judged.
+//! Writes that are kept until all commands of a batch have been judged.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ use crate::journal::Note;
 use crate::lock::LockPlace;
 use crate::shelf::ToShelve;
 
-/// What commands have written, until it is sent.
+/// The writes of commands, until they are sent.
 #[derive(Default)]
 pub(crate) struct Writes {
     pub(crate) effects: BTreeMap<Place, Stored>,
@@ -26,7 +26,7 @@ pub(crate) struct Writes {
     pub(crate) pulse: Option<Pulse>,
 }
 
-/// A record to be written, with the number of its namespace.
+/// A record to write, with the number of its namespace.
 pub(crate) struct NewRecord {
     pub(crate) namespace: i32,
     pub(crate) record: Record,
@@ -34,7 +34,7 @@ pub(crate) struct NewRecord {
 }
 
 impl Writes {
-    /// Adds what a newer command has written.
+    /// Adds the writes of a newer command.
     pub(crate) fn take(&mut self, newer: Self) {
         self.effects.extend(newer.effects);
         self.leases.extend(newer.leases);

@@ -33,7 +33,7 @@ use proptest::test_runner::{Config, TestRunner};
 
 const TERM_MS: u64 = 9_000;
 
-/// One thing that happens, in terms that have the same meaning on every store.
+/// One step of a history, in terms that have the same meaning on every store.
 #[derive(Debug, Clone)]
 enum Act {
     Pass {
@@ -56,13 +56,13 @@ enum Act {
         payload: u8,
         safety: u8,
         lock: Option<u8>,
-        /// In the current epoch; in the one before, if 0.
+        /// In the current epoch; in the one before it, if 0.
         epoch: Option<u8>,
         ttl: bool,
         deadline: bool,
         lease: u8,
     },
-    /// By the attempt of one of the last claims.
+    /// Settles by the attempt of one of the last claims.
     Settle {
         key: u8,
         back: usize,
@@ -135,7 +135,7 @@ fn domain() -> Domain {
     Domain::new("connector").expect("a domain")
 }
 
-/// What an effect tells: nothing, two things in order and one without, or what nobody listens to.
+/// The events of an effect: none, two ordered and one unordered, or one that no route matches.
 fn events(key: u8) -> Vec<Emission> {
     let event = |name: &str, order| Event {
         order,
@@ -159,7 +159,7 @@ fn events(key: u8) -> Vec<Emission> {
     numbered.map(|(event, ordinal)| Emission { ordinal, event }).collect()
 }
 
-/// Two sinks, and a route to them for what is `told`.
+/// Two sinks, and a route to them for the `told` events.
 fn route(stores: &[&dyn Store]) {
     let sink = |name| SinkName::new(name).expect("a name");
     let sinks = vec![(sink("one"), None), (sink("two"), Some(60_000))];
@@ -180,7 +180,7 @@ fn lease(n: u8) -> LeaseId {
 struct Script {
     claims: u8,
     epoch: u64,
-    /// The attempts that were asked for, by key.
+    /// The attempts of the claims so far, by key.
     attempts: [Vec<AttemptId>; 3],
 }
 
@@ -208,7 +208,7 @@ impl Script {
                 let attempt = AttemptId::from_bytes([self.claims; 16]);
                 self.attempts[usize::from(key)].push(attempt);
                 let ask = Ask {
-                    // Most ask for the same thing.
+                    // Most claims have the same payload.
                     fingerprint: Fingerprint::of(if payload == 0 { b"other" } else { b"same" }),
                     safety: match safety {
                         0 => Safety::Transactional,
@@ -306,8 +306,8 @@ impl Script {
     }
 }
 
-/// The command with the fence that this store gave, because numbers are each store's own, and with the
-/// state that is seen there.
+/// The command with the fence that this store gave and the state that it shows. Each store has numbers
+/// of its own.
 fn aimed(store: &dyn Store, command: &Command) -> Command {
     let mut command = command.clone();
     let shown = |name: &Name| {
@@ -346,7 +346,7 @@ fn wait<T>(future: impl Future<Output = T>) -> T {
     }
 }
 
-/// An answer without what may differ: fences have gaps, and errors have other words.
+/// An answer without the parts that may differ: fences have gaps, and errors have other texts.
 fn plain(answer: Result<Answer, StoreError>) -> String {
     match answer {
         Ok(Answer::Claim(Verdict::Granted(grant))) => {
@@ -358,7 +358,7 @@ fn plain(answer: Result<Answer, StoreError>) -> String {
     }
 }
 
-/// Everything there is, without the numbers.
+/// The state of a store, without the numbers.
 type Everything = (Vec<Option<Effect>>, Vec<Lease>, Vec<Entry>, Vec<Found>, Vec<(Name, Part)>);
 
 fn everything(store: &dyn Store) -> Everything {
@@ -417,7 +417,7 @@ impl Bench {
         Self { server, directory: tempfile::tempdir().expect("a directory"), cases: 0 }
     }
 
-    /// A new ledger, and its database's address.
+    /// A new ledger, and its database's URL.
     fn postgres(&mut self, clock: &Arc<ManualClock>) -> (PgStore, String) {
         self.cases += 1;
         let name = format!("case_{}", self.cases);
@@ -485,7 +485,7 @@ fn the_sql_functions_give_the_same_answers() {
     let histories = prop::collection::vec(act(true), 1..60);
     let compared = TestRunner::new(config(100)).run(&histories, |acts| {
         let clock = Arc::new(ManualClock::default());
-        // The server has one clock for both.
+        // The server has one clock for wall time and leases.
         clock.change(|now| now.lease.ms = now.wall.0 as u64);
         let oracle = MemoryStore::new(clock.clone());
         let (postgres, url) = bench.borrow_mut().postgres(&clock);
@@ -503,7 +503,8 @@ fn the_sql_functions_give_the_same_answers() {
             pass(&stores, &clock, act);
             let Some(command) = script.command(&clock, act) else { continue };
             let now = clock.now().wall.0;
-            // The functions judge no clock: what has expired counts until a node has removed it.
+            // The functions read no clock for expiry: an expired effect counts until a node has removed
+            // it.
             for store in stores {
                 wait(call(store, Command::Sweep { limit: 1_000 })).expect("removed");
             }
@@ -516,7 +517,7 @@ fn the_sql_functions_give_the_same_answers() {
             });
             prop_assert_eq!(plain(expected), plain(answer), "{:?}", act);
         }
-        // The functions know no parts.
+        // The functions do not support parts.
         let [expected, found] = stores.map(|store| {
             let mut all = everything(store);
             all.4.clear();
@@ -528,7 +529,7 @@ fn the_sql_functions_give_the_same_answers() {
     compared.expect("the same answers");
 }
 
-/// Claims and successes by the functions, everything else by the store.
+/// Claims and successes go through the functions, all other commands through the store.
 async fn by_sql(
     client: &tokio_postgres::Client,
     store: &PgStore,
@@ -552,8 +553,9 @@ async fn by_sql(
             client.batch_execute(end).await.expect("an end");
             match settled {
                 Ok(()) => Ok(Answer::Settle(Settled::Recorded)),
-                // The store journals the contradiction, as the engine has it do.
-                // What was recorded before is an error in a caller's transaction, and nothing to a lone caller.
+                // The store journals the contradiction, as the engine asks it to.
+                // A repeated settle is an error in a caller's transaction, and no change to a lone
+                // caller.
                 Err(Unsettled::Fenced | Unsettled::AlreadyRecorded) => call(store, command).await,
                 Err(Unsettled::Store(error)) => Err(error),
             }

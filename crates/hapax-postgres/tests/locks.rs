@@ -49,7 +49,7 @@ impl Bench {
         self.store.as_ref().expect("open")
     }
 
-    /// Has commands wait together, and tells what each was told.
+    /// Submits commands together, and returns the answer to each.
     async fn together(&self, mut commands: Vec<Command>) -> Vec<Answer> {
         for command in &mut commands {
             if let Command::Settle { name, fence, .. } = command {
@@ -79,7 +79,7 @@ impl Bench {
     }
 
     async fn over(mut self) {
-        // It waits for its threads.
+        // Dropping the store waits for its threads.
         let store = self.store.take();
         tokio::task::spawn_blocking(move || drop(store)).await.expect("no panic");
     }
@@ -126,8 +126,8 @@ fn settle(key: u8) -> Command {
     }
 }
 
-/// Proves P-4: of those who ask at the same moment for the same lock, one gets it; the others are
-/// told who has it, and nobody else is held up. What is said of them is in the journal.
+/// Proves P-4: of the claims that ask for the same lock at the same moment, one gets it. The others
+/// are told its holder, and claims without this lock go on. Their notes are in the journal.
 #[tokio::test(flavor = "multi_thread")]
 async fn of_many_who_ask_together_one_gets_the_lock() {
     let bench = Bench::new().await;
@@ -165,13 +165,13 @@ async fn of_many_who_ask_together_one_gets_the_lock() {
     bench.over().await;
 }
 
-/// Proves P-4: a client that names its attempts, and one of them twice, has no lock twice.
+/// Proves P-4: a client that uses an attempt id twice gets the lock only once.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_attempt_that_is_named_twice_has_its_lock_for_one_key() {
     let bench = Bench::new().await;
     let first = bench.together(vec![claim_as(7, 1, Some(1))]).await;
     assert!(matches!(first[..], [Answer::Claim(Verdict::Granted(_))]), "{first:?}");
-    // The other one makes the statement clean up after itself.
+    // The other claim makes the statement clean up after itself.
     let again = bench.together(vec![claim_as(7, 2, Some(1)), claim(3, Some(3))]).await;
     let [Answer::Claim(Verdict::Locked { holder }), Answer::Claim(Verdict::Granted(_))] = again[..]
     else {
@@ -181,8 +181,8 @@ async fn an_attempt_that_is_named_twice_has_its_lock_for_one_key() {
     bench.over().await;
 }
 
-/// Proves P-4: a claim in a caller's transaction does not take a lock that somebody else took while
-/// neither was committed.
+/// Proves P-4: a claim in a caller's transaction does not take a lock that another transaction took
+/// while neither was committed.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_lock_is_not_taken_from_whoever_was_quicker() {
     let bench = Bench::new().await;
@@ -224,7 +224,8 @@ async fn a_lock_is_not_taken_from_whoever_was_quicker() {
     bench.over().await;
 }
 
-/// Proves P-8: whoever finds its key taken, between the lock and the record, leaves no lock behind.
+/// Proves P-8: a claim that finds its key taken, between the lock and the record, leaves no lock
+/// behind.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_claim_that_comes_too_late_leaves_no_lock() {
     const QUICK: &str = "SELECT * FROM hapax.quick_with_locks(hapax.now_ms(), -1, '{}', '{}', '{}',
@@ -237,7 +238,7 @@ async fn a_claim_that_comes_too_late_leaves_no_lock() {
     let deadline = Instant::now() + Duration::from_secs(60);
     for n in 0.. {
         let key = format!("key {n}");
-        // Somebody else's claim, not committed yet.
+        // Another client's claim, not committed yet.
         let theirs = other.transaction().await.expect("a transaction");
         let sql = "SELECT verdict FROM hapax.claim('sha256:' || encode(sha256($1), 'hex'),
                        sha256('x'), safety => 'transactional')";
@@ -257,7 +258,7 @@ async fn a_claim_that_comes_too_late_leaves_no_lock() {
         };
         let (taken, ()) = tokio::join!(ours, commit);
         assert_eq!(bench.held().await, 0, "no lock is left");
-        // It waits for fifty milliseconds, no longer, and then all of it is undone.
+        // It waits for fifty milliseconds, no longer, and then the whole statement is undone.
         match taken {
             Ok(taken) => {
                 assert!(taken.is_empty(), "the key was somebody else's");

@@ -1,4 +1,4 @@
-//! Sealing while callers' transactions end in another order than they began.
+//! Sealing while callers' transactions commit in another order than they began.
 
 use std::sync::Arc;
 
@@ -34,8 +34,8 @@ async fn seal(store: &PgStore) -> usize {
     }
 }
 
-/// Proves K-13: an entry of a transaction that is newer than every one that is over, and is open
-/// while heads are sealed, is sealed when it is there.
+/// Proves K-13: an entry is sealed once it is committed, although its transaction was newer than
+/// those that had ended and stayed open while later entries were sealed.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_entry_that_is_committed_late_is_sealed() {
     let server = Postgres::start();
@@ -47,7 +47,7 @@ async fn an_entry_that_is_committed_late_is_sealed() {
     let early = first.transaction().await.expect("a transaction");
     early.batch_execute("SELECT pg_current_xact_id()").await.expect("the lower number");
     let late = second.transaction().await.expect("a transaction");
-    // The newer transaction takes the lower place in the journal.
+    // The newer transaction takes the lower number in the journal.
     late.batch_execute(&claim(1)).await.expect("claimed");
     early.batch_execute(&claim(2)).await.expect("claimed");
     early.commit().await.expect("committed");
@@ -60,6 +60,6 @@ async fn an_entry_that_is_committed_late_is_sealed() {
     late.commit().await.expect("committed");
     assert_eq!(seal(&store).await, 1, "the one that came late");
     assert_eq!(read(&store, |view| view.pending()).await.expect("a read"), 0);
-    // It waits for its threads.
+    // Dropping the store waits for its threads.
     tokio::task::spawn_blocking(move || drop(store)).await.expect("no panic");
 }

@@ -8,7 +8,8 @@
 //!     └──▶ judge        faults: kill, stop, freeze, restart        operator: resolve, reset
 //! ```
 //!
-//! The judge and the callers' own table say what happened; the ledger is compared with them at the end.
+//! The judge and the callers' own table record the executions; the ledger is compared with them at the
+//! end.
 
 pub mod client;
 mod faults;
@@ -50,7 +51,7 @@ const PATIENCE: Duration = Duration::from_secs(45);
 /// How far back a caller goes for a key that was not done yet.
 const OPEN: u64 = 600;
 
-/// What an effect is, and which way its callers come in. Keys take turns.
+/// The kinds of effects: the callers' interface and the effect's safety. Keys take turns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Kind {
     RunOpaque,
@@ -118,8 +119,9 @@ impl Kind {
         }
     }
 
-    /// Whether its callers may be stopped. A client over HTTP or SQL stops by its own clock, but not while it
-    /// is stopped itself between a look at the clock and its request; docs/guarantees.md says so.
+    /// Whether the harness may stop its callers. A client over HTTP or SQL gives up by its own clock,
+    /// but not while it is stopped between a look at the clock and its request; docs/guarantees.md says
+    /// so.
     fn may_be_stopped(self) -> bool {
         !matches!(self, Self::HttpSettling)
     }
@@ -130,7 +132,7 @@ struct Attack {
     directory: TempDir,
     sink: Sink,
     ledger: String,
-    /// Another way to the ledger, through the relay.
+    /// The ledger's address through the relay.
     detour: Option<String>,
     signing_key: PathBuf,
     kinds: &'static [Kind],
@@ -143,20 +145,20 @@ struct Attack {
     progress: Mutex<Progress>,
 }
 
-/// What callers have done so far.
+/// The progress of the callers so far.
 #[derive(Default)]
 struct Progress {
     /// The number of the next key.
     front: u64,
-    /// The keys of which no caller was told an outcome.
+    /// The keys whose outcome no caller was told yet.
     open: BTreeSet<u64>,
-    /// Callers at work: which key they are at.
+    /// The callers at work, by process id, and their keys.
     live: HashMap<u32, u64>,
     /// When the last caller of a key ended.
     ended: HashMap<u64, Instant>,
-    /// Who did it, as callers were told.
+    /// The callers that did the work, as outcomes named them.
     told: BTreeMap<u64, Vec<u64>>,
-    /// How often an operator may have begun a key anew.
+    /// How often an operator may have reset a key.
     resets: BTreeMap<u64, u64>,
     /// How callers ended, by their exit code.
     exits: BTreeMap<String, u64>,
@@ -255,12 +257,12 @@ impl Attack {
         Key::derive("attack.v1", &[("salt", &salt), ("n", &n)]).expect("a versioned name")
     }
 
-    /// What the judge calls a key.
+    /// The judge's name for a key.
     fn target(&self, n: u64) -> String {
         format!("{}-{n}", self.salt)
     }
 
-    /// The way of one caller to the ledger: some go through the relay.
+    /// The ledger's address for one caller: some go through the relay.
     fn way(&self, dice: &mut SmallRng) -> &str {
         match &self.detour {
             Some(detour) if dice.random_bool(0.5) => detour,
@@ -268,7 +270,7 @@ impl Attack {
         }
     }
 
-    /// Is one caller after the other until the attack is over.
+    /// Runs one caller after the other until the attack is over.
     fn call_all(&self, mut dice: SmallRng) {
         while !self.over.load(Ordering::Acquire) {
             let n = self.progress().choose(&mut dice);
@@ -338,7 +340,7 @@ impl Attack {
         command
     }
 
-    /// Waits until a caller has ended, and writes down what it was told.
+    /// Waits until a caller has ended, and records the outcome that it was told.
     fn wait_for(&self, n: u64, mut child: Child) {
         let pid = child.id();
         self.progress().live.insert(pid, n);
@@ -367,7 +369,7 @@ impl Attack {
         progress.ended.insert(n, Instant::now());
         if how == "exited 0" {
             progress.open.remove(&n);
-            // An outcome without an author is one that an operator has decided.
+            // An outcome without an author was decided by an operator.
             let by = author_in(&text);
             progress.told.entry(n).or_default().extend(by);
         }
@@ -392,7 +394,7 @@ impl Progress {
         }
     }
 
-    /// Whether no caller of this key has been there for a while.
+    /// Whether no caller of this key is at work, and the last one ended a while ago.
     fn is_quiet(&self, n: u64) -> bool {
         let ended = self.ended.get(&n);
         !self.live.values().any(|live| *live == n)

@@ -22,7 +22,7 @@ async fn open(place: impl AsRef<Path>, signing_key: &Path) -> Hapax {
     builder.lease(Duration::from_secs(2)).open(place.as_ref()).await.expect("a ledger")
 }
 
-/// Runs an effect and counts how often that was needed. A lease that was ended is opened again.
+/// Runs an effect, and counts its executions. If the lease was ended, the effect runs on a new one.
 async fn run(hapax: &Hapax, key: Key, executed: &Arc<AtomicU64>) -> Result<How, Error> {
     for _ in 0..10 {
         let count = executed.clone();
@@ -46,8 +46,8 @@ fn copy(from: &Path, to: &Path) {
     backup.run_to_completion(1_000, Duration::ZERO, None).expect("all pages");
 }
 
-/// Restores an older copy of a file while two engines use it: a key that the copy does not have is granted to
-/// one of them, and nothing that was remembered leads astray.
+/// Restores an older copy of a file while two engines use it. A key that the copy lacks is granted to
+/// one of them, and neither is misled by its cache.
 pub fn restores(times: u64, report: &mut Report) {
     for _ in 0..times {
         let directory = room();
@@ -67,7 +67,7 @@ pub fn restores(times: u64, report: &mut Report) {
             run(&engines[0].in_namespace(alpha.clone()), key(1_000), &none).await.expect("done");
             copy(&older, &file);
             report.count("files restored under two engines", 1);
-            // Another namespace gets the number that the first engine remembers.
+            // Another namespace gets the number that the first engine has cached.
             let beta = Namespace::new("beta").expect("a name");
             run(&engines[1].in_namespace(beta), key(2_000), &none).await.expect("done");
             run(&engines[0].in_namespace(alpha), key(3_000), &none).await.expect("done");
@@ -102,8 +102,8 @@ pub fn restores(times: u64, report: &mut Report) {
     }
 }
 
-/// Lets a holder settle that was overtaken without knowing, while the attempt after it is at work: its process
-/// remembers the row as it was.
+/// Lets an overtaken holder settle while the next attempt is at work. The holder does not know it was
+/// overtaken: its process has cached the old row.
 pub fn overtaken(times: u64, report: &mut Report) {
     for n in 0..times {
         let directory = room();
@@ -148,7 +148,7 @@ pub fn overtaken(times: u64, report: &mut Report) {
     }
 }
 
-/// Resets an effect that was shown as running, whose holder the command itself finds dead.
+/// Resets an effect that was shown as running; the reset itself finds the holder dead.
 pub fn unseen_resets(times: u64, report: &mut Report) {
     for n in 0..times {
         let directory = room();
@@ -235,8 +235,8 @@ pub fn reloads(times: u64, report: &mut Report) {
     report.at_least("commits after a reload", times * 50);
 }
 
-/// Has the commit of a claim wait for a standby that does not confirm, until its caller has given up; then the
-/// commit surfaces. The key can be claimed soon after.
+/// Lets the commit of a claim wait for a standby that does not confirm, until its caller has given up.
+/// Then the commit becomes visible, and the key can be claimed soon after.
 pub fn orphans(times: u64, report: &mut Report) {
     let server = Postgres::start();
     for nth in 0..times {
@@ -262,7 +262,7 @@ pub fn orphans(times: u64, report: &mut Report) {
             let told = told.await;
             report.expect(!matches!(told, Ok(Ok(_))), || "it was told without a standby".into());
             report.count("claims whose commit outlived their caller", 1);
-            // What was on its way is given up everywhere, and then the commit surfaces.
+            // Every layer gives up its command in flight, and then the commit becomes visible.
             tokio::time::sleep(Duration::from_secs(12)).await;
             standby("");
             let other = open(&url, &signing_key).await;

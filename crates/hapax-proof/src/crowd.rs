@@ -9,10 +9,10 @@ use crate::field::{Field, blocking};
 use crate::report::Report;
 use crate::worker::key;
 
-/// How many want each key.
+/// How many callers want each key.
 const CALLERS: u64 = 64;
 
-/// Has 64 callers of two engines want each of these keys at once.
+/// Lets 64 callers of two engines run each of these keys at once.
 pub fn crowd(keys: u64, report: &mut Report) {
     let field = Field::in_file();
     blocking(async {

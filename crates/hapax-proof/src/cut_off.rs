@@ -1,4 +1,4 @@
-//! Holders that are cut off from their ledger, or gone, each a `hapax` process.
+//! Holders that are cut off from their ledger, or dead, each a `hapax` process.
 
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -45,7 +45,8 @@ pub fn stopped_runs(times: u64, bug: Option<&str>, report: &mut Report) {
     }
 }
 
-/// Has one holder cut off while its program is at work, and another one charge. How often it was charged.
+/// Cuts one holder off while its program is at work, and lets another one charge. Returns the number of
+/// charges.
 fn charge_twice(
     first: &str,
     second: &str,
@@ -79,7 +80,7 @@ fn charge_twice(
     let other = Act { by: 2, before_ms: 0, started: None, ..act.clone() };
     let charged = run(second, &other).status().expect("hapax ends");
     assert!(charged.success(), "the other holder charges: {charged}");
-    // The program of the first holder, if it is still there, charges by now.
+    // The program of the first holder, if it is still alive, has charged by then.
     let late = Duration::from_millis(WORK_MS + 1_000);
     while begun.elapsed() < late && sink.executed().values().all(|by| by.len() < 2) {
         std::thread::sleep(Duration::from_millis(20));
@@ -133,14 +134,15 @@ pub fn short_leases(times: u64, bug: Option<&str>, report: &mut Report) {
     }
 }
 
-/// Has one attempt granted twice, with another client's in between: only the report of the second grant counts.
+/// Gets one attempt granted twice, with another client's grant in between: only the report of the
+/// second grant counts.
 pub fn attempts_granted_twice(times: u64, bug: Option<&str>, report: &mut Report) {
     for nth in 0..times {
         let directory = room();
         let ledger = directory.path().join("hapax.db").to_string_lossy().into_owned();
         let node = Node::start(&ledger, directory.path(), bug);
         let path = |verb: &str| format!("effects/twice-{nth}/{verb}");
-        // The shortest that the API gives: a grant's own deadline counts while the pulse is steady for a term.
+        // The API's shortest lease: a grant's own deadline counts while the pulse is steady for a term.
         let opened = node.post("leases", &json!({ "term_ms": 5_000, "holder": "a client" })).1;
         let lease = opened["lease"].as_str().expect("a lease").to_owned();
         let claim = |digit: &str| {
@@ -202,7 +204,7 @@ impl Node {
         node
     }
 
-    /// Asks it something.
+    /// Sends it a request.
     fn post(&self, path: &str, body: &Value) -> (u16, Value) {
         let output = Command::new("curl")
             .args(["-s", "-o", "-", "-w", "\n%{http_code}", "-H", "Content-Type: application/json"])

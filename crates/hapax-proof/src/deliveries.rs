@@ -1,4 +1,4 @@
-//! What should have arrived, what did, and the difference.
+//! Compares the deliveries that should have arrived with those that did.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -10,14 +10,14 @@ pub struct Difference {
     pub lost: u64,
     /// Arrived more than once, counted beyond the first.
     pub duplicate: u64,
-    /// Arrived, though nobody sent it.
+    /// Arrived, though no delivery was sent.
     pub unexpected: u64,
-    /// Arrived for the first time before something of the same key that was sent earlier.
+    /// Arrived for the first time after a later delivery of the same key.
     pub reordered: u64,
 }
 
-/// Compares what was promised and what may have been sent with what arrived. Everything has a key
-/// and, within it, a number that only grows.
+/// Compares the promised and the possible deliveries with those that arrived. Each has a key and a
+/// number that only grows within the key.
 pub fn compare<K: Eq + Hash + Clone>(
     promised: &[(K, u64)],
     possible: &[(K, u64)],

@@ -12,7 +12,7 @@ use crate::field::{Field, Running, room};
 use crate::processes::conclude;
 use crate::report::Report;
 
-/// ext4 on a loop device. Losing power, it keeps what was synced and nothing else.
+/// ext4 on a loop device. When it loses power, it keeps synced data and nothing else.
 struct Disk {
     directory: tempfile::TempDir,
 }
@@ -22,7 +22,7 @@ const CUT: &str = "import fcntl, os, struct, sys
 fcntl.ioctl(os.open(sys.argv[1], os.O_RDONLY), 0x8004587D, struct.pack('I', 2))";
 
 impl Disk {
-    /// A new one; an error says why there can be none here.
+    /// A new disk; the error says why this machine cannot have one.
     fn new(size: &str) -> Result<Self, String> {
         let disk = Self { directory: room() };
         let image = disk.image();
@@ -53,7 +53,7 @@ impl Disk {
         run("umount", &[&*self.mount_point().to_string_lossy()])
     }
 
-    /// Power is back. Whoever used the disk has to be gone.
+    /// Restores the power. The processes that used the disk must have ended.
     fn restore_power(&self) -> Result<(), String> {
         self.unmount()?;
         self.mount()
@@ -87,7 +87,7 @@ pub fn power_cuts(cuts: u64, seed: u64, bug: Option<&str>, report: &mut Report) 
         }
     };
     let ledger = disk.mount_point().join("hapax.db");
-    // The key lies beside the ledger, as it does for everyone, and must survive like it.
+    // The key lies beside the ledger, as in production, and must survive like it.
     let mut field =
         Field::shared(ledger.to_string_lossy(), &disk.mount_point().join("hapax.db-key"));
     field.bug = bug.map(str::to_owned);
@@ -120,7 +120,7 @@ pub fn postgres_power_cuts(cuts: u64, seed: u64, report: &mut Report) {
     };
     let mut server = Postgres::within(&disk.mount_point(), &["shared_buffers=32MB"]);
     let field = Field::at(server.database("proof"));
-    // What was there before hapax came is not what is tried.
+    // Files from before the first worker are not under test.
     let _ = run("sync", &["-f", &disk.mount_point().to_string_lossy()]);
     let mut dice = SmallRng::seed_from_u64(seed);
     let mut workers: Vec<Running> = (0..2).map(|_| field.worker(0..u64::MAX, &[])).collect();
@@ -143,20 +143,20 @@ pub fn postgres_power_cuts(cuts: u64, seed: u64, report: &mut Report) {
     conclude(&field, report);
 }
 
-/// A few keys before the newest, so that what was under way is asked for again.
+/// A few keys before the newest, so that keys in flight are claimed again.
 fn front_from(front: u64) -> u64 {
     front.saturating_sub(16)
 }
 
-/// Has the nth sync fail, and all after it, for each n up to this.
+/// Lets the nth sync fail, and all after it, for each n up to `syncs`.
 pub fn failing_syncs(syncs: u64, report: &mut Report) {
     if run("strace", &["--version"]).is_err() {
         return report.skip("failing syncs need strace");
     }
     for nth in 1..=syncs {
         let mut field = Field::in_file();
-        // Making a file takes many syncs; every other time it is there already, so that those
-        // fail which somebody waits for.
+        // Making a file takes many syncs. Every other run finds the file there, so that syncs fail
+        // which a caller waits for.
         if nth % 2 == 0 {
             let mut maker = field.worker(0..1, &[]);
             report.expect(maker.ends(Duration::from_secs(60)), || "the worker hangs".into());
@@ -198,7 +198,7 @@ fn full_disk(report: &mut Report) -> Result<(), String> {
     let _mounted = Mounted(&mount);
     let field = Field::at(mount.join("hapax.db").to_string_lossy());
     let mut worker = field.worker(0..3_000, &[]);
-    // Until callers are told so.
+    // Until callers are told that the disk is full.
     let deadline = std::time::Instant::now() + Duration::from_secs(30);
     while !worker.wrote("HX0102") && !worker.has_ended() && std::time::Instant::now() < deadline {
         std::thread::sleep(Duration::from_millis(5));

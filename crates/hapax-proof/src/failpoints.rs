@@ -1,6 +1,6 @@
 //! Every step of claim, run, settle, renew, seal and sweep fails once: the process ends there, the step
-//! fails, or it takes longer than the lease. Where a store writes, its code panics, too: then its process
-//! lives on, and must not be in the way of others.
+//! fails, or it takes longer than the lease. Where a store writes, its code panics, too: then its
+//! process lives on, and must not block other processes.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -14,10 +14,10 @@ use hapax_testkit::Postgres;
 use crate::field::{Field, room};
 use crate::report::Report;
 
-/// What happens at a failpoint.
+/// The faults at a failpoint.
 const ACTIONS: [&str; 4] = ["abort", "error", "stall", "panic"];
 
-/// How many runs go on at once; most of their time is waiting.
+/// How many runs go on at once; they mostly wait.
 const AT_ONCE: usize = 6;
 
 /// How many runs share a database.
@@ -26,7 +26,7 @@ const DATABASE: usize = 60;
 /// The keys of a run.
 const KEYS: std::ops::Range<u64> = 0..30;
 
-/// Whether a point is in this store's way.
+/// Whether a run on this store can reach the point.
 fn concerns(point: Point, postgres: bool) -> bool {
     let name = point.name();
     if name.starts_with("sqlite.") {
@@ -38,7 +38,7 @@ fn concerns(point: Point, postgres: bool) -> bool {
     }
 }
 
-/// Runs each point with each action, this often, at one pass after the other. Fails if one never
+/// Runs each point with each action, `times` times, at one pass after the other. Fails if one never
 /// fires.
 pub fn failpoints(postgres: Option<&Postgres>, times: u64, bug: Option<&str>, report: &mut Report) {
     let points = Point::ALL.iter().copied().filter(|point| concerns(*point, postgres.is_some()));
@@ -51,7 +51,7 @@ pub fn failpoints(postgres: Option<&Postgres>, times: u64, bug: Option<&str>, re
     };
     each.retain(|(point, action)| *action != "panic" || writes(*point));
     if let Some(bug) = bug {
-        // What is planted is about commands that fail, or panic, while they write.
+        // The planted bug concerns commands that fail, or panic, while they write.
         let planted = if bug == Bug::PanicEscapes.name() { "panic" } else { "error" };
         each.retain(|(point, action)| writes(*point) && *action == planted);
     }
@@ -94,7 +94,7 @@ pub fn failpoints(postgres: Option<&Postgres>, times: u64, bug: Option<&str>, re
     }
 }
 
-/// What was tried so far.
+/// The results so far.
 #[derive(Default)]
 struct Tried {
     found: Mutex<Report>,
@@ -105,7 +105,7 @@ struct Tried {
 #[derive(Default)]
 struct Fired {
     times: u64,
-    /// The first pass at which it did not: a worker does not come by that often.
+    /// The first pass at which it did not fire: a worker does not reach the point that often.
     too_late: Option<u64>,
 }
 
@@ -142,12 +142,12 @@ fn fresh() -> u64 {
     NEXT.fetch_add(1, Ordering::Relaxed)
 }
 
-/// One run. What was found, and whether the failpoint fired.
+/// One run. Returns its findings, and whether the failpoint fired.
 fn one(mut field: Field, alone: bool, armed: &str, bug: Option<&str>) -> (Report, bool) {
     let mut report = Report::default();
     field.lease_ms = 150;
     field.bug = bug.map(str::to_owned);
-    // Somebody died here before, so that there is something to expire, reconcile and take over.
+    // A worker died here before, so that there are effects to expire, reconcile and take over.
     let mut dead = field.worker(KEYS, &["--failpoint", "run.end:abort:4"]);
     dead.ends(Duration::from_secs(20));
     let options = ["--failpoint", armed, "--wait-ms", "3000", "--work-ms", "40"];

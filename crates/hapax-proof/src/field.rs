@@ -1,4 +1,4 @@
-//! Where processes are tried: a ledger, a judge, workers and their logs, and the verdict.
+//! The setting of an experiment: a ledger, a judge, workers and their logs, and the verdict.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
@@ -18,10 +18,10 @@ use crate::report::Report;
 use crate::sink::Sink;
 use crate::worker::{Kind, TABLE, author, key};
 
-/// Longer than anything takes that ends by itself.
+/// Longer than any step takes that ends by itself.
 pub const LONG: Duration = Duration::from_secs(60);
 
-/// Where a process under test works.
+/// The ledger of a process under test.
 #[derive(Debug, Clone, clap::Args)]
 pub struct At {
     /// The ledger: a file or a URL
@@ -32,18 +32,18 @@ pub struct At {
     pub signing_key: PathBuf,
 }
 
-/// A ledger under test, and everything around it that is not.
+/// A ledger under test, and the harness around it.
 pub struct Field {
     directory: TempDir,
     sink: Sink,
     /// The ledger: a file or a URL.
     pub ledger: String,
     signing_key: PathBuf,
-    /// Another way to the same ledger, for the workers, where they have to take one.
+    /// Another address of the same ledger, for the workers, if they have to use one.
     pub detour: Option<String>,
-    /// What workers are started by, word by word; by nothing if empty.
+    /// The words of a command that starts the workers; empty if they are started directly.
     pub wrapper: Vec<String>,
-    /// The bug that workers have.
+    /// The bug that is planted in workers.
     pub bug: Option<String>,
     /// The lease of the workers, in milliseconds.
     pub lease_ms: u64,
@@ -54,7 +54,7 @@ pub struct Field {
 /// A worker that is running.
 pub struct Running {
     child: Child,
-    /// What it writes down.
+    /// Its log.
     pub log: PathBuf,
 }
 
@@ -74,7 +74,8 @@ impl Field {
         Self::sharing(ledger, directory, signing_key)
     }
 
-    /// A field around a ledger that others use too, whose journal is sealed with this key.
+    /// A field around a ledger that other fields use too, and whose journal is sealed with this
+    /// key.
     pub fn shared(ledger: impl Into<String>, signing_key: &Path) -> Self {
         Self::sharing(ledger, room(), signing_key.to_owned())
     }
@@ -126,14 +127,14 @@ impl Field {
         Running { child: command.spawn().expect("a worker starts"), log }
     }
 
-    /// Has one last worker ask for every key and wait for whatever is still under way.
+    /// Lets one last worker claim every key and wait for the effects still in flight.
     pub fn finish(&self, keys: Range<u64>) {
         let wait = (self.lease_ms * 6).max(5_000).to_string();
         let mut last = self.worker(keys, &["--wait-ms", &wait, "--callers", "32"]);
         last.ends(Duration::from_secs(300));
     }
 
-    /// Compares what happened, what callers were told, and what the ledger says.
+    /// Compares the executions, the outcomes that callers were told, and the ledger.
     pub fn judge(&self, keys: Range<u64>, report: &mut Report) {
         let executed = self.executed();
         let effects = match blocking(self.effects(keys.clone())) {
@@ -151,14 +152,14 @@ impl Field {
         }
     }
 
-    /// Compares what callers were told, and might have been, with what arrived at the targets.
+    /// Compares the outcomes that callers were told, or could have been told, with the targets.
     fn compare(
         &self,
         executed: &HashMap<u64, Vec<u64>>,
         calls: &BTreeMap<u64, Vec<Call>>,
         report: &mut Report,
     ) {
-        // An effect is its key; whose it was is no difference here.
+        // Only the key counts here, not the caller that executed it.
         let told = |call: &&Call| call.told.is_some();
         let of = |key: &u64| (*key, 0);
         let promised = calls.iter().filter(|(_, calls)| calls.iter().any(|call| told(&call)));
@@ -178,7 +179,7 @@ impl Field {
         }
     }
 
-    /// Who executed each key, by the judge or by the caller's own table.
+    /// The callers that executed each key, by the judge or by the callers' own table.
     fn executed(&self) -> HashMap<u64, Vec<u64>> {
         let mut executed: HashMap<u64, Vec<u64>> = HashMap::new();
         for (key, by) in self.sink.executed() {
@@ -222,7 +223,7 @@ impl Field {
         builder.open(&self.ledger).await
     }
 
-    /// What the ledger says.
+    /// The ledger's effects.
     async fn effects(&self, keys: Range<u64>) -> Result<HashMap<Key, Effect>, hapax::Error> {
         let hapax = self.open().await?;
         let mut effects = HashMap::new();
@@ -233,7 +234,7 @@ impl Field {
         Ok(effects)
     }
 
-    /// Seals the journal, verifies all of it, and counts what is in it.
+    /// Seals the journal, verifies all of it, and counts its events.
     pub fn verify(&self, report: &mut Report) {
         if let Err(error) = blocking(self.try_verify(report)) {
             report.violation(format!("the journal cannot be read: {error}"));
@@ -284,7 +285,7 @@ impl Field {
         Ok(())
     }
 
-    /// What all workers asked and were told, by key.
+    /// The calls of all workers, by key.
     fn calls(&self, report: &mut Report) -> BTreeMap<u64, Vec<Call>> {
         let mut calls: BTreeMap<u64, Vec<Call>> = BTreeMap::new();
         for nth in 0..self.workers.load(Ordering::Relaxed) {
@@ -303,7 +304,7 @@ impl Field {
         calls
     }
 
-    /// The highest key that anybody has asked for, and one.
+    /// One above the highest key that any worker has claimed.
     pub fn front(&self) -> u64 {
         let logs = 0..self.workers.load(Ordering::Relaxed);
         let calls =
@@ -312,21 +313,21 @@ impl Field {
     }
 }
 
-/// A directory in memory, where there is some: most experiments are not about disks.
+/// A directory in memory, if there is some: most experiments are not about disks.
 pub fn room() -> TempDir {
     let memory = Path::new("/dev/shm");
     let made = if memory.is_dir() { tempfile::tempdir_in(memory) } else { tempfile::tempdir() };
     made.expect("a directory")
 }
 
-/// Makes the schema and the callers' table before workers come.
+/// Makes the schema and the callers' table before the workers start.
 async fn prepare(url: &str, signing_key: &Path) {
     let builder = Hapax::builder().background(false).signing_key(signing_key);
     let hapax = builder.open(url).await.expect("a ledger");
     let _ = hapax.close().await;
     let (client, connection) = hapax::tokio_postgres::connect(url, NoTls).await.expect("a client");
     tokio::spawn(connection);
-    // Two who make it at the same time would both find that it is not there.
+    // Two sessions that create the table at the same time would both find it missing.
     let alone = format!("BEGIN; SELECT pg_advisory_xact_lock(7); {TABLE}; COMMIT");
     client.batch_execute(&alone).await.expect("a table");
 }
@@ -351,7 +352,7 @@ struct Call {
     failed: Option<String>,
 }
 
-/// Reads what a worker wrote down. The last line may be cut off.
+/// Reads a worker's log. The last line may be cut off.
 fn read_log(path: &Path) -> Vec<Call> {
     let mut calls: Vec<Call> = Vec::new();
     let mut places: HashMap<u64, usize> = HashMap::new();
@@ -413,7 +414,7 @@ fn judge_key(
     } else if !executed.is_empty() {
         let name = effect.map(|effect| effect.state.name());
         let shown = matches!(name, Some(StateName::Unknown | StateName::Indeterminate))
-            // It takes a late first arrival, and tells whoever asks next.
+            // The target takes a late first arrival, and tells the next caller that asks.
             || (kind == Kind::Keyed && name == Some(StateName::Failed));
         report.count("outcomes nobody knows, shown to somebody", 1);
         report.expect(shown, || wrong(format!("executed, and now: {state:?}")));
@@ -442,7 +443,7 @@ impl Running {
         self.has_written(" told ", outcomes)
     }
 
-    /// Waits until it has written a word so many times. `false` if it ended before.
+    /// Waits until it has written a word this many times. `false` if it ended before.
     pub fn has_written(&mut self, word: &str, times: usize) -> bool {
         let deadline = Instant::now() + LONG;
         loop {
@@ -462,7 +463,7 @@ impl Running {
         self.child.try_wait().is_ok_and(|status| status.is_some())
     }
 
-    /// Waits until it ends; kills it if that takes too long. Whether it ended by itself.
+    /// Waits until it ends; kills it if that takes too long. Returns whether it ended by itself.
     pub fn ends(&mut self, within: Duration) -> bool {
         let deadline = Instant::now() + within;
         while Instant::now() < deadline {
@@ -475,7 +476,7 @@ impl Running {
         false
     }
 
-    /// Kills it, at once and without a word.
+    /// Kills it at once.
     pub fn kill(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
@@ -487,7 +488,7 @@ impl Running {
         let _ = kill_process(Pid::from_child(&self.child), signal);
     }
 
-    /// The highest key it has asked for, and one.
+    /// One above the highest key that it has claimed.
     pub fn front(&self) -> u64 {
         read_log(&self.log).iter().map(|call| call.key + 1).max().unwrap_or(0)
     }

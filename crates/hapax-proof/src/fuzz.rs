@@ -1,4 +1,4 @@
-//! Input that nobody would send: fields, JSON, journal entries and proofs, made and mangled at
+//! Input that no client would send: fields, JSON, journal entries and proofs, made and mangled at
 //! random. All of it follows from a seed.
 
 use hapax_core::canonical::canonicalize;
@@ -12,7 +12,7 @@ use rand::{Rng as _, SeedableRng as _};
 
 use crate::report::Report;
 
-/// Bytes that are likely to mean something to a reader of JSON, or to break it.
+/// Bytes that mean something to a JSON parser, or break it.
 const TOKENS: [&str; 30] = [
     "{",
     "}",
@@ -57,7 +57,7 @@ fn text(dice: &mut SmallRng, most: usize) -> Vec<u8> {
     text
 }
 
-/// A value that is certainly JSON.
+/// A valid JSON value.
 fn json(dice: &mut SmallRng, depth: u32) -> String {
     let many = |dice: &mut SmallRng| if depth == 0 { 0 } else { dice.random_range(0..4) };
     match dice.random_range(0..if depth == 0 { 4 } else { 6 }) {
@@ -87,7 +87,7 @@ fn word(dice: &mut SmallRng) -> String {
     (0..dice.random_range(0..5)).map(|_| letters[dice.random_range(0..letters.len())]).collect()
 }
 
-/// Canonical JSON: what is read is written one way only, and read back as the same.
+/// Canonical JSON: a document has one canonical text, and that text reads back as the same.
 pub fn canonical_json(cases: u64, seed: u64, report: &mut Report) {
     let mut dice = SmallRng::seed_from_u64(seed);
     for _ in 0..cases {
@@ -131,7 +131,7 @@ fn mangle(dice: &mut SmallRng, mut bytes: Vec<u8>) -> Vec<u8> {
 }
 
 /// Keys: the same bytes, divided into fields in two ways, never give the same key; nor do fields
-/// that hold what would separate them.
+/// that contain a separator.
 pub fn key_fields(cases: u64, seed: u64, report: &mut Report) {
     let mut dice = SmallRng::seed_from_u64(seed);
     for _ in 0..cases {
@@ -229,7 +229,7 @@ impl Tiles for Tree {
     }
 }
 
-/// Proofs: a right one is believed, and none that was changed in any place.
+/// Proofs: a right one is accepted, and one that was changed in any place is refused.
 pub fn proofs(cases: u64, seed: u64, report: &mut Report) {
     let mut dice = SmallRng::seed_from_u64(seed);
     let signer = Signer::from_seed(&dice.random());

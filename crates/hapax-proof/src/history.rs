@@ -1,37 +1,37 @@
-//! What callers asked and were told, and whether one effect per key explains it.
+//! The calls to a key with their answers, and whether one effect per key explains them.
 //!
 //! A key is a register that is written once: the first call whose work counts writes its outcome,
-//! every other reads it, and a reset empties it. A history is right if its calls can be put in an
-//! order that such a register could have answered, and in which no call that began after another
-//! had ended comes before it.
+//! every other reads it, and a reset empties it. A history is right if such a register could have
+//! answered its calls in some order. In that order, a call that began after another had ended comes
+//! after it.
 
 use std::collections::BTreeMap;
 
 use stateright::semantics::{ConsistencyTester as _, LinearizabilityTester, SequentialSpec};
 
-/// What a call asked.
+/// The request of a call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Asked {
-    /// To have the effect happen, with this payload. `offer` is the outcome that its own work
-    /// would have, if its work was begun.
+    /// Run the effect, with this payload. `offer` is the outcome that the call's own work would
+    /// have, if that work was begun.
     Run {
-        /// Which payload.
+        /// The payload.
         payload: u8,
         /// The outcome of its own work, if that was begun.
         offer: Option<u64>,
     },
-    /// To have it forgotten.
+    /// Reset the effect.
     Reset,
 }
 
-/// What a call was told. A call that was told nothing certain has no answer.
+/// The answer to a call. A call without a certain answer has none.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Told {
-    /// The outcome is this.
+    /// This is the outcome.
     Outcome(u64),
-    /// It is forgotten.
+    /// The effect was reset.
     Forgotten,
-    /// Nothing can be said: no register answers this.
+    /// No register gives this answer.
     Nothing,
 }
 
@@ -66,7 +66,7 @@ pub struct History {
     calls: Vec<Call>,
 }
 
-/// When it began, what it asked, and when and what it was told.
+/// When it began, its request, and when it ended with which answer.
 type Call = (u64, Asked, Option<(u64, Told)>);
 
 impl History {
@@ -75,7 +75,7 @@ impl History {
         self.calls.push((began, asked, told));
     }
 
-    /// How many calls there are.
+    /// The number of calls.
     pub fn len(&self) -> usize {
         self.calls.len()
     }
@@ -87,7 +87,7 @@ impl History {
 
     /// Whether a register that is written once explains the history.
     pub fn is_linearizable(&self) -> bool {
-        // Ends before beginnings of the same moment would order calls that overlap.
+        // At the same moment, beginnings come before ends: such calls overlap.
         let mut moments: BTreeMap<(u64, bool, usize), Step<'_>> = BTreeMap::new();
         for (nth, (began, asked, told)) in self.calls.iter().enumerate() {
             moments.insert((*began, false, nth), Step::Begin(asked));
@@ -133,7 +133,7 @@ mod tests {
             (1, run(None), Some((6, Told::Outcome(1)))),
             (7, run(None), Some((8, Told::Outcome(1)))),
         ]));
-        // The holder was never answered, and others know.
+        // The holder was never answered, and a later caller is told its outcome.
         assert!(history(&[(0, run(Some(1)), None), (3, run(None), Some((4, Told::Outcome(1)))),]));
     }
 

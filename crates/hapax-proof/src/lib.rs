@@ -1,4 +1,4 @@
-//! Breaks hapax on purpose and reports what became of it.
+//! Breaks hapax on purpose and reports the results.
 
 pub mod attack;
 pub mod constructed;
@@ -32,7 +32,7 @@ use std::sync::OnceLock;
 
 static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
 
-/// Says which program workers and judges are started from, where it is not this one.
+/// Sets the program that workers and judges are started from, if it is not this one.
 pub fn set_program(path: impl Into<PathBuf>) {
     let _ = PROGRAM.set(path.into());
 }

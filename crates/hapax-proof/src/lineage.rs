@@ -1,9 +1,9 @@
-//! The last step of an operation's life, killed wherever it can be: telling the outside world what
-//! the journal says of it.
+//! The last step of an operation's life, killed wherever it can be: the projector emits the
+//! journal's events to the outside world.
 //!
-//! A process that tells of one new operation is killed at the first failpoint it passes, the next
-//! one at the second, and so on until one gets to its end. Somebody else finishes each time, and
-//! then every moment of every run was told once, in the order of the journal.
+//! A process that projects one new operation is killed at the first failpoint it passes, the next
+//! process at the second, and so on until one gets to its end. Each time the harness finishes the
+//! projection. Then every moment of every run was emitted once, in the order of the journal.
 
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::Path;
@@ -23,7 +23,7 @@ use crate::field::{At, blocking, room};
 use crate::operations::{die, operation};
 use crate::report::Report;
 
-/// What a process is told to do.
+/// The orders of a process.
 #[derive(Debug, Clone, clap::Args)]
 pub struct Orders {
     /// Where
@@ -36,13 +36,13 @@ pub struct Orders {
 
 const LEASE: Duration = Duration::from_secs(1);
 
-/// More failpoints than telling of one operation passes.
+/// More failpoints than the projection of one operation passes.
 const MOST: u64 = 400;
 
 /// More records than there will be.
 const ALL: usize = 10_000;
 
-/// A destination that nothing is sent to here.
+/// A sink that drops its deliveries and acknowledges them.
 struct Nowhere;
 
 impl Sink for Nowhere {
@@ -56,14 +56,14 @@ async fn open(ledger: &str, signing_key: &Path) -> Result<Hapax, hapax::Error> {
     builder.signing_key(signing_key).open(ledger).await
 }
 
-/// Tells everything there is to tell.
+/// Projects all pending events.
 async fn tell(hapax: &Hapax) -> Result<(), hapax_pipeline::Error> {
     let mut projector = Projector::new(hapax)?;
     while projector.pass().await?.behind > 0 {}
     Ok(())
 }
 
-/// Tells, and dies on the way.
+/// Projects, and dies on the way.
 pub fn work(orders: &Orders) -> Result<(), String> {
     blocking(async {
         let opened = open(&orders.at.ledger, &orders.at.signing_key).await;
@@ -80,7 +80,8 @@ pub fn work(orders: &Orders) -> Result<(), String> {
     })
 }
 
-/// Kills a process that tells of an operation at each failpoint it passes, all of this so often.
+/// Kills a process that projects an operation at each failpoint it passes; repeats this `times`
+/// times.
 pub fn lineage(postgres: Option<&Postgres>, times: u64, report: &mut Report) {
     let directory = room();
     let signing_key = directory.path().join("signing-key");
@@ -110,14 +111,14 @@ pub fn lineage(postgres: Option<&Postgres>, times: u64, report: &mut Report) {
     if let Err(trouble) = told {
         report.violation(format!("{trouble:?}"));
     }
-    // Where a batch ends, what it tells, and the cursor: three commits, each with what is around it.
+    // The end of a batch, its events and the cursor: three commits, each with failpoints around it.
     report.at_least("processes that got to the end", times);
     let killed = |(what, count): &(String, u64)| what.contains("killed").then_some(*count);
     let kills: u64 = report.figures.iter().filter_map(killed).sum();
     report.expect(kills >= 12 * times, || format!("vacuous: {kills} kills"));
 }
 
-/// One more operation, and its entries sealed.
+/// Runs one more operation, and seals its entries.
 async fn operate(hapax: &Hapax, version: &str, fails: bool) -> Result<(), Trouble> {
     let pipeline = Pipeline::new(hapax.clone());
     let asked = pipeline.operation(operation("levels", version));
@@ -133,7 +134,7 @@ async fn operate(hapax: &Hapax, version: &str, fails: bool) -> Result<(), Troubl
     Ok(())
 }
 
-/// Has a process die at its nth failpoint. At which it did, if there were so many.
+/// Lets a process die at its nth failpoint. Returns that failpoint, if the process passed so many.
 fn kill(ledger: &str, signing_key: &Path, at: u64) -> Option<String> {
     let mut command = Command::new(crate::own_program());
     command.args(["project", "--ledger", ledger, "--nth", &at.to_string(), "--signing-key"]);
@@ -143,7 +144,7 @@ fn kill(ledger: &str, signing_key: &Path, at: u64) -> Option<String> {
     killed.then(|| String::from_utf8_lossy(&ended.stdout).trim().to_owned())
 }
 
-/// What was told is what the journal says, each moment once, in its order.
+/// Expects the emitted moments to be those of the journal: each once, in its order.
 async fn compare(hapax: &Hapax, place: &str, report: &mut Report) -> Result<(), Trouble> {
     let filter = RecordFilter { limit: ALL, ..RecordFilter::default() };
     let mut records: Vec<_> = hapax.records(filter).await?.into_iter().map(|f| f.record).collect();

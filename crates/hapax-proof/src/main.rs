@@ -34,9 +34,9 @@ enum Command {
         #[arg(long)]
         hapax: Option<PathBuf>,
     },
-    /// Run one experiment, and say what was counted and what is wrong
+    /// Run one experiment, and print its figures and violations
     Try {
-        /// Which: one of those that `list` names
+        /// The experiment's name, as `list` shows it
         experiment: String,
         /// As thoroughly as for the report
         #[arg(long)]
@@ -53,7 +53,7 @@ enum Command {
     /// Be the judge
     #[command(hide = true)]
     Sink {
-        /// Where it writes down what it did
+        /// The file that records its executions
         file: PathBuf,
     },
     /// Be a process under test
@@ -65,16 +65,16 @@ enum Command {
     /// Perform an operation under test
     #[command(hide = true)]
     Operate(operations::Orders),
-    /// Tell of operations under test
+    /// Project operations under test
     #[command(hide = true)]
     Project(lineage::Orders),
     /// Perform many operations under test at once
     #[command(hide = true)]
     Occupy(overlap::Orders),
-    /// Do something at the judge
+    /// Execute an effect at the judge
     #[command(hide = true)]
     Act(program::Act),
-    /// Look whether something was done at the judge; exits 1 if it was not
+    /// Look whether the judge has executed an effect; exits 1 if it has not
     #[command(hide = true)]
     Look(program::Act),
     /// Be a caller from outside

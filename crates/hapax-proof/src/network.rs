@@ -9,7 +9,7 @@ use crate::field::{Field, Running};
 use crate::processes::conclude;
 use crate::report::Report;
 
-/// Workers that go on from where others were, so that there is always work.
+/// Workers that go on from where earlier ones were, so that there is always work.
 fn workers(field: &Field, count: usize) -> Vec<Running> {
     let front = field.front().saturating_sub(16);
     (0..count).map(|_| field.worker(front..u64::MAX, &[])).collect()
@@ -68,7 +68,7 @@ pub fn ended_sessions(times: u64, report: &mut Report) {
     conclude(&field, report);
 }
 
-/// Kills the server, or has it stop in order, and starts it again, this often.
+/// Kills the server, or stops it in order, and starts it again, this often.
 pub fn server_kills(times: u64, report: &mut Report) {
     let mut server = Postgres::with(&["shared_buffers=32MB", "max_connections=100"]);
     let field = Field::at(server.database("proof"));

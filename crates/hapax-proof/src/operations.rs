@@ -5,11 +5,11 @@
 //!  └────── the claim ─────────────┘ └────── the settle ─────────┘
 //! ```
 //!
-//! Nothing is done twice. The lock is free within a lease where nothing can have happened, or all of
-//! it is recorded; where something may have, it is kept, shown, and goes when somebody has decided. What
-//! happened in part is undone before it is done again, so the judge is asked to do it twice there,
-//! with the undoing in between. Transactional work is done again where it was killed before its own
-//! commit: its row went with that transaction, so that there is one in the end.
+//! Nothing is done twice. If nothing can have happened, or all of it is recorded, the lock is free
+//! within a lease. If something may have happened, the lock is kept and shown until an operator has
+//! decided. Partial work is undone before it is done again: there the judge executes it twice, with the
+//! undoing in between. Transactional work that was killed before its own commit is done again: its row
+//! was rolled back with that transaction, so that there is one in the end.
 
 use std::os::unix::process::ExitStatusExt as _;
 use std::process::{Command, Stdio};
@@ -33,10 +33,10 @@ use crate::report::Report;
 use crate::sink::{Client, Rule, Sink};
 use crate::worker::plant_named;
 
-/// What an operation does.
+/// The work of an operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Kind {
-    /// Asks the judge, who does everything and tells nobody.
+    /// The judge executes everything, and cannot be asked.
     Opaque,
     /// The same, and only half of it the first time.
     Partial,
@@ -44,7 +44,7 @@ pub enum Kind {
     Transactional,
 }
 
-/// What a process is told to do.
+/// The orders of a process.
 #[derive(Debug, Clone, clap::Args)]
 pub struct Orders {
     /// Where
@@ -53,10 +53,10 @@ pub struct Orders {
     /// The judge's port
     #[arg(long)]
     pub sink: u16,
-    /// What to do
+    /// The work to do
     #[arg(long, value_enum)]
     pub kind: Kind,
-    /// To which dataset
+    /// The dataset to work on
     #[arg(long)]
     pub dataset: String,
     /// Die at the first pass of --at after this failpoint
@@ -73,17 +73,18 @@ pub struct Orders {
 /// The moment before a caller commits its own transaction, which is no failpoint of ours.
 const OWN_COMMIT: &str = "own.commit";
 
-/// What the judge is asked to do.
+/// The orders to the judge.
 const DO: u64 = 1;
 const UNDO: u64 = 2;
 
 /// The step that undoes what the judge did.
 const STEP: &str = "tell the judge";
 
-/// The lease of everybody, whose renewals tell a database that it was not the one that stalled.
+/// The lease of all processes. Its renewals tell the database that it was not the database that
+/// stalled.
 const LEASE: Duration = Duration::from_secs(6);
 
-/// By when a lock is free, counted from the death of its holder: within a lease, and what a busy
+/// By when a lock is free after the death of its holder: within a lease, plus the time that a busy
 /// machine may take to notice.
 const FREE: Duration = Duration::from_secs(9);
 
@@ -105,12 +106,12 @@ pub(crate) fn operation(dataset: &str, version: &str) -> Operation {
     }
 }
 
-/// Whoever performs operations: a process that will be killed, or whoever comes after it.
+/// A process that performs operations: one that will be killed, or one that comes after it.
 struct Operator {
     hapax: Hapax,
     ledger: String,
     port: u16,
-    /// Dies when all is written in its own transaction and nothing is committed.
+    /// Whether it dies when its own transaction is written and not committed.
     dies: bool,
 }
 
@@ -123,7 +124,7 @@ impl Operator {
         Self { hapax, ledger: ledger.to_owned(), port, dies }
     }
 
-    /// Operations that wait as long as this for a lock.
+    /// A pipeline whose operations wait this long for a lock.
     fn pipeline(&self, lock_wait: Duration) -> Pipeline {
         Pipeline::with(self.hapax.clone(), Settings { lock_wait, ..Settings::default() })
     }
@@ -154,7 +155,7 @@ impl Operator {
         Ok(Made::new("done"))
     }
 
-    /// A row and the outcome, in one transaction.
+    /// Writes a row and the outcome, in one transaction.
     async fn write(&self, dataset: &str, work: &Work) -> Result<(), Trouble> {
         let made = Made::new("done");
         if self.ledger.contains("://") {
@@ -212,7 +213,7 @@ fn judged(port: u16, dataset: &str, what: u64) -> std::io::Result<()> {
     Client::connect(port)?.execute(dataset, what, 0, Rule::Plain).map(drop)
 }
 
-/// As `kill -9` does it: nothing is flushed, closed or told.
+/// Dies as by `kill -9`: nothing is flushed, closed or answered.
 pub(crate) fn die() {
     let _ = kill_process(getpid(), Signal::KILL);
 }
@@ -260,15 +261,15 @@ struct Place {
     step: Step,
     after: Point,
     at: &'static str,
-    /// Whether what was asked for is written down by then.
+    /// Whether the claim or the settle is recorded by then.
     written: bool,
 }
 
-/// Every place where one of this kind is killed.
+/// Every place where a process of this kind is killed.
 fn places(kind: Kind, postgres: bool) -> Vec<Place> {
     let (commit, committed) = match (postgres, kind) {
         (false, _) => (Point::SqliteCommit, Point::SqliteCommitted),
-        // The one report of these that takes more than a statement.
+        // The only report of these that takes more than one statement.
         (true, Kind::Partial) => (Point::PostgresCommit, Point::PostgresCommitted),
         (true, _) => (Point::QuickSend, Point::QuickSent),
     };
@@ -293,19 +294,19 @@ fn places(kind: Kind, postgres: bool) -> Vec<Place> {
     let own = Place { at: OWN_COMMIT, ..end(false) };
     match kind {
         Kind::Opaque => [claims, settles].concat(),
-        // Before it begins it is as any other.
+        // Its claim is like any other.
         Kind::Partial => settles,
         Kind::Transactional => [claims, vec![own, end(true)]].concat(),
     }
 }
 
 impl Place {
-    /// Whether it was done by then.
+    /// Whether the work was done by then.
     fn is_done(self, kind: Kind) -> bool {
         self.step == Step::Settle && (self.written || kind != Kind::Transactional)
     }
 
-    /// Whether others get the lock: nothing can have happened, or all of it is recorded.
+    /// Whether other operations get the lock: nothing can have happened, or all of it is recorded.
     fn is_free(self, kind: Kind) -> bool {
         match (kind, self.step) {
             (Kind::Transactional, _) => true,
@@ -314,7 +315,7 @@ impl Place {
         }
     }
 
-    /// Whether the ledger knows that it happened in part, and how to undo it.
+    /// Whether the ledger knows that the work happened in part, and how to undo it.
     fn is_known_to_be_partial(self, kind: Kind) -> bool {
         kind == Kind::Partial && self.written
     }
@@ -351,7 +352,7 @@ impl Field {
         Self { directory, judge, operator, postgres, bug }
     }
 
-    /// Has a process die at this place. Whether it did.
+    /// Lets a process die at this place. Returns whether it did.
     fn kill(&self, kind: Kind, place: Place, dataset: &str) -> bool {
         let kind = kind.to_possible_value().expect("each has a name");
         let mut command = Command::new(crate::own_program());
@@ -367,7 +368,7 @@ impl Field {
         ended.signal() == Some(Signal::KILL.as_raw())
     }
 
-    /// What was done to a dataset, in order.
+    /// The work that was done on a dataset, in order.
     async fn done(&self, kind: Kind, dataset: &str) -> Result<Vec<u64>, Trouble> {
         Ok(match kind {
             Kind::Transactional => vec![DO; self.operator.rows(dataset).await?],
@@ -375,7 +376,7 @@ impl Field {
         })
     }
 
-    /// What is left to those who come after one that was killed.
+    /// Judges the state that a killed process leaves to later operations.
     async fn look(&self, killed: Killed) -> Report {
         let mut report = Report::default();
         if let Err(trouble) = self.come_after(&killed, &mut report).await {
@@ -422,7 +423,7 @@ impl Field {
         Ok(())
     }
 
-    /// Whoever is kept away is told by whom, and doctor names it with its lock.
+    /// A blocked operation is told the holder, and doctor names the holder with its lock.
     async fn is_shown(
         &self,
         key: Key,
@@ -447,7 +448,7 @@ impl Field {
         Ok(())
     }
 
-    /// A person looks at the target, and says what is there.
+    /// An operator looks at the target, and resolves the effect by it.
     async fn decide(&self, key: Key, happened: bool) -> Result<Judged, Trouble> {
         let hapax = &self.operator.hapax;
         let effect = hapax.show(key).await?.ok_or_else(|| Trouble::not_done("no record"))?;
@@ -467,12 +468,12 @@ struct Killed {
     at: Instant,
 }
 
-/// Kills a process at each place, this often, and sees what is left to those who come after it.
+/// Kills a process at each place, this often, and judges the state that it leaves to later operations.
 pub fn operations(postgres: Option<&Postgres>, times: u64, bug: Option<&str>, report: &mut Report) {
     blocking(async {
         let field = Arc::new(Field::new(postgres, bug).await);
         for nth in 0..times {
-            // Each is waited for beside the others: a lease is long, and runs out for all of them.
+            // The looks run side by side: a lease is long, and runs out for all of them at once.
             let mut looks = JoinSet::new();
             for kind in [Kind::Opaque, Kind::Partial, Kind::Transactional] {
                 for place in places(kind, field.postgres) {

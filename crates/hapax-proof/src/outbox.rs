@@ -1,4 +1,4 @@
-//! Writers and dispatchers that are killed under load: what was committed arrives, in order, and
+//! Writers and dispatchers that are killed under load: every committed event arrives, in order, and
 //! under one id.
 
 use std::collections::{BTreeSet, HashSet};
@@ -28,11 +28,11 @@ use crate::worker::{key, plant_named};
 
 const WRITERS: usize = 8;
 const DISPATCHERS: usize = 2;
-/// How many streams each writer has, and how many events a transaction.
+/// How many streams each writer has, and how many events each transaction.
 const STREAMS: u64 = 4;
 const EVENTS: u64 = 12;
 
-/// What a writer or a dispatcher is told to do.
+/// The orders of a writer or a dispatcher.
 #[derive(Debug, Clone, clap::Args)]
 pub struct Orders {
     /// Where
@@ -41,10 +41,10 @@ pub struct Orders {
     /// Deliver to the judge at this port, instead of writing
     #[arg(long)]
     pub deliver: Option<u16>,
-    /// Who this is
+    /// The number of this process
     #[arg(long)]
     pub number: u64,
-    /// Where to write down what was begun and committed
+    /// The log of begun and committed transactions
     #[arg(long)]
     pub log: PathBuf,
     /// A bug to plant
@@ -52,7 +52,7 @@ pub struct Orders {
     pub plant: Option<String>,
 }
 
-/// The judge as a sink. It writes down everything it is sent.
+/// The judge as a sink. It records everything that it is sent.
 struct Judge(Mutex<BufReader<TcpStream>>);
 
 impl Judge {
@@ -85,12 +85,12 @@ impl Judge {
 
 impl Sink for Judge {
     async fn send(&self, letters: &[Letter], told: &Told) {
-        // What is not told of is tried again.
+        // A delivery without an answer is tried again.
         let _ = self.deliver(letters, told).await;
     }
 }
 
-/// Where nothing is delivered; for those who only write.
+/// A sink that delivers nothing, for processes that only write.
 struct Nowhere;
 
 impl Sink for Nowhere {
@@ -125,7 +125,7 @@ async fn deliver(hapax: &Hapax, port: u16, orders: &Orders) -> Result<(), String
         let judge = Judge::connect(port).await.map_err(|error| error.to_string())?;
         match hapax.dispatch(routed_to(judge)).await {
             Ok(dispatcher) => break dispatcher,
-            // A file that many write to may keep one waiting for too long.
+            // Many writers of a file may keep the dispatcher waiting for too long.
             Err(_) if tries < 5 => {}
             Err(error) => return Err(error.to_string()),
         }
@@ -145,7 +145,7 @@ fn log(orders: &Orders) -> Result<File, String> {
     file.map_err(|error| error.to_string())
 }
 
-/// Transactions of its own, each with some events, and a pause before the commit.
+/// Runs transactions of its own, each with some events, and a pause before the commit.
 async fn write(hapax: &Hapax, orders: &Orders) -> Result<(), String> {
     let mut log = log(orders)?;
     let mut dice = SmallRng::seed_from_u64(orders.number);
@@ -182,7 +182,7 @@ async fn write(hapax: &Hapax, orders: &Orders) -> Result<(), String> {
             }
             None => {
                 let mut db = hapax.connection().map_err(|error| error.to_string())?;
-                // Whoever does not get its turn in time tries the next one.
+                // A writer that does not get its turn in time tries the next transaction.
                 let Ok(tx) = db.transaction_with_behavior(TransactionBehavior::Immediate) else {
                     continue;
                 };
@@ -231,7 +231,7 @@ impl Drop for Running {
     }
 }
 
-/// An event: its stream, and its number there.
+/// An event: its stream, and its number in it.
 type Numbered = (String, u64);
 
 struct Field {
@@ -266,14 +266,14 @@ impl Field {
         self.start(&["--deliver", &port])
     }
 
-    /// What writers began, and what was committed: streams and numbers.
+    /// The events that writers began, and those that they committed.
     fn written(&self) -> (Vec<Numbered>, Vec<Numbered>) {
         let (mut begun, mut committed) = (Vec::new(), Vec::new());
         for number in 1..=self.started {
             let log = self.directory.path().join(format!("log-{number}"));
             let text = std::fs::read_to_string(log).unwrap_or_default();
             let mut open: Vec<Numbered> = Vec::new();
-            // A line that the writer did not live to finish was not followed by a commit.
+            // A line that the writer did not finish was not followed by a commit.
             for line in text.split_inclusive('\n').filter(|line| line.ends_with('\n')) {
                 let mut words = line.split_whitespace();
                 match words.next() {
@@ -294,8 +294,8 @@ impl Field {
     }
 }
 
-/// Kills writers and dispatchers at work, this often, and compares what was committed with what
-/// arrived.
+/// Kills writers and dispatchers at work, this often, and compares the committed events with those
+/// that arrived.
 pub fn outbox(
     postgres: Option<&Postgres>,
     kills: u64,
@@ -338,8 +338,8 @@ pub fn outbox(
             false => dispatchers[nth] = field.dispatcher(),
         }
     }
-    // Those that are alive now have to find everything: whoever begins anew finds what others
-    // passed over.
+    // The processes that are alive now must find everything: a new dispatcher would find events
+    // that an earlier one passed over.
     for (processes, word) in [(&mut dispatchers, "at work"), (&mut writers, "committed")] {
         let at_work = processes.iter_mut().all(|process| process.is_at_work(word));
         report.expect(at_work, || format!("no process was ever {word}"));
@@ -355,8 +355,8 @@ pub fn outbox(
     judge_field(&field, report);
 }
 
-/// Waits until nothing is pending. What was aboard whenever a dispatcher was killed is suspected
-/// and given up; a person looks at it, and has it tried again. Returns how many there were.
+/// Waits until nothing is pending. Deliveries in flight whenever a dispatcher was killed are
+/// suspected and become dead letters; the operator redrives them. Returns how many there were.
 async fn drained(ledger: &str, signing_key: PathBuf) -> Result<u64, String> {
     let builder = Hapax::builder().background(false).signing_key(signing_key);
     let hapax = builder.open(ledger).await.expect("a ledger");
@@ -384,13 +384,13 @@ fn judge_field(field: &Field, report: &mut Report) {
     for line in text.lines() {
         let (place, n) = line.split_once(' ').expect("a line of the judge's");
         let (id, stream) = place.split_once('/').expect("an id and a stream");
-        // What an inbox does: nothing twice under one id.
+        // Like an inbox: nothing counts twice under one id.
         match ids.insert(id.to_owned()) {
             true => arrived.push((stream.to_owned(), n.parse().expect("a number"))),
             false => repeated += 1,
         }
     }
-    // Those that are free of order may come in any.
+    // Unordered events may arrive in any order.
     let free = |(_, n): &&Numbered| n % 9 == 0;
     let ordered: Vec<_> = arrived.iter().filter(|event| !free(event)).cloned().collect();
     let Difference { lost, duplicate, unexpected, .. } = compare(&committed, &begun, &arrived);

@@ -1,6 +1,5 @@
-//! A hundred operations at once, in several processes: on one dataset never two, on as many datasets
-//! several, and in parts of one dataset several again. The judge, who is told of each beginning and
-//! each end, says which.
+//! A hundred operations at once, in several processes. On one dataset no two overlap; on many
+//! datasets, and on parts of one dataset, several do. The judge records each beginning and each end.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -20,7 +19,7 @@ use crate::operations::operation;
 use crate::report::Report;
 use crate::sink::{Client, Rule, Sink};
 
-/// What operations are on.
+/// The datasets that operations are on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum On {
     /// All on one dataset.
@@ -31,7 +30,7 @@ pub enum On {
     Parts,
 }
 
-/// What a process is told to do.
+/// The orders of a process.
 #[derive(Debug, Clone, clap::Args)]
 pub struct Orders {
     /// Where
@@ -40,7 +39,7 @@ pub struct Orders {
     /// The judge's port
     #[arg(long)]
     pub sink: u16,
-    /// On what to operate
+    /// The datasets to operate on
     #[arg(long, value_enum)]
     pub on: On,
     /// The first operation
@@ -101,7 +100,7 @@ pub fn work(orders: &Orders) -> Result<(), String> {
     })
 }
 
-/// Where the first two of a process wait for each other, so that two are at work at once.
+/// The meeting point of a process's first two operations, so that two are at work at once.
 struct Meeting {
     arrived: AtomicU64,
     both: Barrier,
@@ -116,7 +115,7 @@ impl Meeting {
     }
 }
 
-/// Tells the judge of the beginning, and then of the end.
+/// Reports the beginning to the judge, and then the end.
 async fn occupy(port: u16, on: On, nth: u64, meeting: &Meeting) -> Result<Made, Trouble> {
     tell(port, on, 2 * nth).await?;
     if on != On::One {
@@ -134,7 +133,7 @@ async fn tell(port: u16, on: On, what: u64) -> Result<(), Trouble> {
     Ok(())
 }
 
-/// The most that were under way at once, of beginnings (even) and ends (odd) in their order.
+/// The largest number of operations at work at once, from beginnings (even) and ends (odd) in order.
 fn most_at_once(told: &[u64]) -> usize {
     let (mut under_way, mut most) = (BTreeSet::new(), 0);
     for what in told {
@@ -147,7 +146,7 @@ fn most_at_once(told: &[u64]) -> usize {
     most
 }
 
-/// Has several processes operate at once, and asks the judge how many were at it at the same time.
+/// Runs operations in several processes, and asks the judge how many overlapped.
 pub fn overlap(postgres: Option<&Postgres>, times: u64, report: &mut Report) {
     for _ in 0..times {
         let directory = room();

@@ -11,7 +11,7 @@ use crate::report::Report;
 /// How many workers share a ledger.
 const WORKERS: usize = 3;
 
-/// Kills workers while they work, this often, and starts others in their place.
+/// Kills workers while they work, this often, and starts new ones in their place.
 pub fn kills(field: &Field, kills: u64, seed: u64, report: &mut Report) {
     let mut dice = SmallRng::seed_from_u64(seed);
     let start = |front: u64| field.worker(front.saturating_sub(16)..u64::MAX, &[]);
@@ -38,7 +38,7 @@ pub fn kills(field: &Field, kills: u64, seed: u64, report: &mut Report) {
 /// Stops workers for longer than their lease, this often, and lets them go on.
 pub fn stops(field: &Field, stops: u64, seed: u64, report: &mut Report) {
     let mut dice = SmallRng::seed_from_u64(seed);
-    // Others wait for what the stopped one holds, long enough to take it over.
+    // The other workers wait for the stopped one's effects, long enough to take them over.
     let wait = (field.lease_ms * 20).to_string();
     let start = |front: u64| {
         field.worker(front.saturating_sub(16)..u64::MAX, &["--wait-ms", &wait, "--work-ms", "20"])
@@ -56,7 +56,7 @@ pub fn stops(field: &Field, stops: u64, seed: u64, report: &mut Report) {
         std::thread::sleep(Duration::from_millis(pause));
         workers[victim].stop(false);
         report.count("workers stopped for longer than their lease", 1);
-        // A new one now and then, or all would be where the slowest is.
+        // A new one now and then, or all workers would be where the slowest is.
         if nth % 16 == 15 {
             let front = workers.iter().map(Running::front).max().unwrap_or(0);
             workers[victim].kill();
@@ -73,7 +73,8 @@ pub fn conclude(field: &Field, report: &mut Report) {
     field.finish(keys.clone());
     field.judge(keys, report);
     field.verify(report);
-    // Not how many calls: that says how long a server was away, and how slow the machine is.
+    // The number of calls does not count: it says how long a server was away, and how slow the
+    // machine is.
     let (keys, told) = ("keys judged", "keys with an outcome that somebody was told");
     let (keys, told) = (report.figure(keys), report.figure(told));
     report.expect(told * 2 >= keys, || format!("vacuous: {told} of {keys} keys have an outcome"));

@@ -1,4 +1,4 @@
-//! The `hapax` program under attack, and what it is asked to run.
+//! The `hapax` program under attack, and the program that it runs.
 
 use std::fs::File;
 use std::path::PathBuf;
@@ -30,20 +30,20 @@ pub fn hapax(bug: Option<&str>) -> Command {
     command
 }
 
-/// What a program under `hapax run` does at the judge. Its words name the effect, and are the same for all
-/// callers; what differs comes by the environment.
+/// The work of a program under `hapax run`, at the judge. Its arguments name the effect, and are the
+/// same for all callers; the environment sets the rest.
 #[derive(Debug, Clone, clap::Args)]
 pub struct Act {
     /// The judge's port
     #[arg(long)]
     pub sink: u16,
-    /// What the judge calls it
+    /// The judge's name for the effect
     #[arg(long)]
     pub key: String,
     /// How the target treats repetitions and late arrivals
     #[arg(long)]
     pub rule: Rule,
-    /// Whose work it is
+    /// The number of the caller
     #[arg(long, env = "HAPAX_PROOF_BY", default_value_t = 0)]
     pub by: u64,
     /// How long it works before it sends, in milliseconds
@@ -58,7 +58,8 @@ pub struct Act {
 }
 
 impl Act {
-    /// Words that start this program: `act` does it, `look` looks whether it was done.
+    /// The command line of this program: `act` executes the effect, `look` looks whether it was
+    /// executed.
     pub fn words(&self, verb: &str) -> Vec<String> {
         let own = crate::own_program().to_string_lossy().into_owned();
         let (sink, rule) = (self.sink.to_string(), self.rule.to_string());
@@ -66,7 +67,7 @@ impl Act {
         words.map(str::to_owned).to_vec()
     }
 
-    /// Tells a program that this command runs what its words do not say.
+    /// Sets the environment of a command that runs this program.
     pub fn tell(&self, command: &mut Command) {
         command.env("HAPAX_PROOF_BY", self.by.to_string());
         command.env("HAPAX_PROOF_BEFORE_MS", self.before_ms.to_string());
@@ -77,7 +78,7 @@ impl Act {
     }
 }
 
-/// Has it done once more; prints by whom it was done.
+/// Executes the effect once more; prints the caller that did it.
 pub fn act(act: &Act) -> Result<(), String> {
     if let Some(started) = &act.started {
         File::create(started).map_err(|error| error.to_string())?;
@@ -96,7 +97,7 @@ pub fn act(act: &Act) -> Result<(), String> {
     }
 }
 
-/// Looks whether it was done, as a reconciler: by whom, or nothing.
+/// Looks, as a reconciler, whether the effect was executed: the caller that did it, or `None`.
 pub fn look(act: &Act) -> Result<Option<u64>, String> {
     let said =
         Client::connect(act.sink).and_then(|mut sink| sink.look(&act.key, fence()? + 1, act.rule));

@@ -1,4 +1,4 @@
-//! Everything that is tried, how often, and what each planted bug is caught by.
+//! All experiments, how often each is tried, and which of them catch each planted bug.
 
 use hapax_core::planted::Bug;
 use hapax_testkit::Postgres;
@@ -13,9 +13,9 @@ use crate::{
 /// How much is tried.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Tier {
-    /// What every change is tried with: a few minutes.
+    /// The tier of every change: a few minutes.
     Quick,
-    /// What is published.
+    /// The published tier.
     Full,
     /// As much as it takes to catch a planted bug.
     Bug,
@@ -23,7 +23,7 @@ pub enum Tier {
 
 macro_rules! experiments {
     ($($(#[$doc:meta])* $experiment:ident = $name:literal,)*) => {
-        /// One thing that is tried.
+        /// One experiment.
         #[derive(Debug, Clone, Copy, PartialEq, Eq)]
         pub enum Experiment {
             $($(#[$doc])* $experiment,)*
@@ -33,7 +33,7 @@ macro_rules! experiments {
             /// All of them.
             pub const ALL: &'static [Self] = &[$(Self::$experiment,)*];
 
-            /// What it is called on a command line.
+            /// Its name on the command line.
             pub fn name(self) -> &'static str {
                 match self {
                     $(Self::$experiment => $name,)*
@@ -76,9 +76,9 @@ experiments! {
     OperationsFile = "operations-file",
     /// kill -9 around the claim and the settle of operations, on PostgreSQL.
     OperationsPostgres = "operations-postgres",
-    /// kill -9 of those who tell of operations, on SQLite.
+    /// kill -9 of projectors, on SQLite.
     LineageFile = "lineage-file",
-    /// kill -9 of those who tell of operations, on PostgreSQL.
+    /// kill -9 of projectors, on PostgreSQL.
     LineagePostgres = "lineage-postgres",
     /// Many operations at once, on SQLite.
     OverlapFile = "overlap-file",
@@ -108,9 +108,9 @@ experiments! {
     Restores = "restores",
     /// Holders that settle without knowing that they were overtaken.
     Overtaken = "overtaken",
-    /// Resets of what was shown as running.
+    /// Resets of effects that were shown as running.
     UnseenResets = "unseen-resets",
-    /// Reloads that turn off what durability rests on.
+    /// Reloads that turn durability settings off.
     Reloads = "reloads",
     /// Commits that outlive their connection.
     Orphans = "orphans",
@@ -132,7 +132,7 @@ experiments! {
 const BRIEF_LEASE_MS: u64 = 400;
 
 impl Experiment {
-    /// What it shows, in one line.
+    /// Its title in the report.
     pub fn title(self) -> &'static str {
         match self {
             Self::Model => "Model: claim, lease, fence, takeover, settle, reconcile; every order",
@@ -189,8 +189,8 @@ impl Experiment {
         }
     }
 
-    /// How often something is tried: in the quick tier, in the full one, for a planted bug.
-    /// Nothing, where a tier leaves it out.
+    /// How often it is tried: in the quick tier, in the full one, for a planted bug. `None` if the
+    /// tier leaves it out.
     fn times(self, tier: Tier) -> Option<u64> {
         let (quick, full, bug) = match self {
             Self::Model | Self::Flights => (1, 1, 1),
@@ -241,12 +241,17 @@ impl Experiment {
         (times > 0).then_some(times)
     }
 
+    /// Whether it attacks the program from outside.
+    pub fn is_attack(self) -> bool {
+        matches!(self, Self::AttackFile | Self::AttackPostgres)
+    }
+
     /// Whether this tier tries it.
     pub fn is_in(self, tier: Tier) -> bool {
         self.times(tier).is_some()
     }
 
-    /// Tries it. Workers have the bug, if there is one.
+    /// Runs it. Workers have the bug, if there is one.
     pub fn run(self, tier: Tier, seed: u64, bug: Option<&str>) -> Report {
         let mut report = Report::new(self.title());
         let Some(times) = self.times(tier) else { return report };
@@ -330,7 +335,7 @@ impl Experiment {
     }
 }
 
-/// What catches a planted bug: each of these.
+/// The experiments that catch a planted bug, each by itself.
 pub fn catches(bug: Bug) -> &'static [Experiment] {
     match bug {
         Bug::HolderWorksOn => &[Experiment::Model, Experiment::FrozenConnections],

@@ -13,17 +13,31 @@ use crate::report::Report;
 /// Runs everything, writes the report, and fails if anything is wrong.
 pub fn prove(page: &Path, seed: u64) -> Result<(), String> {
     let (start, code) = (Instant::now(), code());
-    let mut reports = Vec::new();
-    for experiment in Experiment::ALL.iter().filter(|experiment| experiment.is_in(Tier::Full)) {
-        let begun = Instant::now();
-        eprintln!("{}", experiment.title());
-        let report = experiment.run(Tier::Full, seed, None);
-        eprint!("{report}");
-        eprintln!("  {:.0} s", begun.elapsed().as_secs_f64());
-        reports.push((report, begun.elapsed()));
-        // As far as it has come, in case it does not come further.
-        write(page, &page_of(&code, &reports, &[], seed, start.elapsed()))?;
-    }
+    let all = || Experiment::ALL.iter().copied().filter(|each| each.is_in(Tier::Full));
+    let (attacks, others): (Vec<_>, Vec<_>) = all().partition(|each| each.is_attack());
+    let run_all = |experiments: Vec<Experiment>| -> Vec<(Experiment, Report, Duration)> {
+        let run = |experiment: Experiment| {
+            let begun = Instant::now();
+            eprintln!("{}", experiment.title());
+            let report = experiment.run(Tier::Full, seed, None);
+            eprint!("{report}");
+            eprintln!("  {:.0} s", begun.elapsed().as_secs_f64());
+            (experiment, report, begun.elapsed())
+        };
+        experiments.into_iter().map(run).collect()
+    };
+    // The attacks take as long as all the rest, and mostly wait: they are made beside it.
+    let mut tried = std::thread::scope(|scope| {
+        let attacks = scope.spawn(|| run_all(attacks));
+        let mut tried = run_all(others);
+        tried.extend(attacks.join().expect("attacks do not panic"));
+        tried
+    });
+    tried.sort_by_key(|(experiment, ..)| all().position(|each| each == *experiment));
+    let reports: Vec<(Report, Duration)> =
+        tried.into_iter().map(|(_, report, took)| (report, took)).collect();
+    // Written before the planted bugs are tried, in case that does not end.
+    write(page, &page_of(&code, &reports, &[], seed, start.elapsed()))?;
     let planted = Bug::ALL.iter().flat_map(|bug| catches(*bug).iter().map(move |by| (*bug, *by)));
     let bugs: Vec<(Bug, Experiment, Caught)> = planted
         .map(|(bug, experiment)| {
@@ -65,14 +79,14 @@ fn write(page: &Path, text: &str) -> Result<(), String> {
     std::fs::write(page, text).map_err(|error| format!("{}: {error}", page.display()))
 }
 
-/// What became of a planted bug.
+/// The result of the search for a planted bug.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Caught {
-    /// It was caught; this is what was said first.
+    /// It was caught; this is the first violation.
     Yes(String),
-    /// Nobody noticed.
+    /// No violation was found.
     No,
-    /// It could not be looked for here.
+    /// It could not be looked for on this machine.
     Skipped(String),
 }
 
@@ -80,7 +94,7 @@ pub enum Caught {
 /// process is stopped or killed at the right moment.
 const TRIES: u64 = 5;
 
-/// Plants a bug in a process of its own and has this experiment look for it.
+/// Plants a bug in a process of its own, in which this experiment looks for it.
 pub fn catch(bug: Bug, experiment: Experiment, seed: u64) -> Caught {
     let tried = (seed..seed + TRIES).map(|seed| try_to_catch(bug, experiment, seed));
     let mut tried = tried.skip_while(|caught| *caught == Caught::No);
@@ -100,7 +114,7 @@ fn try_to_catch(bug: Bug, experiment: Experiment, seed: u64) -> Caught {
     match (first("WRONG: "), first("skipped: ")) {
         (Some(what), _) => Caught::Yes(what),
         (None, Some(why)) => Caught::Skipped(why),
-        // Ending badly is noticed too.
+        // A process that fails has caught it too.
         (None, None) if !output.status.success() => {
             Caught::Yes("the process did not survive it".into())
         }
@@ -142,7 +156,7 @@ fn page_of(
     page
 }
 
-/// What opens a section about an experiment.
+/// The opening of a section about an experiment.
 const SECTION: &str = "\n### ";
 
 fn section_of(report: &Report, took: Duration) -> String {
@@ -173,7 +187,7 @@ The attack from outside is on the binary as it is shipped; all else is built wit
 
 ";
 
-/// Which code this is about, and when it was tried.
+/// The commit under test, and the date.
 fn code() -> String {
     let commit = said("git", &["rev-parse", "--short=10", "HEAD"]);
     let commit = commit.unwrap_or_else(|| "unknown".into());

@@ -1,23 +1,23 @@
-//! What an experiment counted, and what it found wrong.
+//! The figures of an experiment, and its violations.
 
-/// The figures of one experiment.
+/// The report of one experiment.
 #[derive(Debug, Clone, Default)]
 pub struct Report {
-    /// What it is about.
+    /// The experiment's title.
     pub title: String,
-    /// What was counted, in order.
+    /// The figures, in order.
     pub figures: Vec<(String, u64)>,
-    /// What went wrong. Nothing, if hapax keeps its promises and the experiment means something.
+    /// The violations: none if hapax keeps its promises and the experiment means something.
     pub violations: Vec<String>,
-    /// What could not be tried here, and why.
+    /// The parts that could not be tried here, and why.
     pub skipped: Vec<String>,
 }
 
-/// How many violations are told in full.
+/// How many violations are kept.
 const MOST: usize = 20;
 
 impl Report {
-    /// Nothing counted yet.
+    /// A report without figures.
     pub fn new(title: impl Into<String>) -> Self {
         Self { title: title.into(), ..Self::default() }
     }
@@ -31,7 +31,7 @@ impl Report {
         }
     }
 
-    /// Adds everything that another counted and found.
+    /// Adds the figures and the findings of another report.
     pub fn add(&mut self, other: Self) {
         for (what, count) in other.figures {
             self.count(what, count);
@@ -45,26 +45,26 @@ impl Report {
         self.figures.iter().find(|(known, _)| known == what).map_or(0, |(_, count)| *count)
     }
 
-    /// Something cannot be tried here.
+    /// Records a part that cannot be tried here.
     pub fn skip(&mut self, why: impl Into<String>) {
         self.skipped.push(why.into());
     }
 
-    /// Something is wrong.
+    /// Records a violation.
     pub fn violation(&mut self, what: impl Into<String>) {
         if self.violations.len() < MOST {
             self.violations.push(what.into());
         }
     }
 
-    /// Something is wrong unless this holds.
+    /// Records a violation unless this holds.
     pub fn expect(&mut self, holds: bool, what: impl FnOnce() -> String) {
         if !holds {
             self.violation(what());
         }
     }
 
-    /// The experiment means nothing unless at least this much of something was seen.
+    /// Records a violation unless a figure is this high: otherwise the experiment means nothing.
     pub fn at_least(&mut self, what: &str, least: u64) {
         let seen = self.figure(what);
         self.expect(seen >= least, || format!("vacuous: {what}: {seen}, at least {least} needed"));

@@ -14,13 +14,13 @@ use crate::field::{Field, blocking};
 use crate::report::Report;
 use crate::worker::{key, outcome};
 
-/// Engines that work and seal at the same time, on a file or in a database.
+/// Runs engines that work and seal at the same time, on a file or in a database.
 pub fn sealing(postgres: Option<&Postgres>, rounds: u64, seed: u64, report: &mut Report) {
     let field = match postgres {
         Some(server) => Field::at(server.database("sealing")),
         None => Field::in_file(),
     };
-    // A while between planning a seal and writing it, in which others seal.
+    // A pause between planning a seal and writing it, in which other engines seal.
     failpoint::hook(|point| {
         if point == Point::SealPlanned {
             let while_ns = getrandom::u64().unwrap_or(0) % 2_000_000;
@@ -47,7 +47,7 @@ pub fn sealing(postgres: Option<&Postgres>, rounds: u64, seed: u64, report: &mut
         }
     });
     field.verify(report);
-    // How many there are is a matter of how fast the machine is; that there are some is not.
+    // Their number depends on how fast the machine is; that there are some does not.
     report.at_least("seals beside others", (rounds / 10).max(3));
 }
 

@@ -32,10 +32,10 @@ const LEASE: Duration = Duration::from_secs(2);
 const PAUSE_MS: u64 = 8_000;
 const SETTLING_MS: u64 = 1_000;
 const YEAR: Duration = Duration::from_secs(365 * 24 * 3600);
-/// Longer than anybody waits, in virtual time.
+/// Longer than any caller waits, in virtual time.
 const HUNG: Duration = Duration::from_secs(3600);
 
-/// What an effect is. Each seed has one key of each kind.
+/// The kinds of effects. Each seed has one key of each kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     Transactional,
@@ -79,14 +79,14 @@ impl Kind {
         matches!(self, Self::OpaqueLocked | Self::TransactionalLocked)
     }
 
-    /// Whether a person may reset it: where the target itself remembers, that would not be
-    /// enough to have it happen again.
+    /// Whether an operator may reset it: if the target itself remembers, a reset does not let the
+    /// effect happen again.
     fn can_be_reset(self) -> bool {
         !matches!(self, Self::Keyed | Self::Fenced | Self::Settling)
     }
 }
 
-/// What a seed brings.
+/// The scenario of a seed.
 #[derive(Debug, Clone)]
 struct Scenario {
     seed: u64,
@@ -98,7 +98,7 @@ struct Scenario {
     pauses: usize,
     stalls: usize,
     clock_steps: usize,
-    /// Whether work may go wrong by itself.
+    /// Whether work may fail by itself.
     failures: bool,
 }
 
@@ -125,7 +125,7 @@ impl Scenario {
             exactly: None,
         };
         match seed % 4 {
-            // The store stalls, and nothing else is wrong: nobody may lose anything by it.
+            // The store stalls, and nothing else is wrong: no effect may be given up because of it.
             0 => Self { stalls: dice.random_range(1..=3), resets: 0, ..calm },
             1 => Self { weather: storm(&mut dice), failures: true, ..calm },
             2 => {
@@ -276,10 +276,10 @@ impl World {
         Node { switch, hapax, calls: JoinSet::new() }
     }
 
-    /// Everything happens, and then the weather clears up and everything comes to rest.
+    /// Carries out the plan, then clears the weather and lets everything come to rest.
     async fn live(self: &Arc<Self>, scenario: &Scenario) {
         let mut dice = SmallRng::seed_from_u64(scenario.seed ^ 0xca11);
-        // A plan of what happens when, in order.
+        // The planned happenings, by time.
         let mut plan: BTreeMap<(u64, usize), Happening> = BTreeMap::new();
         let mut add = |dice: &mut SmallRng, happening: Happening| {
             let nth = plan.len();
@@ -339,7 +339,7 @@ impl World {
         dead.switch.kill();
     }
 
-    /// Waits until every call has ended and every lapsed effect was looked after.
+    /// Waits until every call has ended and passes have dealt with every lapsed effect.
     async fn rest(&self, mut others: JoinSet<()>) {
         while others.join_next().await.is_some() {}
         let nodes = std::mem::take(&mut *self.nodes.lock().expect("one thread"));
@@ -357,7 +357,7 @@ impl World {
         *self.nodes.lock().expect("one thread") = open;
     }
 
-    /// Somebody wants an effect.
+    /// A caller wants an effect.
     fn call(self: &Arc<Self>, n: usize, scenario: &Scenario, dice: &mut SmallRng) {
         let kind = Kind::ALL[dice.random_range(0..Kind::ALL.len())];
         let payload = u8::from(dice.random_range(0..10) == 0);
@@ -427,11 +427,11 @@ impl World {
         });
         let effect =
             if kind.is_locked() { effect.lock(&["one"]).on_lock(OnLock::Wait) } else { effect };
-        // Remembered for a year, which a clock that is ten years ahead must not end.
+        // Kept for a year, which a clock that is ten years ahead must not end.
         if kind == Kind::Opaque { effect.ttl(YEAR) } else { effect }
     }
 
-    /// A person has it forgotten, if it is recorded.
+    /// An operator resets the effect, if it has succeeded.
     async fn reset(&self, hapax: Hapax, kind: Kind) {
         let Ok(Some(effect)) = hapax.show(kind.key()).await else { return };
         if !matches!(effect.state, State::Succeeded(_)) {
@@ -466,7 +466,7 @@ enum Fate {
     Hangs,
 }
 
-/// The outcome of a call's work is its number, so that everyone can tell whose it is.
+/// The outcome of a call's work is its number, which names the author.
 fn outcome(by: u64) -> Outcome {
     Outcome::new(by.to_be_bytes().to_vec())
 }
@@ -508,7 +508,7 @@ impl Work {
     }
 }
 
-/// What handlers panic with when they are meant to.
+/// The payload of the panics that handlers are meant to raise.
 struct Expected;
 
 fn silence_expected_panics() {
@@ -523,7 +523,7 @@ fn silence_expected_panics() {
     });
 }
 
-/// Somebody is at work.
+/// A call at work, counted as long as this value lives.
 struct AtWork<'a>(&'a AtomicU64);
 
 impl<'a> AtWork<'a> {
@@ -540,7 +540,7 @@ impl Drop for AtWork<'_> {
 }
 
 impl Call {
-    /// What the result says for certain.
+    /// The certain answer in a result, if there is one.
     fn told(result: &Result<hapax::Done, Error>) -> Option<Told> {
         Some(match result {
             Ok(done) => author(&done.outcome).map_or(Told::Nothing, Told::Outcome),

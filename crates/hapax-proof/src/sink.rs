@@ -1,8 +1,8 @@
-//! The judge: a process of its own that does what it is told, writes it down, and syncs it.
+//! The judge: a process of its own that executes requests, records each execution, and syncs it.
 //!
 //! Three rules, as real targets have them: `plain` does everything it is asked, `keyed` does
-//! nothing twice, `fenced` refuses fences below the highest it was shown. What it did is one line
-//! a time in its own file, and nobody else writes there.
+//! nothing twice, `fenced` refuses fences below the highest it was shown. Each execution is one
+//! line in the judge's own file; no other process writes there.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs::{File, OpenOptions};
@@ -13,14 +13,14 @@ use std::process::{Child, Command, Stdio};
 use std::str::FromStr;
 use std::sync::{Arc, Mutex};
 
-/// What a target does with a request.
+/// The rule by which a target treats requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Rule {
-    /// Everything it is asked.
+    /// Does everything it is asked.
     Plain,
-    /// Nothing twice.
+    /// Does nothing twice.
     Keyed,
-    /// Nothing with a fence below the highest it was shown.
+    /// Refuses a fence below the highest it was shown.
     Fenced,
 }
 
@@ -135,7 +135,7 @@ impl Sink {
         Self { child, port, path: path.to_owned() }
     }
 
-    /// Who executed what, in order, by key.
+    /// The calls that executed each key, in order.
     pub fn executed(&self) -> BTreeMap<String, Vec<u64>> {
         let mut executed: BTreeMap<String, Vec<u64>> = BTreeMap::new();
         for line in std::fs::read_to_string(&self.path).unwrap_or_default().lines() {
@@ -154,18 +154,18 @@ impl Drop for Sink {
     }
 }
 
-/// A line to the judge.
+/// A connection to the judge.
 pub struct Client {
     requests: TcpStream,
     answers: BufReader<TcpStream>,
 }
 
-/// What the judge said.
+/// The judge's answer.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Said {
-    /// It is there, by this call.
+    /// It was executed, by this call.
     Found(u64),
-    /// It is not there.
+    /// It was not executed.
     None,
     /// It was refused.
     Refused,
@@ -180,12 +180,12 @@ impl Client {
         Ok(Self { requests, answers })
     }
 
-    /// Has an effect executed.
+    /// Executes an effect.
     pub fn execute(&mut self, key: &str, by: u64, fence: u64, rule: Rule) -> std::io::Result<Said> {
         self.ask(&format!("do {key} {by} {fence} {}\n", rule.as_str()))
     }
 
-    /// Looks whether it was; shows this fence.
+    /// Looks whether an effect was executed; shows this fence.
     pub fn look(&mut self, key: &str, fence: u64, rule: Rule) -> std::io::Result<Said> {
         self.ask(&format!("look {key} 0 {fence} {}\n", rule.as_str()))
     }

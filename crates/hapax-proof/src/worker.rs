@@ -1,5 +1,5 @@
-//! A process under test: walks through keys with many callers at once, and writes down what it
-//! asked and was told.
+//! A process under test: runs many callers at once through a range of keys, and logs their calls
+//! and the answers.
 
 use std::fs::{File, OpenOptions};
 use std::io::Write as _;
@@ -19,7 +19,7 @@ use rusqlite::{Connection, TransactionBehavior};
 
 use crate::sink::{Client, Rule, Said};
 
-/// What a worker is told to do.
+/// The orders of a worker.
 #[derive(Debug, Clone, clap::Args)]
 pub struct Orders {
     /// The ledger: a file or a URL
@@ -28,13 +28,13 @@ pub struct Orders {
     /// The judge's port
     #[arg(long)]
     pub sink: u16,
-    /// Where to write down what was asked and told
+    /// The log of calls and answers
     #[arg(long)]
     pub log: PathBuf,
     /// The key that seals the journal, one for all workers on a ledger
     #[arg(long)]
     pub signing_key: PathBuf,
-    /// What keys are derived from
+    /// The salt that keys are derived from
     #[arg(long, default_value = "0")]
     pub salt: u64,
     /// The first key
@@ -58,15 +58,15 @@ pub struct Orders {
     /// A bug to plant
     #[arg(long)]
     pub plant: Option<String>,
-    /// Stay until killed when every key was asked for
+    /// Stay until killed, after every key was tried
     #[arg(long)]
     pub stay: bool,
-    /// A failpoint, what happens there, and at which pass: `claim.ask:abort:1`
+    /// A failpoint, its action, and the pass to act at: `claim.ask:abort:1`
     #[arg(long)]
     pub failpoint: Option<String>,
 }
 
-/// What an effect is. Keys take turns.
+/// The kinds of effects. Keys take turns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// Settled in the caller's transaction.
@@ -77,7 +77,7 @@ pub enum Kind {
     Keyed,
     /// A target that compares fences.
     Fenced,
-    /// A target that does everything, and nobody can look.
+    /// A target that does everything, and offers no way to look.
     Opaque,
 }
 
@@ -115,12 +115,12 @@ pub fn key(salt: u64, n: u64) -> Key {
     Key::derive("proof.v1", &fields).expect("a versioned name")
 }
 
-/// The outcome of a call's work is its number, so that everyone can tell whose it is.
+/// The outcome of a call's work is its number, which names the author.
 pub fn outcome(by: u64) -> Outcome {
     Outcome::new(by.to_be_bytes().to_vec())
 }
 
-/// Whose work an outcome is.
+/// The author that an outcome names.
 pub fn author(outcome: &Outcome) -> Option<u64> {
     Some(u64::from_be_bytes(outcome.body()?.try_into().ok()?))
 }
@@ -128,13 +128,13 @@ pub fn author(outcome: &Outcome) -> Option<u64> {
 /// The table that stands for a caller's own data.
 pub const TABLE: &str = "CREATE TABLE IF NOT EXISTS applied (salt BIGINT, key BIGINT, by BIGINT)";
 
-/// How long a caller waits that was told that the ledger has stopped.
+/// How long a caller waits after it was told that the ledger has stopped.
 const GONE: Duration = Duration::from_millis(20);
 
-/// What a caller does in its own transaction, in either database's words.
+/// The write of a caller in its own transaction, in SQL for either database.
 const APPLY: &str = "INSERT INTO applied VALUES ($1, $2, $3)";
 
-/// Where the worker writes what it knows: one line, one write.
+/// The worker's log: one line, one write.
 #[derive(Clone)]
 struct Log(Arc<Mutex<File>>);
 
@@ -152,7 +152,7 @@ pub(crate) fn boot_ns() -> u64 {
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 
-/// Works until every key was asked for once.
+/// Works until every key was tried once.
 pub fn work(orders: Orders) -> Result<(), String> {
     let log = OpenOptions::new().create(true).append(true).open(&orders.log);
     let log = Log(Arc::new(Mutex::new(log.map_err(|error| error.to_string())?)));
@@ -176,7 +176,7 @@ pub(crate) fn plant_named(name: Option<&str>) -> Result<(), String> {
     Ok(())
 }
 
-/// Arms one failpoint: what happens at its nth pass.
+/// Arms one failpoint: its action happens at its nth pass.
 fn arm(failpoint: &str, log: &Log, lease_ms: u64) -> Result<(), String> {
     let parts: Vec<&str> = failpoint.split(':').collect();
     let [name, action, nth] = parts[..] else { return Err(format!("not armed: {failpoint}")) };
@@ -197,7 +197,7 @@ fn arm(failpoint: &str, log: &Log, lease_ms: u64) -> Result<(), String> {
             }
             _ => {
                 let why = format!("failpoint {}", point.name());
-                // After a commit, nobody can say that nothing was written.
+                // After a commit, the store cannot say that nothing was written.
                 Err(match point {
                     Point::SqliteCommitted | Point::SettleTold | Point::RenewTold => {
                         StoreError::CommitUnknown(why)
@@ -255,7 +255,7 @@ async fn walk(orders: Orders, log: Log) -> Result<(), hapax::Error> {
     for caller in callers {
         let _ = caller.await;
     }
-    // One round of everything that happens in the background.
+    // One round of the background work.
     let _ = worker.hapax.pass().await;
     let _ = worker.hapax.close().await;
     worker.log.write("over");
@@ -294,7 +294,8 @@ impl Worker {
             }
             Err(error) => {
                 self.log.write(&format!("failed {id} {}", error.code()));
-                // The disk is gone: whoever asks on and on says nothing about what happened before.
+                // The ledger is gone: a caller that retries at once says nothing about earlier
+                // calls.
                 if let Error::Store(StoreError::Stopped(_) | StoreError::Corrupt(_)) = error {
                     tokio::time::sleep(GONE).await;
                 }
@@ -327,7 +328,7 @@ impl Worker {
         format!("{}/{n}", self.orders.salt)
     }
 
-    /// Asks the judge, on a line of its own.
+    /// Asks the judge, on a connection of its own.
     fn ask(&self, ask: impl FnOnce(&mut Client) -> std::io::Result<Said>) -> std::io::Result<Said> {
         let free = self.sinks.lock().ok().and_then(|mut sinks| sinks.pop());
         let mut sink = match free {

@@ -28,9 +28,10 @@ quick! {
     /// Proves K-5, K-6, K-7, K-18, K-20: in every order of every step, with crashes, holders that are stopped or
     /// cut off, transactions that are run again, attempts of clients and a restored copy.
     the_protocol_holds: Model,
-    /// Proves K-9: nobody follows one who is gone.
+    /// Proves K-9: no caller follows a leader that is gone.
     elections_end_well: Flights,
-    /// Proves K-3, K-7, K-9, K-10, K-11, K-17: one effect per key explains whatever anybody was told.
+    /// Proves K-3, K-7, K-9, K-10, K-11, K-17: one effect per key explains every answer that callers
+    /// were given.
     the_engine_survives_bad_weather: Simulation,
     each_call_to_the_store_may_fail: EachCall,
     /// Proves K-3, K-9: of 64 one runs, the rest share, and another payload is a conflict.
@@ -40,47 +41,48 @@ quick! {
     /// Proves K-8, K-16: every step may fail, and none is left half done.
     every_step_may_fail: FailpointsFile,
     every_step_on_postgres_may_fail: FailpointsPostgres,
-    /// Proves K-13: sealers do not get in each other's way.
+    /// Proves K-13: sealers do not block each other.
     many_may_seal_a_file: SealingFile,
     /// Proves K-13: entries that are committed out of order are sealed all the same.
     many_may_seal_a_database: SealingPostgres,
-    /// Proves K-7, K-8: whoever is killed leaves nothing undone and nothing done twice.
+    /// Proves K-7, K-8: a killed worker leaves nothing undone and nothing done twice.
     workers_may_be_killed: KillsFile,
     workers_on_postgres_may_be_killed: KillsPostgres,
-    /// Proves O-2, O-4, O-5: what was committed arrives, in order and under one id.
+    /// Proves O-2, O-4, O-5: every committed event arrives, in order and under one id.
     events_survive_their_writers_and_dispatchers: OutboxFile,
-    /// Proves O-2, O-4, O-5: also where commits finish out of order.
+    /// Proves O-2, O-4, O-5: also if commits finish out of order.
     events_on_postgres_survive_their_writers_and_dispatchers: OutboxPostgres,
-    /// Proves P-7, P-8, P-9: killed right after the grant is durable, and on both sides of the
-    /// commit that settles: done once, and the lock is free or somebody is shown why not.
+    /// Proves P-7, P-8, P-9: an operation that is killed right after its grant is durable, or on either
+    /// side of the commit that settles, is done once. Its lock is free, or the operator is shown why
+    /// not.
     operations_may_be_killed_at_the_claim_and_at_the_settle: OperationsFile,
-    /// Proves P-7, P-8, P-9: also where a statement is the commit.
+    /// Proves P-7, P-8, P-9: also if a single statement is the commit.
     operations_on_postgres_may_be_killed_at_the_claim_and_at_the_settle: OperationsPostgres,
-    /// Proves P-7, P-11: whoever tells of operations is killed at each step of it, one after the
-    /// other: every moment is told once, in the order of the journal.
+    /// Proves P-7, P-11: although projectors are killed at each step, one after the other, every moment
+    /// is emitted once, in the order of the journal.
     lineage_may_be_killed_at_every_step: LineageFile,
     /// Proves P-7, P-11: the same with the leases of a database.
     lineage_on_postgres_may_be_killed_at_every_step: LineagePostgres,
-    /// Proves P-4, P-6: by what the judge was told, of 100 operations in four processes no two are
-    /// at work on one dataset at once; on 100 datasets, or on parts of one, several are.
+    /// Proves P-4, P-6: by the judge's record, of 100 operations in four processes no two are at work
+    /// on one dataset at once; on 100 datasets, or on parts of one, several are.
     operations_in_several_processes_do_not_overlap: OverlapFile,
     /// Proves P-4, P-6: the same in a database.
     operations_in_several_processes_on_postgres_do_not_overlap: OverlapPostgres,
-    /// Proves K-5: whoever was overtaken while it was stopped writes nothing.
+    /// Proves K-5: a worker that was overtaken while it was stopped writes nothing.
     workers_may_be_stopped: StopsFile,
-    /// Proves K-8: what was acknowledged survives a power cut.
+    /// Proves K-8: an acknowledged outcome survives a power cut.
     power_may_be_cut: PowerFile,
     /// Proves K-10: a failed sync is never acknowledged.
     syncs_may_fail: Syncs,
     /// Proves K-10: nothing is half done on a full disk, and work goes on when there is room.
     disks_may_be_full: FullDisks,
-    /// Proves K-5: a lost reply is asked for again.
+    /// Proves K-5: a settle whose reply was lost is sent again.
     replies_to_commits_may_be_lost: CommitCuts,
-    /// Proves K-19: one key, one row, whatever a process remembers.
+    /// Proves K-19: one key, one row, whatever a process has cached.
     a_file_may_be_restored_while_it_is_used: Restores,
-    /// Proves K-5: what a process remembers of a row does not count where another has written.
+    /// Proves K-5: a cached row does not count if another process has written the row.
     a_holder_may_be_overtaken_without_knowing: Overtaken,
-    /// Proves K-21: what the command itself has brought about was not seen.
+    /// Proves K-21: a state that the reset itself brought about was not seen.
     a_reset_of_what_was_shown_as_running_is_refused: UnseenResets,
     a_reload_may_turn_durability_off: Reloads,
     /// Proves K-18: the holder whose connection is frozen stops before another one is granted the effect.
@@ -129,8 +131,8 @@ fn planted_bugs_are_caught() {
     assert!(looked >= 22, "only {looked} bugs were planted");
 }
 
-/// Seeds that failed once: 449 because a report that was not heard was not made again, 199 because
-/// a flight was followed by a node that had lost its lease and did not know of a reset.
+/// Seeds that failed once. 449: a report whose reply was lost was not repeated. 199: a node that had
+/// lost its lease followed a flight, and did not know of a reset.
 #[test]
 fn seeds_that_failed_once() {
     let mut report = Report::default();

@@ -1,4 +1,4 @@
-//! Who is let in, where to, and how often.
+//! Authentication, namespaces and allowances.
 
 use std::collections::HashMap;
 use std::num::NonZeroU32;
@@ -18,44 +18,44 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use crate::problem::{FORBIDDEN, MALFORMED, NOT_LOCAL, Problem, TOO_OFTEN, UNKNOWN_CALLER};
 use crate::server::Server;
 
-/// How old what is known of tokens may be: a revoked one is refused after this long.
+/// The longest age of the token list: a revoked token is refused after this long.
 const FRESH: Duration = Duration::from_secs(1);
 
-/// How old it may be where a token is not known: it may have been made just now. Whoever tries
-/// tokens that do not exist has the ledger read so often, and no more.
+/// The longest age of the list when it lacks the token, which may be new. It bounds how often a
+/// client that guesses tokens makes the server read the ledger.
 const FRESH_FOR_STRANGERS: Duration = Duration::from_millis(20);
 
-/// The header that says which namespace is meant, where a token is good in all of them.
+/// The header that names the namespace, for a token that is good in all of them.
 const NAMESPACE: &str = "hapax-namespace";
 
-/// Who asks.
+/// The caller of a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Caller {
-    /// What they may do.
+    /// The role of the caller.
     pub role: Role,
-    /// Where.
+    /// The namespace of the request.
     pub namespace: Namespace,
-    /// Whether they may do it in every namespace.
+    /// Whether the caller may name any namespace.
     pub everywhere: bool,
-    /// Which token was shown; none where nobody has to show one.
+    /// The token that the caller showed; none on a server without tokens.
     pub token: Option<TokenId>,
-    /// Whose it is, for the journal.
+    /// The holder of the token, for the journal.
     pub holder: String,
 }
 
 impl Caller {
-    /// What tells the keys of one caller from those of another.
+    /// The tenant whose `Idempotency-Key` values are kept apart from those of other tenants.
     pub(crate) fn tenant(&self) -> String {
         let token = self.token.map_or_else(|| "-".to_owned(), |token| token.to_string());
         format!("{}/{token}", self.namespace)
     }
 }
 
-/// Who is let in.
+/// The callers that a server lets in.
 pub enum Access {
-    /// Everybody who is on this machine and is no web page; for development.
+    /// Programs on this machine, without a token. Pages of other origins are refused. For development.
     Everybody,
-    /// Whoever shows a token of the ledger's.
+    /// Callers that show a token of the ledger.
     Tokens(Tokens),
 }
 
@@ -86,14 +86,14 @@ impl Access {
         }
     }
 
-    /// Whether somebody who was let in would be let in again.
+    /// Whether a caller that was let in still has a valid token.
     pub(crate) async fn still_admits(&self, caller: &Caller, hapax: &Hapax) -> bool {
         match (self, caller.token) {
             (Self::Everybody, _) => true,
             (Self::Tokens(_), None) => false,
             (Self::Tokens(tokens), Some(id)) => match tokens.known(hapax, FRESH).await {
                 Ok(known) => known.get(&id).is_some_and(|token| token.counts(now())),
-                // Nothing can be read now, of the journal either.
+                // The journal cannot be read now either, so the stream sends nothing.
                 Err(_) => true,
             },
         }
@@ -115,8 +115,8 @@ fn named(head: &Parts) -> Result<Namespace, Problem> {
     })
 }
 
-/// A page in somebody's browser can reach this machine, under a name of its own choice. It cannot
-/// hide where it is from.
+/// Refuses pages of other origins. A page in a local browser can reach this server, even under a
+/// host name that its author chose. It cannot forge `Host` and `Origin`.
 fn refuse_pages(head: &Parts) -> Result<(), Problem> {
     let host = head.headers.get(HOST).and_then(|host| host.to_str().ok()).unwrap_or_default();
     let own = |host: &str| {
@@ -136,7 +136,7 @@ fn refuse_pages(head: &Parts) -> Result<(), Problem> {
     }
 }
 
-/// The tokens of a ledger, as they were a moment ago.
+/// The tokens of a ledger, as they were read last.
 #[derive(Default)]
 pub struct Tokens {
     known: tokio::sync::Mutex<Option<(Instant, Known)>>,
@@ -165,7 +165,7 @@ impl Tokens {
         token.cloned().ok_or_else(unknown)
     }
 
-    /// All tokens, no older than this. One caller reads them again; the others wait for it.
+    /// All tokens, no older than `oldest`. One caller reads them again; other callers wait for it.
     async fn known(&self, hapax: &Hapax, oldest: Duration) -> Result<Known, Problem> {
         let mut known = self.known.lock().await;
         if let Some((read, tokens)) = &*known
@@ -182,14 +182,14 @@ impl Tokens {
     }
 }
 
-/// How much one tenant may ask.
+/// The request limits of one tenant.
 #[derive(Debug, Clone, Copy)]
 pub struct Allowance {
     /// Requests a second, on average.
     pub rate: u32,
     /// Requests at once, in a burst.
     pub burst: u32,
-    /// Requests that are under way at the same time.
+    /// Requests in flight at the same time.
     pub at_once: usize,
 }
 
@@ -199,7 +199,7 @@ impl Default for Allowance {
     }
 }
 
-/// What each tenant has used of its allowance.
+/// The use that each tenant has made of its allowance.
 pub(crate) struct Allowances {
     allowance: Allowance,
     tenants: Mutex<HashMap<Namespace, Arc<Tenant>>>,
@@ -211,7 +211,7 @@ struct Tenant {
     streams: Arc<Semaphore>,
 }
 
-/// How many may follow the journal in one namespace.
+/// How many streams one namespace may have: of the journal and of extractions together.
 const STREAMS: usize = 32;
 
 impl Allowances {
@@ -219,7 +219,7 @@ impl Allowances {
         Self { allowance, tenants: Mutex::default() }
     }
 
-    /// Room for one more request of this tenant's, for as long as it is held.
+    /// Takes room for one more request of this tenant, which is held until the permit is dropped.
     fn take(&self, namespace: &Namespace) -> Result<OwnedSemaphorePermit, Problem> {
         let tenant = self.tenant(namespace);
         let refuse = |detail| Problem::new(StatusCode::TOO_MANY_REQUESTS, &TOO_OFTEN, detail);
@@ -230,7 +230,7 @@ impl Allowances {
         room.map_err(|_| refuse("as many requests of this namespace are under way as may be"))
     }
 
-    /// Room for one more who follows the journal.
+    /// Takes room for one more stream of this namespace.
     pub(crate) fn follow(&self, namespace: &Namespace) -> Result<OwnedSemaphorePermit, Problem> {
         let room = self.tenant(namespace).streams.clone().try_acquire_owned();
         let detail = "as many of this namespace follow the journal as may";
@@ -242,7 +242,7 @@ impl Allowances {
         if let Some(tenant) = tenants.get(namespace) {
             return tenant.clone();
         }
-        // Whoever is good everywhere can name any namespace.
+        // A caller that is good everywhere can name any number of namespaces.
         if tenants.len() >= 10_000 {
             tenants.clear();
         }
@@ -257,13 +257,13 @@ impl Allowances {
     }
 }
 
-/// Held by a request for as long as anything is done for it, also when its client has left.
+/// Held by a request until all work for it has ended, even if its client has left.
 #[derive(Clone)]
 pub(crate) struct Room {
     _permit: Arc<OwnedSemaphorePermit>,
 }
 
-/// Lets a request in, or says why not.
+/// Lets a request in, or answers why it is refused.
 pub(crate) async fn admit(
     State(server): State<Arc<Server>>,
     request: Request,

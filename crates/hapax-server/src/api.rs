@@ -1,6 +1,6 @@
-//! The API under `/v1`, and that of extraction under `/api/v1`, where its clients look for it.
+//! The API under `/v1`; extraction is under `/api/v1`, where its clients expect it.
 //!
-//! Which role a route needs is said here, once: whoever adds a route has to choose.
+//! The role that a route needs is stated here only. An author who adds a route has to choose one.
 
 mod control;
 mod effect;
@@ -42,7 +42,7 @@ use crate::problem::{FORBIDDEN, MALFORMED, NOT_FOUND, Problem, WRONG_TYPE};
 use crate::server::{Server, Terms};
 use crate::wire;
 
-/// What the API is, apart from its routes.
+/// The OpenAPI document, without its routes.
 #[derive(OpenApi)]
 #[openapi(
     info(
@@ -60,7 +60,7 @@ use crate::wire;
 )]
 struct Document;
 
-/// Tokens, as the document tells of them.
+/// Adds bearer tokens to the document.
 struct Bearer;
 
 impl utoipa::Modify for Bearer {
@@ -72,7 +72,7 @@ impl utoipa::Modify for Bearer {
     }
 }
 
-/// What each role is for.
+/// All routes, each with the role that it needs.
 fn documented(idempotency: Option<IdempotencyLayer>) -> OpenApiRouter<Arc<Server>> {
     let viewer = OpenApiRouter::new()
         .merge(effect::reading())
@@ -107,7 +107,7 @@ fn documented(idempotency: Option<IdempotencyLayer>) -> OpenApiRouter<Arc<Server
         Some(layer) => router.route_layer(layer),
         None => router,
     };
-    // What is asked anew each time has its key looked at all the same.
+    // The responses of these calls are never replayed, but their keys have to be well-formed.
     let read = |router: OpenApiRouter<Arc<Server>>| router.route_layer(from_fn(with_sound_key));
     OpenApiRouter::with_openapi(Document::openapi())
         .merge(for_role(viewer, Role::Viewer))
@@ -117,7 +117,7 @@ fn documented(idempotency: Option<IdempotencyLayer>) -> OpenApiRouter<Arc<Server
         .merge(for_role(read(epoch::ending()), Role::Steward))
 }
 
-/// What an operator asks anew each time, and is told how things stand.
+/// Calls of operators whose responses are never replayed: each call is answered by the current state.
 fn asking() -> OpenApiRouter<Arc<Server>> {
     OpenApiRouter::new()
         .merge(effect::asking())
@@ -127,7 +127,7 @@ fn asking() -> OpenApiRouter<Arc<Server>> {
         .merge(pipeline::asking())
 }
 
-/// Refuses a request whose `Idempotency-Key` is none.
+/// Refuses a request whose `Idempotency-Key` is malformed.
 async fn with_sound_key(request: Request, next: Next) -> Result<Response, Problem> {
     let (head, body) = request.into_parts();
     crate::idempotency::Settings::default().key_of(&head)?;
@@ -138,7 +138,7 @@ pub(crate) fn router(idempotency: IdempotencyLayer) -> Router<Arc<Server>> {
     documented(Some(idempotency)).split_for_parts().0
 }
 
-/// The document that describes the API, as it is served and as it lies in `docs/openapi.json`.
+/// The OpenAPI document as the server serves it; `docs/openapi.json` is a copy.
 pub fn openapi_text() -> &'static str {
     static TEXT: LazyLock<String> = LazyLock::new(|| {
         let mut document = documented(None).into_openapi();
@@ -150,7 +150,7 @@ pub fn openapi_text() -> &'static str {
     &TEXT
 }
 
-/// Adds what all operations have in common: problems, and the key that mutating ones accept.
+/// Adds the parts that all operations share: problems, and the key that mutating ones accept.
 fn complete(document: &mut OpenApiDocument) {
     let problem = Content::new(Some(Ref::from_schema_name("Problem")));
     let problem = ResponseBuilder::new()
@@ -182,7 +182,7 @@ fn complete(document: &mut OpenApiDocument) {
     }
 }
 
-/// What a client is told of its key, where it is asked anew each time and where it is not.
+/// The `Idempotency-Key` parameter of an operation; `anew` if its responses are never replayed.
 fn key(anew: bool) -> Parameter {
     let means = match anew {
         false => "carried out once under it, and answered alike for as long as it is kept",
@@ -196,10 +196,10 @@ fn key(anew: bool) -> Parameter {
         .build()
 }
 
-/// What an `Idempotency-Key` looks like without quotes.
+/// The pattern of an `Idempotency-Key` without quotes.
 const KEY_PATTERN: &str = "^[!#-+.-~-]{1,255}$";
 
-/// What a handler answers.
+/// The result of a handler.
 type Answer<T> = Result<axum::Json<T>, Problem>;
 
 fn answer<T>(document: T) -> Answer<T> {
@@ -226,19 +226,19 @@ fn not_found(detail: &'static str) -> Problem {
     Problem::new(StatusCode::NOT_FOUND, &NOT_FOUND, detail)
 }
 
-/// Reads a printed id, or says which of the fields is none.
+/// Parses a printed id; the problem names the field.
 fn parse<T: FromStr<Err: Display>>(field: &str, text: &str) -> Result<T, Problem> {
     text.parse().map_err(|error| malformed(format!("{field}: {error}")))
 }
 
-/// The ledger as the caller may see it, and who the caller is.
+/// The ledger in the caller's namespace, and the caller.
 struct Scope {
     hapax: Hapax,
     caller: Caller,
 }
 
 impl Scope {
-    /// For what concerns every namespace.
+    /// Refuses a caller that is not good in every namespace.
     fn everywhere(&self) -> Result<(), Problem> {
         if self.caller.everywhere {
             return Ok(());
@@ -252,7 +252,7 @@ impl FromRequestParts<Arc<Server>> for Scope {
     type Rejection = Problem;
 
     async fn from_request_parts(head: &mut Parts, server: &Arc<Server>) -> Result<Self, Problem> {
-        // Nothing gets here that was not let in; if it did, it would see nothing.
+        // `admit` adds the caller to every request. Without it, the request is refused.
         let caller = head.extensions.get::<Caller>().cloned();
         let caller = caller.ok_or_else(|| {
             Problem::new(StatusCode::FORBIDDEN, &FORBIDDEN, "nobody let this request in")
@@ -261,7 +261,7 @@ impl FromRequestParts<Arc<Server>> for Scope {
     }
 }
 
-/// A part of the path.
+/// A parameter of the path.
 async fn part(head: &mut Parts, server: &Arc<Server>, name: &str) -> Result<String, Problem> {
     let parts = RawPathParams::from_request_parts(head, server).await;
     let parts = parts.map_err(|_| malformed("the path is not UTF-8"))?;
@@ -269,7 +269,7 @@ async fn part(head: &mut Parts, server: &Arc<Server>, name: &str) -> Result<Stri
     found.ok_or_else(|| not_found("the path has no such part"))
 }
 
-/// The effect that the path names: `sha256:<64 hex digits>`, or any text of the client's own.
+/// The effect that the path names: `sha256:<64 hex digits>`, or a name of the client's own.
 struct Named {
     key: Key,
     text: String,
@@ -310,7 +310,7 @@ impl<T: DeserializeOwned> FromRequestParts<Arc<Server>> for Params<T> {
     }
 }
 
-/// How long the caller is willing to wait.
+/// How long the caller asks to wait, up to the server's limit.
 struct Wait(std::time::Duration);
 
 impl FromRequestParts<Arc<Server>> for Wait {
@@ -321,7 +321,7 @@ impl FromRequestParts<Arc<Server>> for Wait {
     }
 }
 
-/// The client's own key of this request, if it sent one.
+/// The client's `Idempotency-Key`, if it sent one.
 struct ClientKey(Option<String>);
 
 impl FromRequestParts<Arc<Server>> for ClientKey {
@@ -332,7 +332,7 @@ impl FromRequestParts<Arc<Server>> for ClientKey {
     }
 }
 
-/// The trace that a request belongs to, if it says so.
+/// The trace that the request names in `traceparent`.
 struct TraceOf(Option<Trace>);
 
 impl FromRequestParts<Arc<Server>> for TraceOf {
@@ -371,7 +371,7 @@ impl<T: DeserializeOwned> FromRequest<Arc<Server>> for Json<T> {
     }
 }
 
-/// Only plain JSON is read: what is never unpacked cannot explode.
+/// Refuses bodies that are not plain JSON. A body that is never unpacked cannot explode.
 fn check_type(headers: &HeaderMap) -> Result<(), Problem> {
     let refuse =
         |detail| Err(Problem::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, &WRONG_TYPE, detail));

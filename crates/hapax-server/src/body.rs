@@ -1,4 +1,4 @@
-//! Bodies that have to be known whole.
+//! Request bodies that are read whole.
 
 use std::pin::{Pin, pin};
 use std::time::Duration;
@@ -11,12 +11,12 @@ use http_body_util::BodyExt as _;
 use crate::budget::{BODIES, Share};
 use crate::problem::{CUT_SHORT, Problem, TOO_LARGE, TOO_MANY};
 
-/// How much more is read, and thrown away, of a body that is refused, and for how long. A client
-/// that is cut off while it sends does not get to read why.
+/// How many more bytes of a refused body are read and discarded, and for how long. A client that is
+/// cut off while it sends cannot read why.
 const LINGER: u64 = 16 * 1024 * 1024;
 const LINGER_TIME: Duration = Duration::from_secs(2);
 
-/// The whole body, if it is not too large, does not take too long, and there is room for it.
+/// The whole body, if it is within the limits of size and time, and the budget has room for it.
 pub(crate) async fn collected<B>(
     body: B,
     largest: usize,
@@ -60,7 +60,7 @@ async fn read<B>(mut body: Pin<&mut B>, largest: usize) -> Result<Bytes, Unread>
 where
     B: Body<Data = Bytes>,
 {
-    // What says that it is too large is not read at all.
+    // A body that declares too large a size is refused before any of it is buffered.
     if body.size_hint().lower() > largest as u64 {
         return Err(Unread::TooLarge);
     }
@@ -71,7 +71,7 @@ where
         if length > largest {
             return Err(Unread::TooLarge);
         }
-        // What comes in one piece is in memory already.
+        // A body in one frame is in memory already, so it takes no share of the budget.
         if whole.bytes.is_empty() && body.is_end_stream() {
             return Ok(data);
         }
@@ -87,7 +87,7 @@ where
     Ok(Bytes::from_owner(whole))
 }
 
-/// A body that has its share of the memory for as long as anybody has a part of it.
+/// A body that keeps its share of the budget as long as any part of it is in use.
 struct Held {
     bytes: Vec<u8>,
     share: Share,
@@ -99,7 +99,7 @@ impl AsRef<[u8]> for Held {
     }
 }
 
-/// Reads the rest of a body that nobody wants, within reason.
+/// Reads and discards the rest of a refused body, up to a limit of size and time.
 pub(crate) async fn discard<B: Body<Data = Bytes>>(body: B) {
     let mut body = pin!(body);
     if body.size_hint().lower() > LINGER {

@@ -1,21 +1,21 @@
 //! The memory that the bodies of all requests share.
 //!
-//! Nobody waits here: a body that grows takes more if it is there, and is refused if it is not. So
-//! none can wait for another that waits for it.
+//! A body never waits for memory: if the budget has no more, the body is refused. So two bodies
+//! cannot wait for each other.
 
 use tokio::sync::{Semaphore, SemaphorePermit};
 
-/// What every body may have without asking. Connections are counted elsewhere, so small requests are
-/// served also while large ones hold everything there is.
+/// The bytes that every body may have outside of the budget. The listener limits connections, so
+/// small requests are served even while large ones hold the whole budget.
 const SMALL: usize = 16 * 1024;
 
-/// What all bodies of this process may have together.
+/// The budget of all bodies in this process.
 pub(crate) static BODIES: Budget = Budget::new(64 * 1024 * 1024);
 
-/// So many bytes, for all, and room for one body more, however large it may be.
+/// A number of bytes for all bodies, plus room for one more body of any size.
 pub(crate) struct Budget {
     bytes: Semaphore,
-    /// Held by the one that goes beyond.
+    /// Held by the body that exceeds the budget.
     one_more: Semaphore,
 }
 
@@ -24,13 +24,13 @@ impl Budget {
         Self { bytes: Semaphore::const_new(bytes), one_more: Semaphore::const_new(1) }
     }
 
-    /// The share of one body, which is nothing yet.
+    /// The share of one body, which is empty at first.
     pub(crate) fn share(&'static self) -> Share {
         Share { of: self, bytes: 0, held: None, one_more: None }
     }
 }
 
-/// What one body holds, until it is dropped.
+/// The bytes that one body holds, until it is dropped.
 pub(crate) struct Share {
     of: &'static Budget,
     /// How large the body may be now.
@@ -40,7 +40,7 @@ pub(crate) struct Share {
 }
 
 impl Share {
-    /// Makes it this large, if there is room.
+    /// Grows the share to this size. False if the budget has no room.
     #[must_use]
     pub(crate) fn grow(&mut self, bytes: usize) -> bool {
         let more = bytes.saturating_sub(self.bytes.max(SMALL));
@@ -72,7 +72,7 @@ mod tests {
         Box::leak(Box::new(Budget::new(bytes)))
     }
 
-    /// Proves S-6: what is held is never more than the budget and one body, and comes back.
+    /// Proves S-6: bodies hold at most the budget and one body more, and give it all back.
     #[test]
     fn a_share_is_refused_when_all_is_taken_and_comes_back() {
         let budget = budget(100_000);

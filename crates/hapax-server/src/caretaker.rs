@@ -1,8 +1,9 @@
-//! Background work on workflows: what is due is run, what may have happened is looked for, and what
-//! people are asked is told.
+//! Background work on workflows: it runs what is due, looks up mutations whose outcome is unknown,
+//! and announces escalations.
 //!
-//! Both rounds take no input: what there is to do is in the ledger. All namespaces are looked
-//! through every minute; those in which something was asked for here, every few seconds.
+//! A pass takes no input: its work is in the ledger. It looks through all namespaces every minute.
+//! Every five seconds it looks at those that have work or workflows, or that this server had runs
+//! or scripts for.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
@@ -14,41 +15,41 @@ use hapax_items::{Error, Items, Reconciled};
 
 use crate::server::Server;
 
-/// How often there is a round.
+/// The pause between two passes.
 pub(crate) const ROUND: Duration = Duration::from_secs(5);
 
 /// How often all namespaces are looked through.
 const ALL: Duration = Duration::from_secs(60);
 
-/// In how many namespaces something is looked for at once.
+/// In how many namespaces mutations are looked up at once.
 const AT_ONCE: usize = 8;
 
-/// What there is to do.
+/// The kinds of background work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Chore {
     /// Begin the runs that are due.
     RunDue,
-    /// Look for mutations whose outcome is unknown.
+    /// Look up mutations whose outcome is unknown.
     Reconcile,
 }
 
-/// Does one of the chores, in all namespaces.
+/// Does one kind of work, in all namespaces.
 pub(crate) struct Caretaker {
     chore: Chore,
     items: Items,
-    /// Where there was something the last time.
+    /// The namespaces that the next pass looks at, because the last one found work or a workflow.
     busy: BTreeSet<Namespace>,
     looked: Option<Instant>,
-    /// What people are asked and was told of.
+    /// The open escalations that this process has announced.
     told: BTreeMap<Namespace, BTreeSet<(Key, AttemptId)>>,
 }
 
-/// What a pass did.
+/// The result of a pass.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Pass {
-    /// How many runs were begun, and how much people are asked about.
+    /// How many runs began, and how many escalations are open.
     Run { begun: usize, escalations: usize },
-    /// What was found out.
+    /// The result of the lookups.
     Reconciled(Reconciled),
 }
 
@@ -76,7 +77,7 @@ impl Caretaker {
                     if server.runs.is_driven(&namespace, &due.workflow) {
                         continue;
                     }
-                    // If there is no room for more it is due the next time, too.
+                    // A run that finds no room now is still due in the next pass.
                     let run = server.runs.begin(items.clone(), &due.workflow, due.run);
                     begun += usize::from(run.is_ok());
                 }
@@ -96,7 +97,7 @@ impl Caretaker {
         Ok(Pass::Run { begun: all_begun, escalations })
     }
 
-    /// Tells of what people are asked, as far as whoever recorded it has not: its process may be gone.
+    /// Announces escalations whose own process could not: it may have died after it recorded them.
     async fn tell(&mut self, items: &Items, open: bool) {
         let namespace = items.hapax().namespace();
         if !open {
@@ -144,7 +145,7 @@ impl Caretaker {
         Ok(Pass::Reconciled(sum))
     }
 
-    /// Where to look this time.
+    /// The namespaces that this pass looks at.
     async fn namespaces(&mut self, server: &Server) -> Result<Vec<Namespace>, Error> {
         if self.looked.is_none_or(|looked| looked.elapsed() >= ALL) {
             let all = server.hapax.namespaces().await?;
@@ -164,12 +165,12 @@ impl Caretaker {
     }
 }
 
-/// Whether there is a workflow here that may become due.
+/// Whether the namespace has a workflow, which may become due.
 async fn has_any(items: &Items) -> bool {
     items.workflows().await.is_ok_and(|workflows| !workflows.is_empty())
 }
 
-/// What goes wrong in one namespace keeps nobody from the others.
+/// Logs an error in one namespace, so that the pass goes on with the others.
 fn warn(namespace: &Namespace, error: &Error) {
     tracing::warn!(name: "items_not_tended", %namespace, %error, "workflows could not be tended yet");
 }
@@ -192,7 +193,7 @@ mod tests {
         (Server::with(hapax.clone(), Access::Everybody, Terms::default(), systems), items)
     }
 
-    /// What was broken off goes on, in whatever namespace, though nobody asked here for anything.
+    /// A run whose process died goes on in any namespace, without a request to this server.
     #[tokio::test]
     async fn what_is_due_is_found_in_every_namespace() {
         let hapax = Hapax::builder().in_memory();
@@ -234,12 +235,12 @@ mod tests {
         assert_eq!(pass, Pass::Run { begun: 0, escalations: 0 });
         let pass = Caretaker::new(Chore::Reconcile, items).pass(&server).await.expect("looked");
         assert_eq!(pass, Pass::Reconciled(Reconciled::default()));
-        // Nothing is begun after the end.
+        // No run begins once the server has drained.
         server.drained().await;
         assert!(server.runs.begin(there[0].clone(), "w", "late".into()).is_err());
     }
 
-    /// Proves I-12: what people are asked is told also where whoever recorded it could not, once.
+    /// Proves I-12: an escalation that its own process could not announce is announced later, once.
     #[tokio::test]
     async fn escalations_that_were_not_told_are_told() {
         let hapax = Hapax::builder().in_memory();
@@ -265,7 +266,7 @@ mod tests {
         async fn send(&self, _: &[Letter], _: &Told) {}
     }
 
-    /// What people are asked about is counted where it is.
+    /// Open escalations are counted in the pass that finds them.
     #[tokio::test]
     async fn escalations_are_counted() {
         let hapax = Hapax::builder().in_memory();

@@ -1,10 +1,9 @@
 //! hapax over HTTP.
 //!
-//! A request with an `Idempotency-Key` is an effect of the ledger. [`idempotency`] gives any
-//! service those semantics as a tower layer; [`proxy`] puts them in front of a service that knows
-//! nothing of them, and [`watch`] says how that is; [`listener`] accepts connections and gives up on
-//! slow ones. [`server`] is the ledger itself under an address: the [`api`], for those who have
-//! [`access`].
+//! A request with an `Idempotency-Key` is an effect of the ledger. [`idempotency`] gives any service
+//! those semantics as a tower layer. [`proxy`] puts them in front of a service that knows nothing of
+//! keys, and [`watch`] reports its health and metrics. [`listener`] accepts connections and closes
+//! slow ones. [`server`] serves the ledger itself: the [`api`], for callers with [`access`].
 
 pub mod access;
 pub mod api;

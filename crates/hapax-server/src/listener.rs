@@ -1,4 +1,4 @@
-//! Accepting connections, and giving up on those that take too long.
+//! Accepts connections, and closes those that take too long.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -20,16 +20,16 @@ use tower_service::Service;
 
 use crate::tls::Tls;
 
-/// What a client may cost.
+/// The limits of a connection.
 #[derive(Debug, Clone, Copy)]
 pub struct Limits {
-    /// How many connections there are at once; more wait to be accepted.
+    /// How many connections are open at once; more wait to be accepted.
     pub connections: usize,
-    /// How long the head of a request may take.
+    /// How long the head of a request may take to arrive.
     pub head: Duration,
-    /// How long a client may take to read anything of what it is sent.
+    /// How long a client may read nothing of an answer before its connection is closed.
     pub read: Duration,
-    /// How long requests may go on after the end was asked for.
+    /// How long requests in flight may go on after the stop.
     pub drain: Duration,
 }
 
@@ -43,17 +43,17 @@ impl Default for Limits {
 /// The largest head of a request, in bytes: its first line and its headers.
 const HEAD: usize = 64 * 1024;
 
-/// Where clients come in.
+/// A listening socket, with its TLS and its limits.
 pub struct Doors {
-    /// Where connections are accepted.
+    /// The socket that accepts connections.
     pub listener: TcpListener,
-    /// What they are secured by, if they are.
+    /// The certificate for TLS, if connections use it.
     pub tls: Option<Tls>,
-    /// What a client may cost.
+    /// The limits of a connection.
     pub limits: Limits,
 }
 
-/// Serves until `stop` is over, then lets requests come to their end.
+/// Serves until `stop` completes, then lets requests in flight finish.
 pub async fn serve<S>(doors: Doors, service: S, stop: impl Future<Output = ()>)
 where
     S: Service<Request<Body>, Response = Response<Body>, Error = Infallible>
@@ -105,7 +105,7 @@ where
     let _ = tokio::time::timeout(limits.drain, graceful.shutdown()).await;
 }
 
-/// Answers what comes over one connection.
+/// Answers the requests of one connection.
 async fn converse<S, T>(stream: T, service: S, limits: Limits, watcher: Watcher)
 where
     T: AsyncRead + AsyncWrite + Unpin + Send + 'static,

@@ -1,4 +1,4 @@
-//! What is counted, for Prometheus.
+//! Prometheus metrics.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -19,25 +19,25 @@ use crate::access::Caller;
 use crate::problem::{FORBIDDEN, Problem};
 use crate::server::Server;
 
-/// What is counted of requests.
+/// The metrics of requests.
 pub(crate) struct Requests {
     answered: IntCounterVec,
     seconds: HistogramVec,
     under_way: IntGauge,
 }
 
-/// What the server itself counts.
+/// The metrics of the server itself.
 pub(crate) struct Metrics {
     pub(crate) requests: Requests,
-    /// Runs of workflows that ended, by how.
+    /// Runs that ended, by result.
     pub(crate) runs: IntCounterVec,
-    /// Mutations that were looked for, by what came of it.
+    /// Mutations that were looked up, by result.
     pub(crate) reconciled: IntCounterVec,
-    /// What people are asked about, in all namespaces.
+    /// Open escalations, as the caretaker counted them in its last pass.
     pub(crate) escalations: IntGauge,
 }
 
-/// The bounds between which answers fall, in seconds.
+/// The histogram buckets of response times, in seconds.
 const BOUNDS: [f64; 12] =
     [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0, 30.0];
 
@@ -49,7 +49,7 @@ impl Default for Requests {
             "How long requests took to be answered.",
         );
         let under_way = Opts::new("hapax_http_requests_under_way", "Requests not answered yet.");
-        // Names and labels are constants, and right.
+        // Names and labels are constants and valid.
         Self {
             answered: IntCounterVec::new(answered, &["method", "route", "status"])
                 .expect("right names"),
@@ -71,7 +71,7 @@ impl Default for Metrics {
             "hapax_item_escalations_open",
             "Items and runs that a person is asked about.",
         );
-        // Names and labels are constants, and right.
+        // Names and labels are constants and valid.
         Self {
             requests: Requests::default(),
             runs: IntCounterVec::new(runs, &["result"]).expect("right names"),
@@ -81,7 +81,7 @@ impl Default for Metrics {
     }
 }
 
-/// Counts a request for as long as somebody is at it.
+/// Counts a request as in flight until it is dropped.
 struct UnderWay(IntGauge);
 
 impl UnderWay {
@@ -97,7 +97,7 @@ impl Drop for UnderWay {
     }
 }
 
-/// A request that is being answered, and since when.
+/// A request in flight, with its start time.
 pub(crate) struct Watched {
     method: &'static str,
     route: Option<MatchedPath>,
@@ -106,8 +106,8 @@ pub(crate) struct Watched {
 }
 
 impl Requests {
-    /// Begins to watch a request. Routes are told by their patterns, so that there are as many of
-    /// them as there are in the code.
+    /// Starts to measure a request. Its label is the route's pattern, so there are no more labels
+    /// than routes in the code.
     pub(crate) fn watch(&self, request: &Request) -> Watched {
         let known = ["GET", "HEAD", "POST", "DELETE", "PUT", "PATCH", "OPTIONS"];
         let method = known.into_iter().find(|known| *known == request.method().as_str());
@@ -119,7 +119,7 @@ impl Requests {
         }
     }
 
-    /// Counts it and how long it took.
+    /// Counts the request and its duration.
     pub(crate) fn count(&self, watched: Watched, status: StatusCode) {
         let route = watched.route.as_ref().map_or("none", MatchedPath::as_str);
         let labels = [watched.method, route, status.as_str()];
@@ -128,7 +128,7 @@ impl Requests {
         self.seconds.with_label_values(&labels[..2]).observe(took);
     }
 
-    /// Has them told with others.
+    /// Adds these metrics to a registry.
     pub(crate) fn register(&self, registry: &Registry) -> prometheus::Result<()> {
         registry.register(Box::new(self.answered.clone()))?;
         registry.register(Box::new(self.seconds.clone()))?;
@@ -136,7 +136,7 @@ impl Requests {
     }
 }
 
-/// Everything that is counted, to those who may see all of it.
+/// Serves all metrics, to callers that may see every namespace.
 pub(crate) async fn show(State(server): State<Arc<Server>>, request: Request) -> Response {
     let caller = request.extensions().get::<Caller>();
     if !caller.is_some_and(|caller| caller.everywhere && caller.role >= Role::Viewer) {
@@ -150,7 +150,7 @@ pub(crate) async fn show(State(server): State<Arc<Server>>, request: Request) ->
     text(gathered(&server, &stats))
 }
 
-/// What is counted, as Prometheus reads it.
+/// The response in the text format of Prometheus.
 pub(crate) fn text(registry: prometheus::Result<Registry>) -> Response {
     let mut text = Vec::new();
     let written =
@@ -188,7 +188,7 @@ fn gathered(server: &Server, sinks: &[SinkStats]) -> prometheus::Result<Registry
     Ok(registry)
 }
 
-/// What a process counts of its ledger, and of operations on it.
+/// Adds the counts of a process: those of its ledger, and those of operations on it.
 pub(crate) fn register_counts(
     registry: &Registry,
     counts: Counts,
@@ -221,7 +221,7 @@ pub(crate) fn register_counts(
             counter.with_label_values(&labels.values()).inc_by(*count as f64 * unit);
             rest = rest.saturating_sub(*count);
         }
-        // What is no operation of a pipeline has no labels.
+        // Effects that are no operation of a pipeline have empty labels.
         counter.with_label_values(&[""; 6]).inc_by(rest as f64);
         registry.register(Box::new(counter))?;
     }

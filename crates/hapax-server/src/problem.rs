@@ -1,4 +1,4 @@
-//! What went wrong, for programs and for people: problem details as RFC 9457 has them.
+//! Problem details (RFC 9457), for programs and for people.
 
 use axum_core::body::Body;
 use hapax::{Error, StateName, StoreError};
@@ -9,34 +9,34 @@ use utoipa::ToSchema;
 
 use crate::idempotency::Fate;
 
-/// A problem, as it is sent.
+/// A problem, as it is sent to the client.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
 pub struct Problem {
-    /// Names the kind of problem; the code, which has a page of its own, is in it.
+    /// A URN for the kind of problem, which ends in its code.
     #[serde(rename = "type")]
     #[schema(value_type = String)]
     pub kind: Box<str>,
-    /// What it is called.
+    /// The title of the kind.
     pub title: &'static str,
     /// The status it is sent with.
     pub status: u16,
-    /// What happened this time.
+    /// The cause in this case.
     #[schema(value_type = String)]
     pub detail: Box<str>,
-    /// The code of the error.
+    /// The code of the error, which has a page of its own.
     pub code: &'static str,
-    /// Its name in the control plane, where it has one.
+    /// The name of the error in the control plane, where it has one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<&'static str>,
     /// Whether the same request may succeed later.
     pub retryable: bool,
-    /// What to do about it.
+    /// The next step for the client.
     pub next_action: &'static str,
     /// The attempt that stands in the way, where one does.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     pub attempt: Option<Box<str>>,
-    /// When to ask again, in seconds.
+    /// How many seconds to wait before the request is sent again.
     #[serde(skip)]
     #[schema(ignore)]
     pub after_s: Option<u16>,
@@ -59,7 +59,7 @@ impl Problem {
         }
     }
 
-    /// The answer that tells of it.
+    /// The response that carries it.
     pub fn into_response(self) -> Response<Body> {
         let body = serde_json::to_vec(&self).unwrap_or_default();
         let mut response = Response::new(Body::from(body));
@@ -70,13 +70,13 @@ impl Problem {
         if let Some(seconds) = self.after_s {
             headers.insert(RETRY_AFTER, HeaderValue::from(seconds));
         }
-        // Whatever was in the way may be gone the next time.
+        // The obstacle may be gone at the next try, so the idempotency layer does not keep this answer.
         response.extensions_mut().insert(Fate::NotDone);
         response
     }
 }
 
-/// What all problems of a kind have in common.
+/// The parts that all problems of a kind share.
 pub(crate) struct Kind {
     pub(crate) code: &'static str,
     pub(crate) title: &'static str,
@@ -84,7 +84,7 @@ pub(crate) struct Kind {
     pub(crate) next: &'static str,
 }
 
-/// No key follows from what came.
+/// No key can be derived from the request.
 pub(crate) const KEY_NOT_DERIVED: Kind = Kind {
     code: "HX0401",
     title: "No key can be derived",
@@ -92,7 +92,7 @@ pub(crate) const KEY_NOT_DERIVED: Kind = Kind {
     next: "Name a registered computation: GET /v1/control lists them.",
 };
 
-/// No key where one is asked for.
+/// The request has no key, and needs one.
 pub(crate) const KEY_MISSING: Kind = Kind {
     code: "HX0301",
     title: "Idempotency-Key is missing",
@@ -100,7 +100,7 @@ pub(crate) const KEY_MISSING: Kind = Kind {
     next: "Send a header Idempotency-Key with a value of your own, the same on every retry.",
 };
 
-/// A key that cannot be used.
+/// The key is malformed.
 pub(crate) const KEY_MALFORMED: Kind = Kind {
     code: "HX0302",
     title: "Idempotency-Key cannot be read",
@@ -108,7 +108,7 @@ pub(crate) const KEY_MALFORMED: Kind = Kind {
     next: "Send one Idempotency-Key of 1 to 255 visible ASCII characters, quoted or not.",
 };
 
-/// A key that was used with other terms.
+/// The key was used with another request.
 pub(crate) const OTHER_TERMS: Kind = Kind {
     code: "HX0202",
     title: "Idempotency-Key was used for another request",
@@ -116,7 +116,7 @@ pub(crate) const OTHER_TERMS: Kind = Kind {
     next: "Use a new key for a new request; send the same body with the same key.",
 };
 
-/// No such ontology.
+/// There is no such ontology.
 pub(crate) const NO_ONTOLOGY: Kind = Kind {
     code: "HX0601",
     title: "There is no such ontology",
@@ -124,7 +124,7 @@ pub(crate) const NO_ONTOLOGY: Kind = Kind {
     next: "Put it there first: POST /api/v1/ontologies",
 };
 
-/// An ontology in a language that is not read.
+/// The ontology is in a format that the server does not read.
 pub(crate) const WRONG_SYNTAX: Kind = Kind {
     code: "HX0316",
     title: "This kind of content is not read here",
@@ -132,7 +132,7 @@ pub(crate) const WRONG_SYNTAX: Kind = Kind {
     next: "Send application/json, text/turtle, application/rdf+xml or application/ld+json, not compressed.",
 };
 
-/// A text, parameters or an ontology that cannot be used.
+/// The text, the parameters or the ontology is invalid.
 pub(crate) const BAD_EXTRACTION: Kind = Kind {
     code: "HX0602",
     title: "The text, the parameters or the ontology cannot be used",
@@ -140,7 +140,7 @@ pub(crate) const BAD_EXTRACTION: Kind = Kind {
     next: "Correct what the detail points at.",
 };
 
-/// The extractor has no answer.
+/// The extractor failed; a retry may succeed.
 pub(crate) const EXTRACTOR_FAILED: Kind = Kind {
     code: "HX0603",
     title: "The extractor failed",
@@ -148,7 +148,7 @@ pub(crate) const EXTRACTOR_FAILED: Kind = Kind {
     next: "Send it again: what was extracted so far is kept, and is not paid for twice.",
 };
 
-/// The extractor will have no answer as things are.
+/// The extractor cannot answer until the operator or the client changes something.
 pub(crate) const HOPELESS: Kind = Kind {
     code: "HX0605",
     title: "The extractor cannot answer",
@@ -156,7 +156,7 @@ pub(crate) const HOPELESS: Kind = Kind {
     next: "Change what the detail names: the key, the model, the parameters or the text.",
 };
 
-/// The ontology does not hold still.
+/// The ontology changed during each try.
 pub(crate) const RESTLESS: Kind = Kind {
     code: "HX0604",
     title: "The ontology keeps changing",
@@ -164,7 +164,7 @@ pub(crate) const RESTLESS: Kind = Kind {
     next: "Send it again when nobody is changing the ontology.",
 };
 
-/// More than is read.
+/// The request is larger than the limit.
 pub(crate) const TOO_LARGE: Kind = Kind {
     code: "HX0303",
     title: "The request is too large",
@@ -172,7 +172,7 @@ pub(crate) const TOO_LARGE: Kind = Kind {
     next: "Send less, or have the limit raised.",
 };
 
-/// A body that broke off.
+/// The body broke off or arrived too slowly.
 pub(crate) const CUT_SHORT: Kind = Kind {
     code: "HX0304",
     title: "The request broke off",
@@ -180,7 +180,7 @@ pub(crate) const CUT_SHORT: Kind = Kind {
     next: "Send it again with the same Idempotency-Key.",
 };
 
-/// Nobody there to send it to.
+/// The service cannot be reached, so nothing was sent.
 pub(crate) const UNREACHABLE: Kind = Kind {
     code: "HX0305",
     title: "The service cannot be reached",
@@ -188,7 +188,7 @@ pub(crate) const UNREACHABLE: Kind = Kind {
     next: "Nothing was sent. Send it again with the same Idempotency-Key.",
 };
 
-/// It was sent, and nobody knows what became of it.
+/// The request was sent and not answered; its outcome is unknown.
 pub(crate) const NO_ANSWER: Kind = Kind {
     code: "HX0306",
     title: "The service did not answer",
@@ -205,7 +205,7 @@ pub(crate) const NOT_KEPT: Kind = Kind {
     next: "Read the result from the service; do not send it again under another key.",
 };
 
-/// Whose request it is cannot be told.
+/// The request does not identify its tenant.
 pub(crate) const TENANT_UNKNOWN: Kind = Kind {
     code: "HX0308",
     title: "Whose request it is cannot be told",
@@ -213,7 +213,7 @@ pub(crate) const TENANT_UNKNOWN: Kind = Kind {
     next: "Send the header that tells who asks, once.",
 };
 
-/// More than can be passed on at once.
+/// The server is at its limit of concurrent requests or runs, or of memory for bodies.
 pub(crate) const TOO_MANY: Kind = Kind {
     code: "HX0309",
     title: "Too many requests at once",
@@ -221,7 +221,7 @@ pub(crate) const TOO_MANY: Kind = Kind {
     next: "Nothing was sent. Send it again later with the same Idempotency-Key.",
 };
 
-/// Nobody we know.
+/// The request has no valid token.
 pub(crate) const UNKNOWN_CALLER: Kind = Kind {
     code: "HX0310",
     title: "Who asks is not known",
@@ -229,7 +229,7 @@ pub(crate) const UNKNOWN_CALLER: Kind = Kind {
     next: "Send Authorization: Bearer hpx_…, a token made by: hapax token create",
 };
 
-/// Somebody we know, who may not.
+/// The caller is known, and may not do this.
 pub(crate) const FORBIDDEN: Kind = Kind {
     code: "HX0311",
     title: "This is not allowed",
@@ -237,7 +237,7 @@ pub(crate) const FORBIDDEN: Kind = Kind {
     next: "Use a token of a role and a namespace that allow it.",
 };
 
-/// Somebody who has to come in by another door.
+/// The server runs without tokens, and the request is not from a program on this machine.
 pub(crate) const NOT_LOCAL: Kind = Kind {
     code: "HX0311",
     title: "This is not allowed",
@@ -245,7 +245,7 @@ pub(crate) const NOT_LOCAL: Kind = Kind {
     next: "Call it as localhost or 127.0.0.1, from a program; serve others with: hapax serve",
 };
 
-/// A request that cannot be understood.
+/// The request is malformed.
 pub(crate) const MALFORMED: Kind = Kind {
     code: "HX0312",
     title: "The request cannot be understood",
@@ -253,7 +253,7 @@ pub(crate) const MALFORMED: Kind = Kind {
     next: "Correct it; /v1/openapi.json describes every request.",
 };
 
-/// Nothing there.
+/// There is no such thing.
 pub(crate) const NOT_FOUND: Kind = Kind {
     code: "HX0313",
     title: "There is no such thing",
@@ -261,7 +261,7 @@ pub(crate) const NOT_FOUND: Kind = Kind {
     next: "Check its name and the namespace.",
 };
 
-/// Not in this way.
+/// The path does not support the method.
 pub(crate) const WRONG_METHOD: Kind = Kind {
     code: "HX0314",
     title: "This cannot be done here",
@@ -269,7 +269,7 @@ pub(crate) const WRONG_METHOD: Kind = Kind {
     next: "Use a method that Allow names; /v1/openapi.json describes every request.",
 };
 
-/// More than was allowed.
+/// The caller exceeded its allowance.
 pub(crate) const TOO_OFTEN: Kind = Kind {
     code: "HX0315",
     title: "Too many requests",
@@ -277,7 +277,7 @@ pub(crate) const TOO_OFTEN: Kind = Kind {
     next: "Send it again after Retry-After.",
 };
 
-/// Something that is not read here.
+/// The server does not read this content type or encoding.
 pub(crate) const WRONG_TYPE: Kind = Kind {
     code: "HX0316",
     title: "This kind of content is not read here",
@@ -285,7 +285,7 @@ pub(crate) const WRONG_TYPE: Kind = Kind {
     next: "Send JSON, not compressed, with Content-Type: application/json.",
 };
 
-/// Coming to its end.
+/// The server is stopping.
 pub(crate) const STOPPING: Kind = Kind {
     code: "HX0317",
     title: "This server is stopping",
@@ -293,7 +293,7 @@ pub(crate) const STOPPING: Kind = Kind {
     next: "Ask another one, or this one later.",
 };
 
-/// The database may lose what was acknowledged.
+/// A crash of the database can lose acknowledged writes.
 pub(crate) const NOT_DURABLE: Kind = Kind {
     code: "HX0318",
     title: "The database is not durable",
@@ -301,7 +301,7 @@ pub(crate) const NOT_DURABLE: Kind = Kind {
     next: "Turn the setting on in the server's configuration, and reload it.",
 };
 
-/// No operation.
+/// The operation is invalid.
 pub(crate) const BAD_OPERATION: Kind = Kind {
     code: "HX0501",
     title: "The operation cannot be that",
@@ -309,7 +309,7 @@ pub(crate) const BAD_OPERATION: Kind = Kind {
     next: "Change the field that is named.",
 };
 
-/// A guard of a dataset said no.
+/// A guard of a dataset refused the operation.
 pub(crate) const GUARDED: Kind = Kind {
     code: "HX0502",
     title: "A guard said no",
@@ -317,7 +317,7 @@ pub(crate) const GUARDED: Kind = Kind {
     next: "GET /v1/datasets/{dataset} tells what is asked for; GET /v1/reviews who was asked.",
 };
 
-/// A person was asked.
+/// A review of the operation is open.
 pub(crate) const ASKED: Kind = Kind {
     code: "HX0503",
     title: "A person was asked",
@@ -325,7 +325,7 @@ pub(crate) const ASKED: Kind = Kind {
     next: "Wait for the answer: GET /v1/reviews.",
 };
 
-/// Nothing of that name among workflows.
+/// There is no such workflow, version, run, item or escalation.
 pub(crate) const NO_ITEM: Kind = Kind {
     code: "HX0701",
     title: "There is no such workflow, version, run, item or escalation",
@@ -333,7 +333,7 @@ pub(crate) const NO_ITEM: Kind = Kind {
     next: "Check its name and the namespace: GET /v1/workflows. An escalation is gone once somebody has decided.",
 };
 
-/// A script, a name or an action that makes no sense.
+/// The script, the name or the action is invalid.
 pub(crate) const BAD_ITEM: Kind = Kind {
     code: "HX0702",
     title: "That cannot be done with a workflow or an item",
@@ -341,7 +341,7 @@ pub(crate) const BAD_ITEM: Kind = Kind {
     next: "Correct what the detail points at.",
 };
 
-/// One run of a workflow at a time.
+/// The workflow is running; there is one run at a time.
 pub(crate) const RUNNING: Kind = Kind {
     code: "HX0703",
     title: "The workflow is running already",
@@ -349,7 +349,7 @@ pub(crate) const RUNNING: Kind = Kind {
     next: "Wait for that run: GET /v1/workflows/{workflow}/runs; it goes through the same items.",
 };
 
-/// A person was asked.
+/// An escalation of the workflow is open.
 pub(crate) const ATTENTION: Kind = Kind {
     code: "HX0704",
     title: "A person has to decide first",
@@ -357,7 +357,7 @@ pub(crate) const ATTENTION: Kind = Kind {
     next: "GET /v1/escalations tells what to decide; for a repair, GET /v1/workflows/{workflow}.",
 };
 
-/// The run was not done.
+/// The run ended before its script did.
 pub(crate) const RUN_FAILED: Kind = Kind {
     code: "HX0705",
     title: "The run ended before the script did",
@@ -365,7 +365,7 @@ pub(crate) const RUN_FAILED: Kind = Kind {
     next: "GET /v1/workflows/{workflow}/runs tells why and what happens next; GET /v1/escalations what is asked.",
 };
 
-/// Decided about something that has changed.
+/// The decision names an attempt that is no longer current.
 pub(crate) const STALE: Kind = Kind {
     code: "HX0706",
     title: "It has changed since you looked",
@@ -374,11 +374,11 @@ pub(crate) const STALE: Kind = Kind {
 };
 
 impl Problem {
-    /// What a client is told of an error about an effect.
+    /// The problem that tells a client of an error about an effect.
     pub(crate) fn of(error: &Error) -> Self {
         let (status, title, retryable, next) = explained(error);
         let kind = Kind { code: error.code(), title, retryable, next };
-        // What a store says may name files and hosts, which is nobody's business out there.
+        // A store's error may name files and hosts. It goes to the log, and not to the client.
         let detail = match error {
             Error::Store(StoreError::Invalid(_)) => error.to_string(),
             Error::Store(error) if status.is_server_error() => {
@@ -399,7 +399,7 @@ impl Problem {
     }
 }
 
-/// The status, the title, whether it may succeed later, and what to do next.
+/// The status, the title, whether a retry may succeed, and the next step.
 fn explained(error: &Error) -> (StatusCode, &'static str, bool, &'static str) {
     match error {
         Error::InFlight { .. } => (

@@ -1,4 +1,4 @@
-//! In front of a service that knows nothing of keys.
+//! The upstream of the proxy: a service that knows nothing of keys.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -22,7 +22,7 @@ use tower_service::Service;
 use crate::idempotency::{Asked, Fate, Settings, written_down};
 use crate::problem::{NO_ANSWER, Problem, TOO_LARGE, UNREACHABLE};
 
-/// What belongs to one connection, and is not passed on.
+/// Headers of a single connection, which are not passed on.
 const HOP_BY_HOP: [HeaderName; 8] = [
     CONNECTION,
     HeaderName::from_static("keep-alive"),
@@ -43,7 +43,7 @@ pub struct Upstream {
 struct Inner {
     scheme: Scheme,
     authority: Authority,
-    /// What the upstream's URL has before the request's own path.
+    /// The path of the upstream's URL, which goes before the path of a request.
     base: String,
     timeout: Duration,
     client: Client<HttpsConnector<HttpConnector>, Body>,
@@ -52,7 +52,7 @@ struct Inner {
 /// Why an upstream was refused.
 #[derive(Debug, thiserror::Error)]
 pub enum UpstreamError {
-    /// Its URL is not one.
+    /// The URL is not an http or https URL with a host.
     #[error("{0:?} is not an http or https URL with a host")]
     Url(String),
     /// No certificates are trusted on this machine.
@@ -61,7 +61,7 @@ pub enum UpstreamError {
 }
 
 impl Upstream {
-    /// The service at this URL, which has this long to answer.
+    /// The service at this URL, which must answer within `timeout`.
     pub fn new(url: &str, timeout: Duration) -> Result<Self, UpstreamError> {
         let refuse = || UpstreamError::Url(url.chars().take(200).collect());
         let uri: Uri = url.parse().map_err(|_| refuse())?;
@@ -72,7 +72,7 @@ impl Upstream {
         let mut connector = HttpConnector::new();
         connector.enforce_http(false);
         connector.set_nodelay(true);
-        // Half of it, so that nothing was sent yet when it is over.
+        // At most half of it, so that a slow connect fails before anything was sent.
         connector.set_connect_timeout(Some((timeout / 2).min(Duration::from_secs(10))));
         let connector = HttpsConnectorBuilder::new()
             .with_native_roots()
@@ -81,8 +81,8 @@ impl Upstream {
             .enable_http1()
             .wrap_connector(connector);
         let client = Client::builder(TokioExecutor::new())
-            // Shorter than services keep idle connections open: what is written on one that
-            // they have just closed is lost, and its outcome unknown.
+            // Shorter than services keep idle connections open. A request on a connection that the
+            // service has just closed is lost, and its outcome unknown.
             .pool_idle_timeout(Duration::from_secs(3))
             .pool_timer(TokioTimer::new())
             .build(connector);
@@ -90,10 +90,10 @@ impl Upstream {
         Ok(Self { inner: Arc::new(Inner { scheme, authority, base, timeout, client }) })
     }
 
-    /// Asks the service itself what became of a request: `{key}`, `{tenant}` and `{path}` in the
-    /// path stand for the client's key, who asked, and the path that was asked for. 2xx means that
-    /// it happened, and is what is answered from then on, written down as these settings have it;
-    /// 404 and 410 that it did not; anything else that nobody knows.
+    /// Asks the service whether a request happened. `{key}`, `{tenant}` and `{path}` in `path`
+    /// stand for those of the request. 2xx means that it happened: this answer is stored as
+    /// `settings` say, and replayed. 404 and 410 mean that it did not happen. With any other answer
+    /// the outcome stays unknown.
     pub async fn probe(&self, path: &str, asked: &Asked, settings: &Settings) -> Finding {
         let asking = tokio::time::timeout(self.inner.timeout, self.ask(path, asked, settings));
         asking.await.unwrap_or_else(|_| Finding::CannotTell("the probe was not answered".into()))
@@ -101,7 +101,7 @@ impl Upstream {
 
     async fn ask(&self, path: &str, asked: &Asked, settings: &Settings) -> Finding {
         let unknown = |reason: String| Finding::CannotTell(reason);
-        // As a part of a path these two mean another place, however they are written.
+        // As a segment of a path, `.` and `..` lead elsewhere, even percent-encoded.
         if [&asked.key, &asked.tenant].iter().any(|text| matches!(text.as_str(), "." | "..")) {
             return unknown("the key cannot be asked for".into());
         }
@@ -129,7 +129,7 @@ impl Upstream {
     }
 }
 
-/// A key as a part of a path.
+/// Percent-encodes a text as one segment of a path.
 fn escape(key: &str) -> String {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~".contains(&byte);
     key.bytes().fold(String::new(), |mut text, byte| {
@@ -142,7 +142,7 @@ fn escape(key: &str) -> String {
 }
 
 impl Inner {
-    /// Where a request goes; nowhere if that would be too long.
+    /// The URL at the upstream; none if it would be too long.
     fn place(&self, uri: &Uri) -> Option<Uri> {
         let path = uri.path_and_query().map_or("/", PathAndQuery::as_str);
         let mut parts = http::uri::Parts::default();
@@ -215,7 +215,7 @@ impl Service<Request<Body>> for Upstream {
     }
 }
 
-/// What an error means: only one before anything was sent means that nothing happened.
+/// The answer to a failed call: only a failure to connect proves that nothing was sent.
 fn failed(error: &hyper_util::client::legacy::Error) -> Response<Body> {
     tracing::warn!(name: "upstream_silent", %error, "the upstream did not answer");
     let (status, kind, fate, detail) = if error.is_connect() {

@@ -1,7 +1,7 @@
-//! Runs of workflows that this server drives, for a client that waits or for nobody in particular.
+//! The runs of workflows that this server drives.
 //!
-//! A run is driven on its own: a client that goes away does not take it with it. What is broken off
-//! all the same is in the ledger, and goes on by [what is due](crate::caretaker).
+//! A run has a task of its own, so it goes on when its client leaves. If its process dies, the run
+//! is still in the ledger, and [the caretaker](crate::caretaker) of some server continues it.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -15,25 +15,25 @@ use tokio::task::JoinHandle;
 
 use crate::problem::{Problem, TOO_MANY};
 
-/// How many runs are driven at once. A script has a thread and memory of its own.
+/// How many runs this server drives at once. Each script has a thread and memory of its own.
 const AT_ONCE: u32 = 64;
 
-/// What this server drives.
+/// The runs that this server drives.
 pub(crate) struct Runs {
     room: Arc<Semaphore>,
     driven: Arc<Driven>,
-    /// Runs that ended, by how.
+    /// Counts the runs that ended, by result.
     ended: IntCounterVec,
 }
 
-/// Workflows that are being driven here, and where anything was ever asked for.
+/// The workflows that this server drives now, and the namespaces that it had runs or scripts for.
 #[derive(Default)]
 struct Driven {
     workflows: Mutex<BTreeSet<(Namespace, String)>>,
     namespaces: Mutex<BTreeSet<Namespace>>,
 }
 
-/// How many namespaces are remembered. The others are found when all are looked through.
+/// How many namespaces are remembered. The caretaker finds the rest when it looks through all.
 const REMEMBERED: usize = 10_000;
 
 impl Runs {
@@ -68,12 +68,12 @@ impl Runs {
         }))
     }
 
-    /// Whether somebody is at it here.
+    /// Whether this server is driving the workflow.
     pub(crate) fn is_driven(&self, namespace: &Namespace, workflow: &str) -> bool {
         lock(&self.driven.workflows).contains(&(namespace.clone(), workflow.to_owned()))
     }
 
-    /// Has a namespace be looked after soon.
+    /// Adds a namespace to those that the caretaker looks at in each pass.
     pub(crate) fn remember(&self, namespace: &Namespace) {
         let mut known = lock(&self.driven.namespaces);
         if known.len() < REMEMBERED && !known.contains(namespace) {
@@ -81,12 +81,12 @@ impl Runs {
         }
     }
 
-    /// Where anything was asked for.
+    /// The namespaces in which this server began a run or published a script.
     pub(crate) fn namespaces(&self) -> BTreeSet<Namespace> {
         lock(&self.driven.namespaces).clone()
     }
 
-    /// Waits until nothing is being driven any more. Nothing is begun from then on.
+    /// Waits until no run is driven here any more. None can begin from then on.
     pub(crate) async fn drained(&self) {
         if let Ok(all) = self.room.acquire_many(AT_ONCE).await {
             all.forget();
@@ -94,7 +94,7 @@ impl Runs {
     }
 }
 
-/// How a run ended, for those who count.
+/// The result of a run, as a metric label.
 fn result(driven: &Result<Ran, Error>) -> &'static str {
     match driven {
         Ok(_) => "succeeded",
@@ -108,7 +108,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
 }
 
-/// A workflow that is being driven here, for as long as this is held.
+/// Marks a workflow as driven here until it is dropped.
 struct Taken {
     driven: Arc<Driven>,
     place: (Namespace, String),

@@ -1,4 +1,4 @@
-//! The server: everything that is under one address.
+//! The server: API, metrics and health checks under one address.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,21 +25,21 @@ use crate::metrics::{self, Metrics};
 use crate::problem::{NOT_DURABLE, NOT_FOUND, Problem, STOPPING, WRONG_METHOD};
 use crate::runs::Runs;
 
-/// The namespace that keys of requests to the API itself are kept in.
+/// The namespace of the `Idempotency-Key` values of API requests.
 const OWN: &str = "hapax.api";
 
-/// What the server allows, and for how long it remembers.
+/// The limits of the server, and how long it keeps keys.
 #[derive(Debug, Clone, Copy)]
 pub struct Terms {
     /// The largest body of a request, in bytes.
     pub largest_request: usize,
     /// How long a body may take to arrive.
     pub longest_request: Duration,
-    /// The longest that a request may ask to wait.
+    /// The longest wait that a request may ask for.
     pub longest_wait: Duration,
     /// How long answers are kept under an `Idempotency-Key`.
     pub key_lifetime: Duration,
-    /// How much one tenant may ask.
+    /// The request limits of one tenant.
     pub allowance: Allowance,
 }
 
@@ -55,18 +55,17 @@ impl Default for Terms {
     }
 }
 
-/// How the systems on the ledger are set up.
+/// The systems that are served on the ledger, and their settings.
 pub struct Systems {
     /// The computations of the control plane.
     pub registry: Registry,
-    /// How operations of pipelines are run.
+    /// The settings of pipelines.
     pub pipeline: hapax_pipeline::Settings,
-    /// Who reads texts.
+    /// The extractor that reads texts.
     pub extractor: Arc<dyn Extractor>,
-    /// How results are kept.
+    /// The settings of the result cache.
     pub extraction: hapax_extract::Settings,
-    /// Workflows and their tools. None are served unless they are set up: a server runs no scripts
-    /// that nobody asked it to.
+    /// Workflows and their tools. Without them the server runs no scripts.
     pub items: Option<Items>,
 }
 
@@ -95,22 +94,22 @@ pub struct Server {
     pub(crate) extract: Extract,
     pub(crate) items: Option<Items>,
     pub(crate) runs: Runs,
-    /// Held by those who list what may be large.
+    /// Held by requests that list large records, so that only a few run at once.
     pub(crate) listing: Semaphore,
-    /// Mutating calls, under their keys.
+    /// The idempotency layer of mutating calls.
     idempotency: IdempotencyLayer,
-    /// Held by whoever reads the whole journal.
+    /// Held by the request that verifies the whole journal.
     pub(crate) verifying: Semaphore,
     stopping: watch::Sender<bool>,
 }
 
 impl Server {
-    /// Serves this ledger to those who have access, with the computations of the design.
+    /// Serves this ledger to callers with access, with the standard systems.
     pub fn new(hapax: Hapax, access: Access, terms: Terms) -> Arc<Self> {
         Self::with(hapax, access, terms, Systems::default())
     }
 
-    /// The same, with systems as you have set them up.
+    /// The same, with systems that you have set up.
     pub fn with(hapax: Hapax, access: Access, terms: Terms, systems: Systems) -> Arc<Self> {
         let idempotency = idempotency(&hapax, &terms);
         let pipeline = Pipeline::with(hapax.clone(), systems.pipeline);
@@ -136,29 +135,28 @@ impl Server {
         })
     }
 
-    /// Extraction on this ledger, with what is counted of it.
+    /// Extraction on this ledger, with its counts.
     pub fn extract(&self) -> Extract {
         self.extract.clone()
     }
 
-    /// What is counted of operations.
+    /// The meters of operations.
     pub fn meters(&self) -> Arc<Meters> {
         self.pipeline.meters()
     }
 
-    /// Says that the end is near: no longer ready, streams come to their end, and what is under way
-    /// is finished.
+    /// Announces the stop: the server is not ready any more, streams end, and requests in flight finish.
     pub fn stop(&self) {
         self.stopping.send_replace(true);
     }
 
-    /// Waits until nothing is under way any more, also for those whose client has left.
+    /// Waits until no call and no run is in flight any more, even those whose client has left.
     pub async fn drained(&self) {
         tokio::join!(self.idempotency.drained(), self.runs.drained());
     }
 
-    /// Has what was granted without a lease outlive this process, as long as another one or this
-    /// one again does the same within a minute. Goes on until the server is dropped.
+    /// Renews the anchors: the leases behind grants that have no lease of a client. Such a grant
+    /// outlives this process. Goes on until the server is dropped.
     pub fn keep_anchors(self: &Arc<Self>) {
         let server = Arc::downgrade(self);
         tokio::spawn(async move {
@@ -172,8 +170,8 @@ impl Server {
         });
     }
 
-    /// Has what is said of extractions written down every second, and room made for their results.
-    /// Goes on until the server is dropped.
+    /// Records cache accesses every second, and evicts results when the cache is full. Goes on
+    /// until the server is dropped.
     pub fn tend_results(self: &Arc<Self>) {
         let server = Arc::downgrade(self);
         tokio::spawn(async move {
@@ -187,11 +185,10 @@ impl Server {
         });
     }
 
-    /// Has workflows looked after every few seconds, where they are set up: runs that are due are
-    /// driven, and mutations whose outcome is unknown are looked for. Goes on until the server stops
-    /// or is dropped.
+    /// Drives the runs that are due, and looks up mutations whose outcome is unknown, every few
+    /// seconds. Does nothing without workflows. Goes on until the server stops or is dropped.
     pub fn tend_items(self: &Arc<Self>) {
-        // One may wait for targets that do not answer; the other does not wait for that.
+        // Each kind of work has its own task, so that runs do not wait for lookups at silent targets.
         for chore in [Chore::RunDue, Chore::Reconcile] {
             let server = Arc::downgrade(self);
             let Some(items) = self.items.clone() else { return };
@@ -218,12 +215,12 @@ impl Server {
         *self.stopping.borrow()
     }
 
-    /// Returns once the end is near.
+    /// Returns once the stop was announced.
     pub(crate) async fn stopped(&self) {
         let _ = self.stopping.subscribe().wait_for(|stopping| *stopping).await;
     }
 
-    /// Everything that is served.
+    /// The router of everything that the server serves.
     ///
     /// ```
     /// use hapax::Hapax;
@@ -254,13 +251,13 @@ impl Server {
     }
 }
 
-/// How often results are tended.
+/// How often the result cache is maintained.
 const RESULTS: Duration = Duration::from_secs(1);
 
-/// How often grants without a lease are kept alive.
+/// How often the anchors are renewed.
 const ANCHORS: Duration = Duration::from_secs(15);
 
-/// Mutating calls of the API itself, under a key. All of them may be repeated without harm.
+/// The layer for mutating calls of the API. Each of them may be repeated without harm.
 fn idempotency(hapax: &Hapax, terms: &Terms) -> IdempotencyLayer {
     let namespace = Namespace::new(OWN).unwrap_or_default();
     let tenant = |head: &http::request::Parts| {
@@ -282,7 +279,7 @@ async fn ready(State(server): State<Arc<Server>>) -> Response {
     readiness(&server.hapax, server.is_stopping()).await
 }
 
-/// Says whether requests can be served.
+/// Answers whether requests can be served.
 pub(crate) async fn readiness(hapax: &Hapax, stopping: bool) -> Response {
     if stopping {
         let detail = "it finishes what was begun";
@@ -319,7 +316,7 @@ async fn wrong_method() -> Response {
     Problem::new(StatusCode::METHOD_NOT_ALLOWED, &WRONG_METHOD, detail).into_response()
 }
 
-/// What every request and every answer has in common. One layer, because each costs.
+/// Measures every request and protects every answer. One layer, because each costs.
 async fn surround(State(server): State<Arc<Server>>, request: Request, next: Next) -> Response {
     let watched = server.metrics.requests.watch(&request);
     let mut response = next.run(request).await;
@@ -328,7 +325,7 @@ async fn surround(State(server): State<Arc<Server>>, request: Request, next: Nex
     response
 }
 
-/// What keeps browsers from doing with an answer what nobody meant.
+/// Adds headers that keep browsers from running, framing, sharing or caching an answer.
 fn protect(headers: &mut HeaderMap) {
     for (name, value) in [
         (X_CONTENT_TYPE_OPTIONS, "nosniff"),

@@ -1,4 +1,4 @@
-//! Connections that nobody else can read.
+//! TLS for connections.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, RwLock};
@@ -8,7 +8,7 @@ use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio_rustls::TlsAcceptor;
 
-/// A certificate and its key, read from files again whenever somebody says so.
+/// A certificate and its key, which `reload` reads from their files again.
 #[derive(Clone)]
 pub struct Tls {
     certificate: PathBuf,
@@ -19,15 +19,15 @@ pub struct Tls {
 /// Why a certificate cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
-    /// A file cannot be read, or is not what it should be.
+    /// A file cannot be read, or is not valid PEM.
     #[error("{path}: {error}")]
     File {
-        /// Which.
+        /// The path.
         path: String,
-        /// Why.
+        /// The cause.
         error: rustls::pki_types::pem::Error,
     },
-    /// They do not go together.
+    /// The certificate and the key do not belong together.
     #[error("the certificate and the key cannot be used: {0}")]
     Unusable(#[from] rustls::Error),
 }
@@ -39,7 +39,7 @@ impl Tls {
         Ok(Self { certificate: certificate.to_owned(), key: key.to_owned(), current })
     }
 
-    /// Reads them again, for connections from now on. What cannot be used changes nothing.
+    /// Reads both files again, for new connections. If they cannot be used, nothing changes.
     pub fn reload(&self) -> Result<(), TlsError> {
         let new = config(&self.certificate, &self.key)?;
         *self.current.write().unwrap_or_else(|poisoned| poisoned.into_inner()) = new;

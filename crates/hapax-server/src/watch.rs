@@ -1,4 +1,4 @@
-//! A door of their own for those who look after a service whose paths are all somebody else's.
+//! Health and metrics of a service behind the proxy, on an address apart from its own paths.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,8 +15,8 @@ use prometheus::Registry;
 use crate::metrics::{Requests, register_counts, text};
 use crate::server::readiness;
 
-/// Watches a service: counts its requests, and says how it is. Whoever can reach the door is told,
-/// so it is not for everybody.
+/// Counts the requests of a service, and reports its health. Its router asks for no token, so only
+/// operators should be able to reach it.
 pub struct Watch {
     hapax: Hapax,
     requests: Requests,
@@ -29,12 +29,12 @@ impl Watch {
         Arc::new(Self { hapax, requests: Requests::default(), stopping: AtomicBool::new(false) })
     }
 
-    /// The same service, its requests counted.
+    /// The same service, with its requests counted.
     pub fn over(self: &Arc<Self>, app: Router) -> Router {
         app.layer(from_fn_with_state(self.clone(), counted))
     }
 
-    /// What is told behind the door: `/metrics`, `/healthz` and `/readyz`.
+    /// Serves `/metrics`, `/healthz` and `/readyz`.
     pub fn router(self: &Arc<Self>) -> Router {
         Router::new()
             .route("/healthz", get(|| async { "alive\n" }))
@@ -43,7 +43,7 @@ impl Watch {
             .with_state(self.clone())
     }
 
-    /// Says that the end is near: no longer ready.
+    /// Announces the stop: `/readyz` reports not ready from now on.
     pub fn stop(&self) {
         self.stopping.store(true, Ordering::Relaxed);
     }

@@ -1,4 +1,4 @@
-//! What goes over the wire, as JSON. The command line prints the same documents.
+//! The JSON documents of the API. The command line prints the same documents.
 
 mod control;
 mod effect;
@@ -45,7 +45,7 @@ use std::time::{Duration, UNIX_EPOCH};
 use hapax::key::ParseError;
 use hapax::{Key, Timestamp};
 
-/// The last time that can be written.
+/// The last millisecond of the year 9999, the end of the text format.
 const END_OF_9999: i64 = 253_402_300_799_999;
 
 /// A time as text, to the millisecond.
@@ -54,7 +54,7 @@ pub fn time(at: Timestamp) -> String {
     humantime::format_rfc3339_millis(UNIX_EPOCH + since).to_string()
 }
 
-/// The key that somebody means: one that is printed, or a name of their own.
+/// The key that a text stands for: a printed key (`sha256:…`), or the name that a client chose.
 pub fn key(text: &str) -> Result<Key, String> {
     if text.trim().is_empty() {
         return Err("it is blank".into());
@@ -67,7 +67,7 @@ pub fn key(text: &str) -> Result<Key, String> {
     }
 }
 
-/// What people would call this key.
+/// The text as a label, unless it is a printed key or longer than 256 bytes.
 pub fn label(text: &str) -> Option<String> {
     let fits = !text.starts_with("sha256:") && text.len() <= 256;
     fits.then(|| text.to_owned())

@@ -1,4 +1,4 @@
-//! Clients that take their time.
+//! Slow clients.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use hapax_server::listener::{Doors, Limits, serve};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 
-/// A server with room for two, who have to be quick.
+/// A server with room for two connections, and short time limits.
 async fn narrow() -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let address = listener.local_addr().expect("an address");
@@ -35,7 +35,7 @@ async fn served(address: SocketAddr) -> String {
     tokio::time::timeout(Duration::from_secs(30), asking).await.expect("served in time")
 }
 
-/// Proves S-6 for time: whoever sends no head gives its place to others.
+/// Proves S-6 for time: a client that sends no head is disconnected, and makes room for others.
 #[tokio::test]
 async fn clients_that_send_nothing_make_room() {
     let address = narrow().await;
@@ -45,7 +45,7 @@ async fn clients_that_send_nothing_make_room() {
     drop((one, two));
 }
 
-/// Proves S-6 for time: whoever reads no answer gives its place to others.
+/// Proves S-6 for time: a client that reads no answer is disconnected, and makes room for others.
 #[tokio::test]
 async fn clients_that_read_nothing_make_room() {
     let address = narrow().await;
@@ -53,7 +53,7 @@ async fn clients_that_read_nothing_make_room() {
     for _ in 0..2 {
         let mut client = TcpStream::connect(address).await.expect("a connection");
         client.write_all(b"GET /large HTTP/1.1\r\nhost: x\r\n\r\n").await.expect("sent");
-        // It begins to be answered, and reads no more than that.
+        // The client reads the beginning of its answer, and no more.
         client.read_exact(&mut [0; 16]).await.expect("the beginning");
         greedy.push(client);
     }

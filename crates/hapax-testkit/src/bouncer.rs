@@ -14,7 +14,7 @@ pub struct PgBouncer {
     child: Child,
 }
 
-/// Where the program is, if it is installed.
+/// The path of the program, if it is installed.
 pub fn pgbouncer() -> Option<PathBuf> {
     let places = ["/usr/sbin/pgbouncer", "/usr/bin/pgbouncer"];
     places.iter().map(PathBuf::from).find(|path| path.exists())

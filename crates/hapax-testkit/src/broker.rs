@@ -17,7 +17,7 @@ const REDIS: &str = "/usr/bin/redis-server";
 const RABBITMQ: &str = "/usr/lib/rabbitmq/bin/rabbitmq-server";
 const EPMD: &str = "/usr/bin/epmd";
 
-/// The file that a broker's log is in, beside its data.
+/// The broker's log file, beside its data.
 const LOG: &str = "log";
 
 /// Which brokers are installed: NATS, RabbitMQ, Redis.
@@ -25,23 +25,23 @@ pub fn brokers() -> [bool; 3] {
     [NATS, RABBITMQ, REDIS].map(|path| Path::new(path).exists())
 }
 
-/// A broker that lives as long as this value, and keeps what it has on disk.
+/// A broker that lives as long as this value, and keeps its data on disk.
 pub struct Broker {
     kind: Kind,
     directory: TempDir,
     port: u16,
     running: Option<Group>,
-    /// What RabbitMQ finds its nodes with.
+    /// The name server that RabbitMQ finds its nodes with.
     _names: Option<Group>,
 }
 
-/// What is known of a kind of broker.
+/// The properties of a kind of broker.
 struct Kind {
     scheme: &'static str,
     program: &'static str,
     command: fn(&Path, u16) -> Command,
-    /// What a client says first, and how the answer of a broker begins that is ready for it: some
-    /// listen long before.
+    /// The first bytes of a client, and the first bytes of a ready broker's answer: some brokers
+    /// listen long before they are ready.
     greeting: (&'static [u8], &'static [u8]),
 }
 
@@ -86,9 +86,9 @@ impl Broker {
         Self::start(Kind { scheme: "redis", program: REDIS, command, greeting }, None)
     }
 
-    /// A RabbitMQ; everybody is `guest`.
+    /// A RabbitMQ; every client is `guest`.
     pub fn rabbitmq() -> Self {
-        // Its own register of names: the machine's is not ours to use.
+        // Its own name server: the machine's is not ours to use.
         let names = free_port();
         let mut epmd = server(Path::new(EPMD));
         epmd.args(["-address", "127.0.0.1", "-port", &names.to_string()]);
@@ -116,7 +116,7 @@ impl Broker {
         broker
     }
 
-    /// Where it listens.
+    /// The URL it listens on.
     pub fn url(&self) -> String {
         format!("{}://127.0.0.1:{}", self.kind.scheme, self.port)
     }
@@ -126,7 +126,7 @@ impl Broker {
         self.port
     }
 
-    /// Starts it again, where it was killed.
+    /// Starts it again, also if it was killed.
     pub fn restart(&mut self) {
         self.kill();
         let path = self.directory.path().join(LOG);
@@ -151,7 +151,7 @@ impl Broker {
         self.running = None;
     }
 
-    /// Stops it in its tracks, as a machine does that is out of memory.
+    /// Stops it in its tracks, as on a machine that is out of memory.
     pub fn pause(&self) {
         self.running.as_ref().expect("it runs").signal(Signal::STOP);
     }
@@ -163,7 +163,7 @@ impl Broker {
 }
 
 impl Drop for Broker {
-    /// Says what the broker said, where a test fails that may be the broker's fault.
+    /// Prints the broker's log if a test fails, because that may be the broker's fault.
     fn drop(&mut self) {
         if std::thread::panicking() {
             let log = std::fs::read(self.directory.path().join(LOG)).unwrap_or_default();

@@ -1,12 +1,11 @@
-//! A line that is cut when a certain thing has been said.
+//! A connection that is cut when the client has sent a certain text.
 
 use std::io::{Read as _, Write as _};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Stands between a client and a server, and cuts the connection at a place in what the client
-/// says.
+/// Stands between a client and a server, and cuts the connection at a place in the client's data.
 pub struct Cut {
     port: u16,
     state: Arc<State>,
@@ -15,18 +14,18 @@ pub struct Cut {
 struct State {
     server: u16,
     at: Vec<u8>,
-    /// Whether the server still hears what the line is cut at.
+    /// Whether the server still receives the text that the connection is cut at.
     heard: bool,
     cut: AtomicBool,
 }
 
 impl Cut {
-    /// Cut when the client has said this; the server does not hear it.
+    /// Cuts when the client has sent this; the server does not receive it.
     pub fn before(server: u16, said: &str) -> Self {
         Self::start(server, said, false)
     }
 
-    /// Cut when the server has heard this and answers; the client does not hear the answer.
+    /// Cuts when the server has received this and answers; the client does not receive the answer.
     pub fn after(server: u16, said: &str) -> Self {
         Self::start(server, said, true)
     }
@@ -66,7 +65,7 @@ impl State {
         let answering = std::thread::spawn(move || state.answer(from, to));
         self.pass_on(&mut client, &mut server);
         if self.has_cut() && self.heard {
-            // The server's answer is the sign that it has heard; it ends there.
+            // The server's answer shows that it has received the text; the connection ends there.
             let _ = answering.join();
         }
         let _ = (server.shutdown(Shutdown::Both), client.shutdown(Shutdown::Both));
@@ -76,7 +75,7 @@ impl State {
         self.cut.load(Ordering::Acquire)
     }
 
-    /// Passes on what the client says, up to the place to cut at.
+    /// Passes on the client's data, up to the place to cut at.
     fn pass_on(&self, client: &mut TcpStream, server: &mut TcpStream) {
         let mut buffer = [0; 16 * 1024];
         let mut last: Vec<u8> = Vec::new();

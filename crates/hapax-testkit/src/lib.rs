@@ -25,16 +25,16 @@ use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-/// How long anything may take to start or stop.
+/// How long a server may take to start or stop.
 const DEADLINE: Duration = Duration::from_secs(60);
 
-/// Ports that the system gives to nobody: those it hands out, to connections too, begin at 32,768.
-/// A server that takes its time to listen would find one of those taken.
+/// Ports that the system does not hand out: its own, for connections too, begin at 32,768. A server
+/// that is slow to listen would find one of those taken.
 const PORTS: Range<u16> = 10_000..32_000;
-/// How many of them a process asks for before it takes its neighbour's.
+/// How many of them a process tries before it takes its neighbour's.
 const STRETCH: u32 = 16;
 
-/// A port that nobody uses now, and that this process was not given before.
+/// A port that is free now, and that this process was not given before.
 pub fn free_port() -> u16 {
     static GIVEN: AtomicU32 = AtomicU32::new(0);
     let own = std::process::id().wrapping_mul(STRETCH);
@@ -55,7 +55,7 @@ pub fn until(what: &str, mut holds: impl FnMut() -> bool) {
     }
 }
 
-/// The user that servers run as where the test runs as root, which they refuse.
+/// The user that servers run as if the test runs as root, which they refuse.
 const NOBODY: u32 = 65_534;
 
 /// A command that ends with the test, under a user that servers accept.

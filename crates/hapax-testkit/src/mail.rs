@@ -25,9 +25,9 @@ pub fn mail_servers() -> [bool; 2] {
 
 /// An SMTP and an IMAP server that live as long as this value.
 ///
-/// Everybody is `ada` with the password `secret`, and has one mailbox. The recipients `nobody@…`
-/// and `later@…` are refused for ever and for now, and the domain `elsewhere.example` is not
-/// relayed to.
+/// The user is `ada` with the password `secret`, and there is one mailbox. The recipients
+/// `nobody@…` and `later@…` are refused, for ever and for now, and the domain `elsewhere.example`
+/// is not relayed to.
 pub struct Mail {
     directory: TempDir,
     smtp: u16,
@@ -38,7 +38,7 @@ pub struct Mail {
 }
 
 impl Mail {
-    /// Servers that talk to everybody.
+    /// Servers without TLS; the SMTP server wants no password.
     pub fn open() -> Self {
         Self::start(false)
     }
@@ -130,7 +130,7 @@ impl Mail {
         log.expect("a log").into()
     }
 
-    /// One user for everything, no change of root: it runs without being root.
+    /// One user for everything, and no change of root: Dovecot runs without being root.
     fn dovecot(&self) -> String {
         let directory = self.directory.path().display();
         let whoami = |what: &str| {
@@ -189,7 +189,7 @@ service stats {{
     }
 }
 
-/// A certificate for this machine that signs itself.
+/// A self-signed certificate for this machine.
 fn certify(certificate: &Path, key: &Path) {
     let mut openssl = Command::new("openssl");
     openssl.args("req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=localhost".split(' '));

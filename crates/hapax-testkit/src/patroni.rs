@@ -1,4 +1,4 @@
-//! A PostgreSQL cluster that fails over by itself: Patroni, with etcd to agree by.
+//! A PostgreSQL cluster that fails over by itself: Patroni, with etcd.
 
 use std::fs::File;
 use std::io::{Read as _, Write as _};
@@ -13,7 +13,7 @@ use tempfile::TempDir;
 use crate::postgres::{installed, room};
 use crate::{free_port, hand_over, server, until};
 
-/// Where the programs are, if they are installed.
+/// The path of Patroni, if Patroni and etcd are installed.
 pub fn patroni() -> Option<PathBuf> {
     let there = |path: &str| Some(PathBuf::from(path)).filter(|path| path.exists());
     there("/usr/bin/etcd").and(there("/usr/bin/patroni"))
@@ -73,7 +73,7 @@ impl Cluster {
         )
     }
 
-    /// Waits until there is a primary with a synchronous standby, and says which it is. Panics if
+    /// Waits until there is a primary with a synchronous standby, and returns its number. Panics if
     /// that takes too long.
     pub fn settled(&self) -> usize {
         let deadline = Instant::now() + SETTLED;
@@ -105,7 +105,7 @@ impl Cluster {
     }
 
     /// Kills the primary's server; its machine goes on. Waits until the cluster has settled, and
-    /// says whether another node has taken over: Patroni may find that it is quicker to recover.
+    /// returns whether another node has taken over: Patroni may find that it is quicker to recover.
     pub fn kill_primary(&self) -> bool {
         let primary = self.settled();
         self.nodes[primary].signal_server(Signal::KILL);
@@ -113,8 +113,8 @@ impl Cluster {
         self.settled() != primary
     }
 
-    /// Kills the primary's machine, as far as anybody can tell, and starts it again when another
-    /// has taken over.
+    /// Kills the primary's server and its Patroni, as the loss of a machine does, and starts them
+    /// again when another node has taken over.
     pub fn lose_primary(&mut self) {
         let primary = self.settled();
         let node = &mut self.nodes[primary];
@@ -217,7 +217,7 @@ postgresql:
         self.patroni = Some(command.stderr(log.expect("a log")).spawn().expect("patroni starts"));
     }
 
-    /// What this node's Patroni says about the cluster.
+    /// The cluster, as this node's Patroni sees it.
     fn view(&self) -> Option<String> {
         let mut stream = TcpStream::connect(("127.0.0.1", self.api)).ok()?;
         stream.set_read_timeout(Some(Duration::from_secs(2))).ok()?;
@@ -234,7 +234,7 @@ postgresql:
         output.status.success().then(text)
     }
 
-    /// Signals the server that Patroni has started, by its own file.
+    /// Signals the server that Patroni has started, by its pid file.
     fn signal_server(&self, signal: Signal) {
         let file = std::fs::read_to_string(self.directory.join("data/postmaster.pid"));
         let id = file.ok().and_then(|text| text.lines().next()?.parse().ok());

@@ -16,7 +16,7 @@ pub struct Postgres {
     settings: Vec<String>,
 }
 
-/// Where the newest installed server's programs are, if there is one that will do.
+/// The directory of the newest installed server's programs, if its version is supported.
 pub fn installed() -> Option<PathBuf> {
     let versions = std::fs::read_dir("/usr/lib/postgresql").ok()?;
     let newest = versions
@@ -33,7 +33,7 @@ fn program(name: &str) -> PathBuf {
 }
 
 impl Postgres {
-    /// An empty server that forgets on a power cut, which tests do not have.
+    /// An empty server without fsync: a power cut would lose data, but tests have none.
     pub fn start() -> Self {
         Self::with(&["fsync=off", "shared_buffers=32MB", "max_connections=100"])
     }
@@ -117,7 +117,7 @@ impl Postgres {
         let url = self.url(database);
         let output = Command::new(program("pg_dump")).args(["--inserts", "-d", &url]).output();
         let dump = String::from_utf8_lossy(&output.expect("pg_dump runs").stdout).into_owned();
-        // Columns of bytes are printed in hexadecimal, and are texts more often than not.
+        // Columns of bytes are printed in hexadecimal, and mostly hold text.
         let bytes = dump.split("'\\x").skip(1).filter_map(|rest| rest.split('\'').next());
         let read = |hex: &str| data_encoding::HEXLOWER.decode(hex.as_bytes()).unwrap_or_default();
         let texts: Vec<u8> = bytes.flat_map(read).collect();
@@ -143,17 +143,17 @@ impl Postgres {
         });
     }
 
-    /// What it has to say.
+    /// Its log.
     pub fn log(&self) -> String {
         std::fs::read_to_string(self.directory.path().join("log")).unwrap_or_default()
     }
 
-    /// Stops it; whoever is connected is cut off.
+    /// Stops it, and cuts its clients off.
     pub fn stop(&mut self) {
         self.end(rustix::process::Signal::INT);
     }
 
-    /// Kills it, as a power cut would.
+    /// Kills it without a checkpoint, as a crash does.
     pub fn kill(&mut self) {
         self.end(rustix::process::Signal::QUIT);
     }
@@ -172,7 +172,7 @@ impl Drop for Postgres {
     }
 }
 
-/// Where servers live: in memory, where there is some, for most tests start one.
+/// The directory for servers: in memory, if there is some, because most tests start one.
 pub(crate) fn room() -> PathBuf {
     let memory = PathBuf::from("/dev/shm");
     if memory.is_dir() { memory } else { std::env::temp_dir() }

@@ -1,12 +1,12 @@
-//! A proxy that cuts connections when the server has answered and nobody knows it yet.
+//! A proxy that cuts a connection when the server has answered and the client does not know it yet.
 
 use std::io::{Read as _, Write as _};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Stands between a client and a PostgreSQL server. Of every so many answers one is swallowed,
-/// and the connection with it: what was asked has been carried out and committed.
+/// Stands between a client and a PostgreSQL server. It swallows one answer in every so many, and
+/// cuts the connection: the statement has been carried out and committed.
 pub struct CuttingProxy {
     port: u16,
     state: Arc<State>,
@@ -65,7 +65,7 @@ impl State {
         self.answer(server, client);
     }
 
-    /// Passes on what the server says, message by message, up to an answer that is swallowed.
+    /// Passes on the server's data, message by message, up to an answer that is swallowed.
     fn answer(&self, mut server: TcpStream, mut client: TcpStream) {
         let mut held = Vec::new();
         loop {
@@ -80,10 +80,11 @@ impl State {
             }
             held.extend(head);
             held.extend(&body);
-            // Ready for the next statement, and in no transaction: whatever it was is committed.
+            // Ready for the next statement, and in no transaction: the last statement is committed.
             if head[0] == b'Z' {
                 let nth = self.answers.fetch_add(1, Ordering::Relaxed) + 1;
-                // Scattered, so that no regular sequence of questions is cut at the same place.
+                // Scattered, so that a regular sequence of statements is not always cut at the same
+                // place.
                 let dice = nth.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 20;
                 if body == b"I" && dice.is_multiple_of(self.every.load(Ordering::Relaxed)) {
                     self.cuts.fetch_add(1, Ordering::Relaxed);

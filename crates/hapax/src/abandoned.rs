@@ -1,9 +1,8 @@
-//! Claims whose caller has given up and that may still be granted.
+//! Claims whose caller gave up, and that may still be granted.
 //!
-//! A commit can outlive its connection: the server waits for a standby that does not confirm, the client
-//! is told nothing and gives up, and later the standby confirms. The grant then hangs on a lease that this
-//! process goes on renewing. So an attempt that was given up and is not recorded is looked for until it
-//! surfaces, and released then.
+//! A commit can outlive its connection: the server waits for a standby that does not confirm, the client gets no
+//! answer and gives up, and later the standby confirms. The grant then depends on a lease that this process goes on
+//! renewing. So the engine looks for such an attempt until it appears in the ledger, and then releases it.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
@@ -20,10 +19,10 @@ use tokio::time::Instant;
 
 use crate::engine::Inner;
 
-/// How often they are looked for: at first, and at last.
+/// The pause between two looks: at first, and at last.
 const FIRST: Duration = Duration::from_millis(100);
 const LAST: Duration = Duration::from_secs(2);
-/// For how long, and how many at once.
+/// How long an attempt is looked for, and how many at once.
 const LONGEST: Duration = Duration::from_secs(24 * 3600);
 const MOST: usize = 10_000;
 
@@ -33,7 +32,7 @@ pub(crate) struct Abandoned {
 }
 
 impl Abandoned {
-    /// Has an attempt that was given up looked for.
+    /// Looks for an attempt from now on whose caller gave up.
     pub(crate) fn add(&self, inner: &Arc<Inner>, name: &Name, attempt: AttemptId) {
         let mut attempts = self.lock();
         if planted(Bug::OrphanKept) || attempts.len() >= MOST {
@@ -47,7 +46,7 @@ impl Abandoned {
         }
     }
 
-    /// The names to look at; those that were looked for long enough are left out from now on.
+    /// The names to look at. Drops those that were looked for long enough.
     fn names(&self) -> Vec<Name> {
         let mut attempts = self.lock();
         attempts.retain(|_, since| since.elapsed() < LONGEST);

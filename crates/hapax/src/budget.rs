@@ -1,11 +1,10 @@
-//! How many retries there may be.
+//! The budget of retries.
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// What keeps retries from outnumbering what there is to do: one for ten first tries, and one a
-/// second besides.
+/// Limits retries: one for ten first tries, and one a second besides.
 ///
 /// ```
 /// use hapax::Budget;
@@ -25,17 +24,17 @@ pub struct Budget {
 impl Budget {
     const MOST: u64 = 1_000;
 
-    /// Enough for ten to begin with.
+    /// With ten retries to begin with.
     pub fn new(now: Instant) -> Self {
         Self { tenths: 100, since: now }
     }
 
-    /// First tries are made.
+    /// Notes first tries.
     pub fn first(&mut self, tries: usize) {
         self.tenths = (self.tenths + tries as u64).min(Self::MOST);
     }
 
-    /// Whether another retry may be made, and that it is.
+    /// Takes another retry out of the budget. Returns whether there was one.
     pub fn retry(&mut self, now: Instant) -> bool {
         let seconds = now.duration_since(self.since).as_secs();
         self.since += Duration::from_secs(seconds);

@@ -1,8 +1,7 @@
-//! Outcomes in memory, for as long as this process is known to be up to date.
+//! Outcomes in memory, valid for as long as this process knows that its lease is good.
 //!
-//! A reset on another node waits until every live lease has seen it, so what is cached here
-//! is good while our lease is. When we cannot be sure of the lease, nothing is answered from
-//! memory.
+//! A reset on another node waits until every live lease has seen it, so a cached outcome is valid
+//! while our lease is. When the lease may be over, the cache answers nothing.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,19 +14,19 @@ use hapax_store::Clock;
 use quick_cache::Weighter;
 use quick_cache::sync::Cache as Bounded;
 
-/// How many bytes of outcomes are kept, unless somebody says otherwise.
+/// How many bytes of outcomes the cache holds, unless the builder says otherwise.
 pub(crate) const BYTES: u64 = 64 * 1024 * 1024;
-/// What an entry costs beside its body.
+/// The cost of an entry beside its body, in bytes.
 const OVERHEAD: u64 = 256;
 
 #[derive(Clone)]
 struct Remembered {
     fingerprint: Fingerprint,
     outcome: Outcome,
-    /// When the record expires, at the earliest, by the cache's clock.
+    /// When the record expires at the earliest, by the cache's clock.
     until_ms: Option<u64>,
-    /// How often the cache had been cleared when the store was asked for it. It counts until the next
-    /// time, also while it has not been removed yet.
+    /// How often the cache had been cleared when the engine asked the store for this outcome. A later clear makes
+    /// the entry invalid at once, also before it is removed.
     cleared: u64,
 }
 
@@ -44,12 +43,12 @@ pub(crate) struct Cache {
     outcomes: Bounded<Name, Remembered, BySize>,
     /// The clock that leases are judged by, which also counts while the machine sleeps.
     clock: Arc<dyn Clock>,
-    /// Until when the cache may be believed, by that clock.
+    /// Until when the cache may be trusted, by that clock.
     fresh_until_ms: AtomicU64,
     cleared: AtomicU64,
 }
 
-/// When something was asked, so that an answer older than a [`Cache::clear`] is not kept.
+/// When the engine asked the store, so that an answer older than a [`Cache::clear`] is not cached.
 #[derive(Clone, Copy)]
 pub(crate) struct Asked {
     cleared: u64,
@@ -57,7 +56,7 @@ pub(crate) struct Asked {
 }
 
 impl Asked {
-    /// Whether nothing was cleared between the two.
+    /// Whether the cache was not cleared between the two requests.
     pub(crate) fn is_as_good_as(self, other: Self) -> bool {
         self.cleared == other.cleared
     }
@@ -74,14 +73,14 @@ impl Cache {
         self.clock.now().lease.ms
     }
 
-    /// The outcome of an effect, if it is remembered for this very payload.
+    /// The outcome of an effect, if it is cached for this very payload.
     pub(crate) fn get(&self, name: &Name, fingerprint: Fingerprint) -> Option<Outcome> {
         let found = self.find(name, fingerprint)?;
         let expired = found.until_ms.is_some_and(|until| self.now_ms() >= until);
         (!expired).then_some(found.outcome)
     }
 
-    /// The same, if it never expires.
+    /// The outcome of an effect, if it is cached for this very payload and never expires.
     pub(crate) fn get_lasting(&self, name: &Name, fingerprint: Fingerprint) -> Option<Outcome> {
         let found = self.find(name, fingerprint)?;
         found.until_ms.is_none().then_some(found.outcome)
@@ -97,25 +96,26 @@ impl Cache {
         self.outcomes.get(name).filter(counts)
     }
 
-    /// Whether there was a lease and it may be over, so that a reset did not wait for us.
+    /// Whether there was a lease and it may be over: a reset may then not have waited for this
+    /// process.
     pub(crate) fn is_in_doubt(&self) -> bool {
         let until = self.fresh_until_ms.load(Ordering::Acquire);
         until > 0 && self.now_ms() >= until
     }
 
-    /// How often everything was forgotten; nothing while something may have been missed.
+    /// How often the cache was cleared; `None` while this process may have missed a reset.
     pub(crate) fn stamp(&self) -> Option<u64> {
         let cleared = self.cleared.load(Ordering::Acquire);
         (self.now_ms() < self.fresh_until_ms.load(Ordering::Acquire)).then_some(cleared)
     }
 
-    /// To be called before the store is asked for what will be [`put`](Self::put).
+    /// Call this before asking the store for the outcome that goes to [`put`](Self::put).
     pub(crate) fn asked(&self) -> Asked {
         Asked { cleared: self.cleared.load(Ordering::Acquire), at_ms: self.now_ms() }
     }
 
-    /// Keeps what the store answered, unless the cache was cleared since it was asked. A record
-    /// that was settled after that expires no earlier than its time to live from then on.
+    /// Caches the store's answer, unless the cache was cleared since it was asked. A record that
+    /// was settled after the request expires no earlier than one `ttl` after the request.
     pub(crate) fn put(
         &self,
         asked: Asked,
@@ -133,14 +133,15 @@ impl Cache {
         }
     }
 
-    /// Our lease was good at `since_ms`, so nothing we have not seen can be done for a term of the
-    /// store's clock. Ours may be slower and rounds elsewhere, so it is trusted for less.
+    /// Our lease was good at `since_ms`, so no reset can finish without us for one term of the
+    /// store's clock. Our clock may be slower and rounds differently, so the cache trusts it for an
+    /// eighth less.
     pub(crate) fn fresh(&self, since_ms: u64, term: Duration) {
         let until = since_ms.saturating_add((term - term / 8).as_millis() as u64);
         self.fresh_until_ms.store(until, Ordering::Release);
     }
 
-    /// Forgets everything, before whatever made it stale is acknowledged.
+    /// Clears the cache, before the change that made it stale is acknowledged.
     pub(crate) fn clear(&self) {
         self.cleared.fetch_add(1, Ordering::AcqRel);
         self.outcomes.clear();
@@ -163,7 +164,7 @@ mod tests {
         Remembered { fingerprint, outcome: Outcome::from(text), until_ms: None, cleared: 0 }
     }
 
-    /// Proves K-11: an answer that was under way while the cache was cleared is not kept.
+    /// Proves K-11: an answer to a request made before the cache was cleared is not cached.
     #[test]
     fn what_was_asked_before_a_reset_is_not_kept() {
         let name = Name { namespace: Namespace::default(), key: Key::from_bytes([1; 32]) };
@@ -174,7 +175,7 @@ mod tests {
         cache.clear();
         cache.put(before, &name, print, Outcome::from("stale"), None);
         assert_eq!(cache.get(&name, print), None);
-        // One that was put just before the cache was cleared, and is removed just after, counts no more.
+        // An entry that was put just before the clear, and is removed just after it, is not valid.
         let stale = Remembered { cleared: 0, ..remembered(print, "stale") };
         cache.outcomes.insert(name.clone(), stale);
         assert_eq!(cache.get(&name, print), None);
@@ -194,7 +195,7 @@ mod tests {
         assert_eq!(cache.get(&name, print), None);
     }
 
-    /// Proves K-11: the store's clock may say a little earlier than ours that the lease is over.
+    /// Proves K-11: the store's clock may end the lease a little earlier than ours does.
     #[test]
     fn a_lease_is_in_doubt_before_its_term_is_over() {
         let clock = Arc::new(hapax_store::ManualClock::default());
@@ -207,7 +208,7 @@ mod tests {
         assert!(cache.is_in_doubt());
     }
 
-    /// Proves K-11 for memory: what has expired is not told.
+    /// Proves K-11 for memory: the cache does not answer with an outcome that has expired.
     #[test]
     fn what_expires_is_told_until_then() {
         let name = Name { namespace: Namespace::default(), key: Key::from_bytes([1; 32]) };

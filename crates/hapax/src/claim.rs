@@ -50,9 +50,9 @@ pub struct Claim {
     pub(crate) inner: Arc<Inner>,
     pub(crate) name: Name,
     pub(crate) grant: Grant,
-    /// What the grant hangs on; nothing, in a transaction of the caller's.
+    /// The lease that the grant depends on; `None` in the caller's own transaction.
     lease: Option<LeaseId>,
-    /// No other attempt can be granted it while this one may be at work.
+    /// Whether no other attempt can be granted the effect while this one may be at work.
     is_opaque: bool,
     /// The claim's own deadline, by the boot-time clock.
     deadline_ms: Option<u64>,
@@ -91,8 +91,8 @@ impl Claim {
         Self { wording, ..self }
     }
 
-    /// Begins to describe an effect that is only granted while this claim cannot have been taken
-    /// over: both hang on one lease, and nobody is granted anything on a lease that is over.
+    /// Begins to describe an effect that is granted only while this claim cannot have been taken
+    /// over: both depend on one lease, and the store grants nothing on a lease that is over.
     ///
     /// ```
     /// use hapax::{Failure, Hapax, Key, Safety};
@@ -123,7 +123,7 @@ impl Claim {
         }
     }
 
-    /// What every report of this claim names.
+    /// The attempt and the fence, which every report of this claim names.
     pub(crate) fn by(&self) -> (AttemptId, Fence) {
         (self.grant.attempt, self.grant.fence)
     }
@@ -149,8 +149,8 @@ impl Claim {
         self.grant.nth
     }
 
-    /// Registers how to undo what is about to be done. Durable when this returns, so call it
-    /// before the step is taken. See [`Hapax::on_rollback`](crate::Hapax::on_rollback).
+    /// Registers how to undo the next step. The registration is durable when this returns, so call
+    /// it before the step is taken. See [`Hapax::on_rollback`](crate::Hapax::on_rollback).
     pub async fn undo_with(
         &self,
         step: impl Into<String>,
@@ -172,9 +172,9 @@ impl Claim {
         }
     }
 
-    /// Until when the work may go on, in milliseconds of the boot-time clock, as far as is known now: it
-    /// moves on with each renewal. Nothing limits opaque work. For work that goes on outside of this
-    /// process, which is not stopped by dropping a future.
+    /// Until when the work may go on, in milliseconds of the boot-time clock, as far as is known now: each renewal
+    /// extends it. `None` for opaque work and in the caller's own transaction, which nothing limits. Use it for
+    /// work outside of this process, which dropping a future does not stop.
     pub fn work_until_ms(&self) -> Option<u64> {
         if self.is_opaque || planted(Bug::WatchdogWaits) || planted(Bug::HolderWorksOn) {
             return None;
@@ -185,14 +185,14 @@ impl Claim {
         Some(until_ms.min(self.deadline_ms.unwrap_or(u64::MAX)))
     }
 
-    /// The file that shows by its lock that the holder of this claim lives, where the ledger is in a
-    /// file. A process that works for the holder takes a shared lock on it as well.
+    /// The file whose lock shows that the holder of this claim lives, if the ledger is in a file. A
+    /// process that works for the holder takes a shared lock on it as well.
     pub fn lease_file(&self) -> Option<std::path::PathBuf> {
         Some(self.inner.sqlite.as_ref()?.lease_file(self.lease?))
     }
 
-    /// Whether this attempt may still go on, as far as the ledger knows now: nobody overtook it
-    /// and its epoch is not over. To be asked before something is sent once more.
+    /// Whether this attempt may still go on, as far as the ledger knows now: no other attempt
+    /// overtook it, and its epoch is not over. Call it before you send something once more.
     pub async fn check(&self) -> Result<(), Error> {
         let name = self.name.clone();
         let (effect, epoch) = read(&*self.inner.store, move |view| {
@@ -217,10 +217,10 @@ impl Claim {
     /// Settles the effect as succeeded inside your own transaction on the ledger's file, so
     /// that your writes and the outcome are committed together or not at all.
     ///
-    /// An attempt that was overtaken is an error, and so is one whose settle was committed before: your
-    /// transaction is rolled back then, so that running it again after a lost reply writes nothing
-    /// twice. No caller is told of the outcome before the engine has read it back from the committed
-    /// row. Open the connection with [`Hapax::connection`](crate::Hapax::connection).
+    /// An attempt that was overtaken is an error, and so is one whose settle was committed before. Your transaction
+    /// is then rolled back, so running it again after a lost reply writes nothing twice. No caller gets the outcome
+    /// before the engine has read the committed row. Open the connection with
+    /// [`Hapax::connection`](crate::Hapax::connection).
     ///
     /// ```
     /// use hapax::{Failure, Hapax, Key, Safety};
@@ -275,26 +275,26 @@ impl Claim {
         }
     }
 
-    /// Nothing of a stale success may stand in the caller's transaction; in ours it is
-    /// journalled.
+    /// Journals a stale success in the engine's own transaction: nothing of it may stay in the
+    /// caller's.
     pub(crate) fn contradict(&self, report: Report) {
         let by = (self.grant.attempt, Some(self.grant.fence));
         tell(&self.inner, &self.name, by, report, Telling::default());
     }
 
-    /// Notes that somebody's transaction says that it is settled.
+    /// Notes that a caller's transaction settled the effect.
     pub(crate) fn note_settled_in(&self) {
         self.settled_in.store(true, Ordering::Release);
     }
 
-    /// Whether somebody's transaction says that it is settled; not yet whether it is.
+    /// Whether a caller's transaction settled the effect; it may not have been committed.
     pub(crate) fn settled_in(&self) -> bool {
         self.settled_in.load(Ordering::Acquire)
     }
 }
 
-/// A claim that was asked for and not yet settled. Whatever happens to the future that holds
-/// it, the ledger is told.
+/// A claim that was sent and is not settled yet. If the future that holds it is dropped, the engine
+/// reports that to the ledger.
 pub(crate) struct Held {
     inner: Arc<Inner>,
     name: Name,
@@ -336,11 +336,11 @@ impl Drop for Held {
     }
 }
 
-/// How long to wait before a report that was not heard is made again.
+/// The pause before a report that the store did not answer is sent again.
 const AGAIN: Backoff = Backoff { base_ms: 20, cap_ms: 2_000, attempts: u32::MAX };
 
-/// Reports behind the caller's back: at once, and again until it is heard. Whoever is still
-/// there while the engine renews its lease would be waited for as long as the process lives.
+/// Sends a report in the background: at once, and again until the store answers. Without it, other
+/// callers would wait for this attempt for as long as the engine renews its lease.
 pub(crate) fn tell(
     inner: &Arc<Inner>,
     name: &Name,
@@ -357,7 +357,7 @@ pub(crate) fn tell(
         for nth in 1.. {
             match told.await {
                 Err(error) if error.is_transient() => {}
-                // It is not there, and may come yet.
+                // The grant is not recorded, and may still appear.
                 Ok(Answer::Settle(Settled::Fenced(found)))
                     if undelivered && found.attempt != Some(attempt) =>
                 {

@@ -1,4 +1,4 @@
-//! How often what happened, since this process opened the ledger.
+//! The counters of this process since it opened the ledger.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -32,7 +32,7 @@ pub(crate) struct Counters {
 }
 
 impl Counters {
-    /// Counts what a caller was told that asked for permission.
+    /// Counts the verdict on a caller's claim.
     pub(crate) fn verdict(&self, verdict: &Verdict) {
         match verdict {
             Verdict::Granted(grant) => {
@@ -50,7 +50,7 @@ impl Counters {
         }
     }
 
-    /// Counts whether memory had an answer.
+    /// Counts a cache hit or a cache miss.
     pub(crate) fn remembered(&self, hit: bool) {
         match hit {
             true => [&self.cache_hits, &self.replayed].into_iter().for_each(Counter::add),
@@ -73,26 +73,26 @@ impl Counters {
     }
 }
 
-/// How often what happened in this process. See [`Hapax::counts`](crate::Hapax::counts).
+/// The counters of this process. See [`Hapax::counts`](crate::Hapax::counts).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct Counts {
-    /// Permissions given.
+    /// Claims granted.
     pub granted: u64,
-    /// Those of them that were not the first attempt.
+    /// Grants that were not the first attempt.
     pub retried: u64,
-    /// Outcomes told again, from memory or from the ledger.
+    /// Outcomes replayed, from the cache or from the ledger.
     pub replayed: u64,
-    /// Those of them that were told from memory.
+    /// Outcomes replayed from the cache.
     pub cache_hits: u64,
-    /// Requests that memory could not answer.
+    /// Requests that the cache could not answer.
     pub cache_misses: u64,
-    /// Locks that were held by others.
+    /// Claims refused because another effect held the lock.
     pub lock_failures: u64,
     /// Keys that were used with another payload.
     pub conflicts: u64,
-    /// Requests that somebody has to look at first.
+    /// Claims blocked until a reconciler, a rollback or an operator decides.
     pub blocked: u64,
-    /// Requests that found somebody of another process at it.
+    /// Claims that found another attempt in flight.
     pub in_flight: u64,
 }

@@ -1,4 +1,4 @@
-//! What is declared of datasets.
+//! Declarations of datasets.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,9 +9,9 @@ use crate::engine::Hapax;
 use crate::error::Error;
 
 impl Hapax {
-    /// Declares a dataset in place of what was declared of it before, or that it is no longer
-    /// declared. Holds for every process on this ledger and in every namespace. Whether it was
-    /// declared before.
+    /// Declares a dataset in place of its earlier declaration, or removes the declaration. Holds
+    /// for every process on this ledger and in every namespace. Returns whether it was declared
+    /// before.
     ///
     /// ```
     /// use hapax::Hapax;
@@ -30,12 +30,12 @@ impl Hapax {
         Ok(self.count(Command::Declare { name: name.to_owned(), dataset }).await? > 0)
     }
 
-    /// Every dataset that is declared, by its name.
+    /// All declared datasets, by name.
     pub async fn datasets(&self) -> Result<BTreeMap<String, Dataset>, Error> {
         Ok(read(&*self.inner.store, |view| view.datasets()).await?)
     }
 
-    /// Which guards are up, and what is declared of some datasets.
+    /// The guards that are up, and the declarations of these datasets.
     pub async fn registry_of(
         &self,
         datasets: impl IntoIterator<Item = &str>,

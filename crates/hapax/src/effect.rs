@@ -34,7 +34,7 @@ use crate::rollback;
 use crate::settle::settle;
 use crate::wording::{self, Wording};
 
-/// What became of an effect that happened.
+/// The result of an effect that happened.
 ///
 /// ```
 /// use hapax::{Failure, Hapax, How, Key};
@@ -52,9 +52,9 @@ use crate::wording::{self, Wording};
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Done {
-    /// What came of it.
+    /// The outcome of the effect.
     pub outcome: Outcome,
-    /// How this caller came by it.
+    /// How this caller got it.
     pub how: How,
 }
 
@@ -65,7 +65,7 @@ impl Done {
     }
 }
 
-/// How a caller came by an outcome.
+/// How a caller got an outcome.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum How {
     /// It was performed just now, by this call.
@@ -76,10 +76,10 @@ pub enum How {
     Replayed,
 }
 
-/// What to do when another effect holds the lock.
+/// How to react when another effect holds the lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum OnLock {
-    /// Say so at once.
+    /// Fail at once.
     #[default]
     Fail,
     /// Try again, with backoff and jitter, for as long as [`EffectBuilder::wait`] allows.
@@ -89,13 +89,13 @@ pub enum OnLock {
 type Looking = Pin<Box<dyn Future<Output = Finding> + Send>>;
 type Reconciler = Arc<dyn Fn(Sought) -> Looking + Send + Sync>;
 
-/// What a reconciler looks for: an attempt that may have happened, or be under way still.
+/// The attempt that a reconciler looks for: it may have happened, or may still be under way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Sought {
     /// The attempt, for a target that keeps ids.
     pub attempt: AttemptId,
-    /// Its fence. A target that compares numbers refuses the attempt once it was shown a higher
-    /// one; show it `fence.0 + 1` while looking, or declare a settling time.
+    /// Its fence. A target that compares numbers refuses the attempt once it has seen a higher
+    /// fence; show it `fence.0 + 1` while looking, or declare a settling time.
     pub fence: Fence,
 }
 
@@ -147,7 +147,7 @@ pub struct EffectBuilder {
     wording: Option<Arc<dyn Wording>>,
 }
 
-/// What is asked for without a payload.
+/// The fingerprint of an effect without a payload.
 static NOTHING: LazyLock<Fingerprint> = LazyLock::new(|| Fingerprint::of(b""));
 
 impl EffectBuilder {
@@ -193,7 +193,8 @@ impl EffectBuilder {
         self
     }
 
-    /// What it means when the holder vanishes. The default is the safe one, opaque.
+    /// The safety class, which decides what a vanished holder means. The default, opaque, is the
+    /// safe one.
     pub fn safety(mut self, safety: Safety) -> Self {
         self.safety = safety;
         self
@@ -206,42 +207,42 @@ impl EffectBuilder {
         self
     }
 
-    /// The same, by a lock that was worked out already.
+    /// The same, by a lock key that is derived already.
     pub fn lock_key(mut self, lock: LockKey) -> Self {
         self.lock = Some(lock);
         self
     }
 
-    /// Whoever waits for an attempt of another process is told why that failed, like those who
-    /// wait in the same process. Otherwise each of them tries for itself.
+    /// When this call waits for an attempt of another process, it returns that attempt's failure,
+    /// as calls in the same process do. Otherwise each waiting call tries for itself.
     pub fn share_failures(mut self) -> Self {
         self.shares_failures = true;
         self
     }
 
-    /// Leaves what happened in part as it is and says [`Blocked`](Error::Blocked), for callers who
-    /// have to ask somebody before it is undone. Otherwise it is undone and performed again.
+    /// Leaves a partial effect as it is and returns [`Blocked`](Error::Blocked), for callers who
+    /// must ask a person before it is undone. Otherwise the engine undoes it and performs it again.
     pub fn leave_partial(mut self, leave: bool) -> Self {
         self.leaves_partial = leave;
         self
     }
 
-    /// Has what is said of it written down in other words: why it failed, why it could not be
-    /// undone, what a reconciler found. A step to undo it that may not be kept as it is, is refused.
+    /// Rewords the texts that the ledger keeps about the effect: why it failed, why it could not be
+    /// undone, what a reconciler found. A rollback step that may not be kept as it is, is refused.
     pub fn worded(mut self, wording: Arc<dyn Wording>) -> Self {
         self.wording = Some(wording);
         self
     }
 
-    /// What to do when the lock is held.
+    /// How to react when the lock is held.
     pub fn on_lock(mut self, on_lock: OnLock) -> Self {
         self.on_lock = on_lock;
         self
     }
 
-    /// Binds this effect to one epoch of a domain. In any other epoch it is refused, what came of
-    /// it included; and if the epoch ends while it is under way, it is void. It is always the
-    /// ledger that is asked, never this process's memory.
+    /// Binds this effect to one epoch of a domain. In any other epoch the ledger refuses it, also
+    /// when its outcome is known. If the epoch ends while the effect is under way, the effect is
+    /// void. The engine always asks the ledger, never this process's cache.
     ///
     /// ```
     /// use hapax::{Bound, Domain, Error, Failure, Hapax, Key};
@@ -266,45 +267,45 @@ impl EffectBuilder {
         self
     }
 
-    /// What people call it. Shown in lists; no part of the key.
+    /// The name that people give it. Shown in lists; no part of the key.
     pub fn label(mut self, label: impl Into<String>) -> Self {
         self.label = Some(label.into());
         self
     }
 
-    /// What the journal says of the grant, for whoever reads it: at most 64 KiB. No part of the
-    /// key, and none of the payload.
+    /// A note for readers of the journal, kept with the grant: at most 64 KiB. No part of the key,
+    /// and none of the payload.
     pub fn about(mut self, note: impl Into<String>) -> Self {
         self.about = Some(note.into());
         self
     }
 
-    /// What it is a part of, and what is kept of it. See [`Hapax::parts`].
+    /// The whole that this effect is a part of, and the data kept with it. See [`Hapax::parts`].
     pub fn part(mut self, part: Part) -> Self {
         self.part = Some(part);
         self
     }
 
-    /// Has it be granted only while the lease of another claim of this process lives.
+    /// Lets it be granted only while the lease of another claim of this process lives.
     pub(crate) fn within(mut self, lease: LeaseId) -> Self {
         self.within = Some(lease);
         self
     }
 
-    /// How long to remember it once settled. For ever unless given.
+    /// How long the ledger remembers it once settled. For ever unless given.
     pub fn ttl(mut self, ttl: Duration) -> Self {
         self.ttl = Some(ttl);
         self
     }
 
-    /// How long the work may take, whatever the lease. It is stopped then unless it is opaque, and a
-    /// little later the claim lapses.
+    /// How long the work may take, whatever the lease. The engine then stops it unless it is
+    /// opaque, and a little later the claim lapses.
     pub fn deadline(mut self, deadline: Duration) -> Self {
         self.deadline = Some(deadline);
         self
     }
 
-    /// How long to wait for somebody else who is doing it. Default 30 s.
+    /// How long to wait for another attempt that is doing it. Default 30 s.
     pub fn wait(mut self, wait: Duration) -> Self {
         self.wait = wait;
         self
@@ -342,7 +343,7 @@ impl EffectBuilder {
         self
     }
 
-    /// What this process remembers of it. Asks nobody, so `None` says nothing.
+    /// The outcome in this process's cache. It does not ask the store, so `None` says nothing.
     pub fn remembered(&self) -> Option<Done> {
         let bound = self.bound.is_some();
         let cache = &self.hapax.inner.cache;
@@ -350,10 +351,10 @@ impl EffectBuilder {
         Some(Done { outcome, how: How::Replayed })
     }
 
-    /// Performs the effect, unless it was performed before; then tells what came of it.
+    /// Performs the effect, unless it was performed before; then returns the recorded outcome.
     ///
-    /// The handler runs at most once in this call. What its error means is said by
-    /// [`Failure`]; a panic or a dropped future counts as ambiguous.
+    /// The handler runs at most once in this call. [`Failure`] says what its error means; a panic
+    /// or a dropped future counts as ambiguous.
     pub async fn run<F, Fut, T>(self, handler: F) -> Result<Done, Error>
     where
         F: FnOnce(Claim) -> Fut,
@@ -381,7 +382,7 @@ impl EffectBuilder {
                 Seat::Follower(landing) => {
                     match tokio::time::timeout_at(until, follow(landing)).await {
                         Ok(Some(Ok(done))) => return Ok(Done { how: How::Shared, ..done }),
-                        // The leader may have had less time than we have.
+                        // The leader may have had less time than this caller.
                         Ok(
                             None
                             | Some(Err(
@@ -426,7 +427,8 @@ impl EffectBuilder {
         }
     }
 
-    /// Asks until there is a verdict. Also says which lease it hangs on, and when it was asked for.
+    /// Claims until there is a verdict. Also returns the lease it depends on, and when it was asked
+    /// for.
     async fn claim(
         &self,
         patience: &mut Patience,
@@ -441,8 +443,8 @@ impl EffectBuilder {
                 held.over();
                 return Err(Error::LeaseLost);
             }
-            // An attempt hangs on one lease: a copy of it may have been granted on one that is
-            // over, and is released.
+            // An attempt depends on one lease. A copy of it may have been granted on a lease that
+            // is over; dropping `held` releases that copy.
             if before.replace(lease).is_some_and(|before| before != lease) {
                 attempt = AttemptId::from_bytes(random()?);
                 held = Held::asked(inner.clone(), self.name.clone(), attempt);
@@ -451,8 +453,8 @@ impl EffectBuilder {
             let command = Command::Claim { name: self.name.clone(), ask: self.ask(attempt, lease) };
             pass(Point::ClaimAsk)?;
             match inner.ask(command).await {
-                // Another transaction has the row: it may be an earlier copy of this very claim, whose
-                // connection was lost. It is asked again, and if that copy was granted, so is this.
+                // Another transaction has the row. It may be an earlier copy of this very claim whose connection
+                // was lost. Asking again is safe: if that copy was granted, so is this one.
                 Ok(Answer::Claim(Verdict::Undecided { reason })) => {
                     if patience.pause().await.is_none() {
                         return Err(Error::Undecided { reason });
@@ -462,7 +464,7 @@ impl EffectBuilder {
                 Ok(_) => {
                     return Err(StoreError::Corrupt("a claim got another answer".into()).into());
                 }
-                // The same attempt gets the same answer, so it is simply asked again.
+                // The same attempt gets the same answer, so the claim is sent again.
                 Err(StoreError::CommitUnknown(_)) => {}
                 Err(StoreError::LeaseDead(dead)) => inner.holder.give_up(dead),
                 Err(StoreError::Unavailable(_)) if planted(Bug::FailOpen) => {
@@ -484,14 +486,15 @@ impl EffectBuilder {
             ttl_ms: self.ttl.map(|ttl| ttl.as_millis() as u64),
             attempt,
             lease,
-            // A little more than the work may take, so that it is stopped before it lapses.
+            // A little more than the work may take, so that the work is stopped before the claim
+            // lapses.
             deadline_ms: self.deadline.map(|deadline| ms(deadline) + ms(deadline) / 8 + 1),
             about: self.about.clone(),
             part: self.part.clone(),
         }
     }
 
-    /// What a verdict other than a grant leads to: an outcome, an error, or another claim.
+    /// Turns a verdict other than a grant into an outcome, an error, or another claim.
     async fn consider(
         &self,
         verdict: Verdict,
@@ -527,7 +530,7 @@ impl EffectBuilder {
         }
     }
 
-    /// Asks the reconciler or rolls back, where that is what stands in the way.
+    /// Asks the reconciler, or rolls back, where that can unblock the effect.
     async fn unblock(&self, blocked: Blocked, patience: &mut Patience) -> Result<(), Error> {
         let inner = &self.hapax.inner;
         match (&self.reconciler, blocked.state) {
@@ -576,7 +579,7 @@ impl EffectBuilder {
         rollback::undo(&self.hapax, &self.name, attempt, self.wording.as_ref()).await
     }
 
-    /// A failure as it is written down.
+    /// The failure in the words that the ledger keeps.
     fn reworded(&self, failure: Failure) -> Failure {
         match &self.wording {
             Some(wording) => failure.reworded(|reason| wording.reason(reason)),
@@ -646,5 +649,5 @@ fn ms(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX / 2)
 }
 
-/// How long a waiter lets a silent holder be before it claims again, to take over if it may.
+/// How long a waiter leaves a silent holder alone before it claims again, to take over if it may.
 const TAKEOVER_LOOK: Duration = Duration::from_millis(500);

@@ -1,5 +1,5 @@
-//! Who performs what several want in one process: the election of a [flight](crate)'s leader,
-//! without the waiting.
+//! The election of a [flight](crate)'s leader, without the waiting: which of several callers in one
+//! process performs the effect.
 
 use std::collections::BTreeMap;
 
@@ -7,20 +7,20 @@ use hapax_core::fingerprint::Fingerprint;
 use hapax_core::name::Name;
 use hapax_core::planted::{Bug, planted};
 
-/// Who leads which flight: the whole election, without the waiting.
+/// Which caller leads which flight.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Board<T> {
     aloft: BTreeMap<Name, (Fingerprint, T)>,
 }
 
-/// Where a caller finds itself.
+/// The role of a caller.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Place<T> {
-    /// Nobody is doing it here.
+    /// No other caller in this process is doing it.
     Lead,
-    /// Somebody is, and this is how to follow.
+    /// Another caller is doing it, and this is how to follow.
     Follow(T),
-    /// Somebody is doing something else under this key.
+    /// Another caller is doing something else under this key.
     Apart,
 }
 
@@ -31,7 +31,7 @@ impl<T> Default for Board<T> {
 }
 
 impl<T: Clone> Board<T> {
-    /// A caller comes; if it leads, this is how it can be followed.
+    /// Adds a caller. If it leads, `follow` makes the value that later callers follow it by.
     pub fn come(
         &mut self,
         name: &Name,
@@ -48,7 +48,7 @@ impl<T: Clone> Board<T> {
         }
     }
 
-    /// The leader is done, with a result or without.
+    /// The leader has ended, with a result or without.
     pub fn leave(&mut self, name: &Name) {
         if !planted(Bug::LeaderStays) {
             self.aloft.remove(name);

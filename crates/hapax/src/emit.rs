@@ -1,4 +1,4 @@
-//! Events that an effect has to tell.
+//! The events, notes and other data that an attempt emits.
 
 use std::sync::{Mutex, MutexGuard};
 
@@ -10,7 +10,7 @@ use hapax_store::outbox::{Emission, Telling};
 use crate::claim::Claim;
 use crate::error::Error;
 
-/// What an attempt has to tell so far.
+/// The emissions of an attempt so far.
 #[derive(Default)]
 pub(crate) struct Told(Mutex<Telling>);
 
@@ -19,21 +19,21 @@ impl Told {
         self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
-    /// What is to be recorded with the outcome.
+    /// The emissions to record with the outcome.
     pub(crate) fn waiting(&self) -> Telling {
         self.lock().clone()
     }
 
-    /// What is to be recorded where there is none.
+    /// The emissions to record when there is no outcome: only the part.
     pub(crate) fn in_any_case(&self) -> Telling {
         Telling { part: self.lock().part.clone(), ..Telling::default() }
     }
 }
 
 impl Claim {
-    /// Tells of something that happened: the event is recorded in the transaction that settles
-    /// the effect, and delivered afterwards to every sink it is routed to. If the effect does
-    /// not succeed, nothing is told.
+    /// Emits an event. It is recorded in the transaction that settles the effect, and delivered
+    /// afterwards to every sink it is routed to. If the effect does not succeed, no event is
+    /// recorded.
     pub fn emit(&self, event: Event) -> Result<(), Error> {
         let events = &mut self.told.lock().events;
         let ordinal = events.len() as u32;
@@ -41,26 +41,26 @@ impl Claim {
         Ok(())
     }
 
-    /// The same in place of everything that was to be told so far, for work that is done anew within
-    /// one attempt.
+    /// Replaces all events emitted so far, for work that is done anew within one attempt.
     pub fn emit_instead(&self, events: Vec<Event>) {
         let emission = |(ordinal, event)| Emission { ordinal, event };
         self.told.lock().events = (0..).zip(events).map(emission).collect();
     }
 
-    /// What the outcome is found by, if it is a result that may be forgotten. It is recorded only if
-    /// it was made from the present version of its ontology.
+    /// Adds the outcome to the result index, as a result that may be forgotten. It is recorded only
+    /// if it was made from the present version of its ontology.
     pub fn shelve(&self, shelved: Shelved) {
         self.told.lock().shelved = Some(shelved);
     }
 
-    /// What is to be known of this part, however it goes. See [`Hapax::parts`](crate::Hapax::parts).
+    /// The data to keep of this part, whatever the result. See
+    /// [`Hapax::parts`](crate::Hapax::parts).
     pub fn keep(&self, part: Part) {
         self.told.lock().part = Some(part);
     }
 
-    /// What the journal says of the success, if it is one: at most 64 KiB. Said again, the last
-    /// one counts.
+    /// A note for the journal entry of a success: at most 64 KiB. A later note replaces an earlier
+    /// one.
     pub fn note(&self, note: impl Into<String>) {
         self.told.lock().note = Some(note.into());
     }

@@ -1,4 +1,4 @@
-//! The handle on a ledger, and what it is made of.
+//! The handle on a ledger, and its parts.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -74,11 +74,12 @@ pub(crate) struct Inner {
     pub(crate) counters: Counters,
     /// Claims whose caller has given up and that may still be granted.
     pub(crate) abandoned: Abandoned,
-    /// What grants without a lease hang on, as far as it is known here.
+    /// The leases that grants without a lease of their own depend on, as far as this process knows
+    /// them.
     pub(crate) anchors: Mutex<crate::remote::Anchors>,
-    /// Something was emitted here.
+    /// Notified when this process emits an event.
     pub(crate) emitted: Notify,
-    /// Whoever follows events here.
+    /// Sends new events to the followers in this process.
     pub(crate) wire: Wire,
     background: bool,
     started: OnceLock<()>,
@@ -96,10 +97,10 @@ impl Inner {
         Caller(&self.callers)
     }
 
-    /// Asks the store on the hot path. On a runtime with several threads a lone caller's
-    /// command is carried out on its own thread: the thread waits for one commit, and nobody
-    /// has to be woken twice. On a runtime with one thread that would keep others from
-    /// joining the commit.
+    /// Sends a command on the hot path. On a runtime with several threads, a lone caller's command
+    /// runs on the caller's own thread: that thread waits for one commit, and no other thread has
+    /// to be woken. On a runtime with one thread, that would keep other callers from joining the
+    /// commit.
     pub(crate) async fn ask(&self, command: Command) -> Result<Answer, StoreError> {
         let many = self.callers.load(Ordering::Relaxed) == 1
             && Handle::try_current()
@@ -111,7 +112,7 @@ impl Inner {
         }
     }
 
-    /// Begins background work with the first claim, so that looking costs nothing.
+    /// Begins background work with the first claim, so that a process that only reads does none.
     pub(crate) fn start(self: &Arc<Self>) {
         if self.background && self.started.set(()).is_ok() {
             tokio::spawn(passes::forever(Arc::downgrade(self)));
@@ -165,7 +166,7 @@ pub struct Builder {
     signing_key: Option<PathBuf>,
 }
 
-/// What a ledger is made of, once it is open.
+/// The parts of an open ledger.
 #[derive(Default)]
 struct Parts {
     sqlite: Option<Arc<SqliteStore>>,
@@ -197,14 +198,13 @@ impl Builder {
         self
     }
 
-    /// How many bytes of outcomes this process remembers, so that it need not ask the store for them.
-    /// Default 64 MiB.
+    /// How many bytes of outcomes this process caches, so that it need not ask the store for them. Default 64 MiB.
     pub fn remember(mut self, bytes: u64) -> Self {
         self.remember = bytes;
         self
     }
 
-    /// What people see as the holder of this process's lease. Default: the process id.
+    /// The holder of this process's lease, as shown to people. Default: the process id.
     pub fn holder(mut self, title: impl Into<String>) -> Self {
         self.holder = title.into();
         self
@@ -276,7 +276,7 @@ impl Builder {
         self.build(store, Parts::default())
     }
 
-    /// A ledger on a store of the harness's, which says what time it is.
+    /// A ledger on a store and a clock of the harness's.
     #[cfg(feature = "proof")]
     #[doc(hidden)]
     pub fn on_clock(self, store: Arc<dyn Store>, clock: Arc<dyn Clock>) -> Hapax {
@@ -324,8 +324,8 @@ pub(crate) async fn blocking<T: Send + 'static>(
     })
 }
 
-/// The key of a ledger that many nodes share: the first one that sealed is the one that counts,
-/// and a node that does not have it leaves sealing to those that do.
+/// The signing key of a ledger that many nodes share. The key of the first node that sealed counts;
+/// a node without that key leaves sealing to the nodes that have it.
 #[cfg(feature = "postgres")]
 fn shared_signer(
     store: &PgStore,
@@ -379,7 +379,7 @@ impl Hapax {
         EffectBuilder::new(self.clone(), Name { namespace: self.namespace.clone(), key })
     }
 
-    /// How often what happened since the ledger was opened here, in every namespace.
+    /// The counters of this process since it opened the ledger, over all namespaces.
     ///
     /// ```
     /// use hapax::{Failure, Hapax, Key};
@@ -404,8 +404,8 @@ impl Hapax {
         Ok(passes::round(&self.inner).await?)
     }
 
-    /// Seals what was journalled and gives the lease back. What still runs is left to its
-    /// lease, as after a crash.
+    /// Gives the lease back, and seals the journal. Work that still runs is left to its lease, as
+    /// after a crash.
     pub async fn close(&self) -> Result<(), Error> {
         self.inner.closed.store(true, Ordering::Release);
         self.inner.holder.close().await?;

@@ -1,4 +1,4 @@
-//! Which epoch a domain is in, and going over to the next.
+//! The epoch that a domain is in, and the transition to the next.
 
 use hapax_core::epoch::{Bound, Domain, Transition};
 use hapax_store::{Answer, Command, StoreError, call, read};
@@ -6,7 +6,7 @@ use hapax_store::{Answer, Command, StoreError, call, read};
 use crate::engine::Hapax;
 use crate::error::Error;
 
-/// How often a transition is asked for again whose answer was lost.
+/// How many times a transition is sent when its answer is lost.
 const TRIES: usize = 5;
 
 /// # Epochs
@@ -23,10 +23,10 @@ impl Hapax {
         Ok(read(&*self.inner.store, move |view| view.epochs(&namespace)).await?)
     }
 
-    /// Has a domain go over from the epoch that was seen to a new one, on all nodes at once: when
-    /// this returns, nothing is granted, settled or replayed in an older one. What was under way
-    /// is void and indeterminate, with this reason. Nothing happens if the epoch that was seen is
-    /// over, so that this may be asked for again.
+    /// Moves a domain from the epoch that the caller saw to a new one, on all nodes at once. When
+    /// this returns, nothing is granted, settled or replayed in an older epoch. Effects that were
+    /// under way are void and indeterminate, with this reason. If the epoch that the caller saw is
+    /// over, nothing happens, so the call may be repeated.
     pub async fn advance_epoch(
         &self,
         domain: &Domain,

@@ -1,4 +1,4 @@
-//! What a caller is told when there is no outcome, sorted by what to do next.
+//! The errors that a caller gets in place of an outcome, sorted by what the caller does next.
 
 use hapax_core::attempt::AttemptId;
 use hapax_core::effect::{Blocked, Fenced};
@@ -30,17 +30,17 @@ use hapax_store::StoreError;
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// Someone else is doing it, and the wait is over. Ask again later.
+    /// Another attempt is doing it, and the wait is over. Ask again later.
     #[error("in flight: {attempt} is doing it")]
     InFlight {
-        /// Who.
+        /// The attempt that is doing it.
         attempt: AttemptId,
     },
-    /// Another transaction has the key's row and has not ended, so whether it is granted is not known.
+    /// Another transaction has the key's row and has not ended, so it is not known whether the claim is granted.
     /// Ask again later.
     #[error("undecided: {reason}")]
     Undecided {
-        /// What is in the way.
+        /// Why it is not known.
         reason: String,
     },
     /// Same key, another payload. Fix the caller.
@@ -48,12 +48,12 @@ pub enum Error {
         "conflict: the key is recorded with fingerprint {recorded}, and was asked for with {asked}"
     )]
     Conflict {
-        /// What the record has.
+        /// The recorded fingerprint.
         recorded: Fingerprint,
-        /// What was asked.
+        /// The fingerprint of this request.
         asked: Fingerprint,
     },
-    /// The outcome is not known, or only part of it happened. Someone must look.
+    /// The outcome is not known, or only part of it happened. An operator must look.
     #[error("blocked: {} is {}: {}", .0.holder.map_or_else(|| "it".to_owned(), |key| key.to_string()), .0.state, .0.reason)]
     Blocked(Blocked),
     /// Another effect holds the lock, and the wait is over. Ask again later.
@@ -62,10 +62,10 @@ pub enum Error {
         /// The effect that holds it.
         holder: Key,
     },
-    /// A guard said no.
+    /// A guard refused it.
     #[error("refused: {reason}")]
     Refused {
-        /// Which, and why.
+        /// The guard, and its reason.
         reason: String,
     },
     /// It did not happen. It may be tried again.
@@ -74,11 +74,11 @@ pub enum Error {
         /// Why.
         reason: String,
     },
-    /// Somebody overtook this attempt. Stop; what you did was not recorded.
+    /// Another attempt overtook this one. Stop; your result was not recorded.
     #[error("fenced: this attempt was overtaken; the record is: {0}")]
     Fenced(Fenced),
-    /// Its epoch is not the one its domain is in. What was asked was refused; what was under way
-    /// is voided. Derive a new key in the current epoch.
+    /// Its epoch is not the one its domain is in. A new request was refused; an effect under way is
+    /// void. Derive a new key in the current epoch.
     #[error("epoch mismatch: {0}")]
     Epoch(Mismatch),
     /// The lease or the deadline was over, or about to be, and the work was cancelled.
@@ -90,7 +90,7 @@ pub enum Error {
     /// This ledger cannot do that.
     #[error("not supported here: {0}")]
     Unsupported(&'static str),
-    /// The store's own error. Nothing was run, or what was run could not be recorded.
+    /// The store's own error. Nothing was run, or the result could not be recorded.
     #[error(transparent)]
     Store(#[from] StoreError),
 }
@@ -116,10 +116,10 @@ impl Error {
     }
 }
 
-/// What a handler says when it has no result.
+/// The error of a handler that has no result.
 ///
-/// Any error converts into the safe one, [`Failure::ambiguous`]: what it means is then decided
-/// by the effect's safety class.
+/// Any error converts into the safe one, [`Failure::ambiguous`]: the effect's safety class then
+/// decides what it means.
 ///
 /// ```
 /// use hapax::Failure;
@@ -158,12 +158,12 @@ impl Failure {
         Self { kind: FailureKind::Partial, reason: reason.into() }
     }
 
-    /// The same, for a reason in other words.
+    /// The same failure, with its reason reworded.
     pub fn reworded(self, word: impl FnOnce(&str) -> String) -> Self {
         Self { reason: word(&self.reason), ..self }
     }
 
-    /// Why, for people.
+    /// The reason, for people.
     pub fn reason(&self) -> &str {
         &self.reason
     }

@@ -1,7 +1,7 @@
 //! Identical requests in one process share one execution.
 //!
-//! The first to come leads; the rest follow. When a leader ends without a result, because it
-//! was dropped or panicked, its followers elect another.
+//! The first caller leads; the rest follow. When a leader is dropped or panics, it has no result,
+//! and its followers elect another.
 
 use std::sync::{Arc, Mutex};
 
@@ -16,7 +16,7 @@ use crate::error::Error;
 
 type Landing = Option<Result<Done, Error>>;
 
-/// A flight, and what was known when it left.
+/// A flight, and the state of the cache when it began.
 type Aloft = (Asked, watch::Receiver<Landing>);
 
 #[derive(Default)]
@@ -24,13 +24,13 @@ pub(crate) struct Flights {
     board: Mutex<Board<Aloft>>,
 }
 
-/// What a caller finds when it comes.
+/// The role of a caller.
 pub(crate) enum Seat {
-    /// Nobody is doing it here: do it, and tell the others.
+    /// No other caller in this process is doing it: do it, and tell the followers.
     Leader(Leader),
-    /// Somebody is.
+    /// Another caller is doing it.
     Follower(watch::Receiver<Landing>),
-    /// Whoever is at it is doing something else, or left too early; only the store can judge.
+    /// The flight is for another payload, or began before a reset; only the store can judge.
     Stranger,
 }
 
@@ -41,8 +41,9 @@ pub(crate) struct Leader {
 }
 
 impl Flights {
-    /// Whoever comes after something was forgotten does not follow one who left before: it may
-    /// bring what is to be forgotten. Nor does anybody follow while that cannot be ruled out.
+    /// A caller that comes after a reset does not follow a flight that began before it, which may
+    /// bring the outcome that was reset. No caller follows while this process may have missed a
+    /// reset.
     pub(crate) fn board(
         self: &Arc<Self>,
         name: &Name,
@@ -88,7 +89,7 @@ impl Drop for Leader {
     }
 }
 
-/// What the leader brought; `None` if it ended without a result.
+/// The leader's result; `None` if it ended without one.
 pub(crate) async fn follow(mut landing: watch::Receiver<Landing>) -> Landing {
     let landed = landing.wait_for(Option::is_some).await;
     landed.ok().and_then(|result| result.clone())

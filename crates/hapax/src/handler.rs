@@ -1,4 +1,4 @@
-//! The caller's own code, whose panics are caught and told.
+//! Runs the caller's own code, and catches its panics.
 
 use std::any::Any;
 use std::future::Future;
@@ -7,7 +7,7 @@ use std::task::Poll;
 
 use crate::claim::Claim;
 
-/// Runs a handler, catching its panic wherever it panics.
+/// Runs a handler, and catches a panic of the call or of its future.
 pub(crate) async fn caught<F, Fut, T>(handler: F, claim: Claim) -> Result<T, Box<dyn Any + Send>>
 where
     F: FnOnce(Claim) -> Fut,
@@ -25,7 +25,7 @@ where
     .await
 }
 
-/// What a panic said.
+/// The message of a panic.
 pub(crate) fn message(panic: &(dyn Any + Send)) -> &str {
     panic
         .downcast_ref::<&str>()

@@ -1,9 +1,9 @@
 //! This process's lease: one for all its claims, renewed while it lives.
 //!
-//! A holder stops by its own clock. The store counts a term from when a renewal arrived, and this process
-//! from before it asked, on the boot-time clock, and for less: when seven eighths have passed since the last
-//! renewal that was answered, work that another attempt may be granted is stopped, whether or not the store
-//! can be reached. A process that was stopped itself looks at the clock before it does anything else.
+//! A holder stops by its own clock. The store counts a term from when a renewal arrived. This process counts from
+//! before it asked, on the boot-time clock, and for less. When seven eighths have passed since the last
+//! acknowledged renewal, it stops work that another attempt may be granted, whether or not the store can be
+//! reached. A process that was stopped itself looks at the clock before it does anything else.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
@@ -19,7 +19,7 @@ use tokio::time::Instant;
 
 use crate::cache::Cache;
 
-/// How often the holder looks whether there is something every node must act upon.
+/// How often the holder looks for a notice that every node must act upon.
 const LOOK: Duration = Duration::from_millis(200);
 
 /// How long a claim waits for a lease that may have lapsed to be renewed.
@@ -36,7 +36,7 @@ pub(crate) struct Holder {
     work_until_ms: AtomicU64,
     /// The newest notice that was acted upon.
     seen: AtomicU64,
-    /// Held by whoever opens a lease; when that failed last, and why.
+    /// Held by the caller that opens a lease. Keeps when that failed last, and why.
     opening: Mutex<Option<(Instant, StoreError)>>,
 }
 
@@ -52,8 +52,7 @@ impl Holder {
         Arc::new(Self { store, cache, term, title, current, work_until_ms, seen, opening })
     }
 
-    /// The lease to hang a claim on, opened if there is none, and renewed first if it may be about to
-    /// lapse.
+    /// The lease for a claim: opened if there is none, and renewed first if it may be about to lapse.
     pub(crate) async fn lease(self: &Arc<Self>) -> Result<LeaseId, StoreError> {
         if let Some(lease) = self.current() {
             if self.may_work(lease) {
@@ -76,8 +75,8 @@ impl Holder {
         if let Some(lease) = *self.current.borrow() {
             return Ok(lease);
         }
-        // Whoever waited while another one tried is told what that one was told: a store that is
-        // away takes its time to say so, and it would take it for each of them in turn.
+        // A caller that waited while another caller tried gets the same error. A store that is away
+        // takes its time to say so, and it would take that time for each caller in turn.
         if let Some((ended, error)) = &*failed
             && *ended >= came
         {
@@ -97,8 +96,8 @@ impl Holder {
             Command::OpenLease { id, term_ms, holder: self.title.clone(), forgetful: false };
         match call(&*self.store, command).await? {
             Answer::Lease(LeaseAnswer::Held { notice, .. }) => {
-                // A reset waits for the leases it finds. What was asked for before there was this
-                // one may be older than a reset that never heard of us.
+                // A reset waits for the leases it finds. An answer requested before this lease
+                // existed may be older than a reset that did not wait for this process.
                 self.cache.clear();
                 self.confirmed(asked);
                 self.seen.store(notice, Ordering::Release);
@@ -134,8 +133,8 @@ impl Holder {
         self.work_until_ms.load(Ordering::Acquire)
     }
 
-    /// Does this work for as long as it may go on: at most until the lease may have lapsed, or until
-    /// `deadline_ms`. `None` if it was stopped. The clock is looked at before each step of the work.
+    /// Runs this work until the lease may have lapsed, or until `deadline_ms`. `None` if it was
+    /// stopped. The clock is looked at before each step of the work.
     pub(crate) async fn working<T>(
         &self,
         lease: LeaseId,
@@ -186,13 +185,14 @@ impl Holder {
         Ok(())
     }
 
-    /// One look: acts upon a notice, and renews when it is time. `false` when the lease is over.
+    /// Acts upon a new notice, and renews when it is time. `false` when the lease is over.
     async fn tend(&self, id: LeaseId, renewed: &mut Instant) -> Result<bool, StoreError> {
         if self.current() != Some(id) {
             return Ok(false);
         }
-        // A third of the term has passed. Asked again after everything that may have taken long: a
-        // holder that renews as soon as it can outlasts any stall that the store's pulse forgives.
+        // Due when a third of the term has passed. Asked again after each step that may have taken
+        // long: a holder that renews as soon as it can outlasts any stall that the store's pulse
+        // forgives.
         let is_due = |renewed: &Instant| renewed.elapsed() >= self.term / 3;
         let seen = self.seen.load(Ordering::Acquire);
         let mut notice = seen;
@@ -202,7 +202,8 @@ impl Holder {
         if notice == seen && !is_due(renewed) {
             return Ok(true);
         }
-        // A holder that is busy renewing hears of a notice by the answer, and says so at once.
+        // A holder that is busy renewing learns of a notice from the answer, and acknowledges it at
+        // once.
         loop {
             if notice > self.seen.load(Ordering::Acquire) {
                 self.cache.clear();
@@ -216,7 +217,8 @@ impl Holder {
         }
     }
 
-    /// Renews a lease, having acted upon this notice. Returns the newest one, unless it is over.
+    /// Renews a lease, having acted upon this notice. Returns the newest notice, or `None` if the
+    /// lease is over.
     async fn renew(&self, id: LeaseId, seen: u64) -> Result<Option<u64>, StoreError> {
         let asked = self.cache.now_ms();
         pass(Point::RenewAsk)?;
@@ -224,7 +226,7 @@ impl Holder {
         pass(Point::RenewTold)?;
         match answer {
             Answer::Lease(LeaseAnswer::Held { notice, .. }) => {
-                // Before anything is believed again: a reset may not have waited for a late holder.
+                // Before the cache is trusted again: a reset may not have waited for a late holder.
                 if notice > seen {
                     self.cache.clear();
                 }
@@ -240,7 +242,7 @@ impl Holder {
     }
 }
 
-/// Tends a lease until it is over or the engine is dropped.
+/// Keeps a lease until it is over or the engine is dropped.
 async fn keep(holder: Weak<Holder>, id: LeaseId) {
     let Some(third) = holder.upgrade().map(|holder| holder.term / 3) else { return };
     let mut renewed = Instant::now();

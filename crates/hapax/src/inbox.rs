@@ -1,8 +1,8 @@
 //! Receiving once.
 //!
-//! Events arrive at least once, under an id that does not change. A receiver that writes the id
-//! down in the transaction that acts on the event acts on it once. It needs no ledger for that,
-//! only a table of its own.
+//! Events arrive at least once, under an id that does not change. A receiver that records the id in
+//! the transaction that acts on the event acts on it once. It needs no ledger for that, only a
+//! table of its own.
 //!
 //! ```
 //! use hapax::inbox::{Receipt, sqlite};

@@ -1,4 +1,4 @@
-//! Looking at a ledger, and deciding what only a person can.
+//! Queries on a ledger, and the decisions that only a person can make.
 
 use hapax_core::attempt::AttemptId;
 use hapax_core::checkpoint::Verifier;
@@ -71,8 +71,8 @@ impl Hapax {
         self.history_after(key, 0, limit).await
     }
 
-    /// The same after an entry. An effect whose record is gone is searched for among them all, so
-    /// this is how far.
+    /// The same after an entry. For an effect whose record is gone, the store searches the journal
+    /// from there on.
     pub async fn history_after(
         &self,
         key: Key,
@@ -88,8 +88,8 @@ impl Hapax {
         Ok(read(&*self.inner.store, move |view| view.entries(None, after, limit)).await?)
     }
 
-    /// Sealed entries from this leaf on, each with its leaf; those that were archived are left out.
-    /// Leaves have no gaps and never change places, so whoever reads them in order misses nothing.
+    /// Sealed entries from this leaf on, each with its leaf; archived entries are left out. Leaves
+    /// have no gaps and never change places, so a reader that takes them in order misses nothing.
     pub async fn sealed(&self, first: u64, limit: u64) -> Result<Sealed, Error> {
         let sealed = read(&*self.inner.store, move |view| {
             let size = view.newest_head()?.map_or(0, |head| head.size);
@@ -134,15 +134,15 @@ impl Hapax {
         &self.namespace
     }
 
-    /// What there is now of an attempt, for a decision that follows at once. A person who looked
-    /// earlier names what was seen then.
+    /// The present state of an attempt, for a decision that follows at once. A person who looked
+    /// earlier names the state seen then.
     pub async fn seen(&self, key: Key, attempt: AttemptId) -> Result<Seen, Error> {
         let state = self.show(key).await?.map(|effect| effect.state.name());
         Ok(Seen { attempt, state: state.unwrap_or(StateName::Running) })
     }
 
-    /// Records what a person decided about an outcome that nobody knows. Names the attempt and the
-    /// state that the person was shown, so that a stale screen cannot decide about anything newer.
+    /// Records a person's decision about an unknown outcome. It names the attempt and the state
+    /// that the person was shown, so that a stale screen cannot decide about anything newer.
     pub async fn resolve(
         &self,
         key: Key,
@@ -155,7 +155,7 @@ impl Hapax {
         self.judge(Command::Resolve { name: self.name(key), seen, resolution, actor, note }).await
     }
 
-    /// Records that what an attempt left behind in part was rolled back.
+    /// Records that a partial effect of this attempt was rolled back.
     ///
     /// ```
     /// use hapax::{Failure, Hapax, Key, StateName};
@@ -177,8 +177,8 @@ impl Hapax {
         self.judge(Command::RolledBack { name: self.name(key), attempt }).await
     }
 
-    /// Clears a record so that the effect can happen again. Names what the person was shown. Returns
-    /// once every live process on the ledger has forgotten it, or has lapsed.
+    /// Clears a record so that the effect can happen again. Names the state that the person was
+    /// shown. Returns once every live process on the ledger has cleared its cache, or has lapsed.
     pub async fn reset(
         &self,
         key: Key,
@@ -198,9 +198,9 @@ impl Hapax {
         Ok(judged)
     }
 
-    /// Waits until every lease in force has seen the newest notice. A holder that died counts
-    /// as soon as the store knows; one that is silent, once its lease has lapsed by the store's pulse: a
-    /// clock that jumps makes nobody forget.
+    /// Waits until every lease in force has seen the newest notice. A dead holder stops counting as soon as the
+    /// store knows of its death. A silent one stops counting once its lease has lapsed by the store's pulse, so a
+    /// clock that jumps excuses no live holder.
     pub(crate) async fn seen_by_all(&self) -> Result<(), Error> {
         let store = &*self.inner.store;
         let notice = read(store, |view| view.notice()).await?;
@@ -217,7 +217,7 @@ impl Hapax {
             if behind == 0 {
                 return Ok(());
             }
-            // Somebody has to beat the pulse, or a silent lease would never be judged.
+            // This process must beat the pulse, or a silent lease would never be judged.
             if let Some(term_ms) = late {
                 call(store, Command::Expire { limit: 0 }).await?;
                 let pause = std::time::Duration::from_millis((term_ms / 8).clamp(5, 100));
@@ -245,16 +245,16 @@ impl Hapax {
         verifier.ok_or(Error::Unsupported("this ledger's journal is not sealed"))
     }
 
-    /// Signs something with the key that signs the journal's heads, and says which key that is.
-    /// What is signed should say what it is, as an envelope of DSSE does.
+    /// Signs a message with the key that signs the journal's heads, and says which key that is. The
+    /// message should name its own type, as an envelope of DSSE does.
     pub fn sign(&self, message: &[u8]) -> Result<(String, Vec<u8>), Error> {
         let signer = self.inner.signer.as_ref();
         let signer = signer.ok_or(Error::Unsupported("this node has no key to sign with"))?;
         Ok(signer.sign_bytes(message))
     }
 
-    /// Compares every sealed entry of the journal with its tree and its signed heads.
-    /// `progress` is told how many of how many entries have been read.
+    /// Compares every sealed entry of the journal with its tree and its signed heads. `progress`
+    /// gets the number of entries read so far, and of all entries.
     pub async fn verify(
         &self,
         verifier: Verifier,
@@ -290,7 +290,7 @@ impl Hapax {
         Ok(read(&*self.inner.store, move |view| Proof::of(view, entry)).await?)
     }
 
-    /// Looks for what needs somebody's attention.
+    /// Looks for problems that need attention.
     pub async fn doctor(&self) -> Result<Doctor, Error> {
         let mut doctor = read(&*self.inner.store, examine).await?;
         if let Some(sqlite) = self.inner.sqlite.clone() {
@@ -309,18 +309,18 @@ impl Hapax {
         Ok(doctor)
     }
 
-    /// Makes right what can be: in a file, rows of one key that an earlier version let in twice. What
-    /// happened to them stays in the journal. Returns how many.
+    /// Repairs what can be repaired: in a file, second rows of one key that an earlier version let in. Their
+    /// history stays in the journal. Returns how many rows.
     pub async fn repair(&self) -> Result<usize, Error> {
         let sqlite = self.inner.sqlite.clone();
         let sqlite = sqlite.ok_or(Error::Unsupported("only a ledger in a file is repaired"))?;
         Ok(crate::engine::blocking(move || sqlite.repair()).await?)
     }
 
-    /// To be called once after the ledger's database was restored from a backup, before any work
-    /// is done: what was running then is left to nobody, and fences begin above all that were ever
-    /// given. Returns how many effects were running. A ledger in a file needs none of this: its
-    /// leases end with the boot they were taken in.
+    /// Call this once after the ledger's database was restored from a backup, before any work is
+    /// done. It ends all leases, so no holder keeps the effects that were running, and raises the
+    /// fences above all that were ever given. Returns how many effects were running. A ledger in a
+    /// file needs none of this: its leases end with the boot they were taken in.
     pub async fn after_restore(&self) -> Result<u64, Error> {
         #[cfg(feature = "postgres")]
         if let Some(postgres) = self.inner.postgres.clone() {
@@ -341,29 +341,29 @@ pub struct Sealed {
     pub size: u64,
 }
 
-/// What [`Hapax::doctor`] found.
+/// The findings of [`Hapax::doctor`].
 #[derive(Debug, Clone, Default)]
 pub struct Doctor {
     /// How many effects there are in each state.
     pub census: Vec<(StateName, u64)>,
     /// How many processes hold a lease.
     pub leases: usize,
-    /// Journal entries, and how many of them are sealed.
+    /// How many entries the journal has.
     pub entries: u64,
-    /// See `entries`.
+    /// How many of them are sealed.
     pub sealed: u64,
-    /// What needs attention, worst first.
+    /// The problems, worst first.
     pub findings: Vec<Finding>,
 }
 
-/// Something that needs attention.
+/// A problem that needs attention.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Finding {
     /// How bad it is.
     pub severity: Severity,
-    /// What it is.
+    /// The problem.
     pub what: String,
-    /// What to do about it.
+    /// The next step.
     pub next: String,
 }
 
@@ -394,9 +394,9 @@ impl From<Ailment> for Finding {
 /// How bad a finding is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Severity {
-    /// Someone must act: something is stuck or wrong.
+    /// An operator must act: something is stuck or wrong.
     Error,
-    /// Someone should look.
+    /// An operator should look.
     Warning,
 }
 

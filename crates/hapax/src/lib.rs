@@ -30,7 +30,7 @@
 //! # }
 //! ```
 //!
-//! What is promised: *at most one recorded effect per key; at most one executed effect where
+//! The guarantee: *at most one recorded effect per key; at most one executed effect where
 //! the target is transactional, or honours the key or the fence; otherwise the outcome is
 //! called unknown and shown to someone. Never silently twice, never silently lost.*
 

@@ -38,8 +38,8 @@ impl Hapax {
         Ok(sqlite.connection()?)
     }
 
-    /// The SQL that a ledger's own tables in a file are made with, for whoever lets others write to
-    /// that file and keeps them off these.
+    /// The SQL that makes the ledger's own tables in a file. A program that lets other code write
+    /// to that file uses it to keep that code off these tables.
     ///
     /// ```
     /// assert!(hapax::Hapax::schema().contains("CREATE TABLE journal"));

@@ -1,8 +1,7 @@
 //! From the ledger to the outside world.
 //!
-//! A [`Dispatcher`] looks after some of the outbox's buckets, together with those of other
-//! processes. What it does is written down before it is done: first the try, then the sending,
-//! then what became of it.
+//! A [`Dispatcher`] serves some of the outbox's buckets; the dispatchers of other processes serve
+//! the rest. It records a try, sends it, and then records the result.
 
 mod breaker;
 mod desk;
@@ -121,7 +120,7 @@ impl Outbox {
         self
     }
 
-    /// With what is declared of a dataset.
+    /// With the declaration of a dataset.
     pub fn dataset(mut self, name: &str, dataset: Dataset) -> Self {
         self.registry.datasets.insert(name.to_owned(), dataset);
         self
@@ -137,16 +136,16 @@ impl Outbox {
 }
 
 impl Hapax {
-    /// Declares sinks and routes in place of those before, and datasets, each in place of what was
-    /// declared of it. They hold for every process on this ledger, and for events that are emitted
-    /// from now on.
+    /// Declares sinks and routes in place of the earlier ones, and datasets, each in place of its
+    /// earlier declaration. They hold for every process on this ledger, and for events that are
+    /// emitted from now on.
     pub async fn configure(&self, outbox: &Outbox) -> Result<(), Error> {
         call(&*self.inner.store, Command::Register(outbox.registry.clone())).await?;
         call(&*self.inner.store, Command::Configure(outbox.routing())).await?;
         Ok(())
     }
 
-    /// Which events go where, as it is declared now.
+    /// The routes as they are declared now.
     pub async fn routes(&self) -> Result<Vec<Route>, Error> {
         Ok(read(&*self.inner.store, |view| view.routing()).await?.routes)
     }
@@ -158,7 +157,7 @@ impl Hapax {
         Ok(Dispatcher::start(self.inner.clone(), outbox.sinks))
     }
 
-    /// A record of this namespace and how far it has come.
+    /// A record of this namespace, and the state of its deliveries.
     pub async fn record(&self, id: OutboxId) -> Result<Option<Found>, Error> {
         let mut found = read(&*self.inner.store, move |view| view.records(&[id])).await?;
         let mine = |found: &Found| found.record.name.namespace == self.namespace;
@@ -171,19 +170,19 @@ impl Hapax {
         Ok(read(&*self.inner.store, move |view| view.outbox(&filter)).await?)
     }
 
-    /// How much there is at each sink, of all namespaces.
+    /// The number of deliveries in each state at each sink, of all namespaces.
     pub async fn outbox_stats(&self) -> Result<Vec<SinkStats>, Error> {
         Ok(read(&*self.inner.store, |view| view.outbox_stats()).await?)
     }
 
-    /// Pauses a sink on every node, or lets it go on. Whether there is such a sink.
+    /// Pauses a sink on every node, or resumes it. Returns whether there is such a sink.
     pub async fn pause(&self, sink: &SinkName, paused: bool) -> Result<bool, Error> {
         let command = Command::Pause { sink: sink.clone(), paused };
         Ok(self.count(command).await? > 0)
     }
 
-    /// Tries again what has failed in this namespace, at most so many at once. Returns how many;
-    /// those whose receiver may have forgotten that it had them are left, unless that is allowed.
+    /// Redrives dead letters of this namespace, at most so many at once. Returns how many. It
+    /// leaves those whose receiver may have forgotten their ids, unless `redrive` allows them.
     pub async fn redrive(&self, redrive: Redrive) -> Result<usize, Error> {
         let namespace = self.namespace.clone();
         self.count(Command::Redrive(Redrive { namespace, ..redrive })).await

@@ -10,7 +10,7 @@ use hapax_core::name::Name;
 
 /// # Effects that belong together
 impl Hapax {
-    /// What an effect is a part of.
+    /// The whole that an effect is a part of, and the data kept with it.
     pub async fn part(&self, key: Key) -> Result<Option<Part>, Error> {
         let name = Name { namespace: self.namespace.clone(), key };
         Ok(read(&*self.inner.store, move |view| view.part(&name)).await?)

@@ -1,5 +1,5 @@
-//! What happens in the background: expiring, sweeping, sealing. Each pass takes no input,
-//! does a bounded amount, and says what it did. A lost one costs latency, never work.
+//! Background work: expiring, sweeping, sealing. Each pass takes no input, does a bounded amount,
+//! and returns what it did. A lost pass costs latency, never work.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -12,10 +12,10 @@ use hapax_store::{Answer, Command, Store, StoreError, call, read};
 
 use crate::engine::Inner;
 
-/// What one round of background work did.
+/// The result of one round of background work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Pass {
-    /// Effects whose holder is gone and which now wait for a reconciler or a person.
+    /// Effects whose holder is gone and which now wait for a reconciler or an operator.
     pub expired: usize,
     /// Records forgotten because their time was up.
     pub swept: usize,
@@ -47,8 +47,8 @@ pub(crate) async fn round(inner: &Inner) -> Result<Pass, StoreError> {
     })
 }
 
-/// Seals what is there, or until somebody else does it. What comes meanwhile is left for the
-/// next round, or under load there would be a seal, and a head, for every few entries.
+/// Seals the entries that it finds, unless another process seals them first. Later entries are left
+/// for the next round, or under load there would be a seal, and a head, for every few entries.
 pub(crate) async fn seal(store: &dyn Store, signer: &Arc<Signer>) -> Result<usize, StoreError> {
     let mut sealed = 0;
     loop {
@@ -107,9 +107,10 @@ pub(crate) async fn forever(inner: Weak<Inner>) {
     }
 }
 
-/// Whether background work falls to this process, and when it does again: of all that hold a lease and
-/// keep it, the one with the least does it. A holder that has seen every notice there will ever be is no
-/// engine. The store's pulse is beaten often enough to judge the shortest lease by its own term.
+/// Whether this process does the background work, and how soon it does it again. Of the processes whose lease is in
+/// force, the one with the smallest lease id does it. A lease that has seen every notice there will ever be belongs
+/// to a client, not to an engine. The store's pulse is beaten often enough to judge the shortest lease by its own
+/// term.
 async fn on_duty(inner: &Inner) -> Result<Option<Duration>, StoreError> {
     let mine = inner.holder.current();
     read(&*inner.store, move |view| {
@@ -122,7 +123,7 @@ async fn on_duty(inner: &Inner) -> Result<Option<Duration>, StoreError> {
                 return Ok(None);
             }
         }
-        // Those that have lapsed and hold nobody up are left alone until they are forgotten.
+        // Lapsed leases that delay no caller are left alone until they are forgotten.
         let pulse = view.pulse()?;
         let open = leases.iter().filter(|lease| !lease.lapsed(now, &pulse));
         let shortest = open.map(|lease| lease.term_ms).min().unwrap_or(u64::MAX);

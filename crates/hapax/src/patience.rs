@@ -1,4 +1,4 @@
-//! How long a caller waits for others, and how it spends that time.
+//! How long a caller waits for another attempt, and how it spends that time.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! What lets a caller go on.
+//! The verdicts that let a caller go on.
 
 use hapax_core::effect::{Grant, Verdict};
 use hapax_core::outcome::Outcome;
@@ -6,22 +6,22 @@ use hapax_core::time::Timestamp;
 
 use crate::error::Error;
 
-/// A verdict that somebody can act upon. Every other is an error, which says what to do next.
+/// A verdict that a caller can act upon. Every other is an error, which says what to do next.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Permit {
     /// Do it.
     Granted(Grant),
     /// It was done.
     Replayed {
-        /// What came of it.
+        /// The recorded outcome.
         outcome: Outcome,
-        /// Until when it is remembered; for ever unless given.
+        /// Until when the ledger remembers it; for ever unless given.
         expires: Option<Timestamp>,
     },
 }
 
 impl Permit {
-    /// The permit in a verdict, or why it is none.
+    /// The permit in a verdict, or the error in its place.
     pub fn of(verdict: Verdict) -> Result<Self, Error> {
         match verdict {
             Verdict::Granted(grant) => Ok(Self::Granted(grant)),

@@ -16,7 +16,7 @@ use crate::permit::Permit;
 
 impl Hapax {
     /// A connection to a database for your own transactions, as the ledger makes them: encrypted
-    /// and checked unless the server is on this machine. It is driven by this runtime.
+    /// and checked unless the server is on this machine. This runtime drives it.
     ///
     /// ```no_run
     /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
@@ -34,9 +34,8 @@ impl Claim {
     /// Settles the effect as succeeded inside your own transaction on the ledger's database, so
     /// that your writes and the outcome are committed together or not at all.
     ///
-    /// An attempt that was overtaken is an error, and so is one whose settle was committed before; your
-    /// transaction can then only be rolled back. No caller is told of the outcome before the engine
-    /// has read it back from the committed row.
+    /// An attempt that was overtaken is an error, and so is one whose settle was committed before. Your transaction
+    /// can then only be rolled back. No caller gets the outcome before the engine has read the committed row.
     ///
     /// ```no_run
     /// use hapax::tokio_postgres::{Client, Error as SqlError};
@@ -71,7 +70,7 @@ impl Claim {
         self.settled_by(settled, outcome).await
     }
 
-    /// What the caller of a settle in a transaction is told.
+    /// The caller's result of a settle in a transaction.
     pub(crate) async fn settled_by(
         &self,
         settled: Result<(), Unsettled>,
@@ -141,7 +140,7 @@ impl EffectBuilder {
     }
 }
 
-/// What the caller of an effect in its own transaction is told when it was settled there.
+/// The caller's result of an effect that was settled in its own transaction.
 pub(crate) fn done(
     settled: Result<(), Unsettled>,
     attempt: AttemptId,
@@ -156,7 +155,7 @@ pub(crate) fn done(
 }
 
 impl Inner {
-    /// Says so where the ledger is not in a database.
+    /// Refuses a ledger that is not in a database.
     pub(crate) fn on_postgres(&self) -> Result<(), Error> {
         let there = self.postgres.is_some();
         there.then_some(()).ok_or(Error::Unsupported("this ledger is not in a database"))

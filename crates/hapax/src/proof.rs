@@ -1,4 +1,4 @@
-//! What a harness decides in place of the machine.
+//! Randomness that a harness decides in place of the machine.
 
 use std::cell::Cell;
 
@@ -6,7 +6,7 @@ thread_local! {
     static DICE: Cell<Option<u64>> = const { Cell::new(None) };
 }
 
-/// From now on, whatever is random on this thread follows from this seed.
+/// From now on, all randomness on this thread follows from this seed.
 pub fn seed(seed: u64) {
     DICE.set(Some(seed));
 }

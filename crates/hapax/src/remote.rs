@@ -1,4 +1,4 @@
-//! Effects that somebody else performs: a client asks for permission, does it, and reports.
+//! Effects that a client performs: it asks for permission, performs the effect, and reports.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -19,11 +19,11 @@ use crate::engine::{Hapax, random};
 use crate::error::Error;
 use crate::patience::Patience;
 
-/// How a lease that is held elsewhere begins its holder's name, before the namespace.
+/// How the holder's name of a client's lease begins, before the namespace.
 const REMOTE: &str = "remote:";
 
-/// The anchors that a process knows: by namespace and term, with when it asked for the last renewal, by the
-/// boot-time clock in milliseconds.
+/// The anchors that a process knows, by namespace and term, with when it asked for the last renewal: in
+/// milliseconds of the boot-time clock.
 pub(crate) type Anchors = HashMap<(Namespace, u64), (LeaseId, u64)>;
 
 /// The holder of an anchor: a lease for grants whose holder has none. No client's name begins like this.
@@ -32,12 +32,12 @@ const ANCHOR: &str = "-anchor";
 /// The deadline of a grant that has neither a lease nor a deadline of its own.
 const DEADLINE: Duration = Duration::from_secs(60);
 
-/// The shortest term of an anchor, in milliseconds: so long that it is not forgotten between two renewals.
+/// The shortest term of an anchor, in milliseconds: long enough that it is not forgotten between two renewals.
 const ANCHOR_TERM_MS: u64 = 16_000;
 
-/// The term of the anchor for grants with this deadline: so long that the ledger's deadline, an eighth later,
-/// has passed when the anchor lapses, even if no server renews it any more. A power of two, so that a
-/// namespace has few of them.
+/// The term of the anchor for grants with this deadline. It is long enough that the ledger's deadline, an eighth
+/// later, has passed when the anchor lapses, even if no server renews it any more. It is a power of two, so that a
+/// namespace has few anchors.
 fn anchor_term_ms(deadline: Duration) -> u64 {
     let deadline_ms = u64::try_from(deadline.as_millis()).unwrap_or(u64::MAX).min(1 << 48);
     (deadline_ms + deadline_ms / 4).max(ANCHOR_TERM_MS).next_power_of_two()
@@ -46,10 +46,11 @@ fn anchor_term_ms(deadline: Duration) -> u64 {
 /// How many leases the clients of one namespace may hold.
 const LEASES: usize = 10_000;
 
-/// How often a claim is asked again whose answer was lost.
+/// How many times a claim is sent when its answer is lost.
 const TRIES: usize = 5;
 
-/// How many anchors of one term are tried: one that died is left for the effects that hang on it.
+/// How many anchors of one term are tried. An anchor that died is left for the effects that depend
+/// on it.
 const ANCHORS: u32 = 10_000;
 
 fn anchor_id(namespace: &Namespace, term_ms: u64, number: u32) -> LeaseId {
@@ -61,7 +62,7 @@ fn anchor_id(namespace: &Namespace, term_ms: u64, number: u32) -> LeaseId {
 }
 
 impl Hapax {
-    /// For those who perform effects elsewhere: leases, claims and reports on their behalf.
+    /// Leases, claims and reports on behalf of clients that perform effects elsewhere.
     ///
     /// ```
     /// use std::time::Duration;
@@ -96,8 +97,8 @@ pub use hapax_core::effect::{Fenced, Grant, Report, Settled, Verdict};
 pub use hapax_core::lease::LeaseId;
 pub use hapax_core::time::LeaseInstant;
 
-/// A look for an attempt that may have happened. It is as old as its beginning: what arrives
-/// while somebody looks may be missed.
+/// A look for an attempt that may have happened. It is as old as its beginning: an attempt that
+/// arrives at the target during the look may be missed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Look {
     /// The attempt that is looked for.
@@ -108,15 +109,15 @@ pub struct Look {
     pub began: LeaseInstant,
 }
 
-/// What a ledger does for those who perform effects elsewhere. Made by [`Hapax::remote`].
+/// The ledger's service for clients that perform effects elsewhere. Made by [`Hapax::remote`].
 #[derive(Clone, Copy)]
 pub struct Remote<'a> {
     hapax: &'a Hapax,
 }
 
 impl Remote<'_> {
-    /// Opens a lease that a client renews. Opening it again renews it. None if a lease of this id is over,
-    /// or of another namespace.
+    /// Opens a lease that a client renews. Opening it again renews it. `None` if a lease of this id is over, or of
+    /// another namespace.
     pub async fn open(
         &self,
         id: LeaseId,
@@ -143,7 +144,7 @@ impl Remote<'_> {
         Ok(lease.filter(|lease| lease.holder.starts_with(&self.prefix())))
     }
 
-    /// Renews a lease of this namespace. None if it is over.
+    /// Renews a lease of this namespace. `None` if it is over.
     pub async fn renew(&self, id: LeaseId) -> Result<Option<Lease>, Error> {
         match self.is_ours(id).await? {
             true => self.lease(renewal(id)).await,
@@ -151,7 +152,7 @@ impl Remote<'_> {
         }
     }
 
-    /// Gives a lease of this namespace back. What hangs on it lapses.
+    /// Gives a lease of this namespace back. Claims that depend on it lapse.
     pub async fn close(&self, id: LeaseId) -> Result<bool, Error> {
         let ours = self.is_ours(id).await?;
         if ours {
@@ -160,7 +161,7 @@ impl Remote<'_> {
         Ok(ours)
     }
 
-    /// The leases of this namespace that are in force and held elsewhere.
+    /// The leases of this namespace that are in force and held by clients.
     pub async fn leases(&self) -> Result<Vec<Lease>, Error> {
         let (prefix, mut leases) = (self.prefix(), self.hapax.leases().await?);
         leases.retain_mut(|lease| match lease.holder.strip_prefix(&prefix) {
@@ -173,8 +174,8 @@ impl Remote<'_> {
         Ok(leases)
     }
 
-    /// Reports how an attempt went, with what there is to tell of it if it succeeded. The attempt
-    /// is named with the fence it was granted with.
+    /// Reports the result of an attempt, with the events and the note to record if it succeeded.
+    /// `by` names the attempt and the fence of its grant.
     pub async fn settle(
         &self,
         key: Key,
@@ -201,7 +202,7 @@ impl Remote<'_> {
         Ok(settled)
     }
 
-    /// Registers how to undo what an attempt is about to do, as its nth step, from 0.
+    /// Registers how to undo the next step of an attempt, which is its nth, from 0.
     pub async fn undo_with(
         &self,
         key: Key,
@@ -216,7 +217,7 @@ impl Remote<'_> {
         }
     }
 
-    /// An effect, once nobody is doing it any more or this much time has passed.
+    /// The effect, once no attempt is running or this much time has passed.
     pub async fn attach(&self, key: Key, wait: Duration) -> Result<Option<Effect>, Error> {
         let (name, patience) = (self.name(key), Patience::until(Instant::now() + wait));
         loop {
@@ -227,7 +228,7 @@ impl Remote<'_> {
         }
     }
 
-    /// Begins to look for an attempt whose outcome is unknown. None if there is no such effect.
+    /// Begins to look for an attempt whose outcome is unknown. `None` if there is no such attempt.
     pub async fn look(&self, key: Key) -> Result<Option<Look>, Error> {
         let name = self.name(key);
         let look = read(&*self.hapax.inner.store, move |view| {
@@ -238,7 +239,7 @@ impl Remote<'_> {
         Ok(unknown.map(|Effect { attempt, fence, .. }| Look { attempt, fence, began }))
     }
 
-    /// Says what was found by a look.
+    /// Reports the finding of a look.
     pub async fn found(&self, key: Key, look: Look, finding: Finding) -> Result<Judged, Error> {
         let Look { attempt, fence, began: looked } = look;
         let command = Command::Reconcile { name: self.name(key), attempt, fence, looked, finding };
@@ -248,8 +249,8 @@ impl Remote<'_> {
     /// The anchor for grants with this deadline, renewed a short while ago. Every process that
     /// [keeps anchors](Self::keep_anchors) renews it.
     ///
-    /// Its id follows from namespace, term and number, so that all processes have the same one, and a claim that
-    /// is sent again to another process hangs on the lease that it hung on before.
+    /// Its id follows from namespace, term and number, so all processes have the same one. A claim that is sent
+    /// again to another process depends on the same lease as before.
     async fn anchor(&self, deadline: Duration) -> Result<LeaseId, Error> {
         let term_ms = anchor_term_ms(deadline);
         let place = (self.hapax.namespace.clone(), term_ms);
@@ -292,7 +293,7 @@ impl Remote<'_> {
         Ok(())
     }
 
-    /// Holders of other namespaces, and processes, have names that begin differently.
+    /// Names of holders in other namespaces, and of processes, begin differently.
     fn prefix(&self) -> String {
         format!("{REMOTE}{}/", self.hapax.namespace)
     }
@@ -317,11 +318,12 @@ impl Remote<'_> {
 }
 
 impl EffectBuilder {
-    /// Asks for permission on behalf of somebody who performs it elsewhere, and waits for others
-    /// as [`wait`](Self::wait) says. Asking again with the same attempt gives the same answer.
+    /// Asks for permission on behalf of a client that performs the effect, and waits for other
+    /// attempts as [`wait`](Self::wait) says. Asking again with the same attempt gives the same
+    /// answer.
     ///
-    /// The grant hangs on a lease that the client renews, or on none; then it lapses at its
-    /// [`deadline`](Self::deadline), a minute unless given, and not before.
+    /// The grant depends on a lease that the client renews, or on none. Without one it lapses at
+    /// its [`deadline`](Self::deadline), a minute unless given, and not before.
     pub async fn claim_for(
         mut self,
         attempt: AttemptId,
@@ -341,7 +343,7 @@ impl EffectBuilder {
         let mut patience = Patience::until(Instant::now() + self.wait);
         let mut anchors = 0;
         loop {
-            // What is remembered counts while this process has a lease.
+            // The cache is valid while this process has a lease.
             inner.holder.lease().await?;
             let remembered = match self.bound {
                 Some(_) => None,
@@ -382,7 +384,7 @@ impl EffectBuilder {
                     inner.counters.verdict(&verdict);
                     return Ok(verdict);
                 }
-                // It was given up in between; another is opened.
+                // The anchor was given up in between; another is opened.
                 Err(Error::Store(StoreError::LeaseDead(_)))
                     if lease.is_none() && anchors < TRIES =>
                 {
@@ -395,7 +397,7 @@ impl EffectBuilder {
         }
     }
 
-    /// The same attempt gets the same answer, so it is simply asked again when one was lost.
+    /// Sends a claim again when its answer was lost: the same attempt gets the same answer.
     async fn ask_again(&self, command: Command) -> Result<Verdict, Error> {
         let inner = &self.hapax.inner;
         let mut tries = 0;
@@ -418,7 +420,7 @@ fn renewal(id: LeaseId) -> Command {
     Command::RenewLease { id, seen: Lease::FORGETFUL }
 }
 
-/// How long a waiter lets a silent holder be before it claims again, to take over if it may.
+/// How long a waiter leaves a silent holder alone before it claims again, to take over if it may.
 const LOOK: Duration = Duration::from_millis(500);
 
 /// How long a client may work on a grant that has a deadline of its own: the ledger gives it an eighth more.

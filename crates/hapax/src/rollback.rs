@@ -1,4 +1,4 @@
-//! Undoing what happened in part: registered steps, in reverse, each an effect of its own.
+//! Undoing a partial effect: its registered steps in reverse, each an effect of its own.
 
 use std::collections::HashMap;
 use std::future::Future;
@@ -28,11 +28,11 @@ impl Rollbacks {
 }
 
 impl Hapax {
-    /// Says how to undo the steps of this name, which claims register with
-    /// [`Claim::undo_with`](crate::Claim::undo_with). Each is undone once.
+    /// Sets how to undo the steps of this name, which claims register with
+    /// [`Claim::undo_with`](crate::Claim::undo_with). Each step is undone once.
     ///
-    /// When an effect is `partial`, the next call that wants it undoes its steps in reverse
-    /// and then performs it again.
+    /// When an effect is `partial`, the next call for it undoes its steps in reverse and then
+    /// performs it again.
     ///
     /// ```
     /// use hapax::{Failure, Hapax, Key};
@@ -68,13 +68,13 @@ impl Hapax {
         handlers.insert(step.into(), handler);
     }
 
-    /// Rolls back what an attempt left behind in part, now. `false` if it registered no steps,
-    /// or nobody here knows how to undo them.
+    /// Rolls back the partial effect of an attempt, now. `false` if the attempt registered no
+    /// steps, or this process has no handler for one of them.
     pub async fn roll_back(&self, key: Key, attempt: AttemptId) -> Result<bool, Error> {
         undo(self, &Name { namespace: self.namespace.clone(), key }, attempt, None).await
     }
 
-    /// The same, with why it could not be done written down in other words.
+    /// The same, with the reason of a failed rollback reworded.
     pub async fn roll_back_worded(
         &self,
         key: Key,
@@ -84,8 +84,8 @@ impl Hapax {
         undo(self, &Name { namespace: self.namespace.clone(), key }, attempt, Some(wording)).await
     }
 
-    /// Whether undoing what an attempt left behind is past trying: a step was tried this often in
-    /// vain, or nobody knows whether it was undone.
+    /// Whether to stop undoing the steps of an attempt: one of them failed this often, or its own
+    /// outcome is partial or unknown.
     pub async fn gives_up_undoing(
         &self,
         key: Key,
@@ -107,7 +107,7 @@ impl Hapax {
     }
 }
 
-/// Undoes the steps of an attempt. `false` if there are none, or nobody knows how.
+/// Undoes the steps of an attempt. `false` if there are none, or one of them has no handler.
 pub(crate) async fn undo(
     hapax: &Hapax,
     name: &Name,

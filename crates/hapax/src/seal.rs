@@ -1,5 +1,5 @@
-//! The key that signs the journal's heads, in a file of its own: beside the ledger, or where
-//! the ledger is in a database that many share, in the user's own directory.
+//! The key that signs the journal's heads, in a file of its own: beside a ledger in a file, or in
+//! the user's own directory for a ledger in a database.
 
 use std::fs::{File, OpenOptions};
 use std::io::{Read as _, Write as _};
@@ -45,8 +45,8 @@ fn read(path: &Path) -> std::io::Result<Signer> {
     Ok(Signer::from_seed(&seed))
 }
 
-/// Written whole under a name that nobody else has, and then linked, so that of two who make one at
-/// the same time one wins and neither reads half a key.
+/// Writes the key whole under a unique name, and then links it. When two processes make one at the
+/// same time, one wins and neither reads half a key.
 fn create(path: &Path) -> std::io::Result<()> {
     let seed: [u8; 32] = crate::engine::random().map_err(std::io::Error::other)?;
     if let Some(directory) = path.parent() {
@@ -67,7 +67,7 @@ fn create(path: &Path) -> std::io::Result<()> {
         Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
         other => other?,
     }
-    // What it signs outlives a power cut, so its name has to.
+    // Its signatures outlive a power cut, so its name must too.
     let directory = path.parent().filter(|directory| !directory.as_os_str().is_empty());
     File::open(directory.unwrap_or(Path::new(".")))?.sync_all()
 }

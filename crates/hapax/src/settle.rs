@@ -1,4 +1,4 @@
-//! Reporting how it went, until the ledger has heard it.
+//! Reporting the result of an attempt, until the ledger has answered.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,11 +19,12 @@ use crate::effect::{Done, EffectBuilder, How};
 use crate::engine::{Inner, random};
 use crate::error::{Error, Failure, FailureKind};
 
-/// How often a settle is tried again before its caller is told.
+/// How often a settle is retried before its caller gets the error.
 const SETTLE_RETRIES: Backoff = Backoff { base_ms: 20, cap_ms: 2_000, attempts: 20 };
 
-/// Reports, and again while the store cannot be reached: the same attempt may report twice
-/// without harm. The caller is told when that takes too long; the report is made all the same.
+/// Reports a result, and retries while the store cannot be reached: the same attempt may report
+/// twice without harm. When that takes too long, the caller gets the error and the report goes on
+/// in the background.
 pub(crate) async fn settle(
     inner: &Arc<Inner>,
     name: &Name,
@@ -94,12 +95,12 @@ impl EffectBuilder {
                 }
                 Ok(self.remember(asked, outcome))
             }
-            // It is of no use any more, and whoever wants one may make another at once.
+            // The result is of no use any more, and another caller may make a new one at once.
             Err(error @ StoreError::Superseded(_)) => {
                 let _ = self.fail(claim, Failure::not_done(error.to_string())).await;
                 Err(error.into())
             }
-            // It happened, and cannot be recorded with what it has to tell.
+            // The effect happened, and cannot be recorded with its events.
             Err(
                 error @ (StoreError::Unrouted { .. }
                 | StoreError::Differs(_)
@@ -133,7 +134,7 @@ impl EffectBuilder {
         Done { outcome, how: How::Executed }
     }
 
-    /// Has this process remember an outcome, unless it counts in one epoch only.
+    /// Caches an outcome, unless it counts in one epoch only.
     pub(crate) fn keep(&self, asked: Asked, outcome: &Outcome, ttl: Option<Duration>) {
         if self.bound.is_none() {
             let cache = &self.hapax.inner.cache;
@@ -177,7 +178,8 @@ impl EffectBuilder {
         Ok(effects.pop().flatten())
     }
 
-    /// Why the attempt that was waited for failed, if it said so and nobody tried again since.
+    /// The reported failure of the attempt that was waited for, unless another attempt was made
+    /// since.
     pub(crate) async fn failed_as(&self, attempt: AttemptId) -> Result<(), Error> {
         match self.load().await? {
             Some(Effect { state: State::Failed(failure), attempt: last, .. })

@@ -7,30 +7,30 @@ use hapax_store::{Answer, Command, StoreError, call, read};
 use crate::engine::Hapax;
 use crate::error::Error;
 
-/// How much is evicted in one transaction.
+/// How many results are evicted in one transaction.
 const AT_ONCE: usize = 1_024;
 
-/// What this process may remember of the ledger. It is another one as soon as something happened
-/// that every process has to act upon.
+/// The state of this process's cache. It changes as soon as something happens that every process
+/// must act upon.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Stamp(u64);
 
 /// # Results that may be forgotten
 impl Hapax {
-    /// What may be remembered now; nothing while this process may have missed something. Whatever
-    /// was read after a stamp was taken counts while the stamp is the same.
+    /// The present stamp; `None` while this process may have missed a change. Data that was read
+    /// after a stamp was taken is valid while the stamp is the same.
     pub fn stamp(&self) -> Option<Stamp> {
         self.inner.cache.stamp().map(Stamp)
     }
 
-    /// Has this process be told of changes from now on, so that there is a [`stamp`](Self::stamp).
+    /// Takes a lease, so that this process learns of changes and has a [`stamp`](Self::stamp).
     pub async fn listen(&self) -> Result<(), Error> {
         self.inner.holder.lease().await?;
         Ok(())
     }
 
-    /// Keeps an ontology in place of the one before, or none. Returns the version before, once
-    /// every live process on the ledger has heard of the change, or has lapsed.
+    /// Stores an ontology in place of the earlier one, or removes it. Returns the earlier version,
+    /// once every live process on the ledger has seen the change, or has lapsed.
     pub async fn keep_ontology(
         &self,
         id: &str,
@@ -45,8 +45,8 @@ impl Hapax {
                     self.inner.emitted.notify_one();
                     self.inner.cache.clear();
                 }
-                // Also if nothing has changed: it may have, when this was asked the first time and
-                // the answer was lost.
+                // Also if nothing has changed: an earlier call, whose answer was lost, may have
+                // changed it.
                 self.seen_by_all().await?;
                 Ok(before)
             }
@@ -72,25 +72,25 @@ impl Hapax {
         Ok(read(&*self.inner.store, move |view| view.ontologies(&namespace)).await?)
     }
 
-    /// Results that somebody asked for, those first that were used last.
+    /// Results that callers asked for, the most recently used first.
     pub async fn shelved(&self, sought: Sought) -> Result<Vec<Shelf>, Error> {
         let namespace = self.namespace.clone();
         Ok(read(&*self.inner.store, move |view| view.shelved(&namespace, &sought)).await?)
     }
 
-    /// How much is on the shelf.
+    /// The size of the result index.
     pub async fn stock(&self) -> Result<Stock, Error> {
         let namespace = self.namespace.clone();
         Ok(read(&*self.inner.store, move |view| view.stock(&namespace)).await?)
     }
 
-    /// Writes down what became of requests. At most 4,096 at once.
+    /// Records how requests used the results. At most 4,096 at once.
     pub async fn attend(&self, heard: Vec<Heard>) -> Result<(), Error> {
         self.count(Command::Attend(heard)).await.map(drop)
     }
 
-    /// Removes results, and returns how many. What somebody wants to be gone is gone from the
-    /// memory of every live process too when this returns.
+    /// Removes results, and returns how many. Unless the oldest results make room, they are gone
+    /// from the cache of every live process too when this returns.
     pub async fn evict(&self, which: Evict, most: usize) -> Result<usize, Error> {
         let mut evicted = 0;
         while evicted < most {

@@ -1,4 +1,4 @@
-//! Who is let in where a ledger is served.
+//! Tokens, which let clients in where a ledger is served.
 
 use std::time::Duration;
 
@@ -56,18 +56,18 @@ impl Hapax {
         Ok(read(&*self.inner.store, |view| view.tokens()).await?)
     }
 
-    /// Lets nobody in any more who shows this token. Whether there was one.
+    /// Revokes a token: it lets no client in any more. Returns whether there was one.
     pub async fn revoke_token(&self, token: TokenId) -> Result<bool, Error> {
         Ok(self.count(Command::Revoke { token }).await? > 0)
     }
 
-    /// What time it is, by the store's clock.
+    /// The time by the store's clock.
     pub async fn wall(&self) -> Result<Timestamp, Error> {
         Ok(read(&*self.inner.store, |view| Ok(view.now().wall)).await?)
     }
 
-    /// Whether what is acknowledged reaches the disk: the settings that were turned off since the ledger
-    /// was opened, as a reload of a server's configuration can.
+    /// The settings that durability depends on and that are turned off now, as a reload of the server's
+    /// configuration can do. Empty if what is acknowledged reaches the disk, and for a ledger in a file.
     pub async fn turned_off(&self) -> Result<Vec<String>, Error> {
         #[cfg(feature = "postgres")]
         if let Some(postgres) = self.inner.postgres.clone() {

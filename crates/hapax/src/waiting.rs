@@ -10,7 +10,7 @@ use hapax_core::name::Name;
 use hapax_store::{Store, read};
 use tokio::sync::oneshot;
 
-/// Quick at first, slower later.
+/// The pause between two queries: short at first, longer later.
 const FIRST_TICK: Duration = Duration::from_millis(5);
 const LAST_TICK: Duration = Duration::from_millis(100);
 
@@ -79,7 +79,7 @@ impl Waiting {
         }
     }
 
-    /// Wakes whoever waits for an attempt that is over. Whether there was any.
+    /// Wakes the callers that wait for an attempt that is over. Returns whether there were any.
     fn tell(&self, names: &[Name], effects: &[Option<Effect>]) -> bool {
         let mut room = self.lock();
         let mut told = false;

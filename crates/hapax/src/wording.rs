@@ -1,28 +1,28 @@
-//! How what is said of an effect is written down, where that is not word by word.
+//! How texts about an effect are reworded before the ledger keeps them.
 
 use hapax_core::effect::Finding;
 use hapax_core::outcome::Outcome;
 use hapax_store::Step;
 
-/// Words that the ledger keeps in place of those it was given. See
+/// Rewords the texts that the ledger keeps. See
 /// [`EffectBuilder::worded`](crate::EffectBuilder::worded).
 pub trait Wording: Send + Sync {
-    /// Why something failed.
+    /// The reason of a failure, reworded.
     fn reason(&self, reason: &str) -> String;
 
-    /// What came of it, as a reconciler or a person knows it.
+    /// An outcome from a reconciler or a person, reworded.
     fn outcome(&self, outcome: &Outcome) -> Outcome;
 
-    /// Whether this may be kept as it is, for nobody could use it in other words.
+    /// Whether these bytes may be kept as they are: reworded, they would be of no use.
     fn keeps(&self, bytes: &[u8]) -> bool;
 
-    /// The same of a step that undoes something.
+    /// The same for a rollback step.
     fn keeps_step(&self, step: &Step) -> bool {
         self.keeps(step.name.as_bytes()) && self.keeps(&step.payload)
     }
 }
 
-/// What a reconciler found, as it is written down.
+/// A reconciler's finding, reworded.
 pub(crate) fn found(finding: Finding, wording: &dyn Wording) -> Finding {
     match finding {
         Finding::Happened(outcome) => Finding::Happened(wording.outcome(&outcome)),

@@ -55,7 +55,7 @@ async fn sqlx_transactions_take_part() {
         .effect(key)
         .safety(Safety::Transactional)
         .run(|claim| async move {
-            // Somebody else has it now.
+            // Another attempt has it now.
             let taken =
                 "UPDATE hapax.effect SET attempt = substring(sha256('x'), 1, 16) WHERE state = 0";
             database.sql("postgres", taken);

@@ -1,25 +1,25 @@
-//! What is said of extraction on the command line.
+//! Command-line arguments of extraction.
 
 use std::path::PathBuf;
 
 use clap::Subcommand;
 
-/// Find entities and relations in texts; what was read before is not read again.
+/// Find entities and relations in texts; chunks that were read before are not read again.
 ///
 /// The extractor is the built-in one, which needs no network, unless [extraction] in hapax.toml
-/// names another. A text that breaks off goes on where it was: chunks that were read are kept.
+/// names another. A text that breaks off resumes where it was: chunks that were read are kept.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Extract {
     /// The texts; - is standard input
     #[arg(required = true, value_name = "FILE")]
     pub(crate) files: Vec<PathBuf>,
-    /// The ontology: a file (.json, .ttl, .rdf, .owl, .jsonld), which is kept first, or the IRI of
-    /// one that is kept
+    /// The ontology: a file (.json, .ttl, .rdf, .owl, .jsonld), which is stored first, or the IRI
+    /// of a stored one
     #[arg(long, short, value_name = "ONTOLOGY")]
     pub(crate) ontology: String,
     #[command(flatten)]
     pub(crate) how: How,
-    /// Print what was found, a line each, and not only how much
+    /// Print each finding on a line, and not only the counts
     #[arg(long)]
     pub(crate) full: bool,
 }
@@ -37,7 +37,7 @@ pub(crate) struct How {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Cache {
-    /// Say why a text finds a result, or does not: which part of the key differs
+    /// Explain a hit or a miss: which part of the key differs
     Explain {
         /// The text; - is standard input
         file: PathBuf,
@@ -68,14 +68,14 @@ pub(crate) enum Cache {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Ontologies {
-    /// List those that are kept
+    /// List the stored ontologies
     List,
     /// Show one
     Show {
         /// Its IRI
         id: String,
     },
-    /// Keep one in place of the one before: its results go, and no others
+    /// Store an ontology in place of its earlier version: that version's results go, and no others
     Put {
         /// The file: .json, .ttl, .rdf, .owl or .jsonld
         file: PathBuf,
@@ -85,7 +85,7 @@ pub(crate) enum Ontologies {
         /// A version for people; what counts is the hash of its content
         #[arg(long, value_name = "VERSION")]
         label_version: Option<String>,
-        /// Who decides; kept in the journal
+        /// The person who decides; kept in the journal
         #[arg(long, env = "USER", default_value = "unknown")]
         by: String,
     },
@@ -93,7 +93,7 @@ pub(crate) enum Ontologies {
     Remove {
         /// Its IRI
         id: String,
-        /// Who decides; kept in the journal
+        /// The person who decides; kept in the journal
         #[arg(long, env = "USER", default_value = "unknown")]
         by: String,
     },

@@ -1,11 +1,11 @@
-//! What is said of items on the command line.
+//! Command-line arguments of items.
 
 use std::path::PathBuf;
 
 use clap::Subcommand;
 use hapax_items::{Action, ItemState, Version};
 
-/// Which tools and workflows there are.
+/// The tools and the workflows.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Setup {
     /// The file with [tools] and [workflows]
@@ -13,13 +13,13 @@ pub(crate) struct Setup {
     pub(crate) config: PathBuf,
 }
 
-/// Who decides, and why.
+/// The person who decides, and the reason.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Person {
-    /// The attempt that you were shown; one that has changed since is not decided
+    /// The attempt that you were shown; if it has changed since, nothing is decided
     #[arg(long, value_name = "ATTEMPT")]
     pub(crate) attempt: String,
-    /// Who decides; kept in the journal
+    /// The person who decides; kept in the journal
     #[arg(long, env = "USER", default_value = "unknown")]
     pub(crate) by: String,
     /// Why; kept in the journal
@@ -31,19 +31,18 @@ pub(crate) struct Person {
 pub(crate) enum Items {
     /// Run a script: each item once, each mutation once, whatever happens in between
     ///
-    /// A script that has changed is a new version. What may go better in a while is tried again, what
-    /// is wrong with the script goes to the maintainer, if there is one, and the rest to a person:
-    /// exit code 78.
+    /// A changed script is a new version. A transient failure is retried, an error of the script goes to the
+    /// maintainer, if there is one, and the rest to a person: exit code 78.
     Run {
-        /// The script; without it, the version that counts is run
+        /// The script; without it, the current version is run
         script: Option<PathBuf>,
         /// The workflow [default: the name of the file]
         #[arg(long, short, required_unless_present = "script")]
         workflow: Option<String>,
-        /// Name the run: one that has come to its end under this name is not run again
+        /// Name the run: a run that ended under this name is not run again
         #[arg(long, value_name = "NAME")]
         id: Option<String>,
-        /// Who publishes it; kept with the version
+        /// The person who publishes it; kept with the version
         #[arg(long, env = "USER", default_value = "unknown")]
         by: String,
         #[command(flatten)]
@@ -56,7 +55,7 @@ pub(crate) enum Items {
         /// The workflow [default: the name of the file]
         #[arg(long, short)]
         workflow: Option<String>,
-        /// Who publishes it; kept with the version
+        /// The person who publishes it; kept with the version
         #[arg(long, env = "USER", default_value = "unknown")]
         by: String,
         #[command(flatten)]
@@ -72,7 +71,7 @@ pub(crate) enum Items {
         #[arg(long, value_name = "VERSION")]
         show: Option<Version>,
     },
-    /// Approve a version that waits for it, or reject it
+    /// Approve or reject a pending version
     Decide {
         /// The workflow
         workflow: String,
@@ -94,7 +93,7 @@ pub(crate) enum Items {
         /// At most this many
         #[arg(long, default_value_t = 20)]
         limit: usize,
-        /// Print what scripts said
+        /// Print the logs of the scripts
         #[arg(long)]
         log: bool,
     },
@@ -109,17 +108,17 @@ pub(crate) enum Items {
         #[arg(long, default_value_t = 50)]
         limit: usize,
     },
-    /// Show an item and what was done for it
+    /// Show an item and its mutations
     Show {
         /// The workflow
         workflow: String,
         /// The item
         item: String,
-        /// What was done in an earlier attempt
+        /// The mutations of an earlier attempt
         #[arg(long, value_name = "N")]
         attempt: Option<u32>,
     },
-    /// Begin a new attempt at an item, which consults none before it
+    /// Begin a new attempt at an item, which ignores all earlier ones
     Reprocess {
         /// The workflow
         workflow: String,
@@ -128,7 +127,7 @@ pub(crate) enum Items {
         #[command(flatten)]
         person: Person,
     },
-    /// Show what a person has to decide, and what is known about it; also repairs to approve
+    /// Show escalations, what is known about each, and repairs to approve
     Escalations {
         /// Only the one of this key: sha256:<64 hex>
         key: Option<String>,
@@ -143,11 +142,11 @@ pub(crate) enum Items {
     },
     /// Decide an escalation
     Act {
-        /// Its key, or of one of its mutations: sha256:<64 hex>
+        /// Its key, or the key of one of its mutations: sha256:<64 hex>
         key: String,
         /// try-again, did-not-happen, happened, skip or reprocess
         action: Action,
-        /// With happened: what came of it, as JSON
+        /// With happened: the result, as JSON
         #[arg(long, value_name = "JSON")]
         result: Option<String>,
         #[command(flatten)]
@@ -158,7 +157,7 @@ pub(crate) enum Items {
         #[command(flatten)]
         setup: Setup,
     },
-    /// Say whether a script may take the place of another: item ids, subkeys, tools
+    /// Check whether a script may replace another: item ids, subkeys, tools
     Compare {
         /// The script before
         before: PathBuf,
@@ -171,7 +170,7 @@ pub(crate) enum Items {
     Types,
     /// Print instructions for an agent that writes or repairs scripts
     Instructions {
-        /// Which
+        /// The agent's role
         #[arg(value_parser = ["planner", "maintainer"])]
         role: String,
     },

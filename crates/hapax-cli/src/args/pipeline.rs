@@ -1,4 +1,4 @@
-//! What is said of pipelines on the command line.
+//! Command-line arguments of pipelines.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -20,7 +20,7 @@ pub(crate) struct Operation {
     /// The dataset it changes, which is locked meanwhile
     #[arg(long, value_name = "ID", requires = "pipeline")]
     pub(crate) dataset: Option<String>,
-    /// What kind of change, such as publish
+    /// The kind of change, such as publish
     #[arg(long, value_name = "TYPE", requires = "pipeline")]
     pub(crate) operation: Option<String>,
     /// The version it makes
@@ -35,67 +35,67 @@ pub(crate) struct Operation {
     /// The time the operation is about (2026-11-16T06:00:00Z), never the time it is run at
     #[arg(long, value_name = "TIME", requires = "pipeline")]
     pub(crate) logical_time: Option<String>,
-    /// How wide the buckets are that it is rounded down to; 24h, unless the file says otherwise
+    /// The width of the buckets of logical time; 24h, unless the file says otherwise
     #[arg(long, value_parser = duration, value_name = "DURATION")]
     pub(crate) bucket: Option<Duration>,
     /// A file that it writes; hashed after the program and kept in the lineage
     #[arg(long, value_name = "FILE", requires = "pipeline")]
     pub(crate) output: Vec<PathBuf>,
-    /// Tell of each --output by an event of this name, which registers it as published
+    /// Emit an event of this name for each --output, which registers it as published
     #[arg(long, value_name = "EVENT", requires = "output")]
     pub(crate) publish: Option<String>,
-    /// Why it is done; asked for where the dataset is sensitive
+    /// Why it is done; required where the dataset is sensitive
     #[arg(long, value_name = "TEXT", requires = "pipeline")]
     pub(crate) justification: Option<String>,
-    /// What allows it; asked for where the dataset is restricted
+    /// The permission for it; required where the dataset is restricted
     #[arg(long, value_name = "REF", requires = "pipeline")]
     pub(crate) governance_ref: Option<String>,
-    /// Which part of the dataset it is about, where that has shards
+    /// The part of the dataset it is about, where that has shards
     #[arg(long, value_name = "PART", requires = "pipeline")]
     pub(crate) part: Option<String>,
-    /// The file with [pipeline]: environment, what a core draws, what the grid emits
+    /// The file with [pipeline]: environment, watts of a core, emissions of the grid
     #[arg(long, env = "HAPAX_CONFIG", value_name = "FILE", default_value = "hapax.toml")]
     pub(crate) config: PathBuf,
 }
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Datasets {
-    /// List what is declared
+    /// List the declarations
     List,
     /// Show one declaration
     Show {
-        /// Which
+        /// The dataset
         dataset: String,
     },
-    /// Declare the datasets of a file, each in place of what was declared of it before
+    /// Declare the datasets of a file, each in place of its earlier declaration
     Declare {
         /// The file, with sections [datasets.NAME]
         #[arg(long, env = "HAPAX_CONFIG", value_name = "FILE", default_value = "hapax.toml")]
         config: PathBuf,
     },
-    /// Say that a dataset is no longer declared
+    /// Remove the declaration of a dataset
     Drop {
-        /// Which
+        /// The dataset
         dataset: String,
     },
 }
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Reviews {
-    /// List what somebody was asked, newest first
+    /// List reviews, newest first
     List {
-        /// Also what is decided
+        /// Also the decided ones
         #[arg(long)]
         all: bool,
         /// At most this many
         #[arg(long, default_value_t = 50)]
         limit: usize,
     },
-    /// Ask somebody about an operation; it is refused until there is an answer
+    /// Ask for a review of an operation; it is refused until the review is decided
     Open(Opened),
     /// Let the operation be tried again; its guards hold as before
     Approve(Decided),
-    /// Do not
+    /// Do not let it be tried again
     Reject(Decided),
 }
 
@@ -117,15 +117,15 @@ pub(crate) struct Decided {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Lineage {
-    /// Print lineage of everything the journal tells, or write it into a directory
+    /// Print the lineage of all operations in the journal, or write it into a directory
     Export {
-        /// As what
+        /// The format
         #[arg(long, value_enum, default_value_t = Format::Openlineage, conflicts_with = "to")]
         format: Format,
         /// Only of this dataset
         #[arg(long)]
         dataset: Option<String>,
-        /// Write all of them into a directory instead; what is there is written anew
+        /// Write all formats into a directory instead, in place of earlier files
         #[arg(long, value_name = "DIR")]
         to: Option<PathBuf>,
     },
@@ -162,19 +162,19 @@ pub(crate) struct VerifyArtifact {
     /// The attestation, as `hapax lineage attest` printed it
     #[arg(long, value_name = "FILE")]
     pub(crate) attestation: PathBuf,
-    /// Believe only this public key, as `hapax journal prove` prints it [default: this ledger's]
+    /// Trust only this public key, as `hapax journal prove` prints it [default: this ledger's]
     #[arg(long, value_name = "KEY")]
     pub(crate) public_key: Option<String>,
 }
 
-/// Hold what the journal says of operations against what is there, or do them again in a sandbox.
+/// Compare recorded operations with the files there now, or run them again in a sandbox.
 ///
-/// Nothing that succeeded is done again where it was done: `verify` compares hashes; the other
-/// modes run recorded programs in a directory of their own, tell nobody, and leave sensitive
-/// datasets alone. What was found is recorded as an effect of its own.
+/// No operation that succeeded is repeated in its own place: `verify` compares hashes; the other
+/// modes run recorded programs in a directory of their own, emit no events, and leave sensitive
+/// datasets alone. The findings are recorded as an effect of their own.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Replay {
-    /// What to do
+    /// How to replay
     #[arg(long, value_enum, default_value_t = Mode::Verify)]
     pub(crate) mode: Mode,
     /// Only of this dataset
@@ -189,29 +189,29 @@ pub(crate) struct Replay {
     /// With --mode verify: also compare the catalog in this directory
     #[arg(long, value_name = "DIR")]
     pub(crate) catalog: Option<PathBuf>,
-    /// With --mode full: where to keep what was made again
+    /// With --mode full: where to keep the files that are made again
     #[arg(long, value_name = "DIR", required_if_eq("mode", "full"))]
     pub(crate) keep: Option<PathBuf>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Mode {
-    /// Compare recorded hashes with what is there; run nothing
+    /// Compare recorded hashes with the files there now; run nothing
     Verify,
     /// Run everything again in a sandbox and compare
     DryRun,
-    /// The same, and keep what was made; putting it in place needs approval
+    /// The same, and keep the files; putting them in place needs approval
     Full,
     /// The same as dry-run, for chosen tasks
     Segment,
 }
 
-/// Put in place what a full replay made anew, where somebody has approved it.
+/// Put the files of an approved full replay in place.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Promote {
     /// The record of the replay, as `journal replay --mode full` named it
     pub(crate) replay: String,
-    /// Where the replay kept what it made
+    /// Where the replay kept its files
     #[arg(long, value_name = "DIR")]
     pub(crate) kept: PathBuf,
     /// Where recorded files lie [default: this directory]
@@ -219,7 +219,7 @@ pub(crate) struct Promote {
     pub(crate) files: PathBuf,
 }
 
-/// List what can be undone.
+/// List operations that can be undone.
 #[derive(Debug, clap::Args)]
 pub(crate) struct RollBacks {
     /// Only of this dataset
@@ -227,7 +227,7 @@ pub(crate) struct RollBacks {
     pub(crate) dataset: Option<String>,
 }
 
-/// Undo what an operation did, by its place in the journal.
+/// Undo an operation, by its place in the journal.
 #[derive(Debug, clap::Args)]
 pub(crate) struct RollBack {
     /// The entry, as `journal list` or idempotency_log.wal_pointer has it

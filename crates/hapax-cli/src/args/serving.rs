@@ -1,4 +1,4 @@
-//! What is said of servers, proxies and those they let in.
+//! Command-line arguments of servers, proxies and tokens.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -20,15 +20,15 @@ pub(crate) struct Dev {
     /// The file with sinks and routes
     #[arg(long, env = "HAPAX_CONFIG", value_name = "FILE", default_value = "hapax.toml")]
     pub(crate) config: PathBuf,
-    /// How to tell what happens: for people, or one JSON object a line
+    /// The log format: for people, or one JSON object a line
     #[arg(long, env = "HAPAX_LOG_FORMAT", value_enum, default_value_t = LogFormat::Text)]
     pub(crate) log_format: LogFormat,
 }
 
 /// Serve a ledger to a team, as hapax.toml says.
 ///
-/// Whoever asks shows a token: see `hapax token create`. SIGHUP reads the certificate again;
-/// SIGTERM lets requests come to their end.
+/// Each client shows a token: see `hapax token create`. SIGHUP reads the certificate again; SIGTERM
+/// lets running requests end.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Serve {
     /// The file with the sections [server], [control], [sinks] and [[routes]]
@@ -37,10 +37,10 @@ pub(crate) struct Serve {
     /// Where to listen, instead of what the file says
     #[arg(long, env = "HAPAX_LISTEN", value_name = "ADDRESS")]
     pub(crate) listen: Option<String>,
-    /// Say whether the file is right, and do nothing else
+    /// Check the file, and do nothing else
     #[arg(long)]
     pub(crate) check_config: bool,
-    /// How to tell what happens: for people, or one JSON object a line
+    /// The log format: for people, or one JSON object a line
     #[arg(long, env = "HAPAX_LOG_FORMAT", value_enum, default_value_t = LogFormat::Text)]
     pub(crate) log_format: LogFormat,
 }
@@ -55,16 +55,16 @@ pub(crate) enum LogFormat {
 pub(crate) enum Token {
     /// Make a token, and print it: it is not shown again
     Create {
-        /// What it allows
+        /// Its role
         #[arg(long, value_enum)]
         role: Role,
         /// Good in every namespace, instead of --namespace
         #[arg(long)]
         every_namespace: bool,
-        /// Whose it is
+        /// The holder of the token
         #[arg(long, env = "USER", default_value = "unknown")]
         holder: String,
-        /// Forget it after this long; never unless given
+        /// Let it expire after this long; never unless given
         #[arg(long, value_parser = duration, value_name = "DURATION")]
         lifetime: Option<Duration>,
     },
@@ -79,23 +79,23 @@ pub(crate) enum Token {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Role {
-    /// Look
+    /// Read
     Viewer,
-    /// Look; perform effects, deliver events, decide what became of an effect
+    /// Read; perform effects, deliver events, resolve effects
     Operator,
-    /// All that, and clear what is recorded
+    /// All that, and clear records
     Steward,
 }
 
 /// Receive webhooks on loopback, check their signatures, and print them.
 ///
-/// Prints each message once; one whose id came before is only counted as received.
+/// Prints each message once; one whose id came before is only reported.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Listen {
     /// The port; any free one unless given
     #[arg(long, default_value_t = 0)]
     pub(crate) port: u16,
-    /// Believe only what is signed with this; may be given several times
+    /// Accept only messages signed with this; may be given several times
     #[arg(long, env = "HAPAX_WEBHOOK_SECRET", value_name = "whsec_…", hide_env_values = true)]
     pub(crate) secret: Vec<String>,
     /// The status to answer with
@@ -103,11 +103,11 @@ pub(crate) struct Listen {
     pub(crate) answer: u16,
 }
 
-/// Stand before any HTTP service and pass each Idempotency-Key on once.
+/// Stand before any HTTP service and forward each Idempotency-Key once.
 ///
-/// A repeated request gets the recorded answer, with Idempotent-Replayed: true. The same key
-/// with another body is refused. A request that was passed on and not answered is not passed on
-/// again: its outcome is unknown until --probe or a person has found out.
+/// A repeated request gets the recorded answer, with Idempotent-Replayed: true. The same key with
+/// another body is refused. A request that was forwarded and not answered is not forwarded again:
+/// its outcome is unknown until --probe or a person has found out.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Proxy {
     /// Where requests go
@@ -116,25 +116,25 @@ pub(crate) struct Proxy {
     /// Where to listen
     #[arg(long, default_value = "127.0.0.1:8080", value_name = "ADDRESS:PORT")]
     pub(crate) listen: String,
-    /// The certificate to listen with, and those it hangs on, in PEM; SIGHUP reads it again
+    /// The certificate to listen with, and its chain, in PEM; SIGHUP reads it again
     #[arg(long, value_name = "FILE", requires = "tls_key")]
     pub(crate) tls_certificate: Option<PathBuf>,
     /// The certificate's key, in PEM
     #[arg(long, value_name = "FILE", requires = "tls_certificate")]
     pub(crate) tls_key: Option<PathBuf>,
-    /// Where to serve /metrics, /healthz and /readyz, to whoever can reach it
+    /// Where to serve /metrics, /healthz and /readyz, to any client that can reach it
     #[arg(long, value_name = "ADDRESS:PORT")]
     pub(crate) metrics: Option<String>,
-    /// Whose manners to have: which header, which statuses, which answers are kept
+    /// The conventions to follow: the header, the statuses, the answers that are kept
     #[arg(long, value_enum, default_value_t = Preset::Ietf)]
     pub(crate) preset: Preset,
-    /// Pass requests without a key on, instead of refusing them
+    /// Forward requests without a key, instead of refusing them
     #[arg(long)]
     pub(crate) optional: bool,
     /// Wait this long for the same request in flight; otherwise answer 409 at once
     #[arg(long, value_parser = duration, value_name = "DURATION")]
     pub(crate) wait: Option<Duration>,
-    /// Tell clients apart by this header, which something before the proxy has to set
+    /// Tell clients apart by this header, which a gateway before the proxy has to set
     #[arg(long, value_name = "HEADER")]
     pub(crate) tenant_header: Option<String>,
     /// How long the service may take to answer
@@ -143,8 +143,8 @@ pub(crate) struct Proxy {
     /// How long answers are kept
     #[arg(long, value_parser = duration, value_name = "DURATION", default_value = "24h")]
     pub(crate) lifetime: Duration,
-    /// A path of the service that says what became of {key}, of {tenant}, at {path}: 2xx it
-    /// happened, 404 it did not
+    /// A path of the service that reports on {key}, of {tenant}, at {path}: 2xx it happened, 404 it
+    /// did not
     #[arg(long, value_name = "/PATH/{key}")]
     pub(crate) probe: Option<String>,
     /// How long after a 404 the request may still arrive; 0s if the service refuses late ones
@@ -156,19 +156,19 @@ pub(crate) struct Proxy {
     /// The largest answer that is kept, in bytes
     #[arg(long, default_value_t = 1024 * 1024, value_name = "BYTES")]
     pub(crate) largest_answer: usize,
-    /// What answers of a status mean, in place of what the preset says: 503=unknown
+    /// The meaning of a status, in place of the preset's: 503=unknown
     #[arg(long, value_parser = meaning, value_name = "STATUS=kept|not-done|unknown")]
     pub(crate) meaning: Vec<(http::StatusCode, Fate)>,
     /// Keep this header of answers too
     #[arg(long, value_name = "HEADER")]
     pub(crate) keep_header: Vec<http::HeaderName>,
-    /// What is cut out of answers before they are written down, as a JSON pointer
+    /// Redact this part of answers before they are recorded, as a JSON pointer
     #[arg(long, value_name = "/POINTER")]
     pub(crate) redact: Vec<String>,
-    /// How many connections at once, and how many requests are passed on at once
+    /// How many connections at once, and how many requests are forwarded at once
     #[arg(long, default_value_t = 1024, value_name = "N")]
     pub(crate) connections: usize,
-    /// How to tell what happens: for people, or one JSON object a line
+    /// The log format: for people, or one JSON object a line
     #[arg(long, env = "HAPAX_LOG_FORMAT", value_enum, default_value_t = LogFormat::Text)]
     pub(crate) log_format: LogFormat,
 }

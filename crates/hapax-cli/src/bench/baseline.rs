@@ -1,4 +1,4 @@
-//! What the engine is measured against: code by hand, raw SQL, bare SHA-256.
+//! The baselines of the engine: code by hand, raw SQL, bare SHA-256.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -28,7 +28,7 @@ fn key(n: u64) -> [u8; 32] {
     Sha256::digest(n.to_be_bytes()).into()
 }
 
-/// What people write by hand: the key as primary key, one transaction to claim and one to
+/// The code that people write by hand: the key as primary key, one transaction to claim and one to
 /// settle, per operation, on one connection that all callers share.
 pub(super) fn naive(path: &Path, callers: usize, time: Duration) -> Result<f64, Failed> {
     let open = || -> rusqlite::Result<Connection> {

@@ -47,7 +47,7 @@ pub(super) fn new_keys_after(
     runtime.block_on(async {
         let hapax = Hapax::open(file).await?;
         let opened = opened();
-        // New keys each time, also where the ledger is not.
+        // New keys each time, also where the ledger is not new.
         static RUNS: AtomicU64 = AtomicU64::new(0);
         let run = RUNS.fetch_add(1, Ordering::Relaxed) ^ u64::from(std::process::id()) << 32;
         perform(&hapax, key(run, u64::MAX)?).await?;
@@ -65,7 +65,7 @@ pub(super) fn new_keys_after(
     })
 }
 
-/// Microseconds for a duplicate from memory, and duplicates from the store a second.
+/// Microseconds for a duplicate from the cache, and duplicates from the store a second.
 pub(super) fn duplicates(file: &Path, time: Duration) -> Result<(f64, f64), Failed> {
     let runtime = runtime()?;
     runtime.block_on(async {
@@ -90,8 +90,8 @@ pub(super) fn duplicates(file: &Path, time: Duration) -> Result<(f64, f64), Fail
     })
 }
 
-/// Duplicates a second that are not in memory: each key is asked for once by an engine that
-/// has never seen it.
+/// Duplicates a second that are not in the cache: each key is asked for once by an engine that has
+/// never seen it.
 pub(super) async fn from_store(file: &Path, callers: usize, time: Duration) -> Result<f64, Failed> {
     let hapax = Hapax::open(file).await?;
     let keys = hapax.list(&[hapax::StateName::Succeeded], 100_000).await?;

@@ -1,4 +1,4 @@
-//! An epoch that ends while requests are under way, and a ledger that cannot be asked.
+//! Tests of an epoch that ends while requests are in flight, and of a ledger that is unavailable.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -22,9 +22,9 @@ async fn keys(hapax: &Hapax, state: StateName) -> BTreeSet<Key> {
     ours.map(|found| found.name.key).collect()
 }
 
-/// Proves C-4: an epoch ends while a thousand requests are under way on four nodes. What was
-/// recorded before it ended stays; nothing of it is recorded after; everybody is told, and what
-/// was voided is listed.
+/// Proves C-4: an epoch ends while a thousand requests are in flight on four nodes. Outcomes
+/// recorded before its end stay, none is recorded after it, each caller is told, and the voided
+/// requests are listed.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_epoch_ends_under_a_thousand_requests_on_four_nodes() {
     const NODES: usize = 4;
@@ -126,7 +126,7 @@ async fn without_its_ledger_nothing_is_sent() {
         .map(|n: usize| {
             let (plane, sent) = (plane.clone(), sent.clone());
             tokio::spawn(async move {
-                // What was recorded before the ledger went away is no exception.
+                // A request that was recorded before the ledger went away is no exception.
                 let request = if n == 0 { "before".into() } else { format!("{n}") };
                 let name = if n % 5 == 4 { super::FENCING } else { PROBE };
                 let send = |_: Request| {
@@ -145,8 +145,8 @@ async fn without_its_ledger_nothing_is_sent() {
     assert_eq!(sent.load(Ordering::SeqCst), 0);
 }
 
-/// Proves C-4: whoever asks while an epoch ends is before it or after it. Were a request granted
-/// in an epoch that is over, nothing would ever void it.
+/// Proves C-4: a request while an epoch ends comes before the end or after it. Were a request
+/// granted in an epoch that is over, nothing would ever void it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nothing_is_granted_in_an_epoch_that_is_over() {
     let (server, directory) = (Postgres::start(), tempfile::tempdir().expect("a directory"));

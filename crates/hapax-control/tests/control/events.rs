@@ -1,4 +1,4 @@
-//! What is logged.
+//! Tests of the log.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -8,7 +8,7 @@ use hapax_control::{ControlPlane, Receiver, Registry, Request, SendError, derive
 
 use super::{PROBE, connector};
 
-/// Keeps what the control plane logs: the fields of each event.
+/// Keeps the fields of each event that the control plane logs.
 #[derive(Clone, Default)]
 struct Log(Arc<Mutex<Vec<BTreeMap<String, String>>>>);
 

@@ -44,8 +44,8 @@ mod cases {
 
     /// Proves C-1, C-9: INV-IDP-CANONICAL-KEY.
     ///
-    /// Every key that reaches a peer follows from computation, epoch and bytes; what is never
-    /// retried has none.
+    /// Every key that reaches a peer follows from computation, epoch and bytes; a computation that
+    /// is never retried has none.
     pub(super) async fn inv_idp_canonical_key(hapax: Hapax) {
         let (plane, peer) =
             (ControlPlane::new(hapax.clone(), Registry::standard()), Peer::new(hapax.clone()));
@@ -69,8 +69,8 @@ mod cases {
 
     /// Proves C-3, C-9: INV-IDP-DEDUP-CONSULTED.
     ///
-    /// Nothing is sent before the ledger was asked, and nothing twice that it knows; not even when
-    /// many ask at the same time.
+    /// Nothing is sent before the ledger was asked, and no recorded request is sent again, even if
+    /// many callers dispatch it at the same time.
     pub(super) async fn inv_idp_dedup_consulted(hapax: Hapax) {
         let (plane, peer) =
             (ControlPlane::new(hapax.clone(), Registry::standard()), Peer::new(hapax.clone()));
@@ -127,7 +127,7 @@ mod cases {
 
     /// Proves C-9, C-10: INV-IDP-NO-CUSTOM.
     ///
-    /// A key that was made in any other way is worth nothing, and leaves no trace.
+    /// A key that was made in any other way is refused, and leaves no trace.
     pub(super) async fn inv_idp_no_custom(hapax: Hapax) {
         let receiver = Receiver::new(hapax.clone(), Registry::standard());
         let custom = [
@@ -158,8 +158,8 @@ mod cases {
 
     /// Proves C-3, C-9, C-10: INV-IDP-CONFLICT-HARD.
     ///
-    /// The same key with another payload is an error for whoever sent it, before anything is
-    /// derived or run.
+    /// The same key with another payload is an error for its sender, before anything is derived or
+    /// run.
     pub(super) async fn inv_idp_conflict_hard(hapax: Hapax) {
         let receiver = Receiver::new(hapax.clone(), Registry::standard());
         let key = Some(derive_key(PROBE, 0, b"{}").expect("a key"));
@@ -176,7 +176,7 @@ mod cases {
         let again = receiver.receive(&request(b"{}"), |_| async { Ok("third") }).await;
         let again = again.expect("an answer");
         assert_eq!((again.how, again.body()), (How::Replayed, Some(&b"first"[..])));
-        // And at the sender, where the record says something else than what is sent.
+        // And at the sender, where the recorded payload differs from the one to be sent.
         let plane = ControlPlane::new(hapax.clone(), Registry::standard());
         let key = derive_key(PROBE, 0, b"{3}").expect("a key");
         let bound = hapax::Bound { domain: connector(), epoch: 0 };

@@ -6,8 +6,8 @@ use hapax_control::derive_key;
 use rand::rngs::SmallRng;
 use rand::{Rng as _, SeedableRng as _};
 
-/// Proves C-1: different requests have different keys, wherever the boundaries between their
-/// parts fall. The parts come from a small alphabet, so that whatever ran two of them together
+/// Proves C-1: different requests have different keys, wherever the boundaries between their parts
+/// fall. The parts come from a small alphabet, so that a derivation that ran two of them together
 /// would collide all the time.
 #[test]
 fn no_two_of_a_million_requests_share_a_key() {

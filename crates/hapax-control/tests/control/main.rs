@@ -44,7 +44,7 @@ async fn open(server: &Postgres, directory: &Path) -> Hapax {
     builder.open(server.url("postgres")).await.expect("a ledger")
 }
 
-/// A peer that does what it is asked, and keeps what it was told.
+/// A peer that performs each request, and keeps the requests that it got.
 #[derive(Clone)]
 struct Peer {
     receiver: Receiver,

@@ -1,4 +1,4 @@
-//! How often and when, on a clock that only moves when everybody waits.
+//! Tests of how often and when requests are sent, on a clock that moves only when all tasks wait.
 
 use std::sync::{Arc, Mutex};
 
@@ -8,7 +8,8 @@ use tokio::time::{Duration, Instant};
 
 use super::FENCING;
 
-/// The seconds at which a computation is sent when its peer is down, and what its sender is told.
+/// The seconds at which a computation is sent when its peer is down, and the error that the caller
+/// gets.
 async fn sent(
     plane: &ControlPlane,
     computation: &str,
@@ -48,8 +49,8 @@ async fn requests_are_sent_as_often_as_the_table_says() {
     }
 }
 
-/// Proves C-2: what is never retried is not retried when its outcome is unknown either; somebody
-/// is told. And each dispatch of it is one of its own.
+/// Proves C-2: a computation that is never retried is not retried when its outcome is unknown
+/// either; the outcome waits for an operator. Each dispatch of it is an effect of its own.
 #[tokio::test(start_paused = true)]
 async fn what_fails_fast_is_sent_once_whatever_happens() {
     let hapax = Hapax::builder().in_memory();
@@ -73,8 +74,8 @@ async fn a_refusal_is_not_retried() {
     assert!(matches!(error, Error::Refused(reason) if reason == "ERR_EPOCH_MISMATCH"));
 }
 
-/// Proves C-3: what may have reached the peer is not called undone because a later try did not,
-/// or was refused.
+/// Proves C-3: a request that may have reached the peer is not reported as not done because a later
+/// try did not reach it, or was refused.
 #[tokio::test(start_paused = true)]
 async fn one_try_that_may_have_been_heard_is_remembered() {
     let hapax = Hapax::builder().in_memory();
@@ -94,7 +95,7 @@ async fn one_try_that_may_have_been_heard_is_remembered() {
     let (times, error) = sent(&plane, "connector.rollout_notify.v1", refused).await;
     assert_eq!(times.len(), 2);
     assert!(matches!(&error, Error::Unanswered { sent: 2, .. }), "{error:?}");
-    // Where nobody could grant it again without harm, somebody is asked.
+    // An opaque computation cannot be granted again safely, so an operator has to decide.
     let opaque = Computation::retryable("connector.opaque.v1", Retry::fixed(1, Duration::ZERO));
     let opaque = opaque.expect("a computation").safety(hapax::Safety::Opaque);
     let plane = ControlPlane::new(hapax, Registry::empty().with(opaque).expect("a registry"));
@@ -102,8 +103,7 @@ async fn one_try_that_may_have_been_heard_is_remembered() {
     assert!(matches!(&error, Error::Ledger(hapax::Error::Blocked(_))), "{error:?}");
 }
 
-/// Retries do not outnumber what there is to do: ten to begin with, then one in ten, and one a
-/// second.
+/// Retries have a budget: ten to begin with, then one for ten requests, and one a second.
 #[tokio::test(start_paused = true)]
 async fn retries_have_a_budget() {
     let retry = Retry::fixed(50, Duration::from_millis(1));
@@ -117,8 +117,8 @@ async fn retries_have_a_budget() {
     assert!(error.to_string().contains("too many retries"), "{error}");
 }
 
-/// Proves C-7: what may be sent again after its sender vanished is released, and sent again;
-/// what may not be is shown to somebody.
+/// Proves C-7: a request that may be sent again after its sender died is released, and sent again;
+/// any other waits for an operator.
 #[tokio::test]
 async fn what_a_dead_node_left_is_released_or_escalated() {
     use hapax::remote::{LeaseId, Verdict};

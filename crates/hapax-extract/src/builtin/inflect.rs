@@ -1,7 +1,7 @@
-//! English endings, by simple rules. A form that nobody writes does no harm, so where two are
+//! English endings, by simple rules. A form that no text has does no harm, so where two are
 //! possible both are given.
 
-/// Verbs that go their own way: base, past, participle.
+/// Irregular verbs: base, past, participle.
 const IRREGULAR: [(&str, &str, &str); 52] = [
     ("be", "was", "been"),
     ("bear", "bore", "born"),
@@ -62,13 +62,13 @@ const IRREGULAR: [(&str, &str, &str); 52] = [
 pub(super) struct Verb {
     /// As it is written after `they`, and with `-ing`.
     pub(super) plain: Vec<String>,
-    /// As it is written after `she`, now and then.
+    /// As it is written after `she`, in the present and in the past.
     pub(super) finite: Vec<String>,
     /// As it is written after `was`.
     pub(super) participles: Vec<String>,
 }
 
-/// What more than one of this is called, in lower case or as it is written.
+/// The plural forms of a noun, which is in lower case or as it is written.
 pub(super) fn plurals(noun: &str) -> Vec<String> {
     if noun.ends_with(['s', 'x', 'z']) || noun.ends_with("ch") || noun.ends_with("sh") {
         return vec![format!("{noun}es")];
@@ -106,7 +106,7 @@ pub(super) fn verb(word: &str) -> Verb {
     verb
 }
 
-/// What a form may be a form of.
+/// The base forms that a word may come from.
 fn bases(word: &str) -> Vec<String> {
     let own = |stem: &str| vec![stem.to_owned()];
     if word.len() < 4 {
@@ -159,7 +159,7 @@ fn with_ing(base: &str) -> Vec<String> {
     }
 }
 
-/// With the ending, and where the last consonant may be written twice, that too.
+/// The word with an ending, and also with its last consonant doubled, where that is possible.
 fn doubled(base: &str, ending: &str) -> Vec<String> {
     let mut forms = vec![format!("{base}{ending}")];
     let mut last = base.chars().rev();

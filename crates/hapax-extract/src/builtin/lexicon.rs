@@ -1,7 +1,7 @@
-//! An ontology as the built-in extractor reads it: every name and every verb pattern as phrases
-//! that can be looked for all at once.
+//! An ontology as the built-in extractor reads it: every name and every verb pattern, as phrases
+//! that are searched for in one pass.
 //!
-//! It is the same whatever order the ontology lists things in.
+//! The order in which the ontology lists things makes no difference.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -21,7 +21,7 @@ pub(super) struct Lexicon {
     pub(super) kinds: Kinds,
     pub(super) names: Phrases<Name>,
     pub(super) patterns: Phrases<Reading>,
-    /// The IRIs of the properties that a [`Reading`] speaks of by number.
+    /// The IRIs of the properties that a [`Reading`] refers to by number.
     pub(super) properties: Vec<String>,
     pub(super) ends: Vec<Ends>,
     numbers: HashMap<String, usize>,
@@ -29,10 +29,10 @@ pub(super) struct Lexicon {
     labels: HashMap<String, String>,
 }
 
-/// What a name may stand for.
+/// A thing that a name may stand for.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Name {
-    /// A class comes after all individuals.
+    /// Classes sort after all individuals.
     pub(super) is_class: bool,
     pub(super) case: Case,
     /// The IRI of the individual, or of the class.
@@ -42,7 +42,7 @@ pub(super) struct Name {
     pub(super) plural: bool,
 }
 
-/// How a name has to be written to be one.
+/// The case that a name has to be written in.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Case {
     /// Exactly so: an acronym.
@@ -78,11 +78,12 @@ impl Case {
 /// One way to read a verb pattern.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Reading {
-    /// A place in [`Lexicon::properties`].
+    /// An index in [`Lexicon::properties`].
     pub(super) property: usize,
     /// Whether the object stands first.
     pub(super) turned: bool,
-    /// Whether it means the contrary after `was`, and then has to be followed by `by`.
+    /// Whether it is a participle. After `was` it swaps subject and object, and ` by ` has to
+    /// follow.
     pub(super) participle: bool,
 }
 
@@ -152,12 +153,12 @@ impl Lexicon {
         })
     }
 
-    /// The number by which readings speak of a property.
+    /// The number by which readings refer to a property.
     pub(super) fn number(&self, property: &str) -> Option<usize> {
         self.numbers.get(property).copied()
     }
 
-    /// Every class that is known of what is mentioned.
+    /// Every known class of a mention.
     pub(super) fn types<'a>(&'a self, mention: &'a Mention) -> &'a [String] {
         let individual = mention.individual.as_deref().and_then(|iri| self.types.get(iri));
         match individual {
@@ -166,28 +167,29 @@ impl Lexicon {
         }
     }
 
-    /// Whether what is mentioned is of one of these classes.
+    /// Whether a mention is of one of these classes.
     pub(super) fn fits(&self, mention: &Mention, admitted: &Admitted) -> bool {
-        // Of a class that the ontology does not speak of, nothing is known.
+        // Nothing is known of a class that the ontology does not have.
         let above =
             |class: &String| self.kinds.number(class).map(|class| self.kinds.all_above(class));
         self.types(mention).iter().any(|class| admitted.admits(above(class).unwrap_or_default()))
     }
 
-    /// Whether only its class is known of what is mentioned.
+    /// Whether only the class of a mention is known.
     pub(super) fn is_unnamed(&self, mention: &Mention) -> bool {
         mention.individual.is_none() && self.labels.get(&mention.class) == Some(&mention.name)
     }
 }
 
-/// Everything it is called, once.
+/// The label and all synonyms, each once.
 fn all(label: &str, synonyms: &[String]) -> BTreeSet<String> {
     let synonyms = synonyms.iter().map(|synonym| spaced(synonym));
     synonyms.chain([label.to_owned()]).filter(|name| !name.is_empty()).collect()
 }
 
-/// The phrases that state a property of this folded label, whether the object stands first in
-/// them, and whether they are participles that mean the contrary after `was`.
+/// The phrases that state a property with this folded label. The flags say whether the object
+/// stands first, and whether the phrase is a participle, which swaps subject and object after
+/// `was`.
 fn readings(label: &str) -> BTreeSet<(String, bool, bool)> {
     let words: Vec<&str> = label.split(' ').collect();
     let mut found = BTreeSet::from([(label.to_owned(), false, false)]);
@@ -231,8 +233,8 @@ fn readings(label: &str) -> BTreeSet<(String, bool, bool)> {
     found
 }
 
-/// The forms of a verb whose subject does it. In a pattern that is turned already, the plain form
-/// is left out: it was guessed.
+/// The active forms of a verb. A pattern that is turned already leaves out the plain form, which
+/// was guessed.
 fn active(verb: &inflect::Verb, turned: bool) -> Vec<(String, bool, bool)> {
     let plain = verb.plain.iter().filter(|_| !turned);
     let forms = plain.chain(&verb.finite).chain(&verb.participles);

@@ -1,4 +1,5 @@
-//! The mentions of a chunk: names that the ontology has, and names beside those of classes.
+//! The mentions of a chunk: names that the ontology has, and unknown names beside the name of a
+//! class.
 
 use super::lexicon::{Lexicon, Name};
 use super::named;
@@ -6,7 +7,7 @@ use super::phrase::Hit;
 use super::word;
 use crate::graph::Mention;
 
-/// Everything that is mentioned, in the order of the text. No two mentions overlap.
+/// All mentions, in the order of the text. No two mentions overlap.
 pub(super) fn mentions(lexicon: &Lexicon, text: &str) -> Vec<Mention> {
     let folded = word::fold(text);
     let admitted = |name: &Name, start, end| name.case.admits(&text[start..end]);
@@ -35,7 +36,7 @@ pub(super) fn mentions(lexicon: &Lexicon, text: &str) -> Vec<Mention> {
     found
 }
 
-/// Adds what the name of a class says together with what stands beside it.
+/// Adds the mention that the name of a class makes together with the words beside it.
 fn beside(
     lexicon: &Lexicon,
     text: &str,
@@ -65,7 +66,7 @@ fn beside(
     found.push(mention(name, called, start.min(hit.start), end.max(hit.end)));
 }
 
-/// What a phrase means here: the first of its meanings that is written like this.
+/// The meaning of a phrase here: the first one whose case fits the text.
 fn meant<'p>(text: &str, hit: &Hit<'p, Name>) -> Option<&'p Name> {
     hit.meanings.iter().find(|name| name.case.admits(&text[hit.start..hit.end]))
 }

@@ -23,7 +23,7 @@ const INSIDE: [&str; 16] = [
     "van", "von",
 ];
 
-/// How words end that say where something is from, as in `the French river`.
+/// Endings of adjectives of origin, as in `the French river`.
 const ADJECTIVES: [&str; 10] =
     ["an", "ish", "ese", "nch", "tch", "ech", "lsh", "eek", "wiss", "ic"];
 
@@ -76,8 +76,8 @@ pub(super) fn before(text: &str, to: usize, floor: usize) -> Option<(usize, usiz
     name
 }
 
-/// Whether this is more likely a name than a word that begins a sentence, or one that says where
-/// something is from.
+/// Whether this is more likely a name than a word that begins a sentence, or an adjective of
+/// origin.
 pub(super) fn is_sure(text: &str, name: (usize, usize)) -> bool {
     let first = text[..name.0].trim_end_matches(' ').chars().next_back();
     let goes_on = first.is_some_and(|c| in_word(c) || matches!(c, ',' | ';' | '('));

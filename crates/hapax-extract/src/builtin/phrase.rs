@@ -1,4 +1,4 @@
-//! Many phrases, looked for at once.
+//! Searches a text for many phrases in one pass.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -11,14 +11,14 @@ use super::word;
 /// memory for each; the other takes some ten, and reads text at about half the speed.
 const FAST: usize = 128 * 1024;
 
-/// Phrases, each with what it may mean.
+/// Phrases, each with its meanings.
 #[derive(Debug)]
 pub(super) struct Phrases<T> {
     automaton: AhoCorasick,
     meanings: Vec<Vec<T>>,
 }
 
-/// A phrase where it stands.
+/// An occurrence of a phrase.
 #[derive(Debug)]
 pub(super) struct Hit<'p, T> {
     pub(super) start: usize,
@@ -35,8 +35,8 @@ impl<T> Phrases<T> {
         Ok(Self { automaton, meanings: phrases.into_values().collect() })
     }
 
-    /// The phrases that stand in a folded text and have an admitted meaning there: whole words, the
-    /// first place first, and of several that begin at one place the longest. No two overlap.
+    /// The phrases that occur in a folded text as whole words, with an admitted meaning, in the
+    /// order of the text. Of several that begin at one place the longest is taken. No two overlap.
     pub(super) fn hits(
         &self,
         folded: &str,

@@ -1,4 +1,4 @@
-//! The relations of a chunk: a verb pattern with something that fits on either side of it, in one
+//! The relations of a chunk: a verb pattern with a fitting mention on either side of it, in one
 //! sentence.
 
 use super::lexicon::{Lexicon, Reading};
@@ -11,7 +11,8 @@ use crate::sentence;
 /// How many mentions on either side of a pattern are tried.
 const TRIED: usize = 16;
 
-/// Everything that is said by these properties between these mentions, in the order of the text.
+/// All relations that the text states by these properties between these mentions, in the order of
+/// the text.
 pub(super) fn said(
     lexicon: &Lexicon,
     text: &str,
@@ -49,7 +50,7 @@ pub(super) fn said(
     found
 }
 
-/// A sentence and what it mentions.
+/// A sentence and its mentions.
 struct Sentence<'a> {
     lexicon: &'a Lexicon,
     text: &'a str,
@@ -79,8 +80,8 @@ impl Sentence<'_> {
         }
     }
 
-    /// Adds what one reading of a pattern states. What stands after the next pattern, at `limit`,
-    /// belongs to that.
+    /// Adds the relations that one reading of a pattern states. Words from `limit` on, where the
+    /// next pattern begins, belong to that pattern.
     fn state(&self, hit: &Hit<'_, Reading>, limit: usize, reading: Reading, found: &mut Vec<Said>) {
         let mut turned = reading.turned;
         let mut from = hit.end;
@@ -136,9 +137,8 @@ impl Sentence<'_> {
         }
     }
 
-    /// The first of these that fits. If all that is known of it is its class, something of that
-    /// class with a name goes first: in `the Thames is a river that flows through London`, it is
-    /// the Thames that does.
+    /// The first mention that fits. If only its class is known, a named mention of a related class
+    /// goes first: in `the Thames is a river that flows through London`, the Thames is the subject.
     fn nearest(&self, side: &[usize], fits: impl Fn(usize) -> bool) -> Option<usize> {
         let first = side.iter().position(|&at| fits(at))?;
         let nearest = self.at(side[first]);
@@ -155,7 +155,7 @@ impl Sentence<'_> {
         named.or(Some(first))
     }
 
-    /// The first of these and what is listed with it: `Vienna, Budapest and Belgrade`.
+    /// The first mention and those that are listed with it: `Vienna, Budapest and Belgrade`.
     fn listed<'s>(&self, side: &'s [usize], fits: impl Fn(usize) -> bool) -> &'s [usize] {
         let goes_on = |pair: &[usize]| {
             let (one, other) = (self.at(pair[0]), self.at(pair[1]));
@@ -178,7 +178,7 @@ impl Sentence<'_> {
     }
 }
 
-/// Whether the pattern is only a part of what is mentioned.
+/// Whether the pattern is only a part of the mention.
 fn covers(mention: &Mention, hit: &Hit<'_, Reading>) -> bool {
     mention.start <= hit.start
         && hit.end <= mention.end
@@ -190,7 +190,7 @@ fn is_passive(before: &str) -> bool {
     ["is", "are", "was", "were", "be", "been", "being"].contains(&last)
 }
 
-/// Whether what stands between the subject and the verb denies it.
+/// Whether the words between the subject and the verb deny it.
 fn is_denied(between: &str) -> bool {
     let mut words = between.split(|c: char| !word::in_word(c) && !matches!(c, '\'' | '’'));
     words.any(|word| {
@@ -200,7 +200,7 @@ fn is_denied(between: &str) -> bool {
     })
 }
 
-/// Whether what stands between two mentions makes them a list.
+/// Whether the words between two mentions make them a list.
 fn is_list(between: &str) -> bool {
     let mut words = between.split([' ', ',']).filter(|word| !word.is_empty());
     let only = words.all(|word| matches!(word, "and" | "the" | "&"));

@@ -1,7 +1,7 @@
 //! Letters and words: how a text is folded so that case does not matter, and where words end.
 
-/// The text in lower case, every character as long as it was, so that places in one are places in
-/// the other. The few letters whose lower case is longer or shorter stay as they are.
+/// The text in lower case. Every character keeps its length, so that an offset in one text is an
+/// offset in the other. The few letters whose lower case is longer or shorter stay as they are.
 pub(super) fn fold(text: &str) -> String {
     if text.is_ascii() {
         return text.to_ascii_lowercase();
@@ -15,7 +15,7 @@ fn lower(c: char) -> char {
     }
     let mut lowered = c.to_lowercase();
     match (lowered.next(), lowered.next()) {
-        // At the end of a word it is written in another way than elsewhere.
+        // A final sigma folds to the same letter as any other sigma.
         (Some('ς'), None) => 'σ',
         (Some(one), None) if one.len_utf8() == c.len_utf8() => one,
         _ => c,
@@ -51,7 +51,7 @@ pub(super) fn in_word(c: char) -> bool {
     c.is_alphanumeric() || c == '_' || accent(c)
 }
 
-/// What is written over, under or between other characters, and is part of them.
+/// Combining characters, which are part of the character beside them.
 fn accent(c: char) -> bool {
     matches!(c, '\u{300}'..='\u{36f}' | '\u{1ab0}'..='\u{1aff}' | '\u{1dc0}'..='\u{1dff}'
         | '\u{20d0}'..='\u{20ff}' | '\u{fe20}'..='\u{fe2f}' | '\u{200d}')

@@ -1,4 +1,5 @@
-//! An ontology's JSON form in, strictly: whatever is not understood is refused, with its place.
+//! Reads an ontology's JSON form strictly: an unknown or mistyped member is refused, with its
+//! place.
 
 use std::collections::HashMap;
 
@@ -13,8 +14,7 @@ use super::{Class, Individual, Ontology, Property};
 use crate::rdf::Syntax;
 
 impl Ontology {
-    /// Reads the JSON form. An error names the place by a JSON pointer, what is wrong there and what
-    /// to do.
+    /// Reads the JSON form. An error names the place by a JSON pointer, the problem and the remedy.
     ///
     /// ```
     /// use hapax_extract::Ontology;
@@ -28,7 +28,7 @@ impl Ontology {
     }
 }
 
-/// Reads and checks. An id that is given comes before the document's own.
+/// Reads and checks. A given id replaces the document's own.
 pub(crate) fn read(bytes: &[u8], id: Option<&str>) -> Result<Ontology, OntologyError> {
     if bytes.len() > MAX_DOCUMENT {
         return Err(OntologyError::TooLarge { what: "a document's bytes", limit: MAX_DOCUMENT });
@@ -49,7 +49,8 @@ pub(crate) fn parse(bytes: &[u8], syntax: Syntax) -> Result<Json, OntologyError>
     })
 }
 
-/// The way from the document to a part of it. Written out only when something is wrong.
+/// The path from the document to a part of it. It is written out as a JSON pointer only for an
+/// error.
 pub(crate) enum Place<'a> {
     Root,
     Member(&'a Place<'a>, &'a str),
@@ -177,7 +178,7 @@ fn mistaken(place: &Place, json: &Json, wanted: &str, remedy: &str) -> OntologyE
     place.refuse(format!("is {found} and has to be {wanted}"), remedy)
 }
 
-/// Something in an ontology that is not as it has to be.
+/// A defect of an ontology.
 #[derive(Debug)]
 pub(crate) struct Flaw {
     pointer: String,
@@ -200,7 +201,7 @@ impl Flaw {
     }
 }
 
-/// What holds of every ontology, however it was written.
+/// Checks the rules that hold for every ontology, in whatever syntax it was written.
 pub(crate) fn check(ontology: &Ontology) -> Result<(), Flaw> {
     let Ontology { id, label, classes, properties, individuals } = ontology;
     let own = Owner { list: "", index: 0, id };
@@ -252,7 +253,7 @@ fn distinct<'a>(
     Ok(())
 }
 
-/// Whose parts are checked.
+/// The class, property, individual or ontology whose parts are checked.
 struct Owner<'a> {
     list: &'static str,
     index: usize,

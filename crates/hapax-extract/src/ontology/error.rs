@@ -1,45 +1,45 @@
-//! Why a document is no ontology.
+//! Errors of documents that are not an ontology.
 
 use crate::rdf::Syntax;
 
-/// Why a document is no ontology. All of it is the document's fault: reading it again does not help.
+/// Why a document is not an ontology. Reading the same input again does not help.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum OntologyError {
     /// It is not written in its syntax.
     #[error("not {syntax}{}: {problem}", at.map_or_else(String::new, |at| format!(" at {at}")))]
     Syntax {
-        /// What it should be written in.
+        /// The syntax it should be written in.
         syntax: Syntax,
-        /// Where it is not, if the reader knows.
+        /// Where the error is, if the reader knows.
         at: Option<Position>,
-        /// What is wrong.
+        /// The problem.
         problem: String,
     },
     /// A part of a JSON document is not what it has to be.
     #[error("{}: {problem}; {remedy}", if pointer.is_empty() { "the document" } else { pointer })]
     Invalid {
-        /// Where it is: a JSON pointer (RFC 6901).
+        /// The place of the part: a JSON pointer (RFC 6901).
         pointer: String,
-        /// What is wrong.
+        /// The problem.
         problem: String,
-        /// What to do.
+        /// The remedy.
         remedy: String,
     },
-    /// What an RDF document says of one thing cannot be used.
+    /// The statements of an RDF document about one resource cannot be used.
     #[error("<{iri}>: {problem}; {remedy}")]
     Resource {
-        /// The thing.
+        /// The IRI of the resource.
         iri: String,
-        /// What is wrong.
+        /// The problem.
         problem: String,
-        /// What to do.
+        /// The remedy.
         remedy: String,
     },
-    /// There is too much of something.
+    /// Something exceeds its limit.
     #[error("{what} may be at most {limit}; leave out what is not needed, or split the ontology")]
     TooLarge {
-        /// Of what.
+        /// The thing that is too large, or of which there is too much.
         what: &'static str,
         /// How much is allowed.
         limit: usize,
@@ -65,23 +65,23 @@ pub enum OntologyError {
          document in its place"
     )]
     RemoteContext {
-        /// Where it is referred to: a JSON pointer (RFC 6901).
+        /// The place of the reference: a JSON pointer (RFC 6901).
         pointer: String,
-        /// Where the context is said to be.
+        /// The URL of the context.
         url: String,
     },
-    /// What relative IRIs are to be resolved against is no IRI.
+    /// The base for relative IRIs is not an absolute IRI.
     #[error("the base {base:?} is no absolute IRI: {problem}")]
     Base {
-        /// What was given.
+        /// The base that was given.
         base: String,
-        /// What is wrong.
+        /// The problem.
         problem: String,
     },
 }
 
 impl OntologyError {
-    /// The JSON pointer to what is wrong, where there is one.
+    /// The JSON pointer to the problem, where there is one.
     pub fn pointer(&self) -> Option<&str> {
         match self {
             Self::Invalid { pointer, .. } | Self::RemoteContext { pointer, .. } => Some(pointer),

@@ -1,33 +1,34 @@
-//! How much of everything an ontology may have. They keep one document from taking all memory, and
-//! are far from what an ontology that is read by people has.
+//! Limits on the size of an ontology. They keep one document from taking all memory, and are far
+//! above the size of any ontology that people read.
 
-/// How long a document is, in bytes.
+/// The length of a document, in bytes.
 pub const MAX_DOCUMENT: usize = 32 * 1024 * 1024;
-/// How long a JSON-LD document is, in bytes. Less, because its reader holds all of it several times.
+/// The length of a JSON-LD document, in bytes. Less, because its parser holds all of it several
+/// times.
 pub const MAX_JSON_LD: usize = 8 * 1024 * 1024;
-/// How many classes an ontology has.
+/// The number of classes in an ontology.
 pub const MAX_CLASSES: usize = 50_000;
-/// How many properties it has.
+/// The number of its properties.
 pub const MAX_PROPERTIES: usize = 50_000;
-/// How many individuals it has.
+/// The number of its individuals.
 pub const MAX_INDIVIDUALS: usize = 500_000;
-/// How many synonyms one of these has. Labels in other languages are synonyms, and there are
+/// The number of synonyms of one of these. Labels in other languages are synonyms, and there are
 /// hundreds of languages.
 pub const MAX_SYNONYMS: usize = 1_000;
-/// How many others one of these refers to in one list.
+/// The number of references from one of these in one list.
 pub const MAX_REFERENCES: usize = 10_000;
-/// How long a label or a synonym is, in characters.
+/// The length of a label or a synonym, in characters.
 pub const MAX_LABEL: usize = 1_000;
-/// How long an id is, in bytes.
+/// The length of an id, in bytes.
 pub const MAX_ID: usize = 2_048;
-/// How many triples an RDF document has.
+/// The number of triples in an RDF document.
 pub const MAX_TRIPLES: usize = 5_000_000;
-/// How many steps it takes to list the members of all unions, once for each property that uses one.
+/// The steps that it takes to list the members of all unions, once for each property that uses one.
 pub const MAX_UNION_STEPS: usize = 1_000_000;
-/// How long all of an RDF document's terms are together, in bytes, once prefixes and entities are
-/// written out.
+/// The length of all terms of an RDF document together, in bytes, with prefixes and entities
+/// expanded.
 pub const MAX_WRITTEN_OUT: usize = 512 * 1024 * 1024;
-/// How deep the elements of an RDF/XML document are nested.
+/// The depth of nested elements in an RDF/XML document.
 pub const MAX_XML_DEPTH: usize = 256;
-/// How long a tag of an RDF/XML document is with its attributes, in bytes.
+/// The length of a tag of an RDF/XML document with its attributes, in bytes.
 pub const MAX_XML_TAG: usize = 64 * 1024;

@@ -1,10 +1,10 @@
-//! What things are called: their label, or what their IRI ends in.
+//! Names of things: their label, or the last part of their IRI.
 
 use std::borrow::Cow;
 
 use super::{Class, Individual, Property};
 
-/// A label, or what the IRI ends in as words: `https://example.org/playsFor` is `plays for`.
+/// A label, or the last part of the IRI as words: `https://example.org/playsFor` is `plays for`.
 fn name<'a>(label: Option<&'a str>, iri: &'a str) -> Cow<'a, str> {
     match label.filter(|label| !label.trim().is_empty()) {
         Some(label) => Cow::Borrowed(label),
@@ -18,9 +18,9 @@ fn local_name(iri: &str) -> &str {
     after(trimmed.rfind(['#', '/'])).or_else(|| after(trimmed.rfind(':'))).unwrap_or(trimmed)
 }
 
-/// Splits at underscores and where a capital begins a word. What begins with a small letter is
-/// camel case, whose inner capitals say nothing; what begins with a capital may be a proper name
-/// and keeps them.
+/// Splits at underscores and where a capital begins a word. A text that begins with a small letter
+/// is camel case, and its inner capitals mean nothing. A text that begins with a capital may be a
+/// proper name and keeps its capitals.
 fn words(local: &str) -> String {
     let camel = local.chars().next().is_some_and(char::is_lowercase);
     let letters: Vec<char> = local.chars().collect();
@@ -52,12 +52,12 @@ fn words(local: &str) -> String {
 macro_rules! named {
     ($($noun:ty),*) => {$(
         impl $noun {
-            /// What it is called: its label, or else the words that its IRI ends in.
+            /// Its name: its label, or else the last part of its IRI as words.
             pub fn name(&self) -> Cow<'_, str> {
                 name(self.label.as_deref(), &self.id)
             }
 
-            /// Everything it is called: its name, then its synonyms.
+            /// All its names: its name, then its synonyms.
             pub fn names(&self) -> impl Iterator<Item = Cow<'_, str>> {
                 let synonyms = self.synonyms.iter().map(|synonym| Cow::Borrowed(synonym.as_str()));
                 std::iter::once(self.name()).chain(synonyms)

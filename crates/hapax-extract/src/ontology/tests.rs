@@ -1,4 +1,4 @@
-//! What an ontology's document and version are held to.
+//! Tests of an ontology's JSON form and its version.
 
 use super::limits::{MAX_ID, MAX_LABEL, MAX_SYNONYMS};
 use super::*;
@@ -104,7 +104,7 @@ fn everything_an_extractor_can_read_changes_a_version() {
 type Change = (&'static str, fn(&mut Ontology));
 
 /// One change per field that an extractor can read, each to a text that no other field has. The
-/// nouns are taken apart by name, so that a new field has to be thought of here too.
+/// types are destructured by field name, so that a new field has to be added here too.
 fn changes() -> Vec<Change> {
     let Ontology { id: _, label: _, classes, properties, individuals } = football();
     let Class { id: _, label: _, synonyms: _, sub_class_of: _, properties: _ } = &classes[0];

@@ -1,6 +1,6 @@
 //! One text and one hash per ontology.
 //!
-//! Each function takes its noun apart by name, so that a new field does not compile before somebody
+//! Each function destructures its type by field name. A new field does not compile until its author
 //! has decided whether an extractor can read it.
 
 use std::cmp::Ordering;
@@ -14,9 +14,9 @@ use super::{Class, Individual, Ontology, Property};
 
 impl Ontology {
     /// `sha256:` and the hash of everything an extractor can read: classes, properties and
-    /// individuals with their labels and synonyms. The order of a list and what stands in it twice
-    /// make no difference. The ontology's own id and label are not in it: the id is a part of every
-    /// key by itself, and the label is for people.
+    /// individuals with their labels and synonyms. The order of a list and repetitions in it make
+    /// no difference. The ontology's own id and label are not in it: the id is a part of every key
+    /// by itself, and the label is for people.
     ///
     /// It is the SHA-256 of the RFC 8785 text of the JSON form without `id` and `label`, with every
     /// list sorted by UTF-16 code unit, those of objects by their `id`.
@@ -100,7 +100,7 @@ impl Individual {
     }
 }
 
-/// What is absent is left out, so that a field that is added later and not used changes no version.
+/// Leaves out absent members, so that a field that is added later and not used changes no version.
 fn object<const N: usize>(members: [(&str, Option<Json>); N]) -> Json {
     let there = members.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?)));
     Json::Object(there.collect())
@@ -127,7 +127,8 @@ fn sort_texts(texts: &mut Vec<String>) {
     texts.dedup();
 }
 
-/// By id. Two with the same id are not valid, but have an order too, so that a version has one.
+/// Sorts by id. Two items with the same id are not valid, but have an order too, so that the
+/// version is defined.
 fn sort<T: PartialEq>(items: &mut Vec<T>, id: fn(&T) -> &str, json: fn(&T) -> Json) {
     items.sort_by(|a, b| {
         by_utf16(id(a), id(b)).then_with(|| by_utf16(&text(&json(a)), &text(&json(b))))

@@ -1,10 +1,10 @@
-//! What the endpoint answers with: a completion, or a complaint.
+//! The endpoint's answers: a completion, or a complaint.
 
 use http::StatusCode;
 use serde::Deserialize;
 use serde_json::Value;
 
-/// What the model wrote, and why it stopped.
+/// The text that the model wrote, and why it stopped.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Completion {
     pub(super) text: String,
@@ -18,11 +18,11 @@ pub(super) enum End {
     Done,
     /// It was not allowed any more tokens.
     CutOff,
-    /// It, or a filter before it, will not answer this; in whose words.
+    /// The model, or a filter before it, refuses to answer; its words.
     Refused(String),
 }
 
-/// The body of an answer, as much of it as matters.
+/// The parts of an answer's body that are read.
 #[derive(Debug, Deserialize)]
 pub(super) struct Envelope {
     #[serde(default)]
@@ -57,13 +57,14 @@ impl Envelope {
         self.tokens("completion_tokens")
     }
 
-    /// Nothing that an endpoint counts wrongly makes its answer a failure, or the totals absurd.
+    /// A wrong or missing count is 0, and no count is absurdly large. It never makes the answer a
+    /// failure.
     fn tokens(&self, name: &str) -> u64 {
         let counted = self.usage.as_ref().and_then(|usage| usage.get(name)?.as_u64());
         counted.unwrap_or(0).min(u32::MAX.into())
     }
 
-    /// The status that this should have had, where it is a failure in the guise of an answer.
+    /// The status that fits a body with an error in it, whatever its HTTP status was.
     pub(super) fn failure(&self) -> Option<StatusCode> {
         let error = self.error.as_ref().filter(|error| !error.is_null())?;
         let code = error.get("code").and_then(Value::as_u64).and_then(|code| code.try_into().ok());
@@ -83,7 +84,7 @@ impl Envelope {
     }
 }
 
-/// What an endpoint says about a failure, wherever it says it.
+/// The endpoint's words about a failure, from any of the places where endpoints put them.
 pub(super) fn complaint(body: &[u8]) -> String {
     let Ok(value) = serde_json::from_slice::<Value>(body) else {
         return String::from_utf8_lossy(&body[..body.len().min(4096)]).into_owned();

@@ -1,24 +1,25 @@
-//! What an endpoint understands for a model, learnt from what it refuses.
+//! The request options that an endpoint accepts for a model, learnt from its refusals.
 //!
 //!   json_schema ──▶ json_object ──▶ no response_format
 //!   max_tokens  ──▶ max_completion_tokens
 //!
-//! Endpoints that call themselves compatible differ in how an answer's form is asked for, and in
-//! what the limit on its length is called. One that answers 400 and names what it does not know
-//! is asked again in the next dialect. What was learnt is kept for as long as the process lives.
-//! A model may answer otherwise in another dialect. It is in no key all the same: which one an
-//! endpoint understands is not known before it is asked, a process that has just begun would miss
-//! what another one paid for, and the answer is checked in the same way in all of them.
+//! Compatible endpoints differ in how a request asks for the form of an answer, and in the name of
+//! the length limit. If an endpoint answers 400 and names an option that it does not know, the
+//! request is repeated in the next dialect. The learnt dialect is kept while the process lives.
+//!
+//! A model may answer otherwise in another dialect, but the dialect is in no key. It is not known
+//! before the first request, so a new process would miss answers that another one paid for; and
+//! every answer is checked in the same way.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 
 use serde_json::{Map, Value, json};
 
-/// Callers name models; nobody is let fill the memory with names.
+/// Callers name models; this keeps them from filling the memory with names.
 const MODELS: usize = 256;
 
-/// What an endpoint understands.
+/// The options that an endpoint accepts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Dialect {
     form: Form,
@@ -27,12 +28,12 @@ pub(super) struct Dialect {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 enum Form {
-    /// A schema that is kept to.
+    /// A JSON schema that the endpoint enforces.
     #[default]
     Schema,
     /// Any JSON object.
     Object,
-    /// Whatever the prompt can bring about.
+    /// No option: only the prompt asks for JSON.
     Plain,
 }
 
@@ -44,7 +45,7 @@ enum Limit {
 }
 
 impl Dialect {
-    /// Writes what is said differently into a request.
+    /// Writes the options of this dialect into a request.
     pub(super) fn write(
         self,
         request: &mut Map<String, Value>,
@@ -88,7 +89,7 @@ impl Dialect {
     }
 }
 
-/// What was learnt, by model.
+/// The learnt dialects, by model.
 #[derive(Debug, Default)]
 pub(super) struct Dialects(Mutex<HashMap<String, Dialect>>);
 

@@ -1,7 +1,7 @@
-//! One HTTP request to the endpoint, and what its answer means for whoever asked.
+//! One HTTP request to the endpoint, and the meaning of its answer for the caller.
 //!
-//! It repeats nothing, follows no redirect, reads no more than it may, and lets no message out
-//! that has the key in it.
+//! It does not retry, follows no redirect, limits how much it reads, and removes the API key from
+//! every message.
 
 use std::time::Duration;
 
@@ -28,7 +28,7 @@ pub(super) struct Endpoint {
     bearer: Option<HeaderValue>,
     key: Option<ApiKey>,
     client: Client,
-    /// How many calls are under way at once.
+    /// Limits how many calls are in flight at once.
     lanes: Semaphore,
     pace: Option<DefaultDirectRateLimiter>,
     timeout: Duration,
@@ -39,7 +39,7 @@ pub(super) struct Endpoint {
 /// Why a call brought no completion.
 #[derive(Debug)]
 pub(super) struct Refused {
-    /// What it was answered with, if it was answered at all.
+    /// The HTTP status, if there was one to act on.
     pub(super) status: Option<StatusCode>,
     pub(super) trouble: Trouble,
 }
@@ -48,7 +48,7 @@ impl Endpoint {
     pub(super) fn new(settings: &Settings) -> Result<Self, SettingsError> {
         let uri = settings.address()?;
         let bearer = settings.api_key.as_ref().map(bearer).transpose()?;
-        // Models are often served on a network of one's own.
+        // Models are often served on a private network.
         let reach = Reach { connect_timeout: settings.connect_timeout, allow_private: true };
         let client = Client::new(reach).map_err(SettingsError::Certificates)?;
         let pace = settings.requests_per_minute;
@@ -65,7 +65,7 @@ impl Endpoint {
         })
     }
 
-    /// Asks once, when it is this call's turn.
+    /// Sends one request, as soon as the limits on calls allow it.
     pub(super) async fn call(
         &self,
         body: &Value,
@@ -134,7 +134,7 @@ impl Endpoint {
         })?;
         match answer.body {
             Ok(body) => Ok((answer.status, answer.headers, body)),
-            // A failure is a failure, however much or little is said about it.
+            // A failed status counts, even if its body could not be read.
             Err(_) if !answer.status.is_success() => {
                 Ok((answer.status, answer.headers, Bytes::new()))
             }
@@ -150,7 +150,7 @@ impl Endpoint {
         }
     }
 
-    /// What a status that is no success means.
+    /// The meaning of a status that is no success.
     fn judge(&self, status: StatusCode, after: Option<Duration>, said: &str) -> Refused {
         let said = match self.quotable(said) {
             said if said.is_empty() => said,
@@ -175,7 +175,7 @@ impl Endpoint {
         Refused { status: Some(status), trouble }
     }
 
-    /// Somebody else's words as they may stand in an error.
+    /// The endpoint's words as they may stand in an error: shortened, and without the API key.
     fn quotable(&self, text: &str) -> String {
         match &self.key {
             Some(key) => excerpt(&text.replace(key.expose(), "…"), MESSAGE),

@@ -1,4 +1,4 @@
-//! Which classes are kinds of which, as far as a relation between them is possible.
+//! Decides which relations are possible between classes, by which class is a kind of which.
 
 use std::collections::HashMap;
 

@@ -1,16 +1,16 @@
-//! What an endpoint has been asked and what that took, counted once per call.
+//! Counts the calls to an endpoint, their tokens and their cost.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use super::settings::Prices;
 
-/// What all questions together took since the extractor was made, those included that failed or
-/// that nobody waited for.
+/// The total use since the extractor was made. It includes failed calls and calls whose caller went
+/// away.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Spent {
     /// HTTP requests, each counted once, when it is begun.
     pub calls: u64,
-    /// Those of them that brought no completion.
+    /// Calls that brought no completion.
     pub failed_calls: u64,
     /// Answers that were sent back because something was wrong with them.
     pub repairs: u64,
@@ -21,11 +21,11 @@ pub struct Spent {
     pub tokens_in: u64,
     /// The tokens that were written.
     pub tokens_out: u64,
-    /// What they cost by the prices in the settings, rounded up; none without prices.
+    /// Their cost by the prices in the settings, rounded up; none without prices.
     pub cost_micros: Option<u64>,
 }
 
-/// What one question took.
+/// The use of one question.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Tally {
     pub(super) calls: u32,
@@ -44,8 +44,8 @@ pub(super) struct Meter {
 }
 
 impl Meter {
-    /// A call that begins now. It has failed unless [`Call::completed`] is told otherwise, so that
-    /// one whose caller goes away has failed too.
+    /// Begins a call. It counts as failed unless [`Call::completed`] is called, so that a call
+    /// whose caller goes away has failed too.
     pub(super) fn begin<'a>(&'a self, tally: &'a mut Tally) -> Call<'a> {
         self.calls.fetch_add(1, Relaxed);
         tally.calls = tally.calls.saturating_add(1);
@@ -74,7 +74,7 @@ impl Meter {
     }
 }
 
-/// Made of the totals, so that nothing is lost to rounding call by call.
+/// The cost of the totals, so that rounding call by call loses nothing.
 pub(super) fn cost(prices: Prices, tokens_in: u64, tokens_out: u64) -> u64 {
     let part = |tokens, price| u128::from(tokens) * u128::from(price);
     let whole = part(tokens_in, prices.input_micros_per_million)
@@ -82,7 +82,7 @@ pub(super) fn cost(prices: Prices, tokens_in: u64, tokens_out: u64) -> u64 {
     whole.div_ceil(1_000_000).try_into().unwrap_or(u64::MAX)
 }
 
-/// A call that is under way.
+/// A call in flight.
 pub(super) struct Call<'a> {
     meter: &'a Meter,
     tally: &'a mut Tally,

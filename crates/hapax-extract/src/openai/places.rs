@@ -1,10 +1,10 @@
-//! Where a quote stands in a text.
+//! Finds a quote in a text.
 
 use std::ops::Range;
 
-/// The places where a quote stands, in bytes. White space is as good as any other, because models
-/// do not keep line ends. Where it stands as whole words somewhere, only those places count: `Ada`
-/// is not in `Adapter` if it is beside it.
+/// The places where a quote stands, in bytes. Any white space matches any other, because models do
+/// not keep line ends. If the quote stands as whole words somewhere, only those places count: the
+/// `Ada` in `Adapter` does not count beside an `Ada`.
 pub(super) fn places(text: &str, quote: &str) -> Vec<Range<usize>> {
     let mut words = quote.split_whitespace();
     let Some(first) = words.next() else { return Vec::new() };

@@ -1,9 +1,9 @@
-//! What a model is told and asked, in the first wording.
+//! The prompt for a model, in its first version.
 //!
-//! What is the same for every chunk comes first, so that an endpoint that remembers beginnings
-//! reads it once. A text stands between marks that do not occur in it. Lists are sorted: an
-//! ontology has the same version in whatever order it is written, so it has to have the same
-//! question too.
+//! The instructions come first and are the same for every chunk, so that an endpoint with a prompt
+//! cache reads them once. A text stands between marks that do not occur in it. Lists are sorted:
+//! the order in which an ontology is written does not change its version, so it must not change the
+//! prompt.
 
 use std::fmt::Write as _;
 
@@ -13,14 +13,13 @@ use crate::extractor::Ask;
 use crate::graph::Mention;
 use crate::ontology::{Class, Individual, Ontology, Property};
 
-/// How much of an ontology's classes is shown, in characters. Beyond it, those that the chunk
-/// names come first.
+/// How much of an ontology's classes is shown, in bytes. Classes that the chunk names come first.
 const CLASSES: usize = 24_000;
 
-/// How many individuals are shown. Only such as the chunk names are.
+/// How many individuals are shown. Only individuals that the chunk names are.
 const INDIVIDUALS: usize = 200;
 
-/// How many values a schema lists, and how many characters of them; endpoints refuse more.
+/// How many values a schema lists, and how many bytes of them; endpoints refuse more.
 const LISTED: (usize, usize) = (200, 10_000);
 
 /// A question, and the form of its answer.
@@ -28,7 +27,7 @@ const LISTED: (usize, usize) = (200, 10_000);
 pub(super) struct Question {
     pub(super) system: String,
     pub(super) user: String,
-    /// What the form is called.
+    /// The name of the answer's schema.
     pub(super) name: &'static str,
     pub(super) schema: Value,
 }
@@ -131,14 +130,14 @@ pub(super) fn relations(ask: &Ask<'_>, mentions: &[Mention], properties: &[&Prop
     Question { system, user, name: "relations", schema }
 }
 
-/// The individuals that a text names, which is given in lower case.
+/// The individuals that a text in lower case names.
 fn named_in<'a>(ontology: &'a Ontology, folded: &str) -> impl Iterator<Item = &'a Individual> {
     ontology.individuals.iter().filter(move |individual| {
         occurs(folded, individual.label.iter().chain(&individual.synonyms))
     })
 }
 
-/// As many classes as fit, those first that the chunk names.
+/// As many classes as fit. Classes that the chunk names come first.
 fn shown_classes<'a>(ontology: &'a Ontology, folded: &str) -> Vec<&'a Class> {
     let mut classes: Vec<&Class> = ontology.classes.iter().collect();
     classes.sort_by_cached_key(|class| {
@@ -199,7 +198,7 @@ fn texts(out: &mut String, ask: &Ask<'_>) {
     let _ = write!(out, "Chunk, between marks:\n{mark}\n{}\n{mark}\n", ask.chunk);
 }
 
-/// A text that is one of these, as long as a schema may list them.
+/// The schema of a text that is one of these, or any text if a schema cannot list them all.
 fn one_of<'a>(values: impl Iterator<Item = &'a str> + Clone) -> Value {
     let (count, length) = values.clone().fold((0, 0), |(n, sum), v| (n + 1, sum + v.len()));
     match count <= LISTED.0 && length <= LISTED.1 {

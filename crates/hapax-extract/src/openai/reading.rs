@@ -1,7 +1,7 @@
-//! What a model answered, held against the chunk and the ontology.
+//! Checks a model's answer against the chunk and the ontology.
 //!
-//! A model's word counts for nothing by itself: what is not in the chunk, not in the ontology or
-//! not possible between two such classes is refused, one by one, with what is wrong with it.
+//! An answer is not trusted. An item that is not in the chunk, not in the ontology or not possible
+//! between two such classes is refused by itself, with its fault.
 
 use std::collections::HashMap;
 
@@ -15,18 +15,18 @@ use crate::extractor::Ask;
 use crate::graph::{Mention, Said};
 use crate::ontology::{Individual, Ontology, Property};
 
-/// How much of an answer is repeated in what is said about it, in characters.
+/// How much of an answer is quoted in a fault, in characters.
 const REPEATED: usize = 80;
 
 /// How long a name may be, in characters.
 const NAME: usize = 300;
 
-/// What could be made of an answer.
+/// A checked answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Reading<T> {
-    /// What stood up to it; none if the answer could not be read at all.
+    /// The items that passed; none if the answer could not be read at all.
     pub(super) found: Option<Vec<T>>,
-    /// What is wrong with the rest.
+    /// The faults of the other items.
     pub(super) faults: Vec<String>,
 }
 
@@ -113,7 +113,7 @@ fn mention(
     })
 }
 
-/// The individuals of an ontology by what they are called, in lower case.
+/// The individuals of an ontology by their names, in lower case.
 struct Named<'a>(HashMap<String, Vec<&'a Individual>>);
 
 impl<'a> Named<'a> {
@@ -130,7 +130,7 @@ impl<'a> Named<'a> {
         Self(named)
     }
 
-    /// The one individual that is called so and may be of this class.
+    /// The individual with this name that may be of this class; none if there are several.
     fn get(&self, called: &str, class: &str, kinds: &Kinds<'_>) -> Option<&'a Individual> {
         let same = self.0.get(&called.trim().to_lowercase())?;
         let mut fitting = same.iter().filter(|individual| kinds.fits(class, &individual.types));
@@ -185,7 +185,7 @@ fn said(
     if !kinds.fits(&object.class, &property.range) {
         return Err(format!("a <{}> is no object of <{}>", object.class, property.id));
     }
-    // Of several places, the one that says something about these two.
+    // Of several places, take the one that contains the most of the two mentions.
     let places = places(ask.chunk, item.quote.trim());
     let holds = |mention: &Mention, place: &std::ops::Range<usize>| {
         usize::from(place.start <= mention.start && mention.end <= place.end)
@@ -222,7 +222,7 @@ fn read<T: DeserializeOwned>(answer: &str) -> Result<T, String> {
     })
 }
 
-/// What stands up to the test, and what is wrong with the rest.
+/// Splits items into those that pass the test and the faults of the others.
 fn sift<I, T>(
     items: Vec<I>,
     test: impl Fn(I) -> Result<T, String>,

@@ -10,31 +10,31 @@ use http::uri::PathAndQuery;
 /// How an endpoint is reached and asked.
 #[derive(Clone)]
 pub struct Settings {
-    /// What stands before `/chat/completions`, such as `https://api.openai.com/v1`. It has no
+    /// The URL before `/chat/completions`, such as `https://api.openai.com/v1`. It has no
     /// credentials and no query.
     pub base_url: String,
-    /// What the endpoint lets us in by.
+    /// The secret that the endpoint knows us by.
     pub api_key: Option<ApiKey>,
     /// The model that is asked where a caller names none.
     pub model: String,
     /// How long one call may take, from its first byte to its last.
     pub timeout: Duration,
-    /// How long a connection may take to be made.
+    /// How long connecting may take.
     pub connect_timeout: Duration,
-    /// How long an answer may be. A longer one is refused as it arrives.
+    /// How long an answer may be, in bytes. A longer one is refused as it arrives.
     pub max_response_bytes: usize,
-    /// How many calls are under way at once.
+    /// How many calls may be in flight at once.
     pub max_concurrent_calls: usize,
-    /// How many calls are begun in a minute; as many as there are, if none.
+    /// How many calls may begin in a minute; any number, if none.
     pub requests_per_minute: Option<NonZeroU32>,
-    /// What tokens cost, if that is to be counted.
+    /// The prices of tokens, if the cost is to be counted.
     pub prices: Option<Prices>,
-    /// Which wording is used.
+    /// The version of the prompt.
     pub prompt: Prompt,
 }
 
 impl Settings {
-    /// An endpoint and its model, everything else as most want it.
+    /// An endpoint and its model, with defaults for everything else.
     pub fn new(base_url: impl Into<String>, model: impl Into<String>) -> Self {
         Self {
             base_url: base_url.into(),
@@ -50,7 +50,7 @@ impl Settings {
         }
     }
 
-    /// Where questions are posted to.
+    /// The URL that questions are posted to.
     pub(super) fn address(&self) -> Result<Uri, SettingsError> {
         let refuse = || SettingsError::BaseUrl(shown(&self.base_url));
         if self.base_url.contains(['?', '#']) {
@@ -71,7 +71,7 @@ impl Settings {
     }
 }
 
-/// Without the key, and without what may be a password in the URL.
+/// Shows neither the key nor what may be a password in the URL.
 impl fmt::Debug for Settings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Settings")
@@ -89,7 +89,7 @@ impl fmt::Debug for Settings {
     }
 }
 
-/// A URL as it may be shown: without what stands before an `@` or after a `?`.
+/// A URL without the parts that may be secret: before an `@`, after a `?` or a `#`.
 fn shown(url: &str) -> String {
     let url = url.split(['?', '#']).next().unwrap_or_default();
     let url = match (url.find("//"), url.rfind('@')) {
@@ -102,7 +102,7 @@ fn shown(url: &str) -> String {
     url.chars().take(200).collect()
 }
 
-/// A secret that is shown to the endpoint and to nobody else.
+/// The secret that is sent to the endpoint. No log, error or debug output shows it.
 #[derive(Clone, PartialEq, Eq)]
 pub struct ApiKey(String);
 
@@ -127,22 +127,21 @@ impl fmt::Debug for ApiKey {
     }
 }
 
-/// What tokens cost, in millionths of whatever money is counted in. A dollar for a million tokens
-/// is 1,000,000.
+/// Prices of tokens, in millionths of a currency. A dollar for a million tokens is 1,000,000.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Prices {
-    /// A million tokens that are read.
+    /// The price of a million tokens that are read.
     pub input_micros_per_million: u64,
-    /// A million tokens that are written.
+    /// The price of a million tokens that are written.
     pub output_micros_per_million: u64,
 }
 
-/// Which wording a question has. Another wording has other answers, so it is in the identity of
-/// the extractor, and an old one stays for as long as results are kept that were made by it.
+/// The version of the prompt. Another version gives other answers, so it is in the identity of the
+/// extractor. An old version stays for as long as results are kept that were made by it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum Prompt {
-    /// The first.
+    /// The first version.
     #[default]
     V1,
 }
@@ -159,16 +158,16 @@ impl fmt::Display for Prompt {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SettingsError {
-    /// The base URL is not one.
+    /// The base URL is not a usable URL.
     #[error("{0:?} is not an http or https URL with a host and without a query")]
     BaseUrl(String),
     /// The base URL has a user or a password in it.
     #[error("the base URL has credentials in it; give them as the API key")]
     Credentials,
-    /// The key cannot be sent.
+    /// The API key cannot be sent in a header.
     #[error("the API key is empty, or has characters that no header may have")]
     ApiKey,
-    /// There is no model.
+    /// The model has no name, or too long a name.
     #[error("the model is not named, or by more than 200 characters")]
     Model,
     /// No certificates are trusted on this machine.

@@ -1,7 +1,7 @@
-//! What a JSON-LD document refers to and costs, measured before it is parsed.
+//! Measures what a JSON-LD document refers to and costs, before it is parsed.
 //!
-//! Contexts are the part that is dear: one may say that it is to be found elsewhere, where nobody
-//! goes, and a short one can stand before each of a hundred thousand names.
+//! Contexts are the expensive part. A context may be a URL, which is never fetched, and a short
+//! context can stand before each of a hundred thousand names.
 
 use hapax_core::json::Json;
 use oxrdf::{NamedOrBlankNode, Quad, Term};
@@ -10,14 +10,14 @@ use crate::ontology::document::Place;
 use crate::ontology::error::OntologyError;
 use crate::ontology::limits::{MAX_ID, MAX_WRITTEN_OUT};
 
-/// How often definitions, or values, may be copied: a few seconds' work.
+/// How often definitions, or values, may be copied: a few seconds of work.
 const MAX_COPIES: usize = 20_000_000;
 
-/// Stands for a base where there is none. JSON-LD passes over a relative IRI that has no base
-/// without a word, and with it over whatever is said there.
+/// The base for a document without one. A JSON-LD parser silently drops a relative IRI that has no
+/// base, and every statement about it; this base makes such IRIs visible.
 pub(super) const NO_BASE: &str = "no-base:/";
 
-/// Refuses what was relative to nothing.
+/// Refuses IRIs that were relative and had no base.
 pub(super) fn refuse_relative(quad: &Quad) -> Result<(), OntologyError> {
     let subject = match &quad.subject {
         NamedOrBlankNode::NamedNode(node) => Some(node),
@@ -38,7 +38,7 @@ pub(super) fn refuse_relative(quad: &Quad) -> Result<(), OntologyError> {
     }
 }
 
-/// Refuses what is elsewhere, and what costs too much.
+/// Refuses contexts elsewhere, and documents that cost too much.
 pub(super) fn measure(document: &Json) -> Result<(), OntologyError> {
     let mut cost = Cost::default();
     cost.visit(document, &Place::Root, 1)?;

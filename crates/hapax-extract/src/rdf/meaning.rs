@@ -1,8 +1,8 @@
-//! What the statements of a document mean for an extractor.
+//! Turns the statements of a document into an ontology.
 //!
-//! What has no IRI of its own is not a class, a property or an individual; restrictions on what a
-//! class may have are therefore left out. Several domains are read as any of them, as people mean
-//! it, and not as all of them at once, as RDFS does.
+//! A node without an IRI is not a class, a property or an individual; restrictions on what a class
+//! may have are therefore left out. Several domains are read as any of them, as authors mean it,
+//! and not as all of them at once, as RDFS does.
 
 use std::collections::HashSet;
 
@@ -50,7 +50,7 @@ fn is(statements: &Statements, subject: &str, kind: Kind) -> bool {
     statements.nodes(subject, Verb::Type).any(|class| Kind::of(class) == Some(kind))
 }
 
-/// What is declared a class, and what is a kind of something, since only a class can be.
+/// Everything that is declared a class, or a kind of something, since only a class can be.
 fn class_ids(statements: &Statements) -> HashSet<&Node> {
     let is_class = |subject: &&Node| {
         is_iri(subject)
@@ -99,9 +99,9 @@ fn property(
     Ok(Some(Property { id: id.to_string(), label, synonyms, domain, range }))
 }
 
-/// The classes that are a property's domain or range, unions taken apart. A union has no IRI, only
-/// a list of its members, each of which may be a union again; it may also be in a circle, or be
-/// shared by many properties, so each step is paid for.
+/// The classes that are a property's domain or range, with unions expanded. A union has no IRI,
+/// only a list of its members, each of which may be a union again. It may also be circular, or
+/// shared by many properties, so each step counts towards a limit.
 fn members(
     statements: &Statements,
     property: &str,
@@ -152,7 +152,7 @@ fn title(statements: &Statements, id: &str) -> Option<String> {
     titles.into_iter().map(|(_, text, _)| on_one_line(text)).find(|text| !text.is_empty())
 }
 
-/// The best label, and everything else something is called.
+/// The best label, and all other names.
 fn names(statements: &Statements, id: &str) -> (Option<String>, Vec<String>) {
     let mut texts: Vec<_> = statements.texts(id).filter(|text| text.0 != Verb::Title).collect();
     texts.sort_by_key(rank);
@@ -171,8 +171,8 @@ fn names(statements: &Statements, id: &str) -> (Option<String>, Vec<String>) {
     (label, synonyms)
 }
 
-/// English first, then what has no language, then varieties of English, then the rest by language;
-/// what is preferred before what is a label before what is a title.
+/// Sorts names: English, then no language, then varieties of English, then other languages. Within
+/// a language a preferred label comes first, then a label, then the others.
 fn rank<'a>(
     (verb, text, language): &(Verb, &'a str, Option<&'a str>),
 ) -> (u8, Option<&'a str>, u8, &'a str) {
@@ -190,7 +190,7 @@ fn rank<'a>(
     (language_rank, language, verb, text)
 }
 
-/// How a document is indented is no part of a name.
+/// The indentation of a document is not part of a name.
 fn on_one_line(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }

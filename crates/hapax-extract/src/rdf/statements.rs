@@ -1,4 +1,4 @@
-//! The statements of a document that say something of interest, by what they are about.
+//! The statements of a document that an ontology is read from, by subject.
 
 use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
@@ -16,14 +16,14 @@ pub(super) fn is_iri(node: &str) -> bool {
     !node.starts_with("_:")
 }
 
-/// What a statement says of its subject.
+/// The object of a statement.
 #[derive(Debug)]
 pub(super) enum Object {
     Node(Node),
     Text { text: String, language: Option<String> },
 }
 
-/// Everything that is said, by its subject.
+/// The statements, by subject.
 #[derive(Debug, Default)]
 pub(super) struct Statements {
     subjects: HashMap<Node, Vec<(Verb, Object)>>,
@@ -33,7 +33,7 @@ pub(super) struct Statements {
 }
 
 impl Statements {
-    /// Takes note of one, if it is of interest.
+    /// Counts a statement, and keeps it if its predicate is read.
     pub(super) fn add(
         &mut self,
         subject: NamedOrBlankNode,
@@ -58,12 +58,12 @@ impl Statements {
         Ok(())
     }
 
-    /// Everything that something is said of.
+    /// All subjects.
     pub(super) fn subjects(&self) -> impl Iterator<Item = &Node> {
         self.subjects.keys()
     }
 
-    /// What is said of a subject with this verb, as nodes.
+    /// The nodes that are the objects of a subject with this verb.
     pub(super) fn nodes(&self, subject: &str, verb: Verb) -> impl Iterator<Item = &Node> {
         self.said(subject).filter_map(move |(said, object)| match object {
             Object::Node(node) if *said == verb => Some(node),
@@ -71,7 +71,7 @@ impl Statements {
         })
     }
 
-    /// Every text that is said of a subject, with its language.
+    /// Every text about a subject, with its verb and its language.
     pub(super) fn texts(&self, subject: &str) -> impl Iterator<Item = (Verb, &str, Option<&str>)> {
         self.said(subject).filter_map(|(verb, object)| match object {
             Object::Text { text, language } => Some((*verb, text.as_str(), language.as_deref())),
@@ -83,7 +83,8 @@ impl Statements {
         self.subjects.get(subject).into_iter().flatten()
     }
 
-    /// A short document can stand for a long one: a prefix is written once and meant often.
+    /// Counts expanded terms: a short document can expand to a long one, because a prefix is
+    /// written once and used often.
     fn count(
         &mut self,
         subject: &NamedOrBlankNode,

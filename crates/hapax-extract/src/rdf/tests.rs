@@ -1,4 +1,4 @@
-//! What an import is held to.
+//! Tests of the import.
 
 use proptest::prelude::*;
 
@@ -20,7 +20,7 @@ fn texts(texts: &[&str]) -> Vec<String> {
     texts.iter().map(|text| (*text).to_owned()).collect()
 }
 
-/// What all three documents say.
+/// The ontology that all three documents describe.
 fn football() -> Ontology {
     let class = |name: &str, label: Option<&str>, synonyms: &[&str], above: &[&str]| Class {
         id: format!("{EX}{name}"),
@@ -258,7 +258,7 @@ fn limits_hold_for_rdf_and_name_the_resource() {
     let long = "x".repeat(MAX_ID);
     let error = turtle(&format!(":{long} a owl:Class .")).unwrap_err();
     assert!(error.to_string().ends_with(": is longer than 2048 bytes; give a shorter IRI"));
-    // Nobody reads these, however long they are.
+    // Objects of a predicate that is not read may have any length.
     assert!(turtle(&format!(":A a owl:Class ; rdfs:seeAlso :{long} .")).is_ok());
 
     let prefix = "x".repeat(1024 * 1024);
@@ -299,7 +299,7 @@ fn a_syntax_is_known_by_its_media_type_or_file() {
 
 const SYNTAXES: [Syntax; 4] = [Syntax::Json, Syntax::Turtle, Syntax::RdfXml, Syntax::JsonLd];
 
-/// Words that get a reader further than random bytes do.
+/// Words that get a parser further than random bytes do.
 fn soup() -> impl Strategy<Value = String> {
     let words = [
         "@prefix",

@@ -1,4 +1,4 @@
-//! The IRIs that mean something here.
+//! The IRIs that the import understands.
 
 pub(super) const RDF: &str = "http://www.w3.org/1999/02/22-rdf-syntax-ns#";
 pub(super) const RDFS: &str = "http://www.w3.org/2000/01/rdf-schema#";
@@ -7,7 +7,7 @@ const SKOS: &str = "http://www.w3.org/2004/02/skos/core#";
 const TERMS: &str = "http://purl.org/dc/terms/";
 const ELEMENTS: &str = "http://purl.org/dc/elements/1.1/";
 
-/// What a statement says of its subject, where it is of interest.
+/// The predicates that are read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Verb {
     Type,
@@ -45,7 +45,7 @@ impl Verb {
     }
 }
 
-/// What a type makes of its instance, where it is of interest.
+/// The kinds of resource that are read, by their type.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
     Ontology,
@@ -56,7 +56,7 @@ pub(super) enum Kind {
     DatatypeProperty,
     /// Either of these.
     AnyProperty,
-    /// About the ontology rather than the world.
+    /// About the ontology and not about the world.
     AnnotationProperty,
     Individual,
 }
@@ -88,7 +88,7 @@ impl Kind {
     }
 }
 
-/// Whether an IRI belongs to the languages that ontologies are written in.
+/// Whether an IRI belongs to RDF, RDFS or OWL.
 pub(super) fn is_of_a_language(iri: &str) -> bool {
     [RDF, RDFS, OWL].iter().any(|space| iri.starts_with(space))
 }

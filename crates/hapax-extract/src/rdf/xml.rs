@@ -1,8 +1,8 @@
-//! What an XML document costs, measured before it is parsed.
+//! Measures what an XML document costs, before it is parsed.
 //!
-//! A few hundred bytes of entities that stand for each other can stand for more text than there is
-//! memory, and each level of nesting repeats what holds on it. Here the document is only skimmed;
-//! whether it is XML at all is for the parser to say.
+//! A few hundred bytes of nested entities can expand to more text than there is memory, and each
+//! level of nested elements repeats the declarations above it. The document is only skimmed here;
+//! the parser decides whether it is XML at all.
 
 use std::collections::HashMap;
 
@@ -10,7 +10,7 @@ use crate::ontology::error::{OntologyError, Position};
 use crate::ontology::limits::{MAX_DOCUMENT, MAX_XML_DEPTH, MAX_XML_TAG};
 use crate::rdf::Syntax;
 
-/// Refuses what costs too much.
+/// Refuses a document that costs too much.
 pub(super) fn measure(bytes: &[u8]) -> Result<(), OntologyError> {
     let text = std::str::from_utf8(bytes).map_err(|error| {
         let at = Position::of(error.valid_up_to(), bytes);
@@ -33,13 +33,13 @@ pub(super) fn measure(bytes: &[u8]) -> Result<(), OntologyError> {
 
 type Lengths<'a> = HashMap<&'a str, usize>;
 
-/// How long the document is with its entities written out, and how long each of them is.
+/// The length of the document with its entities expanded, and the length of each entity.
 fn entities(text: &str) -> (usize, Lengths<'_>) {
     let mut lengths = Lengths::new();
     let mut parts = text.split("<!ENTITY");
     let mut total = parts.next().map_or(0, |part| length(part, &lengths));
     for part in parts {
-        // What follows is `name "value"`, perhaps with a `%` before it.
+        // Then comes `name "value"`, perhaps with a `%` before it.
         let declaration = part.trim_start().trim_start_matches('%').trim_start();
         let name = declaration.split(|c: char| c.is_ascii_whitespace()).next().unwrap_or_default();
         let value = declaration.split('"').nth(1).unwrap_or_default();
@@ -58,7 +58,7 @@ fn length(text: &str, lengths: &Lengths) -> usize {
     written_out.fold(text.len(), |total, length| total.saturating_add(*length))
 }
 
-/// How deep elements are nested, and how long the longest tag is.
+/// The depth of nested elements, and the length of the longest tag.
 fn tags(text: &str, lengths: &Lengths) -> (usize, usize) {
     let (mut depth, mut deepest, mut longest) = (0usize, 0, 0);
     let mut rest = text;

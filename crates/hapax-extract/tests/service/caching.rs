@@ -1,4 +1,4 @@
-//! What is found again, and what is not.
+//! Tests of the result cache: which results are found again, and which are not.
 
 use super::*;
 
@@ -16,7 +16,7 @@ mod cases {
     use hapax::How;
     use std::time::Instant;
 
-    /// Proves: the same text, however it is spaced and whoever asks, is read once.
+    /// Proves: the same text is read once, whatever its spacing and its request id.
     pub(super) async fn a_request_id_bypasses_nothing(ledger: Arc<Ledger>) {
         let probe = Probe::new();
         let extract = ledger.extract(&probe).await;
@@ -39,14 +39,14 @@ mod cases {
             assert_eq!(again.json(), first.json());
             assert_eq!(again.identity.components.key, first.identity.components.key);
         }
-        // A process that has just begun finds it in the store.
+        // A new process finds it in the store.
         let elsewhere = ledger.extract(&probe).await;
         let text = request("The Danube flows through Vienna.");
         assert!(elsewhere.extract(&text, None).await.expect("it works").is_hit());
         assert_eq!(probe.asked(), 1);
     }
 
-    /// Proves X-7: what a parameter changes stands beside what was there.
+    /// Proves X-7: another parameter makes a result beside the old one.
     pub(super) async fn a_parameter_makes_a_key_beside_the_old(ledger: Arc<Ledger>) {
         let probe = Probe::new();
         let extract = ledger.extract(&probe).await;
@@ -116,7 +116,7 @@ mod cases {
         assert_eq!(ledger.first_asked_for().await, keys[..2], "each chunk names its own");
     }
 
-    /// Proves X-6: when there is no room, those go that nobody asked for for the longest.
+    /// Proves X-6: above the size limit, the least recently used results are evicted.
     pub(super) async fn what_nobody_asks_for_goes_first(ledger: Arc<Ledger>) {
         let probe = Probe::new();
         let settings = Settings { room: 4_000, ..Settings::default() };
@@ -132,7 +132,8 @@ mod cases {
         }
         let stats = extract.stats().await.expect("it works");
         assert!(stats.stock.bytes <= 4_000, "{stats:?}");
-        // Memory may still know what the store has forgotten, so another process is asked.
+        // The cache of this process may still have a result that the store has evicted, so another
+        // process is asked.
         let elsewhere = ledger.extract(&probe).await;
         let found = elsewhere.explain(&text(0)).await.expect("it works").found;
         let gone = !elsewhere.explain(&text(1)).await.expect("it works").found;
@@ -144,7 +145,7 @@ mod cases {
         assert!(evicted > 0 && metrics.expect("a text").contains(&counted), "{evicted} went");
     }
 
-    /// Proves X-6: what has expired is read again, its chunks too.
+    /// Proves X-6: an expired result is extracted again, its chunks too.
     pub(super) async fn a_result_is_told_until_its_time_is_over(ledger: Arc<Ledger>) {
         let probe = Probe::new();
         let ttl = Duration::from_secs(2);

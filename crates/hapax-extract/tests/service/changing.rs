@@ -1,4 +1,4 @@
-//! Ontologies that change under the results that were made from them.
+//! Tests of ontologies that change after results were made from them.
 
 use super::*;
 
@@ -14,7 +14,7 @@ mod cases {
 
     const OTHER: &str = "https://example.org/other";
 
-    /// Another version: it names a river more.
+    /// Another version, with one river more.
     fn changed(nth: usize) -> Ontology {
         let mut ontology = rivers(IRI);
         ontology.individuals.push(Individual {
@@ -26,7 +26,7 @@ mod cases {
         ontology
     }
 
-    /// Proves X-7: a change or a removal takes the results of its ontology, exactly.
+    /// Proves X-7: a change or a removal removes exactly the results of its ontology.
     pub(super) async fn a_change_removes_the_results_of_its_ontology_only(ledger: Arc<Ledger>) {
         let probe = Probe::new();
         let extract = ledger.extract(&probe).await;
@@ -92,8 +92,8 @@ mod cases {
         assert_eq!(Some(versions.trim().to_owned()), change.now);
     }
 
-    /// Proves X-7: under load on two nodes, whoever asks after the call returned gets the new
-    /// version, also on the node that did not make it.
+    /// Proves X-7: under load on two nodes, a request after the call returned gets the new version,
+    /// also on the node that did not make it.
     pub(super) async fn nobody_is_answered_from_before_a_change(ledger: Arc<Ledger>) {
         let probe = Probe::new();
         let nodes = [ledger.extract(&probe).await, ledger.extract(&probe).await];

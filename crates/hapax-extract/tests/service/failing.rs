@@ -1,4 +1,4 @@
-//! Extractors that fail: nothing is kept of that, and everybody who waited is told.
+//! Tests of extractors that fail: no failure is kept, and every waiting request gets it.
 
 use super::*;
 
@@ -24,7 +24,8 @@ mod cases {
         let first = ask(0);
         probe.arrived().await;
         let waiting: Vec<_> = (1..20).map(ask).collect();
-        // Ten on each node, and the one chunk; on the second node one of them asks for all.
+        // Ten requests on each node, and the one chunk; on the second node one request asks for all
+        // of them.
         let asked = async {
             while ledgers[0].counts().cache_misses < 11
                 || ledgers[1].counts().cache_misses < 10
@@ -53,8 +54,8 @@ mod cases {
         assert_eq!(probe.asked(), 2);
     }
 
-    /// Proves X-5: whoever waited gets the same error with the same time to ask again, on both
-    /// nodes, and it may be tried at once.
+    /// Proves X-5: every waiting request on both nodes gets the same error with the same time to
+    /// retry, and a retry at once is possible.
     pub(super) async fn a_failure_is_told_to_all_and_kept_for_nobody(ledger: Arc<Ledger>) {
         let probe = Arc::new(Probe {
             failing: AtomicUsize::new(1),
@@ -79,7 +80,7 @@ mod cases {
         all_fail(&ledger, &probe, "panicked: out of ink", None).await;
     }
 
-    /// Proves X-8: what an extractor said of other chunks is not asked for again.
+    /// Proves X-8: an extractor's answers about other chunks are not asked for again.
     pub(super) async fn what_was_read_before_a_failure_is_kept(ledger: Arc<Ledger>) {
         let probe = Probe::new();
         let extract = ledger.extract(&probe).await;

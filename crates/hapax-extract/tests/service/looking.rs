@@ -1,4 +1,5 @@
-//! Looking at results: explaining, counting, the tables, the other cache.
+//! Tests of explaining and counting results, of the tables, and of the comparison with another
+//! cache.
 
 use super::*;
 
@@ -14,7 +15,7 @@ on_both! {
 mod cases {
     use super::*;
 
-    /// Proves X-3: which part of the key differs from the nearest result.
+    /// Proves X-3: the explanation names the part of the key that differs from the nearest result.
     pub(super) async fn a_miss_is_explained_by_what_differs(ledger: Arc<Ledger>) {
         let extract = ledger.extract(&Probe::new()).await;
         keep(&extract).await;
@@ -41,8 +42,8 @@ mod cases {
         assert_eq!(differs(other).await, ["ontologyId"]);
     }
 
-    /// Proves X-3, X-7: what a change of the ontology took is named, though it is gone; also after
-    /// several changes, and not where the same content was put again.
+    /// Proves X-3, X-7: a result that a change of the ontology removed is still named, also after
+    /// several changes, and not where the same content was stored again.
     pub(super) async fn a_miss_after_a_change_is_explained_by_the_ontologys_version(
         ledger: Arc<Ledger>,
     ) {
@@ -65,13 +66,13 @@ mod cases {
             assert_eq!((gone.key, gone.differs), (made.key, vec!["ontologyVersion"]));
             assert_eq!(nearest("The Elbe.").await, None, "it never was there");
         }
-        // What is there counts for less than what the same request had.
+        // A result that the same request had comes before stored results of other requests.
         extract.extract(&with("The Seine.", r#"{"seed": 7}"#), None).await.expect("it works");
         assert_eq!(nearest("The Seine.").await.expect("one").differs, ["ontologyVersion"]);
         assert_eq!(nearest("The Elbe.").await.expect("one").differs, ["text", "extractionParams"]);
         extract.extract(&request("The Seine."), None).await.expect("it works");
         assert!(extract.explain(&request("The Seine.")).await.expect("it works").found);
-        // As it was at first: that is current again, and no earlier version.
+        // The first version again: it is current, and not an earlier version.
         keep(&extract).await;
         let (_, listed) = extract.ontology(IRI).await.expect("it works");
         assert_eq!(listed.metadata.matches("sha256:").count(), 2, "{}", listed.metadata);
@@ -129,7 +130,7 @@ mod cases {
         assert_eq!(ontologies, format!("{IRI}|{}|{short}|1", made.version));
     }
 
-    /// Proves X-10: who read, who failed, who waited and who found it, under these names.
+    /// Proves X-10: executions, failures, waiting requests and hits are logged under these names.
     pub(super) async fn the_audit_log_tells_what_became_of_each_request(ledger: Arc<Ledger>) {
         let probe = Arc::new(Probe {
             failing: AtomicUsize::new(1),
@@ -183,7 +184,8 @@ mod cases {
         assert_eq!(events.trim().lines().collect::<Vec<_>>(), expected);
     }
 
-    /// Proves X-13: where another cache would have missed, or answered with something else.
+    /// Proves X-13: requests that another cache would have missed, or answered with another result,
+    /// are counted.
     pub(super) async fn another_caches_keys_are_compared(ledger: Arc<Ledger>) {
         let extract = ledger.extract(&Probe::new()).await;
         keep(&extract).await;
@@ -205,7 +207,7 @@ mod cases {
         assert_eq!((shadow.compared, shadow.bypassed, shadow.mistaken), (4, 1, 1));
     }
 
-    /// Proves X-7: one result, or all, are removed by hand, from every memory.
+    /// Proves X-7: one result, or all, are removed by hand, from the cache of every process.
     pub(super) async fn results_are_removed_by_hand(ledger: Arc<Ledger>) {
         let probe = Probe::new();
         let nodes = [ledger.extract(&probe).await, ledger.extract(&probe).await];

@@ -26,7 +26,7 @@ const IRI: &str = "https://example.org/rivers";
 /// Longer than any wait should take, so that reaching it is a failure.
 const LONG: Duration = Duration::from_secs(60);
 
-/// A ledger, and a way to look at what it wrote from outside.
+/// A ledger, and a way to read its tables from outside.
 pub struct Ledger {
     place: String,
     directory: tempfile::TempDir,
@@ -45,7 +45,7 @@ impl Ledger {
         Arc::new(Self { place: server.url("postgres"), directory, server: Some(server) })
     }
 
-    /// Another process would open it the same way.
+    /// Opens the ledger as another process would.
     async fn node(&self) -> Hapax {
         let key = self.directory.path().join("key");
         Hapax::builder().signing_key(key).open(&self.place).await.expect("a ledger")
@@ -86,7 +86,7 @@ impl Ledger {
 }
 
 impl Ledger {
-    /// Under which keys results were being made when a chunk was first read, chunk by chunk.
+    /// The key of the result that first asked for a chunk, chunk by chunk.
     async fn first_asked_for(&self) -> Vec<String> {
         let entries = self.node().await.journal(0, 10_000).await.expect("the journal");
         let grants = entries.into_iter().filter(|entry| entry.event == hapax::Event::Granted);

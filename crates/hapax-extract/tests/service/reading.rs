@@ -1,4 +1,4 @@
-//! Long texts: what is read again after an edit, and what is told on the way.
+//! Tests of long texts: the chunks that are read again after an edit, and the progress.
 
 use super::*;
 
@@ -13,7 +13,8 @@ mod cases {
     use hapax_extract::Progress;
     use tokio::sync::mpsc;
 
-    /// Proves X-8: of a megabyte with one changed paragraph, at most five of a hundred chunks.
+    /// Proves X-8: of a megabyte with one changed paragraph, at most five of a hundred chunks are
+    /// read again.
     pub(super) async fn one_changed_paragraph_is_read_again_alone(ledger: Arc<Ledger>) {
         let probe = Probe::new();
         let extract = ledger.extract(&probe).await;
@@ -45,7 +46,7 @@ mod cases {
         }
     }
 
-    /// Proves X-12: the caller hears of the chunks, and of what each says.
+    /// Proves X-12: the caller gets the number of chunks, and the findings of each.
     pub(super) async fn who_waits_is_told_how_far_it_is(ledger: Arc<Ledger>) {
         let extract = ledger.extract(&Probe::new()).await;
         keep(&extract).await;
@@ -73,7 +74,8 @@ mod cases {
         let of = hapax_extract::chunks(&text, 2_000).len();
         let first = extract.extract(&request(&text), None).await.expect("it works");
         assert_eq!(ledger.first_asked_for().await, vec![first.key.to_string(); of]);
-        // What is known is granted to nobody, so it still says for whom it was read.
+        // A reused chunk is not granted again, so its note still names the result that it was first
+        // read for.
         let longer = format!("{text}\nThe Seine is a river.");
         let second = extract.extract(&request(&longer), None).await.expect("it works");
         let keys = ledger.first_asked_for().await;

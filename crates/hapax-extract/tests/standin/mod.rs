@@ -1,4 +1,4 @@
-//! An endpoint in this process, on a port of its own, that plays what a test wants and keeps
+//! A mock endpoint in this process, on a port of its own, that plays a test's answers and keeps
 //! every request that reaches it.
 
 use std::collections::VecDeque;
@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tokio::sync::Barrier;
 
-/// What the endpoint does with one request.
+/// The endpoint's reaction to one request.
 #[derive(Debug, Clone)]
 pub(crate) enum Play {
     /// A completion with this text.
@@ -27,15 +27,15 @@ pub(crate) enum Play {
     CutOff(String),
     /// A status, headers and a body, as they are.
     Answers(u16, Vec<(&'static str, String)>, String),
-    /// A status, with the key that was shown in its message.
+    /// A status, with the key of the request in its message.
     Echoes(u16),
-    /// Nothing, for as long as anybody waits.
+    /// Nothing, for as long as the client waits.
     Stalls,
     /// The first bytes of an answer, and then the connection goes.
     Breaks,
     /// The connection goes before there is an answer.
     Vanishes,
-    /// A completion, once enough others are here.
+    /// A completion, once enough other requests are here.
     Meets(String, Arc<Barrier>),
 }
 
@@ -87,7 +87,7 @@ impl StandIn {
         asked.iter().map(|asked| asked.body.clone()).collect()
     }
 
-    /// What this makes of one request.
+    /// The result of a function on one request.
     pub(crate) fn asked<T>(&self, nth: usize, look: impl Fn(&Asked) -> T) -> T {
         look(&self.stage.asked.lock().expect("nobody panicked")[nth])
     }
@@ -135,8 +135,8 @@ async fn perform(play: Option<Play>, shown: &str) -> Response {
         Some(Play::Breaks) => {
             let begun = Ok(Bytes::from_static(b"{\"choices\": [{\"message\": {\"content\": \"{"));
             let gone = Err(std::io::Error::other("the connection goes"));
-            // What was written is sent whenever there is nothing to write, so there is nothing for
-            // a moment.
+            // The server sends written bytes whenever there is nothing to write, so the stream has
+            // nothing for a moment.
             let pieces = stream::iter([begun, gone]).then(async |piece| {
                 tokio::task::yield_now().await;
                 piece

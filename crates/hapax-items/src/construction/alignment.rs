@@ -1,6 +1,6 @@
-//! Which element of one list is which of another.
+//! Matches the elements of two lists.
 
-/// What became of an element. Numbers are places in the list before and in the list after.
+/// The match of an element. Numbers are indexes in the list before and in the list after.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Fate {
     Kept(usize, usize),
@@ -9,9 +9,9 @@ pub(super) enum Fate {
     Removed(usize),
 }
 
-/// Keeps as many as possible, in order. `likeness` is 0 for two that cannot be the same; of
-/// several ways, the one with the greatest sum is taken. What is left between two kept ones
-/// counts as changed, pair by pair.
+/// Matches elements in order, so that the sum of `likeness` is greatest; it is 0 for two elements
+/// that cannot be the same. Unmatched elements between two kept ones count as changed, pair by
+/// pair.
 pub(super) fn align(
     before: usize,
     after: usize,

@@ -1,13 +1,13 @@
-//! What keeps a repaired script from taking the place of the one before, and how it is told.
+//! Differences that keep a repaired script from replacing the one before, and their messages.
 
 use std::fmt::{Display, Formatter, Result};
 
 use super::trace::Piece;
 
-/// So much of a piece is shown.
+/// At most this many characters of a piece are shown.
 const SHOWN: usize = 120;
 
-/// One thing that keeps a script from taking the place of another.
+/// One reason why a script may not replace another.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Difference {
     /// An item's id is built in another way: items that are done would be done again.
@@ -19,14 +19,14 @@ pub enum Difference {
         /// Where, in the new script.
         line: usize,
     },
-    /// There is an item that was not there.
+    /// An item was added.
     ItemAdded {
         /// How its id is built.
         id: String,
         /// Where, in the new script.
         line: usize,
     },
-    /// There was an item that is not there.
+    /// An item was removed.
     ItemRemoved {
         /// How its id was built.
         id: String,
@@ -36,9 +36,9 @@ pub enum Difference {
     /// A subkey appears, disappears or is built in another way: a mutation that happened would
     /// happen again.
     Subkey {
-        /// Whose call.
+        /// The tool.
         tool: String,
-        /// Which call.
+        /// The operation.
         operation: String,
         /// How it was built. None if there was none.
         before: Option<String>,
@@ -47,12 +47,12 @@ pub enum Difference {
         /// Where, in the new script; in the script before, if the call is gone.
         line: usize,
     },
-    /// Calls of an operation were added or removed and others of it changed, so nobody can tell
-    /// which of them kept its subkey.
+    /// Calls of an operation were added or removed and others of it changed, so it is unknown which
+    /// call kept its subkey.
     Calls {
-        /// Whose calls.
+        /// The tool.
         tool: String,
-        /// Which calls.
+        /// The operation.
         operation: String,
         /// The first that changed, in the new script.
         line: usize,
@@ -60,14 +60,14 @@ pub enum Difference {
     /// A call moved from one item into another: what happened for the one would happen again for
     /// the other.
     Moved {
-        /// Whose call.
+        /// The tool.
         tool: String,
-        /// Which call.
+        /// The operation.
         operation: String,
         /// Where, in the new script.
         line: usize,
     },
-    /// Something is used that was not used before.
+    /// A tool or an operation is used that was not used before.
     NewTool {
         /// The tool.
         tool: String,
@@ -76,9 +76,9 @@ pub enum Difference {
         /// Where, in the new script.
         line: usize,
     },
-    /// Something could change ids, subkeys or tools without showing.
+    /// Code could change ids, subkeys or tools without showing in them.
     Hidden {
-        /// What.
+        /// A description of the code.
         what: String,
         /// Where, in the new script.
         line: usize,
@@ -131,8 +131,8 @@ impl Display for Difference {
     }
 }
 
-/// How two constructions differ, for people: the expressions if those do, else the first thing
-/// they are built from that does.
+/// The difference between two constructions, for people: the expressions if they differ, else the
+/// first differing piece, preferring one that decides a value.
 pub(super) fn contrast<'a>(before: &'a [Piece], after: &'a [Piece]) -> (String, String) {
     let differs = |index: &usize| {
         let told = |piece: &'a Piece| (&piece.wording, &piece.asked);
@@ -169,7 +169,7 @@ pub(super) fn whole(pieces: &[Piece]) -> String {
     format!("`{}`", excerpt(expression, 0))
 }
 
-/// Both texts from shortly before they part.
+/// Excerpts of both texts, from shortly before their first difference.
 fn excerpts(left: &str, right: &str) -> (String, String) {
     let same = left.chars().zip(right.chars()).take_while(|(a, b)| a == b).count();
     let longest = left.chars().count().max(right.chars().count());

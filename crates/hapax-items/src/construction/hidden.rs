@@ -1,8 +1,8 @@
-//! What could change ids, subkeys or tools without showing in them.
+//! Code that could change ids, subkeys or tools without showing in them.
 //!
-//! A script that does such things is not judged, whether it did them before or not. What remains
-//! out of sight, computed property names above all, is for the runtime to prevent: it should
-//! freeze what the language brings along, and make no code out of text.
+//! Such code is always a difference, also if the script before had it. The runtime has to prevent
+//! what remains out of sight, above all computed property names: it should freeze the language's
+//! own objects and make no code out of text.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use super::syntax::Node;
 
 #[derive(Debug, Clone, Default)]
 pub(super) struct Hidden {
-    /// What, and on which line.
+    /// A description, and its line.
     pub(super) found: Vec<(String, usize)>,
     /// Globals that are neither tools nor of the language, with their first line.
     pub(super) foreign: BTreeMap<String, usize>,
@@ -100,7 +100,7 @@ impl Hidden {
     }
 }
 
-/// None if it is called as it should be.
+/// None if `withItem` is called plainly, with an id.
 fn is_item(script: &Script<'_>, node: Node) -> Option<()> {
     let syntax = &script.syntax;
     let call = syntax.parent(node).filter(|_| syntax.field(node) == Some("function"));

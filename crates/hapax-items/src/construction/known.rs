@@ -1,9 +1,9 @@
-//! What is known of the language itself.
+//! Tables of the language's own functions and globals, by what they do.
 //!
 //! A name that is missing here costs a false alarm. A name that is wrong here costs a silent
 //! change, so nothing is listed that could write to what it is given.
 
-/// Methods of strings, numbers, arrays, maps and sets that answer with a primitive value.
+/// Methods of strings, numbers, arrays, maps and sets that return a primitive value.
 const ANSWERS: &[&str] = &[
     "charAt",
     "charCodeAt",
@@ -42,7 +42,7 @@ const ANSWERS: &[&str] = &[
     "trimStart",
 ];
 
-/// Methods that answer with parts of what they are called on.
+/// Methods that return parts of the object they are called on.
 const PARTS: &[&str] = &[
     "at",
     "catch",
@@ -64,11 +64,11 @@ const PARTS: &[&str] = &[
     "values",
 ];
 
-/// Methods that answer with a new container of the same parts.
+/// Methods that return a new container of the same parts.
 const COPIES: &[&str] =
     &["concat", "filter", "slice", "toReversed", "toSorted", "toSpliced", "with"];
 
-/// Methods that write to a container, but to nothing inside what it holds.
+/// Methods that write to a container, but not to its contents.
 const CONTAINER: &[&str] = &[
     "add",
     "clear",
@@ -99,7 +99,7 @@ const EACH: &[&str] = &[
     "some",
 ];
 
-/// Functions and constructors whose answer has nothing of their arguments that could be written.
+/// Functions and constructors whose result shares nothing writable with their arguments.
 const PURE: &[&str] = &[
     "BigInt",
     "Boolean",
@@ -128,7 +128,7 @@ const PURE: &[&str] = &[
     "Object.keys",
 ];
 
-/// Functions and constructors whose answer holds their arguments.
+/// Functions and constructors whose result holds their arguments.
 const HOLDING: &[&str] = &[
     "Array",
     "Map",
@@ -145,7 +145,7 @@ const HOLDING: &[&str] = &[
     "Promise.resolve",
 ];
 
-/// Objects of the language of which every function only answers.
+/// Objects of the language whose functions all count as pure.
 const PURE_OBJECTS: &[&str] = &["Date", "Math", "Number", "String", "console"];
 
 /// Globals of the language that a script may start to use.

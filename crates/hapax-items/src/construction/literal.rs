@@ -1,10 +1,10 @@
-//! What literals and property names say, however they are written.
+//! The values of literals and property names, however they are written.
 
 use super::syntax::{Node, Syntax};
 
 impl Syntax<'_> {
-    /// The text of a string, or of a template without substitutions. None if it is neither, or
-    /// if it cannot be said as text.
+    /// The text of a string, or of a template without substitutions. None if it is neither, or if
+    /// its value is no valid text.
     pub(super) fn string(&self, node: Node) -> Option<String> {
         if !matches!(self.kind(node), "string" | "template_string") {
             return None;

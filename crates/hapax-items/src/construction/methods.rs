@@ -1,7 +1,7 @@
-//! Which properties do more than hold a value.
+//! Properties that may do more than hold a value.
 //!
-//! `list.filter(f)` is the one of the language unless the script itself has something of that
-//! name. Types are not known here, so a name counts wherever it stands.
+//! `list.filter(f)` counts as the language's own method unless the script itself gives a property
+//! that name. Types are not known here, so a name counts wherever it stands.
 
 use std::collections::HashSet;
 
@@ -22,7 +22,7 @@ pub(super) struct Methods {
     setters: HashSet<String>,
     /// Properties that run code when they are read.
     getters: HashSet<String>,
-    /// Some method has a computed name, so it could be any, or is called without a call.
+    /// Some method has a computed name, or is one that the language calls unwritten: trust no name.
     any: bool,
 }
 
@@ -72,7 +72,7 @@ impl Methods {
 }
 
 impl Script<'_> {
-    /// Whether a method of that name is the one of the language, on whatever it is called.
+    /// Whether a method of that name is the language's own, on any object.
     pub(super) fn trusts(&self, method: &str) -> bool {
         !self.methods.any && !self.methods.named.contains(method)
     }
@@ -90,16 +90,16 @@ impl Script<'_> {
         !self.methods.any && !setter
     }
 
-    /// Whether a property depends on nothing else of its object. The length of an array does, and
-    /// so do its elements.
+    /// Whether a property is independent of the rest of its object. The length of an array is not,
+    /// nor are its elements.
     pub(super) fn stands_alone(&self, property: &str) -> bool {
         let methods = &self.methods;
         let entangled = matches!(property, "length" | "size") || methods.getters.contains(property);
         !methods.any && !entangled && !property.starts_with(|first: char| first.is_numeric())
     }
 
-    /// Whether evaluating the node writes to nothing that outlives it. Looks into every function
-    /// of the script that it could come to.
+    /// Whether evaluating the node writes to nothing that outlives it. Looks into every function of
+    /// the script that the node could call.
     pub(super) fn is_quiet(&self, root: Node) -> bool {
         let Methods { setters, getters, any, .. } = &self.methods;
         if *any || !setters.is_empty() || !getters.is_empty() {
@@ -144,7 +144,7 @@ impl Script<'_> {
     }
 }
 
-/// An entry of an object that a tool is given. Nobody calls that.
+/// Whether an entry is part of an object that is passed to a tool. Tools do not call it.
 fn is_for_tool(script: &Script<'_>, entry: Node) -> bool {
     let call = script.syntax.ancestors(entry).nth(2);
     call.is_some_and(|call| {
@@ -153,7 +153,7 @@ fn is_for_tool(script: &Script<'_>, entry: Node) -> bool {
     })
 }
 
-/// Whether a value can be no function.
+/// Whether a value cannot be a function.
 fn is_plain(script: &Script<'_>, value: Node) -> bool {
     script.is_primitive(value) || matches!(script.syntax.kind(value), "array" | "object" | "regex")
 }

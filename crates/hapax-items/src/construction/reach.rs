@@ -17,8 +17,8 @@ use super::syntax::Node;
 
 mod call;
 
-/// Everything that could write to the value of `binding`, or to the property `field` of it where
-/// one is named. Assignments to the name itself are not among it.
+/// Everything that could write to the value of `binding`, or only to its property `field` if one is
+/// given. Assignments to the name itself are not included.
 pub(super) fn written(script: &Script<'_>, binding: Binding, field: Option<&str>) -> Vec<Node> {
     if script.initial(binding).is_some_and(|value| script.is_primitive(value))
         && script.scopes.bound(binding).writes.is_empty()
@@ -40,12 +40,12 @@ pub(super) fn written(script: &Script<'_>, binding: Binding, field: Option<&str>
     reach.written.into_iter().collect()
 }
 
-/// How a value is there.
+/// How an expression contains the value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Held {
-    /// So many containers are around it. Fewer is the careful guess.
+    /// The number of containers around the value. In doubt, fewer is safe.
     below: u8,
-    /// It is the object whose one property is asked for, not a part of it.
+    /// The value is the object whose property `field` is followed, not a part of it.
     rooted: bool,
 }
 
@@ -67,7 +67,8 @@ impl Held {
 struct Reach<'a, 's> {
     script: &'a Script<'s>,
     field: Option<&'a str>,
-    /// Expressions that have the value, to be followed. Never recursion: chains can be long.
+    /// Expressions that contain the value and are still to be followed. A queue, not recursion:
+    /// chains can be long.
     queue: Vec<(Node, Held)>,
     seen: HashMap<(Binding, bool), u8>,
     /// Functions whose results were followed already.
@@ -101,7 +102,7 @@ impl Reach<'_, '_> {
         }
     }
 
-    /// Whether a name in a pattern takes another property than the one that is asked for.
+    /// Whether a name in a pattern takes a property other than `field`.
     fn is_beside(&self, pattern: Node, name: Node) -> bool {
         let syntax = &self.script.syntax;
         let entry = syntax.named(pattern).find(|entry| syntax.contains(*entry, name));
@@ -173,7 +174,7 @@ impl Reach<'_, '_> {
                         None => self.write(parent),
                     };
                 }
-                // Here the value is only looked at.
+                // Here the value is only read.
                 "binary_expression"
                 | "unary_expression"
                 | "template_substitution"
@@ -197,7 +198,7 @@ impl Reach<'_, '_> {
         }
     }
 
-    /// A tag is a function that gets what is substituted.
+    /// A template's tag is a function that receives the substituted values.
     fn is_tagged(&self, substitution: Node) -> bool {
         let syntax = &self.script.syntax;
         let holder = syntax.ancestors(substitution).nth(1);
@@ -208,7 +209,8 @@ impl Reach<'_, '_> {
         self.written.insert(node);
     }
 
-    /// `value.name`, `value[index]`, perhaps called. Answers with where it goes on, if it does.
+    /// Follows `value.name` or `value[index]`, perhaps called. Returns the expression to follow
+    /// next.
     fn property(&mut self, member: Node, held: Held) -> Option<(Node, Held)> {
         let syntax = &self.script.syntax;
         let name = syntax.property(member);
@@ -228,7 +230,7 @@ impl Reach<'_, '_> {
             return None;
         }
         if self.script.is_written(member) {
-            // Writing to a container leaves what it holds alone, unless a setter is behind it.
+            // A write to a container does not change its contents, unless it runs a setter.
             if held.below == 0 || !writes_only {
                 self.write(member);
             }
@@ -262,7 +264,7 @@ impl Reach<'_, '_> {
         Some((call, held))
     }
 
-    /// A function of an object literal that does not know its object.
+    /// Whether the method is a function of an object literal that does not use `this`.
     fn is_selfless(&self, member: Node, name: &str) -> bool {
         let syntax = &self.script.syntax;
         let object = syntax.child(member, "object").map(|object| syntax.bare(object));

@@ -1,4 +1,4 @@
-//! Which name means which declaration.
+//! Resolves names to their declarations.
 //!
 //! Scripts are modules, hence strict: functions in blocks stay in their block, and nothing can
 //! add a name to a scope while the script runs.
@@ -20,7 +20,7 @@ pub(super) const FUNCTIONS: [&str; 6] = [
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct Binding(usize);
 
-/// What introduces a name.
+/// The kind of declaration that introduces a name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Origin {
     Variable,
@@ -48,7 +48,7 @@ pub(super) struct Bound {
     pub(super) writes: Vec<Node>,
 }
 
-/// What an identifier is there for.
+/// The role of an identifier.
 enum Role {
     Declares(Origin, Node),
     Writes,
@@ -113,7 +113,8 @@ impl Scopes {
         &self.bound[binding.0]
     }
 
-    /// The declaration an identifier belongs to. None for globals and whatever is no identifier.
+    /// The declaration an identifier belongs to. None for globals and for nodes that are no
+    /// identifiers.
     pub(super) fn meaning(&self, node: Node) -> Option<Binding> {
         self.meaning.get(&node).copied()
     }
@@ -187,7 +188,7 @@ fn role(syntax: &Syntax<'_>, node: Node) -> Role {
     Role::Reads
 }
 
-/// The node that a declared name lives in.
+/// The node whose scope a declared name belongs to.
 fn home(syntax: &Syntax<'_>, name: Node, origin: Origin, by: Node) -> Node {
     let around = |node: Node, wanted: &dyn Fn(Node) -> bool| {
         syntax.ancestors(node).find(|outer| wanted(*outer)).unwrap_or(Node::PROGRAM)
@@ -212,7 +213,7 @@ fn home(syntax: &Syntax<'_>, name: Node, origin: Origin, by: Node) -> Node {
         Origin::Variable => around(name, &is_block),
         Origin::Function | Origin::Class => match syntax.kind(by).ends_with("_declaration") {
             true => around(by, &is_block),
-            // The name of a function or class expression is known to itself alone.
+            // The name of a function or class expression is visible only inside it.
             false => by,
         },
     }

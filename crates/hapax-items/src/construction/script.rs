@@ -1,4 +1,4 @@
-//! A script, with what the rest asks of it: what names stand for, who is called, what is written.
+//! A parsed script, and queries on it: the meaning of names, the callee of a call, writes.
 
 use std::cell::Cell;
 use std::collections::HashSet;
@@ -24,7 +24,7 @@ pub(super) struct Script<'s> {
     steps: Cell<usize>,
 }
 
-/// Whom a call calls.
+/// The callee of a call.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Callee {
     Tool(String, String),
@@ -32,7 +32,7 @@ pub(super) enum Callee {
     Local(Binding),
     /// `String`, or `Object.keys`.
     Global(String),
-    /// A method of something the script has. The name is None if it is computed.
+    /// A method of a value of the script. The name is None if it is computed.
     Method(Node, Option<String>),
     /// A function written in place.
     Inline(Node),
@@ -54,12 +54,12 @@ impl<'s> Script<'s> {
         Ok(script)
     }
 
-    /// One step of work. False once there have been too many; what was found by then is not used.
+    /// Counts one step of work. False once the limit is reached; findings up to then are not used.
     pub(super) fn step(&self) -> bool {
         self.spend(1)
     }
 
-    /// So much work as one step is, so many times.
+    /// Counts that many steps of work.
     pub(super) fn spend(&self, steps: usize) -> bool {
         self.steps.set(self.steps.get().saturating_sub(steps));
         self.steps.get() > 0
@@ -127,7 +127,7 @@ impl<'s> Script<'s> {
         }
     }
 
-    /// The function that a name stands for, if it stands for one and always for the same.
+    /// The function that a name stands for, if it always stands for the same one.
     pub(super) fn function(&self, binding: Binding) -> Option<Node> {
         let bound = self.scopes.bound(binding);
         let [declaration] = bound.declarations[..] else { return None };
@@ -141,7 +141,7 @@ impl<'s> Script<'s> {
         self.is_function(function).then_some(function)
     }
 
-    /// What a variable starts with, if it is declared once, by its name alone.
+    /// A variable's initial value, if it is declared once, by its name alone.
     pub(super) fn initial(&self, binding: Binding) -> Option<Node> {
         let [declaration] = self.scopes.bound(binding).declarations[..] else { return None };
         let named = self.syntax.child(declaration.by, "name") == Some(declaration.name);
@@ -195,7 +195,7 @@ impl<'s> Script<'s> {
         false
     }
 
-    /// Whether the expression can have nothing but a primitive value, or a function.
+    /// Whether the expression always has a primitive value.
     pub(super) fn is_primitive(&self, node: Node) -> bool {
         let node = self.syntax.bare(node);
         match self.syntax.kind(node) {
@@ -212,7 +212,8 @@ impl<'s> Script<'s> {
         matches!(operator, Some("??" | "||" | "&&"))
     }
 
-    /// Those entries of an object literal that could decide a property. None if it is no literal.
+    /// The entries of an object literal that could decide a property. None if the node is no
+    /// literal.
     pub(super) fn entries(&self, object: Node, field: &str) -> Option<Vec<Node>> {
         let syntax = &self.syntax;
         let decides = |entry: &Node| {
@@ -228,7 +229,7 @@ impl<'s> Script<'s> {
         literal.then(|| syntax.named(object).filter(decides).collect())
     }
 
-    /// Whether a name is declared inside the node and nowhere seen from outside.
+    /// Whether the scope of a name lies inside the node.
     pub(super) fn is_inside(&self, identifier: Node, root: Node) -> bool {
         self.meaning(identifier)
             .is_some_and(|binding| self.syntax.contains(root, self.scopes.bound(binding).scope))

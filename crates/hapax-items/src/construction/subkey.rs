@@ -1,11 +1,11 @@
-//! What the subkey of a tool call is built from.
+//! The pieces that the subkey of a tool call is built from.
 
 use super::reach;
 use super::script::{SUBKEY, Script};
 use super::syntax::Node;
 use super::trace::{Piece, Trace};
 
-/// Variables and spreads are looked through this far. Further ones may hold a subkey.
+/// Variables and spreads are followed this many steps. Beyond that, they may hold a subkey.
 const HOPS: usize = 16;
 
 /// Empty if the call certainly has none.

@@ -1,8 +1,8 @@
 //! The syntax tree of a script, flat.
 //!
 //! Nodes are numbered as they appear, so a node's subtree is a range and containment is two
-//! comparisons. Comments are gone. Whatever tree-sitter and a JavaScript engine could read
-//! differently is refused here, so nobody behind this file has to think of it.
+//! comparisons. Comments are gone. This file refuses code that tree-sitter and a JavaScript engine
+//! could read differently, so the other modules need not consider it.
 
 use std::ops::ControlFlow;
 
@@ -26,7 +26,7 @@ pub struct Unreadable {
     pub line: usize,
     /// Counted from one, in bytes.
     pub column: usize,
-    /// What is in the way.
+    /// The reason.
     pub what: String,
 }
 
@@ -139,8 +139,8 @@ impl<'s> Syntax<'s> {
         }
     }
 
-    /// `return` at the end of a line returns nothing. The grammar sees that only for some of what
-    /// may follow.
+    /// `return` at the end of a line returns nothing. The grammar recognises that only before some
+    /// tokens.
     fn refuse_broken_lines(&self) -> Result<(), Unreadable> {
         for node in self.all() {
             let restricted = matches!(
@@ -253,7 +253,7 @@ impl<'s> Syntax<'s> {
     }
 }
 
-/// These end a line for JavaScript, and with it a comment, but not for everybody who reads it.
+/// Refuses characters that end a line (and a comment) in JavaScript but not in every other reader.
 fn refuse_odd_lines(source: &str) -> Result<(), Unreadable> {
     for (row, text) in source.split('\n').enumerate() {
         let text = text.strip_suffix('\r').unwrap_or(text);

@@ -1,15 +1,15 @@
-//! What an item id or a subkey is built from.
+//! The pieces that an item id or a subkey is built from.
 //!
 //! From the expression back through everything it is computed from: names to their declarations,
-//! functions to their bodies, parameters to the calls, loop variables to what is looped over.
-//! It ends at what comes from outside: tools, handlers, globals.
+//! functions to their bodies, parameters to the calls, loop variables to the list of the loop. It
+//! ends at inputs from outside: tools, handlers, globals.
 //!
-//! If anything on the way is written to more than once, order matters, and the pieces are told
-//! in the order of the script. A piece that writes is told with all statements around it that do
-//! not hold the expression itself, so conditions, loops and early exits are part of it.
+//! If a value on the way is written to after its declaration, order matters, and the pieces are
+//! listed in the order of the script. A piece that writes includes all statements around it that do
+//! not contain the expression itself, so conditions, loops and early exits are part of it.
 //!
-//! Where it gets too odd (`this` from around, parameters of methods), the whole script is the
-//! piece: then every change but one of layout, names and payloads is a difference.
+//! Where tracing gives up (an outer `this`, parameters of methods), the whole script is the piece:
+//! then every change but one of layout, names and payloads is a difference.
 
 use std::collections::{HashSet, VecDeque};
 
@@ -31,35 +31,37 @@ pub(super) struct Piece {
     pub(super) wording: String,
     /// For people.
     pub(super) shown: String,
-    /// It only decides how often others happen.
+    /// It only decides how often other pieces run.
     pub(super) beside: bool,
-    /// What tools are asked in it. A repair may ask otherwise, but not what it asked elsewhere.
+    /// The questions to tools in it. A repair may ask another question, but none that the script
+    /// before asked elsewhere.
     pub(super) asked: Vec<String>,
 }
 
 pub(super) struct Trace<'a, 's> {
     script: &'a Script<'s>,
-    /// The expression, and calls through which its inputs come. What is written is told with
-    /// everything around it that holds none of these.
+    /// The expression, and calls through which its inputs come. A write is listed with all code
+    /// around it that contains none of them.
     anchors: Vec<Node>,
     numbers: Numbers,
     queue: VecDeque<(Binding, Facet)>,
     seen: HashSet<(Binding, Facet)>,
     told: Vec<Node>,
     pieces: Vec<(Node, Piece)>,
-    /// Where what is written to lives. If there is any, order matters.
+    /// The scopes of the names that are written to. If there are any, order matters.
     written: HashSet<Node>,
-    /// Calls of tools in what was worded since the last piece.
+    /// Tool calls in the wording since the last piece.
     asked: Vec<Node>,
-    /// Statements around the expression whose heads were told.
+    /// Statements around the expression whose heads are listed.
     heads: HashSet<Node>,
-    /// Statements around the expression whose exits were told, as seen from inside a function.
+    /// Statements around the expression whose exits are listed, as seen from inside a function.
     exits: HashSet<(Node, Option<Node>)>,
     everything: bool,
 }
 
 impl<'a, 's> Trace<'a, 's> {
-    /// What `expression` is built from, or only its property `field`. The expression comes first.
+    /// The pieces that `expression`, or only its property `field`, is built from. The expression
+    /// comes first.
     pub(super) fn of(script: &'a Script<'s>, expression: Node, field: Option<&str>) -> Vec<Piece> {
         let mut trace = Self {
             script,
@@ -92,7 +94,7 @@ impl<'a, 's> Trace<'a, 's> {
                 }
                 self.follow(binding, &facet);
             }
-            // Once order matters, it matters when the functions around are called.
+            // Once order matters, so does the time at which the enclosing functions are called.
             if self.written.is_empty() {
                 return;
             }
@@ -109,7 +111,7 @@ impl<'a, 's> Trace<'a, 's> {
         let script = self.script;
         let syntax = &script.syntax;
         for function in syntax.ancestors(anchor).filter(|outer| script.is_function(*outer)) {
-            // What does not outlive a call does not depend on when it is called.
+            // A value that does not outlive a call does not depend on when the function is called.
             if self.written.iter().all(|scope| syntax.contains(function, *scope)) {
                 continue;
             }
@@ -138,7 +140,7 @@ impl<'a, 's> Trace<'a, 's> {
         std::iter::once(first).chain(self.pieces.into_iter().map(|(_, piece)| piece)).collect()
     }
 
-    /// The expression for people. Of an object with a subkey, what decides that.
+    /// The expression, for people. Of an object literal, only the entries that decide `field`.
     fn shown(&self, expression: Node, field: Option<&str>) -> String {
         let syntax = &self.script.syntax;
         match field.and_then(|field| self.script.entries(expression, field)) {
@@ -204,7 +206,7 @@ impl<'a, 's> Trace<'a, 's> {
             Origin::Variable if self.is_anchored(self.block(by)) => {
                 self.variable(by, name, facet);
             }
-            // Declared where the expression is not: a `var` in some branch.
+            // Declared in a block without the expression: a `var` in some branch.
             Origin::Loop | Origin::Variable => self.event(name, Node::PROGRAM),
         }
     }
@@ -220,7 +222,7 @@ impl<'a, 's> Trace<'a, 's> {
     }
 
     fn definition(&mut self, by: Node) {
-        // The own name of a function expression: the expression is all there is.
+        // The own name of a function expression is visible only inside it.
         let expression = !self.script.syntax.kind(by).ends_with("_declaration");
         match expression || self.is_anchored(self.block(by)) {
             true => self.tell_all(by),
@@ -281,7 +283,7 @@ impl<'a, 's> Trace<'a, 's> {
         out
     }
 
-    /// Tells a whole node, once.
+    /// Lists a whole node as a piece, once.
     fn tell_all(&mut self, node: Node) {
         let syntax = &self.script.syntax;
         let known = self.told.iter().any(|told| syntax.contains(*told, node));
@@ -312,7 +314,7 @@ impl<'a, 's> Trace<'a, 's> {
     }
 }
 
-/// Which operation is asked what.
+/// The operation of a tool call and its payload.
 pub(super) fn question(script: &Script<'_>, call: Node) -> String {
     match script.callee(call) {
         Callee::Tool(tool, operation) => format!("{tool}.{operation}{}", payload(script, call)),

@@ -1,8 +1,8 @@
-//! How a piece of a script reads when taste is left out of it.
+//! The normal form of a piece of a script, without matters of taste.
 //!
-//! Two pieces that read the same do the same, as far as names from outside mean the same. Gone
-//! are layout, comments, parentheses, quotes, trailing commas, semicolons, and the names of what
-//! the script declares: those are numbered as they appear.
+//! Two pieces with the same wording do the same, as far as names from outside mean the same. The
+//! wording leaves out layout, comments, parentheses, quotes, trailing commas, semicolons, and the
+//! names that the script declares: those are numbered as they appear.
 
 use std::collections::HashMap;
 
@@ -10,17 +10,17 @@ use super::scope::{Binding, is_identifier};
 use super::script::{Callee, Script};
 use super::syntax::Node;
 
-/// What of a value matters.
+/// The part of a value that matters.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) enum Facet {
     Whole,
     /// One property of it.
     Field(String),
-    /// Its elements, whichever of them and in whatever order.
+    /// Its elements, in any selection and order.
     Elements,
-    /// Nothing of it but what happens to it: it is handed what matters.
+    /// Only writes to it: it is handed a value that matters.
     Handed,
-    /// That it is called, and when: calling it writes to what matters.
+    /// Its calls and when they happen: a call writes to a value that matters.
     Calls,
 }
 
@@ -30,22 +30,22 @@ pub(super) type Numbers = HashMap<Binding, usize>;
 pub(super) struct Wording<'a, 's> {
     pub(super) script: &'a Script<'s>,
     pub(super) numbers: &'a mut Numbers,
-    /// What is put into words. Names declared inside need no following.
+    /// The node to word. Names declared inside need no following.
     pub(super) root: Node,
-    /// What is told elsewhere.
+    /// Nodes that are worded elsewhere.
     pub(super) holes: &'a [Node],
-    /// Tell what tools are given, too, except for subkeys, and by the names that the script has.
+    /// Also word the arguments of tools, without subkeys, and keep the script's own names.
     pub(super) payloads: bool,
-    /// Names from outside that were met.
+    /// Names from outside of the root, as they were met.
     pub(super) met: Vec<(Binding, Facet)>,
     /// Calls of tools whose arguments were left out.
     pub(super) asked: Vec<Node>,
-    /// `this` of something around the root was met.
+    /// A `this` that belongs to code around the root was met.
     pub(super) selfish: bool,
     pub(super) out: String,
 }
 
-/// What a tool is given, except for the subkey.
+/// The arguments of a tool call, without the subkey.
 pub(super) fn payload(script: &Script<'_>, call: Node) -> String {
     let Some(root) = script.syntax.child(call, "arguments") else { return String::new() };
     let mut numbers = Numbers::new();
@@ -153,7 +153,7 @@ impl<'a, 's> Wording<'a, 's> {
         }
     }
 
-    /// Whether a property is left out because it is told elsewhere.
+    /// Whether an entry is left out because the subkey is worded elsewhere.
     fn is_subkey(&self, entry: Node) -> bool {
         let syntax = &self.script.syntax;
         let key = match syntax.kind(entry) {
@@ -182,8 +182,8 @@ impl<'a, 's> Wording<'a, 's> {
         self.out.push('`');
     }
 
-    /// What a tool answers depends on what it is asked, but a repair may ask better. So arguments
-    /// are left out, unless evaluating them does something.
+    /// A repair may change a question to a tool, although the answer depends on it. So arguments
+    /// are left out, unless evaluating them has an effect.
     fn call(&mut self, node: Node) {
         let arguments = self.script.syntax.child(node, "arguments");
         if let Callee::Tool(tool, operation) = self.script.callee(node)
@@ -244,7 +244,7 @@ impl<'a, 's> Wording<'a, 's> {
         }
     }
 
-    /// What of a name's value matters where it stands: `a.b` needs no more of `a` than `b`.
+    /// The facet of a name's value that matters here: `a.b` needs no more of `a` than `b`.
     fn facet(&self, node: Node) -> Facet {
         let syntax = &self.script.syntax;
         let member = syntax.parent(node).filter(|_| syntax.field(node) == Some("object"));

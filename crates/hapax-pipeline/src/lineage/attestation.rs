@@ -1,5 +1,5 @@
-//! Attestations: an in-toto statement with SLSA provenance for one artifact, and the DSSE envelope
-//! it travels in. Keys are somebody else's: signing and verifying come from outside.
+//! Attestations: an in-toto statement with SLSA provenance for one artifact, in a DSSE envelope.
+//! The caller signs and verifies: this module has no keys.
 
 use data_encoding::{BASE64, BASE64URL};
 use hapax::json::Json;
@@ -8,10 +8,10 @@ use super::{Completed, fields, names};
 use crate::run::Artifact;
 use hapax::document::{Object, list, print, text};
 
-/// What a payload is that carries a statement.
+/// The media type of a payload that is a statement.
 pub const PAYLOAD_TYPE: &str = "application/vnd.in-toto+json";
 
-/// What kind of build an operation is.
+/// The kind of build that an operation is.
 pub const BUILD_TYPE: &str = "urn:hapax:build:pipeline.v1";
 
 /// Why an envelope was not opened.
@@ -20,16 +20,16 @@ pub enum Refused {
     /// It is no envelope.
     #[error("not a DSSE envelope: {0}")]
     Malformed(&'static str),
-    /// It carries something else than a statement.
+    /// Its payload is not a statement.
     #[error("the payload is {0:?}, not {PAYLOAD_TYPE}")]
     PayloadType(String),
-    /// No signature on it is good.
+    /// None of its signatures is good.
     #[error("no signature verifies")]
     Signature,
 }
 
-/// What made this artifact, and from what. `builder` is the URI of whoever vouches for it. `None`
-/// if the artifact has no SHA-256, without which nothing can be said of it.
+/// The provenance of this artifact: the run that made it, and its inputs. `builder` is the URI of
+/// the party that vouches for it. `None` if the artifact has no SHA-256, which a statement needs.
 pub fn statement(done: &Completed<'_>, artifact: &Artifact, builder: &str) -> Option<Json> {
     let subject = Object::default()
         .text("name", artifact.uri.as_str())
@@ -46,13 +46,13 @@ pub fn statement(done: &Completed<'_>, artifact: &Artifact, builder: &str) -> Op
     Some(statement.json())
 }
 
-/// What is signed: the payload and what it is, each with its length.
+/// The bytes to sign: the payload type and the payload, each with its length.
 pub fn pae(payload_type: &str, payload: &[u8]) -> Vec<u8> {
     let head = format!("DSSEv1 {} {payload_type} {} ", payload_type.len(), payload.len());
     [head.as_bytes(), payload].concat()
 }
 
-/// The envelope of a statement. `sign` gives the id of its key, and the signature.
+/// The envelope of a statement. `sign` returns the id of its key, and the signature.
 pub fn seal(statement: &Json, sign: impl Fn(&[u8]) -> (String, Vec<u8>)) -> Json {
     let payload = print(statement);
     let (key, signature) = sign(&pae(PAYLOAD_TYPE, payload.as_bytes()));
@@ -67,8 +67,8 @@ pub fn seal(statement: &Json, sign: impl Fn(&[u8]) -> (String, Vec<u8>)) -> Json
     ])
 }
 
-/// The statement in an envelope, if `verify` finds one of the signatures good. It is given what
-/// was signed, and the signature. Nothing of the payload is read before.
+/// The statement in an envelope, if `verify` finds one of the signatures good. `verify` gets the
+/// signed bytes and the signature. The payload is not parsed before.
 pub fn open(envelope: &Json, verify: impl Fn(&[u8], &[u8]) -> bool) -> Result<Json, Refused> {
     let payload_type = text(envelope, "payloadType").ok_or(Refused::Malformed("payloadType"))?;
     if payload_type != PAYLOAD_TYPE {
@@ -117,7 +117,7 @@ fn digest(checksum: Option<&str>) -> Option<Json> {
     Some(Json::object([("sha256", Json::text(&names::sha256(checksum?)?))]))
 }
 
-/// Either alphabet, as the specification asks of whoever reads.
+/// Decodes either alphabet of base64, as the specification asks of readers.
 fn decoded(text: &str) -> Option<Vec<u8>> {
     BASE64.decode(text.as_bytes()).or_else(|_| BASE64URL.decode(text.as_bytes())).ok()
 }

@@ -1,8 +1,9 @@
 //! Writes to a property graph, in Cypher.
 //!
-//! Always the same statements, in this order: dataset, activity, attribute, actor, document. Each
-//! merges, so that writing twice is writing once, and neither an activity nor a version goes back to
-//! what an earlier entry of the journal said. A text is a constant: what a run says is a parameter.
+//! Every moment has the same statements, in this order: dataset, activity, attribute, actor,
+//! document, each group with its relations. Each statement merges, so writing twice is writing
+//! once. Neither an activity nor a version goes back to an earlier entry of the journal. The text
+//! of a statement is constant; the values of a run are parameters.
 
 use hapax::json::Json;
 
@@ -13,9 +14,9 @@ use hapax::document::Object;
 /// A statement and its parameters.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Statement {
-    /// What to do, the same for every run.
+    /// The text, the same for every run.
     pub text: &'static str,
-    /// With what, an object.
+    /// The parameters, an object.
     pub parameters: Json,
 }
 
@@ -84,7 +85,7 @@ MERGE (d:Document {id: document.id})
 SET d.kind = document.kind
 MERGE (d)-[:DESCRIBES]->(a)";
 
-/// What to write of this moment: dataset, activity, attribute, actor, document.
+/// The statements of this moment: dataset, activity, attribute, actor, document.
 pub fn statements(moment: &Moment) -> Vec<Statement> {
     let editions = made(moment).unwrap_or_default();
     let inputs = &moment.run.about.operation.inputs;
@@ -153,7 +154,7 @@ fn versions(moment: &Moment, editions: &[Edition<'_>]) -> Json {
     Json::Array(read.chain(written).collect())
 }
 
-/// What is not, or no longer, so is null: a graph then forgets it.
+/// A property that does not apply, or no longer does, is null: the graph then removes it.
 fn activity(moment: &Moment) -> Json {
     let (run, operation) = (&moment.run, &moment.run.about.operation);
     let over = !matches!(moment.what, What::Start | What::Running { .. });

@@ -6,7 +6,7 @@ use super::graph::{Graph, TYPE, Term};
 use super::{Completed, Edition, documents, names};
 use crate::run::Artifact;
 
-/// What a run that happened made, as JSON-LD.
+/// The outputs of a run that succeeded, as JSON-LD.
 pub fn json_ld(done: &Completed<'_>) -> Json {
     let mut graph = Graph::default();
     for edition in done.editions() {

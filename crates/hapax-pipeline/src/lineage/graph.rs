@@ -11,7 +11,7 @@ use super::{names, owner};
 use crate::run::Run;
 use hapax::document::Object;
 
-/// The vocabularies in use, by the name that stands for them.
+/// The vocabularies in use, by prefix.
 pub(crate) const VOCABULARIES: [(&str, &str); 9] = [
     ("dcat", "http://www.w3.org/ns/dcat#"),
     ("dcterms", "http://purl.org/dc/terms/"),
@@ -24,7 +24,7 @@ pub(crate) const VOCABULARIES: [(&str, &str); 9] = [
     ("xsd", "http://www.w3.org/2001/XMLSchema#"),
 ];
 
-/// What is said of a resource.
+/// The object of a statement.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Term {
     /// A resource, by an IRI that needs no escaping.
@@ -67,12 +67,12 @@ impl Term {
     }
 }
 
-/// Resources in the order in which they came up, and what is said of each.
+/// Resources in the order in which they came up, and the statements about each.
 #[derive(Default)]
 pub(crate) struct Graph(Vec<(String, Vec<(String, Term)>)>);
 
 impl Graph {
-    /// Says something of a resource. What was said before is not said again.
+    /// Adds a statement about a resource, unless it is there already.
     pub(crate) fn say(&mut self, subject: &str, predicate: &str, object: Term) {
         let at = self.0.iter().position(|(name, _)| name == subject).unwrap_or_else(|| {
             self.0.push((subject.to_owned(), Vec::new()));
@@ -84,14 +84,14 @@ impl Graph {
         }
     }
 
-    /// Says which documents there are of a run, of whatever they are about.
+    /// Links a resource to the documents about it.
     pub(crate) fn documents(&mut self, subject: &str, documents: &[(&str, String)]) {
         for (kind, name) in documents {
             self.say(subject, &format!("hapax:{kind}"), Term::Iri(name.clone()));
         }
     }
 
-    /// Says what somebody is called who answers for a dataset of the run, and gives the name.
+    /// Adds the owner of a dataset of the run as an agent, and returns its IRI.
     pub(crate) fn agent(&mut self, run: &Run, dataset: &str) -> Option<Term> {
         let owner = owner(run, dataset)?;
         let agent = names::agent(owner);
@@ -124,7 +124,7 @@ impl Graph {
     }
 }
 
-/// What kind of thing a resource is.
+/// The predicate for the type of a resource.
 pub(crate) const TYPE: &str = "rdf:type";
 
 fn node(subject: &str, statements: &[(String, Term)]) -> Json {

@@ -1,5 +1,5 @@
-//! The names by which documents name one another. All are derived, so that whoever renders a
-//! document again, or on another machine, comes to the same.
+//! The names by which documents refer to one another. All are derived, so a document that is
+//! rendered again, or on another machine, has the same names.
 
 use std::time::{Duration, UNIX_EPOCH};
 
@@ -51,7 +51,7 @@ pub fn artifact(dataset: &str, version: &str) -> String {
     format!("urn:hapax:artifact:{}:{}", encoded(dataset), encoded(version))
 }
 
-/// Something that was read: `urn:hapax:source:<name>`, and its checksum where that is known.
+/// An input: `urn:hapax:source:<name>`, and its checksum where that is known.
 pub fn source(source: &Source) -> String {
     let name = format!("urn:hapax:source:{}", encoded(&source.name));
     match &source.checksum {
@@ -60,7 +60,7 @@ pub fn source(source: &Source) -> String {
     }
 }
 
-/// Somebody who answers for a dataset: `urn:hapax:agent:<owner>`.
+/// The owner of a dataset: `urn:hapax:agent:<owner>`.
 pub fn agent(owner: &str) -> String {
     format!("urn:hapax:agent:{}", encoded(owner))
 }
@@ -75,7 +75,7 @@ pub fn stac(dataset: &str, version: &str) -> String {
     format!("urn:hapax:stac:{}", stac_item(dataset, version))
 }
 
-/// The id of a STAC item, which is also good as the name of a file: readable, then a digest.
+/// The id of a STAC item, which can also name a file: readable, then a digest.
 pub fn stac_item(dataset: &str, version: &str) -> String {
     slug(&format!("{dataset}-{version}"), &artifact(dataset, version))
 }
@@ -91,11 +91,11 @@ fn slug(readable: &str, exact: &str) -> String {
     format!("{slug}-{}", HEXLOWER.encode(&Digest::of(exact.as_bytes()).as_bytes()[..6]))
 }
 
-/// An absolute IRI for where something is, with nothing in it that a document would have to
-/// escape. Where no scheme is given, it is a file.
+/// An absolute IRI for a location, escaped so that it can stand in every document. Without a
+/// scheme, it is a file.
 pub(crate) fn location(uri: &str) -> String {
     let scheme = uri.split_once(':').map_or("", |(scheme, _)| scheme);
-    // One letter is a drive, and what the vocabularies are called is no scheme.
+    // One letter is a drive, and the prefix of a vocabulary is no scheme.
     let good = scheme.len() > 1
         && scheme.starts_with(|c: char| c.is_ascii_alphabetic())
         && scheme.chars().all(|c| c.is_ascii_alphanumeric() || "+-.".contains(c))

@@ -13,7 +13,7 @@ use hapax::document::Object;
 
 const SCHEMA: &str = "https://openlineage.io/spec/2-0-2/OpenLineage.json#/$defs/RunEvent";
 
-/// The event that tells of this moment. `producer` is the URI of whoever sends it.
+/// The event of this moment. `producer` is the URI of its sender.
 pub fn event(moment: &Moment, producer: &str) -> Json {
     let (run, facets) = (&moment.run, Facets { producer });
     let operation = &run.about.operation;
@@ -48,7 +48,7 @@ fn event_type(what: &What) -> &'static str {
     }
 }
 
-/// Makes facets, each of which says who produced it and what its schema is.
+/// Makes facets, each with its producer and its schema.
 struct Facets<'a> {
     producer: &'a str,
 }
@@ -99,7 +99,7 @@ impl Facets<'_> {
             .json()
     }
 
-    /// What the run was held against, and passed.
+    /// The parts of the contract and the checks that the run passed.
     fn contract(&self, product: &Product) -> Option<Json> {
         if product.contract.is_empty() && product.checks.is_empty() {
             return None;

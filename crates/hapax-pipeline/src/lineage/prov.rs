@@ -1,4 +1,4 @@
-//! PROV-O of a run that happened: what was done, by whom, from what, and what came of it.
+//! PROV-O of a run that succeeded: its activity, its agent, its inputs and its outputs.
 
 use hapax::json::Json;
 

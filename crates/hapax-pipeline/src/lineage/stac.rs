@@ -1,6 +1,6 @@
 //! STAC: an item for each version that a run made, a collection for each dataset.
 //!
-//! No geometry is ever told. Where a version is about known places, the item has their H3 cells.
+//! No geometry is published. Where a version is about known places, the item has their H3 cells.
 
 use std::collections::BTreeSet;
 
@@ -37,7 +37,7 @@ pub fn item(done: &Completed<'_>, edition: &Edition<'_>) -> Json {
         .json()
 }
 
-/// What a collection says of the newest run that wrote to it, whichever is told of last.
+/// The newest run that wrote to a collection, in whichever order the runs arrive.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Newest {
     at: String,
@@ -45,12 +45,12 @@ pub struct Newest {
 }
 
 impl Newest {
-    /// What this run says of a dataset that it wrote to.
+    /// This run, as it is recorded for a dataset that it wrote to.
     pub fn of(done: &Completed<'_>, dataset: &str) -> Self {
         Self { at: names::time(done.end.at), providers: provider(done, dataset) }
     }
 
-    /// What a collection says that was written before.
+    /// The newest run of a collection that was written before.
     pub fn read(collection: &Json) -> Option<Self> {
         let first = |json: &Json| match json {
             Json::Array(members) => members.first().cloned(),
@@ -62,7 +62,7 @@ impl Newest {
         Some(Self { at, providers: collection.get("providers").and_then(first) })
     }
 
-    /// The newer of two; of two at once, this one.
+    /// The newer of two; `self` if both are as new.
     pub fn or(self, other: Option<Self>) -> Self {
         other.filter(|other| other.at > self.at).unwrap_or(self)
     }
@@ -72,7 +72,7 @@ impl Newest {
 pub fn collection(newest: &Newest, dataset: &str, items: &BTreeSet<String>) -> Json {
     let links = items.iter();
     let links = links.map(|id| link("item", &format!("./{id}/{id}.json"), "application/geo+json"));
-    // Where it is about is not told, and that is how the specification writes it.
+    // A collection has to have an extent, and places are not published, so the extent is the world.
     let world = ["-180", "-90", "180", "90"].map(|edge| Json::parse(edge.as_bytes()));
     let world = world.into_iter().flatten().collect();
     let until = Json::Array(vec![Json::Null, Json::text(&newest.at)]);

@@ -1,4 +1,4 @@
-//! Which cells a shape lies in.
+//! The cells that a shape lies in.
 
 use std::collections::BTreeSet;
 
@@ -7,15 +7,15 @@ use h3o::{CellIndex, LatLng, Resolution};
 /// Points of a shape's outline per edge of a cell, at least.
 const DENSITY: f64 = 4.0;
 
-/// Points of outlines that are looked at for each cell that is allowed.
+/// The outline points that are examined for each allowed cell.
 const EFFORT: usize = 64;
 
-/// Something with a place.
+/// A shape on Earth.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Shape {
     Point(LatLng),
     Line(Vec<LatLng>),
-    /// Rings: what is in an odd number of them is inside.
+    /// Rings: a point inside an odd number of them is inside the polygon.
     Polygon(Vec<Vec<LatLng>>),
 }
 
@@ -33,14 +33,14 @@ impl Shape {
     }
 }
 
-/// A latitude and a longitude that there are.
+/// A position, if the latitude and the longitude are in range.
 pub(super) fn spot(latitude: f64, longitude: f64) -> Option<LatLng> {
     let there = latitude.abs() <= 90.0 && longitude.abs() <= 180.0;
     there.then(|| LatLng::new(latitude, longitude).ok()).flatten()
 }
 
-/// The cells that shapes lie in: of this resolution, or of the finest coarser one of which
-/// there are at most `most`.
+/// The cells that shapes lie in: at this resolution, or at the finest coarser one with at most
+/// `most` cells.
 pub(super) fn cover(shapes: &[Shape], finest: Resolution, most: usize) -> BTreeSet<CellIndex> {
     let mut fits = BTreeSet::new();
     for resolution in Resolution::range(Resolution::Zero, finest) {
@@ -53,7 +53,7 @@ pub(super) fn cover(shapes: &[Shape], finest: Resolution, most: usize) -> BTreeS
     fits
 }
 
-/// A cover being made; `None` of its functions says that it grew too large.
+/// A cover in progress. Its functions return `None` when it has grown too large.
 struct Cover {
     cells: BTreeSet<CellIndex>,
     resolution: Resolution,
@@ -106,7 +106,7 @@ impl Cover {
         Some(())
     }
 
-    /// From the outline inwards, as far as the middles of cells are inside.
+    /// Fills from the outline inwards, with the cells whose centre is inside.
     fn fill(&mut self, rings: &[Vec<LatLng>]) -> Option<()> {
         let mut edge: Vec<CellIndex> = self.cells.iter().copied().collect();
         let mut outside = BTreeSet::new();

@@ -1,14 +1,14 @@
-//! How shapes are written: GeoJSON, and well-known text.
+//! The notations of shapes: GeoJSON, and well-known text.
 
 use h3o::LatLng;
 use hapax::json::Json;
 
 use super::cover::{Shape, spot};
 
-/// How deep parentheses are in any shape that is meant.
+/// The deepest parentheses that are read as a shape.
 const DEEPEST: usize = 16;
 
-/// Positions in lists in lists, as both ways of writing have them.
+/// Nested lists of positions, as both notations have them.
 #[derive(Debug)]
 pub(super) enum Nest {
     Spot(Option<LatLng>),
@@ -25,7 +25,7 @@ pub(super) enum Order {
 }
 
 impl Order {
-    /// Where two numbers are; in the other order if they cannot be in this one.
+    /// The position of two numbers; in the other order if they are out of range in this one.
     pub(super) fn spot(self, a: f64, b: f64) -> Option<LatLng> {
         match self {
             Self::LonLat => spot(b, a).or_else(|| spot(a, b)),
@@ -45,7 +45,7 @@ pub(super) fn geojson(geometry: &Json) -> Vec<Shape> {
     coordinates.map(|nest| shapes(kind, &nest)).unwrap_or_default()
 }
 
-/// The shapes of a well-known text that begins after its kind, at the parenthesis; none if
+/// The shapes of a well-known text, whose `body` begins at the parenthesis after its kind; none if
 /// it cannot be read.
 pub(super) fn well_known(kind: &str, body: &str) -> Vec<Shape> {
     if depth(body) > DEEPEST {
@@ -118,7 +118,7 @@ impl Nest {
         items.collect::<Option<Vec<_>>>().map(Self::List)
     }
 
-    /// Every position, however deep, that there is on Earth.
+    /// Every valid position, at any depth.
     pub(super) fn spots(&self) -> Vec<LatLng> {
         match self {
             Self::Spot(spot) => spot.iter().copied().collect(),
@@ -150,7 +150,7 @@ fn depth(text: &str) -> usize {
     depths.max().unwrap_or_default()
 }
 
-/// What stands between the commas that are in no parentheses.
+/// Splits a text at the commas that are in no parentheses.
 fn split(text: &str) -> impl Iterator<Item = &str> {
     let mut depth = 0_usize;
     text.split(move |c: char| {

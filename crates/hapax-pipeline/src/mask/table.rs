@@ -1,5 +1,4 @@
-//! Tables in texts: cells between commas, semicolons, tabs or bars, with or without a line that
-//! names them.
+//! Tables in texts: cells between commas, semicolons, tabs or bars, with or without a header line.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ops::Range;
@@ -12,7 +11,7 @@ use super::text::{Degrees, points, punctuation, replace};
 use super::{Mask, REMOVED, degrees};
 
 impl Mask {
-    /// A text in which rows of tables have their places replaced, each cell by itself.
+    /// Replaces the places in the rows of tables, each cell by itself.
     pub(super) fn tables(&mut self, text: &str) -> String {
         let mut replaced = Vec::new();
         let mut header: Option<Header<'_>> = None;
@@ -33,7 +32,7 @@ impl Mask {
         replace(text, replaced)
     }
 
-    /// The cells of a row that are replaced, with those that are by their names.
+    /// The cells of a row to replace: those in `named`, and precise numbers.
     fn cells_of(
         &mut self,
         line: &str,
@@ -45,14 +44,14 @@ impl Mask {
         let numbers = exact(line, &cells(line, false)).into_iter();
         let numbers: Vec<(Degrees, bool)> =
             numbers.filter(|(degrees, _)| !taken.contains(&degrees.at.start)).collect();
-        // What stands beside something that is no cell goes with it.
+        // A run with a number that is no cell is left to the rules for text.
         let runs = numbers.chunk_by(|(a, _), (b, _)| a.is_beside(b, line));
         let runs = runs.filter(|run| run.iter().all(|(_, is_cell)| *is_cell));
         let runs: Vec<Vec<(Degrees, bool)>> = runs.map(<[_]>::to_vec).collect();
         let places = match header.is_some_and(|header| header.whole) {
-            // Names tell which are places: only what stands beside each other may be more.
+            // The names tell which columns are places. Only adjacent numbers may be another place.
             true => runs,
-            // That is looked for in any text, and becomes one.
+            // A single run is left to the rules for text, which replace it as one place.
             false if runs.len() < 2 => Vec::new(),
             false => vec![runs.concat()],
         };
@@ -65,18 +64,18 @@ impl Mask {
         replaced
     }
 
-    /// Precise numbers in a row, two by two.
+    /// Replaces precise numbers of a row in pairs.
     fn run(&mut self, run: &[(Degrees, bool)], replaced: &mut Vec<Replaced>) {
         let (pairs, odd) = run.as_chunks::<2>();
         for [(one, _), (other, _)] in pairs {
-            // Of an odd number nobody can tell which belong together.
+            // An odd number of them cannot be paired.
             let written = self.written(&points(one.with(other).filter(|_| odd.is_empty())));
             replaced.extend([(one.at.clone(), written.clone()), (other.at.clone(), written)]);
         }
         replaced.extend(odd.iter().map(|(degrees, _)| (degrees.at.clone(), REMOVED.to_owned())));
     }
 
-    /// What the names of the columns say is half a place.
+    /// The cells of columns that are named latitude or longitude.
     fn named_of(&mut self, line: &str, row: &[Range<usize>], header: &Header<'_>) -> Vec<Replaced> {
         let value = |nth: usize| degrees(&Json::text(&line[bare(line, &row[nth])]));
         let mut replaced = Vec::new();
@@ -91,13 +90,13 @@ impl Mask {
     }
 }
 
-/// Where something was, and what is there instead.
+/// A range, and the text that replaces it.
 type Replaced = (Range<usize>, String);
 
-/// A line that names the columns.
+/// A header line, which names the columns.
 struct Header<'a> {
     cells: usize,
-    /// Columns of halves.
+    /// The columns that are a latitude or a longitude.
     halves: BTreeMap<usize, Half<'a>>,
     columns: HashMap<Half<'a>, usize>,
     /// Whether it names both halves of a place.
@@ -105,7 +104,8 @@ struct Header<'a> {
 }
 
 impl<'a> Header<'a> {
-    /// A line of names of which one is half a place, and is a word or has its other half there.
+    /// Reads a line of names. One has to be half a place, and either a single word or with its
+    /// other half in the line.
     fn read(line: &'a str, cells: &[Range<usize>]) -> Option<Self> {
         let in_name = |c: char| c.is_alphanumeric() || " _-()/#°".contains(c);
         let is_name =
@@ -126,8 +126,8 @@ impl<'a> Header<'a> {
     }
 }
 
-/// The precise numbers of a line, and whether each is a cell; in the first and the last, something
-/// else may be around it.
+/// The precise numbers of a line, and whether each is a cell. The first and the last cell may have
+/// other text around the number.
 fn exact(line: &str, cells: &[Range<usize>]) -> Vec<(Degrees, bool)> {
     let mut nth = 0;
     let numbers = Degrees::all(line).map(|number| {
@@ -148,7 +148,7 @@ fn exact(line: &str, cells: &[Range<usize>]) -> Vec<(Degrees, bool)> {
     numbers.collect()
 }
 
-/// A cell without what is around it.
+/// A cell without the punctuation around it.
 fn bare(line: &str, cell: &Range<usize>) -> Range<usize> {
     let text = &line[cell.clone()];
     let start = cell.start + (text.len() - text.trim_start_matches(punctuation).len());
@@ -160,7 +160,7 @@ fn lines(text: &str) -> impl Iterator<Item = &str> {
     text.split_inclusive('\n').flat_map(|line| line.split_inclusive(r"\n"))
 }
 
-/// Where the cells of a line are. What is quoted is in one, where that is asked for.
+/// The ranges of a line's cells. With `quotes`, a separator in quotes does not end a cell.
 fn cells(line: &str, quotes: bool) -> Vec<Range<usize>> {
     let bytes = line.as_bytes();
     let (mut cells, mut start, mut quoted) = (Vec::new(), 0, false);
@@ -180,6 +180,6 @@ fn cells(line: &str, quotes: bool) -> Vec<Range<usize>> {
         }
     }
     cells.push(start..line.len());
-    // A quote that is not closed is none.
+    // A quote that does not close is ignored.
     if quoted { self::cells(line, false) } else { cells }
 }

@@ -1,4 +1,4 @@
-//! What is masked, what is not, and that nothing that was planted survives.
+//! Masked values, values that stay, and planted places that must not survive.
 
 use hapax::canonical::canonical;
 use hapax::guard::places;
@@ -16,7 +16,7 @@ fn masked(text: &str) -> String {
     canonical(&mask(&json(text), 7).json).unwrap()
 }
 
-/// Proves P-14: each way of telling a place becomes the cell that it lies in.
+/// Proves P-14: every way to write a place becomes the cell that it lies in.
 #[test]
 fn every_exact_place_becomes_its_cell() {
     let point = r#"{"cells":["8726e2823ffffff"],"resolution":7,"type":"H3"}"#;
@@ -75,7 +75,7 @@ fn halves_are_paired_by_what_is_around_their_name() {
     assert_eq!(masked(rows), r#"{"h3":{"0":"8726e2823ffffff"}}"#);
 }
 
-/// Proves P-14: a row of a table keeps its columns, and its place is their cell.
+/// Proves P-14: a row of a table keeps its columns, and both columns of a place have its cell.
 #[test]
 fn rows_keep_their_columns() {
     let c = CELL;
@@ -95,7 +95,7 @@ fn rows_keep_their_columns() {
     }
 }
 
-/// Proves P-14: what describes the halves of a place tells no more than its cell.
+/// Proves P-14: a latitude and a longitude that objects describe reveal no more than their cell.
 #[test]
 fn halves_that_are_described_are_paired() {
     for (exact, expected) in [
@@ -121,7 +121,7 @@ fn halves_that_are_described_are_paired() {
     assert_eq!(masked(&described), r#"{"h3":{"value":"8726e2823ffffff"}}"#);
 }
 
-/// Proves P-14: what cannot be told of roughly is not told of.
+/// Proves P-14: a place that cannot be made coarser is removed.
 #[test]
 fn what_cannot_be_read_as_a_place_is_removed() {
     for (exact, expected) in [
@@ -161,7 +161,7 @@ fn the_rest_stays_as_it_is() {
     assert!(masked.cells.len() > 2 && masked.cells.contains(CELL));
 }
 
-/// Proves P-14: a cell that tells too much becomes the one around it.
+/// Proves P-14: a cell that is too fine becomes its parent.
 #[test]
 fn finer_cells_become_coarser() {
     let fine = spot(38.51234, -98.12345).unwrap().to_cell(Resolution::Twelve);
@@ -179,7 +179,7 @@ fn finer_cells_become_coarser() {
     assert_eq!(mask(&number(fine), 7).json, number(coarse));
 }
 
-/// Proves P-14: what is logged and printed is masked by the same rules.
+/// Proves P-14: log lines and the output of programs are masked by the same rules.
 #[test]
 fn places_in_texts_are_replaced() {
     for (text, expected) in [
@@ -259,7 +259,7 @@ fn print(json: &Json) -> String {
     canonical(json).unwrap()
 }
 
-/// Two places near each other as they are written, with four decimals and more.
+/// Two places near each other, written with four decimals and more.
 fn planted() -> impl Strategy<Value = [(String, String); 2]> {
     let digits = || (1000_u32..10_000, 0_u32..1000).prop_map(|(a, b)| format!("{a}{b:03}7"));
     let near = (digits(), digits(), digits(), digits());
@@ -269,7 +269,7 @@ fn planted() -> impl Strategy<Value = [(String, String); 2]> {
     })
 }
 
-/// One way of telling a place, as JSON.
+/// One way to write a place, as JSON.
 fn told() -> impl Strategy<Value = (String, Vec<String>)> {
     (planted(), 0..24).prop_map(|([(lat, lon), (lat2, lon2)], way)| {
         let json = match way {
@@ -344,7 +344,7 @@ fn payload() -> impl Strategy<Value = (String, Vec<String>)> {
 }
 
 proptest! {
-    /// Proves P-14: no digit that tells more than the cells do survives, in JSON or in text.
+    /// Proves P-14: no digit finer than the cells survives, in JSON or in text.
     #[test]
     fn no_exact_place_survives((text, digits) in payload(), resolution in 0_u8..=7) {
         let value = json(&text);
@@ -359,7 +359,8 @@ proptest! {
         }
     }
 
-    /// Proves P-14: what is masked stays as it is, and its cells are as coarse as was asked.
+    /// Proves P-14: masking a masked value changes nothing, and its cells are no finer than was
+    /// asked.
     #[test]
     fn masking_twice_is_masking_once((text, _) in payload(), resolution in 0_u8..=7) {
         let once = mask(&json(&text), resolution);

@@ -1,7 +1,7 @@
 //! Places in texts that people and programs write.
 //!
-//! JSON is masked as such. In everything else, numbers of three decimals and more that can be
-//! degrees and stand beside each other are taken for places: better one too many.
+//! JSON is masked as such. In any other text, adjacent numbers of three decimals and more that can
+//! be degrees are taken for places: masking one too many is better than missing one.
 
 use std::ops::Range;
 use std::sync::LazyLock;
@@ -22,7 +22,7 @@ const FEW: usize = 16;
 /// The most bytes between two named halves of one place.
 const NEAR: usize = 64;
 
-/// How deep JSON is looked for in brackets that are not JSON.
+/// How deep brackets that are not JSON are searched for JSON.
 const DEEP: usize = 8;
 
 static CELLS: LazyLock<Regex> = LazyLock::new(|| fixed(r"\[h3:([0-9a-f ]+)\]"));
@@ -85,7 +85,7 @@ impl Mask {
         if masked == json {
             return Some(text.to_owned());
         }
-        // What has a number without a canonical form cannot be written again.
+        // A number without a canonical form cannot be printed.
         let masked = canonical(&masked).unwrap_or_else(|_| REMOVED.to_owned());
         Some(text.replacen(bare, &masked, 1))
     }
@@ -144,7 +144,7 @@ impl Mask {
             if !body.contains(|c: char| c.is_ascii_digit()) {
                 continue;
             }
-            // Degrees only: other systems of reference are not ours to compute.
+            // Degrees only: other reference systems are not converted.
             let degrees = found.get(1).is_none_or(|srid| srid.as_str() == "4326");
             let shapes = if degrees { well_known(kind.as_str(), body) } else { Vec::new() };
             replaced.push((whole.start()..from, self.written(&shapes)));
@@ -170,7 +170,7 @@ impl Mask {
             let (pairs, odd) = run.as_chunks::<2>();
             let shapes: Option<Vec<_>> =
                 pairs.iter().map(|[a, b]| a.with(b).map(Shape::Point)).collect();
-            // Of an odd number nobody can tell which belong together.
+            // An odd number of them cannot be paired.
             let shapes = shapes.filter(|_| odd.is_empty()).unwrap_or_default();
             let (first, last) = (&run[0], &run[run.len() - 1]);
             (first.at.start..last.at.end, self.written(&shapes))
@@ -179,7 +179,7 @@ impl Mask {
         replace(text, replaced)
     }
 
-    /// Numbers that are called a latitude or a longitude, or where they are across and up.
+    /// Numbers that are named latitude or longitude, or x or y.
     fn named(&mut self, text: &str) -> String {
         let mut halves: Vec<Named<'_>> = Vec::new();
         for found in NAMED.captures_iter(text) {
@@ -256,8 +256,8 @@ impl Degrees {
         (!in_number && !in_time && value.abs() <= 180.0).then_some(Self { at, value, hemisphere })
     }
 
-    /// Whether nothing but punctuation is between them, on one line or at the end of one and the
-    /// beginning of the next, of which one says nothing else.
+    /// Whether only punctuation is between them: on one line, after a comma, or across the end of a
+    /// line where one of the two lines has nothing else.
     pub(super) fn is_beside(&self, next: &Self, text: &str) -> bool {
         if next.at.start - self.at.end > NEAR {
             return false;
@@ -286,13 +286,13 @@ fn ends_line(after: &str) -> bool {
     after.is_empty() || after.starts_with('\n') || after.starts_with(r"\n")
 }
 
-/// What may stand between two numbers of a place, or around them.
+/// Characters that may stand between two numbers of a place, or around them.
 pub(super) fn punctuation(c: char) -> bool {
     c.is_whitespace() || ",;/|\\\"'()[]".contains(c)
 }
 
 fn value(number: &str) -> f64 {
-    // What does not fit is far from any degrees.
+    // A number that cannot be parsed is far from any degrees.
     number.replace('−', "-").parse().unwrap_or(f64::MAX)
 }
 
@@ -300,7 +300,7 @@ pub(super) fn points(point: Option<LatLng>) -> Vec<Shape> {
     point.into_iter().map(Shape::Point).collect()
 }
 
-/// The outermost brackets and braces that close, with what is in them.
+/// The ranges of the outermost brackets and braces that close.
 fn brackets(text: &str) -> Vec<Range<usize>> {
     let mut open: Vec<(usize, u8)> = Vec::new();
     let mut closed: Vec<Range<usize>> = Vec::new();
@@ -316,7 +316,7 @@ fn brackets(text: &str) -> Vec<Range<usize>> {
             b'"' => quoted = open.last().is_some_and(|(_, bracket)| *bracket == b'{'),
             b'[' | b'{' => open.push((at, byte)),
             b']' | b'}' => {
-                // The opening ones are two before the closing ones.
+                // In ASCII, `[` and `{` are two before `]` and `}`.
                 let mut near = open.iter().rev().take(MAX_DEPTH);
                 let Some(nth) = near.position(|(_, bracket)| *bracket == byte - 2) else {
                     continue;
@@ -332,8 +332,7 @@ fn brackets(text: &str) -> Vec<Range<usize>> {
     closed
 }
 
-/// What is in a pair of parentheses, with them; as far as it looks like a shape if they do not
-/// close.
+/// A pair of parentheses and the text in it; if it does not close, as much as looks like a shape.
 fn parentheses(text: &str) -> &str {
     let mut depth = 0;
     for (at, c) in text.char_indices() {

@@ -1,4 +1,4 @@
-//! What the documents look like.
+//! The form of the documents.
 
 use expect_test::{expect, expect_file};
 use hapax::json::Json;
@@ -97,7 +97,7 @@ fn graph_writes_are_dataset_activity_attribute_actor_document() {
     };
     let written = texts(&completed());
     expect_file!["expected/statements.cypher"].assert_eq(&(written.join("\n\n") + "\n"));
-    // What a run says is in no text, so all runs have the same.
+    // No text has values of a run in it, so all runs have the same texts.
     for moment in moments().iter().chain([&awkward()]) {
         assert_eq!(texts(moment), written);
         assert_eq!(cypher::statements(moment), cypher::statements(moment));

@@ -38,7 +38,7 @@ pub(crate) fn run() -> Run {
     of(About { operation, terms })
 }
 
-/// The moment at which it had happened.
+/// The moment of its success.
 pub(crate) fn completed() -> Moment {
     let product = Product {
         outputs: vec![Artifact {
@@ -59,8 +59,8 @@ pub(crate) fn completed() -> Moment {
     moment(run(), What::Complete { product: Some(product), digest })
 }
 
-/// A run whose every text is one that somebody has to escape, and that made two versions, one of
-/// them of two files.
+/// A run with texts that have to be escaped everywhere. It made two versions, one of them of two
+/// files.
 pub(crate) fn awkward() -> Moment {
     let awkward = "a \"b\" <c> \\d\n{e}|f^`g%h:i/j#k?é\u{1}";
     let operation = Operation {
@@ -104,12 +104,12 @@ pub(crate) fn awkward() -> Moment {
     moment(run, What::Complete { product: Some(product), digest: None })
 }
 
-/// Something that the journal tells of a run, four seconds after it was granted.
+/// A change of a run, four seconds after its grant.
 pub(crate) fn moment(run: Run, what: What) -> Moment {
     Moment { run, mark: Mark { entry: 44, at: Timestamp(1_763_060_148_250) }, what }
 }
 
-/// Whatever may happen to a run.
+/// Every kind of change of a run.
 pub(crate) fn moments() -> Vec<Moment> {
     let reason = || "disk full".to_owned();
     let mut moments: Vec<Moment> = [
@@ -147,7 +147,7 @@ pub(crate) fn shown(json: &Json) -> String {
     cut(&pretty(&Json::parse(canonical.as_bytes()).expect("JSON"), 0)) + "\n"
 }
 
-/// A text with what follows the first eight digits of each digest cut off.
+/// A text in which each digest is cut after its first eight digits.
 pub(crate) fn cut(text: &str) -> String {
     let mut out = String::new();
     let mut hex = 0;

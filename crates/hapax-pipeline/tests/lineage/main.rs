@@ -1,4 +1,4 @@
-//! The documents of lineage: what they look like, and that other people's programs read them.
+//! Lineage documents: their form, and programs of other projects that read them.
 
 mod documents;
 mod fixture;

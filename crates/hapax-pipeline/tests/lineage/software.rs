@@ -1,4 +1,4 @@
-//! The documents, read by programs that others wrote: the clients of OpenLineage and STAC, an RDF
+//! The documents, read by programs of other projects: the clients of OpenLineage and STAC, an RDF
 //! library, in-toto's and a parser of Cypher.
 
 use std::fs::{self, File};
@@ -50,7 +50,7 @@ fn write_completed(place: &Path, moment: &Moment) {
         write(place, &format!("collection-{nth}.json"), &collection);
         let statement = attestation::statement(&done, edition.artifacts[0], BUILDER);
         let statement = statement.expect("a digest");
-        // Whoever checks can do the same to what was signed, and needs no key.
+        // The script that checks can compute the same from the signed bytes, and needs no key.
         let sign = |bytes: &[u8]| ("digest".to_owned(), Digest::of(bytes).as_bytes().to_vec());
         write(place, &format!("envelope-{nth}.json"), &attestation::seal(&statement, sign));
     }
@@ -61,8 +61,8 @@ fn write(place: &Path, name: &str, document: &Json) {
     fs::write(place.join(name), text).expect("written");
 }
 
-/// A Python with the programs, in the versions that they were tried with. It is kept, and made by
-/// one test at a time.
+/// A Python with the programs, in the versions of `requirements.txt`. It is kept, and one test at a
+/// time makes it.
 fn environment() -> PathBuf {
     const PROGRAMS: &str = include_str!("requirements.txt");
     let tmp = Path::new(env!("CARGO_TARGET_TMPDIR"));

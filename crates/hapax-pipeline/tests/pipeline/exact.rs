@@ -1,5 +1,5 @@
-//! What is refused of a masked dataset names no place, what cannot be masked is refused, and what
-//! is kept of places has its bounds.
+//! Masked datasets: refusals name no place, fields that cannot be masked are refused, and the cells
+//! that are kept have bounds.
 
 use hapax::json::Json;
 use hapax::outbox::{Event, Order, Payload};
@@ -17,7 +17,7 @@ on_both! {
     a_hundred_outputs_are_recorded
 }
 
-/// A name of a member, alone, parted as a pointer parts it, and in two.
+/// Places in member names: in one name, in one with a slash, and in two names.
 const BREACHES: [&str; 3] = [
     r#"{"38.512347,-97.321234":"x"}"#,
     r#"{"well 38.512347/-97.321234":"x"}"#,
@@ -45,7 +45,7 @@ fn has_place(text: &str) -> bool {
     text.contains("38.512347") || text.contains("97.321234")
 }
 
-/// What was read is a breach by now: it is refused, and the refusal is written down.
+/// Replays an operation whose input is a breach by now. Returns the replay and the journal.
 async fn replays(breach: &str, asked: Operation) -> (replay::Replayed, Vec<Entry>) {
     let directory = tempfile::tempdir().expect("a directory");
     let files = directory.path().join("files");
@@ -69,8 +69,8 @@ async fn replays(breach: &str, asked: Operation) -> (replay::Replayed, Vec<Entry
     (found.expect("a replay"), hapax.journal(0, 1_000).await.expect("a journal"))
 }
 
-/// Proves P-14: an operation that was asked for by a place, before its dataset was masked, is not
-/// replayed, and nothing more is written of it.
+/// Proves P-14: an operation that named a place in its key, before its dataset was masked, is not
+/// replayed, and nothing more is recorded of it.
 #[tokio::test]
 async fn what_is_called_by_a_place_is_not_replayed() {
     let asked = Operation { task_id: PLACE.into(), ..justified("sites", 1) };
@@ -81,7 +81,7 @@ async fn what_is_called_by_a_place_is_not_replayed() {
     assert_eq!(noted.filter(|note| has_place(note)).count(), 1, "the grant, before");
 }
 
-/// Proves P-14: a replay is refused without a word of what was read.
+/// Proves P-14: the refusal of a replay names no place of its input.
 #[tokio::test]
 async fn a_refused_replay_names_no_place() {
     for breach in BREACHES {
@@ -94,8 +94,8 @@ async fn a_refused_replay_names_no_place() {
     }
 }
 
-/// Proves P-14: what work panics with is written nowhere. Whoever has a hook hears it before anybody
-/// can mask it.
+/// Proves P-14: the message of a panic is written nowhere. Only the panic hook gets it, before it
+/// can be masked.
 #[tokio::test]
 async fn a_panic_is_heard_by_the_hook_alone() {
     let heard: Arc<Mutex<String>> = Arc::default();
@@ -128,8 +128,8 @@ mod cases {
         ledger.hapax.resolve(key, effect.seen(), skip, "ann", "seen").await.expect("decided");
     }
 
-    /// Proves P-14: a breach says where by names without places, in what the caller is told, in the
-    /// journal, and to whoever is asked.
+    /// Proves P-14: a breach names members without places, to the caller, in the journal, and in
+    /// the review.
     pub(super) async fn a_breach_names_no_place(ledger: Arc<Ledger>) {
         let contract = || Some(CONTRACT.to_owned());
         let read = Dataset { input_contract: contract(), review: true, ..masked() };
@@ -171,8 +171,8 @@ mod cases {
         assert!(bytes.contains("contract: ") && !has_place(&bytes));
     }
 
-    /// Proves P-14: a field that is kept word by word and names a place is refused by its name,
-    /// before it is written.
+    /// Proves P-14: a field that is recorded verbatim and names a place is refused by its name,
+    /// before it is recorded.
     pub(super) async fn fields_that_cannot_be_masked_are_refused(ledger: Arc<Ledger>) {
         ledger.declare("sites", masked()).await;
         ledger.declare(PLACE, masked()).await;
@@ -269,10 +269,10 @@ mod cases {
     }
 
     /// Proves P-14: as many outputs as a client may report are recorded, with their cells, and
-    /// lineage says the same of them each time.
+    /// lineage renders them alike each time.
     pub(super) async fn a_hundred_outputs_are_recorded(ledger: Arc<Ledger>) {
         ledger.declare("sites", masked()).await;
-        // 256 cells of resolution 5 in all, of which no two are of one output only.
+        // 256 points, each in a cell of its own at resolution 5.
         let wells = (0..16).flat_map(|x| (0..16).map(move |y| (x, y)));
         let wells: Vec<String> = wells
             .map(|(x, y)| {
@@ -288,7 +288,7 @@ mod cases {
             let artifact = |n: usize| Artifact {
                 uri: format!("s3://sites/{n}.parquet"),
                 checksum: format!("sha256:{n:064x}"),
-                // Each about all but one.
+                // Each output has all cells but one.
                 cells: fine.iter().skip(1).filter(|_| own).cloned().collect(),
                 ..output("sites")
             };
@@ -323,7 +323,7 @@ mod cases {
                     !output.cells.is_empty() && within(&output.cells).iter().all(|r| **r <= *"5")
                 );
             }
-            // What the journal has is what was told, each time.
+            // The items that follow from the journal are the same each time.
             for key in [key, finished.key] {
                 let (once, again) = (items(&ledger, key).await, items(&ledger, key).await);
                 assert_eq!((once.len(), &once), (1, &again));
@@ -354,7 +354,7 @@ mod cases {
     }
 }
 
-/// What a client names that was granted this.
+/// The attempt and the fence that a client with this permit names.
 fn by(permit: &hapax::remote::Permit) -> (AttemptId, hapax::Fence) {
     match permit {
         hapax::remote::Permit::Granted(grant) => (grant.attempt, grant.fence),

@@ -1,4 +1,4 @@
-//! What may not begin, and what does not count.
+//! Guards: operations that may not begin, and results that do not count.
 
 use hapax::json::Json;
 use hapax::remote::Report;
@@ -20,8 +20,8 @@ on_both! {
     every_refusal_is_in_the_governance_ledger
 }
 
-/// Proves P-9 and P-14: a retry on a dataset that somebody cares about reads what the first try
-/// read: nothing is filled in.
+/// Proves P-9 and P-14: a retry on a sensitive dataset has to read what the first try read, so it
+/// cannot fill a gap in.
 #[tokio::test]
 async fn a_retry_fills_nothing_in() {
     let hapax = Hapax::builder().in_memory();
@@ -130,7 +130,8 @@ mod cases {
         );
     }
 
-    /// Proves P-9: failures use the budget up, refusals do not, and then nothing begins.
+    /// Proves P-9: failures use up the error budget, refusals do not. Once it is spent, no
+    /// operation begins.
     pub(super) async fn a_spent_error_budget_stops_operations(ledger: Arc<Ledger>) {
         let slo = Some(Slo { window_ms: 3_600_000, objective_ppm: 900_000 });
         ledger.declare("flow", Dataset { slo, ..Dataset::default() }).await;
@@ -156,8 +157,8 @@ mod cases {
         assert_eq!(count.get(), 2);
     }
 
-    /// Proves P-13 and P-16: where the dataset says so a refusal asks a person; until that person
-    /// has said yes the operation is not tried, and guards hold after it.
+    /// Proves P-13 and P-16: a refusal opens a review where the dataset asks for one. The operation
+    /// is not tried until a reviewer approves, and its guards hold after that.
     pub(super) async fn a_review_is_opened_and_decided_once(ledger: Arc<Ledger>) {
         let theirs = Dataset { masked: Some(5), review: true, ..Dataset::default() };
         ledger.declare("theirs", theirs).await;
@@ -218,8 +219,8 @@ mod cases {
         assert_eq!(review::list(hapax, false, 10).await.expect("reviews").len(), 4);
     }
 
-    /// Proves P-13 and P-16: each time an operation is refused because of a question, the journal
-    /// says so, and nothing of what was asked for.
+    /// Proves P-13 and P-16: each refusal of an operation for want of an approval is in the
+    /// journal, without anything that the caller gave.
     pub(super) async fn a_refusal_for_want_of_a_yes_is_journalled(ledger: Arc<Ledger>) {
         let theirs = Dataset { masked: Some(5), review: true, ..Dataset::default() };
         ledger.declare("theirs", theirs).await;
@@ -262,8 +263,8 @@ mod cases {
         assert_eq!(count.get(), 0);
     }
 
-    /// Proves P-16: whatever the dataset says, a person may have somebody asked; from then on the
-    /// operation waits for a yes, whoever wants it and from wherever.
+    /// Proves P-16: a person may escalate an operation, whatever its dataset declares. From then on
+    /// it waits for an approval, from every caller and every client.
     pub(super) async fn a_person_may_have_somebody_asked(ledger: Arc<Ledger>) {
         ledger.declare("digs", Dataset { masked: Some(5), ..Dataset::default() }).await;
         let (pipeline, count, hapax) = (ledger.pipeline(), Count::default(), &ledger.hapax);
@@ -299,8 +300,9 @@ mod cases {
         assert_eq!(count.get(), 1);
     }
 
-    /// Proves P-9 and P-16: what happened in part and was escalated is refused before anything of
-    /// it is undone, whatever the dataset says of reviews; after a yes it is undone and done again.
+    /// Proves P-9 and P-16: a partial operation that was escalated is refused before anything of it
+    /// is undone, whatever the dataset declares about reviews. After an approval it is undone and
+    /// done again.
     pub(super) async fn what_somebody_was_asked_about_is_not_undone(ledger: Arc<Ledger>) {
         let (pipeline, hapax) = (ledger.pipeline(), &ledger.hapax);
         let (count, undone) = (Count::default(), Count::default());
@@ -349,9 +351,9 @@ mod cases {
         assert_eq!((undone.get(), count.get()), (1, 2));
     }
 
-    /// Proves P-7, P-10, P-13: whatever a guard refuses, before the work, after it, before a
-    /// replay, or for want of a yes, the governance ledger has with the guard and without what was
-    /// given; and what a client says of itself is none of it.
+    /// Proves P-7, P-10, P-13: the governance ledger has every refusal: before the work, after it,
+    /// before a replay, or for want of an approval. It names the guard and has nothing that the
+    /// caller gave. A client's own report of a refusal is not in it.
     pub(super) async fn every_refusal_is_in_the_governance_ledger(ledger: Arc<Ledger>) {
         let contract = || Some(r#"{"required":["rows"]}"#.to_owned());
         let care_label = || Some("TK-NC".to_owned());
@@ -393,12 +395,13 @@ mod cases {
             Ok::<_, Trouble>(Made::new("").document(json(r#"{"depth":"4711 secret"}"#)))
         });
         unfit.await.expect_err("not as agreed");
-        // Undoing it is no refusal of its own.
+        // Undoing it is not another refusal.
         ledger.hapax.on_rollback("drop rows", |_| async { Ok(()) });
         let key = operation("makes", 1).key().expect("a key");
         let attempt = ledger.hapax.show(key).await.expect("a read").expect("a record").attempt;
         assert!(ledger.hapax.roll_back(key, attempt).await.expect("rolled back"));
-        // A client that performs operations is refused like anybody, and cannot say so itself.
+        // The guards refuse a client that performs operations too, and it cannot report a refusal
+        // itself.
         let client = |dataset: &str, id: u8| {
             let deadline = Some(std::time::Duration::from_secs(60));
             let ask = Ask { operation: operation(dataset, 2), deadline, ..Ask::default() };
@@ -413,7 +416,7 @@ mod cases {
             let last = ledger.journal().await.pop().and_then(|entry| entry.note);
             assert_eq!(last.as_deref(), Some("reported: refused: care: not me"));
         }
-        // What was allowed then is not any more.
+        // The dataset is restricted after the operation ran, so its replay is refused.
         let program = vec!["true".to_owned()];
         let later = Operation { program, ..operation("later", 1) };
         done(pipeline.operation(later), &count).await.expect("done");

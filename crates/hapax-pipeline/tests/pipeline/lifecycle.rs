@@ -1,4 +1,4 @@
-//! From the key to the telemetry, in order, and once.
+//! The lifecycle of an operation: from the key to the telemetry, in order, and once.
 
 use hapax::json::Json;
 use hapax::{How, StateName};
@@ -13,8 +13,8 @@ on_both! {
     work_settles_in_its_own_transaction
 }
 
-/// Proves O-2 and O-7: work that is done anew within one attempt, because what was in the way passes
-/// by itself, tells its events once.
+/// Proves O-2 and O-7: work that is retried within one attempt, after a transient error, emits its
+/// events once.
 #[tokio::test]
 async fn what_is_done_anew_is_told_once() {
     let directory = tempfile::tempdir().expect("a directory");
@@ -47,8 +47,8 @@ async fn what_is_done_anew_is_told_once() {
     assert_eq!(told.len(), 1);
 }
 
-/// Proves P-7: what a transaction of its own settles goes past no check: what was agreed is held
-/// against it first, and where other checks are to be asked afterwards, it is not settled.
+/// Proves P-7: a settle in the caller's own transaction skips no check. The contract is checked
+/// first, and an operation with `after` checks is not settled.
 #[tokio::test]
 async fn a_transaction_of_its_own_goes_past_no_check() {
     let directory = tempfile::tempdir().expect("a directory");
@@ -92,8 +92,8 @@ async fn a_transaction_of_its_own_goes_past_no_check() {
 mod cases {
     use super::*;
 
-    /// Proves P-7, P-11 and P-19: the journal has the grant with its lock, and the product with
-    /// what was agreed, checked and estimated; a repetition does nothing.
+    /// Proves P-7, P-11 and P-19: the journal has the grant with its lock, and the product with its
+    /// contract, checks and estimate. A repeated call does nothing.
     pub(super) async fn an_operation_goes_through_its_steps_in_order_and_once(ledger: Arc<Ledger>) {
         let contract = Some(r#"{"required":["rows"]}"#.to_owned());
         let flow = Dataset {
@@ -186,7 +186,7 @@ mod cases {
         let times = ledger.query("SELECT count(*) || '' FROM hapax.idempotency_log WHERE created_at IS NOT NULL AND updated_at IS NOT NULL");
         assert_eq!(times, ["3"]);
 
-        // What happened in part is that, what is under way is not there, what was let go failed.
+        // A partial operation is `partial`, one under way has no row, a skipped one is `failure`.
         let status = |nth: usize| {
             let key = operation("sites", nth).key().expect("a key");
             let sql = "SELECT status FROM hapax.idempotency_log WHERE idem_key =";
@@ -209,7 +209,7 @@ mod cases {
         assert_eq!(status(5), ["success"]);
     }
 
-    /// Proves P-7 and P-11: whatever becomes of a run, its end is told, and only what happened
+    /// Proves P-7 and P-11: every end of a run is in the lineage, and only a run that succeeded
     /// claims an output.
     pub(super) async fn every_end_is_told(ledger: Arc<Ledger>) {
         let pipeline = ledger.pipeline();
@@ -345,8 +345,8 @@ mod cases {
     }
 }
 
-/// Proves P-2: a bucket is the logical time rounded down, whatever the clock says; two times in
-/// one bucket share a key, and what is missing is refused by name.
+/// Proves P-2: a bucket is the logical time rounded down, whatever the clock says. Two times in one
+/// bucket share a key, and a missing field is refused by name.
 #[tokio::test]
 async fn buckets_are_rounded_down_and_fields_are_asked_for() {
     use hapax_pipeline::bucket;

@@ -1,4 +1,4 @@
-//! One at a time on a dataset.
+//! Locks: one operation at a time on a dataset.
 
 use std::time::Instant;
 
@@ -14,7 +14,7 @@ on_both! {
     a_lock_is_kept_while_nobody_knows
 }
 
-/// Runs operations at once, and says how many were at work at the same time at most.
+/// Runs a hundred operations at once, and returns the most that were at work at the same time.
 async fn crowd(ledger: &Ledger, dataset: impl Fn(usize) -> String, part: bool) -> usize {
     let settings =
         Settings { lock_wait: std::time::Duration::from_secs(120), ..Settings::default() };
@@ -49,8 +49,8 @@ async fn crowd(ledger: &Ledger, dataset: impl Fn(usize) -> String, part: bool) -
     intervals.iter().map(|(began, _)| at(*began).count()).max().unwrap_or(0)
 }
 
-/// Proves P-5, P-13 and P-19: a lock that is kept because nobody knows what became of its holder is
-/// a lock that cannot be had: counted, and before a person where the dataset says so.
+/// Proves P-5, P-13 and P-19: a lock whose holder has an unknown outcome cannot be taken. That is
+/// counted, and escalated where the dataset says so.
 #[tokio::test]
 async fn a_lock_that_is_kept_is_counted_and_escalated() {
     let hapax = Hapax::builder().in_memory();
@@ -68,7 +68,7 @@ async fn a_lock_that_is_kept_is_counted_and_escalated() {
         for result in [client, own.map(drop)] {
             match dataset {
                 "flow" => assert!(matches!(&result, Err(Error::Ledger(hapax::Error::Blocked(_))))),
-                // The second is told that somebody was asked already.
+                // The second call is refused, because the review is open already.
                 _ => assert!(matches!(&result, Err(Error::Escalated { .. } | Error::Refused(_)))),
             }
         }
@@ -83,8 +83,8 @@ async fn a_lock_that_is_kept_is_counted_and_escalated() {
 mod cases {
     use super::*;
 
-    /// Proves P-4 and P-6: a hundred at once on one dataset are never two at work; on a hundred
-    /// datasets they are; and so they are on one that can be worked on in parts.
+    /// Proves P-4 and P-6: a hundred operations at once on one dataset never overlap. On a hundred
+    /// datasets, or on one with parts, they do.
     pub(super) async fn operations_on_one_dataset_never_overlap(ledger: Arc<Ledger>) {
         assert_eq!(crowd(&ledger, |_| "one".into(), false).await, 1);
         assert!(crowd(&ledger, |nth| format!("many-{nth}"), false).await > 1);
@@ -95,7 +95,7 @@ mod cases {
         assert!(ledger.hapax.declare("theirs", Some(refused)).await.is_err());
     }
 
-    /// Proves P-5 and P-13: what a held lock means is the dataset's to say; each time it is
+    /// Proves P-5 and P-13: the dataset's policy decides what a held lock means, and each time is
     /// counted.
     pub(super) async fn a_held_lock_is_left_waited_for_or_escalated(ledger: Arc<Ledger>) {
         let (entered, go) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
@@ -183,8 +183,8 @@ mod cases {
         assert_eq!(sovereign.count(), 2);
     }
 
-    /// Proves P-8: the lock goes with a success, a failure, a panic and a dropped future where
-    /// nothing can have happened, and stays where something may have.
+    /// Proves P-8: a success, a failure, a panic and a dropped future release the lock where
+    /// nothing can have happened. An unknown outcome keeps it.
     pub(super) async fn a_lock_is_kept_while_nobody_knows(ledger: Arc<Ledger>) {
         let (pipeline, count) = (ledger.pipeline(), Count::default());
         let next = |nth| transactional(pipeline.operation(operation("flow", nth)));

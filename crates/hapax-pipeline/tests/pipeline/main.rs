@@ -80,7 +80,7 @@ impl Ledger {
         self.journal().await.iter().filter_map(|entry| fold.push(entry)).collect()
     }
 
-    /// What the journal tells of runs, a word each.
+    /// The changes of runs in the journal, a word each.
     async fn told(&self) -> Vec<&'static str> {
         self.moments().await.iter().map(Moment::word).collect()
     }
@@ -98,7 +98,7 @@ impl Ledger {
         }
     }
 
-    /// A query, rows as lines, columns parted by bars.
+    /// The rows of a query as lines, with bars between columns.
     fn query(&self, sql: &str) -> Vec<String> {
         match &self.server {
             Some(server) => server.sql("postgres", sql).lines().map(str::to_owned).collect(),
@@ -160,7 +160,7 @@ impl Count {
     }
 }
 
-/// Work that is done and says so.
+/// Runs the operation with work that succeeds, and counts it.
 async fn done(asked: Asked<'_>, count: &Count) -> Result<Finished, Error> {
     asked
         .run(|_| async {

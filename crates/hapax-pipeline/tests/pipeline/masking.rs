@@ -61,7 +61,7 @@ impl std::io::Write for Log {
 mod cases {
     use super::*;
 
-    /// What is said of an operation by rollbacks, reconcilers and people.
+    /// Texts about an operation by rollbacks, reconcilers and people.
     async fn beside_the_lifecycle(ledger: &Ledger, trouble: &'static str, geojson: &'static str) {
         let dug = Dataset { masked: Some(5), ..Dataset::default() };
         ledger.declare("dug", dug).await;
@@ -105,7 +105,7 @@ mod cases {
                 pipeline.reset(key, seen(ledger, key, attempt).await, ("ann", trouble)).await;
             assert!(matches!(judged, Ok(hapax::Judged::Decided(_))), "{judged:?}");
         }
-        // A reconciler says what it found.
+        // A reconciler's finding is masked too.
         let lost = || {
             let settling = hapax::Settling::TargetRefusesLate;
             pipeline.operation(asked(3)).with(move |effect| {
@@ -120,8 +120,8 @@ mod cases {
         assert!(found.contains("h3") && !found.contains("38.512347"), "{found}");
     }
 
-    /// Proves P-14: searched byte by byte in the database, the events, the lineage, the catalogs,
-    /// the attestations and the log, after a success, failures of all kinds, and retries.
+    /// Proves P-14: no planted place is in the database, the events, the lineage, the catalogs, the
+    /// attestations or the log, byte by byte, after a success, failures of all kinds, and retries.
     pub(super) async fn exact_places_are_written_nowhere(ledger: Arc<Ledger>) {
         let log = Log::listen();
         let sites = Dataset {
@@ -189,7 +189,7 @@ mod cases {
             let asked = pipeline.operation(Operation { dataset_id: "sites".into(), ..why(nth) });
             asked.run(|_| async { Err(failure.clone()) }).await.expect_err("no result");
         }
-        // The stuck one holds the lock; let it go, to have a check fail after the work too.
+        // The stuck operation holds the lock. Skip it, so that a check can fail after the work too.
         let key = why(4).key().expect("a key");
         let attempt = ledger
             .hapax
@@ -272,7 +272,7 @@ mod cases {
     }
 }
 
-/// What a person sees who looks now.
+/// The state that a person sees now.
 async fn seen(ledger: &Ledger, key: hapax::Key, attempt: hapax::AttemptId) -> hapax::Seen {
     ledger.hapax.seen(key, attempt).await.expect("a read")
 }

@@ -1,4 +1,4 @@
-//! What the journal says of runs, told to the outside world: all of it, in order, once.
+//! Lineage events from the journal: all of them, in order, once.
 
 use hapax::json::Json;
 use hapax::outbox::{Letter, Outbox, Record, RecordFilter, Sink, Told};
@@ -23,8 +23,8 @@ impl Sink for Nowhere {
 mod cases {
     use super::*;
 
-    /// Proves P-15 for lineage: what a projector had told that then crashed is counted when it is
-    /// told again, under the name and the labels of the specification.
+    /// Proves P-15 for lineage: events that a projector recorded before it crashed are counted when
+    /// the next projector comes to them, under the name and the labels of the specification.
     pub(super) async fn what_is_told_again_is_counted(ledger: Arc<Ledger>) {
         let outbox = Outbox::new().sink("nowhere", Nowhere).expect("as it should be");
         let outbox = outbox.route("lineage", "*", &["nowhere"]).expect("as it should be");
@@ -32,7 +32,7 @@ mod cases {
         let pipeline = ledger.pipeline();
         let asked = transactional(pipeline.operation(operation("flow", 1)));
         asked.run(|_| async { Ok(Made::new("done")) }).await.expect("done");
-        // The first batch, as one leaves it that is killed before it moves on.
+        // The first batch, as a projector leaves it that is killed before it moves the cursor.
         let from = [("from", &0_u64.to_be_bytes()[..])];
         let batch = hapax::Key::derive("lineage.events.v1", &from).expect("as it should be");
         let batch = ledger.hapax.effect(batch);
@@ -48,8 +48,8 @@ mod cases {
         assert_eq!((labels.dataset_id.as_str(), labels.env.as_str()), ("flow", "test"));
     }
 
-    /// Proves P-11: an operation whose name cannot be told is refused; one that was recorded all the
-    /// same is left out, and those after it are told.
+    /// Proves P-11: an operation with a malformed field is refused. If one was recorded all the
+    /// same, its events are withheld, and the events after them are recorded.
     pub(super) async fn what_cannot_be_told_stops_nobody(ledger: Arc<Ledger>) {
         let outbox = Outbox::new().sink("nowhere", Nowhere).expect("as it should be");
         let outbox = outbox.route("lineage", "*", &["nowhere"]).expect("as it should be");

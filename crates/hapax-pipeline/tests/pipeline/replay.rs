@@ -1,4 +1,4 @@
-//! Held against what is there.
+//! Replays: the journal compared with the files that are there.
 
 use hapax::{Slo, Sovereignty};
 use hapax_pipeline::catalog::Catalog;
@@ -58,8 +58,8 @@ async fn a_replay_executes_nothing_and_finds_what_was_changed() {
     assert_eq!(hapax.journal(0, 100_000).await.expect("as it should be").len(), 2 * OPERATIONS + 4);
 }
 
-/// Proves P-10: an output is compared wherever it lies on this machine, and what lies elsewhere is
-/// not taken for compared.
+/// Proves P-10: an output is compared wherever it lies on this machine. An output elsewhere does
+/// not count as compared.
 #[tokio::test]
 async fn outputs_are_compared_wherever_they_lie() {
     let directory = tempfile::tempdir().expect("a directory");
@@ -90,8 +90,8 @@ async fn outputs_are_compared_wherever_they_lie() {
     assert_eq!((changed, found.elsewhere), (places[..2].to_vec(), 1));
 }
 
-/// Proves P-10: metadata is compared too: the size that was told of a file, and the documents of a
-/// catalog, each with what follows from the journal.
+/// Proves P-10: metadata is compared too. The recorded size of a file, and the documents of a
+/// catalog, are each compared with what follows from the journal.
 #[tokio::test]
 async fn sizes_and_the_documents_of_a_catalog_are_compared() {
     let directory = tempfile::tempdir().expect("a directory");
@@ -140,7 +140,7 @@ async fn sizes_and_the_documents_of_a_catalog_are_compared() {
     }
 }
 
-/// Proves P-11: a collection is the same whichever of its runs is told of last.
+/// Proves P-11: a collection is the same whichever of its runs is added last.
 #[tokio::test]
 async fn a_collection_does_not_depend_on_who_is_told_of_last() {
     let directory = tempfile::tempdir().expect("a directory");
@@ -238,7 +238,7 @@ async fn a_sandbox_runs_programs_again_and_leaves_sensitive_datasets_alone() {
     let found =
         replay::execute(&hapax, &scope, "segment", &sandbox, execute).await.expect("a replay");
     assert_eq!((found.executed, found.divergences[0].what), (0, "input"));
-    // What was allowed then is not any more.
+    // The dataset is restricted by now, so the replay is refused.
     hapax
         .declare("flow", Some(Dataset { restricted: true, ..Dataset::default() }))
         .await
@@ -252,8 +252,9 @@ async fn a_sandbox_runs_programs_again_and_leaves_sensitive_datasets_alone() {
     assert_eq!(completed.filter(|m| matches!(m.what, What::Complete { .. })).count(), 3);
 }
 
-/// Proves P-7 and P-10: before a replay every guard is asked again. What was done when nothing was
-/// declared is not done again on terms that it does not meet, nor where it is sensitive by now.
+/// Proves P-7 and P-10: every guard is asked again before a replay. An operation from before the
+/// declaration is not replayed if it does not meet the terms, or if its dataset is sensitive by
+/// now.
 #[tokio::test]
 async fn guards_are_asked_again_before_a_replay() {
     let contract = |schema: &str| Some(schema.to_owned());
@@ -307,7 +308,7 @@ async fn guards_are_asked_again_before_a_replay() {
                 assert_eq!((found.executed, found.skipped), (0, 1), "{name}");
             }
         }
-        // With all that could be asked for, what is sensitive by now is still left alone.
+        // Even with a justification, an operation is left alone if its dataset is sensitive by now.
         if name == "masked" || name == "theirs" {
             let found = replayed_after(input, Some("a survey"), now).await;
             let left = (found.executed, found.skipped, found.divergences.len());

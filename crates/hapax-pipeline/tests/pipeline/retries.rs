@@ -1,4 +1,4 @@
-//! Tried again: quickly, as a whole, and no more.
+//! Retries: quick ones, whole operations, and their limits.
 
 use std::sync::atomic::AtomicBool;
 
@@ -17,8 +17,8 @@ on_both! {
 
 const QUICK: Retries = Retries { quick: 3, again: 0, base_ms: 1, cap_ms: 2 };
 
-/// Proves P-9 and P-13: what failed on a sovereign dataset that asks for review is not tried again,
-/// not even at once: somebody is asked.
+/// Proves P-9 and P-13: a failure on a sovereign dataset that asks for review is not retried, not
+/// even at once. A review is opened.
 #[tokio::test]
 async fn what_is_theirs_is_not_tried_again() {
     let hapax = Hapax::builder().in_memory();
@@ -70,7 +70,7 @@ async fn what_is_theirs_is_not_tried_again() {
 mod cases {
     use super::*;
 
-    /// Proves P-9: three quick retries of what is transient, each counted, none more.
+    /// Proves P-9: a transient error has three quick retries, each counted, and no more.
     pub(super) async fn what_passes_by_itself_is_tried_again_at_once(ledger: Arc<Ledger>) {
         ledger.declare("flow", Dataset { retries: QUICK, ..Dataset::default() }).await;
         let pipeline = ledger.pipeline();
@@ -101,8 +101,9 @@ mod cases {
         assert_eq!(products.collect::<Vec<_>>(), [3, 1]);
     }
 
-    /// Proves P-9: the whole operation again, as often as the dataset says; after the last, a
-    /// person, where it says so; and never for a sovereign dataset that asks for review.
+    /// Proves P-9: a whole operation is retried as often as the dataset says. After the last retry
+    /// a review is opened where the dataset says so. A sovereign dataset that asks for review has
+    /// no retry.
     pub(super) async fn a_whole_operation_is_tried_again_as_its_dataset_says(ledger: Arc<Ledger>) {
         let retries = Retries { again: 2, ..QUICK };
         let sovereignty = Some(hapax::Sovereignty::Tribal);
@@ -135,8 +136,8 @@ mod cases {
         assert_eq!(told, ["START", "FAIL"].repeat(7));
     }
 
-    /// Proves P-8, P-9 and P-16: a partial success is rolled back, once, before the retry; without
-    /// a rollback it stays, and blocks.
+    /// Proves P-8, P-9 and P-16: a partial operation is rolled back, once, before the retry.
+    /// Without rollback steps it stays partial, and blocks.
     pub(super) async fn what_happened_in_part_is_rolled_back_first(ledger: Arc<Ledger>) {
         let retries = Retries { again: 3, ..QUICK };
         ledger.declare("flow", Dataset { retries, ..Dataset::default() }).await;
@@ -180,7 +181,7 @@ mod cases {
         assert_eq!(effect.map(|effect| effect.state.name()), Some(StateName::Partial));
         let other = done(pipeline.operation(operation("flow", 3)), &count).await;
         assert!(matches!(other, Err(Error::Ledger(hapax::Error::Blocked(_)))), "{other:?}");
-        // Whoever finds it again, and no word of how to undo it, has a person asked.
+        // A later caller that finds it partial, without rollback steps, escalates it.
         let again = done(pipeline.operation(operation("flow", 2)), &count).await;
         assert!(matches!(again, Err(Error::Escalated { .. })), "{again:?}");
         let again = done(pipeline.operation(operation("flow", 2)), &count).await;
@@ -199,9 +200,9 @@ mod cases {
         assert_eq!(effect.map(|effect| effect.state.name()), Some(StateName::Partial));
     }
 
-    /// Proves P-9: a rollback that fails again and again leaves the operation partial and blocked,
-    /// and a person is asked at the third time, whatever the dataset says; after a yes it is tried
-    /// again.
+    /// Proves P-9: a rollback that keeps failing leaves the operation partial and blocked. The
+    /// third failure opens a review, whatever the dataset says. After an approval the rollback is
+    /// tried again.
     pub(super) async fn a_rollback_that_fails_for_the_third_time_is_escalated(ledger: Arc<Ledger>) {
         let (pipeline, tried, mended) =
             (ledger.pipeline(), Count::default(), Arc::new(AtomicBool::new(false)));
@@ -245,8 +246,8 @@ mod cases {
         assert_eq!(tried.get(), 4);
     }
 
-    /// Proves P-9: a target that is down is not buried. Ten retries to begin with, one for ten
-    /// operations and one a second; then none, neither quick ones nor of whole operations.
+    /// Proves P-9: retries do not bury a target that is down. The budget is ten retries, one more
+    /// for ten operations and one a second. Once it is spent, there are no retries, quick or whole.
     pub(super) async fn retries_stop_when_their_budget_is_spent(ledger: Arc<Ledger>) {
         const OPERATIONS: usize = 20;
         let retries = Retries { again: 50, ..QUICK };

@@ -22,7 +22,7 @@ mod cases {
         (key, ledger.hapax.show(key).await.expect("a read").expect("a record").attempt)
     }
 
-    /// An operation that can be undone, and counts here how often it was.
+    /// Performs an operation that can be undone. `undone` counts how often it was.
     async fn loaded(ledger: &Ledger, nth: usize, undone: &Count) {
         let count = undone.clone();
         ledger.hapax.on_rollback("drop rows", move |_| {
@@ -37,8 +37,8 @@ mod cases {
         load.await.expect("loaded");
     }
 
-    /// Proves P-16: undone once, with who wanted it and why in the journal; what is under way, or
-    /// never happened, is left alone.
+    /// Proves P-16: an operation is undone once, and the journal has who asked and why. An
+    /// operation that is under way, or did not happen, is left alone.
     pub(super) async fn what_was_done_is_taken_back_once_and_nothing_else_is(ledger: Arc<Ledger>) {
         let (pipeline, undone) = (ledger.pipeline(), Count::default());
         loaded(&ledger, 1, &undone).await;
@@ -94,8 +94,8 @@ mod cases {
         assert_eq!((taken_back, undone.get()), (TakenBack::Cleared, 1));
     }
 
-    /// Proves P-16: while somebody is asked about an operation, its record cannot be cleared, nor
-    /// can what it did be taken back, so that it would begin anew.
+    /// Proves P-16: while a review of an operation is pending, a person can neither clear its
+    /// record nor take back what it did, so the operation cannot begin anew.
     pub(super) async fn a_question_is_not_got_round_by_clearing_the_record(ledger: Arc<Ledger>) {
         let (pipeline, undone) = (ledger.pipeline(), Count::default());
         loaded(&ledger, 1, &undone).await;

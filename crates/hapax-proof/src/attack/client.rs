@@ -1,5 +1,6 @@
-//! A caller from outside: over HTTP, through the proxy, or by SQL. A process of its own, so that it can be
-//! killed and stopped. It prints by whom the effect was done, and exits 0, if it was told so.
+//! A caller from outside: over HTTP, through the proxy, or by SQL. A process of its own, so that it can
+//! be killed and stopped. If it is told an outcome, it prints the caller that did the effect and exits
+//! 0.
 
 use std::time::Duration;
 
@@ -18,14 +19,14 @@ use crate::worker::boot_ns;
 
 /// How long a call to a server may take.
 const CALL: Duration = Duration::from_secs(10);
-/// How often a call is made again whose answer did not come.
+/// How often a call is tried until its answer comes.
 const TRIES: usize = 4;
 /// The lease of a client, in milliseconds: the shortest that the API gives.
 pub const LEASE_MS: u64 = 5_000;
 /// The lease of a client that speaks SQL, in milliseconds.
 const SQL_LEASE_MS: u64 = 1_000;
 
-/// Which way a caller comes in.
+/// The interface that a caller uses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Entrance {
     /// The API: claim, work, settle.
@@ -38,10 +39,10 @@ pub enum Entrance {
     SqlLeased,
 }
 
-/// What a caller is told to do.
+/// The orders of a caller.
 #[derive(Debug, Clone, clap::Args)]
 pub struct Orders {
-    /// Which way it comes in
+    /// The interface that it uses
     #[arg(long, value_enum)]
     pub entrance: Entrance,
     /// URLs: of nodes, of the proxy, or of the database
@@ -53,7 +54,7 @@ pub struct Orders {
     /// The effect's key
     #[arg(long)]
     pub key: String,
-    /// What the judge calls it
+    /// The judge's name for the effect
     #[arg(long)]
     pub target: String,
     /// How the target treats repetitions and late arrivals
@@ -65,7 +66,7 @@ pub struct Orders {
     /// How long a late arrival is possible, in milliseconds
     #[arg(long, default_value_t = 0)]
     pub settling_ms: u64,
-    /// Whose work it is
+    /// The number of this caller
     #[arg(long)]
     pub by: u64,
     /// How long it works, in milliseconds
@@ -73,7 +74,7 @@ pub struct Orders {
     pub work_ms: u64,
 }
 
-/// Calls once. By whom the effect was done; an error if that is not known.
+/// Calls once. Returns the caller that did the effect; an error if that is not known.
 pub fn call(orders: &Orders) -> Result<u64, String> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     runtime.map_err(|error| error.to_string())?.block_on(async {
@@ -245,7 +246,7 @@ async fn connect(url: &str) -> Result<PgClient, String> {
 const APPLY: &str = "INSERT INTO applied (target, by) VALUES ($1, $2)";
 const SETTLE: &str = "SELECT hapax.settle($1, $2, $3, $4)";
 
-/// Claims, works and settles in one transaction, and runs it again when the answer did not come.
+/// Claims, works and settles in one transaction, and repeats it when the answer did not come.
 async fn sql(orders: &Orders) -> Result<u64, String> {
     let mut last = String::new();
     for _ in 0..TRIES {
@@ -289,7 +290,8 @@ async fn sql_once(orders: &Orders) -> Result<u64, String> {
     Ok(orders.by)
 }
 
-/// Claims on a lease, then works and settles in a transaction that is run again when its answer did not come.
+/// Claims on a lease, then works and settles in a transaction that is repeated when its answer did not
+/// come.
 async fn sql_leased(orders: &Orders) -> Result<u64, String> {
     let failed = |error: hapax::tokio_postgres::Error| error.to_string();
     let mut client = connect(&orders.at[0]).await?;

@@ -1,4 +1,4 @@
-//! What goes wrong during an attack, one fault after the other.
+//! The faults of an attack, one after the other.
 
 use std::time::{Duration, Instant};
 
@@ -21,7 +21,7 @@ const FROZEN: &str = "times that connections were frozen for longer than a lease
 const CUT: &str = "sessions of PostgreSQL ended";
 const RESTARTED: &str = "times that PostgreSQL was killed and restarted";
 
-/// How often each fault has to have met work, or the attack means nothing.
+/// How often each fault must have met work, or the attack means nothing.
 pub(super) fn least(postgres: bool, seconds: u64) -> Vec<(&'static str, u64)> {
     let mut least = vec![
         (KILLED, seconds / 2),
@@ -35,7 +35,7 @@ pub(super) fn least(postgres: bool, seconds: u64) -> Vec<(&'static str, u64)> {
     least
 }
 
-/// Something that is stopped, until when.
+/// A stopped caller, server or relay, and when it goes on.
 enum Pause {
     Caller(u32, Instant),
     Server(usize, Instant),
@@ -50,7 +50,7 @@ impl Pause {
     }
 }
 
-/// Has things go wrong until the attack is over, and lets all that is stopped go on at the end.
+/// Injects faults until the attack is over; at the end, everything that is stopped goes on.
 pub(super) fn strike(
     attack: &Attack,
     services: &mut Services<'_>,
@@ -132,7 +132,7 @@ pub(super) fn strike(
     end_pauses(attack, services, relay, &mut pauses, all);
 }
 
-/// A caller at work of such a kind gets this signal.
+/// Sends this signal to a caller at work whose kind fits.
 fn victim(
     attack: &Attack,
     dice: &mut SmallRng,
@@ -151,7 +151,7 @@ fn victim(
     Some(victim)
 }
 
-/// Lets go on whatever was stopped until now.
+/// Ends the pauses that are over by `now`.
 fn end_pauses(
     attack: &Attack,
     services: &Services<'_>,

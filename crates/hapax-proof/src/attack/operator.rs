@@ -1,4 +1,4 @@
-//! The operator of an attack: decides by what the judge has, and only of what no caller is at any more.
+//! The operator of an attack: decides by the judge's record, and only on keys without a caller at work.
 
 use std::process::Command;
 use std::sync::atomic::Ordering;
@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::{Attack, Kind};
 use crate::report::Report;
 
-/// How long a command of the operator's may take.
+/// How long a command of the operator may take.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Decides and resets until the attack is over.
@@ -38,9 +38,9 @@ pub(super) fn operate(attack: &Attack) -> Report {
     report
 }
 
-/// Says what became of an effect that is stuck: what the judge has.
+/// Resolves a stuck effect by the judge's record.
 fn decide(attack: &Attack, n: u64, effect: &Value, report: &mut Report) {
-    // After a reset, what the judge has may be of the time before.
+    // After a reset, the judge's record may be of the time before.
     if attack.progress().resets.contains_key(&n) {
         return;
     }
@@ -68,7 +68,7 @@ fn decide(attack: &Attack, n: u64, effect: &Value, report: &mut Report) {
     }
 }
 
-/// Begins an effect anew that is over, of which no caller is at work.
+/// Resets a finished effect that no caller is at work on.
 fn reset(attack: &Attack, round: u64, report: &mut Report) {
     let n = {
         let progress = attack.progress();
@@ -89,7 +89,7 @@ fn reset(attack: &Attack, round: u64, report: &mut Report) {
     let (Some(attempt), Some(state)) = (shown["attempt"].as_str(), shown["state"].as_str()) else {
         return report.violation(format!("effects show does not say enough: {shown}"));
     };
-    // Before it is asked for: from now on the effect may happen once more.
+    // Counted before the command: from now on the effect may happen once more.
     *attack.progress().resets.entry(n).or_default() += 1;
     let mut command = attack.hapax(&attack.ledger);
     command.args([
@@ -118,10 +118,10 @@ fn reset(attack: &Attack, round: u64, report: &mut Report) {
     }
 }
 
-/// Runs a command to its end: its exit code and what it printed; nothing if it took too long.
+/// Runs a command to its end. Returns its exit code and its output; `None` if it took too long.
 fn run(command: &mut Command) -> Option<(i32, String)> {
     let mut child = command.stdout(std::process::Stdio::piped()).spawn().expect("hapax starts");
-    // Read beside it, or a long answer would fill the pipe.
+    // Read on another thread: a long answer would fill the pipe.
     let mut output = child.stdout.take().expect("piped");
     let reading = std::thread::spawn(move || {
         let mut text = String::new();

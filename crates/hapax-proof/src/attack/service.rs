@@ -16,8 +16,8 @@ use rustix::process::Signal;
 use super::{Attack, FIRST_BY, signal};
 use crate::sink::{Client, Rule, Said};
 
-/// A service that does what it is asked, as often as it is asked, and says by which of its calls. Serves until it
-/// is killed; prints its port first.
+/// A service without deduplication: it executes every request, and answers with the number of the call
+/// that did it. Prints its port, then serves until it is killed.
 pub fn upstream(sink: u16) -> Result<(), String> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     runtime.map_err(|error| error.to_string())?.block_on(async {
@@ -106,7 +106,7 @@ impl<'a> Services<'a> {
         self.children[nth] = Some(command.spawn().expect("a server starts"));
     }
 
-    /// Waits until a server listens; not for ever, because its ledger may be away.
+    /// Waits until a server listens, for a few seconds: its ledger may be away.
     pub(super) fn is_up(&self, nth: usize) -> bool {
         let port = if nth == 2 { self.attack.proxy } else { self.attack.nodes[nth] };
         let deadline = Instant::now() + Duration::from_secs(5);
@@ -126,7 +126,7 @@ impl<'a> Services<'a> {
         }
     }
 
-    /// Starts what has ended by itself, as a service manager does.
+    /// Restarts the servers that have ended by themselves, as a service manager does.
     pub(super) fn revive(&mut self) -> u64 {
         let mut ended = 0;
         for nth in 0..self.children.len() {

@@ -20,7 +20,7 @@ impl Attack {
         (0..front).map(|n| (self.key(n).to_string(), n)).collect()
     }
 
-    /// Who did it, by the judge and by the callers' own table.
+    /// The callers that did it, by the judge and by the callers' own table.
     pub(super) fn executed(&self, n: u64) -> Vec<u64> {
         self.all_executed().remove(&self.target(n)).unwrap_or_default()
     }
@@ -42,7 +42,7 @@ impl Attack {
         executed
     }
 
-    /// Compares what happened, what callers were told, and what the ledger says.
+    /// Compares the executions, the outcomes that callers were told, and the ledger.
     pub(super) fn judge(&self, report: &mut Report) {
         let executed = self.all_executed();
         let effects = match blocking(self.effects(report)) {
@@ -114,7 +114,7 @@ impl Attack {
             report.expect(told.is_empty() || name == Some(StateName::Succeeded), || {
                 wrong("acknowledged, and not recorded".into())
             });
-            // A caller is told one outcome, whoever asks.
+            // All callers of a key are told the same outcome.
             let one = told.windows(2).all(|two| two[0] == two[1]);
             report.expect(one, || wrong("callers were told different outcomes".into()));
             let shown = matches!(
@@ -132,7 +132,7 @@ impl Attack {
         report.expect(!running, || wrong("still running when all callers are gone".into()));
     }
 
-    /// What the ledger says, by key or by label, once all leases have lapsed; and verifies its journal.
+    /// The ledger's effects, by key or by label, once all leases have lapsed. Verifies the journal too.
     async fn effects(&self, report: &mut Report) -> Result<HashMap<String, Effect>, hapax::Error> {
         let builder = Hapax::builder().background(false).signing_key(&self.signing_key);
         let hapax = builder.open(&self.ledger).await?;

@@ -15,7 +15,7 @@ pub struct Flight {
     pub deaths: u8,
 }
 
-/// Where each caller is, and the board they come to.
+/// The state of each caller, and the board that elects the leader.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Hall {
     board: Board<usize>,
@@ -28,7 +28,7 @@ enum Caller {
     Coming,
     Leading,
     Following(usize),
-    /// Follows somebody who was gone already.
+    /// Follows a leader that was gone already.
     Stranded,
     Apart,
     Landed,
@@ -40,7 +40,7 @@ enum Caller {
 pub enum Move {
     /// A caller comes, or comes again.
     Come(usize),
-    /// A leader lands with a result, or whoever was apart is done.
+    /// A leader lands with a result, or a caller that was apart is done.
     Land(usize),
     /// A leader ends without a result.
     Die(usize),

@@ -1,4 +1,4 @@
-//! Everything there is at one moment of the protocol, and every step from there.
+//! The state of the protocol at one moment, and every step from there.
 
 mod act;
 mod ledger;
@@ -22,15 +22,15 @@ use super::{Protocol, Target};
 
 const TERM_MS: u64 = 1_000;
 
-/// Everything there is, at one moment.
+/// The whole state, at one moment.
 #[derive(Debug, Clone)]
 pub struct World {
     ledger: Ledger,
     workers: Vec<Worker>,
     targets: Vec<Executed>,
-    /// Effects on their way to the targets.
+    /// Effects in flight to their targets.
     letters: Vec<Letter>,
-    /// What reconcilers found and have not told yet. At most two are at it.
+    /// Findings that reconcilers have not reported yet; at most two.
     looks: Vec<Looked>,
     crashes: u8,
     pauses: u8,
@@ -45,7 +45,7 @@ pub struct World {
     next: u64,
 }
 
-/// An effect on its way to its target.
+/// An effect in flight to its target.
 #[derive(Debug, Clone, Copy)]
 struct Letter {
     key: usize,
@@ -54,7 +54,7 @@ struct Letter {
     fence: u64,
 }
 
-/// What really happened at the target, for one key.
+/// The executions at the target, for one key.
 #[derive(Debug, Clone, Default)]
 struct Executed {
     by: Vec<AttemptId>,
@@ -68,11 +68,11 @@ struct Worker {
     /// Its own clock says that the lease may be about to lapse.
     late: bool,
     task: Task,
-    /// Whose outcome callers were told, for each key.
+    /// The author of the outcome that callers were told, for each key.
     told: Vec<Option<AttemptId>>,
 }
 
-/// What a reconciler found and has not told yet.
+/// A finding that a reconciler has not reported yet.
 #[derive(Debug, Clone, Copy)]
 struct Looked {
     key: usize,
@@ -85,15 +85,15 @@ struct Looked {
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Task {
     Idle,
-    /// A claim is on its way; `reached` if the ledger has carried it out.
+    /// A claim is in flight; `reached` if the ledger has carried it out.
     Asking {
         key: usize,
         attempt: AttemptId,
-        /// This call, whose result can be told from those of all others.
+        /// The id of this call, which marks its result.
         author: AttemptId,
         reached: bool,
     },
-    /// Permission was given.
+    /// The claim was granted.
     Running {
         key: usize,
         attempt: AttemptId,
@@ -106,9 +106,9 @@ enum Task {
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Sent {
     NotYet,
-    /// It is on its way.
+    /// It is in flight.
     Departed,
-    /// It is there, by this attempt: ours, or one that was before us.
+    /// It is there, by this attempt: ours, or an earlier one.
     There(AttemptId),
     Refused,
 }
@@ -117,7 +117,7 @@ impl World {
     pub(super) fn new(protocol: &Protocol) -> Self {
         let clock = Arc::new(ManualClock::default());
         let store = MemoryStore::new(clock.clone());
-        // A lease that nobody needs keeps the pulse steady for long enough that time counts.
+        // An unused lease keeps the pulse steady for long enough that time counts.
         let id = LeaseId::from_bytes([0xff; 16]);
         carry_out(
             &store,
@@ -156,7 +156,7 @@ impl World {
         self.ledger.effects[key].as_ref()
     }
 
-    /// Whose outcome is recorded.
+    /// The author of the recorded outcome.
     pub(super) fn outcome(&self, key: usize) -> Option<AttemptId> {
         match &self.effect(key)?.state {
             State::Succeeded(outcome) => author_of(outcome),
@@ -191,7 +191,7 @@ impl World {
         usize::from(self.restores)
     }
 
-    /// How many effects somebody has permission for.
+    /// The number of running effects.
     pub(super) fn running(&self) -> usize {
         let running = |effect: &&Effect| matches!(effect.state, State::Running { .. });
         self.ledger.effects.iter().flatten().filter(running).count()
@@ -254,7 +254,7 @@ impl World {
                 Some(Some(_)) if !worker.late && self.pauses < protocol.pauses => {
                     acts.push(Act::Late(w));
                 }
-                // By the store's clock it is later, for its term began later.
+                // By the store's clock it lapses later, because its term began later.
                 Some(Some(lease)) if worker.late && !lapsed(lease) => {
                     acts.push(Act::Lapse(lease.id));
                 }
@@ -285,7 +285,7 @@ impl World {
             acts.extend((0..self.keys()).filter(|key| self.unknown(*key).is_some()).map(Act::Look));
         }
         if protocol.target == Target::Settling {
-            // What is declared of the target: what was sent arrives within the settling time.
+            // The target's declaration: a sent effect arrives within the settling time.
             let ripe = |key: &usize| {
                 let arrived = |attempt| self.letters.iter().all(|letter| letter.attempt != attempt);
                 self.unknown(*key).is_some_and(arrived)
@@ -299,7 +299,7 @@ impl World {
         matches!(effect.state, State::Unknown { .. }).then_some(effect.attempt)
     }
 
-    /// Whether a client begins anew with the same key: it does not while its first call is at work.
+    /// Whether a client calls again with the same key: it does not while its first call is at work.
     fn may_derive(&self, of: usize) -> bool {
         self.workers.iter().all(|worker| match worker.task {
             Task::Asking { attempt, .. } => attempt != derived(of),
@@ -308,7 +308,7 @@ impl World {
         })
     }
 
-    /// The world after a step; `None` if nothing comes of it.
+    /// The world after a step; `None` if the step cannot be taken.
     pub(super) fn after(&self, protocol: &Protocol, act: Act) -> Option<Self> {
         let mut world = self.clone();
         match act {
@@ -340,7 +340,7 @@ impl World {
                         world.revived |= self.ledger.lease(id).is_none();
                         world.workers[w].late = false;
                     }
-                    // The engine stops what hangs on it; what is opaque goes on, on no lease.
+                    // The engine stops the work on this lease; opaque work goes on, without a lease.
                     _ => (world.workers[w].lease, world.workers[w].late) = (None, true),
                 }
             }
@@ -354,7 +354,7 @@ impl World {
                 let copy = world.copy.take()?;
                 world.restores += 1;
                 let store = copy.store.fork();
-                // A process that has remembered anything of the file notices, and ends all leases.
+                // A process that has cached anything of the file notices, and ends all leases.
                 for lease in &copy.leases {
                     carry_out(&store, Command::CloseLease { id: lease.id });
                 }
@@ -427,7 +427,7 @@ impl World {
         }
     }
 
-    /// Settles in the worker's own transaction, which it commits only if it may. Whether it did.
+    /// Settles in the worker's own transaction, which is committed only if the settle succeeds.
     fn settle_in(
         &mut self,
         key: usize,
@@ -445,7 +445,7 @@ impl World {
         settled
     }
 
-    /// What a worker was doing is dropped, and the ledger is told.
+    /// Drops a worker's task, and reports it to the ledger as ambiguous.
     fn stop(&mut self, w: usize) -> Option<()> {
         let Task::Running { key, attempt, fence, .. } = self.workers[w].task else { return None };
         self.workers[w].task = Task::Idle;
@@ -501,7 +501,7 @@ impl World {
                 worker.told[key] = author_of(&outcome);
                 Task::Idle
             }
-            // The lease is over, and the attempt with it: a copy of it may have been granted.
+            // The lease is over, and the attempt with it: a copy of the claim may have been granted.
             None => {
                 (worker.lease, worker.late, worker.task) = (None, false, Task::Idle);
                 self.settle(key, (attempt, None), Report::Released("its lease is over".into()));
@@ -588,7 +588,7 @@ impl World {
         let fence = self.effect(key)?.fence.0;
         let target = &mut self.targets[key];
         if protocol.target == Target::Fenced {
-            // Whoever looks shows a fence above that of the attempt it looks for.
+            // A reconciler shows a fence above that of the attempt it looks for.
             target.bar = target.bar.max(fence + 1);
         }
         let found = target.by.last().copied();

@@ -11,7 +11,7 @@ use rand::{Rng as _, SeedableRng as _};
 use tokio::sync::{Notify, mpsc};
 use tokio::time::Instant;
 
-/// Virtual time: the runtime's, and a wall clock that somebody may set.
+/// Virtual time: the runtime's, and a wall clock that can be set.
 pub(super) struct VirtualClock {
     start: Instant,
     wall_steps_ms: AtomicU64,
@@ -22,7 +22,7 @@ impl VirtualClock {
         Arc::new(Self { start: Instant::now(), wall_steps_ms: AtomicU64::new(0) })
     }
 
-    /// Somebody sets the wall clock, and the store notices that it cannot be right.
+    /// Sets the wall clock ahead; the store notices that it cannot be right.
     pub(super) fn step(&self, ms: u64) {
         self.wall_steps_ms.fetch_add(ms, Ordering::Relaxed);
     }
@@ -40,14 +40,14 @@ impl Clock for VirtualClock {
     }
 }
 
-/// How bad the line is.
+/// The faults of the line.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Weather {
-    /// How often, of 1,000 calls, one fails before it takes effect.
+    /// How many of 1,000 calls fail before they take effect.
     pub(super) before: u32,
-    /// How often one takes effect and its reply is lost.
+    /// How many take effect and lose their reply.
     pub(super) after: u32,
-    /// How often one is late, and by how much at most.
+    /// How many are late, and by how much at most.
     pub(super) late: u32,
     pub(super) late_ms: u64,
     /// This one call fails, before or after it takes effect.
@@ -60,17 +60,17 @@ pub(super) enum When {
     After,
 }
 
-/// What all nodes share.
+/// The line to the store that all nodes share.
 pub(super) struct Line {
     pub(super) store: Arc<MemoryStore>,
     weather: Mutex<Weather>,
     dice: Mutex<SmallRng>,
-    /// Until when the store answers nobody.
+    /// Until when the store answers no call.
     stalled: Mutex<Option<Instant>>,
     pub(super) tally: Tally,
 }
 
-/// What was done to whom.
+/// Counts of calls and faults.
 #[derive(Default)]
 pub(super) struct Tally {
     pub(super) calls: AtomicU64,
@@ -78,7 +78,7 @@ pub(super) struct Tally {
     pub(super) after: AtomicU64,
     pub(super) late: AtomicU64,
     pub(super) at_work: AtomicU64,
-    /// Faults that struck while somebody was at work.
+    /// Faults that struck while a call was at work.
     pub(super) overlapping: AtomicU64,
 }
 
@@ -110,7 +110,7 @@ impl Line {
         }
     }
 
-    /// What becomes of the next call, and how late it is on its way and back.
+    /// The fault of the next call, and its delays there and back.
     fn fate(&self) -> (Option<When>, [Duration; 2]) {
         let weather = self.weather.lock().expect("one thread");
         let mut dice = self.dice.lock().expect("one thread");
@@ -144,7 +144,7 @@ impl Line {
     }
 }
 
-/// A node that can be held still, or end without a word.
+/// A node that can be paused, or killed at once.
 #[derive(Default)]
 pub(super) struct Switch {
     dead: AtomicBool,
@@ -167,7 +167,7 @@ impl Switch {
         self.changed.notify_waiters();
     }
 
-    /// Returns once the node moves.
+    /// Returns once the node is not paused.
     pub(super) async fn moving(&self) {
         loop {
             let changed = self.changed.notified();
@@ -184,7 +184,7 @@ enum Errand {
     Read(Reading),
 }
 
-/// The store as one node sees it. Whatever a node sends arrives in order.
+/// The store as one node sees it. The calls of a node arrive in order.
 pub(super) struct FaultyStore {
     errands: mpsc::UnboundedSender<Errand>,
 }

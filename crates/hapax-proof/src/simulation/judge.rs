@@ -1,4 +1,4 @@
-//! What really happened, what callers were told, what the ledger says, and whether it fits.
+//! Compares the executions, the answers to callers, and the ledger.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -10,7 +10,7 @@ use super::{Kind, World};
 use crate::history::{History, Told};
 use crate::report::Report;
 
-/// The targets: what was executed, and by which call.
+/// The targets: their executions, and the calls that made them.
 #[derive(Default)]
 pub(super) struct Targets(Mutex<BTreeMap<u8, Target>>);
 
@@ -21,7 +21,8 @@ struct Target {
 }
 
 impl Targets {
-    /// The effect reaches its target. Whose execution it found there; `None` if it was refused.
+    /// Executes the effect at its target. Returns the call whose execution is there; `None` if it
+    /// was refused.
     pub(super) fn execute(&self, kind: Kind, by: u64, fence: Fence) -> Option<u64> {
         // A change in the ledger's database happens when the outcome is recorded, not here.
         if kind.is_transactional() {
@@ -39,7 +40,7 @@ impl Targets {
         Some(by)
     }
 
-    /// Somebody looks for the effect; where fences are compared, with a higher one.
+    /// A reconciler looks for the effect; where fences are compared, with a higher one.
     pub(super) fn look(&self, kind: Kind, fence: Fence) -> Option<u64> {
         let mut targets = self.0.lock().expect("one thread");
         let target = targets.entry(kind as u8).or_default();
@@ -53,7 +54,7 @@ impl Targets {
     }
 }
 
-/// What callers asked and were told.
+/// The calls of callers, and their answers.
 #[derive(Default)]
 pub(super) struct Log {
     calls: Mutex<Vec<Call>>,
@@ -128,7 +129,7 @@ impl Log {
         self.change(id, |call, moment| call.told = Some((moment, Told::Forgotten)));
     }
 
-    /// It did nothing, for certain.
+    /// The call did nothing, for certain.
     pub(super) fn void(&self, id: u64) {
         self.change(id, |call, _| call.void = true);
     }
@@ -138,7 +139,7 @@ impl Log {
     }
 }
 
-/// Compares everything with everything.
+/// Compares executions, records, journal and answers.
 pub(super) async fn judge(world: &World, scenario: &str, only_stalls: bool, report: &mut Report) {
     let (effects, journal) = ledger(world);
     let calls = world.log.calls.lock().expect("one thread").clone();
@@ -197,7 +198,7 @@ fn tally(world: &World, calls: &[Call], report: &mut Report) {
     report.count("faults that struck while somebody was at work", load(&tally.overlapping));
 }
 
-/// Everything the ledger says, read from the store itself.
+/// The ledger's effects and its journal, read from the store itself.
 fn ledger(world: &World) -> (BTreeMap<u8, Effect>, Vec<Entry>) {
     let (send, receive) = std::sync::mpsc::channel();
     hapax_store::Store::read(
@@ -229,7 +230,8 @@ pub(super) fn recorded(world: &World, kind: Kind, done: &Done) -> bool {
     journal.iter().any(recorded)
 }
 
-/// Whether the record does not say what happened, and does not say either that nobody knows.
+/// Why a record is wrong, if it is: it contradicts the executions, and does not call the outcome
+/// unknown.
 fn misrecorded(
     kind: Kind,
     effect: Option<&Effect>,
@@ -246,7 +248,7 @@ fn misrecorded(
             let known = by.is_some_and(|by| executed.contains(&by));
             (!known).then(|| format!("recorded as done by {by:?}; executed by {executed:?}"))
         }
-        // A target that knows keys takes a late first arrival, and tells whoever asks next.
+        // A target that knows keys takes a late first arrival, and tells the next caller that asks.
         State::Failed(_) if kind == Kind::Keyed => None,
         State::Failed(failure) if happened => {
             Some(format!("executed by {executed:?}, and recorded as not done: {}", failure.reason))
@@ -258,7 +260,7 @@ fn misrecorded(
     }
 }
 
-/// Whether the record is what its journal leads to.
+/// Whether the record is the one that its journal leads to.
 fn folds(effect: Option<&Effect>, entries: &[&Entry]) -> bool {
     let newest = entries.iter().rev().find(|entry| entry.event != Event::Contradicted);
     match (effect, newest) {

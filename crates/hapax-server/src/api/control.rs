@@ -1,4 +1,4 @@
-//! Requests of the control plane that clients send themselves.
+//! Control-plane requests that clients send themselves.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,7 +27,8 @@ pub(super) fn reading() -> OpenApiRouter<Arc<Server>> {
     OpenApiRouter::new().routes(routes!(list))
 }
 
-/// Repeated by its attempt, and never answered from what was kept: the epoch may be over.
+/// Responses to claims are never replayed: the epoch may be over. A client repeats a claim by
+/// naming its attempt.
 pub(super) fn asking() -> OpenApiRouter<Arc<Server>> {
     OpenApiRouter::new().routes(routes!(claim))
 }
@@ -36,7 +37,7 @@ pub(super) fn performing() -> OpenApiRouter<Arc<Server>> {
     OpenApiRouter::new().routes(routes!(settle))
 }
 
-/// The computation that the path names, and the plane that knows it.
+/// The computation that the path names, and the control plane.
 struct Of {
     computation: String,
     plane: ControlPlane,
@@ -57,7 +58,7 @@ impl FromRequestParts<Arc<Server>> for Of {
     }
 }
 
-/// A problem under the name that the design has for it.
+/// A problem with the error's name in the control plane.
 pub(super) fn named(error: Error) -> Problem {
     let name = error.code().starts_with("ERR_").then(|| error.code());
     let problem = match error {
@@ -68,7 +69,7 @@ pub(super) fn named(error: Error) -> Problem {
         Error::Ledger(error) => error.into(),
         other => hapax::Error::Failed { reason: other.to_string() }.into(),
     };
-    // A limit that was passed is the caller's, and not the store's.
+    // A request beyond a limit is the caller's mistake, not a failure of the store.
     let name = name.filter(|name| *name != UNAVAILABLE || problem.status >= 500);
     Problem { error: name, ..problem }
 }
@@ -89,8 +90,8 @@ async fn list(State(server): State<Arc<Server>>) -> Answer<Computations> {
     answer(Computations { computations })
 }
 
-/// Ask before a request is sent to a peer: derives its key and consults the ledger. Ask again,
-/// with the same attempt, before it is sent again.
+/// Claim a request before it is sent to a peer: derives its key and consults the ledger. Claim it
+/// again, with the same attempt, before it is sent again.
 #[utoipa::path(post, path = "/v1/control/{computation}", operation_id = "control_claim", tag = "control", request_body = wire::ControlClaim,
     params(("computation" = String, Path, description = "domain.computation.vN", min_length = 1),
            ("Prefer" = Option<String>, Header, description = "wait=N: seconds to wait while somebody else is sending it")),
@@ -109,7 +110,8 @@ async fn claim(
         }
         _ => return Err(malformed("give request or request_base64, and not both")),
     };
-    // The same attempt in another epoch would be another request, under a key nobody knows.
+    // In another epoch the same attempt would be another request, under a key that the client does
+    // not know.
     if asked.attempt.is_some() && asked.epoch.is_none() {
         return Err(malformed("an attempt is asked for again in its epoch: give epoch as well"));
     }
@@ -138,7 +140,7 @@ async fn claim(
     })
 }
 
-/// Report how a request went. Saying the same again changes nothing.
+/// Report how a request went. Repeating a report changes nothing.
 #[utoipa::path(post, path = "/v1/control/{computation}/{key}/settle", operation_id = "control_settle", tag = "control", request_body = wire::Settle,
     params(("computation" = String, Path, min_length = 1),
            ("key" = String, Path, description = "the record, as it was granted", min_length = 1)),

@@ -1,4 +1,4 @@
-//! Effects: looked at, performed, decided, cleared.
+//! Effects: read, perform, decide, clear.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -31,7 +31,8 @@ pub(super) fn reading() -> OpenApiRouter<Arc<Server>> {
         .routes(routes!(steps))
 }
 
-/// An answer that was kept would tell of a permission that is over. A client that asks again names its attempt.
+/// Responses to claims and looks are never replayed: the grant may be over. A client repeats a
+/// claim by naming its attempt.
 pub(super) fn asking() -> OpenApiRouter<Arc<Server>> {
     OpenApiRouter::new().routes(routes!(claim)).routes(routes!(look))
 }
@@ -57,15 +58,15 @@ pub(super) const LONGEST_DEADLINE_MS: u64 = 24 * 3600 * 1000;
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 struct Search {
-    /// Only in this state; or `stuck`, for those somebody must look at.
+    /// Only in this state; or `stuck`, for those that an operator has to look at.
     #[param(inline)]
     state: Option<Wanted>,
     /// Only those with this text in their label.
     #[param(max_length = 256)]
     label: Option<String>,
-    /// Only those whose newest attempt has a lower fence, to page on.
+    /// For the next page: only effects whose newest attempt has a lower fence.
     before: Option<u64>,
-    /// At most this many; 50 unless given.
+    /// At most this many; default 50.
     #[param(minimum = 1, maximum = 1000)]
     limit: Option<usize>,
 }
@@ -102,11 +103,11 @@ impl Wanted {
 #[derive(Debug, Serialize, ToSchema)]
 struct Effects {
     effects: Vec<wire::Effect>,
-    /// To be given as `before` for those after these; nothing if there are no more.
+    /// Pass it as `before` for the next page. Null: there are no more.
     next: Option<u64>,
 }
 
-/// Which page of a list.
+/// The size of a page, checked; default 50.
 pub(super) fn page(limit: Option<usize>) -> Result<usize, Problem> {
     match limit.unwrap_or(50) {
         limit @ 1..=1000 => Ok(limit),
@@ -114,7 +115,7 @@ pub(super) fn page(limit: Option<usize>) -> Result<usize, Problem> {
     }
 }
 
-/// Where a page begins: a number that a page before it gave.
+/// The start of a page, checked: a number that an earlier page gave.
 pub(super) fn place(before: Option<u64>) -> Result<Option<u64>, Problem> {
     match before {
         Some(before) if i64::try_from(before).is_err() => Err(malformed("the place is too large")),
@@ -143,7 +144,7 @@ async fn search(scope: Scope, Params(search): Params<Search>) -> Answer<Effects>
     answer(Effects { effects: effects.collect(), next })
 }
 
-/// Show an effect; with `Prefer: wait=N`, once nobody is doing it any more.
+/// Show an effect. With `Prefer: wait=N`, answer when it stops running, or after N seconds.
 #[utoipa::path(get, path = "/v1/effects/{key}", operation_id = "effect_show", tag = "effects",
     params(("key" = String, Path, description = "sha256:<64 hex digits>, or a name of your own", min_length = 1),
            ("Prefer" = Option<String>, Header, description = "wait=N: seconds to wait while it runs")),
@@ -157,20 +158,20 @@ async fn show(
     let remote = scope.hapax.remote();
     let effect = tokio::select! {
         effect = remote.attach(named.key, wait) => effect?,
-        // Nobody waits for a server that is about to go.
+        // A stopping server answers at once.
         () = server.stopped() => scope.hapax.show(named.key).await?,
     };
     let effect = effect.ok_or_else(|| not_found("no effect of this key is recorded"))?;
     answer(wire::Effect::of(named.key, &effect))
 }
 
-/// What happened to an effect.
+/// The journal entries of an effect.
 #[derive(Debug, Serialize, ToSchema)]
 struct History {
     entries: Vec<wire::Entry>,
 }
 
-/// List what happened to an effect, oldest first.
+/// List the journal entries of an effect, oldest first.
 #[utoipa::path(get, path = "/v1/effects/{key}/history", operation_id = "effect_history", tag = "effects",
     params(("key" = String, Path, min_length = 1)),
     responses((status = 200, body = History)))]
@@ -179,7 +180,7 @@ async fn history(scope: Scope, named: Named) -> Answer<History> {
     answer(History { entries: entries.iter().map(wire::Entry::of).collect() })
 }
 
-/// Steps that are to be undone.
+/// The steps to undo.
 #[derive(Debug, Serialize, ToSchema)]
 struct Steps {
     steps: Vec<wire::Step>,
@@ -200,7 +201,7 @@ async fn steps(scope: Scope, named: Named) -> Answer<Steps> {
     answer(Steps { steps: steps.collect() })
 }
 
-/// Ask for permission to perform an effect. What is granted is on disk before it is answered.
+/// Claim an effect: ask for permission to perform it. A grant is on disk before it is answered.
 #[utoipa::path(post, path = "/v1/effects/{key}/claim", operation_id = "effect_claim", tag = "effects", request_body = wire::Claim,
     params(("key" = String, Path, min_length = 1),
            ("Prefer" = Option<String>, Header, description = "wait=N: seconds to wait while somebody else is doing it")),
@@ -263,7 +264,7 @@ async fn claim(
     }
 }
 
-/// The attempt that a claim asks for: the client's own, which it may send again, or a new one.
+/// The attempt of a claim: the client's own, so that it can repeat the claim, or a new one.
 pub(super) fn attempt(given: Option<&str>) -> Result<AttemptId, Problem> {
     match given {
         Some(text) => parse("attempt", text),
@@ -273,7 +274,7 @@ pub(super) fn attempt(given: Option<&str>) -> Result<AttemptId, Problem> {
 
 const YEAR_MS: u64 = 365 * 24 * 3600 * 1000;
 
-/// A number, if it is one of these.
+/// A number, checked against its range.
 pub(super) fn within(
     field: &str,
     number: Option<u64>,
@@ -287,14 +288,14 @@ pub(super) fn within(
     }
 }
 
-/// 128 bits that follow from these.
+/// An id of 128 bits, derived from these parts.
 pub(super) fn derived(parts: &[&[u8]]) -> [u8; 16] {
     let mut id = [0; 16];
     id.copy_from_slice(&Fingerprint::of_parts(parts).as_bytes()[..16]);
     id
 }
 
-/// Report how an attempt went. Saying the same again changes nothing.
+/// Report how an attempt went. Repeating a report changes nothing.
 #[utoipa::path(post, path = "/v1/effects/{key}/settle", operation_id = "effect_settle", tag = "effects", request_body = wire::Settle,
     params(("key" = String, Path, min_length = 1)),
     responses((status = 200, body = wire::Settled)))]
@@ -314,7 +315,7 @@ async fn settle(
     }
     let events = asked.events.into_iter().map(wire::Event::meant).collect::<Result<Vec<_>, _>>();
     let mut events = events.map_err(|flaw| malformed(format!("events: {flaw}")))?;
-    // What there is to tell belongs to the trace of whoever tells it.
+    // An event without a trace of its own belongs to the trace of the request.
     events.iter_mut().for_each(|event| event.trace = event.trace.take().or(trace.clone()));
     settled(attempt, scope.hapax.remote().settle(named.key, by, report, events, None).await?)
 }
@@ -328,7 +329,7 @@ pub(super) fn settled(attempt: AttemptId, settled: Settled) -> Answer<wire::Sett
     }
 }
 
-/// What stands in the way of something that was said of an attempt.
+/// The problem with a report or a decision that the record contradicts.
 fn refused(attempt: AttemptId, fenced: Fenced) -> Problem {
     let detail = match (fenced.state, fenced.attempt) {
         (Some(StateName::Running), Some(running)) if running == attempt => {
@@ -359,7 +360,7 @@ async fn undo(
     settled(attempt, pipeline.undo_with(named.key, attempt, asked.nth, step).await?)
 }
 
-/// Say that all steps of a partial effect were undone.
+/// Report that all steps of a partial effect were undone.
 #[utoipa::path(post, path = "/v1/effects/{key}/undone", operation_id = "effect_undone", tag = "effects", request_body = wire::Undone,
     params(("key" = String, Path, min_length = 1)),
     responses((status = 200, body = wire::Judged)))]
@@ -372,8 +373,8 @@ async fn undone(
     judged(attempt, StateName::Failed, scope.hapax.rolled_back(named.key, attempt).await?)
 }
 
-/// What became of a decision about an attempt that leads to a state. Where it stands there already
-/// the decision came twice, and is answered as before.
+/// The answer to a decision that leads to state `to`. If this attempt is in that state already, the
+/// decision is a repeat, and gets the same answer.
 pub(super) fn judged(attempt: AttemptId, to: StateName, judged: Judged) -> Answer<wire::Judged> {
     match judged {
         Judged::Decided(state) => answer(wire::Judged::of(state)),
@@ -387,7 +388,7 @@ pub(super) fn judged(attempt: AttemptId, to: StateName, judged: Judged) -> Answe
     }
 }
 
-/// Begin to look for an attempt whose outcome is unknown.
+/// Begin a look for an attempt whose outcome is unknown.
 #[utoipa::path(post, path = "/v1/effects/{key}/look", operation_id = "effect_look", tag = "effects",
     params(("key" = String, Path, min_length = 1)),
     responses((status = 200, body = wire::Looked)))]
@@ -401,7 +402,7 @@ async fn look(scope: Scope, named: Named, _: ClientKey) -> Answer<wire::Looked> 
     })
 }
 
-/// Say what a look has found. A "no" counts once the settling time had passed when it began.
+/// Report the finding of a look. "Not found" counts only if the look began after the settling time.
 #[utoipa::path(post, path = "/v1/effects/{key}/found", operation_id = "effect_found", tag = "effects", request_body = wire::Found,
     params(("key" = String, Path, min_length = 1)),
     responses((status = 200, body = wire::Judged)))]
@@ -431,7 +432,7 @@ async fn found(
     judged(look.attempt, to, pipeline.found(named.key, look, finding).await?)
 }
 
-/// Decide about an effect that nobody knows the outcome of.
+/// Resolve an effect whose outcome is unknown.
 #[utoipa::path(post, path = "/v1/effects/{key}/resolve", operation_id = "effect_resolve", tag = "effects", request_body = wire::Resolve,
     params(("key" = String, Path, min_length = 1)),
     responses((status = 200, body = wire::Judged)))]
@@ -462,7 +463,7 @@ async fn resolve(
     judged(attempt, to, pipeline.resolve(named.key, seen, resolution, said).await?)
 }
 
-/// Clear a record, so that the effect can happen again. Answers once every node has forgotten it.
+/// Clear a record, so that the effect can happen again. Answers once every live process has forgotten it.
 #[utoipa::path(post, path = "/v1/effects/{key}/reset", operation_id = "effect_reset", tag = "effects", request_body = wire::Reset,
     params(("key" = String, Path, min_length = 1)),
     responses((status = 200, body = wire::Judged)))]
@@ -479,7 +480,7 @@ async fn reset(
     judged(attempt, StateName::Failed, reset)
 }
 
-/// Whoever decides says why.
+/// The note of a decision, checked: a decision needs a reason.
 pub(super) fn noted(note: &str) -> Result<&str, Problem> {
     match note.trim().is_empty() || note.len() > 4096 {
         true => Err(malformed("note is 1 to 4096 bytes, and not blank")),

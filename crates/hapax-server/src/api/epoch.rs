@@ -1,4 +1,4 @@
-//! Epochs: looked at, ended.
+//! Epochs: read, end.
 
 use std::sync::Arc;
 
@@ -21,7 +21,8 @@ pub(super) fn reading() -> OpenApiRouter<Arc<Server>> {
     OpenApiRouter::new().routes(routes!(list)).routes(routes!(show))
 }
 
-/// Repeated by the epoch that was seen, and never answered from what was kept.
+/// The response to the end of an epoch is never replayed. A client repeats the call with the epoch
+/// that it saw.
 pub(super) fn ending() -> OpenApiRouter<Arc<Server>> {
     OpenApiRouter::new().routes(routes!(advance))
 }
@@ -46,7 +47,7 @@ struct EpochList {
     epochs: Vec<wire::Epoch>,
 }
 
-/// List the domains that are known, with their epochs.
+/// List the domains that have left epoch 0, with their epochs.
 #[utoipa::path(get, path = "/v1/epochs", operation_id = "epoch_list", tag = "epochs",
     responses((status = 200, body = EpochList)))]
 async fn list(scope: Scope) -> Answer<EpochList> {
@@ -54,7 +55,7 @@ async fn list(scope: Scope) -> Answer<EpochList> {
     answer(EpochList { epochs: epochs.iter().map(wire::Epoch::of).collect() })
 }
 
-/// Say which epoch a domain is in. One that nobody has heard of is in epoch 0.
+/// Show the epoch that a domain is in. An unknown domain is in epoch 0.
 #[utoipa::path(get, path = "/v1/epochs/{domain}", operation_id = "epoch_show", tag = "epochs",
     params(("domain" = String, Path, pattern = "^[a-z][a-z0-9_-]{0,63}$")),
     responses((status = 200, body = wire::Current)))]
@@ -72,7 +73,7 @@ async fn show(scope: Scope, Of(domain): Of) -> Answer<wire::Current> {
     })
 }
 
-/// End an epoch, on all nodes at once. What is under way in it is void, and shown as stuck.
+/// End an epoch, on all nodes at once. Attempts in flight become void, and are listed as stuck.
 #[utoipa::path(post, path = "/v1/epochs/{domain}", operation_id = "epoch_advance", tag = "epochs", request_body = wire::Advance,
     params(("domain" = String, Path, pattern = "^[a-z][a-z0-9_-]{0,63}$")),
     responses((status = 200, body = wire::Transition)))]

@@ -1,4 +1,4 @@
-//! Extraction: texts in, entities and relations out, and the ontologies they are of.
+//! Extraction: texts in, entities and relations out; the ontologies; the result cache.
 
 use std::convert::Infallible;
 use std::io::Write as _;
@@ -34,7 +34,7 @@ use crate::wire;
 /// The largest request with a text or an ontology, in bytes.
 const LARGEST: usize = 32 * 1024 * 1024;
 
-/// How much of what is told on the way may wait to be read.
+/// How many progress events may wait for a slow client; more are dropped.
 const AHEAD: usize = 1_024;
 
 pub(super) fn reading() -> OpenApiRouter<Arc<Server>> {
@@ -45,7 +45,7 @@ pub(super) fn reading() -> OpenApiRouter<Arc<Server>> {
         .routes(routes!(stats))
 }
 
-/// The same request has the same answer, with or without a key of the client's own.
+/// These responses need no replay: the same request has the same answer, with or without a key.
 pub(super) fn asking() -> OpenApiRouter<Arc<Server>> {
     OpenApiRouter::new().routes(routes!(extract)).routes(routes!(put_ontology))
 }
@@ -122,7 +122,7 @@ impl wire::ExtractionRequest {
     }
 }
 
-/// Parameters, read strictly: what two readers could understand differently has no key.
+/// Parses parameters strictly: a text that two parsers could read differently has no key.
 fn asked(params: &str) -> Result<hapax::json::Json, Problem> {
     hapax::json::Json::parse(params.as_bytes()).map_err(|error| {
         let detail = format!("/extractionParams: {error}");
@@ -130,13 +130,13 @@ fn asked(params: &str) -> Result<hapax::json::Json, Problem> {
     })
 }
 
-/// A result as it is sent: what is kept, with what is different each time in front of it.
+/// The body of an answer: the cached result, preceded by the fields that differ each time.
 fn printed(extracted: &Extracted) -> Vec<u8> {
     let kept = extracted.json();
     let short = extracted.identity.components.short();
     let (hit, version) = (extracted.is_hit(), &extracted.version);
     let mut body = Vec::with_capacity(kept.len() + version.len() + 128);
-    // What goes into memory always goes.
+    // Writing to a `Vec` cannot fail.
     let _ = write!(
         body,
         "{{\"idempotencyKey\":\"{short}\",\"cacheHit\":{hit},\"ontologyVersion\":\"{version}\""
@@ -148,8 +148,8 @@ fn printed(extracted: &Extracted) -> Vec<u8> {
     body
 }
 
-/// Read a text, unless it was read before. Whoever accepts `text/event-stream` is told on the way
-/// how far it is: events `chunks`, `chunk`, `merging`, and in the end `result` or `problem`.
+/// Extract from a text, or answer from the cache. A client that accepts `text/event-stream` gets
+/// progress: events `chunks`, `chunk`, `merging`, and in the end `result` or `problem`.
 #[utoipa::path(post, path = "/api/v1/extract", operation_id = "extraction_run", tag = "extraction", request_body = wire::ExtractionRequest,
     responses((status = 200, body = wire::ExtractionResult)))]
 async fn extract(
@@ -164,7 +164,7 @@ async fn extract(
     }
     let body = collected(request.into_body(), LARGEST, server.terms.longest_request).await?;
     let asked = read::<wire::ExtractionRequest>(&body)?.read()?;
-    // Others may need the room while this text is read.
+    // Gives the body's share of the memory budget back before the extraction.
     drop(body);
     if streams {
         let room = server.allowances.follow(&caller.namespace)?;
@@ -183,14 +183,14 @@ async fn extract(
         }
         Err(error) => Problem::from(error).into_response(),
     };
-    // Whoever was not answered still wants to know what for.
+    // A failed request names its key, too.
     if let Ok((identity, _)) = extract.identify(&asked).await {
         name(&mut response, identity.components.key);
     }
     Ok(response)
 }
 
-/// Reads a document; where it is wrong is found out only if it is.
+/// Parses a document. Only a failed parse runs again, to find the path of the error.
 fn read<T: DeserializeOwned>(body: &[u8]) -> Result<T, Problem> {
     serde_json::from_slice(body).map_err(|error| {
         let mut reader = serde_json::Deserializer::from_slice(body);
@@ -201,7 +201,7 @@ fn read<T: DeserializeOwned>(body: &[u8]) -> Result<T, Problem> {
     })
 }
 
-/// Says in an answer which key it is of.
+/// Adds the key to a response.
 fn name(response: &mut Response, key: Key) {
     if let Ok(key) = HeaderValue::from_str(&key.to_string()) {
         response.headers_mut().insert(KEY, key);
@@ -215,7 +215,7 @@ fn accepts_events(headers: &HeaderMap) -> bool {
     accepted.split(',').any(|kind| kind.trim().starts_with("text/event-stream"))
 }
 
-/// The stages of a request, as events.
+/// The progress of an extraction, as server-sent events.
 fn told(
     extract: Extract,
     asked: hapax_extract::Request,
@@ -252,7 +252,7 @@ fn stage(progress: &Progress, key: &str) -> Event {
     Event::default().event(name).json_data(&data).unwrap_or_default()
 }
 
-/// A problem among events. They have no headers, so it says what those would have said.
+/// A problem as an event. It includes the key and the delay, which a response has in its headers.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Told<'a> {
@@ -279,7 +279,7 @@ async fn ending(running: JoinHandle<Result<Extracted, Error>>, key: &str) -> Eve
     Event::default().event("problem").json_data(told).unwrap_or_default()
 }
 
-/// What to explain.
+/// The request to explain.
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 #[into_params(parameter_in = Query)]
@@ -293,7 +293,7 @@ struct Why {
     extraction_params: Option<String>,
 }
 
-/// Explain the key of a request, and why it finds a result or does not.
+/// Explain the key of a request, and why the cache has a result for it or not.
 #[utoipa::path(get, path = "/api/v1/debug/idempotency-key", operation_id = "extraction_explain", tag = "extraction", params(Why),
     responses((status = 200, body = wire::KeyExplained)))]
 async fn explain(Of { extract, .. }: Of, Params(why): Params<Why>) -> Answer<wire::KeyExplained> {
@@ -324,21 +324,21 @@ async fn ontology(Of { extract, .. }: Of, Iri(id): Iri) -> Answer<wire::Ontology
     answer(wire::OntologyShown { info: listed.into(), content })
 }
 
-/// How an ontology is put here.
+/// The parameters of an ontology that is put.
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 #[into_params(parameter_in = Query)]
 struct How {
-    /// Its IRI, where the document does not say or is to be overruled.
+    /// Its IRI, if the document does not state one or states another.
     #[serde(default)]
     id: Option<String>,
-    /// A version that people gave it. What counts is the hash of its content.
+    /// A version for people. Results depend on the hash of the content instead.
     #[serde(default)]
     version: Option<String>,
 }
 
 /// Put an ontology in place of the one before: JSON, `text/turtle`, `application/rdf+xml` or
-/// `application/ld+json`. When this answers, no server answers from the one before any more.
+/// `application/ld+json`. Once this answers, no server uses the one before.
 #[utoipa::path(post, path = "/api/v1/ontologies", operation_id = "ontology_put", tag = "extraction", params(How),
     request_body(content = Object, content_type = "application/json"),
     responses((status = 200, body = wire::OntologyChange)))]
@@ -370,7 +370,7 @@ async fn remove_ontology(Of { extract, caller }: Of, Iri(id): Iri) -> Answer<wir
     answer(extract.remove_ontology(&id, &caller.holder).await?.into())
 }
 
-/// Count what is in the cache.
+/// Show the size of the result cache, and how often it was used.
 #[utoipa::path(get, path = "/api/v1/cache", operation_id = "cache_stats", tag = "extraction",
     responses((status = 200, body = wire::CacheStats)))]
 async fn stats(Of { extract, .. }: Of) -> Answer<wire::CacheStats> {
@@ -382,7 +382,7 @@ async fn stats(Of { extract, .. }: Of) -> Answer<wire::CacheStats> {
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 #[into_params(parameter_in = Query)]
 struct Whose {
-    /// Only those of this ontology.
+    /// Only results of this ontology.
     #[serde(default)]
     ontology_id: Option<String>,
 }

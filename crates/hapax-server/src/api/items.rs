@@ -1,4 +1,4 @@
-//! Items, their mutations, and what people are asked about them.
+//! Items, their mutations, and their escalations.
 
 use std::sync::Arc;
 
@@ -84,7 +84,7 @@ impl From<Error> for Problem {
             Error::NotFound(_) => (StatusCode::NOT_FOUND, &NO_ITEM),
             Error::Running { .. } => (StatusCode::CONFLICT, &RUNNING),
             Error::Attention { .. } => (StatusCode::CONFLICT, &ATTENTION),
-            // The script is the client's; what else goes wrong is beyond us.
+            // A logic failure is a fault of the client's script; other failures are not.
             Error::Failed { failure, .. } if failure.class == hapax_items::Class::Logic => {
                 (StatusCode::UNPROCESSABLE_ENTITY, &RUN_FAILED)
             }
@@ -103,9 +103,9 @@ impl From<Error> for Problem {
 struct Which {
     /// Only in this state.
     state: Option<wire::ItemStateName>,
-    /// Only those beyond this place, to page on.
+    /// For the next page: only items beyond this place.
     beyond: Option<u64>,
-    /// Look at this many; 50 unless given.
+    /// How many items to look at; default 50.
     #[param(minimum = 1, maximum = 1000)]
     limit: Option<usize>,
 }
@@ -113,9 +113,9 @@ struct Which {
 /// Items, newest first.
 #[derive(Debug, Serialize, ToSchema)]
 struct ItemList {
-    /// They. A page of one state may be short, or empty, and others still follow.
+    /// The items. A page of one state may be short or empty although more pages follow.
     items: Vec<wire::Item>,
-    /// To be given as `beyond` for those after these; nothing if there are no more.
+    /// Pass it as `beyond` for the next page. Null: there are no more.
     next: Option<u64>,
 }
 
@@ -141,7 +141,7 @@ async fn list(
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 struct WhichAttempt {
-    /// The attempt whose mutations to show; the one that counts unless given.
+    /// The attempt whose mutations to show; default: the current one.
     #[param(minimum = 1)]
     attempt: Option<u32>,
 }
@@ -171,8 +171,8 @@ async fn show(
     })
 }
 
-/// Begin a new attempt at an item, which consults none of those before it. The next run takes it
-/// up, and everything that was done for it may be done again.
+/// Begin a new attempt at an item, which uses nothing of the earlier ones. The next run processes
+/// the item, and its mutations may happen again.
 #[utoipa::path(post, path = "/v1/workflows/{workflow}/items/{item}/reprocess", operation_id = "item_reprocess", tag = "items", request_body = wire::Reprocess,
     params(("workflow" = String, Path, min_length = 1, max_length = 64),
            ("item" = String, Path, description = "its id, percent-encoded", min_length = 1, max_length = 512)),
@@ -197,26 +197,25 @@ struct WhichEscalations {
     /// Only of this workflow.
     #[param(max_length = 64)]
     workflow: Option<String>,
-    /// Only those beyond this place, to page on.
+    /// For the next page: only escalations beyond this place.
     beyond: Option<u64>,
-    /// At most this many; 50 unless given.
+    /// At most this many; default 50.
     #[param(minimum = 1, maximum = 1000)]
     limit: Option<usize>,
 }
 
-/// What people are asked, newest first.
+/// Escalations, newest first.
 #[derive(Debug, Serialize, ToSchema)]
 struct Escalations {
     escalations: Vec<wire::Escalation>,
-    /// To be given as `beyond` for those after these; nothing if there are no more.
+    /// Pass it as `beyond` for the next page. Null: there are no more.
     next: Option<u64>,
-    /// Repairs that wait for approval, all of them on every page: POST
+    /// Repairs that wait for approval; every page has all of them. Decide with POST
     /// /v1/workflows/{workflow}/versions/{version}/decide.
     held: Vec<wire::HeldRepair>,
 }
 
-/// List what people are asked about items and runs, newest first, and the repairs that wait for
-/// approval.
+/// List the escalations of items and runs, newest first, and the repairs that wait for approval.
 #[utoipa::path(get, path = "/v1/escalations", operation_id = "escalation_list", tag = "items", params(WhichEscalations),
     responses((status = 200, body = Escalations)))]
 async fn escalations(
@@ -238,7 +237,7 @@ async fn escalations(
     })
 }
 
-/// Show what a person is asked: what was tried, why its outcome is unknown, what to check.
+/// Show an escalation: what was tried, why its outcome is unknown, what to check.
 #[utoipa::path(get, path = "/v1/escalations/{key}", operation_id = "escalation_show", tag = "items",
     params(("key" = String, Path, description = "that of the item or the run, or of one of the item's mutations", min_length = 1)),
     responses((status = 200, body = wire::Escalation)))]
@@ -246,9 +245,9 @@ async fn escalation(Of { items, .. }: Of, named: Named) -> Answer<wire::Escalati
     answer(wire::Escalation::of(&items.escalation(named.key).await?))
 }
 
-/// Decide about an escalation. Names the attempt that was shown, so that a stale screen cannot
-/// decide about something newer. Where more than one outcome is unknown, `happened` and
-/// `did-not-happen` are said of each mutation by its own key and attempt.
+/// Decide about an escalation. The decision names the attempt that was shown, so that a stale
+/// screen cannot decide about something newer. Where several outcomes are unknown, decide
+/// `happened` or `did-not-happen` for each mutation, by its own key and attempt.
 #[utoipa::path(post, path = "/v1/escalations/{key}/act", operation_id = "escalation_act", tag = "items", request_body = wire::Act,
     params(("key" = String, Path, description = "that of the item, the run or the mutation", min_length = 1)),
     responses((status = 200, body = wire::Acted)))]

@@ -1,4 +1,4 @@
-//! The journal: read, followed, proved, verified.
+//! The journal: read, follow, prove, verify.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -30,7 +30,7 @@ pub(super) fn reading() -> OpenApiRouter<Arc<Server>> {
         .routes(routes!(prove))
 }
 
-/// How often a follower looks for more.
+/// How often a stream looks for new entries.
 const LOOK: Duration = Duration::from_millis(200);
 
 /// How many leaves are read at once.
@@ -41,9 +41,9 @@ const PAGE: u64 = 500;
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 struct Search {
-    /// Only sealed entries from this leaf on; from the first unless given.
+    /// Only sealed entries from this leaf on; default: the first.
     from: Option<u64>,
-    /// Looks at so many leaves at most; 50 unless given.
+    /// How many leaves to look at; default 50.
     #[param(minimum = 1, maximum = 1000)]
     limit: Option<usize>,
 }
@@ -52,13 +52,13 @@ struct Search {
 #[derive(Debug, Serialize, ToSchema)]
 struct Entries {
     entries: Vec<wire::Leaf>,
-    /// To be given as `from` for what comes after.
+    /// Pass it as `from` for the next page.
     next: u64,
     /// How many leaves there are.
     size: u64,
 }
 
-/// What the caller may see of some leaves.
+/// The entries of some leaves that the caller may see.
 async fn leaves(hapax: &Hapax, caller: &Caller, from: u64, limit: u64) -> Result<Entries, Problem> {
     let sealed = hapax.sealed(from, limit).await?;
     let visible = |namespace: &Namespace| caller.everywhere || *namespace == caller.namespace;
@@ -76,8 +76,8 @@ async fn list(scope: Scope, Params(search): Params<Search>) -> Answer<Entries> {
     answer(leaves(&scope.hapax, &scope.caller, from, limit).await?)
 }
 
-/// Follow sealed entries as server-sent events. Whoever comes back with Last-Event-ID misses
-/// nothing; whoever comes without begins at the end.
+/// Follow sealed entries as server-sent events. A client that reconnects with Last-Event-ID misses
+/// nothing. A client without it begins at the end.
 #[utoipa::path(get, path = "/v1/journal/stream", operation_id = "journal_follow", tag = "journal",
     params(("Last-Event-ID" = Option<u64>, Header, description = "the leaf that was seen last")),
     responses((status = 200, body = String, content_type = "text/event-stream")))]
@@ -142,7 +142,7 @@ async fn verify(State(server): State<Arc<Server>>, scope: Scope) -> Answer<wire:
     answer(wire::Verification::of(&found))
 }
 
-/// Prove that an entry is in the journal, to anyone who has the public key.
+/// Prove that an entry is in the journal. The proof is checked with the public key.
 #[utoipa::path(get, path = "/v1/journal/{id}/proof", operation_id = "journal_prove", tag = "journal",
     params(("id" = u64, Path, description = "the number of the entry")),
     responses((status = 200, body = wire::Proof)))]

@@ -21,7 +21,8 @@ pub(super) fn reading() -> OpenApiRouter<Arc<Server>> {
     OpenApiRouter::new().routes(routes!(list))
 }
 
-/// Repeated by its id, and never answered from what was kept: the lease may be over.
+/// Responses to openings and renewals are never replayed: the lease may be over. A client repeats
+/// the call with the id of the lease.
 pub(super) fn asking() -> OpenApiRouter<Arc<Server>> {
     OpenApiRouter::new().routes(routes!(open)).routes(routes!(renew))
 }
@@ -44,7 +45,7 @@ async fn list(scope: Scope) -> Answer<Leases> {
     answer(Leases { leases: leases.iter().map(wire::Lease::of).collect() })
 }
 
-/// Open a lease, to hang claims on. Renew it before a third of its term has passed.
+/// Open a lease for claims to depend on. Renew it before a third of its term has passed.
 #[utoipa::path(post, path = "/v1/leases", operation_id = "lease_open", tag = "leases", request_body = wire::OpenLease,
     responses((status = 200, body = wire::Lease)))]
 async fn open(
@@ -84,7 +85,7 @@ fn held(id: LeaseId, lease: Option<hapax::Lease>) -> Answer<wire::Lease> {
     }
 }
 
-/// Renew a lease. One that is over stays over.
+/// Renew a lease. A lease that has lapsed stays lapsed.
 #[utoipa::path(post, path = "/v1/leases/{id}/renew", operation_id = "lease_renew", tag = "leases",
     params(("id" = String, Path, pattern = "^lease_[0-9a-f]{32}$")),
     responses((status = 200, body = wire::Lease)))]
@@ -92,7 +93,7 @@ async fn renew(scope: Scope, Id(id): Id<LeaseId>, _: ClientKey) -> Answer<wire::
     held(id, scope.hapax.remote().renew(id).await?)
 }
 
-/// Give a lease back. Claims that still hang on it lapse.
+/// Close a lease. Claims that still depend on it lapse.
 #[utoipa::path(delete, path = "/v1/leases/{id}", operation_id = "lease_close", tag = "leases",
     params(("id" = String, Path, pattern = "^lease_[0-9a-f]{32}$")),
     responses((status = 204)))]

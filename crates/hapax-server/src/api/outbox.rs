@@ -1,4 +1,4 @@
-//! Events on their way, and the sinks they go to.
+//! The outbox: records, their deliveries, and sinks.
 
 use std::sync::Arc;
 
@@ -28,14 +28,14 @@ pub(super) fn performing() -> OpenApiRouter<Arc<Server>> {
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 struct Search {
-    /// Only those that have come so far.
+    /// Only records with this status.
     #[param(inline)]
     status: Option<Wanted>,
-    /// Only those that this sink does not have yet.
+    /// Only records that are routed to this sink and not dispatched to it yet.
     sink: Option<String>,
-    /// Only those with a lower seq, to page on.
+    /// For the next page: only records with a lower seq.
     before: Option<u64>,
-    /// At most this many; 50 unless given.
+    /// At most this many; default 50.
     #[param(minimum = 1, maximum = 100)]
     limit: Option<usize>,
 }
@@ -48,11 +48,11 @@ enum Wanted {
     Failed,
 }
 
-/// Events, newest first.
+/// Outbox records, newest first.
 #[derive(Debug, Serialize, ToSchema)]
 struct Records {
     records: Vec<wire::Record>,
-    /// To be given as `before` for those after these; nothing if there are no more.
+    /// Pass it as `before` for the next page. Null: there are no more.
     next: Option<u64>,
 }
 
@@ -72,7 +72,7 @@ async fn list(
         limit @ 1..=100 => limit,
         _ => return Err(malformed("limit is 1 to 100")),
     };
-    // Payloads may be large; a few at a time are enough for people.
+    // Payloads may be large, so only a few lists are read at once.
     let _few = server.listing.acquire().await;
     let status = search.status.map(|status| match status {
         Wanted::Pending => Status::Pending,
@@ -87,7 +87,7 @@ async fn list(
     answer(Records { records: found.iter().map(wire::Record::of).collect(), next })
 }
 
-/// Show an event and how far it has come at each sink.
+/// Show an event and its delivery to each sink.
 #[utoipa::path(get, path = "/v1/outbox/{id}", operation_id = "outbox_show", tag = "outbox",
     params(("id" = String, Path, format = "uuid")),
     responses((status = 200, body = wire::Record)))]
@@ -96,13 +96,13 @@ async fn show(scope: Scope, Id(id): Id<OutboxId>) -> Answer<wire::Record> {
     answer(wire::Record::of(&found.ok_or_else(|| not_found("there is no such event"))?))
 }
 
-/// Sinks.
+/// The sinks.
 #[derive(Debug, Serialize, ToSchema)]
 struct Sinks {
     sinks: Vec<wire::Sink>,
 }
 
-/// Say how much waits at each sink, over all namespaces.
+/// Count the pending and failed deliveries of each sink, over all namespaces.
 #[utoipa::path(get, path = "/v1/sinks", operation_id = "outbox_sinks", tag = "outbox",
     responses((status = 200, body = Sinks)))]
 async fn sinks(scope: Scope) -> Answer<Sinks> {
@@ -111,7 +111,7 @@ async fn sinks(scope: Scope) -> Answer<Sinks> {
     answer(Sinks { sinks: stats.iter().map(wire::Sink::of).collect() })
 }
 
-/// Try again what has failed.
+/// Redrive failed deliveries.
 #[utoipa::path(post, path = "/v1/outbox/redrive", operation_id = "outbox_redrive", tag = "outbox", request_body = wire::Redrive,
     responses((status = 200, body = wire::Redriven)))]
 async fn redrive(scope: Scope, Json(asked): Json<wire::Redrive>) -> Answer<wire::Redriven> {
@@ -129,7 +129,7 @@ async fn redrive(scope: Scope, Json(asked): Json<wire::Redrive>) -> Answer<wire:
     answer(wire::Redriven { redriven: scope.hapax.redrive(redrive).await? })
 }
 
-/// Whether a sink gets nothing for now.
+/// Whether a sink is paused.
 #[derive(Debug, Serialize, ToSchema)]
 struct Paused {
     sink: String,
@@ -144,7 +144,7 @@ async fn set_paused(scope: &Scope, sink: &SinkName, paused: bool) -> Answer<Paus
     answer(Paused { sink: sink.to_string(), paused })
 }
 
-/// Send nothing to a sink for now, on every node.
+/// Pause a sink: no node sends it anything.
 #[utoipa::path(post, path = "/v1/sinks/{id}/pause", operation_id = "outbox_pause", tag = "outbox",
     params(("id" = String, Path, min_length = 1)),
     responses((status = 200, body = Paused)))]
@@ -152,7 +152,7 @@ async fn pause(scope: Scope, Id(sink): Id<SinkName>) -> Answer<Paused> {
     set_paused(&scope, &sink, true).await
 }
 
-/// Let a paused sink go on.
+/// Resume a paused sink.
 #[utoipa::path(post, path = "/v1/sinks/{id}/resume", operation_id = "outbox_resume", tag = "outbox",
     params(("id" = String, Path, min_length = 1)),
     responses((status = 200, body = Paused)))]

@@ -1,4 +1,4 @@
-//! Operations of pipelines, the datasets they change, and what people are asked about them.
+//! Operations of pipelines, the datasets they change, and their reviews.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -35,7 +35,7 @@ pub(super) fn reading() -> OpenApiRouter<Arc<Server>> {
         .routes(routes!(reviews))
 }
 
-/// Repeated by its attempt, and never answered from what was kept.
+/// Responses to claims are never replayed. A client repeats a claim by naming its attempt.
 pub(super) fn asking() -> OpenApiRouter<Arc<Server>> {
     OpenApiRouter::new().routes(routes!(claim))
 }
@@ -98,12 +98,12 @@ struct Datasets {
     datasets: Vec<NamedDataset>,
 }
 
-/// A dataset and what is declared of it.
+/// A dataset and its declaration.
 #[derive(Debug, Serialize, ToSchema)]
 struct NamedDataset {
     /// Its name.
     dataset: String,
-    /// What is declared.
+    /// Its declaration.
     declared: wire::Dataset,
 }
 
@@ -119,7 +119,7 @@ async fn datasets(scope: Scope) -> Answer<Datasets> {
     answer(Datasets { datasets: datasets.collect() })
 }
 
-/// Show what is declared of a dataset.
+/// Show the declaration of a dataset.
 #[utoipa::path(get, path = "/v1/datasets/{dataset}", operation_id = "dataset_show", tag = "pipelines",
     params(("dataset" = String, Path, min_length = 1, max_length = 512)),
     responses((status = 200, body = wire::Dataset)))]
@@ -129,14 +129,14 @@ async fn dataset(scope: Scope, Name(name): Name) -> Answer<wire::Dataset> {
     answer(wire::Dataset::of(&declared))
 }
 
-/// Whether something was there before.
+/// The answer to a change of a declaration.
 #[derive(Debug, Serialize, ToSchema)]
 struct Known {
     /// Whether it was declared before.
     known: bool,
 }
 
-/// Declare a dataset, in place of what was declared of it before, in every namespace.
+/// Declare a dataset in every namespace, in place of its earlier declaration.
 #[utoipa::path(post, path = "/v1/datasets/{dataset}", operation_id = "dataset_declare", tag = "pipelines", request_body = wire::Dataset,
     params(("dataset" = String, Path, min_length = 1, max_length = 512)),
     responses((status = 200, body = Known)))]
@@ -155,7 +155,7 @@ async fn declare(
     answer(Known { known: scope.hapax.declare(&name, Some(dataset)).await? })
 }
 
-/// Say that a dataset is no longer declared.
+/// Remove the declaration of a dataset, in every namespace.
 #[utoipa::path(delete, path = "/v1/datasets/{dataset}", operation_id = "dataset_drop", tag = "pipelines",
     params(("dataset" = String, Path, min_length = 1, max_length = 512)),
     responses((status = 200, body = Known)))]
@@ -164,7 +164,7 @@ async fn drop(scope: Scope, Name(name): Name) -> Answer<Known> {
     answer(Known { known: scope.hapax.declare(&name, None).await? })
 }
 
-/// Ask before an operation is performed: derives its key, takes its lock, asks its guards.
+/// Claim an operation: derives its key, takes its lock, checks its guards.
 #[utoipa::path(post, path = "/v1/operations", operation_id = "operation_claim", tag = "pipelines", request_body = wire::OperationClaim,
     params(("Prefer" = Option<String>, Header, description = "wait=N: seconds to wait while somebody else is doing it")),
     responses((status = 200, body = wire::OperationVerdict)))]
@@ -206,7 +206,7 @@ async fn claim(
     })
 }
 
-/// Report how an operation went: what was made is held against its contract, masked and recorded.
+/// Report how an operation went. Its outputs are checked against the contract, masked and recorded.
 #[utoipa::path(post, path = "/v1/operations/{key}/settle", operation_id = "operation_settle", tag = "pipelines", request_body = wire::OperationSettle,
     params(("key" = String, Path, description = "the operation, as it was granted", min_length = 1)),
     responses((status = 200, body = wire::Settled)))]
@@ -228,7 +228,7 @@ async fn settle(
     }
 }
 
-/// Have somebody look at an operation: until there is a yes, it is refused.
+/// Escalate an operation to a reviewer. Until the reviewer approves, it is refused.
 #[utoipa::path(post, path = "/v1/operations/{key}/escalate", operation_id = "operation_escalate", tag = "pipelines", request_body = wire::Escalate,
     params(("key" = String, Path, min_length = 1)),
     responses((status = 200, body = wire::Escalated)))]
@@ -247,15 +247,15 @@ async fn escalate(
     }
 }
 
-/// Lineage of one operation.
+/// The lineage of one operation.
 #[derive(Debug, Serialize, ToSchema)]
 struct Lineage {
-    /// Run events of OpenLineage, oldest first.
+    /// OpenLineage run events, oldest first.
     #[schema(value_type = Vec<Value>)]
     events: Vec<Box<RawValue>>,
 }
 
-/// Tell what happened to an operation, as OpenLineage has it.
+/// Show the lineage of an operation, as OpenLineage events.
 #[utoipa::path(get, path = "/v1/operations/{key}/lineage", operation_id = "operation_lineage", tag = "pipelines",
     params(("key" = String, Path, min_length = 1)),
     responses((status = 200, body = Lineage)))]
@@ -273,9 +273,9 @@ async fn lineage(scope: Scope, named: Named) -> Answer<Lineage> {
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 struct Which {
-    /// Also those that are decided.
+    /// Also reviews that are decided.
     all: Option<bool>,
-    /// At most this many; 50 unless given.
+    /// At most this many; default 50.
     #[param(minimum = 1, maximum = 1000)]
     limit: Option<usize>,
 }
@@ -286,7 +286,7 @@ struct Reviews {
     reviews: Vec<wire::Review>,
 }
 
-/// List what people were asked, newest first.
+/// List the reviews, newest first.
 #[utoipa::path(get, path = "/v1/reviews", operation_id = "review_list", tag = "pipelines", params(Which),
     responses((status = 200, body = Reviews)))]
 async fn reviews(
@@ -300,7 +300,7 @@ async fn reviews(
     answer(Reviews { reviews: reviews.iter().map(wire::Review::of).collect() })
 }
 
-/// Answer a review: whether the operation may be tried again. Its guards hold as before.
+/// Decide a review: whether the operation may be tried again. Its guards are still checked.
 #[utoipa::path(post, path = "/v1/reviews/{key}/decide", operation_id = "review_decide", tag = "pipelines", request_body = wire::Decide,
     params(("key" = String, Path, min_length = 1)),
     responses((status = 200, body = wire::Judged)))]

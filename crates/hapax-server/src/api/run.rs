@@ -51,9 +51,9 @@ impl FromRequestParts<Arc<Server>> for RunId {
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 struct Which {
-    /// Only those beyond this place, to page on.
+    /// For the next page: only runs beyond this place.
     beyond: Option<u64>,
-    /// At most this many; 50 unless given.
+    /// At most this many; default 50.
     #[param(minimum = 1, maximum = 1000)]
     limit: Option<usize>,
 }
@@ -62,7 +62,7 @@ struct Which {
 #[derive(Debug, Serialize, ToSchema)]
 struct RunList {
     runs: Vec<wire::RunSummary>,
-    /// To be given as `beyond` for those after these; nothing if there are no more.
+    /// Pass it as `beyond` for the next page. Null: there are no more.
     next: Option<u64>,
 }
 
@@ -83,7 +83,7 @@ async fn list(
     answer(RunList { runs: runs.iter().map(wire::RunSummary::of).collect(), next })
 }
 
-/// Show a run with its items and its log; with `Prefer: wait=N`, once nobody is at it any more.
+/// Show a run with its items and its log. With `Prefer: wait=N`, answer when it ends, or after N seconds.
 #[utoipa::path(get, path = "/v1/workflows/{workflow}/runs/{run}", operation_id = "run_show", tag = "items",
     params(("workflow" = String, Path, min_length = 1, max_length = 64),
            ("run" = String, Path, description = "its id, percent-encoded", min_length = 1, max_length = 512),
@@ -100,15 +100,15 @@ async fn show(
     let remote = items.hapax().remote();
     tokio::select! {
         ended = remote.attach(run.key, wait) => { ended?; }
-        // Nobody waits for a server that is about to go.
+        // A stopping server answers at once.
         () = server.stopped() => {}
     }
     answer(wire::Run::of(&items.show_run(&workflow, &id).await?))
 }
 
-/// Run a workflow: tried again where that may help, repaired where somebody can, until it comes to
-/// its end or a person is asked. Goes on in the background unless it ends within `Prefer: wait=N`;
-/// then it is answered with 202 once it is written down that it has begun.
+/// Run a workflow until it ends or is escalated. Failures are retried, and the maintainer repairs
+/// the script, where that may help. If the run does not end within `Prefer: wait=N`, the answer is
+/// 202 once its start is recorded, and it goes on in the background.
 #[utoipa::path(post, path = "/v1/workflows/{workflow}/runs", operation_id = "run_begin", tag = "items", request_body = wire::BeginRun,
     params(("workflow" = String, Path, min_length = 1, max_length = 64),
            ("Prefer" = Option<String>, Header, description = "wait=N: seconds to wait for its end")),
@@ -128,7 +128,7 @@ async fn begin(
     }
     let id = match (asked.id, client_key) {
         (Some(id), _) => own(id)?,
-        // One that is sent again asks for the same run.
+        // A request with the same key asks for the same run.
         (None, Some(key)) => {
             let tenant = caller.tenant();
             named(derived(&[tenant.as_bytes(), workflow.as_bytes(), key.as_bytes()]))
@@ -162,12 +162,12 @@ async fn begin(
     Ok(response)
 }
 
-/// What a run is called where nobody says.
+/// The id of a run that the client did not name.
 fn named(id: [u8; 16]) -> String {
     hapax::AttemptId::from_bytes(id).to_string()
 }
 
-/// An id of the client's own.
+/// The client's own id, checked.
 fn own(id: String) -> Result<String, Problem> {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
     match (1..=128).contains(&id.len()) && id.bytes().all(plain) {
@@ -176,7 +176,7 @@ fn own(id: String) -> Result<String, Problem> {
     }
 }
 
-/// Returns once it is written down that a run has begun.
+/// Returns once the start of the run is recorded.
 async fn begun(items: &Items, workflow: &str, id: &str) -> Result<(), Problem> {
     loop {
         match items.show_run(workflow, id).await {

@@ -1,4 +1,4 @@
-//! What a client has to know of this server.
+//! The settings of this server, for clients.
 
 use std::sync::Arc;
 
@@ -15,14 +15,14 @@ pub(super) fn reading() -> OpenApiRouter<Arc<Server>> {
     OpenApiRouter::new().routes(routes!(show))
 }
 
-/// What this server allows and promises.
+/// The settings and limits of this server.
 #[derive(Debug, Serialize, ToSchema)]
 struct Config {
     /// The version of hapax.
     version: &'static str,
-    /// The namespace that this caller sees.
+    /// The namespace of this caller's requests.
     namespace: String,
-    /// What this caller may do.
+    /// The role of this caller.
     role: &'static str,
     /// How long answers are kept under an Idempotency-Key, in seconds.
     idempotency_key_lifetime: u64,
@@ -32,7 +32,7 @@ struct Config {
     longest_wait: u64,
 }
 
-/// Say what this server allows, and for how long it remembers keys.
+/// Show the limits of this server, and how long it keeps keys.
 #[utoipa::path(get, path = "/v1/config", operation_id = "config_show", tag = "config",
     responses((status = 200, body = Config)))]
 async fn show(State(server): State<Arc<Server>>, scope: Scope) -> Answer<Config> {

@@ -40,10 +40,10 @@ const NEWEST: usize = 20;
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 struct Which {
-    /// Only those whose name comes after this one, to page on.
+    /// For the next page: only workflows whose name comes after this one.
     #[param(max_length = 64)]
     after: Option<String>,
-    /// At most this many; 50 unless given.
+    /// At most this many; default 50.
     #[param(minimum = 1, maximum = 1000)]
     limit: Option<usize>,
 }
@@ -52,7 +52,7 @@ struct Which {
 #[derive(Debug, Serialize, ToSchema)]
 struct Workflows {
     workflows: Vec<wire::Workflow>,
-    /// To be given as `after` for those after these; nothing if there are no more.
+    /// Pass it as `after` for the next page. Null: there are no more.
     next: Option<String>,
 }
 
@@ -93,7 +93,7 @@ async fn glance(items: &Items, name: &str, scripts: &[Script]) -> Result<wire::W
     })
 }
 
-/// The version that counts: the highest that may be used.
+/// The active version: the highest that may be used.
 fn active(scripts: &[Script]) -> Option<Version> {
     let usable = scripts.iter().filter(|script| script.standing == Standing::Usable);
     usable.map(|script| script.version).max()
@@ -129,7 +129,7 @@ async fn show(
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 struct WhichVersion {
-    /// `major.minor`; the version that counts unless given.
+    /// `major.minor`; default: the active version.
     #[param(pattern = "^[0-9]+[.][0-9]+$")]
     version: Option<String>,
 }
@@ -155,14 +155,14 @@ async fn script(
     answer(wire::ScriptVersion { source: Some(found.source), ..shown })
 }
 
-/// Scripts come as they are, or in JSON.
+/// A script is sent as it is, or in JSON.
 const NO_SCRIPT: Kind = Kind {
     next: "Send text/javascript, or application/json {\"source\": …}, not compressed.",
     ..WRONG_TYPE
 };
 
-/// Publish a script as a new major version, unless it is the one that counts already. It is read
-/// before it is recorded; what cannot be read is refused.
+/// Publish a script as a new major version, unless it is the active one already. The server parses
+/// it before it is recorded, and refuses it if that fails.
 #[utoipa::path(put, path = "/v1/workflows/{workflow}/script", operation_id = "script_publish", tag = "items",
     params(("workflow" = String, Path, min_length = 1, max_length = 64)),
     request_body(content((String = "text/javascript"), (wire::Publish = "application/json"))),
@@ -175,12 +175,12 @@ async fn publish(
 ) -> Answer<wire::Published> {
     let source = source(&server, request).await?;
     let version = items.publish(&name, &source, &caller.holder).await?;
-    // A schedule counts from when it is first seen.
+    // A schedule counts from the caretaker's first look at it.
     server.runs.remember(items.hapax().namespace());
     answer(wire::Published { version: version.to_string() })
 }
 
-/// The script that a request brings.
+/// The script in the body of a request.
 async fn source(server: &Server, request: Request) -> Result<String, Problem> {
     let headers = request.headers();
     let kind = headers.get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
@@ -219,7 +219,7 @@ impl FromRequestParts<Arc<Server>> for Numbered {
     }
 }
 
-/// Approve or reject a version that waits for a person.
+/// Approve or reject a version that waits for approval.
 #[utoipa::path(post, path = "/v1/workflows/{workflow}/versions/{version}/decide", operation_id = "script_decide", tag = "items", request_body = wire::Decide,
     params(("workflow" = String, Path, min_length = 1, max_length = 64),
            ("version" = String, Path, description = "major.minor", pattern = "^[0-9]+[.][0-9]+$")),
@@ -237,14 +237,14 @@ async fn decide(
     let (found, active) = known(&items, &name, version).await?;
     let to = if asked.approve { Standing::Usable } else { Standing::Rejected };
     match decided {
-        // Said twice, it is answered twice.
+        // A repeated decision gets the same answer.
         Err(Error::Stale { .. }) if found.attempt == attempt && found.standing == to => {}
         decided => decided?,
     }
     answer(wire::ScriptVersion::of(&found, active))
 }
 
-/// A version that is there, and the one that counts.
+/// A version that exists, and the active one.
 async fn known(
     items: &Items,
     name: &str,

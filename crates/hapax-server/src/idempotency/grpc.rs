@@ -1,4 +1,4 @@
-//! gRPC, whose status comes after the body, also where there is no body at all.
+//! gRPC: the status comes after the body, or in the head where there is no body.
 
 use axum_core::body::Body;
 use http::header::CONTENT_TYPE;
@@ -10,7 +10,7 @@ use crate::problem::Problem;
 /// The trailers that say how a call went.
 pub(super) const TRAILERS: [&str; 3] = ["grpc-status", "grpc-message", "grpc-status-details-bin"];
 
-/// The language in which a client asks, and is told why it gets no answer.
+/// The protocol of a client, in which it is also told of problems.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Speech {
     Http,
@@ -18,7 +18,7 @@ pub(super) enum Speech {
 }
 
 impl Speech {
-    /// The language of a request or of an answer.
+    /// The protocol of a request or of an answer.
     pub(super) fn of(headers: &HeaderMap) -> Self {
         let kind = headers.get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
         match kind.is_some_and(|kind| kind.starts_with("application/grpc")) {
@@ -27,8 +27,8 @@ impl Speech {
         }
     }
 
-    /// Says why there is no answer. A client of gRPC would take a document for a broken message, so
-    /// it gets a status and no body.
+    /// The response for a problem. A gRPC client would take a JSON document for a broken message,
+    /// so it gets a status and no body.
     pub(super) fn refuse(self, problem: Problem) -> Response<Body> {
         if self == Self::Http {
             return problem.into_response();
@@ -47,23 +47,24 @@ impl Speech {
     }
 }
 
-/// The status of gRPC that says the same as a problem does: above all, whether to ask again.
+/// The gRPC status nearest to a problem: above all, it says whether to retry.
 fn status(problem: &Problem) -> u16 {
     match (problem.status, problem.retryable) {
-        // Aborted: ask again, not at once. Unavailable: ask again.
+        // Aborted: retry, but not at once. Unavailable: retry.
         (409, true) => 10,
         (_, true) => 14,
-        // A failed precondition: nobody is to ask again before somebody has found out.
+        // Failed precondition: do not retry until the outcome is known.
         (409, false) => 9,
-        // An invalid argument: the caller's own fault.
+        // Invalid argument: the client's mistake.
         (400..=499, false) => 3,
-        // It happened, and what was answered is lost.
+        // Data loss: it happened, and the answer was not kept.
         (..=399, false) => 15,
         (_, false) => 2,
     }
 }
 
-/// The code and what to do, with what is not plain ASCII escaped as gRPC has it.
+/// The code, the detail and the next step; bytes other than plain ASCII are percent-encoded, as
+/// gRPC requires.
 fn message(problem: &Problem) -> String {
     let text = format!("{}: {}. {}", problem.code, problem.detail, problem.next_action);
     text.bytes().fold(String::new(), |mut message, byte| {
@@ -75,20 +76,20 @@ fn message(problem: &Problem) -> String {
     })
 }
 
-/// What an answer of gRPC means; nothing if it is none.
+/// The fate of the effect according to a gRPC answer; none if the answer is not gRPC.
 pub(super) fn fate(headers: &HeaderMap, trailers: &HeaderMap) -> Option<Fate> {
     if Speech::of(headers) != Speech::Grpc {
         return None;
     }
-    // A call that fails before anything is sent has its status in the head.
+    // A call that fails before it sends a message has its status in the head.
     let status = trailers.get("grpc-status").or_else(|| headers.get("grpc-status"));
     let status = status.and_then(|status| status.to_str().ok()?.parse::<u8>().ok());
     Some(match status {
-        // Out of resources, aborted, unavailable, unauthenticated: turned away.
+        // Resource exhausted, aborted, unavailable, unauthenticated: refused before anything was done.
         Some(8 | 10 | 14 | 16) => Fate::NotDone,
         // Cancelled, unknown, deadline exceeded, internal, data loss, or no status at all.
         Some(1 | 2 | 4 | 13 | 15) | None => Fate::Unknown,
-        // Done, or refused for what it is: it would be again.
+        // Done, or refused for its content: a retry would be refused too.
         Some(_) => Fate::Settled,
     })
 }

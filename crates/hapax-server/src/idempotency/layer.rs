@@ -32,10 +32,10 @@ type BoxError = Box<dyn std::error::Error + Send + Sync>;
 type Looking = Pin<Box<dyn Future<Output = Finding> + Send>>;
 type Look = Arc<dyn Fn(Asked) -> Looking + Send + Sync>;
 
-/// A request whose outcome somebody has to find out.
+/// A request whose outcome is unknown, as the lookup gets it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Asked {
-    /// Whose it is, as [`Settings::tenant`] tells; empty where all are one.
+    /// The tenant, as [`Settings::tenant`] says; empty where all clients are one tenant.
     pub tenant: String,
     /// Its method.
     pub method: String,
@@ -45,8 +45,8 @@ pub struct Asked {
     pub key: String,
 }
 
-/// Gives a service the semantics of `Idempotency-Key`. The service takes requests with the body of
-/// axum, as routers of axum and tonic do; whatever comes from a connection will do before it.
+/// Gives a service the semantics of `Idempotency-Key`. The service takes requests with axum's body
+/// type, as axum's and tonic's routers do. The layer itself takes any request body of bytes.
 ///
 /// ```
 /// use axum::routing::post;
@@ -67,20 +67,20 @@ pub struct IdempotencyLayer {
     settings: Arc<Settings>,
     safety: Safety,
     look: Option<Look>,
-    /// Held by what is being passed on.
+    /// Limits the requests that are passed on at once.
     room: Arc<Semaphore>,
 }
 
 impl IdempotencyLayer {
-    /// Requests are effects of this ledger.
+    /// A layer whose requests are effects of this ledger.
     pub fn new(hapax: Hapax, settings: Settings) -> Self {
         let room = Arc::new(Semaphore::new(settings.at_once));
         let settings = Arc::new(settings);
         Self { hapax, settings, safety: Safety::Opaque, look: None, room }
     }
 
-    /// Waits until nothing is being passed on any more: also for those whose client has left.
-    /// Nothing is passed on from then on.
+    /// Waits until no request is being passed on, even for clients that have left. None is passed
+    /// on from then on.
     pub async fn drained(&self) {
         let all = u32::try_from(self.settings.at_once).unwrap_or(u32::MAX);
         if let Ok(all) = self.room.acquire_many(all).await {
@@ -88,14 +88,14 @@ impl IdempotencyLayer {
         }
     }
 
-    /// What it means when this process vanishes while the service is at work. Unless you say
-    /// otherwise, nobody knows, and a person has to find out.
+    /// Whether the outcome can be found out when this process dies while the service is at work.
+    /// Default: [`Safety::Opaque`], so a person has to find out.
     pub fn safety(mut self, safety: Safety) -> Self {
         self.safety = safety;
         self
     }
 
-    /// How to find out what became of a request that was passed on and not answered; for
+    /// Sets the lookup for a request that was passed on and not answered; for
     /// [`Safety::Reconcilable`].
     pub fn look<F, Fut>(mut self, look: F) -> Self
     where
@@ -142,7 +142,7 @@ impl IdempotencyLayer {
         Ok(effect)
     }
 
-    /// Passes a request on, unless it was passed on before.
+    /// Passes a request on, unless one with its key was passed on before.
     async fn once<S, R>(&self, inner: S, head: Parts, key: String, body: Bytes) -> Answered
     where
         S: Service<Request<Body>, Response = Response<R>> + Send + 'static,
@@ -161,7 +161,7 @@ impl IdempotencyLayer {
         let (told, settings) = (passed.clone(), self.settings.clone());
         let held = head.extensions.get::<Room>().cloned();
         let request = Request::from_parts(head, Body::from(body));
-        // On its own: a client that goes away does not take the effect with it.
+        // A task of its own: a client that leaves does not cancel the effect.
         let run = tokio::spawn(async move {
             let _room = (room, held);
             effect.run(move |_| pass_on(inner, request, settings, told)).await
@@ -174,7 +174,7 @@ impl IdempotencyLayer {
                 Ok(self.kept_until(live, now()))
             }
             (Ok(Ok(done)), _) => self.replayed(&done.outcome, speech),
-            // It was passed on just now, and what came of it could not be kept.
+            // This request was passed on, and its outcome could not be recorded.
             (_, Passed::Answered(live)) => Ok(live),
             (_, Passed::On) => {
                 let detail = "it was passed on, and no answer came that could be read";
@@ -213,10 +213,10 @@ impl IdempotencyLayer {
     }
 }
 
-/// What a client is told: an answer, or why there is none.
+/// The response for the client, or the problem.
 type Answered = Result<Response<Body>, Problem>;
 
-/// How far this very request came.
+/// How far this request came, apart from earlier ones with its key.
 #[derive(Default)]
 enum Passed {
     /// The service has not seen it.
@@ -228,7 +228,7 @@ enum Passed {
     Answered(Response<Body>),
 }
 
-/// Has the service answer, and says what that means for the effect.
+/// Calls the service, and derives from its answer what happened to the effect.
 async fn pass_on<S, R>(
     mut inner: S,
     request: Request<Body>,
@@ -269,7 +269,7 @@ where
     }
 }
 
-/// Reads an answer, and writes it down as these settings have it.
+/// Reads an answer, and serializes it as these settings say.
 pub(crate) async fn written_down<R>(
     settings: &Settings,
     response: Response<R>,
@@ -283,11 +283,11 @@ where
     Ok(stored::kept(settings, &head, rest.is_none().then_some(&start[..]), &trailers))
 }
 
-/// What was read of a body.
+/// The part of a body that was read.
 struct Read<R> {
     start: Bytes,
     trailers: HeaderMap,
-    /// What was not read, because it became too much.
+    /// The unread part, if the body is larger than the limit.
     rest: Option<R>,
 }
 
@@ -309,7 +309,7 @@ where
     Ok(Read { start: read.freeze(), trailers, rest: None })
 }
 
-/// A body that is known whole, and what comes after it.
+/// A body of known bytes, followed by its trailers.
 pub(super) fn whole(body: Bytes, trailers: HeaderMap) -> Body {
     match trailers.is_empty() {
         true => Body::from(body),
@@ -320,7 +320,7 @@ pub(super) fn whole(body: Bytes, trailers: HeaderMap) -> Body {
     }
 }
 
-/// A body whose start was read already.
+/// A body whose beginning was already read.
 struct Prefixed<R> {
     start: Option<Bytes>,
     rest: R,
@@ -345,7 +345,7 @@ fn now() -> SystemTime {
     SystemTime::now()
 }
 
-/// What a client is told when there is no answer.
+/// The problem for a request that gets no answer.
 fn problem(error: &Error, settings: &Settings) -> Problem {
     let kind = |title, retryable, next| Kind { code: error.code(), title, retryable, next };
     let (status, kind, detail) = match error {
@@ -396,7 +396,7 @@ fn problem(error: &Error, settings: &Settings) -> Problem {
             "the request could not be carried to its end",
         ),
     };
-    // What is the client's own fault is the client's to know.
+    // Only server errors are logged; a client's own mistake is in its response.
     if status.is_server_error() {
         let code = kind.code;
         tracing::warn!(name: "request_not_passed_on", code, %error, "a request was not passed on");
@@ -438,7 +438,7 @@ where
     }
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
-        // The one that is ready; its copy gets ready in its place.
+        // `self.inner` is the ready one. The call takes it, and its clone stays for the next.
         let copy = self.inner.clone();
         let mut inner = std::mem::replace(&mut self.inner, copy);
         let layer = self.layer.clone();

@@ -1,4 +1,4 @@
-//! What is asked of clients, and which answers are kept.
+//! The rules for clients, and for the answers that are kept.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -18,67 +18,67 @@ use crate::problem::{KEY_MALFORMED, Problem, TENANT_UNKNOWN};
 /// The longest key, in characters.
 const LONGEST: usize = 255;
 
-/// What an answer says about the effect. A service that knows better than its status puts this
-/// into the extensions of its response.
+/// The fate of the effect according to an answer. A service that knows better than its status code
+/// puts this into the extensions of its response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Fate {
-    /// This is what came of it: keep the answer.
+    /// The effect is settled: keep the answer.
     Settled,
-    /// It did not happen: the next request is passed on.
+    /// It did not happen: the next request with the key is passed on.
     NotDone,
-    /// It may have happened: nothing is passed on until somebody has found out.
+    /// It may have happened: no request with the key is passed on until the outcome is known.
     Unknown,
 }
 
 /// Which requests need a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum KeyNeed {
-    /// Those without one are refused.
+    /// Requests without a key are refused.
     Required,
-    /// Those without one are passed on.
+    /// Requests without a key are passed on.
     Optional,
 }
 
-/// What to do with a request while the same one is in flight.
+/// The answer to a request while the same one is in flight.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum OnInFlight {
-    /// Say so at once, with 409; a client may ask for more with `Prefer: wait=N`.
+    /// 409 at once; a client may ask to wait with `Prefer: wait=N`.
     Refuse,
-    /// Wait for its answer for this long.
+    /// Wait this long for the answer of the one in flight.
     Wait(Duration),
 }
 
-/// Whose keys they are: keys of different tenants have nothing to do with one another.
+/// The tenants. Keys of different tenants are independent.
 #[derive(Clone, Default)]
 pub enum Tenant {
-    /// All clients are one.
+    /// All clients are one tenant.
     #[default]
     One,
-    /// The value of a header tells them apart, such as one that a gateway sets.
+    /// The value of a header names the tenant, such as one that a gateway sets.
     Header(HeaderName),
-    /// You tell them apart.
+    /// Your function names the tenant.
     By(Arc<dyn Fn(&Parts) -> String + Send + Sync>),
 }
 
-/// Ready-made settings, after what clients of others expect.
+/// Ready-made settings that match well-known APIs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Preset {
-    /// The IETF's draft: a key is required; 409 in flight, 422 for another body; transient errors
-    /// are not kept.
+    /// The IETF draft: a key is required; 409 in flight, 422 for another body; transient errors are
+    /// not kept.
     #[default]
     Ietf,
-    /// A key is optional; every answer is kept, errors of the server included; 400 for another
-    /// body.
+    /// A key is optional; 400 for another body; all answers but 401, 407, 425 and 429 are kept,
+    /// errors of the server included.
     Stripe,
     /// A key in `X-Amz-Client-Token` is optional; 400 for another body; errors of the server are
     /// not kept.
     Aws,
-    /// Iceberg's REST catalogs: a UUID is optional; the same request waits for the one in flight;
-    /// errors of the server are not kept.
+    /// Iceberg's REST catalogs: a UUID is optional; a request waits up to 30 seconds for the same
+    /// one in flight; errors of the server are not kept.
     Iceberg,
 }
 
-/// How requests are made to happen once.
+/// The settings of an [`IdempotencyLayer`](super::IdempotencyLayer).
 #[derive(Clone)]
 pub struct Settings {
     pub(crate) preset: Preset,
@@ -87,7 +87,7 @@ pub struct Settings {
     pub(crate) methods: Vec<Method>,
     pub(crate) tenant: Tenant,
     pub(crate) in_flight: OnInFlight,
-    /// The longest that `Prefer: wait=N` is obeyed.
+    /// The longest wait that `Prefer: wait=N` can ask for.
     pub(crate) longest_wait: Duration,
     pub(crate) mismatch: StatusCode,
     pub(crate) lifetime: Option<Duration>,
@@ -97,9 +97,9 @@ pub struct Settings {
     pub(crate) longest_answer: Duration,
     pub(crate) at_once: usize,
     pub(crate) kept_headers: Vec<HeaderName>,
-    /// What answers mean whose status is named here.
+    /// The fates of statuses that differ from the preset.
     fates: HashMap<StatusCode, Fate>,
-    /// JSON pointers to what is not written down.
+    /// JSON pointers to the parts of answers that are not stored.
     redacted: Vec<String>,
 }
 
@@ -170,31 +170,31 @@ impl Settings {
         self
     }
 
-    /// Which methods are looked at; others are passed on as they are.
+    /// The methods whose keys count; requests with other methods are passed on as they are.
     pub fn methods(mut self, methods: impl IntoIterator<Item = Method>) -> Self {
         self.methods = methods.into_iter().collect();
         self
     }
 
-    /// Whose keys they are.
+    /// How tenants are told apart.
     pub fn tenant(mut self, tenant: Tenant) -> Self {
         self.tenant = tenant;
         self
     }
 
-    /// What to do with a request while the same one is in flight.
+    /// The answer to a request while the same one is in flight.
     pub fn in_flight(mut self, in_flight: OnInFlight) -> Self {
         self.in_flight = in_flight;
         self
     }
 
-    /// The longest that a client may ask to wait for the same request.
+    /// The longest that a client may ask to wait for the same request in flight.
     pub fn longest_wait(mut self, time: Duration) -> Self {
         self.longest_wait = time;
         self
     }
 
-    /// How long answers are kept; for ever if not at all.
+    /// How long answers are kept; for ever with `None`.
     pub fn lifetime(mut self, lifetime: Option<Duration>) -> Self {
         self.lifetime = lifetime;
         self
@@ -218,25 +218,25 @@ impl Settings {
         self
     }
 
-    /// How long the body of an answer may take to arrive. After that nobody knows what it says.
+    /// How long the body of an answer may take to arrive. After that the outcome is unknown.
     pub fn longest_answer(mut self, time: Duration) -> Self {
         self.longest_answer = time;
         self
     }
 
-    /// How many requests with keys are passed on at once; more are told to come later.
+    /// How many requests with keys are passed on at once; more are refused with 503.
     pub fn at_once(mut self, requests: usize) -> Self {
         self.at_once = requests.max(1);
         self
     }
 
-    /// The headers of an answer that are kept with it. What is not named is not written down.
+    /// The headers of an answer that are kept with it. Other headers are not stored.
     pub fn kept_headers(mut self, headers: impl IntoIterator<Item = HeaderName>) -> Self {
         self.kept_headers = headers.into_iter().collect();
         self
     }
 
-    /// These headers are kept too.
+    /// Keeps these headers too.
     pub fn and_kept_headers(mut self, headers: impl IntoIterator<Item = HeaderName>) -> Self {
         for header in headers {
             if !self.kept_headers.contains(&header) {
@@ -246,21 +246,21 @@ impl Settings {
         self
     }
 
-    /// What answers of this status mean, whatever the preset says.
+    /// Sets the fate for answers of this status, whatever the preset says.
     pub fn meaning(mut self, status: StatusCode, fate: Fate) -> Self {
         self.fates.insert(status, fate);
         self
     }
 
-    /// What is cut out of answers before they are written down, as JSON pointers such as
-    /// `/card/number`. Whoever asks again is told `"[redacted]"` there. An answer that is not JSON
-    /// could have it anywhere, so its body is not kept.
+    /// Redacts these parts of answers before they are stored, as JSON pointers such as
+    /// `/card/number`. A replayed answer has `"[redacted]"` there. An answer that is not JSON could
+    /// have the value anywhere, so its body is not kept.
     pub fn redacted(mut self, pointers: impl IntoIterator<Item = String>) -> Self {
         self.redacted = pointers.into_iter().collect();
         self
     }
 
-    /// A body as it may be written down; none, if that cannot be made sure.
+    /// The body as it may be stored; none if the redaction cannot be applied to it.
     pub(crate) fn writable<'a>(
         &self,
         headers: &HeaderMap,
@@ -283,17 +283,17 @@ impl Settings {
         }
     }
 
-    /// What an answer of this status means.
+    /// The fate of the effect according to an answer of this status.
     pub(crate) fn fate(&self, status: StatusCode) -> Fate {
         if let Some(fate) = self.fates.get(&status) {
             return *fate;
         }
         match (self.preset, status.as_u16()) {
-            // Turned away before anything was done: for want of a right, of order or of room.
+            // Refused before anything was done: no credentials, too early, or too many requests.
             (_, 401 | 407 | 425 | 429) => Fate::NotDone,
             (Preset::Stripe, _) => Fate::Settled,
-            // What a service says of itself. Something between here and there would say 502, 504
-            // or a number of its own, and does not know either.
+            // The service itself sends these. 502, 504 and unregistered codes may come from an
+            // intermediary, which does not know the outcome either.
             (_, 408 | 500 | 501 | 503 | 505) => Fate::NotDone,
             (_, 500..) => Fate::Unknown,
             _ => Fate::Settled,
@@ -328,11 +328,11 @@ impl Settings {
         }
     }
 
-    /// Whose request it is. Refused where that cannot be told: a client that adds a header of its
-    /// own to the one that is believed must not become somebody else.
+    /// The tenant of a request. Refused if the header is missing, empty or repeated: a client that
+    /// adds a second one must not pass for another tenant.
     pub(crate) fn tenant_of(&self, head: &Parts) -> Result<String, Problem> {
         let name = match &self.tenant {
-            // Not empty: the derivation asks for one.
+            // The key derivation refuses an empty tenant.
             Tenant::One => return Ok("-".to_owned()),
             Tenant::By(tell) => return Ok(format!("t:{}", tell(head))),
             Tenant::Header(name) => name,
@@ -347,7 +347,7 @@ impl Settings {
         }
     }
 
-    /// How long a request waits for the same one.
+    /// How long this request waits for the same one in flight.
     pub(crate) fn wait_of(&self, head: &Parts) -> Duration {
         let default = match self.in_flight {
             OnInFlight::Refuse => Duration::ZERO,
@@ -357,7 +357,7 @@ impl Settings {
     }
 }
 
-/// How long a client asks to wait: `Prefer: wait=10`, as RFC 7240 has it.
+/// How long a client asks to wait: `Prefer: wait=10` (RFC 7240).
 pub(crate) fn wait_of(head: &Parts) -> Option<Duration> {
     let seconds = head.headers.get_all("prefer").iter().find_map(|value| {
         let mut preferences = value.to_str().ok()?.split([',', ';']);
@@ -366,7 +366,7 @@ pub(crate) fn wait_of(head: &Parts) -> Option<Duration> {
     seconds.map(Duration::from_secs)
 }
 
-/// A string of structured fields (RFC 9651) without its quotes, or a bare text as it is.
+/// The content of a quoted string of structured fields (RFC 9651), or a bare text as it is.
 fn unquoted(text: &str) -> Option<String> {
     let Some(inner) = text.strip_prefix('"') else {
         return (!text.contains(['"', ' ', ','])).then(|| text.to_owned());
@@ -404,7 +404,7 @@ mod tests {
         settings.key_of(&head).map_err(|problem| problem.code)
     }
 
-    /// Proves S-2: quoted or bare, and refused where it cannot be read.
+    /// Proves S-2: keys are read quoted or bare, and refused where they are malformed.
     #[test]
     fn keys_are_read_quoted_and_bare() {
         let ietf = Settings::default();

@@ -1,4 +1,4 @@
-//! An answer as it is kept: an HTTP message, so that people can read it too.
+//! Stored answers: an HTTP message each, so that people can read it too.
 
 use std::time::SystemTime;
 
@@ -11,17 +11,17 @@ use super::grpc;
 use super::layer::whole;
 use super::settings::Settings;
 
-/// How many headers an answer has at most.
+/// The most headers that a stored answer has.
 const HEADERS: usize = 64;
 
-/// What stands before the name of a trailer that is kept among the headers.
+/// The prefix of a trailer that is stored among the headers.
 const TRAILER: &str = "hapax-trailer-";
 
-/// Marks an answer whose body is not kept.
+/// The header of a stored answer without its body.
 pub(super) const BODY_NOT_KEPT: &str = "hapax-body-not-kept";
 
-/// An answer as these settings have it written down. Its body is left out, and that is noted, if it
-/// was not read whole or may not be written down.
+/// Serializes an answer as these settings say. The body is left out, and marked so, if it was not
+/// read whole or may not be stored.
 pub(super) fn kept(
     settings: &Settings,
     head: &http::response::Parts,
@@ -39,7 +39,7 @@ pub(super) fn kept(
     write(&bare, &[mark], now, b"", &HeaderMap::new())
 }
 
-/// Writes an answer down, with those of its headers that may be kept and the time.
+/// Serializes an answer with the time and those of its headers that are kept.
 fn write(
     head: &http::response::Parts,
     kept: &[HeaderName],
@@ -57,7 +57,7 @@ fn write(
     };
     header(DATE.as_str(), httpdate::fmt_http_date(now).as_bytes());
     for name in grpc::TRAILERS {
-        // In the head where there is nothing but a head.
+        // An answer without a body has its gRPC status in the head.
         for value in head.headers.get_all(name) {
             header(name, value.as_bytes());
         }
@@ -76,7 +76,7 @@ fn write(
     text
 }
 
-/// Reads an answer that was written down, and when that was.
+/// Parses a stored answer, and when it was stored.
 pub(super) fn read(stored: &[u8]) -> Option<(Response<Body>, SystemTime)> {
     let mut headers = [httparse::EMPTY_HEADER; HEADERS];
     let mut message = httparse::Response::new(&mut headers);

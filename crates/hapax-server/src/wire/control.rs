@@ -9,18 +9,18 @@ use super::effect::Outcome;
 /// A registered computation.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct Computation {
-    /// Its full name, which is what is hashed.
+    /// The full name, which the key is derived from.
     pub computation: String,
-    /// The domain whose epochs it counts in.
+    /// The domain whose epochs it belongs to.
     pub domain: String,
-    /// Whether it has a key and may be sent again.
+    /// Whether its requests have a key and may be retried.
     pub retryable: bool,
-    /// How long to wait before each retry, in milliseconds.
+    /// The pauses before each retry, in milliseconds.
     pub pauses_ms: Vec<u64>,
 }
 
 impl Computation {
-    /// A computation.
+    /// The document of a computation.
     pub fn of(computation: &hapax_control::Computation) -> Self {
         Self {
             computation: computation.name().to_owned(),
@@ -30,7 +30,7 @@ impl Computation {
         }
     }
 
-    /// How it is retried, for people.
+    /// The retry policy as text.
     pub fn policy(computation: &hapax_control::Computation) -> String {
         let Some(retry) = computation.retry() else { return "never retried".into() };
         let times = if retry.retries == 1 { "retry" } else { "retries" };
@@ -56,22 +56,21 @@ pub(crate) fn pauses_ms(computation: &hapax_control::Computation) -> Vec<u64> {
 #[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ControlClaim {
-    /// What it says, as text; this or the next.
+    /// The request, as text; either this or `request_base64`.
     #[schema(max_length = 1_048_576)]
     pub request: Option<String>,
-    /// What it says, as bytes.
+    /// The request, in base64.
     pub request_base64: Option<String>,
-    /// The epoch it is asked for in; the current one unless given. Whoever gives an attempt gives
-    /// its epoch.
+    /// The epoch that the request belongs to. Default: the current one. Required together with `attempt`.
     #[schema(maximum = 9_223_372_036_854_775_807_u64)]
     pub epoch: Option<u64>,
-    /// How long the grant lasts, whatever the lease. A minute unless given, where there is no lease.
+    /// The grant lapses after this long, even if its lease is renewed. Default without lease: 1 minute.
     #[schema(minimum = 1, maximum = 86_400_000)]
     pub deadline_ms: Option<u64>,
-    /// The lease that the grant hangs on.
+    /// The lease that the grant depends on.
     #[schema(pattern = "^lease_[0-9a-f]{32}$")]
     pub lease: Option<String>,
-    /// The identity of the attempt, if the client chooses it. The same one gets the same answer.
+    /// The id of the attempt, if the client chooses it. A claim with the same id gets the same answer.
     #[schema(pattern = "^att_[0-9a-f]{32}$")]
     pub attempt: Option<String>,
 }
@@ -82,31 +81,31 @@ pub struct ControlClaim {
 pub enum ControlVerdict {
     /// Send it, with its key and epoch; then settle the record.
     Granted {
-        /// What the peer is told; nothing if it is never sent again.
+        /// The idempotency key to send to the peer; null if the request is never retried.
         key: Option<String>,
-        /// The epoch it counts in.
+        /// The epoch that the request belongs to.
         epoch: u64,
-        /// The key of the record, to settle it by.
+        /// The key of the record; settle the request under it.
         record: String,
-        /// The identity of the attempt.
+        /// The id of the attempt.
         attempt: String,
-        /// A number that only grows, for targets that compare.
+        /// A number that only grows, for targets that compare fences.
         fence: u64,
         /// Which attempt of its generation this is, from 1.
         nth: u32,
-        /// Stop working this long after you sent the request, in milliseconds. Nothing where only the
-        /// lease counts, which has a `work_ms` of its own.
+        /// Stop working this many milliseconds after you sent the request. Null if only the lease
+        /// limits the grant: then the lease's own `work_ms` counts.
         work_ms: Option<u64>,
-        /// How long to wait before each retry, in milliseconds; as many as there are.
+        /// The pauses before each retry, in milliseconds; one for each retry.
         pauses_ms: Vec<u64>,
     },
-    /// It was answered. This is what came of it.
+    /// It was answered. Here is what came of it.
     Replayed {
-        /// What the peer was told.
+        /// The idempotency key that the peer was sent.
         key: Option<String>,
-        /// The epoch it counts in.
+        /// The epoch that the request belongs to.
         epoch: u64,
-        /// What came of it.
+        /// The recorded outcome.
         outcome: Outcome,
     },
 }

@@ -1,4 +1,4 @@
-//! Effects, and what is asked and said of them.
+//! Effects: their records, and the requests and answers about them.
 
 use data_encoding::BASE64;
 use hapax::remote::Report;
@@ -10,17 +10,17 @@ use super::epoch::Epoch;
 use super::outbox::Event;
 use super::time;
 
-/// An effect as it is remembered.
+/// The record of an effect.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct Effect {
-    /// What names it, as `sha256:<64 hex digits>`.
+    /// The key, as `sha256:<64 hex digits>`.
     pub key: String,
-    /// What people call it.
+    /// A name for people.
     pub label: Option<String>,
-    /// Where it stands.
+    /// The state it is in.
     #[schema(value_type = StateNames)]
     pub state: &'static str,
-    /// Why it stands there, for people.
+    /// The reason for the state, for people.
     pub reason: Option<String>,
     /// The newest attempt.
     pub attempt: String,
@@ -30,23 +30,24 @@ pub struct Effect {
     pub attempts: u32,
     /// Starts at 1; a reset or an expiry begins the next.
     pub generation: u32,
-    /// What it means when its holder vanishes.
+    /// Whether its outcome can be found out when its holder vanishes.
     pub safety: Safety,
-    /// How long a late arrival is possible, where it can be looked up.
+    /// How long a request of a vanished holder may still arrive at the target. Only with
+    /// `reconcilable`.
     pub settling_ms: Option<u64>,
     /// The digest of its payload.
     pub fingerprint: String,
-    /// What it is serialised by.
+    /// The lock that serialises it.
     pub lock: Option<String>,
-    /// The epoch it counts in; in every one unless given.
+    /// The epoch that it belongs to; null if it is bound to none.
     pub epoch: Option<Epoch>,
     /// When the record was made.
     pub created: String,
     /// When it last changed.
     pub updated: String,
-    /// When it is forgotten; never unless given.
+    /// When the record expires; null if it never does.
     pub expires: Option<String>,
-    /// What came of it, if it happened.
+    /// The outcome, if it happened.
     pub outcome: Option<Outcome>,
 }
 
@@ -94,15 +95,15 @@ impl Effect {
     }
 }
 
-/// What it means when a holder vanishes.
+/// Whether the outcome of an effect can be found out when its holder vanishes.
 #[derive(Debug, Clone, Copy, Default, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Safety {
-    /// Nothing happened unless the outcome was recorded. It is granted again.
+    /// Nothing happened unless the outcome was recorded. The ledger grants it again.
     Transactional,
-    /// It can be looked up; somebody looks first.
+    /// The target can be asked. The reconciler asks it before the effect is granted again.
     Reconcilable,
-    /// Nobody can tell. A person decides.
+    /// The outcome cannot be found out by program. A person decides.
     #[default]
     Opaque,
 }
@@ -119,7 +120,7 @@ impl Safety {
         }
     }
 
-    /// What is meant by it.
+    /// The same in the ledger's terms; `settling_ms` counts for `reconcilable` only.
     pub fn meant(self, settling_ms: Option<u64>) -> hapax::Safety {
         match self {
             Self::Transactional => hapax::Safety::Transactional,
@@ -132,7 +133,7 @@ impl Safety {
     }
 }
 
-/// What came of an effect that happened.
+/// The outcome of an effect that happened.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct Outcome {
     /// The SHA-256 of its body.
@@ -146,7 +147,7 @@ pub struct Outcome {
 }
 
 impl Outcome {
-    /// An outcome.
+    /// The document of an outcome.
     pub fn of(outcome: &hapax::Outcome) -> Self {
         let text = outcome.body().map(std::str::from_utf8);
         let (body, body_base64) = match (text, outcome.body()) {
@@ -158,74 +159,74 @@ impl Outcome {
     }
 }
 
-/// A request for permission.
+/// A claim: the request for permission to perform an effect.
 #[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Claim {
-    /// What is to be done, as text. The same key with another payload is a conflict.
+    /// The payload, as text. The same key with another payload is a conflict.
     #[schema(max_length = 1_048_576)]
     pub payload: Option<String>,
     /// The digest of the payload instead, as `sha256:<64 hex digits>`.
     #[schema(pattern = "^sha256:[0-9a-f]{64}$")]
     pub fingerprint: Option<String>,
-    /// What it means when the holder vanishes.
+    /// Whether the outcome can be found out when the holder vanishes.
     #[serde(default)]
     pub safety: Safety,
-    /// With `reconcilable`: how long a late arrival is possible. A minute unless given; 0 where the
-    /// target refuses late arrivals.
+    /// With `reconcilable`: how long a request of a vanished holder may still arrive at the target.
+    /// Default: one minute. 0: the target refuses late arrivals.
     #[schema(maximum = 31_536_000_000_u64)]
     pub settling_ms: Option<u64>,
-    /// What it is serialised by, such as a dataset and an operation type.
+    /// The parts of the name of the lock that serialises it, such as a dataset and an operation type.
     #[schema(max_items = 8)]
     pub lock: Option<Vec<String>>,
     /// Whether to wait for the lock too.
     #[serde(default)]
     pub wait_for_lock: bool,
-    /// The epoch it is asked for in, which must be the current one.
+    /// The epoch that the claim belongs to. It must be the current one.
     pub epoch: Option<Epoch>,
-    /// What people call it.
+    /// A name for people.
     #[schema(max_length = 256)]
     pub label: Option<String>,
-    /// How long to remember it once settled; for ever unless given.
+    /// How long the record is kept once it is settled. Default: for ever.
     #[schema(minimum = 1, maximum = 315_360_000_000_u64)]
     pub ttl_ms: Option<u64>,
-    /// How long the grant lasts, whatever the lease. A minute unless given, where there is no lease.
+    /// The grant lapses after this long, even if its lease is renewed. Default without lease: 1 minute.
     #[schema(minimum = 1, maximum = 86_400_000)]
     pub deadline_ms: Option<u64>,
-    /// The lease that the grant hangs on.
+    /// The lease that the grant depends on.
     #[schema(pattern = "^lease_[0-9a-f]{32}$")]
     pub lease: Option<String>,
-    /// The identity of the attempt, if the client chooses it. The same one gets the same answer.
+    /// The id of the attempt, if the client chooses it. A claim with the same id gets the same answer.
     #[schema(pattern = "^att_[0-9a-f]{32}$")]
     pub attempt: Option<String>,
 }
 
-/// The answer to a request for permission.
+/// The answer to a claim.
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(tag = "verdict", rename_all = "lowercase")]
 pub enum Verdict {
     /// Do it. Name this attempt and its fence in every report of it.
     Granted {
-        /// The identity of the attempt.
+        /// The id of the attempt.
         attempt: String,
-        /// A number that only grows, for targets that compare.
+        /// A number that only grows, for targets that compare fences.
         fence: u64,
         /// Which attempt of its generation this is, from 1.
         nth: u32,
-        /// Stop working this long after you sent the request, in milliseconds. Nothing where only the
-        /// lease counts, which has a `work_ms` of its own.
+        /// Stop working this many milliseconds after you sent the request. Null if only the lease
+        /// limits the grant: then the lease's own `work_ms` counts.
         work_ms: Option<u64>,
     },
-    /// It was done. This is what came of it.
+    /// It was done. Here is what came of it.
     Replayed {
-        /// What came of it.
+        /// The recorded outcome.
         outcome: Outcome,
-        /// Until when it is remembered; for ever unless given.
+        /// When the record expires; null if it never does.
         expires: Option<String>,
     },
 }
 
-/// How an attempt went.
+/// The result of an attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum ReportName {
@@ -235,13 +236,13 @@ pub enum ReportName {
     Failed,
     /// Some of it happened.
     Partial,
-    /// The holder cannot tell.
+    /// The holder cannot tell whether it happened.
     Ambiguous,
     /// Nothing was tried.
     Released,
 }
 
-/// A report of how an attempt went.
+/// The report that settles an attempt.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Settle {
@@ -250,22 +251,22 @@ pub struct Settle {
     pub attempt: String,
     /// The fence that it was granted with.
     pub fence: u64,
-    /// How it went.
+    /// The result.
     pub report: ReportName,
-    /// What came of it, as text; with `succeeded`.
+    /// The body of the outcome, as text; only with `succeeded`.
     pub body: Option<String>,
-    /// What came of it, as bytes; with `succeeded`.
+    /// The body of the outcome, in base64; only with `succeeded`.
     pub body_base64: Option<String>,
-    /// Why, for people; with anything else.
+    /// The reason, for people; with every report except `succeeded`.
     #[schema(max_length = 4096)]
     pub reason: Option<String>,
-    /// What there is to tell of it; with `succeeded`. Recorded together with the outcome.
+    /// The events to emit; only with `succeeded`. They are recorded together with the outcome.
     #[serde(default)]
     #[schema(max_items = 1000)]
     pub events: Vec<Event>,
 }
 
-/// The bytes that a text or its base64 stand for.
+/// The bytes of a body, which is given as text or in base64.
 pub(crate) fn bytes(text: Option<&str>, base64: Option<&str>) -> Result<Vec<u8>, &'static str> {
     match (text, base64) {
         (Some(_), Some(_)) => Err("body and body_base64 are given; one is enough"),
@@ -278,7 +279,7 @@ pub(crate) fn bytes(text: Option<&str>, base64: Option<&str>) -> Result<Vec<u8>,
 }
 
 impl Settle {
-    /// What is reported.
+    /// The report in the ledger's terms.
     pub(crate) fn meant(&self) -> Result<Report, &'static str> {
         let reason = || self.reason.clone().unwrap_or_default();
         let body = bytes(self.body.as_deref(), self.body_base64.as_deref())?;
@@ -297,10 +298,10 @@ impl Settle {
     }
 }
 
-/// What became of a report.
+/// The answer to a report, or to the registration of a step.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct Settled {
-    /// Whether the same was recorded before.
+    /// Whether the same report was recorded before.
     pub repeated: bool,
 }
 
@@ -311,13 +312,14 @@ pub struct Undo {
     /// The attempt that was granted.
     #[schema(pattern = "^att_[0-9a-f]{32}$")]
     pub attempt: String,
-    /// Which of the attempt's steps it is, from 0. The same step under the same number is one.
+    /// The number of the step within its attempt, from 0. The same step under the same number is
+    /// recorded once.
     #[schema(maximum = 63)]
     pub nth: usize,
-    /// What knows how to undo it.
+    /// The name of the handler that undoes it.
     #[schema(min_length = 1, max_length = 256)]
     pub step: String,
-    /// What it needs to know.
+    /// The input of that handler.
     #[serde(default)]
     #[schema(max_length = 65_536)]
     pub payload: String,
@@ -326,13 +328,13 @@ pub struct Undo {
 /// How to undo a step that was taken.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct Step {
-    /// What knows how to undo it.
+    /// The name of the handler that undoes it.
     pub step: String,
-    /// What it needs to know.
+    /// The input of that handler.
     pub payload: String,
 }
 
-/// All steps of an attempt were undone.
+/// The report that all steps of an attempt were undone.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Undone {
@@ -341,26 +343,26 @@ pub struct Undone {
     pub attempt: String,
 }
 
-/// What somebody decides about an effect that nobody knows the outcome of.
+/// The decision of an operator about an effect whose outcome is unknown.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Resolve {
-    /// The attempt that was looked at.
+    /// The attempt that the operator was shown.
     #[schema(pattern = "^att_[0-9a-f]{32}$")]
     pub attempt: String,
-    /// The state that it was seen in.
+    /// The state that the operator was shown.
     #[schema(value_type = StateNames)]
     pub state: StateSeen,
-    /// What was found, or decided.
+    /// The decision.
     pub decision: Decision,
-    /// With `happened`: what came of it.
+    /// With `happened`: the body of the outcome.
     pub body: Option<String>,
-    /// Why; kept in the journal.
+    /// The reason; kept in the journal.
     #[schema(min_length = 1, max_length = 4096)]
     pub note: String,
 }
 
-/// What somebody found, or decided.
+/// The decision of an operator.
 #[derive(Debug, Clone, Copy, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Decision {
@@ -374,22 +376,22 @@ pub enum Decision {
     AskAgain,
 }
 
-/// Clears a record, so that the effect can happen again.
+/// The request to clear a record, so that the effect can happen again.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Reset {
-    /// The attempt that was looked at.
+    /// The attempt that the steward was shown.
     #[schema(pattern = "^att_[0-9a-f]{32}$")]
     pub attempt: String,
-    /// The state that it was seen in.
+    /// The state that the steward was shown.
     #[schema(value_type = StateNames)]
     pub state: StateSeen,
-    /// Why; kept in the journal.
+    /// The reason; kept in the journal.
     #[schema(min_length = 1, max_length = 4096)]
     pub note: String,
 }
 
-/// The state that an effect was seen in, by its name.
+/// The state that the client was shown, by its name.
 #[derive(Debug, Clone, Copy)]
 pub struct StateSeen(pub StateName);
 
@@ -402,10 +404,10 @@ impl<'de> Deserialize<'de> for StateSeen {
     }
 }
 
-/// What became of a decision.
+/// The answer to a decision or a finding.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct Judged {
-    /// The state it is in now.
+    /// The state of the effect now.
     #[schema(value_type = StateNames)]
     pub state: &'static str,
 }
@@ -416,31 +418,31 @@ impl Judged {
     }
 }
 
-/// A look that has begun for an attempt that may have happened.
+/// The start of a look: the attempt whose outcome the client finds out at the target.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct Looked {
-    /// The attempt to look for.
+    /// The attempt whose outcome is unknown.
     pub attempt: String,
-    /// Its fence. A target that compares numbers is shown a higher one while looking.
+    /// Its fence. If the target compares fences, show it a higher one while you look.
     pub fence: u64,
-    /// When the look began; to be given back with what was found.
+    /// When the look began; send it back with the finding.
     pub began: String,
 }
 
-/// What a look has found.
+/// The finding of a look.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Found {
-    /// The attempt that was looked for.
+    /// The attempt that the client looked for.
     #[schema(pattern = "^att_[0-9a-f]{32}$")]
     pub attempt: String,
     /// Its fence.
     pub fence: u64,
-    /// When the look began.
+    /// When the look began, as its start said.
     #[schema(pattern = "^[0-9]{1,20}-[0-9]{1,20}$")]
     pub began: String,
-    /// Whether it is there; nothing if the target could not say.
+    /// Whether it happened; null if the target could not say.
     pub happened: Option<bool>,
-    /// With `happened: true`: what came of it.
+    /// With `happened: true`: the body of the outcome.
     pub body: Option<String>,
 }

@@ -8,21 +8,21 @@ use utoipa::ToSchema;
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Epoch {
-    /// Of which domain.
+    /// The domain.
     #[schema(pattern = "^[a-z][a-z0-9_-]{0,63}$")]
     pub domain: String,
-    /// Its number. A domain that never went over to another epoch is in 0.
+    /// The number of the epoch. A domain that never advanced is in epoch 0.
     #[schema(maximum = 9_223_372_036_854_775_807_u64)]
     pub epoch: u64,
 }
 
 impl Epoch {
-    /// An epoch.
+    /// The document of an epoch.
     pub fn of(bound: &Bound) -> Self {
         Self { domain: bound.domain.to_string(), epoch: bound.epoch }
     }
 
-    /// What is meant by it.
+    /// The same in the ledger's terms.
     pub(crate) fn meant(&self) -> Result<Bound, String> {
         if self.epoch > i64::MAX as u64 {
             return Err("epoch is at most 9223372036854775807".into());
@@ -32,51 +32,51 @@ impl Epoch {
     }
 }
 
-/// The epoch that a domain is in.
+/// The current epoch of a domain.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct Current {
-    /// Which domain.
+    /// The domain.
     pub domain: String,
     /// Its epoch.
     pub epoch: u64,
-    /// Since when, if it ever left epoch 0.
+    /// When this epoch began; null if the domain never left epoch 0.
     pub since: Option<String>,
-    /// Who ended the one before.
+    /// The person or service that ended the epoch before.
     pub by: Option<String>,
-    /// Why.
+    /// The reason that was given.
     pub reason: Option<String>,
 }
 
-/// A wish for a new epoch.
+/// The request to end an epoch.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Advance {
-    /// The epoch that was seen, which is to end. Nothing happens if it is over already.
+    /// The epoch that the client saw, which is to end. Nothing happens if it is over already.
     #[schema(maximum = 9_223_372_036_854_775_806_u64)]
     pub seen: u64,
-    /// Why, for people.
+    /// The reason, for people.
     #[schema(min_length = 1, max_length = 4096)]
     pub reason: String,
-    /// The number of the new epoch, where it is not the next one; at most 4294967296 further.
+    /// The number of the new epoch. Default: the next one. At most 4294967296 further.
     #[schema(minimum = 1, maximum = 9_223_372_036_854_775_807_u64)]
     pub to: Option<u64>,
 }
 
-/// What became of it.
+/// The answer to the request to end an epoch.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct Transition {
-    /// Of which domain.
+    /// The domain.
     pub domain: String,
-    /// The epoch it is in now.
+    /// The current epoch.
     pub epoch: u64,
-    /// Whether it was this wish that brought it there.
+    /// Whether this request ended the epoch; false if it was over already.
     pub moved: bool,
-    /// How many attempts were under way, and are void.
+    /// How many attempts were in flight and are void now.
     pub voided: usize,
 }
 
 impl Transition {
-    /// A transition.
+    /// The document of a transition.
     pub fn of(domain: &Domain, transition: hapax::Transition) -> Self {
         let hapax::Transition { epoch, moved, voided } = transition;
         Self { domain: domain.to_string(), epoch, moved, voided }

@@ -1,4 +1,4 @@
-//! Extraction: texts, what they say, ontologies, and what is kept.
+//! Extraction: texts, results, ontologies, and the result cache.
 
 use hapax_extract::{Changed, Explained, Listed, Stats};
 use serde::{Deserialize, Serialize};
@@ -7,7 +7,7 @@ use utoipa::ToSchema;
 
 use super::time;
 
-/// A text to be read.
+/// A text to extract from.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub(crate) struct ExtractionRequest {
@@ -17,62 +17,62 @@ pub(crate) struct ExtractionRequest {
     /// The ontology's IRI.
     #[schema(min_length = 1, max_length = 2048)]
     pub(crate) ontology_id: String,
-    /// How to read it: `llmModel`, `temperature`, `maxTokens`, `seed`, `chunkSize`, `concurrency`.
+    /// The parameters: `llmModel`, `temperature`, `maxTokens`, `seed`, `chunkSize`, `concurrency`.
     #[serde(default)]
     #[schema(value_type = Option<Object>)]
     pub(crate) extraction_params: Option<Box<RawValue>>,
-    /// For tracing only: another one finds the same result.
+    /// An id for tracing. It is no part of the key.
     #[serde(default)]
     #[schema(max_length = 255)]
     pub(crate) request_id: Option<String>,
-    /// The key of a cache of your own, to be compared with ours.
+    /// The key that another cache has for this request, to be compared with the key here.
     #[serde(default)]
     #[schema(max_length = 255)]
     pub(crate) shadow_key: Option<String>,
 }
 
-/// What a text says.
+/// The result of an extraction.
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct ExtractionResult {
     /// The key, shortened for people: `sha256-` and 16 hex digits.
     pub(crate) idempotency_key: String,
-    /// Whether it was there before it was asked for.
+    /// Whether the result was in the cache.
     pub(crate) cache_hit: bool,
-    /// The version of the ontology that it is of.
+    /// The version of the ontology that it was extracted with.
     pub(crate) ontology_version: String,
-    /// When it was made.
+    /// When it was computed.
     pub(crate) computed_at: String,
-    /// What the text mentions.
+    /// The entities that the text mentions.
     #[schema(value_type = Vec<Object>)]
     pub(crate) entities: Vec<serde_json::Value>,
-    /// What it says of them.
+    /// The relations between them.
     #[schema(value_type = Vec<Object>)]
     pub(crate) relations: Vec<serde_json::Value>,
-    /// Who read it, and what that took.
+    /// The extractor, and what the extraction took.
     #[schema(value_type = Object)]
     pub(crate) metadata: serde_json::Value,
 }
 
-/// A key and what it is made of.
+/// A key and its components.
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct KeyExplained {
-    /// Shortened for people.
+    /// The key, shortened for people.
     pub(crate) key: String,
-    /// The full digest: what is stored and compared.
+    /// The full digest, which is stored and compared.
     pub(crate) digest: String,
-    /// What it is made of.
+    /// The components of the key.
     pub(crate) components: KeyComponents,
-    /// Whether there is a result.
+    /// Whether the cache has a result.
     pub(crate) found: bool,
-    /// The result that comes nearest, where there is none.
+    /// The nearest result, where the cache has none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) nearest: Option<NearestResult>,
 }
 
 impl KeyExplained {
-    /// Why a request about this ontology finds a result, or does not.
+    /// Explains why a request about this ontology finds a result, or does not.
     pub(crate) fn of(explained: Explained, ontology_id: String) -> Self {
         let Explained { identity, version, found, nearest } = explained;
         let components = identity.components;
@@ -97,7 +97,7 @@ impl KeyExplained {
     }
 }
 
-/// What a key is made of.
+/// The components of a key.
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct KeyComponents {
@@ -111,17 +111,17 @@ pub(crate) struct KeyComponents {
     pub(crate) ontology_version: String,
     /// The first 16 hex digits of the SHA-256 of the parameters.
     pub(crate) extraction_params_hash: String,
-    /// Everything that changes the answer, untruncated.
+    /// The fingerprint of everything that changes the answer, untruncated.
     pub(crate) fingerprint: String,
 }
 
-/// A result that nearly is the one that was asked for.
+/// The cached result whose key is nearest to that of the request.
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct NearestResult {
     /// Its key.
     pub(crate) key: String,
-    /// The parts that differ.
+    /// The components that differ.
     pub(crate) differs: Vec<String>,
     /// When it was last used.
     pub(crate) accessed_at: String,
@@ -141,10 +141,10 @@ pub(crate) struct OntologyInfo {
     pub(crate) id: String,
     /// The hash of its content.
     pub(crate) version: String,
-    /// What people read of it.
+    /// Its label, versions and counts, for people.
     #[schema(value_type = Object)]
     pub(crate) metadata: serde_json::Value,
-    /// When it was put here.
+    /// When it was last put.
     pub(crate) updated_at: String,
 }
 
@@ -165,22 +165,22 @@ impl From<Listed> for OntologyInfo {
 pub(crate) struct OntologyShown {
     #[serde(flatten)]
     pub(crate) info: OntologyInfo,
-    /// What extractors read of it.
+    /// Its content, as extractors read it.
     #[schema(value_type = Object)]
     pub(crate) content: hapax_extract::Ontology,
 }
 
-/// What became of an ontology.
+/// The answer to a change of an ontology.
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct OntologyChange {
     /// Its IRI.
     pub(crate) ontology_id: String,
-    /// The version before.
+    /// The version before; null if there was none.
     pub(crate) old_version: Option<String>,
-    /// The version now.
+    /// The version now; null if it was removed.
     pub(crate) new_version: Option<String>,
-    /// How many results were removed because of that.
+    /// How many results the change removed from the cache.
     pub(crate) entries_invalidated: usize,
 }
 
@@ -195,43 +195,43 @@ impl From<Changed> for OntologyChange {
     }
 }
 
-/// What is in the cache, and how often it was of use to this server.
+/// The size of the result cache, and the counts of this server.
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct CacheStats {
-    /// Results that somebody asked for.
+    /// Whole results.
     pub(crate) total_cached_results: u64,
-    /// Parts of results: what extractors said of chunks.
+    /// Results of single chunks.
     pub(crate) cached_chunks: u64,
-    /// The bytes of both.
+    /// The size of both, in bytes.
     pub(crate) bytes: u64,
-    /// The bytes there is room for.
+    /// The capacity of the cache, in bytes.
     pub(crate) room: u64,
-    /// Requests whose result was there.
+    /// Requests that the cache answered.
     pub(crate) hits: u64,
-    /// Requests that waited for another that was the same.
+    /// Requests that shared the execution of an identical one in flight.
     pub(crate) shared: u64,
-    /// Requests that were executed.
+    /// Requests that the extractor answered.
     pub(crate) executed: u64,
     /// Requests that failed.
     pub(crate) failed: u64,
-    /// Of all requests that were answered, how many hit, from 0 to 1.
+    /// The share of answered requests that the cache answered, from 0 to 1.
     pub(crate) cache_hit_rate: f64,
-    /// Of all requests that were answered, how many shared another's execution.
+    /// The share of answered requests that shared an execution, from 0 to 1.
     pub(crate) execution_cache_hit_rate: f64,
-    /// Calls of this server that cost.
+    /// Paid calls of this server.
     pub(crate) calls: u64,
     /// The tokens they read.
     pub(crate) tokens_in: u64,
     /// The tokens they wrote.
     pub(crate) tokens_out: u64,
-    /// What they cost, in millionths of the currency of the prices, where there are prices.
+    /// The cost of these calls, in millionths of the currency of the prices, where prices are set.
     pub(crate) cost_micros: Option<u64>,
-    /// Requests that brought another cache's key.
+    /// Requests that brought the key of another cache.
     pub(crate) shadow_compared: u64,
-    /// It would have missed a result that we had.
+    /// Requests for which the other cache would have missed a result that this one has.
     pub(crate) shadow_bypassed: u64,
-    /// It would have answered with another request's result.
+    /// Requests for which the other cache would have answered with another request's result.
     pub(crate) shadow_mistaken: u64,
 }
 

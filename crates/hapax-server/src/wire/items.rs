@@ -1,4 +1,4 @@
-//! Items, their mutations, and what people are asked about them.
+//! Items, their mutations, and their escalations.
 
 use hapax::Timestamp;
 use hapax::json::Json;
@@ -10,28 +10,28 @@ use utoipa::ToSchema;
 use super::time;
 use super::workflow::{Run, RunSummary};
 
-/// Why a run or an item did not come to its end.
+/// Why a run or an item did not finish.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct ItemFailure {
     /// `transient`, `logic`, `permission`, `precondition` or `indeterminate`.
     pub class: &'static str,
-    /// What went wrong.
+    /// The error message.
     pub message: String,
-    /// Where in the script, if it was the script.
+    /// The stack trace, if the script failed.
     pub stack: Option<String>,
-    /// What happens next: `retry`, `repair`, `reconcile`, `escalate`, or `wait` for a person who
-    /// was asked before.
+    /// The next step: `retry`, `repair`, `reconcile`, `escalate`, or `wait` for a person who was
+    /// asked before.
     pub next: String,
-    /// When it is tried again.
+    /// When it is retried.
     pub retry_at: Option<String>,
-    /// The key of the mutation that it is about.
+    /// The key of the mutation that it failed at.
     pub mutation: Option<String>,
-    /// What that was asked for with, as JSON; the beginning, if it is long.
+    /// The arguments of that mutation, as JSON; only the beginning, if they are long.
     pub asked: Option<String>,
 }
 
 impl ItemFailure {
-    /// A failure.
+    /// The document of a failure.
     pub fn of(failure: &hapax_items::Failure) -> Self {
         let stamp = |ms: u64| time(Timestamp(i64::try_from(ms).unwrap_or(i64::MAX)));
         Self {
@@ -49,43 +49,43 @@ impl ItemFailure {
 /// An item.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct Item {
-    /// Its key, which is that of its escalation, too.
+    /// Its key, which is also the key of its escalation.
     pub key: String,
-    /// The attempt of the ledger's that a decision names.
+    /// The attempt that a decision names.
     pub judged: String,
     /// Its workflow.
     pub workflow: String,
     /// Its id.
     pub id: String,
-    /// What people call it.
+    /// Its title, for people.
     pub title: String,
-    /// Where it stands.
+    /// The state it is in.
     pub state: ItemStateName,
-    /// Which attempt at it counts, from 1.
+    /// The current attempt at it, from 1.
     pub attempt: u32,
-    /// The version of the script that took it up last.
+    /// The version of the script that processed it last.
     pub version: String,
-    /// The key of the run that did.
+    /// The key of that run.
     pub run: String,
-    /// When it was first seen.
+    /// When a run first took it up.
     pub created: String,
     /// When it last changed.
     pub updated: String,
-    /// Why its handler did not come to its end.
+    /// Why its handler did not finish.
     pub failure: Option<ItemFailure>,
 }
 
-/// Where an item stands.
+/// The state of an item.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ItemStateName {
-    /// A run is at it.
+    /// A run is processing it.
     Processing,
-    /// Its handler came to its end.
+    /// Its handler finished.
     Done,
-    /// Its handler did not, and the next run takes it up again.
+    /// Its handler did not finish; the next run takes it up again.
     Failed,
-    /// A person let it go.
+    /// A person decided to skip it.
     Skipped,
     /// A person has to decide.
     NeedsAttention,
@@ -114,7 +114,7 @@ impl ItemStateName {
 }
 
 impl Item {
-    /// An item.
+    /// The document of an item.
     pub fn of(item: &ItemView) -> Self {
         Self {
             key: item.key.to_string(),
@@ -139,48 +139,48 @@ pub struct ItemShown {
     /// The item.
     #[serde(flatten)]
     pub item: Item,
-    /// The attempt that the mutations are of.
+    /// The attempt at the item that the mutations belong to.
     pub mutations_of: u32,
-    /// Its mutations, in the order they were first asked for; the first 1000.
+    /// The mutations, in the order in which the script first asked for them; at most 1000.
     pub mutations: Vec<Mutation>,
 }
 
-/// A change of the world that belongs to an item.
+/// A mutation: a change outside of the ledger that belongs to an item.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct Mutation {
     /// Its key.
     pub key: String,
-    /// The attempt of the ledger's that is the newest.
+    /// The newest attempt, which a decision names.
     pub judged: String,
     /// The attempt at the item that it belongs to.
     pub attempt: u32,
     /// The tool.
     pub tool: String,
-    /// What it did.
+    /// The operation of the tool.
     pub operation: String,
-    /// To what.
+    /// The target of the operation.
     pub target: String,
-    /// Which.
+    /// The arguments that say which change it is; part of its key.
     #[schema(value_type = Value)]
     pub identity: Option<Box<RawValue>>,
-    /// How.
+    /// The other arguments; compared on replay, no part of its key.
     #[schema(value_type = Value)]
     pub payload: Option<Box<RawValue>>,
-    /// What sets it apart from others like it.
+    /// Distinguishes it from mutations with the same identity.
     pub subkey: Option<String>,
-    /// Where it stands.
+    /// The state it is in.
     #[schema(value_type = MutationStateName)]
     pub state: &'static str,
-    /// Why, where there is a reason.
+    /// The reason for the state, if there is one.
     pub reason: Option<String>,
-    /// What came of it, if it was applied.
+    /// The result, if it was applied and the result is known.
     #[schema(value_type = Option<Value>)]
     pub result: Option<Box<RawValue>>,
-    /// How often it was attempted.
+    /// How many attempts there were.
     pub attempts: u32,
-    /// Whether somebody can look whether it happened.
+    /// Whether the tool can look up whether it happened.
     pub verifiable: bool,
-    /// How often somebody looked and could not tell.
+    /// How many lookups could not tell.
     pub looks: u32,
     /// When it last changed.
     pub updated: String,
@@ -199,7 +199,7 @@ pub(crate) enum MutationStateName {
 }
 
 impl Mutation {
-    /// A mutation.
+    /// The document of a mutation.
     pub fn of(mutation: &MutationView) -> Self {
         Self {
             key: mutation.key.to_string(),
@@ -226,7 +226,7 @@ fn raw(json: &Json) -> Option<Box<RawValue>> {
     RawValue::from_string(hapax::document::print(json)).ok()
 }
 
-/// What a person is asked.
+/// An escalation: a question that a person has to decide.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct Escalation {
     /// The key of the item, or of the run.
@@ -235,37 +235,37 @@ pub struct Escalation {
     pub judged: String,
     /// Its workflow.
     pub workflow: String,
-    /// The item, if it is about one.
+    /// The item, if the escalation is about one.
     pub item: Option<Item>,
     /// The run, if it failed outside of any item.
     pub run: Option<Run>,
-    /// Why somebody is asked.
+    /// The reason for the escalation.
     pub reason: String,
-    /// The mutations whose outcome nobody knows.
+    /// The mutations whose outcome, or whose result, is unknown.
     pub unknown: Vec<UnknownMutation>,
     /// The mutation that the item stopped at, where its outcome is known.
     pub stopped_at: Option<UnknownMutation>,
-    /// What can be done.
+    /// The actions to choose from.
     pub actions: Vec<ActionName>,
 }
 
-/// A mutation that somebody is asked about.
+/// A mutation that an escalation is about, with what is known of it.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct UnknownMutation {
-    /// Which.
+    /// The mutation.
     pub mutation: Mutation,
-    /// What was tried.
+    /// The call that was tried.
     pub tried: String,
-    /// Why its outcome is unknown, or what is known.
+    /// Why its outcome or its result is unknown, or what is known.
     pub why: String,
-    /// Whether it can be verified, and how.
+    /// Whether the tool can verify it, and how.
     pub verify: String,
-    /// What to check by hand.
+    /// A check that a person can make by hand.
     pub check: String,
 }
 
 impl Escalation {
-    /// An escalation.
+    /// The document of an escalation.
     pub fn of(escalation: &hapax_items::Escalation) -> Self {
         let unknown = |explained: &Explained| UnknownMutation {
             mutation: Mutation::of(&explained.mutation),
@@ -293,18 +293,18 @@ impl Escalation {
 pub struct HeldRepair {
     /// The workflow.
     pub workflow: String,
-    /// The version that would be used.
+    /// The version that waits for approval.
     pub version: String,
     /// The attempt that a decision names.
     pub attempt: String,
-    /// Why somebody is asked.
+    /// Why it needs approval.
     pub reason: Option<String>,
-    /// What the maintainer says about it.
+    /// The maintainer's explanation.
     pub explanation: Option<String>,
 }
 
 impl HeldRepair {
-    /// A version that is held.
+    /// The document of a version that is held.
     pub fn of(script: &Script) -> Self {
         Self {
             workflow: script.workflow.clone(),
@@ -316,19 +316,19 @@ impl HeldRepair {
     }
 }
 
-/// What a person may say.
+/// An action on an escalation.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum ActionName {
-    /// Look again whether it happened, or, where nothing is unknown, run it again.
+    /// Look up again whether it happened; if no outcome is unknown, run it again.
     TryAgain,
-    /// It did not happen, and may be attempted again.
+    /// It did not happen; it may be attempted again.
     DidNotHappen,
     /// It happened, with this result.
     Happened,
-    /// Let the item go.
+    /// Skip the item.
     Skip,
-    /// Begin a new attempt, which consults none of this one.
+    /// Begin a new attempt at the item, which uses nothing of this one.
     Reprocess,
 }
 
@@ -354,46 +354,46 @@ impl ActionName {
     }
 }
 
-/// What a person decided about an escalation.
+/// The decision of a person about an escalation.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Act {
-    /// What to do.
+    /// The action.
     pub action: ActionName,
     /// The attempt that the person was shown.
     #[schema(pattern = "^att_[0-9a-f]{32}$")]
     pub attempt: String,
-    /// With `happened`: what came of it; `null` if nothing did.
+    /// With `happened`: the result; `null` if there is none.
     #[serde(default, deserialize_with = "given")]
     #[schema(value_type = Option<Value>)]
     pub result: Option<Box<RawValue>>,
-    /// Why; kept in the journal.
+    /// The reason; kept in the journal.
     #[schema(min_length = 1, max_length = 4096)]
     pub note: String,
 }
 
-/// `null` is something that was given.
+/// Reads `null` as a value that was given, not as an absent field.
 fn given<'de, D: Deserializer<'de>>(reader: D) -> Result<Option<Box<RawValue>>, D::Error> {
     Box::<RawValue>::deserialize(reader).map(Some)
 }
 
-/// What became of a decision: how the item or the run stands now.
+/// The answer to a decision: the state of the item or the run now.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct Acted {
-    /// The item, if it was about one.
+    /// The item, if the decision was about one.
     pub item: Option<Item>,
-    /// The run, if it was about one.
+    /// The run, if the decision was about one.
     pub run: Option<RunSummary>,
 }
 
-/// Begins a new attempt at an item.
+/// The request to begin a new attempt at an item.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Reprocess {
-    /// The attempt that was looked at.
+    /// The attempt that the person was shown.
     #[schema(pattern = "^att_[0-9a-f]{32}$")]
     pub attempt: String,
-    /// Why; kept in the journal.
+    /// The reason; kept in the journal.
     #[schema(min_length = 1, max_length = 4096)]
     pub note: String,
 }

@@ -11,35 +11,35 @@ use super::time;
 /// One entry of the journal.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct Entry {
-    /// Its number in the store; only grows.
+    /// The number of the entry in the store; it only grows.
     pub entry: u64,
-    /// When, by the store's clock.
+    /// The time, by the store's clock.
     pub at: String,
-    /// Whose.
+    /// The namespace of the effect.
     pub namespace: String,
-    /// Which effect.
+    /// The key of the effect.
     pub key: String,
-    /// What happened.
+    /// The event.
     #[schema(value_type = Events)]
     pub event: &'static str,
     /// The state after it.
     #[schema(value_type = StateNames)]
     pub state: &'static str,
-    /// The attempt it is about.
+    /// The attempt.
     pub attempt: String,
-    /// The generation it belongs to.
+    /// The generation of the effect.
     pub generation: u32,
-    /// The fingerprint of what was granted, or the digest of what succeeded.
+    /// The fingerprint of the payload that was granted, or the digest of the outcome.
     pub digest: Option<String>,
-    /// Who did it, where a person did.
+    /// The person who acted, if a person did.
     pub actor: Option<String>,
-    /// Why, for people.
+    /// The reason, for people.
     pub note: Option<String>,
     /// The hash of its leaf in the journal's tree.
     pub leaf_hash: String,
 }
 
-/// The names of what happens, for the schema.
+/// The names of the events, for the schema.
 #[derive(ToSchema)]
 #[schema(as = JournalEvent, rename_all = "snake_case")]
 #[expect(dead_code, reason = "only its schema is used")]
@@ -55,7 +55,7 @@ enum Events {
 }
 
 impl Entry {
-    /// An entry.
+    /// The document of an entry.
     pub fn of(entry: &hapax::Entry) -> Self {
         Self {
             entry: entry.id,
@@ -74,10 +74,10 @@ impl Entry {
     }
 }
 
-/// An entry and its leaf.
+/// An entry with the position of its leaf.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct Leaf {
-    /// Its place in the journal's tree.
+    /// The position of the leaf in the journal's tree.
     pub leaf: u64,
     /// The entry.
     #[serde(flatten)]
@@ -85,33 +85,33 @@ pub struct Leaf {
 }
 
 impl Leaf {
-    /// An entry at its leaf.
+    /// The document of an entry at this leaf.
     pub fn of(leaf: u64, entry: &hapax::Entry) -> Self {
         Self { leaf, entry: Entry::of(entry) }
     }
 }
 
-/// A proof that an entry is in the journal, which anyone can check.
+/// A proof that an entry is in the journal. A reader needs only the public key to check it.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct Proof {
     /// The version of this document.
     pub hapax_proof: u32,
     /// The entry, for people.
     pub entry: Entry,
-    /// The entry as it was sealed, in base64. Only this counts.
+    /// The entry as it was sealed, in base64. The proof covers only these bytes.
     pub encoded: String,
-    /// Its leaf.
+    /// The position of its leaf.
     pub leaf: u64,
     /// The hashes on the way to the root, in base64.
     pub path: Vec<String>,
-    /// The signed head that they lead to.
+    /// The signed head that they lead to, as a note.
     pub checkpoint: String,
     /// The key that signed it.
     pub public_key: String,
 }
 
 impl Proof {
-    /// A proof under this ledger's public key.
+    /// The document of a proof, with this ledger's public key.
     pub fn of(proof: &hapax::Proof, verifier: &Verifier) -> Self {
         Self {
             hapax_proof: 1,
@@ -134,25 +134,25 @@ pub struct Checkpoint {
     pub public_key: String,
 }
 
-/// What became of a comparison of the journal with its tree and its signed heads.
+/// The result of comparing the journal with its tree and its signed heads.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct Verification {
     /// How many entries are sealed.
     pub sealed: u64,
-    /// How many of them have been exported and left the store.
+    /// How many of the sealed entries have been exported and removed from the store.
     pub archived: u64,
-    /// How many wait to be sealed, and are not covered.
+    /// How many entries are not sealed yet, so that the comparison does not cover them.
     pub pending: u64,
     /// How many signed heads were checked.
     pub heads: u64,
-    /// Whether nothing is wrong.
+    /// Whether the comparison found no damage.
     pub intact: bool,
-    /// What is wrong, in the order of the journal.
+    /// The damage, in the order of the journal.
     pub damage: Vec<String>,
 }
 
 impl Verification {
-    /// What was found.
+    /// The document of a comparison.
     pub fn of(found: &Verified) -> Self {
         let Verified { sealed, archived, pending, heads, .. } = *found;
         let damage: Vec<String> = found.damage.iter().map(ToString::to_string).collect();

@@ -1,4 +1,4 @@
-//! Events, and how far they have come.
+//! Events, and their deliveries to sinks.
 
 use hapax::outbox::{Found, Order, Payload, SinkStats, Status};
 use serde::{Deserialize, Serialize};
@@ -7,29 +7,29 @@ use utoipa::ToSchema;
 
 use super::time;
 
-/// Something that happened, to be told.
+/// An event to be emitted.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Event {
-    /// What happened, such as `artifact_published`.
+    /// The name of the event, such as `artifact_published`.
     #[schema(min_length = 1, max_length = 256)]
     pub event_name: String,
-    /// To which dataset.
+    /// The dataset that it is about.
     #[schema(min_length = 1, max_length = 1024)]
     pub dataset_id: String,
-    /// What there is to say: any JSON.
+    /// The payload: any JSON.
     #[schema(value_type = Value)]
     pub payload: Box<RawValue>,
-    /// In which pipeline run.
+    /// The pipeline run that emits it.
     pub pipeline_id: Option<String>,
-    /// The dataset's version.
+    /// The version of the dataset.
     pub version: Option<String>,
-    /// What it waits in line with, if that is not the dataset.
+    /// The ordering key, if it is not the dataset.
     pub order_key: Option<String>,
-    /// Whether it waits in line at all.
+    /// Whether the event is delivered in order with the others of its ordering key.
     #[serde(default = "yes")]
     pub ordered: bool,
-    /// What was published, if it tells of a publication.
+    /// The published artifact, if the event announces one.
     pub artifact: Option<Artifact>,
 }
 
@@ -45,7 +45,7 @@ pub struct Artifact {
     pub version: String,
     /// The checksum of its content.
     pub checksum: String,
-    /// Where it is.
+    /// Its URI.
     pub uri: String,
 }
 
@@ -81,46 +81,46 @@ impl Event {
     }
 }
 
-/// A record of the outbox, under the names that its columns have.
+/// An outbox record, under the names of its columns.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct Record {
-    /// Its id, the same for ever.
+    /// The id of the record; it never changes.
     pub outbox_id: String,
-    /// Its place.
+    /// The sequence number of the record.
     pub seq: u64,
-    /// In which pipeline run.
+    /// The pipeline run that emitted it.
     pub pipeline_id: Option<String>,
-    /// What happened.
+    /// The name of the event.
     pub event_name: String,
-    /// To which dataset.
+    /// The dataset that it is about.
     pub dataset_id: String,
-    /// The dataset's version.
+    /// The version of the dataset.
     pub version: Option<String>,
-    /// The key of the effect that it tells of.
+    /// The key of the effect that it was emitted with.
     pub idempotency_key: String,
-    /// What there is to say.
+    /// The payload.
     #[schema(value_type = Value)]
     pub payload: Box<RawValue>,
-    /// How far it has come, over all sinks.
+    /// The status over all sinks.
     #[schema(value_type = Statuses)]
     pub status: &'static str,
-    /// How often it was tried, at most.
+    /// The number of tries at the sink that was tried most often.
     pub attempt: u32,
-    /// Why it is not delivered, where it is not.
+    /// The error of the delivery that changed last, among those not dispatched.
     pub last_error: Option<String>,
     /// When it was recorded.
     pub created_at: String,
-    /// When something last became of it.
+    /// When one of its deliveries last changed.
     pub updated_at: String,
-    /// What was published, if it tells of a publication.
+    /// The published artifact, if the event announces one.
     pub artifact: Option<Artifact>,
-    /// The trace it belongs to, as W3C Trace Context has it.
+    /// The trace it belongs to, as a `traceparent` of W3C Trace Context.
     pub traceparent: Option<String>,
-    /// How far it has come at each sink.
+    /// Its deliveries, one for each sink.
     pub deliveries: Vec<Delivery>,
 }
 
-/// The names of how far an event has come, for the schema.
+/// The names of the statuses, for the schema.
 #[derive(ToSchema)]
 #[schema(as = Status, rename_all = "lowercase")]
 #[expect(dead_code, reason = "only its schema is used")]
@@ -131,7 +131,7 @@ enum Statuses {
 }
 
 impl Record {
-    /// A record and how far it has come.
+    /// The document of a record and its deliveries.
     pub fn of(found: &Found) -> Self {
         let (record, event) = (&found.record, &found.record.event);
         let updated = found.deliveries.iter().map(|delivery| delivery.updated).max();
@@ -161,29 +161,29 @@ impl Record {
     }
 }
 
-/// Why an event is not delivered, where it is not.
+/// The error of the delivery that changed last, among those not dispatched.
 pub fn last_error(found: &Found) -> Option<&str> {
     let open = found.deliveries.iter().filter(|d| d.status != Status::Dispatched);
     open.max_by_key(|delivery| delivery.updated)?.error.as_deref()
 }
 
-/// How far a record has come at one sink.
+/// The delivery of a record to one sink.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct Delivery {
     /// The sink.
     pub sink: String,
-    /// How far.
+    /// The status at this sink.
     #[schema(value_type = Statuses)]
     pub status: &'static str,
     /// How often it was tried.
     pub attempt: u32,
-    /// Not before, while it is pending.
+    /// When the next try is due, while it is pending.
     pub next_attempt_at: Option<String>,
-    /// Why the last try failed, if one did.
+    /// The error of the last try, if it failed.
     pub last_error: Option<String>,
-    /// When something last became of it.
+    /// When it last changed.
     pub updated_at: String,
-    /// Whether those behind it wait.
+    /// Whether it holds back the later events of its ordering key.
     pub parks_its_key: bool,
 }
 
@@ -205,11 +205,11 @@ impl Delivery {
 #[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Redrive {
-    /// Only this event.
+    /// Only this record.
     pub outbox_id: Option<String>,
-    /// Only at this sink.
+    /// Only deliveries to this sink.
     pub sink: Option<String>,
-    /// Also where the receiver may have forgotten that it had it.
+    /// Also redrive records so old that the receiver may have forgotten them. It may apply them twice.
     #[serde(default)]
     pub may_duplicate: bool,
     /// At most this many.
@@ -217,30 +217,30 @@ pub struct Redrive {
     pub limit: Option<usize>,
 }
 
-/// What was redriven.
+/// The answer to a redrive.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct Redriven {
-    /// How many are tried again.
+    /// How many deliveries are tried again.
     pub redriven: usize,
 }
 
-/// How much there is at a sink.
+/// The numbers of one sink.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct Sink {
     /// Its name.
     pub sink: String,
-    /// Whether nothing is sent to it for now.
+    /// Whether the sink is paused: the dispatcher sends it nothing.
     pub paused: bool,
-    /// How many wait.
+    /// How many deliveries are pending.
     pub pending: u64,
-    /// How many have failed.
+    /// How many deliveries have failed.
     pub failed: u64,
-    /// When the oldest that waits was recorded.
+    /// When the oldest pending record was recorded.
     pub oldest_pending: Option<String>,
 }
 
 impl Sink {
-    /// How much there is.
+    /// The document of a sink's numbers.
     pub fn of(stats: &SinkStats) -> Self {
         Self {
             sink: stats.sink.name.to_string(),

@@ -12,57 +12,57 @@ use super::effect::{Outcome, ReportName, Safety, bytes};
 use super::outbox::Event;
 use super::time;
 
-/// What is declared of a dataset. What is left out is as if nobody had declared it.
+/// The declaration of a dataset. A field that is absent has its default.
 #[derive(Debug, Deserialize, Serialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Dataset {
-    /// Who answers for it.
+    /// The person or team responsible for it.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(min_length = 1, max_length = 255)]
     pub owner: Option<String>,
-    /// Places in it are told of only as cells of this H3 resolution.
+    /// Places in the dataset are replaced by H3 cells of this resolution.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(maximum = 15)]
     pub masked: Option<u8>,
-    /// How those it is about want it treated.
+    /// How the people it is about want it treated.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(min_length = 1, max_length = 255)]
     pub care_label: Option<String>,
-    /// Whether operations on it name what allows them.
+    /// Whether operations on it must name a `governance_ref`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub restricted: Option<bool>,
-    /// Whose it is: it is worked on by one at a time, as a whole.
+    /// The kind of sovereign dataset. Only one operation at a time works on it, and on all of it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sovereignty: Option<Sovereignty>,
-    /// Where in an event the key is by which it is ordered, as a JSON pointer.
+    /// A JSON pointer to the ordering key in the payload of an event.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(pattern = "^/.{0,254}$")]
     pub order: Option<String>,
     /// The JSON Schema of what operations read, as text.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub input_contract: Option<String>,
-    /// The JSON Schema of what they make, as text.
+    /// The JSON Schema of what operations make, as text.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub output_contract: Option<String>,
-    /// How much may go wrong.
+    /// The error budget.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub slo: Option<Slo>,
-    /// What to do when somebody else is at work on it.
+    /// The policy for an operation that finds the dataset locked.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub on_lock: Option<LockPolicy>,
-    /// How often operations are tried again.
+    /// How often operations on it are retried.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub retries: Option<Retries>,
-    /// Whether a person is asked when a lock, a guard or the last retry ends an operation.
+    /// Whether a review is opened when a lock, a guard or the last retry ends an operation.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub review: Option<bool>,
-    /// In how many parts it can be worked on at once.
+    /// The number of shards that operations can work on at the same time.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(maximum = 1024)]
     pub shards: Option<u32>,
 }
 
-/// Whose a sovereign dataset is.
+/// The kind of a sovereign dataset.
 #[derive(Debug, Deserialize, Serialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 #[expect(missing_docs, reason = "the names say it")]
@@ -73,7 +73,7 @@ pub enum Sovereignty {
     Archaeology,
 }
 
-/// What to do when somebody else is at work on a dataset.
+/// The policy for an operation that finds its dataset locked.
 #[derive(Debug, Deserialize, Serialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 #[expect(missing_docs, reason = "the names say it")]
@@ -83,11 +83,11 @@ pub enum LockPolicy {
     Escalate,
 }
 
-/// How much of what is done to a dataset may fail.
+/// The share of operations on a dataset that may fail.
 #[derive(Debug, Deserialize, Serialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Slo {
-    /// Over how long.
+    /// The length of the window.
     #[schema(minimum = 1, maximum = 315_576_000_000_u64)]
     pub window_ms: u64,
     /// How many of a million operations have to succeed.
@@ -95,28 +95,28 @@ pub struct Slo {
     pub objective_ppm: u32,
 }
 
-/// How often an operation is tried again.
+/// How often an operation is retried.
 #[derive(Debug, Deserialize, Serialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Retries {
-    /// At once, within the attempt.
+    /// Quick retries, within the attempt.
     #[schema(maximum = 3)]
     pub quick: u32,
-    /// As a whole.
+    /// Retries of the whole operation.
     #[schema(maximum = 100)]
     pub again: u32,
-    /// The longest pause before the first.
+    /// The longest pause before the first retry.
     #[schema(maximum = 315_576_000_000_u64)]
     pub base_ms: u64,
-    /// The longest pause of all.
+    /// The longest pause before any retry.
     #[schema(maximum = 315_576_000_000_u64)]
     pub cap_ms: u64,
 }
 
 impl Dataset {
-    /// A declaration.
+    /// The document of a declaration.
     pub fn of(dataset: &hapax::Dataset) -> Self {
-        // What core writes is what this reads: one form, tested there.
+        // This type reads the form that core writes; core tests that form.
         serde_json::from_str(&dataset.text()).unwrap_or_else(|_| Self::none())
     }
 
@@ -144,35 +144,35 @@ impl Dataset {
     }
 }
 
-/// Something that an operation reads.
+/// An input of an operation.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Source {
-    /// What it is called.
+    /// Its name.
     #[schema(min_length = 1, max_length = 1024)]
     pub name: String,
-    /// The checksum of what is read.
+    /// The checksum of its content.
     #[schema(max_length = 256)]
     pub checksum: Option<String>,
-    /// Where it is.
+    /// Its URI.
     #[schema(max_length = 2048)]
     pub uri: Option<String>,
 }
 
-/// An operation that is about to be performed.
+/// The claim of an operation.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct OperationClaim {
-    /// The pipeline. This and the next seven make the key.
+    /// The pipeline. This field and the next seven make the key.
     #[schema(min_length = 1, max_length = 512)]
     pub pipeline_id: String,
-    /// Its task.
+    /// The task within the pipeline.
     #[schema(min_length = 1, max_length = 512)]
     pub task_id: String,
     /// The dataset it changes.
     #[schema(min_length = 1, max_length = 512)]
     pub dataset_id: String,
-    /// What kind of change.
+    /// The kind of change.
     #[schema(min_length = 1, max_length = 512)]
     pub operation_type: String,
     /// The version it makes.
@@ -184,36 +184,36 @@ pub struct OperationClaim {
     /// The hash of its parameters.
     #[schema(min_length = 1, max_length = 512)]
     pub params_hash: String,
-    /// The time it is about, rounded down; carried unchanged by every retry.
+    /// The time that the operation is about, rounded down. Every retry sends the same value.
     #[schema(min_length = 1, max_length = 512)]
     pub timestamp_bucket: String,
-    /// What it reads, for lineage.
+    /// The inputs, for lineage.
     #[serde(default)]
     #[schema(max_items = 100)]
     pub inputs: Vec<Source>,
-    /// Documents that it reads, for the data contract.
+    /// The documents that the operation reads; the input contract is checked against them.
     #[serde(default)]
     #[schema(max_items = 1000, value_type = Vec<Value>)]
     pub documents: Vec<Box<RawValue>>,
-    /// Why it is done; asked for where the dataset is sensitive.
+    /// The reason for the operation; required where the dataset is sensitive.
     #[schema(max_length = 4096)]
     pub justification: Option<String>,
-    /// What allows it; asked for where the dataset is restricted.
+    /// The permission for the operation; required where the dataset is restricted.
     #[schema(max_length = 1024)]
     pub governance_ref: Option<String>,
-    /// Which part of the dataset it is about, where that has shards.
+    /// The part of the dataset that it works on, where the dataset has shards.
     #[schema(max_length = 512)]
     pub part: Option<String>,
-    /// What it means when the client vanishes.
+    /// Whether the outcome can be found out when the client vanishes.
     #[serde(default)]
     pub safety: Safety,
-    /// How long the grant lasts, whatever the lease. A minute unless given, where there is no lease.
+    /// The grant lapses after this long, even if its lease is renewed. Default without lease: 1 minute.
     #[schema(minimum = 1, maximum = 86_400_000)]
     pub deadline_ms: Option<u64>,
-    /// The lease that the grant hangs on.
+    /// The lease that the grant depends on.
     #[schema(pattern = "^lease_[0-9a-f]{32}$")]
     pub lease: Option<String>,
-    /// The identity of the attempt, if the client chooses it. The same one gets the same answer.
+    /// The id of the attempt, if the client chooses it. A claim with the same id gets the same answer.
     #[schema(pattern = "^att_[0-9a-f]{32}$")]
     pub attempt: Option<String>,
 }
@@ -247,14 +247,14 @@ impl OperationClaim {
     }
 }
 
-/// Documents, read strictly.
+/// Parses documents strictly: a text that two parsers could read differently is refused.
 pub(crate) fn documents(documents: &[Box<RawValue>]) -> Result<Vec<Json>, String> {
     let read = documents.iter().map(|document| Json::parse(document.get().as_bytes()));
     let read = read.collect::<Result<_, _>>();
     read.map_err(|error| format!("documents: {error}"))
 }
 
-/// The answer to an operation that is about to be performed.
+/// The answer to the claim of an operation.
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(tag = "verdict", rename_all = "lowercase")]
 pub enum OperationVerdict {
@@ -262,26 +262,26 @@ pub enum OperationVerdict {
     Granted {
         /// The key of the operation.
         key: String,
-        /// The identity of the attempt.
+        /// The id of the attempt.
         attempt: String,
-        /// A number that only grows, for targets that compare.
+        /// A number that only grows, for targets that compare fences.
         fence: u64,
         /// Which attempt of its generation this is, from 1.
         nth: u32,
-        /// Stop working this long after you sent the request, in milliseconds. Nothing where only the
-        /// lease counts, which has a `work_ms` of its own.
+        /// Stop working this many milliseconds after you sent the request. Null if only the lease
+        /// limits the grant: then the lease's own `work_ms` counts.
         work_ms: Option<u64>,
     },
-    /// It was done. This is what came of it.
+    /// It was done. Here is what came of it.
     Replayed {
         /// The key of the operation.
         key: String,
-        /// What came of it.
+        /// The recorded outcome.
         outcome: Outcome,
     },
 }
 
-/// Something that an operation made.
+/// An output of an operation.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Product {
@@ -294,17 +294,17 @@ pub struct Product {
     /// Its checksum, `sha256:<hex>`.
     #[schema(min_length = 1, max_length = 512)]
     pub checksum: String,
-    /// Where it is.
+    /// Its URI.
     #[schema(min_length = 1, max_length = 512)]
     pub uri: String,
-    /// How many bytes it has.
+    /// Its size in bytes.
     pub size: Option<u64>,
-    /// What it is, such as `text/csv`.
+    /// Its media type, such as `text/csv`.
     #[schema(max_length = 256)]
     pub media_type: Option<String>,
 }
 
-/// How an operation went.
+/// The report that settles an operation.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct OperationSettle {
@@ -313,31 +313,31 @@ pub struct OperationSettle {
     pub attempt: String,
     /// The fence that it was granted with.
     pub fence: u64,
-    /// How it went.
+    /// The result.
     pub report: ReportName,
-    /// What came of it, as text; with `succeeded`.
+    /// The body of the outcome, as text; only with `succeeded`.
     pub body: Option<String>,
-    /// What came of it, as bytes; with `succeeded`.
+    /// The body of the outcome, in base64; only with `succeeded`.
     pub body_base64: Option<String>,
-    /// Why, for people; with anything else.
+    /// The reason, for people; with every report except `succeeded`.
     #[schema(max_length = 4096)]
     pub reason: Option<String>,
-    /// What was made; with `succeeded`.
+    /// The outputs; only with `succeeded`.
     #[serde(default)]
     #[schema(max_items = 100)]
     pub outputs: Vec<Product>,
-    /// Documents that the data contract is held against; with `succeeded`.
+    /// The documents that the output contract is checked against; only with `succeeded`.
     #[serde(default)]
     #[schema(max_items = 1000, value_type = Vec<Value>)]
     pub documents: Vec<Box<RawValue>>,
-    /// What there is to tell; with `succeeded`.
+    /// The events to emit; only with `succeeded`.
     #[serde(default)]
     #[schema(max_items = 1000)]
     pub events: Vec<Event>,
-    /// Tell of each output by an event of this name, which registers it as published.
+    /// Emit an event of this name for each output, which registers the output as published.
     #[schema(min_length = 1, max_length = 256)]
     pub publish: Option<String>,
-    /// The CPU time that it took, for the estimate of its energy.
+    /// The CPU time that the operation took, for the estimate of its energy.
     pub cpu_ms: Option<u64>,
 }
 
@@ -389,7 +389,7 @@ impl OperationSettle {
     }
 }
 
-/// What a person was asked about an operation.
+/// A review: the question whether an operation may go ahead.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct Review {
     /// The key of the review.
@@ -398,22 +398,22 @@ pub struct Review {
     pub attempt: String,
     /// The operation.
     pub operation: String,
-    /// On which dataset.
+    /// The dataset.
     pub dataset_id: String,
-    /// In which pipeline.
+    /// The pipeline.
     pub pipeline_id: String,
-    /// Why somebody was asked.
+    /// The reason for the review.
     pub reason: String,
-    /// Who asked, where that was a person.
+    /// The person who asked for it, if a person did.
     pub asked_by: Option<String>,
-    /// When.
+    /// When the review was opened.
     pub opened_at: String,
     /// `pending`, `approved` or `rejected`.
     pub standing: &'static str,
 }
 
 impl Review {
-    /// A review.
+    /// The document of a review.
     pub fn of(review: &review::Review) -> Self {
         Self {
             review: review.key.to_string(),
@@ -429,34 +429,34 @@ impl Review {
     }
 }
 
-/// Why a person wants somebody to look at an operation.
+/// The request to escalate an operation to a reviewer.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Escalate {
-    /// Why; kept in the journal.
+    /// The reason; kept in the journal.
     #[schema(min_length = 1, max_length = 4096)]
     pub note: String,
 }
 
-/// The question that an operation waits for.
+/// The review that an operation waits for.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct Escalated {
     /// The key of the review.
     pub review: String,
-    /// `pending`, or `rejected` where somebody was asked before, and said no.
+    /// `pending`, or `rejected` where a reviewer has already said no.
     pub standing: &'static str,
 }
 
-/// What a person decided.
+/// The decision of a reviewer.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Decide {
-    /// The attempt that the person was shown.
+    /// The attempt that the reviewer was shown.
     #[schema(pattern = "^att_[0-9a-f]{32}$")]
     pub attempt: String,
-    /// Whether it may go ahead: the operation be tried again, or the version be used.
+    /// Whether it may go ahead: the operation be tried again, or the version of the script be used.
     pub approve: bool,
-    /// Why; kept in the journal.
+    /// The reason; kept in the journal.
     #[schema(min_length = 1, max_length = 4096)]
     pub note: String,
 }

@@ -12,22 +12,22 @@ use super::time;
 pub struct Workflow {
     /// Its name.
     pub workflow: String,
-    /// The version of its script that counts; nothing if none may be used.
+    /// The active version of its script; null if none may be used.
     pub version: Option<String>,
-    /// How many versions wait for a person.
+    /// How many versions wait for approval.
     pub held: usize,
-    /// When it runs by itself: a cron expression in UTC.
+    /// Its schedule: a cron expression in UTC.
     pub schedule: Option<String>,
-    /// When it runs next by itself.
+    /// When the schedule runs it next.
     pub next_run: Option<String>,
     /// Its newest run.
     pub newest_run: Option<RunSummary>,
 }
 
-/// A workflow with what belongs to it.
+/// A workflow with its tools, versions and newest items.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct WorkflowShown {
-    /// At a glance.
+    /// The workflow at a glance.
     #[serde(flatten)]
     pub workflow: Workflow,
     /// The tools that its script may use.
@@ -38,26 +38,26 @@ pub struct WorkflowShown {
     pub items: Vec<Item>,
 }
 
-/// Something that scripts may call.
+/// A tool that scripts may call.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct Tool {
-    /// What scripts call it.
+    /// Its name in scripts.
     pub tool: String,
-    /// What it can do.
+    /// Its operations.
     pub operations: Vec<ToolOperation>,
 }
 
-/// One thing that a tool can do.
+/// An operation of a tool.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct ToolOperation {
-    /// What scripts call it.
+    /// Its name in scripts.
     pub operation: &'static str,
-    /// Whether it changes anything outside.
+    /// Whether it changes anything outside of the ledger.
     pub mutates: bool,
 }
 
 impl Tool {
-    /// A tool.
+    /// The document of a tool.
     pub fn of((tool, operations): (String, Vec<Operation>)) -> Self {
         let operations = operations
             .into_iter()
@@ -75,18 +75,18 @@ pub struct ScriptVersion {
     pub judged: String,
     /// `major.minor`: an author raises the first number, a repair the second.
     pub version: String,
-    /// Whether it is the one that counts.
+    /// Whether it is the active version.
     pub active: bool,
-    /// What became of it.
+    /// Whether it may be used.
     #[schema(value_type = StandingName)]
     pub standing: &'static str,
-    /// Why it stands there, for people.
+    /// The reason for that, for people.
     pub reason: Option<String>,
-    /// Who made it.
+    /// The author.
     pub by: String,
-    /// When.
+    /// When it was recorded.
     pub made: String,
-    /// What a repair says of itself.
+    /// The maintainer's account of it, if it is a repair.
     pub repair: Option<Repair>,
     /// The script, where it was asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -104,25 +104,25 @@ pub(crate) enum StandingName {
     Refused,
 }
 
-/// What a repair says of itself.
+/// A maintainer's account of a repair.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct Repair {
     /// The version it repairs.
     pub of: String,
-    /// What it changes, and why.
+    /// The change, and the reason for it.
     pub explanation: String,
-    /// Whether items may have been dealt with wrongly while the fault existed.
+    /// Whether the fault may have made runs process items wrongly.
     pub impactful: bool,
-    /// What it cost, in thousandths of whatever the maintainer counts in.
+    /// The cost, in thousandths of the unit that the maintainer counts in.
     pub cost: u64,
-    /// Items that were processed while the fault existed, if a person has to decide.
+    /// The items that were processed while the fault existed, if a person has to decide.
     pub blast_radius: Vec<String>,
-    /// Whether there are more of them than are named.
+    /// Whether there are more of these items than are named.
     pub blast_radius_cut: bool,
 }
 
 impl ScriptVersion {
-    /// A version without its source; `active` is the one that counts.
+    /// A version without its source; `active` is the active one.
     pub fn of(script: &Script, active: Option<Version>) -> Self {
         let repair = script.repair.as_ref().map(|repair| Repair {
             of: repair.of.to_string(),
@@ -147,7 +147,7 @@ impl ScriptVersion {
     }
 }
 
-/// A script to be published.
+/// The request to publish a script.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Publish {
@@ -156,23 +156,23 @@ pub struct Publish {
     pub source: String,
 }
 
-/// A script that was published.
+/// The answer to a published script.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct Published {
-    /// The version it has: a new one, or the one that counts already if it is the same.
+    /// The version of the script: a new one, or the active one if that has the same source.
     pub version: String,
 }
 
-/// A run to be begun.
+/// The request to begin a run.
 #[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct BeginRun {
-    /// An id of your own. A run that has come to its end under it is not run again.
+    /// An id of your own. A run that finished under it is not run again.
     #[schema(min_length = 1, max_length = 128, pattern = "^[A-Za-z0-9._-]{1,128}$")]
     pub id: Option<String>,
 }
 
-/// A run, without what it said.
+/// A run, without its items and its log.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct RunSummary {
     /// Its key.
@@ -185,16 +185,16 @@ pub struct RunSummary {
     pub id: String,
     /// The version of the script.
     pub version: String,
-    /// Where it stands.
+    /// The state it is in.
     #[schema(value_type = RunStateName)]
     pub state: &'static str,
     /// When it began.
     pub began: String,
     /// When it last changed.
     pub updated: String,
-    /// The item it stopped at.
+    /// The item that it stopped at.
     pub item: Option<String>,
-    /// Why it did not come to its end.
+    /// Why it did not finish.
     pub failure: Option<ItemFailure>,
 }
 
@@ -213,17 +213,17 @@ pub(crate) enum RunStateName {
 /// A run.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct Run {
-    /// Without what it said.
+    /// The run, without its items and its log.
     #[serde(flatten)]
     pub run: RunSummary,
-    /// The items it took up, the last ones if there were many. While it runs, those are not told.
+    /// The items that it processed; only the last ones, if there were many. Recorded when the run ends.
     pub items: Vec<String>,
-    /// What the script said.
+    /// The log of the script.
     pub log: Vec<String>,
 }
 
 impl RunSummary {
-    /// A run.
+    /// The document of a run, without its items and its log.
     pub fn of(run: &RunView) -> Self {
         Self {
             key: run.key.to_string(),
@@ -241,7 +241,7 @@ impl RunSummary {
 }
 
 impl Run {
-    /// A run.
+    /// The document of a run.
     pub fn of(run: &RunView) -> Self {
         Self { run: RunSummary::of(run), items: run.items.clone(), log: run.log.clone() }
     }

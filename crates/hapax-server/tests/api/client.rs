@@ -12,7 +12,7 @@ use tower_service::Service as _;
 
 use super::read;
 
-/// A server, and a client that asks it.
+/// A server, and a client of it.
 #[derive(Clone)]
 pub(crate) struct Client {
     pub(crate) app: Router,
@@ -27,12 +27,12 @@ impl Client {
         Self { app, hapax, headers }
     }
 
-    /// On this machine, without tokens.
+    /// A client on this machine, of a server without tokens.
     pub(crate) fn dev() -> Self {
         Self::of(Hapax::builder().in_memory(), Access::Everybody, Terms::default())
     }
 
-    /// With tokens.
+    /// A client without a token, of a server that asks for one.
     pub(crate) fn guarded(terms: Terms) -> Self {
         Self::of(Hapax::builder().in_memory(), Access::Tokens(Tokens::default()), terms)
     }
@@ -42,7 +42,7 @@ impl Client {
         self
     }
 
-    /// Showing a new token.
+    /// The same client with a new token.
     pub(crate) async fn showing(&self, role: Role, namespace: Option<&str>) -> Self {
         let namespace = namespace.map(|name| Namespace::new(name).expect("a name"));
         let made = self.hapax.create_token(role, namespace, "a test", None).await;
@@ -87,8 +87,8 @@ impl Client {
         self.ask(Method::POST, path, Some(body)).await
     }
 
-    /// A report with the fence that counts, or a decision with the state that is seen, where a test says
-    /// nothing of it.
+    /// Fills in the recorded fence of a report, or the recorded state of a decision, where a test
+    /// leaves it out.
     pub(crate) async fn completed(&self, path: &str, mut body: Value) -> Value {
         let (of, what) = path.rsplit_once('/').unwrap_or_default();
         let (field, from) = match what {

@@ -1,4 +1,4 @@
-//! Epochs and control requests, asked as clients ask them.
+//! Epochs and control requests over HTTP.
 
 use serde_json::{Value, json};
 
@@ -6,7 +6,7 @@ use super::{Client, attempt};
 
 const PROBE: &str = "/v1/control/connector.health_probe.v1";
 
-/// Proves C-3, C-4: a client derives nothing itself; it asks, sends, and settles, in one epoch.
+/// Proves C-3, C-4: a client claims, sends and settles in one epoch; the server derives the key.
 #[tokio::test]
 async fn a_request_is_sent_elsewhere_once_in_its_epoch() {
     let client = Client::dev();
@@ -29,7 +29,7 @@ async fn a_request_is_sent_elsewhere_once_in_its_epoch() {
     let (_, replayed) = client.post(PROBE, ask(3)).await;
     assert_eq!(replayed["outcome"]["body"], "healthy");
 
-    // A request that is under way when the epoch ends is void.
+    // A request that is in flight when the epoch ends becomes void.
     let (_, late) =
         client.post(PROBE, json!({ "request": "late", "attempt": attempt(4), "epoch": 0 })).await;
     let end = json!({ "seen": 0, "reason": "the leader was replaced" });
@@ -58,8 +58,8 @@ async fn a_request_is_sent_elsewhere_once_in_its_epoch() {
     assert_eq!(current["reason"], "the leader was replaced");
 }
 
-/// Proves C-2: what is never retried has no key, and each time it is asked for is a new one,
-/// unless it is the same question.
+/// Proves C-2: a request that is never retried has no key, so each claim is a new one, unless it
+/// repeats its attempt.
 #[tokio::test]
 async fn what_fails_fast_has_no_key() {
     let client = Client::dev();
@@ -76,7 +76,7 @@ async fn what_fails_fast_has_no_key() {
     assert_eq!(granted(&first), granted(&again), "an answer that was lost is asked for again");
 }
 
-/// Proves C-2: only what is registered is dispatched.
+/// Proves C-2: only registered computations are dispatched.
 #[tokio::test]
 async fn what_is_not_registered_is_not_dispatched() {
     let client = Client::dev();

@@ -49,7 +49,7 @@ async fn keeping(client: Client) -> Client {
     client
 }
 
-/// Texts are read by this extractor.
+/// A server whose texts this extractor reads, and a client of it.
 fn read_by(hapax: Hapax, extractor: Arc<dyn Extractor>) -> Client {
     let systems = Systems { extractor, ..Systems::default() };
     let server = Server::with(hapax.clone(), Access::Everybody, Terms::default(), systems);
@@ -67,7 +67,7 @@ fn text() -> Value {
     json!({ "text": "The Danube flows through Vienna.", "ontologyId": IRI })
 }
 
-/// Proves: what is answered, and that another request id finds the same.
+/// Proves: the fields of an answer, and that another request id finds the same result.
 #[tokio::test]
 async fn a_text_is_read_once() {
     let client = kept().await;
@@ -99,7 +99,7 @@ async fn a_text_is_read_once() {
     );
 }
 
-/// Proves X-1: the key is that of the formula, which a client can compute by itself.
+/// Proves X-1: the key follows the public formula, so a client can compute it by itself.
 #[tokio::test]
 async fn the_key_is_the_clients_own() {
     use hapax::json::Json;
@@ -119,7 +119,7 @@ async fn the_key_is_the_clients_own() {
     assert_eq!(told["idempotencyKey"], own.derive().unwrap().short());
 }
 
-/// Proves X-13: what is wrong, where, and what to do.
+/// Proves X-13: a problem names the mistake, its place and the next step.
 #[tokio::test]
 async fn bad_requests_are_told_what_is_wrong() {
     let client = kept().await;
@@ -155,7 +155,7 @@ async fn bad_requests_are_told_what_is_wrong() {
     );
 }
 
-/// Proves X-7: an ontology comes in several languages, is shown, changed, and goes with its results.
+/// Proves X-7: an ontology is read in several formats, shown, changed, and removed with its results.
 #[tokio::test]
 async fn an_ontology_is_kept_shown_and_removed() {
     let client = kept().await;
@@ -197,7 +197,7 @@ async fn an_ontology_is_kept_shown_and_removed() {
     assert_eq!(status, 404);
 }
 
-/// Proves: results are counted, and removed by hand.
+/// Proves: results are counted, and an operator can remove them.
 #[tokio::test]
 async fn results_are_counted_and_removed() {
     let client = kept().await;
@@ -235,7 +235,7 @@ async fn results_are_counted_and_removed() {
     assert_eq!(removed["removed"], json!(2));
 }
 
-/// Proves X-12: whoever accepts events is told on the way, and gets the result as the last one.
+/// Proves X-12: a client that accepts events gets the progress, and the result as the last event.
 #[tokio::test]
 async fn progress_is_streamed() {
     let client = kept().await;
@@ -271,7 +271,7 @@ async fn progress_is_streamed() {
     assert_eq!((status, &unknown["code"]), (404, &json!("HX0601")));
 }
 
-/// Namespaces neither see each other's ontologies nor each other's results.
+/// Namespaces do not see each other's ontologies or results.
 #[tokio::test]
 async fn namespaces_are_apart() {
     let server = Client::guarded(Terms::default());
@@ -291,13 +291,13 @@ async fn namespaces_are_apart() {
     assert_eq!(viewer.get("/api/v1/cache").await.0, 200);
 }
 
-/// What an endpoint says when it will not answer.
+/// The refusal of an endpoint.
 fn refusal(status: u16, headers: Vec<(&'static str, String)>, says: &str) -> Play {
     Play::Answers(status, headers, json!({ "error": { "message": says } }).to_string())
 }
 
-/// Proves: what an endpoint cannot do is told with its words, the key, and when to
-/// ask again if that is of use.
+/// Proves: the problem of a failed endpoint has its message, the key, and the delay
+/// where a retry may help.
 #[tokio::test]
 async fn an_endpoint_that_fails_is_told_with_the_key_and_the_time_to_ask_again() {
     let busy = || refusal(429, vec![("retry-after", "120".to_owned())], "slow down");
@@ -340,7 +340,7 @@ async fn an_endpoint_that_fails_is_told_with_the_key_and_the_time_to_ask_again()
     assert_eq!(standin.calls(), 3);
 }
 
-/// Has the ontology changed whenever it is asked.
+/// Changes the ontology at each call.
 struct Meddler {
     ontologies: Extract,
     asked: AtomicUsize,
@@ -372,7 +372,7 @@ impl Extractor for Meddler {
     }
 }
 
-/// Proves: an ontology that never holds still is a conflict that may be over later.
+/// Proves: an ontology that changes during each try is a conflict, which a retry may end.
 #[tokio::test]
 async fn an_ontology_that_keeps_changing_is_a_conflict() {
     let hapax = Hapax::builder().in_memory();

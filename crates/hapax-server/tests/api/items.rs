@@ -1,4 +1,4 @@
-//! Workflows, items and escalations, asked as clients ask them.
+//! Workflows, items and escalations over HTTP.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
@@ -13,16 +13,16 @@ use hapax_server::server::Systems;
 
 use super::*;
 
-/// A post office that does as it is told.
+/// A mail tool whose failures a test chooses.
 #[derive(Clone, Default)]
 struct Mail(Arc<Mutex<Office>>);
 
 #[derive(Default)]
 struct Office {
-    /// What goes wrong next: whether it happens all the same, and of which class it is.
+    /// The next failures: whether the mail is sent all the same, and the class of the error.
     next: VecDeque<(bool, Class)>,
     sent: Vec<String>,
-    /// Nothing is sent until this many are let through.
+    /// Each mail waits for a permit of this semaphore.
     closed: Option<Arc<tokio::sync::Semaphore>>,
 }
 
@@ -93,7 +93,7 @@ impl Tool for Mail {
     }
 }
 
-/// Proposes what it was given, once.
+/// A maintainer that always proposes this script.
 struct Once(&'static str);
 
 #[async_trait]
@@ -142,8 +142,8 @@ async fn run(client: &Client) -> (u16, Value) {
     client.clone().with("prefer", "wait=30").post(RUNS, json!({})).await
 }
 
-/// Proves I-12, I-13 and S-2: a script is published and run; what nobody knows comes before a
-/// person with all there is to know, and goes on as decided.
+/// Proves I-12, I-13 and S-2: a script is published and run. A mutation whose outcome is unknown is
+/// escalated with everything that is known of it, and the workflow goes on as the person decided.
 #[tokio::test]
 async fn a_workflow_is_run_and_decided_over_http() {
     let mail = Mail::default();
@@ -169,7 +169,8 @@ async fn a_workflow_is_run_and_decided_over_http() {
     let path = format!("/v1/escalations/{}", open["key"].as_str().expect("a key"));
     assert_eq!(client.get(&path).await.1, *open);
 
-    // Nothing goes on before that; and who decides names what they saw, and brings the result.
+    // Nothing goes on before the decision. It names the attempt that the person saw, and brings the
+    // result.
     let (status, waits) = run(&client).await;
     assert_eq!((status, &waits["code"]), (502, &json!("HX0705")), "{waits}");
     let act = format!("{path}/act");
@@ -216,7 +217,7 @@ async fn a_workflow_is_run_and_decided_over_http() {
     assert!(text.contains(r#"hapax_item_runs_total{result="succeeded"} 1"#), "{text}");
 }
 
-/// Proves I-9: a new attempt begins by a person's decision, and the ones before it stay visible.
+/// Proves I-9: a person begins a new attempt, and the earlier attempts stay visible.
 #[tokio::test]
 async fn an_item_is_processed_again_by_decision() {
     let mail = Mail::default();
@@ -245,7 +246,7 @@ async fn an_item_is_processed_again_by_decision() {
     assert_eq!(client.get(&format!("{path}?attempt=3")).await.0, 404);
 }
 
-/// Proves S-2: a run goes on without its client, one at a time, and is asked for again by its key.
+/// Proves S-2: a run goes on without its client, one at a time, and a client finds it again by its key.
 #[tokio::test]
 async fn a_run_goes_on_in_the_background() {
     let mail = Mail::default();
@@ -262,7 +263,7 @@ async fn a_run_goes_on_in_the_background() {
     let (status, running) = run(&client).await;
     assert_eq!((status, &running["code"]), (409, &json!("HX0703")), "{running}");
     assert_eq!(running["retryable"], json!(true));
-    // The same request again is the same run.
+    // The same request again names the same run.
     let response = keyed.send(&Method::POST, RUNS, Some("{}")).await;
     assert_eq!(response.headers()["idempotent-replayed"], "true");
     assert_eq!(read(response).await.1["id"], begun["id"]);
@@ -283,7 +284,7 @@ async fn a_run_goes_on_in_the_background() {
     assert_eq!(mail.sent().len(), 2);
 }
 
-/// Proves I-11 over HTTP: a repair that may be impactful waits for a person, who sees what it is.
+/// Proves I-11 over HTTP: a repair that may be impactful waits for a person, who can read it.
 #[tokio::test]
 async fn a_repair_is_approved_over_http() {
     const FAULTY: &str = r#"await withItem("a", "A", async (ctx) => {
@@ -330,7 +331,7 @@ async fn a_repair_is_approved_over_http() {
     assert_eq!(mail.sent().len(), 1);
 }
 
-/// Proves S-6: what a script may be, and every limit.
+/// Proves S-6: scripts, names and pages have limits, and requests beyond them are refused.
 #[tokio::test]
 async fn what_is_no_workflow_is_refused() {
     let mail = Mail::default();
@@ -344,7 +345,7 @@ async fn what_is_no_workflow_is_refused() {
     let odd = json!({ "source": "1" });
     let (status, _) = client.ask(Method::PUT, "/v1/workflows/a%20b/script", Some(odd)).await;
     assert_eq!(status, 400);
-    // As it is, without JSON around it.
+    // A script is sent as it is, without JSON around it.
     for (kind, status) in
         [("text/javascript", 200), ("text/javascript; charset=utf-8", 200), ("text/plain", 415)]
     {
@@ -380,7 +381,7 @@ async fn what_is_no_workflow_is_refused() {
     for id in ["", "a b", "scheduled:2026-11-17T06:00:00Z"] {
         assert_eq!(client.post(RUNS, json!({ "id": id })).await.0, 400, "{id:?}");
     }
-    // A server where none are set up has none.
+    // A server without workflows answers 404.
     assert_eq!(Client::dev().get("/v1/workflows").await.0, 404);
 }
 
@@ -405,8 +406,8 @@ async fn items_are_listed_by_state() {
     assert_eq!(asked["items"][0]["failure"]["class"], "permission");
 }
 
-/// Proves S-6: namespaces have workflows, runs and escalations of their own; whoever decides is who
-/// the token says.
+/// Proves S-6: namespaces have workflows, runs and escalations of their own; the journal names the
+/// token's holder as the person who decided.
 #[tokio::test]
 async fn namespaces_have_workflows_of_their_own() {
     let mail = Mail::default();

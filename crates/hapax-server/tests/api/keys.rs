@@ -11,15 +11,15 @@ use serde_json::json;
 
 use super::{Client, attempt, hapax_sinks_stub, operations, read};
 
-/// Proves S-2 for keys: a request that is sent again under its key is carried out once, and what
-/// was in the way is looked at again.
+/// Proves S-2 for keys: a request that is sent again under its key is carried out once. A refusal
+/// is not kept, so the next try is judged anew.
 #[tokio::test]
 async fn a_mutating_call_is_repeated_under_its_key() {
     let client = Client::dev();
     let keyed = client.clone().with("idempotency-key", "\"first\"");
     let claim = json!({ "attempt": attempt(1) });
     let (_, granted) = keyed.post("/v1/effects/a/claim", claim.clone()).await;
-    // A client that names its attempt is told again; two workers with one key are not both granted it.
+    // A client that names its attempt gets the grant again. Two workers with one key do not both get it.
     let (_, again) = keyed.post("/v1/effects/a/claim", claim).await;
     assert_eq!((&again["attempt"], &again["fence"]), (&granted["attempt"], &granted["fence"]));
     let (status, problem) = keyed.post("/v1/effects/a/claim", json!({})).await;
@@ -35,17 +35,17 @@ async fn a_mutating_call_is_repeated_under_its_key() {
     let other = json!({ "attempt": granted["attempt"], "report": "failed" });
     let (status, problem) = keyed.post("/v1/effects/a/settle", other).await;
     assert_eq!((status, &problem["code"]), (422, &json!("HX0202")));
-    // A permission that is over is not told again.
+    // A grant that is over is not answered again.
     let (status, replayed) = keyed.post("/v1/effects/a/claim", json!({})).await;
     assert_eq!((status, &replayed["verdict"]), (200, &json!("replayed")));
 
-    // Keys of one namespace mean nothing in another.
+    // Keys of one namespace do not count in another.
     let elsewhere = keyed.clone().with("hapax-namespace", "billing");
     let (_, theirs) = elsewhere.post("/v1/effects/a/claim", json!({})).await;
     assert_eq!(theirs["verdict"], "granted");
     assert_ne!(theirs["attempt"], granted["attempt"]);
 
-    // What was refused for a reason that can be removed is asked anew.
+    // A request that was refused for a reason that can be removed is carried out at the next try.
     let (_, granted) = client.post("/v1/effects/b/claim", json!({})).await;
     let event = json!({ "event_name": "told", "dataset_id": "d", "payload": {} });
     let settle = json!({ "attempt": granted["attempt"], "report": "succeeded", "events": [event] });
@@ -96,7 +96,7 @@ async fn a_key_is_remembered_for_as_long_as_is_said() {
     loop {
         let told = keyed.send(&Method::POST, "/v1/effects/a/settle", Some(&settle)).await;
         if !told.headers().contains_key("idempotent-replayed") {
-            // It was carried out again, and the effect itself has not forgotten.
+            // The call was carried out again, and the effect itself was settled before.
             assert_eq!(read(told).await, (200, json!({ "repeated": true })));
             break;
         }
@@ -105,7 +105,7 @@ async fn a_key_is_remembered_for_as_long_as_is_said() {
     }
 }
 
-/// Proves S-2: a key that is none is refused by every call that accepts one.
+/// Proves S-2: a malformed key is refused by every call that accepts a key.
 #[tokio::test]
 async fn a_key_that_cannot_be_read_is_refused_everywhere() {
     let client = Client::dev().with("idempotency-key", "two words");
@@ -116,8 +116,8 @@ async fn a_key_that_cannot_be_read_is_refused_everywhere() {
     }
 }
 
-/// Proves S-2, S-6: the document says of each call whether it is carried out once under a key or asked
-/// anew, and so it is.
+/// Proves S-2, S-6: the OpenAPI document says of each call whether its response is replayed, and
+/// the server does so.
 #[tokio::test]
 async fn what_is_asked_anew_says_so() {
     let client = Client::dev();
@@ -149,7 +149,7 @@ async fn what_is_asked_anew_says_so() {
         assert!(told(method, path).contains("carried out once"), "{method} {path}");
     }
 
-    // The same key, the same lease; with other terms it is a mistake.
+    // The same key gets the same lease; other terms under it are a mistake.
     let keyed = client.clone().with("idempotency-key", "k");
     let terms = json!({ "term_ms": 60_000, "holder": "ada" });
     let (status, lease) = keyed.post("/v1/leases", terms.clone()).await;
@@ -168,7 +168,7 @@ async fn what_is_asked_anew_says_so() {
     let close = format!("/v1/leases/{}", lease["lease"].as_str().expect("an id"));
     assert_eq!(keyed.send(&Method::DELETE, &close, None).await.status(), 204);
     assert_eq!(client.get("/v1/leases").await.1["leases"], json!([]));
-    // It is opened anew, and not told of from what was kept.
+    // The lease is opened anew; the first response is not replayed.
     let answer = keyed.send(&Method::POST, "/v1/leases", Some(&terms.to_string())).await;
     assert!(!answer.headers().contains_key("idempotent-replayed"));
     assert_eq!(read(answer).await, (200, lease.clone()));

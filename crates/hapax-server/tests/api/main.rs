@@ -1,4 +1,4 @@
-//! The API, asked as clients ask it.
+//! The API over HTTP.
 
 mod client;
 mod control;
@@ -31,14 +31,14 @@ fn attempt(n: u8) -> String {
     format!("att_{}", format!("{n:02x}").repeat(16))
 }
 
-/// Proves S-2: claim, perform, settle, and everybody after that is told what came of it.
+/// Proves S-2: a client claims, performs and settles; every later claim gets the recorded outcome.
 #[tokio::test]
 async fn an_effect_is_performed_elsewhere_once() {
     let client = Client::dev();
     let claim = json!({ "payload": "EUR 10", "attempt": attempt(1) });
     let (status, granted) = client.post("/v1/effects/charge-7/claim", claim.clone()).await;
     assert_eq!((status, &granted["verdict"]), (200, &json!("granted")), "{granted}");
-    // A lost answer is simply asked for again.
+    // A client whose answer was lost repeats its claim.
     let (_, again) = client.post("/v1/effects/charge-7/claim", claim.clone()).await;
     assert_eq!(again, granted);
     let other = json!({ "payload": "EUR 10", "attempt": attempt(2) });
@@ -52,7 +52,7 @@ async fn an_effect_is_performed_elsewhere_once() {
         client.post("/v1/effects/charge-7/claim", json!({ "payload": "EUR 99" })).await;
     assert_eq!((status, &conflict["code"]), (422, &json!("HX0202")));
 
-    // Somebody waits for it, and is told as soon as it is settled.
+    // A client that waits gets the answer as soon as the effect is settled.
     let waiting = client.clone().with("prefer", "wait=30");
     let waiting = tokio::spawn(async move {
         let attached = waiting.get("/v1/effects/charge-7").await;
@@ -103,7 +103,7 @@ async fn a_grant_without_a_lease_outlives_its_server() {
     assert_eq!(client.post("/v1/effects/a/settle", settle).await.0, 200);
 }
 
-/// Proves K-6 over HTTP: what hangs on a client's lease lapses with it.
+/// Proves K-6 over HTTP: claims that depend on a client's lease lapse with it.
 #[tokio::test]
 async fn a_lease_is_held_by_a_client() {
     let client = Client::dev();
@@ -113,7 +113,7 @@ async fn a_lease_is_held_by_a_client() {
     let id = lease["lease"].as_str().expect("an id").to_owned();
     let (_, leases) = client.get("/v1/leases").await;
     let mut listed = lease.clone();
-    // How long its holder may work is only told to its holder.
+    // Only the holder is told how long it may work.
     listed.as_object_mut().expect("an object").remove("work_ms");
     assert_eq!(leases["leases"], json!([listed]));
     let claim = json!({ "lease": id, "attempt": attempt(1), "safety": "transactional" });
@@ -121,7 +121,7 @@ async fn a_lease_is_held_by_a_client() {
     let (status, renewed) = client.post(&format!("/v1/leases/{id}/renew"), json!({})).await;
     assert_eq!((status, &renewed), (200, &lease));
 
-    // Nobody of another namespace can renew it, use it or give it back, nor tell that it is there.
+    // A client of another namespace cannot renew, use or close the lease, nor learn that it exists.
     let stranger = client.clone().with("hapax-namespace", "other");
     let (_, theirs) = stranger.post(&format!("/v1/leases/{id}/renew"), json!({})).await;
     let nobodys = format!("lease_{}", "0".repeat(32));
@@ -139,7 +139,7 @@ async fn a_lease_is_held_by_a_client() {
     assert_eq!(granted["nth"], 2, "its holder is gone: {granted}");
 }
 
-/// Proves K-5 over HTTP: what nobody knows is looked up, or decided by somebody.
+/// Proves K-5 over HTTP: an unknown outcome is looked up, or resolved by an operator.
 #[tokio::test]
 async fn an_unknown_outcome_is_found_out() {
     let client = Client::dev();
@@ -172,7 +172,7 @@ async fn an_unknown_outcome_is_found_out() {
     let resolve = json!({ "attempt": attempt, "decision": "did_not_happen", "note": "asked ada" });
     let (status, judged) = client.post("/v1/effects/mail/resolve", resolve.clone()).await;
     assert_eq!((status, judged), (200, json!({ "state": "failed" })));
-    // Said twice, it is answered twice.
+    // A repeated decision gets the same answer.
     assert_eq!(client.post("/v1/effects/mail/resolve", resolve.clone()).await.0, 200);
     let stale = json!({ "attempt": self::attempt(9), "decision": "skip", "note": "let it go" });
     let (status, refused) = client.post("/v1/effects/mail/resolve", stale).await;
@@ -195,7 +195,7 @@ async fn an_unknown_outcome_is_found_out() {
     assert_eq!(judged, json!({ "state": "failed" }));
 }
 
-/// Proves O-1 over HTTP: events are recorded with the outcome, or nothing is.
+/// Proves O-1 over HTTP: events are recorded together with the outcome, or neither is.
 #[tokio::test]
 async fn events_are_told_with_the_settle() {
     let client = Client::dev();
@@ -246,7 +246,7 @@ async fn events_are_told_with_the_settle() {
 mod hapax_sinks_stub {
     use hapax::outbox::{Letter, Sink, Told};
 
-    /// Takes nothing.
+    /// Delivers nothing.
     pub(super) struct Nowhere;
 
     impl Sink for Nowhere {
@@ -254,7 +254,7 @@ mod hapax_sinks_stub {
     }
 }
 
-/// Every operation that the document has: its method, its path, the role it needs.
+/// Every operation of the OpenAPI document: its method, its path, and the role it needs.
 fn operations() -> Vec<(Method, String, Role)> {
     let document: Value =
         serde_json::from_str(hapax_server::api::openapi_text()).expect("a document");
@@ -285,7 +285,7 @@ fn operations() -> Vec<(Method, String, Role)> {
     operations
 }
 
-/// Proves S-6: nobody without a token, and nobody with a lesser role, on any route.
+/// Proves S-6: every route refuses a caller without a token, and a caller whose role is too low.
 #[tokio::test]
 async fn every_route_denies_by_default() {
     let client = Client::guarded(Terms::default());
@@ -328,7 +328,7 @@ async fn every_route_denies_by_default() {
     }
 }
 
-/// Proves S-6: a token is good where it is good, and until it is revoked.
+/// Proves S-6: a token is good only in its namespace, and only until it is revoked.
 #[tokio::test]
 async fn a_token_is_good_in_its_namespace() {
     let client = Client::guarded(Terms::default());
@@ -336,7 +336,7 @@ async fn a_token_is_good_in_its_namespace() {
     assert_eq!(billing.post("/v1/effects/a/claim", json!({})).await.0, 200);
     let (status, _) = billing.clone().with("hapax-namespace", "default").get("/v1/effects").await;
     assert_eq!(status, 403);
-    // The same answer for another tenant's key as for none.
+    // Another tenant's key gets the same answer as a key that does not exist.
     let other = client.showing(Role::Operator, Some("other")).await;
     assert_eq!(other.get("/v1/effects/a").await, other.get("/v1/effects/b").await);
     assert_eq!(other.get("/v1/effects").await.1["effects"], json!([]));
@@ -381,7 +381,7 @@ async fn a_web_page_is_not_let_in() {
     assert_eq!(from("localhost:8765", Some("null")).await, 403);
 }
 
-/// Proves S-6 for what is sent: every limit has an answer of its own.
+/// Proves S-6 for what is sent: a request beyond a limit is refused with a problem that has a code.
 #[tokio::test]
 async fn what_cannot_be_read_is_refused() {
     let client = Client::dev();
@@ -442,7 +442,7 @@ async fn what_cannot_be_read_is_refused() {
     assert_eq!(client.get("/v1/effects?state=running").await.1["effects"], json!([]));
 }
 
-/// Proves S-6 for how often: a namespace that asks too much is told so, and others are not.
+/// Proves S-6 for how often: a namespace beyond its allowance is refused, and other namespaces are not.
 #[tokio::test]
 async fn a_namespace_has_an_allowance() {
     let allowance = Allowance { rate: 1, burst: 3, at_once: 1 };
@@ -461,7 +461,7 @@ async fn a_namespace_has_an_allowance() {
     let waiting = other.clone().with("prefer", "wait=20");
     let waiting = tokio::spawn(async move { waiting.get("/v1/effects/a").await });
     let deadline = tokio::time::Instant::now() + Duration::from_secs(30);
-    // Settling needs a place of its own, so somebody else settles it.
+    // The waiting request takes all the room, so the test settles through the ledger.
     while !waiting.is_finished() {
         assert!(tokio::time::Instant::now() < deadline);
         let (status, problem) = other.get("/v1/config").await;
@@ -483,7 +483,7 @@ async fn a_namespace_has_an_allowance() {
     assert_eq!(waiting.await.expect("told").1["state"], "succeeded");
 }
 
-/// Proves K-15 over HTTP: the journal is read, followed, proved and verified, each namespace its own.
+/// Proves K-15 over HTTP: the journal is read, followed, proved and verified, each namespace on its own.
 #[tokio::test]
 async fn the_journal_is_followed_and_proved() {
     let directory = tempfile::tempdir().expect("a directory");
@@ -527,7 +527,7 @@ async fn the_journal_is_followed_and_proved() {
     let (_, found) = client.get("/v1/journal/verification").await;
     assert_eq!((&found["intact"], &found["sealed"]), (&json!(true), &json!(2)));
 
-    // Whoever is good in one namespace sees nothing of another.
+    // A caller that is good in one namespace sees nothing of another.
     let guarded =
         Client::of(client.hapax.clone(), Access::Tokens(Tokens::default()), Terms::default());
     let default = guarded.showing(Role::Viewer, Some("default")).await;
@@ -537,7 +537,7 @@ async fn the_journal_is_followed_and_proved() {
     assert_eq!(default.get("/v1/journal/verification").await.0, 403);
 }
 
-/// Proves S-1: a server whose end is near is alive and not ready.
+/// Proves S-1: a server that was told to stop is alive and not ready.
 #[tokio::test]
 async fn a_server_that_stops_is_not_ready() {
     let hapax = Hapax::builder().in_memory();
@@ -550,7 +550,7 @@ async fn a_server_that_stops_is_not_ready() {
     assert_eq!(client.text("/healthz").await, "alive\n");
 }
 
-/// What is counted can be read, and routes are told by their patterns.
+/// Requests are counted by the pattern of their route, which does not reveal keys.
 #[tokio::test]
 async fn requests_are_counted() {
     let client = Client::dev();
@@ -564,7 +564,7 @@ async fn requests_are_counted() {
     assert!(!text.contains("secret-name"));
 }
 
-/// The document that is served is the one that lies in the repository.
+/// `docs/openapi.json` is the document that the server serves.
 #[test]
 fn the_document_is_up_to_date() {
     expect_test::expect_file!["../../../../docs/openapi.json"]

@@ -1,4 +1,4 @@
-//! Operations, datasets and reviews, asked as clients ask them.
+//! Operations, datasets and reviews over HTTP.
 
 use hapax::Hapax;
 use hapax::outbox::Outbox;
@@ -21,8 +21,8 @@ fn with(mut document: Value, members: &Value) -> Value {
     document
 }
 
-/// Proves P-7 and S-2: a client in any language asks, performs and settles; the guards, the
-/// contract and the lock are the same as everywhere.
+/// Proves P-7 and S-2: a client in any language claims, performs and settles an operation, under
+/// the same guards, contract and lock as any other.
 #[tokio::test]
 async fn an_operation_is_performed_elsewhere_once() {
     let client = Client::dev();
@@ -59,7 +59,7 @@ async fn an_operation_is_performed_elsewhere_once() {
     assert_eq!(events[1]["outputs"][0]["name"], "flow");
     assert_eq!(events[1]["run"]["facets"]["hapax_energy"]["cpu_ms"], 1500);
 
-    // What was made has to be what was agreed; then it is partial, and blocks.
+    // An output that breaks the contract leaves the operation partial, and refused.
     let ask = with(operation("flow", "v3"), &json!({ "attempt": attempt(3) }));
     let (_, granted) = client.post("/v1/operations", ask).await;
     let key = granted["key"].as_str().expect("a key");
@@ -85,8 +85,8 @@ async fn an_operation_is_performed_elsewhere_once() {
     }
 }
 
-/// Proves P-14: what a client is told of a masked dataset, and what people are asked about it, names
-/// no place; a field that cannot be masked is refused.
+/// Proves P-14: neither an answer about a masked dataset nor a review of it names an exact place; a
+/// field that cannot be masked is refused.
 #[tokio::test]
 async fn a_refusal_over_http_names_no_place() {
     let client = Client::dev();
@@ -148,7 +148,7 @@ async fn a_review_is_answered_over_http() {
     assert_eq!(client.post("/v1/operations", justified).await.1["verdict"], "granted");
 }
 
-/// Proves P-16: an operator has somebody asked, and says why; a steward answers.
+/// Proves P-16: an operator escalates an operation with a reason; a steward decides.
 #[tokio::test]
 async fn an_operation_is_escalated_over_http() {
     let client = Client::dev();
@@ -181,9 +181,9 @@ async fn an_operation_is_escalated_over_http() {
     assert_eq!(granted["verdict"], "granted", "{granted}");
 }
 
-/// Proves P-14: whatever a client asks after operations on a masked dataset, no answer has a place
-/// that is finer than allowed, and neither has the database: searched byte by byte, after a
-/// success, failures, a refusal, and what people said of them.
+/// Proves P-14: no answer about a masked dataset has a place finer than allowed, and neither have
+/// the files of the database. The test searches both after a success, failures, a refusal and notes
+/// of people.
 #[tokio::test]
 async fn exact_places_are_in_no_answer() {
     const PLANTED: [&str; 4] = ["38.512347", "97.321234", "37.912345", "98.454321"];
@@ -228,7 +228,7 @@ async fn exact_places_are_in_no_answer() {
         let Some(key) = granted["key"].as_str() else {
             panic!("{version}: {granted}");
         };
-        // What is for any effect goes around nothing: neither the contract nor the mask.
+        // The routes for any effect do not bypass the contract or the mask.
         let around = json!({ "attempt": named["attempt"], "report": "succeeded", "body": place });
         let (refused, why) = client.post(&format!("/v1/effects/{key}/settle"), around).await;
         assert_eq!((refused, &why["code"]), (400, &json!("HX0501")), "{why}");
@@ -251,7 +251,7 @@ async fn exact_places_are_in_no_answer() {
         if version == "v3" || version == "v5" {
             let effect = client.get(&format!("/v1/effects/{key}")).await.1;
             let (state, decision) = match version {
-                // Nothing was given for the contract.
+                // The operation made no documents for the contract to check.
                 "v3" => ("partial", json!({ "decision": "skip" })),
                 _ => ("indeterminate", json!({ "decision": "happened", "body": place })),
             };
@@ -301,15 +301,14 @@ async fn exact_places_are_in_no_answer() {
     }
 }
 
-/// Proves P-15: every meter has its name and its labels, and what operations took is counted in
-/// the units that the names say.
+/// Proves P-15: every meter has its name and its labels, and counts in the unit that its name states.
 #[tokio::test]
 async fn what_operations_took_is_counted_in_its_unit() {
     let client = Client::dev();
     let ask = with(operation("flow", "v1"), &json!({ "attempt": attempt(1) }));
     let (_, granted) = client.post("/v1/operations", ask).await;
     let key = granted["key"].as_str().expect("a key");
-    // A core for an hour: ten watt-hours, and four and a half grams.
+    // One core for an hour: 10 watt-hours and 4.5 grams.
     let done = json!({ "attempt": attempt(1), "report": "succeeded", "cpu_ms": 3_600_000 });
     client.post(&format!("/v1/operations/{key}/settle"), done).await;
     let text = client.text("/metrics").await;
@@ -358,14 +357,14 @@ async fn operations_are_counted_with_their_labels() {
     ] {
         assert!(text.contains(&format!("{name}_total{{{labels}}} 1")), "{name} in {text}");
     }
-    // Nothing was tried again, and no lineage told again; that is said too.
+    // Meters without a count are listed with 0.
     for name in ["kfm_retry_events", "kfm_lineage_rewrite_ops"] {
         let mut lines = text.lines().filter(|line| line.starts_with(&format!("{name}_total{{")));
         assert!(lines.any(|line| line.ends_with(" 0")), "{name} in {text}");
     }
 }
 
-/// Proves S-6: a declaration that could not be read back is refused, and stands in nobody's way.
+/// Proves S-6: a declaration that could not be read back is refused, and blocks no operation.
 #[tokio::test]
 async fn a_declaration_that_cannot_be_kept_is_refused() {
     let client = Client::dev();

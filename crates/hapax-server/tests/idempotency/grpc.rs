@@ -1,4 +1,4 @@
-//! gRPC: tonic's own server and client, and answers made by hand.
+//! gRPC: tonic's server and client, and handmade answers.
 
 use std::convert::Infallible;
 use std::future::{Future, Ready, ready};
@@ -55,7 +55,7 @@ impl Decoder for Text {
     }
 }
 
-/// Charges and counts; a message that is the number of a status fails with it.
+/// Counts its charges; if the message is the number of a status, it fails with that status.
 #[derive(Clone, Default)]
 struct Charges {
     calls: Arc<AtomicUsize>,
@@ -97,7 +97,7 @@ impl UnaryService<String> for Charges {
     }
 }
 
-/// A server of tonic's behind the layer, and a client of tonic's.
+/// A tonic server behind the layer, and a tonic client.
 struct Shop {
     client: tonic::client::Grpc<Channel>,
     calls: Arc<AtomicUsize>,
@@ -136,8 +136,8 @@ fn is_replayed(metadata: &tonic::metadata::MetadataMap) -> bool {
     metadata.get("idempotent-replayed").is_some()
 }
 
-/// Proves S-3 for tonic: its server behind the layer, asked by its client, which takes no answer
-/// without the status that comes after it.
+/// Proves S-3 for tonic: a tonic service behind the layer happens once. Its client accepts no
+/// answer without a status in the trailers.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_service_of_tonic_happens_once() {
     let shop = Shop::open(Settings::default()).await;
@@ -157,7 +157,7 @@ async fn a_service_of_tonic_happens_once() {
     assert_eq!(shop.calls(), 1);
 }
 
-/// Proves S-3 for tonic: a failure is kept, passed on again or left to somebody, by its status.
+/// Proves S-3 for tonic: the status decides whether a failure is kept, retried or blocked.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_failure_of_tonic_is_what_its_status_says() {
     let shop = Shop::open(Settings::default()).await;
@@ -165,26 +165,26 @@ async fn a_failure_of_tonic_is_what_its_status_says() {
         let (key, text) = (format!("k{}", code as i32), (code as i32).to_string());
         shop.charge(&key, &text).await.expect_err("it fails")
     };
-    // The same again: kept, with its message and details.
+    // Settled: the same failure is replayed, with its message and details.
     for nth in 0..2 {
         let failed = fail(Code::NotFound).await;
         assert_eq!((failed.code(), failed.message()), (Code::NotFound, "failure 1"));
         assert_eq!((failed.details(), shop.calls()), (&b"details 1"[..], 1));
         assert_eq!(is_replayed(failed.metadata()), nth > 0);
     }
-    // Turned away: it is passed on again.
+    // Not done: the request is passed on again.
     for nth in 2..4 {
         let failed = fail(Code::Unavailable).await;
         assert_eq!((failed.code(), shop.calls()), (Code::Unavailable, nth));
     }
-    // Nobody knows: it is not passed on again.
+    // Unknown: the request is not passed on again.
     assert_eq!(fail(Code::Internal).await.message(), "failure 4");
     let blocked = fail(Code::Internal).await;
     assert_eq!((blocked.code(), shop.calls()), (Code::FailedPrecondition, 4));
     assert!(blocked.message().starts_with("HX0203: "), "{blocked:?}");
 }
 
-/// Proves S-3 for gRPC: the status that comes after the body is kept, and decides.
+/// Proves S-3 for gRPC: the status in the trailers is kept, and decides what the answer means.
 #[tokio::test]
 async fn answers_of_grpc_are_kept_with_their_trailers() {
     let calls = Arc::new(AtomicUsize::new(0));
@@ -223,11 +223,11 @@ async fn answers_of_grpc_are_kept_with_their_trailers() {
     for _ in 0..2 {
         assert_eq!(call("a", "0").await, ("0".into(), "answer 1".into()));
     }
-    // Turned away: it may be sent again.
+    // Not done: the request is passed on again.
     assert_eq!(call("b", "14").await.1, "answer 2");
     assert_eq!(call("b", "0").await.1, "answer 3");
     assert_eq!(call("b", "0").await.1, "answer 3");
-    // Nobody knows: it is not sent again.
+    // Unknown: the request is not passed on again.
     assert_eq!(call("c", "4").await.1, "answer 4");
     assert_eq!(call("c", "0").await, ("9".into(), String::new()), "a status and no document");
     assert_eq!(calls.load(Ordering::SeqCst), 4);

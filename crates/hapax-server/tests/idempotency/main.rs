@@ -37,7 +37,7 @@ mod futures_body {
 
     pub(super) struct Stalling(pub(super) Option<Bytes>);
 
-    /// One that begins and breaks off.
+    /// A body that begins and breaks off.
     pub(super) struct Breaking(pub(super) Option<Bytes>);
 
     impl http_body::Body for Breaking {
@@ -71,11 +71,11 @@ mod futures_body {
     }
 }
 
-/// What the service behind it saw and does.
+/// The service behind the layer or the proxy: it counts its calls.
 #[derive(Clone)]
 struct Service {
     calls: Arc<AtomicUsize>,
-    /// Requests that are to wait, wait for one of these.
+    /// Requests with `?wait` each take one permit.
     gate: Arc<Semaphore>,
 }
 
@@ -116,7 +116,7 @@ async fn charge(State(service): State<Service>, request: Request<Body>) -> Respo
     response
 }
 
-/// A world with a service that happens once.
+/// A service that is called over HTTP, behind the layer or the proxy.
 struct World {
     name: &'static str,
     url: String,
@@ -232,7 +232,7 @@ impl Answer {
         self.header("idempotent-replayed") == Some("true")
     }
 
-    /// The code of the problem it tells of.
+    /// The code of the problem in the answer.
     fn problem(&self) -> String {
         assert_eq!(self.header("content-type"), Some("application/problem+json"), "{self:?}");
         let body: serde_json::Value = serde_json::from_str(&self.body).expect("JSON");
@@ -255,7 +255,8 @@ async fn called(world: &World, calls: usize) {
     tokio::time::timeout(LONG, wait).await.expect("the service is called");
 }
 
-/// Proves S-2, S-3: the same answer again, without the service, and without what is not kept.
+/// Proves S-2, S-3: a replay has the same answer without a call of the service, less the headers
+/// that are not kept.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_repeated_request_is_answered_as_before() {
     for world in World::both(&Settings::default()).await {
@@ -275,7 +276,7 @@ async fn a_repeated_request_is_answered_as_before() {
     }
 }
 
-/// Proves S-2: each scope has its own keys.
+/// Proves S-2: a key counts for its tenant, method and path only.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_key_counts_for_its_tenant_method_and_path() {
     let settings = Settings::default().tenant(Tenant::Header("x-tenant".parse().expect("a name")));
@@ -301,7 +302,7 @@ async fn a_key_counts_for_its_tenant_method_and_path() {
     }
 }
 
-/// Proves S-2: 400 where a key is missing or cannot be read; what needs none is passed on.
+/// Proves S-2: 400 where a key is missing or malformed; requests that need no key are passed on.
 #[tokio::test(flavor = "multi_thread")]
 async fn keys_are_asked_for_where_they_are_needed() {
     for world in World::both(&Settings::default()).await {
@@ -321,7 +322,7 @@ async fn keys_are_asked_for_where_they_are_needed() {
     }
 }
 
-/// Proves S-2, K-3: another body is a mistake, also while the first is in flight.
+/// Proves S-2, K-3: another body under the key is refused, even while the first request is in flight.
 #[tokio::test(flavor = "multi_thread")]
 async fn another_body_is_refused_before_everything_else() {
     for world in World::both(&Settings::default()).await {
@@ -349,7 +350,7 @@ async fn another_body_is_refused_before_everything_else() {
     }
 }
 
-/// Proves S-3, K-9: of many at once one reaches the service, and all are answered.
+/// Proves S-3, K-9: of 64 requests at once, one reaches the service, and all are answered.
 #[tokio::test(flavor = "multi_thread")]
 async fn sixty_four_at_once_reach_the_service_once() {
     let settings = Settings::default().in_flight(OnInFlight::Wait(LONG));
@@ -373,7 +374,7 @@ async fn sixty_four_at_once_reach_the_service_once() {
     }
 }
 
-/// Proves S-3: only what is over is kept.
+/// Proves S-3: only final answers are kept.
 #[tokio::test(flavor = "multi_thread")]
 async fn transient_answers_are_passed_on_and_not_kept() {
     for world in World::both(&Settings::default()).await {
@@ -394,7 +395,7 @@ async fn transient_answers_are_passed_on_and_not_kept() {
             assert_eq!(world.calls() - before, if kept { 1 } else { 2 }, "{status}");
         }
     }
-    // A service may know better than its status.
+    // A service can state the fate itself, whatever its status.
     let world = World::layer(Settings::default()).await;
     for nth in 1..3 {
         world.post("/charges?fate", &[("idempotency-key", "k")], "a").await;
@@ -402,13 +403,13 @@ async fn transient_answers_are_passed_on_and_not_kept() {
     }
 }
 
-/// Proves S-3, K-7: when nobody knows, nothing is sent again, and the client is told so.
+/// Proves S-3, K-7: a request with an unknown outcome is not passed on again, and the client is told so.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_request_that_was_not_answered_is_not_sent_again() {
     let settings = Settings::default().longest_answer(Duration::from_millis(300));
     for world in World::both(&settings).await {
         for told in ["504", "panic", "stall", "break", "never"] {
-            // Nothing limits how long a handler behind the layer takes.
+            // The layer does not limit how long a handler takes.
             if world.name == "layer" && told == "never" {
                 continue;
             }
@@ -431,7 +432,7 @@ async fn a_request_that_was_not_answered_is_not_sent_again() {
     }
 }
 
-/// Proves S-3: nothing was sent, so it may be tried again.
+/// Proves S-3: if nothing was sent, the request may be retried.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_upstream_that_cannot_be_reached_did_nothing() {
     let hapax = Hapax::builder().in_memory();
@@ -450,7 +451,7 @@ async fn an_upstream_that_cannot_be_reached_did_nothing() {
     assert_eq!(world.charge("k", "a").await.status(), 200);
 }
 
-/// Proves S-3, K-7: the service itself is asked what became of it.
+/// Proves S-3, K-7: a probe asks the service whether the request happened.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_probe_finds_out_what_became_of_a_request() {
     let hapax = Hapax::builder().in_memory();
@@ -483,12 +484,13 @@ async fn a_probe_finds_out_what_became_of_a_request() {
     assert!(found.replayed());
     assert_eq!(world.calls(), 1);
     assert_eq!(ask("lost").await.problem(), "HX0306");
-    // It did not happen, so it is sent once more; and not answered again.
+    // It did not happen, so it is passed on once more, and again gets no answer.
     assert_eq!(ask("lost").await.problem(), "HX0306");
     assert_eq!(world.calls(), 3);
 }
 
-/// Proves K-12, S-6: what is too large is refused, or not kept and said to be so.
+/// Proves K-12, S-6: a request that is too large is refused; an answer that is too large is not
+/// kept, and later callers are told so.
 #[tokio::test(flavor = "multi_thread")]
 async fn bodies_have_limits() {
     let settings = Settings::default().largest_request(1_000).largest_answer(100_000);
@@ -505,8 +507,8 @@ async fn bodies_have_limits() {
     }
 }
 
-/// Proves S-6: an answer that breaks off after more than is kept was an answer all the same: the
-/// first caller sees it break off, and later ones are told that it happened.
+/// Proves S-6: an answer counts even if it breaks off beyond the limit for kept answers. The first
+/// caller sees it break off; later callers are told that it happened.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_answer_that_breaks_off_late_counts_by_its_status() {
     for world in World::both(&Settings::default().largest_answer(100_000)).await {
@@ -526,7 +528,7 @@ async fn an_answer_that_breaks_off_late_counts_by_its_status() {
     }
 }
 
-/// Proves K-10, S-2: without the ledger nothing is passed on.
+/// Proves K-10, S-2: without the ledger, no request with a key is passed on.
 #[tokio::test(flavor = "multi_thread")]
 async fn without_the_ledger_nothing_is_passed_on() {
     let server = hapax_testkit::Postgres::start();
@@ -549,7 +551,7 @@ async fn without_the_ledger_nothing_is_passed_on() {
     tokio::join!(ask(layer), ask(proxy));
 }
 
-/// Proves S-3: a client that goes away does not take the effect with it.
+/// Proves S-3: a client that leaves does not cancel the effect.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_client_that_leaves_finds_the_answer_later() {
     for world in World::both(&Settings::default().in_flight(OnInFlight::Wait(LONG))).await {
@@ -568,7 +570,7 @@ async fn a_client_that_leaves_finds_the_answer_later() {
     }
 }
 
-/// Proves S-6: clients that drip, in the head or in the body, are given up; others are served.
+/// Proves S-6: connections that send a head or a body too slowly are closed; other clients are served.
 #[tokio::test(flavor = "multi_thread")]
 async fn slow_clients_are_given_up_and_others_served() {
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -620,8 +622,8 @@ async fn slow_clients_are_given_up_and_others_served() {
     assert_eq!(world.calls(), 20);
 }
 
-/// Proves S-6: no more is passed on at once than may be, whether or not clients stay; and the end
-/// waits for it.
+/// Proves S-6: the number of requests that are passed on at once is limited, even if clients leave;
+/// and `drained` waits for them.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_passed_on_is_limited_and_awaited() {
     let (service, app) = app();

@@ -1,4 +1,4 @@
-//! A service that knows hyper and nothing else.
+//! A service on hyper, without a router.
 
 use std::convert::Infallible;
 use std::future::{Ready, ready};
@@ -9,7 +9,7 @@ use hyper_util::service::TowerToHyperService;
 
 use super::*;
 
-/// Counts who comes.
+/// Counts its calls.
 #[derive(Clone, Default)]
 struct Counts(Arc<AtomicUsize>);
 
@@ -28,7 +28,7 @@ impl tower_service::Service<Request<Body>> for Counts {
     }
 }
 
-/// Proves S-3: the layer stands before a service that hyper serves, without a router.
+/// Proves S-3: the layer works with a service that hyper serves, without a router.
 #[tokio::test]
 async fn a_service_of_hyper_happens_once() {
     let (counts, hapax) = (Counts::default(), Hapax::builder().in_memory());

@@ -1,8 +1,8 @@
-//! What is a matter of taste: presets, methods, waiting, and which answers are kept.
+//! Settings: presets, methods, waiting, and which answers are kept.
 
 use super::*;
 
-/// Proves S-3: each preset has its own header, need of a key and answer to another body.
+/// Proves S-3: each preset has its own header, its own need of a key, and its own answer to another body.
 #[tokio::test(flavor = "multi_thread")]
 async fn presets_have_their_manners() {
     const UUID: &str = "017f22e2-79b0-7cc3-98c4-dc0c0c07398f";
@@ -21,7 +21,7 @@ async fn presets_have_their_manners() {
             assert_eq!(world.calls(), before + 2, "without a key it is passed on each time");
         }
     }
-    // Who asks while the same is in flight waits for it.
+    // A request waits while the same one is in flight.
     for world in World::both(&Settings::new(Preset::Iceberg)).await {
         let ask = async || world.post("/charges?wait", &[("idempotency-key", UUID)], "a").await;
         let open = async {
@@ -34,7 +34,7 @@ async fn presets_have_their_manners() {
     }
 }
 
-/// Proves S-3: what a status means, which headers are kept and what is not written down is policy.
+/// Proves S-3: the settings decide the fate of a status, the kept headers, and the redacted fields.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_kept_is_policy() {
     let settings = Settings::default()
@@ -61,7 +61,7 @@ async fn what_is_kept_is_policy() {
     }
 }
 
-/// Proves S-2: a key counts for its method, and methods that change nothing need none.
+/// Proves S-2: a key counts for its method, and methods that the settings do not name need no key.
 #[tokio::test(flavor = "multi_thread")]
 async fn methods_have_keys_of_their_own() {
     let all = [Method::POST, Method::PUT, Method::PATCH, Method::DELETE];
@@ -77,7 +77,7 @@ async fn methods_have_keys_of_their_own() {
             assert_eq!(bare.problem(), "HX0301", "{} {method}", world.name);
         }
     }
-    // What the settings do not name is the service's own affair, with a key or without.
+    // Methods that the settings do not name are passed on, with a key or without.
     for world in World::both(&Settings::default()).await {
         for (method, judged) in [("PATCH", true), ("DELETE", false), ("PUT", false), ("GET", false)]
         {
@@ -91,8 +91,8 @@ async fn methods_have_keys_of_their_own() {
     }
 }
 
-/// Proves S-2: a client that prefers to wait is told the answer, one that does not is told 409, and
-/// nobody waits for longer than the server likes.
+/// Proves S-2: a client that asks to wait gets the answer, and any other client gets 409. No client
+/// waits longer than the server allows.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_client_may_ask_to_wait() {
     let ask = |world: &Arc<World>, prefer: Option<&'static str>| {
@@ -129,11 +129,12 @@ async fn a_client_may_ask_to_wait() {
     }
 }
 
-/// Proves S-6: a head has a size and so many lines, and what is more is refused without being read.
+/// Proves S-6: a head has a limit of bytes and of lines; a larger head is refused without being
+/// read whole.
 #[tokio::test(flavor = "multi_thread")]
 async fn heads_have_limits() {
     let world = World::layer(Settings::default()).await;
-    // The last is refused before it is read to its end; the others arrive whole, or may.
+    // The server may answer the last one before it was read whole; the others are read whole, or may be.
     for (size, status) in [(60_000, 200), (66_000, 431), (100_000, 431), (300_000, 431)] {
         let long = "x".repeat(size);
         let headers = [("idempotency-key", "long"), ("x-long", long.as_str())];

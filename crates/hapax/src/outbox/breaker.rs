@@ -1,4 +1,4 @@
-//! When a sink is left alone.
+//! The circuit breaker of a sink.
 //!
 //!   closed ──down, several times in a row──▶ open ──a while──▶ trying ──delivered──▶ closed
 //!                                             ▲                  │
@@ -9,19 +9,19 @@ use std::time::Duration;
 use hapax_core::retry::Backoff;
 use tokio::time::Instant;
 
-/// How often a sink must seem to be down before it is left alone.
+/// How many times in a row a sink must seem to be down before the breaker opens.
 const TRIPS: u32 = 3;
 
-/// How long it is left alone: longer each time.
+/// How long the breaker stays open: longer each time.
 const ALONE: Backoff = Backoff { base_ms: 1_000, cap_ms: 30_000, attempts: u32::MAX };
 
-/// What keeps a sink that is down from being tried by everything there is.
+/// Keeps the dispatcher from trying every delivery at a sink that is down.
 #[derive(Debug)]
 pub(super) struct Breaker {
     downs: u32,
-    /// Until when nothing is sent, and how often in a row that was so.
+    /// Until when nothing is sent, and how many times in a row the breaker has opened.
     open: Option<(Instant, u32)>,
-    /// One letter is on its way to find out.
+    /// Whether one delivery is in flight as a probe.
     trying: bool,
 }
 
@@ -30,7 +30,7 @@ impl Breaker {
         Self { downs: 0, open: None, trying: false }
     }
 
-    /// How many letters may be sent now, of so many.
+    /// How many of these deliveries may be sent now.
     pub(super) fn admits(&self, now: Instant, many: usize) -> usize {
         match self.open {
             None => many,
@@ -39,28 +39,28 @@ impl Breaker {
         }
     }
 
-    /// When it should be looked at again, if nothing may be sent now.
+    /// When to look again, if nothing may be sent now.
     pub(super) fn next(&self) -> Option<Instant> {
         self.open.filter(|_| !self.trying).map(|(until, _)| until)
     }
 
-    /// Letters leave.
+    /// Notes that deliveries are sent.
     pub(super) fn sends(&mut self) {
         self.trying = self.open.is_some();
     }
 
-    /// The sink has one, or refused it for a reason of its own: it is there.
+    /// The sink took a delivery, or refused it for a reason of its own: it is up.
     pub(super) fn answered(&mut self) {
         *self = Self::new();
     }
 
-    /// It seems to be down.
+    /// The sink seems to be down.
     pub(super) fn down(&mut self, now: Instant, dice: u64) {
         self.downs += 1;
         let nth = match self.open {
             None if self.downs < TRIPS => return,
             None => 1,
-            // Those that left before it was left alone come back one after the other.
+            // Deliveries sent before the breaker opened come back one after the other.
             Some((_, nth)) if !self.trying => nth,
             Some((_, nth)) => nth + 1,
         };
@@ -70,7 +70,7 @@ impl Breaker {
         self.trying = false;
     }
 
-    /// Whether it is left alone.
+    /// Whether the breaker is open.
     pub(super) fn is_open(&self) -> bool {
         self.open.is_some()
     }

@@ -1,7 +1,7 @@
-//! What is waiting for one sink, in memory: whose turn it is, and what must wait.
+//! The queue of one sink, in memory: which delivery is next, and which must wait.
 //!
-//! Letters of one track leave one after the other, or several in one flight and in order; tracks
-//! do not wait for each other, and namespaces take turns.
+//! A track is one ordering key. Its deliveries leave one after the other, or several in one batch
+//! and in order. Tracks do not wait for each other, and namespaces take turns.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 use std::time::Duration;
@@ -21,7 +21,7 @@ use super::sink::{Letter, SinkSettings};
 use super::waiting::{Past, Waiting};
 use crate::budget::Budget;
 
-/// How many letters of one namespace are kept here, and of one track.
+/// How many deliveries of one namespace are kept here, and of one track.
 const LINE: usize = 8_192;
 const TRACK: usize = 1_024;
 
@@ -30,20 +30,20 @@ pub(super) struct Desk {
     settings: SinkSettings,
     lines: BTreeMap<Namespace, Feed>,
     tracks: HashMap<Track, Queue>,
-    /// The tracks of each namespace that may leave, and whose turn it is.
+    /// The tracks of each namespace that may leave; `turns` says which namespace is next.
     ready: HashMap<Namespace, VecDeque<Track>>,
     turns: VecDeque<Namespace>,
     waiting: BTreeSet<(Instant, Track)>,
-    /// Tracks whose next letter leaves alone.
+    /// Tracks whose next delivery is sent alone.
     alone: VecDeque<Track>,
-    /// The places of all letters that are here, or were until lately.
+    /// The sequence numbers of all deliveries that are here, or were until recently.
     known: HashSet<u64>,
-    /// What may be forgotten once a feed that begins after this one has been read.
+    /// Feeds and sequence numbers: once a later feed has been read, the number leaves `known`.
     leaving: VecDeque<(u64, u64)>,
-    /// Tracks that wait for a person; with the newest look that may not know of it, once it is
-    /// durable.
+    /// Tracks that wait for an operator. Once that is durable, each with the newest look that may
+    /// not know of it.
     parked: HashMap<Track, Option<u64>>,
-    /// The letters that parked them, until that is durable.
+    /// The failed deliveries that parked them, until that is durable.
     parking: HashMap<u64, Track>,
     aloft: usize,
     breaker: Breaker,
@@ -60,11 +60,11 @@ struct Feed {
 struct Queue {
     namespace: Namespace,
     letters: VecDeque<Waiting>,
-    /// How many of them are on their way, from the front.
+    /// How many of them are in flight, from the front.
     aloft: usize,
-    /// In `ready`, in `alone`, or in `waiting` until then.
+    /// Where it is listed: in `ready`, in `alone`, or in `waiting` until then.
     listed: Option<Listed>,
-    /// There are more than were taken in.
+    /// Whether there are more than were taken in.
     left_out: bool,
 }
 
@@ -97,19 +97,19 @@ impl Desk {
         }
     }
 
-    /// The same desk without anything on it.
+    /// The same queue, empty.
     pub(super) fn anew(&self, now: Instant) -> Self {
         Self::new(self.sink.clone(), self.settings, now)
     }
 
-    /// Takes notice of namespaces.
+    /// Adds namespaces.
     pub(super) fn serve(&mut self, namespaces: &[Namespace]) {
         for namespace in namespaces {
             self.lines.entry(namespace.clone()).or_default();
         }
     }
 
-    /// Reads everything anew, because something was changed by hand or more buckets are ours.
+    /// Reads everything anew, because an operator changed something or this process gained buckets.
     pub(super) fn look_anew(&mut self, parked: Vec<Track>, look: u64) {
         self.parked.retain(|_, known_by| known_by.is_none_or(|last| last >= look));
         for track in parked {
@@ -118,26 +118,26 @@ impl Desk {
         self.read_anew();
     }
 
-    /// Reads everything anew, because what was being read is lost, and with it what was to be
-    /// refilled.
+    /// Reads everything anew, because a pending read is lost, and with it the refills that it was
+    /// to bring.
     pub(super) fn read_anew(&mut self) {
         self.lines.values_mut().for_each(|line| line.mark = Mark::default());
     }
 
-    /// What to read next: lines with room for more.
+    /// The lines to read next: those with room for more.
     pub(super) fn wants(&self) -> Vec<Line> {
         let roomy = self.lines.iter().filter(|(_, line)| line.letters < LINE / 2);
         let line = |(namespace, line): (&Namespace, &Feed)| Line {
             sink: self.sink.clone(),
             namespace: namespace.clone(),
             mark: line.mark,
-            // Those that are here already may be read again.
+            // Deliveries that are here already may be read again.
             limit: line.letters + (LINE - line.letters).min(2_000),
         };
         roomy.map(line).collect()
     }
 
-    /// Takes in what was read. Whether there was anything new.
+    /// Takes in the deliveries that were read. Returns whether any was new.
     pub(super) fn fed(
         &mut self,
         namespace: &Namespace,
@@ -155,7 +155,8 @@ impl Desk {
         new
     }
 
-    /// Takes in one letter, unless it is here, or must not leave before somebody decides.
+    /// Takes in one delivery, unless it is here already, its bucket is not ours, or its track is
+    /// parked.
     pub(super) fn take_in(
         &mut self,
         namespace: &Namespace,
@@ -180,7 +181,7 @@ impl Desk {
             return false;
         }
         let letter = Waiting::of(parcel, (now, wall));
-        // Those that overlapped may come in any order; here they are put in one.
+        // Records of overlapping transactions may come in any order; here they are sorted.
         let behind = queue.letters.iter().skip(queue.aloft);
         let at = queue.aloft + behind.take_while(|other| other.record.seq < seq).count();
         queue.letters.insert(at, letter);
@@ -192,7 +193,8 @@ impl Desk {
         true
     }
 
-    /// Tracks that have room again for what was left out, and after which place it lies.
+    /// Tracks that have room again for deliveries that were left out, and the place these lie
+    /// after.
     pub(super) fn take_refills(&mut self) -> Vec<(Track, u64)> {
         let thin = |queue: &Queue| queue.left_out && queue.letters.len() <= TRACK / 2;
         let tracks = self.tracks.iter_mut().filter(|(_, queue)| thin(queue));
@@ -203,7 +205,8 @@ impl Desk {
         refill.collect()
     }
 
-    /// Takes in what was left out of a track; there is more if these are as many as were asked for.
+    /// Takes in deliveries that were left out of a track. There are more if these are as many as
+    /// were asked for.
     pub(super) fn refilled(
         &mut self,
         track: Track,
@@ -223,8 +226,8 @@ impl Desk {
         self.list(track, at.0);
     }
 
-    /// The letters of the next flight, tracks in turns and each in order. Those that will not be
-    /// tried any more are added to what has become of letters.
+    /// The deliveries of the next batch, tracks in turns and each in order. Deliveries that are not
+    /// tried any more are added to `given_up`.
     pub(super) fn depart(&mut self, now: Instant, given_up: &mut Vec<Landed>) -> Vec<Letter> {
         while let Some((due, track)) = self.waiting.first().copied().filter(|(due, _)| *due <= now)
         {
@@ -240,7 +243,8 @@ impl Desk {
         let room = self.settings.window.saturating_sub(self.aloft).min(self.settings.batch);
         let mut room = self.breaker.admits(now, room);
         if let Some(track) = self.alone.pop_front() {
-            // It waits until nothing else is on its way, and keeps others from leaving until then.
+            // It waits until nothing else is in flight, and keeps all other tracks from leaving
+            // until then.
             match self.aloft {
                 0 => self.list_first(track),
                 _ => {
@@ -286,7 +290,7 @@ impl Desk {
                 _ => {}
             }
             let clean = past == Past::Clean;
-            // What failed before leaves without those behind it: it may fail again.
+            // A delivery that failed before leaves without those behind it: it may fail again.
             let most = if clean { room - letters.len() } else { 1 };
             let with = |letter: &&Waiting| {
                 !clean || letter.past(attempts) == Past::Clean && letter.due <= now
@@ -316,7 +320,7 @@ impl Desk {
         letters
     }
 
-    /// What became of a letter, to be written down. `None` if nothing did.
+    /// The result of a delivery, to be recorded. `None` if there is nothing to record.
     pub(super) fn landed(
         &mut self,
         letter: &Letter,
@@ -343,7 +347,7 @@ impl Desk {
         self.became(letter, sent, now, dice)
     }
 
-    /// The same, of one that may not have left, so that it says nothing of the sink.
+    /// The same for a delivery that may not have been sent, so that it says nothing about the sink.
     fn became(&mut self, letter: &Letter, sent: &Sent, now: Instant, dice: u64) -> Option<Landed> {
         let seq = letter.record.seq;
         let queue = self.tracks.get_mut(&letter.track)?;
@@ -400,7 +404,7 @@ impl Desk {
         Some(Landed { sink, namespace, transaction, row, seq, tried, landing })
     }
 
-    /// Those of a track that were to follow are not on their way any more.
+    /// The remaining deliveries of a track's batch are not in flight any more.
     fn ground(&mut self, track: Track, now: Instant) {
         if let Some(queue) = self.tracks.get_mut(&track) {
             self.aloft -= std::mem::take(&mut queue.aloft);
@@ -417,8 +421,8 @@ impl Desk {
         }
     }
 
-    /// What became of a letter is durable. The last feed and the last look that were begun may
-    /// not know of it.
+    /// The result of a delivery is durable. The newest feed and the newest look may have begun
+    /// before that.
     pub(super) fn settled(&mut self, seq: u64, feed: u64, look: u64) {
         self.leaving.push_back((feed, seq));
         if let Some(track) = self.parking.remove(&seq) {
@@ -426,7 +430,7 @@ impl Desk {
         }
     }
 
-    /// This feed was read: it knows of all that was durable when it began.
+    /// This feed was read: it includes everything that was durable when it began.
     pub(super) fn read(&mut self, feed: u64) {
         while self.leaving.front().is_some_and(|(last, _)| *last < feed) {
             if let Some((_, seq)) = self.leaving.pop_front() {
@@ -435,7 +439,7 @@ impl Desk {
         }
     }
 
-    /// Gives up the first letter of a track: those who tried it died of it, or it must not leave.
+    /// Gives up the first delivery of a track: its dispatchers died of it, or a guard bars it.
     fn give_up(&mut self, track: Track, now: Instant) -> Option<Landed> {
         let queue = self.tracks.get_mut(&track)?;
         let letter = queue.letters.front()?;
@@ -455,7 +459,7 @@ impl Desk {
         self.became(&letter, &sent, now, 0)
     }
 
-    /// Lets a track leave before all others.
+    /// Puts a track before all others.
     fn list_first(&mut self, track: Track) {
         let Some(queue) = self.tracks.get_mut(&track) else { return };
         queue.listed = Some(Listed::Ready);
@@ -464,7 +468,7 @@ impl Desk {
         self.turns.push_front(namespace);
     }
 
-    /// Puts a track where it belongs.
+    /// Lists a track where it belongs.
     fn list(&mut self, track: Track, now: Instant) {
         let Some(queue) = self.tracks.get_mut(&track) else { return };
         if queue.aloft > 0 || matches!(queue.listed, Some(Listed::Ready | Listed::Alone)) {
@@ -501,7 +505,8 @@ impl Desk {
         self.waiting.insert((until, track));
     }
 
-    /// Lets go of everything outside these buckets. Whether nothing of it is on its way.
+    /// Drops everything outside these buckets that is not in flight. Returns whether nothing there
+    /// is in flight.
     pub(super) fn shed(&mut self, keep: &Buckets) -> bool {
         let outside = |track: &Track| !keep.contains(track.bucket());
         let tracks: Vec<Track> = self.tracks.keys().copied().filter(outside).collect();
@@ -529,14 +534,14 @@ impl Desk {
         clear
     }
 
-    /// When something may leave that may not leave now.
+    /// When a delivery may be sent that may not be sent now.
     pub(super) fn next(&self) -> Option<Instant> {
         let due = self.waiting.first().map(|(due, _)| *due);
         let breaker = self.breaker.next();
         [due, breaker].into_iter().flatten().min()
     }
 
-    /// Whether nothing is waiting that could leave by itself.
+    /// Whether nothing is in flight, and nothing waits that could be sent without an operator.
     pub(super) fn is_empty(&self) -> bool {
         self.aloft == 0 && self.tracks.is_empty()
     }
@@ -572,8 +577,8 @@ mod tests {
         Parcel { record, track, transaction: 0, row: 0, tried: 0, refused: false, passage, due }
     }
 
-    /// Proves O-4: what was left out of a long backlog is not passed over when the read that was
-    /// to bring it is lost.
+    /// Proves O-4: deliveries left out of a long backlog are not passed over when the read that was
+    /// to bring them is lost.
     #[test]
     fn a_lost_read_passes_nothing_over() {
         let now = Instant::now();

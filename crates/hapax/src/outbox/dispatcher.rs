@@ -1,4 +1,4 @@
-//! The handle on what delivers.
+//! The handle on a running dispatcher.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,35 +12,35 @@ use super::work::Work;
 use crate::engine::Inner;
 use crate::error::Error;
 
-/// Events are delivered for as long as this is held, or until it is stopped.
+/// Delivers events for as long as it is held, or until it is stopped.
 ///
-/// Dropping it stops it too, in the background: what is on its way is waited for.
+/// Dropping it stops it too, in the background, once the deliveries in flight have ended.
 pub struct Dispatcher {
     orders: mpsc::UnboundedSender<Order>,
     standing: watch::Receiver<Standing>,
     task: Option<JoinHandle<()>>,
 }
 
-/// How a dispatcher is doing.
+/// The status of a dispatcher.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Standing {
-    /// How many of the 1,024 buckets it looks after.
+    /// How many of the 1,024 buckets it serves.
     pub buckets: usize,
-    /// How many letters are on their way.
+    /// How many deliveries are in flight.
     pub aloft: usize,
-    /// How many are waiting here.
+    /// How many deliveries wait in this process.
     pub waiting: usize,
     /// How many it has delivered.
     pub delivered: u64,
     /// How many it gave up.
     pub failed: u64,
-    /// The sinks that are left alone because they are down.
+    /// The sinks that get nothing for now because they are down.
     pub down: Vec<SinkName>,
-    /// The sinks that somebody has paused.
+    /// The sinks that an operator has paused.
     pub paused: Vec<SinkName>,
 }
 
-/// What the task is told.
+/// The orders to the dispatcher's task.
 pub(super) enum Order {
     Idle(oneshot::Sender<()>),
     Stop,
@@ -57,8 +57,8 @@ impl Dispatcher {
         Self { orders, standing: seen, task: Some(task) }
     }
 
-    /// Returns once everything that was recorded before the call has been delivered or given up,
-    /// as far as this dispatcher looks after it.
+    /// Returns once every record from before the call has been delivered or given up, as far as it
+    /// lies in this dispatcher's buckets.
     pub async fn idle(&self) {
         let (done, told) = oneshot::channel();
         if self.orders.send(Order::Idle(done)).is_ok() {
@@ -66,13 +66,13 @@ impl Dispatcher {
         }
     }
 
-    /// How it is doing.
+    /// Its present status.
     pub fn standing(&self) -> Standing {
         self.standing.borrow().clone()
     }
 
-    /// Sends nothing more, waits for what is on its way, writes down what became of it, and lets
-    /// others take over.
+    /// Sends nothing more, waits for deliveries in flight, records their results, and lets other
+    /// dispatchers take over.
     pub async fn stop(mut self) -> Result<(), Error> {
         let _ = self.orders.send(Order::Stop);
         if let Some(task) = self.task.take() {

@@ -1,7 +1,7 @@
-//! Hearing of events in every process, from when it begins to listen.
+//! Following events: every process can read them, from when it begins to listen.
 //!
-//! Nothing is delivered for that and nothing is kept: a follower that is not there does not hear.
-//! One task of a process looks for what is new, for all its followers.
+//! Nothing is delivered or kept for a follower: it misses the events of the time when it is away.
+//! One task of a process reads new records for all its followers.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -16,16 +16,16 @@ use tokio::sync::broadcast::{self, error::RecvError};
 use crate::engine::{Hapax, Inner};
 use crate::error::Error;
 
-/// How often to look for what is new.
+/// How often to look for new records.
 const LOOK: Duration = Duration::from_millis(100);
-/// How many are read at once, and how many a follower may be behind.
+/// How many records are read at once, and how many a follower may be behind.
 const BATCH: usize = 1_000;
 const BEHIND: usize = 4_096;
 
-/// Where the followers of a process hear from.
+/// The channel to the followers of a process.
 pub(crate) type Wire = tokio::sync::Mutex<Option<broadcast::Sender<Arc<Record>>>>;
 
-/// Events as they are recorded, by whichever process. Made by [`Hapax::follow`].
+/// Events as any process records them. Made by [`Hapax::follow`].
 pub struct Following {
     records: broadcast::Receiver<Arc<Record>>,
     namespace: Namespace,
@@ -33,13 +33,13 @@ pub struct Following {
     dataset: String,
 }
 
-/// So many events went by while the follower did something else. Look at the whole again.
+/// The follower was slow and missed this many events. Read the whole state again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("{0} events went by unheard")]
 pub struct Missed(pub u64);
 
 impl Following {
-    /// The next event that fits. Never, once the ledger is closed.
+    /// The next event that fits. It never comes once the ledger is closed.
     pub async fn next(&mut self) -> Result<Arc<Record>, Missed> {
         loop {
             match self.records.recv().await {
@@ -59,8 +59,8 @@ impl Following {
 }
 
 impl Hapax {
-    /// Hears of every event of these names about these datasets that is recorded from now on, by
-    /// this process or another, within a fraction of a second. A `*` stands for any text.
+    /// Follows every event of these names about these datasets that this process or another records
+    /// from now on. An event arrives within a fraction of a second. A `*` stands for any text.
     ///
     /// ```
     /// use hapax::outbox::{Event, Outbox, Payload};
@@ -101,7 +101,7 @@ impl Hapax {
     }
 }
 
-/// Looks for what is new, for as long as somebody follows.
+/// Reads new records for as long as there is a follower.
 async fn look(inner: Weak<Inner>, sender: broadcast::Sender<Arc<Record>>, mut tide: Tide) {
     loop {
         tokio::time::sleep(LOOK).await;

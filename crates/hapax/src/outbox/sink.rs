@@ -1,4 +1,4 @@
-//! What a sink is.
+//! The interface of a sink.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -12,9 +12,9 @@ use tokio::sync::mpsc;
 /// A record on its way to a sink.
 #[derive(Debug, Clone)]
 pub struct Letter {
-    /// What to deliver. Its id is the same on every try.
+    /// The record to deliver. Its id is the same on every try.
     pub record: Arc<Record>,
-    /// What it waits in line with.
+    /// Its ordering key: deliveries of one key keep their order.
     pub track: Track,
     /// Which try this is, from 1.
     pub attempt: u32,
@@ -22,27 +22,27 @@ pub struct Letter {
 
 /// Where events are delivered to.
 pub trait Sink: Send + Sync + 'static {
-    /// Sends letters, and tells of each what became of it, as soon as that is known.
+    /// Sends deliveries, and reports the result of each as soon as it is known.
     ///
-    /// Letters of one track come in order. Once one of them was not delivered, those behind it
-    /// must not be sent; simply do not tell of them. A sink that is down may refuse one and leave
-    /// the rest.
+    /// Deliveries of one ordering key come in order. Once one of them was not delivered, those
+    /// behind it must not be sent; simply report nothing about them. A sink that is down may refuse
+    /// one delivery and leave the rest.
     fn send(&self, letters: &[Letter], told: &Told) -> impl Future<Output = ()> + Send;
 
-    /// How long the receiver remembers ids, so that it can tell a repetition.
+    /// How long the receiver remembers ids, so that it recognises a duplicate.
     fn remembers(&self) -> Option<Duration> {
         None
     }
 }
 
-/// How a sink is treated.
+/// The settings of a sink.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SinkSettings {
-    /// What to do about trouble.
+    /// When to retry, and when to give up.
     pub policy: Policy,
-    /// How many letters it is given at once at most.
+    /// How many deliveries it gets at once at most.
     pub batch: usize,
-    /// How many it may have at the same time.
+    /// How many of its deliveries may be in flight at the same time.
     pub window: usize,
 }
 
@@ -52,7 +52,7 @@ impl Default for SinkSettings {
     }
 }
 
-/// Where a sink says what became of letters. Cheap to clone.
+/// Where a sink reports the results of deliveries. Cheap to clone.
 #[derive(Clone)]
 pub struct Told {
     flight: u64,
@@ -64,17 +64,17 @@ impl Told {
         Self { flight, told }
     }
 
-    /// The sink has the letter at this place, and will not lose it.
+    /// The sink has the delivery at this place, and will not lose it.
     pub fn delivered(&self, nth: usize) {
         self.tell(nth, Sent::Delivered { duplicate: false });
     }
 
-    /// The sink says that it had the letter before.
+    /// The sink says that it had the delivery before.
     pub fn duplicate(&self, nth: usize) {
         self.tell(nth, Sent::Delivered { duplicate: true });
     }
 
-    /// The letter was not delivered, or nobody knows. Say nothing of what it says.
+    /// The delivery failed, or its result is unknown. The reason must not quote the record.
     pub fn refused(&self, nth: usize, reason: impl Into<String>, heals: Heals) {
         self.tell(nth, Sent::Refused(Refusal { reason: reason.into(), heals }));
     }
@@ -84,7 +84,7 @@ impl Told {
     }
 }
 
-/// The same for the engine, which keeps sinks of all kinds.
+/// The same in a form that the engine can keep for sinks of all kinds.
 pub(crate) trait DynSink: Send + Sync + 'static {
     fn send<'a>(
         &'a self,

@@ -1,4 +1,4 @@
-//! What a dispatcher says of its work, for machines and for people.
+//! The log lines of a dispatcher, for machines and for people.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use hapax_store::outbox::Landing;
 
 use super::sink::{DynSink, Letter, SinkSettings};
 
-/// One line of telemetry a try.
+/// Logs one line for each try.
 pub(super) fn tell(sink: &SinkName, letter: &Letter, landing: &Landing) {
     let (status, duplicate, error) = match landing {
         Landing::Delivered { duplicate } => ("success", *duplicate, ""),
@@ -34,7 +34,7 @@ pub(super) fn tell(sink: &SinkName, letter: &Letter, landing: &Landing) {
     );
 }
 
-/// Says so where retries go on for longer than the receiver remembers.
+/// Warns if retries go on for longer than the receiver remembers ids.
 pub(super) fn warn_of_horizon(name: &SinkName, sink: &dyn DynSink, settings: &SinkSettings) {
     let horizon = Duration::from_millis(settings.policy.horizon_ms());
     if let Some(remembers) = sink.remembers().filter(|remembers| *remembers < horizon) {

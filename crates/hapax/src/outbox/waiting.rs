@@ -1,4 +1,4 @@
-//! A letter that waits for its turn, and what is known of it.
+//! A delivery that waits for its turn, and its history.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,38 +8,40 @@ use hapax_core::time::Timestamp;
 use hapax_store::outbox::{Parcel, Passage};
 use tokio::time::Instant;
 
-/// How often a letter's dispatcher must die until it is sent alone.
+/// How often a delivery's dispatcher must die until the delivery is sent alone.
 const SUSPECT: u32 = 3;
 
-/// A letter that is not delivered yet.
+/// A delivery that is not acknowledged yet.
 pub(super) struct Waiting {
     pub(super) record: Arc<Record>,
     pub(super) transaction: u64,
     pub(super) row: u64,
     pub(super) tried: u32,
     pub(super) refused: bool,
-    /// What guards have against it.
+    /// Why guards bar it.
     pub(super) barred: Option<String>,
     pub(super) due: Instant,
 }
 
-/// What is known of a letter that was tried before.
+/// The history of a delivery.
 #[derive(Clone, Copy, PartialEq)]
 pub(super) enum Past {
-    /// Nothing against it: at most its dispatcher died once or twice, with many letters aboard.
+    /// Nothing against it: at most its dispatcher died once or twice, with many deliveries in
+    /// flight.
     Clean,
     /// The sink has refused it.
     Refused,
-    /// Its dispatchers died, again and again. It goes alone, to see whether it is the reason.
+    /// Its dispatchers died, again and again. It is sent alone, to find out whether it is the
+    /// reason.
     Suspect,
-    /// It went alone, and nobody came back.
+    /// It was sent alone, and its dispatcher died again.
     Deadly,
-    /// Guards have something against it.
+    /// Guards bar it.
     Barred,
 }
 
 impl Waiting {
-    /// What was read, at this moment and this time of the store.
+    /// Makes one from a delivery that was read, at this moment and this time of the store.
     pub(super) fn of(parcel: Parcel, (now, wall): (Instant, Timestamp)) -> Self {
         let wait = parcel.due.0.saturating_sub(wall.0).max(0) as u64;
         Self {

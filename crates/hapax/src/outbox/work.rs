@@ -1,5 +1,5 @@
-//! The task behind a [dispatcher](super::Dispatcher): it reads what is due, writes down what it
-//! tries, and what became of it.
+//! The task behind a [dispatcher](super::Dispatcher): it reads due deliveries, records each try,
+//! sends it, and records the result.
 
 use std::collections::{BTreeMap, HashMap};
 use std::future::Future;
@@ -26,14 +26,14 @@ use super::sink::{DynSink, Letter, SinkSettings, Told};
 use super::telemetry::{tell, warn_of_horizon};
 use crate::engine::{Inner, random};
 
-/// How often a dispatcher asks for its share, and looks for what was changed by hand.
+/// How often a dispatcher asks for its share, and looks for changes that operators made.
 const SHARE: Duration = Duration::from_millis(500);
 
-/// How long it sleeps when there is nothing to do: quick at first, slower later.
+/// How long it sleeps when there is nothing to do: short at first, longer later.
 const SHORTEST: Duration = Duration::from_millis(5);
 const LONGEST: Duration = Duration::from_millis(100);
 
-/// How long it waits at the end for what is on its way.
+/// How long it waits for deliveries in flight when it stops.
 const DRAIN: Duration = Duration::from_secs(20);
 
 /// The pauses while the store cannot be reached.
@@ -41,7 +41,7 @@ const AGAIN: Backoff = Backoff { base_ms: 20, cap_ms: 2_000, attempts: u32::MAX 
 
 type Pending<T> = Option<Pin<Box<dyn Future<Output = T> + Send>>>;
 
-/// Waits for something that is under way; for ever, if nothing is.
+/// Waits for a pending future; for ever, if there is none.
 async fn pending<T>(pending: &mut Pending<T>) -> T {
     match pending {
         Some(future) => {
@@ -53,14 +53,14 @@ async fn pending<T>(pending: &mut Pending<T>) -> T {
     }
 }
 
-/// What was read: each line, each track that is refilled, and the store's time.
+/// The result of a feed: each line, each track that is refilled, and the store's time.
 struct Read {
     fed: Vec<(usize, Line, Fed)>,
     refilled: Vec<(usize, Track, Vec<Parcel>)>,
     wall: Timestamp,
 }
 
-/// What was looked up by hand of people.
+/// The result of a look: the namespaces, and the state of each sink, which operators may change.
 struct Look {
     namespaces: Vec<Namespace>,
     sinks: Vec<(usize, u64, bool, Vec<Track>)>,
@@ -70,11 +70,11 @@ struct Aloft {
     desk: usize,
     letters: Vec<Letter>,
     told: Vec<bool>,
-    /// The sink has refused one.
+    /// Whether the sink has refused a delivery of this batch.
     refused: bool,
 }
 
-/// A command under way, and what it was about.
+/// A command in flight, with the batches that it starts and the deliveries that it settles.
 struct Sending {
     command: Command,
     flights: Vec<u64>,
@@ -89,7 +89,7 @@ pub(super) struct Work {
     changed: Vec<Option<u64>>,
     lease: Option<LeaseId>,
     mine: Buckets,
-    /// What is to be kept, while the rest is let go.
+    /// The buckets to keep, while the rest is given up.
     shedding: Option<Buckets>,
     flights: HashMap<u64, Aloft>,
     next_flight: u64,
@@ -110,10 +110,10 @@ pub(super) struct Work {
     pause: Duration,
     fed_at: Instant,
     shared_at: Option<Instant>,
-    /// The newest look that was done, and the one that was when the newest feed began.
+    /// The newest look that ended, and the newest one that had ended when the newest feed began.
     looked: u64,
     fed_after: u64,
-    /// Who waits for it to have nothing to do, and since which look.
+    /// The callers that wait for it to have nothing to do, and since which look.
     idlers: Vec<(u64, oneshot::Sender<()>)>,
     stopping: Option<Instant>,
     standing: watch::Sender<Standing>,
@@ -206,7 +206,7 @@ impl Work {
         }
     }
 
-    /// Begins whatever can be begun.
+    /// Begins each step that can begin now.
     fn begin(&mut self) {
         let now = Instant::now();
         if self.inner.is_closed() {
@@ -224,7 +224,7 @@ impl Work {
         }
     }
 
-    /// When something is to be done although nothing happens.
+    /// When to wake up although nothing has happened.
     fn wake(&self) -> Instant {
         let now = Instant::now();
         let mut next = now + LONGEST;
@@ -247,7 +247,7 @@ impl Work {
         done && self.sharing.is_none() || since.elapsed() > DRAIN
     }
 
-    /// Asks for its share of the buckets, and looks at what people have changed.
+    /// Asks for its share of the buckets, and looks for changes that operators made.
     fn begin_share(&mut self) {
         self.shared_at = Some(Instant::now());
         if self.stopping.is_some() {
@@ -258,7 +258,7 @@ impl Work {
         let mut keep = self.mine;
         if let Some(rest) = self.shedding {
             let clear: Vec<bool> = self.desks.iter_mut().map(|desk| desk.shed(&rest)).collect();
-            // What is being let go and is still on its way stays ours for now.
+            // While a delivery in the buckets to give up is in flight, this process keeps them all.
             keep = if clear.contains(&false) { self.mine } else { rest };
         }
         let held = self.lease;
@@ -319,7 +319,7 @@ impl Work {
             }
         }
         if anew {
-            // What is being read was asked for before, and says nothing of what is new.
+            // The read that is pending began before this change, and does not see it.
             (self.reading, self.pause) = (None, Duration::ZERO);
         }
         for desk in &mut self.desks {
@@ -327,13 +327,13 @@ impl Work {
         }
     }
 
-    /// The buckets whose letters are taken in.
+    /// The buckets whose deliveries are taken in.
     fn served(&self) -> Buckets {
         self.shedding.unwrap_or(self.mine)
     }
 
-    /// Forgets everything: the buckets are somebody else's. What is on its way will arrive, and
-    /// be told apart by its id.
+    /// Forgets everything: another process may have the buckets. Deliveries in flight will arrive,
+    /// and the receiver recognises a duplicate by its id.
     fn lose(&mut self) {
         let now = Instant::now();
         for desk in &mut self.desks {
@@ -403,7 +403,7 @@ impl Work {
             desk.read(self.feeds);
         }
         let (mut new, at) = (false, (now, read.wall));
-        // First what was left out: until all of it is here, nothing behind it is taken in.
+        // First the refills: until all of a track is here, nothing behind it is taken in.
         for (nth, track, parcels) in read.refilled {
             self.desks[nth].refilled(track, parcels, REFILL, &mine, at);
         }
@@ -427,7 +427,7 @@ impl Work {
         }
     }
 
-    /// Writes down what became of tries, and the tries that come next.
+    /// Records the results of tries, and the next tries.
     fn begin_dispatch(&mut self, now: Instant) {
         let Some(lease) = self.lease else { return };
         let (mut departing, mut flights) = (Vec::new(), Vec::new());
@@ -511,7 +511,7 @@ impl Work {
         }
     }
 
-    /// The try is written down; the letters leave.
+    /// The try is recorded; the batch is sent.
     fn fly(&mut self, id: u64) {
         let Some(flight) = self.flights.get(&id) else { return };
         let (sink, letters) = (self.sinks[flight.desk].clone(), flight.letters.clone());
@@ -523,7 +523,7 @@ impl Work {
         });
     }
 
-    /// The planted bug: says that letters arrived, and sends them when that is written down.
+    /// The planted bug: reports a batch as delivered, and sends it when that is recorded.
     fn write_off(&mut self, id: u64) {
         let Some(flight) = self.flights.get_mut(&id) else { return };
         let (desk, letters) = (flight.desk, flight.letters.clone());
@@ -540,7 +540,7 @@ impl Work {
         if std::mem::replace(&mut flight.told[nth], true) {
             return;
         }
-        // Those behind one that was not delivered were not sent.
+        // Deliveries of the same track behind one that was not delivered were not sent.
         if !matches!(sent, Sent::Delivered { .. }) {
             flight.refused |= matches!(sent, Sent::Refused(_));
             for (at, other) in flight.letters.iter().enumerate().skip(nth + 1) {
@@ -567,7 +567,8 @@ impl Work {
         self.landed.push((desk, landed));
     }
 
-    /// A flight is over; of whatever the sink has not told, nobody knows.
+    /// A batch has ended. A delivery that the sink did not report was not sent if the sink refused
+    /// another one; otherwise its result is unknown.
     fn ends(&mut self, id: u64) {
         while let Ok((flight, nth, sent)) = self.tells.try_recv() {
             self.lands(flight, nth, sent);
@@ -609,10 +610,10 @@ impl Work {
     }
 }
 
-/// How many letters a track is refilled with.
+/// How many deliveries a track is refilled with at once.
 const REFILL: usize = 512;
 
-/// Says that a flight is over, however it ended.
+/// Reports that a batch has ended, also when its sink panicked.
 struct Ended(u64, mpsc::UnboundedSender<u64>);
 
 impl Drop for Ended {

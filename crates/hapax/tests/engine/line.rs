@@ -1,4 +1,4 @@
-//! A line to the store that loses what is said on it, or brings the answer late.
+//! A connection to the store that loses commands, or brings an answer late.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -10,25 +10,25 @@ use tokio::sync::{Notify, oneshot};
 
 use super::{LONG, becomes, key, ok, state};
 
-/// In virtual time, so it costs nothing to wait for several of them.
+/// In virtual time, so waiting for several of them costs nothing.
 const LEASE: Duration = Duration::from_secs(2);
 
 /// The store as one node reaches it.
 struct Line {
     store: Arc<MemoryStore>,
     trouble: Mutex<Trouble>,
-    /// The lease that the newest claim hangs on.
+    /// The lease that the newest claim depends on.
     lease: Mutex<Option<LeaseId>>,
-    /// Renewals that are held up, once there is a place for them.
+    /// Renewals that are held back, once this is set.
     renewals: Mutex<Option<Vec<Job>>>,
 }
 
-/// What happens to reports of how it went.
+/// The fault that settles meet.
 enum Trouble {
     None,
-    /// So many more are lost on their way.
+    /// This many more are lost on their way.
     Lost(u32),
-    /// The next one arrives; its answer waits for this, and the other is told so.
+    /// The next one arrives and notifies the first; its answer waits for the second.
     Late(Arc<Notify>, Arc<Notify>),
 }
 
@@ -41,7 +41,7 @@ impl Line {
         (line, hapax)
     }
 
-    /// Another node, on a line without trouble.
+    /// Another node, on a connection without faults.
     fn other_node(&self) -> Hapax {
         Hapax::builder().lease(LEASE).on(self.store.clone())
     }
@@ -88,7 +88,8 @@ impl Store for Line {
     }
 }
 
-/// Proves K-6: whoever goes away while the line is bad does not leave its work running for ever.
+/// Proves K-6: a caller that goes away while the connection is bad does not leave its work running
+/// for ever.
 #[tokio::test(start_paused = true)]
 async fn what_a_dropped_caller_leaves_is_reported_until_it_is_heard() {
     let (_line, hapax) = Line::new(Trouble::Lost(5));
@@ -103,8 +104,8 @@ async fn what_a_dropped_caller_leaves_is_reported_until_it_is_heard() {
     becomes(&hapax, 1, StateName::Indeterminate).await;
 }
 
-/// Proves K-5: an outcome that cannot be recorded for long is recorded later, although its
-/// caller was told that nobody knows.
+/// Proves K-5: an outcome that cannot be recorded for long is recorded later, although its caller
+/// got an error.
 #[tokio::test(start_paused = true)]
 async fn an_outcome_is_recorded_after_its_caller_gave_up() {
     let (line, hapax) = Line::new(Trouble::Lost(u32::MAX));
@@ -122,8 +123,8 @@ async fn reset(hapax: &Hapax, n: u8) {
     hapax.reset(key(n), seen, "ada", "the parcel came back").await.expect("it is reset");
 }
 
-/// Proves K-11: whoever comes after a reset does not share what was done before it, although the
-/// one who did it has not been answered yet.
+/// Proves K-11: a caller that comes after a reset does not share an execution from before it,
+/// although that execution has not been answered yet.
 #[tokio::test(start_paused = true)]
 async fn nobody_joins_a_flight_that_left_before_a_reset() {
     let (arrived, go) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
@@ -140,8 +141,8 @@ async fn nobody_joins_a_flight_that_left_before_a_reset() {
     assert_eq!((again.how, again.body()), (How::Replayed, Some(&b"after"[..])));
 }
 
-/// Proves K-11: what was asked for without a lease, when a reset had nobody to wait for, is not
-/// remembered under the next lease.
+/// Proves K-11: an answer requested while the node had no lease, so that a reset did not wait for
+/// it, is not cached under the next lease.
 #[tokio::test(start_paused = true)]
 async fn an_answer_from_before_the_lease_is_not_remembered() {
     let (arrived, go) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
@@ -158,12 +159,12 @@ async fn an_answer_from_before_the_lease_is_not_remembered() {
     started.notified().await;
     let id = line.lease.lock().unwrap().expect("a claim hangs on it");
     call(&*line.store, Command::CloseLease { id }).await.unwrap();
-    // The node tries to renew, and hears that its lease is over.
+    // The node tries to renew, and learns that its lease is over.
     tokio::time::sleep(LEASE).await;
     finish.notify_one();
     arrived.notified().await;
     reset(&line.other_node(), 1).await;
-    // Something else makes it open another lease; only then comes the answer.
+    // Another effect makes it open a new lease; the answer comes only then.
     hapax.effect(key(2)).run(|_| async { ok("else") }).await.unwrap();
     go.notify_one();
     assert_eq!(before.await.unwrap().unwrap().body(), Some(&b"before"[..]));
@@ -171,8 +172,8 @@ async fn an_answer_from_before_the_lease_is_not_remembered() {
     assert_eq!((after.how, after.body()), (How::Executed, Some(&b"after"[..])));
 }
 
-/// Proves K-11: a node whose lease may be over cannot know of a reset, so nobody shares what was
-/// begun before.
+/// Proves K-11: a node whose lease may be over cannot know of a reset, so no caller shares an
+/// execution that began before.
 #[tokio::test]
 async fn nobody_joins_a_flight_while_the_lease_is_in_doubt() {
     let (arrived, go) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
@@ -184,7 +185,7 @@ async fn nobody_joins_a_flight_while_the_lease_is_in_doubt() {
     let before = tokio::spawn(hapax.effect(key(1)).run(|_| async { ok("before") }));
     arrived.notified().await;
     *line.renewals.lock().unwrap() = Some(Vec::new());
-    // The other one waits for the lease until it has lapsed.
+    // The other node's reset waits until the lease has lapsed.
     let other = brief().on(line.store.clone());
     other.effect(key(2)).run(|_| async { ok("alive") }).await.unwrap();
     tokio::time::timeout(LONG, reset(&other, 1)).await.expect("it waits no longer than that");

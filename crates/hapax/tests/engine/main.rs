@@ -54,7 +54,7 @@ async fn state(hapax: &Hapax, n: u8) -> Option<StateName> {
     hapax.show(key(n)).await.expect("a read").map(|effect| effect.state.name())
 }
 
-/// Waits for a state, because what a dropped future reports is written behind it.
+/// Waits for a state, because a dropped future reports in the background.
 async fn becomes(hapax: &Hapax, n: u8, wanted: StateName) {
     let look = async {
         while state(hapax, n).await != Some(wanted) {

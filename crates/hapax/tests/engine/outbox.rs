@@ -14,7 +14,7 @@ use tokio::sync::Notify;
 
 use super::{Dir, LONG, key, ok, state};
 
-/// A sink that keeps what it is given, and may be told to refuse it.
+/// A sink that keeps its deliveries, and can be made to refuse them.
 #[derive(Clone, Default)]
 struct Shelf(Arc<Inside>);
 
@@ -59,7 +59,7 @@ impl Shelf {
                 came.await;
             }
         };
-        // A sink that was down is left alone for up to half a minute.
+        // The breaker of a sink that was down stays open for up to half a minute.
         tokio::time::timeout(LONG * 10, look).await.expect("they come");
     }
 }
@@ -117,7 +117,7 @@ fn event(dataset: &str, n: u64) -> Event {
     Event::new("counted", dataset, Payload::parse(n.to_string().as_bytes()).expect("JSON"))
 }
 
-/// Runs effect `n`, which tells its number to these datasets.
+/// Runs effect `n`, which emits its number to these datasets.
 async fn emit(hapax: &Hapax, n: u8, datasets: &[&str]) {
     let events: Vec<_> = datasets.iter().map(|dataset| event(dataset, n.into())).collect();
     let run = hapax.effect(key(n)).run(|claim| async move {
@@ -133,7 +133,8 @@ async fn idle(dispatcher: &Dispatcher) {
     tokio::time::timeout(LONG, dispatcher.idle()).await.expect("it comes to rest");
 }
 
-/// Proves O-2, O-4, O-6: in order, each once, and dispatched when the sink has it.
+/// Proves O-2, O-4, O-6: deliveries arrive in order, each once, and are dispatched when the sink
+/// has them.
 #[tokio::test]
 async fn events_arrive_in_order_and_once() {
     let dir = Dir::new();
@@ -154,7 +155,7 @@ async fn events_arrive_in_order_and_once() {
     assert!(hapax.record(records[7].record.id).await.unwrap().is_some());
     assert_eq!(dispatcher.standing().delivered, 80);
     dispatcher.stop().await.unwrap();
-    // What nobody dispatches waits, and is not lost.
+    // Events without a dispatcher wait, and are not lost.
     emit(&hapax, 41, &["flow"]).await;
     hapax.close().await.unwrap();
     let hapax = dir.open().await;
@@ -163,7 +164,8 @@ async fn events_arrive_in_order_and_once() {
     dispatcher.stop().await.unwrap();
 }
 
-/// Proves O-4, O-6: a poisoned record stops its own key, until it is redriven; then all follow.
+/// Proves O-4, O-6: a failed delivery stops its own ordering key until it is redriven; then all
+/// follow.
 #[tokio::test]
 async fn a_poisoned_event_parks_its_own_key() {
     let dir = Dir::new();
@@ -190,7 +192,8 @@ async fn a_poisoned_event_parks_its_own_key() {
     idle(&dispatcher).await;
 }
 
-/// Proves O-6: what cannot heal fails at once; where it is to be skipped, those behind it go on.
+/// Proves O-6: a delivery that cannot heal fails at once; with `Poison::Skip`, those behind it go
+/// on.
 #[tokio::test]
 async fn what_cannot_heal_fails_at_once_and_may_be_skipped() {
     let dir = Dir::new();
@@ -225,7 +228,7 @@ async fn an_event_without_a_route_is_refused() {
     assert_eq!(state(&hapax, 1).await, Some(StateName::Indeterminate));
 }
 
-/// Proves O-2: events of work that failed, or was rolled back, are never told.
+/// Proves O-2: events of work that failed, or was rolled back, are never delivered.
 #[tokio::test]
 async fn what_did_not_happen_is_not_told() {
     let dir = Dir::new();
@@ -284,7 +287,7 @@ async fn dispatchers_share_the_work() {
         assert!(halves.contains(&(0..20).collect::<Vec<_>>()), "{halves:?}");
         assert!(halves.contains(&vec![]), "{halves:?}");
     }
-    // One leaves; the other takes over at once.
+    // One dispatcher stops; the other takes over at once.
     first.stop().await.unwrap();
     emit(&two, 20, &names).await;
     shelves[1].has(both[1].len() + 16).await;
@@ -315,8 +318,8 @@ async fn a_paused_sink_gets_nothing() {
     shelf.has(2).await;
 }
 
-/// Proves O-6: a sink that is down is left alone; when it is back, everything arrives in order,
-/// and nothing has failed for it. In virtual time: a minute each, ten events a second.
+/// Proves O-6: a sink that is down is hardly tried; when it is back, everything arrives in order,
+/// and no delivery has failed for it. In virtual time: a minute each, ten events a second.
 #[tokio::test(start_paused = true)]
 async fn a_sink_that_is_down_is_not_stormed() {
     let hapax = Hapax::builder().in_memory();
@@ -354,7 +357,7 @@ async fn a_sink_that_is_down_is_not_stormed() {
     }
 }
 
-/// Proves O-3: what was recorded cannot be undone from outside, nor an artifact made up.
+/// Proves O-3: a record cannot be undone from outside, nor can an artifact be made up.
 #[tokio::test]
 async fn the_file_refuses_what_would_break_the_outbox() {
     let dir = Dir::new();
@@ -454,7 +457,7 @@ impl tracing::Subscriber for Telemetry {
     fn exit(&self, _: &tracing::span::Id) {}
 }
 
-/// Proves O-11 as far as log events go: each try is told with its fields.
+/// Proves O-11 as far as log events go: each try is logged with its fields.
 #[tokio::test]
 async fn each_try_is_told_with_its_fields() {
     let telemetry = Telemetry::default();

@@ -1,4 +1,4 @@
-//! Effects that a client performs which holds no lease.
+//! Effects performed by a client that holds no lease.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,8 +15,8 @@ fn attempt(n: u8) -> AttemptId {
     AttemptId::from_bytes([n; 16])
 }
 
-/// Proves K-18: a client is told its deadline once, so nothing ends its grant before: no server renews
-/// anything, and other processes keep the store's pulse steady.
+/// Proves K-18: a client gets its deadline once, so nothing ends its grant before: no server renews anything, and
+/// other processes keep the store's pulse steady.
 #[tokio::test]
 async fn a_grant_without_a_lease_lasts_until_its_deadline() {
     let clock = Arc::new(ManualClock::default());
@@ -48,8 +48,8 @@ async fn a_grant_without_a_lease_lasts_until_its_deadline() {
     assert!(matches!(claim(2).await, Ok(Verdict::Granted(_))), "an eighth after its deadline");
 }
 
-/// Proves K-18: a client whose answer was lost asks again, and is told what is left, not the whole again; and
-/// so is one that opens its lease again.
+/// Proves K-18: a client whose answer was lost asks again, and gets the time that is left, not the whole again. A
+/// client that opens its lease again renews it.
 #[tokio::test]
 async fn a_client_that_asks_again_is_told_what_is_left() {
     let clock = Arc::new(ManualClock::default());

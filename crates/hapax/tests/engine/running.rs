@@ -1,4 +1,4 @@
-//! What handlers say, what they leave behind, and what is done about it.
+//! Handlers: their results, what they leave behind, and what the engine does about it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -62,7 +62,7 @@ async fn a_caller_that_leaves_while_asking_leaves_nothing_running() {
             tokio::task::yield_now().await;
         }
     }
-    // What is answered now comes after every release that was sent.
+    // This answer comes after every release that was sent.
     hapax.effect(key(99)).run(|_| async { ok("after") }).await.unwrap();
     let left = hapax.list(&[StateName::Running], 100).await.unwrap();
     assert_eq!(left.len(), 0, "{left:?}");
@@ -90,7 +90,8 @@ async fn what_a_handler_says_decides() {
     assert!(matches!(other, Err(Error::Conflict { .. })));
 }
 
-/// Proves K-7: the reconciler is asked first, and its no counts only after the settling time.
+/// Proves K-7: the reconciler is asked first, and its "not found" counts only after the settling
+/// time.
 #[tokio::test]
 async fn an_unknown_outcome_is_looked_up_before_it_is_tried_again() {
     let dir = Dir::new();
@@ -160,7 +161,7 @@ async fn an_unreachable_store_runs_nothing() {
     assert_eq!(ran.load(Ordering::SeqCst), 0);
 }
 
-/// Proves K-12: too large to keep is still a success, and says so.
+/// Proves K-12: an outcome too large to keep is still a success, and says so.
 #[tokio::test]
 async fn an_outcome_beyond_the_limit_is_remembered_by_its_digest() {
     let dir = Dir::new();
@@ -190,7 +191,7 @@ async fn a_lost_lease_cancels_what_others_may_be_granted() {
     });
     becomes(&hapax, 1, StateName::Running).await;
     becomes(&hapax, 2, StateName::Running).await;
-    // As if somebody had taken the lease over.
+    // As if another process had taken the lease over.
     hapax.connection().unwrap().execute("UPDATE lease SET dead = 1", []).unwrap();
     let cancelled = tokio::time::timeout(LONG, transactional).await.expect("cancelled").unwrap();
     assert!(matches!(cancelled, Err(Error::LeaseLost)));

@@ -80,7 +80,7 @@ async fn followers_of_a_dropped_leader_elect_another() {
     }
 }
 
-/// Proves K-11: what was reset is replayed from nobody's memory.
+/// Proves K-11: no process replays a reset outcome from its cache.
 #[tokio::test]
 async fn a_reset_reaches_every_process_before_it_returns() {
     let dir = Dir::new();
@@ -97,7 +97,7 @@ async fn a_reset_reaches_every_process_before_it_returns() {
     assert_eq!((again.how, again.body()), (How::Executed, Some(&b"second"[..])));
 }
 
-/// A round seals what it finds, once, however much comes meanwhile.
+/// A round seals the entries that it finds, once, however many come meanwhile.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_round_under_load_makes_one_head() {
     let dir = Dir::new();

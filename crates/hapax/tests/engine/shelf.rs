@@ -37,7 +37,8 @@ fn shelved(version: &str) -> Shelved {
     }
 }
 
-/// Proves X-5: who waits on another node is told why it failed, and who comes later may try.
+/// Proves X-5: a caller that waits on another node gets the same failure, and a later caller may
+/// try.
 #[tokio::test(start_paused = true)]
 async fn waiters_elsewhere_are_told_the_same_error() {
     let (_store, here, there) = nodes();
@@ -65,8 +66,8 @@ async fn waiters_elsewhere_are_told_the_same_error() {
     assert_eq!((later.how, later.body()), (How::Executed, Some(&b"mine"[..])));
 }
 
-/// Proves X-7: a change has been heard of on every node when it returns, so that none of them
-/// goes on with what it remembers; and what was made meanwhile is not recorded.
+/// Proves X-7: every node has seen a change when it returns, so none of them goes on with its
+/// cache. A result made meanwhile is not recorded.
 #[tokio::test(start_paused = true)]
 async fn a_change_is_heard_of_everywhere_before_it_returns() {
     let (_store, here, there) = nodes();
@@ -103,8 +104,8 @@ async fn a_change_is_heard_of_everywhere_before_it_returns() {
     assert_eq!(again.await.unwrap().how, How::Executed);
 }
 
-/// Proves: what is removed by hand is gone from every memory, and what expires is
-/// remembered only until then, also by a node that did not make it.
+/// Proves: a result removed by hand is gone from every cache. A result that expires is
+/// cached only until then, also by a node that did not make it.
 #[tokio::test(start_paused = true)]
 async fn what_is_removed_is_gone_from_every_memory() {
     let (_store, here, there) = nodes();

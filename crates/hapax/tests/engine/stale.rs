@@ -1,4 +1,4 @@
-//! Holders that come back after somebody took their place.
+//! Holders that come back after another attempt took their place.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -96,7 +96,7 @@ async fn a_stale_holder_is_fenced_also_in_its_own_transaction() {
     );
 }
 
-/// Proves K-5: one that lost only its lock is fenced as well.
+/// Proves K-5: a holder that lost only its lock is fenced as well.
 #[tokio::test]
 async fn a_stale_holder_that_lost_only_its_lock_is_fenced() {
     let dir = Dir::new();

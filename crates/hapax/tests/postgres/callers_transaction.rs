@@ -49,7 +49,7 @@ async fn writes_and_outcome_are_committed_together() {
     hapax.close().await.expect("closed");
 }
 
-/// Proves K-8: a rollback leaves the claim unsettled and tells no waiter of a success.
+/// Proves K-8: a rollback leaves the claim unsettled, and no waiter gets a success.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_rollback_tells_nobody_of_success() {
     let server = Postgres::start();
@@ -108,7 +108,8 @@ async fn an_overtaken_attempt_commits_nothing() {
         .effect(key(1))
         .safety(Safety::Transactional)
         .run(|claim| async move {
-            // Its lease is gone, as after a long stop, and somebody else is done meanwhile.
+            // Its lease is gone, as after a long stop, and another node completes the effect
+            // meanwhile.
             server_ref.sql("postgres", "UPDATE hapax.lease SET dead = true");
             let effect = other.effect(key(1)).safety(Safety::Transactional);
             let done = effect.run(|_| async { Ok::<_, Failure>("by another") }).await;
@@ -169,8 +170,8 @@ async fn once_in_is_recorded_when_the_caller_commits() {
     intact(&hapax, 2).await;
 }
 
-/// Proves K-16 and K-17: a caller's transaction left open on a key delays nobody else and
-/// expires nobody.
+/// Proves K-16 and K-17: a caller's transaction left open on a key delays no other caller and
+/// expires no lease.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_open_transaction_delays_nobody_else() {
     let server = Postgres::start();
@@ -224,8 +225,8 @@ async fn an_open_transaction_delays_nobody_else() {
     assert_eq!(replayed.body(), Some(&b"held"[..]));
 }
 
-/// Proves K-16 for background work: what lapsed holders left is surfaced, also beside an effect
-/// that somebody keeps locked.
+/// Proves K-16 for background work: effects of lapsed holders are surfaced, also beside an effect
+/// that another transaction keeps locked.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_locked_row_does_not_hold_up_the_expiry_of_others() {
     let server = Postgres::start();
@@ -304,7 +305,7 @@ async fn a_stopped_node_that_was_overtaken_commits_nothing() {
     until("the node is at work", running).await;
     let pid = rustix::process::Pid::from_child(&node);
     rustix::process::kill_process(pid, rustix::process::Signal::STOP).expect("stopped");
-    // Takes over as soon as the lease has lapsed, and not before.
+    // Another node takes over as soon as the lease has lapsed, and not before.
     let effect = hapax.effect(key(1)).safety(Safety::Transactional);
     let done = effect.run(|_| async { Ok::<_, Failure>("by another") }).await.expect("done");
     assert_eq!(done.how, How::Executed);
@@ -319,7 +320,7 @@ async fn a_stopped_node_that_was_overtaken_commits_nothing() {
 
 const STOPPABLE: &str = "HAPAX_TEST_STOPPABLE_URL";
 
-/// Not a test: a node that is stopped while it works, when this program was started as one.
+/// Not a test: the node that is stopped while it works, when this program was started as one.
 #[test]
 fn stoppable_node() {
     let Ok(url) = std::env::var(STOPPABLE) else { return };

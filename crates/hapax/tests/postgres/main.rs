@@ -21,7 +21,7 @@ async fn client(url: &str) -> Client {
     client
 }
 
-/// A handle on the ledger whose signing key is nobody else's.
+/// A handle on the ledger with its own signing key.
 async fn open(url: &str) -> Hapax {
     Hapax::builder().background(false).open(url).await.expect("a ledger")
 }
@@ -30,7 +30,7 @@ fn key(n: u64) -> Key {
     Key::derive("test.v1", &[("n", &n.to_be_bytes())]).expect("a key")
 }
 
-/// What really happened: one line for each execution, appended and synced.
+/// Notes an execution: one line for each, appended and synced.
 fn note(sink: &Path, line: &str) -> std::io::Result<()> {
     let mut file = OpenOptions::new().create(true).append(true).open(sink)?;
     file.write_all(format!("{line}\n").as_bytes())?;

@@ -18,7 +18,7 @@ const KEYS: &str = "HAPAX_TEST_NODE_KEYS";
 const LOCKS: &str = "HAPAX_TEST_NODE_LOCKS";
 const CALLERS: usize = 64;
 
-/// Not a test: what a node does, when this program was started as one.
+/// Not a test: the work of a node, when this program was started as one.
 #[test]
 fn node() {
     let (Ok(url), Ok(sink), Ok(keys), Ok(locks)) =
@@ -64,12 +64,12 @@ fn node() {
         for caller in callers {
             caller.await.expect("no wrong answer");
         }
-        // It is left to its lease if its session is ended just now.
+        // The node is left to its lease if its session is ended just now.
         let _ = hapax.close().await;
     });
 }
 
-/// Asks for one effect until it is answered, as a caller would whose connection may break.
+/// Asks for one effect until it is answered, as a caller does whose connection may break.
 async fn until_done(hapax: &Hapax, n: u64, sink: &Path) {
     let expected = format!("{n}");
     for _ in 0..200 {
@@ -167,7 +167,7 @@ async fn four_nodes_behind_a_pooler_that_lose_their_sessions() {
 }
 
 /// Proves P-4: claims and settles of ten hot keys on three locks from four processes, advisory
-/// locks shrunk to four bits: nobody sees a deadlock or a wrong verdict.
+/// locks shrunk to four bits: no caller sees a deadlock or a wrong verdict.
 #[test]
 fn hot_keys_and_colliding_locks() {
     let server = Postgres::start();

@@ -1,4 +1,4 @@
-//! Events that are emitted in callers' transactions, and what the database itself refuses.
+//! Events that are emitted in callers' transactions, and changes that the database itself refuses.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -11,7 +11,7 @@ use hapax_testkit::Postgres;
 
 use super::{client, key, open};
 
-/// A sink that keeps what it is given.
+/// A sink that keeps its deliveries.
 #[derive(Clone, Default)]
 pub(super) struct Shelf(Arc<Mutex<Vec<String>>>);
 
@@ -50,7 +50,7 @@ BEGIN
     PERFORM hapax.settle('sha256:' || repeat('KK', 32), c.attempt_id, c.fence, 'done');
 END $$";
 
-/// How long anything may take.
+/// How long any step may take.
 pub(super) const LONG: Duration = Duration::from_secs(60);
 
 fn by_sql(key: &str, payload: &str) -> String {
@@ -62,8 +62,8 @@ pub(super) async fn rests(dispatcher: &hapax::outbox::Dispatcher) {
     idle.await.expect("it comes to rest");
 }
 
-/// Proves O-2, O-4: what is committed is delivered, in the order of the commits, and what is
-/// rolled back is not.
+/// Proves O-2, O-4: committed events are delivered, in the order of the commits; events that were
+/// rolled back are not.
 #[tokio::test(flavor = "multi_thread")]
 async fn events_of_callers_transactions_are_delivered() {
     let server = Postgres::start();
@@ -101,7 +101,7 @@ async fn events_of_callers_transactions_are_delivered() {
     dispatcher.stop().await.expect("stopped");
 }
 
-/// Proves O-8: what was begun first and committed last is heard of too, on every node.
+/// Proves O-8: followers on every node also get an event that was begun first and committed last.
 #[tokio::test(flavor = "multi_thread")]
 async fn followers_hear_of_transactions_that_end_late() {
     let server = Postgres::start();
@@ -134,7 +134,7 @@ async fn followers_hear_of_transactions_that_end_late() {
     assert_eq!(heard, ["1", "2", "3", "4"]);
 }
 
-/// Proves O-9: also in the caller's own transaction.
+/// Proves O-9: guards hold in the caller's own transaction too.
 #[tokio::test(flavor = "multi_thread")]
 async fn guards_hold_in_callers_transactions() {
     let server = Postgres::start();
@@ -177,8 +177,8 @@ async fn guards_hold_in_callers_transactions() {
     assert_eq!(server.sql("outbox", order), "wells/well=3");
 }
 
-/// Proves O-9: what was told by SQL alone is judged before it leaves, and what must not leave waits
-/// for a person.
+/// Proves O-9: events emitted by SQL alone are judged before they leave; events that must not leave
+/// wait for an operator.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_sql_has_told_is_judged_before_it_leaves() {
     let server = Postgres::start();
@@ -218,7 +218,7 @@ async fn what_sql_has_told_is_judged_before_it_leaves() {
     dispatcher.stop().await.expect("stopped");
 }
 
-/// Proves O-2, O-3: a stale claimant cannot emit, and nothing that was recorded can be undone.
+/// Proves O-2, O-3: a stale claimant cannot emit, and no record can be undone.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_database_refuses_what_would_break_the_outbox() {
     let server = Postgres::start();
@@ -253,8 +253,8 @@ async fn the_database_refuses_what_would_break_the_outbox() {
     assert_eq!(server.sql("outbox", left).trim(), "1|pending");
 }
 
-/// Proves O-6: what SQL emits goes once to each sink, however many routes name it, and nowhere where
-/// that was declared; without a route it is refused, also when it is told again.
+/// Proves O-6: an event emitted by SQL goes once to each sink, however many routes name it, and
+/// nowhere where that was declared. Without a route it is refused, also when it is emitted again.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_sql_emits_is_routed_as_declared() {
     let server = Postgres::start();
@@ -286,7 +286,8 @@ async fn what_sql_emits_is_routed_as_declared() {
     assert_eq!(server.sql("outbox", recorded), "2");
 }
 
-/// Proves O-12: records have a partition a month, and those from before there were months go on.
+/// Proves O-12: records have a partition a month, and records from before there were months are
+/// delivered.
 #[tokio::test(flavor = "multi_thread")]
 async fn records_from_before_there_were_months_are_delivered() {
     let server = Postgres::start();
@@ -301,7 +302,7 @@ async fn records_from_before_there_were_months_are_delivered() {
          CREATE ROLE reader; GRANT USAGE ON SCHEMA hapax TO reader;
          GRANT SELECT ON hapax.outbox_record, hapax.outbox TO reader",
     );
-    // As it was settled then.
+    // As it was settled in that version.
     server.sql(
         "old",
         &by_sql("01", "1").replace("c.attempt_id, c.fence, 'done'", "c.attempt_id, 'done'"),
@@ -309,7 +310,7 @@ async fn records_from_before_there_were_months_are_delivered() {
     let place = url.clone();
     let migrated = tokio::task::spawn_blocking(move || hapax_postgres::PgStore::migrate(&place));
     assert_eq!(migrated.await.expect("no panic").expect("a schema"), 5);
-    // As a node does that was started before.
+    // As a node does that was started before the migration.
     server.sql(
         "old",
         "INSERT INTO hapax.delivery (seq, xid, track, due, updated, namespace, sink)

@@ -10,8 +10,8 @@ use hapax_testkit::{CuttingProxy, Postgres};
 use super::outbox::{LONG, Shelf, event, outbox, rests};
 use super::{intact, key, noted, open, until};
 
-/// Proves K-5: the connection is cut right after the commit, a thousand times, and nothing
-/// happens twice and nobody gets a wrong answer.
+/// Proves K-5: the connection is cut right after the commit, a thousand times. Nothing happens
+/// twice, and no caller gets a wrong answer.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_lost_reply_is_asked_again() {
     let server = Postgres::start();
@@ -20,7 +20,7 @@ async fn a_lost_reply_is_asked_again() {
     let hapax = Hapax::builder().open(proxy.url("postgres")).await.expect("a ledger");
     let directory = tempfile::tempdir().expect("a directory");
     let sink = directory.path().join("sink");
-    // Not more often: a session asks several things before it can be used, and each may be cut.
+    // Not more often: a session sends several queries before it can be used, and each may be cut.
     proxy.cut_one_in(8);
     let (next, told) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
     let until = std::time::Instant::now() + LONG;
@@ -29,7 +29,7 @@ async fn a_lost_reply_is_asked_again() {
             let (hapax, sink) = (hapax.clone(), sink.clone());
             let (next, told, proxy) = (next.clone(), told.clone(), proxy.clone());
             tokio::spawn(async move {
-                // How many cuts an effect meets is a matter of how busy the machine is.
+                // How many cuts an effect meets depends on how busy the machine is.
                 let enough = || proxy.cuts() >= 1000 && told.load(Ordering::Relaxed) > 150;
                 while !enough() && std::time::Instant::now() < until {
                     let n = next.fetch_add(1, Ordering::Relaxed);
@@ -49,7 +49,7 @@ async fn a_lost_reply_is_asked_again() {
                             assert_eq!(done.body(), Some(expected.as_bytes()));
                             told.fetch_add(1, Ordering::Relaxed);
                         }
-                        // Reads are not repeated by themselves; nothing was answered wrongly.
+                        // Reads are not retried by themselves; no answer was wrong.
                         Err(Error::Store(error)) => assert!(error.is_transient(), "{error}"),
                         Err(other) => panic!("a wrong answer: {other:?}"),
                     }
@@ -94,7 +94,7 @@ async fn a_restart_is_waited_for_and_nothing_runs_meanwhile() {
     once(3).await.expect("done");
 }
 
-/// Proves K-10: those who ask at once of a server that is gone are told at once, and not one after
+/// Proves K-10: callers that ask a server that is gone get their errors together, and not one after
 /// the other.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nobody_waits_for_anothers_patience() {
@@ -106,7 +106,7 @@ async fn nobody_waits_for_anothers_patience() {
         tokio::spawn(effect.run(|_| async { Ok::<_, Failure>("done") }))
     };
     let asked: Vec<_> = (0..6).map(ask).collect();
-    // Ten seconds for each would be a minute.
+    // Ten seconds for each caller would be a minute.
     let deadline = tokio::time::Instant::now() + Duration::from_secs(30);
     for told in asked {
         let told = tokio::time::timeout_at(deadline, told).await.expect("told in time");
@@ -115,7 +115,7 @@ async fn nobody_waits_for_anothers_patience() {
     }
 }
 
-/// Proves K-10: a server that is not there is an error of its own kind.
+/// Proves K-10: a server that cannot be reached is an error of its own kind.
 #[tokio::test]
 async fn a_server_that_is_not_there_is_unavailable() {
     let url = format!("postgres://postgres@127.0.0.1:{}/postgres", hapax_testkit::free_port());
@@ -135,7 +135,7 @@ async fn a_server_that_is_read_only_is_refused() {
     );
 }
 
-/// Proves K-13: whatever is tried, the journal, its tiles and its heads stay as they are.
+/// Proves K-13: whatever statement is tried, the journal, its tiles and its heads stay as they are.
 #[tokio::test]
 async fn the_journal_cannot_be_changed() {
     let server = Postgres::start();
@@ -169,7 +169,7 @@ async fn the_journal_cannot_be_changed() {
     assert_eq!((verified.sealed, verified.damage), (2, Vec::new()));
 }
 
-/// Proves K-4: the database itself refuses a state that does not fit what is there.
+/// Proves K-4: the database itself refuses a state that contradicts the row.
 #[tokio::test]
 async fn a_row_that_no_state_explains_is_refused() {
     let server = Postgres::start();
@@ -194,7 +194,7 @@ async fn a_row_that_no_state_explains_is_refused() {
     }
 }
 
-/// A session that is used to commits that are not synced has them synced when hapax takes part.
+/// A session whose commits are not synced has them synced when hapax takes part.
 #[tokio::test]
 async fn what_hapax_takes_part_in_is_synced() {
     let server = Postgres::with(&["fsync=off", "synchronous_commit=off"]);
@@ -242,7 +242,7 @@ async fn a_reload_does_not_make_commits_forgetful() {
     assert_eq!(server.sql("postgres", "SELECT DISTINCT synced FROM seen"), "on");
     let found = hapax.doctor().await.expect("a doctor").findings;
     assert!(found.iter().any(|f| f.what.contains("synchronous_commit is off")), "{found:?}");
-    // What no session can turn on is shown by readiness.
+    // Readiness shows the settings that no session can turn on.
     assert!(
         hapax.turned_off().await.expect("asked").is_empty(),
         "fsync was off from the beginning"
@@ -253,8 +253,8 @@ async fn a_reload_does_not_make_commits_forgetful() {
     assert_eq!(hapax.turned_off().await.expect("asked"), ["full_page_writes"]);
 }
 
-/// What hapax commits by itself is synced too, one effect alone and many together, whatever sessions
-/// are used to.
+/// Commits by hapax itself are synced too, one effect alone and many together, whatever the
+/// sessions' default is.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_hapax_commits_is_synced() {
     let server = Postgres::with(&["fsync=off", "synchronous_commit=off"]);
@@ -282,8 +282,8 @@ async fn what_hapax_commits_is_synced() {
     assert_eq!((row.get::<_, i64>(0), row.get::<_, i64>(1)), (66, 66));
 }
 
-/// Proves K-5: a grant that is found again is told when the standby has it, and not before: a primary that
-/// crashed while its commit waited shows it to everybody.
+/// Proves K-5: a grant that is found again is answered when the standby has it, and not before: a primary that
+/// crashed while its commit waited shows the commit to every session.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_grant_is_told_again_only_when_the_standby_has_it() {
     let server = Postgres::start();
@@ -304,8 +304,8 @@ async fn a_grant_is_told_again_only_when_the_standby_has_it() {
     assert!(matches!(ask().await, Ok(hapax::remote::Verdict::Granted(_))));
 }
 
-/// Proves K-5: after a restore, fences begin above all that were ever given, and what was
-/// running is left to nobody.
+/// Proves K-5: after a restore, fences begin above all that were ever given, and running effects
+/// have no holder.
 #[tokio::test]
 async fn a_restored_database_is_told_so() {
     let server = Postgres::start();
@@ -354,8 +354,8 @@ async fn results_are_kept_and_removed(hapax: &hapax::Hapax) {
     assert_eq!(hapax.evict(Evict::All, 10).await.expect("removed"), 1);
 }
 
-/// Proves K-13: the rights that the documentation gives a node are enough to work, and not
-/// enough to take a partition of the journal away.
+/// Proves K-13: the rights that the documentation gives a node are enough to work, and not enough
+/// to take a partition of the journal away.
 #[tokio::test]
 async fn a_node_needs_no_more_rights_than_documented() {
     let server = Postgres::start();
@@ -407,8 +407,8 @@ async fn a_node_needs_no_more_rights_than_documented() {
     }
 }
 
-/// Proves K-17: a failover to a synchronous standby loses nothing that was acknowledged, and
-/// nobody who is alive lapses by it. A standby by itself is refused.
+/// Proves K-17: a failover to a synchronous standby loses nothing that was acknowledged, and no
+/// live holder lapses by it. A standby by itself is refused.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_failover_loses_nothing_and_expires_nobody() {
     let mut primary = Postgres::start();
@@ -443,7 +443,7 @@ async fn a_failover_loses_nothing_and_expires_nobody() {
     primary.kill();
     standby.promote();
     for n in 50..60 {
-        // While the servers change places a caller may be told to come again.
+        // While the servers change places, a caller may get an error that it may retry.
         while let Err(error) = once(n).await {
             assert!(matches!(&error, Error::Store(error) if error.is_transient()), "{error}");
         }
@@ -454,7 +454,7 @@ async fn a_failover_loses_nothing_and_expires_nobody() {
         let effect = node.show(key(n)).await.expect("a read").expect("it was acknowledged");
         assert_eq!(effect.state.name(), StateName::Succeeded);
     }
-    // Longer than a lease: whoever is alive has renewed on the new server.
+    // Longer than a lease: every live holder has renewed on the new server.
     tokio::time::sleep(Duration::from_secs(5)).await;
     let _ = stop.send(());
     assert_eq!(running.await.expect("no panic").expect("done").body(), Some(&b"all the while"[..]));
@@ -464,8 +464,8 @@ async fn a_failover_loses_nothing_and_expires_nobody() {
     assert_eq!(verified.damage, Vec::new());
 }
 
-/// TLS is verified: a server whose certificate is not from a known root is refused, and one
-/// whose root is given is spoken to.
+/// TLS is verified: a server whose certificate is not from a known root is refused, and one whose
+/// root is given is accepted.
 #[tokio::test]
 async fn certificates_are_verified() {
     let directory = tempfile::tempdir().expect("a directory");

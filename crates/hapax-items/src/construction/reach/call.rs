@@ -1,11 +1,11 @@
-//! What calls do with a value: take it, hand it to functions, return it.
+//! The value in calls: as an argument, in callbacks, as a result.
 
 use super::super::known;
 use super::super::script::Callee;
 use super::{Held, Node, Reach};
 
 impl Reach<'_, '_> {
-    /// The value as an argument. Answers with where it goes on, if it does.
+    /// Follows the value as an argument. Returns the expression to follow next.
     pub(super) fn argument(
         &mut self,
         call: Node,
@@ -26,7 +26,7 @@ impl Reach<'_, '_> {
         };
         match script.callee(call) {
             Callee::Tool(..) | Callee::Item => return None,
-            // What the function returns of it is followed from inside the function.
+            // The function's result is followed from inside the function.
             Callee::Inline(function) => {
                 hand_over(self, function);
                 return None;
@@ -88,7 +88,7 @@ impl Reach<'_, '_> {
         }
     }
 
-    /// What a function returns goes to whoever calls it.
+    /// Follows a function's result to its calls.
     pub(super) fn result(&mut self, function: Node, held: Held) {
         if !self.results.insert((function, held)) {
             return;
@@ -118,7 +118,7 @@ impl Reach<'_, '_> {
         }
     }
 
-    /// A function that returns the value is an argument of a call.
+    /// The function that returns the value is an argument of a call.
     fn returned(&mut self, arguments: Node, held: Held) {
         let script = self.script;
         let Some(call) = script.syntax.parent(arguments) else { return };
@@ -137,7 +137,7 @@ impl Reach<'_, '_> {
         }
     }
 
-    /// A function that is handed the value.
+    /// Follows the value into a callback's parameters.
     pub(super) fn callback(&mut self, call: Node, argument: Node, held: Held) {
         let script = self.script;
         let argument = script.syntax.bare(argument);
@@ -151,7 +151,7 @@ impl Reach<'_, '_> {
             }
             None if script.is_primitive(argument) || script.global(argument).is_some() => {}
             None if matches!(script.syntax.kind(argument), "array" | "object" | "regex") => {}
-            // Whatever else it is, it may be a function.
+            // Anything else may be a function.
             None => self.write(call),
         }
     }

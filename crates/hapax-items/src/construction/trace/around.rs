@@ -1,8 +1,8 @@
-//! What decides how often something is written that outlives the statements around it.
+//! Code that decides how often a value is written that outlives the statements around it.
 //!
 //!   let n = 0;
 //!   for (const row of rows) {
-//!     if (!row.paid) continue;        decides what n is for all that follow
+//!     if (!row.paid) continue;        decides n for all rows that follow
 //!     n++;
 //!     await withItem(`row-${n}`, …);
 //!   }
@@ -10,9 +10,9 @@
 use super::{Node, Piece, Trace, shown};
 
 impl Trace<'_, '_> {
-    /// Statements that hold both the write and the expression cannot be told whole. Their heads
-    /// are, and so is every way out of them. What lives no longer than the statements needs none
-    /// of that.
+    /// Statements that contain both the write and the expression cannot be listed whole. Their
+    /// heads are listed, and so is every exit from them. A value that does not outlive the
+    /// statements needs neither.
     pub(super) fn surroundings(&mut self, node: Node, scope: Node) {
         let script = self.script;
         let syntax = &script.syntax;
@@ -50,7 +50,7 @@ impl Trace<'_, '_> {
         }
     }
 
-    /// A way out of a function that the write is in, or of a loop there.
+    /// Whether `exit` leaves a function that contains the write, or a loop in such a function.
     fn is_exit(&self, exit: Node, write: Node) -> bool {
         let syntax = &self.script.syntax;
         let kind = syntax.kind(exit);
@@ -64,7 +64,8 @@ impl Trace<'_, '_> {
         }
     }
 
-    /// A statement or expression around the expression, without what holds that.
+    /// Lists a statement or expression around the traced expression, without the part that contains
+    /// it.
     fn tell_head(&mut self, node: Node) {
         let syntax = &self.script.syntax;
         let lists = matches!(syntax.kind(node), "program" | "statement_block");

@@ -1,10 +1,10 @@
-//! What is written on the way to an id.
+//! Writes on the way to an id.
 
 use super::{Facet, Node, Trace};
 
 impl Trace<'_, '_> {
-    /// Something that writes to what lives in `scope`. It is told with all that decides whether
-    /// and when it happens.
+    /// Lists a write to a value that lives in `scope`, with all code that decides whether and when
+    /// it happens.
     pub(super) fn event(&mut self, node: Node, scope: Node) {
         let script = self.script;
         let syntax = &script.syntax;
@@ -22,15 +22,15 @@ impl Trace<'_, '_> {
             outermost = outer;
         }
         match script.meaning(outermost) {
-            // A call through which inputs come: all but its place is told already.
+            // A call through which inputs come: everything but its position is listed already.
             Some(_) => {
                 let number = self.number(outermost);
                 self.tell(outermost, number, syntax.text(outermost));
             }
             None => self.tell_all(outermost),
         }
-        // Written by a function: then it is written when that is called. Whoever could call it is
-        // declared here, or has it assigned.
+        // A write inside a function happens when the function is called. The names that could call
+        // it are declared here, or it is assigned to them.
         let function = syntax
             .ancestors(node)
             .take_while(|outer| syntax.contains(outermost, *outer))

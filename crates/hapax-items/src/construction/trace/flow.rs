@@ -4,9 +4,9 @@ use super::super::known;
 use super::super::script::Callee;
 use super::{Facet, Node, Trace};
 
-/// A parameter on its way to whoever fills it.
+/// A parameter, on the way to the calls that fill it.
 struct Slot<'s> {
-    /// What of it is used: `{id: #0}`.
+    /// The part of it that is used: `{id: #0}`.
     path: String,
     name: &'s str,
     index: usize,
@@ -61,7 +61,7 @@ impl<'s> Trace<'_, 's> {
                 "call_expression" | "new_expression" => self.passed(&slot, parent),
                 "arguments" => self.handed(&slot, parent, outer),
                 _ => {
-                    // Out of sight: whoever has it may call it with anything.
+                    // The function escapes: other code may call it with any argument.
                     self.event(*read, Node::PROGRAM);
                     self.tell(*read, format!("{} escapes", slot.path), syntax.text(*read));
                 }
@@ -94,7 +94,7 @@ impl<'s> Trace<'_, 's> {
         self.tell(call, format!("{} = {value}", slot.path), &shown);
     }
 
-    /// The function is given to somebody who calls it.
+    /// The function is passed to another function, which calls it.
     fn handed(&mut self, slot: &Slot<'s>, arguments: Node, given: Node) {
         let script = self.script;
         let syntax = &script.syntax;

@@ -1,10 +1,10 @@
-//! Which part of a value is taken: patterns, properties, elements.
+//! The part of a value that is taken: patterns, properties, elements.
 
 use super::super::scope::Origin;
 use super::super::script::{Callee, SUBKEY};
 use super::{Facet, Node, Trace};
 
-/// Variables that stand for variables are looked through this far.
+/// Nested expressions and variables are followed this many steps.
 const HOPS: usize = 16;
 
 impl Trace<'_, '_> {
@@ -16,7 +16,7 @@ impl Trace<'_, '_> {
         let step = syntax.named(pattern).find(|child| syntax.contains(*child, name));
         match (syntax.kind(pattern), step) {
             ("object_pattern", Some(entry)) if syntax.kind(entry) == "rest_pattern" => {
-                // What is left over depends on what is taken.
+                // The rest depends on the properties that are taken.
                 self.word(pattern)
             }
             ("object_pattern", Some(entry)) => format!("{{{}}}", self.path(entry, name)),
@@ -53,7 +53,7 @@ impl Trace<'_, '_> {
         format!("#{}", self.numbers.entry(binding).or_insert(next))
     }
 
-    /// What of a value matters if `facet` of one name in the pattern does.
+    /// The facet of a value that matters if `facet` of one name in the pattern does.
     pub(super) fn facet_through(&self, pattern: Node, name: Node, facet: &Facet) -> Facet {
         let syntax = &self.script.syntax;
         if pattern == name {
@@ -90,8 +90,8 @@ impl Trace<'_, '_> {
         }
     }
 
-    /// Those entries of an object literal that decide one property. None if it is no literal, or
-    /// if more than its entries could decide.
+    /// Words the entries of an object literal that decide one property. None if the node is no
+    /// literal, or if something besides its entries could decide.
     fn project(&mut self, object: Node, field: &str) -> Option<String> {
         let entries = self.script.entries(object, field)?;
         let syntax = &self.script.syntax;
@@ -113,8 +113,8 @@ impl Trace<'_, '_> {
         Some(format!("{{{}}}", words.collect::<Vec<_>>().join(", ")))
     }
 
-    /// What the elements of a list are. Which of them are taken does not change what they are:
-    /// `xs.filter(f)` has the elements of `xs`, and `xs ?? []` has no others.
+    /// Words the elements of a list. Selecting elements does not change them: `xs.filter(f)` has
+    /// the elements of `xs`, and `xs ?? []` has no additional ones.
     pub(super) fn elements(&mut self, list: Node) -> String {
         let script = self.script;
         let syntax = &script.syntax;
@@ -187,7 +187,7 @@ impl Trace<'_, '_> {
         }
         let named = script.meaning(test).and_then(|binding| script.function(binding));
         let function = script.is_function(test).then_some(test).or(named)?;
-        // A filter that writes to what it looks at is no filter. Its parameters are watched.
+        // A filter that writes to its elements is no filter, so its parameters are traced.
         for parameter in script.parameters(function) {
             for node in script.syntax.below(parameter) {
                 if let Some(binding) = script.meaning(node) {
@@ -198,7 +198,7 @@ impl Trace<'_, '_> {
         Some(object)
     }
 
-    /// Whether a value is data from outside, or a list: then `filter` is the one of lists.
+    /// Whether a value is data from outside, or a list: then `filter` is the method of lists.
     fn is_data(&self, node: Node, hops: usize) -> bool {
         let script = self.script;
         let syntax = &script.syntax;

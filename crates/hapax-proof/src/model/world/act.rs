@@ -5,8 +5,8 @@ use hapax_core::lease::LeaseId;
 /// A step.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Act {
-    /// A worker begins to want an effect, with an attempt of its own or with the one that follows
-    /// from the client's key.
+    /// A worker asks for an effect, with an attempt of its own or with the one that follows from
+    /// the client's key.
     Ask(usize, usize, bool),
     /// A claim reaches the ledger; the reply arrives or is lost.
     Claim(usize, bool),
@@ -14,7 +14,7 @@ pub enum Act {
     Cancel(usize),
     /// The worker sends the effect to the target.
     Depart(usize),
-    /// A letter reaches the target, also where its worker is gone.
+    /// A letter reaches the target, also if its worker is gone.
     Arrive(usize),
     /// The worker reports; the reply arrives or is lost.
     Report(usize, bool),
@@ -23,7 +23,7 @@ pub enum Act {
     /// A worker's own clock says that its lease may be about to lapse: it was stopped, or its
     /// connection to the ledger is frozen.
     Late(usize),
-    /// A worker whose own clock says so stops what it is doing.
+    /// A worker that is late stops its work.
     Stop(usize),
     /// A renewal reaches the ledger.
     Renew(usize),
@@ -41,6 +41,6 @@ pub enum Act {
     Settle(usize),
     /// A copy of the ledger is made.
     Backup,
-    /// The copy is restored over the ledger, under everybody's feet.
+    /// The copy is restored over the ledger while processes use it.
     Restore,
 }

@@ -1,4 +1,5 @@
-//! The ledger among the workers: the in-memory store, and what is read of it at each moment.
+//! The ledger among the workers: the in-memory store, and what the model reads of it at each
+//! moment.
 
 use std::sync::Arc;
 
@@ -45,7 +46,7 @@ pub(super) fn name(key: usize) -> Name {
     Name { namespace: Namespace::default(), key: Key::from_bytes([key as u8 + 1; 32]) }
 }
 
-/// The outcome of a call is its id, so that everyone can tell whose it is.
+/// The outcome of a call is its id, which names the author.
 pub(super) fn outcome_of(author: AttemptId) -> Outcome {
     Outcome::new(author.as_bytes().to_vec())
 }
@@ -59,7 +60,7 @@ pub(super) fn derived(key: usize) -> AttemptId {
     AttemptId::from_bytes([0xd0 + key as u8; 16])
 }
 
-/// Whether the time of a lease has run out, which nobody may have noticed yet.
+/// Whether the time of a lease has run out; the ledger may not have noticed it yet.
 pub(super) fn lapsed(lease: &Lease) -> bool {
     lease.until.ms == 0
 }

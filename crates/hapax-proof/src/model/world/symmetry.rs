@@ -1,4 +1,4 @@
-//! When two moments are the same: nothing that can still happen tells them apart.
+//! When two states are the same: no later step tells them apart.
 
 use std::collections::HashMap;
 use std::hash::{Hash, Hasher};
@@ -7,8 +7,8 @@ use hapax_core::effect::State;
 
 use super::{Sent, Task, Worker, World, author_of, lapsed};
 
-/// Gives ids the names of their first appearance, so that states which differ only in ids are
-/// one.
+/// Gives ids the names of their first appearance, so that states which differ only in ids are the
+/// same.
 #[derive(Default)]
 struct Names(HashMap<[u8; 16], usize>);
 
@@ -20,8 +20,8 @@ impl Names {
 }
 
 impl Hash for World {
-    /// States are the same when nothing can tell them apart: which worker is which does not
-    /// matter, nor what ids are called, nor how large fences are, only their order.
+    /// States are the same when nothing can tell them apart. The order of workers, the names of ids
+    /// and the size of fences do not matter; the order of fences does.
     fn hash<H: Hasher>(&self, hasher: &mut H) {
         let mut names = Names::default();
         (self.crashes, self.pauses, self.doubts, self.restores).hash(hasher);
@@ -75,7 +75,7 @@ impl Hash for World {
             .collect();
         looks.sort_unstable();
         looks.hash(hasher);
-        // Leases that nobody holds matter by what hangs on them.
+        // A lease that no worker holds matters by the effects that run on it.
         for lease in &self.ledger.leases {
             if let Some(known) = names.0.get(lease.id.as_bytes()) {
                 (*known, lapsed(lease)).hash(hasher);
@@ -130,7 +130,7 @@ impl World {
         }
     }
 
-    /// What orders workers, as far as that can be said without naming them.
+    /// Orders workers, as far as possible without naming them.
     fn signature(&self, worker: &Worker, names: &Names) -> impl Ord + use<> {
         let known = |id: &[u8; 16]| names.0.get(id).copied();
         let lease =
