@@ -62,8 +62,7 @@ fn archive(url: &str, history: History, month: &str, to: &Path, json: bool) -> R
                 file.line(&Told { namespace, record: wire::Record::of(found) })
             }),
         };
-        // A partition that cannot be exported yet leaves no file, so that the command can be run
-        // again.
+        // A partition that cannot be exported yet leaves no file, so that the command can be run again.
         let count = exported.inspect_err(|_| _ = std::fs::remove_file(&path)).map_err(store)?;
         file.flush().and_then(|()| file.file.get_ref().sync_all()).map_err(io)?;
         let digest = file.digest.finalize().into();

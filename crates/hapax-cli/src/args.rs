@@ -80,7 +80,7 @@ pub(crate) enum Command {
     Lineage(pipeline::Lineage),
     /// Check a file against the attestation of its making; exits 73 if they differ
     VerifyArtifact(pipeline::VerifyArtifact),
-    /// Find entities and relations in texts; chunks that were read before are not read again
+    /// Find entities and relations in texts; chunks read before are not read again
     Extract(extraction::Extract),
     /// Count and remove cached results of extraction, and explain a miss
     #[command(subcommand)]
@@ -312,7 +312,7 @@ pub(crate) enum Epoch {
         /// Which domain
         domain: Option<String>,
     },
-    /// Skip the indeterminate effects of an epoch that is over: none of them can be asked for again
+    /// Skip the indeterminate effects of a past epoch; none of them can be asked for again
     Skip {
         /// Which epoch, such as connector:6
         #[arg(value_name = "DOMAIN:N")]
@@ -453,7 +453,7 @@ pub(crate) enum Outbox {
         /// Its outbox id
         id: String,
     },
-    /// Try failed deliveries again
+    /// Redrive failed deliveries
     Redrive(Redriven),
     /// Send nothing to a sink for now, on every node
     Pause {
@@ -519,7 +519,7 @@ pub(crate) struct Doctor {
     /// The database was just restored from a backup: end all leases, raise the fences
     #[arg(long)]
     pub(crate) after_restore: bool,
-    /// Repair a file: remove second rows of one key, and index rows that are not found by theirs
+    /// Repair a file: remove second rows of a key, and index rows that are not found by theirs
     #[arg(long)]
     pub(crate) repair: bool,
 }

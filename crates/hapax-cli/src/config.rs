@@ -35,7 +35,7 @@ use items::{Tooled, Worked};
 /// The largest file that is read.
 const LARGEST: u64 = 1024 * 1024;
 
-/// What the file says.
+/// The contents of the file.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Config {
@@ -81,7 +81,7 @@ pub(crate) struct Served {
     pub(crate) key_lifetime: Option<Duration>,
     #[serde(default, with = "humantime_text")]
     pub(crate) drain: Option<Duration>,
-    /// What each namespace may ask: a second on average, in a burst, at the same time.
+    /// The allowance of each namespace: requests a second on average, in a burst, at the same time.
     pub(crate) rate: Option<u32>,
     pub(crate) burst: Option<u32>,
     pub(crate) at_once: Option<usize>,
@@ -91,7 +91,7 @@ pub(crate) struct Served {
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Plane {
-    /// By full name, beside those that are built in.
+    /// By full name, beside the built-in ones.
     #[serde(default)]
     computations: BTreeMap<String, Retried>,
 }
@@ -215,7 +215,7 @@ enum Kind {
     Kafka {
         brokers: String,
         topic: String,
-        /// Settings of librdkafka; `env:NAME` and `file:PATH` stand for what is there.
+        /// Settings of librdkafka; `env:NAME` and `file:PATH` stand for their contents.
         #[serde(default)]
         properties: BTreeMap<String, String>,
         #[serde(default, with = "humantime_text")]
@@ -225,7 +225,7 @@ enum Kind {
     },
 }
 
-/// What to do when it does not work.
+/// How to retry, and when to give up.
 #[derive(Debug, Deserialize)]
 struct Trouble {
     attempts: Option<u32>,
@@ -251,7 +251,7 @@ mod humantime_text {
 }
 
 impl Config {
-    /// Reads the file, and says where it is wrong.
+    /// Reads the file, and reports where it is wrong.
     pub(crate) fn read(path: &Path) -> Result<Self, Failed> {
         let refuse = |what: String| Failed::usage(format!("{}: {what}", path.display()));
         let size = std::fs::metadata(path).map_err(|error| {
@@ -271,7 +271,7 @@ impl Config {
         Ok(Self { path: path.to_owned(), ..config })
     }
 
-    /// What the file says; nothing, where the usual one is not there.
+    /// Reads the file; the default settings, where the usual `hapax.toml` is missing.
     pub(crate) fn read_or_default(path: &Path) -> Result<Self, Failed> {
         match path.exists() || path != Path::new("hapax.toml") {
             true => Self::read(path),
@@ -434,7 +434,7 @@ impl Config {
         !self.sinks.is_empty()
     }
 
-    /// Paths are meant from where the file is.
+    /// A path relative to the file's own directory.
     pub(crate) fn beside(&self, path: &Path) -> PathBuf {
         self.path.parent().unwrap_or(Path::new("")).join(path)
     }
@@ -443,7 +443,7 @@ impl Config {
         Secret::parse(&self.value(text)?).map_err(|error| error.to_string())
     }
 
-    /// What a text stands for: a variable, a file, or itself.
+    /// The value of a text: a variable, a file, or the text itself.
     fn value(&self, text: &str) -> Result<String, String> {
         match text.split_once(':') {
             Some(("env", name)) => {
@@ -482,7 +482,7 @@ fn unknown_setting(text: &str) -> Option<(String, String)> {
     })
 }
 
-/// What is said of a sink that this program was built without.
+/// The error for a sink that this program was built without.
 #[cfg(not(all(feature = "nats", feature = "rabbitmq", feature = "redis", feature = "kafka")))]
 fn left_out(kind: &str) -> String {
     format!("this hapax was built without {kind}; build it with --features {kind}")

@@ -1,4 +1,4 @@
-//! `hapax control`: which computations there are.
+//! `hapax control`: the computations that may be dispatched.
 
 use hapax_server::wire::Computation;
 

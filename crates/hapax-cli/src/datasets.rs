@@ -1,4 +1,4 @@
-//! `hapax datasets`: what is declared of them.
+//! `hapax datasets`: declarations of datasets.
 
 use hapax::Dataset;
 use hapax_server::wire;

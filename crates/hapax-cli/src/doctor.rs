@@ -1,4 +1,4 @@
-//! `hapax doctor`: what needs attention, with an exit code for CI jobs.
+//! `hapax doctor`: problems that need attention, with an exit code for CI jobs.
 
 use hapax::Severity;
 use hapax_pipeline::health;

@@ -1,5 +1,4 @@
-//! What everything that listens has in common: an address, a certificate that is read again, and
-//! systemd to be told.
+//! Code that all listeners share: an address, a certificate that is read again, and the messages to systemd.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -11,7 +10,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::exit::{Exit, Failed};
 
-/// Takes the address that an option names, or says what to do about it.
+/// Binds the address that an option names, or says how to correct it.
 pub(crate) async fn bound(option: &str, address: &str) -> Result<TcpListener, Failed> {
     TcpListener::bind(address).await.map_err(|error| {
         Failed::new(Exit::Unreachable, format!("{option} {address}: {error}"))
@@ -23,8 +22,8 @@ pub(crate) fn local(listener: &TcpListener) -> Result<SocketAddr, Failed> {
     listener.local_addr().map_err(|error| Failed::new(Exit::Unreachable, error.to_string()))
 }
 
-/// Has the certificate read again whenever SIGHUP comes, if there is one. To be called before
-/// anybody is told that it serves: who sends SIGHUP to one that does not listen ends it.
+/// Reads the certificate again on each SIGHUP, if there is one. Call it before a client learns that
+/// this process serves: a SIGHUP ends a process that does not handle it.
 pub(crate) fn reload_on_hangup(tls: Option<Tls>) -> Result<(), Failed> {
     let hangup = signal(SignalKind::hangup());
     let hangup =
@@ -45,19 +44,19 @@ async fn reloading(mut hangup: Signal, tls: Option<Tls>) {
     }
 }
 
-/// A certificate and its key, which these settings name.
+/// Reads the certificate and the key that these settings name.
 pub(crate) fn tls(settings: &str, certificate: &Path, key: &Path) -> Result<Tls, Failed> {
     Tls::read(certificate, key).map_err(|error| {
         Failed::usage(format!("{settings}: {error}")).next("Both are files in PEM.")
     })
 }
 
-/// Tells systemd that requests are served, where it is there to be told.
+/// Tells systemd, if there is one, that requests are served.
 pub(crate) fn is_ready() {
     notify(NotifyState::Ready);
 }
 
-/// Tells systemd that the end has begun.
+/// Tells systemd that the shutdown has begun.
 pub(crate) fn is_stopping() {
     notify(NotifyState::Stopping);
 }

@@ -1,4 +1,4 @@
-//! `hapax effects`: what there is, and what a person decides about it.
+//! `hapax effects`: lists and shows effects, and records what a person decides about them.
 
 use std::path::Path;
 
@@ -82,7 +82,7 @@ fn row(key: Key, effect: &Effect) -> Vec<String> {
     ]
 }
 
-/// An effect and what happened to it.
+/// An effect and its history.
 #[derive(Serialize)]
 struct Shown {
     #[serde(flatten)]
@@ -204,14 +204,14 @@ async fn reset(
     conclude(global, hapax, text, key, judged).await
 }
 
-/// What it would have printed, as the person who looked knows it.
+/// The result that the person who looked has supplied.
 fn read_result(file: Option<&Path>) -> Result<Outcome, Failed> {
     let Some(file) = file else { return Ok(Outcome::from(())) };
     let unreadable = |error| Failed::usage(format!("--result {}: {error}", file.display()));
     Ok(Outcome::from(std::fs::read(file).map_err(unreadable)?))
 }
 
-/// The attempt and state that the person who decides has looked at.
+/// The attempt and the state that the person who decides has seen.
 fn seen(attempt: &str, saw: &str) -> Result<Seen, Failed> {
     let attempt = attempt.parse().map_err(|error| Failed::usage(format!("--attempt: {error}")))?;
     Ok(Seen { attempt, state: state_named("--saw", saw)? })

@@ -1,4 +1,4 @@
-//! `hapax epoch`: which epoch a domain is in, and ending it.
+//! `hapax epoch`: the epoch of a domain, and its end.
 
 use hapax::{Bound, Domain, Entry, Event, Filter, Found, Hapax, Judged, Resolution, StateName};
 use hapax_control::Epochs;
@@ -69,7 +69,7 @@ pub(crate) fn bound(text: &str) -> Result<Bound, Failed> {
     Ok(Bound { domain, epoch })
 }
 
-/// Lets go of what an epoch that is over has left indeterminate.
+/// Skips the indeterminate effects of an epoch that is over.
 async fn skip(
     global: &Global,
     hapax: &Hapax,
@@ -154,7 +154,7 @@ async fn show(global: &Global, hapax: &Hapax, domain: Option<&str>) -> Result<Ex
     Ok(Exit::Done)
 }
 
-/// How a domain came to be in its epoch.
+/// The journal entry of the transition to a domain's epoch.
 async fn transition(hapax: &Hapax, bound: &Bound) -> Result<Option<Entry>, Failed> {
     let history = hapax.history(bound.domain.transition(bound.epoch), 100).await?;
     Ok(history.into_iter().rev().find(|entry| entry.event == Event::Settled))

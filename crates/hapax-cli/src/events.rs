@@ -1,4 +1,4 @@
-//! Events that a program under `hapax run` leaves to be told: JSON lines in a file of its own.
+//! Events that a program under `hapax run` emits: JSON lines in a file of its own.
 
 use std::io::Read as _;
 
@@ -9,7 +9,7 @@ use tempfile::NamedTempFile;
 /// The largest file that is read.
 const LARGEST: u64 = 16 * 1024 * 1024;
 
-/// Reads what the program has written. What is wrong is said with its line.
+/// Reads the events that the program wrote. An error names its line.
 pub(crate) fn read(file: &NamedTempFile) -> Result<Vec<Event>, String> {
     let mut text = String::new();
     let opened = file.reopen().map_err(|error| error.to_string())?;

@@ -9,7 +9,7 @@ use hapax::{Error, StoreError};
 pub(crate) enum Exit {
     /// Done, or replayed.
     Done,
-    /// As the program that `run` executed ended.
+    /// With the exit code of the program that `run` executed.
     Program(u8),
     /// Wrong usage or malformed input.
     Usage,
@@ -17,11 +17,11 @@ pub(crate) enum Exit {
     Conflict,
     /// The store cannot be reached, or is damaged.
     Unreachable,
-    /// A guard said no.
+    /// A guard refused it.
     Refused,
     /// In flight or locked; try later.
     Later,
-    /// The outcome is unknown; someone must look.
+    /// The outcome is unknown; an operator must look.
     Look,
 }
 

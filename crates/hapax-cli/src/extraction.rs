@@ -78,7 +78,7 @@ pub(crate) async fn extract(global: &Global, asked: &args::Extract) -> Result<Ex
     failed.map_or(Ok(Exit::Done), Err)
 }
 
-/// What a text says, a line for each thing and each relation.
+/// Prints the contents of a text, a line for each entity and each relation.
 fn print_full(file: &Path, document: &Value) {
     let list = |name: &str| document[name].as_array().cloned().unwrap_or_default();
     let text = |value: &Value| output::plain(value.as_str());
@@ -146,7 +146,7 @@ fn printed(file: &Path, extracted: &Extracted, document: &Value) -> Value {
 
 fn row(file: &Path, extracted: &Extracted, document: &Value) -> Vec<String> {
     let count = |name: &str| document[name].as_array().map_or(0, Vec::len).to_string();
-    // What it took when it was made was not spent now.
+    // A hit spends nothing: its figures are from when the result was made.
     let spent = |name: &str| match extracted.is_hit() {
         true => "-".to_owned(),
         false => document["metadata"][name].to_string(),
@@ -170,7 +170,7 @@ async fn open(global: &Global, config: &Path) -> Result<Extract, Failed> {
     Ok(Extract::new(output::open(global).await?, extractor, settings))
 }
 
-/// The IRI of the ontology, which is kept first if it is a file.
+/// The IRI of the ontology, which is stored first if it is a file.
 async fn ontology_of(extract: &Extract, named: &str) -> Result<String, Failed> {
     let Some(ontology) = named_file(named)? else { return Ok(named.to_owned()) };
     extract.put_ontology(&ontology, None, "hapax extract").await?;
@@ -213,7 +213,7 @@ fn text_of(path: &Path) -> Result<String, Failed> {
         .map_err(|_| Failed::usage(format!("{}: not UTF-8", path.display())))
 }
 
-/// Parameters: what reads as a number is one.
+/// Parameters: a value that reads as a number is one.
 fn params(how: &How) -> Result<Json, Failed> {
     let read = |text: &String| {
         let (name, value) = text
@@ -270,7 +270,7 @@ async fn invalidate(extract: &Extract, key: &str) -> Result<usize, Failed> {
     }
 }
 
-/// For those who have no text to read.
+/// For commands that read no text.
 async fn plain(global: &Global) -> Result<Extract, Failed> {
     let (extractor, settings) = (Arc::new(Builtin::default()), Settings::default());
     Ok(Extract::new(output::open(global).await?, extractor, settings))

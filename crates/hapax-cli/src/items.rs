@@ -127,7 +127,7 @@ pub(crate) async fn main(global: &Global, asked: Asked) -> Result<Exit, Failed> 
     }
 }
 
-/// Items to look at: no tools, no lease.
+/// Items for a query: no tools, no lease.
 async fn look(global: &Global) -> Result<Items, Failed> {
     let hapax = output::open(global).await?;
     Ok(Items::new(hapax, Vec::new(), Vec::new())?)
@@ -141,7 +141,7 @@ async fn open(global: &Global, setup: &Setup) -> Result<Items, Failed> {
     config.items(&hapax, &global.db).await
 }
 
-/// Publishes a script: under which name, and as which version.
+/// Publishes a script. Returns the workflow's name and the version.
 async fn publish(
     items: &Items,
     script: &Path,
@@ -200,7 +200,7 @@ fn compare(global: &Global, before: &Path, after: &Path, setup: &Setup) -> Resul
     }
 }
 
-/// Says what a decision leads to.
+/// Prints the next step after a decision.
 fn decided(global: &Global, workflow: &str) {
     let next = format!("hapax items run --workflow {workflow}");
     match global.json {
@@ -209,7 +209,7 @@ fn decided(global: &Global, workflow: &str) {
     }
 }
 
-/// A workflow that somebody has heard of.
+/// Refuses a workflow that has neither scripts nor runs.
 async fn known(items: &Items, workflow: &str) -> Result<(), Failed> {
     let unknown = items.scripts(workflow).await?.is_empty()
         && items.runs(workflow, None, 1).await?.is_empty();
@@ -380,7 +380,7 @@ fn print_run(run: &RunView) {
     output::print(&line);
 }
 
-/// What a person is asked: one escalation, or all of them and the repairs that wait for approval.
+/// Prints one escalation, or all of them and the repairs that wait for approval.
 async fn escalations(
     global: &Global,
     items: &Items,
@@ -409,7 +409,7 @@ async fn escalations(
     }
 }
 
-/// A repair that waits, and what to type.
+/// Prints a repair that waits, and the command that decides it.
 fn print_held(nth: usize, script: &Script) {
     if nth > 0 {
         output::print("");
@@ -423,7 +423,7 @@ fn print_held(nth: usize, script: &Script) {
     output::print(&format!("  {decide} --approve --attempt {attempt} --note WHY"));
 }
 
-/// All that a person needs to decide, and what to type.
+/// Prints all facts that a person needs to decide, and the command to type.
 fn print_escalation(nth: usize, escalation: &Escalation) {
     if nth > 0 {
         output::print("");

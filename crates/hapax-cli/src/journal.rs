@@ -1,4 +1,4 @@
-//! `hapax journal`: the record, its verification, and proofs for others.
+//! `hapax journal`: the record, its verification, and proofs for third parties.
 
 mod replay;
 mod rollback;
@@ -93,7 +93,7 @@ fn row(entry: &Entry) -> Vec<String> {
     ]
 }
 
-/// A note in a few words, where it is a document.
+/// A short form of a note that is a document.
 fn short(note: &str) -> String {
     let Ok(document) = serde_json::from_str::<Value>(note) else {
         return output::plain(Some(note));

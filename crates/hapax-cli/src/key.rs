@@ -36,7 +36,7 @@ pub(crate) fn main(global: &Global, args: &args::Key) -> Result<Exit, Failed> {
                 }
             }
         }
-        // One object over many lines, or nothing that can be read.
+        // One object over many lines, or malformed input.
         Err(_) => {
             let mut whole = first.into_bytes();
             input.take(LARGEST).read_to_end(&mut whole).map_err(unreadable)?;
@@ -75,7 +75,7 @@ fn derive(global: &Global, args: &args::Key, fields: &Json, line: usize) -> Resu
     Ok(())
 }
 
-/// The members of an object, and which of them were asked for.
+/// The members of an object, and which of them the derivation used.
 struct Fields<'a> {
     members: &'a [(String, Json)],
     used: Vec<&'static str>,
@@ -217,7 +217,7 @@ impl<'a> Fields<'a> {
         names.filter(|name| !self.open && !self.used.contains(name))
     }
 
-    /// The fields that took part, as they were given.
+    /// The fields that the derivation used, as they were given.
     fn echo(&self) -> Map<String, Value> {
         let used =
             self.members.iter().filter(|(name, _)| self.open || self.used.contains(&name.as_str()));

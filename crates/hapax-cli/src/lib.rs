@@ -44,7 +44,7 @@ use clap::{CommandFactory as _, Parser as _};
 use args::{Args, Command};
 use exit::{Exit, Failed};
 
-/// Does what the arguments of this process ask for.
+/// Runs the command that the arguments of this process name.
 pub fn main() -> ExitCode {
     if let Some(code) = watchdog::watch().or_else(program::become_program) {
         return code;
@@ -112,7 +112,7 @@ fn runtime() -> Result<tokio::runtime::Runtime, Failed> {
         .map_err(|error| Failed::new(Exit::Unreachable, format!("no runtime: {error}")))
 }
 
-/// For those who serve many at once.
+/// For commands that serve many clients at once.
 fn threads() -> Result<tokio::runtime::Runtime, Failed> {
     tokio::runtime::Builder::new_multi_thread()
         .enable_all()

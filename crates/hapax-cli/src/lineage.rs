@@ -1,4 +1,4 @@
-//! `hapax lineage`: what the journal says of operations, in the languages of others; and
+//! `hapax lineage`: the operations in the journal, in the formats of other systems; and
 //! `hapax verify-artifact`.
 
 use std::path::Path;
@@ -37,7 +37,7 @@ pub(crate) async fn main(global: &Global, lineage: Lineage) -> Result<Exit, Fail
     }
 }
 
-/// Tells of every moment of this namespace, in the order of the journal.
+/// Calls `tell` for every moment of this namespace, in the order of the journal.
 async fn each(
     hapax: &Hapax,
     dataset: Option<&str>,
@@ -79,7 +79,7 @@ fn print(format: Format, moment: &Moment) -> Result<(), Failed> {
     Ok(())
 }
 
-/// Writes everything anew, as the sinks write it.
+/// Writes all formats anew, as the sinks write them.
 async fn rebuild(
     global: &Global,
     hapax: &Hapax,
@@ -109,7 +109,7 @@ async fn rebuild(
     Ok(Exit::Done)
 }
 
-/// Prints a signed statement of how a version came to be; the newest, if it was made again.
+/// Prints a signed statement about the making of a version; of the newest making, if there were several.
 async fn attest(hapax: &Hapax, dataset: &str, version: &str) -> Result<Exit, Failed> {
     let builder = hapax.verifier()?.to_string();
     let builder = format!("urn:hapax:ledger:{}", builder.split('+').next().unwrap_or_default());
@@ -129,7 +129,7 @@ async fn attest(hapax: &Hapax, dataset: &str, version: &str) -> Result<Exit, Fai
         let what = format!("no operation made version {version:?} of {dataset:?} with a SHA-256");
         return Err(Failed::usage(what).next("See: hapax lineage export"));
     }
-    // Whether it can be signed is found out before anything is printed.
+    // Finds out whether it can sign before it prints anything.
     hapax.sign(b"")?;
     for statement in &statements {
         line(&attestation::seal(statement, |bytes| hapax.sign(bytes).unwrap_or_default()));

@@ -8,7 +8,7 @@ use crate::args::{Global, Lint, LintFormat};
 use crate::exit::{Exit, Failed};
 use crate::output;
 
-/// Looked for where the command is run, unless another is named.
+/// The file in the working directory, unless the caller names another.
 const CONFIG: &str = "hapax-lint.toml";
 
 pub(crate) fn main(global: &Global, asked: &Lint) -> Result<Exit, Failed> {

@@ -1,4 +1,4 @@
-//! `hapax listen`: receive webhooks on loopback, check who signed them, and print them.
+//! `hapax listen`: receive webhooks on loopback, check their signatures, and print them.
 
 use std::collections::HashSet;
 use std::net::Ipv4Addr;
@@ -91,7 +91,8 @@ async fn receive(
 }
 
 impl Inbox {
-    /// Prints a message, unless it came before or nobody who may has signed it.
+    /// Prints a message. Refuses one that none of the secrets signed, if there are any. One whose
+    /// id came before is only reported.
     fn take(&self, headers: &http::HeaderMap, body: &[u8], json: bool) -> StatusCode {
         let header = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
         let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());

@@ -1,4 +1,4 @@
-//! What the library has to say: warnings for people, and telemetry of each dispatch in a file.
+//! The log: warnings for people, and telemetry of each dispatch in a file.
 
 use std::fs::{File, OpenOptions};
 use std::io::Write;
@@ -19,13 +19,13 @@ use tracing_subscriber::util::SubscriberInitExt as _;
 use crate::args::LogFormat;
 use crate::exit::{Exit, Failed};
 
-/// The variable that says how much is told: `error`, `warn`, `info`, `debug`, `trace`, `off`.
+/// The variable with the log level: `error`, `warn`, `info`, `debug`, `trace`, `off`.
 const VARIABLE: &str = "HAPAX_LOG";
 
-/// Where dispatches are told of.
+/// The target of log events about dispatches.
 const DISPATCH: &str = "hapax::dispatch";
 
-/// Begins to listen. Dispatches are written into this file as well, if there is one.
+/// Begins to log. Dispatches are written into this file as well, if there is one.
 pub(crate) fn listen(telemetry: Option<&Path>, format: LogFormat) -> Result<(), Failed> {
     let level = match std::env::var(VARIABLE) {
         Ok(text) => text.parse::<LevelFilter>().map_err(|_| {
@@ -50,7 +50,7 @@ pub(crate) fn listen(telemetry: Option<&Path>, format: LogFormat) -> Result<(), 
     Ok(())
 }
 
-/// Passes on to a collector what the library has to say, and tells people nothing.
+/// Sends log events to a collector, and prints nothing.
 #[cfg(feature = "otlp")]
 pub(crate) fn collect() {
     let _ = tracing_subscriber::registry().with(collected()).try_init();
@@ -61,7 +61,7 @@ fn collected<S: Subscriber + for<'a> LookupSpan<'a>>() -> impl Layer<S> {
     Collected.with_filter(Targets::new().with_target("hapax", LevelFilter::INFO))
 }
 
-/// Says something that people should read also when nothing is wrong.
+/// Prints a message that people should read also when nothing is wrong.
 pub(crate) fn say(format: LogFormat, event: &str, what: &str) {
     match format {
         LogFormat::Text => eprintln!("hapax: {what}"),
@@ -83,7 +83,7 @@ fn appended(path: &Path) -> Result<File, Failed> {
     })
 }
 
-/// To a collector, if there is one.
+/// Sends log events to a collector, if there is one.
 #[cfg(feature = "otlp")]
 struct Collected;
 
@@ -99,7 +99,7 @@ impl<S: Subscriber> Layer<S> for Collected {
 /// One JSON object a line.
 struct Lines<W> {
     out: Arc<Mutex<W>>,
-    /// Whether lines say what they are about: how bad it is, from where, and under which code.
+    /// Whether lines have the fields of a log: the level, the target, and the event's name.
     is_log: bool,
 }
 
@@ -113,7 +113,7 @@ impl<S: Subscriber, W: Write + Send + 'static> Layer<S> for Lines<W> {
             let level = about.level().as_str().to_ascii_lowercase();
             fields.0.insert("level".into(), level.into());
             fields.0.insert("target".into(), about.target().into());
-            // What has no name of its own is called after its place in the code.
+            // An event without a name is called after its place in the code, which is left out.
             if !about.name().starts_with("event ") {
                 fields.0.insert("event".into(), about.name().into());
             }
@@ -127,8 +127,8 @@ impl<S: Subscriber, W: Write + Send + 'static> Layer<S> for Lines<W> {
     }
 }
 
-/// An object as one line, with nothing in it that a terminal or a reader of lines takes for a command:
-/// JSON itself escapes only a part of that.
+/// An object as one line, without characters that a terminal or a line reader takes for a command: JSON itself
+/// escapes only some of them.
 fn line(object: &Value) -> String {
     let mut line = String::new();
     for letter in object.to_string().chars() {

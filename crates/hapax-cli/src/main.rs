@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-/// A server makes many small things for each request, and the system's allocator is slow at that.
+/// A server makes many small allocations for each request, and the system's allocator is slow at that.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 

@@ -19,10 +19,10 @@ use crate::otlp::Telemetry;
 use crate::program::{self, End, Limits, Program};
 use crate::run::{self, Ended, UNDO};
 
-/// The exit code by which a program says that what is in the way passes by itself.
+/// The exit code by which a program reports a transient failure.
 const TEMPFAIL: u8 = 75;
 
-/// How long parameters may be that are kept for a replay.
+/// The longest parameters that are kept for a replay.
 const KEPT_PARAMS: usize = 8 * 1024;
 
 /// How long a collector may take when everything else is done.
@@ -87,12 +87,12 @@ pub(crate) async fn once(global: &Global, run: &Run, hapax: &Hapax) -> Result<Ex
         }
         Err(error) => conclude(run, hapax, key, error, seen.get()).await,
     };
-    // What was counted is gone with this process.
+    // The counters are gone with this process.
     telemetry.stop_within(PATIENCE).await;
     concluded
 }
 
-/// Whoever writes a dataset's terms down expects them to count.
+/// Refuses a file whose terms differ from those declared on the ledger: their author expects them to count.
 async fn as_declared(config: &Config, hapax: &Hapax, dataset: &str) -> Result<(), Failed> {
     let Some(written) = config.datasets()?.remove(dataset) else { return Ok(()) };
     let path = config.path.display();
@@ -179,7 +179,7 @@ async fn checked(check: &str, work: Work, show: bool, seen: Seen) -> Result<(), 
     passed
 }
 
-/// A rollback is kept as it is, to be run later, and nothing exact may be kept.
+/// A rollback command is kept as it is, to be run later. It must not name an exact place.
 async fn keepable(command: &str, work: Work) -> Result<(), String> {
     match work.masked(command) == command {
         true => Ok(()),
@@ -187,7 +187,7 @@ async fn keepable(command: &str, work: Work) -> Result<(), String> {
     }
 }
 
-/// Runs the program, and says what it made.
+/// Runs the program, and returns its outputs and events.
 async fn perform(run: &Run, show: bool, work: Work, seen: Seen) -> Result<Made, Trouble> {
     let told = tempfile::NamedTempFile::new();
     let told = told.map_err(|error| Trouble::not_done(format!("no file for events: {error}")))?;
@@ -201,7 +201,7 @@ async fn perform(run: &Run, show: bool, work: Work, seen: Seen) -> Result<Made, 
     let before = children_time();
     let limits = Some(&work as &dyn Limits);
     let program = Program { words: &run.program, environment: &environment, show, limits };
-    // Not started is not done, for certain.
+    // A program that was not started did not happen, for certain.
     let (end, recording) =
         program.run().await.map_err(|error| Trouble::not_done(error.to_string()))?;
     if end != End::Exited(0) {
@@ -225,7 +225,7 @@ async fn perform(run: &Run, show: bool, work: Work, seen: Seen) -> Result<Made, 
     if let Some(event) = &run.operation.publish {
         made = made.publish(event);
     }
-    // It is done, and cannot be recorded with what it has to tell.
+    // The program is done, and its events cannot be recorded.
     for event in events::read(&told).map_err(Trouble::ambiguous)? {
         made = made.event(event);
     }
@@ -265,7 +265,7 @@ fn children_time() -> Duration {
     Duration::from_millis(ticks * 10)
 }
 
-/// Says how it went, and with which code to exit.
+/// Turns an error into a message and an exit code.
 async fn conclude(
     run: &Run,
     hapax: &Hapax,
@@ -293,7 +293,7 @@ async fn conclude(
         Error::Refused(refusal) => {
             let effect = hapax.show(key).await?;
             let partial = effect.filter(|e| e.state.name() == hapax::StateName::Partial);
-            // Who waits for a yes undoes nothing.
+            // An operation that waits for a review undoes nothing.
             let partial = partial.filter(|_| !matches!(refusal, Refusal::Review(_)));
             if let Some(effect) = partial.as_ref().filter(|_| run.rollback.is_some()) {
                 run::roll_back(hapax, key, &hapax::Blocked::by(effect)).await?;

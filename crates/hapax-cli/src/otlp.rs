@@ -16,11 +16,11 @@ use crate::exit::Failed;
 /// The variable that names the collector.
 const ENDPOINT: &str = "OTEL_EXPORTER_OTLP_ENDPOINT";
 
-/// What is told to a collector, if there is one.
+/// The exporters to a collector, if there is one.
 pub(crate) struct Telemetry(Option<told::Told>);
 
 impl Telemetry {
-    /// Begins to tell, if somebody is to be told: of the ledger, and of what is done on it here.
+    /// Begins to export telemetry of the ledger and of the operations on it, if a collector is named.
     pub(crate) fn start(
         hapax: &Hapax,
         operations: &Arc<Meters>,
@@ -32,8 +32,8 @@ impl Telemetry {
         }
     }
 
-    /// Begins to tell of one run, if somebody is to be told and this hapax can. A program is run
-    /// all the same if not.
+    /// Begins to export telemetry of one run, if a collector is named and this hapax can. Otherwise
+    /// the program is run all the same.
     pub(crate) fn of_one_run(hapax: &Hapax, operations: &Arc<Meters>) -> Self {
         if cfg!(not(feature = "otlp")) {
             return Self(None);
@@ -49,8 +49,8 @@ impl Telemetry {
         telemetry
     }
 
-    /// The same routes, each request a span: a child of the caller's, a parent of what is asked of
-    /// others for it.
+    /// The same routes, each request a span: a child of the client's span, a parent of the spans
+    /// that other services make for it.
     pub(crate) fn traced(&self, app: Router) -> Router {
         match &self.0 {
             Some(told) => told.traced(app),
@@ -58,14 +58,14 @@ impl Telemetry {
         }
     }
 
-    /// Tells what is left, and stops.
+    /// Exports the rest, and stops.
     pub(crate) async fn stop(self) {
         if let Some(told) = self.0 {
             let _ = tokio::task::spawn_blocking(move || told.stop()).await;
         }
     }
 
-    /// The same, and waits no longer than this for a collector that does not answer.
+    /// The same, but waits no longer than this for a collector that does not answer.
     pub(crate) async fn stop_within(self, patience: Duration) {
         let Some(told) = self.0 else { return };
         let (stopped, waiting) = tokio::sync::oneshot::channel();
@@ -91,7 +91,7 @@ mod told {
 
     use crate::exit::Failed;
 
-    /// Cannot be made.
+    /// Cannot be made in a build without the feature.
     pub(super) enum Told {}
 
     impl Told {
@@ -162,7 +162,7 @@ mod told {
     const PATIENCE: Duration = Duration::from_secs(10);
     const LARGEST_ANSWER: usize = 1024 * 1024;
 
-    /// How often the outbox is looked at.
+    /// How often the outbox statistics are read.
     const LOOK: Duration = Duration::from_secs(10);
 
     pub(super) struct Told {
@@ -171,10 +171,10 @@ mod told {
         loggers: SdkLoggerProvider,
     }
 
-    /// Where log records go, once there is somewhere.
+    /// The logger of log records, once there is a collector.
     static LOGGER: OnceLock<SdkLogger> = OnceLock::new();
 
-    /// Passes on what is logged.
+    /// Sends a log event to the collector.
     pub(crate) fn record(about: &Metadata<'_>, fields: Map<String, Value>) {
         let Some(logger) = LOGGER.get() else { return };
         let mut record = logger.create_log_record();
@@ -264,7 +264,7 @@ mod told {
     /// How a number is read.
     type Read<T> = fn(&T) -> u64;
 
-    /// Under the names of the specification: of operations with their labels, of the rest without.
+    /// Under the names of the specification: counts of operations with their labels, the rest without.
     const OPERATED: [(Meter, Read<Counts>); 8] = [
         (Meter::Replays, |counts| counts.replayed),
         (Meter::LockFailures, |counts| counts.lock_failures),
@@ -276,7 +276,7 @@ mod told {
         (Meter::Carbon, |_| 0),
     ];
 
-    /// What the server has beside them.
+    /// The server's own counters.
     const COUNTED: [(&str, Read<Counts>); 3] = [
         ("hapax.grants", |counts| counts.granted),
         ("hapax.conflicts", |counts| counts.conflicts),
@@ -355,7 +355,7 @@ mod told {
         });
     }
 
-    /// Everything that Prometheus is told of extractions, under the same names with dots.
+    /// All extraction metrics that Prometheus gets, under the same names with dots.
     fn count_extractions(extract: &Extract, meters: &SdkMeterProvider) {
         let meter = meters.meter("hapax");
         let mut counts = extract.meters().counts();
@@ -417,7 +417,7 @@ mod told {
         response
     }
 
-    /// Carries what is told, on the runtime of this process: exporters have threads of their own.
+    /// Sends exports on the runtime of this process: exporters have threads of their own.
     #[derive(Debug, Clone)]
     struct Courier {
         client: Client<HttpsConnector<HttpConnector>, Full<Bytes>>,

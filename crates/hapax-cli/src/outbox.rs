@@ -1,4 +1,4 @@
-//! `hapax outbox`: events, where they are, and what a person does about them.
+//! `hapax outbox`: lists, redrives and delivers events.
 
 pub(crate) mod dispatch;
 
@@ -211,7 +211,7 @@ async fn configure(global: &Global, hapax: &Hapax, path: &Path) -> Result<Exit, 
     Ok(Exit::Done)
 }
 
-/// What the governance ledger is called where pipelines look for it.
+/// The file name of the governance ledger, which pipelines look for.
 const LEDGER: &str = "pipeline_outbox_ledger.json";
 
 /// The governance ledger: every event of the namespace and every refusal, oldest first, as one
@@ -250,7 +250,7 @@ async fn export(global: &Global, hapax: &Hapax, to: Option<&Path>) -> Result<Exi
     Ok(Exit::Done)
 }
 
-/// What guards said no to in this namespace, as the journal has it.
+/// The refusals of guards in this namespace, as the journal has them.
 async fn refusals(hapax: &Hapax) -> Result<Vec<Refused>, Failed> {
     let (mut fold, mut after, mut refused) = (Refusals::default(), 0, Vec::new());
     loop {
@@ -262,7 +262,7 @@ async fn refusals(hapax: &Hapax) -> Result<Vec<Refused>, Failed> {
     }
 }
 
-/// Writes a file as a whole: whoever reads it sees the old one or the new one.
+/// Writes a file as a whole: a reader sees the old one or the new one.
 fn written(path: &Path, text: &str) -> std::io::Result<()> {
     let directory = path.parent().unwrap_or(Path::new("."));
     std::fs::create_dir_all(directory)?;
@@ -289,7 +289,7 @@ fn ledger_entry(found: &Found) -> Value {
     })
 }
 
-/// A refusal has no place in the outbox, and one in the journal.
+/// A refusal has no place in the outbox, only one in the journal.
 fn refusal_entry(refused: &Refused) -> Value {
     json!({
         "outbox_id": null,

@@ -11,13 +11,13 @@ use serde::Serialize;
 use crate::args::Global;
 use crate::exit::Failed;
 
-/// Opens the ledger to look at it: no lease, no background work.
+/// Opens the ledger for a query: no lease, no background work.
 pub(crate) async fn open(global: &Global) -> Result<Hapax, Failed> {
     let namespace = namespace(global)?;
     Ok(builder(global).background(false).open(&global.db).await?.in_namespace(namespace))
 }
 
-/// How the ledger is opened, as far as that is the same for all commands.
+/// The settings with which all commands open the ledger.
 pub(crate) fn builder(global: &Global) -> Builder {
     match &global.signing_key {
         Some(path) => Hapax::builder().signing_key(path),
@@ -29,7 +29,7 @@ pub(crate) fn namespace(global: &Global) -> Result<Namespace, Failed> {
     Namespace::new(&global.namespace).map_err(|error| Failed::usage(error.to_string()))
 }
 
-/// The key a person means: one that is printed, or the name given to `run`.
+/// The key that a person means: a printed key, or the name given to `run`.
 pub(crate) fn key(text: &str) -> Result<Key, Failed> {
     if text.trim().is_empty() {
         return Err(Failed::usage("--key is blank").next("Name what must happen once."));
@@ -62,7 +62,7 @@ pub(crate) fn state(name: StateName) -> String {
     .to_string()
 }
 
-/// A text of somebody else's, fit for one line of a terminal.
+/// A text from another author, fit for one line of a terminal.
 pub(crate) fn plain(text: Option<&str>) -> String {
     let text = text.unwrap_or_default().chars();
     text.map(|c| if c.is_control() { ' ' } else { c }).collect()
@@ -95,7 +95,7 @@ pub(crate) fn json(document: &impl Serialize) {
     print(&serde_json::to_string(document).unwrap_or_default());
 }
 
-/// Prints a line; a reader who went away is no error.
+/// Prints a line; a reader that went away is no error.
 pub(crate) fn print(line: &str) {
     let _ = writeln!(std::io::stdout(), "{line}");
 }

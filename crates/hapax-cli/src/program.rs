@@ -1,4 +1,4 @@
-//! A program that dies with us: its output shown and recorded, signals forwarded.
+//! A program that dies with this process: its output shown and recorded, signals forwarded.
 //!
 //! A [watchdog](crate::watchdog) stands between `hapax run` and the program. Between fork and exec this
 //! binary stands in for the program for a moment, asks the system to be killed when the watchdog dies, and
@@ -28,8 +28,8 @@ use crate::watchdog;
 /// Set for the moment in which this binary is about to become the program.
 pub(crate) const PARENT: &str = "HAPAX_PROGRAM_OF";
 
-/// If we were started to become a program, becomes it. Returns only if that fails, or if we
-/// were started for ourselves.
+/// If this process was started to become a program, becomes it. Returns only if that fails, or if
+/// the process was started as itself.
 pub(crate) fn become_program() -> Option<ExitCode> {
     let parent = std::env::var(PARENT).ok()?;
     let mut words = std::env::args_os().skip(1);
@@ -65,7 +65,7 @@ impl End {
 }
 
 impl End {
-    /// As the watchdog says it.
+    /// As the watchdog reports it.
     pub(crate) fn told(self) -> String {
         match self {
             Self::Exited(code) => format!("exited {code}"),
@@ -96,11 +96,11 @@ impl std::fmt::Display for End {
     }
 }
 
-/// What to run, and what it sees.
+/// The program to run, and its environment.
 pub(crate) struct Program<'a> {
     pub(crate) words: &'a [OsString],
     pub(crate) environment: &'a [(&'static str, String)],
-    /// Whether its output is passed on while it runs.
+    /// Whether its output is shown while it runs.
     pub(crate) show: bool,
     /// The limit on how long it may work, if there is one.
     pub(crate) limits: Option<&'a dyn Limits>,
@@ -163,7 +163,7 @@ impl Program<'_> {
             }
         };
         let (from_watchdog, mut to_watchdog) = line.into_split();
-        // It starts the program once it knows how long that may work.
+        // The watchdog starts the program once it knows how long that may work.
         let until = || self.limits.and_then(Limits::work_until_ms).unwrap_or(u64::MAX);
         let mut until_ms = until();
         to_watchdog.write_all(format!("until {until_ms}\n").as_bytes()).await?;
@@ -188,7 +188,8 @@ impl Program<'_> {
                 }
             }
         };
-        // It has said how the program ended; if it was killed, it has not, and the program died with it.
+        // The watchdog has reported how the program ended. If it was killed, it has not, and the program died with
+        // it.
         let said = tokio::time::timeout(TELL, told.next_line()).await;
         let said = said.ok().and_then(Result::ok).flatten();
         let end = said.as_deref().and_then(End::read);
@@ -196,7 +197,7 @@ impl Program<'_> {
     }
 }
 
-/// How often the watchdog is told until when the program may work.
+/// How often the watchdog gets a new time until which the program may work.
 const TELL: Duration = Duration::from_millis(20);
 
 /// The words of a shell command.
@@ -204,7 +205,7 @@ pub(crate) fn shell(command: &str) -> Vec<OsString> {
     ["sh", "-c", command].map(OsString::from).to_vec()
 }
 
-/// Words as the fingerprint and people see them.
+/// Words as the fingerprint and people get them.
 pub(crate) fn bytes(word: &OsStr) -> &[u8] {
     word.as_encoded_bytes()
 }
@@ -278,8 +279,7 @@ fn forward(pid: Option<Pid>, signal: Signal) {
     }
 }
 
-/// The signals that are passed on. On a terminal the program gets an interrupt from the
-/// terminal itself.
+/// The signals that are forwarded. On a terminal the program gets an interrupt from the terminal itself.
 struct Signals {
     interrupt: Arrivals,
     quit: Arrivals,

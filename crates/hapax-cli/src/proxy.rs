@@ -69,7 +69,7 @@ pub(crate) async fn main(global: &Global, asked: &Proxy) -> Result<Exit, Failed>
         let doors = Doors { listener, tls: None, limits: Limits::default() };
         tokio::spawn(listener::serve(doors, watch.router(), std::future::pending()));
     }
-    // Longer than the service may take, so that what was begun is finished.
+    // Longer than the service may take, so that running requests can finish.
     let drain = asked.timeout + Duration::from_secs(5);
     let limits = Limits { connections: asked.connections, drain, ..Limits::default() };
     let told = stop::told()?;

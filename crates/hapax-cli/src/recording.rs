@@ -1,4 +1,4 @@
-//! What a program printed: recorded while it runs, head and tail, and played back.
+//! The output of a program: recorded while it runs, head and tail, and played back.
 
 use std::collections::VecDeque;
 use std::io::Write as _;
@@ -24,7 +24,7 @@ impl Stream {
         }
     }
 
-    /// Passes bytes on. A reader who went away does not stop the program.
+    /// Shows bytes. A reader that went away does not stop the program.
     pub(crate) fn write(self, bytes: &[u8]) {
         let _ = match self {
             Self::Out => {
@@ -72,8 +72,8 @@ impl Recording {
         }
     }
 
-    /// The outcome to record, one text a stream: so that nothing that has to be masked is split
-    /// over two pieces, or hidden in an encoding.
+    /// The outcome to record, one text a stream. So no text that must be masked is split over two
+    /// pieces, or hidden in an encoding.
     pub(crate) fn joined(&self) -> Outcome {
         let text = |wanted: Stream| {
             let pieces = self.head.iter().chain(&self.tail);
@@ -124,7 +124,7 @@ fn piece(stream: Stream, bytes: &[u8]) -> Value {
     Value::Object(piece)
 }
 
-/// What a recorded outcome says, piece by piece. An outcome that `run` did not make is played
+/// The contents of a recorded outcome, piece by piece. An outcome that `run` did not make is played
 /// back as it is.
 pub(crate) fn pieces(outcome: &Outcome) -> Vec<(Stream, Vec<u8>)> {
     let Some(body) = outcome.body() else { return Vec::new() };

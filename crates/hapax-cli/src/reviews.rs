@@ -1,4 +1,4 @@
-//! `hapax reviews`: what people were asked about operations, and their answers.
+//! `hapax reviews`: reviews of operations, and decisions about them.
 
 use hapax::{Hapax, Judged};
 use hapax_pipeline::Pipeline;

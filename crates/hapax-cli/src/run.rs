@@ -77,12 +77,12 @@ async fn once(global: &Global, run: &Run, hapax: &Hapax, name: &str) -> Result<E
     conclude(global, run, hapax, (name, key), result, ended.get()).await
 }
 
-/// The epoch that it is bound to, if it is to one.
+/// The epoch that the effect is bound to, if `--epoch` names one.
 pub(crate) fn bound(run: &Run) -> Result<Option<Bound>, Failed> {
     run.epoch.as_deref().map(epoch::bound).transpose()
 }
 
-/// What is said of an effect, whether it goes by a key or is an operation.
+/// Applies the options that effects with a key and operations have in common.
 pub(crate) fn terms(
     effect: EffectBuilder,
     run: &Run,
@@ -111,7 +111,7 @@ pub(crate) fn terms(
     effect
 }
 
-/// Why the program's run was no success, for the exit code.
+/// Why a program's run was no success, for the exit code.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Ended {
     Program(End),
@@ -147,7 +147,7 @@ async fn perform(
     }
     let program =
         Program { words: &run.program, environment: &environment, show, limits: Some(claim) };
-    // Not started is not done, for certain.
+    // A program that was not started did not happen, for certain.
     let (end, recording) =
         program.run().await.map_err(|error| Failure::not_done(error.to_string()))?;
     if end != End::Exited(0) {
@@ -160,7 +160,7 @@ async fn perform(
             return Err(Failure::partial(format!("--post {check:?} {why}")));
         }
     }
-    // It is done, and cannot be recorded with what it has to tell.
+    // The program is done, and its events cannot be recorded.
     for event in events::read(&told).map_err(Failure::ambiguous)? {
         claim.emit(event)?;
     }
@@ -214,7 +214,7 @@ async fn look(command: String, key: hapax::Key, sought: hapax::Sought) -> Findin
     }
 }
 
-/// Says how it went, and with which code to exit.
+/// Turns a result into a message and an exit code.
 async fn conclude(
     global: &Global,
     run: &Run,
@@ -263,7 +263,7 @@ async fn conclude(
     }
 }
 
-/// Rolls back at once, rather than when the next call comes.
+/// Rolls back at once, rather than at the next call.
 pub(crate) async fn roll_back(
     hapax: &Hapax,
     key: hapax::Key,

@@ -20,7 +20,7 @@ use crate::otlp::Telemetry;
 use crate::outbox::dispatch::project_with;
 use crate::{door, log, output, stop};
 
-/// Where to listen, if nobody says.
+/// The address to listen on by default.
 const LISTEN: &str = "127.0.0.1:8765";
 
 /// `hapax dev`.
@@ -55,7 +55,7 @@ pub(crate) async fn dev(global: &Global, asked: &Dev) -> Result<Exit, Failed> {
     served(&server, doors, hapax, (Some(dispatcher), environment), asked.log_format).await
 }
 
-/// How the systems on the ledger are set up, by the file.
+/// The settings of the systems on the ledger, from the file.
 fn systems(config: &Config) -> Result<Systems, Failed> {
     Ok(Systems {
         registry: config.registry()?,
@@ -74,7 +74,7 @@ async fn workflows(config: &Config, hapax: &Hapax, db: &Path) -> Result<Option<I
     }
 }
 
-/// Every event is printed.
+/// Prints every event.
 fn printed() -> Result<Outbox, Failed> {
     let outbox = Outbox::new().sink("stdout", Stdout);
     let outbox = outbox.and_then(|outbox| outbox.route("*", "*", &["stdout"]));
@@ -128,8 +128,8 @@ pub(crate) async fn serve(global: &Global, asked: &Serve) -> Result<Exit, Failed
     served(&server, doors, hapax, (dispatcher, environment), asked.log_format).await
 }
 
-/// Serves until it is told to stop, and brings everything to its end in the right order: no new
-/// requests, those under way, deliveries, the lease.
+/// Serves until a signal stops it, and ends everything in the right order: new requests, running
+/// requests, deliveries, the lease.
 async fn served(
     server: &std::sync::Arc<Server>,
     doors: Doors,
@@ -166,7 +166,7 @@ async fn served(
     Ok(Exit::Done)
 }
 
-/// Nothing may be asked where none of something is allowed.
+/// A limit of 0 would refuse every request.
 fn check_numbers(served: &Served) -> Result<(), Failed> {
     let Served { rate, burst, at_once, connections, .. } = *served;
     let least = [rate, burst].into_iter().flatten().min().unwrap_or(1) as usize;
@@ -208,7 +208,7 @@ fn terms(served: &Served) -> Terms {
 
 fn limits(served: &Served) -> Limits {
     let default = Limits::default();
-    // Longer than a request may wait, so that what was begun is finished.
+    // Longer than a request may wait, so that running requests can finish.
     let longest = terms(served).longest_wait + Duration::from_secs(5);
     Limits {
         connections: served.connections.unwrap_or(default.connections),

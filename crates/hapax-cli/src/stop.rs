@@ -1,4 +1,4 @@
-//! Being told to stop.
+//! Waiting for a signal to stop.
 
 use std::future::Future;
 
@@ -6,7 +6,7 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use crate::exit::{Exit, Failed};
 
-/// Returns once somebody asks for the end: Ctrl-C, or SIGTERM. Listens from now on.
+/// Returns once a signal asks to stop: Ctrl-C, or SIGTERM. Listens from now on.
 pub(crate) fn told() -> Result<impl Future<Output = ()>, Failed> {
     let listen = |kind| {
         signal(kind).map_err(|error| Failed::new(Exit::Unreachable, format!("no signals: {error}")))

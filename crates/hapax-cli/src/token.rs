@@ -1,4 +1,4 @@
-//! `hapax token`: who is let in where the ledger is served.
+//! `hapax token`: tokens, which let clients in where the ledger is served.
 
 use hapax::{Hapax, Role, Secret, Token as Kept};
 use hapax_server::wire::time;
@@ -36,7 +36,7 @@ pub(crate) async fn main(global: &Global, token: Token) -> Result<Exit, Failed> 
         }
         Token::List => list(global, &hapax).await,
         Token::Revoke { token } => {
-            // Whoever holds the token itself may name it by that.
+            // The holder of a token may name it by the token itself.
             let shown = token.parse::<Secret>().map(|secret| secret.id());
             let id = shown.or_else(|_| token.parse()).map_err(|_| {
                 Failed::usage("this is not the id of a token").next("See: hapax token list")

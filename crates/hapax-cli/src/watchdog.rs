@@ -5,13 +5,13 @@
 //!      └──── "until …", over a socket ───▶┘  kills all of these
 //! ```
 //!
-//! It is told until when the program may work, by the boot-time clock, and kills the program and everything
-//! that the program has started when that time has come, or when `hapax run` has gone. It is a process of its
-//! own, in a process group of its own, so that it goes on while `hapax run` is stopped. It holds the lease's
-//! lock as long as it lives: a process that finds that lock free knows that the program is gone as well.
+//! It learns until when the program may work, by the boot-time clock. It kills the program and everything that the
+//! program has started when that time has come, or when `hapax run` has gone. It is a process of its own, in a
+//! process group of its own, so that it goes on while `hapax run` is stopped. It holds the lease's lock as long as
+//! it lives: a process that finds that lock free knows that the program is gone as well.
 //!
-//! It cannot help where it is killed or stopped itself and the program has started others, nor where a
-//! descendant runs on another machine or in another service's care.
+//! It cannot help when it is itself killed or stopped and the program has started other processes, nor when a
+//! descendant runs on another machine or under another service.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -28,7 +28,7 @@ use rustix::time::{ClockId, clock_gettime};
 
 use crate::program::{End, PARENT};
 
-/// Where the watchdog is told until when the program may work. Set for the watchdog alone.
+/// The socket on which the watchdog learns until when the program may work. Set for the watchdog alone.
 pub(crate) const SOCKET: &str = "HAPAX_WATCHDOG";
 /// The file of the lease, whose lock is held while the program lives.
 pub(crate) const LEASE: &str = "HAPAX_WATCHDOG_LEASE";
@@ -39,7 +39,7 @@ pub(crate) fn boot_ms() -> u64 {
     now.tv_sec as u64 * 1000 + now.tv_nsec as u64 / 1_000_000
 }
 
-/// If this process was started to be a watchdog, is one until the program is gone.
+/// If this process was started as a watchdog, is one until the program is gone.
 pub(crate) fn watch() -> Option<ExitCode> {
     let socket = std::env::var_os(SOCKET)?;
     let code = match run(PathBuf::from(socket)) {
@@ -53,8 +53,8 @@ pub(crate) fn watch() -> Option<ExitCode> {
 }
 
 fn run(socket: PathBuf) -> std::io::Result<u8> {
-    // Before it connects, so that there is no moment at which the parent is gone, the lock is free, and a
-    // program may still be started.
+    // The lock is taken before it connects. So there is no moment at which the parent is gone, the lock is free,
+    // and a program may still be started.
     let lease = match std::env::var_os(LEASE) {
         Some(path) => {
             let file = File::open(path)?;
@@ -110,7 +110,7 @@ fn run(socket: PathBuf) -> std::io::Result<u8> {
     }
 }
 
-/// Keeps what the parent says. Nothing is left of the time once the parent is gone.
+/// Keeps the newest time that the parent sends. No time is left once the parent is gone.
 fn listen(mut lines: BufReader<UnixStream>, until_ms: &Mutex<Option<u64>>) {
     let set = |until| *until_ms.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = until;
     let mut line = String::new();

@@ -1,4 +1,4 @@
-//! The receiving side: check, check, check, then run once.
+//! The receiving side: check the epoch, the payload and the key, then run once.
 
 use std::future::Future;
 use std::sync::Arc;

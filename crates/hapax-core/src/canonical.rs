@@ -69,7 +69,8 @@ pub(crate) fn write(value: &Json, out: &mut String) -> Result<(), JsonError> {
     Ok(())
 }
 
-/// By UTF-16 code units. Bytes say the same where one of both is ASCII, and are quicker to compare.
+/// Compares by UTF-16 code units. Where one name is ASCII, bytes give the same order and are faster
+/// to compare.
 fn order(a: &str, b: &str) -> Ordering {
     match a.is_ascii() || b.is_ascii() {
         true => a.cmp(b),
@@ -130,7 +131,7 @@ impl Decimal {
 pub(crate) fn write_string(text: &str, out: &mut String) {
     out.push('"');
     let mut rest = text;
-    // What has to be escaped is ASCII, so everything between is copied as it is.
+    // Only ASCII characters are escaped, so the text between them is copied as it is.
     while let Some(at) = rest.bytes().position(|byte| byte < b' ' || byte == b'"' || byte == b'\\')
     {
         out.push_str(&rest[..at]);

@@ -1,7 +1,7 @@
 //! Signed heads of the journal's tree, as C2SP tlog checkpoints in signed notes.
 //!
 //! ```text
-//! hapax/7c1f…            origin: pinned by whoever verifies
+//! hapax/7c1f…            origin: pinned by the verifier
 //! 42                     tree size
 //! base64 of the root
 //!
@@ -20,7 +20,7 @@ const ED25519: u8 = 1;
 /// A head of the tree: how many leaves, and the root over them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Checkpoint {
-    /// Whose tree.
+    /// The origin of the tree.
     pub origin: String,
     /// How many leaves.
     pub size: u64,
@@ -92,12 +92,12 @@ impl Signer {
         Self { origin: format!("hapax/{}", data_encoding::HEXLOWER.encode(&name[..8])), key }
     }
 
-    /// Who verifies what this signs.
+    /// The verifier of this signer's signatures.
     pub fn verifier(&self) -> Verifier {
         Verifier { origin: self.origin.clone(), key: self.key.verifying_key() }
     }
 
-    /// A signature of anything else, and the name of the key.
+    /// The name of the key, and its signature of any other message.
     pub fn sign_bytes(&self, message: &[u8]) -> (String, Vec<u8>) {
         (self.origin.clone(), self.key.sign(message).to_bytes().to_vec())
     }

@@ -1,4 +1,4 @@
-//! What is declared of a dataset.
+//! The declaration of a dataset.
 
 use std::collections::BTreeMap;
 
@@ -11,40 +11,41 @@ use crate::outbox::{Event, Order};
 /// The finest cells that places can be masked to.
 const FINEST: u64 = 15;
 
-/// A dataset, as those who answer for it declared it.
+/// A dataset, as its owner declared it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub struct Dataset {
-    /// Who answers for it.
+    /// The person or team that answers for it.
     pub owner: Option<String>,
-    /// Places in it are told of only as cells of this H3 resolution.
+    /// Events give its places only as H3 cells of this resolution.
     pub masked: Option<u8>,
-    /// How those it is about want it treated; events about it say so under `care_label`.
+    /// The label by which the people it is about say how to treat it. Its events repeat the label
+    /// under `care_label`.
     pub care_label: Option<String>,
-    /// Events about it name under `governance_ref` what allows them, and so do operations on it.
+    /// Whether its events and operations must name, under `governance_ref`, what allows them.
     pub restricted: bool,
-    /// Whose it is, where that is a sovereign people or a heritage: whatever is done to it is done
-    /// one after the other, and marked as a sovereignty event.
+    /// Set if it belongs to a sovereign people or is a heritage. Its operations run one after the
+    /// other, and are marked as sovereignty events.
     pub sovereignty: Option<Sovereignty>,
-    /// Where in an event the key is by which it is ordered, as a JSON pointer; by dataset if
-    /// there is none.
+    /// A JSON pointer to the ordering key in an event's payload. Without one, its events are
+    /// ordered by dataset.
     pub order: Option<String>,
-    /// What operations read has to satisfy this JSON Schema.
+    /// The JSON Schema that the input of its operations must satisfy.
     pub input_contract: Option<String>,
-    /// What they make has to satisfy this one.
+    /// The JSON Schema that their output must satisfy.
     pub output_contract: Option<String>,
-    /// How much may go wrong.
+    /// How many of its operations may fail.
     pub slo: Option<Slo>,
-    /// What to do when somebody else is at work on it.
+    /// The policy of an operation that finds the lock held.
     pub on_lock: LockPolicy,
     /// How often operations on it are tried again.
     pub retries: Retries,
-    /// Whether somebody is asked when a lock, a guard or the last retry ends an operation.
+    /// Whether a reviewer is asked when a lock, a guard or the last retry ends an operation.
     pub review: bool,
-    /// In how many parts it can be worked on at once; 0 and 1 are the same.
+    /// How many shards of it can be worked on at once; 0 and 1 are the same.
     pub shards: u32,
 }
 
-/// Whose a sovereign dataset is.
+/// The kind of a sovereign dataset.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[expect(missing_docs, reason = "the names say it")]
 pub enum Sovereignty {
@@ -54,35 +55,35 @@ pub enum Sovereignty {
     Archaeology,
 }
 
-/// How much of what is done to a dataset may fail.
+/// How many of the operations on a dataset may fail.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Slo {
-    /// Over how long.
+    /// The length of the window.
     pub window_ms: u64,
     /// How many of a million operations have to succeed.
     pub objective_ppm: u32,
 }
 
-/// What to do when somebody else is at work on a dataset.
+/// The policy of an operation that finds the dataset's lock held.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum LockPolicy {
-    /// Leave it.
+    /// Skip the operation.
     Skip,
     /// Try again for a while, with exponential backoff and full jitter.
     #[default]
     Backoff,
-    /// Ask somebody.
+    /// Ask a reviewer.
     Escalate,
 }
 
 /// How often an operation is tried again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Retries {
-    /// At once, within the attempt, when an error passes by itself: three at the most.
+    /// Retries at once, within the attempt, after a transient error: three at the most.
     pub quick: u32,
-    /// As a whole, with the same inputs.
+    /// Retries of the whole operation, with the same inputs.
     pub again: u32,
-    /// The longest pause before the first; each may be twice as long as the one before.
+    /// The longest pause before the first retry; each may be twice as long as the one before.
     pub base_ms: u64,
     /// The longest pause of all.
     pub cap_ms: u64,
@@ -109,7 +110,7 @@ macro_rules! names {
                 match self { $(Self::$variant => $name),+ }
             }
 
-            /// What a name stands for.
+            /// The value that a name stands for.
             pub fn named(name: &str) -> Option<Self> {
                 match name { $($name => Some(Self::$variant),)+ _ => None }
             }
@@ -119,10 +120,10 @@ macro_rules! names {
 names!(Sovereignty: Sovereign = "sovereign", Tribal = "tribal", Heritage = "heritage", Archaeology = "archaeology");
 names!(LockPolicy: Skip = "skip", Backoff = "backoff", Escalate = "escalate");
 
-/// What events and operations are judged by.
+/// The guards and declarations that events and operations are judged by.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Registry {
-    /// Which guards are up.
+    /// The enabled guards.
     pub guards: Guards,
     /// The datasets, by their names.
     pub datasets: BTreeMap<String, Dataset>,
@@ -133,17 +134,17 @@ pub struct Registry {
 #[error("{0}")]
 pub struct DatasetError(String);
 
-/// Why an operation may not begin, or what it made does not count.
+/// Why an operation may not begin, or why its output does not count.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Refusal {
-    /// What is asked for is missing of a change to a dataset that somebody cares about.
+    /// A change to a sensitive dataset has no justification.
     #[error("care: {0}")]
     Care(String),
-    /// The dataset is sovereign, or restricted, and nothing allows it.
+    /// The dataset is restricted, and the operation names no governance reference.
     #[error("sovereignty: {0}")]
     Sovereignty(String),
-    /// Too much has failed lately.
+    /// Too many operations failed within the window.
     #[error("error budget: {failed} of {of} operations failed; {allowed} may")]
     Budget {
         /// How many failed.
@@ -153,22 +154,22 @@ pub enum Refusal {
         /// How many may.
         allowed: u64,
     },
-    /// What goes in or comes out is not what was agreed.
+    /// The input or the output breaks its contract.
     #[error("contract: {0}")]
     Contract(String),
-    /// A check said no.
+    /// A check refused the operation.
     #[error("check: {0}")]
     Check(String),
-    /// Nobody declared the dataset.
+    /// The dataset is not declared.
     #[error("registry: nobody declared the dataset")]
     Unregistered,
-    /// Somebody was asked, and has not answered, or has said no.
+    /// A reviewer was asked, and has not answered or has declined.
     #[error("review: {0}")]
     Review(String),
 }
 
 impl Refusal {
-    /// Which guard it was.
+    /// The guard that refused.
     pub fn guard(&self) -> &'static str {
         match self {
             Self::Care(_) => "care",
@@ -181,7 +182,7 @@ impl Refusal {
         }
     }
 
-    /// Which guard it was, by what was written down of it.
+    /// The guard that refused, read from the recorded text of a refusal.
     pub fn guard_of(text: &str) -> Option<&'static str> {
         let guards =
             ["care", "sovereignty", "error_budget", "contract", "check", "registry", "review"];
@@ -190,7 +191,7 @@ impl Refusal {
     }
 }
 
-/// How operations on a dataset went lately.
+/// How operations on a dataset went within the window.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Tally {
     /// How many ended.
@@ -213,8 +214,8 @@ impl Dataset {
         self.masked.is_some() || self.sovereignty.is_some()
     }
 
-    /// What an operation on it is serialised by: dataset and operation type, or a part of them
-    /// where it can be worked on in parts; a sovereign one as a whole, whatever the operation.
+    /// The lock of an operation: its dataset and its type, with the shard if the dataset has
+    /// shards. All operations on a sovereign dataset share one lock.
     pub fn lock(&self, name: &str, operation: &str, part: Option<&str>) -> LockKey {
         if self.sovereignty.is_some() {
             return LockKey::of(&[name]);
@@ -288,7 +289,7 @@ impl Dataset {
             ("shards", (self.shards > 1).then(|| Json::number(self.shards.into()))),
         ];
         let there = members.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?)));
-        // Whole numbers and texts, which have a canonical form.
+        // Every value here has a canonical form.
         canonical(&Json::Object(there.collect())).unwrap_or_default()
     }
 
@@ -359,7 +360,7 @@ impl Dataset {
         Ok(())
     }
 
-    /// What is wrong with it, if anything is.
+    /// The first flaw of the declaration, if it has one.
     pub fn flaw(&self) -> Option<String> {
         if self.masked.is_some_and(|cells| u64::from(cells) > FINEST) {
             return Some(format!("masked is a resolution from 0 to {FINEST}"));
@@ -428,9 +429,9 @@ impl Dataset {
 }
 
 impl Registry {
-    /// Everything that keeps an event from being recorded.
+    /// The guards' objections to recording an event.
     pub fn inspect(&self, event: &Event) -> Vec<Found> {
-        // What cannot be read was not written by us, and is looked at no closer.
+        // hapax writes only payloads that it can read; any other is not inspected.
         let Ok(payload) = Json::parse(event.payload.as_str().as_bytes()) else { return Vec::new() };
         let mut found = guard::inspect(&payload, self.guards);
         match self.datasets.get(&event.dataset) {
@@ -443,7 +444,8 @@ impl Registry {
         found
     }
 
-    /// What an event is ordered by, where it leaves that to its dataset.
+    /// The order of an event. One that leaves it to its dataset gets the key that the dataset's
+    /// pointer finds, if there is one.
     pub fn order(&self, event: &Event) -> Order {
         let pointer = match (&event.order, self.datasets.get(&event.dataset)) {
             (Order::Dataset, Some(Dataset { order: Some(pointer), .. })) => pointer,
@@ -474,7 +476,7 @@ mod tests {
         Event::new("measured", dataset, Payload::parse(payload.as_bytes()).unwrap())
     }
 
-    /// Proves O-9: each refusal says where, and never what.
+    /// Proves O-9: each refusal names the place, and never the content.
     #[test]
     fn datasets_are_guarded_as_they_are_declared() {
         let wells = Dataset {
@@ -545,7 +547,8 @@ mod tests {
         assert!(Dataset { shards: 8, ..tribal }.flaw().is_some_and(|flaw| flaw.contains("shards")));
     }
 
-    /// Proves P-9, P-14: what is not justified, not allowed or not affordable does not begin.
+    /// Proves P-9, P-14: an operation without its justification, its reference or an error budget
+    /// does not begin.
     #[test]
     fn operations_are_admitted_on_the_terms_of_their_dataset() {
         let says = |dataset: &Dataset, why, by, failed, ended| {

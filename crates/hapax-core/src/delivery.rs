@@ -1,22 +1,23 @@
 //! Getting one record to one sink.
 //!
 //!   pending ──sent──▶ delivered
-//!    │  ▲ └─not sent: wait, and again
+//!    │  ▲ └─not sent: wait and retry
 //!    ▼  │
 //!   failed ──redriven──▶ pending
 //!
-//! The attempt is recorded before anything is sent, so that one that kills its dispatcher counts.
+//! The attempt is recorded before the record is sent, so an attempt that kills its dispatcher
+//! counts.
 
 use crate::retry::Backoff;
 
-/// What a sink is told to do about trouble.
+/// How deliveries to a sink are retried.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Policy {
     /// How often a record is tried before it has failed.
     pub attempts: u32,
     /// How long to wait in between, with full jitter.
     pub backoff: Backoff,
-    /// What a record that has failed means for those behind it.
+    /// How a failed record affects later records of its ordering key.
     pub poison: Poison,
 }
 
@@ -31,22 +32,22 @@ impl Default for Policy {
 }
 
 impl Policy {
-    /// How long it takes at most until a record has failed.
+    /// The longest time that the backoff alone takes until a record has failed.
     pub fn horizon_ms(&self) -> u64 {
         let waits = (1..self.attempts).filter_map(|nth| self.backoff.ceiling_ms(nth));
         waits.fold(0, u64::saturating_add)
     }
 }
 
-/// What a record that cannot be delivered means for those of the same ordering key.
+/// How a record that cannot be delivered affects later records of its ordering key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Poison {
-    /// It has failed, and they wait until somebody redrives it.
+    /// The record fails, and they wait until an operator redrives it.
     #[default]
     Park,
-    /// It has failed, and they go on without it.
+    /// The record fails, and they go on without it.
     Skip,
-    /// It never fails; it is tried for ever, and they wait.
+    /// The record never fails; it is tried for ever, and they wait.
     Block,
 }
 
@@ -61,37 +62,37 @@ impl Poison {
     }
 }
 
-/// What a sink says of one record.
+/// A sink's answer for one record.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Sent {
-    /// It has it, and will not lose it.
+    /// The sink has it, and will not lose it.
     Delivered {
-        /// It says that it had it before.
+        /// Whether the sink had it before.
         duplicate: bool,
     },
-    /// It does not have it, or nobody knows.
+    /// The sink does not have it, or its answer is not known.
     Refused(Refusal),
-    /// It was not sent, because one before it was not.
+    /// It was not sent, because an earlier record was not.
     Held,
 }
 
 /// Why a record was not delivered.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refusal {
-    /// What the sink said, without what the record says.
+    /// The sink's reason, without the record's content.
     pub reason: String,
-    /// Whether there is any use in trying again.
+    /// Whether a retry may help.
     pub heals: Heals,
 }
 
-/// Whether trying again may help.
+/// Whether a retry may help.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Heals {
     /// It may.
     Perhaps,
     /// Nothing can be delivered there at the moment; it is not this record's fault.
     SinkDown,
-    /// Not before this long from now, says the sink.
+    /// Not before this long from now, as the sink asked.
     After {
         /// How long.
         ms: u64,
@@ -100,7 +101,7 @@ pub enum Heals {
     Never,
 }
 
-/// What to do with a delivery.
+/// The next step of a delivery.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Next {
     /// Nothing: it is done.
@@ -110,17 +111,18 @@ pub enum Next {
         /// How long.
         ms: u64,
     },
-    /// Give up, and keep those behind it if there are to be kept.
+    /// Give up. `park` says whether later records of its ordering key wait.
     Fail {
         /// Whether they wait.
         park: bool,
     },
 }
 
-/// What the `attempt`th try of a delivery leads to. `dice` was rolled evenly over all of `u64`.
+/// The next step after the `attempt`th try of a delivery. `dice` was rolled evenly over all of
+/// `u64`.
 ///
-/// While a sink is known to be down its records are not to blame: their tries are counted, and
-/// none fails for it.
+/// While a sink is known to be down, its records are not to blame: their tries are counted, and
+/// only a refusal that no retry can heal makes one fail.
 pub fn judge(policy: &Policy, attempt: u32, sent: &Sent, sink_is_down: bool, dice: u64) -> Next {
     let refusal = match sent {
         Sent::Delivered { .. } => return Next::Done,
@@ -139,7 +141,7 @@ pub fn judge(policy: &Policy, attempt: u32, sent: &Sent, sink_is_down: bool, dic
     }
 }
 
-/// A set of buckets: what one dispatcher looks after.
+/// A set of buckets, such as those of one dispatcher.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Buckets([u64; 16]);
 
@@ -172,12 +174,12 @@ impl Buckets {
         self.0.iter().all(|word| *word == 0)
     }
 
-    /// These and those.
+    /// The buckets of both sets.
     pub fn union(self, other: Self) -> Self {
         Self(std::array::from_fn(|at| self.0[at] | other.0[at]))
     }
 
-    /// These without those.
+    /// These buckets without those of the other set.
     pub fn without(self, other: Self) -> Self {
         Self(std::array::from_fn(|at| self.0[at] & !other.0[at]))
     }
@@ -209,8 +211,8 @@ impl Buckets {
     }
 }
 
-/// What one dispatcher gets: what it still uses and nobody else has, and of the free ones as many
-/// as make its fair share.
+/// The buckets that one dispatcher gets: its own, unless another dispatcher has them, and free ones
+/// up to its fair share.
 pub fn share(others: &[Buckets], mine: Buckets) -> Buckets {
     let taken = others.iter().fold(Buckets::default(), |all, some| all.union(*some));
     let mine = mine.without(taken);
@@ -231,8 +233,9 @@ mod tests {
         Sent::Refused(Refusal { reason: "no".into(), heals })
     }
 
-    /// Proves O-6: five tries with growing waits, at once if it cannot heal, never while the sink
-    /// is down, and not before the sink says.
+    /// Proves O-6: a record fails after five tries with growing waits, and at once if no retry can
+    /// help. While the sink is known to be down, only such a record fails. No retry comes before
+    /// the sink allows it.
     #[test]
     fn what_a_try_leads_to() {
         let policy = Policy::default();
@@ -276,13 +279,14 @@ mod tests {
         assert_eq!(words, ["park", "skip", "block"]);
     }
 
-    /// Proves O-4: no bucket is given to two, none is left, and nobody has much more than others.
+    /// Proves O-4: no bucket has two dispatchers, none is left over, and no dispatcher has more
+    /// than its fair share.
     #[test]
     fn buckets_are_shared_out() {
         let mut owners = vec![share(&[], Buckets::default())];
         assert_eq!(owners[0], Buckets::all());
         for _ in 0..4 {
-            // A newcomer finds nothing; the others let go; then everybody asks again.
+            // A new dispatcher finds no free bucket; the others give some up; then each asks again.
             let newcomer = share(&owners, Buckets::default());
             owners.push(newcomer);
             let most = fair(owners.len());

@@ -8,7 +8,7 @@ use sha2::{Digest as _, Sha256};
 
 use crate::planted::{Bug, planted};
 
-/// A SHA-256 state that frames what it is fed.
+/// A SHA-256 state that frames its input fields.
 #[derive(Clone)]
 pub(crate) struct Framed(Sha256);
 

@@ -1,9 +1,9 @@
-//! Documents that are kept: canonical JSON, written and read member by member.
+//! Stored documents: canonical JSON, written and read member by member.
 
 use crate::canonical::{canonical, write, write_string};
 use crate::json::{Json, JsonError};
 
-/// A document being written. What is absent is left out.
+/// A document being written. Absent members are left out.
 ///
 /// ```
 /// use hapax_core::document::{Object, text};
@@ -31,12 +31,12 @@ impl Object {
         self.with(name, number.into().map(Json::number))
     }
 
-    /// Only where it is true.
+    /// With this member, if it is true.
     pub fn flag(self, name: &str, flag: bool) -> Self {
         self.with(name, flag.then_some(Json::Bool(true)))
     }
 
-    /// Only where there are any.
+    /// With this list, if it has items.
     pub fn list(self, name: &str, items: impl IntoIterator<Item = Json>) -> Self {
         let items: Vec<Json> = items.into_iter().collect();
         self.with(name, (!items.is_empty()).then_some(Json::Array(items)))
@@ -47,13 +47,13 @@ impl Object {
         Json::Object(self.0)
     }
 
-    /// Its one text.
+    /// Its canonical text.
     pub fn print(self) -> String {
         print(&self.json())
     }
 }
 
-/// A document that is written at once, where putting it together first would cost too much. It is
+/// A document that is written member by member, where building it first would cost too much. It is
 /// canonical if its members come in the order of their names.
 ///
 /// ```
@@ -89,7 +89,7 @@ impl Written {
         Ok(self)
     }
 
-    /// Its one text.
+    /// Its text.
     pub fn print(mut self) -> String {
         self.0.push_str(if self.0.is_empty() { "{}" } else { "}" });
         self.0
@@ -102,7 +102,8 @@ impl Written {
     }
 }
 
-/// The one text of a document that was put together here: it has no number without a double.
+/// The canonical text of a document that was built here. There is one, because the document has no
+/// number without a double.
 pub fn print(json: &Json) -> String {
     canonical(json).unwrap_or_default()
 }

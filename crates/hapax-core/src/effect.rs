@@ -4,16 +4,16 @@
 //!  absent ──claim──▶ running ──settle──▶ succeeded
 //!                     │ │ └────────────▶ failed ──claim──▶ running (a new attempt)
 //!                     │ └──────────────▶ partial ──rolled back──▶ failed
-//!                     └──lapsed, or nobody can say──▶ by safety class:
+//!                     └──lapsed, or the holder cannot say──▶ by safety class:
 //!                          transactional ▶ failed
 //!                          reconcilable  ▶ unknown ──reconcile──▶ succeeded | failed
 //!                                             └──(limit)──▶ indeterminate
 //!                          opaque        ▶ indeterminate ──a person──▶ succeeded | failed | skipped
 //! ```
 //!
-//! Each function takes the current record and answers with a value: what the caller is told,
-//! and what is to be written, if anything. An answer that refuses writes nothing. Stores
-//! load, ask and write; they never decide.
+//! Each function takes the current record and returns a value: the caller's answer, and the change
+//! to write, if any. An answer that refuses writes nothing. Stores load, ask and write; they never
+//! decide.
 
 use crate::attempt::{AttemptId, Fence};
 use crate::epoch::{Bound, Mismatch};
@@ -33,22 +33,22 @@ pub use reconcile::{Finding, MAX_TRIES, reconcile};
 
 pub use crate::verdict::{Blocked, Fenced, Grant, Judged, Seen, Settled, Verdict};
 
-/// One effect as it is remembered.
+/// One effect as it is recorded.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Effect {
     /// The digest of the payload.
     pub fingerprint: Fingerprint,
-    /// What a vanished holder means.
+    /// The consequence of a vanished holder.
     pub safety: Safety,
-    /// What it is serialised by.
+    /// The lock that serialises it.
     pub lock: Option<LockKey>,
     /// The epoch it counts in; in every one unless given.
     pub bound: Option<Bound>,
-    /// What people call it.
+    /// Its label, for people.
     pub label: Option<String>,
     /// How long it is remembered once settled; for ever unless given.
     pub ttl_ms: Option<u64>,
-    /// Starts at 1; a reset or an expiry begins the next.
+    /// Starts at 1; the grant after a reset or an expiry begins the next.
     pub generation: u32,
     /// How many attempts this generation has seen.
     pub attempts: u32,
@@ -60,16 +60,16 @@ pub struct Effect {
     pub created: Timestamp,
     /// When it last changed.
     pub updated: Timestamp,
-    /// Where it stands.
+    /// Its state.
     pub state: State,
 }
 
-/// Where an effect stands. What only one state knows lives inside it.
+/// The state of an effect. Data that only one state has lives inside that state.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum State {
-    /// Somebody has permission and may be at it.
+    /// A holder has permission and may be at work.
     Running {
-        /// What the permission hangs on.
+        /// The lease that the permission depends on.
         lease: LeaseId,
         /// Its own deadline, if it has one.
         deadline: Option<LeaseInstant>,
@@ -92,12 +92,12 @@ pub enum State {
         /// How often a reconciler could not tell.
         tries: u32,
     },
-    /// Nobody can tell. A person decides.
+    /// No process can tell. A person decides.
     Indeterminate {
         /// Why, for people.
         reason: String,
     },
-    /// A person let it go.
+    /// A person skipped it.
     Skipped {
         /// Why, for people.
         reason: String,
@@ -147,7 +147,7 @@ impl StateName {
         matches!(self, Self::Succeeded | Self::Failed | Self::Skipped)
     }
 
-    /// Whether its holder may still report: the end of its epoch puts an end to that.
+    /// Whether its holder may still report; the end of its epoch voids an effect in such a state.
     pub fn is_open(self) -> bool {
         matches!(self, Self::Running | Self::Unknown | Self::Indeterminate)
     }
@@ -178,7 +178,7 @@ impl State {
         }
     }
 
-    /// Why it stands there, for people, where there is a reason.
+    /// The reason for the state, for people, if there is one.
     pub fn reason(&self) -> Option<&str> {
         match self {
             Self::Running { .. } | Self::Succeeded(_) => None,
@@ -192,7 +192,7 @@ impl State {
 }
 
 impl Effect {
-    /// When the record stops counting, if it ever does.
+    /// When the record expires, if it ever does.
     pub fn expires(&self) -> Option<Timestamp> {
         let ttl_ms = self.ttl_ms.filter(|_| self.state.name().is_settled())?;
         Some(self.updated.plus_ms(ttl_ms))
@@ -212,7 +212,7 @@ impl Effect {
         Self { state, updated: now.wall, ..self.clone() }
     }
 
-    /// Where it goes when nobody can say what happened.
+    /// The next state when the holder is gone or cannot say what happened.
     fn ambiguous(&self, now: Now, reason: String) -> State {
         match self.safety {
             Safety::Transactional => State::Failed(Failure { cause: Cause::Lapsed, reason }),
@@ -223,12 +223,12 @@ impl Effect {
     }
 }
 
-/// What is to be written: the new record and the event that made it.
+/// The change to write: the new record and its journal event.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Change {
     /// The record after the change.
     pub effect: Effect,
-    /// What the journal calls it.
+    /// The journal's event.
     pub event: Event,
 }
 
@@ -237,32 +237,32 @@ pub struct Change {
 pub struct Ask {
     /// The digest of the payload.
     pub fingerprint: Fingerprint,
-    /// What a vanished holder means.
+    /// The consequence of a vanished holder.
     pub safety: Safety,
-    /// What it is serialised by.
+    /// The lock that serialises it.
     pub lock: Option<LockKey>,
     /// The epoch it is asked for in, which must be the current one.
     pub bound: Option<Bound>,
-    /// What people call it.
+    /// Its label, for people.
     pub label: Option<String>,
     /// How long to remember it once settled.
     pub ttl_ms: Option<u64>,
     /// The identity of the grant, if there is one.
     pub attempt: AttemptId,
-    /// What the grant will hang on.
+    /// The lease that the grant will depend on.
     pub lease: LeaseId,
     /// How long the grant may last, whatever the lease.
     pub deadline_ms: Option<u64>,
-    /// What the journal says of the grant, if there is one.
+    /// The note in the grant's journal entry, if it is granted.
     pub about: Option<String>,
-    /// What it is a part of.
+    /// The part that it is, if it is one.
     pub part: Option<Part>,
 }
 
 /// Judges a claim. `fence` is the number a grant would carry.
 ///
 /// The caller has compared the epoch with its domain's and has let a lapsed holder [`expire`]
-/// first, and looks at the lock afterwards.
+/// before. It looks at the lock afterwards.
 pub fn claim(
     now: Now,
     current: Option<&Effect>,
@@ -290,8 +290,9 @@ pub fn claim(
         return (elsewhere(effect, ask), None);
     }
     match &effect.state {
-        // The same holder asks again, because an answer was lost. Another holder that comes by the same
-        // attempt, as two processes with one client's key do, is another one all the same.
+        // The same holder asks again because an answer was lost. A holder on another lease that
+        // uses the same attempt, as two processes with one client's key do, counts as another
+        // holder.
         State::Running { lease, .. } if effect.attempt == ask.attempt && *lease == ask.lease => {
             (Verdict::Granted(granted(now, effect)), None)
         }
@@ -322,7 +323,7 @@ pub fn claim(
     }
 }
 
-/// The verdict on a key that is recorded in another epoch than it is asked for in.
+/// The verdict on a claim whose epoch is not the recorded one.
 fn elsewhere(effect: &Effect, ask: &Ask) -> Verdict {
     match (&effect.bound, &ask.bound) {
         (Some(bound), Some(asked)) if bound.domain == asked.domain => {
@@ -374,8 +375,8 @@ fn asked(now: Now, ask: &Ask, fence: Fence) -> Effect {
     }
 }
 
-/// Whether the holder of a running effect can no longer be counted on. `gone` is the store's
-/// own evidence that the holder died, where it has any.
+/// Whether the holder of a running effect has lapsed. `gone` is the store's own evidence that the
+/// holder died, where it has any.
 pub fn lapsed(now: Now, state: &State, lease: Option<&Lease>, pulse: &Pulse, gone: bool) -> bool {
     let State::Running { deadline, .. } = state else { return false };
     let Some(lease) = lease else { return true };
@@ -383,16 +384,16 @@ pub fn lapsed(now: Now, state: &State, lease: Option<&Lease>, pulse: &Pulse, gon
         || deadline.is_some_and(|deadline| lease.overdue(now, deadline, pulse))
 }
 
-/// What a lapsed claim means, by its safety class. The attempt of transactional work is
-/// void; other holders may still settle until somebody has decided.
+/// Expires a lapsed claim by its safety class. The attempt of transactional work is void; any other
+/// holder may still settle until a reconciler or a person has decided.
 pub fn expire(now: Now, effect: &Effect, why: &str) -> Option<Change> {
     let State::Running { .. } = effect.state else { return None };
     let state = effect.ambiguous(now, bounded(why));
     Some(Change { effect: effect.moved(now, state), event: Event::Expired })
 }
 
-/// What the end of its epoch means for an effect that was under way: nobody can tell any more
-/// what it may have done, and its holder's word no longer counts.
+/// Voids an effect that was open when its epoch ended: it can no longer be known whether it
+/// happened, and its holder's report no longer counts.
 pub fn void(now: Now, effect: &Effect, why: &str) -> Option<Change> {
     if !effect.state.name().is_open() {
         return None;
@@ -405,7 +406,7 @@ pub fn void(now: Now, effect: &Effect, why: &str) -> Option<Change> {
     Some(Change { effect, event: Event::Expired })
 }
 
-/// What a holder reports.
+/// A holder's report.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Report {
     /// It happened.
@@ -421,11 +422,11 @@ pub enum Report {
 }
 
 /// Judges a holder's report. A settle that no other attempt overtook is good however late, but not
-/// after the end of its epoch: `over` is what the caller found when it compared the effect's with
-/// its domain's.
+/// after the end of its epoch: `over` is the mismatch that the caller found between the effect's
+/// epoch and its domain's.
 ///
 /// A report names the attempt and the fence it was granted with, because an attempt that is asked
-/// for again may be granted twice. Only a claimant that was never told of its grant names no fence,
+/// for again may be granted twice. Only a claimant that never learned of its grant names no fence,
 /// and it can only release.
 pub fn settle(
     now: Now,
@@ -469,7 +470,7 @@ pub fn settle(
     if same || told_before { (Settled::Repeated, None) } else { fenced }
 }
 
-/// Keeps what the holder of a voided attempt knows, for whoever decides.
+/// Notes the report of a voided attempt's holder, for the person who decides.
 fn remark(now: Now, effect: &Effect, report: &Report) -> Option<Change> {
     let (said, why) = match report {
         Report::Succeeded(outcome) => (format!("that it happened, with {}", outcome.digest()), ""),
@@ -491,7 +492,7 @@ fn remark(now: Now, effect: &Effect, report: &Report) -> Option<Change> {
     Some(Change { effect: effect.moved(now, state), event: Event::Settled })
 }
 
-/// A reason, and what there is to add; the end is what stays, if both are too much.
+/// A reason with a remark added. If both are too long, the reason is cut and the remark stays.
 fn with_remark(reason: &str, remark: &str) -> String {
     if reason.is_empty() {
         return bounded(remark);
@@ -509,14 +510,14 @@ fn judged(now: Now, effect: &Effect, state: State, event: Event) -> (Judged, Opt
     (Judged::Decided(name), Some(Change { effect: effect.moved(now, state), event }))
 }
 
-/// What a person decides about an outcome that nobody knows.
+/// A person's decision about an effect.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Resolution {
     /// It happened, with this result.
     Happened(Outcome),
     /// It did not happen; it may be claimed again.
     DidNotHappen,
-    /// Let it go; it will not be claimed again.
+    /// Skip it; it will not be granted again.
     Skip,
     /// Have the reconciler look again.
     AskAgain,
@@ -553,7 +554,7 @@ pub fn resolve(
     judged(now, effect, state, Event::Resolved)
 }
 
-/// Records that what had happened in part was rolled back.
+/// Records that a partial effect was rolled back.
 pub fn rolled_back(
     now: Now,
     current: Option<&Effect>,
@@ -569,8 +570,8 @@ pub fn rolled_back(
     }
 }
 
-/// Clears a record, whatever it says, so that the next claim begins a new generation. Refused
-/// while its holder may be at work, and where it says something else than the person was shown.
+/// Clears a record, whatever its state, so that the next claim begins a new generation. Refused
+/// while the effect is running, and if the record is not what the person was shown.
 pub fn reset(
     now: Now,
     current: Option<&Effect>,

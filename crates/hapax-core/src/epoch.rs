@@ -1,7 +1,8 @@
-//! Epochs: in which of them a domain is, and what is bound to one.
+//! Epochs of domains, and the effects that are bound to them.
 //!
-//! A domain's epoch only grows. What is bound to an epoch may be asked for and settled in that
-//! epoch and in no other; what is under way when it ends is [voided](crate::effect::void).
+//! A domain's epoch only grows. An effect that is bound to an epoch may be claimed and settled in
+//! that epoch and in no other. Effects that are open when it ends are
+//! [voided](crate::effect::void).
 
 use std::sync::Arc;
 
@@ -39,7 +40,7 @@ impl Domain {
         &self.0
     }
 
-    /// The key of the record that says that this domain went over to this epoch.
+    /// The key of the record of this domain's transition to this epoch.
     pub fn transition(&self, to: u64) -> Key {
         let framed = Framed::new("hapax.epoch.v1:").field(self.0.as_bytes()).number(to);
         Key::from_bytes(framed.finish())
@@ -55,15 +56,15 @@ impl std::fmt::Display for Domain {
 /// The greatest epoch a domain can be in. Keys can be derived for greater ones, and are refused.
 pub const MAX: u64 = i64::MAX as u64;
 
-/// How far a transition goes at most, so that a slip of the pen does not use all epochs up.
+/// The longest step of a transition, so that a typing mistake does not use up all epochs.
 pub const LONGEST_STEP: u64 = 1 << 32;
 
 /// One epoch of one domain.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Bound {
-    /// Of which domain.
+    /// The domain.
     pub domain: Domain,
-    /// Its epoch. A domain that never went over to another is in epoch 0.
+    /// Its epoch. A domain is in epoch 0 before its first transition.
     pub epoch: u64,
 }
 
@@ -83,11 +84,11 @@ impl std::fmt::Display for Bound {
     }
 }
 
-/// Something is bound to another epoch than the one its domain is in.
+/// An effect or a claim is bound to another epoch than the one its domain is in.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("it is bound to epoch {bound} of {domain}, which is in epoch {current}")]
 pub struct Mismatch {
-    /// Of which domain.
+    /// The domain.
     pub domain: Domain,
     /// The epoch it is bound to.
     pub bound: u64,
@@ -95,13 +96,13 @@ pub struct Mismatch {
     pub current: u64,
 }
 
-/// What became of a wish to go over to a new epoch.
+/// The answer to a request for a new epoch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Transition {
     /// The epoch the domain is in now.
     pub epoch: u64,
-    /// Whether it was this wish that brought it there.
+    /// Whether this request brought it there.
     pub moved: bool,
-    /// How many attempts were under way, and are void.
+    /// How many open effects were voided.
     pub voided: usize,
 }

@@ -1,4 +1,4 @@
-//! The digest of an effect's payload: what tells a repeat from a conflict.
+//! The digest of an effect's payload, which tells a repeat from a conflict.
 
 use crate::digest::{Framed, printed_bytes};
 
@@ -19,7 +19,7 @@ impl Fingerprint {
         Self::of_parts(&[payload])
     }
 
-    /// The fingerprint of a payload in several pieces; where one ends is part of it.
+    /// The fingerprint of a payload in several pieces; their boundaries are part of it.
     pub fn of_parts(parts: &[&[u8]]) -> Self {
         let start = Framed::new("hapax.fingerprint.v1:").number(parts.len() as u64);
         Self(parts.iter().fold(start, |framed, part| framed.field(part)).finish())

@@ -1,8 +1,8 @@
-//! What must not leave in a payload: personal data and secrets.
+//! Data that must not leave in a payload: personal data and secrets.
 //!
-//! A guard says where something is, by a JSON pointer, and what kind of thing it is; never what
-//! it says. Numbers that look like identities count only with their checksum, so that ids and
-//! timestamps pass.
+//! A guard reports the kind of a finding and its place as a JSON pointer, never its content.
+//! Numbers that look like identities count only with their checksum, so that ids and timestamps
+//! pass.
 
 mod numbers;
 mod places;
@@ -13,7 +13,7 @@ use std::fmt;
 pub use self::places::{Half, Place, axes, called, is_cell_name, is_exact, is_index, is_precise};
 use crate::json::Json;
 
-/// What a guard has found.
+/// The kind of a guard's finding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Kind {
     /// An e-mail address.
@@ -26,18 +26,18 @@ pub enum Kind {
     NationalId,
     /// A key, token or password.
     Secret,
-    /// A place that may be told of only roughly.
+    /// A place that is more exact than its dataset allows.
     Coordinates,
-    /// Its dataset's CARE label is not there.
+    /// It does not carry its dataset's CARE label.
     CareLabel,
-    /// What allows it is not there.
+    /// Its governance reference is missing.
     Governance,
     /// Its dataset was not declared.
     Unregistered,
 }
 
 impl Kind {
-    /// What people call it.
+    /// Its name, for people.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Email => "an e-mail address",
@@ -58,7 +58,7 @@ impl Kind {
 pub struct Found {
     /// Where: a JSON pointer (RFC 6901) into the payload.
     pub pointer: String,
-    /// What.
+    /// The kind.
     pub kind: Kind,
 }
 
@@ -72,7 +72,7 @@ impl fmt::Display for Found {
     }
 }
 
-/// Which guards are up.
+/// The enabled guards.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Guards {
     /// E-mail addresses, telephone numbers, card numbers, national ids.
@@ -90,7 +90,7 @@ impl Default for Guards {
     }
 }
 
-/// Everything in a payload that must not leave, the first of each place.
+/// The findings in a payload, at most one for each name and value.
 ///
 /// ```
 /// use hapax_core::guard::{Guards, Kind, inspect};
@@ -160,7 +160,7 @@ fn walk(value: &Json, name: &str, at: &mut String, guards: Guards, found: &mut V
     }
 }
 
-/// What a text is, under the name it has.
+/// The kind of a text, given the name of its member.
 fn judge(text: &str, name: &str, guards: Guards) -> Option<Kind> {
     if guards.secrets && secrets::has_secret(text, name) {
         return Some(Kind::Secret);
@@ -190,7 +190,7 @@ pub fn redact(text: &str) -> String {
         }
     });
     let redacted = redacted.collect::<Vec<_>>().join(" ");
-    // What is written with spaces in it is not found word by word.
+    // A number that is written with spaces is not found word by word.
     match judge(&redacted, "", Guards::default()) {
         Some(kind) => format!("[a message with {}]", kind.as_str()),
         None => redacted,
@@ -217,7 +217,7 @@ mod tests {
         found.into_iter().map(|found| (found.pointer, found.kind)).collect()
     }
 
-    /// Proves O-9: what must not leave is found wherever it is, and its place is named.
+    /// Proves O-9: guarded data is found wherever it is, and its place is named.
     #[test]
     fn each_kind_is_found_where_it_is() {
         for (json, pointer, kind) in [
@@ -238,7 +238,7 @@ mod tests {
         }
     }
 
-    /// Proves O-9: what data pipelines say all day passes.
+    /// Proves O-9: ordinary payloads of data pipelines pass.
     #[test]
     fn ordinary_payloads_pass() {
         for json in [
@@ -263,7 +263,7 @@ mod tests {
         assert_eq!([count(true, true), count(true, false), count(false, false)], [2, 1, 0]);
     }
 
-    /// Proves O-9: what is kept of an error is cut by the same rules.
+    /// Proves O-9: a recorded error is redacted by the same rules.
     #[test]
     fn errors_are_redacted() {
         assert_eq!(redact("bad row for \"x@y.co\": 7"), "bad row for \"[an e-mail address]\": 7");

@@ -15,10 +15,10 @@ pub enum Receipt {
 /// Why an event could not be received.
 #[derive(Debug, thiserror::Error)]
 pub enum InboxError<E> {
-    /// Nothing that could be told apart from others.
+    /// The source or the id is empty, is too long or has a NUL.
     #[error("a source and an id have 1 to {LONGEST} bytes each")]
     Id,
-    /// The database said no.
+    /// The database returned an error.
     #[error(transparent)]
     Database(#[from] E),
 }

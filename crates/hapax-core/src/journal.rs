@@ -10,14 +10,14 @@ use crate::merkle::{Hash, leaf_hash};
 use crate::name::{Name, Namespace};
 use crate::time::Timestamp;
 
-/// What happened to an effect.
+/// The kind of an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Event {
     /// Permission was given.
     Granted,
     /// A holder reported.
     Settled,
-    /// A holder could no longer be counted on.
+    /// A holder lapsed, or the epoch of the effect ended.
     Expired,
     /// A reconciler looked.
     Reconciled,
@@ -27,7 +27,7 @@ pub enum Event {
     RolledBack,
     /// A person cleared the record.
     Reset,
-    /// A stale attempt reported success. Nothing else was written; someone must look.
+    /// A stale attempt reported success. Nothing else was written; an operator must look.
     Contradicted,
 }
 
@@ -72,11 +72,11 @@ pub struct Entry {
     pub id: u64,
     /// When, by the store's wall clock.
     pub at: Timestamp,
-    /// Whose.
+    /// The namespace of the effect.
     pub namespace: Namespace,
-    /// Which effect.
+    /// The key of the effect.
     pub key: Key,
-    /// What happened.
+    /// The kind of the entry.
     pub event: Event,
     /// The state after it.
     pub state: StateName,
@@ -84,9 +84,9 @@ pub struct Entry {
     pub attempt: AttemptId,
     /// The generation it belongs to.
     pub generation: u32,
-    /// The fingerprint of what was granted, or the digest of what succeeded.
+    /// The fingerprint of a grant's payload, or the digest of a success's outcome.
     pub digest: Option<[u8; 32]>,
-    /// Who did it, where a person did.
+    /// The person who did it, if a person did.
     pub actor: Option<String>,
     /// Why, for people.
     pub note: Option<String>,
@@ -129,7 +129,7 @@ impl Entry {
         out
     }
 
-    /// Reads what [`encode`](Self::encode) wrote; nothing else is accepted.
+    /// Reads the bytes that [`encode`](Self::encode) wrote; nothing else is accepted.
     pub fn decode(bytes: &[u8]) -> Option<Self> {
         let mut rest = bytes;
         let version = take::<1>(&mut rest)?;

@@ -77,13 +77,13 @@ impl fmt::Display for Position {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{problem} at {at}")]
 pub struct JsonError {
-    /// What is wrong.
+    /// The problem.
     pub problem: Problem,
     /// Where it is.
     pub at: Position,
 }
 
-/// What is wrong with the input.
+/// The problem of an input.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Problem {
@@ -161,7 +161,7 @@ impl Json {
         }
     }
 
-    /// What a JSON pointer (RFC 6901) points at.
+    /// The value that a JSON pointer (RFC 6901) points at.
     pub fn pointer(&self, pointer: &str) -> Option<&Json> {
         if pointer.is_empty() {
             return Some(self);
@@ -491,7 +491,7 @@ mod tests {
     }
 
     proptest::proptest! {
-        /// Whatever serde_json writes, this reads as the same value.
+        /// This reader and serde_json agree on every string that serde_json writes.
         #[test]
         fn it_agrees_with_serde_json_on_strings(text in ".*") {
             let written = serde_json::to_vec(&text).unwrap();

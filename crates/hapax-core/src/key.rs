@@ -1,4 +1,4 @@
-//! What names an effect: 32 bytes of SHA-256 over framed, domain-separated fields.
+//! The name of an effect: 32 bytes of SHA-256 over framed, domain-separated fields.
 //!
 //! Each derivation has a name and a version. [`Key::derive`] is the open one; the named ones
 //! live in the submodules. Two hold a formula fixed elsewhere ([`control`], [`extraction`]),
@@ -44,13 +44,13 @@ pub enum KeyError {
     /// The derivation is not named `name.vN`.
     #[error("derivation name {name:?} is not of the form name.vN, such as invoice.v1")]
     Name {
-        /// What was given.
+        /// The name that was given.
         name: String,
     },
     /// The derivation belongs to hapax and has a constructor of its own.
     #[error("derivation {name:?} is reserved; use its own constructor")]
     Reserved {
-        /// What was given.
+        /// The name that was given.
         name: String,
     },
     /// A field was given twice.
@@ -64,7 +64,7 @@ pub enum KeyError {
     Invalid {
         /// The field's name.
         field: &'static str,
-        /// What is wrong with it.
+        /// The problem of its value.
         problem: String,
     },
 }

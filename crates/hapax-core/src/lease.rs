@@ -1,11 +1,13 @@
-//! What permissions hang on: one row with an `until`, held by a process or a remote client.
+//! Leases, which permissions depend on: one row with an `until`, held by a process or a remote
+//! client.
 //!
-//! Any number of claims hang on one lease, so a million running effects cost one renewal. A
-//! lease that lapsed is dead for good. Time alone kills a lease only while the store's own
-//! [`Pulse`] has been steady for the lease's length: a stall makes everyone late at once, and
+//! Any number of claims depend on one lease, so a million running effects cost one renewal. A lease
+//! that is marked dead is never revived. Time alone kills a lease only while the store's own
+//! [`Pulse`] has been steady for the lease's length: a stall makes every holder late at once, and
 //! being late together is not being dead. Each lease is judged by its own term, so a short one
-//! neither slows nor hastens the expiry of the others. A new era, which is a reboot, ends the leases of this
-//! machine's processes at once; a client elsewhere may work on, so its lease lapses one term later.
+//! neither slows nor hastens the expiry of the others. A new era, which is a reboot, ends the
+//! leases of this machine's processes at once. A client elsewhere may work on, so its lease lapses
+//! one term later.
 
 use crate::digest::printed_bytes;
 use crate::planted::{Bug, planted};
@@ -27,14 +29,14 @@ pub struct Lease {
     pub until: LeaseInstant,
     /// Taken over or given back; never to be renewed.
     pub dead: bool,
-    /// Who holds it, for people: a process id and host, or a client's name.
+    /// The holder, for people: a process id and host, or a client's name.
     pub holder: String,
     /// The newest [notice](crate::effect) this holder has acted upon.
     pub seen: u64,
 }
 
 impl Lease {
-    /// Seen by a holder that remembers no outcomes, and so has nothing to act upon, ever.
+    /// The `seen` of a holder that caches no outcomes, and so never has to act upon a notice.
     pub const FORGETFUL: u64 = i64::MAX as u64;
 
     /// A lease opened now.
@@ -42,14 +44,14 @@ impl Lease {
         Self { id, term_ms, until: now.lease.plus_ms(term_ms), dead: false, holder, seen }
     }
 
-    /// Whether its holder is a client that may be on another machine, and not a process that opened the
-    /// store. Such a client remembers no outcomes.
+    /// Whether its holder is a client that may be on another machine, and not a process that opened
+    /// the store. Such a client caches no outcomes.
     pub fn is_remote(&self) -> bool {
         self.seen == Self::FORGETFUL
     }
 
-    /// Renews it, unless it is dead. One whose time is up but which nobody has taken over is
-    /// still alive: being late is no crime until somebody acts on it.
+    /// Renews it, unless it is dead or its process belongs to an earlier era. A lease whose time is
+    /// up is still alive: being late is no crime until another claimant acts on it.
     pub fn renew(&self, now: Now) -> Option<Self> {
         let until = now.lease.plus_ms(self.term_ms);
         let dead = self.dead && !planted(Bug::DeadLeaseRenewed);
@@ -57,8 +59,8 @@ impl Lease {
         (!dead && (self.until.era == now.lease.era || self.is_remote())).then_some(renewed)
     }
 
-    /// The lease with no more than one term left, where it has far more: a clock that was ahead when it was
-    /// renewed has been set right.
+    /// The lease with one term left, if it has far more: the clock was ahead when it was renewed,
+    /// and has been set right since.
     pub fn set_right(&self, now: Now) -> Option<Self> {
         let most = now.lease.plus_ms(self.term_ms);
         let ahead = self.until.era == most.era && self.until.ms > most.ms.saturating_add(AHEAD_MS);
@@ -76,9 +78,9 @@ impl Lease {
         self.overdue(now, late, pulse)
     }
 
-    /// How long after it asked for a renewal that was granted a holder may go on working, by its own
-    /// clock. The store counts the term from when the request arrived, so its `until` is later; the
-    /// rest is for clocks that run apart, and for stopping the work.
+    /// How long a holder may go on working after it asked for a renewal that was granted, by its
+    /// own clock. The store counts the term from the arrival of the request, so its `until` is
+    /// later. The rest of the term is for clocks that run apart, and for stopping the work.
     pub fn working_ms(term_ms: u64) -> u64 {
         term_ms - term_ms / 8
     }
@@ -90,8 +92,8 @@ impl Lease {
     }
 }
 
-/// How far ahead of a reading of the clock other instants may lie: transactions that are under way at the same
-/// time read it at different times.
+/// How far ahead of a reading of the clock other instants may lie: concurrent transactions read the
+/// clock at different times.
 const AHEAD_MS: u64 = 60_000;
 
 /// How many lengths of gaps a [`Pulse`] tells apart: those of more than 32, 38, 45, 53, 64 … ms, four to each
@@ -213,8 +215,8 @@ mod tests {
         assert!(lease().is_forgotten(at(9_900), &steady));
     }
 
-    /// Proves K-17: what a short lease would call a gap is none to a long one, and the other way
-    /// round a stall that a long lease outlasts still protects a short one.
+    /// Proves K-17: a gap that counts for a short lease does not count for a long one, and a stall
+    /// that a long lease outlasts still protects a short one.
     #[test]
     fn each_lease_is_judged_by_its_own_term() {
         let lease =

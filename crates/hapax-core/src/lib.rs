@@ -5,23 +5,23 @@
 //!
 //! | module | noun |
 //! |---|---|
-//! | [`key`] | what names an effect |
+//! | [`key`] | the name of an effect |
 //! | [`name`] | the namespace it lives in
 //! | [`fingerprint`] | the digest of its payload |
 //! | [`effect`] | its life: every state and every transition |
-//! | [`verdict`] | what callers are told |
+//! | [`verdict`] | the answers to callers |
 //! | [`attempt`] | one permission to perform it |
-//! | [`lease`] | what a permission hangs on |
-//! | [`epoch`] | what effects may be bound to, which only grows |
-//! | [`lock`] | what serialises effects that touch the same thing |
-//! | [`outcome`] | what is remembered |
-//! | [`part`] | what an effect is a part of |
+//! | [`lease`] | the row that permissions depend on |
+//! | [`epoch`] | a number that only grows, which effects may be bound to |
+//! | [`lock`] | the serialisation of effects that touch the same thing |
+//! | [`outcome`] | the recorded result |
+//! | [`part`] | an effect that belongs to a whole |
 //! | [`journal`] | the append-only record, [`merkle`] its tree, [`checkpoint`] its signed heads |
-//! | [`outbox`] | events to be told, [`route`] to whom, [`delivery`] how that goes |
-//! | [`guard`] | what must not leave in a payload |
+//! | [`outbox`] | events to deliver, [`route`] the sinks they go to, [`delivery`] the attempts |
+//! | [`guard`] | data that must not leave in a payload |
 //! | [`retry`] | when to try again |
-//! | [`token`] | what somebody shows to be let in |
-//! | [`json`], [`canonical`] | strict JSON in, RFC 8785 out, [`document`] what is kept |
+//! | [`token`] | the token that a caller presents |
+//! | [`json`], [`canonical`] | strict JSON in, RFC 8785 out, [`document`] stored documents |
 
 pub mod attempt;
 pub mod canonical;

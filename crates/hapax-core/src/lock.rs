@@ -1,4 +1,4 @@
-//! What serialises effects that touch the same thing.
+//! Locks, which serialise effects that touch the same thing.
 //!
 //! A lock row names the effect and the attempt that hold it. Settling releases it, and an
 //! outcome that is partial, unknown or indeterminate keeps it.
@@ -7,8 +7,8 @@ use crate::attempt::AttemptId;
 use crate::digest::Framed;
 use crate::key::Key;
 
-/// A 64-bit hash of what is locked. A collision makes two things wait for each other, which
-/// is all it can do.
+/// A 64-bit hash of the names that are locked. A collision makes two things wait for each other,
+/// and does nothing worse.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LockKey(pub u64);
 

@@ -28,7 +28,7 @@ pub fn empty_root() -> Hash {
     Sha256::digest(b"").into()
 }
 
-/// Where tiles come from. A missing tile is an error of the source's own kind.
+/// A source of tiles. A missing tile is empty, or an error of the source's own kind.
 pub trait Tiles {
     /// Why a tile could not be read.
     type Error;
@@ -77,7 +77,7 @@ fn fold(hashes: &[Hash]) -> Hash {
     }
 }
 
-/// The hash at `level` that a full tile has at the level above.
+/// The hash of a full tile at the level above; `None` if the tile is not full.
 pub fn tile_root(tile: &[Hash]) -> Option<Hash> {
     (tile.len() as u64 == TILE).then(|| fold(tile))
 }

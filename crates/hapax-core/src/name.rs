@@ -55,9 +55,9 @@ impl std::fmt::Display for Namespace {
 /// The full name of an effect. The same key in two namespaces is two effects.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Name {
-    /// Whose.
+    /// The namespace.
     pub namespace: Namespace,
-    /// Which.
+    /// The key.
     pub key: Key,
 }
 

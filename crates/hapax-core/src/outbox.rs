@@ -1,8 +1,8 @@
 //! Events on their way to the outside world.
 //!
-//! An event is recorded in the transaction that changes the state it tells of, and never changed
-//! afterwards. What becomes of it is the matter of its [deliveries](crate::delivery), one for
-//! each sink it is [routed](crate::route) to.
+//! An event is recorded in the transaction that changes the state it reports, and never changed
+//! afterwards. It has one [delivery](crate::delivery) for each sink it is [routed](crate::route)
+//! to.
 
 use std::fmt;
 use std::str::FromStr;
@@ -16,7 +16,7 @@ use crate::name::Name;
 use crate::time::Timestamp;
 
 /// The id of a record: a UUIDv7 that is the same each time the same event of the same effect is
-/// emitted, so that whoever receives it twice can tell.
+/// emitted, so that a receiver can detect a duplicate.
 ///
 /// ```
 /// use hapax_core::key::Key;
@@ -36,8 +36,8 @@ use crate::time::Timestamp;
 pub struct OutboxId([u8; 16]);
 
 impl OutboxId {
-    /// The id of an effect's event: when the effect was first asked for in this generation, and
-    /// which of its events this is.
+    /// The id of an effect's event, from the effect's name, the time of its first claim in this
+    /// generation, and the event's ordinal.
     pub fn derive(name: &Name, created: Timestamp, generation: u32, ordinal: u32) -> Self {
         let digest = Framed::new("hapax.outbox.v1:")
             .field(name.namespace.as_str().as_bytes())
@@ -95,7 +95,7 @@ impl FromStr for OutboxId {
     }
 }
 
-/// What an event says: JSON in its canonical form.
+/// The content of an event: JSON in its canonical form.
 ///
 /// ```
 /// use hapax_core::outbox::Payload;
@@ -108,7 +108,7 @@ impl FromStr for OutboxId {
 pub struct Payload(String);
 
 impl Payload {
-    /// Reads JSON strictly; what two readers could understand differently is refused.
+    /// Reads JSON strictly: input that two readers could understand differently is refused.
     pub fn parse(json: &[u8]) -> Result<Self, JsonError> {
         Self::of(&Json::parse(json)?)
     }
@@ -118,7 +118,7 @@ impl Payload {
         canonical(json).map(Self)
     }
 
-    /// What a store kept, which was read strictly before.
+    /// A stored payload, which was read strictly before it was stored.
     pub fn stored(json: String) -> Self {
         Self(json)
     }
@@ -130,7 +130,7 @@ impl Payload {
 }
 
 impl fmt::Debug for Payload {
-    /// Its size: what it says may be nobody's business.
+    /// Only its size: the content may be confidential.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} bytes", self.0.len())
     }
@@ -142,13 +142,13 @@ pub enum Order {
     /// Those of the same dataset.
     #[default]
     Dataset,
-    /// Those of the same key, which is not the dataset.
+    /// Those of this ordering key. A key that equals a dataset's name waits with that dataset.
     Key(String),
     /// None: it neither waits nor is waited for.
     Free,
 }
 
-/// A published artifact, registered with the event that tells of it.
+/// A published artifact, registered with the event that announces it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Artifact {
     /// Its version. A dataset has each version once.
@@ -159,25 +159,25 @@ pub struct Artifact {
     pub uri: String,
 }
 
-/// Something that happened, to be told.
+/// Something that happened, to be delivered to sinks.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Event {
-    /// What happened, such as `artifact_published`.
+    /// The name of the event, such as `artifact_published`.
     pub name: String,
-    /// To which dataset.
+    /// The dataset that it is about.
     pub dataset: String,
-    /// In which pipeline run.
+    /// The pipeline run.
     pub pipeline: Option<String>,
     /// The dataset's version.
     pub version: Option<String>,
-    /// What it waits for.
+    /// Which events it waits for.
     pub order: Order,
-    /// What there is to say.
+    /// The content.
     pub payload: Payload,
-    /// What was published, if it tells of a publication.
+    /// The artifact, if it announces one.
     pub artifact: Option<Artifact>,
-    /// The trace it belongs to. No part of what it says: told again in another trace, it is the
-    /// same event.
+    /// The trace it belongs to. It is not part of the content: emitted again in another trace, it
+    /// is the same event.
     pub trace: Option<Trace>,
 }
 
@@ -194,7 +194,7 @@ pub struct Event {
 pub struct Trace(Box<str>);
 
 impl Trace {
-    /// The trace in this text, if it is one. What later versions append is left out.
+    /// The trace in this text, if it is one. Fields that later versions append are left out.
     pub fn parse(text: &str) -> Option<Self> {
         let text = text.trim();
         let (start, rest) = (text.get(..55)?, &text[55..]);
@@ -221,7 +221,7 @@ impl std::fmt::Display for Trace {
 }
 
 impl Event {
-    /// Whether another event says the same, in whatever trace.
+    /// Whether another event has the same content, whatever its trace.
     pub fn repeats(&self, other: &Self) -> bool {
         *self == Self { trace: self.trace.clone(), ..other.clone() }
     }
@@ -240,7 +240,7 @@ impl Event {
         }
     }
 
-    /// What is wrong with its form, if anything.
+    /// The first flaw of its form, if it has one.
     pub fn flaw(&self) -> Option<String> {
         let named = [("event_name", Some(&self.name)), ("dataset_id", Some(&self.dataset))];
         let order = match &self.order {
@@ -292,14 +292,14 @@ pub struct Record {
     pub name: Name,
     /// Which of the effect's events it is, from 0.
     pub ordinal: u32,
-    /// What happened.
+    /// The event.
     pub event: Event,
     /// When it was recorded.
     pub created: Timestamp,
 }
 
 impl Record {
-    /// What tells keys apart that wait for nothing in common.
+    /// The hash of its ordering key.
     pub fn track(&self) -> Track {
         let namespace = self.name.namespace.as_str().as_bytes();
         let framed = Framed::new("hapax.order.v1:").field(namespace);
@@ -313,8 +313,8 @@ impl Record {
     }
 }
 
-/// What the records of one ordering key share: they are sent one after the other. Two keys that
-/// meet in 64 bits wait for each other, and no more comes of it.
+/// The hash of an ordering key, whose records are sent one after the other. Two keys that collide
+/// in 64 bits wait for each other, and no more comes of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Track(pub u64);
 
@@ -325,14 +325,14 @@ impl Track {
     }
 }
 
-/// How far a record has come, over all its sinks.
+/// The status of a record, over all its sinks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Status {
     /// Some sink does not have it yet.
     Pending,
     /// Every sink has it.
     Dispatched,
-    /// Some sink could not be given it, and somebody must redrive it.
+    /// Some sink could not be given it, and an operator must redrive it.
     Failed,
 }
 
@@ -340,7 +340,7 @@ impl Status {
     /// All of them.
     pub const ALL: [Self; 3] = [Self::Pending, Self::Dispatched, Self::Failed];
 
-    /// How far a record has come that has come so far at each of its sinks.
+    /// The status of a record, from its status at each of its sinks.
     ///
     /// ```
     /// use hapax_core::outbox::Status::{self, Dispatched, Failed, Pending};

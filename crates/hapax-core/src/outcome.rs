@@ -1,4 +1,4 @@
-//! What is remembered of an effect that happened, or did not.
+//! The recorded result of an effect that happened, or did not.
 
 use std::sync::Arc;
 
@@ -48,7 +48,7 @@ impl Outcome {
         Self { digest: Digest::of(&body), size: body.len() as u64, body: Some(body) }
     }
 
-    /// An outcome whose body was not kept: it happened, and this is what it looked like.
+    /// An outcome whose body was not kept: it happened, and only the digest and the size are known.
     pub fn not_kept(digest: Digest, size: u64) -> Self {
         Self { digest, size, body: None }
     }

@@ -1,25 +1,24 @@
 //! Effects that belong together: a mutation is a part of an item, an item of a workflow.
 //!
-//! A part is an effect like any other. What stands beside it here is what it is a part of, what
-//! kind of thing it is, and what has to be known of it beside its outcome, such as the payload it
-//! was asked for with.
+//! A part is an effect like any other. This module adds the whole that it belongs to, its kind, and
+//! data beside its outcome, such as the payload it was asked for with.
 
 use crate::effect::{Effect, StateName};
 use crate::key::Key;
 use crate::name::Name;
 
-/// What an effect is a part of.
+/// The part that an effect is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Part {
     /// The key of the whole. There need not be an effect of that key.
     pub whole: Key,
-    /// What kind of part it is, such as `mutation`.
+    /// The kind of part, such as `mutation`.
     pub kind: String,
-    /// What is kept of it. The newest grant or report that says something counts.
+    /// Its data. The newest grant or report that gives some counts.
     pub body: Vec<u8>,
 }
 
-/// A part that is there.
+/// An existing part.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Found {
     /// Its place among all parts, in the order of their first grants.
@@ -28,7 +27,7 @@ pub struct Found {
     pub name: Name,
     /// Its effect.
     pub effect: Effect,
-    /// What it is a part of.
+    /// The part.
     pub part: Part,
 }
 
@@ -43,7 +42,7 @@ pub struct Sought {
     pub states: Vec<StateName>,
     /// The newest first.
     pub newest_first: bool,
-    /// Only beyond this place, in the order they are looked at.
+    /// Only beyond this place, in the order of the list.
     pub beyond: Option<u64>,
     /// At most this many.
     pub limit: usize,

@@ -1,7 +1,7 @@
 //! Bugs that a harness plants on purpose, to show that it would catch them.
 //!
-//! Without the feature `proof`, which nothing that is shipped turns on, no bug can be planted
-//! and every question is answered by the compiler.
+//! Without the feature `proof`, which no shipped build enables, no bug can be planted, and
+//! `planted` is a constant `false`.
 
 macro_rules! bugs {
     ($($(#[$doc:meta])* $bug:ident = $name:literal,)*) => {
@@ -15,7 +15,7 @@ macro_rules! bugs {
             /// All of them.
             pub const ALL: &'static [Self] = &[$(Self::$bug,)*];
 
-            /// What it is called on a command line.
+            /// Its name on a command line.
             pub fn name(self) -> &'static str {
                 match self {
                     $(Self::$bug => $name,)*
@@ -26,9 +26,9 @@ macro_rules! bugs {
 }
 
 bugs! {
-    /// A settle is taken from whoever sends it.
+    /// A settle is accepted from any attempt.
     StaleSettle = "stale-settle",
-    /// A settle is taken from an attempt whatever fence it was granted with.
+    /// A settle is accepted from an attempt whatever fence it was granted with.
     FenceUnnamed = "fence-unnamed",
     /// A settle that was recorded before is answered as success in a caller's own transaction.
     RepeatedSettleCommits = "repeated-settle-commits",
@@ -36,7 +36,7 @@ bugs! {
     UnseenReset = "unseen-reset",
     /// A lease that was taken over is renewed.
     DeadLeaseRenewed = "dead-lease-renewed",
-    /// A recorded outcome is told before the payloads are compared.
+    /// A recorded outcome is replayed before the payloads are compared.
     ReplayBeforeConflict = "replay-before-conflict",
     /// Opaque work whose holder vanished is granted again.
     OpaqueAgain = "opaque-again",
@@ -54,23 +54,23 @@ bugs! {
     RootUnchecked = "root-unchecked",
     /// A lock is taken from a lapsed effect that may still settle.
     LockWithoutExpiry = "lock-without-expiry",
-    /// A stall of the store counts against those who wait for it.
+    /// A stall of the store counts against the holders that wait for it.
     StallKills = "stall-kills",
-    /// What lapsed is not journalled.
+    /// A lapse is not journalled.
     Unjournalled = "unjournalled",
-    /// SQLite syncs its log when it likes.
+    /// SQLite does not sync its log at each commit.
     SyncNormal = "sync-normal",
     /// SQLite's writer answers before it commits.
     AnswerBeforeCommit = "answer-before-commit",
-    /// A SQLite connection believes the rows it remembers although another one has written.
+    /// A SQLite connection uses its cached rows although another one has written.
     StaleRows = "stale-rows",
-    /// A SQLite file lets a second row of one key in.
+    /// A SQLite file accepts a second row of one key.
     KeysUnguarded = "keys-unguarded",
-    /// A SQLite connection believes what it remembers although an older copy was restored.
+    /// A SQLite connection uses its cache although an older copy was restored.
     AnchorUnchecked = "anchor-unchecked",
     /// A panic while a store writes leaves its transaction open, and its commands unanswered.
     PanicEscapes = "panic-escapes",
-    /// What a failed command wrote stays in its batch.
+    /// The writes of a failed command stay in its batch.
     HalfCommand = "half-command",
     /// PostgreSQL's quick settle does not ask whether the row has changed.
     QuickUnconditional = "quick-unconditional",
@@ -78,7 +78,7 @@ bugs! {
     CommitFollowsReload = "commit-follows-reload",
     /// A grant that surfaces after its caller has given up is kept.
     OrphanKept = "orphan-kept",
-    /// PostgreSQL's sealer takes what lies above the newest leaf, and nothing below.
+    /// PostgreSQL's sealer takes entries above the newest leaf, and none below.
     IdCursor = "id-cursor",
     /// A commit whose reply was lost is taken for done.
     LostCommitIsDone = "lost-commit-is-done",
@@ -88,13 +88,13 @@ bugs! {
     SettleBeforeRun = "settle-before-run",
     /// Work that may have happened is reported as not done.
     AmbiguousIsFailure = "ambiguous-is-failure",
-    /// Others in the process are told of an outcome that is not recorded yet.
+    /// Other callers in the process get an outcome that is not recorded yet.
     RememberBeforeSettle = "remember-before-settle",
     /// A leader that ends without a result is still waited for.
     LeaderStays = "leader-stays",
-    /// A reset does not wait for those who remember.
+    /// A reset does not wait for nodes that cache outcomes.
     ResetUnawaited = "reset-unawaited",
-    /// Whoever reads the outbox never goes back for what was committed late.
+    /// A reader of the outbox never goes back for records that were committed late.
     PassedOver = "passed-over",
     /// A delivery is written off before it is sent.
     MarkedBeforeSent = "marked-before-sent",

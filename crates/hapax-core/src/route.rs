@@ -59,11 +59,11 @@ impl std::fmt::Display for SinkName {
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Route {
-    /// Which events.
+    /// The pattern of event names.
     pub event: String,
-    /// About which datasets.
+    /// The pattern of datasets.
     pub dataset: String,
-    /// Where to.
+    /// The sinks.
     pub sinks: Vec<SinkName>,
 }
 

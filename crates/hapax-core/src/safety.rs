@@ -1,14 +1,14 @@
 //! The declaration of an effect before it is claimed: what a vanished holder means, and when "not found"
 //! begins to mean "did not happen".
 
-/// What it means when a holder vanishes or cannot say what happened. Declared up front.
+/// The consequence when a holder vanishes or cannot say what happened. Declared up front.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Safety {
     /// Nothing happened unless the outcome was committed. Grant it again.
     Transactional,
     /// It can be looked up. Ask first.
     Reconcilable(Settling),
-    /// Nobody can tell. A person decides.
+    /// No process can tell. A person decides.
     #[default]
     Opaque,
 }
@@ -26,7 +26,7 @@ impl Settling {
     /// The default, a minute. Never at once, because only the target can promise that.
     pub const USUAL_MS: u64 = 60_000;
 
-    /// As it is written where people configure it: 0 says that the target refuses late arrivals.
+    /// From its form in a configuration: 0 says that the target refuses late arrivals.
     pub fn of_ms(ms: u64) -> Self {
         match ms {
             0 => Self::TargetRefusesLate,

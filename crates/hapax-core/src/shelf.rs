@@ -1,47 +1,47 @@
-//! Results that may be forgotten: what they are found by, and the ontologies they are made from.
+//! Cached results: their index entries, and the ontologies they are made from.
 //!
-//! A result is the outcome of an effect like any other. What stands beside it here lets people
-//! count results, explain why one was not found, and remove those that nobody asks for. Removing
-//! one loses nothing but the work of making it again.
+//! A result is the outcome of an effect like any other. This module lets people count results,
+//! explain why one was not found, and remove unused ones. Removing one loses nothing but the work
+//! of making it again.
 
 use crate::key::Key;
 use crate::name::Name;
 use crate::time::Timestamp;
 
-/// What a result is found and counted by.
+/// The index entry by which a result is found and counted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Shelved {
     /// The IRI of the ontology it was made from.
     pub ontology: String,
-    /// That ontology's version. A result of another one is not recorded.
+    /// That ontology's version. A result of another version is not recorded.
     pub version: String,
-    /// A short hash of the text, to tell people which part of a key differs.
+    /// A short hash of the text, to show people which part of a key differs.
     pub text_hash: String,
     /// A short hash of the parameters.
     pub params_hash: String,
-    /// Whether it is what somebody asked for, and not a part of it.
+    /// Whether it is a result that a client requested, and not a part of one.
     pub whole: bool,
 }
 
-/// A result that is there.
+/// An existing result.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Shelf {
     /// The key of its effect.
     pub key: Key,
-    /// What it is found by.
+    /// Its index entry.
     pub shelved: Shelved,
     /// Its size in bytes.
     pub bytes: u64,
     /// When it was recorded.
     pub created: Timestamp,
-    /// When it was last asked for, as far as that has been written down.
+    /// When it was last used, as far as accesses were recorded.
     pub used: Timestamp,
 }
 
-/// How much there is.
+/// Counts and size of the results.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Stock {
-    /// Results that somebody asked for.
+    /// Results that clients requested.
     pub whole: u64,
     /// Parts of results.
     pub parts: u64,
@@ -56,28 +56,28 @@ pub struct Sought {
     pub ontology: Option<String>,
     /// Only of this text.
     pub text_hash: Option<String>,
-    /// At most this many, those first that were used last.
+    /// At most this many, most recently used first.
     pub limit: usize,
 }
 
 /// Which results to remove.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Evict {
-    /// Those of an ontology, but for its present version.
+    /// Results of an ontology, except those of its present version.
     Outdated {
-        /// Which.
+        /// The ontology.
         ontology: String,
     },
-    /// All of an ontology.
+    /// All results of an ontology.
     Of {
-        /// Which.
+        /// The ontology.
         ontology: String,
     },
     /// One.
     One(Key),
     /// All.
     All,
-    /// Those that nobody has asked for for the longest.
+    /// The least recently used.
     Oldest,
 }
 
@@ -88,44 +88,44 @@ pub struct Ontology {
     pub id: String,
     /// The hash of its content.
     pub version: String,
-    /// What extractors read of it, as JSON. Empty in lists.
+    /// Its content for extractors, as JSON. Empty in lists.
     pub content: String,
-    /// What people read of it, as JSON.
+    /// Its metadata for people, as JSON.
     pub metadata: String,
-    /// When it was kept.
+    /// When it was stored.
     pub updated: Timestamp,
 }
 
-/// What is written down about requests, in bulk.
+/// Cache accesses of one kind to one key, recorded in bulk.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Heard {
     /// The effect that was asked for.
     pub name: Name,
     /// The ontology.
     pub ontology: String,
-    /// What became of it.
+    /// The kind of access.
     pub what: What,
-    /// How often, since it was last written down.
+    /// How often, since they were last recorded.
     pub times: u64,
-    /// More, as JSON.
+    /// Details, as JSON.
     pub about: String,
 }
 
-/// What became of a request.
+/// The kind of a cache access.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum What {
     /// The result was there.
     Hit,
     /// It was not.
     Miss,
-    /// Somebody else was at it.
+    /// Another caller was making it.
     Shared,
-    /// It is a part that was of use; only that is written down.
+    /// A part of a result was used; only the time of that is recorded.
     Used,
 }
 
 impl What {
-    /// Whether the result was of use.
+    /// Whether the access used the result.
     pub const fn is_use(self) -> bool {
         matches!(self, Self::Hit | Self::Used)
     }

@@ -16,8 +16,8 @@ impl Timestamp {
 
 /// An instant of the lease clock: milliseconds since the start of an era.
 ///
-/// For an embedded store an era is one boot of the machine; instants of different eras
-/// cannot be compared, and whatever was due in an earlier era is overdue.
+/// For an embedded store an era is one boot of the machine. Instants of different eras cannot be
+/// compared, and everything that was due in an earlier era is overdue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct LeaseInstant {
     /// The era.

@@ -1,7 +1,7 @@
-//! What somebody shows to be let in.
+//! Tokens, which callers present for access.
 //!
-//! A token is printed once, when it is made, and kept as a digest. What it allows is a [`Role`],
-//! in one namespace or in all of them.
+//! A token is printed once, when it is made, and stored as a digest. It allows what its [`Role`]
+//! allows, in one namespace or in all of them.
 
 use std::fmt;
 use std::str::FromStr;
@@ -14,11 +14,11 @@ use crate::name::Namespace;
 use crate::time::Timestamp;
 
 printed_bytes! {
-    /// Names a token without being one.
+    /// The id of a token, which gives no access.
     TokenId, 8, "tok_", "tok_<16 hex digits>"
 }
 
-/// What is shown: an id to find the record by, and 256 random bits.
+/// The secret that a caller presents: an id to find the record by, and 256 random bits.
 ///
 /// ```
 /// use hapax_core::token::{Secret, TokenId};
@@ -52,7 +52,7 @@ impl Secret {
         format!("hpx_{}_{}", HEXLOWER.encode(self.id.as_bytes()), HEXLOWER.encode(&self.bits))
     }
 
-    /// What is kept of it.
+    /// The digest that is stored.
     pub fn digest(&self) -> [u8; 32] {
         sha256(&self.bits)
     }
@@ -67,7 +67,7 @@ impl fmt::Debug for Secret {
 impl FromStr for Secret {
     type Err = ParseError;
 
-    /// What was given is not repeated in the error.
+    /// The error does not repeat the input.
     fn from_str(text: &str) -> Result<Self, ParseError> {
         let refuse = || ParseError {
             expected: "a token, hpx_<16 hex digits>_<64 hex digits>",
@@ -82,7 +82,7 @@ impl FromStr for Secret {
     }
 }
 
-/// What somebody may do. Each may do what those before it may.
+/// The rights of a caller. Each role may do everything that those before it may.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Role {
     /// Look.
@@ -113,27 +113,27 @@ impl fmt::Display for Role {
     }
 }
 
-/// What is kept of a token.
+/// A token, as it is stored.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Token {
-    /// Which.
+    /// Its id.
     pub id: TokenId,
     /// The digest of its secret.
     pub digest: [u8; 32],
-    /// What it allows.
+    /// The rights that it gives.
     pub role: Role,
-    /// Where; in every namespace unless given.
+    /// The namespace where it counts; every one unless given.
     pub namespace: Option<Namespace>,
-    /// Whose it is, for people.
+    /// The holder, for people.
     pub holder: String,
     /// When it was made.
     pub created: Timestamp,
-    /// When it stops to count; never unless given.
+    /// When it expires; never unless given.
     pub expires: Option<Timestamp>,
 }
 
 impl Token {
-    /// Whether this secret is the token's, and counts at this time. Takes as long for a wrong
+    /// Whether this secret is the token's, and the token has not expired. Takes as long for a wrong
     /// secret as for the right one.
     pub fn admits(&self, secret: &Secret, now: Timestamp) -> bool {
         let same = self.digest.ct_eq(&secret.digest());

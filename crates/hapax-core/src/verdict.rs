@@ -1,5 +1,5 @@
-//! What callers are told: every answer of the [transitions](crate::effect), as values that
-//! name the difference they found.
+//! The answers to callers: every answer of the [transitions](crate::effect), as values that name
+//! the difference they found.
 
 use crate::attempt::{AttemptId, Fence};
 use crate::effect::{Effect, StateName};
@@ -16,16 +16,16 @@ pub enum Verdict {
     Granted(Grant),
     /// It was done. Here is what came of it.
     Replayed {
-        /// What came of it.
+        /// The outcome.
         outcome: Outcome,
         /// Until when it is remembered; for ever unless given.
         expires: Option<Timestamp>,
         /// How long that is from now, by the store's clock.
         left_ms: Option<u64>,
     },
-    /// Someone is doing it.
+    /// Another holder is doing it.
     InFlight {
-        /// Who.
+        /// The attempt in flight.
         attempt: AttemptId,
     },
     /// Not known: a transaction that has not ended has the key's row. Ask again, with the same
@@ -36,9 +36,9 @@ pub enum Verdict {
     },
     /// Same key, another payload: the caller's mistake, never ours to guess about.
     Conflict {
-        /// What the record has.
+        /// The fingerprint in the record.
         recorded: Fingerprint,
-        /// What was asked.
+        /// The fingerprint of this claim.
         asked: Fingerprint,
     },
     /// The outcome is not known, or only part of it happened. Reconcile, roll back, or ask a
@@ -49,11 +49,12 @@ pub enum Verdict {
         /// The effect that holds it.
         holder: Key,
     },
-    /// It belongs to another epoch than the one its domain is in.
+    /// The claim or the record is bound to another epoch than the one its domain is in.
     Outdated(Mismatch),
-    /// A guard said no.
+    /// The record rules the claim out: its attempt is over, a person skipped the effect, or it is
+    /// bound elsewhere.
     Refused {
-        /// Which, and why.
+        /// The reason, for people.
         reason: String,
     },
 }
@@ -71,7 +72,7 @@ pub struct Grant {
     pub left_ms: Option<u64>,
 }
 
-/// Why nobody is granted an effect now.
+/// Why an effect cannot be granted now.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Blocked {
     /// The effect in the way, when it is another one that holds the lock.
@@ -85,7 +86,7 @@ pub struct Blocked {
 }
 
 impl Blocked {
-    /// What stands in the way of this effect's own claim.
+    /// The block by this effect's own state.
     pub fn by(effect: &Effect) -> Self {
         Self {
             holder: None,
@@ -96,20 +97,21 @@ impl Blocked {
     }
 }
 
-/// What became of a settle.
+/// The answer to a settle.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Settled {
     /// Recorded.
     Recorded,
     /// Recorded before, word for word.
     Repeated,
-    /// Somebody overtook this attempt, or it is settled otherwise. Nothing was written.
+    /// Another attempt overtook this one, or it is settled otherwise. The record was not changed; a
+    /// success is journalled as a contradiction.
     Fenced(Fenced),
-    /// The attempt was voided: its epoch is over. What was said is noted for whoever looks.
+    /// The attempt was voided: its epoch is over. The report is noted for the person who decides.
     Outdated(Mismatch),
 }
 
-/// What stands where a stale attempt wanted to write.
+/// The record that a stale attempt found in its place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Fenced {
     /// The state found; nothing if the key is gone.
@@ -137,8 +139,8 @@ impl std::fmt::Display for Fenced {
     }
 }
 
-/// The attempt and state that a person was shown when deciding about an effect. A decision about
-/// anything else than what is there now changes nothing.
+/// The attempt and state that a person was shown when deciding about an effect. If the record has
+/// another attempt or state by now, the decision changes nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Seen {
     /// The attempt.
@@ -147,7 +149,7 @@ pub struct Seen {
     pub state: StateName,
 }
 
-/// What became of a reconciler's or a person's judgement.
+/// The answer to a reconciler's or a person's judgement.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Judged {
     /// Decided; the effect is now in this state.

@@ -21,8 +21,9 @@ pub struct Identity {
 }
 
 impl Identity {
-    /// The identity of a request to the extractor of this identity. `asked` are the parameters as
-    /// the client sent them, for the formula; `params` are those that count, for the fingerprint.
+    /// The identity of a request. `asked` are the parameters as the client sent them, for the
+    /// formula; `params` are those that count, and `extractor` is the extractor's own identity, for
+    /// the fingerprint.
     pub(crate) fn of(
         text: &str,
         known: &Known,

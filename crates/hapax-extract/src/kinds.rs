@@ -88,8 +88,8 @@ impl Kinds {
         self.is_a(one, other) || self.is_a(other, one)
     }
 
-    /// The class of these that is a kind of the most others of them, and of several the one whose
-    /// IRI comes first.
+    /// The class that is a kind of the most of the others; of several, the one whose IRI comes
+    /// first.
     pub(crate) fn narrowest<'c>(&self, classes: &'c [String]) -> Option<&'c str> {
         let others = |class: &str| classes.iter().filter(|other| self.is_a(class, other)).count();
         let narrower = |class: &&'c str| (Reverse(others(class)), *class);

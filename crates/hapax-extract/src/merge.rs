@@ -9,8 +9,8 @@ use crate::ontology::Ontology;
 use crate::resolve::resolve;
 
 /// Merges what was found in each chunk. The same chunks with the same findings make the same graph.
-/// A finding that points outside its chunk counts up to the chunk's end; a relation between mentions
-/// that are not there is left out.
+/// A finding that points outside its chunk counts up to the chunk's end; a relation between
+/// mentions that are not there is left out.
 pub fn merge(chunks: &[Chunk<'_>], found: &[Found], ontology: &Ontology) -> Graph {
     let resolved = resolve(found, ontology);
     let mut entities: Vec<Gathered> = resolved.things.iter().map(|_| Gathered::default()).collect();

@@ -52,7 +52,7 @@ fn dotted(name: &str) -> String {
     format!("{}{}", PREFIX.replace('_', "."), plain.unwrap_or(name))
 }
 
-/// A callback that gets each time, in seconds.
+/// A callback that gets each measured time, in seconds.
 type Listener = Box<dyn Fn(f64) + Send + Sync>;
 
 /// How long something takes, each time.
@@ -78,7 +78,8 @@ impl Stopwatch {
         dotted(self.name)
     }
 
-    /// Sets the callback that gets each time from now on. There is at most one: the first stays.
+    /// Sets the callback that gets each measured time from now on. There is at most one: the first
+    /// stays.
     pub fn tell(&self, listener: impl Fn(f64) + Send + Sync + 'static) {
         let _ = self.listener.set(Box::new(listener));
     }

@@ -474,7 +474,7 @@ impl Shared {
     }
 
     /// Whether to measure the size, which means counting all results: after a minute, or when this
-    /// process has recorded so much that it may be too much.
+    /// process has recorded so much that the limit may be exceeded.
     fn is_room_due(&self) -> bool {
         let mut made = self.room_made.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         let much = self.recorded.load(Ordering::Relaxed) > self.settings.room / 64;

@@ -3,9 +3,9 @@
 //!   script ──▶ the thread with the fewest scripts, where it stays
 //!
 //! A script has a thread to itself as long as there are few scripts. Many scripts share threads: a
-//! thread that is awake for one script also finds the answers for others, and waking a thread for
-//! each answer costs more than running the script. The price: while one script computes, the others
-//! on its thread wait, for as long as its limit allows.
+//! thread that is awake for one script also finds the answers for its other scripts, and waking a
+//! thread for each answer costs more than running the script. The price: while one script computes,
+//! the others on its thread wait, for as long as its limit allows.
 //!
 //! A script that has begun runs to its end, also when the crew is dropped.
 

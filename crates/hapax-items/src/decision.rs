@@ -1,8 +1,8 @@
 //! Decisions: a person's answers to an escalation, and their effects.
 //!
 //! The item is decided first, because it shows whether the decision still counts; then its
-//! mutations. If the process dies in between, the item's outcome stays unknown as before, and a
-//! person is asked again.
+//! mutations. If the process dies in between, unknown mutations stay unknown: a person is asked
+//! again, unless the item was skipped or its attempt given up.
 
 use hapax::json::Json;
 use hapax::{AttemptId, Judged, Key, Outcome, Resolution, StateName};
@@ -119,8 +119,7 @@ impl Items {
     ) -> Result<bool, Error> {
         let (hapax, key) = (self.hapax(), escalation.key);
         let seen = hapax.seen(key, escalation.judged).await?;
-        // An item that is only failed was not escalated yet: deciding about its mutations is
-        // enough.
+        // A failed item was not escalated yet, so deciding about its mutations is enough.
         let failed = seen.state == StateName::Failed;
         let judged = match action {
             Action::Reprocess => hapax.reset(key, seen, actor, note).await?,
@@ -147,7 +146,7 @@ impl Items {
                 told::record(hapax, (key, judged), result, (actor, note)).await?;
                 return Ok(true);
             }
-            // It happened, whatever becomes of its item.
+            // It happened, whatever the decision about its item.
             (_, _, MutationState::Applied) => return Ok(true),
             (Action::Happened, Some(result), _) => {
                 Resolution::Happened(Outcome::from(hapax::document::print(result).as_str()))

@@ -35,10 +35,10 @@ pub enum Error {
     Failed {
         /// The item it was at.
         item: Option<String>,
-        /// Why, and what happens next.
+        /// Why, and the next step.
         failure: Box<Failure>,
     },
-    /// The decision was made about something that has changed since. Look again.
+    /// The decision was made about an older attempt. Look again.
     #[error("{what} has changed since attempt {attempt}; look again and decide anew")]
     Stale {
         /// The item or escalation.

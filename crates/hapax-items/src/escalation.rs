@@ -46,7 +46,7 @@ pub struct Escalation {
 pub struct Escalations {
     /// The escalations.
     pub escalations: Vec<Escalation>,
-    /// The place to continue from; none if there are no more.
+    /// The place to continue after; none if there are no more.
     pub next: Option<u64>,
 }
 
@@ -62,7 +62,7 @@ pub struct Explained {
     pub why: String,
     /// Whether it can be verified, and how.
     pub verify: String,
-    /// Where to check by hand, and for which facts.
+    /// The fact to check by hand.
     pub check: String,
 }
 
@@ -77,7 +77,7 @@ impl Items {
         Ok(self.escalations_beyond(workflow, None, limit).await?.escalations)
     }
 
-    /// The same, from a place on, with the place to continue from.
+    /// The same, after a place, with the place to continue after.
     pub async fn escalations_beyond(
         &self,
         workflow: Option<&str>,

@@ -41,7 +41,7 @@ pub struct ItemView {
     pub updated: Timestamp,
     /// Why its handler did not come to its end.
     pub failure: Option<Failure>,
-    /// Its place in a list, to continue from.
+    /// Its place in a list, to continue after.
     pub place: u64,
 }
 
@@ -111,7 +111,7 @@ pub struct RunView {
     pub log: Vec<String>,
     /// Why it did not come to its end.
     pub failure: Option<Failure>,
-    /// Its place in a list, to continue from.
+    /// Its place in a list, to continue after.
     pub place: u64,
 }
 

@@ -14,7 +14,7 @@
 //! | `tool`, `tools` | the operations that scripts can call |
 //! | `route` | the next step after a failure |
 //! | `reconcile` | looking up unknown outcomes |
-//! | `escalation`, `notice`, `decision`, `told` | questions to a person, events about them, decisions, results given by hand |
+//! | `escalation`, `notice`, `decision`, `told` | questions to a person, their events, decisions and results |
 //! | `due`, `schedule` | runs that ought to be under way |
 //! | `repair`, `construction` | better scripts, and whether they may be used |
 

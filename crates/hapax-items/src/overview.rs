@@ -16,7 +16,7 @@ use crate::tool::Operation;
 pub struct Page {
     /// The items.
     pub items: Vec<ItemView>,
-    /// The place to continue from; none if there are no more.
+    /// The place to continue after; none if there are no more.
     pub next: Option<u64>,
 }
 
@@ -37,7 +37,7 @@ impl Items {
         let whole = Some(identity::workflow(self.hapax().namespace(), workflow)?);
         let mut wanted: Vec<StateName> =
             states.iter().flat_map(|state| state.effects()).copied().collect();
-        // An item with an unknown outcome is recorded as failed until a pass escalates it.
+        // An item with an unknown outcome is recorded as failed until it is escalated.
         if states.contains(&ItemState::NeedsAttention) && !wanted.contains(&StateName::Failed) {
             wanted.push(StateName::Failed);
         }
@@ -77,7 +77,7 @@ impl Items {
         Ok(count)
     }
 
-    /// The tools that a workflow may use, and what each of them can do.
+    /// The tools that a workflow may use, and their operations.
     pub fn tools(&self, workflow: &str) -> Vec<(String, Vec<Operation>)> {
         let settings = self.settings(workflow);
         let tools = self.tools_of(&settings).into_iter();

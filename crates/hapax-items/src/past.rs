@@ -25,7 +25,7 @@ pub(crate) struct Past {
 }
 
 struct Applied {
-    /// The record it was asked for with.
+    /// The record of the request that was applied.
     body: Vec<u8>,
     result: Arc<[u8]>,
 }

@@ -1,4 +1,4 @@
-//! Looking for mutations whose outcome is unknown, until it is known or somebody is asked.
+//! Looks up mutations of unknown outcome, until it is known or a person is asked.
 
 use std::time::Duration;
 
@@ -13,40 +13,40 @@ use crate::scope::look;
 use crate::service::Items;
 use crate::state::ItemState;
 
-/// How long to wait before a mutation is looked for again, by how often that has led to nothing. The
-/// ledger itself says when to stop looking.
+/// How long to wait before the next lookup of a mutation, by the number of lookups that could not
+/// tell. The ledger itself decides when to stop.
 const LOOKS: Backoff = Backoff { base_ms: 2_000, cap_ms: 120_000, attempts: u32::MAX };
 
-/// How many are read at once, and how many are looked at in one pass.
+/// The size of a page, and the most mutations of one pass.
 const PAGE: usize = 100;
 const PASS: usize = 10_000;
 
-/// How long one look may take.
+/// How long one lookup may take.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// What a pass did.
+/// The counts of one pass.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Reconciled {
-    /// How many were looked for.
+    /// Mutations that were looked up.
     pub looked: usize,
-    /// How many of them are decided now.
+    /// Those of them that are decided now.
     pub decided: usize,
-    /// How many items a person is asked about now.
+    /// Items that a person is asked about now.
     pub escalated: usize,
-    /// How many wait until they are looked for again.
+    /// Mutations that wait for their next lookup.
     pub waiting: usize,
 }
 
 /// # Reconciliation
 impl Items {
-    /// Looks for mutations whose outcome is unknown, as far as they are due, and asks a person about
-    /// those that nobody can tell of. What was looked for, and when, is in the ledger: a restart
-    /// forgets nothing.
+    /// Looks up the mutations of unknown outcome that are due, and asks a person about those that
+    /// no lookup can decide. The lookups and their times are in the ledger: a restart forgets
+    /// nothing.
     pub async fn reconcile(&self) -> Result<Reconciled, Error> {
         self.reconcile_by(Timestamp(now_ms() as i64)).await
     }
 
-    /// The same, for what is due by this time.
+    /// The same, for mutations that are due by this time.
     pub async fn reconcile_by(&self, now: Timestamp) -> Result<Reconciled, Error> {
         let mut pass = Reconciled::default();
         for found in self.mutations_in(StateName::Unknown).await? {
@@ -59,7 +59,7 @@ impl Items {
             pass.looked += 1;
             let key = found.name.key;
             let tool = self.tool(&note.tool).map(|tool| &**tool);
-            // Where no tools are set up at all, others look.
+            // A process without any tools leaves the lookups to other processes.
             if tool.is_some() || self.has_tools() {
                 look(self.hapax(), key, &note, tool, PATIENCE).await?;
             }
@@ -73,8 +73,8 @@ impl Items {
         Ok(pass)
     }
 
-    /// Has a person be asked about the item of a mutation that nobody can tell of. Whether that is
-    /// news.
+    /// Asks a person about the item of a mutation that no lookup can decide. Returns whether that
+    /// is new.
     async fn ask_about(&self, note: &MutationNote, found: &Found) -> Result<bool, Error> {
         let key = identity::item(self.hapax().namespace(), &note.workflow, &note.item)?;
         let Some(item) = self.found(key).await? else { return Ok(false) };
@@ -106,7 +106,7 @@ impl Items {
     }
 }
 
-/// When a mutation is to be looked for again, in milliseconds since 1970.
+/// When the next lookup of a mutation is due, in milliseconds since 1970.
 fn due_ms(effect: &Effect) -> u64 {
     let State::Unknown { tries, .. } = effect.state else { return 0 };
     let wait = LOOKS.ceiling_ms(tries.max(1)).unwrap_or(0);

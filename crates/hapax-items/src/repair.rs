@@ -1,8 +1,8 @@
 //! Repair: a maintainer is shown what went wrong, and proposes a better script.
 //!
 //! A proposal is checked before it is used: it can be read, builds item ids and subkeys as before,
-//! uses no other tools, and does with what is recorded what the script before it did. What may have
-//! dealt with items wrongly, and whatever is not clear, waits for a person.
+//! uses no other tools, and does the same as the script before it on the recorded data. A repair of
+//! a script that may have treated items wrongly waits for a person, and so does every unclear case.
 
 use std::sync::Arc;
 
@@ -38,30 +38,30 @@ pub const PLANNER: &str = include_str!("instructions/planner.md");
 /// The instructions for an agent that repairs them.
 pub const MAINTAINER: &str = include_str!("instructions/maintainer.md");
 
-/// Who repairs scripts: a program, a service, a person with an editor.
+/// A maintainer of scripts: a program, a service, a person with an editor.
 #[async_trait]
 pub trait Maintainer: Send + Sync + 'static {
     /// Proposes a better script. The evidence is a JSON document; so is the proposal:
     /// `{"script", "impact": "safe" | "potentially_impactful", "explanation", "cost"}`. A question
-    /// that is asked again, because nobody knows whether it was answered, has the same id.
+    /// that is asked again, because it is unknown whether it was answered, has the same id.
     async fn propose(&self, id: &str, evidence: &str) -> Result<String, String>;
 }
 
 /// How much of a proposal is read, in bytes.
 const LONGEST: usize = 1024 * 1024;
 
-/// What came of a repair.
+/// The result of a repair.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Repair {
     /// The next run uses it.
     Activated(Version),
     /// A person has to approve it.
     Held(Version),
-    /// There is none that could be used.
+    /// There is no proposal that could be used.
     Refused(String),
 }
 
-/// What a maintainer proposed.
+/// A maintainer's proposal.
 struct Proposal {
     script: String,
     safe: bool,
@@ -69,7 +69,7 @@ struct Proposal {
     cost: u64,
 }
 
-/// What the checks say of a proposal.
+/// The result of the checks of a proposal.
 enum Checked {
     Fits,
     Unsure(String),
@@ -81,7 +81,8 @@ const BLAST_RADIUS: usize = 1_000;
 
 /// # Repair
 impl Items {
-    /// Has the script repaired on which the newest run failed, as often as the budget allows.
+    /// Asks the maintainer to repair the script that the newest run failed on, as often as the
+    /// budget allows.
     pub async fn repair(&self, workflow: &str) -> Result<Repair, Error> {
         self.repair_run(workflow, None).await
     }
@@ -105,13 +106,14 @@ impl Items {
         };
         loop {
             let script = self.script(workflow).await?;
-            // What was proposed since, the newest first.
+            // The proposals since then, the newest first.
             let mut proposed = self.scripts(workflow).await?;
             proposed.retain(|other| other.version > script.version);
             let newest = proposed.iter().map(|other| other.version);
             let newest = newest.filter(|version| version.major == script.version.major).max();
             let version = newest.unwrap_or(script.version).next_minor();
-            // Nobody is asked again while a person has to decide about the last answer.
+            // The maintainer is not asked again while a person has to decide about the last
+            // proposal.
             if let Some(held) = proposed.iter().find(|other| other.standing == Standing::Held) {
                 return Ok(Repair::Held(held.version));
             }
@@ -131,8 +133,7 @@ impl Items {
         }
     }
 
-    /// Asks a maintainer, once for each version that may come of it: what was answered is not paid
-    /// for again.
+    /// Asks a maintainer, once for each version that may come of it: no answer is paid for twice.
     async fn ask(
         &self,
         maintainer: &dyn Maintainer,
@@ -156,7 +157,7 @@ impl Items {
         }
     }
 
-    /// Records a proposal as what it is worth.
+    /// Checks a proposal and records the verdict.
     async fn consider(
         &self,
         settings: &Arc<Settings>,
@@ -177,7 +178,7 @@ impl Items {
                 (nothing, Checked::Unfit(why))
             }
         };
-        // Whoever has to decide is shown what it may concern.
+        // The reviewer is shown the items that the fault may concern.
         let (blast_radius, blast_radius_cut) =
             match proposal.safe && !matches!(checked, Checked::Unsure(_)) {
                 true => (Vec::new(), false),
@@ -233,9 +234,9 @@ impl Items {
         })
     }
 
-    /// All versions of a workflow's script, the newest first, for a person to look at: those that are
-    /// held with the items that they may concern by now, for the version at fault goes on until
-    /// somebody has decided.
+    /// All versions of a workflow's script, the newest first, for a person to look at. A held
+    /// version lists the items that it may concern by now, because the faulty version stays in use
+    /// until a person decides.
     pub async fn scripts_shown(&self, workflow: &str) -> Result<Vec<Script>, Error> {
         let mut scripts = self.scripts(workflow).await?;
         for script in scripts.iter_mut().filter(|script| script.standing == Standing::Held) {
@@ -246,8 +247,8 @@ impl Items {
         Ok(scripts)
     }
 
-    /// Items that were processed by the version at fault, or by the one it was made from, and whether
-    /// there are more than are named.
+    /// Items that were processed by the faulty version or by an earlier one of its major version,
+    /// and whether there are more than are named.
     async fn blast_radius(
         &self,
         workflow: &str,
@@ -270,7 +271,7 @@ impl Items {
         }
     }
 
-    /// What a maintainer is shown.
+    /// The evidence for a maintainer.
     async fn evidence(
         &self,
         settings: &Settings,
@@ -325,8 +326,8 @@ impl Items {
     }
 }
 
-/// Everything that keeps a script from taking the place of another, as its syntax tree says: item
-/// ids or subkeys that are built otherwise, other tools.
+/// Everything that keeps a script from replacing another, according to its syntax tree: item ids or
+/// subkeys that are built otherwise, other tools.
 pub fn differences(before: &str, after: &str, tools: &[&str]) -> Result<Vec<String>, String> {
     let unread =
         |which: &str, error: &dyn std::fmt::Display| format!("the script {which}: {error}");
@@ -335,7 +336,7 @@ pub fn differences(before: &str, after: &str, tools: &[&str]) -> Result<Vec<Stri
     Ok(after.differences(&before).iter().map(ToString::to_string).collect())
 }
 
-/// What a maintainer is shown of a mutation: not what was sent, nor what came of it.
+/// The evidence about a mutation: neither its payload nor its result.
 fn mutation(mutation: &MutationView) -> Json {
     Object::default()
         .text("tool", mutation.tool.as_str())
@@ -359,7 +360,7 @@ fn read(answer: &str) -> Result<Proposal, String> {
     };
     Ok(Proposal {
         script,
-        // Whatever is not called safe may not be.
+        // Only the word `safe` makes a repair safe.
         safe: text(&json, "impact").as_deref() == Some("safe"),
         explanation: text(&json, "explanation").unwrap_or_default().chars().take(4_000).collect(),
         cost: (cost.max(0.0) * 1_000.0).ceil().min(1e15) as u64,

@@ -1,15 +1,15 @@
-//! What a failure leads to: another try, a repair, or a person.
+//! The next step after a failure: another try, a repair, or a person.
 
 use hapax::Backoff;
 
 use crate::class::Class;
 
-/// What happens next.
+/// The next step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Next {
-    /// The same again, after a while.
+    /// The same again, after a delay.
     Retry {
-        /// How long at most, in milliseconds; the moment is drawn from that.
+        /// The longest delay, in milliseconds; the actual delay is drawn at random below it.
         within_ms: u64,
     },
     /// A maintainer is asked for a better script.
@@ -21,11 +21,11 @@ pub enum Next {
 /// Why a person is asked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Because {
-    /// Nothing else helps with a failure of this class.
+    /// Only a person can deal with a failure of this class.
     Class,
     /// It was tried often enough, or for long enough.
     Exhausted,
-    /// Nobody is there who could repair it.
+    /// No maintainer is set up.
     NoMaintainer,
 }
 
@@ -40,7 +40,7 @@ pub struct Budget {
     pub repairs: u32,
     /// Within how long, in milliseconds.
     pub repair_ms: u64,
-    /// What maintainers may cost together in that time, in thousandths of whatever they count in.
+    /// The total cost of maintainers in that time, in thousandths of the unit that they report.
     pub repair_cost: u64,
 }
 
@@ -56,7 +56,7 @@ impl Default for Budget {
     }
 }
 
-/// What was spent so far on an item, or on a run that failed outside of any.
+/// The budget spent so far on an item, or on a run that failed outside of any item.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Spent {
     /// How often it failed, this time included.
@@ -65,11 +65,11 @@ pub struct Spent {
     pub for_ms: u64,
     /// How often a maintainer was asked lately.
     pub repairs: u32,
-    /// What that cost, in thousandths.
+    /// The cost of that, in thousandths.
     pub cost: u64,
 }
 
-/// Decides by the class of a failure alone, and by what was spent.
+/// Decides by the class of a failure and by the budget spent.
 pub fn route(class: Class, spent: Spent, budget: &Budget, maintained: bool) -> Next {
     match class {
         Class::Transient => match budget.retries.ceiling_ms(spent.failures) {

@@ -26,21 +26,21 @@ use crate::tool::{Tool, operations};
 use crate::version::Version;
 
 tokio::task_local! {
-    /// Set while a handler runs: whoever begins another item from there would wait for itself.
+    /// Set while a handler runs: a handler that begins another item would wait for itself.
     static INSIDE: ();
 }
 
-/// A run, as the program sees that does the work. Cheap to clone.
+/// A run, as seen by the program that does the work. Cheap to clone.
 ///
-/// It closes when the work has come to its end, and with it the items that were taken up. Whatever is
-/// asked of a clone after that is not done, and does not return.
+/// It closes when the work has come to its end, and with it the items that were taken up. A later
+/// call on a clone does nothing, and does not return.
 #[derive(Clone)]
 pub struct Run(Arc<Inner>);
 
 struct Inner {
     settings: Arc<Settings>,
     hapax: Hapax,
-    /// What items and runs of this workflow are parts of.
+    /// The whole that the items and runs of this workflow are parts of.
     whole: Key,
     claim: Claim,
     key: Key,
@@ -48,7 +48,7 @@ struct Inner {
     maintained: bool,
     /// The tools that the workflow may use.
     tools: BTreeMap<String, Arc<dyn Tool>>,
-    /// Repairs of this version that were tried lately, and what they cost.
+    /// Repairs of this version that were tried lately, and their cost.
     repaired: (u32, u64),
     brake: Brake,
     calls: AtomicU64,
@@ -57,7 +57,7 @@ struct Inner {
     note: Mutex<RunNote>,
 }
 
-/// What a run is made of.
+/// The parts to build a run from.
 pub(crate) struct Beginning {
     pub(crate) items: Items,
     pub(crate) settings: Arc<Settings>,
@@ -178,7 +178,7 @@ impl Run {
         operations(&self.0.tools)
     }
 
-    /// Calls a tool outside of any item: only for questions. If that fails the run is over, and this
+    /// Calls a tool outside of any item: only to read. If the call fails, the run is over, and this
     /// does not return.
     pub async fn call(&self, tool: &str, operation: &str, arguments: &Json) -> Json {
         let answer = async {
@@ -226,9 +226,9 @@ impl Run {
     }
 
     /// Works on one item. The handler always runs; [`Item::is_done`] tells it whether there is
-    /// anything left to do. One at a time, and none inside another.
+    /// anything left to do. Items run one at a time, and none inside another.
     ///
-    /// Whatever goes wrong ends the run: there is no error to catch, and this does not return.
+    /// Any error ends the run: there is no error to catch, and this does not return.
     pub async fn with_item<F, Fut, E>(&self, id: &str, title: &str, handler: F) -> Json
     where
         F: FnOnce(Item) -> Fut,
@@ -324,7 +324,7 @@ impl Run {
                 );
                 let Some(handler) = handler_of.take() else { return Ok(Outcome::from("null")) };
                 let mut handled = self.handle(handler, item.clone()).await;
-                // Nothing can have been left by runs before the first.
+                // Before the first run of an item, no mutation can be left open.
                 if handled.is_ok() && !first {
                     handled = item.settle_left(&claim).await.and(handled);
                 }
@@ -336,7 +336,8 @@ impl Run {
                     }
                     Err(stopped) => {
                         *answer_of = Err(stopped);
-                        // Nothing that it did: the run answers for that, and the next takes it up.
+                        // The item did not fail: the failure is the run's, and the next run takes
+                        // the item up.
                         if let Some(other) = self.late() {
                             let why = format!("broken off by a late call for {other:?}");
                             return Err(hapax::Failure::not_done(why));
@@ -356,7 +357,7 @@ impl Run {
             })
             .await;
         match (done, handler) {
-            // It is done, or let go: the handler runs all the same, and may change nothing.
+            // It is done or skipped: the handler runs all the same, and may change nothing.
             (Ok(hapax::Done { how: How::Replayed, .. }), Some(handler))
             | (Err(hapax::Error::Refused { .. }), Some(handler)) => {
                 let (attempt, seen) = self.seen(key).await?;
@@ -384,7 +385,7 @@ impl Run {
         F: FnOnce(Item) -> Fut,
         Fut: Future<Output = Result<Json, Stopped>>,
     {
-        // Whatever becomes of the handler, and of whoever waits for it.
+        // Closes the item even if the handler panics or the waiting caller is dropped.
         let _closes = Closes(&item);
         let work = AssertUnwindSafe(INSIDE.scope((), handler(item.clone()))).catch_unwind();
         let work = async {
@@ -403,7 +404,7 @@ impl Run {
         }
     }
 
-    /// Which attempt at an item it is, and when it was first seen.
+    /// The number of the current attempt at an item, and when the item was first seen.
     async fn seen(&self, key: Key) -> Result<(u32, Timestamp), hapax::Error> {
         let effect = self.0.hapax.show(key).await?;
         let effect = effect.ok_or_else(|| hapax::Error::Refused {
@@ -412,7 +413,7 @@ impl Run {
         Ok((effect.generation, effect.created))
     }
 
-    /// What was spent on an item since a person last decided.
+    /// The failures of an item since a person last decided.
     async fn account(&self, key: Key, part: &Part) -> Result<Account, hapax::Error> {
         let by_itself = |effect: &Effect| match &effect.state {
             State::Failed(failure) => !matches!(failure.cause, Cause::Resolved | Cause::Reset),
@@ -424,12 +425,12 @@ impl Run {
         Ok(note.map(|note| note.account).unwrap_or_default())
     }
 
-    /// The item that was called for after its handler had ended, if that is why the run is over.
+    /// The item of a late call, after its handler had ended, if that is why the run is over.
     pub(crate) fn late(&self) -> Option<String> {
         self.0.brake.why().and_then(|why| why.late)
     }
 
-    /// What is recorded of a failure, and whether a person is asked about it.
+    /// The record of a failure, and whether a person is asked about it.
     pub(crate) fn failed(&self, account: Account) -> (Failure, bool) {
         let unknown = || Why::logic("the run ended without a reason");
         let why = self.0.brake.why().unwrap_or_else(unknown);
@@ -467,7 +468,7 @@ impl Run {
         }
     }
 
-    /// Whether the run is between two items.
+    /// Notes that the run is between two items.
     pub(crate) fn left_item(&self) {
         self.note().item = None;
     }
@@ -482,7 +483,7 @@ impl Drop for Closes<'_> {
     }
 }
 
-/// What there is, or nothing ever again: whoever waits for it is cut off with the run.
+/// The value, or a future that never ends: the waiting code is dropped with the run.
 pub(crate) async fn or_never<T>(result: Result<T, Stopped>) -> T {
     match result {
         Ok(value) => value,

@@ -1,16 +1,16 @@
 //! Runs an automation script from one request to the next.
 //!
-//!   script ──asks──▶ desk ──in order──▶ whoever runs it
+//!   script ──asks──▶ desk ──in order──▶ host
 //!      ▲                                  │
 //!      └────────── answers, as jobs ◀─────┘
 //!
-//! A script never calls the host. It leaves a request at the desk and gets a promise; whoever runs
-//! the script takes one request after the other, whenever the script has yielded. So no line of the
-//! script is on the stack while the host works, and a run that the host has ended is over: there is
-//! nothing left that could catch it. Nor does a script occupy a thread while it waits.
+//! A script never calls the host. It leaves a request at the desk and gets a promise; the host
+//! takes one request after the other, whenever the script has yielded. So no line of the script is
+//! on the stack while the host works, and a run that the host has ended is over: no code is left
+//! that could catch it. Nor does a script occupy a thread while it waits.
 //!
-//! It never reads a clock, a file or an environment for the script: the time and the randomness
-//! that a script sees are the host's.
+//! The sandbox never reads a clock, a file or an environment for the script: the script sees the
+//! host's time and the host's randomness.
 
 mod desk;
 mod driver;
@@ -34,7 +34,7 @@ pub(crate) use host::{Host, run};
 pub struct Limits {
     /// The time spent in the script itself, host calls not counted.
     pub cpu: Duration,
-    /// The memory of the script, and of what it has asked for and not got yet (each).
+    /// The memory of the script; and the same amount for its unanswered requests.
     pub memory_bytes: usize,
     /// The stack of the script. The thread has to have more than that.
     pub stack_bytes: usize,
@@ -56,42 +56,42 @@ impl Default for Limits {
     }
 }
 
-/// What a script waits for.
+/// A request of the script.
 pub(crate) enum Ask {
-    /// It says something to whoever reads the log. Answered with nothing.
+    /// A line for the log. Answered with nothing.
     Log(String),
-    /// An item begins. Answered with what is known of it.
+    /// An item begins. Answered with the host's record of it.
     Begin { id: String, title: String },
-    /// A tool is called, by its places among [`Script::tools`], with JSON arguments. Answered with
+    /// A tool is called, by indexes into [`Script::tools`], with JSON arguments. Answered with
     /// JSON.
     Call { tool: usize, operation: usize, arguments: String },
     /// The handler of the item is over, with this JSON value (`null` for undefined). Answered with
     /// nothing.
     End { result: String },
-    /// It is over.
+    /// The script is over.
     Over(Ended),
 }
 
-/// What a script has waited for.
+/// The answer to a request.
 pub(crate) enum Answer {
-    /// That is all.
+    /// No value.
     Nothing,
-    /// What is known of the item.
+    /// The host's record of the item.
     Begun(Begun),
-    /// What the tool has answered.
+    /// The tool's answer.
     Json(String),
 }
 
-/// What the host knows of an item that begins.
+/// The host's record of an item that begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Begun {
     /// Whether an earlier attempt has completed it.
     pub is_done: bool,
-    /// Which attempt this is.
+    /// The number of this attempt.
     pub attempt: u32,
-    /// What the clock shows while the item is open, in milliseconds since 1970.
+    /// The clock's time while the item is open, in milliseconds since 1970.
     pub now_ms: i64,
-    /// Where `Math.random` starts.
+    /// The seed of `Math.random`.
     pub seed: u64,
 }
 
@@ -117,13 +117,13 @@ impl Tools {
 pub(crate) enum Ended {
     /// The script came to its end, and so did its items.
     Completed,
-    /// The host said so.
+    /// The host ended it.
     Stopped,
-    /// The script threw or rejected, or its handler did, or nobody caught what a promise did.
+    /// The script or a handler threw or rejected, or a rejected promise was never handled.
     Threw {
         /// The name and the message of the error.
         message: String,
-        /// Where, cut to 4 KiB. Empty for what is no error.
+        /// The stack, cut to 4 KiB. Empty if the thrown value is no error.
         stack: String,
         /// Whether an item was open.
         in_item: bool,
@@ -135,12 +135,12 @@ pub(crate) enum Ended {
         /// Whether an item was open.
         in_item: bool,
     },
-    /// It waits for something that never comes.
+    /// It waits for a promise that nothing settles.
     Stuck {
         /// Whether that is an item within an item.
         nested: bool,
     },
-    /// Not a program: what is wrong with it, and where.
+    /// The source is no program: the error, and its place.
     Unreadable(String),
 }
 
@@ -159,15 +159,15 @@ pub(crate) enum Limit {
     Message,
 }
 
-/// A script on its way, which stays on the thread that it was started on.
+/// A script between its start and its end. It stays on the thread that it was started on.
 ///
-/// What it asks for is asked in the order in which the script asked. What it asked for before it
-/// threw or reached a limit is still asked; what comes after is not.
+/// Requests reach the host in the order of the script. Requests from before a throw or a limit
+/// still reach the host; later ones do not.
 pub(crate) struct Script {
     /// None once it is over.
     paused: Option<Paused>,
     desk: Rc<Desk>,
-    /// Dropped before the engine, which must not be freed while somebody holds values of it.
+    /// Dropped before the engine, which must not be freed while its values are held.
     _values: desk::Values,
     context: Context,
 }
@@ -202,7 +202,7 @@ impl Script {
         &self.desk.tools
     }
 
-    /// Goes on with the answer to what was asked last, up to the next request. The first answer is
+    /// Goes on with the answer to the last request, up to the next request. The first answer is
     /// nothing.
     pub(crate) fn next(&mut self, answer: Answer) -> Ask {
         let Some(paused) = self.paused.take() else { return Ask::Over(Ended::Stopped) };
@@ -220,7 +220,7 @@ impl Script {
     }
 }
 
-/// How a run ends that did not begin.
+/// The end of a run that could not begin.
 fn unable(ctx: &Ctx<'_>, desk: &Desk) -> Ended {
     match desk.fatal() {
         Some(Fatal::Limit(which)) => Ended::Limit { which, in_item: false },
@@ -241,7 +241,7 @@ pub(crate) fn check(script: &str) -> Result<(), String> {
     })
 }
 
-/// What a script can use of JavaScript. What is not named here is not in the engine at all.
+/// The parts of JavaScript that a script can use. All others are not in the engine at all.
 type Language = (
     intrinsic::Date,
     intrinsic::Eval,
@@ -254,7 +254,7 @@ type Language = (
     intrinsic::Promise,
 );
 
-/// What it takes to parse.
+/// The parts of the engine that parsing needs.
 type Reading = (intrinsic::Eval, intrinsic::RegExpCompiler);
 
 fn engine<I: rquickjs::context::Intrinsic>(
@@ -263,7 +263,7 @@ fn engine<I: rquickjs::context::Intrinsic>(
     let runtime = Runtime::new()?;
     runtime.set_max_stack_size(limits.stack_bytes);
     let context = Context::custom::<I>(&runtime)?;
-    // Not earlier: rquickjs does not look whether the intrinsics found room.
+    // Not earlier: rquickjs does not check whether the intrinsics found memory.
     runtime.set_memory_limit(limits.memory_bytes.max(1));
     Ok((runtime, context))
 }

@@ -1,9 +1,9 @@
 //! Schedules: when a workflow runs by itself.
 //!
-//! The id of a scheduled run is its instant, `scheduled:2026-11-17T06:00:00Z`, so that of many nodes
-//! only one runs it. Only the latest instant counts: of those that were missed while nobody was
-//! there one is made up for, and not one for each, because a run goes through everything there is.
-//! Instants from before the schedule was first seen do not count.
+//! The id of a scheduled run is its instant, `scheduled:2026-11-17T06:00:00Z`, so only one of many
+//! nodes runs it. Only the latest instant counts: one run makes up for all instants that were
+//! missed while no node was up, because a run goes through all items. Instants from before the
+//! schedule was first seen do not count.
 
 use std::time::{Duration, UNIX_EPOCH};
 
@@ -16,7 +16,7 @@ use crate::error::Error;
 use crate::identity;
 use crate::service::Items;
 
-/// What the ids of scheduled runs begin with.
+/// The prefix of the ids of scheduled runs.
 const SCHEDULED: &str = "scheduled:";
 
 /// # Schedules
@@ -32,7 +32,7 @@ impl Items {
         cron.find_next_occurrence(&time(now)?, false).ok().map(stamp)
     }
 
-    /// The scheduled run that is due and that nobody has begun.
+    /// The scheduled run that is due and that no node has begun.
     pub(crate) async fn scheduled(
         &self,
         workflow: &str,
@@ -51,7 +51,7 @@ impl Items {
         Ok(self.hapax().show(key).await?.is_none().then_some(id))
     }
 
-    /// When this schedule was first seen, which is written down the first time.
+    /// When this schedule was first seen; recorded the first time.
     async fn scheduled_since(&self, workflow: &str, schedule: &str) -> Result<Timestamp, Error> {
         let hapax = self.hapax();
         let key = identity::schedule(hapax.namespace(), workflow, schedule)?;

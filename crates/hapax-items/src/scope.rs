@@ -1,4 +1,4 @@
-//! An item while its handler runs: what it may change, what it has changed before.
+//! An item while its handler runs: the mutations that it may make, and those that it made before.
 
 use std::collections::HashSet;
 use std::panic::AssertUnwindSafe;
@@ -26,16 +26,16 @@ use crate::tool::{Call, Difference, Tool, ToolError};
 
 /// An item, as its handler sees it. Cheap to clone.
 ///
-/// It closes when its handler ends. Whoever has kept a clone can change nothing through it from then
-/// on: while the run goes on, that ends it like a mutation on an item that is done; once the run is
-/// over, the call changes nothing, does not return, and what was recorded stays as it is.
+/// It closes when its handler ends. From then on a clone that was kept can change nothing. While
+/// the run goes on, a call on it ends the run, like a mutation on an item that is done. Once the
+/// run is over, the call changes nothing and does not return, and the record stays as it is.
 #[derive(Clone)]
 pub struct Item(Arc<Inner>);
 
 struct Inner {
     run: Run,
     key: Key,
-    /// What the mutations of this attempt are parts of.
+    /// The whole that the mutations of this attempt are parts of.
     whole: Key,
     id: String,
     title: String,
@@ -45,21 +45,21 @@ struct Inner {
     claim: Option<Claim>,
     past: Past,
     used: Mutex<HashSet<Key>>,
-    /// One mutation at a time, so that there is never more than one whose outcome is unknown.
+    /// One mutation at a time, so that at most one has an unknown outcome.
     turn: tokio::sync::Mutex<()>,
     /// Whether its handler has ended.
     closed: AtomicBool,
 }
 
-/// What is known of a mutation before anybody is asked.
+/// A mutation, looked up among those that are known to have been applied.
 pub(crate) enum Recalled {
     /// It was applied in the same way, with this result.
     Result(Arc<[u8]>),
-    /// Somebody has to be asked.
+    /// The ledger has to be asked, and perhaps the tool.
     Ask(Box<Asked>),
 }
 
-/// A mutation that was planned.
+/// A planned mutation.
 pub(crate) struct Asked {
     key: Key,
     note: MutationNote,
@@ -68,7 +68,7 @@ pub(crate) struct Asked {
 }
 
 impl Asked {
-    /// Says what a failure is about.
+    /// Adds this mutation to a failure.
     fn about(&self, why: Why) -> Why {
         why.about(self.key, &self.note.plan.payload)
     }
@@ -111,18 +111,18 @@ impl Item {
         &self.0.run
     }
 
-    /// What the mutations of this attempt are parts of.
+    /// The whole that the mutations of this attempt are parts of.
     pub(crate) fn whole(&self) -> Key {
         self.0.whole
     }
 
-    /// Closes it once what was begun for it has come to its end.
+    /// Closes it once the mutation in flight has come to its end.
     pub(crate) async fn close(&self) {
         let _alone = self.0.turn.lock().await;
         self.close_now();
     }
 
-    /// Closes it: nothing else is begun.
+    /// Closes it: no other mutation is begun.
     pub(crate) fn close_now(&self) {
         self.0.closed.store(true, Ordering::Release);
     }
@@ -131,7 +131,7 @@ impl Item {
         self.0.closed.load(Ordering::Acquire)
     }
 
-    /// Refuses what is asked for after the handler has ended.
+    /// Refuses a mutation that is asked for after the handler has ended.
     fn late(&self, tool: &str, operation: &str) -> Stopped {
         let (run, id) = (&self.0.run, &self.0.id);
         let why = format!(
@@ -146,28 +146,28 @@ impl Item {
         &self.0.id
     }
 
-    /// What people call it.
+    /// Its title, for people.
     pub fn title(&self) -> &str {
         &self.0.title
     }
 
-    /// Whether nothing may be changed for it any more: it is done, a person let it go, or its handler
-    /// has ended.
+    /// Whether nothing may be changed for it any more: it is done, a person skipped it, or its
+    /// handler has ended.
     pub fn is_done(&self) -> bool {
         self.0.claim.is_none() || self.is_closed()
     }
 
-    /// Which attempt this is, from 1. A new one begins when a person asks for it.
+    /// The number of this attempt, from 1. A new attempt begins when a person asks for it.
     pub fn attempt(&self) -> u32 {
         self.0.attempt
     }
 
-    /// When it was first seen: the same for whoever runs its handler again.
+    /// When it was first seen: the same time in every run.
     pub fn first_seen(&self) -> Timestamp {
         self.0.first_seen
     }
 
-    /// What chance is drawn from, so that a replay draws the same.
+    /// The seed of the randomness, so that a replay draws the same.
     pub(crate) fn seed(&self) -> u64 {
         seed(self.0.key, self.0.attempt)
     }
@@ -197,7 +197,7 @@ impl Item {
         })
     }
 
-    /// Plans a mutation and looks whether it is known to have been applied, without waiting.
+    /// Plans a mutation and looks, without waiting, whether it is known to have been applied.
     pub(crate) fn recall(
         &self,
         tool: Arc<dyn Tool>,
@@ -258,8 +258,8 @@ impl Item {
         Ok(Recalled::Ask(Box::new(Asked { key, note, part, tool })))
     }
 
-    /// Brings a mutation to its result on a task of its own: whatever becomes of the run, what was
-    /// begun is brought to its end and recorded.
+    /// Performs a mutation on a task of its own: even if the run is dropped, a mutation that has
+    /// begun comes to its end and is recorded.
     async fn apart(&self, asked: Box<Asked>) -> Result<Arc<[u8]>, Stopped> {
         let item = self.clone();
         let work = tokio::spawn(async move { item.perform(&asked).await });
@@ -269,7 +269,7 @@ impl Item {
         })
     }
 
-    /// Brings a mutation to its result, or the run to its end.
+    /// Performs a mutation and returns its result, or ends the run.
     pub(crate) async fn perform(&self, asked: &Asked) -> Result<Arc<[u8]>, Stopped> {
         let run = &self.0.run;
         let _alone = self.0.turn.lock().await;
@@ -285,7 +285,7 @@ impl Item {
         if let Err(Ended::Blocked(blocked)) = &ended
             && blocked.state == StateName::Unknown
         {
-            // From an earlier run: it is looked for first, and attempted if it is not there.
+            // An earlier run began it: look for it first, and attempt it only if it did not happen.
             if let Some(result) = self.recover(asked).await? {
                 return Ok(result);
             }
@@ -303,7 +303,8 @@ impl Item {
         }
     }
 
-    /// Looks for what an earlier run has sent, which need not be what is asked for now.
+    /// Looks for the mutation that an earlier run sent, which may differ from the one asked for
+    /// now.
     async fn recover(&self, asked: &Asked) -> Result<Option<Arc<[u8]>>, Stopped> {
         let run = &self.0.run;
         let sent = run.hapax().part(asked.key).await;
@@ -322,7 +323,7 @@ impl Item {
         let mut failed = None;
         let effect = claim
             .effect(*key)
-            // What tells two payloads apart is the tool's to say, so the key is all there is.
+            // The tool decides whether two payloads differ, so the fingerprint covers only the key.
             .fingerprint(Fingerprint::of(key.as_bytes()))
             .safety(tool.safety(&note.operation))
             .label(note.label())
@@ -351,7 +352,8 @@ impl Item {
             (Ok(Done { outcome, how: How::Executed }), _) => {
                 outcome.shared_body().ok_or_else(Ended::without_result)
             }
-            // It was asked for otherwise, or somebody whose lease has lapsed came to an end after all.
+            // It was applied with another payload, or by a holder that finished after its lease had
+            // lapsed.
             (Ok(Done { outcome, .. }), _) => {
                 let part = self.0.run.hapax().part(*key).await.map_err(Ended::Hapax)?;
                 let accepted =
@@ -369,8 +371,8 @@ impl Item {
         }
     }
 
-    /// Looks once for a mutation whose outcome is unknown. Its outcome, or none if it did not
-    /// happen; the run is over if that cannot be said.
+    /// Looks once for a mutation of unknown outcome. Returns its outcome, or none if it did not
+    /// happen; if the lookup cannot tell, the run is over.
     async fn reconcile(
         &self,
         asked: &Asked,
@@ -403,7 +405,7 @@ impl Item {
         }
     }
 
-    /// The result of a mutation that was applied: its own, or what a person told of it.
+    /// The result of a mutation that was applied: its own, or the one that a person gave.
     async fn result(&self, asked: &Asked, outcome: &Outcome) -> Result<Arc<[u8]>, Stopped> {
         if let Some(result) = outcome.shared_body() {
             return Ok(result);
@@ -419,8 +421,8 @@ impl Item {
         result.ok_or_else(|| run.stop(Ended::without_result().why(asked)))
     }
 
-    /// Goes on with the result of a mutation that was applied, if what is asked for now is near
-    /// enough to what was asked for then.
+    /// Goes on with the result of a mutation that was applied, if the payload asked for now is
+    /// close enough to the recorded one.
     async fn accept(
         &self,
         asked: &Asked,
@@ -450,19 +452,19 @@ impl Item {
     }
 }
 
-/// What the mutations of one attempt at an item are parts of.
+/// The whole that the mutations of one attempt at an item are parts of.
 pub(crate) fn of_attempt(item: Key, attempt: u32) -> Key {
     let digest = Fingerprint::of_parts(&[b"attempt.v1", item.as_bytes(), &attempt.to_be_bytes()]);
     Key::from_bytes(*digest.as_bytes())
 }
 
-/// What chance is drawn from in one attempt at an item.
+/// The seed of the randomness in one attempt at an item.
 pub(crate) fn seed(item: Key, attempt: u32) -> u64 {
     let whole = of_attempt(item, attempt);
     whole.as_bytes()[..8].iter().fold(0, |seed, byte| seed << 8 | u64::from(*byte))
 }
 
-/// Sets apart what the host reads of the arguments.
+/// Separates the subkey, which is for the host, from the other arguments.
 pub(crate) fn split(arguments: Json) -> Result<(Option<String>, Json), String> {
     let Json::Object(mut members) = arguments else {
         return Err("the arguments of a tool are an object".into());
@@ -495,7 +497,7 @@ async fn mutate(
     }
 }
 
-/// Asks a tool once whether a mutation happened, and records what it says.
+/// Asks a tool once whether a mutation happened, and records its finding.
 pub(crate) async fn look(
     hapax: &hapax::Hapax,
     key: Key,
@@ -523,7 +525,8 @@ pub(crate) async fn look(
 /// How long a comparison may take.
 pub(crate) const COMPARING: Duration = Duration::from_secs(1);
 
-/// What the tool says of two payloads; one that panics or stalls says nothing good.
+/// The tool's comparison of two payloads. If the tool panics or stalls, the difference is
+/// significant.
 async fn compare(asked: &Asked, recorded: MutationNote) -> Difference {
     let (tool, note) = (asked.tool.clone(), asked.note.clone());
     let work = tokio::task::spawn_blocking(move || {
@@ -565,13 +568,13 @@ impl Ended {
                 format!("{name} was applied, and its result was too large to keep"),
             ),
             Self::Hapax(error) => ended_by(&error),
-            // Why is known already.
+            // The reason was recorded before.
             Self::Stopped => Why::logic("the run is over"),
         }
     }
 }
 
-/// What an error of the ledger's means for a run.
+/// Why a run ends after an error of the ledger.
 pub(crate) fn ended_by(error: &hapax::Error) -> Why {
     match error {
         hapax::Error::Refused { .. } => {

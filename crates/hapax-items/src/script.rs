@@ -1,7 +1,8 @@
 //! Scripts and their versions.
 //!
-//! A version is an effect that happens once: published, it is usable; held, a person approves or
-//! rejects it; refused, it was never used. The highest one that is usable counts.
+//! A version is an effect that happens once. A published version is usable; a held version waits
+//! for a person to approve or reject it; a refused version is never used. The highest usable
+//! version is active.
 
 use hapax::document::{Object, list, number, text, words};
 use hapax::json::Json;
@@ -25,36 +26,36 @@ pub const MAX_SCRIPT: usize = 256 * 1024;
 pub struct Script {
     /// Its key.
     pub key: Key,
-    /// The attempt that a decision about it names.
+    /// The attempt that a decision about it has to name.
     pub attempt: AttemptId,
-    /// Whose.
+    /// Its workflow.
     pub workflow: String,
-    /// Which.
+    /// Its version.
     pub version: Version,
     /// The script.
     pub source: String,
-    /// Who made it.
+    /// Its author.
     pub by: String,
-    /// When.
+    /// When it was recorded.
     pub made: Timestamp,
-    /// What became of it.
+    /// Whether it may be used.
     pub standing: Standing,
-    /// Why it stands there, for people.
+    /// Why it may not be used, for people.
     pub reason: Option<String>,
-    /// What a repair says of itself.
+    /// The details of the repair, if it is one.
     pub repair: Option<Repaired>,
 }
 
-/// What a repair says of itself.
+/// The details of a repair.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Repaired {
     /// The version it repairs.
     pub of: Version,
-    /// What it changes, and why.
+    /// The change, and the reason for it.
     pub explanation: String,
-    /// Whether items may have been dealt with wrongly while the fault existed.
+    /// Whether items may have been treated wrongly while the fault existed.
     pub impactful: bool,
-    /// What it cost, in thousandths.
+    /// Its cost, in thousandths.
     pub cost: u64,
     /// Items that were processed while the fault existed, if a person has to decide.
     pub blast_radius: Vec<String>,
@@ -62,10 +63,10 @@ pub struct Repaired {
     pub blast_radius_cut: bool,
 }
 
-/// What became of a version.
+/// Whether a version may be used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Standing {
-    /// It may be used; it is, if none is higher.
+    /// It may be used; it is, if no usable version is higher.
     Usable,
     /// A person has to approve it.
     Held,
@@ -154,15 +155,15 @@ impl Script {
     }
 }
 
-/// How many versions are looked at.
+/// At most this many versions are read.
 const VERSIONS: usize = 1_000;
 
-/// How often a number is tried that somebody else has just taken.
+/// How often publishing tries again after another publisher took the version number.
 const TRIES: u32 = 16;
 
 /// # Scripts
 impl Items {
-    /// Publishes a script as a new major version, unless it is the one that counts already.
+    /// Publishes a script as a new major version, unless it or a repair of it is active already.
     pub async fn publish(&self, workflow: &str, source: &str, by: &str) -> Result<Version, Error> {
         check_name(workflow)?;
         if source.len() > MAX_SCRIPT {
@@ -173,7 +174,7 @@ impl Items {
         self.enrol(workflow).await?;
         for _ in 0..TRIES {
             let known = self.scripts(workflow).await?;
-            // The newest that was published counts, or what repairs have made of it.
+            // Either the script itself is active, or a repair of it.
             let published = known.iter().find(|script| script.repair.is_none());
             let counts = active(&known).filter(|script| {
                 let same = |of: &Script| of.source == source;
@@ -242,14 +243,14 @@ impl Items {
         Ok(found.iter().filter_map(Script::read).collect())
     }
 
-    /// The version that counts.
+    /// The active version.
     pub async fn script(&self, workflow: &str) -> Result<Script, Error> {
         let known = self.scripts(workflow).await?;
         let found = active(&known).cloned();
         found.ok_or_else(|| Error::NotFound(format!("usable script of workflow {workflow:?}")))
     }
 
-    /// Approves or rejects a version that was held. Names the attempt that the person was shown.
+    /// Approves or rejects a held version. `attempt` is the one that the person was shown.
     pub async fn decide_script(
         &self,
         workflow: &str,
@@ -270,7 +271,7 @@ impl Items {
         }
     }
 
-    /// Has a workflow be found among all.
+    /// Lists a workflow among all workflows.
     async fn enrol(&self, workflow: &str) -> Result<(), Error> {
         let namespace = self.hapax().namespace();
         let key = identity::workflow(namespace, workflow)?;
@@ -293,7 +294,7 @@ impl Items {
     }
 }
 
-/// The version that counts: the highest that may be used.
+/// The active version: the highest that may be used.
 pub(crate) fn active(scripts: &[Script]) -> Option<&Script> {
     let usable = scripts.iter().filter(|script| script.standing == Standing::Usable);
     usable.max_by_key(|script| script.version)

@@ -1,4 +1,4 @@
-//! Workflows: what runs them, one at a time, and what happens when they fail.
+//! Workflows: runs of them, one at a time, and the next step after a failure.
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -60,7 +60,7 @@ struct Inner {
     crew: Arc<Crew>,
 }
 
-/// What is set up for a workflow.
+/// The settings of a workflow.
 #[derive(Clone)]
 pub struct Settings {
     /// Its name.
@@ -69,18 +69,18 @@ pub struct Settings {
     pub tools: Option<Vec<String>>,
     /// How long one call of a tool may take.
     pub tool_timeout: Duration,
-    /// What a script may use up.
+    /// The limits of its script.
     pub limits: Limits,
-    /// What may be spent before a person is asked.
+    /// The budget that may be spent before a person is asked.
     pub budget: Budget,
-    /// Who repairs the script.
+    /// The maintainer that repairs its script.
     pub maintainer: Option<Arc<dyn Maintainer>>,
     /// When it runs by itself: a cron expression in UTC, of five fields, or six with seconds first.
     pub schedule: Option<String>,
 }
 
 impl Settings {
-    /// What holds for a workflow where nothing else is said.
+    /// The default settings of a workflow.
     pub fn new(name: impl Into<String>) -> Self {
         Self {
             name: name.into(),
@@ -180,8 +180,8 @@ impl Items {
         known.unwrap_or_else(|| Arc::new(Settings::new(workflow)))
     }
 
-    /// Runs a workflow's script once. `id` names the run: one that has come to its end under this
-    /// id is not run again.
+    /// Runs a workflow's script once. `id` names the run: a run that has come to its end under this
+    /// id does not run again.
     pub async fn run(&self, workflow: &str, id: Option<&str>) -> Result<Ran, Error> {
         let script = self.script(workflow).await?;
         let settings = self.settings(workflow);
@@ -317,7 +317,7 @@ impl Items {
                 *ended_of = Some(note);
                 return Ok(count.to_string());
             }
-            // A person is asked about the item, where there is one.
+            // If an item failed, the person is asked about the item and not about the run.
             let (failure, escalated) = match note.failure.take() {
                 Some(failure) => (failure, false),
                 None => {
@@ -345,7 +345,7 @@ impl Items {
         }
         match (ran, ended) {
             (Ok(_), Some(note)) => Ok(Ran { key, id, version, items: note.count() }),
-            // Under this id it has come to its end before.
+            // A run of this id came to its end before.
             (Ok(done), None) => {
                 let items =
                     done.body().and_then(|body| std::str::from_utf8(body).ok()?.parse().ok());
@@ -370,8 +370,8 @@ impl Items {
         }
     }
 
-    /// Runs a workflow until it has come to its end or a person is needed: tries again what may go
-    /// better in a while, and has the script repaired where somebody is there who can.
+    /// Runs a workflow until it has come to its end or a person is needed. Transient failures are
+    /// retried, and the script is repaired if a maintainer is set up.
     pub async fn drive(&self, workflow: &str, id: Option<&str>) -> Result<Ran, Error> {
         loop {
             let ended = Box::pin(self.run(workflow, id)).await;
@@ -425,7 +425,7 @@ impl Items {
         Ok(found.and_then(|found| RunNote::read(&found.part).map(|note| (found, note))))
     }
 
-    /// What was spent on runs that failed outside of any item, since a person last decided.
+    /// The failures of runs outside of any item, since a person last decided.
     async fn account(&self, workflow: &str) -> Result<Account, Error> {
         let newest = self.newest_run(workflow).await?;
         Ok(newest.map_or_else(Account::default, |(found, note)| match found.effect.state {
@@ -436,7 +436,7 @@ impl Items {
         }))
     }
 
-    /// How often a version was repaired lately, and what that cost.
+    /// How often a version was repaired lately, and the cost of that.
     pub(crate) async fn repaired(
         &self,
         workflow: &str,
@@ -455,7 +455,7 @@ impl Items {
     }
 }
 
-/// Ends a run if whoever waits for it is gone.
+/// Ends a run if the waiting caller is gone.
 struct Cut(Run);
 
 impl Drop for Cut {
@@ -464,7 +464,7 @@ impl Drop for Cut {
     }
 }
 
-/// What scripts know as something else.
+/// Names that mean something else in scripts.
 const RESERVED: &str = "withItem console globalThis undefined NaN Infinity Date Math JSON Promise \
     Object Array String Number Boolean Symbol BigInt Map Set WeakMap WeakSet Error Reflect Proxy \
     RegExp Function eval parseInt parseFloat isNaN isFinite";

@@ -1,34 +1,34 @@
-//! Where items and mutations stand, and how that follows from their effects.
+//! The states of items and mutations, and how they follow from their effects.
 //!
 //! ```text
 //!  item:      processing ──▶ done
 //!                  │ └──────▶ failed ──the next run──▶ processing
 //!                  └────────▶ needs_attention ──a person──▶ failed | skipped
-//!             failed ──nobody can tell of a mutation, or a person──▶ needs_attention | skipped
+//!             failed ──an outcome stays unknown, or a person──▶ needs_attention | skipped
 //!             any but processing ──a person: reprocess──▶ failed, and the next run begins the next attempt
 //!
 //!  mutation:  in_flight ──▶ applied
 //!                 │ └─────▶ failed ──the next run──▶ in_flight
 //!                 ├───────▶ needs_reconcile ──▶ applied | failed | indeterminate
-//!                 └───────▶ indeterminate, if nobody can look
+//!                 └───────▶ indeterminate, if no tool can look it up
 //!             indeterminate ──a person──▶ applied | failed | needs_reconcile
-//!             needs_reconcile, indeterminate ──its process, late after all──▶ applied | failed
+//!             needs_reconcile, indeterminate ──its holder, late──▶ applied | failed
 //! ```
 //!
-//! There is no state of their own: an item is an effect, and so is each of its mutations.
+//! They have no state of their own: an item is an effect, and so is each of its mutations.
 
 use hapax::StateName;
 
-/// Where an item stands.
+/// The state of an item.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum ItemState {
-    /// A run is at it.
+    /// A run is working on it.
     Processing,
     /// Its handler came to its end.
     Done,
     /// Its handler did not, and the next run takes it up again.
     Failed,
-    /// A person let it go.
+    /// A person skipped it.
     Skipped,
     /// A person has to decide.
     NeedsAttention,
@@ -39,8 +39,8 @@ impl ItemState {
     pub const ALL: [Self; 5] =
         [Self::Processing, Self::Done, Self::Failed, Self::Skipped, Self::NeedsAttention];
 
-    /// What the state of its effect means. `unknown` if the outcome of one of its mutations is
-    /// not known and nobody is looking any more.
+    /// The item's state, from the state of its effect. `unknown` says that one of its mutations has
+    /// an unknown outcome and is not looked up any more.
     pub fn of(state: StateName, unknown: bool) -> Self {
         match state {
             StateName::Running => Self::Processing,
@@ -89,7 +89,7 @@ impl std::str::FromStr for ItemState {
     }
 }
 
-/// Where a mutation stands. Scripts never see it.
+/// The state of a mutation. Scripts never see it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum MutationState {
     /// Durable before the call leaves.
@@ -98,14 +98,14 @@ pub enum MutationState {
     Applied,
     /// It did not happen, for certain.
     Failed,
-    /// It may have happened, and will be looked for.
+    /// It may have happened, and will be looked up.
     NeedsReconcile,
-    /// Nobody can tell. A person decides, or has let it go with its item.
+    /// No lookup can tell. A person decides, or has skipped it with its item.
     Indeterminate,
 }
 
 impl MutationState {
-    /// What the state of its effect means.
+    /// The mutation's state, from the state of its effect.
     pub fn of(state: StateName) -> Self {
         match state {
             StateName::Running => Self::InFlight,

@@ -1,4 +1,4 @@
-//! The end of a run: whoever sees it can only pass it on.
+//! The end of a run. Code that sees it can only pass it on.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -11,7 +11,7 @@ use tokio::sync::Notify;
 use crate::class::Class;
 use crate::note::About;
 
-/// The run is over. Whatever is asked of it from here on is refused.
+/// The run is over. Every later request to it is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Stopped(pub(crate) ());
 
@@ -22,21 +22,21 @@ pub(crate) struct Why {
     pub(crate) message: String,
     pub(crate) stack: Option<String>,
     pub(crate) course: Course,
-    /// The item whose handler had ended before, if that is what it is about: nothing that the open
-    /// item did.
+    /// The item of a late call, whose handler had ended before: the failure is not that of the open
+    /// item.
     pub(crate) late: Option<String>,
-    /// The mutation that it is about, and what it was asked for with.
+    /// The mutation that it is about, and the payload of the request.
     pub(crate) about: Option<About>,
 }
 
-/// What a failure leads to.
+/// The next step after a failure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Course {
-    /// What its class says.
+    /// Its class decides.
     ByClass,
     /// A person is asked, whatever its class.
     Escalate,
-    /// It will be looked for; until then nothing can be done.
+    /// The mutation is looked up; until then nothing can be done.
     Reconcile,
     /// A person has been asked already.
     Wait,
@@ -53,12 +53,12 @@ impl Why {
         Self::new(Class::Logic, message)
     }
 
-    /// It was asked for an item whose handler had ended.
+    /// Marks a call for an item whose handler had ended.
     pub(crate) fn late(self, item: &str) -> Self {
         Self { late: Some(item.to_owned()), ..self }
     }
 
-    /// It is about this mutation, which was asked for with this payload.
+    /// Names the mutation that it is about, and the payload of the request.
     pub(crate) fn about(self, mutation: Key, payload: &Json) -> Self {
         Self { about: Some(About { mutation, asked: brief(payload) }), ..self }
     }
@@ -81,7 +81,7 @@ pub(crate) fn brief(payload: &Json) -> String {
 /// How much of a message is kept, in characters.
 const MESSAGE: usize = 2_000;
 
-/// Where the first reason is kept; all later ones follow from it.
+/// Keeps the first reason why the run is over; all later ones follow from it.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Brake(Arc<Inner>);
 
@@ -105,7 +105,7 @@ impl Brake {
         Stopped(())
     }
 
-    /// Ends a run that has come to its end, unless something went wrong before.
+    /// Closes a run that has come to its end, unless it failed before.
     pub(crate) fn close(&self) -> Result<(), Stopped> {
         let mut why = self.lock();
         match *why {
@@ -130,13 +130,13 @@ impl Brake {
         self.lock().clone()
     }
 
-    /// Marks an item as open, until what this returns is dropped.
+    /// Marks an item as open, until the returned guard is dropped.
     pub(crate) fn open(&self) -> Open<'_> {
         self.0.open.store(true, Ordering::Release);
         Open(self)
     }
 
-    /// Waits until the run is not to go on.
+    /// Waits until the run may not go on.
     pub(crate) async fn pulled(&self) {
         self.until(|| self.check().is_err()).await;
     }

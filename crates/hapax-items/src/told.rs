@@ -1,7 +1,7 @@
-//! Results that people tell, of mutations whose own were too large to keep.
+//! Results that people give, for mutations whose own results were too large to keep.
 //!
-//! What was applied stays as it is recorded. Beside it stands an effect of its own, whose outcome is
-//! what a person said; a replay is told that.
+//! The record of the mutation stays as it is. A second effect has the person's result as its
+//! outcome; a replay returns that.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use hapax::{AttemptId, Failure, Hapax, Judged, Key, Outcome, Resolution, Safety,
 use crate::error::Error;
 use crate::identity;
 
-/// The result that a person told of a mutation that was applied by this attempt, if one did.
+/// The result that a person gave for a mutation that this attempt applied, if there is one.
 pub(crate) async fn result_of(
     hapax: &Hapax,
     mutation: Key,
@@ -25,7 +25,7 @@ pub(crate) async fn result_of(
     }))
 }
 
-/// Records what a person says came of a mutation. The first word counts.
+/// Records the result that a person gives for a mutation. The first one counts.
 pub(crate) async fn record(
     hapax: &Hapax,
     (mutation, attempt): (Key, AttemptId),
@@ -33,7 +33,7 @@ pub(crate) async fn record(
     (actor, note): (&str, &str),
 ) -> Result<(), Error> {
     let key = told(mutation, attempt)?;
-    // Nobody but a person can say, and the journal has who did.
+    // Only a person can decide about this effect, and the journal names that person.
     let asked =
         hapax.effect(key).safety(Safety::Opaque).label("the result of a mutation").run(|_| async {
             Err::<(), _>(Failure::ambiguous("the result was too large to keep"))

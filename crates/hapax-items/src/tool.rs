@@ -1,8 +1,8 @@
-//! What a script can do to the world.
+//! Tools: the operations that a script can call.
 //!
-//! A tool says what a call changes (its identity) and how (its payload), performs it, and, where
-//! it can, finds out later whether it happened. The key is derived from the identity by the
-//! host; neither the tool nor the script has a say in it.
+//! A tool says what a call changes (its identity) and how (its payload), performs it, and, where it
+//! can, finds out later whether it happened. The host derives the key from the identity; neither
+//! the tool nor the script can choose it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,23 +19,23 @@ use crate::sandbox;
 /// Calls of one tool may run at the same time, for other items.
 #[async_trait]
 pub trait Tool: Send + Sync + 'static {
-    /// What scripts call it: letters, digits and underscores.
+    /// The name that scripts call it by: letters, digits and underscores.
     fn name(&self) -> &str;
 
-    /// What it can do.
+    /// Its operations.
     fn operations(&self) -> &[Operation];
 
-    /// What a mutation changes, and how, by its arguments. Asks nobody.
+    /// Plans a mutation from its arguments: what it changes, and how. Sends no request.
     fn plan(&self, operation: &str, arguments: &Json) -> Result<Plan, ToolError>;
 
-    /// How much two payloads differ that are not the same.
+    /// How much two different payloads differ.
     fn compare_payload(&self, operation: &str, recorded: &Json, asked: &Json) -> Difference {
         let _ = (operation, recorded, asked);
         Difference::Significant
     }
 
-    /// What it means when nobody knows whether a mutation happened.
-    /// [`Safety::Reconcilable`] for one that [`reconcile`](Self::reconcile) can look for.
+    /// How an unknown outcome of a mutation can be resolved. [`Safety::Reconcilable`] if
+    /// [`reconcile`](Self::reconcile) can look for it.
     fn safety(&self, operation: &str) -> Safety {
         let _ = operation;
         Safety::Opaque
@@ -47,8 +47,8 @@ pub trait Tool: Send + Sync + 'static {
     /// The claim is for tools whose target can settle it in its own transaction.
     async fn mutate(&self, call: &Call, claim: &Claim) -> Result<Json, ToolError>;
 
-    /// Looks whether a mutation happened. What it finds is the JSON that
-    /// [`mutate`](Self::mutate) would have answered.
+    /// Looks whether a mutation happened. If it did, the finding has the JSON that
+    /// [`mutate`](Self::mutate) would have returned.
     async fn reconcile(&self, call: &Call) -> Finding {
         Finding::CannotTell(format!("{} cannot look up {}", self.name(), call.operation))
     }
@@ -65,42 +65,42 @@ pub trait Tool: Send + Sync + 'static {
         None
     }
 
-    /// What a person can look at to find out whether a mutation happened.
+    /// The check by which a person can find out whether a mutation happened.
     fn check_by_hand(&self, call: &Call) -> String {
         format!("whether {} of {} happened", call.operation, call.plan.target)
     }
 }
 
-/// One thing that a tool can do.
+/// One operation of a tool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Operation {
-    /// What scripts call it.
+    /// The name that scripts call it by.
     pub name: &'static str,
     /// Whether it changes anything outside.
     pub mutates: bool,
 }
 
-/// What a mutation changes, and how.
+/// The plan of a mutation: what it changes, and how.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Plan {
     /// The thing that is changed: a server, a mailbox, a directory.
     pub target: String,
-    /// What says which change it is. Part of the key.
+    /// The identity of the change. Part of the key.
     pub identity: Json,
-    /// What else there is. Compared on replay, no part of the key.
+    /// All other data. Compared on replay, not part of the key.
     pub payload: Json,
 }
 
 /// A mutation, as the tool that performs it sees it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Call {
-    /// What to do.
+    /// The operation.
     pub operation: String,
-    /// To what, and how.
+    /// The target, the identity and the payload.
     pub plan: Plan,
     /// Its key, for targets that keep ids.
     pub key: Key,
-    /// The attempt of the ledger's that it is.
+    /// The attempt in the ledger.
     pub attempt: AttemptId,
     /// A number that grows with each attempt, for targets that compare numbers.
     pub fence: Fence,
@@ -113,7 +113,7 @@ pub enum Difference {
     Equivalent,
     /// It means something else, and that does not matter.
     Minor,
-    /// Somebody has to look.
+    /// A person has to look.
     Significant,
 }
 
@@ -128,18 +128,18 @@ impl Difference {
     }
 }
 
-/// Why a tool did not do what it was asked.
+/// Why a tool call failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{class}: {message}")]
 pub struct ToolError {
-    /// Who deals with it.
+    /// The class, which decides how the failure is handled.
     pub class: Class,
-    /// What is wrong, for people. No secrets.
+    /// The error message, for people. No secrets.
     pub message: String,
 }
 
 impl ToolError {
-    /// It may go better in a while; nothing happened.
+    /// A later retry may succeed; nothing happened.
     pub fn transient(message: impl Into<String>) -> Self {
         Self { class: Class::Transient, message: message.into() }
     }
@@ -149,23 +149,23 @@ impl ToolError {
         Self { class: Class::Logic, message: message.into() }
     }
 
-    /// Somebody has to allow it; nothing happened.
+    /// A person has to allow it; nothing happened.
     pub fn permission(message: impl Into<String>) -> Self {
         Self { class: Class::Permission, message: message.into() }
     }
 
-    /// The world is not as it has to be; nothing happened.
+    /// A precondition in the outside world is not met; nothing happened.
     pub fn precondition(message: impl Into<String>) -> Self {
         Self { class: Class::Precondition, message: message.into() }
     }
 
-    /// Nobody knows whether it happened.
+    /// It is unknown whether it happened.
     pub fn indeterminate(message: impl Into<String>) -> Self {
         Self { class: Class::Indeterminate, message: message.into() }
     }
 }
 
-/// What scripts find of these tools.
+/// The names of these tools and operations, for scripts.
 pub(crate) fn operations(tools: &BTreeMap<String, Arc<dyn Tool>>) -> sandbox::Tools {
     let names = |tool: &Arc<dyn Tool>| {
         tool.operations().iter().map(|operation| operation.name.to_owned()).collect()

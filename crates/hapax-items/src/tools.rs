@@ -1,13 +1,13 @@
-//! The tools that are there without anybody having to write them.
+//! The built-in tools.
 //!
 //! | tool | changes | is looked up by |
 //! |---|---|---|
 //! | [`FileTool`] | files under one directory | the file |
-//! | [`Http`] | whatever answers requests | a probe, or the key where the server honours it |
+//! | [`Http`] | data on HTTP servers | a probe, or the key where the server honours it |
 //! | [`Webhook`] | one endpoint, signed | its id, where the receiver honours it |
 //! | [`Email`] | mailboxes | the message's id in a mailbox, by IMAP |
-//! | [`Sql`] | rows in the ledger's own database | nobody: it commits with the ledger |
-//! | [`Kv`] | values by key, in the ledger's own database | nobody: it commits with the ledger |
+//! | [`Sql`] | rows in the ledger's own database | no lookup: it commits with the ledger |
+//! | [`Kv`] | values by key, in the ledger's own database | no lookup: it commits with the ledger |
 
 mod arguments;
 mod database;
@@ -37,12 +37,12 @@ use hapax::{Finding, Outcome};
 use hapax_core::canonical::canonical;
 use hapax_core::json::Json;
 
-/// Why a tool cannot be set up as it was asked.
+/// Why a tool cannot be set up.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct SettingsError(pub(crate) String);
 
-/// Scripts call a tool by its name.
+/// Checks the name of a tool.
 fn named(name: String) -> Result<String, SettingsError> {
     let fits = |letter: char| letter.is_ascii_alphanumeric() || letter == '_';
     match (1..=64).contains(&name.len()) && name.chars().all(fits) {
@@ -53,7 +53,7 @@ fn named(name: String) -> Result<String, SettingsError> {
     }
 }
 
-/// What was found, as the JSON that the mutation would have answered.
+/// The finding that a mutation happened, with the JSON that it would have returned.
 fn happened(result: &Json) -> Finding {
     match canonical(result) {
         Ok(text) => Finding::Happened(Outcome::from(text)),

@@ -1,6 +1,6 @@
 //! Versions of a script: an author's is a new major one, a repair a new minor one.
 
-/// Which version of a script.
+/// A version of a script.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Version {
     /// Raised by its author.

@@ -1,4 +1,4 @@
-//! `hapax-lint.toml`: what is left out, and what is allowed for which reason.
+//! `hapax-lint.toml`: the excluded paths, and the allows with their reasons.
 //!
 //! ```toml
 //! include_tests = false
@@ -27,7 +27,7 @@ pub const ALLOWS_MAX: usize = 256;
 /// The most `exclude` globs.
 pub const EXCLUDES_MAX: usize = 256;
 
-/// What a scan leaves out and what it allows.
+/// The exclusions and the allows of a scan.
 #[derive(Debug, Clone, Default)]
 pub struct Config {
     pub(crate) include_tests: bool,
@@ -57,15 +57,15 @@ pub enum ConfigError {
     /// It is not TOML, or has a field that does not exist.
     #[error("line {line}: {problem}")]
     Syntax {
-        /// Where.
+        /// The line.
         line: usize,
-        /// What is wrong, and what was expected.
+        /// The problem, and what was expected.
         problem: String,
     },
-    /// More entries than a person can answer for.
+    /// More entries than one reviewer can answer for.
     #[error("{count} entries of `{field}`, at most {most} are taken; use wider globs")]
     TooMany {
-        /// Of which field.
+        /// The field.
         field: &'static str,
         /// How many there are.
         count: usize,
@@ -78,25 +78,25 @@ pub enum ConfigError {
          write `key-derivation`, `dedupe-store` or `retry-loop`"
     )]
     Rule {
-        /// Where.
+        /// The line.
         line: usize,
-        /// What was given.
+        /// The unknown rule.
         rule: String,
     },
     /// The reason is missing or blank.
     #[error("line {line}: this allow has no reason; write `reason = \"why it is right here\"`")]
     NoReason {
-        /// Where.
+        /// The line.
         line: usize,
     },
     /// A glob cannot be read.
     #[error("line {line}: {glob:?} is not a glob, {problem}; write one such as \"src/legacy/**\"")]
     Glob {
-        /// Where.
+        /// The line.
         line: usize,
-        /// What was given.
+        /// The glob.
         glob: String,
-        /// What is wrong with it.
+        /// The problem with it.
         problem: String,
     },
 }
@@ -121,7 +121,7 @@ struct Entry {
 }
 
 impl Config {
-    /// The configuration that this text says.
+    /// Reads a configuration.
     pub fn parse(text: &str) -> Result<Self, ConfigError> {
         if text.len() > CONFIG_MAX_BYTES {
             return Err(ConfigError::TooLarge { bytes: text.len() });

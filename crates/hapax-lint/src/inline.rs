@@ -12,16 +12,16 @@ pub(crate) struct Inline {
     pub(crate) reason: String,
     /// Where it is written.
     pub(crate) line: usize,
-    /// Which line it allows.
+    /// The line that it allows.
     pub(crate) covers: usize,
 }
 
-/// The allows of a source, and those that are none.
+/// The allows of a source, and a hit for each faulty one.
 pub(crate) fn allows(source: &Source) -> (Vec<Inline>, Vec<Hit>) {
     let mut allows = Vec::new();
     let mut faults = Vec::new();
     for comment in &source.comments {
-        // What documentation says about allows is no allow.
+        // An allow in documentation does not count.
         let text = comment.text.trim_start();
         if text.starts_with("///") || text.starts_with("//!") {
             continue;

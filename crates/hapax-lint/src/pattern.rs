@@ -1,7 +1,7 @@
 //! Other languages, and Rust that does not parse: by pattern, line by line with a small window.
 //!
-//! Comments are blank here. Blocks are told by how far they are indented, which holds for
-//! every language that people format.
+//! Comments are blank here. Blocks are recognised by their indentation, which holds for every
+//! language that people format.
 
 mod key;
 mod retry;
@@ -14,10 +14,10 @@ use crate::source::Source;
 use crate::sql;
 use table::Patterns;
 
-/// What nobody wrote: a longer line comes from a bundler, and is not read.
+/// The longest line that is read. A longer line comes from a bundler.
 const LINE_BYTES: usize = 2000;
 
-/// What all rules find in a source.
+/// The hits of all rules in a source.
 pub(crate) fn find(source: &Source) -> Vec<Hit> {
     let mut hits: Vec<Hit> = sql::find(&source.code)
         .into_iter()

@@ -1,4 +1,4 @@
-//! What a scan found, and how it is told: to people, and as JSON.
+//! The report of a scan, and its output: for people, as JSON, and as SARIF.
 
 use std::fmt::Write;
 
@@ -10,54 +10,54 @@ use crate::scan::Hit;
 use crate::source::Source;
 use crate::walk::SourceFile;
 
-/// How much of a line is shown.
+/// How much of a line is shown, in characters.
 const EXCERPT_CHARS: usize = 160;
 
-/// What a scan found.
+/// The report of a scan.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Report {
-    /// What is not allowed.
+    /// The findings that are not allowed.
     pub findings: Vec<Finding>,
-    /// What is allowed, and why.
+    /// The findings that are allowed, each with its reason.
     pub allowed: Vec<Allowed>,
-    /// Allows that allow nothing any more.
+    /// Allows that no finding needs any more.
     pub unused_allows: Vec<UnusedAllow>,
     /// Rust that does not parse and was read by pattern.
     pub unparsed: Vec<Unparsed>,
     /// How many files were read.
     pub files: usize,
-    /// What was not read.
+    /// The source files that were not read.
     pub skipped: Skipped,
 }
 
 /// One place where a rule trips.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Finding {
-    /// Which rule.
+    /// The rule.
     pub rule: Rule,
-    /// In which file, with forward slashes.
+    /// The file, with forward slashes.
     pub path: String,
-    /// From 1.
+    /// The line, from 1.
     pub line: usize,
-    /// From 1, in characters.
+    /// The column, from 1, in characters.
     pub column: usize,
     /// The line, trimmed and shortened.
     pub excerpt: String,
-    /// What was seen.
+    /// The reason for the finding.
     pub why: String,
-    /// What to do.
+    /// The remedy.
     pub instead: &'static str,
 }
 
 /// A finding with the reason it is allowed for.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Allowed {
-    /// What was found.
+    /// The finding.
     #[serde(flatten)]
     pub finding: Finding,
-    /// Why it is right there.
+    /// The reason that the allow gives.
     pub reason: String,
-    /// Where that is written.
+    /// Where the allow is written.
     pub by: Suppression,
 }
 
@@ -74,7 +74,7 @@ pub enum Suppression {
 /// An allow that allowed nothing.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct UnusedAllow {
-    /// Which rule.
+    /// The rule.
     pub rule: Rule,
     /// The glob of a configured allow, the file of one in a comment.
     pub path: String,
@@ -87,11 +87,11 @@ pub struct UnusedAllow {
 /// Rust that could not be read by its syntax tree.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Unparsed {
-    /// Which file.
+    /// The file.
     pub path: String,
     /// Where the parser stopped.
     pub line: usize,
-    /// What it said.
+    /// The parser's message.
     pub problem: String,
 }
 
@@ -113,12 +113,12 @@ impl Finding {
 }
 
 impl Report {
-    /// Whether nothing was found that is not allowed.
+    /// Whether all findings are allowed.
     pub fn is_clean(&self) -> bool {
         self.findings.is_empty()
     }
 
-    /// For people: one paragraph for each finding, then what else they should know, then counts.
+    /// For people: one paragraph for each finding, then notes, then counts.
     pub fn human(&self) -> String {
         let mut text = String::new();
         for Finding { rule, path, line, column, excerpt, why, instead } in &self.findings {
@@ -174,7 +174,7 @@ impl Report {
         pretty(&serde_json::json!(self))
     }
 
-    /// For code scanning services: SARIF 2.1.0. What is allowed is in it, suppressed.
+    /// For code scanning services: SARIF 2.1.0. Allowed findings are in it, suppressed.
     pub fn sarif(&self) -> String {
         pretty(&sarif::log(self))
     }
@@ -187,7 +187,7 @@ fn pretty(value: &serde_json::Value) -> String {
     text
 }
 
-/// A line fit to be shown: nothing in it moves the cursor.
+/// A line that is safe to show: shortened, and without characters that move the cursor.
 fn shorten(line: &str) -> String {
     let mut chars = line.chars().map(|c| if c.is_control() { ' ' } else { c });
     let mut text: String = chars.by_ref().take(EXCERPT_CHARS).collect();

@@ -1,16 +1,16 @@
-//! The rules, and what they say to people.
+//! The rules, and their texts for people.
 
 use std::fmt;
 
 use serde::Serialize;
 
-/// What can be found.
+/// The rules of the linter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Rule {
-    /// An idempotency key that is hashed, timed or rolled by hand.
+    /// An idempotency key that is made by hand: from a hash, the clock or a random value.
     KeyDerivation,
-    /// A map, set, cache or table that remembers what was done.
+    /// A map, set, cache or table that remembers finished work.
     DedupeStore,
     /// A loop that makes a remote call again when it failed.
     RetryLoop,
@@ -39,7 +39,7 @@ impl Rule {
         (rule != Self::AllowWithoutReason).then_some(rule)
     }
 
-    /// What it finds.
+    /// The title of its findings.
     pub fn title(self) -> &'static str {
         match self {
             Self::KeyDerivation => "An idempotency key is derived by hand",
@@ -49,7 +49,7 @@ impl Rule {
         }
     }
 
-    /// What to do about it.
+    /// The remedy.
     pub fn instead(self) -> &'static str {
         match self {
             Self::KeyDerivation => {

@@ -1,7 +1,7 @@
 //! Rust, read by its syntax tree.
 //!
-//! Tests are cut out first and macros are unfolded where their arguments are expressions;
-//! then each rule walks what is left.
+//! Tests are cut out first and macros are unfolded where their arguments are expressions; then each
+//! rule walks the rest of the tree.
 
 mod key;
 mod names;
@@ -19,7 +19,7 @@ use names::Names;
 /// How deep a tree may be, in tokens that can nest; past this it is not read by recursion.
 const DEPTH_MAX: usize = 50_000;
 
-/// What a pair of brackets adds to the depth: many more frames than an operator.
+/// The depth that a pair of brackets adds: many more frames than an operator.
 const BRACKET_DEPTH: usize = 10;
 
 /// Why a file has no syntax tree.
@@ -29,7 +29,7 @@ pub(crate) struct NotRead {
     pub(crate) problem: String,
 }
 
-/// What all rules find in a file.
+/// The hits of all rules in a file.
 pub(crate) fn find(source: &Source, include_tests: bool) -> Result<Vec<Hit>, NotRead> {
     let found = read(&source.text).map(|mut file| {
         prune::prune(&mut file, include_tests);
@@ -39,7 +39,8 @@ pub(crate) fn find(source: &Source, include_tests: bool) -> Result<Vec<Hit>, Not
         hits.extend(retry::find(&file, &names));
         hits
     });
-    // Spans keep every text that was ever parsed; none of this file's is used from here on.
+    // `proc_macro2` keeps every text that was ever parsed for its spans; this file's are not used
+    // from here on.
     proc_macro2::extra::invalidate_current_thread_spans();
     found
 }
@@ -62,7 +63,7 @@ fn read(text: &str) -> Result<syn::File, NotRead> {
     syn::parse2(tokens).map_err(|e| NotRead { line: e.span().start().line, problem: e.to_string() })
 }
 
-/// How deep brackets are nested, or seem to be: those in texts count as well.
+/// The depth of nested brackets; those in string literals count as well.
 fn brackets(text: &str) -> usize {
     let depths = text.bytes().scan(0_usize, |depth, byte| {
         match byte {

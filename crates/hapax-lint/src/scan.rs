@@ -1,4 +1,4 @@
-//! A scan: walk, read, find, sort out what is allowed.
+//! A scan: walks the trees, reads the files, finds hits, and sorts out those that are allowed.
 
 use std::fs;
 use std::io;
@@ -15,7 +15,7 @@ use crate::rust;
 use crate::source::{Language, Source};
 use crate::walk::{self, FILE_MAX_BYTES, FILES_MAX, SourceFile};
 
-/// Syntax trees are as deep as what people write, and are read by recursion.
+/// The stack of the scan thread: syntax trees can be deep, and are read by recursion.
 const STACK_BYTES: usize = 256 * 1024 * 1024;
 
 /// Why a scan could not be finished. A gate does not pass what it has not read.
@@ -31,7 +31,7 @@ pub enum ScanError {
     /// A file or directory cannot be read.
     #[error("{} cannot be read", path.display())]
     Unreadable {
-        /// Which.
+        /// The path.
         path: PathBuf,
         /// Why.
         source: io::Error,

@@ -1,4 +1,4 @@
-//! A source text and its comments, told apart by a small lexer that knows strings.
+//! A source text and its comments, separated by a small lexer that knows strings.
 //!
 //! It keeps every offset: where a comment was, `code` has blanks.
 
@@ -91,7 +91,7 @@ impl Source {
         (line, 1 + self.text[start..offset].chars().count())
     }
 
-    /// The text of a line, without what ends it.
+    /// The text of a line, without its line ending.
     pub(crate) fn line(&self, line: usize) -> &str {
         self.text.split('\n').nth(line - 1).unwrap_or_default().trim_end_matches('\r')
     }
@@ -167,7 +167,7 @@ impl Lexer<'_> {
         true
     }
 
-    /// Passes a text in three quotes, and says whether it stands alone, as documentation does.
+    /// Skips a text in triple quotes, and returns whether it stands alone, as documentation does.
     fn triple(&mut self) -> Option<bool> {
         let languages = [Language::Python, Language::Jvm, Language::CSharp];
         let mark = ["\"\"\"", "'''"].into_iter().find(|mark| self.sees(mark))?;
@@ -194,7 +194,7 @@ impl Lexer<'_> {
         }
         self.at += 1;
         while let Some(&byte) = self.bytes.get(self.at) {
-            // A text that does not end on its line is taken for something else.
+            // A string ends with its line at the latest; an unmatched quote is not a string.
             let over = byte == quote || byte == b'\n' && !raw;
             self.at += if byte == b'\\' && self.at + 1 < self.bytes.len() { 2 } else { 1 };
             if over {
@@ -235,7 +235,8 @@ impl Lexer<'_> {
                 self.at = self.at.min(self.bytes.len());
                 true
             }
-            // Only quotes and slashes in a char literal could be taken for something else.
+            // Only a quote or a slash in a char literal could be mistaken for a string or a
+            // comment.
             b'\'' if rest.starts_with(b"'\\") && rest.len() > 3 => {
                 self.at += 3;
                 true

@@ -1,4 +1,4 @@
-//! Dedupe tables, in SQL files and in the SQL that other languages carry.
+//! Finds dedupe tables, in SQL files and in the SQL inside other languages.
 
 use std::sync::LazyLock;
 
@@ -27,7 +27,7 @@ static UNIQUE_REQUEST: LazyLock<Regex> = LazyLock::new(|| {
     Regex::new(pattern).expect("a fixed pattern")
 });
 
-/// A key that no two rows may have, in whatever table.
+/// An idempotency key with a unique constraint, in any table.
 static UNIQUE_KEY: LazyLock<Regex> = LazyLock::new(|| {
     let key = r#"["`\[]?\b(?:idempotency_?(?:key|id|token)|dedupe?_(?:key|id))\b["`\]]?"#;
     let column = format!(r"{key}\s[^,;()\n]*\b(?:unique|primary\s+key)\b");
@@ -35,7 +35,7 @@ static UNIQUE_KEY: LazyLock<Regex> = LazyLock::new(|| {
     Regex::new(&format!("(?i){column}|{constraint}")).expect("a fixed pattern")
 });
 
-/// Where a text makes or fills a dedupe table: the offset, and what it does.
+/// The places where a text creates or fills a dedupe table: the offset, and the reason.
 pub(crate) fn find(text: &str) -> Vec<(usize, String)> {
     let mut found = Vec::new();
     for made in CREATE.captures_iter(text) {

@@ -1,4 +1,4 @@
-//! Which files are read, in which order, under which name.
+//! Decides which files are read, in which order, and under which name.
 //!
 //! A file is named by the way it was given: `src/a.rs` beneath the root `.`, `x/a.rs` beneath
 //! the root `x`. An absolute root is not part of the names beneath it.
@@ -19,7 +19,7 @@ pub const FILE_MAX_BYTES: u64 = 2 * 1024 * 1024;
 /// The most files one scan reads.
 pub const FILES_MAX: usize = 200_000;
 
-/// Directories that hold what others wrote, or what was built.
+/// Directories of third-party code, and of build output.
 const FOREIGN: [&str; 5] = ["target", "node_modules", "vendor", "__pycache__", "venv"];
 const TESTS: [&str; 4] = ["tests", "benches", "test", "__tests__"];
 
@@ -45,7 +45,7 @@ pub(crate) fn files(roots: &[PathBuf], config: &Config) -> Result<Vec<SourceFile
         for entry in walk.into_iter().filter_entry(wanted) {
             let entry = entry.map_err(|e| unreadable(root, e))?;
             let Some(language) = Language::of(entry.path()) else { continue };
-            // The type of a root that is a link is that of what it leads to.
+            // A root that is a link has the type of its target.
             let file = entry.file_type().is_file() || entry.depth() == 0 && root.is_file();
             if !file || !taken.insert(plain(entry.path())) {
                 continue;
@@ -75,7 +75,7 @@ fn is_wanted(entry: &DirEntry, root: &Path, config: &Config) -> bool {
     !config.excludes(&name_of(entry.path(), root))
 }
 
-/// Whether a file's name says that it is a test, in the way of its language.
+/// Whether a file is a test by its name, under the conventions of its language.
 fn is_test_file(name: &str) -> bool {
     let (stem, extension) = name.rsplit_once('.').unwrap_or((name, ""));
     match extension {

@@ -1,4 +1,4 @@
-//! What names mean: which say idempotency key, which say dedupe store.
+//! Decides which names say idempotency key, and which say dedupe store.
 //!
 //! Names are compared word by word, never by substring, so `deduplicate_spaces` and
 //! `pseudo_idem` say nothing.
@@ -43,7 +43,7 @@ pub(crate) fn listed(list: &str, word: &str) -> bool {
 /// How surely a name says idempotency key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum KeyName {
-    /// `idempotency`, without saying what of it.
+    /// `idempotency` alone.
     Bare,
     /// `idempotency_key`, `dedupe_id`, `replay_key`, ...
     Full,
@@ -53,7 +53,7 @@ const IDEMPOTENCY: &str = "idempotency idempotence";
 const DEDUPE: &str = "dedupe dedup deduplication deduplicator deduper";
 const KEY_NOUNS: &str = "key id token hash digest fingerprint uuid";
 
-/// What may follow the key's own words: `idempotency_key_for(order)`, `dedupe_key_hex`.
+/// Words that may follow the key's own words: `idempotency_key_for(order)`, `dedupe_key_hex`.
 const KEY_TAILS: &str = "for from of with by hash hex str string bytes value header";
 
 /// Whether a name says idempotency or dedupe key, and nothing after it changes the meaning.
@@ -90,7 +90,7 @@ pub(crate) enum Lives {
 
 const DONE: &str = "seen processed handled delivered consumed already";
 
-/// What `already` must go with: `already_sent`, not `already_warned`.
+/// Words that must go with `already`: `already_sent`, not `already_warned`.
 const DEEDS: &str = "sent seen done processed handled delivered charged paid published notified";
 
 /// Things that come from outside, more than once.
@@ -101,7 +101,7 @@ const IDS: &str = "id ids key keys nonce nonces token tokens";
 const STORES: &str =
     "cache store map set table index filter window entries records responses results log";
 
-/// Whether a name says that what was done is remembered there.
+/// Whether a name says that it remembers finished work.
 pub(crate) fn store_name(name: &str, lives: Lives) -> bool {
     let words = words(name);
     let any_after = |at: usize, list: &str| words[at + 1..].iter().any(|word| listed(list, word));

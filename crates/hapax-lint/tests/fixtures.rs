@@ -44,7 +44,7 @@ fn what_is_planted_is_found_and_nothing_else() {
     assert_eq!(report.unparsed.len(), 1);
 }
 
-/// Proves C-8: what only looks like it passes.
+/// Proves C-8: code that only looks like it passes.
 #[test]
 fn lookalikes_pass() {
     let report = scan(&[tree("lookalike")], &Config::default()).unwrap();

@@ -1,4 +1,4 @@
-//! What is scanned, what is allowed, and how it is told.
+//! Tests of the scanned files, the allows and the reports.
 
 use std::fs;
 use std::path::Path;
@@ -273,7 +273,7 @@ fn programs_are_told_everything() {
     assert_eq!((&json["files"], &json["skipped"]["large"]), (&2.into(), &Value::Array(vec![])));
 }
 
-/// Proves C-8: what code scanning services require is there.
+/// Proves C-8: the report has what code scanning services require.
 #[test]
 fn sarif_has_what_the_standard_requires() {
     let config = "[[allow]]\nrule = \"key-derivation\"\npath = \"b.rs\"\nreason = \"old\"\n";

@@ -57,7 +57,7 @@ pub enum ContractError {
     /// It is too large.
     #[error("a schema has at most {MAX_SCHEMA} bytes")]
     TooLarge,
-    /// It refers to another document.
+    /// A reference in it leads to another document, or to nothing.
     #[error("a schema refers to nothing outside itself: {0}")]
     Reference(String),
     /// It is not a JSON Schema.

@@ -2,7 +2,7 @@
 //! the journal.
 //!
 //! The projector relies on effects itself. One effect, keyed by the first leaf of a batch, decides
-//! where the batch ends; another emits its events, one for each namespace. The cursor is the epoch
+//! where the batch ends; for each namespace another one emits the events. The cursor is the epoch
 //! of a domain, because an epoch only grows. Two projectors at once, or one that crashes in
 //! between, emit nothing twice and miss nothing.
 

@@ -56,8 +56,8 @@ const KIND: &str = "refusal.v1";
 /// How long to wait for another caller that records a refusal of the same operation.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Journals a refusal, each time it happens. For operations that were not granted: their own
-/// history has no entry for it.
+/// Journals a refusal, each time it happens, that belongs to no attempt: one before the grant, of a
+/// replay, or of a promotion.
 pub(crate) async fn record(
     hapax: &Hapax,
     about: &About,

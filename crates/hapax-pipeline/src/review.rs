@@ -1,8 +1,8 @@
 //! Reviews: questions to a person about an operation, and the answers.
 //!
 //! A review is an effect that only a person can settle. An open review is indeterminate, an
-//! approved one succeeded, a rejected one is skipped. So a review is journalled, found by `hapax
-//! effects`, and decided once, like any other effect.
+//! approved one succeeded, a rejected one is skipped. So a review is journalled, decided once, and
+//! found by `hapax effects`, like any other effect.
 
 use hapax::json::Json;
 use hapax::{

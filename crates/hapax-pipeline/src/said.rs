@@ -105,8 +105,8 @@ impl Pipeline {
         })
     }
 
-    /// Whether a person has to decide, whatever the dataset declares. Undoing failed as often as it
-    /// may be tried, or the caller found a partial operation without rollback steps.
+    /// Whether a person has to decide, whatever the dataset declares: undoing failed too often or
+    /// has an unknown outcome, or the caller found a partial operation without rollback steps.
     pub(crate) async fn gives_up(
         &self,
         stage: &Stage,

@@ -10,7 +10,7 @@ pub struct Difference {
     pub lost: u64,
     /// Arrived more than once, counted beyond the first.
     pub duplicate: u64,
-    /// Arrived, though no delivery was sent.
+    /// Arrived, although it was never sent.
     pub unexpected: u64,
     /// Arrived for the first time after a later delivery of the same key.
     pub reordered: u64,

@@ -1,4 +1,4 @@
-//! How an event looks on its way: one JSON object.
+//! The wire form of an event: one JSON object.
 
 use std::time::{Duration, UNIX_EPOCH};
 

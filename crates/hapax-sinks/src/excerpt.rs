@@ -1,4 +1,4 @@
-//! Somebody else's words, as they may stand in a reason or a log.
+//! Text from outside, made safe for a reason or a log.
 
 /// A text of at most so many characters, without control characters and line ends.
 ///

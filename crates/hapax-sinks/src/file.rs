@@ -1,4 +1,4 @@
-//! A file of JSON lines: appended, synced, and put aside when it is large.
+//! A file of JSON lines: appended, synced, and rotated when it is large.
 
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
@@ -10,7 +10,7 @@ use hapax::outbox::{Heals, Letter, Sink, Told};
 
 use crate::form::Form;
 
-/// How large a file grows before it is put aside, unless told otherwise.
+/// The default size at which a file is rotated.
 const ROTATE: u64 = 64 * 1024 * 1024;
 
 /// Appends each event as a line of JSON. An event counts as delivered once its line is synced.
@@ -26,18 +26,18 @@ pub struct LinesFile {
 }
 
 impl LinesFile {
-    /// A file at this path, which is made when the first event comes.
+    /// A file at this path, which is created when the first event comes.
     pub fn new(path: impl Into<PathBuf>) -> Self {
         Self { path: path.into(), rotate: ROTATE, form: Form::default(), open: Arc::default() }
     }
 
-    /// Put aside once it is this large, in bytes.
+    /// Rotates the file once it is this large, in bytes.
     pub fn rotate_at(mut self, bytes: u64) -> Self {
         self.rotate = bytes;
         self
     }
 
-    /// Written like this, a line for each event.
+    /// Writes events in this form, a line for each.
     pub fn form(mut self, form: Form) -> Self {
         self.form = form;
         self
@@ -61,7 +61,7 @@ impl LinesFile {
     }
 }
 
-/// Opens the file, ends what a crash cut short, and syncs its name.
+/// Opens the file, ends a line that a crash cut short, and syncs the directory.
 fn begin(path: &Path) -> io::Result<File> {
     let mut file = OpenOptions::new().create(true).read(true).append(true).open(path)?;
     if file.seek(SeekFrom::End(0))? > 0 {

@@ -1,4 +1,4 @@
-//! What a sink is sent for a record, where that is not the record itself.
+//! The form in which a sink gets a record.
 
 use std::fmt;
 use std::sync::Arc;
@@ -9,13 +9,13 @@ use crate::envelope;
 
 type Writing = dyn Fn(&Record) -> Result<Option<String>, String> + Send + Sync;
 
-/// How a record is written. As its [`envelope`](mod@envelope), unless said otherwise.
+/// How a record is written: as its [`envelope`](mod@envelope) by default.
 #[derive(Clone)]
 pub struct Form(Arc<Writing>);
 
 impl Form {
-    /// Written like this. `None` is nothing, and counts as delivered; an error says why a record
-    /// can never be.
+    /// A form by this function. `None` sends nothing and counts as delivered. An error says why a
+    /// record can never be delivered.
     ///
     /// ```
     /// use hapax_sinks::form::Form;

@@ -1,13 +1,13 @@
-//! Requests to servers that somebody else runs.
+//! HTTP requests to servers that other operators run.
 //!
 //! ```text
 //!  look up ──▶ connect ──▶ send ──▶ head ──▶ body
 //!  └─ nothing was sent ─┘  └─ it may have been ─┘
 //! ```
 //!
-//! A name is looked up once for each connection, and private addresses are refused unless they
-//! are allowed. Redirects are not followed, nothing is repeated that may have been received, and
-//! no more of an answer is read than was asked for.
+//! A name is looked up once for each connection, and private addresses are refused unless they are
+//! allowed. Redirects are not followed, a request that may have been received is not repeated, and
+//! an answer is read only up to the given limit.
 
 mod address;
 
@@ -32,7 +32,7 @@ use address::{Private, Resolver};
 
 pub use address::is_public;
 
-/// A day is long enough for a header.
+/// The longest wait that a `Retry-After` header may ask for.
 const LONGEST_WAIT: Duration = Duration::from_secs(24 * 3600);
 
 /// Sends requests and reads answers.
@@ -43,23 +43,23 @@ pub struct Client {
     allow_private: bool,
 }
 
-/// Where a client may connect to.
+/// How a client connects, and where to.
 #[derive(Debug, Clone, Copy)]
 pub struct Reach {
-    /// How long a connection may take.
+    /// How long connecting may take.
     pub connect_timeout: Duration,
     /// Whether a server may have a private address.
     pub allow_private: bool,
 }
 
-/// What a server answered.
+/// The answer of a server.
 #[derive(Debug)]
 pub struct Answer {
     /// Its status.
     pub status: StatusCode,
     /// Its headers.
     pub headers: HeaderMap,
-    /// What it says, if that could be read.
+    /// Its body, if that could be read.
     pub body: Result<Bytes, Unread>,
 }
 
@@ -83,7 +83,7 @@ pub enum Unanswered {
 /// Why the body of an answer could not be read.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Unread {
-    /// It is larger than was asked for.
+    /// It is larger than the limit.
     #[error("it has more than {0} bytes")]
     TooLarge(usize),
     /// It broke off.
@@ -116,8 +116,8 @@ impl Client {
 
     /// Sends a request over a connection that is kept for the next one.
     ///
-    /// A server may close a connection at the moment it is used again: what has to be known for
-    /// certain is sent with [`send_alone`](Self::send_alone).
+    /// A server may close a connection at the moment it is used again. A caller that has to know
+    /// for certain whether its request was sent uses [`send_alone`](Self::send_alone).
     pub async fn send(
         &self,
         request: Request<Full<Bytes>>,
@@ -137,8 +137,8 @@ impl Client {
         Ok(read(response, deadline, timeout, most).await)
     }
 
-    /// Sends a request over a connection of its own, so that what went wrong before it was sent
-    /// is told from what went wrong after.
+    /// Sends a request over a connection of its own, so that errors before it was sent can be told
+    /// apart from errors after it.
     pub async fn send_alone(
         &self,
         mut request: Request<Full<Bytes>>,
@@ -155,7 +155,7 @@ impl Client {
         let (mut sender, connection) = hyper::client::conn::http1::handshake(stream)
             .await
             .map_err(|error| Unanswered::Unreachable(chain(&error)))?;
-        // Ends with the request: nobody else uses it.
+        // Ends with the request: no other request uses it.
         let _running = Running(tokio::spawn(async move {
             let _ = connection.await;
         }));
@@ -167,7 +167,7 @@ impl Client {
         Ok(read(response, deadline, timeout, most).await)
     }
 
-    /// A name is judged when it is looked up; an address is never looked up.
+    /// Checks an address in a URL. A name is checked when it is looked up.
     fn admit(&self, uri: &Uri) -> Result<(), Unanswered> {
         match uri.host().and_then(literal) {
             Some(address) if !self.allow_private && !is_public(address) => {
@@ -178,12 +178,13 @@ impl Client {
     }
 }
 
-/// The address that a host is, if it is one and not a name.
+/// The address of a host that is given as an address and not as a name.
 pub fn literal(host: &str) -> Option<IpAddr> {
     host.trim_start_matches('[').trim_end_matches(']').parse().ok()
 }
 
-/// When a server wants to be asked again, in milliseconds: in so many seconds, or at a date.
+/// The wait that a server asks for by `Retry-After`, in seconds or as a date; returned in
+/// milliseconds.
 pub fn retry_after(headers: &HeaderMap) -> Option<u64> {
     let text = headers.get(RETRY_AFTER)?.to_str().ok()?.trim();
     let wait = match text.parse::<u64>() {
@@ -245,7 +246,7 @@ fn unreachable(error: &(dyn Error + 'static)) -> Unanswered {
     Unanswered::Unreachable(chain(error))
 }
 
-/// An error and what led to it.
+/// An error and its causes.
 fn chain(error: &(dyn Error + 'static)) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();

@@ -1,9 +1,9 @@
-//! Kafka, by librdkafka.
+//! Kafka, through librdkafka.
 //!
 //! The producer is idempotent and waits for all replicas that are in sync. Each event carries its
 //! outbox id in the header `hapax-id`, and its dataset as the key, so that the events of a dataset
-//! stay in one partition. A producer that begins anew is another one to the broker: the receiver
-//! looks at ids.
+//! stay in one partition. To the broker a new producer is another one, so the receiver has to
+//! compare ids.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -29,13 +29,13 @@ pub struct Kafka {
 /// How a topic is reached.
 #[derive(Debug, Clone)]
 pub struct KafkaSettings {
-    /// Settings of librdkafka, by the names it has for them.
+    /// Settings of librdkafka, by its own names.
     pub properties: BTreeMap<String, String>,
     /// How long an acknowledgement may take.
     pub timeout: Duration,
     /// How long the receiver remembers ids.
     pub remembers: Option<Duration>,
-    /// How many tracks are under way at once.
+    /// How many ordering keys are sent at once.
     pub lanes: usize,
 }
 
@@ -63,13 +63,13 @@ impl Kafka {
         for (name, value) in &settings.properties {
             config.set(name, value);
         }
-        // What is promised depends on these.
+        // The delivery guarantee depends on these.
         config
             .set("bootstrap.servers", brokers)
             .set("enable.idempotence", "true")
             .set("acks", "all")
             .set("message.timeout.ms", settings.timeout.as_millis().max(1).to_string());
-        // Settings that nobody knows are told of now.
+        // Reports unknown settings now.
         config.create_native_config()?;
         let lanes = Semaphore::new(settings.lanes.max(1));
         let producer = Mutex::new(None);
@@ -99,7 +99,7 @@ impl Inner {
     fn refusal(&self, error: &KafkaError) -> Refusal {
         let code = error.rdkafka_error_code();
         if code == Some(RDKafkaErrorCode::Fatal) {
-            // This producer is of no more use; another may be.
+            // This producer cannot be used any more; the next event makes a new one.
             *self.producer.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = None;
         }
         let heals = match code {

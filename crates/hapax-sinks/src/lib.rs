@@ -1,13 +1,13 @@
-//! Where hapax delivers events to.
+//! The sinks that hapax delivers events to.
 //!
 //! | sink | it has an event when | it remembers ids |
 //! |---|---|---|
-//! | [`file`](mod@file) | the line is synced | for ever, if its reader does |
+//! | [`file`](mod@file) | the line is synced | forever, if its reader does |
 //! | [`stdout`] | the line is written | never |
-//! | [`webhook`] | the receiver answers 2xx | as long as the receiver says |
+//! | [`webhook`] | the receiver answers 2xx | as long as its receiver does |
 //! | [`nats`] | the stream acknowledges it | for its duplicate window |
 //! | [`rabbitmq`] | the broker confirms it | never |
-//! | [`redis`](mod@redis) | the server answers | as long as it is told |
+//! | [`redis`](mod@redis) | the server answers | for a configured time |
 //! | `kafka` | all replicas in sync have it | for one session of the producer |
 
 pub mod envelope;

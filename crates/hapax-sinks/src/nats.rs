@@ -1,8 +1,8 @@
 //! NATS JetStream.
 //!
-//! Each event is published with `Nats-Msg-Id`, which is the outbox id, and counts as delivered
-//! when the stream has acknowledged it. A stream drops what comes again within its duplicate
-//! window, two minutes unless it was made with another.
+//! Each event is published with `Nats-Msg-Id`, which is the outbox id, and counts as delivered when
+//! the stream has acknowledged it. A stream drops a repeated id within its duplicate window, which
+//! is two minutes by default.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -33,7 +33,7 @@ pub struct NatsSettings {
     pub timeout: Duration,
     /// The duplicate window of the stream.
     pub remembers: Duration,
-    /// How many publications are under way at once.
+    /// How many publications are in flight at once.
     pub lanes: usize,
 }
 
@@ -99,8 +99,8 @@ impl Inner {
         Ok((client, stream))
     }
 
-    /// Waits until there is a connection, for a while. What is given to the client without one
-    /// would leave whenever there is.
+    /// Connects on first use, and fails while the connection is down. The client would keep an
+    /// event without a connection, and send it at any later time.
     async fn ready(&self) -> Result<(), String> {
         let (client, _) = self.link.get_or_try_init(|| self.connect()).await?;
         match client.connection_state() {

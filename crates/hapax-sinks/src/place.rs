@@ -1,4 +1,4 @@
-//! Where in a broker an event goes.
+//! The destination of an event in a broker.
 
 use hapax::outbox::Record;
 
@@ -7,8 +7,9 @@ const LONGEST: usize = 255;
 
 /// A subject, routing key, stream or topic: a fixed name, or one that depends on the event.
 ///
-/// `{event}`, `{dataset}` and `{namespace}` stand for what the event says. What is neither a
-/// letter, a digit, `-` nor `_` in it becomes `_`, so that it cannot reach beyond its place.
+/// `{event}`, `{dataset}` and `{namespace}` stand for the event's name, dataset and namespace. A
+/// character in them that is neither an ASCII letter, a digit, `-` nor `_` becomes `_`, so that a
+/// value cannot change the structure of the name.
 ///
 /// ```
 /// use hapax_sinks::place::Place;
@@ -32,10 +33,10 @@ enum Part {
 /// Why a place was refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PlaceError {
-    /// It says nothing, or too much.
+    /// It is empty, too long, or has spaces or control characters.
     #[error("a place has 1 to {LONGEST} bytes, and no spaces or control characters")]
     Length,
-    /// It names something that events do not have.
+    /// It has a placeholder that does not exist.
     #[error("{{{0}}} is none of {{event}}, {{dataset}}, {{namespace}}")]
     Unknown(String),
 }

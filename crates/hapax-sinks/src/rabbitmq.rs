@@ -1,8 +1,8 @@
-//! RabbitMQ, and others that speak AMQP 0-9-1 with confirms.
+//! RabbitMQ, and other brokers that speak AMQP 0-9-1 with confirms.
 //!
 //! Each event is published persistent and mandatory, with the outbox id as its `message-id`, and
 //! counts as delivered when the broker has confirmed it: for a durable queue, when it is on disk.
-//! The broker does not look at ids; the receiver does.
+//! The broker does not compare ids; the receiver does.
 
 mod confirms;
 
@@ -41,7 +41,7 @@ pub struct RabbitMqSettings {
     pub timeout: Duration,
     /// How long the receiver remembers ids.
     pub remembers: Option<Duration>,
-    /// How many publications are under way at once.
+    /// How many publications are in flight at once.
     pub lanes: usize,
 }
 
@@ -55,7 +55,7 @@ impl Default for RabbitMqSettings {
 /// Why a broker was refused.
 #[derive(Debug, thiserror::Error)]
 pub enum RabbitMqError {
-    /// Its URL is not one.
+    /// Its URL is not an AMQP URL.
     #[error("not a URL like amqp://user:password@host:5672/vhost, or amqps:// for TLS")]
     Url,
     /// The name of the exchange is too long.
@@ -74,12 +74,12 @@ struct Inner {
     lanes: Semaphore,
 }
 
-/// A connection, and what it waits for.
+/// A connection, and the confirmations that it waits for.
 struct Link {
     /// Dropping it closes it.
     _connection: Connection,
     channel: Channel,
-    /// Locked while something is published: confirmations come by number.
+    /// Locked while a message is published: confirmations come by number.
     turn: Mutex<()>,
     confirms: Confirms,
 }
@@ -102,7 +102,7 @@ impl RabbitMq {
     }
 }
 
-/// What a URL says, with escapes read as such.
+/// Reads a URL, with its escapes decoded.
 fn address(url: &str) -> Result<OpenConnectionArguments, RabbitMqError> {
     let url = Url::parse(url).map_err(|_| RabbitMqError::Url)?;
     let tls = match url.scheme() {
@@ -129,7 +129,7 @@ fn address(url: &str) -> Result<OpenConnectionArguments, RabbitMqError> {
     Ok(address)
 }
 
-/// What this machine trusts.
+/// A TLS connector with the certificates that this machine trusts.
 fn trusted() -> Result<tokio_rustls::TlsConnector, RabbitMqError> {
     let mut roots = rustls::RootCertStore::empty();
     let found = rustls_native_certs::load_native_certs();

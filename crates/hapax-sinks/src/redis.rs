@@ -1,7 +1,7 @@
 //! Redis Streams.
 //!
-//! Each event is an entry of a stream, with the fields `id`, `event` and `data`. Together with it
-//! its id is kept for a while, so that the same event does not become two entries.
+//! Each event is an entry of a stream, with the fields `id`, `event` and `data`. Its id is kept
+//! beside it for a while, so that the same event does not become two entries.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use crate::envelope;
 use crate::place::Place;
 use crate::tracks::{Arrival, Deliver, by_track};
 
-/// The entry first: whatever fails then, the event is there, and at worst once more.
+/// Adds the entry first: whatever fails then, the event is there, and at worst once more.
 const ADD: &str = "
     if redis.call('EXISTS', KEYS[2]) == 1 then return 0 end
     redis.call('XADD', KEYS[1], '*', 'id', ARGV[1], 'event', ARGV[2], 'data', ARGV[3])
@@ -35,7 +35,7 @@ pub struct RedisSettings {
     pub timeout: Duration,
     /// How long ids are kept; each costs about a hundred bytes of the server's memory.
     pub remembers: Duration,
-    /// How many events are under way at once.
+    /// How many events are in flight at once.
     pub lanes: usize,
 }
 
@@ -124,14 +124,15 @@ impl Deliver for Inner {
 
 fn refusal(error: &RedisError) -> Refusal {
     let heals = match error.kind() {
-        // The script ran, and something in it was refused: the key is not a stream, for one.
+        // The script ran, and a command in it was refused, for example because the key is not a
+        // stream.
         ErrorKind::Server(ServerErrorKind::ResponseError) => Heals::Perhaps,
         _ => Heals::SinkDown,
     };
     Refusal { reason: error.to_string(), heals }
 }
 
-/// A server that acknowledges before its disk does loses what it acknowledged.
+/// Warns if the server acknowledges before its disk does: a crash loses acknowledged events.
 async fn warn_if_forgetful(connection: &mut MultiplexedConnection) {
     let mut ask = redis::cmd("CONFIG");
     ask.arg("GET").arg("append*");

@@ -1,4 +1,4 @@
-//! Letters of one track one after the other, tracks side by side.
+//! Delivers events of one ordering key in order, and ordering keys in parallel.
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -8,12 +8,12 @@ use hapax::outbox::{Letter, Record, Refusal, Told};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
-/// What a receiver says of an event that it has now.
+/// The receiver's acknowledgement of an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Arrival {
-    /// It came now, as far as the receiver can tell.
+    /// The event is new, as far as the receiver can tell.
     New,
-    /// It had come before.
+    /// The receiver had the event already.
     #[cfg_attr(
         not(any(feature = "nats", feature = "redis")),
         expect(dead_code, reason = "only these receivers can tell")
@@ -21,16 +21,16 @@ pub(crate) enum Arrival {
     Known,
 }
 
-/// Something that takes one event at a time, of many tracks at once.
+/// A receiver that takes one event at a time of each ordering key.
 pub(crate) trait Deliver: Send + Sync + 'static {
-    /// How many tracks are sent at once.
+    /// Limits how many ordering keys are sent at once.
     fn lanes(&self) -> &Semaphore;
 
     fn deliver(&self, record: &Record) -> impl Future<Output = Result<Arrival, Refusal>> + Send;
 }
 
-/// Delivers letters, those of a track in order. The first of a track that is refused is the last
-/// of it that was sent.
+/// Delivers events, those of an ordering key in order. After a refusal nothing more of that
+/// ordering key is sent.
 pub(crate) async fn by_track(to: &Arc<impl Deliver>, letters: &[Letter], told: &Told) {
     let mut tracks: BTreeMap<_, Vec<(usize, Arc<Record>)>> = BTreeMap::new();
     for (nth, letter) in letters.iter().enumerate() {

@@ -1,7 +1,8 @@
-//! HTTP endpoints that are told of events, as Standard Webhooks has it.
+//! HTTP endpoints that receive events, as Standard Webhooks specifies it.
 //!
 //! Each request carries `webhook-id`, which is the outbox id and the same on every try,
-//! `webhook-timestamp` and `webhook-signature`. The receiver answers 2xx once it has the event.
+//! `webhook-timestamp` and, if there are secrets, `webhook-signature`. The receiver answers 2xx
+//! once it has the event.
 
 #[cfg(feature = "axum")]
 mod extract;
@@ -24,7 +25,7 @@ use crate::form::Form;
 use crate::http::{Answer, Client, Reach, Unanswered, is_public, literal, retry_after};
 use crate::tracks::{Arrival, Deliver, by_track};
 
-/// How much of an answer is read.
+/// How much of an answer is read, in bytes.
 const ANSWER: usize = 64 * 1024;
 
 /// An endpoint.
@@ -42,14 +43,14 @@ struct Inner {
     headers: Vec<(HeaderName, HeaderValue)>,
     accepts: fn(&[u8]) -> Result<(), String>,
     client: Client,
-    /// How many requests are under way at once.
+    /// How many requests are in flight at once.
     lanes: Semaphore,
 }
 
 /// How an endpoint is reached.
 #[derive(Debug, Clone)]
 pub struct WebhookSettings {
-    /// What requests are signed with; several while a secret is being replaced.
+    /// The secrets that sign each request; several while a secret is being replaced.
     pub secrets: Vec<Secret>,
     /// How long an answer may take.
     pub timeout: Duration,
@@ -57,13 +58,14 @@ pub struct WebhookSettings {
     pub allow_private: bool,
     /// How long the receiver remembers ids.
     pub remembers: Option<Duration>,
-    /// How many requests are under way at once.
+    /// How many requests are in flight at once.
     pub lanes: usize,
-    /// What is sent for an event.
+    /// The form in which an event is sent.
     pub form: Form,
     /// Headers that every request has beside its own, such as `authorization`.
     pub headers: Vec<(HeaderName, HeaderValue)>,
-    /// Whether the body of an answer that is a success by its status is one.
+    /// Checks the body of an answer with a success status. An error means that the event was not
+    /// accepted.
     pub accepts: fn(&[u8]) -> Result<(), String>,
 }
 
@@ -85,7 +87,7 @@ impl Default for WebhookSettings {
 /// Why an endpoint was refused.
 #[derive(Debug, thiserror::Error)]
 pub enum WebhookError {
-    /// Its URL is not one.
+    /// Its URL is not an http or https URL with a host.
     #[error("{0:?} is not an http or https URL with a host")]
     Url(String),
     /// Its address is private.
@@ -158,7 +160,7 @@ impl Deliver for Inner {
     }
 }
 
-/// A message as Standard Webhooks has it. Without secrets it is not signed.
+/// A message as Standard Webhooks specifies it. Without secrets it is not signed.
 pub fn message<U>(
     uri: U,
     id: &str,
@@ -186,7 +188,7 @@ fn unanswered(why: Unanswered) -> Refusal {
     Refusal { reason: why.to_string(), heals: Heals::SinkDown }
 }
 
-/// What an answer means.
+/// Decides whether an answer accepts an event, and if not, when a retry may help.
 fn judge(answer: &Answer) -> Result<(), Refusal> {
     let status = answer.status;
     let later = retry_after(&answer.headers).map(|ms| Heals::After { ms });

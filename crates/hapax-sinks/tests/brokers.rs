@@ -1,4 +1,4 @@
-//! Real brokers, killed and paused while events are on their way.
+//! Real brokers, killed and paused while events are in flight.
 
 #[path = "brokers/fire.rs"]
 mod fire;
@@ -38,7 +38,7 @@ impl Fire for Broker {
     }
 }
 
-/// Proves O-5, O-8: what JetStream has it has once, in order, and all of it, with its trace.
+/// Proves O-5, O-8: JetStream has every event once, in order, with its trace.
 #[tokio::test(flavor = "multi_thread")]
 async fn nats_is_killed_and_paused_under_load() {
     let mut broker = Broker::nats();
@@ -71,7 +71,7 @@ async fn nats_is_killed_and_paused_under_load() {
     assert_eq!(fire::check(&told, &arrived), 0, "the stream knows what it had");
 }
 
-/// Proves O-5, O-8: what Redis has it has once, in order, and all of it.
+/// Proves O-5, O-8: Redis has every event once, in order.
 #[tokio::test(flavor = "multi_thread")]
 async fn redis_is_killed_and_paused_under_load() {
     let mut broker = Broker::redis();
@@ -95,7 +95,7 @@ async fn redis_is_killed_and_paused_under_load() {
     assert_eq!(fire::check(&told, &arrived), 0, "ids are kept beside the entries");
 }
 
-/// Proves O-5, O-8: what RabbitMQ confirmed it has, in order; what comes twice has one id.
+/// Proves O-5, O-8: RabbitMQ has every confirmed event, in order; a repeated event has the same id.
 #[tokio::test(flavor = "multi_thread")]
 async fn rabbitmq_is_killed_and_paused_under_load() {
     use amqprs::channel::{BasicConsumeArguments, QueueDeclareArguments};
@@ -137,7 +137,7 @@ async fn rabbitmq_is_killed_and_paused_under_load() {
     fire::check(&told, &arrived);
 }
 
-/// Proves O-8: an event that no queue takes is not called delivered.
+/// Proves O-8: an event that no queue takes does not count as delivered.
 #[tokio::test(flavor = "multi_thread")]
 async fn rabbitmq_without_a_queue_is_down() {
     let broker = Broker::rabbitmq();
@@ -147,7 +147,7 @@ async fn rabbitmq_without_a_queue_is_down() {
     assert!(error.contains("no queue takes it"), "{error}");
 }
 
-/// Proves O-8: an event that no stream takes is not called delivered.
+/// Proves O-8: an event that no stream takes does not count as delivered.
 #[tokio::test(flavor = "multi_thread")]
 async fn nats_without_a_stream_is_down() {
     let broker = Broker::nats();

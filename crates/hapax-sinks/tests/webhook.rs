@@ -14,7 +14,7 @@ use tokio::net::{TcpListener, TcpStream};
 const SECRET: &str = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
 const LONG: Duration = Duration::from_secs(20);
 
-/// A request as it came.
+/// A received request.
 #[derive(Debug, Clone)]
 struct Got {
     head: String,
@@ -28,7 +28,7 @@ impl Got {
     }
 }
 
-/// A receiver that answers one request after the other with what it was told to; 200 at the end.
+/// A receiver that plays these answers in turn, and then answers 200.
 struct Receiver {
     port: u16,
     got: Arc<Mutex<Vec<Got>>>,
@@ -98,10 +98,10 @@ fn settings() -> WebhookSettings {
     }
 }
 
-/// Emits this many events to a sink, and returns how far they came and what was said of them.
 /// The trace that events belong to.
 const TRACE: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
 
+/// Emits this many events to a sink, and returns the status, the tries and the last error of each.
 async fn deliver(sink: impl Sink, events: u8) -> Vec<(Status, u32, Option<String>)> {
     let hapax = Hapax::builder().in_memory();
     let backoff = Backoff { base_ms: 1, cap_ms: 5, attempts: u32::MAX };
@@ -156,7 +156,7 @@ async fn events_are_posted_and_signed() {
     }
 }
 
-/// Proves O-6: each answer means what it says.
+/// Proves O-6: each answer decides whether its event is delivered, retried or failed.
 #[tokio::test]
 async fn answers_decide_what_becomes_of_an_event() {
     let large = format!("200 OK\r\ncontent-length: 1000000\r\n\r\n{}", "x".repeat(1_000_000));

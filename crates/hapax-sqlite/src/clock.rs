@@ -1,7 +1,7 @@
 //! The machine's clocks: wall time for people, boot time for leases.
 //!
-//! Boot time also counts while the machine sleeps and no adjustment moves it. A new boot is a
-//! new era: whatever was leased before it has lapsed.
+//! Boot time also counts while the machine sleeps, and no adjustment moves it. A new boot is a new
+//! era: the leases of this machine's processes from before it have lapsed.
 
 use hapax_core::time::{LeaseInstant, Now, Timestamp};
 use hapax_store::Clock;
@@ -34,8 +34,8 @@ impl Clock for BootClock {
     }
 }
 
-/// A number for this boot: the head of the kernel's random boot id. Without one every process
-/// is an era of its own, so that nothing is ever compared that cannot be.
+/// A number for this boot: the head of the kernel's random boot id. Without a boot id every process
+/// is an era of its own, so that instants are never compared that cannot be.
 fn boot_era() -> u64 {
     let id = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
     let hex: String = id.chars().filter(char::is_ascii_hexdigit).take(16).collect();

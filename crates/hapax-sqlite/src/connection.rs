@@ -51,11 +51,11 @@ const APPLICATION_ID: i32 = 0x6861_7078;
 /// Older libraries can corrupt a write-ahead log that is reset while being read.
 const OLDEST_SQLITE: i32 = 3_051_003;
 
-/// How much of the file readers see without copying, in bytes.
+/// How much of the file readers map into memory, in bytes.
 const MAPPED: i64 = 2 * 1024 * 1024 * 1024 - 64 * 1024;
 
-/// What the writer keeps in memory of the file. Pages come back from the system's own cache in little
-/// time, and after a page of the index was split SQLite looks through all it keeps.
+/// The size of the writer's page cache. It is small: the system's own cache returns pages quickly,
+/// and SQLite walks its whole cache after it has split an index page.
 const WRITER_CACHE_KIB: i64 = 8 * 1024;
 
 /// How long to wait for another process that is writing.
@@ -81,8 +81,8 @@ pub(crate) fn open_reader(path: &Path) -> Result<Connection, StoreError> {
     let connection = Connection::open_with_flags(path, flags).or_store_error()?;
     configure(&connection, 32 * 1024)?;
     connection.pragma_update(None, "query_only", true).or_store_error()?;
-    // Read where it lies: of many rows in no order, copying each page costs as much as the rest. A
-    // page that the disk cannot give ends the process, as a crash would.
+    // Readers map the file: when they read many rows in no order, copying each page costs as much
+    // as the rest. A mapped page that the disk cannot read ends the process, as a crash would.
     connection.pragma_update(None, "mmap_size", MAPPED).or_store_error()?;
     Ok(connection)
 }
@@ -91,7 +91,7 @@ pub(crate) fn open_reader(path: &Path) -> Result<Connection, StoreError> {
 pub(crate) fn configure(connection: &Connection, cache_kib: i64) -> Result<(), StoreError> {
     connection.busy_timeout(BUSY).or_store_error()?;
     connection.set_prepared_statement_cache_capacity(128);
-    // What a statement does must not hang on what it is asked with, nor be worked out again.
+    // A query plan must not depend on the bound values, and must not be made again for them.
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true).or_store_error()?;
     let full = if planted(Bug::SyncNormal) { 1 } else { 2 };
     for (pragma, value) in [
@@ -132,7 +132,7 @@ fn prepare(path: &Path, connection: &Connection) -> Result<(), StoreError> {
         text_after(connection, "journal_mode", "wal")?;
         migrate(connection)?;
     }
-    // Whoever waits for the lock holds the old file open and finds the schema current.
+    // A process that waits for the lock holds the old file open, and then finds the schema current.
     let _ = std::fs::remove_file(&lock_path);
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! What is declared of datasets.
+//! Dataset declarations as rows.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,4 +1,4 @@
-//! Looking for what is missing in a file.
+//! Finding and repairing the flaws of a file.
 
 use std::collections::BTreeSet;
 
@@ -10,29 +10,29 @@ use crate::effect;
 use crate::error::OrStoreError;
 use crate::store::SqliteStore;
 
-/// What is not as it should be in a file.
+/// A flaw of a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Ailment {
-    /// An index, a trigger or a view that the schema has, and the file has not.
+    /// A table, an index, a trigger or a view that the schema has and the file lacks.
     Missing(String),
-    /// How many of a hundred pages are empty.
+    /// Too many pages are empty: the percentage.
     Bloated(i64),
-    /// A row that is not found by its key, because another row of that key is. Made by a version that
-    /// let a second row in.
+    /// A row that its key does not lead to, because the key leads to another row. Versions that
+    /// accepted a second row of a key made it.
     SecondRow {
         /// The key.
         key: String,
-        /// The number of the row that is not found.
+        /// The number of that row.
         effect: i64,
     },
 }
 
-/// From how many empty pages of a hundred on it is worth a word, in files that are not small.
+/// The percentage of empty pages from which a file that is not small is reported.
 const EMPTY: i64 = 60;
 const SMALL: i64 = 10_000;
 
 impl SqliteStore {
-    /// Compares the file with the schema, and looks for empty pages.
+    /// Compares the file with the schema, and looks for second rows and empty pages.
     pub fn examine(&self) -> Result<Vec<Ailment>, StoreError> {
         let fresh = Connection::open_in_memory().or_store_error()?;
         fresh.execute_batch(SCHEMA).or_store_error()?;
@@ -54,8 +54,9 @@ impl SqliteStore {
 }
 
 impl SqliteStore {
-    /// Makes right what can be: removes rows that are not found by their keys, and indexes those whose
-    /// key is in no index. What happened to them stays in the journal. Returns how many.
+    /// Removes second rows, at most a hundred in one call, and indexes rows whose key is in no
+    /// index. The journal keeps its entries about them. Returns how many rows were removed or
+    /// indexed.
     pub fn repair(&self) -> Result<usize, StoreError> {
         let mut db = self.connection()?;
         let tx = db.transaction().or_store_error()?;
@@ -81,7 +82,7 @@ impl SqliteStore {
     }
 }
 
-/// Effects that their keys do not lead to, at most so many.
+/// The most second rows that one search returns.
 const SHOWN: i64 = 100;
 
 fn second_rows(db: &Connection) -> Result<Vec<([u8; 32], i64)>, StoreError> {
@@ -89,7 +90,7 @@ fn second_rows(db: &Connection) -> Result<Vec<([u8; 32], i64)>, StoreError> {
         let sql = format!("SELECT count(*) FROM {table}");
         db.query_row(&sql, [], |row| row.get(0)).or_store_error()
     };
-    // Almost always as many as there should be, and then none has to be looked for.
+    // The counts almost always agree; then there is no second row to look for.
     if count("effect")? == count("key_index")? + count("key_middle")? + count("key_tail")? {
         return Ok(Vec::new());
     }

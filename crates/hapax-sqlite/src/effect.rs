@@ -64,7 +64,7 @@ pub(crate) fn state(db: &Connection, number: i64) -> Result<Option<StateName>, S
     Ok(state.or_store_error()?.map(|state| StateName::ALL[usize::from(state)]))
 }
 
-/// An effect together with what only the table knows.
+/// An effect with the columns that only the table has.
 pub(crate) struct EffectRow {
     pub(crate) id: i64,
     pub(crate) namespace: i64,
@@ -120,7 +120,7 @@ pub(crate) fn list(
         numbers => {
             let open =
                 states.iter().all(|state| !state.is_settled() && *state != StateName::Running);
-            // Lets the planner see that the index of stuck effects covers the question.
+            // Lets the planner see that the index of stuck effects covers the query.
             let hint = if open { "stuck IS NOT NULL AND " } else { "" };
             format!("{hint}state IN ({})", numbers.join(", "))
         }
@@ -143,17 +143,18 @@ pub(crate) fn list(
     Ok(found)
 }
 
-/// Where parts are looked for.
+/// The effects among which parts are looked for.
 #[derive(Clone, Copy)]
 pub(crate) enum Among {
-    /// All that there are.
+    /// All effects.
     All,
-    /// Those that wait for somebody, of which there are few. Left to itself, SQLite would go
-    /// through all effects of the namespace.
+    /// Those that wait for a reconciler, a rollback or a person, which are few. Without this hint
+    /// SQLite would scan all effects of the namespace.
     Stuck,
 }
 
-/// Effects that are parts, with what they are parts of: it is read where it is not known.
+/// Effects that are parts, with their wholes. The whole and the kind are read if the caller does
+/// not know them.
 pub(crate) fn parts(
     db: &Connection,
     known: Option<(Key, &str)>,
@@ -186,12 +187,12 @@ pub(crate) fn parts(
     Ok(found)
 }
 
-/// What is read of a large outcome.
+/// How much is read of a large outcome.
 #[derive(Clone, Copy, PartialEq)]
 enum Large {
     /// All of it.
     Whole,
-    /// Its digest and size: many of them would be too much.
+    /// Its digest and size only: many large outcomes would be too much.
     Named,
 }
 
@@ -306,8 +307,9 @@ enum Stored {
     },
 }
 
-/// Writes what most settles change, and leaves every other column and index alone: a running
-/// effect without deadline or epoch becomes a success without expiry, with a body in its row.
+/// Writes only the columns that most settles change, and leaves every other column and index alone:
+/// a running effect without deadline or epoch becomes a success without expiry, with a body in its
+/// row.
 pub(crate) fn put_success(
     hot: &mut Hot<'_>,
     row: i64,
@@ -332,8 +334,8 @@ pub(crate) fn inline(effect: &Effect) -> Option<&[u8]> {
     }
 }
 
-/// Writes a new effect, which begins as running: there is nothing yet in its other columns. Its number
-/// is that of its first entry. `None` if the database has a row of this key already.
+/// Writes a new effect, which begins as running: its other columns are still empty. Its number is
+/// that of its first entry. `None` if the database has a row of this key already.
 pub(crate) fn put_new(
     hot: &mut Hot<'_>,
     namespace: i64,
@@ -452,7 +454,7 @@ const UPDATE: &str = "UPDATE effect SET fingerprint = ?2, state = ?3, safety = ?
     voidable = ?30
 WHERE id = ?1";
 
-/// One row was changed: the one that was loaded.
+/// Checks that one row was changed, the one that was loaded.
 fn there(changed: usize) -> Result<(), StoreError> {
     match changed {
         1 => Ok(()),
@@ -528,7 +530,8 @@ pub(crate) fn sweep(db: &Connection, now: Timestamp, limit: usize) -> Result<usi
     Ok(expired.len())
 }
 
-/// Removes an effect, its steps, its place on the shelf and among the parts, and its body if nothing else refers to it.
+/// Removes an effect, its steps, its result index entry, its part, and its body if no other effect
+/// refers to it.
 pub(crate) fn remove(db: &Connection, id: i64) -> Result<(), StoreError> {
     let (body, attempt, key, namespace) = db
         .prepare_cached("DELETE FROM effect WHERE id = ?1 RETURNING body, attempt, key, namespace")

@@ -4,7 +4,7 @@ use hapax_store::StoreError;
 use rusqlite::ErrorCode;
 use rusqlite::ffi;
 
-/// What a failed statement or commit means.
+/// Maps the error of a statement or a commit.
 pub(crate) fn store_error(error: rusqlite::Error) -> StoreError {
     let text = error.to_string();
     let Some(sqlite) = error.sqlite_error() else { return StoreError::Corrupt(text) };
@@ -22,8 +22,8 @@ pub(crate) fn store_error(error: rusqlite::Error) -> StoreError {
     }
 }
 
-/// Reads that fail can be tried again. A write or a sync that fails may have lost what was
-/// acknowledged as written to the system, so nothing after it can be believed.
+/// A failed read can be retried. A failed write or sync may have lost data that the system had
+/// acknowledged, so nothing after it can be trusted.
 fn io_failure(extended: i32, text: String) -> StoreError {
     match extended {
         ffi::SQLITE_IOERR_FSYNC

@@ -21,7 +21,7 @@ impl SqliteStore {
     pub fn connection(&self) -> Result<Connection, StoreError> {
         let mut db = Connection::open(&self.shared.path).or_store_error()?;
         connection::configure(&db, 8 * 1024)?;
-        // One that reads first and then finds that somebody else wrote cannot go on.
+        // A transaction that reads first cannot write after another connection has written.
         db.set_transaction_behavior(TransactionBehavior::Immediate);
         Ok(db)
     }
@@ -40,8 +40,9 @@ impl SqliteStore {
         ledger::claim(&mut txn, name, ask)
     }
 
-    /// Settles inside the caller's transaction. An attempt that was overtaken, or whose settle was
-    /// recorded before, ends that transaction: the caller's writes go with it, and a commit fails.
+    /// Settles inside the caller's transaction. An attempt that was overtaken or voided, or whose
+    /// settle was recorded before, rolls that transaction back: the caller's writes are undone, and
+    /// its commit fails.
     pub fn settle_in(
         &self,
         tx: &Transaction<'_>,
@@ -67,8 +68,8 @@ impl SqliteStore {
     }
 }
 
-/// Refuses a connection that would break a promise, and says which. From then on nobody else
-/// writes.
+/// Refuses a connection that would break a promise, and says which. An accepted one holds the write
+/// lock.
 fn check(shared: &Shared, db: &Connection) -> Result<(), StoreError> {
     if let Some(error) = shared.stopped() {
         return Err(error);
@@ -81,8 +82,8 @@ fn check(shared: &Shared, db: &Connection) -> Result<(), StoreError> {
     if !same {
         return refuse(format!("its file is not the ledger's, {}", shared.path.display()));
     }
-    // Waits until nobody else writes, before anything is read: a transaction that has read what
-    // somebody else then changed can no longer write.
+    // Takes the write lock before anything is read: a transaction cannot write after another
+    // connection has changed the data that it read.
     db.execute("UPDATE guard SET id = id WHERE 0", []).or_store_error()?;
     let attached: Option<String> = db
         .query_row(

@@ -1,5 +1,5 @@
-//! The statements of claims and settles, looked up once for a transaction: by the thousand, finding a
-//! statement by its text costs a tenth of carrying it out.
+//! The statements of claims and settles, looked up once per transaction: finding a statement by its
+//! text costs a tenth of executing it.
 
 use hapax_store::StoreError;
 use rusqlite::{CachedStatement, Connection};
@@ -9,7 +9,7 @@ use crate::error::OrStoreError;
 use crate::journal;
 use crate::part;
 
-/// Statements of one connection, each ready since it was first asked for.
+/// Prepared statements of one connection, each looked up on first use.
 pub(crate) struct Hot<'a> {
     pub(crate) db: &'a Connection,
     load: Option<CachedStatement<'a>>,
@@ -55,7 +55,7 @@ impl<'a> Hot<'a> {
         ready(self.db, &mut self.insert, effect::INSERT)
     }
 
-    /// Writes what most settles change.
+    /// Writes the columns that most settles change.
     pub(crate) fn succeed(&mut self) -> Result<&mut CachedStatement<'a>, StoreError> {
         ready(self.db, &mut self.succeed, effect::SUCCEED)
     }
@@ -65,7 +65,7 @@ impl<'a> Hot<'a> {
         ready(self.db, &mut self.append, journal::APPEND)
     }
 
-    /// Writes what a new effect is a part of.
+    /// Writes the part of a new effect.
     pub(crate) fn part(&mut self) -> Result<&mut CachedStatement<'a>, StoreError> {
         ready(self.db, &mut self.part, part::INSERT)
     }

@@ -19,7 +19,7 @@ use crate::memory::Mark;
 const COLUMNS: &str = "j.id, j.at, j.namespace, j.key, j.event, j.state, j.attempt, j.generation,
     j.digest, j.actor, j.note FROM journal j";
 
-/// Appends an entry. Its number is the next, which is what it has to be.
+/// Appends an entry. SQLite numbers it, and another number than the entry's own is corruption.
 pub(crate) fn append(
     hot: &mut Hot<'_>,
     namespace: i64,
@@ -87,8 +87,8 @@ pub(crate) fn one(db: &Connection, id: u64) -> Result<Option<Entry>, StoreError>
     Ok(query(db, &format!("SELECT {COLUMNS} WHERE j.id = ?1"), [id as i64])?.pop())
 }
 
-/// The entries of one effect, found by following them back from its newest. Where records
-/// were ever swept, what lies before is searched for as well.
+/// The entries of one effect, found by following them back from its newest. If the effect has no
+/// row, or if records were ever swept, older entries are searched for as well.
 pub(crate) fn of(
     db: &Connection,
     namespace: i64,

@@ -5,8 +5,9 @@
 //!  few pages    some pages     all others
 //! ```
 //!
-//! Triggers add the key of a new effect to the tail, refuse a key that is in any of them, and remove the
-//! key of an effect that is removed. This file moves keys on; it remembers none.
+//! Triggers add the key of a new effect to the tail, refuse a key that is in any of them, and
+//! remove the key of an effect that is removed. This file moves keys from table to table; it caches
+//! none.
 
 use hapax_core::key::Key;
 use hapax_store::StoreError;
@@ -23,30 +24,30 @@ pub(crate) fn prefix(namespace: i64, key: &Key) -> KeyPrefix {
     (namespace, half)
 }
 
-/// How many keys are moved at once, and after how many new ones. Few where it is to be shown what
-/// happens then.
+/// How many keys a slice has, and after how many new keys a move begins. Few with the feature
+/// `proof`, so that short runs have moves.
 const SLICE: usize = if cfg!(feature = "proof") { 4 } else { 128 };
-/// How many times that at the most, so that one commit does not take long.
+/// The most slices of one move, so that one commit does not take long.
 const SLICES: i64 = 4;
 
-/// Moves keys on, a slice at a time.
+/// Moves keys to the next table, some at a time.
 pub(crate) struct Mover {
-    /// How many keys were added since keys were moved.
+    /// How many keys were added since the last move.
     added: usize,
     levels: [Level; 2],
 }
 
 /// One table that keys pass through.
 struct Level {
-    /// How many keys are left in it. The more there are, the more of them share a page of the next
+    /// How many keys stay in it. The more there are, the more of them share a page of the next
     /// table when they are moved; but the more pages of this one are written when keys come in.
     keep: i64,
     count: &'static str,
     last: &'static str,
     copy: &'static str,
     drop: &'static str,
-    /// Where the last slice ended. The next one begins there, so that all parts of the table get their
-    /// turn; any other place would do.
+    /// Where the last move ended. The next one begins there, so that all parts of the table get
+    /// their turn; any other place would do.
     after: Option<KeyPrefix>,
 }
 
@@ -93,12 +94,12 @@ impl Default for Mover {
 }
 
 impl Mover {
-    /// A key was added.
+    /// Counts a key that was added.
     pub(crate) fn note_added(&mut self) {
         self.added += 1;
     }
 
-    /// Moves some keys if it is time, as part of the open transaction.
+    /// Moves some keys if enough were added, as part of the open transaction.
     pub(crate) fn move_some(&mut self, db: &Connection) -> Result<(), StoreError> {
         if self.added < SLICE {
             return Ok(());

@@ -63,8 +63,8 @@ pub(crate) fn put(db: &Connection, lease: &Lease) -> Result<(), StoreError> {
     Ok(())
 }
 
-/// Dead first, so that what hangs on it can be found; gone once nothing does. To whoever
-/// asks, a lease that is not there is dead.
+/// Marks a lease dead, so that the effects that depend on it can be found, and removes it once
+/// there are none. A caller treats a lease that is not there as dead.
 pub(crate) fn end(db: &Connection, id: LeaseId) -> Result<(), StoreError> {
     db.prepare_cached("UPDATE lease SET dead = 1 WHERE id = ?1")
         .or_store_error()?
@@ -79,7 +79,7 @@ pub(crate) fn end_all(db: &Connection) -> Result<(), StoreError> {
     Ok(())
 }
 
-/// Removes dead leases on which nothing hangs.
+/// Removes dead leases that no running, non-transactional effect depends on.
 pub(crate) fn sweep(db: &Connection) -> Result<(), StoreError> {
     db.prepare_cached(
         "DELETE FROM lease WHERE dead = 1 AND NOT EXISTS

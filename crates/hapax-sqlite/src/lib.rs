@@ -1,7 +1,7 @@
 //! The hapax ledger in one SQLite file.
 //!
-//! One writer thread commits what is waiting in one transaction; a reader thread reads beside
-//! it; a checkpointer moves the write-ahead log into the file. Several processes may share
+//! One writer thread commits the waiting commands in one transaction; two reader threads read
+//! beside it; a checkpointer moves the write-ahead log into the file. Several processes may share
 //! the file. SQL lives here and decides nothing.
 
 mod clock;

@@ -1,10 +1,9 @@
 //! The write-ahead log: long enough to be written in place, moved into the file when full.
 //!
-//! Syncing a file that grows costs about twice as much as syncing one that does not, because
-//! its length has to reach the disk too. SQLite writes a log over again once it was moved
-//! into the database, and skips whatever lies behind its last valid frame, so a busy writer
-//! lengthens the log with zeros ahead of itself, while it holds the write lock and nobody
-//! else can append.
+//! Syncing a file that grows costs about twice as much as syncing one that does not, because its
+//! length has to reach the disk too. SQLite writes a log over again once it was moved into the
+//! database, and skips everything after its last valid frame. So a busy writer lengthens the log
+//! with zeros ahead of itself, while it holds the write lock and no other connection can append.
 
 use std::fs::OpenOptions;
 use std::io::{Seek as _, SeekFrom, Write as _};
@@ -25,9 +24,9 @@ use crate::store::{Shared, spawn};
 const PAGES: i32 = 2048;
 /// A page and the header of its frame.
 const FRAME: u64 = 4096 + 24;
-/// The log of a process that writes less than this is left alone.
+/// A log of fewer pages than this is not made longer.
 const BUSY_PAGES: i32 = 128;
-/// How far ahead of the newest frame there is room, and by how much it is made longer.
+/// How much room there is ahead of the newest frame, and by how much the log is made longer.
 const AHEAD: u64 = 1024 * 1024;
 const STEP: usize = 4 * 1024 * 1024;
 
@@ -35,14 +34,15 @@ pub(crate) struct Log {
     path: PathBuf,
     state: Arc<State>,
     checkpointer: Checkpointer,
-    /// The length of the file when last seen; it never shrinks while it is open.
+    /// The length of the file when last seen; it never shrinks while it is open. After a failure to
+    /// make it longer it is `u64::MAX`, and there is no further try.
     length: u64,
 }
 
 #[derive(Default)]
 struct State {
     pages: AtomicI32,
-    /// The checkpointer has moved what it could; the rest is the writer's.
+    /// The checkpointer has moved all that it could; the writer moves the rest.
     nearly_done: AtomicBool,
 }
 
@@ -62,8 +62,8 @@ impl Log {
         Ok(Self { path: path.into(), state, checkpointer, length: 0 })
     }
 
-    /// Makes room before a commit. Call it with the write lock held. Failing to is no error:
-    /// the commit is slower, or says itself that the disk is full.
+    /// Makes room before a commit. Call it with the write lock held. A failure is no error: the
+    /// commit is slower, or reports itself that the disk is full.
     pub(crate) fn make_room(&mut self) {
         let pages = self.state.pages.load(Ordering::Relaxed);
         let wanted = pages as u64 * FRAME + AHEAD;
@@ -79,8 +79,8 @@ impl Log {
         };
     }
 
-    /// Has a full log moved into the file: most of it beside the writer, the last of it here,
-    /// because only then can the log begin anew.
+    /// Has a full log moved into the file. The checkpointer moves most of it beside the writer. The
+    /// writer moves the last of it here, because only then can the log begin anew.
     pub(crate) fn mind(&mut self, db: &Connection) -> Result<(), StoreError> {
         if self.state.pages.load(Ordering::Relaxed) < PAGES {
             return Ok(());

@@ -1,9 +1,10 @@
-//! What a connection remembers, so that it need not be read again.
+//! The cache of a connection.
 //!
-//! One rule for all of it: what is remembered counts in a transaction only if the file still has the journal
-//! entry that was its newest when it was remembered, and nothing else was committed since. Another
-//! connection's commit changes `data_version`, and rows are forgotten then. Where that entry is gone or
-//! another stands in its place, the file was replaced by an older copy, and everything is forgotten.
+//! Cached rows count in a transaction only if no other connection has committed since they were
+//! cached: such a commit changes `data_version`, and the rows are dropped. Everything in the cache
+//! counts only if the file still has the journal entry that was the newest then. If that entry is
+//! gone, or another stands in its place, the file was replaced by an older copy, and the whole
+//! cache is dropped.
 
 use std::collections::HashMap;
 
@@ -22,15 +23,15 @@ use crate::key_index::Mover;
 use crate::part::Whole;
 use crate::seen::Seen;
 
-/// What a connection remembers between transactions.
+/// The data that a connection keeps between transactions.
 #[derive(Default)]
 pub(crate) struct Memory {
-    /// Numbers that never change once given.
+    /// The numbers of namespaces, which never change once given.
     pub(crate) namespaces: HashMap<Namespace, i64>,
     pub(crate) rows: Rows,
-    /// Where effects were found.
+    /// The row numbers of effects.
     pub(crate) seen: Seen,
-    /// What moves keys into the index; it remembers none.
+    /// Moves keys into the index; it caches none.
     pub(crate) mover: Mover,
     /// The `data_version` at which the above was last known to be right; none if that is not known.
     version: Option<i64>,
@@ -41,11 +42,11 @@ pub(crate) struct Memory {
     pub(crate) replaced: bool,
     /// The newest entry of the open transaction.
     pub(crate) appended: Option<Mark>,
-    /// The last key that was looked for was there, so the next may be, too.
+    /// Whether the last key that was looked up was found; then the next may be, too.
     pub(crate) claims_find: bool,
 }
 
-/// What tells one journal entry from every other that could have its number.
+/// The fields that tell one journal entry from every other that could have its number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Mark {
     pub(crate) id: i64,
@@ -55,29 +56,30 @@ pub(crate) struct Mark {
     pub(crate) attempt: [u8; 16],
 }
 
-/// What was read or written and need not be read again while nobody else writes to the file.
+/// Rows that were read or written. They need not be read again until another connection writes to
+/// the file.
 #[derive(Default)]
 pub(crate) struct Rows {
-    /// What is known to be running: its row, its newest entry and what it is.
+    /// Running effects: the row, the newest entry and the record.
     pub(crate) running: HashMap<Name, (i64, i64, Effect)>,
     pub(crate) anchor: Option<Anchor>,
     pub(crate) last_entry: Option<u64>,
-    /// The lease most commands hang on.
+    /// The lease that was loaded last, which most commands use.
     pub(crate) lease: Option<Lease>,
-    /// Wholes that got parts lately, each with the kind of the last.
+    /// Wholes that got parts lately, each with the kind of its last part.
     pub(crate) wholes: HashMap<Key, (String, Whole)>,
 }
 
-/// How many running effects are remembered, and how many wholes.
+/// How many running effects are cached, and how many wholes.
 const REMEMBERED: usize = 8192;
 
 impl Memory {
-    /// For a connection that stays open.
+    /// A cache for a connection that stays open.
     pub(crate) fn with_room() -> Self {
         Self { seen: Seen::with_room(), ..Self::default() }
     }
 
-    /// To be called inside a transaction: forgets what another connection may have changed.
+    /// Drops rows that another connection may have changed. Call it inside a transaction.
     pub(crate) fn refresh(&mut self, db: &Connection) -> Result<(), StoreError> {
         let version = db
             .prepare_cached("PRAGMA data_version")
@@ -109,13 +111,13 @@ impl Memory {
         self.replaced = false;
     }
 
-    /// Forgets what a command that was undone may have left here.
+    /// Drops data that an undone command may have left here.
     pub(crate) fn forget(&mut self) {
         self.namespaces.clear();
         self.rows = Rows::default();
     }
 
-    /// Forgets what a transaction that was undone may have left here.
+    /// Drops data that an undone transaction may have left here.
     pub(crate) fn undo(&mut self) {
         self.forget();
         (self.version, self.appended) = (None, None);
@@ -123,7 +125,7 @@ impl Memory {
 }
 
 impl Rows {
-    /// Remembers what is running now.
+    /// Caches a running effect.
     pub(crate) fn keep(&mut self, name: &Name, row: i64, entry: i64, effect: Effect) {
         if self.running.len() >= REMEMBERED {
             self.running.clear();

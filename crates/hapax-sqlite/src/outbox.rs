@@ -225,7 +225,7 @@ impl OutboxView for SqliteTxn<'_> {
         Ok(Tide { floor: last.first().copied().unwrap_or_default() as u64, ..Tide::default() })
     }
 
-    /// One writes at a time, so what is there is there in order.
+    /// One transaction writes at a time, so records become visible in their order.
     fn recorded(&mut self, tide: Tide, limit: usize) -> Result<(Vec<Record>, Tide), StoreError> {
         let sql = format!("SELECT {RECORD} FROM {FROM} WHERE e.seq > ?1 ORDER BY e.seq LIMIT ?2");
         let records = rows(self.db, &sql, params![tide.floor as i64, limit as i64], record)?;
@@ -275,7 +275,7 @@ impl OutboxView for SqliteTxn<'_> {
             Some(sink) => Some(self.sink_id(sink)?.unwrap_or(-1)),
             None => None,
         };
-        // What is open is few, so it is looked at from there.
+        // Open deliveries are few, so the query begins with them.
         let from = match (filter.status, sink) {
             (Some(Status::Failed), _) => {
                 "e.seq IN (SELECT seq FROM delivery WHERE due IS NULL AND ifnull(?3 = sink, 1))"

@@ -1,4 +1,4 @@
-//! Effects that belong together.
+//! Parts as rows.
 
 use hapax_core::effect::StateName;
 use hapax_core::key::Key;
@@ -86,7 +86,8 @@ impl PartTxn for SqliteTxn<'_> {
             _ => self.widened(part, row >> DRAWER)?,
         };
         let values = params![row, whole.number, part.body];
-        // Whatever may replace a row guards against its own failure with copies of pages.
+        // A statement that may replace a row copies pages so that it can undo itself; a new effect
+        // needs no such statement.
         match new {
             true => self.hot.part()?.execute(values).or_store_error().map(drop),
             false => {
@@ -99,10 +100,11 @@ impl PartTxn for SqliteTxn<'_> {
 
 pub(crate) const INSERT: &str = "INSERT INTO part (effect, whole, kept) VALUES (?1, ?2, ?3)";
 
-/// How many bits of an effect's number do not tell its drawer; the schema says the same.
+/// A drawer is a bucket of 2^11 consecutive effect numbers: a number shifted right by this. The
+/// schema says the same.
 const DRAWER: u32 = 11;
 
-/// A whole, and the drawers that all of its parts are in.
+/// A whole, and the range of drawers that has all of its parts.
 #[derive(Clone, Copy)]
 pub(crate) struct Whole {
     number: i64,
@@ -115,7 +117,7 @@ impl Whole {
         (self.first..=self.last).contains(&drawer)
     }
 
-    /// The drawers that may hold what is sought, in the order it is looked at.
+    /// The drawers that may hold the requested parts, in the order of the list.
     fn drawers(&self, sought: &Sought) -> Box<dyn Iterator<Item = i64>> {
         let beyond = sought.beyond.map(|place| place as i64 >> DRAWER);
         match sought.newest_first {
@@ -126,7 +128,7 @@ impl Whole {
 }
 
 impl SqliteTxn<'_> {
-    /// The whole of a part that goes into this drawer.
+    /// The whole of a part, with its range widened to this drawer.
     fn widened(&mut self, part: &Part, drawer: i64) -> Result<Whole, StoreError> {
         let whole = match self.whole(&part.whole, &part.kind)? {
             Some(whole) if whole.has(drawer) => whole,
@@ -159,7 +161,7 @@ impl SqliteTxn<'_> {
     }
 }
 
-/// An effect that is removed is no part any more, and a whole without parts is none.
+/// Removes the part of an effect that is removed, and its whole if no part is left.
 pub(crate) fn forget(db: &Connection, effect: i64) -> Result<(), StoreError> {
     let one = |sql: &str, number: i64| -> Result<Option<i64>, StoreError> {
         let mut statement = db.prepare_cached(sql).or_store_error()?;
@@ -168,7 +170,8 @@ pub(crate) fn forget(db: &Connection, effect: i64) -> Result<(), StoreError> {
     let Some(whole) = one("DELETE FROM part WHERE effect = ?1 RETURNING whole", effect)? else {
         return Ok(());
     };
-    // Those granted first mostly go first, so the empty drawers at the front are left behind.
+    // Parts that were granted first are mostly removed first, so the range drops the empty drawers
+    // at its front.
     let left = one(
         "WITH RECURSIVE drawer (number, last) AS (
              SELECT first, last FROM whole WHERE number = ?1

@@ -1,9 +1,9 @@
-//! Who is alive: each process holds an operating-system lock on a file of its lease.
+//! Liveness: each process holds an operating-system lock on a file of its lease.
 //!
-//! The system lets go of the lock when the process dies, however it dies. A free lock is
-//! proof of death, so nobody waits out a crash; a held lock proves nothing, because a stopped
-//! process holds it too. The lock is shared, so that processes that work for a holder can hold it as
-//! well: it is free when the last of them is gone.
+//! The system releases the lock when the process dies, however it dies. A free lock is proof of
+//! death, so no process waits out a crash; a held lock proves nothing, because a stopped process
+//! holds it too. The lock is shared, so that processes that work for a holder can hold it as well:
+//! it is free when the last of them is gone.
 
 use std::collections::HashMap;
 use std::fs::{File, TryLockError};

@@ -1,4 +1,4 @@
-//! Readers beside the writer: much of what waits is read from one snapshot.
+//! Readers beside the writer: many waiting reads share one snapshot.
 
 use std::sync::mpsc::Receiver;
 use std::sync::{Arc, Mutex};
@@ -11,14 +11,15 @@ use crate::memory::Memory;
 use crate::store::Shared;
 use crate::txn::SqliteTxn;
 
-/// How many reads share a snapshot at most: the rest is for the other reader.
+/// How many reads share a snapshot at most: the rest are for the other reader.
 const BATCH: usize = 32;
 
 /// Works until every sender is gone.
 pub(crate) fn run(db: &Connection, shared: &Arc<Shared>, queue: &Mutex<Receiver<Reading>>) {
     let mut memory = Memory::with_room();
     loop {
-        // Taken before the snapshot: whoever asks later may know of a commit it does not have.
+        // Reads are taken before the snapshot: a caller that asks later may know of a commit that
+        // the snapshot does not have.
         let readings: Vec<Reading> = {
             let queue = queue.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
             let Ok(first) = queue.recv() else { return };

@@ -1,35 +1,35 @@
-//! Where effects were found, so that the way there need not be looked for again.
+//! The row cache: a 4-way set-associative cache of the row numbers of effects, by key prefix.
 //!
-//! The index of keys of a million effects fits no cache of a processor, and each look at it costs
-//! as much as to read the effect. What is kept here is never believed: it counts only if the row it
-//! leads to has the key that was asked for. Numbers of effects are not given twice, so a row that is
-//! gone is not found, and is looked for in the file.
+//! The key index of a million effects fits no processor's cache, and each lookup costs as much as
+//! reading the effect. A cached number is only a hint: it counts only if its row has the key that
+//! was asked for. The number of a removed effect is not given again, so its row is not found, and
+//! the key index is searched.
 
 use crate::key_index::KeyPrefix;
 
-/// How many sets there are, of four places each: two million effects, 32 MB when all are taken.
+/// How many sets there are, of four entries each: two million effects, 32 MB when all are taken.
 const SETS: usize = 1 << 19;
 
-/// Places of effects by the first halves of their keys, which are as good as random.
+/// Row numbers of effects by the first halves of their keys, which are as good as random.
 #[derive(Default)]
 pub(crate) struct Seen {
-    /// Four times a mark and a number, the newest first; 0 is no number. Memory is taken as it is
-    /// written to.
+    /// Four pairs of mark and row number, the newest first; 0 is no number. Memory is taken as it
+    /// is written to.
     sets: Vec<[u64; 8]>,
 }
 
 impl Seen {
-    /// One that keeps what it is told.
+    /// A cache that has room.
     pub(crate) fn with_room() -> Self {
         Self { sets: vec![[0; 8]; SETS] }
     }
 
-    /// Whether it keeps anything.
+    /// Whether it has room.
     pub(crate) fn has_room(&self) -> bool {
         !self.sets.is_empty()
     }
 
-    /// Where the effect of this name was found, if that is kept.
+    /// The cached row number of the effect with this key prefix, if there is one.
     pub(crate) fn find(&self, half: &KeyPrefix) -> Option<i64> {
         let (set, mark) = self.place(half);
         let set = self.sets.get(set)?;
@@ -37,7 +37,7 @@ impl Seen {
         found.map(|[_, number]| *number as i64)
     }
 
-    /// Keeps where an effect was found, in place of what was found longest ago.
+    /// Caches a row number, in place of the oldest of its set.
     pub(crate) fn keep(&mut self, half: &KeyPrefix, number: i64) {
         let (set, mark) = self.place(half);
         let Some(set) = self.sets.get_mut(set) else { return };

@@ -1,4 +1,4 @@
-//! Results that may be forgotten, and the ontologies they are made from.
+//! Cached results and their ontologies, as rows.
 
 use hapax_core::effect::StateName;
 use hapax_core::key::Key;
@@ -13,7 +13,7 @@ use crate::error::OrStoreError;
 use crate::outbox::{rows, run};
 use crate::txn::SqliteTxn;
 
-/// How long what was heard is kept: 90 days.
+/// How long cache accesses are kept: 90 days.
 const HEARD_MS: i64 = 90 * 24 * 60 * 60 * 1000;
 
 impl ShelfView for SqliteTxn<'_> {
@@ -51,7 +51,7 @@ impl ShelfView for SqliteTxn<'_> {
         sought: &Sought,
     ) -> Result<Vec<Shelf>, StoreError> {
         let Some(namespace) = self.namespace(namespace)? else { return Ok(Vec::new()) };
-        // Each question has an index of its own.
+        // Each query has an index of its own.
         let (by, with): (&str, Option<&String>) = match (&sought.text_hash, &sought.ontology) {
             (Some(text), _) => ("text_hash = ?2 AND (?4 IS NULL OR ontology = ?4)", Some(text)),
             (None, Some(ontology)) => ("ontology = ?2 AND ?4 = ontology", Some(ontology)),
@@ -221,7 +221,7 @@ impl ShelfTxn for SqliteTxn<'_> {
     }
 }
 
-/// Takes a result off the shelf, if it is on one.
+/// Removes the index entry of a result, if it has one.
 pub(crate) fn forget(db: &Connection, namespace: i64, key: &[u8; 32]) -> Result<(), StoreError> {
     let sql = "DELETE FROM shelf WHERE namespace = ?1 AND key = ?2";
     run(db, sql, params![namespace, key]).map(drop)

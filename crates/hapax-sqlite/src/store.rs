@@ -16,7 +16,7 @@ use crate::reader;
 use crate::txn::Surroundings;
 use crate::writer::{self, Writer};
 
-/// How long a lone caller waits for the writer's thread to let go of the writer.
+/// How long a lone caller waits for the writer thread to release the writer.
 const LETTING_GO: Duration = Duration::from_micros(20);
 
 /// How many threads read.
@@ -35,7 +35,7 @@ impl Default for Options {
     }
 }
 
-/// A ledger in one file. Dropping it ends its threads, after what was submitted is done.
+/// A ledger in one file. Dropping it ends its threads, after all submitted work is done.
 pub struct SqliteStore {
     pub(crate) shared: Arc<Shared>,
     writer: Arc<Mutex<Writer>>,
@@ -51,7 +51,7 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    /// Why the store answers nothing any more, if it does not.
+    /// The error that stopped the store, if one did.
     pub(crate) fn stopped(&self) -> Option<StoreError> {
         self.stopped.get().cloned()
     }
@@ -99,14 +99,14 @@ impl SqliteStore {
 
 impl Store for SqliteStore {
     fn submit(&self, jobs: Vec<Job>) {
-        // A writer that is gone drops the replies, which whoever waits is told of.
+        // A writer thread that is gone drops the reply channels, so the waiting callers notice.
         if let Some(queue) = &self.jobs {
             let _ = queue.send(jobs);
         }
     }
 
     fn submit_here(&self, job: Job) -> Option<Job> {
-        // The writer's thread answers just before it lets go, so whoever it has answered may
+        // The writer thread answers just before it releases the writer, so an answered caller may
         // be back a moment too soon.
         let start = Instant::now();
         loop {

@@ -1,9 +1,10 @@
-//! Whose turn it is to write, among processes that share a file.
+//! The turn to write, among processes that share a file.
 //!
-//! SQLite lets whoever asks at the right moment begin, so that a process that writes without
-//! pause keeps the others out for as long as it likes. Here whoever waits holds the turn, by an
-//! operating-system lock on a file, and nobody begins before it who does not hold it. The turn is
-//! a courtesy: who does not get it in time begins without it, and SQLite arbitrates.
+//! SQLite lets any process begin that asks at the right moment, so that a process that writes
+//! without pause keeps the others out for as long as it likes. Here a process takes the turn, an
+//! operating-system lock on a file, before it asks SQLite to begin, and passes it on once it has
+//! begun. So the process that holds the turn is the next to write. The turn is a courtesy: a
+//! process that does not get it in time begins without it, and SQLite arbitrates.
 
 use std::fs::{File, TryLockError};
 use std::path::{Path, PathBuf};
@@ -13,13 +14,13 @@ use rusqlite::Connection;
 
 use crate::connection::BUSY;
 
-/// How long to wait for the turn: many transactions of others. Who holds it for longer has been
-/// stopped.
+/// How long to wait for the turn: many transactions of other processes. A process that holds it for
+/// longer has been stopped.
 const PATIENCE: Duration = Duration::from_millis(200);
-/// How long to go without the turn after it did not come.
+/// How long to begin without waiting for the turn after a wait was in vain.
 const WITHOUT: Duration = Duration::from_secs(5);
-/// How often to look: at first, and at last. Many who look all the time keep whoever is at it from
-/// getting done.
+/// How long to sleep between looks: at first, and at last. Many processes that look all the time
+/// slow down the one that writes.
 const LOOK: Duration = Duration::from_micros(200);
 const LOOK_SELDOM: Duration = Duration::from_millis(2);
 
@@ -39,7 +40,7 @@ impl Turn {
         Self { path: path.into(), file: None, without: None }
     }
 
-    /// Begins a transaction when its turn has come.
+    /// Begins a transaction, after waiting for the turn.
     pub(crate) fn begin(&mut self, db: &Connection) -> rusqlite::Result<()> {
         let mine = self.wait();
         db.busy_timeout(Duration::ZERO)?;
@@ -57,7 +58,7 @@ impl Turn {
         begun
     }
 
-    /// Begins a transaction if nobody else is writing or waiting.
+    /// Begins a transaction if no other process is writing or has the turn.
     pub(crate) fn begin_at_once(&mut self, db: &Connection) -> bool {
         if !self.take() {
             return false;
@@ -68,7 +69,7 @@ impl Turn {
         begun.is_ok()
     }
 
-    /// Waits for the turn; whether it came.
+    /// Waits for the turn. Returns whether it came.
     fn wait(&mut self) -> bool {
         if self.without.is_some_and(|until| Instant::now() < until) {
             return self.take();
@@ -85,7 +86,8 @@ impl Turn {
         true
     }
 
-    /// Takes the turn if it is free. Where there can be no such file, everybody has it.
+    /// Takes the turn if it is free. Where its file cannot be opened or locked, every process has
+    /// the turn.
     fn take(&mut self) -> bool {
         if self.file.is_none() {
             self.file =
@@ -102,7 +104,7 @@ impl Turn {
     }
 }
 
-/// A while before the next look, the longer the longer one has waited.
+/// Sleeps before the next look, the longer the longer the wait has been.
 fn pause(since: Instant) {
     std::thread::sleep((since.elapsed() / 8).clamp(LOOK, LOOK_SELDOM));
 }

@@ -28,7 +28,7 @@ use crate::memory::{Mark, Memory};
 use crate::presence::Presence;
 use crate::token;
 
-/// What every transaction of a store is given.
+/// The clock and the liveness locks, which every transaction of a store gets.
 pub(crate) struct Surroundings {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) presence: Presence,
@@ -49,9 +49,9 @@ struct Loaded {
     row: i64,
     /// Its newest journal entry; none if it has none yet.
     entry: Option<i64>,
-    /// The attempt that is running, if one is, without a deadline and bound to no epoch.
+    /// The running attempt, if there is one without a deadline and bound to no epoch.
     running: Option<AttemptId>,
-    /// This command has made it.
+    /// Whether this command has made it.
     new: bool,
 }
 
@@ -65,7 +65,8 @@ impl<'a> SqliteTxn<'a> {
         Self { db, around, hot: Hot::of(db), memory, now, loaded: Vec::new() }
     }
 
-    /// To be called where effects are removed, and perhaps the last parts of wholes.
+    /// Drops the cached wholes. Call it where effects are removed, because a whole may lose its
+    /// last part.
     pub(crate) fn forget_wholes(&mut self) {
         self.memory.rows.wholes.clear();
     }
@@ -86,7 +87,7 @@ impl<'a> SqliteTxn<'a> {
         Ok(())
     }
 
-    /// Forgets what a command that was undone may have left in memory.
+    /// Drops data that an undone command may have left in the cache.
     pub(crate) fn forget(&mut self) {
         self.loaded.clear();
         self.memory.forget();
@@ -234,7 +235,7 @@ impl<'a> SqliteTxn<'a> {
 }
 
 impl View for SqliteTxn<'_> {
-    /// In a command the clock was judged when it began; for a reader it is when asked.
+    /// In a command the clock was judged when it was read; for a reader it is judged here.
     fn now(&mut self) -> Now {
         let known = self.memory.rows.anchor;
         let anchor = known.or_else(|| self.stored_anchor().ok().flatten());

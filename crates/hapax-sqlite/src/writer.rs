@@ -1,4 +1,4 @@
-//! The one writer: takes what is waiting, commits it together, and tells each its answer.
+//! The one writer: takes the waiting commands, commits them together, and answers each caller.
 //!
 //! Commands share a transaction but not a fate: when one fails, the rest are tried again with
 //! a savepoint around each, and when the transaction as a whole cannot stand, each is tried
@@ -27,7 +27,7 @@ use crate::txn::SqliteTxn;
 
 /// How many commands share a commit at most.
 const BATCH: usize = 1024;
-/// How long a transaction is open to those who come late: other processes wait for it to end.
+/// How long a transaction accepts late commands: other processes wait for it to end.
 const OPEN: Duration = Duration::from_millis(5);
 
 pub(crate) struct Writer {
@@ -40,7 +40,7 @@ pub(crate) struct Writer {
     begun: bool,
 }
 
-/// Works until every sender is gone. The writer is held from the first command of a busy
+/// Works until every sender is gone. The thread holds the writer from the first command of a busy
 /// spell to its end, so that commands of the spell are committed together.
 pub(crate) fn run(writer: &Mutex<Writer>, queue: &Receiver<Vec<Job>>) {
     while let Ok(first) = queue.recv() {
@@ -54,23 +54,24 @@ pub(crate) fn run(writer: &Mutex<Writer>, queue: &Receiver<Vec<Job>>) {
     }
 }
 
-/// How long the writer looks out for those it just answered before it sleeps or goes on
+/// How long the writer waits for the callers that it has just answered, before it sleeps or goes on
 /// without them: less than it costs to sleep and be woken, or to commit twice.
 const LINGER: Duration = Duration::from_micros(150);
 
 /// The commands that come while a transaction is open, and join it.
 struct Arrivals<'a> {
     queue: Option<&'a Receiver<Vec<Job>>>,
-    /// How many had to wait for the last commit, and may be back soon.
+    /// How many callers had to wait for the last commit, and may be back soon.
     awaited: usize,
 }
 
 impl Arrivals<'_> {
     const NONE: Self = Self { queue: None, awaited: 0 };
 
-    /// The next to come, or nobody if a batch of the `joined` is full or nobody comes. When
-    /// `expected` callers were just answered, they may be back soon and are waited for. A lone
-    /// caller is not: it is served on its own thread as soon as this one lets go of the writer.
+    /// The next commands; none if a batch of the `joined` is full or if none come. If `expected`
+    /// callers were just answered, the writer waits for them, because they may be back soon. It
+    /// does not wait for a lone caller, which is served on its own thread as soon as this one
+    /// releases the writer.
     fn next(&self, joined: usize, expected: usize) -> Vec<Job> {
         let Some(queue) = self.queue.filter(|_| joined < BATCH) else { return Vec::new() };
         let since = Instant::now();
@@ -94,8 +95,8 @@ impl Writer {
         Ok(Self { db, shared, memory: Memory::with_room(), log, turn, begun: false })
     }
 
-    /// Carries out one batch: these commands, and those that come before it is committed.
-    /// How many had to wait for the commit.
+    /// Carries out one batch: these commands, and those that come before it is committed. Returns
+    /// how many callers had to wait for the commit.
     fn serve(&mut self, jobs: Vec<Job>, arrivals: &Arrivals<'_>) -> usize {
         let batch = jobs.into_iter().map(Asked::from).collect();
         let awaited = self.together(batch, arrivals);
@@ -115,12 +116,12 @@ impl Writer {
         None
     }
 
-    /// Carries out a batch and answers it. How many had to wait for the commit.
+    /// Carries out a batch and answers it. Returns how many callers had to wait for the commit.
     fn together(&mut self, mut batch: Vec<Asked>, arrivals: &Arrivals<'_>) -> usize {
         if let Some(error) = self.shared.stopped() {
             return answer_all(&mut batch, &error);
         }
-        // Savepoints make a copy of every page they guard, so they wait until they are needed.
+        // A savepoint copies every page that it guards, so the first try goes without.
         let result = match self.commit(&mut batch, Guard::None, arrivals) {
             Err(Undone::Command) => self.commit(&mut batch, Guard::Savepoints, &Arrivals::NONE),
             result => result,
@@ -140,8 +141,8 @@ impl Writer {
         }
     }
 
-    /// One transaction. An error means that nothing of it is there, except after a panic, when
-    /// the commit may have been the last thing that was done.
+    /// One transaction. After an error nothing of it is there, except after a panic: the commit may
+    /// have been done just before.
     fn commit(
         &mut self,
         batch: &mut Vec<Asked>,
@@ -166,7 +167,7 @@ impl Writer {
         result
     }
 
-    /// What happens between BEGIN and the end of COMMIT.
+    /// The work from BEGIN to the end of COMMIT.
     fn transact(
         &mut self,
         batch: &mut Vec<Asked>,
@@ -189,8 +190,8 @@ impl Writer {
         Ok(())
     }
 
-    /// Carries out the batch, and whatever joins it meanwhile: those just answered come back
-    /// while the first of them are served.
+    /// Carries out the batch, and the commands that join it meanwhile: callers that were just
+    /// answered come back while the first of them are served.
     fn carry_out(
         &mut self,
         batch: &mut Vec<Asked>,
@@ -200,7 +201,7 @@ impl Writer {
         let db = &self.db;
         self.memory.refresh(db)?;
         if self.memory.replaced {
-            // What processes hold now, this copy knows nothing of.
+            // This copy knows nothing of the grants that processes hold now.
             tracing::error!(name: "ledger_replaced",
                 "the file was replaced by an older copy; all leases in it are ended");
             lease::end_all(db)?;
@@ -214,7 +215,7 @@ impl Writer {
                 asked.answer = Some(carry_out(&mut txn, db, &asked.command, guard)?);
             }
             let expected = if db.total_changes() == start {
-                // They rest on nothing but what was committed before, so they need not wait.
+                // These answers rest only on what was committed before, so they need not wait.
                 batch[done..].iter_mut().map(Asked::reply).filter(|sent| *sent).count()
             } else {
                 arrivals.awaited.saturating_sub(batch.len())
@@ -228,7 +229,7 @@ impl Writer {
     }
 }
 
-/// Carries out one command. An error that is its own is its answer.
+/// Carries out one command. An error of the command itself is its answer.
 fn carry_out(
     txn: &mut SqliteTxn<'_>,
     db: &Connection,
@@ -259,7 +260,7 @@ fn carry_out(
     Ok(answer)
 }
 
-/// A command on its way to its answer.
+/// A command that waits for its answer.
 struct Asked {
     command: Command,
     answer: Option<Result<Answer, StoreError>>,
@@ -277,7 +278,7 @@ impl Asked {
         self.reply.is_some()
     }
 
-    /// Sends the answer, once. Whether this was the time.
+    /// Sends the answer, once. Returns whether it was sent now.
     fn reply(&mut self) -> bool {
         let (answer, reply) = (self.answer.take(), self.reply.take());
         match (answer, reply) {
@@ -301,7 +302,7 @@ fn answer_all(batch: &mut [Asked], error: &StoreError) -> usize {
     batch.len()
 }
 
-/// What stands between a command that fails and its neighbours.
+/// The protection of a batch against a command that fails.
 #[derive(Clone, Copy, PartialEq)]
 enum Guard {
     /// Nothing: if a command fails after it wrote, the transaction is undone.
@@ -324,7 +325,7 @@ impl From<StoreError> for Undone {
     }
 }
 
-/// Trying the commands one by one would change nothing.
+/// Whether trying the commands one by one would change nothing.
 fn is_final(error: &StoreError) -> bool {
     matches!(error, StoreError::Stopped(_) | StoreError::Corrupt(_))
 }

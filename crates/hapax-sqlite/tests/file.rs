@@ -1,4 +1,4 @@
-//! What only a store in a file has to stand up to.
+//! Tests that only a store in a file needs.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -163,7 +163,7 @@ fn the_journal_cannot_be_changed_by_any_statement() {
     assert_numbered(&db, 3);
 }
 
-/// Takes the schema back to where keys were filed as they came.
+/// Takes the schema back to the one in which a single unique index had all keys.
 const BEFORE_12: &str = "DROP VIEW extraction_results; DROP TRIGGER effect_new;
     DROP TRIGGER effect_indexed; DROP TRIGGER effect_gone; DROP TABLE key_index; DROP TABLE key_middle;
     DROP TABLE key_tail;
@@ -171,7 +171,7 @@ const BEFORE_12: &str = "DROP VIEW extraction_results; DROP TRIGGER effect_new;
     ALTER TABLE self ADD COLUMN pulse_since INTEGER NOT NULL DEFAULT 0; CREATE VIEW extraction_results AS SELECT 1;
     CREATE UNIQUE INDEX effect_key ON effect (namespace, substr(key, 1, 16));";
 
-/// Proves K-13: the number that stands for none cannot be given either, also in a file from before.
+/// Proves K-13: the number that stands for none cannot be given either, not even in an older file.
 #[test]
 fn the_journal_of_an_older_file_numbers_itself_too() {
     let ledger = Ledger::new();
@@ -204,7 +204,7 @@ fn the_journal_of_an_older_file_numbers_itself_too() {
     assert_numbered(&db, 2);
 }
 
-/// There are this many entries, with the first numbers, and as they were written.
+/// Asserts that there are this many entries, with the first numbers, and as they were written.
 fn assert_numbered(db: &Connection, entries: u32) {
     let numbers: rusqlite::Result<Vec<u32>> = db
         .prepare("SELECT id FROM journal WHERE note IS NULL ORDER BY id")
@@ -278,7 +278,7 @@ fn a_settle_in_that_was_recorded_before_undoes_the_callers_writes() {
         let tx = db.transaction().expect("a transaction");
         tx.execute("INSERT INTO booking VALUES (10)", []).expect("a row");
         let settled = ledger.store.settle_in(&tx, &name(1), by, &success(), &Telling::default());
-        // Whatever the caller makes of the answer.
+        // The caller commits, whatever the answer is.
         (settled, tx.commit().is_ok())
     };
     assert!(matches!(book(), (Ok(Settled::Recorded), true)));
@@ -288,7 +288,7 @@ fn a_settle_in_that_was_recorded_before_undoes_the_callers_writes() {
     assert_eq!(booked, 1);
 }
 
-/// Proves K-8: what somebody else committed meanwhile counts, not what the writer remembers.
+/// Proves K-8: another connection's commit counts, and not the writer's cache.
 #[test]
 fn a_settle_sees_what_another_connection_committed() {
     let ledger = Ledger::new();
@@ -317,7 +317,7 @@ fn a_settle_sees_what_another_connection_committed() {
     assert!(matches!(report(2), Ok(Answer::Settle(Settled::Recorded))));
 }
 
-/// Proves K-8: a read that is asked for after a commit sees it, whatever is being read.
+/// Proves K-8: a read that is asked for after a commit sees it, whatever other read is in progress.
 #[test]
 fn a_read_never_sees_less_than_was_committed_before_it_was_asked() {
     let ledger = Ledger::new();
@@ -373,7 +373,8 @@ fn two_keys_with_the_same_head_are_told_apart() {
     assert!(matches!(answer, Err(StoreError::Collision(_))), "{answer:?}");
 }
 
-/// Proves K-1: of a whole too, and what was a part of it before the schema changed still is.
+/// Proves K-1: half the name of a whole is not trusted either. The parts of a file outlive a change
+/// of its schema.
 #[test]
 fn two_wholes_with_the_same_head_are_told_apart_in_an_older_file_too() {
     let ledger = Ledger::new();
@@ -563,7 +564,8 @@ fn a_large_body_is_stored_once_and_goes_with_its_last_effect() {
     }
 }
 
-/// Proves K-8: a deferred transaction that has read nothing yet waits for whoever is writing.
+/// Proves K-8: a deferred transaction that has read nothing yet waits for the connection that is
+/// writing.
 #[test]
 fn a_deferred_transaction_takes_part_while_others_write() {
     let ledger = Ledger::new();
@@ -572,7 +574,7 @@ fn a_deferred_transaction_takes_part_while_others_write() {
         let behaviour = rusqlite::TransactionBehavior::Deferred;
         let tx = db.transaction_with_behavior(behaviour).expect("a transaction");
         std::thread::scope(|scope| {
-            // Between the beginning and the claim somebody else writes.
+            // Between the transaction's beginning and its claim the store's writer commits.
             scope.spawn(|| ledger.claim(100 + key)).join().expect("no panic");
             let other = scope.spawn(|| ledger.claim(200_u8.wrapping_add(key)));
             let verdict = ledger.store.claim_in(&tx, &name(key), &ask(key)).expect("a verdict");

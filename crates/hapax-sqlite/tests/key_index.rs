@@ -1,5 +1,5 @@
-//! One key, one row: keys are found from the moment they are committed, and the database refuses a second row
-//! of one, whatever a process remembers.
+//! One key, one row: keys are found from the moment they are committed, and the database refuses a
+//! second row of one, whatever a process has cached.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use hapax_store::outbox::Telling;
 use hapax_store::{Answer, Command, ManualClock, StoreError, call, read};
 use rusqlite::Connection;
 
-/// More than are left in the first two tables.
+/// More keys than stay in the first two tables.
 const MANY: u64 = 9_500;
 
 const TABLES: [&str; 3] = ["key_tail", "key_middle", "key_index"];
@@ -121,7 +121,7 @@ fn name(key: u64) -> Name {
     Name { namespace: Namespace::default(), key }
 }
 
-/// Each attempt is another, so that nobody is taken for one who asks again.
+/// Each key has an attempt of its own, so that no claim is taken for a repeated one.
 fn ask(key: u64) -> Ask {
     let mut attempt = [0; 16];
     attempt[..8].copy_from_slice(&key.to_be_bytes());
@@ -144,13 +144,13 @@ fn claim(key: u64) -> Command {
     Command::Claim { name: name(key), ask: ask(key) }
 }
 
-/// Asks as somebody else.
+/// Claims the key again, with another attempt.
 fn again(key: u64) -> Command {
     let attempt = AttemptId::from_bytes([0xff; 16]);
     Command::Claim { name: name(key), ask: Ask { attempt, ..ask(key) } }
 }
 
-/// None of these keys is free, and each is there once.
+/// Asserts that none of these keys is free, and that each is there once.
 fn assert_taken(ledger: &Ledger<'_>, keys: impl Iterator<Item = u64> + Clone) {
     for (key, answer) in keys.clone().zip(ledger.all(keys.clone().map(again))) {
         let free = matches!(answer, Ok(Answer::Claim(Verdict::Granted(_))) | Err(_));
@@ -197,7 +197,7 @@ fn a_restored_file_has_one_row_for_each_key() {
     ours.grant(700..1_500);
     assert_taken(&theirs, 0..1_500);
     backup(&copy, &place.path());
-    // Whoever comes first notices, and ends all leases; so does the other.
+    // The first process to write notices the older copy, and ends all leases; so does the other.
     for ledger in [&ours, &theirs] {
         let answer = ledger.run(claim(700));
         assert!(matches!(answer, Err(StoreError::LeaseDead(_))), "{answer:?}");
@@ -220,7 +220,7 @@ fn a_restored_file_has_one_row_for_each_key() {
     assert_eq!(ours.store.examine().expect("looked at"), []);
 }
 
-/// Proves K-19: numbers of namespaces are remembered, and given anew after a restore.
+/// Proves K-19: numbers of namespaces are cached, and given anew after a restore.
 #[test]
 fn what_a_restored_file_does_not_have_is_not_remembered() {
     let place = Place::new();
@@ -252,8 +252,8 @@ fn backup(from: &std::path::Path, to: &std::path::Path) {
     backup.run_to_completion(1_000, std::time::Duration::ZERO, None).expect("all pages");
 }
 
-/// Proves K-8: what a caller's transaction claimed and rolled back is not remembered, although its number
-/// is given again; what it claimed before is known to itself.
+/// Proves K-8: a claim that a caller's transaction rolled back is not cached, although its number
+/// is given again. Within the transaction its earlier claims count.
 #[test]
 fn a_callers_claims_are_known_while_they_stand() {
     let place = Place::new();
@@ -341,8 +341,8 @@ fn two_keys_with_the_same_head_are_told_apart() {
     }
 }
 
-/// Proves K-19: whatever program writes to the file, a second row of a key is not added, and none without a
-/// number of its own.
+/// Proves K-19: no program that writes to the file can add a second row of a key, or a row without
+/// a number of its own.
 #[test]
 fn the_database_refuses_a_second_row_of_one_key() {
     let place = Place::new();
@@ -367,8 +367,8 @@ fn the_database_refuses_a_second_row_of_one_key() {
     }
 }
 
-/// A file in which an earlier version let two rows of one key in is opened, shown and repaired: the row that was
-/// settled first counts, and the other one goes. What happened to it stays in the journal.
+/// A file in which an earlier version let two rows of one key in is opened, shown and repaired: the
+/// row that was settled first counts, and the other one is removed. The journal keeps its entries.
 #[test]
 fn two_rows_of_one_key_are_shown_and_repaired() {
     let place = Place::new();

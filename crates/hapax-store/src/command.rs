@@ -1,4 +1,4 @@
-//! What the engine asks of a store, and what it is told.
+//! The commands that the engine sends to a store, and the store's answers.
 
 use std::future::Future;
 
@@ -22,132 +22,134 @@ use crate::txn::{SealedTile, Step, View};
 /// One command. Commands share transactions but not fates.
 #[derive(Debug, Clone)]
 pub enum Command {
-    /// Begin to hold a lease.
+    /// Open a lease.
     OpenLease {
-        /// Which.
+        /// The lease.
         id: LeaseId,
         /// How long a renewal lasts.
         term_ms: u64,
-        /// Who, for people.
+        /// The holder, for people.
         holder: String,
-        /// Whether the holder remembers no outcomes, so that nobody has to wait for it.
+        /// Whether the holder caches no outcomes, so that no reset or eviction has to wait for it.
         forgetful: bool,
     },
-    /// Be back in time, having acted upon every notice up to `seen`.
+    /// Renew a lease whose holder has acted upon every notice up to `seen`.
     RenewLease {
-        /// Which.
+        /// The lease.
         id: LeaseId,
         /// The newest notice acted upon.
         seen: u64,
     },
-    /// Give a lease back. Claims that still hang on it lapse.
+    /// Close a lease. Claims that still depend on it lapse.
     CloseLease {
-        /// Which.
+        /// The lease.
         id: LeaseId,
     },
-    /// Ask for permission.
+    /// Ask for permission to perform an effect.
     Claim {
-        /// For what.
+        /// The effect's name.
         name: Name,
-        /// On which terms.
+        /// The terms of the claim.
         ask: Ask,
     },
-    /// Report how it went.
+    /// Report how an attempt went.
     Settle {
-        /// What.
+        /// The effect's name.
         name: Name,
         /// The attempt that reports.
         attempt: AttemptId,
-        /// The fence it was granted with; none from a claimant that was never told of its grant.
+        /// The fence that the attempt was granted with. A claimant that never learned of its grant
+        /// names none.
         fence: Option<Fence>,
-        /// How.
+        /// How it went.
         report: Report,
-        /// What there is to tell of it, if it succeeded.
+        /// The events, note, index entry and part to record with the report.
         telling: Telling,
     },
-    /// Say what a reconciler found.
+    /// Report a reconciler's finding.
     Reconcile {
-        /// What.
+        /// The effect's name.
         name: Name,
-        /// The attempt it looked for.
+        /// The attempt that the reconciler looked for.
         attempt: AttemptId,
         /// That attempt's fence.
         fence: Fence,
-        /// When it began to look, by the store's clock.
+        /// When the reconciler began to look, by the store's clock.
         looked: LeaseInstant,
-        /// What it found.
+        /// The finding.
         finding: Finding,
     },
-    /// Say what a person decided.
+    /// Record a person's decision.
     Resolve {
-        /// What.
+        /// The effect's name.
         name: Name,
-        /// What the person was shown.
+        /// The attempt and state that the person was shown.
         seen: Seen,
         /// The decision.
         resolution: Resolution,
-        /// Who.
+        /// The actor's name, for the journal.
         actor: String,
-        /// Why.
+        /// The reason, for the journal.
         note: String,
     },
     /// Register how to undo a step, before it is taken.
     RegisterStep {
-        /// Of what.
+        /// The effect's name.
         name: Name,
-        /// By whom.
+        /// The attempt that takes the step.
         attempt: AttemptId,
         /// The step.
         step: Step,
-        /// Which of the attempt's steps it is, from 0, where it may be registered twice.
+        /// The step's position among the attempt's steps, from 0. A caller that may register a step
+        /// twice gives it.
         nth: Option<usize>,
     },
-    /// Say that all registered steps were undone.
+    /// Record that all registered steps were undone.
     RolledBack {
-        /// What.
+        /// The effect's name.
         name: Name,
-        /// The attempt that left it partial.
+        /// The attempt that left the effect partial.
         attempt: AttemptId,
     },
     /// Clear a record so that a new generation can begin.
     Reset {
-        /// What.
+        /// The effect's name.
         name: Name,
-        /// What the person was shown.
+        /// The attempt and state that the person was shown.
         seen: Seen,
-        /// Who.
+        /// The actor's name, for the journal.
         actor: String,
-        /// Why.
+        /// The reason, for the journal.
         note: String,
     },
-    /// Have a domain go over to a new epoch, and void what is under way in the one before.
+    /// Move a domain to a new epoch, and void the effects that are open in the old one.
     Advance {
-        /// Whose.
+        /// The namespace.
         namespace: Namespace,
-        /// Which.
+        /// The domain.
         domain: Domain,
-        /// The epoch that is to end. If it is over, nothing happens.
+        /// The epoch to end. If it is over already, nothing happens.
         seen: u64,
         /// The new epoch.
         to: u64,
-        /// Who.
+        /// The actor's name, for the journal.
         actor: String,
-        /// Why.
+        /// The reason, for the journal.
         reason: String,
     },
-    /// Mark what lapsed holders left behind, at most this many.
+    /// Expire effects that lapsed holders left running, at most this many.
     Expire {
-        /// How many.
+        /// The most to process.
         limit: usize,
     },
-    /// Forget expired records, at most this many.
+    /// Remove expired records, at most this many.
     Sweep {
-        /// How many.
+        /// The most to process.
         limit: usize,
     },
-    /// Add leaves to the journal's tree, if it still has the size it was planned on.
+    /// Add leaves to the journal's tree, if the tree still has the size that the plan was made for.
     Seal {
-        /// The size planned on.
+        /// The tree's size when the plan was made.
         from: u64,
         /// The entries that become leaves, in order.
         leaves: Vec<u64>,
@@ -156,76 +158,76 @@ pub enum Command {
         /// The signed checkpoint of the new size.
         note: String,
     },
-    /// Let somebody in who shows this token.
+    /// Admit callers that present this token.
     Admit(Token),
-    /// Let nobody in any more who shows this token.
+    /// Refuse callers that present this token.
     Revoke {
-        /// Which.
+        /// The token.
         token: TokenId,
     },
-    /// Declare sinks and routes, in place of those before.
+    /// Replace the declared sinks and routes.
     Configure(Routing),
-    /// Declare guards, and datasets, each in place of what was declared of it before.
+    /// Replace the guards, and the declaration of each dataset that is given.
     Register(Registry),
-    /// Declare one dataset, or that it is no longer declared.
+    /// Declare one dataset, or remove its declaration.
     Declare {
-        /// Which.
+        /// The dataset's name.
         name: String,
-        /// As what.
+        /// The declaration; none removes it.
         dataset: Option<Dataset>,
     },
-    /// Keep an ontology in place of the one before, or none.
+    /// Replace an ontology, or remove it.
     Keep {
-        /// Whose.
+        /// The namespace.
         namespace: Namespace,
-        /// Which.
+        /// The ontology's id.
         id: String,
-        /// As what; when it was kept is for the store to say.
+        /// The ontology; none removes it. The store sets its time.
         ontology: Option<Ontology>,
-        /// Who.
+        /// The actor's name, for the journal.
         actor: String,
     },
-    /// Write down what became of requests for results.
+    /// Record cache accesses.
     Attend(Vec<Heard>),
     /// Remove results, at most this many.
     Evict {
-        /// Whose.
+        /// The namespace.
         namespace: Namespace,
-        /// Which.
+        /// The results to remove.
         which: Evict,
-        /// How many.
+        /// The most to process.
         limit: usize,
     },
-    /// Pause a sink, or let it go on.
+    /// Pause or resume a sink.
     Pause {
-        /// Which.
+        /// The sink.
         sink: SinkName,
-        /// Whether it stops.
+        /// Whether the sink is paused.
         paused: bool,
     },
-    /// Try again what has failed.
+    /// Redrive failed deliveries.
     Redrive(Redrive),
-    /// Look after some of the outbox's buckets, and let go of the others.
+    /// Claim a dispatcher's share of the outbox's buckets, and give up the others.
     Share {
-        /// On which lease.
+        /// The dispatcher's lease.
         lease: LeaseId,
-        /// Those that are still in use.
+        /// The buckets that the dispatcher still uses.
         keep: Buckets,
     },
-    /// Look after no bucket any more.
+    /// Give up all buckets of a dispatcher.
     Retire {
-        /// Whose lease.
+        /// The dispatcher's lease.
         lease: LeaseId,
     },
-    /// Say what became of deliveries, and which are tried next.
+    /// Record delivery results, and the deliveries to send next.
     Dispatch {
-        /// By whom.
+        /// The dispatcher's lease.
         lease: LeaseId,
-        /// What became of them.
+        /// The delivery results.
         landed: Vec<Landed>,
-        /// The flights that are over.
+        /// The numbers of the send batches that are over.
         over: Vec<u64>,
-        /// The flights that begin once this is durable.
+        /// The send batches that begin once this command is durable.
         departing: Vec<Flight>,
     },
 }
@@ -233,52 +235,52 @@ pub enum Command {
 /// The answer to a [`Command`], in the same order of kinds.
 #[derive(Debug, Clone)]
 pub enum Answer {
-    /// To everything about leases.
+    /// To the lease commands.
     Lease(LeaseAnswer),
     /// To a claim.
     Claim(Verdict),
     /// To a settle, and to the registration of a step.
     Settle(Settled),
-    /// To a judgement.
+    /// To a reconciler's finding, a person's decision, a rollback or a reset.
     Judged(Judged),
-    /// To a wish for a new epoch.
+    /// To an epoch transition.
     Epoch(Transition),
-    /// To a pass: how much it did.
+    /// To the other commands: how many items each one handled.
     Count(usize),
-    /// To an ontology.
+    /// To a change of an ontology.
     Kept {
-        /// The version of the one before.
+        /// The version of the ontology before.
         before: Option<String>,
     },
     /// To a request for buckets.
     Share {
-        /// Those that are the dispatcher's.
+        /// The dispatcher's buckets.
         buckets: Buckets,
-        /// How many it should have at most.
+        /// The most buckets that it should have.
         fair: usize,
     },
 }
 
-/// What became of a lease.
+/// The state of a lease after a command.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LeaseAnswer {
     /// It is held.
     Held {
         /// As it stands now.
         lease: Lease,
-        /// The newest notice: what the holder has to act upon.
+        /// The newest notice, which the holder must act upon.
         notice: u64,
     },
     /// It is gone for good. Open another.
     Dead,
 }
 
-/// A command and the one who waits for its answer.
+/// A command, and the channel to the caller that waits for its answer.
 #[derive(Debug)]
 pub struct Job {
-    /// What is asked.
+    /// The command.
     pub command: Command,
-    /// Where the answer goes. Nobody may be listening; the command is carried out anyway.
+    /// The channel for the answer. The command is carried out even if the caller no longer listens.
     pub reply: oneshot::Sender<Result<Answer, StoreError>>,
 }
 
@@ -309,9 +311,9 @@ impl Limits {
     pub const ONTOLOGY: usize = 32 * 1024 * 1024;
     /// The longest id of an ontology, in bytes.
     pub const ONTOLOGY_ID: usize = 2_048;
-    /// How much is written down about requests at once.
+    /// The most cache accesses that one command records.
     pub const HEARD: usize = 4_096;
-    /// The most that is kept of a part, in bytes.
+    /// The largest body of a part, in bytes.
     pub const PART: usize = 4 * 1024 * 1024;
     /// How many tokens there may be.
     pub const TOKENS: usize = 10_000;
@@ -319,22 +321,22 @@ impl Limits {
     pub const SHORTEST_TERM_MS: u64 = 100;
 }
 
-/// What a read does, once it has a view or knows that it cannot have one.
+/// The work of one read. It gets a view, or the error that prevented one.
 pub type Reading = Box<dyn FnOnce(Result<&mut dyn View, StoreError>) + Send>;
 
-/// A ledger, somewhere.
+/// A ledger that carries out commands and reads.
 pub trait Store: Send + Sync + 'static {
-    /// Carries out commands, in order, each with its own answer. Returns at once; the jobs
-    /// are carried out even if nobody waits for them.
+    /// Carries out commands in order, each with its own answer. The store may return before they
+    /// are done, and carries them out even if the caller stops waiting.
     fn submit(&self, jobs: Vec<Job>);
 
-    /// Carries out one command on the calling thread if nobody else is at work, which saves
-    /// waking another; gives it back otherwise. Blocks for the length of one commit.
+    /// Carries out one command on the calling thread if the store is idle, which saves waking
+    /// another thread. Otherwise gives the command back. Blocks for the length of one commit.
     fn submit_here(&self, job: Job) -> Option<Job> {
         Some(job)
     }
 
-    /// Reads from one consistent view. Returns at once.
+    /// Reads from one consistent view. The store may return before the read is done.
     fn read(&self, reading: Reading);
 
     /// Ties a lease that is about to be opened to the life of this process, where the store
@@ -356,7 +358,7 @@ pub fn call(
     async { answer.await.unwrap_or_else(|_| Err(unanswered())) }
 }
 
-/// Like [`call`], on this thread if nobody else is at work.
+/// Like [`call`], but on this thread if the store is idle.
 pub fn call_here(
     store: &dyn Store,
     command: Command,

@@ -169,7 +169,7 @@ pub struct Bench<'a> {
 const TERM_MS: u64 = 9_000;
 
 impl<'a> Bench<'a> {
-    /// Opens the lease that the cases hang their claims on.
+    /// Opens the lease that the cases' claims depend on.
     pub fn new(store: &'a dyn Store, clock: Arc<ManualClock>) -> Self {
         let bench = Self { store, clock, lease: LeaseId::from_bytes([1; 16]) };
         bench.open_lease(bench.lease);
@@ -272,7 +272,7 @@ impl<'a> Bench<'a> {
         self.judged(Command::Reset { name: name(key), seen, actor, note })
     }
 
-    /// What a person sees who looks now, of this attempt.
+    /// This attempt, and the state that a person who looks now is shown.
     fn seen(&self, key: u8, attempt: AttemptId) -> Seen {
         Seen { attempt, state: self.state(key).unwrap_or(StateName::Running) }
     }

@@ -1,4 +1,4 @@
-//! What is declared of datasets, and what that means for their events.
+//! Dataset declarations, and how they apply to events.
 
 use std::collections::BTreeSet;
 
@@ -15,8 +15,8 @@ pub fn of(emissions: &[Emission]) -> BTreeSet<&str> {
     emissions.iter().map(|emission| emission.event.dataset.as_str()).collect()
 }
 
-/// The events as they are recorded: ordered as their dataset says. Refuses what must not leave,
-/// and says where it is.
+/// The events as they are recorded, ordered as their datasets declare. Refuses an event that a
+/// guard objects to, and names each place.
 pub fn admitted(registry: &Registry, emissions: &[Emission]) -> Result<Vec<Emission>, StoreError> {
     let admit = |emission: &Emission| {
         let Emission { ordinal, event } = emission;
@@ -29,14 +29,14 @@ pub fn admitted(registry: &Registry, emissions: &[Emission]) -> Result<Vec<Emiss
     emissions.iter().map(admit).collect()
 }
 
-/// What guards have against an event, and where.
+/// The guards' objections to an event, each with its place, at most ten. None if the event passes.
 pub(crate) fn objection(registry: &Registry, event: &Event) -> Option<String> {
     let found = registry.inspect(event);
     let all: Vec<String> = found.iter().take(10).map(ToString::to_string).collect();
     (!all.is_empty()).then(|| all.join(", "))
 }
 
-/// Declares guards, and datasets, each in place of what was declared of it before.
+/// Replaces the guards, and the declaration of each dataset that is given.
 pub(crate) fn register(txn: &mut dyn Txn, registry: &Registry) -> Result<Answer, StoreError> {
     if registry.datasets.len() > Limits::DATASETS {
         return Err(StoreError::Invalid(format!("at most {} datasets", Limits::DATASETS)));
@@ -51,7 +51,8 @@ pub(crate) fn register(txn: &mut dyn Txn, registry: &Registry) -> Result<Answer,
     Ok(Answer::Count(registry.datasets.len()))
 }
 
-/// Declares one dataset, or that it is no longer declared. Counts what was declared of it before.
+/// Declares one dataset, or removes its declaration. Answers 1 if the dataset was declared before,
+/// else 0.
 pub(crate) fn declare(
     txn: &mut dyn Txn,
     name: &str,
@@ -72,7 +73,7 @@ fn check(name: &str, dataset: &Dataset) -> Result<(), StoreError> {
         return Err(StoreError::Invalid(format!("a dataset's name has 1 to {most} bytes")));
     }
     let flaw = dataset.flaw().or_else(|| {
-        // What cannot be read back would stand in the way of everything that asks for it.
+        // A declaration that cannot be read back would fail each later read of the dataset.
         Dataset::parse(&dataset.text()).err().map(|error| format!("it cannot be kept: {error}"))
     });
     match flaw {

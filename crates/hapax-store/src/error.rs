@@ -1,4 +1,4 @@
-//! What can go wrong at the seam, sorted by what the caller does next.
+//! Errors at the seam, sorted by what the caller does next.
 
 /// An error of a store. Expected answers are never errors.
 #[derive(Debug, Clone, thiserror::Error)]
@@ -17,35 +17,35 @@ pub enum StoreError {
     /// until it is reopened.
     #[error("the store has stopped: {0}")]
     Stopped(String),
-    /// What is stored does not make sense. Stop and look.
+    /// The stored data is inconsistent. Stop, and have an operator look.
     #[error("the store is damaged: {0}")]
     Corrupt(String),
     /// The input is beyond a limit. Change it.
     #[error("refused: {0}")]
     Invalid(String),
-    /// Another key with the same first 16 bytes is recorded. Nobody makes these by accident.
+    /// Another key with the same first 16 bytes is recorded. Such keys are never made by accident.
     #[error("another key begins with the same 16 bytes as {0}")]
     Collision(hapax_core::key::Key),
-    /// The lease that a claim would hang on is over. Open another and ask again.
+    /// The lease that a claim would depend on is over. Open another and ask again.
     #[error("the lease {0} is over")]
     LeaseDead(hapax_core::lease::LeaseId),
     /// No route takes this event. Declare one.
     #[error("no route takes the event {event:?} of dataset {dataset:?}")]
     Unrouted {
-        /// What happened.
+        /// The event's name.
         event: String,
-        /// To which dataset.
+        /// The event's dataset.
         dataset: String,
     },
-    /// A payload has something in it that must not leave.
+    /// A guard refused the event, because of its payload or its dataset.
     #[error("the payload of {event:?} has {found}")]
     Guarded {
-        /// What happened.
+        /// The event's name.
         event: String,
-        /// What was found, and where; not what it says.
+        /// The kind and the place of each finding, never its content.
         found: String,
     },
-    /// An event that the effect has emitted before says something else now.
+    /// The effect emitted this event before with another content.
     #[error("the event {0:?} was recorded before with another content")]
     Differs(String),
     /// This version of a dataset is published with another checksum or place.
@@ -60,7 +60,7 @@ pub enum StoreError {
     #[error("the ontology {0:?} has changed since, or is gone")]
     Superseded(String),
     /// This attempt's settle was committed before, and with it the transaction it was part of. Roll
-    /// back: whatever this transaction has written is there already.
+    /// back: the first commit has everything that this transaction wrote.
     #[error("already recorded: {0} was settled before; roll back")]
     AlreadyRecorded(hapax_core::attempt::AttemptId),
     /// The file was made by another version, or the library is too old.
@@ -72,7 +72,7 @@ pub enum StoreError {
 }
 
 impl StoreError {
-    /// What a store says after its own code panicked while it wrote.
+    /// The error of a store whose own code panicked while it wrote.
     pub fn panicked(panic: &(dyn std::any::Any + Send)) -> Self {
         let text = panic.downcast_ref::<&str>().copied();
         let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
@@ -101,7 +101,7 @@ impl StoreError {
         }
     }
 
-    /// Whether the same call may succeed later without anybody changing anything.
+    /// Whether the same call may succeed later, unchanged.
     pub fn is_transient(&self) -> bool {
         matches!(self, Self::Unavailable(_) | Self::Full(_) | Self::CommitUnknown(_))
     }

@@ -1,6 +1,6 @@
 //! Places where a harness may make things go wrong.
 //!
-//! Without the feature `proof`, which nothing that is shipped turns on, they are empty.
+//! Without the feature `proof`, which no shipped build enables, they are empty.
 
 use crate::error::StoreError;
 
@@ -16,7 +16,7 @@ macro_rules! points {
             /// All of them.
             pub const ALL: &'static [Self] = &[$(Self::$point,)*];
 
-            /// What it is called on a command line.
+            /// Its name on a command line.
             pub fn name(self) -> &'static str {
                 match self {
                     $(Self::$point => $name,)*
@@ -43,7 +43,7 @@ points! {
     RenewAsk = "renew.ask",
     /// A lease was renewed, and its holder does not know yet.
     RenewTold = "renew.told",
-    /// A reconciler has looked, and nobody was told yet.
+    /// A reconciler has looked, and its finding is not reported yet.
     ReconcileLooked = "reconcile.looked",
     /// A seal was planned and is not written yet.
     SealPlanned = "seal.planned",
@@ -61,28 +61,28 @@ points! {
     SqliteBegin = "sqlite.begin",
     /// SQLite: everything is written and not committed.
     SqliteCommit = "sqlite.commit",
-    /// SQLite: everything is committed and nobody was told.
+    /// SQLite: everything is committed, and no caller has its answer yet.
     SqliteCommitted = "sqlite.committed",
     /// PostgreSQL: a quick statement is about to be sent.
     QuickSend = "quick.send",
-    /// PostgreSQL: a quick statement has committed and nobody was told.
+    /// PostgreSQL: a quick statement has committed, and its caller has no answer yet.
     QuickSent = "quick.sent",
     /// PostgreSQL: a transaction is about to begin.
     PostgresBegin = "postgres.begin",
     /// PostgreSQL: everything is written and not committed.
     PostgresCommit = "postgres.commit",
-    /// PostgreSQL: everything is committed and nobody was told.
+    /// PostgreSQL: everything is committed, and no caller has its answer yet.
     PostgresCommitted = "postgres.committed",
 }
 
-/// What a harness does at a point: nothing, wait, end the process, or say that it failed.
+/// A harness's action at a point: nothing, wait, end the process, or return an error.
 #[cfg(feature = "proof")]
 type Hook = Box<dyn Fn(Point) -> Result<(), StoreError> + Send + Sync>;
 
 #[cfg(feature = "proof")]
 static HOOK: std::sync::OnceLock<Hook> = std::sync::OnceLock::new();
 
-/// Has this called at every point, from now on. Only the first call counts.
+/// Calls this hook at every point, from now on. Only the first call counts.
 #[cfg(feature = "proof")]
 pub fn hook(hook: impl Fn(Point) -> Result<(), StoreError> + Send + Sync + 'static) {
     let _ = HOOK.set(Box::new(hook));

@@ -9,8 +9,7 @@ use crate::command::Command;
 use crate::error::StoreError;
 use crate::txn::{SealedTile, View};
 
-/// Plans the next seal: hashes what is not sealed yet, at most `limit` entries. `None` when
-/// everything is.
+/// Plans the next seal: hashes at most `limit` unsealed entries. `None` if every entry is sealed.
 pub fn plan_seal(
     view: &mut dyn View,
     signer: &Signer,
@@ -84,7 +83,7 @@ impl Tiles for ViewTiles<'_> {
     }
 }
 
-/// What [`verify`] found.
+/// The findings of [`verify`].
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Verified {
     /// How many entries are sealed.
@@ -95,7 +94,7 @@ pub struct Verified {
     pub pending: u64,
     /// How many signed heads were checked.
     pub heads: u64,
-    /// What is wrong, in the order of the journal; empty if nothing is.
+    /// The damage that was found; empty if there is none.
     pub damage: Vec<Damage>,
 }
 
@@ -189,8 +188,8 @@ pub fn verify(
     Ok(found)
 }
 
-/// The hash the tree should have here; damage is noted where the entry has another. An entry
-/// that cannot be read is as good as missing; the search goes on behind it.
+/// The hash that this leaf has in the tree that the entries make. Notes damage where the sealed
+/// hash differs. An entry that cannot be read counts as missing, and the search goes on after it.
 fn check_leaf(
     entry: Option<Entry>,
     leaf: u64,

@@ -29,7 +29,7 @@ use crate::part;
 use crate::shelf;
 use crate::txn::{Head, SealedTile, Step, Txn};
 
-/// Carries out one command. On an error the caller takes back whatever was written.
+/// Carries out one command. After an error the caller undoes the command's writes.
 pub fn apply(txn: &mut dyn Txn, command: &Command) -> Result<Answer, StoreError> {
     match command {
         Command::OpenLease { id, term_ms, holder, forgetful } => {
@@ -126,7 +126,7 @@ fn open_lease(
     }
     let (now, notice) = (txn.now(), txn.notice()?);
     let lease = match txn.lease(id)? {
-        // Its holder asks again, because an answer was lost, and works for as long as it is told now.
+        // The holder asks again because an answer was lost. The lease is renewed from now.
         Some(lease) => match lease.renew(now) {
             Some(renewed) => renewed,
             None => return Ok(Answer::Lease(LeaseAnswer::Dead)),
@@ -168,15 +168,15 @@ fn close_lease(txn: &mut dyn Txn, id: LeaseId) -> Result<Answer, StoreError> {
     Ok(Answer::Lease(LeaseAnswer::Dead))
 }
 
-/// A beat of the store's pulse, so that time alone may count against a lease.
+/// Beats the store's pulse. Only a steady pulse lets time alone count against a lease.
 pub(crate) fn beat(txn: &mut dyn Txn, now: Now) -> Result<Pulse, StoreError> {
     let pulse = txn.pulse()?.beat(now);
     txn.put_pulse(&pulse)?;
     Ok(pulse)
 }
 
-/// Judges a claim and writes what it changes. Public for claims in a caller's transaction,
-/// which end with it and need no lease.
+/// Judges a claim and writes the change. Public for claims in a caller's transaction, which end
+/// with it and need no lease.
 pub fn claim(txn: &mut dyn Txn, name: &Name, ask: &Ask) -> Result<Verdict, StoreError> {
     if let Some(label) = &ask.label {
         check_length("the label", label)?;
@@ -194,7 +194,7 @@ pub fn claim(txn: &mut dyn Txn, name: &Name, ask: &Ask) -> Result<Verdict, Store
     }
     let current = load(txn, now, name, Some(ask.lease))?;
     let judge = |fence| effect::claim(now, current.as_ref(), ask, fence);
-    // The number of a grant is taken last: expiring another effect for its lock takes one too.
+    // The grant takes its number last, because expiring the lock's holder takes a number too.
     if let (verdict, None) = judge(Fence(0)) {
         return Ok(verdict);
     }
@@ -216,8 +216,8 @@ pub fn claim(txn: &mut dyn Txn, name: &Name, ask: &Ask) -> Result<Verdict, Store
     Ok(verdict)
 }
 
-/// Grants a claim of a key that was never seen, without having looked: most are that, and a store
-/// finds out as it writes.
+/// Grants a claim of a new key without loading it first. Most keys are new, and the store detects
+/// an existing one as it writes.
 fn claim_first(
     txn: &mut dyn Txn,
     now: Now,
@@ -241,7 +241,7 @@ fn claim_first(
     Ok(Some(verdict))
 }
 
-/// The verdict of a lock that another effect holds, after letting a lapsed holder expire.
+/// The verdict on a lock that another effect holds. A lapsed holder is expired first.
 fn held(
     txn: &mut dyn Txn,
     now: Now,
@@ -262,7 +262,7 @@ fn held(
     }))
 }
 
-/// Loads an effect. If its holder can no longer be counted on, it expires first.
+/// Loads an effect, and expires it first if its holder has lapsed.
 fn load(
     txn: &mut dyn Txn,
     now: Now,
@@ -295,11 +295,11 @@ pub(crate) fn one(txn: &mut dyn Txn, name: &Name) -> Result<Option<Effect>, Stor
     Ok(txn.effects(std::slice::from_ref(name))?.pop().flatten())
 }
 
-/// What an entry says beside what happened.
+/// The actor and the note of a journal entry.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Told<'a> {
     by: Option<&'a str>,
-    /// In place of the record's own reason.
+    /// Replaces the record's own reason.
     note: Option<&'a str>,
 }
 
@@ -309,7 +309,7 @@ impl<'a> Told<'a> {
     }
 }
 
-/// Writes a change: the journal entry, the record, and the lock it lets go of.
+/// Writes a change: the journal entry, the record, and the release of its lock.
 pub(crate) fn write(
     txn: &mut dyn Txn,
     name: &Name,
@@ -345,10 +345,10 @@ fn entry(id: u64, name: &Name, change: &Change, told: Told<'_>) -> Entry {
     entry
 }
 
-/// Judges a report inside a caller's own transaction. Only [`Settled::Recorded`] lets that
-/// transaction be committed. A settle that was recorded before is an error there, and so is every
-/// other answer: the transaction's other writes were committed with the first settle, or belong to
-/// an attempt that was overtaken.
+/// Judges a report inside a caller's own transaction. Only [`Settled::Recorded`] lets the caller
+/// commit. A settle that was recorded before is an error there. After every other answer, too, the
+/// caller rolls back: its other writes were committed with the first settle, or belong to an
+/// attempt that was overtaken.
 pub fn settle_in(
     txn: &mut dyn Txn,
     name: &Name,
@@ -364,7 +364,7 @@ pub fn settle_in(
     }
 }
 
-/// Judges a report and writes what it changes.
+/// Judges a report and writes the change.
 fn settle(
     txn: &mut dyn Txn,
     name: &Name,
@@ -404,7 +404,7 @@ fn settle(
     Ok(settled)
 }
 
-/// A stale attempt says that it succeeded: somebody must look at both.
+/// Journals that a stale attempt reports success. An operator must look at both attempts.
 fn contradict(
     txn: &mut dyn Txn,
     now: Now,
@@ -442,7 +442,7 @@ fn judge(
     let now = txn.now();
     let shown = one(txn, name)?.map(|effect| effect.seen());
     let current = load(txn, now, name, None)?;
-    // Its holder was found dead just now: the person has not seen what that left behind.
+    // Loading has just expired the effect, and the person has not seen the new state.
     let changed = current.as_ref().map(Effect::seen) != shown;
     if by.is_some() && changed && !planted(Bug::UnseenReset) {
         return Ok(Answer::Judged(Judged::Fenced(effect::Fenced::by(current.as_ref()))));
@@ -455,8 +455,8 @@ fn judge(
     Ok(Answer::Judged(judged))
 }
 
-/// Has a domain go over to a new epoch. Whatever may still be reported as a success in the one
-/// before is written to, so that a report comes before the transition or finds itself voided.
+/// Moves a domain to a new epoch. Writes to every effect of the old epoch that could still report a
+/// success, so that a report either comes before the transition or is voided by it.
 fn advance(
     txn: &mut dyn Txn,
     namespace: &Namespace,
@@ -505,8 +505,8 @@ fn advance(
     Ok(Transition { epoch: to, moved: true, voided })
 }
 
-/// A transition is an effect like any other: granted and settled at once. Whoever may have
-/// claimed its key is overtaken.
+/// Records a transition as an effect, granted and settled at once. A caller that claimed its key
+/// before is overtaken.
 fn record_transition(
     txn: &mut dyn Txn,
     now: Now,
@@ -585,8 +585,8 @@ fn register_step(
     Ok(Answer::Settle(Settled::Recorded))
 }
 
-/// Surfaces what lapsed holders left behind. Transactional work is left for the next claim:
-/// until somebody overtakes it, a late settle is still good.
+/// Expires effects that lapsed holders left running. Transactional effects are left for the next
+/// claim: until another claimant overtakes one, its late settle is still good.
 fn expire_pass(txn: &mut dyn Txn, limit: usize) -> Result<usize, StoreError> {
     let now = txn.now();
     let pulse = beat(txn, now)?;
@@ -594,12 +594,12 @@ fn expire_pass(txn: &mut dyn Txn, limit: usize) -> Result<usize, StoreError> {
         if let Some(lease) = lease.set_right(now) {
             txn.put_lease(&lease)?;
         }
-        // A lapsed one may still come back, as long as no other claimant has acted on it.
+        // A lapsed holder may still come back, as long as no other claimant has acted on its lapse.
         if txn.is_gone(&lease) || lease.is_forgotten(now, &pulse) {
             txn.put_lease(&Lease { dead: true, ..lease })?;
         }
     }
-    // In the order of names, as all rows are locked.
+    // In the order of names, in which every command locks rows.
     let names: BTreeSet<_> = txn.overdue(now.lease, limit)?.into_iter().collect();
     let mut expired = 0;
     for name in names {

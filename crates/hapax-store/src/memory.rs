@@ -1,7 +1,7 @@
 //! The ledger in memory: the oracle that other stores are compared with.
 //!
-//! Forgets everything when dropped, and is otherwise a complete store. Each command runs on
-//! an overlay that is merged only if the command succeeds.
+//! Forgets everything when dropped, and is otherwise a complete store. Each command writes to the
+//! tables in place and keeps an undo log, which is played back if the command fails.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -66,17 +66,17 @@ impl MemoryStore {
     }
 }
 
-/// What a model checker does that no caller can.
+/// Operations of a model checker, which no caller has.
 #[cfg(feature = "proof")]
 #[doc(hidden)]
 impl MemoryStore {
-    /// A ledger that begins as this one is now and goes its own way.
+    /// A copy of this ledger, on the same clock, that changes independently from now on.
     pub fn fork(&self) -> Self {
         Self { clock: self.clock.clone(), tables: Mutex::new(self.lock().clone()) }
     }
 
-    /// Settles in a transaction of a caller's that writes nothing else here. An error means that the
-    /// caller rolls back.
+    /// Settles in a caller's transaction that writes nothing else here. After any answer but
+    /// `Recorded` and `Repeated` the writes are undone. An error means that the caller rolls back.
     pub fn settle_in(
         &self,
         name: &Name,
@@ -92,14 +92,14 @@ impl MemoryStore {
         settled
     }
 
-    /// Has the time of a lease run out.
+    /// Ends the time of a lease.
     pub fn let_lapse(&self, id: LeaseId) {
         if let Some(lease) = self.lock().leases.get_mut(&id) {
             lease.until = LeaseInstant { ms: 0, ..lease.until };
         }
     }
 
-    /// Has the settling time of an unknown outcome run out.
+    /// Ends the settling time of an unknown outcome.
     pub fn let_settle(&self, name: &Name) {
         if let Some(effect) = self.lock().effects.get_mut(name)
             && let State::Unknown { since, .. } = &mut effect.state
@@ -175,7 +175,7 @@ struct MemoryTxn<'a> {
 }
 
 impl MemoryTxn<'_> {
-    /// Puts or removes a row and remembers how it was.
+    /// Puts or removes a row, and notes how to undo that.
     fn set<K: Ord + Clone + 'static, V: 'static>(
         &mut self,
         table: fn(&mut Tables) -> &mut BTreeMap<K, V>,
@@ -194,7 +194,7 @@ impl MemoryTxn<'_> {
         }));
     }
 
-    /// Forgets dead leases on which nothing hangs that somebody must look after.
+    /// Removes dead leases that no running, non-transactional effect depends on.
     fn sweep_leases(&mut self) {
         let effects = &self.tables.effects;
         let watched = |id: LeaseId| {
@@ -491,7 +491,7 @@ mod tests {
     use super::*;
     use hapax_core::key::Key;
 
-    /// Proves K-16 for this store: what a failed command wrote is taken back, in reverse.
+    /// Proves K-16 for this store: the writes of a failed command are undone, in reverse order.
     #[test]
     fn what_is_taken_back_was_never_there() {
         let mut tables = Tables::default();

@@ -1,8 +1,9 @@
-//! The outbox at the seam: what is written with a settle, and what dispatchers ask for.
+//! The outbox at the seam: the records that are written with a settle, and the reads and writes of
+//! dispatchers.
 //!
-//! A record is written once and never again. For each sink it is routed to there is a delivery in
-//! a small working set, which is gone when the sink has it. A dispatcher looks after some of the
-//! buckets that tracks fall into; no two look after the same one.
+//! A record is written once and never changed. Each sink it is routed to has a delivery in a small
+//! working set, until the sink has acknowledged the record. A dispatcher owns some of the buckets
+//! that the hashes of ordering keys fall into; no bucket has two dispatchers.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -24,42 +25,44 @@ use crate::error::StoreError;
 use crate::ledger;
 use crate::txn::Txn;
 
-/// An event of an effect, and which of its events it is.
+/// An event of an effect, and its position among the effect's events.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Emission {
     /// From 0.
     pub ordinal: u32,
-    /// What happened.
+    /// The event.
     pub event: Event,
 }
 
-/// What there is to tell of an effect that succeeded.
+/// Everything that a settle records beside the report. Only a success records the events, the note
+/// and the index entry.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Telling {
-    /// To the outside world.
+    /// Events for the outbox.
     pub events: Vec<Emission>,
-    /// To whoever reads the journal.
+    /// A note for the journal entry.
     pub note: Option<String>,
-    /// To whoever looks for results: what this one is found by.
+    /// The index entry by which the result is found.
     pub shelved: Option<Shelved>,
-    /// To whoever looks at parts: what is to be known of this one, however it went.
+    /// The part's new data, recorded with any report.
     pub part: Option<Part>,
 }
 
-/// What a store knows of a sink.
+/// A sink, as the store knows it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Sink {
     /// Its name.
     pub name: SinkName,
-    /// Nothing is sent to it for now.
+    /// Whether it is paused: nothing is sent to it for now.
     pub paused: bool,
-    /// How often something was changed about it by hand: whoever sends to it looks anew.
+    /// How often a pause, a resume or a redrive changed it. A dispatcher that sees a new number
+    /// re-reads its deliveries.
     pub changed: u64,
     /// How long its receiver remembers ids, if that was declared.
     pub remembers_ms: Option<u64>,
 }
 
-/// What events are routed by.
+/// The declared sinks and routes.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Routing {
     /// All sinks, and how long each receiver remembers ids, where that is known.
@@ -68,21 +71,21 @@ pub struct Routing {
     pub routes: Vec<Route>,
 }
 
-/// The deliveries of one sink in one namespace, and how far they have been read.
+/// A request for pending deliveries of one sink in one namespace, after a cursor.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Line {
     /// The sink.
     pub sink: SinkName,
     /// The namespace.
     pub namespace: Namespace,
-    /// How far.
+    /// The cursor.
     pub mark: Mark,
     /// How many to read at most.
     pub limit: usize,
 }
 
-/// How far a line has been read. What it means is its store's own business: commits may finish
-/// out of order, and nothing is passed over for it.
+/// A cursor over the deliveries of one sink. Only its store can interpret it: commits may finish
+/// out of order, and the cursor passes over none of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Mark {
     /// The transaction of the last delivery that was read, where transactions overlap.
@@ -91,62 +94,63 @@ pub struct Mark {
     pub seq: u64,
 }
 
-/// How far somebody has followed what is recorded. What it is made of is the store's affair.
+/// A follower's cursor over all records. Only its store can interpret it.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Tide {
     /// Everything up to this place has been read, and nothing will be added there.
     pub floor: u64,
-    /// Once all transactions before the first are over, everything up to the second is there.
+    /// Once all transactions before the first number are over, all records up to the second are
+    /// there.
     pub horizon: Option<(u64, u64)>,
-    /// What has been read beyond the floor.
+    /// The records that were read beyond the floor.
     pub seen: BTreeSet<u64>,
 }
 
-/// What was read of a line.
+/// One page of a sink's deliveries.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Fed {
     /// Deliveries to be made, some perhaps not for the first time.
     pub parcels: Vec<Parcel>,
-    /// How far it is read now.
+    /// The cursor after this page.
     pub mark: Mark,
-    /// Whether there was more.
+    /// Whether more may follow.
     pub more: bool,
 }
 
 /// A record to be delivered to one sink.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Parcel {
-    /// What.
+    /// The record.
     pub record: Record,
-    /// What it waits in line with.
+    /// The hash of its ordering key.
     pub track: Track,
     /// The transaction that recorded it, where transactions overlap.
     pub transaction: u64,
-    /// Where the store has read its delivery, in the store's own words; 0 if it does not say.
+    /// The row that the store read the delivery from, as a hint; 0 if the store gives none.
     pub row: u64,
     /// How often it was tried.
     pub tried: u32,
-    /// Whether the sink has refused it, and not only its dispatcher died.
+    /// Whether an earlier attempt ended in an error, and not only in the death of its dispatcher.
     pub refused: bool,
-    /// What guards say of it.
+    /// The guards' verdict on it.
     pub passage: Passage,
-    /// Not before.
+    /// When it is due.
     pub due: Timestamp,
 }
 
-/// What guards say of a record.
+/// The guards' verdict on a record.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Passage {
     /// It passed them before it was recorded.
     Free,
-    /// They were not asked: whoever recorded it spoke to the database and not to us.
+    /// The guards have not checked it: a program wrote it to the database itself.
     Unasked,
-    /// They have something against it.
+    /// The guards object to it, for this reason.
     Barred(String),
 }
 
 impl Parcel {
-    /// Asks the guards, where nobody has.
+    /// Has the guards check the deliveries that they have not checked yet.
     pub fn judge(
         view: &mut (impl OutboxView + ?Sized),
         parcels: &mut [Self],
@@ -166,29 +170,29 @@ impl Parcel {
     }
 }
 
-/// A try that is about to be made.
+/// A batch of records that a dispatcher is about to send to one sink.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Flight {
-    /// Its number, the dispatcher's own.
+    /// Its number, which the dispatcher chose.
     pub id: u64,
-    /// Where to.
+    /// The sink.
     pub sink: SinkName,
-    /// Which records.
+    /// The records.
     pub parcels: Vec<Aboard>,
 }
 
-/// A record on a flight.
+/// A record in a send batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Aboard {
-    /// Its place.
+    /// Its place in the outbox.
     pub seq: u64,
-    /// Its track.
+    /// The hash of its ordering key.
     pub track: Track,
-    /// How often it was tried, with this one.
+    /// How often it was tried, this attempt included.
     pub tried: u32,
 }
 
-/// What became of a try.
+/// The result of one attempt to deliver a record.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Landed {
     /// The sink.
@@ -197,86 +201,86 @@ pub struct Landed {
     pub namespace: Namespace,
     /// The transaction that recorded it.
     pub transaction: u64,
-    /// Where the store had read its delivery, which may be elsewhere by now.
+    /// The row that the store read the delivery from, which may have moved since.
     pub row: u64,
-    /// Its place.
+    /// Its place in the outbox.
     pub seq: u64,
-    /// How often it was tried, with this one.
+    /// How often it was tried, this attempt included.
     pub tried: u32,
-    /// What became of it.
+    /// The result.
     pub landing: Landing,
 }
 
-/// What becomes of a delivery.
+/// The disposition of a delivery after an attempt.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Landing {
     /// The sink has it.
     Delivered {
-        /// It had it before.
+        /// Whether the sink had it before.
         duplicate: bool,
     },
-    /// To be tried again after this long.
+    /// To be retried after this long.
     Again {
         /// How long.
         in_ms: u64,
         /// Why.
         error: String,
     },
-    /// Given up, until somebody redrives it.
+    /// A dead letter, until an operator redrives it.
     Failed {
         /// Why.
         error: String,
-        /// Whether those behind it wait.
+        /// Whether later records of its ordering key wait.
         park: bool,
     },
 }
 
-/// A record and how far it has come.
+/// A record and its deliveries.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Found {
     /// The record.
     pub record: Record,
-    /// How far, over all sinks.
+    /// Its status over all sinks.
     pub status: Status,
-    /// Each sink, in order.
+    /// Its delivery to each sink, ordered by sink.
     pub deliveries: Vec<Delivery>,
 }
 
-/// How far a record has come at one sink.
+/// The delivery of one record to one sink.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Delivery {
     /// The sink.
     pub sink: SinkName,
-    /// How far.
+    /// The delivery's status.
     pub status: Status,
     /// How often it was tried.
     pub tried: u32,
-    /// Not before, while it is pending.
+    /// When it is due, while it is pending.
     pub due: Option<Timestamp>,
     /// Why the last try failed, if one did.
     pub error: Option<String>,
-    /// When something last became of it.
+    /// When it last changed.
     pub updated: Timestamp,
-    /// Whether those behind it wait.
+    /// Whether later records of its ordering key wait.
     pub parks: bool,
 }
 
-/// Which records to list: newest first, or from a place on.
+/// Which records to list, newest first.
 #[derive(Debug, Clone, Default)]
 pub struct RecordFilter {
     /// Only of this namespace.
     pub namespace: Option<Namespace>,
-    /// Only with a delivery that is still open, or has failed.
+    /// Only those of this status.
     pub status: Option<Status>,
-    /// Only those routed to this sink and still open there.
+    /// Only those routed to this sink and not delivered there yet.
     pub sink: Option<SinkName>,
-    /// Only before this place, to page on.
+    /// Only before this place, as the cursor of the next page.
     pub before: Option<u64>,
     /// At most this many.
     pub limit: usize,
 }
 
-/// How much of what there is at a sink.
+/// Counts of the deliveries to one sink.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SinkStats {
     /// The sink.
@@ -289,7 +293,7 @@ pub struct SinkStats {
     pub oldest: Option<Timestamp>,
 }
 
-/// Which failed deliveries to try again.
+/// Which failed deliveries to redrive.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Redrive {
     /// Of this namespace.
@@ -298,27 +302,28 @@ pub struct Redrive {
     pub sink: Option<SinkName>,
     /// Only this record.
     pub id: Option<OutboxId>,
-    /// Also where the receiver may have forgotten that it had it.
+    /// Also where the receiver may have forgotten the record's id, and would take it for new.
     pub may_duplicate: bool,
     /// At most this many.
     pub limit: usize,
 }
 
-/// What dispatchers and people read.
+/// The reads of dispatchers and operators.
 pub trait OutboxView {
-    /// What events are routed by.
+    /// The declared sinks and routes.
     fn routing(&mut self) -> Result<Routing, StoreError>;
 
-    /// Where to begin to follow, to miss nothing that is recorded from now on.
+    /// A cursor from which a follower misses no record from now on.
     fn tide(&mut self) -> Result<Tide, StoreError>;
 
-    /// What was recorded since, in every namespace; each record once, at most so many.
+    /// The records after this cursor, in every namespace, each once, at most `limit`; and the next
+    /// cursor.
     fn recorded(&mut self, tide: Tide, limit: usize) -> Result<(Vec<Record>, Tide), StoreError>;
 
-    /// Which guards are up, and what is declared of these datasets.
+    /// The enabled guards, and the declarations of these datasets.
     fn registry(&mut self, datasets: &BTreeSet<&str>) -> Result<Registry, StoreError>;
 
-    /// Everything that is declared of datasets, by their names.
+    /// All dataset declarations, by name.
     fn datasets(&mut self) -> Result<BTreeMap<String, Dataset>, StoreError>;
 
     /// All sinks.
@@ -327,16 +332,16 @@ pub trait OutboxView {
     /// Records by their ids, in this order.
     fn records(&mut self, ids: &[OutboxId]) -> Result<Vec<Option<Found>>, StoreError>;
 
-    /// Records of a kind.
+    /// The records that a filter selects.
     fn outbox(&mut self, filter: &RecordFilter) -> Result<Vec<Found>, StoreError>;
 
-    /// How much there is at each sink.
+    /// Counts of the deliveries to each sink.
     fn outbox_stats(&mut self) -> Result<Vec<SinkStats>, StoreError>;
 
-    /// Pending deliveries on these lines that lie in these buckets, each line in order.
+    /// Pending deliveries in these buckets: one page for each request, each in order.
     fn feed(&mut self, buckets: &Buckets, lines: &[Line]) -> Result<Vec<Fed>, StoreError>;
 
-    /// Pending deliveries of one track after a place, in order.
+    /// Pending deliveries of one ordering key after a place, in order.
     fn feed_track(
         &mut self,
         sink: &SinkName,
@@ -345,7 +350,7 @@ pub trait OutboxView {
         limit: usize,
     ) -> Result<Vec<Parcel>, StoreError>;
 
-    /// The tracks in these buckets that wait for a delivery that has failed.
+    /// The ordering keys in these buckets that wait behind a failed delivery.
     fn parked(&mut self, sink: &SinkName, buckets: &Buckets) -> Result<Vec<Track>, StoreError>;
 
     /// The artifact that is registered as this version of a dataset.
@@ -356,44 +361,44 @@ pub trait OutboxView {
         version: &str,
     ) -> Result<Option<Artifact>, StoreError>;
 
-    /// All namespaces that have ever been used.
+    /// All namespaces that the store knows.
     fn namespaces(&mut self) -> Result<Vec<Namespace>, StoreError>;
 }
 
-/// What is written.
+/// The writes of settles, dispatchers and operators.
 pub trait OutboxTxn: OutboxView {
-    /// Replaces what events are routed by. Sinks that are no longer named stay known.
+    /// Replaces the declared sinks and routes. Sinks that are no longer declared stay known.
     fn put_routing(&mut self, routing: &Routing) -> Result<(), StoreError>;
 
-    /// Says which guards are up.
+    /// Sets the enabled guards.
     fn put_guards(&mut self, guards: Guards) -> Result<(), StoreError>;
 
-    /// Declares one dataset, or that it is no longer declared. Whether it was before.
+    /// Declares one dataset, or removes its declaration. Returns whether it was declared before.
     fn put_dataset(&mut self, name: &str, dataset: Option<&Dataset>) -> Result<bool, StoreError>;
 
     /// Writes a new record, its artifact unless that is registered already, and a pending
     /// delivery for each of these sinks. The store gives the record its place.
     fn put_record(&mut self, record: &Record, sinks: &[&SinkName]) -> Result<(), StoreError>;
 
-    /// Pauses or resumes a sink, and says that it was changed. Whether it is known.
+    /// Pauses or resumes a sink, and counts the change. Returns whether the sink is known.
     fn put_paused(&mut self, sink: &SinkName, paused: bool) -> Result<bool, StoreError>;
 
-    /// All dispatchers and what each looks after, locked until the transaction ends.
+    /// All dispatchers and their buckets, locked until the transaction ends.
     fn dispatchers(&mut self) -> Result<Vec<(LeaseId, Buckets)>, StoreError>;
 
-    /// Whether this is a dispatcher still; it stays one until the transaction ends.
+    /// Whether this lease still has a dispatcher. The answer holds until the transaction ends.
     fn is_dispatcher(&mut self, lease: LeaseId) -> Result<bool, StoreError>;
 
-    /// Writes what a dispatcher looks after.
+    /// Writes a dispatcher's buckets.
     fn put_dispatcher(&mut self, lease: LeaseId, buckets: &Buckets) -> Result<(), StoreError>;
 
-    /// Removes a dispatcher. What it was trying counts as tried.
+    /// Removes a dispatcher. Its deliveries in flight count as attempted.
     fn drop_dispatcher(&mut self, lease: LeaseId) -> Result<(), StoreError>;
 
-    /// Writes down what is about to be tried.
+    /// Records a batch that is about to be sent.
     fn depart(&mut self, lease: LeaseId, flight: &Flight) -> Result<(), StoreError>;
 
-    /// Writes what became of tries, and removes the flights that are over.
+    /// Writes delivery results, and removes the send batches that are over.
     fn land(
         &mut self,
         lease: LeaseId,
@@ -402,12 +407,13 @@ pub trait OutboxTxn: OutboxView {
         now: Now,
     ) -> Result<(), StoreError>;
 
-    /// Makes failed deliveries pending again, those first that were recorded first, and says that
-    /// their sinks were changed. None that was recorded before its receiver forgot.
+    /// Makes failed deliveries pending again, the oldest records first, and counts the change of
+    /// their sinks. Skips a record that its receiver may have forgotten, unless the redrive allows
+    /// duplicates.
     fn redrive(&mut self, redrive: &Redrive, now: Now) -> Result<usize, StoreError>;
 }
 
-/// Records an effect's events. One that is there already must be the same.
+/// Records an effect's events. An event that is recorded already must have the same content.
 pub(crate) fn record(
     txn: &mut dyn Txn,
     name: &Name,
@@ -448,7 +454,7 @@ pub(crate) fn record(
     Ok(())
 }
 
-/// A version of a dataset is published once; saying so again changes nothing.
+/// A version of a dataset is published once; publishing the same artifact again changes nothing.
 fn check_artifact(
     txn: &mut dyn Txn,
     namespace: &Namespace,
@@ -464,7 +470,8 @@ fn check_artifact(
     }
 }
 
-/// Gives a dispatcher its share of the buckets: of those it still uses, all that nobody else has.
+/// Gives a dispatcher its share of the buckets, after removing lost dispatchers. It keeps the
+/// buckets that it holds and still uses, and gets free ones up to its fair share.
 pub(crate) fn share(
     txn: &mut dyn Txn,
     lease: LeaseId,
@@ -485,14 +492,14 @@ pub(crate) fn share(
             others.push(buckets);
         }
     }
-    // Nobody keeps what it was not given.
+    // A dispatcher keeps only buckets that it was given.
     let kept = mine.without(Buckets::all().without(*keep));
     let buckets = delivery::share(&others, kept);
     txn.put_dispatcher(lease, &buckets)?;
     Ok(Answer::Share { buckets, fair: delivery::fair(others.len() + 1) })
 }
 
-/// Whether a dispatcher can no longer be counted on; then its lease is dead for good.
+/// Whether a dispatcher is lost; then its lease is marked dead for good.
 fn is_lost(txn: &mut dyn Txn, now: Now, id: LeaseId) -> Result<bool, StoreError> {
     let Some(lease) = txn.lease(id)?.filter(|lease| !lease.dead) else { return Ok(true) };
     let late = lease.until.reached(now.lease);
@@ -503,7 +510,7 @@ fn is_lost(txn: &mut dyn Txn, now: Now, id: LeaseId) -> Result<bool, StoreError>
     Ok(lost)
 }
 
-/// Writes what became of tries and which ones are made next, for a dispatcher that still is one.
+/// Writes delivery results and the batches to send next, if the lease still has a dispatcher.
 pub(crate) fn dispatch(
     txn: &mut dyn Txn,
     lease: LeaseId,

@@ -1,4 +1,4 @@
-//! Effects that belong together.
+//! Parts: effects that belong to a whole.
 
 use hapax_core::name::{Name, Namespace};
 use hapax_core::part::{Found, Part, Sought};
@@ -7,20 +7,20 @@ use crate::command::Limits;
 use crate::error::StoreError;
 use crate::ledger;
 
-/// What can be asked about parts.
+/// The reads of parts.
 pub trait PartView {
-    /// What an effect is a part of.
+    /// The part that an effect is, if it is one.
     fn part(&mut self, name: &Name) -> Result<Option<Part>, StoreError>;
 
     /// Parts, each with its effect.
     fn parts(&mut self, namespace: &Namespace, sought: &Sought) -> Result<Vec<Found>, StoreError>;
 }
 
-/// What can be written about them.
+/// The writes of parts.
 pub trait PartTxn {
-    /// Writes what an effect that is there is a part of. Its place stays the first one. An effect is a
-    /// part from its first claim on, or never: one that becomes a part later may have the place of
-    /// its claim or of that moment.
+    /// Writes the part of an existing effect. A part keeps its first place. An effect is a part
+    /// from its first claim on, or never: one that becomes a part later may have the place of its
+    /// claim or of that moment.
     fn put_part(&mut self, name: &Name, part: &Part) -> Result<(), StoreError>;
 }
 

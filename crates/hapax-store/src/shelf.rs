@@ -1,4 +1,4 @@
-//! Results that may be forgotten, and the ontologies they are made from.
+//! Cached results, and the ontologies they are made from.
 
 use hapax_core::attempt::{AttemptId, Fence};
 use hapax_core::effect::{self, Ask, Report, Safety};
@@ -18,40 +18,40 @@ use crate::error::StoreError;
 use crate::ledger::{self, Told};
 use crate::txn::Txn;
 
-/// What can be asked about results and ontologies.
+/// The reads of results and ontologies.
 pub trait ShelfView {
     /// An ontology.
     fn ontology(&mut self, namespace: &Namespace, id: &str)
     -> Result<Option<Ontology>, StoreError>;
 
-    /// Its version alone. In a transaction it stays so until that ends.
+    /// Its version alone. In a transaction the version stays the same until that ends.
     fn ontology_version(
         &mut self,
         namespace: &Namespace,
         id: &str,
     ) -> Result<Option<String>, StoreError>;
 
-    /// All of them, without their content, by id.
+    /// All ontologies by id, without their content.
     fn ontologies(&mut self, namespace: &Namespace) -> Result<Vec<Ontology>, StoreError>;
 
-    /// Results that somebody asked for, those first that were used last.
+    /// The results that clients requested, most recently used first.
     fn shelved(&mut self, namespace: &Namespace, sought: &Sought)
     -> Result<Vec<Shelf>, StoreError>;
 
-    /// How much there is.
+    /// Counts and size of the results.
     fn stock(&mut self, namespace: &Namespace) -> Result<Stock, StoreError>;
 }
 
-/// What can be written about them.
+/// The writes of results and ontologies.
 pub trait ShelfTxn {
-    /// The version of an ontology that is about to be changed; nobody else changes it meanwhile.
+    /// The version of an ontology that is about to change. No other writer changes it meanwhile.
     fn hold_ontology(
         &mut self,
         namespace: &Namespace,
         id: &str,
     ) -> Result<Option<String>, StoreError>;
 
-    /// Keeps an ontology in place of the one before, or none.
+    /// Replaces an ontology, or removes it.
     fn put_ontology(
         &mut self,
         namespace: &Namespace,
@@ -59,7 +59,7 @@ pub trait ShelfTxn {
         ontology: Option<&Ontology>,
     ) -> Result<(), StoreError>;
 
-    /// Writes what the result of an effect is found by, used just now.
+    /// Writes the index entry of an effect's result, last used now.
     fn shelve(
         &mut self,
         name: &Name,
@@ -68,10 +68,10 @@ pub trait ShelfTxn {
         now: Now,
     ) -> Result<(), StoreError>;
 
-    /// Writes down what was heard; what was hit counts as used now.
+    /// Records cache accesses. A hit, or a part that was used, counts as used now.
     fn attend(&mut self, heard: &[Heard], now: Now) -> Result<(), StoreError>;
 
-    /// Removes results, and the effects they are outcomes of. None that is being made again.
+    /// Removes results and their effects, except those that are being made again.
     fn evict(
         &mut self,
         namespace: &Namespace,
@@ -80,8 +80,8 @@ pub trait ShelfTxn {
     ) -> Result<usize, StoreError>;
 }
 
-/// Keeps an ontology in place of the one before, or none. If that changes what extractors read,
-/// every node has to act upon it, and whoever follows events is told.
+/// Replaces an ontology, or removes it. If its version changes, an event is recorded, and a notice
+/// is raised that every node must act upon.
 pub(crate) fn keep(
     txn: &mut dyn Txn,
     namespace: &Namespace,
@@ -121,7 +121,7 @@ fn check(id: &str, ontology: Option<&Ontology>) -> Result<(), StoreError> {
     ledger::check_length("the version", &ontology.version)
 }
 
-/// A result of an ontology that has changed since is not recorded.
+/// Refuses a result whose ontology has changed since.
 pub(crate) fn check_version(
     txn: &mut dyn Txn,
     namespace: &Namespace,
@@ -133,7 +133,7 @@ pub(crate) fn check_version(
     }
 }
 
-/// Writes down what became of requests.
+/// Records cache accesses.
 pub(crate) fn attend(txn: &mut dyn Txn, heard: &[Heard]) -> Result<Answer, StoreError> {
     if heard.len() > Limits::HEARD {
         let most = Limits::HEARD;
@@ -144,8 +144,8 @@ pub(crate) fn attend(txn: &mut dyn Txn, heard: &[Heard]) -> Result<Answer, Store
     Ok(Answer::Count(heard.len()))
 }
 
-/// Removes results. What is removed for want of room may still be told from memory; what somebody
-/// wants to be gone may not.
+/// Removes results. Nodes may still replay a result from their caches if it was evicted for want of
+/// room. Every other removal raises a notice, so that they drop it.
 pub(crate) fn evict(
     txn: &mut dyn Txn,
     namespace: &Namespace,
@@ -159,8 +159,8 @@ pub(crate) fn evict(
     Ok(evicted)
 }
 
-/// A change of an ontology is an effect like any other: granted and settled at once, with an event
-/// for whoever follows. It needs no route.
+/// Records a change of an ontology as an effect, granted and settled at once, with an event for
+/// followers. The event needs no route.
 fn record_change(
     txn: &mut dyn Txn,
     now: Now,
@@ -204,7 +204,7 @@ fn record_change(
     ledger::write(txn, &name, &settled, Told::by(actor, &what))
 }
 
-/// The name of the event that tells of a change.
+/// The name of the event that announces a change.
 pub const CHANGED: &str = "ontology-updated";
 
 fn change(

@@ -21,9 +21,9 @@ use crate::shelf::{ShelfTxn, ShelfView};
 /// How to undo one step of an effect, registered before the step is taken.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Step {
-    /// What knows how to undo it.
+    /// The handler that undoes it.
     pub name: String,
-    /// What it needs to know.
+    /// The handler's input.
     pub payload: Vec<u8>,
 }
 
@@ -73,13 +73,14 @@ pub struct SealedTile {
 
 /// One consistent view of the ledger.
 pub trait View: OutboxView + PartView + ShelfView {
-    /// The store's clocks, read once per command.
+    /// The store's clocks. A command sees one reading of them.
     fn now(&mut self) -> Now;
 
     /// These effects, in this order.
     fn effects(&mut self, names: &[Name]) -> Result<Vec<Option<Effect>>, StoreError>;
 
-    /// Effects of a kind. Of large outcomes a store may tell the digest and the size only.
+    /// The effects that a filter selects. For a large outcome a store may return only the digest
+    /// and the size.
     fn list(&mut self, filter: &Filter) -> Result<Vec<Found>, StoreError>;
 
     /// How many effects there are in each state.
@@ -97,19 +98,19 @@ pub trait View: OutboxView + PartView + ShelfView {
     /// The store's pulse, as it was last beaten.
     fn pulse(&mut self) -> Result<Pulse, StoreError>;
 
-    /// Who holds a lock.
+    /// The lock of this key, if it is held.
     fn lock(&mut self, namespace: &Namespace, key: LockKey) -> Result<Option<Lock>, StoreError>;
 
     /// The steps an attempt registered, in the order of their registration.
     fn steps(&mut self, name: &Name, attempt: AttemptId) -> Result<Vec<Step>, StoreError>;
 
-    /// The epoch that a domain is in; 0 if it never went over to another.
+    /// The epoch that a domain is in; 0 before its first transition.
     fn epoch(&mut self, namespace: &Namespace, domain: &Domain) -> Result<u64, StoreError>;
 
     /// All domains of a namespace that have left epoch 0, with their epochs, by name.
     fn epochs(&mut self, namespace: &Namespace) -> Result<Vec<Bound>, StoreError>;
 
-    /// The newest notice: how often something happened that every node must act upon.
+    /// The newest notice: a count of the changes that every node must act upon.
     fn notice(&mut self) -> Result<u64, StoreError>;
 
     /// Journal entries after `after`, in order, at most `limit`; of one effect if named.
@@ -159,37 +160,38 @@ pub trait View: OutboxView + PartView + ShelfView {
     fn tokens(&mut self) -> Result<Vec<Token>, StoreError>;
 }
 
-/// A transaction: a view that can be written to. What one command writes stays or goes as a
+/// A transaction: a view that can be written to. The writes of one command are kept or undone as a
 /// whole.
 pub trait Txn: View + OutboxTxn + PartTxn + ShelfTxn {
     /// Writes an effect, new or not.
     fn put_effect(&mut self, name: &Name, effect: &Effect) -> Result<(), StoreError>;
 
-    /// Writes the first effect of this name, with the number of its grant, which is the next
-    /// entry's. `None` if there is one already, or if the store would rather be asked first.
+    /// Writes the first effect of this name. The number of its grant is that of the next entry.
+    /// `None` if there is an effect already, or if the store wants it to be loaded first.
     fn put_first(&mut self, name: &Name, effect: &Effect) -> Result<Option<Fence>, StoreError> {
         let _ = (name, effect);
         Ok(None)
     }
 
-    /// Removes expired effects, at most this many, and dead leases on which nothing hangs that
-    /// somebody must look after.
+    /// Removes expired effects, at most this many, and dead leases that no running,
+    /// non-transactional effect depends on.
     fn sweep(&mut self, now: Now, limit: usize) -> Result<usize, StoreError>;
 
-    /// Running effects that are not transactional and whose lease is dead or missing, or whose
-    /// lease's or own time is up by `at`; at most this many, some perhaps twice.
+    /// Running, non-transactional effects whose lease is dead or missing, or whose lease or own
+    /// deadline is up by `at`; at most this many, some perhaps twice.
     fn overdue(&mut self, at: LeaseInstant, limit: usize) -> Result<Vec<Name>, StoreError>;
 
     /// Writes a lease, new or not.
     fn put_lease(&mut self, lease: &Lease) -> Result<(), StoreError>;
 
-    /// Ends a lease: it is dead, and gone once nothing hangs on it that somebody must look after.
+    /// Ends a lease: marks it dead, and removes it once no running, non-transactional effect
+    /// depends on it.
     fn drop_lease(&mut self, id: LeaseId) -> Result<(), StoreError>;
 
     /// Writes the store's pulse.
     fn put_pulse(&mut self, pulse: &Pulse) -> Result<(), StoreError>;
 
-    /// Writes a lock, taken anew.
+    /// Writes a lock that was just taken.
     fn put_lock(&mut self, namespace: &Namespace, lock: &Lock) -> Result<(), StoreError>;
 
     /// Releases a lock, if this attempt holds it.
@@ -200,7 +202,7 @@ pub trait Txn: View + OutboxTxn + PartTxn + ShelfTxn {
         attempt: AttemptId,
     ) -> Result<(), StoreError>;
 
-    /// Has a domain go over to this epoch.
+    /// Moves a domain to this epoch.
     fn put_epoch(&mut self, namespace: &Namespace, epoch: &Bound) -> Result<(), StoreError>;
 
     /// Effects that are bound to this epoch and are running, unknown or indeterminate.
@@ -230,6 +232,6 @@ pub trait Txn: View + OutboxTxn + PartTxn + ShelfTxn {
     /// Writes a new token.
     fn put_token(&mut self, token: &Token) -> Result<(), StoreError>;
 
-    /// Removes a token. Whether there was one.
+    /// Removes a token. Returns whether there was one.
     fn drop_token(&mut self, id: TokenId) -> Result<bool, StoreError>;
 }

@@ -32,7 +32,7 @@ pub(crate) struct Abandoned {
 }
 
 impl Abandoned {
-    /// Looks for an attempt from now on whose caller gave up.
+    /// Looks, from now on, for an attempt whose caller gave up.
     pub(crate) fn add(&self, inner: &Arc<Inner>, name: &Name, attempt: AttemptId) {
         let mut attempts = self.lock();
         if planted(Bug::OrphanKept) || attempts.len() >= MOST {

@@ -29,7 +29,7 @@ impl Budget {
         Self { tenths: 100, since: now }
     }
 
-    /// Notes first tries.
+    /// Counts first tries: ten of them allow one more retry.
     pub fn first(&mut self, tries: usize) {
         self.tenths = (self.tenths + tries as u64).min(Self::MOST);
     }

@@ -96,8 +96,7 @@ impl Cache {
         self.outcomes.get(name).filter(counts)
     }
 
-    /// Whether there was a lease and it may be over: a reset may then not have waited for this
-    /// process.
+    /// Whether there was a lease and it may be over: a reset may then not have waited for this process.
     pub(crate) fn is_in_doubt(&self) -> bool {
         let until = self.fresh_until_ms.load(Ordering::Acquire);
         until > 0 && self.now_ms() >= until
@@ -134,8 +133,7 @@ impl Cache {
     }
 
     /// Our lease was good at `since_ms`, so no reset can finish without us for one term of the
-    /// store's clock. Our clock may be slower and rounds differently, so the cache trusts it for an
-    /// eighth less.
+    /// store's clock. Our clock may be slower and rounds differently, so the cache trusts it for an eighth less.
     pub(crate) fn fresh(&self, since_ms: u64, term: Duration) {
         let until = since_ms.saturating_add((term - term / 8).as_millis() as u64);
         self.fresh_until_ms.store(until, Ordering::Release);

@@ -275,8 +275,7 @@ impl Claim {
         }
     }
 
-    /// Journals a stale success in the engine's own transaction: nothing of it may stay in the
-    /// caller's.
+    /// Journals a stale success in the engine's own transaction: nothing of it may stay in the caller's.
     pub(crate) fn contradict(&self, report: Report) {
         let by = (self.grant.attempt, Some(self.grant.fence));
         tell(&self.inner, &self.name, by, report, Telling::default());

@@ -10,8 +10,7 @@ use crate::error::Error;
 
 impl Hapax {
     /// Declares a dataset in place of its earlier declaration, or removes the declaration. Holds
-    /// for every process on this ledger and in every namespace. Returns whether it was declared
-    /// before.
+    /// for every process on this ledger and in every namespace. Returns whether it was declared before.
     ///
     /// ```
     /// use hapax::Hapax;

@@ -193,14 +193,13 @@ impl EffectBuilder {
         self
     }
 
-    /// The safety class, which decides what a vanished holder means. The default, opaque, is the
-    /// safe one.
+    /// The safety class, which decides what a vanished holder means. The default, opaque, is the safe one.
     pub fn safety(mut self, safety: Safety) -> Self {
         self.safety = safety;
         self
     }
 
-    /// Serialises this effect with all others on the same lock, such as a dataset and an
+    /// Serialises this effect with all other effects on the same lock, such as a dataset and an
     /// operation type.
     pub fn lock(mut self, names: &[&str]) -> Self {
         self.lock = Some(LockKey::of(names));
@@ -427,8 +426,7 @@ impl EffectBuilder {
         }
     }
 
-    /// Claims until there is a verdict. Also returns the lease it depends on, and when it was asked
-    /// for.
+    /// Claims until there is a verdict. Also returns the lease it depends on, and when it was asked for.
     async fn claim(
         &self,
         patience: &mut Patience,
@@ -486,8 +484,7 @@ impl EffectBuilder {
             ttl_ms: self.ttl.map(|ttl| ttl.as_millis() as u64),
             attempt,
             lease,
-            // A little more than the work may take, so that the work is stopped before the claim
-            // lapses.
+            // A little more than the work may take, so that the work is stopped before the claim lapses.
             deadline_ms: self.deadline.map(|deadline| ms(deadline) + ms(deadline) / 8 + 1),
             about: self.about.clone(),
             part: self.part.clone(),

@@ -32,8 +32,7 @@ impl Told {
 
 impl Claim {
     /// Emits an event. It is recorded in the transaction that settles the effect, and delivered
-    /// afterwards to every sink it is routed to. If the effect does not succeed, no event is
-    /// recorded.
+    /// afterwards to every sink it is routed to. If the effect does not succeed, no event is recorded.
     pub fn emit(&self, event: Event) -> Result<(), Error> {
         let events = &mut self.told.lock().events;
         let ordinal = events.len() as u32;
@@ -59,8 +58,7 @@ impl Claim {
         self.told.lock().part = Some(part);
     }
 
-    /// A note for the journal entry of a success: at most 64 KiB. A later note replaces an earlier
-    /// one.
+    /// A note for the journal entry of a success: at most 64 KiB. A later note replaces an earlier one.
     pub fn note(&self, note: impl Into<String>) {
         self.told.lock().note = Some(note.into());
     }

@@ -74,8 +74,7 @@ pub(crate) struct Inner {
     pub(crate) counters: Counters,
     /// Claims whose caller has given up and that may still be granted.
     pub(crate) abandoned: Abandoned,
-    /// The leases that grants without a lease of their own depend on, as far as this process knows
-    /// them.
+    /// The leases that grants without a lease of their own depend on, as far as this process knows them.
     pub(crate) anchors: Mutex<crate::remote::Anchors>,
     /// Notified when this process emits an event.
     pub(crate) emitted: Notify,
@@ -99,8 +98,7 @@ impl Inner {
 
     /// Sends a command on the hot path. On a runtime with several threads, a lone caller's command
     /// runs on the caller's own thread: that thread waits for one commit, and no other thread has
-    /// to be woken. On a runtime with one thread, that would keep other callers from joining the
-    /// commit.
+    /// to be woken. On a runtime with one thread, that would keep other callers from joining the commit.
     pub(crate) async fn ask(&self, command: Command) -> Result<Answer, StoreError> {
         let many = self.callers.load(Ordering::Relaxed) == 1
             && Handle::try_current()
@@ -404,8 +402,7 @@ impl Hapax {
         Ok(passes::round(&self.inner).await?)
     }
 
-    /// Gives the lease back, and seals the journal. Work that still runs is left to its lease, as
-    /// after a crash.
+    /// Gives the lease back, and seals the journal. Work that still runs is left to its lease, as after a crash.
     pub async fn close(&self) -> Result<(), Error> {
         self.inner.closed.store(true, Ordering::Release);
         self.inner.holder.close().await?;

@@ -42,8 +42,7 @@ pub(crate) struct Leader {
 
 impl Flights {
     /// A caller that comes after a reset does not follow a flight that began before it, which may
-    /// bring the outcome that was reset. No caller follows while this process may have missed a
-    /// reset.
+    /// bring the outcome that was reset. No caller follows while this process may have missed a reset.
     pub(crate) fn board(
         self: &Arc<Self>,
         name: &Name,

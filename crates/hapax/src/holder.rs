@@ -121,7 +121,7 @@ impl Holder {
         self.cache.fresh(asked_ms, self.term);
     }
 
-    /// Whether work that hangs on this lease may go on, by this process's own clock.
+    /// Whether work that depends on this lease may go on, by this process's own clock.
     pub(crate) fn may_work(&self, lease: LeaseId) -> bool {
         planted(Bug::HolderWorksOn)
             || self.current() == Some(lease)
@@ -169,7 +169,7 @@ impl Holder {
         }
     }
 
-    /// Lets go of a lease that the store says is over.
+    /// Drops a lease that the store says is over.
     pub(crate) fn give_up(&self, dead: LeaseId) {
         tracing::warn!(name: "lease_lost", lease = %dead, "the lease was lost");
         self.cache.doubt();
@@ -191,8 +191,7 @@ impl Holder {
             return Ok(false);
         }
         // Due when a third of the term has passed. Asked again after each step that may have taken
-        // long: a holder that renews as soon as it can outlasts any stall that the store's pulse
-        // forgives.
+        // long: a holder that renews as soon as it can outlasts any stall that the store's pulse forgives.
         let is_due = |renewed: &Instant| renewed.elapsed() >= self.term / 3;
         let seen = self.seen.load(Ordering::Acquire);
         let mut notice = seen;
@@ -202,8 +201,7 @@ impl Holder {
         if notice == seen && !is_due(renewed) {
             return Ok(true);
         }
-        // A holder that is busy renewing learns of a notice from the answer, and acknowledges it at
-        // once.
+        // A holder that is busy renewing learns of a notice from the answer, and acknowledges it at once.
         loop {
             if notice > self.seen.load(Ordering::Acquire) {
                 self.cache.clear();
@@ -217,8 +215,7 @@ impl Holder {
         }
     }
 
-    /// Renews a lease, having acted upon this notice. Returns the newest notice, or `None` if the
-    /// lease is over.
+    /// Renews a lease, having acted upon this notice. Returns the newest notice, or `None` if the lease is over.
     async fn renew(&self, id: LeaseId, seen: u64) -> Result<Option<u64>, StoreError> {
         let asked = self.cache.now_ms();
         pass(Point::RenewAsk)?;

@@ -309,8 +309,8 @@ impl Hapax {
         Ok(doctor)
     }
 
-    /// Repairs what can be repaired: in a file, second rows of one key that an earlier version let in. Their
-    /// history stays in the journal. Returns how many rows.
+    /// Repairs a ledger in a file: removes second rows of one key, and indexes rows that are not
+    /// found by their keys. Their history stays in the journal. Returns how many rows.
     pub async fn repair(&self) -> Result<usize, Error> {
         let sqlite = self.inner.sqlite.clone();
         let sqlite = sqlite.ok_or(Error::Unsupported("only a ledger in a file is repaired"))?;

@@ -13,7 +13,7 @@ use crate::engine::{Hapax, random};
 use crate::error::{Error, Failure};
 use crate::permit::Permit;
 
-/// A claim that ends with its transaction hangs on no lease.
+/// A claim that ends with its transaction depends on no lease.
 pub(crate) const NO_LEASE: LeaseId = LeaseId::from_bytes([0; 16]);
 
 impl Hapax {

@@ -49,8 +49,7 @@ const LEASES: usize = 10_000;
 /// How many times a claim is sent when its answer is lost.
 const TRIES: usize = 5;
 
-/// How many anchors of one term are tried. An anchor that died is left for the effects that depend
-/// on it.
+/// How many anchors of one term are tried. An anchor that died is left for the effects that depend on it.
 const ANCHORS: u32 = 10_000;
 
 fn anchor_id(namespace: &Namespace, term_ms: u64, number: u32) -> LeaseId {
@@ -319,8 +318,7 @@ impl Remote<'_> {
 
 impl EffectBuilder {
     /// Asks for permission on behalf of a client that performs the effect, and waits for other
-    /// attempts as [`wait`](Self::wait) says. Asking again with the same attempt gives the same
-    /// answer.
+    /// attempts as [`wait`](Self::wait) says. Asking again with the same attempt gives the same answer.
     ///
     /// The grant depends on a lease that the client renews, or on none. Without one it lapses at
     /// its [`deadline`](Self::deadline), a minute unless given, and not before.

@@ -178,8 +178,7 @@ impl EffectBuilder {
         Ok(effects.pop().flatten())
     }
 
-    /// The reported failure of the attempt that was waited for, unless another attempt was made
-    /// since.
+    /// The reported failure of the attempt that was waited for, unless another attempt was made since.
     pub(crate) async fn failed_as(&self, attempt: AttemptId) -> Result<(), Error> {
         match self.load().await? {
             Some(Effect { state: State::Failed(failure), attempt: last, .. })

@@ -10,8 +10,7 @@ use crate::error::Error;
 /// How many results are evicted in one transaction.
 const AT_ONCE: usize = 1_024;
 
-/// The state of this process's cache. It changes as soon as something happens that every process
-/// must act upon.
+/// The state of this process's cache. It changes as soon as something happens that every process must act upon.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Stamp(u64);
 
@@ -45,8 +44,7 @@ impl Hapax {
                     self.inner.emitted.notify_one();
                     self.inner.cache.clear();
                 }
-                // Also if nothing has changed: an earlier call, whose answer was lost, may have
-                // changed it.
+                // Also if nothing has changed: an earlier call, whose answer was lost, may have changed it.
                 self.seen_by_all().await?;
                 Ok(before)
             }

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Subcommand;
 
-/// Find entities and relations in texts; chunks that were read before are not read again.
+/// Find entities and relations in texts; chunks read before are not read again.
 ///
 /// The extractor is the built-in one, which needs no network, unless [extraction] in hapax.toml
 /// names another. A text that breaks off resumes where it was: chunks that were read are kept.
@@ -75,7 +75,7 @@ pub(crate) enum Ontologies {
         /// Its IRI
         id: String,
     },
-    /// Store an ontology in place of its earlier version: that version's results go, and no others
+    /// Store an ontology in place of its earlier version; only that version's results are removed
     Put {
         /// The file: .json, .ttl, .rdf, .owl or .jsonld
         file: PathBuf,

@@ -143,8 +143,7 @@ pub(crate) struct Proxy {
     /// How long answers are kept
     #[arg(long, value_parser = duration, value_name = "DURATION", default_value = "24h")]
     pub(crate) lifetime: Duration,
-    /// A path of the service that reports on {key}, of {tenant}, at {path}: 2xx it happened, 404 it
-    /// did not
+    /// A path of the service that reports on {key}, of {tenant}, at {path}: 2xx it happened, 404 it did not
     #[arg(long, value_name = "/PATH/{key}")]
     pub(crate) probe: Option<String>,
     /// How long after a 404 the request may still arrive; 0s if the service refuses late ones

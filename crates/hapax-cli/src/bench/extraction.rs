@@ -1,5 +1,4 @@
-//! Extraction: what a known answer costs over HTTP, what an edit costs, and what it costs to have
-//! many results.
+//! Extraction: the cost of a known answer over HTTP, of an edit, and of having many results.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -20,7 +19,7 @@ use crate::output;
 
 const IRI: &str = "https://example.org/rivers";
 
-/// What many are compared with.
+/// The size that a large result index is compared with.
 const FEW: u64 = 10_000;
 
 const CALLERS: usize = 64;
@@ -49,7 +48,7 @@ fn hits(args: &args::Bench, directory: &Path, report: &mut Report) -> Result<(),
             let extract = builtin(&hapax);
             extract.put_ontology(&rivers(), None, "bench").await?;
             let (echo, ours) = (http::bare().await?, http::served(server.router()).await?);
-            // Once, so that it is known.
+            // Once, so that the answer is known.
             http::rate(ours, Duration::from_millis(200), asked).await?;
             let echoed = http::rate(echo, args.time, asked).await?;
             let answered = http::rate(ours, args.time, asked).await?;
@@ -122,8 +121,8 @@ fn paragraph(n: u64) -> String {
     )
 }
 
-/// Requests whose results are in the store and not in memory, where there are few of them and where
-/// there are many.
+/// Requests whose results are in the store and not in the cache, on a ledger with few of them and
+/// on one with many.
 fn many(args: &args::Bench, directory: &Path, report: &mut Report) -> Result<(), Failed> {
     let Some(size) = args.size else { return Ok(()) };
     let runtime = runtime()?;
@@ -132,7 +131,7 @@ fn many(args: &args::Bench, directory: &Path, report: &mut Report) -> Result<(),
         say(&format!("{size} results"));
         let ledger =
             runtime.block_on(Looked::filled(&directory.join(format!("{name}.db")), size))?;
-        // As in a server that has been running: each was looked for before.
+        // As in a server that has been running: each result was looked up before.
         runtime.block_on(ledger.each_once())?;
         ledgers.push(ledger);
     }
@@ -166,7 +165,7 @@ fn request(n: u64) -> Request {
     Request::new(format!("Note {n}: the Danube flows through Vienna."), IRI)
 }
 
-/// Results as they lie in the store, made quickly and not durably.
+/// Results as the store keeps them, made quickly and not durably.
 fn fill(file: &Path, version: &str, results: &[(Key, Fingerprint)]) -> rusqlite::Result<()> {
     let db = Connection::open(file)?;
     db.execute_batch("PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF; BEGIN")?;
@@ -211,12 +210,12 @@ impl Looked {
     async fn filled(file: &Path, size: u64) -> Result<Self, Failed> {
         let (version, results) = Self::identified(file, size).await?;
         fill(file, &version, &results).map_err(http::unreachable)?;
-        // What this process remembers is not asked.
+        // Without a cache, so that each lookup asks the store.
         let hapax = Hapax::builder().remember(0).open(file).await?;
         Ok(Self { extract: builtin(&hapax), hapax, size })
     }
 
-    /// The version of the ontology, and what results of it are known by.
+    /// The version of the ontology, and the keys and fingerprints of its results.
     async fn identified(
         file: &Path,
         size: u64,

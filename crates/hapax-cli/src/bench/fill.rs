@@ -54,8 +54,8 @@ fn rows(path: &Path, size: u64) -> rusqlite::Result<()> {
             )?;
         }
         db.execute_batch("COMMIT")?;
-        // An index made at once is packed full, unlike one that has grown: so two thirds are indexed at
-        // once, and the rest after them.
+        // An index made at once is packed full, unlike one that has grown. So two thirds are indexed at once, and
+        // the rest in chunks after them.
         let due = size * 2 / 3;
         if due < to {
             db.execute_batch(INDEX)?;
@@ -67,7 +67,7 @@ fn rows(path: &Path, size: u64) -> rusqlite::Result<()> {
     db.execute_batch(&format!("{}; PRAGMA journal_mode = WAL;", triggers.join(";")))
 }
 
-/// Indexes all effects that are not.
+/// Indexes all effects that are not indexed yet.
 const INDEX: &str = "
     INSERT INTO key_index (namespace, half, effect)
     SELECT namespace, substr(key, 1, 16), id FROM effect

@@ -119,7 +119,7 @@ async fn bound() -> Result<(TcpListener, SocketAddr), Failed> {
     Ok((listener, address))
 }
 
-/// What everything is compared with: nothing of ours.
+/// The baseline of every figure: a server without any code of ours.
 pub(super) async fn bare() -> Result<SocketAddr, Failed> {
     let (listener, address) = bound().await?;
     tokio::spawn(async move {
@@ -182,7 +182,7 @@ impl Client {
     }
 }
 
-/// Whether an answer has come to its end.
+/// Whether an answer is complete.
 fn is_whole(answer: &[u8]) -> bool {
     let Some(end) = answer.windows(4).position(|four| four == b"\r\n\r\n") else { return false };
     let head = answer[..end].split(|byte| *byte == b'\n');

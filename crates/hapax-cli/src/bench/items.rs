@@ -1,5 +1,5 @@
-//! Items: what a mutation costs from script to ledger, how soon a script starts, and how fast what
-//! was applied is told again.
+//! Items: the cost of a mutation from script to ledger, how soon a script starts, and how fast
+//! applied mutations are replayed.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use crate::exit::Failed;
 /// How many workflows run at once, and how many mutations each of them makes.
 const CALLERS: [(usize, usize); 3] = [(1, 2_000), (16, 1_000), (64, 1_000)];
 
-/// How many mutations are told again.
+/// How many mutations are replayed.
 const REPLAYED: usize = 1_000;
 
 pub(super) fn measure(directory: &Path, report: &mut Report) -> Result<(), Failed> {
@@ -66,8 +66,8 @@ fn script(mutations: usize, then: &str) -> String {
     )
 }
 
-/// Mutations of many workflows at once, and bare effects of as many callers before and after them: what
-/// there is already makes a ledger slower, for both.
+/// Mutations of many workflows at once, and bare effects of as many callers before and after them: a growing ledger
+/// is slower for both.
 fn mutation(
     directory: &Path,
     callers: usize,
@@ -113,7 +113,7 @@ fn mutation(
     Ok(())
 }
 
-/// Bare effects a second, half as many as there are mutations; each time other ones.
+/// Bare effects a second, half as many as there are mutations; each time under new keys.
 async fn bare(hapax: &Hapax, time: u8, callers: usize, mutations: usize) -> Result<f64, Failed> {
     let (began, count) = (Instant::now(), mutations / 2);
     let callers: Vec<_> = (0..callers)
@@ -177,8 +177,8 @@ fn middle(mut times: Vec<f64>) -> f64 {
     times.get(times.len() / 2).copied().unwrap_or_default()
 }
 
-/// An item whose mutations were all applied, and whose handler did not come to its end, in turns
-/// with one that has none: what is told again is the difference.
+/// An item whose mutations were all applied, and whose handler did not end, in turns with an item
+/// that has none: the difference is the cost of the replay.
 fn replay(directory: &Path, report: &mut Report) -> Result<(), Failed> {
     say("an item with a thousand mutations that were applied");
     let times = runtime()?.block_on(async {
@@ -201,7 +201,7 @@ fn replay(directory: &Path, report: &mut Report) -> Result<(), Failed> {
     Ok(())
 }
 
-/// How long a run takes after one that applied so many mutations and failed.
+/// How long a run takes after one that applied this many mutations and failed.
 async fn again(items: &Items, workflow: &str, mutations: usize) -> Result<f64, Failed> {
     items.publish(workflow, &script(mutations, "throw new Error('not yet');"), "bench").await?;
     let _ = items.run(workflow, None).await;

@@ -8,8 +8,8 @@ use tokio::runtime::Runtime;
 
 use crate::exit::{Exit, Failed};
 
-/// A measurement in time. What was done in the first quarter is not counted: files grow to
-/// their working size, caches fill.
+/// A measurement in time. Work done in the first quarter is not counted: files grow to their
+/// working size, caches fill.
 pub(super) struct Clock {
     start: Instant,
     time: Duration,

@@ -1,4 +1,4 @@
-//! The outbox on PostgreSQL, beside what people write by hand on the same server in the same run.
+//! The outbox on PostgreSQL, beside a queue as people write it by hand, on the same server in the same run.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -49,7 +49,7 @@ pub(super) fn measure(
     let cost = median(rounds.map(|(without, with)| without / with));
     let beside = format!("× the same without {}", human(without));
     report.ratio("", "outbox.emit_cost", cost, beside, Bar::Below(1.5));
-    // What was emitted so far would be drained with the rest.
+    // Events emitted so far would be drained with the rest.
     drain(&scratch, &runtime, 0)?;
 
     say("drain, in turns with a loop over SKIP LOCKED");
@@ -96,7 +96,7 @@ fn filled_drain(scratch: &Scratch, runtime: &tokio::runtime::Runtime) -> Result<
     drain(scratch, runtime, EVENTS)
 }
 
-/// A sink that has everything at once.
+/// A sink that takes everything at once.
 struct Nothing(Arc<AtomicUsize>);
 
 impl Sink for Nothing {
@@ -141,7 +141,7 @@ fn drain(
     })
 }
 
-/// Four workers that claim a hundred, and then say that they are done.
+/// Four workers that claim a hundred jobs, and then complete them.
 fn skip_locked(scratch: &Scratch, runtime: &tokio::runtime::Runtime) -> Result<f64, Failed> {
     runtime.block_on(async {
         let mut clients = Vec::new();
@@ -208,7 +208,7 @@ impl Sink for Stopwatch {
     async fn send(&self, letters: &[Letter], told: &Told) {
         let now = micros();
         for (nth, letter) in letters.iter().enumerate() {
-            // The payload says when the commit was asked for.
+            // The payload says when the commit was requested.
             let sent: u64 = letter.record.event.payload.as_str().parse().unwrap_or(now);
             let mut times = self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
             times.push(now.saturating_sub(sent) as f64 / 1_000.0);
@@ -247,7 +247,7 @@ async fn steady(scratch: &Scratch, time: Duration) -> Result<f64, Failed> {
     Ok(times.get(times.len() * 99 / 100).copied().unwrap_or(f64::NAN))
 }
 
-/// Some transactions' worth of events in one, with the time they were asked for as payload.
+/// The events of several transactions in one, with the time of the request as payload.
 const STEADILY: &str = "SELECT hapax.emit(k.key, c.attempt_id, 'ticked', 'd' || (k.n % 100),
         $3::text::json), hapax.settle(k.key, c.attempt_id, c.fence, 'x')
     FROM (SELECT n, 'sha256:' || encode(sha256(convert_to('steady' || n, 'UTF8')), 'hex') AS key
@@ -261,7 +261,7 @@ CREATE INDEX job_ready ON job (id) WHERE state = 0";
 const FILL_JOBS: &str = "INSERT INTO job (payload)
     SELECT '{\"order\":42,\"text\":\"what there is to say of it\"}' FROM generate_series(1, :size)";
 
-/// What the library writes, for many events at once.
+/// The rows that the library writes, for many events at once.
 const FILL: &str = "WITH e AS (
     INSERT INTO hapax.outbox_record (created_at, track, namespace, ordinal, ordering, outbox_id,
         idempotency_key, event_name, dataset_id, judged, payload)
@@ -298,7 +298,7 @@ SELECT hapax.settle('sha256:' || encode(sha256(int8send(:n)), 'hex'), :attempt_i
 COMMIT;
 ";
 
-/// The same with one.
+/// The same with an event.
 const WITH: &str = "\\set n random(1, 9000000000000000000)
 BEGIN;
 INSERT INTO orders (what) VALUES ('a book');

@@ -15,7 +15,7 @@ use crate::exit::Failed;
 
 const CALLERS: usize = 64;
 
-/// How many datasets are worked on at once: as many as callers have to do with, and more.
+/// How many datasets are worked on: many more than there are callers.
 const DATASETS: u64 = 1_024;
 
 pub(super) fn measure(

@@ -9,7 +9,7 @@ use super::{Bar, ROUNDS, Report, engine, human, median, say, short};
 use crate::args;
 use crate::exit::{Exit, Failed};
 
-/// How many callers ask at once, and what they must reach.
+/// How many callers ask at once, and the ratio that they must reach.
 const BARS: [(usize, f64); 3] = [(1, 0.7), (64, 2.5), (256, 4.0)];
 
 pub(super) fn measure(
@@ -93,8 +93,8 @@ fn large(
     Ok(())
 }
 
-/// What people write by hand: the key as primary key, one transaction to claim and one to
-/// settle. `n` is as good as new each time.
+/// The code that people write by hand: the key as primary key, one transaction to claim and one to
+/// settle. `n` is practically new each time.
 const NAIVE: &str = "\
 \\set n random(1, 9000000000000000000)
 INSERT INTO idempotency VALUES (sha256(int8send(:n)), sha256(int8send(:n)), 'running', NULL, now())
@@ -128,7 +128,7 @@ SELECT 1, 1, 0, n, n, 1800000000000 + n, 1800000000000 + n, 1, 1, sha256(int8sen
     sha256(int8send(n)), substring(sha256(int8send(n)), 1, 16), 'receipt 0123456789'
 FROM generate_series(1, :size) n";
 
-/// A database of its own on somebody's server, dropped when it is no longer needed.
+/// A database of its own on a given server, dropped when it is no longer needed.
 pub(super) struct Scratch {
     server: String,
     name: String,

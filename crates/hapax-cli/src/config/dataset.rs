@@ -1,4 +1,4 @@
-//! `[datasets.…]` and `[pipeline]`: what is declared of datasets, and how operations are run.
+//! `[datasets.…]` and `[pipeline]`: declarations of datasets, and how operations are run.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -13,20 +13,20 @@ use crate::exit::Failed;
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Operated {
-    /// What metrics say under `env`.
+    /// The `env` label of metrics.
     environment: Option<String>,
-    /// What a busy core draws, and what a kilowatt-hour emits.
+    /// The watts of a busy core, and the grams that a kilowatt-hour emits.
     watts_per_core: Option<f64>,
     grams_per_kwh: Option<f64>,
-    /// How wide the buckets are that logical times are rounded down to.
+    /// The width of the buckets that logical times are rounded down to.
     #[serde(default, with = "humantime_text")]
     bucket: Option<Duration>,
-    /// How long to wait for somebody else who is at work on a dataset.
+    /// How long to wait for another operation that holds the dataset's lock.
     #[serde(default, with = "humantime_text")]
     lock_wait: Option<Duration>,
 }
 
-/// What is declared of a dataset.
+/// The declaration of a dataset.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Declared {
@@ -49,7 +49,7 @@ pub(super) struct Declared {
     shards: u32,
 }
 
-/// How much may go wrong.
+/// The service level objective.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Objective {
@@ -129,12 +129,12 @@ impl Config {
         })
     }
 
-    /// How wide the buckets of logical times are, unless somebody says otherwise: a day.
+    /// The width of the buckets of logical times, a day unless the file says otherwise.
     pub(crate) fn bucket(&self) -> Duration {
         self.pipeline.bucket.unwrap_or(Duration::from_secs(24 * 3600))
     }
 
-    /// How operations are run, waiting for locks as long as somebody says, if somebody does.
+    /// How operations are run. `wait` overrules the file's `lock_wait`.
     pub(crate) fn pipeline(&self, wait: Option<Duration>) -> hapax_pipeline::Settings {
         let (usual, said) = (hapax_pipeline::Settings::default(), &self.pipeline);
         let whole = |n: f64| n.clamp(0.0, 1e9).round() as u64;

@@ -1,4 +1,4 @@
-//! Extraction: who reads texts, and how results are kept.
+//! Extraction: which extractor reads texts, and how results are kept.
 
 use std::num::NonZeroU32;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ pub(super) struct Extraction {
     room: Option<u64>,
     /// The longest text, in bytes.
     longest_text: Option<usize>,
-    /// The rest is for `openai`: where it answers, and to whom.
+    /// The rest is for `openai`: its address and its credentials.
     base_url: Option<String>,
     /// `env:NAME`, `file:PATH` or the key itself.
     api_key: Option<String>,
@@ -32,7 +32,7 @@ pub(super) struct Extraction {
     timeout: Option<Duration>,
     calls_at_once: Option<usize>,
     calls_per_minute: Option<NonZeroU32>,
-    /// What a million tokens cost, read and written, in the currency of the bill.
+    /// The price of a million tokens, read and written, in the currency of the bill.
     input_price: Option<f64>,
     output_price: Option<f64>,
 }
@@ -63,7 +63,7 @@ impl Config {
         })
     }
 
-    /// Who reads texts.
+    /// The extractor that reads texts.
     pub(crate) fn extractor(&self) -> Result<Arc<dyn Extractor>, Failed> {
         let said = &self.extraction;
         let named = said.base_url.is_some() || said.model.is_some() || said.api_key.is_some();

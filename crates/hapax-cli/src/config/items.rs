@@ -25,9 +25,9 @@ use crate::exit::Failed;
 #[serde(tag = "kind", rename_all = "lowercase", deny_unknown_fields)]
 pub(super) enum Tooled {
     Http {
-        /// What every URL has to be under.
+        /// The prefix that every URL must have.
         base: Option<String>,
-        /// Headers that every request has; `env:NAME` and `file:PATH` stand for what is there.
+        /// Headers that every request has; `env:NAME` and `file:PATH` stand for their contents.
         #[serde(default)]
         headers: BTreeMap<String, String>,
         #[serde(default, with = "humantime_text")]
@@ -36,7 +36,7 @@ pub(super) enum Tooled {
         allow_private: bool,
         /// A URL with {key} in it that answers whether a mutation happened.
         probe: Option<String>,
-        /// What must be there in the probe's answer.
+        /// A pointer to a value that the probe's answer must have.
         probe_pointer: Option<String>,
         #[serde(default)]
         honours_key: bool,
@@ -64,7 +64,7 @@ pub(super) enum Tooled {
         message_id_domain: Option<String>,
         #[serde(default, with = "humantime_text")]
         timeout: Option<Duration>,
-        /// Where what was sent can be found.
+        /// The mailbox in which sent messages can be found.
         imap: Option<Imap>,
     },
     File {
@@ -73,7 +73,7 @@ pub(super) enum Tooled {
     },
     /// In the ledger's own database.
     Sql {
-        /// On PostgreSQL, whose rights scripts have.
+        /// On PostgreSQL, the role whose rights scripts have.
         role: Option<String>,
     },
     /// In the ledger's own database.
@@ -127,13 +127,13 @@ pub(super) struct Worked {
     maintainer: Option<Maintained>,
 }
 
-/// Who repairs scripts: a program or a service.
+/// The maintainer, which repairs scripts: a program or a service.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Maintained {
     /// A program and its arguments.
     command: Option<Vec<String>>,
-    /// Where a service is.
+    /// The URL of a service.
     url: Option<String>,
     #[serde(default)]
     secrets: Vec<String>,

@@ -79,7 +79,7 @@ impl Config {
     }
 }
 
-/// The document of a moment of lineage; nothing, for other events.
+/// The document of a moment of lineage; `None` for other events.
 fn written(
     record: &Record,
     document: impl Fn(&hapax_pipeline::Moment) -> Json,

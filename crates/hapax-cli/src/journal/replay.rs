@@ -1,5 +1,5 @@
-//! `hapax journal replay` and `hapax journal promote`: operations, held against what is there or
-//! done again.
+//! `hapax journal replay` and `hapax journal promote`: recorded operations, compared with the files
+//! there now or run again.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -58,7 +58,7 @@ async fn replayed(global: &Global, asked: &Replay, hapax: &Hapax) -> Result<Exit
     }
 }
 
-/// Runs a recorded program in a directory of its own. It has nobody to tell anything.
+/// Runs a recorded program in a directory of its own. Its events are dropped.
 async fn again(run: Run, room: PathBuf) -> Result<(), String> {
     let operation = &run.about.operation;
     let params = operation.params.clone().unwrap_or_else(|| "{}".into());
@@ -88,7 +88,7 @@ async fn again(run: Run, room: PathBuf) -> Result<(), String> {
     }
 }
 
-/// The names by which a program would find the real ledger and its settings.
+/// The variables by which a program would find the real ledger and its settings.
 fn ours() -> String {
     let told = [
         "HAPAX_REPLAY",
@@ -109,7 +109,7 @@ fn quoted(path: &Path) -> String {
     format!("'{}'", path.display().to_string().replace('\'', r"'\''"))
 }
 
-/// Putting in place what was made again, where it differs, needs somebody's yes.
+/// Opens a review for each output that was made again and differs: only an approved one is put in place.
 async fn ask(hapax: &Hapax, found: &Replayed) -> Result<Vec<String>, Failed> {
     let mut reviews = Vec::new();
     for divergence in found.divergences.iter().filter(|divergence| divergence.what == "output") {
@@ -167,7 +167,7 @@ fn report(global: &Global, mode: &str, found: &Replayed, reviews: &[String]) {
     }
 }
 
-/// Puts in place what was made anew, as far as somebody has approved it.
+/// Puts the approved files of a replay in place.
 pub(super) async fn promote(global: &Global, asked: &Promote) -> Result<Exit, Failed> {
     let replay = asked.replay.parse();
     let replay = replay.map_err(|error| Failed::usage(format!("{}: {error}", asked.replay)))?;

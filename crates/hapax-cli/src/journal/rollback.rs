@@ -1,4 +1,5 @@
-//! `hapax journal roll-back` and `hapax journal roll-backs`: what can be undone, and undoing it.
+//! `hapax journal roll-back` and `hapax journal roll-backs`: lists operations that can be undone,
+//! and undoes one.
 
 use hapax::{Digest, Step};
 use hapax_pipeline::{Fold, Pipeline, TakenBack, What};
@@ -12,8 +13,8 @@ use crate::{output, run};
 /// How many entries are read at once.
 const PAGE: usize = 1_000;
 
-/// Lists operations that happened, or may have, and registered how to undo them: where each stands
-/// in the journal, its steps, and their checksum.
+/// Lists operations that happened, or may have, and that registered how to undo them: the place of
+/// each in the journal, its steps, and their checksum.
 pub(super) async fn list(global: &Global, asked: &RollBacks) -> Result<Exit, Failed> {
     let hapax = output::builder(global).open(&global.db).await?;
     let hapax = hapax.in_namespace(output::namespace(global)?);
@@ -71,7 +72,7 @@ fn text(payload: &[u8]) -> String {
     String::from_utf8_lossy(payload).into_owned()
 }
 
-/// Undoes what an operation did by the steps that it registered, each once, and clears its record.
+/// Undoes an operation by the steps that it registered, each once, and clears its record.
 pub(super) async fn main(global: &Global, asked: &RollBack) -> Result<Exit, Failed> {
     let hapax = output::builder(global).open(&global.db).await?;
     let hapax = hapax.in_namespace(output::namespace(global)?);
@@ -83,7 +84,7 @@ pub(super) async fn main(global: &Global, asked: &RollBack) -> Result<Exit, Fail
             .next("See: hapax journal list"));
     };
     let (key, attempt) = (entry.key, entry.attempt);
-    // What an earlier attempt registered would undo what a later one did.
+    // The steps of an earlier attempt would undo the work of a later one.
     if hapax.show(key).await?.is_none_or(|effect| effect.attempt != attempt) {
         let what =
             format!("entry {} is of an attempt that is over; another came after it", entry.id);

@@ -1,4 +1,4 @@
-//! `hapax outbox dispatch`: deliver, until it is told to stop.
+//! `hapax outbox dispatch`: deliver, until a signal stops it.
 
 use std::time::Duration;
 
@@ -10,21 +10,21 @@ use crate::config::Config;
 use crate::exit::{Exit, Failed};
 use crate::{log, output, stop};
 
-/// How long to wait before the journal is looked at again.
+/// How long to wait before the journal is read again.
 const PAUSE: Duration = Duration::from_millis(500);
 
-/// Tells what the journal says of operations: for ever, or until everything is told.
+/// Emits lineage events for the operations in the journal: for ever, or once until none is left.
 pub(crate) async fn project(hapax: &Hapax, once: bool) {
     if let Ok(projector) = Projector::new(hapax) {
         project_with(projector, hapax, once).await;
     }
 }
 
-/// The same, by a projector that somebody has set up.
+/// The same, with a projector that the caller has set up.
 pub(crate) async fn project_with(mut projector: Projector, hapax: &Hapax, once: bool) {
     loop {
         if once {
-            // What was written last is sealed first.
+            // The newest entries are sealed first.
             let _ = hapax.pass().await;
         }
         let behind = match projector.pass().await {

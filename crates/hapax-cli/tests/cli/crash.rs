@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use super::{Place, Ran, wait_until};
 
-/// A program that appends a line, says that it started, and then waits to be killed, unless
-/// it was told not to wait.
+/// A program that appends a line, makes the file `started`, and then waits to be killed, unless the
+/// file `stop` is there.
 const PROGRAM: &str =
     "echo run >> runs; touch started; while [ ! -e stop ]; do sleep 0.01; done; echo done";
 
@@ -15,7 +15,7 @@ fn signal(child: &Child, name: &str) {
     assert!(status.expect("kill runs").success());
 }
 
-/// Starts it, kills `hapax` in mid-program, and gives back how long the next call took.
+/// Starts a run, kills `hapax` in mid-program, and returns how long the next call took.
 fn kill_and_ask_again(place: &Place, words: &[&str]) -> (Ran, Duration) {
     let mut first = place.start(words);
     place.wait_for("started");
@@ -26,7 +26,7 @@ fn kill_and_ask_again(place: &Place, words: &[&str]) -> (Ran, Duration) {
     (place.hapax(words), start.elapsed())
 }
 
-/// Proves K-7: opaque work of a killed process needs a person, who is told what to do.
+/// Proves K-7: opaque work of a killed process needs a person, and the error names the command.
 #[test]
 fn a_killed_opaque_run_needs_a_person() {
     let place = Place::new();
@@ -62,7 +62,7 @@ fn a_killed_opaque_run_needs_a_person() {
     assert_eq!(place.read("runs"), "run\nrun\n");
 }
 
-/// Proves K-4: a person who knows the result gives it, and it is what a repeat prints.
+/// Proves K-4: a person who knows the result records it, and a repeat prints it.
 #[test]
 fn a_result_given_by_a_person_is_replayed() {
     let place = Place::new();
@@ -184,7 +184,7 @@ fn a_stopped_holder_is_overtaken_and_fenced() {
     assert_eq!(place.read("runs"), "run\nrun\n");
 }
 
-/// Proves K-5: also when its record was swept and made again meanwhile.
+/// Proves K-5: the holder is fenced also when its record was swept and made again meanwhile.
 #[test]
 fn a_stopped_holder_of_a_record_that_was_made_anew_is_fenced() {
     let place = Place::new();
@@ -206,7 +206,7 @@ fn a_stopped_holder_of_a_record_that_was_made_anew_is_fenced() {
     );
 }
 
-/// Proves P-18: a signal reaches the program, and what it means is the safety class's question.
+/// Proves P-18: a signal reaches the program, and the safety class decides what it means.
 #[test]
 fn signals_are_passed_on() {
     let place = Place::new();
@@ -221,8 +221,8 @@ fn signals_are_passed_on() {
     }
 }
 
-/// Proves C-4 for any program: one that runs when its epoch ends is told at its end, what it says
-/// does not count, and whoever looks after it can let go of all that the epoch has left.
+/// Proves C-4 for any program: one that runs when its epoch ends learns it at its own end, and its
+/// result does not count. An operator can skip all effects that the epoch has left.
 #[test]
 fn a_program_whose_epoch_ends_is_void() {
     let place = Place::new();
@@ -247,8 +247,8 @@ fn a_program_whose_epoch_ends_is_void() {
     place.hapax(&["doctor"]).exits(0);
 }
 
-/// Proves K-18: `hapax run` is stopped while its program works, and so does not renew its lease. The program, and what
-/// it has started in a session of its own, is killed before another attempt can be granted.
+/// Proves K-18: `hapax run` is stopped while its program works, and so does not renew its lease. The program and
+/// every process that it has started in a session of its own are killed before another attempt can be granted.
 #[test]
 fn a_program_is_killed_while_its_runner_is_stopped() {
     let place = Place::new();
@@ -270,7 +270,7 @@ fn a_program_is_killed_while_its_runner_is_stopped() {
     let mut other = place.command(&second).spawn().expect("hapax starts");
     wait_until("it is granted again", || place.read("runs") == "run\nrun\n");
     let size = |name| std::fs::metadata(place.path(name)).map_or(0, |meta| meta.len());
-    // Both traces grow now only by what the second run has started.
+    // Only processes of the second run still write to the two files.
     end(&mut other);
     wait_until("the second run is over", || {
         let before = (size("child"), size("grandchild"));
@@ -304,7 +304,7 @@ fn a_program_is_killed_at_its_deadline_while_its_runner_is_stopped() {
     end(&mut runner);
 }
 
-/// Proves K-18: a program and what it has started die with `hapax run`, and nothing is granted before they are dead.
+/// Proves K-18: a program and its descendants die with `hapax run`, and nothing is granted before they are dead.
 #[test]
 fn what_a_program_has_started_dies_with_its_runner() {
     let place = Place::new();
@@ -321,7 +321,7 @@ fn what_a_program_has_started_dies_with_its_runner() {
     });
 }
 
-/// Kills a process of ours, without a word.
+/// Kills one of this test's processes.
 fn end(child: &mut Child) {
     child.kill().expect("killed");
     child.wait().expect("gone");

@@ -24,7 +24,7 @@ fn a_failing_sync_is_never_acknowledged() {
             .output()
             .unwrap();
         let ran = Ran::from(output);
-        // Every claim and every outcome that was acknowledged before the disk failed is there.
+        // Every claim and every outcome that was acknowledged before the disk failed is recorded.
         let shown = place.hapax(&["effects", "list", "--json"]).exits(0);
         let line = shown.out.lines().find(|line| line.contains(&format!("\"label\":\"{key}\"")));
         let executed = place.read("ran").lines().any(|line| line == key);
@@ -40,7 +40,7 @@ fn a_failing_sync_is_never_acknowledged() {
     place.hapax(&["journal", "verify"]).exits(0);
 }
 
-/// Proves K-10: a full disk is said plainly, and work resumes when there is room.
+/// Proves K-10: a full disk is a plain error, and work resumes when there is room.
 #[test]
 fn a_full_disk_is_said_plainly_and_work_resumes() {
     let place = Place::new();

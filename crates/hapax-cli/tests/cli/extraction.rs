@@ -28,8 +28,8 @@ fn rivers() -> Value {
     })
 }
 
-/// Proves: what an edit costs, why something was not found, and what a change of
-/// the ontology takes with it.
+/// Proves: the cost of an edit, the reason of a miss, and the results that a
+/// change of the ontology removes.
 #[test]
 fn a_folder_is_read_edited_and_read_again() {
     let place = Place::new();
@@ -99,7 +99,7 @@ fn a_folder_is_read_edited_and_read_again() {
     place.hapax(&["ontologies", "remove", IRI]).exits(0).shows("removed");
 }
 
-/// The example tells its story to the end.
+/// The example runs to its end.
 #[test]
 fn the_example_works() {
     let story = "../../examples/extraction/run.sh";
@@ -210,7 +210,7 @@ impl Two {
         self.servers.lock().expect("no panic")[nth].address.clone()
     }
 
-    /// How many requests are under way on both servers, but for those that ask this.
+    /// How many requests are under way on both servers, without those of this query.
     fn under_way(&self) -> usize {
         let counted = |server: &Server| {
             let metrics = curl(&[&format!("http://{}/metrics", server.address)]);
@@ -221,7 +221,7 @@ impl Two {
         self.servers.lock().expect("no panic").iter().map(counted).sum()
     }
 
-    /// So many equal requests at once, to these servers in turn: the status of each.
+    /// Sends this many equal requests at once, to these servers in turn, and prints the status of each.
     fn ask(&self, many: usize, servers: &[usize], text: &str) -> std::process::Child {
         let request = json!({ "text": text, "ontologyId": IRI }).to_string();
         let mut config = String::from(
@@ -267,8 +267,8 @@ fn a_thousand_requests_on_two_servers_are_one_call() {
     assert_eq!(two.model.asked(), 1);
 }
 
-/// Proves X-4: when the server that is at it is killed, another asks once more, and nobody who
-/// waits is left waiting.
+/// Proves X-4: when the server that performs the call is killed, the other one calls once more, and
+/// every waiting client gets an answer.
 #[test]
 fn a_server_that_is_killed_is_overtaken() {
     let two = Two::start();

@@ -1,4 +1,4 @@
-//! Clients that mean no good, or cannot do better: what they may cost, and that others are served.
+//! Hostile and slow clients: their cost is bounded, and other clients are served.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpStream;
@@ -8,7 +8,7 @@ use super::proxy::Service;
 use super::serve::{Server, status};
 use super::{LONG, Place, wait_until};
 
-/// What a client is told that sends a gigabyte after this head, and reads even when it is cut off.
+/// The answer to a client that sends a gigabyte after this head, and reads even when it is cut off.
 fn told_of_a_gigabyte(address: &str, head: &str) -> String {
     let mut stream = TcpStream::connect(address).expect("a connection");
     stream.write_all(head.as_bytes()).expect("a head");
@@ -29,8 +29,7 @@ fn told_of_a_gigabyte(address: &str, head: &str) -> String {
     line
 }
 
-/// Floods a server: this path takes requests with these headers, and answers one that is in order
-/// with this status.
+/// Floods a server. `path` takes requests with these headers, and answers a valid one with the status `fine`.
 fn flood(server: &Server, path: &str, headers: &[&str], fine: &str) {
     let place = Place::new();
     let head = |length: &str| {
@@ -53,12 +52,12 @@ fn flood(server: &Server, path: &str, headers: &[&str], fine: &str) {
             assert_eq!(send(&["-d", "{}"]), fine);
         }
     }
-    // A gigabyte that says so, and one that does not.
+    // A gigabyte with a declared length, and one without.
     for length in ["Transfer-Encoding: chunked\r\n\r\n", "Content-Length: 1073741824\r\n\r\n"] {
         let told = told_of_a_gigabyte(&server.address, &head(length));
         assert_eq!(told, "HTTP/1.1 413 Payload Too Large\r\n", "{path} {length}");
     }
-    // What is a little too large is told so, whether the client asks before it sends or not.
+    // A body that is a little too large gets its error, whether the client asks before it sends or not.
     let large = place.path("large.json");
     std::fs::write(&large, vec![b' '; 3_000_000]).expect("written");
     let large = format!("@{}", large.display());
@@ -71,8 +70,8 @@ fn flood(server: &Server, path: &str, headers: &[&str], fine: &str) {
     drop(dripping);
 }
 
-/// Has 500 clients send almost a mebibyte each, and stall: some are told to come back, and whoever
-/// behaves is served meanwhile.
+/// Has 500 clients send almost a mebibyte each, and stall: some of them get a 503, and a
+/// well-behaved client is served meanwhile.
 fn stall(server: &Server, path: &str, headers: &[&str], fine: &str) {
     const ALMOST: usize = 1024 * 1024 - 1;
     let headers_text: String = headers.iter().map(|header| format!("{header}\r\n")).collect();
@@ -88,7 +87,7 @@ fn stall(server: &Server, path: &str, headers: &[&str], fine: &str) {
             let mut stream = TcpStream::connect(&server.address).expect("a connection");
             stream.set_write_timeout(Some(LONG)).expect("a deadline");
             stream.set_read_timeout(Some(LONG)).expect("a deadline");
-            // One that is turned away may find out while it sends.
+            // A client that is turned away may find out while it sends.
             let _ = stream.write_all(&part);
             if nth % 50 == 0 {
                 assert_eq!(status(&[&with[..], &["-d", "{}", &url]].concat()), fine);
@@ -103,7 +102,7 @@ fn stall(server: &Server, path: &str, headers: &[&str], fine: &str) {
     assert_eq!(status(&[&with[..], &["-d", "{}", &url]].concat()), fine);
     let peak = server.peak_mb();
     assert!(peak < 256, "{peak} MB");
-    // What they held is there again.
+    // The memory that they held is free again.
     drop(stalling);
     let large = Place::new();
     std::fs::write(large.path("large.json"), [b"{}", &vec![b' '; 900_000][..]].concat())
@@ -129,7 +128,7 @@ fn bodies_share_their_memory() {
 }
 
 /// Proves S-6 for floods: 500 connections that drip, bodies without end, depth and packed bombs;
-/// memory stays bounded, and whoever behaves is served.
+/// memory stays bounded, and well-behaved clients are served.
 #[test]
 fn floods_are_survived() {
     const JSON: &str = "Content-Type: application/json";
@@ -161,7 +160,7 @@ fn floods_are_survived() {
     }
 }
 
-/// Proves S-6 for floods of the proxy: the same, and of all that one request reaches the service.
+/// Proves S-6 for floods of the proxy: the same, and only one of all requests reaches the service.
 #[test]
 fn a_proxy_survives_floods() {
     let (place, service) = (Place::new(), Service::start());

@@ -1,10 +1,10 @@
-//! Whatever is typed or piped in: an answer with a code that means something, never a panic.
+//! Any words or input: an exit code of the contract, never a panic.
 
 use proptest::prelude::*;
 
 use crate::{Place, Ran};
 
-/// The codes that the contract knows, and 1 for a damaged journal or a doctor's finding.
+/// The codes of the contract, and those of a program that ran or could not be started.
 const CODES: [i32; 11] = [0, 1, 2, 64, 65, 69, 70, 73, 75, 78, 127];
 
 fn sane(ran: &Ran) -> Result<(), TestCaseError> {

@@ -1,5 +1,5 @@
-//! What governs operations, as the command line shows it: refusals in the ledger, rolling back
-//! and resetting, settings of `hapax.toml`, what doctor finds, what is printed.
+//! The governance of operations on the command line: refusals in the ledger, rolling back and
+//! resetting, settings of `hapax.toml`, doctor's findings, masked output.
 
 use std::path::Path;
 use std::process::Stdio;
@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::pipeline::{Shop, operation};
 use super::{LONG, Ran, wait_until};
 
-/// The documents that a command prints, a line each.
+/// The documents that a command prints, one a line.
 pub(super) fn lines(ran: &Ran) -> Vec<Value> {
     ran.out.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect()
 }
@@ -23,7 +23,7 @@ fn declared(config: &str) -> Shop {
     shop
 }
 
-/// Starts an operation that says so and stays at work until it is let go.
+/// Starts an operation that makes the file `held`, and works until the file `go` is there.
 struct Holder<'a> {
     shop: &'a Shop,
     child: std::process::Child,
@@ -48,7 +48,7 @@ impl<'a> Holder<'a> {
 }
 
 impl Drop for Holder<'_> {
-    /// A test that fails leaves nobody behind.
+    /// A test that fails leaves no process behind.
     fn drop(&mut self) {
         if let Ok(None) = self.child.try_wait() {
             self.shop.write("go", "");
@@ -58,7 +58,7 @@ impl Drop for Holder<'_> {
 }
 
 /// Proves P-7, P-10, P-13 and O-10: the exported governance ledger has each refusal beside the
-/// events, says that it is one and which guard it was, and nothing of what was given.
+/// events. It names the guard, and quotes nothing of the input.
 #[test]
 fn refusals_are_in_the_governance_ledger() {
     let shop = declared(
@@ -102,8 +102,8 @@ fn refusals_are_in_the_governance_ledger() {
     assert_eq!((&to["events"], &to["refusals"]), (&json!(1), &json!(4)), "{to}");
 }
 
-/// Proves P-16: on the command line, what was escalated is refused with all of it as it was, also
-/// by a run that knows how to undo it.
+/// Proves P-16: on the command line, an escalated operation is refused and left as it was, also by
+/// a run that knows how to undo it.
 #[test]
 fn what_was_escalated_is_not_rolled_back_by_a_run() {
     let shop = Shop::in_a_file();
@@ -129,7 +129,7 @@ fn what_was_escalated_is_not_rolled_back_by_a_run() {
     );
 }
 
-/// Proves P-18: terms that are written down and not declared are not passed over in silence.
+/// Proves P-18: terms that are in the file and not declared are refused, not ignored.
 #[test]
 fn what_the_file_says_of_a_dataset_has_to_be_declared() {
     let shop = Shop::in_a_file();
@@ -143,12 +143,12 @@ fn what_the_file_says_of_a_dataset_has_to_be_declared() {
     shop.hapax(&operation("flow", "v1", &["--", "true"])).exits(0);
 }
 
-/// Proves P-16: the registry names the command that undoes an operation; given twice it undoes once,
-/// and the pointer of an attempt that others came after undoes nothing.
+/// Proves P-16: the registry names the command that undoes an operation. Given twice, it undoes
+/// once; the pointer of an attempt that a later one followed undoes nothing.
 #[test]
 fn a_roll_back_undoes_once_and_only_what_stands() {
     let shop = Shop::in_a_file();
-    // The first attempt is not done, and registers how it would have been undone.
+    // The first attempt fails, and registers how it would have been undone.
     let work = "echo x >> runs; test -e ready || exit 75; echo made > out.txt";
     let more = ["--output", "out.txt", "--rollback", "rm out.txt; echo undone >> undone"];
     shop.write("hapax.toml", "[datasets.flow]\nretries = { quick = 0 }\n");
@@ -191,7 +191,7 @@ fn a_roll_back_undoes_once_and_only_what_stands() {
     restore("4711").exits(64).says("no entry 4711");
 }
 
-/// Proves P-16: a key is reset by whoever names the attempt and says why; that is in the journal.
+/// Proves P-16: a person resets a key by naming the attempt and the reason, which is in the journal.
 #[test]
 fn a_key_is_reset_with_a_reason() {
     let shop = Shop::in_a_file();
@@ -219,7 +219,7 @@ fn a_key_is_reset_with_a_reason() {
     shop.hapax(&why).exits(65);
 }
 
-/// Energy and carbon are what the coefficients of the file make of CPU time, and labelled an
+/// Energy and carbon follow from CPU time by the coefficients of the file, and are labelled an
 /// estimate.
 #[test]
 fn coefficients_are_the_files() {
@@ -243,7 +243,7 @@ fn coefficients_are_the_files() {
     assert!(per_second[0] > 3.9 * per_second[1], "{per_second:?}");
 }
 
-/// Proves P-5: `on_lock` and `lock_wait` of the file decide what a held lock means.
+/// Proves P-5: `on_lock` and `lock_wait` of the file decide how an operation reacts to a held lock.
 #[test]
 fn a_held_lock_is_dealt_with_as_the_file_says() {
     let shop = declared(
@@ -255,7 +255,7 @@ fn a_held_lock_is_dealt_with_as_the_file_says() {
         let (began, other) = (Instant::now(), operation(dataset, "v2", &["--", "true"]));
         let told = shop.hapax(&other).exits(code);
         assert_eq!(told.err.contains("hapax: left: "), dataset == "left", "{told:?}");
-        // Without the file it would be half a minute.
+        // Without the file, it would wait for half a minute.
         let waited = dataset == "waited";
         assert!(!waited || began.elapsed() >= Duration::from_millis(20), "{:?}", began.elapsed());
         assert!(began.elapsed() < LONG / 2, "{dataset}: {:?}", began.elapsed());
@@ -267,7 +267,7 @@ fn a_held_lock_is_dealt_with_as_the_file_says() {
     }
 }
 
-/// Proves P-6: with `shards` in the file, parts of a dataset are worked on side by side.
+/// Proves P-6: with `shards` in the file, operations on different parts of a dataset run side by side.
 #[test]
 fn parts_are_worked_on_at_once_where_the_file_says_so() {
     let shop = declared(
@@ -296,7 +296,7 @@ fn tries_are_as_many_as_the_file_says() {
     }
 }
 
-/// Proves P-7 and P-9: with `slo` in the file a spent error budget stops what comes after.
+/// Proves P-7 and P-9: with `slo` in the file, a spent error budget stops later operations.
 #[test]
 fn an_error_budget_is_the_files() {
     let shop = declared(
@@ -308,7 +308,7 @@ fn an_error_budget_is_the_files() {
             shop.hapax(&operation(dataset, version, &["--", "false"])).exits(1);
         }
     }
-    // It counts what is sealed.
+    // The budget counts sealed entries only.
     shop.hapax(&["outbox", "dispatch", "--until-idle"]).exits(0);
     let refused = shop.hapax(&operation("flow", "v3", &["--", "touch", "flowed"])).exits(73);
     refused.says("error budget: 2 of 2 operations failed; 1 may");
@@ -316,7 +316,7 @@ fn an_error_budget_is_the_files() {
     shop.hapax(&operation("levels", "v3", &["--", "true"])).exits(0);
 }
 
-/// Proves O-4: with `order` in the file, events are ordered by what is there in them.
+/// Proves O-4: with `order` in the file, the ordering key is a value of the payload.
 #[test]
 fn events_are_ordered_as_the_file_says() {
     let shop = declared(
@@ -339,9 +339,9 @@ fn events_are_ordered_as_the_file_says() {
 
 const SECRET: [&str; 4] = ["38.512347", "97.321234", "37.912345", "98.454321"];
 
-/// Proves P-14: nothing that hapax prints of operations on a masked dataset is finer than allowed,
-/// whatever they made, said or failed with, or people said of them: searched byte by byte in the
-/// output of every command, and in the database.
+/// Proves P-14: hapax prints nothing about operations on a masked dataset that is finer than
+/// allowed, whether it comes from their results, output or errors, or from people's notes. The test
+/// searches the output of every command, and the database, byte by byte.
 #[test]
 fn exact_places_are_not_printed() {
     let shop = declared(
@@ -384,7 +384,7 @@ fn exact_places_are_not_printed() {
     }
     let refused = run(&operation("sites", "v5", &["--", "echo", place]));
     assert_eq!(refused.code, Some(73));
-    // What people say of them, with a place in it each time.
+    // Notes and results from people, with a place in each.
     let partial = ["--rollback", "test -e ready", "--", "sh", "-c", "exit 3"];
     let partial = operation("sites", "v6", &[&why[..], &partial].concat());
     assert_eq!(run(&partial).code, Some(78));
@@ -457,8 +457,8 @@ fn exact_places_are_not_printed() {
     }
 }
 
-/// Proves P-18: a checkpoint of Great Expectations, or what stands where it would, is a check after
-/// the work, and its result the contract of what comes next.
+/// Proves P-18: a checkpoint of Great Expectations, or a script in its place, is a check after the
+/// work, and its result is the contract of the next operation.
 #[test]
 fn a_checkpoint_is_a_check_and_a_contract() {
     let shop = Shop::in_a_file();
@@ -502,7 +502,7 @@ fn a_checkpoint_is_a_check_and_a_contract() {
     assert!(journal.contains(r#"\"checks\":[\"/usr/bin/python3 checkpoint.py"#), "{journal}");
 }
 
-/// Moves what the journal says back in time, or changes it otherwise, behind the ledger's back.
+/// Moves the journal's entries back in time, or changes them otherwise, behind the ledger's back.
 fn forge(shop: &Shop, sqlite: &str, postgres: &str) {
     shop.sql(
         &format!(
@@ -514,8 +514,8 @@ fn forge(shop: &Shop, sqlite: &str, postgres: &str) {
     );
 }
 
-/// Proves P-17: a loop, starvation, overlapping writes to a sovereign dataset and bloat are found,
-/// each with its name, and were not there before.
+/// Proves P-17: doctor finds a loop, starvation, overlapping writes to a sovereign dataset and
+/// bloat, each by its name, and did not find them before.
 fn doctor_finds_what_goes_wrong_slowly(shop: &Shop) {
     shop.write("hapax.toml", "[datasets.theirs]\nsovereignty = \"tribal\"\n");
     shop.hapax(&["datasets", "declare"]).exits(0);
@@ -542,7 +542,7 @@ fn doctor_finds_what_goes_wrong_slowly(shop: &Shop) {
     holder.lets_go();
     shop.hapax(&["doctor"]).exits(0);
 
-    // Two that came after each other, written down as if the second had not waited.
+    // Two operations that ran one after the other, recorded as if the second had not waited.
     for version in ["v1", "v2"] {
         let more = ["--justification", "a survey", "--", "true"];
         shop.hapax(&operation("theirs", version, &more)).exits(0);

@@ -1,4 +1,4 @@
-//! Items by real processes, which are killed, and what arrived at real servers.
+//! Items by real processes that are killed, and the requests that arrived at real servers.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
@@ -13,20 +13,20 @@ use hapax_testkit::Mail;
 use super::serve::Server;
 use super::{Place, wait_until};
 
-/// A server that does everything it is asked, as often as it is asked, and tells who asks whether
-/// it did.
+/// A server that does everything it is asked, as often as it is asked, and answers probes whether
+/// it did something.
 #[derive(Clone)]
 struct Till {
     port: u16,
-    /// What it did: the first part of the path, and the key.
+    /// Its actions: the first part of the path, and the key.
     rung: Arc<Mutex<Vec<(String, String)>>>,
-    /// How often it was asked whether it did something, and had.
+    /// How many probes found their action.
     found: Arc<AtomicUsize>,
-    /// The same, and it had not.
+    /// How many probes did not.
     missed: Arc<AtomicUsize>,
-    /// Connections that somebody has not done with.
+    /// Connections that are still open.
     open: Arc<AtomicUsize>,
-    /// Whether it hangs up on whoever calls, and does nothing.
+    /// Whether it closes every connection and does nothing.
     hangs_up: Arc<AtomicBool>,
 }
 
@@ -56,13 +56,13 @@ impl Till {
         till
     }
 
-    /// The keys of what it did of one kind.
+    /// The keys of its actions of one kind.
     fn rung(&self, kind: &str) -> Vec<String> {
         let rung = self.rung.lock().expect("no panic");
         rung.iter().filter(|(of, _)| of == kind).map(|(_, key)| key.clone()).collect()
     }
 
-    /// Waits until everything that was sent before has been read: connections are taken up in order.
+    /// Waits until the server has read everything that was sent before: connections are accepted in order.
     fn quiet(&self) {
         let mut last = TcpStream::connect(("127.0.0.1", self.port)).expect("it listens");
         last.write_all(b"GET / HTTP/1.1\r\n\r\n").expect("it reads");
@@ -120,7 +120,7 @@ impl Till {
             };
             drop(rung);
             if status == "201 Created" {
-                // Long enough that some are killed while they wait for an answer.
+                // Long enough that some runs are killed while they wait for an answer.
                 std::thread::sleep(Duration::from_millis(10));
             }
             let answer = "{\"receipt\":7}";
@@ -131,7 +131,7 @@ impl Till {
     }
 }
 
-/// The 64 hexadecimal digits of a key, wherever they stand.
+/// The 64 hexadecimal digits of a key, wherever they are in a text.
 fn digits(text: &str) -> String {
     // A colon before them may be written as %3A.
     let mut words = text.split(|c: char| !c.is_ascii_hexdigit());
@@ -156,8 +156,8 @@ for (let n = 0; n < 3; n++) {
 }
 "#;
 
-/// Does what a person does who looks after the till: says of each note that nobody knows about
-/// whether it is there. How many there were.
+/// Does the work of an operator of the till: decides for each note of unknown outcome whether it
+/// happened. Returns how many notes there were.
 fn look_after(place: &Place, till: &Till) -> usize {
     till.quiet();
     let open = place.hapax(&["--json", "items", "escalations"]).exits(78);
@@ -180,7 +180,7 @@ fn look_after(place: &Place, till: &Till) -> usize {
     open.out.lines().count()
 }
 
-/// How many items and mutations there are of which this holds.
+/// How many items and mutations fulfil this condition.
 fn parts(place: &Place, which: &str) -> usize {
     let db = rusqlite::Connection::open(place.path("hapax.db")).expect("the ledger");
     let sql = format!(
@@ -191,9 +191,9 @@ fn parts(place: &Place, which: &str) -> usize {
     usize::try_from(count).expect("not less than none")
 }
 
-/// Proves I-5, I-8, I-9: whoever is killed in the middle of a run leaves nothing undone and nothing
-/// done twice, at an HTTP server, an SMTP server and in the database. What was on its way is looked
-/// for, and where nobody can look, a person is asked.
+/// Proves I-5, I-8, I-9: a run that is killed leaves nothing undone and nothing done twice, at an
+/// HTTP server, an SMTP server and in the database. Mutations in flight are looked up; where no
+/// tool can look one up, a person is asked.
 #[test]
 fn runs_may_be_killed_at_every_step() {
     let kills = std::env::var("HAPAX_KILLS").ok().and_then(|n| n.parse().ok()).unwrap_or(25);
@@ -234,8 +234,8 @@ fn runs_may_be_killed_at_every_step() {
         |batch: u64| std::fs::write(place.path("batch"), format!("b{batch}")).expect("a file");
     write_batch(batch);
     let deadline = Instant::now() + Duration::from_secs(120 + kills * 2);
-    // Until some have been killed with something on its way that was looked for, or came before a
-    // person, and one with a letter on its way.
+    // Until some runs were killed with a mutation in flight that was looked up or came before a
+    // person, and one run with a mail in flight.
     while killed < kills || looked()[0] == 0 || asked == 0 || mailing == 0 {
         let so_far = format!(
             "{killed} of {kills} kills, {mailing} of them at a letter, {:?} looked for, {asked} asked",
@@ -311,7 +311,7 @@ fn runs_may_be_killed_at_every_step() {
     );
 }
 
-/// Tools at this till: one that can look things up, and one that cannot.
+/// Tools at this till: one that can look up its mutations, and one that cannot.
 fn tools(till: &Till) -> String {
     let port = till.port;
     format!(
@@ -331,22 +331,22 @@ fn tools(till: &Till) -> String {
     )
 }
 
-/// What a person is asked, as the command line tells it.
+/// The key, the attempt and the actions of the open escalation, as the command line prints it.
 fn the_escalation(place: &Place) -> (String, String, serde_json::Value) {
     let open = place.hapax(&["--json", "items", "escalations"]).exits(78).json();
     let text = |name: &str| open[name].as_str().unwrap_or_default().to_owned();
     (text("key"), text("judged"), open["actions"].clone())
 }
 
-/// The key of the first mutation that somebody is asked about.
+/// The key of the first mutation whose outcome is unknown.
 fn shown_mutation(place: &Place) -> String {
     let open = place.hapax(&["--json", "items", "escalations"]).exits(78).json();
     let key = open.pointer("/unknown/0/mutation/key").and_then(|key| key.as_str());
     key.expect("a key").to_owned()
 }
 
-/// Proves I-12, I-13: what a person can do on the command line, one after the other: look at an item,
-/// say that it did not happen, have it looked for again, let it go.
+/// Proves I-12, I-13: the actions of a person on the command line, one after the other: look at an item, decide
+/// that it did not happen, have it looked up again, skip it.
 #[test]
 fn a_person_decides_on_the_command_line() {
     let (till, place) = (Till::open(), Place::new());
@@ -365,7 +365,7 @@ fn a_person_decides_on_the_command_line() {
     };
     let hang_up = |hangs_up: bool| till.hangs_up.store(hangs_up, Ordering::SeqCst);
 
-    // Nobody can look: it did not happen, says a person, and so it is done.
+    // This tool cannot look its mutation up: a person decides that it did not happen, and so it is done.
     publish("note", "desk");
     hang_up(true);
     run("note").exits(78).says("hapax items escalations");
@@ -386,7 +386,7 @@ fn a_person_decides_on_the_command_line() {
     place.hapax(&["items", "show", "note", "note"]).exits(0).shows("done").shows("applied");
     act("skip", &key, &attempt).exits(64).says("It may have been decided");
 
-    // Somebody can look, and hears nothing for long; once it is asked to try again, it does.
+    // This tool can look its mutation up, and gets no answer for long; asked to try again, it does.
     publish("charge", "till");
     hang_up(true);
     run("charge").exits(75);
@@ -406,7 +406,7 @@ fn a_person_decides_on_the_command_line() {
     let nothing = "0 looked for, 0 decided, 0 before a person, 0 not due yet\n";
     place.hapax(&["items", "reconcile"]).exits(0).prints(nothing);
 
-    // A person lets it go.
+    // A person skips it.
     publish("letter", "desk");
     hang_up(true);
     run("letter").exits(78);
@@ -419,7 +419,7 @@ fn a_person_decides_on_the_command_line() {
     assert_eq!(done, [1, 1, 0]);
 }
 
-/// Proves I-11: a repair that waits for a person is shown with what it touches; it is used once it is
+/// Proves I-11: a repair that waits for a person is shown with the items that it touches. It is used once it is
 /// approved, and not if it is rejected.
 #[test]
 fn a_repair_is_decided_on_the_command_line() {
@@ -458,7 +458,7 @@ fn a_repair_is_decided_on_the_command_line() {
     }
 }
 
-/// A script is published without being run, and a run that has a name happens once.
+/// A script is published without being run, and a run with a name happens once.
 #[test]
 fn a_run_that_has_a_name_happens_once() {
     let place = Place::new();
@@ -474,7 +474,7 @@ fn a_run_that_has_a_name_happens_once() {
     place.hapax(&["items", "publish", "greet.js", "-w", "no name"]).exits(64).says("HX0702");
 }
 
-/// The example tells its story to the end: every invoice is booked, paid and answered once.
+/// The example runs to its end: every invoice is booked, paid and answered once.
 #[test]
 fn the_example_works() {
     let story = "../../examples/invoices/run.sh";
@@ -490,7 +490,7 @@ fn the_example_works() {
     }
 }
 
-/// Proves I-14: `hapax serve` begins what the file schedules, also where no workflow needs a tool.
+/// Proves I-14: `hapax serve` begins the workflows that the file schedules, also where no workflow needs a tool.
 #[test]
 fn a_schedule_of_the_file_is_kept_by_the_server() {
     let place = Place::new();

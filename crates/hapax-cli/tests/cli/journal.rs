@@ -1,4 +1,4 @@
-//! The journal: verified, altered behind its back, proved to others.
+//! The journal: verified, altered behind its back, proved to third parties.
 
 use std::os::unix::fs::FileExt as _;
 
@@ -26,7 +26,7 @@ fn one_changed_byte_is_found_and_the_entry_named() {
             .map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap())
             .collect()
     };
-    // The attempt of the second effect's entries stands in its record and in entries 3 and 4.
+    // The attempt of the second effect's entries is in its record and in entries 3 and 4.
     let attempt = entries[2]["attempt"].as_str().unwrap().trim_start_matches("att_");
     let attempt = data_encoding::HEXLOWER.decode(attempt.as_bytes()).unwrap();
     let database = place.path("hapax.db");

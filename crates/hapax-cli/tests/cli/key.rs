@@ -37,7 +37,7 @@ fn extraction_vectors_come_with_their_components() {
     }
 }
 
-/// Proves P-2 and K-2: what is missing, malformed or ambiguous is refused, and where.
+/// Proves P-2 and K-2: a missing, malformed or ambiguous field is refused, with its place.
 #[test]
 fn bad_fields_are_refused_with_their_place() {
     let place = Place::new();

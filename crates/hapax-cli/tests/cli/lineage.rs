@@ -1,5 +1,5 @@
-//! Lineage told over HTTP, to whoever speaks OpenLineage or Cypher: what is asked, and what the
-//! answers lead to.
+//! Lineage delivered over HTTP to endpoints of OpenLineage and Cypher: the requests, and the
+//! effects of the answers.
 
 use super::Place;
 use super::pipeline::operation;
@@ -24,7 +24,7 @@ fn publish(place: &Place, version: &str) {
     place.hapax(&operation("flow", version, &more)).exits(0);
 }
 
-/// What is told of everything so far, a line each, as it is written anew from the journal.
+/// Everything that was delivered so far, one line each, as it is written anew from the journal.
 fn rebuilt(place: &Place, file: &str) -> Vec<String> {
     place.hapax(&["lineage", "export", "--to", "rebuilt"]).exits(0);
     place.read(&format!("rebuilt/{file}")).lines().map(str::to_owned).collect()
@@ -44,9 +44,9 @@ struct Endpoint {
     authorization: &'static str,
     /// The settings of the sink, apart from its URL.
     settings: &'static str,
-    /// What the same is called when it is written anew.
+    /// The file that an export of the same writes.
     file: &'static str,
-    /// Answers after which it is tried again.
+    /// Answers after which the delivery is retried.
     heals: [(&'static str, &'static str); 2],
 }
 
@@ -81,8 +81,8 @@ impl Endpoint {
         assert!(ids(&got).iter().all(|id| listed.contains(id)), "by the ids of the outbox");
     }
 
-    /// What can never be taken is tried once, stays, and is sent under the same id when a person
-    /// says so.
+    /// A delivery that can never be accepted is tried once, stays failed, and is sent under the
+    /// same id when a person redrives it.
     fn refuses_for_good(&self) {
         let place = Place::new();
         let receiver = Receiver::start(&[("422 Unprocessable", ""), OK]);
@@ -118,7 +118,7 @@ const OPENLINEAGE: Endpoint = Endpoint {
     heals: [("500 Oops", ""), ("429 Slow\r\nretry-after: 0", "")],
 };
 
-/// A graph says in the body of a success that it was none.
+/// A graph reports a failure in the body of a success.
 const GRAPH: Endpoint = Endpoint {
     path: "/db/neo4j/tx/commit",
     authorization: "Basic bmVvNGo6czNjcmV0",
@@ -133,7 +133,7 @@ const GRAPH: Endpoint = Endpoint {
     ],
 };
 
-/// Proves O-8 and P-11: each moment once and in order, tried again under the same id.
+/// Proves O-8 and P-11: each moment is delivered once and in order, and retried under the same id.
 #[test]
 fn an_openlineage_endpoint_is_told_each_moment() {
     OPENLINEAGE.is_told();

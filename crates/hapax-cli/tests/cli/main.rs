@@ -143,7 +143,7 @@ impl Ran {
     }
 }
 
-/// Whether a program that a test wants is on this machine; says so if it is not.
+/// Whether a program that a test needs is on this machine; prints a line if it is not.
 fn available(program: impl AsRef<OsStr>) -> bool {
     let program = program.as_ref();
     let found =

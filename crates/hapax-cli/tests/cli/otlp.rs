@@ -1,4 +1,4 @@
-//! What a collector is told. `cargo xtask contract` has it decoded by somebody else's program.
+//! The exports to a collector. `cargo xtask contract` has another project's program decode them.
 
 use std::process::Stdio;
 use std::time::Instant;
@@ -20,7 +20,7 @@ fn bytes(hex: &str) -> Vec<u8> {
     at.map(|byte| u8::from_str_radix(byte, 16).expect("hex")).collect()
 }
 
-/// Whether something was told under this path that has these bytes in it.
+/// Whether the collector got a request on this path that has these bytes in it.
 fn heard(collector: &Receiver, path: &str, bytes: &[u8]) -> bool {
     collector.got().iter().any(|told| {
         told.path == path
@@ -38,8 +38,8 @@ fn label(name: &str, value: &str) -> Vec<u8> {
     [field(0x0a, name.as_bytes()), field(0x12, &field(0x0a, value.as_bytes()))].concat()
 }
 
-/// Proves P-15 and X-11 for OTLP: the names of the specification, and spans that are the caller's
-/// children.
+/// Proves P-15 and X-11 for OTLP: the names of the specification, and spans that are children of
+/// the caller's span.
 #[test]
 fn a_collector_is_told() {
     let (place, collector) = (Place::new(), Receiver::start(&[("200 OK", "")]));
@@ -82,15 +82,15 @@ fn a_collector_is_told() {
     }
     let hit = label("outcome", "hit");
     wait_until("a label", || heard(&collector, "/v1/metrics", &hit));
-    // What is left is told before the end.
+    // The rest is exported before the end.
     assert_eq!(server.stop().0, Some(0));
     let id = bytes(TRACE);
     assert!(heard(&collector, "/v1/traces", &id), "the span is part of the caller's trace");
     assert!(heard(&collector, "/v1/traces", b"GET /v1/effects/{key}"));
 }
 
-/// Proves P-15, S-3 for the proxy: its span is a child of the caller's and the parent of what the
-/// service does; without a collector the caller's own is passed on.
+/// Proves P-15, S-3 for the proxy: its span is a child of the caller's span and the parent of the
+/// service's. Without a collector, the caller's own span is forwarded.
 #[test]
 fn a_trace_goes_through_the_proxy() {
     let (service, collector) = (Service::start(), Receiver::start(&[("200 OK", "")]));
@@ -128,8 +128,7 @@ fn a_trace_goes_through_the_proxy() {
     assert!(heard(&collector, "/v1/metrics", b"hapax.grants"));
 }
 
-/// Proves P-15 and P-19: what one run counted and logged reaches a collector before the process
-/// ends.
+/// Proves P-15 and P-19: the metrics and logs of one run reach a collector before the process ends.
 #[test]
 fn a_single_run_is_told_before_it_ends() {
     let place = Place::new();
@@ -161,7 +160,7 @@ fn a_single_run_is_told_before_it_ends() {
     assert!(heard(&refused, "/v1/logs", b"sites"));
 }
 
-/// A collector that listens and says nothing costs a few seconds, and never the result.
+/// A silent collector costs a few seconds, and never the result.
 #[test]
 fn a_collector_that_is_silent_is_not_waited_for() {
     let place = Place::new();

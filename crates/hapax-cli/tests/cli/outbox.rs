@@ -36,11 +36,12 @@ sinks = ["log", "hook"]
     std::fs::write(place.path("hapax.toml"), config).expect("a file");
 }
 
-/// Proves O-2, O-6, O-10: recorded with the outcome, failed at the sink that is down, redriven.
+/// Proves O-2, O-6, O-10: an event is recorded with the outcome, fails at the sink that is down,
+/// and is redriven.
 #[test]
 fn a_programs_events_reach_a_file_and_an_endpoint() {
     let place = Place::new();
-    // Nobody listens there: the port is taken and let go.
+    // No server listens there: the port is taken and released.
     let port = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
     let free = port.local_addr().expect("an address").port();
     drop(port);
@@ -121,7 +122,7 @@ fn a_programs_events_reach_a_file_and_an_endpoint() {
     place.hapax(&["outbox", "resume", "hook"]).exits(0);
 }
 
-/// What is wrong is said with its place.
+/// An error names the place of the mistake.
 #[test]
 fn bad_input_is_refused_with_its_place() {
     let place = Place::new();
@@ -148,7 +149,7 @@ fn bad_input_is_refused_with_its_place() {
         .says("line 1 of HAPAX_EVENTS");
 }
 
-/// Proves O-8: brokers are declared in the file, and what is wrong with them is said by name.
+/// Proves O-8: brokers are declared in the file, and errors name the sink.
 #[test]
 #[cfg(feature = "brokers")]
 fn brokers_are_declared_in_the_file() {
@@ -190,7 +191,7 @@ stream = "events"
     };
 }
 
-/// Proves O-9: what the file declares of a dataset holds for what programs tell of it.
+/// Proves O-9: the file's declaration of a dataset holds for the events of programs.
 #[test]
 fn datasets_are_declared_in_the_file() {
     let place = Place::new();
@@ -224,7 +225,7 @@ sinks = ["log"]
     std::fs::write(place.path("hapax.toml"), config.replace("datasets.flow", "datasets.other"))
         .expect("a file");
     place.hapax(&["outbox", "configure"]).exits(0);
-    // Each declaration takes the place of the one before; what the file leaves out stays.
+    // Each declaration replaces the earlier one; a dataset that the file leaves out stays.
     place.hapax(&["datasets", "drop", "flow"]).exits(0).prints("flow is no longer declared.\n");
     let other = place.hapax(&["run", "-k", "other", "--", "sh", "-c", &tell(good)]);
     other.exits(73).says("a dataset that nobody registered");

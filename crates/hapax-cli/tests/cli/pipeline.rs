@@ -24,7 +24,7 @@ impl Shop {
         Self { place: Place::new(), server: Some(Postgres::start()) }
     }
 
-    /// With a server that `hapax doctor` has nothing to say of.
+    /// With a server in which `hapax doctor` finds no problem.
     pub(super) fn in_a_sound_database() -> Self {
         let server = Postgres::with(&["shared_buffers=32MB"]);
         Self { place: Place::new(), server: Some(server) }
@@ -103,7 +103,7 @@ event = "*"
 sinks = ["lineage"]
 "#;
 
-/// Every file below a directory, and what is in it.
+/// Every file below a directory, with its contents.
 pub(super) fn files(directory: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
     let (mut files, mut folders) = (BTreeMap::new(), vec![directory.to_owned()]);
     while let Some(folder) = folders.pop() {
@@ -124,7 +124,7 @@ pub(super) fn files(directory: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
 const WRITE: &str = r#"echo '{"station":"06887500"}' > out.json; echo x >> runs; echo wrote"#;
 
 /// Proves P-10, P-11, P-16, P-18: a whole day without a line of code: declare, run, repeat, be
-/// refused, ask, answer, deliver, rebuild, replay, attest, undo.
+/// refused, review, deliver, rebuild, replay, attest, undo.
 fn a_day(shop: &Shop) {
     shop.write("hapax.toml", CONFIG);
     shop.write("in.csv", "station,cms\n06887500,214\n");
@@ -182,8 +182,7 @@ fn a_day(shop: &Shop) {
         "only what happened claims outputs"
     );
 
-    // Everything that was written from the outbox can be dropped, and written anew from the
-    // journal, to the byte.
+    // Everything that the sinks wrote can be deleted, and written anew from the journal, to the byte.
     let rebuild = || {
         let _ = std::fs::remove_dir_all(shop.place.path("rebuilt"));
         shop.hapax(&["lineage", "export", "--to", "rebuilt"]).exits(0);
@@ -196,7 +195,7 @@ fn a_day(shop: &Shop) {
     for (path, bytes) in of_sinks {
         assert_eq!(anew.get(&path), Some(&bytes), "{}", path.display());
     }
-    // Datasets are told of side by side; a_graph_is_told_each_moment has the order of one.
+    // Events of different datasets arrive side by side; a_graph_is_told_each_moment has the order of one.
     let lines = |text: &str| text.lines().map(str::to_owned).collect::<BTreeSet<String>>();
     let written = lines(&shop.place.read("rebuilt/openlineage.jsonl"));
     assert_eq!(lines(&shop.place.read("lineage.jsonl")), written);
@@ -235,7 +234,7 @@ fn a_day(shop: &Shop) {
     assert_eq!(index["steps"][0]["payload"], "rm out.json", "{index}");
     assert!(index["checksum"].as_str().is_some_and(|sum| sum.starts_with("sha256:")), "{index}");
 
-    // By its place in the journal, an operation is undone, once, and may be run again.
+    // An operation is undone once, by its place in the journal, and may be run again.
     let entries = shop.hapax(&["journal", "list", "--json"]).exits(0);
     let settled = entries.out.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
     let settled = settled.filter(|entry| entry["state"] == "succeeded");
@@ -265,25 +264,25 @@ fn kill(child: &mut Child) {
     child.wait().expect("it ends");
 }
 
-/// Stops at a step until it is let go: before the work, in it, after it, or while it is undone.
+/// The steps at which a run stops until the test goes on: before the work, in it, after it, while it is undone.
 const STEPS: [&str; 4] = ["pre", "program", "post", "rollback"];
 
 fn at(step: &str, then: &str) -> String {
     format!("touch at-{step}; while [ ! -e go-{step} ]; do sleep 0.01; done; {then}")
 }
 
-/// How long a lease is, and by when a lock is free: within one, and what a busy machine may take.
+/// How long a lease is, and by when a lock is free: within one lease, and some time for a busy machine.
 const LEASE: &str = "4s";
 const FREE: &str = "6s";
 
-/// Proves P-7, P-8, P-9: killed at each step, nothing is done twice; what cannot have happened is
-/// done by whoever asks within a lease, and what may have keeps its lock, is shown, and can be decided.
+/// Proves P-7, P-8, P-9: killed at each step, nothing is done twice. An operation that cannot have happened is done
+/// by the next caller within a lease. One that may have happened keeps its lock, is shown, and can be decided.
 ///
-/// `--safety transactional` is the caller's word that nothing of the work is seen before the outcome
-/// is recorded. Killed after the work and before that, in `--post`, it counts as not done, and the
-/// next one does it: so twice is right there, and not a double mutation by the terms it was run on.
-/// The line in the file, which no transaction takes back, shows that it was done again; `Opaque`,
-/// the default, would have kept the lock instead.
+/// `--safety transactional` is the caller's word that no part of the work is visible before the
+/// outcome is recorded. A run that is killed between the two, in `--post`, counts as not done, and
+/// the next run does the work. So two executions are right there, and not a double mutation by the
+/// terms of the run. The line in the file, which no transaction takes back, shows the second one;
+/// `Opaque`, the default, would have kept the lock instead.
 fn kills(shop: &Shop) {
     for step in STEPS {
         for safety in ["opaque", "transactional"] {
@@ -405,7 +404,7 @@ fn doctor_finds_what_was_planted(shop: &Shop) {
          DELETE FROM hapax.outbox_record WHERE seq = (SELECT min(seq) FROM hapax.outbox_record)",
     );
     finds("a mismatch");
-    // A key that nobody came back for: the journal says it failed a month ago.
+    // A stale key: the journal says that it failed a month ago, and no caller came back.
     shop.sql(
         "DROP TRIGGER journal_no_update; UPDATE journal SET at = at - 2592000000;
          CREATE TRIGGER journal_no_update BEFORE UPDATE ON journal
@@ -425,8 +424,8 @@ fn doctor_finds_what_was_planted_in_a_database() {
     doctor_finds_what_was_planted(&Shop::in_a_sound_database());
 }
 
-/// Proves P-14: a rollback is kept as it is, so one that names an exact place is refused by a
-/// guard, and nothing is run or kept.
+/// Proves P-14: a rollback is kept as it is, so a guard refuses one that names an exact place, and
+/// nothing is run or kept.
 #[test]
 fn a_rollback_that_names_an_exact_place_is_refused() {
     let shop = Shop::in_a_file();
@@ -444,8 +443,8 @@ fn a_rollback_that_names_an_exact_place_is_refused() {
     run("rm dug").exits(0);
 }
 
-/// Proves P-16: escalating is a command of its own, justified and journalled; what was escalated
-/// is refused until there is a yes.
+/// Proves P-16: escalating is a command of its own, justified and journalled. The operation is
+/// refused until the review is approved.
 #[test]
 fn an_operation_is_escalated_by_a_command() {
     let shop = Shop::in_a_file();
@@ -479,7 +478,7 @@ fn an_operation_is_escalated_by_a_command() {
     assert_eq!(shop.place.read("runs"), "x\nx\n");
 }
 
-/// Proves P-2: what is missing or cannot be is said, with what to do.
+/// Proves P-2: the error for a missing or impossible field says how to correct it.
 #[test]
 fn wrong_operations_are_refused_with_a_reason() {
     let shop = Shop::in_a_file();

@@ -1,4 +1,4 @@
-//! The command line on a database: everything it does on a file, and what only a database has.
+//! The command line on a database: everything that works on a file, and the commands for databases alone.
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpListener;
@@ -25,7 +25,7 @@ impl Shop {
 
     fn hapax(&self, words: &[&str]) -> Ran {
         let mut command = self.place.command(words);
-        // Keys are made in the user's data directory, which is this one.
+        // Signing keys are made in the user's data directory, which is this one.
         let home = self.place.path("home");
         let output = command.env("HAPAX_DB", &self.url).env("XDG_DATA_HOME", home).output();
         Ran::from(output.expect("hapax runs"))
@@ -33,7 +33,7 @@ impl Shop {
 }
 
 impl Shop {
-    /// Does something in January 2020, of which nobody knew that it would be written to.
+    /// Does something in January 2020, a month without a partition of its own until now.
     fn in_2020(&self, something: impl FnOnce()) {
         let (since, until) = (1_577_836_800_000_i64, 1_580_515_200_000_i64);
         let clock = |now: &str| {
@@ -58,8 +58,8 @@ impl Shop {
     }
 }
 
-/// Proves I-1: a workflow has one run at a time also where two nodes share a database; once it is over
-/// the other node may begin the next, and what is done stays done.
+/// Proves I-1: a workflow has one run at a time, also where two nodes share a database. Once it is over, the other
+/// node may begin the next run, and finished items stay done.
 #[test]
 fn a_workflow_has_one_run_at_a_time_across_nodes() {
     let shop = Shop::new();
@@ -77,11 +77,11 @@ fn a_workflow_has_one_run_at_a_time_across_nodes() {
     let home = shop.place.path("home");
     first.env("HAPAX_DB", &shop.url).env("XDG_DATA_HOME", home);
     let first = first.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts");
-    // It is in the middle of its item.
+    // The run is in the middle of its item.
     let (mut asked, _) = slow.accept().expect("a request");
     shop.hapax(&run).exits(75);
     let answer = "HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: 0\r\n\r\n";
-    // Nothing is left unread, or the answer might be lost with the connection.
+    // Reads the whole request, or the answer might be lost with the connection.
     let mut request = [0; 4096];
     assert!(asked.read(&mut request).expect("a request") > 0);
     asked.write_all(answer.as_bytes()).expect("it listens");
@@ -127,7 +127,7 @@ fn a_newer_schema_is_left_alone() {
 }
 
 /// Proves K-13: an old month leaves only sealed, verified and exported, and `verify` still spans
-/// it. What was not exported and is gone is damage.
+/// it. A month that is gone without an export is damage.
 #[test]
 fn an_old_month_is_archived() {
     let shop = Shop::new();
@@ -153,7 +153,7 @@ fn an_old_month_is_archived() {
     assert!(verified.out.contains("\"intact\":true"), "{}", verified.out);
     // Nothing is left to archive.
     assert_eq!(shop.hapax(&archive).exits(0).out, "");
-    // What leaves without having been exported is missed.
+    // Entries that are removed without an export are missed.
     shop.server.sql(
         "postgres",
         "ALTER TABLE hapax.journal DETACH PARTITION hapax.journal_default;
@@ -162,7 +162,7 @@ fn an_old_month_is_archived() {
     assert!(shop.hapax(&["journal", "verify"]).exits(78).out.contains("was removed"));
 }
 
-/// Proves O-12: an old month of the outbox leaves only delivered and exported; the rest goes on.
+/// Proves O-12: an old month of the outbox leaves only delivered and exported; the other months stay.
 #[test]
 fn an_old_month_of_the_outbox_is_archived() {
     let shop = Shop::new();
@@ -199,8 +199,8 @@ fn an_old_month_of_the_outbox_is_archived() {
     assert_eq!(shop.place.read("events.jsonl").lines().count(), 3);
 }
 
-/// Proves S-1, K-10: a server whose database is away says that it is not ready, grants nothing, and
-/// is ready again when the database is.
+/// Proves S-1, K-10: a server whose database is away reports that it is not ready, grants nothing,
+/// and is ready again when the database is.
 #[test]
 fn a_server_whose_database_is_away_is_not_ready() {
     let mut shop = Shop::new();
@@ -216,12 +216,12 @@ fn a_server_whose_database_is_away_is_not_ready() {
     shop.server.stop();
     wait_until("it is not ready", || status(&[&ready]) == "503");
     assert_eq!(status(&[&alive]), "200");
-    // A database that comes back soon is waited for.
+    // The server waits for a database that comes back soon.
     let patient = ["--max-time", "60"];
     assert_eq!(status(&[&json[..], &patient, &[&claim]].concat()), "503");
     shop.server.up();
     wait_until("it is ready again", || status(&[&ready]) == "200");
-    // Each of its connections finds out for itself, so it may take a second question.
+    // Each of its connections finds out for itself, so it may take a second request.
     let ask = || curl(&[&json[..], &[&claim]].concat());
     wait_until("it grants again", || ask().contains("granted"));
 }

@@ -1,4 +1,4 @@
-//! The proxy before a service that knows nothing of keys, with the clients that people have.
+//! The proxy before a service without idempotency keys, with widely used clients.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpListener;
@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use super::serve::{Server, Systemd, certify, curl, signal, status};
 use super::{Place, wait_until};
 
-/// A service that keeps what it is asked, and says nothing to requests whose body is `hang`.
+/// A service that keeps the heads of its requests, and does not answer a body of `hang`.
 pub(super) struct Service {
     url: String,
     /// The heads of requests, in lower case.
@@ -71,7 +71,7 @@ impl Service {
     }
 }
 
-/// What it answers to its nth request.
+/// The answer to its nth request.
 fn answer(path: &str, nth: usize) -> (&'static str, String) {
     match path {
         "/card" => ("200 OK", card(nth)),
@@ -109,7 +109,7 @@ impl Proxy {
         Self { url: url.unwrap_or_else(|| panic!("no address in {said:?}")).to_owned(), child }
     }
 
-    /// What curl prints: the answer's head and body.
+    /// The output of curl: the answer's head and body.
     fn curl(&self, words: &[&str]) -> String {
         self.post("/charges", words)
     }
@@ -179,8 +179,8 @@ asyncio.run(main(sys.argv[1] + "/charges"))
     assert_eq!(service.calls(), 1);
 }
 
-/// Proves S-3, K-7: killed between call and reply, the outcome is unknown, and nothing is sent
-/// a second time; a person decides.
+/// Proves S-3, K-7: the proxy is killed between call and reply. The outcome is unknown, and nothing
+/// is sent a second time; a person decides.
 #[test]
 fn a_killed_proxy_does_not_send_again() {
     let (place, service) = (Place::new(), Service::start());
@@ -205,8 +205,8 @@ fn a_killed_proxy_does_not_send_again() {
     assert_eq!(list.json()["label"], "POST /charges k");
 }
 
-/// Proves S-6 for the proxy: those who look after it have a door of their own, and every path of the
-/// other one is the service's; systemd is told when it is ready and when it is about to stop.
+/// Proves S-6 for the proxy: monitoring has a listener of its own, and every path of the other
+/// listener is the service's. The proxy tells systemd when it is ready and when it is about to stop.
 #[test]
 fn a_proxy_is_watched_by_a_door_of_its_own() {
     let (place, service) = (Place::new(), Service::start());
@@ -241,7 +241,7 @@ fn a_proxy_is_watched_by_a_door_of_its_own() {
     let checked = Command::new("sh").args(["-c", &check]).output().expect("sh");
     assert!(checked.status.success(), "{}", String::from_utf8_lossy(&checked.stderr));
 
-    // While it finishes what was begun, it says that it is no longer ready.
+    // While it finishes running requests, it reports that it is no longer ready.
     let waiting = Command::new("curl")
         .args(["--silent", "-H", "Idempotency-Key: h", "-d", "hang", &charges])
         .spawn();
@@ -254,7 +254,7 @@ fn a_proxy_is_watched_by_a_door_of_its_own() {
     waiting.wait().expect("curl ends");
 }
 
-/// Proves S-6 for the proxy's TLS: a certificate that is renewed is used without a restart.
+/// Proves S-6 for the proxy's TLS: a renewed certificate is used without a restart.
 #[test]
 fn a_proxy_listens_by_tls() {
     let (place, service) = (Place::new(), Service::start());
@@ -279,8 +279,7 @@ fn a_proxy_listens_by_tls() {
     assert_eq!(service.calls(), 1);
 }
 
-/// Proves S-3: what is said of tenants, sizes, headers, statuses and probes on the command line is
-/// what the proxy does.
+/// Proves S-3: the proxy follows its flags for tenants, sizes, headers, statuses and probes.
 #[test]
 fn a_proxy_does_as_its_flags_say() {
     let (place, service) = (Place::new(), Service::start());
@@ -320,7 +319,7 @@ fn a_proxy_does_as_its_flags_say() {
     let kept = ask("/broken", "k", "a");
     assert!(kept.starts_with("HTTP/1.1 500") && kept.contains("replayed"), "{kept}");
 
-    // What nobody knows is asked of the service: it happened, or it is sent once more.
+    // The proxy asks the service about an unknown outcome: it happened, or it is sent once more.
     assert!(ask("/busy", "found", "a").starts_with("HTTP/1.1 503"));
     let found = ask("/busy", "found", "a");
     assert!(found.ends_with(r#""card":{"number":"[redacted]"}}"#), "as any other: {found}");
@@ -346,8 +345,8 @@ fn a_proxy_does_as_its_flags_say() {
     assert_eq!(service.asked("post /busy ").len(), before + 1);
 }
 
-/// Proves S-3: each preset is to be had on the command line, with its header, its methods, its
-/// statuses and its need of a key.
+/// Proves S-3: each preset can be chosen on the command line, with its header, its methods, its
+/// statuses and whether it needs a key.
 #[test]
 fn a_proxy_has_the_manners_it_is_told() {
     const UUID: &str = "017f22e2-79b0-7cc3-98c4-dc0c0c07398f";
@@ -383,7 +382,7 @@ fn a_proxy_has_the_manners_it_is_told() {
     }
 }
 
-/// Answers are kept for as long as is said, and keys are asked of nobody where they are optional.
+/// Answers are kept for `--lifetime`, and with `--optional` a request needs no key.
 #[test]
 fn a_proxy_forgets_when_it_is_told_to() {
     let (place, service) = (Place::new(), Service::start());
@@ -394,7 +393,7 @@ fn a_proxy_forgets_when_it_is_told_to() {
     assert_eq!(service.calls(), 3);
 }
 
-/// What cannot be meant is refused before anything is listened to.
+/// Senseless flags are refused before the proxy listens.
 #[test]
 fn flags_that_make_no_sense_are_refused() {
     let place = Place::new();
@@ -415,8 +414,8 @@ fn flags_that_make_no_sense_are_refused() {
     assert!(!place.path("hapax.db").exists(), "nothing else is done");
 }
 
-/// Proves S-3, S-6: a service behind TLS is reached if its certificate is trusted, and is sent
-/// nothing if it is not.
+/// Proves S-3, S-6: the proxy calls a service behind TLS if its certificate is trusted, and sends
+/// it nothing if it is not.
 #[test]
 fn a_service_is_reached_by_tls() {
     let (outer, inner, service) = (Place::new(), Place::new(), Service::start());

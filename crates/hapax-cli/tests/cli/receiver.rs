@@ -1,4 +1,4 @@
-//! Something that listens on loopback, keeps what it is sent, and answers as it was told.
+//! A server on loopback that keeps its requests, and gives prepared answers.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
@@ -24,8 +24,8 @@ impl Request {
     }
 }
 
-/// A receiver that answers one request after the other as it was told to, and all that follow as
-/// the last: a status, and a body.
+/// A receiver that gives one prepared answer after the other, each a status and a body; the last
+/// one answers all later requests.
 #[derive(Clone)]
 pub(crate) struct Receiver {
     address: String,

@@ -1,12 +1,12 @@
-//! Operations replayed on the command line: chosen tasks, what was made anew, and what a program is
-//! told that is run again.
+//! Operations replayed on the command line: chosen tasks, files made anew, and the environment of a
+//! program that is run again.
 
 use serde_json::{Value, json};
 
 use super::governance::lines;
 use super::pipeline::{Shop, operation};
 
-/// Proves P-10: a segment is replayed by its tasks, and nothing else of the pipeline is.
+/// Proves P-10: a segment is replayed by its tasks, and no other task of the pipeline is.
 #[test]
 fn a_segment_is_replayed_by_its_tasks() {
     let shop = Shop::in_a_file();
@@ -35,20 +35,20 @@ fn a_segment_is_replayed_by_its_tasks() {
     let (none, ran) = segment(&["--task", "publish"]);
     assert_eq!((&none.exits(0).json()["operations"], ran.as_str()), (&json!(0), ""));
     segment(&[]).0.exits(64).says("--task");
-    // Each has its record, and what was there is as it was.
+    // Each replay has its record, and the files in place are unchanged.
     let records = lines(&shop.hapax(&["effects", "list", "--json"]).exits(0));
     let labelled = records.iter().filter(|effect| effect["label"] == "replay: segment");
     assert_eq!(labelled.count(), 3);
     assert_eq!(shop.place.read("clean.csv"), "1\n2\n");
 }
 
-/// Proves P-10: what a full replay made anew is put in place once, and only after a yes.
+/// Proves P-10: a file that a full replay made anew is put in place once, and only after an approval.
 #[test]
 fn what_was_made_anew_needs_a_yes() {
     let shop = Shop::in_a_file();
     shop.write("in.csv", "1\n");
     let more = ["--input", "in.csv", "--output", "out.txt"];
-    // It makes something else each time.
+    // It writes something else each time.
     let work = ["--", "sh", "-c", "date +%s%N > out.txt"];
     shop.hapax(&operation("times", "v1", &[&more[..], &work].concat())).exits(0);
     let before = shop.place.read("out.txt");
@@ -62,7 +62,7 @@ fn what_was_made_anew_needs_a_yes() {
     let ledger = shop.hapax(&["outbox", "export"]).exits(0).json();
     let told = (&ledger[0]["event_name"], &ledger[0]["refused_by"], &ledger[0]["dataset_id"]);
     assert_eq!(told, (&"promotion_refused".into(), &"review".into(), &"times".into()), "{ledger}");
-    // A yes to what another replay made is no yes to this.
+    // An approval of another replay's file does not approve this one.
     let other = shop.hapax(&["journal", "replay", "--mode", "full", "--keep", "other", "--json"]);
     let other: Value = serde_json::from_str(other.out.lines().next().expect("one")).expect("JSON");
     let theirs = other["reviews"][0].as_str().expect("a review");
@@ -79,7 +79,7 @@ fn what_was_made_anew_needs_a_yes() {
     shop.hapax(&["journal", "promote", review, "--kept", "kept"]).exits(64).says("full replay");
 }
 
-/// Proves P-10: a program that is run again is given its parameters, and no way to the real ledger.
+/// Proves P-10: a program that is run again gets its parameters, and no way to the real ledger.
 #[test]
 fn a_program_is_given_its_parameters_again_and_no_ledger() {
     let shop = Shop::in_a_file();
@@ -99,7 +99,7 @@ fn a_program_is_given_its_parameters_again_and_no_ledger() {
     assert_eq!(shop.place.read("seen"), "none\n");
 }
 
-/// Proves P-10: what an operation wrote outside of its directory is not written there again.
+/// Proves P-10: an operation that wrote outside of its directory is not run again.
 #[test]
 fn what_would_leave_the_sandbox_is_left_alone() {
     let shop = Shop::in_a_file();

@@ -2,7 +2,7 @@
 
 use super::{Place, Ran};
 
-/// Proves P-18 and K-9: of 64 concurrent calls one runs, and all print what it printed.
+/// Proves P-18 and K-9: of 64 concurrent calls one runs, and all print its output.
 #[test]
 fn sixty_four_concurrent_runs_run_once() {
     let place = Place::new();
@@ -15,7 +15,7 @@ fn sixty_four_concurrent_runs_run_once() {
     assert_eq!(place.read("out"), "x\n");
 }
 
-/// Proves K-3: without waiting, the rest are told at once.
+/// Proves K-3: without waiting, a second call gets its answer at once.
 #[test]
 fn without_waiting_a_second_call_is_told_to_come_back() {
     let place = Place::new();
@@ -45,7 +45,7 @@ fn another_command_under_the_same_key_is_a_conflict() {
     assert_eq!(ran.err.matches("sha256:").count(), 2, "{ran:?}");
 }
 
-/// Proves P-18: a failure is passed on and may be tried again; a success is not.
+/// Proves P-18: a failure is passed on and may be tried again; a success is not run again.
 #[test]
 fn a_failing_program_is_tried_again_and_a_succeeding_one_is_not() {
     let place = Place::new();
@@ -71,7 +71,7 @@ fn a_program_that_does_not_exist_is_like_in_a_shell() {
     place.hapax(&["run", "-k", "k", "--", "no-such-program"]).exits(127).says("no-such-program");
 }
 
-/// Proves S-1: standard output and standard error are replayed, each where it belongs.
+/// Proves S-1: standard output and standard error are replayed, each on its own stream.
 #[test]
 fn both_streams_are_replayed() {
     let place = Place::new();
@@ -103,7 +103,7 @@ fn with_rollback<'a>(rollback: &'a str, program: &'a str) -> [&'a str; 9] {
     ["run", "-k", "k", "--rollback", rollback, "--", "sh", "-c", program]
 }
 
-/// Proves P-9: with a rollback, what failed is undone at once and may be tried again.
+/// Proves P-9: with a rollback, a failed run is undone at once and may be tried again.
 #[test]
 fn a_rollback_undoes_what_failed() {
     let place = Place::new();

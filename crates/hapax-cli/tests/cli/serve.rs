@@ -13,7 +13,7 @@ use super::{Place, wait_until};
 pub(super) struct Server {
     pub(super) child: Child,
     pub(super) errors: BufReader<ChildStderr>,
-    /// What it said up to its address.
+    /// Its output up to its address.
     said: String,
     pub(super) address: String,
 }
@@ -38,7 +38,7 @@ impl Server {
         Self { child, errors, said, address }
     }
 
-    /// Asks it to stop, and returns the exit code and what it said.
+    /// Asks it to stop, and returns the exit code and the rest of its output.
     pub(super) fn stop(mut self) -> (Option<i32>, String) {
         signal(&self.child, "TERM");
         let mut said = String::new();
@@ -92,7 +92,7 @@ fn dev_needs_nothing() {
     let tried = Command::new("sh").args(["-c", &format!("{} -sS", line.trim())]).output();
     let told: Value = serde_json::from_slice(&tried.expect("sh").stdout).expect("JSON");
     assert_eq!(told["verdict"], "granted", "{told}");
-    // The ledger is the one that the command line sees.
+    // The command line sees the same ledger.
     place.hapax(&["effects", "show", "hello"]).exits(0);
     let doctor = place.hapax(&["--json", "doctor"]);
     assert!(doctor.out.contains("\"running\":1"), "{doctor:?}");
@@ -102,7 +102,7 @@ fn dev_needs_nothing() {
     place.hapax(&["dev", "--listen", "0.0.0.0:0"]).exits(64).says("hapax serve");
 }
 
-/// Events are printed where nothing says otherwise.
+/// Events are printed if there is no configuration.
 #[test]
 fn dev_prints_events() {
     let place = Place::new();
@@ -125,7 +125,7 @@ fn dev_prints_events() {
     assert!(line.contains("artifact_published"), "{line}");
 }
 
-/// Proves S-6: only those with a token, and nobody once it is revoked.
+/// Proves S-6: only clients with a token are let in, and none once it is revoked.
 #[test]
 fn a_team_is_let_in_by_tokens() {
     let place = Place::new();
@@ -148,13 +148,13 @@ fn a_team_is_let_in_by_tokens() {
     place.hapax(&["token", "revoke", id.expect("an id")]).exits(64).says("hapax token list");
     wait_until("the token is refused", || status(&["-H", &shown, &url]) == "401");
     place.hapax(&["token", "revoke", "x"]).exits(64);
-    // There is no certificate to be read again, and that is no reason to go.
+    // There is no certificate to read again, and the server does not end for that.
     signal(&server.child, "HUP");
     assert_eq!(status(&[&format!("http://{}/healthz", server.address)]), "200");
     assert_eq!(server.stop().0, Some(0));
 }
 
-/// Proves S-6 for tokens: each is good where it says, for what it says, and for as long.
+/// Proves S-6 for tokens: each is valid in its namespace, for its role, and for its lifetime.
 #[test]
 fn a_token_does_what_it_says() {
     const JSON: &str = "Content-Type: application/json";
@@ -170,7 +170,7 @@ fn a_token_does_what_it_says() {
     let everywhere = made(&["--role", "viewer", "--every-namespace"]);
     let elsewhere = made(&["--role", "steward", "--namespace", "shipping"]);
 
-    // One namespace, that of the token, and no other is to be had with it.
+    // A token of one namespace gives access to that namespace and to no other.
     let effect = format!("{url}/v1/effects/a");
     let asked = |token: &str, more: &[&str]| status(&[&["-H", token, "-H", JSON], more].concat());
     let granted = curl(&["-H", &operator, "-H", JSON, "-d", "{}", &format!("{effect}/claim")]);
@@ -184,13 +184,13 @@ fn a_token_does_what_it_says() {
     assert_eq!(asked(&operator, &["-H", "Hapax-Namespace: shipping", &effect]), "403");
     place.hapax(&["--namespace", "billing", "effects", "show", "a"]).exits(0);
 
-    // Every namespace, whichever is named; and what concerns all of them.
+    // A token of every namespace gives access to the one that is named, and to data about all of them.
     assert_eq!(asked(&everywhere, &[&effect]), "404", "nothing in the default one");
     assert_eq!(asked(&everywhere, &["-H", "Hapax-Namespace: billing", &effect]), "200");
     assert_eq!(asked(&everywhere, &[&format!("{url}/metrics")]), "200");
     assert_eq!(asked(&steward, &[&format!("{url}/metrics")]), "403");
 
-    // What is recorded is cleared by a steward of the namespace, and by nobody else.
+    // Only a steward of the namespace can clear a record.
     let reset = format!(r#"{{"attempt":"{attempt}","state":"succeeded","note":"a test"}}"#);
     let reset = ["-d", &reset, &format!("{effect}/reset")];
     for (token, may) in [(&operator, "403"), (&everywhere, "403"), (&elsewhere, "404")] {
@@ -198,7 +198,7 @@ fn a_token_does_what_it_says() {
     }
     assert_eq!(asked(&steward, &reset), "200");
 
-    // A token that is over is no token; the others are good.
+    // An expired token is refused; the other tokens stay valid.
     let brief = made(&["--role", "viewer", "--namespace", "billing", "--lifetime", "3s"]);
     assert_eq!(asked(&brief, &[&effect]), "200");
     wait_until("the token is over", || asked(&brief, &[&effect]) == "401");
@@ -209,7 +209,7 @@ fn a_token_does_what_it_says() {
     }
 }
 
-/// A file that is wrong is told where, before anything is served.
+/// An error in the file is reported with its place, before anything is served.
 #[test]
 fn a_configuration_is_checked() {
     let place = Place::new();
@@ -227,7 +227,7 @@ fn a_configuration_is_checked() {
     place.hapax(&["serve", "--config", "none.toml", "--check-config"]).exits(64).says("none.toml");
 }
 
-/// Proves S-1: flags count more than the environment, which counts more than the file.
+/// Proves S-1: a flag overrules the environment, which overrules the file.
 #[test]
 fn flags_come_before_the_environment_and_that_before_the_file() {
     let place = Place::new();
@@ -258,7 +258,7 @@ fn flags_come_before_the_environment_and_that_before_the_file() {
     assert_eq!(serving(&["serve"], &[config, listen]), (variable.clone(), hour));
     let flags = ["serve", "--config", "hapax.toml", "--listen", &flag];
     assert_eq!(serving(&flags, &[config, listen]), (flag.clone(), week));
-    // Where nothing is shared with others, the file says nothing of addresses.
+    // `dev` serves this machine only, so it takes no address from the file.
     let dev = |words: &[&str]| {
         let mut command = place.command(words);
         command.stdout(Stdio::piped()).stderr(Stdio::piped()).envs([listen]);
@@ -284,8 +284,7 @@ pub(super) fn certify(place: &Place, name: &str) {
     assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
 }
 
-/// Proves S-6 for TLS: a certificate that is renewed is used without a restart, and one that
-/// cannot be used changes nothing.
+/// Proves S-6 for TLS: a renewed certificate is used without a restart, and an unusable one changes nothing.
 #[test]
 fn a_certificate_is_read_again() {
     let place = Place::new();
@@ -315,7 +314,7 @@ fn a_certificate_is_read_again() {
     assert_eq!(trusted(), "200");
 }
 
-/// What is under way when the end is asked for is finished; nothing new is begun.
+/// Requests that are running at the shutdown are finished; no new ones are accepted.
 #[test]
 fn the_end_is_graceful() {
     let place = Place::new();
@@ -325,7 +324,7 @@ fn the_end_is_graceful() {
     assert_eq!(status(&["-H", json, "-d", "{}", &format!("{url}/claim")]), "200");
     let waiting = url.clone();
     let waiting = std::thread::spawn(move || curl(&["-H", "Prefer: wait=15", &waiting]));
-    // It is under way once it is counted.
+    // The request is running once it is counted.
     let metrics = format!("http://{}/metrics", server.address);
     wait_until("somebody waits", || curl(&[&metrics]).contains("requests_under_way 2"));
     signal(&server.child, "TERM");
@@ -341,7 +340,7 @@ fn the_end_is_graceful() {
     assert_eq!(server.stop().0, Some(0));
 }
 
-/// Logs for machines: one JSON object a line, with a name that stays.
+/// Logs for machines: one JSON object a line, with a stable name.
 #[test]
 fn logs_are_json_if_asked_for() {
     let place = Place::new();
@@ -359,13 +358,13 @@ fn logs_are_json_if_asked_for() {
     assert_eq!((&told["event"], &told["level"]), (&"tls_reloaded".into(), &"info".into()));
 }
 
-/// Proves S-6 for logs: `dev` and `proxy` write them for machines too, all of them, and nothing of
-/// what clients send in confidence is in them, however much is told.
+/// Proves S-6 for logs: `dev` and `proxy` write all logs for machines too. Confidential data from
+/// clients is not in them, at any level.
 #[test]
 fn no_secret_and_no_body_is_logged() {
     const JSON: &str = "Content-Type: application/json";
     let place = Place::new();
-    // It accepts nothing: what is sent there has no answer.
+    // No server listens there, so a request gets no answer.
     let gone = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
     let upstream = format!("http://{}", gone.local_addr().expect("an address"));
     drop(gone);
@@ -420,7 +419,7 @@ fn no_secret_and_no_body_is_logged() {
     }
 }
 
-/// `promtool` has nothing against what is counted.
+/// `promtool` accepts the metrics.
 #[test]
 fn metrics_are_as_prometheus_wants_them() {
     let place = Place::new();
@@ -434,11 +433,11 @@ fn metrics_are_as_prometheus_wants_them() {
     assert!(checked.status.success() && said.is_empty(), "{said}");
 }
 
-/// Somebody who listens as systemd does.
+/// A socket that listens as systemd does.
 pub(super) struct Systemd(std::os::unix::net::UnixDatagram);
 
 impl Systemd {
-    /// Listens where a process that is started by this command will tell.
+    /// Listens where the process that this command starts will notify.
     pub(super) fn listens(place: &Place, command: &mut Command) -> Self {
         let path = place.path("notify");
         let socket = std::os::unix::net::UnixDatagram::bind(&path).expect("a socket");
@@ -454,7 +453,7 @@ impl Systemd {
     }
 }
 
-/// systemd is told when the server is ready, and when it is about to stop.
+/// The server tells systemd when it is ready, and when it is about to stop.
 #[test]
 fn systemd_is_told() {
     let place = Place::new();
@@ -468,8 +467,7 @@ fn systemd_is_told() {
     assert_eq!(systemd.told(), "STOPPING=1");
 }
 
-/// What the packages come with is right: every panel asks for something that is counted, and the
-/// file of settings is one.
+/// The packaged files are right: every panel queries a metric that is counted, and the settings file is valid.
 #[test]
 fn what_is_packaged_is_right() {
     let place = Place::new();
@@ -496,13 +494,13 @@ fn what_is_packaged_is_right() {
     };
     let settings = packaged("hapax.toml");
     check(&settings);
-    // What systemd starts is a command, and the file that it names is this one.
+    // The command that systemd starts is valid, and the file that it names is this one.
     let unit = packaged("hapax.service");
     let words = unit.lines().find_map(|line| line.strip_prefix("ExecStart=/usr/bin/hapax "));
     let words = words.expect("a command").replace("/etc/hapax/", "");
     let words: Vec<&str> = words.split(' ').chain(["--check-config"]).collect();
     place.hapax(&words).exits(0).shows("hapax.toml is right");
-    // What is commented out is right too, but for the certificate, which is not there.
+    // The commented settings are valid too, but for the certificate, which is not there.
     let (server, rest) = settings.split_once("# Computations").expect("two parts");
     let (computations, _) = rest.split_once("# Where events go").expect("three parts");
     check(

@@ -4,7 +4,7 @@ use expect_test::expect_file;
 
 use super::Place;
 
-/// Runs the lines of a session and writes down what they print.
+/// Runs the lines of a session and returns them with their output.
 fn session(lines: &[&str]) -> String {
     let place = Place::new();
     let mut text = String::new();
@@ -19,7 +19,7 @@ fn session(lines: &[&str]) -> String {
     steady(&text)
 }
 
-/// Replaces what differs from run to run.
+/// Replaces the parts that differ from run to run.
 fn steady(text: &str) -> String {
     let mut out = String::new();
     for word in text.split_inclusive([' ', '\n', '(', ')', ',', '"']) {
@@ -38,7 +38,7 @@ fn steady(text: &str) -> String {
     out
 }
 
-/// Proves S-1 for what people see.
+/// Proves S-1 for the output that people see.
 #[test]
 fn a_first_session() {
     let text = session(&[
@@ -56,7 +56,7 @@ fn a_first_session() {
     expect_file!["first_session.txt"].assert_eq(&text);
 }
 
-/// Proves C-2 and C-4 for what people see: computations, and an epoch that ends.
+/// Proves C-2 and C-4 for the output that people see: computations, and an epoch that ends.
 #[test]
 fn epochs_and_computations() {
     let text = session(&[

@@ -113,7 +113,7 @@ async fn an_epoch_that_ends_between_two_tries_ends_the_request() {
     assert_eq!(keys(&hapax, StateName::Indeterminate).await.len(), 1);
 }
 
-/// Proves C-5: while the ledger cannot be asked, nothing is sent.
+/// Proves C-5: while the ledger is unavailable, nothing is sent.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn without_its_ledger_nothing_is_sent() {
     let (mut server, directory) = (Postgres::start(), tempfile::tempdir().expect("a directory"));

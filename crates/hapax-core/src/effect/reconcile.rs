@@ -1,7 +1,8 @@
-//! What a reconciler's answer means for an effect whose outcome is unknown.
+//! How a reconciler's finding changes an effect whose outcome is unknown.
 //!
-//! "Not found" is not "did not happen": a no counts where the target refuses late arrivals, or when the
-//! settling time has passed on one clock, from the moment at which the holder could last have sent.
+//! "Not found" is not "did not happen". A "no" counts at once where the target refuses late
+//! arrivals. Elsewhere it counts when the settling time has passed on one clock, from the moment at
+//! which the holder could last have sent.
 
 use super::{Change, Effect, Event, Fenced, Judged, State, failed, judged};
 use crate::attempt::{AttemptId, Fence};
@@ -10,12 +11,12 @@ use crate::planted::{Bug, planted};
 use crate::safety::{Safety, Settling};
 use crate::time::{LeaseInstant, Now};
 
-/// What a reconciler found at the target.
+/// A reconciler's finding at the target.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Finding {
     /// It is there. Final.
     Happened(Outcome),
-    /// It is not there. Whether that counts is the settling time's question.
+    /// It is not there. The settling time decides whether that counts.
     NotFound,
     /// The target could not be asked, or could not say.
     CannotTell(String),
@@ -24,9 +25,9 @@ pub enum Finding {
 /// How often a reconciler may fail to tell before a person is asked.
 pub const MAX_TRIES: u32 = 8;
 
-/// Judges what a reconciler found. Fenced by the attempt it looked for and its fence: an attempt
-/// whose claim was repeated may have been granted twice. A "no" is as old as the
-/// instant at which it began to look: what was sent since then it cannot have seen.
+/// Judges a reconciler's finding. Fenced by the attempt it looked for and its fence: an attempt
+/// whose claim was repeated may have been granted twice. A "no" is as old as the instant at which
+/// the reconciler began to look: it cannot have seen anything sent since.
 pub fn reconcile(
     now: Now,
     current: Option<&Effect>,
@@ -40,7 +41,7 @@ pub fn reconcile(
     let State::Unknown { reason, since, tries } = &effect.state else { return fenced };
     let state = match finding {
         Finding::Happened(outcome) => State::Succeeded(outcome.clone()),
-        // The clock that the settling time was counted by is gone, so it is counted anew.
+        // The settling time was counted in an era that is over, so the count begins anew.
         Finding::NotFound
             if since.era != now.lease.era && counts_from(effect.safety, *since).is_some() =>
         {

@@ -16,7 +16,7 @@ const FENCE: Fence = Fence(7);
 const CURRENT: AttemptId = AttemptId::from_bytes([1; 16]);
 const STALE: AttemptId = AttemptId::from_bytes([2; 16]);
 const NEW: AttemptId = AttemptId::from_bytes([3; 16]);
-/// What the holder of the current attempt names.
+/// The attempt and the fence that the current holder names.
 const BY: (AttemptId, Option<Fence>) = (CURRENT, Some(FENCE));
 
 fn ask(attempt: AttemptId, payload: &[u8]) -> Ask {
@@ -213,7 +213,7 @@ fn the_whole_matrix_is_as_written_down() {
     expect_file!["matrix.txt"].assert_eq(&table);
 }
 
-/// Proves K-4: whatever refuses writes nothing.
+/// Proves K-4: an answer that refuses writes nothing.
 #[test]
 fn a_refusal_never_carries_a_change() {
     for (name, current) in records() {
@@ -227,7 +227,7 @@ fn a_refusal_never_carries_a_change() {
     }
 }
 
-/// Proves C-4: what a voided holder says is kept, whatever else there is to read.
+/// Proves C-4: the report of a voided holder is kept, however long the reason is.
 #[test]
 fn a_remark_is_kept_however_long_the_reason_is() {
     let done = Outcome::new(*b"done");

@@ -2,7 +2,7 @@
 
 use super::Kind;
 
-/// What a text has in it, under the name it has.
+/// The kind of number in a text, given the name of its member.
 pub(super) fn find(text: &str, name: &str) -> Option<Kind> {
     if text.bytes().filter(u8::is_ascii_digit).count() < 7 {
         return None;
@@ -21,7 +21,7 @@ pub(super) fn find(text: &str, name: &str) -> Option<Kind> {
     (is_named_phone(name) && looks_dialled(text)).then_some(Kind::Phone)
 }
 
-/// The longest stretches of digits and what people put between them, not part of a longer word.
+/// The longest runs of digits and separators that are not part of a word.
 fn runs(text: &str) -> impl Iterator<Item = &str> {
     let within = |c: char| c.is_alphanumeric() || " -.()+/".contains(c);
     text.split(move |c: char| !within(c)).flat_map(|piece| {
@@ -108,7 +108,7 @@ fn looks_dialled(text: &str) -> bool {
         && (7..=15).contains(&digits(text).len())
 }
 
-/// Ids that say so by their form and their check digits.
+/// National ids, which are recognised by their form and check digits.
 fn is_national_id(run: &str) -> bool {
     let shape: String = run.chars().map(|c| if c.is_ascii_digit() { '9' } else { c }).collect();
     let digits = digits(run);

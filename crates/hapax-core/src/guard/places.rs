@@ -20,13 +20,13 @@ const LATITUDES: [&str; 4] = ["lat", "lats", "latitude", "latitudes"];
 const LONGITUDES: [&str; 8] =
     ["lon", "lons", "lng", "lngs", "long", "longs", "longitude", "longitudes"];
 
-/// What may follow the name of a half: `lat_deg`, and `dec_long_va` of the USGS.
+/// Units that may follow the name of a coordinate: `lat_deg`, and `dec_long_va` of the USGS.
 const UNITS: [&str; 7] = ["deg", "degrees", "dd", "dec", "decimal", "va", "wgs"];
 
-/// Where a place is across and up, in Esri JSON and in tables made from it.
+/// Names of the two axes of a place, in Esri JSON and in tables made from it.
 const AXES: [&str; 6] = ["x", "y", "xmin", "ymin", "xmax", "ymax"];
 
-/// Names of whole places.
+/// Names of values that have both coordinates.
 const PLACES: [&str; 9] = [
     "coordinates",
     "coords",
@@ -39,7 +39,7 @@ const PLACES: [&str; 9] = [
     "lnglat",
 ];
 
-/// How a value tells of a place.
+/// The form in which a value gives a place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Place<'a> {
     /// A latitude or a longitude, under a name that says so.
@@ -52,19 +52,19 @@ pub enum Place<'a> {
     Written,
 }
 
-/// A name of one half of a place: `site_` and `lat` of `site_lat`.
+/// The name of one coordinate: `site_` and `lat` of `site_lat`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Half<'a> {
-    /// A latitude; else a longitude.
+    /// Whether it is a latitude; else it is a longitude.
     pub latitude: bool,
-    /// What comes before the word; its other half has the same.
+    /// The text before the word, the same in the name of the other coordinate.
     pub prefix: &'a str,
-    /// What comes after the word; its other half has the same.
+    /// The text after the word, the same in the name of the other coordinate.
     pub suffix: &'a str,
 }
 
 impl<'a> Place<'a> {
-    /// What a value tells under the name it has.
+    /// The form in which a value gives a place, given its name.
     ///
     /// ```
     /// use hapax_core::guard::Place;
@@ -79,7 +79,7 @@ impl<'a> Place<'a> {
         }
         match (Half::of(name), value) {
             (Some(half), value) if is_degrees(value) => Some(Self::Half(half)),
-            // A list of halves is told of one by one.
+            // A list of latitudes or longitudes is reported item by item.
             (None, Json::Array(items)) if is_position(items) => Some(Self::Whole),
             (None, Json::Array(items)) if is_row(items) => Some(Self::Row),
             (_, Json::String(text)) => is_written(text).then_some(Self::Written),
@@ -89,7 +89,7 @@ impl<'a> Place<'a> {
 }
 
 impl<'a> Half<'a> {
-    /// The half that a name is of, if it is of one.
+    /// The coordinate that a name stands for, if it does.
     ///
     /// ```
     /// use hapax_core::guard::Half;
@@ -108,8 +108,8 @@ impl<'a> Half<'a> {
         Some(Self { latitude, prefix, suffix })
     }
 
-    /// The half that a name is of if its value and that of its other half are [exact](is_exact):
-    /// `x` and `y`, `POINT_X`, `xmin`.
+    /// The coordinate that the name of an axis stands for. It counts only if its value and that of
+    /// the other axis are [exact](is_exact): `x` and `y`, `POINT_X`, `xmin`.
     pub fn axis(name: &'a str) -> Option<Self> {
         if !name.contains(['x', 'y', 'X', 'Y']) {
             return None;
@@ -120,13 +120,13 @@ impl<'a> Half<'a> {
         Some(Self { latitude, prefix: &name[..start], suffix: &name[start + 1..] })
     }
 
-    /// The half that makes it a place.
+    /// The name of the other coordinate of the place.
     pub fn other(self) -> Self {
         Self { latitude: !self.latitude, ..self }
     }
 }
 
-/// Adds every exact place in a payload. What has no name of its own goes by that around it.
+/// Adds every exact place in a payload. A value without a name goes by the name around it.
 pub(super) fn find(name: &str, value: &Json, at: &mut String, found: &mut Vec<Found>) {
     if Place::of(name, value).is_some() {
         found.push(Found { pointer: at.clone(), kind: Kind::Coordinates });
@@ -164,14 +164,15 @@ pub(super) fn find(name: &str, value: &Json, at: &mut String, found: &mut Vec<Fo
     }
 }
 
-/// The members of an object that may say where something is across and up.
+/// The members of an object whose names are those of axes.
 pub fn axes(members: &[(String, Json)]) -> HashMap<Half<'_>, &Json> {
     let axes = members.iter().map(|(name, value)| (Half::axis(name), value));
     axes.filter_map(|(axis, value)| Some((axis?, value))).collect()
 }
 
-/// The name by which the value of a member goes: that around it, if its own only counts, or if
-/// that is half a place or a cell, of which members say more.
+/// The name that applies to the value of a member. It is the name around it if the member's own
+/// name is an index. It is so, too, if the name around it is a coordinate's or a cell's, and the
+/// member's own is no coordinate's, place's or cell's.
 ///
 /// ```
 /// use hapax_core::guard::called;
@@ -185,13 +186,13 @@ pub fn called<'a>(around: &'a str, member: &'a str) -> &'a str {
     if is_index(member) || goes_on() { around } else { member }
 }
 
-/// Whether what has this name is an H3 cell, if it can be one.
+/// Whether a name is one that H3 cells have; the value is not looked at.
 pub fn is_cell_name(name: &str) -> bool {
     let name = name.to_ascii_lowercase();
     name.contains("h3") || name.ends_with("cell") || name.ends_with("cells")
 }
 
-/// Whether a name only counts, as the rows of a column do.
+/// Whether a name is an index, such as a row of a column.
 pub fn is_index(name: &str) -> bool {
     !name.is_empty() && name.bytes().all(|b| b.is_ascii_digit())
 }
@@ -278,8 +279,8 @@ fn is_position(items: &[Json]) -> bool {
     two && items.iter().all(is_number)
 }
 
-/// Two precise numbers among others, of which one can be a latitude. Five numbers and more that
-/// are all within one are shares of something.
+/// Two precise numbers among others, of which one can be a latitude. Five items and more whose
+/// numbers all lie within one of zero are shares of something.
 fn is_row(items: &[Json]) -> bool {
     let degrees = || items.iter().filter_map(precise);
     let shares = || {
@@ -290,13 +291,13 @@ fn is_row(items: &[Json]) -> bool {
     degrees().nth(1).is_some() && degrees().any(|degrees| degrees.abs() <= 90.0) && !shares()
 }
 
-/// Whether a number has the three decimals, about a hundred metres, that make it one of a place,
-/// and can be degrees.
+/// Whether a number can be degrees and has at least three decimals, about a hundred metres, so that
+/// it is one of a place.
 pub fn is_precise(value: &Json) -> bool {
     precise(value).is_some()
 }
 
-/// Whether two numbers, or the columns they are in, are a place, in either order.
+/// Whether two numbers, or two columns of numbers, are a place, in either order.
 pub fn is_exact(one: &Json, other: &Json) -> bool {
     match (one, other) {
         (Json::Array(a), Json::Array(b)) if a.len() == b.len() => {
@@ -327,12 +328,12 @@ fn number(value: &Json) -> Option<f64> {
     }
 }
 
-/// With three decimals, about a hundred metres, it is no price.
+/// A number with at least three decimals, about a hundred metres, is no price.
 fn has_decimals(text: &str) -> bool {
     text.rsplit_once('.').is_some_and(|(_, digits)| digits.len() >= 3)
 }
 
-/// Well-known text, a `geo:` URI, or two numbers that can be nothing else.
+/// Well-known text, a `geo:` URI, or two numbers that are too precise to be anything else.
 fn is_written(text: &str) -> bool {
     let text = text.trim();
     let well_known = text.rsplit_once(';').map_or(text, |(_, rest)| rest).trim_start();
@@ -371,7 +372,7 @@ mod tests {
         found.into_iter().map(|found| found.pointer).collect()
     }
 
-    /// Proves O-9: a place is found in each shape that it is told in.
+    /// Proves O-9: a place is found in each form in which payloads give it.
     #[test]
     fn exact_places_are_found_where_they_are() {
         for (payload, pointer) in [

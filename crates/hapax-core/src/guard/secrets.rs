@@ -21,7 +21,7 @@ const PREFIXES: [(&str, usize); 17] = [
     ("ya29.", 20),
 ];
 
-/// Names whose text is a secret, whatever it looks like.
+/// Names whose text is always a secret.
 const NAMES: [&str; 12] = [
     "password",
     "passwd",

@@ -16,7 +16,7 @@ use crate::json::Json;
 /// The name of the derivation.
 pub const V1: &str = "extraction.v1";
 
-/// What an extraction is made from.
+/// The inputs of an extraction.
 ///
 /// ```
 /// use hapax_core::json::Json;
@@ -49,7 +49,7 @@ pub struct Extraction<'a> {
 /// A key together with the parts it was made of.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Components {
-    /// The full digest: what is stored and compared.
+    /// The full digest, which is stored and compared.
     pub key: Key,
     /// The text after normalisation.
     pub normalized_text: String,

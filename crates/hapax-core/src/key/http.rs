@@ -5,7 +5,7 @@ use super::{Key, KeyError, required};
 /// The name of the derivation.
 pub const V1: &str = "http.v1";
 
-/// What scopes a client's key: another tenant, method or path is another effect.
+/// The scope of a client's key: another tenant, method or path is another effect.
 ///
 /// ```
 /// use hapax_core::key::http::Request;
@@ -16,7 +16,7 @@ pub const V1: &str = "http.v1";
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Request<'a> {
-    /// Whose key it is.
+    /// The tenant whose client sent the key.
     pub tenant: &'a str,
     /// The method, upper case.
     pub method: &'a str,

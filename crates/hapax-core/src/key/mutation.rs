@@ -1,6 +1,6 @@
 //! `mutation.v1`: one change that an automation makes for one item.
 //!
-//! Only what identifies the change takes part; its content is the payload, compared on
+//! Only the fields that identify the change take part; its content is the payload, compared on
 //! replay and never hashed into the key.
 
 use super::{Key, KeyError, required};
@@ -10,7 +10,7 @@ use crate::json::Json;
 /// The name of the derivation.
 pub const V1: &str = "mutation.v1";
 
-/// What identifies a mutation.
+/// The fields that identify a mutation.
 ///
 /// ```
 /// use hapax_core::json::Json;
@@ -43,7 +43,7 @@ pub struct Mutation<'a> {
     pub attempt: u64,
     /// The tool that performs it.
     pub tool: &'a str,
-    /// What it changes.
+    /// The resource that it changes.
     pub target_resource: &'a str,
     /// How it changes it.
     pub operation: &'a str,

@@ -13,7 +13,7 @@ pub const KFM_V11: &str = "pipeline.kfm-v11";
 /// The name of the bar-joined formula, kept for recognition only.
 pub const KFM_V10: &str = "pipeline.kfm-v10";
 
-/// The eight fields that make an operation what it is.
+/// The eight fields that identify an operation.
 ///
 /// ```
 /// use hapax_core::key::pipeline::Operation;
@@ -41,7 +41,7 @@ pub struct Operation<'a> {
     pub task_id: &'a str,
     /// The dataset it changes.
     pub dataset_id: &'a str,
-    /// What kind of change.
+    /// The kind of change.
     pub operation_type: &'a str,
     /// The version it produces.
     pub version: &'a str,

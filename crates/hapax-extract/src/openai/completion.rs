@@ -18,7 +18,7 @@ pub(super) enum End {
     Done,
     /// It was not allowed any more tokens.
     CutOff,
-    /// The model, or a filter before it, refuses to answer; its words.
+    /// The model, or a filter before it, refuses to answer, in these words.
     Refused(String),
 }
 
@@ -57,14 +57,14 @@ impl Envelope {
         self.tokens("completion_tokens")
     }
 
-    /// A wrong or missing count is 0, and no count is absurdly large. It never makes the answer a
-    /// failure.
+    /// A wrong or missing count is read as 0, and a count is capped at `u32::MAX`. It never makes
+    /// the answer a failure.
     fn tokens(&self, name: &str) -> u64 {
         let counted = self.usage.as_ref().and_then(|usage| usage.get(name)?.as_u64());
         counted.unwrap_or(0).min(u32::MAX.into())
     }
 
-    /// The status that fits a body with an error in it, whatever its HTTP status was.
+    /// The status of an answer with an `error` in its body: the error's own code, else 502.
     pub(super) fn failure(&self) -> Option<StatusCode> {
         let error = self.error.as_ref().filter(|error| !error.is_null())?;
         let code = error.get("code").and_then(Value::as_u64).and_then(|code| code.try_into().ok());

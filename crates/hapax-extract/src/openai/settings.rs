@@ -13,11 +13,11 @@ pub struct Settings {
     /// The URL before `/chat/completions`, such as `https://api.openai.com/v1`. It has no
     /// credentials and no query.
     pub base_url: String,
-    /// The secret that the endpoint knows us by.
+    /// The API key for the endpoint, if it needs one.
     pub api_key: Option<ApiKey>,
     /// The model that is asked where a caller names none.
     pub model: String,
-    /// How long one call may take, from its first byte to its last.
+    /// How long one call may take, from connecting to the last byte of the answer.
     pub timeout: Duration,
     /// How long connecting may take.
     pub connect_timeout: Duration,
@@ -102,7 +102,7 @@ fn shown(url: &str) -> String {
     url.chars().take(200).collect()
 }
 
-/// The secret that is sent to the endpoint. No log, error or debug output shows it.
+/// The secret that is sent to the endpoint. Errors and debug output do not show it.
 #[derive(Clone, PartialEq, Eq)]
 pub struct ApiKey(String);
 

@@ -38,7 +38,7 @@ pub(super) fn refuse_relative(quad: &Quad) -> Result<(), OntologyError> {
     }
 }
 
-/// Refuses contexts elsewhere, and documents that cost too much.
+/// Refuses remote contexts, and documents that cost too much.
 pub(super) fn measure(document: &Json) -> Result<(), OntologyError> {
     let mut cost = Cost::default();
     cost.visit(document, &Place::Root, 1)?;

@@ -126,7 +126,7 @@ mod cases {
         let mut evicted = 0;
         for n in 0..8 {
             extract.extract(&text(n), None).await.expect("it works");
-            // The first is asked for again and again.
+            // The first text is requested again in every round.
             assert!(n == 0 || extract.extract(&text(0), None).await.expect("it works").is_hit());
             evicted += extract.tend().await.expect("it works").evicted;
         }

@@ -31,9 +31,9 @@ pub(crate) enum Play {
     Echoes(u16),
     /// Nothing, for as long as the client waits.
     Stalls,
-    /// The first bytes of an answer, and then the connection goes.
+    /// The first bytes of an answer, and then the connection is lost.
     Breaks,
-    /// The connection goes before there is an answer.
+    /// The connection is lost before there is an answer.
     Vanishes,
     /// A completion, once enough other requests are here.
     Meets(String, Arc<Barrier>),

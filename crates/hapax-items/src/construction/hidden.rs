@@ -1,8 +1,8 @@
 //! Code that could change ids, subkeys or tools without showing in them.
 //!
-//! Such code is always a difference, also if the script before had it. The runtime has to prevent
-//! what remains out of sight, above all computed property names: it should freeze the language's
-//! own objects and make no code out of text.
+//! Such code is always a difference, also if the script before had it. Some of it remains out of
+//! sight, above all computed property names. The runtime makes no code out of text, but it does not
+//! freeze the language's own objects.
 
 use std::collections::BTreeMap;
 

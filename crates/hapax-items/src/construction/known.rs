@@ -1,7 +1,7 @@
 //! Tables of the language's own functions and globals, by what they do.
 //!
 //! A name that is missing here costs a false alarm. A name that is wrong here costs a silent
-//! change, so nothing is listed that could write to what it is given.
+//! change, so the tables list nothing that could write to its arguments.
 
 /// Methods of strings, numbers, arrays, maps and sets that return a primitive value.
 const ANSWERS: &[&str] = &[
@@ -213,7 +213,7 @@ const MASTER_KEYS: &[&str] = &[
     "window",
 ];
 
-/// Properties through which one object changes what others do.
+/// Properties through which one object changes the behaviour of others.
 const BACK_DOORS: &[&str] = &[
     "__defineGetter__",
     "__defineSetter__",

@@ -32,7 +32,7 @@ pub(super) enum Origin {
     Caught,
 }
 
-/// Where a name is introduced: its identifier, what introduces it, and the node that does.
+/// The place where a name is introduced: its identifier, the kind of declaration, and its node.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Declaration {
     pub(super) name: Node,

@@ -167,7 +167,7 @@ impl<'s> Script<'s> {
         }
     }
 
-    /// Whether the node is what an assignment, `++`, `delete` or a loop writes to.
+    /// Whether an assignment, `++`, `delete` or a loop writes to the node.
     pub(super) fn is_written(&self, node: Node) -> bool {
         let syntax = &self.syntax;
         let mut inner = node;

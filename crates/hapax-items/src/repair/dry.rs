@@ -1,4 +1,4 @@
-//! A repaired script, tried against what is recorded: nothing is asked, nothing is changed.
+//! Tries a repaired script against the records of a run: nothing is asked, nothing is changed.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Arc, mpsc};
@@ -18,19 +18,19 @@ use crate::service::{Items, Settings};
 use crate::state::{ItemState, MutationState};
 use crate::tool::{Difference, Tool, operations};
 
-/// How a script does with what is recorded.
+/// The result of a trial.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Dry {
-    /// It does what was done, and goes on from there.
+    /// It repeats the recorded steps, and goes on from there.
     Fits,
-    /// What is recorded is not enough to say.
+    /// The records are not enough to decide.
     Unsure(String),
-    /// It would do something again, or something else, or fail.
+    /// It would do something again or otherwise, or fail.
     Unfit(String),
 }
 
 impl Items {
-    /// Tries a script against what a run that failed has recorded.
+    /// Tries a script against the records of a run that failed.
     pub(super) async fn dry_run(
         &self,
         settings: &Arc<Settings>,
@@ -43,7 +43,8 @@ impl Items {
         let mut items = HashMap::new();
         for id in &note.items {
             let item = self.show(&settings.name, id).await?;
-            // Nothing may be changed for one that is done, whatever was.
+            // A script may change nothing for an item that is done, so its mutations are not
+            // needed.
             let mutations = match item.state {
                 ItemState::Done | ItemState::Skipped => Vec::new(),
                 _ => self.mutations(item.key, item.attempt).await?,
@@ -72,7 +73,7 @@ impl Items {
     }
 }
 
-/// What is recorded of a run that failed.
+/// The records of a run that failed.
 struct Past {
     namespace: String,
     workflow: String,
@@ -156,7 +157,7 @@ impl Past {
         }
         self.open = Some((id.clone(), asked));
         let Some(known) = known else {
-            // From here on nothing is recorded.
+            // From here on there are no records.
             let verdict = match left {
                 Some(left) => Dry::Unfit(format!(
                     "{left} was applied for {id:?}; it would be left out, or applied again under \
@@ -180,7 +181,7 @@ impl Past {
     }
 }
 
-/// What was applied for an item and was not asked for again.
+/// An applied mutation that the script did not ask for again.
 fn left_out(recorded: &HashMap<Key, MutationView>, asked: &HashSet<Key>) -> Option<String> {
     let left = recorded.values().find(|mutation| {
         mutation.state == MutationState::Applied && !asked.contains(&mutation.key)
@@ -188,12 +189,13 @@ fn left_out(recorded: &HashMap<Key, MutationView>, asked: &HashSet<Key>) -> Opti
     left.map(|mutation| format!("{}.{}", mutation.tool, mutation.operation))
 }
 
-/// What the tool says of two payloads; one that panics or stalls says nothing good.
+/// The tool's comparison of two payloads. If the tool panics or stalls, the difference is
+/// significant.
 fn compare(tool: &Arc<dyn Tool>, operation: &str, (one, other): (Json, Json)) -> Difference {
     let (tool, operation) = (tool.clone(), operation.to_owned());
     let (tell, told) = mpsc::channel();
     std::thread::spawn(move || {
-        // Nobody listens any more to one that took too long.
+        // The receiver is gone if the comparison took too long.
         let _ = tell.send(tool.compare_payload(&operation, &one, &other));
     });
     told.recv_timeout(COMPARING).unwrap_or(Difference::Significant)

@@ -22,11 +22,11 @@ pub struct Endpoint {
 /// How a service is asked.
 #[derive(Debug, Clone, Default)]
 pub struct EndpointSettings {
-    /// What questions are signed with; several while a secret is being replaced.
+    /// The secrets that sign questions; several while one is being replaced.
     pub secrets: Vec<Secret>,
-    /// How long it may take, with the answer.
+    /// How long a question may take, including the answer.
     pub timeout: Duration,
-    /// Whether it may have a private address.
+    /// Whether the service may have a private address.
     pub allow_private: bool,
 }
 

@@ -38,7 +38,7 @@ impl Maintainer for Program {
             return Err(format!("{program} has no standard input or output"));
         };
         let tell = async {
-            // One that does not read all of it may still have an answer.
+            // A program that does not read all of it may still answer.
             let _ = stdin.write_all(evidence.as_bytes()).await;
             drop(stdin);
         };

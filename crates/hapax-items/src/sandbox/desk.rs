@@ -1,4 +1,4 @@
-//! What the script has asked for and not got yet, and how much it may still use.
+//! The script's unanswered requests, and how much it may still use.
 //!
 //! The functions that a script calls write here; the driver reads. Nothing here calls the host.
 
@@ -12,18 +12,18 @@ use rquickjs::{Ctx, Error, Function, Persistent, Runtime, String as JsString, Va
 use super::scene::Scene;
 use super::{Limit, Limits, Tools};
 
-/// Given back to the engine when the run has to end, so that there is room for the error that
-/// ends it. Without it the engine would throw something that a script can catch.
+/// Given back to the engine when the run has to end, so that there is memory for the error that
+/// ends it. Without it the engine would throw an error that a script can catch.
 const RESERVE_BYTES: usize = 64 << 10;
 
-/// A function of the engine's that outlives one look into it.
+/// A function of the engine that outlives one entry into its context.
 pub(super) type Kept = Persistent<Function<'static>>;
 
-/// Something for the host.
+/// A request to the host.
 pub(super) enum Request {
     /// A line for the log.
     Log(String),
-    /// A call of an operation, by its places in the toolbox.
+    /// A call of an operation, by its indexes into the tools.
     Call { tool: usize, operation: usize, arguments: String, resolve: Kept },
 }
 
@@ -40,7 +40,7 @@ pub(super) struct Waiting {
 pub(super) enum Fatal {
     /// It has used too much.
     Limit(Limit),
-    /// It has called something in a way that is never right.
+    /// It has called a function with invalid arguments.
     Misuse(String),
 }
 
@@ -51,11 +51,11 @@ pub(super) struct Desk {
     pub(super) scene: Scene,
     requests: RefCell<VecDeque<Request>>,
     items: RefCell<VecDeque<Waiting>>,
-    /// Rejected promises that nobody has looked at, with their reasons.
+    /// Rejected promises that have no handler yet, with their reasons.
     rejected: RefCell<Vec<(Persistent<Value<'static>>, Persistent<Value<'static>>)>>,
-    /// Looks at each value on its way into JSON.
+    /// Checks each value on its way into JSON.
     replacer: RefCell<Option<Kept>>,
-    /// What objects inherit from that a script wrote down.
+    /// The prototype of object literals.
     plain: RefCell<Option<Persistent<Value<'static>>>>,
     reserve: Cell<Option<Persistent<JsString<'static>>>>,
     fatal: RefCell<Option<Fatal>>,
@@ -67,7 +67,7 @@ pub(super) struct Desk {
 }
 
 impl Desk {
-    /// An empty one. The time of the script runs from now on.
+    /// An empty desk. The script's time runs from now on.
     pub(super) fn new(limits: Limits, tools: Tools, started_ms: i64) -> Self {
         Self {
             limits,
@@ -87,7 +87,7 @@ impl Desk {
         }
     }
 
-    /// Lets the engine ask whether to go on, and tell of promises that nobody catches.
+    /// Lets the engine ask whether to go on, and report rejected promises.
     pub(super) fn watch(self: &Rc<Self>, runtime: &Runtime) {
         let desk = Rc::clone(self);
         runtime.set_interrupt_handler(Some(Box::new(move || {
@@ -103,7 +103,7 @@ impl Desk {
                 let promise = Persistent::save(&ctx, promise);
                 let mut rejected = desk.rejected.borrow_mut();
                 if is_handled {
-                    // The one that was rejected last is the likeliest.
+                    // Searched from the end: the latest rejection is the likeliest.
                     if let Some(at) = rejected.iter().rposition(|(known, _)| *known == promise) {
                         rejected.remove(at);
                     }
@@ -114,7 +114,7 @@ impl Desk {
         )));
     }
 
-    /// Keeps what later calls need of the engine.
+    /// Keeps the values of the engine that later calls need.
     pub(super) fn equip<'js>(
         &self,
         ctx: &Ctx<'js>,
@@ -128,12 +128,12 @@ impl Desk {
         Ok(())
     }
 
-    /// The function that refuses what JSON would leave out.
+    /// The function that refuses values that JSON would leave out.
     pub(super) fn replacer<'js>(&self, ctx: &Ctx<'js>) -> rquickjs::Result<Function<'js>> {
         self.replacer.borrow().clone().ok_or(Error::Unknown)?.restore(ctx)
     }
 
-    /// Whether an object is one that a script wrote down, and no other kind of thing.
+    /// Whether an object is a plain object, as a literal makes it.
     pub(super) fn is_plain<'js>(&self, ctx: &Ctx<'js>, object: &rquickjs::Object<'js>) -> bool {
         let plain = self.plain.borrow().clone().and_then(|plain| plain.restore(ctx).ok());
         plain.is_some_and(|plain| object.get_prototype().is_some_and(|of| *of.as_value() == plain))
@@ -151,12 +151,12 @@ impl Desk {
         is_late
     }
 
-    /// The run has to end. The first reason counts.
+    /// Ends the run. The first reason counts.
     pub(super) fn condemn(&self, fatal: Fatal) {
         self.fatal.borrow_mut().get_or_insert(fatal);
     }
 
-    /// Why it has to end, if it has.
+    /// Why the run has to end, if it has to.
     pub(super) fn fatal(&self) -> Option<Fatal> {
         self.fatal.borrow().clone()
     }
@@ -171,7 +171,7 @@ impl Desk {
         self.since.set(Instant::now());
     }
 
-    /// Counts something that is asked of the host, and whether there may be that much.
+    /// Counts a request to the host, and refuses it beyond the limits.
     pub(super) fn admit(&self, bytes: usize) -> Result<(), Fatal> {
         if let Some(fatal) = self.fatal() {
             return Err(fatal);
@@ -197,7 +197,7 @@ impl Desk {
         self.requests.borrow_mut().push_back(request);
     }
 
-    /// The request that was made first.
+    /// The oldest request.
     pub(super) fn next_request(&self) -> Option<Request> {
         let request = self.requests.borrow_mut().pop_front()?;
         let (Request::Log(text) | Request::Call { arguments: text, .. }) = &request;
@@ -210,7 +210,7 @@ impl Desk {
         self.items.borrow_mut().push_back(item);
     }
 
-    /// The item that was asked for first.
+    /// The oldest item.
     pub(super) fn next_item(&self) -> Option<Waiting> {
         let item = self.items.borrow_mut().pop_front()?;
         let bytes = item.id.len() + item.title.len();
@@ -223,14 +223,14 @@ impl Desk {
         !self.items.borrow().is_empty()
     }
 
-    /// Why the first promise was rejected that nobody has looked at.
+    /// The reason of the first rejection without a handler.
     pub(super) fn unhandled<'js>(&self, ctx: &Ctx<'js>) -> Option<Value<'js>> {
         let reason = self.rejected.borrow().first()?.1.clone();
         reason.restore(ctx).ok()
     }
 }
 
-/// Lets go of all values of the engine's when it is dropped.
+/// Releases all values of the engine when it is dropped.
 pub(super) struct Values(pub(super) Rc<Desk>);
 
 impl Drop for Values {

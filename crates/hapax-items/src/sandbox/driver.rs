@@ -1,6 +1,6 @@
 //! Takes a script from one request to the next, and from the first line to the last.
 //!
-//!   the answer to what was asked, then jobs, until there is a request or nothing to do
+//!   the answer to the last request, then jobs, until there is a request or nothing to do
 //!      │
 //!      ├─ a request ─────────────────────────────▶ ask the host
 //!      ├─ an item is open, its handler is over ──▶ end it
@@ -8,8 +8,8 @@
 //!      ├─ an item is queued ─────────────────────▶ begin it
 //!      └─ nothing is left ───────────────────────▶ completed, or stuck
 //!
-//! Nothing is ever waited for here: one request is open at a time, and nothing of the script runs
-//! before it is answered. So an empty queue means that nothing will happen any more.
+//! The driver never waits: one request is open at a time, and no code of the script runs before it
+//! is answered. So an empty queue means that nothing will happen any more.
 
 use std::rc::Rc;
 
@@ -21,7 +21,7 @@ use super::desk::{Desk, Fatal, Kept, Request, Waiting};
 use super::scene::Moment;
 use super::{Answer, Ask, Begun, Ended, Limit, thrown, world};
 
-/// How many times its size an answer may have as JSON: each of its bytes may have to be escaped.
+/// By this factor JSON may lengthen an answer: each of its bytes may have to be escaped.
 const ESCAPED: usize = 6;
 
 /// A script while it runs.
@@ -43,9 +43,9 @@ pub(super) struct Paused {
     asked: Asked,
 }
 
-/// What the host was asked last.
+/// The last request to the host.
 enum Asked {
-    /// Nothing that has an answer.
+    /// No request, or one whose answer has no value.
     Nothing,
     /// To call an operation of a tool; `resolve` settles the promise that the script got.
     Call { tool: usize, operation: usize, resolve: Kept },
@@ -57,11 +57,11 @@ enum Asked {
 
 /// The item that is open.
 struct Open<'js> {
-    /// What the handler has answered, or will.
+    /// The handler's result, now or later.
     handler: Promise<'js>,
     /// Settles the promise that `withItem` gave.
     resolve: Function<'js>,
-    /// What the handler has answered, as JSON, once that is known.
+    /// The handler's result as JSON, once it is known.
     result: Option<String>,
 }
 
@@ -113,7 +113,7 @@ impl<'js> Driver<'js> {
         Ok(Self { ctx, desk, freeze, main, open: None, asked: Asked::Nothing })
     }
 
-    /// Keeps it for the time that the host works.
+    /// Saves the script while the host works.
     pub(super) fn pause(self) -> Paused {
         let ctx = &self.ctx;
         let open = self.open.map(|open| PausedOpen {
@@ -125,7 +125,7 @@ impl<'js> Driver<'js> {
         Paused { freeze, main: Persistent::save(ctx, self.main), open, asked: self.asked }
     }
 
-    /// Takes the answer to what was asked last, and goes on until there is something else to ask.
+    /// Takes the answer to the last request, and goes on until there is another request.
     pub(super) fn next(&mut self, answer: Answer) -> Result<Ask, Ended> {
         match (std::mem::replace(&mut self.asked, Asked::Nothing), answer) {
             (Asked::Call { tool, operation, resolve }, Answer::Json(answer)) => {
@@ -134,7 +134,7 @@ impl<'js> Driver<'js> {
             (Asked::Begin(item), Answer::Begun(begun)) => self.begin(&item, begun)?,
             (Asked::End, Answer::Nothing) => self.end()?,
             (Asked::Nothing, _) => {}
-            // Whoever does not answer what was asked has ended the run.
+            // A host whose answer does not fit the request has ended the run.
             _ => return Err(Ended::Stopped),
         }
         loop {
@@ -152,7 +152,7 @@ impl<'js> Driver<'js> {
                 Some(open) if open.handler.state() == PromiseState::Pending => {
                     return Err(self.stuck(self.desk.has_items()));
                 }
-                // Its conversion may run the script once more, which belongs to the item.
+                // Converting the result may run the script again; that still belongs to the item.
                 Some(open) => {
                     let result = self.result(&open.handler)?;
                     self.open.iter_mut().for_each(|open| open.result = Some(result.clone()));
@@ -182,7 +182,7 @@ impl<'js> Driver<'js> {
         }
     }
 
-    /// Until the script has something to ask, or nothing to do.
+    /// Runs the script until it has a request, or nothing to do.
     fn settle(&mut self) -> Result<Option<Request>, Ended> {
         loop {
             if let Some(request) = self.desk.next_request() {
@@ -227,7 +227,7 @@ impl<'js> Driver<'js> {
         self.resolve(&resolve, value)
     }
 
-    /// Whether the run has to end.
+    /// Fails if the run has to end.
     fn look(&self) -> Result<(), Ended> {
         if let Some(fatal) = self.desk.fatal() {
             return Err(self.condemned(fatal));
@@ -250,14 +250,14 @@ impl<'js> Driver<'js> {
         Ok(())
     }
 
-    /// Calls the handler. What it throws at once is a rejection like any other.
+    /// Calls the handler. An exception that it throws at once is a rejection like any other.
     fn open(&self, item: &Waiting, begun: Begun) -> rquickjs::Result<Open<'js>> {
         let ctx = &self.ctx;
         let resolve = item.resolve.clone().restore(ctx)?;
         let context = self.context(item, begun)?;
         let answer: rquickjs::Result<Value> = item.handler.clone().restore(ctx)?.call((context,));
         let handler = match answer {
-            // A promise is looked at itself: nobody gets to react before we do.
+            // The driver watches this very promise, so no code of the script can react first.
             Ok(value) => match value.clone().into_promise() {
                 Some(promise) => promise,
                 None => {
@@ -272,7 +272,7 @@ impl<'js> Driver<'js> {
     }
 
     fn context(&self, item: &Waiting, begun: Begun) -> rquickjs::Result<Object<'js>> {
-        // Defined, not set: a script may have put setters where objects inherit from.
+        // Defined, not set: a script may have put setters on the prototype.
         let about = Object::new(self.ctx.clone())?;
         about.prop("id", Property::from(item.id.as_str()).enumerable())?;
         about.prop("title", Property::from(item.title.as_str()).enumerable())?;
@@ -295,7 +295,7 @@ impl<'js> Driver<'js> {
         self.resolve(&resolve, value)
     }
 
-    /// What the handler answered, as JSON.
+    /// The handler's result, as JSON.
     fn result(&self, handler: &Promise<'js>) -> Result<String, Ended> {
         match handler.result::<Value>() {
             Some(Ok(value)) if !value.is_undefined() => {
@@ -310,7 +310,7 @@ impl<'js> Driver<'js> {
         resolve.call::<_, ()>((value,)).map_err(|_| self.threw(&self.ctx.catch()))
     }
 
-    /// How it ends for what was thrown, or for what has been decided before.
+    /// The end for a thrown value, unless another end was decided before.
     fn threw(&self, value: &Value<'js>) -> Ended {
         let ended = thrown::ended(&self.ctx, value, self.open.is_some());
         match self.desk.fatal() {
@@ -334,7 +334,7 @@ impl<'js> Driver<'js> {
         Ended::Limit { which, in_item: self.open.is_some() }
     }
 
-    /// A job that found no memory is lost, and whoever waits for it waits for ever.
+    /// A job that found no memory is lost, and the code that waits for it waits for ever.
     fn stuck(&self, nested: bool) -> Ended {
         if self.ctx.has_exception() {
             let lost = self.threw(&self.ctx.catch());

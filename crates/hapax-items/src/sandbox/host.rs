@@ -2,7 +2,7 @@
 
 use super::{Answer, Ask, Begun, Ended, Limits, Script, Stop, Tools};
 
-/// What a script reaches that is only tried. Never called from within the script.
+/// The host of a script that is only tried. Never called from within the script.
 pub(crate) trait Host {
     /// An item begins.
     fn begin(&mut self, id: &str, title: &str) -> Result<Begun, Stop>;
@@ -13,7 +13,7 @@ pub(crate) trait Host {
     /// A tool is called, with JSON arguments; answers with JSON.
     fn call(&mut self, tool: &str, operation: &str, arguments: &str) -> Result<String, Stop>;
 
-    /// The script says something to whoever reads the log.
+    /// A line for the log.
     fn log(&mut self, line: &str);
 }
 

@@ -4,19 +4,19 @@
 
 use std::cell::Cell;
 
-/// Where randomness starts outside of items.
+/// The seed outside of items.
 const SEED: u64 = 0x6861_7061_7800_0001;
 
-/// What `Date.now` and `Math.random` answer.
+/// The state behind `Date.now` and `Math.random`.
 pub(super) struct Scene {
     outside: Moment,
     now_ms: Cell<i64>,
     random: Cell<u64>,
-    /// Where the randomness outside goes on when the item is over.
+    /// The state of the randomness outside, while an item is open.
     paused: Cell<u64>,
 }
 
-/// A time and where randomness starts.
+/// A time, and the seed of the randomness.
 pub(super) struct Moment {
     /// Milliseconds since 1970.
     pub(super) now_ms: i64,
@@ -25,7 +25,7 @@ pub(super) struct Moment {
 }
 
 impl Scene {
-    /// Nothing is open yet.
+    /// A scene before the first item.
     pub(super) fn new(started_ms: i64) -> Self {
         Self {
             outside: Moment { now_ms: started_ms, seed: SEED },
@@ -53,7 +53,7 @@ impl Scene {
         self.now_ms.get() as f64
     }
 
-    /// A number from 0 to 1, without 1. SplitMix64, of which the upper 53 bits fit a double.
+    /// A number from 0 to 1, without 1. SplitMix64; its upper 53 bits fit a double.
     pub(super) fn random(&self) -> f64 {
         let state = self.random.get().wrapping_add(0x9e37_79b9_7f4a_7c15);
         self.random.set(state);

@@ -1,4 +1,4 @@
-//! What a script can do, told as the calls that reach the host and how the run ends.
+//! Scripts in the sandbox: the calls that reach the host, and how the run ends.
 
 mod hostile;
 mod limits;
@@ -14,10 +14,10 @@ fn tools() -> Tools {
     Tools(tools.map(|(tool, operations)| (tool.to_owned(), owned(operations))).into())
 }
 
-/// Outside of items.
+/// The time outside of items.
 const STARTED_MS: i64 = 1_700_000_000_000;
 
-/// Writes down what reaches it, and can stop the run at the nth call.
+/// Records the calls that reach it, and can stop the run at the nth call.
 #[derive(Default)]
 struct Recorder {
     told: Vec<String>,
@@ -351,7 +351,8 @@ fn a_panic_of_the_host_passes_through() {
         }
         fn log(&mut self, _: &str) {}
     }
-    // With requests, items and a rejection at the desk, which the engine must not be freed with.
+    // With requests, items and a rejection at the desk: the engine must not be freed while they are
+    // held.
     let scripts = [
         "Promise.reject(1); withItem('z', '', () => {}); kv.set(); kv.set();",
         "withItem('a', '', () => {}); withItem('b', '', () => {});",

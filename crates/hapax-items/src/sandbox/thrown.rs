@@ -1,7 +1,7 @@
-//! What a script threw, in words.
+//! Exceptions of a script, in words.
 //!
-//! Reading an error may run the script, by its getters. That is harmless: whatever it asks for
-//! then stays at the desk.
+//! Reading an error may run the script, by its getters. That is harmless: its requests then stay at
+//! the desk.
 
 use rquickjs::convert::Coerced;
 use rquickjs::{Ctx, Object, Value};
@@ -11,7 +11,7 @@ use super::{Ended, Limit};
 /// The longest message, and the longest stack.
 const TEXT_BYTES: usize = 4 << 10;
 
-/// How a run ends that this was thrown in.
+/// The end of a run that threw this value.
 pub(super) fn ended<'js>(ctx: &Ctx<'js>, value: &Value<'js>, in_item: bool) -> Ended {
     // The engine throws null when there is no room for an error.
     if value.is_null() {
@@ -19,7 +19,7 @@ pub(super) fn ended<'js>(ctx: &Ctx<'js>, value: &Value<'js>, in_item: bool) -> E
     }
     let message = shown(ctx, value);
     let which = match message.as_str() {
-        // Strings grow without memory for a while, until they are too long to ever have it.
+        // A string may grow without memory for a while, until no memory could hold it.
         "InternalError: out of memory" | "InternalError: string too long" => Limit::Memory,
         "RangeError: Maximum call stack size exceeded" => Limit::Stack,
         _ => {
@@ -31,7 +31,7 @@ pub(super) fn ended<'js>(ctx: &Ctx<'js>, value: &Value<'js>, in_item: bool) -> E
     Ended::Limit { which, in_item }
 }
 
-/// How a run ends whose script could not be read.
+/// The end of a run whose script could not be read.
 pub(super) fn unreadable<'js>(ctx: &Ctx<'js>, value: &Value<'js>) -> Ended {
     match ended(ctx, value, false) {
         Ended::Threw { message, stack, .. } => Ended::Unreadable(match position(&stack) {
@@ -42,8 +42,7 @@ pub(super) fn unreadable<'js>(ctx: &Ctx<'js>, value: &Value<'js>) -> Ended {
     }
 }
 
-/// A value as a person wants to see it: a string as it is, an error with its name, all else as
-/// JSON.
+/// A value for people: a string as it is, an error with its name, all else as JSON.
 pub(super) fn shown<'js>(ctx: &Ctx<'js>, value: &Value<'js>) -> String {
     if let Some(text) = value.as_string() {
         return text.to_string().unwrap_or_else(|_| forget(ctx, "(not Unicode)"));
@@ -66,7 +65,7 @@ pub(super) fn shown<'js>(ctx: &Ctx<'js>, value: &Value<'js>) -> String {
     }
 }
 
-/// A property of an error as text, unless that is not to be had.
+/// A property of an error as text, if it can be read.
 fn error_text<'js>(ctx: &Ctx<'js>, error: &Object<'js>, name: &str) -> Option<String> {
     match error.get::<_, Coerced<String>>(name) {
         Ok(text) => Some(text.0),

@@ -1,7 +1,7 @@
 //! The objects that a script finds: tools, `withItem`, `console`, and a JavaScript without a way
 //! out.
 //!
-//! The functions here only look at what they are given and leave it at the desk. They read no
+//! The functions here only check their arguments and leave requests at the desk. They read no
 //! property by name that a script could have changed, except where JSON demands it.
 
 use std::rc::Rc;
@@ -15,7 +15,7 @@ use rquickjs::{Ctx, Error, Exception, Function, Object, Persistent, Type, Value}
 use super::desk::{Desk, Fatal, Request, Waiting};
 use super::thrown;
 
-/// Takes away and replaces, in JavaScript. Evaluates to a function.
+/// Removes and replaces globals, in JavaScript. Evaluates to a function.
 const PRELUDE: &str = include_str!("prelude.js");
 
 /// Bounds the loops within the engine. Evaluates to a function.
@@ -24,7 +24,7 @@ const BOUNDS: &str = include_str!("bounds.js");
 /// The longest id and the longest title of an item.
 const NAME_BYTES: usize = 512;
 
-/// Fills the global object, and answers with `Object.freeze` as it was before any script.
+/// Fills the global object, and returns `Object.freeze` as it was before any script.
 pub(super) fn furnish<'js>(ctx: &Ctx<'js>, desk: &Rc<Desk>) -> rquickjs::Result<Function<'js>> {
     let globals = ctx.globals();
     let freeze: Function = globals.get::<_, Object>("Object")?.get("freeze")?;
@@ -62,8 +62,8 @@ fn random<'js>(ctx: &Ctx<'js>, desk: &Rc<Desk>) -> rquickjs::Result<Function<'js
     Function::new(ctx.clone(), move || desk.scene.random())?.with_name("random")
 }
 
-/// Ends a script whose time is over. The engine looks at the clock once in a long while; what
-/// takes long by itself asks here first.
+/// Ends a script whose time is over. The engine rarely looks at the clock, so long loops within the
+/// engine call this first.
 fn tick<'js>(ctx: &Ctx<'js>, desk: &Rc<Desk>) -> rquickjs::Result<Function<'js>> {
     let desk = Rc::clone(desk);
     Function::new(ctx.clone(), move |ctx: Ctx<'js>| match desk.is_over() {
@@ -168,7 +168,7 @@ pub(super) fn json<'js>(
     if let Some(text) = flat(ctx, desk, &value) {
         return Ok(text);
     }
-    // What a property threw, it throws again.
+    // If a property threw, it throws again below.
     let _ = ctx.catch();
     match ctx.json_stringify_replacer(value, desk.replacer(ctx)?)? {
         Some(text) => text.to_string(),
@@ -176,8 +176,8 @@ pub(super) fn json<'js>(
     }
 }
 
-/// The JSON of an object of texts, whole numbers, truths and nulls, as most arguments are: the
-/// engine takes four times as long. All others are the engine's.
+/// The JSON of an object of strings, whole numbers, booleans and nulls, as most arguments are: the
+/// engine takes four times as long. None for all other values.
 fn flat<'js>(ctx: &Ctx<'js>, desk: &Desk, value: &Value<'js>) -> Option<String> {
     let object = value.as_object().filter(|_| value.type_of() == Type::Object)?;
     if !desk.is_plain(ctx, object) || !object.get::<_, Value>("toJSON").ok()?.is_undefined() {
@@ -203,14 +203,14 @@ fn text(value: Option<Value<'_>>) -> Option<String> {
     value?.as_string()?.to_string().ok()
 }
 
-/// The run is over, for that reason.
+/// Ends the run for that reason.
 fn end(ctx: &Ctx<'_>, desk: &Desk, fatal: Fatal) -> Error {
     desk.condemn(fatal);
     halt(ctx)
 }
 
-/// Leaves an exception in the context that no script can catch: the engine raises it itself when
-/// it is told to end a loop, which it is from the moment on that the run is over.
+/// Leaves an exception in the context that no script can catch. The engine raises it itself when it
+/// is told to end a loop, as it is once the run is over.
 fn halt(ctx: &Ctx<'_>) -> Error {
     match ctx.eval::<(), _>("for (;;) {}") {
         Err(error) => error,

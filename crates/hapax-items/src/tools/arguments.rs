@@ -1,4 +1,4 @@
-//! What a script hands to a tool.
+//! The arguments of a tool call, as the tool reads them.
 
 use hapax_core::json::Json;
 
@@ -8,7 +8,7 @@ use crate::tool::ToolError;
 pub(super) struct Arguments<'a>(&'a Json);
 
 impl<'a> Arguments<'a> {
-    /// A misspelt argument is a mistake, and not one that was left out.
+    /// Refuses unknown names: a misspelt argument is a mistake, not one that was left out.
     pub(super) fn of(arguments: &'a Json, known: &[&str]) -> Result<Self, ToolError> {
         let Json::Object(members) = arguments else {
             return Err(ToolError::logic("the arguments have to be an object"));

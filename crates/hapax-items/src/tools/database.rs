@@ -2,8 +2,8 @@
 //!
 //!   begin ─▶ the change ─▶ settle ─▶ commit
 //!
-//! Whatever stops it before the commit leaves nothing behind. Whether a commit whose answer was
-//! lost took place is read from the ledger by the engine: the outcome is there if the change is.
+//! A failure before the commit leaves nothing behind. If the answer to a commit was lost, the
+//! engine reads from the ledger whether it took place: the outcome is there if the change is.
 
 mod fault;
 mod fence;
@@ -19,8 +19,8 @@ pub(crate) use file::File;
 #[cfg(feature = "postgres")]
 pub(crate) use server::{Seal, Server, Work};
 
-/// What says which database is changed, in keys. There is only one that tools can settle in; where
-/// it is may change, and that must not make a change another one.
+/// The target in keys. Tools can settle in one database only. It may move to another address, and
+/// that must not make a change another one.
 pub(crate) const TARGET: &str = "ledger";
 
 /// The database that the ledger is in. Cheap to clone.

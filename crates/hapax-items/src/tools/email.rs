@@ -2,11 +2,11 @@
 //!
 //! ```text
 //!  connect ─▶ hello ─▶ login ─▶ envelope ─▶ content ─▶ final dot ─▶ reply
-//!  └──────────── nothing was sent to anybody ────────┘ └─ it may have been ─┘
+//!  └──────────── no message was sent ────────────────┘ └─ it may have been ─┘
 //! ```
 //!
-//! The id of a message is made from the mutation's key, so a message that was accepted can be
-//! found again in a mailbox. Either all recipients are accepted or nobody gets anything.
+//! The id of a message is made from the mutation's key, so a message that was accepted can be found
+//! again in a mailbox. Either all recipients are accepted or no message is sent.
 
 #[cfg(feature = "imap")]
 mod mailbox;
@@ -173,7 +173,8 @@ impl Tool for Email {
         })
     }
 
-    /// White space means nothing; how it looks does not matter as long as it says the same.
+    /// White space does not count. A different `html` is minor if the subject and the text are the
+    /// same.
     fn compare_payload(&self, _operation: &str, recorded: &Json, asked: &Json) -> Difference {
         let alike = |name| {
             let text = |payload: &Json| {
@@ -227,8 +228,8 @@ impl Email {
     }
 }
 
-/// A text with the line ends of mail. What has others is put right by lettre too, one by one and
-/// moving all that follows each time, which a text of many lines would keep busy for minutes.
+/// A text with the line ends of mail. lettre corrects other line ends too, but one by one and
+/// moving all that follows each time: that takes minutes for a text of many lines.
 fn lines(text: &str) -> String {
     text.replace("\r\n", "\n").replace('\n', "\r\n")
 }

@@ -5,12 +5,13 @@
 //!          └──────── nothing happened ──────┘    └─ it may not survive ─┘
 //! ```
 //!
-//! What is looked for later was not written if its temporary file is still there, or if no file is.
-//! A file with other content may be somebody's who came after, and so may one that was to be removed:
-//! then nobody can tell.
+//! A write did not happen if its temporary file is still there, or if there is no file. A file with
+//! other content may come from a later writer, and so may a file that was to be removed: then a
+//! lookup cannot tell.
 //!
 //! A path is walked name by name from the directory's own handle, and no link on the way is
-//! followed, so nobody is led out of the directory, whoever changes it in the meantime.
+//! followed. So no path leads out of the directory, even if another process changes the directory
+//! meanwhile.
 
 mod place;
 
@@ -32,12 +33,12 @@ use crate::class::Class;
 use crate::tool::{Call, Difference, Operation, Plan, Tool, ToolError};
 use place::{Place, RESERVED};
 
-/// How long after its holder is gone a file that is not there counts as not written.
+/// How long after its holder is gone a missing file counts as not written.
 ///
-/// A rename is not under way for any time: it is done or it is not, and a process that has died
-/// does none. What can come late is one of a process that was stopped and goes on. Looking sets
-/// the temporary file aside, so a process that was stopped after making it cannot rename it; what
-/// is left is one that was stopped before, and such a pause of a machine ends within this time.
+/// A rename takes no time: it is done or it is not, and a dead process does none. A late rename
+/// comes from a process that was stopped and goes on. A lookup sets the temporary file aside, so a
+/// process that was stopped after making it cannot rename it. There remains a process that was
+/// stopped before, and such a pause of a machine ends within this time.
 const SETTLING_MS: u64 = 10_000;
 
 /// Reads, writes and removes files.
@@ -47,10 +48,10 @@ pub struct FileTool {
     max_bytes: usize,
 }
 
-/// Which files a tool may touch.
+/// The files that a tool may touch.
 #[derive(Debug, Clone)]
 pub struct FileSettings {
-    /// What scripts call it.
+    /// The name that scripts call it by.
     pub name: String,
     /// The directory that all of them are in.
     pub root: PathBuf,
@@ -124,8 +125,8 @@ impl Tool for FileTool {
         Ok(Plan { target, identity: Json::object([("path", Json::text(path))]), payload })
     }
 
-    /// Line ends, and white space at the ends of lines and of the text, mean nothing. Blank lines,
-    /// and how a JSON document is written, do not matter.
+    /// Line ends, and white space at the ends of lines and of the text, do not count. Other blank
+    /// lines, and another notation of the same JSON document, are minor differences.
     fn compare_payload(&self, _operation: &str, recorded: &Json, asked: &Json) -> Difference {
         let (Some(one), Some(other)) = (content(recorded), content(asked)) else {
             return Difference::Significant;
@@ -161,7 +162,7 @@ impl Tool for FileTool {
             ("remove", _) => blocking(move || remove(&place)).await,
             _ => Ok(Err(ToolError::logic(format!("{} cannot {}", self.name, call.operation)))),
         }
-        // It may have got as far as anything can.
+        // The task may have come to any step before it was lost.
         .unwrap_or_else(|gone| Err(ToolError::indeterminate(gone)))
     }
 
@@ -233,17 +234,17 @@ fn temporary(call: &Call) -> String {
     format!("{}{}", all_temporary(call), call.fence)
 }
 
-/// How the names of all attempts at a mutation begin.
+/// The prefix of the names of all attempts at a mutation.
 fn all_temporary(call: &Call) -> String {
     format!("{RESERVED}{}-", HEXLOWER.encode(&call.key.as_bytes()[..8]))
 }
 
-/// What a temporary file is called that was found: nobody puts it in place any more.
+/// The name of a temporary file that a lookup set aside: no attempt renames it into place any more.
 fn aside(temporary: &str) -> String {
     format!("{temporary}-void")
 }
 
-/// Takes away what was set aside of attempts before.
+/// Removes the files that lookups of earlier attempts set aside.
 fn clear(place: &Place, temporary: &str) {
     let Ok(directory) = place.directory() else { return };
     let Ok(entries) = Dir::read_from(&directory) else { return };
@@ -287,7 +288,7 @@ fn written(place: &Place, content: &[u8]) -> Json {
     ])
 }
 
-/// What is not there need not be removed.
+/// A file that is not there counts as removed.
 fn remove(place: &Place) -> Result<Json, ToolError> {
     let gone = Json::object([("path", Json::text(place.path()))]);
     let directory = match place.directory() {
@@ -307,7 +308,7 @@ fn remove(place: &Place) -> Result<Json, ToolError> {
 /// The bytes of a file, up to one more than asked for.
 fn read(place: &Place, most: usize) -> io::Result<Vec<u8>> {
     let directory = place.directory()?;
-    // A pipe would keep us waiting for somebody to open its other end.
+    // A pipe would block until another process opens its other end.
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let file = File::from(openat(&directory, place.name(), flags, Mode::empty())?);
     if !file.metadata()?.is_file() {
@@ -352,7 +353,7 @@ fn unsynced(place: &Place, error: &io::Error) -> ToolError {
     ToolError::indeterminate(format!("{} is changed, but not yet for good: {error}", place.path()))
 }
 
-/// What an error means that came before anything was changed.
+/// The class of an error that came before any change.
 fn class(error: &io::Error) -> Class {
     match Errno::from_io_error(error) {
         Some(Errno::ACCESS | Errno::PERM | Errno::ROFS) => Class::Permission,

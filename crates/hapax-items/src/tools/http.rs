@@ -1,8 +1,8 @@
 //! Requests to HTTP servers.
 //!
-//! The key of a mutation goes with it as `Idempotency-Key`. Each mutation has a connection of
-//! its own, so what went wrong before it was sent is told from what went wrong after; redirects
-//! are not followed, and private addresses are refused unless they are allowed.
+//! The key of a mutation goes with it as `Idempotency-Key`. Each mutation has a connection of its
+//! own, so a failure before the request was sent can be told from one after it. Redirects are not
+//! followed, and private addresses are refused unless they are allowed.
 
 mod address;
 mod settings;
@@ -32,7 +32,7 @@ use crate::tool::{Call, Difference, Operation, Plan, Tool, ToolError};
 pub(crate) use address::resolve;
 pub(super) use verdict::{Repeated, failure, repeated};
 
-/// The headers of an answer that scripts are told of.
+/// The headers of an answer that scripts see.
 const TOLD: [&str; 7] =
     ["content-type", "etag", "last-modified", "link", "location", "retry-after", "x-request-id"];
 
@@ -42,13 +42,13 @@ const LONGEST_HEADER: usize = 4096;
 
 const KEY: HeaderName = HeaderName::from_static("idempotency-key");
 
-/// Asks HTTP servers to do things.
+/// Sends requests to HTTP servers.
 pub struct Http {
     settings: HttpSettings,
     client: Client,
 }
 
-/// The operation that names its method.
+/// The operation whose arguments name the method.
 const ANY: &str = "request";
 
 const OPERATIONS: [Operation; 7] = [
@@ -72,7 +72,7 @@ impl Http {
         Ok(Self { settings, client })
     }
 
-    /// What a script asks for: where, and with what.
+    /// The URL and the payload that a script asks for.
     fn asked(&self, arguments: &Arguments<'_>) -> Result<(Url, Json), ToolError> {
         let HttpSettings { base, allow_private, .. } = &self.settings;
         let url = resolve(base.as_ref(), *allow_private, arguments.text("url")?)?;
@@ -140,7 +140,7 @@ impl Http {
         self.request(method_of(call)?, &url, &call.plan.payload, Some(call.key))
     }
 
-    /// What came of a mutation.
+    /// The result of a mutation, from the answer.
     fn concluded(&self, answer: Answer) -> Result<Json, ToolError> {
         let turned_away = retry_after(&answer.headers).is_some();
         if let Some(class) = failure(answer.status, turned_away, self.settings.honours_key) {
@@ -166,7 +166,7 @@ impl Http {
         ToolError { class, message }
     }
 
-    /// Asks what is told to everybody who wants to know.
+    /// Looks for a mutation by its probe.
     async fn look(&self, probe: &Probe, call: &Call) -> Finding {
         let request = probe.url(self.settings.base.as_ref(), self.settings.allow_private, call.key);
         let request = request.and_then(|url| self.request(Method::GET, &url, &Json::Null, None));
@@ -256,7 +256,8 @@ impl Tool for Http {
         Ok(Plan { target: address::server(&url), identity, payload })
     }
 
-    /// How a body is written means nothing; what headers say does not matter.
+    /// The notation of a body does not count. Other values of the same headers are a minor
+    /// difference.
     fn compare_payload(&self, _operation: &str, recorded: &Json, asked: &Json) -> Difference {
         let part = |payload: &Json, name: &str| payload.get(name).cloned().unwrap_or(Json::Null);
         let alike = match (part(recorded, "body"), part(asked, "body")) {
@@ -297,7 +298,7 @@ impl Tool for Http {
         }
     }
 
-    /// That something is not there is an answer as well.
+    /// An answer of 404 or 410 is a result as well.
     async fn read(&self, operation: &str, arguments: &Json) -> Result<Json, ToolError> {
         let method = method(operation, false)?;
         let arguments = Arguments::of(arguments, &["url", "body", "headers"])?;
@@ -326,7 +327,7 @@ impl Tool for Http {
     }
 }
 
-/// What no answer means.
+/// The error for a missing answer.
 pub(super) fn unanswered(why: &Unanswered) -> ToolError {
     match why {
         Unanswered::Private(why) => ToolError::permission(why.clone()),
@@ -341,7 +342,7 @@ pub(super) fn unanswered(why: &Unanswered) -> ToolError {
     }
 }
 
-/// A question that has no answer can be asked again.
+/// A read without an answer can be sent again, so it is transient.
 fn nothing_changed(error: ToolError) -> ToolError {
     match error.class {
         Class::Indeterminate => ToolError { class: Class::Transient, ..error },
@@ -360,7 +361,8 @@ fn method_of(call: &Call) -> Result<Method, ToolError> {
     }
 }
 
-/// A method as a script names it: any token, as it is written. A tunnel is no request.
+/// A method as a script names it: any token, as it is written. CONNECT opens a tunnel and is
+/// refused.
 fn token(named: &str) -> Result<Method, ToolError> {
     let method = Method::from_bytes(named.as_bytes()).ok().filter(|one| *one != Method::CONNECT);
     let short: String = named.chars().take(40).collect();
@@ -402,7 +404,7 @@ fn result(status: StatusCode, headers: &HeaderMap, body: &[u8]) -> Json {
             let kind = kind.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
             kind == "application/json" || kind.ends_with("+json")
         });
-    // What has no canonical form could not be kept, so it stays the text that it is.
+    // JSON without a canonical form could not be kept, so such a body stays a text.
     let parsed = Json::parse(body).ok().filter(|json| is_json && canonical(json).is_ok());
     let mut members = vec![
         ("status".to_owned(), Json::number(status.as_u16().into())),

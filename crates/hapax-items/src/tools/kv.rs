@@ -1,4 +1,4 @@
-//! What scripts remember: values by key, in the ledger's database.
+//! A key-value store for scripts, in the ledger's database.
 //!
 //!   kv.get({ key })            the value, or null
 //!   kv.set({ key, value })     null
@@ -28,15 +28,15 @@ const OPERATIONS: [Operation; 3] = [
     Operation { name: "remove", mutates: true },
 ];
 
-/// Values by key. Each tool of this kind has its own, which all items of all workflows of a
-/// namespace share.
+/// Values by key. Each tool of this kind has a store of its own, which all items of all workflows
+/// of a namespace share.
 pub struct Kv {
     name: String,
     namespace: Namespace,
     database: Database,
 }
 
-/// Where a value is, and what it is to be.
+/// The location of a value.
 #[derive(Clone)]
 struct Place {
     namespace: String,
@@ -99,8 +99,8 @@ impl Tool for Kv {
         Ok(Plan { target, identity: Json::object([("key", Json::text(&key))]), payload })
     }
 
-    /// How a value is written means nothing, and whether a member is null or left out does not
-    /// matter.
+    /// The notation of a value does not count. A member that is null instead of absent is a minor
+    /// difference.
     fn compare_payload(&self, _: &str, recorded: &Json, asked: &Json) -> Difference {
         match (same(recorded, asked), same(&without_nulls(recorded), &without_nulls(asked))) {
             (true, _) => Difference::Equivalent,
@@ -237,7 +237,7 @@ fn text(value: &Json) -> Result<String, ToolError> {
     }
 }
 
-/// What a script is told of a change.
+/// The result of a change, for the script.
 fn result(removes: bool, changed: bool) -> Json {
     match removes {
         true => Json::object([("removed", Json::Bool(changed))]),

@@ -25,7 +25,7 @@ use statement::Statement;
 const OPERATIONS: [Operation; 2] =
     [Operation { name: "query", mutates: false }, Operation { name: "execute", mutates: true }];
 
-/// How many bytes may say which change it is.
+/// How many bytes the `id` of a change may have.
 const LONGEST_ID: usize = 512;
 
 /// SQL in the ledger's database. Each change happens once.
@@ -37,7 +37,7 @@ pub struct Sql {
     limits: Limits,
 }
 
-/// How much there may be at once.
+/// The limits of one query or change.
 #[derive(Debug, Clone, Copy)]
 struct Limits {
     rows: usize,
@@ -45,8 +45,9 @@ struct Limits {
 }
 
 impl Sql {
-    /// A tool of this name. On a PostgreSQL server, scripts are the given role: one that is nobody
-    /// else, that has no rights on the schema `hapax`, and that cannot execute `set_config`.
+    /// A tool of this name. On a PostgreSQL server, scripts run as the given role. That role is no
+    /// superuser and no member of the ledger's role, has no rights on the schema `hapax`, and
+    /// cannot execute `set_config`.
     pub fn new(
         name: impl Into<String>,
         database: Database,
@@ -159,8 +160,8 @@ impl Tool for Sql {
     }
 }
 
-/// Rows that are told, up to a limit. More than that is a mistake, for a script that goes through
-/// some of them as if they were all leaves the rest undone.
+/// The rows of an answer, up to a limit. More rows are an error: a script that takes some rows for
+/// all of them leaves the rest undone.
 struct Rows {
     limits: Limits,
     rows: Vec<Json>,

@@ -29,23 +29,23 @@ const QUOTED: usize = 300;
 /// How long the name of an event may be, in bytes.
 const LONGEST_EVENT: usize = 256;
 
-/// Tells an endpoint of events.
+/// Sends webhooks to an endpoint.
 pub struct Webhook {
     settings: WebhookSettings,
     url: Url,
     client: Client,
 }
 
-/// Which endpoint is told, and how.
+/// The endpoint that gets webhooks, and how.
 #[derive(Debug, Clone)]
 pub struct WebhookSettings {
-    /// What scripts call it.
+    /// The name that scripts call it by.
     pub name: String,
-    /// Where the endpoint is.
+    /// The URL of the endpoint.
     pub url: String,
-    /// What webhooks are signed with; several while a secret is being replaced.
+    /// The secrets that sign webhooks; several while one is being replaced.
     pub secrets: Vec<Secret>,
-    /// How long it may take, with the answer.
+    /// How long a webhook may take, including the answer.
     pub timeout: Duration,
     /// Whether the endpoint may have a private address.
     pub allow_private: bool,
@@ -56,7 +56,7 @@ pub struct WebhookSettings {
 }
 
 impl WebhookSettings {
-    /// An endpoint that nothing is known of but where it is.
+    /// An endpoint with default settings.
     pub fn new(url: impl Into<String>, secrets: Vec<Secret>) -> Self {
         Self {
             name: "webhook".into(),
@@ -125,8 +125,8 @@ impl Tool for Webhook {
         Ok(Plan { target: self.url.to_string(), identity, payload: Json::object([("data", data)]) })
     }
 
-    /// How data is written means nothing, and whether a member is null or left out does not
-    /// matter.
+    /// The notation of the data does not count. A member that is null instead of absent is a minor
+    /// difference.
     fn compare_payload(&self, _operation: &str, recorded: &Json, asked: &Json) -> Difference {
         match (same(recorded, asked), same(&without_nulls(recorded), &without_nulls(asked))) {
             (true, _) => Difference::Equivalent,
@@ -174,7 +174,7 @@ impl Tool for Webhook {
     }
 }
 
-/// The same each time, so that the receiver can tell.
+/// The webhook's id: the same each time, so that the receiver recognises it.
 fn id(call: &Call) -> String {
     format!("msg_{}", HEXLOWER.encode(call.key.as_bytes()))
 }
@@ -183,7 +183,7 @@ fn result(call: &Call) -> Json {
     Json::object([("id", Json::String(id(call)))])
 }
 
-/// The same bytes each time: when it was sent is in a header.
+/// The body: the same bytes each time, for the time of sending is in a header.
 fn body(event: &Json, data: &Json) -> Result<String, ToolError> {
     let body = Json::object([("type", event.clone()), ("data", data.clone())]);
     canonical(&body).map_err(|error| ToolError::logic(format!("the data: {error}")))

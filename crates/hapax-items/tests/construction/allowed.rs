@@ -1,4 +1,4 @@
-//! What a repair may change.
+//! Changes that a repair may make.
 
 use expect_test::expect;
 

@@ -1,4 +1,4 @@
-//! What would change ids, subkeys or tools without showing.
+//! Code that would change ids, subkeys or tools without showing in them.
 
 use expect_test::expect;
 

@@ -1,4 +1,4 @@
-//! Scripts that nobody means well with.
+//! Malicious scripts.
 
 use expect_test::{Expect, expect};
 

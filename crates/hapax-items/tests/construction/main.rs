@@ -1,4 +1,4 @@
-//! What a repair may change and what it may not, pair by pair.
+//! Changes that a repair may make and changes that it may not, pair by pair.
 
 use expect_test::Expect;
 use hapax_items::construction::Construction;
@@ -15,7 +15,7 @@ mod writes;
 
 const TOOLS: [&str; 3] = ["http", "kv", "mail"];
 
-/// What most pairs start from.
+/// The script that most pairs start from.
 const ORDERS: &str = r#"
 const { orders } = await http.get({ url: "https://shop/orders" });
 const prefix = "order";
@@ -34,7 +34,7 @@ for (const order of orders) {
 }
 "#;
 
-/// The differences, one per line; nothing if `after` may take the place of `before`.
+/// The differences, one per line; nothing if `after` may replace `before`.
 #[track_caller]
 fn check(before: &str, after: &str, expected: Expect) {
     let read = |script| match Construction::of(script, &TOOLS) {

@@ -1,4 +1,4 @@
-//! What decides how far a counter is, and with it an id.
+//! Code that decides how far a counter is, and with it an id.
 
 use expect_test::expect;
 

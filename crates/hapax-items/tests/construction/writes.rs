@@ -1,4 +1,4 @@
-//! How item ids change by what is written before, or beside.
+//! How item ids change by writes before them, or beside them.
 
 use expect_test::expect;
 

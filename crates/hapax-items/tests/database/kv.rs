@@ -1,10 +1,10 @@
-//! What scripts remember.
+//! The key-value store.
 
 use hapax_items::{Class, ItemState, MutationState};
 
 use crate::place::{Place, failed};
 
-/// Proves K-8, I-5: what a script remembers is there for whoever runs next, and is set once.
+/// Proves K-8, I-5: a value that a script keeps is there for later runs, and is set once.
 #[tokio::test]
 async fn a_value_is_there_for_other_items_and_runs() {
     for place in Place::all().await {
@@ -53,8 +53,8 @@ async fn stores_do_not_see_each_other() {
     }
 }
 
-/// Proves I-6 for values: the same in other words goes on, as does a member that is null in place of
-/// none; another value is looked at.
+/// Proves I-6 for values: another notation of the same value is accepted, and so is a member that
+/// is null instead of absent; another value goes to a person.
 #[tokio::test]
 async fn another_value_for_the_same_key_is_judged() {
     for place in Place::all().await {

@@ -1,4 +1,4 @@
-//! Where the ledger is, and scripts that are driven there.
+//! Ledgers in a file and on a server, and scripts that run on them.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,11 +22,11 @@ pub(crate) enum Kind {
     Server(hapax_testkit::Postgres),
 }
 
-/// The role that scripts are.
+/// The role that scripts run as.
 #[cfg(feature = "postgres")]
 pub(crate) const ROLE: &str = "scripts";
 
-/// A role with a schema of its own, which cannot become anybody else.
+/// A role with a schema of its own, which cannot take another role.
 #[cfg(feature = "postgres")]
 pub(crate) const SETUP: &str = "
     CREATE ROLE scripts;
@@ -75,7 +75,7 @@ impl Place {
         Self { items, sql, kind }
     }
 
-    /// Each of them that can be had here.
+    /// A ledger of each kind that is available here.
     pub(crate) async fn all() -> Vec<Self> {
         vec![
             Self::file().await,
@@ -106,12 +106,12 @@ impl Place {
         self.item(id, &format!("await sql.execute({});", change(id, &[sql]))).await
     }
 
-    /// Asks without a script.
+    /// Sends a query without a script.
     pub(crate) async fn query(&self, sql: &str) -> Result<Json, ToolError> {
         self.sql.read("query", &Json::object([("sql", Json::text(sql))])).await
     }
 
-    /// A person has looked, and it is to be tried again.
+    /// Decides try-again, as a person who has looked.
     pub(crate) async fn try_again(&self) {
         let escalation = self.items.escalations(None, 1).await.expect("escalations").remove(0);
         let (key, judged) = (escalation.key, escalation.judged);
@@ -140,7 +140,7 @@ impl Place {
         }
     }
 
-    /// What the last run said.
+    /// The log of the last run.
     pub(crate) async fn said(&self) -> String {
         let runs = self.items.runs("books", None, 1).await.expect("runs");
         runs.first().map(|run| run.log.join("\n")).unwrap_or_default()

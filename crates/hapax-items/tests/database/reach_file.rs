@@ -1,17 +1,17 @@
-//! What is out of a script's reach in the ledger's file.
+//! Objects that are out of a script's reach in the ledger's file.
 
 use hapax_items::Class;
 
 use crate::place::{Place, change, failed};
 
-/// Everything that the ledger's tables and settings are, as one text.
+/// The schema of the ledger's file, without the script's own objects, as one text.
 fn ledger(place: &Place) -> String {
     let schema = "SELECT group_concat(name || coalesce(sql, ''), char(10)) FROM \
         (SELECT name, sql FROM sqlite_schema WHERE name NOT LIKE 'mine%' ORDER BY name)";
     place.look(schema)
 }
 
-/// Each of these is refused, and leaves nothing behind.
+/// Each of these statements is refused, and leaves nothing behind.
 #[tokio::test]
 async fn the_ledgers_tables_are_out_of_reach() {
     let place = Place::file().await;
@@ -91,7 +91,7 @@ async fn the_ledgers_tables_are_out_of_reach() {
     assert_eq!(place.look("SELECT count(*) FROM mine"), "0");
     assert_eq!(ledger(&place), before);
     assert_eq!(place.look("SELECT count(*) FROM sqlite_schema WHERE name LIKE 'mine%'"), "2");
-    // And what is allowed still works on the same connections.
+    // Allowed statements still work on the same connections.
     place.execute("last", "INSERT INTO mine (t) VALUES ('last')").await.unwrap();
     assert_eq!(place.look("SELECT count(*) FROM mine"), "1");
     let verifier = place.items.hapax().verifier().unwrap();

@@ -1,4 +1,4 @@
-//! What is out of a script's reach on a PostgreSQL server.
+//! Objects that are out of a script's reach on a PostgreSQL server.
 
 use hapax_items::Class;
 use hapax_testkit::Postgres;
@@ -12,7 +12,7 @@ fn server(place: &Place) -> &Postgres {
     }
 }
 
-/// Each of these is refused, and leaves nothing behind.
+/// Each of these statements is refused, and leaves nothing behind.
 #[tokio::test]
 async fn the_ledger_and_its_role_are_out_of_reach() {
     let place = Place::server().await;
@@ -103,7 +103,7 @@ async fn the_ledger_and_its_role_are_out_of_reach() {
         let error = place.query(sql).await.expect_err(sql);
         assert!(matches!(error.class, Class::Permission | Class::Logic), "{sql}: {error}");
     }
-    // What is put off until a row is written is refused when it is.
+    // A default that calls `set_config` is refused when a row is written.
     let default = change(
         "evil",
         &[
@@ -128,7 +128,7 @@ async fn the_ledger_and_its_role_are_out_of_reach() {
     assert_eq!(verified.damage, Vec::new());
 }
 
-/// What is put off until the commit is a script's as much as what it does at once.
+/// Triggers and constraints that are deferred to the commit run as the script's role.
 #[tokio::test]
 async fn what_happens_at_the_commit_happens_as_the_role() {
     let place = Place::server().await;
@@ -153,7 +153,7 @@ async fn what_happens_at_the_commit_happens_as_the_role() {
     assert_eq!(place.look("SELECT count(*) FROM child"), "0");
 }
 
-/// Somebody else's function that forgets whose role it has gets no further.
+/// A function of another owner that resets the role undoes the whole change.
 #[tokio::test]
 async fn a_statement_that_leaves_its_role_is_the_last() {
     let place = Place::server().await;
@@ -182,7 +182,7 @@ async fn a_statement_that_leaves_its_role_is_the_last() {
     );
 }
 
-/// A connection that is kept holds nothing of a script's.
+/// A connection that is kept holds no locks of a script.
 #[tokio::test]
 async fn a_script_leaves_no_locks_in_its_session() {
     let place = Place::server().await;
@@ -193,7 +193,7 @@ async fn a_script_leaves_no_locks_in_its_session() {
     assert_eq!(place.look(kept), "1");
 }
 
-/// Proves K-8: a commit that is cut off is not taken for one, and nothing is done twice.
+/// Proves K-8: a commit that is cut off does not count as done, and nothing is done twice.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_commit_that_is_cut_off_is_tried_again() {
     let place = Place::server().await;
@@ -222,7 +222,7 @@ async fn a_commit_that_is_cut_off_is_tried_again() {
     assert_eq!(mutation.attempts, 2, "the first was cut");
 }
 
-/// A role that could become somebody else is refused before anything is run as it.
+/// A role that could gain more rights is refused before any statement runs as it.
 #[tokio::test]
 async fn a_role_that_could_do_more_is_refused() {
     for (setup, why) in [
@@ -251,7 +251,7 @@ async fn a_role_that_could_do_more_is_refused() {
     }
 }
 
-/// Proves K-8: a connection that is cut in the middle is made again, and nothing is done twice.
+/// Proves K-8: a connection that is cut in the middle is opened again, and nothing is done twice.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_cut_connection_is_made_again() {
     let place = Place::server().await;
@@ -320,7 +320,7 @@ async fn values_of_many_types_are_told() {
     );
 }
 
-/// Waits until this has ended a session of a script's.
+/// Waits until the statement `ending` has ended a script's session.
 async fn ended(place: &Place, ending: &str) {
     let deadline = std::time::Instant::now() + std::time::Duration::from_secs(60);
     while server(place).sql("postgres", ending) == "0" {

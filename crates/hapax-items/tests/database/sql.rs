@@ -39,7 +39,7 @@ async fn rows_are_written_once_although_the_script_runs_again() {
     }
 }
 
-/// Proves K-8: a statement that fails takes those before it along, and it can be done later.
+/// Proves K-8: a statement that fails undoes those before it, and the change can be made later.
 #[tokio::test]
 async fn a_failing_statement_undoes_those_before_it() {
     for place in Place::all().await {
@@ -63,8 +63,8 @@ async fn a_failing_statement_undoes_those_before_it() {
     }
 }
 
-/// Proves I-6 for statements: white space makes no difference, comments, capitals and a last
-/// semicolon none that matters; anything else is looked at.
+/// Proves I-6 for statements: white space does not count; comments, capitals and a last semicolon
+/// are minor differences; any other statement goes to a person.
 #[tokio::test]
 async fn other_statements_under_the_same_id_are_judged() {
     for place in Place::all().await {
@@ -124,7 +124,7 @@ async fn parameters_are_bound_and_never_spliced() {
     }
 }
 
-/// What a query is told is all there is, in numbers that a script can hold.
+/// A query returns all rows or fails, and in numbers that a script can hold.
 #[tokio::test]
 async fn a_query_tells_everything_or_fails() {
     for place in Place::all().await {
@@ -164,7 +164,7 @@ async fn a_query_tells_everything_or_fails() {
     }
 }
 
-/// A query changes nothing, whatever it says.
+/// A query changes nothing, even if its statement would.
 #[tokio::test]
 async fn a_query_writes_nothing() {
     for place in Place::all().await {
@@ -185,8 +185,8 @@ async fn a_query_writes_nothing() {
     }
 }
 
-/// Proves K-8: whoever goes away between the statements and the commit leaves nothing, and whoever
-/// comes next does it once.
+/// Proves K-8: a run that is dropped between the statements and the commit leaves nothing behind,
+/// and the next run makes the change once.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_was_not_committed_never_happened() {
     for place in Place::all().await {
@@ -213,7 +213,7 @@ async fn what_was_not_committed_never_happened() {
         run.abort();
         assert!(run.await.is_err());
         assert_eq!(place.look("SELECT count(*) FROM book"), "0");
-        // The statement is broken off, and nobody is in the way.
+        // The statement is interrupted, and holds no lock any more.
         while is_at_it(&place) {
             assert!(Instant::now() < deadline, "it goes on");
             tokio::time::sleep(Duration::from_millis(5)).await;
@@ -224,7 +224,7 @@ async fn what_was_not_committed_never_happened() {
     }
 }
 
-/// Whether somebody's statements are under way.
+/// Whether a script's statements are under way.
 fn is_at_it(place: &Place) -> bool {
     match &place.kind {
         Kind::File(directory) => {

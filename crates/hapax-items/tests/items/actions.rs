@@ -1,4 +1,4 @@
-//! What people decide.
+//! The decisions of people.
 
 use std::collections::BTreeSet;
 
@@ -15,7 +15,7 @@ use crate::world::{Next, ONE, World, drive, failed, items, items_on};
 
 const PERSON: (&str, &str) = ("grace", "I asked Ada");
 
-/// An item whose letter may have been sent, and nobody can tell.
+/// An item whose letter may have been sent: its outcome is unknown.
 async fn unknown(world: &World) -> (Items, Escalation) {
     let items = items(world);
     world.next([Next::HappenAnd(Class::Indeterminate)]);
@@ -24,7 +24,7 @@ async fn unknown(world: &World) -> (Items, Escalation) {
     (items, escalation)
 }
 
-/// Runs it until a person is asked.
+/// Runs the workflow until a person is asked.
 async fn asked(items: &Items) -> Escalation {
     loop {
         if let Some(escalation) = items.escalations(None, 10).await.expect("a list").pop() {
@@ -34,7 +34,7 @@ async fn asked(items: &Items) -> Escalation {
     }
 }
 
-/// All that an escalation about one mutation says.
+/// All texts of an escalation about one mutation.
 fn says(escalation: &Escalation) -> String {
     let explained = &escalation.unknown[0];
     let actions: Vec<_> = escalation.actions.iter().map(|action| action.as_str()).collect();
@@ -48,8 +48,8 @@ async fn act(items: &Items, on: &Escalation, action: Action) -> Result<(), Error
     items.act(on.key, on.judged, action, None, PERSON).await
 }
 
-/// Proves I-13: which mutation, what was tried, why its outcome is unknown, whether it can be
-/// verified, and what to check by hand.
+/// Proves I-13: an escalation says which mutation it is about, the attempts so far, why the outcome
+/// is unknown, whether it can be verified, and what to check by hand.
 #[tokio::test]
 async fn an_escalation_explains_itself() {
     let (_, escalation) = unknown(&World::opaque()).await;
@@ -63,8 +63,8 @@ async fn an_escalation_explains_itself() {
     .assert_eq(&says(&escalation));
 }
 
-/// Proves I-13: an escalation says how often somebody looked, also where a person had that done
-/// again.
+/// Proves I-13: an escalation says how many lookups could not tell, also after a person asked for
+/// more.
 #[tokio::test]
 async fn an_escalation_says_how_often_it_was_looked_for() {
     let world = World::reconcilable();
@@ -91,8 +91,8 @@ async fn an_escalation_says_how_often_it_was_looked_for() {
     assert_eq!((looks().await, world.looks()), (16, 16));
 }
 
-/// Proves I-13: an escalation says which mutation and what was tried also where the outcome is known:
-/// what nobody is allowed to do, and what was applied with another payload.
+/// Proves I-13: an escalation says which mutation and what was tried also if the outcome is known:
+/// a mutation that was refused, and one that was applied with another payload.
 #[tokio::test]
 async fn an_escalation_says_what_was_tried_where_the_outcome_is_known() {
     let says = |escalation: &Escalation| {
@@ -138,8 +138,9 @@ async fn too_large(world: &World) -> (Items, Escalation) {
     (items, escalation)
 }
 
-/// Proves I-5, I-12, I-13: a mutation that was applied and whose result was not kept is blocked until
-/// a person says what came of it. A replay is told that, and it is not applied again.
+/// Proves I-5, I-12, I-13: a mutation that was applied but whose result was not kept is blocked
+/// until a person gives the result. A replay returns that result, and the mutation is not applied
+/// again.
 #[tokio::test]
 async fn a_result_that_was_too_large_to_keep_is_told_by_a_person() {
     let world = World::opaque();
@@ -175,8 +176,8 @@ async fn a_result_that_was_too_large_to_keep_is_told_by_a_person() {
     assert_eq!(decided.count(), 2, "the result, and that the item may go on");
 }
 
-/// Proves I-5, I-12: without a result there is still letting it go, and an attempt that applies it
-/// again.
+/// Proves I-5, I-12: without a result a person may still skip the item, or begin an attempt that
+/// applies the mutation again.
 #[tokio::test]
 async fn an_item_whose_result_is_lost_is_let_go_or_begun_anew() {
     let world = World::opaque();
@@ -194,8 +195,8 @@ async fn an_item_whose_result_is_lost_is_let_go_or_begun_anew() {
     assert_eq!((item.state, item.attempt, world.done().len()), (ItemState::Done, 2, 2));
 }
 
-/// Proves I-12: what a person says happened is applied with the person's result, and the script goes
-/// on from there.
+/// Proves I-12: a mutation that happened according to a person has the person's result, and the
+/// script goes on from there.
 #[tokio::test]
 async fn it_happened_with_this_result() {
     let world = World::opaque();
@@ -217,7 +218,7 @@ async fn it_happened_with_this_result() {
     );
 }
 
-/// Proves I-12: what did not happen is attempted again.
+/// Proves I-12: a mutation that did not happen is attempted again.
 #[tokio::test]
 async fn it_did_not_happen() {
     let world = World::opaque();
@@ -227,7 +228,7 @@ async fn it_did_not_happen() {
     assert_eq!(world.done().len(), 2);
 }
 
-/// Proves I-12: trying again is for those who can look.
+/// Proves I-12: try-again is only for tools that can look up the outcome.
 #[tokio::test]
 async fn trying_again_needs_somebody_who_can_look() {
     let (items, escalation) = unknown(&World::opaque()).await;
@@ -242,8 +243,8 @@ async fn trying_again_needs_somebody_who_can_look() {
     assert_eq!(world.done().len(), 1);
 }
 
-/// Proves I-9, I-12: an item that was let go stays so, and a new attempt is a person's decision that
-/// leaves the one before as it was.
+/// Proves I-9, I-12: a skipped item stays skipped. A new attempt is a person's decision, and leaves
+/// the attempt before it as it was.
 #[tokio::test]
 async fn an_item_is_let_go_or_begun_anew() {
     let world = World::opaque();
@@ -263,7 +264,8 @@ async fn an_item_is_let_go_or_begun_anew() {
     assert!(items.escalations(None, 10).await.unwrap().is_empty());
 }
 
-/// Proves I-12: a decision names what it is about; one that was made about something else is refused.
+/// Proves I-12: a decision names the attempt that it is about; a decision about another one is
+/// refused.
 #[tokio::test]
 async fn a_stale_screen_decides_nothing() {
     let world = World::opaque();
@@ -277,8 +279,8 @@ async fn a_stale_screen_decides_nothing() {
     assert_eq!(items.show("letters", "a").await.unwrap().state, ItemState::Failed);
 }
 
-/// Proves I-12: whoever dies between deciding about an item and about its mutations has decided
-/// nothing that is lost: a person is asked again, and an attempt that was given up asks for nothing.
+/// Proves I-12: a decision that was cut off between an item and its mutations loses nothing: a
+/// person is asked again, and an attempt that was given up asks for nothing.
 #[tokio::test]
 async fn a_decision_that_was_cut_off_is_asked_for_again() {
     let world = World::opaque();
@@ -299,7 +301,7 @@ async fn a_decision_that_was_cut_off_is_asked_for_again() {
     assert_eq!((item.state, item.attempt, world.done().len()), (ItemState::Done, 2, 2));
 }
 
-/// Proves I-12: whoever listens to the outbox hears of an escalation, once.
+/// Proves I-12: the outbox gets one event for an escalation.
 #[tokio::test]
 async fn an_escalation_is_told_through_the_outbox() {
     let world = World::opaque();
@@ -319,7 +321,7 @@ async fn an_escalation_is_told_through_the_outbox() {
     assert!(payload.contains("\"item\":\"a\"") && payload.contains("try-again"), "{payload}");
 }
 
-/// What was told of escalations.
+/// How many events about escalations there are.
 async fn told(hapax: &Hapax) -> usize {
     let filter = RecordFilter { limit: 10, ..RecordFilter::default() };
     hapax.records(filter).await.expect("records").len()
@@ -341,7 +343,7 @@ async fn send(run: Run) -> Result<(), String> {
     Ok(())
 }
 
-/// Proves I-12, I-14: programs of one's own tell of escalations as scripts do.
+/// Proves I-12, I-14: programs of one's own emit events about escalations as scripts do.
 #[tokio::test]
 async fn an_escalation_of_a_program_is_told_through_the_outbox() {
     let world = World::opaque();
@@ -355,7 +357,8 @@ async fn an_escalation_of_a_program_is_told_through_the_outbox() {
     }
 }
 
-/// Proves I-12: what nobody has told of when it was recorded is told by whoever finds it open.
+/// Proves I-12: an event that was not emitted when an escalation was recorded is emitted while it
+/// is open.
 #[tokio::test]
 async fn an_escalation_that_was_not_told_is_told_later() {
     let world = World::opaque();
@@ -371,8 +374,8 @@ async fn an_escalation_that_was_not_told_is_told_later() {
     assert_eq!(told(&hapax).await, 1, "once");
 }
 
-/// Proves I-12: all that people are asked is listed, the newest first and page by page, be it about
-/// items or about runs.
+/// Proves I-12: all open escalations are listed, the newest first and page by page, those about
+/// items and those about runs.
 #[tokio::test]
 async fn the_newest_is_listed_first() {
     let world = World::opaque();

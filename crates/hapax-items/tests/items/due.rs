@@ -1,5 +1,5 @@
-//! What goes on by itself: runs that were broken off, and runs whose time has come. Time is given,
-//! and nobody waits for it.
+//! Work that goes on by itself: runs that were interrupted, and runs whose time has come. The tests
+//! set the time and never wait for it.
 
 use std::sync::Arc;
 use std::time::UNIX_EPOCH;
@@ -18,15 +18,15 @@ fn due(run: &str) -> Vec<Due> {
     vec![Due { workflow: "letters".into(), run: run.into() }]
 }
 
-/// Proves I-10: what is to be tried again is, also if whoever said so is gone; under its own id, and
-/// not before its time.
+/// Proves I-10: a retry takes place also if the process that announced it is gone, under the run's
+/// own id and not before its time.
 #[tokio::test]
 async fn a_retry_is_made_up_for_by_whoever_is_there() {
     let world = World::opaque();
     let items = items(&world);
     items.publish("letters", ONE, "ada").await.unwrap();
     world.next([Next::Fail(Class::Transient)]);
-    // It fails, and nobody drives it on.
+    // It fails, and no process drives it on.
     assert_eq!(failed(items.run("letters", Some("first")).await.map(|ran| ran.items)).1, "retry");
     let now = items.hapax().wall().await.unwrap();
     assert_eq!(items.due(now).await.unwrap(), [], "whoever said so is given time");
@@ -38,7 +38,7 @@ async fn a_retry_is_made_up_for_by_whoever_is_there() {
     assert_eq!(items.due(later).await.unwrap(), []);
 }
 
-/// Proves I-8: once it is known what became of a mutation, the run that stopped at it goes on.
+/// Proves I-8: once the outcome of a mutation is known, the run that stopped at it goes on.
 #[tokio::test]
 async fn a_run_goes_on_when_what_it_stopped_at_is_found_out() {
     let world = World::reconcilable();
@@ -60,7 +60,7 @@ async fn a_run_goes_on_when_what_it_stopped_at_is_found_out() {
     assert_eq!(items.show("letters", "a").await.unwrap().state, ItemState::Done);
 }
 
-/// A run whose process is gone is taken up by the next; one that is being worked on is left alone.
+/// A run whose process is gone is taken up by the next process; a run in progress is left alone.
 #[tokio::test]
 async fn a_run_whose_process_is_gone_is_taken_up() {
     let directory = tempfile::tempdir().unwrap();
@@ -100,7 +100,7 @@ fn scheduled(hapax: Hapax, world: &World, schedule: &str) -> Result<Items, Error
     Items::new(hapax, vec![Arc::new(world.clone())], vec![settings])
 }
 
-/// Proves I-14: a scheduled run happens once, by whichever node comes first; of those that were
+/// Proves I-14: a scheduled run happens once, on the node that comes first; of the runs that were
 /// missed, the latest is made up for.
 #[tokio::test]
 async fn a_scheduled_run_happens_once_and_a_missed_one_is_made_up_for() {
@@ -121,7 +121,7 @@ async fn a_scheduled_run_happens_once_and_a_missed_one_is_made_up_for() {
     assert_eq!(other.due(at("2100-01-02T05:59:59Z")).await.unwrap(), []);
     assert_eq!(one.runs("letters", None, 10).await.unwrap().len(), 1);
 
-    // Nobody was there for three days.
+    // No node was up for three days.
     let late = at("2100-01-05T12:00:00Z");
     assert_eq!(other.due(late).await.unwrap(), due("scheduled:2100-01-05T06:00:00Z"));
     assert_eq!(other.tick(late).await.unwrap(), 1);
@@ -133,7 +133,7 @@ async fn a_scheduled_run_happens_once_and_a_missed_one_is_made_up_for() {
     assert!(scheduled(Hapax::builder().in_memory(), &world, "at dawn").is_err());
 }
 
-/// Proves I-14: a workflow that a person is asked about as a whole is not begun again and again.
+/// Proves I-14: a workflow whose run waits for a person's decision is not begun again and again.
 #[tokio::test]
 async fn nothing_is_scheduled_while_a_person_is_asked() {
     let world = World::opaque();

@@ -1,11 +1,11 @@
-//! What a failure leads to, and what becomes of mutations that nobody knows about.
+//! The next step after a failure, and mutations of unknown outcome.
 
 use hapax::{Finding, Outcome, Safety, Settling};
 use hapax_items::{Class, Error, ItemState, MutationState, Reconciled};
 
 use crate::world::{Next, ONE, World, drive, failed, items};
 
-/// Proves I-10: a transient failure is retried with the same script until it goes well or the budget
+/// Proves I-10: a transient failure is retried with the same script until it succeeds or the budget
 /// is spent; then a person is asked.
 #[tokio::test]
 async fn what_may_go_better_is_tried_again() {
@@ -41,7 +41,8 @@ async fn what_only_a_person_can_mend_goes_to_a_person_at_once() {
     }
 }
 
-/// Proves I-7: no code of a script goes on after a failed mutation, whatever it does about it.
+/// Proves I-7: no code of a script goes on after a failed mutation, not even the code that catches
+/// errors.
 #[tokio::test]
 async fn a_script_cannot_go_on_after_a_failed_mutation() {
     for trick in [
@@ -63,8 +64,8 @@ async fn a_script_cannot_go_on_after_a_failed_mutation() {
     }
 }
 
-/// Proves I-8: without a way to look, an outcome that nobody knows is indeterminate at once, also if
-/// the tool hangs or panics; it is never taken for failed.
+/// Proves I-8: without a way to look it up, an unknown outcome is indeterminate at once, also if
+/// the tool hangs or panics; it never counts as failed.
 #[tokio::test]
 async fn what_nobody_knows_and_nobody_can_look_up_is_indeterminate() {
     for next in [Next::HappenAnd(Class::Indeterminate), Next::Panic, Next::Hang] {
@@ -81,8 +82,8 @@ async fn what_nobody_knows_and_nobody_can_look_up_is_indeterminate() {
     }
 }
 
-/// Proves I-8: what can be looked up is looked up at once, and the script goes on with what was
-/// found.
+/// Proves I-8: an outcome that can be looked up is looked up at once, and the script goes on with
+/// the finding.
 #[tokio::test]
 async fn what_can_be_looked_up_is_looked_up_at_once() {
     let world = World::reconcilable();
@@ -101,8 +102,8 @@ async fn what_can_be_looked_up_is_looked_up_at_once() {
     assert_eq!((world.done().len(), items.runs("letters", None, 10).await.unwrap().len()), (1, 2));
 }
 
-/// Proves I-5, I-8: what cannot be told is looked for again in the background, with pauses and to a
-/// limit, and blocks the item meanwhile; then a person is asked.
+/// Proves I-5, I-8: a mutation that a lookup cannot decide is looked up again, with pauses and up
+/// to a limit, and blocks its item meanwhile; then a person is asked.
 #[tokio::test]
 async fn what_cannot_be_told_is_looked_for_again_until_a_person_is_asked() {
     let world = World::reconcilable();
@@ -125,8 +126,8 @@ async fn what_cannot_be_told_is_looked_for_again_until_a_person_is_asked() {
     assert_eq!(items.escalations(None, 10).await.unwrap().len(), 1);
 }
 
-/// Proves I-8, I-10: nobody has to run anything for that. The background pass looks for it, each time
-/// after a longer pause, and at its limit has a person be asked.
+/// Proves I-8, I-10: no run is needed for that. The background pass looks it up, each time after a
+/// longer pause, and at the limit it asks a person.
 #[tokio::test]
 async fn the_background_looks_to_its_limit_and_then_asks_a_person() {
     let world = World::reconcilable();
@@ -164,8 +165,7 @@ async fn the_background_looks_to_its_limit_and_then_asks_a_person() {
     assert_eq!((world.looks(), world.done().len()), (8, 1));
 }
 
-/// Proves I-8: whoever restarts goes on looking; an item whose mutation nobody can tell of any more
-/// comes before a person, whoever finds that out.
+/// Proves I-8: lookups go on after a restart, and the next run goes on with the finding.
 #[tokio::test]
 async fn a_restart_goes_on_looking() {
     let directory = tempfile::tempdir().unwrap();
@@ -192,8 +192,8 @@ async fn a_restart_goes_on_looking() {
     assert_eq!(items.show("letters", "a").await.unwrap().state, ItemState::Done);
 }
 
-/// Proves I-10: what may go better is tried as often as the budget says, however long a person or a
-/// look was waited for before.
+/// Proves I-10: a transient failure is retried as often as the budget says; waiting for a person or
+/// a lookup spends nothing of it.
 #[tokio::test]
 async fn waiting_spends_nothing_of_the_budget() {
     let world = World::opaque();
@@ -224,7 +224,7 @@ async fn waiting_spends_nothing_of_the_budget() {
     assert_eq!((class, next.as_str()), (Class::Transient, "retry"));
 }
 
-/// Proves I-7: what fails outside of any item stops the workflow until a person has decided.
+/// Proves I-7: a failure outside of any item stops the workflow until a person has decided.
 #[tokio::test]
 async fn a_run_that_fails_outside_of_items_comes_before_a_person() {
     let world = World::opaque();

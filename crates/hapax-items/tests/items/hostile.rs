@@ -1,4 +1,4 @@
-//! Scripts that would bring the host down, from their first line to the person who is asked.
+//! Scripts that attack the host, from their first line to the escalation.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use hapax_items::{Class, ItemState, Items, Limits, Settings};
 
 use crate::world::{ONE, World, drive, failed, settings};
 
-/// What a hostile script does, and what is said of it.
+/// Hostile code, and a part of the failure's message.
 const HOSTILE: [(&str, &str); 8] = [
     ("for (;;) {}", "the script ran for too long"),
     ("try { for (;;) {} } finally { for (;;) {} }", "the script ran for too long"),
@@ -40,8 +40,8 @@ fn guarding(world: &World, workflows: &[String]) -> Items {
     Items::new(Hapax::builder().in_memory(), tools, settings).expect("set up")
 }
 
-/// Proves I-14: where more scripts run than there are threads, those beside one that loops come to
-/// their ends.
+/// Proves I-14: even if more scripts run than there are threads, the scripts beside one that loops
+/// come to their ends.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_hostile_script_holds_up_those_beside_it_and_no_more() {
     let world = World::opaque();
@@ -69,8 +69,8 @@ async fn a_hostile_script_holds_up_those_beside_it_and_no_more() {
     assert_eq!(world.done().len(), 100);
 }
 
-/// Proves I-7, I-10, I-14: a script that loops, swallows memory, calls without end or waits for ever
-/// fails as a mistake of its own. Its item comes before a person, what was applied before stays, and
+/// Proves I-7, I-10, I-14: a script that loops, exhausts memory, calls without end or waits for
+/// ever fails with the class `logic`. A person is asked about its item, applied mutations stay, and
 /// the host goes on with the next script.
 #[tokio::test]
 async fn a_hostile_script_fails_as_a_mistake_and_its_item_comes_before_a_person() {
@@ -94,7 +94,7 @@ async fn a_hostile_script_fails_as_a_mistake_and_its_item_comes_before_a_person(
     }
 }
 
-/// Proves I-10, I-14: the same outside of any item comes before a person as a run.
+/// Proves I-10, I-14: outside of any item, such a script leads to an escalation of the run.
 #[tokio::test]
 async fn a_hostile_script_outside_of_items_comes_before_a_person_as_a_run() {
     for (trick, said) in HOSTILE {

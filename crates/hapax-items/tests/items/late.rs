@@ -20,7 +20,7 @@ async fn returns(item: &Item) -> bool {
     tokio::time::timeout(Duration::from_millis(300), call).await.is_ok()
 }
 
-/// Runs a program that takes up one item and hands out what it should have kept to itself.
+/// Runs a program that takes up one item, and leaks the item and the run.
 async fn leaking(items: &Items, sends: bool) -> (Result<Ran, Error>, Run, Item) {
     let (leak, leaked) = oneshot::channel();
     let work = |run: Run| async move {
@@ -40,8 +40,8 @@ async fn leaking(items: &Items, sends: bool) -> (Result<Ran, Error>, Run, Item) 
     (ended, run, item)
 }
 
-/// Proves I-2, I-14: once a run has come to its end, nobody who has kept an item or the run changes
-/// anything through it.
+/// Proves I-2, I-14: once a run has come to its end, an item or a run that was kept changes
+/// nothing.
 #[tokio::test]
 async fn nothing_is_changed_after_a_run_is_over() {
     let world = World::opaque();
@@ -62,7 +62,8 @@ async fn nothing_is_changed_after_a_run_is_over() {
     assert_eq!(items.escalations(None, 9).await.unwrap(), []);
 }
 
-/// Proves I-7, I-14: nor after one that failed, and what was recorded of that stays.
+/// Proves I-7, I-14: an item that was kept changes nothing after a failed run, and the run's record
+/// stays.
 #[tokio::test]
 async fn nothing_is_changed_after_a_run_has_failed() {
     let world = World::opaque();
@@ -76,7 +77,7 @@ async fn nothing_is_changed_after_a_run_has_failed() {
     assert!(escalation.reason.contains("the post office is closed"), "{}", escalation.reason);
 }
 
-/// Nor if whoever waited for the run has gone away.
+/// An item that was kept changes nothing after the run was dropped.
 #[tokio::test]
 async fn nothing_is_changed_after_a_run_was_dropped() {
     let world = World::opaque();
@@ -142,8 +143,8 @@ async fn a_late_mutation_ends_the_run_and_harms_no_other_item() {
     assert_eq!((state("b").await, world.done().len()), (ItemState::Done, 1));
 }
 
-/// Proves I-8: a mutation that was begun is brought to its end before its item is done, also if its
-/// handler does not wait for it; a run waits in the same way for an item that was taken up.
+/// Proves I-8: a mutation that was begun comes to its end before its item is done, also if its
+/// handler does not wait for it. A run waits in the same way for an item that was taken up.
 #[tokio::test]
 async fn what_was_begun_is_waited_for() {
     let world = World::opaque();
@@ -168,7 +169,8 @@ async fn what_was_begun_is_waited_for() {
         let items = items.clone();
         async move { items.perform("letters", Version::FIRST, Some("first"), work).await }
     });
-    // The handler has ended and the letter is on its way: nothing is done before it has arrived.
+    // The handler has ended and the letter is in flight: the item is not done before the letter
+    // arrives.
     let deadline = std::time::Instant::now() + Duration::from_secs(30);
     while items.show("letters", "a").await.is_err() {
         assert!(std::time::Instant::now() < deadline, "the item is taken up");

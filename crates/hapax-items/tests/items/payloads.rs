@@ -1,5 +1,4 @@
-//! What a replay does about another payload, with the tools that are there without anybody writing
-//! them.
+//! A replay with another payload, by the built-in tools for files, SQL and values.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -25,7 +24,7 @@ struct Change {
 }
 
 impl Change {
-    /// An item that says what came of the call.
+    /// A script with one item that logs the result of the call.
     fn script(&self, arguments: &str, end: &str) -> String {
         let (tool, operation) = (self.tool.name(), self.operation);
         format!(
@@ -61,13 +60,13 @@ async fn built_in(directory: &Path) -> (Items, [Arc<dyn Tool>; 3]) {
     (Items::new(hapax, tools.to_vec(), vec![settings]).expect("set up"), tools)
 }
 
-/// What the last run said.
+/// The log of the last run.
 async fn said(items: &Items) -> String {
     items.runs("letters", None, 1).await.expect("runs").remove(0).log.join("\n")
 }
 
-/// Proves I-6: a replay with an equivalent or a minor difference goes on with the recorded result, a
-/// significant one comes before a person, and nothing is applied again.
+/// Proves I-6: a replay with an equivalent or a minor difference goes on with the recorded result,
+/// a significant one goes to a person, and nothing is applied again.
 #[tokio::test]
 async fn a_replay_goes_on_unless_the_difference_is_significant() {
     let directory = tempfile::tempdir().unwrap();

@@ -14,7 +14,7 @@ use hapax_items::{
 
 use crate::world::{Next, ONE, World, drive, failed, settings};
 
-/// A maintainer with these answers, and what it was shown.
+/// A maintainer that gives these answers and keeps the evidence that it was shown.
 struct Mender {
     answers: Mutex<Vec<String>>,
     shown: Arc<Mutex<Vec<Json>>>,
@@ -64,7 +64,7 @@ async fn newest(items: &Items) -> Script {
     items.scripts("letters").await.expect("versions").remove(0)
 }
 
-/// The same, with somebody who listens to its outbox.
+/// The same items, with a sink for their events.
 async fn listened(items: Items) -> Items {
     let outbox = Outbox::new().sink("people", Deaf).expect("a sink");
     let routed = outbox.route("item-*", "*", &["people"]).expect("a route");
@@ -78,7 +78,7 @@ impl Sink for Deaf {
     async fn send(&self, _: &[Letter], _: &Told) {}
 }
 
-/// What whoever listens to the outbox is told.
+/// The payloads of the events in the outbox.
 async fn told(items: &Items) -> Vec<String> {
     let filter = RecordFilter { limit: 100, ..RecordFilter::default() };
     let records = items.hapax().records(filter).await.expect("records");
@@ -104,8 +104,8 @@ async fn run(items: &Items) -> Result<usize, Error> {
     items.drive("letters", None).await.map(|ran| ran.items)
 }
 
-/// Proves I-11: a repair that passes the checks is a new minor version, and the run goes on with it;
-/// what was applied stays applied.
+/// Proves I-11: a repair that passes the checks is a new minor version, and the run goes on with
+/// it; applied mutations stay applied.
 #[tokio::test]
 async fn a_sound_repair_is_used_at_once() {
     let world = World::opaque();
@@ -130,9 +130,9 @@ async fn a_sound_repair_is_used_at_once() {
     assert!(evidence.pointer("/mutations/0/payload").is_none(), "what was sent is not shown");
 }
 
-/// Proves I-11: a repair that builds item ids or subkeys otherwise, uses another tool, does not read,
-/// or fails again is refused; the maintainer is told why, until the budget is spent and a person is
-/// asked.
+/// Proves I-11: a repair that builds item ids or subkeys otherwise, uses another tool, cannot be
+/// read, or fails again is refused; the maintainer is told why, until the budget is spent and a
+/// person is asked.
 #[tokio::test]
 async fn an_unsound_repair_is_refused_and_the_budget_ends_the_loop() {
     let world = World::opaque();
@@ -166,8 +166,8 @@ async fn an_unsound_repair_is_refused_and_the_budget_ends_the_loop() {
     assert_eq!(world.done().len(), 2);
 }
 
-/// Proves I-11: what may have dealt with items wrongly, and what is not classified, waits for a
-/// person, with the items that it may concern.
+/// Proves I-11: a repair after which items may have been treated wrongly, and one that is not
+/// classified, wait for a person, with the items that they may concern.
 #[tokio::test]
 async fn an_impactful_repair_waits_for_approval() {
     for impact in ["potentially_impactful", "", "harmless, I swear"] {
@@ -189,7 +189,7 @@ async fn an_impactful_repair_waits_for_approval() {
     }
 }
 
-/// Proves I-10: what nobody knows never goes to repair.
+/// Proves I-10: an unknown outcome never goes to repair.
 #[tokio::test]
 async fn an_unknown_outcome_is_never_repaired() {
     let world = World::opaque();
@@ -217,7 +217,7 @@ async fn an_unchanged_script_goes_on_with_its_repair() {
     assert_eq!(items.publish("letters", FAULTY, "ada").await.unwrap().major, 3);
 }
 
-/// Proves I-11: a maintainer is asked about each version, also by a run that goes on under its name.
+/// Proves I-11: a maintainer is asked about each version, also by a run that goes on under its id.
 #[tokio::test]
 async fn an_answer_about_one_version_is_not_taken_for_another() {
     let world = World::opaque();
@@ -237,8 +237,8 @@ async fn an_answer_about_one_version_is_not_taken_for_another() {
     assert_eq!(items.script("letters").await.unwrap().version, Version { major: 2, minor: 1 });
 }
 
-/// Proves I-2, I-11: a mutation on an item that is done, or was let go, goes to repair; if nothing
-/// comes of that a person is asked about the run, for nothing is left to be said about the item.
+/// Proves I-2, I-11: a mutation on an item that is done or skipped goes to repair. Without a usable
+/// repair a person is asked about the run, for nothing is left to decide about the item.
 #[tokio::test]
 async fn a_mutation_on_a_done_item_goes_to_repair_and_then_to_a_person() {
     for skipped in [false, true] {
@@ -278,8 +278,8 @@ async fn a_mutation_on_a_done_item_goes_to_repair_and_then_to_a_person() {
     }
 }
 
-/// Proves I-11: what the record is not enough to judge waits for a person, whatever its maintainer
-/// calls it, with the items that it may concern; whoever listens is told.
+/// Proves I-11: a repair that the records cannot judge waits for a person, even if its maintainer
+/// calls it safe, with the items that it may concern; an event is emitted.
 #[tokio::test]
 async fn a_repair_that_cannot_be_judged_waits_with_the_items_it_may_concern() {
     let world = World::opaque();
@@ -332,8 +332,8 @@ async fn a_rejected_repair_is_never_used() {
     assert_eq!(world.done().len(), 2, "{:?}", world.done());
 }
 
-/// Proves I-11: a repair is tried against what is recorded: what would do something again, or
-/// otherwise, is refused; what nothing is known about waits for a person.
+/// Proves I-11: a repair is tried against the records. A repair that would do something again or
+/// otherwise is refused; one that the records cannot judge waits for a person.
 #[tokio::test]
 async fn a_repair_is_tried_against_what_is_recorded() {
     let replaced = |what: &str, by: &str| {
@@ -391,8 +391,8 @@ async fn a_repair_is_tried_against_what_is_recorded() {
     }
 }
 
-/// Proves I-6, I-11: a tool that stalls over two payloads does not hold up the trial of a repair, and
-/// says nothing good.
+/// Proves I-6, I-11: a tool that stalls over two payloads does not hold up the trial of a repair,
+/// and the difference counts as significant.
 #[tokio::test]
 async fn a_trial_does_not_wait_for_a_comparison() {
     let world = World::opaque();
@@ -412,8 +412,8 @@ async fn a_trial_does_not_wait_for_a_comparison() {
     assert!(said.contains("with another payload"), "{said}");
 }
 
-/// Proves I-10: what maintainers cost is added up, and ends the loop; what is longer ago than the
-/// budget reaches back does not count.
+/// Proves I-10: the costs of maintainers are added up and end the loop; costs from before the time
+/// of the budget do not count.
 #[tokio::test]
 async fn what_repairs_cost_is_added_up_within_a_time() {
     let world = World::opaque();
@@ -428,7 +428,7 @@ async fn what_repairs_cost_is_added_up_within_a_time() {
     let (_, next, _) = failed(items.drive("letters", None).await.map(|ran| ran.items));
     assert_eq!((next.as_str(), shown.lock().unwrap().len()), ("escalate", 2), "still spent");
 
-    // For somebody who reaches less far back, all of that is over.
+    // For a budget that reaches less far back, all of that is over.
     let forgetful = Budget { repair_ms: 0, ..budget };
     let good = [paid_answer(&mended(), 2)];
     let (other, shown) = maintained_within(&world, &good, forgetful);
@@ -446,7 +446,7 @@ async fn what_repairs_cost_is_added_up_within_a_time() {
     assert_eq!(shown.lock().unwrap().len(), 1);
 }
 
-/// Proves I-12: a run that failed outside of any item is told through the outbox, once.
+/// Proves I-12: a run that failed outside of any item emits one event.
 #[tokio::test]
 async fn a_run_that_failed_is_told_through_the_outbox() {
     let world = World::opaque();
@@ -462,8 +462,8 @@ async fn a_run_that_failed_is_told_through_the_outbox() {
     assert!(!told[0].contains("\"item\""), "{}", told[0]);
 }
 
-/// Proves I-11: what a repair that is held may concern is counted when somebody looks, for the version
-/// at fault goes on until then.
+/// Proves I-11: the items that a held repair may concern are counted when it is shown, because the
+/// faulty version stays in use until then.
 #[tokio::test]
 async fn what_a_held_repair_may_concern_is_counted_when_it_is_shown() {
     let world = World::opaque();
@@ -492,7 +492,7 @@ async fn what_a_held_repair_may_concern_is_counted_when_it_is_shown() {
     assert_eq!(radius().await, (1_000, true));
 }
 
-/// Proves I-11: the instructions that ship for those who write and repair scripts ask for guards on
+/// Proves I-11: the instructions for agents that write and repair scripts ask for guards on
 /// `isDone` and for subkeys that stay as they are, and a maintainer is shown them.
 #[tokio::test]
 async fn the_instructions_ask_for_guards_and_stable_subkeys() {

@@ -1,4 +1,4 @@
-//! What happens once, and what a replay is told.
+//! Mutations that happen once, and the results that a replay gets.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -55,8 +55,8 @@ async fn an_item_inside_an_item_is_a_mistake() {
     assert!(message.contains("inside of another"), "{message}");
 }
 
-/// Proves I-2: a mutation on a done item ends the run as a mistake of the script's; it is not
-/// skipped in silence.
+/// Proves I-2: a mutation on a done item ends the run as a mistake of the script; it is not skipped
+/// in silence.
 #[tokio::test]
 async fn a_done_item_changes_nothing_any_more() {
     let world = World::opaque();
@@ -71,8 +71,8 @@ async fn a_done_item_changes_nothing_any_more() {
     assert_eq!(items.show("letters", "a").await.unwrap().state, ItemState::Done);
 }
 
-/// Proves I-3: the same change twice is a mistake that names the way out; with subkeys both happen,
-/// and an attempt that a person asked for consults none before it.
+/// Proves I-3: the same change twice is a mistake that names the way out. With subkeys both happen,
+/// and a new attempt that a person asked for uses no result of an earlier one.
 #[tokio::test]
 async fn two_of_the_same_are_told_apart_by_a_subkey() {
     let world = World::opaque();
@@ -107,8 +107,8 @@ async fn two_of_the_same_are_told_apart_by_a_subkey() {
     }
 }
 
-/// Proves I-3: a subkey that is no text, or none to speak of, ends the run as a mistake of the
-/// script's, and nothing happens.
+/// Proves I-3: a subkey that is no text, or a blank or too long one, ends the run as a mistake of
+/// the script, and nothing happens.
 #[tokio::test]
 async fn a_forged_subkey_ends_the_run() {
     let script = |subkey: &str| {
@@ -131,8 +131,8 @@ async fn a_forged_subkey_ends_the_run() {
     assert_eq!(world.done().len(), 1);
 }
 
-/// Proves I-5, I-9: what was applied is told again, what failed is attempted again, and the item is
-/// failed until its handler comes to its end.
+/// Proves I-5, I-9: an applied mutation returns its result again, a failed one is attempted again,
+/// and the item is failed until its handler comes to its end.
 #[tokio::test]
 async fn a_retry_goes_on_where_the_run_before_stopped() {
     let world = World::opaque();
@@ -163,8 +163,8 @@ async fn a_retry_goes_on_where_the_run_before_stopped() {
     );
 }
 
-/// Proves I-4, I-6: what a mutation is asked for with is compared with what it was applied with; it
-/// is never applied again.
+/// Proves I-4, I-6: the payload that is asked for is compared with the one that was applied; a
+/// mutation is never applied again.
 #[tokio::test]
 async fn another_payload_is_judged_by_the_tool() {
     let second = |text: &str| {
@@ -209,13 +209,14 @@ async fn another_payload_is_judged_by_the_tool() {
     }
 }
 
-/// A comparison that takes longer than anybody waits for.
+/// A comparison that takes longer than its time limit.
 fn stalls() -> Difference {
     std::thread::sleep(std::time::Duration::from_millis(1_500));
     Difference::Equivalent
 }
 
-/// Proves I-6: what failed is attempted again with what is asked for now, and that is recorded.
+/// Proves I-6: a failed mutation is attempted again with the new payload, and that payload is
+/// recorded.
 #[tokio::test]
 async fn a_failed_mutation_takes_its_new_payload() {
     let world = World::opaque();
@@ -267,8 +268,8 @@ async fn a_program_of_ones_own_is_held_to_the_same() {
     assert_eq!(world.done().len(), 1);
 }
 
-/// Proves I-1: a workflow has one run at a time, across processes; a run of one that vanished is
-/// followed by the next.
+/// Proves I-1: a workflow has one run at a time, across processes; the next one may begin after its
+/// end.
 #[tokio::test]
 async fn a_workflow_has_one_run_at_a_time() {
     let directory = tempfile::tempdir().unwrap();
@@ -300,7 +301,7 @@ async fn a_workflow_has_one_run_at_a_time() {
     assert_eq!(world.done().len(), 1);
 }
 
-/// Proves I-8, I-9: the states of effects, and what they mean for items and mutations.
+/// Proves I-8, I-9: the states of effects, and the states of items and mutations that they mean.
 #[test]
 fn the_states_of_items_and_mutations_follow_from_their_effects() {
     let mut table = String::new();

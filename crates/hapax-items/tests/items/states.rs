@@ -1,4 +1,4 @@
-//! The state machines of items and mutations: every state, every event, what comes of it.
+//! The state machines of items and mutations: every state, every event, and the state after it.
 
 use expect_test::expect;
 use hapax::{AttemptId, Fence, Finding, Fingerprint, Outcome, Resolution, Safety, Settling, State};
@@ -90,7 +90,7 @@ const MUTATION: [Event; 12] = [
     ("a person: skip, reprocess", |effect| said(effect, Resolution::Skip)),
 ];
 
-/// All that changes something, from these states on.
+/// A table of the events that change one of these states.
 fn table(from: &[Effect], events: &[Event], name: fn(&Effect) -> String) -> String {
     let mut table = String::new();
     for effect in from {
@@ -108,8 +108,8 @@ fn after(effect: &Effect, happen: impl Fn(&Effect) -> Option<Change>) -> Effect 
     happen(effect).expect("a change").effect
 }
 
-/// Proves I-9: the states of items, and what leads from one to another. One that is to be begun anew is
-/// shown as failed.
+/// Proves I-9: the states of items, and the events that lead from one to another. An item that
+/// waits for a new attempt is shown as failed.
 #[test]
 fn the_state_machine_of_items() {
     let processing = begun(Safety::Transactional);
@@ -150,8 +150,9 @@ fn the_state_machine_of_items() {
     .assert_eq(&table(&states, &ITEM, name));
 }
 
-/// Proves I-8: the states of mutations, and what leads from one to another: of those that can be
-/// looked up, of those that cannot, and of those whose tool writes in the ledger's own transaction.
+/// Proves I-8: the states of mutations, and the events that lead from one to another: of mutations
+/// that can be looked up, of those that cannot, and of those that settle in the ledger's own
+/// transaction.
 #[test]
 fn the_state_machine_of_mutations() {
     let name = |effect: &Effect| MutationState::of(effect.state.name()).as_str().to_owned();

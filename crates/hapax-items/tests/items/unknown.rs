@@ -1,4 +1,4 @@
-//! Outcomes that are not known, and runs that are broken off.
+//! Unknown outcomes, and runs that are interrupted.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,8 +18,8 @@ fn nobody_knows() -> Finding {
     Finding::CannotTell("nobody answers".into())
 }
 
-/// Proves I-6, I-8: what was sent is looked for, not what is asked for now, and another payload is
-/// not taken for it.
+/// Proves I-6, I-8: a lookup looks for the payload that was sent and not for the one that is asked
+/// for now, and another payload is not taken for it.
 #[tokio::test]
 async fn what_was_sent_is_looked_for() {
     let world = World::reconcilable();
@@ -34,7 +34,7 @@ async fn what_was_sent_is_looked_for() {
     assert_eq!(world.done(), [r#"ada: {"text":"hello"}"#]);
 }
 
-/// Proves I-8: what is attempted again and is unknown again is looked for again, at once.
+/// Proves I-8: a mutation that is attempted again and is unknown again is looked up again, at once.
 #[tokio::test]
 async fn a_second_unknown_outcome_is_looked_for() {
     let world = World::reconcilable();
@@ -48,7 +48,7 @@ async fn a_second_unknown_outcome_is_looked_for() {
     assert_eq!((world.looks(), world.done().len()), (3, 1));
 }
 
-/// Proves I-9: nobody looks for what an attempt has left that a person gave up.
+/// Proves I-9: no lookup is made for the mutations of an attempt that a person gave up.
 #[tokio::test]
 async fn what_is_begun_anew_leaves_nothing_to_look_for() {
     let world = World::reconcilable();
@@ -69,8 +69,8 @@ fn another_way() -> [String; 2] {
     [ONE.to_owned(), ONE.replace("\"ada\"", "\"bob\"")]
 }
 
-/// Proves I-8: an item is not done over a mutation whose outcome nobody knows, also where its handler
-/// takes another way and does not ask for it again. A person is asked.
+/// Proves I-8: an item is not done while the outcome of one of its mutations is unknown, also if
+/// its handler takes another path and does not ask for it again. A person is asked.
 #[tokio::test]
 async fn what_is_not_asked_for_again_stays_unknown() {
     let world = World::reconcilable();
@@ -98,8 +98,8 @@ async fn what_is_not_asked_for_again_stays_unknown() {
     assert_eq!(world.done().len(), 2, "to Ada and to Bob, and no more");
 }
 
-/// Proves I-8: what a handler does not ask for again is looked for all the same, and it is done once
-/// that is known.
+/// Proves I-8: a mutation that a handler does not ask for again is looked up all the same, and the
+/// item is done once its outcome is known.
 #[tokio::test]
 async fn what_is_not_asked_for_again_is_looked_for() {
     let world = World::reconcilable();
@@ -114,7 +114,7 @@ async fn what_is_not_asked_for_again_is_looked_for() {
     assert!(states.iter().all(|mutation| mutation.state == MutationState::Applied), "{states:?}");
 }
 
-/// Proves I-8: an item is not done while a mutation of its is under way that a run before has begun.
+/// Proves I-8: an item is not done while a mutation that an earlier run began is in flight.
 #[tokio::test]
 async fn what_is_under_way_is_waited_for() {
     let world = World::opaque();
@@ -154,7 +154,7 @@ async fn what_is_under_way_is_waited_for() {
     assert_eq!(world.done().len(), 2);
 }
 
-/// Proves I-12: where more than one outcome is unknown, one word does not decide about all.
+/// Proves I-12: if more than one outcome is unknown, one decision does not decide about all.
 #[tokio::test]
 async fn each_unknown_outcome_is_decided_by_its_own_key() {
     let world = World::reconcilable();
@@ -191,8 +191,8 @@ async fn each_unknown_outcome_is_decided_by_its_own_key() {
     assert_eq!(world.done().len(), 3, "Bob's once more, and Ada's not");
 }
 
-/// Proves I-9, I-12: nothing is decided about an item that is being worked on, nor about what earlier
-/// runs have left of it.
+/// Proves I-9, I-12: no decision is made about an item that is being worked on, nor about the
+/// mutations that earlier runs left open.
 #[tokio::test]
 async fn an_item_that_is_worked_on_is_not_begun_anew() {
     let world = World::reconcilable();
@@ -216,7 +216,7 @@ async fn an_item_that_is_worked_on_is_not_begun_anew() {
     failed(run.await.unwrap());
 }
 
-/// Proves I-7: a script does not go on once its run was broken off.
+/// Proves I-7: a script does not go on once its run was dropped.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_run_that_is_dropped_takes_its_script_with_it() {
     let world = World::opaque();

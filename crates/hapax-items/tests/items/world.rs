@@ -1,4 +1,4 @@
-//! A tool whose world the tests can see, and which does as it is told.
+//! A tool whose mutations the tests can see, and which acts as they say.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
@@ -13,17 +13,17 @@ use hapax_items::{
 };
 use tokio::sync::Barrier;
 
-/// What the tool does next; it does what it is asked if nothing is said.
+/// The tool's next action; by default it does what it is asked.
 #[derive(Debug, Clone)]
 pub(crate) enum Next {
     Fail(Class),
-    /// It happens, and then nobody answers.
+    /// It happens, and then the tool fails with this class.
     HappenAnd(Class),
     /// It happens, with this result.
     Answer(Json),
     Panic,
     Hang,
-    /// It happens once somebody says so; tells that it waits.
+    /// It waits at the barrier twice, to show that it has begun and to be let on; then it happens.
     Wait(Arc<Barrier>),
 }
 
@@ -37,10 +37,10 @@ struct Inner {
     next: VecDeque<Next>,
     done: Vec<String>,
     findings: VecDeque<Finding>,
-    /// What was looked for: the payloads.
+    /// The payloads that were looked for.
     looks: Vec<String>,
     difference: fn() -> Difference,
-    /// How questions fail.
+    /// The classes with which the next questions fail.
     unread: VecDeque<Class>,
 }
 
@@ -89,7 +89,7 @@ impl World {
         self.lock().unread.push_back(class);
     }
 
-    /// What has happened, in order.
+    /// The mutations that have happened, in order.
     pub(crate) fn done(&self) -> Vec<String> {
         self.lock().done.clone()
     }
@@ -185,7 +185,7 @@ impl Tool for World {
     }
 }
 
-/// What is set up for most tests: no waiting between tries.
+/// The settings of most tests: no waiting between tries.
 pub(crate) fn settings(name: &str) -> Settings {
     let retries = hapax::Backoff { base_ms: 1, cap_ms: 1, attempts: 3 };
     let budget = Budget { retries, ..Budget::default() };
@@ -206,7 +206,7 @@ pub(crate) async fn drive(items: &Items, script: &str) -> Result<usize, Error> {
     items.drive("letters", None).await.map(|ran| ran.items)
 }
 
-/// How a run failed: class, what next, message.
+/// How a run failed: class, next step, message.
 pub(crate) fn failed(result: Result<usize, Error>) -> (Class, String, String) {
     match result {
         Err(Error::Failed { failure, .. }) => (failure.class, failure.next, failure.message),

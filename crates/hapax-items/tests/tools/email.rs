@@ -90,8 +90,8 @@ fn payloads_differ_in_three_degrees() {
     }
 }
 
-/// Proves I-8, K-7: before the final dot it was not sent; after it nobody knows, until the
-/// mailbox has been looked at.
+/// Proves I-8, K-7: before the final dot the message was not sent; after it the outcome is unknown
+/// until the mailbox has been looked at.
 #[tokio::test]
 async fn a_line_that_is_cut_leaves_no_doubt_but_one() {
     let mut mail = Mail::open();

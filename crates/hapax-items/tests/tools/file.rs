@@ -75,8 +75,8 @@ fn payloads_differ_in_three_degrees() {
     }
 }
 
-/// Proves K-7: a file says whether it was written, and a holder that was stopped with a
-/// temporary file in its hands cannot put it in place any more.
+/// Proves K-7: a lookup tells whether a file was written, and a holder that was stopped with a
+/// temporary file cannot put that file in place any more.
 #[tokio::test]
 async fn a_file_says_whether_it_was_written() {
     let (directory, tool) = tool();
@@ -103,8 +103,8 @@ async fn a_file_says_whether_it_was_written() {
     assert_eq!(found(tool.reconcile(&remove).await), r#"{"path":"d/f"}"#);
 }
 
-/// Proves I-8: a file that somebody has changed or made since does not say that nothing happened, and
-/// is neither written over nor removed.
+/// Proves I-8: a file that was changed or made by another program since does not say that nothing
+/// happened, and is neither written over nor removed.
 #[tokio::test]
 async fn what_somebody_did_since_is_not_undone() {
     let (directory, tool) = tool();
@@ -122,7 +122,7 @@ async fn what_somebody_did_since_is_not_undone() {
     assert!(matches!(finding, Finding::CannotTell(_)), "{finding:?}");
 }
 
-/// What was set aside when somebody looked is gone once it is written after all.
+/// Files that a lookup set aside are gone once the file is written after all.
 #[tokio::test]
 async fn nothing_is_left_of_an_attempt_that_was_looked_for() {
     let (directory, tool) = tool();

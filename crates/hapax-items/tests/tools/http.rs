@@ -28,7 +28,7 @@ fn tool(port: u16) -> Http {
     Http::new(settings(port)).expect("a tool")
 }
 
-/// Proves I-4: what is changed is apart from how, and the key goes to the server.
+/// Proves I-4: the identity is apart from the payload, and the key goes to the server.
 #[tokio::test]
 async fn a_mutation_goes_out_once_with_its_key() {
     let site = Site::start().await;
@@ -51,8 +51,8 @@ async fn a_mutation_goes_out_once_with_its_key() {
     assert_eq!(got.header("host"), Some(&*format!("127.0.0.1:{}", site.port)));
 }
 
-/// Proves I-3: a script may name any method that HTTP knows no name for; it is sent as it is written
-/// and tells mutations apart.
+/// Proves I-3: a script may name any method but CONNECT; it is sent as it is written and tells
+/// mutations apart.
 #[tokio::test]
 async fn any_method_may_be_named() {
     let site = Site::start().await;
@@ -79,8 +79,8 @@ async fn any_method_may_be_named() {
     assert!(tool.plan("request", &json(r#"{"url": "orders"}"#)).is_err());
 }
 
-/// Proves I-3: the key that a server is sent is the host's. A script that sets one ends its run, and
-/// nothing is sent.
+/// Proves I-3: the key that a server is sent is the host's. A script that sets one ends its run,
+/// and nothing is sent.
 #[tokio::test]
 async fn a_script_cannot_set_the_key() {
     let site = Site::start().await;
@@ -142,7 +142,8 @@ fn payloads_differ_in_three_degrees() {
     }
 }
 
-/// Proves I-8: what was not sent failed, what may have arrived is not known.
+/// Proves I-8: a request that was not sent has failed; one that may have arrived has an unknown
+/// outcome.
 #[tokio::test]
 async fn each_phase_has_its_class() {
     let refused = tool(free_port());
@@ -296,7 +297,7 @@ async fn a_probe_finds_what_happened() {
     assert_eq!(site.done(), 0, "looking changes nothing");
 }
 
-/// Proves K-7: to a server that honours the key, asking again is looking.
+/// Proves K-7: to a server that honours the key, the same request again is a lookup.
 #[tokio::test]
 async fn a_server_that_honours_keys_is_asked_again() {
     let site = Site::start().await;
@@ -340,7 +341,7 @@ async fn a_private_address_is_refused_in_every_disguise() {
     let tool = Http::new(HttpSettings::new("http")).expect("a tool");
     let refused = tool.plan("post", &json(r#"{"url": "http://127.0.0.1/"}"#)).unwrap_err();
     assert_eq!(refused.class, Class::Permission, "{refused}");
-    // A name is judged when it is looked up.
+    // A host name is judged when it is resolved.
     let post = call(&tool, "post", r#"{"url": "http://localhost:1/"}"#);
     let refused = mutate(&tool, &post).await.unwrap_err();
     assert_eq!(refused.class, Class::Permission, "{refused}");

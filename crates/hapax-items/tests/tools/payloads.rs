@@ -1,4 +1,4 @@
-//! What a replay does about another payload, with the tools that reach servers.
+//! A replay with another payload, by the tools that reach servers.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use crate::site::Site;
 use crate::stage::compare;
 
 /// Applies a change, and asks for it again with other payloads: equivalent, minor and significant.
-/// Says what became of it.
+/// Asserts that it is applied once.
 async fn replayed(tool: Arc<dyn Tool>, operation: &str, [applied, others @ ..]: [&str; 4]) {
     let name = tool.name().to_owned();
     let settings = Settings { tool_timeout: Duration::from_secs(20), ..Settings::new("letters") };

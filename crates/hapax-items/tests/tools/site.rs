@@ -1,4 +1,4 @@
-//! An HTTP server that does what it is told, and remembers what it was asked.
+//! An HTTP server that gives the answers that a test sets, and records its requests.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -24,7 +24,7 @@ impl Got {
     }
 }
 
-/// What it answers: a status, headers, a body.
+/// An answer: a status, headers, a body.
 pub(crate) type Answer = (u16, Vec<(&'static str, String)>, Vec<u8>);
 
 #[derive(Default)]
@@ -58,7 +58,7 @@ impl Site {
         format!("http://127.0.0.1:{}{path}", self.port)
     }
 
-    /// From now on, this path is answered so.
+    /// Sets the answer to requests for this path.
     pub(crate) fn answers(&self, path: &str, status: u16, body: impl Into<Vec<u8>>) {
         let json = vec![("content-type", "application/json".to_owned())];
         self.answers_with(path, (status, json, body.into()));
@@ -73,7 +73,7 @@ impl Site {
         self.memory().stalled = true;
     }
 
-    /// From now on, a key that was seen is answered with what was answered before.
+    /// From now on, a request with a known key gets the first answer again.
     pub(crate) fn honour_keys(&self) {
         self.memory().honours_keys = true;
     }

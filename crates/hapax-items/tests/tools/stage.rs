@@ -1,4 +1,4 @@
-//! What the host does with a tool, without the host.
+//! The host's part in a tool call, without the host.
 
 use hapax::{AttemptId, Failure, Fence, Finding, Hapax};
 use hapax_core::canonical::canonical;
@@ -60,7 +60,7 @@ pub(crate) fn compare(tool: &dyn Tool, operation: &str, recorded: &str, asked: &
     tool.compare_payload(operation, &recorded.payload, &asked.payload)
 }
 
-/// What was found, if it was.
+/// The result in a finding that a mutation happened.
 pub(crate) fn found(finding: Finding) -> String {
     match finding {
         Finding::Happened(outcome) => {

@@ -56,7 +56,8 @@ fn payloads_differ_in_three_degrees() {
     }
 }
 
-/// Proves I-8, K-7: nobody knows whether it arrived, and who remembers ids can be asked.
+/// Proves I-8, K-7: a lost answer leaves the outcome unknown; a receiver that remembers ids can be
+/// asked.
 #[tokio::test]
 async fn a_receiver_that_remembers_ids_is_asked_again() {
     let site = Site::start().await;

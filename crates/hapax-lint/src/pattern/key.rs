@@ -1,4 +1,4 @@
-//! Rule `key-derivation`: a hash, the clock or dice on the right of an idempotency key.
+//! Rule `key-derivation`: a hash, the clock or a random value on the right of an idempotency key.
 
 use std::sync::LazyLock;
 
@@ -10,7 +10,7 @@ use crate::rule::Rule;
 use crate::scan::Hit;
 use crate::words::{KeyName, key_name};
 
-/// How far a local is followed, and how long a function's body may be.
+/// How far a local is followed, and how much of a function's body is read, in lines.
 const WINDOW: usize = 12;
 
 /// A name that gets a value: `name = `, `"name": `, `"name", `.
@@ -18,7 +18,7 @@ static GIVEN: LazyLock<Regex> = LazyLock::new(|| {
     Regex::new(r#"([A-Za-z_$][\w$-]*)(["'`]?\]?)\s*(:=|=>|==|=|:|,)"#).expect("a fixed pattern")
 });
 
-/// What only writes a value in another way.
+/// Matches a value that only encodes another one.
 static ENCODES: LazyLock<Regex> = LazyLock::new(|| {
     Regex::new(r#"(?i)hex|encode|base64|string|format|^f["']|^`|\bstr\(|join|slice"#)
         .expect("a fixed pattern")
@@ -36,7 +36,7 @@ enum Made {
     ByChance,
 }
 
-/// A name that holds what was made.
+/// A name that holds a hashed or random value.
 struct Local {
     name: String,
     line: usize,
@@ -65,7 +65,7 @@ pub(super) fn find(lines: &Lines<'_>, patterns: &Patterns) -> Vec<Hit> {
             };
             match judge(name, made) {
                 Some(why) => hits.push(line.hit(Rule::KeyDerivation, nth, start, why)),
-                // Where a key goes once it is found is not found again.
+                // A reported key is not reported again where it is used.
                 None => locals.push(Local { name: name.to_owned(), line: nth, made }),
             }
         }
@@ -76,7 +76,7 @@ pub(super) fn find(lines: &Lines<'_>, patterns: &Patterns) -> Vec<Hit> {
     hits
 }
 
-/// A function that is named like a key and returns what was made.
+/// A function that is named like a key and returns a hashed or random value.
 fn function(
     lines: &Lines<'_>,
     (nth, line): (usize, Line<'_>),
@@ -88,7 +88,7 @@ fn function(
     let name = head.get(1).or_else(|| head.get(2))?;
     key_name(name.as_str())?;
     let body = lines.block(nth, WINDOW);
-    // What was found inside says it better.
+    // A hit inside the function says it better.
     if body.iter().any(|(nth, _)| hits.iter().any(|hit| hit.line == nth + 1)) {
         return None;
     }
@@ -158,7 +158,7 @@ fn value(lines: &Lines<'_>, nth: usize, rest: &str) -> String {
                 value.push(c);
             }
         }
-        // A chain goes on: its next line starts with a dot.
+        // A value goes on where its line ends with an operator, a dot or a backslash.
         if depth == 0 && !value.is_empty() && !value.ends_with(['=', '+', '.', '\\']) {
             break;
         }

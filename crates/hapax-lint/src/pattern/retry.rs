@@ -1,5 +1,5 @@
-//! Rule `retry-loop`: a loop in which failure goes round, success leaves, and tries are
-//! counted or slept between.
+//! Rule `retry-loop`: a loop that goes on after a failure, ends after a success, and counts its
+//! tries or sleeps between them.
 
 use std::sync::LazyLock;
 
@@ -11,10 +11,10 @@ use crate::rule::Rule;
 use crate::scan::Hit;
 use crate::words::has_any;
 
-/// How long a loop may be to be read as one.
+/// How many lines of a loop or another block are read.
 const BODY: usize = 60;
 
-/// How far from a library's name its call may be.
+/// How far from a library's name its call may be, in lines.
 const NEAR: usize = 12;
 
 const COUNTERS: &str = "attempt attempts retry retries tries backoff";
@@ -68,7 +68,7 @@ pub(super) fn find(lines: &Lines<'_>, patterns: &Patterns) -> Vec<Hit> {
     hits
 }
 
-/// What a library's name is about: the lines that follow, or those before a bare `retry`.
+/// The lines that a library's name applies to: those that follow, or those before a bare `retry`.
 fn near<'a>(lines: &'a Lines<'_>, nth: usize) -> impl Iterator<Item = Line<'a>> {
     let bare = lines.lines[nth].code().starts_with("retry");
     let range = if bare { nth.saturating_sub(NEAR)..nth + 1 } else { nth..nth + NEAR };
@@ -111,7 +111,7 @@ fn own<'a>(lines: &Lines<'a>, body: Vec<(usize, Line<'a>)>) -> Vec<(usize, Line<
     body.into_iter().filter(|(nth, _)| !inner.contains(nth)).collect()
 }
 
-/// Whether what is done about a failure comes back to the loop.
+/// Whether the loop goes on after a failure is handled.
 fn goes_round(lines: &Lines<'_>, nth: usize) -> bool {
     let block = lines.block(nth, BODY);
     if block.is_empty() {
@@ -121,7 +121,7 @@ fn goes_round(lines: &Lines<'_>, nth: usize) -> bool {
     !is_left(&block)
 }
 
-/// Whether a block's last word leaves the loop.
+/// Whether a block's last statement leaves the loop.
 fn is_left(block: &[(usize, Line<'_>)]) -> bool {
     let shallow = block.iter().map(|(_, line)| line.indent).min();
     let last = block.iter().rev().find(|(_, line)| Some(line.indent) == shallow);
@@ -132,7 +132,7 @@ fn is_left(block: &[(usize, Line<'_>)]) -> bool {
 fn success_leaves(body: &[(usize, Line<'_>)], call: usize) -> bool {
     let (_, made) = body[call];
     let after = body[call + 1..].iter().map(|(_, line)| line);
-    // What is indented less is another block: that of `except`, say.
+    // A line with less indentation is in another block: that of `except`, say.
     let beside = after.take_while(|line| line.indent >= made.indent);
     let mut beside = beside.filter(|line| line.indent == made.indent);
     LEAVES.is_match(made.code()) || beside.any(|line| LEAVES.is_match(line.code())) || is_left(body)

@@ -1,5 +1,5 @@
-//! Rule `dedupe-store`: sets and maps named for what was done, and keys that a cache server
-//! keeps once.
+//! Rule `dedupe-store`: sets and maps that are named for finished work, and keys that a cache
+//! server sets only once.
 
 use std::sync::LazyLock;
 
@@ -39,7 +39,7 @@ static COUNTS: LazyLock<Regex> = LazyLock::new(|| {
     Regex::new(pattern).expect("a fixed pattern")
 });
 
-/// What lives longer than a call, as far as its line tells.
+/// A declaration that lives longer than a call, as far as its line tells.
 static LONG: LazyLock<Regex> = LazyLock::new(|| {
     let pattern = r"^(?:\S|\s+(?:self\.|this\.|@|private\b|public\b|protected\b|internal\b|static\b|readonly\b|final\b|export\b|lateinit\b))";
     Regex::new(pattern).expect("a fixed pattern")

@@ -6,15 +6,15 @@ use regex::Regex;
 
 use crate::source::Language;
 
-/// What the rules look for in one language.
+/// The patterns that the rules look for in one language.
 pub(super) struct Patterns {
     /// A hash is made.
     pub(super) hash: Regex,
-    /// The clock is asked, or dice are rolled.
+    /// The clock is read, or a random value is made.
     pub(super) chance: Regex,
     /// A call leaves the machine.
     pub(super) remote: Regex,
-    /// A library that calls again.
+    /// A library that retries calls.
     pub(super) library: Regex,
 }
 
@@ -118,7 +118,7 @@ const ROWS: [(Language, [&str; 4]); 9] = [
         [
             r"\b(?:sha\d+sum|md5sum|shasum|cksum)\b|\bopenssl\s+(?:dgst|sha\d+|md5)\b",
             r"\$\(\s*(?:date|uuidgen)\b|\$\{?RANDOM\b",
-            // Reading again does nothing twice, and scripts wait for servers all day.
+            // A repeated read changes nothing, and scripts often wait for servers.
             r"\bcurl\b.*(?:-X\s*(?:POST|PUT|PATCH|DELETE)|--data|\s-d\s|\s-F\s)",
             r"\bcurl\b.*--retry\b.*(?:-X\s*(?:POST|PUT|PATCH|DELETE)|--data|\s-d\s|\s-F\s)",
         ],

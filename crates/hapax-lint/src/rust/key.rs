@@ -1,7 +1,7 @@
-//! Rule `key-derivation`: what a hash, a clock or dice made becomes an idempotency key.
+//! Rule `key-derivation`: an idempotency key that is made from a hash, the clock or a random value.
 //!
 //! A value is followed through one function: from the hash over locals, encoders, formats and
-//! constructors to the name it gets. Other calls end the trail; what they return is theirs.
+//! constructors to the name it gets. Any other call ends the trail.
 
 use std::collections::BTreeMap;
 
@@ -15,19 +15,19 @@ use crate::rule::Rule;
 use crate::scan::Hit;
 use crate::words::{KeyName, has_any, key_name, listed, words};
 
-/// What made a value.
+/// The origin of a value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Made {
     Hashed(String),
     ByChance(String),
 }
 
-/// Functions that hand on what they are given in another form, by a word of their name.
+/// Words in the names of functions that return their argument in another form.
 const CARRIERS: &str = "\
     encode hex base64 b64 string str from into new format prefix short truncate concat join utf8 \
     fold map update chain or";
 
-/// Methods whose answer says little of what they are called on.
+/// First words of methods whose result says little of their receiver.
 const DROPPERS: &str = "len is eq ne cmp contains starts ends verify elapsed get";
 
 /// Names too common to stand for one function of the file.
@@ -35,7 +35,7 @@ const COMMON: &str = "new from default of parse build fmt id get into";
 
 /// Every key that is made by hand.
 pub(super) fn find(file: &syn::File, names: &Names<'_>) -> Vec<Hit> {
-    // A helper may call a helper; three rounds see through what people write.
+    // A helper may call a helper; three rounds are enough for the code that people write.
     let mut helpers = BTreeMap::new();
     for _ in 0..3 {
         let mut keys = Keys::new(names, &helpers);
@@ -52,7 +52,7 @@ struct Keys<'a> {
     helpers: &'a BTreeMap<String, Made>,
     locals: BTreeMap<String, Made>,
     returned: Option<Made>,
-    /// The functions that return what they made.
+    /// The functions that return a hashed or random value.
     makers: BTreeMap<String, Made>,
     hits: Vec<Hit>,
 }
@@ -69,7 +69,7 @@ impl<'a> Keys<'a> {
         }
     }
 
-    /// Whether this name makes a key of what was made.
+    /// Reports a name that makes a key of a value of this origin; returns whether it did.
     fn judge(&mut self, name: &str, span: proc_macro2::Span, made: Option<&Made>) -> bool {
         let why = match (key_name(name), made) {
             (Some(_), Some(Made::Hashed(with))) => {
@@ -89,7 +89,7 @@ impl<'a> Keys<'a> {
         let before = (std::mem::take(&mut self.locals), self.returned.take(), self.hits.len());
         self.visit_block(block);
         let made = self.tail(block).or(self.returned.take());
-        // What was found inside says it better.
+        // A hit inside the function says it better.
         let inside = self.hits.len() > before.2;
         let found = inside || self.judge(&name.to_string(), name.span(), made.as_ref());
         let telling = !found && !listed(COMMON, &name.to_string());
@@ -103,7 +103,8 @@ impl<'a> Keys<'a> {
         (self.locals, self.returned) = (before.0, before.1);
     }
 
-    /// Arguments or members of which one is a name, such as a header's, and another its value.
+    /// Judges arguments or members, one of which is a name, such as a header's, and another its
+    /// value.
     fn named<'e>(&mut self, args: impl Iterator<Item = &'e Expr> + Clone) {
         let name = args.clone().find_map(|arg| {
             let (name, span) = match arg {
@@ -126,7 +127,7 @@ impl<'a> Keys<'a> {
         }
     }
 
-    /// What made this value, if a hash, a clock or dice did.
+    /// The origin of this value, if it is a hash, the clock or a random value.
     fn made(&self, expr: &Expr) -> Option<Made> {
         match expr {
             Expr::Array(expr) => expr.elems.iter().find_map(|expr| self.made(expr)),
@@ -182,7 +183,7 @@ impl<'a> Keys<'a> {
         let path = self.names.resolve(&func.path);
         let name = path.last()?;
         let shown = || path[path.len().saturating_sub(2)..].join("::");
-        // `blake3::derive_key` is a hash for all its name.
+        // `blake3::derive_key` is a hash despite its name.
         let foreign = !path[0].starts_with("hapax");
         if foreign && hashes(&path) {
             return Some(Made::Hashed(shown()));
@@ -224,7 +225,7 @@ impl<'a> Keys<'a> {
         self.made(&call.receiver).or_else(args)
     }
 
-    /// What is formatted into a text, named in its arguments or in its braces.
+    /// The origin of a formatted text, by its arguments or by the names in its braces.
     fn formatted(&self, call: &Macro) -> Option<Made> {
         let name = call.path.segments.last()?.ident.to_string();
         if !["format", "concat", "write", "writeln"].contains(&name.as_str()) {
@@ -277,7 +278,7 @@ impl<'a> Visit<'a> for Keys<'a> {
             pat => pat,
         };
         let Some(name) = bound(pat) else { return };
-        // Where a key goes once it is found is not found again.
+        // A reported key is not reported again where it is used.
         let found = self.judge(&name.to_string(), name.span(), made.as_ref());
         match made.filter(|_| !found) {
             Some(made) => self.locals.insert(name.to_string(), made),
@@ -300,7 +301,7 @@ impl<'a> Visit<'a> for Keys<'a> {
 
     fn visit_field_value(&mut self, field: &'a syn::FieldValue) {
         visit::visit_field_value(self, field);
-        // Of `Charge { idempotency_key }`, the local was judged.
+        // In `Charge { idempotency_key }`, the local was judged already.
         if let (syn::Member::Named(name), Some(_)) = (&field.member, field.colon_token) {
             let made = self.made(&field.expr);
             self.judge(&name.to_string(), name.span(), made.as_ref());
@@ -389,7 +390,7 @@ fn is_algorithm(word: &str) -> bool {
         || families.iter().any(|family| word.starts_with(family))
 }
 
-/// Whether a function asks the clock or rolls dice.
+/// Whether a function reads the clock or makes a random value.
 fn rolls(name: &str) -> bool {
     let exact = ["new_v4", "now_v7", "rng", "thread_rng", "nanoid", "next_u64", "next_u32"];
     exact.contains(&name)
@@ -397,7 +398,7 @@ fn rolls(name: &str) -> bool {
         || words(name).last().is_some_and(|word| word == "now")
 }
 
-/// The derivations of hapax, which are the ones to use.
+/// Whether this is a derivation of hapax, which is the one to use.
 fn is_canonical(path: &[String]) -> bool {
     path.iter().any(|segment| segment.starts_with("hapax"))
         || path.last().is_some_and(|name| words(name).first().is_some_and(|word| word == "derive"))

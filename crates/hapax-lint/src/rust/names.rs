@@ -1,4 +1,4 @@
-//! What the names in a file stand for: imports, renamed or not, and type aliases.
+//! Resolves the names in a file: imports, renamed or not, and type aliases.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use syn::{Expr, ItemType, ItemUse, Pat, Path, Type, UseTree};
 pub(super) struct Names<'a> {
     imports: BTreeMap<String, Vec<String>>,
     aliases: BTreeMap<String, &'a Type>,
-    /// What parameters, fields and locals are declared as; nothing, where two differ.
+    /// The declared types of parameters, fields and locals; none where two declarations differ.
     declared: BTreeMap<String, Option<Vec<String>>>,
 }
 
@@ -21,7 +21,7 @@ impl<'a> Names<'a> {
         names
     }
 
-    /// A path's segments, the first replaced by what was imported under its name.
+    /// A path's segments, with the first replaced by the path that was imported under its name.
     pub(super) fn resolve(&self, path: &Path) -> Vec<String> {
         let mut segments = path.segments.iter().map(|segment| segment.ident.to_string());
         let Some(first) = segments.next() else { return Vec::new() };

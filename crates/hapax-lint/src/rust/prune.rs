@@ -1,4 +1,4 @@
-//! The tree made ready: tests cut out, macros unfolded into what they take.
+//! Prepares the tree: cuts out tests, and unfolds macros into their arguments.
 
 use syn::parse::{Parse, ParseStream, Parser};
 use syn::punctuated::Punctuated;
@@ -10,10 +10,10 @@ use syn::{
 
 use crate::words::listed;
 
-/// How many macros inside one another are unfolded; each is read once for those around it.
+/// How many nested macros are unfolded; each is parsed once for every macro around it.
 const MACROS_MAX: usize = 8;
 
-/// Macros whose text matters, or that only speak.
+/// Macros that stay as they are: their text matters, or they only print.
 const KEPT: &str = "\
     format format_args concat write writeln print println eprint eprintln panic trace debug info \
     warn error log bail todo unreachable unimplemented lazy_static thread_local";
@@ -28,7 +28,7 @@ pub(super) fn prune(file: &mut File, include_tests: bool) {
 
 struct Prune {
     include_tests: bool,
-    /// How many macros are around this place.
+    /// How many unfolded macros are around this place.
     within: usize,
 }
 
@@ -114,7 +114,7 @@ fn attrs(item: &Item) -> &[Attribute] {
     }
 }
 
-/// Whether something is only there when tests run.
+/// Whether an item exists in tests only.
 fn is_test(attrs: &[Attribute]) -> bool {
     attrs.iter().any(|attr| {
         let name = attr.path().segments.last().map(|segment| segment.ident.to_string());
@@ -137,7 +137,7 @@ fn needs_test(meta: &syn::Meta) -> bool {
     }
 }
 
-/// What a macro is given, if it reads like Rust: expressions, statements, the arms of a
+/// The arguments of a macro, if they parse as Rust: expressions, statements, the arms of a
 /// `select!` or the members of a `json!`.
 fn unfold(call: &Macro) -> Option<Expr> {
     let name = call.path.segments.last()?.ident.to_string();

@@ -1,8 +1,8 @@
 //! Rule `retry-loop`: loops that make the same remote call again when it failed.
 //!
-//! A loop is one if failure goes round again and success leaves, and it counts its tries or
-//! sleeps between them. Where success goes round too, it polls, accepts or consumes. Where
-//! failure leaves by `?`, it pages. Where each round has an item of its own, it iterates.
+//! A loop retries if it goes on after a failure, ends after a success, and counts its tries or
+//! sleeps between them. A loop that goes on after a success too polls, accepts or consumes. A loop
+//! that ends on a failure by `?` pages. A loop with an item of its own in each round iterates.
 
 mod remote;
 mod round;
@@ -20,14 +20,14 @@ use round::{Head, Pace, Round};
 /// Words that count tries.
 const COUNTERS: &str = "attempt attempts retry retries tries try backoff backoffs";
 
-/// Crates that try again.
+/// Crates that retry.
 const CRATES: &str =
     "backoff tokio_retry tokio_retry2 backon again retry tryhard fure exponential_backoff";
 
-/// Layers that try every request of a client again.
+/// Layers that retry every request of a client.
 const LAYERS: &str = "RetryTransientMiddleware RetryLayer RetryPolicyLayer";
 
-/// Every retry by hand, and by crates that know nothing of keys.
+/// Every retry by hand, or by a crate that knows nothing of keys.
 pub(super) fn find(file: &syn::File, names: &Names<'_>) -> Vec<Hit> {
     let mut retries = Retries { names, hits: Vec::new() };
     retries.visit_file(file);
@@ -43,7 +43,7 @@ impl Retries<'_> {
     fn judge(&mut self, span: proc_macro2::Span, head: &Head<'_>, body: &Block) {
         let strict = Round::of(self.names, head, body, Callee::Remote);
         let call = strict.retried().or_else(|| {
-            // Where tries are spoken of and slept between, whatever is awaited is far away.
+            // Where a loop names tries and sleeps between them, any awaited call counts as remote.
             let Pace { counts, speaks, sleeps } = strict.pace;
             let paced = (counts || speaks) && sleeps;
             let any = paced.then(|| Round::of(self.names, head, body, Callee::Awaited))?;
@@ -72,8 +72,8 @@ impl Retries<'_> {
         self.hits.push(super::hit(Rule::RetryLoop, span, why));
     }
 
-    /// Whether what is given to a retry crate may be a remote call: everything but a closure
-    /// that is seen to make none.
+    /// Whether an argument of a retry crate may be a remote call: any may, but for a closure that
+    /// is seen to make none.
     fn may_be_remote<'e>(&self, args: impl IntoIterator<Item = &'e Expr>) -> bool {
         args.into_iter().all(|arg| match arg {
             Expr::Paren(arg) => self.may_be_remote([&*arg.expr]),
@@ -128,7 +128,7 @@ impl<'a> Visit<'a> for Retries<'a> {
                 "retry" | "retry_notify" | "retry_fn" | "retry_if" | "spawn"
             );
         let spawned = name == "spawn" && path.iter().any(|s| s == "Retry" || s == "RetryIf");
-        // What is spawned or a future waits for others; of the rest, see what it does.
+        // A spawned retry or a future counts; of the others, see the arguments.
         let future = spawned || path.iter().any(|segment| segment == "future");
         let layer = path.iter().any(|segment| listed(LAYERS, segment.as_str()));
         if layer || (of_crate || spawned) && (future || self.may_be_remote(&call.args)) {
@@ -138,8 +138,8 @@ impl<'a> Visit<'a> for Retries<'a> {
 
     fn visit_expr_method_call(&mut self, call: &'a syn::ExprMethodCall) {
         visit::visit_expr_method_call(self, call);
-        // `.retry(policy)` of backon. The effects of hapax have their own, and to connect again
-        // does nothing twice.
+        // `.retry(policy)` of backon. The effects of hapax have their own, and a repeated connect
+        // changes nothing.
         let policy = "backoff exponential constant fibonacci policy strategy";
         let harmless = "hapax effect connect conn connection";
         let backon = call.method == "retry"

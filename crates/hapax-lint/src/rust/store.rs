@@ -1,6 +1,6 @@
-//! Rule `dedupe-store`: maps, sets, caches and tables that remember what was done.
+//! Rule `dedupe-store`: maps, sets, caches and tables that remember finished work.
 //!
-//! A local named only `seen` or `visited` is a walk's, not a store.
+//! A local named only `seen` or `visited` belongs to a graph walk, and is not a store.
 
 use syn::parse::{ParseStream, Parser};
 use syn::visit::{self, Visit};
@@ -16,11 +16,12 @@ const CONTAINERS: &str = "\
     HashMap HashSet BTreeMap BTreeSet DashMap DashSet IndexMap IndexSet FxHashMap FxHashSet \
     AHashMap AHashSet SkipMap SkipSet LruCache TtlCache TimedCache Cache Bloom BloomFilter";
 
-/// What people put around a container to share or delay it.
+/// Types that share or delay a container.
 const WRAPPERS: &str =
     "Arc Rc Box Option Mutex RwLock RefCell LazyLock OnceLock OnceCell Lazy ArcSwap";
 
-/// Parts of a program or a graph. Who remembers these walks, and does not deliver.
+/// Words for parts of a program or a graph. A container of these belongs to a walk, not to a
+/// delivery.
 const PARTS: &str = "node vertex edge def symbol block type path module item page widget";
 
 /// Every dedupe store.
@@ -80,7 +81,7 @@ impl Stores<'_> {
                 }
                 Container::of(&owner, &[])
             }
-            // A builder's last word: `Cache::builder().max_capacity(9).build()`.
+            // The last call of a builder: `Cache::builder().max_capacity(9).build()`.
             Expr::MethodCall(call) => match &call.turbofish {
                 Some(fish) => fish.args.iter().find_map(|arg| match arg {
                     GenericArgument::Type(ty) => self.container(ty),

@@ -256,8 +256,8 @@ impl Degrees {
         (!in_number && !in_time && value.abs() <= 180.0).then_some(Self { at, value, hemisphere })
     }
 
-    /// Whether only punctuation is between them: on one line, after a comma, or across the end of a
-    /// line where one of the two lines has nothing else.
+    /// Whether only punctuation is between them on one line; or across the end of a line, if there
+    /// is a comma in it or one of the two lines has nothing else.
     pub(super) fn is_beside(&self, next: &Self, text: &str) -> bool {
         if next.at.start - self.at.end > NEAR {
             return false;

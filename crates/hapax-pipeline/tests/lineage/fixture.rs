@@ -59,7 +59,7 @@ pub(crate) fn completed() -> Moment {
     moment(run(), What::Complete { product: Some(product), digest })
 }
 
-/// A run with texts that have to be escaped everywhere. It made two versions, one of them of two
+/// A run with texts that every format has to escape. It made two versions, one of them of two
 /// files.
 pub(crate) fn awkward() -> Moment {
     let awkward = "a \"b\" <c> \\d\n{e}|f^`g%h:i/j#k?é\u{1}";

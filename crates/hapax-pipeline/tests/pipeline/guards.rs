@@ -400,8 +400,7 @@ mod cases {
         let key = operation("makes", 1).key().expect("a key");
         let attempt = ledger.hapax.show(key).await.expect("a read").expect("a record").attempt;
         assert!(ledger.hapax.roll_back(key, attempt).await.expect("rolled back"));
-        // The guards refuse a client that performs operations too, and it cannot report a refusal
-        // itself.
+        // The guards refuse a remote client as well, and it cannot report a refusal itself.
         let client = |dataset: &str, id: u8| {
             let deadline = Some(std::time::Duration::from_secs(60));
             let ask = Ask { operation: operation(dataset, 2), deadline, ..Ask::default() };

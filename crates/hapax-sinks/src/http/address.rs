@@ -1,7 +1,8 @@
-//! Which addresses a server may have.
+//! Decides which addresses a server may have.
 //!
 //! A name is looked up once for each connection, and the connection goes to an address that was
-//! looked at: whoever owns the name cannot show one address to the judge and another to the door.
+//! checked: the owner of the name cannot give one address to the check and another to the
+//! connection.
 
 use std::future::Future;
 use std::io;
@@ -18,7 +19,7 @@ pub(super) struct Resolver {
     pub(super) allow_private: bool,
 }
 
-/// A name or an address that is not for everybody.
+/// A name that has a private address.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{host} has the private address {address}")]
 pub(super) struct Private {
@@ -76,14 +77,14 @@ fn is_public_v4(address: Ipv4Addr) -> bool {
 
 fn is_public_v6(address: Ipv6Addr) -> bool {
     let segments = address.segments();
-    // An IPv4 address in other clothes: mapped, translated, or tunnelled.
+    // An IPv4 address inside an IPv6 address: mapped, translated, or tunnelled.
     let v4 = |high: u16, low: u16| {
         is_public_v4(Ipv4Addr::from((u32::from(high) << 16) | u32::from(low)))
     };
     match segments {
         [0, 0, 0, 0, 0, 0xffff, high, low] | [0x64, 0xff9b, 0, 0, 0, 0, high, low] => v4(high, low),
         [0x2002, high, low, ..] => v4(high, low),
-        // Only these are given out at all; the rest is local, reserved or for examples.
+        // Only these are assigned at all; the rest is local, reserved or for examples.
         [first, second, ..] => {
             first & 0xe000 == 0x2000
                 && !(first == 0x2001 && (second == 0xdb8 || second < 0x200))

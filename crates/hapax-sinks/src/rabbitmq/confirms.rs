@@ -1,4 +1,4 @@
-//! What was published and is not confirmed yet.
+//! Published messages that are not confirmed yet.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -13,7 +13,8 @@ use tokio::sync::oneshot;
 
 type Answer = Result<(), Refusal>;
 
-/// A broker numbers what is published on a channel from 1, and confirms by these numbers.
+/// The confirmations of a channel. A broker numbers the messages on a channel from 1, and confirms
+/// by number.
 #[derive(Clone, Default)]
 pub(super) struct Confirms {
     state: Arc<Mutex<State>>,
@@ -28,13 +29,14 @@ struct State {
 
 struct Waiting {
     id: String,
-    /// Why it came back, if it did; that is said before it is confirmed.
+    /// Why the broker returned it, if it did. The return comes before the confirmation.
     returned: Option<String>,
     answer: oneshot::Sender<Answer>,
 }
 
 impl Confirms {
-    /// The next number is for the message with this id. To be called in the order of publishing.
+    /// Gives the next number to the message with this id. The caller has to call it in the order of
+    /// publishing.
     pub(super) fn expect(&self, id: String) -> Result<oneshot::Receiver<Answer>, Refusal> {
         let mut state = self.lock();
         if let Some(reason) = &state.closed {
@@ -47,7 +49,7 @@ impl Confirms {
         Ok(receiver)
     }
 
-    /// Nothing more is confirmed.
+    /// Fails all messages that wait for a confirmation, and all later ones.
     pub(super) fn close(&self, reason: String) {
         let mut state = self.lock();
         state.closed.get_or_insert(reason);
@@ -58,7 +60,7 @@ impl Confirms {
         self.lock().closed.is_none()
     }
 
-    /// Why those who waited got no answer.
+    /// Why a message got no confirmation.
     pub(super) fn closed(&self) -> Refusal {
         let reason = self.lock().closed.clone().unwrap_or_else(|| "not confirmed".into());
         Refusal { reason, heals: Heals::SinkDown }

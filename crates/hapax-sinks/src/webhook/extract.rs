@@ -1,4 +1,4 @@
-//! Webhooks that come in, for handlers of axum.
+//! Incoming webhooks, as an extractor for axum handlers.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -11,7 +11,7 @@ use http_body_util::{BodyExt as _, Limited};
 
 use super::{Secret, Unverified, verify};
 
-/// What webhooks are verified with; a part of the router's state.
+/// The secrets and limits that webhooks are verified with; a part of the router's state.
 #[derive(Debug, Clone)]
 pub struct Receiver {
     secrets: Arc<[Secret]>,
@@ -20,8 +20,8 @@ pub struct Receiver {
 }
 
 impl Receiver {
-    /// Accepts what was signed with one of these secrets in the last five minutes, and has at
-    /// most a mebibyte.
+    /// Accepts webhooks of at most a mebibyte that were signed with one of these secrets, with a
+    /// timestamp within five minutes of our clock.
     pub fn new(secrets: impl IntoIterator<Item = Secret>) -> Self {
         let secrets = secrets.into_iter().collect();
         Self { secrets, tolerance: Duration::from_secs(300), largest: 1024 * 1024 }
@@ -40,7 +40,7 @@ impl Receiver {
     }
 }
 
-/// A webhook that was signed by somebody who knows the secret.
+/// A webhook that was signed with a known secret.
 ///
 /// It may come more than once: receive its id in the transaction that acts on it, with
 /// [`hapax::inbox`].
@@ -63,17 +63,17 @@ impl Receiver {
 pub struct Verified {
     /// `webhook-id`: the same each time it comes.
     pub id: String,
-    /// What it says.
+    /// Its body.
     pub body: Bytes,
 }
 
 /// Why a webhook was refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Rejected {
-    /// It is larger than is accepted, or broke off.
+    /// It is larger than the limit, or broke off.
     #[error("larger than is accepted, or cut off")]
     Body,
-    /// It was not signed, or not by somebody who knows the secret.
+    /// Its headers, its timestamp or its signature are not valid.
     #[error(transparent)]
     Unverified(#[from] Unverified),
 }
@@ -126,7 +126,7 @@ mod tests {
         Verified::from_request(request, &Receiver::new([secret]).largest(8)).await
     }
 
-    /// Proves O-5: what was not signed, or is too large, does not reach the handler.
+    /// Proves O-5: a webhook that was not signed, or is too large, does not reach the handler.
     #[tokio::test]
     async fn only_signed_webhooks_reach_a_handler() {
         let got = receive("{}", "{}").await.unwrap();

@@ -1,4 +1,4 @@
-//! Signatures as Standard Webhooks has them: HMAC-SHA256 over id, timestamp and body.
+//! Signatures as Standard Webhooks specifies them: HMAC-SHA256 over id, timestamp and body.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use data_encoding::BASE64;
 use hmac::{Hmac, KeyInit as _, Mac as _};
 use sha2::Sha256;
 
-/// What requests are signed with. Printed as `whsec_…`, and never by accident.
+/// A secret that signs requests. Debug output shows it as `whsec_…` only.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Secret(Vec<u8>);
 
@@ -51,7 +51,7 @@ impl std::fmt::Debug for Secret {
     }
 }
 
-/// Why a message is not to be believed.
+/// Why a message is not verified.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Unverified {
     /// A header is missing or cannot be read.
@@ -60,13 +60,13 @@ pub enum Unverified {
     /// It is too old, or from the future.
     #[error("the timestamp is too far from now")]
     Stale,
-    /// Nobody who knows a secret has signed it.
+    /// No signature was made with a known secret.
     #[error("no signature fits")]
     Forged,
 }
 
-/// Whether a message was signed with one of these secrets, lately. Returns its id, to be looked
-/// for among those that were received before.
+/// Verifies that a message was signed with one of these secrets, with a timestamp within the
+/// tolerance. Returns its id, which the caller compares with those that it received before.
 ///
 /// ```
 /// use std::time::Duration;

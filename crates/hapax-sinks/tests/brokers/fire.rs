@@ -1,4 +1,4 @@
-//! Events on their way to something that is killed and paused.
+//! Sends events to a broker that is killed and paused.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -21,13 +21,13 @@ const DATASETS: usize = 16;
 /// How often the broker is killed or paused.
 const STRIKES: u64 = 4;
 
-/// How many events arrive between two misfortunes.
+/// How many events arrive between two strikes.
 const BETWEEN: u64 = 150;
 
 /// The trace that all events belong to.
 pub(crate) const TRACE: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
 
-/// Something that can be killed and paused.
+/// A broker that can be killed and paused.
 pub(crate) trait Fire {
     fn kill(&mut self);
     fn restart(&mut self);
@@ -35,7 +35,7 @@ pub(crate) trait Fire {
     fn resume(&mut self);
 }
 
-/// An event as it came.
+/// A received event.
 pub(crate) struct Arrived {
     pub(crate) id: String,
     pub(crate) dataset: String,
@@ -91,7 +91,7 @@ async fn until(
     }
 }
 
-/// What was said last of the first event that did not arrive.
+/// The last error of the first event that did not arrive.
 async fn why_not(hapax: &Hapax) -> Option<String> {
     let filter =
         RecordFilter { status: Some(Status::Pending), limit: 1, ..RecordFilter::default() };
@@ -99,8 +99,8 @@ async fn why_not(hapax: &Hapax) -> Option<String> {
     found.first()?.deliveries.first()?.error.clone()
 }
 
-/// Emits events all the while, strikes twice in each way, and returns how many were
-/// emitted of each dataset.
+/// Emits events all the while, kills the broker twice and pauses it twice, and returns how many
+/// events were emitted of each dataset.
 pub(crate) async fn under_fire(broker: &mut impl Fire, sink: impl Sink) -> BTreeMap<String, u64> {
     let directory = tempfile::tempdir().expect("a directory");
     let hapax = Hapax::open(directory.path().join("hapax.db")).await.expect("a ledger");
@@ -113,7 +113,7 @@ pub(crate) async fn under_fire(broker: &mut impl Fire, sink: impl Sink) -> BTree
             while !enough.load(Ordering::Relaxed) {
                 emit(&hapax, &dataset, number).await;
                 number += 1;
-                // Slower than any broker, so that the past does not pile up.
+                // Slower than any broker, so that no backlog builds up.
                 tokio::time::sleep(Duration::from_millis(40)).await;
             }
             (dataset, number)
@@ -147,7 +147,7 @@ pub(crate) async fn under_fire(broker: &mut impl Fire, sink: impl Sink) -> BTree
     told
 }
 
-/// Nothing is lost, and each dataset is in order; returns how many came again.
+/// Checks that nothing is lost and each dataset is in order; returns the number of repeated events.
 pub(crate) fn check(told: &BTreeMap<String, u64>, arrived: &[Arrived]) -> usize {
     let mut seen = BTreeSet::new();
     let mut next: BTreeMap<&str, u64> = BTreeMap::new();
@@ -168,7 +168,7 @@ pub(crate) fn check(told: &BTreeMap<String, u64>, arrived: &[Arrived]) -> usize 
     again
 }
 
-/// What is said of an event that a sink does not take.
+/// The first error of an event that a sink does not take.
 pub(crate) async fn first_error(sink: impl Sink) -> String {
     let hapax = Hapax::builder().in_memory();
     let dispatcher = hapax.dispatch(outbox(sink)).await.expect("a dispatcher");

@@ -1,4 +1,4 @@
-//! The cluster that librdkafka has for tests; there is no Kafka in Debian.
+//! Kafka, on the mock cluster of librdkafka; there is no Kafka in Debian.
 
 use std::time::Duration;
 
@@ -28,13 +28,13 @@ impl Fire for Mock {
 
     fn resume(&mut self) {
         self.0.broker_round_trip_time(1, Duration::ZERO).expect("quick");
-        // What was on its way in the meantime is cut off.
+        // Cuts off requests that were in flight in the meantime.
         self.kill();
         self.restart();
     }
 }
 
-/// Proves O-5, O-8: all of it, in order, against librdkafka's own stand-in for a cluster.
+/// Proves O-5, O-8: every event arrives, in order, on librdkafka's mock cluster.
 #[tokio::test(flavor = "multi_thread")]
 async fn kafka_goes_down_and_comes_back_under_load() {
     let mut cluster = Mock(MockCluster::new(1).expect("a cluster"));

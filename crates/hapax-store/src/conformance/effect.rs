@@ -1,4 +1,4 @@
-//! What a store does with effects: claims, settles, judgements, expiry.
+//! How a store handles effects: claims, settles, judgements, expiry.
 
 use hapax_core::epoch::Bound;
 
@@ -133,8 +133,8 @@ cases! {
         assert_eq!(late, Judged::Decided(StateName::Failed));
     }
 
-    /// Proves K-7: whoever looked before the settling time was over cannot have seen the last
-    /// arrival, however late it says so.
+    /// Proves K-7: a reconciler that began to look before the settling time was over cannot have
+    /// seen the last arrival, however late it reports.
     a_look_is_as_old_as_its_beginning: |b| {
         b.granted(1, Ask { safety: RECONCILABLE, ..ask(1) });
         b.settle(1, attempt(1), Report::Ambiguous("timeout".into()));
@@ -229,7 +229,7 @@ cases! {
         let steps = b.view(|view| view.steps(&name(1), attempt(1)));
         let names: Vec<_> = steps.iter().map(|step| step.name.as_str()).collect();
         assert_eq!(names, ["first", "second", "third"]);
-        // Where the caller numbers them, one that comes twice is one.
+        // Where the caller numbers the steps, a step that is registered twice is one step.
         let numbered = |nth, step: &str| {
             let step = Step { name: step.into(), payload: vec![1, 2] };
             b.run(Command::RegisterStep { name: name(1), attempt: attempt(1), step, nth: Some(nth) })
@@ -237,7 +237,7 @@ cases! {
         assert!(matches!(numbered(2, "third"), Ok(Answer::Settle(Settled::Repeated))));
         assert!(matches!(numbered(2, "other"), Err(StoreError::Invalid(_))));
         assert!(matches!(numbered(4, "fifth"), Err(StoreError::Invalid(_))));
-        // Attempts are named by those who ask; another namespace has steps of its own.
+        // Claimants name their attempts; another namespace has steps of its own.
         let other = Namespace::new("other").expect("a plain name");
         b.claim_in(&other, 1, ask(1));
         let theirs = Name { namespace: other, ..name(1) };
@@ -267,8 +267,8 @@ cases! {
         assert_eq!(b.settle(1, attempt(1), ok()), Settled::Recorded);
     }
 
-    /// Proves K-21: neither one that was brought about by the command itself, nor one that came
-    /// since the person looked.
+    /// Proves K-21: neither a state that the command itself brought about, nor one that came after
+    /// the person looked.
     a_decision_about_what_was_not_seen_changes_nothing: |b| {
         b.open_lease(OTHER);
         b.granted(1, Ask { lease: OTHER, ..ask(1) });
@@ -292,7 +292,7 @@ cases! {
         assert_eq!(b.state(1), Some(StateName::Succeeded));
     }
 
-    /// Proves K-20: the overtaken holder's settle writes nothing, the real one's is recorded.
+    /// Proves K-20: the overtaken holder's settle writes nothing, the current holder's is recorded.
     an_attempt_that_is_granted_twice_is_told_apart_by_its_fence: |b| {
         let grant = |ask| match b.claim(1, ask) {
             Verdict::Granted(grant) => grant,

@@ -1,4 +1,4 @@
-//! What a store does with epochs.
+//! How a store handles epochs.
 
 use hapax_core::effect::State;
 use hapax_core::epoch::{Bound, Domain, Mismatch, Transition};
@@ -53,7 +53,7 @@ cases! {
         assert!(matches!(b.claim(3, bound(1, 10)), Verdict::Refused { .. }), "it is in none");
     }
 
-    /// Proves C-4: what is under way when an epoch ends is void, and stays so.
+    /// Proves C-4: an effect that is open when its epoch ends is voided, and stays voided.
     what_is_under_way_when_an_epoch_ends_is_voided: |b| {
         b.granted(1, bound(0, 1));
         b.granted(2, Ask { safety: Safety::Transactional, ..bound(0, 2) });

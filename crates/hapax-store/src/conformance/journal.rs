@@ -1,4 +1,4 @@
-//! What a store does with the journal.
+//! How a store handles the journal.
 
 use super::*;
 
@@ -32,7 +32,7 @@ cases! {
         ]);
     }
 
-    /// Proves P-7: what is said of a grant and of a success stands in their entries.
+    /// Proves P-7: the note of a grant or of a success stands in its entry.
     a_note_stands_in_the_entry_it_was_given_with: |b| {
         let about = |text: &str| Ask { about: Some(text.into()), ..ask(1) };
         let too_long = "x".repeat(Limits::NOTE + 1);

@@ -1,4 +1,4 @@
-//! What a store does with leases, and with what lapsed holders leave behind.
+//! How a store handles leases, and the effects that lapsed holders left behind.
 
 use super::*;
 

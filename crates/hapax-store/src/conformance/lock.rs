@@ -1,4 +1,4 @@
-//! What a store does with locks.
+//! How a store handles locks.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! What a store does with events.
+//! How a store handles events.
 
 use hapax_core::dataset::{Dataset, Registry};
 use hapax_core::delivery::Buckets;
@@ -153,8 +153,8 @@ cases! {
         assert_eq!(b.outbox(), []);
     }
 
-    /// Proves O-2, O-6, O-9: no route, no name or too much of it, or what must not leave; and
-    /// nothing is settled.
+    /// Proves O-2, O-6, O-9: an event without a route, with a blank or too long name, or with
+    /// guarded content is refused, and nothing is settled.
     an_event_that_cannot_be_recorded_settles_nothing: |b| {
         b.route();
         b.granted(1, ask(1));
@@ -181,7 +181,7 @@ cases! {
         assert!(matches!(b.run(Command::Configure(bad)), Err(StoreError::Invalid(_))));
     }
 
-    /// Proves O-8: whoever follows hears of each record once, from when it began.
+    /// Proves O-8: a follower reads each record once, from the moment at which it began.
     what_is_recorded_can_be_followed: |b| {
         b.route();
         let tell = |key: u8| {
@@ -209,7 +209,7 @@ cases! {
         assert_eq!(heard(3).len(), 2);
     }
 
-    /// Proves O-4: also where most of what was recorded meanwhile goes elsewhere.
+    /// Proves O-4: also where most of the records between them are routed elsewhere.
     deliveries_that_lie_far_apart_are_fed_in_order: |b| {
         b.route();
         let kept: Vec<Event> = (0..20).map(|_| event("kept", "flow")).collect();
@@ -220,7 +220,8 @@ cases! {
         assert_eq!(fed, ["e1", "e2"]);
     }
 
-    /// Proves O-4: where a delivery was read is a hint, and what became of it counts wherever it is.
+    /// Proves O-4: the row that a delivery was read from is a hint; its result is recorded wherever
+    /// the row is now.
     a_delivery_that_has_moved_since_it_was_read_lands: |b| {
         b.route();
         let told: Vec<Event> = (0..3).map(|n| event("e", &format!("flow-{n}"))).collect();
@@ -302,7 +303,7 @@ cases! {
         let repeated = b.try_settle(1, events(&[elsewhere])).expect("an answer");
         assert_eq!((repeated, b.outbox().len()), (Settled::Repeated, 1));
         assert_eq!(b.claim(1, ask(7)), replayed(Outcome::new(*b"done")));
-        // A new generation tells anew.
+        // A new generation emits the event again.
         b.reset(1, attempt(1));
         b.clock.advance(1);
         b.granted(1, Ask { attempt: attempt(8), ..ask(1) });
@@ -313,7 +314,7 @@ cases! {
         assert_ne!(ids[0], ids[1]);
     }
 
-    /// Proves O-2, O-7: with the event that tells of it, and with one checksum only.
+    /// Proves O-2, O-7: with the event that announces it, and with one checksum only.
     a_version_is_published_once: |b| {
         b.route();
         let artifact = |checksum: &str| Artifact {
@@ -355,7 +356,7 @@ cases! {
         assert_eq!((found.status, found.deliveries[1].tried), (Status::Dispatched, 2));
     }
 
-    /// Proves O-6: exhausted is failed, until somebody redrives.
+    /// Proves O-6: an exhausted delivery has failed until an operator redrives it.
     a_failed_delivery_waits_until_it_is_redriven: |b| {
         b.route();
         b.emit(1, &[event("e", "flow"), event("e", "flow")]);
@@ -420,7 +421,7 @@ cases! {
         assert!(matches!(dead, Err(StoreError::LeaseDead(_))));
     }
 
-    /// Proves O-4: and what it was trying counts as tried.
+    /// Proves O-4: and the deliveries that it had in flight count as attempted.
     a_dispatcher_that_was_overtaken_writes_nothing: |b| {
         b.route();
         b.emit(1, &[event("e", "flow")]);

@@ -1,4 +1,4 @@
-//! Effects that belong together.
+//! Parts: effects that belong to a whole.
 
 use hapax_core::effect::State;
 use hapax_core::part::{Found, Part, Sought};
@@ -37,7 +37,7 @@ impl Bench<'_> {
 }
 
 cases! {
-    /// Proves I-4: what was asked for is kept beside the outcome, with the grant.
+    /// Proves I-4: the requested payload is kept with the grant, beside the outcome.
     parts_are_found_by_their_whole_in_the_order_of_their_grants: |b| {
         for n in 1..=5 {
             let kind = if n == 3 { "run" } else { "mutation" };
@@ -88,7 +88,7 @@ cases! {
         assert_eq!(b.state(4), None);
     }
 
-    /// Proves K-11: what was kept of an effect goes with it.
+    /// Proves K-11: the part of an effect is removed with it.
     an_expired_part_is_gone: |b| {
         let kept = Ask { ttl_ms: Some(1_000), ..ask_part(1, part("mutation", "brief")) };
         b.granted(1, kept);

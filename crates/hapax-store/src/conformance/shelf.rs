@@ -1,4 +1,4 @@
-//! Results that may be forgotten, and the ontologies they are made from.
+//! Cached results, and the ontologies they are made from.
 
 use hapax_core::outbox::Payload;
 use hapax_core::shelf::{Evict, Heard, Ontology, Shelf, Shelved, Sought, Stock, What};
@@ -72,8 +72,8 @@ impl Bench<'_> {
 }
 
 cases! {
-    /// Proves X-7: an ontology is there as it was kept, and a change of it is told to every node
-    /// and to whoever follows events; one that changes nothing is told to nobody.
+    /// Proves X-7: an ontology is read back as it was stored. A new version raises a notice for
+    /// every node and emits an event; a write that keeps the version does neither.
     an_ontology_is_kept_until_another_takes_its_place: |b| {
         assert_eq!(b.keep(IRI, Some(ontology("v1"))), None);
         let noticed = b.notice();
@@ -107,8 +107,8 @@ cases! {
             expected.iter().map(Payload::as_str).collect::<Vec<_>>());
     }
 
-    /// Proves X-7: what was made from an ontology that has changed since is not recorded, and may
-    /// be made again at once.
+    /// Proves X-7: a result of an ontology that has changed since is not recorded, and may be made
+    /// again at once.
     a_result_of_an_ontology_that_changed_is_not_recorded: |b| {
         b.keep(IRI, Some(ontology("v1")));
         b.claim(1, ask(1));
@@ -123,7 +123,8 @@ cases! {
         assert_eq!(b.keys(), [name(1).key]);
     }
 
-    /// Proves: a result is found by what it was made from, with its size and use.
+    /// Proves: a result is found by its ontology and its text, with its size and last
+    /// use.
     a_result_is_found_by_what_it_was_made_from: |b| {
         b.keep(IRI, Some(ontology("v1")));
         b.shelve(1, shelved(IRI, "v1"));
@@ -148,8 +149,8 @@ cases! {
         assert_eq!(stock, Stock::default());
     }
 
-    /// Proves X-6: those go first that nobody asked for for the longest, and what is removed is
-    /// made again like something new.
+    /// Proves X-6: the least recently used results go first, and a removed result is granted again
+    /// like a new one.
     results_are_removed_by_last_use: |b| {
         b.keep(IRI, Some(ontology("v1")));
         b.shelve(4, Shelved { whole: false, ..shelved(IRI, "v1") });
@@ -173,7 +174,7 @@ cases! {
         assert!(matches!(b.claim(2, ask(9)), Verdict::Granted(_)));
     }
 
-    /// Proves X-7: an ontology's results go, and no others; nothing that is being made goes.
+    /// Proves X-7: only the ontology's own results are removed, and none that is being made again.
     only_the_results_of_one_ontology_are_removed: |b| {
         b.keep(IRI, Some(ontology("v1")));
         b.keep("o2", Some(Ontology { id: "o2".into(), ..ontology("w1") }));
@@ -182,7 +183,7 @@ cases! {
         b.shelve(3, Shelved { whole: false, ..shelved(IRI, "v1") });
         b.keep(IRI, Some(ontology("v2")));
         b.shelve(4, shelved(IRI, "v2"));
-        // It was there, has expired, and is being made again.
+        // This result was recorded, has expired, and is being made again.
         b.claim(5, Ask { ttl_ms: Some(10), ..ask(5) });
         let made = b.settle_shelved(5, 5, shelved("o2", "w1"));
         assert!(matches!(made, Ok(Answer::Settle(Settled::Recorded))), "{made:?}");
@@ -205,7 +206,7 @@ cases! {
         assert_eq!(b.evict(Evict::All, 100), 1);
     }
 
-    /// Proves X-6: what has expired is on no shelf.
+    /// Proves X-6: an expired result has no index entry.
     an_expired_result_leaves_the_shelf: |b| {
         b.keep(IRI, Some(ontology("v1")));
         b.claim(1, Ask { ttl_ms: Some(50), ..ask(1) });

@@ -25,7 +25,7 @@ pub(super) struct Outbox {
     registry: Registry,
     sinks: BTreeMap<SinkName, Sink>,
     records: BTreeMap<u64, Record>,
-    /// The working set: what a sink does not have yet.
+    /// The working set: deliveries that are pending or have failed.
     open: BTreeMap<(SinkName, u64), Open>,
     delivered: BTreeMap<(u64, SinkName), Delivery>,
     dispatchers: BTreeMap<LeaseId, Buckets>,

@@ -1,4 +1,4 @@
-//! Effects that belong together, in memory.
+//! Parts, in memory.
 
 use hapax_core::name::{Name, Namespace};
 use hapax_core::part::{Found, Part, Sought};
@@ -44,7 +44,8 @@ impl PartView for MemoryTxn<'_> {
 impl PartTxn for MemoryTxn<'_> {
     fn put_part(&mut self, name: &Name, part: &Part) -> Result<(), StoreError> {
         let known = self.tables.parts.get(name).map(|(place, _)| *place);
-        // An effect leaves nothing behind when it is removed, so places may not be given twice.
+        // A new part comes after all that exist. A place is given again only after the newest part
+        // was removed.
         let newest = || self.tables.parts.values().map(|(place, _)| *place).max().unwrap_or(0);
         let place = known.unwrap_or_else(|| newest() + 1);
         self.set(|tables| &mut tables.parts, name.clone(), Some((place, part.clone())));

@@ -1,4 +1,4 @@
-//! Results that may be forgotten, in memory.
+//! Cached results and their ontologies, in memory.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -113,7 +113,7 @@ impl ShelfTxn for MemoryTxn<'_> {
         Ok(())
     }
 
-    /// Nobody can read here what was heard, so only what was used is kept.
+    /// This store lists no accesses, so it keeps only the time of the last use.
     fn attend(&mut self, heard: &[Heard], now: Now) -> Result<(), StoreError> {
         for Heard { name, what, .. } in heard {
             if let (true, Some(shelf)) = (what.is_use(), self.tables.shelf.results.get(name)) {

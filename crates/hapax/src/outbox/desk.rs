@@ -102,7 +102,7 @@ impl Desk {
         Self::new(self.sink.clone(), self.settings, now)
     }
 
-    /// Adds namespaces.
+    /// Adds a line for each of these namespaces.
     pub(super) fn serve(&mut self, namespaces: &[Namespace]) {
         for namespace in namespaces {
             self.lines.entry(namespace.clone()).or_default();
@@ -118,8 +118,7 @@ impl Desk {
         self.read_anew();
     }
 
-    /// Reads everything anew, because a pending read is lost, and with it the refills that it was
-    /// to bring.
+    /// Reads everything anew, because a pending read is lost, and with it the refills that it was to bring.
     pub(super) fn read_anew(&mut self) {
         self.lines.values_mut().for_each(|line| line.mark = Mark::default());
     }
@@ -155,8 +154,7 @@ impl Desk {
         new
     }
 
-    /// Takes in one delivery, unless it is here already, its bucket is not ours, or its track is
-    /// parked.
+    /// Takes in one delivery, unless it is here already, its bucket is not ours, or its track is parked.
     pub(super) fn take_in(
         &mut self,
         namespace: &Namespace,
@@ -193,8 +191,7 @@ impl Desk {
         true
     }
 
-    /// Tracks that have room again for deliveries that were left out, and the place these lie
-    /// after.
+    /// Tracks that have room again for deliveries that were left out, and the place these lie after.
     pub(super) fn take_refills(&mut self) -> Vec<(Track, u64)> {
         let thin = |queue: &Queue| queue.left_out && queue.letters.len() <= TRACK / 2;
         let tracks = self.tracks.iter_mut().filter(|(_, queue)| thin(queue));
@@ -205,8 +202,7 @@ impl Desk {
         refill.collect()
     }
 
-    /// Takes in deliveries that were left out of a track. There are more if these are as many as
-    /// were asked for.
+    /// Takes in deliveries that were left out of a track. There are more if these are as many as were asked for.
     pub(super) fn refilled(
         &mut self,
         track: Track,
@@ -243,8 +239,7 @@ impl Desk {
         let room = self.settings.window.saturating_sub(self.aloft).min(self.settings.batch);
         let mut room = self.breaker.admits(now, room);
         if let Some(track) = self.alone.pop_front() {
-            // It waits until nothing else is in flight, and keeps all other tracks from leaving
-            // until then.
+            // It waits until nothing else is in flight, and keeps all other tracks from leaving until then.
             match self.aloft {
                 0 => self.list_first(track),
                 _ => {
@@ -421,8 +416,7 @@ impl Desk {
         }
     }
 
-    /// The result of a delivery is durable. The newest feed and the newest look may have begun
-    /// before that.
+    /// The result of a delivery is durable. The newest feed and the newest look may have begun before that.
     pub(super) fn settled(&mut self, seq: u64, feed: u64, look: u64) {
         self.leaving.push_back((feed, seq));
         if let Some(track) = self.parking.remove(&seq) {
@@ -505,8 +499,7 @@ impl Desk {
         self.waiting.insert((until, track));
     }
 
-    /// Drops everything outside these buckets that is not in flight. Returns whether nothing there
-    /// is in flight.
+    /// Drops everything outside these buckets that is not in flight. Returns whether nothing there is in flight.
     pub(super) fn shed(&mut self, keep: &Buckets) -> bool {
         let outside = |track: &Track| !keep.contains(track.bucket());
         let tracks: Vec<Track> = self.tracks.keys().copied().filter(outside).collect();

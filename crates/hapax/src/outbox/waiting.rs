@@ -26,13 +26,11 @@ pub(super) struct Waiting {
 /// The history of a delivery.
 #[derive(Clone, Copy, PartialEq)]
 pub(super) enum Past {
-    /// Nothing against it: at most its dispatcher died once or twice, with many deliveries in
-    /// flight.
+    /// Nothing against it: at most its dispatcher died once or twice, with many deliveries in flight.
     Clean,
     /// The sink has refused it.
     Refused,
-    /// Its dispatchers died, again and again. It is sent alone, to find out whether it is the
-    /// reason.
+    /// Its dispatchers died, again and again. It is sent alone, to find out whether it is the reason.
     Suspect,
     /// It was sent alone, and its dispatcher died again.
     Deadly,

@@ -88,8 +88,7 @@ impl Store for Line {
     }
 }
 
-/// Proves K-6: a caller that goes away while the connection is bad does not leave its work running
-/// for ever.
+/// Proves K-6: a caller that goes away while the connection is bad does not leave its work running for ever.
 #[tokio::test(start_paused = true)]
 async fn what_a_dropped_caller_leaves_is_reported_until_it_is_heard() {
     let (_line, hapax) = Line::new(Trouble::Lost(5));
@@ -104,8 +103,7 @@ async fn what_a_dropped_caller_leaves_is_reported_until_it_is_heard() {
     becomes(&hapax, 1, StateName::Indeterminate).await;
 }
 
-/// Proves K-5: an outcome that cannot be recorded for long is recorded later, although its caller
-/// got an error.
+/// Proves K-5: an outcome that cannot be recorded for long is recorded later, although its caller got an error.
 #[tokio::test(start_paused = true)]
 async fn an_outcome_is_recorded_after_its_caller_gave_up() {
     let (line, hapax) = Line::new(Trouble::Lost(u32::MAX));

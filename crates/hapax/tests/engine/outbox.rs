@@ -133,8 +133,7 @@ async fn idle(dispatcher: &Dispatcher) {
     tokio::time::timeout(LONG, dispatcher.idle()).await.expect("it comes to rest");
 }
 
-/// Proves O-2, O-4, O-6: deliveries arrive in order, each once, and are dispatched when the sink
-/// has them.
+/// Proves O-2, O-4, O-6: deliveries arrive in order, each once, and are dispatched when the sink has them.
 #[tokio::test]
 async fn events_arrive_in_order_and_once() {
     let dir = Dir::new();
@@ -164,8 +163,7 @@ async fn events_arrive_in_order_and_once() {
     dispatcher.stop().await.unwrap();
 }
 
-/// Proves O-4, O-6: a failed delivery stops its own ordering key until it is redriven; then all
-/// follow.
+/// Proves O-4, O-6: a failed delivery stops its own ordering key until it is redriven; then all follow.
 #[tokio::test]
 async fn a_poisoned_event_parks_its_own_key() {
     let dir = Dir::new();
@@ -192,8 +190,7 @@ async fn a_poisoned_event_parks_its_own_key() {
     idle(&dispatcher).await;
 }
 
-/// Proves O-6: a delivery that cannot heal fails at once; with `Poison::Skip`, those behind it go
-/// on.
+/// Proves O-6: a delivery that cannot heal fails at once; with `Poison::Skip`, those behind it go on.
 #[tokio::test]
 async fn what_cannot_heal_fails_at_once_and_may_be_skipped() {
     let dir = Dir::new();

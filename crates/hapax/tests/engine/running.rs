@@ -90,8 +90,7 @@ async fn what_a_handler_says_decides() {
     assert!(matches!(other, Err(Error::Conflict { .. })));
 }
 
-/// Proves K-7: the reconciler is asked first, and its "not found" counts only after the settling
-/// time.
+/// Proves K-7: the reconciler is asked first, and its "not found" counts only after the settling time.
 #[tokio::test]
 async fn an_unknown_outcome_is_looked_up_before_it_is_tried_again() {
     let dir = Dir::new();

@@ -37,8 +37,7 @@ fn shelved(version: &str) -> Shelved {
     }
 }
 
-/// Proves X-5: a caller that waits on another node gets the same failure, and a later caller may
-/// try.
+/// Proves X-5: a caller that waits on another node gets the same failure, and a later caller may try.
 #[tokio::test(start_paused = true)]
 async fn waiters_elsewhere_are_told_the_same_error() {
     let (_store, here, there) = nodes();

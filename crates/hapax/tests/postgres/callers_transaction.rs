@@ -108,8 +108,7 @@ async fn an_overtaken_attempt_commits_nothing() {
         .effect(key(1))
         .safety(Safety::Transactional)
         .run(|claim| async move {
-            // Its lease is gone, as after a long stop, and another node completes the effect
-            // meanwhile.
+            // Its lease is gone, as after a long stop, and another node completes the effect meanwhile.
             server_ref.sql("postgres", "UPDATE hapax.lease SET dead = true");
             let effect = other.effect(key(1)).safety(Safety::Transactional);
             let done = effect.run(|_| async { Ok::<_, Failure>("by another") }).await;
@@ -401,8 +400,8 @@ async fn an_event_is_received_once() {
     assert_eq!(forgotten.expect("forgotten"), 1);
 }
 
-/// Proves K-20: a transaction that is run again after a lost COMMIT reply books nothing twice, whether it settles by the
-/// library or by SQL.
+/// Proves K-20: a transaction that is run again after a lost COMMIT reply books nothing twice, whether it settles
+/// by the library or by SQL.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_transaction_that_is_run_again_books_nothing_twice() {
     let server = Postgres::start();

@@ -286,8 +286,7 @@ async fn what_sql_emits_is_routed_as_declared() {
     assert_eq!(server.sql("outbox", recorded), "2");
 }
 
-/// Proves O-12: records have a partition a month, and records from before there were months are
-/// delivered.
+/// Proves O-12: records have a partition a month, and records from before there were months are delivered.
 #[tokio::test(flavor = "multi_thread")]
 async fn records_from_before_there_were_months_are_delivered() {
     let server = Postgres::start();

@@ -304,8 +304,7 @@ async fn a_grant_is_told_again_only_when_the_standby_has_it() {
     assert!(matches!(ask().await, Ok(hapax::remote::Verdict::Granted(_))));
 }
 
-/// Proves K-5: after a restore, fences begin above all that were ever given, and running effects
-/// have no holder.
+/// Proves K-5: after a restore, fences begin above all that were ever given, and running effects have no holder.
 #[tokio::test]
 async fn a_restored_database_is_told_so() {
     let server = Postgres::start();

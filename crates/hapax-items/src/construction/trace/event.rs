@@ -54,7 +54,7 @@ impl Trace<'_, '_> {
         }
     }
 
-    /// The assignment that writes to the node.
+    /// The assignment around the node that writes to it, or else the node.
     fn deed(&self, node: Node) -> Node {
         let syntax = &self.script.syntax;
         let written = self.script.is_written(node);
@@ -65,8 +65,8 @@ impl Trace<'_, '_> {
         syntax.ancestors(node).find(assigns).filter(|_| written).unwrap_or(node)
     }
 
-    /// An assignment around the expression: its statements would say too much, the written name
-    /// alone too little.
+    /// Lists an assignment around the expression. Its statement would say too much, the written
+    /// name alone too little.
     fn tell_deed(&mut self, deed: Node) {
         let syntax = &self.script.syntax;
         let sides = (syntax.child(deed, "left"), syntax.child(deed, "right"));

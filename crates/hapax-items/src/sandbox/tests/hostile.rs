@@ -1,4 +1,4 @@
-//! Scripts that do not take no for an answer, and what gets through all the same.
+//! Scripts that try to go on after a stop, and the calls that still reach the host.
 
 use super::{stopped_at, tells};
 

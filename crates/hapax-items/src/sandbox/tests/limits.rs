@@ -1,4 +1,4 @@
-//! What a script may use, and what happens when it takes more.
+//! The limits of a script, and how a run ends beyond them.
 
 use std::time::{Duration, Instant};
 
@@ -67,7 +67,7 @@ fn a_loop_of_jobs_ends() {
         "withItem('a', '', async () => { for (;;) await null; });",
         &["begin a ", "limit in item Time"],
     );
-    // Each promise waits for the next one, so that it comes to its end by either limit.
+    // Each promise waits for the next one, so that the run ends by either limit.
     let script = "const f = () => Promise.resolve().then(f); f(); await new Promise(() => {});";
     told_within(&Limits { memory_bytes: 8 << 20, ..Limits::default() }, script, &["limit Memory"]);
     let quick = Limits { cpu: Duration::from_millis(20), memory_bytes: 1 << 30, ..limits() };

@@ -1,4 +1,4 @@
-//! What a script finds around it.
+//! The objects that a script finds.
 
 use super::{Recorder, limits, tells, told_by};
 

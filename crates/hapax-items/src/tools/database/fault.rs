@@ -1,13 +1,13 @@
-//! What a database's errors mean for a script. Nothing was committed in any of them.
+//! The classes of a database's errors. Nothing was committed in any of them.
 
 use rusqlite::ErrorCode;
 
 use crate::class::Class;
 use crate::tool::ToolError;
 
-/// An error that a tool can tell its caller.
+/// A database error that a tool can report to its caller.
 pub(crate) trait Fault {
-    /// Who deals with it, and what is wrong.
+    /// The error of the tool, with its class and its message.
     fn told(self) -> ToolError;
 }
 
@@ -57,7 +57,7 @@ impl Fault for hapax::Error {
     fn told(self) -> ToolError {
         let passes = match &self {
             Self::Store(error) => error.is_transient(),
-            // Somebody else is at it, and its outcome is the one that counts.
+            // Another holder takes over, and its outcome is the one that counts.
             Self::Fenced(_) | Self::LeaseLost => true,
             _ => false,
         };
@@ -72,7 +72,7 @@ impl Fault for hapax::tokio_postgres::Error {
         match self.as_db_error() {
             Some(error) => {
                 let code = error.code().code();
-                // Its detail shows rows, which are nobody's business who reads about a failure.
+                // Without its detail, which shows rows that the readers of a failure must not see.
                 ToolError {
                     class: of_postgres(code),
                     message: format!("{} ({code})", error.message()),
@@ -102,7 +102,7 @@ fn of_postgres(code: &str) -> Class {
             // operators, the system.
             "08" | "25" | "40" | "53" | "55" | "57" | "58" => Class::Transient,
             "28" => Class::Permission,
-            // Constraints, WITH CHECK OPTION, what somebody's function raises.
+            // Constraints, WITH CHECK OPTION, errors that functions raise.
             "23" | "44" | "P0" => Class::Precondition,
             "0A" | "21" | "22" | "26" | "2F" | "34" | "3D" | "3F" | "42" | "54" => Class::Logic,
             _ => Class::Precondition,
@@ -117,7 +117,7 @@ mod tests {
 
     use super::*;
 
-    /// Proves I-10 for SQLite: by what was asked of it, who deals with what it says.
+    /// Proves I-10 for SQLite: each error has the class that decides how it is handled.
     #[test]
     fn each_error_of_sqlite_has_a_class() {
         let db = Connection::open_in_memory().unwrap();

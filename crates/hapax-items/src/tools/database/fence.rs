@@ -1,7 +1,7 @@
-//! What a script's statements may do to the ledger's file.
+//! The rules for a script's statements on the ledger's file.
 //!
-//! SQLite asks for each thing that a statement would do, in whatever way it would do it: through
-//! a view, a subquery, a foreign key's action. What is not known here is refused.
+//! SQLite asks about each action of a statement, in whatever way the statement causes it: through a
+//! view, a subquery, a foreign key's action. Unknown actions are refused.
 
 use std::collections::BTreeSet;
 use std::sync::LazyLock;
@@ -12,14 +12,14 @@ use rusqlite::{Connection, Transaction};
 use super::fault::Fault as _;
 use crate::tool::ToolError;
 
-/// Whose statements are prepared and run.
+/// The author of the statements that are prepared and run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Scope {
-    /// Our own.
+    /// hapax itself.
     Ours,
-    /// A script's, which may read.
+    /// A script, which may read.
     Reading,
-    /// A script's, which may read and write.
+    /// A script, which may read and write.
     Writing,
 }
 
@@ -33,13 +33,13 @@ fn owned() -> rusqlite::Result<BTreeSet<String>> {
     names.query_map([], |row| row.get(0))?.collect()
 }
 
-/// Whether a name is the ledger's. What begins with `hapax` may be one day.
+/// Whether a name is the ledger's. A name that begins with `hapax` may be one day.
 fn is_owned(name: &str) -> bool {
     let name = name.to_ascii_lowercase();
     OWNED.is_empty() || name.starts_with("hapax") || OWNED.contains(&name)
 }
 
-/// Where SQLite keeps what tables there are. It refuses by itself to have it written to by hand.
+/// SQLite's catalog of tables. SQLite itself refuses writes to it.
 const CATALOG: [&str; 4] =
     ["sqlite_master", "sqlite_schema", "sqlite_temp_master", "sqlite_sequence"];
 
@@ -50,7 +50,7 @@ fn shows_the_file(table: &str) -> bool {
     reserved || table.starts_with("pragma_") || table == "dbstat"
 }
 
-/// Answers SQLite.
+/// Answers SQLite's question about an action.
 pub(crate) fn permits(scope: Scope, asked: AuthContext<'_>) -> Authorization {
     let reads = match asked.action {
         _ if scope == Scope::Ours => true,
@@ -68,11 +68,12 @@ pub(crate) fn permits(scope: Scope, asked: AuthContext<'_>) -> Authorization {
     }
 }
 
-/// Whether it is a change of what scripts may change: tables, views and indexes that are not the
-/// ledger's.
+/// Whether an action changes an object that scripts may change: tables, views and indexes that are
+/// not the ledger's.
 ///
-/// No triggers, for others than scripts write to these tables and would run them. Nothing
-/// temporary, for a name there hides the ledger's own from the statements that settle.
+/// Triggers are refused, because programs other than scripts also write to these tables and would
+/// run them. Temporary objects are refused, because their names hide the ledger's own from the
+/// statements that settle.
 fn changes_own(asked: AuthContext<'_>) -> bool {
     let names: [&str; 2] = match asked.action {
         AuthAction::Insert { table_name }
@@ -95,13 +96,13 @@ fn changes_own(asked: AuthContext<'_>) -> bool {
     !names.into_iter().any(is_owned)
 }
 
-/// Whether something that was allowed may have changed what tables there are.
+/// Whether an allowed action may have changed the set of tables.
 pub(crate) fn is_schema(asked: &AuthAction<'_>) -> bool {
     matches!(asked, AuthAction::CreateTable { .. } | AuthAction::AlterTable { .. })
 }
 
 /// Refuses tables that refer to the ledger's: a reference keeps rows from being deleted, and SQLite
-/// asks nobody when it is declared.
+/// asks no question when it is declared.
 pub(crate) fn check_references(tx: &Transaction<'_>) -> Result<(), ToolError> {
     let all = "SELECT m.name, f.\"table\" FROM sqlite_schema m, pragma_foreign_key_list(m.name) f
          WHERE m.type = 'table'";

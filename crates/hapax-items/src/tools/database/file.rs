@@ -14,8 +14,8 @@ use super::fault::Fault as _;
 use super::fence::{self, Scope};
 use crate::tool::ToolError;
 
-/// How long a script's statements may take. Nobody else writes to the file meanwhile, the ledger
-/// included.
+/// How long a script's statements may take. No other connection writes to the file meanwhile, the
+/// ledger's included.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// How many connections are kept.
@@ -34,7 +34,7 @@ pub(crate) struct File {
     idle: Arc<Mutex<Vec<Link>>>,
 }
 
-/// A connection, and what watches over it.
+/// A connection, and the watch over it.
 struct Link {
     db: Connection,
     watch: Watch,
@@ -45,21 +45,21 @@ struct Watch(Arc<Mutex<Watched>>);
 
 struct Watched {
     scope: Scope,
-    /// Whether what tables there are may have changed.
+    /// Whether the set of tables may have changed.
     schema: bool,
     until: Instant,
-    /// Set when nobody waits for it any more.
+    /// Set when the caller no longer waits.
     left: Arc<AtomicBool>,
 }
 
 impl File {
     pub(crate) fn of(hapax: &Hapax) -> Result<Self, hapax::Error> {
-        // Says so at once where there is no file.
+        // Fails at once if there is no file.
         drop(hapax.connection()?);
         Ok(Self { hapax: hapax.clone(), idle: Arc::default() })
     }
 
-    /// Does the work and settles the claim with what comes of it, in one transaction.
+    /// Does the work and settles the claim with its result, in one transaction.
     pub(crate) async fn settle(
         &self,
         claim: &Claim,
@@ -74,7 +74,7 @@ impl File {
             if link.watch.take_schema() {
                 fence::check_references(&tx)?;
             }
-            // OR ROLLBACK ends a transaction without anybody's permission.
+            // OR ROLLBACK ends a transaction without asking for permission.
             if tx.is_autocommit() {
                 return Err(ToolError::logic("the statements ended their transaction"));
             }
@@ -99,7 +99,8 @@ impl File {
         .await
     }
 
-    /// Runs it on a thread that may wait. If the caller stops waiting, it stops at its next step.
+    /// Runs the work on a thread that may block. If the caller stops waiting, the work stops at its
+    /// next step.
     async fn run(
         &self,
         work: impl FnOnce(&mut Link, Arc<AtomicBool>) -> Result<Json, ToolError> + Send + 'static,
@@ -166,7 +167,7 @@ impl Watch {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Does something within a scope, and never leaves it behind.
+    /// Does the work within a scope, and always leaves the scope after it.
     fn during<T>(
         &self,
         scope: Scope,
@@ -188,7 +189,7 @@ impl Watch {
 }
 
 impl Watched {
-    /// Whether a script's statement is to be broken off. Ours come to their end.
+    /// Whether a script's statement is to be interrupted. hapax's own statements never are.
     fn is_over(&self) -> bool {
         self.scope != Scope::Ours
             && (self.left.load(Ordering::Acquire) || Instant::now() > self.until)
@@ -204,7 +205,7 @@ impl Drop for Back<'_> {
     }
 }
 
-/// Somebody waits for an answer as long as this is there.
+/// The caller waits for an answer as long as this exists.
 struct Waiting(Arc<AtomicBool>);
 
 impl Drop for Waiting {
@@ -221,7 +222,7 @@ mod tests {
     const ENDLESS: &str =
         "WITH RECURSIVE n(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM n) SELECT max(n) FROM n";
 
-    /// A statement that takes too long, or that nobody waits for, is broken off.
+    /// A statement that takes too long, or whose caller no longer waits, is interrupted.
     #[test]
     fn a_statement_of_a_script_comes_to_an_end() {
         let link = Link::watched(Connection::open_in_memory().unwrap()).unwrap();

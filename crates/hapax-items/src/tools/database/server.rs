@@ -1,9 +1,10 @@
-//! The ledger's PostgreSQL database: connections that are kept open, and roles that scripts are.
+//! The ledger's PostgreSQL database: connections that are kept open, and the roles that scripts run
+//! as.
 //!
 //! A script's statements run as a role that has no rights on the ledger; the settle does not. Any
-//! session may take its own role back, by `RESET ROLE` or by the function `set_config`. The first
-//! is refused by its words, the second has to be taken from the role, and that is checked each
-//! time: a function can be called in more ways than could be listed.
+//! session may take its own role back, by `RESET ROLE` or by the function `set_config`.
+//! `RESET ROLE` is refused by its words. The right to call `set_config` has to be revoked from the
+//! role, and that is checked each time: a function can be called in more ways than could be listed.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -18,24 +19,24 @@ use hapax::{Claim, Hapax};
 use super::fault::Fault as _;
 use crate::tool::ToolError;
 
-/// How long all of it may take. Longer than a statement may.
+/// How long the whole work may take. Longer than a statement may.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// What holds for the statements of one transaction. One that nobody waits for any more is broken
-/// off.
+/// The limits of the statements of one transaction. The server cancels a statement whose client is
+/// gone.
 const LIMITS: &str = "SET LOCAL statement_timeout = '20s';
      SET LOCAL client_connection_check_interval = '500ms';
      SET LOCAL idle_in_transaction_session_timeout = '30s'";
 
-/// Takes away whatever a script may have left in the session, and lets go of what it holds. Not
-/// DISCARD ALL, for the driver has statements of its own.
+/// Resets everything that a script may have left in the session, and releases its locks. Not
+/// DISCARD ALL, because the driver has statements of its own.
 const CLEAN: &str = "RESET ALL; RESET ROLE; CLOSE ALL; UNLISTEN *; DISCARD TEMP; DISCARD SEQUENCES;
      SELECT pg_catalog.pg_advisory_unlock_all()";
 
 /// How many connections are kept.
 const KEPT: usize = 4;
 
-/// What is done in a transaction.
+/// The work of one transaction.
 pub(crate) type Work =
     Box<dyn for<'t> FnOnce(&'t Transaction<'t>) -> BoxFuture<'t, Result<Json, ToolError>> + Send>;
 
@@ -53,8 +54,8 @@ impl Server {
         Self(Arc::new(Inner { url: url.to_owned(), idle: Mutex::default() }))
     }
 
-    /// Does the work, as a role if one is given, and settles the claim with what comes of it, in
-    /// one transaction.
+    /// Does the work, as a role if one is given, and settles the claim with its result, in one
+    /// transaction.
     pub(crate) async fn settle(
         &self,
         claim: &Claim,
@@ -71,7 +72,8 @@ impl Server {
                 .await
                 .map_err(hapax::Error::told)?;
             if let Some(role) = role {
-                // What was put off until the commit is the script's, too.
+                // Triggers and constraints that were deferred to the commit run as the script's
+                // role, too.
                 assume(&tx, role).await?;
             }
             tx.commit().await.map_err(PgError::told)?;
@@ -112,7 +114,8 @@ impl Server {
         }
     }
 
-    /// Only one whose transaction came to its end, and which is as it was; the others are cut.
+    /// Keeps a connection after its transaction, unless its session cannot be reset. All others are
+    /// dropped.
     async fn keep(&self, client: Client, role: Option<&str>) {
         if role.is_some() && client.batch_execute(CLEAN).await.is_err() {
             return;
@@ -124,8 +127,8 @@ impl Server {
     }
 }
 
-/// Whoever waits too long cuts the connection, and nothing is committed. If it was the commit that
-/// was waited for, the engine finds the outcome in the ledger, or makes sure that it never gets
+/// Drops the connection after too long a wait, and nothing is committed. If the wait was for the
+/// commit itself, the engine finds the outcome in the ledger, or makes sure that it never gets
 /// there.
 async fn within_reason(
     work: impl Future<Output = Result<Json, ToolError>>,
@@ -148,7 +151,7 @@ async fn assume(tx: &Transaction<'_>, role: &str) -> Result<(), ToolError> {
     tx.batch_execute(&format!("SET LOCAL ROLE \"{role}\"")).await.map_err(PgError::told)
 }
 
-/// What a role must not be, and what to do about it.
+/// The properties that a role must not have, and the remedy for each.
 const CHECKS: &str = "
 SELECT
     CASE WHEN r.rolsuper THEN 'is a superuser; take another one'
@@ -176,7 +179,7 @@ async fn check(tx: &Transaction<'_>, role: &str) -> Result<(), ToolError> {
     }
 }
 
-/// A transaction and whose it is, to be compared with what it is later.
+/// The user, the start and the mode of a transaction, to be compared later.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Seal(String, String, String);
 
@@ -190,7 +193,7 @@ impl Seal {
         Ok(Self(text(0)?, text(1)?, text(2)?))
     }
 
-    /// Nothing goes on in a transaction that is not the one that was begun.
+    /// Refuses to go on in a transaction that is not the one that was begun.
     pub(crate) async fn holds(&self, tx: &Transaction<'_>) -> Result<(), ToolError> {
         match Self::of(tx).await? == *self {
             true => Ok(()),

@@ -26,7 +26,7 @@ const MOST: usize = 256 * 1024;
 /// How much of a server's own words is passed on, in characters.
 const QUOTED: usize = 300;
 
-/// Where messages that were sent can be found again.
+/// The mailbox in which messages that were sent can be found again.
 #[derive(Debug, Clone)]
 pub struct MailboxSettings {
     /// The IMAP server.
@@ -37,11 +37,11 @@ pub struct MailboxSettings {
     pub tls: Tls,
     /// Certificates to trust beside those of the machine, as PEM.
     pub trust: Option<Vec<u8>>,
-    /// Who we are to it, in ASCII.
+    /// The account on it, in ASCII.
     pub login: Login,
-    /// The mailbox that everything is found in, such as `Sent`; in ASCII, as IMAP has it.
+    /// The mailbox to search, such as `Sent`; in ASCII, as IMAP has it.
     pub mailbox: String,
-    /// How long it may take to look.
+    /// How long a lookup may take.
     pub timeout: Duration,
     /// How long a message may be on its way to the mailbox.
     pub settling: Duration,
@@ -68,7 +68,7 @@ pub(super) struct MailboxClient {
     settings: MailboxSettings,
     server: ServerName<'static>,
     connector: TlsConnector,
-    /// The words that log in and open the mailbox.
+    /// The commands that log in and open the mailbox.
     login: String,
     examine: String,
 }
@@ -114,7 +114,8 @@ impl MailboxClient {
                 let mut session = Session::open(stream).await?;
                 session.command("STARTTLS").await?;
                 if !session.heard.is_empty() {
-                    // Somebody on the way wants to be heard as if it were inside.
+                    // An attacker on the way may have sent this, to be taken for the server inside
+                    // TLS.
                     return Err(Trouble::Protocol("something was said before TLS began".into()));
                 }
                 let stream = secure(session.stream).await?;
@@ -132,13 +133,13 @@ impl MailboxClient {
         session.command(&self.examine).await?;
         let id = quoted(message_id).ok_or_else(|| Trouble::Protocol("no such id".into()))?;
         let found = session.command(&format!("UID SEARCH HEADER Message-ID {id}")).await?;
-        // It is found or not; whether the goodbye is heard changes nothing.
+        // The answer is known; a lost goodbye changes nothing.
         let _ = session.stream.write_all(b"Z LOGOUT\r\n").await;
         Ok(found > 0)
     }
 }
 
-/// Why nobody knows.
+/// Why a lookup cannot tell.
 enum Trouble {
     Io(io::Error),
     Protocol(String),
@@ -159,15 +160,15 @@ impl fmt::Display for Trouble {
     }
 }
 
-/// A conversation.
+/// A connection to the server.
 struct Session<S> {
     stream: S,
-    /// What the server said that was not read yet.
+    /// Bytes from the server that were not parsed yet.
     heard: Vec<u8>,
     tag: u32,
 }
 
-/// What a response is to a command.
+/// The meaning of a response for a command.
 enum Step {
     More,
     Found(usize),
@@ -188,7 +189,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Session<S> {
         }
     }
 
-    /// Says something, and waits until the server is done with it. Answers how many messages a
+    /// Sends a command, and waits until the server has completed it. Returns how many messages a
     /// search found.
     async fn command(&mut self, words: &str) -> Result<usize, Trouble> {
         self.tag += 1;
@@ -210,7 +211,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Session<S> {
         }
     }
 
-    /// The next response, if all of it was heard.
+    /// The next response, if all of it has arrived.
     fn next(&mut self, tag: &str) -> Result<Option<Step>, Trouble> {
         let (rest, step) = match Response::parse(&self.heard) {
             Ok((rest, response)) => (rest.len(), step(response, tag)),
@@ -244,7 +245,7 @@ fn step(response: Response<'_>, expected: &str) -> Step {
     }
 }
 
-/// A text in quotes, as IMAP has them; nothing that would need more than quotes.
+/// A text in quotes, as IMAP has them; none if it would need more than quotes.
 fn quoted(text: &str) -> Option<String> {
     let plain = text.bytes().all(|byte| (b' '..=b'~').contains(&byte));
     plain.then(|| format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\"")))

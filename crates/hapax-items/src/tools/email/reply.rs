@@ -1,14 +1,14 @@
-//! What an SMTP server's reply, or none, means for a message.
+//! The meaning of an SMTP server's reply, or of no reply, for a message.
 //!
-//! A server that says no has not taken the message, whenever it says it; one that says nothing
-//! after the final dot may have. Before that a message is not complete, and RFC 5321 has the
+//! A server that says no has not taken the message, in any phase. A server that says nothing after
+//! the final dot may have taken it. Before the dot a message is not complete, and RFC 5321 has the
 //! server forget it.
 //!
 //! | reply | taken for |
 //! |---|---|
 //! | 4xx | not sent, and may be later |
-//! | 530, 534, 535, 538; x.7.x; any 5xx to a login | not sent: somebody has to allow it |
-//! | other 5xx; no TLS, or none that can be trusted | not sent: the world is otherwise |
+//! | 530, 534, 535, 538; x.7.x; any 5xx to a login | not sent: a person has to allow it |
+//! | other 5xx; no TLS, or none that can be trusted | not sent: a precondition is not met |
 //! | none before the final dot | not sent, and may be later |
 //! | none after it, or one that cannot be read | it may have been sent |
 
@@ -17,35 +17,35 @@ use crate::class::Class;
 /// How far a message has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Phase {
-    /// Connecting, and saying who we are.
+    /// Connecting, and greeting the server.
     Hello,
-    /// Proving it.
+    /// Logging in.
     Login,
-    /// Saying from whom and to whom.
+    /// Naming the sender and the recipients.
     Envelope,
-    /// Saying what.
+    /// Sending the content.
     Content,
     /// The final dot is on its way.
     Ended,
 }
 
-/// What went wrong.
+/// The kind of a failure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Trouble<'a> {
     /// The server said no.
     Refused {
         /// The reply code.
         code: u16,
-        /// What it said.
+        /// The text of the reply.
         said: &'a str,
     },
-    /// It cannot do what is needed, or cannot be trusted.
+    /// The server cannot do what is needed, or cannot be trusted.
     Unfit,
-    /// It says nothing any more, or nothing that can be read.
+    /// The server sends nothing any more, or nothing that can be read.
     Silent,
 }
 
-/// Who deals with it.
+/// The class of a failure in this phase.
 pub(super) fn class(phase: Phase, trouble: Trouble<'_>) -> Class {
     match (phase, trouble) {
         (_, Trouble::Refused { code: 400..=499, .. }) => Class::Transient,
@@ -59,8 +59,8 @@ pub(super) fn class(phase: Phase, trouble: Trouble<'_>) -> Class {
     }
 }
 
-/// Whether an enhanced status code (RFC 3463) says that it is a matter of policy, or the words
-/// that servers without such codes refuse to relay with.
+/// Whether a refusal is a matter of policy: by its enhanced status code (RFC 3463), or by the words
+/// with which servers without such codes refuse to relay.
 fn is_policy(said: &str) -> bool {
     let mut first = said.split_whitespace().next().unwrap_or_default().split('.');
     let enhanced = (first.next(), first.next(), first.next().is_some());
@@ -71,7 +71,7 @@ fn is_policy(said: &str) -> bool {
 mod tests {
     use super::*;
 
-    /// Proves I-10: what may have happened is never called a failure.
+    /// Proves I-10: a message that may have been sent is never called a failure.
     #[test]
     fn each_reply_has_one_class() {
         let no = |code, said| Trouble::Refused { code, said };

@@ -1,4 +1,4 @@
-//! Which server sends, and for whom.
+//! The server that sends, and the sender.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use crate::tools::SettingsError;
 
-/// Which server sends e-mail, and for whom.
+/// The server that sends e-mail, and the sender.
 #[derive(Debug, Clone)]
 pub struct EmailSettings {
-    /// What scripts call it.
+    /// The name that scripts call it by.
     pub name: String,
     /// The SMTP server.
     pub host: String,
@@ -19,19 +19,19 @@ pub struct EmailSettings {
     pub tls: Tls,
     /// Certificates to trust beside those of the machine, as PEM.
     pub trust: Option<Vec<u8>>,
-    /// Who we are to it.
+    /// The account on it.
     pub login: Option<Login>,
     /// The sender, such as `Ada <ada@example.org>`.
     pub from: String,
-    /// What the ids of messages end in.
+    /// The domain that the ids of messages end in.
     pub message_id_domain: String,
-    /// How long it may take to hand a message over.
+    /// How long it may take to send a message.
     pub timeout: Duration,
     /// How large a message may be, in bytes.
     pub max_bytes: usize,
     /// How many recipients a message may have.
     pub max_recipients: usize,
-    /// Where messages that were sent can be found again.
+    /// The mailbox in which messages that were sent can be found again.
     #[cfg(feature = "imap")]
     pub mailbox: Option<super::MailboxSettings>,
 }
@@ -64,14 +64,14 @@ impl EmailSettings {
 pub enum Tls {
     /// Not at all. Only for servers on this machine.
     None,
-    /// After a word in the clear, without which nothing is sent.
+    /// After a STARTTLS command in the clear. Without TLS nothing is sent.
     StartTls,
     /// From the start.
     Wrapper,
 }
 
 impl Tls {
-    /// Nothing goes over a network in the clear.
+    /// Refuses a connection in the clear over a network.
     pub(super) fn checked(self, host: &str) -> Result<Self, SettingsError> {
         let local = host == "localhost" || host.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback());
         match self {
@@ -83,12 +83,12 @@ impl Tls {
     }
 }
 
-/// Who we are to a server.
+/// An account on a server.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Login {
     /// The name.
     pub user: String,
-    /// What only we know.
+    /// The password.
     pub password: String,
 }
 

@@ -1,4 +1,4 @@
-//! Handing one message to a server, with an eye on how far it has come.
+//! Hands one message to a server, and tracks how far it has come.
 
 use std::error::Error as _;
 use std::io;
@@ -25,10 +25,10 @@ const PIECE: usize = 16 * 1024;
 /// How much of a server's own words is passed on, in characters.
 const QUOTED: usize = 300;
 
-/// How long we wait for a goodbye.
+/// How long to wait for the reply to QUIT.
 const GOODBYE: Duration = Duration::from_secs(5);
 
-/// The way to one server.
+/// A client of one server.
 pub(super) struct Wire {
     host: String,
     port: u16,
@@ -39,7 +39,7 @@ pub(super) struct Wire {
     timeout: Duration,
 }
 
-/// How far a message has come; others may ask when the time is up.
+/// How far a message has come; read after a timeout.
 struct Progress(AtomicU8);
 
 const PHASES: [Phase; 5] =
@@ -55,12 +55,12 @@ impl Progress {
     }
 }
 
-/// Why a message was not taken, as far as the other side says.
+/// Why a message was not taken.
 enum Stop {
     Error(Error),
-    /// It said yes to something else.
+    /// A reply that does not fit the command.
     Unexpected(Response),
-    /// It cannot take this message.
+    /// The server cannot take this message.
     Unfit(&'static str),
 }
 
@@ -99,7 +99,7 @@ impl Wire {
         let phase = progress.phase();
         match talk {
             Ok(Ok(mut connection)) => {
-                // It has been taken; whether the goodbye is heard changes nothing.
+                // The message has been taken; a lost goodbye changes nothing.
                 tokio::spawn(async move {
                     let _ = tokio::time::timeout(GOODBYE, connection.quit()).await;
                 });
@@ -151,7 +151,7 @@ impl Wire {
             return Err(Stop::Unexpected(go));
         }
         progress.reached(Phase::Content);
-        // The pieces are at an end when all of them are written, and the dot is not.
+        // This runs when all pieces are written, and the final dot is not.
         let end = std::iter::from_fn(|| {
             progress.reached(Phase::Ended);
             None
@@ -210,7 +210,7 @@ fn stopped(phase: Phase, stop: Stop) -> ToolError {
     ToolError { class, message: format!("{when}: {}", excerpt(&said, QUOTED)) }
 }
 
-/// Whether TLS itself failed, and not the line that it goes over.
+/// Whether TLS itself failed, and not the connection below it.
 fn is_distrust(error: &Error) -> bool {
     let mut cause = error.source();
     while let Some(inner) = cause {

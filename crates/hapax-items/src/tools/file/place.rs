@@ -1,4 +1,4 @@
-//! A place under a directory, and the way there.
+//! A path under a directory, and the handles on its way.
 
 use std::fs::File;
 use std::io;
@@ -6,14 +6,14 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, mkdirat, openat, statat};
 
-/// How the names of temporary files begin.
+/// The prefix of the names of temporary files.
 pub(super) const RESERVED: &str = ".hapax-";
 
 /// How long a path may be, in bytes, and how deep.
 const LONGEST: usize = 1024;
 const DEEPEST: usize = 32;
 
-/// A file that is there, or could be.
+/// The path of a file that exists or could exist.
 pub(super) struct Place {
     root: PathBuf,
     path: String,
@@ -22,7 +22,7 @@ pub(super) struct Place {
 }
 
 impl Place {
-    /// A path is names with slashes between; there is one way to write it.
+    /// A path is names with slashes between; it has only one spelling.
     pub(super) fn parse(root: &Path, path: &str) -> Result<Self, String> {
         let refuse =
             |why: &str| Err(format!("{:?}: {why}", path.chars().take(200).collect::<String>()));
@@ -77,7 +77,7 @@ impl Place {
         })
     }
 
-    /// Whether anything of this name is there.
+    /// Whether a file or anything else of this name is there.
     pub(super) fn exists(&self) -> io::Result<bool> {
         let found = self.directory().and_then(|directory| {
             Ok(statat(&directory, self.name.as_str(), AtFlags::SYMLINK_NOFOLLOW)?)

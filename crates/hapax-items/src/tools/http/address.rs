@@ -1,4 +1,4 @@
-//! Where requests go.
+//! The addresses that requests go to.
 
 use hapax_sinks::http::{is_public, literal};
 use percent_encoding::percent_decode_str;
@@ -9,7 +9,7 @@ use crate::tool::ToolError;
 /// How long a URL may be, in bytes.
 const LONGEST: usize = 8192;
 
-/// The URL that a script asks for, written in one way, under the base if there is one.
+/// The URL that a script asks for, in its one spelling, under the base if there is one.
 pub(crate) fn resolve(
     base: Option<&Url>,
     allow_private: bool,
@@ -62,7 +62,7 @@ pub(super) fn server(url: &Url) -> String {
     format!("{}://{host}:{port}", url.scheme())
 }
 
-/// A base is a directory: what is asked for is in it.
+/// Makes a base a directory: the URLs under it are in that directory.
 pub(super) fn directory(mut base: Url) -> Url {
     if !base.path().ends_with('/') {
         let path = format!("{}/", base.path());
@@ -71,13 +71,13 @@ pub(super) fn directory(mut base: Url) -> Url {
     base
 }
 
-/// Double dots that only a server would see, in slashes that are written as `%2F`.
+/// Whether a path has double dots that only a server would see, between slashes written as `%2F`.
 fn climbs(path: &str) -> bool {
     let decoded = percent_decode_str(path).decode_utf8_lossy();
     decoded.split(['/', '\\']).any(|name| name == "..")
 }
 
-/// Escapes in upper case, and none of what needs none.
+/// Percent-encodings in upper case, and only where they are needed.
 fn one_spelling(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut rest = text;

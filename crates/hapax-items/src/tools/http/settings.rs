@@ -1,4 +1,4 @@
-//! Which servers are asked, and how.
+//! The servers that a tool sends requests to, and how.
 
 use std::fmt;
 use std::time::Duration;
@@ -26,8 +26,8 @@ const ALLOWED: [&str; 9] = [
     "prefer",
 ];
 
-/// Headers that no script may set, whatever is allowed: who asks, what is asked, and how it is
-/// carried.
+/// Headers that no script may set, whatever is allowed: they name the sender or the request, or
+/// control its transport.
 const NEVER: [&str; 15] = [
     "authorization",
     "connection",
@@ -49,12 +49,12 @@ const NEVER: [&str; 15] = [
 /// How many bytes the value of a header may have.
 const LONGEST_VALUE: usize = 4096;
 
-/// Which servers a tool asks, and how.
+/// The servers that a tool sends requests to, and how.
 #[derive(Clone)]
 pub struct HttpSettings {
-    /// What scripts call it.
+    /// The name that scripts call it by.
     pub name: String,
-    /// What every URL has to be under; anywhere unless given.
+    /// The URL that every other URL has to be under; without it, any URL is allowed.
     pub base: Option<Url>,
     /// Headers that every request has, such as `authorization`. They need a base, so that no
     /// script can send them elsewhere.
@@ -71,9 +71,9 @@ pub struct HttpSettings {
     pub max_response: usize,
     /// How to find out whether a mutation happened.
     pub probe: Option<Probe>,
-    /// Whether the server remembers `Idempotency-Key` and answers what it answered.
+    /// Whether the server remembers `Idempotency-Key` and repeats its first answer.
     pub honours_key: bool,
-    /// How long after it could last have been sent a mutation may still take effect.
+    /// How long a mutation may still take effect after it could last have been sent.
     pub settling: Duration,
 }
 
@@ -133,7 +133,7 @@ impl HttpSettings {
         Ok(self)
     }
 
-    /// The headers that a script asks for, in order, if it may.
+    /// The headers that a script asks for, sorted by name, if it may set them.
     pub(super) fn admitted(&self, asked: Option<&Json>) -> Result<Json, ToolError> {
         let Some(asked) = asked else { return Ok(Json::Object(Vec::new())) };
         let Json::Object(members) = asked else {
@@ -159,8 +159,8 @@ impl HttpSettings {
         Ok(Json::Object(admitted))
     }
 
-    /// A text that does not have the values of our own headers in it, or their last words, such
-    /// as the token after `Bearer`.
+    /// A text without the values of the tool's own headers, or their last words, such as the token
+    /// after `Bearer`.
     pub(super) fn without_secrets(&self, text: &str) -> String {
         let secrets = self.headers.iter().filter_map(|(_, value)| value.to_str().ok());
         let words = secrets.flat_map(|value| [Some(value), value.split_whitespace().last()]);
@@ -180,16 +180,16 @@ impl fmt::Debug for HttpSettings {
     }
 }
 
-/// How to find out whether a mutation happened: by asking for what it would have made.
+/// How to find out whether a mutation happened: by asking for the thing that it would have made.
 ///
-/// An answer of 2xx means that it happened, and is the result; 404 means that it was not found;
-/// anything else says nothing.
+/// An answer of 2xx means that it happened, and is the result; 404 means that it was not found; any
+/// other answer says nothing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Probe {
     /// The URL to ask, under the base, with `{key}` where the mutation's key belongs.
     pub url: String,
-    /// Where in the answer it has to be, as a JSON pointer, for servers that answer 200 to every
-    /// question. May have `{key}` in it as well.
+    /// The place in the answer where the thing has to be, as a JSON pointer, for servers that
+    /// answer 200 to every question. May have `{key}` in it as well.
     pub pointer: Option<String>,
 }
 

@@ -1,19 +1,19 @@
-//! What the status of an answer means for a mutation.
+//! The meaning of an answer's status for a mutation.
 //!
 //! | status | taken for |
 //! |---|---|
 //! | 2xx | it happened |
 //! | 408, 425, 429; 503 with `retry-after` | it did not happen, and may later: the server turned it away |
-//! | 401, 402, 403, 407, 451, 511 | it did not happen: somebody has to allow it |
-//! | 301, 307, 308, 404, 409, 410, 412, 421 to 424, 428 | it did not happen: the world is otherwise |
+//! | 401, 402, 403, 407, 451, 511 | it did not happen: a person has to allow it |
+//! | 301, 307, 308, 404, 409, 410, 412, 421 to 424, 428 | it did not happen: a precondition is not met |
 //! | other 4xx, 501, 505 | it did not happen: the request is wrong |
 //! | 500, 502, 503 without `retry-after`, 504, other 5xx | it may have happened |
 //! | 302, 303, other 3xx, 1xx | it may have happened: forms are answered like that |
 //!
-//! A 503 without `retry-after` is not taken for "did not happen", because proxies answer it as
-//! well when they lose the server behind them after the request was passed on. A server that
-//! honours keys answers 409 while it is still at an earlier request with the same key, so there
-//! it means that it may have happened.
+//! A 503 without `retry-after` is not taken for "did not happen", because proxies also answer it
+//! when they lose the server behind them after the request was passed on. A server that honours
+//! keys answers 409 while it still works on an earlier request with the same key, so there 409
+//! means that it may have happened.
 
 use http::StatusCode;
 
@@ -38,7 +38,7 @@ pub(in crate::tools) fn failure(
     Some(class)
 }
 
-/// What the answer to the same request with the same key says about the first one.
+/// The meaning of the answer to a second request with the same key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::tools) enum Repeated {
     /// It happened, now or before.
@@ -49,9 +49,9 @@ pub(in crate::tools) enum Repeated {
     Silent,
 }
 
-/// A server that honours keys answers what it answered. What turns requests away before anybody
-/// looks at their keys says nothing; nor does 422, which may mean that the key is known with
-/// another request.
+/// A server that honours keys repeats its first answer. An answer that turns a request away before
+/// its key is checked says nothing; nor does 422, which may mean that the key is known with another
+/// request.
 pub(in crate::tools) fn repeated(status: StatusCode) -> Repeated {
     match failure(status, true, true) {
         None => Repeated::Happened,
@@ -70,7 +70,7 @@ mod tests {
         StatusCode::from_u16(code).expect("a status")
     }
 
-    /// Proves I-10: what may have happened is never called a failure.
+    /// Proves I-10: a mutation that may have happened is never called a failure.
     #[test]
     fn each_status_has_one_class() {
         let mut by_class = std::collections::BTreeMap::<_, Vec<String>>::new();

@@ -1,4 +1,5 @@
-//! A script's statements on the ledger's file. What they may do is SQLite's to ask; see `fence`.
+//! A script's statements on the ledger's file. SQLite asks about each of their actions; see
+//! `fence`.
 
 use hapax::document::print;
 use hapax::json::Json;

@@ -14,7 +14,7 @@ use crate::tool::ToolError;
 use crate::tools::database::{Fault as _, Scope, Seal, Work};
 use value::Param;
 
-/// Refuses statements that are none of a script's business, by their first words.
+/// Refuses statements that scripts must not run, by their first words.
 pub(super) fn check(statements: &[Statement], scope: Scope) -> Result<(), ToolError> {
     statements.iter().try_for_each(|statement| words::check(&statement.sql, scope))
 }

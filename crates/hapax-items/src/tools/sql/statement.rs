@@ -53,7 +53,7 @@ impl Statement {
         })
     }
 
-    /// Refuses what is given and not asked for.
+    /// Refuses any other number of parameters than the statement has.
     pub(super) fn takes(&self, count: usize) -> Result<(), ToolError> {
         match self.params.len() {
             given if given == count => Ok(()),
@@ -64,8 +64,8 @@ impl Statement {
     }
 }
 
-/// How much two lists of statements differ. White space means nothing; comments, capitals and a
-/// semicolon at the end do not matter.
+/// How much two lists of statements differ. White space does not count; comments, capitals and a
+/// semicolon at the end are minor differences.
 pub(super) fn compare(one: &[Statement], other: &[Statement]) -> Difference {
     match alike(one, other, squeezed) {
         true => Difference::Equivalent,
@@ -91,8 +91,8 @@ fn has_other_quotes(sql: &str) -> bool {
     sql.contains(['\\', '`', '[']) || sql.match_indices('$').any(|(at, _)| dollar(at))
 }
 
-/// The statement with single spaces, but for those in quotes. Nothing, where that would take more
-/// than counting quotes: comments end with a line, and there are texts in other quotes.
+/// The statement with single spaces outside of quotes. None if that would take more than counting
+/// quotes: comments end with a line, and some texts have other quotes.
 fn squeezed(sql: &str) -> Option<String> {
     if sql.contains("--") || sql.contains("/*") || has_other_quotes(sql) {
         return None;
@@ -115,8 +115,8 @@ fn squeezed(sql: &str) -> Option<String> {
     Some(squeezed)
 }
 
-/// The statement in small letters, but for what is in quotes, with a space for each comment and
-/// without a semicolon at its end. Nothing, where databases would not agree on what is a comment.
+/// The statement in lower case outside of quotes, with a space for each comment and without a
+/// semicolon at its end. None if databases would not agree on where comments and texts end.
 fn bare(sql: &str) -> Option<String> {
     if has_other_quotes(sql) {
         return None;
@@ -149,8 +149,8 @@ fn bare(sql: &str) -> Option<String> {
     Some(bare.strip_suffix(';').unwrap_or(bare).trim_ascii().to_owned())
 }
 
-/// How long the comment is that a text begins with. Nothing, if that depends on who reads it:
-/// comments in comments, and lines that end in half a line end.
+/// The length of the comment that a text begins with; 0 if it begins with none. None if databases
+/// would not agree: comments in comments, and carriage returns in the line of a comment.
 fn comment(text: &str) -> Option<usize> {
     if let Some(inside) = text.strip_prefix("/*") {
         let end = inside.find("*/")?;
@@ -180,7 +180,7 @@ mod tests {
         compare(&[statement(one)], &[statement(other)])
     }
 
-    /// Proves I-6 for statements: white space means nothing, and only where it is none.
+    /// Proves I-6 for statements: white space does not count, except where it has a meaning.
     #[test]
     fn statements_are_the_same_if_only_white_space_differs() {
         for (one, other) in [
@@ -207,8 +207,8 @@ mod tests {
         assert_eq!(compare(&with("[1]"), &with("[\"1\"]")), Difference::Significant);
     }
 
-    /// Proves I-6 for statements: comments, capitals and a last semicolon do not matter, and only
-    /// outside of quotes.
+    /// Proves I-6 for statements: comments, capitals and a last semicolon are minor differences,
+    /// but only outside of quotes.
     #[test]
     fn statements_differ_a_little_in_comments_capitals_and_a_last_semicolon() {
         let one = "INSERT INTO t VALUES ('It''s -- A')";

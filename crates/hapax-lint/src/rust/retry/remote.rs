@@ -1,4 +1,4 @@
-//! Which calls leave the machine.
+//! Decides which calls leave the machine.
 
 use syn::visit::{self, Visit};
 use syn::{Block, Expr};
@@ -6,17 +6,17 @@ use syn::{Block, Expr};
 use crate::rust::names::Names;
 use crate::words::has_any;
 
-/// Names of things on the other side of which is somebody else.
+/// Words in the names of remote services and their clients.
 const FAR: &str = "\
     client http https channel stub conn connection api peer rpc grpc remote gateway upstream \
     webhook reqwest ureq surf hyper tonic";
 
-/// What is asked of them.
+/// Words in the names of requests to them.
 const VERBS: &str = "\
     send get post put patch delete execute call request fetch invoke publish submit charge query \
     head perform deliver notify upload create";
 
-/// Waiting for others, and upkeep of a connection: done again, these do nothing twice.
+/// Waiting, and upkeep of a connection: repeating these changes nothing.
 const HARMLESS: &str = "\
     connect reconnect connected accept recv receive next read poll tick subscribe listen ready \
     changed lock acquire join sleep wait close bind ping flush fs file notified conn connection \
@@ -25,13 +25,13 @@ const HARMLESS: &str = "\
 /// Which calls count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Callee {
-    /// Those through a name that says so.
+    /// Calls through a name that says that it is remote.
     Remote,
-    /// All that are awaited, too.
+    /// All awaited calls, too.
     Awaited,
 }
 
-/// Looks for a remote call whose failure stays where it is, unlike that of `call()?`.
+/// Looks for a remote call whose failure does not leave the function, unlike that of `call()?`.
 pub(super) struct Remote<'a> {
     names: &'a Names<'a>,
     callee: Callee,
@@ -48,7 +48,7 @@ impl<'a> Remote<'a> {
         Self { names, callee, awaited: false, enclosed: false, tried: false, found: None }
     }
 
-    /// Looks at the calls under `?` too: for those that run inside something that tries again.
+    /// Counts the calls under `?` too, for code that runs inside a retry.
     pub(super) fn within(names: &'a Names<'a>, callee: Callee) -> Self {
         Self { tried: true, ..Self::new(names, callee) }
     }
@@ -63,7 +63,7 @@ impl<'a> Remote<'a> {
         self.found
     }
 
-    /// A call through a far name that asks for something or is awaited.
+    /// Considers a call through a remote name, if it is a request or is awaited.
     fn consider(&mut self, name: &str, chain: &[String]) {
         let far = chain.iter().rev().find(|link| has_any(link, FAR));
         let asked = has_any(name, VERBS) || self.awaited;
@@ -73,7 +73,7 @@ impl<'a> Remote<'a> {
         }
     }
 
-    /// Whatever is awaited, unless it is known to be near.
+    /// Considers an awaited call, unless it is known to be local.
     fn consider_awaited(&mut self, base: &Expr) {
         let mut links = Vec::new();
         let name = match base {
@@ -101,7 +101,7 @@ impl<'a> Remote<'a> {
     }
 }
 
-/// What may be done again; through hapax, everything may, that is what it is for.
+/// Whether a call may be repeated. Through hapax, any call may.
 fn is_harmless(name: &str, chain: &[String]) -> bool {
     has_any(name, HARMLESS) || chain.iter().any(|name| has_any(name, "hapax"))
 }

@@ -1,4 +1,5 @@
-//! One round of a loop: where it goes after a call that failed, and after one that did not.
+//! One round of a loop: whether the loop goes on or ends after a failed call, and after a
+//! successful one.
 
 use syn::visit::{self, Visit};
 use syn::{Block, Expr, Pat, Stmt};
@@ -8,7 +9,7 @@ use super::remote::{Callee, Remote};
 use crate::rust::names::{Names, bound, place};
 use crate::words::has_any;
 
-/// What a loop goes by.
+/// The head of a loop.
 pub(super) enum Head<'e> {
     /// `loop`.
     Endless,
@@ -18,20 +19,20 @@ pub(super) enum Head<'e> {
     Counted,
 }
 
-/// What is seen in one round.
+/// The calls and the exits in one round.
 pub(super) struct Round<'a> {
     names: &'a Names<'a>,
     callee: Callee,
-    /// The names in the condition; who sets one of them leaves.
+    /// The names in the condition; a statement that sets one of them leaves the loop.
     flags: Vec<String>,
-    /// Whether the last statement leaves, so that whoever falls through leaves too.
+    /// Whether the last statement leaves, so that a branch that falls through leaves too.
     ends: bool,
-    /// Locals that hold what a remote call came to: the name, the call, whether by `?`.
+    /// Locals that hold the result of a remote call: the name, the call, whether by `?`.
     answers: Vec<(String, String, bool)>,
     pub(super) pace: Pace,
-    /// The call that is made again: it failed and the loop went round.
+    /// The call that is retried: it failed and the loop went on.
     again: Option<String>,
-    /// Success goes round as well.
+    /// The loop goes on after a success as well.
     polls: bool,
 }
 
@@ -75,7 +76,7 @@ impl<'a> Round<'a> {
         self.again = failing.and_then(|expr| self.answer(expr));
     }
 
-    /// The remote call that this is the answer of, if its failure is still in it.
+    /// The remote call of which this is the result, if its failure is still in it.
     fn answer(&self, expr: &Expr) -> Option<String> {
         let kept = place(expr).and_then(|name| {
             let answers = self.answers.iter().rev();
@@ -91,7 +92,8 @@ impl<'a> Round<'a> {
             || block.stmts.iter().any(|stmt| sets(stmt, &self.flags))
     }
 
-    /// `if answer.status().is_success() { break }`: an answer that is none is one more failure.
+    /// `if answer.status().is_success() { break }`: an answer that is no success is one more
+    /// failure.
     fn leaves_if_judged(&self, stmt: &Stmt) -> bool {
         let Stmt::Expr(Expr::If(expr), _) = stmt else { return false };
         is_judged(&expr.cond) && expr.else_branch.is_none() && self.leaves(&expr.then_branch)
@@ -104,7 +106,7 @@ impl<'a> Round<'a> {
         }
     }
 
-    /// What happens on success and on failure: `None` falls through.
+    /// Records whether success and failure leave the loop; `None` falls through.
     fn branch(&mut self, call: String, success: Option<bool>, failure: Option<bool>, skips: bool) {
         let success_leaves = success.unwrap_or(skips && self.ends);
         let failure_leaves = failure.unwrap_or(false);
@@ -128,7 +130,7 @@ impl<'a> Round<'a> {
         if fine.peek().is_none() {
             return;
         }
-        // An arm that only names its value hands it to what comes after the match.
+        // An arm that only names its value hands it to the code after the match.
         let falls = |arm: &syn::Arm| matches!(&*arm.body, Expr::Path(_)) && self.ends;
         // With `Ok(answer) if answer.is_success()`, another answer is one more failure.
         let leaves = |arm: &syn::Arm| self.expr_leaves(&arm.body) || falls(arm);
@@ -141,7 +143,7 @@ impl<'a> Round<'a> {
         self.branch(call, Some(success), Some(!round), false);
     }
 
-    /// `if` on whether a call went well.
+    /// `if` on the success of a call.
     fn condition(&mut self, expr: &syn::ExprIf) {
         let then = self.leaves(&expr.then_branch);
         let skips = then || ends_in_continue(&expr.then_branch);
@@ -180,7 +182,7 @@ impl<'a> Round<'a> {
         if !status {
             return self.answer(&question.receiver).map(|call| (name, call));
         }
-        // A poller looks at the status of an answer too; only who counts tries retries.
+        // A poller looks at the status of an answer too; only a loop that counts tries retries.
         let Expr::MethodCall(status) = &*question.receiver else { return None };
         let answered = place(&status.receiver)?;
         let kept = self.answers.iter().rev().find(|(local, _, _)| answered == local)?;
@@ -227,12 +229,12 @@ impl<'e> Visit<'e> for Round<'_> {
     fn visit_item(&mut self, _: &'e syn::Item) {}
 }
 
-/// How a loop goes about its rounds.
+/// How a loop paces its rounds.
 #[derive(Default)]
 pub(super) struct Pace {
     /// It counts tries.
     pub(super) counts: bool,
-    /// It has a word for them.
+    /// It has a name for them.
     pub(super) speaks: bool,
     /// It sleeps between them.
     pub(super) sleeps: bool,
@@ -289,7 +291,7 @@ fn is_question(method: &str) -> bool {
     matches!(method, "is_ok" | "is_err" | "is_success" | "is_server_error")
 }
 
-/// Whether a guard asks how a call went.
+/// Whether a guard checks the success of a call.
 fn is_judged(guard: &Expr) -> bool {
     matches!(guard, Expr::MethodCall(call) if is_question(&call.method.to_string()))
 }
@@ -298,7 +300,7 @@ fn is_ok(pat: &Pat) -> bool {
     is_variant(pat, "Ok") && !is_err(pat)
 }
 
-/// `Err(..)`, or an `Err` inside of what `timeout` answers.
+/// `Err(..)`, or an `Err` inside the result of `timeout`.
 fn is_err(pat: &Pat) -> bool {
     match pat {
         Pat::Or(pat) => pat.cases.iter().all(is_err),
@@ -319,7 +321,7 @@ fn ends_in_continue(block: &Block) -> bool {
     matches!(block.stmts.last(), Some(Stmt::Expr(Expr::Continue(_), _)))
 }
 
-/// Whether nothing comes after this: the loop or the function is left.
+/// Whether this expression leaves the loop or the function.
 fn leaves(expr: &Expr, flags: &[String]) -> bool {
     let block = |block: &Block| block.stmts.last().is_some_and(|stmt| leaves_by(stmt, flags));
     match expr {
@@ -328,7 +330,7 @@ fn leaves(expr: &Expr, flags: &[String]) -> bool {
         Expr::Try(expr) => {
             matches!(&*expr.expr, Expr::Call(call) if place(&call.func).is_some_and(|f| f == "Err"))
         }
-        // To another loop's next round.
+        // Goes on with another loop.
         Expr::Continue(expr) => expr.label.is_some(),
         Expr::Assign(_) => is_set(expr, flags),
         Expr::Block(expr) => block(&expr.block),
@@ -355,7 +357,7 @@ fn is_last_word(call: &syn::Macro) -> bool {
     matches!(name.as_deref(), Some("panic" | "bail" | "unreachable" | "todo" | "unimplemented"))
 }
 
-/// Whether a statement sets a flag that the loop goes by.
+/// Whether a statement sets a flag of the loop's condition.
 fn sets(stmt: &Stmt, flags: &[String]) -> bool {
     matches!(stmt, Stmt::Expr(expr, _) if is_set(expr, flags))
 }

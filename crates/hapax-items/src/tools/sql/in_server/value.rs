@@ -82,7 +82,7 @@ impl<'a> FromSql<'a> for Value {
             Type::FLOAT8 => real(f64::from_sql(kind, raw)?),
             Type::NUMERIC => numeric(raw).map_or(Json::Null, |text| exact(&text)),
             Type::JSON => parsed(raw)?,
-            // A byte tells its version.
+            // The first byte is the version.
             Type::JSONB => parsed(raw.get(1..).unwrap_or_default())?,
             Type::VOID => Json::Null,
             _ => Json::text(std::str::from_utf8(raw)?),
@@ -112,7 +112,7 @@ impl<'a> FromSql<'a> for Value {
     }
 }
 
-/// JSON that is a script's, or its text where two readers could understand it differently.
+/// A JSON value, or its text if two readers could understand it differently.
 fn parsed(raw: &[u8]) -> Result<Json, std::str::Utf8Error> {
     let text = std::str::from_utf8(raw)?;
     Ok(match Json::parse(raw).ok().filter(|json| hapax::canonical::canonical(json).is_ok()) {
@@ -122,7 +122,7 @@ fn parsed(raw: &[u8]) -> Result<Json, std::str::Utf8Error> {
 }
 
 /// A decimal number as text: groups of four digits, the first of which counts ten thousand to the
-/// power of `weight`. Nothing for what is no number.
+/// power of `weight`. None for NaN and the infinities.
 fn numeric(raw: &[u8]) -> Option<String> {
     let words: Vec<u16> =
         raw.chunks_exact(2).map(|pair| u16::from_be_bytes([pair[0], pair[1]])).collect();

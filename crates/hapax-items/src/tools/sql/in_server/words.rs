@@ -1,8 +1,8 @@
 //! The statements that a script may send, by the words they begin with.
 //!
-//! Only what works on rows, tables, views, indexes and sequences. Nothing that ends a transaction,
-//! takes a role or changes a setting; and nothing that brings code along which could do so out of
-//! sight: no functions, triggers, rules or blocks, and no cursors that outlive the transaction.
+//! Only statements on rows, tables, views, indexes and sequences. No statement that ends a
+//! transaction, takes a role or changes a setting; and none that brings code along which could do
+//! so unseen: no functions, triggers, rules or blocks, and no cursors that outlive the transaction.
 
 use crate::tool::ToolError;
 use crate::tools::database::Scope;
@@ -50,7 +50,7 @@ fn first_words(sql: &str) -> Vec<String> {
     words
 }
 
-/// What comes after white space and comments, as the server counts them.
+/// The text after white space and comments, as the server skips them.
 fn after_space(mut sql: &str) -> &str {
     loop {
         sql = sql.trim_start_matches([' ', '\t', '\n', '\r', '\x0b', '\x0c']);
@@ -64,7 +64,7 @@ fn after_space(mut sql: &str) -> &str {
     }
 }
 
-/// Comments may hold comments.
+/// The text after a comment, which may hold comments.
 fn after_comment(sql: &str) -> &str {
     let (mut depth, mut rest) = (0_usize, sql);
     loop {
