@@ -11,7 +11,8 @@ use std::time::Duration;
 use hapax::json::{Json, JsonError};
 use hapax::{Dataset, Digest, Hapax, Safety};
 use hapax_pipeline::{
-    Artifact, Error, Finished, Made, Operation, Pipeline, Source, Trouble, Work, bucket, replay,
+    Artifact, Error, Finished, Operation, Pipeline, Source, Work, WorkError, WorkResult, bucket,
+    replay,
 };
 use rusqlite::Connection;
 use serde_json::json;
@@ -119,7 +120,7 @@ fn perform(
     place: &Path,
     readings: &[Reading],
     stop: Stop,
-) -> Result<Made, Trouble> {
+) -> Result<WorkResult, WorkError> {
     let version = &work.operation().version;
     let rows = transform(readings);
     let peak = rows.iter().map(|row| row.peak_cms).fold(0.0, f64::max);
@@ -129,13 +130,13 @@ fn perform(
     let artifact = Artifact {
         dataset: DATASET.into(),
         version: version.clone(),
-        checksum: replay::checksum(&path).ok_or_else(|| Trouble::not_done("it is gone"))?,
+        checksum: replay::checksum(&path).ok_or_else(|| WorkError::not_done("it is gone"))?,
         uri,
         size: Some(std::fs::metadata(&path)?.len()),
         media_type: Some("text/csv".into()),
         ..Artifact::default()
     };
-    let mut made = Made::new(format!("{} stations", rows.len())).output(artifact);
+    let mut made = WorkResult::new(format!("{} stations", rows.len())).output(artifact);
     for row in &rows {
         made = made.document(row.document()?);
     }

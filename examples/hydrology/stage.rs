@@ -7,7 +7,10 @@ use std::process::{Command, Stdio};
 use std::sync::{Arc, Mutex};
 
 use hapax::json::Json;
-use hapax::outbox::{Dispatcher, Event, Letter, Outbox, Payload, Record, RecordFilter, Sink, Told};
+use hapax::outbox::{
+    Acks, Delivery as OutboxDelivery, Dispatcher, Event, Outbox, Payload, Record, RecordFilter,
+    Sink,
+};
 use hapax::{Failure, Hapax, Key};
 use hapax_pipeline::catalog::Catalog;
 use hapax_pipeline::lineage::names;
@@ -191,8 +194,8 @@ struct Subscriber {
 }
 
 impl Sink for Subscriber {
-    async fn send(&self, letters: &[Letter], told: &Told) {
-        for (nth, Letter { record, .. }) in letters.iter().enumerate() {
+    async fn send(&self, letters: &[OutboxDelivery], told: &Acks) {
+        for (nth, OutboxDelivery { record, .. }) in letters.iter().enumerate() {
             let letter = (record.id.to_string(), record.event.payload.as_str().to_owned());
             self.letters.lock().expect("nobody panics with it").push(letter);
             told.delivered(nth);

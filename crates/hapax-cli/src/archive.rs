@@ -59,7 +59,7 @@ fn archive(url: &str, history: History, month: &str, to: &Path, json: bool) -> R
             }
             History::Outbox => ledger.export_records(&partition, |found| {
                 let namespace = found.record.name.namespace.as_str();
-                file.line(&Told { namespace, record: wire::Record::of(found) })
+                file.line(&ArchivedEvent { namespace, record: wire::Record::of(found) })
             }),
         };
         // A partition that cannot be exported yet leaves no file, so that the command can be run again.
@@ -86,7 +86,7 @@ fn archive(url: &str, history: History, month: &str, to: &Path, json: bool) -> R
 
 /// An event in an archive.
 #[derive(Serialize)]
-struct Told<'a> {
+struct ArchivedEvent<'a> {
     namespace: &'a str,
     #[serde(flatten)]
     record: wire::Record,

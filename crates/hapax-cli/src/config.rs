@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use hapax::Backoff;
-use hapax::outbox::{Guards, Outbox, Poison, Policy, SinkSettings};
+use hapax::outbox::{Guards, OnExhausted, Outbox, Policy, SinkSettings};
 use hapax_control::{Computation, Registry, Retry};
 use hapax_sinks::file::LinesFile;
 #[cfg(feature = "kafka")]
@@ -18,7 +18,7 @@ use hapax_sinks::kafka::{Kafka, KafkaSettings};
 #[cfg(feature = "nats")]
 use hapax_sinks::nats::{Nats, NatsSettings};
 #[cfg(any(feature = "nats", feature = "rabbitmq", feature = "redis", feature = "kafka"))]
-use hapax_sinks::place::Place;
+use hapax_sinks::place::PathTemplate;
 #[cfg(feature = "rabbitmq")]
 use hapax_sinks::rabbitmq::{RabbitMq, RabbitMqSettings};
 #[cfg(feature = "redis")]
@@ -136,7 +136,7 @@ pub(crate) struct Sink {
     #[serde(flatten)]
     kind: Kind,
     #[serde(flatten)]
-    trouble: Trouble,
+    trouble: RetrySettings,
 }
 
 #[derive(Debug, Deserialize)]
@@ -227,7 +227,7 @@ enum Kind {
 
 /// How to retry, and when to give up.
 #[derive(Debug, Deserialize)]
-struct Trouble {
+struct RetrySettings {
     attempts: Option<u32>,
     #[serde(default, with = "humantime_text")]
     backoff: Option<Duration>,
@@ -489,18 +489,18 @@ fn left_out(kind: &str) -> String {
 }
 
 #[cfg(any(feature = "nats", feature = "rabbitmq", feature = "redis", feature = "kafka"))]
-fn place(text: &str) -> Result<Place, String> {
-    Place::parse(text).map_err(|error| format!("{text:?}: {error}"))
+fn place(text: &str) -> Result<PathTemplate, String> {
+    PathTemplate::parse(text).map_err(|error| format!("{text:?}: {error}"))
 }
 
-impl Trouble {
+impl RetrySettings {
     fn policy(&self) -> Result<Policy, String> {
         let default = Policy::default();
         let ms = |time: Option<Duration>, or: u64| time.map_or(or, |time| time.as_millis() as u64);
         let poison = match self.poison.as_deref() {
-            None | Some("park") => Poison::Park,
-            Some("skip") => Poison::Skip,
-            Some("block") => Poison::Block,
+            None | Some("park") => OnExhausted::Park,
+            Some("skip") => OnExhausted::Skip,
+            Some("block") => OnExhausted::Block,
             Some(other) => return Err(format!("poison {other:?} is none of park, skip, block")),
         };
         let attempts = self.attempts.unwrap_or(default.attempts);

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use hapax::json::Json;
-use hapax::shelf::Sought;
+use hapax::shelf::ResultFilter;
 use hapax_extract::rdf::{self, Syntax};
 use hapax_extract::{
     Builtin, Error, Explained, Extract, Extracted, Ontology, Progress, Request, Settings,
@@ -295,7 +295,7 @@ async fn stats(global: &Global) -> Result<(), Failed> {
         "results: {}, chunks: {}, bytes: {}",
         stock.whole, stock.parts, stock.bytes
     ));
-    let sought = Sought { limit: 10, ..Sought::default() };
+    let sought = ResultFilter { limit: 10, ..ResultFilter::default() };
     let newest = output::open(global).await?.shelved(sought).await?;
     let rows: Vec<_> = newest
         .iter()

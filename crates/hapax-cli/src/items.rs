@@ -6,7 +6,8 @@ use hapax::json::Json;
 use hapax::{AttemptId, Timestamp};
 use hapax_items::{
     Error, Escalation, Explained, ItemState, ItemView, Items, MAINTAINER, MAX_SCRIPT,
-    MutationState, MutationView, PLANNER, RunView, Script, Standing, TYPES, Version, differences,
+    MutationState, MutationView, PLANNER, RunView, Script, TYPES, Version, VersionStatus,
+    differences,
 };
 use hapax_server::wire;
 use serde::Serialize;
@@ -231,7 +232,7 @@ async fn versions(global: &Global, workflow: &str, show: Option<Version>) -> Res
     }
     let rows: Vec<_> = scripts.iter().map(version_row).collect();
     let head = ["VERSION", "STANDING", "BY", "MADE", "COST", "TOUCHES", "ATTEMPT", "WHY"];
-    let counts = scripts.iter().filter(|script| script.standing == Standing::Usable);
+    let counts = scripts.iter().filter(|script| script.standing == VersionStatus::Usable);
     let counts = counts.map(|script| script.version).max();
     let documents = scripts.iter().map(|script| wire::ScriptVersion::of(script, counts));
     listed(global, documents, &head, &rows);

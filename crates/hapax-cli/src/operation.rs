@@ -8,7 +8,7 @@ use hapax::json::Json;
 use hapax::{Failure, Fingerprint, Hapax, Refusal};
 use hapax_pipeline::replay::checksum;
 use hapax_pipeline::{
-    Artifact, Error, Made, Operation, Pipeline, Source, Trouble, Work, bucket, documents,
+    Artifact, Error, Operation, Pipeline, Source, Work, WorkError, WorkResult, bucket, documents,
 };
 
 use crate::args::{self, Global, Run};
@@ -17,7 +17,7 @@ use crate::events;
 use crate::exit::{Exit, Failed};
 use crate::otlp::Telemetry;
 use crate::program::{self, End, Limits, Program};
-use crate::run::{self, Ended, UNDO};
+use crate::run::{self, RunFailure, UNDO};
 
 /// The exit code by which a program reports a transient failure.
 const TEMPFAIL: u8 = 75;
@@ -30,14 +30,14 @@ const PATIENCE: Duration = Duration::from_secs(3);
 
 /// How a program ended, for the exit code of this one.
 #[derive(Clone, Default)]
-struct Seen(Arc<Mutex<Option<Ended>>>);
+struct Seen(Arc<Mutex<Option<RunFailure>>>);
 
 impl Seen {
-    fn set(&self, ended: Ended) {
+    fn set(&self, ended: RunFailure) {
         *self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = Some(ended);
     }
 
-    fn get(&self) -> Option<Ended> {
+    fn get(&self) -> Option<RunFailure> {
         *self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 }
@@ -174,7 +174,7 @@ fn environment(work: &Work) -> Vec<(&'static str, String)> {
 async fn checked(check: &str, work: Work, show: bool, seen: Seen) -> Result<(), String> {
     let passed = run::passes(check, &environment(&work), show, Some(&work)).await;
     if passed.is_err() {
-        seen.set(Ended::Guard);
+        seen.set(RunFailure::Guard);
     }
     passed
 }
@@ -188,35 +188,35 @@ async fn keepable(command: &str, work: Work) -> Result<(), String> {
 }
 
 /// Runs the program, and returns its outputs and events.
-async fn perform(run: &Run, show: bool, work: Work, seen: Seen) -> Result<Made, Trouble> {
+async fn perform(run: &Run, show: bool, work: Work, seen: Seen) -> Result<WorkResult, WorkError> {
     let told = tempfile::NamedTempFile::new();
-    let told = told.map_err(|error| Trouble::not_done(format!("no file for events: {error}")))?;
+    let told = told.map_err(|error| WorkError::not_done(format!("no file for events: {error}")))?;
     let mut environment = environment(&work);
     environment.push(("HAPAX_EVENTS", told.path().to_string_lossy().into_owned()));
     environment.push(("HAPAX_PARAMS", parameters(&run.operation).unwrap_or_default()));
     if let Some(command) = &run.rollback {
         let registered = work.undo_with(UNDO, command.as_bytes()).await;
-        registered.map_err(|error| Trouble::not_done(error.to_string()))?;
+        registered.map_err(|error| WorkError::not_done(error.to_string()))?;
     }
     let before = children_time();
     let limits = Some(&work as &dyn Limits);
     let program = Program { words: &run.program, environment: &environment, show, limits };
     // A program that was not started did not happen, for certain.
     let (end, recording) =
-        program.run().await.map_err(|error| Trouble::not_done(error.to_string()))?;
+        program.run().await.map_err(|error| WorkError::not_done(error.to_string()))?;
     if end != End::Exited(0) {
-        seen.set(Ended::Program(end));
+        seen.set(RunFailure::Program(end));
         let why = format!("the program {end}");
         return Err(match end {
-            End::Exited(TEMPFAIL) => Trouble::transient(why),
-            _ if run.rollback.is_some() => Trouble::partial(why),
-            End::Exited(_) => Trouble::not_done(why),
-            End::Killed(_) | End::Stopped => Trouble::ambiguous(why),
+            End::Exited(TEMPFAIL) => WorkError::transient(why),
+            _ if run.rollback.is_some() => WorkError::partial(why),
+            End::Exited(_) => WorkError::not_done(why),
+            End::Killed(_) | End::Stopped => WorkError::ambiguous(why),
         });
     }
-    let mut made = Made::new(recording.joined()).cpu(children_time().saturating_sub(before));
+    let mut made = WorkResult::new(recording.joined()).cpu(children_time().saturating_sub(before));
     for path in &run.operation.output {
-        made = made.output(artifact(path, &work).map_err(Trouble::Failure)?);
+        made = made.output(artifact(path, &work).map_err(WorkError::Failure)?);
         made = match documents(path) {
             Some(documents) => documents.into_iter().fold(made, |made, one| made.document(one)),
             None => made.unreadable(path.display().to_string()),
@@ -226,7 +226,7 @@ async fn perform(run: &Run, show: bool, work: Work, seen: Seen) -> Result<Made, 
         made = made.publish(event);
     }
     // The program is done, and its events cannot be recorded.
-    for event in events::read(&told).map_err(Trouble::ambiguous)? {
+    for event in events::read(&told).map_err(WorkError::ambiguous)? {
         made = made.event(event);
     }
     Ok(made)
@@ -271,10 +271,10 @@ async fn conclude(
     hapax: &Hapax,
     key: hapax::Key,
     error: Error,
-    ended: Option<Ended>,
+    ended: Option<RunFailure>,
 ) -> Result<Exit, Failed> {
     let program = match ended {
-        Some(Ended::Program(end)) => Some(Exit::Program(end.code())),
+        Some(RunFailure::Program(end)) => Some(Exit::Program(end.code())),
         _ => None,
     };
     match error {

@@ -17,7 +17,7 @@ use crate::exit::Failed;
 const ENDPOINT: &str = "OTEL_EXPORTER_OTLP_ENDPOINT";
 
 /// The exporters to a collector, if there is one.
-pub(crate) struct Telemetry(Option<told::Told>);
+pub(crate) struct Telemetry(Option<told::Exporter>);
 
 impl Telemetry {
     /// Begins to export telemetry of the ledger and of the operations on it, if a collector is named.
@@ -27,7 +27,7 @@ impl Telemetry {
         extract: Option<&Extract>,
     ) -> Result<Self, Failed> {
         match std::env::var_os(ENDPOINT).is_some_and(|endpoint| !endpoint.is_empty()) {
-            true => told::Told::start(hapax, operations, extract).map(|told| Self(Some(told))),
+            true => told::Exporter::start(hapax, operations, extract).map(|told| Self(Some(told))),
             false => Ok(Self(None)),
         }
     }
@@ -92,9 +92,9 @@ mod told {
     use crate::exit::Failed;
 
     /// Cannot be made in a build without the feature.
-    pub(super) enum Told {}
+    pub(super) enum Exporter {}
 
-    impl Told {
+    impl Exporter {
         pub(super) fn start(
             _: &Hapax,
             _: &Arc<Meters>,
@@ -165,7 +165,7 @@ mod told {
     /// How often the outbox statistics are read.
     const LOOK: Duration = Duration::from_secs(10);
 
-    pub(super) struct Told {
+    pub(super) struct Exporter {
         meters: SdkMeterProvider,
         tracers: SdkTracerProvider,
         loggers: SdkLoggerProvider,
@@ -206,7 +206,7 @@ mod told {
         logger.emit(record);
     }
 
-    impl Told {
+    impl Exporter {
         pub(super) fn start(
             hapax: &Hapax,
             operations: &Arc<Meters>,

@@ -6,7 +6,7 @@ use std::io::Write as _;
 use std::path::Path;
 
 use hapax::Hapax;
-use hapax::outbox::{Found, RecordFilter, Redrive, SinkName, Status};
+use hapax::outbox::{RecordFilter, RecordStatus, Redrive, SinkName, Status};
 use hapax_pipeline::{Refusals, Refused};
 use hapax_postgres::History;
 use hapax_server::wire;
@@ -79,7 +79,7 @@ async fn list(global: &Global, hapax: &Hapax, filter: RecordFilter) -> Result<Ex
     Ok(Exit::Done)
 }
 
-fn row(found: &Found) -> Vec<String> {
+fn row(found: &RecordStatus) -> Vec<String> {
     let record = &found.record;
     let tried = found.deliveries.iter().map(|delivery| delivery.tried).max().unwrap_or(0);
     let error = wire::last_error(found).unwrap_or_default();
@@ -274,7 +274,7 @@ fn written(path: &Path, text: &str) -> std::io::Result<()> {
     std::fs::File::open(directory)?.sync_all()
 }
 
-fn ledger_entry(found: &Found) -> Value {
+fn ledger_entry(found: &RecordStatus) -> Value {
     let record = wire::Record::of(found);
     let payload: Value = serde_json::from_str(record.payload.get()).unwrap_or(Value::Null);
     json!({

@@ -2,7 +2,7 @@
 
 use hapax::{Hapax, Judged};
 use hapax_pipeline::Pipeline;
-use hapax_pipeline::review::{self, Review, Standing};
+use hapax_pipeline::review::{self, Review, ReviewStatus};
 use hapax_server::wire;
 use serde_json::json;
 
@@ -63,7 +63,7 @@ async fn open(global: &Global, opened: &Opened) -> Result<Exit, Failed> {
         return Err(Failed::usage(format!("no operation of the key {key} was ever begun"))
             .next("See: hapax journal list"));
     };
-    if standing == Standing::Rejected {
+    if standing == ReviewStatus::Rejected {
         let what = format!("somebody was asked, and said no: {review}");
         return Err(Failed::new(Exit::Conflict, what).next("See: hapax reviews list --all"));
     }

@@ -113,7 +113,7 @@ pub(crate) fn terms(
 
 /// Why a program's run was no success, for the exit code.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Ended {
+pub(crate) enum RunFailure {
     Program(End),
     Guard,
 }
@@ -122,7 +122,7 @@ async fn perform(
     run: &Run,
     show: bool,
     claim: &Claim,
-    ended: &Cell<Option<Ended>>,
+    ended: &Cell<Option<RunFailure>>,
 ) -> Result<Outcome, Failure> {
     let told = tempfile::NamedTempFile::new();
     let told = told.map_err(|error| Failure::not_done(format!("no file for events: {error}")))?;
@@ -137,7 +137,7 @@ async fn perform(
     .collect();
     for check in &run.pre {
         if let Err(why) = passes(check, &environment, show, Some(claim)).await {
-            ended.set(Some(Ended::Guard));
+            ended.set(Some(RunFailure::Guard));
             return Err(Failure::not_done(format!("--pre {check:?} {why}")));
         }
     }
@@ -151,12 +151,12 @@ async fn perform(
     let (end, recording) =
         program.run().await.map_err(|error| Failure::not_done(error.to_string()))?;
     if end != End::Exited(0) {
-        ended.set(Some(Ended::Program(end)));
+        ended.set(Some(RunFailure::Program(end)));
         return Err(failure(run, &end));
     }
     for check in &run.post {
         if let Err(why) = passes(check, &environment, show, Some(claim)).await {
-            ended.set(Some(Ended::Guard));
+            ended.set(Some(RunFailure::Guard));
             return Err(Failure::partial(format!("--post {check:?} {why}")));
         }
     }
@@ -198,7 +198,7 @@ pub(crate) async fn undo(command: Vec<u8>) -> Result<(), Failure> {
 }
 
 /// Asks the reconciler whether an attempt happened.
-async fn look(command: String, key: hapax::Key, sought: hapax::Sought) -> Finding {
+async fn look(command: String, key: hapax::Key, sought: hapax::LookupRequest) -> Finding {
     let environment = [
         ("HAPAX_KEY", key.to_string()),
         ("HAPAX_ATTEMPT", sought.attempt.to_string()),
@@ -221,7 +221,7 @@ async fn conclude(
     hapax: &Hapax,
     (name, key): (&str, hapax::Key),
     result: Result<Done, Error>,
-    ended: Option<Ended>,
+    ended: Option<RunFailure>,
 ) -> Result<Exit, Failed> {
     let error = match result {
         Ok(done) => {
@@ -231,8 +231,8 @@ async fn conclude(
         Err(error) => error,
     };
     let exit = match ended {
-        Some(Ended::Program(end)) => Exit::Program(end.code()),
-        Some(Ended::Guard) => Exit::Refused,
+        Some(RunFailure::Program(end)) => Exit::Program(end.code()),
+        Some(RunFailure::Guard) => Exit::Refused,
         None => Exit::Look,
     };
     match error {
@@ -243,7 +243,7 @@ async fn conclude(
             Err(Failed::new(exit, format!("{}; rolled back", blocked.reason)))
         }
         Error::Blocked(blocked) if blocked.holder.is_none() => {
-            let exit = if matches!(ended, Some(Ended::Guard)) { exit } else { Exit::Look };
+            let exit = if matches!(ended, Some(RunFailure::Guard)) { exit } else { Exit::Look };
             Err(someone_must_look(name, &blocked, exit))
         }
         Error::Failed { reason } if ended.is_some() => {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::canonical::canonical;
-use crate::guard::{self, Found, Guards, Kind};
+use crate::guard::{self, GuardFinding, Guards, Kind};
 use crate::json::Json;
 use crate::lock::LockKey;
 use crate::outbox::{Event, Order};
@@ -414,10 +414,10 @@ impl Dataset {
     /// The largest contract, in bytes.
     pub const LARGEST_CONTRACT: usize = 256 * 1024;
 
-    fn inspect(&self, payload: &Json) -> Vec<Found> {
+    fn inspect(&self, payload: &Json) -> Vec<GuardFinding> {
         let mut found = if self.masked.is_some() { guard::places(payload) } else { Vec::new() };
         let text = |name: &str| payload.get(name).and_then(Json::as_str).unwrap_or_default();
-        let lacks = |name: &str, kind| Found { pointer: format!("/{name}"), kind };
+        let lacks = |name: &str, kind| GuardFinding { pointer: format!("/{name}"), kind };
         if self.care_label.as_ref().is_some_and(|label| text("care_label") != label) {
             found.push(lacks("care_label", Kind::CareLabel));
         }
@@ -430,14 +430,14 @@ impl Dataset {
 
 impl Registry {
     /// The guards' objections to recording an event.
-    pub fn inspect(&self, event: &Event) -> Vec<Found> {
+    pub fn inspect(&self, event: &Event) -> Vec<GuardFinding> {
         // hapax writes only payloads that it can read; any other is not inspected.
         let Ok(payload) = Json::parse(event.payload.as_str().as_bytes()) else { return Vec::new() };
         let mut found = guard::inspect(&payload, self.guards);
         match self.datasets.get(&event.dataset) {
             Some(dataset) => found.extend(dataset.inspect(&payload)),
             None if self.guards.registered => {
-                found.push(Found { pointer: String::new(), kind: Kind::Unregistered });
+                found.push(GuardFinding { pointer: String::new(), kind: Kind::Unregistered });
             }
             None => {}
         }

@@ -18,7 +18,7 @@ pub struct Policy {
     /// How long to wait in between, with full jitter.
     pub backoff: Backoff,
     /// How a failed record affects later records of its ordering key.
-    pub poison: Poison,
+    pub poison: OnExhausted,
 }
 
 impl Default for Policy {
@@ -26,7 +26,7 @@ impl Default for Policy {
         Self {
             attempts: 5,
             backoff: Backoff { base_ms: 1_000, cap_ms: 60_000, attempts: u32::MAX },
-            poison: Poison::default(),
+            poison: OnExhausted::default(),
         }
     }
 }
@@ -41,7 +41,7 @@ impl Policy {
 
 /// How a record that cannot be delivered affects later records of its ordering key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
-pub enum Poison {
+pub enum OnExhausted {
     /// The record fails, and they wait until an operator redrives it.
     #[default]
     Park,
@@ -51,7 +51,7 @@ pub enum Poison {
     Block,
 }
 
-impl Poison {
+impl OnExhausted {
     /// Its name.
     pub fn as_str(self) -> &'static str {
         match self {
@@ -82,12 +82,12 @@ pub struct Refusal {
     /// The sink's reason, without the record's content.
     pub reason: String,
     /// Whether a retry may help.
-    pub heals: Heals,
+    pub heals: Retryability,
 }
 
 /// Whether a retry may help.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Heals {
+pub enum Retryability {
     /// It may.
     Perhaps,
     /// Nothing can be delivered there at the moment; it is not this record's fault.
@@ -129,14 +129,14 @@ pub fn judge(policy: &Policy, attempt: u32, sent: &Sent, sink_is_down: bool, dic
         Sent::Held => return Next::Again { ms: 0 },
         Sent::Refused(refusal) => refusal,
     };
-    let excused = sink_is_down && !matches!(refusal.heals, Heals::Never);
-    let spent = attempt >= policy.attempts || refusal.heals == Heals::Never;
-    if spent && !excused && policy.poison != Poison::Block {
-        return Next::Fail { park: policy.poison == Poison::Park };
+    let excused = sink_is_down && !matches!(refusal.heals, Retryability::Never);
+    let spent = attempt >= policy.attempts || refusal.heals == Retryability::Never;
+    if spent && !excused && policy.poison != OnExhausted::Block {
+        return Next::Fail { park: policy.poison == OnExhausted::Park };
     }
     let wait = policy.backoff.delay_ms(attempt.max(1), dice).unwrap_or(policy.backoff.cap_ms);
     match refusal.heals {
-        Heals::After { ms } => Next::Again { ms: wait.max(ms) },
+        Retryability::After { ms } => Next::Again { ms: wait.max(ms) },
         _ => Next::Again { ms: wait },
     }
 }
@@ -229,7 +229,7 @@ pub fn fair(dispatchers: usize) -> usize {
 mod tests {
     use super::*;
 
-    fn refused(heals: Heals) -> Sent {
+    fn refused(heals: Retryability) -> Sent {
         Sent::Refused(Refusal { reason: "no".into(), heals })
     }
 
@@ -242,18 +242,21 @@ mod tests {
         let next = |attempt, sent: Sent, down| judge(&policy, attempt, &sent, down, u64::MAX);
         let park = Next::Fail { park: true };
         assert_eq!(next(1, Sent::Delivered { duplicate: false }, false), Next::Done);
-        assert_eq!(next(1, refused(Heals::Perhaps), false), Next::Again { ms: 1_000 });
-        assert_eq!(next(4, refused(Heals::Perhaps), false), Next::Again { ms: 8_000 });
-        assert_eq!(next(5, refused(Heals::Perhaps), false), park);
-        assert_eq!(next(5, refused(Heals::SinkDown), false), park);
-        assert_eq!(next(9, refused(Heals::SinkDown), true), Next::Again { ms: 60_000 });
-        assert_eq!(next(1, refused(Heals::Never), true), park);
-        assert_eq!(next(1, refused(Heals::After { ms: 7_000 }), false), Next::Again { ms: 7_000 });
+        assert_eq!(next(1, refused(Retryability::Perhaps), false), Next::Again { ms: 1_000 });
+        assert_eq!(next(4, refused(Retryability::Perhaps), false), Next::Again { ms: 8_000 });
+        assert_eq!(next(5, refused(Retryability::Perhaps), false), park);
+        assert_eq!(next(5, refused(Retryability::SinkDown), false), park);
+        assert_eq!(next(9, refused(Retryability::SinkDown), true), Next::Again { ms: 60_000 });
+        assert_eq!(next(1, refused(Retryability::Never), true), park);
+        assert_eq!(
+            next(1, refused(Retryability::After { ms: 7_000 }), false),
+            Next::Again { ms: 7_000 }
+        );
         assert_eq!(next(3, Sent::Held, false), Next::Again { ms: 0 });
         let with = |poison| Policy { poison, ..policy };
-        let tenth = |poison| judge(&with(poison), 10, &refused(Heals::Never), false, 0);
-        assert_eq!(tenth(Poison::Skip), Next::Fail { park: false });
-        assert_eq!(tenth(Poison::Block), Next::Again { ms: 0 });
+        let tenth = |poison| judge(&with(poison), 10, &refused(Retryability::Never), false, 0);
+        assert_eq!(tenth(OnExhausted::Skip), Next::Fail { park: false });
+        assert_eq!(tenth(OnExhausted::Block), Next::Again { ms: 0 });
         assert_eq!(policy.horizon_ms(), 15_000);
     }
 
@@ -275,7 +278,8 @@ mod tests {
 
     #[test]
     fn what_a_failed_record_means_is_written_out() {
-        let words = [Poison::Park, Poison::Skip, Poison::Block].map(Poison::as_str);
+        let words =
+            [OnExhausted::Park, OnExhausted::Skip, OnExhausted::Block].map(OnExhausted::as_str);
         assert_eq!(words, ["park", "skip", "block"]);
     }
 

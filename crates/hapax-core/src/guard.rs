@@ -10,7 +10,9 @@ mod secrets;
 
 use std::fmt;
 
-pub use self::places::{Half, Place, axes, called, is_cell_name, is_exact, is_index, is_precise};
+pub use self::places::{
+    Coordinate, Location, axes, called, is_cell_name, is_exact, is_index, is_precise,
+};
 use crate::json::Json;
 
 /// The kind of a guard's finding.
@@ -55,14 +57,14 @@ impl Kind {
 
 /// Something that must not leave, and where it is.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Found {
+pub struct GuardFinding {
     /// Where: a JSON pointer (RFC 6901) into the payload.
     pub pointer: String,
     /// The kind.
     pub kind: Kind,
 }
 
-impl fmt::Display for Found {
+impl fmt::Display for GuardFinding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.kind == Kind::Unregistered {
             return f.write_str(self.kind.as_str());
@@ -102,7 +104,7 @@ impl Default for Guards {
 /// assert_eq!(found[0].to_string(), "an e-mail address at /to/mail");
 /// # Ok::<(), hapax_core::json::JsonError>(())
 /// ```
-pub fn inspect(payload: &Json, guards: Guards) -> Vec<Found> {
+pub fn inspect(payload: &Json, guards: Guards) -> Vec<GuardFinding> {
     let mut found = Vec::new();
     walk(payload, "", &mut String::new(), guards, &mut found);
     found
@@ -119,20 +121,20 @@ pub fn inspect(payload: &Json, guards: Guards) -> Vec<Found> {
 /// assert_eq!(found, ["/station/lat", "/station/lon"]);
 /// # Ok::<(), hapax_core::json::JsonError>(())
 /// ```
-pub fn places(payload: &Json) -> Vec<Found> {
+pub fn places(payload: &Json) -> Vec<GuardFinding> {
     let mut found = Vec::new();
     places::find("", payload, &mut String::new(), &mut found);
     found
 }
 
-fn walk(value: &Json, name: &str, at: &mut String, guards: Guards, found: &mut Vec<Found>) {
+fn walk(value: &Json, name: &str, at: &mut String, guards: Guards, found: &mut Vec<GuardFinding>) {
     let length = at.len();
     match value {
         Json::Object(members) => {
             for (name, value) in members {
                 // A name that must not leave is not repeated; the object that has it is named.
                 if let Some(kind) = judge(name, "", guards) {
-                    found.push(Found { pointer: at.clone(), kind });
+                    found.push(GuardFinding { pointer: at.clone(), kind });
                     continue;
                 }
                 at.push('/');
@@ -150,11 +152,11 @@ fn walk(value: &Json, name: &str, at: &mut String, guards: Guards, found: &mut V
         }
         Json::String(text) => {
             let kind = judge(text, name, guards);
-            found.extend(kind.map(|kind| Found { pointer: at.clone(), kind }));
+            found.extend(kind.map(|kind| GuardFinding { pointer: at.clone(), kind }));
         }
         Json::Number(number) => {
             let card = guards.personal && numbers::is_card(number.as_str());
-            found.extend(card.then(|| Found { pointer: at.clone(), kind: Kind::Card }));
+            found.extend(card.then(|| GuardFinding { pointer: at.clone(), kind: Kind::Card }));
         }
         Json::Null | Json::Bool(_) => {}
     }

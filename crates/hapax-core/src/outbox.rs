@@ -300,7 +300,7 @@ pub struct Record {
 
 impl Record {
     /// The hash of its ordering key.
-    pub fn track(&self) -> Track {
+    pub fn track(&self) -> OrderingKeyHash {
         let namespace = self.name.namespace.as_str().as_bytes();
         let framed = Framed::new("hapax.order.v1:").field(namespace);
         let digest = match &self.event.order {
@@ -309,16 +309,16 @@ impl Record {
             Order::Free => framed.number(0).field(self.id.as_bytes()),
         };
         let [a, b, c, d, e, f, g, h, ..] = digest.finish();
-        Track(u64::from_be_bytes([a, b, c, d, e, f, g, h]))
+        OrderingKeyHash(u64::from_be_bytes([a, b, c, d, e, f, g, h]))
     }
 }
 
 /// The hash of an ordering key, whose records are sent one after the other. Two keys that collide
 /// in 64 bits wait for each other, and no more comes of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Track(pub u64);
+pub struct OrderingKeyHash(pub u64);
 
-impl Track {
+impl OrderingKeyHash {
     /// The bucket it lies in.
     pub fn bucket(self) -> u16 {
         (self.0 >> 54) as u16

@@ -20,7 +20,7 @@ pub struct Part {
 
 /// An existing part.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Found {
+pub struct PartRecord {
     /// Its place among all parts, in the order of their first grants.
     pub place: u64,
     /// The name of its effect.
@@ -33,7 +33,7 @@ pub struct Found {
 
 /// Which parts to look for.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Sought {
+pub struct PartFilter {
     /// Only of this whole.
     pub whole: Option<Key>,
     /// Only of this kind.

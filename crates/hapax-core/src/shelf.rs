@@ -10,7 +10,7 @@ use crate::time::Timestamp;
 
 /// The index entry by which a result is found and counted.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Shelved {
+pub struct IndexEntry {
     /// The IRI of the ontology it was made from.
     pub ontology: String,
     /// That ontology's version. A result of another version is not recorded.
@@ -25,11 +25,11 @@ pub struct Shelved {
 
 /// An existing result.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Shelf {
+pub struct IndexedResult {
     /// The key of its effect.
     pub key: Key,
     /// Its index entry.
-    pub shelved: Shelved,
+    pub shelved: IndexEntry,
     /// Its size in bytes.
     pub bytes: u64,
     /// When it was recorded.
@@ -40,7 +40,7 @@ pub struct Shelf {
 
 /// Counts and size of the results.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Stock {
+pub struct CacheStats {
     /// Results that clients requested.
     pub whole: u64,
     /// Parts of results.
@@ -51,7 +51,7 @@ pub struct Stock {
 
 /// Which results to look for.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Sought {
+pub struct ResultFilter {
     /// Only of this ontology.
     pub ontology: Option<String>,
     /// Only of this text.
@@ -98,7 +98,7 @@ pub struct Ontology {
 
 /// Cache accesses of one kind to one key, recorded in bulk.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Heard {
+pub struct CacheAccess {
     /// The effect that was asked for.
     pub name: Name,
     /// The ontology.

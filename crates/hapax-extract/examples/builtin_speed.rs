@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use hapax_extract::{
-    Builtin, Chunk, Class, Found, Individual, Ontology, Property, Scope, chunks, merge,
+    Builtin, Chunk, ChunkGraph, Class, Individual, Ontology, Property, Scope, chunks, merge,
 };
 
 /// Common words, the most common first.
@@ -175,11 +175,11 @@ fn time<T>(what: &str, bytes: usize, mut run: impl FnMut() -> T) {
     println!("{what:<36} {:>8.1} MB/s", bytes as f64 / 1e6 / best);
 }
 
-fn read(builtin: &Builtin, scope: &Scope, ontology: &Ontology, chunk: &Chunk<'_>) -> Found {
+fn read(builtin: &Builtin, scope: &Scope, ontology: &Ontology, chunk: &Chunk<'_>) -> ChunkGraph {
     let mentions = builtin.mentions(ontology, chunk.text).unwrap_or_default();
     let properties = scope.between(&mentions);
     let said = builtin.said(ontology, chunk.text, &mentions, &properties).unwrap_or_default();
-    Found { mentions, said }
+    ChunkGraph { mentions, said }
 }
 
 fn main() {
@@ -192,7 +192,7 @@ fn main() {
     let begun = Instant::now();
     builtin.learn(&ontology).unwrap_or_else(|trouble| panic!("{trouble}"));
     println!("compiling the ontology: {:.1} ms", begun.elapsed().as_secs_f64() * 1e3);
-    let find = |builtin: &Builtin, ontology: &Ontology| -> Vec<Found> {
+    let find = |builtin: &Builtin, ontology: &Ontology| -> Vec<ChunkGraph> {
         pieces.iter().map(|chunk| read(builtin, &scope, ontology, chunk)).collect()
     };
     let found = find(&builtin, &ontology);
@@ -216,7 +216,7 @@ fn main() {
     time("everything", text.len(), || {
         let pieces = chunks(&text, 2000);
         let find = |chunk| read(&builtin, &scope, &ontology, chunk);
-        let found: Vec<Found> = pieces.iter().map(find).collect();
+        let found: Vec<ChunkGraph> = pieces.iter().map(find).collect();
         merge(&pieces, &found, &ontology)
     });
 }

@@ -4,7 +4,7 @@
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Mutex, MutexGuard};
 
-use hapax::shelf::{Heard, What};
+use hapax::shelf::{CacheAccess, What};
 use hapax::{Name, Namespace};
 
 /// How many different counts are held until they are recorded. Further ones are dropped.
@@ -40,14 +40,14 @@ impl Attention {
 
     /// Takes the counts, for recording, and lists all namespaces in which a request was ever
     /// counted.
-    pub(crate) fn take(&self) -> (Vec<Heard>, BTreeSet<Namespace>) {
+    pub(crate) fn take(&self) -> (Vec<CacheAccess>, BTreeSet<Namespace>) {
         let (noted, namespaces) = {
             let mut book = self.lock();
             (std::mem::take(&mut book.noted), book.namespaces.clone())
         };
-        let mut heard: Vec<Heard> = noted
+        let mut heard: Vec<CacheAccess> = noted
             .into_iter()
-            .map(|((name, what), Noted { ontology, times })| Heard {
+            .map(|((name, what), Noted { ontology, times })| CacheAccess {
                 name,
                 ontology,
                 what,
@@ -60,9 +60,9 @@ impl Attention {
     }
 
     /// Adds back counts whose recording failed.
-    pub(crate) fn put_back(&self, heard: Vec<Heard>) {
+    pub(crate) fn put_back(&self, heard: Vec<CacheAccess>) {
         let mut book = self.lock();
-        for Heard { name, ontology, what, times, .. } in heard {
+        for CacheAccess { name, ontology, what, times, .. } in heard {
             let noted = book.noted.entry((name, what));
             noted.or_insert(Noted { ontology, times: 0 }).times += times;
         }

@@ -17,8 +17,8 @@ mod word;
 use std::future::ready;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use crate::extractor::{Answer, Ask, Asked, Extractor, Trouble};
-use crate::graph::{Mention, Said};
+use crate::extractor::{Answer, Answered, Ask, Extractor, ExtractorError};
+use crate::graph::{Mention, Statement};
 use crate::ontology::{Ontology, Property};
 use lexicon::Lexicon;
 
@@ -29,13 +29,13 @@ const KEPT: usize = 16;
 #[derive(Debug, Default)]
 pub struct Builtin {
     /// The most recently used comes first.
-    kept: Mutex<Vec<Kept>>,
+    kept: Mutex<Vec<CompiledOntology>>,
 }
 
 /// A compiled ontology. It holds its source, so that no other ontology can be allocated at that
 /// address.
 #[derive(Debug, Clone)]
-struct Kept {
+struct CompiledOntology {
     ontology: Arc<Ontology>,
     lexicon: Arc<Lexicon>,
 }
@@ -48,7 +48,7 @@ impl Builtin {
 
     /// Compiles an ontology ahead of its use. A later call with this very ontology is matched by
     /// its address; an equal copy has to be compared in full.
-    pub fn learn(&self, ontology: &Arc<Ontology>) -> Result<(), Trouble> {
+    pub fn learn(&self, ontology: &Arc<Ontology>) -> Result<(), ExtractorError> {
         if !self.knows(ontology) {
             self.keep(Arc::clone(ontology))?;
         }
@@ -56,7 +56,11 @@ impl Builtin {
     }
 
     /// The entities that the chunk mentions, in the order of the text.
-    pub fn mentions(&self, ontology: &Ontology, chunk: &str) -> Result<Vec<Mention>, Trouble> {
+    pub fn mentions(
+        &self,
+        ontology: &Ontology,
+        chunk: &str,
+    ) -> Result<Vec<Mention>, ExtractorError> {
         Ok(mentions::mentions(&*self.lexicon(ontology)?, chunk))
     }
 
@@ -68,16 +72,16 @@ impl Builtin {
         chunk: &str,
         mentions: &[Mention],
         properties: &[&Property],
-    ) -> Result<Vec<Said>, Trouble> {
+    ) -> Result<Vec<Statement>, ExtractorError> {
         if mentions.len() < 2 || properties.is_empty() {
             return Ok(Vec::new());
         }
         Ok(relations::said(&*self.lexicon(ontology)?, chunk, mentions, properties))
     }
 
-    fn lexicon(&self, ontology: &Ontology) -> Result<Arc<Lexicon>, Trouble> {
+    fn lexicon(&self, ontology: &Ontology) -> Result<Arc<Lexicon>, ExtractorError> {
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        let same = |one: &Kept| std::ptr::eq(Arc::as_ptr(&one.ontology), ontology);
+        let same = |one: &CompiledOntology| std::ptr::eq(Arc::as_ptr(&one.ontology), ontology);
         let known = kept.iter().position(same);
         if let Some(at) = known.or_else(|| kept.iter().position(|one| *one.ontology == *ontology)) {
             kept[..=at].rotate_right(1);
@@ -92,11 +96,12 @@ impl Builtin {
         kept.iter().any(|one| Arc::ptr_eq(&one.ontology, ontology))
     }
 
-    fn keep(&self, ontology: Arc<Ontology>) -> Result<Arc<Lexicon>, Trouble> {
-        let lexicon = Lexicon::new(&ontology).map_err(|error| Trouble::Never(error.to_string()))?;
+    fn keep(&self, ontology: Arc<Ontology>) -> Result<Arc<Lexicon>, ExtractorError> {
+        let lexicon =
+            Lexicon::new(&ontology).map_err(|error| ExtractorError::Never(error.to_string()))?;
         let lexicon = Arc::new(lexicon);
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        kept.insert(0, Kept { ontology, lexicon: Arc::clone(&lexicon) });
+        kept.insert(0, CompiledOntology { ontology, lexicon: Arc::clone(&lexicon) });
         kept.truncate(KEPT);
         Ok(lexicon)
     }
@@ -107,7 +112,7 @@ impl Extractor for Builtin {
         "builtin.1".to_owned()
     }
 
-    fn prepare(&self, ontology: &Arc<Ontology>) -> Result<(), Trouble> {
+    fn prepare(&self, ontology: &Arc<Ontology>) -> Result<(), ExtractorError> {
         self.learn(ontology)
     }
 
@@ -124,12 +129,12 @@ impl Extractor for Builtin {
         ask: Ask<'a>,
         mentions: &'a [Mention],
         properties: &'a [&'a Property],
-    ) -> Answer<'a, Vec<Said>> {
+    ) -> Answer<'a, Vec<Statement>> {
         Box::pin(ready(self.said(ask.ontology, ask.chunk, mentions, properties).map(free)))
     }
 }
 
 /// An answer that cost nothing.
-fn free<T: Default>(found: T) -> Asked<T> {
-    Asked { found, ..Asked::default() }
+fn free<T: Default>(found: T) -> Answered<T> {
+    Answered { found, ..Answered::default() }
 }

@@ -5,7 +5,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::graph::{Mention, Said};
+use crate::graph::{Mention, Statement};
 use crate::ontology::{Ontology, Property};
 use crate::params::Params;
 
@@ -25,7 +25,7 @@ pub struct Ask<'a> {
 
 /// An answer, and its cost.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Asked<T> {
+pub struct Answered<T> {
     /// The findings.
     pub found: T,
     /// The number of paid calls.
@@ -51,7 +51,7 @@ pub struct Bill {
 
 /// Why an extractor has no answer.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Trouble {
+pub enum ExtractorError {
     /// It may work later.
     #[error("{reason}")]
     Later {
@@ -72,7 +72,7 @@ const NEVER: &str = "it will not work: ";
 /// in other processes too.
 const AFTER: &str = "it may work after ";
 
-impl Trouble {
+impl ExtractorError {
     /// The text that the ledger records. The prefix stands first, because a long reason is cut.
     pub(crate) fn reason(&self) -> String {
         match self {
@@ -112,7 +112,8 @@ impl Trouble {
 }
 
 /// The future that an extractor returns.
-pub type Answer<'a, T> = Pin<Box<dyn Future<Output = Result<Asked<T>, Trouble>> + Send + 'a>>;
+pub type Answer<'a, T> =
+    Pin<Box<dyn Future<Output = Result<Answered<T>, ExtractorError>> + Send + 'a>>;
 
 /// Finds entities and relations in a chunk of text. A question is asked once and its answer is
 /// reused, so the same question has to have the same answer, or one that is as good.
@@ -127,7 +128,7 @@ pub trait Extractor: Send + Sync + 'static {
     }
 
     /// Is called with an ontology before the first question about it.
-    fn prepare(&self, ontology: &Arc<Ontology>) -> Result<(), Trouble> {
+    fn prepare(&self, ontology: &Arc<Ontology>) -> Result<(), ExtractorError> {
         let _ = ontology;
         Ok(())
     }
@@ -158,15 +159,15 @@ pub trait Extractor: Send + Sync + 'static {
         ask: Ask<'a>,
         mentions: &'a [Mention],
         properties: &'a [&'a Property],
-    ) -> Answer<'a, Vec<Said>>;
+    ) -> Answer<'a, Vec<Statement>>;
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn later(reason: &str, after_ms: Option<u64>) -> Trouble {
-        Trouble::Later { reason: reason.into(), after: after_ms.map(Duration::from_millis) }
+    fn later(reason: &str, after_ms: Option<u64>) -> ExtractorError {
+        ExtractorError::Later { reason: reason.into(), after: after_ms.map(Duration::from_millis) }
     }
 
     #[test]
@@ -177,13 +178,13 @@ mod tests {
             later("busy", Some(1_500)),
             later("busy", Some(90 * 24 * 60 * 60 * 1_000 + 1)),
             later("", Some(u64::MAX)),
-            Trouble::Never("no".into()),
+            ExtractorError::Never("no".into()),
         ] {
-            assert_eq!(Trouble::of(&trouble.reason()), trouble);
+            assert_eq!(ExtractorError::of(&trouble.reason()), trouble);
         }
         // A reason that only resembles a prefix is read as a plain reason.
         for reason in ["it may work after lunch: who knows", "it may work after 7s"] {
-            assert_eq!(Trouble::of(reason), later(reason, None));
+            assert_eq!(ExtractorError::of(reason), later(reason, None));
         }
     }
 
@@ -191,7 +192,7 @@ mod tests {
     fn of_two_pauses_the_longer_counts() {
         let told = later("first", None).and(later("second", Some(2_000)));
         assert_eq!(told.and(later("third", Some(1_000))), later("first", Some(2_000)));
-        let never = Trouble::Never("no".into());
+        let never = ExtractorError::Never("no".into());
         assert_eq!(never.clone().and(later("second", Some(1))), never);
     }
 }

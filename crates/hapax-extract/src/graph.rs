@@ -20,12 +20,12 @@ pub struct Mention {
 
 /// A relation as one chunk states it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Said {
-    /// Its subject: an index in [`Found::mentions`].
+pub struct Statement {
+    /// Its subject: an index in [`ChunkGraph::mentions`].
     pub subject: usize,
     /// The IRI of the property.
     pub property: String,
-    /// Its object: another index in [`Found::mentions`].
+    /// Its object: another index in [`ChunkGraph::mentions`].
     pub object: usize,
     /// Where it is stated in the chunk, in bytes.
     pub start: usize,
@@ -36,16 +36,16 @@ pub struct Said {
 /// The findings of one chunk. Offsets count from the beginning of the chunk, so that the findings
 /// are the same wherever the chunk stands.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct Found {
+pub struct ChunkGraph {
     /// The entities it mentions, in the order of the text.
     pub mentions: Vec<Mention>,
     /// The relations it states.
-    pub said: Vec<Said>,
+    pub said: Vec<Statement>,
 }
 
 /// A place in the normalised text. Offsets count characters (Unicode scalar values), from 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub struct Place {
+pub struct Span {
     /// The number of the chunk, from 0.
     pub chunk: usize,
     /// The first character.
@@ -68,7 +68,7 @@ pub struct Entity {
     /// Every way it is written, sorted.
     pub forms: Vec<String>,
     /// Every place where it is mentioned.
-    pub mentions: Vec<Place>,
+    pub mentions: Vec<Span>,
 }
 
 /// A relation of the whole text.
@@ -81,7 +81,7 @@ pub struct Relation {
     /// The id of an entity.
     pub object: String,
     /// Every place where it is stated.
-    pub mentions: Vec<Place>,
+    pub mentions: Vec<Span>,
 }
 
 /// The entities and relations of a text.

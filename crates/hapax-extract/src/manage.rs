@@ -1,7 +1,7 @@
 //! Manages ontologies and recorded results: storing, explaining, counting, removing.
 
 use hapax::key::extraction::Extraction;
-use hapax::shelf::{self, Evict, Shelf, Sought, Stock};
+use hapax::shelf::{self, CacheStats, Evict, IndexedResult, ResultFilter};
 use hapax::{Key, State, StateName, Timestamp};
 
 use crate::error::Error;
@@ -68,7 +68,7 @@ pub struct Nearest {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Stats {
     /// The results in the store.
-    pub stock: Stock,
+    pub stock: CacheStats,
     /// The size limit, in bytes.
     pub room: u64,
     /// Requests of this process that found a recorded result.
@@ -199,16 +199,17 @@ impl Extract {
             }
         }
         let components = &identity.components;
-        let by_text = Sought {
+        let by_text = ResultFilter {
             text_hash: Some(components.text_hash.clone()),
             limit: COMPARED,
-            ..Sought::default()
+            ..ResultFilter::default()
         };
         let mut shelves = hapax.shelved(by_text).await?;
         if shelves.is_empty() {
             let ontology = Some(request.ontology_id.clone());
-            shelves =
-                hapax.shelved(Sought { ontology, limit: COMPARED, ..Sought::default() }).await?;
+            shelves = hapax
+                .shelved(ResultFilter { ontology, limit: COMPARED, ..ResultFilter::default() })
+                .await?;
         }
         let compared = shelves.iter().map(|shelf| {
             let mut differs = differences(shelf, &identity, &request.ontology_id, &version);
@@ -294,7 +295,7 @@ fn listed(kept: shelf::Ontology) -> Listed {
 }
 
 fn differences(
-    shelf: &Shelf,
+    shelf: &IndexedResult,
     identity: &Identity,
     ontology: &str,
     version: &str,

@@ -4,17 +4,17 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::chunk::{Chunk, floor};
-use crate::graph::{Entity, Found, Graph, Place, Relation};
+use crate::graph::{ChunkGraph, Entity, Graph, Relation, Span};
 use crate::ontology::Ontology;
 use crate::resolve::resolve;
 
 /// Merges what was found in each chunk. The same chunks with the same findings make the same graph.
 /// A finding that points outside its chunk counts up to the chunk's end; a relation between
 /// mentions that are not there is left out.
-pub fn merge(chunks: &[Chunk<'_>], found: &[Found], ontology: &Ontology) -> Graph {
+pub fn merge(chunks: &[Chunk<'_>], found: &[ChunkGraph], ontology: &Ontology) -> Graph {
     let resolved = resolve(found, ontology);
     let mut entities: Vec<Gathered> = resolved.things.iter().map(|_| Gathered::default()).collect();
-    let mut relations: BTreeMap<(usize, &str, usize), BTreeSet<Place>> = BTreeMap::new();
+    let mut relations: BTreeMap<(usize, &str, usize), BTreeSet<Span>> = BTreeMap::new();
     let mut characters = 0;
     for ((chunk, found), of) in chunks.iter().zip(found).zip(&resolved.of) {
         let ruler = Ruler::new(chunk, found, characters);
@@ -57,7 +57,7 @@ pub fn merge(chunks: &[Chunk<'_>], found: &[Found], ontology: &Ontology) -> Grap
 #[derive(Default)]
 struct Gathered<'a> {
     forms: BTreeSet<&'a str>,
-    places: BTreeSet<Place>,
+    places: BTreeSet<Span>,
 }
 
 /// Converts byte offsets in one chunk to character offsets in the whole text.
@@ -71,7 +71,7 @@ struct Ruler<'a> {
 }
 
 impl<'a> Ruler<'a> {
-    fn new(chunk: &Chunk<'a>, found: &Found, start: usize) -> Self {
+    fn new(chunk: &Chunk<'a>, found: &ChunkGraph, start: usize) -> Self {
         let text = chunk.text;
         if text.is_ascii() {
             return Self { chunk: *chunk, start, end: start + text.len(), known: Vec::new() };
@@ -92,9 +92,9 @@ impl<'a> Ruler<'a> {
         Self { chunk: *chunk, start, end, known }
     }
 
-    fn place(&self, start: usize, end: usize) -> Place {
+    fn place(&self, start: usize, end: usize) -> Span {
         let start = self.character(start);
-        Place { chunk: self.chunk.index, start, end: self.character(end).max(start) }
+        Span { chunk: self.chunk.index, start, end: self.character(end).max(start) }
     }
 
     fn character(&self, byte: usize) -> usize {
@@ -116,13 +116,13 @@ impl<'a> Ruler<'a> {
 mod tests {
     use super::*;
     use crate::chunk::chunks;
-    use crate::graph::{Mention, Said};
+    use crate::graph::{Mention, Statement};
 
     const TEXT: &str = "Élan is a river.\nThe Élan meets Łódź.\nŁódź is old.\n";
 
     /// The findings of a chunk in which every `Élan` is a river, every `Łódź` a city, and they
     /// meet.
-    fn find(chunk: &str) -> Found {
+    fn find(chunk: &str) -> ChunkGraph {
         let mut mentions = Vec::new();
         for (class, name) in [("river", "Élan"), ("city", "Łódź")] {
             for (start, written) in chunk.match_indices(name) {
@@ -139,19 +139,19 @@ mod tests {
         let said = chunk.match_indices(meets).map(|(start, _)| {
             let end = start + meets.len();
             let (subject, object) = (number(start, false), number(end, true));
-            Said { subject, property: "meets".to_owned(), object, start, end }
+            Statement { subject, property: "meets".to_owned(), object, start, end }
         });
         let said = said.collect();
-        Found { mentions, said }
+        ChunkGraph { mentions, said }
     }
 
     fn merged(size: usize) -> Graph {
         let chunks = chunks(TEXT, size);
-        let found: Vec<Found> = chunks.iter().map(|chunk| find(chunk.text)).collect();
+        let found: Vec<ChunkGraph> = chunks.iter().map(|chunk| find(chunk.text)).collect();
         merge(&chunks, &found, &Ontology::default())
     }
 
-    fn written(place: &Place) -> String {
+    fn written(place: &Span) -> String {
         TEXT.chars().skip(place.start).take(place.end - place.start).collect()
     }
 

@@ -29,8 +29,8 @@ use hapax_sinks::excerpt::excerpt;
 use http::StatusCode;
 use serde_json::{Map, Value, json};
 
-use crate::extractor::{Answer, Ask, Asked, Bill, Extractor, Trouble};
-use crate::graph::{Mention, Said};
+use crate::extractor::{Answer, Answered, Ask, Bill, Extractor, ExtractorError};
+use crate::graph::{Mention, Statement};
 use crate::ontology::Property;
 use crate::params::Params;
 use completion::{Completion, End};
@@ -92,7 +92,7 @@ impl OpenAi {
         params: &Params,
         question: Question,
         read: impl Fn(&str) -> Reading<T>,
-    ) -> Result<Asked<Vec<T>>, Trouble> {
+    ) -> Result<Answered<Vec<T>>, ExtractorError> {
         let mut talk = Talk::new(params, question, &self.settings.model);
         let first = self.complete(&mut talk).await?;
         let reading = talk.judge(&first, &read)?;
@@ -107,17 +107,17 @@ impl OpenAi {
             }
         };
         let Tally { calls, tokens_in, tokens_out } = talk.tally;
-        Ok(Asked { found: kept, calls, tokens_in, tokens_out })
+        Ok(Answered { found: kept, calls, tokens_in, tokens_out })
     }
 
     /// Of two answers, the one with more usable items; the later one, if both have as many.
-    fn better<T>(&self, first: Reading<T>, second: Reading<T>) -> Result<Vec<T>, Trouble> {
+    fn better<T>(&self, first: Reading<T>, second: Reading<T>) -> Result<Vec<T>, ExtractorError> {
         let size = |reading: &Reading<T>| reading.found.as_ref().map(Vec::len);
         let chosen = if size(&first) > size(&second) { first } else { second };
         let Reading { found, faults } = chosen;
         let Some(found) = found else {
             let why = faults.first().map(String::as_str).unwrap_or_default();
-            return Err(Trouble::Never(format!(
+            return Err(ExtractorError::Never(format!(
                 "the model's answer cannot be used, nor could it after it was sent back: {why}"
             )));
         };
@@ -126,7 +126,7 @@ impl OpenAi {
     }
 
     /// One answer of the model, in a dialect that the endpoint understands.
-    async fn complete(&self, talk: &mut Talk) -> Result<Completion, Trouble> {
+    async fn complete(&self, talk: &mut Talk) -> Result<Completion, ExtractorError> {
         let mut dialect = self.dialects.of(&talk.model);
         loop {
             let mut request = talk.request();
@@ -157,7 +157,7 @@ impl OpenAi {
 /// The pause that the endpoint asks for, if it is busy and the pause is short.
 fn short_pause(refused: &Refused) -> Option<Duration> {
     match (refused.status, &refused.trouble) {
-        (Some(StatusCode::TOO_MANY_REQUESTS), Trouble::Later { after, .. }) => {
+        (Some(StatusCode::TOO_MANY_REQUESTS), ExtractorError::Later { after, .. }) => {
             after.filter(|after| *after <= POLITE)
         }
         _ => None,
@@ -210,7 +210,7 @@ impl Extractor for OpenAi {
     fn entities<'a>(&'a self, ask: Ask<'a>) -> Answer<'a, Vec<Mention>> {
         Box::pin(async move {
             if ask.chunk.trim().is_empty() || ask.ontology.classes.is_empty() {
-                return Ok(Asked::default());
+                return Ok(Answered::default());
             }
             let question = match self.settings.prompt {
                 Prompt::V1 => question::entities(&ask),
@@ -224,10 +224,10 @@ impl Extractor for OpenAi {
         ask: Ask<'a>,
         mentions: &'a [Mention],
         properties: &'a [&'a Property],
-    ) -> Answer<'a, Vec<Said>> {
+    ) -> Answer<'a, Vec<Statement>> {
         Box::pin(async move {
             if mentions.len() < 2 || properties.is_empty() {
-                return Ok(Asked::default());
+                return Ok(Answered::default());
             }
             let question = match self.settings.prompt {
                 Prompt::V1 => question::relations(&ask, mentions, properties),
@@ -284,7 +284,7 @@ impl Talk {
         &self,
         completion: &Completion,
         read: impl Fn(&str) -> Reading<T>,
-    ) -> Result<Reading<T>, Trouble> {
+    ) -> Result<Reading<T>, ExtractorError> {
         match &completion.end {
             End::Done => Ok(read(&completion.text)),
             End::CutOff => Ok(Reading::unreadable(format!(
@@ -294,7 +294,7 @@ impl Talk {
             ))),
             End::Refused(words) => {
                 let words = excerpt(words, 200);
-                Err(Trouble::Never(format!("the model will not answer this: {words}")))
+                Err(ExtractorError::Never(format!("the model will not answer this: {words}")))
             }
         }
     }

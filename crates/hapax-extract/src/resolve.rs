@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use data_encoding::HEXLOWER;
 use sha2::{Digest as _, Sha256};
 
-use crate::graph::{Found, Mention};
+use crate::graph::{ChunkGraph, Mention};
 use crate::kinds::Kinds;
 use crate::ontology::Ontology;
 use crate::sentence::spaced;
@@ -40,7 +40,7 @@ pub struct Resolved {
 }
 
 /// Finds out which mentions are of one thing.
-pub fn resolve(found: &[Found], ontology: &Ontology) -> Resolved {
+pub fn resolve(found: &[ChunkGraph], ontology: &Ontology) -> Resolved {
     let mut groups = Groups::default();
     let of: Vec<Vec<usize>> = found
         .iter()
@@ -278,7 +278,8 @@ mod tests {
                 end: 0,
             }
         };
-        let found = Found { mentions: mentions.iter().map(mention).collect(), said: Vec::new() };
+        let found =
+            ChunkGraph { mentions: mentions.iter().map(mention).collect(), said: Vec::new() };
         let resolved = resolve(&[found], &ontology());
         let thing =
             |&at: &usize| (resolved.things[at].class.clone(), resolved.things[at].name.clone());

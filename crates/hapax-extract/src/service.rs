@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime};
 
 use hapax::json::Json;
-use hapax::shelf::{Evict, Stock, What};
+use hapax::shelf::{CacheStats, Evict, What};
 use hapax::{Done, Failure, Hapax, How, Key, Name, Safety, StoreError};
 use hapax_core::outcome::DEFAULT_KEEP_LIMIT;
 use serde::Serialize;
@@ -15,7 +15,7 @@ use tokio::task::JoinSet;
 
 use crate::attention::Attention;
 use crate::error::Error;
-use crate::extractor::{Bill, Extractor, Trouble};
+use crate::extractor::{Bill, Extractor, ExtractorError};
 use crate::graph::Graph;
 use crate::identity::Identity;
 use crate::meters::Meters;
@@ -114,7 +114,7 @@ impl Extracted {
 /// A result as it is recorded.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Kept<'a> {
+struct StoredResult<'a> {
     computed_at: String,
     #[serde(flatten)]
     graph: &'a Graph,
@@ -402,11 +402,11 @@ impl Extract {
 
     /// One pass of maintenance: records the counted outcomes, and evicts results above the size
     /// limit.
-    pub async fn tend(&self) -> Result<Tended, Error> {
+    pub async fn tend(&self) -> Result<MaintenanceReport, Error> {
         let shared = &self.shared;
         shared.meters.charge(&shared.extractor.bill());
         let (heard, namespaces) = shared.attention.take();
-        let mut tended = Tended { noted: heard.len(), evicted: 0 };
+        let mut tended = MaintenanceReport { noted: heard.len(), evicted: 0 };
         if !heard.is_empty() {
             let told = self.hapax.attend(heard.clone()).await;
             told.inspect_err(|_| shared.attention.put_back(heard))?;
@@ -428,7 +428,7 @@ impl Extract {
     async fn make_room(&self, hapax: &Hapax) -> Result<usize, Error> {
         let mut evicted = 0;
         for _ in 0..ROUNDS {
-            let Stock { whole, parts, bytes } = hapax.stock().await?;
+            let CacheStats { whole, parts, bytes } = hapax.stock().await?;
             let over = bytes.saturating_sub(self.shared.settings.room);
             if over == 0 {
                 break;
@@ -456,7 +456,7 @@ const ROUNDS: usize = 64;
 
 /// The report of one pass of maintenance.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Tended {
+pub struct MaintenanceReport {
     /// Counted outcomes that were recorded.
     pub noted: usize,
     /// Results evicted.
@@ -495,9 +495,9 @@ impl Shared {
 /// The error that a failure is for the caller.
 fn told(error: hapax::Error) -> Error {
     let hapax::Error::Failed { reason } = error else { return error.into() };
-    match Trouble::of(&reason) {
-        Trouble::Never(reason) => Error::Hopeless(reason),
-        Trouble::Later { reason, after } => Error::Extractor { reason, after },
+    match ExtractorError::of(&reason) {
+        ExtractorError::Never(reason) => Error::Hopeless(reason),
+        ExtractorError::Later { reason, after } => Error::Extractor { reason, after },
     }
 }
 
@@ -511,7 +511,7 @@ async fn read(job: &Arc<Job>) -> Result<Vec<u8>, Failure> {
         None => return Err(Failure::not_done("nothing was read")),
     };
     let read = read.map_err(|trouble| Failure::not_done(trouble.reason()))?;
-    let kept = Kept {
+    let kept = StoredResult {
         computed_at: humantime::format_rfc3339_millis(SystemTime::now()).to_string(),
         graph: &read.graph,
         metadata: Metadata {
@@ -525,7 +525,7 @@ async fn read(job: &Arc<Job>) -> Result<Vec<u8>, Failure> {
     match body.len() {
         size if size > DEFAULT_KEEP_LIMIT => {
             let what = format!("a result of {size} bytes; at most {DEFAULT_KEEP_LIMIT} are kept");
-            Err(Failure::not_done(Trouble::Never(what).reason()))
+            Err(Failure::not_done(ExtractorError::Never(what).reason()))
         }
         _ => Ok(body),
     }

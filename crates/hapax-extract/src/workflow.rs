@@ -9,7 +9,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
-use hapax::shelf::{Shelved, What};
+use hapax::shelf::{IndexEntry, What};
 use hapax::{Failure, Hapax, How, Key, Safety};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -17,8 +17,8 @@ use tokio::sync::mpsc;
 use tokio::task::{JoinError, JoinSet};
 
 use crate::chunk::{Chunk, chunks};
-use crate::extractor::{Ask, Asked, Extractor, Trouble};
-use crate::graph::{Found, Graph, Mention};
+use crate::extractor::{Answered, Ask, Extractor, ExtractorError};
+use crate::graph::{ChunkGraph, Graph, Mention};
 use crate::merge::merge;
 use crate::ontologies::Known;
 use crate::params::Params;
@@ -50,7 +50,7 @@ pub enum Progress {
         /// Whether its findings were reused.
         reused: bool,
         /// Its findings.
-        found: Found,
+        found: ChunkGraph,
     },
     /// Every chunk was read, and the findings are being merged.
     Merging,
@@ -102,7 +102,7 @@ pub struct Spent {
 
 /// An answer as it is recorded.
 #[derive(Serialize, Deserialize)]
-struct Kept<T> {
+struct StoredChunk<T> {
     found: T,
     #[serde(default)]
     calls: u32,
@@ -115,18 +115,18 @@ struct Kept<T> {
 /// The findings of one chunk, and their cost.
 struct Part {
     chunk: usize,
-    found: Found,
+    found: ChunkGraph,
     reused: bool,
     spent: Spent,
 }
 
 impl Job {
     /// Extracts from the text.
-    pub(crate) async fn run(self: Arc<Self>) -> Result<Read, Trouble> {
+    pub(crate) async fn run(self: Arc<Self>) -> Result<Read, ExtractorError> {
         self.extractor.prepare(&self.known.ontology)?;
         let chunks = chunks(&self.text, self.params.chunk_size);
         self.tell(Progress::Chunked { chunks: chunks.len() });
-        let mut found = vec![Found::default(); chunks.len()];
+        let mut found = vec![ChunkGraph::default(); chunks.len()];
         let mut spent = Spent { chunks: chunks.len(), ..Spent::default() };
         let (mut reading, mut waiting) = (JoinSet::new(), chunks.iter());
         let (mut done, mut failed) = (0, None);
@@ -147,7 +147,7 @@ impl Job {
                 Ok(part) => part,
                 Err(trouble) => {
                     failed = Some(match failed.take() {
-                        Some(first) => Trouble::and(first, trouble),
+                        Some(first) => ExtractorError::and(first, trouble),
                         None => trouble,
                     });
                     continue;
@@ -191,17 +191,21 @@ impl Job {
         }
     }
 
-    async fn read(self: Arc<Self>, chunk: usize, span: Range<usize>) -> Result<Part, Trouble> {
+    async fn read(
+        self: Arc<Self>,
+        chunk: usize,
+        span: Range<usize>,
+    ) -> Result<Part, ExtractorError> {
         let mut part =
-            Part { chunk, found: Found::default(), reused: true, spent: Spent::default() };
+            Part { chunk, found: ChunkGraph::default(), reused: true, spent: Spent::default() };
         if self.extractor.is_cheap() {
             let asked = self.clone().part("found", &span, &[], {
                 let (job, span) = (self.clone(), span.clone());
                 move || async move {
                     let mentions = job.extractor.entities(job.ask(&span)).await?;
                     let said = job.relate(&span, &mentions.found).await?;
-                    let found = Found { mentions: mentions.found, said: said.found };
-                    Ok(Asked { found, ..Asked::default() })
+                    let found = ChunkGraph { mentions: mentions.found, said: said.found };
+                    Ok(Answered { found, ..Answered::default() })
                 }
             });
             part.found = part.add(asked.await?);
@@ -229,10 +233,10 @@ impl Job {
         &self,
         span: &Range<usize>,
         mentions: &[Mention],
-    ) -> Result<Asked<Vec<crate::graph::Said>>, Trouble> {
+    ) -> Result<Answered<Vec<crate::graph::Statement>>, ExtractorError> {
         let properties = self.known.scope.between(mentions);
         if mentions.len() < 2 || properties.is_empty() {
-            return Ok(Asked::default());
+            return Ok(Answered::default());
         }
         self.extractor.relations(self.ask(span), mentions, &properties).await
     }
@@ -252,11 +256,11 @@ impl Job {
         span: &Range<usize>,
         shown: &[u8],
         ask: F,
-    ) -> Result<(Kept<T>, How), Trouble>
+    ) -> Result<(StoredChunk<T>, How), ExtractorError>
     where
         T: Serialize + DeserializeOwned + Send + 'static,
         F: FnOnce() -> Fut,
-        Fut: Future<Output = Result<Asked<T>, Trouble>> + Send + 'static,
+        Fut: Future<Output = Result<Answered<T>, ExtractorError>> + Send + 'static,
     {
         let Ask { chunk, context, .. } = self.ask(span);
         let key = Key::derive(
@@ -272,7 +276,7 @@ impl Job {
                 ("shown", shown),
             ],
         );
-        let key = key.map_err(|error| Trouble::Never(error.to_string()))?;
+        let key = key.map_err(|error| ExtractorError::Never(error.to_string()))?;
         let mut effect = self.hapax.effect(key).safety(Safety::Transactional);
         if let Some(ttl) = self.ttl {
             effect = effect.ttl(ttl);
@@ -282,17 +286,17 @@ impl Job {
         let run = effect.wait(PATIENCE).share_failures().run(|claim| async move {
             let asked = Self::guarded(ask).await;
             let asked = asked.map_err(|trouble| Failure::not_done(trouble.reason()))?;
-            let Asked { found, calls, tokens_in, tokens_out } = asked;
-            claim.shelve(Shelved { whole: false, ..job.shelved() });
-            let kept = Kept { found, calls, tokens_in, tokens_out };
+            let Answered { found, calls, tokens_in, tokens_out } = asked;
+            claim.shelve(IndexEntry { whole: false, ..job.shelved() });
+            let kept = StoredChunk { found, calls, tokens_in, tokens_out };
             let kept = serde_json::to_vec(&kept);
             let kept = kept.map_err(|error| Failure::not_done(error.to_string()))?;
             job.shared.record(kept.len());
             Ok::<_, Failure>(kept)
         });
         let done = run.await.map_err(|error| match error {
-            hapax::Error::Failed { reason } => Trouble::of(&reason),
-            error => Trouble::of(&error.to_string()),
+            hapax::Error::Failed { reason } => ExtractorError::of(&reason),
+            error => ExtractorError::of(&error.to_string()),
         })?;
         let executed = done.how == How::Executed;
         let how = if executed { "extracted" } else { "reused" };
@@ -302,22 +306,22 @@ impl Job {
         }
         let kept = done.body().and_then(|body| serde_json::from_slice(body).ok());
         let kept =
-            kept.ok_or_else(|| Trouble::Never("a part of the result was not kept".into()))?;
+            kept.ok_or_else(|| ExtractorError::Never("a part of the result was not kept".into()))?;
         Ok((kept, done.how))
     }
 
     /// Asks. A panic becomes an error.
-    async fn guarded<T, F, Fut>(ask: F) -> Result<Asked<T>, Trouble>
+    async fn guarded<T, F, Fut>(ask: F) -> Result<Answered<T>, ExtractorError>
     where
         T: Send + 'static,
         F: FnOnce() -> Fut,
-        Fut: Future<Output = Result<Asked<T>, Trouble>> + Send + 'static,
+        Fut: Future<Output = Result<Answered<T>, ExtractorError>> + Send + 'static,
     {
         let mut asking = JoinSet::new();
         asking.spawn(ask());
         match asking.join_next().await {
             Some(asked) => asked.map_err(panicked)?,
-            None => Err(Trouble::Never("it was never asked".into())),
+            None => Err(ExtractorError::Never("it was never asked".into())),
         }
     }
 
@@ -333,8 +337,8 @@ impl Job {
     }
 
     /// The index entry of the result.
-    pub(crate) fn shelved(&self) -> Shelved {
-        Shelved {
+    pub(crate) fn shelved(&self) -> IndexEntry {
+        IndexEntry {
             ontology: self.known.ontology.id.clone(),
             version: self.known.version.clone(),
             text_hash: self.text_hash.clone(),
@@ -345,7 +349,7 @@ impl Job {
 }
 
 impl Part {
-    fn add<T>(&mut self, (kept, how): (Kept<T>, How)) -> T {
+    fn add<T>(&mut self, (kept, how): (StoredChunk<T>, How)) -> T {
         if how == How::Executed {
             self.reused = false;
             self.spent.calls += kept.calls;
@@ -356,7 +360,7 @@ impl Part {
     }
 }
 
-pub(crate) fn panicked(error: JoinError) -> Trouble {
+pub(crate) fn panicked(error: JoinError) -> ExtractorError {
     let why = match error.try_into_panic() {
         Ok(panic) => {
             let text = panic.downcast_ref::<&str>().map(ToString::to_string);
@@ -365,5 +369,5 @@ pub(crate) fn panicked(error: JoinError) -> Trouble {
         }
         Err(_) => "the extractor was stopped".into(),
     };
-    Trouble::Later { reason: why, after: None }
+    ExtractorError::Later { reason: why, after: None }
 }

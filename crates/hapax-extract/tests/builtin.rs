@@ -5,7 +5,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
-use hapax_extract::{Ask, Builtin, Extractor, Found, Ontology, Params, Property};
+use hapax_extract::{Ask, Builtin, ChunkGraph, Extractor, Ontology, Params, Property};
 use serde_json::json;
 
 fn ontology() -> Ontology {
@@ -46,13 +46,13 @@ fn ontology() -> Ontology {
     .expect("an ontology")
 }
 
-fn find(text: &str) -> Found {
+fn find(text: &str) -> ChunkGraph {
     let ontology = ontology();
     let builtin = Builtin::new();
     let mentions = builtin.mentions(&ontology, text).expect("mentions");
     let properties: Vec<&Property> = ontology.properties.iter().collect();
     let said = builtin.said(&ontology, text, &mentions, &properties).expect("relations");
-    Found { mentions, said }
+    ChunkGraph { mentions, said }
 }
 
 /// Every mention as `written = class/name`, or `written = individual`.

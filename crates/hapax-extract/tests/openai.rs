@@ -10,8 +10,8 @@ use std::time::{Duration, SystemTime};
 use hapax::Hapax;
 use hapax_extract::openai::{ApiKey, OpenAi, Prices, Settings};
 use hapax_extract::{
-    Ask, Class, Extract, Extractor, Individual, Mention, Ontology, Params, Property, Request, Said,
-    Trouble,
+    Ask, Class, Extract, Extractor, ExtractorError, Individual, Mention, Ontology, Params,
+    Property, Request, Statement,
 };
 use serde_json::{Value, json};
 use standin::{Play, StandIn};
@@ -88,14 +88,14 @@ fn mentions() -> Vec<Mention> {
 }
 
 /// Asks for the entities of the text.
-async fn ask(extractor: &OpenAi) -> Result<hapax_extract::Asked<Vec<Mention>>, Trouble> {
+async fn ask(extractor: &OpenAi) -> Result<hapax_extract::Answered<Vec<Mention>>, ExtractorError> {
     ask_with(extractor, &Params::default()).await
 }
 
 async fn ask_with(
     extractor: &OpenAi,
     params: &Params,
-) -> Result<hapax_extract::Asked<Vec<Mention>>, Trouble> {
+) -> Result<hapax_extract::Answered<Vec<Mention>>, ExtractorError> {
     let ontology = ontology();
     let asked = Ask { chunk: TEXT, context: "On football.", ontology: &ontology, params };
     extractor.entities(asked).await
@@ -109,17 +109,17 @@ fn counted(extractor: &OpenAi, standin: &StandIn, calls: u64, failed: u64) {
     assert_eq!((spent.tokens_in, spent.tokens_out), (completed * 100, completed * 10));
 }
 
-fn never(trouble: Trouble) -> String {
+fn never(trouble: ExtractorError) -> String {
     match trouble {
-        Trouble::Never(reason) => reason,
-        Trouble::Later { reason, .. } => panic!("may work later: {reason}"),
+        ExtractorError::Never(reason) => reason,
+        ExtractorError::Later { reason, .. } => panic!("may work later: {reason}"),
     }
 }
 
-fn later(trouble: Trouble) -> (String, Option<Duration>) {
+fn later(trouble: ExtractorError) -> (String, Option<Duration>) {
     match trouble {
-        Trouble::Later { reason, after } => (reason, after),
-        Trouble::Never(reason) => panic!("will not work: {reason}"),
+        ExtractorError::Later { reason, after } => (reason, after),
+        ExtractorError::Never(reason) => panic!("will not work: {reason}"),
     }
 }
 
@@ -165,7 +165,7 @@ async fn relations_are_stated_between_mentions_by_the_properties_that_were_asked
     let properties = [&ontology.properties[0]];
     let asked = extractor.relations(ask, &mentions, &properties).await.unwrap();
     let said =
-        Said { subject: 0, property: PLAYS_FOR.into(), object: 1, start: 0, end: quote.len() };
+        Statement { subject: 0, property: PLAYS_FOR.into(), object: 1, start: 0, end: quote.len() };
     assert_eq!(asked.found, [said]);
     counted(&extractor, &standin, 1, 0);
 }
@@ -176,9 +176,9 @@ async fn nothing_is_asked_where_there_is_nothing_to_find() {
     let extractor = extractor(&standin);
     let (empty, params) = (Ontology::default(), Params::default());
     let ask = Ask { chunk: TEXT, context: "", ontology: &empty, params: &params };
-    assert_eq!(extractor.entities(ask).await, Ok(hapax_extract::Asked::default()));
+    assert_eq!(extractor.entities(ask).await, Ok(hapax_extract::Answered::default()));
     let relations = extractor.relations(ask, &mentions(), &[]).await;
-    assert_eq!(relations, Ok(hapax_extract::Asked::default()));
+    assert_eq!(relations, Ok(hapax_extract::Answered::default()));
     counted(&extractor, &standin, 0, 0);
 }
 

@@ -9,7 +9,7 @@ use std::fmt::Write as _;
 use std::sync::Arc;
 
 use expect_test::expect_file;
-use hapax_extract::{Builtin, Found, Graph, Ontology, Scope, chunks, merge};
+use hapax_extract::{Builtin, ChunkGraph, Graph, Ontology, Scope, chunks, merge};
 use serde::Deserialize;
 
 #[derive(Deserialize)]
@@ -26,9 +26,9 @@ fn extract(ontology: &Arc<Ontology>, text: &str) -> Graph {
         let mentions = builtin.mentions(ontology, text).expect("mentions");
         let properties = scope.between(&mentions);
         let said = builtin.said(ontology, text, &mentions, &properties).expect("relations");
-        Found { mentions, said }
+        ChunkGraph { mentions, said }
     };
-    let found: Vec<Found> = chunks.iter().map(|chunk| find(chunk.text)).collect();
+    let found: Vec<ChunkGraph> = chunks.iter().map(|chunk| find(chunk.text)).collect();
     merge(&chunks, &found, ontology)
 }
 

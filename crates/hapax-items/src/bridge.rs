@@ -11,9 +11,9 @@ use hapax::json::Json;
 use tokio::runtime::Handle;
 use tokio::sync::{mpsc, oneshot};
 
-use crate::crew::Crew;
+use crate::crew::ScriptThreads;
 use crate::run::{Run, nested, now_ms, outside};
-use crate::sandbox::{Answer, Ask, Begun, Ended, Limit, Script, Stop};
+use crate::sandbox::{Answer, Ask, ItemStart, Limit, RunEnd, Script, Stop};
 use crate::scope::{Item, Recalled};
 use crate::service::Settings;
 use crate::stop::{Stopped, Why};
@@ -24,7 +24,7 @@ enum Request {
     Begin { id: String, title: String, reply: oneshot::Sender<Item> },
     Read { tool: Arc<dyn Tool>, operation: String, arguments: Json, reply: oneshot::Sender<Json> },
     End { result: Json, reply: oneshot::Sender<()> },
-    Over(Ended),
+    Over(RunEnd),
 }
 
 /// Starts a script and answers its requests until it ends. If the caller drops the run, the script
@@ -33,7 +33,7 @@ pub(crate) async fn execute(
     run: Run,
     settings: Arc<Settings>,
     source: String,
-    crew: Arc<Crew>,
+    crew: Arc<ScriptThreads>,
 ) -> Result<(), Stopped> {
     let (ask, mut asked) = mpsc::channel(1);
     let (script, runtime) = (Bridge { run: run.clone(), ask, item: None }, Handle::current());
@@ -55,7 +55,7 @@ pub(crate) async fn execute(
                 let _ = reply.send(run.read(&*tool, &operation, &arguments).await?);
             }
             Some(Request::End { .. }) => {}
-            Some(Request::Over(Ended::Completed)) => return Ok(()),
+            Some(Request::Over(RunEnd::Completed)) => return Ok(()),
             Some(Request::Over(ended)) => return Err(stopped(&run, ended)),
             None => return Err(run.stop(Why::logic("the script's thread is gone"))),
         }
@@ -88,29 +88,29 @@ async fn serve(
 }
 
 /// Why a script came to its end before the run did.
-fn stopped(run: &Run, ended: Ended) -> Stopped {
+fn stopped(run: &Run, ended: RunEnd) -> Stopped {
     run.stop(match ended {
-        Ended::Completed => Why::logic("the script ended inside of an item"),
-        Ended::Stopped => Why::logic("the run is over"),
-        Ended::Threw { message, stack, .. } => {
+        RunEnd::Completed => Why::logic("the script ended inside of an item"),
+        RunEnd::Stopped => Why::logic("the run is over"),
+        RunEnd::Threw { message, stack, .. } => {
             let place = stack.lines().next().map(str::trim).filter(|place| !place.is_empty());
             let message = place.map_or(message.clone(), |place| format!("{message}, {place}"));
             Why { stack: Some(stack), ..Why::logic(message) }
         }
-        Ended::Limit { which, .. } => Why::logic(match which {
+        RunEnd::Limit { which, .. } => Why::logic(match which {
             Limit::Time => "the script ran for too long",
             Limit::Memory => "the script used too much memory",
             Limit::Stack => "the script went too deep",
             Limit::Calls => "the script called tools too often",
             Limit::Message => "the script passed something that is too large",
         }),
-        Ended::Stuck { nested: true } => {
+        RunEnd::Stuck { nested: true } => {
             Why::logic("withItem inside of another withItem: one item after the other")
         }
-        Ended::Stuck { nested: false } => {
+        RunEnd::Stuck { nested: false } => {
             Why::logic("the script waits for something that never comes")
         }
-        Ended::Unreadable(error) => Why::logic(format!("the script cannot be read: {error}")),
+        RunEnd::Unreadable(error) => Why::logic(format!("the script cannot be read: {error}")),
     })
 }
 
@@ -146,7 +146,7 @@ impl Bridge {
     }
 
     /// Answers a script until it is over.
-    async fn follow(&mut self, script: &mut Script) -> Ended {
+    async fn follow(&mut self, script: &mut Script) -> RunEnd {
         let (mut answer, mut turn) = (Answer::Nothing, 0_u64);
         loop {
             // The other scripts on this thread get their turn, even if every answer is ready at
@@ -161,7 +161,7 @@ impl Bridge {
                     self.run.log(&line);
                     Ok(Answer::Nothing)
                 }
-                Ask::Begin { id, title } => self.begin(id, title).await.map(Answer::Begun),
+                Ask::Begin { id, title } => self.begin(id, title).await.map(Answer::ItemStart),
                 Ask::Call { tool, operation, arguments } => {
                     let (tool, operation) = script.tools().name(tool, operation);
                     self.call(tool, operation, &arguments).await.map(Answer::Json)
@@ -170,7 +170,7 @@ impl Bridge {
             };
             answer = match answered {
                 Ok(answer) => answer,
-                Err(Stop) => return Ended::Stopped,
+                Err(Stop) => return RunEnd::Stopped,
             };
         }
     }
@@ -184,9 +184,9 @@ impl Bridge {
         answer.await.map_err(|_| Stop)
     }
 
-    async fn begin(&mut self, id: String, title: String) -> Result<Begun, Stop> {
+    async fn begin(&mut self, id: String, title: String) -> Result<ItemStart, Stop> {
         let item = self.request(|reply| Request::Begin { id, title, reply }).await?;
-        let begun = Begun {
+        let begun = ItemStart {
             is_done: item.is_done(),
             attempt: item.attempt(),
             now_ms: item.first_seen().0,

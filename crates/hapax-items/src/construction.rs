@@ -27,7 +27,7 @@ mod syntax;
 mod trace;
 mod wording;
 
-use alignment::{Fate, align};
+use alignment::{ElementChange, align};
 pub use difference::Difference;
 use difference::{contrast, whole};
 use hidden::Hidden;
@@ -149,16 +149,16 @@ impl Construction {
             before.builds_like(&before.items[i].id, &self.items[j].id).into()
         });
         let difference = |fate| match fate {
-            Fate::Kept(..) => None,
-            Fate::Changed(i, j) => {
+            ElementChange::Kept(..) => None,
+            ElementChange::Changed(i, j) => {
                 let (before, after) = contrast(&before.items[i].id, &self.items[j].id);
                 Some(Difference::ItemId { before, after, line: self.items[j].line })
             }
-            Fate::Added(j) => {
+            ElementChange::Added(j) => {
                 let Item { id, line } = &self.items[j];
                 Some(Difference::ItemAdded { id: whole(id), line: *line })
             }
-            Fate::Removed(i) => {
+            ElementChange::Removed(i) => {
                 let Item { id, line } = &before.items[i];
                 Some(Difference::ItemRemoved { id: whole(id), line: *line })
             }
@@ -195,7 +195,7 @@ impl Construction {
         let mut differences = Vec::new();
         for fate in fates {
             match fate {
-                Fate::Kept(i, j) => {
+                ElementChange::Kept(i, j) => {
                     let (tool, operation) = (tool.clone(), operation.clone());
                     let line = new[j].line;
                     if entangled && old[i].payload != new[j].payload {
@@ -204,7 +204,7 @@ impl Construction {
                         differences.push(Difference::Moved { tool, operation, line });
                     }
                 }
-                Fate::Changed(i, j) => {
+                ElementChange::Changed(i, j) => {
                     let both = !old[i].subkey.is_empty() && !new[j].subkey.is_empty();
                     let (before, after) =
                         match both.then(|| contrast(&old[i].subkey, &new[j].subkey)) {
@@ -213,10 +213,10 @@ impl Construction {
                         };
                     differences.push(subkey(before, after, new[j].line));
                 }
-                Fate::Removed(i) if !old[i].subkey.is_empty() => {
+                ElementChange::Removed(i) if !old[i].subkey.is_empty() => {
                     differences.push(subkey(told(&old[i]), None, old[i].line));
                 }
-                Fate::Removed(_) | Fate::Added(_) => {}
+                ElementChange::Removed(_) | ElementChange::Added(_) => {}
             }
         }
         differences

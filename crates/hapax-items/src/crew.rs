@@ -28,7 +28,7 @@ type Begin = Box<dyn FnOnce() -> Pin<Box<dyn Future<Output = ()>>> + Send>;
 
 /// The script threads, started on demand.
 #[derive(Default)]
-pub(crate) struct Crew {
+pub(crate) struct ScriptThreads {
     seats: Mutex<Vec<Seat>>,
 }
 
@@ -38,7 +38,7 @@ struct Seat {
     begin: UnboundedSender<Begin>,
 }
 
-impl Crew {
+impl ScriptThreads {
     /// Runs a future to its end on one of the threads. Drops it if there is no thread.
     pub(crate) fn carry<F>(&self, begin: impl FnOnce() -> F + Send + 'static)
     where
@@ -56,7 +56,7 @@ impl Crew {
             }
         }
         let Some(seat) = seats.iter().min_by_key(|seat| load(seat)) else { return };
-        let place = Place::at(&seat.load);
+        let place = LoadGuard::at(&seat.load);
         let begin = move || -> Pin<Box<dyn Future<Output = ()>>> {
             let work = begin();
             Box::pin(async move {
@@ -97,16 +97,16 @@ fn sit(mut begun: UnboundedReceiver<Begin>) {
 }
 
 /// A running future, counted until it is dropped.
-struct Place(Arc<AtomicUsize>);
+struct LoadGuard(Arc<AtomicUsize>);
 
-impl Place {
+impl LoadGuard {
     fn at(load: &Arc<AtomicUsize>) -> Self {
         load.fetch_add(1, Ordering::Relaxed);
         Self(load.clone())
     }
 }
 
-impl Drop for Place {
+impl Drop for LoadGuard {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
     }
@@ -121,12 +121,12 @@ mod tests {
 
     use tokio::sync::watch;
 
-    use super::{Crew, most};
+    use super::{ScriptThreads, most};
 
     const SOON: Duration = Duration::from_secs(30);
 
     /// Starts `count` futures, which report their thread and wait until they may end.
-    fn carried(crew: &Crew, count: usize) -> (watch::Sender<bool>, Receiver<ThreadId>) {
+    fn carried(crew: &ScriptThreads, count: usize) -> (watch::Sender<bool>, Receiver<ThreadId>) {
         let ((end, may_end), (tell, told)) = (watch::channel(false), channel());
         for _ in 0..count {
             let (mut may_end, tell) = (may_end.clone(), tell.clone());
@@ -149,7 +149,7 @@ mod tests {
 
     #[test]
     fn a_few_have_threads_of_their_own_and_many_share_them_evenly() {
-        let (few, many) = (Crew::default(), Crew::default());
+        let (few, many) = (ScriptThreads::default(), ScriptThreads::default());
         let (_end, told) = carried(&few, most());
         assert_eq!(threads(&told, most()).len(), most());
         let (end, told) = carried(&many, 3 * most());
@@ -161,7 +161,7 @@ mod tests {
 
     #[test]
     fn a_thread_that_carries_nothing_is_used_again() {
-        let crew = Crew::default();
+        let crew = ScriptThreads::default();
         let mut seen = HashMap::new();
         for _ in 0..3 {
             let (end, told) = carried(&crew, 1);
@@ -179,7 +179,7 @@ mod tests {
 
     #[test]
     fn one_that_panics_ends_alone() {
-        let crew = Crew::default();
+        let crew = ScriptThreads::default();
         let (end, told) = carried(&crew, most());
         threads(&told, most());
         crew.carry(|| async { panic!("as one of them does") });
@@ -189,7 +189,7 @@ mod tests {
 
     #[test]
     fn what_was_begun_is_carried_to_its_end_without_the_crew() {
-        let crew = Crew::default();
+        let crew = ScriptThreads::default();
         let (end, told) = carried(&crew, 3 * most());
         drop(crew);
         threads(&told, 3 * most());

@@ -4,7 +4,7 @@
 //! run: the ledger admits one, and the other gets an error that the run is under way.
 
 use futures_util::future::join_all;
-use hapax::part::Found;
+use hapax::part::PartRecord;
 use hapax::{State, StateName, Timestamp};
 use hapax_core::outcome::Cause;
 
@@ -68,7 +68,12 @@ impl Items {
     }
 
     /// Whether a run can go on that no process seems to drive.
-    async fn goes_on(&self, found: &Found, note: &RunNote, now: Timestamp) -> Result<bool, Error> {
+    async fn goes_on(
+        &self,
+        found: &PartRecord,
+        note: &RunNote,
+        now: Timestamp,
+    ) -> Result<bool, Error> {
         // A person was asked about the run itself, and has decided.
         if let State::Failed(failure) = &found.effect.state
             && failure.cause == Cause::Resolved

@@ -4,7 +4,7 @@
 //! exists as long as that is so; there is no second record of it.
 
 use hapax::document::print;
-use hapax::part::{Found, Sought};
+use hapax::part::{PartFilter, PartRecord};
 use hapax::{AttemptId, Failure, Key, Safety, StateName};
 
 use crate::class::Class;
@@ -99,13 +99,13 @@ impl Items {
         workflow: Option<&str>,
         beyond: Option<u64>,
         limit: usize,
-    ) -> Result<Vec<Found>, Error> {
+    ) -> Result<Vec<PartRecord>, Error> {
         let namespace = self.hapax().namespace();
         let whole = workflow.map(|name| identity::workflow(namespace, name)).transpose()?;
         let mut found = Vec::new();
         for kind in [ITEM, RUN] {
             let (kind, states) = (kind.to_owned(), vec![StateName::Partial]);
-            let sought = Sought { whole, kind, states, newest_first: true, beyond, limit };
+            let sought = PartFilter { whole, kind, states, newest_first: true, beyond, limit };
             found.extend(self.hapax().parts(sought).await?);
         }
         found.sort_by_key(|found| std::cmp::Reverse(found.place));
@@ -131,7 +131,7 @@ impl Items {
         found.ok_or_else(|| Error::NotFound(format!("escalation {key}")))
     }
 
-    pub(crate) async fn explain(&self, found: Found) -> Result<Option<Escalation>, Error> {
+    pub(crate) async fn explain(&self, found: PartRecord) -> Result<Option<Escalation>, Error> {
         let (key, judged) = (found.name.key, found.effect.attempt);
         let reason = found.effect.state.reason().unwrap_or_default().to_owned();
         if found.part.kind == RUN {

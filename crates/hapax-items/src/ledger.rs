@@ -1,7 +1,7 @@
 //! Views of the ledger: items with their attempts and mutations, and runs.
 
 use hapax::json::Json;
-use hapax::part::{Found, Sought};
+use hapax::part::{PartFilter, PartRecord};
 use hapax::{AttemptId, Effect, Event, Key, Safety, State, StateName, Timestamp};
 use hapax_core::outcome::Cause;
 
@@ -148,7 +148,7 @@ impl Items {
     /// The mutations of one attempt at an item, in the order they were first asked for.
     pub async fn mutations(&self, item: Key, attempt: u32) -> Result<Vec<MutationView>, Error> {
         let (whole, kind) = (Some(of_attempt(item, attempt)), MUTATION.to_owned());
-        self.mutation_views(Sought { whole, kind, limit: SHOWN, ..Sought::default() }).await
+        self.mutation_views(PartFilter { whole, kind, limit: SHOWN, ..PartFilter::default() }).await
     }
 
     /// Runs of a workflow, the newest first.
@@ -160,22 +160,23 @@ impl Items {
     ) -> Result<Vec<RunView>, Error> {
         let whole = Some(identity::workflow(self.hapax().namespace(), workflow)?);
         let kind = RUN.to_owned();
-        let sought = Sought { whole, kind, newest_first: true, beyond, limit, ..Sought::default() };
+        let sought =
+            PartFilter { whole, kind, newest_first: true, beyond, limit, ..PartFilter::default() };
         let found = self.hapax().parts(sought).await?;
         Ok(found.iter().filter_map(run_view).collect())
     }
 
     /// An effect that is a part, with its record as a part.
-    pub(crate) async fn found(&self, key: Key) -> Result<Option<Found>, Error> {
+    pub(crate) async fn found(&self, key: Key) -> Result<Option<PartRecord>, Error> {
         let hapax = self.hapax();
         let (effect, part) = (hapax.show(key).await?, hapax.part(key).await?);
         let name = hapax::Name { namespace: hapax.namespace().clone(), key };
-        Ok(effect.zip(part).map(|(effect, part)| Found { place: 0, name, effect, part }))
+        Ok(effect.zip(part).map(|(effect, part)| PartRecord { place: 0, name, effect, part }))
     }
 
-    pub(crate) async fn item_view(&self, found: Found) -> Result<Option<ItemView>, Error> {
+    pub(crate) async fn item_view(&self, found: PartRecord) -> Result<Option<ItemView>, Error> {
         let Some(note) = ItemNote::read(&found.part) else { return Ok(None) };
-        let Found { place, name, effect, .. } = found;
+        let PartRecord { place, name, effect, .. } = found;
         let unknown = match &effect.state {
             // A reset gave up the attempt of these mutations, and the next attempt begins without
             // them.
@@ -207,7 +208,14 @@ impl Items {
     pub(crate) async fn open(&self, item: Key, attempt: u32) -> Result<Vec<MutationView>, Error> {
         let (whole, kind) = (Some(of_attempt(item, attempt)), MUTATION.to_owned());
         let states = vec![StateName::Unknown, StateName::Indeterminate];
-        self.mutation_views(Sought { whole, kind, states, limit: SHOWN, ..Sought::default() }).await
+        self.mutation_views(PartFilter {
+            whole,
+            kind,
+            states,
+            limit: SHOWN,
+            ..PartFilter::default()
+        })
+        .await
     }
 
     /// The mutation of an attempt at an item that was applied but has no known result. There is at
@@ -221,7 +229,7 @@ impl Items {
         loop {
             let (whole, kind) = (Some(of_attempt(item, attempt)), MUTATION.to_owned());
             let states = vec![StateName::Succeeded];
-            let sought = Sought { whole, kind, states, newest_first: true, beyond, limit };
+            let sought = PartFilter { whole, kind, states, newest_first: true, beyond, limit };
             let page = self.hapax().parts(sought).await?;
             for found in page.iter().filter(|found| is_bare(&found.effect)) {
                 let view = self.mutation_view(found).await?;
@@ -236,7 +244,7 @@ impl Items {
         }
     }
 
-    async fn mutation_views(&self, sought: Sought) -> Result<Vec<MutationView>, Error> {
+    async fn mutation_views(&self, sought: PartFilter) -> Result<Vec<MutationView>, Error> {
         let mut views = Vec::new();
         for found in self.hapax().parts(sought).await? {
             views.extend(self.mutation_view(&found).await?);
@@ -244,7 +252,10 @@ impl Items {
         Ok(views)
     }
 
-    pub(crate) async fn mutation_view(&self, found: &Found) -> Result<Option<MutationView>, Error> {
+    pub(crate) async fn mutation_view(
+        &self,
+        found: &PartRecord,
+    ) -> Result<Option<MutationView>, Error> {
         let Some(note) = MutationNote::read(&found.part.body) else { return Ok(None) };
         let Effect { attempt, attempts, updated, state, safety, .. } = &found.effect;
         let key = found.name.key;
@@ -300,7 +311,7 @@ fn is_bare(effect: &Effect) -> bool {
     matches!(&effect.state, State::Succeeded(outcome) if outcome.body().is_none())
 }
 
-pub(crate) fn run_view(found: &Found) -> Option<RunView> {
+pub(crate) fn run_view(found: &PartRecord) -> Option<RunView> {
     let note = RunNote::read(&found.part)?;
     let state = match found.effect.state.name() {
         StateName::Running => "running",

@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use hapax::part::{Found, Sought};
+use hapax::part::{PartFilter, PartRecord};
 use hapax::{Claim, Failure, Fingerprint, StateName};
 
 use crate::class::Class;
@@ -35,14 +35,19 @@ impl Item {
         }
     }
 
-    async fn left(&self) -> Result<Option<Found>, hapax::Error> {
+    async fn left(&self) -> Result<Option<PartRecord>, hapax::Error> {
         let (whole, kind) = (Some(self.whole()), MUTATION.to_owned());
-        let sought = Sought { whole, kind, states: OPEN.to_vec(), limit: 1, ..Sought::default() };
+        let sought =
+            PartFilter { whole, kind, states: OPEN.to_vec(), limit: 1, ..PartFilter::default() };
         Ok(self.run().hapax().parts(sought).await?.pop())
     }
 
     /// Looks for one mutation. Returns why the run is over, if the outcome is still unknown.
-    async fn look_for(&self, claim: &Claim, left: &Found) -> Result<Option<Why>, hapax::Error> {
+    async fn look_for(
+        &self,
+        claim: &Claim,
+        left: &PartRecord,
+    ) -> Result<Option<Why>, hapax::Error> {
         let (run, key) = (self.run(), left.name.key);
         let note = MutationNote::read(&left.part.body);
         if left.effect.state.name() == StateName::Running {
@@ -73,7 +78,7 @@ impl Item {
 
 /// Claims a mutation, so that the ledger notices if its holder is gone. If the claim is granted,
 /// nothing can have happened, and it does nothing.
-async fn lapse(claim: &Claim, left: &Found) -> Result<(), hapax::Error> {
+async fn lapse(claim: &Claim, left: &PartRecord) -> Result<(), hapax::Error> {
     let effect = claim
         .effect(left.name.key)
         .fingerprint(Fingerprint::of(left.name.key.as_bytes()))

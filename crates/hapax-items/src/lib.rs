@@ -62,11 +62,11 @@ pub use reconcile::Reconciled;
 #[cfg(feature = "http")]
 pub use repair::{Endpoint, EndpointSettings};
 pub use repair::{MAINTAINER, Maintainer, PLANNER, Program, Repair, differences};
-pub use route::{Because, Budget, Next, Spent, route};
+pub use route::{Budget, EscalationCause, Next, Spent, route};
 pub use run::Run;
 pub use sandbox::Limits;
 pub use scope::Item;
-pub use script::{MAX_SCRIPT, Repaired, Script, Standing};
+pub use script::{MAX_SCRIPT, Repaired, Script, VersionStatus};
 pub use service::{Items, Ran, Settings};
 pub use state::{ItemState, MutationState};
 pub use tool::{Call, Difference, Operation, Plan, Tool, ToolError};

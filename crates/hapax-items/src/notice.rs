@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use hapax::document::Object;
 use hapax::json::Json;
 use hapax::outbox::{Event, Payload};
-use hapax::part::Found;
+use hapax::part::PartRecord;
 use hapax::{AttemptId, Failure, Key, Safety, StoreError};
 
 use crate::error::Error;
@@ -29,7 +29,7 @@ impl Items {
     /// open escalations.
     pub async fn tell_open(&self, told: &mut BTreeSet<(Key, AttemptId)>) -> Result<(), Error> {
         let open = self.asked(None, None, TOLD).await?;
-        let of = |found: &Found| (found.name.key, found.effect.attempt);
+        let of = |found: &PartRecord| (found.name.key, found.effect.attempt);
         let before = std::mem::replace(told, open.iter().map(of).collect());
         let news = open.into_iter().filter(|found| !before.contains(&of(found)));
         self.tell_of(news).await
@@ -47,7 +47,7 @@ impl Items {
         }
     }
 
-    async fn tell_of(&self, open: impl IntoIterator<Item = Found>) -> Result<(), Error> {
+    async fn tell_of(&self, open: impl IntoIterator<Item = PartRecord>) -> Result<(), Error> {
         for found in open {
             let Some(escalation) = self.explain(found).await? else { continue };
             match self.tell(&escalation, true).await {

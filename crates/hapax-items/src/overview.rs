@@ -1,7 +1,7 @@
 //! Views for a console beside single items: pages, runs by their id, tools.
 
 use hapax::StateName;
-use hapax::part::Sought;
+use hapax::part::PartFilter;
 
 use crate::error::Error;
 use crate::identity;
@@ -41,7 +41,7 @@ impl Items {
         if states.contains(&ItemState::NeedsAttention) && !wanted.contains(&StateName::Failed) {
             wanted.push(StateName::Failed);
         }
-        let sought = Sought {
+        let sought = PartFilter {
             whole,
             kind: ITEM.to_owned(),
             states: wanted,
@@ -71,7 +71,7 @@ impl Items {
         let mut count = 0;
         for kind in [ITEM, RUN] {
             let (kind, states) = (kind.to_owned(), vec![StateName::Partial]);
-            let sought = Sought { kind, states, limit: COUNTED, ..Sought::default() };
+            let sought = PartFilter { kind, states, limit: COUNTED, ..PartFilter::default() };
             count += self.hapax().parts(sought).await?.len();
         }
         Ok(count)

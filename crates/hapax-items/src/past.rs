@@ -7,7 +7,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use hapax::part::{Found, Sought};
+use hapax::part::{PartFilter, PartRecord};
 use hapax::{Hapax, Key, State};
 use tokio::sync::mpsc;
 
@@ -21,7 +21,7 @@ const AHEAD: usize = 4;
 #[derive(Default)]
 pub(crate) struct Past {
     applied: Mutex<HashMap<Key, Applied>>,
-    unread: tokio::sync::Mutex<Option<mpsc::Receiver<Vec<Found>>>>,
+    unread: tokio::sync::Mutex<Option<mpsc::Receiver<Vec<PartRecord>>>>,
 }
 
 struct Applied {
@@ -58,9 +58,9 @@ impl Past {
         }
     }
 
-    fn keep(&self, page: Vec<Found>) {
+    fn keep(&self, page: Vec<PartRecord>) {
         let mut applied = self.applied();
-        for Found { name, effect, part, .. } in page {
+        for PartRecord { name, effect, part, .. } in page {
             let State::Succeeded(outcome) = &effect.state else { continue };
             let Some(result) = outcome.shared_body() else { continue };
             applied.insert(name.key, Applied { body: part.body, result });
@@ -74,11 +74,11 @@ impl Past {
 
 /// Reads pages until the last one, until the receiver is gone, or until one cannot be read: then
 /// the handler's own claim reports the error.
-async fn read(hapax: Hapax, whole: Key, pages: mpsc::Sender<Vec<Found>>) {
+async fn read(hapax: Hapax, whole: Key, pages: mpsc::Sender<Vec<PartRecord>>) {
     let mut beyond = None;
     loop {
         let (whole, kind) = (Some(whole), MUTATION.to_owned());
-        let sought = Sought { whole, kind, beyond, limit: PAGE, ..Sought::default() };
+        let sought = PartFilter { whole, kind, beyond, limit: PAGE, ..PartFilter::default() };
         let Ok(page) = hapax.parts(sought).await else { return };
         let is_last = page.len() < PAGE;
         beyond = page.last().map(|found| found.place);

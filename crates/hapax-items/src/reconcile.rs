@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use hapax::part::{Found, Sought};
+use hapax::part::{PartFilter, PartRecord};
 use hapax::{Backoff, Effect, State, StateName, Timestamp};
 
 use crate::error::Error;
@@ -75,7 +75,7 @@ impl Items {
 
     /// Asks a person about the item of a mutation that no lookup can decide. Returns whether that
     /// is new.
-    async fn ask_about(&self, note: &MutationNote, found: &Found) -> Result<bool, Error> {
+    async fn ask_about(&self, note: &MutationNote, found: &PartRecord) -> Result<bool, Error> {
         let key = identity::item(self.hapax().namespace(), &note.workflow, &note.item)?;
         let Some(item) = self.found(key).await? else { return Ok(false) };
         let same = item.effect.generation == note.attempt;
@@ -90,12 +90,12 @@ impl Items {
         Ok(true)
     }
 
-    async fn mutations_in(&self, state: StateName) -> Result<Vec<Found>, Error> {
+    async fn mutations_in(&self, state: StateName) -> Result<Vec<PartRecord>, Error> {
         let mut all = Vec::new();
         loop {
             let (kind, states) = (MUTATION.to_owned(), vec![state]);
-            let beyond = all.last().map(|found: &Found| found.place);
-            let sought = Sought { kind, states, beyond, limit: PAGE, ..Sought::default() };
+            let beyond = all.last().map(|found: &PartRecord| found.place);
+            let sought = PartFilter { kind, states, beyond, limit: PAGE, ..PartFilter::default() };
             let page = self.hapax().parts(sought).await?;
             let is_last = page.len() < PAGE;
             all.extend(page);

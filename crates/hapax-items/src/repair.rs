@@ -18,7 +18,7 @@ use crate::ledger::MutationView;
 use crate::note::RunNote;
 use crate::route::{Next, Spent, route};
 use crate::sandbox;
-use crate::script::{Draft, MAX_SCRIPT, Repaired, Script, Standing};
+use crate::script::{Draft, MAX_SCRIPT, Repaired, Script, VersionStatus};
 use crate::service::{Items, Settings};
 use crate::version::Version;
 
@@ -114,7 +114,8 @@ impl Items {
             let version = newest.unwrap_or(script.version).next_minor();
             // The maintainer is not asked again while a person has to decide about the last
             // proposal.
-            if let Some(held) = proposed.iter().find(|other| other.standing == Standing::Held) {
+            if let Some(held) = proposed.iter().find(|other| other.standing == VersionStatus::Held)
+            {
                 return Ok(Repair::Held(held.version));
             }
             let refused = proposed.into_iter().next().and_then(|newest| newest.reason);
@@ -239,7 +240,7 @@ impl Items {
     /// until a person decides.
     pub async fn scripts_shown(&self, workflow: &str) -> Result<Vec<Script>, Error> {
         let mut scripts = self.scripts(workflow).await?;
-        for script in scripts.iter_mut().filter(|script| script.standing == Standing::Held) {
+        for script in scripts.iter_mut().filter(|script| script.standing == VersionStatus::Held) {
             let Some(repair) = &mut script.repair else { continue };
             (repair.blast_radius, repair.blast_radius_cut) =
                 self.blast_radius(workflow, repair.of).await?;

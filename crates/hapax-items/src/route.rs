@@ -15,12 +15,12 @@ pub enum Next {
     /// A maintainer is asked for a better script.
     Repair,
     /// A person is asked.
-    Escalate(Because),
+    Escalate(EscalationCause),
 }
 
 /// Why a person is asked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Because {
+pub enum EscalationCause {
     /// Only a person can deal with a failure of this class.
     Class,
     /// It was tried often enough, or for long enough.
@@ -74,15 +74,15 @@ pub fn route(class: Class, spent: Spent, budget: &Budget, maintained: bool) -> N
     match class {
         Class::Transient => match budget.retries.ceiling_ms(spent.failures) {
             Some(within_ms) if spent.for_ms < budget.retry_ms => Next::Retry { within_ms },
-            _ => Next::Escalate(Because::Exhausted),
+            _ => Next::Escalate(EscalationCause::Exhausted),
         },
-        Class::Logic if !maintained => Next::Escalate(Because::NoMaintainer),
+        Class::Logic if !maintained => Next::Escalate(EscalationCause::NoMaintainer),
         Class::Logic if spent.repairs < budget.repairs && spent.cost < budget.repair_cost => {
             Next::Repair
         }
-        Class::Logic => Next::Escalate(Because::Exhausted),
+        Class::Logic => Next::Escalate(EscalationCause::Exhausted),
         Class::Permission | Class::Precondition | Class::Indeterminate => {
-            Next::Escalate(Because::Class)
+            Next::Escalate(EscalationCause::Class)
         }
     }
 }
@@ -98,7 +98,7 @@ impl Next {
     }
 }
 
-impl std::fmt::Display for Because {
+impl std::fmt::Display for EscalationCause {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
             Self::Class => "only a person can deal with that",

@@ -25,7 +25,7 @@ use std::time::Duration;
 use rquickjs::context::intrinsic;
 use rquickjs::{Context, Ctx, Module, Runtime};
 
-use desk::{Desk, Fatal};
+use desk::{Fatal, PendingRequests};
 use driver::{Driver, Paused};
 pub(crate) use host::{Host, run};
 
@@ -69,7 +69,7 @@ pub(crate) enum Ask {
     /// nothing.
     End { result: String },
     /// The script is over.
-    Over(Ended),
+    Over(RunEnd),
 }
 
 /// The answer to a request.
@@ -77,14 +77,14 @@ pub(crate) enum Answer {
     /// No value.
     Nothing,
     /// The host's record of the item.
-    Begun(Begun),
+    ItemStart(ItemStart),
     /// The tool's answer.
     Json(String),
 }
 
 /// The host's record of an item that begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Begun {
+pub(crate) struct ItemStart {
     /// Whether an earlier attempt has completed it.
     pub is_done: bool,
     /// The number of this attempt.
@@ -114,7 +114,7 @@ impl Tools {
 
 /// How a run ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Ended {
+pub(crate) enum RunEnd {
     /// The script came to its end, and so did its items.
     Completed,
     /// The host ended it.
@@ -166,7 +166,7 @@ pub(crate) enum Limit {
 pub(crate) struct Script {
     /// None once it is over.
     paused: Option<Paused>,
-    desk: Rc<Desk>,
+    desk: Rc<PendingRequests>,
     /// Dropped before the engine, which must not be freed while its values are held.
     _values: desk::Values,
     context: Context,
@@ -181,10 +181,10 @@ impl Script {
         tools: Tools,
         started_ms: i64,
         limits: &Limits,
-    ) -> Result<Self, Ended> {
-        let no_room = Ended::Limit { which: Limit::Memory, in_item: false };
+    ) -> Result<Self, RunEnd> {
+        let no_room = RunEnd::Limit { which: Limit::Memory, in_item: false };
         let (runtime, context) = engine::<Language>(limits).map_err(|_| no_room)?;
-        let desk = Rc::new(Desk::new(limits.clone(), tools, started_ms));
+        let desk = Rc::new(PendingRequests::new(limits.clone(), tools, started_ms));
         let _values = desk::Values(Rc::clone(&desk));
         desk.watch(&runtime);
         let paused = context.with(|ctx| {
@@ -205,7 +205,7 @@ impl Script {
     /// Goes on with the answer to the last request, up to the next request. The first answer is
     /// nothing.
     pub(crate) fn next(&mut self, answer: Answer) -> Ask {
-        let Some(paused) = self.paused.take() else { return Ask::Over(Ended::Stopped) };
+        let Some(paused) = self.paused.take() else { return Ask::Over(RunEnd::Stopped) };
         self.desk.resume();
         let asked = self.context.with(|ctx| {
             let Ok(mut driver) = paused.resume(&ctx, &self.desk) else {
@@ -221,9 +221,9 @@ impl Script {
 }
 
 /// The end of a run that could not begin.
-fn unable(ctx: &Ctx<'_>, desk: &Desk) -> Ended {
+fn unable(ctx: &Ctx<'_>, desk: &PendingRequests) -> RunEnd {
     match desk.fatal() {
-        Some(Fatal::Limit(which)) => Ended::Limit { which, in_item: false },
+        Some(Fatal::Limit(which)) => RunEnd::Limit { which, in_item: false },
         _ => thrown::ended(ctx, &ctx.catch(), false),
     }
 }
@@ -235,8 +235,8 @@ pub(crate) fn check(script: &str) -> Result<(), String> {
     };
     context.with(|ctx| match read(&ctx, "script", script) {
         Ok(_) => Ok(()),
-        Err(Ended::Unreadable(what)) => Err(what),
-        Err(Ended::Threw { message, .. }) => Err(message),
+        Err(RunEnd::Unreadable(what)) => Err(what),
+        Err(RunEnd::Threw { message, .. }) => Err(message),
         Err(_) => Err("it is too large".to_owned()),
     })
 }
@@ -268,9 +268,9 @@ fn engine<I: rquickjs::context::Intrinsic>(
     Ok((runtime, context))
 }
 
-fn read<'js>(ctx: &Ctx<'js>, name: &str, script: &str) -> Result<Module<'js>, Ended> {
+fn read<'js>(ctx: &Ctx<'js>, name: &str, script: &str) -> Result<Module<'js>, RunEnd> {
     if let Some(position) = script.find('\0') {
-        return Err(Ended::Unreadable(format!("a NUL character at byte {position}")));
+        return Err(RunEnd::Unreadable(format!("a NUL character at byte {position}")));
     }
     let name = name.replace('\0', "");
     Module::declare(ctx.clone(), name, script).map_err(|_| thrown::unreadable(ctx, &ctx.catch()))

@@ -56,18 +56,18 @@ pub(crate) enum Recalled {
     /// It was applied in the same way, with this result.
     Result(Arc<[u8]>),
     /// The ledger has to be asked, and perhaps the tool.
-    Ask(Box<Asked>),
+    Ask(Box<PlannedMutation>),
 }
 
 /// A planned mutation.
-pub(crate) struct Asked {
+pub(crate) struct PlannedMutation {
     key: Key,
     note: MutationNote,
     part: Part,
     tool: Arc<dyn Tool>,
 }
 
-impl Asked {
+impl PlannedMutation {
     /// Adds this mutation to a failure.
     fn about(&self, why: Why) -> Why {
         why.about(self.key, &self.note.plan.payload)
@@ -255,12 +255,12 @@ impl Item {
             plan,
         };
         let part = Part { whole: *whole, kind: MUTATION.into(), body };
-        Ok(Recalled::Ask(Box::new(Asked { key, note, part, tool })))
+        Ok(Recalled::Ask(Box::new(PlannedMutation { key, note, part, tool })))
     }
 
     /// Performs a mutation on a task of its own: even if the run is dropped, a mutation that has
     /// begun comes to its end and is recorded.
-    async fn apart(&self, asked: Box<Asked>) -> Result<Arc<[u8]>, Stopped> {
+    async fn apart(&self, asked: Box<PlannedMutation>) -> Result<Arc<[u8]>, Stopped> {
         let item = self.clone();
         let work = tokio::spawn(async move { item.perform(&asked).await });
         work.await.unwrap_or_else(|error| {
@@ -270,7 +270,7 @@ impl Item {
     }
 
     /// Performs a mutation and returns its result, or ends the run.
-    pub(crate) async fn perform(&self, asked: &Asked) -> Result<Arc<[u8]>, Stopped> {
+    pub(crate) async fn perform(&self, asked: &PlannedMutation) -> Result<Arc<[u8]>, Stopped> {
         let run = &self.0.run;
         let _alone = self.0.turn.lock().await;
         run.check()?;
@@ -282,7 +282,7 @@ impl Item {
             return Ok(result);
         }
         let mut ended = self.attempt_once(claim, asked).await;
-        if let Err(Ended::Blocked(blocked)) = &ended
+        if let Err(AttemptFailure::Blocked(blocked)) = &ended
             && blocked.state == StateName::Unknown
         {
             // An earlier run began it: look for it first, and attempt it only if it did not happen.
@@ -292,20 +292,22 @@ impl Item {
             ended = self.attempt_once(claim, asked).await;
         }
         match ended {
-            Err(Ended::Ambiguous(error)) => match self.reconcile(asked, &asked.note).await? {
-                Some(outcome) => self.result(asked, &outcome).await,
-                None => {
-                    let why = format!("{}; it did not happen", error.message);
-                    Err(run.stop(asked.about(Why::new(Class::Transient, why))))
+            Err(AttemptFailure::Ambiguous(error)) => {
+                match self.reconcile(asked, &asked.note).await? {
+                    Some(outcome) => self.result(asked, &outcome).await,
+                    None => {
+                        let why = format!("{}; it did not happen", error.message);
+                        Err(run.stop(asked.about(Why::new(Class::Transient, why))))
+                    }
                 }
-            },
+            }
             ended => ended.map_err(|ended| run.stop(asked.about(ended.why(asked)))),
         }
     }
 
     /// Looks for the mutation that an earlier run sent, which may differ from the one asked for
     /// now.
-    async fn recover(&self, asked: &Asked) -> Result<Option<Arc<[u8]>>, Stopped> {
+    async fn recover(&self, asked: &PlannedMutation) -> Result<Option<Arc<[u8]>>, Stopped> {
         let run = &self.0.run;
         let sent = run.hapax().part(asked.key).await;
         let sent = sent.map_err(|error| run.stop(ended_by(&error)))?;
@@ -317,8 +319,12 @@ impl Item {
         }
     }
 
-    async fn attempt_once(&self, claim: &Claim, asked: &Asked) -> Result<Arc<[u8]>, Ended> {
-        let Asked { key, note, part, tool } = asked;
+    async fn attempt_once(
+        &self,
+        claim: &Claim,
+        asked: &PlannedMutation,
+    ) -> Result<Arc<[u8]>, AttemptFailure> {
+        let PlannedMutation { key, note, part, tool } = asked;
         let patience = self.0.run.patience();
         let mut failed = None;
         let effect = claim
@@ -350,24 +356,24 @@ impl Item {
             .await;
         match (done, failed) {
             (Ok(Done { outcome, how: How::Executed }), _) => {
-                outcome.shared_body().ok_or_else(Ended::without_result)
+                outcome.shared_body().ok_or_else(AttemptFailure::without_result)
             }
             // It was applied with another payload, or by a holder that finished after its lease had
             // lapsed.
             (Ok(Done { outcome, .. }), _) => {
-                let part = self.0.run.hapax().part(*key).await.map_err(Ended::Hapax)?;
+                let part = self.0.run.hapax().part(*key).await.map_err(AttemptFailure::Hapax)?;
                 let accepted =
                     self.accept(asked, &part.unwrap_or_else(|| asked.part.clone()), &outcome).await;
-                accepted.map_err(|_| Ended::Stopped)
+                accepted.map_err(|_| AttemptFailure::Stopped)
             }
             (Err(hapax::Error::Blocked(blocked)), Some(error))
                 if blocked.state == StateName::Unknown =>
             {
-                Err(Ended::Ambiguous(error))
+                Err(AttemptFailure::Ambiguous(error))
             }
-            (Err(hapax::Error::Blocked(blocked)), _) => Err(Ended::Blocked(blocked)),
-            (Err(hapax::Error::Failed { .. }), Some(error)) => Err(Ended::Failed(error)),
-            (Err(error), _) => Err(Ended::Hapax(error)),
+            (Err(hapax::Error::Blocked(blocked)), _) => Err(AttemptFailure::Blocked(blocked)),
+            (Err(hapax::Error::Failed { .. }), Some(error)) => Err(AttemptFailure::Failed(error)),
+            (Err(error), _) => Err(AttemptFailure::Hapax(error)),
         }
     }
 
@@ -375,7 +381,7 @@ impl Item {
     /// happen; if the lookup cannot tell, the run is over.
     async fn reconcile(
         &self,
-        asked: &Asked,
+        asked: &PlannedMutation,
         sent: &MutationNote,
     ) -> Result<Option<Outcome>, Stopped> {
         let run = &self.0.run;
@@ -406,7 +412,11 @@ impl Item {
     }
 
     /// The result of a mutation that was applied: its own, or the one that a person gave.
-    async fn result(&self, asked: &Asked, outcome: &Outcome) -> Result<Arc<[u8]>, Stopped> {
+    async fn result(
+        &self,
+        asked: &PlannedMutation,
+        outcome: &Outcome,
+    ) -> Result<Arc<[u8]>, Stopped> {
         if let Some(result) = outcome.shared_body() {
             return Ok(result);
         }
@@ -418,14 +428,14 @@ impl Item {
             }
         };
         let result = result.await.map_err(|error| run.stop(ended_by(&error)))?;
-        result.ok_or_else(|| run.stop(Ended::without_result().why(asked)))
+        result.ok_or_else(|| run.stop(AttemptFailure::without_result().why(asked)))
     }
 
     /// Goes on with the result of a mutation that was applied, if the payload asked for now is
     /// close enough to the recorded one.
     async fn accept(
         &self,
-        asked: &Asked,
+        asked: &PlannedMutation,
         before: &Part,
         outcome: &Outcome,
     ) -> Result<Arc<[u8]>, Stopped> {
@@ -527,7 +537,7 @@ pub(crate) const COMPARING: Duration = Duration::from_secs(1);
 
 /// The tool's comparison of two payloads. If the tool panics or stalls, the difference is
 /// significant.
-async fn compare(asked: &Asked, recorded: MutationNote) -> Difference {
+async fn compare(asked: &PlannedMutation, recorded: MutationNote) -> Difference {
     let (tool, note) = (asked.tool.clone(), asked.note.clone());
     let work = tokio::task::spawn_blocking(move || {
         tool.compare_payload(&note.operation, &recorded.plan.payload, &note.plan.payload)
@@ -539,7 +549,7 @@ async fn compare(asked: &Asked, recorded: MutationNote) -> Difference {
 }
 
 /// How an attempt at a mutation ended without a result.
-enum Ended {
+enum AttemptFailure {
     Failed(ToolError),
     Ambiguous(ToolError),
     Blocked(Blocked),
@@ -548,12 +558,12 @@ enum Ended {
     Stopped,
 }
 
-impl Ended {
+impl AttemptFailure {
     fn without_result() -> Self {
         Self::WithoutResult
     }
 
-    fn why(self, asked: &Asked) -> Why {
+    fn why(self, asked: &PlannedMutation) -> Why {
         let name = format!("{}.{}", asked.note.tool, asked.note.operation);
         match self {
             Self::Failed(error) | Self::Ambiguous(error) => {

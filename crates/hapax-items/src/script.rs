@@ -6,7 +6,7 @@
 
 use hapax::document::{Object, list, number, text, words};
 use hapax::json::Json;
-use hapax::part::{Found, Part, Sought};
+use hapax::part::{Part, PartFilter, PartRecord};
 use hapax::{
     AttemptId, Effect, Failure, Fingerprint, Judged, Key, Outcome, Resolution, StateName, Timestamp,
 };
@@ -39,7 +39,7 @@ pub struct Script {
     /// When it was recorded.
     pub made: Timestamp,
     /// Whether it may be used.
-    pub standing: Standing,
+    pub standing: VersionStatus,
     /// Why it may not be used, for people.
     pub reason: Option<String>,
     /// The details of the repair, if it is one.
@@ -65,7 +65,7 @@ pub struct Repaired {
 
 /// Whether a version may be used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Standing {
+pub enum VersionStatus {
     /// It may be used; it is, if no usable version is higher.
     Usable,
     /// A person has to approve it.
@@ -76,7 +76,7 @@ pub enum Standing {
     Refused,
 }
 
-impl Standing {
+impl VersionStatus {
     /// The name in lower case.
     pub fn as_str(self) -> &'static str {
         match self {
@@ -127,7 +127,7 @@ impl Draft {
 }
 
 impl Script {
-    fn read(found: &Found) -> Option<Self> {
+    fn read(found: &PartRecord) -> Option<Self> {
         let json = Json::parse(&found.part.body).ok()?;
         let Effect { attempt, created, state, .. } = &found.effect;
         let repair = text(&json, "of").and_then(|of| {
@@ -148,7 +148,7 @@ impl Script {
             source: text(&json, "source")?,
             by: text(&json, "by")?,
             made: *created,
-            standing: Standing::of(state.name()),
+            standing: VersionStatus::of(state.name()),
             reason: state.reason().map(str::to_owned),
             repair,
         })
@@ -224,7 +224,7 @@ impl Items {
     pub async fn scripts(&self, workflow: &str) -> Result<Vec<Script>, Error> {
         let whole = Some(identity::workflow(self.hapax().namespace(), workflow)?);
         let (kind, limit) = (SCRIPT.to_owned(), VERSIONS);
-        let sought = Sought { whole, kind, newest_first: true, limit, ..Sought::default() };
+        let sought = PartFilter { whole, kind, newest_first: true, limit, ..PartFilter::default() };
         let found = self.hapax().parts(sought).await?;
         let mut scripts: Vec<Script> = found.iter().filter_map(Script::read).collect();
         scripts.sort_by_key(|script| std::cmp::Reverse(script.version));
@@ -238,7 +238,7 @@ impl Items {
         let (kind, states) =
             (SCRIPT.to_owned(), vec![StateName::Unknown, StateName::Indeterminate]);
         let sought =
-            Sought { whole, kind, states, newest_first: true, limit: VERSIONS, beyond: None };
+            PartFilter { whole, kind, states, newest_first: true, limit: VERSIONS, beyond: None };
         let found = self.hapax().parts(sought).await?;
         Ok(found.iter().filter_map(Script::read).collect())
     }
@@ -285,7 +285,8 @@ impl Items {
     /// The names of all workflows that have a script.
     pub async fn workflows(&self) -> Result<Vec<String>, Error> {
         let whole = Some(identity::all(self.hapax().namespace())?);
-        let sought = Sought { whole, kind: WORKFLOW.into(), limit: 10_000, ..Sought::default() };
+        let sought =
+            PartFilter { whole, kind: WORKFLOW.into(), limit: 10_000, ..PartFilter::default() };
         let found = self.hapax().parts(sought).await?;
         let mut names: Vec<String> =
             found.into_iter().filter_map(|found| String::from_utf8(found.part.body).ok()).collect();
@@ -296,7 +297,7 @@ impl Items {
 
 /// The active version: the highest that may be used.
 pub(crate) fn active(scripts: &[Script]) -> Option<&Script> {
-    let usable = scripts.iter().filter(|script| script.standing == Standing::Usable);
+    let usable = scripts.iter().filter(|script| script.standing == VersionStatus::Usable);
     usable.max_by_key(|script| script.version)
 }
 

@@ -5,11 +5,11 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use hapax::part::{Found, Sought};
+use hapax::part::{PartFilter, PartRecord};
 use hapax::{Failure, Hapax, Key, Safety, State};
 
 use crate::bridge;
-use crate::crew::Crew;
+use crate::crew::ScriptThreads;
 use crate::error::Error;
 use crate::identity;
 use crate::note::{self, Account, RunNote};
@@ -57,7 +57,7 @@ struct Inner {
     hapax: Hapax,
     tools: BTreeMap<String, Arc<dyn Tool>>,
     workflows: BTreeMap<String, Arc<Settings>>,
-    crew: Arc<Crew>,
+    crew: Arc<ScriptThreads>,
 }
 
 /// The settings of a workflow.
@@ -407,7 +407,7 @@ impl Items {
         &self,
         workflow: &str,
         id: Option<&str>,
-    ) -> Result<Option<(Found, RunNote)>, Error> {
+    ) -> Result<Option<(PartRecord, RunNote)>, Error> {
         let Some(id) = id else { return self.newest_run(workflow).await };
         let found = self.found(identity::run(self.hapax().namespace(), workflow, id)?).await?;
         Ok(found.and_then(|found| RunNote::read(&found.part).map(|note| (found, note))))
@@ -417,10 +417,10 @@ impl Items {
     pub(crate) async fn newest_run(
         &self,
         workflow: &str,
-    ) -> Result<Option<(Found, RunNote)>, Error> {
+    ) -> Result<Option<(PartRecord, RunNote)>, Error> {
         let whole = Some(identity::workflow(self.hapax().namespace(), workflow)?);
         let (kind, limit) = (note::RUN.to_owned(), 1);
-        let sought = Sought { whole, kind, newest_first: true, limit, ..Sought::default() };
+        let sought = PartFilter { whole, kind, newest_first: true, limit, ..PartFilter::default() };
         let found = self.hapax().parts(sought).await?.pop();
         Ok(found.and_then(|found| RunNote::read(&found.part).map(|note| (found, note))))
     }

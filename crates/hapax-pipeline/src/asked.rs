@@ -11,17 +11,17 @@ use hapax::{
 };
 use tokio::time::Instant;
 
-use crate::error::{Error, Trouble};
+use crate::error::{Error, WorkError};
 use crate::lifecycle::{Granted, Inputs, Stage, Stop, is_refusal};
 use crate::meters::{Labels, Meter};
 use crate::operation::Operation;
 use crate::pipeline::Pipeline;
 use crate::run::Product;
-use crate::work::{Check, Made, Work};
+use crate::work::{Check, Work, WorkResult};
 
 /// An operation about to be run. Made by [`Pipeline::operation`].
 #[must_use = "nothing happens until it is run"]
-pub struct Asked<'a> {
+pub struct OperationBuilder<'a> {
     pipeline: &'a Pipeline,
     operation: Operation,
     part: Option<String>,
@@ -44,7 +44,7 @@ pub struct Finished {
     pub product: Option<Product>,
 }
 
-impl<'a> Asked<'a> {
+impl<'a> OperationBuilder<'a> {
     pub(crate) fn new(pipeline: &'a Pipeline, operation: Operation) -> Self {
         Self {
             pipeline,
@@ -126,7 +126,7 @@ impl<'a> Asked<'a> {
     pub async fn run<F, Fut>(self, mut work: F) -> Result<Finished, Error>
     where
         F: FnMut(Work) -> Fut,
-        Fut: Future<Output = Result<Made, Trouble>>,
+        Fut: Future<Output = Result<WorkResult, WorkError>>,
     {
         let pipeline = self.pipeline;
         let key = self.operation.key()?;
@@ -187,7 +187,7 @@ impl<'a> Asked<'a> {
     ) -> Result<Outcome, Failure>
     where
         F: FnMut(Work) -> Fut,
-        Fut: Future<Output = Result<Made, Trouble>>,
+        Fut: Future<Output = Result<WorkResult, WorkError>>,
     {
         end.granted = true;
         let lately = self.pipeline.lately(stage).await;

@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
 use hapax::json::Json;
-use hapax::outbox::{Heals, Letter, Sink, Told};
+use hapax::outbox::{Acks, Delivery, Retryability, Sink};
 
 use crate::lineage::stac::Newest;
 use crate::lineage::{Completed, dcat, names, prov, stac};
@@ -151,7 +151,7 @@ fn lines(text: String) -> String {
 }
 
 impl Sink for Catalog {
-    async fn send(&self, letters: &[Letter], told: &Told) {
+    async fn send(&self, letters: &[Delivery], told: &Acks) {
         for (nth, letter) in letters.iter().enumerate() {
             let moment = projector::moment(&letter.record);
             let catalog = self.clone();
@@ -163,7 +163,7 @@ impl Sink for Catalog {
                 Ok(()) => told.delivered(nth),
                 Err(error) => {
                     let reason = format!("{}: {error}", self.root.display());
-                    return told.refused(nth, reason, Heals::SinkDown);
+                    return told.refused(nth, reason, Retryability::SinkDown);
                 }
             }
         }

@@ -60,10 +60,10 @@ impl From<KeyError> for Error {
     }
 }
 
-/// The error of work that has no result. Any error converts into [`Trouble::Failure`] with
+/// The error of work that has no result. Any error converts into [`WorkError::Failure`] with
 /// [`Failure::ambiguous`], the safe one.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Trouble {
+pub enum WorkError {
     /// It did not happen, because of a temporary problem: it is retried at once.
     Transient(String),
     /// A guard refused the result that a transaction was about to settle. Roll the transaction
@@ -73,7 +73,7 @@ pub enum Trouble {
     Failure(Failure),
 }
 
-impl Trouble {
+impl WorkError {
     /// It did not happen, because of a temporary problem.
     pub fn transient(reason: impl Into<String>) -> Self {
         Self::Transient(reason.into())
@@ -95,7 +95,7 @@ impl Trouble {
     }
 }
 
-impl<E: std::error::Error> From<E> for Trouble {
+impl<E: std::error::Error> From<E> for WorkError {
     fn from(error: E) -> Self {
         Self::Failure(error.into())
     }

@@ -7,7 +7,7 @@ use hapax::outbox::{Event, Order};
 use crate::mask::mask_text;
 use crate::operation::Operation;
 use crate::run::Artifact;
-use crate::work::Made;
+use crate::work::WorkResult;
 
 /// Checks the fields of an operation on a dataset that is masked to this resolution.
 pub(crate) fn asked(operation: &Operation, resolution: u8) -> Result<(), String> {
@@ -17,7 +17,7 @@ pub(crate) fn asked(operation: &Operation, resolution: u8) -> Result<(), String>
 }
 
 /// Checks the fields of its result.
-pub(crate) fn made(made: &Made, resolution: u8) -> Result<(), String> {
+pub(crate) fn made(made: &WorkResult, resolution: u8) -> Result<(), String> {
     for (nth, output) in made.outputs.iter().enumerate() {
         let Artifact { dataset, version, checksum, media_type, .. } = output;
         let names = [("dataset", dataset), ("version", version), ("checksum", checksum)];

@@ -2,7 +2,7 @@
 //!
 //! ```
 //! use hapax::Hapax;
-//! use hapax_pipeline::{Artifact, Made, Operation, Pipeline, Trouble};
+//! use hapax_pipeline::{Artifact, WorkResult, Operation, Pipeline, WorkError};
 //!
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -30,7 +30,7 @@
 //!                 uri: "s3://flow/v12.parquet".into(),
 //!                 ..Artifact::default()
 //!             };
-//!             Ok::<_, Trouble>(Made::new("96 rows").output(file))
+//!             Ok::<_, WorkError>(WorkResult::new("96 rows").output(file))
 //!         })
 //!         .await?;
 //!     assert_eq!(finished.done.body(), Some(&b"96 rows"[..]));
@@ -69,10 +69,10 @@ mod tally;
 mod undo;
 mod work;
 
-pub use asked::{Asked, Finished};
+pub use asked::{Finished, OperationBuilder};
 pub use contract::{Breach, Contract, ContractError, Violation, documents};
 pub use energy::Grid;
-pub use error::{Error, Trouble};
+pub use error::{Error, WorkError};
 pub use mask::{Masked, mask, mask_text};
 pub use meters::{Labels, Meter, Meters};
 pub use operation::{About, Operation, Source, Terms, bucket};
@@ -80,4 +80,4 @@ pub use pipeline::{Pipeline, Settings};
 pub use refusal::{Refusals, Refused};
 pub use run::{Artifact, Energy, Fold, Mark, Moment, Product, Run, What};
 pub use undo::TakenBack;
-pub use work::{Made, Work};
+pub use work::{Work, WorkResult};

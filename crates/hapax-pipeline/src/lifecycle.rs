@@ -24,12 +24,12 @@ use hapax::{
 use crate::contract::Contract;
 use crate::declared::Declared;
 use crate::energy::{Grid, Metered, Spent};
-use crate::error::Trouble;
+use crate::error::WorkError;
 use crate::exact;
 use crate::mask::{coarse, mask, mask_text};
 use crate::operation::About;
 use crate::run::Product;
-use crate::work::{Check, Made, Work};
+use crate::work::{Check, Work, WorkResult};
 
 /// The prefix of a refusal in the journal.
 const REFUSED: &str = "refused: ";
@@ -129,7 +129,7 @@ impl Stage {
 
     /// Checks the documents of a result against the output contract, if there is one, and its names
     /// against the masking of the dataset.
-    pub(crate) fn hold(&self, made: &Made) -> Result<Option<String>, Refusal> {
+    pub(crate) fn hold(&self, made: &WorkResult) -> Result<Option<String>, Refusal> {
         if let Some(resolution) = self.dataset().masked {
             exact::made(made, resolution).map_err(Refusal::Check)?;
         }
@@ -243,7 +243,7 @@ impl Admitted {
     ) -> Result<Executed, Stop>
     where
         F: FnMut(Work) -> Fut,
-        Fut: Future<Output = Result<Made, Trouble>>,
+        Fut: Future<Output = Result<WorkResult, WorkError>>,
     {
         let quick = stage.dataset().retries;
         let attempts = if stage.is_theirs() { 0 } else { quick.quick };
@@ -254,16 +254,16 @@ impl Admitted {
             let done = Metered::new(async { work(doing).await }, progress.spent.clone()).await;
             let done = done.unwrap_or_else(|panic| match stage.dataset().masked {
                 // A panic's message would pass by the masking, so it is replaced.
-                Some(_) => Err(Trouble::ambiguous("the work panicked")),
+                Some(_) => Err(WorkError::ambiguous("the work panicked")),
                 None => resume_unwind(panic),
             });
             let reason = match done {
                 Ok(made) => return Ok(Executed { claim: self.claim, progress, made }),
-                Err(Trouble::Failure(failure)) => {
+                Err(WorkError::Failure(failure)) => {
                     return Err(Stop::Failed(failure.reworded(|reason| stage.mask(reason))));
                 }
-                Err(Trouble::Refused(refusal)) => return Err(Stop::Refused(refusal)),
-                Err(Trouble::Transient(reason)) => stage.mask(&reason),
+                Err(WorkError::Refused(refusal)) => return Err(Stop::Refused(refusal)),
+                Err(WorkError::Transient(reason)) => stage.mask(&reason),
             };
             let Some(pause) = pauses.delay_ms(progress.retries + 1, dice()) else {
                 return Err(Stop::Failed(Failure::not_done(reason)));
@@ -286,7 +286,7 @@ impl Admitted {
 pub(crate) struct Executed {
     claim: Claim,
     progress: Progress,
-    made: Made,
+    made: WorkResult,
 }
 
 impl Executed {
@@ -337,12 +337,12 @@ pub(crate) fn tell(claim: &Claim, product: &Product, events: Vec<Event>) {
 /// The product, outcome and events of a result: nothing in them is finer than the dataset allows.
 pub(crate) fn record(
     stage: &Stage,
-    made: Made,
+    made: WorkResult,
     cpu: Option<Duration>,
     progress: Progress,
     checks: Vec<String>,
 ) -> Result<(Product, Outcome, Vec<Event>), Failure> {
-    let Made { result, mut outputs, documents, events, cpu: measured, .. } = made;
+    let WorkResult { result, mut outputs, documents, events, cpu: measured, .. } = made;
     let masked = stage.dataset().masked;
     let checks = checks.iter().map(|check| stage.clean(check)).collect();
     for output in &mut outputs {

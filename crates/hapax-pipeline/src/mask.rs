@@ -12,7 +12,9 @@ mod text;
 use std::collections::{BTreeSet, HashMap, HashSet};
 
 use h3o::{CellIndex, Resolution};
-use hapax::guard::{Half, Place, axes, called, is_cell_name, is_exact, is_index, is_precise};
+use hapax::guard::{
+    Coordinate, Location, axes, called, is_cell_name, is_exact, is_index, is_precise,
+};
 use hapax::json::Json;
 
 use self::cover::{Shape, cover, spot};
@@ -101,12 +103,12 @@ impl Mask {
 
     /// Masks a value, by its own name or by the name around it.
     fn value(&mut self, name: &str, value: &Json) -> Json {
-        match Place::of(name, value) {
+        match Location::of(name, value) {
             // Its other half is not beside it.
-            Some(Place::Half(_)) => return Json::Null,
-            Some(Place::Whole) => return self.whole(name, value),
-            Some(Place::Row) => return self.row(name, value.as_array().unwrap_or_default()),
-            Some(Place::Written) | None => {}
+            Some(Location::Coordinate(_)) => return Json::Null,
+            Some(Location::Whole) => return self.whole(name, value),
+            Some(Location::Row) => return self.row(name, value.as_array().unwrap_or_default()),
+            Some(Location::Written) | None => {}
         }
         match value {
             Json::Object(members) => self.object(name, members),
@@ -124,16 +126,18 @@ impl Mask {
             return geometry;
         }
         let mut taken: HashSet<String> = members.iter().map(|(name, _)| name.clone()).collect();
-        let halves: HashMap<Half<'_>, &Json> = members
+        let halves: HashMap<Coordinate<'_>, &Json> = members
             .iter()
-            .filter_map(|(name, value)| Half::of(name).map(|half| (half, value)))
+            .filter_map(|(name, value)| Coordinate::of(name).map(|half| (half, value)))
             .collect();
         let axes = axes(members);
         let mut masked = Vec::new();
         for (name, value) in members {
-            let by_name = Half::of(name).and_then(|half| Some((half, *halves.get(&half.other())?)));
-            let exact = |(_, other): &(Half<'_>, &Json)| is_exact(value, other);
-            let by_axis = Half::axis(name).and_then(|half| Some((half, *axes.get(&half.other())?)));
+            let by_name =
+                Coordinate::of(name).and_then(|half| Some((half, *halves.get(&half.other())?)));
+            let exact = |(_, other): &(Coordinate<'_>, &Json)| is_exact(value, other);
+            let by_axis =
+                Coordinate::axis(name).and_then(|half| Some((half, *axes.get(&half.other())?)));
             let by_axis = by_axis.filter(exact);
             if let Some((half, other)) = by_name.or(by_axis) {
                 let (latitude, longitude) =
@@ -311,7 +315,7 @@ impl Mask {
             return cell;
         }
         let masked = Json::String(self.text(text));
-        match (Place::of(name, &masked), masked) {
+        match (Location::of(name, &masked), masked) {
             (None, Json::String(text)) => text,
             _ => REMOVED.to_owned(),
         }
@@ -344,7 +348,7 @@ impl Mask {
 }
 
 /// `site_h3` for `site_lat` and `site_lon`.
-fn cell_name(half: Half<'_>) -> String {
+fn cell_name(half: Coordinate<'_>) -> String {
     let counted = half.suffix.starts_with(|c: char| c.is_ascii_digit());
     format!("{}h3{}{}", half.prefix, if counted { "_" } else { "" }, half.suffix)
 }

@@ -8,7 +8,7 @@ use hapax::{
 };
 use tokio::time::Instant;
 
-use crate::asked::Asked;
+use crate::asked::OperationBuilder;
 use crate::declared::{Declarations, Declared};
 use crate::energy::Grid;
 use crate::error::Error;
@@ -89,8 +89,8 @@ impl Pipeline {
     }
 
     /// Begins to describe an operation.
-    pub fn operation(&self, operation: Operation) -> Asked<'_> {
-        Asked::new(self, operation)
+    pub fn operation(&self, operation: Operation) -> OperationBuilder<'_> {
+        OperationBuilder::new(self, operation)
     }
 
     /// The declaration of a dataset. A change by another process is seen here within a second.

@@ -15,7 +15,7 @@ use crate::lifecycle::Stage;
 use crate::pipeline::Pipeline;
 use crate::refusal::{self, Refused};
 use crate::replay::{checksum, inside, room};
-use crate::review::{self, Standing};
+use crate::review::{self, ReviewStatus};
 
 /// An output of a replay that differs from the journal.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -27,12 +27,12 @@ pub struct Promotion {
     /// The checksum of the new output.
     pub checksum: String,
     /// The result of the promotion.
-    pub fate: Fate,
+    pub fate: PromotionResult,
 }
 
 /// The result of a promotion.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Fate {
+pub enum PromotionResult {
     /// It is in place now.
     Placed,
     /// It was put in place before.
@@ -52,13 +52,15 @@ pub async fn promote(
     for made in made_anew(hapax, replay).await? {
         let subject = subject(replay, made.operation, &made.uri, &made.checksum)?;
         let fate = match review::standing(hapax, subject).await? {
-            Some(Standing::Approved) => place(hapax, (replay, subject), &made, kept, files).await?,
-            Some(Standing::Pending | Standing::Rejected) | None => {
+            Some(ReviewStatus::Approved) => {
+                place(hapax, (replay, subject), &made, kept, files).await?
+            }
+            Some(ReviewStatus::Pending | ReviewStatus::Rejected) | None => {
                 refused(hapax, made.operation, subject).await?;
-                Fate::NotApproved
+                PromotionResult::NotApproved
             }
         };
-        let Made { operation, uri, checksum, .. } = made;
+        let PromotedOutput { operation, uri, checksum, .. } = made;
         promotions.push(Promotion { operation, uri, checksum, fate });
     }
     Ok(promotions)
@@ -85,7 +87,7 @@ pub fn subject(replay: Key, operation: Key, uri: &str, checksum: &str) -> Result
     Ok(Key::derive("promotion.v1", &fields)?)
 }
 
-struct Made {
+struct PromotedOutput {
     operation: Key,
     entry: u64,
     uri: String,
@@ -95,7 +97,7 @@ struct Made {
 }
 
 /// The outputs that differ, as the record of a replay lists them.
-async fn made_anew(hapax: &Hapax, replay: Key) -> Result<Vec<Made>, Error> {
+async fn made_anew(hapax: &Hapax, replay: Key) -> Result<Vec<PromotedOutput>, Error> {
     let none = || Error::Invalid(format!("{replay} is not a full replay"));
     let Some(State::Succeeded(outcome)) = hapax.show(replay).await?.map(|effect| effect.state)
     else {
@@ -109,7 +111,7 @@ async fn made_anew(hapax: &Hapax, replay: Key) -> Result<Vec<Made>, Error> {
     }
     Ok(list(&record, "divergences", |one: &Json| {
         (text(one, "what")? == "output").then_some(())?;
-        Some(Made {
+        Some(PromotedOutput {
             operation: text(one, "key")?.parse().ok()?,
             entry: number(one, "entry")?,
             uri: text(one, "which")?,
@@ -122,10 +124,10 @@ async fn made_anew(hapax: &Hapax, replay: Key) -> Result<Vec<Made>, Error> {
 async fn place(
     hapax: &Hapax,
     (replay, subject): (Key, Key),
-    made: &Made,
+    made: &PromotedOutput,
     kept: &Path,
     files: &Path,
-) -> Result<Fate, Error> {
+) -> Result<PromotionResult, Error> {
     let entry = hapax.journal(made.entry.saturating_sub(1), 1).await?.into_iter().next();
     let generation = entry.map_or(1, |entry| entry.generation);
     let relative = inside(&made.uri)
@@ -149,11 +151,11 @@ async fn place(
         Some(lock) => effect.lock_key(lock).on_lock(OnLock::Wait),
         None => effect,
     };
-    let Made { recorded, checksum, .. } = made;
+    let PromotedOutput { recorded, checksum, .. } = made;
     let done = effect.run(|_| async { moved((&from, checksum), (&to, recorded)) }).await?;
     Ok(match done.how {
-        How::Executed => Fate::Placed,
-        How::Shared | How::Replayed => Fate::PlacedBefore,
+        How::Executed => PromotionResult::Placed,
+        How::Shared | How::Replayed => PromotionResult::PlacedBefore,
     })
 }
 

@@ -14,7 +14,7 @@ use crate::lifecycle::{self, Inputs, Progress, Stage, Stop, record};
 use crate::meters::Meter;
 use crate::operation::{About, Operation};
 use crate::pipeline::Pipeline;
-use crate::work::Made;
+use crate::work::WorkResult;
 
 /// A client's request for a permit.
 #[derive(Debug, Clone, Default)]
@@ -39,9 +39,9 @@ pub struct Ask {
 
 /// A client's report.
 #[derive(Debug, Clone)]
-pub enum Told {
+pub enum OperationReport {
     /// The operation succeeded with this result.
-    Made(Box<Made>),
+    WorkResult(Box<WorkResult>),
     /// It failed, happened in part, has an unknown outcome, or was released.
     Otherwise(Report),
 }
@@ -134,13 +134,13 @@ impl Pipeline {
         &self,
         key: Key,
         by: (AttemptId, Fence),
-        told: Told,
+        told: OperationReport,
     ) -> Result<Option<Settled>, Error> {
         let Some(stage) = self.granted(key, Some(by.0)).await? else { return Ok(None) };
         let remote = self.hapax.remote();
         let made = match told {
-            Told::Made(made) => *made,
-            Told::Otherwise(report) => {
+            OperationReport::WorkResult(made) => *made,
+            OperationReport::Otherwise(report) => {
                 // A client cannot report a guard's refusal.
                 let own = |why: String| {
                     let why = stage.mask(&why);

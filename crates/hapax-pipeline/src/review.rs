@@ -35,12 +35,12 @@ pub struct Review {
     /// When it was opened.
     pub opened: Timestamp,
     /// Its status.
-    pub standing: Standing,
+    pub standing: ReviewStatus,
 }
 
 /// The status of a review.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Standing {
+pub enum ReviewStatus {
     /// No reviewer has decided yet.
     Pending,
     /// The operation may be tried again; its guards hold as before.
@@ -49,7 +49,7 @@ pub enum Standing {
     Rejected,
 }
 
-impl Standing {
+impl ReviewStatus {
     /// The name in lower case.
     pub fn as_str(self) -> &'static str {
         match self {
@@ -84,11 +84,11 @@ fn key(subject: Key, nth: u64) -> Result<Key, Error> {
 }
 
 /// The number of a subject's newest review, and its status.
-async fn newest(hapax: &Hapax, subject: Key) -> Result<(u64, Option<Standing>), Error> {
+async fn newest(hapax: &Hapax, subject: Key) -> Result<(u64, Option<ReviewStatus>), Error> {
     let mut newest = (0, None);
     for nth in 0..MOST {
         match hapax.show(key(subject, nth)?).await? {
-            Some(effect) => newest = (nth, Some(Standing::of(&effect.state))),
+            Some(effect) => newest = (nth, Some(ReviewStatus::of(&effect.state))),
             None => break,
         }
     }
@@ -97,16 +97,16 @@ async fn newest(hapax: &Hapax, subject: Key) -> Result<(u64, Option<Standing>), 
 
 /// The status of a subject's newest review, if there is one. A subject is an operation, or
 /// something that came of one.
-pub async fn standing(hapax: &Hapax, subject: Key) -> Result<Option<Standing>, Error> {
+pub async fn standing(hapax: &Hapax, subject: Key) -> Result<Option<ReviewStatus>, Error> {
     Ok(newest(hapax, subject).await?.1)
 }
 
 /// The refusal of an operation whose newest review is pending or rejected.
 pub(crate) async fn unanswered(hapax: &Hapax, operation: Key) -> Result<Option<Refusal>, Error> {
     let why = match standing(hapax, operation).await? {
-        Some(Standing::Pending) => "somebody was asked and has not answered",
-        Some(Standing::Rejected) => "somebody was asked and said no",
-        Some(Standing::Approved) | None => return Ok(None),
+        Some(ReviewStatus::Pending) => "somebody was asked and has not answered",
+        Some(ReviewStatus::Rejected) => "somebody was asked and said no",
+        Some(ReviewStatus::Approved) | None => return Ok(None),
     };
     Ok(Some(Refusal::Review(why.into())))
 }
@@ -133,7 +133,7 @@ pub async fn escalate(
     pipeline: &Pipeline,
     operation: Key,
     (actor, note): (&str, &str),
-) -> Result<Option<(Key, Standing)>, Error> {
+) -> Result<Option<(Key, ReviewStatus)>, Error> {
     let Some(stage) = pipeline.granted(operation, None).await? else { return Ok(None) };
     let (hapax, reason) = (&pipeline.hapax, stage.clean(note));
     let review = open_by(hapax, operation, &stage.about, &reason, Some(actor)).await?;
@@ -150,8 +150,8 @@ async fn open_by(
     let operation = about.operation.key()?;
     let nth = match newest(hapax, subject).await? {
         (_, None) => 0,
-        (nth, Some(Standing::Pending | Standing::Rejected)) => nth,
-        (nth, Some(Standing::Approved)) => nth + 1,
+        (nth, Some(ReviewStatus::Pending | ReviewStatus::Rejected)) => nth,
+        (nth, Some(ReviewStatus::Approved)) => nth + 1,
     };
     let key = key(subject, nth)?;
     let note = Object::default()
@@ -206,7 +206,7 @@ async fn read(hapax: &Hapax, found: Found) -> Result<Option<Review>, Error> {
         reason: part("reason"),
         asked_by: text(&note, "asked_by"),
         opened: effect.created,
-        standing: Standing::of(&effect.state),
+        standing: ReviewStatus::of(&effect.state),
     }))
 }
 

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use hapax::json::Json;
 use hapax::remote::{Look, Settled};
 use hapax::{
-    AttemptId, Blocked, Dataset, Finding, Judged, Key, Outcome, Refusal, Resolution, Seen,
-    StateName, Step, Wording,
+    AttemptId, Blocked, Dataset, Finding, Judged, Key, Outcome, Redactor, Refusal, Resolution,
+    Seen, StateName, Step,
 };
 
 use crate::error::Error;
@@ -16,7 +16,7 @@ use crate::lifecycle::{Stage, masked_outcome};
 use crate::mask::{mask, mask_text};
 use crate::pipeline::Pipeline;
 use crate::remote::HISTORY;
-use crate::review::{self, Standing};
+use crate::review::{self, ReviewStatus};
 use hapax::document::text;
 
 /// Masks places to cells of this resolution.
@@ -24,13 +24,13 @@ pub(crate) struct Masking(u8);
 
 impl Masking {
     /// The wording of texts about a dataset, if it is masked.
-    pub(crate) fn of(dataset: &Dataset) -> Option<Arc<dyn Wording>> {
+    pub(crate) fn of(dataset: &Dataset) -> Option<Arc<dyn Redactor>> {
         let resolution = dataset.masked?;
         Some(Arc::new(Self(resolution)))
     }
 }
 
-impl Wording for Masking {
+impl Redactor for Masking {
     fn reason(&self, reason: &str) -> String {
         mask_text(reason, self.0)
     }
@@ -119,7 +119,7 @@ impl Pipeline {
         let key = stage.about.operation.key()?;
         if found && self.hapax.steps(key, blocked.attempt).await?.is_empty() {
             // An approval undoes nothing: the reviewer has to resolve the effect itself.
-            return Ok(review::standing(&self.hapax, key).await? != Some(Standing::Approved));
+            return Ok(review::standing(&self.hapax, key).await? != Some(ReviewStatus::Approved));
         }
         Ok(self.hapax.gives_up_undoing(key, blocked.attempt, ROLLBACKS).await?)
     }
@@ -152,7 +152,7 @@ impl Pipeline {
     }
 
     /// The wording of texts about an effect, such as an operation or a review of one.
-    async fn wording(&self, key: Key) -> Result<Option<Arc<dyn Wording>>, Error> {
+    async fn wording(&self, key: Key) -> Result<Option<Arc<dyn Redactor>>, Error> {
         if !self.declares().await? {
             return Ok(None);
         }

@@ -10,7 +10,7 @@ use hapax::outbox::{Artifact as Registered, Event, Payload, Trace};
 use hapax::{AttemptId, Claim, Fence, Key, Outcome};
 use rusqlite::Transaction;
 
-use crate::error::Trouble;
+use crate::error::WorkError;
 use crate::lifecycle::{Progress, Stage, record, tell};
 use crate::operation::Operation;
 use crate::run::Artifact;
@@ -110,7 +110,7 @@ impl Work {
     ///
     /// ```
     /// use hapax::{Hapax, Safety};
-    /// use hapax_pipeline::{Made, Operation, Pipeline, Trouble};
+    /// use hapax_pipeline::{WorkResult, Operation, Pipeline, WorkError};
     ///
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -137,10 +137,10 @@ impl Work {
     ///         let loaded = (|| {
     ///             let tx = connection.transaction()?;
     ///             tx.execute("INSERT INTO flow VALUES ('06887500', 214.0)", [])?;
-    ///             let made = Made::new("1 row");
+    ///             let made = WorkResult::new("1 row");
     ///             work.settle_in(&tx, &made)?;
     ///             tx.commit()?;
-    ///             Ok::<_, Trouble>(made)
+    ///             Ok::<_, WorkError>(made)
     ///         })();
     ///         async { loaded }
     ///     })
@@ -148,7 +148,7 @@ impl Work {
     /// # Ok(())
     /// # }
     /// ```
-    pub fn settle_in(&self, tx: &Transaction<'_>, made: &Made) -> Result<(), Trouble> {
+    pub fn settle_in(&self, tx: &Transaction<'_>, made: &WorkResult) -> Result<(), WorkError> {
         let outcome = self.prepare(made)?;
         Ok(self.claim.settle_in(tx, outcome)?)
     }
@@ -158,8 +158,8 @@ impl Work {
     pub async fn settle_in_postgres(
         &self,
         tx: &hapax::tokio_postgres::Transaction<'_>,
-        made: &Made,
-    ) -> Result<(), Trouble> {
+        made: &WorkResult,
+    ) -> Result<(), WorkError> {
         let outcome = self.prepare(made)?;
         Ok(self.claim.settle_in_postgres(tx, outcome).await?)
     }
@@ -169,24 +169,24 @@ impl Work {
     pub async fn settle_in_sqlx(
         &self,
         tx: &mut sqlx::PgTransaction<'_>,
-        made: &Made,
-    ) -> Result<(), Trouble> {
+        made: &WorkResult,
+    ) -> Result<(), WorkError> {
         let outcome = self.prepare(made)?;
         Ok(self.claim.settle_in_sqlx(tx, outcome).await?)
     }
 
     /// Gives the claim everything that is recorded with the outcome, and returns the outcome.
-    fn prepare(&self, made: &Made) -> Result<Outcome, Trouble> {
+    fn prepare(&self, made: &WorkResult) -> Result<Outcome, WorkError> {
         if self.stage.checked {
             let why = "`after` checks are asked of what was made, and this is settled before they could be; ask them in the work";
-            return Err(Trouble::not_done(why));
+            return Err(WorkError::not_done(why));
         }
-        let held = self.stage.hold(made).map_err(Trouble::Refused)?;
+        let held = self.stage.hold(made).map_err(WorkError::Refused)?;
         let mut progress = self.progress.clone();
         progress.agreed.extend(held);
         let cpu = Some(progress.spent.so_far());
         let recorded = record(&self.stage, made.clone(), cpu, progress, Vec::new());
-        let (product, outcome, events) = recorded.map_err(Trouble::Failure)?;
+        let (product, outcome, events) = recorded.map_err(WorkError::Failure)?;
         tell(&self.claim, &product, events);
         Ok(outcome)
     }
@@ -194,7 +194,7 @@ impl Work {
 
 /// The result of work.
 #[derive(Debug, Clone)]
-pub struct Made {
+pub struct WorkResult {
     pub(crate) result: Outcome,
     pub(crate) outputs: Vec<Artifact>,
     pub(crate) documents: Vec<Json>,
@@ -203,7 +203,7 @@ pub struct Made {
     pub(crate) cpu: Option<Duration>,
 }
 
-impl Made {
+impl WorkResult {
     /// A result, which later calls for the operation replay.
     pub fn new(result: impl Into<Outcome>) -> Self {
         Self {

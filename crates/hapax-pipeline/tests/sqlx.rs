@@ -1,7 +1,7 @@
 //! An operation that settles in its caller's own transaction of sqlx.
 
 use hapax::{Hapax, Safety};
-use hapax_pipeline::{Made, Operation, Pipeline, Trouble};
+use hapax_pipeline::{Operation, Pipeline, WorkError, WorkResult};
 use hapax_testkit::Postgres;
 use sqlx::{Connection as _, PgConnection};
 
@@ -33,13 +33,13 @@ async fn an_operation_settles_in_a_transaction_of_sqlx() {
                 let mut connection = PgConnection::connect(url).await?;
                 let mut tx = connection.begin().await?;
                 sqlx::query("INSERT INTO flow VALUES (214)").execute(&mut *tx).await?;
-                let made = Made::new("1 row");
+                let made = WorkResult::new("1 row");
                 work.settle_in_sqlx(&mut tx, &made).await?;
                 match commits {
                     true => tx.commit().await?,
                     false => tx.rollback().await?,
                 }
-                Ok::<_, Trouble>(made)
+                Ok::<_, WorkError>(made)
             }
         });
         done.await

@@ -4,11 +4,11 @@
 use hapax_core::journal::Entry;
 use hapax_core::outbox::OutboxId;
 use hapax_store::StoreError;
-use hapax_store::outbox::Found;
+use hapax_store::outbox::RecordStatus;
 use tokio_postgres::types::Type;
 
 use crate::connect::{Link, Param};
-use crate::error::Trouble;
+use crate::error::PgFailure;
 use crate::journal;
 use crate::outbox::record;
 use crate::store::{PgStore, tried};
@@ -62,8 +62,8 @@ impl PgStore {
         partition: &str,
         mut each: impl FnMut(u64, &Entry) -> std::io::Result<()>,
     ) -> Result<u64, StoreError> {
-        let link = self.connect().map_err(Trouble::into_store_error)?;
-        let read = || -> Result<Vec<(u64, u64)>, Trouble> {
+        let link = self.connect().map_err(PgFailure::into_store_error)?;
+        let read = || -> Result<Vec<(u64, u64)>, PgFailure> {
             let open = link.one(
                 &format!(
                     "SELECT count(*) FROM hapax.{partition} j, hapax.sealing s
@@ -87,10 +87,10 @@ impl PgStore {
                 .collect()
         };
         let mut count = 0;
-        for (first, end) in read().map_err(Trouble::into_store_error)? {
+        for (first, end) in read().map_err(PgFailure::into_store_error)? {
             for from in (first..end).step_by(CHUNK as usize) {
                 let entries = journal::leaves(&link, from, CHUNK.min(end - from))
-                    .map_err(Trouble::into_store_error)?;
+                    .map_err(PgFailure::into_store_error)?;
                 for (leaf, entry) in (from..).zip(entries) {
                     let entry = entry.ok_or_else(|| {
                         StoreError::Corrupt(format!("the entry of leaf {leaf} cannot be read"))
@@ -131,10 +131,10 @@ impl PgStore {
     pub fn export_records(
         &self,
         partition: &str,
-        mut each: impl FnMut(&Found) -> std::io::Result<()>,
+        mut each: impl FnMut(&RecordStatus) -> std::io::Result<()>,
     ) -> Result<u64, StoreError> {
-        let link = self.connect().map_err(Trouble::into_store_error)?;
-        let chunk = |after: OutboxId| -> Result<Vec<Found>, Trouble> {
+        let link = self.connect().map_err(PgFailure::into_store_error)?;
+        let chunk = |after: OutboxId| -> Result<Vec<RecordStatus>, PgFailure> {
             let now = self.shared.clock.reckon(&link)?;
             let txn = PgTxn::new(&link, &self.shared.namespaces, now, Access::Look);
             let sql = format!(
@@ -146,10 +146,10 @@ impl PgStore {
                 [(&&after.as_bytes()[..], Type::BYTEA), (&(CHUNK as i64), Type::INT8)];
             link.query(&sql, &after)?.iter().map(|row| txn.found(row)).collect()
         };
-        all_delivered(&link, partition).map_err(Trouble::into_store_error)?;
+        all_delivered(&link, partition).map_err(PgFailure::into_store_error)?;
         let (mut count, mut after) = (0, OutboxId::from_bytes([0; 16]));
         loop {
-            let records = chunk(after).map_err(Trouble::into_store_error)?;
+            let records = chunk(after).map_err(PgFailure::into_store_error)?;
             let Some(last) = records.last() else { return Ok(count) };
             after = last.record.id;
             for found in &records {
@@ -190,7 +190,7 @@ impl PgStore {
     }
 }
 
-fn all_delivered(link: &Link, partition: &str) -> Result<(), Trouble> {
+fn all_delivered(link: &Link, partition: &str) -> Result<(), PgFailure> {
     let row = link.one(
         &format!(
             "SELECT count(*) FROM hapax.delivery d JOIN hapax.{partition} e

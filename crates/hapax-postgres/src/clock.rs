@@ -10,7 +10,7 @@ use hapax_core::time::{LeaseInstant, Now, Timestamp};
 use hapax_store::{Clock, StoreError};
 
 use crate::connect::Link;
-use crate::error::Trouble;
+use crate::error::PgFailure;
 
 /// Leases are measured by the server's wall clock too, so all its instants are of one era. The pulse
 /// deals with clock jumps and with a failover to another server.
@@ -41,21 +41,21 @@ impl ServerClock {
     }
 
     /// Reads the server's clock.
-    pub(crate) fn read(&self, link: &Link) -> Result<Now, Trouble> {
+    pub(crate) fn read(&self, link: &Link) -> Result<Now, PgFailure> {
         self.ask(link).map(|(now, _)| now)
     }
 
     /// Reads the server's clock in a transaction that [`Link::begin`] has begun. Fails if it was not
     /// begun: the next writes would be committed statement by statement.
-    pub(crate) fn read_in_transaction(&self, link: &Link) -> Result<Now, Trouble> {
+    pub(crate) fn read_in_transaction(&self, link: &Link) -> Result<Now, PgFailure> {
         match self.ask(link)? {
             (now, true) => Ok(now),
-            (_, false) => Err(Trouble::Lost("the transaction was not begun".into())),
+            (_, false) => Err(PgFailure::Lost("the transaction was not begun".into())),
         }
     }
 
     /// The server's time, and whether a transaction is open.
-    fn ask(&self, link: &Link) -> Result<(Now, bool), Trouble> {
+    fn ask(&self, link: &Link) -> Result<(Now, bool), PgFailure> {
         let rows = link.often((
             "SELECT hapax.now_ms(), coalesce(current_setting('hapax.begun', true) = 'yes', false)",
             &[],
@@ -75,7 +75,7 @@ impl ServerClock {
     }
 
     /// The server's time by now, read again if the last reading is too old.
-    pub(crate) fn reckon(&self, link: &Link) -> Result<Now, Trouble> {
+    pub(crate) fn reckon(&self, link: &Link) -> Result<Now, PgFailure> {
         if let Some(clock) = &self.instead {
             return Ok(clock.now());
         }
@@ -133,10 +133,10 @@ mod tests {
         let link = Link::connect(&crate::connect::Address::parse(&url).unwrap()).unwrap();
         let clock = ServerClock::new(None);
         assert!(clock.read(&link).is_ok());
-        assert!(matches!(clock.read_in_transaction(&link), Err(Trouble::Lost(_))));
+        assert!(matches!(clock.read_in_transaction(&link), Err(PgFailure::Lost(_))));
         link.begin("READ ONLY", "SET LOCAL jit = off");
         assert!(clock.read_in_transaction(&link).is_ok());
         link.run("COMMIT").unwrap();
-        assert!(matches!(clock.read_in_transaction(&link), Err(Trouble::Lost(_))), "it is over");
+        assert!(matches!(clock.read_in_transaction(&link), Err(PgFailure::Lost(_))), "it is over");
     }
 }

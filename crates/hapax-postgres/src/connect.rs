@@ -17,7 +17,7 @@ use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Client, Config, NoTls, Row, Statement};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
-use crate::error::{Trouble, described};
+use crate::error::{PgFailure, described};
 
 /// How long the server has to answer a connection attempt.
 const CONNECT: Duration = Duration::from_secs(5);
@@ -176,22 +176,22 @@ pub(crate) struct Link {
 pub(crate) type Param<'a> = (&'a (dyn ToSql + Sync), Type);
 
 /// A statement that runs often, and its parameters.
-pub(crate) type Often<'a> = (&'static str, &'a [Param<'a>]);
+pub(crate) type FrequentQuery<'a> = (&'static str, &'a [Param<'a>]);
 
 impl Link {
-    pub(crate) fn connect(address: &Address) -> Result<Self, Trouble> {
+    pub(crate) fn connect(address: &Address) -> Result<Self, PgFailure> {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()
-            .map_err(|error| Trouble::Lost(format!("no runtime: {error}")))?;
+            .map_err(|error| PgFailure::Lost(format!("no runtime: {error}")))?;
         let (client, direct) = runtime.block_on(async {
             match tokio::time::timeout(CONNECT * 2, address.connect()).await {
                 Ok(Ok(connected)) => Ok(connected),
                 Ok(Err(error)) if error.code().is_some_and(|code| &code.code()[..2] == "28") => {
-                    Err(Trouble::Refused(StoreError::Unavailable(described(&error))))
+                    Err(PgFailure::Refused(StoreError::Unavailable(described(&error))))
                 }
-                Ok(Err(error)) => Err(Trouble::Lost(described(&error))),
-                Err(_) => Err(Trouble::Lost("the server does not answer".into())),
+                Ok(Err(error)) => Err(PgFailure::Lost(described(&error))),
+                Err(_) => Err(PgFailure::Lost("the server does not answer".into())),
             }
         })?;
         Ok(Self { runtime, client, direct, prepared: RefCell::default() })
@@ -203,7 +203,7 @@ impl Link {
     }
 
     /// Makes the settings of `hapax.quick` once, in a session that is ours, instead of at each call.
-    pub(crate) fn hurry(&self) -> Result<(), Trouble> {
+    pub(crate) fn hurry(&self) -> Result<(), PgFailure> {
         match self.direct {
             true => self.run(
                 "SET enable_seqscan = off; SET enable_hashjoin = off; SET enable_mergejoin = off;
@@ -223,17 +223,17 @@ impl Link {
     pub(crate) fn wait<T>(
         &self,
         future: impl Future<Output = Result<T, tokio_postgres::Error>>,
-    ) -> Result<T, Trouble> {
+    ) -> Result<T, PgFailure> {
         self.runtime.block_on(async {
             match tokio::time::timeout(CALL, future).await {
                 Ok(result) => Ok(result?),
-                Err(_) => Err(Trouble::Lost("the server does not answer".into())),
+                Err(_) => Err(PgFailure::Lost("the server does not answer".into())),
             }
         })
     }
 
     /// Statements without parameters or results.
-    pub(crate) fn run(&self, sql: &str) -> Result<(), Trouble> {
+    pub(crate) fn run(&self, sql: &str) -> Result<(), PgFailure> {
         self.wait(self.client.batch_execute(sql))
     }
 
@@ -249,16 +249,23 @@ impl Link {
     }
 
     /// Runs a statement that is prepared once, if the session is ours.
-    pub(crate) fn often(&self, ask: Often<'_>) -> Result<Vec<Row>, Trouble> {
+    pub(crate) fn often(&self, ask: FrequentQuery<'_>) -> Result<Vec<Row>, PgFailure> {
         self.wait(self.ask(ask))
     }
 
     /// Runs two of them in one round trip.
-    pub(crate) fn both(&self, a: Often<'_>, b: Often<'_>) -> Result<(Vec<Row>, Vec<Row>), Trouble> {
+    pub(crate) fn both(
+        &self,
+        a: FrequentQuery<'_>,
+        b: FrequentQuery<'_>,
+    ) -> Result<(Vec<Row>, Vec<Row>), PgFailure> {
         self.wait(async { tokio::try_join!(self.ask(a), self.ask(b)) })
     }
 
-    async fn ask(&self, (sql, params): Often<'_>) -> Result<Vec<Row>, tokio_postgres::Error> {
+    async fn ask(
+        &self,
+        (sql, params): FrequentQuery<'_>,
+    ) -> Result<Vec<Row>, tokio_postgres::Error> {
         if !self.direct {
             return self.client.query_typed(sql, params).await;
         }
@@ -276,16 +283,16 @@ impl Link {
         self.client.query(&statement, &values).await
     }
 
-    pub(crate) fn query(&self, sql: &str, params: &[Param<'_>]) -> Result<Vec<Row>, Trouble> {
+    pub(crate) fn query(&self, sql: &str, params: &[Param<'_>]) -> Result<Vec<Row>, PgFailure> {
         self.wait(self.client.query_typed(sql, params))
     }
 
-    pub(crate) fn one(&self, sql: &str, params: &[Param<'_>]) -> Result<Row, Trouble> {
+    pub(crate) fn one(&self, sql: &str, params: &[Param<'_>]) -> Result<Row, PgFailure> {
         let row = self.query(sql, params)?.pop();
         row.ok_or_else(|| StoreError::Corrupt(format!("no row: {sql}")).into())
     }
 
-    pub(crate) fn execute(&self, sql: &str, params: &[Param<'_>]) -> Result<u64, Trouble> {
+    pub(crate) fn execute(&self, sql: &str, params: &[Param<'_>]) -> Result<u64, PgFailure> {
         self.wait(self.client.execute_typed(sql, params))
     }
 }

@@ -7,7 +7,7 @@ use hapax_core::guard::Guards;
 use hapax_store::StoreError;
 use tokio_postgres::types::Type;
 
-use crate::error::Trouble;
+use crate::error::PgFailure;
 use crate::txn::PgTxn;
 
 /// The statement that reads which guards are on, and the declarations of some datasets: one row for
@@ -55,14 +55,14 @@ fn read(declaration: &str) -> Result<Dataset, StoreError> {
 }
 
 impl PgTxn<'_> {
-    pub(crate) fn try_registry(&self, datasets: &BTreeSet<&str>) -> Result<Registry, Trouble> {
+    pub(crate) fn try_registry(&self, datasets: &BTreeSet<&str>) -> Result<Registry, PgFailure> {
         let names: Vec<&str> = datasets.iter().copied().collect();
         let rows = self.link.often((REGISTRY, &[(&names, Type::TEXT_ARRAY)]))?;
-        let rows = rows.iter().map(|row| declared!(row)).collect::<Result<_, Trouble>>()?;
+        let rows = rows.iter().map(|row| declared!(row)).collect::<Result<_, PgFailure>>()?;
         Ok(registry_of(rows)?)
     }
 
-    pub(crate) fn try_datasets(&self) -> Result<BTreeMap<String, Dataset>, Trouble> {
+    pub(crate) fn try_datasets(&self) -> Result<BTreeMap<String, Dataset>, PgFailure> {
         let rows = self.link.query("SELECT name, declaration FROM hapax.dataset", &[])?;
         rows.iter().map(|row| Ok((row.try_get(0)?, read(row.try_get(1)?)?))).collect()
     }
@@ -71,7 +71,7 @@ impl PgTxn<'_> {
         &self,
         name: &str,
         dataset: Option<&Dataset>,
-    ) -> Result<bool, Trouble> {
+    ) -> Result<bool, PgFailure> {
         let known = self.link.query(
             "DELETE FROM hapax.dataset WHERE name = $1 RETURNING name",
             &[(&name, Type::TEXT)],
@@ -86,7 +86,7 @@ impl PgTxn<'_> {
         Ok(!known.is_empty())
     }
 
-    pub(crate) fn try_put_guards(&self, guards: Guards) -> Result<(), Trouble> {
+    pub(crate) fn try_put_guards(&self, guards: Guards) -> Result<(), PgFailure> {
         let Guards { personal, secrets, registered } = guards;
         self.link.execute(
             "UPDATE hapax.guard SET personal = $1, secrets = $2, registered = $3",

@@ -8,21 +8,27 @@ use bytes::BytesMut;
 use hapax_core::delivery::Buckets;
 use hapax_core::lease::LeaseId;
 use hapax_core::name::Namespace;
-use hapax_core::outbox::Track;
+use hapax_core::outbox::OrderingKeyHash;
 use hapax_core::planted::{Bug, planted};
 use hapax_core::route::SinkName;
 use hapax_core::time::Now;
-use hapax_store::outbox::{Fed, Flight, Landed, Landing, Line, Mark, Parcel, Redrive};
+use hapax_store::outbox::{
+    Cursor, DeliveryResult, Disposition, FetchRequest, Page, QueuedDelivery, Redrive, SendBatch,
+};
 use tokio_postgres::Row;
 use tokio_postgres::types::{FromSql, IsNull, ToSql, Type, to_sql_checked};
 
 use crate::effect::bytes;
-use crate::error::Trouble;
+use crate::error::PgFailure;
 use crate::outbox::{Id, judged};
 use crate::txn::PgTxn;
 
 impl PgTxn<'_> {
-    pub(crate) fn try_feed(&self, buckets: &Buckets, lines: &[Line]) -> Result<Vec<Fed>, Trouble> {
+    pub(crate) fn try_feed(
+        &self,
+        buckets: &Buckets,
+        lines: &[FetchRequest],
+    ) -> Result<Vec<Page>, PgFailure> {
         // All older transactions have ended, for this reader and for every later one.
         let oldest = "SELECT pg_snapshot_xmin(pg_current_snapshot())::text::bigint";
         let rows = self.link.often((oldest, &[]))?;
@@ -30,10 +36,15 @@ impl PgTxn<'_> {
         lines.iter().map(|line| self.feed_line(buckets, line, oldest)).collect()
     }
 
-    fn feed_line(&self, buckets: &Buckets, line: &Line, oldest: u64) -> Result<Fed, Trouble> {
+    fn feed_line(
+        &self,
+        buckets: &Buckets,
+        line: &FetchRequest,
+        oldest: u64,
+    ) -> Result<Page, PgFailure> {
         let namespace = self.namespaces.find(self.link, &line.namespace)?;
         let (Some(sink), Some(namespace)) = (self.sink_id(&line.sink)?, namespace) else {
-            return Ok(Fed { mark: line.mark, ..Fed::default() });
+            return Ok(Page { mark: line.mark, ..Page::default() });
         };
         let rows = self.link.often((
             "SELECT d.seq, d.outbox_id, d.xid, d.track, d.tried, d.due, d.error IS NOT NULL, d.ctid
@@ -61,15 +72,15 @@ impl PgTxn<'_> {
             Some((transaction, seq))
                 if more && transaction < oldest || passes_over && transaction > 0 =>
             {
-                Mark { transaction, seq }
+                Cursor { transaction, seq }
             }
-            _ => Mark { transaction: oldest.saturating_sub(1), seq: u64::MAX },
+            _ => Cursor { transaction: oldest.saturating_sub(1), seq: u64::MAX },
         };
-        Ok(Fed { parcels, mark, more })
+        Ok(Page { parcels, mark, more })
     }
 
     /// Joins each delivery with its record, in the order of deliveries.
-    fn with_records(&self, deliveries: &[Row]) -> Result<Vec<Parcel>, Trouble> {
+    fn with_records(&self, deliveries: &[Row]) -> Result<Vec<QueuedDelivery>, PgFailure> {
         let seqs: Vec<i64> =
             deliveries.iter().map(|row| row.try_get(0)).collect::<Result<_, _>>()?;
         let (Some(first), Some(last)) = (seqs.iter().min(), seqs.iter().max()) else {
@@ -101,7 +112,7 @@ impl PgTxn<'_> {
                 ))?
             }
         };
-        let which = |row: &Row| Ok::<_, Trouble>((row.try_get::<_, i64>(0)?, row.try_get(1)?));
+        let which = |row: &Row| Ok::<_, PgFailure>((row.try_get::<_, i64>(0)?, row.try_get(1)?));
         let mut records: HashMap<(i64, Id), &Row> = HashMap::with_capacity(rows.len());
         for row in &rows {
             records.insert(which(row)?, row);
@@ -118,10 +129,10 @@ impl PgTxn<'_> {
     pub(crate) fn try_feed_track(
         &self,
         sink: &SinkName,
-        track: Track,
+        track: OrderingKeyHash,
         after: u64,
         limit: usize,
-    ) -> Result<Vec<Parcel>, Trouble> {
+    ) -> Result<Vec<QueuedDelivery>, PgFailure> {
         let Some(sink) = self.sink_id(sink)? else { return Ok(Vec::new()) };
         let rows = self.link.often((
             concat!(
@@ -146,17 +157,17 @@ impl PgTxn<'_> {
         &self,
         sink: &SinkName,
         buckets: &Buckets,
-    ) -> Result<Vec<Track>, Trouble> {
+    ) -> Result<Vec<OrderingKeyHash>, PgFailure> {
         let Some(sink) = self.sink_id(sink)? else { return Ok(Vec::new()) };
         let sql = "SELECT DISTINCT track FROM hapax.delivery
             WHERE sink = $1 AND due IS NULL AND parks ORDER BY track";
         let rows = self.link.often((sql, &[(&sink, Type::INT2)]))?;
-        let tracks = rows.iter().map(|row| Ok(Track(row.try_get::<_, i64>(0)? as u64)));
-        let tracks = tracks.collect::<Result<Vec<_>, Trouble>>()?;
+        let tracks = rows.iter().map(|row| Ok(OrderingKeyHash(row.try_get::<_, i64>(0)? as u64)));
+        let tracks = tracks.collect::<Result<Vec<_>, PgFailure>>()?;
         Ok(tracks.into_iter().filter(|track| buckets.contains(track.bucket())).collect())
     }
 
-    pub(crate) fn try_dispatchers(&self) -> Result<Vec<(LeaseId, Buckets)>, Trouble> {
+    pub(crate) fn try_dispatchers(&self) -> Result<Vec<(LeaseId, Buckets)>, PgFailure> {
         // The table's lock admits one writer at a time, also while the table is empty. Readers go
         // on.
         self.link.run("LOCK TABLE hapax.dispatcher IN SHARE ROW EXCLUSIVE MODE")?;
@@ -168,7 +179,7 @@ impl PgTxn<'_> {
         self.link.query(sql, &[])?.iter().map(read).collect()
     }
 
-    pub(crate) fn try_drop_dispatcher(&self, lease: LeaseId) -> Result<(), Trouble> {
+    pub(crate) fn try_drop_dispatcher(&self, lease: LeaseId) -> Result<(), PgFailure> {
         for sql in [
             "UPDATE hapax.delivery d SET tried = greatest(d.tried, lost.tried)
              FROM (SELECT f.sink, t.* FROM hapax.flight f,
@@ -183,7 +194,7 @@ impl PgTxn<'_> {
         Ok(())
     }
 
-    pub(crate) fn try_depart(&self, lease: LeaseId, flight: &Flight) -> Result<(), Trouble> {
+    pub(crate) fn try_depart(&self, lease: LeaseId, flight: &SendBatch) -> Result<(), PgFailure> {
         let sink = self.sink_id(&flight.sink)?;
         let seqs: Vec<i64> = flight.parcels.iter().map(|parcel| parcel.seq as i64).collect();
         let tracks: Vec<i64> = flight.parcels.iter().map(|parcel| parcel.track.0 as i64).collect();
@@ -206,10 +217,10 @@ impl PgTxn<'_> {
     pub(crate) fn try_land(
         &self,
         lease: LeaseId,
-        landed: &[Landed],
+        landed: &[DeliveryResult],
         over: &[u64],
         now: Now,
-    ) -> Result<(), Trouble> {
+    ) -> Result<(), PgFailure> {
         let mut lines: BTreeMap<(&SinkName, &Namespace), (i16, i32)> = BTreeMap::new();
         for one in landed {
             if let Entry::Vacant(line) = lines.entry((&one.sink, &one.namespace)) {
@@ -219,9 +230,9 @@ impl PgTxn<'_> {
         }
         let placed: Vec<_> =
             landed.iter().map(|one| (lines[&(&one.sink, &one.namespace)], one)).collect();
-        let (there, mut rest): (Vec<_>, Vec<_>) = placed
-            .iter()
-            .partition(|(_, one)| one.row > 0 && matches!(one.landing, Landing::Delivered { .. }));
+        let (there, mut rest): (Vec<_>, Vec<_>) = placed.iter().partition(|(_, one)| {
+            one.row > 0 && matches!(one.landing, Disposition::Delivered { .. })
+        });
         let over: Vec<i64> = over.iter().map(|id| *id as i64).collect();
         if self.land_rows(&there, (lease, &over), now)? < there.len() {
             rest = placed;
@@ -236,11 +247,11 @@ impl PgTxn<'_> {
     /// finished batches. Returns how many rows still lay there.
     fn land_rows(
         &self,
-        landed: &[((i16, i32), &Landed)],
+        landed: &[((i16, i32), &DeliveryResult)],
         (lease, over): (LeaseId, &Vec<i64>),
         now: Now,
-    ) -> Result<usize, Trouble> {
-        let places: Vec<Place> = landed.iter().map(|(_, one)| Place(one.row)).collect();
+    ) -> Result<usize, PgFailure> {
+        let places: Vec<RowAddress> = landed.iter().map(|(_, one)| RowAddress(one.row)).collect();
         let sinks: Vec<i16> = landed.iter().map(|((sink, _), _)| *sink).collect();
         let seqs: Vec<i64> = landed.iter().map(|(_, one)| one.seq as i64).collect();
         let tried: Vec<i32> = landed.iter().map(|(_, one)| one.tried as i32).collect();
@@ -269,9 +280,9 @@ impl PgTxn<'_> {
     fn land_each(
         &self,
         lease: LeaseId,
-        landed: &[((i16, i32), &Landed)],
+        landed: &[((i16, i32), &DeliveryResult)],
         now: Now,
-    ) -> Result<(), Trouble> {
+    ) -> Result<(), PgFailure> {
         let (now, over) = (now.wall, Vec::<i64>::new());
         let (l_sink, l_namespace): (Vec<i16>, Vec<i32>) =
             landed.iter().map(|(line, _)| *line).unzip();
@@ -282,16 +293,16 @@ impl PgTxn<'_> {
         let l_state: Vec<i16> = landed().map(|one| state(&one.landing)).collect();
         let l_due: Vec<Option<i64>> = landed()
             .map(|one| match one.landing {
-                Landing::Again { in_ms, .. } => Some(now.plus_ms(in_ms).0),
+                Disposition::Again { in_ms, .. } => Some(now.plus_ms(in_ms).0),
                 _ => None,
             })
             .collect();
         let l_error: Vec<Option<&str>> = landed()
             .map(|one| match &one.landing {
-                Landing::Again { error, .. } | Landing::Failed { error, .. } => {
+                Disposition::Again { error, .. } | Disposition::Failed { error, .. } => {
                     Some(error.as_str())
                 }
-                Landing::Delivered { .. } => None,
+                Disposition::Delivered { .. } => None,
             })
             .collect();
         self.link.often((
@@ -313,7 +324,7 @@ impl PgTxn<'_> {
         Ok(())
     }
 
-    pub(crate) fn try_redrive(&self, redrive: &Redrive, now: Now) -> Result<usize, Trouble> {
+    pub(crate) fn try_redrive(&self, redrive: &Redrive, now: Now) -> Result<usize, PgFailure> {
         let Some(namespace) = self.namespaces.find(self.link, &redrive.namespace)? else {
             return Ok(0);
         };
@@ -348,18 +359,18 @@ impl PgTxn<'_> {
 }
 
 /// The code of a delivery result.
-fn state(landing: &Landing) -> i16 {
+fn state(landing: &Disposition) -> i16 {
     match landing {
-        Landing::Delivered { duplicate } => i16::from(*duplicate),
-        Landing::Again { .. } => 2,
-        Landing::Failed { park, .. } => 3 + i16::from(*park),
+        Disposition::Delivered { duplicate } => i16::from(*duplicate),
+        Disposition::Again { .. } => 2,
+        Disposition::Failed { park, .. } => 3 + i16::from(*park),
     }
 }
 
 /// The position of a row (`ctid`): its page, and its index in the page.
-pub(crate) struct Place(pub(crate) u64);
+pub(crate) struct RowAddress(pub(crate) u64);
 
-impl<'a> FromSql<'a> for Place {
+impl<'a> FromSql<'a> for RowAddress {
     fn from_sql(_: &Type, raw: &'a [u8]) -> Result<Self, Box<dyn Error + Sync + Send>> {
         let raw: [u8; 6] = raw.try_into()?;
         Ok(Self(raw.iter().fold(0, |place, byte| place << 8 | u64::from(*byte))))
@@ -370,7 +381,7 @@ impl<'a> FromSql<'a> for Place {
     }
 }
 
-impl ToSql for Place {
+impl ToSql for RowAddress {
     fn to_sql(&self, _: &Type, out: &mut BytesMut) -> Result<IsNull, Box<dyn Error + Sync + Send>> {
         out.extend_from_slice(&self.0.to_be_bytes()[2..]);
         Ok(IsNull::No)
@@ -383,7 +394,7 @@ impl ToSql for Place {
     to_sql_checked!();
 }
 
-impl std::fmt::Debug for Place {
+impl std::fmt::Debug for RowAddress {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "({},{})", self.0 >> 16, self.0 & 0xffff)
     }

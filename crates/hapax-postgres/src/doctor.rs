@@ -3,7 +3,7 @@
 use hapax_store::StoreError;
 
 use crate::connect::Link;
-use crate::error::Trouble;
+use crate::error::PgFailure;
 use crate::store::{PgStore, tried};
 
 /// A problem of the database that needs attention.
@@ -43,7 +43,7 @@ impl PgStore {
     }
 }
 
-fn examine(link: &Link) -> Result<Vec<Ailment>, Trouble> {
+fn examine(link: &Link) -> Result<Vec<Ailment>, PgFailure> {
     let mut found = Vec::new();
     for check in CHECKS {
         for row in link.query(check.sql, &[])? {
@@ -55,7 +55,7 @@ fn examine(link: &Link) -> Result<Vec<Ailment>, Trouble> {
 }
 
 /// The durability settings that are off. A session cannot turn them on.
-pub(crate) fn turned_off(link: &Link) -> Result<Vec<String>, Trouble> {
+pub(crate) fn turned_off(link: &Link) -> Result<Vec<String>, PgFailure> {
     let sql = "SELECT name FROM pg_settings
         WHERE name IN ('fsync', 'full_page_writes') AND setting = 'off' ORDER BY name";
     link.query(sql, &[])?.iter().map(|row| Ok(row.try_get(0)?)).collect()

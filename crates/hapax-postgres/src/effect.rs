@@ -19,7 +19,7 @@ use tokio_postgres::types::Type;
 use crate::clock::ERA;
 use crate::connect::{Link, Param};
 use crate::epoch;
-use crate::error::Trouble;
+use crate::error::PgFailure;
 use crate::lease;
 
 /// Outcomes above this size are stored once, however many effects share them.
@@ -34,7 +34,7 @@ pub(crate) struct Stored {
 }
 
 /// A place in the table: the number of a namespace and a key.
-pub(crate) type Place = (i32, Key);
+pub(crate) type EffectRow = (i32, Key);
 
 macro_rules! columns {
     () => {
@@ -55,7 +55,7 @@ const SELECT: &str = concat!(
 const SELECT_MANY: &str = concat!(columns!(), "e.outcome FROM hapax.effect e");
 
 /// The existing rows of these places, locked in the order of the table's key.
-pub(crate) fn load_locked(link: &Link, places: &[Place]) -> Result<Rows, Trouble> {
+pub(crate) fn load_locked(link: &Link, places: &[EffectRow]) -> Result<Rows, PgFailure> {
     if places.is_empty() {
         return Ok(Rows::new());
     }
@@ -71,7 +71,7 @@ pub(crate) fn load_locked(link: &Link, places: &[Place]) -> Result<Rows, Trouble
 }
 
 /// The existing rows of these places.
-pub(crate) fn load(link: &Link, places: &[Place]) -> Result<Rows, Trouble> {
+pub(crate) fn load(link: &Link, places: &[EffectRow]) -> Result<Rows, PgFailure> {
     if places.is_empty() {
         return Ok(Rows::new());
     }
@@ -83,9 +83,9 @@ pub(crate) fn load(link: &Link, places: &[Place]) -> Result<Rows, Trouble> {
 /// The existing rows of these places, and a lease, in one round trip.
 pub(crate) fn load_with(
     link: &Link,
-    places: &[Place],
+    places: &[EffectRow],
     lease: LeaseId,
-) -> Result<(Rows, Option<Lease>), Trouble> {
+) -> Result<(Rows, Option<Lease>), PgFailure> {
     let (namespaces, keys) = split(places);
     let params: [Param<'_>; 2] = [(&namespaces, Type::INT4_ARRAY), (&keys, Type::BYTEA_ARRAY)];
     let id = &lease.as_bytes()[..];
@@ -97,9 +97,9 @@ pub(crate) fn load_with(
 const LOOK: &str = "SELECT * FROM hapax.look($1, $2)";
 
 /// Rows by their places.
-pub(crate) type Rows = HashMap<Place, Stored>;
+pub(crate) type Rows = HashMap<EffectRow, Stored>;
 
-fn split(places: &[Place]) -> (Vec<i32>, Vec<&[u8]>) {
+fn split(places: &[EffectRow]) -> (Vec<i32>, Vec<&[u8]>) {
     places.iter().map(|(namespace, key)| (*namespace, &key.as_bytes()[..])).unzip()
 }
 
@@ -108,7 +108,7 @@ pub(crate) fn list(
     link: &Link,
     namespace: Option<i32>,
     filter: &Filter,
-) -> Result<Vec<(Place, Stored)>, Trouble> {
+) -> Result<Vec<(EffectRow, Stored)>, PgFailure> {
     let states = &filter.states;
     let numbers: Vec<i16> = states.iter().map(|state| *state as i16).collect();
     let stuck = !states.is_empty()
@@ -134,7 +134,7 @@ pub(crate) fn list(
 }
 
 /// Rows of effects that are parts, with the columns of the part.
-pub(crate) fn parts(link: &Link, which: &str, params: &[Param<'_>]) -> Result<Vec<Row>, Trouble> {
+pub(crate) fn parts(link: &Link, which: &str, params: &[Param<'_>]) -> Result<Vec<Row>, PgFailure> {
     let sql = format!(
         "{}coalesce(e.outcome, b.data) AS outcome, p.place, p.whole, p.kind, p.kept
          FROM hapax.part p JOIN hapax.effect e ON e.namespace = p.namespace AND e.key = p.key
@@ -145,7 +145,7 @@ pub(crate) fn parts(link: &Link, which: &str, params: &[Param<'_>]) -> Result<Ve
 }
 
 /// How many effects there are in each state.
-pub(crate) fn census(link: &Link) -> Result<Vec<(StateName, u64)>, Trouble> {
+pub(crate) fn census(link: &Link) -> Result<Vec<(StateName, u64)>, PgFailure> {
     let sql = "SELECT state, count(*) FROM hapax.effect GROUP BY state ORDER BY state";
     let rows = link.query(sql, &[])?;
     rows.iter()
@@ -161,16 +161,16 @@ pub(crate) fn state_name(code: i16) -> Result<StateName, StoreError> {
 pub(crate) fn bytes<const N: usize>(
     row: &Row,
     column: impl RowIndex + std::fmt::Display,
-) -> Result<[u8; N], Trouble> {
+) -> Result<[u8; N], PgFailure> {
     let bytes: &[u8] = row.try_get(&column)?;
     let bytes = bytes.try_into();
     bytes.map_err(|_| StoreError::Corrupt(format!("column {column} is not {N} bytes long")).into())
 }
 
-pub(crate) fn read(row: &Row) -> Result<(Place, Stored), Trouble> {
+pub(crate) fn read(row: &Row) -> Result<(EffectRow, Stored), PgFailure> {
     let number = |column: &str| row.try_get::<_, Option<i64>>(column);
     let instant = number("at_ms")?.map(|ms| LeaseInstant { era: ERA, ms: ms as u64 });
-    let reason = || -> Result<String, Trouble> {
+    let reason = || -> Result<String, PgFailure> {
         Ok(row.try_get::<_, Option<String>>("reason")?.unwrap_or_default())
     };
     let key = Key::from_bytes(bytes(row, "key")?);
@@ -221,7 +221,7 @@ pub(crate) fn read(row: &Row) -> Result<(Place, Stored), Trouble> {
     Ok(((row.try_get("namespace")?, key), Stored { entry, effect }))
 }
 
-fn outcome(row: &Row, key: Key) -> Result<Outcome, Trouble> {
+fn outcome(row: &Row, key: Key) -> Result<Outcome, PgFailure> {
     let digest = row.try_get::<_, Option<&[u8]>>("digest")?;
     let digest = digest.and_then(|bytes| <[u8; 32]>::try_from(bytes).ok()).map(Digest::from_bytes);
     match (row.try_get::<_, Option<&[u8]>>("outcome")?, digest) {
@@ -243,13 +243,13 @@ fn outcome(row: &Row, key: Key) -> Result<Outcome, Trouble> {
 
 /// A row to write over version `over`; 0 means that there was no row.
 pub(crate) struct Write {
-    pub(crate) place: Place,
+    pub(crate) place: EffectRow,
     pub(crate) over: u64,
     pub(crate) row: Stored,
 }
 
 /// Writes rows, sorted by place. `Busy` if one of them has moved on meanwhile.
-pub(crate) fn put(link: &Link, writes: &[Write]) -> Result<(), Trouble> {
+pub(crate) fn put(link: &Link, writes: &[Write]) -> Result<(), PgFailure> {
     if writes.is_empty() {
         return Ok(());
     }
@@ -265,12 +265,12 @@ pub(crate) fn put(link: &Link, writes: &[Write]) -> Result<(), Trouble> {
     if changed.len() == writes.len() {
         Ok(())
     } else {
-        Err(Trouble::Busy("a row has moved on".into()))
+        Err(PgFailure::Busy("a row has moved on".into()))
     }
 }
 
 /// Stores a large body once; `None` if the body was not kept.
-fn put_body(link: &Link, outcome: &Outcome) -> Result<Option<i64>, Trouble> {
+fn put_body(link: &Link, outcome: &Outcome) -> Result<Option<i64>, PgFailure> {
     let Some(body) = outcome.body() else { return Ok(None) };
     // The update locks the row, so that no sweep can take it before the effect refers to it.
     let row = link.one(
@@ -404,13 +404,13 @@ pub(crate) fn safety(effect: &Effect) -> (i16, Option<i64>) {
 }
 
 /// Removes expired effects with their steps, and bodies that nothing refers to any more.
-pub(crate) fn sweep(link: &Link, now: Timestamp, limit: usize) -> Result<usize, Trouble> {
+pub(crate) fn sweep(link: &Link, now: Timestamp, limit: usize) -> Result<usize, PgFailure> {
     let rows = link.query(
         "SELECT namespace, key FROM hapax.effect WHERE expires <= $1
          ORDER BY namespace, key LIMIT $2 FOR UPDATE SKIP LOCKED",
         &[(&now.0, Type::INT8), (&(limit as i64), Type::INT8)],
     )?;
-    let expired: Vec<Place> = rows.iter().map(place).collect::<Result<_, _>>()?;
+    let expired: Vec<EffectRow> = rows.iter().map(place).collect::<Result<_, _>>()?;
     if !expired.is_empty() {
         remove(link, &expired)?;
         let count = expired.len() as i64;
@@ -421,7 +421,7 @@ pub(crate) fn sweep(link: &Link, now: Timestamp, limit: usize) -> Result<usize, 
 
 /// Removes effects that are locked, with their steps, their index entries and their parts, and with
 /// their bodies if no other effect refers to them.
-pub(crate) fn remove(link: &Link, places: &[Place]) -> Result<(), Trouble> {
+pub(crate) fn remove(link: &Link, places: &[EffectRow]) -> Result<(), PgFailure> {
     if places.is_empty() {
         return Ok(());
     }
@@ -460,7 +460,11 @@ pub(crate) fn remove(link: &Link, places: &[Place]) -> Result<(), Trouble> {
 
 /// Running effects that are not transactional and whose lease is dead or missing, or whose lease's or
 /// own time is up. Locked; rows that another transaction has locked are skipped.
-pub(crate) fn overdue(link: &Link, at: LeaseInstant, limit: usize) -> Result<Vec<Place>, Trouble> {
+pub(crate) fn overdue(
+    link: &Link,
+    at: LeaseInstant,
+    limit: usize,
+) -> Result<Vec<EffectRow>, PgFailure> {
     let rows = link.query(
         "SELECT namespace, key FROM hapax.effect WHERE (namespace, key) IN (
              (SELECT e.namespace, e.key FROM hapax.effect e
@@ -475,7 +479,7 @@ pub(crate) fn overdue(link: &Link, at: LeaseInstant, limit: usize) -> Result<Vec
 }
 
 /// A place, from the columns of its name.
-pub(crate) fn place(row: &Row) -> Result<Place, Trouble> {
+pub(crate) fn place(row: &Row) -> Result<EffectRow, PgFailure> {
     Ok((row.try_get("namespace")?, Key::from_bytes(bytes(row, "key")?)))
 }
 

@@ -7,16 +7,16 @@ use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
 use crate::connect::{Link, Param};
-use crate::effect::Place;
-use crate::error::Trouble;
+use crate::effect::EffectRow;
+use crate::error::PgFailure;
 use crate::journal;
 use crate::txn::PgTxn;
 
 /// A place in the table: the number of a namespace and a domain.
-pub(crate) type EpochPlace = (i32, Domain);
+pub(crate) type EpochRow = (i32, Domain);
 
 /// The last committed epoch of a domain.
-pub(crate) fn load(link: &Link, (namespace, domain): &EpochPlace) -> Result<u64, Trouble> {
+pub(crate) fn load(link: &Link, (namespace, domain): &EpochRow) -> Result<u64, PgFailure> {
     let rows = link.query(
         "SELECT epoch FROM hapax.epoch WHERE namespace = $1 AND domain = $2",
         &[(namespace, Type::INT4), (&domain.as_str(), Type::TEXT)],
@@ -26,7 +26,7 @@ pub(crate) fn load(link: &Link, (namespace, domain): &EpochPlace) -> Result<u64,
 
 /// The epochs of these domains, in the order of the table's key. No transition ends one of them
 /// before this transaction ends.
-pub(crate) fn hold(link: &Link, places: &[EpochPlace]) -> Result<Vec<u64>, Trouble> {
+pub(crate) fn hold(link: &Link, places: &[EpochRow]) -> Result<Vec<u64>, PgFailure> {
     let namespaces: Vec<i32> = places.iter().map(|(namespace, _)| *namespace).collect();
     let domains: Vec<&str> = places.iter().map(|(_, domain)| domain.as_str()).collect();
     let rows = link.query(
@@ -38,7 +38,7 @@ pub(crate) fn hold(link: &Link, places: &[EpochPlace]) -> Result<Vec<u64>, Troub
 }
 
 /// The epoch that a domain is about to leave. Waits for every transaction that holds it.
-pub(crate) fn take(link: &Link, place: &EpochPlace) -> Result<u64, Trouble> {
+pub(crate) fn take(link: &Link, place: &EpochRow) -> Result<u64, PgFailure> {
     let params: [Param<'_>; 2] = [(&place.0, Type::INT4), (&place.1.as_str(), Type::TEXT)];
     link.query("SELECT pg_advisory_xact_lock(1751216248, hapax.epoch_lock($1, $2))", &params)?;
     link.execute(
@@ -55,7 +55,7 @@ pub(crate) fn take(link: &Link, place: &EpochPlace) -> Result<u64, Trouble> {
     Ok(rows.first().ok_or_else(full)?.try_get::<_, i64>(0)? as u64)
 }
 
-pub(crate) fn all(link: &Link, namespace: i32) -> Result<Vec<Bound>, Trouble> {
+pub(crate) fn all(link: &Link, namespace: i32) -> Result<Vec<Bound>, PgFailure> {
     let sql = "SELECT domain, epoch FROM hapax.epoch WHERE namespace = $1 AND epoch > 0
                ORDER BY domain";
     let rows = link.query(sql, &[(&namespace, Type::INT4)])?;
@@ -63,13 +63,13 @@ pub(crate) fn all(link: &Link, namespace: i32) -> Result<Vec<Bound>, Trouble> {
 }
 
 /// The domain and epoch of a row, which is an effect's or a domain's own.
-pub(crate) fn read(row: &Row) -> Result<Option<Bound>, Trouble> {
+pub(crate) fn read(row: &Row) -> Result<Option<Bound>, PgFailure> {
     let Some(domain) = row.try_get::<_, Option<&str>>("domain")? else { return Ok(None) };
     let domain = Domain::new(domain).map_err(|error| StoreError::Corrupt(error.to_string()))?;
     Ok(Some(Bound { domain, epoch: row.try_get::<_, i64>("epoch")? as u64 }))
 }
 
-pub(crate) fn put(link: &Link, namespace: i32, epoch: &Bound) -> Result<(), Trouble> {
+pub(crate) fn put(link: &Link, namespace: i32, epoch: &Bound) -> Result<(), PgFailure> {
     link.execute(
         "UPDATE hapax.epoch SET epoch = $3 WHERE namespace = $1 AND domain = $2",
         &[
@@ -82,7 +82,11 @@ pub(crate) fn put(link: &Link, namespace: i32, epoch: &Bound) -> Result<(), Trou
 }
 
 /// The places of the effects that the end of this epoch voids.
-pub(crate) fn bound(link: &Link, namespace: i32, epoch: &Bound) -> Result<Vec<Place>, Trouble> {
+pub(crate) fn bound(
+    link: &Link,
+    namespace: i32,
+    epoch: &Bound,
+) -> Result<Vec<EffectRow>, PgFailure> {
     let rows = link.query(
         "SELECT namespace, key FROM hapax.effect
          WHERE voidable = $2 AND namespace = $1 AND epoch = $3 ORDER BY key",
@@ -100,9 +104,9 @@ impl PgTxn<'_> {
     /// before anything else is locked.
     pub(crate) fn preload_epochs(
         &mut self,
-        mut asked: Vec<EpochPlace>,
-        over: Option<EpochPlace>,
-    ) -> Result<(), Trouble> {
+        mut asked: Vec<EpochRow>,
+        over: Option<EpochRow>,
+    ) -> Result<(), PgFailure> {
         asked.sort_unstable();
         asked.dedup();
         if !asked.is_empty() {
@@ -120,7 +124,7 @@ impl PgTxn<'_> {
         &mut self,
         namespace: &Namespace,
         domain: &Domain,
-    ) -> Result<u64, Trouble> {
+    ) -> Result<u64, PgFailure> {
         let Some(id) = self.namespaces.find(self.link, namespace)? else { return Ok(0) };
         let place = (id, domain.clone());
         if let Some(epoch) = self.epochs.get(&place) {
@@ -135,11 +139,11 @@ impl PgTxn<'_> {
         &mut self,
         namespace: &Namespace,
         epoch: &Bound,
-    ) -> Result<Vec<Name>, Trouble> {
+    ) -> Result<Vec<Name>, PgFailure> {
         let places = bound(self.link, self.namespace(namespace)?, epoch)?;
         self.load_effects(&places)?;
         self.numbers.extend(journal::numbers(self.link, places.len() + 2)?);
-        let name = |(_, key): Place| Name { namespace: namespace.clone(), key };
+        let name = |(_, key): EffectRow| Name { namespace: namespace.clone(), key };
         Ok(places.into_iter().map(name).collect())
     }
 }

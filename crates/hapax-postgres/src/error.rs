@@ -5,7 +5,7 @@ use tokio_postgres::error::SqlState;
 
 /// Why a statement did not take effect, sorted by what this store does next.
 #[derive(Debug)]
-pub(crate) enum Trouble {
+pub(crate) enum PgFailure {
     /// The connection is gone. A statement in flight may have been committed.
     Lost(String),
     /// Another transaction was in the way for too long, or a row moved on. Nothing was written;
@@ -15,7 +15,7 @@ pub(crate) enum Trouble {
     Refused(StoreError),
 }
 
-impl Trouble {
+impl PgFailure {
     /// The harness injected this failure of the connection.
     pub(crate) fn lost(error: StoreError) -> Self {
         Self::Lost(error.to_string())
@@ -30,13 +30,13 @@ impl Trouble {
     }
 }
 
-impl From<StoreError> for Trouble {
+impl From<StoreError> for PgFailure {
     fn from(error: StoreError) -> Self {
         Self::Refused(error)
     }
 }
 
-impl From<tokio_postgres::Error> for Trouble {
+impl From<tokio_postgres::Error> for PgFailure {
     fn from(error: tokio_postgres::Error) -> Self {
         let text = described(&error);
         let Some(state) = error.code() else {

@@ -1,10 +1,10 @@
 //! Follows new records, although transactions commit in another order than they began.
 
 use hapax_core::outbox::Record;
-use hapax_store::outbox::Tide;
+use hapax_store::outbox::FollowCursor;
 use tokio_postgres::types::Type;
 
-use crate::error::Trouble;
+use crate::error::PgFailure;
 use crate::outbox::record;
 use crate::txn::PgTxn;
 
@@ -18,7 +18,7 @@ impl PgTxn<'_> {
     /// The newest number, the oldest open transaction, and this transaction. Its id is higher than
     /// that of any transaction that has taken a number: those got their ids when they locked their
     /// effects.
-    fn state(&self) -> Result<(u64, u64, u64), Trouble> {
+    fn state(&self) -> Result<(u64, u64, u64), PgFailure> {
         // The sequence first: a transaction that has taken a number by now has a lower id than
         // ours.
         let sql = "SELECT last_value - (NOT is_called)::int FROM hapax.outbox_seq";
@@ -33,24 +33,24 @@ impl PgTxn<'_> {
     }
 
     /// The visible numbers above `floor`.
-    fn places(&self, floor: u64) -> Result<Vec<u64>, Trouble> {
+    fn places(&self, floor: u64) -> Result<Vec<u64>, PgFailure> {
         let sql = "SELECT seq FROM hapax.outbox_record WHERE seq > $1 ORDER BY seq LIMIT $2";
         let (floor, most) = (floor as i64, PLACES as i64);
         let rows = self.link.often((sql, &[(&floor, Type::INT8), (&most, Type::INT8)]))?;
         rows.iter().map(|row| Ok(row.try_get::<_, i64>(0)? as u64)).collect()
     }
 
-    pub(crate) fn try_tide(&self) -> Result<Tide, Trouble> {
+    pub(crate) fn try_tide(&self) -> Result<FollowCursor, PgFailure> {
         let (last, ..) = self.state()?;
         let floor = last.saturating_sub(BACK);
-        Ok(Tide { floor, horizon: None, seen: self.places(floor)?.into_iter().collect() })
+        Ok(FollowCursor { floor, horizon: None, seen: self.places(floor)?.into_iter().collect() })
     }
 
     pub(crate) fn try_recorded(
         &self,
-        mut tide: Tide,
+        mut tide: FollowCursor,
         limit: usize,
-    ) -> Result<(Vec<Record>, Tide), Trouble> {
+    ) -> Result<(Vec<Record>, FollowCursor), PgFailure> {
         let (last, oldest, this) = self.state()?;
         let mut new = self.places(tide.floor)?;
         // Records beyond the limit stay above the floor for the next call.

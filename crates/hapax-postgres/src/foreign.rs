@@ -10,14 +10,14 @@ use hapax_core::name::Name;
 use hapax_core::outbox::{Event, Order, Trace};
 use hapax_core::outcome::{Digest, Outcome};
 use hapax_store::dataset;
-use hapax_store::outbox::{Emission, Telling};
+use hapax_store::outbox::{Attachments, Emission};
 use hapax_store::{Limits, StoreError};
 use tokio_postgres::error::SqlState;
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{GenericClient, Row};
 
 use crate::dataset::{REGISTRY, declared, registry_of};
-use crate::error::Trouble;
+use crate::error::PgFailure;
 
 /// The statement that claims in the caller's transaction.
 ///
@@ -87,11 +87,11 @@ pub async fn claim_in(
         .await
         .map_err(|error| match error.code().map(SqlState::code) {
             Some(LEASE_DEAD) => StoreError::LeaseDead(ask.lease),
-            _ => Trouble::from(error).into_store_error(),
+            _ => PgFailure::from(error).into_store_error(),
         })?
         .pop();
     let row = row.ok_or_else(|| StoreError::Corrupt("a claim without a verdict".into()))?;
-    let told = Told::read(&row).map_err(|error| Trouble::from(error).into_store_error())?;
+    let told = ClaimRow::read(&row).map_err(|error| PgFailure::from(error).into_store_error())?;
     told.verdict(ask)
 }
 
@@ -107,7 +107,7 @@ pub(crate) fn declared(safety: Safety) -> (&'static str, Option<i64>) {
 
 /// The row that `hapax.claim` returns.
 #[derive(Debug, Default)]
-pub(crate) struct Told {
+pub(crate) struct ClaimRow {
     pub(crate) verdict: String,
     pub(crate) attempt_id: String,
     pub(crate) fence: Option<i64>,
@@ -123,7 +123,7 @@ pub(crate) struct Told {
     pub(crate) current_epoch: Option<i64>,
 }
 
-impl Told {
+impl ClaimRow {
     fn read(row: &Row) -> Result<Self, tokio_postgres::Error> {
         Ok(Self {
             verdict: row.try_get("verdict")?,
@@ -203,7 +203,7 @@ pub async fn settle_in(
     name: &Name,
     (attempt, fence): (AttemptId, Fence),
     outcome: &Outcome,
-    telling: &Telling,
+    telling: &Attachments,
 ) -> Result<(), Unsettled> {
     let events = match telling.events.is_empty() {
         true => Vec::new(),
@@ -255,7 +255,7 @@ fn unsettled(error: tokio_postgres::Error) -> Unsettled {
     match error.code().map(SqlState::code) {
         Some(FENCED | OUTDATED) => Unsettled::Fenced,
         Some(ALREADY_RECORDED) => Unsettled::AlreadyRecorded,
-        _ => Unsettled::Store(Trouble::from(error).into_store_error()),
+        _ => Unsettled::Store(PgFailure::from(error).into_store_error()),
     }
 }
 

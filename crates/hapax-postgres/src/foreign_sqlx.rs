@@ -6,14 +6,14 @@ use hapax_core::name::Name;
 use hapax_core::outcome::Outcome;
 use hapax_store::StoreError;
 use hapax_store::dataset;
-use hapax_store::outbox::{Emission, Telling};
+use hapax_store::outbox::{Attachments, Emission};
 use sqlx::Row as _;
 use sqlx::postgres::{PgConnection, PgRow};
 
 use crate::dataset::{REGISTRY, declared, registry_of};
 use crate::foreign::{
-    ALREADY_RECORDED, CLAIM, EMIT, FENCED, LEASE_DEAD, NO_LEASE, OUTDATED, SETTLE, Told, Unsettled,
-    declared, ordering, refused,
+    ALREADY_RECORDED, CLAIM, ClaimRow, EMIT, FENCED, LEASE_DEAD, NO_LEASE, OUTDATED, SETTLE,
+    Unsettled, declared, ordering, refused,
 };
 
 /// Claims a key in the caller's transaction, as [`claim_in`](crate::foreign::claim_in) does.
@@ -53,7 +53,7 @@ pub async fn settle_in(
     name: &Name,
     (attempt, fence): (AttemptId, Fence),
     outcome: &Outcome,
-    telling: &Telling,
+    telling: &Attachments,
 ) -> Result<(), Unsettled> {
     let events = &telling.events;
     if !events.is_empty() {
@@ -122,8 +122,8 @@ async fn emit_in(
     Ok(())
 }
 
-fn read(row: &PgRow) -> Result<Told, sqlx::Error> {
-    Ok(Told {
+fn read(row: &PgRow) -> Result<ClaimRow, sqlx::Error> {
+    Ok(ClaimRow {
         verdict: row.try_get("verdict")?,
         attempt_id: row.try_get("attempt_id")?,
         fence: row.try_get("fence")?,

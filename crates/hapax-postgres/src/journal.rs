@@ -14,8 +14,8 @@ use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
 use crate::connect::{Link, Param};
-use crate::effect::{Place, bytes, state_name};
-use crate::error::Trouble;
+use crate::effect::{EffectRow, bytes, state_name};
+use crate::error::PgFailure;
 
 macro_rules! entry_columns {
     () => {
@@ -31,7 +31,7 @@ const SELECT: &str = concat!(
 );
 
 /// Takes the next entry numbers.
-pub(crate) fn numbers(link: &Link, count: usize) -> Result<Vec<u64>, Trouble> {
+pub(crate) fn numbers(link: &Link, count: usize) -> Result<Vec<u64>, PgFailure> {
     let rows = link.often((
         "SELECT hapax.next_entry() FROM generate_series(1, $1::int)",
         &[(&(count as i32), Type::INT4)],
@@ -47,7 +47,7 @@ pub(crate) struct Note {
     pub(crate) entry: Entry,
 }
 
-pub(crate) fn append(link: &Link, notes: &[Note]) -> Result<(), Trouble> {
+pub(crate) fn append(link: &Link, notes: &[Note]) -> Result<(), PgFailure> {
     if notes.is_empty() {
         return Ok(());
     }
@@ -89,16 +89,16 @@ pub(crate) fn append(link: &Link, notes: &[Note]) -> Result<(), Trouble> {
 }
 
 /// Makes partitions ahead of time, where they are missing.
-pub(crate) fn make_partitions(link: &Link) -> Result<(), Trouble> {
+pub(crate) fn make_partitions(link: &Link) -> Result<(), PgFailure> {
     link.often(("SELECT hapax.make_partitions()", &[])).map(|_| ())
 }
 
-pub(crate) fn last(link: &Link) -> Result<u64, Trouble> {
+pub(crate) fn last(link: &Link) -> Result<u64, PgFailure> {
     let row = link.one("SELECT coalesce(max(id), 0) FROM hapax.journal", &[])?;
     Ok(row.try_get::<_, i64>(0)? as u64)
 }
 
-pub(crate) fn after(link: &Link, after: u64, limit: usize) -> Result<Vec<Entry>, Trouble> {
+pub(crate) fn after(link: &Link, after: u64, limit: usize) -> Result<Vec<Entry>, PgFailure> {
     let sql = format!("{SELECT} WHERE j.id > $1 ORDER BY j.id LIMIT $2");
     query(link, &sql, &[(&(after as i64), Type::INT8), (&(limit as i64), Type::INT8)])
 }
@@ -107,10 +107,10 @@ pub(crate) fn after(link: &Link, after: u64, limit: usize) -> Result<Vec<Entry>,
 /// ever swept, or this one has no chain, the journal is searched as well.
 pub(crate) fn of(
     link: &Link,
-    (namespace, key): Place,
+    (namespace, key): EffectRow,
     after: u64,
     limit: usize,
-) -> Result<Vec<Entry>, Trouble> {
+) -> Result<Vec<Entry>, PgFailure> {
     let sql = format!(
         "WITH RECURSIVE chain AS (
              SELECT j.id, j.prev FROM hapax.effect e JOIN hapax.journal j ON j.id = e.entry
@@ -156,7 +156,7 @@ fn unsealed_entries() -> &'static str {
     if planted(Bug::IdCursor) { ABOVE } else { UNSEALED }
 }
 
-pub(crate) fn unsealed(link: &Link, limit: usize) -> Result<Vec<Entry>, Trouble> {
+pub(crate) fn unsealed(link: &Link, limit: usize) -> Result<Vec<Entry>, PgFailure> {
     let sql = format!(
         "SELECT n.name, {} FROM {} j JOIN hapax.namespace n ON n.id = j.namespace
          ORDER BY j.id LIMIT $1",
@@ -166,14 +166,14 @@ pub(crate) fn unsealed(link: &Link, limit: usize) -> Result<Vec<Entry>, Trouble>
     query(link, &sql, &[(&(limit as i64), Type::INT8)])
 }
 
-pub(crate) fn pending(link: &Link) -> Result<u64, Trouble> {
+pub(crate) fn pending(link: &Link) -> Result<u64, PgFailure> {
     let sql = format!("SELECT count(*) FROM {} j", unsealed_entries());
     let row = link.one(&sql, &[(&i64::MAX, Type::INT8)])?;
     Ok(row.try_get::<_, i64>(0)? as u64)
 }
 
 /// The entries of consecutive leaves; `None` where one is missing or cannot be read.
-pub(crate) fn leaves(link: &Link, first: u64, count: u64) -> Result<Vec<Option<Entry>>, Trouble> {
+pub(crate) fn leaves(link: &Link, first: u64, count: u64) -> Result<Vec<Option<Entry>>, PgFailure> {
     let sql = format!(
         "SELECT t.place * 256 + u.nth - 1 AS leaf, n.name, {}
          FROM hapax.tile t, unnest(t.entries) WITH ORDINALITY AS u (entry, nth)
@@ -195,7 +195,7 @@ pub(crate) fn leaves(link: &Link, first: u64, count: u64) -> Result<Vec<Option<E
 }
 
 /// The leaves of detached partitions.
-pub(crate) fn archived(link: &Link) -> Result<Vec<std::ops::Range<u64>>, Trouble> {
+pub(crate) fn archived(link: &Link) -> Result<Vec<std::ops::Range<u64>>, PgFailure> {
     let sql = "SELECT lower(r), upper(r) FROM hapax.archive a, unnest(a.leaves) AS r ORDER BY 1";
     let rows = link.query(sql, &[])?;
     rows.iter()
@@ -204,7 +204,7 @@ pub(crate) fn archived(link: &Link) -> Result<Vec<std::ops::Range<u64>>, Trouble
 }
 
 /// The leaf of this entry, if it is sealed.
-pub(crate) fn leaf_of(link: &Link, entry: u64) -> Result<Option<u64>, Trouble> {
+pub(crate) fn leaf_of(link: &Link, entry: u64) -> Result<Option<u64>, PgFailure> {
     let rows = link.query(
         "SELECT place * 256 + array_position(entries, $1) - 1 FROM hapax.tile
          WHERE level = 0 AND least <= $1 AND greatest >= $1 AND $1 = ANY (entries)",
@@ -213,11 +213,11 @@ pub(crate) fn leaf_of(link: &Link, entry: u64) -> Result<Option<u64>, Trouble> {
     rows.first().map(|row| Ok(row.try_get::<_, i64>(0)? as u64)).transpose()
 }
 
-fn query(link: &Link, sql: &str, params: &[Param<'_>]) -> Result<Vec<Entry>, Trouble> {
+fn query(link: &Link, sql: &str, params: &[Param<'_>]) -> Result<Vec<Entry>, PgFailure> {
     link.query(sql, params)?.iter().map(read).collect()
 }
 
-fn read(row: &Row) -> Result<Entry, Trouble> {
+fn read(row: &Row) -> Result<Entry, PgFailure> {
     let corrupt = |what: &str| StoreError::Corrupt(format!("an entry has {what}"));
     let event: i16 = row.try_get("event")?;
     let event = usize::try_from(event).ok().and_then(|code| Event::ALL.get(code));
@@ -239,7 +239,7 @@ fn read(row: &Row) -> Result<Entry, Trouble> {
     })
 }
 
-pub(crate) fn tile(link: &Link, level: u32, place: u64) -> Result<Vec<Hash>, Trouble> {
+pub(crate) fn tile(link: &Link, level: u32, place: u64) -> Result<Vec<Hash>, PgFailure> {
     let rows = link.query(
         "SELECT hashes FROM hapax.tile WHERE level = $1 AND place = $2",
         &[(&(level as i32), Type::INT4), (&(place as i64), Type::INT8)],
@@ -254,7 +254,7 @@ pub(crate) fn put_head(
     leaves: &[u64],
     tiles: &[SealedTile],
     head: &Head,
-) -> Result<(), Trouble> {
+) -> Result<(), PgFailure> {
     let mut entries = leaves_by_tile(link, leaves, head.size)?;
     for tile in tiles {
         let entries = if tile.level == 0 { entries.remove(&tile.index) } else { None };
@@ -285,7 +285,7 @@ fn leaves_by_tile(
     link: &Link,
     leaves: &[u64],
     size: u64,
-) -> Result<HashMap<u64, Vec<i64>>, Trouble> {
+) -> Result<HashMap<u64, Vec<i64>>, PgFailure> {
     let from = size - leaves.len() as u64;
     let rows = link.query(
         "SELECT entries FROM hapax.tile WHERE level = 0 AND place = $1",
@@ -301,7 +301,7 @@ fn leaves_by_tile(
     Ok(tiles)
 }
 
-pub(crate) fn heads(link: &Link, after: u64, limit: usize) -> Result<Vec<Head>, Trouble> {
+pub(crate) fn heads(link: &Link, after: u64, limit: usize) -> Result<Vec<Head>, PgFailure> {
     let rows = link.query(
         "SELECT size, note FROM hapax.head WHERE size > $1 ORDER BY size LIMIT $2",
         &[(&(after as i64), Type::INT8), (&(limit as i64), Type::INT8)],
@@ -311,7 +311,7 @@ pub(crate) fn heads(link: &Link, after: u64, limit: usize) -> Result<Vec<Head>, 
 
 /// The newest head. With `lock`, the caller is about to add one and holds the store's own row, so
 /// that there is one sealer at a time.
-pub(crate) fn newest_head(link: &Link, lock: bool) -> Result<Option<Head>, Trouble> {
+pub(crate) fn newest_head(link: &Link, lock: bool) -> Result<Option<Head>, PgFailure> {
     if lock {
         link.query("SELECT 1 FROM hapax.sealing FOR UPDATE", &[])?;
     }
@@ -319,6 +319,6 @@ pub(crate) fn newest_head(link: &Link, lock: bool) -> Result<Option<Head>, Troub
     rows.first().map(read_head).transpose()
 }
 
-fn read_head(row: &Row) -> Result<Head, Trouble> {
+fn read_head(row: &Row) -> Result<Head, PgFailure> {
     Ok(Head { size: row.try_get::<_, i64>(0)? as u64, note: row.try_get(1)? })
 }

@@ -26,11 +26,11 @@ use hapax_store::{Answer, Command, Job, StoreError, ledger};
 use tokio::sync::oneshot;
 
 use crate::connect::Link;
-use crate::effect::{Place, Stored};
-use crate::epoch::EpochPlace;
-use crate::error::Trouble;
-use crate::lock::{self, LockPlace};
-use crate::queue::{Subject, Waiting};
+use crate::effect::{EffectRow, Stored};
+use crate::epoch::EpochRow;
+use crate::error::PgFailure;
+use crate::lock::{self, LockRow};
+use crate::queue::{QueuedJob, Subject};
 use crate::quick::Quick;
 use crate::store::Shared;
 use crate::txn::{Access, PgTxn};
@@ -76,9 +76,9 @@ pub(crate) struct Served {
     /// Subjects that are free again.
     over: Vec<Subject>,
     /// Commands that this kind of lane retries.
-    again: Vec<Waiting>,
+    again: Vec<QueuedJob>,
     /// Commands that wait on the slow lane, which takes their subjects over.
-    slow: Vec<Waiting>,
+    slow: Vec<QueuedJob>,
 }
 
 impl Served {
@@ -111,7 +111,7 @@ impl Lane {
     }
 
     /// Carries out commands that were taken from the queue.
-    pub(crate) fn carry_out(&mut self, batch: Vec<Waiting>) {
+    pub(crate) fn carry_out(&mut self, batch: Vec<QueuedJob>) {
         let mut served = Served::default();
         let panic = catch_unwind(AssertUnwindSafe(|| self.serve(batch, &mut served))).err();
         if let Some(panic) = panic.filter(|_| !planted(Bug::PanicEscapes)) {
@@ -137,7 +137,7 @@ impl Lane {
         }
     }
 
-    fn serve(&mut self, batch: Vec<Waiting>, served: &mut Served) {
+    fn serve(&mut self, batch: Vec<QueuedJob>, served: &mut Served) {
         if let Err(trouble) = self.connect(&batch) {
             return self.unreachable(batch, trouble, served);
         }
@@ -161,7 +161,7 @@ impl Lane {
     }
 
     /// Connects if needed, and gives a number to each namespace that the batch writes to.
-    fn connect(&mut self, batch: &[Waiting]) -> Result<(), Trouble> {
+    fn connect(&mut self, batch: &[QueuedJob]) -> Result<(), PgFailure> {
         if self.link.as_ref().is_some_and(Link::is_closed) {
             self.link = None;
         }
@@ -192,18 +192,18 @@ impl Lane {
         Ok(())
     }
 
-    fn link(&self) -> Result<&Link, Trouble> {
-        self.link.as_ref().ok_or_else(|| Trouble::Lost("not connected".into()))
+    fn link(&self) -> Result<&Link, PgFailure> {
+        self.link.as_ref().ok_or_else(|| PgFailure::Lost("not connected".into()))
     }
 
     /// Puts commands back for a retry, until their time is up: the database cannot be reached, or the
     /// reply to a commit was lost. Claims and settles are idempotent by their attempt.
-    fn unreachable(&mut self, batch: Vec<Waiting>, trouble: Trouble, served: &mut Served) {
+    fn unreachable(&mut self, batch: Vec<QueuedJob>, trouble: PgFailure, served: &mut Served) {
         self.link = None;
         let closed = self.shared.queue.is_closed();
         let text = match trouble {
-            Trouble::Lost(text) | Trouble::Busy(text) => text,
-            Trouble::Refused(error) => {
+            PgFailure::Lost(text) | PgFailure::Busy(text) => text,
+            PgFailure::Refused(error) => {
                 for waiting in batch {
                     served.answer(waiting.job, Err(error.clone()));
                 }
@@ -226,7 +226,7 @@ impl Lane {
     }
 
     /// Writes the commands that the quick statement covers. Returns the others.
-    fn quick(&mut self, batch: Vec<Waiting>, served: &mut Served) -> Vec<Waiting> {
+    fn quick(&mut self, batch: Vec<QueuedJob>, served: &mut Served) -> Vec<QueuedJob> {
         let mut attempt = match Quick::of(&self.shared, self.link.as_ref(), batch) {
             Ok(attempt) => attempt,
             Err((batch, trouble)) => {
@@ -242,12 +242,12 @@ impl Lane {
                 attempt.conclude(&self.shared, &taken, served);
                 attempt.rest
             }
-            Err(trouble @ Trouble::Lost(_)) => {
+            Err(trouble @ PgFailure::Lost(_)) => {
                 self.unreachable(attempt.into_all(), trouble, served);
                 Vec::new()
             }
             // Another transaction is in the way, or one command is bad: each is tried alone.
-            Err(Trouble::Busy(_) | Trouble::Refused(_)) => {
+            Err(PgFailure::Busy(_) | PgFailure::Refused(_)) => {
                 let rest = std::mem::take(&mut attempt.rest);
                 for waiting in attempt.into_all() {
                     self.alone(waiting, served);
@@ -258,7 +258,7 @@ impl Lane {
     }
 
     /// Answers claims whose verdict writes nothing. Returns the other commands.
-    fn look(&mut self, batch: Vec<Waiting>, served: &mut Served) -> Vec<Waiting> {
+    fn look(&mut self, batch: Vec<QueuedJob>, served: &mut Served) -> Vec<QueuedJob> {
         if !batch.iter().any(is_claim) {
             return batch;
         }
@@ -273,7 +273,7 @@ impl Lane {
                 }
                 rest
             }
-            Err(trouble @ Trouble::Lost(_)) => {
+            Err(trouble @ PgFailure::Lost(_)) => {
                 self.unreachable(batch, trouble, served);
                 Vec::new()
             }
@@ -283,8 +283,8 @@ impl Lane {
 
     fn try_look(
         &self,
-        batch: &[Waiting],
-    ) -> Result<Vec<Option<Result<Answer, StoreError>>>, Trouble> {
+        batch: &[QueuedJob],
+    ) -> Result<Vec<Option<Result<Answer, StoreError>>>, PgFailure> {
         let link = self.link()?;
         let now = self.shared.clock.reckon(link)?;
         let mut view = PgTxn::new(link, &self.shared.namespaces, now, Access::Look);
@@ -312,7 +312,7 @@ impl Lane {
     }
 
     /// Carries out commands in one transaction, or one by one if that fails.
-    fn careful(&mut self, batch: Vec<Waiting>, served: &mut Served) {
+    fn careful(&mut self, batch: Vec<QueuedJob>, served: &mut Served) {
         if let [_] = batch.as_slice() {
             for waiting in batch {
                 self.alone(waiting, served);
@@ -321,10 +321,10 @@ impl Lane {
         }
         match self.transact(&batch, 50) {
             Ok(answers) => self.conclude(batch, answers, served),
-            Err(trouble @ Trouble::Lost(_)) => self.lost(batch, trouble, served),
+            Err(trouble @ PgFailure::Lost(_)) => self.lost(batch, trouble, served),
             Err(trouble) => {
                 // Claims in an epoch share its row, and would wait for it one after the other.
-                let busy = matches!(trouble, Trouble::Busy(_)) && self.pace == Pace::Quick;
+                let busy = matches!(trouble, PgFailure::Busy(_)) && self.pace == Pace::Quick;
                 for waiting in batch {
                     match busy && is_bound(&waiting.job.command) {
                         true => served.slow.push(waiting),
@@ -336,18 +336,18 @@ impl Lane {
     }
 
     /// Carries out one command in a transaction of its own.
-    fn alone(&mut self, waiting: Waiting, served: &mut Served) {
+    fn alone(&mut self, waiting: QueuedJob, served: &mut Served) {
         let patience_ms = if self.pace == Pace::Quick { 50 } else { 200 };
         match self.transact(std::slice::from_ref(&waiting), patience_ms) {
             Ok(answers) => self.conclude(vec![waiting], answers, served),
-            Err(trouble @ Trouble::Lost(_)) => self.lost(vec![waiting], trouble, served),
-            Err(Trouble::Refused(error)) => served.answer(waiting.job, Err(error)),
-            Err(Trouble::Busy(text)) => self.blocked(waiting, text, served),
+            Err(trouble @ PgFailure::Lost(_)) => self.lost(vec![waiting], trouble, served),
+            Err(PgFailure::Refused(error)) => served.answer(waiting.job, Err(error)),
+            Err(PgFailure::Busy(text)) => self.blocked(waiting, text, served),
         }
     }
 
     /// Another transaction is in the way.
-    fn blocked(&self, waiting: Waiting, text: String, served: &mut Served) {
+    fn blocked(&self, waiting: QueuedJob, text: String, served: &mut Served) {
         let waited = waiting.since.elapsed();
         match &waiting.job.command {
             _ if self.pace == Pace::Quick => served.slow.push(waiting),
@@ -364,7 +364,7 @@ impl Lane {
 
     fn conclude(
         &self,
-        batch: Vec<Waiting>,
+        batch: Vec<QueuedJob>,
         answers: Vec<Option<Result<Answer, StoreError>>>,
         served: &mut Served,
     ) {
@@ -381,10 +381,10 @@ impl Lane {
     }
 
     /// The connection was lost in a transaction, perhaps after its commit was sent.
-    fn lost(&mut self, batch: Vec<Waiting>, trouble: Trouble, served: &mut Served) {
+    fn lost(&mut self, batch: Vec<QueuedJob>, trouble: PgFailure, served: &mut Served) {
         let text = match &trouble {
-            Trouble::Lost(text) | Trouble::Busy(text) => text.clone(),
-            Trouble::Refused(error) => error.to_string(),
+            PgFailure::Lost(text) | PgFailure::Busy(text) => text.clone(),
+            PgFailure::Refused(error) => error.to_string(),
         };
         let (idempotent, others): (Vec<_>, Vec<_>) =
             batch.into_iter().partition(|waiting| is_idempotent(&waiting.job.command));
@@ -397,11 +397,11 @@ impl Lane {
     /// Runs one transaction. `None` for a command whose advisory lock another transaction has.
     fn transact(
         &mut self,
-        batch: &[Waiting],
+        batch: &[QueuedJob],
         lock_timeout_ms: u32,
-    ) -> Result<Vec<Option<Result<Answer, StoreError>>>, Trouble> {
+    ) -> Result<Vec<Option<Result<Answer, StoreError>>>, PgFailure> {
         let result = self.try_transact(batch, lock_timeout_ms);
-        if let Err(Trouble::Busy(_) | Trouble::Refused(_)) = &result
+        if let Err(PgFailure::Busy(_) | PgFailure::Refused(_)) = &result
             && let Some(link) = &self.link
             && link.run("ROLLBACK").is_err()
         {
@@ -412,13 +412,13 @@ impl Lane {
 
     fn try_transact(
         &self,
-        batch: &[Waiting],
+        batch: &[QueuedJob],
         lock_timeout_ms: u32,
-    ) -> Result<Vec<Option<Result<Answer, StoreError>>>, Trouble> {
+    ) -> Result<Vec<Option<Result<Answer, StoreError>>>, PgFailure> {
         let link = self.link()?;
-        pass(Point::PostgresBegin).map_err(Trouble::lost)?;
+        pass(Point::PostgresBegin).map_err(PgFailure::lost)?;
         // An epoch transition writes to every open effect of the epoch, however many there are.
-        let ends = |waiting: &Waiting| matches!(waiting.job.command, Command::Advance { .. });
+        let ends = |waiting: &QueuedJob| matches!(waiting.job.command, Command::Advance { .. });
         let statement_timeout_ms = if batch.iter().any(ends) { 600_000 } else { 10_000 };
         let settings = format!(
             "SET LOCAL lock_timeout = {lock_timeout_ms};
@@ -438,7 +438,7 @@ impl Lane {
         };
         let mut txn = PgTxn::new(link, &self.shared.namespaces, now, access);
         let going = || batch.iter().zip(&free).filter(|(_, free)| **free).map(|(w, _)| w);
-        let locks: Vec<LockPlace> = wanted
+        let locks: Vec<LockRow> = wanted
             .iter()
             .zip(&free)
             .filter(|(_, free)| **free)
@@ -461,7 +461,7 @@ impl Lane {
             txn.end_command(answer.is_ok());
             answers.push(Some(answer));
         }
-        let running: Vec<(Place, Option<Stored>)> = txn
+        let running: Vec<(EffectRow, Option<Stored>)> = txn
             .written_effects()
             .map(|(place, row)| {
                 let running = matches!(row.effect.state, State::Running { .. });
@@ -469,9 +469,9 @@ impl Lane {
             })
             .collect();
         txn.flush()?;
-        pass(Point::PostgresCommit).map_err(Trouble::lost)?;
+        pass(Point::PostgresCommit).map_err(PgFailure::lost)?;
         link.run("COMMIT")?;
-        pass(Point::PostgresCommitted).map_err(Trouble::lost)?;
+        pass(Point::PostgresCommitted).map_err(PgFailure::lost)?;
         for (place, row) in running {
             match row {
                 Some(row) => self.shared.remember(place, row),
@@ -484,7 +484,10 @@ impl Lane {
     }
 
     /// The places of the effects that these commands are about.
-    fn places<'a>(&self, batch: impl Iterator<Item = &'a Waiting>) -> Result<Vec<Place>, Trouble> {
+    fn places<'a>(
+        &self,
+        batch: impl Iterator<Item = &'a QueuedJob>,
+    ) -> Result<Vec<EffectRow>, PgFailure> {
         let link = self.link()?;
         let mut places = Vec::new();
         for waiting in batch {
@@ -500,8 +503,8 @@ impl Lane {
     /// The epochs that these commands claim in, and the epoch that one of them ends.
     fn epochs<'a>(
         &self,
-        batch: impl Iterator<Item = &'a Waiting>,
-    ) -> Result<(Vec<EpochPlace>, Option<EpochPlace>), Trouble> {
+        batch: impl Iterator<Item = &'a QueuedJob>,
+    ) -> Result<(Vec<EpochRow>, Option<EpochRow>), PgFailure> {
         let link = self.link()?;
         let (mut asked, mut over) = (Vec::new(), None);
         for waiting in batch {
@@ -521,9 +524,9 @@ impl Lane {
     }
 
     /// The lock of each command, if it is known beforehand.
-    fn locks(&self, batch: &[Waiting]) -> Result<Vec<Option<LockPlace>>, Trouble> {
+    fn locks(&self, batch: &[QueuedJob]) -> Result<Vec<Option<LockRow>>, PgFailure> {
         let link = self.link()?;
-        let lock_of = |name: &Name, lock: Option<LockKey>| -> Result<_, Trouble> {
+        let lock_of = |name: &Name, lock: Option<LockKey>| -> Result<_, PgFailure> {
             let id = self.shared.namespaces.find(link, &name.namespace)?;
             Ok(id.zip(lock))
         };
@@ -549,11 +552,11 @@ impl Lane {
     fn hinted(
         &self,
         link: &Link,
-        batch: &[Waiting],
-        wanted: &[Option<LockPlace>],
-    ) -> Result<Vec<bool>, Trouble> {
+        batch: &[QueuedJob],
+        wanted: &[Option<LockRow>],
+    ) -> Result<Vec<bool>, PgFailure> {
         let mask = self.shared.hints();
-        let hint = |place: &LockPlace| (place.1.0 & mask) as i64;
+        let hint = |place: &LockRow| (place.1.0 & mask) as i64;
         let mut hints: Vec<i64> = wanted.iter().flatten().map(hint).collect();
         if hints.is_empty() {
             return Ok(vec![true; batch.len()]);
@@ -561,7 +564,7 @@ impl Lane {
         hints.sort_unstable();
         hints.dedup();
         let had = lock::hint(link, &hints)?;
-        let free = |waiting: &Waiting, place: &Option<LockPlace>| match place {
+        let free = |waiting: &QueuedJob, place: &Option<LockRow>| match place {
             Some(place) => waiting.put_off >= HINTS || had.contains(&hint(place)),
             None => true,
         };
@@ -569,7 +572,7 @@ impl Lane {
     }
 }
 
-fn is_claim(waiting: &Waiting) -> bool {
+fn is_claim(waiting: &QueuedJob) -> bool {
     matches!(waiting.job.command, Command::Claim { .. })
 }
 

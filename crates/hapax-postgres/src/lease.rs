@@ -8,7 +8,7 @@ use tokio_postgres::types::Type;
 use crate::clock::ERA;
 use crate::connect::Link;
 use crate::effect::bytes;
-use crate::error::Trouble;
+use crate::error::PgFailure;
 
 macro_rules! select {
     () => {
@@ -17,7 +17,7 @@ macro_rules! select {
 }
 
 /// A lease; under its row's lock if the caller is about to write it.
-pub(crate) fn load(link: &Link, id: LeaseId, lock: bool) -> Result<Option<Lease>, Trouble> {
+pub(crate) fn load(link: &Link, id: LeaseId, lock: bool) -> Result<Option<Lease>, PgFailure> {
     let sql = if lock { concat!(select!(), " FOR UPDATE") } else { select!() };
     let rows = link.often((sql, &[(&&id.as_bytes()[..], Type::BYTEA)]))?;
     first(&rows)
@@ -26,17 +26,17 @@ pub(crate) fn load(link: &Link, id: LeaseId, lock: bool) -> Result<Option<Lease>
 /// The statement that finds a lease by its id, for a round trip shared with another statement.
 pub(crate) const FIND: &str = select!();
 
-pub(crate) fn first(rows: &[Row]) -> Result<Option<Lease>, Trouble> {
+pub(crate) fn first(rows: &[Row]) -> Result<Option<Lease>, PgFailure> {
     rows.first().map(read).transpose()
 }
 
 /// All that are not dead.
-pub(crate) fn live(link: &Link) -> Result<Vec<Lease>, Trouble> {
+pub(crate) fn live(link: &Link) -> Result<Vec<Lease>, PgFailure> {
     let sql = "SELECT id, term_ms, until_ms, dead, holder, seen FROM hapax.lease WHERE NOT dead";
     link.query(sql, &[])?.iter().map(read).collect()
 }
 
-fn read(row: &Row) -> Result<Lease, Trouble> {
+fn read(row: &Row) -> Result<Lease, PgFailure> {
     Ok(Lease {
         id: LeaseId::from_bytes(bytes(row, "id")?),
         term_ms: row.try_get::<_, i64>("term_ms")? as u64,
@@ -47,7 +47,7 @@ fn read(row: &Row) -> Result<Lease, Trouble> {
     })
 }
 
-pub(crate) fn put(link: &Link, lease: &Lease) -> Result<(), Trouble> {
+pub(crate) fn put(link: &Link, lease: &Lease) -> Result<(), PgFailure> {
     link.execute(
         "INSERT INTO hapax.lease (id, term_ms, until_ms, dead, holder, seen)
          VALUES ($1, $2, $3, $4, $5, $6)
@@ -66,14 +66,14 @@ pub(crate) fn put(link: &Link, lease: &Lease) -> Result<(), Trouble> {
 
 /// Marks a lease as dead, so that its effects can be found, and deletes it once no effect refers to it.
 /// A missing lease counts as dead.
-pub(crate) fn end(link: &Link, id: LeaseId) -> Result<(), Trouble> {
+pub(crate) fn end(link: &Link, id: LeaseId) -> Result<(), PgFailure> {
     let id = &id.as_bytes()[..];
     link.execute("UPDATE hapax.lease SET dead = true WHERE id = $1", &[(&id, Type::BYTEA)])?;
     sweep(link)
 }
 
 /// Removes dead leases that no effect refers to.
-pub(crate) fn sweep(link: &Link) -> Result<(), Trouble> {
+pub(crate) fn sweep(link: &Link) -> Result<(), PgFailure> {
     link.execute(
         "DELETE FROM hapax.lease WHERE id IN (
              SELECT id FROM hapax.lease l WHERE dead
@@ -88,7 +88,7 @@ pub(crate) fn sweep(link: &Link) -> Result<(), Trouble> {
 const TIMELINE: &str = "left(pg_walfile_name(pg_current_wal_lsn()), 8)";
 
 /// The pulse, if it is of this timeline.
-pub(crate) fn pulse(link: &Link) -> Result<Pulse, Trouble> {
+pub(crate) fn pulse(link: &Link) -> Result<Pulse, PgFailure> {
     let sql = format!("SELECT pulse_last, pulse_gaps FROM hapax.self WHERE timeline = {TIMELINE}");
     let rows = link.query(&sql, &[])?;
     let Some(row) = rows.first() else { return Ok(Pulse::default()) };
@@ -107,7 +107,7 @@ const SAME_CLOCK: &str =
 
 /// Writes the pulse. Other transactions beat too: the newest beat counts, and the newest gap of each
 /// length.
-pub(crate) fn put_pulse(link: &Link, pulse: &Pulse) -> Result<(), Trouble> {
+pub(crate) fn put_pulse(link: &Link, pulse: &Pulse) -> Result<(), PgFailure> {
     let sql = format!(
         "UPDATE hapax.self SET
              pulse_last = CASE WHEN {SAME_CLOCK} THEN greatest(pulse_last, $1) ELSE $1 END,
@@ -120,12 +120,12 @@ pub(crate) fn put_pulse(link: &Link, pulse: &Pulse) -> Result<(), Trouble> {
 }
 
 /// The newest notice.
-pub(crate) fn notice(link: &Link) -> Result<u64, Trouble> {
+pub(crate) fn notice(link: &Link) -> Result<u64, PgFailure> {
     let row = link.one("SELECT notice FROM hapax.self", &[])?;
     Ok(row.try_get::<_, i64>(0)? as u64)
 }
 
-pub(crate) fn raise_notice(link: &Link) -> Result<u64, Trouble> {
+pub(crate) fn raise_notice(link: &Link) -> Result<u64, PgFailure> {
     let row = link.one("UPDATE hapax.self SET notice = notice + 1 RETURNING notice", &[])?;
     Ok(row.try_get::<_, i64>(0)? as u64)
 }

@@ -9,15 +9,15 @@ use hapax_store::Step;
 use tokio_postgres::types::Type;
 
 use crate::connect::Link;
-use crate::effect::{Place, bytes};
-use crate::error::Trouble;
+use crate::effect::{EffectRow, bytes};
+use crate::error::PgFailure;
 
 /// A place in the table: the number of a namespace and a lock.
-pub(crate) type LockPlace = (i32, LockKey);
+pub(crate) type LockRow = (i32, LockKey);
 
 /// Tries the advisory locks of these keys for the length of the transaction. The answer omits those
 /// that another transaction has.
-pub(crate) fn hint(link: &Link, keys: &[i64]) -> Result<Vec<i64>, Trouble> {
+pub(crate) fn hint(link: &Link, keys: &[i64]) -> Result<Vec<i64>, PgFailure> {
     let rows = link.often((
         "SELECT k FROM unnest($1::bigint[]) AS u (k) WHERE pg_try_advisory_xact_lock(k)",
         &[(&keys, Type::INT8_ARRAY)],
@@ -28,9 +28,9 @@ pub(crate) fn hint(link: &Link, keys: &[i64]) -> Result<Vec<i64>, Trouble> {
 /// The held locks of these places; with `lock`, under their rows' locks.
 pub(crate) fn load(
     link: &Link,
-    places: &[LockPlace],
+    places: &[LockRow],
     lock: bool,
-) -> Result<HashMap<LockPlace, Lock>, Trouble> {
+) -> Result<HashMap<LockRow, Lock>, PgFailure> {
     if places.is_empty() {
         return Ok(HashMap::new());
     }
@@ -66,7 +66,7 @@ pub(crate) struct Taken {
 }
 
 /// Writes locks, in their order. `Busy` if another transaction was quicker with one of them.
-pub(crate) fn put(link: &Link, taken: &[Taken]) -> Result<(), Trouble> {
+pub(crate) fn put(link: &Link, taken: &[Taken]) -> Result<(), PgFailure> {
     if taken.is_empty() {
         return Ok(());
     }
@@ -99,11 +99,11 @@ pub(crate) fn put(link: &Link, taken: &[Taken]) -> Result<(), Trouble> {
     if written.len() == taken.len() {
         return Ok(());
     }
-    Err(Trouble::Busy("a lock has moved on".into()))
+    Err(PgFailure::Busy("a lock has moved on".into()))
 }
 
 /// Releases locks, each if this attempt holds it.
-pub(crate) fn release(link: &Link, held: &[(LockPlace, AttemptId)]) -> Result<(), Trouble> {
+pub(crate) fn release(link: &Link, held: &[(LockRow, AttemptId)]) -> Result<(), PgFailure> {
     if held.is_empty() {
         return Ok(());
     }
@@ -122,9 +122,9 @@ pub(crate) fn release(link: &Link, held: &[(LockPlace, AttemptId)]) -> Result<()
 /// The steps an attempt registered, in order.
 pub(crate) fn steps(
     link: &Link,
-    (namespace, key): Place,
+    (namespace, key): EffectRow,
     attempt: AttemptId,
-) -> Result<Vec<Step>, Trouble> {
+) -> Result<Vec<Step>, PgFailure> {
     let rows = link.query(
         "SELECT name, payload FROM hapax.step WHERE attempt = $1 AND namespace = $2 AND key = $3
          ORDER BY id",
@@ -140,10 +140,10 @@ pub(crate) fn steps(
 /// Adds a step.
 pub(crate) fn push_step(
     link: &Link,
-    (namespace, key): Place,
+    (namespace, key): EffectRow,
     attempt: AttemptId,
     step: &Step,
-) -> Result<(), Trouble> {
+) -> Result<(), PgFailure> {
     link.execute(
         "INSERT INTO hapax.step (namespace, key, attempt, name, payload)
          VALUES ($1, $2, $3, $4, $5)",

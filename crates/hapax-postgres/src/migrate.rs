@@ -4,7 +4,7 @@ use hapax_core::planted::{Bug, planted};
 use hapax_store::StoreError;
 
 use crate::connect::Link;
-use crate::error::Trouble;
+use crate::error::PgFailure;
 
 /// Every version of the schema, as the statements that lead to it from the one before.
 pub(crate) const MIGRATIONS: [&str; 13] = [
@@ -37,7 +37,7 @@ const LOCK: i64 = 0x68_61_70_61_78;
 const OLDEST: i32 = 150_000;
 
 /// Checks that the server and its schema are supported. A database without a schema gets one.
-pub(crate) fn check(link: &Link) -> Result<(), Trouble> {
+pub(crate) fn check(link: &Link) -> Result<(), PgFailure> {
     let row = link.one(
         "SELECT current_setting('server_version_num')::int, current_setting('server_version'),
              to_regclass('hapax.migration') IS NOT NULL",
@@ -68,14 +68,14 @@ pub(crate) fn check(link: &Link) -> Result<(), Trouble> {
     }
 }
 
-fn at(link: &Link) -> Result<usize, Trouble> {
+fn at(link: &Link) -> Result<usize, PgFailure> {
     let row = link.one("SELECT coalesce(max(version), 0) FROM hapax.migration", &[])?;
     Ok(row.try_get::<_, i32>(0)? as usize)
 }
 
 /// Brings the schema to the newest version, in one transaction. Returns how many versions it
 /// went up.
-pub(crate) fn migrate(link: &Link) -> Result<usize, Trouble> {
+pub(crate) fn migrate(link: &Link) -> Result<usize, PgFailure> {
     link.run(&format!("BEGIN; SELECT pg_advisory_xact_lock({LOCK}); {GROUND}"))?;
     let from = at(link)?;
     for (version, sql) in MIGRATIONS.iter().enumerate().skip(from) {

@@ -8,7 +8,7 @@ use hapax_store::StoreError;
 use tokio_postgres::types::Type;
 
 use crate::connect::Link;
-use crate::error::Trouble;
+use crate::error::PgFailure;
 
 #[derive(Default)]
 pub(crate) struct Namespaces {
@@ -22,7 +22,7 @@ impl Namespaces {
     }
 
     /// The number of a namespace, if it has one.
-    pub(crate) fn find(&self, link: &Link, name: &Namespace) -> Result<Option<i32>, Trouble> {
+    pub(crate) fn find(&self, link: &Link, name: &Namespace) -> Result<Option<i32>, PgFailure> {
         if let Some(id) = self.known(name) {
             return Ok(Some(id));
         }
@@ -36,7 +36,7 @@ impl Namespaces {
 
     /// The number of a namespace, which gets one if it has none. In a transaction of its own, so
     /// that the number stays even if the work that needed it fails.
-    pub(crate) fn make(&self, link: &Link, name: &Namespace) -> Result<i32, Trouble> {
+    pub(crate) fn make(&self, link: &Link, name: &Namespace) -> Result<i32, PgFailure> {
         if let Some(id) = self.find(link, name)? {
             return Ok(id);
         }
@@ -49,7 +49,7 @@ impl Namespaces {
     }
 
     /// The name of a number.
-    pub(crate) fn name(&self, link: &Link, id: i32) -> Result<Namespace, Trouble> {
+    pub(crate) fn name(&self, link: &Link, id: i32) -> Result<Namespace, PgFailure> {
         if let Some((name, _)) = self.lock().iter().find(|(_, known)| **known == id) {
             return Ok(name.clone());
         }

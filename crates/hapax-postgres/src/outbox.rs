@@ -9,21 +9,23 @@ use hapax_core::guard::Guards;
 use hapax_core::key::Key;
 use hapax_core::lease::LeaseId;
 use hapax_core::name::{Name, Namespace};
-use hapax_core::outbox::{Artifact, Event, Order, OutboxId, Payload, Record, Status, Trace, Track};
+use hapax_core::outbox::{
+    Artifact, Event, Order, OrderingKeyHash, OutboxId, Payload, Record, Status, Trace,
+};
 use hapax_core::route::{Route, SinkName};
 use hapax_core::time::{Now, Timestamp};
 use hapax_store::StoreError;
 use hapax_store::outbox::{
-    Delivery, Fed, Flight, Found, Landed, Line, OutboxTxn, OutboxView, Parcel, Passage,
-    RecordFilter, Redrive, Routing, Sink, SinkStats, Tide,
+    DeliveryResult, DeliveryStatus, FetchRequest, FollowCursor, GuardCheck, OutboxTxn, OutboxView,
+    Page, QueuedDelivery, RecordFilter, RecordStatus, Redrive, Routing, SendBatch, Sink, SinkStats,
 };
 use tokio_postgres::Row;
 use tokio_postgres::types::{FromSql, Type};
 
 use crate::connect::{Link, Param};
-use crate::delivery::Place;
+use crate::delivery::RowAddress;
 use crate::effect::bytes;
-use crate::error::Trouble;
+use crate::error::PgFailure;
 use crate::txn::PgTxn;
 
 /// The columns of a record. They are read by position, because there may be many rows.
@@ -72,7 +74,7 @@ impl<'a> FromSql<'a> for Document {
 }
 
 impl PgTxn<'_> {
-    pub(crate) fn record(&self, row: &Row) -> Result<Record, Trouble> {
+    pub(crate) fn record(&self, row: &Row) -> Result<Record, PgFailure> {
         let order = match (row.try_get::<_, i16>(9)?, row.try_get(10)?) {
             (0, _) => Order::Dataset,
             (1, Some(key)) => Order::Key(key),
@@ -110,26 +112,26 @@ impl PgTxn<'_> {
         &self,
         record: &Row,
         (delivery, at): (&Row, usize),
-    ) -> Result<Parcel, Trouble> {
-        Ok(Parcel {
+    ) -> Result<QueuedDelivery, PgFailure> {
+        Ok(QueuedDelivery {
             record: self.record(record)?,
-            passage: if record.try_get(17)? { Passage::Free } else { Passage::Unasked },
+            passage: if record.try_get(17)? { GuardCheck::Free } else { GuardCheck::Unasked },
             transaction: delivery.try_get::<_, i64>(at)? as u64,
-            track: Track(delivery.try_get::<_, i64>(at + 1)? as u64),
+            track: OrderingKeyHash(delivery.try_get::<_, i64>(at + 1)? as u64),
             tried: delivery.try_get::<_, i32>(at + 2)? as u32,
             due: Timestamp(delivery.try_get(at + 3)?),
             refused: delivery.try_get(at + 4)?,
-            row: delivery.try_get::<_, Place>(at + 5)?.0,
+            row: delivery.try_get::<_, RowAddress>(at + 5)?.0,
         })
     }
 
-    pub(crate) fn sink_id(&self, name: &SinkName) -> Result<Option<i16>, Trouble> {
+    pub(crate) fn sink_id(&self, name: &SinkName) -> Result<Option<i16>, PgFailure> {
         let sql = "SELECT id FROM hapax.sink WHERE name = $1";
         let rows = self.link.often((sql, &[(&name.as_str(), Type::TEXT)]))?;
         Ok(rows.first().map(|row| row.try_get(0)).transpose()?)
     }
 
-    fn try_routing(&self) -> Result<Routing, Trouble> {
+    fn try_routing(&self) -> Result<Routing, PgFailure> {
         let sinks = "SELECT name, remembers_ms FROM hapax.sink WHERE declared ORDER BY id";
         let routes = "SELECT r.nth, r.event, r.dataset, s.name FROM hapax.route r
             LEFT JOIN hapax.sink s ON s.id = r.sink ORDER BY r.id";
@@ -137,7 +139,7 @@ impl PgTxn<'_> {
         let read = |row: &Row| {
             Ok((sink_name(row, 0)?, row.try_get::<_, Option<i64>>(1)?.map(|ms| ms as u64)))
         };
-        let sinks = sinks.iter().map(read).collect::<Result<_, Trouble>>()?;
+        let sinks = sinks.iter().map(read).collect::<Result<_, PgFailure>>()?;
         let mut routes: BTreeMap<i32, Route> = BTreeMap::new();
         for row in &rows {
             let (event, dataset) = (row.try_get(1)?, row.try_get(2)?);
@@ -150,7 +152,7 @@ impl PgTxn<'_> {
         Ok(Routing { sinks, routes: routes.into_values().collect() })
     }
 
-    fn try_sinks(&self) -> Result<Vec<Sink>, Trouble> {
+    fn try_sinks(&self) -> Result<Vec<Sink>, PgFailure> {
         let sql = "SELECT name, paused, changed, remembers_ms FROM hapax.sink ORDER BY name";
         let read = |row: &Row| {
             Ok(Sink {
@@ -163,7 +165,7 @@ impl PgTxn<'_> {
         self.link.often((sql, &[]))?.iter().map(read).collect()
     }
 
-    pub(crate) fn found(&self, row: &Row) -> Result<Found, Trouble> {
+    pub(crate) fn found(&self, row: &Row) -> Result<RecordStatus, PgFailure> {
         let record = self.record(row)?;
         let (seq, track) = (record.seq as i64, record.track().0 as i64);
         let open = "SELECT s.name, d.tried, d.due, d.error, d.updated, d.parks, false
@@ -179,10 +181,10 @@ impl PgTxn<'_> {
         let mut deliveries = rows.iter().map(delivery).collect::<Result<Vec<_>, _>>()?;
         deliveries.sort_by(|a, b| a.sink.cmp(&b.sink));
         let status = Status::over(deliveries.iter().map(|delivery| delivery.status));
-        Ok(Found { record, status, deliveries })
+        Ok(RecordStatus { record, status, deliveries })
     }
 
-    fn try_records(&self, ids: &[OutboxId]) -> Result<Vec<Option<Found>>, Trouble> {
+    fn try_records(&self, ids: &[OutboxId]) -> Result<Vec<Option<RecordStatus>>, PgFailure> {
         let sql = concat!(
             "SELECT ",
             record!(),
@@ -196,7 +198,7 @@ impl PgTxn<'_> {
             .collect()
     }
 
-    fn try_outbox(&self, filter: &RecordFilter) -> Result<Vec<Found>, Trouble> {
+    fn try_outbox(&self, filter: &RecordFilter) -> Result<Vec<RecordStatus>, PgFailure> {
         let namespace = match &filter.namespace {
             Some(namespace) => match self.namespaces.find(self.link, namespace)? {
                 Some(id) => Some(id),
@@ -237,7 +239,7 @@ impl PgTxn<'_> {
         self.link.query(&sql, &params)?.iter().map(|row| self.found(row)).collect()
     }
 
-    fn try_stats(&self) -> Result<Vec<SinkStats>, Trouble> {
+    fn try_stats(&self) -> Result<Vec<SinkStats>, PgFailure> {
         let sinks = self.try_sinks()?;
         let sql = "SELECT count(d.due), count(*) - count(d.due),
                 min(e.created_at) FILTER (WHERE d.due IS NOT NULL)
@@ -257,7 +259,7 @@ impl PgTxn<'_> {
         namespace: &Namespace,
         dataset: &str,
         version: &str,
-    ) -> Result<Option<Artifact>, Trouble> {
+    ) -> Result<Option<Artifact>, PgFailure> {
         let Some(namespace) = self.namespaces.find(self.link, namespace)? else { return Ok(None) };
         let sql = "SELECT checksum, uri FROM hapax.artifact
             WHERE namespace = $1 AND dataset_id = $2 AND version = $3";
@@ -269,7 +271,7 @@ impl PgTxn<'_> {
         Ok(Some(Artifact { version, checksum: row.try_get(0)?, uri: row.try_get(1)? }))
     }
 
-    fn try_namespaces(&self) -> Result<Vec<Namespace>, Trouble> {
+    fn try_namespaces(&self) -> Result<Vec<Namespace>, PgFailure> {
         let rows = self.link.often(("SELECT name FROM hapax.namespace ORDER BY name", &[]))?;
         rows.iter()
             .map(|row| {
@@ -279,7 +281,7 @@ impl PgTxn<'_> {
             .collect()
     }
 
-    fn try_put_routing(&self, routing: &Routing) -> Result<(), Trouble> {
+    fn try_put_routing(&self, routing: &Routing) -> Result<(), PgFailure> {
         let link = self.link;
         link.run("DELETE FROM hapax.route; UPDATE hapax.sink SET declared = false")?;
         for (name, remembers) in &routing.sinks {
@@ -312,19 +314,19 @@ impl PgTxn<'_> {
     }
 }
 
-fn sink_name(row: &Row, at: usize) -> Result<SinkName, Trouble> {
+fn sink_name(row: &Row, at: usize) -> Result<SinkName, PgFailure> {
     let name = SinkName::new(row.try_get(at)?);
     name.map_err(|error| StoreError::Corrupt(error.to_string()).into())
 }
 
-fn delivery(row: &Row) -> Result<Delivery, Trouble> {
+fn delivery(row: &Row) -> Result<DeliveryStatus, PgFailure> {
     let due = row.try_get::<_, Option<i64>>(2)?;
     let status = match (row.try_get(6)?, due) {
         (true, _) => Status::Dispatched,
         (false, Some(_)) => Status::Pending,
         (false, None) => Status::Failed,
     };
-    Ok(Delivery {
+    Ok(DeliveryStatus {
         sink: sink_name(row, 0)?,
         status,
         tried: row.try_get::<_, i32>(1)? as u32,
@@ -341,7 +343,7 @@ pub(crate) fn put(
     namespace: i32,
     record: &Record,
     sinks: &[SinkName],
-) -> Result<(), Trouble> {
+) -> Result<(), PgFailure> {
     let event = &record.event;
     let (ordering, order_key): (i16, _) = match &event.order {
         Order::Dataset => (0, None),
@@ -407,12 +409,16 @@ impl OutboxView for PgTxn<'_> {
         self.noting(routing)
     }
 
-    fn tide(&mut self) -> Result<Tide, StoreError> {
+    fn tide(&mut self) -> Result<FollowCursor, StoreError> {
         let tide = self.try_tide();
         self.noting(tide)
     }
 
-    fn recorded(&mut self, tide: Tide, limit: usize) -> Result<(Vec<Record>, Tide), StoreError> {
+    fn recorded(
+        &mut self,
+        tide: FollowCursor,
+        limit: usize,
+    ) -> Result<(Vec<Record>, FollowCursor), StoreError> {
         let recorded = self.try_recorded(tide, limit);
         self.noting(recorded)
     }
@@ -427,20 +433,20 @@ impl OutboxView for PgTxn<'_> {
         self.noting(sinks)
     }
 
-    fn records(&mut self, ids: &[OutboxId]) -> Result<Vec<Option<Found>>, StoreError> {
+    fn records(&mut self, ids: &[OutboxId]) -> Result<Vec<Option<RecordStatus>>, StoreError> {
         let stored = self.try_records(ids);
         let mut found = self.noting(stored)?;
         for (id, found) in ids.iter().zip(&mut found) {
             let staged = self.unsent_records().find(|record| record.id == *id);
             if let Some(record) = staged {
                 let (record, status) = (record.clone(), Status::Pending);
-                *found = Some(Found { record, status, deliveries: Vec::new() });
+                *found = Some(RecordStatus { record, status, deliveries: Vec::new() });
             }
         }
         Ok(found)
     }
 
-    fn outbox(&mut self, filter: &RecordFilter) -> Result<Vec<Found>, StoreError> {
+    fn outbox(&mut self, filter: &RecordFilter) -> Result<Vec<RecordStatus>, StoreError> {
         let found = self.try_outbox(filter);
         self.noting(found)
     }
@@ -450,7 +456,7 @@ impl OutboxView for PgTxn<'_> {
         self.noting(stats)
     }
 
-    fn feed(&mut self, buckets: &Buckets, lines: &[Line]) -> Result<Vec<Fed>, StoreError> {
+    fn feed(&mut self, buckets: &Buckets, lines: &[FetchRequest]) -> Result<Vec<Page>, StoreError> {
         let fed = self.try_feed(buckets, lines);
         self.noting(fed)
     }
@@ -458,15 +464,19 @@ impl OutboxView for PgTxn<'_> {
     fn feed_track(
         &mut self,
         sink: &SinkName,
-        track: Track,
+        track: OrderingKeyHash,
         after: u64,
         limit: usize,
-    ) -> Result<Vec<Parcel>, StoreError> {
+    ) -> Result<Vec<QueuedDelivery>, StoreError> {
         let parcels = self.try_feed_track(sink, track, after, limit);
         self.noting(parcels)
     }
 
-    fn parked(&mut self, sink: &SinkName, buckets: &Buckets) -> Result<Vec<Track>, StoreError> {
+    fn parked(
+        &mut self,
+        sink: &SinkName,
+        buckets: &Buckets,
+    ) -> Result<Vec<OrderingKeyHash>, StoreError> {
         let parked = self.try_parked(sink, buckets);
         self.noting(parked)
     }
@@ -558,7 +568,7 @@ impl OutboxTxn for PgTxn<'_> {
         self.noting(dropped)
     }
 
-    fn depart(&mut self, lease: LeaseId, flight: &Flight) -> Result<(), StoreError> {
+    fn depart(&mut self, lease: LeaseId, flight: &SendBatch) -> Result<(), StoreError> {
         let departed = self.try_depart(lease, flight);
         self.noting(departed)
     }
@@ -566,7 +576,7 @@ impl OutboxTxn for PgTxn<'_> {
     fn land(
         &mut self,
         lease: LeaseId,
-        landed: &[Landed],
+        landed: &[DeliveryResult],
         over: &[u64],
         now: Now,
     ) -> Result<(), StoreError> {

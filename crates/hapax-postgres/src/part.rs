@@ -3,17 +3,17 @@
 use hapax_core::effect::StateName;
 use hapax_core::key::Key;
 use hapax_core::name::{Name, Namespace};
-use hapax_core::part::{Found, Part, Sought};
+use hapax_core::part::{Part, PartFilter, PartRecord};
 use hapax_store::{PartTxn, PartView, StoreError};
 use tokio_postgres::types::Type;
 
 use crate::connect::Link;
-use crate::effect::{self, Place, bytes};
-use crate::error::Trouble;
+use crate::effect::{self, EffectRow, bytes};
+use crate::error::PgFailure;
 use crate::txn::PgTxn;
 
 /// Writes the parts' rows, in their order.
-pub(crate) fn put(link: &Link, parts: &[(Place, Part)]) -> Result<(), Trouble> {
+pub(crate) fn put(link: &Link, parts: &[(EffectRow, Part)]) -> Result<(), PgFailure> {
     if parts.is_empty() {
         return Ok(());
     }
@@ -39,7 +39,7 @@ pub(crate) fn put(link: &Link, parts: &[(Place, Part)]) -> Result<(), Trouble> {
 }
 
 impl PgTxn<'_> {
-    fn try_part(&self, name: &Name) -> Result<Option<Part>, Trouble> {
+    fn try_part(&self, name: &Name) -> Result<Option<Part>, PgFailure> {
         let Some(number) = self.namespaces.find(self.link, &name.namespace)? else {
             return Ok(None);
         };
@@ -55,7 +55,11 @@ impl PgTxn<'_> {
         part.transpose()
     }
 
-    fn try_parts(&self, namespace: &Namespace, sought: &Sought) -> Result<Vec<Found>, Trouble> {
+    fn try_parts(
+        &self,
+        namespace: &Namespace,
+        sought: &PartFilter,
+    ) -> Result<Vec<PartRecord>, PgFailure> {
         let Some(number) = self.namespaces.find(self.link, namespace)? else {
             return Ok(Vec::new());
         };
@@ -92,7 +96,7 @@ impl PgTxn<'_> {
                 let ((_, key), stored) = effect::read(row)?;
                 let whole = Key::from_bytes(bytes(row, "whole")?);
                 let (kind, body) = (row.try_get("kind")?, row.try_get("kept")?);
-                Ok(Found {
+                Ok(PartRecord {
                     place: row.try_get::<_, i64>("place")? as u64,
                     name: Name { namespace: namespace.clone(), key },
                     effect: stored.effect,
@@ -109,7 +113,11 @@ impl PartView for PgTxn<'_> {
         self.noting(part)
     }
 
-    fn parts(&mut self, namespace: &Namespace, sought: &Sought) -> Result<Vec<Found>, StoreError> {
+    fn parts(
+        &mut self,
+        namespace: &Namespace,
+        sought: &PartFilter,
+    ) -> Result<Vec<PartRecord>, StoreError> {
         let found = self.try_parts(namespace, sought);
         self.noting(found)
     }

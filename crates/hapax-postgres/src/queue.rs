@@ -59,7 +59,7 @@ impl Subject {
 }
 
 /// A queued command.
-pub(crate) struct Waiting {
+pub(crate) struct QueuedJob {
     pub(crate) job: Job,
     /// When it was queued.
     pub(crate) since: Instant,
@@ -69,7 +69,7 @@ pub(crate) struct Waiting {
     pub(crate) put_off: u32,
 }
 
-impl Waiting {
+impl QueuedJob {
     pub(crate) fn new(job: Job) -> Self {
         Self { job, since: Instant::now(), not_before: None, put_off: 0 }
     }
@@ -82,7 +82,7 @@ impl Waiting {
 
 #[derive(Default)]
 struct State {
-    waiting: VecDeque<Waiting>,
+    waiting: VecDeque<QueuedJob>,
     busy: HashSet<Subject>,
     idle: usize,
     closed: bool,
@@ -104,7 +104,7 @@ const TICK: Duration = Duration::from_millis(5);
 const LINGER: Duration = Duration::from_micros(100);
 
 impl Queue {
-    pub(crate) fn push(&self, jobs: impl IntoIterator<Item = Waiting>) {
+    pub(crate) fn push(&self, jobs: impl IntoIterator<Item = QueuedJob>) {
         let mut state = self.lock();
         if let Some(error) = state.stopped.clone() {
             drop(state);
@@ -126,7 +126,7 @@ impl Queue {
     }
 
     /// Puts commands back at the front, in their order, and frees their subjects.
-    pub(crate) fn put_back(&self, jobs: Vec<Waiting>) {
+    pub(crate) fn put_back(&self, jobs: Vec<QueuedJob>) {
         if jobs.is_empty() {
             return;
         }
@@ -144,7 +144,7 @@ impl Queue {
 
     /// Takes what can be carried out now: several commands that share a transaction, or one that
     /// does not. Waits until there is one; `None` when the queue is closed and empty.
-    pub(crate) fn take(&self, most: usize) -> Option<Vec<Waiting>> {
+    pub(crate) fn take(&self, most: usize) -> Option<Vec<QueuedJob>> {
         let lingered = Instant::now();
         let mut state = self.lock();
         loop {
@@ -215,15 +215,15 @@ impl Queue {
     }
 }
 
-fn refuse(jobs: impl IntoIterator<Item = Waiting>, error: &StoreError) {
+fn refuse(jobs: impl IntoIterator<Item = QueuedJob>, error: &StoreError) {
     for waiting in jobs {
         let _ = waiting.job.reply.send(Err(error.clone()));
     }
 }
 
 impl State {
-    fn select(&mut self, most: usize) -> Vec<Waiting> {
-        let mut batch: Vec<Waiting> = Vec::new();
+    fn select(&mut self, most: usize) -> Vec<QueuedJob> {
+        let mut batch: Vec<QueuedJob> = Vec::new();
         let mut passed = VecDeque::new();
         let mut passed_over = HashSet::new();
         let mut now = None;
@@ -258,26 +258,26 @@ mod tests {
     use hapax_core::effect::Report;
     use hapax_core::key::Key;
     use hapax_core::name::Namespace;
-    use hapax_store::outbox::Telling;
+    use hapax_store::outbox::Attachments;
 
-    fn settle(key: u8, attempt: u8) -> Waiting {
+    fn settle(key: u8, attempt: u8) -> QueuedJob {
         let command = Command::Settle {
             name: Name { namespace: Namespace::default(), key: Key::from_bytes([key; 32]) },
             attempt: AttemptId::from_bytes([attempt; 16]),
             fence: None,
             report: Report::Failed(String::new()),
-            telling: Telling::default(),
+            telling: Attachments::default(),
         };
-        Waiting::new(Job { command, reply: tokio::sync::oneshot::channel().0 })
+        QueuedJob::new(Job { command, reply: tokio::sync::oneshot::channel().0 })
     }
 
-    fn pass() -> Waiting {
+    fn pass() -> QueuedJob {
         let command = Command::Sweep { limit: 1 };
-        Waiting::new(Job { command, reply: tokio::sync::oneshot::channel().0 })
+        QueuedJob::new(Job { command, reply: tokio::sync::oneshot::channel().0 })
     }
 
-    fn attempts(batch: &[Waiting]) -> Vec<u8> {
-        let attempt = |waiting: &Waiting| match &waiting.job.command {
+    fn attempts(batch: &[QueuedJob]) -> Vec<u8> {
+        let attempt = |waiting: &QueuedJob| match &waiting.job.command {
             Command::Settle { attempt, .. } => attempt.as_bytes()[0],
             _ => 0,
         };

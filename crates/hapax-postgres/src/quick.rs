@@ -13,16 +13,16 @@ use hapax_core::outcome::Outcome;
 use hapax_core::planted::{Bug, planted};
 use hapax_core::time::{LeaseInstant, Now};
 use hapax_store::failpoint::{Point, pass};
-use hapax_store::outbox::Telling;
+use hapax_store::outbox::Attachments;
 use hapax_store::{Answer, Command, Limits};
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
 use crate::connect::{Link, Param};
-use crate::effect::{INLINE, Place, Stored, bytes, safety};
-use crate::error::Trouble;
+use crate::effect::{EffectRow, INLINE, Stored, bytes, safety};
+use crate::error::PgFailure;
 use crate::lane::Served;
-use crate::queue::{Subject, Waiting};
+use crate::queue::{QueuedJob, Subject};
 use crate::store::Shared;
 
 /// The statements for a batch without locks and journal notes, for one claim, and for one settle.
@@ -51,12 +51,12 @@ pub(crate) struct Quick {
     claims: Vec<QuickOne<Grant>>,
     settles: Vec<QuickOne<Vec<u8>>>,
     /// Commands whose rows must be read.
-    pub(crate) rest: Vec<Waiting>,
+    pub(crate) rest: Vec<QueuedJob>,
 }
 
 struct QuickOne<T> {
-    waiting: Waiting,
-    place: Place,
+    waiting: QueuedJob,
+    place: EffectRow,
     /// The row as it will be; for a settle, with the version that the stored row must still have.
     row: Stored,
     /// Its note in the journal.
@@ -81,9 +81,9 @@ impl Quick {
     pub(crate) fn of(
         shared: &Shared,
         link: Option<&Link>,
-        batch: Vec<Waiting>,
-    ) -> Result<Self, (Vec<Waiting>, Trouble)> {
-        let now = match link.ok_or_else(|| Trouble::Lost("not connected".into())) {
+        batch: Vec<QueuedJob>,
+    ) -> Result<Self, (Vec<QueuedJob>, PgFailure)> {
+        let now = match link.ok_or_else(|| PgFailure::Lost("not connected".into())) {
             Ok(link) => shared.clock.reckon(link),
             Err(trouble) => Err(trouble),
         };
@@ -110,7 +110,7 @@ impl Quick {
         Ok(quick)
     }
 
-    fn sort(&mut self, shared: &Shared, waiting: Waiting, place: Place) {
+    fn sort(&mut self, shared: &Shared, waiting: QueuedJob, place: EffectRow) {
         let running = shared.running();
         let row = running.get(&place);
         match &waiting.job.command {
@@ -134,7 +134,7 @@ impl Quick {
                 attempt,
                 fence,
                 report: report @ Report::Succeeded(outcome),
-                telling: Telling { events, note, shelved: None, part: None },
+                telling: Attachments { events, note, shelved: None, part: None },
                 ..
             } if events.is_empty()
                 && fits(note, Limits::NOTE)
@@ -165,12 +165,12 @@ impl Quick {
     }
 
     /// Sends all commands in one statement. Returns the entries of those that took effect.
-    pub(crate) fn send(&self, link: &Link) -> Result<Vec<(Place, u64)>, Trouble> {
-        pass(Point::QuickSend).map_err(Trouble::lost)?;
+    pub(crate) fn send(&self, link: &Link) -> Result<Vec<(EffectRow, u64)>, PgFailure> {
+        pass(Point::QuickSend).map_err(PgFailure::lost)?;
         let taken = self.write(link);
-        pass(Point::QuickSent).map_err(Trouble::lost)?;
+        pass(Point::QuickSent).map_err(PgFailure::lost)?;
         match taken {
-            Err(Trouble::Lost(_)) if planted(Bug::LostCommitIsDone) => {
+            Err(PgFailure::Lost(_)) if planted(Bug::LostCommitIsDone) => {
                 let settles = self.settles.iter().map(|one| one.place);
                 Ok(settles.chain(self.claims.iter().map(|one| one.place)).zip(1..).collect())
             }
@@ -178,7 +178,7 @@ impl Quick {
         }
     }
 
-    fn write(&self, link: &Link) -> Result<Vec<(Place, u64)>, Trouble> {
+    fn write(&self, link: &Link) -> Result<Vec<(EffectRow, u64)>, PgFailure> {
         let rows = match (self.settles.as_slice(), self.claims.as_slice()) {
             ([one], []) if link.is_ours() && !one.has_asides() => self.settle_one(link, one),
             ([], [one]) if link.is_ours() && !one.has_asides() => self.claim_one(link, one),
@@ -193,7 +193,7 @@ impl Quick {
             .collect()
     }
 
-    fn settle_one(&self, link: &Link, one: &QuickOne<Vec<u8>>) -> Result<Vec<Row>, Trouble> {
+    fn settle_one(&self, link: &Link, one: &QuickOne<Vec<u8>>) -> Result<Vec<Row>, PgFailure> {
         let row = &one.row;
         let statement = match planted(Bug::QuickUnconditional) {
             true => &UNCONDITIONAL[1],
@@ -213,7 +213,7 @@ impl Quick {
         ))
     }
 
-    fn claim_one(&self, link: &Link, one: &QuickOne<Grant>) -> Result<Vec<Row>, Trouble> {
+    fn claim_one(&self, link: &Link, one: &QuickOne<Grant>) -> Result<Vec<Row>, PgFailure> {
         let effect = &one.row.effect;
         let ((safety, settling), (lease, deadline)) = (safety(effect), running(effect));
         link.often((
@@ -234,7 +234,7 @@ impl Quick {
         ))
     }
 
-    fn write_all(&self, link: &Link) -> Result<Vec<Row>, Trouble> {
+    fn write_all(&self, link: &Link) -> Result<Vec<Row>, PgFailure> {
         let s_namespace: Vec<i32> = self.settles.iter().map(|one| one.place.0).collect();
         let s_key: Vec<&[u8]> =
             self.settles.iter().map(|one| &one.place.1.as_bytes()[..]).collect();
@@ -308,10 +308,10 @@ impl Quick {
     pub(crate) fn conclude(
         &mut self,
         shared: &Shared,
-        taken: &[(Place, u64)],
+        taken: &[(EffectRow, u64)],
         served: &mut Served,
     ) {
-        let taken: HashMap<Place, u64> = taken.iter().copied().collect();
+        let taken: HashMap<EffectRow, u64> = taken.iter().copied().collect();
         for one in self.settles.drain(..) {
             match taken.get(&one.place) {
                 Some(_) => {
@@ -335,7 +335,7 @@ impl Quick {
         }
     }
 
-    pub(crate) fn into_all(self) -> Vec<Waiting> {
+    pub(crate) fn into_all(self) -> Vec<QueuedJob> {
         let settles = self.settles.into_iter().map(|one| one.waiting);
         let claims = self.claims.into_iter().map(|one| one.waiting);
         settles.chain(claims).chain(self.rest).collect()

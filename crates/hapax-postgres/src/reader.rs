@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use hapax_store::{Reading, StoreError};
 
 use crate::connect::Link;
-use crate::error::Trouble;
+use crate::error::PgFailure;
 use crate::store::Shared;
 use crate::txn::{Access, PgTxn};
 
@@ -48,7 +48,7 @@ pub(crate) fn run(shared: &Arc<Shared>, queue: &Arc<Mutex<Receiver<Reading>>>) {
 }
 
 /// A connection with a snapshot, which the first statement takes.
-fn open<'a>(shared: &Shared, link: &'a mut Option<Link>) -> Result<&'a Link, Trouble> {
+fn open<'a>(shared: &Shared, link: &'a mut Option<Link>) -> Result<&'a Link, PgFailure> {
     if link.as_ref().is_some_and(Link::is_closed) {
         *link = None;
     }

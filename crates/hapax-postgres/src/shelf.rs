@@ -2,15 +2,17 @@
 
 use hapax_core::key::Key;
 use hapax_core::name::{Name, Namespace};
-use hapax_core::shelf::{Evict, Heard, Ontology, Shelf, Shelved, Sought, Stock, What};
+use hapax_core::shelf::{
+    CacheAccess, CacheStats, Evict, IndexEntry, IndexedResult, Ontology, ResultFilter, What,
+};
 use hapax_core::time::{Now, Timestamp};
 use hapax_store::{ShelfTxn, ShelfView, StoreError};
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
 use crate::connect::Link;
-use crate::effect::{self, Place, bytes, place};
-use crate::error::Trouble;
+use crate::effect::{self, EffectRow, bytes, place};
+use crate::error::PgFailure;
 use crate::txn::PgTxn;
 
 /// How long cache accesses are kept: 90 days.
@@ -18,14 +20,14 @@ const HEARD_MS: i64 = 90 * 24 * 60 * 60 * 1000;
 
 /// An index entry, which is written when all commands of the batch have been judged.
 pub(crate) struct ToShelve {
-    pub(crate) place: Place,
-    pub(crate) shelved: Shelved,
+    pub(crate) place: EffectRow,
+    pub(crate) shelved: IndexEntry,
     pub(crate) bytes: u64,
     pub(crate) at: Timestamp,
 }
 
 /// Writes index entries, in their order.
-pub(crate) fn put(link: &Link, results: &[ToShelve]) -> Result<(), Trouble> {
+pub(crate) fn put(link: &Link, results: &[ToShelve]) -> Result<(), PgFailure> {
     if results.is_empty() {
         return Ok(());
     }
@@ -34,7 +36,7 @@ pub(crate) fn put(link: &Link, results: &[ToShelve]) -> Result<(), Trouble> {
     let bytes: Vec<i64> = results.iter().map(|result| result.bytes as i64).collect();
     let at: Vec<i64> = results.iter().map(|result| result.at.0).collect();
     let whole: Vec<bool> = results.iter().map(|result| result.shelved.whole).collect();
-    let text = |of: fn(&Shelved) -> &String| -> Vec<&str> {
+    let text = |of: fn(&IndexEntry) -> &String| -> Vec<&str> {
         results.iter().map(|result| of(&result.shelved).as_str()).collect()
     };
     link.often((
@@ -68,7 +70,7 @@ impl PgTxn<'_> {
         &self,
         namespace: &Namespace,
         id: Option<&str>,
-    ) -> Result<Vec<Ontology>, Trouble> {
+    ) -> Result<Vec<Ontology>, PgFailure> {
         let Some(number) = self.namespaces.find(self.link, namespace)? else {
             return Ok(Vec::new());
         };
@@ -90,7 +92,11 @@ impl PgTxn<'_> {
             .collect()
     }
 
-    fn try_version(&mut self, namespace: &Namespace, id: &str) -> Result<Option<String>, Trouble> {
+    fn try_version(
+        &mut self,
+        namespace: &Namespace,
+        id: &str,
+    ) -> Result<Option<String>, PgFailure> {
         let Some(number) = self.namespaces.find(self.link, namespace)? else { return Ok(None) };
         let asked = (number, id.to_owned());
         if let Some(version) = self.ontologies.get(&asked) {
@@ -112,7 +118,7 @@ impl PgTxn<'_> {
 
     /// Transactions that change the same ontology wait for each other, also while there is none
     /// yet.
-    fn try_hold(&mut self, namespace: &Namespace, id: &str) -> Result<Option<String>, Trouble> {
+    fn try_hold(&mut self, namespace: &Namespace, id: &str) -> Result<Option<String>, PgFailure> {
         let number = self.namespace(namespace)?;
         let params = [(&number as _, Type::INT4), (&id as _, Type::TEXT)];
         self.link.query(
@@ -131,7 +137,7 @@ impl PgTxn<'_> {
         namespace: &Namespace,
         id: &str,
         ontology: Option<&Ontology>,
-    ) -> Result<(), Trouble> {
+    ) -> Result<(), PgFailure> {
         let number = self.namespace(namespace)?;
         self.ontologies.remove(&(number, id.to_owned()));
         match ontology {
@@ -158,7 +164,11 @@ impl PgTxn<'_> {
         Ok(())
     }
 
-    fn try_shelved(&self, namespace: &Namespace, sought: &Sought) -> Result<Vec<Shelf>, Trouble> {
+    fn try_shelved(
+        &self,
+        namespace: &Namespace,
+        sought: &ResultFilter,
+    ) -> Result<Vec<IndexedResult>, PgFailure> {
         let Some(number) = self.namespaces.find(self.link, namespace)? else {
             return Ok(Vec::new());
         };
@@ -177,20 +187,20 @@ impl PgTxn<'_> {
         rows.iter().map(shelf).collect()
     }
 
-    fn try_stock(&self, namespace: &Namespace) -> Result<Stock, Trouble> {
+    fn try_stock(&self, namespace: &Namespace) -> Result<CacheStats, PgFailure> {
         let Some(number) = self.namespaces.find(self.link, namespace)? else {
-            return Ok(Stock::default());
+            return Ok(CacheStats::default());
         };
         let row = self.link.one(
             "SELECT count(*) FILTER (WHERE whole), count(*) FILTER (WHERE NOT whole),
                  coalesce(sum(bytes), 0)::bigint FROM hapax.shelf WHERE namespace = $1",
             &[(&number, Type::INT4)],
         )?;
-        let number = |at: usize| Ok::<_, Trouble>(row.try_get::<_, i64>(at)? as u64);
-        Ok(Stock { whole: number(0)?, parts: number(1)?, bytes: number(2)? })
+        let number = |at: usize| Ok::<_, PgFailure>(row.try_get::<_, i64>(at)? as u64);
+        Ok(CacheStats { whole: number(0)?, parts: number(1)?, bytes: number(2)? })
     }
 
-    fn try_attend(&mut self, heard: &[Heard], now: Now) -> Result<(), Trouble> {
+    fn try_attend(&mut self, heard: &[CacheAccess], now: Now) -> Result<(), PgFailure> {
         let numbers: Vec<i32> = heard
             .iter()
             .map(|heard| self.namespace(&heard.name.namespace))
@@ -243,7 +253,7 @@ impl PgTxn<'_> {
         namespace: &Namespace,
         which: &Evict,
         limit: usize,
-    ) -> Result<usize, Trouble> {
+    ) -> Result<usize, PgFailure> {
         let Some(number) = self.namespaces.find(self.link, namespace)? else { return Ok(0) };
         let (by, ontology, key) = match which {
             Evict::Outdated { ontology } => (
@@ -276,19 +286,19 @@ impl PgTxn<'_> {
                 (&key, Type::BYTEA),
             ],
         )?;
-        let places: Vec<Place> = found.iter().map(place).collect::<Result<_, _>>()?;
+        let places: Vec<EffectRow> = found.iter().map(place).collect::<Result<_, _>>()?;
         effect::remove(self.link, &places)?;
         Ok(places.len())
     }
 }
 
-fn shelf(row: &Row) -> Result<Shelf, Trouble> {
-    Ok(Shelf {
+fn shelf(row: &Row) -> Result<IndexedResult, PgFailure> {
+    Ok(IndexedResult {
         key: Key::from_bytes(bytes(row, "key")?),
         bytes: row.try_get::<_, i64>(1)? as u64,
         created: Timestamp(row.try_get(2)?),
         used: Timestamp(row.try_get(3)?),
-        shelved: Shelved {
+        shelved: IndexEntry {
             whole: row.try_get(4)?,
             ontology: row.try_get(5)?,
             version: row.try_get(6)?,
@@ -325,13 +335,13 @@ impl ShelfView for PgTxn<'_> {
     fn shelved(
         &mut self,
         namespace: &Namespace,
-        sought: &Sought,
-    ) -> Result<Vec<Shelf>, StoreError> {
+        sought: &ResultFilter,
+    ) -> Result<Vec<IndexedResult>, StoreError> {
         let found = self.try_shelved(namespace, sought);
         self.noting(found)
     }
 
-    fn stock(&mut self, namespace: &Namespace) -> Result<Stock, StoreError> {
+    fn stock(&mut self, namespace: &Namespace) -> Result<CacheStats, StoreError> {
         let stock = self.try_stock(namespace);
         self.noting(stock)
     }
@@ -362,7 +372,7 @@ impl ShelfTxn for PgTxn<'_> {
     fn shelve(
         &mut self,
         name: &Name,
-        shelved: &Shelved,
+        shelved: &IndexEntry,
         bytes: u64,
         now: Now,
     ) -> Result<(), StoreError> {
@@ -374,7 +384,7 @@ impl ShelfTxn for PgTxn<'_> {
         Ok(())
     }
 
-    fn attend(&mut self, heard: &[Heard], now: Now) -> Result<(), StoreError> {
+    fn attend(&mut self, heard: &[CacheAccess], now: Now) -> Result<(), StoreError> {
         self.may_write()?;
         let attended = self.try_attend(heard, now);
         self.noting(attended)

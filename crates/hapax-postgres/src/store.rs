@@ -13,12 +13,12 @@ use tokio_postgres::types::Type;
 use crate::clock::ServerClock;
 use crate::connect::{Address, Link};
 use crate::doctor;
-use crate::effect::{Place, Stored};
-use crate::error::Trouble;
+use crate::effect::{EffectRow, Stored};
+use crate::error::PgFailure;
 use crate::lane::{Lane, Pace};
 use crate::migrate;
 use crate::namespace::Namespaces;
-use crate::queue::{Queue, Subject, Waiting};
+use crate::queue::{Queue, QueuedJob, Subject};
 
 /// How the database is used.
 #[derive(Clone)]
@@ -50,14 +50,14 @@ pub(crate) struct Shared {
     pub(crate) slow: Queue,
     /// Whether most of the recent claims found a row.
     pub(crate) claims_find: AtomicBool,
-    running: Mutex<HashMap<Place, Stored>>,
+    running: Mutex<HashMap<EffectRow, Stored>>,
 }
 
 /// How many running effects are cached.
 const REMEMBERED: usize = 1 << 17;
 
 impl Shared {
-    pub(crate) fn connect(&self) -> Result<Link, Trouble> {
+    pub(crate) fn connect(&self) -> Result<Link, PgFailure> {
         Link::connect(&self.address)
     }
 
@@ -75,11 +75,11 @@ impl Shared {
 
     /// Running effects that this process was granted, as it last saw them. They may be out of date: a
     /// write that relies on one names its version.
-    pub(crate) fn running(&self) -> MutexGuard<'_, HashMap<Place, Stored>> {
+    pub(crate) fn running(&self) -> MutexGuard<'_, HashMap<EffectRow, Stored>> {
         self.running.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
-    pub(crate) fn remember(&self, place: Place, row: Stored) {
+    pub(crate) fn remember(&self, place: EffectRow, row: Stored) {
         let mut running = self.running();
         // Effects that were settled elsewhere, in a caller's transaction or by an operator, are never
         // removed: the cache is cleared when it is full.
@@ -154,7 +154,7 @@ impl PgStore {
         Ok(store)
     }
 
-    pub(crate) fn connect(&self) -> Result<Link, Trouble> {
+    pub(crate) fn connect(&self) -> Result<Link, PgFailure> {
         self.shared.connect()
     }
 
@@ -189,20 +189,20 @@ impl PgStore {
     /// Brings the schema of this database to the newest version. Returns how many versions it went up.
     /// Blocks.
     pub fn migrate(url: &str) -> Result<usize, StoreError> {
-        let link = Link::connect(&Address::parse(url)?).map_err(Trouble::into_store_error)?;
-        migrate::migrate(&link).map_err(Trouble::into_store_error)
+        let link = Link::connect(&Address::parse(url)?).map_err(PgFailure::into_store_error)?;
+        migrate::migrate(&link).map_err(PgFailure::into_store_error)
     }
 }
 
 /// Does `work`, up to three times if its connection breaks.
-pub(crate) fn tried<T>(mut work: impl FnMut() -> Result<T, Trouble>) -> Result<T, StoreError> {
+pub(crate) fn tried<T>(mut work: impl FnMut() -> Result<T, PgFailure>) -> Result<T, StoreError> {
     for _ in 0..2 {
         match work() {
-            Err(Trouble::Lost(_)) => std::thread::sleep(std::time::Duration::from_millis(20)),
-            other => return other.map_err(Trouble::into_store_error),
+            Err(PgFailure::Lost(_)) => std::thread::sleep(std::time::Duration::from_millis(20)),
+            other => return other.map_err(PgFailure::into_store_error),
         }
     }
-    work().map_err(Trouble::into_store_error)
+    work().map_err(PgFailure::into_store_error)
 }
 
 fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>, StoreError> {
@@ -212,7 +212,7 @@ fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> Result<JoinHandle<
 
 impl Store for PgStore {
     fn submit(&self, jobs: Vec<Job>) {
-        self.shared.queue.push(jobs.into_iter().map(Waiting::new));
+        self.shared.queue.push(jobs.into_iter().map(QueuedJob::new));
     }
 
     fn submit_here(&self, job: Job) -> Option<Job> {
@@ -222,7 +222,7 @@ impl Store for PgStore {
         if !self.shared.queue.enter(&Subject::of(&job.command)) {
             return Some(job);
         }
-        tokio::task::block_in_place(|| lane.carry_out(vec![Waiting::new(job)]));
+        tokio::task::block_in_place(|| lane.carry_out(vec![QueuedJob::new(job)]));
         None
     }
 

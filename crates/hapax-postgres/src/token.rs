@@ -9,15 +9,15 @@ use tokio_postgres::types::Type;
 
 use crate::connect::Link;
 use crate::effect::bytes;
-use crate::error::Trouble;
+use crate::error::PgFailure;
 
-pub(crate) fn all(link: &Link) -> Result<Vec<Token>, Trouble> {
+pub(crate) fn all(link: &Link) -> Result<Vec<Token>, PgFailure> {
     let sql = "SELECT id, digest, role, namespace, holder, created, expires FROM hapax.token
                ORDER BY created, id";
     link.query(sql, &[])?.iter().map(read).collect()
 }
 
-fn read(row: &Row) -> Result<Token, Trouble> {
+fn read(row: &Row) -> Result<Token, PgFailure> {
     let corrupt = |what: &str| StoreError::Corrupt(format!("a token of no {what}"));
     let role = usize::try_from(row.try_get::<_, i16>("role")?).ok();
     let role = role.and_then(|code| Role::ALL.get(code)).copied();
@@ -34,7 +34,7 @@ fn read(row: &Row) -> Result<Token, Trouble> {
     })
 }
 
-pub(crate) fn put(link: &Link, token: &Token) -> Result<(), Trouble> {
+pub(crate) fn put(link: &Link, token: &Token) -> Result<(), PgFailure> {
     let (id, digest) = (&token.id.as_bytes()[..], &token.digest[..]);
     let namespace = token.namespace.as_ref().map(Namespace::as_str);
     let (role, expires) = (token.role as i16, token.expires.map(|expires| expires.0));
@@ -54,7 +54,7 @@ pub(crate) fn put(link: &Link, token: &Token) -> Result<(), Trouble> {
     Ok(())
 }
 
-pub(crate) fn drop(link: &Link, id: TokenId) -> Result<bool, Trouble> {
+pub(crate) fn drop(link: &Link, id: TokenId) -> Result<bool, PgFailure> {
     let id = &id.as_bytes()[..];
     Ok(link.execute("DELETE FROM hapax.token WHERE id = $1", &[(&id, Type::BYTEA)])? > 0)
 }

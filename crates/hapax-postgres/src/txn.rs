@@ -21,12 +21,12 @@ use hapax_core::token::{Token, TokenId};
 use hapax_store::{Filter, Found, Head, SealedTile, Step, StoreError, Txn, View};
 
 use crate::connect::Link;
-use crate::effect::{self, Place, Stored, Write};
-use crate::epoch::{self, EpochPlace};
-use crate::error::Trouble;
+use crate::effect::{self, EffectRow, Stored, Write};
+use crate::epoch::{self, EpochRow};
+use crate::error::PgFailure;
 use crate::journal::{self, Note};
 use crate::lease;
-use crate::lock::{self, LockPlace, Taken};
+use crate::lock::{self, LockRow, Taken};
 use crate::namespace::Namespaces;
 use crate::outbox;
 use crate::part;
@@ -50,7 +50,7 @@ pub(crate) struct PgTxn<'a> {
     pub(crate) link: &'a Link,
     pub(crate) namespaces: &'a Namespaces,
     /// The epochs that were read, and may be held.
-    pub(crate) epochs: HashMap<EpochPlace, u64>,
+    pub(crate) epochs: HashMap<EpochRow, u64>,
     /// The versions of ontologies that were read, and are held.
     pub(crate) ontologies: HashMap<(i32, String), Option<String>>,
     now: Now,
@@ -62,15 +62,15 @@ pub(crate) struct PgTxn<'a> {
     pub(crate) staged: Writes,
     pub(crate) numbers: VecDeque<u64>,
     /// Why a read or write failed; the lane that runs the transaction takes it.
-    trouble: Option<Trouble>,
+    trouble: Option<PgFailure>,
     wanted_to_write: bool,
 }
 
 #[derive(Default)]
 struct Loaded {
-    effects: HashMap<Place, Option<Stored>>,
+    effects: HashMap<EffectRow, Option<Stored>>,
     leases: HashMap<LeaseId, Option<Lease>>,
-    locks: HashMap<LockPlace, Option<Lock>>,
+    locks: HashMap<LockRow, Option<Lock>>,
     pulse: Option<Pulse>,
 }
 
@@ -100,10 +100,10 @@ impl<'a> PgTxn<'a> {
     /// Reads what a batch will surely need: locks, then effects, each in order.
     pub(crate) fn preload(
         &mut self,
-        locks: &[LockPlace],
-        effects: &[Place],
+        locks: &[LockRow],
+        effects: &[EffectRow],
         numbers: usize,
-    ) -> Result<(), Trouble> {
+    ) -> Result<(), PgFailure> {
         self.load_locks(locks)?;
         self.load_effects(effects)?;
         if numbers > 0 {
@@ -115,9 +115,9 @@ impl<'a> PgTxn<'a> {
     /// Reads what a look at claims will surely need, in one round trip.
     pub(crate) fn preview(
         &mut self,
-        effects: &[Place],
+        effects: &[EffectRow],
         lease: Option<LeaseId>,
-    ) -> Result<(), Trouble> {
+    ) -> Result<(), PgFailure> {
         let Some(id) = lease else { return self.load_effects(effects) };
         let (mut rows, lease) = effect::load_with(self.link, effects, id)?;
         self.loaded.effects.extend(effects.iter().map(|place| (*place, rows.remove(place))));
@@ -134,7 +134,7 @@ impl<'a> PgTxn<'a> {
     }
 
     /// Why the last command failed, if the database was the reason.
-    pub(crate) fn take_trouble(&mut self) -> Option<Trouble> {
+    pub(crate) fn take_trouble(&mut self) -> Option<PgFailure> {
         self.trouble.take()
     }
 
@@ -144,12 +144,12 @@ impl<'a> PgTxn<'a> {
     }
 
     /// The effects that commands have written, with their versions.
-    pub(crate) fn written_effects(&self) -> impl Iterator<Item = (&Place, &Stored)> {
+    pub(crate) fn written_effects(&self) -> impl Iterator<Item = (&EffectRow, &Stored)> {
         self.written.effects.iter()
     }
 
     /// Sends all writes, in the order of locks: leases, locks, effects.
-    pub(crate) fn flush(&mut self) -> Result<(), Trouble> {
+    pub(crate) fn flush(&mut self) -> Result<(), PgFailure> {
         let written = std::mem::take(&mut self.written);
         for lease in written.leases.values() {
             lease::put(self.link, lease)?;
@@ -167,7 +167,7 @@ impl<'a> PgTxn<'a> {
         }
         lock::put(self.link, &taken)?;
         lock::release(self.link, &released)?;
-        let over = |place: &Place| {
+        let over = |place: &EffectRow| {
             self.loaded.effects.get(place).and_then(Option::as_ref).map_or(0, |row| row.entry)
         };
         let effects: Vec<_> = written
@@ -188,8 +188,8 @@ impl<'a> PgTxn<'a> {
         Ok(())
     }
 
-    pub(crate) fn load_effects(&mut self, places: &[Place]) -> Result<(), Trouble> {
-        let mut missing: Vec<Place> = places
+    pub(crate) fn load_effects(&mut self, places: &[EffectRow]) -> Result<(), PgFailure> {
+        let mut missing: Vec<EffectRow> = places
             .iter()
             .filter(|place| !self.loaded.effects.contains_key(*place))
             .copied()
@@ -205,8 +205,8 @@ impl<'a> PgTxn<'a> {
         Ok(())
     }
 
-    fn load_locks(&mut self, places: &[LockPlace]) -> Result<(), Trouble> {
-        let mut missing: Vec<LockPlace> = places
+    fn load_locks(&mut self, places: &[LockRow]) -> Result<(), PgFailure> {
+        let mut missing: Vec<LockRow> = places
             .iter()
             .filter(|place| !self.loaded.locks.contains_key(*place))
             .copied()
@@ -219,7 +219,7 @@ impl<'a> PgTxn<'a> {
         Ok(())
     }
 
-    fn load_lease(&mut self, id: LeaseId) -> Result<Option<Lease>, Trouble> {
+    fn load_lease(&mut self, id: LeaseId) -> Result<Option<Lease>, PgFailure> {
         if let Some(lease) = self.loaded.leases.get(&id) {
             return Ok(lease.clone());
         }
@@ -234,19 +234,19 @@ impl<'a> PgTxn<'a> {
     }
 
     /// The row as the commands so far have left it.
-    fn row(&mut self, place: Place) -> Result<Option<&Stored>, Trouble> {
+    fn row(&mut self, place: EffectRow) -> Result<Option<&Stored>, PgFailure> {
         self.load_effects(&[place])?;
         let written = self.staged.effects.get(&place).or_else(|| self.written.effects.get(&place));
         Ok(written.or_else(|| self.loaded.effects.get(&place).and_then(Option::as_ref)))
     }
 
-    fn current_lock(&mut self, place: LockPlace) -> Result<Option<Lock>, Trouble> {
+    fn current_lock(&mut self, place: LockRow) -> Result<Option<Lock>, PgFailure> {
         self.load_locks(&[place])?;
         let written = self.staged.locks.get(&place).or_else(|| self.written.locks.get(&place));
         Ok(written.copied().unwrap_or_else(|| self.loaded.locks.get(&place).copied().flatten()))
     }
 
-    fn place(&self, name: &Name) -> Result<Option<Place>, Trouble> {
+    fn place(&self, name: &Name) -> Result<Option<EffectRow>, PgFailure> {
         Ok(self.namespaces.find(self.link, &name.namespace)?.map(|id| (id, name.key)))
     }
 
@@ -266,7 +266,7 @@ impl<'a> PgTxn<'a> {
     }
 
     /// The number of a namespace for a write; it was given before the transaction.
-    pub(crate) fn namespace(&self, namespace: &Namespace) -> Result<i32, Trouble> {
+    pub(crate) fn namespace(&self, namespace: &Namespace) -> Result<i32, PgFailure> {
         let id = self.namespaces.find(self.link, namespace)?;
         id.ok_or_else(|| StoreError::Corrupt(format!("no namespace {namespace}")).into())
     }
@@ -281,20 +281,22 @@ impl<'a> PgTxn<'a> {
     }
 
     /// Keeps the reason of a failure for the lane that runs the transaction.
-    pub(crate) fn noting<T>(&mut self, result: Result<T, Trouble>) -> Result<T, StoreError> {
+    pub(crate) fn noting<T>(&mut self, result: Result<T, PgFailure>) -> Result<T, StoreError> {
         result.map_err(|trouble| {
             let error = match &trouble {
-                Trouble::Lost(text) | Trouble::Busy(text) => StoreError::Unavailable(text.clone()),
-                Trouble::Refused(error) => error.clone(),
+                PgFailure::Lost(text) | PgFailure::Busy(text) => {
+                    StoreError::Unavailable(text.clone())
+                }
+                PgFailure::Refused(error) => error.clone(),
             };
             self.trouble = Some(trouble);
             error
         })
     }
 
-    fn try_effects(&mut self, names: &[Name]) -> Result<Vec<Option<Effect>>, Trouble> {
+    fn try_effects(&mut self, names: &[Name]) -> Result<Vec<Option<Effect>>, PgFailure> {
         let places: Vec<_> = names.iter().map(|name| self.place(name)).collect::<Result<_, _>>()?;
-        let known: Vec<Place> = places.iter().flatten().copied().collect();
+        let known: Vec<EffectRow> = places.iter().flatten().copied().collect();
         self.load_effects(&known)?;
         places
             .into_iter()
@@ -305,7 +307,7 @@ impl<'a> PgTxn<'a> {
             .collect()
     }
 
-    fn try_list(&mut self, filter: &Filter) -> Result<Vec<Found>, Trouble> {
+    fn try_list(&mut self, filter: &Filter) -> Result<Vec<Found>, PgFailure> {
         let namespace = match &filter.namespace {
             Some(namespace) => match self.namespaces.find(self.link, namespace)? {
                 Some(id) => Some(id),
@@ -322,7 +324,7 @@ impl<'a> PgTxn<'a> {
             .collect()
     }
 
-    fn try_overdue(&mut self, at: LeaseInstant, limit: usize) -> Result<Vec<Name>, Trouble> {
+    fn try_overdue(&mut self, at: LeaseInstant, limit: usize) -> Result<Vec<Name>, PgFailure> {
         let places = effect::overdue(self.link, at, limit)?;
         self.load_effects(&places)?;
         places
@@ -333,7 +335,7 @@ impl<'a> PgTxn<'a> {
             .collect()
     }
 
-    fn try_append(&mut self, entry: &Entry) -> Result<(), Trouble> {
+    fn try_append(&mut self, entry: &Entry) -> Result<(), PgFailure> {
         let place = (self.namespace(&entry.namespace)?, entry.key);
         let before = self.row(place)?.cloned();
         let prev = before.as_ref().map(|row| row.entry);
@@ -345,7 +347,7 @@ impl<'a> PgTxn<'a> {
         Ok(())
     }
 
-    fn try_put_effect(&mut self, name: &Name, effect: &Effect) -> Result<(), Trouble> {
+    fn try_put_effect(&mut self, name: &Name, effect: &Effect) -> Result<(), PgFailure> {
         let place = (self.namespace(&name.namespace)?, name.key);
         self.load_effects(&[place])?;
         let note = self

@@ -18,12 +18,12 @@ use hapax_core::lock::LockKey;
 use hapax_core::name::{Name, Namespace};
 use hapax_core::outbox::{Artifact, Event, Order, Payload};
 use hapax_core::outcome::Outcome;
-use hapax_core::part::{Part, Sought};
+use hapax_core::part::{Part, PartFilter};
 use hapax_core::route::{Route, SinkName};
 use hapax_postgres::foreign::{self, Unsettled};
 use hapax_postgres::{Options, PgStore, tokio_postgres};
 use hapax_sqlite::SqliteStore;
-use hapax_store::outbox::{Emission, Found, RecordFilter, Routing, Telling};
+use hapax_store::outbox::{Attachments, Emission, RecordFilter, RecordStatus, Routing};
 use hapax_store::{
     Answer, Clock, Command, ManualClock, MemoryStore, Step, Store, StoreError, call, read,
 };
@@ -251,10 +251,10 @@ impl Script {
                     attempt,
                     fence: None,
                     report,
-                    telling: Telling {
+                    telling: Attachments {
                         events: events(key),
                         note: Some(format!("{key} is done")),
-                        ..Telling::default()
+                        ..Attachments::default()
                     },
                 }
             }
@@ -359,7 +359,8 @@ fn plain(answer: Result<Answer, StoreError>) -> String {
 }
 
 /// The state of a store, without the numbers.
-type Everything = (Vec<Option<Effect>>, Vec<Lease>, Vec<Entry>, Vec<Found>, Vec<(Name, Part)>);
+type Everything =
+    (Vec<Option<Effect>>, Vec<Lease>, Vec<Entry>, Vec<RecordStatus>, Vec<(Name, Part)>);
 
 fn everything(store: &dyn Store) -> Everything {
     let all = read(store, |view| {
@@ -368,7 +369,7 @@ fn everything(store: &dyn Store) -> Everything {
         leases.sort_by_key(|lease| lease.id);
         let filter = RecordFilter { limit: 10_000, ..RecordFilter::default() };
         let outbox = view.outbox(&filter)?;
-        let sought = Sought { kind: "mutation".into(), limit: 10_000, ..Sought::default() };
+        let sought = PartFilter { kind: "mutation".into(), limit: 10_000, ..PartFilter::default() };
         let parts = view.parts(&Namespace::default(), &sought)?;
         Ok((view.effects(&names)?, leases, view.entries(None, 0, 10_000)?, outbox, parts))
     });

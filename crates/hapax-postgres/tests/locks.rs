@@ -13,7 +13,7 @@ use hapax_core::outcome::Outcome;
 use hapax_postgres::tokio_postgres::types::ToSql;
 use hapax_postgres::tokio_postgres::{Client, NoTls};
 use hapax_postgres::{Options, PgStore, tokio_postgres};
-use hapax_store::outbox::Telling;
+use hapax_store::outbox::Attachments;
 use hapax_store::{Answer, Command, Job, Store, call, read};
 use hapax_testkit::Postgres;
 use tokio::sync::oneshot;
@@ -122,7 +122,7 @@ fn settle(key: u8) -> Command {
         attempt: AttemptId::from_bytes([key; 16]),
         fence: None,
         report: Report::Succeeded(Outcome::from("done")),
-        telling: Telling { note: Some(format!("{key} is done")), ..Telling::default() },
+        telling: Attachments { note: Some(format!("{key} is done")), ..Attachments::default() },
     }
 }
 

@@ -13,7 +13,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
 use crate::deliveries::{Difference, compare};
-use crate::history::{Asked, History, Told};
+use crate::history::{History, Reply, Request};
 use crate::report::Report;
 use crate::sink::Sink;
 use crate::worker::{Kind, TABLE, author, key};
@@ -292,7 +292,7 @@ impl Field {
             let log = self.directory.path().join(format!("log-{nth}"));
             for call in read_log(&log) {
                 report.count("calls", 1);
-                if let Some((_, Told::Outcome(_))) = call.told {
+                if let Some((_, Reply::Outcome(_))) = call.told {
                     report.count("calls that were told an outcome", 1);
                 }
                 if let Some(code) = &call.failed {
@@ -348,7 +348,7 @@ struct Call {
     id: u64,
     began: u64,
     offered: bool,
-    told: Option<(u64, Told)>,
+    told: Option<(u64, Reply)>,
     failed: Option<String>,
 }
 
@@ -372,7 +372,7 @@ fn read_log(path: &Path) -> Vec<Call> {
         let Some(call) = places.get(&id).and_then(|place| calls.get_mut(*place)) else { continue };
         match *verb {
             "offered" => call.offered = true,
-            "told" => call.told = number(3).map(|by| (at, Told::Outcome(by))),
+            "told" => call.told = number(3).map(|by| (at, Reply::Outcome(by))),
             "failed" => call.failed = words.get(3).map(|code| (*code).to_owned()),
             _ => {}
         }
@@ -400,7 +400,7 @@ fn judge_key(
     let acknowledged = calls.iter().any(|call| call.told.is_some());
     report.count("keys with an outcome that somebody was told", u64::from(acknowledged));
     for call in calls {
-        if let Some((_, Told::Outcome(by))) = call.told {
+        if let Some((_, Reply::Outcome(by))) = call.told {
             report.count("outcomes acknowledged", 1);
             report.expect(recorded == Some(by), || {
                 wrong(format!("acknowledged as done by {by}, and now: {state:?}"))
@@ -423,7 +423,7 @@ fn judge_key(
     report.expect(!running, || wrong("still running when everybody is gone".into()));
     let mut history = History::default();
     for call in calls.iter().filter(|call| call.offered || call.told.is_some()) {
-        let asked = Asked::Run { payload: 0, offer: call.offered.then_some(call.id) };
+        let asked = Request::Run { payload: 0, offer: call.offered.then_some(call.id) };
         history.call(call.began, asked, call.told.clone());
     }
     report.count("histories checked", 1);

@@ -11,7 +11,7 @@ use stateright::semantics::{ConsistencyTester as _, LinearizabilityTester, Seque
 
 /// The request of a call.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Asked {
+pub enum Request {
     /// Run the effect, with this payload. `offer` is the outcome that the call's own work would
     /// have, if that work was begun.
     Run {
@@ -26,7 +26,7 @@ pub enum Asked {
 
 /// The answer to a call. A call without a certain answer has none.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Told {
+pub enum Reply {
     /// This is the outcome.
     Outcome(u64),
     /// The effect was reset.
@@ -39,23 +39,23 @@ pub enum Told {
 struct Register(Option<(u8, u64)>);
 
 impl SequentialSpec for Register {
-    type Op = Asked;
-    type Ret = Told;
+    type Op = Request;
+    type Ret = Reply;
 
-    fn invoke(&mut self, asked: &Asked) -> Told {
+    fn invoke(&mut self, asked: &Request) -> Reply {
         match (asked, self.0) {
-            (Asked::Reset, _) => {
+            (Request::Reset, _) => {
                 self.0 = None;
-                Told::Forgotten
+                Reply::Forgotten
             }
-            (Asked::Run { payload, .. }, Some((known, outcome))) if *payload == known => {
-                Told::Outcome(outcome)
+            (Request::Run { payload, .. }, Some((known, outcome))) if *payload == known => {
+                Reply::Outcome(outcome)
             }
-            (Asked::Run { payload, offer: Some(offer) }, None) => {
+            (Request::Run { payload, offer: Some(offer) }, None) => {
                 self.0 = Some((*payload, *offer));
-                Told::Outcome(*offer)
+                Reply::Outcome(*offer)
             }
-            (Asked::Run { .. }, _) => Told::Nothing,
+            (Request::Run { .. }, _) => Reply::Nothing,
         }
     }
 }
@@ -67,11 +67,11 @@ pub struct History {
 }
 
 /// When it began, its request, and when it ended with which answer.
-type Call = (u64, Asked, Option<(u64, Told)>);
+type Call = (u64, Request, Option<(u64, Reply)>);
 
 impl History {
     /// Adds a call. One without an answer may have taken effect at any time after it began.
-    pub fn call(&mut self, began: u64, asked: Asked, told: Option<(u64, Told)>) {
+    pub fn call(&mut self, began: u64, asked: Request, told: Option<(u64, Reply)>) {
         self.calls.push((began, asked, told));
     }
 
@@ -110,16 +110,16 @@ impl History {
 }
 
 enum Step<'a> {
-    Begin(&'a Asked),
-    End(&'a Told),
+    Begin(&'a Request),
+    End(&'a Reply),
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn run(offer: Option<u64>) -> Asked {
-        Asked::Run { payload: 0, offer }
+    fn run(offer: Option<u64>) -> Request {
+        Request::Run { payload: 0, offer }
     }
 
     fn history(calls: &[Call]) -> bool {
@@ -129,37 +129,37 @@ mod tests {
     #[test]
     fn one_outcome_for_all_is_right() {
         assert!(history(&[
-            (0, run(Some(1)), Some((5, Told::Outcome(1)))),
-            (1, run(None), Some((6, Told::Outcome(1)))),
-            (7, run(None), Some((8, Told::Outcome(1)))),
+            (0, run(Some(1)), Some((5, Reply::Outcome(1)))),
+            (1, run(None), Some((6, Reply::Outcome(1)))),
+            (7, run(None), Some((8, Reply::Outcome(1)))),
         ]));
         // The holder was never answered, and a later caller is told its outcome.
-        assert!(history(&[(0, run(Some(1)), None), (3, run(None), Some((4, Told::Outcome(1)))),]));
+        assert!(history(&[(0, run(Some(1)), None), (3, run(None), Some((4, Reply::Outcome(1)))),]));
     }
 
     #[test]
     fn what_no_register_could_say_is_wrong() {
         let two_outcomes = [
-            (0, run(Some(1)), Some((1, Told::Outcome(1)))),
-            (2, run(Some(2)), Some((3, Told::Outcome(2)))),
+            (0, run(Some(1)), Some((1, Reply::Outcome(1)))),
+            (2, run(Some(2)), Some((3, Reply::Outcome(2)))),
         ];
         assert!(!history(&two_outcomes));
-        let out_of_thin_air = [(0, run(None), Some((1, Told::Outcome(9))))];
+        let out_of_thin_air = [(0, run(None), Some((1, Reply::Outcome(9))))];
         assert!(!history(&out_of_thin_air));
         let before_it_was_offered = [
-            (0, run(None), Some((1, Told::Outcome(1)))),
-            (2, run(Some(1)), Some((3, Told::Outcome(1)))),
+            (0, run(None), Some((1, Reply::Outcome(1)))),
+            (2, run(Some(1)), Some((3, Reply::Outcome(1)))),
         ];
         assert!(!history(&before_it_was_offered));
         let another_payload = [
-            (0, run(Some(1)), Some((1, Told::Outcome(1)))),
-            (2, Asked::Run { payload: 1, offer: None }, Some((3, Told::Outcome(1)))),
+            (0, run(Some(1)), Some((1, Reply::Outcome(1)))),
+            (2, Request::Run { payload: 1, offer: None }, Some((3, Reply::Outcome(1)))),
         ];
         assert!(!history(&another_payload));
         let remembered_after_a_reset = [
-            (0, run(Some(1)), Some((1, Told::Outcome(1)))),
-            (2, Asked::Reset, Some((3, Told::Forgotten))),
-            (4, run(None), Some((5, Told::Outcome(1)))),
+            (0, run(Some(1)), Some((1, Reply::Outcome(1)))),
+            (2, Request::Reset, Some((3, Reply::Forgotten))),
+            (4, run(None), Some((5, Reply::Outcome(1)))),
         ];
         assert!(!history(&remembered_after_a_reset));
     }

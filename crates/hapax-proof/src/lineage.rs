@@ -11,10 +11,10 @@ use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use hapax::outbox::{Letter, Outbox, RecordFilter, Sink, Told};
+use hapax::outbox::{Acks, Delivery, Outbox, RecordFilter, Sink};
 use hapax::{Hapax, Safety};
 use hapax_pipeline::projector::{self, Projector};
-use hapax_pipeline::{Fold, Made, Moment, Pipeline, Trouble};
+use hapax_pipeline::{Fold, Moment, Pipeline, WorkError, WorkResult};
 use hapax_store::failpoint;
 use hapax_testkit::Postgres;
 use rustix::process::Signal;
@@ -46,7 +46,7 @@ const ALL: usize = 10_000;
 struct Nowhere;
 
 impl Sink for Nowhere {
-    async fn send(&self, letters: &[Letter], told: &Told) {
+    async fn send(&self, letters: &[Delivery], told: &Acks) {
         (0..letters.len()).for_each(|nth| told.delivered(nth));
     }
 }
@@ -106,7 +106,7 @@ pub fn lineage(postgres: Option<&Postgres>, times: u64, report: &mut Report) {
                 report.count(format!("processes killed at {point}"), 1);
             }
         }
-        Ok::<_, Trouble>(())
+        Ok::<_, WorkError>(())
     });
     if let Err(trouble) = told {
         report.violation(format!("{trouble:?}"));
@@ -119,14 +119,14 @@ pub fn lineage(postgres: Option<&Postgres>, times: u64, report: &mut Report) {
 }
 
 /// Runs one more operation, and seals its entries.
-async fn operate(hapax: &Hapax, version: &str, fails: bool) -> Result<(), Trouble> {
+async fn operate(hapax: &Hapax, version: &str, fails: bool) -> Result<(), WorkError> {
     let pipeline = Pipeline::new(hapax.clone());
     let asked = pipeline.operation(operation("levels", version));
     let asked = asked.with(|effect| effect.safety(Safety::Transactional));
     let done = asked.run(|_| async move {
         match fails {
-            true => Err(Trouble::not_done("no")),
-            false => Ok(Made::new("done")),
+            true => Err(WorkError::not_done("no")),
+            false => Ok(WorkResult::new("done")),
         }
     });
     let _ = done.await;
@@ -145,7 +145,7 @@ fn kill(ledger: &str, signing_key: &Path, at: u64) -> Option<String> {
 }
 
 /// Expects the emitted moments to be those of the journal: each once, in its order.
-async fn compare(hapax: &Hapax, place: &str, report: &mut Report) -> Result<(), Trouble> {
+async fn compare(hapax: &Hapax, place: &str, report: &mut Report) -> Result<(), WorkError> {
     let filter = RecordFilter { limit: ALL, ..RecordFilter::default() };
     let mut records: Vec<_> = hapax.records(filter).await?.into_iter().map(|f| f.record).collect();
     records.sort_by_key(|record| record.seq);

@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 use clap::ValueEnum;
 use hapax::tokio_postgres::NoTls;
 use hapax::{Failure, Hapax, Judged, Key, Outcome, Resolution, Safety, StateName};
-use hapax_pipeline::{Error, Finished, Made, Operation, Pipeline, Settings, Trouble, Work};
+use hapax_pipeline::{Error, Finished, Operation, Pipeline, Settings, Work, WorkError, WorkResult};
 use hapax_store::failpoint::{self, Point};
 use hapax_testkit::Postgres;
 use rusqlite::TransactionBehavior;
@@ -140,24 +140,29 @@ impl Operator {
         asked.run(|work| self.perform(kind, dataset, work)).await
     }
 
-    async fn perform(&self, kind: Kind, dataset: &str, work: Work) -> Result<Made, Trouble> {
+    async fn perform(
+        &self,
+        kind: Kind,
+        dataset: &str,
+        work: Work,
+    ) -> Result<WorkResult, WorkError> {
         match kind {
             Kind::Opaque => judged(self.port, dataset, DO)?,
             Kind::Partial => {
                 work.undo_with(STEP, dataset.as_bytes()).await?;
                 judged(self.port, dataset, DO)?;
                 if work.nth() == 1 {
-                    return Err(Trouble::partial("half of it"));
+                    return Err(WorkError::partial("half of it"));
                 }
             }
             Kind::Transactional => self.write(dataset, &work).await?,
         }
-        Ok(Made::new("done"))
+        Ok(WorkResult::new("done"))
     }
 
     /// Writes a row and the outcome, in one transaction.
-    async fn write(&self, dataset: &str, work: &Work) -> Result<(), Trouble> {
-        let made = Made::new("done");
+    async fn write(&self, dataset: &str, work: &Work) -> Result<(), WorkError> {
+        let made = WorkResult::new("done");
         if self.ledger.contains("://") {
             let (mut client, connection) =
                 hapax::tokio_postgres::connect(&self.ledger, NoTls).await?;
@@ -194,11 +199,11 @@ impl Operator {
         let pipeline = self.pipeline(wait);
         let asked = pipeline.operation(operation(dataset, version));
         let asked = asked.with(|effect| effect.safety(Safety::Transactional));
-        asked.run(|_| async { Ok::<_, Trouble>(Made::new("nothing")) }).await
+        asked.run(|_| async { Ok::<_, WorkError>(WorkResult::new("nothing")) }).await
     }
 
     /// How many rows there are of a dataset.
-    async fn rows(&self, dataset: &str) -> Result<usize, Trouble> {
+    async fn rows(&self, dataset: &str) -> Result<usize, WorkError> {
         if self.ledger.contains("://") {
             let (client, connection) = hapax::tokio_postgres::connect(&self.ledger, NoTls).await?;
             tokio::spawn(connection);
@@ -369,7 +374,7 @@ impl Field {
     }
 
     /// The work that was done on a dataset, in order.
-    async fn done(&self, kind: Kind, dataset: &str) -> Result<Vec<u64>, Trouble> {
+    async fn done(&self, kind: Kind, dataset: &str) -> Result<Vec<u64>, WorkError> {
         Ok(match kind {
             Kind::Transactional => vec![DO; self.operator.rows(dataset).await?],
             _ => self.judge.executed().remove(dataset).unwrap_or_default(),
@@ -385,7 +390,7 @@ impl Field {
         report
     }
 
-    async fn come_after(&self, killed: &Killed, report: &mut Report) -> Result<(), Trouble> {
+    async fn come_after(&self, killed: &Killed, report: &mut Report) -> Result<(), WorkError> {
         let (operator, Killed { kind, place, dataset, at }) = (&self.operator, killed);
         let (kind, place) = (*kind, *place);
         let key = operation(dataset, "v1").key()?;
@@ -430,7 +435,7 @@ impl Field {
         other: &Result<Finished, Error>,
         dataset: &str,
         report: &mut Report,
-    ) -> Result<(), Trouble> {
+    ) -> Result<(), WorkError> {
         let told = match other {
             Err(Error::Ledger(hapax::Error::Blocked(blocked))) => blocked.holder == Some(key),
             _ => false,
@@ -449,9 +454,9 @@ impl Field {
     }
 
     /// An operator looks at the target, and resolves the effect by it.
-    async fn decide(&self, key: Key, happened: bool) -> Result<Judged, Trouble> {
+    async fn decide(&self, key: Key, happened: bool) -> Result<Judged, WorkError> {
         let hapax = &self.operator.hapax;
-        let effect = hapax.show(key).await?.ok_or_else(|| Trouble::not_done("no record"))?;
+        let effect = hapax.show(key).await?.ok_or_else(|| WorkError::not_done("no record"))?;
         let resolution = match happened {
             true => Resolution::Happened(Outcome::from("done")),
             false => Resolution::DidNotHappen,

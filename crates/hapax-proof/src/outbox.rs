@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use hapax::outbox::{Event, Heals, Letter, Order, Outbox, Payload, Redrive, Sink, Told};
+use hapax::outbox::{Acks, Delivery, Event, Order, Outbox, Payload, Redrive, Retryability, Sink};
 use hapax::tokio_postgres::NoTls;
 use hapax::{Claim, Failure, Hapax};
 use hapax_testkit::Postgres;
@@ -62,7 +62,7 @@ impl Judge {
         Ok(Self(Mutex::new(BufReader::new(stream))))
     }
 
-    async fn deliver(&self, letters: &[Letter], told: &Told) -> std::io::Result<()> {
+    async fn deliver(&self, letters: &[Delivery], told: &Acks) -> std::io::Result<()> {
         let mut stream = self.0.lock().await;
         let mut lines = String::new();
         for letter in letters {
@@ -76,7 +76,7 @@ impl Judge {
             stream.read_line(&mut answer).await?;
             match answer.starts_with("found") {
                 true => told.delivered(nth),
-                false => told.refused(nth, "the judge did not take it", Heals::Never),
+                false => told.refused(nth, "the judge did not take it", Retryability::Never),
             }
         }
         Ok(())
@@ -84,7 +84,7 @@ impl Judge {
 }
 
 impl Sink for Judge {
-    async fn send(&self, letters: &[Letter], told: &Told) {
+    async fn send(&self, letters: &[Delivery], told: &Acks) {
         // A delivery without an answer is tried again.
         let _ = self.deliver(letters, told).await;
     }
@@ -94,7 +94,7 @@ impl Sink for Judge {
 struct Nowhere;
 
 impl Sink for Nowhere {
-    async fn send(&self, _: &[Letter], _: &Told) {}
+    async fn send(&self, _: &[Delivery], _: &Acks) {}
 }
 
 fn routed_to(sink: impl Sink) -> Outbox {

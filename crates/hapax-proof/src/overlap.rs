@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use clap::ValueEnum;
 use hapax::{Dataset, Hapax, Safety};
-use hapax_pipeline::{Made, Operation, Pipeline, Settings, Trouble};
+use hapax_pipeline::{Operation, Pipeline, Settings, WorkError, WorkResult};
 use hapax_testkit::Postgres;
 use tokio::sync::Barrier;
 use tokio::task::JoinSet;
@@ -107,7 +107,7 @@ struct Meeting {
 }
 
 impl Meeting {
-    async fn attend(&self) -> Result<(), Trouble> {
+    async fn attend(&self) -> Result<(), WorkError> {
         if self.arrived.fetch_add(1, Ordering::SeqCst) < 2 {
             tokio::time::timeout(LONG, self.both.wait()).await?;
         }
@@ -116,16 +116,16 @@ impl Meeting {
 }
 
 /// Reports the beginning to the judge, and then the end.
-async fn occupy(port: u16, on: On, nth: u64, meeting: &Meeting) -> Result<Made, Trouble> {
+async fn occupy(port: u16, on: On, nth: u64, meeting: &Meeting) -> Result<WorkResult, WorkError> {
     tell(port, on, 2 * nth).await?;
     if on != On::One {
         meeting.attend().await?;
     }
     tell(port, on, 2 * nth + 1).await?;
-    Ok(Made::new("done"))
+    Ok(WorkResult::new("done"))
 }
 
-async fn tell(port: u16, on: On, what: u64) -> Result<(), Trouble> {
+async fn tell(port: u16, on: On, what: u64) -> Result<(), WorkError> {
     let told = tokio::task::spawn_blocking(move || {
         Client::connect(port)?.execute(&on.name(), what, 0, Rule::Plain)
     });

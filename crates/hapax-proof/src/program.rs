@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 use std::sync::OnceLock;
 use std::time::Duration;
 
-use crate::sink::{Client, Rule, Said};
+use crate::sink::{Answer, Client, Rule};
 
 static SHIPPED: OnceLock<PathBuf> = OnceLock::new();
 
@@ -89,11 +89,11 @@ pub fn act(act: &Act) -> Result<(), String> {
     let said = said.map_err(|error| error.to_string())?;
     std::thread::sleep(Duration::from_millis(act.after_ms));
     match said {
-        Said::Found(by) => {
+        Answer::Found(by) => {
             println!("{by}");
             Ok(())
         }
-        Said::None | Said::Refused => Err("the target refused it".into()),
+        Answer::None | Answer::Refused => Err("the target refused it".into()),
     }
 }
 
@@ -102,8 +102,8 @@ pub fn look(act: &Act) -> Result<Option<u64>, String> {
     let said =
         Client::connect(act.sink).and_then(|mut sink| sink.look(&act.key, fence()? + 1, act.rule));
     match said.map_err(|error| error.to_string())? {
-        Said::Found(by) => Ok(Some(by)),
-        Said::None | Said::Refused => Ok(None),
+        Answer::Found(by) => Ok(Some(by)),
+        Answer::None | Answer::Refused => Ok(None),
     }
 }
 

@@ -20,7 +20,7 @@ use rand::rngs::SmallRng;
 use rand::{Rng as _, SeedableRng as _};
 use tokio::task::JoinSet;
 
-use crate::history::{Asked, Told};
+use crate::history::{Reply, Request};
 use crate::report::Report;
 use faulty::{FaultyStore, Line, Switch, VirtualClock, Weather, When};
 use judge::{Call, Log, Targets};
@@ -541,17 +541,17 @@ impl Drop for AtWork<'_> {
 
 impl Call {
     /// The certain answer in a result, if there is one.
-    fn told(result: &Result<hapax::Done, Error>) -> Option<Told> {
+    fn told(result: &Result<hapax::Done, Error>) -> Option<Reply> {
         Some(match result {
-            Ok(done) => author(&done.outcome).map_or(Told::Nothing, Told::Outcome),
+            Ok(done) => author(&done.outcome).map_or(Reply::Nothing, Reply::Outcome),
             Err(_) => return None,
         })
     }
 
-    fn asked(&self) -> Asked {
+    fn asked(&self) -> Request {
         match self.reset {
-            true => Asked::Reset,
-            false => Asked::Run { payload: self.payload, offer: self.offered.then_some(self.id) },
+            true => Request::Reset,
+            false => Request::Run { payload: self.payload, offer: self.offered.then_some(self.id) },
         }
     }
 }

@@ -162,7 +162,7 @@ pub struct Client {
 
 /// The judge's answer.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Said {
+pub enum Answer {
     /// It was executed, by this call.
     Found(u64),
     /// It was not executed.
@@ -181,24 +181,30 @@ impl Client {
     }
 
     /// Executes an effect.
-    pub fn execute(&mut self, key: &str, by: u64, fence: u64, rule: Rule) -> std::io::Result<Said> {
+    pub fn execute(
+        &mut self,
+        key: &str,
+        by: u64,
+        fence: u64,
+        rule: Rule,
+    ) -> std::io::Result<Answer> {
         self.ask(&format!("do {key} {by} {fence} {}\n", rule.as_str()))
     }
 
     /// Looks whether an effect was executed; shows this fence.
-    pub fn look(&mut self, key: &str, fence: u64, rule: Rule) -> std::io::Result<Said> {
+    pub fn look(&mut self, key: &str, fence: u64, rule: Rule) -> std::io::Result<Answer> {
         self.ask(&format!("look {key} 0 {fence} {}\n", rule.as_str()))
     }
 
-    fn ask(&mut self, request: &str) -> std::io::Result<Said> {
+    fn ask(&mut self, request: &str) -> std::io::Result<Answer> {
         self.requests.write_all(request.as_bytes())?;
         let mut answer = String::new();
         self.answers.read_line(&mut answer)?;
         let found = answer.trim().strip_prefix("found ").and_then(|by| by.parse().ok());
         match (found, answer.trim()) {
-            (Some(by), _) => Ok(Said::Found(by)),
-            (None, "none") => Ok(Said::None),
-            (None, "refused") => Ok(Said::Refused),
+            (Some(by), _) => Ok(Answer::Found(by)),
+            (None, "none") => Ok(Answer::None),
+            (None, "refused") => Ok(Answer::Refused),
             _ => Err(std::io::Error::other(format!("the judge said {answer:?}"))),
         }
     }

@@ -17,7 +17,7 @@ use hapax_store::StoreError;
 use hapax_store::failpoint::{self, Point};
 use rusqlite::{Connection, TransactionBehavior};
 
-use crate::sink::{Client, Rule, Said};
+use crate::sink::{Answer, Client, Rule};
 
 /// The orders of a worker.
 #[derive(Debug, Clone, clap::Args)]
@@ -316,7 +316,7 @@ impl Worker {
             async move {
                 let key = worker.sink_key(n);
                 match worker.ask(|sink| sink.look(&key, sought.fence.0 + 1, kind.rule())) {
-                    Ok(Said::Found(by)) => Finding::Happened(outcome(by)),
+                    Ok(Answer::Found(by)) => Finding::Happened(outcome(by)),
                     Ok(_) => Finding::NotFound,
                     Err(error) => Finding::CannotTell(error.to_string()),
                 }
@@ -329,7 +329,10 @@ impl Worker {
     }
 
     /// Asks the judge, on a connection of its own.
-    fn ask(&self, ask: impl FnOnce(&mut Client) -> std::io::Result<Said>) -> std::io::Result<Said> {
+    fn ask(
+        &self,
+        ask: impl FnOnce(&mut Client) -> std::io::Result<Answer>,
+    ) -> std::io::Result<Answer> {
         let free = self.sinks.lock().ok().and_then(|mut sinks| sinks.pop());
         let mut sink = match free {
             Some(sink) => sink,
@@ -361,8 +364,8 @@ impl Worker {
         let said = self.ask(|sink| sink.execute(&key, id, fence, kind.rule()))?;
         tokio::time::sleep(Duration::from_micros(pause / 2)).await;
         match said {
-            Said::Found(by) => Ok(outcome(by)),
-            Said::None | Said::Refused => Err(Failure::not_done("the target refused it")),
+            Answer::Found(by) => Ok(outcome(by)),
+            Answer::None | Answer::Refused => Err(Failure::not_done("the target refused it")),
         }
     }
 

@@ -34,7 +34,7 @@ pub(crate) enum Chore {
 }
 
 /// Does one kind of work, in all namespaces.
-pub(crate) struct Caretaker {
+pub(crate) struct Maintenance {
     chore: Chore,
     items: Items,
     /// The namespaces that the next pass looks at, because the last one found work or a workflow.
@@ -53,7 +53,7 @@ pub(crate) enum Pass {
     Reconciled(Reconciled),
 }
 
-impl Caretaker {
+impl Maintenance {
     pub(crate) fn new(chore: Chore, items: Items) -> Self {
         Self { chore, items, busy: BTreeSet::new(), looked: None, told: BTreeMap::new() }
     }
@@ -180,7 +180,7 @@ mod tests {
     use std::sync::Arc;
 
     use hapax::Hapax;
-    use hapax::outbox::{Letter, Outbox, RecordFilter, Sink, Told};
+    use hapax::outbox::{Acks, Delivery, Outbox, RecordFilter, Sink};
     use hapax_items::Version;
 
     use super::*;
@@ -221,7 +221,7 @@ mod tests {
             broken_off.abort();
             there.push(items);
         }
-        let mut caretaker = Caretaker::new(Chore::RunDue, items.clone());
+        let mut caretaker = Maintenance::new(Chore::RunDue, items.clone());
         let ended = async |items: &Items| {
             items.show_run("w", "r").await.is_ok_and(|run| run.state == "succeeded")
         };
@@ -233,7 +233,7 @@ mod tests {
         }
         let pass = caretaker.pass(&server).await.expect("looked");
         assert_eq!(pass, Pass::Run { begun: 0, escalations: 0 });
-        let pass = Caretaker::new(Chore::Reconcile, items).pass(&server).await.expect("looked");
+        let pass = Maintenance::new(Chore::Reconcile, items).pass(&server).await.expect("looked");
         assert_eq!(pass, Pass::Reconciled(Reconciled::default()));
         // No run begins once the server has drained.
         server.drained().await;
@@ -251,7 +251,7 @@ mod tests {
         let outbox = outbox.route("item-*", "*", &["people"]).expect("a route");
         hapax.configure(&outbox).await.expect("set up");
         for items in [items.clone(), items] {
-            let mut caretaker = Caretaker::new(Chore::RunDue, items);
+            let mut caretaker = Maintenance::new(Chore::RunDue, items);
             for _ in 0..2 {
                 caretaker.pass(&server).await.expect("looked");
                 let filter = RecordFilter { limit: 10, ..RecordFilter::default() };
@@ -263,7 +263,7 @@ mod tests {
     struct Deaf;
 
     impl Sink for Deaf {
-        async fn send(&self, _: &[Letter], _: &Told) {}
+        async fn send(&self, _: &[Delivery], _: &Acks) {}
     }
 
     /// Open escalations are counted in the pass that finds them.
@@ -273,7 +273,7 @@ mod tests {
         let (server, items) = server(&hapax);
         items.publish("w", "throw new Error('no');", "ada").await.expect("published");
         assert!(items.drive("w", None).await.is_err());
-        let mut caretaker = Caretaker::new(Chore::RunDue, items);
+        let mut caretaker = Maintenance::new(Chore::RunDue, items);
         let pass = caretaker.pass(&server).await.expect("looked");
         assert_eq!(pass, Pass::Run { begun: 0, escalations: 1 });
         assert_eq!(server.metrics.escalations.get(), 1);

@@ -18,6 +18,6 @@ mod settings;
 mod stored;
 
 pub(crate) use layer::written_down;
-pub use layer::{Asked, Idempotency, IdempotencyLayer};
+pub use layer::{Idempotency, IdempotencyLayer, PendingRequest};
 pub(crate) use settings::wait_of;
-pub use settings::{Fate, KeyNeed, OnInFlight, Preset, Settings, Tenant};
+pub use settings::{KeyNeed, OnInFlight, Preset, Settings, Settlement, Tenant};

@@ -7,7 +7,7 @@ use http::{HeaderValue, Response, StatusCode};
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use crate::idempotency::Fate;
+use crate::idempotency::Settlement;
 
 /// A problem, as it is sent to the client.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
@@ -71,7 +71,7 @@ impl Problem {
             headers.insert(RETRY_AFTER, HeaderValue::from(seconds));
         }
         // The obstacle may be gone at the next try, so the idempotency layer does not keep this answer.
-        response.extensions_mut().insert(Fate::NotDone);
+        response.extensions_mut().insert(Settlement::NotDone);
         response
     }
 }

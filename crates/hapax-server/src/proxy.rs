@@ -19,7 +19,7 @@ use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use tower_service::Service;
 
-use crate::idempotency::{Asked, Fate, Settings, written_down};
+use crate::idempotency::{PendingRequest, Settings, Settlement, written_down};
 use crate::problem::{NO_ANSWER, Problem, TOO_LARGE, UNREACHABLE};
 
 /// Headers of a single connection, which are not passed on.
@@ -94,12 +94,12 @@ impl Upstream {
     /// stand for those of the request. 2xx means that it happened: this answer is stored as
     /// `settings` say, and replayed. 404 and 410 mean that it did not happen. With any other answer
     /// the outcome stays unknown.
-    pub async fn probe(&self, path: &str, asked: &Asked, settings: &Settings) -> Finding {
+    pub async fn probe(&self, path: &str, asked: &PendingRequest, settings: &Settings) -> Finding {
         let asking = tokio::time::timeout(self.inner.timeout, self.ask(path, asked, settings));
         asking.await.unwrap_or_else(|_| Finding::CannotTell("the probe was not answered".into()))
     }
 
-    async fn ask(&self, path: &str, asked: &Asked, settings: &Settings) -> Finding {
+    async fn ask(&self, path: &str, asked: &PendingRequest, settings: &Settings) -> Finding {
         let unknown = |reason: String| Finding::CannotTell(reason);
         // As a segment of a path, `.` and `..` lead elsewhere, even percent-encoded.
         if [&asked.key, &asked.tenant].iter().any(|text| matches!(text.as_str(), "." | "..")) {
@@ -195,7 +195,7 @@ impl Service<Request<Body>> for Upstream {
             let Some(place) = inner.place(request.uri()) else {
                 let detail = "its path is too long for the service's address";
                 let long = Problem::new(StatusCode::URI_TOO_LONG, &TOO_LARGE, detail);
-                return Ok(with_fate(long, Fate::NotDone));
+                return Ok(with_fate(long, Settlement::NotDone));
             };
             *request.uri_mut() = place;
             let answered = tokio::time::timeout(inner.timeout, inner.forward(request)).await;
@@ -208,7 +208,7 @@ impl Service<Request<Body>> for Upstream {
                 Err(_) => {
                     let detail = format!("nothing came within {} s", inner.timeout.as_secs_f64());
                     let late = Problem::new(StatusCode::GATEWAY_TIMEOUT, &NO_ANSWER, detail);
-                    with_fate(late, Fate::Unknown)
+                    with_fate(late, Settlement::Unknown)
                 }
             })
         })
@@ -219,14 +219,14 @@ impl Service<Request<Body>> for Upstream {
 fn failed(error: &hyper_util::client::legacy::Error) -> Response<Body> {
     tracing::warn!(name: "upstream_silent", %error, "the upstream did not answer");
     let (status, kind, fate, detail) = if error.is_connect() {
-        (StatusCode::BAD_GATEWAY, &UNREACHABLE, Fate::NotDone, "no connection could be made")
+        (StatusCode::BAD_GATEWAY, &UNREACHABLE, Settlement::NotDone, "no connection could be made")
     } else {
-        (StatusCode::BAD_GATEWAY, &NO_ANSWER, Fate::Unknown, "the connection broke off")
+        (StatusCode::BAD_GATEWAY, &NO_ANSWER, Settlement::Unknown, "the connection broke off")
     };
     with_fate(Problem::new(status, kind, detail), fate)
 }
 
-fn with_fate(problem: Problem, fate: Fate) -> Response<Body> {
+fn with_fate(problem: Problem, fate: Settlement) -> Response<Body> {
     let mut response = problem.into_response();
     response.extensions_mut().insert(fate);
     response

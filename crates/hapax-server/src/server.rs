@@ -19,7 +19,7 @@ use tokio::sync::{Semaphore, watch};
 
 use crate::access::{Access, Allowance, Allowances, Caller, admit};
 use crate::api;
-use crate::caretaker::{Caretaker, Chore, ROUND};
+use crate::caretaker::{Chore, Maintenance, ROUND};
 use crate::idempotency::{IdempotencyLayer, KeyNeed, Settings, Tenant};
 use crate::metrics::{self, Metrics};
 use crate::problem::{NOT_DURABLE, NOT_FOUND, Problem, STOPPING, WRONG_METHOD};
@@ -193,7 +193,7 @@ impl Server {
             let server = Arc::downgrade(self);
             let Some(items) = self.items.clone() else { return };
             tokio::spawn(async move {
-                let mut caretaker = Caretaker::new(chore, items);
+                let mut caretaker = Maintenance::new(chore, items);
                 loop {
                     tokio::time::sleep(ROUND).await;
                     let Some(server) = server.upgrade() else { return };

@@ -14,8 +14,8 @@ mod workflow;
 pub(crate) use control::pauses_ms;
 pub use control::{Computation, ControlClaim, ControlVerdict};
 pub use effect::{
-    Claim, Decision, Effect, Found, Judged, Looked, Outcome, ReportName, Reset, Resolve, Safety,
-    Settle, Settled, Step, Undo, Undone, Verdict,
+    Claim, Decision, Effect, Judged, LookResult, Looked, Outcome, ReportName, Reset, Resolve,
+    Safety, Settle, Settled, Step, Undo, Undone, Verdict,
 };
 pub use epoch::{Advance, Current, Epoch, Transition};
 pub(crate) use extraction::{
@@ -28,7 +28,9 @@ pub use items::{
 };
 pub use journal::{Checkpoint, Entry, Leaf, Proof, Verification};
 pub use lease::{Lease, OpenLease};
-pub use outbox::{Artifact, Delivery, Event, Record, Redrive, Redriven, Sink, event, last_error};
+pub use outbox::{
+    Artifact, DeliveryStatus, Event, Record, Redrive, Redriven, Sink, event, last_error,
+};
 
 pub(crate) use pipeline::documents;
 pub use pipeline::{

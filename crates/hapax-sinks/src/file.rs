@@ -6,7 +6,7 @@ use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
-use hapax::outbox::{Heals, Letter, Sink, Told};
+use hapax::outbox::{Acks, Delivery, Retryability, Sink};
 
 use crate::form::Form;
 
@@ -93,7 +93,7 @@ fn sync_name(path: &Path) -> io::Result<()> {
 }
 
 impl Sink for LinesFile {
-    async fn send(&self, letters: &[Letter], told: &Told) {
+    async fn send(&self, letters: &[Delivery], told: &Acks) {
         let (mut lines, mut never) = (String::new(), BTreeMap::new());
         for (nth, letter) in letters.iter().enumerate() {
             match self.form.write(&letter.record) {
@@ -108,12 +108,12 @@ impl Sink for LinesFile {
         for nth in 0..letters.len() {
             match &written {
                 Ok(()) => match never.remove(&nth) {
-                    Some(why) => told.refused(nth, why, Heals::Never),
+                    Some(why) => told.refused(nth, why, Retryability::Never),
                     None => told.delivered(nth),
                 },
                 Err(error) => {
                     let reason = format!("{}: {error}", self.path.display());
-                    told.refused(nth, reason, Heals::SinkDown);
+                    told.refused(nth, reason, Retryability::SinkDown);
                 }
             }
         }

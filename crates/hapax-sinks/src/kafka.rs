@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use hapax::outbox::{Heals, Letter, Record, Refusal, Sink, Told};
+use hapax::outbox::{Acks, Delivery, Record, Refusal, Retryability, Sink};
 use rdkafka::ClientConfig;
 use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 use rdkafka::message::{Header, OwnedHeaders};
@@ -17,7 +17,7 @@ use rdkafka::producer::{FutureProducer, FutureRecord};
 use tokio::sync::Semaphore;
 
 use crate::envelope;
-use crate::place::Place;
+use crate::place::PathTemplate;
 use crate::tracks::{Arrival, Deliver, by_track};
 
 /// A cluster that takes events.
@@ -48,7 +48,7 @@ impl Default for KafkaSettings {
 
 struct Inner {
     config: ClientConfig,
-    topic: Place,
+    topic: PathTemplate,
     settings: KafkaSettings,
     producer: Mutex<Option<FutureProducer>>,
     lanes: Semaphore,
@@ -57,7 +57,11 @@ struct Inner {
 impl Kafka {
     /// A topic of the cluster that these brokers belong to (`host:9092`, several with commas
     /// between them). Connects when the first event comes.
-    pub fn new(brokers: &str, topic: Place, settings: KafkaSettings) -> Result<Self, KafkaError> {
+    pub fn new(
+        brokers: &str,
+        topic: PathTemplate,
+        settings: KafkaSettings,
+    ) -> Result<Self, KafkaError> {
         let mut config = ClientConfig::new();
         config.set("linger.ms", "1").set("client.id", "hapax");
         for (name, value) in &settings.properties {
@@ -78,7 +82,7 @@ impl Kafka {
 }
 
 impl Sink for Kafka {
-    async fn send(&self, letters: &[Letter], told: &Told) {
+    async fn send(&self, letters: &[Delivery], told: &Acks) {
         by_track(&self.inner, letters, told).await;
     }
 
@@ -104,9 +108,9 @@ impl Inner {
         }
         let heals = match code {
             Some(RDKafkaErrorCode::MessageSizeTooLarge | RDKafkaErrorCode::InvalidMessageSize) => {
-                Heals::Never
+                Retryability::Never
             }
-            _ => Heals::SinkDown,
+            _ => Retryability::SinkDown,
         };
         Refusal { reason: error.to_string(), heals }
     }
@@ -120,7 +124,7 @@ impl Deliver for Inner {
     async fn deliver(&self, record: &Record) -> Result<Arrival, Refusal> {
         let topic = self.topic.of(record).ok_or_else(|| Refusal {
             reason: "the topic's name would be longer than 255 bytes".into(),
-            heals: Heals::Never,
+            heals: Retryability::Never,
         })?;
         let producer = self.producer().map_err(|error| self.refusal(&error))?;
         let (text, id) = (envelope::text(record), record.id.to_string());

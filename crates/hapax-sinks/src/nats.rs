@@ -11,11 +11,11 @@ use async_nats::connection::State;
 use async_nats::jetstream::Context;
 use async_nats::jetstream::context::{PublishError, PublishErrorKind};
 use async_nats::{Client, ConnectOptions, HeaderMap};
-use hapax::outbox::{Heals, Letter, Record, Refusal, Sink, Told};
+use hapax::outbox::{Acks, Delivery, Record, Refusal, Retryability, Sink};
 use tokio::sync::{OnceCell, Semaphore};
 
 use crate::envelope;
-use crate::place::Place;
+use crate::place::PathTemplate;
 use crate::tracks::{Arrival, Deliver, by_track};
 
 /// A JetStream that takes events.
@@ -50,7 +50,7 @@ impl Default for NatsSettings {
 
 struct Inner {
     servers: String,
-    subject: Place,
+    subject: PathTemplate,
     settings: NatsSettings,
     link: OnceCell<(Client, Context)>,
     lanes: Semaphore,
@@ -59,7 +59,7 @@ struct Inner {
 impl Nats {
     /// Streams that listen to this subject, on these servers (`nats://host:4222`, several with
     /// commas between them). Connects when the first event comes.
-    pub fn new(servers: &str, subject: Place, settings: NatsSettings) -> Self {
+    pub fn new(servers: &str, subject: PathTemplate, settings: NatsSettings) -> Self {
         let lanes = Semaphore::new(settings.lanes.max(1));
         let servers = servers.to_owned();
         Self { inner: Arc::new(Inner { servers, subject, settings, link: OnceCell::new(), lanes }) }
@@ -67,7 +67,7 @@ impl Nats {
 }
 
 impl Sink for Nats {
-    async fn send(&self, letters: &[Letter], told: &Told) {
+    async fn send(&self, letters: &[Delivery], told: &Acks) {
         by_track(&self.inner, letters, told).await;
     }
 
@@ -118,13 +118,13 @@ impl Deliver for Inner {
     async fn deliver(&self, record: &Record) -> Result<Arrival, Refusal> {
         let subject = self.subject.of(record).ok_or_else(|| Refusal {
             reason: "the subject would be longer than 255 bytes".into(),
-            heals: Heals::Never,
+            heals: Retryability::Never,
         })?;
-        self.ready().await.map_err(|reason| Refusal { reason, heals: Heals::SinkDown })?;
-        let (_, stream) = self
-            .link
-            .get()
-            .ok_or_else(|| Refusal { reason: "not connected".into(), heals: Heals::SinkDown })?;
+        self.ready().await.map_err(|reason| Refusal { reason, heals: Retryability::SinkDown })?;
+        let (_, stream) = self.link.get().ok_or_else(|| Refusal {
+            reason: "not connected".into(),
+            heals: Retryability::SinkDown,
+        })?;
         let mut headers = HeaderMap::new();
         headers.insert(async_nats::header::NATS_MESSAGE_ID, record.id.to_string().as_str());
         headers.insert("Content-Type", "application/json");
@@ -148,9 +148,9 @@ impl Deliver for Inner {
 
 fn refusal(error: &PublishError) -> Refusal {
     let heals = match error.kind() {
-        PublishErrorKind::MaxPayloadExceeded => Heals::Never,
+        PublishErrorKind::MaxPayloadExceeded => Retryability::Never,
         // No stream listens to the subject, the server is gone, or it has no room.
-        _ => Heals::SinkDown,
+        _ => Retryability::SinkDown,
     };
     Refusal { reason: error.to_string(), heals }
 }

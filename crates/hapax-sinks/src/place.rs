@@ -12,13 +12,13 @@ const LONGEST: usize = 255;
 /// value cannot change the structure of the name.
 ///
 /// ```
-/// use hapax_sinks::place::Place;
+/// use hapax_sinks::place::PathTemplate;
 ///
-/// assert!(Place::parse("events.{event}").is_ok());
-/// assert!(Place::parse("events.{date}").is_err());
+/// assert!(PathTemplate::parse("events.{event}").is_ok());
+/// assert!(PathTemplate::parse("events.{date}").is_err());
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Place {
+pub struct PathTemplate {
     parts: Vec<Part>,
 }
 
@@ -41,7 +41,7 @@ pub enum PlaceError {
     Unknown(String),
 }
 
-impl Place {
+impl PathTemplate {
     /// Reads a place.
     pub fn parse(text: &str) -> Result<Self, PlaceError> {
         let blank = |c: char| c.is_whitespace() || c.is_control();
@@ -101,16 +101,16 @@ mod tests {
 
     #[test]
     fn names_depend_on_the_event_and_stay_in_their_place() {
-        let place = Place::parse("ev.{event}.{dataset}.x").unwrap();
+        let place = PathTemplate::parse("ev.{event}.{dataset}.x").unwrap();
         assert_eq!(place.of(&record("a.b>*é")).unwrap(), "ev.published.a_b___.x");
-        assert_eq!(Place::parse("plain}").unwrap().of(&record("a")).unwrap(), "plain}");
-        assert_eq!(Place::parse("{dataset}").unwrap().of(&record(&"a".repeat(256))), None);
+        assert_eq!(PathTemplate::parse("plain}").unwrap().of(&record("a")).unwrap(), "plain}");
+        assert_eq!(PathTemplate::parse("{dataset}").unwrap().of(&record(&"a".repeat(256))), None);
     }
 
     #[test]
     fn odd_places_are_refused() {
-        assert_eq!(Place::parse(""), Err(PlaceError::Length));
-        assert_eq!(Place::parse("a b"), Err(PlaceError::Length));
-        assert_eq!(Place::parse("{id}"), Err(PlaceError::Unknown("id".into())));
+        assert_eq!(PathTemplate::parse(""), Err(PlaceError::Length));
+        assert_eq!(PathTemplate::parse("a b"), Err(PlaceError::Length));
+        assert_eq!(PathTemplate::parse("{id}"), Err(PlaceError::Unknown("id".into())));
     }
 }

@@ -13,13 +13,13 @@ use amqprs::BasicProperties;
 use amqprs::channel::{BasicPublishArguments, Channel, ConfirmSelectArguments};
 use amqprs::connection::{Connection, OpenConnectionArguments};
 use amqprs::tls::TlsAdaptor;
-use hapax::outbox::{Heals, Letter, Record, Refusal, Sink, Told};
+use hapax::outbox::{Acks, Delivery, Record, Refusal, Retryability, Sink};
 use percent_encoding::percent_decode_str;
 use tokio::sync::{Mutex, Semaphore};
 use url::Url;
 
 use crate::envelope;
-use crate::place::Place;
+use crate::place::PathTemplate;
 use crate::tracks::{Arrival, Deliver, by_track};
 use confirms::Confirms;
 
@@ -68,7 +68,7 @@ pub enum RabbitMqError {
 
 struct Inner {
     address: OpenConnectionArguments,
-    routing: Place,
+    routing: PathTemplate,
     settings: RabbitMqSettings,
     link: Mutex<Option<Arc<Link>>>,
     lanes: Semaphore,
@@ -89,7 +89,7 @@ impl RabbitMq {
     /// event comes.
     pub fn new(
         url: &str,
-        routing: Place,
+        routing: PathTemplate,
         settings: RabbitMqSettings,
     ) -> Result<Self, RabbitMqError> {
         if settings.exchange.len() > LONGEST {
@@ -147,7 +147,7 @@ fn trusted() -> Result<tokio_rustls::TlsConnector, RabbitMqError> {
 }
 
 impl Sink for RabbitMq {
-    async fn send(&self, letters: &[Letter], told: &Told) {
+    async fn send(&self, letters: &[Delivery], told: &Acks) {
         by_track(&self.inner, letters, told).await;
     }
 
@@ -172,7 +172,7 @@ impl Inner {
     }
 
     async fn link(&self) -> Result<Arc<Link>, Refusal> {
-        let down = |reason: String| Refusal { reason, heals: Heals::SinkDown };
+        let down = |reason: String| Refusal { reason, heals: Retryability::SinkDown };
         let mut link = self.link.lock().await;
         if let Some(link) = link.as_ref().filter(|link| link.confirms.is_open()) {
             return Ok(link.clone());
@@ -193,7 +193,7 @@ impl Deliver for Inner {
     async fn deliver(&self, record: &Record) -> Result<Arrival, Refusal> {
         let routing = self.routing.of(record).ok_or_else(|| Refusal {
             reason: "the routing key would be longer than 255 bytes".into(),
-            heals: Heals::Never,
+            heals: Retryability::Never,
         })?;
         let link = self.link().await?;
         let published = link.publish(&self.settings.exchange, &routing, record);
@@ -203,7 +203,7 @@ impl Deliver for Inner {
             Err(_) => {
                 let reason = format!("no confirmation within {:?}", self.settings.timeout);
                 link.confirms.close(reason.clone());
-                Err(Refusal { reason, heals: Heals::SinkDown })
+                Err(Refusal { reason, heals: Retryability::SinkDown })
             }
         }
     }

@@ -6,13 +6,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use hapax::outbox::{Heals, Letter, Record, Refusal, Sink, Told};
+use hapax::outbox::{Acks, Delivery, Record, Refusal, Retryability, Sink};
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, Client, ErrorKind, RedisError, Script, ServerErrorKind};
 use tokio::sync::{Mutex, Semaphore};
 
 use crate::envelope;
-use crate::place::Place;
+use crate::place::PathTemplate;
 use crate::tracks::{Arrival, Deliver, by_track};
 
 /// Adds the entry first: whatever fails then, the event is there, and at worst once more.
@@ -47,7 +47,7 @@ impl Default for RedisSettings {
 
 struct Inner {
     client: Client,
-    stream: Place,
+    stream: PathTemplate,
     settings: RedisSettings,
     add: Script,
     link: Mutex<Option<MultiplexedConnection>>,
@@ -57,7 +57,11 @@ struct Inner {
 impl Redis {
     /// A stream of this name, on the server at this URL (`redis://`, or `rediss://` for TLS).
     /// Connects when the first event comes.
-    pub fn new(url: &str, stream: Place, settings: RedisSettings) -> Result<Self, RedisError> {
+    pub fn new(
+        url: &str,
+        stream: PathTemplate,
+        settings: RedisSettings,
+    ) -> Result<Self, RedisError> {
         let client = Client::open(url)?;
         let (add, lanes) = (Script::new(ADD), Semaphore::new(settings.lanes.max(1)));
         let link = Mutex::new(None);
@@ -66,7 +70,7 @@ impl Redis {
 }
 
 impl Sink for Redis {
-    async fn send(&self, letters: &[Letter], told: &Told) {
+    async fn send(&self, letters: &[Delivery], told: &Acks) {
         by_track(&self.inner, letters, told).await;
     }
 
@@ -99,7 +103,7 @@ impl Deliver for Inner {
     async fn deliver(&self, record: &Record) -> Result<Arrival, Refusal> {
         let stream = self.stream.of(record).ok_or_else(|| Refusal {
             reason: "the stream's name would be longer than 255 bytes".into(),
-            heals: Heals::Never,
+            heals: Retryability::Never,
         })?;
         let mut connection = self.connection().await.map_err(|error| refusal(&error))?;
         let id = record.id.to_string();
@@ -126,8 +130,8 @@ fn refusal(error: &RedisError) -> Refusal {
     let heals = match error.kind() {
         // The script ran, and a command in it was refused, for example because the key is not a
         // stream.
-        ErrorKind::Server(ServerErrorKind::ResponseError) => Heals::Perhaps,
-        _ => Heals::SinkDown,
+        ErrorKind::Server(ServerErrorKind::ResponseError) => Retryability::Perhaps,
+        _ => Retryability::SinkDown,
     };
     Refusal { reason: error.to_string(), heals }
 }

@@ -2,7 +2,7 @@
 
 use std::io::Write as _;
 
-use hapax::outbox::{Heals, Letter, Sink, Told};
+use hapax::outbox::{Acks, Delivery, Retryability, Sink};
 
 use crate::envelope;
 
@@ -11,11 +11,11 @@ use crate::envelope;
 pub struct Stdout;
 
 impl Sink for Stdout {
-    async fn send(&self, letters: &[Letter], told: &Told) {
+    async fn send(&self, letters: &[Delivery], told: &Acks) {
         let mut out = std::io::stdout().lock();
         for (nth, letter) in letters.iter().enumerate() {
             if let Err(error) = writeln!(out, "{}", envelope::text(&letter.record)) {
-                told.refused(nth, format!("standard output: {error}"), Heals::SinkDown);
+                told.refused(nth, format!("standard output: {error}"), Retryability::SinkDown);
                 return;
             }
             told.delivered(nth);

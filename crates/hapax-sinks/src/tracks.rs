@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::future::Future;
 use std::sync::Arc;
 
-use hapax::outbox::{Letter, Record, Refusal, Told};
+use hapax::outbox::{Acks, Delivery, Record, Refusal};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
@@ -31,7 +31,7 @@ pub(crate) trait Deliver: Send + Sync + 'static {
 
 /// Delivers events, those of an ordering key in order. After a refusal nothing more of that
 /// ordering key is sent.
-pub(crate) async fn by_track(to: &Arc<impl Deliver>, letters: &[Letter], told: &Told) {
+pub(crate) async fn by_track(to: &Arc<impl Deliver>, letters: &[Delivery], told: &Acks) {
     let mut tracks: BTreeMap<_, Vec<(usize, Arc<Record>)>> = BTreeMap::new();
     for (nth, letter) in letters.iter().enumerate() {
         tracks.entry(letter.track).or_default().push((nth, letter.record.clone()));

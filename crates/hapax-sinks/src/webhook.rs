@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
-use hapax::outbox::{Heals, Letter, Record, Refusal, Sink, Told};
+use hapax::outbox::{Acks, Delivery, Record, Refusal, Retryability, Sink};
 use http::{HeaderName, HeaderValue, Request, StatusCode, Uri};
 use http_body_util::Full;
 use tokio::sync::Semaphore;
@@ -125,7 +125,7 @@ impl Webhook {
 }
 
 impl Sink for Webhook {
-    async fn send(&self, letters: &[Letter], told: &Told) {
+    async fn send(&self, letters: &[Delivery], told: &Acks) {
         by_track(&self.inner, letters, told).await;
     }
 
@@ -140,7 +140,7 @@ impl Deliver for Inner {
     }
 
     async fn deliver(&self, record: &Record) -> Result<Arrival, Refusal> {
-        let never = |reason| Refusal { reason, heals: Heals::Never };
+        let never = |reason| Refusal { reason, heals: Retryability::Never };
         let Some(body) = self.form.write(record).map_err(never)? else { return Ok(Arrival::New) };
         let unsendable = |error| never(format!("the request cannot be made: {error}"));
         let id = record.id.to_string();
@@ -155,7 +155,7 @@ impl Deliver for Inner {
         let answer = self.client.send(request, self.timeout, ANSWER).await.map_err(unanswered)?;
         judge(&answer)?;
         let accepted = (self.accepts)(&answer.body.unwrap_or_default());
-        accepted.map_err(|reason| Refusal { reason, heals: Heals::Perhaps })?;
+        accepted.map_err(|reason| Refusal { reason, heals: Retryability::Perhaps })?;
         Ok(Arrival::New)
     }
 }
@@ -185,25 +185,25 @@ where
 }
 
 fn unanswered(why: Unanswered) -> Refusal {
-    Refusal { reason: why.to_string(), heals: Heals::SinkDown }
+    Refusal { reason: why.to_string(), heals: Retryability::SinkDown }
 }
 
 /// Decides whether an answer accepts an event, and if not, when a retry may help.
 fn judge(answer: &Answer) -> Result<(), Refusal> {
     let status = answer.status;
-    let later = retry_after(&answer.headers).map(|ms| Heals::After { ms });
+    let later = retry_after(&answer.headers).map(|ms| Retryability::After { ms });
     if status.is_success() {
         return Ok(());
     }
     let heals = match status {
         StatusCode::REQUEST_TIMEOUT | StatusCode::TOO_EARLY | StatusCode::TOO_MANY_REQUESTS => {
-            later.unwrap_or(Heals::Perhaps)
+            later.unwrap_or(Retryability::Perhaps)
         }
         StatusCode::BAD_GATEWAY | StatusCode::SERVICE_UNAVAILABLE | StatusCode::GATEWAY_TIMEOUT => {
-            later.unwrap_or(Heals::SinkDown)
+            later.unwrap_or(Retryability::SinkDown)
         }
-        status if status.is_server_error() => later.unwrap_or(Heals::Perhaps),
-        _ => Heals::Never,
+        status if status.is_server_error() => later.unwrap_or(Retryability::Perhaps),
+        _ => Retryability::Never,
     };
     let reason = match status.is_redirection() {
         true => format!("answered {status}; redirects are not followed"),

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use async_nats::jetstream;
 use hapax_sinks::nats::{Nats, NatsSettings};
-use hapax_sinks::place::Place;
+use hapax_sinks::place::PathTemplate;
 use hapax_sinks::rabbitmq::{RabbitMq, RabbitMqSettings};
 use hapax_sinks::redis::{Redis, RedisSettings};
 use hapax_testkit::Broker;
@@ -52,8 +52,11 @@ async fn nats_is_killed_and_paused_under_load() {
     let stream = jetstream::new(connect().await).create_stream(config).await;
     drop(stream.expect("a stream"));
     let settings = NatsSettings { timeout: TIMEOUT, ..NatsSettings::default() };
-    let sink =
-        Nats::new(&url, Place::parse("events.{event}.{dataset}").expect("a place"), settings);
+    let sink = Nats::new(
+        &url,
+        PathTemplate::parse("events.{event}.{dataset}").expect("a place"),
+        settings,
+    );
 
     let told = under_fire(&mut broker, sink).await;
 
@@ -76,7 +79,7 @@ async fn nats_is_killed_and_paused_under_load() {
 async fn redis_is_killed_and_paused_under_load() {
     let mut broker = Broker::redis();
     let settings = RedisSettings { timeout: TIMEOUT, ..RedisSettings::default() };
-    let place = Place::parse("events").expect("a place");
+    let place = PathTemplate::parse("events").expect("a place");
     let sink = Redis::new(&broker.url(), place, settings).expect("a URL");
 
     let told = under_fire(&mut broker, sink).await;
@@ -115,7 +118,7 @@ async fn rabbitmq_is_killed_and_paused_under_load() {
     drop((channel, connection));
     broker.settle();
     let settings = RabbitMqSettings { timeout: TIMEOUT, ..RabbitMqSettings::default() };
-    let place = Place::parse("events").expect("a place");
+    let place = PathTemplate::parse("events").expect("a place");
     let sink = RabbitMq::new(&broker.url(), place, settings).expect("a URL");
 
     let told = under_fire(&mut broker, sink).await;
@@ -141,7 +144,7 @@ async fn rabbitmq_is_killed_and_paused_under_load() {
 #[tokio::test(flavor = "multi_thread")]
 async fn rabbitmq_without_a_queue_is_down() {
     let broker = Broker::rabbitmq();
-    let place = Place::parse("nobody").expect("a place");
+    let place = PathTemplate::parse("nobody").expect("a place");
     let sink = RabbitMq::new(&broker.url(), place, RabbitMqSettings::default()).expect("a URL");
     let error = fire::first_error(sink).await;
     assert!(error.contains("no queue takes it"), "{error}");
@@ -151,7 +154,7 @@ async fn rabbitmq_without_a_queue_is_down() {
 #[tokio::test(flavor = "multi_thread")]
 async fn nats_without_a_stream_is_down() {
     let broker = Broker::nats();
-    let place = Place::parse("nobody").expect("a place");
+    let place = PathTemplate::parse("nobody").expect("a place");
     let error = fire::first_error(Nats::new(&broker.url(), place, NatsSettings::default())).await;
     assert!(error.contains("no stream found"), "{error}");
 }

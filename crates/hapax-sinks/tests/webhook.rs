@@ -123,7 +123,7 @@ async fn deliver(sink: impl Sink, events: u8) -> Vec<(Status, u32, Option<String
     let filter = RecordFilter { limit: 100, ..RecordFilter::default() };
     let mut found = hapax.records(filter).await.expect("a read");
     found.reverse();
-    let one = |found: &hapax::outbox::Found| {
+    let one = |found: &hapax::outbox::RecordStatus| {
         let delivery = &found.deliveries[0];
         (found.status, delivery.tried, delivery.error.clone())
     };

@@ -14,10 +14,10 @@ use rusqlite::{Connection, OptionalExtension as _, Params, Row, params};
 
 use crate::epoch;
 use crate::error::OrStoreError;
-use crate::hot::Hot;
+use crate::hot::StatementCache;
 use crate::key_index::{KeyPrefix, prefix};
 use crate::part;
-use crate::seen::Seen;
+use crate::seen::RowCache;
 use crate::shelf;
 
 /// Outcomes above this size are compressed and stored once, however many effects share them.
@@ -48,7 +48,7 @@ pub(crate) const NUMBER: &str = concat!("SELECT ", number!());
 
 /// The number of the effect of this name, if there is one.
 pub(crate) fn number(
-    hot: &mut Hot<'_>,
+    hot: &mut StatementCache<'_>,
     namespace: i64,
     key: Key,
 ) -> Result<Option<i64>, StoreError> {
@@ -74,15 +74,15 @@ pub(crate) struct EffectRow {
 }
 
 pub(crate) fn load(
-    hot: &mut Hot<'_>,
-    seen: &mut Seen,
+    hot: &mut StatementCache<'_>,
+    seen: &mut RowCache,
     namespace: i64,
     key: Key,
 ) -> Result<Option<EffectRow>, StoreError> {
     let db = hot.db;
     let prefix = prefix(namespace, &key);
     let read = |row: &Row<'_>| Ok(read(db, row, Large::Whole));
-    let numbered = |hot: &mut Hot<'_>, number: i64| {
+    let numbered = |hot: &mut StatementCache<'_>, number: i64| {
         hot.load()?.query_row([number], read).optional().or_store_error()?.transpose()
     };
     let row = match seen.find(&prefix) {
@@ -102,7 +102,10 @@ pub(crate) fn load(
     }
 }
 
-fn load_by_key(hot: &mut Hot<'_>, prefix: KeyPrefix) -> Result<Option<EffectRow>, StoreError> {
+fn load_by_key(
+    hot: &mut StatementCache<'_>,
+    prefix: KeyPrefix,
+) -> Result<Option<EffectRow>, StoreError> {
     let db = hot.db;
     let row = hot.load_by_key()?.query_row(prefix, |row| Ok(read(db, row, Large::Whole)));
     row.optional().or_store_error()?.transpose()
@@ -145,7 +148,7 @@ pub(crate) fn list(
 
 /// The effects among which parts are looked for.
 #[derive(Clone, Copy)]
-pub(crate) enum Among {
+pub(crate) enum PartScan {
     /// All effects.
     All,
     /// Those that wait for a reconciler, a rollback or a person, which are few. Without this hint
@@ -158,7 +161,7 @@ pub(crate) enum Among {
 pub(crate) fn parts(
     db: &Connection,
     known: Option<(Key, &str)>,
-    among: Among,
+    among: PartScan,
     which: &str,
     params: impl Params,
 ) -> Result<Vec<(EffectRow, Part)>, StoreError> {
@@ -167,8 +170,8 @@ pub(crate) fn parts(
         None => (", name, kind", "JOIN whole ON number = part.whole"),
     };
     let from = match among {
-        Among::All => "part JOIN effect ON id = part.effect",
-        Among::Stuck => "effect INDEXED BY effect_stuck CROSS JOIN part ON part.effect = id",
+        PartScan::All => "part JOIN effect ON id = part.effect",
+        PartScan::Stuck => "effect INDEXED BY effect_stuck CROSS JOIN part ON part.effect = id",
     };
     let sql = format!("SELECT {}, kept{of} FROM {from} {whole} WHERE {which}", columns!());
     let mut statement = db.prepare_cached(&sql).or_store_error()?;
@@ -311,7 +314,7 @@ enum Stored {
 /// a running effect without deadline or epoch becomes a success without expiry, with a body in its
 /// row.
 pub(crate) fn put_success(
-    hot: &mut Hot<'_>,
+    hot: &mut StatementCache<'_>,
     row: i64,
     entry: i64,
     effect: &Effect,
@@ -337,7 +340,7 @@ pub(crate) fn inline(effect: &Effect) -> Option<&[u8]> {
 /// Writes a new effect, which begins as running: its other columns are still empty. Its number is
 /// that of its first entry. `None` if the database has a row of this key already.
 pub(crate) fn put_new(
-    hot: &mut Hot<'_>,
+    hot: &mut StatementCache<'_>,
     namespace: i64,
     key: Key,
     effect: &Effect,

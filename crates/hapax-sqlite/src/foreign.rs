@@ -6,13 +6,13 @@
 use hapax_core::attempt::{AttemptId, Fence};
 use hapax_core::effect::{Ask, Report, Settled, Verdict};
 use hapax_core::name::Name;
-use hapax_store::outbox::Telling;
+use hapax_store::outbox::Attachments;
 use hapax_store::{StoreError, ledger};
 use rusqlite::{Connection, OptionalExtension as _, Transaction, TransactionBehavior};
 
 use crate::connection::{self, number};
 use crate::error::OrStoreError;
-use crate::memory::Memory;
+use crate::memory::ConnectionCache;
 use crate::store::{Shared, SqliteStore};
 use crate::txn::SqliteTxn;
 
@@ -34,7 +34,7 @@ impl SqliteStore {
         ask: &Ask,
     ) -> Result<Verdict, StoreError> {
         check(&self.shared, tx)?;
-        let mut memory = Memory::default();
+        let mut memory = ConnectionCache::default();
         let mut txn = SqliteTxn::new(tx, &self.shared.around, &mut memory);
         txn.read_clock()?;
         ledger::claim(&mut txn, name, ask)
@@ -49,11 +49,11 @@ impl SqliteStore {
         name: &Name,
         by: (AttemptId, Fence),
         report: &Report,
-        telling: &Telling,
+        telling: &Attachments,
     ) -> Result<Settled, StoreError> {
         check(&self.shared, tx)?;
         tx.execute_batch("SAVEPOINT hapax_settle").or_store_error()?;
-        let mut memory = Memory::default();
+        let mut memory = ConnectionCache::default();
         let mut txn = SqliteTxn::new(tx, &self.shared.around, &mut memory);
         let clock = txn.read_clock();
         let settled = clock.and_then(|()| ledger::settle_in(&mut txn, name, by, report, telling));

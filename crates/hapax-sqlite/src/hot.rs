@@ -10,7 +10,7 @@ use crate::journal;
 use crate::part;
 
 /// Prepared statements of one connection, each looked up on first use.
-pub(crate) struct Hot<'a> {
+pub(crate) struct StatementCache<'a> {
     pub(crate) db: &'a Connection,
     load: Option<CachedStatement<'a>>,
     load_by_key: Option<CachedStatement<'a>>,
@@ -21,7 +21,7 @@ pub(crate) struct Hot<'a> {
     part: Option<CachedStatement<'a>>,
 }
 
-impl<'a> Hot<'a> {
+impl<'a> StatementCache<'a> {
     pub(crate) fn of(db: &'a Connection) -> Self {
         Self {
             db,

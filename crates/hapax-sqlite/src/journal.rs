@@ -13,15 +13,15 @@ use hapax_store::{Head, SealedTile, StoreError};
 use rusqlite::{Connection, OptionalExtension as _, Row, params};
 
 use crate::error::OrStoreError;
-use crate::hot::Hot;
-use crate::memory::Mark;
+use crate::hot::StatementCache;
+use crate::memory::EntryAnchor;
 
 const COLUMNS: &str = "j.id, j.at, j.namespace, j.key, j.event, j.state, j.attempt, j.generation,
     j.digest, j.actor, j.note FROM journal j";
 
 /// Appends an entry. SQLite numbers it, and another number than the entry's own is corruption.
 pub(crate) fn append(
-    hot: &mut Hot<'_>,
+    hot: &mut StatementCache<'_>,
     namespace: i64,
     prev: Option<i64>,
     entry: &Entry,
@@ -49,14 +49,14 @@ pub(crate) const APPEND: &str = "INSERT OR FAIL INTO journal (prev, at, namespac
     attempt, generation, digest, actor, note) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)";
 
 /// The mark of the entry of this number, or of the newest entry.
-pub(crate) fn mark(db: &Connection, id: Option<i64>) -> Result<Option<Mark>, StoreError> {
+pub(crate) fn mark(db: &Connection, id: Option<i64>) -> Result<Option<EntryAnchor>, StoreError> {
     let sql = match id {
         Some(_) => "SELECT id, at, event, key, attempt FROM journal WHERE id = ?1",
         None => "SELECT id, at, event, key, attempt FROM journal ORDER BY id DESC LIMIT 1",
     };
     let read = |row: &Row<'_>| {
         let (event, key, attempt) = (row.get(2)?, row.get(3)?, row.get(4)?);
-        Ok(Mark { id: row.get(0)?, at: row.get(1)?, event, key, attempt })
+        Ok(EntryAnchor { id: row.get(0)?, at: row.get(1)?, event, key, attempt })
     };
     let mut statement = db.prepare_cached(sql).or_store_error()?;
     match id {

@@ -21,34 +21,34 @@ use crate::error::OrStoreError;
 use crate::journal;
 use crate::key_index::Mover;
 use crate::part::Whole;
-use crate::seen::Seen;
+use crate::seen::RowCache;
 
 /// The data that a connection keeps between transactions.
 #[derive(Default)]
-pub(crate) struct Memory {
+pub(crate) struct ConnectionCache {
     /// The numbers of namespaces, which never change once given.
     pub(crate) namespaces: HashMap<Namespace, i64>,
     pub(crate) rows: Rows,
     /// The row numbers of effects.
-    pub(crate) seen: Seen,
+    pub(crate) seen: RowCache,
     /// Moves keys into the index; it caches none.
     pub(crate) mover: Mover,
     /// The `data_version` at which the above was last known to be right; none if that is not known.
     version: Option<i64>,
     /// The newest journal entry that was committed then.
-    anchor: Option<Mark>,
+    anchor: Option<EntryAnchor>,
     /// The file was found to have been replaced by an older copy, and no transaction that acted on it
     /// has been committed yet.
     pub(crate) replaced: bool,
     /// The newest entry of the open transaction.
-    pub(crate) appended: Option<Mark>,
+    pub(crate) appended: Option<EntryAnchor>,
     /// Whether the last key that was looked up was found; then the next may be, too.
     pub(crate) claims_find: bool,
 }
 
 /// The fields that tell one journal entry from every other that could have its number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Mark {
+pub(crate) struct EntryAnchor {
     pub(crate) id: i64,
     pub(crate) at: i64,
     pub(crate) event: u8,
@@ -73,10 +73,10 @@ pub(crate) struct Rows {
 /// How many running effects are cached, and how many wholes.
 const REMEMBERED: usize = 8192;
 
-impl Memory {
+impl ConnectionCache {
     /// A cache for a connection that stays open.
     pub(crate) fn with_room() -> Self {
-        Self { seen: Seen::with_room(), ..Self::default() }
+        Self { seen: RowCache::with_room(), ..Self::default() }
     }
 
     /// Drops rows that another connection may have changed. Call it inside a transaction.

@@ -8,13 +8,16 @@ use hapax_core::guard::Guards;
 use hapax_core::key::Key;
 use hapax_core::lease::LeaseId;
 use hapax_core::name::{Name, Namespace};
-use hapax_core::outbox::{Artifact, Event, Order, OutboxId, Payload, Record, Status, Trace, Track};
+use hapax_core::outbox::{
+    Artifact, Event, Order, OrderingKeyHash, OutboxId, Payload, Record, Status, Trace,
+};
 use hapax_core::route::{Route, SinkName};
 use hapax_core::time::{Now, Timestamp};
 use hapax_store::StoreError;
 use hapax_store::outbox::{
-    Aboard, Delivery, Fed, Flight, Found, Landed, Landing, Line, OutboxTxn, OutboxView, Parcel,
-    Passage, RecordFilter, Redrive, Routing, Sink, SinkStats, Tide,
+    BatchedDelivery, DeliveryResult, DeliveryStatus, Disposition, FetchRequest, FollowCursor,
+    GuardCheck, OutboxTxn, OutboxView, Page, QueuedDelivery, RecordFilter, RecordStatus, Redrive,
+    Routing, SendBatch, Sink, SinkStats,
 };
 use rusqlite::{Connection, Params, Row, params};
 
@@ -58,16 +61,16 @@ fn record(row: &Row<'_>) -> rusqlite::Result<Record> {
     })
 }
 
-fn parcel(row: &Row<'_>) -> rusqlite::Result<Parcel> {
-    Ok(Parcel {
+fn parcel(row: &Row<'_>) -> rusqlite::Result<QueuedDelivery> {
+    Ok(QueuedDelivery {
         record: record(row)?,
-        track: Track(row.get::<_, i64>(17)? as u64),
+        track: OrderingKeyHash(row.get::<_, i64>(17)? as u64),
         transaction: 0,
         row: 0,
         tried: row.get(18)?,
         due: Timestamp(row.get(19)?),
         refused: row.get(20)?,
-        passage: Passage::Free,
+        passage: GuardCheck::Free,
     })
 }
 
@@ -100,7 +103,7 @@ impl SqliteTxn<'_> {
         Ok(rows(self.db, sql, [name.as_str()], |row| row.get(0))?.pop())
     }
 
-    fn deliveries(&self, seq: u64) -> Result<Vec<Delivery>, StoreError> {
+    fn deliveries(&self, seq: u64) -> Result<Vec<DeliveryStatus>, StoreError> {
         let sql = "SELECT s.name, d.tried, d.due, d.error, d.updated, d.parks, 0
             FROM delivery d JOIN sink s ON s.id = d.sink WHERE d.seq = ?1
             UNION ALL SELECT s.name, d.tried, NULL, d.error, d.at, 0, 1
@@ -112,7 +115,7 @@ impl SqliteTxn<'_> {
                 (false, Some(_)) => Status::Pending,
                 (false, None) => Status::Failed,
             };
-            Ok(Delivery {
+            Ok(DeliveryStatus {
                 sink: sink_name(row, 0)?,
                 status,
                 tried: row.get(1)?,
@@ -124,16 +127,16 @@ impl SqliteTxn<'_> {
         })
     }
 
-    fn found(&self, record: Record) -> Result<Found, StoreError> {
+    fn found(&self, record: Record) -> Result<RecordStatus, StoreError> {
         let deliveries = self.deliveries(record.seq)?;
         let status = Status::over(deliveries.iter().map(|delivery| delivery.status));
-        Ok(Found { record, status, deliveries })
+        Ok(RecordStatus { record, status, deliveries })
     }
 
-    fn feed_line(&mut self, buckets: &Buckets, line: &Line) -> Result<Fed, StoreError> {
+    fn feed_line(&mut self, buckets: &Buckets, line: &FetchRequest) -> Result<Page, StoreError> {
         let (sink, namespace) = (self.sink_id(&line.sink)?, self.namespace(&line.namespace)?);
         let (Some(sink), Some(namespace)) = (sink, namespace) else {
-            return Ok(Fed { mark: line.mark, ..Fed::default() });
+            return Ok(Page { mark: line.mark, ..Page::default() });
         };
         let sql = format!(
             "SELECT {RECORD}, d.track, d.tried, d.due, d.error IS NOT NULL
@@ -145,14 +148,14 @@ impl SqliteTxn<'_> {
         let mut statement = self.db.prepare_cached(&sql).or_store_error()?;
         let mut found =
             statement.query(params![sink, namespace, line.mark.seq as i64]).or_store_error()?;
-        let mut fed = Fed { mark: line.mark, ..Fed::default() };
+        let mut fed = Page { mark: line.mark, ..Page::default() };
         while let Some(row) = found.next().or_store_error()? {
             if fed.parcels.len() == line.limit {
                 fed.more = true;
                 break;
             }
             fed.mark.seq = row.get::<_, i64>(0).or_store_error()? as u64;
-            let track = Track(row.get::<_, i64>(17).or_store_error()? as u64);
+            let track = OrderingKeyHash(row.get::<_, i64>(17).or_store_error()? as u64);
             if buckets.contains(track.bucket()) {
                 fed.parcels.push(parcel(row).or_store_error()?);
             }
@@ -160,12 +163,12 @@ impl SqliteTxn<'_> {
         Ok(fed)
     }
 
-    fn land_one(&mut self, sink: i64, landed: &Landed, now: Now) -> Result<(), StoreError> {
+    fn land_one(&mut self, sink: i64, landed: &DeliveryResult, now: Now) -> Result<(), StoreError> {
         let (seq, tried, at) = (landed.seq as i64, landed.tried, now.wall.0);
         let Some(namespace) = self.namespace(&landed.namespace)? else { return Ok(()) };
         let place = "WHERE sink = ?1 AND namespace = ?2 AND seq = ?3";
         match &landed.landing {
-            Landing::Delivered { duplicate } => {
+            Disposition::Delivered { duplicate } => {
                 run(
                     self.db,
                     "INSERT INTO dispatched (seq, sink, tried, duplicate, at, error)
@@ -179,14 +182,14 @@ impl SqliteTxn<'_> {
                     params![sink, namespace, seq],
                 )
             }
-            Landing::Again { in_ms, error } => run(
+            Disposition::Again { in_ms, error } => run(
                 self.db,
                 &format!(
                     "UPDATE delivery SET tried = ?4, due = ?5, error = ?6, updated = ?7 {place}"
                 ),
                 params![sink, namespace, seq, tried, now.wall.plus_ms(*in_ms).0, error, at],
             ),
-            Landing::Failed { error, park } => run(
+            Disposition::Failed { error, park } => run(
                 self.db,
                 &format!(
                     "UPDATE delivery SET tried = ?4, due = NULL, parks = ?5, error = ?6, updated = ?7 {place}"
@@ -219,18 +222,25 @@ impl OutboxView for SqliteTxn<'_> {
         Ok(Routing { sinks, routes: routes.into_values().collect() })
     }
 
-    fn tide(&mut self) -> Result<Tide, StoreError> {
+    fn tide(&mut self) -> Result<FollowCursor, StoreError> {
         let sql = "SELECT ifnull(max(seq), 0) FROM outbox_record";
         let last = rows(self.db, sql, [], |row| row.get::<_, i64>(0))?;
-        Ok(Tide { floor: last.first().copied().unwrap_or_default() as u64, ..Tide::default() })
+        Ok(FollowCursor {
+            floor: last.first().copied().unwrap_or_default() as u64,
+            ..FollowCursor::default()
+        })
     }
 
     /// One transaction writes at a time, so records become visible in their order.
-    fn recorded(&mut self, tide: Tide, limit: usize) -> Result<(Vec<Record>, Tide), StoreError> {
+    fn recorded(
+        &mut self,
+        tide: FollowCursor,
+        limit: usize,
+    ) -> Result<(Vec<Record>, FollowCursor), StoreError> {
         let sql = format!("SELECT {RECORD} FROM {FROM} WHERE e.seq > ?1 ORDER BY e.seq LIMIT ?2");
         let records = rows(self.db, &sql, params![tide.floor as i64, limit as i64], record)?;
         let floor = records.last().map_or(tide.floor, |record| record.seq);
-        Ok((records, Tide { floor, ..tide }))
+        Ok((records, FollowCursor { floor, ..tide }))
     }
 
     fn registry(&mut self, datasets: &BTreeSet<&str>) -> Result<Registry, StoreError> {
@@ -253,7 +263,7 @@ impl OutboxView for SqliteTxn<'_> {
         })
     }
 
-    fn records(&mut self, ids: &[OutboxId]) -> Result<Vec<Option<Found>>, StoreError> {
+    fn records(&mut self, ids: &[OutboxId]) -> Result<Vec<Option<RecordStatus>>, StoreError> {
         let sql = format!("SELECT {RECORD} FROM {FROM} WHERE e.outbox_id = ?1");
         ids.iter()
             .map(|id| {
@@ -263,7 +273,7 @@ impl OutboxView for SqliteTxn<'_> {
             .collect()
     }
 
-    fn outbox(&mut self, filter: &RecordFilter) -> Result<Vec<Found>, StoreError> {
+    fn outbox(&mut self, filter: &RecordFilter) -> Result<Vec<RecordStatus>, StoreError> {
         let namespace = match &filter.namespace {
             Some(namespace) => match self.namespace(namespace)? {
                 Some(id) => Some(id),
@@ -317,17 +327,17 @@ impl OutboxView for SqliteTxn<'_> {
         stats.collect()
     }
 
-    fn feed(&mut self, buckets: &Buckets, lines: &[Line]) -> Result<Vec<Fed>, StoreError> {
+    fn feed(&mut self, buckets: &Buckets, lines: &[FetchRequest]) -> Result<Vec<Page>, StoreError> {
         lines.iter().map(|line| self.feed_line(buckets, line)).collect()
     }
 
     fn feed_track(
         &mut self,
         sink: &SinkName,
-        track: Track,
+        track: OrderingKeyHash,
         after: u64,
         limit: usize,
-    ) -> Result<Vec<Parcel>, StoreError> {
+    ) -> Result<Vec<QueuedDelivery>, StoreError> {
         let Some(sink) = self.sink_id(sink)? else { return Ok(Vec::new()) };
         let sql = format!(
             "SELECT {RECORD}, d.track, d.tried, d.due, d.error IS NOT NULL FROM delivery d JOIN {FROM}
@@ -338,10 +348,15 @@ impl OutboxView for SqliteTxn<'_> {
         rows(self.db, &sql, params, parcel)
     }
 
-    fn parked(&mut self, sink: &SinkName, buckets: &Buckets) -> Result<Vec<Track>, StoreError> {
+    fn parked(
+        &mut self,
+        sink: &SinkName,
+        buckets: &Buckets,
+    ) -> Result<Vec<OrderingKeyHash>, StoreError> {
         let Some(sink) = self.sink_id(sink)? else { return Ok(Vec::new()) };
         let sql = "SELECT DISTINCT track FROM delivery WHERE sink = ?1 AND due IS NULL AND parks";
-        let tracks = rows(self.db, sql, [sink], |row| Ok(Track(row.get::<_, i64>(0)? as u64)))?;
+        let tracks =
+            rows(self.db, sql, [sink], |row| Ok(OrderingKeyHash(row.get::<_, i64>(0)? as u64)))?;
         Ok(tracks.into_iter().filter(|track| buckets.contains(track.bucket())).collect())
     }
 
@@ -508,8 +523,8 @@ impl OutboxTxn for SqliteTxn<'_> {
         Ok(())
     }
 
-    fn depart(&mut self, lease: LeaseId, flight: &Flight) -> Result<(), StoreError> {
-        let pair = |parcel: &Aboard| format!("[{},{}]", parcel.seq, parcel.tried);
+    fn depart(&mut self, lease: LeaseId, flight: &SendBatch) -> Result<(), StoreError> {
+        let pair = |parcel: &BatchedDelivery| format!("[{},{}]", parcel.seq, parcel.tried);
         let tries: Vec<_> = flight.parcels.iter().map(pair).collect();
         let tries = format!("[{}]", tries.join(","));
         let sink = self.sink_id(&flight.sink)?;
@@ -525,7 +540,7 @@ impl OutboxTxn for SqliteTxn<'_> {
     fn land(
         &mut self,
         lease: LeaseId,
-        landed: &[Landed],
+        landed: &[DeliveryResult],
         over: &[u64],
         now: Now,
     ) -> Result<(), StoreError> {

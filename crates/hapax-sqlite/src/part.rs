@@ -3,11 +3,11 @@
 use hapax_core::effect::StateName;
 use hapax_core::key::Key;
 use hapax_core::name::{Name, Namespace};
-use hapax_core::part::{Found, Part, Sought};
+use hapax_core::part::{Part, PartFilter, PartRecord};
 use hapax_store::{PartTxn, PartView, StoreError};
 use rusqlite::{Connection, OptionalExtension as _, params};
 
-use crate::effect::{self, Among};
+use crate::effect::{self, PartScan};
 use crate::error::OrStoreError as _;
 use crate::outbox::run;
 use crate::txn::SqliteTxn;
@@ -16,16 +16,20 @@ impl PartView for SqliteTxn<'_> {
     fn part(&mut self, name: &Name) -> Result<Option<Part>, StoreError> {
         let Some(namespace) = self.namespace(&name.namespace)? else { return Ok(None) };
         let Some(effect) = self.number(namespace, name.key)? else { return Ok(None) };
-        let found = effect::parts(self.db, None, Among::All, "id = ?1", [effect])?.pop();
+        let found = effect::parts(self.db, None, PartScan::All, "id = ?1", [effect])?.pop();
         Ok(found.map(|(_, part)| part))
     }
 
-    fn parts(&mut self, namespace: &Namespace, sought: &Sought) -> Result<Vec<Found>, StoreError> {
+    fn parts(
+        &mut self,
+        namespace: &Namespace,
+        sought: &PartFilter,
+    ) -> Result<Vec<PartRecord>, StoreError> {
         let Some(number) = self.namespace(namespace)? else { return Ok(Vec::new()) };
         let states: Vec<_> = sought.states.iter().map(|s| (*s as u8).to_string()).collect();
         let open = |state: &StateName| !state.is_settled() && *state != StateName::Running;
         let stuck = !states.is_empty() && sought.states.iter().all(open);
-        let among = if stuck { Among::Stuck } else { Among::All };
+        let among = if stuck { PartScan::Stuck } else { PartScan::All };
         let states = match states.join(", ") {
             all if all.is_empty() => "TRUE".to_owned(),
             some if stuck => format!("stuck IS NOT NULL AND state IN ({some})"),
@@ -41,7 +45,7 @@ impl PartView for SqliteTxn<'_> {
             "namespace = ?1 AND {states} AND {beyond} ORDER BY part.effect {order} LIMIT ?3"
         );
         let place = sought.beyond.map(|place| place as i64);
-        let found = |(row, part): (effect::EffectRow, Part)| Found {
+        let found = |(row, part): (effect::EffectRow, Part)| PartRecord {
             place: row.id as u64,
             name: Name { namespace: namespace.clone(), key: row.key },
             effect: row.effect,
@@ -118,7 +122,7 @@ impl Whole {
     }
 
     /// The drawers that may hold the requested parts, in the order of the list.
-    fn drawers(&self, sought: &Sought) -> Box<dyn Iterator<Item = i64>> {
+    fn drawers(&self, sought: &PartFilter) -> Box<dyn Iterator<Item = i64>> {
         let beyond = sought.beyond.map(|place| place as i64 >> DRAWER);
         match sought.newest_first {
             true => Box::new((self.first..=beyond.unwrap_or(self.last).min(self.last)).rev()),

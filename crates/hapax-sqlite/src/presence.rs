@@ -15,12 +15,12 @@ use hapax_store::StoreError;
 
 /// The lease files beside one database.
 #[derive(Debug)]
-pub(crate) struct Presence {
+pub(crate) struct LivenessLocks {
     directory: PathBuf,
     held: Mutex<HashMap<LeaseId, File>>,
 }
 
-impl Presence {
+impl LivenessLocks {
     pub(crate) fn beside(database: &Path) -> Self {
         let mut directory = database.as_os_str().to_owned();
         directory.push("-leases");
@@ -77,7 +77,7 @@ mod tests {
     fn a_lease_is_gone_only_when_its_lock_is_free() {
         let directory = tempfile::tempdir().unwrap();
         let database = directory.path().join("x.db");
-        let (mine, theirs) = (Presence::beside(&database), Presence::beside(&database));
+        let (mine, theirs) = (LivenessLocks::beside(&database), LivenessLocks::beside(&database));
         let lease = LeaseId::from_bytes([1; 16]);
         assert!(!mine.is_gone(lease), "no file is no proof");
         theirs.show(lease).unwrap();

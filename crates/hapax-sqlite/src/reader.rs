@@ -7,7 +7,7 @@ use hapax_store::Reading;
 use rusqlite::Connection;
 
 use crate::error::OrStoreError;
-use crate::memory::Memory;
+use crate::memory::ConnectionCache;
 use crate::store::Shared;
 use crate::txn::SqliteTxn;
 
@@ -16,7 +16,7 @@ const BATCH: usize = 32;
 
 /// Works until every sender is gone.
 pub(crate) fn run(db: &Connection, shared: &Arc<Shared>, queue: &Mutex<Receiver<Reading>>) {
-    let mut memory = Memory::with_room();
+    let mut memory = ConnectionCache::with_room();
     loop {
         // Reads are taken before the snapshot: a caller that asks later may know of a commit that
         // the snapshot does not have.

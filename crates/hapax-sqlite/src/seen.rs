@@ -12,13 +12,13 @@ const SETS: usize = 1 << 19;
 
 /// Row numbers of effects by the first halves of their keys, which are as good as random.
 #[derive(Default)]
-pub(crate) struct Seen {
+pub(crate) struct RowCache {
     /// Four pairs of mark and row number, the newest first; 0 is no number. Memory is taken as it
     /// is written to.
     sets: Vec<[u64; 8]>,
 }
 
-impl Seen {
+impl RowCache {
     /// A cache that has room.
     pub(crate) fn with_room() -> Self {
         Self { sets: vec![[0; 8]; SETS] }
@@ -60,9 +60,9 @@ mod tests {
     use hapax_core::key::Key;
     use rusqlite::{Connection, params};
 
-    use super::{SETS, Seen};
+    use super::{RowCache, SETS};
     use crate::effect;
-    use crate::hot::Hot;
+    use crate::hot::StatementCache;
     use crate::key_index::{self, KeyPrefix};
 
     fn half(set: u64, mark: u64) -> KeyPrefix {
@@ -74,7 +74,7 @@ mod tests {
 
     #[test]
     fn four_of_a_set_are_kept_and_the_oldest_goes() {
-        let mut seen = Seen::with_room();
+        let mut seen = RowCache::with_room();
         let all: Vec<KeyPrefix> = (0..5).map(|nth| half(7 + nth * SETS as u64, nth)).collect();
         for (nth, half) in all.iter().enumerate() {
             seen.keep(half, 100 + nth as i64);
@@ -103,7 +103,7 @@ mod tests {
                 VALUES (?2, 1, ?1, ?1, 1, 0, zeroblob(16), ?2, 1, 1, 1, 1, ?2, x'00')";
             db.execute(effect, params![key.as_bytes(), number]).unwrap();
         }
-        let (mut hot, mut seen) = (Hot::of(&db), Seen::with_room());
+        let (mut hot, mut seen) = (StatementCache::of(&db), RowCache::with_room());
         let half = key_index::prefix(1, &keys[0]);
         // The row of another effect, and one that is gone.
         for wrong in [2, 77] {
@@ -116,14 +116,14 @@ mod tests {
 
     #[test]
     fn one_without_room_keeps_nothing() {
-        let mut seen = Seen::default();
+        let mut seen = RowCache::default();
         seen.keep(&half(1, 2), 3);
         assert_eq!(seen.find(&half(1, 2)), None);
     }
 
     #[test]
     fn namespaces_are_told_apart() {
-        let mut seen = Seen::with_room();
+        let mut seen = RowCache::with_room();
         let (_, bytes) = half(1, 2);
         seen.keep(&(1, bytes), 3);
         assert_eq!((seen.find(&(1, bytes)), seen.find(&(2, bytes))), (Some(3), None));

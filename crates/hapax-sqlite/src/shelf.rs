@@ -3,7 +3,9 @@
 use hapax_core::effect::StateName;
 use hapax_core::key::Key;
 use hapax_core::name::{Name, Namespace};
-use hapax_core::shelf::{Evict, Heard, Ontology, Shelf, Shelved, Sought, Stock, What};
+use hapax_core::shelf::{
+    CacheAccess, CacheStats, Evict, IndexEntry, IndexedResult, Ontology, ResultFilter, What,
+};
 use hapax_core::time::{Now, Timestamp};
 use hapax_store::{ShelfTxn, ShelfView, StoreError};
 use rusqlite::{Connection, Row, ToSql, params};
@@ -48,8 +50,8 @@ impl ShelfView for SqliteTxn<'_> {
     fn shelved(
         &mut self,
         namespace: &Namespace,
-        sought: &Sought,
-    ) -> Result<Vec<Shelf>, StoreError> {
+        sought: &ResultFilter,
+    ) -> Result<Vec<IndexedResult>, StoreError> {
         let Some(namespace) = self.namespace(namespace)? else { return Ok(Vec::new()) };
         // Each query has an index of its own.
         let (by, with): (&str, Option<&String>) = match (&sought.text_hash, &sought.ontology) {
@@ -65,14 +67,14 @@ impl ShelfView for SqliteTxn<'_> {
         rows(self.db, &sql, params![namespace, with, sought.limit as i64, sought.ontology], shelf)
     }
 
-    fn stock(&mut self, namespace: &Namespace) -> Result<Stock, StoreError> {
-        let Some(namespace) = self.namespace(namespace)? else { return Ok(Stock::default()) };
+    fn stock(&mut self, namespace: &Namespace) -> Result<CacheStats, StoreError> {
+        let Some(namespace) = self.namespace(namespace)? else { return Ok(CacheStats::default()) };
         let sql = "SELECT ifnull(sum(whole), 0), count(*), ifnull(sum(bytes), 0) FROM shelf
              WHERE namespace = ?1";
         let counted = rows(self.db, sql, params![namespace], |row| {
             let (whole, all): (i64, i64) = (row.get(0)?, row.get(1)?);
             let (whole, parts) = (whole as u64, (all - whole) as u64);
-            Ok(Stock { whole, parts, bytes: row.get::<_, i64>(2)? as u64 })
+            Ok(CacheStats { whole, parts, bytes: row.get::<_, i64>(2)? as u64 })
         })?;
         Ok(counted.first().copied().unwrap_or_default())
     }
@@ -88,10 +90,10 @@ fn ontology(row: &Row<'_>) -> rusqlite::Result<Ontology> {
     })
 }
 
-fn shelf(row: &Row<'_>) -> rusqlite::Result<Shelf> {
-    Ok(Shelf {
+fn shelf(row: &Row<'_>) -> rusqlite::Result<IndexedResult> {
+    Ok(IndexedResult {
         key: Key::from_bytes(row.get(0)?),
-        shelved: Shelved {
+        shelved: IndexEntry {
             ontology: row.get(1)?,
             version: row.get(2)?,
             text_hash: row.get(3)?,
@@ -132,12 +134,12 @@ impl ShelfTxn for SqliteTxn<'_> {
     fn shelve(
         &mut self,
         name: &Name,
-        shelved: &Shelved,
+        shelved: &IndexEntry,
         bytes: u64,
         now: Now,
     ) -> Result<(), StoreError> {
         let namespace = self.namespace_or_new(&name.namespace)?;
-        let Shelved { ontology, version, text_hash, params_hash, whole } = shelved;
+        let IndexEntry { ontology, version, text_hash, params_hash, whole } = shelved;
         let sql = "INSERT OR REPLACE INTO shelf
              (namespace, key, ontology, version, text_hash, params_hash, whole, bytes, created, used)
              VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?9)";
@@ -148,8 +150,8 @@ impl ShelfTxn for SqliteTxn<'_> {
         run(self.db, sql, written).map(drop)
     }
 
-    fn attend(&mut self, heard: &[Heard], now: Now) -> Result<(), StoreError> {
-        for Heard { name, ontology, what, times, about } in heard {
+    fn attend(&mut self, heard: &[CacheAccess], now: Now) -> Result<(), StoreError> {
+        for CacheAccess { name, ontology, what, times, about } in heard {
             let namespace = self.namespace_or_new(&name.namespace)?;
             let key = name.key.as_bytes();
             if what.is_use() {

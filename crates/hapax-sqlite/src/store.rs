@@ -11,9 +11,9 @@ use hapax_store::{Clock, Job, Reading, Store, StoreError};
 
 use crate::clock::BootClock;
 use crate::connection;
-use crate::presence::Presence;
+use crate::presence::LivenessLocks;
 use crate::reader;
-use crate::txn::Surroundings;
+use crate::txn::StoreContext;
 use crate::writer::{self, Writer};
 
 /// How long a lone caller waits for the writer thread to release the writer.
@@ -46,7 +46,7 @@ pub struct SqliteStore {
 
 pub(crate) struct Shared {
     pub(crate) path: PathBuf,
-    pub(crate) around: Surroundings,
+    pub(crate) around: StoreContext,
     stopped: OnceLock<StoreError>,
 }
 
@@ -70,7 +70,7 @@ impl SqliteStore {
         let db = connection::open_writer(path)?;
         let path = std::fs::canonicalize(path)
             .map_err(|error| StoreError::Unavailable(format!("{}: {error}", path.display())))?;
-        let around = Surroundings { clock: options.clock, presence: Presence::beside(&path) };
+        let around = StoreContext { clock: options.clock, presence: LivenessLocks::beside(&path) };
         let shared = Arc::new(Shared { path, around, stopped: OnceLock::new() });
         let (jobs, waiting_jobs) = channel();
         let (readings, waiting_readings) = channel();

@@ -26,14 +26,14 @@ const LOOK_SELDOM: Duration = Duration::from_millis(2);
 
 /// The turn at one database.
 #[derive(Debug)]
-pub(crate) struct Turn {
+pub(crate) struct WriteTurnLock {
     path: PathBuf,
     file: Option<File>,
     /// Until then the turn is not waited for.
     without: Option<Instant>,
 }
 
-impl Turn {
+impl WriteTurnLock {
     pub(crate) fn beside(database: &Path) -> Self {
         let mut path = database.as_os_str().to_owned();
         path.push("-turn");

@@ -20,25 +20,25 @@ use crate::clock::Anchor;
 use crate::effect::{self, EffectRow};
 use crate::epoch;
 use crate::error::OrStoreError;
-use crate::hot::Hot;
+use crate::hot::StatementCache;
 use crate::journal;
 use crate::lease;
 use crate::lock;
-use crate::memory::{Mark, Memory};
-use crate::presence::Presence;
+use crate::memory::{ConnectionCache, EntryAnchor};
+use crate::presence::LivenessLocks;
 use crate::token;
 
 /// The clock and the liveness locks, which every transaction of a store gets.
-pub(crate) struct Surroundings {
+pub(crate) struct StoreContext {
     pub(crate) clock: Arc<dyn Clock>,
-    pub(crate) presence: Presence,
+    pub(crate) presence: LivenessLocks,
 }
 
 pub(crate) struct SqliteTxn<'a> {
     pub(crate) db: &'a Connection,
-    around: &'a Surroundings,
-    pub(crate) hot: Hot<'a>,
-    pub(crate) memory: &'a mut Memory,
+    around: &'a StoreContext,
+    pub(crate) hot: StatementCache<'a>,
+    pub(crate) memory: &'a mut ConnectionCache,
     now: Now,
     loaded: Vec<Loaded>,
 }
@@ -58,11 +58,11 @@ struct Loaded {
 impl<'a> SqliteTxn<'a> {
     pub(crate) fn new(
         db: &'a Connection,
-        around: &'a Surroundings,
-        memory: &'a mut Memory,
+        around: &'a StoreContext,
+        memory: &'a mut ConnectionCache,
     ) -> Self {
         let now = around.clock.now();
-        Self { db, around, hot: Hot::of(db), memory, now, loaded: Vec::new() }
+        Self { db, around, hot: StatementCache::of(db), memory, now, loaded: Vec::new() }
     }
 
     /// Drops the cached wholes. Call it where effects are removed, because a whole may lose its
@@ -549,7 +549,7 @@ impl Txn for SqliteTxn<'_> {
         let loaded = self.row(&name).map(|loaded| (loaded.row, loaded.entry));
         journal::append(&mut self.hot, id, loaded.and_then(|(_, newest)| newest), entry)?;
         self.memory.rows.last_entry = Some(entry.id);
-        self.memory.appended = Some(Mark {
+        self.memory.appended = Some(EntryAnchor {
             id: entry.id as i64,
             at: entry.at.0,
             event: entry.event as u8,

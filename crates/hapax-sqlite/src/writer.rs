@@ -20,9 +20,9 @@ use tokio::sync::oneshot;
 use crate::error::OrStoreError;
 use crate::lease;
 use crate::log::Log;
-use crate::memory::Memory;
+use crate::memory::ConnectionCache;
 use crate::store::Shared;
-use crate::turn::Turn;
+use crate::turn::WriteTurnLock;
 use crate::txn::SqliteTxn;
 
 /// How many commands share a commit at most.
@@ -33,9 +33,9 @@ const OPEN: Duration = Duration::from_millis(5);
 pub(crate) struct Writer {
     db: Connection,
     shared: Arc<Shared>,
-    memory: Memory,
+    memory: ConnectionCache,
     log: Log,
-    turn: Turn,
+    turn: WriteTurnLock,
     /// The next transaction has been begun already.
     begun: bool,
 }
@@ -91,14 +91,14 @@ impl Arrivals<'_> {
 impl Writer {
     pub(crate) fn new(mut db: Connection, shared: Arc<Shared>) -> Result<Self, StoreError> {
         let log = Log::of(&mut db, shared.clone())?;
-        let turn = Turn::beside(&shared.path);
-        Ok(Self { db, shared, memory: Memory::with_room(), log, turn, begun: false })
+        let turn = WriteTurnLock::beside(&shared.path);
+        Ok(Self { db, shared, memory: ConnectionCache::with_room(), log, turn, begun: false })
     }
 
     /// Carries out one batch: these commands, and those that come before it is committed. Returns
     /// how many callers had to wait for the commit.
     fn serve(&mut self, jobs: Vec<Job>, arrivals: &Arrivals<'_>) -> usize {
-        let batch = jobs.into_iter().map(Asked::from).collect();
+        let batch = jobs.into_iter().map(PendingCommand::from).collect();
         let awaited = self.together(batch, arrivals);
         if let Err(error @ StoreError::Stopped(_)) = self.log.mind(&self.db) {
             self.shared.stop(error);
@@ -117,7 +117,7 @@ impl Writer {
     }
 
     /// Carries out a batch and answers it. Returns how many callers had to wait for the commit.
-    fn together(&mut self, mut batch: Vec<Asked>, arrivals: &Arrivals<'_>) -> usize {
+    fn together(&mut self, mut batch: Vec<PendingCommand>, arrivals: &Arrivals<'_>) -> usize {
         if let Some(error) = self.shared.stopped() {
             return answer_all(&mut batch, &error);
         }
@@ -127,7 +127,7 @@ impl Writer {
             result => result,
         };
         match result {
-            Ok(()) => batch.iter_mut().map(Asked::reply).filter(|sent| *sent).count(),
+            Ok(()) => batch.iter_mut().map(PendingCommand::reply).filter(|sent| *sent).count(),
             Err(Undone::All(error)) if batch.len() == 1 || is_final(&error) => {
                 if let StoreError::Stopped(_) = error {
                     self.shared.stop(error.clone());
@@ -135,7 +135,7 @@ impl Writer {
                 answer_all(&mut batch, &error)
             }
             Err(_) => {
-                let left = batch.into_iter().filter(Asked::waits);
+                let left = batch.into_iter().filter(PendingCommand::waits);
                 left.map(|alone| self.together(vec![alone], &Arrivals::NONE)).sum()
             }
         }
@@ -145,7 +145,7 @@ impl Writer {
     /// have been done just before.
     fn commit(
         &mut self,
-        batch: &mut Vec<Asked>,
+        batch: &mut Vec<PendingCommand>,
         guard: Guard,
         arrivals: &Arrivals<'_>,
     ) -> Result<(), Undone> {
@@ -170,7 +170,7 @@ impl Writer {
     /// The work from BEGIN to the end of COMMIT.
     fn transact(
         &mut self,
-        batch: &mut Vec<Asked>,
+        batch: &mut Vec<PendingCommand>,
         guard: Guard,
         arrivals: &Arrivals<'_>,
     ) -> Result<(), Undone> {
@@ -194,7 +194,7 @@ impl Writer {
     /// answered come back while the first of them are served.
     fn carry_out(
         &mut self,
-        batch: &mut Vec<Asked>,
+        batch: &mut Vec<PendingCommand>,
         guard: Guard,
         arrivals: &Arrivals<'_>,
     ) -> Result<(), Undone> {
@@ -216,13 +216,13 @@ impl Writer {
             }
             let expected = if db.total_changes() == start {
                 // These answers rest only on what was committed before, so they need not wait.
-                batch[done..].iter_mut().map(Asked::reply).filter(|sent| *sent).count()
+                batch[done..].iter_mut().map(PendingCommand::reply).filter(|sent| *sent).count()
             } else {
                 arrivals.awaited.saturating_sub(batch.len())
             };
             done = batch.len();
             if since.elapsed() < OPEN {
-                batch.extend(arrivals.next(done, expected).into_iter().map(Asked::from));
+                batch.extend(arrivals.next(done, expected).into_iter().map(PendingCommand::from));
             }
         }
         Ok(())
@@ -261,19 +261,19 @@ fn carry_out(
 }
 
 /// A command that waits for its answer.
-struct Asked {
+struct PendingCommand {
     command: Command,
     answer: Option<Result<Answer, StoreError>>,
     reply: Option<oneshot::Sender<Result<Answer, StoreError>>>,
 }
 
-impl From<Job> for Asked {
+impl From<Job> for PendingCommand {
     fn from(job: Job) -> Self {
         Self { command: job.command, answer: None, reply: Some(job.reply) }
     }
 }
 
-impl Asked {
+impl PendingCommand {
     fn waits(&self) -> bool {
         self.reply.is_some()
     }
@@ -294,7 +294,7 @@ impl Asked {
     }
 }
 
-fn answer_all(batch: &mut [Asked], error: &StoreError) -> usize {
+fn answer_all(batch: &mut [PendingCommand], error: &StoreError) -> usize {
     for asked in batch.iter_mut() {
         asked.answer = Some(Err(error.clone()));
         asked.reply();

@@ -10,9 +10,9 @@ use hapax_core::key::Key;
 use hapax_core::lease::LeaseId;
 use hapax_core::name::{Name, Namespace};
 use hapax_core::outcome::Outcome;
-use hapax_core::part::{Part, Sought};
+use hapax_core::part::{Part, PartFilter};
 use hapax_sqlite::{Options, SqliteStore};
-use hapax_store::outbox::Telling;
+use hapax_store::outbox::Attachments;
 use hapax_store::{Answer, Clock, Command, Job, ManualClock, Store, StoreError, call, read};
 use rusqlite::Connection;
 
@@ -224,7 +224,7 @@ fn a_callers_connection_keeps_our_promises_or_is_refused() {
             &name(1),
             (attempt(1), ledger.fence(1)),
             &success(),
-            &Telling::default(),
+            &Attachments::default(),
         )
     };
     let other = ledger.directory.path().join("other.db");
@@ -258,7 +258,13 @@ fn a_stale_settle_in_leaves_no_trace_even_if_the_caller_commits() {
     let tx = db.transaction().expect("a transaction");
     let settled = ledger
         .store
-        .settle_in(&tx, &name(1), (attempt(9), ledger.fence(1)), &success(), &Telling::default())
+        .settle_in(
+            &tx,
+            &name(1),
+            (attempt(9), ledger.fence(1)),
+            &success(),
+            &Attachments::default(),
+        )
         .expect("an answer");
     assert!(matches!(settled, Settled::Fenced(_)));
     tx.commit().expect_err("the transaction is over");
@@ -277,7 +283,8 @@ fn a_settle_in_that_was_recorded_before_undoes_the_callers_writes() {
     let mut book = || {
         let tx = db.transaction().expect("a transaction");
         tx.execute("INSERT INTO booking VALUES (10)", []).expect("a row");
-        let settled = ledger.store.settle_in(&tx, &name(1), by, &success(), &Telling::default());
+        let settled =
+            ledger.store.settle_in(&tx, &name(1), by, &success(), &Attachments::default());
         // The caller commits, whatever the answer is.
         (settled, tx.commit().is_ok())
     };
@@ -299,7 +306,7 @@ fn a_settle_sees_what_another_connection_committed() {
             attempt: attempt(key),
             fence: Some(ledger.fence(key)),
             report,
-            telling: Telling::default(),
+            telling: Attachments::default(),
         })
     };
     ledger.claim(1);
@@ -308,7 +315,13 @@ fn a_settle_sees_what_another_connection_committed() {
     let tx = db.transaction().expect("a transaction");
     ledger
         .store
-        .settle_in(&tx, &name(1), (attempt(1), ledger.fence(1)), &success(), &Telling::default())
+        .settle_in(
+            &tx,
+            &name(1),
+            (attempt(1), ledger.fence(1)),
+            &success(),
+            &Attachments::default(),
+        )
         .expect("settles");
     tx.commit().expect("commits");
     let late = report(1);
@@ -348,7 +361,7 @@ fn a_wall_clock_that_jumps_ten_years_expires_nothing() {
         attempt: attempt(1),
         fence: Some(ledger.fence(1)),
         report: success(),
-        telling: Telling::default(),
+        telling: Attachments::default(),
     };
     ledger.run(settle).expect("a settle");
     ledger.clock.change(|now| now.wall = now.wall.plus_ms(10 * 365 * 86_400_000));
@@ -391,7 +404,7 @@ fn two_wholes_with_the_same_head_are_told_apart_in_an_older_file_too() {
     }
     let bodies = |store: &SqliteStore, whole| {
         let (whole, kind) = (Some(whole), "mutation".to_owned());
-        let sought = Sought { whole, kind, limit: 9, ..Sought::default() };
+        let sought = PartFilter { whole, kind, limit: 9, ..PartFilter::default() };
         let found = wait(read(store, move |view| view.parts(&Namespace::default(), &sought)));
         found.expect("a read").into_iter().map(|found| found.part.body[0]).collect::<Vec<_>>()
     };
@@ -425,7 +438,7 @@ fn parts_that_lie_far_apart_are_found_in_order() {
         let ask = Ask { part: Some(part), ttl_ms: Some(ttl_ms), ..ask(key) };
         let granted = ledger.run(Command::Claim { name: name(key), ask });
         assert!(matches!(granted, Ok(Answer::Claim(Verdict::Granted(_)))), "{granted:?}");
-        let (report, telling) = (success(), Telling::default());
+        let (report, telling) = (success(), Attachments::default());
         let (name, attempt, fence) = (name(key), attempt(key), Some(ledger.fence(key)));
         let settle = Command::Settle { name, attempt, fence, report, telling };
         ledger.run(settle).expect("settled");
@@ -451,7 +464,8 @@ fn parts_that_lie_far_apart_are_found_in_order() {
     grant(8, ours, 9_000);
     let found = |whole, newest_first, limit, beyond| {
         let (whole, kind) = (Some(whole), "mutation".to_owned());
-        let sought = Sought { whole, kind, limit, newest_first, beyond, ..Sought::default() };
+        let sought =
+            PartFilter { whole, kind, limit, newest_first, beyond, ..PartFilter::default() };
         let found =
             wait(read(&ledger.store, move |view| view.parts(&Namespace::default(), &sought)));
         let found = found.expect("a read");
@@ -549,7 +563,7 @@ fn a_large_body_is_stored_once_and_goes_with_its_last_effect() {
                 attempt: attempt(key),
                 fence: Some(ledger.fence(key)),
                 report,
-                telling: Telling::default(),
+                telling: Attachments::default(),
             })
             .expect("a settle");
     }

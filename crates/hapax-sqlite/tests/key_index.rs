@@ -11,7 +11,7 @@ use hapax_core::lease::LeaseId;
 use hapax_core::name::{Name, Namespace};
 use hapax_core::outcome::Outcome;
 use hapax_sqlite::{Ailment, Options, SqliteStore};
-use hapax_store::outbox::Telling;
+use hapax_store::outbox::Attachments;
 use hapax_store::{Answer, Command, ManualClock, StoreError, call, read};
 use rusqlite::Connection;
 
@@ -104,7 +104,7 @@ impl Ledger<'_> {
             attempt: ask(key).attempt,
             fence: fence(key),
             report: report(),
-            telling: Telling::default(),
+            telling: Attachments::default(),
         };
         let commands: Vec<_> = keys.map(settle).collect();
         assert!(self.all(commands.into_iter()).iter().all(Result::is_ok));

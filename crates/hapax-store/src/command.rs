@@ -10,13 +10,13 @@ use hapax_core::epoch::{Domain, Transition};
 use hapax_core::lease::{Lease, LeaseId};
 use hapax_core::name::{Name, Namespace};
 use hapax_core::route::SinkName;
-use hapax_core::shelf::{Evict, Heard, Ontology};
+use hapax_core::shelf::{CacheAccess, Evict, Ontology};
 use hapax_core::time::LeaseInstant;
 use hapax_core::token::{Token, TokenId};
 use tokio::sync::oneshot;
 
 use crate::error::StoreError;
-use crate::outbox::{Flight, Landed, Redrive, Routing, Telling};
+use crate::outbox::{Attachments, DeliveryResult, Redrive, Routing, SendBatch};
 use crate::txn::{SealedTile, Step, View};
 
 /// One command. Commands share transactions but not fates.
@@ -64,7 +64,7 @@ pub enum Command {
         /// How it went.
         report: Report,
         /// The events, note, index entry and part to record with the report.
-        telling: Telling,
+        telling: Attachments,
     },
     /// Report a reconciler's finding.
     Reconcile {
@@ -188,7 +188,7 @@ pub enum Command {
         actor: String,
     },
     /// Record cache accesses.
-    Attend(Vec<Heard>),
+    Attend(Vec<CacheAccess>),
     /// Remove results, at most this many.
     Evict {
         /// The namespace.
@@ -224,11 +224,11 @@ pub enum Command {
         /// The dispatcher's lease.
         lease: LeaseId,
         /// The delivery results.
-        landed: Vec<Landed>,
+        landed: Vec<DeliveryResult>,
         /// The numbers of the send batches that are over.
         over: Vec<u64>,
         /// The send batches that begin once this command is durable.
-        departing: Vec<Flight>,
+        departing: Vec<SendBatch>,
     },
 }
 

@@ -54,7 +54,7 @@ use crate::clock::{Clock as _, ManualClock};
 use crate::command::{Answer, Command, Job, LeaseAnswer, Limits, Store, call, read};
 use crate::error::StoreError;
 use crate::journal::{Damage, Proof, plan_seal, verify};
-use crate::outbox::Telling;
+use crate::outbox::Attachments;
 use crate::txn::{Filter, Step, View};
 
 /// Expands to one named test per case, each on a fresh store.
@@ -213,7 +213,7 @@ impl<'a> Bench<'a> {
     }
 
     fn settle(&self, key: u8, attempt: AttemptId, report: Report) -> Settled {
-        match self.settle_telling(key, attempt, report, Telling::default()) {
+        match self.settle_telling(key, attempt, report, Attachments::default()) {
             Ok(Answer::Settle(settled)) => settled,
             other => panic!("not an answer to a settle: {other:?}"),
         }
@@ -224,7 +224,7 @@ impl<'a> Bench<'a> {
         key: u8,
         attempt: AttemptId,
         report: Report,
-        telling: Telling,
+        telling: Attachments,
     ) -> Result<Answer, StoreError> {
         let fence = Some(self.fence(key, attempt));
         self.run(Command::Settle { name: name(key), attempt, fence, report, telling })

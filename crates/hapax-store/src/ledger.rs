@@ -24,7 +24,7 @@ use crate::command::{Answer, Command, LeaseAnswer, Limits};
 use crate::dataset;
 use crate::error::StoreError;
 use crate::failpoint::{Point, pass};
-use crate::outbox::{self, Telling};
+use crate::outbox::{self, Attachments};
 use crate::part;
 use crate::shelf;
 use crate::txn::{Head, SealedTile, Step, Txn};
@@ -205,7 +205,7 @@ pub fn claim(txn: &mut dyn Txn, name: &Name, ask: &Ask) -> Result<Verdict, Store
     }
     let (verdict, change) = judge(Fence(txn.next_entry()?));
     if let Some(change) = change {
-        write(txn, name, &change, Told { by: None, note: ask.about.as_deref() })?;
+        write(txn, name, &change, EntryNote { by: None, note: ask.about.as_deref() })?;
         if let Some(part) = &ask.part {
             txn.put_part(name, part)?;
         }
@@ -233,7 +233,7 @@ fn claim_first(
     let Some(fence) = txn.put_first(name, &change.effect)? else { return Ok(None) };
     pass(Point::ChangeRecorded)?;
     let Some((verdict, change)) = judge(fence) else { return Ok(None) };
-    txn.append(&entry(fence.0, name, &change, Told { by: None, note: ask.about.as_deref() }))?;
+    txn.append(&entry(fence.0, name, &change, EntryNote { by: None, note: ask.about.as_deref() }))?;
     pass(Point::ChangeJournalled)?;
     if let Some(part) = &ask.part {
         txn.put_part(name, part)?;
@@ -286,7 +286,7 @@ fn load(
     let why = if gone { "its holder died" } else { "its lease or deadline lapsed" };
     let Some(change) = effect::expire(now, &effect, why) else { return Ok(Some(effect)) };
     if asker.is_none() || !planted(Bug::LockWithoutExpiry) {
-        write(txn, name, &change, Told::default())?;
+        write(txn, name, &change, EntryNote::default())?;
     }
     Ok(Some(change.effect))
 }
@@ -297,13 +297,13 @@ pub(crate) fn one(txn: &mut dyn Txn, name: &Name) -> Result<Option<Effect>, Stor
 
 /// The actor and the note of a journal entry.
 #[derive(Clone, Copy, Default)]
-pub(crate) struct Told<'a> {
+pub(crate) struct EntryNote<'a> {
     by: Option<&'a str>,
     /// Replaces the record's own reason.
     note: Option<&'a str>,
 }
 
-impl<'a> Told<'a> {
+impl<'a> EntryNote<'a> {
     pub(crate) fn by(actor: &'a str, note: &'a str) -> Self {
         Self { by: Some(actor), note: Some(note) }
     }
@@ -314,7 +314,7 @@ pub(crate) fn write(
     txn: &mut dyn Txn,
     name: &Name,
     change: &Change,
-    told: Told<'_>,
+    told: EntryNote<'_>,
 ) -> Result<(), StoreError> {
     let id = match change.event {
         Event::Granted => change.effect.fence.0,
@@ -336,7 +336,7 @@ pub(crate) fn write(
 }
 
 /// The entry of a change.
-fn entry(id: u64, name: &Name, change: &Change, told: Told<'_>) -> Entry {
+fn entry(id: u64, name: &Name, change: &Change, told: EntryNote<'_>) -> Entry {
     let mut entry = Entry::of(id, name, change);
     entry.actor = told.by.map(str::to_owned);
     if let Some(note) = told.note {
@@ -354,7 +354,7 @@ pub fn settle_in(
     name: &Name,
     (attempt, fence): (AttemptId, Fence),
     report: &Report,
-    telling: &Telling,
+    telling: &Attachments,
 ) -> Result<Settled, StoreError> {
     match settle(txn, name, (attempt, Some(fence)), report, telling)? {
         Settled::Repeated if !planted(Bug::RepeatedSettleCommits) => {
@@ -370,7 +370,7 @@ fn settle(
     name: &Name,
     (attempt, fence): (AttemptId, Option<Fence>),
     report: &Report,
-    telling: &Telling,
+    telling: &Attachments,
 ) -> Result<Settled, StoreError> {
     check_note(telling.note.as_deref())?;
     part::check(telling.part.as_ref())?;
@@ -385,7 +385,7 @@ fn settle(
     };
     let (settled, change) = effect::settle(now, current.as_ref(), (attempt, fence), report, over);
     if let Some(change) = change {
-        let mut told = Told::default();
+        let mut told = EntryNote::default();
         if let State::Succeeded(_) = change.effect.state {
             outbox::record(txn, name, &change.effect, &telling.events)?;
             told.note = telling.note.as_deref();
@@ -449,7 +449,7 @@ fn judge(
     }
     let (judged, change) = decide(now, current.as_ref());
     if let Some(change) = change {
-        let told = by.map(|(actor, note)| Told::by(actor, note)).unwrap_or_default();
+        let told = by.map(|(actor, note)| EntryNote::by(actor, note)).unwrap_or_default();
         write(txn, name, &change, told)?;
     }
     Ok(Answer::Judged(judged))
@@ -497,7 +497,7 @@ fn advance(
     for name in names {
         let Some(effect) = one(txn, &name)? else { continue };
         let Some(change) = effect::void(now, &effect, &why) else { continue };
-        write(txn, &name, &change, Told::by(actor, &why))?;
+        write(txn, &name, &change, EntryNote::by(actor, &why))?;
         voided += usize::from(!matches!(effect.state, State::Indeterminate { .. }));
     }
     record_transition(txn, now, namespace, &next, (actor, reason))?;
@@ -536,12 +536,12 @@ fn record_transition(
     let (_, granted) = effect::claim(now, None, &ask, fence);
     let Some(mut granted) = granted else { return Ok(()) };
     granted.effect.generation += generation;
-    write(txn, &name, &granted, Told::default())?;
+    write(txn, &name, &granted, EntryNote::default())?;
     let report = Report::Succeeded(Outcome::from(reason));
     let by = (ask.attempt, Some(fence));
     let (_, settled) = effect::settle(now, Some(&granted.effect), by, &report, None);
     match settled {
-        Some(settled) => write(txn, &name, &settled, Told::by(actor, reason)),
+        Some(settled) => write(txn, &name, &settled, EntryNote::by(actor, reason)),
         None => Ok(()),
     }
 }

@@ -31,7 +31,7 @@ use crate::command::{Job, Reading, Store};
 use crate::error::StoreError;
 use crate::ledger;
 #[cfg(feature = "proof")]
-use crate::outbox::Telling;
+use crate::outbox::Attachments;
 use crate::txn::{Filter, Found, Head, SealedTile, Step, Txn, View};
 
 /// A ledger that lives as long as the process.
@@ -85,7 +85,7 @@ impl MemoryStore {
     ) -> Result<Settled, StoreError> {
         let mut tables = self.lock();
         let mut txn = MemoryTxn { now: self.clock.now(), tables: &mut tables, undo: Vec::new() };
-        let settled = ledger::settle_in(&mut txn, name, by, report, &Telling::default());
+        let settled = ledger::settle_in(&mut txn, name, by, report, &Attachments::default());
         if !matches!(settled, Ok(Settled::Recorded | Settled::Repeated)) {
             txn.take_back();
         }

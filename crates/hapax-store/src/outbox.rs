@@ -13,10 +13,10 @@ use hapax_core::effect::Effect;
 use hapax_core::guard::Guards;
 use hapax_core::lease::{Lease, LeaseId};
 use hapax_core::name::{Name, Namespace};
-use hapax_core::outbox::{Artifact, Event, OutboxId, Record, Status, Track};
+use hapax_core::outbox::{Artifact, Event, OrderingKeyHash, OutboxId, Record, Status};
 use hapax_core::part::Part;
 use hapax_core::route::{self, Route, SinkName};
-use hapax_core::shelf::Shelved;
+use hapax_core::shelf::IndexEntry;
 use hapax_core::time::{Now, Timestamp};
 
 use crate::command::{Answer, Limits};
@@ -37,13 +37,13 @@ pub struct Emission {
 /// Everything that a settle records beside the report. Only a success records the events, the note
 /// and the index entry.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Telling {
+pub struct Attachments {
     /// Events for the outbox.
     pub events: Vec<Emission>,
     /// A note for the journal entry.
     pub note: Option<String>,
     /// The index entry by which the result is found.
-    pub shelved: Option<Shelved>,
+    pub shelved: Option<IndexEntry>,
     /// The part's new data, recorded with any report.
     pub part: Option<Part>,
 }
@@ -73,13 +73,13 @@ pub struct Routing {
 
 /// A request for pending deliveries of one sink in one namespace, after a cursor.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Line {
+pub struct FetchRequest {
     /// The sink.
     pub sink: SinkName,
     /// The namespace.
     pub namespace: Namespace,
     /// The cursor.
-    pub mark: Mark,
+    pub mark: Cursor,
     /// How many to read at most.
     pub limit: usize,
 }
@@ -87,7 +87,7 @@ pub struct Line {
 /// A cursor over the deliveries of one sink. Only its store can interpret it: commits may finish
 /// out of order, and the cursor passes over none of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Mark {
+pub struct Cursor {
     /// The transaction of the last delivery that was read, where transactions overlap.
     pub transaction: u64,
     /// The place of the last delivery that was read.
@@ -96,7 +96,7 @@ pub struct Mark {
 
 /// A follower's cursor over all records. Only its store can interpret it.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Tide {
+pub struct FollowCursor {
     /// Everything up to this place has been read, and nothing will be added there.
     pub floor: u64,
     /// Once all transactions before the first number are over, all records up to the second are
@@ -108,22 +108,22 @@ pub struct Tide {
 
 /// One page of a sink's deliveries.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Fed {
+pub struct Page {
     /// Deliveries to be made, some perhaps not for the first time.
-    pub parcels: Vec<Parcel>,
+    pub parcels: Vec<QueuedDelivery>,
     /// The cursor after this page.
-    pub mark: Mark,
+    pub mark: Cursor,
     /// Whether more may follow.
     pub more: bool,
 }
 
 /// A record to be delivered to one sink.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Parcel {
+pub struct QueuedDelivery {
     /// The record.
     pub record: Record,
     /// The hash of its ordering key.
-    pub track: Track,
+    pub track: OrderingKeyHash,
     /// The transaction that recorded it, where transactions overlap.
     pub transaction: u64,
     /// The row that the store read the delivery from, as a hint; 0 if the store gives none.
@@ -133,14 +133,14 @@ pub struct Parcel {
     /// Whether an earlier attempt ended in an error, and not only in the death of its dispatcher.
     pub refused: bool,
     /// The guards' verdict on it.
-    pub passage: Passage,
+    pub passage: GuardCheck,
     /// When it is due.
     pub due: Timestamp,
 }
 
 /// The guards' verdict on a record.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Passage {
+pub enum GuardCheck {
     /// It passed them before it was recorded.
     Free,
     /// The guards have not checked it: a program wrote it to the database itself.
@@ -149,14 +149,14 @@ pub enum Passage {
     Barred(String),
 }
 
-impl Parcel {
+impl QueuedDelivery {
     /// Has the guards check the deliveries that they have not checked yet.
     pub fn judge(
         view: &mut (impl OutboxView + ?Sized),
         parcels: &mut [Self],
     ) -> Result<(), StoreError> {
         let mut unasked: Vec<_> =
-            parcels.iter_mut().filter(|parcel| parcel.passage == Passage::Unasked).collect();
+            parcels.iter_mut().filter(|parcel| parcel.passage == GuardCheck::Unasked).collect();
         if unasked.is_empty() {
             return Ok(());
         }
@@ -164,7 +164,7 @@ impl Parcel {
         let registry = view.registry(&datasets)?;
         for parcel in &mut unasked {
             let against = dataset::objection(&registry, &parcel.record.event);
-            parcel.passage = against.map_or(Passage::Free, Passage::Barred);
+            parcel.passage = against.map_or(GuardCheck::Free, GuardCheck::Barred);
         }
         Ok(())
     }
@@ -172,29 +172,29 @@ impl Parcel {
 
 /// A batch of records that a dispatcher is about to send to one sink.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Flight {
+pub struct SendBatch {
     /// Its number, which the dispatcher chose.
     pub id: u64,
     /// The sink.
     pub sink: SinkName,
     /// The records.
-    pub parcels: Vec<Aboard>,
+    pub parcels: Vec<BatchedDelivery>,
 }
 
 /// A record in a send batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Aboard {
+pub struct BatchedDelivery {
     /// Its place in the outbox.
     pub seq: u64,
     /// The hash of its ordering key.
-    pub track: Track,
+    pub track: OrderingKeyHash,
     /// How often it was tried, this attempt included.
     pub tried: u32,
 }
 
 /// The result of one attempt to deliver a record.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Landed {
+pub struct DeliveryResult {
     /// The sink.
     pub sink: SinkName,
     /// The record's namespace.
@@ -208,12 +208,12 @@ pub struct Landed {
     /// How often it was tried, this attempt included.
     pub tried: u32,
     /// The result.
-    pub landing: Landing,
+    pub landing: Disposition,
 }
 
 /// The disposition of a delivery after an attempt.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Landing {
+pub enum Disposition {
     /// The sink has it.
     Delivered {
         /// Whether the sink had it before.
@@ -237,18 +237,18 @@ pub enum Landing {
 
 /// A record and its deliveries.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Found {
+pub struct RecordStatus {
     /// The record.
     pub record: Record,
     /// Its status over all sinks.
     pub status: Status,
     /// Its delivery to each sink, ordered by sink.
-    pub deliveries: Vec<Delivery>,
+    pub deliveries: Vec<DeliveryStatus>,
 }
 
 /// The delivery of one record to one sink.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Delivery {
+pub struct DeliveryStatus {
     /// The sink.
     pub sink: SinkName,
     /// The delivery's status.
@@ -314,11 +314,15 @@ pub trait OutboxView {
     fn routing(&mut self) -> Result<Routing, StoreError>;
 
     /// A cursor from which a follower misses no record from now on.
-    fn tide(&mut self) -> Result<Tide, StoreError>;
+    fn tide(&mut self) -> Result<FollowCursor, StoreError>;
 
     /// The records after this cursor, in every namespace, each once, at most `limit`; and the next
     /// cursor.
-    fn recorded(&mut self, tide: Tide, limit: usize) -> Result<(Vec<Record>, Tide), StoreError>;
+    fn recorded(
+        &mut self,
+        tide: FollowCursor,
+        limit: usize,
+    ) -> Result<(Vec<Record>, FollowCursor), StoreError>;
 
     /// The enabled guards, and the declarations of these datasets.
     fn registry(&mut self, datasets: &BTreeSet<&str>) -> Result<Registry, StoreError>;
@@ -330,28 +334,32 @@ pub trait OutboxView {
     fn sinks(&mut self) -> Result<Vec<Sink>, StoreError>;
 
     /// Records by their ids, in this order.
-    fn records(&mut self, ids: &[OutboxId]) -> Result<Vec<Option<Found>>, StoreError>;
+    fn records(&mut self, ids: &[OutboxId]) -> Result<Vec<Option<RecordStatus>>, StoreError>;
 
     /// The records that a filter selects.
-    fn outbox(&mut self, filter: &RecordFilter) -> Result<Vec<Found>, StoreError>;
+    fn outbox(&mut self, filter: &RecordFilter) -> Result<Vec<RecordStatus>, StoreError>;
 
     /// Counts of the deliveries to each sink.
     fn outbox_stats(&mut self) -> Result<Vec<SinkStats>, StoreError>;
 
     /// Pending deliveries in these buckets: one page for each request, each in order.
-    fn feed(&mut self, buckets: &Buckets, lines: &[Line]) -> Result<Vec<Fed>, StoreError>;
+    fn feed(&mut self, buckets: &Buckets, lines: &[FetchRequest]) -> Result<Vec<Page>, StoreError>;
 
     /// Pending deliveries of one ordering key after a place, in order.
     fn feed_track(
         &mut self,
         sink: &SinkName,
-        track: Track,
+        track: OrderingKeyHash,
         after: u64,
         limit: usize,
-    ) -> Result<Vec<Parcel>, StoreError>;
+    ) -> Result<Vec<QueuedDelivery>, StoreError>;
 
     /// The ordering keys in these buckets that wait behind a failed delivery.
-    fn parked(&mut self, sink: &SinkName, buckets: &Buckets) -> Result<Vec<Track>, StoreError>;
+    fn parked(
+        &mut self,
+        sink: &SinkName,
+        buckets: &Buckets,
+    ) -> Result<Vec<OrderingKeyHash>, StoreError>;
 
     /// The artifact that is registered as this version of a dataset.
     fn artifact(
@@ -396,13 +404,13 @@ pub trait OutboxTxn: OutboxView {
     fn drop_dispatcher(&mut self, lease: LeaseId) -> Result<(), StoreError>;
 
     /// Records a batch that is about to be sent.
-    fn depart(&mut self, lease: LeaseId, flight: &Flight) -> Result<(), StoreError>;
+    fn depart(&mut self, lease: LeaseId, flight: &SendBatch) -> Result<(), StoreError>;
 
     /// Writes delivery results, and removes the send batches that are over.
     fn land(
         &mut self,
         lease: LeaseId,
-        landed: &[Landed],
+        landed: &[DeliveryResult],
         over: &[u64],
         now: Now,
     ) -> Result<(), StoreError>;
@@ -514,9 +522,9 @@ fn is_lost(txn: &mut dyn Txn, now: Now, id: LeaseId) -> Result<bool, StoreError>
 pub(crate) fn dispatch(
     txn: &mut dyn Txn,
     lease: LeaseId,
-    landed: &[Landed],
+    landed: &[DeliveryResult],
     over: &[u64],
-    departing: &[Flight],
+    departing: &[SendBatch],
 ) -> Result<Answer, StoreError> {
     if !txn.is_dispatcher(lease)? {
         return Err(StoreError::LeaseDead(lease));

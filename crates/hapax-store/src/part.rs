@@ -1,7 +1,7 @@
 //! Parts: effects that belong to a whole.
 
 use hapax_core::name::{Name, Namespace};
-use hapax_core::part::{Found, Part, Sought};
+use hapax_core::part::{Part, PartFilter, PartRecord};
 
 use crate::command::Limits;
 use crate::error::StoreError;
@@ -13,7 +13,11 @@ pub trait PartView {
     fn part(&mut self, name: &Name) -> Result<Option<Part>, StoreError>;
 
     /// Parts, each with its effect.
-    fn parts(&mut self, namespace: &Namespace, sought: &Sought) -> Result<Vec<Found>, StoreError>;
+    fn parts(
+        &mut self,
+        namespace: &Namespace,
+        sought: &PartFilter,
+    ) -> Result<Vec<PartRecord>, StoreError>;
 }
 
 /// The writes of parts.

@@ -10,12 +10,14 @@ use hapax_core::name::{Name, Namespace};
 use hapax_core::outbox::{Event, OutboxId, Payload, Record};
 use hapax_core::outcome::Outcome;
 use hapax_core::route;
-use hapax_core::shelf::{Evict, Heard, Ontology, Shelf, Shelved, Sought, Stock};
+use hapax_core::shelf::{
+    CacheAccess, CacheStats, Evict, IndexEntry, IndexedResult, Ontology, ResultFilter,
+};
 use hapax_core::time::Now;
 
 use crate::command::{Answer, Limits};
 use crate::error::StoreError;
-use crate::ledger::{self, Told};
+use crate::ledger::{self, EntryNote};
 use crate::txn::Txn;
 
 /// The reads of results and ontologies.
@@ -35,11 +37,14 @@ pub trait ShelfView {
     fn ontologies(&mut self, namespace: &Namespace) -> Result<Vec<Ontology>, StoreError>;
 
     /// The results that clients requested, most recently used first.
-    fn shelved(&mut self, namespace: &Namespace, sought: &Sought)
-    -> Result<Vec<Shelf>, StoreError>;
+    fn shelved(
+        &mut self,
+        namespace: &Namespace,
+        sought: &ResultFilter,
+    ) -> Result<Vec<IndexedResult>, StoreError>;
 
     /// Counts and size of the results.
-    fn stock(&mut self, namespace: &Namespace) -> Result<Stock, StoreError>;
+    fn stock(&mut self, namespace: &Namespace) -> Result<CacheStats, StoreError>;
 }
 
 /// The writes of results and ontologies.
@@ -63,13 +68,13 @@ pub trait ShelfTxn {
     fn shelve(
         &mut self,
         name: &Name,
-        shelved: &Shelved,
+        shelved: &IndexEntry,
         bytes: u64,
         now: Now,
     ) -> Result<(), StoreError>;
 
     /// Records cache accesses. A hit, or a part that was used, counts as used now.
-    fn attend(&mut self, heard: &[Heard], now: Now) -> Result<(), StoreError>;
+    fn attend(&mut self, heard: &[CacheAccess], now: Now) -> Result<(), StoreError>;
 
     /// Removes results and their effects, except those that are being made again.
     fn evict(
@@ -125,7 +130,7 @@ fn check(id: &str, ontology: Option<&Ontology>) -> Result<(), StoreError> {
 pub(crate) fn check_version(
     txn: &mut dyn Txn,
     namespace: &Namespace,
-    shelved: &Shelved,
+    shelved: &IndexEntry,
 ) -> Result<(), StoreError> {
     match txn.ontology_version(namespace, &shelved.ontology)? {
         Some(version) if version == shelved.version => Ok(()),
@@ -134,7 +139,7 @@ pub(crate) fn check_version(
 }
 
 /// Records cache accesses.
-pub(crate) fn attend(txn: &mut dyn Txn, heard: &[Heard]) -> Result<Answer, StoreError> {
+pub(crate) fn attend(txn: &mut dyn Txn, heard: &[CacheAccess]) -> Result<Answer, StoreError> {
     if heard.len() > Limits::HEARD {
         let most = Limits::HEARD;
         return Err(StoreError::Invalid(format!("at most {most} are written down at once")));
@@ -188,7 +193,7 @@ fn record_change(
         part: None,
     };
     let (_, Some(granted)) = effect::claim(now, None, &ask, fence) else { return Ok(()) };
-    ledger::write(txn, &name, &granted, Told::default())?;
+    ledger::write(txn, &name, &granted, EntryNote::default())?;
     let report = Report::Succeeded(Outcome::from(after.unwrap_or_default()));
     let by = (ask.attempt, Some(fence));
     let (_, settled) = effect::settle(now, Some(&granted.effect), by, &report, None);
@@ -201,7 +206,7 @@ fn record_change(
         Record { id: outbox, seq: 0, name: name.clone(), ordinal: 0, event, created: now.wall };
     txn.put_record(&record, &sinks)?;
     let what = format!("{id}: {} → {}", before.unwrap_or("none"), after.unwrap_or("none"));
-    ledger::write(txn, &name, &settled, Told::by(actor, &what))
+    ledger::write(txn, &name, &settled, EntryNote::by(actor, &what))
 }
 
 /// The name of the event that announces a change.

@@ -50,12 +50,12 @@ pub(crate) struct Cache {
 
 /// When the engine asked the store, so that an answer older than a [`Cache::clear`] is not cached.
 #[derive(Clone, Copy)]
-pub(crate) struct Asked {
+pub(crate) struct AskedAt {
     cleared: u64,
     at_ms: u64,
 }
 
-impl Asked {
+impl AskedAt {
     /// Whether the cache was not cleared between the two requests.
     pub(crate) fn is_as_good_as(self, other: Self) -> bool {
         self.cleared == other.cleared
@@ -109,15 +109,15 @@ impl Cache {
     }
 
     /// Call this before asking the store for the outcome that goes to [`put`](Self::put).
-    pub(crate) fn asked(&self) -> Asked {
-        Asked { cleared: self.cleared.load(Ordering::Acquire), at_ms: self.now_ms() }
+    pub(crate) fn asked(&self) -> AskedAt {
+        AskedAt { cleared: self.cleared.load(Ordering::Acquire), at_ms: self.now_ms() }
     }
 
     /// Caches the store's answer, unless the cache was cleared since it was asked. A record that
     /// was settled after the request expires no earlier than one `ttl` after the request.
     pub(crate) fn put(
         &self,
-        asked: Asked,
+        asked: AskedAt,
         name: &Name,
         fingerprint: Fingerprint,
         outcome: Outcome,

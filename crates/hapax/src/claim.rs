@@ -12,16 +12,16 @@ use hapax_core::name::Name;
 use hapax_core::outcome::Outcome;
 use hapax_core::planted::{Bug, planted};
 use hapax_core::retry::Backoff;
-use hapax_store::outbox::Telling;
+use hapax_store::outbox::Attachments;
 use hapax_store::{Answer, Command, Step, StoreError, call, read};
 use rusqlite::Transaction;
 use tokio::runtime::Handle;
 
 use crate::effect::EffectBuilder;
-use crate::emit::Told;
+use crate::emit::CollectedAttachments;
 use crate::engine::{Hapax, Inner, random};
 use crate::error::Error;
-use crate::wording::Wording;
+use crate::wording::Redactor;
 
 /// Permission to perform one effect, once. Cheap to clone.
 ///
@@ -57,8 +57,8 @@ pub struct Claim {
     /// The claim's own deadline, by the boot-time clock.
     deadline_ms: Option<u64>,
     settled_in: Arc<AtomicBool>,
-    pub(crate) told: Arc<Told>,
-    wording: Option<Arc<dyn Wording>>,
+    pub(crate) told: Arc<CollectedAttachments>,
+    wording: Option<Arc<dyn Redactor>>,
 }
 
 impl Claim {
@@ -87,7 +87,7 @@ impl Claim {
         Self { is_opaque, deadline_ms, ..self }
     }
 
-    pub(crate) fn worded(self, wording: Option<Arc<dyn Wording>>) -> Self {
+    pub(crate) fn worded(self, wording: Option<Arc<dyn Redactor>>) -> Self {
         Self { wording, ..self }
     }
 
@@ -278,7 +278,7 @@ impl Claim {
     /// Journals a stale success in the engine's own transaction: nothing of it may stay in the caller's.
     pub(crate) fn contradict(&self, report: Report) {
         let by = (self.grant.attempt, Some(self.grant.fence));
-        tell(&self.inner, &self.name, by, report, Telling::default());
+        tell(&self.inner, &self.name, by, report, Attachments::default());
     }
 
     /// Notes that a caller's transaction settled the effect.
@@ -331,7 +331,7 @@ impl Drop for Held {
             Stage::Asked => Report::Released("the grant was not delivered".into()),
             Stage::Running => Report::Ambiguous("the work was dropped before it ended".into()),
         };
-        tell(&self.inner, &self.name, (self.attempt, self.fence), report, Telling::default());
+        tell(&self.inner, &self.name, (self.attempt, self.fence), report, Attachments::default());
     }
 }
 
@@ -345,7 +345,7 @@ pub(crate) fn tell(
     name: &Name,
     (attempt, fence): (AttemptId, Option<Fence>),
     report: Report,
-    telling: Telling,
+    telling: Attachments,
 ) {
     let undelivered = fence.is_none();
     let command = Command::Settle { name: name.clone(), attempt, fence, report, telling };

@@ -19,20 +19,20 @@ use hapax_core::outcome::Outcome;
 use hapax_core::part::Part;
 use hapax_core::planted::{Bug, planted};
 use hapax_store::failpoint::{Point, pass};
-use hapax_store::outbox::Telling;
+use hapax_store::outbox::Attachments;
 use hapax_store::{Answer, Command, StoreError, call, read};
 use tokio::time::Instant;
 
-use crate::cache::Asked;
+use crate::cache::AskedAt;
 use crate::claim::{Claim, Held};
 use crate::engine::{Hapax, random};
 use crate::error::{Error, Failure};
 use crate::flight::{Seat, follow};
 use crate::handler::{caught, message};
-use crate::patience::Patience;
+use crate::patience::Deadline;
 use crate::rollback;
 use crate::settle::settle;
-use crate::wording::{self, Wording};
+use crate::wording::{self, Redactor};
 
 /// The result of an effect that happened.
 ///
@@ -87,11 +87,11 @@ pub enum OnLock {
 }
 
 type Looking = Pin<Box<dyn Future<Output = Finding> + Send>>;
-type Reconciler = Arc<dyn Fn(Sought) -> Looking + Send + Sync>;
+type Reconciler = Arc<dyn Fn(LookupRequest) -> Looking + Send + Sync>;
 
 /// The attempt that a reconciler looks for: it may have happened, or may still be under way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Sought {
+pub struct LookupRequest {
     /// The attempt, for a target that keeps ids.
     pub attempt: AttemptId,
     /// Its fence. A target that compares numbers refuses the attempt once it has seen a higher
@@ -144,7 +144,7 @@ pub struct EffectBuilder {
     shares_failures: bool,
     reconciler: Option<Reconciler>,
     leaves_partial: bool,
-    wording: Option<Arc<dyn Wording>>,
+    wording: Option<Arc<dyn Redactor>>,
 }
 
 /// The fingerprint of an effect without a payload.
@@ -228,7 +228,7 @@ impl EffectBuilder {
 
     /// Rewords the texts that the ledger keeps about the effect: why it failed, why it could not be
     /// undone, what a reconciler found. A rollback step that may not be kept as it is, is refused.
-    pub fn worded(mut self, wording: Arc<dyn Wording>) -> Self {
+    pub fn worded(mut self, wording: Arc<dyn Redactor>) -> Self {
         self.wording = Some(wording);
         self
     }
@@ -335,7 +335,7 @@ impl EffectBuilder {
     /// ```
     pub fn reconcile<F, Fut>(mut self, reconciler: F) -> Self
     where
-        F: Fn(Sought) -> Fut + Send + Sync + 'static,
+        F: Fn(LookupRequest) -> Fut + Send + Sync + 'static,
         Fut: Future<Output = Finding> + Send + 'static,
     {
         self.reconciler = Some(Arc::new(move |sought| Box::pin(reconciler(sought))));
@@ -406,7 +406,7 @@ impl EffectBuilder {
         let inner = &self.hapax.inner;
         inner.start();
         let _here = inner.enter();
-        let mut patience = Patience::until(until);
+        let mut patience = Deadline::until(until);
         loop {
             let asked = inner.cache.asked();
             let (verdict, held, lease) = self.claim(&mut patience).await?;
@@ -429,7 +429,7 @@ impl EffectBuilder {
     /// Claims until there is a verdict. Also returns the lease it depends on, and when it was asked for.
     async fn claim(
         &self,
-        patience: &mut Patience,
+        patience: &mut Deadline,
     ) -> Result<(Verdict, Held, (LeaseId, u64)), Error> {
         let inner = &self.hapax.inner;
         let mut attempt = AttemptId::from_bytes(random()?);
@@ -495,8 +495,8 @@ impl EffectBuilder {
     async fn consider(
         &self,
         verdict: Verdict,
-        asked: Asked,
-        patience: &mut Patience,
+        asked: AskedAt,
+        patience: &mut Deadline,
     ) -> Result<Option<Done>, Error> {
         let inner = &self.hapax.inner;
         match verdict {
@@ -528,7 +528,7 @@ impl EffectBuilder {
     }
 
     /// Asks the reconciler, or rolls back, where that can unblock the effect.
-    async fn unblock(&self, blocked: Blocked, patience: &mut Patience) -> Result<(), Error> {
+    async fn unblock(&self, blocked: Blocked, patience: &mut Deadline) -> Result<(), Error> {
         let inner = &self.hapax.inner;
         match (&self.reconciler, blocked.state) {
             _ if blocked.holder.is_some() => Err(Error::Blocked(blocked)),
@@ -541,14 +541,14 @@ impl EffectBuilder {
                 let Some(effect) = effect.filter(|effect| effect.attempt == blocked.attempt) else {
                     return Ok(());
                 };
-                let sought = Sought { attempt: effect.attempt, fence: effect.fence };
+                let sought = LookupRequest { attempt: effect.attempt, fence: effect.fence };
                 let finding = reconciler(sought).await;
                 let finding = match &self.wording {
                     Some(wording) => wording::found(finding, &**wording),
                     None => finding,
                 };
                 pass(Point::ReconcileLooked)?;
-                let (name, Sought { attempt, fence }) = (self.name.clone(), sought);
+                let (name, LookupRequest { attempt, fence }) = (self.name.clone(), sought);
                 let command = Command::Reconcile { name, attempt, fence, looked, finding };
                 match call(&*inner.store, command).await? {
                     Answer::Judged(Judged::Undecided { .. }) => {
@@ -609,7 +609,7 @@ impl EffectBuilder {
         pass(Point::RunBegin)?;
         if planted(Bug::SettleBeforeRun) {
             let report = Report::Succeeded(Outcome::from("too early"));
-            settle(inner, &self.name, claim.by(), report, Telling::default()).await?;
+            settle(inner, &self.name, claim.by(), report, Attachments::default()).await?;
         }
         let work = caught(handler, claim.clone());
         let worked = match self.safety {

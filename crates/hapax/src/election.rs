@@ -15,7 +15,7 @@ pub struct Board<T> {
 
 /// The role of a caller.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub enum Place<T> {
+pub enum Role<T> {
     /// No other caller in this process is doing it.
     Lead,
     /// Another caller is doing it, and this is how to follow.
@@ -37,13 +37,13 @@ impl<T: Clone> Board<T> {
         name: &Name,
         fingerprint: Fingerprint,
         follow: impl FnOnce() -> T,
-    ) -> Place<T> {
+    ) -> Role<T> {
         match self.aloft.get(name) {
-            Some((known, leader)) if *known == fingerprint => Place::Follow(leader.clone()),
-            Some(_) => Place::Apart,
+            Some((known, leader)) if *known == fingerprint => Role::Follow(leader.clone()),
+            Some(_) => Role::Apart,
             None => {
                 self.aloft.insert(name.clone(), (fingerprint, follow()));
-                Place::Lead
+                Role::Lead
             }
         }
     }

@@ -4,29 +4,29 @@ use std::sync::{Mutex, MutexGuard};
 
 use hapax_core::outbox::Event;
 use hapax_core::part::Part;
-use hapax_core::shelf::Shelved;
-use hapax_store::outbox::{Emission, Telling};
+use hapax_core::shelf::IndexEntry;
+use hapax_store::outbox::{Attachments, Emission};
 
 use crate::claim::Claim;
 use crate::error::Error;
 
 /// The emissions of an attempt so far.
 #[derive(Default)]
-pub(crate) struct Told(Mutex<Telling>);
+pub(crate) struct CollectedAttachments(Mutex<Attachments>);
 
-impl Told {
-    fn lock(&self) -> MutexGuard<'_, Telling> {
+impl CollectedAttachments {
+    fn lock(&self) -> MutexGuard<'_, Attachments> {
         self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
     /// The emissions to record with the outcome.
-    pub(crate) fn waiting(&self) -> Telling {
+    pub(crate) fn waiting(&self) -> Attachments {
         self.lock().clone()
     }
 
     /// The emissions to record when there is no outcome: only the part.
-    pub(crate) fn in_any_case(&self) -> Telling {
-        Telling { part: self.lock().part.clone(), ..Telling::default() }
+    pub(crate) fn in_any_case(&self) -> Attachments {
+        Attachments { part: self.lock().part.clone(), ..Attachments::default() }
     }
 }
 
@@ -48,7 +48,7 @@ impl Claim {
 
     /// Adds the outcome to the result index, as a result that may be forgotten. It is recorded only
     /// if it was made from the present version of its ontology.
-    pub fn shelve(&self, shelved: Shelved) {
+    pub fn shelve(&self, shelved: IndexEntry) {
         self.told.lock().shelved = Some(shelved);
     }
 

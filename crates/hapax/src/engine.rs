@@ -23,11 +23,11 @@ use crate::effect::EffectBuilder;
 use crate::error::Error;
 use crate::flight::Flights;
 use crate::holder::Holder;
-use crate::outbox::follow::Wire;
+use crate::outbox::follow::FollowBus;
 use crate::passes::{self, Pass};
 use crate::rollback::Rollbacks;
 use crate::seal;
-use crate::waiting::Waiting;
+use crate::waiting::Waiters;
 
 /// A ledger of effects, open in this process. Cheap to clone.
 ///
@@ -67,7 +67,7 @@ pub(crate) struct Inner {
     pub(crate) cache: Arc<Cache>,
     pub(crate) flights: Arc<Flights>,
     pub(crate) holder: Arc<Holder>,
-    pub(crate) waiting: Arc<Waiting>,
+    pub(crate) waiting: Arc<Waiters>,
     pub(crate) rollbacks: Rollbacks,
     pub(crate) keep_limit: usize,
     pub(crate) callers: AtomicUsize,
@@ -79,7 +79,7 @@ pub(crate) struct Inner {
     /// Notified when this process emits an event.
     pub(crate) emitted: Notify,
     /// Sends new events to the followers in this process.
-    pub(crate) wire: Wire,
+    pub(crate) wire: FollowBus,
     background: bool,
     started: OnceLock<()>,
     closed: AtomicBool,
@@ -286,7 +286,7 @@ impl Builder {
         let cache = Arc::new(Cache::new(clock, self.remember));
         let holder = Holder::new(store.clone(), cache.clone(), self.lease, self.holder);
         let inner = Inner {
-            waiting: Waiting::new(store.clone()),
+            waiting: Waiters::new(store.clone()),
             store,
             sqlite: parts.sqlite,
             #[cfg(feature = "postgres")]
@@ -303,7 +303,7 @@ impl Builder {
             abandoned: Abandoned::default(),
             anchors: Mutex::default(),
             emitted: Notify::new(),
-            wire: Wire::default(),
+            wire: FollowBus::default(),
             background: self.background,
             started: OnceLock::new(),
             closed: AtomicBool::new(false),

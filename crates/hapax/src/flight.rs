@@ -9,19 +9,19 @@ use hapax_core::fingerprint::Fingerprint;
 use hapax_core::name::Name;
 use tokio::sync::watch;
 
-use crate::cache::{Asked, Cache};
+use crate::cache::{AskedAt, Cache};
 use crate::effect::Done;
-use crate::election::{Board, Place};
+use crate::election::{Board, Role};
 use crate::error::Error;
 
-type Landing = Option<Result<Done, Error>>;
+type FlightResult = Option<Result<Done, Error>>;
 
 /// A flight, and the state of the cache when it began.
-type Aloft = (Asked, watch::Receiver<Landing>);
+type OpenFlight = (AskedAt, watch::Receiver<FlightResult>);
 
 #[derive(Default)]
 pub(crate) struct Flights {
-    board: Mutex<Board<Aloft>>,
+    board: Mutex<Board<OpenFlight>>,
 }
 
 /// The role of a caller.
@@ -29,7 +29,7 @@ pub(crate) enum Seat {
     /// No other caller in this process is doing it: do it, and tell the followers.
     Leader(Leader),
     /// Another caller is doing it.
-    Follower(watch::Receiver<Landing>),
+    Follower(watch::Receiver<FlightResult>),
     /// The flight is for another payload, or began before a reset; only the store can judge.
     Stranger,
 }
@@ -37,7 +37,7 @@ pub(crate) enum Seat {
 pub(crate) struct Leader {
     flights: Arc<Flights>,
     name: Name,
-    landing: watch::Sender<Landing>,
+    landing: watch::Sender<FlightResult>,
 }
 
 impl Flights {
@@ -57,17 +57,17 @@ impl Flights {
             (asked, receiver)
         });
         match (place, landing) {
-            (Place::Follow((left, landing)), _) if left.is_as_good_as(asked) && !in_doubt => {
+            (Role::Follow((left, landing)), _) if left.is_as_good_as(asked) && !in_doubt => {
                 Seat::Follower(landing)
             }
-            (Place::Lead, Some(landing)) => {
+            (Role::Lead, Some(landing)) => {
                 Seat::Leader(Leader { flights: self.clone(), name: name.clone(), landing })
             }
             _ => Seat::Stranger,
         }
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, Board<Aloft>> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, Board<OpenFlight>> {
         self.board.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 }
@@ -89,7 +89,7 @@ impl Drop for Leader {
 }
 
 /// The leader's result; `None` if it ended without one.
-pub(crate) async fn follow(mut landing: watch::Receiver<Landing>) -> Landing {
+pub(crate) async fn follow(mut landing: watch::Receiver<FlightResult>) -> FlightResult {
     let landed = landing.wait_for(Option::is_some).await;
     landed.ok().and_then(|result| result.clone())
 }

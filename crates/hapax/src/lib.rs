@@ -77,12 +77,12 @@ mod wording;
 pub use budget::Budget;
 pub use claim::Claim;
 pub use counters::Counts;
-pub use effect::{Done, EffectBuilder, How, OnLock, Sought};
+pub use effect::{Done, EffectBuilder, How, LookupRequest, OnLock};
 pub use engine::{Builder, Hapax};
 pub use error::{Error, Failure};
 pub use ledger::{Doctor, Finding as DoctorFinding, Sealed, Severity};
 pub use passes::Pass;
-pub use wording::Wording;
+pub use wording::Redactor;
 
 pub use hapax_core::attempt::{AttemptId, Fence};
 pub use hapax_core::checkpoint::Verifier;

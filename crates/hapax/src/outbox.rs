@@ -12,16 +12,16 @@ mod telemetry;
 mod waiting;
 mod work;
 
-pub use dispatcher::{Dispatcher, Standing};
+pub use dispatcher::{Dispatcher, DispatcherStatus};
 pub use follow::{Following, Missed};
-pub use sink::{Letter, Sink, SinkSettings, Told};
+pub use sink::{Acks, Delivery, Sink, SinkSettings};
 
 pub use hapax_core::dataset::Dataset;
-pub use hapax_core::delivery::{Heals, Poison, Policy, Refusal, Sent};
+pub use hapax_core::delivery::{OnExhausted, Policy, Refusal, Retryability, Sent};
 pub use hapax_core::guard::Guards;
 pub use hapax_core::outbox::{Artifact, Event, Order, OutboxId, Payload, Record, Status, Trace};
 pub use hapax_core::route::{Route, SinkName, SinkNameError, fits, sinks as routed};
-pub use hapax_store::outbox::{Delivery, Found, RecordFilter, Redrive, SinkStats};
+pub use hapax_store::outbox::{DeliveryStatus, RecordFilter, RecordStatus, Redrive, SinkStats};
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -37,14 +37,14 @@ use crate::error::Error;
 ///
 /// ```
 /// use std::sync::Arc;
-/// use hapax::outbox::{Event, Letter, Outbox, Payload, Sink, Told};
+/// use hapax::outbox::{Event, Delivery, Outbox, Payload, Sink, Acks};
 /// use hapax::{Failure, Hapax, Key};
 ///
 /// /// Prints what it is given.
 /// struct Printer;
 ///
 /// impl Sink for Printer {
-///     async fn send(&self, letters: &[Letter], told: &Told) {
+///     async fn send(&self, letters: &[Delivery], told: &Acks) {
 ///         for (nth, letter) in letters.iter().enumerate() {
 ///             println!("{} {}", letter.record.id, letter.record.event.payload.as_str());
 ///             told.delivered(nth);
@@ -158,14 +158,14 @@ impl Hapax {
     }
 
     /// A record of this namespace, and the state of its deliveries.
-    pub async fn record(&self, id: OutboxId) -> Result<Option<Found>, Error> {
+    pub async fn record(&self, id: OutboxId) -> Result<Option<RecordStatus>, Error> {
         let mut found = read(&*self.inner.store, move |view| view.records(&[id])).await?;
-        let mine = |found: &Found| found.record.name.namespace == self.namespace;
+        let mine = |found: &RecordStatus| found.record.name.namespace == self.namespace;
         Ok(found.pop().flatten().filter(mine))
     }
 
     /// Records of this namespace, newest first.
-    pub async fn records(&self, filter: RecordFilter) -> Result<Vec<Found>, Error> {
+    pub async fn records(&self, filter: RecordFilter) -> Result<Vec<RecordStatus>, Error> {
         let filter = RecordFilter { namespace: Some(self.namespace.clone()), ..filter };
         Ok(read(&*self.inner.store, move |view| view.outbox(&filter)).await?)
     }

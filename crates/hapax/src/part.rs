@@ -1,6 +1,6 @@
 //! Effects that belong together.
 
-pub use hapax_core::part::{Found, Part, Sought};
+pub use hapax_core::part::{Part, PartFilter, PartRecord};
 use hapax_store::read;
 
 use crate::engine::Hapax;
@@ -19,7 +19,7 @@ impl Hapax {
     /// Parts, each with its effect.
     ///
     /// ```
-    /// use hapax::part::{Part, Sought};
+    /// use hapax::part::{Part, PartFilter};
     /// use hapax::{Failure, Hapax, Key};
     ///
     /// # #[tokio::main(flavor = "current_thread")]
@@ -31,13 +31,13 @@ impl Hapax {
     /// hapax.effect(charge).part(part).run(|_| async { Ok::<_, Failure>("receipt 7") }).await?;
     ///
     /// let sought =
-    ///     Sought { whole: Some(whole), kind: "charge".into(), limit: 10, ..Sought::default() };
+    ///     PartFilter { whole: Some(whole), kind: "charge".into(), limit: 10, ..PartFilter::default() };
     /// let found = hapax.parts(sought).await?;
     /// assert_eq!((found[0].name.key, &found[0].part.body[..]), (charge, &b"EUR 10.00"[..]));
     /// # Ok(())
     /// # }
     /// ```
-    pub async fn parts(&self, sought: Sought) -> Result<Vec<Found>, Error> {
+    pub async fn parts(&self, sought: PartFilter) -> Result<Vec<PartRecord>, Error> {
         let namespace = self.namespace.clone();
         Ok(read(&*self.inner.store, move |view| view.parts(&namespace, &sought)).await?)
     }

@@ -8,12 +8,12 @@ use tokio::time::Instant;
 use crate::engine::random;
 
 /// How long a caller is willing to wait, and how often it has.
-pub(crate) struct Patience {
+pub(crate) struct Deadline {
     until: Instant,
     waits: u32,
 }
 
-impl Patience {
+impl Deadline {
     const PAUSES: Backoff = Backoff { base_ms: 10, cap_ms: 500, attempts: u32::MAX };
 
     pub(crate) fn until(until: Instant) -> Self {

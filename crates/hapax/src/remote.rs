@@ -10,14 +10,14 @@ use hapax_core::key::Key;
 use hapax_core::lease::Lease;
 use hapax_core::name::{Name, Namespace};
 use hapax_core::outbox::Event;
-use hapax_store::outbox::{Emission, Telling};
+use hapax_store::outbox::{Attachments, Emission};
 use hapax_store::{Answer, Command, LeaseAnswer, Step, StoreError, call, read};
 use tokio::time::Instant;
 
 use crate::effect::{EffectBuilder, OnLock};
 use crate::engine::{Hapax, random};
 use crate::error::Error;
-use crate::patience::Patience;
+use crate::patience::Deadline;
 
 /// How the holder's name of a client's lease begins, before the namespace.
 const REMOTE: &str = "remote:";
@@ -192,7 +192,7 @@ impl Remote<'_> {
         let emits = !events.is_empty();
         let events =
             (0..).zip(events).map(|(ordinal, event)| Emission { ordinal, event }).collect();
-        let telling = Telling { events, note, ..Telling::default() };
+        let telling = Attachments { events, note, ..Attachments::default() };
         let inner = &self.hapax.inner;
         let settled = crate::settle::settle(inner, &self.name(key), by, report, telling).await?;
         if emits {
@@ -218,7 +218,7 @@ impl Remote<'_> {
 
     /// The effect, once no attempt is running or this much time has passed.
     pub async fn attach(&self, key: Key, wait: Duration) -> Result<Option<Effect>, Error> {
-        let (name, patience) = (self.name(key), Patience::until(Instant::now() + wait));
+        let (name, patience) = (self.name(key), Deadline::until(Instant::now() + wait));
         loop {
             let effect = self.hapax.show(key).await?;
             let running = effect.as_ref().filter(|e| e.state.name() == StateName::Running);
@@ -338,7 +338,7 @@ impl EffectBuilder {
         if lease.is_none() {
             self.deadline = Some(deadline);
         }
-        let mut patience = Patience::until(Instant::now() + self.wait);
+        let mut patience = Deadline::until(Instant::now() + self.wait);
         let mut anchors = 0;
         loop {
             // The cache is valid while this process has a lease.

@@ -13,7 +13,7 @@ use hapax_store::{Command, StoreError, call, read};
 
 use crate::engine::Hapax;
 use crate::error::{Error, Failure};
-use crate::wording::Wording;
+use crate::wording::Redactor;
 
 type Undoing = Pin<Box<dyn Future<Output = Result<(), Failure>> + Send>>;
 type Handler = Arc<dyn Fn(Vec<u8>) -> Undoing + Send + Sync>;
@@ -79,7 +79,7 @@ impl Hapax {
         &self,
         key: Key,
         attempt: AttemptId,
-        wording: &Arc<dyn Wording>,
+        wording: &Arc<dyn Redactor>,
     ) -> Result<bool, Error> {
         undo(self, &Name { namespace: self.namespace.clone(), key }, attempt, Some(wording)).await
     }
@@ -112,7 +112,7 @@ pub(crate) async fn undo(
     hapax: &Hapax,
     name: &Name,
     attempt: AttemptId,
-    wording: Option<&Arc<dyn Wording>>,
+    wording: Option<&Arc<dyn Redactor>>,
 ) -> Result<bool, Error> {
     let of = name.clone();
     let steps = read(&*hapax.inner.store, move |view| view.steps(&of, attempt)).await?;

@@ -10,10 +10,10 @@ use hapax_core::outcome::{Cause, Outcome};
 use hapax_core::planted::{Bug, planted};
 use hapax_core::retry::Backoff;
 use hapax_store::failpoint::{Point, pass};
-use hapax_store::outbox::Telling;
+use hapax_store::outbox::Attachments;
 use hapax_store::{Answer, Command, StoreError, read};
 
-use crate::cache::Asked;
+use crate::cache::AskedAt;
 use crate::claim::{Claim, tell};
 use crate::effect::{Done, EffectBuilder, How};
 use crate::engine::{Inner, random};
@@ -30,7 +30,7 @@ pub(crate) async fn settle(
     name: &Name,
     (attempt, fence): (AttemptId, Fence),
     report: Report,
-    telling: Telling,
+    telling: Attachments,
 ) -> Result<Settled, StoreError> {
     for nth in 1.. {
         let (name_again, report_again) = (name.clone(), report.clone());
@@ -73,7 +73,7 @@ impl EffectBuilder {
                 None => {
                     let reason = "settled in a transaction that was rolled back".into();
                     let report = Report::Failed(reason);
-                    settle(inner, &self.name, claim.by(), report, Telling::default()).await?;
+                    settle(inner, &self.name, claim.by(), report, Attachments::default()).await?;
                     Err(Error::NotCommitted)
                 }
             };
@@ -129,13 +129,13 @@ impl EffectBuilder {
         }))
     }
 
-    fn remember(&self, asked: Asked, outcome: Outcome) -> Done {
+    fn remember(&self, asked: AskedAt, outcome: Outcome) -> Done {
         self.keep(asked, &outcome, self.ttl);
         Done { outcome, how: How::Executed }
     }
 
     /// Caches an outcome, unless it counts in one epoch only.
-    pub(crate) fn keep(&self, asked: Asked, outcome: &Outcome, ttl: Option<Duration>) {
+    pub(crate) fn keep(&self, asked: AskedAt, outcome: &Outcome, ttl: Option<Duration>) {
         if self.bound.is_none() {
             let cache = &self.hapax.inner.cache;
             cache.put(asked, &self.name, self.fingerprint, outcome.clone(), ttl);

@@ -1,6 +1,8 @@
 //! Results that may be forgotten, and the ontologies they are made from.
 
-pub use hapax_core::shelf::{Evict, Heard, Ontology, Shelf, Shelved, Sought, Stock, What};
+pub use hapax_core::shelf::{
+    CacheAccess, CacheStats, Evict, IndexEntry, IndexedResult, Ontology, ResultFilter, What,
+};
 pub use hapax_store::shelf::CHANGED;
 use hapax_store::{Answer, Command, StoreError, call, read};
 
@@ -71,19 +73,19 @@ impl Hapax {
     }
 
     /// Results that callers asked for, the most recently used first.
-    pub async fn shelved(&self, sought: Sought) -> Result<Vec<Shelf>, Error> {
+    pub async fn shelved(&self, sought: ResultFilter) -> Result<Vec<IndexedResult>, Error> {
         let namespace = self.namespace.clone();
         Ok(read(&*self.inner.store, move |view| view.shelved(&namespace, &sought)).await?)
     }
 
     /// The size of the result index.
-    pub async fn stock(&self) -> Result<Stock, Error> {
+    pub async fn stock(&self) -> Result<CacheStats, Error> {
         let namespace = self.namespace.clone();
         Ok(read(&*self.inner.store, move |view| view.stock(&namespace)).await?)
     }
 
     /// Records how requests used the results. At most 4,096 at once.
-    pub async fn attend(&self, heard: Vec<Heard>) -> Result<(), Error> {
+    pub async fn attend(&self, heard: Vec<CacheAccess>) -> Result<(), Error> {
         self.count(Command::Attend(heard)).await.map(drop)
     }
 

@@ -25,12 +25,12 @@ struct Room {
     ticking: bool,
 }
 
-pub(crate) struct Waiting {
+pub(crate) struct Waiters {
     store: Arc<dyn Store>,
     room: Mutex<Room>,
 }
 
-impl Waiting {
+impl Waiters {
     pub(crate) fn new(store: Arc<dyn Store>) -> Arc<Self> {
         Arc::new(Self { store, room: Mutex::default() })
     }

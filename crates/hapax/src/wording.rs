@@ -6,7 +6,7 @@ use hapax_store::Step;
 
 /// Rewords the texts that the ledger keeps. See
 /// [`EffectBuilder::worded`](crate::EffectBuilder::worded).
-pub trait Wording: Send + Sync {
+pub trait Redactor: Send + Sync {
     /// The reason of a failure, reworded.
     fn reason(&self, reason: &str) -> String;
 
@@ -23,7 +23,7 @@ pub trait Wording: Send + Sync {
 }
 
 /// A reconciler's finding, reworded.
-pub(crate) fn found(finding: Finding, wording: &dyn Wording) -> Finding {
+pub(crate) fn found(finding: Finding, wording: &dyn Redactor) -> Finding {
     match finding {
         Finding::Happened(outcome) => Finding::Happened(wording.outcome(&outcome)),
         Finding::CannotTell(why) => Finding::CannotTell(wording.reason(&why)),

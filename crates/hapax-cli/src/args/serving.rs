@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Subcommand, ValueEnum};
-use hapax_server::idempotency::Fate;
+use hapax_server::idempotency::Settlement;
 
 use super::duration;
 
@@ -157,7 +157,7 @@ pub(crate) struct Proxy {
     pub(crate) largest_answer: usize,
     /// The meaning of a status, in place of the preset's: 503=unknown
     #[arg(long, value_parser = meaning, value_name = "STATUS=kept|not-done|unknown")]
-    pub(crate) meaning: Vec<(http::StatusCode, Fate)>,
+    pub(crate) meaning: Vec<(http::StatusCode, Settlement)>,
     /// Keep this header of answers too
     #[arg(long, value_name = "HEADER")]
     pub(crate) keep_header: Vec<http::HeaderName>,
@@ -172,13 +172,13 @@ pub(crate) struct Proxy {
     pub(crate) log_format: LogFormat,
 }
 
-fn meaning(text: &str) -> Result<(http::StatusCode, Fate), String> {
+fn meaning(text: &str) -> Result<(http::StatusCode, Settlement), String> {
     let known = || -> Option<_> {
         let (status, fate) = text.split_once('=')?;
         let fate = match fate {
-            "kept" => Fate::Settled,
-            "not-done" => Fate::NotDone,
-            "unknown" => Fate::Unknown,
+            "kept" => Settlement::Settled,
+            "not-done" => Settlement::NotDone,
+            "unknown" => Settlement::Unknown,
             _ => return None,
         };
         Some((status.parse().ok()?, fate))

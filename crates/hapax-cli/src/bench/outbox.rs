@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use hapax::Hapax;
-use hapax::outbox::{Letter, Outbox, Sink, SinkSettings, Told};
+use hapax::outbox::{Acks, Delivery, Outbox, Sink, SinkSettings};
 use hapax::tokio_postgres::{self, Client, NoTls};
 
 use super::load::runtime;
@@ -100,7 +100,7 @@ fn filled_drain(scratch: &Scratch, runtime: &tokio::runtime::Runtime) -> Result<
 struct Nothing(Arc<AtomicUsize>);
 
 impl Sink for Nothing {
-    async fn send(&self, letters: &[Letter], told: &Told) {
+    async fn send(&self, letters: &[Delivery], told: &Acks) {
         for nth in 0..letters.len() {
             told.delivered(nth);
         }
@@ -205,7 +205,7 @@ async fn hold_snapshot(scratch: &Scratch) -> Result<Client, Failed> {
 struct Stopwatch(Arc<Mutex<Vec<f64>>>);
 
 impl Sink for Stopwatch {
-    async fn send(&self, letters: &[Letter], told: &Told) {
+    async fn send(&self, letters: &[Delivery], told: &Acks) {
         let now = micros();
         for (nth, letter) in letters.iter().enumerate() {
             // The payload says when the commit was requested.

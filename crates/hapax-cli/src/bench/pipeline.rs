@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use hapax::{Hapax, Safety};
-use hapax_pipeline::{Made, Operation, Pipeline, Trouble};
+use hapax_pipeline::{Operation, Pipeline, WorkError, WorkResult};
 
 use super::load::{self, runtime};
 use super::postgres::Scratch;
@@ -79,7 +79,9 @@ fn operations(place: &Path, time: Duration) -> Result<f64, Failed> {
                 };
                 let asked = pipeline.operation(operation);
                 let asked = asked.with(|effect| effect.safety(Safety::Transactional));
-                asked.run(|_| async { Ok::<_, Trouble>(Made::new("receipt 0123456789")) }).await?;
+                asked
+                    .run(|_| async { Ok::<_, WorkError>(WorkResult::new("receipt 0123456789")) })
+                    .await?;
                 Ok(())
             }
         };

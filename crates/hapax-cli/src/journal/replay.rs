@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use hapax::{Digest, Hapax};
-use hapax_pipeline::promotion::{self, Fate, Promotion};
+use hapax_pipeline::promotion::{self, Promotion, PromotionResult};
 use hapax_pipeline::replay::{self, Divergence, Replayed, Scope};
 use hapax_pipeline::{Fold, Run, review};
 use serde_json::{Value, json};
@@ -177,11 +177,11 @@ pub(super) async fn promote(global: &Global, asked: &Promote) -> Result<Exit, Fa
     hapax.close().await?;
     let promoted = promoted?;
     let word = |fate| match fate {
-        Fate::Placed => "in place",
-        Fate::PlacedBefore => "in place already",
-        Fate::NotApproved => "not approved",
+        PromotionResult::Placed => "in place",
+        PromotionResult::PlacedBefore => "in place already",
+        PromotionResult::NotApproved => "not approved",
     };
-    let waits = promoted.iter().any(|one| one.fate == Fate::NotApproved);
+    let waits = promoted.iter().any(|one| one.fate == PromotionResult::NotApproved);
     for Promotion { operation, uri, checksum, fate } in &promoted {
         match global.json {
             true => output::json(&json!({

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use super::{Found, Kind};
+use super::{GuardFinding, Kind};
 use crate::json::Json;
 
 const GEOMETRIES: [&str; 7] = [
@@ -41,9 +41,9 @@ const PLACES: [&str; 9] = [
 
 /// The form in which a value gives a place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Place<'a> {
+pub enum Location<'a> {
     /// A latitude or a longitude, under a name that says so.
-    Half(Half<'a>),
+    Coordinate(Coordinate<'a>),
     /// One position or many, as numbers or as a text of two numbers.
     Whole,
     /// A list with a latitude and a longitude somewhere in it, as rows of tables have them.
@@ -54,7 +54,7 @@ pub enum Place<'a> {
 
 /// The name of one coordinate: `site_` and `lat` of `site_lat`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Half<'a> {
+pub struct Coordinate<'a> {
     /// Whether it is a latitude; else it is a longitude.
     pub latitude: bool,
     /// The text before the word, the same in the name of the other coordinate.
@@ -63,22 +63,22 @@ pub struct Half<'a> {
     pub suffix: &'a str,
 }
 
-impl<'a> Place<'a> {
+impl<'a> Location<'a> {
     /// The form in which a value gives a place, given its name.
     ///
     /// ```
-    /// use hapax_core::guard::Place;
+    /// use hapax_core::guard::Location;
     /// use hapax_core::json::Json;
     ///
-    /// assert_eq!(Place::of("note", &Json::text("geo:38.89,-77.03")), Some(Place::Written));
-    /// assert_eq!(Place::of("note", &Json::text("east of the river")), None);
+    /// assert_eq!(Location::of("note", &Json::text("geo:38.89,-77.03")), Some(Location::Written));
+    /// assert_eq!(Location::of("note", &Json::text("east of the river")), None);
     /// ```
     pub fn of(name: &'a str, value: &Json) -> Option<Self> {
         if is_place_name(name) && is_place(value) {
             return Some(Self::Whole);
         }
-        match (Half::of(name), value) {
-            (Some(half), value) if is_degrees(value) => Some(Self::Half(half)),
+        match (Coordinate::of(name), value) {
+            (Some(half), value) if is_degrees(value) => Some(Self::Coordinate(half)),
             // A list of latitudes or longitudes is reported item by item.
             (None, Json::Array(items)) if is_position(items) => Some(Self::Whole),
             (None, Json::Array(items)) if is_row(items) => Some(Self::Row),
@@ -88,15 +88,15 @@ impl<'a> Place<'a> {
     }
 }
 
-impl<'a> Half<'a> {
+impl<'a> Coordinate<'a> {
     /// The coordinate that a name stands for, if it does.
     ///
     /// ```
-    /// use hapax_core::guard::Half;
+    /// use hapax_core::guard::Coordinate;
     ///
-    /// let half = Half { latitude: true, prefix: "station", suffix: "_2" };
-    /// assert_eq!(Half::of("stationLat_2"), Some(half));
-    /// assert_eq!(Half::of("flat"), None);
+    /// let half = Coordinate { latitude: true, prefix: "station", suffix: "_2" };
+    /// assert_eq!(Coordinate::of("stationLat_2"), Some(half));
+    /// assert_eq!(Coordinate::of("flat"), None);
     /// ```
     pub fn of(name: &'a str) -> Option<Self> {
         let (start, word) = last(name)?;
@@ -127,9 +127,9 @@ impl<'a> Half<'a> {
 }
 
 /// Adds every exact place in a payload. A value without a name goes by the name around it.
-pub(super) fn find(name: &str, value: &Json, at: &mut String, found: &mut Vec<Found>) {
-    if Place::of(name, value).is_some() {
-        found.push(Found { pointer: at.clone(), kind: Kind::Coordinates });
+pub(super) fn find(name: &str, value: &Json, at: &mut String, found: &mut Vec<GuardFinding>) {
+    if Location::of(name, value).is_some() {
+        found.push(GuardFinding { pointer: at.clone(), kind: Kind::Coordinates });
         return;
     }
     let length = at.len();
@@ -137,16 +137,16 @@ pub(super) fn find(name: &str, value: &Json, at: &mut String, found: &mut Vec<Fo
         Json::Object(members) => {
             // A name that is a place is not repeated; the object that has it is named.
             if members.iter().any(|(name, _)| is_written(name)) {
-                found.push(Found { pointer: at.clone(), kind: Kind::Coordinates });
+                found.push(GuardFinding { pointer: at.clone(), kind: Kind::Coordinates });
                 return;
             }
             let axes = axes(members);
             for (member, value) in members {
                 at.push('/');
                 at.push_str(&member.replace('~', "~0").replace('/', "~1"));
-                match Half::axis(member).and_then(|axis| axes.get(&axis.other())) {
+                match Coordinate::axis(member).and_then(|axis| axes.get(&axis.other())) {
                     Some(other) if is_exact(value, other) => {
-                        found.push(Found { pointer: at.clone(), kind: Kind::Coordinates });
+                        found.push(GuardFinding { pointer: at.clone(), kind: Kind::Coordinates });
                     }
                     _ => find(called(name, member), value, at, found),
                 }
@@ -165,8 +165,8 @@ pub(super) fn find(name: &str, value: &Json, at: &mut String, found: &mut Vec<Fo
 }
 
 /// The members of an object whose names are those of axes.
-pub fn axes(members: &[(String, Json)]) -> HashMap<Half<'_>, &Json> {
-    let axes = members.iter().map(|(name, value)| (Half::axis(name), value));
+pub fn axes(members: &[(String, Json)]) -> HashMap<Coordinate<'_>, &Json> {
+    let axes = members.iter().map(|(name, value)| (Coordinate::axis(name), value));
     axes.filter_map(|(axis, value)| Some((axis?, value))).collect()
 }
 
@@ -181,8 +181,9 @@ pub fn axes(members: &[(String, Json)]) -> HashMap<Half<'_>, &Json> {
 /// assert_eq!(called("well", "value"), "value");
 /// ```
 pub fn called<'a>(around: &'a str, member: &'a str) -> &'a str {
-    let tells = || Half::of(member).is_some() || is_place_name(member) || is_cell_name(member);
-    let goes_on = || (Half::of(around).is_some() || is_cell_name(around)) && !tells();
+    let tells =
+        || Coordinate::of(member).is_some() || is_place_name(member) || is_cell_name(member);
+    let goes_on = || (Coordinate::of(around).is_some() || is_cell_name(around)) && !tells();
     if is_index(member) || goes_on() { around } else { member }
 }
 
@@ -213,9 +214,9 @@ fn is_place_name(name: &str) -> bool {
 
 /// `latLon`, `lat_lng`, `lon-lat`.
 fn is_pair_name(name: &str) -> bool {
-    Half::of(name).is_some_and(|half| {
+    Coordinate::of(name).is_some_and(|half| {
         let before = last(half.prefix).map(|(start, _)| &half.prefix[start..]);
-        before.and_then(Half::of).is_some_and(|first| first.latitude != half.latitude)
+        before.and_then(Coordinate::of).is_some_and(|first| first.latitude != half.latitude)
     })
 }
 

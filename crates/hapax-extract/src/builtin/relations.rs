@@ -4,7 +4,7 @@
 use super::lexicon::{Lexicon, Reading};
 use super::phrase::Hit;
 use super::word;
-use crate::graph::{Mention, Said};
+use crate::graph::{Mention, Statement};
 use crate::ontology::Property;
 use crate::sentence;
 
@@ -18,7 +18,7 @@ pub(super) fn said(
     text: &str,
     mentions: &[Mention],
     properties: &[&Property],
-) -> Vec<Said> {
+) -> Vec<Statement> {
     let mut wanted = vec![false; lexicon.properties.len()];
     for number in properties.iter().filter_map(|property| lexicon.number(&property.id)) {
         wanted[number] = true;
@@ -42,7 +42,7 @@ pub(super) fn said(
             sentence.read(&wanted, &mut found);
         }
     }
-    let place = |said: &Said| (said.start, said.end, said.subject, said.object);
+    let place = |said: &Statement| (said.start, said.end, said.subject, said.object);
     found.sort_by(|one, other| {
         place(one).cmp(&place(other)).then_with(|| one.property.cmp(&other.property))
     });
@@ -60,7 +60,7 @@ struct Sentence<'a> {
 }
 
 impl Sentence<'_> {
-    fn read(&self, wanted: &[bool], found: &mut Vec<Said>) {
+    fn read(&self, wanted: &[bool], found: &mut Vec<Statement>) {
         let from = self.at(self.order[0]).end;
         let to = self.at(self.order[self.order.len() - 1]).start;
         if from >= to {
@@ -82,7 +82,13 @@ impl Sentence<'_> {
 
     /// Adds the relations that one reading of a pattern states. Words from `limit` on, where the
     /// next pattern begins, belong to that pattern.
-    fn state(&self, hit: &Hit<'_, Reading>, limit: usize, reading: Reading, found: &mut Vec<Said>) {
+    fn state(
+        &self,
+        hit: &Hit<'_, Reading>,
+        limit: usize,
+        reading: Reading,
+        found: &mut Vec<Statement>,
+    ) {
         let mut turned = reading.turned;
         let mut from = hit.end;
         if reading.participle && is_passive(&self.text[..hit.start]) {
@@ -126,7 +132,7 @@ impl Sentence<'_> {
                     continue;
                 }
                 let (subject, object) = if turned { (right, left) } else { (left, right) };
-                found.push(Said {
+                found.push(Statement {
                     subject,
                     property: self.lexicon.properties[reading.property].clone(),
                     object,

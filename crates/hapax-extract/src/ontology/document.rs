@@ -34,7 +34,7 @@ pub(crate) fn read(bytes: &[u8], id: Option<&str>) -> Result<Ontology, OntologyE
         return Err(OntologyError::TooLarge { what: "a document's bytes", limit: MAX_DOCUMENT });
     }
     let json = parse(bytes, Syntax::Json)?;
-    let mut ontology = ontology(&json, &Place::Root)?;
+    let mut ontology = ontology(&json, &DocumentPath::Root)?;
     if let Some(id) = id {
         id.clone_into(&mut ontology.id);
     }
@@ -51,13 +51,13 @@ pub(crate) fn parse(bytes: &[u8], syntax: Syntax) -> Result<Json, OntologyError>
 
 /// The path from the document to a part of it. It is written out as a JSON pointer only for an
 /// error.
-pub(crate) enum Place<'a> {
+pub(crate) enum DocumentPath<'a> {
     Root,
-    Member(&'a Place<'a>, &'a str),
-    Item(&'a Place<'a>, usize),
+    Member(&'a DocumentPath<'a>, &'a str),
+    Item(&'a DocumentPath<'a>, usize),
 }
 
-impl Place<'_> {
+impl DocumentPath<'_> {
     pub(crate) fn pointer(&self) -> String {
         match self {
             Self::Root => String::new(),
@@ -76,7 +76,7 @@ impl Place<'_> {
 
 type Read<T> = Result<T, OntologyError>;
 
-fn ontology(json: &Json, place: &Place) -> Read<Ontology> {
+fn ontology(json: &Json, place: &DocumentPath) -> Read<Ontology> {
     let mut ontology = Ontology::default();
     each_member(json, place, |name, value, place| {
         match name {
@@ -92,7 +92,7 @@ fn ontology(json: &Json, place: &Place) -> Read<Ontology> {
     Ok(ontology)
 }
 
-fn class(json: &Json, place: &Place) -> Read<Class> {
+fn class(json: &Json, place: &DocumentPath) -> Read<Class> {
     let mut class = Class::default();
     each_member(json, place, |name, value, place| {
         match name {
@@ -108,7 +108,7 @@ fn class(json: &Json, place: &Place) -> Read<Class> {
     Ok(class)
 }
 
-fn property(json: &Json, place: &Place) -> Read<Property> {
+fn property(json: &Json, place: &DocumentPath) -> Read<Property> {
     let mut property = Property::default();
     each_member(json, place, |name, value, place| {
         match name {
@@ -124,7 +124,7 @@ fn property(json: &Json, place: &Place) -> Read<Property> {
     Ok(property)
 }
 
-fn individual(json: &Json, place: &Place) -> Read<Individual> {
+fn individual(json: &Json, place: &DocumentPath) -> Read<Individual> {
     let mut individual = Individual::default();
     each_member(json, place, |name, value, place| {
         match name {
@@ -141,32 +141,38 @@ fn individual(json: &Json, place: &Place) -> Read<Individual> {
 
 fn each_member(
     json: &Json,
-    place: &Place,
-    mut read: impl FnMut(&str, &Json, &Place) -> Read<()>,
+    place: &DocumentPath,
+    mut read: impl FnMut(&str, &Json, &DocumentPath) -> Read<()>,
 ) -> Read<()> {
     let Json::Object(members) = json else {
         return Err(mistaken(place, json, "an object", "write {…} here"));
     };
-    members.iter().try_for_each(|(name, value)| read(name, value, &Place::Member(place, name)))
+    members
+        .iter()
+        .try_for_each(|(name, value)| read(name, value, &DocumentPath::Member(place, name)))
 }
 
-fn list<T>(json: &Json, place: &Place, read: fn(&Json, &Place) -> Read<T>) -> Read<Vec<T>> {
+fn list<T>(
+    json: &Json,
+    place: &DocumentPath,
+    read: fn(&Json, &DocumentPath) -> Read<T>,
+) -> Read<Vec<T>> {
     let Json::Array(items) = json else {
         return Err(mistaken(place, json, "a list", "write […] here, or leave it out"));
     };
-    items.iter().enumerate().map(|(at, item)| read(item, &Place::Item(place, at))).collect()
+    items.iter().enumerate().map(|(at, item)| read(item, &DocumentPath::Item(place, at))).collect()
 }
 
-fn text(json: &Json, place: &Place) -> Read<String> {
+fn text(json: &Json, place: &DocumentPath) -> Read<String> {
     let text = json.as_str().map(str::to_owned);
     text.ok_or_else(|| mistaken(place, json, "a text", "write it in quotes, or leave it out"))
 }
 
-fn unknown(place: &Place, known: &str) -> OntologyError {
+fn unknown(place: &DocumentPath, known: &str) -> OntologyError {
     place.refuse("is not known", format!("remove it; there are {known}"))
 }
 
-fn mistaken(place: &Place, json: &Json, wanted: &str, remedy: &str) -> OntologyError {
+fn mistaken(place: &DocumentPath, json: &Json, wanted: &str, remedy: &str) -> OntologyError {
     let found = match json {
         Json::Null => "null",
         Json::Bool(_) => "true or false",

@@ -18,7 +18,7 @@ use tokio::sync::Semaphore;
 use super::completion::{Completion, Envelope, complaint};
 use super::meter::{Meter, Tally};
 use super::settings::{ApiKey, Settings, SettingsError};
-use crate::extractor::Trouble;
+use crate::extractor::ExtractorError;
 
 /// How much of the endpoint's own words is passed on, in characters.
 const MESSAGE: usize = 300;
@@ -41,7 +41,7 @@ pub(super) struct Endpoint {
 pub(super) struct Refused {
     /// The HTTP status, if there was one to act on.
     pub(super) status: Option<StatusCode>,
-    pub(super) trouble: Trouble,
+    pub(super) trouble: ExtractorError,
 }
 
 impl Endpoint {
@@ -84,7 +84,7 @@ impl Endpoint {
         }
         let unlike = |why: String| Refused {
             status: Some(status),
-            trouble: Trouble::Never(format!(
+            trouble: ExtractorError::Never(format!(
                 "the endpoint answered {status}, but with no chat completion: {}",
                 self.quotable(&why)
             )),
@@ -111,7 +111,7 @@ impl Endpoint {
         let request = request.body(Full::from(body.to_string()));
         request.map_err(|error| Refused {
             status: None,
-            trouble: Trouble::Never(format!("the request cannot be made: {error}")),
+            trouble: ExtractorError::Never(format!("the request cannot be made: {error}")),
         })
     }
 
@@ -140,7 +140,7 @@ impl Endpoint {
             }
             Err(Unread::TooLarge(most)) => {
                 let reason = format!("the endpoint answered with more than {most} bytes");
-                Err(Refused { status: Some(answer.status), trouble: Trouble::Never(reason) })
+                Err(Refused { status: Some(answer.status), trouble: ExtractorError::Never(reason) })
             }
             Err(Unread::Late(_)) => Err(late()),
             Err(Unread::Broken(why)) => {
@@ -159,18 +159,22 @@ impl Endpoint {
         let trouble = match status {
             StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => {
                 let key = if self.key.is_some() { "the API key" } else { "a call without a key" };
-                Trouble::Never(format!("the endpoint refused {key} ({status}){said}"))
+                ExtractorError::Never(format!("the endpoint refused {key} ({status}){said}"))
             }
             StatusCode::REQUEST_TIMEOUT | StatusCode::TOO_EARLY | StatusCode::TOO_MANY_REQUESTS => {
-                Trouble::Later { reason: format!("the endpoint answered {status}{said}"), after }
+                ExtractorError::Later {
+                    reason: format!("the endpoint answered {status}{said}"),
+                    after,
+                }
             }
-            status if status.is_server_error() => {
-                Trouble::Later { reason: format!("the endpoint answered {status}{said}"), after }
-            }
-            status if status.is_redirection() => Trouble::Never(format!(
+            status if status.is_server_error() => ExtractorError::Later {
+                reason: format!("the endpoint answered {status}{said}"),
+                after,
+            },
+            status if status.is_redirection() => ExtractorError::Never(format!(
                 "the endpoint answered {status}; redirects are not followed"
             )),
-            status => Trouble::Never(format!("the endpoint answered {status}{said}")),
+            status => ExtractorError::Never(format!("the endpoint answered {status}{said}")),
         };
         Refused { status: Some(status), trouble }
     }
@@ -192,7 +196,7 @@ fn bearer(key: &ApiKey) -> Result<HeaderValue, SettingsError> {
 }
 
 fn later(reason: String) -> Refused {
-    Refused { status: None, trouble: Trouble::Later { reason, after: None } }
+    Refused { status: None, trouble: ExtractorError::Later { reason, after: None } }
 }
 
 fn retry_after(headers: &HeaderMap) -> Option<Duration> {

@@ -12,7 +12,7 @@ use serde::de::DeserializeOwned;
 use super::kinds::Kinds;
 use super::places::{places, stands_in};
 use crate::extractor::Ask;
-use crate::graph::{Mention, Said};
+use crate::graph::{Mention, Statement};
 use crate::ontology::{Individual, Ontology, Property};
 
 /// How much of an answer is quoted in a fault, in characters.
@@ -145,7 +145,7 @@ pub(super) fn relations(
     ask: &Ask<'_>,
     mentions: &[Mention],
     properties: &[&Property],
-) -> Reading<Said> {
+) -> Reading<Statement> {
     let items = match read::<Relations>(answer) {
         Ok(Relations { relations }) => relations,
         Err(why) => return Reading::unreadable(why),
@@ -153,7 +153,7 @@ pub(super) fn relations(
     let kinds = Kinds::of(ask.ontology);
     let (mut found, faults) =
         sift(items, |item| said(&item, ask, mentions, properties, &kinds), "relation");
-    let order = |said: &Said| (said.start, said.end, said.subject, said.object);
+    let order = |said: &Statement| (said.start, said.end, said.subject, said.object);
     found.sort_by(|a, b| order(a).cmp(&order(b)).then_with(|| a.property.cmp(&b.property)));
     found.dedup();
     Reading { found: Some(found), faults }
@@ -165,7 +165,7 @@ fn said(
     mentions: &[Mention],
     properties: &[&Property],
     kinds: &Kinds<'_>,
-) -> Result<Said, String> {
+) -> Result<Statement, String> {
     let property = properties.iter().find(|property| property.id == item.property);
     let Some(property) = property else {
         let property = excerpt(&item.property, REPEATED);
@@ -197,7 +197,7 @@ fn said(
         let quote = excerpt(&item.quote, REPEATED);
         return Err(format!("the quote {quote:?} is not in the chunk"));
     };
-    Ok(Said {
+    Ok(Statement {
         subject: item.subject,
         property: item.property.clone(),
         object: item.object,

@@ -6,7 +6,7 @@
 use hapax_core::json::Json;
 use oxrdf::{NamedOrBlankNode, Quad, Term};
 
-use crate::ontology::document::Place;
+use crate::ontology::document::DocumentPath;
 use crate::ontology::error::OntologyError;
 use crate::ontology::limits::{MAX_ID, MAX_WRITTEN_OUT};
 
@@ -41,7 +41,7 @@ pub(super) fn refuse_relative(quad: &Quad) -> Result<(), OntologyError> {
 /// Refuses remote contexts, and documents that cost too much.
 pub(super) fn measure(document: &Json) -> Result<(), OntologyError> {
     let mut cost = Cost::default();
-    cost.visit(document, &Place::Root, 1)?;
+    cost.visit(document, &DocumentPath::Root, 1)?;
     if cost.contexts.saturating_mul(cost.definitions) > MAX_COPIES {
         let what = "the definitions in contexts times the contexts";
         return Err(OntologyError::TooLarge { what, limit: MAX_COPIES });
@@ -72,18 +72,23 @@ struct Cost {
 }
 
 impl Cost {
-    fn visit(&mut self, json: &Json, place: &Place, depth: usize) -> Result<(), OntologyError> {
+    fn visit(
+        &mut self,
+        json: &Json,
+        place: &DocumentPath,
+        depth: usize,
+    ) -> Result<(), OntologyError> {
         self.copies += depth;
         match json {
             Json::String(_) => self.texts += 1,
             Json::Array(items) => {
                 for (at, item) in items.iter().enumerate() {
-                    self.visit(item, &Place::Item(place, at), depth + 1)?;
+                    self.visit(item, &DocumentPath::Item(place, at), depth + 1)?;
                 }
             }
             Json::Object(members) => {
                 for (name, value) in members {
-                    let place = Place::Member(place, name);
+                    let place = DocumentPath::Member(place, name);
                     self.texts += 1;
                     if name == "@context" {
                         self.context(value, &place)?;
@@ -96,18 +101,19 @@ impl Cost {
         Ok(())
     }
 
-    fn context(&mut self, json: &Json, place: &Place) -> Result<(), OntologyError> {
+    fn context(&mut self, json: &Json, place: &DocumentPath) -> Result<(), OntologyError> {
         self.contexts += 1;
         match json {
             Json::String(url) => Err(elsewhere(url, place)),
             Json::Array(contexts) => {
                 let mut numbered = contexts.iter().enumerate();
-                numbered.try_for_each(|(at, json)| self.context(json, &Place::Item(place, at)))
+                numbered
+                    .try_for_each(|(at, json)| self.context(json, &DocumentPath::Item(place, at)))
             }
             Json::Object(definitions) => {
                 self.definitions += definitions.len();
                 definitions.iter().try_for_each(|(name, value)| {
-                    let place = Place::Member(place, name);
+                    let place = DocumentPath::Member(place, name);
                     match value {
                         Json::String(url) if name == "@import" => Err(elsewhere(url, &place)),
                         Json::String(text) => self.definition(text, &place),
@@ -122,7 +128,7 @@ impl Cost {
         }
     }
 
-    fn definition(&mut self, text: &str, place: &Place) -> Result<(), OntologyError> {
+    fn definition(&mut self, text: &str, place: &DocumentPath) -> Result<(), OntologyError> {
         self.longest = self.longest.max(text.len());
         if text.len() <= MAX_ID {
             return Ok(());
@@ -135,7 +141,7 @@ impl Cost {
     }
 }
 
-fn elsewhere(url: &str, place: &Place) -> OntologyError {
+fn elsewhere(url: &str, place: &DocumentPath) -> OntologyError {
     OntologyError::RemoteContext { pointer: place.pointer(), url: url.chars().take(200).collect() }
 }
 

@@ -16,7 +16,7 @@ use hapax::Hapax;
 use hapax::json::Json;
 use hapax_extract::{
     Answer, Ask, Builtin, Class, Extract, Extractor, Individual, Mention, Ontology, Property,
-    Request, Said, Settings,
+    Request, Settings, Statement,
 };
 use hapax_testkit::Postgres;
 use tokio::sync::Notify;
@@ -169,7 +169,7 @@ impl Extractor for Probe {
         "probe.1".into()
     }
 
-    fn prepare(&self, ontology: &Arc<Ontology>) -> Result<(), hapax_extract::Trouble> {
+    fn prepare(&self, ontology: &Arc<Ontology>) -> Result<(), hapax_extract::ExtractorError> {
         self.builtin.learn(ontology)
     }
 
@@ -189,7 +189,7 @@ impl Extractor for Probe {
                 .fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1));
             match fails {
                 Ok(_) if self.panics => panic!("out of ink"),
-                Ok(_) => Err(hapax_extract::Trouble::Later {
+                Ok(_) => Err(hapax_extract::ExtractorError::Later {
                     reason: "the model is down".into(),
                     after: Some(Duration::from_secs(7)),
                 }),
@@ -203,7 +203,7 @@ impl Extractor for Probe {
         ask: Ask<'a>,
         mentions: &'a [Mention],
         properties: &'a [&'a Property],
-    ) -> Answer<'a, Vec<Said>> {
+    ) -> Answer<'a, Vec<Statement>> {
         self.builtin.relations(ask, mentions, properties)
     }
 }

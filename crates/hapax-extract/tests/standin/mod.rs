@@ -40,7 +40,7 @@ pub(crate) enum Play {
 }
 
 /// A request that came in.
-pub(crate) struct Asked {
+pub(crate) struct Answered {
     pub(crate) path: String,
     pub(crate) headers: HeaderMap,
     pub(crate) body: Value,
@@ -49,7 +49,7 @@ pub(crate) struct Asked {
 #[derive(Default)]
 struct Stage {
     plays: Mutex<VecDeque<Play>>,
-    asked: Mutex<Vec<Asked>>,
+    asked: Mutex<Vec<Answered>>,
     inside: AtomicUsize,
     most_inside: AtomicUsize,
 }
@@ -88,7 +88,7 @@ impl StandIn {
     }
 
     /// The result of a function on one request.
-    pub(crate) fn asked<T>(&self, nth: usize, look: impl Fn(&Asked) -> T) -> T {
+    pub(crate) fn asked<T>(&self, nth: usize, look: impl Fn(&Answered) -> T) -> T {
         look(&self.stage.asked.lock().expect("nobody panicked")[nth])
     }
 
@@ -104,7 +104,7 @@ async fn answer(State(stage): State<Arc<Stage>>, request: Request) -> Response {
     let body = serde_json::from_slice(&body).expect("a JSON body");
     let shown = head.headers.get("authorization").and_then(|shown| shown.to_str().ok());
     let shown = shown.unwrap_or_default().to_owned();
-    let asked = Asked { path: head.uri.path().to_owned(), headers: head.headers, body };
+    let asked = Answered { path: head.uri.path().to_owned(), headers: head.headers, body };
     stage.asked.lock().expect("nobody panicked").push(asked);
     let play = stage.plays.lock().expect("nobody panicked").pop_front();
     let inside = stage.inside.fetch_add(1, SeqCst) + 1;

@@ -2,7 +2,7 @@
 
 /// The match of an element. Numbers are indexes in the list before and in the list after.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Fate {
+pub(super) enum ElementChange {
     Kept(usize, usize),
     Changed(usize, usize),
     Added(usize),
@@ -16,7 +16,7 @@ pub(super) fn align(
     before: usize,
     after: usize,
     likeness: impl Fn(usize, usize) -> u32,
-) -> Vec<Fate> {
+) -> Vec<ElementChange> {
     let width = after + 1;
     let mut best = vec![0u32; (before + 1) * width];
     for i in (0..before).rev() {
@@ -37,7 +37,7 @@ pub(super) fn align(
         let like = likeness(i, j);
         if like > 0 && here == like + best[(i + 1) * width + j + 1] {
             settle(&mut removed, &mut added, &mut fates);
-            fates.push(Fate::Kept(i, j));
+            fates.push(ElementChange::Kept(i, j));
             (i, j) = (i + 1, j + 1);
         } else if here == best[(i + 1) * width + j] {
             removed.push(i);
@@ -53,10 +53,10 @@ pub(super) fn align(
     fates
 }
 
-fn settle(removed: &mut Vec<usize>, added: &mut Vec<usize>, fates: &mut Vec<Fate>) {
+fn settle(removed: &mut Vec<usize>, added: &mut Vec<usize>, fates: &mut Vec<ElementChange>) {
     let pairs = removed.len().min(added.len());
     let changed = removed.iter().zip(added.iter());
-    fates.extend(changed.map(|(i, j)| Fate::Changed(*i, *j)));
-    fates.extend(removed.drain(..).skip(pairs).map(Fate::Removed));
-    fates.extend(added.drain(..).skip(pairs).map(Fate::Added));
+    fates.extend(changed.map(|(i, j)| ElementChange::Changed(*i, *j)));
+    fates.extend(removed.drain(..).skip(pairs).map(ElementChange::Removed));
+    fates.extend(added.drain(..).skip(pairs).map(ElementChange::Added));
 }

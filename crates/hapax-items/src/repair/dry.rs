@@ -12,7 +12,7 @@ use crate::error::Error;
 use crate::ledger::{ItemView, MutationView, SHOWN};
 use crate::note::{Read, RunNote};
 use crate::run::now_ms;
-use crate::sandbox::{self, Begun, Ended, Host, Stop};
+use crate::sandbox::{self, Host, ItemStart, RunEnd, Stop};
 use crate::scope::{COMPARING, seed, split};
 use crate::service::{Items, Settings};
 use crate::state::{ItemState, MutationState};
@@ -96,11 +96,11 @@ impl Past {
             return verdict;
         }
         match (ended, self.expected.last()) {
-            (Ended::Completed, None) => Dry::Fits,
-            (Ended::Completed, Some(id)) => {
+            (RunEnd::Completed, None) => Dry::Fits,
+            (RunEnd::Completed, Some(id)) => {
                 Dry::Unsure(format!("it no longer comes to item {id:?}"))
             }
-            (Ended::Threw { message, .. }, _) => Dry::Unfit(format!("it still fails: {message}")),
+            (RunEnd::Threw { message, .. }, _) => Dry::Unfit(format!("it still fails: {message}")),
             (ended, _) => Dry::Unfit(format!("it does not come to its end: {ended:?}")),
         }
     }
@@ -202,7 +202,7 @@ fn compare(tool: &Arc<dyn Tool>, operation: &str, (one, other): (Json, Json)) ->
 }
 
 impl Host for Past {
-    fn begin(&mut self, id: &str, _: &str) -> Result<Begun, Stop> {
+    fn begin(&mut self, id: &str, _: &str) -> Result<ItemStart, Stop> {
         match self.expected.pop() {
             Some(expected) if expected == id => {}
             Some(expected) => {
@@ -212,7 +212,7 @@ impl Host for Past {
             None => return Err(self.say(Dry::Fits)),
         }
         let Some((item, _)) = self.items.get(id) else { return Err(Stop) };
-        let begun = Begun {
+        let begun = ItemStart {
             is_done: matches!(item.state, ItemState::Done | ItemState::Skipped),
             attempt: item.attempt,
             now_ms: item.created.0,

@@ -17,22 +17,22 @@ use super::{Limit, Limits, Tools};
 const RESERVE_BYTES: usize = 64 << 10;
 
 /// A function of the engine that outlives one entry into its context.
-pub(super) type Kept = Persistent<Function<'static>>;
+pub(super) type KeptFunction = Persistent<Function<'static>>;
 
 /// A request to the host.
 pub(super) enum Request {
     /// A line for the log.
     Log(String),
     /// A call of an operation, by its indexes into the tools.
-    Call { tool: usize, operation: usize, arguments: String, resolve: Kept },
+    Call { tool: usize, operation: usize, arguments: String, resolve: KeptFunction },
 }
 
 /// A `withItem` that has not begun.
-pub(super) struct Waiting {
+pub(super) struct QueuedItem {
     pub(super) id: String,
     pub(super) title: String,
-    pub(super) handler: Kept,
-    pub(super) resolve: Kept,
+    pub(super) handler: KeptFunction,
+    pub(super) resolve: KeptFunction,
 }
 
 /// Why the run has to end, whatever the script does.
@@ -45,16 +45,16 @@ pub(super) enum Fatal {
 }
 
 /// Requests, items and limits of one run.
-pub(super) struct Desk {
+pub(super) struct PendingRequests {
     pub(super) limits: Limits,
     pub(super) tools: Tools,
     pub(super) scene: Scene,
     requests: RefCell<VecDeque<Request>>,
-    items: RefCell<VecDeque<Waiting>>,
+    items: RefCell<VecDeque<QueuedItem>>,
     /// Rejected promises that have no handler yet, with their reasons.
     rejected: RefCell<Vec<(Persistent<Value<'static>>, Persistent<Value<'static>>)>>,
     /// Checks each value on its way into JSON.
-    replacer: RefCell<Option<Kept>>,
+    replacer: RefCell<Option<KeptFunction>>,
     /// The prototype of object literals.
     plain: RefCell<Option<Persistent<Value<'static>>>>,
     reserve: Cell<Option<Persistent<JsString<'static>>>>,
@@ -66,7 +66,7 @@ pub(super) struct Desk {
     since: Cell<Instant>,
 }
 
-impl Desk {
+impl PendingRequests {
     /// An empty desk. The script's time runs from now on.
     pub(super) fn new(limits: Limits, tools: Tools, started_ms: i64) -> Self {
         Self {
@@ -206,12 +206,12 @@ impl Desk {
     }
 
     /// Takes an item, which has been admitted.
-    pub(super) fn queue(&self, item: Waiting) {
+    pub(super) fn queue(&self, item: QueuedItem) {
         self.items.borrow_mut().push_back(item);
     }
 
     /// The oldest item.
-    pub(super) fn next_item(&self) -> Option<Waiting> {
+    pub(super) fn next_item(&self) -> Option<QueuedItem> {
         let item = self.items.borrow_mut().pop_front()?;
         let bytes = item.id.len() + item.title.len();
         self.waiting_bytes.set(self.waiting_bytes.get().saturating_sub(bytes));
@@ -231,7 +231,7 @@ impl Desk {
 }
 
 /// Releases all values of the engine when it is dropped.
-pub(super) struct Values(pub(super) Rc<Desk>);
+pub(super) struct Values(pub(super) Rc<PendingRequests>);
 
 impl Drop for Values {
     fn drop(&mut self) {

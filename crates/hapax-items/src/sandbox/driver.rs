@@ -17,9 +17,9 @@ use rquickjs::object::Property;
 use rquickjs::promise::PromiseState;
 use rquickjs::{Ctx, Function, Module, Object, Persistent, Promise, Value};
 
-use super::desk::{Desk, Fatal, Kept, Request, Waiting};
+use super::desk::{Fatal, KeptFunction, PendingRequests, QueuedItem, Request};
 use super::scene::Moment;
-use super::{Answer, Ask, Begun, Ended, Limit, thrown, world};
+use super::{Answer, Ask, ItemStart, Limit, RunEnd, thrown, world};
 
 /// By this factor JSON may lengthen an answer: each of its bytes may have to be escaped.
 const ESCAPED: usize = 6;
@@ -27,30 +27,30 @@ const ESCAPED: usize = 6;
 /// A script while it runs.
 pub(super) struct Driver<'js> {
     ctx: Ctx<'js>,
-    desk: Rc<Desk>,
+    desk: Rc<PendingRequests>,
     freeze: Function<'js>,
     /// The script itself.
     main: Promise<'js>,
     open: Option<Open<'js>>,
-    asked: Asked,
+    asked: HostRequest,
 }
 
 /// A script while the host works.
 pub(super) struct Paused {
-    freeze: Kept,
+    freeze: KeptFunction,
     main: Persistent<Promise<'static>>,
     open: Option<PausedOpen>,
-    asked: Asked,
+    asked: HostRequest,
 }
 
 /// The last request to the host.
-enum Asked {
+enum HostRequest {
     /// No request, or one whose answer has no value.
     Nothing,
     /// To call an operation of a tool; `resolve` settles the promise that the script got.
-    Call { tool: usize, operation: usize, resolve: Kept },
+    Call { tool: usize, operation: usize, resolve: KeptFunction },
     /// To begin this item.
-    Begin(Waiting),
+    Begin(QueuedItem),
     /// To end the item that is open.
     End,
 }
@@ -67,7 +67,7 @@ struct Open<'js> {
 
 struct PausedOpen {
     handler: Persistent<Promise<'static>>,
-    resolve: Kept,
+    resolve: KeptFunction,
     result: Option<String>,
 }
 
@@ -76,7 +76,7 @@ impl Paused {
     pub(super) fn resume<'js>(
         self,
         ctx: &Ctx<'js>,
-        desk: &Rc<Desk>,
+        desk: &Rc<PendingRequests>,
     ) -> rquickjs::Result<Driver<'js>> {
         let open = match self.open {
             Some(open) => Some(Open {
@@ -101,7 +101,7 @@ impl<'js> Driver<'js> {
     /// Runs the script up to its first `await`. Fails if there is no memory for that.
     pub(super) fn start(
         ctx: &Ctx<'js>,
-        desk: &Rc<Desk>,
+        desk: &Rc<PendingRequests>,
         freeze: Function<'js>,
         module: Module<'js>,
     ) -> rquickjs::Result<Self> {
@@ -110,7 +110,7 @@ impl<'js> Driver<'js> {
             Err(_) => rejected(ctx, ctx.catch())?,
         };
         let (ctx, desk) = (ctx.clone(), Rc::clone(desk));
-        Ok(Self { ctx, desk, freeze, main, open: None, asked: Asked::Nothing })
+        Ok(Self { ctx, desk, freeze, main, open: None, asked: HostRequest::Nothing })
     }
 
     /// Saves the script while the host works.
@@ -126,16 +126,16 @@ impl<'js> Driver<'js> {
     }
 
     /// Takes the answer to the last request, and goes on until there is another request.
-    pub(super) fn next(&mut self, answer: Answer) -> Result<Ask, Ended> {
-        match (std::mem::replace(&mut self.asked, Asked::Nothing), answer) {
-            (Asked::Call { tool, operation, resolve }, Answer::Json(answer)) => {
+    pub(super) fn next(&mut self, answer: Answer) -> Result<Ask, RunEnd> {
+        match (std::mem::replace(&mut self.asked, HostRequest::Nothing), answer) {
+            (HostRequest::Call { tool, operation, resolve }, Answer::Json(answer)) => {
                 self.answer((tool, operation), &answer, resolve)?;
             }
-            (Asked::Begin(item), Answer::Begun(begun)) => self.begin(&item, begun)?,
-            (Asked::End, Answer::Nothing) => self.end()?,
-            (Asked::Nothing, _) => {}
+            (HostRequest::Begin(item), Answer::ItemStart(begun)) => self.begin(&item, begun)?,
+            (HostRequest::End, Answer::Nothing) => self.end()?,
+            (HostRequest::Nothing, _) => {}
             // A host whose answer does not fit the request has ended the run.
-            _ => return Err(Ended::Stopped),
+            _ => return Err(RunEnd::Stopped),
         }
         loop {
             if let Some(request) = self.settle()? {
@@ -146,7 +146,7 @@ impl<'js> Driver<'js> {
                     if result.len() > self.desk.limits.message_bytes {
                         return Err(self.limit(Limit::Message));
                     }
-                    self.asked = Asked::End;
+                    self.asked = HostRequest::End;
                     return Ok(Ask::End { result: result.clone() });
                 }
                 Some(open) if open.handler.state() == PromiseState::Pending => {
@@ -160,13 +160,13 @@ impl<'js> Driver<'js> {
                 None => match self.desk.next_item() {
                     Some(item) => {
                         let (id, title) = (item.id.clone(), item.title.clone());
-                        self.asked = Asked::Begin(item);
+                        self.asked = HostRequest::Begin(item);
                         return Ok(Ask::Begin { id, title });
                     }
                     None if self.main.state() == PromiseState::Pending => {
                         return Err(self.stuck(false));
                     }
-                    None => return Err(Ended::Completed),
+                    None => return Err(RunEnd::Completed),
                 },
             }
         }
@@ -176,14 +176,14 @@ impl<'js> Driver<'js> {
         match request {
             Request::Log(line) => Ask::Log(line),
             Request::Call { tool, operation, arguments, resolve } => {
-                self.asked = Asked::Call { tool, operation, resolve };
+                self.asked = HostRequest::Call { tool, operation, resolve };
                 Ask::Call { tool, operation, arguments }
             }
         }
     }
 
     /// Runs the script until it has a request, or nothing to do.
-    fn settle(&mut self) -> Result<Option<Request>, Ended> {
+    fn settle(&mut self) -> Result<Option<Request>, RunEnd> {
         loop {
             if let Some(request) = self.desk.next_request() {
                 return Ok(Some(request));
@@ -203,8 +203,8 @@ impl<'js> Driver<'js> {
         &self,
         (tool, operation): (usize, usize),
         answer: &str,
-        resolve: Kept,
-    ) -> Result<(), Ended> {
+        resolve: KeptFunction,
+    ) -> Result<(), RunEnd> {
         if answer.len() > self.desk.limits.message_bytes.saturating_mul(ESCAPED) {
             return Err(self.limit(Limit::Message));
         }
@@ -214,11 +214,11 @@ impl<'js> Driver<'js> {
         let Ok(value) = self.ctx.json_parse(answer) else {
             let ended = self.threw(&self.ctx.catch());
             return Err(match ended {
-                Ended::Threw { stack, in_item, .. } => {
+                RunEnd::Threw { stack, in_item, .. } => {
                     let (tool, operation) = self.desk.tools.name(tool, operation);
                     let message =
                         format!("{tool}.{operation} answered with something else than JSON");
-                    Ended::Threw { message, stack, in_item }
+                    RunEnd::Threw { message, stack, in_item }
                 }
                 limit => limit,
             });
@@ -228,7 +228,7 @@ impl<'js> Driver<'js> {
     }
 
     /// Fails if the run has to end.
-    fn look(&self) -> Result<(), Ended> {
+    fn look(&self) -> Result<(), RunEnd> {
         if let Some(fatal) = self.desk.fatal() {
             return Err(self.condemned(fatal));
         }
@@ -243,7 +243,7 @@ impl<'js> Driver<'js> {
         }
     }
 
-    fn begin(&mut self, item: &Waiting, begun: Begun) -> Result<(), Ended> {
+    fn begin(&mut self, item: &QueuedItem, begun: ItemStart) -> Result<(), RunEnd> {
         self.desk.scene.enter(&Moment { now_ms: begun.now_ms, seed: begun.seed });
         let opened = self.open(item, begun);
         self.open = Some(opened.map_err(|_| thrown::ended(&self.ctx, &self.ctx.catch(), true))?);
@@ -251,7 +251,7 @@ impl<'js> Driver<'js> {
     }
 
     /// Calls the handler. An exception that it throws at once is a rejection like any other.
-    fn open(&self, item: &Waiting, begun: Begun) -> rquickjs::Result<Open<'js>> {
+    fn open(&self, item: &QueuedItem, begun: ItemStart) -> rquickjs::Result<Open<'js>> {
         let ctx = &self.ctx;
         let resolve = item.resolve.clone().restore(ctx)?;
         let context = self.context(item, begun)?;
@@ -271,7 +271,7 @@ impl<'js> Driver<'js> {
         Ok(Open { handler, resolve, result: None })
     }
 
-    fn context(&self, item: &Waiting, begun: Begun) -> rquickjs::Result<Object<'js>> {
+    fn context(&self, item: &QueuedItem, begun: ItemStart) -> rquickjs::Result<Object<'js>> {
         // Defined, not set: a script may have put setters on the prototype.
         let about = Object::new(self.ctx.clone())?;
         about.prop("id", Property::from(item.id.as_str()).enumerable())?;
@@ -286,7 +286,7 @@ impl<'js> Driver<'js> {
     }
 
     /// The host has ended the item that is open.
-    fn end(&mut self) -> Result<(), Ended> {
+    fn end(&mut self) -> Result<(), RunEnd> {
         self.desk.scene.leave();
         let Some(Open { resolve, result: Some(result), .. }) = self.open.take() else {
             return Ok(());
@@ -296,7 +296,7 @@ impl<'js> Driver<'js> {
     }
 
     /// The handler's result, as JSON.
-    fn result(&self, handler: &Promise<'js>) -> Result<String, Ended> {
+    fn result(&self, handler: &Promise<'js>) -> Result<String, RunEnd> {
         match handler.result::<Value>() {
             Some(Ok(value)) if !value.is_undefined() => {
                 world::json(&self.ctx, &self.desk, value).map_err(|_| self.threw(&self.ctx.catch()))
@@ -306,12 +306,12 @@ impl<'js> Driver<'js> {
     }
 
     /// Settles a promise of the script's. That may run the script: objects can have a `then`.
-    fn resolve(&self, resolve: &Function<'js>, value: Value<'js>) -> Result<(), Ended> {
+    fn resolve(&self, resolve: &Function<'js>, value: Value<'js>) -> Result<(), RunEnd> {
         resolve.call::<_, ()>((value,)).map_err(|_| self.threw(&self.ctx.catch()))
     }
 
     /// The end for a thrown value, unless another end was decided before.
-    fn threw(&self, value: &Value<'js>) -> Ended {
+    fn threw(&self, value: &Value<'js>) -> RunEnd {
         let ended = thrown::ended(&self.ctx, value, self.open.is_some());
         match self.desk.fatal() {
             Some(fatal) => self.condemned(fatal),
@@ -319,10 +319,10 @@ impl<'js> Driver<'js> {
         }
     }
 
-    fn condemned(&self, fatal: Fatal) -> Ended {
+    fn condemned(&self, fatal: Fatal) -> RunEnd {
         match fatal {
             Fatal::Limit(which) => self.limit(which),
-            Fatal::Misuse(what) => Ended::Threw {
+            Fatal::Misuse(what) => RunEnd::Threw {
                 message: format!("TypeError: {what}"),
                 stack: String::new(),
                 in_item: self.open.is_some(),
@@ -330,19 +330,19 @@ impl<'js> Driver<'js> {
         }
     }
 
-    fn limit(&self, which: Limit) -> Ended {
-        Ended::Limit { which, in_item: self.open.is_some() }
+    fn limit(&self, which: Limit) -> RunEnd {
+        RunEnd::Limit { which, in_item: self.open.is_some() }
     }
 
     /// A job that found no memory is lost, and the code that waits for it waits for ever.
-    fn stuck(&self, nested: bool) -> Ended {
+    fn stuck(&self, nested: bool) -> RunEnd {
         if self.ctx.has_exception() {
             let lost = self.threw(&self.ctx.catch());
-            if matches!(lost, Ended::Limit { .. }) {
+            if matches!(lost, RunEnd::Limit { .. }) {
                 return lost;
             }
         }
-        Ended::Stuck { nested }
+        RunEnd::Stuck { nested }
     }
 }
 

@@ -1,11 +1,11 @@
 //! Runs a script to its end on the calling thread, against a host that answers at once.
 
-use super::{Answer, Ask, Begun, Ended, Limits, Script, Stop, Tools};
+use super::{Answer, Ask, ItemStart, Limits, RunEnd, Script, Stop, Tools};
 
 /// The host of a script that is only tried. Never called from within the script.
 pub(crate) trait Host {
     /// An item begins.
-    fn begin(&mut self, id: &str, title: &str) -> Result<Begun, Stop>;
+    fn begin(&mut self, id: &str, title: &str) -> Result<ItemStart, Stop>;
 
     /// The handler of the item is over, with this JSON value (`null` for undefined).
     fn end(&mut self, result: &str) -> Result<(), Stop>;
@@ -25,7 +25,7 @@ pub(crate) fn run(
     started_ms: i64,
     limits: &Limits,
     host: &mut dyn Host,
-) -> Ended {
+) -> RunEnd {
     let mut script = match Script::start(source, name, tools, started_ms, limits) {
         Ok(script) => script,
         Err(ended) => return ended,
@@ -38,7 +38,7 @@ pub(crate) fn run(
                 host.log(&line);
                 Ok(Answer::Nothing)
             }
-            Ask::Begin { id, title } => host.begin(&id, &title).map(Answer::Begun),
+            Ask::Begin { id, title } => host.begin(&id, &title).map(Answer::ItemStart),
             Ask::Call { tool, operation, arguments } => {
                 let (tool, operation) = script.tools().name(tool, operation);
                 host.call(tool, operation, &arguments).map(Answer::Json)
@@ -47,7 +47,7 @@ pub(crate) fn run(
         };
         answer = match answered {
             Ok(answer) => answer,
-            Err(Stop) => return Ended::Stopped,
+            Err(Stop) => return RunEnd::Stopped,
         };
     }
 }

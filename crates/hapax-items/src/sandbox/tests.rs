@@ -6,7 +6,7 @@ mod world;
 
 use std::time::Duration;
 
-use super::{Begun, Ended, Host, Limits, Stop, Tools, check, run};
+use super::{Host, ItemStart, Limits, RunEnd, Stop, Tools, check, run};
 
 fn tools() -> Tools {
     let tools = [("kv", &["get", "set"][..]), ("mail", &["send"]), ("noop", &["do"])];
@@ -36,9 +36,9 @@ impl Recorder {
 }
 
 impl Host for Recorder {
-    fn begin(&mut self, id: &str, title: &str) -> Result<Begun, Stop> {
+    fn begin(&mut self, id: &str, title: &str) -> Result<ItemStart, Stop> {
         self.tell(format!("begin {id} {title}"))?;
-        Ok(Begun { is_done: self.done.contains(&id), attempt: 2, now_ms: 1_000, seed: 7 })
+        Ok(ItemStart { is_done: self.done.contains(&id), attempt: 2, now_ms: 1_000, seed: 7 })
     }
 
     fn end(&mut self, result: &str) -> Result<(), Stop> {
@@ -65,12 +65,12 @@ fn told_by(script: &str, limits: &Limits, mut host: Recorder) -> Vec<String> {
     let ended = run(script, "test.js", tools(), STARTED_MS, limits, &mut host);
     let place = |in_item: bool| if in_item { " in item" } else { "" };
     host.told.push(match ended {
-        Ended::Completed => "completed".to_owned(),
-        Ended::Stopped => "stopped".to_owned(),
-        Ended::Threw { message, in_item, .. } => format!("threw{} {message}", place(in_item)),
-        Ended::Limit { which, in_item } => format!("limit{} {which:?}", place(in_item)),
-        Ended::Stuck { nested } => format!("stuck{}", if nested { " nested" } else { "" }),
-        Ended::Unreadable(what) => format!("unreadable {what}"),
+        RunEnd::Completed => "completed".to_owned(),
+        RunEnd::Stopped => "stopped".to_owned(),
+        RunEnd::Threw { message, in_item, .. } => format!("threw{} {message}", place(in_item)),
+        RunEnd::Limit { which, in_item } => format!("limit{} {which:?}", place(in_item)),
+        RunEnd::Stuck { nested } => format!("stuck{}", if nested { " nested" } else { "" }),
+        RunEnd::Unreadable(what) => format!("unreadable {what}"),
     });
     host.told
 }
@@ -237,7 +237,7 @@ fn what_a_script_throws_ends_the_run_with_its_place() {
     let mut host = Recorder::default();
     let script = "console.log('first');\nfunction deep() { throw new RangeError('far'); }\ndeep();";
     let ended = run(script, "test.js", tools(), 0, &limits(), &mut host);
-    let Ended::Threw { message, stack, in_item: false } = ended else { panic!("{ended:?}") };
+    let RunEnd::Threw { message, stack, in_item: false } = ended else { panic!("{ended:?}") };
     assert_eq!(message, "RangeError: far");
     assert!(stack.contains("at deep (test.js:2:"), "{stack}");
     assert_eq!(host.told, ["log first"]);
@@ -340,7 +340,7 @@ fn a_script_is_checked_without_being_run() {
 fn a_panic_of_the_host_passes_through() {
     struct Panics;
     impl Host for Panics {
-        fn begin(&mut self, _: &str, _: &str) -> Result<Begun, Stop> {
+        fn begin(&mut self, _: &str, _: &str) -> Result<ItemStart, Stop> {
             panic!("in begin")
         }
         fn end(&mut self, _: &str) -> Result<(), Stop> {

@@ -6,16 +6,16 @@
 use rquickjs::convert::Coerced;
 use rquickjs::{Ctx, Object, Value};
 
-use super::{Ended, Limit};
+use super::{Limit, RunEnd};
 
 /// The longest message, and the longest stack.
 const TEXT_BYTES: usize = 4 << 10;
 
 /// The end of a run that threw this value.
-pub(super) fn ended<'js>(ctx: &Ctx<'js>, value: &Value<'js>, in_item: bool) -> Ended {
+pub(super) fn ended<'js>(ctx: &Ctx<'js>, value: &Value<'js>, in_item: bool) -> RunEnd {
     // The engine throws null when there is no room for an error.
     if value.is_null() {
-        return Ended::Limit { which: Limit::Memory, in_item };
+        return RunEnd::Limit { which: Limit::Memory, in_item };
     }
     let message = shown(ctx, value);
     let which = match message.as_str() {
@@ -25,16 +25,16 @@ pub(super) fn ended<'js>(ctx: &Ctx<'js>, value: &Value<'js>, in_item: bool) -> E
         _ => {
             let stack = value.as_object().and_then(|error| error_text(ctx, error, "stack"));
             let stack = cut(stack.unwrap_or_default());
-            return Ended::Threw { message: cut(message), stack, in_item };
+            return RunEnd::Threw { message: cut(message), stack, in_item };
         }
     };
-    Ended::Limit { which, in_item }
+    RunEnd::Limit { which, in_item }
 }
 
 /// The end of a run whose script could not be read.
-pub(super) fn unreadable<'js>(ctx: &Ctx<'js>, value: &Value<'js>) -> Ended {
+pub(super) fn unreadable<'js>(ctx: &Ctx<'js>, value: &Value<'js>) -> RunEnd {
     match ended(ctx, value, false) {
-        Ended::Threw { message, stack, .. } => Ended::Unreadable(match position(&stack) {
+        RunEnd::Threw { message, stack, .. } => RunEnd::Unreadable(match position(&stack) {
             Some((line, column)) => format!("{message} (line {line}, column {column})"),
             None => message,
         }),

@@ -12,7 +12,7 @@ use rquickjs::function::{Opt, Rest};
 use rquickjs::object::Property;
 use rquickjs::{Ctx, Error, Exception, Function, Object, Persistent, Type, Value};
 
-use super::desk::{Desk, Fatal, Request, Waiting};
+use super::desk::{Fatal, PendingRequests, QueuedItem, Request};
 use super::thrown;
 
 /// Removes and replaces globals, in JavaScript. Evaluates to a function.
@@ -25,7 +25,10 @@ const BOUNDS: &str = include_str!("bounds.js");
 const NAME_BYTES: usize = 512;
 
 /// Fills the global object, and returns `Object.freeze` as it was before any script.
-pub(super) fn furnish<'js>(ctx: &Ctx<'js>, desk: &Rc<Desk>) -> rquickjs::Result<Function<'js>> {
+pub(super) fn furnish<'js>(
+    ctx: &Ctx<'js>,
+    desk: &Rc<PendingRequests>,
+) -> rquickjs::Result<Function<'js>> {
     let globals = ctx.globals();
     let freeze: Function = globals.get::<_, Object>("Object")?.get("freeze")?;
     ctx.eval::<Function, _>(BOUNDS)?.call::<_, ()>((tick(ctx, desk)?,))?;
@@ -52,19 +55,19 @@ pub(super) fn furnish<'js>(ctx: &Ctx<'js>, desk: &Rc<Desk>) -> rquickjs::Result<
     Ok(freeze)
 }
 
-fn now<'js>(ctx: &Ctx<'js>, desk: &Rc<Desk>) -> rquickjs::Result<Function<'js>> {
+fn now<'js>(ctx: &Ctx<'js>, desk: &Rc<PendingRequests>) -> rquickjs::Result<Function<'js>> {
     let desk = Rc::clone(desk);
     Function::new(ctx.clone(), move || desk.scene.now())
 }
 
-fn random<'js>(ctx: &Ctx<'js>, desk: &Rc<Desk>) -> rquickjs::Result<Function<'js>> {
+fn random<'js>(ctx: &Ctx<'js>, desk: &Rc<PendingRequests>) -> rquickjs::Result<Function<'js>> {
     let desk = Rc::clone(desk);
     Function::new(ctx.clone(), move || desk.scene.random())?.with_name("random")
 }
 
 /// Ends a script whose time is over. The engine rarely looks at the clock, so long loops within the
 /// engine call this first.
-fn tick<'js>(ctx: &Ctx<'js>, desk: &Rc<Desk>) -> rquickjs::Result<Function<'js>> {
+fn tick<'js>(ctx: &Ctx<'js>, desk: &Rc<PendingRequests>) -> rquickjs::Result<Function<'js>> {
     let desk = Rc::clone(desk);
     Function::new(ctx.clone(), move |ctx: Ctx<'js>| match desk.is_over() {
         true => Err(halt(&ctx)),
@@ -72,7 +75,7 @@ fn tick<'js>(ctx: &Ctx<'js>, desk: &Rc<Desk>) -> rquickjs::Result<Function<'js>>
     })
 }
 
-fn with_item<'js>(ctx: &Ctx<'js>, desk: &Rc<Desk>) -> rquickjs::Result<Function<'js>> {
+fn with_item<'js>(ctx: &Ctx<'js>, desk: &Rc<PendingRequests>) -> rquickjs::Result<Function<'js>> {
     let desk = Rc::clone(desk);
     let act = move |ctx: Ctx<'js>,
                     id: Opt<Value<'js>>,
@@ -92,7 +95,7 @@ fn with_item<'js>(ctx: &Ctx<'js>, desk: &Rc<Desk>) -> rquickjs::Result<Function<
         let (promise, resolve, _) = ctx.promise()?;
         let handler = Persistent::save(&ctx, handler);
         let resolve = Persistent::save(&ctx, resolve);
-        desk.queue(Waiting { id, title, handler, resolve });
+        desk.queue(QueuedItem { id, title, handler, resolve });
         Ok(promise)
     };
     Function::new(ctx.clone(), act)?.with_name("withItem")?.with_length(3)
@@ -100,7 +103,7 @@ fn with_item<'js>(ctx: &Ctx<'js>, desk: &Rc<Desk>) -> rquickjs::Result<Function<
 
 fn operation_of<'js>(
     ctx: &Ctx<'js>,
-    desk: &Rc<Desk>,
+    desk: &Rc<PendingRequests>,
     tool: usize,
     operation: usize,
 ) -> rquickjs::Result<Function<'js>> {
@@ -130,7 +133,7 @@ fn operation_of<'js>(
 
 fn console<'js>(
     ctx: &Ctx<'js>,
-    desk: &Rc<Desk>,
+    desk: &Rc<PendingRequests>,
     freeze: &Function<'js>,
 ) -> rquickjs::Result<Object<'js>> {
     let object = Object::new(ctx.clone())?;
@@ -162,7 +165,7 @@ fn console<'js>(
 /// A value as JSON, or an exception in the context.
 pub(super) fn json<'js>(
     ctx: &Ctx<'js>,
-    desk: &Desk,
+    desk: &PendingRequests,
     value: Value<'js>,
 ) -> rquickjs::Result<String> {
     if let Some(text) = flat(ctx, desk, &value) {
@@ -178,7 +181,7 @@ pub(super) fn json<'js>(
 
 /// The JSON of an object of strings, whole numbers, booleans and nulls, as most arguments are: the
 /// engine takes four times as long. None for all other values.
-fn flat<'js>(ctx: &Ctx<'js>, desk: &Desk, value: &Value<'js>) -> Option<String> {
+fn flat<'js>(ctx: &Ctx<'js>, desk: &PendingRequests, value: &Value<'js>) -> Option<String> {
     let object = value.as_object().filter(|_| value.type_of() == Type::Object)?;
     if !desk.is_plain(ctx, object) || !object.get::<_, Value>("toJSON").ok()?.is_undefined() {
         return None;
@@ -204,7 +207,7 @@ fn text(value: Option<Value<'_>>) -> Option<String> {
 }
 
 /// Ends the run for that reason.
-fn end(ctx: &Ctx<'_>, desk: &Desk, fatal: Fatal) -> Error {
+fn end(ctx: &Ctx<'_>, desk: &PendingRequests, fatal: Fatal) -> Error {
     desk.condemn(fatal);
     halt(ctx)
 }

@@ -31,7 +31,7 @@ use super::likeness::{same_but_blank_lines, same_document, same_lines};
 use super::{SettingsError, happened, named};
 use crate::class::Class;
 use crate::tool::{Call, Difference, Operation, Plan, Tool, ToolError};
-use place::{Place, RESERVED};
+use place::{FilePlace, RESERVED};
 
 /// How long after its holder is gone a missing file counts as not written.
 ///
@@ -84,11 +84,11 @@ impl FileTool {
         Ok(Self { name: named(name)?, root: absolute, max_bytes })
     }
 
-    fn place(&self, path: &str) -> Result<Place, ToolError> {
-        Place::parse(&self.root, path).map_err(ToolError::logic)
+    fn place(&self, path: &str) -> Result<FilePlace, ToolError> {
+        FilePlace::parse(&self.root, path).map_err(ToolError::logic)
     }
 
-    fn planned(&self, call: &Call) -> Result<Place, ToolError> {
+    fn planned(&self, call: &Call) -> Result<FilePlace, ToolError> {
         self.place(call.plan.identity.get("path").and_then(Json::as_str).unwrap_or_default())
     }
 }
@@ -245,7 +245,7 @@ fn aside(temporary: &str) -> String {
 }
 
 /// Removes the files that lookups of earlier attempts set aside.
-fn clear(place: &Place, temporary: &str) {
+fn clear(place: &FilePlace, temporary: &str) {
     let Ok(directory) = place.directory() else { return };
     let Ok(entries) = Dir::read_from(&directory) else { return };
     for entry in entries.flatten() {
@@ -262,7 +262,7 @@ async fn blocking<T: Send + 'static>(
     tokio::task::spawn_blocking(work).await.map_err(|error| format!("it was broken off: {error}"))
 }
 
-fn write(place: &Place, temporary: &str, content: &[u8]) -> Result<Json, ToolError> {
+fn write(place: &FilePlace, temporary: &str, content: &[u8]) -> Result<Json, ToolError> {
     let directory = place.directory_made().map_err(|error| failed("write", place, &error))?;
     let prepare = || -> io::Result<()> {
         let flags =
@@ -280,7 +280,7 @@ fn write(place: &Place, temporary: &str, content: &[u8]) -> Result<Json, ToolErr
     Ok(written(place, content))
 }
 
-fn written(place: &Place, content: &[u8]) -> Json {
+fn written(place: &FilePlace, content: &[u8]) -> Json {
     Json::object([
         ("path", Json::text(place.path())),
         ("size", Json::number(content.len() as u64)),
@@ -289,7 +289,7 @@ fn written(place: &Place, content: &[u8]) -> Json {
 }
 
 /// A file that is not there counts as removed.
-fn remove(place: &Place) -> Result<Json, ToolError> {
+fn remove(place: &FilePlace) -> Result<Json, ToolError> {
     let gone = Json::object([("path", Json::text(place.path()))]);
     let directory = match place.directory() {
         Ok(directory) => directory,
@@ -306,7 +306,7 @@ fn remove(place: &Place) -> Result<Json, ToolError> {
 }
 
 /// The bytes of a file, up to one more than asked for.
-fn read(place: &Place, most: usize) -> io::Result<Vec<u8>> {
+fn read(place: &FilePlace, most: usize) -> io::Result<Vec<u8>> {
     let directory = place.directory()?;
     // A pipe would block until another process opens its other end.
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
@@ -319,7 +319,7 @@ fn read(place: &Place, most: usize) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-fn found_written(place: &Place, temporary: &str, wanted: &[u8]) -> Finding {
+fn found_written(place: &FilePlace, temporary: &str, wanted: &[u8]) -> Finding {
     let never = place.directory().is_ok_and(|directory| {
         let aside = aside(temporary);
         let _ = renameat(&directory, temporary, &directory, &aside);
@@ -336,7 +336,7 @@ fn found_written(place: &Place, temporary: &str, wanted: &[u8]) -> Finding {
     }
 }
 
-fn found_removed(place: &Place) -> Finding {
+fn found_removed(place: &FilePlace) -> Finding {
     match place.exists() {
         Ok(false) => happened(&Json::object([("path", Json::text(place.path()))])),
         Ok(true) => Finding::CannotTell(format!("{} is there, or there again", place.path())),
@@ -344,12 +344,12 @@ fn found_removed(place: &Place) -> Finding {
     }
 }
 
-fn failed(what: &str, place: &Place, error: &io::Error) -> ToolError {
+fn failed(what: &str, place: &FilePlace, error: &io::Error) -> ToolError {
     let message = format!("cannot {what} {}: {error}", place.path());
     ToolError { class: class(error), message }
 }
 
-fn unsynced(place: &Place, error: &io::Error) -> ToolError {
+fn unsynced(place: &FilePlace, error: &io::Error) -> ToolError {
     ToolError::indeterminate(format!("{} is changed, but not yet for good: {error}", place.path()))
 }
 

@@ -38,7 +38,7 @@ pub struct Kv {
 
 /// The location of a value.
 #[derive(Clone)]
-struct Place {
+struct Slot {
     namespace: String,
     store: String,
     key: String,
@@ -50,7 +50,7 @@ impl Kv {
         Self { name: name.into(), namespace, database }
     }
 
-    fn place(&self, of: &Json) -> Result<Place, ToolError> {
+    fn place(&self, of: &Json) -> Result<Slot, ToolError> {
         let key = of
             .get("key")
             .and_then(Json::as_str)
@@ -59,7 +59,7 @@ impl Kv {
             return Err(ToolError::logic(format!("`key` is a text of 1 to {LONGEST_KEY} bytes")));
         };
         let namespace = self.namespace.as_str().to_owned();
-        Ok(Place { namespace, store: self.name.clone(), key: key.to_owned() })
+        Ok(Slot { namespace, store: self.name.clone(), key: key.to_owned() })
     }
 }
 
@@ -140,7 +140,7 @@ impl Tool for Kv {
     }
 }
 
-impl Place {
+impl Slot {
     fn change_in_file(
         self,
         tx: &Transaction<'_>,
@@ -181,10 +181,10 @@ mod in_server {
     use hapax::tokio_postgres::Error as PgError;
     use hapax::tokio_postgres::types::{ToSql, Type};
 
-    use super::{Place, parsed, result};
+    use super::{Slot, parsed, result};
     use crate::tools::database::{Fault as _, Work};
 
-    impl Place {
+    impl Slot {
         fn params(&self) -> [(&(dyn ToSql + Sync), Type); 3] {
             let Self { namespace, store, key } = self;
             [(namespace, Type::TEXT), (store, Type::TEXT), (key, Type::TEXT)]

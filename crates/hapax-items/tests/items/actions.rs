@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use expect_test::expect;
 use hapax::json::Json;
-use hapax::outbox::{Letter, Outbox, RecordFilter, Sink, Told};
+use hapax::outbox::{Acks, Delivery, Outbox, RecordFilter, Sink};
 use hapax::{AttemptId, Finding, Hapax, Outcome};
 use hapax_items::{
     Action, Class, Error, Escalation, Explained, Item, ItemState, Items, MutationState,
@@ -394,5 +394,5 @@ async fn the_newest_is_listed_first() {
 struct Deaf;
 
 impl Sink for Deaf {
-    async fn send(&self, _: &[Letter], _: &Told) {}
+    async fn send(&self, _: &[Delivery], _: &Acks) {}
 }

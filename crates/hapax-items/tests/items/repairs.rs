@@ -6,10 +6,10 @@ use async_trait::async_trait;
 use hapax::Hapax;
 use hapax::document::Object;
 use hapax::json::Json;
-use hapax::outbox::{Letter, Outbox, RecordFilter, Sink, Told};
+use hapax::outbox::{Acks, Delivery, Outbox, RecordFilter, Sink};
 use hapax_items::{
     Action, Budget, Class, Difference, Error, Item, ItemState, Items, MAINTAINER, Maintainer,
-    PLANNER, Run, Script, Settings, Standing, Version,
+    PLANNER, Run, Script, Settings, Version, VersionStatus,
 };
 
 use crate::world::{Next, ONE, World, drive, failed, settings};
@@ -75,7 +75,7 @@ async fn listened(items: Items) -> Items {
 struct Deaf;
 
 impl Sink for Deaf {
-    async fn send(&self, _: &[Letter], _: &Told) {}
+    async fn send(&self, _: &[Delivery], _: &Acks) {}
 }
 
 /// The payloads of the events in the outbox.
@@ -158,7 +158,7 @@ async fn an_unsound_repair_is_refused_and_the_budget_ends_the_loop() {
     assert_eq!(shown.len(), 3, "three repairs are in the budget: {shown:?}");
     assert!(shown[1].contains("item id") || shown[1].contains("id"), "{}", shown[1]);
     let scripts = items.scripts("letters").await.unwrap();
-    let refused = scripts.iter().filter(|script| script.standing == Standing::Refused).count();
+    let refused = scripts.iter().filter(|script| script.standing == VersionStatus::Refused).count();
     assert_eq!((refused, items.script("letters").await.unwrap().version), (3, Version::FIRST));
     let escalation = items.escalations(None, 10).await.unwrap().remove(0);
     assert_eq!(escalation.item.as_ref().map(|item| item.id.as_str()), Some("letter-b"));
@@ -176,7 +176,7 @@ async fn an_impactful_repair_waits_for_approval() {
         let waits = run(&items).await;
         assert!(matches!(waits, Err(Error::Attention { .. })), "{waits:?}");
         let scripts = items.scripts("letters").await.unwrap();
-        let held = scripts.iter().find(|script| script.standing == Standing::Held).unwrap();
+        let held = scripts.iter().find(|script| script.standing == VersionStatus::Held).unwrap();
         let repair = held.repair.as_ref().unwrap();
         let mut radius = repair.blast_radius.clone();
         radius.sort();
@@ -261,7 +261,7 @@ async fn a_mutation_on_a_done_item_goes_to_repair_and_then_to_a_person() {
         assert_eq!(ended.is_err(), skipped);
         let before = told(&items).await.len();
 
-        let careless = r#"await withItem("a", "Letter", async () => mail.send({ to: "ada" }));"#;
+        let careless = r#"await withItem("a", "Delivery", async () => mail.send({ to: "ada" }));"#;
         let (class, next, message) = failed(drive(&items, careless).await);
         assert_eq!((class, next.as_str()), (Class::Logic, "repair"), "{message}");
         assert_eq!(shown.lock().unwrap().len(), 3, "the budget");
@@ -289,7 +289,7 @@ async fn a_repair_that_cannot_be_judged_waits_with_the_items_it_may_concern() {
     let waits = run(&items).await;
     assert!(matches!(waits, Err(Error::Attention { .. })), "{waits:?}");
     let held = newest(&items).await;
-    assert_eq!(held.standing, Standing::Held);
+    assert_eq!(held.standing, VersionStatus::Held);
     assert!(held.reason.as_deref().unwrap().contains("what nobody asked before"), "{held:?}");
     let repair = held.repair.unwrap();
     let mut radius = repair.blast_radius;
@@ -319,9 +319,9 @@ async fn a_rejected_repair_is_never_used() {
     };
     let stale = reject(hapax::AttemptId::from_bytes([9; 16])).await;
     assert!(matches!(stale, Err(Error::Stale { .. })), "{stale:?}");
-    assert_eq!(newest(&items).await.standing, Standing::Held);
+    assert_eq!(newest(&items).await.standing, VersionStatus::Held);
     reject(held.attempt).await.unwrap();
-    assert_eq!(newest(&items).await.standing, Standing::Rejected);
+    assert_eq!(newest(&items).await.standing, VersionStatus::Rejected);
     assert_eq!(items.script("letters").await.unwrap().version, Version::FIRST);
     let late =
         items.decide_script("letters", held.version, held.attempt, true, ("ada", "or not")).await;
@@ -340,7 +340,7 @@ async fn a_repair_is_tried_against_what_is_recorded() {
         assert!(FAULTY.contains(what), "{what}");
         mended().replace(what, by)
     };
-    let (refused, held) = (Standing::Refused, Standing::Held);
+    let (refused, held) = (VersionStatus::Refused, VersionStatus::Held);
     for (proposal, standing, why) in [
         (
             replaced("to: id,", "to: `${id}@example.org`,"),
@@ -408,7 +408,7 @@ async fn a_trial_does_not_wait_for_a_comparison() {
     assert!(began.elapsed() < std::time::Duration::from_secs(30));
     let newest = newest(&items).await;
     let said = newest.reason.unwrap_or_default();
-    assert_eq!(newest.standing, Standing::Refused, "{said}");
+    assert_eq!(newest.standing, VersionStatus::Refused, "{said}");
     assert!(said.contains("with another payload"), "{said}");
 }
 
@@ -471,7 +471,7 @@ async fn what_a_held_repair_may_concern_is_counted_when_it_is_shown() {
     assert!(run(&items).await.is_err());
     let radius = async || {
         let shown = items.scripts_shown("letters").await.unwrap().remove(0);
-        assert_eq!(shown.standing, Standing::Held);
+        assert_eq!(shown.standing, VersionStatus::Held);
         let repair = shown.repair.unwrap();
         (repair.blast_radius.len(), repair.blast_radius_cut)
     };

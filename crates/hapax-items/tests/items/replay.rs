@@ -18,7 +18,7 @@ async fn items_are_worked_on_one_at_a_time_and_once() {
     let items = items(&world);
     let script = r#"
         const seen = [];
-        const letter = (id) => withItem(id, `Letter to ${id}`, async (ctx) => {
+        const letter = (id) => withItem(id, `Delivery to ${id}`, async (ctx) => {
             seen.push(`${id} begins${ctx.item.isDone ? ", done" : ""}`);
             await null;
             if (!ctx.item.isDone) await mail.send({ to: id });
@@ -63,7 +63,7 @@ async fn a_done_item_changes_nothing_any_more() {
     let items = items(&world);
     drive(&items, ONE).await.unwrap();
     let careless =
-        r#"await withItem("a", "Letter", async () => mail.send({ to: "ada", text: "hello" }));"#;
+        r#"await withItem("a", "Delivery", async () => mail.send({ to: "ada", text: "hello" }));"#;
     let (class, next, message) = failed(drive(&items, careless).await);
     assert_eq!((class, next.as_str()), (Class::Logic, "escalate"), "nobody is there to repair it");
     assert!(message.contains("ctx.item.isDone"), "{message}");
@@ -113,7 +113,7 @@ async fn two_of_the_same_are_told_apart_by_a_subkey() {
 async fn a_forged_subkey_ends_the_run() {
     let script = |subkey: &str| {
         format!(
-            "await withItem('a', 'Letter', async () => {{
+            "await withItem('a', 'Delivery', async () => {{
                 try {{ await mail.send({{ to: 'ada', subkey: {subkey} }}); }} catch {{}}
             }});"
         )
@@ -169,7 +169,7 @@ async fn a_retry_goes_on_where_the_run_before_stopped() {
 async fn another_payload_is_judged_by_the_tool() {
     let second = |text: &str| {
         format!(
-            r#"await withItem("a", "Letter", async (ctx) => {{
+            r#"await withItem("a", "Delivery", async (ctx) => {{
                 const first = await mail.send({{ to: "ada", text: "{text}" }});
                 const second = await mail.send({{ to: "grace" }});
                 return [first.nth, second.nth];
@@ -186,7 +186,7 @@ async fn another_payload_is_judged_by_the_tool() {
         let world = World::opaque();
         let items = items(&world);
         world.compares(difference);
-        let first = r#"await withItem("a", "Letter", async (ctx) => {
+        let first = r#"await withItem("a", "Delivery", async (ctx) => {
             await mail.send({ to: "ada", text: "hello" });
             throw new Error("not finished");
         });"#;

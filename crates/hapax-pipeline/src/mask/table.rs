@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ops::Range;
 
-use hapax::guard::Half;
+use hapax::guard::Coordinate;
 use hapax::json::Json;
 
 use super::cover::spot;
@@ -97,8 +97,8 @@ type Replaced = (Range<usize>, String);
 struct Header<'a> {
     cells: usize,
     /// The columns that are a latitude or a longitude.
-    halves: BTreeMap<usize, Half<'a>>,
-    columns: HashMap<Half<'a>, usize>,
+    halves: BTreeMap<usize, Coordinate<'a>>,
+    columns: HashMap<Coordinate<'a>, usize>,
     /// Whether it names both halves of a place.
     whole: bool,
 }
@@ -114,12 +114,12 @@ impl<'a> Header<'a> {
         if names.len() < 2 || !names.iter().all(is_name) {
             return None;
         }
-        let halves = names.iter().enumerate().map(|(nth, name)| (nth, Half::of(name)));
-        let mut halves: BTreeMap<usize, Half<'_>> =
+        let halves = names.iter().enumerate().map(|(nth, name)| (nth, Coordinate::of(name)));
+        let mut halves: BTreeMap<usize, Coordinate<'_>> =
             halves.filter_map(|(nth, half)| Some((nth, half?))).collect();
-        let columns: HashMap<Half<'_>, usize> =
+        let columns: HashMap<Coordinate<'_>, usize> =
             halves.iter().map(|(nth, half)| (*half, *nth)).collect();
-        let is_whole = |half: &Half<'_>| columns.contains_key(&half.other());
+        let is_whole = |half: &Coordinate<'_>| columns.contains_key(&half.other());
         halves.retain(|nth, half| is_whole(half) || !names[*nth].contains(char::is_whitespace));
         let whole = halves.values().any(is_whole);
         (!halves.is_empty()).then_some(Self { cells: cells.len(), halves, columns, whole })

@@ -8,7 +8,7 @@ use std::sync::LazyLock;
 
 use h3o::LatLng;
 use hapax::canonical::canonical;
-use hapax::guard::{Half, is_precise};
+use hapax::guard::{Coordinate, is_precise};
 use hapax::json::{Json, MAX_DEPTH};
 use regex::{Captures, Regex};
 
@@ -186,8 +186,8 @@ impl Mask {
             let (Some(name), Some(number)) = (found.get(1), found.get(3)) else { continue };
             let unit = text[number.end()..].starts_with(|c: char| c.is_ascii_lowercase());
             let exact = is_precise(&Json::text(&number.as_str().replace('−', "-")));
-            let axis = || Half::axis(name.as_str()).filter(|_| exact);
-            let half = Half::of(name.as_str()).map(|half| (half, false));
+            let axis = || Coordinate::axis(name.as_str()).filter(|_| exact);
+            let half = Coordinate::of(name.as_str()).map(|half| (half, false));
             if let Some((half, axis)) = half.or_else(|| Some((axis()?, true))).filter(|_| !unit) {
                 halves.push(Named {
                     half,
@@ -223,7 +223,7 @@ impl Mask {
 
 /// A number that has the name of half a place.
 struct Named<'a> {
-    half: Half<'a>,
+    half: Coordinate<'a>,
     axis: bool,
     at: Range<usize>,
     value: f64,

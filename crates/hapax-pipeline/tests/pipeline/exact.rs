@@ -4,7 +4,7 @@
 use hapax::json::Json;
 use hapax::outbox::{Event, Order, Payload};
 use hapax::{AttemptId, StateName};
-use hapax_pipeline::remote::{Ask, Told};
+use hapax_pipeline::remote::{Ask, OperationReport};
 use hapax_pipeline::replay::{self, Scope};
 use hapax_pipeline::{Source, lineage, review};
 
@@ -147,14 +147,14 @@ mod cases {
             let permit = pipeline.permit(ask, attempt).await;
             said.push(permit.expect_err("a breach").to_string());
 
-            let made = || Made::new("").document(json(breach));
+            let made = || WorkResult::new("").document(json(breach));
             let asked = pipeline.operation(justified("written", nth));
-            let unfit = asked.run(|_| async { Ok::<_, Trouble>(made()) }).await;
+            let unfit = asked.run(|_| async { Ok::<_, WorkError>(made()) }).await;
             said.push(unfit.expect_err("a breach").to_string());
             partial(&ledger, justified("written", nth).key().expect("a key")).await;
             let ask = Ask { operation: justified("written", nth + 10), ..Ask::default() };
             let (key, permit) = pipeline.permit(ask, attempt).await.expect("granted");
-            let told = Told::Made(Box::new(made()));
+            let told = OperationReport::WorkResult(Box::new(made()));
             said.push(pipeline.report(key, by(&permit), told).await.expect_err("no").to_string());
             partial(&ledger, key).await;
         }
@@ -217,18 +217,18 @@ mod cases {
         let outputs = outputs.into_iter().map(|(field, set)| {
             let mut artifact = output("sites");
             set(&mut artifact);
-            (field, Made::new("").output(artifact))
+            (field, WorkResult::new("").output(artifact))
         });
         let events = events.into_iter().map(|(field, set)| {
             let payload = Payload::parse(b"{}").expect("a payload");
             let mut event = Event::new("seen", "sites", payload);
             set(&mut event);
-            (field, Made::new("").event(event))
+            (field, WorkResult::new("").event(event))
         });
         for (nth, (field, made)) in outputs.chain(events).enumerate() {
             let asked = || justified("sites", nth + 10);
             let unfit = pipeline.operation(asked());
-            let unfit = unfit.run(|_| async { Ok::<_, Trouble>(made.clone()) }).await;
+            let unfit = unfit.run(|_| async { Ok::<_, WorkError>(made.clone()) }).await;
             let unfit = unfit.expect_err("it may not be written").to_string();
             assert!(unfit.starts_with(&format!("refused: check: {field}: it names")), "{unfit}");
             partial(&ledger, asked().key().expect("a key")).await;
@@ -260,9 +260,9 @@ mod cases {
         for (dataset, kept) in
             [("sites", vec!["8526e283fffffff".to_owned()]), ("flow", fine.clone())]
         {
-            let made = Made::new("").output(cells(dataset));
+            let made = WorkResult::new("").output(cells(dataset));
             let asked = pipeline.operation(justified(dataset, 1));
-            let finished = asked.run(|_| async { Ok::<_, Trouble>(made.clone()) }).await;
+            let finished = asked.run(|_| async { Ok::<_, WorkError>(made.clone()) }).await;
             let product = finished.expect("done").product;
             assert_eq!(settled(&product).outputs[0].cells, kept, "{dataset}");
         }
@@ -300,16 +300,16 @@ mod cases {
                 artifact
             };
             let made = || {
-                let made = Made::new("").document(json(&wells));
+                let made = WorkResult::new("").document(json(&wells));
                 (0..100).fold(made, |made, n| made.output(artifact(n)))
             };
             let asked = pipeline.operation(justified("sites", nth));
-            let finished = asked.run(|_| async { Ok::<_, Trouble>(made()) }).await;
+            let finished = asked.run(|_| async { Ok::<_, WorkError>(made()) }).await;
             let finished = finished.expect("settled");
             let ask = Ask { operation: justified("sites", nth + 10), ..Ask::default() };
             let attempt = AttemptId::from_bytes([nth as u8 + 1; 16]);
             let (key, permit) = pipeline.permit(ask, attempt).await.expect("granted");
-            let told = Told::Made(Box::new(made()));
+            let told = OperationReport::WorkResult(Box::new(made()));
             let reported = pipeline.report(key, by(&permit), told).await.expect("settled");
             assert_eq!(reported, Some(hapax::remote::Settled::Recorded));
             let outputs = &settled(&finished.product).outputs;

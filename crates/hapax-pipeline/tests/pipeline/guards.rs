@@ -3,9 +3,9 @@
 use hapax::json::Json;
 use hapax::remote::Report;
 use hapax::{Failure, Refusal, Slo, StateName};
-use hapax_pipeline::remote::{Ask, Told};
+use hapax_pipeline::remote::{Ask, OperationReport};
 use hapax_pipeline::replay::{self, Scope};
-use hapax_pipeline::review::{self, Standing};
+use hapax_pipeline::review::{self, ReviewStatus};
 use hapax_pipeline::{Refusals, Refused};
 
 use super::*;
@@ -35,7 +35,8 @@ async fn a_retry_fills_nothing_in() {
         let asked = Operation { justification: justification.clone(), ..operation("dug", 1) };
         pipeline.operation(asked).input(Json::parse(text.as_bytes()).expect("JSON"))
     };
-    let gap = read(r#"{"depth":null}"#).run(|_| async { Err::<Made, _>(Trouble::not_done("no")) });
+    let gap = read(r#"{"depth":null}"#)
+        .run(|_| async { Err::<WorkResult, _>(WorkError::not_done("no")) });
     gap.await.expect_err("not done");
     let filled = done(read(r#"{"depth":3}"#), &count).await;
     let conflict = matches!(&filled, Err(Error::Ledger(hapax::Error::Conflict { .. })));
@@ -138,7 +139,7 @@ mod cases {
         let (pipeline, count) = (ledger.pipeline(), Count::default());
         for nth in 0..2 {
             let asked = transactional(pipeline.operation(operation("flow", nth)));
-            asked.run(|_| async { Err(Trouble::not_done("no")) }).await.expect_err("failed");
+            asked.run(|_| async { Err(WorkError::not_done("no")) }).await.expect_err("failed");
             ledger.hapax.pass().await.expect("sealed");
         }
         for _ in 0..3 {
@@ -177,7 +178,7 @@ mod cases {
         let [question] = &open[..] else { panic!("{open:?}") };
         assert_eq!(
             (question.standing, question.dataset_id.as_str()),
-            (Standing::Pending, "theirs")
+            (ReviewStatus::Pending, "theirs")
         );
         assert!(question.reason.starts_with("care: "));
         let decide = |review: &review::Review, approve| {
@@ -275,10 +276,14 @@ mod cases {
         };
         assert_eq!(escalate("too early").await, None, "nobody has begun it");
         let failing = transactional(pipeline.operation(asked()));
-        failing.run(|_| async { Err(Trouble::not_done("no")) }).await.expect_err("failed");
+        failing.run(|_| async { Err(WorkError::not_done("no")) }).await.expect_err("failed");
         let (review, standing) = escalate("is 38.512347, -97.321234 right?").await.expect("asked");
-        assert_eq!(standing, Standing::Pending);
-        assert_eq!(escalate("and again").await, Some((review, Standing::Pending)), "one question");
+        assert_eq!(standing, ReviewStatus::Pending);
+        assert_eq!(
+            escalate("and again").await,
+            Some((review, ReviewStatus::Pending)),
+            "one question"
+        );
         let open = review::list(hapax, true, 10).await.expect("reviews").remove(0);
         assert_eq!((open.key, open.operation), (review, key));
         assert_eq!(open.asked_by.as_deref(), Some("ann"));
@@ -320,8 +325,8 @@ mod cases {
                 async move {
                     work.undo_with("drop rows", "7").await?;
                     match at {
-                        1 => Err(Trouble::partial("half of it")),
-                        _ => Ok(Made::new("done")),
+                        1 => Err(WorkError::partial("half of it")),
+                        _ => Ok(WorkResult::new("done")),
                     }
                 }
             };
@@ -377,7 +382,7 @@ mod cases {
         let (pipeline, count) = (ledger.pipeline(), Count::default());
         let json = |text: &str| hapax::json::Json::parse(text.as_bytes()).expect("JSON");
         let secret = || json(r#"{"depth":"4711 secret"}"#);
-        let refused = async |asked: Asked<'_>| {
+        let refused = async |asked: OperationBuilder<'_>| {
             let result = done(asked, &count).await;
             assert!(matches!(result, Err(Error::Refused(_))), "{result:?}");
         };
@@ -392,7 +397,7 @@ mod cases {
         let asked = pipeline.operation(operation("makes", 1));
         let unfit = asked.run(|work| async move {
             work.undo_with("drop rows", "7").await?;
-            Ok::<_, Trouble>(Made::new("").document(json(r#"{"depth":"4711 secret"}"#)))
+            Ok::<_, WorkError>(WorkResult::new("").document(json(r#"{"depth":"4711 secret"}"#)))
         });
         unfit.await.expect_err("not as agreed");
         // Undoing it is not another refusal.
@@ -410,7 +415,7 @@ mod cases {
         for (id, report) in [(2, Report::Failed as fn(String) -> Report), (3, Report::Released)] {
             let (key, permit) = client("plain", id).await.expect("granted");
             let hapax::remote::Permit::Granted(grant) = permit else { panic!("{permit:?}") };
-            let said = Told::Otherwise(report("refused: care: not me".into()));
+            let said = OperationReport::Otherwise(report("refused: care: not me".into()));
             pipeline.report(key, (grant.attempt, grant.fence), said).await.expect("heard");
             let last = ledger.journal().await.pop().and_then(|entry| entry.note);
             assert_eq!(last.as_deref(), Some("reported: refused: care: not me"));

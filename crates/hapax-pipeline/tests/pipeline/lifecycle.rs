@@ -28,10 +28,11 @@ async fn what_is_done_anew_is_told_once() {
     let run = asked.run(|work| {
         let settled = (|| {
             let tx = db.transaction()?;
-            let made = Made::new("7 rows").output(output("flow")).publish("artifact_published");
+            let made =
+                WorkResult::new("7 rows").output(output("flow")).publish("artifact_published");
             work.settle_in(&tx, &made)?;
             if tries.add() == 1 {
-                return Err(Trouble::transient("the disk is busy"));
+                return Err(WorkError::transient("the disk is busy"));
             }
             tx.commit()?;
             Ok(made)
@@ -61,14 +62,14 @@ async fn a_transaction_of_its_own_goes_past_no_check() {
     let (pipeline, hapax) = (Pipeline::new(hapax.clone()), hapax);
     let mut db = hapax.connection().expect("a connection");
     db.execute_batch("CREATE TABLE state (n)").expect("a table");
-    let mut settle = |work: Work, made: &Made| {
+    let mut settle = |work: Work, made: &WorkResult| {
         let tx = db.transaction()?;
         tx.execute("INSERT INTO state VALUES (1)", [])?;
         work.settle_in(&tx, made)?;
         tx.commit()?;
-        Ok::<_, Trouble>(made.clone())
+        Ok::<_, WorkError>(made.clone())
     };
-    let unfit = Made::new("none").document(Json::parse(br#"{"none":0}"#).expect("JSON"));
+    let unfit = WorkResult::new("none").document(Json::parse(br#"{"none":0}"#).expect("JSON"));
     let asked = transactional(pipeline.operation(operation("flow", 1)));
     let refused = asked.run(|work| {
         let settled = settle(work, &unfit);
@@ -76,7 +77,7 @@ async fn a_transaction_of_its_own_goes_past_no_check() {
     });
     let refused = refused.await;
     assert!(matches!(refused, Err(Error::Refused(hapax::Refusal::Contract(_)))), "{refused:?}");
-    let fit = Made::new("7 rows").document(Json::parse(br#"{"rows":7}"#).expect("JSON"));
+    let fit = WorkResult::new("7 rows").document(Json::parse(br#"{"rows":7}"#).expect("JSON"));
     let asked = transactional(pipeline.operation(operation("flow", 2)));
     let asked = asked.after("many", |_| async { Err("too few".to_owned()) });
     let unchecked = asked.run(|work| {
@@ -120,8 +121,8 @@ mod cases {
                     steps.lock().expect("a lock").push("work");
                     assert_eq!(work.operation().version, "v1");
                     let spin: u64 = (0..3_000_000u64).map(std::hint::black_box).sum();
-                    let made = Made::new(format!("{} rows", spin.min(7)));
-                    async { Ok::<_, Trouble>(made.output(output("flow")).document(rows())) }
+                    let made = WorkResult::new(format!("{} rows", spin.min(7)));
+                    async { Ok::<_, WorkError>(made.output(output("flow")).document(rows())) }
                 })
                 .await
                 .expect("done")
@@ -166,9 +167,9 @@ mod cases {
         let finished = done(pipeline.operation(operation("flow", 1)), &Count::default()).await;
         let finished = finished.expect("done");
         let failing = pipeline.operation(operation("flow", 2));
-        failing.run(|_| async { Err(Trouble::not_done("no")) }).await.expect_err("failed");
+        failing.run(|_| async { Err(WorkError::not_done("no")) }).await.expect_err("failed");
         let stuck = pipeline.operation(operation("levels", 3));
-        stuck.run(|_| async { Err(Trouble::ambiguous("timeout")) }).await.expect_err("unknown");
+        stuck.run(|_| async { Err(WorkError::ambiguous("timeout")) }).await.expect_err("unknown");
         let rows = ledger.query(
             "SELECT idem_key, pipeline_id, task_id, dataset_id, operation_type, status, result_hash,
                  raw_checksum, params_hash, wal_pointer FROM hapax.idempotency_log ORDER BY wal_pointer",
@@ -193,7 +194,7 @@ mod cases {
             ledger.query(&format!("{sql} '{key}'"))
         };
         let half = pipeline.operation(operation("sites", 4));
-        half.run(|_| async { Err(Trouble::partial("half of it")) }).await.expect_err("partial");
+        half.run(|_| async { Err(WorkError::partial("half of it")) }).await.expect_err("partial");
         assert_eq!(status(4), ["partial"]);
         let key = operation("sites", 4).key().expect("a key");
         let attempt = ledger.hapax.show(key).await.expect("a read").expect("one").attempt;
@@ -203,7 +204,7 @@ mod cases {
         assert_eq!(status(4), ["failure"]);
         let under_way = pipeline.operation(operation("sites", 5)).run(|_| async {
             assert!(status(5).is_empty());
-            Ok::<_, Trouble>(Made::new("done"))
+            Ok::<_, WorkError>(WorkResult::new("done"))
         });
         under_way.await.expect("done");
         assert_eq!(status(5), ["success"]);
@@ -213,12 +214,12 @@ mod cases {
     /// claims an output.
     pub(super) async fn every_end_is_told(ledger: Arc<Ledger>) {
         let pipeline = ledger.pipeline();
-        let run = |nth, trouble: Trouble| {
+        let run = |nth, trouble: WorkError| {
             let asked = pipeline.operation(operation(&format!("d{nth}"), nth));
             async move { asked.run(|_| async { Err(trouble.clone()) }).await.expect_err("no result") }
         };
-        run(1, Trouble::not_done("no")).await;
-        run(2, Trouble::ambiguous("timeout")).await;
+        run(1, WorkError::not_done("no")).await;
+        run(2, WorkError::ambiguous("timeout")).await;
         let key = operation("d2", 2).key().expect("a key");
         let attempt = ledger
             .hapax
@@ -230,7 +231,7 @@ mod cases {
         let skip = hapax::Resolution::Skip;
         let seen = ledger.hapax.seen(key, attempt).await.expect("a read");
         ledger.hapax.resolve(key, seen, skip, "ann", "never mind").await.expect("decided");
-        run(3, Trouble::ambiguous("timeout")).await;
+        run(3, WorkError::ambiguous("timeout")).await;
         let key = operation("d3", 3).key().expect("a key");
         let attempt = ledger
             .hapax
@@ -255,10 +256,10 @@ mod cases {
 
     /// Proves O-2 and P-7: the state, the product and the event are one transaction.
     pub(super) async fn work_settles_in_its_own_transaction(ledger: Arc<Ledger>) {
-        use hapax::outbox::{Letter, Outbox, Sink, Told};
+        use hapax::outbox::{Acks, Delivery, Outbox, Sink};
         struct Nowhere;
         impl Sink for Nowhere {
-            async fn send(&self, letters: &[Letter], told: &Told) {
+            async fn send(&self, letters: &[Delivery], told: &Acks) {
                 (0..letters.len()).for_each(|nth| told.delivered(nth));
             }
         }
@@ -272,7 +273,7 @@ mod cases {
         ledger.declare("flow", flow).await;
         let rows = || Json::parse(br#"{"rows":7}"#).expect("JSON");
         let made = || {
-            let made = Made::new("7 rows").output(output("flow")).document(rows());
+            let made = WorkResult::new("7 rows").output(output("flow")).document(rows());
             made.publish("artifact_published")
         };
         for (nth, commits) in [(1, false), (1, true)] {
@@ -292,7 +293,7 @@ mod cases {
                                     true => tx.commit()?,
                                     false => tx.rollback()?,
                                 }
-                                Ok::<_, Trouble>(made())
+                                Ok::<_, WorkError>(made())
                             })();
                             async { settled }
                         })
@@ -315,7 +316,7 @@ mod cases {
                                     true => tx.commit().await?,
                                     false => tx.rollback().await?,
                                 }
-                                Ok::<_, Trouble>(made())
+                                Ok::<_, WorkError>(made())
                             }
                         })
                         .await

@@ -33,7 +33,7 @@ async fn crowd(ledger: &Ledger, dataset: impl Fn(usize) -> String, part: bool) -
                     let began = Instant::now();
                     tokio::time::sleep(std::time::Duration::from_millis(2)).await;
                     intervals.lock().expect("a lock").push((began, Instant::now()));
-                    Ok::<_, Trouble>(Made::new("done"))
+                    Ok::<_, WorkError>(WorkResult::new("done"))
                 }
             });
             run.await.expect("done");
@@ -59,7 +59,7 @@ async fn a_lock_that_is_kept_is_counted_and_escalated() {
     let pipeline = Pipeline::new(hapax);
     for dataset in ["flow", "theirs"] {
         let lost = pipeline.operation(operation(dataset, 1));
-        let lost = lost.run(|_| async { Err::<Made, _>(Trouble::ambiguous("no answer")) });
+        let lost = lost.run(|_| async { Err::<WorkResult, _>(WorkError::ambiguous("no answer")) });
         lost.await.expect_err("nobody knows");
         let ask =
             hapax_pipeline::remote::Ask { operation: operation(dataset, 2), ..Default::default() };
@@ -125,7 +125,7 @@ mod cases {
                         async move {
                             entered.notify_one();
                             go.notified().await;
-                            Ok::<_, Trouble>(Made::new("done"))
+                            Ok::<_, WorkError>(WorkResult::new("done"))
                         }
                     });
                     run.await.expect("done")
@@ -188,7 +188,7 @@ mod cases {
     pub(super) async fn a_lock_is_kept_while_nobody_knows(ledger: Arc<Ledger>) {
         let (pipeline, count) = (ledger.pipeline(), Count::default());
         let next = |nth| transactional(pipeline.operation(operation("flow", nth)));
-        next(1).run(|_| async { Err(Trouble::not_done("no")) }).await.expect_err("failed");
+        next(1).run(|_| async { Err(WorkError::not_done("no")) }).await.expect_err("failed");
         done(next(2), &count).await.expect("the lock is free after a failure");
         let panics = tokio::spawn({
             let pipeline = pipeline.clone();
@@ -200,14 +200,14 @@ mod cases {
         assert!(panics.await.is_err());
         done(next(4), &count).await.expect("free after a panic");
         {
-            let never = next(5).run(|_| std::future::pending::<Result<Made, Trouble>>());
+            let never = next(5).run(|_| std::future::pending::<Result<WorkResult, WorkError>>());
             tokio::time::timeout(std::time::Duration::from_millis(200), never)
                 .await
                 .expect_err("dropped");
         }
         done(next(6), &count).await.expect("free after a cancellation");
         let opaque = pipeline.operation(operation("flow", 7));
-        opaque.run(|_| async { Err(Trouble::ambiguous("timeout")) }).await.expect_err("unknown");
+        opaque.run(|_| async { Err(WorkError::ambiguous("timeout")) }).await.expect_err("unknown");
         let error = done(next(8), &count).await.expect_err("blocked");
         assert!(matches!(error, Error::Ledger(hapax::Error::Blocked(_))), "{error}");
         let doctor = ledger.hapax.doctor().await.expect("a doctor");

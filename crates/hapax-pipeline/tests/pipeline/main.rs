@@ -18,7 +18,8 @@ use std::sync::{Arc, Mutex};
 
 use hapax::{Dataset, Entry, Hapax, Retries, Safety};
 use hapax_pipeline::{
-    Artifact, Asked, Error, Finished, Fold, Made, Moment, Operation, Pipeline, Trouble, Work,
+    Artifact, Error, Finished, Fold, Moment, Operation, OperationBuilder, Pipeline, Work,
+    WorkError, WorkResult,
 };
 use hapax_testkit::Postgres;
 
@@ -161,15 +162,15 @@ impl Count {
 }
 
 /// Runs the operation with work that succeeds, and counts it.
-async fn done(asked: Asked<'_>, count: &Count) -> Result<Finished, Error> {
+async fn done(asked: OperationBuilder<'_>, count: &Count) -> Result<Finished, Error> {
     asked
         .run(|_| async {
             count.add();
-            Ok::<_, Trouble>(Made::new("7 rows"))
+            Ok::<_, WorkError>(WorkResult::new("7 rows"))
         })
         .await
 }
 
-fn transactional(asked: Asked<'_>) -> Asked<'_> {
+fn transactional(asked: OperationBuilder<'_>) -> OperationBuilder<'_> {
     asked.with(|effect| effect.safety(Safety::Transactional))
 }

@@ -1,7 +1,7 @@
 //! Exact places of a sensitive dataset are nowhere in what is written.
 
 use hapax::json::Json;
-use hapax::outbox::{Event, Letter, Outbox, Payload, Sink, Told};
+use hapax::outbox::{Acks, Delivery, Event, Outbox, Payload, Sink};
 use hapax_pipeline::lineage::stac;
 use hapax_pipeline::projector::Projector;
 use hapax_pipeline::replay::PRODUCER;
@@ -20,7 +20,7 @@ const PLANTED: [&str; 6] =
 struct Shelf(Arc<Mutex<Vec<String>>>);
 
 impl Sink for Shelf {
-    async fn send(&self, letters: &[Letter], told: &Told) {
+    async fn send(&self, letters: &[Delivery], told: &Acks) {
         for (nth, letter) in letters.iter().enumerate() {
             self.0.lock().expect("a lock").push(letter.record.event.payload.as_str().to_owned());
             told.delivered(nth);
@@ -78,7 +78,7 @@ mod cases {
                 }
                 work.undo_with(trouble, "7").await.expect_err("nor may this");
                 work.undo_with(step, r#"{"hole":7}"#).await?;
-                Err::<Made, _>(Trouble::partial(trouble))
+                Err::<WorkResult, _>(WorkError::partial(trouble))
             });
             partial.await.expect_err("some of it");
             let key = asked(nth).key().expect("a key");
@@ -89,7 +89,7 @@ mod cases {
             assert_eq!(undone.is_err(), step == "panic", "{undone:?}");
             assert!(undone.is_err() || undone.is_ok_and(|why| why.contains("[h3:")));
             let again = pipeline.operation(asked(nth));
-            let error = again.run(|_| async { Ok::<_, Trouble>(Made::new("")) }).await;
+            let error = again.run(|_| async { Ok::<_, WorkError>(WorkResult::new("")) }).await;
             let error = error.expect_err("it cannot be undone").to_string();
             assert!(!PLANTED.iter().any(|digits| error.contains(digits)), "{error}");
             let happened = hapax::Resolution::Happened(geojson.into());
@@ -113,7 +113,7 @@ mod cases {
                 effect.safety(Safety::Reconcilable(settling)).reconcile(found)
             })
         };
-        let never = |_| async { Err::<Made, _>(Trouble::ambiguous("no answer")) };
+        let never = |_| async { Err::<WorkResult, _>(WorkError::ambiguous("no answer")) };
         lost().run(never).await.expect_err("nobody knows");
         let found = lost().run(never).await.expect("found");
         let found = String::from_utf8_lossy(found.done.body().expect("kept")).into_owned();
@@ -159,9 +159,9 @@ mod cases {
                 let uri = "s3://sites/geo:38.512347,-97.321234".to_owned();
                 let checksum = format!("sha256:{}", "9".repeat(64));
                 let file = Artifact { uri, checksum, ..output("sites") };
-                let made = Made::new(geojson).output(file);
+                let made = WorkResult::new(geojson).output(file);
                 let made = made.publish("artifact_published").event(event);
-                Ok::<_, Trouble>(made.document(Json::parse(geojson.as_bytes())?))
+                Ok::<_, WorkError>(made.document(Json::parse(geojson.as_bytes())?))
             })
             .await
             .expect("done");
@@ -182,9 +182,9 @@ mod cases {
         let error = panics.await.expect("no panic gets through").expect_err("no result");
         assert!(error.to_string().contains("panicked"), "{error}");
         for (nth, failure) in [
-            (2, Trouble::not_done(trouble)),
-            (3, Trouble::transient(trouble)),
-            (4, Trouble::ambiguous(trouble)),
+            (2, WorkError::not_done(trouble)),
+            (3, WorkError::transient(trouble)),
+            (4, WorkError::ambiguous(trouble)),
         ] {
             let asked = pipeline.operation(Operation { dataset_id: "sites".into(), ..why(nth) });
             asked.run(|_| async { Err(failure.clone()) }).await.expect_err("no result");
@@ -209,15 +209,21 @@ mod cases {
         let asked = ledger.pipeline();
         let asked = asked.operation(Operation { dataset_id: "named".into(), ..why(7) });
         let refused = asked.unreadable("site_38.512347,-97.321234.csv");
-        refused.run(|_| async { Ok::<_, Trouble>(Made::new("")) }).await.expect_err("no JSON");
+        refused
+            .run(|_| async { Ok::<_, WorkError>(WorkResult::new("")) })
+            .await
+            .expect_err("no JSON");
         let asked = ledger.pipeline();
         let asked = asked.operation(Operation { dataset_id: "named".into(), ..why(8) });
         let placed = asked.input(Json::parse(b"1").expect("JSON"));
         let placed = placed.after("check --at 38.512347,-97.321234", |_| async { Ok(()) });
-        placed.run(|_| async { Ok::<_, Trouble>(Made::new("")) }).await.expect("done");
+        placed.run(|_| async { Ok::<_, WorkError>(WorkResult::new("")) }).await.expect("done");
         let checked = pipeline.operation(why(5));
         let checked = checked.after("placed", move |_| async move { Err(trouble.to_owned()) });
-        checked.run(|_| async { Ok::<_, Trouble>(Made::new(trouble)) }).await.expect_err("unfit");
+        checked
+            .run(|_| async { Ok::<_, WorkError>(WorkResult::new(trouble)) })
+            .await
+            .expect_err("unfit");
 
         beside_the_lifecycle(&ledger, trouble, geojson).await;
 

@@ -1,7 +1,7 @@
 //! Lineage events from the journal: all of them, in order, once.
 
 use hapax::json::Json;
-use hapax::outbox::{Letter, Outbox, Record, RecordFilter, Sink, Told};
+use hapax::outbox::{Acks, Delivery, Outbox, Record, RecordFilter, Sink};
 use hapax_pipeline::projector::Projector;
 
 use super::*;
@@ -15,7 +15,7 @@ on_both! {
 pub(crate) struct Nowhere;
 
 impl Sink for Nowhere {
-    async fn send(&self, letters: &[Letter], told: &Told) {
+    async fn send(&self, letters: &[Delivery], told: &Acks) {
         (0..letters.len()).for_each(|nth| told.delivered(nth));
     }
 }
@@ -31,7 +31,7 @@ mod cases {
         ledger.hapax.configure(&outbox).await.expect("configured");
         let pipeline = ledger.pipeline();
         let asked = transactional(pipeline.operation(operation("flow", 1)));
-        asked.run(|_| async { Ok(Made::new("done")) }).await.expect("done");
+        asked.run(|_| async { Ok(WorkResult::new("done")) }).await.expect("done");
         // The first batch, as a projector leaves it that is killed before it moves the cursor.
         let from = [("from", &0_u64.to_be_bytes()[..])];
         let batch = hapax::Key::derive("lineage.events.v1", &from).expect("as it should be");
@@ -62,7 +62,7 @@ mod cases {
             assert!(invalid, "{odd:?}");
         }
         let asked = transactional(pipeline.operation(operation("flow", 1)));
-        asked.run(|_| async { Ok(Made::new("done")) }).await.expect("done");
+        asked.run(|_| async { Ok(WorkResult::new("done")) }).await.expect("done");
         let journal = ledger.journal().await;
         let about = journal[0].note.clone().expect("what it is about");
         let about = about.replace("\"v1\"", "\"v1\\u0001\"");
@@ -93,8 +93,8 @@ mod cases {
                     transactional(pipeline.operation(operation(&format!("d{}", nth % 5), nth)));
                 let result = asked.run(|_| async move {
                     match nth % 3 {
-                        0 => Err(Trouble::not_done("no; ask ada@example.org")),
-                        _ => Ok(Made::new("done").output(output("d"))),
+                        0 => Err(WorkError::not_done("no; ask ada@example.org")),
+                        _ => Ok(WorkResult::new("done").output(output("d"))),
                     }
                 });
                 assert_eq!(result.await.is_ok(), nth % 3 != 0);

@@ -28,7 +28,7 @@ async fn a_replay_executes_nothing_and_finds_what_was_changed() {
                 let checksum = replay::checksum(&files.join(&name)).expect("a checksum");
                 let size = Some(format!("row {nth}\n").len() as u64);
                 let file = Artifact { uri: name, checksum, size, ..output(&format!("d{nth}")) };
-                async { Ok::<_, Trouble>(Made::new("1 row").output(file)) }
+                async { Ok::<_, WorkError>(WorkResult::new("1 row").output(file)) }
             });
             run.await.expect("done");
         }
@@ -77,7 +77,7 @@ async fn outputs_are_compared_wherever_they_lie() {
         let asked = transactional(pipeline.operation(operation("flow", nth)));
         let run = asked.run(|_| {
             let file = file.clone();
-            async { Ok::<_, Trouble>(Made::new("1 row").output(file)) }
+            async { Ok::<_, WorkError>(WorkResult::new("1 row").output(file)) }
         });
         run.await.expect("done");
     }
@@ -107,7 +107,7 @@ async fn sizes_and_the_documents_of_a_catalog_are_compared() {
         let asked = transactional(pipeline.operation(operation("flow", nth)));
         let run = asked.run(|_| {
             let file = file.clone();
-            async { Ok::<_, Trouble>(Made::new("1 row").output(file)) }
+            async { Ok::<_, WorkError>(WorkResult::new("1 row").output(file)) }
         });
         run.await.expect("done");
     }
@@ -153,7 +153,7 @@ async fn a_collection_does_not_depend_on_who_is_told_of_last() {
         let asked = transactional(pipeline.operation(operation(dataset, nth)));
         let run = asked.run(|_| {
             let file = file.clone();
-            async { Ok::<_, Trouble>(Made::new("1 row").output(file)) }
+            async { Ok::<_, WorkError>(WorkResult::new("1 row").output(file)) }
         });
         run.await.expect("done");
     }
@@ -217,7 +217,7 @@ async fn a_sandbox_runs_programs_again_and_leaves_sensitive_datasets_alone() {
             let checksum = replay::checksum(&files.join("out.csv")).unwrap_or_default();
             let (uri, size) = ("out.csv".into(), None);
             let file = Artifact { uri, checksum, size, ..output(dataset) };
-            async { Ok::<_, Trouble>(Made::new("done").output(file)) }
+            async { Ok::<_, WorkError>(WorkResult::new("done").output(file)) }
         });
         run.await.expect("done");
     }
@@ -344,7 +344,7 @@ async fn replayed_after(
     done(transactional(pipeline.operation(asked)), &count).await.expect("done");
     for nth in 2..4 {
         let fails = transactional(pipeline.operation(operation("flow", nth)));
-        fails.run(|_| async { Err(Trouble::not_done("no")) }).await.expect_err("failed");
+        fails.run(|_| async { Err(WorkError::not_done("no")) }).await.expect_err("failed");
     }
     hapax.pass().await.expect("sealed");
     match now {

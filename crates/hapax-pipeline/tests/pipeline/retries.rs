@@ -33,7 +33,7 @@ async fn what_is_theirs_is_not_tried_again() {
     let asked = pipeline.operation(Operation { justification, ..operation("theirs", 1) });
     let run = asked.run(|_| {
         tries.add();
-        async { Err::<Made, _>(Trouble::transient("busy")) }
+        async { Err::<WorkResult, _>(WorkError::transient("busy")) }
     });
     let run = run.await;
     assert!(matches!(run, Err(Error::Escalated { .. })), "{run:?}");
@@ -51,7 +51,7 @@ async fn what_is_theirs_is_not_tried_again() {
             let (key, permit) = pipeline.permit(ask, attempt).await?;
             let hapax::remote::Permit::Granted(grant) = permit else { panic!("{permit:?}") };
             let failed = hapax::remote::Report::Failed("busy".into());
-            let told = hapax_pipeline::remote::Told::Otherwise(failed);
+            let told = hapax_pipeline::remote::OperationReport::Otherwise(failed);
             pipeline.report(key, (grant.attempt, grant.fence), told).await
         }
     });
@@ -82,8 +82,8 @@ mod cases {
                     let at = count.add();
                     async move {
                         match at < passes_at {
-                            true => Err(Trouble::transient("the line is busy")),
-                            false => Ok(Made::new("done")),
+                            true => Err(WorkError::transient("the line is busy")),
+                            false => Ok(WorkResult::new("done")),
                         }
                     }
                 })
@@ -121,7 +121,7 @@ mod cases {
             let error = asked
                 .run(|_| {
                     count.add();
-                    async { Err(Trouble::not_done("no")) }
+                    async { Err(WorkError::not_done("no")) }
                 })
                 .await
                 .expect_err("failed");
@@ -157,8 +157,8 @@ mod cases {
                     work.undo_with("drop rows", format!("second {at}")).await?;
                     steps.lock().expect("a lock").push(format!("do {at}"));
                     match at {
-                        1 => Err(Trouble::partial("half of it")),
-                        _ => Ok(Made::new("done")),
+                        1 => Err(WorkError::partial("half of it")),
+                        _ => Ok(WorkResult::new("done")),
                     }
                 }
             })
@@ -171,7 +171,7 @@ mod cases {
         assert_eq!(ledger.told().await, ["START", "RUNNING", "FAIL", "START", "COMPLETE"]);
 
         let asked = pipeline.operation(operation("flow", 2));
-        let stays = asked.run(|_| async { Err(Trouble::partial("half of it")) }).await;
+        let stays = asked.run(|_| async { Err(WorkError::partial("half of it")) }).await;
         assert!(matches!(stays, Err(Error::Ledger(hapax::Error::Blocked(_)))), "{stays:?}");
         let effect = ledger
             .hapax
@@ -215,10 +215,10 @@ mod cases {
         let asked = || pipeline.operation(operation("flow", 1));
         let partial = asked().run(|work| async move {
             work.undo_with("drop rows", "7").await?;
-            Err::<Made, _>(Trouble::partial("some rows"))
+            Err::<WorkResult, _>(WorkError::partial("some rows"))
         });
         partial.await.expect_err("some of it");
-        let again = || asked().run(|_| async { Ok::<_, Trouble>(Made::new("done")) });
+        let again = || asked().run(|_| async { Ok::<_, WorkError>(WorkResult::new("done")) });
         let key = operation("flow", 1).key().expect("a key");
         for nth in 1..=5 {
             let error = again().await.expect_err("it cannot be undone");
@@ -254,7 +254,7 @@ mod cases {
         ledger.declare("quick", Dataset { retries: QUICK, ..Dataset::default() }).await;
         ledger.declare("whole", Dataset { retries, ..Dataset::default() }).await;
         for (dataset, trouble) in
-            [("quick", Trouble::transient("busy")), ("whole", Trouble::not_done("no"))]
+            [("quick", WorkError::transient("busy")), ("whole", WorkError::not_done("no"))]
         {
             let (pipeline, count) = (ledger.pipeline(), Count::default());
             let (began, mut said) = (std::time::Instant::now(), Vec::new());

@@ -32,7 +32,7 @@ mod cases {
         let pipeline = ledger.pipeline();
         let load = pipeline.operation(operation("flow", nth)).run(|work| async move {
             work.undo_with("drop rows", "7").await?;
-            Ok::<_, Trouble>(Made::new("7 rows"))
+            Ok::<_, WorkError>(WorkResult::new("7 rows"))
         });
         load.await.expect("loaded");
     }
@@ -48,7 +48,7 @@ mod cases {
                 work.undo_with("drop rows", "8").await?;
                 let early = pipeline.take_back(work.key(), work.attempt(), WHY).await;
                 assert!(matches!(&early, Err(Error::Invalid(why)) if why.contains("under way")));
-                Err::<Made, _>(Trouble::not_done("no rows"))
+                Err::<WorkResult, _>(WorkError::not_done("no rows"))
             }
         });
         early.await.expect_err("not done");
@@ -87,7 +87,7 @@ mod cases {
             let waits = tokio::time::timeout(Duration::from_millis(300), waits).await;
             assert!(waits.is_err(), "{waits:?}");
             assert_eq!(undone.get(), 0);
-            Ok::<_, Trouble>(Made::new("done"))
+            Ok::<_, WorkError>(WorkResult::new("done"))
         });
         other.await.expect("done");
         let taken_back = pipeline.take_back(key, last, WHY).await.expect("undone");

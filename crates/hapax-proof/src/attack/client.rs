@@ -14,7 +14,7 @@ use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
 use serde_json::{Value, json};
 
-use crate::sink::{Client as SinkClient, Rule, Said};
+use crate::sink::{Answer, Client as SinkClient, Rule};
 use crate::worker::boot_ns;
 
 /// How long a call to a server may take.
@@ -177,7 +177,7 @@ impl<'a> Http<'a> {
             .and_then(|mut sink| sink.execute(&orders.target, orders.by, fence, orders.rule));
         let (attempt, by) = (&grant["attempt"], orders.by);
         let report = match said.map_err(|error| error.to_string())? {
-            Said::Found(by) => {
+            Answer::Found(by) => {
                 json!({ "attempt": attempt, "fence": fence, "report": "succeeded", "body": by.to_string() })
             }
             _ => {
@@ -204,7 +204,7 @@ impl<'a> Http<'a> {
             "attempt": sought["attempt"], "fence": fence, "began": sought["began"],
         });
         match said.map_err(|error| error.to_string())? {
-            Said::Found(by) => {
+            Answer::Found(by) => {
                 (finding["happened"], finding["body"]) = (true.into(), by.to_string().into());
             }
             _ => finding["happened"] = false.into(),

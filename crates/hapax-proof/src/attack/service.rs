@@ -14,7 +14,7 @@ use axum::routing::post;
 use rustix::process::Signal;
 
 use super::{Attack, FIRST_BY, signal};
-use crate::sink::{Client, Rule, Said};
+use crate::sink::{Answer, Client, Rule};
 
 /// A service without deduplication: it executes every request, and answers with the number of the call
 /// that did it. Prints its port, then serves until it is killed.
@@ -42,7 +42,7 @@ async fn perform(
         Client::connect(sink).and_then(|mut sink| sink.execute(&target, by, 0, Rule::Plain))
     });
     match done.await {
-        Ok(Ok(Said::Found(by))) => Ok(by.to_string()),
+        Ok(Ok(Answer::Found(by))) => Ok(by.to_string()),
         _ => Err(StatusCode::BAD_GATEWAY),
     }
 }

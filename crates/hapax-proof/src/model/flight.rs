@@ -1,6 +1,6 @@
 //! The election of a leader among identical requests in one process, walked through.
 
-use hapax::election::{Board, Place};
+use hapax::election::{Board, Role};
 use hapax_core::fingerprint::Fingerprint;
 use hapax_core::key::Key;
 use hapax_core::name::{Name, Namespace};
@@ -31,7 +31,7 @@ enum Caller {
     /// Follows a leader that was gone already.
     Stranded,
     Apart,
-    Landed,
+    DeliveryResult,
     Dead,
 }
 
@@ -91,19 +91,19 @@ impl Model for Flight {
         match step {
             Move::Come(c) => {
                 hall.callers[c] = match hall.board.come(&name(), self.fingerprint(c), || c) {
-                    Place::Lead => Caller::Leading,
-                    Place::Follow(leader) if hall.callers[leader] == Caller::Leading => {
+                    Role::Lead => Caller::Leading,
+                    Role::Follow(leader) if hall.callers[leader] == Caller::Leading => {
                         Caller::Following(leader)
                     }
-                    Place::Follow(_) => Caller::Stranded,
-                    Place::Apart => Caller::Apart,
+                    Role::Follow(_) => Caller::Stranded,
+                    Role::Apart => Caller::Apart,
                 };
             }
             Move::Land(c) => {
                 if hall.callers[c] == Caller::Leading {
                     hall.board.leave(&name());
                 }
-                hall.callers[c] = Caller::Landed;
+                hall.callers[c] = Caller::DeliveryResult;
             }
             Move::Die(c) => {
                 hall.deaths += 1;
@@ -114,7 +114,7 @@ impl Model for Flight {
                 let Caller::Following(leader) = hall.callers[c] else { return None };
                 hall.callers[c] = match hall.callers[leader] {
                     Caller::Dead => Caller::Coming,
-                    _ => Caller::Landed,
+                    _ => Caller::DeliveryResult,
                 };
             }
         }
@@ -138,7 +138,9 @@ impl Model for Flight {
                 !hall.callers.contains(&Caller::Stranded)
             }),
             Property::eventually("everybody is served", |_, hall: &Hall| {
-                hall.callers.iter().all(|caller| matches!(caller, Caller::Landed | Caller::Dead))
+                hall.callers
+                    .iter()
+                    .all(|caller| matches!(caller, Caller::DeliveryResult | Caller::Dead))
             }),
         ]
     }

@@ -13,7 +13,7 @@ use hapax_core::lease::LeaseId;
 use hapax_core::lock::LockKey;
 use hapax_core::planted::{Bug, planted};
 use hapax_core::time::LeaseInstant;
-use hapax_store::outbox::Telling;
+use hapax_store::outbox::Attachments;
 use hapax_store::{Answer, Command, LeaseAnswer, ManualClock, MemoryStore, StoreError};
 
 pub use self::act::Act;
@@ -416,7 +416,7 @@ impl World {
             attempt,
             fence,
             report,
-            telling: Telling::default(),
+            telling: Attachments::default(),
         })? {
             Answer::Settle(settled) => {
                 self.overtaken |= matches!(settled, Settled::Fenced(_));

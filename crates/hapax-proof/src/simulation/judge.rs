@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use hapax::{Done, Effect, Entry, Error, Event, Fence, Name, Namespace, State, StateName};
 
 use super::{Kind, World};
-use crate::history::{History, Told};
+use crate::history::{History, Reply};
 use crate::report::Report;
 
 /// The targets: their executions, and the calls that made them.
@@ -70,7 +70,7 @@ pub(super) struct Call {
     /// Its own work was begun.
     pub(super) offered: bool,
     began: u64,
-    told: Option<(u64, Told)>,
+    told: Option<(u64, Reply)>,
     /// It was told an outcome that was not recorded at that moment.
     early: bool,
     hung: bool,
@@ -126,7 +126,7 @@ impl Log {
     }
 
     pub(super) fn end_reset(&self, id: u64) {
-        self.change(id, |call, moment| call.told = Some((moment, Told::Forgotten)));
+        self.change(id, |call, moment| call.told = Some((moment, Reply::Forgotten)));
     }
 
     /// The call did nothing, for certain.
@@ -184,7 +184,7 @@ pub(super) async fn judge(world: &World, scenario: &str, only_stalls: bool, repo
 fn tally(world: &World, calls: &[Call], report: &mut Report) {
     let load = |count: &AtomicU64| count.load(Ordering::Relaxed);
     let asked = calls.iter().filter(|call| !call.reset);
-    let told = |call: &&Call| matches!(call.told, Some((_, Told::Outcome(_))));
+    let told = |call: &&Call| matches!(call.told, Some((_, Reply::Outcome(_))));
     report.count("calls", asked.clone().count() as u64);
     report.count("calls that were told an outcome", asked.filter(told).count() as u64);
     let tally = &world.line.tally;

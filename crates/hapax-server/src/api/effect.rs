@@ -403,13 +403,13 @@ async fn look(scope: Scope, named: Named, _: ClientKey) -> Answer<wire::Looked> 
 }
 
 /// Report the finding of a look. "Not found" counts only if the look began after the settling time.
-#[utoipa::path(post, path = "/v1/effects/{key}/found", operation_id = "effect_found", tag = "effects", request_body = wire::Found,
+#[utoipa::path(post, path = "/v1/effects/{key}/found", operation_id = "effect_found", tag = "effects", request_body = wire::LookResult,
     params(("key" = String, Path, min_length = 1)),
     responses((status = 200, body = wire::Judged)))]
 async fn found(
     Of(pipeline): Of,
     named: Named,
-    Json(asked): Json<wire::Found>,
+    Json(asked): Json<wire::LookResult>,
 ) -> Answer<wire::Judged> {
     let began = asked.began.split_once('-');
     let began = began.and_then(|(era, ms)| Some((era.parse().ok()?, ms.parse().ok()?)));

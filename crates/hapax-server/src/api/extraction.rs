@@ -255,7 +255,7 @@ fn stage(progress: &Progress, key: &str) -> Event {
 /// A problem as an event. It includes the key and the delay, which a response has in its headers.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Told<'a> {
+struct EventProblem<'a> {
     idempotency_key: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
     retry_after: Option<u16>,
@@ -275,7 +275,8 @@ async fn ending(running: JoinHandle<Result<Extracted, Error>>, key: &str) -> Eve
             Problem::new(StatusCode::INTERNAL_SERVER_ERROR, &EXTRACTOR_FAILED, detail)
         }
     };
-    let told = Told { idempotency_key: key, retry_after: problem.after_s, problem: &problem };
+    let told =
+        EventProblem { idempotency_key: key, retry_after: problem.after_s, problem: &problem };
     Event::default().event("problem").json_data(told).unwrap_or_default()
 }
 

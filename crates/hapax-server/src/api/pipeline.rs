@@ -7,7 +7,7 @@ use axum::extract::{FromRequestParts, State};
 use hapax::StateName;
 use hapax::remote::{Permit, work_ms};
 use hapax_pipeline::lineage::openlineage;
-use hapax_pipeline::remote::{Ask, Told};
+use hapax_pipeline::remote::{Ask, OperationReport};
 use hapax_pipeline::replay::PRODUCER;
 use hapax_pipeline::{Error, Fold, Pipeline, review};
 use http::StatusCode;
@@ -219,7 +219,9 @@ async fn settle(
     let by = parse("attempt", &asked.attempt)?;
     let fence = hapax::Fence(asked.fence);
     let told = match asked.meant().map_err(malformed)? {
-        Told::Made(made) => Told::Made(Box::new(made.traced(trace))),
+        OperationReport::WorkResult(made) => {
+            OperationReport::WorkResult(Box::new(made.traced(trace)))
+        }
         otherwise => otherwise,
     };
     match pipeline.report(named.key, (by, fence), told).await? {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use axum::extract::{FromRequestParts, Request, State};
-use hapax_items::{Error, Items, MAX_SCRIPT, Script, Standing, Version};
+use hapax_items::{Error, Items, MAX_SCRIPT, Script, Version, VersionStatus};
 use http::StatusCode;
 use http::header::{CONTENT_ENCODING, CONTENT_TYPE};
 use http::request::Parts;
@@ -86,7 +86,7 @@ async fn glance(items: &Items, name: &str, scripts: &[Script]) -> Result<wire::W
     Ok(wire::Workflow {
         workflow: name.to_owned(),
         version: active(scripts).map(|version| version.to_string()),
-        held: scripts.iter().filter(|script| script.standing == Standing::Held).count(),
+        held: scripts.iter().filter(|script| script.standing == VersionStatus::Held).count(),
         schedule: items.schedule(name),
         next_run: items.next_instant(name, now).map(wire::time),
         newest_run: newest.first().map(wire::RunSummary::of),
@@ -95,7 +95,7 @@ async fn glance(items: &Items, name: &str, scripts: &[Script]) -> Result<wire::W
 
 /// The active version: the highest that may be used.
 fn active(scripts: &[Script]) -> Option<Version> {
-    let usable = scripts.iter().filter(|script| script.standing == Standing::Usable);
+    let usable = scripts.iter().filter(|script| script.standing == VersionStatus::Usable);
     usable.map(|script| script.version).max()
 }
 
@@ -235,7 +235,7 @@ async fn decide(
     let said = (caller.holder.as_str(), note);
     let decided = items.decide_script(&name, version, attempt, asked.approve, said).await;
     let (found, active) = known(&items, &name, version).await?;
-    let to = if asked.approve { Standing::Usable } else { Standing::Rejected };
+    let to = if asked.approve { VersionStatus::Usable } else { VersionStatus::Rejected };
     match decided {
         // A repeated decision gets the same answer.
         Err(Error::Stale { .. }) if found.attempt == attempt && found.standing == to => {}

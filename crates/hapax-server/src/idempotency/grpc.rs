@@ -4,7 +4,7 @@ use axum_core::body::Body;
 use http::header::CONTENT_TYPE;
 use http::{HeaderMap, HeaderValue, Response};
 
-use super::settings::Fate;
+use super::settings::Settlement;
 use crate::problem::Problem;
 
 /// The trailers that say how a call went.
@@ -77,7 +77,7 @@ fn message(problem: &Problem) -> String {
 }
 
 /// The fate of the effect according to a gRPC answer; none if the answer is not gRPC.
-pub(super) fn fate(headers: &HeaderMap, trailers: &HeaderMap) -> Option<Fate> {
+pub(super) fn fate(headers: &HeaderMap, trailers: &HeaderMap) -> Option<Settlement> {
     if Speech::of(headers) != Speech::Grpc {
         return None;
     }
@@ -86,11 +86,11 @@ pub(super) fn fate(headers: &HeaderMap, trailers: &HeaderMap) -> Option<Fate> {
     let status = status.and_then(|status| status.to_str().ok()?.parse::<u8>().ok());
     Some(match status {
         // Resource exhausted, aborted, unavailable, unauthenticated: refused before anything was done.
-        Some(8 | 10 | 14 | 16) => Fate::NotDone,
+        Some(8 | 10 | 14 | 16) => Settlement::NotDone,
         // Cancelled, unknown, deadline exceeded, internal, data loss, or no status at all.
-        Some(1 | 2 | 4 | 13 | 15) | None => Fate::Unknown,
+        Some(1 | 2 | 4 | 13 | 15) | None => Settlement::Unknown,
         // Done, or refused for its content: a retry would be refused too.
-        Some(_) => Fate::Settled,
+        Some(_) => Settlement::Settled,
     })
 }
 
@@ -108,13 +108,15 @@ mod tests {
         };
         let kind = ("content-type", "application/grpc+proto");
         let head = headers(&[kind]);
-        for (status, meant) in [("0", Fate::Settled), ("5", Fate::Settled), ("14", Fate::NotDone)] {
+        for (status, meant) in
+            [("0", Settlement::Settled), ("5", Settlement::Settled), ("14", Settlement::NotDone)]
+        {
             assert_eq!(fate(&head, &headers(&[("grpc-status", status)])), Some(meant));
         }
-        assert_eq!(fate(&head, &headers(&[("grpc-status", "4")])), Some(Fate::Unknown));
-        assert_eq!(fate(&head, &HeaderMap::new()), Some(Fate::Unknown), "it broke off");
+        assert_eq!(fate(&head, &headers(&[("grpc-status", "4")])), Some(Settlement::Unknown));
+        assert_eq!(fate(&head, &HeaderMap::new()), Some(Settlement::Unknown), "it broke off");
         let at_once = headers(&[kind, ("grpc-status", "3")]);
-        assert_eq!(fate(&at_once, &HeaderMap::new()), Some(Fate::Settled));
+        assert_eq!(fate(&at_once, &HeaderMap::new()), Some(Settlement::Settled));
         let other = headers(&[("content-type", "application/json")]);
         assert_eq!(fate(&other, &HeaderMap::new()), None);
     }

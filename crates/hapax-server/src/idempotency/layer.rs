@@ -22,7 +22,7 @@ use tower_layer::Layer;
 use tower_service::Service;
 
 use super::grpc::{self, Speech};
-use super::settings::{Fate, KeyNeed, Settings};
+use super::settings::{KeyNeed, Settings, Settlement};
 use super::stored;
 use crate::access::Room;
 use crate::body::collected;
@@ -30,11 +30,11 @@ use crate::problem::{KEY_MALFORMED, KEY_MISSING, Kind, NO_ANSWER, NOT_KEPT, Prob
 
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
 type Looking = Pin<Box<dyn Future<Output = Finding> + Send>>;
-type Look = Arc<dyn Fn(Asked) -> Looking + Send + Sync>;
+type Look = Arc<dyn Fn(PendingRequest) -> Looking + Send + Sync>;
 
 /// A request whose outcome is unknown, as the lookup gets it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Asked {
+pub struct PendingRequest {
     /// The tenant, as [`Settings::tenant`] says; empty where all clients are one tenant.
     pub tenant: String,
     /// Its method.
@@ -99,7 +99,7 @@ impl IdempotencyLayer {
     /// [`Safety::Reconcilable`].
     pub fn look<F, Fut>(mut self, look: F) -> Self
     where
-        F: Fn(Asked) -> Fut + Send + Sync + 'static,
+        F: Fn(PendingRequest) -> Fut + Send + Sync + 'static,
         Fut: Future<Output = Finding> + Send + 'static,
     {
         self.look = Some(Arc::new(move |asked| Box::pin(look(asked))));
@@ -131,7 +131,7 @@ impl IdempotencyLayer {
         }
         if let Some(look) = self.look.clone() {
             let tenant = tenant.strip_prefix("h:").or(tenant.strip_prefix("t:"));
-            let asked = Asked {
+            let asked = PendingRequest {
                 tenant: tenant.unwrap_or_default().into(),
                 method: method.into(),
                 path: path.into(),
@@ -263,9 +263,9 @@ where
     };
     note(Passed::Answered(Response::from_parts(head, body)));
     match fate {
-        Fate::Settled => Ok(Outcome::new(outcome)),
-        Fate::NotDone => Err(Failure::not_done(format!("answered {status}"))),
-        Fate::Unknown => Err(Failure::ambiguous(format!("answered {status}"))),
+        Settlement::Settled => Ok(Outcome::new(outcome)),
+        Settlement::NotDone => Err(Failure::not_done(format!("answered {status}"))),
+        Settlement::Unknown => Err(Failure::ambiguous(format!("answered {status}"))),
     }
 }
 

@@ -21,7 +21,7 @@ const LONGEST: usize = 255;
 /// The fate of the effect according to an answer. A service that knows better than its status code
 /// puts this into the extensions of its response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Fate {
+pub enum Settlement {
     /// The effect is settled: keep the answer.
     Settled,
     /// It did not happen: the next request with the key is passed on.
@@ -98,7 +98,7 @@ pub struct Settings {
     pub(crate) at_once: usize,
     pub(crate) kept_headers: Vec<HeaderName>,
     /// The fates of statuses that differ from the preset.
-    fates: HashMap<StatusCode, Fate>,
+    fates: HashMap<StatusCode, Settlement>,
     /// JSON pointers to the parts of answers that are not stored.
     redacted: Vec<String>,
 }
@@ -247,7 +247,7 @@ impl Settings {
     }
 
     /// Sets the fate for answers of this status, whatever the preset says.
-    pub fn meaning(mut self, status: StatusCode, fate: Fate) -> Self {
+    pub fn meaning(mut self, status: StatusCode, fate: Settlement) -> Self {
         self.fates.insert(status, fate);
         self
     }
@@ -284,19 +284,19 @@ impl Settings {
     }
 
     /// The fate of the effect according to an answer of this status.
-    pub(crate) fn fate(&self, status: StatusCode) -> Fate {
+    pub(crate) fn fate(&self, status: StatusCode) -> Settlement {
         if let Some(fate) = self.fates.get(&status) {
             return *fate;
         }
         match (self.preset, status.as_u16()) {
             // Refused before anything was done: no credentials, too early, or too many requests.
-            (_, 401 | 407 | 425 | 429) => Fate::NotDone,
-            (Preset::Stripe, _) => Fate::Settled,
+            (_, 401 | 407 | 425 | 429) => Settlement::NotDone,
+            (Preset::Stripe, _) => Settlement::Settled,
             // The service itself sends these. 502, 504 and unregistered codes may come from an
             // intermediary, which does not know the outcome either.
-            (_, 408 | 500 | 501 | 503 | 505) => Fate::NotDone,
-            (_, 500..) => Fate::Unknown,
-            _ => Fate::Settled,
+            (_, 408 | 500 | 501 | 503 | 505) => Settlement::NotDone,
+            (_, 500..) => Settlement::Unknown,
+            _ => Settlement::Settled,
         }
     }
 
@@ -435,17 +435,18 @@ mod tests {
             let statuses =
                 [200, 303, 400, 401, 403, 404, 408, 409, 422, 425, 429, 500, 502, 503, 504, 524];
             statuses.map(|status| match settings.fate(StatusCode::from_u16(status).unwrap()) {
-                Fate::Settled => 'k',
-                Fate::NotDone => '.',
-                Fate::Unknown => '?',
+                Settlement::Settled => 'k',
+                Settlement::NotDone => '.',
+                Settlement::Unknown => '?',
             })
         };
         assert_eq!(table(Preset::Ietf).iter().collect::<String>(), "kkk.kk.kk...?.??");
         assert_eq!(table(Preset::Aws), table(Preset::Ietf));
         assert_eq!(table(Preset::Iceberg), table(Preset::Ietf));
         assert_eq!(table(Preset::Stripe).iter().collect::<String>(), "kkk.kkkkk..kkkkk");
-        let ours = Settings::default().meaning(StatusCode::INTERNAL_SERVER_ERROR, Fate::Unknown);
-        assert_eq!(ours.fate(StatusCode::INTERNAL_SERVER_ERROR), Fate::Unknown);
+        let ours =
+            Settings::default().meaning(StatusCode::INTERNAL_SERVER_ERROR, Settlement::Unknown);
+        assert_eq!(ours.fate(StatusCode::INTERNAL_SERVER_ERROR), Settlement::Unknown);
     }
 
     #[test]

@@ -432,7 +432,7 @@ pub struct Looked {
 /// The finding of a look.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub struct Found {
+pub struct LookResult {
     /// The attempt that the client looked for.
     #[schema(pattern = "^att_[0-9a-f]{32}$")]
     pub attempt: String,

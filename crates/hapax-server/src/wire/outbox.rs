@@ -1,6 +1,6 @@
 //! Events, and their deliveries to sinks.
 
-use hapax::outbox::{Found, Order, Payload, SinkStats, Status};
+use hapax::outbox::{Order, Payload, RecordStatus, SinkStats, Status};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use utoipa::ToSchema;
@@ -117,7 +117,7 @@ pub struct Record {
     /// The trace it belongs to, as a `traceparent` of W3C Trace Context.
     pub traceparent: Option<String>,
     /// Its deliveries, one for each sink.
-    pub deliveries: Vec<Delivery>,
+    pub deliveries: Vec<DeliveryStatus>,
 }
 
 /// The names of the statuses, for the schema.
@@ -132,7 +132,7 @@ enum Statuses {
 
 impl Record {
     /// The document of a record and its deliveries.
-    pub fn of(found: &Found) -> Self {
+    pub fn of(found: &RecordStatus) -> Self {
         let (record, event) = (&found.record, &found.record.event);
         let updated = found.deliveries.iter().map(|delivery| delivery.updated).max();
         let artifact = event.artifact.as_ref().map(|artifact| Artifact {
@@ -156,20 +156,20 @@ impl Record {
             updated_at: time(updated.unwrap_or(record.created)),
             artifact,
             traceparent: event.trace.as_ref().map(ToString::to_string),
-            deliveries: found.deliveries.iter().map(Delivery::of).collect(),
+            deliveries: found.deliveries.iter().map(DeliveryStatus::of).collect(),
         }
     }
 }
 
 /// The error of the delivery that changed last, among those not dispatched.
-pub fn last_error(found: &Found) -> Option<&str> {
+pub fn last_error(found: &RecordStatus) -> Option<&str> {
     let open = found.deliveries.iter().filter(|d| d.status != Status::Dispatched);
     open.max_by_key(|delivery| delivery.updated)?.error.as_deref()
 }
 
 /// The delivery of a record to one sink.
 #[derive(Debug, Serialize, ToSchema)]
-pub struct Delivery {
+pub struct DeliveryStatus {
     /// The sink.
     pub sink: String,
     /// The status at this sink.
@@ -187,8 +187,8 @@ pub struct Delivery {
     pub parks_its_key: bool,
 }
 
-impl Delivery {
-    fn of(delivery: &hapax::outbox::Delivery) -> Self {
+impl DeliveryStatus {
+    fn of(delivery: &hapax::outbox::DeliveryStatus) -> Self {
         Self {
             sink: delivery.sink.to_string(),
             status: delivery.status.as_str(),

@@ -2,8 +2,8 @@
 
 use hapax::json::Json;
 use hapax::remote::Report;
-use hapax_pipeline::remote::Told;
-use hapax_pipeline::{Made, review};
+use hapax_pipeline::remote::OperationReport;
+use hapax_pipeline::{WorkResult, review};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use utoipa::ToSchema;
@@ -342,7 +342,7 @@ pub struct OperationSettle {
 }
 
 impl OperationSettle {
-    pub(crate) fn meant(self) -> Result<Told, String> {
+    pub(crate) fn meant(self) -> Result<OperationReport, String> {
         let reason = self.reason.clone().unwrap_or_default();
         let body = bytes(self.body.as_deref(), self.body_base64.as_deref())?;
         match self.report {
@@ -353,15 +353,19 @@ impl OperationSettle {
             _ if !(body.is_empty() && self.outputs.is_empty() && self.events.is_empty()) => {
                 return Err("body, outputs and events go with succeeded".into());
             }
-            ReportName::Failed => return Ok(Told::Otherwise(Report::Failed(reason))),
-            ReportName::Partial => return Ok(Told::Otherwise(Report::Partial(reason))),
-            ReportName::Ambiguous => return Ok(Told::Otherwise(Report::Ambiguous(reason))),
-            ReportName::Released => return Ok(Told::Otherwise(Report::Released(reason))),
+            ReportName::Failed => return Ok(OperationReport::Otherwise(Report::Failed(reason))),
+            ReportName::Partial => return Ok(OperationReport::Otherwise(Report::Partial(reason))),
+            ReportName::Ambiguous => {
+                return Ok(OperationReport::Otherwise(Report::Ambiguous(reason)));
+            }
+            ReportName::Released => {
+                return Ok(OperationReport::Otherwise(Report::Released(reason)));
+            }
         }
         if self.outputs.len() > 100 {
             return Err("at most 100 outputs".into());
         }
-        let mut made = Made::new(body);
+        let mut made = WorkResult::new(body);
         for output in self.outputs {
             made = made.output(hapax_pipeline::Artifact {
                 dataset: output.dataset_id,
@@ -385,7 +389,7 @@ impl OperationSettle {
         if let Some(ms) = self.cpu_ms {
             made = made.cpu(std::time::Duration::from_millis(ms));
         }
-        Ok(Told::Made(Box::new(made)))
+        Ok(OperationReport::WorkResult(Box::new(made)))
     }
 }
 

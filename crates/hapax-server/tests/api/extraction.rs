@@ -8,7 +8,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use hapax_extract::openai::OpenAi;
-use hapax_extract::{Ask, Asked, Builtin, Extract, Extractor, Mention, Ontology, Property, Said};
+use hapax_extract::{
+    Answered, Ask, Builtin, Extract, Extractor, Mention, Ontology, Property, Statement,
+};
 use hapax_server::server::Systems;
 use standin::{Play, StandIn};
 
@@ -358,7 +360,7 @@ impl Extractor for Meddler {
             changed["classes"][0]["label"] = json!(format!("stream {nth}"));
             let changed = Ontology::parse_json(changed.to_string().as_bytes()).expect("one");
             self.ontologies.put_ontology(&changed, None, "ada").await.expect("it is kept");
-            Ok(Asked::default())
+            Ok(Answered::default())
         })
     }
 
@@ -367,8 +369,8 @@ impl Extractor for Meddler {
         _: Ask<'a>,
         _: &'a [Mention],
         _: &'a [&'a Property],
-    ) -> hapax_extract::Answer<'a, Vec<Said>> {
-        Box::pin(async { Ok(Asked::default()) })
+    ) -> hapax_extract::Answer<'a, Vec<Statement>> {
+        Box::pin(async { Ok(Answered::default()) })
     }
 }
 

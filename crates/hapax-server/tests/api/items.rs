@@ -123,7 +123,7 @@ fn dev(mail: &Mail) -> Client {
 
 const TWO: &str = r#"
 for (const id of ["a b/c", "d"]) {
-    await withItem(id, `Letter ${id}`, async (ctx) => {
+    await withItem(id, `Delivery ${id}`, async (ctx) => {
         if (ctx.item.isDone) return;
         console.log(`writing ${id}`);
         await mail.send({ to: id, text: "hello" });

@@ -244,13 +244,13 @@ async fn events_are_told_with_the_settle() {
 }
 
 mod hapax_sinks_stub {
-    use hapax::outbox::{Letter, Sink, Told};
+    use hapax::outbox::{Acks, Delivery, Sink};
 
     /// Delivers nothing.
     pub(super) struct Nowhere;
 
     impl Sink for Nowhere {
-        async fn send(&self, _: &[Letter], _: &Told) {}
+        async fn send(&self, _: &[Delivery], _: &Acks) {}
     }
 }
 

@@ -15,7 +15,7 @@ use axum::routing::{any, get};
 use bytes::Bytes;
 use hapax::{Hapax, Safety, Settling, StateName};
 use hapax_server::idempotency::{
-    Fate, IdempotencyLayer, KeyNeed, OnInFlight, Preset, Settings, Tenant,
+    IdempotencyLayer, KeyNeed, OnInFlight, Preset, Settings, Settlement, Tenant,
 };
 use hapax_server::listener::{Doors, Limits, serve};
 use hapax_server::proxy::Upstream;
@@ -105,7 +105,7 @@ async fn charge(State(service): State<Service>, request: Request<Body>) -> Respo
         "panic" => panic!("the handler panics, on purpose"),
         "card" => *response.body_mut() = Body::from(r#"{"id":7,"card":{"number":"4111"}}"#),
         "fate" => {
-            response.extensions_mut().insert(Fate::NotDone);
+            response.extensions_mut().insert(Settlement::NotDone);
         }
         status => {
             if let Ok(status) = status.parse::<u16>() {

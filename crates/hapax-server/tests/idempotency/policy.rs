@@ -38,8 +38,8 @@ async fn presets_have_their_manners() {
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_kept_is_policy() {
     let settings = Settings::default()
-        .meaning(StatusCode::NOT_FOUND, Fate::NotDone)
-        .meaning(StatusCode::SERVICE_UNAVAILABLE, Fate::Unknown)
+        .meaning(StatusCode::NOT_FOUND, Settlement::NotDone)
+        .meaning(StatusCode::SERVICE_UNAVAILABLE, Settlement::Unknown)
         .and_kept_headers([http::header::SET_COOKIE])
         .redacted(["/card/number".to_owned()]);
     for world in World::both(&settings).await {

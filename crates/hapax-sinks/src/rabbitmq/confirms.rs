@@ -8,7 +8,7 @@ use amqprs::channel::Channel;
 use amqprs::error::Error;
 use amqprs::{Ack, BasicProperties, Cancel, CloseChannel, Nack, Return};
 use async_trait::async_trait;
-use hapax::outbox::{Heals, Refusal};
+use hapax::outbox::{Refusal, Retryability};
 use tokio::sync::oneshot;
 
 type Answer = Result<(), Refusal>;
@@ -23,11 +23,11 @@ pub(super) struct Confirms {
 #[derive(Default)]
 struct State {
     published: u64,
-    waiting: BTreeMap<u64, Waiting>,
+    waiting: BTreeMap<u64, PendingConfirm>,
     closed: Option<String>,
 }
 
-struct Waiting {
+struct PendingConfirm {
     id: String,
     /// Why the broker returned it, if it did. The return comes before the confirmation.
     returned: Option<String>,
@@ -40,12 +40,12 @@ impl Confirms {
     pub(super) fn expect(&self, id: String) -> Result<oneshot::Receiver<Answer>, Refusal> {
         let mut state = self.lock();
         if let Some(reason) = &state.closed {
-            return Err(Refusal { reason: reason.clone(), heals: Heals::SinkDown });
+            return Err(Refusal { reason: reason.clone(), heals: Retryability::SinkDown });
         }
         let (answer, receiver) = oneshot::channel();
         state.published += 1;
         let number = state.published;
-        state.waiting.insert(number, Waiting { id, returned: None, answer });
+        state.waiting.insert(number, PendingConfirm { id, returned: None, answer });
         Ok(receiver)
     }
 
@@ -63,7 +63,7 @@ impl Confirms {
     /// Why a message got no confirmation.
     pub(super) fn closed(&self) -> Refusal {
         let reason = self.lock().closed.clone().unwrap_or_else(|| "not confirmed".into());
-        Refusal { reason, heals: Heals::SinkDown }
+        Refusal { reason, heals: Retryability::SinkDown }
     }
 
     fn settle(&self, number: u64, multiple: bool, confirmed: bool) {
@@ -76,11 +76,11 @@ impl Confirms {
         };
         for waiting in settled.into_values() {
             let answer = match (waiting.returned, confirmed) {
-                (Some(reason), _) => Err(Refusal { reason, heals: Heals::SinkDown }),
+                (Some(reason), _) => Err(Refusal { reason, heals: Retryability::SinkDown }),
                 (None, true) => Ok(()),
                 (None, false) => {
                     let reason = "the broker could not take it".into();
-                    Err(Refusal { reason, heals: Heals::Perhaps })
+                    Err(Refusal { reason, heals: Retryability::Perhaps })
                 }
             };
             let _ = waiting.answer.send(answer);

@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use hapax::outbox::{
-    Dispatcher, Event, Outbox, Payload, Policy, RecordFilter, Sink, SinkSettings, Standing, Status,
-    Trace,
+    Dispatcher, DispatcherStatus, Event, Outbox, Payload, Policy, RecordFilter, Sink, SinkSettings,
+    Status, Trace,
 };
 use hapax::{Backoff, Failure, Hapax, Key};
 
@@ -75,7 +75,7 @@ fn outbox(sink: impl Sink) -> Outbox {
 async fn until(
     what: &str,
     (hapax, dispatcher): (&Hapax, &Dispatcher),
-    holds: impl Fn(&Standing) -> bool,
+    holds: impl Fn(&DispatcherStatus) -> bool,
 ) {
     let wait = async {
         while !holds(&dispatcher.standing()) {
@@ -120,7 +120,7 @@ pub(crate) async fn under_fire(broker: &mut impl Fire, sink: impl Sink) -> BTree
         })
     };
     let writers: Vec<_> = (0..DATASETS).map(writer).collect();
-    let is_down = |standing: &Standing| !standing.down.is_empty();
+    let is_down = |standing: &DispatcherStatus| !standing.down.is_empty();
     let at = (&hapax, &dispatcher);
     for strike in 0..STRIKES {
         let so_far = dispatcher.standing().delivered;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use hapax_sinks::kafka::{Kafka, KafkaSettings};
-use hapax_sinks::place::Place;
+use hapax_sinks::place::PathTemplate;
 use rdkafka::consumer::{BaseConsumer, Consumer as _};
 use rdkafka::mocking::MockCluster;
 use rdkafka::producer::DefaultProducerContext;
@@ -41,7 +41,7 @@ async fn kafka_goes_down_and_comes_back_under_load() {
     cluster.0.create_topic("events", 4, 1).expect("a topic");
     let brokers = cluster.0.bootstrap_servers();
     let settings = KafkaSettings { timeout: Duration::from_secs(1), ..KafkaSettings::default() };
-    let place = Place::parse("events").expect("a place");
+    let place = PathTemplate::parse("events").expect("a place");
     let sink = Kafka::new(&brokers, place, settings).expect("settings");
 
     let told = under_fire(&mut cluster, sink).await;
@@ -82,7 +82,7 @@ async fn kafka_goes_down_and_comes_back_under_load() {
 fn unknown_settings_are_refused() {
     let properties = [("sasl.mechanisn".to_owned(), "PLAIN".to_owned())].into();
     let settings = KafkaSettings { properties, ..KafkaSettings::default() };
-    let place = Place::parse("events").expect("a place");
+    let place = PathTemplate::parse("events").expect("a place");
     let error = Kafka::new("127.0.0.1:1", place, settings).err().expect("refused");
     assert!(error.to_string().contains("sasl.mechanisn"), "{error}");
 }

@@ -305,7 +305,7 @@ cases! {
         let second = grant(ask(1));
         assert_eq!(first.attempt, second.attempt);
         let settle = |fence, report| {
-            let (name, telling) = (name(1), Telling::default());
+            let (name, telling) = (name(1), Attachments::default());
             match b.run(Command::Settle { name, attempt: attempt(1), fence, report, telling }) {
                 Ok(Answer::Settle(settled)) => settled,
                 other => panic!("not an answer to a settle: {other:?}"),

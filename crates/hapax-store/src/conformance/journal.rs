@@ -38,7 +38,7 @@ cases! {
         let too_long = "x".repeat(Limits::NOTE + 1);
         assert!(b.run(Command::Claim { name: name(1), ask: about(&too_long) }).is_err());
         b.granted(1, about("what is asked for"));
-        let telling = |note: &str| Telling { note: Some(note.into()), ..Telling::default() };
+        let telling = |note: &str| Attachments { note: Some(note.into()), ..Attachments::default() };
         let settle = |note: &str| b.settle_telling(1, attempt(1), ok(), telling(note));
         assert!(settle(&too_long).is_err());
         settle("what came of it").expect("a settle");

@@ -3,7 +3,9 @@
 use hapax_core::dataset::{Dataset, Registry};
 use hapax_core::delivery::Buckets;
 use hapax_core::guard::Guards;
-use hapax_core::outbox::{Artifact, Event, Order, OutboxId, Payload, Record, Status, Trace, Track};
+use hapax_core::outbox::{
+    Artifact, Event, Order, OrderingKeyHash, OutboxId, Payload, Record, Status, Trace,
+};
 use hapax_core::route::{Route, SinkName};
 use hapax_core::time::Timestamp;
 
@@ -12,8 +14,8 @@ use crate::clock::Clock as _;
 use crate::command::{Answer, Command};
 use crate::error::StoreError;
 use crate::outbox::{
-    Aboard, Emission, Flight, Found, Landed, Landing, Line, Mark, Parcel, RecordFilter, Redrive,
-    Routing, Telling,
+    Attachments, BatchedDelivery, Cursor, DeliveryResult, Disposition, Emission, FetchRequest,
+    QueuedDelivery, RecordFilter, RecordStatus, Redrive, Routing, SendBatch,
 };
 use hapax_core::effect::{Ask, Settled, StateName};
 use hapax_core::lease::LeaseId;
@@ -48,7 +50,7 @@ impl Bench<'_> {
     }
 
     fn try_settle(&self, key: u8, events: Vec<Emission>) -> Result<Settled, StoreError> {
-        let telling = Telling { events, ..Telling::default() };
+        let telling = Attachments { events, ..Attachments::default() };
         match self.settle_telling(key, attempt(key), ok(), telling)? {
             Answer::Settle(settled) => Ok(settled),
             other => panic!("not an answer to a settle: {other:?}"),
@@ -61,7 +63,7 @@ impl Bench<'_> {
         assert_eq!(self.try_settle(key, events(emitted)).expect("recorded"), Settled::Recorded);
     }
 
-    fn outbox(&self) -> Vec<Found> {
+    fn outbox(&self) -> Vec<RecordStatus> {
         let filter = RecordFilter { limit: 100, ..RecordFilter::default() };
         let mut found = self.view(move |view| view.outbox(&filter));
         found.reverse();
@@ -75,20 +77,20 @@ impl Bench<'_> {
         }
     }
 
-    fn feed(&self, to: &str, mark: Mark, limit: usize) -> (Vec<Parcel>, Mark) {
-        let line = Line { sink: sink(to), namespace: Namespace::default(), mark, limit };
+    fn feed(&self, to: &str, mark: Cursor, limit: usize) -> (Vec<QueuedDelivery>, Cursor) {
+        let line = FetchRequest { sink: sink(to), namespace: Namespace::default(), mark, limit };
         let mut fed = self.view(move |view| view.feed(&Buckets::all(), &[line]));
         let fed = fed.remove(0);
         (fed.parcels, fed.mark)
     }
 
-    fn depart(&self, lease: LeaseId, id: u64, to: &str, parcels: &[Parcel]) {
-        let parcels = parcels.iter().map(|parcel| Aboard {
+    fn depart(&self, lease: LeaseId, id: u64, to: &str, parcels: &[QueuedDelivery]) {
+        let parcels = parcels.iter().map(|parcel| BatchedDelivery {
             seq: parcel.record.seq,
             track: parcel.track,
             tried: parcel.tried + 1,
         });
-        let flight = Flight { id, sink: sink(to), parcels: parcels.collect() };
+        let flight = SendBatch { id, sink: sink(to), parcels: parcels.collect() };
         let (landed, over, departing) = (Vec::new(), Vec::new(), vec![flight]);
         self.run(Command::Dispatch { lease, landed, over, departing }).expect("it departs");
     }
@@ -97,10 +99,10 @@ impl Bench<'_> {
         &self,
         lease: LeaseId,
         to: &str,
-        parcel: &Parcel,
-        landing: Landing,
+        parcel: &QueuedDelivery,
+        landing: Disposition,
     ) -> Result<Answer, StoreError> {
-        let landed = vec![Landed {
+        let landed = vec![DeliveryResult {
             sink: sink(to),
             namespace: Namespace::default(),
             transaction: parcel.transaction,
@@ -113,8 +115,8 @@ impl Bench<'_> {
         self.run(Command::Dispatch { lease, landed, over, departing })
     }
 
-    fn fail(&self, to: &str, parcel: &Parcel) {
-        let failed = Landing::Failed { error: "no such table".into(), park: true };
+    fn fail(&self, to: &str, parcel: &QueuedDelivery) {
+        let failed = Disposition::Failed { error: "no such table".into(), park: true };
         self.land(self.lease, to, parcel, failed).expect("it lands");
     }
 }
@@ -140,7 +142,7 @@ cases! {
         b.granted(2, ask(2));
         let report = hapax_core::effect::Report::Failed("no".into());
         let events = events(&[event("e", "flow")]);
-        let telling = Telling { events, ..Telling::default() };
+        let telling = Attachments { events, ..Attachments::default() };
         b.settle_telling(2, attempt(2), report, telling).expect("an answer");
         assert_eq!(b.outbox().len(), 3, "what did not happen is not told");
     }
@@ -215,7 +217,7 @@ cases! {
         let kept: Vec<Event> = (0..20).map(|_| event("kept", "flow")).collect();
         let told = [&[event("e1", "flow")][..], &kept, &[event("e2", "flow")]].concat();
         b.emit(1, &told);
-        let (parcels, _) = b.feed("one", Mark::default(), 10);
+        let (parcels, _) = b.feed("one", Cursor::default(), 10);
         let fed: Vec<&str> = parcels.iter().map(|p| p.record.event.name.as_str()).collect();
         assert_eq!(fed, ["e1", "e2"]);
     }
@@ -227,15 +229,15 @@ cases! {
         let told: Vec<Event> = (0..3).map(|n| event("e", &format!("flow-{n}"))).collect();
         b.emit(1, &told);
         b.share(b.lease, Buckets::default());
-        let (parcels, _) = b.feed("one", Mark::default(), 10);
+        let (parcels, _) = b.feed("one", Cursor::default(), 10);
         let [moved, misled, other] = parcels.as_slice() else { panic!("not three: {parcels:?}") };
-        let again = Landing::Again { in_ms: 0, error: "busy".into() };
+        let again = Disposition::Again { in_ms: 0, error: "busy".into() };
         b.land(b.lease, "one", moved, again).expect("it lands");
-        let misled = Parcel { row: other.row, ..misled.clone() };
+        let misled = QueuedDelivery { row: other.row, ..misled.clone() };
         for parcel in [moved, &misled] {
-            b.land(b.lease, "one", parcel, Landing::Delivered { duplicate: false }).expect("it lands");
+            b.land(b.lease, "one", parcel, Disposition::Delivered { duplicate: false }).expect("it lands");
         }
-        let (left, _) = b.feed("one", Mark::default(), 10);
+        let (left, _) = b.feed("one", Cursor::default(), 10);
         assert_eq!(left, std::slice::from_ref(other));
         let status: Vec<Status> = b.outbox().iter().map(|found| found.status).collect();
         assert_eq!(status, [Status::Dispatched, Status::Dispatched, Status::Pending]);
@@ -307,7 +309,7 @@ cases! {
         b.reset(1, attempt(1));
         b.clock.advance(1);
         b.granted(1, Ask { attempt: attempt(8), ..ask(1) });
-        let telling = Telling { events: events(&[event("e", "flow")]), ..Telling::default() };
+        let telling = Attachments { events: events(&[event("e", "flow")]), ..Attachments::default() };
         b.settle_telling(1, attempt(8), ok(), telling).expect("an answer");
         let ids: Vec<_> = b.outbox().into_iter().map(|found| found.record.id).collect();
         assert_eq!(ids.len(), 2);
@@ -338,20 +340,20 @@ cases! {
         b.route();
         b.emit(1, &[event("both", "flow")]);
         b.share(b.lease, Buckets::default());
-        let (one, two) = (b.feed("one", Mark::default(), 9).0, b.feed("two", Mark::default(), 9).0);
+        let (one, two) = (b.feed("one", Cursor::default(), 9).0, b.feed("two", Cursor::default(), 9).0);
         assert_eq!((one.len(), two.len()), (1, 1));
-        b.land(b.lease, "one", &one[0], Landing::Delivered { duplicate: false }).expect("lands");
-        let again = Landing::Again { in_ms: 500, error: "timeout".into() };
+        b.land(b.lease, "one", &one[0], Disposition::Delivered { duplicate: false }).expect("lands");
+        let again = Disposition::Again { in_ms: 500, error: "timeout".into() };
         b.land(b.lease, "two", &two[0], again).expect("lands");
         let found = b.outbox().remove(0);
         let statuses: Vec<_> = found.deliveries.iter().map(|d| (d.status, d.tried)).collect();
         assert_eq!(found.status, Status::Pending);
         assert_eq!(statuses, [(Status::Dispatched, 1), (Status::Pending, 1)]);
         assert_eq!(found.deliveries[1].error.as_deref(), Some("timeout"));
-        let (later, _) = b.feed("two", Mark::default(), 9);
+        let (later, _) = b.feed("two", Cursor::default(), 9);
         assert_eq!((later[0].tried, later[0].due), (1, b.clock.now().wall.plus_ms(500)));
-        assert_eq!(b.feed("one", Mark::default(), 9).0, []);
-        b.land(b.lease, "two", &later[0], Landing::Delivered { duplicate: true }).expect("lands");
+        assert_eq!(b.feed("one", Cursor::default(), 9).0, []);
+        b.land(b.lease, "two", &later[0], Disposition::Delivered { duplicate: true }).expect("lands");
         let found = b.outbox().remove(0);
         assert_eq!((found.status, found.deliveries[1].tried), (Status::Dispatched, 2));
     }
@@ -361,12 +363,12 @@ cases! {
         b.route();
         b.emit(1, &[event("e", "flow"), event("e", "flow")]);
         b.share(b.lease, Buckets::default());
-        let (parcels, _) = b.feed("one", Mark::default(), 9);
+        let (parcels, _) = b.feed("one", Cursor::default(), 9);
         b.fail("one", &parcels[0]);
         let track = parcels[0].track;
         let parked = || b.view(|view| view.parked(&sink("one"), &Buckets::all()));
         assert_eq!((parked(), b.outbox()[0].status), (vec![track], Status::Failed));
-        let (left, _) = b.feed("one", Mark::default(), 9);
+        let (left, _) = b.feed("one", Cursor::default(), 9);
         assert_eq!(left.iter().map(|p| p.record.seq).collect::<Vec<_>>(), [parcels[1].record.seq]);
         let stats = b.view(|view| view.outbox_stats()).remove(0);
         assert_eq!((stats.pending, stats.failed), (1, 1));
@@ -377,7 +379,7 @@ cases! {
         assert_eq!((after.pending, after.failed), (2, 0));
         assert!(after.sink.changed > stats.sink.changed, "dispatchers look anew");
         assert_eq!(parked(), []);
-        let (all, _) = b.feed("one", Mark::default(), 9);
+        let (all, _) = b.feed("one", Cursor::default(), 9);
         assert_eq!((all.len(), all[0].tried, all[0].record.seq), (2, 0, parcels[0].record.seq));
         let track = b.view(move |view| view.feed_track(&sink("one"), track, all[0].record.seq, 9));
         assert_eq!(track.len(), 1);
@@ -389,7 +391,7 @@ cases! {
         b.emit(1, &[event("both", "flow")]);
         b.share(b.lease, Buckets::default());
         for to in ["one", "two"] {
-            let (parcels, _) = b.feed(to, Mark::default(), 9);
+            let (parcels, _) = b.feed(to, Cursor::default(), 9);
             b.fail(to, &parcels[0]);
         }
         b.clock.advance(60_001);
@@ -426,17 +428,17 @@ cases! {
         b.route();
         b.emit(1, &[event("e", "flow")]);
         b.share(b.lease, Buckets::default());
-        let (parcels, _) = b.feed("one", Mark::default(), 9);
+        let (parcels, _) = b.feed("one", Cursor::default(), 9);
         b.depart(b.lease, 1, "one", &parcels);
         b.open_lease(OTHER);
         assert_eq!(b.share(OTHER, Buckets::default()).0.len(), 0);
         b.pass(TERM_MS + 30_000, &[OTHER]);
         assert_eq!(b.share(OTHER, Buckets::default()).0, Buckets::all());
-        let late = b.land(b.lease, "one", &parcels[0], Landing::Delivered { duplicate: false });
+        let late = b.land(b.lease, "one", &parcels[0], Disposition::Delivered { duplicate: false });
         assert!(matches!(late, Err(StoreError::LeaseDead(_))), "{late:?}");
-        let (found, _) = b.feed("one", Mark::default(), 9);
+        let (found, _) = b.feed("one", Cursor::default(), 9);
         assert_eq!((found.len(), found[0].tried), (1, 1));
-        b.land(OTHER, "one", &found[0], Landing::Delivered { duplicate: false }).expect("lands");
+        b.land(OTHER, "one", &found[0], Disposition::Delivered { duplicate: false }).expect("lands");
         assert_eq!(b.outbox()[0].deliveries[0].tried, 2);
     }
 
@@ -447,10 +449,10 @@ cases! {
             b.emit(key, &[event("e", "flow"), event("e", "rain")]);
         }
         b.share(b.lease, Buckets::default());
-        let seqs = |parcels: &[Parcel]| parcels.iter().map(|p| p.record.seq).collect::<Vec<_>>();
-        let (all, _) = b.feed("one", Mark::default(), 99);
+        let seqs = |parcels: &[QueuedDelivery]| parcels.iter().map(|p| p.record.seq).collect::<Vec<_>>();
+        let (all, _) = b.feed("one", Cursor::default(), 99);
         assert!(all.is_sorted_by_key(|parcel| parcel.record.seq));
-        let (first, mark) = b.feed("one", Mark::default(), 4);
+        let (first, mark) = b.feed("one", Cursor::default(), 4);
         let (second, mark) = b.feed("one", mark, 4);
         assert_eq!([seqs(&first), seqs(&second)].concat(), seqs(&all));
         b.emit(4, &[event("e", "flow")]);
@@ -461,12 +463,12 @@ cases! {
         let mut one = Buckets::default();
         one.insert(mine.bucket());
         let line = |namespace: Namespace| {
-            Line { sink: sink("one"), namespace, mark: Mark::default(), limit: 99 }
+            FetchRequest { sink: sink("one"), namespace, mark: Cursor::default(), limit: 99 }
         };
         let other = Namespace::new("other").expect("a name");
         let lines = [line(Namespace::default()), line(other)];
         let fed = b.view(move |view| view.feed(&one, &lines));
-        let tracks: Vec<Track> = fed[0].parcels.iter().map(|parcel| parcel.track).collect();
+        let tracks: Vec<OrderingKeyHash> = fed[0].parcels.iter().map(|parcel| parcel.track).collect();
         assert_eq!((tracks, fed[1].parcels.len()), (vec![mine; 4], 0));
     }
 
@@ -498,7 +500,7 @@ cases! {
             assert_eq!(found[nth].record, record);
             let by_id = b.view(move |view| view.records(&[id])).remove(0);
             assert_eq!(by_id.as_ref(), Some(&found[nth]));
-            let (parcels, _) = b.feed("one", Mark::default(), 9);
+            let (parcels, _) = b.feed("one", Cursor::default(), 9);
             assert_eq!((&parcels[nth].record, parcels[nth].track), (&record, record.track()));
         }
         let unknown = OutboxId::from_bytes([1; 16]);

@@ -1,7 +1,7 @@
 //! Parts: effects that belong to a whole.
 
 use hapax_core::effect::State;
-use hapax_core::part::{Found, Part, Sought};
+use hapax_core::part::{Part, PartFilter, PartRecord};
 
 use super::*;
 
@@ -15,22 +15,22 @@ fn ask_part(n: u8, part: Part) -> Ask {
     Ask { part: Some(part), ..ask(n) }
 }
 
-fn sought(kind: &str) -> Sought {
-    Sought { whole: Some(ITEM), kind: kind.into(), limit: 100, ..Sought::default() }
+fn sought(kind: &str) -> PartFilter {
+    PartFilter { whole: Some(ITEM), kind: kind.into(), limit: 100, ..PartFilter::default() }
 }
 
 impl Bench<'_> {
-    fn parts(&self, sought: Sought) -> Vec<Found> {
+    fn parts(&self, sought: PartFilter) -> Vec<PartRecord> {
         self.view(move |view| view.parts(&Namespace::default(), &sought))
     }
 
-    fn bodies(&self, sought: Sought) -> Vec<String> {
-        let text = |found: Found| String::from_utf8(found.part.body).expect("text");
+    fn bodies(&self, sought: PartFilter) -> Vec<String> {
+        let text = |found: PartRecord| String::from_utf8(found.part.body).expect("text");
         self.parts(sought).into_iter().map(text).collect()
     }
 
     fn keep_part(&self, key: u8, attempt: AttemptId, report: Report, part: Part) {
-        let telling = Telling { part: Some(part), ..Telling::default() };
+        let telling = Attachments { part: Some(part), ..Attachments::default() };
         let settled = self.settle_telling(key, attempt, report, telling);
         assert!(matches!(settled, Ok(Answer::Settle(Settled::Recorded))), "{settled:?}");
     }
@@ -48,19 +48,19 @@ cases! {
         b.settle(4, attempt(4), ok());
         assert_eq!(b.bodies(sought("mutation")), ["1", "2", "4", "5"]);
         assert_eq!(b.bodies(sought("run")), ["3"]);
-        let anywhere = Sought { whole: None, ..sought("mutation") };
+        let anywhere = PartFilter { whole: None, ..sought("mutation") };
         assert_eq!(b.bodies(anywhere), ["1", "2", "4", "5", "6"]);
-        let newest = Sought { newest_first: true, limit: 2, ..sought("mutation") };
+        let newest = PartFilter { newest_first: true, limit: 2, ..sought("mutation") };
         assert_eq!(b.bodies(newest.clone()), ["5", "4"]);
         let place = b.parts(newest.clone()).pop().map(|found| found.place);
-        assert_eq!(b.bodies(Sought { beyond: place, ..newest }), ["2", "1"]);
-        let first = b.parts(Sought { limit: 1, ..sought("mutation") }).pop().map(|f| f.place);
-        assert_eq!(b.bodies(Sought { beyond: first, ..sought("mutation") }), ["2", "4", "5"]);
-        let done = Sought { states: vec![StateName::Succeeded], ..sought("mutation") };
+        assert_eq!(b.bodies(PartFilter { beyond: place, ..newest }), ["2", "1"]);
+        let first = b.parts(PartFilter { limit: 1, ..sought("mutation") }).pop().map(|f| f.place);
+        assert_eq!(b.bodies(PartFilter { beyond: first, ..sought("mutation") }), ["2", "4", "5"]);
+        let done = PartFilter { states: vec![StateName::Succeeded], ..sought("mutation") };
         let found = b.parts(done).pop().expect("one");
         assert_eq!(found.effect.state, State::Succeeded(Outcome::new(*b"done")));
         assert_eq!((found.name, found.part), (name(4), part("mutation", "4")));
-        let open = Sought { states: vec![StateName::Indeterminate], ..sought("mutation") };
+        let open = PartFilter { states: vec![StateName::Indeterminate], ..sought("mutation") };
         assert_eq!(b.bodies(open.clone()), Vec::<String>::new());
         b.settle(2, attempt(2), Report::Ambiguous("timeout".into()));
         assert_eq!(b.bodies(open), ["2"]);

@@ -1,7 +1,9 @@
 //! Cached results, and the ontologies they are made from.
 
 use hapax_core::outbox::Payload;
-use hapax_core::shelf::{Evict, Heard, Ontology, Shelf, Shelved, Sought, Stock, What};
+use hapax_core::shelf::{
+    CacheAccess, CacheStats, Evict, IndexEntry, IndexedResult, Ontology, ResultFilter, What,
+};
 use hapax_core::time::Timestamp;
 
 use super::*;
@@ -19,8 +21,8 @@ fn ontology(version: &str) -> Ontology {
     }
 }
 
-fn shelved(ontology: &str, version: &str) -> Shelved {
-    Shelved {
+fn shelved(ontology: &str, version: &str) -> IndexEntry {
+    IndexEntry {
         ontology: ontology.into(),
         version: version.into(),
         text_hash: "459dcae8b61bcf85".into(),
@@ -38,13 +40,18 @@ impl Bench<'_> {
         }
     }
 
-    fn settle_shelved(&self, n: u8, attempt: u8, shelved: Shelved) -> Result<Answer, StoreError> {
+    fn settle_shelved(
+        &self,
+        n: u8,
+        attempt: u8,
+        shelved: IndexEntry,
+    ) -> Result<Answer, StoreError> {
         let report = Report::Succeeded(Outcome::from("12 entities"));
-        let telling = Telling { shelved: Some(shelved), ..Telling::default() };
+        let telling = Attachments { shelved: Some(shelved), ..Attachments::default() };
         self.settle_telling(n, super::attempt(attempt), report, telling)
     }
 
-    fn shelve(&self, n: u8, shelved: Shelved) {
+    fn shelve(&self, n: u8, shelved: IndexEntry) {
         self.claim(n, ask(n));
         let settled = self.settle_shelved(n, n, shelved);
         assert!(matches!(settled, Ok(Answer::Settle(Settled::Recorded))), "{settled:?}");
@@ -57,8 +64,8 @@ impl Bench<'_> {
         }
     }
 
-    fn results(&self) -> Vec<Shelf> {
-        let sought = Sought { limit: 100, ..Sought::default() };
+    fn results(&self) -> Vec<IndexedResult> {
+        let sought = ResultFilter { limit: 100, ..ResultFilter::default() };
         self.view(move |view| view.shelved(&Namespace::default(), &sought))
     }
 
@@ -129,37 +136,37 @@ cases! {
         b.keep(IRI, Some(ontology("v1")));
         b.shelve(1, shelved(IRI, "v1"));
         b.clock.advance(10);
-        let other = Shelved { text_hash: "00".into(), ..shelved(IRI, "v1") };
+        let other = IndexEntry { text_hash: "00".into(), ..shelved(IRI, "v1") };
         b.shelve(2, other.clone());
-        b.shelve(3, Shelved { whole: false, ..other });
+        b.shelve(3, IndexEntry { whole: false, ..other });
         let found = b.results();
         assert_eq!(found.iter().map(|shelf| shelf.key).collect::<Vec<_>>(), [name(2).key, name(1).key]);
         assert_eq!((&found[1].shelved, found[1].bytes), (&shelved(IRI, "v1"), 11));
         assert_eq!(found[1].created, Timestamp(found[0].created.0 - 10));
-        let sought = Sought { text_hash: Some("00".into()), limit: 9, ..Sought::default() };
+        let sought = ResultFilter { text_hash: Some("00".into()), limit: 9, ..ResultFilter::default() };
         let by_text = b.view(move |view| view.shelved(&Namespace::default(), &sought));
         assert_eq!(by_text.len(), 1);
-        let sought = Sought { ontology: Some("x".into()), limit: 9, ..Sought::default() };
+        let sought = ResultFilter { ontology: Some("x".into()), limit: 9, ..ResultFilter::default() };
         let by_other = b.view(move |view| view.shelved(&Namespace::default(), &sought));
         assert_eq!(by_other, []);
         let stock = b.view(|view| view.stock(&Namespace::default()));
-        assert_eq!(stock, Stock { whole: 2, parts: 1, bytes: 33 });
+        assert_eq!(stock, CacheStats { whole: 2, parts: 1, bytes: 33 });
         let elsewhere = Namespace::new("elsewhere").expect("a name");
         let stock = b.view(move |view| view.stock(&elsewhere));
-        assert_eq!(stock, Stock::default());
+        assert_eq!(stock, CacheStats::default());
     }
 
     /// Proves X-6: the least recently used results go first, and a removed result is granted again
     /// like a new one.
     results_are_removed_by_last_use: |b| {
         b.keep(IRI, Some(ontology("v1")));
-        b.shelve(4, Shelved { whole: false, ..shelved(IRI, "v1") });
+        b.shelve(4, IndexEntry { whole: false, ..shelved(IRI, "v1") });
         for n in 1..=3 {
             b.clock.advance(10);
             b.shelve(n, shelved(IRI, "v1"));
         }
         b.clock.advance(10);
-        let heard = |n: u8, what| Heard {
+        let heard = |n: u8, what| CacheAccess {
             name: name(n), ontology: IRI.into(), what, times: 3, about: "{}".into(),
         };
         let told = vec![heard(1, What::Hit), heard(2, What::Miss), heard(4, What::Used)];
@@ -180,7 +187,7 @@ cases! {
         b.keep("o2", Some(Ontology { id: "o2".into(), ..ontology("w1") }));
         b.shelve(1, shelved(IRI, "v1"));
         b.shelve(2, shelved("o2", "w1"));
-        b.shelve(3, Shelved { whole: false, ..shelved(IRI, "v1") });
+        b.shelve(3, IndexEntry { whole: false, ..shelved(IRI, "v1") });
         b.keep(IRI, Some(ontology("v2")));
         b.shelve(4, shelved(IRI, "v2"));
         // This result was recorded, has expired, and is being made again.

@@ -7,15 +7,16 @@ use hapax_core::delivery::Buckets;
 use hapax_core::guard::Guards;
 use hapax_core::lease::LeaseId;
 use hapax_core::name::Namespace;
-use hapax_core::outbox::{Artifact, OutboxId, Record, Status, Track};
+use hapax_core::outbox::{Artifact, OrderingKeyHash, OutboxId, Record, Status};
 use hapax_core::route::SinkName;
 use hapax_core::time::Now;
 
 use super::MemoryTxn;
 use crate::error::StoreError;
 use crate::outbox::{
-    Aboard, Delivery, Fed, Flight, Found, Landed, Landing, Line, Mark, OutboxTxn, OutboxView,
-    Parcel, Passage, RecordFilter, Redrive, Routing, Sink, SinkStats, Tide,
+    BatchedDelivery, Cursor, DeliveryResult, DeliveryStatus, Disposition, FetchRequest,
+    FollowCursor, GuardCheck, OutboxTxn, OutboxView, Page, QueuedDelivery, RecordFilter,
+    RecordStatus, Redrive, Routing, SendBatch, Sink, SinkStats,
 };
 
 #[derive(Default)]
@@ -27,19 +28,19 @@ pub(super) struct Outbox {
     records: BTreeMap<u64, Record>,
     /// The working set: deliveries that are pending or have failed.
     open: BTreeMap<(SinkName, u64), Open>,
-    delivered: BTreeMap<(u64, SinkName), Delivery>,
+    delivered: BTreeMap<(u64, SinkName), DeliveryStatus>,
     dispatchers: BTreeMap<LeaseId, Buckets>,
-    flights: BTreeMap<(LeaseId, u64), Flight>,
+    flights: BTreeMap<(LeaseId, u64), SendBatch>,
 }
 
 #[derive(Clone)]
 struct Open {
-    track: Track,
-    delivery: Delivery,
+    track: OrderingKeyHash,
+    delivery: DeliveryStatus,
 }
 
 impl Outbox {
-    fn found(&self, record: &Record) -> Found {
+    fn found(&self, record: &Record) -> RecordStatus {
         let seq = record.seq;
         let open = self.open.iter().filter(|((_, at), _)| *at == seq);
         let mut deliveries: Vec<_> = open.map(|(_, open)| open.delivery.clone()).collect();
@@ -47,18 +48,18 @@ impl Outbox {
         deliveries.extend(done.map(|(_, delivery)| delivery.clone()));
         deliveries.sort_by(|a, b| a.sink.cmp(&b.sink));
         let status = Status::over(deliveries.iter().map(|delivery| delivery.status));
-        Found { record: record.clone(), status, deliveries }
+        RecordStatus { record: record.clone(), status, deliveries }
     }
 
-    fn parcel(&self, seq: u64, open: &Open) -> Option<Parcel> {
-        Some(Parcel {
+    fn parcel(&self, seq: u64, open: &Open) -> Option<QueuedDelivery> {
+        Some(QueuedDelivery {
             record: self.records.get(&seq)?.clone(),
             track: open.track,
             transaction: 0,
             row: 0,
             tried: open.delivery.tried,
             refused: open.delivery.error.is_some(),
-            passage: Passage::Free,
+            passage: GuardCheck::Free,
             due: open.delivery.due.unwrap_or_default(),
         })
     }
@@ -90,16 +91,20 @@ impl OutboxView for MemoryTxn<'_> {
         Ok(self.tables.outbox.routing.clone())
     }
 
-    fn tide(&mut self) -> Result<Tide, StoreError> {
+    fn tide(&mut self) -> Result<FollowCursor, StoreError> {
         let last = self.tables.outbox.records.last_key_value();
-        Ok(Tide { floor: last.map_or(0, |(seq, _)| *seq), ..Tide::default() })
+        Ok(FollowCursor { floor: last.map_or(0, |(seq, _)| *seq), ..FollowCursor::default() })
     }
 
-    fn recorded(&mut self, tide: Tide, limit: usize) -> Result<(Vec<Record>, Tide), StoreError> {
+    fn recorded(
+        &mut self,
+        tide: FollowCursor,
+        limit: usize,
+    ) -> Result<(Vec<Record>, FollowCursor), StoreError> {
         let records = self.tables.outbox.records.range(tide.floor + 1..).take(limit);
         let records: Vec<Record> = records.map(|(_, record)| record.clone()).collect();
         let floor = records.last().map_or(tide.floor, |record| record.seq);
-        Ok((records, Tide { floor, ..tide }))
+        Ok((records, FollowCursor { floor, ..tide }))
     }
 
     fn registry(&mut self, datasets: &BTreeSet<&str>) -> Result<Registry, StoreError> {
@@ -116,17 +121,17 @@ impl OutboxView for MemoryTxn<'_> {
         Ok(self.tables.outbox.sinks.values().cloned().collect())
     }
 
-    fn records(&mut self, ids: &[OutboxId]) -> Result<Vec<Option<Found>>, StoreError> {
+    fn records(&mut self, ids: &[OutboxId]) -> Result<Vec<Option<RecordStatus>>, StoreError> {
         let outbox = &self.tables.outbox;
         let by_id = |id: &OutboxId| outbox.records.values().find(|record| record.id == *id);
         Ok(ids.iter().map(|id| by_id(id).map(|record| outbox.found(record))).collect())
     }
 
-    fn outbox(&mut self, filter: &RecordFilter) -> Result<Vec<Found>, StoreError> {
+    fn outbox(&mut self, filter: &RecordFilter) -> Result<Vec<RecordStatus>, StoreError> {
         let outbox = &self.tables.outbox;
-        let wanted = |found: &Found| {
+        let wanted = |found: &RecordStatus| {
             let namespace = &found.record.name.namespace;
-            let open = |delivery: &Delivery| {
+            let open = |delivery: &DeliveryStatus| {
                 delivery.status != Status::Dispatched
                     && Some(&delivery.sink) == filter.sink.as_ref()
             };
@@ -153,10 +158,10 @@ impl OutboxView for MemoryTxn<'_> {
         Ok(stats.collect())
     }
 
-    fn feed(&mut self, buckets: &Buckets, lines: &[Line]) -> Result<Vec<Fed>, StoreError> {
+    fn feed(&mut self, buckets: &Buckets, lines: &[FetchRequest]) -> Result<Vec<Page>, StoreError> {
         let outbox = &self.tables.outbox;
         let fed = lines.iter().map(|line| {
-            let mine = |parcel: &Parcel| {
+            let mine = |parcel: &QueuedDelivery| {
                 parcel.record.name.namespace == line.namespace
                     && buckets.contains(parcel.track.bucket())
             };
@@ -165,7 +170,7 @@ impl OutboxView for MemoryTxn<'_> {
             let parcels: Vec<_> = parcels.take(line.limit).collect();
             let more = parcels.len() == line.limit;
             let last = parcels.last().map_or(line.mark.seq, |parcel| parcel.record.seq);
-            Fed { parcels, mark: Mark { seq: last, ..line.mark }, more }
+            Page { parcels, mark: Cursor { seq: last, ..line.mark }, more }
         });
         Ok(fed.collect())
     }
@@ -173,16 +178,20 @@ impl OutboxView for MemoryTxn<'_> {
     fn feed_track(
         &mut self,
         sink: &SinkName,
-        track: Track,
+        track: OrderingKeyHash,
         after: u64,
         limit: usize,
-    ) -> Result<Vec<Parcel>, StoreError> {
+    ) -> Result<Vec<QueuedDelivery>, StoreError> {
         let outbox = &self.tables.outbox;
         let pending = outbox.pending(sink, after).filter(|(_, open)| open.track == track);
         Ok(pending.filter_map(|(seq, open)| outbox.parcel(seq, open)).take(limit).collect())
     }
 
-    fn parked(&mut self, sink: &SinkName, buckets: &Buckets) -> Result<Vec<Track>, StoreError> {
+    fn parked(
+        &mut self,
+        sink: &SinkName,
+        buckets: &Buckets,
+    ) -> Result<Vec<OrderingKeyHash>, StoreError> {
         let of = |(name, _): &&(SinkName, u64)| *name == *sink;
         let open = self.tables.outbox.open.iter().filter(|(place, _)| of(place));
         let parked = open.filter(|(_, open)| open.delivery.parks).map(|(_, open)| open.track);
@@ -252,7 +261,7 @@ impl OutboxTxn for MemoryTxn<'_> {
         let last = self.tables.outbox.records.last_key_value().map_or(0, |(seq, _)| *seq);
         let record = Record { seq: last + 1, ..record.clone() };
         for sink in sinks {
-            let delivery = Delivery {
+            let delivery = DeliveryStatus {
                 sink: (*sink).clone(),
                 status: Status::Pending,
                 tried: 0,
@@ -292,7 +301,7 @@ impl OutboxTxn for MemoryTxn<'_> {
         let lost: Vec<_> =
             self.tables.outbox.flights.range(range).map(|(k, v)| (*k, v.clone())).collect();
         for (place, flight) in lost {
-            for Aboard { seq, tried, .. } in flight.parcels {
+            for BatchedDelivery { seq, tried, .. } in flight.parcels {
                 let at = (flight.sink.clone(), seq);
                 if let Some(mut open) = self.tables.outbox.open.get(&at).cloned() {
                     open.delivery.tried = open.delivery.tried.max(tried);
@@ -305,7 +314,7 @@ impl OutboxTxn for MemoryTxn<'_> {
         Ok(())
     }
 
-    fn depart(&mut self, lease: LeaseId, flight: &Flight) -> Result<(), StoreError> {
+    fn depart(&mut self, lease: LeaseId, flight: &SendBatch) -> Result<(), StoreError> {
         self.set(|tables| &mut tables.outbox.flights, (lease, flight.id), Some(flight.clone()));
         Ok(())
     }
@@ -313,17 +322,17 @@ impl OutboxTxn for MemoryTxn<'_> {
     fn land(
         &mut self,
         lease: LeaseId,
-        landed: &[Landed],
+        landed: &[DeliveryResult],
         over: &[u64],
         now: Now,
     ) -> Result<(), StoreError> {
-        for Landed { sink, seq, tried, landing, .. } in landed {
+        for DeliveryResult { sink, seq, tried, landing, .. } in landed {
             let place = (sink.clone(), *seq);
             let Some(mut open) = self.tables.outbox.open.get(&place).cloned() else { continue };
             let delivery = &mut open.delivery;
             (delivery.tried, delivery.updated) = (*tried, now.wall);
             match landing {
-                Landing::Delivered { .. } => {
+                Disposition::Delivered { .. } => {
                     (delivery.status, delivery.due) = (Status::Dispatched, None);
                     let delivery = delivery.clone();
                     let at = (*seq, sink.clone());
@@ -331,11 +340,11 @@ impl OutboxTxn for MemoryTxn<'_> {
                     self.put_open(place, None);
                     continue;
                 }
-                Landing::Again { in_ms, error } => {
+                Disposition::Again { in_ms, error } => {
                     delivery.due = Some(now.wall.plus_ms(*in_ms));
                     delivery.error = Some(error.clone());
                 }
-                Landing::Failed { error, park } => {
+                Disposition::Failed { error, park } => {
                     (delivery.status, delivery.due) = (Status::Failed, None);
                     (delivery.error, delivery.parks) = (Some(error.clone()), *park);
                 }

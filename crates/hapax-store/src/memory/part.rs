@@ -1,7 +1,7 @@
 //! Parts, in memory.
 
 use hapax_core::name::{Name, Namespace};
-use hapax_core::part::{Found, Part, Sought};
+use hapax_core::part::{Part, PartFilter, PartRecord};
 
 use super::MemoryTxn;
 use crate::error::StoreError;
@@ -12,16 +12,20 @@ impl PartView for MemoryTxn<'_> {
         Ok(self.tables.parts.get(name).map(|(_, part)| part.clone()))
     }
 
-    fn parts(&mut self, namespace: &Namespace, sought: &Sought) -> Result<Vec<Found>, StoreError> {
+    fn parts(
+        &mut self,
+        namespace: &Namespace,
+        sought: &PartFilter,
+    ) -> Result<Vec<PartRecord>, StoreError> {
         let ours = self.tables.parts.iter().filter(|(name, (_, part))| {
             name.namespace == *namespace
                 && part.kind == sought.kind
                 && sought.whole.is_none_or(|whole| part.whole == whole)
         });
-        let mut found: Vec<Found> = ours
+        let mut found: Vec<PartRecord> = ours
             .filter_map(|(name, (place, part))| {
                 let effect = self.tables.effects.get(name)?.clone();
-                Some(Found { place: *place, name: name.clone(), effect, part: part.clone() })
+                Some(PartRecord { place: *place, name: name.clone(), effect, part: part.clone() })
             })
             .filter(|found| {
                 sought.states.is_empty() || sought.states.contains(&found.effect.state.name())

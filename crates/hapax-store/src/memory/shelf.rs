@@ -5,7 +5,9 @@ use std::collections::BTreeMap;
 
 use hapax_core::effect::StateName;
 use hapax_core::name::{Name, Namespace};
-use hapax_core::shelf::{Evict, Heard, Ontology, Shelf, Shelved, Sought, Stock};
+use hapax_core::shelf::{
+    CacheAccess, CacheStats, Evict, IndexEntry, IndexedResult, Ontology, ResultFilter,
+};
 use hapax_core::time::Now;
 
 use super::MemoryTxn;
@@ -15,12 +17,15 @@ use crate::shelf::{ShelfTxn, ShelfView};
 #[derive(Default)]
 #[cfg_attr(feature = "proof", derive(Clone))]
 pub(super) struct Shelves {
-    pub(super) results: BTreeMap<Name, Shelf>,
+    pub(super) results: BTreeMap<Name, IndexedResult>,
     ontologies: BTreeMap<(Namespace, String), Ontology>,
 }
 
 impl Shelves {
-    fn of<'a>(&'a self, namespace: &'a Namespace) -> impl Iterator<Item = (&'a Name, &'a Shelf)> {
+    fn of<'a>(
+        &'a self,
+        namespace: &'a Namespace,
+    ) -> impl Iterator<Item = (&'a Name, &'a IndexedResult)> {
         self.results.iter().filter(move |(name, _)| name.namespace == *namespace)
     }
 }
@@ -52,23 +57,23 @@ impl ShelfView for MemoryTxn<'_> {
     fn shelved(
         &mut self,
         namespace: &Namespace,
-        sought: &Sought,
-    ) -> Result<Vec<Shelf>, StoreError> {
-        let wanted = |shelf: &&Shelf| {
-            let Shelved { ontology, text_hash, whole, .. } = &shelf.shelved;
+        sought: &ResultFilter,
+    ) -> Result<Vec<IndexedResult>, StoreError> {
+        let wanted = |shelf: &&IndexedResult| {
+            let IndexEntry { ontology, text_hash, whole, .. } = &shelf.shelved;
             *whole
                 && sought.ontology.as_ref().is_none_or(|wanted| wanted == ontology)
                 && sought.text_hash.as_ref().is_none_or(|wanted| wanted == text_hash)
         };
         let results = self.tables.shelf.of(namespace).map(|(_, shelf)| shelf);
-        let mut found: Vec<Shelf> = results.filter(wanted).cloned().collect();
+        let mut found: Vec<IndexedResult> = results.filter(wanted).cloned().collect();
         found.sort_by_key(|shelf| (Reverse(shelf.used), shelf.key));
         found.truncate(sought.limit);
         Ok(found)
     }
 
-    fn stock(&mut self, namespace: &Namespace) -> Result<Stock, StoreError> {
-        let mut stock = Stock::default();
+    fn stock(&mut self, namespace: &Namespace) -> Result<CacheStats, StoreError> {
+        let mut stock = CacheStats::default();
         for (_, shelf) in self.tables.shelf.of(namespace) {
             stock.bytes += shelf.bytes;
             match shelf.shelved.whole {
@@ -103,21 +108,21 @@ impl ShelfTxn for MemoryTxn<'_> {
     fn shelve(
         &mut self,
         name: &Name,
-        shelved: &Shelved,
+        shelved: &IndexEntry,
         bytes: u64,
         now: Now,
     ) -> Result<(), StoreError> {
         let (created, used) = (now.wall, now.wall);
-        let shelf = Shelf { key: name.key, shelved: shelved.clone(), bytes, created, used };
+        let shelf = IndexedResult { key: name.key, shelved: shelved.clone(), bytes, created, used };
         self.set(|tables| &mut tables.shelf.results, name.clone(), Some(shelf));
         Ok(())
     }
 
     /// This store lists no accesses, so it keeps only the time of the last use.
-    fn attend(&mut self, heard: &[Heard], now: Now) -> Result<(), StoreError> {
-        for Heard { name, what, .. } in heard {
+    fn attend(&mut self, heard: &[CacheAccess], now: Now) -> Result<(), StoreError> {
+        for CacheAccess { name, what, .. } in heard {
             if let (true, Some(shelf)) = (what.is_use(), self.tables.shelf.results.get(name)) {
-                let shelf = Shelf { used: now.wall, ..shelf.clone() };
+                let shelf = IndexedResult { used: now.wall, ..shelf.clone() };
                 self.set(|tables| &mut tables.shelf.results, name.clone(), Some(shelf));
             }
         }
@@ -135,7 +140,7 @@ impl ShelfTxn for MemoryTxn<'_> {
             let place = (namespace.clone(), ontology.to_owned());
             tables.shelf.ontologies.get(&place).map(|ontology| &ontology.version)
         };
-        let wanted = |shelf: &Shelf| match which {
+        let wanted = |shelf: &IndexedResult| match which {
             Evict::Outdated { ontology } => {
                 shelf.shelved.ontology == *ontology
                     && current(ontology) != Some(&shelf.shelved.version)

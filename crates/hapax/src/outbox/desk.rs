@@ -6,45 +6,47 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 use std::time::Duration;
 
-use hapax_core::delivery::{Buckets, Heals, Next, Poison, Refusal, Sent, judge};
+use hapax_core::delivery::{Buckets, Next, OnExhausted, Refusal, Retryability, Sent, judge};
 use hapax_core::guard::redact;
 use hapax_core::name::Namespace;
-use hapax_core::outbox::Track;
+use hapax_core::outbox::OrderingKeyHash;
 use hapax_core::outcome::bounded;
 use hapax_core::route::SinkName;
 use hapax_core::time::Timestamp;
-use hapax_store::outbox::{Fed, Landed, Landing, Line, Mark, Parcel};
+use hapax_store::outbox::{
+    Cursor, DeliveryResult, Disposition, FetchRequest, Page, QueuedDelivery,
+};
 use tokio::time::Instant;
 
 use super::breaker::Breaker;
-use super::sink::{Letter, SinkSettings};
-use super::waiting::{Past, Waiting};
+use super::sink::{Delivery, SinkSettings};
+use super::waiting::{Past, PendingDelivery};
 use crate::budget::Budget;
 
 /// How many deliveries of one namespace are kept here, and of one track.
 const LINE: usize = 8_192;
 const TRACK: usize = 1_024;
 
-pub(super) struct Desk {
+pub(super) struct SinkQueue {
     pub(super) sink: SinkName,
     settings: SinkSettings,
     lines: BTreeMap<Namespace, Feed>,
-    tracks: HashMap<Track, Queue>,
+    tracks: HashMap<OrderingKeyHash, Queue>,
     /// The tracks of each namespace that may leave; `turns` says which namespace is next.
-    ready: HashMap<Namespace, VecDeque<Track>>,
+    ready: HashMap<Namespace, VecDeque<OrderingKeyHash>>,
     turns: VecDeque<Namespace>,
-    waiting: BTreeSet<(Instant, Track)>,
+    waiting: BTreeSet<(Instant, OrderingKeyHash)>,
     /// Tracks whose next delivery is sent alone.
-    alone: VecDeque<Track>,
+    alone: VecDeque<OrderingKeyHash>,
     /// The sequence numbers of all deliveries that are here, or were until recently.
     known: HashSet<u64>,
     /// Feeds and sequence numbers: once a later feed has been read, the number leaves `known`.
     leaving: VecDeque<(u64, u64)>,
     /// Tracks that wait for an operator. Once that is durable, each with the newest look that may
     /// not know of it.
-    parked: HashMap<Track, Option<u64>>,
+    parked: HashMap<OrderingKeyHash, Option<u64>>,
     /// The failed deliveries that parked them, until that is durable.
-    parking: HashMap<u64, Track>,
+    parking: HashMap<u64, OrderingKeyHash>,
     aloft: usize,
     breaker: Breaker,
     budget: Budget,
@@ -53,13 +55,13 @@ pub(super) struct Desk {
 
 #[derive(Default)]
 struct Feed {
-    mark: Mark,
+    mark: Cursor,
     letters: usize,
 }
 
 struct Queue {
     namespace: Namespace,
-    letters: VecDeque<Waiting>,
+    letters: VecDeque<PendingDelivery>,
     /// How many of them are in flight, from the front.
     aloft: usize,
     /// Where it is listed: in `ready`, in `alone`, or in `waiting` until then.
@@ -75,7 +77,7 @@ enum Listed {
     Until(Instant),
 }
 
-impl Desk {
+impl SinkQueue {
     pub(super) fn new(sink: SinkName, settings: SinkSettings, now: Instant) -> Self {
         Self {
             sink,
@@ -110,7 +112,7 @@ impl Desk {
     }
 
     /// Reads everything anew, because an operator changed something or this process gained buckets.
-    pub(super) fn look_anew(&mut self, parked: Vec<Track>, look: u64) {
+    pub(super) fn look_anew(&mut self, parked: Vec<OrderingKeyHash>, look: u64) {
         self.parked.retain(|_, known_by| known_by.is_none_or(|last| last >= look));
         for track in parked {
             self.parked.entry(track).or_insert(Some(0));
@@ -120,13 +122,13 @@ impl Desk {
 
     /// Reads everything anew, because a pending read is lost, and with it the refills that it was to bring.
     pub(super) fn read_anew(&mut self) {
-        self.lines.values_mut().for_each(|line| line.mark = Mark::default());
+        self.lines.values_mut().for_each(|line| line.mark = Cursor::default());
     }
 
     /// The lines to read next: those with room for more.
-    pub(super) fn wants(&self) -> Vec<Line> {
+    pub(super) fn wants(&self) -> Vec<FetchRequest> {
         let roomy = self.lines.iter().filter(|(_, line)| line.letters < LINE / 2);
-        let line = |(namespace, line): (&Namespace, &Feed)| Line {
+        let line = |(namespace, line): (&Namespace, &Feed)| FetchRequest {
             sink: self.sink.clone(),
             namespace: namespace.clone(),
             mark: line.mark,
@@ -140,7 +142,7 @@ impl Desk {
     pub(super) fn fed(
         &mut self,
         namespace: &Namespace,
-        fed: Fed,
+        fed: Page,
         mine: &Buckets,
         at: (Instant, Timestamp),
     ) -> bool {
@@ -158,7 +160,7 @@ impl Desk {
     pub(super) fn take_in(
         &mut self,
         namespace: &Namespace,
-        parcel: Parcel,
+        parcel: QueuedDelivery,
         mine: &Buckets,
         (now, wall): (Instant, Timestamp),
     ) -> bool {
@@ -178,7 +180,7 @@ impl Desk {
             queue.left_out = true;
             return false;
         }
-        let letter = Waiting::of(parcel, (now, wall));
+        let letter = PendingDelivery::of(parcel, (now, wall));
         // Records of overlapping transactions may come in any order; here they are sorted.
         let behind = queue.letters.iter().skip(queue.aloft);
         let at = queue.aloft + behind.take_while(|other| other.record.seq < seq).count();
@@ -192,7 +194,7 @@ impl Desk {
     }
 
     /// Tracks that have room again for deliveries that were left out, and the place these lie after.
-    pub(super) fn take_refills(&mut self) -> Vec<(Track, u64)> {
+    pub(super) fn take_refills(&mut self) -> Vec<(OrderingKeyHash, u64)> {
         let thin = |queue: &Queue| queue.left_out && queue.letters.len() <= TRACK / 2;
         let tracks = self.tracks.iter_mut().filter(|(_, queue)| thin(queue));
         let refill = tracks.map(|(track, queue)| {
@@ -205,8 +207,8 @@ impl Desk {
     /// Takes in deliveries that were left out of a track. There are more if these are as many as were asked for.
     pub(super) fn refilled(
         &mut self,
-        track: Track,
-        parcels: Vec<Parcel>,
+        track: OrderingKeyHash,
+        parcels: Vec<QueuedDelivery>,
         asked: usize,
         mine: &Buckets,
         at: (Instant, Timestamp),
@@ -224,7 +226,11 @@ impl Desk {
 
     /// The deliveries of the next batch, tracks in turns and each in order. Deliveries that are not
     /// tried any more are added to `given_up`.
-    pub(super) fn depart(&mut self, now: Instant, given_up: &mut Vec<Landed>) -> Vec<Letter> {
+    pub(super) fn depart(
+        &mut self,
+        now: Instant,
+        given_up: &mut Vec<DeliveryResult>,
+    ) -> Vec<Delivery> {
         while let Some((due, track)) = self.waiting.first().copied().filter(|(due, _)| *due <= now)
         {
             self.waiting.remove(&(due, track));
@@ -278,7 +284,7 @@ impl Desk {
                     given_up.extend(self.give_up(track, now));
                     continue;
                 }
-                Past::Deadly if self.settings.policy.poison != Poison::Block => {
+                Past::Deadly if self.settings.policy.poison != OnExhausted::Block => {
                     given_up.extend(self.give_up(track, now));
                     continue;
                 }
@@ -287,12 +293,12 @@ impl Desk {
             let clean = past == Past::Clean;
             // A delivery that failed before leaves without those behind it: it may fail again.
             let most = if clean { room - letters.len() } else { 1 };
-            let with = |letter: &&Waiting| {
+            let with = |letter: &&PendingDelivery| {
                 !clean || letter.past(attempts) == Past::Clean && letter.due <= now
             };
             let leaving = queue.letters.iter().take(most).take_while(with);
             let before = letters.len();
-            letters.extend(leaving.map(|letter| Letter {
+            letters.extend(leaving.map(|letter| Delivery {
                 record: letter.record.clone(),
                 track,
                 attempt: letter.tried + 1,
@@ -318,17 +324,17 @@ impl Desk {
     /// The result of a delivery, to be recorded. `None` if there is nothing to record.
     pub(super) fn landed(
         &mut self,
-        letter: &Letter,
+        letter: &Delivery,
         sent: &Sent,
         now: Instant,
         dice: u64,
-    ) -> Option<Landed> {
-        let aloft = |one: &&Waiting| one.record.seq == letter.record.seq;
+    ) -> Option<DeliveryResult> {
+        let aloft = |one: &&PendingDelivery| one.record.seq == letter.record.seq;
         let queue = self.tracks.get(&letter.track)?;
         queue.letters.iter().take(queue.aloft).find(aloft)?;
         match sent {
             Sent::Delivered { .. } => self.breaker.answered(),
-            Sent::Refused(refusal) if refusal.heals == Heals::SinkDown => {
+            Sent::Refused(refusal) if refusal.heals == Retryability::SinkDown => {
                 let knew = self.breaker.is_open();
                 self.breaker.down(now, dice);
                 if self.breaker.is_open() && !knew {
@@ -343,46 +349,52 @@ impl Desk {
     }
 
     /// The same for a delivery that may not have been sent, so that it says nothing about the sink.
-    fn became(&mut self, letter: &Letter, sent: &Sent, now: Instant, dice: u64) -> Option<Landed> {
+    fn became(
+        &mut self,
+        letter: &Delivery,
+        sent: &Sent,
+        now: Instant,
+        dice: u64,
+    ) -> Option<DeliveryResult> {
         let seq = letter.record.seq;
         let queue = self.tracks.get_mut(&letter.track)?;
         let at = queue.letters.iter().take(queue.aloft).position(|one| one.record.seq == seq)?;
-        let Waiting { transaction, row, .. } = queue.letters[at];
+        let PendingDelivery { transaction, row, .. } = queue.letters[at];
         let policy = &self.settings.policy;
         let next = judge(policy, letter.attempt, sent, self.breaker.is_open(), dice);
         let landing = match (sent, next) {
-            (Sent::Delivered { duplicate }, _) => Landing::Delivered { duplicate: *duplicate },
+            (Sent::Delivered { duplicate }, _) => Disposition::Delivered { duplicate: *duplicate },
             (Sent::Held, _) => {
                 self.ground(letter.track, now);
                 return None;
             }
             (Sent::Refused(refusal), Next::Fail { park }) => {
-                Landing::Failed { error: bounded(redact(&refusal.reason)), park }
+                Disposition::Failed { error: bounded(redact(&refusal.reason)), park }
             }
             (Sent::Refused(refusal), Next::Again { ms }) => {
-                Landing::Again { in_ms: ms, error: bounded(redact(&refusal.reason)) }
+                Disposition::Again { in_ms: ms, error: bounded(redact(&refusal.reason)) }
             }
             (Sent::Refused(_), Next::Done) => return None,
         };
         match &landing {
-            Landing::Delivered { .. } => {
+            Disposition::Delivered { .. } => {
                 queue.letters.remove(at);
                 queue.aloft -= 1;
                 self.gone(letter.track, 1, 1);
             }
-            Landing::Again { in_ms, .. } => {
+            Disposition::Again { in_ms, .. } => {
                 let one = &mut queue.letters[at];
                 (one.tried, one.refused, one.row) = (letter.attempt, true, 0);
                 one.due = now + Duration::from_millis(*in_ms);
                 self.ground(letter.track, now);
             }
-            Landing::Failed { park: false, .. } => {
+            Disposition::Failed { park: false, .. } => {
                 queue.letters.remove(at);
                 queue.aloft -= 1;
                 self.gone(letter.track, 1, 1);
                 self.ground(letter.track, now);
             }
-            Landing::Failed { park: true, .. } => {
+            Disposition::Failed { park: true, .. } => {
                 let (letters, aloft) = (queue.letters.len(), queue.aloft);
                 for other in queue.letters.iter().filter(|other| other.record.seq != seq) {
                     self.known.remove(&other.record.seq);
@@ -396,18 +408,18 @@ impl Desk {
         self.list(letter.track, now);
         let (sink, tried) = (self.sink.clone(), letter.attempt);
         let namespace = letter.record.name.namespace.clone();
-        Some(Landed { sink, namespace, transaction, row, seq, tried, landing })
+        Some(DeliveryResult { sink, namespace, transaction, row, seq, tried, landing })
     }
 
     /// The remaining deliveries of a track's batch are not in flight any more.
-    fn ground(&mut self, track: Track, now: Instant) {
+    fn ground(&mut self, track: OrderingKeyHash, now: Instant) {
         if let Some(queue) = self.tracks.get_mut(&track) {
             self.aloft -= std::mem::take(&mut queue.aloft);
             self.list(track, now);
         }
     }
 
-    fn gone(&mut self, track: Track, letters: usize, aloft: usize) {
+    fn gone(&mut self, track: OrderingKeyHash, letters: usize, aloft: usize) {
         self.aloft -= aloft;
         if let Some(queue) = self.tracks.get(&track)
             && let Some(line) = self.lines.get_mut(&queue.namespace)
@@ -434,11 +446,11 @@ impl Desk {
     }
 
     /// Gives up the first delivery of a track: its dispatchers died of it, or a guard bars it.
-    fn give_up(&mut self, track: Track, now: Instant) -> Option<Landed> {
+    fn give_up(&mut self, track: OrderingKeyHash, now: Instant) -> Option<DeliveryResult> {
         let queue = self.tracks.get_mut(&track)?;
         let letter = queue.letters.front()?;
         let barred = letter.barred.clone();
-        let letter = Letter { record: letter.record.clone(), track, attempt: letter.tried };
+        let letter = Delivery { record: letter.record.clone(), track, attempt: letter.tried };
         queue.aloft = 1;
         self.aloft += 1;
         let died = "whoever tried to deliver it ended before it could say what became of it";
@@ -449,12 +461,12 @@ impl Desk {
             }
             None => died.to_owned(),
         };
-        let sent = Sent::Refused(Refusal { reason, heals: Heals::Never });
+        let sent = Sent::Refused(Refusal { reason, heals: Retryability::Never });
         self.became(&letter, &sent, now, 0)
     }
 
     /// Puts a track before all others.
-    fn list_first(&mut self, track: Track) {
+    fn list_first(&mut self, track: OrderingKeyHash) {
         let Some(queue) = self.tracks.get_mut(&track) else { return };
         queue.listed = Some(Listed::Ready);
         let namespace = queue.namespace.clone();
@@ -463,7 +475,7 @@ impl Desk {
     }
 
     /// Lists a track where it belongs.
-    fn list(&mut self, track: Track, now: Instant) {
+    fn list(&mut self, track: OrderingKeyHash, now: Instant) {
         let Some(queue) = self.tracks.get_mut(&track) else { return };
         if queue.aloft > 0 || matches!(queue.listed, Some(Listed::Ready | Listed::Alone)) {
             return;
@@ -491,7 +503,7 @@ impl Desk {
         }
     }
 
-    fn wait(&mut self, track: Track, until: Instant) {
+    fn wait(&mut self, track: OrderingKeyHash, until: Instant) {
         let Some(queue) = self.tracks.get_mut(&track) else { return };
         if let Some(Listed::Until(before)) = queue.listed.replace(Listed::Until(until)) {
             self.waiting.remove(&(before, track));
@@ -501,8 +513,8 @@ impl Desk {
 
     /// Drops everything outside these buckets that is not in flight. Returns whether nothing there is in flight.
     pub(super) fn shed(&mut self, keep: &Buckets) -> bool {
-        let outside = |track: &Track| !keep.contains(track.bucket());
-        let tracks: Vec<Track> = self.tracks.keys().copied().filter(outside).collect();
+        let outside = |track: &OrderingKeyHash| !keep.contains(track.bucket());
+        let tracks: Vec<OrderingKeyHash> = self.tracks.keys().copied().filter(outside).collect();
         let mut clear = true;
         for track in tracks {
             let Some(queue) = self.tracks.get_mut(&track) else { continue };
@@ -558,16 +570,25 @@ mod tests {
     use hapax_core::key::Key;
     use hapax_core::name::Name;
     use hapax_core::outbox::{Event, OutboxId, Payload, Record};
-    use hapax_store::outbox::Passage;
+    use hapax_store::outbox::GuardCheck;
 
-    fn parcel(seq: u64) -> Parcel {
+    fn parcel(seq: u64) -> QueuedDelivery {
         let name = Name { namespace: Namespace::default(), key: Key::from_bytes([1; 32]) };
         let event = Event::new("e", "flow", Payload::parse(b"1").unwrap());
         let id = OutboxId::from_bytes([0; 16]);
         let record = Record { id, seq, name, ordinal: 0, event, created: Timestamp(0) };
         let track = record.track();
-        let (passage, due) = (Passage::Free, Timestamp(0));
-        Parcel { record, track, transaction: 0, row: 0, tried: 0, refused: false, passage, due }
+        let (passage, due) = (GuardCheck::Free, Timestamp(0));
+        QueuedDelivery {
+            record,
+            track,
+            transaction: 0,
+            row: 0,
+            tried: 0,
+            refused: false,
+            passage,
+            due,
+        }
     }
 
     /// Proves O-4: deliveries left out of a long backlog are not passed over when the read that was
@@ -576,11 +597,11 @@ mod tests {
     fn a_lost_read_passes_nothing_over() {
         let now = Instant::now();
         let sink = SinkName::new("s").unwrap();
-        let mut desk = Desk::new(sink, SinkSettings { batch: 600, ..Default::default() }, now);
+        let mut desk = SinkQueue::new(sink, SinkSettings { batch: 600, ..Default::default() }, now);
         desk.serve(&[Namespace::default()]);
-        let feed = |desk: &mut Desk, seqs: std::ops::Range<u64>| {
-            let mark = Mark { seq: seqs.end - 1, ..Mark::default() };
-            let fed = Fed { parcels: seqs.map(parcel).collect(), mark, more: false };
+        let feed = |desk: &mut SinkQueue, seqs: std::ops::Range<u64>| {
+            let mark = Cursor { seq: seqs.end - 1, ..Cursor::default() };
+            let fed = Page { parcels: seqs.map(parcel).collect(), mark, more: false };
             desk.fed(&Namespace::default(), fed, &Buckets::all(), (now, Timestamp(0)))
         };
         feed(&mut desk, 1..2_001);
@@ -590,7 +611,7 @@ mod tests {
         }
         assert_eq!(desk.take_refills().len(), 1);
         desk.read_anew();
-        assert_eq!(desk.wants()[0].mark, Mark::default(), "it begins at the beginning");
+        assert_eq!(desk.wants()[0].mark, Cursor::default(), "it begins at the beginning");
         feed(&mut desk, 601..2_101);
         let mut sent = Vec::new();
         for _ in 0..2 {

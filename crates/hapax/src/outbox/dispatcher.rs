@@ -17,13 +17,13 @@ use crate::error::Error;
 /// Dropping it stops it too, in the background, once the deliveries in flight have ended.
 pub struct Dispatcher {
     orders: mpsc::UnboundedSender<Order>,
-    standing: watch::Receiver<Standing>,
+    standing: watch::Receiver<DispatcherStatus>,
     task: Option<JoinHandle<()>>,
 }
 
 /// The status of a dispatcher.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Standing {
+pub struct DispatcherStatus {
     /// How many of the 1,024 buckets it serves.
     pub buckets: usize,
     /// How many deliveries are in flight.
@@ -52,7 +52,7 @@ impl Dispatcher {
         sinks: BTreeMap<SinkName, (Arc<dyn DynSink>, SinkSettings)>,
     ) -> Self {
         let (orders, received) = mpsc::unbounded_channel();
-        let (standing, seen) = watch::channel(Standing::default());
+        let (standing, seen) = watch::channel(DispatcherStatus::default());
         let task = tokio::spawn(Work::new(inner, sinks, standing).run(received));
         Self { orders, standing: seen, task: Some(task) }
     }
@@ -67,7 +67,7 @@ impl Dispatcher {
     }
 
     /// Its present status.
-    pub fn standing(&self) -> Standing {
+    pub fn standing(&self) -> DispatcherStatus {
         self.standing.borrow().clone()
     }
 

@@ -9,7 +9,7 @@ use std::time::Duration;
 use hapax_core::name::Namespace;
 use hapax_core::outbox::Record;
 use hapax_core::route::fits;
-use hapax_store::outbox::Tide;
+use hapax_store::outbox::FollowCursor;
 use hapax_store::read;
 use tokio::sync::broadcast::{self, error::RecvError};
 
@@ -23,7 +23,7 @@ const BATCH: usize = 1_000;
 const BEHIND: usize = 4_096;
 
 /// The channel to the followers of a process.
-pub(crate) type Wire = tokio::sync::Mutex<Option<broadcast::Sender<Arc<Record>>>>;
+pub(crate) type FollowBus = tokio::sync::Mutex<Option<broadcast::Sender<Arc<Record>>>>;
 
 /// Events as any process records them. Made by [`Hapax::follow`].
 pub struct Following {
@@ -102,7 +102,7 @@ impl Hapax {
 }
 
 /// Reads new records for as long as there is a follower.
-async fn look(inner: Weak<Inner>, sender: broadcast::Sender<Arc<Record>>, mut tide: Tide) {
+async fn look(inner: Weak<Inner>, sender: broadcast::Sender<Arc<Record>>, mut tide: FollowCursor) {
     loop {
         tokio::time::sleep(LOOK).await;
         let Some(inner) = inner.upgrade().filter(|inner| !inner.is_closed()) else { return };

@@ -5,17 +5,17 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use hapax_core::delivery::{Heals, Policy, Refusal, Sent};
-use hapax_core::outbox::{Record, Track};
+use hapax_core::delivery::{Policy, Refusal, Retryability, Sent};
+use hapax_core::outbox::{OrderingKeyHash, Record};
 use tokio::sync::mpsc;
 
 /// A record on its way to a sink.
 #[derive(Debug, Clone)]
-pub struct Letter {
+pub struct Delivery {
     /// The record to deliver. Its id is the same on every try.
     pub record: Arc<Record>,
     /// Its ordering key: deliveries of one key keep their order.
-    pub track: Track,
+    pub track: OrderingKeyHash,
     /// Which try this is, from 1.
     pub attempt: u32,
 }
@@ -27,7 +27,7 @@ pub trait Sink: Send + Sync + 'static {
     /// Deliveries of one ordering key come in order. Once one of them was not delivered, those
     /// behind it must not be sent; simply report nothing about them. A sink that is down may refuse
     /// one delivery and leave the rest.
-    fn send(&self, letters: &[Letter], told: &Told) -> impl Future<Output = ()> + Send;
+    fn send(&self, letters: &[Delivery], told: &Acks) -> impl Future<Output = ()> + Send;
 
     /// How long the receiver remembers ids, so that it recognises a duplicate.
     fn remembers(&self) -> Option<Duration> {
@@ -54,12 +54,12 @@ impl Default for SinkSettings {
 
 /// Where a sink reports the results of deliveries. Cheap to clone.
 #[derive(Clone)]
-pub struct Told {
+pub struct Acks {
     flight: u64,
     told: mpsc::UnboundedSender<(u64, usize, Sent)>,
 }
 
-impl Told {
+impl Acks {
     pub(crate) fn new(flight: u64, told: mpsc::UnboundedSender<(u64, usize, Sent)>) -> Self {
         Self { flight, told }
     }
@@ -75,7 +75,7 @@ impl Told {
     }
 
     /// The delivery failed, or its result is unknown. The reason must not quote the record.
-    pub fn refused(&self, nth: usize, reason: impl Into<String>, heals: Heals) {
+    pub fn refused(&self, nth: usize, reason: impl Into<String>, heals: Retryability) {
         self.tell(nth, Sent::Refused(Refusal { reason: reason.into(), heals }));
     }
 
@@ -88,8 +88,8 @@ impl Told {
 pub(crate) trait DynSink: Send + Sync + 'static {
     fn send<'a>(
         &'a self,
-        letters: &'a [Letter],
-        told: &'a Told,
+        letters: &'a [Delivery],
+        told: &'a Acks,
     ) -> Pin<Box<dyn Future<Output = ()> + Send + 'a>>;
 
     fn remembers(&self) -> Option<Duration>;
@@ -98,8 +98,8 @@ pub(crate) trait DynSink: Send + Sync + 'static {
 impl<S: Sink> DynSink for S {
     fn send<'a>(
         &'a self,
-        letters: &'a [Letter],
-        told: &'a Told,
+        letters: &'a [Delivery],
+        told: &'a Acks,
     ) -> Pin<Box<dyn Future<Output = ()> + Send + 'a>> {
         Box::pin(Sink::send(self, letters, told))
     }

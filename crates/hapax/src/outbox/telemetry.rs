@@ -3,21 +3,21 @@
 use std::time::Duration;
 
 use hapax_core::route::SinkName;
-use hapax_store::outbox::Landing;
+use hapax_store::outbox::Disposition;
 
-use super::sink::{DynSink, Letter, SinkSettings};
+use super::sink::{Delivery, DynSink, SinkSettings};
 
 /// Logs one line for each try.
-pub(super) fn tell(sink: &SinkName, letter: &Letter, landing: &Landing) {
+pub(super) fn tell(sink: &SinkName, letter: &Delivery, landing: &Disposition) {
     let (status, duplicate, error) = match landing {
-        Landing::Delivered { duplicate } => ("success", *duplicate, ""),
-        Landing::Again { error, .. } => ("failure", false, error.as_str()),
-        Landing::Failed { error, .. } => ("failed", false, error.as_str()),
+        Disposition::Delivered { duplicate } => ("success", *duplicate, ""),
+        Disposition::Again { error, .. } => ("failure", false, error.as_str()),
+        Disposition::Failed { error, .. } => ("failed", false, error.as_str()),
     };
     let record = &letter.record;
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
     let now = now.map_or(0, |since| since.as_millis() as i64);
-    if let Landing::Failed { error, .. } = landing {
+    if let Disposition::Failed { error, .. } = landing {
         tracing::warn!(name: "event_given_up", %sink, outbox_id = %record.id, error, "an event was given up");
     }
     tracing::debug!(

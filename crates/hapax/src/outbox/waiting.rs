@@ -5,14 +5,14 @@ use std::time::Duration;
 
 use hapax_core::outbox::Record;
 use hapax_core::time::Timestamp;
-use hapax_store::outbox::{Parcel, Passage};
+use hapax_store::outbox::{GuardCheck, QueuedDelivery};
 use tokio::time::Instant;
 
 /// How often a delivery's dispatcher must die until the delivery is sent alone.
 const SUSPECT: u32 = 3;
 
 /// A delivery that is not acknowledged yet.
-pub(super) struct Waiting {
+pub(super) struct PendingDelivery {
     pub(super) record: Arc<Record>,
     pub(super) transaction: u64,
     pub(super) row: u64,
@@ -38,9 +38,9 @@ pub(super) enum Past {
     Barred,
 }
 
-impl Waiting {
+impl PendingDelivery {
     /// Makes one from a delivery that was read, at this moment and this time of the store.
-    pub(super) fn of(parcel: Parcel, (now, wall): (Instant, Timestamp)) -> Self {
+    pub(super) fn of(parcel: QueuedDelivery, (now, wall): (Instant, Timestamp)) -> Self {
         let wait = parcel.due.0.saturating_sub(wall.0).max(0) as u64;
         Self {
             record: Arc::new(parcel.record),
@@ -49,8 +49,8 @@ impl Waiting {
             tried: parcel.tried,
             refused: parcel.refused,
             barred: match parcel.passage {
-                Passage::Barred(against) => Some(against),
-                Passage::Free | Passage::Unasked => None,
+                GuardCheck::Barred(against) => Some(against),
+                GuardCheck::Free | GuardCheck::Unasked => None,
             },
             due: now + Duration::from_millis(wait),
         }

@@ -7,22 +7,24 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use hapax_core::delivery::{Buckets, Heals, Refusal, Sent};
+use hapax_core::delivery::{Buckets, Refusal, Retryability, Sent};
 use hapax_core::lease::LeaseId;
 use hapax_core::name::Namespace;
-use hapax_core::outbox::Track;
+use hapax_core::outbox::OrderingKeyHash;
 use hapax_core::planted::{Bug, planted};
 use hapax_core::retry::Backoff;
 use hapax_core::route::SinkName;
 use hapax_core::time::Timestamp;
-use hapax_store::outbox::{Aboard, Fed, Flight, Landed, Landing, Line, Parcel};
+use hapax_store::outbox::{
+    BatchedDelivery, DeliveryResult, Disposition, FetchRequest, Page, QueuedDelivery, SendBatch,
+};
 use hapax_store::{Answer, Command, StoreError, call, read};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::Instant;
 
-use super::desk::Desk;
-use super::dispatcher::{Order, Standing};
-use super::sink::{DynSink, Letter, SinkSettings, Told};
+use super::desk::SinkQueue;
+use super::dispatcher::{DispatcherStatus, Order};
+use super::sink::{Acks, Delivery, DynSink, SinkSettings};
 use super::telemetry::{tell, warn_of_horizon};
 use crate::engine::{Inner, random};
 
@@ -55,20 +57,20 @@ async fn pending<T>(pending: &mut Pending<T>) -> T {
 
 /// The result of a feed: each line, each track that is refilled, and the store's time.
 struct Read {
-    fed: Vec<(usize, Line, Fed)>,
-    refilled: Vec<(usize, Track, Vec<Parcel>)>,
+    fed: Vec<(usize, FetchRequest, Page)>,
+    refilled: Vec<(usize, OrderingKeyHash, Vec<QueuedDelivery>)>,
     wall: Timestamp,
 }
 
 /// The result of a look: the namespaces, and the state of each sink, which operators may change.
 struct Look {
     namespaces: Vec<Namespace>,
-    sinks: Vec<(usize, u64, bool, Vec<Track>)>,
+    sinks: Vec<(usize, u64, bool, Vec<OrderingKeyHash>)>,
 }
 
-struct Aloft {
+struct InFlightBatch {
     desk: usize,
-    letters: Vec<Letter>,
+    letters: Vec<Delivery>,
     told: Vec<bool>,
     /// Whether the sink has refused a delivery of this batch.
     refused: bool,
@@ -85,17 +87,17 @@ struct Sending {
 pub(super) struct Work {
     inner: Arc<Inner>,
     sinks: Vec<Arc<dyn DynSink>>,
-    desks: Vec<Desk>,
+    desks: Vec<SinkQueue>,
     changed: Vec<Option<u64>>,
     lease: Option<LeaseId>,
     mine: Buckets,
     /// The buckets to keep, while the rest is given up.
     shedding: Option<Buckets>,
-    flights: HashMap<u64, Aloft>,
+    flights: HashMap<u64, InFlightBatch>,
     next_flight: u64,
     /// Only with a bug planted.
     written_off: Vec<u64>,
-    landed: Vec<(usize, Landed)>,
+    landed: Vec<(usize, DeliveryResult)>,
     over: Vec<u64>,
     told: mpsc::UnboundedSender<(u64, usize, Sent)>,
     tells: mpsc::UnboundedReceiver<(u64, usize, Sent)>,
@@ -116,7 +118,7 @@ pub(super) struct Work {
     /// The callers that wait for it to have nothing to do, and since which look.
     idlers: Vec<(u64, oneshot::Sender<()>)>,
     stopping: Option<Instant>,
-    standing: watch::Sender<Standing>,
+    standing: watch::Sender<DispatcherStatus>,
     counts: (u64, u64),
 }
 
@@ -124,14 +126,14 @@ impl Work {
     pub(super) fn new(
         inner: Arc<Inner>,
         sinks: BTreeMap<SinkName, (Arc<dyn DynSink>, SinkSettings)>,
-        standing: watch::Sender<Standing>,
+        standing: watch::Sender<DispatcherStatus>,
     ) -> Self {
         let now = Instant::now();
         let (told, tells) = mpsc::unbounded_channel();
         let (ended, ends) = mpsc::unbounded_channel();
         let desk = |(name, (sink, settings)): (SinkName, (Arc<dyn DynSink>, SinkSettings))| {
             warn_of_horizon(&name, &*sink, &settings);
-            (sink, Desk::new(name, settings, now))
+            (sink, SinkQueue::new(name, settings, now))
         };
         let (sinks, desks): (Vec<_>, Vec<_>) = sinks.into_iter().map(desk).unzip();
         Self {
@@ -231,7 +233,7 @@ impl Work {
         if self.reading.is_none() {
             next = next.min(self.fed_at + self.pause);
         }
-        let due = self.desks.iter().filter(|desk| !desk.paused).filter_map(Desk::next).min();
+        let due = self.desks.iter().filter(|desk| !desk.paused).filter_map(SinkQueue::next).min();
         if let Some(due) = due.filter(|_| self.dispatching.is_none()) {
             next = next.min(due);
         }
@@ -307,7 +309,7 @@ impl Work {
         self.mine = buckets;
         self.shedding = (buckets.len() > fair).then(|| buckets.first(fair));
         let gained = !self.served().without(before).is_empty();
-        let changed = |(nth, changed, ..): &(usize, u64, bool, Vec<Track>)| {
+        let changed = |(nth, changed, ..): &(usize, u64, bool, Vec<OrderingKeyHash>)| {
             self.changed[*nth] != Some(*changed)
         };
         let anew = gained || look.sinks.iter().any(changed);
@@ -371,14 +373,14 @@ impl Work {
                 let (desks, lines): (Vec<_>, Vec<_>) = lines.into_iter().unzip();
                 let mut fed = view.feed(&mine, &lines)?;
                 for fed in &mut fed {
-                    Parcel::judge(view, &mut fed.parcels)?;
+                    QueuedDelivery::judge(view, &mut fed.parcels)?;
                 }
                 let fed = desks.into_iter().zip(lines).zip(fed);
                 let fed = fed.map(|((desk, line), fed)| (desk, line, fed)).collect();
                 let mut refilled = Vec::new();
                 for (nth, sink, track, after) in refills {
                     let mut parcels = view.feed_track(&sink, track, after, REFILL)?;
-                    Parcel::judge(view, &mut parcels)?;
+                    QueuedDelivery::judge(view, &mut parcels)?;
                     refilled.push((nth, track, parcels));
                 }
                 Ok(Read { fed, refilled, wall: view.now().wall })
@@ -393,7 +395,7 @@ impl Work {
             Ok(read) => read,
             Err(error) => {
                 tracing::warn!(name: "outbox_not_read", %error, "the outbox cannot be read");
-                self.desks.iter_mut().for_each(Desk::read_anew);
+                self.desks.iter_mut().for_each(SinkQueue::read_anew);
                 self.pause = LONGEST;
                 return;
             }
@@ -435,23 +437,28 @@ impl Work {
             for (nth, desk) in self.desks.iter_mut().enumerate() {
                 let mut given_up = Vec::new();
                 let letters = desk.depart(now, &mut given_up);
-                let failed = |landed: &&Landed| matches!(landed.landing, Landing::Failed { .. });
+                let failed =
+                    |landed: &&DeliveryResult| matches!(landed.landing, Disposition::Failed { .. });
                 self.counts.1 += given_up.iter().filter(failed).count() as u64;
                 self.landed.extend(given_up.into_iter().map(|landed| (nth, landed)));
                 if letters.is_empty() {
                     continue;
                 }
-                let aboard = letters.iter().map(|letter| Aboard {
+                let aboard = letters.iter().map(|letter| BatchedDelivery {
                     seq: letter.record.seq,
                     track: letter.track,
                     tried: letter.attempt,
                 });
                 let id = self.next_flight;
                 self.next_flight += 1;
-                departing.push(Flight { id, sink: desk.sink.clone(), parcels: aboard.collect() });
+                departing.push(SendBatch {
+                    id,
+                    sink: desk.sink.clone(),
+                    parcels: aboard.collect(),
+                });
                 flights.push(id);
                 let told = vec![false; letters.len()];
-                self.flights.insert(id, Aloft { desk: nth, letters, told, refused: false });
+                self.flights.insert(id, InFlightBatch { desk: nth, letters, told, refused: false });
             }
         }
         if departing.is_empty() && self.landed.is_empty() && self.over.is_empty() {
@@ -460,7 +467,7 @@ impl Work {
         let landed = std::mem::take(&mut self.landed);
         let settled = landed
             .iter()
-            .filter(|(_, landed)| !matches!(landed.landing, Landing::Again { .. }))
+            .filter(|(_, landed)| !matches!(landed.landing, Disposition::Again { .. }))
             .map(|(nth, landed)| (*nth, landed.seq))
             .collect();
         let landed = landed.into_iter().map(|(_, landed)| landed).collect();
@@ -515,10 +522,10 @@ impl Work {
     fn fly(&mut self, id: u64) {
         let Some(flight) = self.flights.get(&id) else { return };
         let (sink, letters) = (self.sinks[flight.desk].clone(), flight.letters.clone());
-        let (told, ended) = (Told::new(id, self.told.clone()), self.ended.clone());
+        let (told, ended) = (Acks::new(id, self.told.clone()), self.ended.clone());
         tokio::spawn(async move {
             // Also when the sink panics.
-            let _ended = Ended(id, ended);
+            let _ended = BatchEnd(id, ended);
             sink.send(&letters, &told).await;
         });
     }
@@ -551,7 +558,7 @@ impl Work {
         self.land(desk, &letter, &sent);
     }
 
-    fn land(&mut self, desk: usize, letter: &Letter, sent: &Sent) {
+    fn land(&mut self, desk: usize, letter: &Delivery, sent: &Sent) {
         let dice = match sent {
             Sent::Delivered { .. } => 0,
             _ => random().map_or(u64::MAX, u64::from_be_bytes),
@@ -560,9 +567,9 @@ impl Work {
         let Some(landed) = landed else { return };
         tell(&self.desks[desk].sink, letter, &landed.landing);
         match landed.landing {
-            Landing::Delivered { .. } => self.counts.0 += 1,
-            Landing::Failed { .. } => self.counts.1 += 1,
-            Landing::Again { .. } => {}
+            Disposition::Delivered { .. } => self.counts.0 += 1,
+            Disposition::Failed { .. } => self.counts.1 += 1,
+            Disposition::Again { .. } => {}
         }
         self.landed.push((desk, landed));
     }
@@ -580,7 +587,7 @@ impl Work {
             let reason = "the sink did not say what became of it".into();
             let sent = match refused {
                 true => Sent::Held,
-                false => Sent::Refused(Refusal { reason, heals: Heals::Perhaps }),
+                false => Sent::Refused(Refusal { reason, heals: Retryability::Perhaps }),
             };
             self.lands(id, nth, sent);
         }
@@ -589,17 +596,17 @@ impl Work {
     }
 
     fn report(&self) {
-        let names = |which: fn(&Desk) -> bool| {
+        let names = |which: fn(&SinkQueue) -> bool| {
             let desks = self.desks.iter().filter(|desk| which(desk));
             desks.map(|desk| desk.sink.clone()).collect()
         };
-        let standing = Standing {
+        let standing = DispatcherStatus {
             buckets: self.mine.len(),
-            aloft: self.desks.iter().map(Desk::aloft).sum(),
-            waiting: self.desks.iter().map(Desk::letters).sum(),
+            aloft: self.desks.iter().map(SinkQueue::aloft).sum(),
+            waiting: self.desks.iter().map(SinkQueue::letters).sum(),
             delivered: self.counts.0,
             failed: self.counts.1,
-            down: names(Desk::is_down),
+            down: names(SinkQueue::is_down),
             paused: names(|desk| desk.paused),
         };
         self.standing.send_if_modified(|before| {
@@ -614,9 +621,9 @@ impl Work {
 const REFILL: usize = 512;
 
 /// Reports that a batch has ended, also when its sink panicked.
-struct Ended(u64, mpsc::UnboundedSender<u64>);
+struct BatchEnd(u64, mpsc::UnboundedSender<u64>);
 
-impl Drop for Ended {
+impl Drop for BatchEnd {
     fn drop(&mut self) {
         let _ = self.1.send(self.0);
     }

@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use hapax::outbox::{
-    Dispatcher, Event, Heals, Letter, Order, Outbox, Payload, Poison, Policy, RecordFilter,
-    Redrive, Sink, SinkName, SinkSettings, Status, Told,
+    Acks, Delivery, Dispatcher, Event, OnExhausted, Order, Outbox, Payload, Policy, RecordFilter,
+    Redrive, Retryability, Sink, SinkName, SinkSettings, Status,
 };
 use hapax::{Backoff, Error, Failure, Hapax, StateName};
 use tokio::sync::Notify;
@@ -23,7 +23,7 @@ struct Inside {
     letters: Mutex<Vec<(String, u64)>>,
     tries: AtomicUsize,
     /// Datasets that it refuses, and why.
-    refuses: Mutex<HashMap<String, Heals>>,
+    refuses: Mutex<HashMap<String, Retryability>>,
     down: AtomicBool,
     came: Notify,
 }
@@ -37,7 +37,7 @@ impl Shelf {
         self.letters().into_iter().filter(|(d, _)| d == dataset).map(|(_, n)| n).collect()
     }
 
-    fn refuse(&self, dataset: &str, heals: Option<Heals>) {
+    fn refuse(&self, dataset: &str, heals: Option<Retryability>) {
         let mut refuses = self.0.refuses.lock().expect("no panic");
         match heals {
             Some(heals) => refuses.insert(dataset.into(), heals),
@@ -65,7 +65,7 @@ impl Shelf {
 }
 
 impl Sink for Shelf {
-    async fn send(&self, letters: &[Letter], told: &Told) {
+    async fn send(&self, letters: &[Delivery], told: &Acks) {
         let mut stuck = Vec::new();
         for (nth, letter) in letters.iter().enumerate() {
             if stuck.contains(&letter.track) {
@@ -74,7 +74,7 @@ impl Sink for Shelf {
             self.0.tries.fetch_add(1, Ordering::SeqCst);
             let event = &letter.record.event;
             let heals = match self.0.down.load(Ordering::SeqCst) {
-                true => Some(Heals::SinkDown),
+                true => Some(Retryability::SinkDown),
                 false => self.0.refuses.lock().expect("no panic").get(&event.dataset).copied(),
             };
             match heals {
@@ -104,7 +104,7 @@ fn outbox(shelf: &Shelf, policy: Policy) -> Outbox {
     outbox.route("*", "*", &["shelf"]).expect("a name")
 }
 
-fn hasty(poison: Poison) -> Policy {
+fn hasty(poison: OnExhausted) -> Policy {
     let backoff = Backoff { base_ms: 1, cap_ms: 2, attempts: u32::MAX };
     Policy { backoff, poison, ..Policy::default() }
 }
@@ -169,8 +169,8 @@ async fn a_poisoned_event_parks_its_own_key() {
     let dir = Dir::new();
     let hapax = dir.open().await;
     let shelf = Shelf::default();
-    shelf.refuse("flow", Some(Heals::Perhaps));
-    let dispatcher = dispatcher(&hapax, &shelf, hasty(Poison::Park)).await;
+    shelf.refuse("flow", Some(Retryability::Perhaps));
+    let dispatcher = dispatcher(&hapax, &shelf, hasty(OnExhausted::Park)).await;
     for n in 0..5 {
         emit(&hapax, n, &["flow", "rain"]).await;
     }
@@ -190,14 +190,14 @@ async fn a_poisoned_event_parks_its_own_key() {
     idle(&dispatcher).await;
 }
 
-/// Proves O-6: a delivery that cannot heal fails at once; with `Poison::Skip`, those behind it go on.
+/// Proves O-6: a delivery that cannot heal fails at once; with `OnExhausted::Skip`, those behind it go on.
 #[tokio::test]
 async fn what_cannot_heal_fails_at_once_and_may_be_skipped() {
     let dir = Dir::new();
     let hapax = dir.open().await;
     let shelf = Shelf::default();
-    shelf.refuse("flow", Some(Heals::Never));
-    let dispatcher = dispatcher(&hapax, &shelf, hasty(Poison::Skip)).await;
+    shelf.refuse("flow", Some(Retryability::Never));
+    let dispatcher = dispatcher(&hapax, &shelf, hasty(OnExhausted::Skip)).await;
     emit(&hapax, 0, &["flow"]).await;
     idle(&dispatcher).await;
     assert_eq!(shelf.tries(), 1);
@@ -461,8 +461,8 @@ async fn each_try_is_told_with_its_fields() {
     let _here = tracing::subscriber::set_default(telemetry.clone());
     let hapax = Hapax::builder().in_memory();
     let shelf = Shelf::default();
-    shelf.refuse("flow", Some(Heals::Never));
-    let dispatcher = dispatcher(&hapax, &shelf, hasty(Poison::Skip)).await;
+    shelf.refuse("flow", Some(Retryability::Never));
+    let dispatcher = dispatcher(&hapax, &shelf, hasty(OnExhausted::Skip)).await;
     emit(&hapax, 1, &["rain", "flow"]).await;
     idle(&dispatcher).await;
     let told = telemetry.0.lock().unwrap().clone();

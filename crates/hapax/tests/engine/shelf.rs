@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use hapax::shelf::{Evict, Ontology, Shelved, Sought};
+use hapax::shelf::{Evict, IndexEntry, Ontology, ResultFilter};
 use hapax::{Error, Failure, Hapax, How, MemoryStore, StoreError, Timestamp};
 use tokio::sync::Notify;
 
@@ -27,8 +27,8 @@ fn ontology(version: &str) -> Option<Ontology> {
     })
 }
 
-fn shelved(version: &str) -> Shelved {
-    Shelved {
+fn shelved(version: &str) -> IndexEntry {
+    IndexEntry {
         ontology: IRI.into(),
         version: version.into(),
         text_hash: "t".into(),
@@ -95,7 +95,10 @@ async fn a_change_is_heard_of_everywhere_before_it_returns() {
     finish.notify_one();
     let told = late.await.unwrap();
     assert!(matches!(told, Err(Error::Store(StoreError::Superseded(_)))), "{told:?}");
-    assert_eq!(here.shelved(Sought { limit: 9, ..Sought::default() }).await.unwrap(), []);
+    assert_eq!(
+        here.shelved(ResultFilter { limit: 9, ..ResultFilter::default() }).await.unwrap(),
+        []
+    );
     let again = there.effect(key(1)).run(|claim| async move {
         claim.shelve(shelved("v2"));
         ok("of v2")

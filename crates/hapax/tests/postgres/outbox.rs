@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use hapax::outbox::{
-    Dataset, Event, Guards, Letter, Outbox, Payload, RecordFilter, Redrive, Sink, Status, Told,
+    Acks, Dataset, Delivery, Event, Guards, Outbox, Payload, RecordFilter, Redrive, Sink, Status,
 };
 use hapax::{Error, Failure, Hapax};
 use hapax_testkit::Postgres;
@@ -22,7 +22,7 @@ impl Shelf {
 }
 
 impl Sink for Shelf {
-    async fn send(&self, letters: &[Letter], told: &Told) {
+    async fn send(&self, letters: &[Delivery], told: &Acks) {
         for (nth, letter) in letters.iter().enumerate() {
             let payload = letter.record.event.payload.as_str().to_owned();
             self.0.lock().expect("no panic").push(payload);

@@ -325,7 +325,7 @@ async fn a_restored_database_is_told_so() {
 }
 
 async fn results_are_kept_and_removed(hapax: &hapax::Hapax) {
-    use hapax::shelf::{Evict, Heard, Ontology, Shelved, What};
+    use hapax::shelf::{CacheAccess, Evict, IndexEntry, Ontology, What};
 
     let (id, version) = ("https://example.org/rivers", "v1".to_owned());
     let ontology = Ontology {
@@ -339,7 +339,13 @@ async fn results_are_kept_and_removed(hapax: &hapax::Hapax) {
     let effect = hapax.effect(key(3)).safety(Safety::Transactional);
     let made = effect.run(|claim| async move {
         let (text_hash, params_hash) = ("t".into(), "p".into());
-        claim.shelve(Shelved { ontology: id.into(), version, text_hash, params_hash, whole: true });
+        claim.shelve(IndexEntry {
+            ontology: id.into(),
+            version,
+            text_hash,
+            params_hash,
+            whole: true,
+        });
         Ok::<_, Failure>("{}")
     });
     made.await.expect("done");
@@ -348,7 +354,7 @@ async fn results_are_kept_and_removed(hapax: &hapax::Hapax) {
     part.run(|_| async { Ok::<_, Failure>("{}") }).await.expect("done");
     let name = hapax::Name { namespace: hapax.namespace().clone(), key: key(3) };
     let (ontology, about) = (id.to_owned(), "{}".to_owned());
-    let heard = Heard { name, ontology, what: What::Hit, times: 1, about };
+    let heard = CacheAccess { name, ontology, what: What::Hit, times: 1, about };
     hapax.attend(vec![heard]).await.expect("written down");
     assert_eq!(hapax.evict(Evict::All, 10).await.expect("removed"), 1);
 }

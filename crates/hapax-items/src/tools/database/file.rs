@@ -105,7 +105,7 @@ impl File {
         &self,
         work: impl FnOnce(&mut Link, Arc<AtomicBool>) -> Result<Json, ToolError> + Send + 'static,
     ) -> Result<Json, ToolError> {
-        let waiting = Waiting(Arc::default());
+        let waiting = AnswerInterest(Arc::default());
         let (file, left) = (self.clone(), waiting.0.clone());
         let done = tokio::task::spawn_blocking(move || {
             let mut link = file.link()?;
@@ -206,9 +206,9 @@ impl Drop for Back<'_> {
 }
 
 /// The caller waits for an answer as long as this exists.
-struct Waiting(Arc<AtomicBool>);
+struct AnswerInterest(Arc<AtomicBool>);
 
-impl Drop for Waiting {
+impl Drop for AnswerInterest {
     fn drop(&mut self) {
         self.0.store(true, Ordering::Release);
     }

@@ -97,12 +97,12 @@ impl MailboxClient {
         let timeout = self.settings.timeout;
         let looked = tokio::time::timeout(timeout, self.look(message_id)).await;
         let looked = looked.unwrap_or_else(|_| {
-            Err(Trouble::Protocol(format!("no answer within {} s", timeout.as_secs_f64())))
+            Err(MailboxError::Protocol(format!("no answer within {} s", timeout.as_secs_f64())))
         });
         looked.map_err(|why| format!("the mailbox: {why}"))
     }
 
-    async fn look(&self, message_id: &str) -> Result<bool, Trouble> {
+    async fn look(&self, message_id: &str) -> Result<bool, MailboxError> {
         let stream = TcpStream::connect((self.settings.host.as_str(), self.settings.port)).await?;
         let secure = |stream| self.connector.connect(self.server.clone(), stream);
         match self.settings.tls {
@@ -116,7 +116,9 @@ impl MailboxClient {
                 if !session.heard.is_empty() {
                     // An attacker on the way may have sent this, to be taken for the server inside
                     // TLS.
-                    return Err(Trouble::Protocol("something was said before TLS began".into()));
+                    return Err(MailboxError::Protocol(
+                        "something was said before TLS began".into(),
+                    ));
                 }
                 let stream = secure(session.stream).await?;
                 self.search(Session { stream, heard: Vec::new(), tag: 1 }, message_id).await
@@ -128,10 +130,10 @@ impl MailboxClient {
         &self,
         mut session: Session<impl AsyncRead + AsyncWrite + Unpin>,
         message_id: &str,
-    ) -> Result<bool, Trouble> {
+    ) -> Result<bool, MailboxError> {
         session.command(&self.login).await?;
         session.command(&self.examine).await?;
-        let id = quoted(message_id).ok_or_else(|| Trouble::Protocol("no such id".into()))?;
+        let id = quoted(message_id).ok_or_else(|| MailboxError::Protocol("no such id".into()))?;
         let found = session.command(&format!("UID SEARCH HEADER Message-ID {id}")).await?;
         // The answer is known; a lost goodbye changes nothing.
         let _ = session.stream.write_all(b"Z LOGOUT\r\n").await;
@@ -140,18 +142,18 @@ impl MailboxClient {
 }
 
 /// Why a lookup cannot tell.
-enum Trouble {
+enum MailboxError {
     Io(io::Error),
     Protocol(String),
 }
 
-impl From<io::Error> for Trouble {
+impl From<io::Error> for MailboxError {
     fn from(error: io::Error) -> Self {
         Self::Io(error)
     }
 }
 
-impl fmt::Display for Trouble {
+impl fmt::Display for MailboxError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Io(error) => error.fmt(f),
@@ -178,11 +180,11 @@ enum Step {
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Session<S> {
     /// Waits for the greeting.
-    async fn open(stream: S) -> Result<Self, Trouble> {
+    async fn open(stream: S) -> Result<Self, MailboxError> {
         let mut session = Self { stream, heard: Vec::new(), tag: 0 };
         loop {
             match session.next("")? {
-                Some(Step::Failed(why)) => return Err(Trouble::Protocol(why)),
+                Some(Step::Failed(why)) => return Err(MailboxError::Protocol(why)),
                 Some(_) => return Ok(session),
                 None => drop(session.hear().await?),
             }
@@ -191,7 +193,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Session<S> {
 
     /// Sends a command, and waits until the server has completed it. Returns how many messages a
     /// search found.
-    async fn command(&mut self, words: &str) -> Result<usize, Trouble> {
+    async fn command(&mut self, words: &str) -> Result<usize, MailboxError> {
         self.tag += 1;
         let tag = format!("A{}", self.tag);
         self.stream.write_all(format!("{tag} {words}\r\n").as_bytes()).await?;
@@ -202,33 +204,33 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Session<S> {
                 Some(Step::More) => {}
                 Some(Step::Found(count)) => found += count,
                 Some(Step::Done) => return Ok(found),
-                Some(Step::Failed(why)) => return Err(Trouble::Protocol(why)),
+                Some(Step::Failed(why)) => return Err(MailboxError::Protocol(why)),
                 None => heard += self.hear().await?,
             }
             if heard > MOST {
-                return Err(Trouble::Protocol("the server talks too much".into()));
+                return Err(MailboxError::Protocol("the server talks too much".into()));
             }
         }
     }
 
     /// The next response, if all of it has arrived.
-    fn next(&mut self, tag: &str) -> Result<Option<Step>, Trouble> {
+    fn next(&mut self, tag: &str) -> Result<Option<Step>, MailboxError> {
         let (rest, step) = match Response::parse(&self.heard) {
             Ok((rest, response)) => (rest.len(), step(response, tag)),
             Err(error) if error.is_incomplete() => return Ok(None),
             Err(_) if !self.heard.ends_with(b"\n") => return Ok(None),
             Err(_) => {
                 let said = String::from_utf8_lossy(&self.heard).into_owned();
-                return Err(Trouble::Protocol(format!("cannot be understood: {said}")));
+                return Err(MailboxError::Protocol(format!("cannot be understood: {said}")));
             }
         };
         self.heard.drain(..self.heard.len() - rest);
         Ok(Some(step))
     }
 
-    async fn hear(&mut self) -> Result<usize, Trouble> {
+    async fn hear(&mut self) -> Result<usize, MailboxError> {
         match self.stream.read_buf(&mut self.heard).await? {
-            0 => Err(Trouble::Protocol("the server went away".into())),
+            0 => Err(MailboxError::Protocol("the server went away".into())),
             count => Ok(count),
         }
     }

@@ -31,7 +31,7 @@ pub(super) enum Phase {
 
 /// The kind of a failure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Trouble<'a> {
+pub(super) enum ReplyError<'a> {
     /// The server said no.
     Refused {
         /// The reply code.
@@ -46,16 +46,16 @@ pub(super) enum Trouble<'a> {
 }
 
 /// The class of a failure in this phase.
-pub(super) fn class(phase: Phase, trouble: Trouble<'_>) -> Class {
+pub(super) fn class(phase: Phase, trouble: ReplyError<'_>) -> Class {
     match (phase, trouble) {
-        (_, Trouble::Refused { code: 400..=499, .. }) => Class::Transient,
-        (Phase::Login, Trouble::Refused { .. } | Trouble::Unfit) => Class::Permission,
-        (_, Trouble::Refused { code: 530 | 534 | 535 | 538, .. }) => Class::Permission,
-        (_, Trouble::Refused { code: 500..=599, said }) if is_policy(said) => Class::Permission,
-        (_, Trouble::Refused { code: 500..=599, .. }) => Class::Precondition,
+        (_, ReplyError::Refused { code: 400..=499, .. }) => Class::Transient,
+        (Phase::Login, ReplyError::Refused { .. } | ReplyError::Unfit) => Class::Permission,
+        (_, ReplyError::Refused { code: 530 | 534 | 535 | 538, .. }) => Class::Permission,
+        (_, ReplyError::Refused { code: 500..=599, said }) if is_policy(said) => Class::Permission,
+        (_, ReplyError::Refused { code: 500..=599, .. }) => Class::Precondition,
         (Phase::Ended, _) => Class::Indeterminate,
-        (_, Trouble::Unfit) => Class::Precondition,
-        (_, Trouble::Refused { .. } | Trouble::Silent) => Class::Transient,
+        (_, ReplyError::Unfit) => Class::Precondition,
+        (_, ReplyError::Refused { .. } | ReplyError::Silent) => Class::Transient,
     }
 }
 
@@ -74,17 +74,17 @@ mod tests {
     /// Proves I-10: a message that may have been sent is never called a failure.
     #[test]
     fn each_reply_has_one_class() {
-        let no = |code, said| Trouble::Refused { code, said };
+        let no = |code, said| ReplyError::Refused { code, said };
         for (phase, trouble, expected) in [
-            (Phase::Hello, Trouble::Silent, Class::Transient),
-            (Phase::Hello, Trouble::Unfit, Class::Precondition),
+            (Phase::Hello, ReplyError::Silent, Class::Transient),
+            (Phase::Hello, ReplyError::Unfit, Class::Precondition),
             (Phase::Hello, no(421, "4.3.2 shutting down"), Class::Transient),
             (Phase::Hello, no(554, "no SMTP service here"), Class::Precondition),
             (Phase::Login, no(535, "5.7.8 bad credentials"), Class::Permission),
             (Phase::Login, no(454, "4.7.0 try later"), Class::Transient),
             (Phase::Login, no(504, "unknown mechanism"), Class::Permission),
-            (Phase::Login, Trouble::Unfit, Class::Permission),
-            (Phase::Login, Trouble::Silent, Class::Transient),
+            (Phase::Login, ReplyError::Unfit, Class::Permission),
+            (Phase::Login, ReplyError::Silent, Class::Transient),
             (Phase::Envelope, no(530, "5.7.0 log in first"), Class::Permission),
             (Phase::Envelope, no(550, "5.1.1 no such user"), Class::Precondition),
             (Phase::Envelope, no(550, "no such user"), Class::Precondition),
@@ -93,9 +93,9 @@ mod tests {
             (Phase::Envelope, no(552, "5.3.4 too big"), Class::Precondition),
             (Phase::Envelope, no(452, "4.2.2 mailbox full"), Class::Transient),
             (Phase::Envelope, no(250, "at the wrong time"), Class::Transient),
-            (Phase::Content, Trouble::Silent, Class::Transient),
-            (Phase::Ended, Trouble::Silent, Class::Indeterminate),
-            (Phase::Ended, Trouble::Unfit, Class::Indeterminate),
+            (Phase::Content, ReplyError::Silent, Class::Transient),
+            (Phase::Ended, ReplyError::Silent, Class::Indeterminate),
+            (Phase::Ended, ReplyError::Unfit, Class::Indeterminate),
             (Phase::Ended, no(354, "at the wrong time"), Class::Indeterminate),
             (Phase::Ended, no(451, "4.3.0 local error"), Class::Transient),
             (Phase::Ended, no(554, "5.6.0 bad content"), Class::Precondition),

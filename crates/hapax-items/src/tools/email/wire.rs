@@ -14,7 +14,7 @@ use lettre::transport::smtp::extension::{ClientId, Extension, MailBodyParameter,
 use lettre::transport::smtp::response::{Response, Severity};
 use lettre::{Address, Message};
 
-use super::reply::{Phase, Trouble, class};
+use super::reply::{Phase, ReplyError, class};
 use super::settings::{EmailSettings, Tls};
 use crate::tool::ToolError;
 use crate::tools::SettingsError;
@@ -107,7 +107,7 @@ impl Wire {
             }
             Ok(Err(stop)) => Err(stopped(phase, stop)),
             Err(_) => {
-                let class = class(phase, Trouble::Silent);
+                let class = class(phase, ReplyError::Silent);
                 let seconds = self.timeout.as_secs_f64();
                 let message = format!("the server has not taken it within {seconds} s");
                 Err(ToolError { class, message })
@@ -186,19 +186,19 @@ fn stopped(phase: Phase, stop: Stop) -> ToolError {
         Stop::Error(error) => {
             let said = error.source().map(ToString::to_string).unwrap_or_default();
             let trouble = match error.status() {
-                Some(code) => Trouble::Refused { code: code.into(), said: &said },
-                None if error.is_client() || is_distrust(&error) => Trouble::Unfit,
-                None => Trouble::Silent,
+                Some(code) => ReplyError::Refused { code: code.into(), said: &said },
+                None if error.is_client() || is_distrust(&error) => ReplyError::Unfit,
+                None => ReplyError::Silent,
             };
             (class(phase, trouble), chain(&error))
         }
         Stop::Unexpected(reply) => {
             let said = reply.first_line().unwrap_or_default();
             let code = reply.code();
-            let trouble = Trouble::Refused { code: code.into(), said };
+            let trouble = ReplyError::Refused { code: code.into(), said };
             (class(phase, trouble), format!("an unexpected reply: {code} {said}"))
         }
-        Stop::Unfit(why) => (class(phase, Trouble::Unfit), why.to_owned()),
+        Stop::Unfit(why) => (class(phase, ReplyError::Unfit), why.to_owned()),
     };
     let when = match phase {
         Phase::Hello => "connecting",

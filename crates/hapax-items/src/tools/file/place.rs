@@ -14,14 +14,14 @@ const LONGEST: usize = 1024;
 const DEEPEST: usize = 32;
 
 /// The path of a file that exists or could exist.
-pub(super) struct Place {
+pub(super) struct FilePlace {
     root: PathBuf,
     path: String,
     folders: Vec<String>,
     name: String,
 }
 
-impl Place {
+impl FilePlace {
     /// A path is names with slashes between; it has only one spelling.
     pub(super) fn parse(root: &Path, path: &str) -> Result<Self, String> {
         let refuse =
