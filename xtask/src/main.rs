@@ -6,13 +6,15 @@
 //! - `mutants`: changes the kernel's decisions in small ways, each of which a test has to notice
 //! - `package`: a Debian package
 //! - `prove`: breaks hapax on purpose for an hour and a half, and writes `docs/proof.md`
-//! - `tidy`: house rules, and `docs/requirements.md` from the tests; `--check` only looks
+//! - `tidy`: house rules, and `docs/requirements.md` from the tests; `--check` only looks,
+//!   `--words` lists prose and names that have to be decoded
 
 mod contract;
 mod mutants;
 mod package;
 mod run;
 mod tidy;
+mod words;
 
 use std::process::ExitCode;
 
@@ -27,8 +29,9 @@ fn main() -> ExitCode {
         ["mutants", rest @ ..] => mutants::mutants(rest),
         ["prove", rest @ ..] => run::prove(rest),
         ["tidy"] => tidy::tidy(tidy::Mode::Write),
+        ["tidy", "--words"] => words::words(),
         ["tidy", "--check"] => tidy::tidy(tidy::Mode::Check),
-        _ => Err("usage: cargo xtask test | bench [OPTIONS] | prove | mutants | contract | package | tidy [--check]"
+        _ => Err("usage: cargo xtask test | bench [OPTIONS] | prove | mutants | contract | package | tidy [--check | --words]"
             .to_owned()),
     };
     match result {

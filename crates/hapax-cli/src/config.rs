@@ -17,13 +17,13 @@ use hapax_sinks::file::LinesFile;
 use hapax_sinks::kafka::{Kafka, KafkaSettings};
 #[cfg(feature = "nats")]
 use hapax_sinks::nats::{Nats, NatsSettings};
-#[cfg(any(feature = "nats", feature = "rabbitmq", feature = "redis", feature = "kafka"))]
-use hapax_sinks::place::PathTemplate;
 #[cfg(feature = "rabbitmq")]
 use hapax_sinks::rabbitmq::{RabbitMq, RabbitMqSettings};
 #[cfg(feature = "redis")]
 use hapax_sinks::redis::{Redis, RedisSettings};
 use hapax_sinks::stdout::Stdout;
+#[cfg(any(feature = "nats", feature = "rabbitmq", feature = "redis", feature = "kafka"))]
+use hapax_sinks::template::PathTemplate;
 use hapax_sinks::webhook::{Secret, Webhook, WebhookSettings};
 use serde::Deserialize;
 

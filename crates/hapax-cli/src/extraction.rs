@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use hapax::json::Json;
-use hapax::shelf::ResultFilter;
+use hapax::result_index::ResultFilter;
 use hapax_extract::rdf::{self, Syntax};
 use hapax_extract::{
     Builtin, Error, Explained, Extract, Extracted, Ontology, Progress, Request, Settings,

@@ -46,10 +46,10 @@ pub mod outcome;
 pub mod part;
 #[doc(hidden)]
 pub mod planted;
+pub mod result_index;
 pub mod retry;
 pub mod route;
 pub mod safety;
-pub mod shelf;
 pub mod time;
 pub mod token;
 pub mod verdict;

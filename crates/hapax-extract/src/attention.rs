@@ -4,7 +4,7 @@
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Mutex, MutexGuard};
 
-use hapax::shelf::{CacheAccess, What};
+use hapax::result_index::{CacheAccess, What};
 use hapax::{Name, Namespace};
 
 /// How many different counts are held until they are recorded. Further ones are dropped.

@@ -1,7 +1,7 @@
 //! Manages ontologies and recorded results: storing, explaining, counting, removing.
 
 use hapax::key::extraction::Extraction;
-use hapax::shelf::{self, CacheStats, Evict, IndexedResult, ResultFilter};
+use hapax::result_index::{self, CacheStats, Evict, IndexedResult, ResultFilter};
 use hapax::{Key, State, StateName, Timestamp};
 
 use crate::error::Error;
@@ -115,7 +115,7 @@ impl Extract {
             "properties": ontology.properties.len(),
             "individuals": ontology.individuals.len(),
         });
-        let kept = shelf::Ontology {
+        let kept = result_index::Ontology {
             id: ontology.id.clone(),
             version,
             content: ontology.to_json(),
@@ -149,7 +149,7 @@ impl Extract {
     async fn change(
         &self,
         id: &str,
-        kept: Option<shelf::Ontology>,
+        kept: Option<result_index::Ontology>,
         which: Evict,
         actor: &str,
     ) -> Result<Changed, Error> {
@@ -289,8 +289,8 @@ fn earlier(metadata: &str) -> Vec<String> {
     serde_json::from_value(metadata["earlierVersions"].clone()).unwrap_or_default()
 }
 
-fn listed(kept: shelf::Ontology) -> Listed {
-    let shelf::Ontology { id, version, metadata, updated, .. } = kept;
+fn listed(kept: result_index::Ontology) -> Listed {
+    let result_index::Ontology { id, version, metadata, updated, .. } = kept;
     Listed { id, version, metadata, updated }
 }
 

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, RwLock};
 
-use hapax::shelf::Stamp;
+use hapax::result_index::Stamp;
 use hapax::{Hapax, Namespace};
 
 use crate::error::Error;

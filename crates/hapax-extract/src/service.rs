@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime};
 
 use hapax::json::Json;
-use hapax::shelf::{CacheStats, Evict, What};
+use hapax::result_index::{CacheStats, Evict, What};
 use hapax::{Done, Failure, Hapax, How, Key, Name, Safety, StoreError};
 use hapax_core::outcome::DEFAULT_KEEP_LIMIT;
 use serde::Serialize;

@@ -9,7 +9,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
-use hapax::shelf::{IndexEntry, What};
+use hapax::result_index::{IndexEntry, What};
 use hapax::{Failure, Hapax, How, Key, Safety};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};

@@ -11,10 +11,10 @@ use hapax::json::Json;
 use tokio::runtime::Handle;
 use tokio::sync::{mpsc, oneshot};
 
-use crate::crew::ScriptThreads;
 use crate::run::{Run, nested, now_ms, outside};
 use crate::sandbox::{Answer, Ask, ItemStart, Limit, RunEnd, Script, Stop};
 use crate::scope::{Item, Recalled};
+use crate::script_threads::ScriptThreads;
 use crate::service::Settings;
 use crate::stop::{Stopped, Why};
 use crate::tool::Tool;

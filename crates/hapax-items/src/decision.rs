@@ -11,9 +11,9 @@ use crate::error::Error;
 use crate::escalation::{Escalation, Explained};
 use crate::identity;
 use crate::ledger::MutationView;
+use crate::manual_result;
 use crate::service::Items;
 use crate::state::{ItemState, MutationState};
-use crate::told;
 
 /// A person's decision.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -143,7 +143,7 @@ impl Items {
         let (hapax, key, judged) = (self.hapax(), mutation.key, mutation.judged);
         let resolution = match (action, result, mutation.state) {
             (Action::Happened, Some(result), MutationState::Applied) => {
-                told::record(hapax, (key, judged), result, (actor, note)).await?;
+                manual_result::record(hapax, (key, judged), result, (actor, note)).await?;
                 return Ok(true);
             }
             // It happened, whatever the decision about its item.

@@ -7,11 +7,11 @@ use hapax_core::outcome::Cause;
 
 use crate::error::Error;
 use crate::identity;
+use crate::manual_result;
 use crate::note::{Failure, ItemNote, MUTATION, MutationNote, RUN, RunNote};
 use crate::scope::of_attempt;
 use crate::service::Items;
 use crate::state::{ItemState, MutationState};
-use crate::told;
 use crate::version::Version;
 
 /// An item.
@@ -262,7 +262,7 @@ impl Items {
         let result = match state {
             State::Succeeded(outcome) => match outcome.shared_body() {
                 Some(result) => Some(result),
-                None => told::result_of(self.hapax(), key, *attempt).await?,
+                None => manual_result::result_of(self.hapax(), key, *attempt).await?,
             },
             _ => None,
         };

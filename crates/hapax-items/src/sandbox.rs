@@ -12,9 +12,9 @@
 //! The sandbox never reads a clock, a file or an environment for the script: the script sees the
 //! host's time and the host's randomness.
 
-mod desk;
 mod driver;
 mod host;
+mod requests;
 mod scene;
 mod thrown;
 mod world;
@@ -25,9 +25,9 @@ use std::time::Duration;
 use rquickjs::context::intrinsic;
 use rquickjs::{Context, Ctx, Module, Runtime};
 
-use desk::{Fatal, PendingRequests};
 use driver::{Driver, Paused};
 pub(crate) use host::{Host, run};
+use requests::{Fatal, PendingRequests};
 
 /// How much a script may use.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -168,7 +168,7 @@ pub(crate) struct Script {
     paused: Option<Paused>,
     desk: Rc<PendingRequests>,
     /// Dropped before the engine, which must not be freed while its values are held.
-    _values: desk::Values,
+    _values: requests::Values,
     context: Context,
 }
 
@@ -185,7 +185,7 @@ impl Script {
         let no_room = RunEnd::Limit { which: Limit::Memory, in_item: false };
         let (runtime, context) = engine::<Language>(limits).map_err(|_| no_room)?;
         let desk = Rc::new(PendingRequests::new(limits.clone(), tools, started_ms));
-        let _values = desk::Values(Rc::clone(&desk));
+        let _values = requests::Values(Rc::clone(&desk));
         desk.watch(&runtime);
         let paused = context.with(|ctx| {
             let freeze = world::furnish(&ctx, &desk).map_err(|_| unable(&ctx, &desk))?;

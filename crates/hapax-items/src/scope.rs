@@ -17,11 +17,11 @@ use hapax::{
 use hapax_core::key::mutation::Mutation;
 
 use crate::class::Class;
+use crate::manual_result;
 use crate::note::{MUTATION, MutationNote};
 use crate::past::Past;
 use crate::run::{Run, or_never};
 use crate::stop::{Course, Stopped, Why};
-use crate::told;
 use crate::tool::{Call, Difference, Tool, ToolError};
 
 /// An item, as its handler sees it. Cheap to clone.
@@ -423,7 +423,7 @@ impl Item {
         let (run, key) = (&self.0.run, asked.key);
         let result = async {
             match run.hapax().show(key).await? {
-                Some(applied) => told::result_of(run.hapax(), key, applied.attempt).await,
+                Some(applied) => manual_result::result_of(run.hapax(), key, applied.attempt).await,
                 None => Ok(None),
             }
         };

@@ -9,7 +9,6 @@ use hapax::part::{PartFilter, PartRecord};
 use hapax::{Failure, Hapax, Key, Safety, State};
 
 use crate::bridge;
-use crate::crew::ScriptThreads;
 use crate::error::Error;
 use crate::identity;
 use crate::note::{self, Account, RunNote};
@@ -19,6 +18,7 @@ use crate::run::{Beginning, Run, now_ms};
 use crate::sandbox::Limits;
 use crate::schedule;
 use crate::script::{Script, check_name};
+use crate::script_threads::ScriptThreads;
 use crate::stop::{Stopped, Why};
 use crate::tool::Tool;
 use crate::version::Version;

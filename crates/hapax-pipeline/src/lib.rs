@@ -43,7 +43,8 @@
 //! fields, and its lock is the effect's lock. Lineage is derived from the journal. A review is an
 //! effect that only a person can settle.
 
-mod asked;
+mod annotations;
+mod builder;
 pub mod catalog;
 mod contract;
 mod declared;
@@ -64,12 +65,11 @@ pub mod remote;
 pub mod replay;
 pub mod review;
 mod run;
-mod said;
 mod tally;
 mod undo;
 mod work;
 
-pub use asked::{Finished, OperationBuilder};
+pub use builder::{Finished, OperationBuilder};
 pub use contract::{Breach, Contract, ContractError, Violation, documents};
 pub use energy::Grid;
 pub use error::{Error, WorkError};

@@ -8,7 +8,8 @@ use hapax::{
 };
 use tokio::time::Instant;
 
-use crate::asked::OperationBuilder;
+use crate::annotations::Masking;
+use crate::builder::OperationBuilder;
 use crate::declared::{Declarations, Declared};
 use crate::energy::Grid;
 use crate::error::Error;
@@ -20,7 +21,6 @@ use crate::operation::{About, Operation, Terms};
 use crate::refusal::{self, Refused};
 use crate::review;
 use crate::run::Product;
-use crate::said::Masking;
 use crate::tally::Tallies;
 
 /// Runs operations on datasets. Cheap to clone.

@@ -42,8 +42,8 @@ impl Pipeline {
         let effect = self.hapax.effect(Key::derive(KIND, &fields)?).label("roll back");
         // Each step is an effect and is undone once; doing the rest again changes nothing.
         let effect = effect.safety(Safety::Transactional).about(said(&stage, key, actor, note));
-        // An operation with a partial or unknown outcome still holds the lock.
-        let free = matches!(state, State::Succeeded(_));
+        // An operation with a partial or unknown outcome still holds the lock itself.
+        let free = !state.name().keeps_lock();
         let effect = match stage.as_ref().and_then(Stage::lock).filter(|_| free) {
             Some(lock) => effect.lock_key(lock).on_lock(OnLock::Wait),
             None => effect,

@@ -28,7 +28,7 @@ mod part;
 mod queue;
 mod quick;
 mod reader;
-mod shelf;
+mod result_index;
 mod store;
 mod token;
 mod txn;

@@ -30,7 +30,7 @@ use crate::lock::{self, LockRow, Taken};
 use crate::namespace::Namespaces;
 use crate::outbox;
 use crate::part;
-use crate::shelf;
+use crate::result_index;
 use crate::token;
 use crate::writes::{NewRecord, Writes};
 
@@ -180,7 +180,7 @@ impl<'a> PgTxn<'a> {
         for new in &written.records {
             outbox::put(self.link, new.namespace, &new.record, &new.sinks)?;
         }
-        shelf::put(self.link, &written.shelved)?;
+        result_index::put(self.link, &written.shelved)?;
         part::put(self.link, &Vec::from_iter(written.parts))?;
         if let Some(pulse) = &written.pulse {
             lease::put_pulse(self.link, pulse)?;

@@ -11,7 +11,7 @@ use hapax_core::route::SinkName;
 use crate::effect::{EffectRow, Stored};
 use crate::journal::Note;
 use crate::lock::LockRow;
-use crate::shelf::ToShelve;
+use crate::result_index::ToShelve;
 
 /// The writes of commands, until they are sent.
 #[derive(Default)]

@@ -19,8 +19,8 @@ use tokio::sync::{Semaphore, watch};
 
 use crate::access::{Access, Allowance, Allowances, Caller, admit};
 use crate::api;
-use crate::caretaker::{Chore, Maintenance, ROUND};
 use crate::idempotency::{IdempotencyLayer, KeyNeed, Settings, Tenant};
+use crate::maintenance::{Chore, Maintenance, ROUND};
 use crate::metrics::{self, Metrics};
 use crate::problem::{NOT_DURABLE, NOT_FOUND, Problem, STOPPING, WRONG_METHOD};
 use crate::runs::Runs;

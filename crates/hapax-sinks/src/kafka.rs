@@ -17,8 +17,8 @@ use rdkafka::producer::{FutureProducer, FutureRecord};
 use tokio::sync::Semaphore;
 
 use crate::envelope;
-use crate::place::PathTemplate;
-use crate::tracks::{Arrival, Deliver, by_track};
+use crate::ordering::{Arrival, Deliver, by_track};
+use crate::template::PathTemplate;
 
 /// A cluster that takes events.
 #[derive(Clone)]

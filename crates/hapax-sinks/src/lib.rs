@@ -20,13 +20,6 @@ pub mod http;
 pub mod kafka;
 #[cfg(feature = "nats")]
 pub mod nats;
-#[cfg(any(feature = "nats", feature = "rabbitmq", feature = "redis", feature = "kafka"))]
-pub mod place;
-#[cfg(feature = "rabbitmq")]
-pub mod rabbitmq;
-#[cfg(feature = "redis")]
-pub mod redis;
-pub mod stdout;
 #[cfg(any(
     feature = "webhook",
     feature = "nats",
@@ -34,6 +27,13 @@ pub mod stdout;
     feature = "redis",
     feature = "kafka"
 ))]
-mod tracks;
+mod ordering;
+#[cfg(feature = "rabbitmq")]
+pub mod rabbitmq;
+#[cfg(feature = "redis")]
+pub mod redis;
+pub mod stdout;
+#[cfg(any(feature = "nats", feature = "rabbitmq", feature = "redis", feature = "kafka"))]
+pub mod template;
 #[cfg(feature = "webhook")]
 pub mod webhook;

@@ -15,8 +15,8 @@ use hapax::outbox::{Acks, Delivery, Record, Refusal, Retryability, Sink};
 use tokio::sync::{OnceCell, Semaphore};
 
 use crate::envelope;
-use crate::place::PathTemplate;
-use crate::tracks::{Arrival, Deliver, by_track};
+use crate::ordering::{Arrival, Deliver, by_track};
+use crate::template::PathTemplate;
 
 /// A JetStream that takes events.
 #[derive(Clone)]

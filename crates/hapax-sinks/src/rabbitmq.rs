@@ -19,8 +19,8 @@ use tokio::sync::{Mutex, Semaphore};
 use url::Url;
 
 use crate::envelope;
-use crate::place::PathTemplate;
-use crate::tracks::{Arrival, Deliver, by_track};
+use crate::ordering::{Arrival, Deliver, by_track};
+use crate::template::PathTemplate;
 use confirms::Confirms;
 
 /// How long the name of an exchange may be, in bytes.

@@ -12,8 +12,8 @@ use redis::{AsyncConnectionConfig, Client, ErrorKind, RedisError, Script, Server
 use tokio::sync::{Mutex, Semaphore};
 
 use crate::envelope;
-use crate::place::PathTemplate;
-use crate::tracks::{Arrival, Deliver, by_track};
+use crate::ordering::{Arrival, Deliver, by_track};
+use crate::template::PathTemplate;
 
 /// Adds the entry first: whatever fails then, the event is there, and at worst once more.
 const ADD: &str = "

@@ -23,7 +23,7 @@ use tokio::sync::Semaphore;
 
 use crate::form::Form;
 use crate::http::{Answer, Client, Reach, Unanswered, is_public, literal, retry_after};
-use crate::tracks::{Arrival, Deliver, by_track};
+use crate::ordering::{Arrival, Deliver, by_track};
 
 /// How much of an answer is read, in bytes.
 const ANSWER: usize = 64 * 1024;

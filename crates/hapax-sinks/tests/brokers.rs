@@ -10,9 +10,9 @@ use std::time::Duration;
 
 use async_nats::jetstream;
 use hapax_sinks::nats::{Nats, NatsSettings};
-use hapax_sinks::place::PathTemplate;
 use hapax_sinks::rabbitmq::{RabbitMq, RabbitMqSettings};
 use hapax_sinks::redis::{Redis, RedisSettings};
+use hapax_sinks::template::PathTemplate;
 use hapax_testkit::Broker;
 
 use fire::{Arrived, Fire, under_fire};

@@ -14,11 +14,11 @@ use rusqlite::{Connection, OptionalExtension as _, Params, Row, params};
 
 use crate::epoch;
 use crate::error::OrStoreError;
-use crate::hot::StatementCache;
 use crate::key_index::{KeyPrefix, prefix};
 use crate::part;
-use crate::seen::RowCache;
-use crate::shelf;
+use crate::result_index;
+use crate::row_cache::RowCache;
+use crate::statement_cache::StatementCache;
 
 /// Outcomes above this size are compressed and stored once, however many effects share them.
 const INLINE: usize = 64 * 1024;
@@ -558,5 +558,5 @@ pub(crate) fn remove(db: &Connection, id: i64) -> Result<(), StoreError> {
         .execute(params![attempt, key, namespace])
         .or_store_error()?;
     part::forget(db, id)?;
-    shelf::forget(db, namespace, &key)
+    result_index::forget(db, namespace, &key)
 }

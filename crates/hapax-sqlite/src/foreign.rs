@@ -11,8 +11,8 @@ use hapax_store::{StoreError, ledger};
 use rusqlite::{Connection, OptionalExtension as _, Transaction, TransactionBehavior};
 
 use crate::connection::{self, number};
+use crate::connection_cache::ConnectionCache;
 use crate::error::OrStoreError;
-use crate::memory::ConnectionCache;
 use crate::store::{Shared, SqliteStore};
 use crate::txn::SqliteTxn;
 

@@ -12,9 +12,9 @@ use hapax_core::time::Timestamp;
 use hapax_store::{Head, SealedTile, StoreError};
 use rusqlite::{Connection, OptionalExtension as _, Row, params};
 
+use crate::connection_cache::EntryAnchor;
 use crate::error::OrStoreError;
-use crate::hot::StatementCache;
-use crate::memory::EntryAnchor;
+use crate::statement_cache::StatementCache;
 
 const COLUMNS: &str = "j.id, j.at, j.namespace, j.key, j.event, j.state, j.attempt, j.generation,
     j.digest, j.actor, j.note FROM journal j";

@@ -6,30 +6,30 @@
 
 mod clock;
 mod connection;
+mod connection_cache;
 mod dataset;
 mod doctor;
 mod effect;
 mod epoch;
 mod error;
 mod foreign;
-mod hot;
 pub mod inbox;
 mod journal;
 mod key_index;
 mod lease;
+mod liveness;
 mod lock;
 mod log;
-mod memory;
 mod outbox;
 mod part;
-mod presence;
 mod reader;
-mod seen;
-mod shelf;
+mod result_index;
+mod row_cache;
+mod statement_cache;
 mod store;
 mod token;
-mod turn;
 mod txn;
+mod write_turn;
 mod writer;
 
 pub use clock::BootClock;

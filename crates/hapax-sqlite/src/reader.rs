@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex};
 use hapax_store::Reading;
 use rusqlite::Connection;
 
+use crate::connection_cache::ConnectionCache;
 use crate::error::OrStoreError;
-use crate::memory::ConnectionCache;
 use crate::store::Shared;
 use crate::txn::SqliteTxn;
 

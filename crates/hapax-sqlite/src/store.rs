@@ -11,7 +11,7 @@ use hapax_store::{Clock, Job, Reading, Store, StoreError};
 
 use crate::clock::BootClock;
 use crate::connection;
-use crate::presence::LivenessLocks;
+use crate::liveness::LivenessLocks;
 use crate::reader;
 use crate::txn::StoreContext;
 use crate::writer::{self, Writer};

@@ -17,15 +17,15 @@ use hapax_store::{Clock, Filter, Found, Head, SealedTile, Step, StoreError, Txn,
 use rusqlite::{Connection, OptionalExtension as _, Row, params};
 
 use crate::clock::Anchor;
+use crate::connection_cache::{ConnectionCache, EntryAnchor};
 use crate::effect::{self, EffectRow};
 use crate::epoch;
 use crate::error::OrStoreError;
-use crate::hot::StatementCache;
 use crate::journal;
 use crate::lease;
+use crate::liveness::LivenessLocks;
 use crate::lock;
-use crate::memory::{ConnectionCache, EntryAnchor};
-use crate::presence::LivenessLocks;
+use crate::statement_cache::StatementCache;
 use crate::token;
 
 /// The clock and the liveness locks, which every transaction of a store gets.

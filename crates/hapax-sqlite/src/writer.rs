@@ -17,13 +17,13 @@ use hapax_store::{Answer, Command, Job, StoreError, ledger};
 use rusqlite::Connection;
 use tokio::sync::oneshot;
 
+use crate::connection_cache::ConnectionCache;
 use crate::error::OrStoreError;
 use crate::lease;
 use crate::log::Log;
-use crate::memory::ConnectionCache;
 use crate::store::Shared;
-use crate::turn::WriteTurnLock;
 use crate::txn::SqliteTxn;
+use crate::write_turn::WriteTurnLock;
 
 /// How many commands share a commit at most.
 const BATCH: usize = 1024;

@@ -9,8 +9,8 @@ use hapax_core::effect::{Ask, Finding, Judged, Report, Resolution, Seen, Settled
 use hapax_core::epoch::{Domain, Transition};
 use hapax_core::lease::{Lease, LeaseId};
 use hapax_core::name::{Name, Namespace};
+use hapax_core::result_index::{CacheAccess, Evict, Ontology};
 use hapax_core::route::SinkName;
-use hapax_core::shelf::{CacheAccess, Evict, Ontology};
 use hapax_core::time::LeaseInstant;
 use hapax_core::token::{Token, TokenId};
 use tokio::sync::oneshot;

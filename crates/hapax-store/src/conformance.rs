@@ -17,7 +17,7 @@ mod lease;
 mod lock;
 mod outbox;
 mod part;
-mod shelf;
+mod result_index;
 mod token;
 
 pub use effect::*;
@@ -27,7 +27,7 @@ pub use lease::*;
 pub use lock::*;
 pub use outbox::*;
 pub use part::*;
-pub use shelf::*;
+pub use result_index::*;
 pub use token::*;
 
 use std::future::Future;

@@ -26,7 +26,7 @@ use crate::error::StoreError;
 use crate::failpoint::{Point, pass};
 use crate::outbox::{self, Attachments};
 use crate::part;
-use crate::shelf;
+use crate::result_index;
 use crate::txn::{Head, SealedTile, Step, Txn};
 
 /// Carries out one command. After an error the caller undoes the command's writes.
@@ -89,11 +89,11 @@ pub fn apply(txn: &mut dyn Txn, command: &Command) -> Result<Answer, StoreError>
         Command::Register(registry) => dataset::register(txn, registry),
         Command::Declare { name, dataset } => dataset::declare(txn, name, dataset.as_ref()),
         Command::Keep { namespace, id, ontology, actor } => {
-            shelf::keep(txn, namespace, id, ontology.as_ref(), actor)
+            result_index::keep(txn, namespace, id, ontology.as_ref(), actor)
         }
-        Command::Attend(heard) => shelf::attend(txn, heard),
+        Command::Attend(heard) => result_index::attend(txn, heard),
         Command::Evict { namespace, which, limit } => {
-            shelf::evict(txn, namespace, which, *limit).map(Answer::Count)
+            result_index::evict(txn, namespace, which, *limit).map(Answer::Count)
         }
         Command::Pause { sink, paused } => {
             txn.put_paused(sink, *paused).map(|known| Answer::Count(usize::from(known)))
@@ -376,7 +376,7 @@ fn settle(
     part::check(telling.part.as_ref())?;
     let now = txn.now();
     if let (Report::Succeeded(_), Some(shelved)) = (report, &telling.shelved) {
-        shelf::check_version(txn, &name.namespace, shelved)?;
+        result_index::check_version(txn, &name.namespace, shelved)?;
     }
     let current = one(txn, name)?;
     let over = match current.as_ref().and_then(|effect| effect.bound.as_ref()) {

@@ -21,7 +21,7 @@ pub mod journal;
 pub mod ledger;
 pub mod outbox;
 pub mod part;
-pub mod shelf;
+pub mod result_index;
 
 pub use clock::{Clock, ManualClock};
 pub use command::{
@@ -31,5 +31,5 @@ pub use error::StoreError;
 pub use memory::MemoryStore;
 pub use outbox::{OutboxTxn, OutboxView};
 pub use part::{PartTxn, PartView};
-pub use shelf::{ShelfTxn, ShelfView};
+pub use result_index::{ShelfTxn, ShelfView};
 pub use txn::{Filter, Found, Head, SealedTile, Step, Txn, View};

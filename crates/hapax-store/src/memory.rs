@@ -24,7 +24,7 @@ use hapax_core::token::{Token, TokenId};
 
 mod outbox;
 mod part;
-mod shelf;
+mod result_index;
 
 use crate::clock::Clock;
 use crate::command::{Job, Reading, Store};
@@ -162,7 +162,7 @@ struct Tables {
     epochs: BTreeMap<(Namespace, Domain), u64>,
     tokens: BTreeMap<TokenId, Token>,
     outbox: outbox::Outbox,
-    shelf: shelf::Shelves,
+    shelf: result_index::Shelves,
     parts: BTreeMap<Name, (u64, Part)>,
 }
 

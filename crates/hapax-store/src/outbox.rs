@@ -15,8 +15,8 @@ use hapax_core::lease::{Lease, LeaseId};
 use hapax_core::name::{Name, Namespace};
 use hapax_core::outbox::{Artifact, Event, OrderingKeyHash, OutboxId, Record, Status};
 use hapax_core::part::Part;
+use hapax_core::result_index::IndexEntry;
 use hapax_core::route::{self, Route, SinkName};
-use hapax_core::shelf::IndexEntry;
 use hapax_core::time::{Now, Timestamp};
 
 use crate::command::{Answer, Limits};

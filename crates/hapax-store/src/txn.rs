@@ -16,7 +16,7 @@ use hapax_core::token::{Token, TokenId};
 use crate::error::StoreError;
 use crate::outbox::{OutboxTxn, OutboxView};
 use crate::part::{PartTxn, PartView};
-use crate::shelf::{ShelfTxn, ShelfView};
+use crate::result_index::{ShelfTxn, ShelfView};
 
 /// How to undo one step of an effect, registered before the step is taken.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -21,7 +21,7 @@ use crate::effect::EffectBuilder;
 use crate::emit::CollectedAttachments;
 use crate::engine::{Hapax, Inner, random};
 use crate::error::Error;
-use crate::wording::Redactor;
+use crate::redactor::Redactor;
 
 /// Permission to perform one effect, once. Cheap to clone.
 ///

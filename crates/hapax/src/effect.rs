@@ -25,14 +25,14 @@ use tokio::time::Instant;
 
 use crate::cache::AskedAt;
 use crate::claim::{Claim, Held};
+use crate::deadline::Deadline;
 use crate::engine::{Hapax, random};
 use crate::error::{Error, Failure};
 use crate::flight::{Seat, follow};
 use crate::handler::{caught, message};
-use crate::patience::Deadline;
+use crate::redactor::{self, Redactor};
 use crate::rollback;
 use crate::settle::settle;
-use crate::wording::{self, Redactor};
 
 /// The result of an effect that happened.
 ///
@@ -544,7 +544,7 @@ impl EffectBuilder {
                 let sought = LookupRequest { attempt: effect.attempt, fence: effect.fence };
                 let finding = reconciler(sought).await;
                 let finding = match &self.wording {
-                    Some(wording) => wording::found(finding, &**wording),
+                    Some(wording) => redactor::found(finding, &**wording),
                     None => finding,
                 };
                 pass(Point::ReconcileLooked)?;

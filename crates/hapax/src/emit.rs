@@ -4,7 +4,7 @@ use std::sync::{Mutex, MutexGuard};
 
 use hapax_core::outbox::Event;
 use hapax_core::part::Part;
-use hapax_core::shelf::IndexEntry;
+use hapax_core::result_index::IndexEntry;
 use hapax_store::outbox::{Attachments, Emission};
 
 use crate::claim::Claim;

@@ -27,7 +27,7 @@ use crate::outbox::follow::FollowBus;
 use crate::passes::{self, Pass};
 use crate::rollback::Rollbacks;
 use crate::seal;
-use crate::waiting::Waiters;
+use crate::waiters::Waiters;
 
 /// A ledger of effects, open in this process. Cheap to clone.
 ///

@@ -40,6 +40,7 @@ mod cache;
 mod claim;
 mod counters;
 mod dataset;
+mod deadline;
 mod effect;
 #[doc(hidden)]
 pub mod election;
@@ -56,23 +57,22 @@ mod once;
 pub mod outbox;
 pub mod part;
 mod passes;
-mod patience;
 mod permit;
 #[cfg(feature = "postgres")]
 mod postgres;
 #[cfg(feature = "proof")]
 #[doc(hidden)]
 pub mod proof;
+mod redactor;
 pub mod remote;
+pub mod result_index;
 mod rollback;
 mod seal;
 mod settle;
-pub mod shelf;
 #[cfg(feature = "sqlx")]
 mod sqlx;
 mod token;
-mod waiting;
-mod wording;
+mod waiters;
 
 pub use budget::Budget;
 pub use claim::Claim;
@@ -82,7 +82,7 @@ pub use engine::{Builder, Hapax};
 pub use error::{Error, Failure};
 pub use ledger::{Doctor, Finding as DoctorFinding, Sealed, Severity};
 pub use passes::Pass;
-pub use wording::Redactor;
+pub use redactor::Redactor;
 
 pub use hapax_core::attempt::{AttemptId, Fence};
 pub use hapax_core::checkpoint::Verifier;

@@ -4,12 +4,12 @@
 //! the rest. It records a try, sends it, and then records the result.
 
 mod breaker;
-mod desk;
 mod dispatcher;
 pub(crate) mod follow;
+mod pending;
 mod sink;
+mod sink_queue;
 mod telemetry;
-mod waiting;
 mod work;
 
 pub use dispatcher::{Dispatcher, DispatcherStatus};

@@ -14,10 +14,10 @@ use hapax_store::outbox::{Attachments, Emission};
 use hapax_store::{Answer, Command, LeaseAnswer, Step, StoreError, call, read};
 use tokio::time::Instant;
 
+use crate::deadline::Deadline;
 use crate::effect::{EffectBuilder, OnLock};
 use crate::engine::{Hapax, random};
 use crate::error::Error;
-use crate::patience::Deadline;
 
 /// How the holder's name of a client's lease begins, before the namespace.
 const REMOTE: &str = "remote:";

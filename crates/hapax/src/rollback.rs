@@ -13,7 +13,7 @@ use hapax_store::{Command, StoreError, call, read};
 
 use crate::engine::Hapax;
 use crate::error::{Error, Failure};
-use crate::wording::Redactor;
+use crate::redactor::Redactor;
 
 type Undoing = Pin<Box<dyn Future<Output = Result<(), Failure>> + Send>>;
 type Handler = Arc<dyn Fn(Vec<u8>) -> Undoing + Send + Sync>;

@@ -17,7 +17,7 @@ use rquickjs::object::Property;
 use rquickjs::promise::PromiseState;
 use rquickjs::{Ctx, Function, Module, Object, Persistent, Promise, Value};
 
-use super::desk::{Fatal, KeptFunction, PendingRequests, QueuedItem, Request};
+use super::requests::{Fatal, KeptFunction, PendingRequests, QueuedItem, Request};
 use super::scene::Moment;
 use super::{Answer, Ask, ItemStart, Limit, RunEnd, thrown, world};
 

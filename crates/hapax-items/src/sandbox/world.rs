@@ -12,7 +12,7 @@ use rquickjs::function::{Opt, Rest};
 use rquickjs::object::Property;
 use rquickjs::{Ctx, Error, Exception, Function, Object, Persistent, Type, Value};
 
-use super::desk::{Fatal, PendingRequests, QueuedItem, Request};
+use super::requests::{Fatal, PendingRequests, QueuedItem, Request};
 use super::thrown;
 
 /// Removes and replaces globals, in JavaScript. Evaluates to a function.

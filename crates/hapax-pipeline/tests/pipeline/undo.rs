@@ -79,19 +79,28 @@ mod cases {
 
     /// Proves P-4 and P-13: what was done is taken back under the lock of its dataset.
     pub(super) async fn nobody_else_is_at_work_while_something_is_taken_back(ledger: Arc<Ledger>) {
-        let (pipeline, undone) = (ledger.pipeline(), Count::default());
-        loaded(&ledger, 1, &undone).await;
-        let (key, last) = attempt(&ledger, 1).await;
-        let other = transactional(pipeline.operation(operation("flow", 2))).run(|_| async {
-            let waits = pipeline.take_back(key, last, WHY);
-            let waits = tokio::time::timeout(Duration::from_millis(300), waits).await;
-            assert!(waits.is_err(), "{waits:?}");
-            assert_eq!(undone.get(), 0);
-            Ok::<_, WorkError>(WorkResult::new("done"))
-        });
-        other.await.expect("done");
-        let taken_back = pipeline.take_back(key, last, WHY).await.expect("undone");
-        assert_eq!((taken_back, undone.get()), (TakenBack::Cleared, 1));
+        let pipeline = ledger.pipeline();
+        // Also where the record was cleared before, and the lock with it.
+        for (nth, cleared) in [(1, false), (3, true)] {
+            let undone = Count::default();
+            loaded(&ledger, nth, &undone).await;
+            let (key, last) = attempt(&ledger, nth).await;
+            if cleared {
+                let seen = ledger.hapax.show(key).await.expect("a read").expect("a record").seen();
+                pipeline.reset(key, seen, WHY).await.expect("cleared");
+            }
+            let other = transactional(pipeline.operation(operation("flow", nth + 1)));
+            let other = other.run(|_| async {
+                let waits = pipeline.take_back(key, last, WHY);
+                let waits = tokio::time::timeout(Duration::from_millis(300), waits).await;
+                assert!(waits.is_err(), "{waits:?}");
+                assert_eq!(undone.get(), 0);
+                Ok::<_, WorkError>(WorkResult::new("done"))
+            });
+            other.await.expect("done");
+            let taken_back = pipeline.take_back(key, last, WHY).await.expect("undone");
+            assert_eq!((taken_back, undone.get()), (TakenBack::Cleared, 1));
+        }
     }
 
     /// Proves P-16: while a review of an operation is pending, a person can neither clear its

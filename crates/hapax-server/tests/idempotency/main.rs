@@ -255,8 +255,7 @@ async fn called(world: &World, calls: usize) {
     tokio::time::timeout(LONG, wait).await.expect("the service is called");
 }
 
-/// Proves S-2, S-3: a replay has the same answer without a call of the service, less the headers
-/// that are not kept.
+/// Proves S-2, S-3: a replay has the same answer without a call of the service.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_repeated_request_is_answered_as_before() {
     for world in World::both(&Settings::default()).await {

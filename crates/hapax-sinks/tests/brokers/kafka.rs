@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use hapax_sinks::kafka::{Kafka, KafkaSettings};
-use hapax_sinks::place::PathTemplate;
+use hapax_sinks::template::PathTemplate;
 use rdkafka::consumer::{BaseConsumer, Consumer as _};
 use rdkafka::mocking::MockCluster;
 use rdkafka::producer::DefaultProducerContext;

@@ -22,9 +22,9 @@ use hapax_store::{Answer, Command, StoreError, call, read};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::Instant;
 
-use super::desk::SinkQueue;
 use super::dispatcher::{DispatcherStatus, Order};
 use super::sink::{Acks, Delivery, DynSink, SinkSettings};
+use super::sink_queue::SinkQueue;
 use super::telemetry::{tell, warn_of_horizon};
 use crate::engine::{Inner, random};
 

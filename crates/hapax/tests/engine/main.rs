@@ -4,9 +4,9 @@ mod callers_transaction;
 mod line;
 mod outbox;
 mod remote;
+mod result_index;
 mod running;
 mod sharing;
-mod shelf;
 mod stale;
 
 use std::path::PathBuf;

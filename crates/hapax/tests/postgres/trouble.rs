@@ -325,7 +325,7 @@ async fn a_restored_database_is_told_so() {
 }
 
 async fn results_are_kept_and_removed(hapax: &hapax::Hapax) {
-    use hapax::shelf::{CacheAccess, Evict, IndexEntry, Ontology, What};
+    use hapax::result_index::{CacheAccess, Evict, IndexEntry, Ontology, What};
 
     let (id, version) = ("https://example.org/rivers", "v1".to_owned());
     let ontology = Ontology {

@@ -21,7 +21,7 @@ use crate::error::OrStoreError;
 use crate::journal;
 use crate::key_index::Mover;
 use crate::part::Whole;
-use crate::seen::RowCache;
+use crate::row_cache::RowCache;
 
 /// The data that a connection keeps between transactions.
 #[derive(Default)]

@@ -1,9 +1,9 @@
 //! Results that may be forgotten, and the ontologies they are made from.
 
-pub use hapax_core::shelf::{
+pub use hapax_core::result_index::{
     CacheAccess, CacheStats, Evict, IndexEntry, IndexedResult, Ontology, ResultFilter, What,
 };
-pub use hapax_store::shelf::CHANGED;
+pub use hapax_store::result_index::CHANGED;
 use hapax_store::{Answer, Command, StoreError, call, read};
 
 use crate::engine::Hapax;

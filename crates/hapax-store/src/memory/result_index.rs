@@ -5,14 +5,14 @@ use std::collections::BTreeMap;
 
 use hapax_core::effect::StateName;
 use hapax_core::name::{Name, Namespace};
-use hapax_core::shelf::{
+use hapax_core::result_index::{
     CacheAccess, CacheStats, Evict, IndexEntry, IndexedResult, Ontology, ResultFilter,
 };
 use hapax_core::time::Now;
 
 use super::MemoryTxn;
 use crate::error::StoreError;
-use crate::shelf::{ShelfTxn, ShelfView};
+use crate::result_index::{ShelfTxn, ShelfView};
 
 #[derive(Default)]
 #[cfg_attr(feature = "proof", derive(Clone))]

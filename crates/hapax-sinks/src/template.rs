@@ -12,7 +12,7 @@ const LONGEST: usize = 255;
 /// value cannot change the structure of the name.
 ///
 /// ```
-/// use hapax_sinks::place::PathTemplate;
+/// use hapax_sinks::template::PathTemplate;
 ///
 /// assert!(PathTemplate::parse("events.{event}").is_ok());
 /// assert!(PathTemplate::parse("events.{date}").is_err());

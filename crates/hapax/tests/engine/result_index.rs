@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use hapax::shelf::{Evict, IndexEntry, Ontology, ResultFilter};
+use hapax::result_index::{Evict, IndexEntry, Ontology, ResultFilter};
 use hapax::{Error, Failure, Hapax, How, MemoryStore, StoreError, Timestamp};
 use tokio::sync::Notify;
 

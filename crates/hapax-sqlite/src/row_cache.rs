@@ -62,8 +62,8 @@ mod tests {
 
     use super::{RowCache, SETS};
     use crate::effect;
-    use crate::hot::StatementCache;
     use crate::key_index::{self, KeyPrefix};
+    use crate::statement_cache::StatementCache;
 
     fn half(set: u64, mark: u64) -> KeyPrefix {
         let mut half = [0; 16];

@@ -19,8 +19,8 @@ use hapax_store::outbox::{
 use tokio::time::Instant;
 
 use super::breaker::Breaker;
+use super::pending::{Past, PendingDelivery};
 use super::sink::{Delivery, SinkSettings};
-use super::waiting::{Past, PendingDelivery};
 use crate::budget::Budget;
 
 /// How many deliveries of one namespace are kept here, and of one track.

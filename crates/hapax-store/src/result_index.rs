@@ -9,10 +9,10 @@ use hapax_core::lease::LeaseId;
 use hapax_core::name::{Name, Namespace};
 use hapax_core::outbox::{Event, OutboxId, Payload, Record};
 use hapax_core::outcome::Outcome;
-use hapax_core::route;
-use hapax_core::shelf::{
+use hapax_core::result_index::{
     CacheAccess, CacheStats, Evict, IndexEntry, IndexedResult, Ontology, ResultFilter,
 };
+use hapax_core::route;
 use hapax_core::time::Now;
 
 use crate::command::{Answer, Limits};

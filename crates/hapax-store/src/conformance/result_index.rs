@@ -1,7 +1,7 @@
 //! Cached results, and the ontologies they are made from.
 
 use hapax_core::outbox::Payload;
-use hapax_core::shelf::{
+use hapax_core::result_index::{
     CacheAccess, CacheStats, Evict, IndexEntry, IndexedResult, Ontology, ResultFilter, What,
 };
 use hapax_core::time::Timestamp;

@@ -2,7 +2,7 @@
 
 use hapax_core::key::Key;
 use hapax_core::name::{Name, Namespace};
-use hapax_core::shelf::{
+use hapax_core::result_index::{
     CacheAccess, CacheStats, Evict, IndexEntry, IndexedResult, Ontology, ResultFilter, What,
 };
 use hapax_core::time::{Now, Timestamp};
