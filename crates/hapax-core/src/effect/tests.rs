@@ -299,3 +299,17 @@ fn after_a_reboot_a_settling_time_is_counted_anew() {
         reconcile(NOW, Some(&refuses), (CURRENT, FENCE), NOW.lease, &Finding::NotFound);
     assert_eq!(judged, Judged::Decided(StateName::Failed), "nothing is counted there");
 }
+
+#[test]
+fn a_record_keeps_when_it_was_made_and_says_when_it_changed() {
+    let before = effect(failed(Cause::Reported, "no"), Safety::Opaque);
+    let later = Now { wall: NOW.wall.plus_ms(5), ..NOW };
+    let (_, again) = claim(later, Some(&before), &ask(NEW, b"p"), Fence(8));
+    let again = again.unwrap().effect;
+    assert_eq!((again.created, again.updated, again.attempts), (NOW.wall, later.wall, 2));
+    let last = Now { wall: NOW.wall.plus_ms(9), ..NOW };
+    let by = (NEW, Some(Fence(8)));
+    let (_, done) = settle(last, Some(&again), by, &Report::Succeeded("ok".into()), None);
+    let done = done.unwrap().effect;
+    assert_eq!((done.created, done.updated), (NOW.wall, last.wall));
+}
