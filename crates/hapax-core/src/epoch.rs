@@ -106,3 +106,19 @@ pub struct Transition {
     /// How many open effects were voided.
     pub voided: usize,
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_domain_has_a_name_and_a_key_for_each_transition() {
+        let domain = Domain::new("connector").unwrap();
+        assert_eq!((domain.as_str(), domain.to_string()), ("connector", "connector".into()));
+        for bad in ["", "1st", "Connector", "a b", &"a".repeat(65)] {
+            assert_eq!(Domain::new(bad).map_err(|_| ()), Err(()), "{bad}");
+        }
+        assert!(Domain::new(&"a".repeat(64)).is_ok());
+        assert_ne!(domain.transition(1), domain.transition(2));
+    }
+}

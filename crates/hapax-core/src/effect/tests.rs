@@ -247,6 +247,7 @@ fn a_remark_is_kept_however_long_the_reason_is() {
         let reason = effect.state.reason().unwrap();
         assert!(reason.contains(&done.digest().to_string()), "{name}: {reason}");
         assert!(reason.contains("that it did not happen: xxx") && reason.len() <= MAX_REASON);
+        assert!(reason.len() > MAX_REASON - 8, "{name}: no more is cut than has to be");
     }
 }
 
@@ -303,13 +304,30 @@ fn after_a_reboot_a_settling_time_is_counted_anew() {
 #[test]
 fn a_record_keeps_when_it_was_made_and_says_when_it_changed() {
     let before = effect(failed(Cause::Reported, "no"), Safety::Opaque);
+    let before = Effect { generation: 3, ..before };
     let later = Now { wall: NOW.wall.plus_ms(5), ..NOW };
     let (_, again) = claim(later, Some(&before), &ask(NEW, b"p"), Fence(8));
     let again = again.unwrap().effect;
-    assert_eq!((again.created, again.updated, again.attempts), (NOW.wall, later.wall, 2));
+    assert_eq!((again.created, again.updated), (NOW.wall, later.wall));
+    assert_eq!((again.generation, again.attempts), (3, 2));
     let last = Now { wall: NOW.wall.plus_ms(9), ..NOW };
     let by = (NEW, Some(Fence(8)));
     let (_, done) = settle(last, Some(&again), by, &Report::Succeeded("ok".into()), None);
     let done = done.unwrap().effect;
     assert_eq!((done.created, done.updated), (NOW.wall, last.wall));
+}
+
+/// Proves C-4: a key of another domain is no key of an earlier epoch.
+#[test]
+fn a_key_of_another_domain_is_refused_by_its_name() {
+    let before =
+        Effect { bound: Some(bound()), ..effect(failed(Cause::Reset, ""), Safety::Opaque) };
+    let before = Effect { state: State::Succeeded("ok".into()), ..before };
+    let domain = Domain::new("rollout").unwrap();
+    let elsewhere = Ask { bound: Some(Bound { domain, epoch: 1 }), ..ask(NEW, b"p") };
+    let (verdict, _) = claim(NOW, Some(&before), &elsewhere, Fence(8));
+    assert!(matches!(&verdict, Verdict::Refused { reason } if reason.contains("connector")));
+    let next = Ask { bound: Some(Bound { epoch: 1, ..bound() }), ..ask(NEW, b"p") };
+    let (verdict, _) = claim(NOW, Some(&before), &next, Fence(8));
+    assert!(matches!(verdict, Verdict::Outdated(_)), "{verdict:?}");
 }
