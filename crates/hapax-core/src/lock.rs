@@ -65,6 +65,21 @@ pub struct Lock {
 mod tests {
     use super::*;
 
+    #[test]
+    fn a_lock_is_read_as_it_is_written() {
+        let key = LockKey(0x00ab_cdef_0123_4567);
+        assert_eq!(key.to_string(), "lock_00abcdef01234567");
+        assert_eq!("lock_00abcdef01234567".parse(), Ok(key));
+        for bad in [
+            "lock_00abcdef0123456",
+            "lock_000abcdef01234567",
+            "00abcdef01234567",
+            "lock_00abcdef0123456z",
+        ] {
+            assert_eq!(bad.parse::<LockKey>(), Err(NoLock), "{bad}");
+        }
+    }
+
     /// Proves P-4 for the framing of the lock key.
     #[test]
     fn lock_names_are_framed() {
