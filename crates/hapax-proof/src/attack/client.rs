@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use clap::ValueEnum;
-use hapax::tokio_postgres::{Client as PgClient, Config, NoTls};
+use hapax::tokio_postgres::{Client as PgClient, Config, NoTls, Row};
 use http_body_util::{BodyExt as _, Full};
 use hyper::{Method, Request, StatusCode};
 use hyper_util::client::legacy::Client as HttpClient;
@@ -246,6 +246,19 @@ async fn connect(url: &str) -> Result<PgClient, String> {
 const APPLY: &str = "INSERT INTO applied (target, by) VALUES ($1, $2)";
 const SETTLE: &str = "SELECT hapax.settle($1, $2, $3, $4)";
 
+/// The attempt and the fence of a claim that was granted; or by whom the effect was done.
+fn granted(row: &Row) -> Result<Result<(String, i64), u64>, String> {
+    match row.get::<_, &str>(0) {
+        "replayed" => {
+            let outcome: Vec<u8> = row.get(3);
+            let by = std::str::from_utf8(&outcome).ok().and_then(super::author_in);
+            by.map(Err).ok_or_else(|| "the outcome has no author".into())
+        }
+        "granted" => Ok(Ok((row.get(1), row.get(2)))),
+        verdict => Err(verdict.to_owned()),
+    }
+}
+
 /// Claims, works and settles in one transaction, and repeats it when the answer did not come.
 async fn sql(orders: &Orders) -> Result<u64, String> {
     let mut last = String::new();
@@ -272,16 +285,10 @@ async fn sql_once(orders: &Orders) -> Result<u64, String> {
         )
         .await
         .map_err(failed)?;
-    match row.get::<_, &str>(0) {
-        "replayed" => {
-            let outcome: Vec<u8> = row.get(3);
-            let by = std::str::from_utf8(&outcome).ok().and_then(super::author_in);
-            return by.ok_or_else(|| "the outcome has no author".into());
-        }
-        "granted" => {}
-        verdict => return Err(verdict.to_owned()),
-    }
-    let (attempt, fence): (String, i64) = (row.get(1), row.get(2));
+    let (attempt, fence) = match granted(&row)? {
+        Ok(grant) => grant,
+        Err(by) => return Ok(by),
+    };
     tokio::time::sleep(Duration::from_millis(orders.work_ms.min(50))).await;
     tx.execute(APPLY, &[&orders.target, &(orders.by as i64)]).await.map_err(failed)?;
     let outcome = orders.by.to_string().into_bytes();
@@ -313,16 +320,10 @@ async fn sql_leased(orders: &Orders) -> Result<u64, String> {
         )
         .await
         .map_err(failed)?;
-    match row.get::<_, &str>(0) {
-        "replayed" => {
-            let outcome: Vec<u8> = row.get(3);
-            let by = std::str::from_utf8(&outcome).ok().and_then(super::author_in);
-            return by.ok_or_else(|| "the outcome has no author".into());
-        }
-        "granted" => {}
-        verdict => return Err(verdict.to_owned()),
-    }
-    let (attempt, fence): (String, i64) = (row.get(1), row.get(2));
+    let (attempt, fence) = match granted(&row)? {
+        Ok(grant) => grant,
+        Err(by) => return Ok(by),
+    };
     tokio::time::sleep(Duration::from_millis(orders.work_ms)).await;
     if boot_ms() - asked_ms >= SQL_LEASE_MS * 7 / 8 {
         return Err("stopped in time".into());
