@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use hapax_core::attempt::{AttemptId, Fence};
 use hapax_core::effect::{Ask, Report, Safety, Settled, StateName, Verdict};
+use hapax_core::epoch::Domain;
 use hapax_core::fingerprint::Fingerprint;
 use hapax_core::key::Key;
 use hapax_core::lease::LeaseId;
@@ -13,7 +14,9 @@ use hapax_core::outcome::Outcome;
 use hapax_core::part::{Part, PartFilter};
 use hapax_sqlite::{Options, SqliteStore};
 use hapax_store::outbox::Attachments;
-use hapax_store::{Answer, Clock, Command, Job, ManualClock, Store, StoreError, call, read};
+use hapax_store::{
+    Answer, Clock, Command, Job, Limits, ManualClock, Store, StoreError, call, read,
+};
 use rusqlite::Connection;
 
 const LEASE: LeaseId = LeaseId::from_bytes([1; 16]);
@@ -101,6 +104,28 @@ fn ask(key: u8) -> Ask {
 
 fn success() -> Report {
     Report::Succeeded(Outcome::new(*b"done"))
+}
+
+/// Proves C-4: with as many domains as are kept, a known one still moves, and a new one does not.
+#[test]
+fn a_namespace_has_a_limited_number_of_domains() {
+    let ledger = Ledger::new();
+    let others = format!(
+        "WITH RECURSIVE n (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM n WHERE n < {})
+         INSERT INTO epoch (namespace, domain, epoch) SELECT 1, 'd' || n, 1 FROM n",
+        Limits::DOMAINS - 1
+    );
+    ledger.sql().execute_batch(&others).expect("domains");
+    let advance = |domain: &str, seen| {
+        let (namespace, domain) =
+            (Namespace::default(), Domain::new(domain).expect("a plain name"));
+        let (to, actor, reason) = (seen + 1, "ann".into(), "full".into());
+        ledger.run(Command::Advance { namespace, domain, seen, to, actor, reason })
+    };
+    advance("last", 0).expect("there is room for one");
+    let refused = advance("one-more", 0);
+    assert!(matches!(refused, Err(StoreError::Invalid(_))), "{refused:?}");
+    advance("d7", 1).expect("it is known");
 }
 
 /// Proves K-16: a statement that fails in the database takes only its own command with it.

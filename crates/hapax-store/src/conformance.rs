@@ -14,6 +14,7 @@ mod effect;
 mod epoch;
 mod journal;
 mod lease;
+mod limits;
 mod lock;
 mod outbox;
 mod part;
@@ -24,6 +25,7 @@ pub use effect::*;
 pub use epoch::*;
 pub use journal::*;
 pub use lease::*;
+pub use limits::*;
 pub use lock::*;
 pub use outbox::*;
 pub use part::*;
@@ -112,11 +114,16 @@ macro_rules! conformance {
             the_expiry_pass_surfaces_what_was_left
             a_silent_lease_with_a_short_term_does_not_slow_the_others
             a_silent_lease_is_forgotten_in_bounded_time
+            a_lease_has_a_minimum_term
+            a_renewal_records_the_notice_that_its_holder_has_seen
+            texts_are_kept_up_to_their_limits
+            rollback_steps_are_kept_up_to_their_limits
             listing_filters_by_state_and_namespace
             a_token_counts_until_it_is_revoked
             a_key_counts_in_its_epoch_and_in_no_other
             what_is_under_way_when_an_epoch_ends_is_voided
             an_epoch_only_grows
+            a_step_of_an_epoch_has_a_limit
             every_field_survives_storage
             events_are_recorded_with_the_settle
             a_stale_claimant_emits_nothing

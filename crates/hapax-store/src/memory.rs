@@ -6,9 +6,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
-use hapax_core::attempt::AttemptId;
-#[cfg(feature = "proof")]
-use hapax_core::attempt::Fence;
+use hapax_core::attempt::{AttemptId, Fence};
 use hapax_core::effect::{Effect, Safety, State, StateName};
 #[cfg(feature = "proof")]
 use hapax_core::effect::{Report, Settled};
@@ -360,6 +358,15 @@ impl Txn for MemoryTxn<'_> {
         let known = self.tables.tokens.contains_key(&id);
         self.set(|tables| &mut tables.tokens, id, None);
         Ok(known)
+    }
+
+    fn put_first(&mut self, name: &Name, effect: &Effect) -> Result<Option<Fence>, StoreError> {
+        if self.tables.effects.contains_key(name) {
+            return Ok(None);
+        }
+        let fence = Fence(self.next_entry()?);
+        self.put_effect(name, &Effect { fence, ..effect.clone() })?;
+        Ok(Some(fence))
     }
 
     fn put_effect(&mut self, name: &Name, effect: &Effect) -> Result<(), StoreError> {

@@ -11,6 +11,7 @@ fn every_case_is_listed() {
         include_str!("../src/conformance/epoch.rs"),
         include_str!("../src/conformance/journal.rs"),
         include_str!("../src/conformance/lease.rs"),
+        include_str!("../src/conformance/limits.rs"),
         include_str!("../src/conformance/lock.rs"),
         include_str!("../src/conformance/outbox.rs"),
         include_str!("../src/conformance/part.rs"),

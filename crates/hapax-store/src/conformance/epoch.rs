@@ -1,7 +1,7 @@
 //! How a store handles epochs.
 
 use hapax_core::effect::State;
-use hapax_core::epoch::{Bound, Domain, Mismatch, Transition};
+use hapax_core::epoch::{self, Bound, Domain, Mismatch, Transition};
 
 use super::*;
 
@@ -109,5 +109,22 @@ cases! {
             entries.iter().map(|e| (e.event, e.actor.as_deref(), e.note.as_deref())).collect();
         let settled = (Event::Settled, Some("ann"), Some("new leader"));
         assert_eq!(told, [(Event::Granted, None, None), settled]);
+    }
+
+    /// Proves C-4: a typing mistake does not use up all epochs.
+    a_step_of_an_epoch_has_a_limit: |b| {
+        let refusal = |to| match try_advance(b, 0, to) {
+            Err(StoreError::Invalid(why)) => why,
+            other => panic!("not refused: {other:?}"),
+        };
+        let most = epoch::LONGEST_STEP;
+        for to in [most + 1, epoch::MAX] {
+            assert!(refusal(to).contains(&format!("more than {most} further")), "{to}");
+        }
+        assert!(refusal(epoch::MAX + 1).contains("the last epoch is"));
+        assert!(refusal(u64::MAX).contains("the last epoch is"));
+        assert_eq!(advance(b, 0, most), Transition { epoch: most, moved: true, voided: 0 });
+        let next = Transition { epoch: 2 * most - 1, moved: true, voided: 0 };
+        assert_eq!(advance(b, most, 2 * most - 1), next);
     }
 }

@@ -1,5 +1,7 @@
 //! How a store handles leases, and the effects that lapsed holders left behind.
 
+use hapax_core::lease::Lease;
+
 use super::*;
 
 cases! {
@@ -130,5 +132,39 @@ cases! {
         b.count(Command::Expire { limit: 10 });
         assert_eq!(leases(b), 1);
         assert_eq!(b.renew(b.lease), LeaseAnswer::Dead);
+    }
+
+    /// Proves K-17.
+    a_lease_has_a_minimum_term: |b| {
+        let open = |n, term_ms| {
+            let id = LeaseId::from_bytes([n; 16]);
+            b.run(Command::OpenLease { id, term_ms, holder: "brief".into(), forgetful: false })
+        };
+        let refused = open(60, Limits::SHORTEST_TERM_MS - 1);
+        assert!(matches!(refused, Err(StoreError::Invalid(_))), "{refused:?}");
+        for (n, term_ms) in [(61, Limits::SHORTEST_TERM_MS), (62, Limits::SHORTEST_TERM_MS + 1)] {
+            let opened = open(n, term_ms);
+            assert!(matches!(opened, Ok(Answer::Lease(LeaseAnswer::Held { .. }))), "{opened:?}");
+        }
+    }
+
+    /// Proves K-11: a reset waits for holders that cache outcomes, until each has seen its notice.
+    a_renewal_records_the_notice_that_its_holder_has_seen: |b| {
+        b.granted(1, ask(1));
+        b.settle(1, attempt(1), ok());
+        b.reset(1, attempt(1));
+        let notice = b.view(|view| view.notice());
+        let renew = |seen| match b.run(Command::RenewLease { id: b.lease, seen }) {
+            Ok(Answer::Lease(LeaseAnswer::Held { lease, notice })) => (lease.seen, notice),
+            other => panic!("not renewed: {other:?}"),
+        };
+        assert_eq!(renew(notice), (notice, notice));
+        assert_eq!(renew(notice - 1), (notice - 1, notice), "an earlier request that comes later");
+        assert_eq!(renew(notice + 1), (notice, notice), "a notice that this store never raised");
+        let never = Lease::FORGETFUL;
+        assert_eq!(renew(never), (never, notice));
+        let id = b.lease;
+        let stored = b.view(move |view| view.lease(id)).expect("a lease");
+        assert_eq!(stored.seen, never);
     }
 }
