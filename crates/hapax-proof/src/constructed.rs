@@ -253,11 +253,11 @@ pub fn orphans(times: u64, report: &mut Report) {
             let hapax = hapax.background(false).open(&url).await.expect("a ledger");
             let none = Arc::new(AtomicU64::new(0));
             run(&hapax, key(0), &none).await.expect("done");
-            standby("nobody");
+            standby("absent");
             let claim = hapax.effect(key(1)).safety(Safety::Opaque).wait(Duration::from_secs(1));
             let told = tokio::time::timeout(
                 Duration::from_secs(120),
-                claim.run(|_| async { Ok::<_, Failure>("nobody was told") }),
+                claim.run(|_| async { Ok::<_, Failure>("not acknowledged") }),
             );
             let told = told.await;
             report.expect(!matches!(told, Ok(Ok(_))), || "it was told without a standby".into());
@@ -273,7 +273,8 @@ pub fn orphans(times: u64, report: &mut Report) {
                     break;
                 }
                 if Instant::now() >= deadline {
-                    report.violation(format!("the claim stays granted to nobody: {again:?}"));
+                    report
+                        .violation(format!("the claim stays granted without a holder: {again:?}"));
                     break;
                 }
                 tokio::time::sleep(Duration::from_millis(100)).await;

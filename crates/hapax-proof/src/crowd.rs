@@ -44,7 +44,9 @@ pub fn crowd(keys: u64, report: &mut Report) {
                     Ok(_) => {
                         report.violation(format!("key {n}: told the outcome of another payload"))
                     }
-                    Err(Error::Conflict { .. }) => report.count("callers told of the conflict", 1),
+                    Err(Error::Conflict { .. }) => {
+                        report.count("callers answered with the conflict", 1)
+                    }
                     Err(error) => report.violation(format!("key {n}: {error}")),
                 }
             }

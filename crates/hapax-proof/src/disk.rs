@@ -174,7 +174,7 @@ pub fn failing_syncs(syncs: u64, report: &mut Report) {
         field.judge(keys, report);
         field.verify(report);
     }
-    let stopped = report.figure("calls that were told HX0104");
+    let stopped = report.figure("calls answered with HX0104");
     report.expect(stopped > 0, || "vacuous: no caller was told that the disk failed".into());
 }
 
@@ -185,7 +185,7 @@ pub fn full_disks(times: u64, report: &mut Report) {
             return report.skip(format!("full disks need root and tmpfs: {why}"));
         }
     }
-    let told = report.figure("calls that were told HX0102");
+    let told = report.figure("calls answered with HX0102");
     report.expect(told > 0, || "vacuous: no caller was told that the disk is full".into());
 }
 

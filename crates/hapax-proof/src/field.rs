@@ -172,7 +172,7 @@ impl Field {
         for (count, what) in [
             (lost, "acknowledged and lost"),
             (duplicate, "executed more than once"),
-            (unexpected, "executed though nobody was at it"),
+            (unexpected, "executed without an attempt"),
         ] {
             report.count(what, count);
             report.expect(count == 0, || format!("{count} {what}"));
@@ -263,7 +263,7 @@ impl Field {
                 });
             }
             for (event, what) in [
-                (Event::Expired, "claims whose holder was given up"),
+                (Event::Expired, "claims whose holder was declared dead"),
                 (Event::Contradicted, "stale successes that were journalled and not believed"),
             ] {
                 let seen = entries.iter().filter(|entry| entry.event == event).count();
@@ -293,10 +293,10 @@ impl Field {
             for call in read_log(&log) {
                 report.count("calls", 1);
                 if let Some((_, Reply::Outcome(_))) = call.told {
-                    report.count("calls that were told an outcome", 1);
+                    report.count("calls answered with an outcome", 1);
                 }
                 if let Some(code) = &call.failed {
-                    report.count(format!("calls that were told {code}"), 1);
+                    report.count(format!("calls answered with {code}"), 1);
                 }
                 calls.entry(call.key).or_default().push(call);
             }
@@ -398,7 +398,7 @@ fn judge_key(
         _ => None,
     };
     let acknowledged = calls.iter().any(|call| call.told.is_some());
-    report.count("keys with an outcome that somebody was told", u64::from(acknowledged));
+    report.count("keys with an acknowledged outcome", u64::from(acknowledged));
     for call in calls {
         if let Some((_, Reply::Outcome(by))) = call.told {
             report.count("outcomes acknowledged", 1);
@@ -416,7 +416,7 @@ fn judge_key(
         let shown = matches!(name, Some(StateName::Unknown | StateName::Indeterminate))
             // The target takes a late first arrival, and tells the next caller that asks.
             || (kind == Kind::Keyed && name == Some(StateName::Failed));
-        report.count("outcomes nobody knows, shown to somebody", 1);
+        report.count("unknown outcomes, shown as needing attention", 1);
         report.expect(shown, || wrong(format!("executed, and now: {state:?}")));
     }
     let running = state.is_some_and(|state| matches!(state, State::Running { .. }));

@@ -100,7 +100,7 @@ pub fn lineage(postgres: Option<&Postgres>, times: u64, report: &mut Report) {
                 tell(&hapax).await?;
                 compare(&hapax, at_which.as_deref().unwrap_or("the end"), report).await?;
                 let Some(point) = at_which else {
-                    report.count("processes that got to the end", 1);
+                    report.count("processes that finished", 1);
                     break;
                 };
                 report.count(format!("processes killed at {point}"), 1);
@@ -112,7 +112,7 @@ pub fn lineage(postgres: Option<&Postgres>, times: u64, report: &mut Report) {
         report.violation(format!("{trouble:?}"));
     }
     // The end of a batch, its events and the cursor: three commits, each with failpoints around it.
-    report.at_least("processes that got to the end", times);
+    report.at_least("processes that finished", times);
     let killed = |(what, count): &(String, u64)| what.contains("killed").then_some(*count);
     let kills: u64 = report.figures.iter().filter_map(killed).sum();
     report.expect(kills >= 12 * times, || format!("vacuous: {kills} kills"));

@@ -125,7 +125,7 @@ impl Model for Protocol {
                     world.outcome(key).is_none_or(|by| world.executed(key).contains(&by))
                 })
             }),
-            Property::always("what was executed is recorded, or somebody is shown it", surfaced),
+            Property::always("each execution is recorded, or shown as needing attention", surfaced),
             Property::always(
                 "one effect at a time has the lock",
                 |protocol: &Self, world: &World| !protocol.locked || world.running() <= 1,
@@ -139,7 +139,7 @@ impl Model for Protocol {
         } else if self.pauses > 0
             && matches!(self.target, Target::Transactional | Target::Keyed | Target::Fenced)
         {
-            properties.push(Property::sometimes("somebody is overtaken", |_, world: &World| {
+            properties.push(Property::sometimes("a worker is overtaken", |_, world: &World| {
                 world.was_overtaken()
             }));
         }

@@ -411,7 +411,7 @@ impl Field {
             let judged = self.decide(key, !before.is_empty()).await?;
             report
                 .expect(matches!(judged, Judged::Decided(_)), || format!("{dataset}: {judged:?}"));
-            report.count("outcomes that somebody decided", 1);
+            report.count("outcomes that an operator decided", 1);
         }
         let again = operator.operate(kind, dataset).await;
         report.expect(again.is_ok(), || format!("{dataset}: asked again: {again:?}"));
@@ -440,7 +440,7 @@ impl Field {
             Err(Error::Ledger(hapax::Error::Blocked(blocked))) => blocked.holder == Some(key),
             _ => false,
         };
-        report.expect(told, || format!("{dataset}: whoever waits is told: {other:?}"));
+        report.expect(told, || format!("{dataset}: a waiting caller got: {other:?}"));
         let stuck = [StateName::Indeterminate, StateName::Partial];
         let shown = self.operator.hapax.list(&stuck, 1_000).await?;
         let shown = shown.iter().any(|found| found.name.key == key);

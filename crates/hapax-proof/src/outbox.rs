@@ -347,7 +347,7 @@ pub fn outbox(
     writers.clear();
     match blocking(drained(&field.ledger, field.directory.path().join("signing-key"))) {
         Ok(redriven) => {
-            report.count("given up because dispatchers died with them, and redriven", redriven);
+            report.count("parked because their dispatchers died, and redriven", redriven);
         }
         Err(left) => report.violation(format!("the dispatchers leave behind: {left}")),
     }
@@ -398,11 +398,11 @@ fn judge_field(field: &Field, report: &mut Report) {
     let streams: BTreeSet<&String> = arrived.iter().map(|(stream, _)| stream).collect();
     report.count("events committed", committed.len() as u64);
     report.count("streams", streams.len() as u64);
-    report.count("sent again after a kill, and known by their ids", repeated);
+    report.count("sent again after a kill, and recognised by their ids", repeated);
     for (count, what) in [
         (lost, "committed and lost"),
         (duplicate, "arrived twice under different ids"),
-        (unexpected, "arrived though nobody began them"),
+        (unexpected, "arrived without a delivery attempt"),
         (reordered, "arrived before an earlier one of their stream"),
     ] {
         report.count(what, count);

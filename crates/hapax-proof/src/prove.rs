@@ -180,9 +180,9 @@ const HEAD: &str = "# Proof
 
 Written by `cargo xtask prove`, which breaks hapax on purpose. A separate process that appends and syncs is the
 only judge of what happened; callers write down what they asked and were told; the ledger is compared with both.
-For every key: executed at most once, every acknowledged outcome still there, every outcome that nobody knows
-shown to somebody, a history that one write-once register explains, a record that its journal leads to, a
-journal that verifies. A run in which too little succeeded, or in which a fault never met work, counts as wrong.
+For every key: executed at most once, every acknowledged outcome still there, every unknown outcome shown as
+needing attention, a history that one write-once register explains, a record that its journal leads to, a
+journal that verifies. A run in which too little succeeded, or in which a fault never overlapped work, counts as wrong.
 The attack from outside is on the binary as it is shipped; all else is built with failpoints.
 
 ";

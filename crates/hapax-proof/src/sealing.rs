@@ -83,7 +83,7 @@ async fn slowly(hapax: &Hapax, url: &str, nth: u64, rounds: u64, seed: u64) -> u
         let tx = client.transaction().await.expect("a transaction");
         let effect = hapax.effect(key(nth, round));
         let once = effect.once_in_postgres(&tx, async |_, _| Ok::<_, Failure>(outcome(round)));
-        once.await.expect("nobody else wants it");
+        once.await.expect("the sealer is not shared");
         tokio::time::sleep(Duration::from_micros(dice.random_range(0..5_000))).await;
         tx.commit().await.expect("committed");
     }

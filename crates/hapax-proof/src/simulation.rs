@@ -165,10 +165,10 @@ pub fn simulate(seeds: std::ops::Range<u64>, report: &mut Report) {
     ] {
         report.at_least(fault, 1);
     }
-    let (calls, done) = (report.figure("calls"), report.figure("calls that were told an outcome"));
+    let (calls, done) = (report.figure("calls"), report.figure("calls answered with an outcome"));
     report.expect(done * 2 >= calls, || format!("vacuous: {done} of {calls} calls succeeded"));
-    let struck = report.figure("faults that struck while somebody was at work");
-    report.at_least("faults that struck while somebody was at work", struck.max(1) / 2);
+    let struck = report.figure("faults that struck while a caller was at work");
+    report.at_least("faults that struck while a caller was at work", struck.max(1) / 2);
 }
 
 /// Simulates these seeds until something is wrong.
@@ -438,7 +438,7 @@ impl World {
             return;
         }
         let id = self.log.begin_reset(kind);
-        match hapax.reset(kind.key(), effect.seen(), "somebody", "again").await {
+        match hapax.reset(kind.key(), effect.seen(), "operator", "again").await {
             Ok(Judged::Decided(_)) => self.log.end_reset(id),
             Ok(_) => self.log.void(id),
             Err(_) => {}

@@ -114,7 +114,7 @@ fn reset(attack: &Attack, round: u64, report: &mut Report) {
                 *resets -= 1;
             }
         }
-        _ => report.count("resets whose answer did not come", 1),
+        _ => report.count("resets without an answer", 1),
     }
 }
 

@@ -67,7 +67,7 @@ impl Attack {
             self.judge_key(n, executed, heard, resets, effects.get(&name), report);
         }
         let keys = progress.front;
-        report.count("keys with an outcome that a caller was told", told);
+        report.count("keys with an acknowledged outcome", told);
         report
             .expect(told * 2 >= keys, || format!("vacuous: {told} of {keys} keys have an outcome"));
     }
@@ -122,7 +122,7 @@ impl Attack {
                 Some(StateName::Succeeded | StateName::Unknown | StateName::Indeterminate)
             );
             report.count(
-                "outcomes that are unknown, and shown",
+                "unknown outcomes, shown as needing attention",
                 u64::from(times > 0 && shown && recorded.is_none()),
             );
             report.expect(times == 0 || shown, || wrong("executed, and not shown as such".into()));

@@ -126,15 +126,18 @@ impl Model for Flight {
             Property::always("one leads at a time", |_, hall: &Hall| {
                 hall.callers.iter().filter(|caller| **caller == Caller::Leading).count() <= 1
             }),
-            Property::always("nobody follows another payload", |flight: &Self, hall: &Hall| {
-                hall.callers.iter().enumerate().all(|(c, caller)| match caller {
-                    Caller::Following(leader) => {
-                        flight.fingerprint(c) == flight.fingerprint(*leader)
-                    }
-                    _ => true,
-                })
-            }),
-            Property::always("nobody follows one who is gone", |_, hall: &Hall| {
+            Property::always(
+                "a caller follows only its own payload",
+                |flight: &Self, hall: &Hall| {
+                    hall.callers.iter().enumerate().all(|(c, caller)| match caller {
+                        Caller::Following(leader) => {
+                            flight.fingerprint(c) == flight.fingerprint(*leader)
+                        }
+                        _ => true,
+                    })
+                },
+            ),
+            Property::always("no caller follows a leader that left", |_, hall: &Hall| {
                 !hall.callers.contains(&Caller::Stranded)
             }),
             Property::eventually("everybody is served", |_, hall: &Hall| {

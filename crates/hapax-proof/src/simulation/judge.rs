@@ -158,7 +158,7 @@ pub(super) async fn judge(world: &World, scenario: &str, only_stalls: bool, repo
         }
         report.expect(folds(effect, &entries), || wrong("the record is not the journal's".into()));
         let lapsed = entries.iter().filter(|entry| entry.event == Event::Expired).count();
-        report.count("effects whose holder was given up", lapsed as u64);
+        report.count("effects whose holder was declared dead", lapsed as u64);
         report.expect(!only_stalls || lapsed == 0, || {
             wrong(format!("{lapsed} given up while only the store stalled"))
         });
@@ -186,7 +186,7 @@ fn tally(world: &World, calls: &[Call], report: &mut Report) {
     let asked = calls.iter().filter(|call| !call.reset);
     let told = |call: &&Call| matches!(call.told, Some((_, Reply::Outcome(_))));
     report.count("calls", asked.clone().count() as u64);
-    report.count("calls that were told an outcome", asked.filter(told).count() as u64);
+    report.count("calls answered with an outcome", asked.filter(told).count() as u64);
     let tally = &world.line.tally;
     report.count("calls to the store", load(&tally.calls));
     report.count("calls to the store that failed before they took effect", load(&tally.before));
@@ -195,7 +195,7 @@ fn tally(world: &World, calls: &[Call], report: &mut Report) {
     report.count("nodes killed", load(&world.faults.crashes));
     report.count("nodes paused", load(&world.faults.pauses));
     report.count("stalls of the store", load(&world.faults.stalls));
-    report.count("faults that struck while somebody was at work", load(&tally.overlapping));
+    report.count("faults that struck while a caller was at work", load(&tally.overlapping));
 }
 
 /// The ledger's effects and its journal, read from the store itself.
