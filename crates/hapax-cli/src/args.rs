@@ -22,7 +22,7 @@ pub(crate) use serving::{Dev, Listen, LogFormat, Preset, Proxy, Role, Serve, Tok
     after_help = "\
 Exit codes: 0 done or replayed; the program's own code when `run` executed it and it failed;
 64 wrong usage; 65 conflict; 69 store unreachable; 73 refused by a guard;
-75 in flight or locked, try later; 78 outcome unknown, someone must look."
+75 in flight or locked, try later; 78 outcome unknown, an operator must decide."
 )]
 pub(crate) struct Args {
     #[command(flatten)]

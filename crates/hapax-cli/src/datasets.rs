@@ -49,7 +49,7 @@ pub(crate) async fn main(global: &Global, datasets: Datasets) -> Result<Exit, Fa
                 output::json(&shown(&dataset, declared));
                 Ok(Exit::Done)
             }
-            None => Err(Failed::usage(format!("nobody declared {dataset:?}"))
+            None => Err(Failed::usage(format!("the dataset {dataset:?} is not declared"))
                 .next("Declare it in hapax.toml, then: hapax datasets declare")),
         },
         Datasets::Declare { config } => {

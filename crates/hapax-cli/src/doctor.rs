@@ -12,9 +12,7 @@ pub(crate) async fn main(global: &Global, args: &args::Doctor) -> Result<Exit, F
     let hapax = output::open(global).await?;
     if args.after_restore {
         let running = hapax.after_restore().await?;
-        eprintln!(
-            "hapax: fences were raised; {running} effects were running and are left to nobody"
-        );
+        eprintln!("hapax: fences were raised; {running} running effects have no holder now");
     }
     if args.repair {
         let repaired = hapax.repair().await?;

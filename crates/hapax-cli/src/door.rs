@@ -36,9 +36,9 @@ async fn reloading(mut hangup: Signal, tls: Option<Tls>) {
     while hangup.recv().await.is_some() {
         let Some(tls) = &tls else { continue };
         match tls.reload() {
-            Ok(()) => tracing::info!(name: "tls_reloaded", "the certificate was read again"),
+            Ok(()) => tracing::info!(name: "tls_reloaded", "the certificate was reloaded"),
             Err(error) => {
-                tracing::error!(name: "tls_not_reloaded", %error, "the old certificate stays");
+                tracing::error!(name: "tls_not_reloaded", %error, "reloading the certificate failed; the old one stays in use");
             }
         }
     }
@@ -63,6 +63,6 @@ pub(crate) fn is_stopping() {
 
 fn notify(state: NotifyState<'_>) {
     if let Err(error) = sd_notify::notify(&[state]) {
-        tracing::warn!(name: "notify_failed", %error, "systemd could not be told");
+        tracing::warn!(name: "notify_failed", %error, "notifying systemd failed");
     }
 }

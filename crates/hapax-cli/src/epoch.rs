@@ -30,9 +30,7 @@ pub(crate) async fn main(global: &Global, epoch: Epoch) -> Result<Exit, Failed> 
             let epochs = Epochs::new(hapax);
             let moved = epochs.advance_to(&domain, (seen, to), &by, reason.trim()).await?;
             if current == 0 && moved.moved && !global.json {
-                eprintln!(
-                    "hapax: {domain} was in epoch 0, as every domain that nobody has heard of"
-                );
+                eprintln!("hapax: {domain} was in epoch 0: it was not used before");
             }
             if global.json {
                 output::json(&wire::Transition::of(&domain, moved));
@@ -59,11 +57,13 @@ pub(crate) async fn main(global: &Global, epoch: Epoch) -> Result<Exit, Failed> 
 /// `connector:7`: an epoch of a domain.
 pub(crate) fn bound(text: &str) -> Result<Bound, Failed> {
     let refuse = |what: String| {
-        Failed::usage(format!("{text:?} is no epoch such as connector:7: {what}"))
-            .next("See which epoch it is: hapax epoch show")
+        Failed::usage(format!(
+            "invalid epoch {text:?}: {what}; write DOMAIN:N, such as connector:7"
+        ))
+        .next("See which epoch it is: hapax epoch show")
     };
     let parts = text.split_once(':');
-    let (domain, epoch) = parts.ok_or_else(|| refuse("there is no colon in it".into()))?;
+    let (domain, epoch) = parts.ok_or_else(|| refuse("it has no colon".into()))?;
     let domain = Domain::new(domain).map_err(|error| refuse(error.to_string()))?;
     let epoch = epoch.parse().map_err(|error| refuse(format!("{epoch:?}: {error}")))?;
     Ok(Bound { domain, epoch })
@@ -102,7 +102,7 @@ async fn skip(
     if global.json {
         output::json(&json!({ "skipped": skipped }));
     } else {
-        output::print(&format!("{skipped} let go; nobody will look for them any more."));
+        output::print(&format!("Effects skipped: {skipped}."));
     }
     Ok(Exit::Done)
 }

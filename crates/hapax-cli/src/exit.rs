@@ -102,7 +102,7 @@ impl From<Error> for Failed {
                 (Exit::Look, "Find out whether it happened; see: hapax effects list --stuck")
             }
             Error::Refused { .. } => {
-                (Exit::Refused, "hapax effects show tells what is recorded, by whom and why.")
+                (Exit::Refused, "See the record and its history: hapax effects show KEY")
             }
             Error::Failed { .. } => (Exit::Program(1), "It did not happen and may be tried again."),
             Error::Epoch(_) => (
@@ -177,7 +177,7 @@ impl From<hapax_pipeline::Error> for Failed {
             Pipeline::Invalid(_) => (Exit::Usage, "Correct it, and try again."),
             Pipeline::Refused(_) => (
                 Exit::Refused,
-                "hapax datasets show tells what is asked for; hapax reviews list who was asked.",
+                "See what the dataset requires: hapax datasets show; and its reviews: hapax reviews list",
             ),
             Pipeline::Skipped { .. } => (Exit::Later, "Try again later."),
             Pipeline::Escalated { .. } => (

@@ -37,7 +37,9 @@ impl From<Error> for Failed {
                 Exit::Later,
                 "Run it again: what was read so far is kept, and is not paid for twice.",
             ),
-            Error::Restless(_) => (Exit::Later, "Run it again when nobody changes the ontology."),
+            Error::Restless(_) => {
+                (Exit::Later, "Run it again when the ontology no longer changes.")
+            }
             _ => (Exit::Usage, "docs/extraction.md says what is taken."),
         };
         Self { code: Some(error.code()), ..Self::new(exit, error.to_string()).next(next) }

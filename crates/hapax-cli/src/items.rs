@@ -231,7 +231,7 @@ async fn versions(global: &Global, workflow: &str, show: Option<Version>) -> Res
         return Ok(Exit::Done);
     }
     let rows: Vec<_> = scripts.iter().map(version_row).collect();
-    let head = ["VERSION", "STANDING", "BY", "MADE", "COST", "TOUCHES", "ATTEMPT", "WHY"];
+    let head = ["VERSION", "STATUS", "BY", "MADE", "COST", "TOUCHES", "ATTEMPT", "WHY"];
     let counts = scripts.iter().filter(|script| script.standing == VersionStatus::Usable);
     let counts = counts.map(|script| script.version).max();
     let documents = scripts.iter().map(|script| wire::ScriptVersion::of(script, counts));

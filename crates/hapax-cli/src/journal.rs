@@ -190,7 +190,7 @@ fn check_proof(global: &Global, file: &Path, public_key: Option<&str>) -> Result
     let verifier = match public_key {
         Some(text) => read_key(text)?,
         None => {
-            eprintln!("hapax: believing the public key inside the proof; pin it with --public-key");
+            eprintln!("hapax: trusting the public key inside the proof; pin it with --public-key");
             embedded
         }
     };

@@ -61,7 +61,7 @@ fn derive(global: &Global, args: &args::Key, fields: &Json, line: usize) -> Resu
     let (key, components) = fields.derive(&args.derivation).map_err(wrong)?;
     for name in fields.unused() {
         eprintln!(
-            "hapax: input line {line}: field {name:?} is no part of {} and was ignored",
+            "hapax: input line {line}: field {name:?} is not a field of {} and was ignored",
             args.derivation
         );
     }

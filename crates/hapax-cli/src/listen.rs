@@ -38,8 +38,9 @@ pub(crate) async fn main(global: &Global, asked: &Listen) -> Result<Exit, Failed
     let secrets = asked.secret.iter().map(|secret| Secret::parse(secret));
     let secrets = secrets.collect::<Result<_, _>>();
     let secrets = secrets.map_err(|error| Failed::usage(format!("--secret: {error}")))?;
-    let answer = StatusCode::from_u16(asked.answer)
-        .map_err(|_| Failed::usage(format!("--answer {} is no HTTP status", asked.answer)))?;
+    let answer = StatusCode::from_u16(asked.answer).map_err(|_| {
+        Failed::usage(format!("invalid --answer {}: not an HTTP status", asked.answer))
+    })?;
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, asked.port)).await;
     let listener = listener
         .map_err(|error| Failed::new(Exit::Unreachable, format!("port {}: {error}", asked.port)))?;

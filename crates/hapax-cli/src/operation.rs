@@ -149,7 +149,7 @@ fn parameters(asked: &args::pipeline::Operation) -> Result<String, Failed> {
     for param in &asked.param {
         let (name, value) = param
             .split_once('=')
-            .ok_or_else(|| Failed::usage(format!("--param {param:?} is no NAME=VALUE")))?;
+            .ok_or_else(|| Failed::usage(format!("invalid --param {param:?}: write NAME=VALUE")))?;
         if members.iter().any(|(known, _)| known == name) {
             return Err(Failed::usage(format!("--param {name} is given twice")));
         }

@@ -75,7 +75,7 @@ impl Telemetry {
             let _ = stopped.send(());
         });
         if tokio::time::timeout(patience, waiting).await.is_err() {
-            eprintln!("hapax: the collector does not answer; it was not told all");
+            eprintln!("hapax: the collector does not answer; some telemetry was not exported");
         }
     }
 }
@@ -255,7 +255,7 @@ mod told {
             let Self { meters, tracers, loggers } = self;
             for stopped in [meters.shutdown(), tracers.shutdown(), loggers.shutdown()] {
                 if let Err(error) = stopped {
-                    tracing::warn!(name: "telemetry_lost", %error, "a collector was not told all");
+                    tracing::warn!(name: "telemetry_lost", %error, "some telemetry was not exported");
                 }
             }
         }

@@ -152,7 +152,7 @@ async fn redrive(global: &Global, hapax: &Hapax, asked: &Redriven) -> Result<Exi
     }
     if left > 0 && !asked.may_duplicate && redrive.id.is_none() {
         return Err(Failed::new(Exit::Refused, "some are older than their receiver remembers ids")
-            .next("If it is no harm that they arrive twice, add --may-duplicate."));
+            .next("If a second arrival does no harm, add --may-duplicate."));
     }
     Ok(Exit::Done)
 }

@@ -115,7 +115,8 @@ fn settings(asked: &Proxy) -> Result<Settings, Failed> {
     }
     if let Some(name) = &asked.tenant_header {
         let name = name.parse();
-        let name = name.map_err(|_| Failed::usage("--tenant-header is no name of a header"))?;
+        let name =
+            name.map_err(|_| Failed::usage("invalid --tenant-header: not the name of a header"))?;
         settings = settings.tenant(Tenant::Header(name));
     }
     if let Some(wrong) = asked.redact.iter().find(|pointer| !pointer.starts_with('/')) {

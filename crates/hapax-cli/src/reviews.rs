@@ -31,11 +31,7 @@ async fn list(global: &Global, hapax: &Hapax, all: bool, limit: usize) -> Result
         return Ok(Exit::Done);
     }
     if reviews.is_empty() {
-        output::print(if all {
-            "Nobody was asked anything."
-        } else {
-            "Nothing waits for an answer."
-        });
+        output::print(if all { "There are no reviews." } else { "There are no pending reviews." });
         return Ok(Exit::Done);
     }
     let row = |review: &Review| {
@@ -48,7 +44,7 @@ async fn list(global: &Global, hapax: &Hapax, all: bool, limit: usize) -> Result
         ]
     };
     let rows: Vec<_> = reviews.iter().map(row).collect();
-    output::table(&["REVIEW", "ASKED", "STANDING", "DATASET", "REASON"], &rows);
+    output::table(&["REVIEW", "OPENED", "STATUS", "DATASET", "REASON"], &rows);
     Ok(Exit::Done)
 }
 
@@ -64,7 +60,7 @@ async fn open(global: &Global, opened: &Opened) -> Result<Exit, Failed> {
             .next("See: hapax journal list"));
     };
     if standing == ReviewStatus::Rejected {
-        let what = format!("somebody was asked, and said no: {review}");
+        let what = format!("a reviewer rejected it: {review}");
         return Err(Failed::new(Exit::Conflict, what).next("See: hapax reviews list --all"));
     }
     match global.json {

@@ -112,7 +112,7 @@ pub(crate) async fn serve(global: &Global, asked: &Serve) -> Result<Exit, Failed
         false => None,
     };
     if hapax.tokens().await?.is_empty() {
-        let what = "nobody is let in yet; make a token: hapax token create --role operator";
+        let what = "there is no token, so every request is refused; make one: hapax token create --role operator";
         log::say(asked.log_format, "no_tokens", what);
     }
     door::reload_on_hangup(tls.clone())?;

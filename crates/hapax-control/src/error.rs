@@ -18,14 +18,14 @@ pub enum Error {
     #[error(transparent)]
     Epoch(#[from] Mismatch),
     /// No key can be derived, or the key that came is not the derived one.
-    #[error("no key: {0}")]
+    #[error("no key can be derived: {0}")]
     KeyDerivation(String),
     /// The ledger is unavailable, so nothing was sent, or run.
-    #[error("the ledger cannot be asked: {0}")]
+    #[error("the ledger cannot be reached: {0}")]
     Unavailable(StoreError),
     /// It was sent, or run, and the ledger could not record it. It is recorded as soon as possible;
     /// ask again.
-    #[error("it was done or under way, and the ledger cannot be told: {0}")]
+    #[error("it was done or is running, and recording it failed: {0}")]
     Unrecorded(StoreError),
     /// It was sent until its policy or the retry budget ended it, and no try reached the peer.
     #[error("not done; sent {sent} of {most} times: {reason}")]

@@ -115,18 +115,20 @@ impl IntoResponse for Error {
                 (StatusCode::SERVICE_UNAVAILABLE, "The ledger cannot be asked")
             }
             Self::Failed { .. } | Self::Refused(_) => (StatusCode::BAD_GATEWAY, "It was not done"),
-            Self::Unanswered { .. } => (StatusCode::GATEWAY_TIMEOUT, "Nobody knows yet"),
+            Self::Unanswered { .. } => {
+                (StatusCode::GATEWAY_TIMEOUT, "The outcome is not known yet")
+            }
             Self::Ledger(hapax::Error::InFlight { .. } | hapax::Error::Locked { .. }) => {
-                (StatusCode::CONFLICT, "Somebody is doing it")
+                (StatusCode::CONFLICT, "Another attempt is running")
             }
             Self::Ledger(hapax::Error::Failed { .. }) => {
                 (StatusCode::SERVICE_UNAVAILABLE, "It was not done")
             }
-            Self::Ledger(_) => (StatusCode::CONFLICT, "Somebody must look first"),
+            Self::Ledger(_) => (StatusCode::CONFLICT, "The record needs attention first"),
         };
         // The message of a store may name files and hosts, which a remote sender must not see.
         let detail = match &self {
-            Self::Unavailable(_) => "what cannot be written down is not done".to_owned(),
+            Self::Unavailable(_) => "the ledger cannot record it, so nothing was done".to_owned(),
             Self::Unrecorded(_) => "it was done or begun, and is not written down yet".to_owned(),
             other => other.to_string(),
         };

@@ -161,7 +161,7 @@ pub enum Refusal {
     #[error("check: {0}")]
     Check(String),
     /// The dataset is not declared.
-    #[error("registry: nobody declared the dataset")]
+    #[error("registry: the dataset is not declared")]
     Unregistered,
     /// A reviewer was asked, and has not answered or has declined.
     #[error("review: {0}")]
@@ -497,7 +497,7 @@ mod tests {
         );
         let good = r#"{"h3":"872830828ffffff","care_label":"TK-NC","governance_ref":"board/7"}"#;
         assert_eq!(says("wells", good), "");
-        assert_eq!(says("other", good), "a dataset that nobody registered");
+        assert_eq!(says("other", good), "a dataset that is not registered");
     }
 
     #[test]

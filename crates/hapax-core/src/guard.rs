@@ -50,7 +50,7 @@ impl Kind {
             Self::Coordinates => "exact coordinates",
             Self::CareLabel => "not its dataset's care_label",
             Self::Governance => "no governance reference",
-            Self::Unregistered => "a dataset that nobody registered",
+            Self::Unregistered => "a dataset that is not registered",
         }
     }
 }

@@ -44,6 +44,6 @@ impl std::str::FromStr for Class {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let found = Self::ALL.into_iter().find(|class| class.as_str() == text);
-        found.ok_or_else(|| format!("{text:?} is no class of failures"))
+        found.ok_or_else(|| format!("invalid failure class {text:?}"))
     }
 }

@@ -53,7 +53,10 @@ impl std::str::FromStr for Action {
     fn from_str(text: &str) -> Result<Self, String> {
         let found = Self::ALL.into_iter().find(|action| action.as_str() == text);
         found.ok_or_else(|| {
-            format!("{text:?} is no action; there are: {}", Self::ALL.map(Self::as_str).join(", "))
+            format!(
+                "invalid action {text:?}; there are: {}",
+                Self::ALL.map(Self::as_str).join(", ")
+            )
         })
     }
 }

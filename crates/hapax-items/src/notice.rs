@@ -43,7 +43,7 @@ impl Items {
             self.tell_of(open).await
         };
         if let Err(error) = told.await {
-            tracing::warn!(name: "not_told", workflow, %error, "what people are asked is not told yet");
+            tracing::warn!(name: "escalations_not_emitted", workflow, %error, "emitting the open escalations failed; the next run retries");
         }
     }
 

@@ -448,7 +448,7 @@ impl Item {
             None => Difference::Significant,
         };
         if difference != Difference::Significant {
-            tracing::info!(name: "payload_differs", key = %asked.key, difference = difference.as_str(), "goes on with what was applied");
+            tracing::info!(name: "payload_differs", key = %asked.key, difference = difference.as_str(), "the call differs from the applied one; the run continues with the applied one");
             return self.result(asked, outcome).await;
         }
         let why = format!(
@@ -518,7 +518,7 @@ pub(crate) async fn look(
     let remote = hapax.remote();
     let Some(look) = remote.look(key).await? else { return Ok(None) };
     let Some(tool) = tool else {
-        tracing::warn!(name: "no_such_tool", tool = note.tool, %key, "a mutation cannot be looked for");
+        tracing::warn!(name: "no_such_tool", tool = note.tool, %key, "the tool of an unfinished mutation is not configured");
         let why = format!("there is no tool {:?} any more", note.tool);
         return remote.found(key, look, Finding::CannotTell(why)).await.map(Some);
     };

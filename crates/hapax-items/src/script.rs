@@ -307,6 +307,6 @@ pub(crate) fn check_name(workflow: &str) -> Result<(), Error> {
         return Ok(());
     }
     Err(Error::Invalid(format!(
-        "{workflow:?} is no name of a workflow: 1 to 64 letters, digits, `-`, `_` or `.`"
+        "invalid workflow name {workflow:?}: write 1 to 64 letters, digits, `-`, `_` or `.`"
     )))
 }

@@ -51,7 +51,7 @@ impl ScriptThreads {
             match Seat::start(seats.len()) {
                 Ok(seat) => seats.push(seat),
                 Err(error) => {
-                    tracing::warn!(name: "no_thread_for_scripts", %error, "scripts share the threads there are");
+                    tracing::warn!(name: "no_thread_for_scripts", %error, "starting a script thread failed; scripts share the running ones");
                 }
             }
         }

@@ -383,7 +383,7 @@ impl Items {
                 }
                 "repair" => match self.repair_run(workflow, id).await? {
                     Repair::Activated(version) => {
-                        tracing::info!(name: "script_repaired", workflow, %version, "goes on with the repaired script");
+                        tracing::info!(name: "script_repaired", workflow, %version, "the run continues with the repaired script");
                     }
                     Repair::Held(version) => {
                         self.tell_held(workflow, version).await?;

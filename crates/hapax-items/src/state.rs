@@ -84,7 +84,7 @@ impl std::str::FromStr for ItemState {
         let found = Self::ALL.into_iter().find(|state| state.as_str() == text);
         found.ok_or_else(|| {
             let all = Self::ALL.map(Self::as_str).join(", ");
-            format!("{text:?} is no state of an item; there are: {all}")
+            format!("invalid item state {text:?}; there are: {all}")
         })
     }
 }

@@ -48,7 +48,7 @@ fn named(name: String) -> Result<String, SettingsError> {
     match (1..=64).contains(&name.len()) && name.chars().all(fits) {
         true => Ok(name),
         false => Err(SettingsError(format!(
-            "{name:?} is no name of a tool: 1 to 64 letters, digits and underscores"
+            "invalid tool name {name:?}: write 1 to 64 letters, digits and underscores"
         ))),
     }
 }

@@ -85,7 +85,7 @@ async fn lapse(claim: &Claim, left: &PartRecord) -> Result<(), hapax::Error> {
         .safety(left.effect.safety)
         .part(left.part.clone())
         .wait(Duration::ZERO);
-    let nothing = || async { Err::<(), _>(Failure::not_done("nobody asks for it any more")) };
+    let nothing = || async { Err::<(), _>(Failure::not_done("no caller waits for it any more")) };
     match effect.run(|_| nothing()).await {
         Ok(_)
         | Err(

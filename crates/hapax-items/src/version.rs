@@ -37,6 +37,6 @@ impl std::str::FromStr for Version {
         let parts = text.split_once('.').and_then(|(major, minor)| {
             Some(Self { major: major.parse().ok()?, minor: minor.parse().ok()? })
         });
-        parts.ok_or_else(|| format!("{text:?} is no version; one is major.minor, such as 1.0"))
+        parts.ok_or_else(|| format!("invalid version {text:?}: write major.minor, such as 1.0"))
     }
 }

@@ -47,7 +47,7 @@ pub(crate) fn allows(source: &Source) -> (Vec<Inline>, Vec<Hit>) {
             match Rule::allowable(name) {
                 None => fault(format!("there is no rule `{name}` to allow")),
                 Some(rule) if reason.is_empty() => {
-                    fault(format!("`{rule}` is allowed here, and nobody says why"));
+                    fault(format!("`{rule}` is allowed here without a reason"));
                 }
                 Some(rule) => allows.push(Inline {
                     rule,

@@ -166,7 +166,7 @@ impl Pipeline {
 /// How often undoing a step may fail before a person is asked.
 const ROLLBACKS: u32 = 3;
 
-const EXACT: &str = "rollback: it names an exact place of a masked dataset, or is no text";
+const EXACT: &str = "rollback: it names an exact place of a masked dataset, or is not a text";
 
 /// The dataset that a note of this crate names.
 fn dataset_of(note: &str) -> Option<String> {

@@ -9,11 +9,11 @@ pub enum Error {
     /// A field of the key is missing, or an argument is invalid. Fix the caller.
     #[error("{0}")]
     Invalid(String),
-    /// A guard said no. Nothing was changed, or what was changed has to be rolled back.
+    /// A guard refused it. Nothing was changed, or what was changed has to be rolled back.
     #[error("refused: {0}")]
     Refused(Refusal),
     /// Another operation holds the dataset's lock, and the policy is to skip.
-    #[error("left: {holder} is at work on the dataset")]
+    #[error("skipped: {holder} holds the dataset's lock")]
     Skipped {
         /// The operation that holds the lock.
         holder: Key,

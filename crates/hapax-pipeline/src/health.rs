@@ -94,7 +94,7 @@ impl Findings {
                     );
                     self.add(
                         what,
-                        "compare what both wrote; then look for who works around the lock",
+                        "compare what both wrote; then find the program that bypasses the lock",
                     );
                 }
             }
@@ -116,7 +116,7 @@ impl Findings {
             What::Fail { .. } | What::Abort { .. } if age > STALE_MS => {
                 let days = age / (24 * 3600 * 1000);
                 let what = format!(
-                    "{key} on {dataset} failed {days} days ago, and nobody came back: it is stale"
+                    "{key} on {dataset} failed {days} days ago, and was not retried: it is stale"
                 );
                 self.add(what, "run it again, or let it go: hapax effects resolve --skip");
             }
@@ -167,7 +167,7 @@ impl Findings {
                 match expected.remove(&moment.mark.entry) {
                     Some(document) if document == moment.document() => {}
                     _ => self.add(
-                        format!("the outbox tells of entry {} what the journal does not: a mismatch", moment.mark.entry),
+                        format!("the outbox and the journal differ about entry {}: a mismatch", moment.mark.entry),
                         "verify the journal: hapax journal verify; then write lineage anew: hapax lineage export --to",
                     ),
                 }
@@ -177,7 +177,7 @@ impl Findings {
         missing.sort_unstable();
         if let Some(first) = missing.first() {
             let what = format!(
-                "lineage of {} entries, the first {first}, was not told: a mismatch",
+                "lineage of {} entries, the first {first}, is missing: a mismatch",
                 missing.len()
             );
             self.add(

@@ -193,7 +193,7 @@ fn hold(stage: &Stage, contract: &Contract, given: Inputs<'_>, what: &str) -> Re
     let Inputs { documents, unreadable } = given;
     if let Some(name) = unreadable.first() {
         let name = stage.clean(name);
-        let why = format!("{what}: {name} is neither JSON nor JSON lines, and has to be");
+        let why = format!("{what}: {name} must be JSON or JSON lines");
         return Err(Refusal::Contract(why));
     }
     if documents.is_empty() {

@@ -56,10 +56,10 @@ impl Meter {
     /// Its description, for people.
     pub fn description(self) -> &'static str {
         match self {
-            Self::Replays => "results that were told again",
+            Self::Replays => "replayed results",
             Self::LockFailures => "locks that others held",
             Self::Retries => "tries after the first",
-            Self::LineageRewrites => "lineage that was told again",
+            Self::LineageRewrites => "rewritten lineage",
             Self::Hits => "operations whose result was known",
             Self::Misses => "operations whose result was not known",
             Self::Energy => "an estimate of the energy that operations that succeeded took",

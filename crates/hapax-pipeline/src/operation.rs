@@ -88,9 +88,7 @@ impl Operation {
                 self.timestamp_bucket,
                 humantime::format_duration(width)
             )),
-            Err(_) => {
-                Some("timestamp_bucket: it is no UTC time; write 2026-11-16T06:00:00Z".into())
-            }
+            Err(_) => Some("timestamp_bucket: not a UTC time; write 2026-11-16T06:00:00Z".into()),
         }
     }
 

@@ -250,7 +250,7 @@ impl Pipeline {
             name: "lock_acquire_failed", target: "hapax::pipeline",
             pipeline = labels.pipeline, task = labels.task, dataset_id = labels.dataset_id,
             operation_type = labels.operation_type, sovereignty_event = labels.sovereignty_event,
-            %holder, "somebody else is at work on the dataset"
+            %holder, "another operation holds the dataset's lock"
         );
     }
 

@@ -69,7 +69,7 @@ pub async fn promote(
 /// Journals that an output was not put in place, each time.
 async fn refused(hapax: &Hapax, operation: Key, subject: Key) -> Result<(), Error> {
     let refusal = review::unanswered(hapax, subject).await?;
-    let refusal = refusal.unwrap_or_else(|| Refusal::Review("nobody was asked".into()));
+    let refusal = refusal.unwrap_or_else(|| Refusal::Review("no review was requested".into()));
     match Pipeline::new(hapax.clone()).granted(operation, None).await? {
         Some(stage) => refusal::record(hapax, &stage.about, Refused::PROMOTION, &refusal).await,
         None => Ok(()),

@@ -104,8 +104,8 @@ pub async fn standing(hapax: &Hapax, subject: Key) -> Result<Option<ReviewStatus
 /// The refusal of an operation whose newest review is pending or rejected.
 pub(crate) async fn unanswered(hapax: &Hapax, operation: Key) -> Result<Option<Refusal>, Error> {
     let why = match standing(hapax, operation).await? {
-        Some(ReviewStatus::Pending) => "somebody was asked and has not answered",
-        Some(ReviewStatus::Rejected) => "somebody was asked and said no",
+        Some(ReviewStatus::Pending) => "its review is pending",
+        Some(ReviewStatus::Rejected) => "a reviewer rejected it",
         Some(ReviewStatus::Approved) | None => return Ok(None),
     };
     Ok(Some(Refusal::Review(why.into())))

@@ -90,7 +90,7 @@ fn said(stage: &Option<Stage>, key: Key, actor: &str, note: &str) -> String {
 fn may_be_undone(state: &State) -> Result<(), &'static str> {
     match state {
         State::Running { .. } => Err("it is under way; wait until it is over"),
-        State::Skipped { .. } => Err("somebody let it go; there is nothing to undo"),
+        State::Skipped { .. } => Err("an operator skipped it; there is nothing to undo"),
         State::Failed(failure) => match failure.cause {
             Cause::RolledBack | Cause::Reset => Ok(()),
             Cause::Reported

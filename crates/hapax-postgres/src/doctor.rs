@@ -140,7 +140,7 @@ const CHECKS: [Check; 10] = [
         severe: false,
         sql: "SELECT 'the default partition of the journal has entries: partitions were not made in time'
               WHERE EXISTS (SELECT 1 FROM hapax.journal_default)",
-        next: "nothing is lost; the next months' partitions are made by whoever is on duty",
+        next: "nothing is lost; maintenance makes the next months' partitions",
     },
     Check {
         severe: false,

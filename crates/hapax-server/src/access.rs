@@ -110,7 +110,7 @@ fn named(head: &Parts) -> Result<Namespace, Problem> {
     let Some(value) = head.headers.get(NAMESPACE) else { return Ok(Namespace::default()) };
     let namespace = value.to_str().ok().and_then(|name| Namespace::new(name).ok());
     namespace.ok_or_else(|| {
-        let detail = "Hapax-Namespace is no name of a namespace";
+        let detail = "invalid namespace in Hapax-Namespace";
         Problem::new(StatusCode::BAD_REQUEST, &MALFORMED, detail)
     })
 }

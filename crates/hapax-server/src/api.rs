@@ -255,7 +255,7 @@ impl FromRequestParts<Arc<Server>> for Scope {
         // `admit` adds the caller to every request. Without it, the request is refused.
         let caller = head.extensions.get::<Caller>().cloned();
         let caller = caller.ok_or_else(|| {
-            Problem::new(StatusCode::FORBIDDEN, &FORBIDDEN, "nobody let this request in")
+            Problem::new(StatusCode::FORBIDDEN, &FORBIDDEN, "the request was not authorized")
         })?;
         Ok(Self { hapax: server.hapax.in_namespace(caller.namespace.clone()), caller })
     }

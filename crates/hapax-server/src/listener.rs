@@ -77,7 +77,7 @@ where
             (client, accepted) = accepted => match (client, accepted) {
                 (Ok(client), Ok((stream, _))) => (client, stream),
                 (_, Err(error)) => {
-                    tracing::warn!(name: "accept_failed", %error, "no connection could be accepted");
+                    tracing::warn!(name: "accept_failed", %error, "accepting a connection failed");
                     tokio::time::sleep(Duration::from_millis(100)).await;
                     continue;
                 }

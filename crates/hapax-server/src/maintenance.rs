@@ -172,7 +172,7 @@ async fn has_any(items: &Items) -> bool {
 
 /// Logs an error in one namespace, so that the pass goes on with the others.
 fn warn(namespace: &Namespace, error: &Error) {
-    tracing::warn!(name: "items_not_tended", %namespace, %error, "workflows could not be tended yet");
+    tracing::warn!(name: "workflows_not_maintained", %namespace, %error, "maintaining workflows failed; retrying");
 }
 
 #[cfg(test)]

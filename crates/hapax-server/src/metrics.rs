@@ -156,7 +156,7 @@ pub(crate) fn text(registry: prometheus::Result<Registry>) -> Response {
     let written =
         registry.and_then(|registry| TextEncoder::new().encode(&registry.gather(), &mut text));
     if let Err(error) = written {
-        tracing::warn!(name: "metrics_not_written", %error, "metrics could not be written");
+        tracing::warn!(name: "metrics_not_written", %error, "writing metrics failed");
     }
     let mut response = Response::new(text.into());
     let kind = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
@@ -197,17 +197,17 @@ pub(crate) fn register_counts(
     for (name, help, count) in [
         ("hapax_grants_total", "Permissions given.", counts.granted),
         ("hapax_conflicts_total", "Keys used with another payload.", counts.conflicts),
-        ("hapax_blocked_total", "Requests that somebody has to look at.", counts.blocked),
+        ("hapax_blocked_total", "Requests whose effect needs attention.", counts.blocked),
     ] {
         let counter = IntCounter::new(name, help)?;
         counter.inc_by(count);
         registry.register(Box::new(counter))?;
     }
     for (meter, help, all) in [
-        (Meter::Replays, "Outcomes told again.", counts.replayed),
+        (Meter::Replays, "Outcomes replayed.", counts.replayed),
         (Meter::LockFailures, "Locks held by others.", counts.lock_failures),
         (Meter::Retries, "Attempts after the first.", counts.retried),
-        (Meter::LineageRewrites, "Lineage told again.", 0),
+        (Meter::LineageRewrites, "Lineage written again.", 0),
         (Meter::Hits, "Outcomes that were known.", counts.cache_hits),
         (Meter::Misses, "Outcomes that were not.", counts.cache_misses),
         (Meter::Energy, "An estimate of what operations took.", 0),

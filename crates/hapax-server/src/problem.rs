@@ -161,7 +161,7 @@ pub(crate) const RESTLESS: Kind = Kind {
     code: "HX0604",
     title: "The ontology keeps changing",
     retryable: true,
-    next: "Send it again when nobody is changing the ontology.",
+    next: "Send it again when the ontology no longer changes.",
 };
 
 /// The request is larger than the limit.
@@ -193,8 +193,8 @@ pub(crate) const NO_ANSWER: Kind = Kind {
     code: "HX0306",
     title: "The service did not answer",
     retryable: false,
-    next: "It may have happened. Ask with the same Idempotency-Key; it is not sent again until \
-           somebody has found out.",
+    next: "It may have happened. Ask with the same Idempotency-Key; it is not sent again until the \
+           outcome is decided.",
 };
 
 /// It happened, and the answer was not kept.
@@ -208,9 +208,9 @@ pub(crate) const NOT_KEPT: Kind = Kind {
 /// The request does not identify its tenant.
 pub(crate) const TENANT_UNKNOWN: Kind = Kind {
     code: "HX0308",
-    title: "Whose request it is cannot be told",
+    title: "The tenant is missing",
     retryable: false,
-    next: "Send the header that tells who asks, once.",
+    next: "Send the tenant's header once, with a value.",
 };
 
 /// The server is at its limit of concurrent requests or runs, or of memory for bodies.
@@ -224,7 +224,7 @@ pub(crate) const TOO_MANY: Kind = Kind {
 /// The request has no valid token.
 pub(crate) const UNKNOWN_CALLER: Kind = Kind {
     code: "HX0310",
-    title: "Who asks is not known",
+    title: "The client is not authenticated",
     retryable: false,
     next: "Send Authorization: Bearer hpx_…, a token made by: hapax token create",
 };
@@ -253,10 +253,10 @@ pub(crate) const MALFORMED: Kind = Kind {
     next: "Correct it; /v1/openapi.json describes every request.",
 };
 
-/// There is no such thing.
+/// Not found.
 pub(crate) const NOT_FOUND: Kind = Kind {
     code: "HX0313",
-    title: "There is no such thing",
+    title: "Not found",
     retryable: false,
     next: "Check its name and the namespace.",
 };
@@ -312,9 +312,9 @@ pub(crate) const BAD_OPERATION: Kind = Kind {
 /// A guard of a dataset refused the operation.
 pub(crate) const GUARDED: Kind = Kind {
     code: "HX0502",
-    title: "A guard said no",
+    title: "A guard refused it",
     retryable: false,
-    next: "GET /v1/datasets/{dataset} tells what is asked for; GET /v1/reviews who was asked.",
+    next: "See what the dataset requires: GET /v1/datasets/{dataset}; and its reviews: GET /v1/reviews",
 };
 
 /// A review of the operation is open.
@@ -330,7 +330,7 @@ pub(crate) const NO_ITEM: Kind = Kind {
     code: "HX0701",
     title: "There is no such workflow, version, run, item or escalation",
     retryable: false,
-    next: "Check its name and the namespace: GET /v1/workflows. An escalation is gone once somebody has decided.",
+    next: "Check its name and the namespace: GET /v1/workflows. An escalation is gone once it is decided.",
 };
 
 /// The script, the name or the action is invalid.
@@ -354,7 +354,7 @@ pub(crate) const ATTENTION: Kind = Kind {
     code: "HX0704",
     title: "A person has to decide first",
     retryable: false,
-    next: "GET /v1/escalations tells what to decide; for a repair, GET /v1/workflows/{workflow}.",
+    next: "See the decision to take: GET /v1/escalations; for a repair, GET /v1/workflows/{workflow}",
 };
 
 /// The run ended before its script did.
@@ -362,7 +362,7 @@ pub(crate) const RUN_FAILED: Kind = Kind {
     code: "HX0705",
     title: "The run ended before the script did",
     retryable: false,
-    next: "GET /v1/workflows/{workflow}/runs tells why and what happens next; GET /v1/escalations what is asked.",
+    next: "See why, and what happens next: GET /v1/workflows/{workflow}/runs; open decisions: GET /v1/escalations",
 };
 
 /// The decision names an attempt that is no longer current.
@@ -382,8 +382,8 @@ impl Problem {
         let detail = match error {
             Error::Store(StoreError::Invalid(_)) => error.to_string(),
             Error::Store(error) if status.is_server_error() => {
-                tracing::warn!(name: "request_not_served", code = error.code(), %error, "a request could not be served");
-                "what cannot be written down is not done".to_owned()
+                tracing::warn!(name: "request_not_served", code = error.code(), %error, "serving a request failed");
+                "the ledger cannot record it, so nothing was done".to_owned()
             }
             other => other.to_string(),
         };
@@ -404,7 +404,7 @@ fn explained(error: &Error) -> (StatusCode, &'static str, bool, &'static str) {
     match error {
         Error::InFlight { .. } => (
             StatusCode::CONFLICT,
-            "Somebody is doing it",
+            "Another attempt is running",
             true,
             "Ask again later, or wait with Prefer: wait=10.",
         ),
@@ -428,7 +428,7 @@ fn explained(error: &Error) -> (StatusCode, &'static str, bool, &'static str) {
         ),
         Error::Blocked(blocked) => (
             StatusCode::CONFLICT,
-            "Somebody must look first",
+            "The record needs attention first",
             false,
             match blocked.state {
                 StateName::Unknown => "Look it up: POST …/look, then …/found; or resolve it.",

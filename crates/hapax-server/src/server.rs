@@ -162,7 +162,7 @@ impl Server {
         tokio::spawn(async move {
             while let Some(server) = server.upgrade() {
                 if let Err(error) = server.hapax.remote().keep_anchors().await {
-                    tracing::warn!(name: "anchors_not_kept", %error, "grants could not be kept yet");
+                    tracing::warn!(name: "anchors_not_kept", %error, "saving the deadlines of grants failed; retrying");
                 }
                 drop(server);
                 tokio::time::sleep(ANCHORS).await;
@@ -179,7 +179,7 @@ impl Server {
                 tokio::time::sleep(RESULTS).await;
                 let Some(server) = server.upgrade() else { return };
                 if let Err(error) = server.extract.tend().await {
-                    tracing::warn!(name: "results_not_tended", %error, "results could not be tended yet");
+                    tracing::warn!(name: "results_not_maintained", %error, "maintaining cached results failed; retrying");
                 }
             }
         });
@@ -201,9 +201,9 @@ impl Server {
                         return;
                     }
                     match caretaker.pass(&server).await {
-                        Ok(pass) => tracing::debug!(name: "items_tended", ?chore, ?pass),
+                        Ok(pass) => tracing::debug!(name: "workflows_maintained", ?chore, ?pass),
                         Err(error) => {
-                            tracing::warn!(name: "items_not_tended", ?chore, %error, "workflows could not be tended yet");
+                            tracing::warn!(name: "workflows_not_maintained", ?chore, %error, "maintaining workflows failed; retrying");
                         }
                     }
                 }

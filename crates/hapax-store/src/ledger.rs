@@ -477,7 +477,7 @@ fn advance(
         return Ok(Transition { epoch: before, moved: false, voided: 0 });
     }
     if before < seen {
-        return invalid(format!("{domain} is in epoch {before}; nobody has seen epoch {seen}"));
+        return invalid(format!("{domain} is in epoch {before}; epoch {seen} has not begun"));
     }
     if to - before > epoch::LONGEST_STEP {
         let most = epoch::LONGEST_STEP;

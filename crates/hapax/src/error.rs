@@ -31,7 +31,7 @@ use hapax_store::StoreError;
 #[non_exhaustive]
 pub enum Error {
     /// Another attempt is doing it, and the wait is over. Ask again later.
-    #[error("in flight: {attempt} is doing it")]
+    #[error("in flight: {attempt} is running")]
     InFlight {
         /// The attempt that is doing it.
         attempt: AttemptId,

@@ -250,7 +250,7 @@ async fn keep(holder: Weak<Holder>, id: LeaseId) {
             Ok(true) => {}
             Ok(false) => return,
             Err(error) => {
-                tracing::warn!(name: "lease_not_renewed", %error, "the lease could not be renewed yet")
+                tracing::warn!(name: "lease_not_renewed", %error, "renewing the lease failed; retrying")
             }
         }
     }

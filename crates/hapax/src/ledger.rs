@@ -385,7 +385,7 @@ impl From<Ailment> for Finding {
             Ailment::Bloated(share) => Self {
                 severity: Severity::Warning,
                 what: format!("{share} of 100 pages of the file are empty"),
-                next: "when nobody writes: VACUUM".into(),
+                next: "while no process writes: VACUUM".into(),
             },
         }
     }

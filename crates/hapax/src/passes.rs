@@ -88,7 +88,7 @@ pub(crate) async fn forever(inner: Weak<Inner>) {
                 continue;
             }
             Err(error) => {
-                tracing::warn!(name: "background_work_waits", %error, "background work has to wait");
+                tracing::warn!(name: "background_work_waits", %error, "a background pass failed; retrying");
                 continue;
             }
         }
@@ -96,12 +96,12 @@ pub(crate) async fn forever(inner: Weak<Inner>) {
             Ok(pass) if pass.expired > 0 => {
                 tracing::warn!(name: "effects_left_behind",
                     expired = pass.expired,
-                    "effects were left by holders that are gone"
+                    "effects were left by holders that died"
                 );
             }
             Ok(_) => {}
             Err(error) => {
-                tracing::warn!(name: "background_work_waits", %error, "background work has to wait")
+                tracing::warn!(name: "background_work_waits", %error, "a background pass failed; retrying")
             }
         }
     }

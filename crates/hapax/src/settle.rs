@@ -54,7 +54,7 @@ pub(crate) async fn settle(
                     tell(inner, name, (attempt, Some(fence)), report, telling);
                     return Err(error);
                 };
-                tracing::warn!(name: "outcome_not_recorded_yet", %error, key = %name.key, "the outcome is not recorded yet");
+                tracing::warn!(name: "outcome_not_recorded_yet", %error, key = %name.key, "recording the outcome failed; retrying");
                 tokio::time::sleep(Duration::from_millis(pause)).await;
             }
             Err(error) => return Err(error),

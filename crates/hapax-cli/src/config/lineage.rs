@@ -57,7 +57,7 @@ impl Config {
                 let hook = self.posted(url, authorization, *allow_private, form, without_errors)?;
                 outbox.sink_with(name, hook, settings)
             }
-            _ => return Err("is no sink of lineage".into()),
+            _ => return Err("is not a sink for lineage".into()),
         };
         added.map_err(|error| error.to_string())
     }
@@ -92,7 +92,7 @@ fn written(
 
 /// A graph answers 200 with a list of errors.
 fn without_errors(answer: &[u8]) -> Result<(), String> {
-    let answer = Json::parse(answer).map_err(|error| format!("the answer is no JSON: {error}"))?;
+    let answer = Json::parse(answer).map_err(|error| format!("the answer is not JSON: {error}"))?;
     let errors = answer.get("errors").and_then(Json::as_array).unwrap_or_default();
     match errors.first().and_then(|error| error.get("code")).and_then(Json::as_str) {
         Some(code) => Err(format!("the graph refused it: {code}")),

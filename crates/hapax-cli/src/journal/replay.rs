@@ -163,7 +163,7 @@ fn report(global: &Global, mode: &str, found: &Replayed, reviews: &[String]) {
         output::table(&["ENTRY", "WHAT", "WHICH", "EXPECTED", "ACTUAL"], &rows);
     }
     for review in reviews {
-        eprintln!("hapax: somebody is asked whether it is put in place: {review}");
+        eprintln!("hapax: a reviewer must approve it before it is put in place: {review}");
     }
 }
 
@@ -192,7 +192,7 @@ pub(super) async fn promote(global: &Global, asked: &Promote) -> Result<Exit, Fa
         }
     }
     match waits {
-        true => Err(Failed::new(Exit::Refused, "somebody has to approve it first")
+        true => Err(Failed::new(Exit::Refused, "a reviewer must approve it first")
             .next("See: hapax reviews list")),
         false => Ok(Exit::Done),
     }

@@ -30,7 +30,7 @@ pub(crate) async fn project_with(mut projector: Projector, hapax: &Hapax, once: 
         let behind = match projector.pass().await {
             Ok(projected) => projected.behind,
             Err(error) => {
-                tracing::warn!(name: "lineage_not_told", %error, "lineage is told later");
+                tracing::warn!(name: "lineage_not_written", %error, "writing lineage failed; the next pass retries");
                 if once {
                     return;
                 }

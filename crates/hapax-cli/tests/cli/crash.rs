@@ -243,7 +243,7 @@ fn a_program_whose_epoch_ends_is_void() {
     place
         .hapax(&["epoch", "skip", "connector:0", "--note", "not needed"])
         .exits(0)
-        .prints("1 let go; nobody will look for them any more.\n");
+        .prints("Effects skipped: 1.\n");
     place.hapax(&["doctor"]).exits(0);
 }
 

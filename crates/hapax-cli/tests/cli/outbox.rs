@@ -228,7 +228,7 @@ sinks = ["log"]
     // Each declaration replaces the earlier one; a dataset that the file leaves out stays.
     place.hapax(&["datasets", "drop", "flow"]).exits(0).prints("flow is no longer declared.\n");
     let other = place.hapax(&["run", "-k", "other", "--", "sh", "-c", &tell(good)]);
-    other.exits(73).says("a dataset that nobody registered");
+    other.exits(73).says("a dataset that is not registered");
     let odd = config.replace("masked = 7", "masked = 16");
     std::fs::write(place.path("hapax.toml"), odd).expect("a file");
     place.hapax(&["outbox", "configure"]).exits(64).says("masked is a resolution from 0 to 15");

@@ -130,7 +130,11 @@ fn dev_prints_events() {
 fn a_team_is_let_in_by_tokens() {
     let place = Place::new();
     let server = Server::start(&place, &["serve", "--listen", "127.0.0.1:0"]);
-    assert!(server.said.contains("nobody is let in yet"), "{}", server.said);
+    assert!(
+        server.said.contains("there is no token, so every request is refused"),
+        "{}",
+        server.said
+    );
     let url = format!("http://{}/v1/effects", server.address);
     assert_eq!(status(&[&url]), "401");
     let made = place.hapax(&["token", "create", "--role", "viewer", "--holder", "ada"]).exits(0);
@@ -309,7 +313,7 @@ fn a_certificate_is_read_again() {
     signal(&server.child, "HUP");
     let mut line = String::new();
     server.errors.read_line(&mut line).expect("a warning");
-    assert!(line.contains("the old certificate stays"), "{line}");
+    assert!(line.contains("reloading the certificate failed; the old one stays in use"), "{line}");
     std::fs::write(place.path("certificate.pem"), kept).expect("written");
     assert_eq!(trusted(), "200");
 }

@@ -181,7 +181,7 @@ fn mistaken(place: &DocumentPath, json: &Json, wanted: &str, remedy: &str) -> On
         Json::Array(_) => "a list",
         Json::Object(_) => "an object",
     };
-    place.refuse(format!("is {found} and has to be {wanted}"), remedy)
+    place.refuse(format!("is {found} and must be {wanted}"), remedy)
 }
 
 /// A defect of an ontology.

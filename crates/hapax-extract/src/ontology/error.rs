@@ -71,7 +71,7 @@ pub enum OntologyError {
         url: String,
     },
     /// The base for relative IRIs is not an absolute IRI.
-    #[error("the base {base:?} is no absolute IRI: {problem}")]
+    #[error("the base {base:?} is not an absolute IRI: {problem}")]
     Base {
         /// The base that was given.
         base: String,

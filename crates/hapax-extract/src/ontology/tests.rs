@@ -179,13 +179,10 @@ fn an_error_names_the_place_the_problem_and_the_remedy() {
         vec![r#""z""#; MAX_SYNONYMS + 1].join(",")
     );
     for (document, expected) in [
-        ("[]", "the document: is a list and has to be an object; write {…} here"),
+        ("[]", "the document: is a list and must be an object; write {…} here"),
         ("{}", "/id: is missing or empty; give its IRI"),
         (r#"{"id":" "}"#, "/id: is missing or empty; give its IRI"),
-        (
-            r#"{"id":7}"#,
-            "/id: is a number and has to be a text; write it in quotes, or leave it out",
-        ),
+        (r#"{"id":7}"#, "/id: is a number and must be a text; write it in quotes, or leave it out"),
         (&long_id, "/id: is longer than 2048 bytes; give a shorter IRI"),
         (
             &long_label,
@@ -197,7 +194,7 @@ fn an_error_names_the_place_the_problem_and_the_remedy() {
         ),
         (
             r#"{"id":"x","label":null}"#,
-            "/label: is null and has to be a text; write it in quotes, or leave it out",
+            "/label: is null and must be a text; write it in quotes, or leave it out",
         ),
         (
             r#"{"id":"x","a/b~c":1}"#,
@@ -217,7 +214,7 @@ fn an_error_names_the_place_the_problem_and_the_remedy() {
         ),
         (
             r#"{"id":"x","classes":[{"id":"a","subClassOf":"b"}]}"#,
-            "/classes/0/subClassOf: is a text and has to be a list; write […] here, or leave it out",
+            "/classes/0/subClassOf: is a text and must be a list; write […] here, or leave it out",
         ),
         (
             r#"{"id":"x","classes":[{"id":"a","subClassOf":["b",""]}]}"#,
@@ -229,7 +226,7 @@ fn an_error_names_the_place_the_problem_and_the_remedy() {
         ),
         (
             r#"{"id":"x","individuals":[{"id":"a","synonyms":["b",true]}]}"#,
-            "/individuals/0/synonyms/1: is true or false and has to be a text; write it in quotes, or leave it out",
+            "/individuals/0/synonyms/1: is true or false and must be a text; write it in quotes, or leave it out",
         ),
         (
             r#"{"id":"x","individuals":[{"id":"a","synonyms":["b"," "]}]}"#,

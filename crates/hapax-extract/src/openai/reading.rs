@@ -180,10 +180,10 @@ fn said(
         return Err(format!("entity {} is both subject and object", item.subject));
     }
     if !kinds.may_begin(property, &subject.class) {
-        return Err(format!("a <{}> is no subject of <{}>", subject.class, property.id));
+        return Err(format!("a <{}> cannot be the subject of <{}>", subject.class, property.id));
     }
     if !kinds.fits(&object.class, &property.range) {
-        return Err(format!("a <{}> is no object of <{}>", object.class, property.id));
+        return Err(format!("a <{}> cannot be the object of <{}>", object.class, property.id));
     }
     // Of several places, take the one that contains the most of the two mentions.
     let places = places(ask.chunk, item.quote.trim());

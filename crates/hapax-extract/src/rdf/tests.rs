@@ -211,7 +211,10 @@ fn a_base_makes_relative_iris_absolute() {
     assert!(import(None).unwrap_err().to_string().starts_with("not Turtle at line 1 column 1: "));
     for syntax in [Syntax::Turtle, Syntax::RdfXml, Syntax::JsonLd] {
         let error = super::import(b"{}", syntax, Some("o"), None).unwrap_err();
-        assert!(error.to_string().starts_with("the base \"o\" is no absolute IRI: "), "{error}");
+        assert!(
+            error.to_string().starts_with("the base \"o\" is not an absolute IRI: "),
+            "{error}"
+        );
     }
 }
 

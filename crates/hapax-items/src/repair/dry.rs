@@ -247,8 +247,10 @@ impl Host for Past {
         match self.reads.iter().position(same) {
             Some(at) => Ok(self.reads.remove(at).answer),
             None => {
-                let more = if self.reads_cut { "; not all questions were kept" } else { "" };
-                let why = format!("it asks {tool}.{operation} what nobody asked before{more}");
+                let more = if self.reads_cut { "; not all recorded calls were kept" } else { "" };
+                let why = format!(
+                    "it calls {tool}.{operation} with arguments that no recorded call had{more}"
+                );
                 Err(self.say(Dry::Unsure(why)))
             }
         }

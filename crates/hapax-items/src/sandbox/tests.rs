@@ -289,10 +289,10 @@ fn arguments_pass_through_as_json() {
 
 #[test]
 fn arguments_that_are_no_json_are_a_type_error() {
-    tells("await kv.set(() => {});", &["threw TypeError: a function is no JSON value"]);
-    tells("await kv.set({ f() {} });", &["threw TypeError: a function is no JSON value"]);
-    tells("await kv.set({ s: [Symbol()] });", &["threw TypeError: a symbol is no JSON value"]);
-    tells("await kv.set(Symbol('s'));", &["threw TypeError: a symbol is no JSON value"]);
+    tells("await kv.set(() => {});", &["threw TypeError: a function is not a JSON value"]);
+    tells("await kv.set({ f() {} });", &["threw TypeError: a function is not a JSON value"]);
+    tells("await kv.set({ s: [Symbol()] });", &["threw TypeError: a symbol is not a JSON value"]);
+    tells("await kv.set(Symbol('s'));", &["threw TypeError: a symbol is not a JSON value"]);
     tells("await kv.set({ toJSON() {} });", &["threw TypeError: not a JSON value"]);
     let cycle = "const a = {}; a.a = a; await kv.set(a);";
     tells(cycle, &["threw TypeError: circular reference"]);
@@ -300,7 +300,7 @@ fn arguments_that_are_no_json_are_a_type_error() {
     assert!(told[0].starts_with("threw TypeError: "), "{told:?}");
     tells(
         "await withItem('a', '', () => () => {});",
-        &["begin a ", "threw in item TypeError: a function is no JSON value"],
+        &["begin a ", "threw in item TypeError: a function is not a JSON value"],
     );
 }
 
@@ -308,7 +308,7 @@ fn arguments_that_are_no_json_are_a_type_error() {
 fn an_argument_error_is_a_rejection_that_a_script_can_catch() {
     tells(
         "const p = kv.set(() => {}); await p.catch((e) => console.log(e)); await kv.set();",
-        &["log TypeError: a function is no JSON value", "kv.set {}", "completed"],
+        &["log TypeError: a function is not a JSON value", "kv.set {}", "completed"],
     );
 }
 

@@ -83,13 +83,13 @@ fn with_item<'js>(ctx: &Ctx<'js>, desk: &Rc<PendingRequests>) -> rquickjs::Resul
                     handler: Opt<Value<'js>>| {
         let misuse = |what: &str| end(&ctx, &desk, Fatal::Misuse(format!("withItem: {what}")));
         let Some(id) = text(id.0).filter(|id| !id.is_empty() && id.len() <= NAME_BYTES) else {
-            return Err(misuse("the id has to be a string of 1 to 512 bytes"));
+            return Err(misuse("the id must be a string of 1 to 512 bytes"));
         };
         let Some(title) = text(title.0).filter(|title| title.len() <= NAME_BYTES) else {
-            return Err(misuse("the title has to be a string of at most 512 bytes"));
+            return Err(misuse("the title must be a string of at most 512 bytes"));
         };
         let Some(handler) = handler.0.and_then(|value| value.into_function()) else {
-            return Err(misuse("the handler has to be a function"));
+            return Err(misuse("the handler must be a function"));
         };
         desk.admit(id.len() + title.len()).map_err(|fatal| end(&ctx, &desk, fatal))?;
         let (promise, resolve, _) = ctx.promise()?;

@@ -30,7 +30,7 @@ impl<'a> Arguments<'a> {
     /// A text that has to be there.
     pub(super) fn text(&self, name: &str) -> Result<&'a str, ToolError> {
         self.get(name).and_then(Json::as_str).ok_or_else(|| {
-            ToolError::logic(format!("the argument {name:?} is needed, and has to be a text"))
+            ToolError::logic(format!("the argument {name:?} is required, and must be a text"))
         })
     }
 

@@ -55,7 +55,10 @@ impl Email {
             .parse()
             .map_err(|error| SettingsError(format!("{:?}: {error}", settings.from)))?;
         if Address::new("x", &settings.message_id_domain).is_err() {
-            return Err(SettingsError(format!("{:?} is no domain", settings.message_id_domain)));
+            return Err(SettingsError(format!(
+                "invalid message_id_domain {:?}",
+                settings.message_id_domain
+            )));
         }
         let wire = Wire::new(&settings)?;
         #[cfg(feature = "imap")]
@@ -109,7 +112,7 @@ impl Email {
                 several.iter().filter_map(Json::as_str).collect()
             }
             Some(_) => {
-                return Err(ToolError::logic(format!("{name:?} has to be an address or several")));
+                return Err(ToolError::logic(format!("{name:?} must be one or more addresses")));
             }
         };
         if texts.len() > self.settings.max_recipients {
@@ -120,7 +123,7 @@ impl Email {
         for text in texts {
             let address: Address = text.parse().map_err(|error| {
                 let text: String = text.chars().take(200).collect();
-                ToolError::logic(format!("{text:?} is no address: {error}"))
+                ToolError::logic(format!("invalid address {text:?}: {error}"))
             })?;
             recipients.push(format!("{}@{}", address.user(), address.domain().to_lowercase()));
         }

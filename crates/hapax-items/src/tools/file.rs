@@ -79,7 +79,7 @@ impl FileTool {
         let unusable = |error| SettingsError(format!("{}: {error}", root.display()));
         let absolute = std::path::absolute(&root).map_err(unusable)?;
         if !absolute.is_dir() {
-            return Err(SettingsError(format!("{} is no directory", root.display())));
+            return Err(SettingsError(format!("{} is not a directory", root.display())));
         }
         Ok(Self { name: named(name)?, root: absolute, max_bytes })
     }
@@ -312,7 +312,7 @@ fn read(place: &FilePlace, most: usize) -> io::Result<Vec<u8>> {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let file = File::from(openat(&directory, place.name(), flags, Mode::empty())?);
     if !file.metadata()?.is_file() {
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is no file"));
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is not a file"));
     }
     let mut bytes = Vec::new();
     file.take(most as u64 + 1).read_to_end(&mut bytes)?;
@@ -393,6 +393,6 @@ mod tests {
         ] {
             assert_eq!(class(&errno.into()), expected, "{errno}");
         }
-        assert_eq!(class(&io::Error::other("it is no file")), Class::Precondition);
+        assert_eq!(class(&io::Error::other("it is not a file")), Class::Precondition);
     }
 }

@@ -366,7 +366,7 @@ fn method_of(call: &Call) -> Result<Method, ToolError> {
 fn token(named: &str) -> Result<Method, ToolError> {
     let method = Method::from_bytes(named.as_bytes()).ok().filter(|one| *one != Method::CONNECT);
     let short: String = named.chars().take(40).collect();
-    method.ok_or_else(|| ToolError::logic(format!("{short:?} is no method of a request")))
+    method.ok_or_else(|| ToolError::logic(format!("invalid request method {short:?}")))
 }
 
 fn method(operation: &str, mutates: bool) -> Result<Method, ToolError> {

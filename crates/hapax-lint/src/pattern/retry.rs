@@ -57,7 +57,7 @@ pub(super) fn find(lines: &Lines<'_>, patterns: &Patterns) -> Vec<Hit> {
             && near(lines, nth).any(|line| patterns.remote.is_match(line.text))
         {
             let name = library.as_str().trim().trim_end_matches(['(', ' ']);
-            let why = format!("`{name}` makes calls again that no ledger knows of");
+            let why = format!("`{name}` retries calls without a record in a ledger");
             let at = library.start() + library.as_str().len() - library.as_str().trim_start().len();
             hits.push(line.hit(Rule::RetryLoop, nth, at, why));
         } else if LOOP.is_match(line.text) && retries(lines, nth, line, patterns) {

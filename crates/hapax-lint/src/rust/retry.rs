@@ -68,7 +68,7 @@ impl Retries<'_> {
     }
 
     fn library(&mut self, span: proc_macro2::Span, shown: &str) {
-        let why = format!("`{shown}` makes calls again that no ledger knows of");
+        let why = format!("`{shown}` retries calls without a record in a ledger");
         self.hits.push(super::hit(Rule::RetryLoop, span, why));
     }
 

@@ -94,7 +94,7 @@ async fn list(State(server): State<Arc<Server>>) -> Answer<Computations> {
 /// again, with the same attempt, before it is sent again.
 #[utoipa::path(post, path = "/v1/control/{computation}", operation_id = "control_claim", tag = "control", request_body = wire::ControlClaim,
     params(("computation" = String, Path, description = "domain.computation.vN", min_length = 1),
-           ("Prefer" = Option<String>, Header, description = "wait=N: seconds to wait while somebody else is sending it")),
+           ("Prefer" = Option<String>, Header, description = "wait=N: seconds to wait while another node is sending it")),
     responses((status = 200, body = wire::ControlVerdict)))]
 async fn claim(
     _: Scope,
@@ -152,7 +152,7 @@ async fn settle(
 ) -> Answer<wire::Settled> {
     let (attempt, report) = (parse("attempt", &asked.attempt)?, asked.meant().map_err(malformed)?);
     if !asked.events.is_empty() {
-        return Err(malformed("a control request tells no events"));
+        return Err(malformed("a control request emits no events"));
     }
     let by = (attempt, hapax::Fence(asked.fence));
     let told = plane.report(&computation, recorded.key, by, report).await.map_err(named)?;

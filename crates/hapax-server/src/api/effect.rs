@@ -204,7 +204,7 @@ async fn steps(scope: Scope, named: Named) -> Answer<Steps> {
 /// Claim an effect: ask for permission to perform it. A grant is on disk before it is answered.
 #[utoipa::path(post, path = "/v1/effects/{key}/claim", operation_id = "effect_claim", tag = "effects", request_body = wire::Claim,
     params(("key" = String, Path, min_length = 1),
-           ("Prefer" = Option<String>, Header, description = "wait=N: seconds to wait while somebody else is doing it")),
+           ("Prefer" = Option<String>, Header, description = "wait=N: seconds to wait while another attempt is running")),
     responses((status = 200, body = wire::Verdict)))]
 async fn claim(
     scope: Scope,

@@ -135,7 +135,7 @@ async fn checkpoint(scope: Scope) -> Answer<wire::Checkpoint> {
 async fn verify(State(server): State<Arc<Server>>, scope: Scope) -> Answer<wire::Verification> {
     scope.everywhere()?;
     let Ok(_alone) = server.verifying.try_acquire() else {
-        let detail = "somebody is verifying the journal already";
+        let detail = "another request is verifying the journal";
         return Err(Problem::new(StatusCode::TOO_MANY_REQUESTS, &TOO_OFTEN, detail));
     };
     let found = scope.hapax.verify(scope.hapax.verifier()?, |_, _| ()).await?;

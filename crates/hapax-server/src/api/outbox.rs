@@ -57,7 +57,7 @@ struct Records {
 }
 
 fn sink_named(text: &str) -> Result<SinkName, Problem> {
-    SinkName::new(text).map_err(|_| malformed("sink is no name of a sink"))
+    SinkName::new(text).map_err(|_| malformed("invalid sink name"))
 }
 
 /// List events, newest first.

@@ -125,7 +125,7 @@ async fn datasets(scope: Scope) -> Answer<Datasets> {
     responses((status = 200, body = wire::Dataset)))]
 async fn dataset(scope: Scope, Name(name): Name) -> Answer<wire::Dataset> {
     let declared = scope.hapax.datasets().await?.remove(&name);
-    let declared = declared.ok_or_else(|| not_found("nobody declared this dataset"))?;
+    let declared = declared.ok_or_else(|| not_found("this dataset is not declared"))?;
     answer(wire::Dataset::of(&declared))
 }
 
@@ -166,7 +166,7 @@ async fn drop(scope: Scope, Name(name): Name) -> Answer<Known> {
 
 /// Claim an operation: derives its key, takes its lock, checks its guards.
 #[utoipa::path(post, path = "/v1/operations", operation_id = "operation_claim", tag = "pipelines", request_body = wire::OperationClaim,
-    params(("Prefer" = Option<String>, Header, description = "wait=N: seconds to wait while somebody else is doing it")),
+    params(("Prefer" = Option<String>, Header, description = "wait=N: seconds to wait while another attempt is running")),
     responses((status = 200, body = wire::OperationVerdict)))]
 async fn claim(
     _: Scope,

@@ -113,7 +113,7 @@ async fn show(
     params(("workflow" = String, Path, min_length = 1, max_length = 64),
            ("Prefer" = Option<String>, Header, description = "wait=N: seconds to wait for its end")),
     responses((status = 200, body = wire::Run, description = "it came to its end"),
-              (status = 202, body = wire::Run, description = "it goes on; Location tells where to ask")))]
+              (status = 202, body = wire::Run, description = "the run continues; Location is its address")))]
 async fn begin(
     State(server): State<Arc<Server>>,
     Of { items, caller }: Of,

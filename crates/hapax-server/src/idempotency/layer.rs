@@ -191,7 +191,7 @@ impl IdempotencyLayer {
     fn replayed(&self, outcome: &Outcome, speech: Speech) -> Answered {
         let read = outcome.body().and_then(stored::read);
         let Some((mut response, at)) = read else {
-            let detail = "what is recorded is no answer that can be sent";
+            let detail = "the recorded outcome is not an HTTP answer";
             return Err(Problem::new(StatusCode::CONFLICT, &NOT_KEPT, detail));
         };
         if response.headers_mut().remove(stored::BODY_NOT_KEPT).is_some() {
@@ -370,9 +370,9 @@ fn problem(error: &Error, settings: &Settings) -> Problem {
         Error::Blocked(_) => (
             StatusCode::CONFLICT,
             kind(
-                "Nobody knows whether it happened",
+                "The outcome is unknown",
                 false,
-                "It is not sent again. Somebody has to find out: hapax effects list.",
+                "It is not sent again. Find out whether it happened, then: hapax effects resolve",
             ),
             "an earlier request with this key was passed on and not answered",
         ),

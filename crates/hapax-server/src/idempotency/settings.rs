@@ -341,7 +341,7 @@ impl Settings {
         match (values.next().map(|value| value.to_str()), values.next()) {
             (Some(Ok(value)), None) if !value.trim().is_empty() => Ok(format!("h:{value}")),
             _ => {
-                let detail = format!("{name} has to be there once, and tell who asks");
+                let detail = format!("{name} must be sent once, with a value");
                 Err(Problem::new(StatusCode::BAD_REQUEST, &TENANT_UNKNOWN, detail))
             }
         }

@@ -271,7 +271,7 @@ cases! {
         assert_eq!(refused(b, exact), "exact coordinates at /lat");
         let bare = told("bores", r#"{"well":1}"#);
         assert_eq!(refused(b, bare), "not its dataset's care_label at /care_label");
-        assert_eq!(refused(b, told("flow", "1")), "a dataset that nobody registered");
+        assert_eq!(refused(b, told("flow", "1")), "a dataset that is not registered");
         assert_eq!((b.outbox(), b.state(1)), (vec![], Some(StateName::Running)));
 
         let good = told("wells", r#"{"well":1,"care_label":"TK-NC"}"#);

@@ -35,7 +35,7 @@ pub struct Following {
 
 /// The follower was slow and missed this many events. Read the whole state again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("{0} events went by unheard")]
+#[error("{0} events were dropped: the subscriber fell behind")]
 pub struct Missed(pub u64);
 
 impl Following {

@@ -137,9 +137,9 @@ fn items_within_items_without_end_are_stuck_at_the_first() {
 
 #[test]
 fn a_with_item_that_is_called_wrongly_cannot_be_caught() {
-    let id = "threw TypeError: withItem: the id has to be a string of 1 to 512 bytes";
-    let title = "threw TypeError: withItem: the title has to be a string of at most 512 bytes";
-    let handler = "threw TypeError: withItem: the handler has to be a function";
+    let id = "threw TypeError: withItem: the id must be a string of 1 to 512 bytes";
+    let title = "threw TypeError: withItem: the title must be a string of at most 512 bytes";
+    let handler = "threw TypeError: withItem: the handler must be a function";
     for (call, expected) in [
         ("withItem()", id),
         ("withItem('', '', () => {})", id),
@@ -169,7 +169,7 @@ fn a_with_item_that_is_called_wrongly_cannot_be_caught() {
         "await withItem('a', '', async () => { try { await withItem(); } catch {} });",
         &[
             "begin a ",
-            "threw in item TypeError: withItem: the id has to be a string of 1 to 512 bytes",
+            "threw in item TypeError: withItem: the id must be a string of 1 to 512 bytes",
         ],
     );
 }
@@ -288,7 +288,7 @@ fn getters_and_to_json_in_arguments_that_call_tools_come_first() {
     stopped_at(1, "await kv.set({ get n() { kv.set({ n: 1 }); return 2; } });", &[ONE, "stopped"]);
     tells(
         "await kv.set({ get n() { withItem(); } }).catch(() => {}); kv.set({ n: 1 });",
-        &["threw TypeError: withItem: the id has to be a string of 1 to 512 bytes"],
+        &["threw TypeError: withItem: the id must be a string of 1 to 512 bytes"],
     );
 }
 

@@ -175,7 +175,7 @@ impl Watch {
         work: impl FnOnce() -> Result<T, ToolError>,
     ) -> Result<T, ToolError> {
         if left.load(Ordering::Acquire) {
-            return Err(ToolError::transient("nobody waits for it any more"));
+            return Err(ToolError::transient("no caller waits for it any more"));
         }
         let until = Instant::now() + PATIENCE;
         *self.lock() = Watched { scope, schema: false, until, left };

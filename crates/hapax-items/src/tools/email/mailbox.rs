@@ -78,7 +78,7 @@ impl MailboxClient {
         settings.tls.checked(&settings.host)?;
         let server = ServerName::try_from(settings.host.clone())
             .map_err(|error| SettingsError(format!("{:?}: {error}", settings.host)))?;
-        let unquotable = |what: &str| SettingsError(format!("{what} has to be plain ASCII"));
+        let unquotable = |what: &str| SettingsError(format!("{what} must be plain ASCII"));
         let Login { user, password } = &settings.login;
         let user = quoted(user).ok_or_else(|| unquotable("the name of the mailbox's user"))?;
         let password = quoted(password).ok_or_else(|| unquotable("the mailbox's password"))?;
