@@ -318,7 +318,7 @@ pub fn claim(
             (Verdict::Blocked(Blocked::by(effect)), None)
         }
         State::Skipped { reason } => {
-            (Verdict::Refused { reason: format!("a person let it go: {reason}") }, None)
+            (Verdict::Refused { reason: format!("an operator skipped it: {reason}") }, None)
         }
     }
 }

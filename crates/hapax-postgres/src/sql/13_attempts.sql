@@ -240,7 +240,7 @@ BEGIN
                 EXIT;
             WHEN 6 THEN
                 verdict := 'refused';
-                reason := 'a person let it go: ' || e.reason;
+                reason := 'an operator skipped it: ' || e.reason;
                 RETURN;
             ELSE
                 verdict := 'blocked';
