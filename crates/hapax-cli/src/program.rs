@@ -167,9 +167,10 @@ impl Program<'_> {
         let until = || self.limits.and_then(Limits::work_until_ms).unwrap_or(u64::MAX);
         let mut until_ms = until();
         to_watchdog.write_all(format!("until {until_ms}\n").as_bytes()).await?;
+        // From here on the program may have been started, so nothing that goes wrong is an error of starting it.
         let mut told = BufReader::new(from_watchdog).lines();
-        let pid = told.next_line().await?.and_then(|line| line.strip_prefix("pid ")?.parse().ok());
-        let pid = pid.and_then(Pid::from_raw);
+        let line = told.next_line().await.ok().flatten();
+        let pid = line.and_then(|line| Pid::from_raw(line.strip_prefix("pid ")?.parse().ok()?));
         let (out, err) = (child.stdout.take(), child.stderr.take());
         let status = {
             let record = record(out, err, self.show, &mut recording);
@@ -182,7 +183,7 @@ impl Program<'_> {
                     let _ = to_watchdog.write_all(line.as_bytes()).await;
                 }
                 tokio::select! {
-                    status = &mut finish => break status?,
+                    status = &mut finish => break status.ok(),
                     signal = signals.next() => forward(pid, signal),
                     () = tokio::time::sleep(TELL), if self.limits.is_some() => {}
                 }
@@ -193,7 +194,8 @@ impl Program<'_> {
         let said = tokio::time::timeout(TELL, told.next_line()).await;
         let said = said.ok().and_then(Result::ok).flatten();
         let end = said.as_deref().and_then(End::read);
-        Ok((end.unwrap_or(End::Killed(status.signal().unwrap_or(9))), recording))
+        let signal = status.and_then(|status| status.signal()).unwrap_or(9);
+        Ok((end.unwrap_or(End::Killed(signal)), recording))
     }
 }
 
