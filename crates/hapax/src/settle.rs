@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hapax_core::attempt::{AttemptId, Fence};
-use hapax_core::effect::{Blocked, Effect, Report, Settled, State};
+use hapax_core::effect::{Blocked, Effect, Fenced, Report, Settled, State};
 use hapax_core::name::Name;
 use hapax_core::outcome::{Cause, Outcome};
 use hapax_core::planted::{Bug, planted};
@@ -149,6 +149,7 @@ impl EffectBuilder {
             return Ok(done);
         }
         let reason = failure.reason;
+        let did_not_happen = failure.kind == FailureKind::NotDone;
         let report = match failure.kind {
             FailureKind::NotDone => Report::Failed(reason.clone()),
             FailureKind::Partial => Report::Partial(reason.clone()),
@@ -161,15 +162,33 @@ impl EffectBuilder {
         match settle(inner, &self.name, claim.by(), report, claim.told.in_any_case()).await? {
             Settled::Fenced(fenced) => Err(Error::Fenced(fenced)),
             Settled::Outdated(mismatch) => Err(Error::Epoch(mismatch)),
-            Settled::Recorded | Settled::Repeated => match self.load().await? {
-                Some(effect)
-                    if effect.attempt == claim.attempt() && !effect.state.name().is_settled() =>
-                {
-                    Err(Error::Blocked(Blocked::by(&effect)))
-                }
-                _ => Err(Error::Failed { reason }),
-            },
+            Settled::Recorded | Settled::Repeated => {
+                self.after_failure(claim, reason, did_not_happen).await
+            }
         }
+    }
+
+    /// The answer to a caller whose failure is recorded. A reconciler, an operator or another attempt may have
+    /// changed the record since, and only a record of this attempt says that nothing happened.
+    async fn after_failure(
+        &self,
+        claim: &Claim,
+        reason: String,
+        did_not_happen: bool,
+    ) -> Result<Done, Error> {
+        let effect = match self.load().await? {
+            Some(effect) if effect.attempt == claim.attempt() => effect,
+            _ if did_not_happen => return Err(Error::Failed { reason }),
+            other => return Err(Error::Fenced(Fenced::by(other.as_ref()))),
+        };
+        Err(match effect.state {
+            State::Succeeded(outcome) => return Ok(Done { outcome, how: How::Replayed }),
+            State::Failed(failure) => Error::Failed { reason: failure.reason },
+            State::Skipped { reason } => {
+                Error::Refused { reason: format!("an operator skipped it: {reason}") }
+            }
+            _ => Error::Blocked(Blocked::by(&effect)),
+        })
     }
 
     pub(crate) async fn load(&self) -> Result<Option<Effect>, Error> {

@@ -194,6 +194,43 @@ async fn nobody_joins_a_flight_while_the_lease_is_in_doubt() {
     assert_eq!(before.await.unwrap().unwrap().body(), Some(&b"before"[..]));
 }
 
+/// Proves K-24: a caller whose effect may have happened is not told that it did not, whatever was decided before its
+/// own report was answered.
+#[tokio::test(start_paused = true)]
+async fn a_decision_before_the_answer_is_what_the_caller_gets() {
+    use hapax::Resolution;
+    let decisions = [
+        (Resolution::Happened("receipt".into()), "receipt"),
+        (Resolution::DidNotHappen, "failed: seen"),
+        (Resolution::Skip, "refused: an operator skipped it: seen"),
+    ];
+    for (resolution, expected) in decisions {
+        let (arrived, go) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
+        let (line, hapax) = Line::new(Trouble::Late(arrived.clone(), go.clone()));
+        let ambiguous = |_| async { Err::<&str, _>(Failure::ambiguous("the reply was lost")) };
+        let caller = tokio::spawn(hapax.effect(key(1)).run(ambiguous));
+        arrived.notified().await;
+        let operator = line.other_node();
+        let seen = operator.show(key(1)).await.unwrap().expect("a record").seen();
+        operator.resolve(key(1), seen, resolution, "ada", "seen").await.expect("it is decided");
+        go.notify_one();
+        let told = match caller.await.unwrap() {
+            Ok(done) => String::from_utf8_lossy(done.body().expect("a body")).into_owned(),
+            Err(error) => error.to_string(),
+        };
+        assert_eq!(told, expected);
+    }
+    let (arrived, go) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
+    let (line, hapax) = Line::new(Trouble::Late(arrived.clone(), go.clone()));
+    let ambiguous = |_| async { Err::<&str, _>(Failure::ambiguous("the reply was lost")) };
+    let caller = tokio::spawn(hapax.effect(key(1)).run(ambiguous));
+    arrived.notified().await;
+    reset(&line.other_node(), 1).await;
+    go.notify_one();
+    let told = caller.await.unwrap();
+    assert!(matches!(told, Err(Error::Fenced(_))), "{told:?}");
+}
+
 /// Proves K-18: a holder that cannot renew its lease stops transactional and reconcilable work by its own clock,
 /// before the lease can have lapsed at the store. Opaque work goes on.
 #[tokio::test]
