@@ -6,10 +6,11 @@
 //! | module | noun |
 //! |---|---|
 //! | [`key`] | the name of an effect |
-//! | [`name`] | the namespace it lives in
+//! | [`name`] | the namespace it lives in |
 //! | [`fingerprint`] | the digest of its payload |
 //! | [`effect`] | its life: every state and every transition |
 //! | [`verdict`] | the answers to callers |
+//! | [`safety`] | what an expired claim means |
 //! | [`attempt`] | one permission to perform it |
 //! | [`lease`] | the row that permissions depend on |
 //! | [`epoch`] | a number that only grows, which effects may be bound to |
@@ -17,9 +18,12 @@
 //! | [`outcome`] | the recorded result |
 //! | [`part`] | an effect that belongs to a whole |
 //! | [`journal`] | the append-only record, [`merkle`] its tree, [`checkpoint`] its signed heads |
-//! | [`outbox`] | events to deliver, [`route`] the sinks they go to, [`delivery`] the attempts |
+//! | [`outbox`] | events to deliver, [`route`] the sinks they go to, [`delivery`] the attempts, [`inbox`] the receiver's table |
+//! | [`dataset`] | what its owner declared about a dataset |
+//! | [`result_index`] | where a cached result is found, and until when |
 //! | [`guard`] | data that must not leave in a payload |
 //! | [`retry`] | when to try again |
+//! | [`time`] | instants of the store's two clocks |
 //! | [`token`] | the token that a caller presents |
 //! | [`json`], [`canonical`] | strict JSON in, RFC 8785 out, [`document`] stored documents |
 

@@ -100,10 +100,10 @@ impl Inner {
     /// runs on the caller's own thread: that thread waits for one commit, and no other thread has
     /// to be woken. On a runtime with one thread, that would keep other callers from joining the commit.
     pub(crate) async fn ask(&self, command: Command) -> Result<Answer, StoreError> {
-        let many = self.callers.load(Ordering::Relaxed) == 1
+        let alone = self.callers.load(Ordering::Relaxed) == 1
             && Handle::try_current()
                 .is_ok_and(|runtime| runtime.runtime_flavor() == RuntimeFlavor::MultiThread);
-        if many {
+        if alone {
             call_here(&*self.store, command).await
         } else {
             call(&*self.store, command).await
