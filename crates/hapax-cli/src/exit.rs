@@ -109,9 +109,10 @@ impl From<Error> for Failed {
                 Exit::Refused,
                 "A key counts in one epoch; use another in this one. See: hapax epoch show",
             ),
-            Error::Fenced(_) => {
-                (Exit::Look, "Another attempt took over while this process was not responding.")
-            }
+            Error::Fenced(_) => (
+                Exit::Look,
+                "This attempt may have happened. Compare it with the record: hapax effects show KEY",
+            ),
             Error::LeaseLost => (
                 Exit::Look,
                 "The work was stopped before another attempt could be granted. Run it again to find out how it stands.",
