@@ -83,7 +83,10 @@ async fn story() -> Result<()> {
         let label = found.effect.label.unwrap_or_default();
         println!("   {label}: {}", found.effect.state.reason().unwrap_or_default());
     }
-    check(true, "what may not be sent again, and what the epoch voided, somebody looks at")?;
+    check(
+        true,
+        "an operator decides about effects that may not be sent again or that the epoch voided",
+    )?;
     hapax.close().await?;
     Ok(())
 }

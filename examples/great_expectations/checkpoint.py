@@ -36,7 +36,7 @@ def validate(rows, suite):
         results.append({
             "success": unexpected == 0,
             "expectation_config": expectation,
-            # How many, and never which: what was found may be nobody's to read.
+            # How many, and never which: what was found may be confidential.
             "result": {"element_count": len(values), "unexpected_count": unexpected},
         })
     met = sum(result["success"] for result in results)

@@ -99,7 +99,7 @@ impl Stage {
 
     /// The subscriber's deliveries: the id of each event, and its payload.
     pub(crate) fn heard(&self) -> Vec<(String, String)> {
-        self.subscriber.letters.lock().expect("nobody panics with it").clone()
+        self.subscriber.letters.lock().expect("no thread panics with it").clone()
     }
 
     /// The files of the catalogs.
@@ -197,7 +197,7 @@ impl Sink for Subscriber {
     async fn send(&self, letters: &[OutboxDelivery], told: &Acks) {
         for (nth, OutboxDelivery { record, .. }) in letters.iter().enumerate() {
             let letter = (record.id.to_string(), record.event.payload.as_str().to_owned());
-            self.letters.lock().expect("nobody panics with it").push(letter);
+            self.letters.lock().expect("no thread panics with it").push(letter);
             told.delivered(nth);
         }
     }
@@ -231,7 +231,7 @@ impl Child {
         let hapax = Hapax::builder().holder("the pipeline").open(ledger(&self.place)).await?;
         let pipeline = Pipeline::new(hapax.clone());
         etl::publish(&hapax, &pipeline, &self.place, &self.delivery, self.stop).await?;
-        Err("nobody has killed it".into())
+        Err("it was not killed".into())
     }
 
     /// Starts the process, and returns when it waits to be killed.

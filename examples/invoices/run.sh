@@ -1,6 +1,6 @@
 #!/bin/sh
 # Invoices come by mail, are booked, paid and answered; the post office is killed in the middle of a
-# mail, the script is mended on the way, and a person decides what nobody can know.
+# mail, the script is mended on the way, and a person decides about what cannot be known.
 #
 #     sh examples/invoices/run.sh
 #
@@ -75,7 +75,7 @@ say "What happened so far: two are through, the script was mended for the second
 "$hapax" items list invoices
 "$hapax" items versions invoices
 
-say "Nobody can know whether the third mail was sent, so a person is asked"
+say "It cannot be known whether the third mail was sent, so a person decides"
 "$hapax" items escalations || :
 
 say "That person looks into the post office: the mail is there, so it is not sent again"

@@ -143,7 +143,7 @@ def story(hapax):
     fact(done() == ["flow-v1.jsonl"], "and the program did not run")
 
     print("\n2. Killed while the program is at work, and run again.")
-    # The word of whoever writes the program: what it made is of no account before it ends well.
+    # The program's own statement: its outputs count only once it exits 0.
     killed_on_the_way(hapax, "v3", "--safety", "transactional")
     fact(done() == ["flow-v1.jsonl"], "nothing came of it, and nothing was told")
     on_the_command_line(hapax, "v3", "--safety", "transactional")

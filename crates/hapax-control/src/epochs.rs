@@ -17,7 +17,7 @@ use crate::error::Error;
 /// let seen = epochs.current(&connector).await?;
 /// let transition = epochs.advance(&connector, seen, "grace", "the leader was replaced").await?;
 /// assert_eq!((transition.epoch, transition.moved), (1, true));
-/// // Whoever asks again for what has happened changes nothing.
+/// // A repeated call changes nothing.
 /// assert!(!epochs.advance(&connector, seen, "grace", "the leader was replaced").await?.moved);
 /// # Ok(())
 /// # }

@@ -131,9 +131,9 @@ mod tests {
         for _ in 0..count {
             let (mut may_end, tell) = (may_end.clone(), tell.clone());
             crew.carry(|| async move {
-                tell.send(current().id()).expect("somebody listens");
+                tell.send(current().id()).expect("the test listens");
                 let _ = may_end.wait_for(|may| *may).await;
-                tell.send(current().id()).expect("somebody listens");
+                tell.send(current().id()).expect("the test listens");
             });
         }
         (end, told)

@@ -153,7 +153,7 @@ async fn of_many_who_ask_together_one_gets_the_lock() {
     }
     assert_eq!(bench.held().await, 3);
 
-    let holder = holders[1].expect("somebody has it");
+    let holder = holders[1].expect("one of them has it");
     let settled = bench.together(vec![settle(holder)]).await;
     assert!(matches!(settled[..], [Answer::Settle(Settled::Recorded)]), "{settled:?}");
     assert_eq!(bench.held().await, 2, "it lets go of the lock");
@@ -261,7 +261,7 @@ async fn a_claim_that_comes_too_late_leaves_no_lock() {
         // It waits for fifty milliseconds, no longer, and then the whole statement is undone.
         match taken {
             Ok(taken) => {
-                assert!(taken.is_empty(), "the key was somebody else's");
+                assert!(taken.is_empty(), "the key was another attempt's");
                 break;
             }
             Err(_) => assert!(Instant::now() < deadline, "never in time"),

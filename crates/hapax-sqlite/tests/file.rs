@@ -392,7 +392,7 @@ fn a_wall_clock_that_jumps_ten_years_expires_nothing() {
     ledger.clock.change(|now| now.wall = now.wall.plus_ms(10 * 365 * 86_400_000));
     assert!(ledger.clock.now().wall_trusted, "the clock itself suspects nothing");
     let seen = wait(read(&ledger.store, |view| Ok(view.now()))).expect("a read");
-    assert!(!seen.wall_trusted, "whoever looks is told");
+    assert!(!seen.wall_trusted, "a reader is told");
     assert!(matches!(ledger.run(Command::Sweep { limit: 10 }), Ok(Answer::Count(0))));
     let again = Ask { attempt: attempt(2), ..brief };
     let answer = ledger.run(Command::Claim { name: name(1), ask: again });

@@ -134,7 +134,7 @@ impl Cluster {
             |node: &Node| node.sql("SELECT pg_is_in_recovery()").as_deref() == Some("f");
         let others = || self.nodes.iter().enumerate().filter(|(nth, _)| *nth != primary);
         while !others().any(|(_, node)| is_primary(node)) {
-            assert!(Instant::now() < deadline, "nobody takes over: {}", self.logs());
+            assert!(Instant::now() < deadline, "no standby takes over: {}", self.logs());
             std::thread::sleep(Duration::from_millis(100));
         }
     }

@@ -25,7 +25,7 @@ fn told_of_a_gigabyte(address: &str, head: &str) -> String {
     read.expect("it is told before it is cut off");
     let _ = reader.shutdown(std::net::Shutdown::Both);
     let (_, sent) = sending.join().expect("no panic");
-    assert!(sent < 16_384, "nobody reads a gigabyte");
+    assert!(sent < 16_384, "a gigabyte is not read");
     line
 }
 

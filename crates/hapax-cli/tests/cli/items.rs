@@ -68,7 +68,7 @@ impl Till {
         last.write_all(b"GET / HTTP/1.1\r\n\r\n").expect("it reads");
         last.read_exact(&mut [0]).expect("it answers");
         drop(last);
-        wait_until("nobody is connected", || self.open.load(Ordering::SeqCst) == 0);
+        wait_until("no client is connected", || self.open.load(Ordering::SeqCst) == 0);
     }
 
     fn serve(&self, connection: TcpStream) -> Option<()> {

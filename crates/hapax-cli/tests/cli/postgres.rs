@@ -89,7 +89,7 @@ fn a_workflow_has_one_run_at_a_time_across_nodes() {
     Ran::from(first.wait_with_output().expect("it ends")).exits(0);
     shop.hapax(&run).exits(0);
     slow.set_nonblocking(true).expect("a listener");
-    assert!(slow.accept().is_err(), "nobody has asked again");
+    assert!(slow.accept().is_err(), "the upstream is not asked again");
 }
 
 /// Proves K-15 for the command line: the same commands, the same answers.

@@ -301,7 +301,7 @@ fn a_proxy_does_as_its_flags_say() {
         proxy.post(path, &["-H", &key, "-H", "X-Tenant: ada", "-d", body])
     };
     let told = proxy.charge("k", "a");
-    assert!(told.contains("HX0308"), "nobody says who asks: {told}");
+    assert!(told.contains("HX0308"), "the tenant is missing: {told}");
     let told = ask("/charges", "k", &"x".repeat(1_001));
     assert!(told.starts_with("HTTP/1.1 413"), "{told}");
     assert_eq!(service.calls(), 0);
@@ -314,7 +314,7 @@ fn a_proxy_does_as_its_flags_say() {
     assert!(proxy.post("/card", &bob).contains("4111"), "another tenant's key is another");
 
     assert!(ask("/large", "k", "a").len() > 2_000, "the first caller gets it all");
-    assert!(ask("/large", "k", "a").contains("HX0307"), "and nobody after that");
+    assert!(ask("/large", "k", "a").contains("HX0307"), "and none after that");
     assert!(ask("/broken", "k", "a").starts_with("HTTP/1.1 500"));
     let kept = ask("/broken", "k", "a");
     assert!(kept.starts_with("HTTP/1.1 500") && kept.contains("replayed"), "{kept}");
@@ -420,7 +420,7 @@ fn flags_that_make_no_sense_are_refused() {
 fn a_service_is_reached_by_tls() {
     let (outer, inner, service) = (Place::new(), Place::new(), Service::start());
     certify(&inner, "service");
-    certify(&outer, "somebody else");
+    certify(&outer, "another host");
     let tls = ["--tls-certificate", "certificate.pem", "--tls-key", "key.pem"];
     let secured = Server::started(inner.start(&[&to(&service.url)[..], &tls].concat()));
     let upstream = format!("https://{}", secured.address.replace("127.0.0.1", "localhost"));

@@ -330,7 +330,7 @@ fn the_end_is_graceful() {
     let waiting = std::thread::spawn(move || curl(&["-H", "Prefer: wait=15", &waiting]));
     // The request is running once it is counted.
     let metrics = format!("http://{}/metrics", server.address);
-    wait_until("somebody waits", || curl(&[&metrics]).contains("requests_under_way 2"));
+    wait_until("a caller waits", || curl(&[&metrics]).contains("requests_under_way 2"));
     signal(&server.child, "TERM");
     wait_until("the door is shut", || {
         TcpStream::connect_timeout(

@@ -104,7 +104,7 @@ async fn an_epoch_that_ends_between_two_tries_ends_the_request() {
             let hapax = hapax.clone();
             async move {
                 hapax.advance_epoch(&connector(), (0, 1), "ann", "new leader").await?;
-                Err::<(), _>(SendError::not_done("nobody is there"))
+                Err::<(), _>(SendError::not_done("the peer is away"))
             }
         })
         .await;

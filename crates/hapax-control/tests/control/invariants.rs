@@ -150,7 +150,7 @@ mod cases {
         ]);
         for request in requests {
             let refused = receiver.receive(&request, |_| async { Ok("never") }).await;
-            let error = refused.expect_err("a key of somebody's own");
+            let error = refused.expect_err("a key that was not derived");
             assert_eq!(error.code(), "ERR_KEY_DERIVATION_FAILED", "{request:?}");
         }
         assert_eq!(hapax.last_entry().await.expect("a journal"), 0);

@@ -24,7 +24,7 @@ async fn sent(
         })
         .await;
     let times = times.lock().expect("a lock").clone();
-    (times, result.expect_err("nobody answers"))
+    (times, result.expect_err("no answer"))
 }
 
 /// Proves C-2: retries and pauses exactly as the design's table has them, without jitter.
@@ -145,7 +145,7 @@ async fn what_a_dead_node_left_is_released_or_escalated() {
     let send = |_| async { Ok::<_, SendError>("alive") };
     let done = plane.dispatch(super::PROBE, b"{}", send).await.expect("an answer");
     assert_eq!(done.body(), Some(&b"alive"[..]));
-    super::until("somebody is told of the other", || async {
+    super::until("a caller learns of the other", || async {
         hapax.pass().await.expect("a pass");
         let stuck = hapax.list(&[StateName::Indeterminate], 10).await.expect("a list");
         stuck.iter().any(|found| found.name.key == fencing)

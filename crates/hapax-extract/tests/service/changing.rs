@@ -128,7 +128,7 @@ mod cases {
         }
         stop.store(true, Ordering::Relaxed);
         for load in load {
-            assert!(load.await.expect("it works") > 0, "nobody was under way");
+            assert!(load.await.expect("it works") > 0, "no request was in flight");
         }
     }
 }

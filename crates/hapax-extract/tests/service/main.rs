@@ -101,7 +101,7 @@ impl Ledger {
 type Case = fn(Arc<Ledger>) -> Pin<Box<dyn Future<Output = ()>>>;
 
 async fn run(ledger: Arc<Ledger>, case: Case) {
-    tokio::time::timeout(LONG, case(ledger)).await.expect("nobody waits for ever");
+    tokio::time::timeout(LONG, case(ledger)).await.expect("no caller waits for ever");
 }
 
 /// Each case on both kinds of ledger.

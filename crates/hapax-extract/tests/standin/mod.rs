@@ -64,7 +64,7 @@ impl StandIn {
     /// An endpoint that plays these in turn, and then says that it has nothing left.
     pub(crate) async fn playing(plays: impl IntoIterator<Item = Play>) -> Self {
         let stage = Arc::new(Stage::default());
-        stage.plays.lock().expect("nobody panicked").extend(plays);
+        stage.plays.lock().expect("no thread panicked").extend(plays);
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let address = listener.local_addr().expect("an address");
         let app = Router::new().fallback(answer).with_state(Arc::clone(&stage));
@@ -78,18 +78,18 @@ impl StandIn {
 
     /// How many requests have come in.
     pub(crate) fn calls(&self) -> u64 {
-        self.stage.asked.lock().expect("nobody panicked").len() as u64
+        self.stage.asked.lock().expect("no thread panicked").len() as u64
     }
 
     /// The bodies of all requests.
     pub(crate) fn bodies(&self) -> Vec<Value> {
-        let asked = self.stage.asked.lock().expect("nobody panicked");
+        let asked = self.stage.asked.lock().expect("no thread panicked");
         asked.iter().map(|asked| asked.body.clone()).collect()
     }
 
     /// The result of a function on one request.
     pub(crate) fn asked<T>(&self, nth: usize, look: impl Fn(&Answered) -> T) -> T {
-        look(&self.stage.asked.lock().expect("nobody panicked")[nth])
+        look(&self.stage.asked.lock().expect("no thread panicked")[nth])
     }
 
     /// How many requests were answered at the same time, at most.
@@ -105,8 +105,8 @@ async fn answer(State(stage): State<Arc<Stage>>, request: Request) -> Response {
     let shown = head.headers.get("authorization").and_then(|shown| shown.to_str().ok());
     let shown = shown.unwrap_or_default().to_owned();
     let asked = Answered { path: head.uri.path().to_owned(), headers: head.headers, body };
-    stage.asked.lock().expect("nobody panicked").push(asked);
-    let play = stage.plays.lock().expect("nobody panicked").pop_front();
+    stage.asked.lock().expect("no thread panicked").push(asked);
+    let play = stage.plays.lock().expect("no thread panicked").pop_front();
     let inside = stage.inside.fetch_add(1, SeqCst) + 1;
     stage.most_inside.fetch_max(inside, SeqCst);
     let response = perform(play, &shown).await;

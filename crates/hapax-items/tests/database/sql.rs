@@ -207,7 +207,7 @@ async fn what_was_not_committed_never_happened() {
         let run = tokio::spawn(async move { items.run("books", None).await });
         let deadline = Instant::now() + Duration::from_secs(60);
         while !is_at_it(&place) {
-            assert!(Instant::now() < deadline, "nobody began");
+            assert!(Instant::now() < deadline, "no transaction began");
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
         run.abort();
@@ -253,6 +253,6 @@ async fn a_tool_is_set_up_where_it_can_work() {
     #[cfg(feature = "postgres")]
     {
         let server = Database::of(&hapax, Some("postgres://localhost/nowhere")).unwrap();
-        assert!(Sql::new("sql", server, None).is_err(), "scripts have to be somebody");
+        assert!(Sql::new("sql", server, None).is_err(), "scripts need a role of their own");
     }
 }

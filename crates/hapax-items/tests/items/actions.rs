@@ -77,9 +77,9 @@ async fn an_escalation_says_how_often_it_was_looked_for() {
     let escalation = asked(&items).await;
     assert_eq!((looks().await, world.looks()), (8, 8));
     expect![[r#"
-        indeterminate: mail.send: whether it happened is not known: the line went dead; the reconciler could not tell 8 times: nobody answers
+        indeterminate: mail.send: whether it happened is not known: the line went dead; the reconciler could not tell 8 times: no answer
         mail.send of smtp://example.org was attempted once; 8 looks could not tell
-        the line went dead; the reconciler could not tell 8 times: nobody answers
+        the line went dead; the reconciler could not tell 8 times: no answer
         mail can look it up: say try-again
         whether a letter to ada is in the Sent folder
         try-again, did-not-happen, happened, skip, reprocess"#]]
@@ -367,7 +367,7 @@ async fn an_escalation_that_was_not_told_is_told_later() {
     world.next([Next::Fail(Class::Permission)]);
     failed(drive(&items, ONE).await);
     listen(&hapax).await;
-    assert_eq!(told(&hapax).await, 0, "nobody was there");
+    assert_eq!(told(&hapax).await, 0, "no caller was there");
     failed(items.run("letters", None).await.map(|ran| ran.items));
     assert_eq!(told(&hapax).await, 1);
     items.tell_open(&mut BTreeSet::new()).await.unwrap();

@@ -29,7 +29,7 @@ async fn a_retry_is_made_up_for_by_whoever_is_there() {
     // It fails, and no process drives it on.
     assert_eq!(failed(items.run("letters", Some("first")).await.map(|ran| ran.items)).1, "retry");
     let now = items.hapax().wall().await.unwrap();
-    assert_eq!(items.due(now).await.unwrap(), [], "whoever said so is given time");
+    assert_eq!(items.due(now).await.unwrap(), [], "the decision is given time");
     let later = now.plus_ms(60_000);
     assert_eq!(items.due(later).await.unwrap(), due("first"));
     assert_eq!(items.tick(later).await.unwrap(), 1);
@@ -82,8 +82,8 @@ async fn a_run_whose_process_is_gone_is_taken_up() {
     });
     running.await.unwrap();
     let now = hapax.wall().await.unwrap();
-    assert_eq!(items.due(now).await.unwrap(), due("first"), "nobody can tell from here");
-    assert_eq!(items.tick(now).await.unwrap(), 0, "somebody is at it");
+    assert_eq!(items.due(now).await.unwrap(), due("first"), "it cannot be told from here");
+    assert_eq!(items.tick(now).await.unwrap(), 0, "another node is at it");
     at_work.abort();
     assert!(at_work.await.is_err());
     hapax.close().await.unwrap();

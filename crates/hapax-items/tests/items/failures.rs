@@ -148,7 +148,7 @@ async fn the_background_looks_to_its_limit_and_then_asks_a_person() {
         if pass.decided > 0 {
             break pass;
         }
-        assert_eq!(items.escalations(None, 10).await.unwrap(), [], "nobody is asked so soon");
+        assert_eq!(items.escalations(None, 10).await.unwrap(), [], "no operator is asked so soon");
         assert_eq!(items.show("letters", "a").await.unwrap().state, ItemState::Failed);
     };
     assert_eq!(last, Reconciled { looked: 1, decided: 1, escalated: 1, waiting: 0 });

@@ -156,7 +156,7 @@ async fn what_was_begun_is_waited_for() {
         let (taken_up, open) = oneshot::channel();
         tokio::spawn(async move {
             run.with_item("a", "Letter", |item| async move {
-                taken_up.send(()).expect("somebody waits");
+                taken_up.send(()).expect("a caller waits");
                 tokio::spawn(async move { item.call("mail", "send", &letter()).await });
                 begun.wait().await;
                 Ok::<_, String>(Json::Null)

@@ -290,7 +290,10 @@ async fn a_repair_that_cannot_be_judged_waits_with_the_items_it_may_concern() {
     assert!(matches!(waits, Err(Error::Attention { .. })), "{waits:?}");
     let held = newest(&items).await;
     assert_eq!(held.standing, VersionStatus::Held);
-    assert!(held.reason.as_deref().unwrap().contains("what nobody asked before"), "{held:?}");
+    assert!(
+        held.reason.as_deref().unwrap().contains("with arguments that no recorded call had"),
+        "{held:?}"
+    );
     let repair = held.repair.unwrap();
     let mut radius = repair.blast_radius;
     radius.sort();
@@ -365,7 +368,7 @@ async fn a_repair_is_tried_against_what_is_recorded() {
         (
             replaced("await mail.send", "await mail.inbox({ of: id });\n        await mail.send"),
             held,
-            "it asks mail.inbox what nobody asked before",
+            "it calls mail.inbox with arguments that no recorded call had",
         ),
         (
             replaced("await withItem", "if (id === \"b\") continue;\n    await withItem"),

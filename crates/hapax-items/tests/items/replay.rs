@@ -65,7 +65,7 @@ async fn a_done_item_changes_nothing_any_more() {
     let careless =
         r#"await withItem("a", "Delivery", async () => mail.send({ to: "ada", text: "hello" }));"#;
     let (class, next, message) = failed(drive(&items, careless).await);
-    assert_eq!((class, next.as_str()), (Class::Logic, "escalate"), "nobody is there to repair it");
+    assert_eq!((class, next.as_str()), (Class::Logic, "escalate"), "there is no maintainer");
     assert!(message.contains("ctx.item.isDone"), "{message}");
     assert_eq!(world.done().len(), 1);
     assert_eq!(items.show("letters", "a").await.unwrap().state, ItemState::Done);

@@ -15,7 +15,7 @@ fn happened() -> Finding {
 }
 
 fn nobody_knows() -> Finding {
-    Finding::CannotTell("nobody answers".into())
+    Finding::CannotTell("no answer".into())
 }
 
 /// Proves I-6, I-8: a lookup looks for the payload that was sent and not for the one that is asked

@@ -168,13 +168,13 @@ impl Tool for World {
     async fn reconcile(&self, call: &Call) -> Finding {
         let mut inner = self.lock();
         inner.looks.push(print(&call.plan.payload));
-        let nobody = Finding::CannotTell("nobody answers".into());
-        inner.findings.pop_front().unwrap_or(nobody)
+        let silent = Finding::CannotTell("no answer".into());
+        inner.findings.pop_front().unwrap_or(silent)
     }
 
     async fn read(&self, _: &str, _: &Json) -> Result<Json, ToolError> {
         if let Some(class) = self.lock().unread.pop_front() {
-            return Err(ToolError { class, message: "nobody is in".into() });
+            return Err(ToolError { class, message: "the office is closed".into() });
         }
         Ok(Json::Array(["a", "b"].map(Json::text).to_vec()))
     }

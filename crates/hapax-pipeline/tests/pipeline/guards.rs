@@ -192,7 +192,7 @@ mod cases {
         let lost = hapax::Key::derive("transfer.v1", &[("id", b"7")]).expect("a key");
         let lost_run =
             hapax.effect(lost).run(|_| async { Err::<(), _>(Failure::ambiguous("lost")) });
-        lost_run.await.expect_err("nobody knows");
+        lost_run.await.expect_err("the outcome is unknown");
         let attempt = hapax.show(lost).await.expect("a read").expect("a record").attempt;
         let decided = review::decide(&pipeline, lost, attempt, true, ("ann", "yes")).await;
         assert!(matches!(decided, Err(Error::Invalid(_))), "no review: {decided:?}");
@@ -274,7 +274,7 @@ mod cases {
         let escalate = async |note: &str| {
             review::escalate(&pipeline, key, ("ann", note)).await.expect("asked")
         };
-        assert_eq!(escalate("too early").await, None, "nobody has begun it");
+        assert_eq!(escalate("too early").await, None, "it has not begun");
         let failing = transactional(pipeline.operation(asked()));
         failing.run(|_| async { Err(WorkError::not_done("no")) }).await.expect_err("failed");
         let (review, standing) = escalate("is 38.512347, -97.321234 right?").await.expect("asked");

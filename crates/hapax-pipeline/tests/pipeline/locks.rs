@@ -60,7 +60,7 @@ async fn a_lock_that_is_kept_is_counted_and_escalated() {
     for dataset in ["flow", "theirs"] {
         let lost = pipeline.operation(operation(dataset, 1));
         let lost = lost.run(|_| async { Err::<WorkResult, _>(WorkError::ambiguous("no answer")) });
-        lost.await.expect_err("nobody knows");
+        lost.await.expect_err("the outcome is unknown");
         let ask =
             hapax_pipeline::remote::Ask { operation: operation(dataset, 2), ..Default::default() };
         let client = pipeline.permit(ask, hapax::AttemptId::from_bytes([7; 16])).await.map(drop);
@@ -151,7 +151,7 @@ mod cases {
                     LockPolicy::Skip => drop(again.expect("done")),
                     _ => assert!(
                         matches!(again, Err(Error::Refused(hapax::Refusal::Review(_)))),
-                        "nobody has answered: {again:?}"
+                        "the review is pending: {again:?}"
                     ),
                 }
                 continue;
@@ -164,7 +164,7 @@ mod cases {
             };
             let deadline = Instant::now() + std::time::Duration::from_secs(30);
             while failures() == 0 {
-                assert!(Instant::now() < deadline, "nobody was turned away");
+                assert!(Instant::now() < deadline, "no caller was turned away");
                 tokio::task::yield_now().await;
             }
             go.notify_one();

@@ -114,7 +114,7 @@ mod cases {
             })
         };
         let never = |_| async { Err::<WorkResult, _>(WorkError::ambiguous("no answer")) };
-        lost().run(never).await.expect_err("nobody knows");
+        lost().run(never).await.expect_err("the outcome is unknown");
         let found = lost().run(never).await.expect("found");
         let found = String::from_utf8_lossy(found.done.body().expect("kept")).into_owned();
         assert!(found.contains("h3") && !found.contains("38.512347"), "{found}");

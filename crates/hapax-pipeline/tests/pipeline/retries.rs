@@ -235,7 +235,7 @@ mod cases {
             let effect = ledger.hapax.show(key).await.expect("a read").expect("a record");
             assert_eq!(effect.state.name(), hapax::StateName::Partial);
         }
-        assert_eq!(tried.get(), 3, "nobody has said yes");
+        assert_eq!(tried.get(), 3, "it is not approved");
         mended.store(true, Ordering::SeqCst);
         let open = review::list(&ledger.hapax, true, 10).await.expect("reviews");
         let [question] = &open[..] else { panic!("{open:?}") };

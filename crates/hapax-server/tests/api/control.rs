@@ -104,7 +104,7 @@ async fn what_is_not_registered_is_not_dispatched() {
         json!({ "seen": 0, "reason": "to itself", "to": 0 }),
         json!({ "seen": 5, "reason": "back", "to": 5 }),
         json!({ "seen": 0, "reason": "too far", "to": i64::MAX }),
-        json!({ "seen": 7, "reason": "nobody has seen it" }),
+        json!({ "seen": 7, "reason": "it has not begun" }),
     ] {
         assert_eq!(client.post("/v1/epochs/connector", bad.clone()).await.0, 400, "{bad}");
     }

@@ -218,7 +218,7 @@ async fn events_are_told_with_the_settle() {
     let (_, listed) = client.get("/v1/outbox?status=pending&sink=printer").await;
     let record = &listed["records"][0];
     assert_eq!((&record["payload"], &record["status"]), (&json!({ "rows": 7 }), &json!("pending")));
-    assert_eq!(record["traceparent"], trace, "it belongs to the trace of whoever told it");
+    assert_eq!(record["traceparent"], trace, "it belongs to its emitter's trace");
     let operation = json!({ "pipeline_id": "p", "task_id": "t", "dataset_id": "levels",
         "operation_type": "publish", "version": "v1", "checksum_in": "c", "params_hash": "h",
         "timestamp_bucket": "2026-11-16T00:00:00Z" });

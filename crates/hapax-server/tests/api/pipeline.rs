@@ -266,7 +266,7 @@ async fn exact_places_are_in_no_answer() {
     }
     let (path, again) = reset.expect("one to clear");
     let refused = keep(client.post(&path, again.clone()).await);
-    assert_eq!(refused["code"], "HX0502", "somebody was asked: {refused}");
+    assert_eq!(refused["code"], "HX0502", "a review was opened: {refused}");
     for review in client.get("/v1/reviews").await.1["reviews"].as_array().expect("reviews") {
         let key = review["review"].as_str().expect("a key");
         let yes = json!({ "attempt": review["attempt"], "approve": true, "note": place });

@@ -50,7 +50,7 @@ async fn what_is_kept_is_policy() {
         assert_eq!((ask("404").await.status(), ask("404").await.replayed()), (404, false));
         assert_eq!(world.calls(), 2, "{}", world.name);
         ask("503").await;
-        assert_eq!(ask("503").await.problem(), "HX0203", "nobody knows: {}", world.name);
+        assert_eq!(ask("503").await.problem(), "HX0203", "the outcome is unknown: {}", world.name);
         assert_eq!(world.calls(), 3);
         assert!(ask("card").await.body.contains("4111"), "the first caller is told all of it");
         let again = ask("card").await;

@@ -47,7 +47,7 @@ impl Arrived {
         let body: serde_json::Value = serde_json::from_slice(body).expect("an envelope");
         let text = |name: &str| body[name].as_str().expect("a text").to_owned();
         let number = body["payload"]["n"].as_u64().expect("a number");
-        assert_eq!(body["traceparent"], TRACE, "it belongs to the trace of whoever told it");
+        assert_eq!(body["traceparent"], TRACE, "it belongs to its emitter's trace");
         Self { id: text("outbox_id"), dataset: text("dataset_id"), number }
     }
 }

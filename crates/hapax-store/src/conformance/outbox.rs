@@ -416,7 +416,7 @@ cases! {
         let (half, _) = b.share(b.lease, Buckets::all().first(512));
         assert_eq!(half, Buckets::all().first(512));
         let (rest, _) = b.share(OTHER, Buckets::all());
-        assert_eq!(rest, Buckets::all().without(half), "nobody keeps what it was not given");
+        assert_eq!(rest, Buckets::all().without(half), "a dispatcher keeps only its own");
         b.run(Command::Retire { lease: b.lease }).expect("an answer");
         assert_eq!(b.share(OTHER, rest).0, Buckets::all());
         let dead = b.run(Command::Share { lease: LeaseId::from_bytes([9; 16]), keep: half });

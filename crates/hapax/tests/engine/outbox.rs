@@ -217,7 +217,7 @@ async fn an_event_without_a_route_is_refused() {
         .effect(key(1))
         .run(|claim| async move {
             claim.emit(event("flow", 1))?;
-            ok("told nobody")
+            ok("not acknowledged")
         })
         .await;
     assert!(matches!(told, Err(Error::Store(_))), "{told:?}");

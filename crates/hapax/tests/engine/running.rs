@@ -128,7 +128,7 @@ async fn a_partial_effect_is_rolled_back_in_reverse_and_retried() {
     });
     assert!(matches!(partial.await, Err(Error::Blocked(b)) if b.state == StateName::Partial));
     let helpless = hapax.effect(key(1)).run(|_| async { ok("no") }).await;
-    assert!(matches!(helpless, Err(Error::Blocked(_))), "nobody knows how to undo it");
+    assert!(matches!(helpless, Err(Error::Blocked(_))), "it has no rollback handler");
     let seen = undone.clone();
     hapax.on_rollback("drop", move |payload| {
         seen.lock().unwrap().push(String::from_utf8(payload).unwrap());
@@ -136,7 +136,7 @@ async fn a_partial_effect_is_rolled_back_in_reverse_and_retried() {
     });
     let left = hapax.effect(key(1)).leave_partial(true).run(|_| async { ok("no") }).await;
     assert!(matches!(left, Err(Error::Blocked(b)) if b.state == StateName::Partial));
-    assert!(undone.lock().unwrap().is_empty(), "somebody may have to be asked first");
+    assert!(undone.lock().unwrap().is_empty(), "a person may have to be asked first");
     let retried = hapax.effect(key(1)).run(|_| async { ok("whole") }).await.unwrap();
     assert_eq!(retried.body(), Some(&b"whole"[..]));
     assert_eq!(*undone.lock().unwrap(), ["table b", "table a"]);

@@ -31,7 +31,7 @@ impl Stalled {
                     started.store(true, Ordering::SeqCst);
                     let start = Instant::now();
                     while !woken.load(Ordering::SeqCst) {
-                        assert!(start.elapsed() < LONG, "nobody woke the holder");
+                        assert!(start.elapsed() < LONG, "the holder was not woken");
                         std::thread::sleep(Duration::from_millis(1));
                     }
                     work(&hapax, claim)

@@ -164,7 +164,7 @@ SELECT
         r.oid, 'pg_catalog.set_config(text,text,boolean)', 'EXECUTE')
         THEN 'can take other roles by set_config: '
             || 'REVOKE EXECUTE ON FUNCTION set_config FROM PUBLIC, '
-            || 'and GRANT it to whoever the ledger connects as'
+            || 'and GRANT it to the role that the ledger connects as'
     ELSE '' END
 FROM pg_catalog.pg_roles r WHERE r.rolname = $1";
 
