@@ -235,7 +235,7 @@ impl Child {
     }
 
     /// Starts the process, and returns when it waits to be killed.
-    pub(crate) fn start(place: &Path, delivery: &Delivery, stop: Stop) -> Result<Waiting> {
+    pub(crate) fn start(place: &Path, delivery: &Delivery, stop: Stop) -> Result<PausedProcess> {
         let stop = if stop == Stop::AfterTheCommit { "commit" } else { "transaction" };
         let Delivery { file, version } = delivery;
         let mut child = Command::new(std::env::current_exe()?)
@@ -245,7 +245,7 @@ impl Child {
             .stdout(Stdio::piped())
             .spawn()?;
         let said = child.stdout.take().ok_or("its output is not piped")?;
-        let waiting = Waiting(child);
+        let waiting = PausedProcess(child);
         for line in BufReader::new(said).lines() {
             if line? == HERE {
                 return Ok(waiting);
@@ -256,9 +256,9 @@ impl Child {
 }
 
 /// A process that waits to be killed, and is killed when this value is dropped.
-pub(crate) struct Waiting(std::process::Child);
+pub(crate) struct PausedProcess(std::process::Child);
 
-impl Waiting {
+impl PausedProcess {
     /// Kills it by its id.
     pub(crate) fn kill(mut self) -> Result<()> {
         self.0.kill()?;
@@ -268,7 +268,7 @@ impl Waiting {
     }
 }
 
-impl Drop for Waiting {
+impl Drop for PausedProcess {
     fn drop(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();

@@ -109,7 +109,7 @@ def over_http(server):
         "timestamp_bucket": "2026-06-04T00:00:00Z",
         "inputs": [{"name": "readings.csv", "checksum": checksum("readings.csv")}],
     }
-    # Who chooses the attempt can ask again when an answer is lost, and gets the same one.
+    # A caller that names its attempt may repeat a request whose answer was lost, and gets the same answer.
     asked = {**operation, "attempt": "att_" + secrets.token_hex(16), "safety": "transactional"}
     answer = post(f"{server}/v1/operations", asked)
     if answer["verdict"] == "replayed":
@@ -163,7 +163,7 @@ def story(hapax):
         words = [event["eventType"] for event in lineage]
         fact(words == ["START", "COMPLETE"], f"its lineage: {', '.join(words)}")
 
-        print("\n4. What was published, the server delivers: each version once.")
+        print("\n4. The server delivers each published version once.")
         events = delivered(3)
         for event in events:
             print(f"   {event['outbox_id']} {event['event_name']} {event['payload']['artifact_uri']}")

@@ -262,7 +262,7 @@ enum Step {
 
 /// Where a process is killed.
 #[derive(Debug, Clone, Copy)]
-struct Place {
+struct KillPoint {
     step: Step,
     after: Point,
     at: &'static str,
@@ -271,14 +271,14 @@ struct Place {
 }
 
 /// Every place where a process of this kind is killed.
-fn places(kind: Kind, postgres: bool) -> Vec<Place> {
+fn places(kind: Kind, postgres: bool) -> Vec<KillPoint> {
     let (commit, committed) = match (postgres, kind) {
         (false, _) => (Point::SqliteCommit, Point::SqliteCommitted),
         // The only report of these that takes more than one statement.
         (true, Kind::Partial) => (Point::PostgresCommit, Point::PostgresCommitted),
         (true, _) => (Point::QuickSend, Point::QuickSent),
     };
-    let at = |step, after, at: Point, written| Place { step, after, at: at.name(), written };
+    let at = |step, after, at: Point, written| KillPoint { step, after, at: at.name(), written };
     let claim = |point, written| at(Step::Claim, Point::ClaimAsk, point, written);
     let settle = |point, written| at(Step::Settle, Point::SettleAsk, point, written);
     let end = |written| at(Step::Settle, Point::ClaimAsk, Point::RunEnd, written);
@@ -296,7 +296,7 @@ fn places(kind: Kind, postgres: bool) -> Vec<Place> {
         settle(committed, true),
         settle(Point::SettleTold, true),
     ];
-    let own = Place { at: OWN_COMMIT, ..end(false) };
+    let own = KillPoint { at: OWN_COMMIT, ..end(false) };
     match kind {
         Kind::Opaque => [claims, settles].concat(),
         // Its claim is like any other.
@@ -305,7 +305,7 @@ fn places(kind: Kind, postgres: bool) -> Vec<Place> {
     }
 }
 
-impl Place {
+impl KillPoint {
     /// Whether the work was done by then.
     fn is_done(self, kind: Kind) -> bool {
         self.step == Step::Settle && (self.written || kind != Kind::Transactional)
@@ -358,7 +358,7 @@ impl Field {
     }
 
     /// Lets a process die at this place. Returns whether it did.
-    fn kill(&self, kind: Kind, place: Place, dataset: &str) -> bool {
+    fn kill(&self, kind: Kind, place: KillPoint, dataset: &str) -> bool {
         let kind = kind.to_possible_value().expect("each has a name");
         let mut command = Command::new(crate::own_program());
         command.args(["operate", "--ledger", &self.operator.ledger, "--signing-key"]);
@@ -468,7 +468,7 @@ impl Field {
 /// A process that was killed.
 struct Killed {
     kind: Kind,
-    place: Place,
+    place: KillPoint,
     dataset: String,
     at: Instant,
 }

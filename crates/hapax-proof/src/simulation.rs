@@ -362,20 +362,20 @@ impl World {
         let kind = Kind::ALL[dice.random_range(0..Kind::ALL.len())];
         let payload = u8::from(dice.random_range(0..10) == 0);
         let fate = match dice.random_range(0..100) {
-            _ if !scenario.failures => Fate::Well,
-            0..10 => Fate::NotDone,
-            10..16 => Fate::LostBefore,
-            16..26 => Fate::LostAfter,
-            26..30 => Fate::Panics,
-            30..34 => Fate::Hangs,
-            _ => Fate::Well,
+            _ if !scenario.failures => WorkResult::Well,
+            0..10 => WorkResult::NotDone,
+            10..16 => WorkResult::LostBefore,
+            16..26 => WorkResult::LostAfter,
+            26..30 => WorkResult::Panics,
+            30..34 => WorkResult::Hangs,
+            _ => WorkResult::Well,
         };
         let work = [(); 2].map(|()| Duration::from_millis(dice.random_range(0..1_500)));
         let wait = Duration::from_millis(dice.random_range(0..40_000));
         // Some callers give up before they are answered.
         let patience = match dice.random_range(0..20) {
             0 if scenario.failures => Duration::from_millis(dice.random_range(0..2_000)),
-            _ if fate == Fate::Hangs => Duration::from_secs(60),
+            _ if fate == WorkResult::Hangs => Duration::from_secs(60),
             _ => HUNG,
         };
         let cannot_tell = scenario.failures && dice.random_range(0..8) == 0;
@@ -457,7 +457,7 @@ enum Happening {
 
 /// How the work of a call ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Fate {
+enum WorkResult {
     Well,
     NotDone,
     LostBefore,
@@ -478,7 +478,7 @@ fn author(outcome: &Outcome) -> Option<u64> {
 struct Work {
     kind: Kind,
     id: u64,
-    fate: Fate,
+    fate: WorkResult,
     work: [Duration; 2],
     switch: Arc<Switch>,
     world: Arc<World>,
@@ -491,8 +491,8 @@ impl Work {
         tokio::time::sleep(before).await;
         switch.moving().await;
         match fate {
-            Fate::NotDone => return Err(Failure::not_done("refused")),
-            Fate::LostBefore => return Err(Failure::ambiguous("timeout")),
+            WorkResult::NotDone => return Err(Failure::not_done("refused")),
+            WorkResult::LostBefore => return Err(Failure::ambiguous("timeout")),
             _ => {}
         }
         let by = world.targets.execute(kind, id, claim.fence());
@@ -500,9 +500,9 @@ impl Work {
         tokio::time::sleep(after).await;
         switch.moving().await;
         match fate {
-            Fate::LostAfter => Err(Failure::ambiguous("timeout")),
-            Fate::Panics => std::panic::panic_any(Expected),
-            Fate::Hangs => std::future::pending().await,
+            WorkResult::LostAfter => Err(Failure::ambiguous("timeout")),
+            WorkResult::Panics => std::panic::panic_any(Expected),
+            WorkResult::Hangs => std::future::pending().await,
             _ => Ok(outcome(by)),
         }
     }

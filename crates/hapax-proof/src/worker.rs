@@ -214,14 +214,14 @@ struct Worker {
     orders: Orders,
     log: Log,
     hapax: Hapax,
-    place: Place,
+    place: CallerDatabase,
     next: AtomicU64,
     calls: AtomicU64,
     sinks: Mutex<Vec<Client>>,
 }
 
 /// The caller's own connection to the ledger's database.
-enum Place {
+enum CallerDatabase {
     File(Mutex<Connection>),
     Database(tokio::sync::Mutex<Option<PgClient>>),
 }
@@ -230,13 +230,13 @@ async fn walk(orders: Orders, log: Log) -> Result<(), hapax::Error> {
     let opened = Hapax::builder().lease(Duration::from_millis(orders.lease_ms));
     let hapax = opened.signing_key(&orders.signing_key).open(&orders.ledger).await?;
     let place = if orders.ledger.contains("://") {
-        Place::Database(tokio::sync::Mutex::new(None))
+        CallerDatabase::Database(tokio::sync::Mutex::new(None))
     } else {
         let connection = hapax.connection()?;
         connection
             .execute_batch(TABLE)
             .map_err(|error| StoreError::Unavailable(error.to_string()))?;
-        Place::File(Mutex::new(connection))
+        CallerDatabase::File(Mutex::new(connection))
     };
     let worker = Arc::new(Worker {
         next: AtomicU64::new(orders.first),
@@ -371,7 +371,7 @@ impl Worker {
 
     async fn settle_in(&self, n: u64, id: u64, claim: &Claim) -> Result<(), Failure> {
         match &self.place {
-            Place::File(connection) => {
+            CallerDatabase::File(connection) => {
                 let mut connection =
                     connection.lock().map_err(|_| Failure::not_done("poisoned"))?;
                 let tx = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
@@ -379,7 +379,7 @@ impl Worker {
                 claim.settle_in(&tx, outcome(id))?;
                 tx.commit()?;
             }
-            Place::Database(client) => {
+            CallerDatabase::Database(client) => {
                 let mut client = client.lock().await;
                 let mut own = self.connected(client.take()).await?;
                 let tx = own.transaction().await?;
@@ -410,7 +410,7 @@ impl Worker {
         };
         self.log.write(&format!("offered {id}"));
         match &self.place {
-            Place::File(connection) => {
+            CallerDatabase::File(connection) => {
                 let mut connection = connection.lock().map_err(|error| unavailable(&error))?;
                 let tx = connection
                     .transaction_with_behavior(TransactionBehavior::Immediate)
@@ -422,7 +422,7 @@ impl Worker {
                 tx.commit().map_err(|error| unavailable(&error))?;
                 Ok(done)
             }
-            Place::Database(client) => {
+            CallerDatabase::Database(client) => {
                 let mut client = client.lock().await;
                 let own = self.connected(client.take()).await;
                 let mut own = own.map_err(|failure| unavailable(&format!("{failure:?}")))?;

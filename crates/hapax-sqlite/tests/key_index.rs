@@ -21,13 +21,13 @@ const MANY: u64 = 9_500;
 const TABLES: [&str; 3] = ["key_tail", "key_middle", "key_index"];
 
 /// One file, and the stores that are open on it.
-struct Place {
+struct TestFile {
     clock: Arc<ManualClock>,
     directory: tempfile::TempDir,
     runtime: tokio::runtime::Runtime,
 }
 
-impl Place {
+impl TestFile {
     fn new() -> Self {
         let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
         let directory = tempfile::tempdir().expect("a directory");
@@ -53,7 +53,7 @@ impl Place {
 const LEASE: LeaseId = LeaseId::from_bytes([1; 16]);
 
 struct Ledger<'a> {
-    place: &'a Place,
+    place: &'a TestFile,
     store: SqliteStore,
 }
 
@@ -167,7 +167,7 @@ fn assert_taken(ledger: &Ledger<'_>, keys: impl Iterator<Item = u64> + Clone) {
 /// that opens the file later.
 #[test]
 fn keys_are_found_in_the_tail_and_in_the_index() {
-    let place = Place::new();
+    let place = TestFile::new();
     let stores = [place.open(), place.open()];
     for (nth, from) in (0..MANY).step_by(100).enumerate() {
         let keys = from..from + 100;
@@ -189,7 +189,7 @@ fn keys_are_found_in_the_tail_and_in_the_index() {
 /// does not have are granted once again, and to one of the two.
 #[test]
 fn a_restored_file_has_one_row_for_each_key() {
-    let place = Place::new();
+    let place = TestFile::new();
     let (ours, theirs) = (place.open(), place.open());
     ours.grant(0..700);
     let copy = place.directory.path().join("copy.db");
@@ -223,7 +223,7 @@ fn a_restored_file_has_one_row_for_each_key() {
 /// Proves K-19: numbers of namespaces are cached, and given anew after a restore.
 #[test]
 fn what_a_restored_file_does_not_have_is_not_remembered() {
-    let place = Place::new();
+    let place = TestFile::new();
     let (ours, theirs) = (place.open(), place.open());
     let copy = place.directory.path().join("copy.db");
     backup(&place.path(), &copy);
@@ -256,7 +256,7 @@ fn backup(from: &std::path::Path, to: &std::path::Path) {
 /// is given again. Within the transaction its earlier claims count.
 #[test]
 fn a_callers_claims_are_known_while_they_stand() {
-    let place = Place::new();
+    let place = TestFile::new();
     let (ours, theirs) = (place.open(), place.open());
     let mut db = ours.store.connection().expect("a connection");
     let claim_in = |tx: &rusqlite::Transaction<'_>, key, attempt: u8| {
@@ -283,7 +283,7 @@ fn a_callers_claims_are_known_while_they_stand() {
 /// Proves K-11: keys that another process swept can be claimed again, once, and leave nothing in the index.
 #[test]
 fn swept_keys_can_be_claimed_again() {
-    let place = Place::new();
+    let place = TestFile::new();
     let (ours, theirs) = (place.open(), place.open());
     let brief = |key| Ask { ttl_ms: Some(1_000), ..ask(key) };
     let keys = 0..2_500;
@@ -306,7 +306,7 @@ fn swept_keys_can_be_claimed_again() {
 /// Proves K-16: a command that is undone after it wrote leaves its key free.
 #[test]
 fn a_command_that_is_undone_leaves_its_key_free() {
-    let place = Place::new();
+    let place = TestFile::new();
     let ledger = place.open();
     let db = Connection::open(ledger.store.path()).expect("a connection");
     db.execute_batch(
@@ -328,7 +328,7 @@ fn a_command_that_is_undone_leaves_its_key_free() {
 /// Proves K-1: two keys with the same first half are told apart, in the tail and in the index.
 #[test]
 fn two_keys_with_the_same_head_are_told_apart() {
-    let place = Place::new();
+    let place = TestFile::new();
     let ledger = place.open();
     ledger.grant(0..MANY);
     for table in TABLES {
@@ -345,7 +345,7 @@ fn two_keys_with_the_same_head_are_told_apart() {
 /// a number of its own.
 #[test]
 fn the_database_refuses_a_second_row_of_one_key() {
-    let place = Place::new();
+    let place = TestFile::new();
     let ledger = place.open();
     ledger.grant(0..MANY);
     let next = MANY + 1;
@@ -371,7 +371,7 @@ fn the_database_refuses_a_second_row_of_one_key() {
 /// row that was settled first counts, and the other one is removed. The journal keeps its entries.
 #[test]
 fn two_rows_of_one_key_are_shown_and_repaired() {
-    let place = Place::new();
+    let place = TestFile::new();
     let ledger = place.open();
     ledger.grant(0..10);
     ledger.settle(3..4);

@@ -1,5 +1,5 @@
 /**
- * What automation scripts can use.
+ * The functions and tools of automation scripts.
  *
  * A script is one ES module. `await` works at its top level; `import` does not. There are no
  * timers, no files, no network and no code from text: what a script does to the world, it does by
@@ -7,14 +7,14 @@
  *
  * The run ends at once, and no `try`, `catch` or `finally` hears of it, when
  * - the host stops it,
- * - a handler throws or rejects, or nobody catches what a promise rejects with,
+ * - a handler throws or rejects, or a rejected promise is not handled,
  * - `withItem` is called with something else than the types below say,
  * - a limit is reached: time, memory, stack, number of calls, size of one message.
  *
  * Tool calls go out when the script yields, in the order in which they were made.
  */
 
-/** Whatever JSON can say. Functions and symbols are refused, anywhere in it. */
+/** Any JSON value. Functions and symbols are refused, anywhere in it. */
 type Json = null | boolean | number | string | Json[] | { [key: string]: Json | undefined };
 
 /**
@@ -30,8 +30,8 @@ type Json = null | boolean | number | string | Json[] | { [key: string]: Json | 
  * change for an item that is done ends the run as a mistake of the script's.
  *
  * @param id      Says which item it is, the same in every run: 1 to 512 bytes.
- * @param title   What people see: up to 512 bytes.
- * @param handler Does the work. What it returns has to be JSON.
+ * @param title   Shown to people: up to 512 bytes.
+ * @param handler Does the work. Its return value must be JSON.
  * @returns       What the handler returned, as it came out of JSON (`undefined` as `null`).
  *
  * @example

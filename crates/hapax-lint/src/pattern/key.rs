@@ -31,7 +31,7 @@ static FUNCTION: LazyLock<Regex> = LazyLock::new(|| {
 });
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Made {
+enum Origin {
     Hashed,
     ByChance,
 }
@@ -40,7 +40,7 @@ enum Made {
 struct Local {
     name: String,
     line: usize,
-    made: Made,
+    made: Origin,
 }
 
 pub(super) fn find(lines: &Lines<'_>, patterns: &Patterns) -> Vec<Hit> {
@@ -100,25 +100,25 @@ fn function(
     Some(line.hit(Rule::KeyDerivation, nth, name.start(), why))
 }
 
-fn judge(name: &str, made: Made) -> Option<String> {
+fn judge(name: &str, made: Origin) -> Option<String> {
     match (key_name(name)?, made) {
-        (_, Made::Hashed) => Some(format!("`{name}` is hashed by hand")),
-        (KeyName::Full, Made::ByChance) => Some(format!(
+        (_, Origin::Hashed) => Some(format!("`{name}` is hashed by hand")),
+        (KeyName::Full, Origin::ByChance) => Some(format!(
             "`{name}` is made from the clock or by chance, so a second try has another key"
         )),
-        (KeyName::Bare, Made::ByChance) => None,
+        (KeyName::Bare, Origin::ByChance) => None,
     }
 }
 
-fn made(value: &str, nth: usize, locals: &[Local], patterns: &Patterns) -> Option<Made> {
+fn made(value: &str, nth: usize, locals: &[Local], patterns: &Patterns) -> Option<Origin> {
     if value.contains("hapax") || value.contains("derive") {
         return None;
     }
     if patterns.hash.is_match(value) {
-        return Some(Made::Hashed);
+        return Some(Origin::Hashed);
     }
     if patterns.chance.is_match(value) {
-        return Some(Made::ByChance);
+        return Some(Origin::ByChance);
     }
     let near = locals.iter().rev().skip_while(|local| local.line >= nth);
     let near = near.take_while(|local| nth - local.line <= WINDOW);

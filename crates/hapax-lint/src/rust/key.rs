@@ -17,7 +17,7 @@ use crate::words::{KeyName, has_any, key_name, listed, words};
 
 /// The origin of a value.
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Made {
+enum Origin {
     Hashed(String),
     ByChance(String),
 }
@@ -49,16 +49,16 @@ pub(super) fn find(file: &syn::File, names: &Names<'_>) -> Vec<Hit> {
 
 struct Keys<'a> {
     names: &'a Names<'a>,
-    helpers: &'a BTreeMap<String, Made>,
-    locals: BTreeMap<String, Made>,
-    returned: Option<Made>,
+    helpers: &'a BTreeMap<String, Origin>,
+    locals: BTreeMap<String, Origin>,
+    returned: Option<Origin>,
     /// The functions that return a hashed or random value.
-    makers: BTreeMap<String, Made>,
+    makers: BTreeMap<String, Origin>,
     hits: Vec<Hit>,
 }
 
 impl<'a> Keys<'a> {
-    fn new(names: &'a Names<'a>, helpers: &'a BTreeMap<String, Made>) -> Self {
+    fn new(names: &'a Names<'a>, helpers: &'a BTreeMap<String, Origin>) -> Self {
         Self {
             names,
             helpers,
@@ -70,12 +70,12 @@ impl<'a> Keys<'a> {
     }
 
     /// Reports a name that makes a key of a value of this origin; returns whether it did.
-    fn judge(&mut self, name: &str, span: proc_macro2::Span, made: Option<&Made>) -> bool {
+    fn judge(&mut self, name: &str, span: proc_macro2::Span, made: Option<&Origin>) -> bool {
         let why = match (key_name(name), made) {
-            (Some(_), Some(Made::Hashed(with))) => {
+            (Some(_), Some(Origin::Hashed(with))) => {
                 format!("`{name}` is hashed by hand, with `{with}`")
             }
-            (Some(KeyName::Full), Some(Made::ByChance(with))) => {
+            (Some(KeyName::Full), Some(Origin::ByChance(with))) => {
                 format!("`{name}` is made from `{with}`, so a second try has another key")
             }
             _ => return false,
@@ -95,8 +95,8 @@ impl<'a> Keys<'a> {
         let telling = !found && !listed(COMMON, &name.to_string());
         if let Some(made) = made.filter(|_| telling) {
             let made = match made {
-                Made::Hashed(_) => Made::Hashed(name.to_string()),
-                Made::ByChance(_) => Made::ByChance(name.to_string()),
+                Origin::Hashed(_) => Origin::Hashed(name.to_string()),
+                Origin::ByChance(_) => Origin::ByChance(name.to_string()),
             };
             self.makers.insert(name.to_string(), made);
         }
@@ -128,7 +128,7 @@ impl<'a> Keys<'a> {
     }
 
     /// The origin of this value, if it is a hash, the clock or a random value.
-    fn made(&self, expr: &Expr) -> Option<Made> {
+    fn made(&self, expr: &Expr) -> Option<Origin> {
         match expr {
             Expr::Array(expr) => expr.elems.iter().find_map(|expr| self.made(expr)),
             Expr::Assign(expr) => self.made(&expr.right),
@@ -164,7 +164,7 @@ impl<'a> Keys<'a> {
         }
     }
 
-    fn tail(&self, block: &Block) -> Option<Made> {
+    fn tail(&self, block: &Block) -> Option<Origin> {
         match block.stmts.last()? {
             Stmt::Expr(expr, None) => self.made(expr),
             Stmt::Macro(stmt) if stmt.semi_token.is_none() => self.formatted(&stmt.mac),
@@ -172,13 +172,13 @@ impl<'a> Keys<'a> {
         }
     }
 
-    fn local(&self, name: &str) -> Option<Made> {
+    fn local(&self, name: &str) -> Option<Origin> {
         let clock = words(name).first().is_some_and(|word| word == "now");
-        let chance = clock.then(|| Made::ByChance(name.to_owned()));
+        let chance = clock.then(|| Origin::ByChance(name.to_owned()));
         self.locals.get(name).cloned().or(chance)
     }
 
-    fn called(&self, call: &syn::ExprCall) -> Option<Made> {
+    fn called(&self, call: &syn::ExprCall) -> Option<Origin> {
         let Expr::Path(func) = &*call.func else { return None };
         let path = self.names.resolve(&func.path);
         let name = path.last()?;
@@ -186,13 +186,13 @@ impl<'a> Keys<'a> {
         // `blake3::derive_key` is a hash despite its name.
         let foreign = !path[0].starts_with("hapax");
         if foreign && hashes(&path) {
-            return Some(Made::Hashed(shown()));
+            return Some(Origin::Hashed(shown()));
         }
         if is_canonical(&path) {
             return None;
         }
         if rolls(name) {
-            return Some(Made::ByChance(shown()));
+            return Some(Origin::ByChance(shown()));
         }
         if let Some(made) = self.helpers.get(name) {
             return Some(made.clone());
@@ -201,16 +201,16 @@ impl<'a> Keys<'a> {
         carries.then(|| call.args.iter().find_map(|arg| self.made(arg)))?
     }
 
-    fn method_called(&self, call: &syn::ExprMethodCall) -> Option<Made> {
+    fn method_called(&self, call: &syn::ExprMethodCall) -> Option<Origin> {
         let name = call.method.to_string();
         if is_canonical(std::slice::from_ref(&name)) {
             return None;
         }
         if has_any(&name, "hash digest checksum") {
-            return Some(Made::Hashed(name));
+            return Some(Origin::Hashed(name));
         }
         if rolls(&name) {
-            return Some(Made::ByChance(name));
+            return Some(Origin::ByChance(name));
         }
         let own = matches!(&*call.receiver, Expr::Path(path) if path.path.is_ident("self"));
         if let Some(made) = self.helpers.get(&name).filter(|_| own) {
@@ -226,7 +226,7 @@ impl<'a> Keys<'a> {
     }
 
     /// The origin of a formatted text, by its arguments or by the names in its braces.
-    fn formatted(&self, call: &Macro) -> Option<Made> {
+    fn formatted(&self, call: &Macro) -> Option<Origin> {
         let name = call.path.segments.last()?.ident.to_string();
         if !["format", "concat", "write", "writeln"].contains(&name.as_str()) {
             return None;
