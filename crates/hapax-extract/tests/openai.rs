@@ -289,8 +289,8 @@ async fn relations_that_cannot_be_are_refused() {
         (item(0, "http://example.org/owns", 1, quote), "is not in the list"),
         (item(0, PLAYS_FOR, 3, quote), "there is no entity 3"),
         (item(0, PLAYS_FOR, 0, quote), "both subject and object"),
-        (item(1, PLAYS_FOR, 0, quote), "is no subject of"),
-        (item(0, PLAYS_FOR, 2, quote), "is no object of"),
+        (item(1, PLAYS_FOR, 0, quote), "cannot be the subject of"),
+        (item(0, PLAYS_FOR, 2, quote), "cannot be the object of"),
         (item(0, PLAYS_FOR, 1, "signed with"), "is not in the chunk"),
     ] {
         let answer = json!({ "relations": [item] }).to_string();

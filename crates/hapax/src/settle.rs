@@ -176,8 +176,9 @@ impl EffectBuilder {
         reason: String,
         did_not_happen: bool,
     ) -> Result<Done, Error> {
+        let reset = |effect: &Effect| matches!(&effect.state, State::Failed(failure) if failure.cause == Cause::Reset);
         let effect = match self.load().await? {
-            Some(effect) if effect.attempt == claim.attempt() => effect,
+            Some(effect) if effect.attempt == claim.attempt() && !reset(&effect) => effect,
             _ if did_not_happen => return Err(Error::Failed { reason }),
             other => return Err(Error::Fenced(Fenced::by(other.as_ref()))),
         };

@@ -154,7 +154,7 @@ fn a_day(shop: &Shop) {
         "v1",
         &["--justification", "a survey", "--", "echo", "at 38.123456, -97.123456"],
     );
-    shop.hapax(&justified).exits(73).says("has not answered");
+    shop.hapax(&justified).exits(73).says("its review is pending");
     let reviews = shop.hapax(&["reviews", "list", "--json"]).exits(0).json();
     let review = reviews["review"].as_str().expect("a review");
     shop.hapax(&["doctor"]).exits(78);
@@ -471,7 +471,7 @@ fn an_operation_is_escalated_by_a_command() {
     assert!(journal.contains("the gauge is odd") && journal.contains("ann"), "{journal}");
 
     shop.write("ready", "");
-    shop.hapax(&words).exits(73).says("has not answered");
+    shop.hapax(&words).exits(73).says("its review is pending");
     assert_eq!(shop.place.read("runs"), "x\n", "not even tried");
     shop.hapax(&["reviews", "approve", review, "--note", "mended"]).exits(0);
     shop.hapax(&words).exits(0);

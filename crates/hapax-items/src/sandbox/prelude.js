@@ -43,7 +43,7 @@
   // JSON leaves these out without a word. What a script hands over must arrive.
   return (_key, value) => {
     if (typeof value === 'function' || typeof value === 'symbol') {
-      throw new Mistake(`a ${typeof value} is no JSON value`);
+      throw new Mistake(`a ${typeof value} is not a JSON value`);
     }
     return value;
   };
