@@ -5,9 +5,10 @@ use std::collections::BTreeSet;
 use hapax_store::StoreError;
 use rusqlite::Connection;
 
-use crate::connection::{SCHEMA, number};
+use crate::connection::number;
 use crate::effect;
 use crate::error::OrStoreError;
+use crate::migrate::SCHEMA;
 use crate::store::SqliteStore;
 
 /// A flaw of a file.

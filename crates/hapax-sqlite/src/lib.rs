@@ -20,6 +20,7 @@ mod lease;
 mod liveness;
 mod lock;
 mod log;
+mod migrate;
 mod outbox;
 mod part;
 mod reader;
@@ -33,6 +34,6 @@ mod write_turn;
 mod writer;
 
 pub use clock::BootClock;
-pub use connection::SCHEMA;
 pub use doctor::Ailment;
+pub use migrate::SCHEMA;
 pub use store::{Options, SqliteStore};

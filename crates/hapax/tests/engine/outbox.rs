@@ -383,41 +383,6 @@ async fn the_file_refuses_what_would_break_the_outbox() {
     assert_eq!(left, ("1".into(), "pending".into()));
 }
 
-/// A ledger from before there was an outbox gets one, and keeps what it has.
-#[tokio::test]
-async fn an_older_file_is_brought_up_to_date() {
-    let dir = Dir::new();
-    let hapax = dir.open().await;
-    hapax.effect(key(1)).run(|_| async { ok("before") }).await.unwrap();
-    hapax.close().await.unwrap();
-    drop(hapax);
-    let db = rusqlite::Connection::open(dir.file()).unwrap();
-    db.execute_batch(
-        "DROP TRIGGER effect_new; DROP TRIGGER effect_indexed; DROP TRIGGER effect_gone;
-         DROP TABLE key_tail; DROP TABLE key_middle; DROP TABLE key_index; CREATE UNIQUE INDEX effect_key ON effect (namespace, substr(key, 1, 16));
-         DROP VIEW execution_handles; DROP VIEW extraction_audit_log; DROP VIEW extraction_grant;
-         DROP VIEW extraction_results; DROP VIEW ontologies; DROP TABLE heard; DROP TABLE shelf;
-         DROP TABLE ontology; DROP TABLE part; DROP TABLE whole; DROP TABLE kv; ALTER TABLE self DROP COLUMN pulse_gaps;
-         ALTER TABLE self ADD COLUMN pulse_since INTEGER NOT NULL DEFAULT 0; DROP VIEW idempotency_log; DROP TABLE epoch; DROP INDEX effect_voidable; ALTER TABLE effect DROP COLUMN voidable;
-         ALTER TABLE effect DROP COLUMN epoch; ALTER TABLE effect DROP COLUMN domain;
-         PRAGMA foreign_keys = off; PRAGMA recursive_triggers = off; DROP VIEW outbox;
-         DROP TABLE dispatched; DROP TABLE artifact; DROP TABLE route; DROP TABLE guard; DROP TABLE dataset; DROP TABLE token;
-         DROP TABLE dispatcher; DROP TABLE flight; PRAGMA user_version = 1;",
-    )
-    .unwrap();
-    for table in ["delivery", "outbox_record", "sink"] {
-        db.execute_batch(&format!("DROP TABLE {table}")).unwrap();
-    }
-    drop(db);
-    let hapax = dir.open().await;
-    let shelf = Shelf::default();
-    let dispatcher = dispatcher(&hapax, &shelf, Policy::default()).await;
-    assert_eq!(state(&hapax, 1).await, Some(StateName::Succeeded));
-    emit(&hapax, 2, &["flow"]).await;
-    idle(&dispatcher).await;
-    assert_eq!(shelf.of("flow"), [2]);
-}
-
 /// Keeps the fields of each dispatch.
 #[derive(Clone, Default)]
 struct Telemetry(Arc<Mutex<Vec<HashMap<String, String>>>>);
