@@ -1,4 +1,12 @@
-//! The schema and its versions.
+//! The schema of a database and its versions. A version is the number of the newest migration that
+//! the database has; the table `hapax.migration` names them.
+//!
+//!   no schema ────┐
+//!                 ├── the missing migrations, in one transaction ──▶ newest version
+//!   older version ┘
+//!
+//! Refused and left as they are: a newer version, and a ledger of a development version of hapax
+//! from before 0.1.0, whose numbers meant other schemas.
 
 use hapax_core::planted::{Bug, planted};
 use hapax_store::StoreError;
@@ -6,27 +14,33 @@ use hapax_store::StoreError;
 use crate::connect::Link;
 use crate::error::PgFailure;
 
-/// Every version of the schema, as the statements that lead to it from the one before.
-pub(crate) const MIGRATIONS: [&str; 13] = [
-    concat!(include_str!("sql/1_ledger.sql"), include_str!("sql/1_callers.sql")),
-    include_str!("sql/2_outbox.sql"),
-    include_str!("sql/3_dataset.sql"),
-    include_str!("sql/4_token.sql"),
-    concat!(include_str!("sql/5_epoch.sql"), include_str!("sql/5_callers.sql")),
-    include_str!("sql/6_pipeline.sql"),
-    include_str!("sql/7_extraction.sql"),
-    include_str!("sql/8_items.sql"),
-    concat!(include_str!("sql/9_months.sql"), include_str!("sql/9_quick.sql")),
-    include_str!("sql/10_judged.sql"),
-    include_str!("sql/11_emit.sql"),
-    include_str!("sql/12_rows.sql"),
-    include_str!("sql/13_attempts.sql"),
-];
+macro_rules! migrations {
+    ($($name:literal),+ $(,)?) => {
+        /// The names of all migrations, and the statements that lead to each from the one before.
+        const MIGRATIONS: &[(&str, &str)] =
+            &[$(($name, include_str!(concat!("../migrations/", $name, ".sql")))),+];
+    };
+}
 
-/// The schema and the table that the first migration needs.
+migrations!(
+    "0001_ledger",
+    "0002_journal",
+    "0003_outbox",
+    "0004_dataset",
+    "0005_token",
+    "0006_epoch",
+    "0007_extraction",
+    "0008_items",
+    "0009_rules",
+    "0010_views",
+);
+
+/// The schema, and the table that names its migrations. The column `name` is new in 0.1.0: the table
+/// of development versions before it has only `version` and `at`.
 const GROUND: &str = "CREATE SCHEMA IF NOT EXISTS hapax;
 CREATE TABLE IF NOT EXISTS hapax.migration (
     version int PRIMARY KEY,
+    name    text NOT NULL,
     at      timestamptz NOT NULL DEFAULT now()
 );";
 
@@ -39,62 +53,131 @@ const OLDEST: i32 = 150_000;
 /// Checks that the server and its schema are supported. A database without a schema gets one.
 pub(crate) fn check(link: &Link) -> Result<(), PgFailure> {
     let row = link.one(
-        "SELECT current_setting('server_version_num')::int, current_setting('server_version'),
-             to_regclass('hapax.migration') IS NOT NULL",
+        "SELECT current_setting('server_version_num')::int, current_setting('server_version')",
         &[],
     )?;
-    let (number, version): (i32, String) = (row.try_get(0)?, row.try_get(1)?);
+    let (number, server): (i32, String) = (row.try_get(0)?, row.try_get(1)?);
     if number < OLDEST {
-        let what = format!("this is PostgreSQL {version}; 15 or newer is needed");
+        let what = format!("this is PostgreSQL {server}; 15 or newer is needed");
         return Err(StoreError::Incompatible(what).into());
     }
-    if !row.try_get::<_, bool>(2)? {
-        return migrate(link).map(|_| ());
-    }
-    match at(link)?.cmp(&MIGRATIONS.len()) {
-        std::cmp::Ordering::Equal => Ok(()),
-        std::cmp::Ordering::Less => Err(StoreError::Incompatible(format!(
-            "its schema is version {}, this hapax needs {}; run: hapax migrate",
-            at(link)?,
-            MIGRATIONS.len()
+    let newest = MIGRATIONS.len();
+    match version(link)? {
+        None => migrate(link).map(|_| ()),
+        Some(version) if version < newest => Err(StoreError::Incompatible(format!(
+            "the schema of the database is version {version}, this hapax needs {newest}; run: hapax \
+             migrate"
         ))
         .into()),
-        std::cmp::Ordering::Greater => Err(StoreError::Incompatible(format!(
-            "its schema is version {}, this hapax knows {}; use a newer hapax",
-            at(link)?,
-            MIGRATIONS.len()
-        ))
-        .into()),
+        Some(_) => Ok(()),
     }
 }
 
-fn at(link: &Link) -> Result<usize, PgFailure> {
+/// The version of the schema, if there is one. A schema that these migrations cannot continue is an
+/// error.
+fn version(link: &Link) -> Result<Option<usize>, PgFailure> {
+    let row = link.one(
+        "SELECT current_database()::text, to_regclass('hapax.migration') IS NOT NULL, EXISTS (
+             SELECT FROM pg_attribute WHERE attrelid = to_regclass('hapax.migration')
+                 AND attname = 'name' AND NOT attisdropped)",
+        &[],
+    )?;
+    let (database, is_there, is_named): (String, bool, bool) =
+        (row.try_get(0)?, row.try_get(1)?, row.try_get(2)?);
+    if !is_there {
+        return Ok(None);
+    }
+    if !is_named {
+        return Err(StoreError::Incompatible(format!(
+            "the database {database} has a ledger of a development version of hapax before 0.1.0, \
+             whose format was never released; start a new ledger in another database, and read this \
+             one with the version that made it"
+        ))
+        .into());
+    }
     let row = link.one("SELECT coalesce(max(version), 0) FROM hapax.migration", &[])?;
-    Ok(row.try_get::<_, i32>(0)? as usize)
+    let (version, newest) = (row.try_get::<_, i32>(0)? as usize, MIGRATIONS.len());
+    if version > newest {
+        return Err(StoreError::Incompatible(format!(
+            "the database {database} has schema version {version}, this hapax knows versions up to \
+             {newest}; use a newer hapax"
+        ))
+        .into());
+    }
+    Ok(Some(version))
 }
 
 /// Brings the schema to the newest version, in one transaction. Returns how many versions it
 /// went up.
 pub(crate) fn migrate(link: &Link) -> Result<usize, PgFailure> {
-    link.run(&format!("BEGIN; SELECT pg_advisory_xact_lock({LOCK}); {GROUND}"))?;
-    let from = at(link)?;
-    for (version, sql) in MIGRATIONS.iter().enumerate().skip(from) {
+    apply(link, MIGRATIONS)
+}
+
+fn apply(link: &Link, migrations: &[(&str, &str)]) -> Result<usize, PgFailure> {
+    link.run(&format!("BEGIN; SELECT pg_advisory_xact_lock({LOCK})"))?;
+    let from = version(link)?.unwrap_or(0);
+    link.run(GROUND)?;
+    for (number, (name, sql)) in (1..).zip(migrations).skip(from) {
         match planted(Bug::QuickUnconditional) {
             true => link.run(&sql.replace("AND e.entry = s.entry AND e.state = 0", ""))?,
             false => link.run(sql)?,
         }
-        link.run(&format!("INSERT INTO hapax.migration (version) VALUES ({})", version + 1))?;
+        link.run(&applied(number, name))?;
     }
     link.run("COMMIT")?;
-    Ok(MIGRATIONS.len().saturating_sub(from))
+    Ok(migrations.len().saturating_sub(from))
+}
+
+fn applied(number: usize, name: &str) -> String {
+    format!("INSERT INTO hapax.migration (version, name) VALUES ({number}, '{name}');\n")
 }
 
 /// All statements, for an operator who runs them by hand.
 pub fn script() -> String {
     let mut script = format!("BEGIN;\n{GROUND}\n");
-    for (version, sql) in MIGRATIONS.iter().enumerate() {
+    for (number, (name, sql)) in (1..).zip(MIGRATIONS) {
         script += sql;
-        script += &format!("INSERT INTO hapax.migration (version) VALUES ({});\n", version + 1);
+        script += &applied(number, name);
     }
     script + "COMMIT;\n"
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use hapax_testkit::Postgres;
+
+    fn link(server: &Postgres, database: &str) -> Link {
+        let address = crate::connect::Address::parse(&server.url(database)).unwrap();
+        Link::connect(&address).unwrap()
+    }
+
+    #[test]
+    fn an_older_version_gets_the_migrations_that_it_lacks() {
+        let server = Postgres::start();
+        server.database("older");
+        let link = link(&server, "older");
+        assert_eq!(apply(&link, &MIGRATIONS[..8]).unwrap(), 8);
+        assert!(matches!(
+            check(&link),
+            Err(PgFailure::Refused(StoreError::Incompatible(what))) if what.contains("run: hapax migrate")
+        ));
+        assert_eq!(migrate(&link).unwrap(), MIGRATIONS.len() - 8);
+        check(&link).unwrap();
+        assert_eq!(migrate(&link).unwrap(), 0);
+        let named = "SELECT count(*), min(name), max(name) FROM hapax.migration";
+        assert_eq!(server.sql("older", named), "10|0001_ledger|0010_views");
+    }
+
+    #[test]
+    fn a_migration_that_fails_leaves_the_database_as_it_was() {
+        let server = Postgres::start();
+        server.database("broken");
+        let link = link(&server, "broken");
+        let broken = [MIGRATIONS[0], ("0002_broken", "CREATE TABLE hapax.effect (a int);")];
+        assert!(apply(&link, &broken).is_err());
+        link.run("ROLLBACK").unwrap();
+        assert_eq!(version(&link).unwrap(), None);
+        assert_eq!(migrate(&link).unwrap(), MIGRATIONS.len());
+    }
 }

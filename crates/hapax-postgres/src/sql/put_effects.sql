@@ -1,5 +1,5 @@
--- Writes effects over the versions that were read; a row that has moved on is left alone, and
--- then fewer rows are counted than were sent.
+-- Writes effects over the versions that were read. A row that has another version by now is left
+-- alone, and then the statement counts fewer rows than were sent.
 WITH w AS (
     SELECT * FROM unnest(
         $1::int[], $2::bytea[], $3::bigint[], $4::bigint[], $5::bytea[], $6::smallint[],

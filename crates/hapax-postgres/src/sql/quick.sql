@@ -1,5 +1,5 @@
--- What hapax.quick does, for sessions that are ours: without the cost of calling it, which is that
--- of a commit. The planner is told once, when the session begins, what the function tells it.
+-- The statement of hapax.quick, for sessions that are ours: calling the function costs as much as a
+-- commit. The session gets the planner settings of the function once, when it begins.
 WITH done AS (
     UPDATE hapax.effect e
     SET state = 1, updated = $1, entry = hapax.next_entry(), lease = NULL,

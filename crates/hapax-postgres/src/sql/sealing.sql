@@ -1,9 +1,9 @@
--- What is known about numbers below the newest leaf. Numbers are given before transactions
--- commit, so some below may appear later, and some never: these are the gaps. Once every
--- transaction that had begun when they were noted is over, a gap without an entry will stay one
--- and is forgotten; every transaction gets its own number before it takes one for an entry. That
--- they had begun is told by this transaction's own number, which is higher: a snapshot ends at the
--- newest transaction that is over, and some that began after it may be open.
+-- Updates the gaps: the numbers below the newest leaf that have no entry. A transaction takes
+-- numbers before it commits, so an entry may still appear in a gap, or never. A gap stays empty, and
+-- is forgotten, once every transaction is over that had begun when the gap was noted, because each
+-- transaction gets its own number before it takes one for an entry. The bound is the number of this
+-- transaction, not the end of its snapshot: a snapshot ends at the newest transaction that is over,
+-- and transactions that began later may be open.
 WITH leaf AS (
     SELECT max(id) AS newest, range_agg(int8range(id, id + 1)) AS ids
     FROM unnest($1::bigint[]) AS u (id)
@@ -15,7 +15,7 @@ WITH leaf AS (
            pg_current_xact_id()::text::bigint AS this
     FROM hapax.sealing s, leaf l
 ), old AS (
-    -- Gaps whose time is up, but for the entries that have appeared in them by now.
+    -- The gaps that cannot be filled any more, without the entries that have appeared in them.
     SELECT w.gaps * int8multirange(int8range(0, w.mark_entry + 1))
            - coalesce(range_agg(int8range(j.id, j.id + 1)) FILTER (WHERE j.id IS NOT NULL), '{}')
                AS gaps

@@ -366,7 +366,7 @@ async fn a_node_needs_no_more_rights_than_documented() {
     let server = Postgres::start();
     let owner = server.url("postgres");
     let made = tokio::task::spawn_blocking(move || hapax_postgres::PgStore::migrate(&owner));
-    assert_eq!(made.await.expect("no panic").expect("a schema"), 13);
+    assert_eq!(made.await.expect("no panic").expect("a schema"), 10);
     let page = "../../docs/operations.md";
     let page = std::fs::read_to_string(page).expect("the page");
     let grants = page.split("```sql\n").nth(1).and_then(|rest| rest.split("```").next());

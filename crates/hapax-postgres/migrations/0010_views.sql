@@ -1,56 +1,53 @@
--- Extraction, version 7 of the schema: results that may be forgotten, and what they are made from.
+-- Views for people with an SQL prompt, and for other programs. Some have the names and columns that
+-- docs/spec.md gives them.
 
-CREATE TABLE hapax.ontology (
-    namespace int NOT NULL,
-    id        text NOT NULL CHECK (id <> ''),
-    version   text NOT NULL,
-    content   text NOT NULL,
-    metadata  text NOT NULL,
-    updated   bigint NOT NULL,
-    PRIMARY KEY (namespace, id)
-);
+CREATE VIEW hapax.effects AS
+SELECT 'sha256:' || encode(e.key, 'hex') AS key, n.name AS namespace, e.label,
+       hapax.state_name(e.state) AS state,
+       'att_' || encode(e.attempt, 'hex') AS attempt, e.fence, e.generation, e.attempts, e.reason,
+       to_timestamp(e.created / 1000.0) AS created, to_timestamp(e.updated / 1000.0) AS updated
+FROM hapax.effect e JOIN hapax.namespace n ON n.id = e.namespace;
 
--- What a result is found by. The result itself is the outcome of the effect of this key.
-CREATE TABLE hapax.shelf (
-    namespace   int NOT NULL,
-    bytes       bigint NOT NULL,
-    created     bigint NOT NULL,
-    used        bigint NOT NULL,
-    whole       boolean NOT NULL,
-    key         hapax.bytes32 NOT NULL,
-    ontology    text NOT NULL,
-    version     text NOT NULL,
-    text_hash   text NOT NULL,
-    params_hash text NOT NULL,
-    PRIMARY KEY (namespace, key)
-);
-CREATE INDEX shelf_ontology ON hapax.shelf (namespace, ontology);
-CREATE INDEX shelf_used ON hapax.shelf (namespace, used);
-CREATE INDEX shelf_text ON hapax.shelf (namespace, text_hash) WHERE whole;
+CREATE VIEW hapax.outbox AS
+SELECT e.outbox_id, n.name AS namespace, e.pipeline_id, e.event_name, e.dataset_id, e.version,
+    'sha256:' || encode(e.idempotency_key, 'hex') AS idempotency_key, e.payload,
+    CASE WHEN open.failed THEN 'failed' WHEN open.failed IS NOT NULL THEN 'pending'
+         ELSE 'dispatched' END AS status,
+    greatest(open.tried, done.tried, 0) AS attempt,
+    open.error AS last_error,
+    to_timestamp(e.created_at / 1000.0) AS created_at,
+    to_timestamp(greatest(e.created_at, open.updated, done.at) / 1000.0) AS updated_at
+FROM hapax.outbox_record e
+JOIN hapax.namespace n ON n.id = e.namespace
+LEFT JOIN LATERAL (
+    SELECT bool_or(d.due IS NULL) AS failed, max(d.tried) AS tried, max(d.updated) AS updated,
+        (array_agg(d.error ORDER BY d.updated DESC) FILTER (WHERE d.error IS NOT NULL))[1] AS error
+    FROM hapax.delivery d WHERE d.track = e.track AND d.seq = e.seq
+) open ON true
+LEFT JOIN LATERAL (
+    SELECT max(d.at) AS at, max(d.tried[array_position(d.seqs, e.seq)]) AS tried
+    FROM hapax.dispatched d WHERE d.span @> e.seq AND e.seq = ANY (d.seqs)
+) done ON true;
 
--- What became of requests that no effect tells of, counted and written in bulk.
-CREATE TABLE hapax.heard (
-    id        bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
-    namespace int NOT NULL,
-    -- 0 hit, 1 miss, 2 shared
-    what      smallint NOT NULL CHECK (what BETWEEN 0 AND 2),
-    times     bigint NOT NULL,
-    at        bigint NOT NULL,
-    key       hapax.bytes32 NOT NULL,
-    ontology  text NOT NULL,
-    about     text NOT NULL
-);
-CREATE INDEX heard_at ON hapax.heard (at);
+-- The log of operations. The number of a grant is its fence, so its note is found there, until its part of
+-- the journal is archived.
+CREATE VIEW hapax.idempotency_log AS
+SELECT 'sha256:' || encode(e.key, 'hex') AS idem_key, a.about ->> 'pipeline_id' AS pipeline_id,
+       a.about ->> 'task_id' AS task_id, a.about ->> 'dataset_id' AS dataset_id,
+       a.about ->> 'operation_type' AS operation_type,
+       CASE WHEN e.state = 1 THEN 'success' WHEN e.state IN (2, 6) THEN 'failure' ELSE 'partial' END
+           AS status,
+       CASE WHEN e.state = 1 THEN 'sha256:' || encode(coalesce(e.digest, sha256(e.outcome)), 'hex') END
+           AS result_hash,
+       to_timestamp(e.created / 1000.0) AS created_at, to_timestamp(e.updated / 1000.0) AS updated_at,
+       coalesce(a.about ->> 'checksum_in', 'sha256:' || encode(e.fingerprint, 'hex')) AS raw_checksum,
+       a.about ->> 'params_hash' AS params_hash,
+       e.entry::text AS wal_pointer
+FROM hapax.effect e
+LEFT JOIN hapax.journal j ON j.id = e.fence AND j.event = 0
+CROSS JOIN LATERAL (SELECT hapax.about(j.note) AS about) a
+WHERE e.state <> 0;
 
--- The outcome of an extraction. What is larger than 64 KiB lies compressed elsewhere, and is not
--- shown; nor is what this database has no JSON for.
-CREATE FUNCTION hapax.extracted(outcome bytea) RETURNS jsonb LANGUAGE plpgsql IMMUTABLE AS $$
-BEGIN
-    RETURN convert_from(outcome, 'UTF8')::jsonb;
-EXCEPTION WHEN OTHERS THEN RETURN NULL;
-END $$;
-
--- Under the names and with the columns that extraction knows.
 CREATE VIEW hapax.extraction_results AS
 SELECT 'sha256:' || encode(s.key, 'hex') AS idempotency_key, s.ontology AS ontology_id,
        s.version AS ontology_version, s.text_hash, s.params_hash AS extraction_params_hash,
@@ -64,14 +61,7 @@ JOIN hapax.effect e ON e.namespace = s.namespace AND e.key = s.key AND e.state =
 CROSS JOIN LATERAL (SELECT hapax.extracted(e.outcome) AS outcome) o
 WHERE s.whole;
 
--- What a note says of an extraction; nothing, if it says anything else.
-CREATE FUNCTION hapax.about_extraction(note text) RETURNS jsonb LANGUAGE plpgsql IMMUTABLE AS $$
-BEGIN
-    RETURN CASE WHEN note LIKE '{%' AND note::jsonb ->> 'kind' = 'extraction.v1' THEN note::jsonb END;
-EXCEPTION WHEN OTHERS THEN RETURN NULL;
-END $$;
-
--- What a grant was for, where it was an extraction.
+-- The grants of extractions, with their notes.
 CREATE VIEW hapax.extraction_grant AS
 SELECT j.id, j.at, j.namespace, j.key, a.about ->> 'ontologyId' AS ontology_id, a.about
 FROM hapax.journal j CROSS JOIN LATERAL (SELECT hapax.about_extraction(j.note) AS about) a

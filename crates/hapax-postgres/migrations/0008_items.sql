@@ -1,6 +1,6 @@
--- Items, version 8 of the schema: effects that belong together, and what scripts remember.
+-- Items: effects that are parts of other effects, and the values that scripts keep.
 
--- What an effect is a part of, and what is kept of it beside its outcome.
+-- The effect that an effect is a part of, its kind, and its document.
 CREATE TABLE hapax.part (
     namespace int NOT NULL,
     place     bigint GENERATED ALWAYS AS IDENTITY,
@@ -13,7 +13,7 @@ CREATE TABLE hapax.part (
 CREATE INDEX part_whole ON hapax.part (namespace, whole, kind, place);
 CREATE INDEX part_kind ON hapax.part (namespace, kind, place);
 
--- What scripts remember, written in the transaction that settles the mutation.
+-- Values that scripts keep, written in the transaction that settles the mutation.
 CREATE TABLE hapax.kv (
     namespace text NOT NULL,
     store     text NOT NULL,
