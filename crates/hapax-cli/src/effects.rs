@@ -40,7 +40,7 @@ async fn list(
     limit: usize,
 ) -> Result<Exit, Failed> {
     let states = if stuck {
-        vec![StateName::Partial, StateName::Unknown, StateName::Indeterminate]
+        StateName::NEEDING_ATTENTION.to_vec()
     } else {
         states.iter().map(|state| state_named("--state", state)).collect::<Result<_, _>>()?
     };
@@ -64,7 +64,7 @@ async fn list(
 }
 
 fn state_named(option: &str, text: &str) -> Result<StateName, Failed> {
-    StateName::ALL.into_iter().find(|state| state.as_str() == text).ok_or_else(|| {
+    StateName::from_name(text).ok_or_else(|| {
         let all: Vec<_> = StateName::ALL.iter().map(|state| state.as_str()).collect();
         Failed::usage(format!("{option} {text:?} is none of {}", all.join(", ")))
     })
@@ -128,10 +128,7 @@ async fn show(global: &Global, hapax: &Hapax, text: &str) -> Result<Exit, Failed
     output::print("");
     let rows: Vec<_> = history.iter().map(history_row).collect();
     output::table(&["ENTRY", "TIME", "EVENT", "STATE", "ATTEMPT", "BY", "NOTE"], &rows);
-    if matches!(
-        effect.state.name(),
-        StateName::Partial | StateName::Unknown | StateName::Indeterminate
-    ) {
+    if effect.state.name().needs_attention() {
         output::print(&format!(
             "\nFind out whether it happened, then say so:\n  hapax effects resolve {text:?} --attempt {} \
              --saw {} --note WHY --happened (or --did-not-happen, --skip)",

@@ -56,8 +56,8 @@ pub(crate) fn state(name: StateName) -> String {
         StateName::Succeeded => styled.green(),
         StateName::Running => styled.cyan(),
         StateName::Failed => styled.yellow(),
-        StateName::Skipped => styled.dim(),
-        StateName::Partial | StateName::Unknown | StateName::Indeterminate => styled.red().bold(),
+        state if state.needs_attention() => styled.red().bold(),
+        _ => styled.dim(),
     }
     .to_string()
 }

@@ -129,6 +129,24 @@ impl StateName {
         Self::Skipped,
     ];
 
+    /// The states that need attention, in the order of their codes.
+    pub const NEEDING_ATTENTION: [Self; 3] = [Self::Partial, Self::Unknown, Self::Indeterminate];
+
+    /// The state with this code in a database or a journal entry.
+    pub fn from_code(code: u8) -> Option<Self> {
+        Self::ALL.get(usize::from(code)).copied()
+    }
+
+    /// The state with this name.
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|state| state.as_str() == name)
+    }
+
+    /// Its code in a database or a journal entry.
+    pub const fn code(self) -> u8 {
+        self as u8
+    }
+
     /// The name in lower case.
     pub fn as_str(self) -> &'static str {
         match self {
@@ -145,6 +163,11 @@ impl StateName {
     /// A settled record may expire; nothing is owed for it.
     pub fn is_settled(self) -> bool {
         matches!(self, Self::Succeeded | Self::Failed | Self::Skipped)
+    }
+
+    /// Whether the effect waits for a reconciler, a rollback or a person.
+    pub fn needs_attention(self) -> bool {
+        Self::NEEDING_ATTENTION.contains(&self)
     }
 
     /// Whether its holder may still report; the end of its epoch voids an effect in such a state.

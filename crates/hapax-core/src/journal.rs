@@ -44,6 +44,16 @@ impl Event {
         Self::Contradicted,
     ];
 
+    /// The kind with this code.
+    pub fn from_code(code: u8) -> Option<Self> {
+        Self::ALL.get(usize::from(code)).copied()
+    }
+
+    /// Its code in a database or an encoded entry.
+    pub const fn code(self) -> u8 {
+        self as u8
+    }
+
     /// The name in lower case.
     pub fn as_str(self) -> &'static str {
         match self {
@@ -119,8 +129,8 @@ impl Entry {
         out.extend(self.at.0.to_be_bytes());
         frame(&mut out, self.namespace.as_str().as_bytes());
         out.extend(self.key.as_bytes());
-        out.push(self.event as u8);
-        out.push(self.state as u8);
+        out.push(self.event.code());
+        out.push(self.state.code());
         out.extend(self.attempt.as_bytes());
         out.extend(self.generation.to_be_bytes());
         optional(&mut out, self.digest.as_ref().map(<[u8; 32]>::as_slice));
@@ -138,8 +148,8 @@ impl Entry {
             at: Timestamp(i64::from_be_bytes(take(&mut rest)?)),
             namespace: Namespace::new(std::str::from_utf8(take_framed(&mut rest)?).ok()?).ok()?,
             key: Key::from_bytes(take(&mut rest)?),
-            event: *Event::ALL.get(usize::from(take::<1>(&mut rest)?[0]))?,
-            state: *StateName::ALL.get(usize::from(take::<1>(&mut rest)?[0]))?,
+            event: Event::from_code(take::<1>(&mut rest)?[0])?,
+            state: StateName::from_code(take::<1>(&mut rest)?[0])?,
             attempt: AttemptId::from_bytes(take(&mut rest)?),
             generation: u32::from_be_bytes(take(&mut rest)?),
             digest: match take_optional(&mut rest)? {

@@ -142,6 +142,16 @@ impl Cause {
         Self::Resolved,
         Self::Reset,
     ];
+
+    /// The cause with this code in a database.
+    pub fn from_code(code: u8) -> Option<Self> {
+        Self::ALL.get(usize::from(code)).copied()
+    }
+
+    /// Its code in a database.
+    pub const fn code(self) -> u8 {
+        self as u8
+    }
 }
 
 /// Shortens a reason to [`MAX_REASON`] bytes, at a character border.

@@ -13,6 +13,29 @@ pub enum Safety {
     Opaque,
 }
 
+impl Safety {
+    /// Its code in a database, and the settling time in milliseconds, if it has one.
+    pub fn code(self) -> (u8, Option<u64>) {
+        match self {
+            Self::Transactional => (0, None),
+            Self::Reconcilable(Settling::AfterMs(ms)) => (1, Some(ms)),
+            Self::Reconcilable(Settling::TargetRefusesLate) => (2, None),
+            Self::Opaque => (3, None),
+        }
+    }
+
+    /// The safety class with this code and settling time.
+    pub fn from_code(code: u8, settling_ms: Option<u64>) -> Option<Self> {
+        match code {
+            0 => Some(Self::Transactional),
+            1 => Some(Self::Reconcilable(Settling::AfterMs(settling_ms.unwrap_or_default()))),
+            2 => Some(Self::Reconcilable(Settling::TargetRefusesLate)),
+            3 => Some(Self::Opaque),
+            _ => None,
+        }
+    }
+}
+
 /// When a reconciler's "no" counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Settling {

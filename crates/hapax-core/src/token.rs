@@ -97,6 +97,16 @@ impl Role {
     /// All of them, in the order of their codes.
     pub const ALL: [Self; 3] = [Self::Viewer, Self::Operator, Self::Steward];
 
+    /// The role with this code in a database.
+    pub fn from_code(code: u8) -> Option<Self> {
+        Self::ALL.get(usize::from(code)).copied()
+    }
+
+    /// Its code in a database.
+    pub const fn code(self) -> u8 {
+        self as u8
+    }
+
     /// The name in lower case.
     pub fn as_str(self) -> &'static str {
         match self {

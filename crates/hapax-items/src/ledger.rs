@@ -317,8 +317,8 @@ pub(crate) fn run_view(found: &PartRecord) -> Option<RunView> {
         StateName::Running => "running",
         StateName::Succeeded => "succeeded",
         StateName::Failed => "failed",
-        StateName::Skipped => "skipped",
-        StateName::Partial | StateName::Unknown | StateName::Indeterminate => "needs_attention",
+        state if state.needs_attention() => "needs_attention",
+        _ => "skipped",
     };
     Some(RunView {
         count: note.count(),

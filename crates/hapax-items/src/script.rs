@@ -91,8 +91,8 @@ impl VersionStatus {
         match state {
             StateName::Succeeded => Self::Usable,
             StateName::Skipped => Self::Rejected,
-            StateName::Failed | StateName::Running => Self::Refused,
-            StateName::Partial | StateName::Unknown | StateName::Indeterminate => Self::Held,
+            state if state.needs_attention() => Self::Held,
+            _ => Self::Refused,
         }
     }
 }

@@ -45,12 +45,10 @@ impl ItemState {
         match state {
             StateName::Running => Self::Processing,
             StateName::Succeeded => Self::Done,
-            StateName::Skipped => Self::Skipped,
             StateName::Failed if unknown => Self::NeedsAttention,
             StateName::Failed => Self::Failed,
-            StateName::Partial | StateName::Unknown | StateName::Indeterminate => {
-                Self::NeedsAttention
-            }
+            state if state.needs_attention() => Self::NeedsAttention,
+            _ => Self::Skipped,
         }
     }
 

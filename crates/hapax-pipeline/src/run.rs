@@ -365,10 +365,8 @@ fn what(entry: &Entry) -> Option<What> {
             digest: entry.digest.map(Digest::from_bytes),
         },
         (Event::Settled | Event::RolledBack, StateName::Failed) => What::Fail { reason: reason() },
-        (_, StateName::Failed | StateName::Skipped) => What::Abort { reason: reason() },
-        (_, StateName::Partial | StateName::Unknown | StateName::Indeterminate) => {
-            What::Running { reason: reason() }
-        }
+        (_, state) if state.needs_attention() => What::Running { reason: reason() },
+        _ => What::Abort { reason: reason() },
     })
 }
 

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::LazyLock;
 
 use hapax_core::attempt::{AttemptId, Fence};
-use hapax_core::effect::{Effect, Safety, Settling, State, StateName};
+use hapax_core::effect::{Effect, Safety, State, StateName};
 use hapax_core::fingerprint::Fingerprint;
 use hapax_core::key::Key;
 use hapax_core::lease::{Lease, LeaseId};
@@ -19,7 +19,7 @@ use tokio_postgres::types::Type;
 use crate::clock::ERA;
 use crate::connect::{Link, Param};
 use crate::epoch;
-use crate::error::PgFailure;
+use crate::error::{PgFailure, decoded};
 use crate::lease;
 
 /// Outcomes above this size are stored once, however many effects share them.
@@ -110,9 +110,8 @@ pub(crate) fn list(
     filter: &Filter,
 ) -> Result<Vec<(EffectRow, Stored)>, PgFailure> {
     let states = &filter.states;
-    let numbers: Vec<i16> = states.iter().map(|state| *state as i16).collect();
-    let stuck = !states.is_empty()
-        && states.iter().all(|state| !state.is_settled() && *state != StateName::Running);
+    let numbers: Vec<i16> = states.iter().map(|state| state.code().into()).collect();
+    let stuck = !states.is_empty() && states.iter().all(|state| state.needs_attention());
     // Lets the planner see that the index of stuck effects covers the query.
     let column = if stuck { "stuck" } else { "state" };
     let rows = link.query(
@@ -154,8 +153,7 @@ pub(crate) fn census(link: &Link) -> Result<Vec<(StateName, u64)>, PgFailure> {
 }
 
 pub(crate) fn state_name(code: i16) -> Result<StateName, StoreError> {
-    let name = usize::try_from(code).ok().and_then(|code| StateName::ALL.get(code));
-    name.copied().ok_or_else(|| StoreError::Corrupt(format!("{code} is not the code of a state")))
+    decoded(code, "state", StateName::from_code)
 }
 
 pub(crate) fn bytes<const N: usize>(
@@ -181,7 +179,7 @@ pub(crate) fn read(row: &Row) -> Result<(EffectRow, Stored), PgFailure> {
         StateName::Succeeded => State::Succeeded(outcome(row, key)?),
         StateName::Failed => {
             let code = row.try_get::<_, Option<i16>>("cause")?.unwrap_or_default();
-            let cause = Cause::ALL.get(code as usize).copied().unwrap_or(Cause::Reported);
+            let cause = decoded(code, "cause", Cause::from_code)?;
             State::Failed(Failure { cause, reason: reason()? })
         }
         StateName::Partial => State::Partial { reason: reason()? },
@@ -193,18 +191,12 @@ pub(crate) fn read(row: &Row) -> Result<(EffectRow, Stored), PgFailure> {
         StateName::Indeterminate => State::Indeterminate { reason: reason()? },
         StateName::Skipped => State::Skipped { reason: reason()? },
     };
-    let safety = match row.try_get::<_, i16>("safety")? {
-        0 => Safety::Transactional,
-        1 => {
-            let ms = number("settling_ms")?.unwrap_or_default();
-            Safety::Reconcilable(Settling::AfterMs(ms as u64))
-        }
-        2 => Safety::Reconcilable(Settling::TargetRefusesLate),
-        _ => Safety::Opaque,
-    };
+    let settling_ms = number("settling_ms")?.map(|ms| ms as u64);
     let effect = Effect {
         fingerprint: Fingerprint::from_bytes(bytes(row, "fingerprint")?),
-        safety,
+        safety: decoded(row.try_get("safety")?, "safety class", |code| {
+            Safety::from_code(code, settling_ms)
+        })?,
         lock: number("lock")?.map(|lock| LockKey(lock as u64)),
         bound: epoch::read(row)?,
         label: row.try_get("label")?,
@@ -359,7 +351,7 @@ impl<'a> Columns<'a> {
         self.over.push(write.over as i64);
         self.entry.push(write.row.entry as i64);
         self.fingerprint.push(effect.fingerprint.as_bytes());
-        self.state.push(state as i16);
+        self.state.push(state.code().into());
         self.safety.push(safety);
         self.settling_ms.push(settling_ms);
         self.attempt.push(effect.attempt.as_bytes());
@@ -376,9 +368,8 @@ impl<'a> Columns<'a> {
         self.watch.push(lease.filter(|_| effect.safety != Safety::Transactional));
         self.at_ms.push(at.map(|at| at.ms as i64));
         self.tries.push(tries.map(|tries| tries as i32));
-        let stuck = !state.is_settled() && state != StateName::Running;
-        self.stuck.push(stuck.then_some(state as i16));
-        self.cause.push(cause.map(|cause| cause as i16));
+        self.stuck.push(state.needs_attention().then_some(state.code().into()));
+        self.cause.push(cause.map(|cause| cause.code().into()));
         self.reason.push(effect.state.reason());
         self.outcome.push(inline);
         self.body.push(body);
@@ -395,12 +386,8 @@ const PUT: &str = concat!(include_str!("sql/put_effects.sql"), "RETURNING true")
 
 /// A safety class as its two columns.
 pub(crate) fn safety(effect: &Effect) -> (i16, Option<i64>) {
-    match effect.safety {
-        Safety::Transactional => (0, None),
-        Safety::Reconcilable(Settling::AfterMs(ms)) => (1, Some(ms as i64)),
-        Safety::Reconcilable(Settling::TargetRefusesLate) => (2, None),
-        Safety::Opaque => (3, None),
-    }
+    let (code, settling_ms) = effect.safety.code();
+    (code.into(), settling_ms.map(|ms| ms as i64))
 }
 
 /// Removes expired effects with their steps, and bodies that nothing refers to any more.
@@ -486,6 +473,19 @@ pub(crate) fn place(row: &Row) -> Result<EffectRow, PgFailure> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_unknown_code_is_corruption() {
+        assert_eq!(state_name(6).ok(), Some(StateName::Skipped));
+        for code in [-1, 7, 256, i16::MAX] {
+            let state = state_name(code);
+            assert!(matches!(state, Err(StoreError::Corrupt(_))), "{code}: {state:?}");
+            let safety = decoded(code, "safety class", |code| Safety::from_code(code, None));
+            assert!(matches!(safety, Err(StoreError::Corrupt(_))), "{code}: {safety:?}");
+            let cause = decoded(code, "cause", Cause::from_code);
+            assert!(matches!(cause, Err(StoreError::Corrupt(_))), "{code}: {cause:?}");
+        }
+    }
 
     /// The statement in `sql/put_effects.sql` has one parameter a column, in the order of the columns.
     #[test]

@@ -74,6 +74,16 @@ impl From<tokio_postgres::Error> for PgFailure {
     }
 }
 
+/// The value that a stored code stands for. A code without a value is corruption.
+pub(crate) fn decoded<T>(
+    code: i16,
+    what: &str,
+    value: impl FnOnce(u8) -> Option<T>,
+) -> Result<T, StoreError> {
+    let value = u8::try_from(code).ok().and_then(value);
+    value.ok_or_else(|| StoreError::Corrupt(format!("{code} is not the code of a {what}")))
+}
+
 fn is_io(source: &(dyn std::error::Error + 'static)) -> bool {
     source.downcast_ref::<std::io::Error>().is_some()
 }

@@ -177,9 +177,7 @@ impl ClaimRow {
             }
             "locked" => Verdict::Locked { holder: holder.ok_or_else(|| unreadable("holder"))? },
             "blocked" => {
-                let state = StateName::ALL
-                    .into_iter()
-                    .find(|name| Some(name.as_str()) == self.state.as_deref());
+                let state = self.state.as_deref().and_then(StateName::from_name);
                 let state = state.ok_or_else(|| unreadable("state"))?;
                 Verdict::Blocked(Blocked { holder, state, attempt, reason })
             }

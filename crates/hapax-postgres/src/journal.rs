@@ -15,7 +15,7 @@ use tokio_postgres::types::Type;
 
 use crate::connect::{Link, Param};
 use crate::effect::{EffectRow, bytes, state_name};
-use crate::error::PgFailure;
+use crate::error::{PgFailure, decoded};
 
 macro_rules! entry_columns {
     () => {
@@ -57,8 +57,8 @@ pub(crate) fn append(link: &Link, notes: &[Note]) -> Result<(), PgFailure> {
     let at: Vec<i64> = entries().map(|entry| entry.at.0).collect();
     let namespace: Vec<i32> = notes.iter().map(|note| note.namespace).collect();
     let generation: Vec<i32> = entries().map(|entry| entry.generation as i32).collect();
-    let event: Vec<i16> = entries().map(|entry| entry.event as i16).collect();
-    let state: Vec<i16> = entries().map(|entry| entry.state as i16).collect();
+    let event: Vec<i16> = entries().map(|entry| entry.event.code().into()).collect();
+    let state: Vec<i16> = entries().map(|entry| entry.state.code().into()).collect();
     let key: Vec<&[u8]> = entries().map(|entry| &entry.key.as_bytes()[..]).collect();
     let attempt: Vec<&[u8]> = entries().map(|entry| &entry.attempt.as_bytes()[..]).collect();
     let digest: Vec<_> = entries().map(|entry| entry.digest.as_ref().map(|d| &d[..])).collect();
@@ -218,9 +218,7 @@ fn query(link: &Link, sql: &str, params: &[Param<'_>]) -> Result<Vec<Entry>, PgF
 }
 
 fn read(row: &Row) -> Result<Entry, PgFailure> {
-    let corrupt = |what: &str| StoreError::Corrupt(format!("an entry has {what}"));
-    let event: i16 = row.try_get("event")?;
-    let event = usize::try_from(event).ok().and_then(|code| Event::ALL.get(code));
+    let corrupt = || StoreError::Corrupt("an entry has a digest of another length".into());
     let digest = row.try_get::<_, Option<&[u8]>>("digest")?;
     let digest = digest.map(<[u8; 32]>::try_from).transpose();
     Ok(Entry {
@@ -229,11 +227,11 @@ fn read(row: &Row) -> Result<Entry, PgFailure> {
         namespace: Namespace::new(row.try_get("name")?)
             .map_err(|error| StoreError::Corrupt(error.to_string()))?,
         key: Key::from_bytes(bytes(row, "key")?),
-        event: *event.ok_or_else(|| corrupt("no such event"))?,
+        event: decoded(row.try_get("event")?, "journal event", Event::from_code)?,
         state: state_name(row.try_get("state")?)?,
         attempt: AttemptId::from_bytes(bytes(row, "attempt")?),
         generation: row.try_get::<_, i32>("generation")? as u32,
-        digest: digest.map_err(|_| corrupt("a digest of another length"))?,
+        digest: digest.map_err(|_| corrupt())?,
         actor: row.try_get("actor")?,
         note: row.try_get("note")?,
     })

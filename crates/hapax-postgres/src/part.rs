@@ -1,6 +1,5 @@
 //! Parts as rows: effects that belong to one whole.
 
-use hapax_core::effect::StateName;
 use hapax_core::key::Key;
 use hapax_core::name::{Name, Namespace};
 use hapax_core::part::{Part, PartFilter, PartRecord};
@@ -63,9 +62,8 @@ impl PgTxn<'_> {
         let Some(number) = self.namespaces.find(self.link, namespace)? else {
             return Ok(Vec::new());
         };
-        let states: Vec<i16> = sought.states.iter().map(|state| *state as i16).collect();
-        let stuck = !states.is_empty()
-            && sought.states.iter().all(|s| !s.is_settled() && *s != StateName::Running);
+        let states: Vec<i16> = sought.states.iter().map(|state| state.code().into()).collect();
+        let stuck = !states.is_empty() && sought.states.iter().all(|s| s.needs_attention());
         // Lets the planner see that the index of stuck effects covers the query.
         let column = if stuck { "stuck" } else { "state" };
         let (beyond, order) = match sought.newest_first {

@@ -9,7 +9,7 @@ use tokio_postgres::types::Type;
 
 use crate::connect::Link;
 use crate::effect::bytes;
-use crate::error::PgFailure;
+use crate::error::{PgFailure, decoded};
 
 pub(crate) fn all(link: &Link) -> Result<Vec<Token>, PgFailure> {
     let sql = "SELECT id, digest, role, namespace, holder, created, expires FROM hapax.token
@@ -18,16 +18,13 @@ pub(crate) fn all(link: &Link) -> Result<Vec<Token>, PgFailure> {
 }
 
 fn read(row: &Row) -> Result<Token, PgFailure> {
-    let corrupt = |what: &str| StoreError::Corrupt(format!("a token of no {what}"));
-    let role = usize::try_from(row.try_get::<_, i16>("role")?).ok();
-    let role = role.and_then(|code| Role::ALL.get(code)).copied();
     let namespace: Option<String> = row.try_get("namespace")?;
     let namespace = namespace.map(|name| Namespace::new(&name)).transpose();
     Ok(Token {
         id: TokenId::from_bytes(bytes(row, "id")?),
         digest: bytes(row, "digest")?,
-        role: role.ok_or_else(|| corrupt("role"))?,
-        namespace: namespace.map_err(|_| corrupt("namespace"))?,
+        role: decoded(row.try_get("role")?, "role", Role::from_code)?,
+        namespace: namespace.map_err(|error| StoreError::Corrupt(error.to_string()))?,
         holder: row.try_get("holder")?,
         created: Timestamp(row.try_get("created")?),
         expires: row.try_get::<_, Option<i64>>("expires")?.map(Timestamp),
@@ -37,7 +34,7 @@ fn read(row: &Row) -> Result<Token, PgFailure> {
 pub(crate) fn put(link: &Link, token: &Token) -> Result<(), PgFailure> {
     let (id, digest) = (&token.id.as_bytes()[..], &token.digest[..]);
     let namespace = token.namespace.as_ref().map(Namespace::as_str);
-    let (role, expires) = (token.role as i16, token.expires.map(|expires| expires.0));
+    let (role, expires) = (i16::from(token.role.code()), token.expires.map(|expires| expires.0));
     link.execute(
         "INSERT INTO hapax.token (id, digest, role, namespace, holder, created, expires)
          VALUES ($1, $2, $3, $4, $5, $6, $7) ON CONFLICT (id) DO NOTHING",

@@ -1,7 +1,7 @@
 //! Effects as rows.
 
 use hapax_core::attempt::{AttemptId, Fence};
-use hapax_core::effect::{Effect, Safety, Settling, State, StateName};
+use hapax_core::effect::{Effect, Safety, State, StateName};
 use hapax_core::fingerprint::Fingerprint;
 use hapax_core::key::Key;
 use hapax_core::lease::LeaseId;
@@ -13,7 +13,7 @@ use hapax_store::{Filter, StoreError};
 use rusqlite::{Connection, OptionalExtension as _, Params, Row, params};
 
 use crate::epoch;
-use crate::error::OrStoreError;
+use crate::error::{OrStoreError, decoded};
 use crate::key_index::{KeyPrefix, prefix};
 use crate::part;
 use crate::result_index;
@@ -58,10 +58,14 @@ pub(crate) fn number(
 
 /// The state of an effect, unless its row is gone.
 pub(crate) fn state(db: &Connection, number: i64) -> Result<Option<StateName>, StoreError> {
-    let state = db
-        .prepare_cached("SELECT state FROM effect WHERE id = ?1")
-        .and_then(|mut state| state.query_row([number], |row| row.get::<_, u8>(0)).optional());
-    Ok(state.or_store_error()?.map(|state| StateName::ALL[usize::from(state)]))
+    db.prepare_cached("SELECT state FROM effect WHERE id = ?1")
+        .and_then(|mut state| state.query_row([number], |row| state_name(row, 0)).optional())
+        .or_store_error()
+}
+
+/// The state whose code is in this column.
+pub(crate) fn state_name(row: &Row<'_>, at: usize) -> rusqlite::Result<StateName> {
+    decoded(row, at, "state", StateName::from_code)
 }
 
 /// An effect with the columns that only the table has.
@@ -117,14 +121,13 @@ pub(crate) fn list(
     filter: &Filter,
 ) -> Result<Vec<EffectRow>, StoreError> {
     let states = &filter.states;
-    let numbers: Vec<_> = states.iter().map(|state| (*state as u8).to_string()).collect();
+    let numbers: Vec<_> = states.iter().map(|state| state.code().to_string()).collect();
     let states = match numbers.as_slice() {
         [] => "TRUE".to_owned(),
         numbers => {
-            let open =
-                states.iter().all(|state| !state.is_settled() && *state != StateName::Running);
+            let stuck = states.iter().all(|state| state.needs_attention());
             // Lets the planner see that the index of stuck effects covers the query.
-            let hint = if open { "stuck IS NOT NULL AND " } else { "" };
+            let hint = if stuck { "stuck IS NOT NULL AND " } else { "" };
             format!("{hint}state IN ({})", numbers.join(", "))
         }
     };
@@ -208,40 +211,32 @@ fn read(db: &Connection, row: &Row<'_>, large: Large) -> Result<EffectRow, Store
             Ok(era.zip(ms).map(|(era, ms)| LeaseInstant { era: era as u64, ms: ms as u64 }))
         };
         let reason = || row.get::<_, Option<String>>(21).map(Option::unwrap_or_default);
-        let state = match row.get::<_, u8>(3)? {
-            0 => Stored::Whole(State::Running {
+        let state = match state_name(row, 3)? {
+            StateName::Running => Stored::Whole(State::Running {
                 lease: LeaseId::from_bytes(blob16(16)?),
                 deadline: instant()?,
             }),
-            1 => Stored::Outcome {
+            StateName::Succeeded => Stored::Outcome {
                 inline: row.get(22)?,
                 body: row.get(23)?,
                 digest: row.get::<_, Option<[u8; 32]>>(24)?,
                 size: row.get(25)?,
             },
-            2 => {
-                let cause = Cause::ALL
-                    .get(usize::from(row.get::<_, u8>(20)?))
-                    .copied()
-                    .unwrap_or(Cause::Reported);
+            StateName::Failed => {
+                let cause = decoded(row, 20, "cause", Cause::from_code)?;
                 Stored::Whole(State::Failed(Failure { cause, reason: reason()? }))
             }
-            3 => Stored::Whole(State::Partial { reason: reason()? }),
-            4 => Stored::Whole(State::Unknown {
+            StateName::Partial => Stored::Whole(State::Partial { reason: reason()? }),
+            StateName::Unknown => Stored::Whole(State::Unknown {
                 reason: reason()?,
                 since: instant()?.unwrap_or_default(),
                 tries: row.get(19)?,
             }),
-            5 => Stored::Whole(State::Indeterminate { reason: reason()? }),
-            _ => Stored::Whole(State::Skipped { reason: reason()? }),
+            StateName::Indeterminate => Stored::Whole(State::Indeterminate { reason: reason()? }),
+            StateName::Skipped => Stored::Whole(State::Skipped { reason: reason()? }),
         };
-        let settling = row.get::<_, Option<i64>>(5)?.unwrap_or_default() as u64;
-        let safety = match row.get::<_, u8>(4)? {
-            0 => Safety::Transactional,
-            1 => Safety::Reconcilable(Settling::AfterMs(settling)),
-            2 => Safety::Reconcilable(Settling::TargetRefusesLate),
-            _ => Safety::Opaque,
-        };
+        let settling = row.get::<_, Option<i64>>(5)?.map(|ms| ms as u64);
+        let safety = decoded(row, 4, "safety class", |code| Safety::from_code(code, settling))?;
         let effect = Effect {
             fingerprint: Fingerprint::from_bytes(blob32(2)?),
             safety,
@@ -348,7 +343,7 @@ pub(crate) fn put_new(
     let State::Running { lease, deadline } = &effect.state else {
         return Err(StoreError::Corrupt(format!("effect {key} began without a claim")));
     };
-    let (safety, settling) = safety(effect);
+    let (safety, settling) = effect.safety.code();
     let number = effect.fence.0 as i64;
     let made = hot
         .insert()?
@@ -358,7 +353,7 @@ pub(crate) fn put_new(
             key.as_bytes(),
             effect.fingerprint.as_bytes(),
             safety,
-            settling,
+            settling.map(|ms| ms as i64),
             effect.attempt.as_bytes(),
             effect.generation,
             effect.attempts,
@@ -394,10 +389,10 @@ pub(crate) fn put(
     let (lease, instant, tries, cause) = match &effect.state {
         State::Running { lease, deadline } => (Some(lease.as_bytes()), *deadline, None, None),
         State::Unknown { since, tries, .. } => (None, Some(*since), Some(*tries), None),
-        State::Failed(failure) => (None, None, None, Some(failure.cause as u8)),
+        State::Failed(failure) => (None, None, None, Some(failure.cause.code())),
         _ => (None, None, None, None),
     };
-    let (safety, settling) = safety(effect);
+    let (safety, settling) = effect.safety.code();
     let outcome = match &effect.state {
         State::Succeeded(outcome) => Some(outcome),
         _ => None,
@@ -409,16 +404,16 @@ pub(crate) fn put(
         None => None,
     };
     let state = effect.state.name();
-    let stuck = (!state.is_settled() && state != StateName::Running).then_some(state as u8);
+    let stuck = state.needs_attention().then_some(state.code());
     let changed = db
         .prepare_cached(UPDATE)
         .or_store_error()?
         .execute(params![
             row,
             effect.fingerprint.as_bytes(),
-            state as u8,
+            state.code(),
             safety,
-            settling,
+            settling.map(|ms| ms as i64),
             effect.attempt.as_bytes(),
             effect.fence.0 as i64,
             effect.generation,
@@ -462,15 +457,6 @@ fn there(changed: usize) -> Result<(), StoreError> {
     match changed {
         1 => Ok(()),
         _ => Err(StoreError::Corrupt("a row vanished inside its transaction".into())),
-    }
-}
-
-fn safety(effect: &Effect) -> (u8, Option<i64>) {
-    match effect.safety {
-        Safety::Transactional => (0, None),
-        Safety::Reconcilable(Settling::AfterMs(ms)) => (1, Some(ms as i64)),
-        Safety::Reconcilable(Settling::TargetRefusesLate) => (2, None),
-        Safety::Opaque => (3, None),
     }
 }
 
@@ -559,4 +545,40 @@ pub(crate) fn remove(db: &Connection, id: i64) -> Result<(), StoreError> {
         .or_store_error()?;
     part::forget(db, id)?;
     result_index::forget(db, namespace, &key)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A file with the row of one success and its journal entry.
+    fn ledger() -> Connection {
+        let db = Connection::open_in_memory().unwrap();
+        db.execute_batch(crate::SCHEMA).unwrap();
+        db.execute_batch(
+            "PRAGMA ignore_check_constraints = ON;
+             INSERT INTO journal (at, namespace, key, event, state, attempt, generation)
+                 VALUES (1, 1, zeroblob(32), 1, 1, zeroblob(16), 1);
+             INSERT INTO effect (id, namespace, key, fingerprint, state, safety, attempt, fence,
+                     generation, attempts, created, updated, entry, outcome)
+                 VALUES (1, 1, zeroblob(32), zeroblob(32), 1, 0, zeroblob(16), 1, 1, 1, 1, 1, 1, x'00');",
+        )
+        .unwrap();
+        db
+    }
+
+    #[test]
+    fn an_unknown_code_is_corruption() {
+        for change in ["state = 7", "state = -1", "safety = 4", "state = 2, cause = 7"] {
+            let db = ledger();
+            db.execute(&format!("UPDATE effect SET {change}"), []).unwrap();
+            let found = list(&db, None, &Filter { limit: 10, ..Filter::default() });
+            assert!(matches!(found, Err(StoreError::Corrupt(_))), "{change}");
+        }
+        let db = ledger();
+        assert!(matches!(state(&db, 1), Ok(Some(StateName::Succeeded))));
+        db.execute("UPDATE effect SET state = 7", []).unwrap();
+        let found = state(&db, 1);
+        assert!(matches!(found, Err(StoreError::Corrupt(_))), "{found:?}");
+    }
 }

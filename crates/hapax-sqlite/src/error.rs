@@ -1,8 +1,8 @@
 //! SQLite's errors, sorted by what the caller does next.
 
 use hapax_store::StoreError;
-use rusqlite::ErrorCode;
-use rusqlite::ffi;
+use rusqlite::types::Type;
+use rusqlite::{ErrorCode, Row, ffi};
 
 /// Maps the error of a statement or a commit.
 pub(crate) fn store_error(error: rusqlite::Error) -> StoreError {
@@ -35,6 +35,20 @@ fn io_failure(extended: i32, text: String) -> StoreError {
         ffi::SQLITE_IOERR_SHMSIZE => StoreError::Full(text),
         _ => StoreError::Unavailable(text),
     }
+}
+
+/// The value that the code in this column stands for. A code without a value is corruption.
+pub(crate) fn decoded<T>(
+    row: &Row<'_>,
+    at: usize,
+    what: &str,
+    value: impl FnOnce(u8) -> Option<T>,
+) -> rusqlite::Result<T> {
+    let code = row.get(at)?;
+    value(code).ok_or_else(|| {
+        let error = format!("{code} is not the code of a {what}").into();
+        rusqlite::Error::FromSqlConversionFailure(at, Type::Integer, error)
+    })
 }
 
 /// `?` on rusqlite's results.

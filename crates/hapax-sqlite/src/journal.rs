@@ -3,17 +3,18 @@
 use std::collections::HashMap;
 
 use hapax_core::attempt::AttemptId;
-use hapax_core::effect::StateName;
 use hapax_core::journal::{Entry, Event};
 use hapax_core::key::Key;
 use hapax_core::merkle::Hash;
 use hapax_core::name::Namespace;
 use hapax_core::time::Timestamp;
 use hapax_store::{Head, SealedTile, StoreError};
+use rusqlite::types::Type;
 use rusqlite::{Connection, OptionalExtension as _, Row, params};
 
 use crate::connection_cache::EntryAnchor;
-use crate::error::OrStoreError;
+use crate::effect::state_name;
+use crate::error::{OrStoreError, decoded};
 use crate::statement_cache::StatementCache;
 
 const COLUMNS: &str = "j.id, j.at, j.namespace, j.key, j.event, j.state, j.attempt, j.generation,
@@ -31,8 +32,8 @@ pub(crate) fn append(
         entry.at.0,
         namespace,
         entry.key.as_bytes(),
-        entry.event as u8,
-        entry.state as u8,
+        entry.event.code(),
+        entry.state.code(),
         entry.attempt.as_bytes(),
         entry.generation,
         entry.digest,
@@ -156,23 +157,16 @@ fn namespaces(db: &Connection) -> Result<HashMap<i64, Namespace>, StoreError> {
 }
 
 fn read(row: &Row<'_>, names: &HashMap<i64, Namespace>) -> rusqlite::Result<Entry> {
-    let coded = |at: usize, what: Box<dyn std::error::Error + Send + Sync>| {
-        rusqlite::Error::FromSqlConversionFailure(at, rusqlite::types::Type::Integer, what)
-    };
     Ok(Entry {
         id: row.get::<_, i64>(0)? as u64,
         at: Timestamp(row.get(1)?),
-        namespace: names
-            .get(&row.get(2)?)
-            .cloned()
-            .ok_or_else(|| coded(2, "not the number of a namespace".into()))?,
+        namespace: names.get(&row.get(2)?).cloned().ok_or_else(|| {
+            let error = "not the number of a namespace".into();
+            rusqlite::Error::FromSqlConversionFailure(2, Type::Integer, error)
+        })?,
         key: Key::from_bytes(row.get(3)?),
-        event: *Event::ALL
-            .get(usize::from(row.get::<_, u8>(4)?))
-            .ok_or_else(|| coded(4, "not the code of an event".into()))?,
-        state: *StateName::ALL
-            .get(usize::from(row.get::<_, u8>(5)?))
-            .ok_or_else(|| coded(5, "not the code of a state".into()))?,
+        event: decoded(row, 4, "journal event", Event::from_code)?,
+        state: state_name(row, 5)?,
         attempt: AttemptId::from_bytes(row.get(6)?),
         generation: row.get(7)?,
         digest: row.get(8)?,

@@ -1,6 +1,5 @@
 //! Parts as rows.
 
-use hapax_core::effect::StateName;
 use hapax_core::key::Key;
 use hapax_core::name::{Name, Namespace};
 use hapax_core::part::{Part, PartFilter, PartRecord};
@@ -26,9 +25,8 @@ impl PartView for SqliteTxn<'_> {
         sought: &PartFilter,
     ) -> Result<Vec<PartRecord>, StoreError> {
         let Some(number) = self.namespace(namespace)? else { return Ok(Vec::new()) };
-        let states: Vec<_> = sought.states.iter().map(|s| (*s as u8).to_string()).collect();
-        let open = |state: &StateName| !state.is_settled() && *state != StateName::Running;
-        let stuck = !states.is_empty() && sought.states.iter().all(open);
+        let states: Vec<_> = sought.states.iter().map(|s| s.code().to_string()).collect();
+        let stuck = !states.is_empty() && sought.states.iter().all(|s| s.needs_attention());
         let among = if stuck { PartScan::Stuck } else { PartScan::All };
         let states = match states.join(", ") {
             all if all.is_empty() => "TRUE".to_owned(),

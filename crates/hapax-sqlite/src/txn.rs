@@ -273,11 +273,9 @@ impl View for SqliteTxn<'_> {
             .prepare_cached("SELECT state, count(*) FROM effect GROUP BY state ORDER BY state")
             .or_store_error()?;
         let rows = statement
-            .query_map([], |row| Ok((usize::from(row.get::<_, u8>(0)?), row.get::<_, i64>(1)?)))
-            .or_store_error()?
-            .collect::<rusqlite::Result<Vec<_>>>()
+            .query_map([], |row| Ok((effect::state_name(row, 0)?, row.get::<_, i64>(1)? as u64)))
             .or_store_error()?;
-        Ok(rows.into_iter().map(|(state, count)| (StateName::ALL[state], count as u64)).collect())
+        rows.collect::<rusqlite::Result<_>>().or_store_error()
     }
 
     fn lease(&mut self, id: LeaseId) -> Result<Option<Lease>, StoreError> {
@@ -552,7 +550,7 @@ impl Txn for SqliteTxn<'_> {
         self.memory.appended = Some(EntryAnchor {
             id: entry.id as i64,
             at: entry.at.0,
-            event: entry.event as u8,
+            event: entry.event.code(),
             key: *entry.key.as_bytes(),
             attempt: *entry.attempt.as_bytes(),
         });

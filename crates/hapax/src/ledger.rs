@@ -425,8 +425,8 @@ fn examine(view: &mut dyn hapax_store::View) -> Result<Doctor, StoreError> {
         sealed,
         findings: Vec::new(),
     };
-    let stuck = [StateName::Indeterminate, StateName::Unknown, StateName::Partial];
-    for found in view.list(&Filter { states: stuck.to_vec(), limit: NAMED, ..Filter::default() })? {
+    let states = StateName::NEEDING_ATTENTION.to_vec();
+    for found in view.list(&Filter { states, limit: NAMED, ..Filter::default() })? {
         doctor.findings.push(stuck_effect(&found));
     }
     for entry in recent_contradictions(view)? {

@@ -96,8 +96,7 @@ impl Hapax {
             let undone = self.show(undo_key(attempt, ordinal)?).await?;
             let in_vain = undone.is_some_and(|effect| match effect.state.name() {
                 StateName::Failed => effect.attempts >= tries,
-                StateName::Partial | StateName::Unknown | StateName::Indeterminate => true,
-                StateName::Running | StateName::Succeeded | StateName::Skipped => false,
+                state => state.needs_attention(),
             });
             if in_vain {
                 return Ok(true);

@@ -94,7 +94,7 @@ impl Wanted {
             Self::Unknown => vec![StateName::Unknown],
             Self::Indeterminate => vec![StateName::Indeterminate],
             Self::Skipped => vec![StateName::Skipped],
-            Self::Stuck => vec![StateName::Partial, StateName::Unknown, StateName::Indeterminate],
+            Self::Stuck => StateName::NEEDING_ATTENTION.to_vec(),
         }
     }
 }

@@ -398,9 +398,8 @@ pub struct StateSeen(pub StateName);
 impl<'de> Deserialize<'de> for StateSeen {
     fn deserialize<D: serde::Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
         let text = String::deserialize(from)?;
-        let named = StateName::ALL.into_iter().find(|name| name.as_str() == text);
         let all = StateName::ALL.map(StateName::as_str).join(", ");
-        named.map(Self).ok_or_else(|| serde::de::Error::custom(format!("a state is one of {all}")))
+        StateName::from_name(&text).map(Self).ok_or_else(|| serde::de::Error::custom(format!("a state is one of {all}")))
     }
 }
 
