@@ -15,6 +15,7 @@ use hapax_core::journal::{Entry, Event};
 use hapax_core::lease::{Lease, LeaseId, Pulse};
 use hapax_core::lock::{Lock, LockKey};
 use hapax_core::name::{Name, Namespace};
+use hapax_core::outbox::Event as Emitted;
 use hapax_core::outcome::{Outcome, bounded};
 use hapax_core::planted::{Bug, planted};
 use hapax_core::time::Now;
@@ -500,31 +501,49 @@ fn advance(
         write(txn, &name, &change, EntryNote::by(actor, &why))?;
         voided += usize::from(!matches!(effect.state, State::Indeterminate { .. }));
     }
-    record_transition(txn, now, namespace, &next, (actor, reason))?;
+    let key = domain.transition(to);
+    let fence = Fence(txn.next_entry()?);
+    let done = Done {
+        name: Name { namespace: namespace.clone(), key },
+        fingerprint: Fingerprint::of(reason.as_bytes()),
+        label: next.to_string(),
+        outcome: Outcome::from(reason),
+        event: None,
+        told: EntryNote::by(actor, reason),
+    };
+    record_done(txn, now, fence, done)?;
     txn.put_epoch(namespace, &next)?;
     Ok(Transition { epoch: to, moved: true, voided })
 }
 
-/// Records a transition as an effect, granted and settled at once. A caller that claimed its key
-/// before is overtaken.
-fn record_transition(
+/// Something that the ledger did itself, and records as an effect.
+pub(crate) struct Done<'a> {
+    pub(crate) name: Name,
+    pub(crate) fingerprint: Fingerprint,
+    pub(crate) label: String,
+    pub(crate) outcome: Outcome,
+    /// An event for followers, which needs no route.
+    pub(crate) event: Option<Emitted>,
+    pub(crate) told: EntryNote<'a>,
+}
+
+/// Records an effect that is granted and settled at once, under a fence that was just taken. A
+/// caller that claimed its key before is overtaken.
+pub(crate) fn record_done(
     txn: &mut dyn Txn,
     now: Now,
-    namespace: &Namespace,
-    next: &Bound,
-    (actor, reason): (&str, &str),
+    fence: Fence,
+    done: Done<'_>,
 ) -> Result<(), StoreError> {
-    let key = next.domain.transition(next.epoch);
-    let name = Name { namespace: namespace.clone(), key };
-    let fence = Fence(txn.next_entry()?);
+    let Done { name, fingerprint, label, outcome, event, told } = done;
     let mut attempt = [0; 16];
-    attempt.copy_from_slice(&key.as_bytes()[..16]);
+    attempt.copy_from_slice(&name.key.as_bytes()[..16]);
     let ask = Ask {
-        fingerprint: Fingerprint::of(reason.as_bytes()),
+        fingerprint,
         safety: Safety::Transactional,
         lock: None,
         bound: None,
-        label: Some(next.to_string()),
+        label: Some(label),
         ttl_ms: None,
         attempt: AttemptId::from_bytes(attempt),
         lease: LeaseId::from_bytes([0; 16]),
@@ -533,17 +552,16 @@ fn record_transition(
         part: None,
     };
     let generation = one(txn, &name)?.map_or(0, |there| there.generation);
-    let (_, granted) = effect::claim(now, None, &ask, fence);
-    let Some(mut granted) = granted else { return Ok(()) };
+    let (_, Some(mut granted)) = effect::claim(now, None, &ask, fence) else { return Ok(()) };
     granted.effect.generation += generation;
     write(txn, &name, &granted, EntryNote::default())?;
-    let report = Report::Succeeded(Outcome::from(reason));
-    let by = (ask.attempt, Some(fence));
+    let (report, by) = (Report::Succeeded(outcome), (ask.attempt, Some(fence)));
     let (_, settled) = effect::settle(now, Some(&granted.effect), by, &report, None);
-    match settled {
-        Some(settled) => write(txn, &name, &settled, EntryNote::by(actor, reason)),
-        None => Ok(()),
+    let Some(settled) = settled else { return Ok(()) };
+    if let Some(event) = event {
+        outbox::record_unrouted(txn, now, &name, &settled.effect, event)?;
     }
+    write(txn, &name, &settled, told)
 }
 
 fn register_step(

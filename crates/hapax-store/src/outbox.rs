@@ -462,6 +462,21 @@ pub(crate) fn record(
     Ok(())
 }
 
+/// Records the event of a success that the ledger records about itself. It needs no route.
+pub(crate) fn record_unrouted(
+    txn: &mut dyn Txn,
+    now: Now,
+    name: &Name,
+    effect: &Effect,
+    event: Event,
+) -> Result<(), StoreError> {
+    let routing = txn.routing()?;
+    let sinks = route::sinks(&routing.routes, &event.name, &event.dataset).unwrap_or_default();
+    let id = OutboxId::derive(name, effect.created, effect.generation, 0);
+    let record = Record { id, seq: 0, name: name.clone(), ordinal: 0, event, created: now.wall };
+    txn.put_record(&record, &sinks)
+}
+
 /// A version of a dataset is published once; publishing the same artifact again changes nothing.
 fn check_artifact(
     txn: &mut dyn Txn,

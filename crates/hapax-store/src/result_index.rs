@@ -1,23 +1,20 @@
 //! Cached results, and the ontologies they are made from.
 
-use hapax_core::attempt::{AttemptId, Fence};
-use hapax_core::effect::{self, Ask, Report, Safety};
+use hapax_core::attempt::Fence;
 use hapax_core::fingerprint::Fingerprint;
 use hapax_core::json::Json;
 use hapax_core::key::Key;
-use hapax_core::lease::LeaseId;
 use hapax_core::name::{Name, Namespace};
-use hapax_core::outbox::{Event, OutboxId, Payload, Record};
+use hapax_core::outbox::{Event, Payload};
 use hapax_core::outcome::Outcome;
 use hapax_core::result_index::{
     CacheAccess, CacheStats, Evict, IndexEntry, IndexedResult, Ontology, ResultFilter,
 };
-use hapax_core::route;
 use hapax_core::time::Now;
 
 use crate::command::{Answer, Limits};
 use crate::error::StoreError;
-use crate::ledger::{self, EntryNote};
+use crate::ledger::{self, Done, EntryNote};
 use crate::txn::Txn;
 
 /// The reads of results and ontologies.
@@ -164,8 +161,7 @@ pub(crate) fn evict(
     Ok(evicted)
 }
 
-/// Records a change of an ontology as an effect, granted and settled at once, with an event for
-/// followers. The event needs no route.
+/// Records a change of an ontology as an effect of its own, with an event for followers.
 fn record_change(
     txn: &mut dyn Txn,
     now: Now,
@@ -176,37 +172,16 @@ fn record_change(
 ) -> Result<(), StoreError> {
     let fence = Fence(txn.next_entry()?);
     let digest = Fingerprint::of_parts(&[id.as_bytes(), &fence.0.to_be_bytes()]);
-    let name = Name { namespace: namespace.clone(), key: Key::from_bytes(*digest.as_bytes()) };
-    let mut attempt = [0; 16];
-    attempt.copy_from_slice(&digest.as_bytes()[..16]);
-    let ask = Ask {
-        fingerprint: digest,
-        safety: Safety::Transactional,
-        lock: None,
-        bound: None,
-        label: Some(CHANGED.into()),
-        ttl_ms: None,
-        attempt: AttemptId::from_bytes(attempt),
-        lease: LeaseId::from_bytes([0; 16]),
-        deadline_ms: None,
-        about: None,
-        part: None,
-    };
-    let (_, Some(granted)) = effect::claim(now, None, &ask, fence) else { return Ok(()) };
-    ledger::write(txn, &name, &granted, EntryNote::default())?;
-    let report = Report::Succeeded(Outcome::from(after.unwrap_or_default()));
-    let by = (ask.attempt, Some(fence));
-    let (_, settled) = effect::settle(now, Some(&granted.effect), by, &report, None);
-    let Some(settled) = settled else { return Ok(()) };
-    let event = change(now, id, before, after)?;
-    let routing = txn.routing()?;
-    let sinks = route::sinks(&routing.routes, &event.name, &event.dataset).unwrap_or_default();
-    let outbox = OutboxId::derive(&name, settled.effect.created, settled.effect.generation, 0);
-    let record =
-        Record { id: outbox, seq: 0, name: name.clone(), ordinal: 0, event, created: now.wall };
-    txn.put_record(&record, &sinks)?;
     let what = format!("{id}: {} → {}", before.unwrap_or("none"), after.unwrap_or("none"));
-    ledger::write(txn, &name, &settled, EntryNote::by(actor, &what))
+    let done = Done {
+        name: Name { namespace: namespace.clone(), key: Key::from_bytes(*digest.as_bytes()) },
+        fingerprint: digest,
+        label: CHANGED.into(),
+        outcome: Outcome::from(after.unwrap_or_default()),
+        event: Some(change(now, id, before, after)?),
+        told: EntryNote::by(actor, &what),
+    };
+    ledger::record_done(txn, now, fence, done)
 }
 
 /// The name of the event that announces a change.
