@@ -286,7 +286,7 @@ fn tell_removed(global: &Global, removed: usize) {
 }
 
 async fn stats(global: &Global) -> Result<(), Failed> {
-    let stock = output::open(global).await?.stock().await?;
+    let stock = output::open(global).await?.cache_stats().await?;
     if global.json {
         output::json(&json!({
             "totalCachedResults": stock.whole, "cachedChunks": stock.parts, "bytes": stock.bytes,
@@ -298,15 +298,15 @@ async fn stats(global: &Global) -> Result<(), Failed> {
         stock.whole, stock.parts, stock.bytes
     ));
     let sought = ResultFilter { limit: 10, ..ResultFilter::default() };
-    let newest = output::open(global).await?.shelved(sought).await?;
+    let newest = output::open(global).await?.indexed_results(sought).await?;
     let rows: Vec<_> = newest
         .iter()
-        .map(|shelf| {
+        .map(|result| {
             vec![
-                shelf.key.to_string(),
-                output::plain(Some(&shelf.shelved.ontology)),
-                shelf.bytes.to_string(),
-                output::ago(shelf.used),
+                result.key.to_string(),
+                output::plain(Some(&result.entry.ontology)),
+                result.bytes.to_string(),
+                output::ago(result.used),
             ]
         })
         .collect();

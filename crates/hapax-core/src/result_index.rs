@@ -29,7 +29,7 @@ pub struct IndexedResult {
     /// The key of its effect.
     pub key: Key,
     /// Its index entry.
-    pub shelved: IndexEntry,
+    pub entry: IndexEntry,
     /// Its size in bytes.
     pub bytes: u64,
     /// When it was recorded.

@@ -204,19 +204,19 @@ impl Extract {
             limit: COMPARED,
             ..ResultFilter::default()
         };
-        let mut shelves = hapax.shelved(by_text).await?;
-        if shelves.is_empty() {
+        let mut results = hapax.indexed_results(by_text).await?;
+        if results.is_empty() {
             let ontology = Some(request.ontology_id.clone());
-            shelves = hapax
-                .shelved(ResultFilter { ontology, limit: COMPARED, ..ResultFilter::default() })
+            results = hapax
+                .indexed_results(ResultFilter { ontology, limit: COMPARED, ..ResultFilter::default() })
                 .await?;
         }
-        let compared = shelves.iter().map(|shelf| {
-            let mut differs = differences(shelf, &identity, &request.ontology_id, &version);
-            if collides && shelf.key == components.key {
+        let compared = results.iter().map(|result| {
+            let mut differs = differences(result, &identity, &request.ontology_id, &version);
+            if collides && result.key == components.key {
                 differs = vec!["extractor"];
             }
-            Nearest { key: shelf.key, differs, used: shelf.used }
+            Nearest { key: result.key, differs, used: result.used }
         });
         let other_key = |nearest: &Nearest| nearest.key != components.key;
         let nearest = compared.min_by_key(|nearest| (other_key(nearest), nearest.differs.len()));
@@ -247,7 +247,7 @@ impl Extract {
     /// The size of the cache, and how often this process used it.
     pub async fn stats(&self) -> Result<Stats, Error> {
         let meters = &self.shared.meters;
-        let stock = self.hapax.stock().await?;
+        let stock = self.hapax.cache_stats().await?;
         meters.results.set(stock.whole as i64);
         Ok(Stats {
             stock,
@@ -295,12 +295,12 @@ fn listed(kept: result_index::Ontology) -> Listed {
 }
 
 fn differences(
-    shelf: &IndexedResult,
+    result: &IndexedResult,
     identity: &Identity,
     ontology: &str,
     version: &str,
 ) -> Vec<&'static str> {
-    let there = &shelf.shelved;
+    let there = &result.entry;
     let compared = [
         ("text", there.text_hash != identity.components.text_hash),
         ("ontologyId", there.ontology != ontology),

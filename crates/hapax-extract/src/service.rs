@@ -348,7 +348,7 @@ impl Extract {
                     tracing::info!(name: "extraction_started", idempotency_key = short, ontology_id = job.known.ontology.id, "cache miss, extraction started");
                     let body = read(&job).await?;
                     shared.record(body.len());
-                    claim.shelve(job.shelved());
+                    claim.index_result(job.index_entry());
                     claim.note(noted_of(&body));
                     *noted.lock().unwrap_or_else(|p| p.into_inner()) = Some(Instant::now());
                     Ok::<_, Failure>(body)
@@ -405,11 +405,11 @@ impl Extract {
     pub async fn tend(&self) -> Result<MaintenanceReport, Error> {
         let shared = &self.shared;
         shared.meters.charge(&shared.extractor.bill());
-        let (heard, namespaces) = shared.attention.take();
-        let mut tended = MaintenanceReport { noted: heard.len(), evicted: 0 };
-        if !heard.is_empty() {
-            let told = self.hapax.attend(heard.clone()).await;
-            told.inspect_err(|_| shared.attention.put_back(heard))?;
+        let (accesses, namespaces) = shared.attention.take();
+        let mut tended = MaintenanceReport { noted: accesses.len(), evicted: 0 };
+        if !accesses.is_empty() {
+            let told = self.hapax.record_accesses(accesses.clone()).await;
+            told.inspect_err(|_| shared.attention.put_back(accesses))?;
         }
         if !shared.is_room_due() {
             return Ok(tended);
@@ -418,7 +418,7 @@ impl Extract {
         for namespace in namespaces {
             let hapax = self.hapax.in_namespace(namespace);
             tended.evicted += self.make_room(&hapax).await?;
-            results += hapax.stock().await?.whole;
+            results += hapax.cache_stats().await?.whole;
         }
         shared.meters.results.set(results as i64);
         Ok(tended)
@@ -428,7 +428,7 @@ impl Extract {
     async fn make_room(&self, hapax: &Hapax) -> Result<usize, Error> {
         let mut evicted = 0;
         for _ in 0..ROUNDS {
-            let CacheStats { whole, parts, bytes } = hapax.stock().await?;
+            let CacheStats { whole, parts, bytes } = hapax.cache_stats().await?;
             let over = bytes.saturating_sub(self.shared.settings.room);
             if over == 0 {
                 break;

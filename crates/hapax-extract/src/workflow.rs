@@ -287,7 +287,7 @@ impl Job {
             let asked = Self::guarded(ask).await;
             let asked = asked.map_err(|trouble| Failure::not_done(trouble.reason()))?;
             let Answered { found, calls, tokens_in, tokens_out } = asked;
-            claim.shelve(IndexEntry { whole: false, ..job.shelved() });
+            claim.index_result(IndexEntry { whole: false, ..job.index_entry() });
             let kept = StoredChunk { found, calls, tokens_in, tokens_out };
             let kept = serde_json::to_vec(&kept);
             let kept = kept.map_err(|error| Failure::not_done(error.to_string()))?;
@@ -337,7 +337,7 @@ impl Job {
     }
 
     /// The index entry of the result.
-    pub(crate) fn shelved(&self) -> IndexEntry {
+    pub(crate) fn index_entry(&self) -> IndexEntry {
         IndexEntry {
             ontology: self.known.ontology.id.clone(),
             version: self.known.version.clone(),

@@ -1,14 +1,76 @@
-//! Declarations of datasets as rows.
+//! Guards and dataset declarations as rows.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use hapax_core::dataset::{Dataset, Registry};
 use hapax_core::guard::Guards;
-use hapax_store::StoreError;
+use hapax_store::{DatasetTxn, DatasetView, StoreError};
 use tokio_postgres::types::Type;
 
 use crate::error::PgFailure;
 use crate::txn::PgTxn;
+
+impl DatasetView for PgTxn<'_> {
+    fn registry(&mut self, datasets: &BTreeSet<&str>) -> Result<Registry, StoreError> {
+        let registry = self.try_registry(datasets);
+        self.noting(registry)
+    }
+
+    fn datasets(&mut self) -> Result<BTreeMap<String, Dataset>, StoreError> {
+        let datasets = self.try_datasets();
+        self.noting(datasets)
+    }
+}
+
+impl DatasetTxn for PgTxn<'_> {
+    fn put_guards(&mut self, guards: Guards) -> Result<(), StoreError> {
+        let put = self.try_put_guards(guards);
+        self.noting(put)
+    }
+
+    fn put_dataset(&mut self, name: &str, dataset: Option<&Dataset>) -> Result<bool, StoreError> {
+        let put = self.try_put_dataset(name, dataset);
+        self.noting(put)
+    }
+}
+
+impl PgTxn<'_> {
+    fn try_registry(&self, datasets: &BTreeSet<&str>) -> Result<Registry, PgFailure> {
+        let names: Vec<&str> = datasets.iter().copied().collect();
+        let rows = self.link.often((REGISTRY, &[(&names, Type::TEXT_ARRAY)]))?;
+        let rows = rows.iter().map(|row| declared!(row)).collect::<Result<_, PgFailure>>()?;
+        Ok(registry_of(rows)?)
+    }
+
+    fn try_datasets(&self) -> Result<BTreeMap<String, Dataset>, PgFailure> {
+        let rows = self.link.query("SELECT name, declaration FROM hapax.dataset", &[])?;
+        rows.iter().map(|row| Ok((row.try_get(0)?, read(row.try_get(1)?)?))).collect()
+    }
+
+    fn try_put_dataset(&self, name: &str, dataset: Option<&Dataset>) -> Result<bool, PgFailure> {
+        let known = self.link.query(
+            "DELETE FROM hapax.dataset WHERE name = $1 RETURNING name",
+            &[(&name, Type::TEXT)],
+        )?;
+        if let Some(dataset) = dataset {
+            self.link.execute(
+                "INSERT INTO hapax.dataset (name, declaration) VALUES ($1, $2)
+                 ON CONFLICT (name) DO UPDATE SET declaration = excluded.declaration",
+                &[(&name, Type::TEXT), (&dataset.text(), Type::TEXT)],
+            )?;
+        }
+        Ok(!known.is_empty())
+    }
+
+    fn try_put_guards(&self, guards: Guards) -> Result<(), PgFailure> {
+        let Guards { personal, secrets, registered } = guards;
+        self.link.execute(
+            "UPDATE hapax.guard SET personal = $1, secrets = $2, registered = $3",
+            &[(&personal, Type::BOOL), (&secrets, Type::BOOL), (&registered, Type::BOOL)],
+        )?;
+        Ok(())
+    }
+}
 
 /// The statement that reads which guards are on, and the declarations of some datasets: one row for
 /// each declaration, and one row without a declaration if there is none.
@@ -52,46 +114,4 @@ pub(crate) fn registry_of(rows: Vec<Declared>) -> Result<Registry, StoreError> {
 
 fn read(declaration: &str) -> Result<Dataset, StoreError> {
     Dataset::parse(declaration).map_err(|error| StoreError::Corrupt(error.to_string()))
-}
-
-impl PgTxn<'_> {
-    pub(crate) fn try_registry(&self, datasets: &BTreeSet<&str>) -> Result<Registry, PgFailure> {
-        let names: Vec<&str> = datasets.iter().copied().collect();
-        let rows = self.link.often((REGISTRY, &[(&names, Type::TEXT_ARRAY)]))?;
-        let rows = rows.iter().map(|row| declared!(row)).collect::<Result<_, PgFailure>>()?;
-        Ok(registry_of(rows)?)
-    }
-
-    pub(crate) fn try_datasets(&self) -> Result<BTreeMap<String, Dataset>, PgFailure> {
-        let rows = self.link.query("SELECT name, declaration FROM hapax.dataset", &[])?;
-        rows.iter().map(|row| Ok((row.try_get(0)?, read(row.try_get(1)?)?))).collect()
-    }
-
-    pub(crate) fn try_put_dataset(
-        &self,
-        name: &str,
-        dataset: Option<&Dataset>,
-    ) -> Result<bool, PgFailure> {
-        let known = self.link.query(
-            "DELETE FROM hapax.dataset WHERE name = $1 RETURNING name",
-            &[(&name, Type::TEXT)],
-        )?;
-        if let Some(dataset) = dataset {
-            self.link.execute(
-                "INSERT INTO hapax.dataset (name, declaration) VALUES ($1, $2)
-                 ON CONFLICT (name) DO UPDATE SET declaration = excluded.declaration",
-                &[(&name, Type::TEXT), (&dataset.text(), Type::TEXT)],
-            )?;
-        }
-        Ok(!known.is_empty())
-    }
-
-    pub(crate) fn try_put_guards(&self, guards: Guards) -> Result<(), PgFailure> {
-        let Guards { personal, secrets, registered } = guards;
-        self.link.execute(
-            "UPDATE hapax.guard SET personal = $1, secrets = $2, registered = $3",
-            &[(&personal, Type::BOOL), (&secrets, Type::BOOL), (&registered, Type::BOOL)],
-        )?;
-        Ok(())
-    }
 }

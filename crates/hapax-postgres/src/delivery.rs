@@ -1,34 +1,112 @@
 //! Deliveries as rows: a dispatcher reads them, tries them and records the results.
 
 use std::collections::HashMap;
-use std::collections::btree_map::{BTreeMap, Entry};
-use std::error::Error;
 
-use bytes::BytesMut;
 use hapax_core::delivery::Buckets;
 use hapax_core::lease::LeaseId;
-use hapax_core::name::Namespace;
 use hapax_core::outbox::OrderingKeyHash;
 use hapax_core::planted::{Bug, planted};
 use hapax_core::route::SinkName;
-use hapax_core::time::Now;
-use hapax_store::outbox::{
-    Cursor, DeliveryResult, Disposition, FetchRequest, Page, QueuedDelivery, Redrive, SendBatch,
+use hapax_core::time::{Now, Timestamp};
+use hapax_store::delivery::{
+    Cursor, DeliveryResult, FetchRequest, GuardCheck, Page, QueuedDelivery, Redrive, SendBatch,
+    SinkStats,
 };
+use hapax_store::{DeliveryTxn, DeliveryView, StoreError};
 use tokio_postgres::Row;
-use tokio_postgres::types::{FromSql, IsNull, ToSql, Type, to_sql_checked};
+use tokio_postgres::types::Type;
 
 use crate::effect::bytes;
 use crate::error::PgFailure;
 use crate::outbox::{Id, judged};
 use crate::txn::PgTxn;
 
-impl PgTxn<'_> {
-    pub(crate) fn try_feed(
-        &self,
+mod land;
+
+use land::RowAddress;
+
+impl DeliveryView for PgTxn<'_> {
+    fn feed(&mut self, buckets: &Buckets, lines: &[FetchRequest]) -> Result<Vec<Page>, StoreError> {
+        let fed = self.try_feed(buckets, lines);
+        self.noting(fed)
+    }
+
+    fn feed_track(
+        &mut self,
+        sink: &SinkName,
+        track: OrderingKeyHash,
+        after: u64,
+        limit: usize,
+    ) -> Result<Vec<QueuedDelivery>, StoreError> {
+        let parcels = self.try_feed_track(sink, track, after, limit);
+        self.noting(parcels)
+    }
+
+    fn parked(
+        &mut self,
+        sink: &SinkName,
         buckets: &Buckets,
-        lines: &[FetchRequest],
-    ) -> Result<Vec<Page>, PgFailure> {
+    ) -> Result<Vec<OrderingKeyHash>, StoreError> {
+        let parked = self.try_parked(sink, buckets);
+        self.noting(parked)
+    }
+
+    fn outbox_stats(&mut self) -> Result<Vec<SinkStats>, StoreError> {
+        let stats = self.try_stats();
+        self.noting(stats)
+    }
+}
+
+impl DeliveryTxn for PgTxn<'_> {
+    fn dispatchers(&mut self) -> Result<Vec<(LeaseId, Buckets)>, StoreError> {
+        let dispatchers = self.try_dispatchers();
+        self.noting(dispatchers)
+    }
+
+    fn is_dispatcher(&mut self, lease: LeaseId) -> Result<bool, StoreError> {
+        let sql = "SELECT 1 FROM hapax.dispatcher WHERE lease = $1 FOR SHARE";
+        let rows = self.link.often((sql, &[(&&lease.as_bytes()[..], Type::BYTEA)]));
+        self.noting(rows).map(|rows| !rows.is_empty())
+    }
+
+    fn put_dispatcher(&mut self, lease: LeaseId, buckets: &Buckets) -> Result<(), StoreError> {
+        let put = self.link.execute(
+            "INSERT INTO hapax.dispatcher (lease, buckets) VALUES ($1, $2)
+             ON CONFLICT (lease) DO UPDATE SET buckets = $2",
+            &[(&&lease.as_bytes()[..], Type::BYTEA), (&&buckets.to_bytes()[..], Type::BYTEA)],
+        );
+        self.noting(put).map(|_| ())
+    }
+
+    fn drop_dispatcher(&mut self, lease: LeaseId) -> Result<(), StoreError> {
+        let dropped = self.try_drop_dispatcher(lease);
+        self.noting(dropped)
+    }
+
+    fn depart(&mut self, lease: LeaseId, flight: &SendBatch) -> Result<(), StoreError> {
+        let departed = self.try_depart(lease, flight);
+        self.noting(departed)
+    }
+
+    fn land(
+        &mut self,
+        lease: LeaseId,
+        landed: &[DeliveryResult],
+        over: &[u64],
+        now: Now,
+    ) -> Result<(), StoreError> {
+        let landed = self.try_land(lease, landed, over, now);
+        self.noting(landed)
+    }
+
+    fn redrive(&mut self, redrive: &Redrive, now: Now) -> Result<usize, StoreError> {
+        let redriven = self.try_redrive(redrive, now);
+        self.noting(redriven)
+    }
+}
+
+impl PgTxn<'_> {
+    fn try_feed(&self, buckets: &Buckets, lines: &[FetchRequest]) -> Result<Vec<Page>, PgFailure> {
         // All older transactions have ended, for this reader and for every later one.
         let oldest = "SELECT pg_snapshot_xmin(pg_current_snapshot())::text::bigint";
         let rows = self.link.often((oldest, &[]))?;
@@ -126,7 +204,26 @@ impl PgTxn<'_> {
         Ok(parcels)
     }
 
-    pub(crate) fn try_feed_track(
+    /// A record with its delivery. The delivery's columns begin at `at` in another row: transaction,
+    /// ordering key's hash, tries, due time, whether it was refused, and its position.
+    fn parcel(
+        &self,
+        record: &Row,
+        (delivery, at): (&Row, usize),
+    ) -> Result<QueuedDelivery, PgFailure> {
+        Ok(QueuedDelivery {
+            record: self.record(record)?,
+            passage: if record.try_get(17)? { GuardCheck::Free } else { GuardCheck::Unasked },
+            transaction: delivery.try_get::<_, i64>(at)? as u64,
+            track: OrderingKeyHash(delivery.try_get::<_, i64>(at + 1)? as u64),
+            tried: delivery.try_get::<_, i32>(at + 2)? as u32,
+            due: Timestamp(delivery.try_get(at + 3)?),
+            refused: delivery.try_get(at + 4)?,
+            row: delivery.try_get::<_, RowAddress>(at + 5)?.0,
+        })
+    }
+
+    fn try_feed_track(
         &self,
         sink: &SinkName,
         track: OrderingKeyHash,
@@ -153,7 +250,7 @@ impl PgTxn<'_> {
         rows.iter().map(|row| self.parcel(row, (row, 18))).collect()
     }
 
-    pub(crate) fn try_parked(
+    fn try_parked(
         &self,
         sink: &SinkName,
         buckets: &Buckets,
@@ -167,7 +264,22 @@ impl PgTxn<'_> {
         Ok(tracks.into_iter().filter(|track| buckets.contains(track.bucket())).collect())
     }
 
-    pub(crate) fn try_dispatchers(&self) -> Result<Vec<(LeaseId, Buckets)>, PgFailure> {
+    fn try_stats(&self) -> Result<Vec<SinkStats>, PgFailure> {
+        let sinks = self.try_sinks()?;
+        let sql = "SELECT count(d.due), count(*) - count(d.due),
+                min(e.created_at) FILTER (WHERE d.due IS NOT NULL)
+            FROM hapax.delivery d JOIN hapax.sink s ON s.id = d.sink
+            JOIN hapax.outbox_record e ON e.outbox_id = d.outbox_id WHERE s.name = $1";
+        let stats = sinks.into_iter().map(|sink| {
+            let row = self.link.one(sql, &[(&sink.name.as_str(), Type::TEXT)])?;
+            let (pending, failed): (i64, i64) = (row.try_get(0)?, row.try_get(1)?);
+            let oldest = row.try_get::<_, Option<i64>>(2)?.map(Timestamp);
+            Ok(SinkStats { sink, pending: pending as u64, failed: failed as u64, oldest })
+        });
+        stats.collect()
+    }
+
+    fn try_dispatchers(&self) -> Result<Vec<(LeaseId, Buckets)>, PgFailure> {
         // The table's lock admits one writer at a time, also while the table is empty. Readers go
         // on.
         self.link.run("LOCK TABLE hapax.dispatcher IN SHARE ROW EXCLUSIVE MODE")?;
@@ -179,7 +291,7 @@ impl PgTxn<'_> {
         self.link.query(sql, &[])?.iter().map(read).collect()
     }
 
-    pub(crate) fn try_drop_dispatcher(&self, lease: LeaseId) -> Result<(), PgFailure> {
+    fn try_drop_dispatcher(&self, lease: LeaseId) -> Result<(), PgFailure> {
         for sql in [
             "UPDATE hapax.delivery d SET tried = greatest(d.tried, lost.tried)
              FROM (SELECT f.sink, t.* FROM hapax.flight f,
@@ -194,7 +306,7 @@ impl PgTxn<'_> {
         Ok(())
     }
 
-    pub(crate) fn try_depart(&self, lease: LeaseId, flight: &SendBatch) -> Result<(), PgFailure> {
+    fn try_depart(&self, lease: LeaseId, flight: &SendBatch) -> Result<(), PgFailure> {
         let sink = self.sink_id(&flight.sink)?;
         let seqs: Vec<i64> = flight.parcels.iter().map(|parcel| parcel.seq as i64).collect();
         let tracks: Vec<i64> = flight.parcels.iter().map(|parcel| parcel.track.0 as i64).collect();
@@ -214,117 +326,7 @@ impl PgTxn<'_> {
         Ok(())
     }
 
-    pub(crate) fn try_land(
-        &self,
-        lease: LeaseId,
-        landed: &[DeliveryResult],
-        over: &[u64],
-        now: Now,
-    ) -> Result<(), PgFailure> {
-        let mut lines: BTreeMap<(&SinkName, &Namespace), (i16, i32)> = BTreeMap::new();
-        for one in landed {
-            if let Entry::Vacant(line) = lines.entry((&one.sink, &one.namespace)) {
-                let sink = self.sink_id(&one.sink)?.unwrap_or(-1);
-                line.insert((sink, self.namespace(&one.namespace)?));
-            }
-        }
-        let placed: Vec<_> =
-            landed.iter().map(|one| (lines[&(&one.sink, &one.namespace)], one)).collect();
-        let (there, mut rest): (Vec<_>, Vec<_>) = placed.iter().partition(|(_, one)| {
-            one.row > 0 && matches!(one.landing, Disposition::Delivered { .. })
-        });
-        let over: Vec<i64> = over.iter().map(|id| *id as i64).collect();
-        if self.land_rows(&there, (lease, &over), now)? < there.len() {
-            rest = placed;
-        }
-        if !rest.is_empty() {
-            self.land_each(lease, &rest, now)?;
-        }
-        Ok(())
-    }
-
-    /// Marks deliveries as acknowledged if each row still lies where it was read, and deletes the
-    /// finished batches. Returns how many rows still lay there.
-    fn land_rows(
-        &self,
-        landed: &[((i16, i32), &DeliveryResult)],
-        (lease, over): (LeaseId, &Vec<i64>),
-        now: Now,
-    ) -> Result<usize, PgFailure> {
-        let places: Vec<RowAddress> = landed.iter().map(|(_, one)| RowAddress(one.row)).collect();
-        let sinks: Vec<i16> = landed.iter().map(|((sink, _), _)| *sink).collect();
-        let seqs: Vec<i64> = landed.iter().map(|(_, one)| one.seq as i64).collect();
-        let tried: Vec<i32> = landed.iter().map(|(_, one)| one.tried as i32).collect();
-        let states: Vec<i16> = landed.iter().map(|(_, one)| state(&one.landing)).collect();
-        let (found, _) = self.link.both(
-            (
-                "SELECT hapax.land_rows($1, $2, $3, $4, $5, $6)",
-                &[
-                    (&now.wall.0, Type::INT8),
-                    (&places, Type::TID_ARRAY),
-                    (&sinks, Type::INT2_ARRAY),
-                    (&seqs, Type::INT8_ARRAY),
-                    (&tried, Type::INT4_ARRAY),
-                    (&states, Type::INT2_ARRAY),
-                ],
-            ),
-            (
-                "DELETE FROM hapax.flight WHERE lease = $1 AND id = ANY ($2)",
-                &[(&&lease.as_bytes()[..], Type::BYTEA), (over, Type::INT8_ARRAY)],
-            ),
-        )?;
-        Ok(found.first().map_or(Ok(0), |row| row.try_get::<_, i64>(0))? as usize)
-    }
-
-    /// Records delivery results; finds each row by its sink, namespace, transaction and number.
-    fn land_each(
-        &self,
-        lease: LeaseId,
-        landed: &[((i16, i32), &DeliveryResult)],
-        now: Now,
-    ) -> Result<(), PgFailure> {
-        let (now, over) = (now.wall, Vec::<i64>::new());
-        let (l_sink, l_namespace): (Vec<i16>, Vec<i32>) =
-            landed.iter().map(|(line, _)| *line).unzip();
-        let landed = || landed.iter().map(|(_, one)| one);
-        let l_seq: Vec<i64> = landed().map(|one| one.seq as i64).collect();
-        let l_xid: Vec<i64> = landed().map(|one| one.transaction as i64).collect();
-        let l_tried: Vec<i32> = landed().map(|one| one.tried as i32).collect();
-        let l_state: Vec<i16> = landed().map(|one| state(&one.landing)).collect();
-        let l_due: Vec<Option<i64>> = landed()
-            .map(|one| match one.landing {
-                Disposition::Again { in_ms, .. } => Some(now.plus_ms(in_ms).0),
-                _ => None,
-            })
-            .collect();
-        let l_error: Vec<Option<&str>> = landed()
-            .map(|one| match &one.landing {
-                Disposition::Again { error, .. } | Disposition::Failed { error, .. } => {
-                    Some(error.as_str())
-                }
-                Disposition::Delivered { .. } => None,
-            })
-            .collect();
-        self.link.often((
-            "SELECT hapax.land($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)",
-            &[
-                (&&lease.as_bytes()[..], Type::BYTEA),
-                (&now.0, Type::INT8),
-                (&over, Type::INT8_ARRAY),
-                (&l_sink, Type::INT2_ARRAY),
-                (&l_namespace, Type::INT4_ARRAY),
-                (&l_xid, Type::INT8_ARRAY),
-                (&l_seq, Type::INT8_ARRAY),
-                (&l_tried, Type::INT4_ARRAY),
-                (&l_state, Type::INT2_ARRAY),
-                (&l_due, Type::INT8_ARRAY),
-                (&l_error, Type::TEXT_ARRAY),
-            ],
-        ))?;
-        Ok(())
-    }
-
-    pub(crate) fn try_redrive(&self, redrive: &Redrive, now: Now) -> Result<usize, PgFailure> {
+    fn try_redrive(&self, redrive: &Redrive, now: Now) -> Result<usize, PgFailure> {
         let Some(namespace) = self.namespaces.find(self.link, &redrive.namespace)? else {
             return Ok(0);
         };
@@ -355,47 +357,5 @@ impl PgTxn<'_> {
             ],
         )?;
         Ok(rows.first().map_or(Ok(0), |row| row.try_get::<_, i64>(0))? as usize)
-    }
-}
-
-/// The code of a delivery result.
-fn state(landing: &Disposition) -> i16 {
-    match landing {
-        Disposition::Delivered { duplicate } => i16::from(*duplicate),
-        Disposition::Again { .. } => 2,
-        Disposition::Failed { park, .. } => 3 + i16::from(*park),
-    }
-}
-
-/// The position of a row (`ctid`): its page, and its index in the page.
-pub(crate) struct RowAddress(pub(crate) u64);
-
-impl<'a> FromSql<'a> for RowAddress {
-    fn from_sql(_: &Type, raw: &'a [u8]) -> Result<Self, Box<dyn Error + Sync + Send>> {
-        let raw: [u8; 6] = raw.try_into()?;
-        Ok(Self(raw.iter().fold(0, |place, byte| place << 8 | u64::from(*byte))))
-    }
-
-    fn accepts(of: &Type) -> bool {
-        *of == Type::TID
-    }
-}
-
-impl ToSql for RowAddress {
-    fn to_sql(&self, _: &Type, out: &mut BytesMut) -> Result<IsNull, Box<dyn Error + Sync + Send>> {
-        out.extend_from_slice(&self.0.to_be_bytes()[2..]);
-        Ok(IsNull::No)
-    }
-
-    fn accepts(of: &Type) -> bool {
-        *of == Type::TID
-    }
-
-    to_sql_checked!();
-}
-
-impl std::fmt::Debug for RowAddress {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "({},{})", self.0 >> 16, self.0 & 0xffff)
     }
 }

@@ -1,61 +1,157 @@
-//! Effects as rows.
+//! Effects: the rows that commands load, and the rows that they write.
 
 use std::collections::HashMap;
 use std::sync::LazyLock;
 
-use hapax_core::attempt::{AttemptId, Fence};
-use hapax_core::effect::{Effect, Safety, State, StateName};
-use hapax_core::fingerprint::Fingerprint;
-use hapax_core::key::Key;
+use hapax_core::effect::{Effect, StateName};
 use hapax_core::lease::{Lease, LeaseId};
-use hapax_core::lock::LockKey;
-use hapax_core::outcome::{Cause, Digest, Failure, Outcome};
-use hapax_core::time::{LeaseInstant, Timestamp};
-use hapax_store::{Filter, StoreError};
-use tokio_postgres::Row;
-use tokio_postgres::row::RowIndex;
+use hapax_core::name::Name;
+use hapax_core::time::{LeaseInstant, Now, Timestamp};
+use hapax_store::{EffectTxn, EffectView, Filter, Found, StoreError};
 use tokio_postgres::types::Type;
 
-use crate::clock::ERA;
 use crate::connect::{Link, Param};
-use crate::epoch;
-use crate::error::{PgFailure, decoded};
+use crate::error::PgFailure;
+use crate::journal;
 use crate::lease;
+use crate::txn::{Access, PgTxn};
 
-/// Outcomes above this size are stored once, however many effects share them.
-pub(crate) const INLINE: usize = 64 * 1024;
+mod row;
+mod write;
 
-/// An effect with the version of its row.
-#[derive(Debug, Clone)]
-pub(crate) struct Stored {
-    /// The newest journal entry, which is the version of the row.
-    pub(crate) entry: u64,
-    pub(crate) effect: Effect,
+pub(crate) use row::{COLUMNS, EffectRow, Stored, bytes, place, read, state_name};
+use row::{SELECT, SELECT_MANY};
+pub(crate) use write::{INLINE, Write, put, safety};
+
+impl EffectView for PgTxn<'_> {
+    fn effects(&mut self, names: &[Name]) -> Result<Vec<Option<Effect>>, StoreError> {
+        let effects = self.try_effects(names);
+        self.noting(effects)
+    }
+
+    fn list(&mut self, filter: &Filter) -> Result<Vec<Found>, StoreError> {
+        let found = self.try_list(filter);
+        self.noting(found)
+    }
+
+    fn census(&mut self) -> Result<Vec<(StateName, u64)>, StoreError> {
+        self.noting(census(self.link))
+    }
 }
 
-/// A place in the table: the number of a namespace and a key.
-pub(crate) type EffectRow = (i32, Key);
+impl EffectTxn for PgTxn<'_> {
+    fn put_effect(&mut self, name: &Name, effect: &Effect) -> Result<(), StoreError> {
+        self.may_write()?;
+        let put = self.try_put_effect(name, effect);
+        self.noting(put)
+    }
 
-macro_rules! columns {
-    () => {
-        "SELECT e.namespace, e.key, e.entry, e.fingerprint, e.state, e.safety,
-    e.settling_ms, e.attempt, e.fence, e.generation, e.attempts, e.created, e.updated, e.lock,
-    e.label, e.ttl_ms, e.lease, e.at_ms, e.tries, e.cause, e.reason, e.digest, e.size,
-    e.domain, e.epoch, "
-    };
+    fn sweep(&mut self, now: Now, limit: usize) -> Result<usize, StoreError> {
+        self.may_write()?;
+        let swept = sweep(self.link, now.wall, limit).and_then(|swept| {
+            lease::sweep(self.link)?;
+            journal::make_partitions(self.link)?;
+            Ok(swept)
+        });
+        self.noting(swept)
+    }
+
+    fn overdue(&mut self, at: LeaseInstant, limit: usize) -> Result<Vec<Name>, StoreError> {
+        let overdue = self.try_overdue(at, limit);
+        self.noting(overdue)
+    }
 }
 
-const SELECT: &str = concat!(
-    columns!(),
-    "coalesce(e.outcome, b.data) AS outcome
-    FROM hapax.effect e LEFT JOIN hapax.body b ON b.id = e.body"
-);
+impl PgTxn<'_> {
+    pub(crate) fn load_effects(&mut self, places: &[EffectRow]) -> Result<(), PgFailure> {
+        let mut missing: Vec<EffectRow> = places
+            .iter()
+            .filter(|place| !self.loaded.effects.contains_key(*place))
+            .copied()
+            .collect();
+        missing.sort_unstable();
+        missing.dedup();
+        let mut rows = match self.access {
+            Access::Look => load(self.link, &missing)?,
+            Access::Write | Access::WriteLeases => load_locked(self.link, &missing)?,
+        };
+        let found = missing.into_iter().map(|place| (place, rows.remove(&place)));
+        self.loaded.effects.extend(found);
+        Ok(())
+    }
 
-/// Large outcomes by their digests only: a list of bodies would take too much memory.
-const SELECT_MANY: &str = concat!(columns!(), "e.outcome FROM hapax.effect e");
+    /// The row as the commands so far have left it.
+    pub(crate) fn row(&mut self, place: EffectRow) -> Result<Option<&Stored>, PgFailure> {
+        self.load_effects(&[place])?;
+        let written = self.staged.effects.get(&place).or_else(|| self.written.effects.get(&place));
+        Ok(written.or_else(|| self.loaded.effects.get(&place).and_then(Option::as_ref)))
+    }
+
+    /// The place of an effect, if its namespace has a number.
+    pub(crate) fn place(&self, name: &Name) -> Result<Option<EffectRow>, PgFailure> {
+        Ok(self.namespaces.find(self.link, &name.namespace)?.map(|id| (id, name.key)))
+    }
+
+    fn try_effects(&mut self, names: &[Name]) -> Result<Vec<Option<Effect>>, PgFailure> {
+        let places: Vec<_> = names.iter().map(|name| self.place(name)).collect::<Result<_, _>>()?;
+        let known: Vec<EffectRow> = places.iter().flatten().copied().collect();
+        self.load_effects(&known)?;
+        places
+            .into_iter()
+            .map(|place| match place {
+                Some(place) => Ok(self.row(place)?.map(|row| row.effect.clone())),
+                None => Ok(None),
+            })
+            .collect()
+    }
+
+    fn try_list(&mut self, filter: &Filter) -> Result<Vec<Found>, PgFailure> {
+        let namespace = match &filter.namespace {
+            Some(namespace) => match self.namespaces.find(self.link, namespace)? {
+                Some(id) => Some(id),
+                None => return Ok(Vec::new()),
+            },
+            None => None,
+        };
+        let rows = list(self.link, namespace, filter)?;
+        rows.into_iter()
+            .map(|((namespace, key), row)| {
+                let namespace = self.namespaces.name(self.link, namespace)?;
+                Ok(Found { name: Name { namespace, key }, effect: row.effect })
+            })
+            .collect()
+    }
+
+    fn try_overdue(&mut self, at: LeaseInstant, limit: usize) -> Result<Vec<Name>, PgFailure> {
+        let places = overdue(self.link, at, limit)?;
+        self.load_effects(&places)?;
+        places
+            .into_iter()
+            .map(|(namespace, key)| {
+                Ok(Name { namespace: self.namespaces.name(self.link, namespace)?, key })
+            })
+            .collect()
+    }
+
+    fn try_put_effect(&mut self, name: &Name, effect: &Effect) -> Result<(), PgFailure> {
+        let place = (self.namespace(&name.namespace)?, name.key);
+        self.load_effects(&[place])?;
+        let note = self
+            .staged
+            .notes
+            .iter()
+            .rev()
+            .find(|note| note.entry.key == name.key && note.entry.namespace == name.namespace);
+        let entry = note
+            .map(|note| note.entry.id)
+            .ok_or_else(|| StoreError::Corrupt("a change without an entry".into()))?;
+        self.staged.effects.insert(place, Stored { entry, effect: effect.clone() });
+        Ok(())
+    }
+}
 
 /// The existing rows of these places, locked in the order of the table's key.
-pub(crate) fn load_locked(link: &Link, places: &[EffectRow]) -> Result<Rows, PgFailure> {
+fn load_locked(link: &Link, places: &[EffectRow]) -> Result<Rows, PgFailure> {
     if places.is_empty() {
         return Ok(Rows::new());
     }
@@ -71,7 +167,7 @@ pub(crate) fn load_locked(link: &Link, places: &[EffectRow]) -> Result<Rows, PgF
 }
 
 /// The existing rows of these places.
-pub(crate) fn load(link: &Link, places: &[EffectRow]) -> Result<Rows, PgFailure> {
+fn load(link: &Link, places: &[EffectRow]) -> Result<Rows, PgFailure> {
     if places.is_empty() {
         return Ok(Rows::new());
     }
@@ -104,7 +200,7 @@ fn split(places: &[EffectRow]) -> (Vec<i32>, Vec<&[u8]>) {
 }
 
 /// The effects that match a filter, newest first.
-pub(crate) fn list(
+fn list(
     link: &Link,
     namespace: Option<i32>,
     filter: &Filter,
@@ -132,19 +228,8 @@ pub(crate) fn list(
     rows.iter().map(read).collect()
 }
 
-/// Rows of effects that are parts, with the columns of the part.
-pub(crate) fn parts(link: &Link, which: &str, params: &[Param<'_>]) -> Result<Vec<Row>, PgFailure> {
-    let sql = format!(
-        "{}coalesce(e.outcome, b.data) AS outcome, p.place, p.whole, p.kind, p.kept
-         FROM hapax.part p JOIN hapax.effect e ON e.namespace = p.namespace AND e.key = p.key
-         LEFT JOIN hapax.body b ON b.id = e.body WHERE {which}",
-        columns!()
-    );
-    link.query(&sql, params)
-}
-
 /// How many effects there are in each state.
-pub(crate) fn census(link: &Link) -> Result<Vec<(StateName, u64)>, PgFailure> {
+fn census(link: &Link) -> Result<Vec<(StateName, u64)>, PgFailure> {
     let sql = "SELECT state, count(*) FROM hapax.effect GROUP BY state ORDER BY state";
     let rows = link.query(sql, &[])?;
     rows.iter()
@@ -152,246 +237,8 @@ pub(crate) fn census(link: &Link) -> Result<Vec<(StateName, u64)>, PgFailure> {
         .collect()
 }
 
-pub(crate) fn state_name(code: i16) -> Result<StateName, StoreError> {
-    decoded(code, "state", StateName::from_code)
-}
-
-pub(crate) fn bytes<const N: usize>(
-    row: &Row,
-    column: impl RowIndex + std::fmt::Display,
-) -> Result<[u8; N], PgFailure> {
-    let bytes: &[u8] = row.try_get(&column)?;
-    let bytes = bytes.try_into();
-    bytes.map_err(|_| StoreError::Corrupt(format!("column {column} is not {N} bytes long")).into())
-}
-
-pub(crate) fn read(row: &Row) -> Result<(EffectRow, Stored), PgFailure> {
-    let number = |column: &str| row.try_get::<_, Option<i64>>(column);
-    let instant = number("at_ms")?.map(|ms| LeaseInstant { era: ERA, ms: ms as u64 });
-    let reason = || -> Result<String, PgFailure> {
-        Ok(row.try_get::<_, Option<String>>("reason")?.unwrap_or_default())
-    };
-    let key = Key::from_bytes(bytes(row, "key")?);
-    let state = match state_name(row.try_get("state")?)? {
-        StateName::Running => {
-            State::Running { lease: LeaseId::from_bytes(bytes(row, "lease")?), deadline: instant }
-        }
-        StateName::Succeeded => State::Succeeded(outcome(row, key)?),
-        StateName::Failed => {
-            let code = row.try_get::<_, Option<i16>>("cause")?.unwrap_or_default();
-            let cause = decoded(code, "cause", Cause::from_code)?;
-            State::Failed(Failure { cause, reason: reason()? })
-        }
-        StateName::Partial => State::Partial { reason: reason()? },
-        StateName::Unknown => State::Unknown {
-            reason: reason()?,
-            since: instant.unwrap_or_default(),
-            tries: row.try_get::<_, Option<i32>>("tries")?.unwrap_or_default() as u32,
-        },
-        StateName::Indeterminate => State::Indeterminate { reason: reason()? },
-        StateName::Skipped => State::Skipped { reason: reason()? },
-    };
-    let settling_ms = number("settling_ms")?.map(|ms| ms as u64);
-    let effect = Effect {
-        fingerprint: Fingerprint::from_bytes(bytes(row, "fingerprint")?),
-        safety: decoded(row.try_get("safety")?, "safety class", |code| {
-            Safety::from_code(code, settling_ms)
-        })?,
-        lock: number("lock")?.map(|lock| LockKey(lock as u64)),
-        bound: epoch::read(row)?,
-        label: row.try_get("label")?,
-        ttl_ms: number("ttl_ms")?.map(|ms| ms as u64),
-        generation: row.try_get::<_, i32>("generation")? as u32,
-        attempts: row.try_get::<_, i32>("attempts")? as u32,
-        attempt: AttemptId::from_bytes(bytes(row, "attempt")?),
-        fence: Fence(row.try_get::<_, i64>("fence")? as u64),
-        created: Timestamp(row.try_get("created")?),
-        updated: Timestamp(row.try_get("updated")?),
-        state,
-    };
-    let entry = row.try_get::<_, i64>("entry")? as u64;
-    Ok(((row.try_get("namespace")?, key), Stored { entry, effect }))
-}
-
-fn outcome(row: &Row, key: Key) -> Result<Outcome, PgFailure> {
-    let digest = row.try_get::<_, Option<&[u8]>>("digest")?;
-    let digest = digest.and_then(|bytes| <[u8; 32]>::try_from(bytes).ok()).map(Digest::from_bytes);
-    match (row.try_get::<_, Option<&[u8]>>("outcome")?, digest) {
-        (Some(body), digest) => {
-            let outcome = Outcome::new(body);
-            if digest.is_some_and(|digest| digest != outcome.digest()) {
-                let what = format!("the outcome of {key} is not what its digest says");
-                return Err(StoreError::Corrupt(what).into());
-            }
-            Ok(outcome)
-        }
-        (None, Some(digest)) => {
-            let size = row.try_get::<_, Option<i64>>("size")?.unwrap_or_default();
-            Ok(Outcome::not_kept(digest, size as u64))
-        }
-        (None, None) => Err(StoreError::Corrupt(format!("effect {key} has no outcome")).into()),
-    }
-}
-
-/// A row to write over version `over`; 0 means that there was no row.
-pub(crate) struct Write {
-    pub(crate) place: EffectRow,
-    pub(crate) over: u64,
-    pub(crate) row: Stored,
-}
-
-/// Writes rows, sorted by place. `Busy` if one of them has moved on meanwhile.
-pub(crate) fn put(link: &Link, writes: &[Write]) -> Result<(), PgFailure> {
-    if writes.is_empty() {
-        return Ok(());
-    }
-    let mut columns = Columns::default();
-    for write in writes {
-        let body = match &write.row.effect.state {
-            State::Succeeded(outcome) if outcome.size() > INLINE as u64 => put_body(link, outcome)?,
-            _ => None,
-        };
-        columns.push(write, body);
-    }
-    let changed = link.often((PUT, &columns.params()))?;
-    if changed.len() == writes.len() {
-        Ok(())
-    } else {
-        Err(PgFailure::Busy("a row has moved on".into()))
-    }
-}
-
-/// Stores a large body once; `None` if the body was not kept.
-fn put_body(link: &Link, outcome: &Outcome) -> Result<Option<i64>, PgFailure> {
-    let Some(body) = outcome.body() else { return Ok(None) };
-    // The update locks the row, so that no sweep can take it before the effect refers to it.
-    let row = link.one(
-        "INSERT INTO hapax.body AS b (digest, data) VALUES ($1, $2)
-         ON CONFLICT (digest) DO UPDATE SET digest = b.digest RETURNING id",
-        &[(&&outcome.digest().as_bytes()[..], Type::BYTEA), (&body, Type::BYTEA)],
-    )?;
-    Ok(Some(row.try_get(0)?))
-}
-
-macro_rules! columns {
-    ($($name:ident: $rust:ty => $sql:literal, $type:ident;)*) => {
-        /// The rows to write, one vector for each column.
-        #[derive(Default)]
-        struct Columns<'a> {
-            $($name: Vec<$rust>,)*
-        }
-
-        impl Columns<'_> {
-            fn params(&self) -> Vec<crate::connect::Param<'_>> {
-                vec![$((&self.$name, Type::$type),)*]
-            }
-        }
-
-        #[cfg(test)]
-        const NAMES: &[(&str, &str)] = &[$((stringify!($name), $sql),)*];
-    };
-}
-
-columns! {
-    namespace: i32 => "int", INT4_ARRAY;
-    key: &'a [u8] => "bytea", BYTEA_ARRAY;
-    over: i64 => "bigint", INT8_ARRAY;
-    entry: i64 => "bigint", INT8_ARRAY;
-    fingerprint: &'a [u8] => "bytea", BYTEA_ARRAY;
-    state: i16 => "smallint", INT2_ARRAY;
-    safety: i16 => "smallint", INT2_ARRAY;
-    settling_ms: Option<i64> => "bigint", INT8_ARRAY;
-    attempt: &'a [u8] => "bytea", BYTEA_ARRAY;
-    fence: i64 => "bigint", INT8_ARRAY;
-    generation: i32 => "int", INT4_ARRAY;
-    attempts: i32 => "int", INT4_ARRAY;
-    created: i64 => "bigint", INT8_ARRAY;
-    updated: i64 => "bigint", INT8_ARRAY;
-    lock: Option<i64> => "bigint", INT8_ARRAY;
-    label: Option<&'a str> => "text", TEXT_ARRAY;
-    ttl_ms: Option<i64> => "bigint", INT8_ARRAY;
-    expires: Option<i64> => "bigint", INT8_ARRAY;
-    lease: Option<&'a [u8]> => "bytea", BYTEA_ARRAY;
-    watch: Option<&'a [u8]> => "bytea", BYTEA_ARRAY;
-    at_ms: Option<i64> => "bigint", INT8_ARRAY;
-    tries: Option<i32> => "int", INT4_ARRAY;
-    stuck: Option<i16> => "smallint", INT2_ARRAY;
-    cause: Option<i16> => "smallint", INT2_ARRAY;
-    reason: Option<&'a str> => "text", TEXT_ARRAY;
-    outcome: Option<&'a [u8]> => "bytea", BYTEA_ARRAY;
-    body: Option<i64> => "bigint", INT8_ARRAY;
-    digest: Option<Vec<u8>> => "bytea", BYTEA_ARRAY;
-    size: Option<i64> => "bigint", INT8_ARRAY;
-    domain: Option<&'a str> => "text", TEXT_ARRAY;
-    epoch: Option<i64> => "bigint", INT8_ARRAY;
-    voidable: Option<&'a str> => "text", TEXT_ARRAY;
-}
-
-impl<'a> Columns<'a> {
-    fn push(&mut self, write: &'a Write, body: Option<i64>) {
-        let (namespace, key) = &write.place;
-        let effect = &write.row.effect;
-        let (safety, settling_ms) = safety(effect);
-        let state = effect.state.name();
-        let (lease, at, tries, cause) = match &effect.state {
-            State::Running { lease, deadline } => (Some(lease), *deadline, None, None),
-            State::Unknown { since, tries, .. } => (None, Some(*since), Some(*tries), None),
-            State::Failed(failure) => (None, None, None, Some(failure.cause)),
-            _ => (None, None, None, None),
-        };
-        let outcome = match &effect.state {
-            State::Succeeded(outcome) => Some(outcome),
-            _ => None,
-        };
-        let inline = outcome.and_then(Outcome::body).filter(|body| body.len() <= INLINE);
-        let aside = outcome.filter(|_| inline.is_none());
-        let lease = lease.map(|lease| &lease.as_bytes()[..]);
-        self.namespace.push(*namespace);
-        self.key.push(key.as_bytes());
-        self.over.push(write.over as i64);
-        self.entry.push(write.row.entry as i64);
-        self.fingerprint.push(effect.fingerprint.as_bytes());
-        self.state.push(state.code().into());
-        self.safety.push(safety);
-        self.settling_ms.push(settling_ms);
-        self.attempt.push(effect.attempt.as_bytes());
-        self.fence.push(effect.fence.0 as i64);
-        self.generation.push(effect.generation as i32);
-        self.attempts.push(effect.attempts as i32);
-        self.created.push(effect.created.0);
-        self.updated.push(effect.updated.0);
-        self.lock.push(effect.lock.map(|lock| lock.0 as i64));
-        self.label.push(effect.label.as_deref());
-        self.ttl_ms.push(effect.ttl_ms.map(|ms| ms as i64));
-        self.expires.push(effect.expires().map(|at| at.0));
-        self.lease.push(lease);
-        self.watch.push(lease.filter(|_| effect.safety != Safety::Transactional));
-        self.at_ms.push(at.map(|at| at.ms as i64));
-        self.tries.push(tries.map(|tries| tries as i32));
-        self.stuck.push(state.needs_attention().then_some(state.code().into()));
-        self.cause.push(cause.map(|cause| cause.code().into()));
-        self.reason.push(effect.state.reason());
-        self.outcome.push(inline);
-        self.body.push(body);
-        self.digest.push(aside.map(|outcome| outcome.digest().as_bytes().to_vec()));
-        self.size.push(aside.map(|outcome| outcome.size() as i64));
-        let domain = effect.bound.as_ref().map(|bound| bound.domain.as_str());
-        self.domain.push(domain);
-        self.epoch.push(effect.bound.as_ref().map(|bound| bound.epoch as i64));
-        self.voidable.push(domain.filter(|_| state.is_open()));
-    }
-}
-
-const PUT: &str = concat!(include_str!("sql/put_effects.sql"), "RETURNING true");
-
-/// A safety class as its two columns.
-pub(crate) fn safety(effect: &Effect) -> (i16, Option<i64>) {
-    let (code, settling_ms) = effect.safety.code();
-    (code.into(), settling_ms.map(|ms| ms as i64))
-}
-
 /// Removes expired effects with their steps, and bodies that nothing refers to any more.
-pub(crate) fn sweep(link: &Link, now: Timestamp, limit: usize) -> Result<usize, PgFailure> {
+fn sweep(link: &Link, now: Timestamp, limit: usize) -> Result<usize, PgFailure> {
     let rows = link.query(
         "SELECT namespace, key FROM hapax.effect WHERE expires <= $1
          ORDER BY namespace, key LIMIT $2 FOR UPDATE SKIP LOCKED",
@@ -447,11 +294,7 @@ pub(crate) fn remove(link: &Link, places: &[EffectRow]) -> Result<(), PgFailure>
 
 /// Running effects that are not transactional and whose lease is dead or missing, or whose lease's or
 /// own time is up. Locked; rows that another transaction has locked are skipped.
-pub(crate) fn overdue(
-    link: &Link,
-    at: LeaseInstant,
-    limit: usize,
-) -> Result<Vec<EffectRow>, PgFailure> {
+fn overdue(link: &Link, at: LeaseInstant, limit: usize) -> Result<Vec<EffectRow>, PgFailure> {
     let rows = link.query(
         "SELECT namespace, key FROM hapax.effect WHERE (namespace, key) IN (
              (SELECT e.namespace, e.key FROM hapax.effect e
@@ -463,38 +306,4 @@ pub(crate) fn overdue(
         &[(&(at.ms as i64), Type::INT8), (&(limit as i64), Type::INT8)],
     )?;
     rows.iter().map(place).collect()
-}
-
-/// A place, from the columns of its name.
-pub(crate) fn place(row: &Row) -> Result<EffectRow, PgFailure> {
-    Ok((row.try_get("namespace")?, Key::from_bytes(bytes(row, "key")?)))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_unknown_code_is_corruption() {
-        assert_eq!(state_name(6).ok(), Some(StateName::Skipped));
-        for code in [-1, 7, 256, i16::MAX] {
-            let state = state_name(code);
-            assert!(matches!(state, Err(StoreError::Corrupt(_))), "{code}: {state:?}");
-            let safety = decoded(code, "safety class", |code| Safety::from_code(code, None));
-            assert!(matches!(safety, Err(StoreError::Corrupt(_))), "{code}: {safety:?}");
-            let cause = decoded(code, "cause", Cause::from_code);
-            assert!(matches!(cause, Err(StoreError::Corrupt(_))), "{code}: {cause:?}");
-        }
-    }
-
-    /// The statement in `sql/put_effects.sql` has one parameter a column, in the order of the columns.
-    #[test]
-    fn the_statement_names_every_column_in_order() {
-        let unnested: Vec<_> =
-            (1..).zip(NAMES).map(|(n, (_, sql))| format!("${n}::{sql}[]")).collect();
-        let squeezed = |text: &str| text.split_whitespace().collect::<String>();
-        assert!(squeezed(PUT).contains(&squeezed(&unnested.join(","))), "{unnested:?}");
-        let names: Vec<_> = NAMES.iter().map(|(name, _)| *name).collect();
-        assert!(squeezed(PUT).contains(&squeezed(&format!("ASw({})", names.join(",")))));
-    }
 }

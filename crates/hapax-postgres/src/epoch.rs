@@ -2,7 +2,7 @@
 
 use hapax_core::epoch::{Bound, Domain};
 use hapax_core::name::{Name, Namespace};
-use hapax_store::{Limits, StoreError};
+use hapax_store::{EpochTxn, EpochView, Limits, StoreError};
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
@@ -12,92 +12,37 @@ use crate::error::PgFailure;
 use crate::journal;
 use crate::txn::PgTxn;
 
+impl EpochView for PgTxn<'_> {
+    fn epoch(&mut self, namespace: &Namespace, domain: &Domain) -> Result<u64, StoreError> {
+        let epoch = self.try_epoch(namespace, domain);
+        self.noting(epoch)
+    }
+
+    fn epochs(&mut self, namespace: &Namespace) -> Result<Vec<Bound>, StoreError> {
+        let found = self.namespaces.find(self.link, namespace);
+        match self.noting(found)? {
+            Some(id) => self.noting(all(self.link, id)),
+            None => Ok(Vec::new()),
+        }
+    }
+}
+
+impl EpochTxn for PgTxn<'_> {
+    fn put_epoch(&mut self, namespace: &Namespace, epoch: &Bound) -> Result<(), StoreError> {
+        self.may_write()?;
+        let id = self.namespace(namespace);
+        let id = self.noting(id)?;
+        self.noting(put(self.link, id, epoch))
+    }
+
+    fn bound(&mut self, namespace: &Namespace, epoch: &Bound) -> Result<Vec<Name>, StoreError> {
+        let bound = self.try_bound(namespace, epoch);
+        self.noting(bound)
+    }
+}
+
 /// A place in the table: the number of a namespace and a domain.
 pub(crate) type EpochRow = (i32, Domain);
-
-/// The last committed epoch of a domain.
-pub(crate) fn load(link: &Link, (namespace, domain): &EpochRow) -> Result<u64, PgFailure> {
-    let rows = link.query(
-        "SELECT epoch FROM hapax.epoch WHERE namespace = $1 AND domain = $2",
-        &[(namespace, Type::INT4), (&domain.as_str(), Type::TEXT)],
-    )?;
-    Ok(rows.first().map(|row| row.try_get::<_, i64>(0)).transpose()?.unwrap_or_default() as u64)
-}
-
-/// The epochs of these domains, in the order of the table's key. No transition ends one of them
-/// before this transaction ends.
-pub(crate) fn hold(link: &Link, places: &[EpochRow]) -> Result<Vec<u64>, PgFailure> {
-    let namespaces: Vec<i32> = places.iter().map(|(namespace, _)| *namespace).collect();
-    let domains: Vec<&str> = places.iter().map(|(_, domain)| domain.as_str()).collect();
-    let rows = link.query(
-        "SELECT hapax.epoch_now(u.namespace, u.domain)
-         FROM unnest($1::int[], $2::text[]) AS u (namespace, domain)",
-        &[(&namespaces, Type::INT4_ARRAY), (&domains, Type::TEXT_ARRAY)],
-    )?;
-    rows.iter().map(|row| Ok(row.try_get::<_, i64>(0)? as u64)).collect()
-}
-
-/// The epoch that a domain is about to leave. Waits for every transaction that holds it.
-pub(crate) fn take(link: &Link, place: &EpochRow) -> Result<u64, PgFailure> {
-    let params: [Param<'_>; 2] = [(&place.0, Type::INT4), (&place.1.as_str(), Type::TEXT)];
-    link.query("SELECT pg_advisory_xact_lock(1751216248, hapax.epoch_lock($1, $2))", &params)?;
-    link.execute(
-        "INSERT INTO hapax.epoch (namespace, domain, epoch) SELECT $1, $2, 0
-         WHERE (SELECT count(*) FROM hapax.epoch WHERE namespace = $1) < 10000
-         ON CONFLICT DO NOTHING",
-        &params,
-    )?;
-    let rows = link.query(
-        "SELECT epoch FROM hapax.epoch WHERE namespace = $1 AND domain = $2 FOR UPDATE",
-        &params,
-    )?;
-    let full = || StoreError::Invalid(format!("there are {} domains", Limits::DOMAINS));
-    Ok(rows.first().ok_or_else(full)?.try_get::<_, i64>(0)? as u64)
-}
-
-pub(crate) fn all(link: &Link, namespace: i32) -> Result<Vec<Bound>, PgFailure> {
-    let sql = "SELECT domain, epoch FROM hapax.epoch WHERE namespace = $1 AND epoch > 0
-               ORDER BY domain";
-    let rows = link.query(sql, &[(&namespace, Type::INT4)])?;
-    rows.iter().filter_map(|row| read(row).transpose()).collect()
-}
-
-/// The domain and epoch of a row, which is an effect's or a domain's own.
-pub(crate) fn read(row: &Row) -> Result<Option<Bound>, PgFailure> {
-    let Some(domain) = row.try_get::<_, Option<&str>>("domain")? else { return Ok(None) };
-    let domain = Domain::new(domain).map_err(|error| StoreError::Corrupt(error.to_string()))?;
-    Ok(Some(Bound { domain, epoch: row.try_get::<_, i64>("epoch")? as u64 }))
-}
-
-pub(crate) fn put(link: &Link, namespace: i32, epoch: &Bound) -> Result<(), PgFailure> {
-    link.execute(
-        "UPDATE hapax.epoch SET epoch = $3 WHERE namespace = $1 AND domain = $2",
-        &[
-            (&namespace, Type::INT4),
-            (&epoch.domain.as_str(), Type::TEXT),
-            (&(epoch.epoch as i64), Type::INT8),
-        ],
-    )?;
-    Ok(())
-}
-
-/// The places of the effects that the end of this epoch voids.
-pub(crate) fn bound(
-    link: &Link,
-    namespace: i32,
-    epoch: &Bound,
-) -> Result<Vec<EffectRow>, PgFailure> {
-    let rows = link.query(
-        "SELECT namespace, key FROM hapax.effect
-         WHERE voidable = $2 AND namespace = $1 AND epoch = $3 ORDER BY key",
-        &[
-            (&namespace, Type::INT4),
-            (&epoch.domain.as_str(), Type::TEXT),
-            (&(epoch.epoch as i64), Type::INT8),
-        ],
-    )?;
-    rows.iter().map(crate::effect::place).collect()
-}
 
 impl PgTxn<'_> {
     /// Holds the epochs that a batch claims in, and takes the epoch that one of its commands ends,
@@ -120,11 +65,7 @@ impl PgTxn<'_> {
         Ok(())
     }
 
-    pub(crate) fn try_epoch(
-        &mut self,
-        namespace: &Namespace,
-        domain: &Domain,
-    ) -> Result<u64, PgFailure> {
+    fn try_epoch(&mut self, namespace: &Namespace, domain: &Domain) -> Result<u64, PgFailure> {
         let Some(id) = self.namespaces.find(self.link, namespace)? else { return Ok(0) };
         let place = (id, domain.clone());
         if let Some(epoch) = self.epochs.get(&place) {
@@ -135,15 +76,91 @@ impl PgTxn<'_> {
         Ok(epoch)
     }
 
-    pub(crate) fn try_bound(
-        &mut self,
-        namespace: &Namespace,
-        epoch: &Bound,
-    ) -> Result<Vec<Name>, PgFailure> {
+    fn try_bound(&mut self, namespace: &Namespace, epoch: &Bound) -> Result<Vec<Name>, PgFailure> {
         let places = bound(self.link, self.namespace(namespace)?, epoch)?;
         self.load_effects(&places)?;
         self.numbers.extend(journal::numbers(self.link, places.len() + 2)?);
         let name = |(_, key): EffectRow| Name { namespace: namespace.clone(), key };
         Ok(places.into_iter().map(name).collect())
     }
+}
+
+/// The last committed epoch of a domain.
+fn load(link: &Link, (namespace, domain): &EpochRow) -> Result<u64, PgFailure> {
+    let rows = link.query(
+        "SELECT epoch FROM hapax.epoch WHERE namespace = $1 AND domain = $2",
+        &[(namespace, Type::INT4), (&domain.as_str(), Type::TEXT)],
+    )?;
+    Ok(rows.first().map(|row| row.try_get::<_, i64>(0)).transpose()?.unwrap_or_default() as u64)
+}
+
+/// The epochs of these domains, in the order of the table's key. No transition ends one of them
+/// before this transaction ends.
+fn hold(link: &Link, places: &[EpochRow]) -> Result<Vec<u64>, PgFailure> {
+    let namespaces: Vec<i32> = places.iter().map(|(namespace, _)| *namespace).collect();
+    let domains: Vec<&str> = places.iter().map(|(_, domain)| domain.as_str()).collect();
+    let rows = link.query(
+        "SELECT hapax.epoch_now(u.namespace, u.domain)
+         FROM unnest($1::int[], $2::text[]) AS u (namespace, domain)",
+        &[(&namespaces, Type::INT4_ARRAY), (&domains, Type::TEXT_ARRAY)],
+    )?;
+    rows.iter().map(|row| Ok(row.try_get::<_, i64>(0)? as u64)).collect()
+}
+
+/// The epoch that a domain is about to leave. Waits for every transaction that holds it.
+fn take(link: &Link, place: &EpochRow) -> Result<u64, PgFailure> {
+    let params: [Param<'_>; 2] = [(&place.0, Type::INT4), (&place.1.as_str(), Type::TEXT)];
+    link.query("SELECT pg_advisory_xact_lock(1751216248, hapax.epoch_lock($1, $2))", &params)?;
+    link.execute(
+        "INSERT INTO hapax.epoch (namespace, domain, epoch) SELECT $1, $2, 0
+         WHERE (SELECT count(*) FROM hapax.epoch WHERE namespace = $1) < 10000
+         ON CONFLICT DO NOTHING",
+        &params,
+    )?;
+    let rows = link.query(
+        "SELECT epoch FROM hapax.epoch WHERE namespace = $1 AND domain = $2 FOR UPDATE",
+        &params,
+    )?;
+    let full = || StoreError::Invalid(format!("there are {} domains", Limits::DOMAINS));
+    Ok(rows.first().ok_or_else(full)?.try_get::<_, i64>(0)? as u64)
+}
+
+fn all(link: &Link, namespace: i32) -> Result<Vec<Bound>, PgFailure> {
+    let sql = "SELECT domain, epoch FROM hapax.epoch WHERE namespace = $1 AND epoch > 0
+               ORDER BY domain";
+    let rows = link.query(sql, &[(&namespace, Type::INT4)])?;
+    rows.iter().filter_map(|row| read(row).transpose()).collect()
+}
+
+/// The domain and epoch of a row, which is an effect's or a domain's own.
+pub(crate) fn read(row: &Row) -> Result<Option<Bound>, PgFailure> {
+    let Some(domain) = row.try_get::<_, Option<&str>>("domain")? else { return Ok(None) };
+    let domain = Domain::new(domain).map_err(|error| StoreError::Corrupt(error.to_string()))?;
+    Ok(Some(Bound { domain, epoch: row.try_get::<_, i64>("epoch")? as u64 }))
+}
+
+fn put(link: &Link, namespace: i32, epoch: &Bound) -> Result<(), PgFailure> {
+    link.execute(
+        "UPDATE hapax.epoch SET epoch = $3 WHERE namespace = $1 AND domain = $2",
+        &[
+            (&namespace, Type::INT4),
+            (&epoch.domain.as_str(), Type::TEXT),
+            (&(epoch.epoch as i64), Type::INT8),
+        ],
+    )?;
+    Ok(())
+}
+
+/// The places of the effects that the end of this epoch voids.
+fn bound(link: &Link, namespace: i32, epoch: &Bound) -> Result<Vec<EffectRow>, PgFailure> {
+    let rows = link.query(
+        "SELECT namespace, key FROM hapax.effect
+         WHERE voidable = $2 AND namespace = $1 AND epoch = $3 ORDER BY key",
+        &[
+            (&namespace, Type::INT4),
+            (&epoch.domain.as_str(), Type::TEXT),
+            (&(epoch.epoch as i64), Type::INT8),
+        ],
+    )?;
+    rows.iter().map(crate::effect::place).collect()
 }

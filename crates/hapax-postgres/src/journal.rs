@@ -1,21 +1,125 @@
-//! Journal entries, tiles and heads as rows.
+//! Journal entries as rows.
 
-use std::collections::HashMap;
+use std::ops::Range;
 
 use hapax_core::attempt::AttemptId;
 use hapax_core::journal::{Entry, Event};
 use hapax_core::key::Key;
-use hapax_core::merkle::{Hash, TILE};
-use hapax_core::name::Namespace;
+use hapax_core::merkle::Hash;
+use hapax_core::name::{Name, Namespace};
 use hapax_core::planted::{Bug, planted};
 use hapax_core::time::Timestamp;
-use hapax_store::{Head, SealedTile, StoreError};
+use hapax_store::{Head, JournalTxn, JournalView, SealedTile, StoreError};
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
 use crate::connect::{Link, Param};
-use crate::effect::{EffectRow, bytes, state_name};
+use crate::effect::{EffectRow, Stored, bytes, state_name};
 use crate::error::{PgFailure, decoded};
+use crate::txn::{Access, PgTxn};
+
+mod tree;
+
+impl JournalView for PgTxn<'_> {
+    fn entries(
+        &mut self,
+        of: Option<&Name>,
+        after: u64,
+        limit: usize,
+    ) -> Result<Vec<Entry>, StoreError> {
+        let entries = match of {
+            None => after(self.link, after, limit),
+            Some(name) => self.place(name).and_then(|place| match place {
+                Some(place) => of(self.link, place, after, limit),
+                None => Ok(Vec::new()),
+            }),
+        };
+        self.noting(entries)
+    }
+
+    fn leaf_entry(&mut self, leaf: u64) -> Result<Option<Entry>, StoreError> {
+        Ok(self.leaf_entries(leaf, 1)?.pop().flatten())
+    }
+
+    fn leaf_entries(&mut self, first: u64, count: u64) -> Result<Vec<Option<Entry>>, StoreError> {
+        self.noting(leaves(self.link, first, count))
+    }
+
+    fn archived(&mut self) -> Result<Vec<Range<u64>>, StoreError> {
+        self.noting(archived(self.link))
+    }
+
+    fn leaf_of(&mut self, entry: u64) -> Result<Option<u64>, StoreError> {
+        self.noting(leaf_of(self.link, entry))
+    }
+
+    fn last_entry(&mut self) -> Result<u64, StoreError> {
+        self.noting(last(self.link))
+    }
+
+    fn unsealed(&mut self, limit: usize) -> Result<Vec<Entry>, StoreError> {
+        self.noting(unsealed(self.link, limit))
+    }
+
+    fn pending(&mut self) -> Result<u64, StoreError> {
+        self.noting(pending(self.link))
+    }
+
+    fn tile(&mut self, level: u32, index: u64) -> Result<Vec<Hash>, StoreError> {
+        self.noting(tree::tile(self.link, level, index))
+    }
+
+    fn heads(&mut self, after: u64, limit: usize) -> Result<Vec<Head>, StoreError> {
+        self.noting(tree::heads(self.link, after, limit))
+    }
+
+    fn newest_head(&mut self) -> Result<Option<Head>, StoreError> {
+        let lock = self.access != Access::Look;
+        self.noting(tree::newest_head(self.link, lock))
+    }
+}
+
+impl JournalTxn for PgTxn<'_> {
+    fn next_entry(&mut self) -> Result<u64, StoreError> {
+        self.may_write()?;
+        if self.numbers.is_empty() {
+            let numbers = self.noting(numbers(self.link, 1))?;
+            self.numbers.extend(numbers);
+        }
+        let none = || StoreError::Corrupt("no number for an entry".into());
+        self.numbers.pop_front().ok_or_else(none)
+    }
+
+    fn append(&mut self, entry: &Entry) -> Result<(), StoreError> {
+        self.may_write()?;
+        let appended = self.try_append(entry);
+        self.noting(appended)
+    }
+
+    fn put_head(
+        &mut self,
+        leaves: &[u64],
+        tiles: &[SealedTile],
+        head: &Head,
+    ) -> Result<(), StoreError> {
+        self.may_write()?;
+        self.noting(tree::put_head(self.link, leaves, tiles, head))
+    }
+}
+
+impl PgTxn<'_> {
+    fn try_append(&mut self, entry: &Entry) -> Result<(), PgFailure> {
+        let place = (self.namespace(&entry.namespace)?, entry.key);
+        let before = self.row(place)?.cloned();
+        let prev = before.as_ref().map(|row| row.entry);
+        self.staged.notes.push(Note { namespace: place.0, prev, entry: entry.clone() });
+        if let (Event::Contradicted, Some(row)) = (entry.event, before) {
+            // The record stays as it is; only its history has one more entry.
+            self.staged.effects.insert(place, Stored { entry: entry.id, ..row });
+        }
+        Ok(())
+    }
+}
 
 macro_rules! entry_columns {
     () => {
@@ -93,19 +197,19 @@ pub(crate) fn make_partitions(link: &Link) -> Result<(), PgFailure> {
     link.often(("SELECT hapax.make_partitions()", &[])).map(|_| ())
 }
 
-pub(crate) fn last(link: &Link) -> Result<u64, PgFailure> {
+fn last(link: &Link) -> Result<u64, PgFailure> {
     let row = link.one("SELECT coalesce(max(id), 0) FROM hapax.journal", &[])?;
     Ok(row.try_get::<_, i64>(0)? as u64)
 }
 
-pub(crate) fn after(link: &Link, after: u64, limit: usize) -> Result<Vec<Entry>, PgFailure> {
+fn after(link: &Link, after: u64, limit: usize) -> Result<Vec<Entry>, PgFailure> {
     let sql = format!("{SELECT} WHERE j.id > $1 ORDER BY j.id LIMIT $2");
     query(link, &sql, &[(&(after as i64), Type::INT8), (&(limit as i64), Type::INT8)])
 }
 
 /// The entries of one effect, found by the chain that leads back from the newest. If effects were
 /// ever swept, or this one has no chain, the journal is searched as well.
-pub(crate) fn of(
+fn of(
     link: &Link,
     (namespace, key): EffectRow,
     after: u64,
@@ -156,7 +260,7 @@ fn unsealed_entries() -> &'static str {
     if planted(Bug::IdCursor) { ABOVE } else { UNSEALED }
 }
 
-pub(crate) fn unsealed(link: &Link, limit: usize) -> Result<Vec<Entry>, PgFailure> {
+fn unsealed(link: &Link, limit: usize) -> Result<Vec<Entry>, PgFailure> {
     let sql = format!(
         "SELECT n.name, {} FROM {} j JOIN hapax.namespace n ON n.id = j.namespace
          ORDER BY j.id LIMIT $1",
@@ -166,7 +270,7 @@ pub(crate) fn unsealed(link: &Link, limit: usize) -> Result<Vec<Entry>, PgFailur
     query(link, &sql, &[(&(limit as i64), Type::INT8)])
 }
 
-pub(crate) fn pending(link: &Link) -> Result<u64, PgFailure> {
+fn pending(link: &Link) -> Result<u64, PgFailure> {
     let sql = format!("SELECT count(*) FROM {} j", unsealed_entries());
     let row = link.one(&sql, &[(&i64::MAX, Type::INT8)])?;
     Ok(row.try_get::<_, i64>(0)? as u64)
@@ -195,7 +299,7 @@ pub(crate) fn leaves(link: &Link, first: u64, count: u64) -> Result<Vec<Option<E
 }
 
 /// The leaves of detached partitions.
-pub(crate) fn archived(link: &Link) -> Result<Vec<std::ops::Range<u64>>, PgFailure> {
+fn archived(link: &Link) -> Result<Vec<std::ops::Range<u64>>, PgFailure> {
     let sql = "SELECT lower(r), upper(r) FROM hapax.archive a, unnest(a.leaves) AS r ORDER BY 1";
     let rows = link.query(sql, &[])?;
     rows.iter()
@@ -204,7 +308,7 @@ pub(crate) fn archived(link: &Link) -> Result<Vec<std::ops::Range<u64>>, PgFailu
 }
 
 /// The leaf of this entry, if it is sealed.
-pub(crate) fn leaf_of(link: &Link, entry: u64) -> Result<Option<u64>, PgFailure> {
+fn leaf_of(link: &Link, entry: u64) -> Result<Option<u64>, PgFailure> {
     let rows = link.query(
         "SELECT place * 256 + array_position(entries, $1) - 1 FROM hapax.tile
          WHERE level = 0 AND least <= $1 AND greatest >= $1 AND $1 = ANY (entries)",
@@ -235,88 +339,4 @@ fn read(row: &Row) -> Result<Entry, PgFailure> {
         actor: row.try_get("actor")?,
         note: row.try_get("note")?,
     })
-}
-
-pub(crate) fn tile(link: &Link, level: u32, place: u64) -> Result<Vec<Hash>, PgFailure> {
-    let rows = link.query(
-        "SELECT hashes FROM hapax.tile WHERE level = $1 AND place = $2",
-        &[(&(level as i32), Type::INT4), (&(place as i64), Type::INT8)],
-    )?;
-    let Some(row) = rows.first() else { return Ok(Vec::new()) };
-    Ok(row.try_get::<_, &[u8]>(0)?.as_chunks().0.to_vec())
-}
-
-/// Makes these entries leaves, in this order.
-pub(crate) fn put_head(
-    link: &Link,
-    leaves: &[u64],
-    tiles: &[SealedTile],
-    head: &Head,
-) -> Result<(), PgFailure> {
-    let mut entries = leaves_by_tile(link, leaves, head.size)?;
-    for tile in tiles {
-        let entries = if tile.level == 0 { entries.remove(&tile.index) } else { None };
-        link.execute(
-            "INSERT INTO hapax.tile (level, place, hashes, entries, least, greatest)
-             SELECT $1, $2, $3, $4, min(e), max(e) FROM unnest($4::bigint[]) AS u (e)
-             ON CONFLICT (level, place) DO UPDATE SET hashes = excluded.hashes,
-                 entries = excluded.entries, least = excluded.least, greatest = excluded.greatest",
-            &[
-                (&(tile.level as i32), Type::INT4),
-                (&(tile.index as i64), Type::INT8),
-                (&tile.hashes.as_flattened(), Type::BYTEA),
-                (&entries, Type::INT8_ARRAY),
-            ],
-        )?;
-    }
-    link.execute(
-        "INSERT INTO hapax.head (size, note) VALUES ($1, $2)",
-        &[(&(head.size as i64), Type::INT8), (&head.note, Type::TEXT)],
-    )?;
-    let leaves: Vec<i64> = leaves.iter().map(|leaf| *leaf as i64).collect();
-    link.execute(include_str!("sql/sealing.sql"), &[(&leaves, Type::INT8_ARRAY)])?;
-    Ok(())
-}
-
-/// The entries of each level-0 tile that grows, old and new.
-fn leaves_by_tile(
-    link: &Link,
-    leaves: &[u64],
-    size: u64,
-) -> Result<HashMap<u64, Vec<i64>>, PgFailure> {
-    let from = size - leaves.len() as u64;
-    let rows = link.query(
-        "SELECT entries FROM hapax.tile WHERE level = 0 AND place = $1",
-        &[(&((from / TILE) as i64), Type::INT8)],
-    )?;
-    let mut tiles: HashMap<u64, Vec<i64>> = HashMap::new();
-    if let Some(row) = rows.first() {
-        tiles.insert(from / TILE, row.try_get(0)?);
-    }
-    for (leaf, entry) in (from..).zip(leaves) {
-        tiles.entry(leaf / TILE).or_default().push(*entry as i64);
-    }
-    Ok(tiles)
-}
-
-pub(crate) fn heads(link: &Link, after: u64, limit: usize) -> Result<Vec<Head>, PgFailure> {
-    let rows = link.query(
-        "SELECT size, note FROM hapax.head WHERE size > $1 ORDER BY size LIMIT $2",
-        &[(&(after as i64), Type::INT8), (&(limit as i64), Type::INT8)],
-    )?;
-    rows.iter().map(read_head).collect()
-}
-
-/// The newest head. With `lock`, the caller is about to add one and holds the store's own row, so
-/// that there is one sealer at a time.
-pub(crate) fn newest_head(link: &Link, lock: bool) -> Result<Option<Head>, PgFailure> {
-    if lock {
-        link.query("SELECT 1 FROM hapax.sealing FOR UPDATE", &[])?;
-    }
-    let rows = link.query("SELECT size, note FROM hapax.head ORDER BY size DESC LIMIT 1", &[])?;
-    rows.first().map(read_head).transpose()
-}
-
-fn read_head(row: &Row) -> Result<Head, PgFailure> {
-    Ok(Head { size: row.try_get::<_, i64>(0)? as u64, note: row.try_get(1)? })
 }

@@ -1,7 +1,10 @@
 //! Leases and the pulse as rows.
 
+use std::collections::BTreeMap;
+
 use hapax_core::lease::{GAPS, Lease, LeaseId, Pulse};
 use hapax_core::time::LeaseInstant;
+use hapax_store::{LeaseTxn, LeaseView, StoreError};
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
@@ -9,6 +12,85 @@ use crate::clock::ERA;
 use crate::connect::Link;
 use crate::effect::bytes;
 use crate::error::PgFailure;
+use crate::txn::{Access, PgTxn};
+
+impl LeaseView for PgTxn<'_> {
+    fn lease(&mut self, id: LeaseId) -> Result<Option<Lease>, StoreError> {
+        let written = self.staged.leases.get(&id).or_else(|| self.written.leases.get(&id));
+        if let Some(lease) = written {
+            return Ok(Some(lease.clone()));
+        }
+        let lease = self.load_lease(id);
+        self.noting(lease)
+    }
+
+    fn leases(&mut self) -> Result<Vec<Lease>, StoreError> {
+        let live = self.noting(live(self.link))?;
+        let mut leases: BTreeMap<_, _> = live.into_iter().map(|lease| (lease.id, lease)).collect();
+        for writes in [&self.written, &self.staged] {
+            leases.extend(writes.leases.iter().map(|(id, lease)| (*id, lease.clone())));
+        }
+        Ok(leases.into_values().filter(|lease| !lease.dead).collect())
+    }
+
+    fn is_gone(&mut self, _: &Lease) -> bool {
+        false
+    }
+
+    fn pulse(&mut self) -> Result<Pulse, StoreError> {
+        let known = self.staged.pulse.or(self.written.pulse).or(self.loaded.pulse);
+        if let Some(pulse) = known {
+            return Ok(pulse);
+        }
+        let pulse = self.noting(pulse(self.link))?;
+        self.loaded.pulse = Some(pulse);
+        Ok(pulse)
+    }
+
+    fn notice(&mut self) -> Result<u64, StoreError> {
+        self.noting(notice(self.link))
+    }
+}
+
+impl LeaseTxn for PgTxn<'_> {
+    fn put_lease(&mut self, lease: &Lease) -> Result<(), StoreError> {
+        self.may_write()?;
+        self.staged.leases.insert(lease.id, lease.clone());
+        Ok(())
+    }
+
+    fn drop_lease(&mut self, id: LeaseId) -> Result<(), StoreError> {
+        self.may_write()?;
+        self.noting(end(self.link, id))
+    }
+
+    fn put_pulse(&mut self, pulse: &Pulse) -> Result<(), StoreError> {
+        self.may_write()?;
+        self.staged.pulse = Some(*pulse);
+        Ok(())
+    }
+
+    fn raise_notice(&mut self) -> Result<u64, StoreError> {
+        self.may_write()?;
+        self.noting(raise_notice(self.link))
+    }
+}
+
+impl PgTxn<'_> {
+    fn load_lease(&mut self, id: LeaseId) -> Result<Option<Lease>, PgFailure> {
+        if let Some(lease) = self.loaded.leases.get(&id) {
+            return Ok(lease.clone());
+        }
+        let mut lease = load(self.link, id, self.access == Access::WriteLeases)?;
+        let seems_lapsed =
+            lease.as_ref().is_some_and(|l| !l.dead && l.until.reached(self.now.lease));
+        if seems_lapsed && self.access == Access::Write {
+            lease = load(self.link, id, true)?;
+        }
+        self.loaded.leases.insert(id, lease.clone());
+        Ok(lease)
+    }
+}
 
 macro_rules! select {
     () => {
@@ -17,7 +99,7 @@ macro_rules! select {
 }
 
 /// A lease; under its row's lock if the caller is about to write it.
-pub(crate) fn load(link: &Link, id: LeaseId, lock: bool) -> Result<Option<Lease>, PgFailure> {
+fn load(link: &Link, id: LeaseId, lock: bool) -> Result<Option<Lease>, PgFailure> {
     let sql = if lock { concat!(select!(), " FOR UPDATE") } else { select!() };
     let rows = link.often((sql, &[(&&id.as_bytes()[..], Type::BYTEA)]))?;
     first(&rows)
@@ -31,7 +113,7 @@ pub(crate) fn first(rows: &[Row]) -> Result<Option<Lease>, PgFailure> {
 }
 
 /// All that are not dead.
-pub(crate) fn live(link: &Link) -> Result<Vec<Lease>, PgFailure> {
+fn live(link: &Link) -> Result<Vec<Lease>, PgFailure> {
     let sql = "SELECT id, term_ms, until_ms, dead, holder, seen FROM hapax.lease WHERE NOT dead";
     link.query(sql, &[])?.iter().map(read).collect()
 }
@@ -66,7 +148,7 @@ pub(crate) fn put(link: &Link, lease: &Lease) -> Result<(), PgFailure> {
 
 /// Marks a lease as dead, so that its effects can be found, and deletes it once no effect refers to it.
 /// A missing lease counts as dead.
-pub(crate) fn end(link: &Link, id: LeaseId) -> Result<(), PgFailure> {
+fn end(link: &Link, id: LeaseId) -> Result<(), PgFailure> {
     let id = &id.as_bytes()[..];
     link.execute("UPDATE hapax.lease SET dead = true WHERE id = $1", &[(&id, Type::BYTEA)])?;
     sweep(link)
@@ -88,7 +170,7 @@ pub(crate) fn sweep(link: &Link) -> Result<(), PgFailure> {
 const TIMELINE: &str = "left(pg_walfile_name(pg_current_wal_lsn()), 8)";
 
 /// The pulse, if it is of this timeline.
-pub(crate) fn pulse(link: &Link) -> Result<Pulse, PgFailure> {
+fn pulse(link: &Link) -> Result<Pulse, PgFailure> {
     let sql = format!("SELECT pulse_last, pulse_gaps FROM hapax.self WHERE timeline = {TIMELINE}");
     let rows = link.query(&sql, &[])?;
     let Some(row) = rows.first() else { return Ok(Pulse::default()) };
@@ -120,12 +202,12 @@ pub(crate) fn put_pulse(link: &Link, pulse: &Pulse) -> Result<(), PgFailure> {
 }
 
 /// The newest notice.
-pub(crate) fn notice(link: &Link) -> Result<u64, PgFailure> {
+fn notice(link: &Link) -> Result<u64, PgFailure> {
     let row = link.one("SELECT notice FROM hapax.self", &[])?;
     Ok(row.try_get::<_, i64>(0)? as u64)
 }
 
-pub(crate) fn raise_notice(link: &Link) -> Result<u64, PgFailure> {
+fn raise_notice(link: &Link) -> Result<u64, PgFailure> {
     let row = link.one("UPDATE hapax.self SET notice = notice + 1 RETURNING notice", &[])?;
     Ok(row.try_get::<_, i64>(0)? as u64)
 }

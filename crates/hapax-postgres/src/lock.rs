@@ -1,16 +1,83 @@
-//! Locks and rollback steps as rows.
+//! Locks as rows.
 
 use std::collections::HashMap;
 
 use hapax_core::attempt::AttemptId;
 use hapax_core::key::Key;
 use hapax_core::lock::{Lock, LockKey};
-use hapax_store::Step;
+use hapax_core::name::Namespace;
+use hapax_store::{LockTxn, LockView, StoreError};
 use tokio_postgres::types::Type;
 
 use crate::connect::Link;
-use crate::effect::{EffectRow, bytes};
+use crate::effect::bytes;
 use crate::error::PgFailure;
+use crate::txn::{Access, PgTxn};
+
+impl LockView for PgTxn<'_> {
+    fn lock(&mut self, namespace: &Namespace, key: LockKey) -> Result<Option<Lock>, StoreError> {
+        let found = self.namespaces.find(self.link, namespace);
+        match self.noting(found)? {
+            Some(id) => {
+                let lock = self.current_lock((id, key));
+                self.noting(lock)
+            }
+            None => Ok(None),
+        }
+    }
+}
+
+impl LockTxn for PgTxn<'_> {
+    fn put_lock(&mut self, namespace: &Namespace, lock: &Lock) -> Result<(), StoreError> {
+        self.may_write()?;
+        let id = self.namespace(namespace);
+        let place = (self.noting(id)?, lock.key);
+        let loaded = self.load_locks(&[place]);
+        self.noting(loaded)?;
+        self.staged.locks.insert(place, Some(*lock));
+        Ok(())
+    }
+
+    fn drop_lock(
+        &mut self,
+        namespace: &Namespace,
+        key: LockKey,
+        attempt: AttemptId,
+    ) -> Result<(), StoreError> {
+        self.may_write()?;
+        let id = self.namespace(namespace);
+        let place = (self.noting(id)?, key);
+        let lock = self.current_lock(place);
+        if self.noting(lock)?.is_some_and(|lock| lock.attempt == attempt) {
+            self.staged.locks.insert(place, None);
+        }
+        Ok(())
+    }
+}
+
+impl PgTxn<'_> {
+    /// Reads the locks that are not in the cache.
+    pub(crate) fn load_locks(&mut self, places: &[LockRow]) -> Result<(), PgFailure> {
+        let mut missing: Vec<LockRow> = places
+            .iter()
+            .filter(|place| !self.loaded.locks.contains_key(*place))
+            .copied()
+            .collect();
+        missing.sort_unstable();
+        missing.dedup();
+        let mut rows = load(self.link, &missing, self.access != Access::Look)?;
+        let found = missing.into_iter().map(|place| (place, rows.remove(&place)));
+        self.loaded.locks.extend(found);
+        Ok(())
+    }
+
+    /// The lock as the commands so far have left it.
+    fn current_lock(&mut self, place: LockRow) -> Result<Option<Lock>, PgFailure> {
+        self.load_locks(&[place])?;
+        let written = self.staged.locks.get(&place).or_else(|| self.written.locks.get(&place));
+        Ok(written.copied().unwrap_or_else(|| self.loaded.locks.get(&place).copied().flatten()))
+    }
+}
 
 /// A place in the table: the number of a namespace and a lock.
 pub(crate) type LockRow = (i32, LockKey);
@@ -26,11 +93,7 @@ pub(crate) fn hint(link: &Link, keys: &[i64]) -> Result<Vec<i64>, PgFailure> {
 }
 
 /// The held locks of these places; with `lock`, under their rows' locks.
-pub(crate) fn load(
-    link: &Link,
-    places: &[LockRow],
-    lock: bool,
-) -> Result<HashMap<LockRow, Lock>, PgFailure> {
+fn load(link: &Link, places: &[LockRow], lock: bool) -> Result<HashMap<LockRow, Lock>, PgFailure> {
     if places.is_empty() {
         return Ok(HashMap::new());
     }
@@ -116,44 +179,5 @@ pub(crate) fn release(link: &Link, held: &[(LockRow, AttemptId)]) -> Result<(), 
          WHERE l.namespace = w.namespace AND l.lock = w.lock AND l.attempt = w.attempt",
         &[(&namespace, Type::INT4_ARRAY), (&key, Type::INT8_ARRAY), (&attempt, Type::BYTEA_ARRAY)],
     ))?;
-    Ok(())
-}
-
-/// The steps an attempt registered, in order.
-pub(crate) fn steps(
-    link: &Link,
-    (namespace, key): EffectRow,
-    attempt: AttemptId,
-) -> Result<Vec<Step>, PgFailure> {
-    let rows = link.query(
-        "SELECT name, payload FROM hapax.step WHERE attempt = $1 AND namespace = $2 AND key = $3
-         ORDER BY id",
-        &[
-            (&&attempt.as_bytes()[..], Type::BYTEA),
-            (&namespace, Type::INT4),
-            (&&key.as_bytes()[..], Type::BYTEA),
-        ],
-    )?;
-    rows.iter().map(|row| Ok(Step { name: row.try_get(0)?, payload: row.try_get(1)? })).collect()
-}
-
-/// Adds a step.
-pub(crate) fn push_step(
-    link: &Link,
-    (namespace, key): EffectRow,
-    attempt: AttemptId,
-    step: &Step,
-) -> Result<(), PgFailure> {
-    link.execute(
-        "INSERT INTO hapax.step (namespace, key, attempt, name, payload)
-         VALUES ($1, $2, $3, $4, $5)",
-        &[
-            (&namespace, Type::INT4),
-            (&&key.as_bytes()[..], Type::BYTEA),
-            (&&attempt.as_bytes()[..], Type::BYTEA),
-            (&step.name, Type::TEXT),
-            (&step.payload, Type::BYTEA),
-        ],
-    )?;
     Ok(())
 }

@@ -9,6 +9,7 @@ use tokio_postgres::types::Type;
 
 use crate::connect::Link;
 use crate::error::PgFailure;
+use crate::txn::PgTxn;
 
 #[derive(Default)]
 pub(crate) struct Namespaces {
@@ -61,7 +62,26 @@ impl Namespaces {
         Ok(name)
     }
 
+    /// All names.
+    pub(crate) fn all(&self, link: &Link) -> Result<Vec<Namespace>, PgFailure> {
+        let rows = link.often(("SELECT name FROM hapax.namespace ORDER BY name", &[]))?;
+        rows.iter()
+            .map(|row| {
+                let name = Namespace::new(row.try_get(0)?);
+                name.map_err(|error| StoreError::Corrupt(error.to_string()).into())
+            })
+            .collect()
+    }
+
     fn lock(&self) -> MutexGuard<'_, HashMap<Namespace, i32>> {
         self.known.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+}
+
+impl PgTxn<'_> {
+    /// The number of a namespace for a write; it was given before the transaction.
+    pub(crate) fn namespace(&self, namespace: &Namespace) -> Result<i32, PgFailure> {
+        let id = self.namespaces.find(self.link, namespace)?;
+        id.ok_or_else(|| StoreError::Corrupt(format!("no namespace {namespace}")).into())
     }
 }

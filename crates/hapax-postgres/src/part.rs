@@ -4,37 +4,38 @@ use hapax_core::key::Key;
 use hapax_core::name::{Name, Namespace};
 use hapax_core::part::{Part, PartFilter, PartRecord};
 use hapax_store::{PartTxn, PartView, StoreError};
+use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
-use crate::connect::Link;
-use crate::effect::{self, EffectRow, bytes};
+use crate::connect::{Link, Param};
+use crate::effect::{self, COLUMNS, EffectRow, bytes};
 use crate::error::PgFailure;
 use crate::txn::PgTxn;
 
-/// Writes the parts' rows, in their order.
-pub(crate) fn put(link: &Link, parts: &[(EffectRow, Part)]) -> Result<(), PgFailure> {
-    if parts.is_empty() {
-        return Ok(());
+impl PartView for PgTxn<'_> {
+    fn part(&mut self, name: &Name) -> Result<Option<Part>, StoreError> {
+        let part = self.try_part(name);
+        self.noting(part)
     }
-    let namespace: Vec<i32> = parts.iter().map(|((namespace, _), _)| *namespace).collect();
-    let key: Vec<&[u8]> = parts.iter().map(|((_, key), _)| &key.as_bytes()[..]).collect();
-    let whole: Vec<&[u8]> = parts.iter().map(|(_, part)| &part.whole.as_bytes()[..]).collect();
-    let kind: Vec<&str> = parts.iter().map(|(_, part)| part.kind.as_str()).collect();
-    let kept: Vec<&[u8]> = parts.iter().map(|(_, part)| &part.body[..]).collect();
-    link.often((
-        "INSERT INTO hapax.part (namespace, key, whole, kind, kept)
-         SELECT * FROM unnest($1::int[], $2::bytea[], $3::bytea[], $4::text[], $5::bytea[])
-         ON CONFLICT (namespace, key) DO UPDATE SET whole = excluded.whole, kind = excluded.kind,
-             kept = excluded.kept",
-        &[
-            (&namespace, Type::INT4_ARRAY),
-            (&key, Type::BYTEA_ARRAY),
-            (&whole, Type::BYTEA_ARRAY),
-            (&kind, Type::TEXT_ARRAY),
-            (&kept, Type::BYTEA_ARRAY),
-        ],
-    ))?;
-    Ok(())
+
+    fn parts(
+        &mut self,
+        namespace: &Namespace,
+        sought: &PartFilter,
+    ) -> Result<Vec<PartRecord>, StoreError> {
+        let found = self.try_parts(namespace, sought);
+        self.noting(found)
+    }
+}
+
+impl PartTxn for PgTxn<'_> {
+    fn put_part(&mut self, name: &Name, part: &Part) -> Result<(), StoreError> {
+        self.may_write()?;
+        let number = self.namespace(&name.namespace);
+        let place = (self.noting(number)?, name.key);
+        self.staged.parts.insert(place, part.clone());
+        Ok(())
+    }
 }
 
 impl PgTxn<'_> {
@@ -77,7 +78,7 @@ impl PgTxn<'_> {
                  AND ($5::bigint IS NULL OR p.place {beyond} $5)
              ORDER BY p.place {order} LIMIT $6"
         );
-        let rows = effect::parts(
+        let rows = parts(
             self.link,
             &which,
             &[
@@ -105,28 +106,39 @@ impl PgTxn<'_> {
     }
 }
 
-impl PartView for PgTxn<'_> {
-    fn part(&mut self, name: &Name) -> Result<Option<Part>, StoreError> {
-        let part = self.try_part(name);
-        self.noting(part)
-    }
-
-    fn parts(
-        &mut self,
-        namespace: &Namespace,
-        sought: &PartFilter,
-    ) -> Result<Vec<PartRecord>, StoreError> {
-        let found = self.try_parts(namespace, sought);
-        self.noting(found)
-    }
+/// Rows of effects that are parts, with the columns of the part.
+fn parts(link: &Link, which: &str, params: &[Param<'_>]) -> Result<Vec<Row>, PgFailure> {
+    let sql = format!(
+        "{}coalesce(e.outcome, b.data) AS outcome, p.place, p.whole, p.kind, p.kept
+         FROM hapax.part p JOIN hapax.effect e ON e.namespace = p.namespace AND e.key = p.key
+         LEFT JOIN hapax.body b ON b.id = e.body WHERE {which}",
+        COLUMNS
+    );
+    link.query(&sql, params)
 }
 
-impl PartTxn for PgTxn<'_> {
-    fn put_part(&mut self, name: &Name, part: &Part) -> Result<(), StoreError> {
-        self.may_write()?;
-        let number = self.namespace(&name.namespace);
-        let place = (self.noting(number)?, name.key);
-        self.staged.parts.insert(place, part.clone());
-        Ok(())
+/// Writes the parts' rows, in their order.
+pub(crate) fn put(link: &Link, parts: &[(EffectRow, Part)]) -> Result<(), PgFailure> {
+    if parts.is_empty() {
+        return Ok(());
     }
+    let namespace: Vec<i32> = parts.iter().map(|((namespace, _), _)| *namespace).collect();
+    let key: Vec<&[u8]> = parts.iter().map(|((_, key), _)| &key.as_bytes()[..]).collect();
+    let whole: Vec<&[u8]> = parts.iter().map(|(_, part)| &part.whole.as_bytes()[..]).collect();
+    let kind: Vec<&str> = parts.iter().map(|(_, part)| part.kind.as_str()).collect();
+    let kept: Vec<&[u8]> = parts.iter().map(|(_, part)| &part.body[..]).collect();
+    link.often((
+        "INSERT INTO hapax.part (namespace, key, whole, kind, kept)
+         SELECT * FROM unnest($1::int[], $2::bytea[], $3::bytea[], $4::text[], $5::bytea[])
+         ON CONFLICT (namespace, key) DO UPDATE SET whole = excluded.whole, kind = excluded.kind,
+             kept = excluded.kept",
+        &[
+            (&namespace, Type::INT4_ARRAY),
+            (&key, Type::BYTEA_ARRAY),
+            (&whole, Type::BYTEA_ARRAY),
+            (&kind, Type::TEXT_ARRAY),
+            (&kept, Type::BYTEA_ARRAY),
+        ],
+    ))?;
+    Ok(())
 }

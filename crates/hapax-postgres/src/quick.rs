@@ -134,7 +134,7 @@ impl Quick {
                 attempt,
                 fence,
                 report: report @ Report::Succeeded(outcome),
-                telling: Attachments { events, note, shelved: None, part: None },
+                telling: Attachments { events, note, index_entry: None, part: None },
                 ..
             } if events.is_empty()
                 && fits(note, Limits::NOTE)

@@ -3,15 +3,34 @@
 use hapax_core::name::Namespace;
 use hapax_core::time::Timestamp;
 use hapax_core::token::{Role, Token, TokenId};
-use hapax_store::StoreError;
+use hapax_store::{StoreError, TokenTxn, TokenView};
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
 use crate::connect::Link;
 use crate::effect::bytes;
 use crate::error::{PgFailure, decoded};
+use crate::txn::PgTxn;
 
-pub(crate) fn all(link: &Link) -> Result<Vec<Token>, PgFailure> {
+impl TokenView for PgTxn<'_> {
+    fn tokens(&mut self) -> Result<Vec<Token>, StoreError> {
+        self.noting(all(self.link))
+    }
+}
+
+impl TokenTxn for PgTxn<'_> {
+    fn put_token(&mut self, token: &Token) -> Result<(), StoreError> {
+        self.may_write()?;
+        self.noting(put(self.link, token))
+    }
+
+    fn drop_token(&mut self, id: TokenId) -> Result<bool, StoreError> {
+        self.may_write()?;
+        self.noting(remove(self.link, id))
+    }
+}
+
+fn all(link: &Link) -> Result<Vec<Token>, PgFailure> {
     let sql = "SELECT id, digest, role, namespace, holder, created, expires FROM hapax.token
                ORDER BY created, id";
     link.query(sql, &[])?.iter().map(read).collect()
@@ -31,7 +50,7 @@ fn read(row: &Row) -> Result<Token, PgFailure> {
     })
 }
 
-pub(crate) fn put(link: &Link, token: &Token) -> Result<(), PgFailure> {
+fn put(link: &Link, token: &Token) -> Result<(), PgFailure> {
     let (id, digest) = (&token.id.as_bytes()[..], &token.digest[..]);
     let namespace = token.namespace.as_ref().map(Namespace::as_str);
     let (role, expires) = (i16::from(token.role.code()), token.expires.map(|expires| expires.0));
@@ -51,7 +70,7 @@ pub(crate) fn put(link: &Link, token: &Token) -> Result<(), PgFailure> {
     Ok(())
 }
 
-pub(crate) fn drop(link: &Link, id: TokenId) -> Result<bool, PgFailure> {
+fn remove(link: &Link, id: TokenId) -> Result<bool, PgFailure> {
     let id = &id.as_bytes()[..];
     Ok(link.execute("DELETE FROM hapax.token WHERE id = $1", &[(&id, Type::BYTEA)])? > 0)
 }

@@ -11,7 +11,7 @@ use hapax_core::route::SinkName;
 use crate::effect::{EffectRow, Stored};
 use crate::journal::Note;
 use crate::lock::LockRow;
-use crate::result_index::ToShelve;
+use crate::result_index::NewIndexEntry;
 
 /// The writes of commands, until they are sent.
 #[derive(Default)]
@@ -21,7 +21,7 @@ pub(crate) struct Writes {
     pub(crate) locks: BTreeMap<LockRow, Option<Lock>>,
     pub(crate) notes: Vec<Note>,
     pub(crate) records: Vec<NewRecord>,
-    pub(crate) shelved: Vec<ToShelve>,
+    pub(crate) index_entries: Vec<NewIndexEntry>,
     pub(crate) parts: BTreeMap<EffectRow, Part>,
     pub(crate) pulse: Option<Pulse>,
 }
@@ -41,7 +41,7 @@ impl Writes {
         self.locks.extend(newer.locks);
         self.notes.extend(newer.notes);
         self.records.extend(newer.records);
-        self.shelved.extend(newer.shelved);
+        self.index_entries.extend(newer.index_entries);
         self.parts.extend(newer.parts);
         self.pulse = newer.pulse.or(self.pulse);
     }

@@ -1,21 +1,17 @@
-//! Dataset declarations as rows.
+//! Guards and dataset declarations as rows.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use hapax_core::dataset::{Dataset, Registry};
 use hapax_core::guard::Guards;
-use hapax_store::StoreError;
+use hapax_store::{DatasetTxn, DatasetView, StoreError};
 use rusqlite::params;
 
-use crate::outbox::{rows, run};
+use crate::query::{rows, run};
 use crate::txn::SqliteTxn;
 
-fn read(declaration: &str) -> Result<Dataset, StoreError> {
-    Dataset::parse(declaration).map_err(|error| StoreError::Corrupt(error.to_string()))
-}
-
-impl SqliteTxn<'_> {
-    pub(crate) fn load_registry(&self, datasets: &BTreeSet<&str>) -> Result<Registry, StoreError> {
+impl DatasetView for SqliteTxn<'_> {
+    fn registry(&mut self, datasets: &BTreeSet<&str>) -> Result<Registry, StoreError> {
         let guards = rows(self.db, "SELECT personal, secrets, registered FROM guard", [], |row| {
             Ok(Guards { personal: row.get(0)?, secrets: row.get(1)?, registered: row.get(2)? })
         })?;
@@ -30,17 +26,21 @@ impl SqliteTxn<'_> {
         Ok(registry)
     }
 
-    pub(crate) fn load_datasets(&self) -> Result<BTreeMap<String, Dataset>, StoreError> {
+    fn datasets(&mut self) -> Result<BTreeMap<String, Dataset>, StoreError> {
         let sql = "SELECT name, declaration FROM dataset";
         let rows = rows(self.db, sql, [], |row| Ok((row.get(0)?, row.get::<_, String>(1)?)))?;
         rows.into_iter().map(|(name, text)| Ok((name, read(&text)?))).collect()
     }
+}
 
-    pub(crate) fn store_dataset(
-        &self,
-        name: &str,
-        dataset: Option<&Dataset>,
-    ) -> Result<bool, StoreError> {
+impl DatasetTxn for SqliteTxn<'_> {
+    fn put_guards(&mut self, guards: Guards) -> Result<(), StoreError> {
+        let Guards { personal, secrets, registered } = guards;
+        let sql = "UPDATE guard SET personal = ?1, secrets = ?2, registered = ?3";
+        run(self.db, sql, params![personal, secrets, registered]).map(drop)
+    }
+
+    fn put_dataset(&mut self, name: &str, dataset: Option<&Dataset>) -> Result<bool, StoreError> {
         let known = run(self.db, "DELETE FROM dataset WHERE name = ?1", [name])? > 0;
         if let Some(dataset) = dataset {
             let sql = "INSERT INTO dataset (name, declaration) VALUES (?1, ?2)";
@@ -48,10 +48,8 @@ impl SqliteTxn<'_> {
         }
         Ok(known)
     }
+}
 
-    pub(crate) fn store_guards(&self, guards: Guards) -> Result<(), StoreError> {
-        let Guards { personal, secrets, registered } = guards;
-        let sql = "UPDATE guard SET personal = ?1, secrets = ?2, registered = ?3";
-        run(self.db, sql, params![personal, secrets, registered]).map(drop)
-    }
+fn read(declaration: &str) -> Result<Dataset, StoreError> {
+    Dataset::parse(declaration).map_err(|error| StoreError::Corrupt(error.to_string()))
 }

@@ -6,22 +6,113 @@ use hapax_core::attempt::AttemptId;
 use hapax_core::journal::{Entry, Event};
 use hapax_core::key::Key;
 use hapax_core::merkle::Hash;
-use hapax_core::name::Namespace;
+use hapax_core::name::{Name, Namespace};
 use hapax_core::time::Timestamp;
-use hapax_store::{Head, SealedTile, StoreError};
+use hapax_store::{Head, JournalTxn, JournalView, SealedTile, StoreError};
 use rusqlite::types::Type;
 use rusqlite::{Connection, OptionalExtension as _, Row, params};
 
 use crate::connection_cache::EntryAnchor;
 use crate::effect::state_name;
 use crate::error::{OrStoreError, decoded};
+use crate::namespace;
 use crate::statement_cache::StatementCache;
+use crate::txn::SqliteTxn;
+
+impl JournalView for SqliteTxn<'_> {
+    fn entries(
+        &mut self,
+        of: Option<&Name>,
+        after: u64,
+        limit: usize,
+    ) -> Result<Vec<Entry>, StoreError> {
+        let Some(name) = of else { return after(self.db, after, limit) };
+        let Some(namespace) = self.namespace(&name.namespace)? else { return Ok(Vec::new()) };
+        let newest = self.load_row(namespace, name.key)?;
+        let newest = newest.map(|row| row.entry);
+        of(self.db, namespace, name.key, newest, after, limit)
+    }
+
+    fn leaf_entry(&mut self, leaf: u64) -> Result<Option<Entry>, StoreError> {
+        one(self.db, leaf + 1)
+    }
+
+    fn leaf_of(&mut self, entry: u64) -> Result<Option<u64>, StoreError> {
+        let sealed = self.newest_head()?.map_or(0, |head| head.size);
+        Ok(entry.checked_sub(1).filter(|leaf| *leaf < sealed))
+    }
+
+    fn last_entry(&mut self) -> Result<u64, StoreError> {
+        match self.memory.rows.last_entry {
+            Some(last) => Ok(last),
+            None => Ok(*self.memory.rows.last_entry.insert(last(self.db)?)),
+        }
+    }
+
+    fn unsealed(&mut self, limit: usize) -> Result<Vec<Entry>, StoreError> {
+        let sealed = self.newest_head()?.map_or(0, |head| head.size);
+        after(self.db, sealed, limit)
+    }
+
+    fn pending(&mut self) -> Result<u64, StoreError> {
+        let sealed = self.newest_head()?.map_or(0, |head| head.size);
+        Ok(self.last_entry()?.saturating_sub(sealed))
+    }
+
+    fn tile(&mut self, level: u32, index: u64) -> Result<Vec<Hash>, StoreError> {
+        tile(self.db, level, index)
+    }
+
+    fn heads(&mut self, after: u64, limit: usize) -> Result<Vec<Head>, StoreError> {
+        heads(self.db, after, limit)
+    }
+
+    fn newest_head(&mut self) -> Result<Option<Head>, StoreError> {
+        newest_head(self.db)
+    }
+}
+
+impl JournalTxn for SqliteTxn<'_> {
+    fn next_entry(&mut self) -> Result<u64, StoreError> {
+        Ok(self.last_entry()? + 1)
+    }
+
+    fn append(&mut self, entry: &Entry) -> Result<(), StoreError> {
+        let name = Name { namespace: entry.namespace.clone(), key: entry.key };
+        let id = self.namespace_or_new(&name.namespace)?;
+        let loaded = self.row(&name).map(|loaded| (loaded.row, loaded.entry));
+        append(&mut self.hot, id, loaded.and_then(|(_, newest)| newest), entry)?;
+        self.memory.rows.last_entry = Some(entry.id);
+        self.memory.appended = Some(EntryAnchor {
+            id: entry.id as i64,
+            at: entry.at.0,
+            event: entry.event.code(),
+            key: *entry.key.as_bytes(),
+            attempt: *entry.attempt.as_bytes(),
+        });
+        if let (Event::Contradicted, Some((row, _))) = (entry.event, loaded) {
+            // The record stays as it is; only its history has one more entry.
+            self.memory.rows.running.remove(&name);
+            self.db
+                .execute(
+                    "UPDATE effect SET entry = ?1 WHERE id = ?2",
+                    params![entry.id as i64, row],
+                )
+                .or_store_error()?;
+        }
+        Ok(())
+    }
+
+    fn put_head(&mut self, _: &[u64], tiles: &[SealedTile], head: &Head) -> Result<(), StoreError> {
+        put_head(self.db, tiles, head)
+    }
+}
 
 const COLUMNS: &str = "j.id, j.at, j.namespace, j.key, j.event, j.state, j.attempt, j.generation,
     j.digest, j.actor, j.note FROM journal j";
 
 /// Appends an entry. SQLite numbers it, and another number than the entry's own is corruption.
-pub(crate) fn append(
+fn append(
     hot: &mut StatementCache<'_>,
     namespace: i64,
     prev: Option<i64>,
@@ -68,7 +159,7 @@ pub(crate) fn mark(db: &Connection, id: Option<i64>) -> Result<Option<EntryAncho
     .or_store_error()
 }
 
-pub(crate) fn last(db: &Connection) -> Result<u64, StoreError> {
+fn last(db: &Connection) -> Result<u64, StoreError> {
     db.prepare_cached("SELECT ifnull(max(id), 0) FROM journal")
         .or_store_error()?
         .query_row([], |row| row.get::<_, i64>(0))
@@ -76,7 +167,7 @@ pub(crate) fn last(db: &Connection) -> Result<u64, StoreError> {
         .or_store_error()
 }
 
-pub(crate) fn after(db: &Connection, after: u64, limit: usize) -> Result<Vec<Entry>, StoreError> {
+fn after(db: &Connection, after: u64, limit: usize) -> Result<Vec<Entry>, StoreError> {
     query(
         db,
         &format!("SELECT {COLUMNS} WHERE j.id > ?1 ORDER BY j.id LIMIT ?2"),
@@ -84,13 +175,13 @@ pub(crate) fn after(db: &Connection, after: u64, limit: usize) -> Result<Vec<Ent
     )
 }
 
-pub(crate) fn one(db: &Connection, id: u64) -> Result<Option<Entry>, StoreError> {
+fn one(db: &Connection, id: u64) -> Result<Option<Entry>, StoreError> {
     Ok(query(db, &format!("SELECT {COLUMNS} WHERE j.id = ?1"), [id as i64])?.pop())
 }
 
 /// The entries of one effect, found by following them back from its newest. If the effect has no
 /// row, or if records were ever swept, older entries are searched for as well.
-pub(crate) fn of(
+fn of(
     db: &Connection,
     namespace: i64,
     key: Key,
@@ -175,7 +266,7 @@ fn read(row: &Row<'_>, names: &HashMap<i64, Namespace>) -> rusqlite::Result<Entr
     })
 }
 
-pub(crate) fn tile(db: &Connection, level: u32, place: u64) -> Result<Vec<Hash>, StoreError> {
+fn tile(db: &Connection, level: u32, place: u64) -> Result<Vec<Hash>, StoreError> {
     let hashes: Option<Vec<u8>> = db
         .prepare_cached("SELECT hashes FROM tile WHERE level = ?1 AND place = ?2")
         .or_store_error()?
@@ -185,11 +276,7 @@ pub(crate) fn tile(db: &Connection, level: u32, place: u64) -> Result<Vec<Hash>,
     Ok(hashes.unwrap_or_default().as_chunks().0.to_vec())
 }
 
-pub(crate) fn put_head(
-    db: &Connection,
-    tiles: &[SealedTile],
-    head: &Head,
-) -> Result<(), StoreError> {
+fn put_head(db: &Connection, tiles: &[SealedTile], head: &Head) -> Result<(), StoreError> {
     let mut put = db
         .prepare_cached(
             "INSERT INTO tile (level, place, hashes) VALUES (?1, ?2, ?3)
@@ -207,7 +294,7 @@ pub(crate) fn put_head(
     Ok(())
 }
 
-pub(crate) fn heads(db: &Connection, after: u64, limit: usize) -> Result<Vec<Head>, StoreError> {
+fn heads(db: &Connection, after: u64, limit: usize) -> Result<Vec<Head>, StoreError> {
     let mut statement = db
         .prepare_cached("SELECT size, note FROM head WHERE size > ?1 ORDER BY size LIMIT ?2")
         .or_store_error()?;
@@ -216,7 +303,7 @@ pub(crate) fn heads(db: &Connection, after: u64, limit: usize) -> Result<Vec<Hea
     rows.collect::<rusqlite::Result<_>>().or_store_error()
 }
 
-pub(crate) fn newest_head(db: &Connection) -> Result<Option<Head>, StoreError> {
+fn newest_head(db: &Connection) -> Result<Option<Head>, StoreError> {
     db.prepare_cached("SELECT size, note FROM head ORDER BY size DESC LIMIT 1")
         .or_store_error()?
         .query_row([], read_head)

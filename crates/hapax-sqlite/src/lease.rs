@@ -2,10 +2,69 @@
 
 use hapax_core::lease::{GAPS, Lease, LeaseId, Pulse};
 use hapax_core::time::LeaseInstant;
-use hapax_store::StoreError;
+use hapax_store::{LeaseTxn, LeaseView, StoreError};
 use rusqlite::{Connection, OptionalExtension as _, Row, params};
 
 use crate::error::OrStoreError;
+use crate::txn::SqliteTxn;
+
+impl LeaseView for SqliteTxn<'_> {
+    fn lease(&mut self, id: LeaseId) -> Result<Option<Lease>, StoreError> {
+        if let Some(lease) = self.memory.rows.lease.as_ref().filter(|lease| lease.id == id) {
+            return Ok(Some(lease.clone()));
+        }
+        self.memory.rows.lease = load(self.db, id)?;
+        Ok(self.memory.rows.lease.clone())
+    }
+
+    fn leases(&mut self) -> Result<Vec<Lease>, StoreError> {
+        live(self.db)
+    }
+
+    fn is_gone(&mut self, lease: &Lease) -> bool {
+        self.around.presence.is_gone(lease.id)
+    }
+
+    fn pulse(&mut self) -> Result<Pulse, StoreError> {
+        pulse(self.db)
+    }
+
+    fn notice(&mut self) -> Result<u64, StoreError> {
+        self.db
+            .prepare_cached("SELECT notice FROM self")
+            .or_store_error()?
+            .query_row([], |row| row.get::<_, i64>(0))
+            .map(|notice| notice as u64)
+            .or_store_error()
+    }
+}
+
+impl LeaseTxn for SqliteTxn<'_> {
+    fn put_lease(&mut self, lease: &Lease) -> Result<(), StoreError> {
+        self.memory.rows.lease = None;
+        put(self.db, lease)?;
+        if lease.dead && self.around.presence.is_gone(lease.id) {
+            self.around.presence.forget(lease.id);
+        }
+        Ok(())
+    }
+
+    fn drop_lease(&mut self, id: LeaseId) -> Result<(), StoreError> {
+        self.memory.rows.lease = None;
+        end(self.db, id)?;
+        self.around.presence.forget(id);
+        Ok(())
+    }
+
+    fn put_pulse(&mut self, pulse: &Pulse) -> Result<(), StoreError> {
+        put_pulse(self.db, pulse)
+    }
+
+    fn raise_notice(&mut self) -> Result<u64, StoreError> {
+        self.db.execute("UPDATE self SET notice = notice + 1", []).or_store_error()?;
+        self.notice()
+    }
+}
 
 macro_rules! columns {
     () => {
@@ -13,7 +72,7 @@ macro_rules! columns {
     };
 }
 
-pub(crate) fn load(db: &Connection, id: LeaseId) -> Result<Option<Lease>, StoreError> {
+fn load(db: &Connection, id: LeaseId) -> Result<Option<Lease>, StoreError> {
     db.prepare_cached(concat!("SELECT ", columns!(), " FROM lease WHERE id = ?1"))
         .or_store_error()?
         .query_row([id.as_bytes()], read)
@@ -22,7 +81,7 @@ pub(crate) fn load(db: &Connection, id: LeaseId) -> Result<Option<Lease>, StoreE
 }
 
 /// All that are not dead.
-pub(crate) fn live(db: &Connection) -> Result<Vec<Lease>, StoreError> {
+fn live(db: &Connection) -> Result<Vec<Lease>, StoreError> {
     db.prepare_cached(concat!("SELECT ", columns!(), " FROM lease WHERE dead = 0"))
         .or_store_error()?
         .query_map([], read)
@@ -42,7 +101,7 @@ fn read(row: &Row<'_>) -> rusqlite::Result<Lease> {
     })
 }
 
-pub(crate) fn put(db: &Connection, lease: &Lease) -> Result<(), StoreError> {
+fn put(db: &Connection, lease: &Lease) -> Result<(), StoreError> {
     db.prepare_cached(concat!(
         "INSERT INTO lease (",
         columns!(),
@@ -65,7 +124,7 @@ pub(crate) fn put(db: &Connection, lease: &Lease) -> Result<(), StoreError> {
 
 /// Marks a lease dead, so that the effects that depend on it can be found, and removes it once
 /// there are none. A caller treats a lease that is not there as dead.
-pub(crate) fn end(db: &Connection, id: LeaseId) -> Result<(), StoreError> {
+fn end(db: &Connection, id: LeaseId) -> Result<(), StoreError> {
     db.prepare_cached("UPDATE lease SET dead = 1 WHERE id = ?1")
         .or_store_error()?
         .execute([id.as_bytes()])
@@ -91,7 +150,7 @@ pub(crate) fn sweep(db: &Connection) -> Result<(), StoreError> {
     Ok(())
 }
 
-pub(crate) fn pulse(db: &Connection) -> Result<Pulse, StoreError> {
+fn pulse(db: &Connection) -> Result<Pulse, StoreError> {
     db.prepare_cached("SELECT pulse_era, pulse_last, pulse_gaps FROM self")
         .or_store_error()?
         .query_row([], |row| {
@@ -109,7 +168,7 @@ pub(crate) fn pulse(db: &Connection) -> Result<Pulse, StoreError> {
         .or_store_error()
 }
 
-pub(crate) fn put_pulse(db: &Connection, pulse: &Pulse) -> Result<(), StoreError> {
+fn put_pulse(db: &Connection, pulse: &Pulse) -> Result<(), StoreError> {
     let gaps: Vec<u8> = pulse.gaps.iter().flat_map(|gap| gap.to_be_bytes()).collect();
     db.prepare_cached("UPDATE self SET pulse_era = ?1, pulse_last = ?2, pulse_gaps = ?3")
         .or_store_error()?

@@ -3,16 +3,38 @@
 use hapax_core::attempt::AttemptId;
 use hapax_core::key::Key;
 use hapax_core::lock::{Lock, LockKey};
-use hapax_store::StoreError;
+use hapax_core::name::Namespace;
+use hapax_store::{LockTxn, LockView, StoreError};
 use rusqlite::{Connection, OptionalExtension as _, params};
 
 use crate::error::OrStoreError;
+use crate::txn::SqliteTxn;
 
-pub(crate) fn load(
-    db: &Connection,
-    namespace: i64,
-    key: LockKey,
-) -> Result<Option<Lock>, StoreError> {
+impl LockView for SqliteTxn<'_> {
+    fn lock(&mut self, namespace: &Namespace, key: LockKey) -> Result<Option<Lock>, StoreError> {
+        let Some(namespace) = self.namespace(namespace)? else { return Ok(None) };
+        load(self.db, namespace, key)
+    }
+}
+
+impl LockTxn for SqliteTxn<'_> {
+    fn put_lock(&mut self, namespace: &Namespace, lock: &Lock) -> Result<(), StoreError> {
+        let namespace = self.namespace_or_new(namespace)?;
+        put(self.db, namespace, lock)
+    }
+
+    fn drop_lock(
+        &mut self,
+        namespace: &Namespace,
+        key: LockKey,
+        attempt: AttemptId,
+    ) -> Result<(), StoreError> {
+        let namespace = self.namespace_or_new(namespace)?;
+        release(self.db, namespace, key, attempt)
+    }
+}
+
+fn load(db: &Connection, namespace: i64, key: LockKey) -> Result<Option<Lock>, StoreError> {
     db.prepare_cached("SELECT holder, attempt FROM lock WHERE namespace = ?1 AND lock = ?2")
         .or_store_error()?
         .query_row(params![namespace, key.0 as i64], |row| {
@@ -24,7 +46,7 @@ pub(crate) fn load(
         .or_store_error()
 }
 
-pub(crate) fn put(db: &Connection, namespace: i64, lock: &Lock) -> Result<(), StoreError> {
+fn put(db: &Connection, namespace: i64, lock: &Lock) -> Result<(), StoreError> {
     let (holder, attempt) = (lock.holder.as_bytes(), lock.attempt.as_bytes());
     db.prepare_cached(
         "INSERT INTO lock (namespace, lock, holder, attempt) VALUES (?1, ?2, ?3, ?4)
@@ -37,7 +59,7 @@ pub(crate) fn put(db: &Connection, namespace: i64, lock: &Lock) -> Result<(), St
 }
 
 /// Releases a lock, if this attempt holds it.
-pub(crate) fn release(
+fn release(
     db: &Connection,
     namespace: i64,
     key: LockKey,

@@ -4,18 +4,18 @@ use hapax_core::key::Key;
 use hapax_core::name::{Name, Namespace};
 use hapax_core::part::{Part, PartFilter, PartRecord};
 use hapax_store::{PartTxn, PartView, StoreError};
-use rusqlite::{Connection, OptionalExtension as _, params};
+use rusqlite::{Connection, OptionalExtension as _, Params, params};
 
-use crate::effect::{self, PartScan};
+use crate::effect::{self, COLUMNS, EffectRow, Large};
 use crate::error::OrStoreError as _;
-use crate::outbox::run;
+use crate::query::run;
 use crate::txn::SqliteTxn;
 
 impl PartView for SqliteTxn<'_> {
     fn part(&mut self, name: &Name) -> Result<Option<Part>, StoreError> {
         let Some(namespace) = self.namespace(&name.namespace)? else { return Ok(None) };
         let Some(effect) = self.number(namespace, name.key)? else { return Ok(None) };
-        let found = effect::parts(self.db, None, PartScan::All, "id = ?1", [effect])?.pop();
+        let found = parts(self.db, None, PartScan::All, "id = ?1", [effect])?.pop();
         Ok(found.map(|(_, part)| part))
     }
 
@@ -43,7 +43,7 @@ impl PartView for SqliteTxn<'_> {
             "namespace = ?1 AND {states} AND {beyond} ORDER BY part.effect {order} LIMIT ?3"
         );
         let place = sought.beyond.map(|place| place as i64);
-        let found = |(row, part): (effect::EffectRow, Part)| PartRecord {
+        let found = |(row, part): (EffectRow, Part)| PartRecord {
             place: row.id as u64,
             name: Name { namespace: namespace.clone(), key: row.key },
             effect: row.effect,
@@ -52,7 +52,7 @@ impl PartView for SqliteTxn<'_> {
         let Some(name) = sought.whole else {
             let which = format!("kind = ?2 AND {tail}");
             let asked = params![number, sought.kind, sought.limit as i64, place];
-            let all = effect::parts(self.db, None, among, &which, asked)?;
+            let all = parts(self.db, None, among, &which, asked)?;
             return Ok(all.into_iter().map(found).collect());
         };
         let Some(whole) = self.whole(&name, &sought.kind)? else { return Ok(Vec::new()) };
@@ -60,7 +60,7 @@ impl PartView for SqliteTxn<'_> {
         if stuck {
             let which = format!("part.whole = ?2 AND {tail}");
             let asked = params![number, whole.number, sought.limit as i64, place];
-            let all = effect::parts(self.db, known, among, &which, asked)?;
+            let all = parts(self.db, known, among, &which, asked)?;
             return Ok(all.into_iter().map(found).collect());
         }
         let which = format!("part.effect >> {DRAWER} = ?2 AND part.whole = ?5 AND {tail}");
@@ -71,7 +71,7 @@ impl PartView for SqliteTxn<'_> {
                 break;
             }
             let asked = params![number, drawer, room as i64, place, whole.number];
-            let some = effect::parts(self.db, known, among, &which, asked)?;
+            let some = parts(self.db, known, among, &which, asked)?;
             all.extend(some.into_iter().map(found));
         }
         Ok(all)
@@ -130,6 +130,12 @@ impl Whole {
 }
 
 impl SqliteTxn<'_> {
+    /// Drops the cached wholes. Call it where effects are removed, because a whole may lose its
+    /// last part.
+    pub(crate) fn forget_wholes(&mut self) {
+        self.memory.rows.wholes.clear();
+    }
+
     /// The whole of a part, with its range widened to this drawer.
     fn widened(&mut self, part: &Part, drawer: i64) -> Result<Whole, StoreError> {
         let whole = match self.whole(&part.whole, &part.kind)? {
@@ -191,4 +197,48 @@ pub(crate) fn forget(db: &Connection, effect: i64) -> Result<(), StoreError> {
         }
     }
     .map(drop)
+}
+
+/// The effects among which parts are looked for.
+#[derive(Clone, Copy)]
+enum PartScan {
+    /// All effects.
+    All,
+    /// Those that wait for a reconciler, a rollback or a person, which are few. Without this hint
+    /// SQLite would scan all effects of the namespace.
+    Stuck,
+}
+
+/// Effects that are parts, with their wholes. The whole and the kind are read if the caller does
+/// not know them.
+fn parts(
+    db: &Connection,
+    known: Option<(Key, &str)>,
+    among: PartScan,
+    which: &str,
+    params: impl Params,
+) -> Result<Vec<(EffectRow, Part)>, StoreError> {
+    let (of, whole) = match known {
+        Some(_) => ("", ""),
+        None => (", name, kind", "JOIN whole ON number = part.whole"),
+    };
+    let from = match among {
+        PartScan::All => "part JOIN effect ON id = part.effect",
+        PartScan::Stuck => "effect INDEXED BY effect_stuck CROSS JOIN part ON part.effect = id",
+    };
+    let sql = format!("SELECT {}, kept{of} FROM {from} {whole} WHERE {which}", COLUMNS);
+    let mut statement = db.prepare_cached(&sql).or_store_error()?;
+    let mut rows = statement.query(params).or_store_error()?;
+    let mut found = Vec::new();
+    while let Some(row) = rows.next().or_store_error()? {
+        let part = || -> rusqlite::Result<_> {
+            let (whole, kind) = match known {
+                Some((whole, kind)) => (whole, kind.to_owned()),
+                None => (Key::from_bytes(row.get(30)?), row.get(31)?),
+            };
+            Ok(Part { whole, kind, body: row.get(29)? })
+        };
+        found.push((effect::read(db, row, Large::Whole)?, part().or_store_error()?));
+    }
+    Ok(found)
 }

@@ -1,53 +1,25 @@
-//! Cached results and their ontologies, as rows.
+//! The result index as rows.
 
 use hapax_core::effect::StateName;
 use hapax_core::key::Key;
 use hapax_core::name::{Name, Namespace};
 use hapax_core::result_index::{
-    CacheAccess, CacheStats, Evict, IndexEntry, IndexedResult, Ontology, ResultFilter, What,
+    CacheAccess, CacheStats, Evict, IndexEntry, IndexedResult, ResultFilter, What,
 };
 use hapax_core::time::{Now, Timestamp};
-use hapax_store::{ShelfTxn, ShelfView, StoreError};
+use hapax_store::{ResultIndexTxn, ResultIndexView, StoreError};
 use rusqlite::{Connection, Row, ToSql, params};
 
 use crate::effect;
 use crate::error::OrStoreError;
-use crate::outbox::{rows, run};
+use crate::query::{rows, run};
 use crate::txn::SqliteTxn;
 
 /// How long cache accesses are kept: 90 days.
-const HEARD_MS: i64 = 90 * 24 * 60 * 60 * 1000;
+const ACCESSES_MS: i64 = 90 * 24 * 60 * 60 * 1000;
 
-impl ShelfView for SqliteTxn<'_> {
-    fn ontology(
-        &mut self,
-        namespace: &Namespace,
-        id: &str,
-    ) -> Result<Option<Ontology>, StoreError> {
-        let Some(namespace) = self.namespace(namespace)? else { return Ok(None) };
-        let sql = "SELECT id, version, content, metadata, updated FROM ontology
-             WHERE namespace = ?1 AND id = ?2";
-        Ok(rows(self.db, sql, params![namespace, id], ontology)?.pop())
-    }
-
-    fn ontology_version(
-        &mut self,
-        namespace: &Namespace,
-        id: &str,
-    ) -> Result<Option<String>, StoreError> {
-        let Some(namespace) = self.namespace(namespace)? else { return Ok(None) };
-        let sql = "SELECT version FROM ontology WHERE namespace = ?1 AND id = ?2";
-        Ok(rows(self.db, sql, params![namespace, id], |row| row.get(0))?.pop())
-    }
-
-    fn ontologies(&mut self, namespace: &Namespace) -> Result<Vec<Ontology>, StoreError> {
-        let Some(namespace) = self.namespace(namespace)? else { return Ok(Vec::new()) };
-        let sql = "SELECT id, version, '', metadata, updated FROM ontology
-             WHERE namespace = ?1 ORDER BY id";
-        rows(self.db, sql, params![namespace], ontology)
-    }
-
-    fn shelved(
+impl ResultIndexView for SqliteTxn<'_> {
+    fn indexed_results(
         &mut self,
         namespace: &Namespace,
         sought: &ResultFilter,
@@ -64,10 +36,15 @@ impl ShelfView for SqliteTxn<'_> {
              FROM shelf WHERE namespace = ?1 AND whole = 1 AND {by}
              ORDER BY used DESC, key LIMIT ?3"
         );
-        rows(self.db, &sql, params![namespace, with, sought.limit as i64, sought.ontology], shelf)
+        rows(
+            self.db,
+            &sql,
+            params![namespace, with, sought.limit as i64, sought.ontology],
+            indexed_result,
+        )
     }
 
-    fn stock(&mut self, namespace: &Namespace) -> Result<CacheStats, StoreError> {
+    fn cache_stats(&mut self, namespace: &Namespace) -> Result<CacheStats, StoreError> {
         let Some(namespace) = self.namespace(namespace)? else { return Ok(CacheStats::default()) };
         let sql = "SELECT ifnull(sum(whole), 0), count(*), ifnull(sum(bytes), 0) FROM shelf
              WHERE namespace = ?1";
@@ -80,66 +57,16 @@ impl ShelfView for SqliteTxn<'_> {
     }
 }
 
-fn ontology(row: &Row<'_>) -> rusqlite::Result<Ontology> {
-    Ok(Ontology {
-        id: row.get(0)?,
-        version: row.get(1)?,
-        content: row.get(2)?,
-        metadata: row.get(3)?,
-        updated: Timestamp(row.get(4)?),
-    })
-}
-
-fn shelf(row: &Row<'_>) -> rusqlite::Result<IndexedResult> {
-    Ok(IndexedResult {
-        key: Key::from_bytes(row.get(0)?),
-        shelved: IndexEntry {
-            ontology: row.get(1)?,
-            version: row.get(2)?,
-            text_hash: row.get(3)?,
-            params_hash: row.get(4)?,
-            whole: row.get(5)?,
-        },
-        bytes: row.get::<_, i64>(6)? as u64,
-        created: Timestamp(row.get(7)?),
-        used: Timestamp(row.get(8)?),
-    })
-}
-
-impl ShelfTxn for SqliteTxn<'_> {
-    fn hold_ontology(
-        &mut self,
-        namespace: &Namespace,
-        id: &str,
-    ) -> Result<Option<String>, StoreError> {
-        self.ontology_version(namespace, id)
-    }
-
-    fn put_ontology(
-        &mut self,
-        namespace: &Namespace,
-        id: &str,
-        ontology: Option<&Ontology>,
-    ) -> Result<(), StoreError> {
-        let namespace = self.namespace_or_new(namespace)?;
-        let Some(Ontology { version, content, metadata, updated, .. }) = ontology else {
-            let sql = "DELETE FROM ontology WHERE namespace = ?1 AND id = ?2";
-            return run(self.db, sql, params![namespace, id]).map(drop);
-        };
-        let sql = "INSERT OR REPLACE INTO ontology
-             (namespace, id, version, content, metadata, updated) VALUES (?1, ?2, ?3, ?4, ?5, ?6)";
-        run(self.db, sql, params![namespace, id, version, content, metadata, updated.0]).map(drop)
-    }
-
-    fn shelve(
+impl ResultIndexTxn for SqliteTxn<'_> {
+    fn put_index_entry(
         &mut self,
         name: &Name,
-        shelved: &IndexEntry,
+        entry: &IndexEntry,
         bytes: u64,
         now: Now,
     ) -> Result<(), StoreError> {
         let namespace = self.namespace_or_new(&name.namespace)?;
-        let IndexEntry { ontology, version, text_hash, params_hash, whole } = shelved;
+        let IndexEntry { ontology, version, text_hash, params_hash, whole } = entry;
         let sql = "INSERT OR REPLACE INTO shelf
              (namespace, key, ontology, version, text_hash, params_hash, whole, bytes, created, used)
              VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?9)";
@@ -150,8 +77,8 @@ impl ShelfTxn for SqliteTxn<'_> {
         run(self.db, sql, written).map(drop)
     }
 
-    fn attend(&mut self, heard: &[CacheAccess], now: Now) -> Result<(), StoreError> {
-        for CacheAccess { name, ontology, what, times, about } in heard {
+    fn record_accesses(&mut self, accesses: &[CacheAccess], now: Now) -> Result<(), StoreError> {
+        for CacheAccess { name, ontology, what, times, about } in accesses {
             let namespace = self.namespace_or_new(&name.namespace)?;
             let key = name.key.as_bytes();
             if what.is_use() {
@@ -170,7 +97,7 @@ impl ShelfTxn for SqliteTxn<'_> {
         if now.wall_trusted {
             let sql = "DELETE FROM heard WHERE id IN
                  (SELECT id FROM heard WHERE at < ?1 ORDER BY at LIMIT 4096)";
-            run(self.db, sql, params![now.wall.0 - HEARD_MS])?;
+            run(self.db, sql, params![now.wall.0 - ACCESSES_MS])?;
         }
         Ok(())
     }
@@ -197,10 +124,10 @@ impl ShelfTxn for SqliteTxn<'_> {
         let sql = format!("SELECT s.key FROM shelf s WHERE s.namespace = ?1 AND {by} {order}");
         let db = self.db;
         let mut found = Vec::new();
-        let mut shelved = db.prepare_cached(&sql).or_store_error()?;
-        let mut shelved = shelved.query(params![namespace, with]).or_store_error()?;
+        let mut statement = db.prepare_cached(&sql).or_store_error()?;
+        let mut entries = statement.query(params![namespace, with]).or_store_error()?;
         while found.len() < limit
-            && let Some(row) = shelved.next().or_store_error()?
+            && let Some(row) = entries.next().or_store_error()?
         {
             let key: [u8; 32] = row.get(0).or_store_error()?;
             let number = self.number(namespace, Key::from_bytes(key))?;
@@ -211,7 +138,7 @@ impl ShelfTxn for SqliteTxn<'_> {
                 Some(_) => {}
             }
         }
-        drop(shelved);
+        drop(entries);
         self.forget_wholes();
         for (key, effect) in &found {
             forget(db, namespace, key)?;
@@ -221,6 +148,22 @@ impl ShelfTxn for SqliteTxn<'_> {
         }
         Ok(found.len())
     }
+}
+
+fn indexed_result(row: &Row<'_>) -> rusqlite::Result<IndexedResult> {
+    Ok(IndexedResult {
+        key: Key::from_bytes(row.get(0)?),
+        entry: IndexEntry {
+            ontology: row.get(1)?,
+            version: row.get(2)?,
+            text_hash: row.get(3)?,
+            params_hash: row.get(4)?,
+            whole: row.get(5)?,
+        },
+        bytes: row.get::<_, i64>(6)? as u64,
+        created: Timestamp(row.get(7)?),
+        used: Timestamp(row.get(8)?),
+    })
 }
 
 /// Removes the index entry of a result, if it has one.

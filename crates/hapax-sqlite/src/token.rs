@@ -3,14 +3,31 @@
 use hapax_core::name::Namespace;
 use hapax_core::time::Timestamp;
 use hapax_core::token::{Role, Token, TokenId};
-use hapax_store::StoreError;
+use hapax_store::{StoreError, TokenTxn, TokenView};
 use rusqlite::types::Type;
 use rusqlite::{Connection, params};
 
 use crate::error::decoded;
-use crate::outbox::{rows, run};
+use crate::query::{rows, run};
+use crate::txn::SqliteTxn;
 
-pub(crate) fn all(db: &Connection) -> Result<Vec<Token>, StoreError> {
+impl TokenView for SqliteTxn<'_> {
+    fn tokens(&mut self) -> Result<Vec<Token>, StoreError> {
+        all(self.db)
+    }
+}
+
+impl TokenTxn for SqliteTxn<'_> {
+    fn put_token(&mut self, token: &Token) -> Result<(), StoreError> {
+        put(self.db, token)
+    }
+
+    fn drop_token(&mut self, id: TokenId) -> Result<bool, StoreError> {
+        remove(self.db, id)
+    }
+}
+
+fn all(db: &Connection) -> Result<Vec<Token>, StoreError> {
     let sql = "SELECT id, digest, role, namespace, holder, created, expires FROM token
                ORDER BY created, id";
     rows(db, sql, [], |row| {
@@ -29,7 +46,7 @@ pub(crate) fn all(db: &Connection) -> Result<Vec<Token>, StoreError> {
     })
 }
 
-pub(crate) fn put(db: &Connection, token: &Token) -> Result<(), StoreError> {
+fn put(db: &Connection, token: &Token) -> Result<(), StoreError> {
     run(
         db,
         "INSERT OR IGNORE INTO token (id, digest, role, namespace, holder, created, expires)
@@ -47,6 +64,6 @@ pub(crate) fn put(db: &Connection, token: &Token) -> Result<(), StoreError> {
     Ok(())
 }
 
-pub(crate) fn drop(db: &Connection, id: TokenId) -> Result<bool, StoreError> {
+fn remove(db: &Connection, id: TokenId) -> Result<bool, StoreError> {
     Ok(run(db, "DELETE FROM token WHERE id = ?1", [id.as_bytes()])? > 0)
 }

@@ -16,8 +16,10 @@ use hapax_core::token::{Token, TokenId};
 use tokio::sync::oneshot;
 
 use crate::error::StoreError;
+use crate::journal::SealedTile;
 use crate::outbox::{Attachments, DeliveryResult, Redrive, Routing, SendBatch};
-use crate::txn::{SealedTile, Step, View};
+use crate::step::Step;
+use crate::txn::View;
 
 /// One command. Commands share transactions but not fates.
 #[derive(Debug, Clone)]
@@ -312,7 +314,7 @@ impl Limits {
     /// The longest id of an ontology, in bytes.
     pub const ONTOLOGY_ID: usize = 2_048;
     /// The most cache accesses that one command records.
-    pub const HEARD: usize = 4_096;
+    pub const ACCESSES: usize = 4_096;
     /// The largest body of a part, in bytes.
     pub const PART: usize = 4 * 1024 * 1024;
     /// How many tokens there may be.

@@ -54,10 +54,12 @@ use hapax_core::time::LeaseInstant;
 
 use crate::clock::{Clock as _, ManualClock};
 use crate::command::{Answer, Command, Job, LeaseAnswer, Limits, Store, call, read};
+use crate::effect::Filter;
 use crate::error::StoreError;
 use crate::journal::{Damage, Proof, plan_seal, verify};
 use crate::outbox::Attachments;
-use crate::txn::{Filter, Step, View};
+use crate::step::Step;
+use crate::txn::View;
 
 /// Expands to one named test per case, each on a fresh store.
 ///
@@ -146,7 +148,7 @@ macro_rules! conformance {
             a_result_is_found_by_what_it_was_made_from
             results_are_removed_by_last_use
             only_the_results_of_one_ontology_are_removed
-            an_expired_result_leaves_the_shelf
+            an_expired_result_leaves_the_index
             parts_are_found_by_their_whole_in_the_order_of_their_grants
             what_is_kept_of_a_part_is_what_was_said_last
             an_expired_part_is_gone

@@ -1,14 +1,33 @@
 //! Dataset declarations, and how they apply to events.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use hapax_core::dataset::{Dataset, Registry};
+use hapax_core::guard::Guards;
 use hapax_core::outbox::Event;
 
 use crate::command::{Answer, Limits};
 use crate::error::StoreError;
 use crate::outbox::Emission;
 use crate::txn::Txn;
+
+/// The reads of guards and dataset declarations.
+pub trait DatasetView {
+    /// The enabled guards, and the declarations of these datasets.
+    fn registry(&mut self, datasets: &BTreeSet<&str>) -> Result<Registry, StoreError>;
+
+    /// All dataset declarations, by name.
+    fn datasets(&mut self) -> Result<BTreeMap<String, Dataset>, StoreError>;
+}
+
+/// The writes of guards and dataset declarations.
+pub trait DatasetTxn {
+    /// Sets the enabled guards.
+    fn put_guards(&mut self, guards: Guards) -> Result<(), StoreError>;
+
+    /// Declares one dataset, or removes its declaration. Returns whether it was declared before.
+    fn put_dataset(&mut self, name: &str, dataset: Option<&Dataset>) -> Result<bool, StoreError>;
+}
 
 /// The datasets that events are about.
 pub fn of(emissions: &[Emission]) -> BTreeSet<&str> {

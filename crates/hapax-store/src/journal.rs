@@ -1,360 +1,103 @@
-//! Sealing and verifying the journal, the same on every store.
+//! The journal at the seam: its entries, the tree over them and the signed heads of the tree.
+//!
+//! An entry is appended with the change that it records, and becomes a leaf of the tree when it is
+//! sealed. Nothing here changes or removes an entry.
 
-use hapax_core::checkpoint::{Checkpoint, Signer, Verifier};
+use std::ops::Range;
+
 use hapax_core::journal::Entry;
-use hapax_core::merkle::{self, Hash, TILE, Tiles};
-use hapax_core::planted::{Bug, planted};
+use hapax_core::merkle::Hash;
+use hapax_core::name::Name;
 
-use crate::command::Command;
 use crate::error::StoreError;
-use crate::txn::{SealedTile, View};
 
-/// Plans the next seal: hashes at most `limit` unsealed entries. `None` if every entry is sealed.
-pub fn plan_seal(
-    view: &mut dyn View,
-    signer: &Signer,
-    limit: usize,
-) -> Result<Option<Command>, StoreError> {
-    let from = view.newest_head()?.map_or(0, |head| head.size);
-    let entries = view.unsealed(limit)?;
-    if entries.is_empty() {
-        return Ok(None);
-    }
-    let mut growth = Growth { view, changed: Vec::new() };
-    for (leaf, entry) in (from..).zip(&entries) {
-        growth.push(0, leaf, entry.leaf())?;
-    }
-    let size = from + entries.len() as u64;
-    let root = merkle::range_hash(&mut growth, 0, size)?
-        .ok_or_else(|| StoreError::Corrupt("a tile of the journal's tree is too short".into()))?;
-    let tiles = growth.changed;
-    let leaves = entries.iter().map(|entry| entry.id).collect();
-    Ok(Some(Command::Seal { from, leaves, tiles, note: signer.sign(size, root) }))
-}
+mod proof;
+mod seal;
+mod verify;
 
-/// The tiles of a tree while leaves are added.
-struct Growth<'a> {
-    view: &'a mut dyn View,
-    changed: Vec<SealedTile>,
-}
+pub use proof::{Proof, ViewTiles};
+pub use seal::plan_seal;
+pub use verify::{Damage, Verified, verify};
 
-impl Growth<'_> {
-    fn push(&mut self, level: u32, position: u64, hash: Hash) -> Result<(), StoreError> {
-        let (index, within) = (position / TILE, position % TILE);
-        let newest = self.changed.iter().rposition(|tile| tile.level == level);
-        let at = match newest.filter(|at| self.changed[*at].index == index) {
-            Some(at) => at,
-            None => {
-                let hashes = if within == 0 { Vec::new() } else { self.view.tile(level, index)? };
-                self.changed.push(SealedTile { level, index, hashes });
-                self.changed.len() - 1
-            }
-        };
-        let tile = &mut self.changed[at];
-        tile.hashes.truncate(within as usize);
-        tile.hashes.push(hash);
-        match merkle::tile_root(&tile.hashes) {
-            Some(root) => self.push(level + 1, index, root),
-            None => Ok(()),
-        }
-    }
-}
-
-impl Tiles for Growth<'_> {
-    type Error = StoreError;
-
-    fn tile(&mut self, level: u32, index: u64) -> Result<Vec<Hash>, StoreError> {
-        let changed = self.changed.iter().find(|tile| (tile.level, tile.index) == (level, index));
-        match changed {
-            Some(tile) => Ok(tile.hashes.clone()),
-            None => self.view.tile(level, index),
-        }
-    }
-}
-
-/// A view as a source of tiles.
-pub struct ViewTiles<'a>(pub &'a mut dyn View);
-
-impl Tiles for ViewTiles<'_> {
-    type Error = StoreError;
-
-    fn tile(&mut self, level: u32, index: u64) -> Result<Vec<Hash>, StoreError> {
-        self.0.tile(level, index)
-    }
-}
-
-/// The findings of [`verify`].
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Verified {
-    /// How many entries are sealed.
-    pub sealed: u64,
-    /// How many of them have been exported and left the store: their hashes are still in the tree.
-    pub archived: u64,
-    /// How many wait to be sealed, and are not covered.
-    pub pending: u64,
-    /// How many signed heads were checked.
-    pub heads: u64,
-    /// The damage that was found; empty if there is none.
-    pub damage: Vec<Damage>,
-}
-
-/// Something in the journal that is not as it was sealed.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Damage {
-    /// An entry differs from what was sealed, or stands in another's place.
-    Altered {
-        /// The entry's number.
-        entry: u64,
-        /// Its leaf.
-        leaf: u64,
-    },
-    /// The entry of a leaf is not there, or cannot be read.
-    Missing {
-        /// The leaf.
-        leaf: u64,
-    },
-    /// The entries are as sealed, but this tile of the tree is not.
-    Tile {
-        /// The level.
-        level: u32,
-        /// The place in the level.
-        index: u64,
-    },
-    /// A signed head does not verify, or is not a head of these entries.
-    Head {
-        /// The size it claims.
-        size: u64,
-        /// Why it is not believed.
-        why: String,
-    },
-}
-
-impl std::fmt::Display for Damage {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Altered { entry, leaf } => write!(f, "entry {entry} (leaf {leaf}) was altered"),
-            Self::Missing { leaf } => {
-                write!(f, "the entry of leaf {leaf} was removed or cannot be read")
-            }
-            Self::Tile { level, index } => {
-                write!(f, "tile {level}/{index} of the tree was altered")
-            }
-            Self::Head { size, why } => {
-                write!(f, "the signed head of size {size} is not believed: {why}")
-            }
-        }
-    }
-}
-
-/// How much damage is listed before the search ends.
-const MOST_DAMAGE: usize = 100;
-
-/// Compares every sealed entry with the tree, and the tree with every signed head.
-/// `progress` is told how many of how many entries have been read.
-pub fn verify(
-    view: &mut dyn View,
-    verifier: &Verifier,
-    mut progress: impl FnMut(u64, u64),
-) -> Result<Verified, StoreError> {
-    let mut found =
-        Verified { sealed: view.newest_head()?.map_or(0, |head| head.size), ..Verified::default() };
-    let archived = view.archived()?;
-    let mut tree = Frontier::default();
-    let mut heads = Heads::default();
-    while tree.size < found.sealed && found.damage.len() < MOST_DAMAGE {
-        let (first, index) = (tree.size, tree.size / TILE);
-        let sealed = view.tile(0, index)?;
-        let count = TILE.min(found.sealed - first);
-        for (leaf, entry) in (first..).zip(view.leaf_entries(first, count)?) {
-            let sealed = sealed.get((leaf - first) as usize);
-            let left = entry.is_none() && archived.iter().any(|leaves| leaves.contains(&leaf));
-            let hash = match (left, sealed) {
-                (true, Some(hash)) => {
-                    found.archived += 1;
-                    *hash
-                }
-                _ => check_leaf(entry, leaf, sealed, &mut found.damage),
-            };
-            tree.push(hash);
-            while let Some(head) = heads.at(view, tree.size)? {
-                found.heads += 1;
-                check_head(&head, verifier, &tree, &mut found.damage);
-            }
-        }
-        progress(tree.size, found.sealed);
-    }
-    blame_tiles(view, &mut found)?;
-    found.pending = view.pending()?;
-    Ok(found)
-}
-
-/// The hash that this leaf has in the tree that the entries make. Notes damage where the sealed
-/// hash differs. An entry that cannot be read counts as missing, and the search goes on after it.
-fn check_leaf(
-    entry: Option<Entry>,
-    leaf: u64,
-    sealed: Option<&Hash>,
-    damage: &mut Vec<Damage>,
-) -> Hash {
-    match entry {
-        None => {
-            damage.push(Damage::Missing { leaf });
-            sealed.copied().unwrap_or_default()
-        }
-        Some(entry) => {
-            let hash = entry.leaf();
-            if sealed != Some(&hash) {
-                damage.push(Damage::Altered { entry: entry.id, leaf });
-            }
-            hash
-        }
-    }
-}
-
-fn check_head(
-    head: &crate::txn::Head,
-    verifier: &Verifier,
-    tree: &Frontier,
-    damage: &mut Vec<Damage>,
-) {
-    let why = match verifier.verify(&head.note) {
-        Err(error) => error.to_string(),
-        Ok(Checkpoint { size, .. }) if size != head.size => "its size was altered".into(),
-        Ok(Checkpoint { root, .. }) if root != tree.root() => {
-            "its root is not the root of the entries".into()
-        }
-        Ok(_) => return,
-    };
-    damage.push(Damage::Head { size: head.size, why });
-}
-
-/// When the newest head signs the root of the entries as they are, the entries are right and
-/// a leaf tile that disagrees is wrong.
-fn blame_tiles(view: &mut dyn View, found: &mut Verified) -> Result<(), StoreError> {
-    let heads_hold =
-        !found.damage.iter().any(|d| matches!(d, Damage::Head { .. } | Damage::Missing { .. }));
-    if heads_hold && found.heads > 0 && found.damage.len() < MOST_DAMAGE {
-        for damage in &mut found.damage {
-            if let Damage::Altered { leaf, .. } = *damage {
-                *damage = Damage::Tile { level: 0, index: leaf / TILE };
-            }
-        }
-        found.damage.dedup();
-        check_upper_tiles(view, found)?;
-    }
-    Ok(())
-}
-
-fn check_upper_tiles(view: &mut dyn View, found: &mut Verified) -> Result<(), StoreError> {
-    let (mut level, mut count) = (0, found.sealed / TILE);
-    while count > 0 {
-        for index in 0..count.div_ceil(TILE) {
-            let upper = view.tile(level + 1, index)?;
-            let children = index * TILE..count.min((index + 1) * TILE);
-            let mut intact = true;
-            for child in children {
-                let root = merkle::tile_root(&view.tile(level, child)?);
-                intact &= root.is_some() && root.as_ref() == upper.get((child % TILE) as usize);
-            }
-            if !intact {
-                found.damage.push(Damage::Tile { level: level + 1, index });
-            }
-        }
-        (level, count) = (level + 1, count / TILE);
-    }
-    Ok(())
-}
-
-/// The roots of the complete subtrees of a tree that only grows.
-#[derive(Default)]
-struct Frontier {
-    size: u64,
-    roots: Vec<Hash>,
-}
-
-impl Frontier {
-    fn push(&mut self, leaf: Hash) {
-        let mut hash = leaf;
-        for _ in 0..self.size.trailing_ones() {
-            if let Some(left) = self.roots.pop() {
-                hash = merkle::node_hash(&left, &hash);
-            }
-        }
-        self.roots.push(hash);
-        self.size += 1;
-    }
-
-    fn root(&self) -> Hash {
-        let mut roots = self.roots.iter().rev();
-        let last = roots.next().copied().unwrap_or_else(merkle::empty_root);
-        roots.fold(last, |right, left| merkle::node_hash(left, &right))
-    }
-}
-
-/// Signed heads, read ahead in order.
-#[derive(Default)]
-struct Heads {
-    ahead: std::collections::VecDeque<crate::txn::Head>,
-    read_to: u64,
-    done: bool,
-}
-
-impl Heads {
-    fn at(
+/// The reads of the journal.
+pub trait JournalView {
+    /// Journal entries after `after`, in order, at most `limit`; of one effect if named.
+    fn entries(
         &mut self,
-        view: &mut dyn View,
-        size: u64,
-    ) -> Result<Option<crate::txn::Head>, StoreError> {
-        if self.ahead.is_empty() && !self.done {
-            self.ahead = view.heads(self.read_to, 256)?.into();
-            match self.ahead.back() {
-                Some(head) => self.read_to = head.size,
-                None => self.done = true,
-            }
-        }
-        Ok(match self.ahead.front() {
-            Some(head) if head.size <= size => self.ahead.pop_front(),
-            _ => None,
-        })
+        of: Option<&Name>,
+        after: u64,
+        limit: usize,
+    ) -> Result<Vec<Entry>, StoreError>;
+
+    /// The entry that is this leaf of the tree, if both are there.
+    fn leaf_entry(&mut self, leaf: u64) -> Result<Option<Entry>, StoreError>;
+
+    /// The entries of consecutive leaves. One that is missing or cannot be read is `None`, and
+    /// the rest are read all the same.
+    fn leaf_entries(&mut self, first: u64, count: u64) -> Result<Vec<Option<Entry>>, StoreError> {
+        Ok((first..first + count).map(|leaf| self.leaf_entry(leaf).ok().flatten()).collect())
     }
+
+    /// The leaves whose entries have been exported and left the store.
+    fn archived(&mut self) -> Result<Vec<Range<u64>>, StoreError> {
+        Ok(Vec::new())
+    }
+
+    /// Which leaf this entry is, if it is sealed.
+    fn leaf_of(&mut self, entry: u64) -> Result<Option<u64>, StoreError>;
+
+    /// The number of the newest entry; 0 if there is none.
+    fn last_entry(&mut self) -> Result<u64, StoreError>;
+
+    /// Entries that are no leaves yet, in the order in which they become leaves.
+    fn unsealed(&mut self, limit: usize) -> Result<Vec<Entry>, StoreError>;
+
+    /// How many entries are no leaves yet.
+    fn pending(&mut self) -> Result<u64, StoreError>;
+
+    /// The hashes of a tile; empty if there is none.
+    fn tile(&mut self, level: u32, index: u64) -> Result<Vec<Hash>, StoreError>;
+
+    /// Signed heads with a size above `after`, in order, at most `limit`.
+    fn heads(&mut self, after: u64, limit: usize) -> Result<Vec<Head>, StoreError>;
+
+    /// The newest signed head.
+    fn newest_head(&mut self) -> Result<Option<Head>, StoreError>;
 }
 
-/// A proof that one entry is in the journal, complete in itself.
+/// The writes of the journal.
+pub trait JournalTxn {
+    /// The number for the next entry, above all that this store has given.
+    fn next_entry(&mut self) -> Result<u64, StoreError>;
+
+    /// Appends an entry under the number [`next_entry`](Self::next_entry) gave for it.
+    fn append(&mut self, entry: &Entry) -> Result<(), StoreError>;
+
+    /// Makes these entries leaves, in this order, and writes the tiles and the head they lead to.
+    fn put_head(
+        &mut self,
+        leaves: &[u64],
+        tiles: &[SealedTile],
+        head: &Head,
+    ) -> Result<(), StoreError>;
+}
+
+/// A signed head of the journal's tree, as stored.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Proof {
-    /// The entry.
-    pub entry: Entry,
-    /// Its leaf.
-    pub leaf: u64,
-    /// The hashes on the way to the root.
-    pub path: Vec<Hash>,
-    /// The signed head it leads to.
+pub struct Head {
+    /// How many leaves.
+    pub size: u64,
+    /// The signed note.
     pub note: String,
 }
 
-impl Proof {
-    /// Proves one entry; `None` if it does not exist or is not sealed yet.
-    pub fn of(view: &mut dyn View, entry: u64) -> Result<Option<Self>, StoreError> {
-        let (Some(leaf), Some(head)) = (view.leaf_of(entry)?, view.newest_head()?) else {
-            return Ok(None);
-        };
-        let Some(entry) = view.leaf_entry(leaf)? else { return Ok(None) };
-        let path = merkle::inclusion_proof(&mut ViewTiles(view), leaf, head.size)?;
-        Ok(path.map(|path| Self { entry, leaf, path, note: head.note }))
-    }
-
-    /// Whether the entry is in the tree that this key signed.
-    pub fn verify(
-        &self,
-        verifier: &Verifier,
-    ) -> Result<Checkpoint, hapax_core::checkpoint::CheckpointError> {
-        let head = verifier.verify(&self.note)?;
-        let root =
-            merkle::root_from_inclusion(&self.entry.leaf(), self.leaf, head.size, &self.path);
-        if root == Some(head.root) || planted(Bug::RootUnchecked) {
-            Ok(head)
-        } else {
-            Err(hapax_core::checkpoint::CheckpointError::Signature)
-        }
-    }
+/// A tile of the journal's tree, to be written whole.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SealedTile {
+    /// The tile's level.
+    pub level: u32,
+    /// The tile's place in its level.
+    pub index: u64,
+    /// Its hashes.
+    pub hashes: Vec<Hash>,
 }

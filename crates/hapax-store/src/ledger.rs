@@ -23,12 +23,17 @@ use hapax_core::token::Token;
 
 use crate::command::{Answer, Command, LeaseAnswer, Limits};
 use crate::dataset;
+use crate::delivery;
 use crate::error::StoreError;
 use crate::failpoint::{Point, pass};
+use crate::journal::{Head, SealedTile};
+use crate::ontology;
 use crate::outbox::{self, Attachments};
 use crate::part;
 use crate::result_index;
-use crate::txn::{Head, SealedTile, Step, Txn};
+use crate::route;
+use crate::step::Step;
+use crate::txn::Txn;
 
 /// Carries out one command. After an error the caller undoes the command's writes.
 pub fn apply(txn: &mut dyn Txn, command: &Command) -> Result<Answer, StoreError> {
@@ -86,13 +91,13 @@ pub fn apply(txn: &mut dyn Txn, command: &Command) -> Result<Answer, StoreError>
         Command::Revoke { token } => {
             txn.drop_token(*token).map(|known| Answer::Count(usize::from(known)))
         }
-        Command::Configure(routing) => outbox::configure(txn, routing),
+        Command::Configure(routing) => route::configure(txn, routing),
         Command::Register(registry) => dataset::register(txn, registry),
         Command::Declare { name, dataset } => dataset::declare(txn, name, dataset.as_ref()),
         Command::Keep { namespace, id, ontology, actor } => {
-            result_index::keep(txn, namespace, id, ontology.as_ref(), actor)
+            ontology::keep(txn, namespace, id, ontology.as_ref(), actor)
         }
-        Command::Attend(heard) => result_index::attend(txn, heard),
+        Command::Attend(heard) => result_index::record_accesses(txn, heard),
         Command::Evict { namespace, which, limit } => {
             result_index::evict(txn, namespace, which, *limit).map(Answer::Count)
         }
@@ -103,10 +108,10 @@ pub fn apply(txn: &mut dyn Txn, command: &Command) -> Result<Answer, StoreError>
             let now = txn.now();
             txn.redrive(redrive, now).map(Answer::Count)
         }
-        Command::Share { lease, keep } => outbox::share(txn, *lease, keep),
+        Command::Share { lease, keep } => delivery::share(txn, *lease, keep),
         Command::Retire { lease } => txn.drop_dispatcher(*lease).map(|()| Answer::Count(0)),
         Command::Dispatch { lease, landed, over, departing } => {
-            outbox::dispatch(txn, *lease, landed, over, departing)
+            delivery::dispatch(txn, *lease, landed, over, departing)
         }
     }
 }
@@ -376,8 +381,8 @@ fn settle(
     check_note(telling.note.as_deref())?;
     part::check(telling.part.as_ref())?;
     let now = txn.now();
-    if let (Report::Succeeded(_), Some(shelved)) = (report, &telling.shelved) {
-        result_index::check_version(txn, &name.namespace, shelved)?;
+    if let (Report::Succeeded(_), Some(entry)) = (report, &telling.index_entry) {
+        ontology::check_version(txn, &name.namespace, entry)?;
     }
     let current = one(txn, name)?;
     let over = match current.as_ref().and_then(|effect| effect.bound.as_ref()) {
@@ -395,9 +400,10 @@ fn settle(
         if let Some(part) = &telling.part {
             txn.put_part(name, part)?;
         }
-        if let (State::Succeeded(outcome), Some(shelved)) = (&change.effect.state, &telling.shelved)
+        if let (State::Succeeded(outcome), Some(entry)) =
+            (&change.effect.state, &telling.index_entry)
         {
-            txn.shelve(name, shelved, outcome.size(), now)?;
+            txn.put_index_entry(name, entry, outcome.size(), now)?;
         }
     } else if let (Settled::Fenced(_), Report::Succeeded(outcome)) = (&settled, report) {
         contradict(txn, now, name, current.as_ref(), attempt, *outcome.digest().as_bytes())?;

@@ -1,35 +1,56 @@
 //! The seam between hapax and a database.
 //!
-//! [`Store`] is what the engine talks to. A backend implements [`View`] and [`Txn`], which
-//! load and write rows, and [`ledger::apply`] does the rest: it loads, asks `hapax-core`, and
-//! writes. No backend decides anything, and no SQL crosses this line.
+//! [`Store`] is what the engine talks to. For each noun a backend implements the trait that reads
+//! its rows and the one that writes them; [`View`] and [`Txn`] are the sums. [`ledger::apply`] does
+//! the rest: it loads, asks `hapax-core`, and writes. No backend decides anything, and no SQL
+//! crosses this line.
 //!
 //! [`MemoryStore`] is the oracle the others are compared with, and is public for your own
 //! tests. [`conformance!`] runs the one suite that defines what a store is.
 
 mod clock;
 mod command;
+mod effect;
+mod epoch;
 mod error;
+mod lease;
+mod lock;
 mod memory;
+mod step;
+mod token;
 mod txn;
 
 pub mod conformance;
 pub mod dataset;
+pub mod delivery;
 #[doc(hidden)]
 pub mod failpoint;
 pub mod journal;
 pub mod ledger;
+pub mod ontology;
 pub mod outbox;
 pub mod part;
 pub mod result_index;
+pub mod route;
 
 pub use clock::{Clock, ManualClock};
 pub use command::{
     Answer, Command, Job, LeaseAnswer, Limits, Reading, Store, call, call_here, read,
 };
+pub use dataset::{DatasetTxn, DatasetView};
+pub use delivery::{DeliveryTxn, DeliveryView};
+pub use effect::{EffectTxn, EffectView, Filter, Found};
+pub use epoch::{EpochTxn, EpochView};
 pub use error::StoreError;
+pub use journal::{Head, JournalTxn, JournalView, SealedTile};
+pub use lease::{LeaseTxn, LeaseView};
+pub use lock::{LockTxn, LockView};
 pub use memory::MemoryStore;
+pub use ontology::{OntologyTxn, OntologyView};
 pub use outbox::{OutboxTxn, OutboxView};
 pub use part::{PartTxn, PartView};
-pub use result_index::{ShelfTxn, ShelfView};
-pub use txn::{Filter, Found, Head, SealedTile, Step, Txn, View};
+pub use result_index::{ResultIndexTxn, ResultIndexView};
+pub use route::{RouteTxn, RouteView};
+pub use step::{Step, StepTxn, StepView};
+pub use token::{TokenTxn, TokenView};
+pub use txn::{Txn, View};

@@ -1,77 +1,41 @@
-//! Cached results, and the ontologies they are made from.
+//! The result index at the seam: by what cached results are found, and when they were last used.
 
-use hapax_core::attempt::Fence;
-use hapax_core::fingerprint::Fingerprint;
-use hapax_core::json::Json;
-use hapax_core::key::Key;
 use hapax_core::name::{Name, Namespace};
-use hapax_core::outbox::{Event, Payload};
-use hapax_core::outcome::Outcome;
 use hapax_core::result_index::{
-    CacheAccess, CacheStats, Evict, IndexEntry, IndexedResult, Ontology, ResultFilter,
+    CacheAccess, CacheStats, Evict, IndexEntry, IndexedResult, ResultFilter,
 };
 use hapax_core::time::Now;
 
 use crate::command::{Answer, Limits};
 use crate::error::StoreError;
-use crate::ledger::{self, Done, EntryNote};
 use crate::txn::Txn;
 
-/// The reads of results and ontologies.
-pub trait ShelfView {
-    /// An ontology.
-    fn ontology(&mut self, namespace: &Namespace, id: &str)
-    -> Result<Option<Ontology>, StoreError>;
-
-    /// Its version alone. In a transaction the version stays the same until that ends.
-    fn ontology_version(
-        &mut self,
-        namespace: &Namespace,
-        id: &str,
-    ) -> Result<Option<String>, StoreError>;
-
-    /// All ontologies by id, without their content.
-    fn ontologies(&mut self, namespace: &Namespace) -> Result<Vec<Ontology>, StoreError>;
-
+/// The reads of the result index.
+pub trait ResultIndexView {
     /// The results that clients requested, most recently used first.
-    fn shelved(
+    fn indexed_results(
         &mut self,
         namespace: &Namespace,
         sought: &ResultFilter,
     ) -> Result<Vec<IndexedResult>, StoreError>;
 
     /// Counts and size of the results.
-    fn stock(&mut self, namespace: &Namespace) -> Result<CacheStats, StoreError>;
+    fn cache_stats(&mut self, namespace: &Namespace) -> Result<CacheStats, StoreError>;
 }
 
-/// The writes of results and ontologies.
-pub trait ShelfTxn {
-    /// The version of an ontology that is about to change. No other writer changes it meanwhile.
-    fn hold_ontology(
-        &mut self,
-        namespace: &Namespace,
-        id: &str,
-    ) -> Result<Option<String>, StoreError>;
-
-    /// Replaces an ontology, or removes it.
-    fn put_ontology(
-        &mut self,
-        namespace: &Namespace,
-        id: &str,
-        ontology: Option<&Ontology>,
-    ) -> Result<(), StoreError>;
-
+/// The writes of the result index.
+pub trait ResultIndexTxn {
     /// Writes the index entry of an effect's result, last used now.
-    fn shelve(
+    fn put_index_entry(
         &mut self,
         name: &Name,
-        shelved: &IndexEntry,
+        entry: &IndexEntry,
         bytes: u64,
         now: Now,
     ) -> Result<(), StoreError>;
 
     /// Records cache accesses. A hit, or a part that was used, counts as used now.
-    fn attend(&mut self, heard: &[CacheAccess], now: Now) -> Result<(), StoreError>;
+    fn record_accesses(&mut self, accesses: &[CacheAccess], now: Now) -> Result<(), StoreError>;
 
     /// Removes results and their effects, except those that are being made again.
     fn evict(
@@ -82,68 +46,18 @@ pub trait ShelfTxn {
     ) -> Result<usize, StoreError>;
 }
 
-/// Replaces an ontology, or removes it. If its version changes, an event is recorded, and a notice
-/// is raised that every node must act upon.
-pub(crate) fn keep(
-    txn: &mut dyn Txn,
-    namespace: &Namespace,
-    id: &str,
-    ontology: Option<&Ontology>,
-    actor: &str,
-) -> Result<Answer, StoreError> {
-    check(id, ontology)?;
-    ledger::check_length("the actor", actor)?;
-    let before = txn.hold_ontology(namespace, id)?;
-    let after = ontology.map(|ontology| ontology.version.clone());
-    if before.is_none() && after.is_some() && txn.ontologies(namespace)?.len() >= Limits::ONTOLOGIES
-    {
-        let most = Limits::ONTOLOGIES;
-        return Err(StoreError::Invalid(format!("there are {most} ontologies; remove some")));
-    }
-    let now = txn.now();
-    let ontology = ontology.map(|ontology| Ontology { updated: now.wall, ..ontology.clone() });
-    txn.put_ontology(namespace, id, ontology.as_ref())?;
-    if before != after {
-        record_change(txn, now, namespace, id, (before.as_deref(), after.as_deref()), actor)?;
-        txn.raise_notice()?;
-    }
-    Ok(Answer::Kept { before })
-}
-
-fn check(id: &str, ontology: Option<&Ontology>) -> Result<(), StoreError> {
-    let refuse = |what: String| Err(StoreError::Invalid(what));
-    if id.is_empty() || id.len() > Limits::ONTOLOGY_ID {
-        return refuse(format!("an ontology's id has 1 to {} bytes", Limits::ONTOLOGY_ID));
-    }
-    let Some(ontology) = ontology else { return Ok(()) };
-    let size = ontology.content.len() + ontology.metadata.len();
-    if size > Limits::ONTOLOGY {
-        return refuse(format!("an ontology of {size} bytes; at most {}", Limits::ONTOLOGY));
-    }
-    ledger::check_length("the version", &ontology.version)
-}
-
-/// Refuses a result whose ontology has changed since.
-pub(crate) fn check_version(
-    txn: &mut dyn Txn,
-    namespace: &Namespace,
-    shelved: &IndexEntry,
-) -> Result<(), StoreError> {
-    match txn.ontology_version(namespace, &shelved.ontology)? {
-        Some(version) if version == shelved.version => Ok(()),
-        _ => Err(StoreError::Superseded(shelved.ontology.clone())),
-    }
-}
-
 /// Records cache accesses.
-pub(crate) fn attend(txn: &mut dyn Txn, heard: &[CacheAccess]) -> Result<Answer, StoreError> {
-    if heard.len() > Limits::HEARD {
-        let most = Limits::HEARD;
+pub(crate) fn record_accesses(
+    txn: &mut dyn Txn,
+    accesses: &[CacheAccess],
+) -> Result<Answer, StoreError> {
+    if accesses.len() > Limits::ACCESSES {
+        let most = Limits::ACCESSES;
         return Err(StoreError::Invalid(format!("at most {most} are written down at once")));
     }
     let now = txn.now();
-    txn.attend(heard, now)?;
-    Ok(Answer::Count(heard.len()))
+    txn.record_accesses(accesses, now)?;
+    Ok(Answer::Count(accesses.len()))
 }
 
 /// Removes results. Nodes may still replay a result from their caches if it was evicted for want of
@@ -159,47 +73,4 @@ pub(crate) fn evict(
         txn.raise_notice()?;
     }
     Ok(evicted)
-}
-
-/// Records a change of an ontology as an effect of its own, with an event for followers.
-fn record_change(
-    txn: &mut dyn Txn,
-    now: Now,
-    namespace: &Namespace,
-    id: &str,
-    (before, after): (Option<&str>, Option<&str>),
-    actor: &str,
-) -> Result<(), StoreError> {
-    let fence = Fence(txn.next_entry()?);
-    let digest = Fingerprint::of_parts(&[id.as_bytes(), &fence.0.to_be_bytes()]);
-    let what = format!("{id}: {} → {}", before.unwrap_or("none"), after.unwrap_or("none"));
-    let done = Done {
-        name: Name { namespace: namespace.clone(), key: Key::from_bytes(*digest.as_bytes()) },
-        fingerprint: digest,
-        label: CHANGED.into(),
-        outcome: Outcome::from(after.unwrap_or_default()),
-        event: Some(change(now, id, before, after)?),
-        told: EntryNote::by(actor, &what),
-    };
-    ledger::record_done(txn, now, fence, done)
-}
-
-/// The name of the event that announces a change.
-pub const CHANGED: &str = "ontology-updated";
-
-fn change(
-    now: Now,
-    id: &str,
-    before: Option<&str>,
-    after: Option<&str>,
-) -> Result<Event, StoreError> {
-    let version = |version: Option<&str>| version.map_or(Json::Null, Json::text);
-    let payload = Json::object([
-        ("newVersion", version(after)),
-        ("oldVersion", version(before)),
-        ("ontologyId", Json::text(id)),
-        ("timestamp", Json::number(now.wall.0.max(0) as u64)),
-    ]);
-    let payload = Payload::of(&payload).map_err(|error| StoreError::Invalid(error.to_string()))?;
-    Ok(Event::new(CHANGED, "ontologies", payload))
 }

@@ -48,8 +48,8 @@ impl Claim {
 
     /// Adds the outcome to the result index, as a result that may be forgotten. It is recorded only
     /// if it was made from the present version of its ontology.
-    pub fn shelve(&self, shelved: IndexEntry) {
-        self.told.lock().shelved = Some(shelved);
+    pub fn index_result(&self, entry: IndexEntry) {
+        self.told.lock().index_entry = Some(entry);
     }
 
     /// The data to keep of this part, whatever the result. See

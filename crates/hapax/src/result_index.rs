@@ -3,7 +3,7 @@
 pub use hapax_core::result_index::{
     CacheAccess, CacheStats, Evict, IndexEntry, IndexedResult, Ontology, ResultFilter, What,
 };
-pub use hapax_store::result_index::CHANGED;
+pub use hapax_store::ontology::CHANGED;
 use hapax_store::{Answer, Command, StoreError, call, read};
 
 use crate::engine::Hapax;
@@ -73,20 +73,20 @@ impl Hapax {
     }
 
     /// Results that callers asked for, the most recently used first.
-    pub async fn shelved(&self, sought: ResultFilter) -> Result<Vec<IndexedResult>, Error> {
+    pub async fn indexed_results(&self, sought: ResultFilter) -> Result<Vec<IndexedResult>, Error> {
         let namespace = self.namespace.clone();
-        Ok(read(&*self.inner.store, move |view| view.shelved(&namespace, &sought)).await?)
+        Ok(read(&*self.inner.store, move |view| view.indexed_results(&namespace, &sought)).await?)
     }
 
     /// The size of the result index.
-    pub async fn stock(&self) -> Result<CacheStats, Error> {
+    pub async fn cache_stats(&self) -> Result<CacheStats, Error> {
         let namespace = self.namespace.clone();
-        Ok(read(&*self.inner.store, move |view| view.stock(&namespace)).await?)
+        Ok(read(&*self.inner.store, move |view| view.cache_stats(&namespace)).await?)
     }
 
     /// Records how requests used the results. At most 4,096 at once.
-    pub async fn attend(&self, heard: Vec<CacheAccess>) -> Result<(), Error> {
-        self.count(Command::Attend(heard)).await.map(drop)
+    pub async fn record_accesses(&self, accesses: Vec<CacheAccess>) -> Result<(), Error> {
+        self.count(Command::Attend(accesses)).await.map(drop)
     }
 
     /// Removes results, and returns how many. Unless the oldest results make room, they are gone

@@ -21,7 +21,7 @@ fn ontology(version: &str) -> Ontology {
     }
 }
 
-fn shelved(ontology: &str, version: &str) -> IndexEntry {
+fn index_entry(ontology: &str, version: &str) -> IndexEntry {
     IndexEntry {
         ontology: ontology.into(),
         version: version.into(),
@@ -40,20 +40,15 @@ impl Bench<'_> {
         }
     }
 
-    fn settle_shelved(
-        &self,
-        n: u8,
-        attempt: u8,
-        shelved: IndexEntry,
-    ) -> Result<Answer, StoreError> {
+    fn settle_indexed(&self, n: u8, attempt: u8, entry: IndexEntry) -> Result<Answer, StoreError> {
         let report = Report::Succeeded(Outcome::from("12 entities"));
-        let telling = Attachments { shelved: Some(shelved), ..Attachments::default() };
+        let telling = Attachments { index_entry: Some(entry), ..Attachments::default() };
         self.settle_telling(n, super::attempt(attempt), report, telling)
     }
 
-    fn shelve(&self, n: u8, shelved: IndexEntry) {
+    fn index(&self, n: u8, entry: IndexEntry) {
         self.claim(n, ask(n));
-        let settled = self.settle_shelved(n, n, shelved);
+        let settled = self.settle_indexed(n, n, entry);
         assert!(matches!(settled, Ok(Answer::Settle(Settled::Recorded))), "{settled:?}");
     }
 
@@ -66,11 +61,11 @@ impl Bench<'_> {
 
     fn results(&self) -> Vec<IndexedResult> {
         let sought = ResultFilter { limit: 100, ..ResultFilter::default() };
-        self.view(move |view| view.shelved(&Namespace::default(), &sought))
+        self.view(move |view| view.indexed_results(&Namespace::default(), &sought))
     }
 
     fn keys(&self) -> Vec<Key> {
-        self.results().into_iter().map(|shelf| shelf.key).collect()
+        self.results().into_iter().map(|result| result.key).collect()
     }
 
     fn notice(&self) -> u64 {
@@ -120,12 +115,12 @@ cases! {
         b.keep(IRI, Some(ontology("v1")));
         b.claim(1, ask(1));
         b.keep(IRI, Some(ontology("v2")));
-        let late = b.settle_shelved(1, 1, shelved(IRI, "v1"));
+        let late = b.settle_indexed(1, 1, index_entry(IRI, "v1"));
         assert!(matches!(late, Err(StoreError::Superseded(_))), "{late:?}");
         assert_eq!(b.results(), []);
-        let late = b.settle_shelved(1, 1, shelved("https://example.org/gone", "v1"));
+        let late = b.settle_indexed(1, 1, index_entry("https://example.org/gone", "v1"));
         assert!(matches!(late, Err(StoreError::Superseded(_))), "{late:?}");
-        let fresh = b.settle_shelved(1, 1, shelved(IRI, "v2"));
+        let fresh = b.settle_indexed(1, 1, index_entry(IRI, "v2"));
         assert!(matches!(fresh, Ok(Answer::Settle(Settled::Recorded))), "{fresh:?}");
         assert_eq!(b.keys(), [name(1).key]);
     }
@@ -134,49 +129,49 @@ cases! {
     /// use.
     a_result_is_found_by_what_it_was_made_from: |b| {
         b.keep(IRI, Some(ontology("v1")));
-        b.shelve(1, shelved(IRI, "v1"));
+        b.index(1, index_entry(IRI, "v1"));
         b.clock.advance(10);
-        let other = IndexEntry { text_hash: "00".into(), ..shelved(IRI, "v1") };
-        b.shelve(2, other.clone());
-        b.shelve(3, IndexEntry { whole: false, ..other });
+        let other = IndexEntry { text_hash: "00".into(), ..index_entry(IRI, "v1") };
+        b.index(2, other.clone());
+        b.index(3, IndexEntry { whole: false, ..other });
         let found = b.results();
-        assert_eq!(found.iter().map(|shelf| shelf.key).collect::<Vec<_>>(), [name(2).key, name(1).key]);
-        assert_eq!((&found[1].shelved, found[1].bytes), (&shelved(IRI, "v1"), 11));
+        assert_eq!(found.iter().map(|result| result.key).collect::<Vec<_>>(), [name(2).key, name(1).key]);
+        assert_eq!((&found[1].entry, found[1].bytes), (&index_entry(IRI, "v1"), 11));
         assert_eq!(found[1].created, Timestamp(found[0].created.0 - 10));
         let sought = ResultFilter { text_hash: Some("00".into()), limit: 9, ..ResultFilter::default() };
-        let by_text = b.view(move |view| view.shelved(&Namespace::default(), &sought));
+        let by_text = b.view(move |view| view.indexed_results(&Namespace::default(), &sought));
         assert_eq!(by_text.len(), 1);
         let sought = ResultFilter { ontology: Some("x".into()), limit: 9, ..ResultFilter::default() };
-        let by_other = b.view(move |view| view.shelved(&Namespace::default(), &sought));
+        let by_other = b.view(move |view| view.indexed_results(&Namespace::default(), &sought));
         assert_eq!(by_other, []);
-        let stock = b.view(|view| view.stock(&Namespace::default()));
-        assert_eq!(stock, CacheStats { whole: 2, parts: 1, bytes: 33 });
+        let stats = b.view(|view| view.cache_stats(&Namespace::default()));
+        assert_eq!(stats, CacheStats { whole: 2, parts: 1, bytes: 33 });
         let elsewhere = Namespace::new("elsewhere").expect("a name");
-        let stock = b.view(move |view| view.stock(&elsewhere));
-        assert_eq!(stock, CacheStats::default());
+        let stats = b.view(move |view| view.cache_stats(&elsewhere));
+        assert_eq!(stats, CacheStats::default());
     }
 
     /// Proves X-6: the least recently used results go first, and a removed result is granted again
     /// like a new one.
     results_are_removed_by_last_use: |b| {
         b.keep(IRI, Some(ontology("v1")));
-        b.shelve(4, IndexEntry { whole: false, ..shelved(IRI, "v1") });
+        b.index(4, IndexEntry { whole: false, ..index_entry(IRI, "v1") });
         for n in 1..=3 {
             b.clock.advance(10);
-            b.shelve(n, shelved(IRI, "v1"));
+            b.index(n, index_entry(IRI, "v1"));
         }
         b.clock.advance(10);
-        let heard = |n: u8, what| CacheAccess {
+        let access = |n: u8, what| CacheAccess {
             name: name(n), ontology: IRI.into(), what, times: 3, about: "{}".into(),
         };
-        let told = vec![heard(1, What::Hit), heard(2, What::Miss), heard(4, What::Used)];
-        let attended = b.run(Command::Attend(told));
-        assert!(matches!(attended, Ok(Answer::Count(3))), "{attended:?}");
+        let accesses = vec![access(1, What::Hit), access(2, What::Miss), access(4, What::Used)];
+        let recorded = b.run(Command::Attend(accesses));
+        assert!(matches!(recorded, Ok(Answer::Count(3))), "{recorded:?}");
         let noticed = b.notice();
         assert_eq!(b.evict(Evict::Oldest, 2), 2);
         assert_eq!((b.keys(), b.notice()), (vec![name(1).key], noticed));
-        let stock = b.view(|view| view.stock(&Namespace::default()));
-        assert_eq!((stock.whole, stock.parts), (1, 1), "a part that was used is still there");
+        let stats = b.view(|view| view.cache_stats(&Namespace::default()));
+        assert_eq!((stats.whole, stats.parts), (1, 1), "a part that was used is still there");
         assert!(matches!(b.claim(1, ask(9)), Verdict::Replayed { .. }));
         assert!(matches!(b.claim(2, ask(9)), Verdict::Granted(_)));
     }
@@ -185,14 +180,14 @@ cases! {
     only_the_results_of_one_ontology_are_removed: |b| {
         b.keep(IRI, Some(ontology("v1")));
         b.keep("o2", Some(Ontology { id: "o2".into(), ..ontology("w1") }));
-        b.shelve(1, shelved(IRI, "v1"));
-        b.shelve(2, shelved("o2", "w1"));
-        b.shelve(3, IndexEntry { whole: false, ..shelved(IRI, "v1") });
+        b.index(1, index_entry(IRI, "v1"));
+        b.index(2, index_entry("o2", "w1"));
+        b.index(3, IndexEntry { whole: false, ..index_entry(IRI, "v1") });
         b.keep(IRI, Some(ontology("v2")));
-        b.shelve(4, shelved(IRI, "v2"));
+        b.index(4, index_entry(IRI, "v2"));
         // This result was recorded, has expired, and is being made again.
         b.claim(5, Ask { ttl_ms: Some(10), ..ask(5) });
-        let made = b.settle_shelved(5, 5, shelved("o2", "w1"));
+        let made = b.settle_indexed(5, 5, index_entry("o2", "w1"));
         assert!(matches!(made, Ok(Answer::Settle(Settled::Recorded))), "{made:?}");
         b.clock.advance(20);
         assert!(matches!(b.claim(5, ask(55)), Verdict::Granted(_)));
@@ -205,19 +200,19 @@ cases! {
         assert_eq!(b.evict(Evict::One(name(2).key), 100), 1);
         assert_eq!(b.evict(Evict::One(name(5).key), 100), 0);
         assert_eq!(b.evict(Evict::Of { ontology: IRI.into() }, 100), 1);
-        b.shelve(6, shelved("o2", "w1"));
+        b.index(6, index_entry("o2", "w1"));
         assert_eq!(b.evict(Evict::All, 100), 1);
         assert_eq!((b.keys(), b.evict(Evict::All, 100)), (vec![name(5).key], 0));
-        let again = b.settle_shelved(5, 55, shelved("o2", "w1"));
+        let again = b.settle_indexed(5, 55, index_entry("o2", "w1"));
         assert!(matches!(again, Ok(Answer::Settle(Settled::Recorded))), "{again:?}");
         assert_eq!(b.evict(Evict::All, 100), 1);
     }
 
     /// Proves X-6: an expired result has no index entry.
-    an_expired_result_leaves_the_shelf: |b| {
+    an_expired_result_leaves_the_index: |b| {
         b.keep(IRI, Some(ontology("v1")));
         b.claim(1, Ask { ttl_ms: Some(50), ..ask(1) });
-        let settled = b.settle_shelved(1, 1, shelved(IRI, "v1"));
+        let settled = b.settle_indexed(1, 1, index_entry(IRI, "v1"));
         assert!(matches!(settled, Ok(Answer::Settle(Settled::Recorded))), "{settled:?}");
         b.clock.advance(60);
         assert!(matches!(b.run(Command::Sweep { limit: 10 }), Ok(Answer::Count(1))));

@@ -1,4 +1,4 @@
-//! Cached results and their ontologies, in memory.
+//! The result index, in memory.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -6,124 +6,68 @@ use std::collections::BTreeMap;
 use hapax_core::effect::StateName;
 use hapax_core::name::{Name, Namespace};
 use hapax_core::result_index::{
-    CacheAccess, CacheStats, Evict, IndexEntry, IndexedResult, Ontology, ResultFilter,
+    CacheAccess, CacheStats, Evict, IndexEntry, IndexedResult, ResultFilter,
 };
 use hapax_core::time::Now;
 
 use super::MemoryTxn;
 use crate::error::StoreError;
-use crate::result_index::{ShelfTxn, ShelfView};
+use crate::result_index::{ResultIndexTxn, ResultIndexView};
 
-#[derive(Default)]
-#[cfg_attr(feature = "proof", derive(Clone))]
-pub(super) struct Shelves {
-    pub(super) results: BTreeMap<Name, IndexedResult>,
-    ontologies: BTreeMap<(Namespace, String), Ontology>,
-}
-
-impl Shelves {
-    fn of<'a>(
-        &'a self,
-        namespace: &'a Namespace,
-    ) -> impl Iterator<Item = (&'a Name, &'a IndexedResult)> {
-        self.results.iter().filter(move |(name, _)| name.namespace == *namespace)
-    }
-}
-
-impl ShelfView for MemoryTxn<'_> {
-    fn ontology(
-        &mut self,
-        namespace: &Namespace,
-        id: &str,
-    ) -> Result<Option<Ontology>, StoreError> {
-        let place = (namespace.clone(), id.to_owned());
-        Ok(self.tables.shelf.ontologies.get(&place).cloned())
-    }
-
-    fn ontology_version(
-        &mut self,
-        namespace: &Namespace,
-        id: &str,
-    ) -> Result<Option<String>, StoreError> {
-        Ok(self.ontology(namespace, id)?.map(|ontology| ontology.version))
-    }
-
-    fn ontologies(&mut self, namespace: &Namespace) -> Result<Vec<Ontology>, StoreError> {
-        let ours = self.tables.shelf.ontologies.iter().filter(|((of, _), _)| of == namespace);
-        let listed = |ontology: &Ontology| Ontology { content: String::new(), ..ontology.clone() };
-        Ok(ours.map(|(_, ontology)| listed(ontology)).collect())
-    }
-
-    fn shelved(
+impl ResultIndexView for MemoryTxn<'_> {
+    fn indexed_results(
         &mut self,
         namespace: &Namespace,
         sought: &ResultFilter,
     ) -> Result<Vec<IndexedResult>, StoreError> {
-        let wanted = |shelf: &&IndexedResult| {
-            let IndexEntry { ontology, text_hash, whole, .. } = &shelf.shelved;
+        let wanted = |result: &&IndexedResult| {
+            let IndexEntry { ontology, text_hash, whole, .. } = &result.entry;
             *whole
                 && sought.ontology.as_ref().is_none_or(|wanted| wanted == ontology)
                 && sought.text_hash.as_ref().is_none_or(|wanted| wanted == text_hash)
         };
-        let results = self.tables.shelf.of(namespace).map(|(_, shelf)| shelf);
+        let results = self.tables.result_index.of(namespace).map(|(_, result)| result);
         let mut found: Vec<IndexedResult> = results.filter(wanted).cloned().collect();
-        found.sort_by_key(|shelf| (Reverse(shelf.used), shelf.key));
+        found.sort_by_key(|result| (Reverse(result.used), result.key));
         found.truncate(sought.limit);
         Ok(found)
     }
 
-    fn stock(&mut self, namespace: &Namespace) -> Result<CacheStats, StoreError> {
-        let mut stock = CacheStats::default();
-        for (_, shelf) in self.tables.shelf.of(namespace) {
-            stock.bytes += shelf.bytes;
-            match shelf.shelved.whole {
-                true => stock.whole += 1,
-                false => stock.parts += 1,
+    fn cache_stats(&mut self, namespace: &Namespace) -> Result<CacheStats, StoreError> {
+        let mut stats = CacheStats::default();
+        for (_, result) in self.tables.result_index.of(namespace) {
+            stats.bytes += result.bytes;
+            match result.entry.whole {
+                true => stats.whole += 1,
+                false => stats.parts += 1,
             }
         }
-        Ok(stock)
+        Ok(stats)
     }
 }
 
-impl ShelfTxn for MemoryTxn<'_> {
-    fn hold_ontology(
-        &mut self,
-        namespace: &Namespace,
-        id: &str,
-    ) -> Result<Option<String>, StoreError> {
-        self.ontology_version(namespace, id)
-    }
-
-    fn put_ontology(
-        &mut self,
-        namespace: &Namespace,
-        id: &str,
-        ontology: Option<&Ontology>,
-    ) -> Result<(), StoreError> {
-        let place = (namespace.clone(), id.to_owned());
-        self.set(|tables| &mut tables.shelf.ontologies, place, ontology.cloned());
-        Ok(())
-    }
-
-    fn shelve(
+impl ResultIndexTxn for MemoryTxn<'_> {
+    fn put_index_entry(
         &mut self,
         name: &Name,
-        shelved: &IndexEntry,
+        entry: &IndexEntry,
         bytes: u64,
         now: Now,
     ) -> Result<(), StoreError> {
         let (created, used) = (now.wall, now.wall);
-        let shelf = IndexedResult { key: name.key, shelved: shelved.clone(), bytes, created, used };
-        self.set(|tables| &mut tables.shelf.results, name.clone(), Some(shelf));
+        let result = IndexedResult { key: name.key, entry: entry.clone(), bytes, created, used };
+        self.set(|tables| &mut tables.result_index.results, name.clone(), Some(result));
         Ok(())
     }
 
     /// This store lists no accesses, so it keeps only the time of the last use.
-    fn attend(&mut self, heard: &[CacheAccess], now: Now) -> Result<(), StoreError> {
-        for CacheAccess { name, what, .. } in heard {
-            if let (true, Some(shelf)) = (what.is_use(), self.tables.shelf.results.get(name)) {
-                let shelf = IndexedResult { used: now.wall, ..shelf.clone() };
-                self.set(|tables| &mut tables.shelf.results, name.clone(), Some(shelf));
+    fn record_accesses(&mut self, accesses: &[CacheAccess], now: Now) -> Result<(), StoreError> {
+        for CacheAccess { name, what, .. } in accesses {
+            if let (true, Some(result)) =
+                (what.is_use(), self.tables.result_index.results.get(name))
+            {
+                let result = IndexedResult { used: now.wall, ..result.clone() };
+                self.set(|tables| &mut tables.result_index.results, name.clone(), Some(result));
             }
         }
         Ok(())
@@ -138,15 +82,15 @@ impl ShelfTxn for MemoryTxn<'_> {
         let tables = &*self.tables;
         let current = |ontology: &str| {
             let place = (namespace.clone(), ontology.to_owned());
-            tables.shelf.ontologies.get(&place).map(|ontology| &ontology.version)
+            tables.ontologies.get(&place).map(|ontology| &ontology.version)
         };
-        let wanted = |shelf: &IndexedResult| match which {
+        let wanted = |result: &IndexedResult| match which {
             Evict::Outdated { ontology } => {
-                shelf.shelved.ontology == *ontology
-                    && current(ontology) != Some(&shelf.shelved.version)
+                result.entry.ontology == *ontology
+                    && current(ontology) != Some(&result.entry.version)
             }
-            Evict::Of { ontology } => shelf.shelved.ontology == *ontology,
-            Evict::One(key) => shelf.key == *key,
+            Evict::Of { ontology } => result.entry.ontology == *ontology,
+            Evict::One(key) => result.key == *key,
             Evict::All | Evict::Oldest => true,
         };
         let done = |name: &Name| {
@@ -154,18 +98,33 @@ impl ShelfTxn for MemoryTxn<'_> {
             effect.is_none_or(|effect| effect.state.name() == StateName::Succeeded)
         };
         let mut names: Vec<_> = tables
-            .shelf
+            .result_index
             .of(namespace)
-            .filter(|(name, shelf)| wanted(shelf) && done(name))
-            .map(|(name, shelf)| (shelf.used, name.clone()))
+            .filter(|(name, result)| wanted(result) && done(name))
+            .map(|(name, result)| (result.used, name.clone()))
             .collect();
         names.sort();
         names.truncate(limit);
         for (_, name) in &names {
             self.set(|tables| &mut tables.effects, name.clone(), None);
-            self.set(|tables| &mut tables.shelf.results, name.clone(), None);
+            self.set(|tables| &mut tables.result_index.results, name.clone(), None);
             self.set(|tables| &mut tables.parts, name.clone(), None);
         }
         Ok(names.len())
+    }
+}
+
+#[derive(Default)]
+#[cfg_attr(feature = "proof", derive(Clone))]
+pub(super) struct ResultIndex {
+    pub(super) results: BTreeMap<Name, IndexedResult>,
+}
+
+impl ResultIndex {
+    fn of<'a>(
+        &'a self,
+        namespace: &'a Namespace,
+    ) -> impl Iterator<Item = (&'a Name, &'a IndexedResult)> {
+        self.results.iter().filter(move |(name, _)| name.namespace == *namespace)
     }
 }

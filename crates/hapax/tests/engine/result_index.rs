@@ -27,7 +27,7 @@ fn ontology(version: &str) -> Option<Ontology> {
     })
 }
 
-fn shelved(version: &str) -> IndexEntry {
+fn index_entry(version: &str) -> IndexEntry {
     IndexEntry {
         ontology: IRI.into(),
         version: version.into(),
@@ -78,7 +78,7 @@ async fn a_change_is_heard_of_everywhere_before_it_returns() {
     let late = tokio::spawn({
         let (started, finish) = (started.clone(), finish.clone());
         there.effect(key(1)).run(move |claim| async move {
-            claim.shelve(shelved("v1"));
+            claim.index_result(index_entry("v1"));
             started.notify_one();
             finish.notified().await;
             ok("of v1")
@@ -96,11 +96,11 @@ async fn a_change_is_heard_of_everywhere_before_it_returns() {
     let told = late.await.unwrap();
     assert!(matches!(told, Err(Error::Store(StoreError::Superseded(_)))), "{told:?}");
     assert_eq!(
-        here.shelved(ResultFilter { limit: 9, ..ResultFilter::default() }).await.unwrap(),
+        here.indexed_results(ResultFilter { limit: 9, ..ResultFilter::default() }).await.unwrap(),
         []
     );
     let again = there.effect(key(1)).run(|claim| async move {
-        claim.shelve(shelved("v2"));
+        claim.index_result(index_entry("v2"));
         ok("of v2")
     });
     assert_eq!(again.await.unwrap().how, How::Executed);
@@ -114,7 +114,7 @@ async fn what_is_removed_is_gone_from_every_memory() {
     here.keep_ontology(IRI, ontology("v1"), "ada").await.unwrap();
     let extract = |node: &Hapax, says: &'static str| {
         node.effect(key(1)).ttl(Duration::from_secs(3600)).run(move |claim| async move {
-            claim.shelve(shelved("v1"));
+            claim.index_result(index_entry("v1"));
             ok(says)
         })
     };

@@ -1,0 +1,74 @@
+//! Rollback steps as rows.
+
+use hapax_core::attempt::AttemptId;
+use hapax_core::name::Name;
+use hapax_store::{Step, StepTxn, StepView, StoreError};
+use tokio_postgres::types::Type;
+
+use crate::connect::Link;
+use crate::effect::EffectRow;
+use crate::error::PgFailure;
+use crate::txn::PgTxn;
+
+impl StepView for PgTxn<'_> {
+    fn steps(&mut self, name: &Name, attempt: AttemptId) -> Result<Vec<Step>, StoreError> {
+        let place = self.place(name);
+        match self.noting(place)? {
+            Some(place) => self.noting(steps(self.link, place, attempt)),
+            None => Ok(Vec::new()),
+        }
+    }
+}
+
+impl StepTxn for PgTxn<'_> {
+    fn push_step(
+        &mut self,
+        name: &Name,
+        attempt: AttemptId,
+        step: &Step,
+    ) -> Result<(), StoreError> {
+        self.may_write()?;
+        let id = self.namespace(&name.namespace);
+        let place = (self.noting(id)?, name.key);
+        self.noting(push_step(self.link, place, attempt, step))
+    }
+}
+
+/// The steps an attempt registered, in order.
+fn steps(
+    link: &Link,
+    (namespace, key): EffectRow,
+    attempt: AttemptId,
+) -> Result<Vec<Step>, PgFailure> {
+    let rows = link.query(
+        "SELECT name, payload FROM hapax.step WHERE attempt = $1 AND namespace = $2 AND key = $3
+         ORDER BY id",
+        &[
+            (&&attempt.as_bytes()[..], Type::BYTEA),
+            (&namespace, Type::INT4),
+            (&&key.as_bytes()[..], Type::BYTEA),
+        ],
+    )?;
+    rows.iter().map(|row| Ok(Step { name: row.try_get(0)?, payload: row.try_get(1)? })).collect()
+}
+
+/// Adds a step.
+fn push_step(
+    link: &Link,
+    (namespace, key): EffectRow,
+    attempt: AttemptId,
+    step: &Step,
+) -> Result<(), PgFailure> {
+    link.execute(
+        "INSERT INTO hapax.step (namespace, key, attempt, name, payload)
+         VALUES ($1, $2, $3, $4, $5)",
+        &[
+            (&namespace, Type::INT4),
+            (&&key.as_bytes()[..], Type::BYTEA),
+            (&&attempt.as_bytes()[..], Type::BYTEA),
+            (&step.name, Type::TEXT),
+            (&step.payload, Type::BYTEA),
+        ],
+    )?;
+    Ok(())
+}
