@@ -11,7 +11,7 @@ use std::process::Command;
 use crate::run::{exists, step, target};
 
 /// The files with the decisions.
-const FILES: [&str; 8] = [
+const FILES: [&str; 19] = [
     "crates/hapax-core/src/effect.rs",
     "crates/hapax-core/src/effect/reconcile.rs",
     "crates/hapax-core/src/lease.rs",
@@ -19,7 +19,18 @@ const FILES: [&str; 8] = [
     "crates/hapax-core/src/epoch.rs",
     "crates/hapax-core/src/delivery.rs",
     "crates/hapax-core/src/retry.rs",
+    "crates/hapax-store/src/effect/claim.rs",
+    "crates/hapax-store/src/effect/expire.rs",
+    "crates/hapax-store/src/effect/judge.rs",
+    "crates/hapax-store/src/effect/record.rs",
+    "crates/hapax-store/src/effect/settle.rs",
+    "crates/hapax-store/src/epoch.rs",
+    "crates/hapax-store/src/journal/seal.rs",
+    "crates/hapax-store/src/lease.rs",
     "crates/hapax-store/src/ledger.rs",
+    "crates/hapax-store/src/limits.rs",
+    "crates/hapax-store/src/step.rs",
+    "crates/hapax-store/src/token.rs",
 ];
 
 /// The version of cargo-mutants that `mutants.txt` is worded by.

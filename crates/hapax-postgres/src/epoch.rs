@@ -29,7 +29,6 @@ impl EpochView for PgTxn<'_> {
 
 impl EpochTxn for PgTxn<'_> {
     fn put_epoch(&mut self, namespace: &Namespace, epoch: &Bound) -> Result<(), StoreError> {
-        self.may_write()?;
         let id = self.namespace(namespace);
         let id = self.noting(id)?;
         self.noting(put(self.link, id, epoch))

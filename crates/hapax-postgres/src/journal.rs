@@ -28,9 +28,9 @@ impl JournalView for PgTxn<'_> {
         limit: usize,
     ) -> Result<Vec<Entry>, StoreError> {
         let entries = match of {
-            None => after(self.link, after, limit),
+            None => entries_after(self.link, after, limit),
             Some(name) => self.place(name).and_then(|place| match place {
-                Some(place) => of(self.link, place, after, limit),
+                Some(place) => entries_of(self.link, place, after, limit),
                 None => Ok(Vec::new()),
             }),
         };
@@ -81,7 +81,6 @@ impl JournalView for PgTxn<'_> {
 
 impl JournalTxn for PgTxn<'_> {
     fn next_entry(&mut self) -> Result<u64, StoreError> {
-        self.may_write()?;
         if self.numbers.is_empty() {
             let numbers = self.noting(numbers(self.link, 1))?;
             self.numbers.extend(numbers);
@@ -91,7 +90,6 @@ impl JournalTxn for PgTxn<'_> {
     }
 
     fn append(&mut self, entry: &Entry) -> Result<(), StoreError> {
-        self.may_write()?;
         let appended = self.try_append(entry);
         self.noting(appended)
     }
@@ -102,7 +100,6 @@ impl JournalTxn for PgTxn<'_> {
         tiles: &[SealedTile],
         head: &Head,
     ) -> Result<(), StoreError> {
-        self.may_write()?;
         self.noting(tree::put_head(self.link, leaves, tiles, head))
     }
 }
@@ -202,14 +199,14 @@ fn last(link: &Link) -> Result<u64, PgFailure> {
     Ok(row.try_get::<_, i64>(0)? as u64)
 }
 
-fn after(link: &Link, after: u64, limit: usize) -> Result<Vec<Entry>, PgFailure> {
+fn entries_after(link: &Link, after: u64, limit: usize) -> Result<Vec<Entry>, PgFailure> {
     let sql = format!("{SELECT} WHERE j.id > $1 ORDER BY j.id LIMIT $2");
     query(link, &sql, &[(&(after as i64), Type::INT8), (&(limit as i64), Type::INT8)])
 }
 
 /// The entries of one effect, found by the chain that leads back from the newest. If effects were
 /// ever swept, or this one has no chain, the journal is searched as well.
-fn of(
+fn entries_of(
     link: &Link,
     (namespace, key): EffectRow,
     after: u64,

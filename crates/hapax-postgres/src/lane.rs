@@ -21,6 +21,7 @@ use hapax_core::lock::LockKey;
 use hapax_core::name::Name;
 use hapax_core::planted::{Bug, planted};
 use hapax_core::retry::Backoff;
+use hapax_store::effect::look;
 use hapax_store::failpoint::{Point, pass};
 use hapax_store::{Answer, Command, Job, StoreError, ledger};
 use tokio::sync::oneshot;
@@ -295,18 +296,21 @@ impl Lane {
         view.preview(&self.places(batch.iter().filter(|waiting| is_claim(waiting)))?, lease)?;
         let mut verdicts = Vec::with_capacity(batch.len());
         for waiting in batch {
-            let Command::Claim { .. } = waiting.job.command else {
+            let Command::Claim { name, ask } = &waiting.job.command else {
                 verdicts.push(None);
                 continue;
             };
-            let answer = ledger::apply(&mut view, &waiting.job.command);
+            let looked = look(&mut view, name, ask);
             if let Some(trouble) = view.take_trouble() {
                 return Err(trouble);
             }
-            // A repeated claim may find a grant whose commit has not reached a standby yet. Under the
-            // row's lock, the commit of its answer waits for that.
-            let granted = matches!(answer, Ok(Answer::Claim(Verdict::Granted(_))));
-            verdicts.push((!view.wanted_to_write() && !granted).then_some(answer));
+            verdicts.push(match looked {
+                // A repeated claim may find a grant whose commit has not reached a standby yet. Under
+                // the row's lock, the commit of its answer waits for that.
+                Ok(None | Some(Verdict::Granted(_))) => None,
+                Ok(Some(verdict)) => Some(Ok(Answer::Claim(verdict))),
+                Err(error) => Some(Err(error)),
+            });
         }
         Ok(verdicts)
     }

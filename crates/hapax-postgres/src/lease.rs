@@ -54,24 +54,20 @@ impl LeaseView for PgTxn<'_> {
 
 impl LeaseTxn for PgTxn<'_> {
     fn put_lease(&mut self, lease: &Lease) -> Result<(), StoreError> {
-        self.may_write()?;
         self.staged.leases.insert(lease.id, lease.clone());
         Ok(())
     }
 
     fn drop_lease(&mut self, id: LeaseId) -> Result<(), StoreError> {
-        self.may_write()?;
         self.noting(end(self.link, id))
     }
 
     fn put_pulse(&mut self, pulse: &Pulse) -> Result<(), StoreError> {
-        self.may_write()?;
         self.staged.pulse = Some(*pulse);
         Ok(())
     }
 
     fn raise_notice(&mut self) -> Result<u64, StoreError> {
-        self.may_write()?;
         self.noting(raise_notice(self.link))
     }
 }

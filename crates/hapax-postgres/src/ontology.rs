@@ -40,7 +40,6 @@ impl OntologyTxn for PgTxn<'_> {
         namespace: &Namespace,
         id: &str,
     ) -> Result<Option<String>, StoreError> {
-        self.may_write()?;
         let held = self.try_hold(namespace, id);
         self.noting(held)
     }
@@ -51,7 +50,6 @@ impl OntologyTxn for PgTxn<'_> {
         id: &str,
         ontology: Option<&Ontology>,
     ) -> Result<(), StoreError> {
-        self.may_write()?;
         let put = self.try_put_ontology(namespace, id, ontology);
         self.noting(put)
     }

@@ -42,7 +42,6 @@ impl ResultIndexTxn for PgTxn<'_> {
         bytes: u64,
         now: Now,
     ) -> Result<(), StoreError> {
-        self.may_write()?;
         let number = self.namespace(&name.namespace);
         let place = (self.noting(number)?, name.key);
         let (entry, at) = (entry.clone(), now.wall);
@@ -51,7 +50,6 @@ impl ResultIndexTxn for PgTxn<'_> {
     }
 
     fn record_accesses(&mut self, accesses: &[CacheAccess], now: Now) -> Result<(), StoreError> {
-        self.may_write()?;
         let recorded = self.try_record_accesses(accesses, now);
         self.noting(recorded)
     }
@@ -62,7 +60,6 @@ impl ResultIndexTxn for PgTxn<'_> {
         which: &Evict,
         limit: usize,
     ) -> Result<usize, StoreError> {
-        self.may_write()?;
         let evicted = self.try_evict(namespace, which, limit);
         self.noting(evicted)
     }

@@ -27,7 +27,6 @@ impl StepTxn for PgTxn<'_> {
         attempt: AttemptId,
         step: &Step,
     ) -> Result<(), StoreError> {
-        self.may_write()?;
         let id = self.namespace(&name.namespace);
         let place = (self.noting(id)?, name.key);
         self.noting(push_step(self.link, place, attempt, step))

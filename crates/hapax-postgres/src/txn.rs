@@ -29,7 +29,7 @@ use crate::writes::Writes;
 /// The rights of a view to the rows that it reads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Access {
-    /// Only read. A command that wants to write is stopped, and nothing is lost.
+    /// Only read, by a caller that has no more than a view.
     Look,
     /// Lock effects and locks when they are read. Lock a lease only when its time seems to be up: a
     /// healthy one is only read.
@@ -55,7 +55,6 @@ pub(crate) struct PgTxn<'a> {
     pub(crate) numbers: VecDeque<u64>,
     /// Why a read or write failed; the lane that runs the transaction takes it.
     trouble: Option<PgFailure>,
-    wanted_to_write: bool,
 }
 
 /// The rows that were read, each when a command first asked for it.
@@ -86,7 +85,6 @@ impl<'a> PgTxn<'a> {
             staged: Writes::default(),
             numbers: VecDeque::new(),
             trouble: None,
-            wanted_to_write: false,
         }
     }
 
@@ -129,11 +127,6 @@ impl<'a> PgTxn<'a> {
     /// Why the last command failed, if the database was the reason.
     pub(crate) fn take_trouble(&mut self) -> Option<PgFailure> {
         self.trouble.take()
-    }
-
-    /// Whether a command was stopped because it wanted to write.
-    pub(crate) fn wanted_to_write(&mut self) -> bool {
-        std::mem::take(&mut self.wanted_to_write)
     }
 
     /// The effects that commands have written, with their versions.
@@ -184,15 +177,6 @@ impl<'a> PgTxn<'a> {
     /// Whether this view only reads.
     pub(crate) fn is_look(&self) -> bool {
         self.access == Access::Look
-    }
-
-    /// Stops a command in a view that only reads.
-    pub(crate) fn may_write(&mut self) -> Result<(), StoreError> {
-        if self.access == Access::Look {
-            self.wanted_to_write = true;
-            return Err(StoreError::Unavailable("this view is only for reading".into()));
-        }
-        Ok(())
     }
 
     /// Keeps the reason of a failure for the lane that runs the transaction.

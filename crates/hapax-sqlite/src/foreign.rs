@@ -7,7 +7,7 @@ use hapax_core::attempt::{AttemptId, Fence};
 use hapax_core::effect::{Ask, Report, Settled, Verdict};
 use hapax_core::name::Name;
 use hapax_store::outbox::Attachments;
-use hapax_store::{StoreError, ledger};
+use hapax_store::{StoreError, effect};
 use rusqlite::{Connection, OptionalExtension as _, Transaction, TransactionBehavior};
 
 use crate::connection::{self, number};
@@ -37,7 +37,7 @@ impl SqliteStore {
         let mut memory = ConnectionCache::default();
         let mut txn = SqliteTxn::new(tx, &self.shared.around, &mut memory);
         txn.read_clock()?;
-        ledger::claim(&mut txn, name, ask)
+        effect::claim(&mut txn, name, ask)
     }
 
     /// Settles inside the caller's transaction. An attempt that was overtaken or voided, or whose
@@ -56,7 +56,7 @@ impl SqliteStore {
         let mut memory = ConnectionCache::default();
         let mut txn = SqliteTxn::new(tx, &self.shared.around, &mut memory);
         let clock = txn.read_clock();
-        let settled = clock.and_then(|()| ledger::settle_in(&mut txn, name, by, report, telling));
+        let settled = clock.and_then(|()| effect::settle_in(&mut txn, name, by, report, telling));
         let end = match &settled {
             Ok(Settled::Recorded | Settled::Repeated) => "RELEASE hapax_settle",
             Ok(Settled::Fenced(_) | Settled::Outdated(_)) => "ROLLBACK",

@@ -26,11 +26,11 @@ impl JournalView for SqliteTxn<'_> {
         after: u64,
         limit: usize,
     ) -> Result<Vec<Entry>, StoreError> {
-        let Some(name) = of else { return after(self.db, after, limit) };
+        let Some(name) = of else { return entries_after(self.db, after, limit) };
         let Some(namespace) = self.namespace(&name.namespace)? else { return Ok(Vec::new()) };
         let newest = self.load_row(namespace, name.key)?;
         let newest = newest.map(|row| row.entry);
-        of(self.db, namespace, name.key, newest, after, limit)
+        entries_of(self.db, namespace, name.key, newest, after, limit)
     }
 
     fn leaf_entry(&mut self, leaf: u64) -> Result<Option<Entry>, StoreError> {
@@ -51,7 +51,7 @@ impl JournalView for SqliteTxn<'_> {
 
     fn unsealed(&mut self, limit: usize) -> Result<Vec<Entry>, StoreError> {
         let sealed = self.newest_head()?.map_or(0, |head| head.size);
-        after(self.db, sealed, limit)
+        entries_after(self.db, sealed, limit)
     }
 
     fn pending(&mut self) -> Result<u64, StoreError> {
@@ -167,7 +167,7 @@ fn last(db: &Connection) -> Result<u64, StoreError> {
         .or_store_error()
 }
 
-fn after(db: &Connection, after: u64, limit: usize) -> Result<Vec<Entry>, StoreError> {
+fn entries_after(db: &Connection, after: u64, limit: usize) -> Result<Vec<Entry>, StoreError> {
     query(
         db,
         &format!("SELECT {COLUMNS} WHERE j.id > ?1 ORDER BY j.id LIMIT ?2"),
@@ -181,7 +181,7 @@ fn one(db: &Connection, id: u64) -> Result<Option<Entry>, StoreError> {
 
 /// The entries of one effect, found by following them back from its newest. If the effect has no
 /// row, or if records were ever swept, older entries are searched for as well.
-fn of(
+fn entries_of(
     db: &Connection,
     namespace: i64,
     key: Key,

@@ -263,6 +263,15 @@ pub enum Answer {
     },
 }
 
+/// A dispatcher's share of the buckets.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ShareAnswer {
+    /// The dispatcher's buckets.
+    pub buckets: Buckets,
+    /// The most buckets that it should have.
+    pub fair: usize,
+}
+
 /// The state of a lease after a command.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LeaseAnswer {
@@ -284,43 +293,6 @@ pub struct Job {
     pub command: Command,
     /// The channel for the answer. The command is carried out even if the caller no longer listens.
     pub reply: oneshot::Sender<Result<Answer, StoreError>>,
-}
-
-/// Limits on what is stored. They hold for every store alike.
-#[derive(Debug, Clone, Copy)]
-pub struct Limits;
-
-impl Limits {
-    /// The longest label, holder or actor, in bytes.
-    pub const LABEL: usize = 256;
-    /// The longest note that a grant or a success has in the journal, in bytes.
-    pub const NOTE: usize = 64 * 1024;
-    /// How many rollback steps one attempt may register.
-    pub const STEPS: usize = 64;
-    /// The largest payload of a rollback step, in bytes.
-    pub const STEP_PAYLOAD: usize = 64 * 1024;
-    /// How many sinks there may be.
-    pub const SINKS: usize = 64;
-    /// How many routes.
-    pub const ROUTES: usize = 1_000;
-    /// How many datasets are declared.
-    pub const DATASETS: usize = 100_000;
-    /// How many domains with epochs there may be.
-    pub const DOMAINS: usize = 10_000;
-    /// How many ontologies a namespace may have.
-    pub const ONTOLOGIES: usize = 10_000;
-    /// The largest ontology, in bytes.
-    pub const ONTOLOGY: usize = 32 * 1024 * 1024;
-    /// The longest id of an ontology, in bytes.
-    pub const ONTOLOGY_ID: usize = 2_048;
-    /// The most cache accesses that one command records.
-    pub const ACCESSES: usize = 4_096;
-    /// The largest body of a part, in bytes.
-    pub const PART: usize = 4 * 1024 * 1024;
-    /// How many tokens there may be.
-    pub const TOKENS: usize = 10_000;
-    /// The shortest lease, in milliseconds.
-    pub const SHORTEST_TERM_MS: u64 = 100;
 }
 
 /// The work of one read. It gets a view, or the error that prevented one.

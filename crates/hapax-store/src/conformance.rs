@@ -53,10 +53,11 @@ use hapax_core::outcome::Outcome;
 use hapax_core::time::LeaseInstant;
 
 use crate::clock::{Clock as _, ManualClock};
-use crate::command::{Answer, Command, Job, LeaseAnswer, Limits, Store, call, read};
+use crate::command::{Answer, Command, Job, LeaseAnswer, Store, call, read};
 use crate::effect::Filter;
 use crate::error::StoreError;
 use crate::journal::{Damage, Proof, plan_seal, verify};
+use crate::limits::Limits;
 use crate::outbox::Attachments;
 use crate::step::Step;
 use crate::txn::View;

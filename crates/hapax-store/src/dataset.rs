@@ -6,8 +6,8 @@ use hapax_core::dataset::{Dataset, Registry};
 use hapax_core::guard::Guards;
 use hapax_core::outbox::Event;
 
-use crate::command::{Answer, Limits};
 use crate::error::StoreError;
+use crate::limits::Limits;
 use crate::outbox::Emission;
 use crate::txn::Txn;
 
@@ -56,7 +56,7 @@ pub(crate) fn objection(registry: &Registry, event: &Event) -> Option<String> {
 }
 
 /// Replaces the guards, and the declaration of each dataset that is given.
-pub(crate) fn register(txn: &mut dyn Txn, registry: &Registry) -> Result<Answer, StoreError> {
+pub(crate) fn register(txn: &mut dyn Txn, registry: &Registry) -> Result<(), StoreError> {
     if registry.datasets.len() > Limits::DATASETS {
         return Err(StoreError::Invalid(format!("at most {} datasets", Limits::DATASETS)));
     }
@@ -67,23 +67,22 @@ pub(crate) fn register(txn: &mut dyn Txn, registry: &Registry) -> Result<Answer,
     for (name, dataset) in &registry.datasets {
         txn.put_dataset(name, Some(dataset))?;
     }
-    Ok(Answer::Count(registry.datasets.len()))
+    Ok(())
 }
 
-/// Declares one dataset, or removes its declaration. Answers 1 if the dataset was declared before,
-/// else 0.
+/// Declares one dataset, or removes its declaration. Returns whether it was declared before.
 pub(crate) fn declare(
     txn: &mut dyn Txn,
     name: &str,
     dataset: Option<&Dataset>,
-) -> Result<Answer, StoreError> {
+) -> Result<bool, StoreError> {
     if let Some(dataset) = dataset {
         check(name, dataset)?;
         if txn.datasets()?.len() >= Limits::DATASETS {
             return Err(StoreError::Invalid(format!("at most {} datasets", Limits::DATASETS)));
         }
     }
-    txn.put_dataset(name, dataset).map(|known| Answer::Count(usize::from(known)))
+    txn.put_dataset(name, dataset)
 }
 
 fn check(name: &str, dataset: &Dataset) -> Result<(), StoreError> {

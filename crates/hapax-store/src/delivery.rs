@@ -11,10 +11,10 @@ use hapax_core::outbox::{OrderingKeyHash, OutboxId, Record, Status};
 use hapax_core::route::SinkName;
 use hapax_core::time::{Now, Timestamp};
 
-use crate::command::Answer;
+use crate::command::ShareAnswer;
 use crate::dataset::{self, DatasetView};
 use crate::error::StoreError;
-use crate::ledger;
+use crate::lease;
 use crate::route::Sink;
 use crate::txn::Txn;
 
@@ -280,7 +280,7 @@ pub(crate) fn share(
     txn: &mut dyn Txn,
     lease: LeaseId,
     keep: &Buckets,
-) -> Result<Answer, StoreError> {
+) -> Result<ShareAnswer, StoreError> {
     if txn.lease(lease)?.is_none_or(|lease| lease.dead) {
         return Err(StoreError::LeaseDead(lease));
     }
@@ -300,14 +300,14 @@ pub(crate) fn share(
     let kept = mine.without(Buckets::all().without(*keep));
     let buckets = delivery::share(&others, kept);
     txn.put_dispatcher(lease, &buckets)?;
-    Ok(Answer::Share { buckets, fair: delivery::fair(others.len() + 1) })
+    Ok(ShareAnswer { buckets, fair: delivery::fair(others.len() + 1) })
 }
 
 /// Whether a dispatcher is lost; then its lease is marked dead for good.
 fn is_lost(txn: &mut dyn Txn, now: Now, id: LeaseId) -> Result<bool, StoreError> {
     let Some(lease) = txn.lease(id)?.filter(|lease| !lease.dead) else { return Ok(true) };
     let late = lease.until.reached(now.lease);
-    let lost = txn.is_gone(&lease) || late && lease.lapsed(now, &ledger::beat(txn, now)?);
+    let lost = txn.is_gone(&lease) || late && lease.lapsed(now, &lease::beat(txn, now)?);
     if lost {
         txn.put_lease(&Lease { dead: true, ..lease })?;
     }
@@ -321,7 +321,7 @@ pub(crate) fn dispatch(
     landed: &[DeliveryResult],
     over: &[u64],
     departing: &[SendBatch],
-) -> Result<Answer, StoreError> {
+) -> Result<(), StoreError> {
     if !txn.is_dispatcher(lease)? {
         return Err(StoreError::LeaseDead(lease));
     }
@@ -332,5 +332,11 @@ pub(crate) fn dispatch(
     for flight in departing {
         txn.depart(lease, flight)?;
     }
-    Ok(Answer::Count(landed.len()))
+    Ok(())
+}
+
+/// Makes failed deliveries pending again. Returns how many.
+pub(crate) fn redrive(txn: &mut dyn Txn, redrive: &Redrive) -> Result<usize, StoreError> {
+    let now = txn.now();
+    txn.redrive(redrive, now)
 }

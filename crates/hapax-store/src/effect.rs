@@ -1,4 +1,11 @@
-//! Effects at the seam: the rows of effects.
+//! The life of effects at the seam: load, ask core, write.
+//!
+//! ```text
+//!  claim ─▶ settle          expire: a holder lapsed          judge: a reconciler or a person
+//! ```
+//!
+//! Nothing is written before everything has been judged, and every change is written with its
+//! journal entry.
 
 use hapax_core::attempt::Fence;
 use hapax_core::effect::{Effect, StateName};
@@ -6,6 +13,20 @@ use hapax_core::name::{Name, Namespace};
 use hapax_core::time::{LeaseInstant, Now};
 
 use crate::error::StoreError;
+
+mod claim;
+mod expire;
+mod judge;
+mod record;
+mod settle;
+
+pub(crate) use claim::claim_on_lease;
+pub use claim::{claim, look};
+pub(crate) use expire::{expire, sweep};
+pub(crate) use judge::{reconcile, reset, resolve, roll_back};
+pub(crate) use record::{Done, EntryNote, find, record_done, write};
+pub(crate) use settle::settle;
+pub use settle::settle_in;
 
 /// The reads of effects.
 pub trait EffectView {

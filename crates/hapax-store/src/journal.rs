@@ -11,12 +11,14 @@ use hapax_core::name::Name;
 
 use crate::error::StoreError;
 
+mod plan;
 mod proof;
 mod seal;
 mod verify;
 
+pub use plan::plan_seal;
 pub use proof::{Proof, ViewTiles};
-pub use seal::plan_seal;
+pub(crate) use seal::seal;
 pub use verify::{Damage, Verified, verify};
 
 /// The reads of the journal.

@@ -1,8 +1,15 @@
-//! Leases at the seam: the rows of leases, the store's pulse and its newest notice.
+//! Leases at the seam: how they are opened, renewed and closed.
+//!
+//! A holder that renews learns the newest notice, which it must act upon. Each renewal beats the
+//! store's pulse: only a store that was writable of late lets time alone count against a lease.
 
 use hapax_core::lease::{Lease, LeaseId, Pulse};
+use hapax_core::time::Now;
 
+use crate::command::LeaseAnswer;
 use crate::error::StoreError;
+use crate::limits::{Limits, check_length};
+use crate::txn::Txn;
 
 /// The reads of leases.
 pub trait LeaseView {
@@ -36,4 +43,63 @@ pub trait LeaseTxn {
 
     /// Raises the notice by one.
     fn raise_notice(&mut self) -> Result<u64, StoreError>;
+}
+
+/// Opens a lease, or renews it if its holder asks again.
+pub(crate) fn open(
+    txn: &mut dyn Txn,
+    id: LeaseId,
+    term_ms: u64,
+    holder: &str,
+    forgetful: bool,
+) -> Result<LeaseAnswer, StoreError> {
+    check_length("the holder", holder)?;
+    if term_ms < Limits::SHORTEST_TERM_MS {
+        return Err(StoreError::Invalid(format!(
+            "a lease of {term_ms} ms is shorter than {} ms",
+            Limits::SHORTEST_TERM_MS
+        )));
+    }
+    let (now, notice) = (txn.now(), txn.notice()?);
+    let lease = match txn.lease(id)? {
+        // The holder asks again because an answer was lost. The lease is renewed from now.
+        Some(lease) => match lease.renew(now) {
+            Some(renewed) => renewed,
+            None => return Ok(LeaseAnswer::Dead),
+        },
+        None => {
+            let seen = if forgetful { Lease::FORGETFUL } else { notice };
+            Lease::open(now, id, term_ms, holder.to_owned(), seen)
+        }
+    };
+    txn.put_lease(&lease)?;
+    beat(txn, now)?;
+    Ok(LeaseAnswer::Held { lease, notice })
+}
+
+/// Renews a lease whose holder has acted upon every notice up to `seen`.
+pub(crate) fn renew(txn: &mut dyn Txn, id: LeaseId, seen: u64) -> Result<LeaseAnswer, StoreError> {
+    let now = txn.now();
+    let notice = txn.notice()?;
+    beat(txn, now)?;
+    let Some(lease) = txn.lease(id)?.and_then(|lease| lease.renew(now)) else {
+        return Ok(LeaseAnswer::Dead);
+    };
+    let seen = if seen == Lease::FORGETFUL { seen } else { seen.min(notice) };
+    let lease = Lease { seen, ..lease };
+    txn.put_lease(&lease)?;
+    Ok(LeaseAnswer::Held { lease, notice })
+}
+
+/// Closes a lease. The claims that still depend on it lapse.
+pub(crate) fn close(txn: &mut dyn Txn, id: LeaseId) -> Result<LeaseAnswer, StoreError> {
+    txn.drop_lease(id)?;
+    Ok(LeaseAnswer::Dead)
+}
+
+/// Beats the store's pulse. Only a steady pulse lets time alone count against a lease.
+pub(crate) fn beat(txn: &mut dyn Txn, now: Now) -> Result<Pulse, StoreError> {
+    let pulse = txn.pulse()?.beat(now);
+    txn.put_pulse(&pulse)?;
+    Ok(pulse)
 }

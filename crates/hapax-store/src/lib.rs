@@ -10,10 +10,10 @@
 
 mod clock;
 mod command;
-mod effect;
 mod epoch;
 mod error;
 mod lease;
+mod limits;
 mod lock;
 mod memory;
 mod step;
@@ -23,6 +23,7 @@ mod txn;
 pub mod conformance;
 pub mod dataset;
 pub mod delivery;
+pub mod effect;
 #[doc(hidden)]
 pub mod failpoint;
 pub mod journal;
@@ -35,7 +36,7 @@ pub mod route;
 
 pub use clock::{Clock, ManualClock};
 pub use command::{
-    Answer, Command, Job, LeaseAnswer, Limits, Reading, Store, call, call_here, read,
+    Answer, Command, Job, LeaseAnswer, Reading, ShareAnswer, Store, call, call_here, read,
 };
 pub use dataset::{DatasetTxn, DatasetView};
 pub use delivery::{DeliveryTxn, DeliveryView};
@@ -44,6 +45,7 @@ pub use epoch::{EpochTxn, EpochView};
 pub use error::StoreError;
 pub use journal::{Head, JournalTxn, JournalView, SealedTile};
 pub use lease::{LeaseTxn, LeaseView};
+pub use limits::Limits;
 pub use lock::{LockTxn, LockView};
 pub use memory::MemoryStore;
 pub use ontology::{OntologyTxn, OntologyView};

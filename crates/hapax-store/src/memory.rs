@@ -10,6 +10,8 @@ use hapax_core::attempt::AttemptId;
 #[cfg(feature = "proof")]
 use hapax_core::attempt::Fence;
 use hapax_core::effect::Effect;
+#[cfg(not(feature = "proof"))]
+use hapax_core::effect::Verdict;
 #[cfg(feature = "proof")]
 use hapax_core::effect::{Report, Settled, State};
 use hapax_core::epoch::Domain;
@@ -39,6 +41,8 @@ mod step;
 mod token;
 
 use crate::clock::Clock;
+#[cfg(not(feature = "proof"))]
+use crate::command::{Answer, Command};
 use crate::command::{Job, Reading, Store};
 use crate::error::StoreError;
 use crate::journal::Head;
@@ -99,7 +103,7 @@ impl MemoryStore {
     ) -> Result<Settled, StoreError> {
         let mut tables = self.lock();
         let mut txn = MemoryTxn { now: self.clock.now(), tables: &mut tables, undo: Vec::new() };
-        let settled = ledger::settle_in(&mut txn, name, by, report, &Attachments::default());
+        let settled = crate::effect::settle_in(&mut txn, name, by, report, &Attachments::default());
         if !matches!(settled, Ok(Settled::Recorded | Settled::Repeated)) {
             txn.take_back();
         }
@@ -142,7 +146,11 @@ impl Store for MemoryStore {
             let mut tables = self.lock();
             let mut txn =
                 MemoryTxn { now: self.clock.now(), tables: &mut tables, undo: Vec::new() };
+            #[cfg(not(feature = "proof"))]
+            let looked = txn.look(&job.command);
             let answer = ledger::apply(&mut txn, &job.command);
+            #[cfg(not(feature = "proof"))]
+            txn.check_look(looked, &answer);
             if answer.is_err() {
                 txn.take_back();
             }
@@ -207,6 +215,38 @@ impl MemoryTxn<'_> {
         self.undo.push(Box::new(move |tables| {
             place(table(tables), key, before);
         }));
+    }
+
+    /// The verdict on a claim that a view alone can give.
+    #[cfg(not(feature = "proof"))]
+    fn look(&mut self, command: &Command) -> Option<Result<Option<Verdict>, StoreError>> {
+        match command {
+            Command::Claim { name, ask } if cfg!(debug_assertions) => {
+                Some(crate::effect::look(self, name, ask))
+            }
+            _ => None,
+        }
+    }
+
+    /// Holds [`look`](crate::effect::look) to its promise: it knows exactly the verdicts that write
+    /// nothing.
+    #[cfg(not(feature = "proof"))]
+    fn check_look(
+        &self,
+        looked: Option<Result<Option<Verdict>, StoreError>>,
+        answer: &Result<Answer, StoreError>,
+    ) {
+        match (looked, answer) {
+            (Some(Ok(Some(looked))), Ok(Answer::Claim(verdict))) => {
+                assert_eq!(looked, *verdict);
+                assert!(self.undo.is_empty(), "a verdict that was known wrote something");
+            }
+            (Some(Ok(None)), Ok(_)) => {
+                assert!(!self.undo.is_empty(), "a verdict that writes nothing was not known");
+            }
+            (Some(looked), answer) => assert_eq!(looked.is_err(), answer.is_err()),
+            (None, _) => {}
+        }
     }
 
     fn take_back(self) {

@@ -10,9 +10,9 @@ use hapax_core::outcome::Outcome;
 use hapax_core::result_index::{IndexEntry, Ontology};
 use hapax_core::time::Now;
 
-use crate::command::{Answer, Limits};
+use crate::effect::{self, Done, EntryNote};
 use crate::error::StoreError;
-use crate::ledger::{self, Done, EntryNote};
+use crate::limits::{Limits, check_length};
 use crate::txn::Txn;
 
 /// The reads of ontologies.
@@ -51,16 +51,16 @@ pub trait OntologyTxn {
 }
 
 /// Replaces an ontology, or removes it. If its version changes, an event is recorded, and a notice
-/// is raised that every node must act upon.
+/// is raised that every node must act upon. Returns the version before.
 pub(crate) fn keep(
     txn: &mut dyn Txn,
     namespace: &Namespace,
     id: &str,
     ontology: Option<&Ontology>,
     actor: &str,
-) -> Result<Answer, StoreError> {
+) -> Result<Option<String>, StoreError> {
     check(id, ontology)?;
-    ledger::check_length("the actor", actor)?;
+    check_length("the actor", actor)?;
     let before = txn.hold_ontology(namespace, id)?;
     let after = ontology.map(|ontology| ontology.version.clone());
     if before.is_none() && after.is_some() && txn.ontologies(namespace)?.len() >= Limits::ONTOLOGIES
@@ -75,7 +75,7 @@ pub(crate) fn keep(
         record_change(txn, now, namespace, id, (before.as_deref(), after.as_deref()), actor)?;
         txn.raise_notice()?;
     }
-    Ok(Answer::Kept { before })
+    Ok(before)
 }
 
 fn check(id: &str, ontology: Option<&Ontology>) -> Result<(), StoreError> {
@@ -88,7 +88,7 @@ fn check(id: &str, ontology: Option<&Ontology>) -> Result<(), StoreError> {
     if size > Limits::ONTOLOGY {
         return refuse(format!("an ontology of {size} bytes; at most {}", Limits::ONTOLOGY));
     }
-    ledger::check_length("the version", &ontology.version)
+    check_length("the version", &ontology.version)
 }
 
 /// Refuses a result whose ontology has changed since.
@@ -123,7 +123,7 @@ fn record_change(
         event: Some(change(now, id, before, after)?),
         told: EntryNote::by(actor, &what),
     };
-    ledger::record_done(txn, now, fence, done)
+    effect::record_done(txn, now, fence, done)
 }
 
 /// The name of the event that announces a change.

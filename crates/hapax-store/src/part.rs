@@ -3,9 +3,8 @@
 use hapax_core::name::{Name, Namespace};
 use hapax_core::part::{Part, PartFilter, PartRecord};
 
-use crate::command::Limits;
 use crate::error::StoreError;
-use crate::ledger;
+use crate::limits::{Limits, check_length};
 
 /// The reads of parts.
 pub trait PartView {
@@ -30,7 +29,7 @@ pub trait PartTxn {
 
 pub(crate) fn check(part: Option<&Part>) -> Result<(), StoreError> {
     let Some(part) = part else { return Ok(()) };
-    ledger::check_length("the kind", &part.kind)?;
+    check_length("the kind", &part.kind)?;
     match part.body.len() {
         size if size > Limits::PART => {
             let most = Limits::PART;

@@ -6,8 +6,8 @@ use hapax_core::result_index::{
 };
 use hapax_core::time::Now;
 
-use crate::command::{Answer, Limits};
 use crate::error::StoreError;
+use crate::limits::Limits;
 use crate::txn::Txn;
 
 /// The reads of the result index.
@@ -50,14 +50,13 @@ pub trait ResultIndexTxn {
 pub(crate) fn record_accesses(
     txn: &mut dyn Txn,
     accesses: &[CacheAccess],
-) -> Result<Answer, StoreError> {
+) -> Result<(), StoreError> {
     if accesses.len() > Limits::ACCESSES {
         let most = Limits::ACCESSES;
         return Err(StoreError::Invalid(format!("at most {most} are written down at once")));
     }
     let now = txn.now();
-    txn.record_accesses(accesses, now)?;
-    Ok(Answer::Count(accesses.len()))
+    txn.record_accesses(accesses, now)
 }
 
 /// Removes results. Nodes may still replay a result from their caches if it was evicted for want of

@@ -3,8 +3,8 @@
 use hapax_core::outbox::Event;
 use hapax_core::route::{Route, SinkName};
 
-use crate::command::{Answer, Limits};
 use crate::error::StoreError;
+use crate::limits::Limits;
 use crate::txn::Txn;
 
 /// The reads of sinks and routes.
@@ -49,7 +49,7 @@ pub struct Routing {
 }
 
 /// Replaces the routing.
-pub(crate) fn configure(txn: &mut dyn Txn, routing: &Routing) -> Result<Answer, StoreError> {
+pub(crate) fn configure(txn: &mut dyn Txn, routing: &Routing) -> Result<(), StoreError> {
     for route in &routing.routes {
         for sink in &route.sinks {
             if !routing.sinks.iter().any(|(name, _)| name == sink) {
@@ -73,5 +73,5 @@ pub(crate) fn configure(txn: &mut dyn Txn, routing: &Routing) -> Result<Answer, 
     if txn.routing()? != *routing {
         txn.put_routing(routing)?;
     }
-    Ok(Answer::Count(routing.routes.len()))
+    Ok(())
 }
