@@ -19,9 +19,9 @@ use crate::txn::SqliteTxn;
 mod body;
 mod row;
 
-pub(crate) use row::{
-    COLUMNS, EffectRow, INSERT, LOAD, LOAD_BY_KEY, Large, NUMBER, SUCCEED, load, read,
-};
+#[cfg(test)]
+pub(crate) use row::load;
+pub(crate) use row::{COLUMNS, EffectRow, INSERT, LOAD, LOAD_BY_KEY, Large, NUMBER, SUCCEED, read};
 
 impl EffectView for SqliteTxn<'_> {
     fn effects(&mut self, names: &[Name]) -> Result<Vec<Option<Effect>>, StoreError> {
