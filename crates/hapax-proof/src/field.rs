@@ -129,7 +129,8 @@ impl Field {
 
     /// Lets one last worker claim every key and wait for the effects still in flight.
     pub fn finish(&self, keys: Range<u64>) {
-        let wait = (self.lease_ms * 6).max(5_000).to_string();
+        // On a busy machine a lease of 150 ms lapses late: its beats are late, and those are stalls.
+        let wait = (self.lease_ms * 6).max(30_000).to_string();
         let mut last = self.worker(keys, &["--wait-ms", &wait, "--callers", "32"]);
         last.ends(Duration::from_secs(300));
     }
