@@ -14,13 +14,12 @@
 //! | `tool`, `tools` | the operations that scripts can call |
 //! | `route` | the next step after a failure |
 //! | `reconcile` | looking up unknown outcomes |
-//! | `escalation`, `notice`, `decision`, `told` | questions to a person, their events, decisions and results |
+//! | `escalation`, `notice`, `decision`, `manual_result` | questions to a person, their events, decisions and results |
 //! | `due`, `schedule` | runs that ought to be under way |
-//! | `repair`, `construction` | better scripts, and whether they may be used |
+//! | `repair` | better scripts, and whether they may be used (`hapax-script` compares them) |
 
 mod bridge;
 mod class;
-pub mod construction;
 mod decision;
 mod due;
 mod error;

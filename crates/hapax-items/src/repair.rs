@@ -10,8 +10,8 @@ use async_trait::async_trait;
 use hapax::document::{Object, text};
 use hapax::json::Json;
 use hapax::{Failure, Safety, StateName};
+use hapax_script::Construction;
 
-use crate::construction::Construction;
 use crate::error::Error;
 use crate::identity;
 use crate::ledger::MutationView;

@@ -228,55 +228,55 @@ const BACK_DOORS: &[&str] = &[
     "setPrototypeOf",
 ];
 
-pub(super) fn answers(method: &str) -> bool {
+pub(crate) fn answers(method: &str) -> bool {
     ANSWERS.contains(&method)
 }
 
-pub(super) fn parts(method: &str) -> bool {
+pub(crate) fn parts(method: &str) -> bool {
     PARTS.contains(&method)
 }
 
-pub(super) fn copies(method: &str) -> bool {
+pub(crate) fn copies(method: &str) -> bool {
     COPIES.contains(&method)
 }
 
 /// Whether a method writes to nothing at all.
-pub(super) fn harmless(method: &str) -> bool {
+pub(crate) fn harmless(method: &str) -> bool {
     answers(method) || parts(method) || copies(method)
 }
 
-pub(super) fn container(method: &str) -> bool {
+pub(crate) fn container(method: &str) -> bool {
     CONTAINER.contains(&method)
 }
 
-pub(super) fn each(method: &str) -> bool {
+pub(crate) fn each(method: &str) -> bool {
     EACH.contains(&method)
 }
 
 /// Methods that call a function they are given.
-pub(super) fn calls_back(method: &str) -> bool {
+pub(crate) fn calls_back(method: &str) -> bool {
     let others = ["catch", "finally", "reduce", "reduceRight", "sort", "then", "toSorted"];
     each(method) || others.contains(&method)
 }
 
 /// `function` is a name, or an object and a name with a dot between.
-pub(super) fn pure(function: &str) -> bool {
+pub(crate) fn pure(function: &str) -> bool {
     let object = function.split_once('.').map(|(object, _)| object);
     PURE.contains(&function) || object.is_some_and(|object| PURE_OBJECTS.contains(&object))
 }
 
-pub(super) fn holding(function: &str) -> bool {
+pub(crate) fn holding(function: &str) -> bool {
     HOLDING.contains(&function)
 }
 
-pub(super) fn standard(global: &str) -> bool {
+pub(crate) fn standard(global: &str) -> bool {
     STANDARD.contains(&global)
 }
 
-pub(super) fn master_key(global: &str) -> bool {
+pub(crate) fn master_key(global: &str) -> bool {
     MASTER_KEYS.contains(&global)
 }
 
-pub(super) fn back_door(property: &str) -> bool {
+pub(crate) fn back_door(property: &str) -> bool {
     BACK_DOORS.contains(&property)
 }

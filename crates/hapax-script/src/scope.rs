@@ -5,9 +5,9 @@
 
 use std::collections::HashMap;
 
-use super::syntax::{Node, Syntax};
+use crate::syntax::{Node, Syntax};
 
-pub(super) const FUNCTIONS: [&str; 6] = [
+pub(crate) const FUNCTIONS: [&str; 6] = [
     "function_declaration",
     "function_expression",
     "generator_function_declaration",
@@ -18,11 +18,11 @@ pub(super) const FUNCTIONS: [&str; 6] = [
 
 /// A declared name, by its number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(super) struct Binding(usize);
+pub(crate) struct Binding(usize);
 
 /// The kind of declaration that introduces a name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Origin {
+pub(crate) enum Origin {
     Variable,
     Loop,
     Parameter,
@@ -34,18 +34,18 @@ pub(super) enum Origin {
 
 /// The place where a name is introduced: its identifier, the kind of declaration, and its node.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Declaration {
-    pub(super) name: Node,
-    pub(super) origin: Origin,
+pub(crate) struct Declaration {
+    pub(crate) name: Node,
+    pub(crate) origin: Origin,
     /// The declarator, loop, function, class, import or catch clause.
-    pub(super) by: Node,
+    pub(crate) by: Node,
 }
 
-pub(super) struct Bound {
-    pub(super) scope: Node,
-    pub(super) declarations: Vec<Declaration>,
-    pub(super) reads: Vec<Node>,
-    pub(super) writes: Vec<Node>,
+pub(crate) struct Bound {
+    pub(crate) scope: Node,
+    pub(crate) declarations: Vec<Declaration>,
+    pub(crate) reads: Vec<Node>,
+    pub(crate) writes: Vec<Node>,
 }
 
 /// The role of an identifier.
@@ -57,15 +57,15 @@ enum Role {
     Foreign,
 }
 
-pub(super) struct Scopes {
+pub(crate) struct Scopes {
     bound: Vec<Bound>,
     meaning: HashMap<Node, Binding>,
     /// Names that the script does not declare, in order of appearance.
-    pub(super) globals: Vec<Node>,
+    pub(crate) globals: Vec<Node>,
 }
 
 impl Scopes {
-    pub(super) fn of(syntax: &Syntax<'_>) -> Self {
+    pub(crate) fn of(syntax: &Syntax<'_>) -> Self {
         let mut scopes = Self { bound: Vec::new(), meaning: HashMap::new(), globals: Vec::new() };
         let mut names: HashMap<(Node, &str), Binding> = HashMap::new();
         let mut uses = Vec::new();
@@ -109,18 +109,18 @@ impl Scopes {
         scopes
     }
 
-    pub(super) fn bound(&self, binding: Binding) -> &Bound {
+    pub(crate) fn bound(&self, binding: Binding) -> &Bound {
         &self.bound[binding.0]
     }
 
     /// The declaration an identifier belongs to. None for globals and for nodes that are no
     /// identifiers.
-    pub(super) fn meaning(&self, node: Node) -> Option<Binding> {
+    pub(crate) fn meaning(&self, node: Node) -> Option<Binding> {
         self.meaning.get(&node).copied()
     }
 }
 
-pub(super) fn is_identifier(syntax: &Syntax<'_>, node: Node) -> bool {
+pub(crate) fn is_identifier(syntax: &Syntax<'_>, node: Node) -> bool {
     matches!(
         syntax.kind(node),
         "identifier"

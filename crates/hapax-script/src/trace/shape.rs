@@ -1,8 +1,8 @@
 //! The part of a value that is taken: patterns, properties, elements.
 
-use super::super::scope::Origin;
-use super::super::script::{Callee, SUBKEY};
 use super::{Facet, Node, Trace};
+use crate::scope::Origin;
+use crate::script::{Callee, SUBKEY};
 
 /// Nested expressions and variables are followed this many steps.
 const HOPS: usize = 16;

@@ -6,13 +6,13 @@
 
 use std::collections::HashMap;
 
-use super::scope::{Binding, is_identifier};
-use super::script::{Callee, Script};
-use super::syntax::Node;
+use crate::scope::{Binding, is_identifier};
+use crate::script::{Callee, Script};
+use crate::syntax::Node;
 
 /// The part of a value that matters.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(super) enum Facet {
+pub(crate) enum Facet {
     Whole,
     /// One property of it.
     Field(String),
@@ -25,28 +25,28 @@ pub(super) enum Facet {
 }
 
 /// Numbers of declared names.
-pub(super) type Numbers = HashMap<Binding, usize>;
+pub(crate) type Numbers = HashMap<Binding, usize>;
 
-pub(super) struct Wording<'a, 's> {
-    pub(super) script: &'a Script<'s>,
-    pub(super) numbers: &'a mut Numbers,
+pub(crate) struct Wording<'a, 's> {
+    pub(crate) script: &'a Script<'s>,
+    pub(crate) numbers: &'a mut Numbers,
     /// The node to word. Names declared inside need no following.
-    pub(super) root: Node,
+    pub(crate) root: Node,
     /// Nodes that are worded elsewhere.
-    pub(super) holes: &'a [Node],
+    pub(crate) holes: &'a [Node],
     /// Also word the arguments of tools, without subkeys, and keep the script's own names.
-    pub(super) payloads: bool,
+    pub(crate) payloads: bool,
     /// Names from outside of the root, as they were met.
-    pub(super) met: Vec<(Binding, Facet)>,
+    pub(crate) met: Vec<(Binding, Facet)>,
     /// Calls of tools whose arguments were left out.
-    pub(super) asked: Vec<Node>,
+    pub(crate) asked: Vec<Node>,
     /// A `this` that belongs to code around the root was met.
-    pub(super) selfish: bool,
-    pub(super) out: String,
+    pub(crate) selfish: bool,
+    pub(crate) out: String,
 }
 
 /// The arguments of a tool call, without the subkey.
-pub(super) fn payload(script: &Script<'_>, call: Node) -> String {
+pub(crate) fn payload(script: &Script<'_>, call: Node) -> String {
     let Some(root) = script.syntax.child(call, "arguments") else { return String::new() };
     let mut numbers = Numbers::new();
     let mut wording = Wording { payloads: true, ..Wording::new(script, &mut numbers, root, &[]) };
@@ -71,7 +71,7 @@ const OPERATORS: [&str; 13] = [
 ];
 
 impl<'a, 's> Wording<'a, 's> {
-    pub(super) fn new(
+    pub(crate) fn new(
         script: &'a Script<'s>,
         numbers: &'a mut Numbers,
         root: Node,
@@ -81,7 +81,7 @@ impl<'a, 's> Wording<'a, 's> {
         Self { script, numbers, root, holes, payloads: false, met, asked, selfish: false, out }
     }
 
-    pub(super) fn put(&mut self, node: Node) {
+    pub(crate) fn put(&mut self, node: Node) {
         if !self.script.step() {
             return;
         }

@@ -1,11 +1,11 @@
 //! The values of literals and property names, however they are written.
 
-use super::syntax::{Node, Syntax};
+use crate::syntax::{Node, Syntax};
 
 impl Syntax<'_> {
     /// The text of a string, or of a template without substitutions. None if it is neither, or if
     /// its value is no valid text.
-    pub(super) fn string(&self, node: Node) -> Option<String> {
+    pub(crate) fn string(&self, node: Node) -> Option<String> {
         if !matches!(self.kind(node), "string" | "template_string") {
             return None;
         }
@@ -22,7 +22,7 @@ impl Syntax<'_> {
 
     /// The name of a property, where it is written down: `a`, `"a"`, `["a"]` and `` [`a`] `` are
     /// the same. None if it is computed.
-    pub(super) fn key(&self, node: Node) -> Option<String> {
+    pub(crate) fn key(&self, node: Node) -> Option<String> {
         match self.kind(node) {
             "computed_property_name" => self.key_index(self.named(node).next()?),
             "string" => self.string(node),
@@ -35,7 +35,7 @@ impl Syntax<'_> {
     }
 
     /// The name of the property that a member or subscript expression reads.
-    pub(super) fn property(&self, node: Node) -> Option<String> {
+    pub(crate) fn property(&self, node: Node) -> Option<String> {
         match self.kind(node) {
             "member_expression" => self.key(self.child(node, "property")?),
             "subscript_expression" => self.key_index(self.child(node, "index")?),

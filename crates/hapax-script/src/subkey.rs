@@ -1,15 +1,15 @@
 //! The pieces that the subkey of a tool call is built from.
 
-use super::reach;
-use super::script::{SUBKEY, Script};
-use super::syntax::Node;
-use super::trace::{Piece, Trace};
+use crate::reach;
+use crate::script::{SUBKEY, Script};
+use crate::syntax::Node;
+use crate::trace::{Piece, Trace};
 
 /// Variables and spreads are followed this many steps. Beyond that, they may hold a subkey.
 const HOPS: usize = 16;
 
 /// Empty if the call certainly has none.
-pub(super) fn subkey(script: &Script<'_>, call: Node) -> Vec<Piece> {
+pub(crate) fn subkey(script: &Script<'_>, call: Node) -> Vec<Piece> {
     let arguments = script.arguments(call).into_iter().enumerate();
     let mut pieces = Vec::new();
     for (index, argument) in arguments.filter(|(_, one)| !is_absent(script, *one, HOPS)) {

@@ -1,8 +1,8 @@
 //! The value in calls: as an argument, in callbacks, as a result.
 
-use super::super::known;
-use super::super::script::Callee;
 use super::{Held, Node, Reach};
+use crate::known;
+use crate::script::Callee;
 
 impl Reach<'_, '_> {
     /// Follows the value as an argument. Returns the expression to follow next.

@@ -5,15 +5,15 @@
 
 use std::collections::HashSet;
 
-use super::known;
-use super::script::{Callee, Script};
-use super::syntax::Node;
+use crate::known;
+use crate::script::{Callee, Script};
+use crate::syntax::Node;
 
 /// Methods that the language itself calls where no call is written.
 const UNWRITTEN: [&str; 4] = ["then", "toJSON", "toString", "valueOf"];
 
 #[derive(Debug, Default)]
-pub(super) struct Methods {
+pub(crate) struct Methods {
     /// Properties that the script gives functions to, or might.
     named: HashSet<String>,
     /// Properties that are assigned somewhere.
@@ -27,7 +27,7 @@ pub(super) struct Methods {
 }
 
 impl Methods {
-    pub(super) fn of(script: &Script<'_>) -> Self {
+    pub(crate) fn of(script: &Script<'_>) -> Self {
         let mut methods = Self::default();
         for node in script.syntax.all() {
             methods.collect(script, node);
@@ -73,18 +73,18 @@ impl Methods {
 
 impl Script<'_> {
     /// Whether a method of that name is the language's own, on any object.
-    pub(super) fn trusts(&self, method: &str) -> bool {
+    pub(crate) fn trusts(&self, method: &str) -> bool {
         !self.methods.any && !self.methods.named.contains(method)
     }
 
     /// Whether a property is assigned anywhere, apart from where its object is written down.
-    pub(super) fn assigns(&self, property: &str) -> bool {
+    pub(crate) fn assigns(&self, property: &str) -> bool {
         self.methods.any || self.methods.assigned.contains(property)
     }
 
     /// Whether writing that property writes that property and nothing else. None is a property
     /// whose name is computed.
-    pub(super) fn writes_only(&self, property: Option<&str>) -> bool {
+    pub(crate) fn writes_only(&self, property: Option<&str>) -> bool {
         let setters = &self.methods.setters;
         let setter = property.map_or(!setters.is_empty(), |name| setters.contains(name));
         !self.methods.any && !setter
@@ -92,7 +92,7 @@ impl Script<'_> {
 
     /// Whether a property is independent of the rest of its object. The length of an array is not,
     /// nor are its elements.
-    pub(super) fn stands_alone(&self, property: &str) -> bool {
+    pub(crate) fn stands_alone(&self, property: &str) -> bool {
         let methods = &self.methods;
         let entangled = matches!(property, "length" | "size") || methods.getters.contains(property);
         !methods.any && !entangled && !property.starts_with(|first: char| first.is_numeric())
@@ -100,7 +100,7 @@ impl Script<'_> {
 
     /// Whether evaluating the node writes to nothing that outlives it. Looks into every function of
     /// the script that the node could call.
-    pub(super) fn is_quiet(&self, root: Node) -> bool {
+    pub(crate) fn is_quiet(&self, root: Node) -> bool {
         let Methods { setters, getters, any, .. } = &self.methods;
         if *any || !setters.is_empty() || !getters.is_empty() {
             return false;

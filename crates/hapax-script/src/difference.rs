@@ -2,7 +2,7 @@
 
 use std::fmt::{Display, Formatter, Result};
 
-use super::trace::Piece;
+use crate::trace::Piece;
 
 /// At most this many characters of a piece are shown.
 const SHOWN: usize = 120;
@@ -133,7 +133,7 @@ impl Display for Difference {
 
 /// The difference between two constructions, for people: the expressions if they differ, else the
 /// first differing piece, preferring one that decides a value.
-pub(super) fn contrast<'a>(before: &'a [Piece], after: &'a [Piece]) -> (String, String) {
+pub(crate) fn contrast<'a>(before: &'a [Piece], after: &'a [Piece]) -> (String, String) {
     let differs = |index: &usize| {
         let told = |piece: &'a Piece| (&piece.wording, &piece.asked);
         before.get(*index).map(told) != after.get(*index).map(told)
@@ -164,7 +164,7 @@ pub(super) fn contrast<'a>(before: &'a [Piece], after: &'a [Piece]) -> (String, 
 }
 
 /// A construction for people, as far as its expression says.
-pub(super) fn whole(pieces: &[Piece]) -> String {
+pub(crate) fn whole(pieces: &[Piece]) -> String {
     let expression = pieces.first().map(|piece| piece.shown.as_str()).unwrap_or_default();
     format!("`{}`", excerpt(expression, 0))
 }

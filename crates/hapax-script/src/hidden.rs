@@ -6,22 +6,22 @@
 
 use std::collections::BTreeMap;
 
-use super::known;
-use super::script::{Callee, Script, WITH_ITEM};
-use super::syntax::Node;
+use crate::known;
+use crate::script::{Callee, Script, WITH_ITEM};
+use crate::syntax::Node;
 
 #[derive(Debug, Clone, Default)]
-pub(super) struct Hidden {
+pub(crate) struct Hidden {
     /// A description, and its line.
-    pub(super) found: Vec<(String, usize)>,
+    pub(crate) found: Vec<(String, usize)>,
     /// Globals that are neither tools nor of the language, with their first line.
-    pub(super) foreign: BTreeMap<String, usize>,
+    pub(crate) foreign: BTreeMap<String, usize>,
     /// Imports, in order.
-    pub(super) imports: Vec<String>,
+    pub(crate) imports: Vec<String>,
 }
 
 impl Hidden {
-    pub(super) fn of(script: &Script<'_>) -> Self {
+    pub(crate) fn of(script: &Script<'_>) -> Self {
         let mut hidden = Self::default();
         for global in &script.scopes.globals {
             hidden.global(script, *global);

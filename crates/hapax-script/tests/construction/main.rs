@@ -1,7 +1,7 @@
 //! Changes that a repair may make and changes that it may not, pair by pair.
 
 use expect_test::Expect;
-use hapax_items::construction::Construction;
+use hapax_script::Construction;
 
 mod allowed;
 mod hidden;

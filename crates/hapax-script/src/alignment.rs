@@ -2,7 +2,7 @@
 
 /// The match of an element. Numbers are indexes in the list before and in the list after.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum ElementChange {
+pub(crate) enum ElementChange {
     Kept(usize, usize),
     Changed(usize, usize),
     Added(usize),
@@ -12,7 +12,7 @@ pub(super) enum ElementChange {
 /// Matches elements in order, so that the sum of `likeness` is greatest; it is 0 for two elements
 /// that cannot be the same. Unmatched elements between two kept ones count as changed, pair by
 /// pair.
-pub(super) fn align(
+pub(crate) fn align(
     before: usize,
     after: usize,
     likeness: impl Fn(usize, usize) -> u32,

@@ -3,30 +3,30 @@
 use std::cell::Cell;
 use std::collections::HashSet;
 
-use super::methods::Methods;
-use super::scope::{Binding, FUNCTIONS, Origin, Scopes, is_identifier};
-use super::syntax::{Node, Syntax, Unreadable};
+use crate::methods::Methods;
+use crate::scope::{Binding, FUNCTIONS, Origin, Scopes, is_identifier};
+use crate::syntax::{Node, Syntax, Unreadable};
 
 /// The function that opens an item.
-pub(super) const WITH_ITEM: &str = "withItem";
+pub(crate) const WITH_ITEM: &str = "withItem";
 
 /// The property that tells mutations of the same identity apart.
-pub(super) const SUBKEY: &str = "subkey";
+pub(crate) const SUBKEY: &str = "subkey";
 
 /// How many steps may be spent on one script. Sound scripts need a few thousand.
 const STEPS: usize = 2_000_000;
 
-pub(super) struct Script<'s> {
-    pub(super) syntax: Syntax<'s>,
-    pub(super) scopes: Scopes,
+pub(crate) struct Script<'s> {
+    pub(crate) syntax: Syntax<'s>,
+    pub(crate) scopes: Scopes,
     tools: HashSet<&'s str>,
-    pub(super) methods: Methods,
+    pub(crate) methods: Methods,
     steps: Cell<usize>,
 }
 
 /// The callee of a call.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) enum Callee {
+pub(crate) enum Callee {
     Tool(String, String),
     Item,
     Local(Binding),
@@ -40,7 +40,7 @@ pub(super) enum Callee {
 }
 
 impl<'s> Script<'s> {
-    pub(super) fn of(source: &'s str, tools: &[&'s str]) -> Result<Self, Unreadable> {
+    pub(crate) fn of(source: &'s str, tools: &[&'s str]) -> Result<Self, Unreadable> {
         let syntax = Syntax::of(source)?;
         let scopes = Scopes::of(&syntax);
         let mut script = Self {
@@ -55,44 +55,44 @@ impl<'s> Script<'s> {
     }
 
     /// Counts one step of work. False once the limit is reached; findings up to then are not used.
-    pub(super) fn step(&self) -> bool {
+    pub(crate) fn step(&self) -> bool {
         self.spend(1)
     }
 
     /// Counts that many steps of work.
-    pub(super) fn spend(&self, steps: usize) -> bool {
+    pub(crate) fn spend(&self, steps: usize) -> bool {
         self.steps.set(self.steps.get().saturating_sub(steps));
         self.steps.get() > 0
     }
 
-    pub(super) fn is_exhausted(&self) -> bool {
+    pub(crate) fn is_exhausted(&self) -> bool {
         self.steps.get() == 0
     }
 
-    pub(super) fn is_tool(&self, name: &str) -> bool {
+    pub(crate) fn is_tool(&self, name: &str) -> bool {
         self.tools.contains(name)
     }
 
-    pub(super) fn meaning(&self, node: Node) -> Option<Binding> {
+    pub(crate) fn meaning(&self, node: Node) -> Option<Binding> {
         self.scopes.meaning(node)
     }
 
     /// The name of a global that the node is.
-    pub(super) fn global(&self, node: Node) -> Option<&'s str> {
+    pub(crate) fn global(&self, node: Node) -> Option<&'s str> {
         let global = is_identifier(&self.syntax, node) && self.meaning(node).is_none();
         global.then(|| self.syntax.text(node))
     }
 
-    pub(super) fn is_function(&self, node: Node) -> bool {
+    pub(crate) fn is_function(&self, node: Node) -> bool {
         FUNCTIONS.contains(&self.syntax.kind(node))
     }
 
-    pub(super) fn arguments(&self, call: Node) -> Vec<Node> {
+    pub(crate) fn arguments(&self, call: Node) -> Vec<Node> {
         let arguments = self.syntax.child(call, "arguments");
         arguments.map(|list| self.syntax.named(list).collect()).unwrap_or_default()
     }
 
-    pub(super) fn callee(&self, call: Node) -> Callee {
+    pub(crate) fn callee(&self, call: Node) -> Callee {
         let syntax = &self.syntax;
         let field = if syntax.kind(call) == "new_expression" { "constructor" } else { "function" };
         let Some(callee) = syntax.child(call, field).map(|node| syntax.bare(node)) else {
@@ -128,7 +128,7 @@ impl<'s> Script<'s> {
     }
 
     /// The function that a name stands for, if it always stands for the same one.
-    pub(super) fn function(&self, binding: Binding) -> Option<Node> {
+    pub(crate) fn function(&self, binding: Binding) -> Option<Node> {
         let bound = self.scopes.bound(binding);
         let [declaration] = bound.declarations[..] else { return None };
         if !bound.writes.is_empty() {
@@ -142,7 +142,7 @@ impl<'s> Script<'s> {
     }
 
     /// A variable's initial value, if it is declared once, by its name alone.
-    pub(super) fn initial(&self, binding: Binding) -> Option<Node> {
+    pub(crate) fn initial(&self, binding: Binding) -> Option<Node> {
         let [declaration] = self.scopes.bound(binding).declarations[..] else { return None };
         let named = self.syntax.child(declaration.by, "name") == Some(declaration.name);
         let variable = declaration.origin == Origin::Variable && named;
@@ -150,7 +150,7 @@ impl<'s> Script<'s> {
     }
 
     /// The name that a function is declared under.
-    pub(super) fn name_of(&self, function: Node) -> Option<Binding> {
+    pub(crate) fn name_of(&self, function: Node) -> Option<Binding> {
         let own = self.syntax.child(function, "name").and_then(|name| self.meaning(name));
         let holder = self.syntax.parent(self.syntax.wrapped(function))?;
         if self.syntax.kind(holder) != "variable_declarator" {
@@ -160,7 +160,7 @@ impl<'s> Script<'s> {
     }
 
     /// Parameters in order, as patterns.
-    pub(super) fn parameters(&self, function: Node) -> Vec<Node> {
+    pub(crate) fn parameters(&self, function: Node) -> Vec<Node> {
         match self.syntax.child(function, "parameters") {
             Some(list) => self.syntax.named(list).collect(),
             None => self.syntax.child(function, "parameter").into_iter().collect(),
@@ -168,7 +168,7 @@ impl<'s> Script<'s> {
     }
 
     /// Whether an assignment, `++`, `delete` or a loop writes to the node.
-    pub(super) fn is_written(&self, node: Node) -> bool {
+    pub(crate) fn is_written(&self, node: Node) -> bool {
         let syntax = &self.syntax;
         let mut inner = node;
         for outer in syntax.ancestors(node) {
@@ -196,7 +196,7 @@ impl<'s> Script<'s> {
     }
 
     /// Whether the expression always has a primitive value.
-    pub(super) fn is_primitive(&self, node: Node) -> bool {
+    pub(crate) fn is_primitive(&self, node: Node) -> bool {
         let node = self.syntax.bare(node);
         match self.syntax.kind(node) {
             "string" | "template_string" | "number" | "true" | "false" | "null"
@@ -207,14 +207,14 @@ impl<'s> Script<'s> {
     }
 
     /// Whether a binary expression is one of its sides: `a ?? b`.
-    pub(super) fn is_choice(&self, node: Node) -> bool {
+    pub(crate) fn is_choice(&self, node: Node) -> bool {
         let operator = self.syntax.child(node, "operator").map(|node| self.syntax.text(node));
         matches!(operator, Some("??" | "||" | "&&"))
     }
 
     /// The entries of an object literal that could decide a property. None if the node is no
     /// literal.
-    pub(super) fn entries(&self, object: Node, field: &str) -> Option<Vec<Node>> {
+    pub(crate) fn entries(&self, object: Node, field: &str) -> Option<Vec<Node>> {
         let syntax = &self.syntax;
         let decides = |entry: &Node| {
             let key = match syntax.kind(*entry) {
@@ -230,7 +230,7 @@ impl<'s> Script<'s> {
     }
 
     /// Whether the scope of a name lies inside the node.
-    pub(super) fn is_inside(&self, identifier: Node, root: Node) -> bool {
+    pub(crate) fn is_inside(&self, identifier: Node, root: Node) -> bool {
         self.meaning(identifier)
             .is_some_and(|binding| self.syntax.contains(root, self.scopes.bound(binding).scope))
     }

@@ -10,16 +10,16 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use super::known;
-use super::scope::{Binding, is_identifier};
-use super::script::Script;
-use super::syntax::Node;
+use crate::known;
+use crate::scope::{Binding, is_identifier};
+use crate::script::Script;
+use crate::syntax::Node;
 
 mod call;
 
 /// Everything that could write to the value of `binding`, or only to its property `field` if one is
 /// given. Assignments to the name itself are not included.
-pub(super) fn written(script: &Script<'_>, binding: Binding, field: Option<&str>) -> Vec<Node> {
+pub(crate) fn written(script: &Script<'_>, binding: Binding, field: Option<&str>) -> Vec<Node> {
     if script.initial(binding).is_some_and(|value| script.is_primitive(value))
         && script.scopes.bound(binding).writes.is_empty()
     {

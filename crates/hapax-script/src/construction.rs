@@ -1,40 +1,16 @@
-//! How a script names things: what its item ids and subkeys are built from, and the tools it
+//! How a script names things: what its item ids and subkeys are built from, and the tools that it
 //! uses.
-//!
-//!   script ── syntax ── scope ── script        what is written, and what names mean
-//!                                  │
-//!            wording ── reach ── trace         what an id or a subkey is built from
-//!                                  │
-//!              hidden ── subkey ── construction ── differences
-//!
-//! A repaired script may replace another only if it names things alike. Otherwise finished items
-//! would be done again, and mutations that happened would happen again. Where this module does not
-//! understand a script, it reports a difference. It never runs one.
 
 use std::collections::{BTreeMap, HashSet};
 
-mod alignment;
-mod difference;
-mod hidden;
-mod known;
-mod literal;
-mod methods;
-mod reach;
-mod scope;
-mod script;
-mod subkey;
-mod syntax;
-mod trace;
-mod wording;
-
-use alignment::{ElementChange, align};
-pub use difference::Difference;
-use difference::{contrast, whole};
-use hidden::Hidden;
-use script::{Callee, Script};
-pub use syntax::Unreadable;
-use trace::{Piece, Trace, question};
-use wording::payload;
+use crate::alignment::{ElementChange, align};
+use crate::difference::{Difference, contrast, whole};
+use crate::hidden::Hidden;
+use crate::script::{Callee, Script};
+use crate::subkey;
+use crate::syntax::Unreadable;
+use crate::trace::{Piece, Trace, question};
+use crate::wording::payload;
 
 /// Scripts with more items and tool calls than this are refused.
 const CALLS: usize = 2000;

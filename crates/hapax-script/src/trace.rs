@@ -13,11 +13,11 @@
 
 use std::collections::{HashSet, VecDeque};
 
-use super::reach;
-use super::scope::{Binding, Declaration, Origin};
-use super::script::{Callee, Script};
-use super::syntax::Node;
-use super::wording::{Facet, Numbers, Wording, payload};
+use crate::reach;
+use crate::scope::{Binding, Declaration, Origin};
+use crate::script::{Callee, Script};
+use crate::syntax::Node;
+use crate::wording::{Facet, Numbers, Wording, payload};
 
 mod around;
 mod event;
@@ -26,19 +26,19 @@ mod shape;
 
 /// One thing that an id or a subkey is built from.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Piece {
+pub(crate) struct Piece {
     /// For comparison.
-    pub(super) wording: String,
+    pub(crate) wording: String,
     /// For people.
-    pub(super) shown: String,
+    pub(crate) shown: String,
     /// It only decides how often other pieces run.
-    pub(super) beside: bool,
+    pub(crate) beside: bool,
     /// The questions to tools in it. A repair may ask another question, but none that the script
     /// before asked elsewhere.
-    pub(super) asked: Vec<String>,
+    pub(crate) asked: Vec<String>,
 }
 
-pub(super) struct Trace<'a, 's> {
+pub(crate) struct Trace<'a, 's> {
     script: &'a Script<'s>,
     /// The expression, and calls through which its inputs come. A write is listed with all code
     /// around it that contains none of them.
@@ -62,7 +62,7 @@ pub(super) struct Trace<'a, 's> {
 impl<'a, 's> Trace<'a, 's> {
     /// The pieces that `expression`, or only its property `field`, is built from. The expression
     /// comes first.
-    pub(super) fn of(script: &'a Script<'s>, expression: Node, field: Option<&str>) -> Vec<Piece> {
+    pub(crate) fn of(script: &'a Script<'s>, expression: Node, field: Option<&str>) -> Vec<Piece> {
         let mut trace = Self {
             script,
             anchors: vec![expression],
@@ -315,7 +315,7 @@ impl<'a, 's> Trace<'a, 's> {
 }
 
 /// The operation of a tool call and its payload.
-pub(super) fn question(script: &Script<'_>, call: Node) -> String {
+pub(crate) fn question(script: &Script<'_>, call: Node) -> String {
     match script.callee(call) {
         Callee::Tool(tool, operation) => format!("{tool}.{operation}{}", payload(script, call)),
         _ => String::new(),

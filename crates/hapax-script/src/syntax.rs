@@ -32,10 +32,10 @@ pub struct Unreadable {
 
 /// A node, by its number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(super) struct Node(usize);
+pub(crate) struct Node(usize);
 
 impl Node {
-    pub(super) const PROGRAM: Self = Self(0);
+    pub(crate) const PROGRAM: Self = Self(0);
 }
 
 struct Entry {
@@ -51,13 +51,13 @@ struct Entry {
     named: bool,
 }
 
-pub(super) struct Syntax<'s> {
+pub(crate) struct Syntax<'s> {
     source: &'s str,
     entries: Vec<Entry>,
 }
 
 impl<'s> Syntax<'s> {
-    pub(super) fn of(source: &'s str) -> Result<Self, Unreadable> {
+    pub(crate) fn of(source: &'s str) -> Result<Self, Unreadable> {
         let unreadable = |what: &str| Unreadable { line: 1, column: 1, what: what.into() };
         if source.len() > BYTES {
             return Err(unreadable(&format!("the script is longer than {BYTES} bytes")));
@@ -166,16 +166,16 @@ impl<'s> Syntax<'s> {
         Ok(())
     }
 
-    pub(super) fn all(&self) -> impl Iterator<Item = Node> + use<> {
+    pub(crate) fn all(&self) -> impl Iterator<Item = Node> + use<> {
         (0..self.entries.len()).map(Node)
     }
 
     /// The node and everything below it.
-    pub(super) fn below(&self, node: Node) -> impl Iterator<Item = Node> + use<> {
+    pub(crate) fn below(&self, node: Node) -> impl Iterator<Item = Node> + use<> {
         (node.0..self.entries[node.0].end).map(Node)
     }
 
-    pub(super) fn children(&self, node: Node) -> impl Iterator<Item = Node> + '_ {
+    pub(crate) fn children(&self, node: Node) -> impl Iterator<Item = Node> + '_ {
         let end = self.entries[node.0].end;
         let mut next = node.0 + 1;
         std::iter::from_fn(move || {
@@ -186,54 +186,54 @@ impl<'s> Syntax<'s> {
     }
 
     /// Children without punctuation.
-    pub(super) fn named(&self, node: Node) -> impl Iterator<Item = Node> + '_ {
+    pub(crate) fn named(&self, node: Node) -> impl Iterator<Item = Node> + '_ {
         self.children(node).filter(|child| self.is_named(*child))
     }
 
-    pub(super) fn child(&self, node: Node, field: &str) -> Option<Node> {
+    pub(crate) fn child(&self, node: Node, field: &str) -> Option<Node> {
         self.children(node).find(|child| self.field(*child) == Some(field))
     }
 
-    pub(super) fn ancestors(&self, node: Node) -> impl Iterator<Item = Node> + '_ {
+    pub(crate) fn ancestors(&self, node: Node) -> impl Iterator<Item = Node> + '_ {
         std::iter::successors(self.parent(node), |node| self.parent(*node))
     }
 
-    pub(super) fn kind(&self, node: Node) -> &'static str {
+    pub(crate) fn kind(&self, node: Node) -> &'static str {
         self.entries[node.0].kind
     }
 
-    pub(super) fn field(&self, node: Node) -> Option<&'static str> {
+    pub(crate) fn field(&self, node: Node) -> Option<&'static str> {
         self.entries[node.0].field
     }
 
-    pub(super) fn parent(&self, node: Node) -> Option<Node> {
+    pub(crate) fn parent(&self, node: Node) -> Option<Node> {
         self.entries[node.0].parent
     }
 
-    pub(super) fn line(&self, node: Node) -> usize {
+    pub(crate) fn line(&self, node: Node) -> usize {
         self.entries[node.0].line
     }
 
-    pub(super) fn is_named(&self, node: Node) -> bool {
+    pub(crate) fn is_named(&self, node: Node) -> bool {
         self.entries[node.0].named
     }
 
-    pub(super) fn is_leaf(&self, node: Node) -> bool {
+    pub(crate) fn is_leaf(&self, node: Node) -> bool {
         self.entries[node.0].end == node.0 + 1
     }
 
-    pub(super) fn text(&self, node: Node) -> &'s str {
+    pub(crate) fn text(&self, node: Node) -> &'s str {
         let entry = &self.entries[node.0];
         self.source.get(entry.start..entry.stop).unwrap_or_default()
     }
 
     /// Whether `inner` is `outer` or somewhere below it.
-    pub(super) fn contains(&self, outer: Node, inner: Node) -> bool {
+    pub(crate) fn contains(&self, outer: Node, inner: Node) -> bool {
         outer <= inner && inner.0 < self.entries[outer.0].end
     }
 
     /// The node without the parentheses around it.
-    pub(super) fn bare(&self, mut node: Node) -> Node {
+    pub(crate) fn bare(&self, mut node: Node) -> Node {
         while self.kind(node) == "parenthesized_expression" {
             let Some(inner) = self.named(node).next() else { break };
             node = inner;
@@ -242,7 +242,7 @@ impl<'s> Syntax<'s> {
     }
 
     /// The node with the parentheses around it.
-    pub(super) fn wrapped(&self, mut node: Node) -> Node {
+    pub(crate) fn wrapped(&self, mut node: Node) -> Node {
         while let Some(parent) = self.parent(node) {
             if self.kind(parent) != "parenthesized_expression" {
                 break;

@@ -1,8 +1,8 @@
 //! How parameters get their values.
 
-use super::super::known;
-use super::super::script::Callee;
 use super::{Facet, Node, Trace};
+use crate::known;
+use crate::script::Callee;
 
 /// A parameter, on the way to the calls that fill it.
 struct Slot<'s> {
