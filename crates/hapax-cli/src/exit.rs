@@ -232,3 +232,17 @@ impl From<hapax_items::Error> for Failed {
         Self { code: Some(error.code()), ..Self::new(exit, error.to_string()).next(next) }
     }
 }
+
+impl From<hapax_bench::Error> for Failed {
+    fn from(error: hapax_bench::Error) -> Self {
+        use hapax_bench::Error as Bench;
+        match error {
+            Bench::Hapax(error) => error.into(),
+            Bench::Pipeline(error) => error.into(),
+            Bench::Extract(error) => error.into(),
+            Bench::Items(error) => error.into(),
+            Bench::Invalid(what) => Self::usage(what),
+            other => Self::new(Exit::Unreachable, other.to_string()),
+        }
+    }
+}

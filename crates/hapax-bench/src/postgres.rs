@@ -4,30 +4,29 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use super::load::runtime;
-use super::{Bar, ROUNDS, Report, engine, human, median, say, short};
-use crate::args;
-use crate::exit::{Exit, Failed};
+use crate::load::runtime;
+use crate::report::{Bar, Report, human};
+use crate::{Error, Options, ROUNDS, engine, median, say, short};
 
 /// How many callers ask at once, and the ratio that they must reach.
 const BARS: [(usize, f64); 3] = [(1, 0.7), (64, 2.5), (256, 4.0)];
 
-pub(super) fn measure(
-    args: &args::Bench,
+pub(crate) fn measure(
+    options: &Options,
     url: &str,
     directory: &Path,
     report: &mut Report,
-) -> Result<(), Failed> {
+) -> Result<(), Error> {
     let scratch = Scratch::make(url, directory)?;
     let mut new_64 = 0.0;
     for (callers, bar) in BARS {
         say(&format!("new keys, {callers} callers, in turns with pgbench"));
         let mut rounds = [(0.0, 0.0); ROUNDS];
         for round in &mut rounds {
-            let before = scratch.pgbench(NAIVE, callers, args.time / 2)?;
+            let before = scratch.pgbench(NAIVE, callers, options.time / 2)?;
             scratch.quiet()?;
-            let engine = engine::new_keys(&scratch.place, callers, args.time)?;
-            let after = scratch.pgbench(NAIVE, callers, args.time / 2)?;
+            let engine = engine::new_keys(&scratch.place, callers, options.time)?;
+            let after = scratch.pgbench(NAIVE, callers, options.time / 2)?;
             *round = (engine, (before + after) / 2.0);
         }
         let rate = median(rounds.map(|(engine, _)| engine));
@@ -43,21 +42,21 @@ pub(super) fn measure(
             new_64 = rate;
         }
     }
-    duplicates(args, &scratch, report)?;
-    if let Some(size) = args.size {
-        large(args, &scratch, size, new_64, report)?;
+    duplicates(options, &scratch, report)?;
+    if let Some(size) = options.size {
+        large(options, &scratch, size, new_64, report)?;
     }
     Ok(())
 }
 
-fn duplicates(args: &args::Bench, scratch: &Scratch, report: &mut Report) -> Result<(), Failed> {
+fn duplicates(options: &Options, scratch: &Scratch, report: &mut Report) -> Result<(), Error> {
     say("duplicates, in turns with pgbench");
     let runtime = runtime()?;
     let mut rounds = [(0.0, 0.0); ROUNDS];
     for round in &mut rounds {
         scratch.quiet()?;
-        let engine = runtime.block_on(engine::from_store(&scratch.place, 64, args.time))?;
-        *round = (engine, scratch.pgbench(SELECT, 64, args.time)?);
+        let engine = runtime.block_on(engine::from_store(&scratch.place, 64, options.time))?;
+        *round = (engine, scratch.pgbench(SELECT, 64, options.time)?);
     }
     let (rate, select) = (median(rounds.map(|r| r.0)), median(rounds.map(|r| r.1)));
     report.fact("duplicates from the store, 64 callers", "pg.dup.64.per_s", rate, "a second");
@@ -70,19 +69,19 @@ fn duplicates(args: &args::Bench, scratch: &Scratch, report: &mut Report) -> Res
 
 /// New keys with many effects already there.
 fn large(
-    args: &args::Bench,
+    options: &Options,
     scratch: &Scratch,
     size: u64,
     empty: f64,
     report: &mut Report,
-) -> Result<(), Failed> {
+) -> Result<(), Error> {
     let name = short(size);
     say(&format!("filling the ledger with {size} effects"));
     scratch.sql(&FILL.replace(":size", &size.to_string()))?;
     let mut rounds = [0.0; ROUNDS];
     for round in &mut rounds {
         scratch.quiet()?;
-        *round = engine::new_keys(&scratch.place, 64, args.time)?;
+        *round = engine::new_keys(&scratch.place, 64, options.time)?;
     }
     let rate = median(rounds);
     let what = format!("with {size} effects there: new keys, 64 callers");
@@ -129,7 +128,7 @@ SELECT 1, 1, 0, n, n, 1800000000000 + n, 1800000000000 + n, 1, 1, sha256(int8sen
 FROM generate_series(1, :size) n";
 
 /// A database of its own on a given server, dropped when it is no longer needed.
-pub(super) struct Scratch {
+pub(crate) struct Scratch {
     server: String,
     name: String,
     /// The database's URL, as a ledger is opened by it.
@@ -138,7 +137,7 @@ pub(super) struct Scratch {
 }
 
 impl Scratch {
-    pub(super) fn make(server: &str, directory: &Path) -> Result<Self, Failed> {
+    pub(crate) fn make(server: &str, directory: &Path) -> Result<Self, Error> {
         let name = format!("hapax_bench_{}", std::process::id());
         let (base, options) = match server.split_once('?') {
             Some((base, options)) => (base, format!("?{options}")),
@@ -158,29 +157,28 @@ impl Scratch {
         Ok(scratch)
     }
 
-    pub(super) fn url(&self) -> &str {
+    pub(crate) fn url(&self) -> &str {
         self.place.to_str().unwrap_or_default()
     }
 
-    pub(super) fn sql(&self, sql: &str) -> Result<(), Failed> {
+    pub(crate) fn sql(&self, sql: &str) -> Result<(), Error> {
         psql(self.url(), sql)
     }
 
     /// Lets the server finish what it would do later: otherwise each measurement pays for
     /// cleaning up after the one before.
-    pub(super) fn quiet(&self) -> Result<(), Failed> {
+    pub(crate) fn quiet(&self) -> Result<(), Error> {
         self.sql("VACUUM ANALYZE;\nCHECKPOINT")
     }
 
     /// Transactions a second of this script, by as many clients.
-    pub(super) fn pgbench(
+    pub(crate) fn pgbench(
         &self,
         script: &str,
         clients: usize,
         time: Duration,
-    ) -> Result<f64, Failed> {
-        let io =
-            |error: std::io::Error| Failed::new(Exit::Unreachable, format!("pgbench: {error}"));
+    ) -> Result<f64, Error> {
+        let io = |error: std::io::Error| Error::Unreachable(format!("pgbench: {error}"));
         std::fs::write(&self.script, script).map_err(io)?;
         self.quiet()?;
         let threads = clients.min(std::thread::available_parallelism().map_or(1, usize::from));
@@ -197,7 +195,7 @@ impl Scratch {
         let tps = tps.and_then(|rest| rest.split(' ').next()?.parse().ok());
         tps.ok_or_else(|| {
             let why = String::from_utf8_lossy(&output.stderr).trim().to_owned();
-            Failed::new(Exit::Unreachable, format!("pgbench: {why}"))
+            Error::Unreachable(format!("pgbench: {why}"))
         })
     }
 }
@@ -205,20 +203,20 @@ impl Scratch {
 impl Drop for Scratch {
     fn drop(&mut self) {
         let dropped = psql(&self.server, &format!("DROP DATABASE {} WITH (FORCE)", self.name));
-        if let Err(failed) = dropped {
-            failed.print();
+        if let Err(error) = dropped {
+            eprintln!("hapax: {error}");
         }
     }
 }
 
 /// Runs each statement by itself.
-fn psql(url: &str, sql: &str) -> Result<(), Failed> {
+fn psql(url: &str, sql: &str) -> Result<(), Error> {
     let mut command = Command::new("psql");
     command.args(["-Xq", "-v", "ON_ERROR_STOP=1", "-d", url]);
     for statement in sql.split(";\n") {
         command.args(["-c", statement]);
     }
-    let failed = |why: String| Failed::new(Exit::Unreachable, format!("psql: {why}"));
+    let failed = |why: String| Error::Unreachable(format!("psql: {why}"));
     let output = command.output().map_err(|error| failed(error.to_string()))?;
     if output.status.success() {
         return Ok(());

@@ -5,18 +5,17 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use hapax::{Error, Failure, Hapax, How, Key, Safety};
+use hapax::{Failure, Hapax, How, Key, Safety};
 
-use super::load::{self, runtime};
-use super::{ROUNDS, median};
-use crate::exit::{Exit, Failed};
+use crate::load::{self, runtime};
+use crate::{Error, ROUNDS, median};
 
-fn key(run: u64, n: u64) -> Result<Key, Failed> {
+fn key(run: u64, n: u64) -> Result<Key, Error> {
     Key::derive("bench.v1", &[("run", &run.to_be_bytes()), ("n", &n.to_be_bytes())])
-        .map_err(|error| Failed::usage(error.to_string()))
+        .map_err(|error| Error::Invalid(error.to_string()))
 }
 
-async fn perform(hapax: &Hapax, key: Key) -> Result<How, Error> {
+async fn perform(hapax: &Hapax, key: Key) -> Result<How, hapax::Error> {
     let done = hapax
         .effect(key)
         .payload(b"payload")
@@ -27,22 +26,22 @@ async fn perform(hapax: &Hapax, key: Key) -> Result<How, Error> {
 }
 
 /// New keys a second.
-pub(super) fn new_keys(file: &Path, callers: usize, time: Duration) -> Result<f64, Failed> {
+pub(crate) fn new_keys(file: &Path, callers: usize, time: Duration) -> Result<f64, Error> {
     Ok(new_keys_after(file, callers, time, Duration::default)?.per_s)
 }
 
-pub(super) struct Rate {
-    pub(super) per_s: f64,
-    pub(super) opened: Duration,
+pub(crate) struct Rate {
+    pub(crate) per_s: f64,
+    pub(crate) opened: Duration,
 }
 
 /// New keys a second; `opened` is called when the ledger is open.
-pub(super) fn new_keys_after(
+pub(crate) fn new_keys_after(
     file: &Path,
     callers: usize,
     time: Duration,
     opened: impl FnOnce() -> Duration,
-) -> Result<Rate, Failed> {
+) -> Result<Rate, Error> {
     let runtime = runtime()?;
     runtime.block_on(async {
         let hapax = Hapax::open(file).await?;
@@ -66,7 +65,7 @@ pub(super) fn new_keys_after(
 }
 
 /// Microseconds for a duplicate from the cache, and duplicates from the store a second.
-pub(super) fn duplicates(file: &Path, time: Duration) -> Result<(f64, f64), Failed> {
+pub(crate) fn duplicates(file: &Path, time: Duration) -> Result<(f64, f64), Error> {
     let runtime = runtime()?;
     runtime.block_on(async {
         let hapax = Hapax::open(file).await?;
@@ -92,7 +91,7 @@ pub(super) fn duplicates(file: &Path, time: Duration) -> Result<(f64, f64), Fail
 
 /// Duplicates a second that are not in the cache: each key is asked for once by an engine that has
 /// never seen it.
-pub(super) async fn from_store(file: &Path, callers: usize, time: Duration) -> Result<f64, Failed> {
+pub(crate) async fn from_store(file: &Path, callers: usize, time: Duration) -> Result<f64, Error> {
     let hapax = Hapax::open(file).await?;
     let keys = hapax.list(&[hapax::StateName::Succeeded], 100_000).await?;
     let keys: Arc<Vec<Key>> = Arc::new(keys.into_iter().map(|found| found.name.key).collect());
@@ -110,14 +109,13 @@ pub(super) async fn from_store(file: &Path, callers: usize, time: Duration) -> R
                     };
                     replayed += u64::from(perform(&hapax, *key).await? == How::Replayed);
                 }
-                Ok::<_, Failed>(replayed)
+                Ok::<_, Error>(replayed)
             })
         })
         .collect();
     let mut replayed = 0;
     for worker in workers {
-        replayed +=
-            worker.await.map_err(|error| Failed::new(Exit::Unreachable, error.to_string()))??;
+        replayed += worker.await.map_err(|error| Error::Unreachable(error.to_string()))??;
     }
     let per_s = replayed as f64 / start.elapsed().as_secs_f64();
     hapax.close().await?;
@@ -125,7 +123,7 @@ pub(super) async fn from_store(file: &Path, callers: usize, time: Duration) -> R
 }
 
 /// How often identical concurrent requests ran, and how long they took, in microseconds.
-pub(super) fn identical(file: &Path, callers: usize) -> Result<(f64, f64), Failed> {
+pub(crate) fn identical(file: &Path, callers: usize) -> Result<(f64, f64), Error> {
     let runtime = runtime()?;
     runtime.block_on(async {
         let hapax = Hapax::open(file).await?;
@@ -139,9 +137,7 @@ pub(super) fn identical(file: &Path, callers: usize) -> Result<(f64, f64), Faile
             .collect();
         let mut ran = 0.0;
         for worker in workers {
-            let how = worker
-                .await
-                .map_err(|error| Failed::new(Exit::Unreachable, error.to_string()))??;
+            let how = worker.await.map_err(|error| Error::Unreachable(error.to_string()))??;
             ran += f64::from(u8::from(how == How::Executed));
         }
         let micros = start.elapsed().as_secs_f64() * 1e6;

@@ -10,9 +10,9 @@ use hapax::json::Json;
 use hapax::{Claim, Failure, Hapax, Key};
 use hapax_items::{Call, Items, Operation, Plan, Tool, ToolError};
 
-use super::load::runtime;
-use super::{Bar, ROUNDS, Report, human, median, say};
-use crate::exit::Failed;
+use crate::load::runtime;
+use crate::report::{Bar, Report, human};
+use crate::{Error, ROUNDS, median, say};
 
 /// How many workflows run at once, and how many mutations each of them makes.
 const CALLERS: [(usize, usize); 3] = [(1, 2_000), (16, 1_000), (64, 1_000)];
@@ -20,7 +20,7 @@ const CALLERS: [(usize, usize); 3] = [(1, 2_000), (16, 1_000), (64, 1_000)];
 /// How many mutations are replayed.
 const REPLAYED: usize = 1_000;
 
-pub(super) fn measure(directory: &Path, report: &mut Report) -> Result<(), Failed> {
+pub(crate) fn measure(directory: &Path, report: &mut Report) -> Result<(), Error> {
     for (callers, mutations) in CALLERS {
         mutation(directory, callers, mutations, report)?;
     }
@@ -53,7 +53,7 @@ impl Tool for Nothing {
     }
 }
 
-fn items(hapax: &Hapax) -> Result<Items, Failed> {
+fn items(hapax: &Hapax) -> Result<Items, Error> {
     Ok(Items::new(hapax.clone(), vec![Arc::new(Nothing)], Vec::new())?)
 }
 
@@ -73,7 +73,7 @@ fn mutation(
     callers: usize,
     mutations: usize,
     report: &mut Report,
-) -> Result<(), Failed> {
+) -> Result<(), Error> {
     say(&format!("mutations of {callers} workflows at once, in turns with bare effects"));
     let mut rounds = [(0.0, 0.0); ROUNDS];
     for (nth, round) in rounds.iter_mut().enumerate() {
@@ -98,7 +98,7 @@ fn mutation(
             let ours = (callers * mutations) as f64 / began.elapsed().as_secs_f64();
             let after = bare(&hapax, 1, callers, mutations).await?;
             hapax.close().await?;
-            Ok::<_, Failed>((ours, (before + after) / 2.0))
+            Ok::<_, Error>((ours, (before + after) / 2.0))
         })?;
         runtime.shutdown_background();
     }
@@ -114,7 +114,7 @@ fn mutation(
 }
 
 /// Bare effects a second, half as many as there are mutations; each time under new keys.
-async fn bare(hapax: &Hapax, time: u8, callers: usize, mutations: usize) -> Result<f64, Failed> {
+async fn bare(hapax: &Hapax, time: u8, callers: usize, mutations: usize) -> Result<f64, Error> {
     let (began, count) = (Instant::now(), mutations / 2);
     let callers: Vec<_> = (0..callers)
         .map(|caller| {
@@ -127,28 +127,28 @@ async fn bare(hapax: &Hapax, time: u8, callers: usize, mutations: usize) -> Resu
     Ok(total / began.elapsed().as_secs_f64())
 }
 
-async fn effects(hapax: &Hapax, time: u8, caller: usize, count: usize) -> Result<(), Failed> {
+async fn effects(hapax: &Hapax, time: u8, caller: usize, count: usize) -> Result<(), Error> {
     for n in 0..count {
         let fields: [(&str, &[u8]); 3] =
             [("time", &[time]), ("caller", &caller.to_be_bytes()), ("n", &n.to_be_bytes())];
         let key =
-            Key::derive("bench.v1", &fields).map_err(|error| Failed::usage(error.to_string()))?;
+            Key::derive("bench.v1", &fields).map_err(|error| Error::Invalid(error.to_string()))?;
         let effect = hapax.effect(key).payload(b"nothing at all");
         effect.run(|_| async { Ok::<_, Failure>("{\"id\":\"m-1\"}") }).await?;
     }
     Ok(())
 }
 
-async fn joined(tasks: Vec<tokio::task::JoinHandle<Result<(), Failed>>>) -> Result<(), Failed> {
+async fn joined(tasks: Vec<tokio::task::JoinHandle<Result<(), Error>>>) -> Result<(), Error> {
     for task in tasks {
-        task.await.map_err(|error| Failed::usage(format!("a caller ended: {error}")))??;
+        task.await.map_err(|error| Error::Invalid(format!("a caller ended: {error}")))??;
     }
     Ok(())
 }
 
 /// How soon a script gets to its first line, everything on the ledger included but the run's own
 /// record.
-fn start(directory: &Path, report: &mut Report) -> Result<(), Failed> {
+fn start(directory: &Path, report: &mut Report) -> Result<(), Error> {
     say("a script that does nothing");
     let starts = runtime()?.block_on(async {
         let hapax = Hapax::open(directory.join("start.db")).await?;
@@ -164,7 +164,7 @@ fn start(directory: &Path, report: &mut Report) -> Result<(), Failed> {
             run.push(began.elapsed().as_secs_f64() * 1e3);
         }
         hapax.close().await?;
-        Ok::<_, Failed>((middle(run), middle(bare)))
+        Ok::<_, Error>((middle(run), middle(bare)))
     })?;
     let (run, bare) = starts;
     let beside = format!("ms, of which {} are its record's", human(bare));
@@ -179,7 +179,7 @@ fn middle(mut times: Vec<f64>) -> f64 {
 
 /// An item whose mutations were all applied, and whose handler did not end, in turns with an item
 /// that has none: the difference is the cost of the replay.
-fn replay(directory: &Path, report: &mut Report) -> Result<(), Failed> {
+fn replay(directory: &Path, report: &mut Report) -> Result<(), Error> {
     say("an item with a thousand mutations that were applied");
     let times = runtime()?.block_on(async {
         let hapax = Hapax::open(directory.join("replay.db")).await?;
@@ -190,7 +190,7 @@ fn replay(directory: &Path, report: &mut Report) -> Result<(), Failed> {
             none.push(again(&items, &format!("none{nth}"), 0).await?);
         }
         hapax.close().await?;
-        Ok::<_, Failed>((middle(many), middle(none)))
+        Ok::<_, Error>((middle(many), middle(none)))
     })?;
     let (many, none) = times;
     let what = "a run that tells 1,000 mutations again";
@@ -202,7 +202,7 @@ fn replay(directory: &Path, report: &mut Report) -> Result<(), Failed> {
 }
 
 /// How long a run takes after one that applied this many mutations and failed.
-async fn again(items: &Items, workflow: &str, mutations: usize) -> Result<f64, Failed> {
+async fn again(items: &Items, workflow: &str, mutations: usize) -> Result<f64, Error> {
     items.publish(workflow, &script(mutations, "throw new Error('not yet');"), "bench").await?;
     let _ = items.run(workflow, None).await;
     for one in items.escalations(Some(workflow), 1).await? {

@@ -10,11 +10,10 @@ use hapax::Hapax;
 use hapax::outbox::{Acks, Delivery, Outbox, Sink, SinkSettings};
 use hapax::tokio_postgres::{self, Client, NoTls};
 
-use super::load::runtime;
-use super::postgres::Scratch;
-use super::{Bar, ROUNDS, Report, human, median, say};
-use crate::args;
-use crate::exit::{Exit, Failed};
+use crate::load::runtime;
+use crate::postgres::Scratch;
+use crate::report::{Bar, Report, human};
+use crate::{Error, Options, ROUNDS, median, say};
 
 /// How many events are drained, and how many datasets they are about.
 const EVENTS: usize = 200_000;
@@ -23,25 +22,26 @@ const DATASETS: usize = 1_000;
 /// How many events a second are emitted while the time to their delivery is measured.
 const STEADY: usize = 1_000;
 
-pub(super) fn measure(
-    args: &args::Bench,
+pub(crate) fn measure(
+    options: &Options,
     url: &str,
     directory: &Path,
     report: &mut Report,
-) -> Result<(), Failed> {
+) -> Result<(), Error> {
     let scratch = Scratch::make(url, directory)?;
     let runtime = runtime()?;
     scratch.sql(JOBS)?;
     runtime.block_on(async {
         let hapax = Hapax::open(scratch.url()).await?;
         hapax.configure(&nowhere()?).await?;
-        Ok::<_, Failed>(hapax.close().await?)
+        Ok::<_, Error>(hapax.close().await?)
     })?;
     say("the cost of an event in a caller's transaction, in turns with the same without it");
     scratch.sql(ORDERS)?;
     let mut rounds = [(0.0, 0.0); ROUNDS];
     for round in &mut rounds {
-        *round = (scratch.pgbench(WITHOUT, 8, args.time)?, scratch.pgbench(WITH, 8, args.time)?);
+        *round =
+            (scratch.pgbench(WITHOUT, 8, options.time)?, scratch.pgbench(WITH, 8, options.time)?);
     }
     let (without, with) = (median(rounds.map(|r| r.0)), median(rounds.map(|r| r.1)));
     report.fact("transactions with an event, 8 callers", "outbox.emit.per_s", with, "a second");
@@ -69,10 +69,10 @@ pub(super) fn measure(
     report.ratio("", "outbox.drain.vs_skip_locked", ratio, beside, Bar::AtLeast(1.5));
 
     say("from commit to delivery, 1,000 events a second");
-    let p99 = runtime.block_on(steady(&scratch, args.time.max(Duration::from_secs(5))))?;
+    let p99 = runtime.block_on(steady(&scratch, options.time.max(Duration::from_secs(5))))?;
     report.ratio("commit to delivery, p99", "outbox.p99_ms", p99, "ms".into(), Bar::Below(50.0));
 
-    if let Some(size) = args.size {
+    if let Some(size) = options.size {
         say(&format!("with {size} delivered events and a snapshot held open"));
         scratch.sql(&FILL_DELIVERED.replace(":size", &size.to_string()))?;
         let mut rounds = [0.0; ROUNDS];
@@ -82,14 +82,14 @@ pub(super) fn measure(
         }
         drop(holder);
         let ratio = median(rounds) / ours;
-        let name = format!("outbox.drain.{}_vs_empty", super::short(size));
+        let name = format!("outbox.drain.{}_vs_empty", crate::short(size));
         report.ratio("", &name, ratio, format!("× empty {}", human(ours)), Bar::AtLeast(0.8));
     }
     Ok(())
 }
 
 /// Records events as the library would, and drains them.
-fn filled_drain(scratch: &Scratch, runtime: &tokio::runtime::Runtime) -> Result<f64, Failed> {
+fn filled_drain(scratch: &Scratch, runtime: &tokio::runtime::Runtime) -> Result<f64, Error> {
     let fill = FILL.replace(":size", &EVENTS.to_string());
     scratch.sql(&fill.replace(":datasets", &DATASETS.to_string()))?;
     scratch.quiet()?;
@@ -108,15 +108,15 @@ impl Sink for Nothing {
     }
 }
 
-fn nowhere() -> Result<Outbox, Failed> {
+fn nowhere() -> Result<Outbox, Error> {
     to(Nothing(Arc::default()))
 }
 
-fn to(sink: impl Sink) -> Result<Outbox, Failed> {
+fn to(sink: impl Sink) -> Result<Outbox, Error> {
     let settings = SinkSettings { batch: 2_000, window: 8_000, ..SinkSettings::default() };
     let outbox = Outbox::new().sink_with("bench", sink, settings);
     let outbox = outbox.and_then(|outbox| outbox.route("*", "*", &["bench"]));
-    outbox.map_err(|error| Failed::usage(error.to_string()))
+    outbox.map_err(|error| Error::Invalid(error.to_string()))
 }
 
 /// Drains the outbox; events a second.
@@ -124,7 +124,7 @@ fn drain(
     scratch: &Scratch,
     runtime: &tokio::runtime::Runtime,
     events: usize,
-) -> Result<f64, Failed> {
+) -> Result<f64, Error> {
     runtime.block_on(async {
         let hapax = Hapax::builder().background(false).open(scratch.url()).await?;
         let count: Arc<AtomicUsize> = Arc::default();
@@ -142,7 +142,7 @@ fn drain(
 }
 
 /// Four workers that claim a hundred jobs, and then complete them.
-fn skip_locked(scratch: &Scratch, runtime: &tokio::runtime::Runtime) -> Result<f64, Failed> {
+fn skip_locked(scratch: &Scratch, runtime: &tokio::runtime::Runtime) -> Result<f64, Error> {
     runtime.block_on(async {
         let mut clients = Vec::new();
         for _ in 0..4 {
@@ -180,20 +180,20 @@ async fn claim_and_complete(client: &Client) -> Result<(), tokio_postgres::Error
     }
 }
 
-async fn client(scratch: &Scratch) -> Result<Client, Failed> {
+async fn client(scratch: &Scratch) -> Result<Client, Error> {
     let connected = tokio_postgres::connect(scratch.url(), NoTls).await;
     let (client, connection) = connected.map_err(|error| unreachable(&error))?;
     tokio::spawn(connection);
     Ok(client)
 }
 
-fn unreachable(error: &dyn std::error::Error) -> Failed {
+fn unreachable(error: &dyn std::error::Error) -> Error {
     let cause = error.source().map(|cause| format!(": {cause}")).unwrap_or_default();
-    Failed::new(Exit::Unreachable, format!("{error}{cause}"))
+    Error::Unreachable(format!("{error}{cause}"))
 }
 
 /// A snapshot that keeps the server from cleaning up, until it is dropped.
-async fn hold_snapshot(scratch: &Scratch) -> Result<Client, Failed> {
+async fn hold_snapshot(scratch: &Scratch) -> Result<Client, Error> {
     let client = client(scratch).await?;
     let begin = "BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM hapax.sink";
     client.batch_execute(begin).await.map_err(|error| unreachable(&error))?;
@@ -222,7 +222,7 @@ fn micros() -> u64 {
 }
 
 /// Emits at a steady rate in a caller's transaction, and measures until the sink has each.
-async fn steady(scratch: &Scratch, time: Duration) -> Result<f64, Failed> {
+async fn steady(scratch: &Scratch, time: Duration) -> Result<f64, Error> {
     let hapax = Hapax::builder().background(false).open(scratch.url()).await?;
     let watch = Stopwatch::default();
     let dispatcher = hapax.dispatch(to(watch.clone())?).await?;

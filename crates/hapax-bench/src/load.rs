@@ -6,23 +6,23 @@ use std::time::{Duration, Instant};
 
 use tokio::runtime::Runtime;
 
-use crate::exit::{Exit, Failed};
+use crate::Error;
 
 /// A measurement in time. Work done in the first quarter is not counted: files grow to their
 /// working size, caches fill.
-pub(super) struct Clock {
+pub(crate) struct Clock {
     start: Instant,
     time: Duration,
     warm: Option<(Instant, u64)>,
 }
 
 impl Clock {
-    pub(super) fn new(time: Duration) -> Self {
+    pub(crate) fn new(time: Duration) -> Self {
         Self { start: Instant::now(), time, warm: None }
     }
 
     /// Whether to go on, with this much done so far.
-    pub(super) fn runs(&mut self, done: u64) -> bool {
+    pub(crate) fn runs(&mut self, done: u64) -> bool {
         if self.warm.is_none() && self.start.elapsed() >= self.time / 4 {
             self.warm = Some((Instant::now(), done));
         }
@@ -30,25 +30,25 @@ impl Clock {
     }
 
     /// How much was done a second since it was warm.
-    pub(super) fn per_s(&self, done: u64) -> f64 {
+    pub(crate) fn per_s(&self, done: u64) -> f64 {
         let (since, before) = self.warm.unwrap_or((self.start, 0));
         (done - before) as f64 / since.elapsed().as_secs_f64()
     }
 }
 
-pub(super) fn runtime() -> Result<Runtime, Failed> {
+pub(crate) fn runtime() -> Result<Runtime, Error> {
     tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .enable_all()
         .build()
-        .map_err(|error| Failed::new(Exit::Unreachable, format!("no runtime: {error}")))
+        .map_err(|error| Error::Unreachable(format!("no runtime: {error}")))
 }
 
 /// How often a second this many callers get `work` done; each time it gets a new number.
-pub(super) async fn per_s<W, Done>(callers: usize, time: Duration, work: W) -> Result<f64, Failed>
+pub(crate) async fn per_s<W, Done>(callers: usize, time: Duration, work: W) -> Result<f64, Error>
 where
     W: Fn(u64) -> Done + Clone + Send + Sync + 'static,
-    Done: Future<Output = Result<(), Failed>> + Send,
+    Done: Future<Output = Result<(), Error>> + Send,
 {
     let next = Arc::new(AtomicU64::new(0));
     let mut clock = Clock::new(time);
@@ -59,7 +59,7 @@ where
                 while start.elapsed() < time {
                     work(next.fetch_add(1, Ordering::Relaxed)).await?;
                 }
-                Ok::<_, Failed>(())
+                Ok::<_, Error>(())
             })
         })
         .collect();
@@ -68,7 +68,7 @@ where
     }
     let per_s = clock.per_s(next.load(Ordering::Relaxed));
     for worker in workers {
-        worker.await.map_err(|error| Failed::new(Exit::Unreachable, error.to_string()))??;
+        worker.await.map_err(|error| Error::Unreachable(error.to_string()))??;
     }
     Ok(per_s)
 }

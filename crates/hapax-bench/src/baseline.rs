@@ -9,11 +9,11 @@ use hapax::key::control;
 use rusqlite::{Connection, params};
 use sha2::{Digest as _, Sha256};
 
-use super::load::Clock;
-use crate::exit::{Exit, Failed};
+use crate::Error;
+use crate::load::Clock;
 
-fn sql(error: rusqlite::Error) -> Failed {
-    Failed::new(Exit::Unreachable, format!("the baseline: {error}"))
+fn sql(error: rusqlite::Error) -> Error {
+    Error::Unreachable(format!("the baseline: {error}"))
 }
 
 fn open(path: &Path) -> rusqlite::Result<Connection> {
@@ -30,7 +30,7 @@ fn key(n: u64) -> [u8; 32] {
 
 /// The code that people write by hand: the key as primary key, one transaction to claim and one to
 /// settle, per operation, on one connection that all callers share.
-pub(super) fn naive(path: &Path, callers: usize, time: Duration) -> Result<f64, Failed> {
+pub(crate) fn naive(path: &Path, callers: usize, time: Duration) -> Result<f64, Error> {
     let open = || -> rusqlite::Result<Connection> {
         let db = open(path)?;
         db.execute_batch(
@@ -83,7 +83,7 @@ fn settle_by_hand(db: &Connection, n: u64, receipt: &str) -> rusqlite::Result<()
 }
 
 /// The rows that the engine writes, by hand, in batches of 64 on one connection.
-pub(super) fn raw(path: &Path, time: Duration) -> Result<f64, Failed> {
+pub(crate) fn raw(path: &Path, time: Duration) -> Result<f64, Error> {
     const BATCH: u64 = 64;
     let measure = || -> rusqlite::Result<f64> {
         let db = open(path)?;
@@ -146,7 +146,7 @@ fn settle(db: &Connection, n: u64, entry: i64) -> rusqlite::Result<()> {
 }
 
 /// Megabytes a second of key derivation, and of SHA-256 alone, on 64 KiB inputs.
-pub(super) fn keys(time: Duration) -> (f64, f64) {
+pub(crate) fn keys(time: Duration) -> (f64, f64) {
     let input = vec![7; 64 * 1024];
     let rate = |work: &dyn Fn()| {
         let (start, mut count) = (Instant::now(), 0u32);

@@ -7,23 +7,22 @@ use std::time::Duration;
 use hapax::{Hapax, Safety};
 use hapax_pipeline::{Operation, Pipeline, WorkError, WorkResult};
 
-use super::load::{self, runtime};
-use super::postgres::Scratch;
-use super::{Bar, ROUNDS, Report, engine, human, median, say};
-use crate::args;
-use crate::exit::Failed;
+use crate::load::{self, runtime};
+use crate::postgres::Scratch;
+use crate::report::{Bar, Report, human};
+use crate::{Error, Options, ROUNDS, engine, median, say};
 
 const CALLERS: usize = 64;
 
 /// How many datasets are worked on: many more than there are callers.
 const DATASETS: u64 = 1_024;
 
-pub(super) fn measure(
-    args: &args::Bench,
+pub(crate) fn measure(
+    options: &Options,
     url: Option<&str>,
     directory: &Path,
     report: &mut Report,
-) -> Result<(), Failed> {
+) -> Result<(), Error> {
     let scratch = url.map(|url| Scratch::make(url, directory)).transpose()?;
     let prefix = if url.is_some() { "pg." } else { "" };
     say("operations, 64 callers, in turns with bare claims and settles");
@@ -35,11 +34,11 @@ pub(super) fn measure(
         };
         let quiet = || scratch.as_ref().map_or(Ok(()), Scratch::quiet);
         quiet()?;
-        let before = engine::new_keys(&place("bare"), CALLERS, args.time / 2)?;
+        let before = engine::new_keys(&place("bare"), CALLERS, options.time / 2)?;
         quiet()?;
-        let operations = operations(&place("operations"), args.time)?;
+        let operations = operations(&place("operations"), options.time)?;
         quiet()?;
-        let after = engine::new_keys(&place("bare"), CALLERS, args.time / 2)?;
+        let after = engine::new_keys(&place("bare"), CALLERS, options.time / 2)?;
         *round = (operations, (before + after) / 2.0);
     }
     let (rate, bare) = (median(rounds.map(|r| r.0)), median(rounds.map(|r| r.1)));
@@ -57,7 +56,7 @@ pub(super) fn measure(
 }
 
 /// Operations a second.
-fn operations(place: &Path, time: Duration) -> Result<f64, Failed> {
+fn operations(place: &Path, time: Duration) -> Result<f64, Error> {
     static RUNS: AtomicU64 = AtomicU64::new(0);
     let run = RUNS.fetch_add(1, Ordering::Relaxed) ^ u64::from(std::process::id()) << 32;
     runtime()?.block_on(async {

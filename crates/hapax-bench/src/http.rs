@@ -16,10 +16,9 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tower_layer::Layer as _;
 
-use super::load::{Clock, runtime};
-use super::{Bar, ROUNDS, Report, engine, human, median, say};
-use crate::args;
-use crate::exit::{Exit, Failed};
+use crate::load::{Clock, runtime};
+use crate::report::{Bar, Report, human};
+use crate::{Error, Options, ROUNDS, engine, median, say};
 
 /// How many connections ask at once.
 const CONNECTIONS: usize = 64;
@@ -27,19 +26,19 @@ const CONNECTIONS: usize = 64;
 /// How many requests are timed one after the other.
 const TIMED: usize = 3_000;
 
-pub(super) fn measure(
-    args: &args::Bench,
+pub(crate) fn measure(
+    options: &Options,
     directory: &Path,
     report: &mut Report,
-) -> Result<(), Failed> {
+) -> Result<(), Error> {
     let mut rounds = [Round::default(); ROUNDS];
     for (nth, round) in rounds.iter_mut().enumerate() {
         say(&format!("round {} of {ROUNDS}: echo, replays, new keys, the proxy", nth + 1));
         let file = |name: &str| directory.join(format!("{name}-{nth}.db"));
-        round.in_process = engine::new_keys(&file("engine"), CONNECTIONS, args.time)?;
+        round.in_process = engine::new_keys(&file("engine"), CONNECTIONS, options.time)?;
         let runtime = runtime()?;
         let (layered, proxied) = (file("layer"), file("proxy"));
-        runtime.block_on(round.take(args.time, &layered, &proxied))?;
+        runtime.block_on(round.take(options.time, &layered, &proxied))?;
         runtime.shutdown_background();
     }
     let middle = |figure: fn(&Round) -> f64| median(rounds.each_ref().map(figure));
@@ -81,14 +80,14 @@ struct Round {
 }
 
 impl Round {
-    async fn take(&mut self, time: Duration, layered: &Path, proxied: &Path) -> Result<(), Failed> {
+    async fn take(&mut self, time: Duration, layered: &Path, proxied: &Path) -> Result<(), Error> {
         let echo = bare().await?;
         let hapax = Hapax::open(layered).await?;
         let layer = IdempotencyLayer::new(hapax.clone(), Settings::default());
         let layered = served(app().layer(layer)).await?;
         let proxy = Hapax::open(proxied).await?;
         let upstream = Upstream::new(&format!("http://{echo}"), Duration::from_secs(5));
-        let upstream = upstream.map_err(|error| Failed::usage(error.to_string()))?;
+        let upstream = upstream.map_err(|error| Error::Invalid(error.to_string()))?;
         let layer = IdempotencyLayer::new(proxy.clone(), Settings::default());
         let proxied = served(layer.layer(upstream)).await?;
 
@@ -109,18 +108,18 @@ fn app() -> Router {
     Router::new().fallback(post(|body: String| async { body }))
 }
 
-pub(super) fn unreachable(error: impl std::fmt::Display) -> Failed {
-    Failed::new(Exit::Unreachable, error.to_string())
+pub(crate) fn unreachable(error: impl std::fmt::Display) -> Error {
+    Error::Unreachable(error.to_string())
 }
 
-async fn bound() -> Result<(TcpListener, SocketAddr), Failed> {
+async fn bound() -> Result<(TcpListener, SocketAddr), Error> {
     let listener = TcpListener::bind("127.0.0.1:0").await.map_err(unreachable)?;
     let address = listener.local_addr().map_err(unreachable)?;
     Ok((listener, address))
 }
 
 /// The baseline of every figure: a server without any code of ours.
-pub(super) async fn bare() -> Result<SocketAddr, Failed> {
+pub(crate) async fn bare() -> Result<SocketAddr, Error> {
     let (listener, address) = bound().await?;
     tokio::spawn(async move {
         let listener = axum::serve::ListenerExt::tap_io(listener, |stream| {
@@ -131,7 +130,7 @@ pub(super) async fn bare() -> Result<SocketAddr, Failed> {
     Ok(address)
 }
 
-pub(super) async fn served<S>(service: S) -> Result<SocketAddr, Failed>
+pub(crate) async fn served<S>(service: S) -> Result<SocketAddr, Error>
 where
     S: tower_service::Service<
             http::Request<axum::body::Body>,
@@ -156,13 +155,13 @@ struct Client {
 }
 
 impl Client {
-    async fn connect(address: SocketAddr) -> Result<Self, Failed> {
+    async fn connect(address: SocketAddr) -> Result<Self, Error> {
         let stream = TcpStream::connect(address).await.map_err(unreachable)?;
         stream.set_nodelay(true).map_err(unreachable)?;
         Ok(Self { stream, buffer: Vec::with_capacity(4096) })
     }
 
-    async fn ask(&mut self, request: &[u8]) -> Result<(), Failed> {
+    async fn ask(&mut self, request: &[u8]) -> Result<(), Error> {
         self.stream.write_all(request).await.map_err(unreachable)?;
         self.buffer.clear();
         loop {
@@ -205,7 +204,7 @@ fn charge(key: u64) -> Vec<u8> {
 
 /// Requests a second over many connections, each asking again as soon as it is answered. `request`
 /// gets the number of the connection.
-pub(super) async fn rate<R>(address: SocketAddr, time: Duration, request: R) -> Result<f64, Failed>
+pub(crate) async fn rate<R>(address: SocketAddr, time: Duration, request: R) -> Result<f64, Error>
 where
     R: Fn(u64) -> Vec<u8> + Clone + Send + 'static,
 {
@@ -220,7 +219,7 @@ where
                 client.ask(&request(connection)).await?;
                 done.fetch_add(1, Ordering::Relaxed);
             }
-            Ok::<_, Failed>(())
+            Ok::<_, Error>(())
         }));
     }
     let mut clock = Clock::new(time);
@@ -235,7 +234,7 @@ where
 }
 
 /// The median time of one answer, over one connection, in milliseconds.
-async fn p50_ms(address: SocketAddr) -> Result<f64, Failed> {
+async fn p50_ms(address: SocketAddr) -> Result<f64, Error> {
     let mut client = Client::connect(address).await?;
     let mut times = Vec::with_capacity(TIMED);
     for _ in 0..TIMED {

@@ -5,23 +5,21 @@ use std::path::Path;
 use hapax::Hapax;
 use rusqlite::{Connection, params};
 
-use crate::exit::{Exit, Failed};
-use crate::output;
+use crate::{Error, Progress};
 
 /// How many effects go into one transaction.
 const CHUNK: u64 = 200_000;
 
-pub(super) fn fill(path: &Path, size: u64) -> Result<(), Failed> {
+pub(crate) fn fill(path: &Path, size: u64, progress: Progress) -> Result<(), Error> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let runtime = runtime.map_err(|error| Failed::new(Exit::Unreachable, error.to_string()))?;
+    let runtime = runtime.map_err(|error| Error::Unreachable(error.to_string()))?;
     // Made by the engine, so that it is a ledger in every respect.
     runtime.block_on(async { Hapax::open(path).await?.close().await })?;
-    rows(path, size)
-        .map_err(|error| Failed::new(Exit::Unreachable, format!("filling: {error}")))?;
-    runtime.block_on(seal(path, size))
+    rows(path, size, progress).map_err(|error| Error::Unreachable(format!("filling: {error}")))?;
+    runtime.block_on(seal(path, size, progress))
 }
 
-fn rows(path: &Path, size: u64) -> rusqlite::Result<()> {
+fn rows(path: &Path, size: u64, progress: Progress) -> rusqlite::Result<()> {
     let db = Connection::open(path)?;
     let schema = |name: &str| -> rusqlite::Result<String> {
         db.query_row("SELECT sql FROM sqlite_schema WHERE name = ?1", [name], |row| row.get(0))
@@ -31,7 +29,7 @@ fn rows(path: &Path, size: u64) -> rusqlite::Result<()> {
         "PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF; PRAGMA cache_size = -65536;
          DROP TRIGGER effect_new; DROP TRIGGER effect_indexed; DROP TRIGGER journal_grows;",
     )?;
-    let bar = output::progress("filling", size);
+    let bar = progress("filling", size);
     let mut from = 0;
     while from < size {
         let to = (from + CHUNK).min(size);
@@ -74,9 +72,9 @@ const INDEX: &str = "
     WHERE id > (SELECT ifnull(max(effect), 0) FROM key_index)
     ORDER BY namespace, substr(key, 1, 16);";
 
-async fn seal(path: &Path, size: u64) -> Result<(), Failed> {
+async fn seal(path: &Path, size: u64, progress: Progress) -> Result<(), Error> {
     let hapax = Hapax::builder().background(false).open(path).await?;
-    let bar = output::progress("sealing", 2 * size);
+    let bar = progress("sealing", 2 * size);
     loop {
         match hapax.pass().await?.sealed {
             0 => break,

@@ -11,11 +11,9 @@ use hapax_server::access::{Access, Allowance};
 use hapax_server::server::{Server, Terms};
 use rusqlite::{Connection, params};
 
-use super::load::{self, runtime};
-use super::{Bar, ROUNDS, Report, http, human, median, say};
-use crate::args;
-use crate::exit::Failed;
-use crate::output;
+use crate::load::{self, runtime};
+use crate::report::{Bar, Report, human};
+use crate::{Error, Options, Progress, ROUNDS, http, median, say};
 
 const IRI: &str = "https://example.org/rivers";
 
@@ -24,18 +22,18 @@ const FEW: u64 = 10_000;
 
 const CALLERS: usize = 64;
 
-pub(super) fn measure(
-    args: &args::Bench,
+pub(crate) fn measure(
+    options: &Options,
     directory: &Path,
     report: &mut Report,
-) -> Result<(), Failed> {
-    hits(args, directory, report)?;
+) -> Result<(), Error> {
+    hits(options, directory, report)?;
     edit(directory, report)?;
-    many(args, directory, report)
+    many(options, directory, report)
 }
 
 /// Known answers over HTTP, in turns with a bare echo of the same requests.
-fn hits(args: &args::Bench, directory: &Path, report: &mut Report) -> Result<(), Failed> {
+fn hits(options: &Options, directory: &Path, report: &mut Report) -> Result<(), Error> {
     say("known answers over HTTP, in turns with a bare echo");
     let mut rounds = [(0.0, 0.0); ROUNDS];
     for (nth, round) in rounds.iter_mut().enumerate() {
@@ -50,10 +48,10 @@ fn hits(args: &args::Bench, directory: &Path, report: &mut Report) -> Result<(),
             let (echo, ours) = (http::bare().await?, http::served(server.router()).await?);
             // Once, so that the answer is known.
             http::rate(ours, Duration::from_millis(200), asked).await?;
-            let echoed = http::rate(echo, args.time, asked).await?;
-            let answered = http::rate(ours, args.time, asked).await?;
+            let echoed = http::rate(echo, options.time, asked).await?;
+            let answered = http::rate(ours, options.time, asked).await?;
             hapax.close().await?;
-            Ok::<_, Failed>((answered, echoed))
+            Ok::<_, Error>((answered, echoed))
         })?;
         runtime.shutdown_background();
     }
@@ -79,7 +77,7 @@ fn asked(connection: u64) -> Vec<u8> {
 }
 
 /// A megabyte, one paragraph of which changes.
-fn edit(directory: &Path, report: &mut Report) -> Result<(), Failed> {
+fn edit(directory: &Path, report: &mut Report) -> Result<(), Error> {
     say("a megabyte of text, and one paragraph changed");
     let mut paragraphs: Vec<String> = (0..4_000_u64).map(paragraph).collect();
     let before = paragraphs.join("\n");
@@ -92,7 +90,7 @@ fn edit(directory: &Path, report: &mut Report) -> Result<(), Failed> {
         let timed = async |text: &str| {
             let began = Instant::now();
             let extracted = extract.extract(&Request::new(text, IRI), None).await?;
-            Ok::<_, Failed>((began.elapsed().as_secs_f64() * 1e3, extracted))
+            Ok::<_, Error>((began.elapsed().as_secs_f64() * 1e3, extracted))
         };
         let (first, _) = timed(&before).await?;
         let (again, edited) = timed(&after).await?;
@@ -101,7 +99,7 @@ fn edit(directory: &Path, report: &mut Report) -> Result<(), Failed> {
         let number = |name: &str| json["metadata"][name].as_u64().unwrap_or_default();
         let (chunks, reused) = (number("chunks"), number("reused"));
         hapax.close().await?;
-        Ok::<_, Failed>((first, again, known, chunks, chunks - reused))
+        Ok::<_, Error>((first, again, known, chunks, chunks - reused))
     })?;
     report.fact("1 MB, read for the first time", "extraction.1mb.first_ms", first, "ms");
     report.fact("one paragraph changed", "extraction.1mb.edited_ms", again, "ms");
@@ -123,22 +121,22 @@ fn paragraph(n: u64) -> String {
 
 /// Requests whose results are in the store and not in the cache, on a ledger with few of them and
 /// on one with many.
-fn many(args: &args::Bench, directory: &Path, report: &mut Report) -> Result<(), Failed> {
-    let Some(size) = args.size else { return Ok(()) };
+fn many(options: &Options, directory: &Path, report: &mut Report) -> Result<(), Error> {
+    let Some(size) = options.size else { return Ok(()) };
     let runtime = runtime()?;
     let mut ledgers = Vec::new();
     for (name, size) in [("few", FEW), ("many", size)] {
         say(&format!("{size} results"));
-        let ledger =
-            runtime.block_on(Looked::filled(&directory.join(format!("{name}.db")), size))?;
+        let file = directory.join(format!("{name}.db"));
+        let ledger = runtime.block_on(Looked::filled(&file, size, options.progress))?;
         // As in a server that has been running: each result was looked up before.
         runtime.block_on(ledger.each_once())?;
         ledgers.push(ledger);
     }
     let mut rounds = [(0.0, 0.0); ROUNDS];
     for round in &mut rounds {
-        round.0 = runtime.block_on(ledgers[0].lookups(args.time))?;
-        round.1 = runtime.block_on(ledgers[1].lookups(args.time))?;
+        round.0 = runtime.block_on(ledgers[0].lookups(options.time))?;
+        round.1 = runtime.block_on(ledgers[1].lookups(options.time))?;
     }
     for ledger in ledgers {
         runtime.block_on(ledger.hapax.close())?;
@@ -166,11 +164,16 @@ fn request(n: u64) -> Request {
 }
 
 /// Results as the store keeps them, made quickly and not durably.
-fn fill(file: &Path, version: &str, results: &[(Key, Fingerprint)]) -> rusqlite::Result<()> {
+fn fill(
+    file: &Path,
+    version: &str,
+    results: &[(Key, Fingerprint)],
+    progress: Progress,
+) -> rusqlite::Result<()> {
     let db = Connection::open(file)?;
     db.execute_batch("PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF; BEGIN")?;
     let body = format!("{{\"entities\":[{}],\"relations\":[]}}", "\"0123456789\",".repeat(40));
-    let bar = output::progress("filling", results.len() as u64);
+    let bar = progress("filling", results.len() as u64);
     {
         let mut entry = db.prepare(
             "INSERT OR FAIL INTO journal (at, namespace, key, event, state, attempt, generation)
@@ -207,9 +210,9 @@ struct Looked {
 }
 
 impl Looked {
-    async fn filled(file: &Path, size: u64) -> Result<Self, Failed> {
+    async fn filled(file: &Path, size: u64, progress: Progress) -> Result<Self, Error> {
         let (version, results) = Self::identified(file, size).await?;
-        fill(file, &version, &results).map_err(http::unreachable)?;
+        fill(file, &version, &results, progress).map_err(http::unreachable)?;
         // Without a cache, so that each lookup asks the store.
         let hapax = Hapax::builder().remember(0).open(file).await?;
         Ok(Self { extract: builtin(&hapax), hapax, size })
@@ -219,7 +222,7 @@ impl Looked {
     async fn identified(
         file: &Path,
         size: u64,
-    ) -> Result<(String, Vec<(Key, Fingerprint)>), Failed> {
+    ) -> Result<(String, Vec<(Key, Fingerprint)>), Error> {
         let hapax = Hapax::open(file).await?;
         let extract = builtin(&hapax);
         let kept = extract.put_ontology(&rivers(), None, "bench").await?;
@@ -233,7 +236,7 @@ impl Looked {
     }
 
     /// Requests answered from the store a second, in no order.
-    async fn lookups(&self, time: Duration) -> Result<f64, Failed> {
+    async fn lookups(&self, time: Duration) -> Result<f64, Error> {
         let (extract, size) = (self.extract.clone(), self.size);
         let work = move |n: u64| {
             let extract = extract.clone();
@@ -242,7 +245,7 @@ impl Looked {
         load::per_s(CALLERS, time, work).await
     }
 
-    async fn each_once(&self) -> Result<(), Failed> {
+    async fn each_once(&self) -> Result<(), Error> {
         let (next, size) = (Arc::new(AtomicU64::new(0)), self.size);
         let callers: Vec<_> = (0..CALLERS)
             .map(|_| {
@@ -251,7 +254,7 @@ impl Looked {
                     loop {
                         match next.fetch_add(1, Ordering::Relaxed) {
                             n if n < size => found(&extract, n).await?,
-                            _ => return Ok::<_, Failed>(()),
+                            _ => return Ok::<_, Error>(()),
                         }
                     }
                 })
@@ -264,7 +267,7 @@ impl Looked {
     }
 }
 
-async fn found(extract: &Extract, n: u64) -> Result<(), Failed> {
+async fn found(extract: &Extract, n: u64) -> Result<(), Error> {
     match extract.extract(&request(n), None).await?.is_hit() {
         true => Ok(()),
         false => Err(http::unreachable(format!("the result of note {n} was not found"))),
