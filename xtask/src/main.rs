@@ -6,12 +6,13 @@
 //! - `mutants`: changes the kernel's decisions in small ways, each of which a test has to notice
 //! - `package`: a Debian package
 //! - `prove`: breaks hapax on purpose for an hour and a half, and writes `docs/proof.md`
-//! - `tidy`: house rules, and `docs/requirements.md` from the tests; `--check` only looks,
-//!   `--words` lists prose and names that have to be decoded
+//! - `tidy`: house rules, paths that documents name, and `docs/requirements.md` from the tests;
+//!   `--check` only looks, `--words` lists prose and names that have to be decoded
 
 mod contract;
 mod mutants;
 mod package;
+mod paths;
 mod run;
 mod tidy;
 mod words;

@@ -4,6 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
+use crate::paths;
+
 /// Systems whose every requirement has to have a proof. A letter joins when its system is
 /// complete.
 const FINISHED: [char; 6] = ['C', 'I', 'K', 'O', 'P', 'X'];
@@ -32,6 +34,7 @@ pub(crate) fn tidy(mode: Mode) -> Result<(), String> {
     }
     complaints.extend(error_pages(root, &sources)?);
     complaints.extend(event_names(root, &sources)?);
+    complaints.extend(paths::complaints(root)?);
     let spec = read(&root.join("docs/spec.md"))?;
     let requirements = requirements(&spec);
     let proofs = proofs(&sources);

@@ -534,7 +534,7 @@ pub(crate) struct Migrate {
 #[derive(Debug, clap::Args)]
 pub(crate) struct Bench {
     /// Also measure with this many effects already there, such as 10M
-    #[arg(long, value_parser = crate::bench::size, value_name = "N")]
+    #[arg(long, value_parser = size, value_name = "N")]
     pub(crate) size: Option<u64>,
     /// How long each measurement lasts
     #[arg(long, value_parser = duration, value_name = "DURATION", default_value = "3s")]
@@ -568,4 +568,19 @@ fn duration(text: &str) -> Result<Duration, String> {
         return Ok(Duration::from_secs(seconds));
     }
     humantime::parse_duration(text).map_err(|error| format!("{error}; write 10s, 500ms or 5m"))
+}
+
+/// `10M`, `200k`, `5000`.
+fn size(text: &str) -> Result<u64, String> {
+    let (digits, factor) = match text.trim().char_indices().last() {
+        Some((at, 'k' | 'K')) => (&text[..at], 1_000),
+        Some((at, 'm' | 'M')) => (&text[..at], 1_000_000),
+        _ => (text, 1),
+    };
+    let number: u64 =
+        digits.trim().parse().map_err(|_| "write a number such as 10M or 200k".to_owned())?;
+    number
+        .checked_mul(factor)
+        .filter(|size| (1..=1_000_000_000).contains(size))
+        .ok_or_else(|| "write a number from 1 to 1000M".to_owned())
 }

@@ -3,6 +3,7 @@
 use std::process::ExitCode;
 
 use hapax::{Error, StoreError};
+use hapax_server::telemetry::TelemetryError;
 
 /// How the program ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -230,5 +231,31 @@ impl From<hapax_items::Error> for Failed {
             _ => (Exit::Usage, "docs/items.md says what is taken."),
         };
         Self { code: Some(error.code()), ..Self::new(exit, error.to_string()).next(next) }
+    }
+}
+
+impl From<TelemetryError> for Failed {
+    fn from(error: TelemetryError) -> Self {
+        let failed = Self::usage(error.to_string());
+        match error {
+            TelemetryError::Unsupported => {
+                failed.next("Build it with --features otlp, or unset the variable.")
+            }
+            _ => failed,
+        }
+    }
+}
+
+impl From<hapax_bench::Error> for Failed {
+    fn from(error: hapax_bench::Error) -> Self {
+        use hapax_bench::Error as Bench;
+        match error {
+            Bench::Hapax(error) => error.into(),
+            Bench::Pipeline(error) => error.into(),
+            Bench::Extract(error) => error.into(),
+            Bench::Items(error) => error.into(),
+            Bench::Invalid(what) => Self::usage(what),
+            other => Self::new(Exit::Unreachable, other.to_string()),
+        }
     }
 }

@@ -117,7 +117,7 @@ pub(crate) async fn main(global: &Global, asked: Asked) -> Result<Exit, Failed> 
         }
         Asked::Compare { before, after, setup } => compare(global, &before, &after, &setup),
         Asked::Types => {
-            output::print(TYPES.trim_end());
+            output::print(&format!("{TYPES}\n{}", hapax_tools::TYPES.trim_end()));
             Ok(Exit::Done)
         }
         Asked::Instructions { role } => {

@@ -24,7 +24,6 @@ mod listen;
 mod log;
 mod migrate;
 mod operation;
-mod otlp;
 mod outbox;
 mod output;
 mod program;

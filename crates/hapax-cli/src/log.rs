@@ -92,7 +92,7 @@ impl<S: Subscriber> Layer<S> for Collected {
     fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
         let mut fields = Fields::default();
         event.record(&mut fields);
-        crate::otlp::record(event.metadata(), fields.0);
+        hapax_server::telemetry::record(event.metadata(), fields.0);
     }
 }
 

@@ -10,12 +10,12 @@ use hapax_pipeline::replay::checksum;
 use hapax_pipeline::{
     Artifact, Error, Operation, Pipeline, Source, Work, WorkError, WorkResult, bucket, documents,
 };
+use hapax_server::telemetry::Telemetry;
 
 use crate::args::{self, Global, Run};
 use crate::config::Config;
 use crate::events;
 use crate::exit::{Exit, Failed};
-use crate::otlp::Telemetry;
 use crate::program::{self, End, Limits, Program};
 use crate::run::{self, RunFailure, UNDO};
 
@@ -78,7 +78,7 @@ pub(crate) async fn once(global: &Global, run: &Run, hapax: &Hapax) -> Result<Ex
             move |work| checked(check, work, show, seen.clone())
         });
     }
-    let telemetry = Telemetry::of_one_run(hapax, &pipeline.meters());
+    let telemetry = telemetry(hapax, &pipeline);
     let result = asked.run(|work| perform(run, show, work, seen.clone())).await;
     let concluded = match result {
         Ok(finished) => {
@@ -88,8 +88,28 @@ pub(crate) async fn once(global: &Global, run: &Run, hapax: &Hapax) -> Result<Ex
         Err(error) => conclude(run, hapax, key, error, seen.get()).await,
     };
     // The counters are gone with this process.
-    telemetry.stop_within(PATIENCE).await;
+    if !telemetry.stop_within(PATIENCE).await {
+        eprintln!("hapax: the collector does not answer; some telemetry was not exported");
+    }
     concluded
+}
+
+/// Begins to export telemetry of this run, if a collector is named and this hapax can. Otherwise
+/// the program is run all the same.
+fn telemetry(hapax: &Hapax, pipeline: &Pipeline) -> Telemetry {
+    if cfg!(not(feature = "otlp")) {
+        return Telemetry::default();
+    }
+    let telemetry = Telemetry::start(hapax, &pipeline.meters(), None);
+    let telemetry = telemetry.unwrap_or_else(|error| {
+        Failed::from(error).print();
+        Telemetry::default()
+    });
+    #[cfg(feature = "otlp")]
+    if telemetry.is_exporting() {
+        crate::log::collect();
+    }
+    telemetry
 }
 
 /// Refuses a file whose terms differ from those declared on the ledger: their author expects them to count.

@@ -8,12 +8,12 @@ use hapax::{Safety, Settling};
 use hapax_server::idempotency::{IdempotencyLayer, KeyNeed, OnInFlight, Preset, Settings, Tenant};
 use hapax_server::listener::{self, Doors, Limits};
 use hapax_server::proxy::Upstream;
+use hapax_server::telemetry::Telemetry;
 use hapax_server::watch::Watch;
 use tower_layer::Layer as _;
 
 use crate::args::{self, Global, Proxy};
 use crate::exit::{Exit, Failed};
-use crate::otlp::Telemetry;
 use crate::{door, log, output, stop};
 
 pub(crate) async fn main(global: &Global, asked: &Proxy) -> Result<Exit, Failed> {

@@ -10,13 +10,13 @@ use hapax_pipeline::projector::Projector;
 use hapax_server::access::{Access, Allowance, Tokens};
 use hapax_server::listener::{self, Doors, Limits};
 use hapax_server::server::{Server, Systems, Terms};
+use hapax_server::telemetry::Telemetry;
 use hapax_server::tls::Tls;
 use hapax_sinks::stdout::Stdout;
 
 use crate::args::{Dev, Global, LogFormat, Serve};
 use crate::config::{Config, Served};
 use crate::exit::{Exit, Failed};
-use crate::otlp::Telemetry;
 use crate::outbox::dispatch::project_with;
 use crate::{door, log, output, stop};
 

@@ -11,16 +11,15 @@
 //! | `service` | workflows, one run at a time |
 //! | `run`, `scope` | a run, and its current item |
 //! | `bridge`, `sandbox` | scripts, and the world that they can reach |
-//! | `tool`, `tools` | the operations that scripts can call |
+//! | `tool` | the seam to tools: the operations that scripts can call (`hapax-tools` has them) |
 //! | `route` | the next step after a failure |
 //! | `reconcile` | looking up unknown outcomes |
-//! | `escalation`, `notice`, `decision`, `told` | questions to a person, their events, decisions and results |
+//! | `escalation`, `notice`, `decision`, `manual_result` | questions to a person, their events, decisions and results |
 //! | `due`, `schedule` | runs that ought to be under way |
-//! | `repair`, `construction` | better scripts, and whether they may be used |
+//! | `repair` | better scripts, and whether they may be used (`hapax-script` compares them) |
 
 mod bridge;
 mod class;
-pub mod construction;
 mod decision;
 mod due;
 mod error;
@@ -45,7 +44,6 @@ mod service;
 mod state;
 mod stop;
 mod tool;
-pub mod tools;
 mod unfinished;
 mod version;
 
@@ -59,9 +57,7 @@ pub use note::{About, Failure};
 pub use notice::NEEDS_ATTENTION;
 pub use overview::Page;
 pub use reconcile::Reconciled;
-#[cfg(feature = "http")]
-pub use repair::{Endpoint, EndpointSettings};
-pub use repair::{MAINTAINER, Maintainer, PLANNER, Program, Repair, differences};
+pub use repair::{MAINTAINER, MAX_PROPOSAL, Maintainer, PLANNER, Program, Repair, differences};
 pub use route::{Budget, EscalationCause, Next, Spent, route};
 pub use run::Run;
 pub use sandbox::Limits;
@@ -70,8 +66,8 @@ pub use script::{MAX_SCRIPT, Repaired, Script, VersionStatus};
 pub use service::{Items, Ran, Settings};
 pub use state::{ItemState, MutationState};
 pub use tool::{Call, Difference, Operation, Plan, Tool, ToolError};
-pub use tools::{Database, Kv, Sql};
 pub use version::Version;
 
-/// TypeScript declarations of everything that scripts can use.
+/// TypeScript declarations of the functions that scripts can use. Tools have declarations of their
+/// own.
 pub const TYPES: &str = include_str!("sandbox/types.d.ts");

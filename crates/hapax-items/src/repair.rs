@@ -10,8 +10,8 @@ use async_trait::async_trait;
 use hapax::document::{Object, text};
 use hapax::json::Json;
 use hapax::{Failure, Safety, StateName};
+use hapax_script::Construction;
 
-use crate::construction::Construction;
 use crate::error::Error;
 use crate::identity;
 use crate::ledger::MutationView;
@@ -23,13 +23,9 @@ use crate::service::{Items, Settings};
 use crate::version::Version;
 
 mod dry;
-#[cfg(feature = "http")]
-mod endpoint;
 mod program;
 
 use dry::Dry;
-#[cfg(feature = "http")]
-pub use endpoint::{Endpoint, EndpointSettings};
 pub use program::Program;
 
 /// The instructions for an agent that writes scripts.
@@ -47,8 +43,8 @@ pub trait Maintainer: Send + Sync + 'static {
     async fn propose(&self, id: &str, evidence: &str) -> Result<String, String>;
 }
 
-/// How much of a proposal is read, in bytes.
-const LONGEST: usize = 1024 * 1024;
+/// The longest proposal that is read, in bytes.
+pub const MAX_PROPOSAL: usize = 1024 * 1024;
 
 /// The result of a repair.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -2,7 +2,7 @@
 //!
 //! A request with an `Idempotency-Key` is an effect of the ledger. [`idempotency`] gives any service
 //! those semantics as a tower layer. [`proxy`] puts them in front of a service that knows nothing of
-//! keys, and [`watch`] reports its health and metrics. [`listener`] accepts connections and closes
+//! keys, and [`watch`] reports its health and metrics, [`telemetry`] exports them to a collector. [`listener`] accepts connections and closes
 //! slow ones. [`server`] serves the ledger itself: the [`api`], for callers with [`access`].
 
 pub mod access;
@@ -17,6 +17,7 @@ pub mod problem;
 pub mod proxy;
 mod runs;
 pub mod server;
+pub mod telemetry;
 pub mod tls;
 pub mod watch;
 pub mod wire;

@@ -6,14 +6,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hapax::{Backoff, Hapax};
-use hapax_items::tools::email::{Email, EmailSettings, Login, MailboxSettings, Tls};
-use hapax_items::tools::http::{Http, HttpSettings, Probe};
-use hapax_items::tools::{FileSettings, FileTool, Webhook, WebhookSettings};
-use hapax_items::{
-    Budget, Database, Endpoint, EndpointSettings, Items, Kv, Limits, Maintainer, Program, Settings,
-    Sql, Tool,
-};
+use hapax_items::{Budget, Items, Limits, Maintainer, Program, Settings, Tool};
 use hapax_sinks::webhook::Secret;
+use hapax_tools::email::{Email, EmailSettings, Login, MailboxSettings, Tls};
+use hapax_tools::http::{Http, HttpSettings, Probe};
+use hapax_tools::{
+    Database, Endpoint, EndpointSettings, FileSettings, FileTool, Kv, Sql, Webhook, WebhookSettings,
+};
 use http::{HeaderName, HeaderValue};
 use serde::Deserialize;
 

@@ -8,7 +8,7 @@ use async_trait::async_trait;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::process::Command;
 
-use super::{LONGEST, Maintainer};
+use super::{MAX_PROPOSAL, Maintainer};
 
 /// A program that repairs scripts.
 #[derive(Debug, Clone)]
@@ -43,12 +43,12 @@ impl Maintainer for Program {
             drop(stdin);
         };
         let mut answer = String::new();
-        let mut stdout = stdout.take(LONGEST as u64 + 1);
+        let mut stdout = stdout.take(MAX_PROPOSAL as u64 + 1);
         let work = async {
             let (_, read) = tokio::join!(tell, stdout.read_to_string(&mut answer));
             read.map_err(|error| format!("what {program} said cannot be read: {error}"))?;
-            if answer.len() > LONGEST {
-                return Err(format!("{program} said more than {LONGEST} bytes"));
+            if answer.len() > MAX_PROPOSAL {
+                return Err(format!("{program} said more than {MAX_PROPOSAL} bytes"));
             }
             let status = child.wait().await.map_err(|error| format!("{program}: {error}"))?;
             match status.success() {

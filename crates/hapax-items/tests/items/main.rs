@@ -5,7 +5,6 @@ mod due;
 mod failures;
 mod hostile;
 mod late;
-mod payloads;
 mod repairs;
 mod replay;
 mod states;

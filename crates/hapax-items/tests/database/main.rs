@@ -1,8 +1,0 @@
-//! Tools on the database that the ledger is in: a file, and a PostgreSQL server.
-
-mod kv;
-mod place;
-mod reach_file;
-#[cfg(feature = "postgres")]
-mod reach_server;
-mod sql;
