@@ -6,6 +6,7 @@ use hapax_core::part::{Part, PartFilter, PartRecord};
 use hapax_store::{PartTxn, PartView, StoreError};
 use rusqlite::{Connection, OptionalExtension as _, Params, params};
 
+use crate::connection_cache::CommandRow;
 use crate::effect::{self, COLUMNS, EffectRow, Large};
 use crate::error::OrStoreError as _;
 use crate::query::run;
@@ -14,7 +15,7 @@ use crate::txn::SqliteTxn;
 impl PartView for SqliteTxn<'_> {
     fn part(&mut self, name: &Name) -> Result<Option<Part>, StoreError> {
         let Some(namespace) = self.namespace(&name.namespace)? else { return Ok(None) };
-        let Some(effect) = self.number(namespace, name.key)? else { return Ok(None) };
+        let Some(effect) = self.cache.row_number(namespace, name.key)? else { return Ok(None) };
         let found = parts(self.db, None, PartScan::All, "id = ?1", [effect])?.pop();
         Ok(found.map(|(_, part)| part))
     }
@@ -80,10 +81,12 @@ impl PartView for SqliteTxn<'_> {
 
 impl PartTxn for SqliteTxn<'_> {
     fn put_part(&mut self, name: &Name, part: &Part) -> Result<(), StoreError> {
-        let (row, new) = self.row_id(name).ok_or_else(|| {
-            StoreError::Corrupt(format!("{} is to be a part, and is not there", name.key))
-        })?;
-        let whole = match self.memory.rows.whole(&part.whole, &part.kind) {
+        let Some(&CommandRow { number: row, new, .. }) = self.cache.command_row(name) else {
+            let what =
+                format!("{} is to become a part, and its command has not loaded it", name.key);
+            return Err(StoreError::Corrupt(what));
+        };
+        let whole = match self.cache.whole(&part.whole, &part.kind) {
             Some(whole) if whole.has(row >> DRAWER) => whole,
             _ => self.widened(part, row >> DRAWER)?,
         };
@@ -91,7 +94,9 @@ impl PartTxn for SqliteTxn<'_> {
         // A statement that may replace a row copies pages so that it can undo itself; a new effect
         // needs no such statement.
         match new {
-            true => self.hot.part()?.execute(values).or_store_error().map(drop),
+            true => {
+                self.cache.statements().insert_part()?.execute(values).or_store_error().map(drop)
+            }
             false => {
                 let sql = "INSERT OR REPLACE INTO part (effect, whole, kept) VALUES (?1, ?2, ?3)";
                 run(self.db, sql, values).map(drop)
@@ -130,12 +135,6 @@ impl Whole {
 }
 
 impl SqliteTxn<'_> {
-    /// Drops the cached wholes. Call it where effects are removed, because a whole may lose its
-    /// last part.
-    pub(crate) fn forget_wholes(&mut self) {
-        self.memory.rows.wholes.clear();
-    }
-
     /// The whole of a part, with its range widened to this drawer.
     fn widened(&mut self, part: &Part, drawer: i64) -> Result<Whole, StoreError> {
         let whole = match self.whole(&part.whole, &part.kind)? {
@@ -152,7 +151,7 @@ impl SqliteTxn<'_> {
                 Whole { number: self.db.last_insert_rowid(), first: drawer, last: drawer }
             }
         };
-        self.memory.rows.keep_whole(part.whole, &part.kind, whole);
+        self.cache.keep_whole(part.whole, &part.kind, whole);
         Ok(whole)
     }
 

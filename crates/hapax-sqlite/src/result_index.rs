@@ -130,7 +130,7 @@ impl ResultIndexTxn for SqliteTxn<'_> {
             && let Some(row) = entries.next().or_store_error()?
         {
             let key: [u8; 32] = row.get(0).or_store_error()?;
-            let number = self.number(namespace, Key::from_bytes(key))?;
+            let number = self.cache.row_number(namespace, Key::from_bytes(key))?;
             let state = number.map(|effect| effect::state(db, effect)).transpose()?.flatten();
             match state {
                 None => found.push((key, None)),
@@ -139,7 +139,7 @@ impl ResultIndexTxn for SqliteTxn<'_> {
             }
         }
         drop(entries);
-        self.forget_wholes();
+        self.cache.drop_wholes();
         for (key, effect) in &found {
             forget(db, namespace, key)?;
             if let Some(effect) = effect {
