@@ -10,6 +10,7 @@ use hapax_core::key::Key;
 use hapax_core::lease::LeaseId;
 use hapax_core::name::{Name, Namespace};
 use hapax_core::outcome::Outcome;
+use hapax_core::part::Part;
 use hapax_sqlite::{Ailment, Options, SqliteStore};
 use hapax_store::outbox::Attachments;
 use hapax_store::{Answer, Command, ManualClock, StoreError, call, read};
@@ -323,6 +324,24 @@ fn a_command_that_is_undone_leaves_its_key_free() {
     assert_eq!(failed, (0..64).map(|key| key == 40).collect::<Vec<_>>());
     assert_eq!(ledger.granted([40].into_iter()), 1);
     assert_taken(&ledger, 0..64);
+}
+
+/// Proves K-19: the journal entry of a command that is undone is not taken for one that the file has
+/// lost, so no lease is ended.
+#[test]
+fn a_command_that_is_undone_after_its_entry_does_not_make_the_file_look_restored() {
+    let place = TestFile::new();
+    let (ours, theirs) = (place.open(), place.open());
+    let db = Connection::open(ours.store.path()).expect("a connection");
+    db.execute_batch(
+        "CREATE TRIGGER poison BEFORE INSERT ON whole BEGIN SELECT RAISE(ABORT, 'poisoned'); END;",
+    )
+    .expect("a trigger");
+    let part = Part { whole: name(0).key, kind: "item".into(), body: b"{}".to_vec() };
+    let poisoned = Command::Claim { name: name(1), ask: Ask { part: Some(part), ..ask(1) } };
+    ours.run(poisoned).expect_err("its part is refused, after its entry was appended");
+    assert_eq!(theirs.granted([2].into_iter()), 1, "another process takes the entry's number");
+    assert_eq!(ours.granted([1, 3].into_iter()), 2, "the lease is alive");
 }
 
 /// Proves K-1: two keys with the same first half are told apart, in the tail and in the index.

@@ -27,6 +27,8 @@ pub(crate) struct TxnCache<'a> {
     statements: StatementCache<'a>,
     /// The rows that the current command has loaded or written.
     command_rows: Vec<CommandRow>,
+    /// The newest entry of the transaction when the current command began.
+    appended_before: Option<EntryAnchor>,
 }
 
 /// A row of an effect that the current command has loaded or written.
@@ -43,8 +45,9 @@ pub(crate) struct CommandRow {
 
 impl<'a> TxnCache<'a> {
     pub(crate) fn new(db: &'a Connection, cache: &'a mut ConnectionCache) -> Self {
+        let appended_before = cache.appended;
         let statements = StatementCache::of(db);
-        Self { db, cache, statements, command_rows: Vec::new() }
+        Self { db, cache, statements, command_rows: Vec::new(), appended_before }
     }
 
     /// The prepared statements of the transaction.
@@ -55,12 +58,14 @@ impl<'a> TxnCache<'a> {
     /// Begins a command, which has loaded no rows yet.
     pub(crate) fn begin_command(&mut self) {
         self.command_rows.clear();
+        self.appended_before = self.cache.appended;
     }
 
-    /// Drops the rows and namespaces that the undone command may have left.
+    /// Drops the rows, namespaces and entries that the undone command may have left.
     pub(crate) fn drop_command(&mut self) {
         self.command_rows.clear();
         self.cache.drop_rows();
+        self.cache.appended = self.appended_before;
     }
 }
 
