@@ -221,8 +221,8 @@ pub(crate) fn remove(db: &Connection, id: i64) -> Result<(), StoreError> {
         .or_store_error()?
         .execute(params![attempt, key, namespace])
         .or_store_error()?;
-    part::forget(db, id)?;
-    result_index::forget(db, namespace, &key)
+    part::remove(db, id)?;
+    result_index::remove(db, namespace, &key)
 }
 
 #[cfg(test)]

@@ -277,11 +277,11 @@ fn read(row: &Row<'_>, names: &HashMap<i64, Namespace>) -> rusqlite::Result<Entr
     })
 }
 
-fn tile(db: &Connection, level: u32, place: u64) -> Result<Vec<Hash>, StoreError> {
+fn tile(db: &Connection, level: u32, index: u64) -> Result<Vec<Hash>, StoreError> {
     let hashes: Option<Vec<u8>> = db
         .prepare_cached("SELECT hashes FROM tile WHERE level = ?1 AND place = ?2")
         .or_store_error()?
-        .query_row(params![level, place as i64], |row| row.get(0))
+        .query_row(params![level, index as i64], |row| row.get(0))
         .optional()
         .or_store_error()?;
     Ok(hashes.unwrap_or_default().as_chunks().0.to_vec())

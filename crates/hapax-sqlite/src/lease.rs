@@ -40,7 +40,7 @@ impl LeaseTxn for SqliteTxn<'_> {
         self.cache.drop_lease();
         put(self.db, lease)?;
         if lease.dead && self.context.liveness.is_gone(lease.id) {
-            self.context.liveness.forget(lease.id);
+            self.context.liveness.remove(lease.id);
         }
         Ok(())
     }
@@ -48,7 +48,7 @@ impl LeaseTxn for SqliteTxn<'_> {
     fn drop_lease(&mut self, id: LeaseId) -> Result<(), StoreError> {
         self.cache.drop_lease();
         end(self.db, id)?;
-        self.context.liveness.forget(id);
+        self.context.liveness.remove(id);
         Ok(())
     }
 

@@ -100,7 +100,7 @@ impl Writer {
     fn serve(&mut self, jobs: Vec<Job>, arrivals: &Arrivals<'_>) -> usize {
         let batch = jobs.into_iter().map(PendingCommand::from).collect();
         let awaited = self.together(batch, arrivals);
-        if let Err(error @ StoreError::Stopped(_)) = self.log.mind(&self.db) {
+        if let Err(error @ StoreError::Stopped(_)) = self.log.checkpoint_if_full(&self.db) {
             self.shared.stop(error);
         }
         awaited
