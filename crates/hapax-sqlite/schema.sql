@@ -334,7 +334,7 @@ CREATE TABLE part (
     whole  INTEGER NOT NULL,
     kept   BLOB NOT NULL
 ) STRICT;
-CREATE INDEX part_drawer ON part (effect >> 11, whole);
+CREATE INDEX part_bucket ON part (effect >> 11, whole);
 
 CREATE TABLE route (
     id      INTEGER PRIMARY KEY,

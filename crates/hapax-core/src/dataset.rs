@@ -501,7 +501,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_that_was_written_down_tells_its_guard() {
+    fn a_recorded_refusal_names_its_guard() {
         let why = || "no".to_owned();
         for refusal in [
             Refusal::Care(why()),
@@ -519,15 +519,15 @@ mod tests {
     }
 
     #[test]
-    fn events_are_ordered_by_what_their_dataset_says() {
+    fn a_dataset_orders_its_events_by_its_declaration() {
         let by = |order: &str| {
             registry(Dataset { order: Some(order.into()), ..Dataset::default() }, false)
         };
-        let told = event("wells", r#"{"station": {"id": 7}, "list": ["a"]}"#);
-        assert_eq!(by("/station/id").order(&told), Order::Key("wells/station/id=7".into()));
-        assert_eq!(by("/list/0").order(&told), Order::Key(r#"wells/list/0="a""#.into()));
-        assert_eq!(by("/none").order(&told), Order::Dataset);
-        let free = Event { order: Order::Free, ..told };
+        let event = event("wells", r#"{"station": {"id": 7}, "list": ["a"]}"#);
+        assert_eq!(by("/station/id").order(&event), Order::Key("wells/station/id=7".into()));
+        assert_eq!(by("/list/0").order(&event), Order::Key(r#"wells/list/0="a""#.into()));
+        assert_eq!(by("/none").order(&event), Order::Dataset);
+        let free = Event { order: Order::Free, ..event };
         assert_eq!(by("/station/id").order(&free), Order::Free);
     }
 

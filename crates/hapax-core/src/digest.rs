@@ -1,4 +1,4 @@
-//! Framed SHA-256: the one way this crate turns several fields into one digest.
+//! FramedHasher SHA-256: the one way this crate turns several fields into one digest.
 //!
 //! Every variable-length field is preceded by its length as a big-endian `u64`, so no two
 //! different field lists produce the same bytes (`a:b` + `c` is never `a` + `b:c`).
@@ -10,9 +10,9 @@ use crate::planted::{Bug, planted};
 
 /// A SHA-256 state that frames its input fields.
 #[derive(Clone)]
-pub(crate) struct Framed(Sha256);
+pub(crate) struct FramedHasher(Sha256);
 
-impl Framed {
+impl FramedHasher {
     /// Starts with a domain-separation tag, unframed because it is constant.
     pub(crate) fn new(tag: &str) -> Self {
         Self(Sha256::new_with_prefix(tag.as_bytes()))

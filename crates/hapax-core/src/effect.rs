@@ -304,13 +304,14 @@ pub fn claim(
     if reset || effect.expired(now) {
         return grant(now, ask, fence, Some(effect));
     }
-    let told = planted(Bug::ReplayBeforeConflict) && matches!(effect.state, State::Succeeded(_));
-    if effect.fingerprint != ask.fingerprint && !told {
+    let replayed =
+        planted(Bug::ReplayBeforeConflict) && matches!(effect.state, State::Succeeded(_));
+    if effect.fingerprint != ask.fingerprint && !replayed {
         let (recorded, asked) = (effect.fingerprint, ask.fingerprint);
         return (Verdict::Conflict { recorded, asked }, None);
     }
     if effect.bound != ask.bound {
-        return (elsewhere(effect, ask), None);
+        return (in_another_epoch(effect, ask), None);
     }
     match &effect.state {
         // The same holder asks again because an answer was lost. A holder on another lease that
@@ -330,7 +331,7 @@ pub fn claim(
                 attempts: effect.attempts.saturating_add(1),
                 created: effect.created,
                 generation: effect.generation,
-                ..asked(now, ask, fence)
+                ..first_grant(now, ask, fence)
             };
             (
                 Verdict::Granted(granted(now, &again)),
@@ -347,7 +348,7 @@ pub fn claim(
 }
 
 /// The verdict on a claim whose epoch is not the recorded one.
-fn elsewhere(effect: &Effect, ask: &Ask) -> Verdict {
+fn in_another_epoch(effect: &Effect, ask: &Ask) -> Verdict {
     match (&effect.bound, &ask.bound) {
         (Some(bound), Some(asked)) if bound.domain == asked.domain => {
             let (domain, bound, current) = (bound.domain.clone(), bound.epoch, asked.epoch);
@@ -364,7 +365,7 @@ fn elsewhere(effect: &Effect, ask: &Ask) -> Verdict {
 
 fn grant(now: Now, ask: &Ask, fence: Fence, before: Option<&Effect>) -> (Verdict, Option<Change>) {
     let generation = before.map_or(1, |effect| effect.generation.saturating_add(1));
-    let effect = Effect { generation, ..asked(now, ask, fence) };
+    let effect = Effect { generation, ..first_grant(now, ask, fence) };
     (Verdict::Granted(granted(now, &effect)), Some(Change { effect, event: Event::Granted }))
 }
 
@@ -377,7 +378,8 @@ fn granted(now: Now, effect: &Effect) -> Grant {
     Grant { attempt: effect.attempt, fence: effect.fence, nth: effect.attempts, left_ms }
 }
 
-fn asked(now: Now, ask: &Ask, fence: Fence) -> Effect {
+/// The record of an effect that is granted for the first time.
+fn first_grant(now: Now, ask: &Ask, fence: Fence) -> Effect {
     Effect {
         fingerprint: ask.fingerprint,
         safety: ask.safety,
@@ -459,14 +461,14 @@ pub fn settle(
     over: Option<Mismatch>,
 ) -> (Settled, Option<Change>) {
     let fenced = (Settled::Fenced(Fenced::by(current)), None);
-    let granted = |effect: &Effect| match fence {
+    let is_its_fence = |effect: &Effect| match fence {
         Some(fence) => fence == effect.fence || planted(Bug::FenceUnnamed),
         None => matches!(report, Report::Released(_)),
     };
-    let theirs = |effect: &&Effect| {
-        effect.attempt == attempt && granted(effect) || planted(Bug::StaleSettle)
+    let is_its_grant = |effect: &&Effect| {
+        effect.attempt == attempt && is_its_fence(effect) || planted(Bug::StaleSettle)
     };
-    let Some(effect) = current.filter(theirs) else { return fenced };
+    let Some(effect) = current.filter(is_its_grant) else { return fenced };
     let open = effect.state.name().is_open();
     if let Some(mismatch) = over.filter(|_| open) {
         return (Settled::Outdated(mismatch), remark(now, effect, report));
@@ -478,24 +480,26 @@ pub fn settle(
         Report::Ambiguous(reason) => effect.ambiguous(now, bounded(reason)),
         Report::Released(reason) => failed(Cause::Released, reason),
     };
-    let told_before = matches!(report, Report::Ambiguous(_))
+    let reported_before = matches!(report, Report::Ambiguous(_))
         && matches!(effect.state, State::Unknown { .. } | State::Indeterminate { .. });
-    if open && !told_before {
+    if open && !reported_before {
         return (
             Settled::Recorded,
             Some(Change { effect: effect.moved(now, state), event: Event::Settled }),
         );
     }
     let same = match (&effect.state, &state) {
-        (State::Succeeded(recorded), State::Succeeded(told)) => recorded.digest() == told.digest(),
-        (recorded, told) => recorded == told,
+        (State::Succeeded(recorded), State::Succeeded(reported)) => {
+            recorded.digest() == reported.digest()
+        }
+        (recorded, reported) => recorded == reported,
     };
-    if same || told_before { (Settled::Repeated, None) } else { fenced }
+    if same || reported_before { (Settled::Repeated, None) } else { fenced }
 }
 
 /// Notes the report of a voided attempt's holder, for the person who decides.
 fn remark(now: Now, effect: &Effect, report: &Report) -> Option<Change> {
-    let (said, why) = match report {
+    let (claim, why) = match report {
         Report::Succeeded(outcome) => (format!("that it happened, with {}", outcome.digest()), ""),
         Report::Failed(why) => ("that it did not happen".into(), why.as_str()),
         Report::Partial(why) => ("that some of it happened".into(), why.as_str()),
@@ -503,7 +507,7 @@ fn remark(now: Now, effect: &Effect, report: &Report) -> Option<Change> {
     };
     let why: String = why.chars().take(200).collect();
     let colon = if why.is_empty() { "" } else { ": " };
-    let remark = format!("since then its holder says {said}{colon}{why}");
+    let remark = format!("since then its holder says {claim}{colon}{why}");
     let with = |reason: &str| (!reason.contains(&remark)).then(|| with_remark(reason, &remark));
     let state = match &effect.state {
         State::Indeterminate { reason } => State::Indeterminate { reason: with(reason)? },

@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use crate::digest::Framed;
+use crate::digest::FramedHasher;
 use crate::key::Key;
 
 /// A part of a namespace whose epochs are counted together, such as `connector`.
@@ -42,7 +42,7 @@ impl Domain {
 
     /// The key of the record of this domain's transition to this epoch.
     pub fn transition(&self, to: u64) -> Key {
-        let framed = Framed::new("hapax.epoch.v1:").field(self.0.as_bytes()).number(to);
+        let framed = FramedHasher::new("hapax.epoch.v1:").field(self.0.as_bytes()).number(to);
         Key::from_bytes(framed.finish())
     }
 }

@@ -1,6 +1,6 @@
 //! The digest of an effect's payload, which tells a repeat from a conflict.
 
-use crate::digest::{Framed, printed_bytes};
+use crate::digest::{FramedHasher, printed_bytes};
 
 printed_bytes! {
     /// The digest of a payload, printed `sha256:<64 hex>`.
@@ -21,7 +21,7 @@ impl Fingerprint {
 
     /// The fingerprint of a payload in several pieces; their boundaries are part of it.
     pub fn of_parts(parts: &[&[u8]]) -> Self {
-        let start = Framed::new("hapax.fingerprint.v1:").number(parts.len() as u64);
+        let start = FramedHasher::new("hapax.fingerprint.v1:").number(parts.len() as u64);
         Self(parts.iter().fold(start, |framed, part| framed.field(part)).finish())
     }
 }
@@ -31,7 +31,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pieces_are_told_apart() {
+    fn other_parts_of_the_same_bytes_have_another_fingerprint() {
         assert_ne!(Fingerprint::of_parts(&[b"ab", b"c"]), Fingerprint::of_parts(&[b"a", b"bc"]));
         assert_ne!(Fingerprint::of(b""), Fingerprint::of_parts(&[]));
     }

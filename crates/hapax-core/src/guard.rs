@@ -69,8 +69,8 @@ impl fmt::Display for GuardFinding {
         if self.kind == Kind::Unregistered {
             return f.write_str(self.kind.as_str());
         }
-        let place = if self.pointer.is_empty() { "/" } else { &self.pointer };
-        write!(f, "{} at {place}", self.kind.as_str())
+        let pointer = if self.pointer.is_empty() { "/" } else { &self.pointer };
+        write!(f, "{} at {pointer}", self.kind.as_str())
     }
 }
 
@@ -221,7 +221,7 @@ mod tests {
 
     /// Proves O-9: guarded data is found wherever it is, and its place is named.
     #[test]
-    fn each_kind_is_found_where_it_is() {
+    fn each_kind_of_guarded_text_is_found_with_its_pointer() {
         for (json, pointer, kind) in [
             (r#"{"a":[1,{"b":"mail Ada <ada@example.org>"}]}"#, "/a/1/b", Kind::Email),
             (r#"{"a/b":{"c~d":"x@y.co"}}"#, "/a~1b/c~0d", Kind::Email),
@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn guards_can_be_taken_down() {
+    fn a_guard_that_is_off_finds_nothing() {
         let both = Json::parse(br#"{"a":"x@y.co","b":"AKIAIOSFODNN7EXAMPLE"}"#).unwrap();
         let count = |personal, secrets| {
             inspect(&both, Guards { personal, secrets, registered: false }).len()

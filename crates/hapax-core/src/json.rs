@@ -435,7 +435,7 @@ mod tests {
 
     /// Proves K-2.
     #[test]
-    fn what_two_readers_could_understand_differently_is_refused_with_its_position() {
+    fn ambiguous_json_is_refused_with_its_position() {
         assert_eq!(
             refused("{\"a\":1,\n \"a\":2}"),
             "duplicate name \"a\" at line 2 column 2 (byte 9)"
@@ -493,14 +493,14 @@ mod tests {
     proptest::proptest! {
         /// This reader and serde_json agree on every string that serde_json writes.
         #[test]
-        fn it_agrees_with_serde_json_on_strings(text in ".*") {
+        fn the_reader_agrees_with_serde_json_on_strings(text in ".*") {
             let written = serde_json::to_vec(&text).unwrap();
             let read = Json::parse(&written).unwrap();
             proptest::prop_assert_eq!(read.as_str(), Some(text.as_str()));
         }
 
         #[test]
-        fn no_input_makes_it_panic(input in proptest::collection::vec(0u8..=255, 0..64)) {
+        fn no_input_makes_the_reader_panic(input in proptest::collection::vec(0u8..=255, 0..64)) {
             let _ = Json::parse(&input);
         }
     }

@@ -13,7 +13,7 @@ pub mod http;
 pub mod mutation;
 pub mod pipeline;
 
-use crate::digest::{Framed, printed_bytes};
+use crate::digest::{FramedHasher, printed_bytes};
 
 pub use crate::digest::ParseError;
 
@@ -101,7 +101,7 @@ impl Key {
         if let Some(pair) = fields.windows(2).find(|pair| pair[0].0 == pair[1].0) {
             return Err(KeyError::Repeated { field: pair[0].0.to_owned() });
         }
-        let start = Framed::new("hapax.key.v1:").field(derivation.as_bytes());
+        let start = FramedHasher::new("hapax.key.v1:").field(derivation.as_bytes());
         let framed =
             fields.iter().fold(start.number(fields.len() as u64), |framed, (name, value)| {
                 framed.field(name.as_bytes()).field(value)

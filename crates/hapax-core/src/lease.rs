@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn before_its_time_is_up_a_lease_holds() {
+    fn a_lease_holds_until_its_time_is_up() {
         assert!(!lease().lapsed(at(899), &beaten((0..900).step_by(100))));
     }
 }

@@ -4,7 +4,7 @@
 //! outcome that is partial, unknown or indeterminate keeps it.
 
 use crate::attempt::AttemptId;
-use crate::digest::Framed;
+use crate::digest::FramedHasher;
 use crate::key::Key;
 
 /// A 64-bit hash of the names that are locked. A collision makes two things wait for each other,
@@ -21,7 +21,7 @@ impl LockKey {
     /// assert_ne!(LockKey::of(&["gauges", "write"]), LockKey::of(&["gauges", "read"]));
     /// ```
     pub fn of(names: &[&str]) -> Self {
-        let start = Framed::new("hapax.lock.v1:").number(names.len() as u64);
+        let start = FramedHasher::new("hapax.lock.v1:").number(names.len() as u64);
         let digest = names.iter().fold(start, |f, name| f.field(name.as_bytes())).finish();
         let mut head = [0; 8];
         head.copy_from_slice(&digest[..8]);

@@ -10,7 +10,7 @@ use std::str::FromStr;
 use data_encoding::HEXLOWER;
 
 use crate::canonical::canonical;
-use crate::digest::{Framed, ParseError};
+use crate::digest::{FramedHasher, ParseError};
 use crate::json::{Json, JsonError};
 use crate::name::Name;
 use crate::time::Timestamp;
@@ -39,7 +39,7 @@ impl OutboxId {
     /// The id of an effect's event, from the effect's name, the time of its first claim in this
     /// generation, and the event's ordinal.
     pub fn derive(name: &Name, created: Timestamp, generation: u32, ordinal: u32) -> Self {
-        let digest = Framed::new("hapax.outbox.v1:")
+        let digest = FramedHasher::new("hapax.outbox.v1:")
             .field(name.namespace.as_str().as_bytes())
             .field(name.key.as_bytes())
             .number(u64::from(generation))
@@ -302,7 +302,7 @@ impl Record {
     /// The hash of its ordering key.
     pub fn track(&self) -> OrderingKeyHash {
         let namespace = self.name.namespace.as_str().as_bytes();
-        let framed = Framed::new("hapax.order.v1:").field(namespace);
+        let framed = FramedHasher::new("hapax.order.v1:").field(namespace);
         let digest = match &self.event.order {
             Order::Dataset => framed.field(self.event.dataset.as_bytes()),
             Order::Key(key) => framed.field(key.as_bytes()),

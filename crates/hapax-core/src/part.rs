@@ -21,8 +21,8 @@ pub struct Part {
 /// An existing part.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PartRecord {
-    /// Its place among all parts, in the order of their first grants.
-    pub place: u64,
+    /// Its position among all parts, in the order of their first grants.
+    pub position: u64,
     /// The name of its effect.
     pub name: Name,
     /// Its effect.

@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_token_is_refused_without_being_repeated() {
+    fn text_that_is_no_token_is_refused_and_not_quoted() {
         for text in ["", "hpx_00_00", "tok_0101010101010101", "hpx_0101010101010101_zz"] {
             let error = text.parse::<Secret>().unwrap_err().to_string();
             assert!(text.is_empty() || !error.contains(text), "{error}");

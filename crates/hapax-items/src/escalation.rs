@@ -85,7 +85,7 @@ impl Items {
         limit: usize,
     ) -> Result<Escalations, Error> {
         let found = self.asked(workflow, beyond, limit).await?;
-        let next = found.last().filter(|_| found.len() == limit).map(|found| found.place);
+        let next = found.last().filter(|_| found.len() == limit).map(|found| found.position);
         let mut escalations = Vec::with_capacity(found.len());
         for found in found {
             escalations.extend(self.explain(found).await?);
@@ -108,7 +108,7 @@ impl Items {
             let sought = PartFilter { whole, kind, states, newest_first: true, beyond, limit };
             found.extend(self.hapax().parts(sought).await?);
         }
-        found.sort_by_key(|found| std::cmp::Reverse(found.place));
+        found.sort_by_key(|found| std::cmp::Reverse(found.position));
         found.truncate(limit);
         Ok(found)
     }

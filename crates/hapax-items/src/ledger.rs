@@ -171,12 +171,12 @@ impl Items {
         let hapax = self.hapax();
         let (effect, part) = (hapax.show(key).await?, hapax.part(key).await?);
         let name = hapax::Name { namespace: hapax.namespace().clone(), key };
-        Ok(effect.zip(part).map(|(effect, part)| PartRecord { place: 0, name, effect, part }))
+        Ok(effect.zip(part).map(|(effect, part)| PartRecord { position: 0, name, effect, part }))
     }
 
     pub(crate) async fn item_view(&self, found: PartRecord) -> Result<Option<ItemView>, Error> {
         let Some(note) = ItemNote::read(&found.part) else { return Ok(None) };
-        let PartRecord { place, name, effect, .. } = found;
+        let PartRecord { position: place, name, effect, .. } = found;
         let unknown = match &effect.state {
             // A reset gave up the attempt of these mutations, and the next attempt begins without
             // them.
@@ -237,7 +237,7 @@ impl Items {
                     return Ok(Some(view));
                 }
             }
-            beyond = page.last().filter(|_| page.len() == limit).map(|found| found.place);
+            beyond = page.last().filter(|_| page.len() == limit).map(|found| found.position);
             if beyond.is_none() {
                 return Ok(None);
             }
@@ -334,6 +334,6 @@ pub(crate) fn run_view(found: &PartRecord) -> Option<RunView> {
         item: note.item,
         log: note.log,
         failure: note.failure,
-        place: found.place,
+        place: found.position,
     })
 }

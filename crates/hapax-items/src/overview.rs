@@ -50,7 +50,7 @@ impl Items {
             limit,
         };
         let found = self.hapax().parts(sought).await?;
-        let next = found.last().filter(|_| found.len() == limit).map(|found| found.place);
+        let next = found.last().filter(|_| found.len() == limit).map(|found| found.position);
         let mut items = Vec::with_capacity(found.len());
         for found in found {
             items.extend(self.item_view(found).await?);

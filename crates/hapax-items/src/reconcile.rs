@@ -94,7 +94,7 @@ impl Items {
         let mut all = Vec::new();
         loop {
             let (kind, states) = (MUTATION.to_owned(), vec![state]);
-            let beyond = all.last().map(|found: &PartRecord| found.place);
+            let beyond = all.last().map(|found: &PartRecord| found.position);
             let sought = PartFilter { kind, states, beyond, limit: PAGE, ..PartFilter::default() };
             let page = self.hapax().parts(sought).await?;
             let is_last = page.len() < PAGE;

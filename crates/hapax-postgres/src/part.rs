@@ -95,7 +95,7 @@ impl PgTxn<'_> {
                 let whole = Key::from_bytes(bytes(row, "whole")?);
                 let (kind, body) = (row.try_get("kind")?, row.try_get("kept")?);
                 Ok(PartRecord {
-                    place: row.try_get::<_, i64>("place")? as u64,
+                    position: row.try_get::<_, i64>("place")? as u64,
                     name: Name { namespace: namespace.clone(), key },
                     effect: stored.effect,
                     part: Part { whole, kind, body },

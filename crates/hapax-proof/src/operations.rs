@@ -286,7 +286,7 @@ fn places(kind: Kind, postgres: bool) -> Vec<KillPoint> {
         claim(Point::ClaimAsk, false),
         claim(commit, false),
         claim(committed, true),
-        claim(Point::ClaimTold, true),
+        claim(Point::ClaimAnswered, true),
         claim(Point::RunBegin, true),
     ];
     let settles = vec![
@@ -294,7 +294,7 @@ fn places(kind: Kind, postgres: bool) -> Vec<KillPoint> {
         settle(Point::SettleAsk, false),
         settle(commit, false),
         settle(committed, true),
-        settle(Point::SettleTold, true),
+        settle(Point::SettleAnswered, true),
     ];
     let own = KillPoint { at: OWN_COMMIT, ..end(false) };
     match kind {

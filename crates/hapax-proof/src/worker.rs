@@ -199,7 +199,7 @@ fn arm(failpoint: &str, log: &Log, lease_ms: u64) -> Result<(), String> {
                 let why = format!("failpoint {}", point.name());
                 // After a commit, the store cannot say that nothing was written.
                 Err(match point {
-                    Point::SqliteCommitted | Point::SettleTold | Point::RenewTold => {
+                    Point::SqliteCommitted | Point::SettleAnswered | Point::RenewAnswered => {
                         StoreError::CommitUnknown(why)
                     }
                     _ => StoreError::Unavailable(why),

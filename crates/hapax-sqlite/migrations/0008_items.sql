@@ -20,7 +20,7 @@ CREATE TABLE part (
     whole  INTEGER NOT NULL,
     kept   BLOB NOT NULL
 ) STRICT;
-CREATE INDEX part_drawer ON part (effect >> 11, whole);
+CREATE INDEX part_bucket ON part (effect >> 11, whole);
 
 -- Values that scripts keep, written in the transaction that settles the mutation.
 CREATE TABLE kv (

@@ -1,10 +1,16 @@
-//! The cache of a connection.
+//! The cache of a connection: where the rows of effects are, and which rows need no second read.
 //!
-//! Cached rows count in a transaction only if no other connection has committed since they were
-//! cached: such a commit changes `data_version`, and the rows are dropped. Everything in the cache
-//! counts only if the file still has the journal entry that was the newest then. If that entry is
-//! gone, or another stands in its place, the file was replaced by an older copy, and the whole
-//! cache is dropped.
+//! **Invariant**: a cached row equals the row that the open transaction sees, and a cached row number
+//! is only a hint, which counts if its row has the key that was asked for.
+//!
+//! One rule keeps it, and [`refresh`](ConnectionCache::refresh) applies it at the start of each
+//! transaction. A commit of another connection changes `data_version`; then the cached rows are
+//! dropped. The journal entry that was the newest is the anchor. If the file has another entry in
+//! its place, or none, the file was replaced by an older copy; then the whole cache is dropped.
+//! What the connection writes itself, it writes through [`TxnCache`], which keeps the two equal.
+//!
+//! No promise rests on this. The database refuses a second row of one key even if the cache is wrong
+//! (`effect_new` in `migrations/0009_rules.sql`).
 
 use std::collections::HashMap;
 
@@ -18,68 +24,74 @@ use rusqlite::Connection;
 
 use crate::clock::Anchor;
 use crate::error::OrStoreError;
-use crate::journal;
-use crate::key_index::Mover;
+use crate::journal::{self, EntryAnchor};
 use crate::part::Whole;
-use crate::row_cache::RowCache;
 
-/// The data that a connection keeps between transactions.
+mod key_index;
+mod row_cache;
+mod statement_cache;
+mod txn_cache;
+
+use key_index::KeyMover;
+pub(crate) use key_index::KeyPrefix;
+use row_cache::RowCache;
+pub(crate) use statement_cache::StatementCache;
+pub(crate) use txn_cache::{CommandRow, TxnCache};
+
+/// The data that a connection keeps between transactions. A transaction reads and changes it through
+/// [`TxnCache`] only.
 #[derive(Default)]
 pub(crate) struct ConnectionCache {
     /// The numbers of namespaces, which never change once given.
-    pub(crate) namespaces: HashMap<Namespace, i64>,
-    pub(crate) rows: Rows,
-    /// The row numbers of effects.
-    pub(crate) seen: RowCache,
-    /// Moves keys into the index; it caches none.
-    pub(crate) mover: Mover,
-    /// The `data_version` at which the above was last known to be right; none if that is not known.
+    namespaces: HashMap<Namespace, i64>,
+    rows: CachedRows,
+    row_numbers: RowCache,
+    /// Moves unindexed keys into the index; it caches none.
+    key_mover: KeyMover,
+    /// The `data_version` at which the cache was last known to be right; none if that is not known.
     version: Option<i64>,
     /// The newest journal entry that was committed then.
     anchor: Option<EntryAnchor>,
+    /// The newest entry of the open transaction.
+    appended: Option<EntryAnchor>,
     /// The file was found to have been replaced by an older copy, and no transaction that acted on it
     /// has been committed yet.
-    pub(crate) replaced: bool,
-    /// The newest entry of the open transaction.
-    pub(crate) appended: Option<EntryAnchor>,
-    /// Whether the last key that was looked up was found; then the next may be, too.
-    pub(crate) claims_find: bool,
-}
-
-/// The fields that tell one journal entry from every other that could have its number.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct EntryAnchor {
-    pub(crate) id: i64,
-    pub(crate) at: i64,
-    pub(crate) event: u8,
-    pub(crate) key: [u8; 32],
-    pub(crate) attempt: [u8; 16],
+    replaced: bool,
+    /// Whether the key that was looked up last has an effect; then the next key may have one, too.
+    last_was_known: bool,
 }
 
 /// Rows that were read or written. They need not be read again until another connection writes to
 /// the file.
 #[derive(Default)]
-pub(crate) struct Rows {
-    /// Running effects: the row, the newest entry and the record.
-    pub(crate) running: HashMap<Name, (i64, i64, Effect)>,
-    pub(crate) anchor: Option<Anchor>,
-    pub(crate) last_entry: Option<u64>,
+struct CachedRows {
+    running: HashMap<Name, RunningEffect>,
+    clock_anchor: Option<Anchor>,
+    last_entry: Option<u64>,
     /// The lease that was loaded last, which most commands use.
-    pub(crate) lease: Option<Lease>,
+    lease: Option<Lease>,
     /// Wholes that got parts lately, each with the kind of its last part.
-    pub(crate) wholes: HashMap<Key, (String, Whole)>,
+    wholes: HashMap<Key, (String, Whole)>,
+}
+
+/// A running effect, the number of its row, and its newest journal entry.
+struct RunningEffect {
+    number: i64,
+    entry: i64,
+    effect: Effect,
 }
 
 /// How many running effects are cached, and how many wholes.
-const REMEMBERED: usize = 8192;
+const CAPACITY: usize = 8192;
 
 impl ConnectionCache {
-    /// A cache for a connection that stays open.
+    /// A cache for a connection that stays open. Only such a cache has room for row numbers.
     pub(crate) fn with_room() -> Self {
-        Self { seen: RowCache::with_room(), ..Self::default() }
+        Self { row_numbers: RowCache::with_room(), ..Self::default() }
     }
 
-    /// Drops rows that another connection may have changed. Call it inside a transaction.
+    /// Drops everything that another connection may have changed. The caller has begun a
+    /// transaction.
     pub(crate) fn refresh(&mut self, db: &Connection) -> Result<(), StoreError> {
         let version = db
             .prepare_cached("PRAGMA data_version")
@@ -95,54 +107,46 @@ impl ConnectionCache {
         }
         let known = self.anchor.filter(|_| !planted(Bug::AnchorUnchecked));
         if let Some(anchor) = known
-            && journal::mark(db, Some(anchor.id))? != Some(anchor)
+            && journal::anchor(db, Some(anchor.id))? != Some(anchor)
         {
-            *self = if self.seen.has_room() { Self::with_room() } else { Self::default() };
+            *self = match self.row_numbers.has_room() {
+                true => Self::with_room(),
+                false => Self::default(),
+            };
             self.replaced = true;
         }
-        self.anchor = journal::mark(db, None)?;
+        self.anchor = journal::anchor(db, None)?;
         self.version = Some(version);
         Ok(())
     }
 
-    /// The transaction is committed.
+    /// Whether the file was replaced by an older copy, and no transaction that acted on it has been
+    /// committed yet.
+    pub(crate) fn file_was_replaced(&self) -> bool {
+        self.replaced
+    }
+
+    /// Moves some unindexed keys into the index, as part of the open transaction.
+    pub(crate) fn move_keys(&mut self, db: &Connection) -> Result<(), StoreError> {
+        self.key_mover.move_some(db)
+    }
+
+    /// Takes note of a commit: its newest entry is the anchor.
     pub(crate) fn committed(&mut self) {
         self.anchor = self.appended.take().or(self.anchor);
         self.replaced = false;
     }
 
-    /// Drops data that an undone command may have left here.
-    pub(crate) fn forget(&mut self) {
-        self.namespaces.clear();
-        self.rows = Rows::default();
-    }
-
-    /// Drops data that an undone transaction may have left here.
-    pub(crate) fn undo(&mut self) {
-        self.forget();
+    /// Drops the rows and namespaces that a rolled back transaction may have left, and distrusts the
+    /// rest until the next [`refresh`](Self::refresh).
+    pub(crate) fn drop_uncommitted(&mut self) {
+        self.drop_rows();
         (self.version, self.appended) = (None, None);
     }
-}
 
-impl Rows {
-    /// Caches a running effect.
-    pub(crate) fn keep(&mut self, name: &Name, row: i64, entry: i64, effect: Effect) {
-        if self.running.len() >= REMEMBERED {
-            self.running.clear();
-        }
-        self.running.insert(name.clone(), (row, entry, effect));
-    }
-
-    /// The whole that parts of this kind were added to, if that was lately.
-    pub(crate) fn whole(&self, name: &Key, kind: &str) -> Option<Whole> {
-        let (of, whole) = self.wholes.get(name)?;
-        (of == kind).then_some(*whole)
-    }
-
-    pub(crate) fn keep_whole(&mut self, name: Key, kind: &str, whole: Whole) {
-        if self.wholes.len() >= REMEMBERED {
-            self.wholes.clear();
-        }
-        self.wholes.insert(name, (kind.to_owned(), whole));
+    /// Drops the rows, and the namespaces, which may have been added with them.
+    fn drop_rows(&mut self) {
+        self.namespaces.clear();
+        self.rows = CachedRows::default();
     }
 }

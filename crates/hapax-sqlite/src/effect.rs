@@ -1,7 +1,7 @@
 //! Effects: the rows that a command loads, and the rows that it writes.
 
-use hapax_core::attempt::{AttemptId, Fence};
-use hapax_core::effect::{Effect, State, StateName};
+use hapax_core::attempt::Fence;
+use hapax_core::effect::{Effect, StateName};
 use hapax_core::key::Key;
 use hapax_core::name::Name;
 use hapax_core::time::{LeaseInstant, Now, Timestamp};
@@ -9,23 +9,22 @@ use hapax_store::{EffectTxn, EffectView, Filter, Found, JournalTxn, JournalView,
 use rusqlite::{Connection, OptionalExtension as _, Params, Row, params};
 
 use crate::error::{OrStoreError, decoded};
-use crate::key_index::prefix;
 use crate::lease;
 use crate::part;
 use crate::result_index;
-use crate::statement_cache::StatementCache;
 use crate::txn::SqliteTxn;
 
 mod body;
 mod row;
 
-#[cfg(test)]
-pub(crate) use row::load;
-pub(crate) use row::{COLUMNS, EffectRow, INSERT, LOAD, LOAD_BY_KEY, Large, NUMBER, SUCCEED, read};
+pub(crate) use row::{
+    COLUMNS, EffectRow, INSERT, LOAD, LOAD_BY_KEY, Large, NUMBER, SUCCEED, inline, insert, read,
+    row_of_number, row_of_prefix, update, update_to_success,
+};
 
 impl EffectView for SqliteTxn<'_> {
     fn effects(&mut self, names: &[Name]) -> Result<Vec<Option<Effect>>, StoreError> {
-        names.iter().map(|name| self.load(name)).collect()
+        names.iter().map(|name| self.cache.effect(name)).collect()
     }
 
     fn list(&mut self, filter: &Filter) -> Result<Vec<Found>, StoreError> {
@@ -59,53 +58,34 @@ impl EffectView for SqliteTxn<'_> {
 
 impl EffectTxn for SqliteTxn<'_> {
     fn put_first(&mut self, name: &Name, effect: &Effect) -> Result<Option<Fence>, StoreError> {
-        if self.memory.claims_find || self.memory.rows.running.contains_key(name) {
+        if self.cache.expects(name) {
             return Ok(None);
         }
         let namespace = self.namespace_or_new(&name.namespace)?;
         let fence = Fence(self.next_entry()?);
         let effect = Effect { fence, ..effect.clone() };
-        let Some(row) = self.put_new(namespace, name.key, &effect)? else {
-            self.memory.claims_find = true;
-            return Ok(None);
-        };
-        self.remember(name, row, None, &effect, true);
-        self.memory.rows.keep(name, row, row, effect);
-        Ok(Some(fence))
+        let inserted = self.cache.insert(namespace, name, None, effect)?;
+        Ok(inserted.then_some(fence))
     }
 
     fn put_effect(&mut self, name: &Name, effect: &Effect) -> Result<(), StoreError> {
         let entry = self.last_entry()? as i64;
-        let loaded = self.row(name);
-        let new = loaded.is_none();
-        let row = match (loaded, row::inline(effect)) {
-            (Some(&Loaded { row, running: Some(attempt), .. }), Some(body))
-                if attempt == effect.attempt && effect.expires().is_none() =>
-            {
-                row::put_success(&mut self.hot, row, entry, effect, body)?;
-                row
-            }
-            (Some(&Loaded { row, .. }), _) => {
-                row::put(self.db, row, entry, effect)?;
-                row
-            }
-            (None, _) => {
-                let namespace = self.namespace_or_new(&name.namespace)?;
-                self.put_new(namespace, name.key, effect)?
-                    .ok_or_else(|| StoreError::Corrupt(format!("{} came from nowhere", name.key)))?
-            }
-        };
-        self.remember(name, row, Some(entry), effect, new);
-        match effect.state {
-            State::Running { .. } => self.memory.rows.keep(name, row, entry, effect.clone()),
-            _ => _ = self.memory.rows.running.remove(name),
+        if self.cache.update(name, entry, effect)? {
+            return Ok(());
         }
-        Ok(())
+        let namespace = self.namespace_or_new(&name.namespace)?;
+        match self.cache.insert(namespace, name, Some(entry), effect.clone())? {
+            true => Ok(()),
+            false => Err(StoreError::Corrupt(format!(
+                "effect {} is in the database, and its command has not loaded it",
+                name.key
+            ))),
+        }
     }
 
     fn sweep(&mut self, now: Now, limit: usize) -> Result<usize, StoreError> {
-        self.memory.rows.lease = None;
-        self.forget_wholes();
+        self.cache.drop_lease();
+        self.cache.drop_wholes();
         lease::sweep(self.db)?;
         sweep(self.db, now.wall, limit)
     }
@@ -127,76 +107,7 @@ impl EffectTxn for SqliteTxn<'_> {
     }
 }
 
-/// A row that a command has loaded or written.
-pub(crate) struct Loaded {
-    name: Name,
-    pub(crate) row: i64,
-    /// Its newest journal entry; none if it has none yet.
-    pub(crate) entry: Option<i64>,
-    /// The running attempt, if there is one without a deadline and bound to no epoch.
-    running: Option<AttemptId>,
-    /// Whether this command has made it.
-    new: bool,
-}
-
 impl SqliteTxn<'_> {
-    fn load(&mut self, name: &Name) -> Result<Option<Effect>, StoreError> {
-        if let Some((row, entry, effect)) = self.memory.rows.running.get(name) {
-            let (row, entry, effect) = (*row, *entry, effect.clone());
-            self.remember(name, row, Some(entry), &effect, false);
-            return Ok(Some(effect));
-        }
-        let Some(namespace) = self.namespace(&name.namespace)? else { return Ok(None) };
-        let found = self.load_row(namespace, name.key)?;
-        self.memory.claims_find = found.is_some();
-        let Some(row) = found else { return Ok(None) };
-        self.remember(name, row.id, Some(row.entry), &row.effect, false);
-        Ok(Some(row.effect))
-    }
-
-    pub(crate) fn load_row(
-        &mut self,
-        namespace: i64,
-        key: Key,
-    ) -> Result<Option<EffectRow>, StoreError> {
-        row::load(&mut self.hot, &mut self.memory.seen, namespace, key)
-    }
-
-    /// The number of the effect of this name, if there is one.
-    pub(crate) fn number(&mut self, namespace: i64, key: Key) -> Result<Option<i64>, StoreError> {
-        number(&mut self.hot, namespace, key)
-    }
-
-    fn put_new(
-        &mut self,
-        namespace: i64,
-        key: Key,
-        effect: &Effect,
-    ) -> Result<Option<i64>, StoreError> {
-        let made = row::put_new(&mut self.hot, namespace, key, effect)?;
-        if made.is_some() {
-            self.memory.mover.note_added();
-        }
-        Ok(made)
-    }
-
-    fn remember(&mut self, name: &Name, row: i64, entry: Option<i64>, effect: &Effect, new: bool) {
-        let plain = matches!(effect.state, State::Running { deadline: None, .. });
-        let running = plain && effect.bound.is_none();
-        let running = running.then_some(effect.attempt);
-        self.loaded.retain(|loaded| loaded.name != *name);
-        self.loaded.push(Loaded { name: name.clone(), row, entry, running, new });
-    }
-
-    /// The row of an effect that this command has loaded or written, and whether it is new.
-    pub(crate) fn row_id(&self, name: &Name) -> Option<(i64, bool)> {
-        self.row(name).map(|loaded| (loaded.row, loaded.new))
-    }
-
-    pub(crate) fn row(&self, name: &Name) -> Option<&Loaded> {
-        self.loaded.iter().find(|loaded| loaded.name == *name)
-    }
-
     /// The names of the effects that a query finds by their namespaces and keys.
     pub(crate) fn effects_on(
         &mut self,
@@ -251,16 +162,6 @@ fn list(
         found.push(read(db, row, Large::Named)?);
     }
     Ok(found)
-}
-
-/// The number of the effect of this name, if there is one.
-fn number(
-    hot: &mut StatementCache<'_>,
-    namespace: i64,
-    key: Key,
-) -> Result<Option<i64>, StoreError> {
-    let prefix = prefix(namespace, &key);
-    hot.number()?.query_row(prefix, |row| row.get(0)).or_store_error()
 }
 
 /// The state of an effect, unless its row is gone.
@@ -320,8 +221,8 @@ pub(crate) fn remove(db: &Connection, id: i64) -> Result<(), StoreError> {
         .or_store_error()?
         .execute(params![attempt, key, namespace])
         .or_store_error()?;
-    part::forget(db, id)?;
-    result_index::forget(db, namespace, &key)
+    part::remove(db, id)?;
+    result_index::remove(db, namespace, &key)
 }
 
 #[cfg(test)]

@@ -34,8 +34,8 @@ impl SqliteStore {
         ask: &Ask,
     ) -> Result<Verdict, StoreError> {
         check(&self.shared, tx)?;
-        let mut memory = ConnectionCache::default();
-        let mut txn = SqliteTxn::new(tx, &self.shared.around, &mut memory);
+        let mut cache = ConnectionCache::default();
+        let mut txn = SqliteTxn::new(tx, &self.shared.context, &mut cache);
         txn.read_clock()?;
         effect::claim(&mut txn, name, ask)
     }
@@ -53,8 +53,8 @@ impl SqliteStore {
     ) -> Result<Settled, StoreError> {
         check(&self.shared, tx)?;
         tx.execute_batch("SAVEPOINT hapax_settle").or_store_error()?;
-        let mut memory = ConnectionCache::default();
-        let mut txn = SqliteTxn::new(tx, &self.shared.around, &mut memory);
+        let mut cache = ConnectionCache::default();
+        let mut txn = SqliteTxn::new(tx, &self.shared.context, &mut cache);
         let clock = txn.read_clock();
         let settled = clock.and_then(|()| effect::settle_in(&mut txn, name, by, report, telling));
         let end = match &settled {

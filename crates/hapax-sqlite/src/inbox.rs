@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_told_apart_is_refused() {
+    fn an_ambiguous_source_or_id_is_refused() {
         let mut database = Connection::open_in_memory().unwrap();
         let tx = database.transaction().unwrap();
         for (source, id) in [("", "a"), ("a", ""), ("a", "a\0"), ("a", &*"a".repeat(256))] {

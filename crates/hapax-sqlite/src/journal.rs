@@ -12,10 +12,9 @@ use hapax_store::{Head, JournalTxn, JournalView, SealedTile, StoreError};
 use rusqlite::types::Type;
 use rusqlite::{Connection, OptionalExtension as _, Row, params};
 
-use crate::connection_cache::EntryAnchor;
+use crate::connection_cache::StatementCache;
 use crate::effect::state_name;
 use crate::error::{OrStoreError, decoded};
-use crate::statement_cache::StatementCache;
 use crate::txn::SqliteTxn;
 
 impl JournalView for SqliteTxn<'_> {
@@ -27,7 +26,7 @@ impl JournalView for SqliteTxn<'_> {
     ) -> Result<Vec<Entry>, StoreError> {
         let Some(name) = of else { return entries_after(self.db, after, limit) };
         let Some(namespace) = self.namespace(&name.namespace)? else { return Ok(Vec::new()) };
-        let newest = self.load_row(namespace, name.key)?;
+        let newest = self.cache.row(namespace, name.key)?;
         let newest = newest.map(|row| row.entry);
         entries_of(self.db, namespace, name.key, newest, after, limit)
     }
@@ -42,10 +41,7 @@ impl JournalView for SqliteTxn<'_> {
     }
 
     fn last_entry(&mut self) -> Result<u64, StoreError> {
-        match self.memory.rows.last_entry {
-            Some(last) => Ok(last),
-            None => Ok(*self.memory.rows.last_entry.insert(last(self.db)?)),
-        }
+        self.cache.last_entry()
     }
 
     fn unsealed(&mut self, limit: usize) -> Result<Vec<Entry>, StoreError> {
@@ -79,23 +75,16 @@ impl JournalTxn for SqliteTxn<'_> {
     fn append(&mut self, entry: &Entry) -> Result<(), StoreError> {
         let name = Name { namespace: entry.namespace.clone(), key: entry.key };
         let id = self.namespace_or_new(&name.namespace)?;
-        let loaded = self.row(&name).map(|loaded| (loaded.row, loaded.entry));
-        append(&mut self.hot, id, loaded.and_then(|(_, newest)| newest), entry)?;
-        self.memory.rows.last_entry = Some(entry.id);
-        self.memory.appended = Some(EntryAnchor {
-            id: entry.id as i64,
-            at: entry.at.0,
-            event: entry.event.code(),
-            key: *entry.key.as_bytes(),
-            attempt: *entry.attempt.as_bytes(),
-        });
-        if let (Event::Contradicted, Some((row, _))) = (entry.event, loaded) {
+        let loaded = self.cache.command_row(&name).map(|row| (row.number, row.entry));
+        append(self.cache.statements(), id, loaded.and_then(|(_, newest)| newest), entry)?;
+        self.cache.appended(entry);
+        if let (Event::Contradicted, Some((number, _))) = (entry.event, loaded) {
             // The record stays as it is; only its history has one more entry.
-            self.memory.rows.running.remove(&name);
+            self.cache.drop_running(&name);
             self.db
                 .execute(
                     "UPDATE effect SET entry = ?1 WHERE id = ?2",
-                    params![entry.id as i64, row],
+                    params![entry.id as i64, number],
                 )
                 .or_store_error()?;
         }
@@ -112,12 +101,12 @@ const COLUMNS: &str = "j.id, j.at, j.namespace, j.key, j.event, j.state, j.attem
 
 /// Appends an entry. SQLite numbers it, and another number than the entry's own is corruption.
 fn append(
-    hot: &mut StatementCache<'_>,
+    statements: &mut StatementCache<'_>,
     namespace: i64,
     prev: Option<i64>,
     entry: &Entry,
 ) -> Result<(), StoreError> {
-    let number = hot.append()?.insert(params![
+    let number = statements.append()?.insert(params![
         prev,
         entry.at.0,
         namespace,
@@ -139,8 +128,30 @@ fn append(
 pub(crate) const APPEND: &str = "INSERT OR FAIL INTO journal (prev, at, namespace, key, event, state,
     attempt, generation, digest, actor, note) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)";
 
-/// The mark of the entry of this number, or of the newest entry.
-pub(crate) fn mark(db: &Connection, id: Option<i64>) -> Result<Option<EntryAnchor>, StoreError> {
+/// The fields that tell one entry from every other that could have its number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct EntryAnchor {
+    pub(crate) id: i64,
+    at: i64,
+    event: u8,
+    key: [u8; 32],
+    attempt: [u8; 16],
+}
+
+impl EntryAnchor {
+    pub(crate) fn of(entry: &Entry) -> Self {
+        Self {
+            id: entry.id as i64,
+            at: entry.at.0,
+            event: entry.event.code(),
+            key: *entry.key.as_bytes(),
+            attempt: *entry.attempt.as_bytes(),
+        }
+    }
+}
+
+/// The anchor of the entry of this number, or of the newest entry.
+pub(crate) fn anchor(db: &Connection, id: Option<i64>) -> Result<Option<EntryAnchor>, StoreError> {
     let sql = match id {
         Some(_) => "SELECT id, at, event, key, attempt FROM journal WHERE id = ?1",
         None => "SELECT id, at, event, key, attempt FROM journal ORDER BY id DESC LIMIT 1",
@@ -158,7 +169,8 @@ pub(crate) fn mark(db: &Connection, id: Option<i64>) -> Result<Option<EntryAncho
     .or_store_error()
 }
 
-fn last(db: &Connection) -> Result<u64, StoreError> {
+/// The number of the newest entry.
+pub(crate) fn last(db: &Connection) -> Result<u64, StoreError> {
     db.prepare_cached("SELECT ifnull(max(id), 0) FROM journal")
         .or_store_error()?
         .query_row([], |row| row.get::<_, i64>(0))
@@ -265,11 +277,11 @@ fn read(row: &Row<'_>, names: &HashMap<i64, Namespace>) -> rusqlite::Result<Entr
     })
 }
 
-fn tile(db: &Connection, level: u32, place: u64) -> Result<Vec<Hash>, StoreError> {
+fn tile(db: &Connection, level: u32, index: u64) -> Result<Vec<Hash>, StoreError> {
     let hashes: Option<Vec<u8>> = db
         .prepare_cached("SELECT hashes FROM tile WHERE level = ?1 AND place = ?2")
         .or_store_error()?
-        .query_row(params![level, place as i64], |row| row.get(0))
+        .query_row(params![level, index as i64], |row| row.get(0))
         .optional()
         .or_store_error()?;
     Ok(hashes.unwrap_or_default().as_chunks().0.to_vec())

@@ -10,11 +10,7 @@ use crate::txn::SqliteTxn;
 
 impl LeaseView for SqliteTxn<'_> {
     fn lease(&mut self, id: LeaseId) -> Result<Option<Lease>, StoreError> {
-        if let Some(lease) = self.memory.rows.lease.as_ref().filter(|lease| lease.id == id) {
-            return Ok(Some(lease.clone()));
-        }
-        self.memory.rows.lease = load(self.db, id)?;
-        Ok(self.memory.rows.lease.clone())
+        self.cache.lease(id)
     }
 
     fn leases(&mut self) -> Result<Vec<Lease>, StoreError> {
@@ -22,7 +18,7 @@ impl LeaseView for SqliteTxn<'_> {
     }
 
     fn is_gone(&mut self, lease: &Lease) -> bool {
-        self.around.presence.is_gone(lease.id)
+        self.context.liveness.is_gone(lease.id)
     }
 
     fn pulse(&mut self) -> Result<Pulse, StoreError> {
@@ -41,18 +37,18 @@ impl LeaseView for SqliteTxn<'_> {
 
 impl LeaseTxn for SqliteTxn<'_> {
     fn put_lease(&mut self, lease: &Lease) -> Result<(), StoreError> {
-        self.memory.rows.lease = None;
+        self.cache.drop_lease();
         put(self.db, lease)?;
-        if lease.dead && self.around.presence.is_gone(lease.id) {
-            self.around.presence.forget(lease.id);
+        if lease.dead && self.context.liveness.is_gone(lease.id) {
+            self.context.liveness.remove(lease.id);
         }
         Ok(())
     }
 
     fn drop_lease(&mut self, id: LeaseId) -> Result<(), StoreError> {
-        self.memory.rows.lease = None;
+        self.cache.drop_lease();
         end(self.db, id)?;
-        self.around.presence.forget(id);
+        self.context.liveness.remove(id);
         Ok(())
     }
 
@@ -72,7 +68,7 @@ macro_rules! columns {
     };
 }
 
-fn load(db: &Connection, id: LeaseId) -> Result<Option<Lease>, StoreError> {
+pub(crate) fn load(db: &Connection, id: LeaseId) -> Result<Option<Lease>, StoreError> {
     db.prepare_cached(concat!("SELECT ", columns!(), " FROM lease WHERE id = ?1"))
         .or_store_error()?
         .query_row([id.as_bytes()], read)

@@ -54,7 +54,7 @@ impl LivenessLocks {
     }
 
     /// Removes the file of a lease that is over. The directory goes with the last one.
-    pub(crate) fn forget(&self, lease: LeaseId) {
+    pub(crate) fn remove(&self, lease: LeaseId) {
         self.held().remove(&lease);
         let _ = std::fs::remove_file(self.path(lease));
         let _ = std::fs::remove_dir(&self.directory);
@@ -84,7 +84,7 @@ mod tests {
         assert!(!mine.is_gone(lease));
         drop(theirs);
         assert!(mine.is_gone(lease));
-        mine.forget(lease);
+        mine.remove(lease);
         assert!(!database.with_file_name("x.db-leases").exists());
     }
 }

@@ -81,7 +81,7 @@ impl Log {
 
     /// Has a full log moved into the file. The checkpointer moves most of it beside the writer. The
     /// writer moves the last of it here, because only then can the log begin anew.
-    pub(crate) fn mind(&mut self, db: &Connection) -> Result<(), StoreError> {
+    pub(crate) fn checkpoint_if_full(&mut self, db: &Connection) -> Result<(), StoreError> {
         if self.state.pages.load(Ordering::Relaxed) < PAGES {
             return Ok(());
         }

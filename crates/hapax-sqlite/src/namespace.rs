@@ -3,7 +3,7 @@
 use hapax_core::name::Namespace;
 use hapax_store::StoreError;
 use rusqlite::types::Type;
-use rusqlite::{OptionalExtension as _, Row};
+use rusqlite::{Connection, OptionalExtension as _, Row};
 
 use crate::error::OrStoreError;
 use crate::txn::SqliteTxn;
@@ -11,20 +11,7 @@ use crate::txn::SqliteTxn;
 impl SqliteTxn<'_> {
     /// The number of a namespace, if it has one.
     pub(crate) fn namespace(&mut self, namespace: &Namespace) -> Result<Option<i64>, StoreError> {
-        if let Some(id) = self.memory.namespaces.get(namespace) {
-            return Ok(Some(*id));
-        }
-        let id = self
-            .db
-            .prepare_cached("SELECT id FROM namespace WHERE name = ?1")
-            .or_store_error()?
-            .query_row([namespace.as_str()], |row| row.get(0))
-            .optional()
-            .or_store_error()?;
-        if let Some(id) = id {
-            self.memory.namespaces.insert(namespace.clone(), id);
-        }
-        Ok(id)
+        self.cache.namespace(namespace)
     }
 
     /// The number of a namespace, which gets one if it has none.
@@ -46,6 +33,15 @@ impl SqliteTxn<'_> {
             .query_row([id], |row| read(row, 0))
             .or_store_error()
     }
+}
+
+/// The number of a namespace, read from the database.
+pub(crate) fn load(db: &Connection, namespace: &Namespace) -> Result<Option<i64>, StoreError> {
+    db.prepare_cached("SELECT id FROM namespace WHERE name = ?1")
+        .or_store_error()?
+        .query_row([namespace.as_str()], |row| row.get(0))
+        .optional()
+        .or_store_error()
 }
 
 /// The namespace whose name is in this column. A name that none can have is corruption.

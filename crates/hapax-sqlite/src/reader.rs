@@ -16,7 +16,7 @@ const BATCH: usize = 32;
 
 /// Works until every sender is gone.
 pub(crate) fn run(db: &Connection, shared: &Arc<Shared>, queue: &Mutex<Receiver<Reading>>) {
-    let mut memory = ConnectionCache::with_room();
+    let mut cache = ConnectionCache::with_room();
     loop {
         // Reads are taken before the snapshot: a caller that asks later may know of a commit that
         // the snapshot does not have.
@@ -26,10 +26,10 @@ pub(crate) fn run(db: &Connection, shared: &Arc<Shared>, queue: &Mutex<Receiver<
             std::iter::once(first).chain(queue.try_iter().take(BATCH - 1)).collect()
         };
         let snapshot = db.unchecked_transaction().or_store_error().and_then(|snapshot| {
-            memory.refresh(db)?;
+            cache.refresh(db)?;
             Ok(snapshot)
         });
-        let mut txn = SqliteTxn::new(db, &shared.around, &mut memory);
+        let mut txn = SqliteTxn::new(db, &shared.context, &mut cache);
         for reading in readings {
             txn.begin_command();
             match (shared.stopped(), &snapshot) {

@@ -22,11 +22,11 @@ impl ResultIndexView for SqliteTxn<'_> {
     fn indexed_results(
         &mut self,
         namespace: &Namespace,
-        sought: &ResultFilter,
+        filter: &ResultFilter,
     ) -> Result<Vec<IndexedResult>, StoreError> {
         let Some(namespace) = self.namespace(namespace)? else { return Ok(Vec::new()) };
         // Each query has an index of its own.
-        let (by, with): (&str, Option<&String>) = match (&sought.text_hash, &sought.ontology) {
+        let (by, with): (&str, Option<&String>) = match (&filter.text_hash, &filter.ontology) {
             (Some(text), _) => ("text_hash = ?2 AND (?4 IS NULL OR ontology = ?4)", Some(text)),
             (None, Some(ontology)) => ("ontology = ?2 AND ?4 = ontology", Some(ontology)),
             (None, None) => ("?2 IS NULL AND ?4 IS NULL", None),
@@ -39,7 +39,7 @@ impl ResultIndexView for SqliteTxn<'_> {
         rows(
             self.db,
             &sql,
-            params![namespace, with, sought.limit as i64, sought.ontology],
+            params![namespace, with, filter.limit as i64, filter.ontology],
             indexed_result,
         )
     }
@@ -130,7 +130,7 @@ impl ResultIndexTxn for SqliteTxn<'_> {
             && let Some(row) = entries.next().or_store_error()?
         {
             let key: [u8; 32] = row.get(0).or_store_error()?;
-            let number = self.number(namespace, Key::from_bytes(key))?;
+            let number = self.cache.row_number(namespace, Key::from_bytes(key))?;
             let state = number.map(|effect| effect::state(db, effect)).transpose()?.flatten();
             match state {
                 None => found.push((key, None)),
@@ -139,9 +139,9 @@ impl ResultIndexTxn for SqliteTxn<'_> {
             }
         }
         drop(entries);
-        self.forget_wholes();
+        self.cache.drop_wholes();
         for (key, effect) in &found {
-            forget(db, namespace, key)?;
+            remove(db, namespace, key)?;
             if let Some(effect) = effect {
                 effect::remove(db, *effect)?;
             }
@@ -167,7 +167,7 @@ fn indexed_result(row: &Row<'_>) -> rusqlite::Result<IndexedResult> {
 }
 
 /// Removes the index entry of a result, if it has one.
-pub(crate) fn forget(db: &Connection, namespace: i64, key: &[u8; 32]) -> Result<(), StoreError> {
+pub(crate) fn remove(db: &Connection, namespace: i64, key: &[u8; 32]) -> Result<(), StoreError> {
     let sql = "DELETE FROM shelf WHERE namespace = ?1 AND key = ?2";
     run(db, sql, params![namespace, key]).map(drop)
 }

@@ -10,60 +10,54 @@ use hapax_store::{Clock, StoreError, Txn, View};
 use rusqlite::{Connection, Row, params};
 
 use crate::clock::Anchor;
-use crate::connection_cache::ConnectionCache;
-use crate::effect::Loaded;
+use crate::connection_cache::{ConnectionCache, TxnCache};
 use crate::error::OrStoreError;
 use crate::liveness::LivenessLocks;
 use crate::namespace;
 use crate::query::rows;
-use crate::statement_cache::StatementCache;
 
 /// The clock and the liveness locks, which every transaction of a store gets.
 pub(crate) struct StoreContext {
     pub(crate) clock: Arc<dyn Clock>,
-    pub(crate) presence: LivenessLocks,
+    pub(crate) liveness: LivenessLocks,
 }
 
 pub(crate) struct SqliteTxn<'a> {
     pub(crate) db: &'a Connection,
-    pub(crate) around: &'a StoreContext,
-    pub(crate) hot: StatementCache<'a>,
-    pub(crate) memory: &'a mut ConnectionCache,
+    pub(crate) context: &'a StoreContext,
+    pub(crate) cache: TxnCache<'a>,
     now: Now,
-    /// The rows that this command has loaded.
-    pub(crate) loaded: Vec<Loaded>,
 }
 
 impl<'a> SqliteTxn<'a> {
     pub(crate) fn new(
         db: &'a Connection,
-        around: &'a StoreContext,
-        memory: &'a mut ConnectionCache,
+        context: &'a StoreContext,
+        cache: &'a mut ConnectionCache,
     ) -> Self {
-        let now = around.clock.now();
-        Self { db, around, hot: StatementCache::of(db), memory, now, loaded: Vec::new() }
+        Self { db, context, cache: TxnCache::new(db, cache), now: context.clock.now() }
     }
 
     /// Begins a command: nothing is loaded.
     pub(crate) fn begin_command(&mut self) {
-        self.loaded.clear();
+        self.cache.begin_command();
     }
 
     /// Reads the clock, for the commands that come next.
     pub(crate) fn read_clock(&mut self) -> Result<(), StoreError> {
-        self.now = self.around.clock.now();
-        let anchor = match self.memory.rows.anchor {
+        self.now = self.context.clock.now();
+        let anchor = match self.cache.clock_anchor() {
             Some(anchor) if anchor.lease.era == self.now.lease.era => anchor,
-            _ => *self.memory.rows.anchor.insert(self.anchored()?),
+            _ => self.anchored()?,
         };
+        self.cache.keep_clock_anchor(anchor);
         self.now.wall_trusted &= anchor.trusts(self.now);
         Ok(())
     }
 
-    /// Drops data that an undone command may have left in the cache.
-    pub(crate) fn forget(&mut self) {
-        self.loaded.clear();
-        self.memory.forget();
+    /// Drops the data that an undone command may have left in the cache.
+    pub(crate) fn drop_command(&mut self) {
+        self.cache.drop_command();
     }
 
     /// The clocks at the first use in this era, set now if this is it.
@@ -100,10 +94,10 @@ impl<'a> SqliteTxn<'a> {
 impl View for SqliteTxn<'_> {
     /// In a command the clock was judged when it was read; for a reader it is judged here.
     fn now(&mut self) -> Now {
-        let known = self.memory.rows.anchor;
+        let known = self.cache.clock_anchor();
         let anchor = known.or_else(|| self.stored_anchor().ok().flatten());
         if let Some(anchor) = anchor {
-            self.memory.rows.anchor = Some(anchor);
+            self.cache.keep_clock_anchor(anchor);
             self.now.wall_trusted &= anchor.trusts(self.now);
         }
         self.now

@@ -33,7 +33,7 @@ const OPEN: Duration = Duration::from_millis(5);
 pub(crate) struct Writer {
     db: Connection,
     shared: Arc<Shared>,
-    memory: ConnectionCache,
+    cache: ConnectionCache,
     log: Log,
     turn: WriteTurnLock,
     /// The next transaction has been begun already.
@@ -92,7 +92,7 @@ impl Writer {
     pub(crate) fn new(mut db: Connection, shared: Arc<Shared>) -> Result<Self, StoreError> {
         let log = Log::of(&mut db, shared.clone())?;
         let turn = WriteTurnLock::beside(&shared.path);
-        Ok(Self { db, shared, memory: ConnectionCache::with_room(), log, turn, begun: false })
+        Ok(Self { db, shared, cache: ConnectionCache::with_room(), log, turn, begun: false })
     }
 
     /// Carries out one batch: these commands, and those that come before it is committed. Returns
@@ -100,7 +100,7 @@ impl Writer {
     fn serve(&mut self, jobs: Vec<Job>, arrivals: &Arrivals<'_>) -> usize {
         let batch = jobs.into_iter().map(PendingCommand::from).collect();
         let awaited = self.together(batch, arrivals);
-        if let Err(error @ StoreError::Stopped(_)) = self.log.mind(&self.db) {
+        if let Err(error @ StoreError::Stopped(_)) = self.log.checkpoint_if_full(&self.db) {
             self.shared.stop(error);
         }
         awaited
@@ -159,7 +159,7 @@ impl Writer {
             Err(panic) => Err(Undone::All(StoreError::panicked(&*panic))),
         };
         if result.is_err() {
-            self.memory.undo();
+            self.cache.drop_uncommitted();
             if !self.db.is_autocommit() {
                 let _ = execute(&self.db, "ROLLBACK");
             }
@@ -176,14 +176,14 @@ impl Writer {
     ) -> Result<(), Undone> {
         pass(Point::SqliteBegin)?;
         self.carry_out(batch, guard, arrivals)?;
-        self.memory.mover.move_some(&self.db)?;
+        self.cache.move_keys(&self.db)?;
         self.log.make_room();
         if planted(Bug::AnswerBeforeCommit) {
             batch.iter_mut().for_each(|asked| _ = asked.reply());
         }
         pass(Point::SqliteCommit)?;
         execute(&self.db, "COMMIT")?;
-        self.memory.committed();
+        self.cache.committed();
         if let Err(error) = pass(Point::SqliteCommitted) {
             answer_all(batch, &error);
         }
@@ -199,14 +199,14 @@ impl Writer {
         arrivals: &Arrivals<'_>,
     ) -> Result<(), Undone> {
         let db = &self.db;
-        self.memory.refresh(db)?;
-        if self.memory.replaced {
+        self.cache.refresh(db)?;
+        if self.cache.file_was_replaced() {
             // This copy knows nothing of the grants that processes hold now.
             tracing::error!(name: "ledger_replaced",
                 "the file was replaced by an older copy; all leases in it are ended");
             lease::end_all(db)?;
         }
-        let mut txn = SqliteTxn::new(db, &self.shared.around, &mut self.memory);
+        let mut txn = SqliteTxn::new(db, &self.shared.context, &mut self.cache);
         let (start, since) = (db.total_changes(), Instant::now());
         let mut done = 0;
         while done < batch.len() {
@@ -243,7 +243,7 @@ fn carry_out(
     txn.begin_command();
     let answer = ledger::apply(txn, command);
     if let Err(error) = &answer {
-        txn.forget();
+        txn.drop_command();
         if db.is_autocommit() {
             // The error took the whole transaction with it.
             return Err(Undone::All(error.clone()));

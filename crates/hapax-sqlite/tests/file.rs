@@ -379,7 +379,7 @@ fn a_wall_clock_that_jumps_ten_years_expires_nothing() {
 
 /// Proves K-1: half a key is never trusted alone.
 #[test]
-fn two_keys_with_the_same_head_are_told_apart() {
+fn a_second_key_with_the_same_first_half_is_a_collision() {
     let ledger = Ledger::new();
     ledger.claim(1);
     let mut bytes = [1; 32];
@@ -391,7 +391,7 @@ fn two_keys_with_the_same_head_are_told_apart() {
 
 /// Proves K-1: half the name of a whole is not trusted either.
 #[test]
-fn two_wholes_with_the_same_head_are_told_apart() {
+fn two_wholes_with_the_same_first_half_keep_their_own_parts() {
     let ledger = Ledger::new();
     let wholes = [0, 1, 0].map(|last| {
         let mut bytes = [7; 32];
@@ -406,9 +406,9 @@ fn two_wholes_with_the_same_head_are_told_apart() {
     }
     let bodies = |whole| {
         let (whole, kind) = (Some(whole), "mutation".to_owned());
-        let sought = PartFilter { whole, kind, limit: 9, ..PartFilter::default() };
+        let filter = PartFilter { whole, kind, limit: 9, ..PartFilter::default() };
         let found =
-            wait(read(&ledger.store, move |view| view.parts(&Namespace::default(), &sought)));
+            wait(read(&ledger.store, move |view| view.parts(&Namespace::default(), &filter)));
         found.expect("a read").into_iter().map(|found| found.part.body[0]).collect::<Vec<_>>()
     };
     assert_eq!([0, 1].map(|n| bodies(wholes[n])), [vec![1, 3], vec![2]]);
@@ -451,46 +451,46 @@ fn parts_that_lie_far_apart_are_found_in_order() {
     grant(8, ours, 9_000);
     let found = |whole, newest_first, limit, beyond| {
         let (whole, kind) = (Some(whole), "mutation".to_owned());
-        let sought =
+        let filter =
             PartFilter { whole, kind, limit, newest_first, beyond, ..PartFilter::default() };
         let found =
-            wait(read(&ledger.store, move |view| view.parts(&Namespace::default(), &sought)));
+            wait(read(&ledger.store, move |view| view.parts(&Namespace::default(), &filter)));
         let found = found.expect("a read");
-        let last = found.last().map(|found| found.place);
+        let last = found.last().map(|found| found.position);
         (found.into_iter().map(|found| found.part.body[0]).collect::<Vec<_>>(), last)
     };
     assert_eq!(found(ours, false, 9, None).0, [1, 4, 6, 8]);
     assert_eq!(found(theirs, true, 9, None).0, [5, 2]);
     for newest_first in [false, true] {
-        let (mut walked, mut place) = (Vec::new(), None);
+        let (mut walked, mut after) = (Vec::new(), None);
         for _ in 0..4 {
-            let (one, next) = found(ours, newest_first, 1, place);
+            let (one, next) = found(ours, newest_first, 1, after);
             walked.extend(one);
-            place = next;
+            after = next;
         }
         let expected = if newest_first { [8, 6, 4, 1] } else { [1, 4, 6, 8] };
         assert_eq!(
-            (walked.as_slice(), found(ours, newest_first, 1, place)),
+            (walked.as_slice(), found(ours, newest_first, 1, after)),
             (&expected[..], (vec![], None))
         );
     }
-    let drawers = || -> Vec<(i64, i64)> {
+    let buckets = || -> Vec<(i64, i64)> {
         let db = ledger.sql();
         let mut wholes = db.prepare("SELECT first, last FROM whole ORDER BY number").expect("SQL");
         let rows = wholes.query_map([], |row| Ok((row.get(0)?, row.get(1)?))).expect("rows");
         rows.collect::<Result<_, _>>().expect("numbers")
     };
-    assert_eq!(drawers(), [(0, 24), (0, 4)]);
+    assert_eq!(buckets(), [(0, 24), (0, 4)]);
     ledger.clock.advance(1_001);
     ledger.run(Command::Sweep { limit: 10 }).expect("a sweep");
     assert_eq!(
         (found(ours, false, 9, None).0, found(theirs, false, 9, None).0),
         (vec![6, 8], vec![5])
     );
-    assert_eq!(drawers(), [(4, 24), (4, 4)], "what is empty at the front is not looked at again");
+    assert_eq!(buckets(), [(4, 24), (4, 4)], "empty buckets at the front are not searched again");
     ledger.clock.advance(9_000);
     ledger.run(Command::Sweep { limit: 10 }).expect("a sweep");
-    assert_eq!(drawers(), []);
+    assert_eq!(buckets(), []);
 }
 
 #[test]
@@ -504,7 +504,7 @@ fn a_file_that_is_no_database_is_left_alone() {
 
 /// Proves K-5: fences grow across restarts.
 #[test]
-fn a_reopened_ledger_remembers() {
+fn a_reopened_ledger_has_its_effects() {
     let Ledger { store, clock, directory } = Ledger::new();
     let path = store.path().to_owned();
     let claim = |store: &SqliteStore, key| {
@@ -575,7 +575,7 @@ fn a_deferred_transaction_takes_part_while_others_write() {
 
 /// Proves K-16: a process that writes without pause does not keep the others out.
 #[test]
-fn everybody_gets_a_turn() {
+fn each_process_gets_its_turn_to_write() {
     let ledger = Ledger::new();
     let path = ledger.store.path().to_owned();
     let enough = Arc::new(std::sync::atomic::AtomicBool::new(false));

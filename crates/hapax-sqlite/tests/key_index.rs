@@ -10,6 +10,7 @@ use hapax_core::key::Key;
 use hapax_core::lease::LeaseId;
 use hapax_core::name::{Name, Namespace};
 use hapax_core::outcome::Outcome;
+use hapax_core::part::Part;
 use hapax_sqlite::{Ailment, Options, SqliteStore};
 use hapax_store::outbox::Attachments;
 use hapax_store::{Answer, Command, ManualClock, StoreError, call, read};
@@ -37,7 +38,7 @@ impl TestFile {
     fn open(&self) -> Ledger<'_> {
         let options = Options { clock: self.clock.clone() };
         let store = SqliteStore::open(self.path(), options).expect("a store");
-        let ledger = Ledger { place: self, store };
+        let ledger = Ledger { file: self, store };
         let (id, holder) = (LEASE, "test".to_owned());
         ledger
             .run(Command::OpenLease { id, term_ms: 9_000, holder, forgetful: false })
@@ -53,21 +54,21 @@ impl TestFile {
 const LEASE: LeaseId = LeaseId::from_bytes([1; 16]);
 
 struct Ledger<'a> {
-    place: &'a TestFile,
+    file: &'a TestFile,
     store: SqliteStore,
 }
 
 impl Ledger<'_> {
     fn run(&self, command: Command) -> Result<Answer, StoreError> {
-        self.place.runtime.block_on(call(&self.store, command))
+        self.file.runtime.block_on(call(&self.store, command))
     }
 
     /// Many commands, which share transactions.
     fn all(&self, commands: impl Iterator<Item = Command>) -> Vec<Result<Answer, StoreError>> {
-        self.place.runtime.block_on(async {
-            let asked: Vec<_> = commands.map(|command| call(&self.store, command)).collect();
+        self.file.runtime.block_on(async {
+            let pending: Vec<_> = commands.map(|command| call(&self.store, command)).collect();
             let mut answers = Vec::new();
-            for answer in asked {
+            for answer in pending {
                 answers.push(answer.await);
             }
             answers
@@ -96,7 +97,7 @@ impl Ledger<'_> {
         let fence = |key| {
             let names = [name(key)];
             let found =
-                self.place.runtime.block_on(read(&self.store, move |view| view.effects(&names)));
+                self.file.runtime.block_on(read(&self.store, move |view| view.effects(&names)));
             found.expect("a read").remove(0).map(|effect| effect.fence)
         };
         let settle = |key| Command::Settle {
@@ -157,8 +158,7 @@ fn assert_taken(ledger: &Ledger<'_>, keys: impl Iterator<Item = u64> + Clone) {
         assert!(!free, "{key}: {answer:?}");
     }
     let names: Vec<Name> = keys.map(name).collect();
-    let found =
-        ledger.place.runtime.block_on(read(&ledger.store, move |view| view.effects(&names)));
+    let found = ledger.file.runtime.block_on(read(&ledger.store, move |view| view.effects(&names)));
     assert!(found.expect("a read").iter().all(Option::is_some), "readers find them too");
     assert_eq!(ledger.number("SELECT count(*) - count(DISTINCT key) FROM effect"), 0);
 }
@@ -167,8 +167,8 @@ fn assert_taken(ledger: &Ledger<'_>, keys: impl Iterator<Item = u64> + Clone) {
 /// that opens the file later.
 #[test]
 fn keys_are_found_in_the_tail_and_in_the_index() {
-    let place = TestFile::new();
-    let stores = [place.open(), place.open()];
+    let file = TestFile::new();
+    let stores = [file.open(), file.open()];
     for (nth, from) in (0..MANY).step_by(100).enumerate() {
         let keys = from..from + 100;
         let (one, other) = (&stores[nth / 7 % 2], &stores[(nth / 7 + 1) % 2]);
@@ -182,21 +182,21 @@ fn keys_are_found_in_the_tail_and_in_the_index() {
     assert_taken(&stores[0], 0..MANY);
     assert_taken(&stores[1], 0..MANY);
     drop(stores);
-    assert_taken(&place.open(), 0..MANY);
+    assert_taken(&file.open(), 0..MANY);
 }
 
 /// Proves K-19: an older copy is restored over the file while two processes have it open. Keys that the copy
 /// does not have are granted once again, and to one of the two.
 #[test]
 fn a_restored_file_has_one_row_for_each_key() {
-    let place = TestFile::new();
-    let (ours, theirs) = (place.open(), place.open());
+    let file = TestFile::new();
+    let (ours, theirs) = (file.open(), file.open());
     ours.grant(0..700);
-    let copy = place.directory.path().join("copy.db");
-    backup(&place.path(), &copy);
+    let copy = file.directory.path().join("copy.db");
+    backup(&file.path(), &copy);
     ours.grant(700..1_500);
     assert_taken(&theirs, 0..1_500);
-    backup(&copy, &place.path());
+    backup(&copy, &file.path());
     // The first process to write notices the older copy, and ends all leases; so does the other.
     for ledger in [&ours, &theirs] {
         let answer = ledger.run(claim(700));
@@ -222,17 +222,17 @@ fn a_restored_file_has_one_row_for_each_key() {
 
 /// Proves K-19: numbers of namespaces are cached, and given anew after a restore.
 #[test]
-fn what_a_restored_file_does_not_have_is_not_remembered() {
-    let place = TestFile::new();
-    let (ours, theirs) = (place.open(), place.open());
-    let copy = place.directory.path().join("copy.db");
-    backup(&place.path(), &copy);
+fn namespaces_that_a_restored_file_lacks_are_dropped_from_the_cache() {
+    let file = TestFile::new();
+    let (ours, theirs) = (file.open(), file.open());
+    let copy = file.directory.path().join("copy.db");
+    backup(&file.path(), &copy);
     let inside = |space: &str, key: u64, lease: LeaseId| {
         let namespace = Namespace::new(space).expect("a plain name");
         Command::Claim { name: Name { namespace, ..name(key) }, ask: Ask { lease, ..ask(key) } }
     };
     ours.run(inside("alpha", 1, LEASE)).expect("granted");
-    backup(&copy, &place.path());
+    backup(&copy, &file.path());
     theirs.run(inside("beta", 2, LEASE)).expect("granted; it had nothing to remember");
     ours.run(inside("alpha", 3, LEASE)).expect_err("all leases were ended");
     let lease = LeaseId::from_bytes([2; 16]);
@@ -255,9 +255,9 @@ fn backup(from: &std::path::Path, to: &std::path::Path) {
 /// Proves K-8: a claim that a caller's transaction rolled back is not cached, although its number
 /// is given again. Within the transaction its earlier claims count.
 #[test]
-fn a_callers_claims_are_known_while_they_stand() {
-    let place = TestFile::new();
-    let (ours, theirs) = (place.open(), place.open());
+fn a_callers_claims_count_until_its_transaction_is_rolled_back() {
+    let file = TestFile::new();
+    let (ours, theirs) = (file.open(), file.open());
     let mut db = ours.store.connection().expect("a connection");
     let claim_in = |tx: &rusqlite::Transaction<'_>, key, attempt: u8| {
         let ask = Ask { attempt: AttemptId::from_bytes([attempt; 16]), ..ask(key) };
@@ -283,8 +283,8 @@ fn a_callers_claims_are_known_while_they_stand() {
 /// Proves K-11: keys that another process swept can be claimed again, once, and leave nothing in the index.
 #[test]
 fn swept_keys_can_be_claimed_again() {
-    let place = TestFile::new();
-    let (ours, theirs) = (place.open(), place.open());
+    let file = TestFile::new();
+    let (ours, theirs) = (file.open(), file.open());
     let brief = |key| Ask { ttl_ms: Some(1_000), ..ask(key) };
     let keys = 0..2_500;
     for from in keys.clone().step_by(50) {
@@ -295,7 +295,7 @@ fn swept_keys_can_be_claimed_again() {
     let left = "SELECT (SELECT count(*) FROM key_tail) + (SELECT count(*) FROM key_middle)
         + (SELECT count(*) FROM key_index)";
     assert_eq!(ours.number(left), 2_500);
-    place.clock.advance(1_001);
+    file.clock.advance(1_001);
     theirs.run(Command::Sweep { limit: 10_000 }).expect("a sweep");
     assert_eq!((ours.number("SELECT count(*) FROM effect"), ours.number(left)), (0, 0));
     ours.grant(keys.clone());
@@ -306,8 +306,8 @@ fn swept_keys_can_be_claimed_again() {
 /// Proves K-16: a command that is undone after it wrote leaves its key free.
 #[test]
 fn a_command_that_is_undone_leaves_its_key_free() {
-    let place = TestFile::new();
-    let ledger = place.open();
+    let file = TestFile::new();
+    let ledger = file.open();
     let db = Connection::open(ledger.store.path()).expect("a connection");
     db.execute_batch(
         "CREATE TRIGGER poison BEFORE INSERT ON journal WHEN NEW.note = 'poison'
@@ -325,11 +325,29 @@ fn a_command_that_is_undone_leaves_its_key_free() {
     assert_taken(&ledger, 0..64);
 }
 
+/// Proves K-19: the journal entry of a command that is undone is not taken for one that the file has
+/// lost, so no lease is ended.
+#[test]
+fn a_command_that_is_undone_after_its_entry_does_not_make_the_file_look_restored() {
+    let file = TestFile::new();
+    let (ours, theirs) = (file.open(), file.open());
+    let db = Connection::open(ours.store.path()).expect("a connection");
+    db.execute_batch(
+        "CREATE TRIGGER poison BEFORE INSERT ON whole BEGIN SELECT RAISE(ABORT, 'poisoned'); END;",
+    )
+    .expect("a trigger");
+    let part = Part { whole: name(0).key, kind: "item".into(), body: b"{}".to_vec() };
+    let poisoned = Command::Claim { name: name(1), ask: Ask { part: Some(part), ..ask(1) } };
+    ours.run(poisoned).expect_err("its part is refused, after its entry was appended");
+    assert_eq!(theirs.granted([2].into_iter()), 1, "another process takes the entry's number");
+    assert_eq!(ours.granted([1, 3].into_iter()), 2, "the lease is alive");
+}
+
 /// Proves K-1: two keys with the same first half are told apart, in the tail and in the index.
 #[test]
-fn two_keys_with_the_same_head_are_told_apart() {
-    let place = TestFile::new();
-    let ledger = place.open();
+fn a_second_key_with_the_same_first_half_is_a_collision() {
+    let file = TestFile::new();
+    let ledger = file.open();
     ledger.grant(0..MANY);
     for table in TABLES {
         let n = ledger.number(&format!("SELECT min(effect) FROM {table}")) as u64 - 1;
@@ -345,8 +363,8 @@ fn two_keys_with_the_same_head_are_told_apart() {
 /// a number of its own.
 #[test]
 fn the_database_refuses_a_second_row_of_one_key() {
-    let place = TestFile::new();
-    let ledger = place.open();
+    let file = TestFile::new();
+    let ledger = file.open();
     ledger.grant(0..MANY);
     let next = MANY + 1;
     let db = Connection::open(ledger.store.path()).expect("a connection");
@@ -371,8 +389,8 @@ fn the_database_refuses_a_second_row_of_one_key() {
 /// row that was settled first counts, and the other one is removed. The journal keeps its entries.
 #[test]
 fn two_rows_of_one_key_are_shown_and_repaired() {
-    let place = TestFile::new();
-    let ledger = place.open();
+    let file = TestFile::new();
+    let ledger = file.open();
     ledger.grant(0..10);
     ledger.settle(3..4);
     let db = Connection::open(ledger.store.path()).expect("a connection");

@@ -84,13 +84,13 @@ macro_rules! conformance {
             a_lapsed_transactional_claim_is_granted_again
             a_lapsed_opaque_claim_needs_a_person
             a_lapsed_reconcilable_claim_is_asked_about
-            a_late_settle_that_nobody_overtook_is_good
-            a_look_is_as_old_as_its_beginning
+            a_late_settle_of_an_attempt_that_was_not_overtaken_is_good
+            a_finding_counts_as_of_when_the_reconciler_began_to_look
             not_found_counts_only_after_the_settling_time
             not_found_counts_at_once_where_the_target_refuses_late_arrivals
             a_reconciler_that_cannot_tell_ends_with_a_person
             a_judgement_of_another_attempt_is_fenced
-            a_person_decides
+            a_person_resolves_an_indeterminate_effect
             a_dead_lease_is_not_renewed
             nothing_is_granted_on_a_dead_lease
             a_healthy_lease_survives_a_stall
@@ -102,19 +102,19 @@ macro_rules! conformance {
             rollback_steps_keep_their_order
             a_reset_begins_a_new_generation
             a_reset_is_refused_while_running
-            a_decision_about_what_was_not_seen_changes_nothing
-            an_attempt_that_is_granted_twice_is_told_apart_by_its_fence
+            a_decision_about_a_state_that_was_not_shown_changes_nothing
+            two_grants_of_one_attempt_differ_by_their_fences
             only_settled_records_are_swept
             nothing_is_swept_while_the_clock_is_doubted
             large_outcomes_come_back_whole
             an_outcome_not_kept_is_still_a_success
             a_failing_command_leaves_its_neighbours_alone
             every_transition_is_journalled
-            a_note_stands_in_the_entry_it_was_given_with
+            a_note_is_in_the_entry_of_the_claim_or_settle_that_gave_it
             the_journal_seals_and_verifies
             two_sealers_do_not_both_win
             an_entry_is_proved
-            the_expiry_pass_surfaces_what_was_left
+            the_expiry_pass_finds_effects_of_dead_holders
             a_silent_lease_with_a_short_term_does_not_slow_the_others
             a_silent_lease_is_forgotten_in_bounded_time
             a_lease_has_a_minimum_term
@@ -124,7 +124,7 @@ macro_rules! conformance {
             listing_filters_by_state_and_namespace
             a_token_counts_until_it_is_revoked
             a_key_counts_in_its_epoch_and_in_no_other
-            what_is_under_way_when_an_epoch_ends_is_voided
+            effects_that_are_open_when_their_epoch_ends_are_voided
             an_epoch_only_grows
             a_step_of_an_epoch_has_a_limit
             every_field_survives_storage
@@ -146,12 +146,12 @@ macro_rules! conformance {
             every_field_of_a_record_survives_storage
             an_ontology_is_kept_until_another_takes_its_place
             a_result_of_an_ontology_that_changed_is_not_recorded
-            a_result_is_found_by_what_it_was_made_from
+            a_result_is_found_by_its_ontology_text_and_parameters
             results_are_removed_by_last_use
             only_the_results_of_one_ontology_are_removed
             an_expired_result_leaves_the_index
             parts_are_found_by_their_whole_in_the_order_of_their_grants
-            what_is_kept_of_a_part_is_what_was_said_last
+            the_newest_claim_or_report_decides_the_body_of_a_part
             an_expired_part_is_gone
         );
     };

@@ -24,7 +24,7 @@ pub(crate) use claim::claim_on_lease;
 pub use claim::{claim, look};
 pub(crate) use expire::{expire, sweep};
 pub(crate) use judge::{reconcile, reset, resolve, roll_back};
-pub(crate) use record::{Done, EntryNote, find, record_done, write};
+pub(crate) use record::{EntryNote, LedgerEffect, find, record_ledger_effect, write};
 pub(crate) use settle::settle;
 pub use settle::settle_in;
 

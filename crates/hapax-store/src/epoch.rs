@@ -9,7 +9,7 @@ use hapax_core::fingerprint::Fingerprint;
 use hapax_core::name::{Name, Namespace};
 use hapax_core::outcome::{Outcome, bounded};
 
-use crate::effect::{self, Done, EntryNote};
+use crate::effect::{self, EntryNote, LedgerEffect};
 use crate::error::StoreError;
 use crate::limits::{Limits, check_length};
 use crate::txn::Txn;
@@ -79,15 +79,15 @@ pub(crate) fn advance(
     }
     let key = domain.transition(to);
     let fence = Fence(txn.next_entry()?);
-    let done = Done {
+    let done = LedgerEffect {
         name: Name { namespace: namespace.clone(), key },
         fingerprint: Fingerprint::of(reason.as_bytes()),
         label: next.to_string(),
         outcome: Outcome::from(reason),
         event: None,
-        told: EntryNote::by(actor, reason),
+        note: EntryNote::by(actor, reason),
     };
-    effect::record_done(txn, now, fence, done)?;
+    effect::record_ledger_effect(txn, now, fence, done)?;
     txn.put_epoch(namespace, &next)?;
     Ok(Transition { epoch: to, moved: true, voided })
 }

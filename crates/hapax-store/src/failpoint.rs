@@ -30,7 +30,7 @@ points! {
     /// A claim is about to be asked for.
     ClaimAsk = "claim.ask",
     /// A claim was granted, and its handler does not know yet.
-    ClaimTold = "claim.told",
+    ClaimAnswered = "claim.answered",
     /// The handler is about to begin.
     RunBegin = "run.begin",
     /// The handler is done.
@@ -38,11 +38,11 @@ points! {
     /// A settle is about to be asked for.
     SettleAsk = "settle.ask",
     /// A settle was recorded, and its caller does not know yet.
-    SettleTold = "settle.told",
+    SettleAnswered = "settle.answered",
     /// A renewal is about to be asked for.
     RenewAsk = "renew.ask",
     /// A lease was renewed, and its holder does not know yet.
-    RenewTold = "renew.told",
+    RenewAnswered = "renew.answered",
     /// A reconciler has looked, and its finding is not reported yet.
     ReconcileLooked = "reconcile.looked",
     /// A seal was planned and is not written yet.

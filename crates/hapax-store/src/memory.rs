@@ -105,7 +105,7 @@ impl MemoryStore {
         let mut txn = MemoryTxn { now: self.clock.now(), tables: &mut tables, undo: Vec::new() };
         let settled = crate::effect::settle_in(&mut txn, name, by, report, &Attachments::default());
         if !matches!(settled, Ok(Settled::Recorded | Settled::Repeated)) {
-            txn.take_back();
+            txn.undo_all();
         }
         settled
     }
@@ -152,7 +152,7 @@ impl Store for MemoryStore {
             #[cfg(not(feature = "proof"))]
             txn.check_look(looked, &answer);
             if answer.is_err() {
-                txn.take_back();
+                txn.undo_all();
             }
             drop(tables);
             let _ = job.reply.send(answer);
@@ -205,15 +205,15 @@ impl MemoryTxn<'_> {
         key: K,
         value: Option<V>,
     ) {
-        fn place<K: Ord, V>(map: &mut BTreeMap<K, V>, key: K, value: Option<V>) -> Option<V> {
+        fn put<K: Ord, V>(map: &mut BTreeMap<K, V>, key: K, value: Option<V>) -> Option<V> {
             match value {
                 Some(value) => map.insert(key, value),
                 None => map.remove(&key),
             }
         }
-        let before = place(table(self.tables), key.clone(), value);
+        let before = put(table(self.tables), key.clone(), value);
         self.undo.push(Box::new(move |tables| {
-            place(table(tables), key, before);
+            put(table(tables), key, before);
         }));
     }
 
@@ -249,7 +249,7 @@ impl MemoryTxn<'_> {
         }
     }
 
-    fn take_back(self) {
+    fn undo_all(self) {
         for undo in self.undo.into_iter().rev() {
             undo(self.tables);
         }
@@ -279,7 +279,7 @@ mod tests {
 
     /// Proves K-16 for this store: the writes of a failed command are undone, in reverse order.
     #[test]
-    fn what_is_taken_back_was_never_there() {
+    fn a_command_that_is_undone_leaves_no_trace() {
         let mut tables = Tables::default();
         let lease = LeaseId::from_bytes([1; 16]);
         let lock = |attempt| Lock { key: LockKey(1), holder: Key::from_bytes([2; 32]), attempt };
@@ -293,7 +293,7 @@ mod tests {
             if attempt == second {
                 txn.drop_lock(&namespace, LockKey(1), second)?;
                 txn.drop_lease(lease)?;
-                txn.take_back();
+                txn.undo_all();
             }
             Ok(())
         };

@@ -10,7 +10,7 @@ use hapax_core::outcome::Outcome;
 use hapax_core::result_index::{IndexEntry, Ontology};
 use hapax_core::time::Now;
 
-use crate::effect::{self, Done, EntryNote};
+use crate::effect::{self, EntryNote, LedgerEffect};
 use crate::error::StoreError;
 use crate::limits::{Limits, check_length};
 use crate::txn::Txn;
@@ -115,15 +115,15 @@ fn record_change(
     let fence = Fence(txn.next_entry()?);
     let digest = Fingerprint::of_parts(&[id.as_bytes(), &fence.0.to_be_bytes()]);
     let what = format!("{id}: {} → {}", before.unwrap_or("none"), after.unwrap_or("none"));
-    let done = Done {
+    let done = LedgerEffect {
         name: Name { namespace: namespace.clone(), key: Key::from_bytes(*digest.as_bytes()) },
         fingerprint: digest,
         label: CHANGED.into(),
         outcome: Outcome::from(after.unwrap_or_default()),
         event: Some(change(now, id, before, after)?),
-        told: EntryNote::by(actor, &what),
+        note: EntryNote::by(actor, &what),
     };
-    effect::record_done(txn, now, fence, done)
+    effect::record_ledger_effect(txn, now, fence, done)
 }
 
 /// The name of the event that announces a change.

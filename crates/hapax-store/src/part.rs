@@ -15,7 +15,7 @@ pub trait PartView {
     fn parts(
         &mut self,
         namespace: &Namespace,
-        sought: &PartFilter,
+        filter: &PartFilter,
     ) -> Result<Vec<PartRecord>, StoreError>;
 }
 

@@ -16,7 +16,7 @@ pub trait ResultIndexView {
     fn indexed_results(
         &mut self,
         namespace: &Namespace,
-        sought: &ResultFilter,
+        filter: &ResultFilter,
     ) -> Result<Vec<IndexedResult>, StoreError>;
 
     /// Counts and size of the results.

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use hapax_core::attempt::{AttemptId, Fence};
-use hapax_core::effect::{Fenced, Grant, Report, Settled, State};
+use hapax_core::effect::{Effect, Fenced, Grant, Report, Settled, State};
 use hapax_core::key::Key;
 use hapax_core::lease::LeaseId;
 use hapax_core::name::Name;
@@ -204,7 +204,10 @@ impl Claim {
             Ok((effect, epoch))
         })
         .await?;
-        let ours = effect.as_ref().filter(|effect| effect.attempt == self.grant.attempt);
+        let is_ours = |effect: &&Effect| {
+            (effect.attempt, effect.fence) == (self.grant.attempt, self.grant.fence)
+        };
+        let ours = effect.as_ref().filter(is_ours);
         if let (Some(bound), Some(epoch)) = (ours.and_then(|ours| ours.bound.as_ref()), epoch) {
             bound.check(epoch).map_err(Error::Epoch)?;
         }

@@ -413,7 +413,7 @@ impl EffectBuilder {
             inner.counters.verdict(&verdict);
             match verdict {
                 Verdict::Granted(grant) => {
-                    pass(Point::ClaimTold)?;
+                    pass(Point::ClaimAnswered)?;
                     return self.perform(grant, held, lease, handler).await;
                 }
                 other => {

@@ -220,7 +220,7 @@ impl Holder {
         let asked = self.cache.now_ms();
         pass(Point::RenewAsk)?;
         let answer = call(&*self.store, Command::RenewLease { id, seen }).await?;
-        pass(Point::RenewTold)?;
+        pass(Point::RenewAnswered)?;
         match answer {
             Answer::Lease(LeaseAnswer::Held { notice, .. }) => {
                 // Before the cache is trusted again: a reset may not have waited for a late holder.

@@ -45,7 +45,7 @@ pub(crate) async fn settle(
             Ok(()) => inner.ask(command).await,
             Err(error) => Err(error),
         };
-        match asked.and_then(|answer| pass(Point::SettleTold).map(|()| answer)) {
+        match asked.and_then(|answer| pass(Point::SettleAnswered).map(|()| answer)) {
             Ok(Answer::Settle(settled)) => return Ok(settled),
             Ok(_) => return Err(StoreError::Corrupt("a settle got another answer".into())),
             Err(error) if error.is_transient() => {

@@ -36,8 +36,8 @@ pub fn reconcile(
     finding: &Finding,
 ) -> (Judged, Option<Change>) {
     let fenced = (Judged::Fenced(Fenced::by(current)), None);
-    let sought = |effect: &&Effect| effect.attempt == attempt && effect.fence == fence;
-    let Some(effect) = current.filter(sought) else { return fenced };
+    let is_its_grant = |effect: &&Effect| effect.attempt == attempt && effect.fence == fence;
+    let Some(effect) = current.filter(is_its_grant) else { return fenced };
     let State::Unknown { reason, since, tries } = &effect.state else { return fenced };
     let state = match finding {
         Finding::Happened(outcome) => State::Succeeded(outcome.clone()),

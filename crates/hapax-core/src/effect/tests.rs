@@ -158,13 +158,13 @@ fn events(current: Option<&Effect>) -> Vec<Row> {
         ("reset, stale", reset(NOW, current, Seen { attempt: STALE, state }, "why")),
     ];
     for (name, (judged, change)) in judgements {
-        let told = match judged {
+        let answer = match judged {
             Judged::Decided(_) => "decided".into(),
             Judged::Undecided { not_before: None } => "undecided".into(),
             Judged::Undecided { not_before: Some(at) } => format!("undecided until {}", at.ms),
             Judged::Fenced(_) => "fenced".into(),
         };
-        rows.push((name, told, change));
+        rows.push((name, answer, change));
     }
     rows
 }
@@ -203,11 +203,11 @@ fn the_whole_matrix_is_as_written_down() {
     let mut table = String::new();
     for (name, current) in records() {
         table += &format!("{name}\n");
-        for (event, told, change) in events(current.as_ref()) {
+        for (event, answer, change) in events(current.as_ref()) {
             let after = change.map_or_else(String::new, |change| {
                 format!(" -> {} (gen {})", change.effect.state.name(), change.effect.generation)
             });
-            table += &format!("  {event:<28} {told}{after}\n");
+            table += &format!("  {event:<28} {answer}{after}\n");
         }
     }
     expect_file!["matrix.txt"].assert_eq(&table);
@@ -217,11 +217,11 @@ fn the_whole_matrix_is_as_written_down() {
 #[test]
 fn a_refusal_never_carries_a_change() {
     for (name, current) in records() {
-        for (event, told, change) in events(current.as_ref()) {
+        for (event, answer, change) in events(current.as_ref()) {
             let refused = ["fenced", "conflict", "in flight", "replayed", "refused", "repeated"]
                 .iter()
-                .any(|word| told.starts_with(word))
-                || told.starts_with("blocked");
+                .any(|word| answer.starts_with(word))
+                || answer.starts_with("blocked");
             assert!(!(refused && change.is_some()), "{name}: {event}");
         }
     }

@@ -375,7 +375,7 @@ mod tests {
 
     /// Proves O-9: a place is found in each form in which payloads give it.
     #[test]
-    fn exact_places_are_found_where_they_are() {
+    fn exact_places_are_found_with_their_pointers() {
         for (payload, pointer) in [
             (r#"{"type":"Point","coordinates":[-98.1,38.2]}"#, "/coordinates"),
             (

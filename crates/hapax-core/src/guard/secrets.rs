@@ -74,7 +74,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn secrets_are_told_from_words() {
+    fn secrets_are_found_and_ordinary_words_are_not() {
         let jwt = "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0In0.dozjgNryP4J3jVmNHl0w5N_XgL0n3I9P";
         for (text, name) in [
             ("AKIAIOSFODNN7EXAMPLE", ""),

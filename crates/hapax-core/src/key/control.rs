@@ -1,7 +1,7 @@
 //! `control.v1`: a control-plane request, bound to its epoch.
 
 use super::{Key, KeyError, required};
-use crate::digest::Framed;
+use crate::digest::FramedHasher;
 
 /// The name of the derivation.
 pub const V1: &str = "control.v1";
@@ -23,7 +23,7 @@ const DOMAIN: &[u8] = b"franken_node.idempotency.v1";
 /// ```
 pub fn derive_key(computation: &str, epoch: u64, request_bytes: &[u8]) -> Result<Key, KeyError> {
     let computation = required("computation_name", computation)?;
-    let digest = Framed::new(TAG)
+    let digest = FramedHasher::new(TAG)
         .field(DOMAIN)
         .field(computation.as_bytes())
         .number(epoch)

@@ -9,7 +9,7 @@ use std::borrow::Cow;
 
 use super::{Key, KeyError, required};
 use crate::canonical::{canonical, write_string};
-use crate::digest::{Framed, sha256};
+use crate::digest::{FramedHasher, sha256};
 use crate::fingerprint::Fingerprint;
 use crate::json::Json;
 
@@ -93,7 +93,7 @@ impl Extraction<'_> {
 
     /// A full SHA-256 over the untruncated text, ontology and parameters.
     pub fn fingerprint(&self) -> Result<Fingerprint, KeyError> {
-        let digest = Framed::new("hapax.extraction.fingerprint.v1:")
+        let digest = FramedHasher::new("hapax.extraction.fingerprint.v1:")
             .field(normalize(self.text).as_bytes())
             .field(self.ontology_id.as_bytes())
             .field(self.ontology_version.as_bytes())

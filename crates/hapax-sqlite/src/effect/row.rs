@@ -13,11 +13,9 @@ use rusqlite::{Connection, OptionalExtension as _, Row, params};
 
 use super::body::{self, INLINE};
 use super::state_name;
+use crate::connection_cache::{KeyPrefix, StatementCache};
 use crate::epoch;
 use crate::error::{OrStoreError, decoded};
-use crate::key_index::{KeyPrefix, prefix};
-use crate::row_cache::RowCache;
-use crate::statement_cache::StatementCache;
 
 macro_rules! columns {
     () => {
@@ -54,41 +52,23 @@ pub(crate) struct EffectRow {
     pub(crate) effect: Effect,
 }
 
-pub(crate) fn load(
-    hot: &mut StatementCache<'_>,
-    seen: &mut RowCache,
-    namespace: i64,
-    key: Key,
+/// The row of this number.
+pub(crate) fn row_of_number(
+    db: &Connection,
+    statements: &mut StatementCache<'_>,
+    number: i64,
 ) -> Result<Option<EffectRow>, StoreError> {
-    let db = hot.db;
-    let prefix = prefix(namespace, &key);
-    let read = |row: &Row<'_>| Ok(read(db, row, Large::Whole));
-    let numbered = |hot: &mut StatementCache<'_>, number: i64| {
-        hot.load()?.query_row([number], read).optional().or_store_error()?.transpose()
-    };
-    let row = match seen.find(&prefix) {
-        Some(number) => match numbered(hot, number)? {
-            Some(row) if row.key == key && row.namespace == namespace => return Ok(Some(row)),
-            _ => load_by_key(hot, prefix)?,
-        },
-        None => load_by_key(hot, prefix)?,
-    };
-    match row {
-        Some(row) if row.key != key => Err(StoreError::Collision(key)),
-        Some(row) => {
-            seen.keep(&prefix, row.id);
-            Ok(Some(row))
-        }
-        None => Ok(None),
-    }
+    let row = statements.load()?.query_row([number], |row| Ok(read(db, row, Large::Whole)));
+    row.optional().or_store_error()?.transpose()
 }
 
-fn load_by_key(
-    hot: &mut StatementCache<'_>,
+/// The row whose key has this prefix.
+pub(crate) fn row_of_prefix(
+    db: &Connection,
+    statements: &mut StatementCache<'_>,
     prefix: KeyPrefix,
 ) -> Result<Option<EffectRow>, StoreError> {
-    let db = hot.db;
-    let row = hot.load_by_key()?.query_row(prefix, |row| Ok(read(db, row, Large::Whole)));
+    let row = statements.load_by_key()?.query_row(prefix, |row| Ok(read(db, row, Large::Whole)));
     row.optional().or_store_error()?.transpose()
 }
 
@@ -208,16 +188,15 @@ enum Stored {
 /// Writes only the columns that most settles change, and leaves every other column and index alone:
 /// a running effect without deadline or epoch becomes a success without expiry, with a body in its
 /// row.
-pub(crate) fn put_success(
-    hot: &mut StatementCache<'_>,
-    row: i64,
+pub(crate) fn update_to_success(
+    statements: &mut StatementCache<'_>,
+    number: i64,
     entry: i64,
     effect: &Effect,
     body: &[u8],
 ) -> Result<(), StoreError> {
-    let changed =
-        hot.succeed()?.execute(params![row, effect.updated.0, entry, body]).or_store_error()?;
-    there(changed)
+    let changed = statements.succeed()?.execute(params![number, effect.updated.0, entry, body]);
+    check_one(changed.or_store_error()?)
 }
 
 pub(crate) const SUCCEED: &str =
@@ -234,8 +213,8 @@ pub(crate) fn inline(effect: &Effect) -> Option<&[u8]> {
 
 /// Writes a new effect, which begins as running: its other columns are still empty. Its number is
 /// that of its first entry. `None` if the database has a row of this key already.
-pub(crate) fn put_new(
-    hot: &mut StatementCache<'_>,
+pub(crate) fn insert(
+    statements: &mut StatementCache<'_>,
     namespace: i64,
     key: Key,
     effect: &Effect,
@@ -245,7 +224,7 @@ pub(crate) fn put_new(
     };
     let (safety, settling) = effect.safety.code();
     let number = effect.fence.0 as i64;
-    let made = hot
+    let made = statements
         .insert()?
         .execute(params![
             number,
@@ -280,9 +259,9 @@ VALUES (?1, ?1, ?1, ?2, ?3, ?4, 0, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, 
     ?20)";
 
 /// Writes an effect over the row it was loaded from.
-pub(crate) fn put(
+pub(crate) fn update(
     db: &Connection,
-    row: i64,
+    number: i64,
     entry: i64,
     effect: &Effect,
 ) -> Result<(), StoreError> {
@@ -309,7 +288,7 @@ pub(crate) fn put(
         .prepare_cached(UPDATE)
         .or_store_error()?
         .execute(params![
-            row,
+            number,
             effect.fingerprint.as_bytes(),
             state.code(),
             safety,
@@ -341,7 +320,7 @@ pub(crate) fn put(
             voidable(effect),
         ])
         .or_store_error()?;
-    there(changed)
+    check_one(changed)
 }
 
 const UPDATE: &str = "UPDATE effect SET fingerprint = ?2, state = ?3, safety = ?4,
@@ -353,7 +332,7 @@ const UPDATE: &str = "UPDATE effect SET fingerprint = ?2, state = ?3, safety = ?
 WHERE id = ?1";
 
 /// Checks that one row was changed, the one that was loaded.
-fn there(changed: usize) -> Result<(), StoreError> {
+fn check_one(changed: usize) -> Result<(), StoreError> {
     match changed {
         1 => Ok(()),
         _ => Err(StoreError::Corrupt("a row vanished inside its transaction".into())),

@@ -135,7 +135,7 @@ cases! {
 
     /// Proves K-7: a reconciler that began to look before the settling time was over cannot have
     /// seen the last arrival, however late it reports.
-    a_look_is_as_old_as_its_beginning: |b| {
+    a_finding_counts_as_of_when_the_reconciler_began_to_look: |b| {
         b.granted(1, Ask { safety: RECONCILABLE, ..ask(1) });
         b.settle(1, attempt(1), Report::Ambiguous("timeout".into()));
         let looked = b.clock.now().lease;
@@ -160,13 +160,13 @@ cases! {
     a_reconciler_that_cannot_tell_ends_with_a_person: |b| {
         b.granted(1, Ask { safety: RECONCILABLE, ..ask(1) });
         b.settle(1, attempt(1), Report::Ambiguous("timeout".into()));
-        let asked = (0..20)
+        let tries = (0..20)
             .take_while(|_| {
                 let cannot = Finding::CannotTell("503".into());
                 matches!(b.reconcile(1, attempt(1), cannot), Judged::Undecided { .. })
             })
             .count();
-        assert_eq!(asked, hapax_core::effect::MAX_TRIES as usize - 1);
+        assert_eq!(tries, hapax_core::effect::MAX_TRIES as usize - 1);
         assert_eq!(b.state(1), Some(StateName::Indeterminate));
         let again = b.resolve(1, attempt(1), Resolution::AskAgain);
         assert_eq!(again, Judged::Decided(StateName::Unknown));
@@ -182,7 +182,7 @@ cases! {
     }
 
     /// Proves K-4.
-    a_person_decides: |b| {
+    a_person_resolves_an_indeterminate_effect: |b| {
         for (key, resolution, state) in [
             (1, Resolution::Happened(Outcome::new(*b"seen")), StateName::Succeeded),
             (2, Resolution::DidNotHappen, StateName::Failed),
@@ -269,7 +269,7 @@ cases! {
 
     /// Proves K-21: neither a state that the command itself brought about, nor one that came after
     /// the person looked.
-    a_decision_about_what_was_not_seen_changes_nothing: |b| {
+    a_decision_about_a_state_that_was_not_shown_changes_nothing: |b| {
         b.open_lease(OTHER);
         b.granted(1, Ask { lease: OTHER, ..ask(1) });
         let decide = |seen: Seen, reset: bool| {
@@ -293,7 +293,7 @@ cases! {
     }
 
     /// Proves K-20: the overtaken holder's settle writes nothing, the current holder's is recorded.
-    an_attempt_that_is_granted_twice_is_told_apart_by_its_fence: |b| {
+    two_grants_of_one_attempt_differ_by_their_fences: |b| {
         let grant = |ask| match b.claim(1, ask) {
             Verdict::Granted(grant) => grant,
             other => panic!("not granted: {other:?}"),

@@ -54,7 +54,7 @@ cases! {
     }
 
     /// Proves C-4: an effect that is open when its epoch ends is voided, and stays voided.
-    what_is_under_way_when_an_epoch_ends_is_voided: |b| {
+    effects_that_are_open_when_their_epoch_ends_are_voided: |b| {
         b.granted(1, bound(0, 1));
         b.granted(2, Ask { safety: Safety::Transactional, ..bound(0, 2) });
         b.granted(3, Ask { safety: Safety::Reconcilable(Settling::TargetRefusesLate), ..bound(0, 3) });
@@ -105,10 +105,10 @@ cases! {
         assert_eq!((domains, epochs), (vec![Bound { domain: domain(), epoch: 3 }], [0, 0]));
         let transition = Name { key: domain().transition(3), ..name(0) };
         let entries = b.view(move |view| view.entries(Some(&transition), 0, 10));
-        let told: Vec<_> =
+        let recorded: Vec<_> =
             entries.iter().map(|e| (e.event, e.actor.as_deref(), e.note.as_deref())).collect();
         let settled = (Event::Settled, Some("ann"), Some("new leader"));
-        assert_eq!(told, [(Event::Granted, None, None), settled]);
+        assert_eq!(recorded, [(Event::Granted, None, None), settled]);
     }
 
     /// Proves C-4: a typing mistake does not use up all epochs.

@@ -33,7 +33,7 @@ cases! {
     }
 
     /// Proves P-7: the note of a grant or of a success stands in its entry.
-    a_note_stands_in_the_entry_it_was_given_with: |b| {
+    a_note_is_in_the_entry_of_the_claim_or_settle_that_gave_it: |b| {
         let about = |text: &str| Ask { about: Some(text.into()), ..ask(1) };
         let too_long = "x".repeat(Limits::NOTE + 1);
         assert!(b.run(Command::Claim { name: name(1), ask: about(&too_long) }).is_err());

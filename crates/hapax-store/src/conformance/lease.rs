@@ -39,7 +39,7 @@ cases! {
     }
 
     /// Proves K-5.
-    a_late_settle_that_nobody_overtook_is_good: |b| {
+    a_late_settle_of_an_attempt_that_was_not_overtaken_is_good: |b| {
         b.open_lease(OTHER);
         for (key, safety) in [(1, Safety::Transactional), (2, RECONCILABLE), (3, Safety::Opaque)] {
             b.granted(key, Ask { safety, ..ask(key) });
@@ -96,7 +96,7 @@ cases! {
     }
 
     /// Proves C-7 for the kernel.
-    the_expiry_pass_surfaces_what_was_left: |b| {
+    the_expiry_pass_finds_effects_of_dead_holders: |b| {
         b.open_lease(OTHER);
         b.granted(1, ask(1));
         b.granted(2, Ask { safety: RECONCILABLE, ..ask(2) });

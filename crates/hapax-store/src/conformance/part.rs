@@ -15,18 +15,18 @@ fn ask_part(n: u8, part: Part) -> Ask {
     Ask { part: Some(part), ..ask(n) }
 }
 
-fn sought(kind: &str) -> PartFilter {
+fn of_kind(kind: &str) -> PartFilter {
     PartFilter { whole: Some(ITEM), kind: kind.into(), limit: 100, ..PartFilter::default() }
 }
 
 impl Bench<'_> {
-    fn parts(&self, sought: PartFilter) -> Vec<PartRecord> {
-        self.view(move |view| view.parts(&Namespace::default(), &sought))
+    fn parts(&self, filter: PartFilter) -> Vec<PartRecord> {
+        self.view(move |view| view.parts(&Namespace::default(), &filter))
     }
 
-    fn bodies(&self, sought: PartFilter) -> Vec<String> {
+    fn bodies(&self, filter: PartFilter) -> Vec<String> {
         let text = |found: PartRecord| String::from_utf8(found.part.body).expect("text");
-        self.parts(sought).into_iter().map(text).collect()
+        self.parts(filter).into_iter().map(text).collect()
     }
 
     fn keep_part(&self, key: u8, attempt: AttemptId, report: Report, part: Part) {
@@ -46,42 +46,42 @@ cases! {
         b.granted(6, Ask { part: Some(Part { whole: name(7).key, ..part("mutation", "6") }), ..ask(6) });
         b.granted(7, ask(7));
         b.settle(4, attempt(4), ok());
-        assert_eq!(b.bodies(sought("mutation")), ["1", "2", "4", "5"]);
-        assert_eq!(b.bodies(sought("run")), ["3"]);
-        let anywhere = PartFilter { whole: None, ..sought("mutation") };
+        assert_eq!(b.bodies(of_kind("mutation")), ["1", "2", "4", "5"]);
+        assert_eq!(b.bodies(of_kind("run")), ["3"]);
+        let anywhere = PartFilter { whole: None, ..of_kind("mutation") };
         assert_eq!(b.bodies(anywhere), ["1", "2", "4", "5", "6"]);
-        let newest = PartFilter { newest_first: true, limit: 2, ..sought("mutation") };
+        let newest = PartFilter { newest_first: true, limit: 2, ..of_kind("mutation") };
         assert_eq!(b.bodies(newest.clone()), ["5", "4"]);
-        let place = b.parts(newest.clone()).pop().map(|found| found.place);
-        assert_eq!(b.bodies(PartFilter { beyond: place, ..newest }), ["2", "1"]);
-        let first = b.parts(PartFilter { limit: 1, ..sought("mutation") }).pop().map(|f| f.place);
-        assert_eq!(b.bodies(PartFilter { beyond: first, ..sought("mutation") }), ["2", "4", "5"]);
-        let done = PartFilter { states: vec![StateName::Succeeded], ..sought("mutation") };
+        let position = b.parts(newest.clone()).pop().map(|found| found.position);
+        assert_eq!(b.bodies(PartFilter { beyond: position, ..newest }), ["2", "1"]);
+        let first = b.parts(PartFilter { limit: 1, ..of_kind("mutation") }).pop().map(|f| f.position);
+        assert_eq!(b.bodies(PartFilter { beyond: first, ..of_kind("mutation") }), ["2", "4", "5"]);
+        let done = PartFilter { states: vec![StateName::Succeeded], ..of_kind("mutation") };
         let found = b.parts(done).pop().expect("one");
         assert_eq!(found.effect.state, State::Succeeded(Outcome::new(*b"done")));
         assert_eq!((found.name, found.part), (name(4), part("mutation", "4")));
-        let open = PartFilter { states: vec![StateName::Indeterminate], ..sought("mutation") };
+        let open = PartFilter { states: vec![StateName::Indeterminate], ..of_kind("mutation") };
         assert_eq!(b.bodies(open.clone()), Vec::<String>::new());
         b.settle(2, attempt(2), Report::Ambiguous("timeout".into()));
         assert_eq!(b.bodies(open), ["2"]);
         let elsewhere = Namespace::new("elsewhere").expect("a name");
-        assert_eq!(b.view(move |view| view.parts(&elsewhere, &sought("mutation"))), []);
+        assert_eq!(b.view(move |view| view.parts(&elsewhere, &of_kind("mutation"))), []);
         assert_eq!(b.view(|view| view.part(&name(1))), Some(part("mutation", "1")));
         assert_eq!(b.view(|view| view.part(&name(7))), None);
     }
 
     /// Proves I-6: a mutation that is attempted again is recorded with its new payload.
-    what_is_kept_of_a_part_is_what_was_said_last: |b| {
+    the_newest_claim_or_report_decides_the_body_of_a_part: |b| {
         b.granted(1, ask_part(1, part("mutation", "first")));
         b.granted(9, ask_part(9, part("mutation", "other")));
         assert_eq!(b.claim(1, ask_part(2, part("mutation", "not granted"))), Verdict::InFlight { attempt: attempt(1) });
-        assert_eq!(b.bodies(sought("mutation")), ["first", "other"]);
+        assert_eq!(b.bodies(of_kind("mutation")), ["first", "other"]);
         b.keep_part(1, attempt(1), Report::Failed("busy".into()), part("mutation", "failed once"));
-        assert_eq!(b.bodies(sought("mutation")), ["failed once", "other"]);
+        assert_eq!(b.bodies(of_kind("mutation")), ["failed once", "other"]);
         b.granted(1, ask_part(3, part("mutation", "second")));
-        assert_eq!(b.bodies(sought("mutation")), ["second", "other"], "in its first place");
+        assert_eq!(b.bodies(of_kind("mutation")), ["second", "other"], "in its first place");
         b.settle(1, attempt(3), ok());
-        assert_eq!(b.bodies(sought("mutation")), ["second", "other"]);
+        assert_eq!(b.bodies(of_kind("mutation")), ["second", "other"]);
         let large = Part { body: vec![7; Limits::PART + 1], ..part("mutation", "") };
         let refused = b.run(Command::Claim { name: name(4), ask: ask_part(4, large) });
         assert!(matches!(refused, Err(StoreError::Invalid(_))), "{refused:?}");
@@ -97,7 +97,7 @@ cases! {
         b.settle(2, attempt(2), ok());
         b.clock.advance(1_001);
         assert_eq!(b.count(Command::Sweep { limit: 10 }), 1);
-        assert_eq!(b.bodies(sought("mutation")), ["stays"]);
+        assert_eq!(b.bodies(of_kind("mutation")), ["stays"]);
         assert_eq!(b.view(|view| view.part(&name(1))), None);
     }
 }

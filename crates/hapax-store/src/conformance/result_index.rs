@@ -60,8 +60,8 @@ impl Bench<'_> {
     }
 
     fn results(&self) -> Vec<IndexedResult> {
-        let sought = ResultFilter { limit: 100, ..ResultFilter::default() };
-        self.view(move |view| view.indexed_results(&Namespace::default(), &sought))
+        let filter = ResultFilter { limit: 100, ..ResultFilter::default() };
+        self.view(move |view| view.indexed_results(&Namespace::default(), &filter))
     }
 
     fn keys(&self) -> Vec<Key> {
@@ -82,8 +82,8 @@ cases! {
         let kept = || b.view(|view| view.ontology(&Namespace::default(), IRI));
         let first = kept().expect("it is there");
         assert_eq!(first, Ontology { updated: b.clock.now().wall, ..ontology("v1") });
-        let told = Ontology { metadata: "{}".into(), ..ontology("v1") };
-        assert_eq!(b.keep(IRI, Some(told)), Some("v1".into()));
+        let edited = Ontology { metadata: "{}".into(), ..ontology("v1") };
+        assert_eq!(b.keep(IRI, Some(edited)), Some("v1".into()));
         assert_eq!(b.notice(), noticed, "extractors read the same as before");
         assert_eq!(kept().expect("it is there").metadata, "{}");
         assert_eq!(b.keep(IRI, Some(ontology("v2"))), Some("v1".into()));
@@ -120,14 +120,14 @@ cases! {
         assert_eq!(b.results(), []);
         let late = b.settle_indexed(1, 1, index_entry("https://example.org/gone", "v1"));
         assert!(matches!(late, Err(StoreError::Superseded(_))), "{late:?}");
-        let fresh = b.settle_indexed(1, 1, index_entry(IRI, "v2"));
-        assert!(matches!(fresh, Ok(Answer::Settle(Settled::Recorded))), "{fresh:?}");
+        let settled = b.settle_indexed(1, 1, index_entry(IRI, "v2"));
+        assert!(matches!(settled, Ok(Answer::Settle(Settled::Recorded))), "{settled:?}");
         assert_eq!(b.keys(), [name(1).key]);
     }
 
     /// Proves: a result is found by its ontology and its text, with its size and last
     /// use.
-    a_result_is_found_by_what_it_was_made_from: |b| {
+    a_result_is_found_by_its_ontology_text_and_parameters: |b| {
         b.keep(IRI, Some(ontology("v1")));
         b.index(1, index_entry(IRI, "v1"));
         b.clock.advance(10);
@@ -138,11 +138,11 @@ cases! {
         assert_eq!(found.iter().map(|result| result.key).collect::<Vec<_>>(), [name(2).key, name(1).key]);
         assert_eq!((&found[1].entry, found[1].bytes), (&index_entry(IRI, "v1"), 11));
         assert_eq!(found[1].created, Timestamp(found[0].created.0 - 10));
-        let sought = ResultFilter { text_hash: Some("00".into()), limit: 9, ..ResultFilter::default() };
-        let by_text = b.view(move |view| view.indexed_results(&Namespace::default(), &sought));
+        let filter = ResultFilter { text_hash: Some("00".into()), limit: 9, ..ResultFilter::default() };
+        let by_text = b.view(move |view| view.indexed_results(&Namespace::default(), &filter));
         assert_eq!(by_text.len(), 1);
-        let sought = ResultFilter { ontology: Some("x".into()), limit: 9, ..ResultFilter::default() };
-        let by_other = b.view(move |view| view.indexed_results(&Namespace::default(), &sought));
+        let filter = ResultFilter { ontology: Some("x".into()), limit: 9, ..ResultFilter::default() };
+        let by_other = b.view(move |view| view.indexed_results(&Namespace::default(), &filter));
         assert_eq!(by_other, []);
         let stats = b.view(|view| view.cache_stats(&Namespace::default()));
         assert_eq!(stats, CacheStats { whole: 2, parts: 1, bytes: 33 });
@@ -193,7 +193,7 @@ cases! {
         assert!(matches!(b.claim(5, ask(55)), Verdict::Granted(_)));
         let noticed = b.notice();
         assert_eq!(b.evict(Evict::Outdated { ontology: IRI.into() }, 100), 2);
-        assert_eq!(b.notice(), noticed + 1, "memories must forget them too");
+        assert_eq!(b.notice(), noticed + 1, "caches must drop them too");
         let mut left = b.keys();
         left.sort();
         assert_eq!(left, [name(2).key, name(4).key, name(5).key]);

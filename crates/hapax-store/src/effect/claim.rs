@@ -6,7 +6,7 @@ use hapax_core::lock::Lock;
 use hapax_core::name::Name;
 use hapax_core::time::Now;
 
-use super::expire::{Held, load};
+use super::expire::{HeldEffect, load};
 use super::record::entry;
 use super::{EntryNote, write};
 use crate::error::StoreError;
@@ -40,7 +40,7 @@ pub fn claim(txn: &mut dyn Txn, name: &Name, ask: &Ask) -> Result<Verdict, Store
     }
     let (verdict, change) = judge(Fence(txn.next_entry()?));
     if let Some(change) = change {
-        write(txn, name, &change, EntryNote { by: None, note: ask.about.as_deref() })?;
+        write(txn, name, &change, EntryNote { actor: None, text: ask.about.as_deref() })?;
         if let Some(part) = &ask.part {
             txn.put_part(name, part)?;
         }
@@ -70,16 +70,16 @@ pub fn look(view: &mut dyn View, name: &Name, ask: &Ask) -> Result<Option<Verdic
         return Ok(Some(outdated));
     }
     let now = view.now();
-    let current = match Held::load(view, now, name, Some(ask.lease))? {
-        Some(held) if !held.stands(now) => return Ok(None),
+    let current = match HeldEffect::load(view, now, name, Some(ask.lease))? {
+        Some(held) if !held.surely_stands(now) => return Ok(None),
         held => held.map(|held| held.effect),
     };
     if let (verdict, None) = effect::claim(now, current.as_ref(), ask, Fence(0)) {
         return Ok(Some(verdict));
     }
     let Some(lock) = other_holder(view, name, ask)? else { return Ok(None) };
-    match Held::load(view, now, &holder_of(name, &lock), Some(ask.lease))? {
-        Some(held) if held.stands(now) => Ok(refusal(&lock, Some(held.effect))),
+    match HeldEffect::load(view, now, &holder_of(name, &lock), Some(ask.lease))? {
+        Some(held) if held.surely_stands(now) => Ok(refusal(&lock, Some(held.effect))),
         _ => Ok(None),
     }
 }
@@ -124,7 +124,12 @@ fn claim_first(
     let Some(fence) = txn.put_first(name, &change.effect)? else { return Ok(None) };
     pass(Point::ChangeRecorded)?;
     let Some((verdict, change)) = judge(fence) else { return Ok(None) };
-    txn.append(&entry(fence.0, name, &change, EntryNote { by: None, note: ask.about.as_deref() }))?;
+    txn.append(&entry(
+        fence.0,
+        name,
+        &change,
+        EntryNote { actor: None, text: ask.about.as_deref() },
+    ))?;
     pass(Point::ChangeJournalled)?;
     if let Some(part) = &ask.part {
         txn.put_part(name, part)?;

@@ -50,12 +50,12 @@ pub(super) fn load(
     name: &Name,
     asker: Option<LeaseId>,
 ) -> Result<Option<Effect>, StoreError> {
-    let Some(held) = Held::load(txn, now, name, asker)? else { return Ok(None) };
+    let Some(held) = HeldEffect::load(txn, now, name, asker)? else { return Ok(None) };
     let pulse = if held.late { beat(txn, now)? } else { Pulse::default() };
     if !held.lapsed(now, &pulse) {
         return Ok(Some(held.effect));
     }
-    let Held { effect, lease, gone, .. } = held;
+    let HeldEffect { effect, lease, gone, .. } = held;
     if let Some(lease) = lease.filter(|lease| gone || lease.lapsed(now, &pulse)) {
         txn.put_lease(&Lease { dead: true, ..lease })?;
     }
@@ -68,7 +68,7 @@ pub(super) fn load(
 }
 
 /// An effect, and what is known of its holder.
-pub(super) struct Held {
+pub(super) struct HeldEffect {
     pub(super) effect: Effect,
     lease: Option<Lease>,
     /// The store has evidence that the holder died.
@@ -77,7 +77,7 @@ pub(super) struct Held {
     late: bool,
 }
 
-impl Held {
+impl HeldEffect {
     pub(super) fn load(
         view: &mut dyn View,
         now: Now,
@@ -98,7 +98,7 @@ impl Held {
 
     /// Whether its holder surely has not lapsed, or it has none. Otherwise it must be loaded in a
     /// transaction, which beats the pulse and may expire it.
-    pub(super) fn stands(&self, now: Now) -> bool {
+    pub(super) fn surely_stands(&self, now: Now) -> bool {
         !self.late && !self.lapsed(now, &Pulse::default())
     }
 

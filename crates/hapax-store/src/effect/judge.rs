@@ -80,8 +80,8 @@ fn judge(
     }
     let (judged, change) = decide(now, current.as_ref());
     if let Some(change) = change {
-        let told = by.map(|(actor, note)| EntryNote::by(actor, note)).unwrap_or_default();
-        write(txn, name, &change, told)?;
+        let note = by.map(|(actor, note)| EntryNote::by(actor, note)).unwrap_or_default();
+        write(txn, name, &change, note)?;
     }
     Ok(judged)
 }

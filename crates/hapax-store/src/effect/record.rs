@@ -27,7 +27,7 @@ pub(crate) fn write(
     txn: &mut dyn Txn,
     name: &Name,
     change: &Change,
-    told: EntryNote<'_>,
+    note: EntryNote<'_>,
 ) -> Result<(), StoreError> {
     let id = match change.event {
         Event::Granted => change.effect.fence.0,
@@ -35,7 +35,7 @@ pub(crate) fn write(
     };
     pass(Point::ChangeJudged)?;
     if change.event != Event::Expired || !planted(Bug::Unjournalled) {
-        txn.append(&entry(id, name, change, told))?;
+        txn.append(&entry(id, name, change, note))?;
     }
     pass(Point::ChangeJournalled)?;
     txn.put_effect(name, &change.effect)?;
@@ -49,11 +49,11 @@ pub(crate) fn write(
 }
 
 /// The entry of a change.
-pub(super) fn entry(id: u64, name: &Name, change: &Change, told: EntryNote<'_>) -> Entry {
+pub(super) fn entry(id: u64, name: &Name, change: &Change, note: EntryNote<'_>) -> Entry {
     let mut entry = Entry::of(id, name, change);
-    entry.actor = told.by.map(str::to_owned);
-    if let Some(note) = told.note {
-        entry.note = Some(if told.by.is_some() { bounded(note) } else { note.to_owned() });
+    entry.actor = note.actor.map(str::to_owned);
+    if let Some(text) = note.text {
+        entry.note = Some(if note.actor.is_some() { bounded(text) } else { text.to_owned() });
     }
     entry
 }
@@ -61,37 +61,37 @@ pub(super) fn entry(id: u64, name: &Name, change: &Change, told: EntryNote<'_>) 
 /// The actor and the note of a journal entry.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct EntryNote<'a> {
-    pub(super) by: Option<&'a str>,
+    pub(super) actor: Option<&'a str>,
     /// Replaces the record's own reason.
-    pub(super) note: Option<&'a str>,
+    pub(super) text: Option<&'a str>,
 }
 
 impl<'a> EntryNote<'a> {
-    pub(crate) fn by(actor: &'a str, note: &'a str) -> Self {
-        Self { by: Some(actor), note: Some(note) }
+    pub(crate) fn by(actor: &'a str, text: &'a str) -> Self {
+        Self { actor: Some(actor), text: Some(text) }
     }
 }
 
 /// Something that the ledger did itself, and records as an effect.
-pub(crate) struct Done<'a> {
+pub(crate) struct LedgerEffect<'a> {
     pub(crate) name: Name,
     pub(crate) fingerprint: Fingerprint,
     pub(crate) label: String,
     pub(crate) outcome: Outcome,
     /// An event for followers, which needs no route.
     pub(crate) event: Option<Emitted>,
-    pub(crate) told: EntryNote<'a>,
+    pub(crate) note: EntryNote<'a>,
 }
 
 /// Records an effect that is granted and settled at once, under a fence that was just taken. A
 /// caller that claimed its key before is overtaken.
-pub(crate) fn record_done(
+pub(crate) fn record_ledger_effect(
     txn: &mut dyn Txn,
     now: Now,
     fence: Fence,
-    done: Done<'_>,
+    done: LedgerEffect<'_>,
 ) -> Result<(), StoreError> {
-    let Done { name, fingerprint, label, outcome, event, told } = done;
+    let LedgerEffect { name, fingerprint, label, outcome, event, note } = done;
     let mut attempt = [0; 16];
     attempt.copy_from_slice(&name.key.as_bytes()[..16]);
     let ask = Ask {
@@ -117,5 +117,5 @@ pub(crate) fn record_done(
     if let Some(event) = event {
         outbox::record_unrouted(txn, now, &name, &settled.effect, event)?;
     }
-    write(txn, &name, &settled, told)
+    write(txn, &name, &settled, note)
 }

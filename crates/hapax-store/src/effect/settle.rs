@@ -55,12 +55,12 @@ pub(crate) fn settle(
     };
     let (settled, change) = effect::settle(now, current.as_ref(), (attempt, fence), report, over);
     if let Some(change) = change {
-        let mut told = EntryNote::default();
+        let mut note = EntryNote::default();
         if let State::Succeeded(_) = change.effect.state {
             outbox::record(txn, name, &change.effect, &telling.events)?;
-            told.note = telling.note.as_deref();
+            note.text = telling.note.as_deref();
         }
-        write(txn, name, &change, told)?;
+        write(txn, name, &change, note)?;
         if let Some(part) = &telling.part {
             txn.put_part(name, part)?;
         }

@@ -9,8 +9,8 @@ use crate::error::StoreError;
 
 impl EpochView for MemoryTxn<'_> {
     fn epoch(&mut self, namespace: &Namespace, domain: &Domain) -> Result<u64, StoreError> {
-        let place = (namespace.clone(), domain.clone());
-        Ok(self.tables.epochs.get(&place).copied().unwrap_or_default())
+        let key = (namespace.clone(), domain.clone());
+        Ok(self.tables.epochs.get(&key).copied().unwrap_or_default())
     }
 
     fn epochs(&mut self, namespace: &Namespace) -> Result<Vec<Bound>, StoreError> {
@@ -23,8 +23,8 @@ impl EpochView for MemoryTxn<'_> {
 
 impl EpochTxn for MemoryTxn<'_> {
     fn put_epoch(&mut self, namespace: &Namespace, epoch: &Bound) -> Result<(), StoreError> {
-        let place = (namespace.clone(), epoch.domain.clone());
-        self.set(|tables| &mut tables.epochs, place, Some(epoch.epoch));
+        let key = (namespace.clone(), epoch.domain.clone());
+        self.set(|tables| &mut tables.epochs, key, Some(epoch.epoch));
         Ok(())
     }
 

@@ -74,8 +74,8 @@ impl JournalTxn for MemoryTxn<'_> {
 
     fn put_head(&mut self, _: &[u64], tiles: &[SealedTile], head: &Head) -> Result<(), StoreError> {
         for tile in tiles {
-            let place = (tile.level, tile.index);
-            self.set(|tables| &mut tables.tiles, place, Some(tile.hashes.clone()));
+            let key = (tile.level, tile.index);
+            self.set(|tables| &mut tables.tiles, key, Some(tile.hashes.clone()));
         }
         self.tables.heads.push(head.clone());
         self.undo.push(Box::new(|tables| {

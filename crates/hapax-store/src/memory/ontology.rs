@@ -13,8 +13,8 @@ impl OntologyView for MemoryTxn<'_> {
         namespace: &Namespace,
         id: &str,
     ) -> Result<Option<Ontology>, StoreError> {
-        let place = (namespace.clone(), id.to_owned());
-        Ok(self.tables.ontologies.get(&place).cloned())
+        let key = (namespace.clone(), id.to_owned());
+        Ok(self.tables.ontologies.get(&key).cloned())
     }
 
     fn ontology_version(
@@ -47,8 +47,8 @@ impl OntologyTxn for MemoryTxn<'_> {
         id: &str,
         ontology: Option<&Ontology>,
     ) -> Result<(), StoreError> {
-        let place = (namespace.clone(), id.to_owned());
-        self.set(|tables| &mut tables.ontologies, place, ontology.cloned());
+        let key = (namespace.clone(), id.to_owned());
+        self.set(|tables| &mut tables.ontologies, key, ontology.cloned());
         Ok(())
     }
 }

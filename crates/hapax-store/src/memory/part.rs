@@ -15,44 +15,50 @@ impl PartView for MemoryTxn<'_> {
     fn parts(
         &mut self,
         namespace: &Namespace,
-        sought: &PartFilter,
+        filter: &PartFilter,
     ) -> Result<Vec<PartRecord>, StoreError> {
         let ours = self.tables.parts.iter().filter(|(name, (_, part))| {
             name.namespace == *namespace
-                && part.kind == sought.kind
-                && sought.whole.is_none_or(|whole| part.whole == whole)
+                && part.kind == filter.kind
+                && filter.whole.is_none_or(|whole| part.whole == whole)
         });
         let mut found: Vec<PartRecord> = ours
-            .filter_map(|(name, (place, part))| {
+            .filter_map(|(name, (position, part))| {
                 let effect = self.tables.effects.get(name)?.clone();
-                Some(PartRecord { place: *place, name: name.clone(), effect, part: part.clone() })
+                Some(PartRecord {
+                    position: *position,
+                    name: name.clone(),
+                    effect,
+                    part: part.clone(),
+                })
             })
             .filter(|found| {
-                sought.states.is_empty() || sought.states.contains(&found.effect.state.name())
+                filter.states.is_empty() || filter.states.contains(&found.effect.state.name())
             })
-            .filter(|found| match sought.beyond {
-                Some(place) if sought.newest_first => found.place < place,
-                Some(place) => found.place > place,
+            .filter(|found| match filter.beyond {
+                Some(position) if filter.newest_first => found.position < position,
+                Some(position) => found.position > position,
                 None => true,
             })
             .collect();
-        found.sort_by_key(|found| found.place);
-        if sought.newest_first {
+        found.sort_by_key(|found| found.position);
+        if filter.newest_first {
             found.reverse();
         }
-        found.truncate(sought.limit);
+        found.truncate(filter.limit);
         Ok(found)
     }
 }
 
 impl PartTxn for MemoryTxn<'_> {
     fn put_part(&mut self, name: &Name, part: &Part) -> Result<(), StoreError> {
-        let known = self.tables.parts.get(name).map(|(place, _)| *place);
-        // A new part comes after all that exist. A place is given again only after the newest part
+        let known = self.tables.parts.get(name).map(|(position, _)| *position);
+        // A new part comes after all that exist. A position is given again only after the newest part
         // was removed.
-        let newest = || self.tables.parts.values().map(|(place, _)| *place).max().unwrap_or(0);
-        let place = known.unwrap_or_else(|| newest() + 1);
-        self.set(|tables| &mut tables.parts, name.clone(), Some((place, part.clone())));
+        let newest =
+            || self.tables.parts.values().map(|(position, _)| *position).max().unwrap_or(0);
+        let position = known.unwrap_or_else(|| newest() + 1);
+        self.set(|tables| &mut tables.parts, name.clone(), Some((position, part.clone())));
         Ok(())
     }
 }

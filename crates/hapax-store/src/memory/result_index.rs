@@ -18,18 +18,18 @@ impl ResultIndexView for MemoryTxn<'_> {
     fn indexed_results(
         &mut self,
         namespace: &Namespace,
-        sought: &ResultFilter,
+        filter: &ResultFilter,
     ) -> Result<Vec<IndexedResult>, StoreError> {
         let wanted = |result: &&IndexedResult| {
             let IndexEntry { ontology, text_hash, whole, .. } = &result.entry;
             *whole
-                && sought.ontology.as_ref().is_none_or(|wanted| wanted == ontology)
-                && sought.text_hash.as_ref().is_none_or(|wanted| wanted == text_hash)
+                && filter.ontology.as_ref().is_none_or(|wanted| wanted == ontology)
+                && filter.text_hash.as_ref().is_none_or(|wanted| wanted == text_hash)
         };
         let results = self.tables.result_index.of(namespace).map(|(_, result)| result);
         let mut found: Vec<IndexedResult> = results.filter(wanted).cloned().collect();
         found.sort_by_key(|result| (Reverse(result.used), result.key));
-        found.truncate(sought.limit);
+        found.truncate(filter.limit);
         Ok(found)
     }
 
@@ -81,8 +81,8 @@ impl ResultIndexTxn for MemoryTxn<'_> {
     ) -> Result<usize, StoreError> {
         let tables = &*self.tables;
         let current = |ontology: &str| {
-            let place = (namespace.clone(), ontology.to_owned());
-            tables.ontologies.get(&place).map(|ontology| &ontology.version)
+            let key = (namespace.clone(), ontology.to_owned());
+            tables.ontologies.get(&key).map(|ontology| &ontology.version)
         };
         let wanted = |result: &IndexedResult| match which {
             Evict::Outdated { ontology } => {

@@ -11,14 +11,14 @@ use crate::part;
 
 /// Prepared statements of one connection, each looked up on first use.
 pub(crate) struct StatementCache<'a> {
-    pub(crate) db: &'a Connection,
+    db: &'a Connection,
     load: Option<CachedStatement<'a>>,
     load_by_key: Option<CachedStatement<'a>>,
     number: Option<CachedStatement<'a>>,
     insert: Option<CachedStatement<'a>>,
     succeed: Option<CachedStatement<'a>>,
     append: Option<CachedStatement<'a>>,
-    part: Option<CachedStatement<'a>>,
+    insert_part: Option<CachedStatement<'a>>,
 }
 
 impl<'a> StatementCache<'a> {
@@ -31,7 +31,7 @@ impl<'a> StatementCache<'a> {
             insert: None,
             succeed: None,
             append: None,
-            part: None,
+            insert_part: None,
         }
     }
 
@@ -66,8 +66,8 @@ impl<'a> StatementCache<'a> {
     }
 
     /// Writes the part of a new effect.
-    pub(crate) fn part(&mut self) -> Result<&mut CachedStatement<'a>, StoreError> {
-        ready(self.db, &mut self.part, part::INSERT)
+    pub(crate) fn insert_part(&mut self) -> Result<&mut CachedStatement<'a>, StoreError> {
+        ready(self.db, &mut self.insert_part, part::INSERT)
     }
 }
 

@@ -18,7 +18,8 @@ use crate::error::OrStoreError;
 /// The namespace of an effect and the first half of its key, by which it is found.
 pub(crate) type KeyPrefix = (i64, [u8; 16]);
 
-pub(crate) fn prefix(namespace: i64, key: &Key) -> KeyPrefix {
+/// The prefix by which the effect of this key is found.
+pub(super) fn prefix(namespace: i64, key: &Key) -> KeyPrefix {
     let mut half = [0; 16];
     half.copy_from_slice(&key.as_bytes()[..16]);
     (namespace, half)
@@ -31,7 +32,7 @@ const SLICE: usize = if cfg!(feature = "proof") { 4 } else { 128 };
 const SLICES: i64 = 4;
 
 /// Moves keys to the next table, some at a time.
-pub(crate) struct Mover {
+pub(super) struct KeyMover {
     /// How many keys were added since the last move.
     added: usize,
     levels: [Level; 2],
@@ -80,7 +81,7 @@ macro_rules! level {
     };
 }
 
-impl Default for Mover {
+impl Default for KeyMover {
     fn default() -> Self {
         let few = cfg!(feature = "proof");
         Self {
@@ -93,14 +94,14 @@ impl Default for Mover {
     }
 }
 
-impl Mover {
+impl KeyMover {
     /// Counts a key that was added.
-    pub(crate) fn note_added(&mut self) {
+    pub(super) fn note_added(&mut self) {
         self.added += 1;
     }
 
     /// Moves some keys if enough were added, as part of the open transaction.
-    pub(crate) fn move_some(&mut self, db: &Connection) -> Result<(), StoreError> {
+    pub(super) fn move_some(&mut self, db: &Connection) -> Result<(), StoreError> {
         if self.added < SLICE {
             return Ok(());
         }
