@@ -208,7 +208,11 @@ impl Extract {
         if results.is_empty() {
             let ontology = Some(request.ontology_id.clone());
             results = hapax
-                .indexed_results(ResultFilter { ontology, limit: COMPARED, ..ResultFilter::default() })
+                .indexed_results(ResultFilter {
+                    ontology,
+                    limit: COMPARED,
+                    ..ResultFilter::default()
+                })
                 .await?;
         }
         let compared = results.iter().map(|result| {

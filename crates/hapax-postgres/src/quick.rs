@@ -12,9 +12,10 @@ use hapax_core::name::Name;
 use hapax_core::outcome::Outcome;
 use hapax_core::planted::{Bug, planted};
 use hapax_core::time::{LeaseInstant, Now};
+use hapax_store::command::{Claim, Settle};
 use hapax_store::failpoint::{Point, pass};
 use hapax_store::outbox::Attachments;
-use hapax_store::{Answer, Command, Limits};
+use hapax_store::{Job, Limits, Pending, Request};
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
@@ -48,14 +49,14 @@ pub(crate) struct Quick {
     now: Now,
     /// The bits of a lock's key that its advisory lock has.
     hints: u64,
-    claims: Vec<QuickOne<Grant>>,
-    settles: Vec<QuickOne<Vec<u8>>>,
+    claims: Vec<QuickOne<Claim, Grant>>,
+    settles: Vec<QuickOne<Settle, Vec<u8>>>,
     /// Commands whose rows must be read.
     pub(crate) rest: Vec<QueuedJob>,
 }
 
-struct QuickOne<T> {
-    waiting: QueuedJob,
+struct QuickOne<R: Request, T> {
+    queued: QueuedJob<Pending<R>>,
     place: EffectRow,
     /// The row as it will be; for a settle, with the version that the stored row must still have.
     row: Stored,
@@ -64,7 +65,7 @@ struct QuickOne<T> {
     what: T,
 }
 
-impl<T> QuickOne<T> {
+impl<R: Request, T> QuickOne<R, T> {
     /// Whether it has a lock or a note in the journal.
     fn has_asides(&self) -> bool {
         self.note.is_some() || self.row.effect.lock.is_some()
@@ -85,24 +86,24 @@ impl Quick {
     ) -> Result<Self, (Vec<QueuedJob>, PgFailure)> {
         let now = match link.ok_or_else(|| PgFailure::Lost("not connected".into())) {
             Ok(link) => shared.clock.reckon(link),
-            Err(trouble) => Err(trouble),
+            Err(failure) => Err(failure),
         };
         let now = match now {
             Ok(now) => now,
-            Err(trouble) => return Err((batch, trouble)),
+            Err(failure) => return Err((batch, failure)),
         };
         let (hints, claims, settles, rest) = (shared.hints(), Vec::new(), Vec::new(), Vec::new());
         let mut quick = Self { now, hints, claims, settles, rest };
-        for waiting in batch {
+        for queued in batch {
             let known =
                 |name: &Name| shared.namespaces.known(&name.namespace).map(|id| (id, name.key));
-            let place = match Subject::of(&waiting.job.command) {
+            let place = match Subject::of(&queued.job) {
                 Subject::Effect(name) => known(&name),
                 _ => None,
             };
             match place {
-                Some(place) => quick.sort(shared, waiting, place),
-                None => quick.rest.push(waiting),
+                Some(place) => quick.sort(shared, queued, place),
+                None => quick.rest.push(queued),
             }
         }
         quick.claims.sort_unstable_by_key(|one| one.place);
@@ -110,54 +111,59 @@ impl Quick {
         Ok(quick)
     }
 
-    fn sort(&mut self, shared: &Shared, waiting: QueuedJob, place: EffectRow) {
+    fn sort(&mut self, shared: &Shared, queued: QueuedJob, place: EffectRow) {
         let running = shared.running();
         let row = running.get(&place);
-        match &waiting.job.command {
-            Command::Claim { ask, .. }
-                if row.is_none()
-                    && ask.bound.is_none()
-                    && ask.part.is_none()
-                    && fits(&ask.label, Limits::LABEL)
-                    && fits(&ask.about, Limits::NOTE) =>
-            {
-                if let (Verdict::Granted(grant), Some(change)) =
-                    effect::claim(self.now, None, ask, Fence(0))
-                {
-                    let (row, note) =
-                        (Stored { entry: 0, effect: change.effect }, ask.about.clone());
-                    self.claims.push(QuickOne { waiting, place, row, note, what: grant });
-                    return;
-                }
-            }
-            Command::Settle {
-                attempt,
-                fence,
-                report: report @ Report::Succeeded(outcome),
-                telling: Attachments { events, note, index_entry: None, part: None },
-                ..
-            } if events.is_empty()
-                && fits(note, Limits::NOTE)
-                && outcome.body().is_some_and(|body| body.len() <= INLINE) =>
-            {
-                if let Some(row) = row.filter(|row| row.effect.bound.is_none())
-                    && let (Settled::Recorded, Some(change)) = effect::settle(
-                        self.now,
-                        Some(&row.effect),
-                        (*attempt, *fence),
-                        report,
-                        None,
-                    )
-                {
-                    let (digest, note) = (outcome.digest().as_bytes().to_vec(), note.clone());
-                    let row = Stored { entry: row.entry, effect: change.effect };
-                    self.settles.push(QuickOne { waiting, place, row, note, what: digest });
-                    return;
-                }
-            }
-            _ => {}
+        let QueuedJob { job, wait } = queued;
+        match job {
+            Job::Claim(job) if row.is_none() => self.sort_claim(QueuedJob { job, wait }, place),
+            Job::Settle(job) => self.sort_settle(QueuedJob { job, wait }, place, row),
+            job => self.rest.push(QueuedJob { job, wait }),
         }
-        self.rest.push(waiting);
+    }
+
+    fn sort_claim(&mut self, queued: QueuedJob<Pending<Claim>>, place: EffectRow) {
+        let ask = &queued.job.command.ask;
+        if ask.bound.is_none()
+            && ask.part.is_none()
+            && fits(&ask.label, Limits::LABEL)
+            && fits(&ask.about, Limits::NOTE)
+            && let (Verdict::Granted(grant), Some(change)) =
+                effect::claim(self.now, None, ask, Fence(0))
+        {
+            let (row, note) = (Stored { entry: 0, effect: change.effect }, ask.about.clone());
+            self.claims.push(QuickOne { queued, place, row, note, what: grant });
+        } else {
+            self.rest.push(queued.untyped());
+        }
+    }
+
+    fn sort_settle(
+        &mut self,
+        queued: QueuedJob<Pending<Settle>>,
+        place: EffectRow,
+        row: Option<&Stored>,
+    ) {
+        if let Settle {
+            attempt,
+            fence,
+            report: report @ Report::Succeeded(outcome),
+            attachments: Attachments { events, note, index_entry: None, part: None },
+            ..
+        } = &queued.job.command
+            && events.is_empty()
+            && fits(note, Limits::NOTE)
+            && outcome.body().is_some_and(|body| body.len() <= INLINE)
+            && let Some(row) = row.filter(|row| row.effect.bound.is_none())
+            && let (Settled::Recorded, Some(change)) =
+                effect::settle(self.now, Some(&row.effect), (*attempt, *fence), report, None)
+        {
+            let (digest, note) = (outcome.digest().as_bytes().to_vec(), note.clone());
+            let row = Stored { entry: row.entry, effect: change.effect };
+            self.settles.push(QuickOne { queued, place, row, note, what: digest });
+        } else {
+            self.rest.push(queued.untyped());
+        }
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -193,7 +199,11 @@ impl Quick {
             .collect()
     }
 
-    fn settle_one(&self, link: &Link, one: &QuickOne<Vec<u8>>) -> Result<Vec<Row>, PgFailure> {
+    fn settle_one(
+        &self,
+        link: &Link,
+        one: &QuickOne<Settle, Vec<u8>>,
+    ) -> Result<Vec<Row>, PgFailure> {
         let row = &one.row;
         let statement = match planted(Bug::QuickUnconditional) {
             true => &UNCONDITIONAL[1],
@@ -213,7 +223,7 @@ impl Quick {
         ))
     }
 
-    fn claim_one(&self, link: &Link, one: &QuickOne<Grant>) -> Result<Vec<Row>, PgFailure> {
+    fn claim_one(&self, link: &Link, one: &QuickOne<Claim, Grant>) -> Result<Vec<Row>, PgFailure> {
         let effect = &one.row.effect;
         let ((safety, settling), (lease, deadline)) = (safety(effect), running(effect));
         link.often((
@@ -312,38 +322,39 @@ impl Quick {
         served: &mut Served,
     ) {
         let taken: HashMap<EffectRow, u64> = taken.iter().copied().collect();
-        for one in self.settles.drain(..) {
+        for mut one in self.settles.drain(..) {
             match taken.get(&one.place) {
                 Some(_) => {
                     shared.running().remove(&one.place);
-                    served.answer(one.waiting.job, Ok(Answer::Settle(Settled::Recorded)));
+                    one.queued.job.answer(Ok(Settled::Recorded));
+                    served.answer(Job::Settle(one.queued.job));
                 }
-                None => self.rest.push(one.waiting),
+                None => self.rest.push(one.queued.untyped()),
             }
         }
-        for one in self.claims.drain(..) {
+        for mut one in self.claims.drain(..) {
             match taken.get(&one.place) {
                 Some(entry) => {
                     let (fence, mut effect) = (Fence(*entry), one.row.effect);
                     effect.fence = fence;
                     shared.remember(one.place, Stored { entry: *entry, effect });
-                    let verdict = Verdict::Granted(Grant { fence, ..one.what });
-                    served.answer(one.waiting.job, Ok(Answer::Claim(verdict)));
+                    one.queued.job.answer(Ok(Verdict::Granted(Grant { fence, ..one.what })));
+                    served.answer(Job::Claim(one.queued.job));
                 }
-                None => self.rest.push(one.waiting),
+                None => self.rest.push(one.queued.untyped()),
             }
         }
     }
 
     pub(crate) fn into_all(self) -> Vec<QueuedJob> {
-        let settles = self.settles.into_iter().map(|one| one.waiting);
-        let claims = self.claims.into_iter().map(|one| one.waiting);
+        let settles = self.settles.into_iter().map(|one| one.queued.untyped());
+        let claims = self.claims.into_iter().map(|one| one.queued.untyped());
         settles.chain(claims).chain(self.rest).collect()
     }
 }
 
 /// The locks and the journal notes.
-fn asides<T>(ones: &[QuickOne<T>]) -> (Vec<Option<i64>>, Vec<Option<&str>>) {
+fn asides<R: Request, T>(ones: &[QuickOne<R, T>]) -> (Vec<Option<i64>>, Vec<Option<&str>>) {
     ones.iter().map(|one| (one.lock(), one.note.as_deref())).unzip()
 }
 

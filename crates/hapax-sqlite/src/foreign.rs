@@ -35,7 +35,7 @@ impl SqliteStore {
     ) -> Result<Verdict, StoreError> {
         check(&self.shared, tx)?;
         let mut memory = ConnectionCache::default();
-        let mut txn = SqliteTxn::new(tx, &self.shared.around, &mut memory);
+        let mut txn = SqliteTxn::new(tx, &self.shared.context, &mut memory);
         txn.read_clock()?;
         effect::claim(&mut txn, name, ask)
     }
@@ -49,14 +49,15 @@ impl SqliteStore {
         name: &Name,
         by: (AttemptId, Fence),
         report: &Report,
-        telling: &Attachments,
+        attachments: &Attachments,
     ) -> Result<Settled, StoreError> {
         check(&self.shared, tx)?;
         tx.execute_batch("SAVEPOINT hapax_settle").or_store_error()?;
         let mut memory = ConnectionCache::default();
-        let mut txn = SqliteTxn::new(tx, &self.shared.around, &mut memory);
+        let mut txn = SqliteTxn::new(tx, &self.shared.context, &mut memory);
         let clock = txn.read_clock();
-        let settled = clock.and_then(|()| effect::settle_in(&mut txn, name, by, report, telling));
+        let settled =
+            clock.and_then(|()| effect::settle_in(&mut txn, name, by, report, attachments));
         let end = match &settled {
             Ok(Settled::Recorded | Settled::Repeated) => "RELEASE hapax_settle",
             Ok(Settled::Fenced(_) | Settled::Outdated(_)) => "ROLLBACK",

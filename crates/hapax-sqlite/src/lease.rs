@@ -22,7 +22,7 @@ impl LeaseView for SqliteTxn<'_> {
     }
 
     fn is_gone(&mut self, lease: &Lease) -> bool {
-        self.around.presence.is_gone(lease.id)
+        self.context.liveness.is_gone(lease.id)
     }
 
     fn pulse(&mut self) -> Result<Pulse, StoreError> {
@@ -43,8 +43,8 @@ impl LeaseTxn for SqliteTxn<'_> {
     fn put_lease(&mut self, lease: &Lease) -> Result<(), StoreError> {
         self.memory.rows.lease = None;
         put(self.db, lease)?;
-        if lease.dead && self.around.presence.is_gone(lease.id) {
-            self.around.presence.forget(lease.id);
+        if lease.dead && self.context.liveness.is_gone(lease.id) {
+            self.context.liveness.forget(lease.id);
         }
         Ok(())
     }
@@ -52,7 +52,7 @@ impl LeaseTxn for SqliteTxn<'_> {
     fn drop_lease(&mut self, id: LeaseId) -> Result<(), StoreError> {
         self.memory.rows.lease = None;
         end(self.db, id)?;
-        self.around.presence.forget(id);
+        self.context.liveness.forget(id);
         Ok(())
     }
 

@@ -29,7 +29,7 @@ pub(crate) fn run(db: &Connection, shared: &Arc<Shared>, queue: &Mutex<Receiver<
             memory.refresh(db)?;
             Ok(snapshot)
         });
-        let mut txn = SqliteTxn::new(db, &shared.around, &mut memory);
+        let mut txn = SqliteTxn::new(db, &shared.context, &mut memory);
         for reading in readings {
             txn.begin_command();
             match (shared.stopped(), &snapshot) {

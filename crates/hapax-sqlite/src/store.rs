@@ -46,7 +46,7 @@ pub struct SqliteStore {
 
 pub(crate) struct Shared {
     pub(crate) path: PathBuf,
-    pub(crate) around: StoreContext,
+    pub(crate) context: StoreContext,
     stopped: OnceLock<StoreError>,
 }
 
@@ -70,8 +70,8 @@ impl SqliteStore {
         let db = connection::open_writer(path)?;
         let path = std::fs::canonicalize(path)
             .map_err(|error| StoreError::Unavailable(format!("{}: {error}", path.display())))?;
-        let around = StoreContext { clock: options.clock, presence: LivenessLocks::beside(&path) };
-        let shared = Arc::new(Shared { path, around, stopped: OnceLock::new() });
+        let context = StoreContext { clock: options.clock, liveness: LivenessLocks::beside(&path) };
+        let shared = Arc::new(Shared { path, context, stopped: OnceLock::new() });
         let (jobs, waiting_jobs) = channel();
         let (readings, waiting_readings) = channel();
         let writer = Arc::new(Mutex::new(Writer::new(db, shared.clone())?));
@@ -88,7 +88,7 @@ impl SqliteStore {
 
     /// The file whose lock shows that the holder of a lease lives.
     pub fn lease_file(&self, lease: LeaseId) -> PathBuf {
-        self.shared.around.presence.path(lease)
+        self.shared.context.liveness.path(lease)
     }
 
     /// The file, as the system knows it.
@@ -125,7 +125,7 @@ impl Store for SqliteStore {
     }
 
     fn attach(&self, lease: LeaseId) -> Result<(), StoreError> {
-        self.shared.around.presence.show(lease)
+        self.shared.context.liveness.show(lease)
     }
 }
 

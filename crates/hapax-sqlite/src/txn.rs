@@ -21,12 +21,12 @@ use crate::statement_cache::StatementCache;
 /// The clock and the liveness locks, which every transaction of a store gets.
 pub(crate) struct StoreContext {
     pub(crate) clock: Arc<dyn Clock>,
-    pub(crate) presence: LivenessLocks,
+    pub(crate) liveness: LivenessLocks,
 }
 
 pub(crate) struct SqliteTxn<'a> {
     pub(crate) db: &'a Connection,
-    pub(crate) around: &'a StoreContext,
+    pub(crate) context: &'a StoreContext,
     pub(crate) hot: StatementCache<'a>,
     pub(crate) memory: &'a mut ConnectionCache,
     now: Now,
@@ -37,11 +37,11 @@ pub(crate) struct SqliteTxn<'a> {
 impl<'a> SqliteTxn<'a> {
     pub(crate) fn new(
         db: &'a Connection,
-        around: &'a StoreContext,
+        context: &'a StoreContext,
         memory: &'a mut ConnectionCache,
     ) -> Self {
-        let now = around.clock.now();
-        Self { db, around, hot: StatementCache::of(db), memory, now, loaded: Vec::new() }
+        let now = context.clock.now();
+        Self { db, context, hot: StatementCache::of(db), memory, now, loaded: Vec::new() }
     }
 
     /// Begins a command: nothing is loaded.
@@ -51,7 +51,7 @@ impl<'a> SqliteTxn<'a> {
 
     /// Reads the clock, for the commands that come next.
     pub(crate) fn read_clock(&mut self) -> Result<(), StoreError> {
-        self.now = self.around.clock.now();
+        self.now = self.context.clock.now();
         let anchor = match self.memory.rows.anchor {
             Some(anchor) if anchor.lease.era == self.now.lease.era => anchor,
             _ => *self.memory.rows.anchor.insert(self.anchored()?),

@@ -399,7 +399,9 @@ impl<'de> Deserialize<'de> for StateSeen {
     fn deserialize<D: serde::Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
         let text = String::deserialize(from)?;
         let all = StateName::ALL.map(StateName::as_str).join(", ");
-        StateName::from_name(&text).map(Self).ok_or_else(|| serde::de::Error::custom(format!("a state is one of {all}")))
+        StateName::from_name(&text)
+            .map(Self)
+            .ok_or_else(|| serde::de::Error::custom(format!("a state is one of {all}")))
     }
 }
 

@@ -9,6 +9,7 @@ use hapax_core::time::Now;
 use super::expire::{Held, load};
 use super::record::entry;
 use super::{EntryNote, write};
+use crate::command;
 use crate::error::StoreError;
 use crate::failpoint::{Point, pass};
 use crate::limits::{check_length, check_note};
@@ -54,11 +55,10 @@ pub fn claim(txn: &mut dyn Txn, name: &Name, ask: &Ask) -> Result<Verdict, Store
 /// Judges a claim whose grant depends on a lease.
 pub(crate) fn claim_on_lease(
     txn: &mut dyn Txn,
-    name: &Name,
-    ask: &Ask,
+    command: &command::Claim,
 ) -> Result<Verdict, StoreError> {
-    check_lease(txn, ask)?;
-    claim(txn, name, ask)
+    check_lease(txn, &command.ask)?;
+    claim(txn, &command.name, &command.ask)
 }
 
 /// The verdict on a claim, if it writes nothing. `None` if the claim must be judged in a

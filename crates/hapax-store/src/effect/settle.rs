@@ -8,6 +8,7 @@ use hapax_core::planted::{Bug, planted};
 use hapax_core::time::Now;
 
 use super::{EntryNote, find, write};
+use crate::command::Settle;
 use crate::error::StoreError;
 use crate::limits::check_note;
 use crate::ontology;
@@ -24,9 +25,9 @@ pub fn settle_in(
     name: &Name,
     (attempt, fence): (AttemptId, Fence),
     report: &Report,
-    telling: &Attachments,
+    attachments: &Attachments,
 ) -> Result<Settled, StoreError> {
-    match settle(txn, name, (attempt, Some(fence)), report, telling)? {
+    match judge(txn, name, (attempt, Some(fence)), report, attachments)? {
         Settled::Repeated if !planted(Bug::RepeatedSettleCommits) => {
             Err(StoreError::AlreadyRecorded(attempt))
         }
@@ -34,18 +35,24 @@ pub fn settle_in(
     }
 }
 
+/// Judges a report that comes as a command.
+pub(crate) fn settle(txn: &mut dyn Txn, command: &Settle) -> Result<Settled, StoreError> {
+    let Settle { name, attempt, fence, report, attachments } = command;
+    judge(txn, name, (*attempt, *fence), report, attachments)
+}
+
 /// Judges a report and writes the change.
-pub(crate) fn settle(
+fn judge(
     txn: &mut dyn Txn,
     name: &Name,
     (attempt, fence): (AttemptId, Option<Fence>),
     report: &Report,
-    telling: &Attachments,
+    attachments: &Attachments,
 ) -> Result<Settled, StoreError> {
-    check_note(telling.note.as_deref())?;
-    part::check(telling.part.as_ref())?;
+    check_note(attachments.note.as_deref())?;
+    part::check(attachments.part.as_ref())?;
     let now = txn.now();
-    if let (Report::Succeeded(_), Some(entry)) = (report, &telling.index_entry) {
+    if let (Report::Succeeded(_), Some(entry)) = (report, &attachments.index_entry) {
         ontology::check_version(txn, &name.namespace, entry)?;
     }
     let current = find(txn, name)?;
@@ -57,15 +64,15 @@ pub(crate) fn settle(
     if let Some(change) = change {
         let mut told = EntryNote::default();
         if let State::Succeeded(_) = change.effect.state {
-            outbox::record(txn, name, &change.effect, &telling.events)?;
-            told.note = telling.note.as_deref();
+            outbox::record(txn, name, &change.effect, &attachments.events)?;
+            told.note = attachments.note.as_deref();
         }
         write(txn, name, &change, told)?;
-        if let Some(part) = &telling.part {
+        if let Some(part) = &attachments.part {
             txn.put_part(name, part)?;
         }
         if let (State::Succeeded(outcome), Some(entry)) =
-            (&change.effect.state, &telling.index_entry)
+            (&change.effect.state, &attachments.index_entry)
         {
             txn.put_index_entry(name, entry, outcome.size(), now)?;
         }
