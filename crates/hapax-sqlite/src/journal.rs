@@ -15,7 +15,6 @@ use rusqlite::{Connection, OptionalExtension as _, Row, params};
 use crate::connection_cache::EntryAnchor;
 use crate::effect::state_name;
 use crate::error::{OrStoreError, decoded};
-use crate::namespace;
 use crate::statement_cache::StatementCache;
 use crate::txn::SqliteTxn;
 

@@ -339,7 +339,7 @@ async fn results_are_kept_and_removed(hapax: &hapax::Hapax) {
     let effect = hapax.effect(key(3)).safety(Safety::Transactional);
     let made = effect.run(|claim| async move {
         let (text_hash, params_hash) = ("t".into(), "p".into());
-        claim.shelve(IndexEntry {
+        claim.index_result(IndexEntry {
             ontology: id.into(),
             version,
             text_hash,
@@ -354,8 +354,8 @@ async fn results_are_kept_and_removed(hapax: &hapax::Hapax) {
     part.run(|_| async { Ok::<_, Failure>("{}") }).await.expect("done");
     let name = hapax::Name { namespace: hapax.namespace().clone(), key: key(3) };
     let (ontology, about) = (id.to_owned(), "{}".to_owned());
-    let heard = CacheAccess { name, ontology, what: What::Hit, times: 1, about };
-    hapax.attend(vec![heard]).await.expect("written down");
+    let access = CacheAccess { name, ontology, what: What::Hit, times: 1, about };
+    hapax.record_accesses(vec![access]).await.expect("written down");
     assert_eq!(hapax.evict(Evict::All, 10).await.expect("removed"), 1);
 }
 
