@@ -232,13 +232,14 @@ impl Lane {
 
     /// Writes the commands that the quick statement covers. Returns the others.
     fn quick(&mut self, batch: Vec<QueuedJob>, served: &mut Served) -> Vec<QueuedJob> {
-        let mut attempt = match Quick::of(&self.shared, self.link.as_ref(), batch) {
-            Ok(attempt) => attempt,
-            Err((batch, failure)) => {
+        let now = match self.link().and_then(|link| self.shared.clock.reckon(link)) {
+            Ok(now) => now,
+            Err(failure) => {
                 self.unreachable(batch, failure, served);
                 return Vec::new();
             }
         };
+        let mut attempt = Quick::of(&self.shared, now, batch);
         if attempt.is_empty() {
             return attempt.rest;
         }

@@ -1,7 +1,7 @@
 //! Settling: an attempt reports how it went.
 
 use hapax_core::attempt::{AttemptId, Fence};
-use hapax_core::effect::{self, Effect, Fenced, Report, Settled, State, StateName};
+use hapax_core::effect::{self, Change, Effect, Fenced, Report, Settled, State, StateName};
 use hapax_core::journal::{Entry, Event};
 use hapax_core::name::Name;
 use hapax_core::planted::{Bug, planted};
@@ -49,8 +49,7 @@ fn judge(
     report: &Report,
     attachments: &Attachments,
 ) -> Result<Settled, StoreError> {
-    check_note(attachments.note.as_deref())?;
-    part::check(attachments.part.as_ref())?;
+    check(attachments)?;
     let now = txn.now();
     if let (Report::Succeeded(_), Some(entry)) = (report, &attachments.index_entry) {
         ontology::check_version(txn, &name.namespace, entry)?;
@@ -80,6 +79,28 @@ fn judge(
         contradict(txn, now, name, current.as_ref(), attempt, *outcome.digest().as_bytes())?;
     }
     Ok(settled)
+}
+
+fn check(attachments: &Attachments) -> Result<(), StoreError> {
+    check_note(attachments.note.as_deref())?;
+    part::check(attachments.part.as_ref())
+}
+
+/// The change that a success makes to a running effect, if it follows from these two alone: it has
+/// nothing to record but its outcome and a note. Every other report, and a success in an epoch, is
+/// judged in a transaction.
+pub fn plain_success(now: Now, effect: &Effect, command: &Settle) -> Option<Change> {
+    let Settle { attempt, fence, report, attachments, .. } = command;
+    let Attachments { events, index_entry: None, part: None, note: _ } = attachments else {
+        return None;
+    };
+    if effect.bound.is_some() || !events.is_empty() || check(attachments).is_err() {
+        return None;
+    }
+    match (report, effect::settle(now, Some(effect), (*attempt, *fence), report, None)) {
+        (Report::Succeeded(_), (Settled::Recorded, change)) => change,
+        _ => None,
+    }
 }
 
 /// Journals that a stale attempt reports success. An operator must look at both attempts.
