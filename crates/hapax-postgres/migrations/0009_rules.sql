@@ -845,7 +845,8 @@ END $$;
 -- Claims of new keys and successes of running effects, a whole batch in one round trip and one commit.
 -- Returns those that took effect. The caller looks at the others one by one: their rows were not as the
 -- caller expected. The arrays come sorted by key, so that two calls cannot deadlock, and all settles go
--- before all claims.
+-- before all claims. The names in braces here and in hapax.quick_with_locks stand for texts that
+-- statements of hapax share with these functions.
 --
 -- The settings force plans that look up each key in the index. A session plans once, perhaps while the
 -- table is empty, and the plan must also do when it is full.
@@ -865,53 +866,8 @@ BEGIN
     IF current_setting('synchronous_commit') IN ('off', 'local') THEN
         PERFORM hapax.durably();
     END IF;
-    IF cardinality(s_key) > 0 THEN
-        RETURN QUERY
-        WITH done AS (
-            UPDATE hapax.effect e
-            SET state = 1, updated = now, entry = hapax.next_entry(), lease = NULL,
-                watch = NULL, at_ms = NULL, outcome = s.outcome, expires = s.expires
-            FROM unnest(s_namespace, s_key, s_entry, s_outcome, s_digest, s_expires)
-                AS s (namespace, key, entry, outcome, digest, expires)
-            WHERE e.namespace = s.namespace AND e.key = s.key AND e.entry = s.entry AND e.state = 0
-            RETURNING e.entry, s.entry AS prev, e.namespace, e.key, e.generation, e.attempt,
-                s.digest
-        ), noted AS (
-            INSERT INTO hapax.journal
-                (id, prev, at, namespace, generation, event, state, key, attempt, digest)
-            SELECT d.entry, d.prev, now, d.namespace, d.generation, 1, 1, d.key, d.attempt, d.digest
-            FROM done d
-        )
-        SELECT d.namespace, d.key::bytea, d.entry FROM done d;
-    END IF;
-    IF cardinality(c_key) > 0 THEN
-        RETURN QUERY
-        WITH made AS (
-            INSERT INTO hapax.effect AS e
-                (namespace, state, safety, entry, fence, created, updated, generation, attempts,
-                 key, fingerprint, attempt, lease, watch, at_ms, settling_ms, ttl_ms, label)
-            SELECT n.namespace, 0, n.safety, n.entry, n.entry, now, now, 1, 1, n.key,
-                n.fingerprint, n.attempt, n.lease, CASE WHEN n.safety <> 0 THEN n.lease END,
-                n.deadline, n.settling, n.ttl, n.label
-            FROM (
-                SELECT hapax.next_entry() AS entry, c.*
-                FROM unnest(c_namespace, c_key, c_fingerprint, c_safety, c_settling, c_attempt,
-                            c_label, c_ttl, c_lease, c_deadline)
-                    AS c (namespace, key, fingerprint, safety, settling, attempt, label, ttl,
-                          lease, deadline)
-                WHERE (SELECT e.entry FROM hapax.effect e
-                       WHERE e.namespace = c.namespace AND e.key = c.key) IS NULL
-                    AND EXISTS (SELECT 1 FROM hapax.lease l WHERE l.id = c.lease AND NOT l.dead)
-            ) n
-            ON CONFLICT DO NOTHING
-            RETURNING e.entry, e.namespace, e.key, e.attempt, e.fingerprint
-        ), noted AS (
-            INSERT INTO hapax.journal
-                (id, at, namespace, generation, event, state, key, attempt, digest)
-            SELECT m.entry, now, m.namespace, 1, 0, 0, m.key, m.attempt, m.fingerprint FROM made m
-        )
-        SELECT m.namespace, m.key::bytea, m.entry FROM made m;
-    END IF;
+    RETURN QUERY
+{quick};
 END $$;
 
 -- The same as hapax.quick, for batches in which a command has a lock or a note. A claim takes effect only
@@ -945,12 +901,9 @@ BEGIN
         ORDER BY l.namespace, l.lock FOR UPDATE OF l;
         RETURN QUERY
         WITH done AS (
-            UPDATE hapax.effect e
-            SET state = 1, updated = now, entry = hapax.next_entry(), lease = NULL,
-                watch = NULL, at_ms = NULL, outcome = s.outcome, expires = s.expires
-            FROM unnest(s_namespace, s_key, s_entry, s_outcome, s_digest, s_expires, s_note)
+            {succeed} unnest(s_namespace, s_key, s_entry, s_outcome, s_digest, s_expires, s_note)
                 AS s (namespace, key, entry, outcome, digest, expires, note)
-            WHERE e.namespace = s.namespace AND e.key = s.key AND e.entry = s.entry AND e.state = 0
+            WHERE {unchanged}
             RETURNING e.entry, s.entry AS prev, e.namespace, e.key, e.generation, e.attempt, e.lock,
                 s.digest, s.note
         ), noted AS (
@@ -972,9 +925,7 @@ BEGIN
         FROM unnest(c_namespace, c_key, c_attempt, c_lease, c_lock)
             AS c (namespace, key, attempt, lease, lock)
         WHERE c.lock IS NOT NULL
-            AND (SELECT e.entry FROM hapax.effect e
-                 WHERE e.namespace = c.namespace AND e.key = c.key) IS NULL
-            AND EXISTS (SELECT 1 FROM hapax.lease l WHERE l.id = c.lease AND NOT l.dead)
+            AND {grantable}
             AND pg_try_advisory_xact_lock(c.lock & hints)
         ORDER BY c.namespace, c.lock, c.key
         ON CONFLICT DO NOTHING;
@@ -984,23 +935,15 @@ BEGIN
             SELECT hapax.next_entry() AS entry, c.*
             FROM unnest(c_namespace, c_key, c_fingerprint, c_safety, c_settling, c_attempt,
                         c_label, c_ttl, c_lease, c_deadline, c_lock, c_note)
-                AS c (namespace, key, fingerprint, safety, settling, attempt, label, ttl,
-                      lease, deadline, lock, note)
+                AS c (namespace, key, fingerprint, safety, settling_ms, attempt, label, ttl_ms,
+                      lease, at_ms, lock, note)
             WHERE (c.lock IS NULL OR EXISTS (
                     SELECT 1 FROM hapax.lock l
                     WHERE l.namespace = c.namespace AND l.lock = c.lock AND l.holder = c.key
                         AND l.attempt = c.attempt))
-                AND (SELECT e.entry FROM hapax.effect e
-                     WHERE e.namespace = c.namespace AND e.key = c.key) IS NULL
-                AND EXISTS (SELECT 1 FROM hapax.lease l WHERE l.id = c.lease AND NOT l.dead)
+                AND {grantable}
         ), made AS (
-            INSERT INTO hapax.effect AS e
-                (namespace, state, safety, entry, fence, created, updated, generation, attempts,
-                 key, fingerprint, attempt, lease, watch, at_ms, settling_ms, ttl_ms, label, lock)
-            SELECT n.namespace, 0, n.safety, n.entry, n.entry, now, now, 1, 1, n.key,
-                n.fingerprint, n.attempt, n.lease, CASE WHEN n.safety <> 0 THEN n.lease END,
-                n.deadline, n.settling, n.ttl, n.label, n.lock
-            FROM n
+            {insert} n
             ON CONFLICT DO NOTHING
             RETURNING e.entry, e.namespace, e.key
         ), noted AS (

@@ -21,7 +21,7 @@ mod write;
 
 pub(crate) use row::{COLUMNS, EffectRow, Stored, bytes, place, read, state_name};
 use row::{SELECT, SELECT_MANY};
-pub(crate) use write::{INLINE, Write, put, safety};
+pub(crate) use write::{INLINE, INSERT_CLAIM, Write, put, safety};
 
 impl EffectView for PgTxn<'_> {
     fn effects(&mut self, names: &[Name]) -> Result<Vec<Option<Effect>>, StoreError> {

@@ -48,14 +48,14 @@ impl PgTxn<'_> {
     /// before anything else is locked.
     pub(crate) fn preload_epochs(
         &mut self,
-        mut asked: Vec<EpochRow>,
+        mut claimed: Vec<EpochRow>,
         over: Option<EpochRow>,
     ) -> Result<(), PgFailure> {
-        asked.sort_unstable();
-        asked.dedup();
-        if !asked.is_empty() {
-            let epochs = hold(self.link, &asked)?;
-            self.epochs.extend(asked.into_iter().zip(epochs));
+        claimed.sort_unstable();
+        claimed.dedup();
+        if !claimed.is_empty() {
+            let epochs = hold(self.link, &claimed)?;
+            self.epochs.extend(claimed.into_iter().zip(epochs));
         }
         if let Some(place) = over {
             let epoch = take(self.link, &place)?;

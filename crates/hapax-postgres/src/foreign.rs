@@ -201,11 +201,11 @@ pub async fn settle_in(
     name: &Name,
     (attempt, fence): (AttemptId, Fence),
     outcome: &Outcome,
-    telling: &Attachments,
+    attachments: &Attachments,
 ) -> Result<(), Unsettled> {
-    let events = match telling.events.is_empty() {
+    let events = match attachments.events.is_empty() {
         true => Vec::new(),
-        false => admitted_in(tx, &telling.events).await?,
+        false => admitted_in(tx, &attachments.events).await?,
     };
     let settle = async {
         let (key, by, digest) = (name.key.to_string(), attempt.to_string(), outcome.digest());
@@ -217,7 +217,7 @@ pub async fn settle_in(
             (&name.namespace.as_str(), Type::TEXT),
             (&&digest.as_bytes()[..], Type::BYTEA),
             (&(outcome.size() as i64), Type::INT8),
-            (&telling.note.as_deref().unwrap_or_default(), Type::TEXT),
+            (&attachments.note.as_deref().unwrap_or_default(), Type::TEXT),
         ];
         tx.query_typed(SETTLE, &params).await
     };

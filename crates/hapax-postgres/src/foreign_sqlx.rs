@@ -53,9 +53,9 @@ pub async fn settle_in(
     name: &Name,
     (attempt, fence): (AttemptId, Fence),
     outcome: &Outcome,
-    telling: &Attachments,
+    attachments: &Attachments,
 ) -> Result<(), Unsettled> {
-    let events = &telling.events;
+    let events = &attachments.events;
     if !events.is_empty() {
         let names: Vec<&str> = dataset::of(events).into_iter().collect();
         let rows = sqlx::query(REGISTRY).bind(&names).fetch_all(&mut *tx).await;
@@ -75,7 +75,7 @@ pub async fn settle_in(
         .bind(name.namespace.as_str())
         .bind(&outcome.digest().as_bytes()[..])
         .bind(outcome.size() as i64)
-        .bind(telling.note.as_deref().unwrap_or_default())
+        .bind(attachments.note.as_deref().unwrap_or_default())
         .fetch_one(&mut *tx)
         .await;
     settled.map(drop).map_err(|error| unsettled(&error))

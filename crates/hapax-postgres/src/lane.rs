@@ -21,10 +21,10 @@ use hapax_core::lock::LockKey;
 use hapax_core::name::Name;
 use hapax_core::planted::{Bug, planted};
 use hapax_core::retry::Backoff;
+use hapax_store::command::Claim;
 use hapax_store::effect::look;
 use hapax_store::failpoint::{Point, pass};
-use hapax_store::{Answer, Command, Job, StoreError, ledger};
-use tokio::sync::oneshot;
+use hapax_store::{Job, StoreError, ledger};
 
 use crate::connect::Link;
 use crate::effect::{EffectRow, Stored};
@@ -41,7 +41,7 @@ const BATCH: usize = 512;
 const CAREFUL: usize = 64;
 
 /// How long a command is retried while the database cannot be reached.
-const PATIENCE: Duration = Duration::from_secs(10);
+const RETRY_FOR: Duration = Duration::from_secs(10);
 
 /// How long a claim waits for another open transaction before its caller is told so.
 const BLOCKED: Duration = Duration::from_secs(1);
@@ -68,12 +68,11 @@ pub(crate) struct Lane {
     failures: u32,
 }
 
-type Reply = (oneshot::Sender<Result<Answer, StoreError>>, Result<Answer, StoreError>);
-
 /// The results of a batch.
 #[derive(Default)]
 pub(crate) struct Served {
-    replies: Vec<Reply>,
+    /// Commands that have their answers.
+    answered: Vec<Job>,
     /// Subjects that are free again.
     over: Vec<Subject>,
     /// Commands that this kind of lane retries.
@@ -83,9 +82,15 @@ pub(crate) struct Served {
 }
 
 impl Served {
-    pub(crate) fn answer(&mut self, job: Job, answer: Result<Answer, StoreError>) {
-        self.over.push(Subject::of(&job.command));
-        self.replies.push((job.reply, answer));
+    /// Takes a command that has its answer, which is sent once the batch is over.
+    pub(crate) fn answer(&mut self, job: Job) {
+        self.over.push(Subject::of(&job));
+        self.answered.push(job);
+    }
+
+    fn refuse(&mut self, mut job: Job, error: StoreError) {
+        job.fail(error);
+        self.answer(job);
     }
 }
 
@@ -127,28 +132,28 @@ impl Lane {
         // A subject on the slow lane stays busy in the quick queue until its command is done.
         if self.pace == Pace::Patient {
             shared.queue.release(&served.over);
-            let waiting = served.slow.iter().map(|waiting| Subject::of(&waiting.job.command));
-            shared.slow.release(&waiting.collect::<Vec<_>>());
+            let queued = served.slow.iter().map(|queued| Subject::of(&queued.job));
+            shared.slow.release(&queued.collect::<Vec<_>>());
         }
         queue.release(&served.over);
         shared.slow.push(served.slow);
         queue.put_back(served.again);
-        for (reply, answer) in served.replies {
-            let _ = reply.send(answer);
+        for mut job in served.answered {
+            job.reply();
         }
     }
 
     fn serve(&mut self, batch: Vec<QueuedJob>, served: &mut Served) {
-        if let Err(trouble) = self.connect(&batch) {
-            return self.unreachable(batch, trouble, served);
+        if let Err(failure) = self.connect(&batch) {
+            return self.unreachable(batch, failure, served);
         }
-        let claims = batch.iter().filter(|waiting| is_claim(waiting)).count();
+        let claims = batch.iter().filter(|queued| is_claim(queued)).count();
         // If most claims find a row, looking first is cheaper.
         let look_first = self.shared.claims_find.load(Ordering::Relaxed);
         let rest = if look_first { self.look(batch, served) } else { batch };
-        let looked = rest.iter().filter(|waiting| is_claim(waiting)).count();
+        let looked = rest.iter().filter(|queued| is_claim(queued)).count();
         let rest = if self.pace == Pace::Quick { self.quick(rest, served) } else { rest };
-        let left = rest.iter().filter(|waiting| is_claim(waiting)).count();
+        let left = rest.iter().filter(|queued| is_claim(queued)).count();
         if claims > 0 {
             let found = if look_first { claims - looked } else { left };
             self.shared.claims_find.store(found * 2 > claims, Ordering::Relaxed);
@@ -179,15 +184,14 @@ impl Lane {
                 self.link.insert(link)
             }
         };
-        for waiting in batch {
-            match &waiting.job.command {
-                Command::Claim { name: Name { namespace, .. }, .. }
-                | Command::Advance { namespace, .. }
-                | Command::Keep { namespace, .. } => {
-                    self.shared.namespaces.make(link, namespace)?;
-                }
-                _ => {}
-            }
+        for queued in batch {
+            let namespace = match &queued.job {
+                Job::Claim(job) => &job.command.name.namespace,
+                Job::Advance(job) => &job.command.namespace,
+                Job::PutOntology(job) => &job.command.namespace,
+                _ => continue,
+            };
+            self.shared.namespaces.make(link, namespace)?;
         }
         self.failures = 0;
         Ok(())
@@ -199,14 +203,14 @@ impl Lane {
 
     /// Puts commands back for a retry, until their time is up: the database cannot be reached, or the
     /// reply to a commit was lost. Claims and settles are idempotent by their attempt.
-    fn unreachable(&mut self, batch: Vec<QueuedJob>, trouble: PgFailure, served: &mut Served) {
+    fn unreachable(&mut self, batch: Vec<QueuedJob>, failure: PgFailure, served: &mut Served) {
         self.link = None;
         let closed = self.shared.queue.is_closed();
-        let text = match trouble {
+        let text = match failure {
             PgFailure::Lost(text) | PgFailure::Busy(text) => text,
             PgFailure::Refused(error) => {
-                for waiting in batch {
-                    served.answer(waiting.job, Err(error.clone()));
+                for queued in batch {
+                    served.refuse(queued.job, error.clone());
                 }
                 return;
             }
@@ -217,24 +221,25 @@ impl Lane {
             let pause = RECONNECT.delay_ms(self.failures - 1, dice).unwrap_or_default();
             std::thread::sleep(Duration::from_millis(pause));
         }
-        for waiting in batch {
-            if closed || waiting.since.elapsed() > PATIENCE {
-                served.answer(waiting.job, Err(StoreError::Unavailable(text.clone())));
+        for queued in batch {
+            if closed || queued.wait.since.elapsed() > RETRY_FOR {
+                served.refuse(queued.job, StoreError::Unavailable(text.clone()));
             } else {
-                served.again.push(waiting);
+                served.again.push(queued);
             }
         }
     }
 
     /// Writes the commands that the quick statement covers. Returns the others.
     fn quick(&mut self, batch: Vec<QueuedJob>, served: &mut Served) -> Vec<QueuedJob> {
-        let mut attempt = match Quick::of(&self.shared, self.link.as_ref(), batch) {
-            Ok(attempt) => attempt,
-            Err((batch, trouble)) => {
-                self.unreachable(batch, trouble, served);
+        let now = match self.link().and_then(|link| self.shared.clock.reckon(link)) {
+            Ok(now) => now,
+            Err(failure) => {
+                self.unreachable(batch, failure, served);
                 return Vec::new();
             }
         };
+        let mut attempt = Quick::of(&self.shared, now, batch);
         if attempt.is_empty() {
             return attempt.rest;
         }
@@ -243,15 +248,15 @@ impl Lane {
                 attempt.conclude(&self.shared, &taken, served);
                 attempt.rest
             }
-            Err(trouble @ PgFailure::Lost(_)) => {
-                self.unreachable(attempt.into_all(), trouble, served);
+            Err(failure @ PgFailure::Lost(_)) => {
+                self.unreachable(attempt.into_all(), failure, served);
                 Vec::new()
             }
             // Another transaction is in the way, or one command is bad: each is tried alone.
             Err(PgFailure::Busy(_) | PgFailure::Refused(_)) => {
                 let rest = std::mem::take(&mut attempt.rest);
-                for waiting in attempt.into_all() {
-                    self.alone(waiting, served);
+                for queued in attempt.into_all() {
+                    self.alone(queued, served);
                 }
                 rest
             }
@@ -259,80 +264,82 @@ impl Lane {
     }
 
     /// Answers claims whose verdict writes nothing. Returns the other commands.
-    fn look(&mut self, batch: Vec<QueuedJob>, served: &mut Served) -> Vec<QueuedJob> {
+    fn look(&mut self, mut batch: Vec<QueuedJob>, served: &mut Served) -> Vec<QueuedJob> {
         if !batch.iter().any(is_claim) {
             return batch;
         }
-        match self.try_look(&batch) {
-            Ok(verdicts) => {
+        match self.try_look(&mut batch) {
+            Ok(answered) => {
                 let mut rest = Vec::new();
-                for (waiting, verdict) in batch.into_iter().zip(verdicts) {
-                    match verdict {
-                        Some(verdict) => served.answer(waiting.job, verdict),
-                        None => rest.push(waiting),
+                for (queued, answered) in batch.into_iter().zip(answered) {
+                    match answered {
+                        true => served.answer(queued.job),
+                        false => rest.push(queued),
                     }
                 }
                 rest
             }
-            Err(trouble @ PgFailure::Lost(_)) => {
-                self.unreachable(batch, trouble, served);
+            Err(failure @ PgFailure::Lost(_)) => {
+                self.unreachable(batch, failure, served);
                 Vec::new()
             }
             Err(_) => batch,
         }
     }
 
-    fn try_look(
-        &self,
-        batch: &[QueuedJob],
-    ) -> Result<Vec<Option<Result<Answer, StoreError>>>, PgFailure> {
+    /// Returns which commands have their answers.
+    fn try_look(&self, batch: &mut [QueuedJob]) -> Result<Vec<bool>, PgFailure> {
         let link = self.link()?;
         let now = self.shared.clock.reckon(link)?;
         let mut view = PgTxn::new(link, &self.shared.namespaces, now, Access::Look);
-        let lease = batch.iter().find_map(|waiting| match &waiting.job.command {
-            Command::Claim { ask, .. } => Some(ask.lease),
+        let lease = batch.iter().find_map(|queued| match &queued.job {
+            Job::Claim(job) => Some(job.command.ask.lease),
             _ => None,
         });
-        view.preview(&self.places(batch.iter().filter(|waiting| is_claim(waiting)))?, lease)?;
-        let mut verdicts = Vec::with_capacity(batch.len());
-        for waiting in batch {
-            let Command::Claim { name, ask } = &waiting.job.command else {
-                verdicts.push(None);
+        view.preview(&self.places(batch.iter().filter(|queued| is_claim(queued)))?, lease)?;
+        let mut answered = Vec::with_capacity(batch.len());
+        for queued in batch {
+            let Job::Claim(job) = &mut queued.job else {
+                answered.push(false);
                 continue;
             };
-            let looked = look(&mut view, name, ask);
-            if let Some(trouble) = view.take_trouble() {
-                return Err(trouble);
+            let looked = look(&mut view, &job.command.name, &job.command.ask);
+            if let Some(failure) = view.take_failure() {
+                return Err(failure);
             }
-            verdicts.push(match looked {
+            let verdict = match looked {
                 // A repeated claim may find a grant whose commit has not reached a standby yet. Under
                 // the row's lock, the commit of its answer waits for that.
                 Ok(None | Some(Verdict::Granted(_))) => None,
-                Ok(Some(verdict)) => Some(Ok(Answer::Claim(verdict))),
+                Ok(Some(verdict)) => Some(Ok(verdict)),
                 Err(error) => Some(Err(error)),
-            });
+            };
+            answered.push(verdict.is_some());
+            if let Some(verdict) = verdict {
+                job.answer(verdict);
+            }
         }
-        Ok(verdicts)
+        Ok(answered)
     }
 
     /// Carries out commands in one transaction, or one by one if that fails.
-    fn careful(&mut self, batch: Vec<QueuedJob>, served: &mut Served) {
+    fn careful(&mut self, mut batch: Vec<QueuedJob>, served: &mut Served) {
         if let [_] = batch.as_slice() {
-            for waiting in batch {
-                self.alone(waiting, served);
+            for queued in batch {
+                self.alone(queued, served);
             }
             return;
         }
-        match self.transact(&batch, 50) {
-            Ok(answers) => self.conclude(batch, answers, served),
-            Err(trouble @ PgFailure::Lost(_)) => self.lost(batch, trouble, served),
-            Err(trouble) => {
+        match self.transact(&mut batch, 50) {
+            Ok(done) => self.conclude(batch, done, served),
+            Err(failure @ PgFailure::Lost(_)) => self.lost(batch, failure, served),
+            Err(failure) => {
                 // Claims in an epoch share its row, and would wait for it one after the other.
-                let busy = matches!(trouble, PgFailure::Busy(_)) && self.pace == Pace::Quick;
-                for waiting in batch {
-                    match busy && is_bound(&waiting.job.command) {
-                        true => served.slow.push(waiting),
-                        false => self.alone(waiting, served),
+                let busy = matches!(failure, PgFailure::Busy(_)) && self.pace == Pace::Quick;
+                for queued in batch {
+                    match busy && is_bound(&queued.job) {
+                        true => served.slow.push(queued),
+                        false => self.alone(queued, served),
                     }
                 }
             }
@@ -340,70 +347,65 @@ impl Lane {
     }
 
     /// Carries out one command in a transaction of its own.
-    fn alone(&mut self, waiting: QueuedJob, served: &mut Served) {
-        let patience_ms = if self.pace == Pace::Quick { 50 } else { 200 };
-        match self.transact(std::slice::from_ref(&waiting), patience_ms) {
-            Ok(answers) => self.conclude(vec![waiting], answers, served),
-            Err(trouble @ PgFailure::Lost(_)) => self.lost(vec![waiting], trouble, served),
-            Err(PgFailure::Refused(error)) => served.answer(waiting.job, Err(error)),
-            Err(PgFailure::Busy(text)) => self.blocked(waiting, text, served),
+    fn alone(&mut self, mut queued: QueuedJob, served: &mut Served) {
+        let lock_timeout_ms = if self.pace == Pace::Quick { 50 } else { 200 };
+        match self.transact(std::slice::from_mut(&mut queued), lock_timeout_ms) {
+            Ok(done) => self.conclude(vec![queued], done, served),
+            Err(failure @ PgFailure::Lost(_)) => self.lost(vec![queued], failure, served),
+            Err(PgFailure::Refused(error)) => served.refuse(queued.job, error),
+            Err(PgFailure::Busy(text)) => self.blocked(queued, text, served),
         }
     }
 
     /// Another transaction is in the way.
-    fn blocked(&self, waiting: QueuedJob, text: String, served: &mut Served) {
-        let waited = waiting.since.elapsed();
-        match &waiting.job.command {
-            _ if self.pace == Pace::Quick => served.slow.push(waiting),
-            Command::Claim { .. } if waited > BLOCKED => {
+    fn blocked(&self, mut queued: QueuedJob, text: String, served: &mut Served) {
+        let waited = queued.wait.since.elapsed();
+        match &mut queued.job {
+            _ if self.pace == Pace::Quick => served.slow.push(queued),
+            Job::Claim(job) if waited > BLOCKED => {
                 let reason = format!("another transaction has its row and has not ended: {text}");
-                served.answer(waiting.job, Ok(Answer::Claim(Verdict::Undecided { reason })));
+                job.answer(Ok(Verdict::Undecided { reason }));
+                served.answer(queued.job);
             }
-            _ if waited > PATIENCE => {
-                served.answer(waiting.job, Err(StoreError::Unavailable(text)));
-            }
-            _ => served.slow.push(waiting),
+            _ if waited > RETRY_FOR => served.refuse(queued.job, StoreError::Unavailable(text)),
+            _ => served.slow.push(queued),
         }
     }
 
-    fn conclude(
-        &self,
-        batch: Vec<QueuedJob>,
-        answers: Vec<Option<Result<Answer, StoreError>>>,
-        served: &mut Served,
-    ) {
-        for (mut waiting, answer) in batch.into_iter().zip(answers) {
-            match answer {
-                Some(answer) => served.answer(waiting.job, answer),
-                None => {
-                    waiting.put_off += 1;
-                    waiting.not_before = Some(Instant::now() + Duration::from_millis(2));
-                    served.again.push(waiting);
-                }
+    /// Answers the commands that were carried out, and puts off the others.
+    fn conclude(&self, batch: Vec<QueuedJob>, done: Vec<bool>, served: &mut Served) {
+        for (mut queued, done) in batch.into_iter().zip(done) {
+            if done {
+                served.answer(queued.job);
+            } else {
+                queued.wait.put_off += 1;
+                queued.wait.not_before = Some(Instant::now() + Duration::from_millis(2));
+                served.again.push(queued);
             }
         }
     }
 
     /// The connection was lost in a transaction, perhaps after its commit was sent.
-    fn lost(&mut self, batch: Vec<QueuedJob>, trouble: PgFailure, served: &mut Served) {
-        let text = match &trouble {
+    fn lost(&mut self, batch: Vec<QueuedJob>, failure: PgFailure, served: &mut Served) {
+        let text = match &failure {
             PgFailure::Lost(text) | PgFailure::Busy(text) => text.clone(),
             PgFailure::Refused(error) => error.to_string(),
         };
         let (idempotent, others): (Vec<_>, Vec<_>) =
-            batch.into_iter().partition(|waiting| is_idempotent(&waiting.job.command));
-        for waiting in others {
-            served.answer(waiting.job, Err(StoreError::CommitUnknown(text.clone())));
+            batch.into_iter().partition(|queued| is_idempotent(&queued.job));
+        for queued in others {
+            served.refuse(queued.job, StoreError::CommitUnknown(text.clone()));
         }
-        self.unreachable(idempotent, trouble, served);
+        self.unreachable(idempotent, failure, served);
     }
 
-    /// Runs one transaction. `None` for a command whose advisory lock another transaction has.
+    /// Runs one transaction. Returns which commands it has carried out: all but those whose advisory
+    /// lock another transaction has.
     fn transact(
         &mut self,
-        batch: &[QueuedJob],
+        batch: &mut [QueuedJob],
         lock_timeout_ms: u32,
-    ) -> Result<Vec<Option<Result<Answer, StoreError>>>, PgFailure> {
+    ) -> Result<Vec<bool>, PgFailure> {
         let result = self.try_transact(batch, lock_timeout_ms);
         if let Err(PgFailure::Busy(_) | PgFailure::Refused(_)) = &result
             && let Some(link) = &self.link
@@ -416,13 +418,13 @@ impl Lane {
 
     fn try_transact(
         &self,
-        batch: &[QueuedJob],
+        batch: &mut [QueuedJob],
         lock_timeout_ms: u32,
-    ) -> Result<Vec<Option<Result<Answer, StoreError>>>, PgFailure> {
+    ) -> Result<Vec<bool>, PgFailure> {
         let link = self.link()?;
         pass(Point::PostgresBegin).map_err(PgFailure::lost)?;
         // An epoch transition writes to every open effect of the epoch, however many there are.
-        let ends = |waiting: &QueuedJob| matches!(waiting.job.command, Command::Advance { .. });
+        let ends = |queued: &QueuedJob| matches!(queued.job, Job::Advance(_));
         let statement_timeout_ms = if batch.iter().any(ends) { 600_000 } else { 10_000 };
         let settings = format!(
             "SET LOCAL lock_timeout = {lock_timeout_ms};
@@ -435,7 +437,7 @@ impl Lane {
         let free = self.hinted(link, batch, &wanted)?;
         let now = self.shared.clock.read_in_transaction(link)?;
         let access = match batch {
-            [waiting] if matches!(Subject::of(&waiting.job.command), Subject::Lease(_)) => {
+            [queued] if matches!(Subject::of(&queued.job), Subject::Lease(_)) => {
                 Access::WriteLeases
             }
             _ => Access::Write,
@@ -448,22 +450,19 @@ impl Lane {
             .filter(|(_, free)| **free)
             .filter_map(|(place, _)| *place)
             .collect();
-        let (asked, over) = self.epochs(going())?;
-        txn.preload_epochs(asked, over)?;
-        let numbers = going().filter(|waiting| waiting.is_sociable()).count();
+        let (claimed, ended) = self.epochs(going())?;
+        txn.preload_epochs(claimed, ended)?;
+        let numbers = going().filter(|queued| queued.is_batchable()).count();
         txn.preload(&locks, &self.places(going())?, numbers)?;
-        let mut answers = Vec::with_capacity(batch.len());
-        for (waiting, free) in batch.iter().zip(&free) {
+        for (queued, free) in batch.iter_mut().zip(&free) {
             if !free {
-                answers.push(None);
                 continue;
             }
-            let answer = ledger::apply(&mut txn, &waiting.job.command);
-            if let Some(trouble) = txn.take_trouble() {
-                return Err(trouble);
+            let kept = ledger::apply(&mut txn, &mut queued.job).is_ok();
+            if let Some(failure) = txn.take_failure() {
+                return Err(failure);
             }
-            txn.end_command(answer.is_ok());
-            answers.push(Some(answer));
+            txn.end_command(kept);
         }
         let running: Vec<(EffectRow, Option<Stored>)> = txn
             .written_effects()
@@ -484,7 +483,7 @@ impl Lane {
                 }
             }
         }
-        Ok(answers)
+        Ok(free)
     }
 
     /// The places of the effects that these commands are about.
@@ -494,8 +493,8 @@ impl Lane {
     ) -> Result<Vec<EffectRow>, PgFailure> {
         let link = self.link()?;
         let mut places = Vec::new();
-        for waiting in batch {
-            if let Subject::Effect(name) = Subject::of(&waiting.job.command)
+        for queued in batch {
+            if let Subject::Effect(name) = Subject::of(&queued.job)
                 && let Some(id) = self.shared.namespaces.find(link, &name.namespace)?
             {
                 places.push((id, name.key));
@@ -510,21 +509,24 @@ impl Lane {
         batch: impl Iterator<Item = &'a QueuedJob>,
     ) -> Result<(Vec<EpochRow>, Option<EpochRow>), PgFailure> {
         let link = self.link()?;
-        let (mut asked, mut over) = (Vec::new(), None);
-        for waiting in batch {
-            match &waiting.job.command {
-                Command::Claim { name, ask: Ask { bound: Some(bound), .. } } => {
+        let (mut claimed, mut ended) = (Vec::new(), None);
+        for queued in batch {
+            match &queued.job {
+                Job::Claim(job) => {
+                    let Claim { name, ask: Ask { bound: Some(bound), .. } } = &job.command else {
+                        continue;
+                    };
                     let id = self.shared.namespaces.find(link, &name.namespace)?;
-                    asked.extend(id.map(|id| (id, bound.domain.clone())));
+                    claimed.extend(id.map(|id| (id, bound.domain.clone())));
                 }
-                Command::Advance { namespace, domain, .. } => {
-                    let id = self.shared.namespaces.find(link, namespace)?;
-                    over = id.map(|id| (id, domain.clone()));
+                Job::Advance(job) => {
+                    let id = self.shared.namespaces.find(link, &job.command.namespace)?;
+                    ended = id.map(|id| (id, job.command.domain.clone()));
                 }
                 _ => {}
             }
         }
-        Ok((asked, over))
+        Ok((claimed, ended))
     }
 
     /// The lock of each command, if it is known beforehand.
@@ -536,9 +538,10 @@ impl Lane {
         };
         batch
             .iter()
-            .map(|waiting| match &waiting.job.command {
-                Command::Claim { name, ask } => lock_of(name, ask.lock),
-                Command::Settle { name, .. } => {
+            .map(|queued| match &queued.job {
+                Job::Claim(job) => lock_of(&job.command.name, job.command.ask.lock),
+                Job::Settle(job) => {
+                    let name = &job.command.name;
                     let id = self.shared.namespaces.find(link, &name.namespace)?;
                     let running = self.shared.running();
                     let row = id.and_then(|id| running.get(&(id, name.key)));
@@ -568,30 +571,30 @@ impl Lane {
         hints.sort_unstable();
         hints.dedup();
         let had = lock::hint(link, &hints)?;
-        let free = |waiting: &QueuedJob, place: &Option<LockRow>| match place {
-            Some(place) => waiting.put_off >= HINTS || had.contains(&hint(place)),
+        let free = |queued: &QueuedJob, place: &Option<LockRow>| match place {
+            Some(place) => queued.wait.put_off >= HINTS || had.contains(&hint(place)),
             None => true,
         };
-        Ok(batch.iter().zip(wanted).map(|(waiting, place)| free(waiting, place)).collect())
+        Ok(batch.iter().zip(wanted).map(|(queued, place)| free(queued, place)).collect())
     }
 }
 
-fn is_claim(waiting: &QueuedJob) -> bool {
-    matches!(waiting.job.command, Command::Claim { .. })
+fn is_claim(queued: &QueuedJob) -> bool {
+    matches!(queued.job, Job::Claim(_))
 }
 
-fn is_bound(command: &Command) -> bool {
-    matches!(command, Command::Claim { ask: Ask { bound: Some(_), .. }, .. })
+fn is_bound(job: &Job) -> bool {
+    matches!(job, Job::Claim(job) if job.command.ask.bound.is_some())
 }
 
 /// Whether a command may be carried out twice without harm.
-fn is_idempotent(command: &Command) -> bool {
+fn is_idempotent(job: &Job) -> bool {
     !matches!(
-        command,
-        Command::Reconcile { .. }
-            | Command::Resolve { .. }
-            | Command::RegisterStep { .. }
-            | Command::RolledBack { .. }
-            | Command::Reset { .. }
+        job,
+        Job::Reconcile(_)
+            | Job::Resolve(_)
+            | Job::RegisterStep(_)
+            | Job::RolledBack(_)
+            | Job::Reset(_)
     )
 }

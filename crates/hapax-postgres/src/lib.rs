@@ -31,6 +31,7 @@ mod quick;
 mod reader;
 mod result_index;
 mod route;
+mod statements;
 mod step;
 mod store;
 mod token;

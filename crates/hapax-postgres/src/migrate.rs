@@ -8,11 +8,11 @@
 //! Refused and left as they are: a newer version, and a ledger of a development version of hapax
 //! from before 0.1.0, whose numbers meant other schemas.
 
-use hapax_core::planted::{Bug, planted};
 use hapax_store::StoreError;
 
 use crate::connect::Link;
 use crate::error::PgFailure;
+use crate::statements;
 
 macro_rules! migrations {
     ($($name:literal),+ $(,)?) => {
@@ -118,10 +118,7 @@ fn apply(link: &Link, migrations: &[(&str, &str)]) -> Result<usize, PgFailure> {
     let from = version(link)?.unwrap_or(0);
     link.run(GROUND)?;
     for (number, (name, sql)) in (1..).zip(migrations).skip(from) {
-        match planted(Bug::QuickUnconditional) {
-            true => link.run(&sql.replace("AND e.entry = s.entry AND e.state = 0", ""))?,
-            false => link.run(sql)?,
-        }
+        link.run(&statements::filled(sql))?;
         link.run(&applied(number, name))?;
     }
     link.run("COMMIT")?;
@@ -136,7 +133,7 @@ fn applied(number: usize, name: &str) -> String {
 pub fn script() -> String {
     let mut script = format!("BEGIN;\n{GROUND}\n");
     for (number, (name, sql)) in (1..).zip(MIGRATIONS) {
-        script += sql;
+        script += &statements::filled(sql);
         script += &applied(number, name);
     }
     script + "COMMIT;\n"

@@ -88,8 +88,8 @@ impl PgTxn<'_> {
         id: &str,
     ) -> Result<Option<String>, PgFailure> {
         let Some(number) = self.namespaces.find(self.link, namespace)? else { return Ok(None) };
-        let asked = (number, id.to_owned());
-        if let Some(version) = self.ontologies.get(&asked) {
+        let row = (number, id.to_owned());
+        if let Some(version) = self.ontologies.get(&row) {
             return Ok(version.clone());
         }
         // A shared lock: a transaction that changes the ontology waits for ours, or we see its
@@ -102,7 +102,7 @@ impl PgTxn<'_> {
         };
         let rows = self.link.often((sql, &[(&number, Type::INT4), (&id, Type::TEXT)]))?;
         let version = rows.first().map(|row| row.try_get(0)).transpose()?;
-        self.ontologies.insert(asked, version.clone());
+        self.ontologies.insert(row, version.clone());
         Ok(version)
     }
 

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use hapax_core::epoch::Domain;
 use hapax_core::lease::LeaseId;
 use hapax_core::name::{Name, Namespace};
-use hapax_store::{Command, Job, StoreError};
+use hapax_store::{Job, Pending, Request, StoreError};
 
 /// The subject of a command.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -23,44 +23,50 @@ pub(crate) enum Subject {
 }
 
 impl Subject {
-    pub(crate) fn of(command: &Command) -> Self {
-        match command {
-            Command::Claim { name, .. }
-            | Command::Settle { name, .. }
-            | Command::Reconcile { name, .. }
-            | Command::Resolve { name, .. }
-            | Command::RegisterStep { name, .. }
-            | Command::RolledBack { name, .. }
-            | Command::Reset { name, .. } => Self::Effect(name.clone()),
-            Command::OpenLease { id, .. }
-            | Command::RenewLease { id, .. }
-            | Command::CloseLease { id } => Self::Lease(*id),
-            Command::Share { lease, .. }
-            | Command::Retire { lease }
-            | Command::Dispatch { lease, .. } => Self::Outbox(*lease),
-            Command::Advance { namespace, domain, .. } => {
-                Self::Epoch(namespace.clone(), domain.clone())
+    pub(crate) fn of(job: &Job) -> Self {
+        match job {
+            Job::Claim(job) => Self::Effect(job.command.name.clone()),
+            Job::Settle(job) => Self::Effect(job.command.name.clone()),
+            Job::Reconcile(job) => Self::Effect(job.command.name.clone()),
+            Job::Resolve(job) => Self::Effect(job.command.name.clone()),
+            Job::RegisterStep(job) => Self::Effect(job.command.name.clone()),
+            Job::RolledBack(job) => Self::Effect(job.command.name.clone()),
+            Job::Reset(job) => Self::Effect(job.command.name.clone()),
+            Job::OpenLease(job) => Self::Lease(job.command.id),
+            Job::RenewLease(job) => Self::Lease(job.command.id),
+            Job::CloseLease(job) => Self::Lease(job.command.id),
+            Job::Share(job) => Self::Outbox(job.command.lease),
+            Job::Retire(job) => Self::Outbox(job.command.lease),
+            Job::Dispatch(job) => Self::Outbox(job.command.lease),
+            Job::Advance(job) => {
+                Self::Epoch(job.command.namespace.clone(), job.command.domain.clone())
             }
-            Command::Expire { .. }
-            | Command::Sweep { .. }
-            | Command::Seal { .. }
-            | Command::Admit(_)
-            | Command::Revoke { .. }
-            | Command::Configure(_)
-            | Command::Register(_)
-            | Command::Declare { .. }
-            | Command::Keep { .. }
-            | Command::Attend(_)
-            | Command::Evict { .. }
-            | Command::Pause { .. }
-            | Command::Redrive(_) => Self::Pass,
+            Job::Expire(_)
+            | Job::Sweep(_)
+            | Job::Seal(_)
+            | Job::AdmitToken(_)
+            | Job::Revoke(_)
+            | Job::Configure(_)
+            | Job::Register(_)
+            | Job::Declare(_)
+            | Job::PutOntology(_)
+            | Job::RecordAccesses(_)
+            | Job::Evict(_)
+            | Job::Pause(_)
+            | Job::Redrive(_) => Self::Pass,
         }
     }
 }
 
-/// A queued command.
-pub(crate) struct QueuedJob {
-    pub(crate) job: Job,
+/// A queued command, of any kind or of one.
+pub(crate) struct QueuedJob<J = Job> {
+    pub(crate) job: J,
+    pub(crate) wait: Wait,
+}
+
+/// How long a command has waited, and how long it has to wait.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Wait {
     /// When it was queued.
     pub(crate) since: Instant,
     /// When it may be retried, if it was put off.
@@ -71,18 +77,25 @@ pub(crate) struct QueuedJob {
 
 impl QueuedJob {
     pub(crate) fn new(job: Job) -> Self {
-        Self { job, since: Instant::now(), not_before: None, put_off: 0 }
+        Self { job, wait: Wait { since: Instant::now(), not_before: None, put_off: 0 } }
     }
 
     /// Whether it can share a transaction with other commands.
-    pub(crate) fn is_sociable(&self) -> bool {
-        matches!(self.job.command, Command::Claim { .. } | Command::Settle { .. })
+    pub(crate) fn is_batchable(&self) -> bool {
+        matches!(self.job, Job::Claim(_) | Job::Settle(_))
+    }
+}
+
+impl<R: Request> QueuedJob<Pending<R>> {
+    /// The same command among others of any kind.
+    pub(crate) fn untyped(self) -> QueuedJob {
+        QueuedJob { job: R::job(self.job), wait: self.wait }
     }
 }
 
 #[derive(Default)]
 struct State {
-    waiting: VecDeque<QueuedJob>,
+    queued: VecDeque<QueuedJob>,
     busy: HashSet<Subject>,
     idle: usize,
     closed: bool,
@@ -110,9 +123,9 @@ impl Queue {
             drop(state);
             return refuse(jobs, &error);
         }
-        let before = state.waiting.len();
-        state.waiting.extend(jobs);
-        if state.idle > 0 && state.waiting.len() > before {
+        let before = state.queued.len();
+        state.queued.extend(jobs);
+        if state.idle > 0 && state.queued.len() > before {
             self.ready.notify_one();
         }
     }
@@ -122,7 +135,7 @@ impl Queue {
     pub(crate) fn enter(&self, subject: &Subject) -> bool {
         let mut state = self.lock();
         let open = !state.closed && state.stopped.is_none();
-        open && state.waiting.is_empty() && state.busy.insert(subject.clone())
+        open && state.queued.is_empty() && state.busy.insert(subject.clone())
     }
 
     /// Puts commands back at the front, in their order, and frees their subjects.
@@ -136,8 +149,8 @@ impl Queue {
             return refuse(jobs, &error);
         }
         for job in jobs.into_iter().rev() {
-            state.busy.remove(&Subject::of(&job.job.command));
-            state.waiting.push_front(job);
+            state.busy.remove(&Subject::of(&job.job));
+            state.queued.push_front(job);
         }
         self.ready.notify_one();
     }
@@ -150,12 +163,12 @@ impl Queue {
         loop {
             let batch = state.select(most);
             if !batch.is_empty() {
-                if state.idle > 0 && !state.waiting.is_empty() {
+                if state.idle > 0 && !state.queued.is_empty() {
                     self.ready.notify_one();
                 }
                 return Some(batch);
             }
-            if state.closed && state.waiting.is_empty() {
+            if state.closed && state.queued.is_empty() {
                 return None;
             }
             if !state.closed && lingered.elapsed() < LINGER {
@@ -165,7 +178,7 @@ impl Queue {
                 continue;
             }
             state.idle += 1;
-            state = if state.waiting.iter().any(|waiting| waiting.not_before.is_some()) {
+            state = if state.queued.iter().any(|queued| queued.wait.not_before.is_some()) {
                 let woken = self.ready.wait_timeout(state, TICK);
                 woken.unwrap_or_else(|poisoned| poisoned.into_inner()).0
             } else {
@@ -181,7 +194,7 @@ impl Queue {
         for subject in subjects {
             state.busy.remove(subject);
         }
-        if state.idle > 0 && !state.waiting.is_empty() {
+        if state.idle > 0 && !state.queued.is_empty() {
             self.ready.notify_one();
         }
     }
@@ -190,9 +203,9 @@ impl Queue {
     pub(crate) fn stop(&self, error: &StoreError) {
         let mut state = self.lock();
         state.stopped = Some(error.clone());
-        let waiting = std::mem::take(&mut state.waiting);
+        let queued = std::mem::take(&mut state.queued);
         drop(state);
-        refuse(waiting, error);
+        refuse(queued, error);
     }
 
     /// The error that stopped the queue, if one did.
@@ -216,8 +229,9 @@ impl Queue {
 }
 
 fn refuse(jobs: impl IntoIterator<Item = QueuedJob>, error: &StoreError) {
-    for waiting in jobs {
-        let _ = waiting.job.reply.send(Err(error.clone()));
+    for mut queued in jobs {
+        queued.job.fail(error.clone());
+        queued.job.reply();
     }
 }
 
@@ -227,26 +241,26 @@ impl State {
         let mut passed = VecDeque::new();
         let mut passed_over = HashSet::new();
         let mut now = None;
-        while let Some(waiting) = self.waiting.pop_front() {
+        while let Some(queued) = self.queued.pop_front() {
             let early =
-                waiting.not_before.is_some_and(|at| at > *now.get_or_insert_with(Instant::now));
-            let subject = Subject::of(&waiting.job.command);
+                queued.wait.not_before.is_some_and(|at| at > *now.get_or_insert_with(Instant::now));
+            let subject = Subject::of(&queued.job);
             let free = !early && !self.busy.contains(&subject) && !passed_over.contains(&subject);
-            if !free || (!waiting.is_sociable() && !batch.is_empty()) {
+            if !free || (!queued.is_batchable() && !batch.is_empty()) {
                 // A command does not overtake another one about the same subject.
                 passed_over.insert(subject);
-                passed.push_back(waiting);
+                passed.push_back(queued);
                 continue;
             }
             self.busy.insert(subject);
-            let alone = !waiting.is_sociable();
-            batch.push(waiting);
+            let alone = !queued.is_batchable();
+            batch.push(queued);
             if alone || batch.len() == most {
                 break;
             }
         }
-        passed.append(&mut self.waiting);
-        self.waiting = passed;
+        passed.append(&mut self.queued);
+        self.queued = passed;
         batch
     }
 }
@@ -258,27 +272,27 @@ mod tests {
     use hapax_core::effect::Report;
     use hapax_core::key::Key;
     use hapax_core::name::Namespace;
+    use hapax_store::command::{Settle, Sweep};
     use hapax_store::outbox::Attachments;
 
     fn settle(key: u8, attempt: u8) -> QueuedJob {
-        let command = Command::Settle {
+        let settle = Settle {
             name: Name { namespace: Namespace::default(), key: Key::from_bytes([key; 32]) },
             attempt: AttemptId::from_bytes([attempt; 16]),
             fence: None,
             report: Report::Failed(String::new()),
-            telling: Attachments::default(),
+            attachments: Attachments::default(),
         };
-        QueuedJob::new(Job { command, reply: tokio::sync::oneshot::channel().0 })
+        QueuedJob::new(Job::of(settle).0)
     }
 
     fn pass() -> QueuedJob {
-        let command = Command::Sweep { limit: 1 };
-        QueuedJob::new(Job { command, reply: tokio::sync::oneshot::channel().0 })
+        QueuedJob::new(Job::of(Sweep { limit: 1 }).0)
     }
 
     fn attempts(batch: &[QueuedJob]) -> Vec<u8> {
-        let attempt = |waiting: &QueuedJob| match &waiting.job.command {
-            Command::Settle { attempt, .. } => attempt.as_bytes()[0],
+        let attempt = |queued: &QueuedJob| match &queued.job {
+            Job::Settle(job) => job.command.attempt.as_bytes()[0],
             _ => 0,
         };
         batch.iter().map(attempt).collect()
@@ -293,7 +307,7 @@ mod tests {
         assert_eq!(attempts(&queue.take(10).unwrap()), [0], "a pass goes alone");
         queue.put_back(first);
         assert_eq!(attempts(&queue.take(2).unwrap()), [1, 3]);
-        queue.release(&[Subject::of(&settle(1, 1).job.command)]);
+        queue.release(&[Subject::of(&settle(1, 1).job)]);
         assert_eq!(attempts(&queue.take(10).unwrap()), [5, 2], "what was put back goes first");
     }
 

@@ -2,19 +2,18 @@
 //! its row is in the state that it should be in.
 
 use std::collections::HashMap;
-use std::sync::LazyLock;
 
 use hapax_core::attempt::Fence;
-use hapax_core::effect::{self, Effect, Grant, Report, Settled, State, Verdict};
+use hapax_core::effect::{Change, Effect, Settled, State, Verdict};
 use hapax_core::key::Key;
 use hapax_core::lease::LeaseId;
-use hapax_core::name::Name;
-use hapax_core::outcome::Outcome;
+use hapax_core::outcome::{Digest, Outcome};
 use hapax_core::planted::{Bug, planted};
 use hapax_core::time::{LeaseInstant, Now};
+use hapax_store::command::{Claim, Settle};
+use hapax_store::effect::{FirstGrant, plain_success};
 use hapax_store::failpoint::{Point, pass};
-use hapax_store::outbox::Attachments;
-use hapax_store::{Answer, Command, Limits};
+use hapax_store::{Job, Pending};
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
@@ -22,142 +21,128 @@ use crate::connect::{Link, Param};
 use crate::effect::{EffectRow, INLINE, Stored, bytes, safety};
 use crate::error::PgFailure;
 use crate::lane::Served;
-use crate::queue::{QueuedJob, Subject};
+use crate::queue::QueuedJob;
+use crate::statements::Statements;
 use crate::store::Shared;
 
-/// The statements for a batch without locks and journal notes, for one claim, and for one settle.
-const QUICK: &str = include_str!("sql/quick.sql");
-const CLAIM_ONE: &str = include_str!("sql/claim_one.sql");
-const SETTLE_ONE: &str = include_str!("sql/settle_one.sql");
-
-/// The first and the last as the harness plants them: without the check of the row's version.
-static UNCONDITIONAL: LazyLock<[String; 2]> = LazyLock::new(|| {
-    [
-        QUICK.replace("AND e.entry = s.entry AND e.state = 0", ""),
-        SETTLE_ONE.replace("AND e.entry = $4 AND e.state = 0", ""),
-    ]
-});
-
-/// The first, as a function call, for a session that is not ours.
+/// The statement for a batch without locks and journal notes, as a function call, for a session that
+/// is not ours.
 const CALL: &str =
     "SELECT * FROM hapax.quick($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14,
          $15, $16, $17)";
+
+/// The same for a batch with locks or journal notes.
+const CALL_WITH_LOCKS: &str =
+    "SELECT * FROM hapax.quick_with_locks($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13,
+         $14, $15, $16, $17, $18, $19, $20, $21, $22)";
 
 /// Commands that are written on the assumption of what their rows hold.
 pub(crate) struct Quick {
     now: Now,
     /// The bits of a lock's key that its advisory lock has.
     hints: u64,
-    claims: Vec<QuickOne<Grant>>,
-    settles: Vec<QuickOne<Vec<u8>>>,
+    claims: Vec<QuickClaim>,
+    settles: Vec<QuickSettle>,
     /// Commands whose rows must be read.
     pub(crate) rest: Vec<QueuedJob>,
 }
 
-struct QuickOne<T> {
-    waiting: QueuedJob,
+/// A claim of a key that should be new.
+struct QuickClaim {
+    queued: QueuedJob<Pending<Claim>>,
     place: EffectRow,
-    /// The row as it will be; for a settle, with the version that the stored row must still have.
-    row: Stored,
-    /// Its note in the journal.
-    note: Option<String>,
-    what: T,
+    grant: FirstGrant,
 }
 
-impl<T> QuickOne<T> {
-    /// Whether it has a lock or a note in the journal.
-    fn has_asides(&self) -> bool {
-        self.note.is_some() || self.row.effect.lock.is_some()
+/// A success of an effect that should still be running.
+struct QuickSettle {
+    queued: QueuedJob<Pending<Settle>>,
+    place: EffectRow,
+    /// The version that the stored row must still have.
+    entry: u64,
+    outcome: Outcome,
+    expires: Option<i64>,
+    lock: Option<i64>,
+}
+
+impl QuickClaim {
+    fn effect(&self) -> &Effect {
+        self.grant.effect()
     }
 
     fn lock(&self) -> Option<i64> {
-        self.row.effect.lock.map(|lock| lock.0 as i64)
+        self.effect().lock.map(|lock| lock.0 as i64)
+    }
+
+    fn note(&self) -> Option<&str> {
+        self.queued.job.command.ask.about.as_deref()
+    }
+
+    /// Whether it has a lock or a note in the journal.
+    fn has_asides(&self) -> bool {
+        self.lock().is_some() || self.note().is_some()
+    }
+}
+
+impl QuickSettle {
+    fn note(&self) -> Option<&str> {
+        self.queued.job.command.attachments.note.as_deref()
+    }
+
+    /// Whether it has a lock or a note in the journal.
+    fn has_asides(&self) -> bool {
+        self.lock.is_some() || self.note().is_some()
     }
 }
 
 impl Quick {
-    /// Asks core for the answer to each command, assuming a new key or the running effect. Takes
-    /// the commands whose answer is a write that the quick statement can make.
-    pub(crate) fn of(
-        shared: &Shared,
-        link: Option<&Link>,
-        batch: Vec<QueuedJob>,
-    ) -> Result<Self, (Vec<QueuedJob>, PgFailure)> {
-        let now = match link.ok_or_else(|| PgFailure::Lost("not connected".into())) {
-            Ok(link) => shared.clock.reckon(link),
-            Err(trouble) => Err(trouble),
-        };
-        let now = match now {
-            Ok(now) => now,
-            Err(trouble) => return Err((batch, trouble)),
-        };
+    /// Takes the commands whose answer follows from an absent or a running effect, and which the
+    /// quick statement can write.
+    pub(crate) fn of(shared: &Shared, now: Now, batch: Vec<QueuedJob>) -> Self {
         let (hints, claims, settles, rest) = (shared.hints(), Vec::new(), Vec::new(), Vec::new());
         let mut quick = Self { now, hints, claims, settles, rest };
-        for waiting in batch {
-            let known =
-                |name: &Name| shared.namespaces.known(&name.namespace).map(|id| (id, name.key));
-            let place = match Subject::of(&waiting.job.command) {
-                Subject::Effect(name) => known(&name),
-                _ => None,
-            };
-            match place {
-                Some(place) => quick.sort(shared, waiting, place),
-                None => quick.rest.push(waiting),
+        for QueuedJob { job, wait } in batch {
+            match job {
+                Job::Claim(job) => quick.take_claim(shared, QueuedJob { job, wait }),
+                Job::Settle(job) => quick.take_settle(shared, QueuedJob { job, wait }),
+                job => quick.rest.push(QueuedJob { job, wait }),
             }
         }
-        quick.claims.sort_unstable_by_key(|one| one.place);
-        quick.settles.sort_unstable_by_key(|one| one.place);
-        Ok(quick)
+        quick.claims.sort_unstable_by_key(|claim| claim.place);
+        quick.settles.sort_unstable_by_key(|settle| settle.place);
+        quick
     }
 
-    fn sort(&mut self, shared: &Shared, waiting: QueuedJob, place: EffectRow) {
-        let running = shared.running();
-        let row = running.get(&place);
-        match &waiting.job.command {
-            Command::Claim { ask, .. }
-                if row.is_none()
-                    && ask.bound.is_none()
-                    && ask.part.is_none()
-                    && fits(&ask.label, Limits::LABEL)
-                    && fits(&ask.about, Limits::NOTE) =>
-            {
-                if let (Verdict::Granted(grant), Some(change)) =
-                    effect::claim(self.now, None, ask, Fence(0))
-                {
-                    let (row, note) =
-                        (Stored { entry: 0, effect: change.effect }, ask.about.clone());
-                    self.claims.push(QuickOne { waiting, place, row, note, what: grant });
-                    return;
-                }
-            }
-            Command::Settle {
-                attempt,
-                fence,
-                report: report @ Report::Succeeded(outcome),
-                telling: Attachments { events, note, index_entry: None, part: None },
-                ..
-            } if events.is_empty()
-                && fits(note, Limits::NOTE)
-                && outcome.body().is_some_and(|body| body.len() <= INLINE) =>
-            {
-                if let Some(row) = row.filter(|row| row.effect.bound.is_none())
-                    && let (Settled::Recorded, Some(change)) = effect::settle(
-                        self.now,
-                        Some(&row.effect),
-                        (*attempt, *fence),
-                        report,
-                        None,
-                    )
-                {
-                    let (digest, note) = (outcome.digest().as_bytes().to_vec(), note.clone());
-                    let row = Stored { entry: row.entry, effect: change.effect };
-                    self.settles.push(QuickOne { waiting, place, row, note, what: digest });
-                    return;
-                }
-            }
-            _ => {}
+    fn take_claim(&mut self, shared: &Shared, queued: QueuedJob<Pending<Claim>>) {
+        let Claim { name, ask } = &queued.job.command;
+        let place = shared.namespaces.known(&name.namespace).map(|id| (id, name.key));
+        let place =
+            place.filter(|place| ask.part.is_none() && !shared.running().contains_key(place));
+        match place.and_then(|place| Some((place, FirstGrant::of(self.now, ask)?))) {
+            Some((place, grant)) => self.claims.push(QuickClaim { queued, place, grant }),
+            None => self.rest.push(queued.untyped()),
         }
-        self.rest.push(waiting);
+    }
+
+    fn take_settle(&mut self, shared: &Shared, queued: QueuedJob<Pending<Settle>>) {
+        let settle = &queued.job.command;
+        let place = shared.namespaces.known(&settle.name.namespace).map(|id| (id, settle.name.key));
+        let success = place.and_then(|place| {
+            let running = shared.running();
+            let row = running.get(&place)?;
+            let effect = plain_success(self.now, &row.effect, settle)?.effect;
+            let (expires, lock) = (effect.expires(), effect.lock);
+            let State::Succeeded(outcome) = effect.state else { return None };
+            let is_inline = outcome.body().is_some_and(|body| body.len() <= INLINE);
+            is_inline.then_some((place, row.entry, outcome, expires, lock))
+        });
+        match success {
+            Some((place, entry, outcome, expires, lock)) => {
+                let (expires, lock) = (expires.map(|at| at.0), lock.map(|lock| lock.0 as i64));
+                self.settles.push(QuickSettle { queued, place, entry, outcome, expires, lock });
+            }
+            None => self.rest.push(queued.untyped()),
+        }
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -171,8 +156,8 @@ impl Quick {
         pass(Point::QuickSent).map_err(PgFailure::lost)?;
         match taken {
             Err(PgFailure::Lost(_)) if planted(Bug::LostCommitIsDone) => {
-                let settles = self.settles.iter().map(|one| one.place);
-                Ok(settles.chain(self.claims.iter().map(|one| one.place)).zip(1..).collect())
+                let settles = self.settles.iter().map(|settle| settle.place);
+                Ok(settles.chain(self.claims.iter().map(|claim| claim.place)).zip(1..).collect())
             }
             taken => taken,
         }
@@ -193,31 +178,26 @@ impl Quick {
             .collect()
     }
 
-    fn settle_one(&self, link: &Link, one: &QuickOne<Vec<u8>>) -> Result<Vec<Row>, PgFailure> {
-        let row = &one.row;
-        let statement = match planted(Bug::QuickUnconditional) {
-            true => &UNCONDITIONAL[1],
-            false => SETTLE_ONE,
-        };
+    fn settle_one(&self, link: &Link, one: &QuickSettle) -> Result<Vec<Row>, PgFailure> {
         link.often((
-            statement,
+            &Statements::get().settle,
             &[
                 (&self.now.wall.0, Type::INT8),
                 (&one.place.0, Type::INT4),
                 (&&one.place.1.as_bytes()[..], Type::BYTEA),
-                (&(row.entry as i64), Type::INT8),
-                (&body(row), Type::BYTEA),
-                (&&one.what[..], Type::BYTEA),
-                (&row.effect.expires().map(|at| at.0), Type::INT8),
+                (&(one.entry as i64), Type::INT8),
+                (&one.outcome.body(), Type::BYTEA),
+                (&&one.outcome.digest().as_bytes()[..], Type::BYTEA),
+                (&one.expires, Type::INT8),
             ],
         ))
     }
 
-    fn claim_one(&self, link: &Link, one: &QuickOne<Grant>) -> Result<Vec<Row>, PgFailure> {
-        let effect = &one.row.effect;
+    fn claim_one(&self, link: &Link, one: &QuickClaim) -> Result<Vec<Row>, PgFailure> {
+        let effect = one.effect();
         let ((safety, settling), (lease, deadline)) = (safety(effect), running(effect));
         link.often((
-            CLAIM_ONE,
+            &Statements::get().claim,
             &[
                 (&self.now.wall.0, Type::INT8),
                 (&one.place.0, Type::INT4),
@@ -235,17 +215,20 @@ impl Quick {
     }
 
     fn write_all(&self, link: &Link) -> Result<Vec<Row>, PgFailure> {
-        let s_namespace: Vec<i32> = self.settles.iter().map(|one| one.place.0).collect();
-        let s_key: Vec<&[u8]> =
-            self.settles.iter().map(|one| &one.place.1.as_bytes()[..]).collect();
-        let s_entry: Vec<i64> = self.settles.iter().map(|one| one.row.entry as i64).collect();
-        let s_outcome: Vec<Option<&[u8]>> = self.settles.iter().map(|one| body(&one.row)).collect();
-        let s_digest: Vec<&[u8]> = self.settles.iter().map(|one| &one.what[..]).collect();
-        let s_expires: Vec<Option<i64>> =
-            self.settles.iter().map(|one| one.row.effect.expires().map(|at| at.0)).collect();
-        let effects = || self.claims.iter().map(|one| &one.row.effect);
-        let c_namespace: Vec<i32> = self.claims.iter().map(|one| one.place.0).collect();
-        let c_key: Vec<&[u8]> = self.claims.iter().map(|one| &one.place.1.as_bytes()[..]).collect();
+        let settles = || self.settles.iter();
+        let s_namespace: Vec<i32> = settles().map(|one| one.place.0).collect();
+        let s_key: Vec<&[u8]> = settles().map(|one| &one.place.1.as_bytes()[..]).collect();
+        let s_entry: Vec<i64> = settles().map(|one| one.entry as i64).collect();
+        let s_outcome: Vec<Option<&[u8]>> = settles().map(|one| one.outcome.body()).collect();
+        let digests: Vec<Digest> = settles().map(|one| one.outcome.digest()).collect();
+        let s_digest: Vec<&[u8]> = digests.iter().map(|digest| &digest.as_bytes()[..]).collect();
+        let s_expires: Vec<Option<i64>> = settles().map(|one| one.expires).collect();
+        let s_lock: Vec<Option<i64>> = settles().map(|one| one.lock).collect();
+        let s_note: Vec<Option<&str>> = settles().map(QuickSettle::note).collect();
+        let claims = || self.claims.iter();
+        let effects = || self.claims.iter().map(QuickClaim::effect);
+        let c_namespace: Vec<i32> = claims().map(|one| one.place.0).collect();
+        let c_key: Vec<&[u8]> = claims().map(|one| &one.place.1.as_bytes()[..]).collect();
         let c_fingerprint: Vec<&[u8]> = effects().map(|e| &e.fingerprint.as_bytes()[..]).collect();
         let c_safety: Vec<i16> = effects().map(|e| safety(e).0).collect();
         let c_settling: Vec<Option<i64>> = effects().map(|e| safety(e).1).collect();
@@ -257,8 +240,8 @@ impl Quick {
             leases.iter().map(|lease| lease.as_ref().map(|lease| &lease.as_bytes()[..])).collect();
         let c_deadline: Vec<Option<i64>> =
             effects().map(|e| running(e).1.map(|at| at.ms as i64)).collect();
-        let (s_lock, s_note) = asides(&self.settles);
-        let (c_lock, c_note) = asides(&self.claims);
+        let c_lock: Vec<Option<i64>> = claims().map(QuickClaim::lock).collect();
+        let c_note: Vec<Option<&str>> = claims().map(QuickClaim::note).collect();
         let now: Param<'_> = (&self.now.wall.0, Type::INT8);
         let settles: [Param<'_>; 6] = [
             (&s_namespace, Type::INT4_ARRAY),
@@ -280,8 +263,8 @@ impl Quick {
             (&c_lease, Type::BYTEA_ARRAY),
             (&c_deadline, Type::INT8_ARRAY),
         ];
-        if self.settles.iter().any(QuickOne::has_asides)
-            || self.claims.iter().any(QuickOne::has_asides)
+        if self.settles.iter().any(QuickSettle::has_asides)
+            || self.claims.iter().any(QuickClaim::has_asides)
         {
             let hints: Param<'_> = (&(self.hints as i64), Type::INT8);
             let s_asides: [Param<'_>; 2] =
@@ -289,17 +272,9 @@ impl Quick {
             let c_asides: [Param<'_>; 2] =
                 [(&c_lock, Type::INT8_ARRAY), (&c_note, Type::TEXT_ARRAY)];
             let all = [&[now, hints][..], &settles, &s_asides, &claims, &c_asides].concat();
-            link.often((
-                "SELECT * FROM hapax.quick_with_locks($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11,
-                     $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22)",
-                &all,
-            ))
+            link.often((CALL_WITH_LOCKS, &all))
         } else {
-            let statement = match planted(Bug::QuickUnconditional) {
-                _ if !link.is_ours() => CALL,
-                true => &UNCONDITIONAL[0],
-                false => QUICK,
-            };
+            let statement = if link.is_ours() { &Statements::get().batch } else { CALL };
             link.often((statement, &[&[now][..], &settles, &claims].concat()))
         }
     }
@@ -312,50 +287,31 @@ impl Quick {
         served: &mut Served,
     ) {
         let taken: HashMap<EffectRow, u64> = taken.iter().copied().collect();
-        for one in self.settles.drain(..) {
-            match taken.get(&one.place) {
-                Some(_) => {
-                    shared.running().remove(&one.place);
-                    served.answer(one.waiting.job, Ok(Answer::Settle(Settled::Recorded)));
-                }
-                None => self.rest.push(one.waiting),
+        for QuickSettle { mut queued, place, .. } in self.settles.drain(..) {
+            if taken.contains_key(&place) {
+                shared.running().remove(&place);
+                queued.job.answer(Ok(Settled::Recorded));
+                served.answer(Job::Settle(queued.job));
+            } else {
+                self.rest.push(queued.untyped());
             }
         }
-        for one in self.claims.drain(..) {
-            match taken.get(&one.place) {
-                Some(entry) => {
-                    let (fence, mut effect) = (Fence(*entry), one.row.effect);
-                    effect.fence = fence;
-                    shared.remember(one.place, Stored { entry: *entry, effect });
-                    let verdict = Verdict::Granted(Grant { fence, ..one.what });
-                    served.answer(one.waiting.job, Ok(Answer::Claim(verdict)));
-                }
-                None => self.rest.push(one.waiting),
+        for QuickClaim { mut queued, place, grant } in self.claims.drain(..) {
+            if let Some(entry) = taken.get(&place) {
+                let (grant, Change { effect, .. }) = grant.under(Fence(*entry));
+                shared.remember(place, Stored { entry: *entry, effect });
+                queued.job.answer(Ok(Verdict::Granted(grant)));
+                served.answer(Job::Claim(queued.job));
+            } else {
+                self.rest.push(queued.untyped());
             }
         }
     }
 
     pub(crate) fn into_all(self) -> Vec<QueuedJob> {
-        let settles = self.settles.into_iter().map(|one| one.waiting);
-        let claims = self.claims.into_iter().map(|one| one.waiting);
+        let settles = self.settles.into_iter().map(|one| one.queued.untyped());
+        let claims = self.claims.into_iter().map(|one| one.queued.untyped());
         settles.chain(claims).chain(self.rest).collect()
-    }
-}
-
-/// The locks and the journal notes.
-fn asides<T>(ones: &[QuickOne<T>]) -> (Vec<Option<i64>>, Vec<Option<&str>>) {
-    ones.iter().map(|one| (one.lock(), one.note.as_deref())).unzip()
-}
-
-fn fits(text: &Option<String>, most: usize) -> bool {
-    text.as_ref().is_none_or(|text| text.len() <= most)
-}
-
-/// The outcome's body, which is in the row.
-fn body(row: &Stored) -> Option<&[u8]> {
-    match &row.effect.state {
-        State::Succeeded(outcome) => Outcome::body(outcome),
-        _ => None,
     }
 }
 

@@ -37,8 +37,8 @@ pub(crate) fn run(shared: &Arc<Shared>, queue: &Arc<Mutex<Receiver<Reading>>>) {
                     tracing::debug!("a read could not be ended");
                 }
             }
-            Err(trouble) => {
-                let error = trouble.into_store_error();
+            Err(failure) => {
+                let error = failure.into_store_error();
                 for reading in readings {
                     reading(Err(error.clone()));
                 }
@@ -65,8 +65,8 @@ fn serve(shared: &Shared, link: &Link, reading: Reading) {
         Ok(now) => {
             reading(Ok(&mut PgTxn::new(link, &shared.namespaces, now, Access::Look)));
         }
-        Err(trouble) => {
-            let error: StoreError = trouble.into_store_error();
+        Err(failure) => {
+            let error: StoreError = failure.into_store_error();
             reading(Err(error));
         }
     }

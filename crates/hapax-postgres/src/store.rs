@@ -219,7 +219,7 @@ impl Store for PgStore {
         let many = Handle::try_current()
             .is_ok_and(|runtime| runtime.runtime_flavor() == RuntimeFlavor::MultiThread);
         let (true, Ok(mut lane)) = (many, self.here.try_lock()) else { return Some(job) };
-        if !self.shared.queue.enter(&Subject::of(&job.command)) {
+        if !self.shared.queue.enter(&Subject::of(&job)) {
             return Some(job);
         }
         tokio::task::block_in_place(|| lane.carry_out(vec![QueuedJob::new(job)]));

@@ -54,7 +54,7 @@ pub(crate) struct PgTxn<'a> {
     pub(crate) staged: Writes,
     pub(crate) numbers: VecDeque<u64>,
     /// Why a read or write failed; the lane that runs the transaction takes it.
-    trouble: Option<PgFailure>,
+    failure: Option<PgFailure>,
 }
 
 /// The rows that were read, each when a command first asked for it.
@@ -84,7 +84,7 @@ impl<'a> PgTxn<'a> {
             written: Writes::default(),
             staged: Writes::default(),
             numbers: VecDeque::new(),
-            trouble: None,
+            failure: None,
         }
     }
 
@@ -125,8 +125,8 @@ impl<'a> PgTxn<'a> {
     }
 
     /// Why the last command failed, if the database was the reason.
-    pub(crate) fn take_trouble(&mut self) -> Option<PgFailure> {
-        self.trouble.take()
+    pub(crate) fn take_failure(&mut self) -> Option<PgFailure> {
+        self.failure.take()
     }
 
     /// The effects that commands have written, with their versions.
@@ -181,14 +181,14 @@ impl<'a> PgTxn<'a> {
 
     /// Keeps the reason of a failure for the lane that runs the transaction.
     pub(crate) fn noting<T>(&mut self, result: Result<T, PgFailure>) -> Result<T, StoreError> {
-        result.map_err(|trouble| {
-            let error = match &trouble {
+        result.map_err(|failure| {
+            let error = match &failure {
                 PgFailure::Lost(text) | PgFailure::Busy(text) => {
                     StoreError::Unavailable(text.clone())
                 }
                 PgFailure::Refused(error) => error.clone(),
             };
-            self.trouble = Some(trouble);
+            self.failure = Some(failure);
             error
         })
     }

@@ -25,11 +25,13 @@ use hapax_postgres::{Options, PgStore, tokio_postgres};
 use hapax_sqlite::SqliteStore;
 use hapax_store::outbox::{Attachments, Emission, RecordFilter, RecordStatus, Routing};
 use hapax_store::{
-    Answer, Clock, Command, ManualClock, MemoryStore, Step, Store, StoreError, call, read,
+    Clock, Job, ManualClock, MemoryStore, Request, Step, Store, StoreError, call, command, read,
 };
 use hapax_testkit::Postgres;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
+use tokio::runtime::Runtime;
+use tokio_postgres::Client;
 
 const TERM_MS: u64 = 9_000;
 
@@ -167,7 +169,7 @@ fn route(stores: &[&dyn Store]) {
     let routes = vec![Route { event, dataset, sinks: vec![sink("one"), sink("two")] }];
     let routing = Routing { sinks, routes };
     for store in stores {
-        wait(call(*store, Command::Configure(routing.clone()))).expect("routes");
+        wait(call(*store, command::Configure(routing.clone()))).expect("routes");
     }
 }
 
@@ -175,7 +177,7 @@ fn lease(n: u8) -> LeaseId {
     LeaseId::from_bytes([n + 1; 16])
 }
 
-/// Turns acts into commands, with attempts that are the same on every store.
+/// Turns acts into jobs, whose commands name attempts that are the same on every store.
 #[derive(Default)]
 struct Script {
     claims: u8,
@@ -191,18 +193,18 @@ impl Script {
         at.map_or(AttemptId::from_bytes([255; 16]), |at| attempts[at])
     }
 
-    fn command(&mut self, clock: &ManualClock, act: &Act) -> Option<Command> {
+    fn job(&mut self, clock: &ManualClock, act: &Act) -> Option<Job> {
         let by = || ("ann".to_owned(), "looked".to_owned());
         Some(match *act {
             Act::Pass { .. } | Act::Jump { .. } => return None,
-            Act::Open { lease: n } => Command::OpenLease {
+            Act::Open { lease: n } => job(command::OpenLease {
                 id: lease(n),
                 term_ms: TERM_MS,
                 holder: format!("holder {n}"),
                 forgetful: false,
-            },
-            Act::Renew { lease: n } => Command::RenewLease { id: lease(n), seen: 0 },
-            Act::Close { lease: n } => Command::CloseLease { id: lease(n) },
+            }),
+            Act::Renew { lease: n } => job(command::RenewLease { id: lease(n), seen: 0 }),
+            Act::Close { lease: n } => job(command::CloseLease { id: lease(n) }),
             Act::Claim { key, payload, safety, lock, epoch, ttl, deadline, lease: n } => {
                 self.claims += 1;
                 let attempt = AttemptId::from_bytes([self.claims; 16]);
@@ -234,7 +236,7 @@ impl Script {
                         body: vec![key, self.claims],
                     }),
                 };
-                Command::Claim { name: name(key), ask }
+                job(command::Claim { name: name(key), ask })
             }
             Act::Settle { key, back, report } => {
                 let report = match report {
@@ -246,19 +248,19 @@ impl Script {
                     _ => Report::Succeeded("done".into()),
                 };
                 let (name, attempt) = (name(key), self.attempt(key, back));
-                Command::Settle {
+                job(command::Settle {
                     name,
                     attempt,
                     fence: None,
                     report,
-                    telling: Attachments {
+                    attachments: Attachments {
                         events: events(key),
                         note: Some(format!("{key} is done")),
                         ..Attachments::default()
                     },
-                }
+                })
             }
-            Act::Reconcile { key, back, finding } => Command::Reconcile {
+            Act::Reconcile { key, back, finding } => job(command::Reconcile {
                 name: name(key),
                 attempt: self.attempt(key, back),
                 fence: Fence(0),
@@ -268,7 +270,7 @@ impl Script {
                     1 => Finding::CannotTell("503".into()),
                     _ => Finding::Happened("found".into()),
                 },
-            },
+            }),
             Act::Resolve { key, back, resolution } => {
                 let (actor, note) = by();
                 let resolution = match resolution {
@@ -278,60 +280,89 @@ impl Script {
                     _ => Resolution::Happened("seen".into()),
                 };
                 let seen = Seen { attempt: self.attempt(key, back), state: StateName::Running };
-                Command::Resolve { name: name(key), seen, resolution, actor, note }
+                job(command::Resolve { name: name(key), seen, resolution, actor, note })
             }
-            Act::Step { key, back } => Command::RegisterStep {
+            Act::Step { key, back } => job(command::RegisterStep {
                 name: name(key),
                 attempt: self.attempt(key, back),
                 step: Step { name: "undo".into(), payload: vec![1, 2, 3] },
                 nth: None,
-            },
+            }),
             Act::RolledBack { key, back } => {
-                Command::RolledBack { name: name(key), attempt: self.attempt(key, back) }
+                job(command::RolledBack { name: name(key), attempt: self.attempt(key, back) })
             }
             Act::Reset { key, back } => {
                 let (actor, note) = by();
                 let seen = Seen { attempt: self.attempt(key, back), state: StateName::Running };
-                Command::Reset { name: name(key), seen, actor, note }
+                job(command::Reset { name: name(key), seen, actor, note })
             }
             Act::Advance { by: steps } => {
                 let ((actor, reason), seen) = (by(), self.epoch);
                 self.epoch += u64::from(steps);
                 let (namespace, to) = (Namespace::default(), self.epoch);
-                Command::Advance { namespace, domain: domain(), seen, to, actor, reason }
+                job(command::Advance { namespace, domain: domain(), seen, to, actor, reason })
             }
-            Act::Expire => Command::Expire { limit: 100 },
-            Act::Sweep => Command::Sweep { limit: 100 },
+            Act::Expire => job(command::Expire { limit: 100 }),
+            Act::Sweep => job(command::Sweep { limit: 100 }),
         })
     }
 }
 
-/// The command with the fence that this store gave and the state that it shows. Each store has numbers
-/// of its own.
-fn aimed(store: &dyn Store, command: &Command) -> Command {
-    let mut command = command.clone();
-    let shown = |name: &Name| {
-        let name = name.clone();
-        wait(read(store, move |view| view.effects(&[name]))).expect("an effect").remove(0)
-    };
-    match &mut command {
-        Command::Reconcile { name, fence, .. } => {
-            *fence = shown(name).map_or(Fence(0), |effect| effect.fence);
+fn job(command: impl Request) -> Job {
+    Job::of(command).0
+}
+
+/// The answer of a store to a command that names the fence which this store gave, and the state that
+/// it shows: each store has numbers of its own.
+fn answer(store: &dyn Store, job: &Job) -> String {
+    match job {
+        Job::OpenLease(job) => told(store, &job.command),
+        Job::RenewLease(job) => told(store, &job.command),
+        Job::CloseLease(job) => told(store, &job.command),
+        Job::Claim(job) => verdict(wait(call(store, job.command.clone()))),
+        Job::Settle(job) => told(store, &fenced(store, &job.command)),
+        Job::Reconcile(job) => {
+            let fence = shown(store, &job.command.name).map_or(Fence(0), |effect| effect.fence);
+            told(store, &command::Reconcile { fence, ..job.command.clone() })
         }
-        Command::Settle { name, attempt, fence, .. } => {
-            let (of, by) = (name.clone(), *attempt);
-            let entries = wait(read(store, move |view| view.entries(Some(&of), 0, 10_000)));
-            let granted = |entry: &&Entry| entry.event == Granted && entry.attempt == by;
-            let entries = entries.expect("a journal");
-            let entry = entries.iter().rev().find(granted);
-            *fence = Some(Fence(entry.map_or(0, |entry| entry.id)));
+        Job::Resolve(job) => {
+            let seen = seen(store, &job.command.name, job.command.seen);
+            told(store, &command::Resolve { seen, ..job.command.clone() })
         }
-        Command::Resolve { name, seen, .. } | Command::Reset { name, seen, .. } => {
-            seen.state = shown(name).map_or(seen.state, |effect| effect.state.name());
+        Job::RegisterStep(job) => told(store, &job.command),
+        Job::RolledBack(job) => told(store, &job.command),
+        Job::Reset(job) => {
+            let seen = seen(store, &job.command.name, job.command.seen);
+            told(store, &command::Reset { seen, ..job.command.clone() })
         }
-        _ => {}
+        Job::Advance(job) => told(store, &job.command),
+        Job::Expire(job) => told(store, &job.command),
+        Job::Sweep(job) => told(store, &job.command),
+        other => panic!("no act leads to {other:?}"),
     }
-    command
+}
+
+fn shown(store: &dyn Store, name: &Name) -> Option<Effect> {
+    let name = name.clone();
+    wait(read(store, move |view| view.effects(&[name]))).expect("an effect").remove(0)
+}
+
+fn seen(store: &dyn Store, name: &Name, seen: Seen) -> Seen {
+    Seen { state: shown(store, name).map_or(seen.state, |effect| effect.state.name()), ..seen }
+}
+
+/// The settle with the fence of its attempt's newest grant.
+fn fenced(store: &dyn Store, settle: &command::Settle) -> command::Settle {
+    let (name, by) = (settle.name.clone(), settle.attempt);
+    let entries = wait(read(store, move |view| view.entries(Some(&name), 0, 10_000)));
+    let granted = |entry: &&Entry| entry.event == Granted && entry.attempt == by;
+    let entries = entries.expect("a journal");
+    let entry = entries.iter().rev().find(granted);
+    command::Settle { fence: Some(Fence(entry.map_or(0, |entry| entry.id))), ..settle.clone() }
+}
+
+fn told<R: Request>(store: &dyn Store, command: &R) -> String {
+    plain(wait(call(store, command.clone())))
 }
 
 fn wait<T>(future: impl Future<Output = T>) -> T {
@@ -346,13 +377,20 @@ fn wait<T>(future: impl Future<Output = T>) -> T {
     }
 }
 
-/// An answer without the parts that may differ: fences have gaps, and errors have other texts.
-fn plain(answer: Result<Answer, StoreError>) -> String {
-    match answer {
-        Ok(Answer::Claim(Verdict::Granted(grant))) => {
+/// A verdict without the parts that may differ: fences have gaps.
+fn verdict(verdict: Result<Verdict, StoreError>) -> String {
+    match verdict {
+        Ok(Verdict::Granted(grant)) => {
             format!("granted {} for the {}. time", grant.attempt, grant.nth)
         }
-        Ok(Answer::Claim(Verdict::Replayed { outcome, .. })) => format!("replayed {outcome:?}"),
+        Ok(Verdict::Replayed { outcome, .. }) => format!("replayed {outcome:?}"),
+        verdict => plain(verdict),
+    }
+}
+
+/// An answer without the parts that may differ: errors have other texts.
+fn plain<T: std::fmt::Debug>(answer: Result<T, StoreError>) -> String {
+    match answer {
         Ok(answer) => format!("{answer:?}"),
         Err(error) => error.code().to_owned(),
     }
@@ -394,7 +432,7 @@ fn pass(stores: &[&dyn Store], clock: &ManualClock, act: &Act) {
             for _ in 0..ms / 3_000 {
                 clock.advance(3_000);
                 for store in stores {
-                    let beat = Command::RenewLease { id: LeaseId::from_bytes([99; 16]), seen: 0 };
+                    let beat = command::RenewLease { id: LeaseId::from_bytes([99; 16]), seen: 0 };
                     wait(call(*store, beat)).expect("a beat");
                 }
             }
@@ -455,8 +493,8 @@ fn every_store_gives_the_same_answers() {
         let mut script = Script::default();
         for act in &acts {
             pass(&stores, &clock, act);
-            let Some(command) = script.command(&clock, act) else { continue };
-            let answers = stores.map(|store| plain(wait(call(store, aimed(store, &command)))));
+            let Some(job) = script.job(&clock, act) else { continue };
+            let answers = stores.map(|store| answer(store, &job));
             prop_assert_eq!(&answers[0], &answers[1], "SQLite, {:?}", act);
             prop_assert_eq!(&answers[0], &answers[2], "PostgreSQL, {:?}", act);
         }
@@ -502,21 +540,18 @@ fn the_sql_functions_give_the_same_answers() {
         let mut script = Script::default();
         for act in &acts {
             pass(&stores, &clock, act);
-            let Some(command) = script.command(&clock, act) else { continue };
+            let Some(job) = script.job(&clock, act) else { continue };
             let now = clock.now().wall.0;
             // The functions read no clock for expiry: an expired effect counts until a node has removed
             // it.
             for store in stores {
-                wait(call(store, Command::Sweep { limit: 1_000 })).expect("removed");
+                wait(call(store, command::Sweep { limit: 1_000 })).expect("removed");
             }
-            let expected = wait(call(&oracle, aimed(&oracle, &command)));
-            let command = aimed(&postgres, &command);
-            let answer = runtime.block_on(async {
-                let set = format!("UPDATE hapax.test_clock SET ms = {now}");
-                client.batch_execute(&set).await.expect("a clock");
-                by_sql(&client, &postgres, command).await
-            });
-            prop_assert_eq!(plain(expected), plain(answer), "{:?}", act);
+            let expected = answer(&oracle, &job);
+            let set = format!("UPDATE hapax.test_clock SET ms = {now}");
+            runtime.block_on(client.batch_execute(&set)).expect("a clock");
+            let answer = by_sql(&runtime, &client, &postgres, &job);
+            prop_assert_eq!(expected, answer, "{:?}", act);
         }
         // The functions do not support parts.
         let [expected, found] = stores.map(|store| {
@@ -531,36 +566,35 @@ fn the_sql_functions_give_the_same_answers() {
 }
 
 /// Claims and successes go through the functions, all other commands through the store.
-async fn by_sql(
-    client: &tokio_postgres::Client,
-    store: &PgStore,
-    command: Command,
-) -> Result<Answer, StoreError> {
-    match &command {
-        Command::Claim { name, ask } => {
-            foreign::claim_in(client, name, ask).await.map(Answer::Claim)
+fn by_sql(runtime: &Runtime, client: &Client, store: &PgStore, job: &Job) -> String {
+    match job {
+        Job::Claim(job) => {
+            let command::Claim { name, ask } = &job.command;
+            verdict(runtime.block_on(foreign::claim_in(client, name, ask)))
         }
-        Command::Settle {
-            name,
-            attempt,
-            fence: Some(fence),
-            report: Report::Succeeded(outcome),
-            telling,
-        } => {
-            client.batch_execute("BEGIN").await.expect("a transaction");
-            let settled =
-                foreign::settle_in(client, name, (*attempt, *fence), outcome, telling).await;
-            let end = if settled.is_ok() { "COMMIT" } else { "ROLLBACK" };
-            client.batch_execute(end).await.expect("an end");
+        Job::Settle(job) => {
+            let settle = fenced(store, &job.command);
+            let (Report::Succeeded(outcome), Some(fence)) = (&settle.report, settle.fence) else {
+                return told(store, &settle);
+            };
+            let by = (settle.attempt, fence);
+            let settled = runtime.block_on(async {
+                client.batch_execute("BEGIN").await.expect("a transaction");
+                let (name, attachments) = (&settle.name, &settle.attachments);
+                let settled = foreign::settle_in(client, name, by, outcome, attachments).await;
+                let end = if settled.is_ok() { "COMMIT" } else { "ROLLBACK" };
+                client.batch_execute(end).await.expect("an end");
+                settled
+            });
             match settled {
-                Ok(()) => Ok(Answer::Settle(Settled::Recorded)),
+                Ok(()) => plain(Ok(Settled::Recorded)),
                 // The store journals the contradiction, as the engine asks it to.
                 // A repeated settle is an error in a caller's transaction, and no change to a lone
                 // caller.
-                Err(Unsettled::Fenced | Unsettled::AlreadyRecorded) => call(store, command).await,
-                Err(Unsettled::Store(error)) => Err(error),
+                Err(Unsettled::Fenced | Unsettled::AlreadyRecorded) => told(store, &settle),
+                Err(Unsettled::Store(error)) => plain::<Settled>(Err(error)),
             }
         }
-        _ => call(store, command).await,
+        job => answer(store, job),
     }
 }

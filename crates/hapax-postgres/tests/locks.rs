@@ -14,9 +14,8 @@ use hapax_postgres::tokio_postgres::types::ToSql;
 use hapax_postgres::tokio_postgres::{Client, NoTls};
 use hapax_postgres::{Options, PgStore, tokio_postgres};
 use hapax_store::outbox::Attachments;
-use hapax_store::{Answer, Command, Job, Store, call, read};
+use hapax_store::{Job, Request, Store, call, command, read};
 use hapax_testkit::Postgres;
-use tokio::sync::oneshot;
 
 const LEASE: LeaseId = LeaseId::from_bytes([9; 16]);
 
@@ -34,7 +33,7 @@ impl Bench {
         let place = url.clone();
         let opened = tokio::task::spawn_blocking(move || PgStore::open(&place, Options::default()));
         let store = opened.await.expect("no panic").expect("a ledger");
-        let open = Command::OpenLease {
+        let open = command::OpenLease {
             id: LEASE,
             term_ms: 60_000,
             holder: "a test".into(),
@@ -50,27 +49,29 @@ impl Bench {
     }
 
     /// Submits commands together, and returns the answer to each.
-    async fn together(&self, mut commands: Vec<Command>) -> Vec<Answer> {
-        for command in &mut commands {
-            if let Command::Settle { name, fence, .. } = command {
-                let of = name.clone();
-                let effects = read(self.store(), move |view| view.effects(&[of])).await;
-                *fence = effects.expect("a read").remove(0).map(|effect| effect.fence);
-            }
-        }
-        let (jobs, answers): (Vec<_>, Vec<_>) = commands
-            .into_iter()
-            .map(|command| {
-                let (reply, answer) = oneshot::channel();
-                (Job { command, reply }, answer)
-            })
-            .unzip();
+    async fn together<R: Request>(&self, commands: Vec<R>) -> Vec<R::Answer> {
+        let (jobs, answers): (Vec<_>, Vec<_>) = commands.into_iter().map(Job::of).unzip();
         self.store().submit(jobs);
         let mut told = Vec::new();
         for answer in answers {
             told.push(answer.await.expect("an answer").expect("no error"));
         }
         told
+    }
+
+    async fn settle(&self, key: u8) -> Settled {
+        let effects = read(self.store(), move |view| view.effects(&[name(key)])).await;
+        let settle = command::Settle {
+            name: name(key),
+            attempt: AttemptId::from_bytes([key; 16]),
+            fence: effects.expect("a read").remove(0).map(|effect| effect.fence),
+            report: Report::Succeeded(Outcome::from("done")),
+            attachments: Attachments {
+                note: Some(format!("{key} is done")),
+                ..Attachments::default()
+            },
+        };
+        call(self.store(), settle).await.expect("no error")
     }
 
     async fn held(&self) -> i64 {
@@ -95,11 +96,11 @@ fn name(key: u8) -> Name {
     Name { namespace: Namespace::default(), key: Key::from_bytes([key; 32]) }
 }
 
-fn claim(key: u8, lock: Option<u64>) -> Command {
+fn claim(key: u8, lock: Option<u64>) -> command::Claim {
     claim_as(key, key, lock)
 }
 
-fn claim_as(attempt: u8, key: u8, lock: Option<u64>) -> Command {
+fn claim_as(attempt: u8, key: u8, lock: Option<u64>) -> command::Claim {
     let ask = Ask {
         fingerprint: Fingerprint::of(b"payload"),
         safety: Safety::Transactional,
@@ -113,17 +114,7 @@ fn claim_as(attempt: u8, key: u8, lock: Option<u64>) -> Command {
         about: Some(format!("about {key}")),
         part: None,
     };
-    Command::Claim { name: name(key), ask }
-}
-
-fn settle(key: u8) -> Command {
-    Command::Settle {
-        name: name(key),
-        attempt: AttemptId::from_bytes([key; 16]),
-        fence: None,
-        report: Report::Succeeded(Outcome::from("done")),
-        telling: Attachments { note: Some(format!("{key} is done")), ..Attachments::default() },
-    }
+    command::Claim { name: name(key), ask }
 }
 
 /// Proves P-4: of the claims that ask for the same lock at the same moment, one gets it. The others
@@ -135,7 +126,7 @@ async fn of_many_who_ask_together_one_gets_the_lock() {
     let answers = bench.together((1..=40).map(|key| claim(key, wanted(key))).collect()).await;
     let mut holders = [None; 4];
     for (key, answer) in (1u8..).zip(&answers) {
-        if let Answer::Claim(Verdict::Granted(_)) = answer
+        if let Verdict::Granted(_) = answer
             && let Some(lock) = wanted(key)
         {
             assert_eq!(holders[lock as usize].replace(key), None, "lock {lock} is held");
@@ -144,8 +135,8 @@ async fn of_many_who_ask_together_one_gets_the_lock() {
     for (key, answer) in (1u8..).zip(&answers) {
         let holder = wanted(key).and_then(|lock| holders[lock as usize]);
         match answer {
-            Answer::Claim(Verdict::Granted(_)) => assert!(holder.is_none_or(|it| it == key)),
-            Answer::Claim(Verdict::Locked { holder: told }) => {
+            Verdict::Granted(_) => assert!(holder.is_none_or(|it| it == key)),
+            Verdict::Locked { holder: told } => {
                 assert_eq!(Some(*told), holder.map(|it| name(it).key), "{key}");
             }
             other => panic!("{key}: {other:?}"),
@@ -154,11 +145,10 @@ async fn of_many_who_ask_together_one_gets_the_lock() {
     assert_eq!(bench.held().await, 3);
 
     let holder = holders[1].expect("one of them has it");
-    let settled = bench.together(vec![settle(holder)]).await;
-    assert!(matches!(settled[..], [Answer::Settle(Settled::Recorded)]), "{settled:?}");
+    assert_eq!(bench.settle(holder).await, Settled::Recorded);
     assert_eq!(bench.held().await, 2, "it lets go of the lock");
     let next = bench.together(vec![claim(41, Some(1))]).await;
-    assert!(matches!(next[..], [Answer::Claim(Verdict::Granted(_))]), "{next:?}");
+    assert!(matches!(next[..], [Verdict::Granted(_)]), "{next:?}");
     let entries = read(bench.store(), move |view| view.entries(Some(&name(holder)), 0, 10)).await;
     let notes: Vec<_> = entries.expect("a read").into_iter().map(|entry| entry.note).collect();
     assert_eq!(notes, [Some(format!("about {holder}")), Some(format!("{holder} is done"))]);
@@ -170,13 +160,10 @@ async fn of_many_who_ask_together_one_gets_the_lock() {
 async fn an_attempt_that_is_named_twice_has_its_lock_for_one_key() {
     let bench = Bench::new().await;
     let first = bench.together(vec![claim_as(7, 1, Some(1))]).await;
-    assert!(matches!(first[..], [Answer::Claim(Verdict::Granted(_))]), "{first:?}");
+    assert!(matches!(first[..], [Verdict::Granted(_)]), "{first:?}");
     // The other claim makes the statement clean up after itself.
     let again = bench.together(vec![claim_as(7, 2, Some(1)), claim(3, Some(3))]).await;
-    let [Answer::Claim(Verdict::Locked { holder }), Answer::Claim(Verdict::Granted(_))] = again[..]
-    else {
-        panic!("{again:?}")
-    };
+    let [Verdict::Locked { holder }, Verdict::Granted(_)] = again[..] else { panic!("{again:?}") };
     assert_eq!((holder, bench.held().await), (name(1).key, 2));
     bench.over().await;
 }

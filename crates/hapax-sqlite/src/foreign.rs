@@ -49,14 +49,15 @@ impl SqliteStore {
         name: &Name,
         by: (AttemptId, Fence),
         report: &Report,
-        telling: &Attachments,
+        attachments: &Attachments,
     ) -> Result<Settled, StoreError> {
         check(&self.shared, tx)?;
         tx.execute_batch("SAVEPOINT hapax_settle").or_store_error()?;
         let mut cache = ConnectionCache::default();
         let mut txn = SqliteTxn::new(tx, &self.shared.context, &mut cache);
         let clock = txn.read_clock();
-        let settled = clock.and_then(|()| effect::settle_in(&mut txn, name, by, report, telling));
+        let settled =
+            clock.and_then(|()| effect::settle_in(&mut txn, name, by, report, attachments));
         let end = match &settled {
             Ok(Settled::Recorded | Settled::Repeated) => "RELEASE hapax_settle",
             Ok(Settled::Fenced(_) | Settled::Outdated(_)) => "ROLLBACK",

@@ -13,9 +13,8 @@ use std::time::{Duration, Instant};
 
 use hapax_core::planted::{Bug, planted};
 use hapax_store::failpoint::{Point, pass};
-use hapax_store::{Answer, Command, Job, StoreError, ledger};
+use hapax_store::{Job, StoreError, ledger};
 use rusqlite::Connection;
-use tokio::sync::oneshot;
 
 use crate::connection_cache::ConnectionCache;
 use crate::error::OrStoreError;
@@ -98,8 +97,7 @@ impl Writer {
     /// Carries out one batch: these commands, and those that come before it is committed. Returns
     /// how many callers had to wait for the commit.
     fn serve(&mut self, jobs: Vec<Job>, arrivals: &Arrivals<'_>) -> usize {
-        let batch = jobs.into_iter().map(PendingCommand::from).collect();
-        let awaited = self.together(batch, arrivals);
+        let awaited = self.together(jobs, arrivals);
         if let Err(error @ StoreError::Stopped(_)) = self.log.checkpoint_if_full(&self.db) {
             self.shared.stop(error);
         }
@@ -117,9 +115,9 @@ impl Writer {
     }
 
     /// Carries out a batch and answers it. Returns how many callers had to wait for the commit.
-    fn together(&mut self, mut batch: Vec<PendingCommand>, arrivals: &Arrivals<'_>) -> usize {
+    fn together(&mut self, mut batch: Vec<Job>, arrivals: &Arrivals<'_>) -> usize {
         if let Some(error) = self.shared.stopped() {
-            return answer_all(&mut batch, &error);
+            return refuse_all(&mut batch, &error);
         }
         // A savepoint copies every page that it guards, so the first try goes without.
         let result = match self.commit(&mut batch, Guard::None, arrivals) {
@@ -127,15 +125,15 @@ impl Writer {
             result => result,
         };
         match result {
-            Ok(()) => batch.iter_mut().map(PendingCommand::reply).filter(|sent| *sent).count(),
+            Ok(()) => batch.iter_mut().map(Job::reply).filter(|sent| *sent).count(),
             Err(Undone::All(error)) if batch.len() == 1 || is_final(&error) => {
                 if let StoreError::Stopped(_) = error {
                     self.shared.stop(error.clone());
                 }
-                answer_all(&mut batch, &error)
+                refuse_all(&mut batch, &error)
             }
             Err(_) => {
-                let left = batch.into_iter().filter(PendingCommand::waits);
+                let left = batch.into_iter().filter(Job::waits);
                 left.map(|alone| self.together(vec![alone], &Arrivals::NONE)).sum()
             }
         }
@@ -145,7 +143,7 @@ impl Writer {
     /// have been done just before.
     fn commit(
         &mut self,
-        batch: &mut Vec<PendingCommand>,
+        batch: &mut Vec<Job>,
         guard: Guard,
         arrivals: &Arrivals<'_>,
     ) -> Result<(), Undone> {
@@ -170,7 +168,7 @@ impl Writer {
     /// The work from BEGIN to the end of COMMIT.
     fn transact(
         &mut self,
-        batch: &mut Vec<PendingCommand>,
+        batch: &mut Vec<Job>,
         guard: Guard,
         arrivals: &Arrivals<'_>,
     ) -> Result<(), Undone> {
@@ -179,13 +177,13 @@ impl Writer {
         self.cache.move_keys(&self.db)?;
         self.log.make_room();
         if planted(Bug::AnswerBeforeCommit) {
-            batch.iter_mut().for_each(|asked| _ = asked.reply());
+            batch.iter_mut().for_each(|job| _ = job.reply());
         }
         pass(Point::SqliteCommit)?;
         execute(&self.db, "COMMIT")?;
         self.cache.committed();
         if let Err(error) = pass(Point::SqliteCommitted) {
-            answer_all(batch, &error);
+            refuse_all(batch, &error);
         }
         Ok(())
     }
@@ -194,7 +192,7 @@ impl Writer {
     /// answered come back while the first of them are served.
     fn carry_out(
         &mut self,
-        batch: &mut Vec<PendingCommand>,
+        batch: &mut Vec<Job>,
         guard: Guard,
         arrivals: &Arrivals<'_>,
     ) -> Result<(), Undone> {
@@ -211,18 +209,18 @@ impl Writer {
         let mut done = 0;
         while done < batch.len() {
             txn.read_clock()?;
-            for asked in batch[done..].iter_mut().filter(|asked| asked.waits()) {
-                asked.answer = Some(carry_out(&mut txn, db, &asked.command, guard)?);
+            for job in batch[done..].iter_mut().filter(|job| job.waits()) {
+                carry_out(&mut txn, db, job, guard)?;
             }
             let expected = if db.total_changes() == start {
                 // These answers rest only on what was committed before, so they need not wait.
-                batch[done..].iter_mut().map(PendingCommand::reply).filter(|sent| *sent).count()
+                batch[done..].iter_mut().map(Job::reply).filter(|sent| *sent).count()
             } else {
                 arrivals.awaited.saturating_sub(batch.len())
             };
             done = batch.len();
             if since.elapsed() < OPEN {
-                batch.extend(arrivals.next(done, expected).into_iter().map(PendingCommand::from));
+                batch.extend(arrivals.next(done, expected));
             }
         }
         Ok(())
@@ -233,16 +231,15 @@ impl Writer {
 fn carry_out(
     txn: &mut SqliteTxn<'_>,
     db: &Connection,
-    command: &Command,
+    job: &mut Job,
     guard: Guard,
-) -> Result<Result<Answer, StoreError>, Undone> {
+) -> Result<(), Undone> {
     let before = db.total_changes();
     if guard == Guard::Savepoints {
         execute(db, "SAVEPOINT command")?;
     }
     txn.begin_command();
-    let answer = ledger::apply(txn, command);
-    if let Err(error) = &answer {
+    if let Err(error) = ledger::apply(txn, job) {
         txn.drop_command();
         if db.is_autocommit() {
             // The error took the whole transaction with it.
@@ -257,47 +254,14 @@ fn carry_out(
     if guard == Guard::Savepoints {
         execute(db, "RELEASE command")?;
     }
-    Ok(answer)
+    Ok(())
 }
 
-/// A command that waits for its answer.
-struct PendingCommand {
-    command: Command,
-    answer: Option<Result<Answer, StoreError>>,
-    reply: Option<oneshot::Sender<Result<Answer, StoreError>>>,
-}
-
-impl From<Job> for PendingCommand {
-    fn from(job: Job) -> Self {
-        Self { command: job.command, answer: None, reply: Some(job.reply) }
-    }
-}
-
-impl PendingCommand {
-    fn waits(&self) -> bool {
-        self.reply.is_some()
-    }
-
-    /// Sends the answer, once. Returns whether it was sent now.
-    fn reply(&mut self) -> bool {
-        let (answer, reply) = (self.answer.take(), self.reply.take());
-        match (answer, reply) {
-            (Some(answer), Some(reply)) => {
-                let _ = reply.send(answer);
-                true
-            }
-            (_, reply) => {
-                self.reply = reply;
-                false
-            }
-        }
-    }
-}
-
-fn answer_all(batch: &mut [PendingCommand], error: &StoreError) -> usize {
-    for asked in batch.iter_mut() {
-        asked.answer = Some(Err(error.clone()));
-        asked.reply();
+/// Refuses a batch. Returns how many callers had to wait for that.
+fn refuse_all(batch: &mut [Job], error: &StoreError) -> usize {
+    for job in batch.iter_mut() {
+        job.fail(error.clone());
+        job.reply();
     }
     batch.len()
 }

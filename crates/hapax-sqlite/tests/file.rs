@@ -15,7 +15,7 @@ use hapax_core::part::{Part, PartFilter};
 use hapax_sqlite::{Options, SqliteStore};
 use hapax_store::outbox::Attachments;
 use hapax_store::{
-    Answer, Clock, Command, Job, Limits, ManualClock, Store, StoreError, call, read,
+    Clock, Job, Limits, ManualClock, Request, Store, StoreError, call, command, read,
 };
 use rusqlite::Connection;
 
@@ -33,7 +33,7 @@ impl Ledger {
         let directory = tempfile::tempdir().expect("a directory");
         let store = open(&directory.path().join("ledger.db"), clock.clone()).expect("a store");
         let ledger = Self { store, clock, directory };
-        let lease = Command::OpenLease {
+        let lease = command::OpenLease {
             id: LEASE,
             term_ms: 9_000,
             holder: "test".into(),
@@ -43,15 +43,12 @@ impl Ledger {
         ledger
     }
 
-    fn run(&self, command: Command) -> Result<Answer, StoreError> {
+    fn run<R: Request>(&self, command: R) -> Result<R::Answer, StoreError> {
         wait(call(&self.store, command))
     }
 
     fn claim(&self, key: u8) -> Verdict {
-        match self.run(Command::Claim { name: name(key), ask: ask(key) }) {
-            Ok(Answer::Claim(verdict)) => verdict,
-            other => panic!("not an answer to a claim: {other:?}"),
-        }
+        self.run(command::Claim { name: name(key), ask: ask(key) }).expect("a verdict")
     }
 
     fn state(&self, key: u8) -> Option<StateName> {
@@ -120,7 +117,7 @@ fn a_namespace_has_a_limited_number_of_domains() {
         let (namespace, domain) =
             (Namespace::default(), Domain::new(domain).expect("a plain name"));
         let (to, actor, reason) = (seen + 1, "ann".into(), "full".into());
-        ledger.run(Command::Advance { namespace, domain, seen, to, actor, reason })
+        ledger.run(command::Advance { namespace, domain, seen, to, actor, reason })
     };
     advance("last", 0).expect("there is room for one");
     let refused = advance("one-more", 0);
@@ -141,9 +138,9 @@ fn one_poisoned_command_in_a_batch_of_64_fails_alone() {
         .expect("a trigger");
     let mut answers = Vec::new();
     let jobs = (1..=64).map(|key| {
-        let (reply, answer) = tokio::sync::oneshot::channel();
+        let (job, answer) = Job::of(command::Claim { name: name(key), ask: ask(key) });
         answers.push((key, answer));
-        Job { command: Command::Claim { name: name(key), ask: ask(key) }, reply }
+        job
     });
     ledger.store.submit(jobs.collect());
     for (key, answer) in answers {
@@ -153,10 +150,7 @@ fn one_poisoned_command_in_a_batch_of_64_fails_alone() {
                 matches!(&answer, Err(StoreError::Invalid(why)) if why.contains("poisoned")),
                 "{answer:?}"
             ),
-            _ => assert!(
-                matches!(answer, Ok(Answer::Claim(Verdict::Granted(_)))),
-                "{key}: {answer:?}"
-            ),
+            _ => assert!(matches!(answer, Ok(Verdict::Granted(_))), "{key}: {answer:?}"),
         }
     }
     assert_eq!(ledger.state(20), None);
@@ -304,12 +298,12 @@ fn a_settle_sees_what_another_connection_committed() {
     let ledger = Ledger::new();
     let report = |key| {
         let report = Report::Failed("no".into());
-        ledger.run(Command::Settle {
+        ledger.run(command::Settle {
             name: name(key),
             attempt: attempt(key),
             fence: Some(ledger.fence(key)),
             report,
-            telling: Attachments::default(),
+            attachments: Attachments::default(),
         })
     };
     ledger.claim(1);
@@ -328,9 +322,9 @@ fn a_settle_sees_what_another_connection_committed() {
         .expect("settles");
     tx.commit().expect("commits");
     let late = report(1);
-    assert!(matches!(late, Ok(Answer::Settle(Settled::Fenced(_)))), "{late:?}");
+    assert!(matches!(late, Ok(Settled::Fenced(_))), "{late:?}");
     assert_eq!(ledger.state(1), Some(StateName::Succeeded));
-    assert!(matches!(report(2), Ok(Answer::Settle(Settled::Recorded))));
+    assert!(matches!(report(2), Ok(Settled::Recorded)));
 }
 
 /// Proves K-8: a read that is asked for after a commit sees it, whatever other read is in progress.
@@ -358,23 +352,23 @@ fn a_read_never_sees_less_than_was_committed_before_it_was_asked() {
 fn a_wall_clock_that_jumps_ten_years_expires_nothing() {
     let ledger = Ledger::new();
     let brief = Ask { ttl_ms: Some(1_000), ..ask(1) };
-    ledger.run(Command::Claim { name: name(1), ask: brief.clone() }).expect("a claim");
-    let settle = Command::Settle {
+    ledger.run(command::Claim { name: name(1), ask: brief.clone() }).expect("a claim");
+    let settle = command::Settle {
         name: name(1),
         attempt: attempt(1),
         fence: Some(ledger.fence(1)),
         report: success(),
-        telling: Attachments::default(),
+        attachments: Attachments::default(),
     };
     ledger.run(settle).expect("a settle");
     ledger.clock.change(|now| now.wall = now.wall.plus_ms(10 * 365 * 86_400_000));
     assert!(ledger.clock.now().wall_trusted, "the clock itself suspects nothing");
     let seen = wait(read(&ledger.store, |view| Ok(view.now()))).expect("a read");
     assert!(!seen.wall_trusted, "a reader is told");
-    assert!(matches!(ledger.run(Command::Sweep { limit: 10 }), Ok(Answer::Count(0))));
+    assert!(matches!(ledger.run(command::Sweep { limit: 10 }), Ok(0)));
     let again = Ask { attempt: attempt(2), ..brief };
-    let answer = ledger.run(Command::Claim { name: name(1), ask: again });
-    assert!(matches!(answer, Ok(Answer::Claim(Verdict::Replayed { .. }))), "{answer:?}");
+    let answer = ledger.run(command::Claim { name: name(1), ask: again });
+    assert!(matches!(answer, Ok(Verdict::Replayed { .. })), "{answer:?}");
 }
 
 /// Proves K-1: half a key is never trusted alone.
@@ -385,7 +379,7 @@ fn a_second_key_with_the_same_first_half_is_a_collision() {
     let mut bytes = [1; 32];
     bytes[31] = 2;
     let twin = Name { key: Key::from_bytes(bytes), ..name(1) };
-    let answer = ledger.run(Command::Claim { name: twin, ask: ask(2) });
+    let answer = ledger.run(command::Claim { name: twin, ask: ask(2) });
     assert!(matches!(answer, Err(StoreError::Collision(_))), "{answer:?}");
 }
 
@@ -401,8 +395,8 @@ fn two_wholes_with_the_same_first_half_keep_their_own_parts() {
     for (key, whole) in (1..).zip(wholes) {
         let part = Part { whole, kind: "mutation".into(), body: vec![key] };
         let ask = Ask { part: Some(part), ..ask(key) };
-        let granted = ledger.run(Command::Claim { name: name(key), ask });
-        assert!(matches!(granted, Ok(Answer::Claim(Verdict::Granted(_)))), "{granted:?}");
+        let granted = ledger.run(command::Claim { name: name(key), ask });
+        assert!(matches!(granted, Ok(Verdict::Granted(_))), "{granted:?}");
     }
     let bodies = |whole| {
         let (whole, kind) = (Some(whole), "mutation".to_owned());
@@ -423,11 +417,11 @@ fn parts_that_lie_far_apart_are_found_in_order() {
     let grant = |key: u8, whole: Key, ttl_ms: u64| {
         let part = Part { whole, kind: "mutation".into(), body: vec![key] };
         let ask = Ask { part: Some(part), ttl_ms: Some(ttl_ms), ..ask(key) };
-        let granted = ledger.run(Command::Claim { name: name(key), ask });
-        assert!(matches!(granted, Ok(Answer::Claim(Verdict::Granted(_)))), "{granted:?}");
-        let (report, telling) = (success(), Attachments::default());
+        let granted = ledger.run(command::Claim { name: name(key), ask });
+        assert!(matches!(granted, Ok(Verdict::Granted(_))), "{granted:?}");
+        let (report, attachments) = (success(), Attachments::default());
         let (name, attempt, fence) = (name(key), attempt(key), Some(ledger.fence(key)));
-        let settle = Command::Settle { name, attempt, fence, report, telling };
+        let settle = command::Settle { name, attempt, fence, report, attachments };
         ledger.run(settle).expect("settled");
     };
     // The journal grows to this number; the next effect follows it.
@@ -482,14 +476,14 @@ fn parts_that_lie_far_apart_are_found_in_order() {
     };
     assert_eq!(buckets(), [(0, 24), (0, 4)]);
     ledger.clock.advance(1_001);
-    ledger.run(Command::Sweep { limit: 10 }).expect("a sweep");
+    ledger.run(command::Sweep { limit: 10 }).expect("a sweep");
     assert_eq!(
         (found(ours, false, 9, None).0, found(theirs, false, 9, None).0),
         (vec![6, 8], vec![5])
     );
     assert_eq!(buckets(), [(4, 24), (4, 4)], "empty buckets at the front are not searched again");
     ledger.clock.advance(9_000);
-    ledger.run(Command::Sweep { limit: 10 }).expect("a sweep");
+    ledger.run(command::Sweep { limit: 10 }).expect("a sweep");
     assert_eq!(buckets(), []);
 }
 
@@ -508,17 +502,13 @@ fn a_reopened_ledger_has_its_effects() {
     let Ledger { store, clock, directory } = Ledger::new();
     let path = store.path().to_owned();
     let claim = |store: &SqliteStore, key| {
-        wait(call(store, Command::Claim { name: name(key), ask: ask(key) }))
+        wait(call(store, command::Claim { name: name(key), ask: ask(key) }))
     };
-    assert!(
-        matches!(claim(&store, 1), Ok(Answer::Claim(Verdict::Granted(grant))) if grant.fence.0 == 1)
-    );
+    assert!(matches!(claim(&store, 1), Ok(Verdict::Granted(grant)) if grant.fence.0 == 1));
     drop(store);
     let store = open(&path, clock).expect("reopens");
-    assert!(matches!(claim(&store, 1), Ok(Answer::Claim(Verdict::Granted(_)))), "the same attempt");
-    assert!(
-        matches!(claim(&store, 2), Ok(Answer::Claim(Verdict::Granted(grant))) if grant.fence.0 == 2)
-    );
+    assert!(matches!(claim(&store, 1), Ok(Verdict::Granted(_))), "the same attempt");
+    assert!(matches!(claim(&store, 2), Ok(Verdict::Granted(grant)) if grant.fence.0 == 2));
     drop(directory);
 }
 
@@ -529,15 +519,15 @@ fn a_large_body_is_stored_once_and_goes_with_its_last_effect() {
     let body = vec![b'x'; 200_000];
     for key in 1..=2u8 {
         let brief = Ask { ttl_ms: Some(u64::from(key) * 1_000), ..ask(key) };
-        ledger.run(Command::Claim { name: name(key), ask: brief }).expect("a claim");
+        ledger.run(command::Claim { name: name(key), ask: brief }).expect("a claim");
         let report = Report::Succeeded(Outcome::new(body.clone()));
         ledger
-            .run(Command::Settle {
+            .run(command::Settle {
                 name: name(key),
                 attempt: attempt(key),
                 fence: Some(ledger.fence(key)),
                 report,
-                telling: Attachments::default(),
+                attachments: Attachments::default(),
             })
             .expect("a settle");
     }
@@ -547,7 +537,7 @@ fn a_large_body_is_stored_once_and_goes_with_its_last_effect() {
     assert_eq!(bodies(), 1);
     for left in [1, 0] {
         ledger.clock.advance(1_000);
-        ledger.run(Command::Sweep { limit: 10 }).expect("a sweep");
+        ledger.run(command::Sweep { limit: 10 }).expect("a sweep");
         assert_eq!(bodies(), left);
     }
 }
@@ -589,9 +579,9 @@ fn each_process_gets_its_turn_to_write() {
                 let mut calls = 0;
                 while !enough.load(std::sync::atomic::Ordering::Relaxed) {
                     let holder = format!("{calls}");
-                    let lease = Command::OpenLease { id, term_ms: 9_000, holder, forgetful: false };
+                    let lease = command::OpenLease { id, term_ms: 9_000, holder, forgetful: false };
                     wait(call(&*store, lease)).expect("an answer");
-                    wait(call(&*store, Command::CloseLease { id })).expect("an answer");
+                    wait(call(&*store, command::CloseLease { id })).expect("an answer");
                     calls += 1;
                 }
                 calls

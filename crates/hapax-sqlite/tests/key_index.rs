@@ -13,7 +13,7 @@ use hapax_core::outcome::Outcome;
 use hapax_core::part::Part;
 use hapax_sqlite::{Ailment, Options, SqliteStore};
 use hapax_store::outbox::Attachments;
-use hapax_store::{Answer, Command, ManualClock, StoreError, call, read};
+use hapax_store::{ManualClock, Request, StoreError, call, command, read};
 use rusqlite::Connection;
 
 /// More keys than stay in the first two tables.
@@ -41,7 +41,7 @@ impl TestFile {
         let ledger = Ledger { file: self, store };
         let (id, holder) = (LEASE, "test".to_owned());
         ledger
-            .run(Command::OpenLease { id, term_ms: 9_000, holder, forgetful: false })
+            .run(command::OpenLease { id, term_ms: 9_000, holder, forgetful: false })
             .expect("a lease");
         ledger
     }
@@ -59,12 +59,15 @@ struct Ledger<'a> {
 }
 
 impl Ledger<'_> {
-    fn run(&self, command: Command) -> Result<Answer, StoreError> {
+    fn run<R: Request>(&self, command: R) -> Result<R::Answer, StoreError> {
         self.file.runtime.block_on(call(&self.store, command))
     }
 
     /// Many commands, which share transactions.
-    fn all(&self, commands: impl Iterator<Item = Command>) -> Vec<Result<Answer, StoreError>> {
+    fn all<R: Request>(
+        &self,
+        commands: impl Iterator<Item = R>,
+    ) -> Vec<Result<R::Answer, StoreError>> {
         self.file.runtime.block_on(async {
             let pending: Vec<_> = commands.map(|command| call(&self.store, command)).collect();
             let mut answers = Vec::new();
@@ -77,11 +80,9 @@ impl Ledger<'_> {
 
     /// How many of these keys are granted.
     fn granted(&self, keys: impl Iterator<Item = u64>) -> usize {
-        let is_granted = |answer: &Result<Answer, StoreError>| match answer {
-            Ok(Answer::Claim(verdict)) => matches!(verdict, Verdict::Granted(_)),
-            other => panic!("not an answer to a claim: {other:?}"),
-        };
-        self.all(keys.map(claim)).iter().filter(|answer| is_granted(answer)).count()
+        let verdicts =
+            self.all(keys.map(claim)).into_iter().map(|answer| answer.expect("a verdict"));
+        verdicts.filter(|verdict| matches!(verdict, Verdict::Granted(_))).count()
     }
 
     /// Grants these keys, a few at a time.
@@ -100,12 +101,12 @@ impl Ledger<'_> {
                 self.file.runtime.block_on(read(&self.store, move |view| view.effects(&names)));
             found.expect("a read").remove(0).map(|effect| effect.fence)
         };
-        let settle = |key| Command::Settle {
+        let settle = |key| command::Settle {
             name: name(key),
             attempt: ask(key).attempt,
             fence: fence(key),
             report: report(),
-            telling: Attachments::default(),
+            attachments: Attachments::default(),
         };
         let commands: Vec<_> = keys.map(settle).collect();
         assert!(self.all(commands.into_iter()).iter().all(Result::is_ok));
@@ -141,20 +142,20 @@ fn ask(key: u64) -> Ask {
     }
 }
 
-fn claim(key: u64) -> Command {
-    Command::Claim { name: name(key), ask: ask(key) }
+fn claim(key: u64) -> command::Claim {
+    command::Claim { name: name(key), ask: ask(key) }
 }
 
 /// Claims the key again, with another attempt.
-fn again(key: u64) -> Command {
+fn again(key: u64) -> command::Claim {
     let attempt = AttemptId::from_bytes([0xff; 16]);
-    Command::Claim { name: name(key), ask: Ask { attempt, ..ask(key) } }
+    command::Claim { name: name(key), ask: Ask { attempt, ..ask(key) } }
 }
 
 /// Asserts that none of these keys is free, and that each is there once.
 fn assert_taken(ledger: &Ledger<'_>, keys: impl Iterator<Item = u64> + Clone) {
     for (key, answer) in keys.clone().zip(ledger.all(keys.clone().map(again))) {
-        let free = matches!(answer, Ok(Answer::Claim(Verdict::Granted(_))) | Err(_));
+        let free = matches!(answer, Ok(Verdict::Granted(_)) | Err(_));
         assert!(!free, "{key}: {answer:?}");
     }
     let names: Vec<Name> = keys.map(name).collect();
@@ -204,16 +205,16 @@ fn a_restored_file_has_one_row_for_each_key() {
     }
     let lease = LeaseId::from_bytes([2; 16]);
     let holder = "after the restore".to_owned();
-    ours.run(Command::OpenLease { id: lease, term_ms: 9_000, holder, forgetful: false })
+    ours.run(command::OpenLease { id: lease, term_ms: 9_000, holder, forgetful: false })
         .expect("a lease");
     let claim = |key: u64, by: u8| {
         let attempt = AttemptId::from_bytes([by; 16]);
-        Command::Claim { name: name(key), ask: Ask { lease, attempt, ..ask(key) } }
+        command::Claim { name: name(key), ask: Ask { lease, attempt, ..ask(key) } }
     };
     for key in 700..1_500 {
         let (first, second) = if key % 2 == 0 { (&ours, &theirs) } else { (&theirs, &ours) };
         let granted = [first.run(claim(key, 1)), second.run(claim(key, 2))]
-            .map(|answer| matches!(answer, Ok(Answer::Claim(Verdict::Granted(_)))));
+            .map(|answer| matches!(answer, Ok(Verdict::Granted(_))));
         assert_eq!(granted, [true, false], "{key}");
     }
     assert_eq!(ours.number("SELECT count(*) - count(DISTINCT key) FROM effect"), 0);
@@ -229,7 +230,7 @@ fn namespaces_that_a_restored_file_lacks_are_dropped_from_the_cache() {
     backup(&file.path(), &copy);
     let inside = |space: &str, key: u64, lease: LeaseId| {
         let namespace = Namespace::new(space).expect("a plain name");
-        Command::Claim { name: Name { namespace, ..name(key) }, ask: Ask { lease, ..ask(key) } }
+        command::Claim { name: Name { namespace, ..name(key) }, ask: Ask { lease, ..ask(key) } }
     };
     ours.run(inside("alpha", 1, LEASE)).expect("granted");
     backup(&copy, &file.path());
@@ -237,7 +238,7 @@ fn namespaces_that_a_restored_file_lacks_are_dropped_from_the_cache() {
     ours.run(inside("alpha", 3, LEASE)).expect_err("all leases were ended");
     let lease = LeaseId::from_bytes([2; 16]);
     let holder = "after the restore".to_owned();
-    ours.run(Command::OpenLease { id: lease, term_ms: 9_000, holder, forgetful: false })
+    ours.run(command::OpenLease { id: lease, term_ms: 9_000, holder, forgetful: false })
         .expect("a lease");
     ours.run(inside("alpha", 3, lease)).expect("granted");
     let spaces = "SELECT count(DISTINCT namespace) FROM effect";
@@ -288,7 +289,7 @@ fn swept_keys_can_be_claimed_again() {
     let brief = |key| Ask { ttl_ms: Some(1_000), ..ask(key) };
     let keys = 0..2_500;
     for from in keys.clone().step_by(50) {
-        let brief = |key| Command::Claim { name: name(key), ask: brief(key) };
+        let brief = |key| command::Claim { name: name(key), ask: brief(key) };
         ours.all((from..from + 50).map(brief));
     }
     ours.settle(keys.clone());
@@ -296,7 +297,7 @@ fn swept_keys_can_be_claimed_again() {
         + (SELECT count(*) FROM key_index)";
     assert_eq!(ours.number(left), 2_500);
     file.clock.advance(1_001);
-    theirs.run(Command::Sweep { limit: 10_000 }).expect("a sweep");
+    theirs.run(command::Sweep { limit: 10_000 }).expect("a sweep");
     assert_eq!((ours.number("SELECT count(*) FROM effect"), ours.number(left)), (0, 0));
     ours.grant(keys.clone());
     assert_taken(&theirs, keys.clone());
@@ -316,7 +317,7 @@ fn a_command_that_is_undone_leaves_its_key_free() {
     .expect("a trigger");
     let poisoned = |key| {
         let ask = Ask { about: Some("poison".into()), ..ask(key) };
-        Command::Claim { name: name(key), ask }
+        command::Claim { name: name(key), ask }
     };
     let answers = ledger.all((0..64).map(|key| if key == 40 { poisoned(key) } else { claim(key) }));
     let failed: Vec<_> = answers.iter().map(Result::is_err).collect();
@@ -337,7 +338,7 @@ fn a_command_that_is_undone_after_its_entry_does_not_make_the_file_look_restored
     )
     .expect("a trigger");
     let part = Part { whole: name(0).key, kind: "item".into(), body: b"{}".to_vec() };
-    let poisoned = Command::Claim { name: name(1), ask: Ask { part: Some(part), ..ask(1) } };
+    let poisoned = command::Claim { name: name(1), ask: Ask { part: Some(part), ..ask(1) } };
     ours.run(poisoned).expect_err("its part is refused, after its entry was appended");
     assert_eq!(theirs.granted([2].into_iter()), 1, "another process takes the entry's number");
     assert_eq!(ours.granted([1, 3].into_iter()), 2, "the lease is alive");
@@ -354,7 +355,7 @@ fn a_second_key_with_the_same_first_half_is_a_collision() {
         let mut twin = *name(n).key.as_bytes();
         twin[31] ^= 1;
         let twin = Name { key: Key::from_bytes(twin), ..name(n) };
-        let answer = ledger.run(Command::Claim { name: twin, ask: ask(9_999) });
+        let answer = ledger.run(command::Claim { name: twin, ask: ask(9_999) });
         assert!(matches!(answer, Err(StoreError::Collision(_))), "{answer:?}");
     }
 }

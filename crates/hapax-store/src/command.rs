@@ -1,266 +1,292 @@
-//! The commands that the engine sends to a store, and the store's answers.
-
-use std::future::Future;
+//! The commands that the engine sends to a store.
+//!
+//! [`Request::Answer`](crate::Request::Answer) is what a command is answered with.
 
 use hapax_core::attempt::{AttemptId, Fence};
 use hapax_core::dataset::{Dataset, Registry};
 use hapax_core::delivery::Buckets;
-use hapax_core::effect::{Ask, Finding, Judged, Report, Resolution, Seen, Settled, Verdict};
-use hapax_core::epoch::{Domain, Transition};
+use hapax_core::effect::{Ask, Finding, Report, Resolution, Seen};
+use hapax_core::epoch::Domain;
 use hapax_core::lease::{Lease, LeaseId};
 use hapax_core::name::{Name, Namespace};
-use hapax_core::result_index::{CacheAccess, Evict, Ontology};
+use hapax_core::result_index::{CacheAccess, Evict as Eviction, Ontology};
 use hapax_core::route::SinkName;
 use hapax_core::time::LeaseInstant;
 use hapax_core::token::{Token, TokenId};
-use tokio::sync::oneshot;
 
-use crate::error::StoreError;
+pub use crate::delivery::Redrive;
 use crate::journal::SealedTile;
-use crate::outbox::{Attachments, DeliveryResult, Redrive, Routing, SendBatch};
+use crate::outbox::{Attachments, DeliveryResult, Routing, SendBatch};
 use crate::step::Step;
-use crate::txn::View;
 
-/// One command. Commands share transactions but not fates.
+/// Open a lease.
 #[derive(Debug, Clone)]
-pub enum Command {
-    /// Open a lease.
-    OpenLease {
-        /// The lease.
-        id: LeaseId,
-        /// How long a renewal lasts.
-        term_ms: u64,
-        /// The holder, for people.
-        holder: String,
-        /// Whether the holder caches no outcomes, so that no reset or eviction has to wait for it.
-        forgetful: bool,
-    },
-    /// Renew a lease whose holder has acted upon every notice up to `seen`.
-    RenewLease {
-        /// The lease.
-        id: LeaseId,
-        /// The newest notice acted upon.
-        seen: u64,
-    },
-    /// Close a lease. Claims that still depend on it lapse.
-    CloseLease {
-        /// The lease.
-        id: LeaseId,
-    },
-    /// Ask for permission to perform an effect.
-    Claim {
-        /// The effect's name.
-        name: Name,
-        /// The terms of the claim.
-        ask: Ask,
-    },
-    /// Report how an attempt went.
-    Settle {
-        /// The effect's name.
-        name: Name,
-        /// The attempt that reports.
-        attempt: AttemptId,
-        /// The fence that the attempt was granted with. A claimant that never learned of its grant
-        /// names none.
-        fence: Option<Fence>,
-        /// How it went.
-        report: Report,
-        /// The events, note, index entry and part to record with the report.
-        telling: Attachments,
-    },
-    /// Report a reconciler's finding.
-    Reconcile {
-        /// The effect's name.
-        name: Name,
-        /// The attempt that the reconciler looked for.
-        attempt: AttemptId,
-        /// That attempt's fence.
-        fence: Fence,
-        /// When the reconciler began to look, by the store's clock.
-        looked: LeaseInstant,
-        /// The finding.
-        finding: Finding,
-    },
-    /// Record a person's decision.
-    Resolve {
-        /// The effect's name.
-        name: Name,
-        /// The attempt and state that the person was shown.
-        seen: Seen,
-        /// The decision.
-        resolution: Resolution,
-        /// The actor's name, for the journal.
-        actor: String,
-        /// The reason, for the journal.
-        note: String,
-    },
-    /// Register how to undo a step, before it is taken.
-    RegisterStep {
-        /// The effect's name.
-        name: Name,
-        /// The attempt that takes the step.
-        attempt: AttemptId,
-        /// The step.
-        step: Step,
-        /// The step's position among the attempt's steps, from 0. A caller that may register a step
-        /// twice gives it.
-        nth: Option<usize>,
-    },
-    /// Record that all registered steps were undone.
-    RolledBack {
-        /// The effect's name.
-        name: Name,
-        /// The attempt that left the effect partial.
-        attempt: AttemptId,
-    },
-    /// Clear a record so that a new generation can begin.
-    Reset {
-        /// The effect's name.
-        name: Name,
-        /// The attempt and state that the person was shown.
-        seen: Seen,
-        /// The actor's name, for the journal.
-        actor: String,
-        /// The reason, for the journal.
-        note: String,
-    },
-    /// Move a domain to a new epoch, and void the effects that are open in the old one.
-    Advance {
-        /// The namespace.
-        namespace: Namespace,
-        /// The domain.
-        domain: Domain,
-        /// The epoch to end. If it is over already, nothing happens.
-        seen: u64,
-        /// The new epoch.
-        to: u64,
-        /// The actor's name, for the journal.
-        actor: String,
-        /// The reason, for the journal.
-        reason: String,
-    },
-    /// Expire effects that lapsed holders left running, at most this many.
-    Expire {
-        /// The most to process.
-        limit: usize,
-    },
-    /// Remove expired records, at most this many.
-    Sweep {
-        /// The most to process.
-        limit: usize,
-    },
-    /// Add leaves to the journal's tree, if the tree still has the size that the plan was made for.
-    Seal {
-        /// The tree's size when the plan was made.
-        from: u64,
-        /// The entries that become leaves, in order.
-        leaves: Vec<u64>,
-        /// The tiles that change.
-        tiles: Vec<SealedTile>,
-        /// The signed checkpoint of the new size.
-        note: String,
-    },
-    /// Admit callers that present this token.
-    Admit(Token),
-    /// Refuse callers that present this token.
-    Revoke {
-        /// The token.
-        token: TokenId,
-    },
-    /// Replace the declared sinks and routes.
-    Configure(Routing),
-    /// Replace the guards, and the declaration of each dataset that is given.
-    Register(Registry),
-    /// Declare one dataset, or remove its declaration.
-    Declare {
-        /// The dataset's name.
-        name: String,
-        /// The declaration; none removes it.
-        dataset: Option<Dataset>,
-    },
-    /// Replace an ontology, or remove it.
-    Keep {
-        /// The namespace.
-        namespace: Namespace,
-        /// The ontology's id.
-        id: String,
-        /// The ontology; none removes it. The store sets its time.
-        ontology: Option<Ontology>,
-        /// The actor's name, for the journal.
-        actor: String,
-    },
-    /// Record cache accesses.
-    Attend(Vec<CacheAccess>),
-    /// Remove results, at most this many.
-    Evict {
-        /// The namespace.
-        namespace: Namespace,
-        /// The results to remove.
-        which: Evict,
-        /// The most to process.
-        limit: usize,
-    },
-    /// Pause or resume a sink.
-    Pause {
-        /// The sink.
-        sink: SinkName,
-        /// Whether the sink is paused.
-        paused: bool,
-    },
-    /// Redrive failed deliveries.
-    Redrive(Redrive),
-    /// Claim a dispatcher's share of the outbox's buckets, and give up the others.
-    Share {
-        /// The dispatcher's lease.
-        lease: LeaseId,
-        /// The buckets that the dispatcher still uses.
-        keep: Buckets,
-    },
-    /// Give up all buckets of a dispatcher.
-    Retire {
-        /// The dispatcher's lease.
-        lease: LeaseId,
-    },
-    /// Record delivery results, and the deliveries to send next.
-    Dispatch {
-        /// The dispatcher's lease.
-        lease: LeaseId,
-        /// The delivery results.
-        landed: Vec<DeliveryResult>,
-        /// The numbers of the send batches that are over.
-        over: Vec<u64>,
-        /// The send batches that begin once this command is durable.
-        departing: Vec<SendBatch>,
-    },
+pub struct OpenLease {
+    /// The lease.
+    pub id: LeaseId,
+    /// How long a renewal lasts.
+    pub term_ms: u64,
+    /// The holder, for people.
+    pub holder: String,
+    /// Whether the holder caches no outcomes, so that no reset or eviction has to wait for it.
+    pub forgetful: bool,
 }
 
-/// The answer to a [`Command`], in the same order of kinds.
+/// Renew a lease whose holder has acted upon every notice up to `seen`.
 #[derive(Debug, Clone)]
-pub enum Answer {
-    /// To the lease commands.
-    Lease(LeaseAnswer),
-    /// To a claim.
-    Claim(Verdict),
-    /// To a settle, and to the registration of a step.
-    Settle(Settled),
-    /// To a reconciler's finding, a person's decision, a rollback or a reset.
-    Judged(Judged),
-    /// To an epoch transition.
-    Epoch(Transition),
-    /// To the other commands: how many items each one handled.
-    Count(usize),
-    /// To a change of an ontology.
-    Kept {
-        /// The version of the ontology before.
-        before: Option<String>,
-    },
-    /// To a request for buckets.
-    Share {
-        /// The dispatcher's buckets.
-        buckets: Buckets,
-        /// The most buckets that it should have.
-        fair: usize,
-    },
+pub struct RenewLease {
+    /// The lease.
+    pub id: LeaseId,
+    /// The newest notice acted upon.
+    pub seen: u64,
+}
+
+/// Close a lease. Claims that still depend on it lapse.
+#[derive(Debug, Clone)]
+pub struct CloseLease {
+    /// The lease.
+    pub id: LeaseId,
+}
+
+/// Ask for permission to perform an effect.
+#[derive(Debug, Clone)]
+pub struct Claim {
+    /// The effect's name.
+    pub name: Name,
+    /// The terms of the claim.
+    pub ask: Ask,
+}
+
+/// Report how an attempt went.
+#[derive(Debug, Clone)]
+pub struct Settle {
+    /// The effect's name.
+    pub name: Name,
+    /// The attempt that reports.
+    pub attempt: AttemptId,
+    /// The fence that the attempt was granted with. A claimant that never learned of its grant
+    /// names none.
+    pub fence: Option<Fence>,
+    /// How it went.
+    pub report: Report,
+    /// The events, note, index entry and part to record with the report.
+    pub attachments: Attachments,
+}
+
+/// Report a reconciler's finding.
+#[derive(Debug, Clone)]
+pub struct Reconcile {
+    /// The effect's name.
+    pub name: Name,
+    /// The attempt that the reconciler looked for.
+    pub attempt: AttemptId,
+    /// That attempt's fence.
+    pub fence: Fence,
+    /// When the reconciler began to look, by the store's clock.
+    pub looked: LeaseInstant,
+    /// The finding.
+    pub finding: Finding,
+}
+
+/// Record a person's decision.
+#[derive(Debug, Clone)]
+pub struct Resolve {
+    /// The effect's name.
+    pub name: Name,
+    /// The attempt and state that the person was shown.
+    pub seen: Seen,
+    /// The decision.
+    pub resolution: Resolution,
+    /// The actor's name, for the journal.
+    pub actor: String,
+    /// The reason, for the journal.
+    pub note: String,
+}
+
+/// Register how to undo a step, before it is taken.
+#[derive(Debug, Clone)]
+pub struct RegisterStep {
+    /// The effect's name.
+    pub name: Name,
+    /// The attempt that takes the step.
+    pub attempt: AttemptId,
+    /// The step.
+    pub step: Step,
+    /// The step's position among the attempt's steps, from 0. A caller that may register a step
+    /// twice gives it.
+    pub nth: Option<usize>,
+}
+
+/// Record that all registered steps were undone.
+#[derive(Debug, Clone)]
+pub struct RolledBack {
+    /// The effect's name.
+    pub name: Name,
+    /// The attempt that left the effect partial.
+    pub attempt: AttemptId,
+}
+
+/// Clear a record so that a new generation can begin.
+#[derive(Debug, Clone)]
+pub struct Reset {
+    /// The effect's name.
+    pub name: Name,
+    /// The attempt and state that the person was shown.
+    pub seen: Seen,
+    /// The actor's name, for the journal.
+    pub actor: String,
+    /// The reason, for the journal.
+    pub note: String,
+}
+
+/// Move a domain to a new epoch, and void the effects that are open in the old one.
+#[derive(Debug, Clone)]
+pub struct Advance {
+    /// The namespace.
+    pub namespace: Namespace,
+    /// The domain.
+    pub domain: Domain,
+    /// The epoch to end. If it is over already, nothing happens.
+    pub seen: u64,
+    /// The new epoch.
+    pub to: u64,
+    /// The actor's name, for the journal.
+    pub actor: String,
+    /// The reason, for the journal.
+    pub reason: String,
+}
+
+/// Expire effects that lapsed holders left running, at most this many.
+#[derive(Debug, Clone)]
+pub struct Expire {
+    /// The most to process.
+    pub limit: usize,
+}
+
+/// Remove expired records, at most this many.
+#[derive(Debug, Clone)]
+pub struct Sweep {
+    /// The most to process.
+    pub limit: usize,
+}
+
+/// Add leaves to the journal's tree, if the tree still has the size that the plan was made for.
+#[derive(Debug, Clone)]
+pub struct Seal {
+    /// The tree's size when the plan was made.
+    pub from: u64,
+    /// The entries that become leaves, in order.
+    pub leaves: Vec<u64>,
+    /// The tiles that change.
+    pub tiles: Vec<SealedTile>,
+    /// The signed checkpoint of the new size.
+    pub note: String,
+}
+
+/// Admit callers that present this token.
+#[derive(Debug, Clone)]
+pub struct AdmitToken(
+    /// The token.
+    pub Token,
+);
+
+/// Refuse callers that present this token.
+#[derive(Debug, Clone)]
+pub struct Revoke {
+    /// The token.
+    pub token: TokenId,
+}
+
+/// Replace the declared sinks and routes.
+#[derive(Debug, Clone)]
+pub struct Configure(
+    /// The sinks and routes.
+    pub Routing,
+);
+
+/// Replace the guards, and the declaration of each dataset that is given.
+#[derive(Debug, Clone)]
+pub struct Register(
+    /// The guards and the declarations.
+    pub Registry,
+);
+
+/// Declare one dataset, or remove its declaration.
+#[derive(Debug, Clone)]
+pub struct Declare {
+    /// The dataset's name.
+    pub name: String,
+    /// The declaration; none removes it.
+    pub dataset: Option<Dataset>,
+}
+
+/// Replace an ontology, or remove it.
+#[derive(Debug, Clone)]
+pub struct PutOntology {
+    /// The namespace.
+    pub namespace: Namespace,
+    /// The ontology's id.
+    pub id: String,
+    /// The ontology; none removes it. The store sets its time.
+    pub ontology: Option<Ontology>,
+    /// The actor's name, for the journal.
+    pub actor: String,
+}
+
+/// Record cache accesses.
+#[derive(Debug, Clone)]
+pub struct RecordAccesses(
+    /// The accesses.
+    pub Vec<CacheAccess>,
+);
+
+/// Remove results, at most this many.
+#[derive(Debug, Clone)]
+pub struct Evict {
+    /// The namespace.
+    pub namespace: Namespace,
+    /// The results to remove.
+    pub which: Eviction,
+    /// The most to process.
+    pub limit: usize,
+}
+
+/// Pause or resume a sink.
+#[derive(Debug, Clone)]
+pub struct Pause {
+    /// The sink.
+    pub sink: SinkName,
+    /// Whether the sink is paused.
+    pub paused: bool,
+}
+
+/// Claim a dispatcher's share of the outbox's buckets, and give up the others.
+#[derive(Debug, Clone)]
+pub struct Share {
+    /// The dispatcher's lease.
+    pub lease: LeaseId,
+    /// The buckets that the dispatcher still uses.
+    pub keep: Buckets,
+}
+
+/// Give up all buckets of a dispatcher.
+#[derive(Debug, Clone)]
+pub struct Retire {
+    /// The dispatcher's lease.
+    pub lease: LeaseId,
+}
+
+/// Record delivery results, and the deliveries to send next.
+#[derive(Debug, Clone)]
+pub struct Dispatch {
+    /// The dispatcher's lease.
+    pub lease: LeaseId,
+    /// The delivery results.
+    pub landed: Vec<DeliveryResult>,
+    /// The numbers of the send batches that are over.
+    pub over: Vec<u64>,
+    /// The send batches that begin once this command is durable.
+    pub departing: Vec<SendBatch>,
 }
 
 /// A dispatcher's share of the buckets.
@@ -284,84 +310,4 @@ pub enum LeaseAnswer {
     },
     /// It is gone for good. Open another.
     Dead,
-}
-
-/// A command, and the channel to the caller that waits for its answer.
-#[derive(Debug)]
-pub struct Job {
-    /// The command.
-    pub command: Command,
-    /// The channel for the answer. The command is carried out even if the caller no longer listens.
-    pub reply: oneshot::Sender<Result<Answer, StoreError>>,
-}
-
-/// The work of one read. It gets a view, or the error that prevented one.
-pub type Reading = Box<dyn FnOnce(Result<&mut dyn View, StoreError>) + Send>;
-
-/// A ledger that carries out commands and reads.
-pub trait Store: Send + Sync + 'static {
-    /// Carries out commands in order, each with its own answer. The store may return before they
-    /// are done, and carries them out even if the caller stops waiting.
-    fn submit(&self, jobs: Vec<Job>);
-
-    /// Carries out one command on the calling thread if the store is idle, which saves waking
-    /// another thread. Otherwise gives the command back. Blocks for the length of one commit.
-    fn submit_here(&self, job: Job) -> Option<Job> {
-        Some(job)
-    }
-
-    /// Reads from one consistent view. The store may return before the read is done.
-    fn read(&self, reading: Reading);
-
-    /// Ties a lease that is about to be opened to the life of this process, where the store
-    /// can tell when a process dies.
-    fn attach(&self, lease: LeaseId) -> Result<(), StoreError> {
-        let _ = lease;
-        Ok(())
-    }
-}
-
-/// Submits one command and waits for its answer. The command is on its way when this
-/// returns, not when the future is first polled.
-pub fn call(
-    store: &dyn Store,
-    command: Command,
-) -> impl Future<Output = Result<Answer, StoreError>> + Send + use<> {
-    let (reply, answer) = oneshot::channel();
-    store.submit(vec![Job { command, reply }]);
-    async { answer.await.unwrap_or_else(|_| Err(unanswered())) }
-}
-
-/// Like [`call`], but on this thread if the store is idle.
-pub fn call_here(
-    store: &dyn Store,
-    command: Command,
-) -> impl Future<Output = Result<Answer, StoreError>> + Send + use<> {
-    let (reply, answer) = oneshot::channel();
-    if let Some(job) = store.submit_here(Job { command, reply }) {
-        store.submit(vec![job]);
-    }
-    async { answer.await.unwrap_or_else(|_| Err(unanswered())) }
-}
-
-/// Reads something and waits for it.
-pub fn read<T, F>(
-    store: &dyn Store,
-    reading: F,
-) -> impl Future<Output = Result<T, StoreError>> + Send + use<T, F>
-where
-    T: Send + 'static,
-    F: FnOnce(&mut dyn View) -> Result<T, StoreError> + Send + 'static,
-{
-    let (reply, answer) = oneshot::channel();
-    store.read(Box::new(move |view| {
-        let _ = reply.send(view.and_then(reading));
-    }));
-    let closed = || StoreError::Unavailable("the store was closed".into());
-    async move { answer.await.unwrap_or_else(|_| Err(closed())) }
-}
-
-/// A command that was dropped without an answer may have been carried out.
-fn unanswered() -> StoreError {
-    StoreError::CommitUnknown("the store was closed before it answered".into())
 }

@@ -53,13 +53,15 @@ use hapax_core::outcome::Outcome;
 use hapax_core::time::LeaseInstant;
 
 use crate::clock::{Clock as _, ManualClock};
-use crate::command::{Answer, Command, Job, LeaseAnswer, Store, call, read};
+use crate::command::{self, LeaseAnswer};
 use crate::effect::Filter;
 use crate::error::StoreError;
+use crate::job::{Job, Request};
 use crate::journal::{Damage, Proof, plan_seal, verify};
 use crate::limits::Limits;
 use crate::outbox::Attachments;
 use crate::step::Step;
+use crate::store::{Store, call, read};
 use crate::txn::View;
 
 /// Expands to one named test per case, each on a fresh store.
@@ -188,11 +190,11 @@ impl<'a> Bench<'a> {
 
     fn open_lease(&self, id: LeaseId) {
         let command =
-            Command::OpenLease { id, term_ms: TERM_MS, holder: "test".into(), forgetful: false };
+            command::OpenLease { id, term_ms: TERM_MS, holder: "test".into(), forgetful: false };
         self.run(command).expect("a lease opens");
     }
 
-    fn run(&self, command: Command) -> Result<Answer, StoreError> {
+    fn run<R: Request>(&self, command: R) -> Result<R::Answer, StoreError> {
         wait(call(self.store, command))
     }
 
@@ -209,10 +211,7 @@ impl<'a> Bench<'a> {
 
     fn claim_in(&self, namespace: &Namespace, key: u8, ask: Ask) -> Verdict {
         let name = Name { namespace: namespace.clone(), ..name(key) };
-        match self.run(Command::Claim { name, ask }) {
-            Ok(Answer::Claim(verdict)) => verdict,
-            other => panic!("not an answer to a claim: {other:?}"),
-        }
+        self.run(command::Claim { name, ask }).expect("a verdict")
     }
 
     fn granted(&self, key: u8, ask: Ask) -> AttemptId {
@@ -223,21 +222,18 @@ impl<'a> Bench<'a> {
     }
 
     fn settle(&self, key: u8, attempt: AttemptId, report: Report) -> Settled {
-        match self.settle_telling(key, attempt, report, Attachments::default()) {
-            Ok(Answer::Settle(settled)) => settled,
-            other => panic!("not an answer to a settle: {other:?}"),
-        }
+        self.settle_with(key, attempt, report, Attachments::default()).expect("a settle")
     }
 
-    fn settle_telling(
+    fn settle_with(
         &self,
         key: u8,
         attempt: AttemptId,
         report: Report,
-        telling: Attachments,
-    ) -> Result<Answer, StoreError> {
+        attachments: Attachments,
+    ) -> Result<Settled, StoreError> {
         let fence = Some(self.fence(key, attempt));
-        self.run(Command::Settle { name: name(key), attempt, fence, report, telling })
+        self.run(command::Settle { name: name(key), attempt, fence, report, attachments })
     }
 
     /// The fence that an attempt was granted with last, which is the number of its entry.
@@ -247,11 +243,8 @@ impl<'a> Bench<'a> {
         Fence(entries.iter().rev().find(granted).map_or(0, |entry| entry.id))
     }
 
-    fn judged(&self, command: Command) -> Judged {
-        match self.run(command) {
-            Ok(Answer::Judged(judged)) => judged,
-            other => panic!("not an answer to a judgement: {other:?}"),
-        }
+    fn judged(&self, command: impl Request<Answer = Judged>) -> Judged {
+        self.run(command).expect("a judgement")
     }
 
     fn reconcile(&self, key: u8, attempt: AttemptId, finding: Finding) -> Judged {
@@ -267,19 +260,19 @@ impl<'a> Bench<'a> {
     ) -> Judged {
         let effect = self.view(move |view| Ok(view.effects(&[name(key)])?.remove(0)));
         let fence = effect.map_or(Fence(0), |effect| effect.fence);
-        self.judged(Command::Reconcile { name: name(key), attempt, fence, looked, finding })
+        self.judged(command::Reconcile { name: name(key), attempt, fence, looked, finding })
     }
 
     fn resolve(&self, key: u8, attempt: AttemptId, resolution: Resolution) -> Judged {
         let (actor, note) = ("ann".into(), "looked at the bank".into());
         let seen = self.seen(key, attempt);
-        self.judged(Command::Resolve { name: name(key), seen, resolution, actor, note })
+        self.judged(command::Resolve { name: name(key), seen, resolution, actor, note })
     }
 
     fn reset(&self, key: u8, attempt: AttemptId) -> Judged {
         let (actor, note) = ("ann".into(), "wrong file".into());
         let seen = self.seen(key, attempt);
-        self.judged(Command::Reset { name: name(key), seen, actor, note })
+        self.judged(command::Reset { name: name(key), seen, actor, note })
     }
 
     /// This attempt, and the state that a person who looks now is shown.
@@ -288,17 +281,11 @@ impl<'a> Bench<'a> {
     }
 
     fn renew(&self, id: LeaseId) -> LeaseAnswer {
-        match self.run(Command::RenewLease { id, seen: 0 }) {
-            Ok(Answer::Lease(answer)) => answer,
-            other => panic!("not an answer to a renewal: {other:?}"),
-        }
+        self.run(command::RenewLease { id, seen: 0 }).expect("a renewal")
     }
 
-    fn count(&self, command: Command) -> usize {
-        match self.run(command) {
-            Ok(Answer::Count(count)) => count,
-            other => panic!("not a count: {other:?}"),
-        }
+    fn count(&self, command: impl Request<Answer = usize>) -> usize {
+        self.run(command).expect("a count")
     }
 
     fn state(&self, key: u8) -> Option<StateName> {
@@ -320,7 +307,7 @@ impl<'a> Bench<'a> {
             for id in keep {
                 self.renew(*id);
             }
-            self.run(Command::RenewLease { id: LeaseId::from_bytes([99; 16]), seen: 0 })
+            self.run(command::RenewLease { id: LeaseId::from_bytes([99; 16]), seen: 0 })
                 .expect("beats");
         }
     }

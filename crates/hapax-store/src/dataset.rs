@@ -6,6 +6,7 @@ use hapax_core::dataset::{Dataset, Registry};
 use hapax_core::guard::Guards;
 use hapax_core::outbox::Event;
 
+use crate::command::Declare;
 use crate::error::StoreError;
 use crate::limits::Limits;
 use crate::outbox::Emission;
@@ -71,18 +72,15 @@ pub(crate) fn register(txn: &mut dyn Txn, registry: &Registry) -> Result<(), Sto
 }
 
 /// Declares one dataset, or removes its declaration. Returns whether it was declared before.
-pub(crate) fn declare(
-    txn: &mut dyn Txn,
-    name: &str,
-    dataset: Option<&Dataset>,
-) -> Result<bool, StoreError> {
+pub(crate) fn declare(txn: &mut dyn Txn, command: &Declare) -> Result<bool, StoreError> {
+    let Declare { name, dataset } = command;
     if let Some(dataset) = dataset {
         check(name, dataset)?;
         if txn.datasets()?.len() >= Limits::DATASETS {
             return Err(StoreError::Invalid(format!("at most {} datasets", Limits::DATASETS)));
         }
     }
-    txn.put_dataset(name, dataset)
+    txn.put_dataset(name, dataset.as_ref())
 }
 
 fn check(name: &str, dataset: &Dataset) -> Result<(), StoreError> {

@@ -11,7 +11,7 @@ use hapax_core::outbox::{OrderingKeyHash, OutboxId, Record, Status};
 use hapax_core::route::SinkName;
 use hapax_core::time::{Now, Timestamp};
 
-use crate::command::ShareAnswer;
+use crate::command::{Dispatch, Share, ShareAnswer};
 use crate::dataset::{self, DatasetView};
 use crate::error::StoreError;
 use crate::lease;
@@ -276,11 +276,8 @@ pub struct Redrive {
 
 /// Gives a dispatcher its share of the buckets, after removing lost dispatchers. It keeps the
 /// buckets that it holds and still uses, and gets free ones up to its fair share.
-pub(crate) fn share(
-    txn: &mut dyn Txn,
-    lease: LeaseId,
-    keep: &Buckets,
-) -> Result<ShareAnswer, StoreError> {
+pub(crate) fn share(txn: &mut dyn Txn, command: &Share) -> Result<ShareAnswer, StoreError> {
+    let Share { lease, keep } = *command;
     if txn.lease(lease)?.is_none_or(|lease| lease.dead) {
         return Err(StoreError::LeaseDead(lease));
     }
@@ -297,7 +294,7 @@ pub(crate) fn share(
         }
     }
     // A dispatcher keeps only buckets that it was given.
-    let kept = mine.without(Buckets::all().without(*keep));
+    let kept = mine.without(Buckets::all().without(keep));
     let buckets = delivery::share(&others, kept);
     txn.put_dispatcher(lease, &buckets)?;
     Ok(ShareAnswer { buckets, fair: delivery::fair(others.len() + 1) })
@@ -315,13 +312,8 @@ fn is_lost(txn: &mut dyn Txn, now: Now, id: LeaseId) -> Result<bool, StoreError>
 }
 
 /// Writes delivery results and the batches to send next, if the lease still has a dispatcher.
-pub(crate) fn dispatch(
-    txn: &mut dyn Txn,
-    lease: LeaseId,
-    landed: &[DeliveryResult],
-    over: &[u64],
-    departing: &[SendBatch],
-) -> Result<(), StoreError> {
+pub(crate) fn dispatch(txn: &mut dyn Txn, command: &Dispatch) -> Result<(), StoreError> {
+    let Dispatch { lease, ref landed, ref over, ref departing } = *command;
     if !txn.is_dispatcher(lease)? {
         return Err(StoreError::LeaseDead(lease));
     }

@@ -21,12 +21,12 @@ mod record;
 mod settle;
 
 pub(crate) use claim::claim_on_lease;
-pub use claim::{claim, look};
+pub use claim::{FirstGrant, claim, look};
 pub(crate) use expire::{expire, sweep};
 pub(crate) use judge::{reconcile, reset, resolve, roll_back};
 pub(crate) use record::{EntryNote, LedgerEffect, find, record_ledger_effect, write};
 pub(crate) use settle::settle;
-pub use settle::settle_in;
+pub use settle::{plain_success, settle_in};
 
 /// The reads of effects.
 pub trait EffectView {

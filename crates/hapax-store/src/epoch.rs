@@ -9,6 +9,7 @@ use hapax_core::fingerprint::Fingerprint;
 use hapax_core::name::{Name, Namespace};
 use hapax_core::outcome::{Outcome, bounded};
 
+use crate::command::Advance;
 use crate::effect::{self, EntryNote, LedgerEffect};
 use crate::error::StoreError;
 use crate::limits::{Limits, check_length};
@@ -34,13 +35,8 @@ pub trait EpochTxn {
 
 /// Moves a domain to a new epoch. Writes to every effect of the old epoch that could still report a
 /// success, so that a report either comes before the transition or is voided by it.
-pub(crate) fn advance(
-    txn: &mut dyn Txn,
-    namespace: &Namespace,
-    domain: &Domain,
-    (seen, to): (u64, u64),
-    (actor, reason): (&str, &str),
-) -> Result<Transition, StoreError> {
+pub(crate) fn advance(txn: &mut dyn Txn, command: &Advance) -> Result<Transition, StoreError> {
+    let Advance { ref namespace, ref domain, seen, to, ref actor, ref reason } = *command;
     check_length("the actor", actor)?;
     let invalid = |what: String| Err(StoreError::Invalid(what));
     if to <= seen {
@@ -83,7 +79,7 @@ pub(crate) fn advance(
         name: Name { namespace: namespace.clone(), key },
         fingerprint: Fingerprint::of(reason.as_bytes()),
         label: next.to_string(),
-        outcome: Outcome::from(reason),
+        outcome: Outcome::from(reason.as_str()),
         event: None,
         note: EntryNote::by(actor, reason),
     };

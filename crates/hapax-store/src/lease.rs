@@ -1,4 +1,4 @@
-//! Leases at the seam: how they are opened, renewed and closed.
+//! Leases at the seam: how they are opened and renewed.
 //!
 //! A holder that renews learns the newest notice, which it must act upon. Each renewal beats the
 //! store's pulse: only a store that was writable of late lets time alone count against a lease.
@@ -6,7 +6,7 @@
 use hapax_core::lease::{Lease, LeaseId, Pulse};
 use hapax_core::time::Now;
 
-use crate::command::LeaseAnswer;
+use crate::command::{LeaseAnswer, OpenLease, RenewLease};
 use crate::error::StoreError;
 use crate::limits::{Limits, check_length};
 use crate::txn::Txn;
@@ -46,13 +46,8 @@ pub trait LeaseTxn {
 }
 
 /// Opens a lease, or renews it if its holder asks again.
-pub(crate) fn open(
-    txn: &mut dyn Txn,
-    id: LeaseId,
-    term_ms: u64,
-    holder: &str,
-    forgetful: bool,
-) -> Result<LeaseAnswer, StoreError> {
+pub(crate) fn open(txn: &mut dyn Txn, command: &OpenLease) -> Result<LeaseAnswer, StoreError> {
+    let OpenLease { id, term_ms, ref holder, forgetful } = *command;
     check_length("the holder", holder)?;
     if term_ms < Limits::SHORTEST_TERM_MS {
         return Err(StoreError::Invalid(format!(
@@ -69,7 +64,7 @@ pub(crate) fn open(
         },
         None => {
             let seen = if forgetful { Lease::FORGETFUL } else { notice };
-            Lease::open(now, id, term_ms, holder.to_owned(), seen)
+            Lease::open(now, id, term_ms, holder.clone(), seen)
         }
     };
     txn.put_lease(&lease)?;
@@ -78,7 +73,8 @@ pub(crate) fn open(
 }
 
 /// Renews a lease whose holder has acted upon every notice up to `seen`.
-pub(crate) fn renew(txn: &mut dyn Txn, id: LeaseId, seen: u64) -> Result<LeaseAnswer, StoreError> {
+pub(crate) fn renew(txn: &mut dyn Txn, command: &RenewLease) -> Result<LeaseAnswer, StoreError> {
+    let RenewLease { id, seen } = *command;
     let now = txn.now();
     let notice = txn.notice()?;
     beat(txn, now)?;
@@ -89,12 +85,6 @@ pub(crate) fn renew(txn: &mut dyn Txn, id: LeaseId, seen: u64) -> Result<LeaseAn
     let lease = Lease { seen, ..lease };
     txn.put_lease(&lease)?;
     Ok(LeaseAnswer::Held { lease, notice })
-}
-
-/// Closes a lease. The claims that still depend on it lapse.
-pub(crate) fn close(txn: &mut dyn Txn, id: LeaseId) -> Result<LeaseAnswer, StoreError> {
-    txn.drop_lease(id)?;
-    Ok(LeaseAnswer::Dead)
 }
 
 /// Beats the store's pulse. Only a steady pulse lets time alone count against a lease.

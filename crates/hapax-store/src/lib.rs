@@ -9,17 +9,19 @@
 //! tests. [`conformance!`] runs the one suite that defines what a store is.
 
 mod clock;
-mod command;
 mod epoch;
 mod error;
+mod job;
 mod lease;
 mod limits;
 mod lock;
 mod memory;
 mod step;
+mod store;
 mod token;
 mod txn;
 
+pub mod command;
 pub mod conformance;
 pub mod dataset;
 pub mod delivery;
@@ -35,14 +37,13 @@ pub mod result_index;
 pub mod route;
 
 pub use clock::{Clock, ManualClock};
-pub use command::{
-    Answer, Command, Job, LeaseAnswer, Reading, ShareAnswer, Store, call, call_here, read,
-};
+pub use command::{LeaseAnswer, ShareAnswer};
 pub use dataset::{DatasetTxn, DatasetView};
 pub use delivery::{DeliveryTxn, DeliveryView};
 pub use effect::{EffectTxn, EffectView, Filter, Found};
 pub use epoch::{EpochTxn, EpochView};
 pub use error::StoreError;
+pub use job::{Job, Pending, Request};
 pub use journal::{Head, JournalTxn, JournalView, SealedTile};
 pub use lease::{LeaseTxn, LeaseView};
 pub use limits::Limits;
@@ -54,5 +55,6 @@ pub use part::{PartTxn, PartView};
 pub use result_index::{ResultIndexTxn, ResultIndexView};
 pub use route::{RouteTxn, RouteView};
 pub use step::{Step, StepTxn, StepView};
+pub use store::{Reading, Store, call, call_here, read};
 pub use token::{TokenTxn, TokenView};
 pub use txn::{Txn, View};

@@ -41,15 +41,14 @@ mod step;
 mod token;
 
 use crate::clock::Clock;
-#[cfg(not(feature = "proof"))]
-use crate::command::{Answer, Command};
-use crate::command::{Job, Reading, Store};
 use crate::error::StoreError;
+use crate::job::Job;
 use crate::journal::Head;
 use crate::ledger;
 #[cfg(feature = "proof")]
 use crate::outbox::Attachments;
 use crate::step::Step;
+use crate::store::{Reading, Store};
 use crate::txn::{Txn, View};
 
 /// A ledger that lives as long as the process.
@@ -77,6 +76,21 @@ impl MemoryStore {
     /// An empty ledger on the machine's own clock.
     pub fn with_system_clock() -> Self {
         Self::new(Arc::new(SystemClock(std::time::Instant::now())))
+    }
+
+    /// Carries out one command and leaves its answer in the job, for a store that delays answers
+    /// or loses them.
+    pub fn carry_out(&self, job: &mut Job) {
+        let mut tables = self.lock();
+        let mut txn = MemoryTxn { now: self.clock.now(), tables: &mut tables, undo: Vec::new() };
+        #[cfg(not(feature = "proof"))]
+        let looked = txn.look(job);
+        let failed = ledger::apply(&mut txn, job).is_err();
+        #[cfg(not(feature = "proof"))]
+        txn.check_look(looked, job);
+        if failed {
+            txn.undo_all();
+        }
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Tables> {
@@ -142,20 +156,9 @@ impl Clock for SystemClock {
 
 impl Store for MemoryStore {
     fn submit(&self, jobs: Vec<Job>) {
-        for job in jobs {
-            let mut tables = self.lock();
-            let mut txn =
-                MemoryTxn { now: self.clock.now(), tables: &mut tables, undo: Vec::new() };
-            #[cfg(not(feature = "proof"))]
-            let looked = txn.look(&job.command);
-            let answer = ledger::apply(&mut txn, &job.command);
-            #[cfg(not(feature = "proof"))]
-            txn.check_look(looked, &answer);
-            if answer.is_err() {
-                txn.undo_all();
-            }
-            drop(tables);
-            let _ = job.reply.send(answer);
+        for mut job in jobs {
+            self.carry_out(&mut job);
+            job.reply();
         }
     }
 
@@ -219,10 +222,10 @@ impl MemoryTxn<'_> {
 
     /// The verdict on a claim that a view alone can give.
     #[cfg(not(feature = "proof"))]
-    fn look(&mut self, command: &Command) -> Option<Result<Option<Verdict>, StoreError>> {
-        match command {
-            Command::Claim { name, ask } if cfg!(debug_assertions) => {
-                Some(crate::effect::look(self, name, ask))
+    fn look(&mut self, job: &Job) -> Option<Result<Option<Verdict>, StoreError>> {
+        match job {
+            Job::Claim(job) if cfg!(debug_assertions) => {
+                Some(crate::effect::look(self, &job.command.name, &job.command.ask))
             }
             _ => None,
         }
@@ -231,21 +234,17 @@ impl MemoryTxn<'_> {
     /// Holds [`look`](crate::effect::look) to its promise: it knows exactly the verdicts that write
     /// nothing.
     #[cfg(not(feature = "proof"))]
-    fn check_look(
-        &self,
-        looked: Option<Result<Option<Verdict>, StoreError>>,
-        answer: &Result<Answer, StoreError>,
-    ) {
-        match (looked, answer) {
-            (Some(Ok(Some(looked))), Ok(Answer::Claim(verdict))) => {
+    fn check_look(&self, looked: Option<Result<Option<Verdict>, StoreError>>, job: &Job) {
+        let (Some(looked), Job::Claim(job)) = (looked, job) else { return };
+        match (looked, job.answered()) {
+            (Ok(Some(looked)), Some(Ok(verdict))) => {
                 assert_eq!(looked, *verdict);
                 assert!(self.undo.is_empty(), "a verdict that was known wrote something");
             }
-            (Some(Ok(None)), Ok(_)) => {
+            (Ok(None), Some(Ok(_))) => {
                 assert!(!self.undo.is_empty(), "a verdict that writes nothing was not known");
             }
-            (Some(looked), answer) => assert_eq!(looked.is_err(), answer.is_err()),
-            (None, _) => {}
+            (looked, answer) => assert_eq!(looked.is_err(), answer.is_some_and(Result::is_err)),
         }
     }
 

@@ -10,6 +10,7 @@ use hapax_core::outcome::Outcome;
 use hapax_core::result_index::{IndexEntry, Ontology};
 use hapax_core::time::Now;
 
+use crate::command::PutOntology;
 use crate::effect::{self, EntryNote, LedgerEffect};
 use crate::error::StoreError;
 use crate::limits::{Limits, check_length};
@@ -52,24 +53,19 @@ pub trait OntologyTxn {
 
 /// Replaces an ontology, or removes it. If its version changes, an event is recorded, and a notice
 /// is raised that every node must act upon. Returns the version before.
-pub(crate) fn keep(
-    txn: &mut dyn Txn,
-    namespace: &Namespace,
-    id: &str,
-    ontology: Option<&Ontology>,
-    actor: &str,
-) -> Result<Option<String>, StoreError> {
-    check(id, ontology)?;
+pub(crate) fn put(txn: &mut dyn Txn, command: &PutOntology) -> Result<Option<String>, StoreError> {
+    let PutOntology { namespace, id, ontology, actor } = command;
+    check(id, ontology.as_ref())?;
     check_length("the actor", actor)?;
     let before = txn.hold_ontology(namespace, id)?;
-    let after = ontology.map(|ontology| ontology.version.clone());
+    let after = ontology.as_ref().map(|ontology| ontology.version.clone());
     if before.is_none() && after.is_some() && txn.ontologies(namespace)?.len() >= Limits::ONTOLOGIES
     {
         let most = Limits::ONTOLOGIES;
         return Err(StoreError::Invalid(format!("there are {most} ontologies; remove some")));
     }
     let now = txn.now();
-    let ontology = ontology.map(|ontology| Ontology { updated: now.wall, ..ontology.clone() });
+    let ontology = ontology.clone().map(|ontology| Ontology { updated: now.wall, ..ontology });
     txn.put_ontology(namespace, id, ontology.as_ref())?;
     if before != after {
         record_change(txn, now, namespace, id, (before.as_deref(), after.as_deref()), actor)?;

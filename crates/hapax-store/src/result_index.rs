@@ -6,6 +6,7 @@ use hapax_core::result_index::{
 };
 use hapax_core::time::Now;
 
+use crate::command;
 use crate::error::StoreError;
 use crate::limits::Limits;
 use crate::txn::Txn;
@@ -61,13 +62,9 @@ pub(crate) fn record_accesses(
 
 /// Removes results. Nodes may still replay a result from their caches if it was evicted for want of
 /// room. Every other removal raises a notice, so that they drop it.
-pub(crate) fn evict(
-    txn: &mut dyn Txn,
-    namespace: &Namespace,
-    which: &Evict,
-    limit: usize,
-) -> Result<usize, StoreError> {
-    let evicted = txn.evict(namespace, which, limit)?;
+pub(crate) fn evict(txn: &mut dyn Txn, command: &command::Evict) -> Result<usize, StoreError> {
+    let command::Evict { namespace, which, limit } = command;
+    let evicted = txn.evict(namespace, which, *limit)?;
     if evicted > 0 && !matches!(which, Evict::Oldest) {
         txn.raise_notice()?;
     }

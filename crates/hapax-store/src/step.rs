@@ -4,6 +4,7 @@ use hapax_core::attempt::AttemptId;
 use hapax_core::effect::{Fenced, Settled, State};
 use hapax_core::name::Name;
 
+use crate::command::RegisterStep;
 use crate::effect;
 use crate::error::StoreError;
 use crate::limits::{Limits, check_length};
@@ -32,13 +33,8 @@ pub struct Step {
 }
 
 /// Registers a step of a running attempt, once at each position.
-pub(crate) fn register(
-    txn: &mut dyn Txn,
-    name: &Name,
-    attempt: AttemptId,
-    step: &Step,
-    nth: Option<usize>,
-) -> Result<Settled, StoreError> {
+pub(crate) fn register(txn: &mut dyn Txn, command: &RegisterStep) -> Result<Settled, StoreError> {
+    let RegisterStep { ref name, attempt, ref step, nth } = *command;
     check_length("the step's name", &step.name)?;
     if step.payload.len() > Limits::STEP_PAYLOAD {
         let (size, limit) = (step.payload.len(), Limits::STEP_PAYLOAD);

@@ -13,7 +13,7 @@ use hapax_core::effect::{Report, State};
 use hapax_core::name::Name;
 use hapax_core::planted::{Bug, planted};
 use hapax_store::outbox::Attachments;
-use hapax_store::{Command, call, read};
+use hapax_store::{call, command, read};
 use tokio::runtime::Handle;
 use tokio::time::Instant;
 
@@ -83,8 +83,8 @@ async fn look_for_all(engine: Weak<Inner>) {
             let report =
                 Report::Released("the grant surfaced after its caller had given up".into());
             let (name, attempt, fence) = (name.clone(), effect.attempt, Some(effect.fence));
-            let telling = Attachments::default();
-            let release = Command::Settle { name, attempt, fence, report, telling };
+            let attachments = Attachments::default();
+            let release = command::Settle { name, attempt, fence, report, attachments };
             if call(&*inner.store, release).await.is_ok() {
                 inner.abandoned.lock().remove(&key);
             }

@@ -13,7 +13,7 @@ use hapax_core::outcome::Outcome;
 use hapax_core::planted::{Bug, planted};
 use hapax_core::retry::Backoff;
 use hapax_store::outbox::Attachments;
-use hapax_store::{Answer, Command, Step, StoreError, call, read};
+use hapax_store::{Step, StoreError, call, command, read};
 use rusqlite::Transaction;
 use tokio::runtime::Handle;
 
@@ -164,10 +164,10 @@ impl Claim {
             return Err(StoreError::Invalid(what.into()).into());
         }
         let (name, attempt) = (self.name.clone(), self.grant.attempt);
-        let command = Command::RegisterStep { name, attempt, step, nth: None };
+        let command = command::RegisterStep { name, attempt, step, nth: None };
         match call(&*self.inner.store, command).await? {
-            Answer::Settle(Settled::Fenced(fenced)) => Err(Error::Fenced(fenced)),
-            Answer::Settle(Settled::Outdated(mismatch)) => Err(Error::Epoch(mismatch)),
+            Settled::Fenced(fenced) => Err(Error::Fenced(fenced)),
+            Settled::Outdated(mismatch) => Err(Error::Epoch(mismatch)),
             _ => Ok(()),
         }
     }
@@ -348,10 +348,10 @@ pub(crate) fn tell(
     name: &Name,
     (attempt, fence): (AttemptId, Option<Fence>),
     report: Report,
-    telling: Attachments,
+    attachments: Attachments,
 ) {
     let undelivered = fence.is_none();
-    let command = Command::Settle { name: name.clone(), attempt, fence, report, telling };
+    let command = command::Settle { name: name.clone(), attempt, fence, report, attachments };
     let mut told = Box::pin(call(&*inner.store, command.clone()));
     let (engine, Ok(runtime)) = (Arc::downgrade(inner), Handle::try_current()) else { return };
     let name = name.clone();
@@ -360,9 +360,7 @@ pub(crate) fn tell(
             match told.await {
                 Err(error) if error.is_transient() => {}
                 // The grant is not recorded, and may still appear.
-                Ok(Answer::Settle(Settled::Fenced(found)))
-                    if undelivered && found.attempt != Some(attempt) =>
-                {
+                Ok(Settled::Fenced(found)) if undelivered && found.attempt != Some(attempt) => {
                     if let Some(inner) = engine.upgrade() {
                         inner.abandoned.add(&inner, &name, attempt);
                     }

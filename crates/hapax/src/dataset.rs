@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use hapax_core::dataset::{Dataset, Registry};
-use hapax_store::{Command, read};
+use hapax_store::{command, read};
 
 use crate::engine::Hapax;
 use crate::error::Error;
@@ -26,7 +26,7 @@ impl Hapax {
     /// # }
     /// ```
     pub async fn declare(&self, name: &str, dataset: Option<Dataset>) -> Result<bool, Error> {
-        Ok(self.count(Command::Declare { name: name.to_owned(), dataset }).await? > 0)
+        self.call(command::Declare { name: name.to_owned(), dataset }).await
     }
 
     /// All declared datasets, by name.

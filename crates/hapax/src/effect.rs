@@ -20,7 +20,7 @@ use hapax_core::part::Part;
 use hapax_core::planted::{Bug, planted};
 use hapax_store::failpoint::{Point, pass};
 use hapax_store::outbox::Attachments;
-use hapax_store::{Answer, Command, StoreError, call, read};
+use hapax_store::{StoreError, call, command, read};
 use tokio::time::Instant;
 
 use crate::cache::AskedAt;
@@ -448,20 +448,17 @@ impl EffectBuilder {
                 held = Held::asked(inner.clone(), self.name.clone(), attempt);
                 since_ms = inner.cache.now_ms();
             }
-            let command = Command::Claim { name: self.name.clone(), ask: self.ask(attempt, lease) };
+            let command = command::Claim { name: self.name.clone(), ask: self.ask(attempt, lease) };
             pass(Point::ClaimAsk)?;
             match inner.ask(command).await {
                 // Another transaction has the row. It may be an earlier copy of this very claim whose connection
                 // was lost. Asking again is safe: if that copy was granted, so is this one.
-                Ok(Answer::Claim(Verdict::Undecided { reason })) => {
+                Ok(Verdict::Undecided { reason }) => {
                     if patience.pause().await.is_none() {
                         return Err(Error::Undecided { reason });
                     }
                 }
-                Ok(Answer::Claim(verdict)) => return Ok((verdict, held, (lease, since_ms))),
-                Ok(_) => {
-                    return Err(StoreError::Corrupt("a claim got another answer".into()).into());
-                }
+                Ok(verdict) => return Ok((verdict, held, (lease, since_ms))),
                 // The same attempt gets the same answer, so the claim is sent again.
                 Err(StoreError::CommitUnknown(_)) => {}
                 Err(StoreError::LeaseDead(dead)) => inner.holder.give_up(dead),
@@ -549,9 +546,9 @@ impl EffectBuilder {
                 };
                 pass(Point::ReconcileLooked)?;
                 let (name, LookupRequest { attempt, fence }) = (self.name.clone(), sought);
-                let command = Command::Reconcile { name, attempt, fence, looked, finding };
+                let command = command::Reconcile { name, attempt, fence, looked, finding };
                 match call(&*inner.store, command).await? {
-                    Answer::Judged(Judged::Undecided { .. }) => {
+                    Judged::Undecided { .. } => {
                         patience.pause().await.ok_or(Error::Blocked(blocked))
                     }
                     _ => Ok(()),

@@ -12,7 +12,7 @@ use hapax_core::outcome::DEFAULT_KEEP_LIMIT;
 #[cfg(feature = "postgres")]
 use hapax_postgres::PgStore;
 use hapax_sqlite::{BootClock, Options, SqliteStore};
-use hapax_store::{Answer, Clock, Command, Store, StoreError, call, call_here};
+use hapax_store::{Clock, Request, Store, StoreError, call, call_here};
 use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::sync::Notify;
 
@@ -99,7 +99,7 @@ impl Inner {
     /// Sends a command on the hot path. On a runtime with several threads, a lone caller's command
     /// runs on the caller's own thread: that thread waits for one commit, and no other thread has
     /// to be woken. On a runtime with one thread, that would keep other callers from joining the commit.
-    pub(crate) async fn ask(&self, command: Command) -> Result<Answer, StoreError> {
+    pub(crate) async fn ask<R: Request>(&self, command: R) -> Result<R::Answer, StoreError> {
         let alone = self.callers.load(Ordering::Relaxed) == 1
             && Handle::try_current()
                 .is_ok_and(|runtime| runtime.runtime_flavor() == RuntimeFlavor::MultiThread);

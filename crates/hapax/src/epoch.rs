@@ -1,7 +1,7 @@
 //! The epoch that a domain is in, and the transition to the next.
 
 use hapax_core::epoch::{Bound, Domain, Transition};
-use hapax_store::{Answer, Command, StoreError, call, read};
+use hapax_store::{StoreError, call, command, read};
 
 use crate::engine::Hapax;
 use crate::error::Error;
@@ -34,7 +34,7 @@ impl Hapax {
         actor: &str,
         reason: &str,
     ) -> Result<Transition, Error> {
-        let command = Command::Advance {
+        let command = command::Advance {
             namespace: self.namespace.clone(),
             domain: domain.clone(),
             seen,
@@ -46,10 +46,7 @@ impl Hapax {
         loop {
             tries += 1;
             match call(&*self.inner.store, command.clone()).await {
-                Ok(Answer::Epoch(transition)) => return Ok(transition),
-                Ok(_) => {
-                    return Err(StoreError::Corrupt("an epoch got another answer".into()).into());
-                }
+                Ok(transition) => return Ok(transition),
                 Err(StoreError::CommitUnknown(_)) if tries < TRIES => {}
                 Err(error) => return Err(error.into()),
             }

@@ -13,7 +13,7 @@ use std::time::Duration;
 use hapax_core::lease::{Lease, LeaseId};
 use hapax_core::planted::{Bug, planted};
 use hapax_store::failpoint::{Point, pass};
-use hapax_store::{Answer, Command, LeaseAnswer, Store, StoreError, call, read};
+use hapax_store::{LeaseAnswer, Store, StoreError, call, command, read};
 use tokio::sync::{Mutex, watch};
 use tokio::time::Instant;
 
@@ -93,9 +93,9 @@ impl Holder {
         let asked = self.cache.now_ms();
         let term_ms = self.term.as_millis() as u64;
         let command =
-            Command::OpenLease { id, term_ms, holder: self.title.clone(), forgetful: false };
+            command::OpenLease { id, term_ms, holder: self.title.clone(), forgetful: false };
         match call(&*self.store, command).await? {
-            Answer::Lease(LeaseAnswer::Held { notice, .. }) => {
+            LeaseAnswer::Held { notice, .. } => {
                 // A reset waits for the leases it finds. An answer requested before this lease
                 // existed may be older than a reset that did not wait for this process.
                 self.cache.clear();
@@ -105,7 +105,7 @@ impl Holder {
                 tokio::spawn(keep(Arc::downgrade(self), id));
                 Ok(id)
             }
-            _ => Err(StoreError::Corrupt("a new lease was dead at birth".into())),
+            LeaseAnswer::Dead => Err(StoreError::Corrupt("a new lease was dead at birth".into())),
         }
     }
 
@@ -180,7 +180,7 @@ impl Holder {
     pub(crate) async fn close(&self) -> Result<(), StoreError> {
         self.cache.doubt();
         if let Some(id) = self.current.send_replace(None) {
-            call(&*self.store, Command::CloseLease { id }).await?;
+            call(&*self.store, command::CloseLease { id }).await?;
         }
         Ok(())
     }
@@ -219,10 +219,10 @@ impl Holder {
     async fn renew(&self, id: LeaseId, seen: u64) -> Result<Option<u64>, StoreError> {
         let asked = self.cache.now_ms();
         pass(Point::RenewAsk)?;
-        let answer = call(&*self.store, Command::RenewLease { id, seen }).await?;
+        let answer = call(&*self.store, command::RenewLease { id, seen }).await?;
         pass(Point::RenewAnswered)?;
         match answer {
-            Answer::Lease(LeaseAnswer::Held { notice, .. }) => {
+            LeaseAnswer::Held { notice, .. } => {
                 // Before the cache is trusted again: a reset may not have waited for a late holder.
                 if notice > seen {
                     self.cache.clear();
@@ -231,7 +231,7 @@ impl Holder {
                 self.confirmed(asked);
                 Ok(Some(notice))
             }
-            _ => {
+            LeaseAnswer::Dead => {
                 self.give_up(id);
                 Ok(None)
             }

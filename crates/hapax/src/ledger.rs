@@ -10,7 +10,7 @@ use hapax_core::name::{Name, Namespace};
 use hapax_core::planted::{Bug, planted};
 use hapax_sqlite::Ailment;
 use hapax_store::journal::{Proof, Verified, verify};
-use hapax_store::{Answer, Command, Filter, Found, Step, StoreError, call, read};
+use hapax_store::{Filter, Found, Request, Step, StoreError, call, command, read};
 
 use crate::engine::Hapax;
 use crate::error::Error;
@@ -152,7 +152,7 @@ impl Hapax {
         note: &str,
     ) -> Result<Judged, Error> {
         let (actor, note) = (actor.to_owned(), note.to_owned());
-        self.judge(Command::Resolve { name: self.name(key), seen, resolution, actor, note }).await
+        self.call(command::Resolve { name: self.name(key), seen, resolution, actor, note }).await
     }
 
     /// Records that a partial effect of this attempt was rolled back.
@@ -174,7 +174,7 @@ impl Hapax {
     /// # }
     /// ```
     pub async fn rolled_back(&self, key: Key, attempt: AttemptId) -> Result<Judged, Error> {
-        self.judge(Command::RolledBack { name: self.name(key), attempt }).await
+        self.call(command::RolledBack { name: self.name(key), attempt }).await
     }
 
     /// Clears a record so that the effect can happen again. Names the state that the person was
@@ -188,7 +188,7 @@ impl Hapax {
     ) -> Result<Judged, Error> {
         let (actor, note) = (actor.to_owned(), note.to_owned());
         self.inner.cache.clear();
-        let judged = self.judge(Command::Reset { name: self.name(key), seen, actor, note }).await?;
+        let judged = self.call(command::Reset { name: self.name(key), seen, actor, note }).await?;
         if let Judged::Decided(_) = judged {
             self.inner.cache.clear();
             if !planted(Bug::ResetUnawaited) {
@@ -219,7 +219,7 @@ impl Hapax {
             }
             // This process must beat the pulse, or a silent lease would never be judged.
             if let Some(term_ms) = late {
-                call(store, Command::Expire { limit: 0 }).await?;
+                call(store, command::Expire { limit: 0 }).await?;
                 let pause = std::time::Duration::from_millis((term_ms / 8).clamp(5, 100));
                 tokio::time::sleep(pause).await;
             } else {
@@ -228,11 +228,9 @@ impl Hapax {
         }
     }
 
-    pub(crate) async fn judge(&self, command: Command) -> Result<Judged, Error> {
-        match call(&*self.inner.store, command).await? {
-            Answer::Judged(judged) => Ok(judged),
-            _ => Err(StoreError::Corrupt("a judgement got another answer".into()).into()),
-        }
+    /// Sends a command and waits for its answer.
+    pub(crate) async fn call<R: Request>(&self, command: R) -> Result<R::Answer, Error> {
+        Ok(call(&*self.inner.store, command).await?)
     }
 
     fn name(&self, key: Key) -> Name {

@@ -28,7 +28,7 @@ use std::sync::Arc;
 
 use hapax_core::dataset::Registry;
 use hapax_store::outbox::Routing;
-use hapax_store::{Answer, Command, StoreError, call, read};
+use hapax_store::{command, read};
 
 use crate::engine::Hapax;
 use crate::error::Error;
@@ -140,9 +140,8 @@ impl Hapax {
     /// earlier declaration. They hold for every process on this ledger, and for events that are
     /// emitted from now on.
     pub async fn configure(&self, outbox: &Outbox) -> Result<(), Error> {
-        call(&*self.inner.store, Command::Register(outbox.registry.clone())).await?;
-        call(&*self.inner.store, Command::Configure(outbox.routing())).await?;
-        Ok(())
+        self.call(command::Register(outbox.registry.clone())).await?;
+        self.call(command::Configure(outbox.routing())).await
     }
 
     /// The routes as they are declared now.
@@ -177,21 +176,13 @@ impl Hapax {
 
     /// Pauses a sink on every node, or resumes it. Returns whether there is such a sink.
     pub async fn pause(&self, sink: &SinkName, paused: bool) -> Result<bool, Error> {
-        let command = Command::Pause { sink: sink.clone(), paused };
-        Ok(self.count(command).await? > 0)
+        self.call(command::Pause { sink: sink.clone(), paused }).await
     }
 
     /// Redrives dead letters of this namespace, at most so many at once. Returns how many. It
     /// leaves those whose receiver may have forgotten their ids, unless `redrive` allows them.
     pub async fn redrive(&self, redrive: Redrive) -> Result<usize, Error> {
         let namespace = self.namespace.clone();
-        self.count(Command::Redrive(Redrive { namespace, ..redrive })).await
-    }
-
-    pub(crate) async fn count(&self, command: Command) -> Result<usize, Error> {
-        match call(&*self.inner.store, command).await? {
-            Answer::Count(count) => Ok(count),
-            _ => Err(StoreError::Corrupt("a count got another answer".into()).into()),
-        }
+        self.call(Redrive { namespace, ..redrive }).await
     }
 }

@@ -8,7 +8,7 @@ use hapax_core::checkpoint::Signer;
 use hapax_core::lease::Lease;
 use hapax_store::failpoint::{Point, pass};
 use hapax_store::journal::plan_seal;
-use hapax_store::{Answer, Command, Store, StoreError, call, read};
+use hapax_store::{Store, StoreError, call, command, read};
 
 use crate::engine::Inner;
 
@@ -35,11 +35,11 @@ const SOONEST: Duration = Duration::from_millis(10);
 pub(crate) async fn round(inner: &Inner) -> Result<Pass, StoreError> {
     let store = &*inner.store;
     pass(Point::ExpireAsk)?;
-    let expired = count(store, Command::Expire { limit: EXPIRE }).await?;
+    let expired = call(store, command::Expire { limit: EXPIRE }).await?;
     pass(Point::SweepAsk)?;
     Ok(Pass {
         expired,
-        swept: count(store, Command::Sweep { limit: SWEEP }).await?,
+        swept: call(store, command::Sweep { limit: SWEEP }).await?,
         sealed: match &inner.signer {
             Some(signer) => seal(store, signer).await?,
             None => 0,
@@ -57,18 +57,11 @@ pub(crate) async fn seal(store: &dyn Store, signer: &Arc<Signer>) -> Result<usiz
             return Ok(sealed);
         };
         pass(Point::SealPlanned)?;
-        let more = count(store, plan).await?;
+        let more = call(store, plan).await?;
         sealed += more;
         if more < SEAL || sealed >= SEAL * 16 {
             return Ok(sealed);
         }
-    }
-}
-
-async fn count(store: &dyn Store, command: Command) -> Result<usize, StoreError> {
-    match call(store, command).await? {
-        Answer::Count(count) => Ok(count),
-        _ => Ok(0),
     }
 }
 

@@ -65,8 +65,8 @@ impl Claim {
     ) -> Result<(), Error> {
         self.inner.on_postgres()?;
         let outcome = outcome.into().within(self.inner.keep_limit);
-        let telling = self.told.waiting();
-        let settled = foreign::settle_in(tx, &self.name, self.by(), &outcome, &telling).await;
+        let attachments = self.told.waiting();
+        let settled = foreign::settle_in(tx, &self.name, self.by(), &outcome, &attachments).await;
         self.settled_by(settled, outcome).await
     }
 
@@ -135,8 +135,12 @@ impl EffectBuilder {
             Ok(outcome) => outcome.into().within(hapax.inner.keep_limit),
             Err(failure) => return Err(Error::Failed { reason: failure.reason }),
         };
-        let telling = claim.told.waiting();
-        done(foreign::settle_in(tx, name, claim.by(), &outcome, &telling).await, attempt, outcome)
+        let attachments = claim.told.waiting();
+        done(
+            foreign::settle_in(tx, name, claim.by(), &outcome, &attachments).await,
+            attempt,
+            outcome,
+        )
     }
 }
 

@@ -11,7 +11,7 @@ use hapax_core::lease::Lease;
 use hapax_core::name::{Name, Namespace};
 use hapax_core::outbox::Event;
 use hapax_store::outbox::{Attachments, Emission};
-use hapax_store::{Answer, Command, LeaseAnswer, Step, StoreError, call, read};
+use hapax_store::{LeaseAnswer, Request, Step, StoreError, command, read};
 use tokio::time::Instant;
 
 use crate::deadline::Deadline;
@@ -138,7 +138,7 @@ impl Remote<'_> {
     ) -> Result<Option<Lease>, Error> {
         self.hapax.inner.start();
         let term_ms = u64::try_from(term.as_millis()).unwrap_or(u64::MAX);
-        let command = Command::OpenLease { id, term_ms, holder: holder.into(), forgetful: true };
+        let command = command::OpenLease { id, term_ms, holder: holder.into(), forgetful: true };
         let lease = self.lease(command).await?;
         Ok(lease.filter(|lease| lease.holder.starts_with(&self.prefix())))
     }
@@ -155,7 +155,7 @@ impl Remote<'_> {
     pub async fn close(&self, id: LeaseId) -> Result<bool, Error> {
         let ours = self.is_ours(id).await?;
         if ours {
-            self.lease(Command::CloseLease { id }).await?;
+            self.hapax.call(command::CloseLease { id }).await?;
         }
         Ok(ours)
     }
@@ -192,9 +192,10 @@ impl Remote<'_> {
         let emits = !events.is_empty();
         let events =
             (0..).zip(events).map(|(ordinal, event)| Emission { ordinal, event }).collect();
-        let telling = Attachments { events, note, ..Attachments::default() };
+        let attachments = Attachments { events, note, ..Attachments::default() };
         let inner = &self.hapax.inner;
-        let settled = crate::settle::settle(inner, &self.name(key), by, report, telling).await?;
+        let settled =
+            crate::settle::settle(inner, &self.name(key), by, report, attachments).await?;
         if emits {
             inner.emitted.notify_one();
         }
@@ -209,20 +210,17 @@ impl Remote<'_> {
         nth: usize,
         step: Step,
     ) -> Result<Settled, Error> {
-        let command = Command::RegisterStep { name: self.name(key), attempt, step, nth: Some(nth) };
-        match call(&*self.hapax.inner.store, command).await? {
-            Answer::Settle(settled) => Ok(settled),
-            _ => Err(StoreError::Corrupt("a step got another answer".into()).into()),
-        }
+        let command = command::RegisterStep { name: self.name(key), attempt, step, nth: Some(nth) };
+        self.hapax.call(command).await
     }
 
     /// The effect, once no attempt is running or this much time has passed.
     pub async fn attach(&self, key: Key, wait: Duration) -> Result<Option<Effect>, Error> {
-        let (name, patience) = (self.name(key), Deadline::until(Instant::now() + wait));
+        let (name, deadline) = (self.name(key), Deadline::until(Instant::now() + wait));
         loop {
             let effect = self.hapax.show(key).await?;
             let running = effect.as_ref().filter(|e| e.state.name() == StateName::Running);
-            let (Some(running), Some(left)) = (running, patience.left()) else { return Ok(effect) };
+            let (Some(running), Some(left)) = (running, deadline.left()) else { return Ok(effect) };
             self.hapax.inner.waiting.moved(&name, running.attempt, left).await;
         }
     }
@@ -241,8 +239,8 @@ impl Remote<'_> {
     /// Reports the finding of a look.
     pub async fn found(&self, key: Key, look: Look, finding: Finding) -> Result<Judged, Error> {
         let Look { attempt, fence, began: looked } = look;
-        let command = Command::Reconcile { name: self.name(key), attempt, fence, looked, finding };
-        self.hapax.judge(command).await
+        let command = command::Reconcile { name: self.name(key), attempt, fence, looked, finding };
+        self.hapax.call(command).await
     }
 
     /// The anchor for grants with this deadline, renewed a short while ago. Every process that
@@ -303,12 +301,14 @@ impl Remote<'_> {
         Ok(lease.is_some_and(|lease| lease.holder.starts_with(&prefix)))
     }
 
-    async fn lease(&self, command: Command) -> Result<Option<Lease>, Error> {
-        match call(&*self.hapax.inner.store, command).await? {
-            Answer::Lease(LeaseAnswer::Held { lease, .. }) => Ok(Some(lease)),
-            Answer::Lease(LeaseAnswer::Dead) => Ok(None),
-            _ => Err(StoreError::Corrupt("a lease got another answer".into()).into()),
-        }
+    async fn lease(
+        &self,
+        command: impl Request<Answer = LeaseAnswer>,
+    ) -> Result<Option<Lease>, Error> {
+        Ok(match self.hapax.call(command).await? {
+            LeaseAnswer::Held { lease, .. } => Some(lease),
+            LeaseAnswer::Dead => None,
+        })
     }
 
     fn name(&self, key: Key) -> Name {
@@ -338,7 +338,7 @@ impl EffectBuilder {
         if lease.is_none() {
             self.deadline = Some(deadline);
         }
-        let mut patience = Deadline::until(Instant::now() + self.wait);
+        let mut waiting = Deadline::until(Instant::now() + self.wait);
         let mut anchors = 0;
         loop {
             // The cache is valid while this process has a lease.
@@ -357,19 +357,19 @@ impl EffectBuilder {
                 None => self.hapax.remote().anchor(deadline).await?,
             };
             let ask = self.ask(attempt, hung);
-            match self.ask_again(Command::Claim { name: self.name.clone(), ask }).await {
-                Ok(Verdict::InFlight { attempt }) => match patience.left() {
+            match self.ask_again(command::Claim { name: self.name.clone(), ask }).await {
+                Ok(Verdict::InFlight { attempt }) => match waiting.left() {
                     Some(left) => inner.waiting.moved(&self.name, attempt, left.min(LOOK)).await,
                     None => return Ok(Verdict::InFlight { attempt }),
                 },
                 Ok(Verdict::Undecided { reason }) => {
-                    if patience.pause().await.is_none() {
+                    if waiting.pause().await.is_none() {
                         return Ok(Verdict::Undecided { reason });
                     }
                 }
                 Ok(Verdict::Locked { holder }) => {
                     inner.counters.lock_failures.add();
-                    if self.on_lock == OnLock::Fail || patience.pause().await.is_none() {
+                    if self.on_lock == OnLock::Fail || waiting.pause().await.is_none() {
                         return Ok(Verdict::Locked { holder });
                     }
                 }
@@ -396,16 +396,13 @@ impl EffectBuilder {
     }
 
     /// Sends a claim again when its answer was lost: the same attempt gets the same answer.
-    async fn ask_again(&self, command: Command) -> Result<Verdict, Error> {
+    async fn ask_again(&self, command: command::Claim) -> Result<Verdict, Error> {
         let inner = &self.hapax.inner;
         let mut tries = 0;
         loop {
             tries += 1;
             match inner.ask(command.clone()).await {
-                Ok(Answer::Claim(verdict)) => return Ok(verdict),
-                Ok(_) => {
-                    return Err(StoreError::Corrupt("a claim got another answer".into()).into());
-                }
+                Ok(verdict) => return Ok(verdict),
                 Err(StoreError::CommitUnknown(_)) if tries < TRIES => {}
                 Err(error) => return Err(error.into()),
             }
@@ -414,8 +411,8 @@ impl EffectBuilder {
 }
 
 /// Renews a lease whose holder remembers no outcomes.
-fn renewal(id: LeaseId) -> Command {
-    Command::RenewLease { id, seen: Lease::FORGETFUL }
+fn renewal(id: LeaseId) -> command::RenewLease {
+    command::RenewLease { id, seen: Lease::FORGETFUL }
 }
 
 /// How long a waiter leaves a silent holder alone before it claims again, to take over if it may.

@@ -4,7 +4,7 @@ pub use hapax_core::result_index::{
     CacheAccess, CacheStats, Evict, IndexEntry, IndexedResult, Ontology, ResultFilter, What,
 };
 pub use hapax_store::ontology::CHANGED;
-use hapax_store::{Answer, Command, StoreError, call, read};
+use hapax_store::{command, read};
 
 use crate::engine::Hapax;
 use crate::error::Error;
@@ -40,18 +40,14 @@ impl Hapax {
     ) -> Result<Option<String>, Error> {
         let (namespace, id, actor) = (self.namespace.clone(), id.to_owned(), actor.to_owned());
         let changes = ontology.as_ref().map(|ontology| ontology.version.clone());
-        match call(&*self.inner.store, Command::Keep { namespace, id, ontology, actor }).await? {
-            Answer::Kept { before } => {
-                if before != changes {
-                    self.inner.emitted.notify_one();
-                    self.inner.cache.clear();
-                }
-                // Also if nothing has changed: an earlier call, whose answer was lost, may have changed it.
-                self.seen_by_all().await?;
-                Ok(before)
-            }
-            _ => Err(StoreError::Corrupt("an ontology got another answer".into()).into()),
+        let before = self.call(command::PutOntology { namespace, id, ontology, actor }).await?;
+        if before != changes {
+            self.inner.emitted.notify_one();
+            self.inner.cache.clear();
         }
+        // Also if nothing has changed: an earlier call, whose answer was lost, may have changed it.
+        self.seen_by_all().await?;
+        Ok(before)
     }
 
     /// An ontology.
@@ -86,7 +82,7 @@ impl Hapax {
 
     /// Records how requests used the results. At most 4,096 at once.
     pub async fn record_accesses(&self, accesses: Vec<CacheAccess>) -> Result<(), Error> {
-        self.count(Command::Attend(accesses)).await.map(drop)
+        self.call(command::RecordAccesses(accesses)).await
     }
 
     /// Removes results, and returns how many. Unless the oldest results make room, they are gone
@@ -96,7 +92,7 @@ impl Hapax {
         while evicted < most {
             let limit = (most - evicted).min(AT_ONCE);
             let (namespace, which) = (self.namespace.clone(), which.clone());
-            let more = self.count(Command::Evict { namespace, which, limit }).await?;
+            let more = self.call(command::Evict { namespace, which, limit }).await?;
             evicted += more;
             if more == 0 {
                 break;

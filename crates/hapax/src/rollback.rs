@@ -9,7 +9,7 @@ use hapax_core::attempt::AttemptId;
 use hapax_core::effect::StateName;
 use hapax_core::key::Key;
 use hapax_core::name::Name;
-use hapax_store::{Command, StoreError, call, read};
+use hapax_store::{StoreError, call, command, read};
 
 use crate::engine::Hapax;
 use crate::error::{Error, Failure};
@@ -130,7 +130,7 @@ pub(crate) async fn undo(
         Box::pin(effect.run(|_| async move { handler(step.payload).await })).await?;
     }
     let (name, store) = (name.clone(), &*hapax.inner.store);
-    call(store, Command::RolledBack { name, attempt }).await?;
+    call(store, command::RolledBack { name, attempt }).await?;
     Ok(true)
 }
 

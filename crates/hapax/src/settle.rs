@@ -11,7 +11,7 @@ use hapax_core::planted::{Bug, planted};
 use hapax_core::retry::Backoff;
 use hapax_store::failpoint::{Point, pass};
 use hapax_store::outbox::Attachments;
-use hapax_store::{Answer, Command, StoreError, read};
+use hapax_store::{StoreError, command, read};
 
 use crate::cache::AskedAt;
 use crate::claim::{Claim, tell};
@@ -30,28 +30,27 @@ pub(crate) async fn settle(
     name: &Name,
     (attempt, fence): (AttemptId, Fence),
     report: Report,
-    telling: Attachments,
+    attachments: Attachments,
 ) -> Result<Settled, StoreError> {
     for nth in 1.. {
         let (name_again, report_again) = (name.clone(), report.clone());
-        let command = Command::Settle {
+        let command = command::Settle {
             name: name_again,
             attempt,
             fence: Some(fence),
             report: report_again,
-            telling: telling.clone(),
+            attachments: attachments.clone(),
         };
         let asked = match pass(Point::SettleAsk) {
             Ok(()) => inner.ask(command).await,
             Err(error) => Err(error),
         };
         match asked.and_then(|answer| pass(Point::SettleAnswered).map(|()| answer)) {
-            Ok(Answer::Settle(settled)) => return Ok(settled),
-            Ok(_) => return Err(StoreError::Corrupt("a settle got another answer".into())),
+            Ok(settled) => return Ok(settled),
             Err(error) if error.is_transient() => {
                 let dice = random().map_or(u64::MAX, u64::from_be_bytes);
                 let Some(pause) = SETTLE_RETRIES.delay_ms(nth, dice) else {
-                    tell(inner, name, (attempt, Some(fence)), report, telling);
+                    tell(inner, name, (attempt, Some(fence)), report, attachments);
                     return Err(error);
                 };
                 tracing::warn!(name: "outcome_not_recorded_yet", %error, key = %name.key, "recording the outcome failed; retrying");
@@ -84,9 +83,9 @@ impl EffectBuilder {
         if planted(Bug::RememberBeforeSettle) {
             self.remember(asked, outcome.clone());
         }
-        let telling = claim.told.waiting();
-        let emits = !telling.events.is_empty();
-        match settle(inner, &self.name, claim.by(), report, telling).await {
+        let attachments = claim.told.waiting();
+        let emits = !attachments.events.is_empty();
+        match settle(inner, &self.name, claim.by(), report, attachments).await {
             Ok(Settled::Fenced(fenced)) => Err(Error::Fenced(fenced)),
             Ok(Settled::Outdated(mismatch)) => Err(Error::Epoch(mismatch)),
             Ok(Settled::Recorded | Settled::Repeated) => {

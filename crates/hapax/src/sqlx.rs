@@ -24,8 +24,9 @@ impl Claim {
     ) -> Result<(), Error> {
         self.inner.on_postgres()?;
         let outcome = outcome.into().within(self.inner.keep_limit);
-        let telling = self.told.waiting();
-        let settled = foreign_sqlx::settle_in(tx, &self.name, self.by(), &outcome, &telling).await;
+        let attachments = self.told.waiting();
+        let settled =
+            foreign_sqlx::settle_in(tx, &self.name, self.by(), &outcome, &attachments).await;
         self.settled_by(settled, outcome).await
     }
 }
@@ -51,8 +52,8 @@ impl EffectBuilder {
             Ok(outcome) => outcome.into().within(hapax.inner.keep_limit),
             Err(failure) => return Err(Error::Failed { reason: failure.reason }),
         };
-        let telling = claim.told.waiting();
-        let settled = foreign_sqlx::settle_in(tx, name, claim.by(), &outcome, &telling).await;
+        let attachments = claim.told.waiting();
+        let settled = foreign_sqlx::settle_in(tx, name, claim.by(), &outcome, &attachments).await;
         done(settled, attempt, outcome)
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use hapax_core::name::Namespace;
 use hapax_core::time::Timestamp;
 use hapax_core::token::{Role, Secret, Token, TokenId};
-use hapax_store::{Command, call, read};
+use hapax_store::{command, read};
 
 use crate::engine::{Hapax, random};
 use crate::error::Error;
@@ -47,7 +47,7 @@ impl Hapax {
             created,
             expires: ms.map(|ms| created.plus_ms(ms)),
         };
-        call(&*self.inner.store, Command::Admit(token.clone())).await?;
+        self.call(command::AdmitToken(token.clone())).await?;
         Ok((token, secret))
     }
 
@@ -58,7 +58,7 @@ impl Hapax {
 
     /// Revokes a token: it lets no client in any more. Returns whether there was one.
     pub async fn revoke_token(&self, token: TokenId) -> Result<bool, Error> {
-        Ok(self.count(Command::Revoke { token }).await? > 0)
+        self.call(command::Revoke { token }).await
     }
 
     /// The time by the store's clock.

@@ -1,5 +1,7 @@
 //! The rows of effects, as they are written: all of a batch in one statement.
 
+use std::sync::LazyLock;
+
 use hapax_core::effect::{Effect, Safety, State};
 use hapax_core::outcome::Outcome;
 use tokio_postgres::types::Type;
@@ -31,7 +33,7 @@ pub(crate) fn put(link: &Link, writes: &[Write]) -> Result<(), PgFailure> {
         };
         columns.push(write, body);
     }
-    let changed = link.often((PUT, &columns.params()))?;
+    let changed = link.often((PUT.as_str(), &columns.params()))?;
     if changed.len() == writes.len() {
         Ok(())
     } else {
@@ -51,59 +53,103 @@ fn put_body(link: &Link, outcome: &Outcome) -> Result<Option<i64>, PgFailure> {
     Ok(Some(row.try_get(0)?))
 }
 
+/// A column of `hapax.effect`.
+struct Column {
+    name: &'static str,
+    /// Its type, as the element of an array.
+    sql: &'static str,
+    /// Its value in the row of a new claim `n`, whose time is the first parameter.
+    claimed: &'static str,
+}
+
 macro_rules! columns {
-    ($($name:ident: $rust:ty => $sql:literal, $type:ident;)*) => {
-        /// The rows to write, one vector for each column.
+    ($($name:ident: $rust:ty => $sql:literal, $type:ident, $claimed:literal;)*) => {
+        /// The rows to write, one vector for each column, and the versions that they replace.
         #[derive(Default)]
         struct Columns<'a> {
             $($name: Vec<$rust>,)*
+            over: Vec<i64>,
         }
 
         impl Columns<'_> {
             fn params(&self) -> Vec<crate::connect::Param<'_>> {
-                vec![$((&self.$name, Type::$type),)*]
+                vec![$((&self.$name, Type::$type),)* (&self.over, Type::INT8_ARRAY)]
             }
         }
 
-        #[cfg(test)]
-        const NAMES: &[(&str, &str)] = &[$((stringify!($name), $sql),)*];
+        /// All columns, in the order of the parameters.
+        const COLUMNS: &[Column] = &[
+            $(Column { name: stringify!($name), sql: $sql, claimed: $claimed },)*
+        ];
     };
 }
 
 columns! {
-    namespace: i32 => "int", INT4_ARRAY;
-    key: &'a [u8] => "bytea", BYTEA_ARRAY;
-    over: i64 => "bigint", INT8_ARRAY;
-    entry: i64 => "bigint", INT8_ARRAY;
-    fingerprint: &'a [u8] => "bytea", BYTEA_ARRAY;
-    state: i16 => "smallint", INT2_ARRAY;
-    safety: i16 => "smallint", INT2_ARRAY;
-    settling_ms: Option<i64> => "bigint", INT8_ARRAY;
-    attempt: &'a [u8] => "bytea", BYTEA_ARRAY;
-    fence: i64 => "bigint", INT8_ARRAY;
-    generation: i32 => "int", INT4_ARRAY;
-    attempts: i32 => "int", INT4_ARRAY;
-    created: i64 => "bigint", INT8_ARRAY;
-    updated: i64 => "bigint", INT8_ARRAY;
-    lock: Option<i64> => "bigint", INT8_ARRAY;
-    label: Option<&'a str> => "text", TEXT_ARRAY;
-    ttl_ms: Option<i64> => "bigint", INT8_ARRAY;
-    expires: Option<i64> => "bigint", INT8_ARRAY;
-    lease: Option<&'a [u8]> => "bytea", BYTEA_ARRAY;
-    watch: Option<&'a [u8]> => "bytea", BYTEA_ARRAY;
-    at_ms: Option<i64> => "bigint", INT8_ARRAY;
-    tries: Option<i32> => "int", INT4_ARRAY;
-    stuck: Option<i16> => "smallint", INT2_ARRAY;
-    cause: Option<i16> => "smallint", INT2_ARRAY;
-    reason: Option<&'a str> => "text", TEXT_ARRAY;
-    outcome: Option<&'a [u8]> => "bytea", BYTEA_ARRAY;
-    body: Option<i64> => "bigint", INT8_ARRAY;
-    digest: Option<Vec<u8>> => "bytea", BYTEA_ARRAY;
-    size: Option<i64> => "bigint", INT8_ARRAY;
-    domain: Option<&'a str> => "text", TEXT_ARRAY;
-    epoch: Option<i64> => "bigint", INT8_ARRAY;
-    voidable: Option<&'a str> => "text", TEXT_ARRAY;
+    namespace: i32 => "int", INT4_ARRAY, "n.namespace";
+    key: &'a [u8] => "bytea", BYTEA_ARRAY, "n.key";
+    entry: i64 => "bigint", INT8_ARRAY, "n.entry";
+    fingerprint: &'a [u8] => "bytea", BYTEA_ARRAY, "n.fingerprint";
+    state: i16 => "smallint", INT2_ARRAY, "0";
+    safety: i16 => "smallint", INT2_ARRAY, "n.safety";
+    settling_ms: Option<i64> => "bigint", INT8_ARRAY, "n.settling_ms";
+    attempt: &'a [u8] => "bytea", BYTEA_ARRAY, "n.attempt";
+    fence: i64 => "bigint", INT8_ARRAY, "n.entry";
+    generation: i32 => "int", INT4_ARRAY, "1";
+    attempts: i32 => "int", INT4_ARRAY, "1";
+    created: i64 => "bigint", INT8_ARRAY, "$1";
+    updated: i64 => "bigint", INT8_ARRAY, "$1";
+    lock: Option<i64> => "bigint", INT8_ARRAY, "n.lock";
+    label: Option<&'a str> => "text", TEXT_ARRAY, "n.label";
+    ttl_ms: Option<i64> => "bigint", INT8_ARRAY, "n.ttl_ms";
+    expires: Option<i64> => "bigint", INT8_ARRAY, "NULL";
+    lease: Option<&'a [u8]> => "bytea", BYTEA_ARRAY, "n.lease";
+    watch: Option<&'a [u8]> => "bytea", BYTEA_ARRAY, "CASE WHEN n.safety <> 0 THEN n.lease END";
+    at_ms: Option<i64> => "bigint", INT8_ARRAY, "n.at_ms";
+    tries: Option<i32> => "int", INT4_ARRAY, "NULL";
+    stuck: Option<i16> => "smallint", INT2_ARRAY, "NULL";
+    cause: Option<i16> => "smallint", INT2_ARRAY, "NULL";
+    reason: Option<&'a str> => "text", TEXT_ARRAY, "NULL";
+    outcome: Option<&'a [u8]> => "bytea", BYTEA_ARRAY, "NULL";
+    body: Option<i64> => "bigint", INT8_ARRAY, "NULL";
+    digest: Option<Vec<u8>> => "bytea", BYTEA_ARRAY, "NULL";
+    size: Option<i64> => "bigint", INT8_ARRAY, "NULL";
+    domain: Option<&'a str> => "text", TEXT_ARRAY, "NULL";
+    epoch: Option<i64> => "bigint", INT8_ARRAY, "NULL";
+    voidable: Option<&'a str> => "text", TEXT_ARRAY, "NULL";
 }
+
+/// The only insertion of effects: each column with its value in a row of the source that follows.
+fn insert(value: impl Fn(&Column) -> String) -> String {
+    let names = list(|column| column.name.to_owned());
+    format!("INSERT INTO hapax.effect AS e ({names})\n    SELECT {}\n    FROM", list(value))
+}
+
+/// All columns, separated by commas.
+fn list(text: impl Fn(&Column) -> String) -> String {
+    COLUMNS.iter().map(text).collect::<Vec<_>>().join(", ")
+}
+
+/// The insertion of new claims from a source `n`.
+pub(crate) static INSERT_CLAIM: LazyLock<String> =
+    LazyLock::new(|| insert(|column| column.claimed.to_owned()));
+
+/// Writes effects over the versions that were read. A row that has another version by now is left
+/// alone, and then the statement returns fewer rows than were sent.
+static PUT: LazyLock<String> = LazyLock::new(|| {
+    let params = (1..).zip(COLUMNS).map(|(nth, column)| format!("${nth}::{}[]", column.sql));
+    format!(
+        "WITH w AS (SELECT * FROM unnest({}, ${}::bigint[]) AS w ({}, over))
+        {} w
+        ON CONFLICT (namespace, key) DO UPDATE SET {}
+        WHERE e.entry = (SELECT w.over FROM w WHERE w.namespace = e.namespace AND w.key = e.key)
+        RETURNING true",
+        params.collect::<Vec<_>>().join(", "),
+        COLUMNS.len() + 1,
+        list(|column| column.name.to_owned()),
+        insert(|column| format!("w.{}", column.name)),
+        list(|column| format!("{0} = excluded.{0}", column.name)),
+    )
+});
 
 impl<'a> Columns<'a> {
     fn push(&mut self, write: &'a Write, body: Option<i64>) {
@@ -160,8 +206,6 @@ impl<'a> Columns<'a> {
     }
 }
 
-const PUT: &str = concat!(include_str!("../sql/put_effects.sql"), "RETURNING true");
-
 /// A safety class as its two columns.
 pub(crate) fn safety(effect: &Effect) -> (i16, Option<i64>) {
     let (code, settling_ms) = effect.safety.code();
@@ -171,15 +215,16 @@ pub(crate) fn safety(effect: &Effect) -> (i16, Option<i64>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use hapax_testkit::Postgres;
 
-    /// The statement in `sql/put_effects.sql` has one parameter a column, in the order of the columns.
     #[test]
-    fn the_statement_names_every_column_in_order() {
-        let unnested: Vec<_> =
-            (1..).zip(NAMES).map(|(n, (_, sql))| format!("${n}::{sql}[]")).collect();
-        let squeezed = |text: &str| text.split_whitespace().collect::<String>();
-        assert!(squeezed(PUT).contains(&squeezed(&unnested.join(","))), "{unnested:?}");
-        let names: Vec<_> = NAMES.iter().map(|(name, _)| *name).collect();
-        assert!(squeezed(PUT).contains(&squeezed(&format!("ASw({})", names.join(",")))));
+    fn every_column_of_the_table_is_written() {
+        let server = Postgres::start();
+        crate::PgStore::migrate(&server.database("fresh")).unwrap();
+        let columns = "SELECT string_agg(attname, ', ' ORDER BY attname) FROM pg_attribute
+            WHERE attrelid = 'hapax.effect'::regclass AND attnum > 0 AND NOT attisdropped";
+        let mut names: Vec<_> = COLUMNS.iter().map(|column| column.name).collect();
+        names.sort_unstable();
+        assert_eq!(server.sql("fresh", columns), names.join(", "));
     }
 }

@@ -1,14 +1,14 @@
--- One claim of a key that should be new: all that hapax.quick does for it.
+-- One claim of a key that should be new: all that quick.sql does for it.
 WITH made AS (
-    INSERT INTO hapax.effect AS e
-        (namespace, state, safety, entry, fence, created, updated, generation, attempts,
-         key, fingerprint, attempt, lease, watch, at_ms, settling_ms, ttl_ms, label)
-    SELECT $2, 0, $5, n.entry, n.entry, $1, $1, 1, 1, $3, $4, $7, $10, CASE WHEN $5 <> 0 THEN $10 END,
-        $11, $6, $9, $8
-    FROM (
-        SELECT hapax.next_entry() AS entry
-        WHERE (SELECT e.entry FROM hapax.effect e WHERE e.namespace = $2 AND e.key = $3) IS NULL
-            AND EXISTS (SELECT 1 FROM hapax.lease l WHERE l.id = $10 AND NOT l.dead)
+    {insert} (
+        SELECT hapax.next_entry() AS entry, c.*
+        FROM (
+            SELECT $2::int AS namespace, $3::bytea AS key, $4::bytea AS fingerprint,
+                $5::smallint AS safety, $6::bigint AS settling_ms, $7::bytea AS attempt,
+                $8::text AS label, $9::bigint AS ttl_ms, $10::bytea AS lease, $11::bigint AS at_ms,
+                NULL::bigint AS lock
+        ) c
+        WHERE {grantable}
         OFFSET 0
     ) n
     ON CONFLICT DO NOTHING

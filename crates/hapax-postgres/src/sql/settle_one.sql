@@ -1,9 +1,10 @@
--- One success of an effect that should still be running: all that hapax.quick does for it.
+-- One success of an effect that should still be running: all that quick.sql does for it.
 WITH done AS (
-    UPDATE hapax.effect e
-    SET state = 1, updated = $1, entry = hapax.next_entry(), lease = NULL,
-        watch = NULL, at_ms = NULL, outcome = $5, expires = $7
-    WHERE e.namespace = $2 AND e.key = $3 AND e.entry = $4 AND e.state = 0
+    {succeed} (
+        SELECT $2::int AS namespace, $3::bytea AS key, $4::bigint AS entry, $5::bytea AS outcome,
+            $7::bigint AS expires
+    ) s
+    WHERE {unchanged}
     RETURNING e.entry, e.generation, e.attempt
 )
 INSERT INTO hapax.journal (id, prev, at, namespace, generation, event, state, key, attempt, digest)

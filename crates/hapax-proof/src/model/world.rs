@@ -14,7 +14,7 @@ use hapax_core::lock::LockKey;
 use hapax_core::planted::{Bug, planted};
 use hapax_core::time::LeaseInstant;
 use hapax_store::outbox::Attachments;
-use hapax_store::{Answer, Command, LeaseAnswer, ManualClock, MemoryStore, StoreError};
+use hapax_store::{LeaseAnswer, ManualClock, MemoryStore, Request, StoreError, command};
 
 pub use self::act::Act;
 use self::ledger::{Ledger, author_of, carry_out, derived, lapsed, name, outcome_of};
@@ -121,13 +121,13 @@ impl World {
         let id = LeaseId::from_bytes([0xff; 16]);
         carry_out(
             &store,
-            Command::OpenLease { id, term_ms: TERM_MS, holder: String::new(), forgetful: false },
+            command::OpenLease { id, term_ms: TERM_MS, holder: String::new(), forgetful: false },
         );
         for _ in 0..8 {
             clock.advance(TERM_MS / 4);
-            carry_out(&store, Command::RenewLease { id, seen: 0 });
+            carry_out(&store, command::RenewLease { id, seen: 0 });
         }
-        carry_out(&store, Command::CloseLease { id });
+        carry_out(&store, command::CloseLease { id });
         let told = vec![None; protocol.keys];
         let worker = Worker { lease: None, late: false, task: Task::Idle, told };
         Self {
@@ -334,9 +334,9 @@ impl World {
             Act::Stop(w) => world.stop(w)?,
             Act::Renew(w) => {
                 let id = world.workers[w].lease?;
-                let answer = world.submit(Command::RenewLease { id, seen: 0 });
+                let answer = world.submit(command::RenewLease { id, seen: 0 });
                 match answer {
-                    Some(Answer::Lease(LeaseAnswer::Held { .. })) => {
+                    Some(LeaseAnswer::Held { .. }) => {
                         world.revived |= self.ledger.lease(id).is_none();
                         world.workers[w].late = false;
                     }
@@ -356,7 +356,7 @@ impl World {
                 let store = copy.store.fork();
                 // A process that has cached anything of the file notices, and ends all leases.
                 for lease in &copy.leases {
-                    carry_out(&store, Command::CloseLease { id: lease.id });
+                    carry_out(&store, command::CloseLease { id: lease.id });
                 }
                 world.ledger = Ledger::of(store, self.keys());
             }
@@ -366,7 +366,7 @@ impl World {
                 world.ledger = Ledger::of(store, self.keys());
             }
             Act::Expire => {
-                world.submit(Command::Expire { limit: 100 });
+                world.submit(command::Expire { limit: 100 });
             }
             Act::Look(key) => world.look(protocol, key)?,
             Act::Judge(nth) => {
@@ -375,7 +375,7 @@ impl World {
                     Some(by) => Finding::Happened(outcome_of(by)),
                     None => Finding::NotFound,
                 };
-                world.submit(Command::Reconcile {
+                world.submit(command::Reconcile {
                     name: name(key),
                     attempt,
                     fence,
@@ -397,7 +397,7 @@ impl World {
         u128::from(self.next).to_be_bytes()
     }
 
-    fn submit(&mut self, command: Command) -> Option<Answer> {
+    fn submit<R: Request>(&mut self, command: R) -> Option<R::Answer> {
         let store = self.ledger.store.fork();
         let answer = carry_out(&store, command);
         self.ledger = Ledger::of(store, self.keys());
@@ -411,20 +411,11 @@ impl World {
         report: Report,
     ) -> Option<Settled> {
         let counts = self.effect(key).map(|effect| effect.fence);
-        match self.submit(Command::Settle {
-            name: name(key),
-            attempt,
-            fence,
-            report,
-            telling: Attachments::default(),
-        })? {
-            Answer::Settle(settled) => {
-                self.overtaken |= matches!(settled, Settled::Fenced(_));
-                self.stale |= settled == Settled::Recorded && fence.is_some() && fence != counts;
-                Some(settled)
-            }
-            _ => None,
-        }
+        let (name, attachments) = (name(key), Attachments::default());
+        let settled = self.submit(command::Settle { name, attempt, fence, report, attachments })?;
+        self.overtaken |= matches!(settled, Settled::Fenced(_));
+        self.stale |= settled == Settled::Recorded && fence.is_some() && fence != counts;
+        Some(settled)
     }
 
     /// Settles in the worker's own transaction, which is committed only if the settle succeeds.
@@ -457,7 +448,7 @@ impl World {
     fn ask(&mut self, w: usize, key: usize, as_derived: bool) {
         if self.workers[w].lease.is_none() {
             let id = LeaseId::from_bytes(self.fresh());
-            self.submit(Command::OpenLease {
+            self.submit(command::OpenLease {
                 id,
                 term_ms: TERM_MS,
                 holder: String::new(),
@@ -485,7 +476,7 @@ impl World {
             about: None,
             part: None,
         };
-        let answer = self.submit(Command::Claim { name: name(key), ask });
+        let answer = self.submit(command::Claim { name: name(key), ask });
         if !told {
             self.doubts += 1;
             self.workers[w].task = Task::Asking { key, attempt, author, reached: true };
@@ -493,11 +484,11 @@ impl World {
         }
         let worker = &mut self.workers[w];
         worker.task = match answer {
-            Some(Answer::Claim(Verdict::Granted(grant))) => {
+            Some(Verdict::Granted(grant)) => {
                 let (fence, sent) = (grant.fence.0, Sent::NotYet);
                 Task::Running { key, attempt, author, fence, sent }
             }
-            Some(Answer::Claim(Verdict::Replayed { outcome, .. })) => {
+            Some(Verdict::Replayed { outcome, .. }) => {
                 worker.told[key] = author_of(&outcome);
                 Task::Idle
             }

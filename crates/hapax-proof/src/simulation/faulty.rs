@@ -220,25 +220,21 @@ fn run(
             Some(_) => reading(Err(StoreError::Unavailable("the line is bad".into()))),
             None => line.store.read(reading),
         },
-        Errand::Job(job) => {
-            let Job { command, reply: told } = *job;
-            let answer = match fault {
-                Some(When::Before) => Err(StoreError::Unavailable("the line is bad".into())),
-                fault => {
-                    let (reply, mut answer) = tokio::sync::oneshot::channel();
-                    line.store.submit(vec![Job { command, reply }]);
-                    match fault {
-                        Some(_) => Err(StoreError::CommitUnknown("the line is bad".into())),
-                        None => answer.try_recv().expect("memory answers at once"),
-                    }
-                }
-            };
+        Errand::Job(mut job) => {
+            if fault != Some(When::Before) {
+                line.store.carry_out(&mut job);
+            }
+            match fault {
+                Some(When::Before) => job.fail(StoreError::Unavailable("the line is bad".into())),
+                Some(_) => job.fail(StoreError::CommitUnknown("the line is bad".into())),
+                None => {}
+            }
             let switch = switch.clone();
             tokio::spawn(async move {
                 tokio::time::sleep(back).await;
                 switch.moving().await;
                 if !switch.is_dead() {
-                    let _ = told.send(answer);
+                    job.reply();
                 }
             });
         }

@@ -86,7 +86,7 @@ cases! {
         b.granted(1, Ask { ttl_ms: Some(1_000), ..ask(1) });
         b.settle(1, attempt(1), Report::Failed("no".into()));
         b.clock.advance(1_000);
-        assert_eq!(b.count(Command::Sweep { limit: 10 }), 1);
+        assert_eq!(b.count(command::Sweep { limit: 10 }), 1);
         b.granted(1, ask(2));
         assert!(fenced(&b.settle(1, attempt(1), ok())));
         assert_eq!(b.state(1), Some(StateName::Running));
@@ -105,7 +105,7 @@ cases! {
             }
             b.settle(n % 3, attempt(n), Report::Failed("no".into()));
             b.clock.advance(1);
-            b.count(Command::Sweep { limit: 10 });
+            b.count(command::Sweep { limit: 10 });
         }
     }
 
@@ -208,9 +208,9 @@ cases! {
         b.granted(1, ask(1));
         b.settle(1, attempt(1), Report::Partial("half".into()));
         assert!(blocked_in(&b.claim(1, ask(2)), StateName::Partial));
-        let stale = b.judged(Command::RolledBack { name: name(1), attempt: attempt(2) });
+        let stale = b.judged(command::RolledBack { name: name(1), attempt: attempt(2) });
         assert!(matches!(stale, Judged::Fenced(_)));
-        let done = b.judged(Command::RolledBack { name: name(1), attempt: attempt(1) });
+        let done = b.judged(command::RolledBack { name: name(1), attempt: attempt(1) });
         assert_eq!(done, Judged::Decided(StateName::Failed));
         assert_eq!(b.granted(1, ask(3)), attempt(3));
     }
@@ -219,22 +219,22 @@ cases! {
     rollback_steps_keep_their_order: |b| {
         let register = |b: &Bench<'_>, by, step: &str| {
             let step = Step { name: step.into(), payload: vec![1, 2] };
-            b.run(Command::RegisterStep { name: name(1), attempt: attempt(by), step, nth: None })
+            b.run(command::RegisterStep { name: name(1), attempt: attempt(by), step, nth: None })
         };
         b.granted(1, ask(1));
         for step in ["first", "second", "third"] {
-            assert!(matches!(register(b, 1, step), Ok(Answer::Settle(Settled::Recorded))));
+            assert!(matches!(register(b, 1, step), Ok(Settled::Recorded)));
         }
-        assert!(matches!(register(b, 2, "stale"), Ok(Answer::Settle(Settled::Fenced(_)))));
+        assert!(matches!(register(b, 2, "stale"), Ok(Settled::Fenced(_))));
         let steps = b.view(|view| view.steps(&name(1), attempt(1)));
         let names: Vec<_> = steps.iter().map(|step| step.name.as_str()).collect();
         assert_eq!(names, ["first", "second", "third"]);
         // Where the caller numbers the steps, a step that is registered twice is one step.
         let numbered = |nth, step: &str| {
             let step = Step { name: step.into(), payload: vec![1, 2] };
-            b.run(Command::RegisterStep { name: name(1), attempt: attempt(1), step, nth: Some(nth) })
+            b.run(command::RegisterStep { name: name(1), attempt: attempt(1), step, nth: Some(nth) })
         };
-        assert!(matches!(numbered(2, "third"), Ok(Answer::Settle(Settled::Repeated))));
+        assert!(matches!(numbered(2, "third"), Ok(Settled::Repeated)));
         assert!(matches!(numbered(2, "other"), Err(StoreError::Invalid(_))));
         assert!(matches!(numbered(4, "fifth"), Err(StoreError::Invalid(_))));
         // Claimants name their attempts; another namespace has steps of its own.
@@ -275,19 +275,22 @@ cases! {
         let decide = |seen: Seen, reset: bool| {
             let (name, actor, note) = (name(1), "ann".into(), "looked".into());
             match reset {
-                true => Command::Reset { name, seen, actor, note },
-                false => Command::Resolve { name, seen, resolution: Resolution::DidNotHappen, actor, note },
+                true => b.judged(command::Reset { name, seen, actor, note }),
+                false => {
+                    let resolution = Resolution::DidNotHappen;
+                    b.judged(command::Resolve { name, seen, resolution, actor, note })
+                }
             }
         };
         let running = b.seen(1, attempt(1));
         b.pass(30_000, &[b.lease]);
         let found = Fenced { state: Some(StateName::Indeterminate), attempt: Some(attempt(1)) };
-        assert_eq!(b.judged(decide(running, true)), Judged::Fenced(found));
+        assert_eq!(decide(running, true), Judged::Fenced(found));
         assert_eq!(b.state(1), Some(StateName::Indeterminate), "its holder was found dead");
         let indeterminate = b.seen(1, attempt(1));
         assert_eq!(b.settle(1, attempt(1), ok()), Settled::Recorded, "late, and not overtaken");
         for reset in [true, false] {
-            assert!(matches!(b.judged(decide(indeterminate, reset)), Judged::Fenced(_)));
+            assert!(matches!(decide(indeterminate, reset), Judged::Fenced(_)));
         }
         assert_eq!(b.state(1), Some(StateName::Succeeded));
     }
@@ -305,11 +308,9 @@ cases! {
         let second = grant(ask(1));
         assert_eq!(first.attempt, second.attempt);
         let settle = |fence, report| {
-            let (name, telling) = (name(1), Attachments::default());
-            match b.run(Command::Settle { name, attempt: attempt(1), fence, report, telling }) {
-                Ok(Answer::Settle(settled)) => settled,
-                other => panic!("not an answer to a settle: {other:?}"),
-            }
+            let (name, attachments) = (name(1), Attachments::default());
+            b.run(command::Settle { name, attempt: attempt(1), fence, report, attachments })
+                .expect("a settle")
         };
         assert!(fenced(&settle(Some(first.fence), ok())), "overtaken");
         assert!(fenced(&settle(None, ok())), "only a release may name no fence");
@@ -336,10 +337,10 @@ cases! {
         b.granted(9, ask(9));
         b.settle(9, attempt(9), ok());
         let before = b.view(|view| view.last_entry());
-        assert_eq!(b.count(Command::Sweep { limit: 10 }), 0);
+        assert_eq!(b.count(command::Sweep { limit: 10 }), 0);
         b.clock.advance(1_000);
         assert_eq!(b.granted(2, brief(12)), attempt(12), "expired counts as absent");
-        assert_eq!(b.count(Command::Sweep { limit: 10 }), 1);
+        assert_eq!(b.count(command::Sweep { limit: 10 }), 1);
         assert_eq!(b.state(3), None);
         for key in [1, 2, 4, 5, 9] {
             assert!(b.state(key).is_some(), "key {key}");
@@ -355,7 +356,7 @@ cases! {
             now.wall = now.wall.plus_ms(315_360_000_000);
             now.wall_trusted = false;
         });
-        assert_eq!(b.count(Command::Sweep { limit: 10 }), 0);
+        assert_eq!(b.count(command::Sweep { limit: 10 }), 0);
         assert!(matches!(b.claim(1, ask(2)), Verdict::Replayed { .. }));
     }
 
@@ -367,7 +368,7 @@ cases! {
             b.settle(key, attempt(key), Report::Succeeded(Outcome::new(body.clone())));
         }
         b.clock.advance(1_000);
-        assert_eq!(b.count(Command::Sweep { limit: 10 }), 1);
+        assert_eq!(b.count(command::Sweep { limit: 10 }), 1);
         match b.claim(2, ask(9)) {
             Verdict::Replayed { outcome, .. } => assert_eq!(outcome.body(), Some(body.as_slice())),
             other => panic!("not replayed: {other:?}"),
@@ -388,16 +389,17 @@ cases! {
         let mut answers = Vec::new();
         let jobs = (1..=64).map(|key| {
             let label = (key == 20).then(|| "x".repeat(Limits::LABEL + 1));
-            let (reply, answer) = tokio::sync::oneshot::channel();
+            let claim = command::Claim { name: name(key), ask: Ask { label, ..ask(key) } };
+            let (job, answer) = Job::of(claim);
             answers.push(answer);
-            Job { command: Command::Claim { name: name(key), ask: Ask { label, ..ask(key) } }, reply }
+            job
         });
         b.store.submit(jobs.collect());
         for (key, answer) in (1..=64u8).zip(answers) {
             let answer = wait(answer).expect("an answer");
             match key {
                 20 => assert!(matches!(answer, Err(StoreError::Invalid(_))), "{answer:?}"),
-                _ => assert!(matches!(answer, Ok(Answer::Claim(Verdict::Granted(_)))), "{answer:?}"),
+                _ => assert!(matches!(answer, Ok(Verdict::Granted(_))), "{answer:?}"),
             }
         }
         assert_eq!(b.state(20), None);

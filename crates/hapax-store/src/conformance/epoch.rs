@@ -17,16 +17,13 @@ fn mismatch(bound: u64, current: u64) -> Mismatch {
     Mismatch { domain: domain(), bound, current }
 }
 
-fn try_advance(b: &Bench<'_>, seen: u64, to: u64) -> Result<Answer, StoreError> {
+fn try_advance(b: &Bench<'_>, seen: u64, to: u64) -> Result<Transition, StoreError> {
     let (namespace, actor, reason) = (Namespace::default(), "ann".into(), "new leader".into());
-    b.run(Command::Advance { namespace, domain: domain(), seen, to, actor, reason })
+    b.run(command::Advance { namespace, domain: domain(), seen, to, actor, reason })
 }
 
 fn advance(b: &Bench<'_>, seen: u64, to: u64) -> Transition {
-    match try_advance(b, seen, to) {
-        Ok(Answer::Epoch(transition)) => transition,
-        other => panic!("not an answer to a transition: {other:?}"),
-    }
+    try_advance(b, seen, to).expect("a transition")
 }
 
 fn reason(b: &Bench<'_>, key: u8) -> String {

@@ -36,10 +36,10 @@ cases! {
     a_note_is_in_the_entry_of_the_claim_or_settle_that_gave_it: |b| {
         let about = |text: &str| Ask { about: Some(text.into()), ..ask(1) };
         let too_long = "x".repeat(Limits::NOTE + 1);
-        assert!(b.run(Command::Claim { name: name(1), ask: about(&too_long) }).is_err());
+        assert!(b.run(command::Claim { name: name(1), ask: about(&too_long) }).is_err());
         b.granted(1, about("what is asked for"));
-        let telling = |note: &str| Attachments { note: Some(note.into()), ..Attachments::default() };
-        let settle = |note: &str| b.settle_telling(1, attempt(1), ok(), telling(note));
+        let attachments = |note: &str| Attachments { note: Some(note.into()), ..Attachments::default() };
+        let settle = |note: &str| b.settle_with(1, attempt(1), ok(), attachments(note));
         assert!(settle(&too_long).is_err());
         settle("what came of it").expect("a settle");
         settle("said again").expect("the same answer");
@@ -47,7 +47,7 @@ cases! {
         assert_eq!(notes, [Some("what is asked for".into()), Some("what came of it".into())]);
         b.granted(2, Ask { about: Some("told only if it succeeds".into()), ..ask(2) });
         let report = Report::Failed("no".into());
-        b.settle_telling(2, attempt(2), report, telling("done")).expect("a settle");
+        b.settle_with(2, attempt(2), report, attachments("done")).expect("a settle");
         assert_eq!(b.entries(2)[1].note.as_deref(), Some("no"));
     }
 

@@ -45,7 +45,7 @@ cases! {
             b.granted(key, Ask { safety, ..ask(key) });
         }
         b.pass(30_000, &[OTHER]);
-        b.count(Command::Expire { limit: 10 });
+        b.count(command::Expire { limit: 10 });
         for key in 1..=3 {
             assert_eq!(b.settle(key, attempt(key), ok()), Settled::Recorded, "key {key}");
         }
@@ -54,21 +54,21 @@ cases! {
     /// Proves K-6.
     a_dead_lease_is_not_renewed: |b| {
         assert!(matches!(b.renew(b.lease), LeaseAnswer::Held { .. }));
-        b.run(Command::CloseLease { id: b.lease }).expect("closes");
+        b.run(command::CloseLease { id: b.lease }).expect("closes");
         assert_eq!(b.renew(b.lease), LeaseAnswer::Dead);
         assert_eq!(b.renew(LeaseId::from_bytes([77; 16])), LeaseAnswer::Dead);
     }
 
     /// Proves K-6.
     nothing_is_granted_on_a_dead_lease: |b| {
-        let claim = |lease| Command::Claim { name: name(1), ask: Ask { lease, ..ask(1) } };
+        let claim = |lease| command::Claim { name: name(1), ask: Ask { lease, ..ask(1) } };
         assert!(matches!(b.run(claim(OTHER)), Err(StoreError::LeaseDead(_))), "never opened");
         b.open_lease(OTHER);
         b.granted(2, ask(2));
         b.pass(30_000, &[OTHER]);
         b.claim(2, Ask { lease: OTHER, ..ask(3) });
         assert!(matches!(b.run(claim(b.lease)), Err(StoreError::LeaseDead(_))), "taken over");
-        b.run(Command::CloseLease { id: OTHER }).expect("closes");
+        b.run(command::CloseLease { id: OTHER }).expect("closes");
         assert!(matches!(b.run(claim(OTHER)), Err(StoreError::LeaseDead(_))), "given back");
         assert_eq!(b.state(1), None);
     }
@@ -103,7 +103,7 @@ cases! {
         b.granted(3, Ask { safety: Safety::Transactional, ..ask(3) });
         b.granted(4, Ask { lease: OTHER, ..ask(4) });
         b.pass(30_000, &[OTHER]);
-        assert_eq!(b.count(Command::Expire { limit: 10 }), 2);
+        assert_eq!(b.count(command::Expire { limit: 10 }), 2);
         let states = [1, 2, 3, 4].map(|key| b.state(key).expect("a record"));
         use StateName::{Indeterminate, Running, Unknown};
         assert_eq!(states, [Indeterminate, Unknown, Running, Running]);
@@ -113,11 +113,11 @@ cases! {
     a_silent_lease_with_a_short_term_does_not_slow_the_others: |b| {
         b.open_lease(OTHER);
         let id = LeaseId::from_bytes([55; 16]);
-        let brief = Command::OpenLease { id, term_ms: 1_000, holder: "brief".into(), forgetful: false };
+        let brief = command::OpenLease { id, term_ms: 1_000, holder: "brief".into(), forgetful: false };
         b.run(brief).expect("a lease opens");
         b.granted(1, ask(1));
         b.pass(30_000, &[OTHER]);
-        assert_eq!(b.count(Command::Expire { limit: 10 }), 1);
+        assert_eq!(b.count(command::Expire { limit: 10 }), 1);
         assert_eq!(b.state(1), Some(StateName::Indeterminate));
     }
 
@@ -126,10 +126,10 @@ cases! {
         b.open_lease(OTHER);
         let leases = |b: &Bench<'_>| b.view(|view| view.leases()).len();
         b.pass(30_000, &[OTHER]);
-        b.count(Command::Expire { limit: 10 });
+        b.count(command::Expire { limit: 10 });
         assert_eq!(leases(b), 2, "late, and perhaps coming back");
         b.pass(12 * TERM_MS, &[OTHER]);
-        b.count(Command::Expire { limit: 10 });
+        b.count(command::Expire { limit: 10 });
         assert_eq!(leases(b), 1);
         assert_eq!(b.renew(b.lease), LeaseAnswer::Dead);
     }
@@ -138,13 +138,13 @@ cases! {
     a_lease_has_a_minimum_term: |b| {
         let open = |n, term_ms| {
             let id = LeaseId::from_bytes([n; 16]);
-            b.run(Command::OpenLease { id, term_ms, holder: "brief".into(), forgetful: false })
+            b.run(command::OpenLease { id, term_ms, holder: "brief".into(), forgetful: false })
         };
         let refused = open(60, Limits::SHORTEST_TERM_MS - 1);
         assert!(matches!(refused, Err(StoreError::Invalid(_))), "{refused:?}");
         for (n, term_ms) in [(61, Limits::SHORTEST_TERM_MS), (62, Limits::SHORTEST_TERM_MS + 1)] {
             let opened = open(n, term_ms);
-            assert!(matches!(opened, Ok(Answer::Lease(LeaseAnswer::Held { .. }))), "{opened:?}");
+            assert!(matches!(opened, Ok(LeaseAnswer::Held { .. })), "{opened:?}");
         }
     }
 
@@ -154,8 +154,8 @@ cases! {
         b.settle(1, attempt(1), ok());
         b.reset(1, attempt(1));
         let notice = b.view(|view| view.notice());
-        let renew = |seen| match b.run(Command::RenewLease { id: b.lease, seen }) {
-            Ok(Answer::Lease(LeaseAnswer::Held { lease, notice })) => (lease.seen, notice),
+        let renew = |seen| match b.run(command::RenewLease { id: b.lease, seen }) {
+            Ok(LeaseAnswer::Held { lease, notice }) => (lease.seen, notice),
             other => panic!("not renewed: {other:?}"),
         };
         assert_eq!(renew(notice), (notice, notice));

@@ -1,9 +1,11 @@
 //! The limits of what a store keeps: each is tried at the limit and one past it.
 
+use std::fmt::Debug;
+
 use super::*;
 
 /// Whether a command was refused for its input. Any other error fails the case.
-fn is_refused(answer: Result<Answer, StoreError>) -> bool {
+fn is_refused<T: Debug>(answer: Result<T, StoreError>) -> bool {
     match answer {
         Ok(_) => false,
         Err(StoreError::Invalid(_)) => true,
@@ -12,7 +14,10 @@ fn is_refused(answer: Result<Answer, StoreError>) -> bool {
 }
 
 /// Which of three sizes are refused: one below the limit, the limit, and one past it.
-fn refused(limit: usize, mut keep: impl FnMut(String) -> Result<Answer, StoreError>) -> [bool; 3] {
+fn refused<T: Debug>(
+    limit: usize,
+    mut keep: impl FnMut(String) -> Result<T, StoreError>,
+) -> [bool; 3] {
     [limit - 1, limit, limit + 1].map(|size| is_refused(keep("x".repeat(size))))
 }
 
@@ -25,28 +30,28 @@ cases! {
         let mut next = || keys.next().expect("a key");
         let labels = refused(Limits::LABEL, |text| {
             let n = next();
-            b.run(Command::Claim { name: name(n), ask: Ask { label: Some(text), ..ask(n) } })
+            b.run(command::Claim { name: name(n), ask: Ask { label: Some(text), ..ask(n) } })
         });
         assert_eq!(labels, ONLY_THE_LAST, "labels");
         assert_eq!(b.state(3), None);
 
         let holders = refused(Limits::LABEL, |holder| {
             let id = LeaseId::from_bytes([next(); 16]);
-            b.run(Command::OpenLease { id, term_ms: TERM_MS, holder, forgetful: false })
+            b.run(command::OpenLease { id, term_ms: TERM_MS, holder, forgetful: false })
         });
         assert_eq!(holders, ONLY_THE_LAST, "holders");
 
         let notes_of_grants = refused(Limits::NOTE, |text| {
             let n = next();
-            b.run(Command::Claim { name: name(n), ask: Ask { about: Some(text), ..ask(n) } })
+            b.run(command::Claim { name: name(n), ask: Ask { about: Some(text), ..ask(n) } })
         });
         assert_eq!(notes_of_grants, ONLY_THE_LAST, "notes of grants");
 
         let notes_of_successes = refused(Limits::NOTE, |text| {
             let n = next();
             b.granted(n, ask(n));
-            let telling = Attachments { note: Some(text), ..Attachments::default() };
-            b.settle_telling(n, attempt(n), ok(), telling)
+            let attachments = Attachments { note: Some(text), ..Attachments::default() };
+            b.settle_with(n, attempt(n), ok(), attachments)
         });
         assert_eq!(notes_of_successes, ONLY_THE_LAST, "notes of successes");
 
@@ -55,7 +60,7 @@ cases! {
             b.granted(n, ask(n));
             b.settle(n, attempt(n), Report::Ambiguous("?".into()));
             let (name, seen, note) = (name(n), b.seen(n, attempt(n)), "looked".into());
-            b.run(Command::Resolve { name, seen, resolution: Resolution::Skip, actor, note })
+            b.run(command::Resolve { name, seen, resolution: Resolution::Skip, actor, note })
         });
         assert_eq!(actors, ONLY_THE_LAST, "actors");
     }
@@ -65,14 +70,14 @@ cases! {
         b.granted(1, ask(1));
         let register = |name: String, payload: Vec<u8>| {
             let step = Step { name, payload };
-            b.run(Command::RegisterStep { name: super::name(1), attempt: attempt(1), step, nth: None })
+            b.run(command::RegisterStep { name: super::name(1), attempt: attempt(1), step, nth: None })
         };
         assert_eq!(refused(Limits::LABEL, |name| register(name, vec![])), ONLY_THE_LAST, "names");
         let payloads = refused(Limits::STEP_PAYLOAD, |text| register("step".into(), text.into()));
         assert_eq!(payloads, ONLY_THE_LAST, "payloads");
         b.settle(1, attempt(1), ok());
         let late = register("late".into(), vec![]);
-        assert!(matches!(late, Ok(Answer::Settle(Settled::Fenced(_)))), "{late:?}");
+        assert!(matches!(late, Ok(Settled::Fenced(_))), "{late:?}");
         assert_eq!(b.view(|view| view.steps(&name(1), attempt(1))).len(), 4);
     }
 }

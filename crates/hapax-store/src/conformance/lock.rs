@@ -27,7 +27,7 @@ cases! {
             }
             other => panic!("not blocked: {other:?}"),
         }
-        b.judged(Command::RolledBack { name: name(1), attempt: attempt(1) });
+        b.judged(command::RolledBack { name: name(1), attempt: attempt(1) });
         assert_eq!(b.granted(2, locked(3)), attempt(3));
     }
 

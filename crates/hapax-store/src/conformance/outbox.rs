@@ -11,7 +11,7 @@ use hapax_core::time::Timestamp;
 
 use super::{Bench, OTHER, TERM_MS, ask, attempt, fenced, name, ok, replayed};
 use crate::clock::Clock as _;
-use crate::command::{Answer, Command};
+use crate::command::{self, ShareAnswer};
 use crate::error::StoreError;
 use crate::outbox::{
     Attachments, BatchedDelivery, Cursor, DeliveryResult, Disposition, Emission, FetchRequest,
@@ -46,15 +46,12 @@ impl Bench<'_> {
         let sinks = vec![(sink("one"), None), (sink("two"), Some(60_000))];
         let routes =
             vec![route("e*", &["one"]), route("both", &["one", "two"]), route("kept", &[])];
-        self.count(Command::Configure(Routing { sinks, routes }));
+        self.run(command::Configure(Routing { sinks, routes })).expect("it is configured");
     }
 
     fn try_settle(&self, key: u8, events: Vec<Emission>) -> Result<Settled, StoreError> {
-        let telling = Attachments { events, ..Attachments::default() };
-        match self.settle_telling(key, attempt(key), ok(), telling)? {
-            Answer::Settle(settled) => Ok(settled),
-            other => panic!("not an answer to a settle: {other:?}"),
-        }
+        let attachments = Attachments { events, ..Attachments::default() };
+        self.settle_with(key, attempt(key), ok(), attachments)
     }
 
     /// Runs an effect that emits these.
@@ -71,10 +68,9 @@ impl Bench<'_> {
     }
 
     fn share(&self, lease: LeaseId, keep: Buckets) -> (Buckets, usize) {
-        match self.run(Command::Share { lease, keep }) {
-            Ok(Answer::Share { buckets, fair }) => (buckets, fair),
-            other => panic!("not a share: {other:?}"),
-        }
+        let ShareAnswer { buckets, fair } =
+            self.run(command::Share { lease, keep }).expect("a share");
+        (buckets, fair)
     }
 
     fn feed(&self, to: &str, mark: Cursor, limit: usize) -> (Vec<QueuedDelivery>, Cursor) {
@@ -92,7 +88,7 @@ impl Bench<'_> {
         });
         let flight = SendBatch { id, sink: sink(to), parcels: parcels.collect() };
         let (landed, over, departing) = (Vec::new(), Vec::new(), vec![flight]);
-        self.run(Command::Dispatch { lease, landed, over, departing }).expect("it departs");
+        self.run(command::Dispatch { lease, landed, over, departing }).expect("it departs");
     }
 
     fn land(
@@ -101,7 +97,7 @@ impl Bench<'_> {
         to: &str,
         parcel: &QueuedDelivery,
         landing: Disposition,
-    ) -> Result<Answer, StoreError> {
+    ) -> Result<(), StoreError> {
         let landed = vec![DeliveryResult {
             sink: sink(to),
             namespace: Namespace::default(),
@@ -112,7 +108,7 @@ impl Bench<'_> {
             landing,
         }];
         let (over, departing) = (vec![1], Vec::new());
-        self.run(Command::Dispatch { lease, landed, over, departing })
+        self.run(command::Dispatch { lease, landed, over, departing })
     }
 
     fn fail(&self, to: &str, parcel: &QueuedDelivery) {
@@ -142,8 +138,8 @@ cases! {
         b.granted(2, ask(2));
         let report = hapax_core::effect::Report::Failed("no".into());
         let events = events(&[event("e", "flow")]);
-        let telling = Attachments { events, ..Attachments::default() };
-        b.settle_telling(2, attempt(2), report, telling).expect("an answer");
+        let attachments = Attachments { events, ..Attachments::default() };
+        b.settle_with(2, attempt(2), report, attachments).expect("an answer");
         assert_eq!(b.outbox().len(), 3, "what did not happen is not told");
     }
 
@@ -173,14 +169,14 @@ cases! {
         }
         assert_eq!((b.outbox(), b.state(1)), (vec![], Some(StateName::Running)));
         let guards = Guards { personal: false, ..Guards::default() };
-        b.count(Command::Register(Registry { guards, ..Registry::default() }));
+        b.run(command::Register(Registry { guards, ..Registry::default() })).expect("it registers");
         b.granted(2, ask(2));
         assert_eq!(b.try_settle(2, events(&[told])).expect("let through"), Settled::Recorded);
         let bad = Routing {
             sinks: vec![],
             routes: vec![Route { event: "*".into(), dataset: "*".into(), sinks: vec![sink("x")] }],
         };
-        assert!(matches!(b.run(Command::Configure(bad)), Err(StoreError::Invalid(_))));
+        assert!(matches!(b.run(command::Configure(bad)), Err(StoreError::Invalid(_))));
     }
 
     /// Proves O-8: a follower reads each record once, from the moment at which it began.
@@ -255,9 +251,9 @@ cases! {
         let register = |registered: bool, names: &[&str]| {
             let datasets = names.iter().map(|name| ((*name).to_owned(), wells.clone())).collect();
             let guards = Guards { registered, ..Guards::default() };
-            Command::Register(Registry { guards, datasets })
+            command::Register(Registry { guards, datasets })
         };
-        assert_eq!(b.count(register(true, &["wells", "bores"])), 2);
+        b.run(register(true, &["wells", "bores"])).expect("it registers");
         let told = |dataset: &str, payload: &str| {
             let payload = Payload::parse(payload.as_bytes()).expect("JSON");
             events(&[Event { payload, ..event("e", dataset) }])
@@ -279,20 +275,22 @@ cases! {
         assert_eq!(b.outbox()[0].record.event.order, Order::Key("wells/well=1".into()));
         assert_eq!(b.try_settle(1, good).expect("the same"), Settled::Repeated);
 
-        assert_eq!(b.count(register(false, &[])), 0);
+        b.run(register(false, &[])).expect("it registers");
         let names = || b.view(|view| view.datasets()).into_keys().collect::<Vec<_>>();
         assert_eq!(names(), ["bores", "wells"]);
-        let declare = |dataset| Command::Declare { name: "wells".into(), dataset };
-        assert_eq!(b.count(declare(None)), 1);
-        assert_eq!((b.count(declare(None)), names()), (0, vec!["bores".to_owned()]));
+        let declare = |dataset| {
+            b.run(command::Declare { name: "wells".into(), dataset }).expect("an answer")
+        };
+        assert!(declare(None), "it was declared");
+        assert_eq!((declare(None), names()), (false, vec!["bores".to_owned()]));
         b.granted(2, ask(2));
         let anything = told("wells", r#"{"lat":38.25}"#);
         assert_eq!(b.try_settle(2, anything).expect("not declared"), Settled::Recorded);
-        assert_eq!(b.count(declare(Some(wells.clone()))), 0);
+        assert!(!declare(Some(wells.clone())));
         assert_eq!(b.view(|view| view.datasets()).get("wells"), Some(&wells));
         let bad = Dataset { order: Some("well".into()), ..Dataset::default() };
         let bad = Registry { datasets: [("wells".to_owned(), bad)].into(), ..Registry::default() };
-        assert!(matches!(b.run(Command::Register(bad)), Err(StoreError::Invalid(_))));
+        assert!(matches!(b.run(command::Register(bad)), Err(StoreError::Invalid(_))));
     }
 
     /// Proves O-7.
@@ -309,8 +307,8 @@ cases! {
         b.reset(1, attempt(1));
         b.clock.advance(1);
         b.granted(1, Ask { attempt: attempt(8), ..ask(1) });
-        let telling = Attachments { events: events(&[event("e", "flow")]), ..Attachments::default() };
-        b.settle_telling(1, attempt(8), ok(), telling).expect("an answer");
+        let attachments = Attachments { events: events(&[event("e", "flow")]), ..Attachments::default() };
+        b.settle_with(1, attempt(8), ok(), attachments).expect("an answer");
         let ids: Vec<_> = b.outbox().into_iter().map(|found| found.record.id).collect();
         assert_eq!(ids.len(), 2);
         assert_ne!(ids[0], ids[1]);
@@ -373,8 +371,8 @@ cases! {
         let stats = b.view(|view| view.outbox_stats()).remove(0);
         assert_eq!((stats.pending, stats.failed), (1, 1));
         let redrive = |sink| Redrive { sink, limit: 10, ..Redrive::default() };
-        assert_eq!(b.count(Command::Redrive(redrive(Some(sink("two"))))), 0);
-        assert_eq!(b.count(Command::Redrive(redrive(None))), 1);
+        assert_eq!(b.count(redrive(Some(sink("two")))), 0);
+        assert_eq!(b.count(redrive(None)), 1);
         let after = b.view(|view| view.outbox_stats()).remove(0);
         assert_eq!((after.pending, after.failed), (2, 0));
         assert!(after.sink.changed > stats.sink.changed, "dispatchers look anew");
@@ -396,11 +394,12 @@ cases! {
         }
         b.clock.advance(60_001);
         let redrive = Redrive { limit: 10, ..Redrive::default() };
-        assert_eq!(b.count(Command::Redrive(redrive.clone())), 1, "`two` has forgotten");
+        assert_eq!(b.count(redrive.clone()), 1, "`two` has forgotten");
         let redrive = Redrive { may_duplicate: true, ..redrive };
-        assert_eq!(b.count(Command::Redrive(redrive)), 1);
-        assert_eq!(b.count(Command::Pause { sink: sink("two"), paused: true }), 1);
-        assert_eq!(b.count(Command::Pause { sink: sink("three"), paused: true }), 0);
+        assert_eq!(b.count(redrive), 1);
+        let pause = |name| b.run(command::Pause { sink: sink(name), paused: true });
+        assert!(pause("two").expect("an answer"));
+        assert!(!pause("three").expect("an answer"));
         let paused = b.view(|view| view.sinks()).into_iter().map(|sink| sink.paused);
         assert_eq!(paused.collect::<Vec<_>>(), [false, true]);
     }
@@ -417,9 +416,9 @@ cases! {
         assert_eq!(half, Buckets::all().first(512));
         let (rest, _) = b.share(OTHER, Buckets::all());
         assert_eq!(rest, Buckets::all().without(half), "a dispatcher keeps only its own");
-        b.run(Command::Retire { lease: b.lease }).expect("an answer");
+        b.run(command::Retire { lease: b.lease }).expect("an answer");
         assert_eq!(b.share(OTHER, rest).0, Buckets::all());
-        let dead = b.run(Command::Share { lease: LeaseId::from_bytes([9; 16]), keep: half });
+        let dead = b.run(command::Share { lease: LeaseId::from_bytes([9; 16]), keep: half });
         assert!(matches!(dead, Err(StoreError::LeaseDead(_))));
     }
 

@@ -30,9 +30,9 @@ impl Bench<'_> {
     }
 
     fn keep_part(&self, key: u8, attempt: AttemptId, report: Report, part: Part) {
-        let telling = Attachments { part: Some(part), ..Attachments::default() };
-        let settled = self.settle_telling(key, attempt, report, telling);
-        assert!(matches!(settled, Ok(Answer::Settle(Settled::Recorded))), "{settled:?}");
+        let attachments = Attachments { part: Some(part), ..Attachments::default() };
+        let settled = self.settle_with(key, attempt, report, attachments);
+        assert!(matches!(settled, Ok(Settled::Recorded)), "{settled:?}");
     }
 }
 
@@ -83,7 +83,7 @@ cases! {
         b.settle(1, attempt(3), ok());
         assert_eq!(b.bodies(of_kind("mutation")), ["second", "other"]);
         let large = Part { body: vec![7; Limits::PART + 1], ..part("mutation", "") };
-        let refused = b.run(Command::Claim { name: name(4), ask: ask_part(4, large) });
+        let refused = b.run(command::Claim { name: name(4), ask: ask_part(4, large) });
         assert!(matches!(refused, Err(StoreError::Invalid(_))), "{refused:?}");
         assert_eq!(b.state(4), None);
     }
@@ -96,7 +96,7 @@ cases! {
         b.settle(1, attempt(1), ok());
         b.settle(2, attempt(2), ok());
         b.clock.advance(1_001);
-        assert_eq!(b.count(Command::Sweep { limit: 10 }), 1);
+        assert_eq!(b.count(command::Sweep { limit: 10 }), 1);
         assert_eq!(b.bodies(of_kind("mutation")), ["stays"]);
         assert_eq!(b.view(|view| view.part(&name(1))), None);
     }

@@ -34,29 +34,23 @@ fn index_entry(ontology: &str, version: &str) -> IndexEntry {
 impl Bench<'_> {
     fn keep(&self, id: &str, ontology: Option<Ontology>) -> Option<String> {
         let (namespace, id, actor) = (Namespace::default(), id.to_owned(), "ada".into());
-        match self.run(Command::Keep { namespace, id, ontology, actor }) {
-            Ok(Answer::Kept { before }) => before,
-            other => panic!("{other:?}"),
-        }
+        self.run(command::PutOntology { namespace, id, ontology, actor }).expect("a change")
     }
 
-    fn settle_indexed(&self, n: u8, attempt: u8, entry: IndexEntry) -> Result<Answer, StoreError> {
+    fn settle_indexed(&self, n: u8, attempt: u8, entry: IndexEntry) -> Result<Settled, StoreError> {
         let report = Report::Succeeded(Outcome::from("12 entities"));
-        let telling = Attachments { index_entry: Some(entry), ..Attachments::default() };
-        self.settle_telling(n, super::attempt(attempt), report, telling)
+        let attachments = Attachments { index_entry: Some(entry), ..Attachments::default() };
+        self.settle_with(n, super::attempt(attempt), report, attachments)
     }
 
     fn index(&self, n: u8, entry: IndexEntry) {
         self.claim(n, ask(n));
         let settled = self.settle_indexed(n, n, entry);
-        assert!(matches!(settled, Ok(Answer::Settle(Settled::Recorded))), "{settled:?}");
+        assert!(matches!(settled, Ok(Settled::Recorded)), "{settled:?}");
     }
 
     fn evict(&self, which: Evict, limit: usize) -> usize {
-        match self.run(Command::Evict { namespace: Namespace::default(), which, limit }) {
-            Ok(Answer::Count(count)) => count,
-            other => panic!("{other:?}"),
-        }
+        self.count(command::Evict { namespace: Namespace::default(), which, limit })
     }
 
     fn results(&self) -> Vec<IndexedResult> {
@@ -121,7 +115,7 @@ cases! {
         let late = b.settle_indexed(1, 1, index_entry("https://example.org/gone", "v1"));
         assert!(matches!(late, Err(StoreError::Superseded(_))), "{late:?}");
         let settled = b.settle_indexed(1, 1, index_entry(IRI, "v2"));
-        assert!(matches!(settled, Ok(Answer::Settle(Settled::Recorded))), "{settled:?}");
+        assert!(matches!(settled, Ok(Settled::Recorded)), "{settled:?}");
         assert_eq!(b.keys(), [name(1).key]);
     }
 
@@ -165,8 +159,8 @@ cases! {
             name: name(n), ontology: IRI.into(), what, times: 3, about: "{}".into(),
         };
         let accesses = vec![access(1, What::Hit), access(2, What::Miss), access(4, What::Used)];
-        let recorded = b.run(Command::Attend(accesses));
-        assert!(matches!(recorded, Ok(Answer::Count(3))), "{recorded:?}");
+        let recorded = b.run(command::RecordAccesses(accesses));
+        assert!(matches!(recorded, Ok(())), "{recorded:?}");
         let noticed = b.notice();
         assert_eq!(b.evict(Evict::Oldest, 2), 2);
         assert_eq!((b.keys(), b.notice()), (vec![name(1).key], noticed));
@@ -188,7 +182,7 @@ cases! {
         // This result was recorded, has expired, and is being made again.
         b.claim(5, Ask { ttl_ms: Some(10), ..ask(5) });
         let made = b.settle_indexed(5, 5, index_entry("o2", "w1"));
-        assert!(matches!(made, Ok(Answer::Settle(Settled::Recorded))), "{made:?}");
+        assert!(matches!(made, Ok(Settled::Recorded)), "{made:?}");
         b.clock.advance(20);
         assert!(matches!(b.claim(5, ask(55)), Verdict::Granted(_)));
         let noticed = b.notice();
@@ -204,7 +198,7 @@ cases! {
         assert_eq!(b.evict(Evict::All, 100), 1);
         assert_eq!((b.keys(), b.evict(Evict::All, 100)), (vec![name(5).key], 0));
         let again = b.settle_indexed(5, 55, index_entry("o2", "w1"));
-        assert!(matches!(again, Ok(Answer::Settle(Settled::Recorded))), "{again:?}");
+        assert!(matches!(again, Ok(Settled::Recorded)), "{again:?}");
         assert_eq!(b.evict(Evict::All, 100), 1);
     }
 
@@ -213,9 +207,9 @@ cases! {
         b.keep(IRI, Some(ontology("v1")));
         b.claim(1, Ask { ttl_ms: Some(50), ..ask(1) });
         let settled = b.settle_indexed(1, 1, index_entry(IRI, "v1"));
-        assert!(matches!(settled, Ok(Answer::Settle(Settled::Recorded))), "{settled:?}");
+        assert!(matches!(settled, Ok(Settled::Recorded)), "{settled:?}");
         b.clock.advance(60);
-        assert!(matches!(b.run(Command::Sweep { limit: 10 }), Ok(Answer::Count(1))));
+        assert!(matches!(b.run(command::Sweep { limit: 10 }), Ok(1)));
         assert_eq!(b.results(), []);
     }
 }

@@ -1,7 +1,7 @@
 //! Claiming: a caller asks for permission to perform an effect.
 
 use hapax_core::attempt::Fence;
-use hapax_core::effect::{self, Ask, Blocked, Effect, State, Verdict};
+use hapax_core::effect::{self, Ask, Blocked, Change, Effect, Grant, State, Verdict};
 use hapax_core::lock::Lock;
 use hapax_core::name::Name;
 use hapax_core::time::Now;
@@ -9,6 +9,7 @@ use hapax_core::time::Now;
 use super::expire::{HeldEffect, load};
 use super::record::entry;
 use super::{EntryNote, write};
+use crate::command;
 use crate::error::StoreError;
 use crate::failpoint::{Point, pass};
 use crate::limits::{check_length, check_note};
@@ -54,11 +55,10 @@ pub fn claim(txn: &mut dyn Txn, name: &Name, ask: &Ask) -> Result<Verdict, Store
 /// Judges a claim whose grant depends on a lease.
 pub(crate) fn claim_on_lease(
     txn: &mut dyn Txn,
-    name: &Name,
-    ask: &Ask,
+    command: &command::Claim,
 ) -> Result<Verdict, StoreError> {
-    check_lease(txn, ask)?;
-    claim(txn, name, ask)
+    check_lease(txn, &command.ask)?;
+    claim(txn, &command.name, &command.ask)
 }
 
 /// The verdict on a claim, if it writes nothing. `None` if the claim must be judged in a
@@ -115,15 +115,13 @@ fn claim_first(
     name: &Name,
     ask: &Ask,
 ) -> Result<Option<Verdict>, StoreError> {
-    let judge = |fence| match effect::claim(now, None, ask, fence) {
-        (verdict, Some(change)) if ask.lock.is_none() => Some((verdict, change)),
-        _ => None,
+    let Some(grant) = FirstGrant::judge(now, ask).filter(|_| ask.lock.is_none()) else {
+        return Ok(None);
     };
-    let Some((_, change)) = judge(Fence(0)) else { return Ok(None) };
     pass(Point::ChangeJudged)?;
-    let Some(fence) = txn.put_first(name, &change.effect)? else { return Ok(None) };
+    let Some(fence) = txn.put_first(name, grant.effect())? else { return Ok(None) };
     pass(Point::ChangeRecorded)?;
-    let Some((verdict, change)) = judge(fence) else { return Ok(None) };
+    let (grant, change) = grant.under(fence);
     txn.append(&entry(
         fence.0,
         name,
@@ -134,7 +132,44 @@ fn claim_first(
     if let Some(part) = &ask.part {
         txn.put_part(name, part)?;
     }
-    Ok(Some(verdict))
+    Ok(Some(Verdict::Granted(grant)))
+}
+
+/// The grant to the first claim of a key. The store makes sure, as it writes, that there is no effect
+/// of this key, that the lease is in force, and that the lock is free.
+#[derive(Debug, Clone)]
+pub struct FirstGrant {
+    grant: Grant,
+    change: Change,
+}
+
+impl FirstGrant {
+    /// The grant, if it follows from the claim alone. A claim in an epoch, and one that is refused, is
+    /// judged in a transaction.
+    pub fn of(now: Now, ask: &Ask) -> Option<Self> {
+        if ask.bound.is_some() || check(ask).is_err() {
+            return None;
+        }
+        Self::judge(now, ask)
+    }
+
+    fn judge(now: Now, ask: &Ask) -> Option<Self> {
+        match effect::claim(now, None, ask, Fence(0)) {
+            (Verdict::Granted(grant), Some(change)) => Some(Self { grant, change }),
+            _ => None,
+        }
+    }
+
+    /// The record, before its fence is known.
+    pub fn effect(&self) -> &Effect {
+        &self.change.effect
+    }
+
+    /// The grant and its change under this fence.
+    pub fn under(mut self, fence: Fence) -> (Grant, Change) {
+        self.change.effect.fence = fence;
+        (Grant { fence, ..self.grant }, self.change)
+    }
 }
 
 /// The lock that a claim asks for, if another effect holds it.

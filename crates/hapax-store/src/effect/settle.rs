@@ -1,13 +1,14 @@
 //! Settling: an attempt reports how it went.
 
 use hapax_core::attempt::{AttemptId, Fence};
-use hapax_core::effect::{self, Effect, Fenced, Report, Settled, State, StateName};
+use hapax_core::effect::{self, Change, Effect, Fenced, Report, Settled, State, StateName};
 use hapax_core::journal::{Entry, Event};
 use hapax_core::name::Name;
 use hapax_core::planted::{Bug, planted};
 use hapax_core::time::Now;
 
 use super::{EntryNote, find, write};
+use crate::command::Settle;
 use crate::error::StoreError;
 use crate::limits::check_note;
 use crate::ontology;
@@ -24,9 +25,9 @@ pub fn settle_in(
     name: &Name,
     (attempt, fence): (AttemptId, Fence),
     report: &Report,
-    telling: &Attachments,
+    attachments: &Attachments,
 ) -> Result<Settled, StoreError> {
-    match settle(txn, name, (attempt, Some(fence)), report, telling)? {
+    match judge(txn, name, (attempt, Some(fence)), report, attachments)? {
         Settled::Repeated if !planted(Bug::RepeatedSettleCommits) => {
             Err(StoreError::AlreadyRecorded(attempt))
         }
@@ -34,18 +35,23 @@ pub fn settle_in(
     }
 }
 
+/// Judges a report that comes as a command.
+pub(crate) fn settle(txn: &mut dyn Txn, command: &Settle) -> Result<Settled, StoreError> {
+    let Settle { name, attempt, fence, report, attachments } = command;
+    judge(txn, name, (*attempt, *fence), report, attachments)
+}
+
 /// Judges a report and writes the change.
-pub(crate) fn settle(
+fn judge(
     txn: &mut dyn Txn,
     name: &Name,
     (attempt, fence): (AttemptId, Option<Fence>),
     report: &Report,
-    telling: &Attachments,
+    attachments: &Attachments,
 ) -> Result<Settled, StoreError> {
-    check_note(telling.note.as_deref())?;
-    part::check(telling.part.as_ref())?;
+    check(attachments)?;
     let now = txn.now();
-    if let (Report::Succeeded(_), Some(entry)) = (report, &telling.index_entry) {
+    if let (Report::Succeeded(_), Some(entry)) = (report, &attachments.index_entry) {
         ontology::check_version(txn, &name.namespace, entry)?;
     }
     let current = find(txn, name)?;
@@ -57,15 +63,15 @@ pub(crate) fn settle(
     if let Some(change) = change {
         let mut note = EntryNote::default();
         if let State::Succeeded(_) = change.effect.state {
-            outbox::record(txn, name, &change.effect, &telling.events)?;
-            note.text = telling.note.as_deref();
+            outbox::record(txn, name, &change.effect, &attachments.events)?;
+            note.text = attachments.note.as_deref();
         }
         write(txn, name, &change, note)?;
-        if let Some(part) = &telling.part {
+        if let Some(part) = &attachments.part {
             txn.put_part(name, part)?;
         }
         if let (State::Succeeded(outcome), Some(entry)) =
-            (&change.effect.state, &telling.index_entry)
+            (&change.effect.state, &attachments.index_entry)
         {
             txn.put_index_entry(name, entry, outcome.size(), now)?;
         }
@@ -73,6 +79,28 @@ pub(crate) fn settle(
         contradict(txn, now, name, current.as_ref(), attempt, *outcome.digest().as_bytes())?;
     }
     Ok(settled)
+}
+
+fn check(attachments: &Attachments) -> Result<(), StoreError> {
+    check_note(attachments.note.as_deref())?;
+    part::check(attachments.part.as_ref())
+}
+
+/// The change that a success makes to a running effect, if it follows from these two alone: it has
+/// nothing to record but its outcome and a note. Every other report, and a success in an epoch, is
+/// judged in a transaction.
+pub fn plain_success(now: Now, effect: &Effect, command: &Settle) -> Option<Change> {
+    let Settle { attempt, fence, report, attachments, .. } = command;
+    let Attachments { events, index_entry: None, part: None, note: _ } = attachments else {
+        return None;
+    };
+    if effect.bound.is_some() || !events.is_empty() || check(attachments).is_err() {
+        return None;
+    }
+    match (report, effect::settle(now, Some(effect), (*attempt, *fence), report, None)) {
+        (Report::Succeeded(_), (Settled::Recorded, change)) => change,
+        _ => None,
+    }
 }
 
 /// Journals that a stale attempt reports success. An operator must look at both attempts.

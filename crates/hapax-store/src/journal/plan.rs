@@ -3,7 +3,7 @@
 use hapax_core::checkpoint::Signer;
 use hapax_core::merkle::{self, Hash, TILE, Tiles};
 
-use crate::command::Command;
+use crate::command::Seal;
 use crate::error::StoreError;
 use crate::journal::SealedTile;
 use crate::txn::View;
@@ -13,7 +13,7 @@ pub fn plan_seal(
     view: &mut dyn View,
     signer: &Signer,
     limit: usize,
-) -> Result<Option<Command>, StoreError> {
+) -> Result<Option<Seal>, StoreError> {
     let from = view.newest_head()?.map_or(0, |head| head.size);
     let entries = view.unsealed(limit)?;
     if entries.is_empty() {
@@ -28,7 +28,7 @@ pub fn plan_seal(
         .ok_or_else(|| StoreError::Corrupt("a tile of the journal's tree is too short".into()))?;
     let tiles = growth.changed;
     let leaves = entries.iter().map(|entry| entry.id).collect();
-    Ok(Some(Command::Seal { from, leaves, tiles, note: signer.sign(size, root) }))
+    Ok(Some(Seal { from, leaves, tiles, note: signer.sign(size, root) }))
 }
 
 /// The tiles of a tree while leaves are added.

@@ -18,7 +18,7 @@ use hapax_core::time::Timestamp;
 use hapax_store::outbox::{
     BatchedDelivery, DeliveryResult, Disposition, FetchRequest, Page, QueuedDelivery, SendBatch,
 };
-use hapax_store::{Answer, Command, StoreError, call, read};
+use hapax_store::{ShareAnswer, StoreError, call, command, read};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::Instant;
 
@@ -78,7 +78,7 @@ struct InFlightBatch {
 
 /// A command in flight, with the batches that it starts and the deliveries that it settles.
 struct Sending {
-    command: Command,
+    command: command::Dispatch,
     flights: Vec<u64>,
     settled: Vec<(usize, u64)>,
     failures: u32,
@@ -106,7 +106,7 @@ pub(super) struct Work {
     /// How many feeds and looks were begun.
     feeds: u64,
     looks: u64,
-    dispatching: Pending<(Sending, Result<Answer, StoreError>)>,
+    dispatching: Pending<(Sending, Result<(), StoreError>)>,
     reading: Pending<Result<Read, StoreError>>,
     sharing: Pending<Result<(LeaseId, Buckets, usize, Look), StoreError>>,
     pause: Duration,
@@ -204,7 +204,7 @@ impl Work {
             self.report();
         }
         if let Some(lease) = self.lease {
-            let _ = call(&*inner.store, Command::Retire { lease }).await;
+            let _ = call(&*inner.store, command::Retire { lease }).await;
         }
     }
 
@@ -268,13 +268,11 @@ impl Work {
         self.sharing = Some(Box::pin(async move {
             let lease = inner.holder.lease().await?;
             let keep = if held == Some(lease) { keep } else { Buckets::default() };
-            let answer = call(&*inner.store, Command::Share { lease, keep }).await;
+            let answer = call(&*inner.store, command::Share { lease, keep }).await;
             if let Err(StoreError::LeaseDead(dead)) = &answer {
                 inner.holder.give_up(*dead);
             }
-            let Answer::Share { buckets, fair } = answer? else {
-                return Err(StoreError::Corrupt("a share got another answer".into()));
-            };
+            let ShareAnswer { buckets, fair } = answer?;
             let look = read(&*inner.store, move |view| {
                 let known = view.sinks()?;
                 let mut sinks = Vec::new();
@@ -472,7 +470,7 @@ impl Work {
             .collect();
         let landed = landed.into_iter().map(|(_, landed)| landed).collect();
         let over = std::mem::take(&mut self.over);
-        let command = Command::Dispatch { lease, landed, over, departing };
+        let command = command::Dispatch { lease, landed, over, departing };
         self.send(Sending { command, flights, settled, failures: 0 });
     }
 
@@ -489,7 +487,7 @@ impl Work {
         }));
     }
 
-    fn written(&mut self, sending: Sending, answer: Result<Answer, StoreError>) {
+    fn written(&mut self, sending: Sending, answer: Result<(), StoreError>) {
         match answer {
             Ok(_) => {
                 for (nth, seq) in sending.settled {

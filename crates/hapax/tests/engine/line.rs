@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use hapax::{Error, Failure, Hapax, How, MemoryStore, StateName};
 use hapax_core::lease::LeaseId;
-use hapax_store::{Command, Job, Reading, Store, StoreError, call};
-use tokio::sync::{Notify, oneshot};
+use hapax_store::{Job, Reading, Store, StoreError, call, command};
+use tokio::sync::Notify;
 
 use super::{LONG, becomes, key, ok, state};
 
@@ -49,33 +49,31 @@ impl Line {
 
 impl Store for Line {
     fn submit(&self, jobs: Vec<Job>) {
-        for job in jobs {
-            if let Command::Claim { ask, .. } = &job.command {
-                *self.lease.lock().expect("no panic") = Some(ask.lease);
+        for mut job in jobs {
+            if let Job::Claim(claim) = &job {
+                *self.lease.lock().expect("no panic") = Some(claim.command.ask.lease);
             }
-            if let (Command::RenewLease { .. }, Some(held)) =
-                (&job.command, self.renewals.lock().expect("no panic").as_mut())
+            if let (Job::RenewLease(_), Some(held)) =
+                (&job, self.renewals.lock().expect("no panic").as_mut())
             {
                 held.push(job);
                 continue;
             }
             let mut trouble = self.trouble.lock().expect("no panic");
             match &mut *trouble {
-                Trouble::Lost(left)
-                    if *left > 0 && matches!(job.command, Command::Settle { .. }) =>
-                {
+                Trouble::Lost(left) if *left > 0 && matches!(job, Job::Settle(_)) => {
                     *left -= 1;
-                    let _ = job.reply.send(Err(StoreError::Unavailable("the line is bad".into())));
+                    job.fail(StoreError::Unavailable("the line is bad".into()));
+                    job.reply();
                 }
-                Trouble::Late(arrived, go) if matches!(job.command, Command::Settle { .. }) => {
+                Trouble::Late(arrived, go) if matches!(job, Job::Settle(_)) => {
                     let (arrived, go) = (arrived.clone(), go.clone());
                     *trouble = Trouble::None;
-                    let (reply, answer) = oneshot::channel();
-                    self.store.submit(vec![Job { command: job.command, reply }]);
+                    self.store.carry_out(&mut job);
                     tokio::spawn(async move {
                         arrived.notify_one();
                         go.notified().await;
-                        let _ = job.reply.send(answer.await.expect("memory answers"));
+                        job.reply();
                     });
                 }
                 _ => self.store.submit(vec![job]),
@@ -156,7 +154,7 @@ async fn an_answer_from_before_the_lease_is_not_remembered() {
     });
     started.notified().await;
     let id = line.lease.lock().unwrap().expect("a claim hangs on it");
-    call(&*line.store, Command::CloseLease { id }).await.unwrap();
+    call(&*line.store, command::CloseLease { id }).await.unwrap();
     // The node tries to renew, and learns that its lease is over.
     tokio::time::sleep(LEASE).await;
     finish.notify_one();

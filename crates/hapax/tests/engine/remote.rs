@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use hapax::remote::{LeaseId, Verdict, work_ms};
 use hapax::{AttemptId, Hapax, MemoryStore, Safety, StateName};
-use hapax_store::{Command, ManualClock, call};
+use hapax_store::{ManualClock, call, command};
 
 use super::{key, state};
 
@@ -35,7 +35,7 @@ async fn a_grant_without_a_lease_lasts_until_its_deadline() {
         async move {
             for _ in 0..seconds / 20 {
                 clock.advance(20_000);
-                call(&*store, Command::Expire { limit: 100 }).await.expect("a pass");
+                call(&*store, command::Expire { limit: 100 }).await.expect("a pass");
             }
         }
     };

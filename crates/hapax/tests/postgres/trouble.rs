@@ -354,8 +354,8 @@ async fn results_are_kept_and_removed(hapax: &hapax::Hapax) {
     part.run(|_| async { Ok::<_, Failure>("{}") }).await.expect("done");
     let name = hapax::Name { namespace: hapax.namespace().clone(), key: key(3) };
     let (ontology, about) = (id.to_owned(), "{}".to_owned());
-    let heard = CacheAccess { name, ontology, what: What::Hit, times: 1, about };
-    hapax.record_accesses(vec![heard]).await.expect("written down");
+    let access = CacheAccess { name, ontology, what: What::Hit, times: 1, about };
+    hapax.record_accesses(vec![access]).await.expect("written down");
     assert_eq!(hapax.evict(Evict::All, 10).await.expect("removed"), 1);
 }
 

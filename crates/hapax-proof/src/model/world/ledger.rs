@@ -9,8 +9,7 @@ use hapax_core::key::Key;
 use hapax_core::lease::{Lease, LeaseId};
 use hapax_core::name::{Name, Namespace};
 use hapax_core::outcome::Outcome;
-use hapax_store::{Answer, Command, Job, MemoryStore, Store as _};
-use tokio::sync::oneshot;
+use hapax_store::{Job, MemoryStore, Request, Store as _};
 
 #[derive(Clone)]
 pub(super) struct Ledger {
@@ -66,8 +65,8 @@ pub(super) fn lapsed(lease: &Lease) -> bool {
 }
 
 /// Carries out one command; `None` if it was refused with an error.
-pub(super) fn carry_out(store: &MemoryStore, command: Command) -> Option<Answer> {
-    let (reply, mut answer) = oneshot::channel();
-    store.submit(vec![Job { command, reply }]);
+pub(super) fn carry_out<R: Request>(store: &MemoryStore, command: R) -> Option<R::Answer> {
+    let (job, mut answer) = Job::of(command);
+    store.submit(vec![job]);
     answer.try_recv().expect("memory answers at once").ok()
 }
