@@ -100,7 +100,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_missed_has_to_be_named_and_what_is_named_has_to_be_missed() {
+    fn missed_mutants_have_to_be_named_and_named_mutants_have_to_be_missed() {
         let accepted = "# why\n\na.rs: replace f -> u8 with 0  # it is 0\n";
         assert_eq!(judge("a.rs:7:9: replace f -> u8 with 0\n", accepted, true), Ok(()));
         let other = judge("b.rs:1:2: delete ! in g\n", accepted, true).unwrap_err();

@@ -176,7 +176,7 @@ mod tests {
 
     /// Proves C-10: a receiver reads the headers as the sender wrote them.
     #[tokio::test]
-    async fn what_is_sent_is_what_comes_in() {
+    async fn the_receiver_reads_what_the_sender_wrote() {
         let key = crate::derive_key(PROBE, 7, b"{}").unwrap();
         let (epoch, payload) = (7, b"{}".to_vec());
         let sent = Request { computation: PROBE.into(), epoch, key: Some(key), payload };
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_cannot_be_read_says_which_header() {
+    async fn an_unreadable_header_is_named() {
         let (name, epoch) = ((Request::COMPUTATION, PROBE), (Request::EPOCH, "7"));
         for (headers, missing) in [
             (vec![epoch], Request::COMPUTATION),

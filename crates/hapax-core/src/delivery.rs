@@ -237,7 +237,7 @@ mod tests {
     /// help. While the sink is known to be down, only such a record fails. No retry comes before
     /// the sink allows it.
     #[test]
-    fn what_a_try_leads_to() {
+    fn every_result_of_a_try_has_its_next_step() {
         let policy = Policy::default();
         let next = |attempt, sent: Sent, down| judge(&policy, attempt, &sent, down, u64::MAX);
         let park = Next::Fail { park: true };
@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_failed_record_means_is_written_out() {
+    fn each_policy_for_exhausted_tries_has_a_word() {
         let words =
             [OnExhausted::Park, OnExhausted::Skip, OnExhausted::Block].map(OnExhausted::as_str);
         assert_eq!(words, ["park", "skip", "block"]);

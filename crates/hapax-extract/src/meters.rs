@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_listens_is_told_each_time() {
+    fn every_listener_hears_every_event() {
         let (meters, heard) = (Meters::default(), Arc::new(Mutex::new(Vec::new())));
         meters.wait.took(Duration::from_millis(250));
         let told = heard.clone();

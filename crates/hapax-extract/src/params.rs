@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_out_of_range_or_of_another_type_is_refused_with_its_pointer() {
+    fn a_parameter_out_of_range_or_of_another_type_is_refused_with_its_pointer() {
         for (name, values, expected) in [
             ("llmModel", &[r#""""#, "1", "null", r#""a\n""#][..], "a string of 1 to 200"),
             ("model", &[r#""""#], "a string of 1 to 200"),

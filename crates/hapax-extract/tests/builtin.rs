@@ -203,7 +203,7 @@ fn the_nearest_that_fits_is_taken() {
 }
 
 #[test]
-fn what_stands_after_the_next_verb_belongs_to_that() {
+fn words_after_the_next_verb_belong_to_that_verb() {
     assert_eq!(
         said("The Thames flows through meadows and is in England."),
         ["Thames liesIn England"]
@@ -242,13 +242,13 @@ fn a_noun_with_of_turns_a_relation_round() {
 }
 
 #[test]
-fn a_little_word_is_a_pattern_only_with_its_verb() {
+fn a_preposition_is_a_pattern_only_with_its_verb() {
     assert_eq!(said("London was in England."), ["London liesIn England"]);
     assert_eq!(said("London, loved in England."), NOTHING);
 }
 
 #[test]
-fn what_is_denied_is_not_said() {
+fn a_denied_relation_is_not_extracted() {
     assert_eq!(said("The Thames does not flow through Bath."), NOTHING);
     assert_eq!(said("The Thames doesn't flow through Bath."), NOTHING);
     assert_eq!(said("The Thames never flowed through Bath."), NOTHING);
@@ -342,7 +342,7 @@ fn now<T>(mut answer: Pin<Box<dyn Future<Output = T> + Send + '_>>) -> T {
 
 /// Proves X-9.
 #[test]
-fn it_is_an_extractor_that_waits_for_nobody_and_costs_nothing() {
+fn the_built_in_extractor_waits_for_nothing_and_costs_nothing() {
     let (ontology, params) = (ontology(), Params::default());
     let text = "The Thames flows through London.";
     let extractor: Arc<dyn Extractor> = Arc::new(Builtin::new());

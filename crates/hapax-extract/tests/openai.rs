@@ -222,7 +222,7 @@ async fn an_answer_that_is_broken_twice_is_an_error_that_says_how() {
 
 /// Proves X-9.
 #[tokio::test]
-async fn what_is_not_in_the_text_or_the_ontology_is_refused_and_the_rest_is_kept() {
+async fn mentions_outside_the_text_or_the_ontology_are_refused_and_the_rest_is_kept() {
     let fine = entity(CLUB, "Al-Nassr", "Al-Nassr", 1);
     let wrong = [
         (entity("http://example.org/Dog", "Funchal", "Funchal", 1), "Dog\\\" is not in the list"),
@@ -272,7 +272,7 @@ async fn a_model_that_refuses_is_not_asked_again_and_the_callers_model_is_the_on
 
 /// Proves X-9.
 #[tokio::test]
-async fn a_call_that_nobody_waits_for_any_more_was_still_made() {
+async fn a_call_whose_caller_left_was_still_made() {
     let standin = StandIn::playing([Play::Stalls]).await;
     let extractor = extractor(&standin);
     let given_up = tokio::time::timeout(Duration::from_millis(500), ask(&extractor)).await;
@@ -407,7 +407,7 @@ async fn a_long_pause_is_passed_on() {
 
 /// Proves X-9.
 #[tokio::test]
-async fn what_the_endpoint_will_never_do_is_said_in_its_own_words() {
+async fn a_permanent_error_is_reported_in_the_endpoints_words() {
     let endless = format!("\"{}\"", "no\\u0007 ".repeat(10_000));
     for (status, body, why) in [
         (401, r#"{"error": {"message": "bad key"}}"#, "refused a call without a key (401"),
@@ -513,7 +513,7 @@ async fn no_more_calls_are_begun_in_a_minute_than_allowed() {
 
 /// Proves X-9.
 #[tokio::test]
-async fn the_key_is_shown_to_the_endpoint_and_to_nobody_else() {
+async fn the_api_key_is_sent_to_the_endpoint_only() {
     let statuses = [200, 302, 400, 401, 403, 404, 429, 500, 503];
     let mut plays: Vec<Play> = statuses.iter().map(|status| Play::Echoes(*status)).collect();
     plays.extend([Play::Breaks, Play::Vanishes]);

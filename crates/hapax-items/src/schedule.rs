@@ -127,7 +127,7 @@ mod tests {
 
     /// Proves I-14.
     #[test]
-    fn what_is_no_schedule_is_refused() {
+    fn a_malformed_schedule_is_refused() {
         for schedule in ["", "hourly", "* * * *", "61 * * * *", "0 0 30 2 *", "0 0 0 1 1 * 2030"] {
             assert!(parse(schedule).is_err(), "{schedule:?}");
         }

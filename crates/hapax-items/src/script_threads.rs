@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_begun_is_carried_to_its_end_without_the_crew() {
+    fn scripts_end_also_after_their_threads_owner_is_dropped() {
         let crew = ScriptThreads::default();
         let (end, told) = carried(&crew, 3 * most());
         drop(crew);

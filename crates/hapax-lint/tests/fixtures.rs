@@ -30,7 +30,7 @@ fn markers(root: &Path, at: &Path) -> BTreeSet<(String, String, usize)> {
 
 /// Proves C-8: home-made idempotency is found, in Rust by syntax tree, elsewhere by pattern.
 #[test]
-fn what_is_planted_is_found_and_nothing_else() {
+fn planted_findings_are_found_and_nothing_else() {
     let root = tree("positive");
     let planted = markers(&root, &root);
     assert!(planted.len() >= 24, "{} cases", planted.len());

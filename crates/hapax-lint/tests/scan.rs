@@ -75,7 +75,7 @@ fn a_configuration_has_limits() {
 
 /// Proves C-8: an allow has a reason, and is reported when nothing needs it any more.
 #[test]
-fn what_is_allowed_is_told_with_its_reason() {
+fn an_allowed_finding_is_listed_with_its_reason() {
     let config = r#"
         [[allow]]
         rule = "key-derivation"
@@ -134,7 +134,7 @@ fn an_allow_in_a_comment_covers_its_line_or_the_next_that_has_code() {
 }
 
 #[test]
-fn what_is_foreign_excluded_or_a_test_is_not_read() {
+fn foreign_excluded_and_test_files_are_not_read() {
     let python = "idempotency_key = md5(b)\n";
     let files = [
         (".git/a.rs", KEY),
@@ -187,7 +187,7 @@ fn a_root_that_is_not_there_is_an_error_and_one_given_twice_is_read_once() {
 }
 
 #[test]
-fn what_is_too_large_or_not_text_is_skipped_and_told() {
+fn files_that_are_too_large_or_not_text_are_skipped_and_listed() {
     let large = " ".repeat(FILE_MAX_BYTES as usize + 1);
     let report = scan_with(&[("a.rs", &large), ("b.py", "x\0y"), ("c.rs", KEY)], "");
     assert_eq!((&*report.skipped.large[0], &*report.skipped.binary[0]), ("a.rs", "b.py"));

@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn a_breach_tells_of_ten_violations_and_counts_the_rest() {
+    fn a_breach_lists_ten_violations_and_counts_the_rest() {
         let many = format!("[{}]", vec!["\"x\""; 25].join(","));
         let breach = breach(r#"{"items": {"type": "integer"}}"#, &many);
         assert_eq!((breach.violations.len(), breach.total), (10, 25));
@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_schema_is_refused_with_its_place() {
+    fn a_malformed_schema_is_refused_with_its_position() {
         let refused = contract(r#"{"properties": {"a": {"type": "nothing"}}}"#).unwrap_err();
         assert!(
             matches!(&refused, ContractError::Invalid { at, .. } if at == "/properties/a/type"),

@@ -120,7 +120,7 @@ fn claim_as(attempt: u8, key: u8, lock: Option<u64>) -> command::Claim {
 /// Proves P-4: of the claims that ask for the same lock at the same moment, one gets it. The others
 /// are told its holder, and claims without this lock go on. Their notes are in the journal.
 #[tokio::test(flavor = "multi_thread")]
-async fn of_many_who_ask_together_one_gets_the_lock() {
+async fn of_many_concurrent_claims_one_gets_the_lock() {
     let bench = Bench::new().await;
     let wanted = |key: u8| (!key.is_multiple_of(4)).then_some(u64::from(key % 4));
     let answers = bench.together((1..=40).map(|key| claim(key, wanted(key))).collect()).await;
@@ -171,7 +171,7 @@ async fn an_attempt_that_is_named_twice_has_its_lock_for_one_key() {
 /// Proves P-4: a claim in a caller's transaction does not take a lock that another transaction took
 /// while neither was committed.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_lock_is_not_taken_from_whoever_was_quicker() {
+async fn a_lock_is_not_taken_from_an_earlier_claim() {
     let bench = Bench::new().await;
     let (mut one, mut other) = (client(&bench.url).await, client(&bench.url).await);
     let ask = |key: &str| {

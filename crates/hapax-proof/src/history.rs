@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_register_could_say_is_wrong() {
+    fn a_history_that_no_register_explains_is_wrong() {
         let two_outcomes = [
             (0, run(Some(1)), Some((1, Reply::Outcome(1)))),
             (2, run(Some(2)), Some((3, Reply::Outcome(2)))),

@@ -145,7 +145,7 @@ fn seeds_that_failed_once() {
 /// Why a reconciler has to show a fence: a target that is only looked at takes the late arrival,
 /// and then the next attempt as well.
 #[test]
-fn a_fence_that_nobody_shows_protects_nobody() {
+fn a_fence_that_no_request_carries_protects_nothing() {
     let protocol = Protocol { pauses: 1, ..Protocol::calm(Target::FencedUnseen, 2, 1) };
     let mut report = Report::default();
     model::check("unseen", protocol, &mut report);

@@ -195,7 +195,7 @@ mod tests {
 
     /// A run whose process died goes on in any namespace, without a request to this server.
     #[tokio::test]
-    async fn what_is_due_is_found_in_every_namespace() {
+    async fn due_workflows_are_found_in_every_namespace() {
         let hapax = Hapax::builder().in_memory();
         let (server, items) = server(&hapax);
         let mut there = Vec::new();

@@ -237,7 +237,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_belongs_to_a_connection_is_not_passed_on() {
+    fn hop_by_hop_headers_are_not_passed_on() {
         let mut headers = HeaderMap::new();
         for (name, value) in [("connection", "close, X-Mine"), ("x-mine", "1"), ("x-yours", "1")] {
             headers.insert(HeaderName::from_static(name), value.parse().unwrap());

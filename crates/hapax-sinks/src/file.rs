@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_written_is_an_error() {
+    fn a_file_that_cannot_be_written_is_an_error() {
         let directory = tempfile::tempdir().unwrap();
         let file = LinesFile::new(directory.path());
         assert!(file.append("line\n").is_err());

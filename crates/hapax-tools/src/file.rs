@@ -376,7 +376,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn errors_have_the_class_of_whoever_deals_with_them() {
+    fn each_errno_has_a_class() {
         for (errno, expected) in [
             (Errno::ACCESS, Class::Permission),
             (Errno::PERM, Class::Permission),

@@ -164,7 +164,7 @@ mod tests {
 
     /// Proves K-11: an answer to a request made before the cache was cleared is not cached.
     #[test]
-    fn what_was_asked_before_a_reset_is_not_kept() {
+    fn an_outcome_asked_for_before_a_reset_is_not_cached() {
         let name = Name { namespace: Namespace::default(), key: Key::from_bytes([1; 32]) };
         let clock = Arc::new(hapax_sqlite::BootClock::default());
         let (cache, print) = (Cache::new(clock, BYTES), Fingerprint::of(b""));
@@ -208,7 +208,7 @@ mod tests {
 
     /// Proves K-11 for memory: the cache does not answer with an outcome that has expired.
     #[test]
-    fn what_expires_is_told_until_then() {
+    fn an_outcome_is_replayed_until_it_expires() {
         let name = Name { namespace: Namespace::default(), key: Key::from_bytes([1; 32]) };
         let clock = Arc::new(hapax_store::ManualClock::default());
         let (cache, print) = (Cache::new(clock.clone(), BYTES), Fingerprint::of(b""));

@@ -77,7 +77,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn of_many_who_make_a_key_at_once_one_wins() {
+    fn of_many_concurrent_signing_keys_one_wins() {
         for _ in 0..20 {
             let directory = tempfile::tempdir().unwrap();
             let path = directory.path().join("ledger-key");

@@ -306,7 +306,7 @@ fn a_program_is_killed_at_its_deadline_while_its_runner_is_stopped() {
 
 /// Proves K-18: a program and its descendants die with `hapax run`, and nothing is granted before they are dead.
 #[test]
-fn what_a_program_has_started_dies_with_its_runner() {
+fn processes_started_by_a_program_die_with_its_runner() {
     let place = Place::new();
     let program = "setsid sh -c 'while sleep 0.02; do echo alive >> grandchild; done' & touch started; sleep 60";
     let words = ["run", "-k", "k", "--safety", "transactional", "--", "sh", "-c", program];

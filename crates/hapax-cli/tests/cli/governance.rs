@@ -105,7 +105,7 @@ fn refusals_are_in_the_governance_ledger() {
 /// Proves P-16: on the command line, an escalated operation is refused and left as it was, also by
 /// a run that knows how to undo it.
 #[test]
-fn what_was_escalated_is_not_rolled_back_by_a_run() {
+fn a_run_does_not_roll_back_an_escalated_operation() {
     let shop = Shop::in_a_file();
     shop.write("half.txt", "half\n");
     // Undoing it fails the first time, so that it stays partial.
@@ -131,7 +131,7 @@ fn what_was_escalated_is_not_rolled_back_by_a_run() {
 
 /// Proves P-18: terms that are in the file and not declared are refused, not ignored.
 #[test]
-fn what_the_file_says_of_a_dataset_has_to_be_declared() {
+fn a_change_of_a_dataset_in_the_file_has_to_be_declared() {
     let shop = Shop::in_a_file();
     shop.write("hapax.toml", "[datasets.dug]\nmasked = 5\n");
     let words = operation("dug", "v1", &["--justification", "a survey", "--", "true"]);
@@ -245,7 +245,7 @@ fn coefficients_are_the_files() {
 
 /// Proves P-5: `on_lock` and `lock_wait` of the file decide how an operation reacts to a held lock.
 #[test]
-fn a_held_lock_is_dealt_with_as_the_file_says() {
+fn a_held_lock_follows_the_configuration() {
     let shop = declared(
         "[pipeline]\nlock_wait = \"300ms\"\n[datasets.left]\non_lock = \"skip\"\n\
          [datasets.asked]\non_lock = \"escalate\"\n[datasets.waited]\non_lock = \"backoff\"\n",

@@ -141,7 +141,7 @@ fn an_openlineage_endpoint_is_told_each_moment() {
 
 /// Proves O-6 for OpenLineage.
 #[test]
-fn what_an_openlineage_endpoint_refuses_is_not_tried_again() {
+fn an_event_that_an_openlineage_endpoint_refuses_is_not_retried() {
     OPENLINEAGE.refuses_for_good();
 }
 
@@ -153,6 +153,6 @@ fn a_graph_is_told_each_moment() {
 
 /// Proves O-6 for graphs.
 #[test]
-fn what_a_graph_refuses_is_not_tried_again() {
+fn an_event_that_a_graph_refuses_is_not_retried() {
     GRAPH.refuses_for_good();
 }

@@ -208,7 +208,7 @@ fn a_killed_proxy_does_not_send_again() {
 /// Proves S-6 for the proxy: monitoring has a listener of its own, and every path of the other
 /// listener is the service's. The proxy tells systemd when it is ready and when it is about to stop.
 #[test]
-fn a_proxy_is_watched_by_a_door_of_its_own() {
+fn a_proxy_has_metrics_on_a_port_of_its_own() {
     let (place, service) = (Place::new(), Service::start());
     let words = ["proxy", "--listen", "127.0.0.1:0", "--metrics", "127.0.0.1:0", "--upstream"];
     let mut command = place.command(&[&words[..], &[&service.url]].concat());
@@ -348,7 +348,7 @@ fn a_proxy_does_as_its_flags_say() {
 /// Proves S-3: each preset can be chosen on the command line, with its header, its methods, its
 /// statuses and whether it needs a key.
 #[test]
-fn a_proxy_has_the_manners_it_is_told() {
+fn a_proxy_follows_its_preset() {
     const UUID: &str = "017f22e2-79b0-7cc3-98c4-dc0c0c07398f";
     for (preset, header, mismatch, broken) in [
         ("ietf", "Idempotency-Key", "422", false),
@@ -384,7 +384,7 @@ fn a_proxy_has_the_manners_it_is_told() {
 
 /// Answers are kept for `--lifetime`, and with `--optional` a request needs no key.
 #[test]
-fn a_proxy_forgets_when_it_is_told_to() {
+fn a_proxy_executes_a_key_again_after_its_lifetime() {
     let (place, service) = (Place::new(), Service::start());
     let proxy = Proxy::before(&service, &place, &["--lifetime", "1s", "--optional"]);
     assert!(proxy.curl(&["-d", "a"]).starts_with("HTTP/1.1 201"));

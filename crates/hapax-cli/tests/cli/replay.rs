@@ -44,7 +44,7 @@ fn a_segment_is_replayed_by_its_tasks() {
 
 /// Proves P-10: a file that a full replay made anew is put in place once, and only after an approval.
 #[test]
-fn what_was_made_anew_needs_a_yes() {
+fn a_reproduced_output_replaces_the_recorded_one_only_after_approval() {
     let shop = Shop::in_a_file();
     shop.write("in.csv", "1\n");
     let more = ["--input", "in.csv", "--output", "out.txt"];
@@ -101,7 +101,7 @@ fn a_program_is_given_its_parameters_again_and_no_ledger() {
 
 /// Proves P-10: an operation that wrote outside of its directory is not run again.
 #[test]
-fn what_would_leave_the_sandbox_is_left_alone() {
+fn a_replay_skips_a_program_that_writes_outside_its_sandbox() {
     let shop = Shop::in_a_file();
     let out = shop.place.path("elsewhere.txt").display().to_string();
     let work = format!("echo x >> {out}");

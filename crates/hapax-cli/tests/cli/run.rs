@@ -130,7 +130,7 @@ fn a_rollback_that_fails_stays_owed() {
 
 /// Proves P-5: a held lock is skipped, waited for, or escalated.
 #[test]
-fn a_held_lock_is_dealt_with_as_told() {
+fn a_held_lock_follows_the_flag() {
     let place = Place::new();
     let holder = place.start(&[
         "run",

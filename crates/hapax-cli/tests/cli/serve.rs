@@ -473,7 +473,7 @@ fn systemd_is_told() {
 
 /// The packaged files are right: every panel queries a metric that is counted, and the settings file is valid.
 #[test]
-fn what_is_packaged_is_right() {
+fn the_package_has_the_right_files() {
     let place = Place::new();
     let packaged = |name: &str| {
         let path = format!("../../packaging/{name}");

@@ -52,7 +52,7 @@ async fn requests_are_sent_as_often_as_the_table_says() {
 /// Proves C-2: a computation that is never retried is not retried when its outcome is unknown
 /// either; the outcome waits for an operator. Each dispatch of it is an effect of its own.
 #[tokio::test(start_paused = true)]
-async fn what_fails_fast_is_sent_once_whatever_happens() {
+async fn a_fail_fast_request_is_sent_once_whatever_happens() {
     let hapax = Hapax::builder().in_memory();
     let plane = ControlPlane::new(hapax.clone(), Registry::standard());
     for _ in 0..2 {
@@ -120,7 +120,7 @@ async fn retries_have_a_budget() {
 /// Proves C-7: a request that may be sent again after its sender died is released, and sent again;
 /// any other waits for an operator.
 #[tokio::test]
-async fn what_a_dead_node_left_is_released_or_escalated() {
+async fn requests_of_a_dead_node_are_released_or_escalated() {
     use hapax::remote::{LeaseId, Verdict};
     use hapax::{AttemptId, Bound, Key, Safety};
     use hapax_control::derive_key;

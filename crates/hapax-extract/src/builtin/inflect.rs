@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn founding_is_not_finding() {
+    fn founded_is_a_form_of_found_and_not_of_find() {
         assert!(verb("founded").finite.contains(&"founds".to_owned()));
         assert!(!verb("founded").finite.contains(&"finds".to_owned()));
     }

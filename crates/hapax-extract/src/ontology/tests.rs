@@ -158,7 +158,7 @@ fn lists_are_sorted_by_utf16_code_unit() {
 }
 
 #[test]
-fn what_is_written_is_read_again() {
+fn a_written_ontology_reads_back_equal() {
     let text = football().to_json();
     assert!(text.starts_with(r#"{"classes":[{"id":"f:Player","label":"player","properties":["#));
     assert_eq!(Ontology::parse_json(text.as_bytes()).unwrap(), football());
@@ -241,7 +241,7 @@ fn an_error_names_the_place_the_problem_and_the_remedy() {
 }
 
 #[test]
-fn what_is_not_json_is_refused_with_line_and_column() {
+fn malformed_json_is_refused_with_line_and_column() {
     let error = Ontology::parse_json("{\"id\":\n \"ä\" 1}".as_bytes()).unwrap_err();
     assert_eq!(error.to_string(), "not JSON at line 2 column 6: expected `,` or `}`");
     let twice = Ontology::parse_json(br#"{"id":"a","id":"b"}"#).unwrap_err();
@@ -253,7 +253,7 @@ fn what_is_not_json_is_refused_with_line_and_column() {
 }
 
 #[test]
-fn what_is_allowed_at_most_is_allowed() {
+fn the_limits_themselves_are_allowed() {
     let mut most = football();
     most.classes[0].id = "x".repeat(MAX_ID);
     most.classes[0].label = Some("ä".repeat(MAX_LABEL));

@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_that_nobody_wrote_is_not_taken_over() {
+    fn a_name_that_is_not_in_the_text_is_not_taken_over() {
         let item = r#"{"class": "thing", "name": "Ada Lovelace", "quote": "Ada"}"#;
         assert_eq!(mentions("Ada said so.", "", item)[0].name, "Ada");
         assert_eq!(mentions("Ada said so.", "Ada  Lovelace", item)[0].name, "Ada Lovelace");

@@ -230,7 +230,7 @@ fn a_relative_iri_without_a_base_is_refused_in_json_ld_too() {
 }
 
 #[test]
-fn what_is_not_in_its_syntax_is_refused_with_line_and_column() {
+fn a_syntax_error_is_refused_with_line_and_column() {
     for (document, syntax, expected) in [
         ("<urn:a> a <urn:b> .\n<urn:ä> \"x\" .", Syntax::Turtle, "not Turtle at line 2 column 9: "),
         ("x:y a x:z .", Syntax::Turtle, "not Turtle at line 1 column 1: "),

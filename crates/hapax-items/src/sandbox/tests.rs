@@ -145,7 +145,7 @@ fn concurrent_items_run_one_after_the_other_in_the_order_of_the_calls() {
 }
 
 #[test]
-fn what_follows_an_item_runs_before_the_next_one_begins() {
+fn code_after_an_item_runs_before_the_next_item_begins() {
     tells(
         "withItem('a', '', () => {}).then(() => kv.set({ after: 'a' }));
          withItem('b', '', () => {});",
@@ -154,7 +154,7 @@ fn what_follows_an_item_runs_before_the_next_one_begins() {
 }
 
 #[test]
-fn floating_items_run_although_nobody_waits_for_them() {
+fn items_that_no_code_awaits_run() {
     tells(
         "withItem('a', '', () => {}); withItem('b', '', () => {}); console.log('end of script');",
         &["log end of script", "begin a ", "end null", "begin b ", "end null", "completed"],
@@ -162,7 +162,7 @@ fn floating_items_run_although_nobody_waits_for_them() {
 }
 
 #[test]
-fn what_a_handler_leaves_behind_still_runs_inside_its_item() {
+fn promises_a_handler_leaves_pending_run_inside_its_item() {
     tells(
         "await withItem('a', '', () => {
            (async () => { await noop.do({ n: 1 }); await noop.do({ n: 2 }); })();
@@ -217,7 +217,7 @@ fn waiting_for_what_never_comes_is_stuck() {
 }
 
 #[test]
-fn what_a_handler_throws_ends_the_run() {
+fn an_error_thrown_by_a_handler_ends_the_run() {
     let expected = &["begin a ", "threw in item Error: no"];
     tells("await withItem('a', '', () => { throw new Error('no'); });", expected);
     tells("await withItem('a', '', async () => { throw new Error('no'); });", expected);
@@ -233,7 +233,7 @@ fn what_a_handler_throws_ends_the_run() {
 }
 
 #[test]
-fn what_a_script_throws_ends_the_run_with_its_place() {
+fn an_error_thrown_by_a_script_ends_the_run_with_its_position() {
     let mut host = Recorder::default();
     let script = "console.log('first');\nfunction deep() { throw new RangeError('far'); }\ndeep();";
     let ended = run(script, "test.js", tools(), 0, &limits(), &mut host);
@@ -259,7 +259,7 @@ fn a_rejection_that_nobody_catches_ends_the_run() {
 }
 
 #[test]
-fn what_was_asked_for_before_a_throw_is_done_and_what_comes_after_is_not() {
+fn calls_before_a_throw_are_made_and_calls_after_it_are_not() {
     tells(
         "await withItem('a', '', () => { kv.set({ n: 1 }); throw new Error('x'); kv.set({ n: 2 }); });",
         &["begin a ", r#"kv.set {"n":1}"#, "threw in item Error: x"],

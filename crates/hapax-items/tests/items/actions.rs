@@ -198,7 +198,7 @@ async fn an_item_whose_result_is_lost_is_let_go_or_begun_anew() {
 /// Proves I-12: a mutation that happened according to a person has the person's result, and the
 /// script goes on from there.
 #[tokio::test]
-async fn it_happened_with_this_result() {
+async fn a_person_gives_the_result_of_an_unknown_mutation() {
     let world = World::opaque();
     let (items, escalation) = unknown(&world).await;
     let missing = act(&items, &escalation, Action::Happened).await;
@@ -220,7 +220,7 @@ async fn it_happened_with_this_result() {
 
 /// Proves I-12: a mutation that did not happen is attempted again.
 #[tokio::test]
-async fn it_did_not_happen() {
+async fn a_person_says_that_a_mutation_did_not_happen() {
     let world = World::opaque();
     let (items, escalation) = unknown(&world).await;
     act(&items, &escalation, Action::DidNotHappen).await.unwrap();
@@ -230,7 +230,7 @@ async fn it_did_not_happen() {
 
 /// Proves I-12: try-again is only for tools that can look up the outcome.
 #[tokio::test]
-async fn trying_again_needs_somebody_who_can_look() {
+async fn a_retry_needs_a_probe() {
     let (items, escalation) = unknown(&World::opaque()).await;
     let refused = act(&items, &escalation, Action::TryAgain).await;
     assert!(matches!(refused, Err(Error::Invalid(_))), "{refused:?}");

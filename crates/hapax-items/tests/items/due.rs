@@ -21,7 +21,7 @@ fn due(run: &str) -> Vec<Due> {
 /// Proves I-10: a retry takes place also if the process that announced it is gone, under the run's
 /// own id and not before its time.
 #[tokio::test]
-async fn a_retry_is_made_up_for_by_whoever_is_there() {
+async fn a_missed_retry_is_made_by_a_node_that_is_alive() {
     let world = World::opaque();
     let items = items(&world);
     items.publish("letters", ONE, "ada").await.unwrap();

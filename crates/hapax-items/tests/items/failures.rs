@@ -8,7 +8,7 @@ use crate::world::{Next, ONE, World, drive, failed, items};
 /// Proves I-10: a transient failure is retried with the same script until it succeeds or the budget
 /// is spent; then a person is asked.
 #[tokio::test]
-async fn what_may_go_better_is_tried_again() {
+async fn a_transient_failure_is_retried() {
     let world = World::opaque();
     let items = items(&world);
     world.next([Next::Fail(Class::Transient), Next::Fail(Class::Transient)]);
@@ -29,7 +29,7 @@ async fn what_may_go_better_is_tried_again() {
 
 /// Proves I-10: classes that only a person can deal with are not retried.
 #[tokio::test]
-async fn what_only_a_person_can_mend_goes_to_a_person_at_once() {
+async fn a_failure_that_only_a_person_can_mend_is_escalated_at_once() {
     for class in [Class::Permission, Class::Precondition] {
         let world = World::opaque();
         let items = items(&world);
@@ -67,7 +67,7 @@ async fn a_script_cannot_go_on_after_a_failed_mutation() {
 /// Proves I-8: without a way to look it up, an unknown outcome is indeterminate at once, also if
 /// the tool hangs or panics; it never counts as failed.
 #[tokio::test]
-async fn what_nobody_knows_and_nobody_can_look_up_is_indeterminate() {
+async fn an_unknown_outcome_without_a_probe_is_indeterminate() {
     for next in [Next::HappenAnd(Class::Indeterminate), Next::Panic, Next::Hang] {
         let world = World::opaque();
         let items = items(&world);
@@ -85,7 +85,7 @@ async fn what_nobody_knows_and_nobody_can_look_up_is_indeterminate() {
 /// Proves I-8: an outcome that can be looked up is looked up at once, and the script goes on with
 /// the finding.
 #[tokio::test]
-async fn what_can_be_looked_up_is_looked_up_at_once() {
+async fn an_unknown_outcome_with_a_probe_is_looked_up_at_once() {
     let world = World::reconcilable();
     let items = items(&world);
     world.next([Next::HappenAnd(Class::Indeterminate)]);
@@ -105,7 +105,7 @@ async fn what_can_be_looked_up_is_looked_up_at_once() {
 /// Proves I-5, I-8: a mutation that a lookup cannot decide is looked up again, with pauses and up
 /// to a limit, and blocks its item meanwhile; then a person is asked.
 #[tokio::test]
-async fn what_cannot_be_told_is_looked_for_again_until_a_person_is_asked() {
+async fn an_undecided_probe_is_repeated_until_a_person_is_asked() {
     let world = World::reconcilable();
     let items = items(&world);
     world.next([Next::HappenAnd(Class::Indeterminate)]);

@@ -146,7 +146,7 @@ async fn a_late_mutation_ends_the_run_and_harms_no_other_item() {
 /// Proves I-8: a mutation that was begun comes to its end before its item is done, also if its
 /// handler does not wait for it. A run waits in the same way for an item that was taken up.
 #[tokio::test]
-async fn what_was_begun_is_waited_for() {
+async fn a_stopping_run_waits_for_mutations_that_were_begun() {
     let world = World::opaque();
     let items = items(&world);
     let gate = Arc::new(Barrier::new(2));

@@ -418,7 +418,7 @@ async fn a_trial_does_not_wait_for_a_comparison() {
 /// Proves I-10: the costs of maintainers are added up and end the loop; costs from before the time
 /// of the budget do not count.
 #[tokio::test]
-async fn what_repairs_cost_is_added_up_within_a_time() {
+async fn the_cost_of_repairs_is_added_up_within_a_period() {
     let world = World::opaque();
     let budget = Budget { repairs: 100, repair_cost: 3_000, ..settings("letters").budget };
     let bad: Vec<_> = (0..9).map(|n| paid_answer(&format!("{FAULTY}// {n}"), 2)).collect();
@@ -468,7 +468,7 @@ async fn a_run_that_failed_is_told_through_the_outbox() {
 /// Proves I-11: the items that a held repair may concern are counted when it is shown, because the
 /// faulty version stays in use until then.
 #[tokio::test]
-async fn what_a_held_repair_may_concern_is_counted_when_it_is_shown() {
+async fn items_that_a_held_repair_may_concern_are_counted_when_it_is_shown() {
     let world = World::opaque();
     let (items, _) = maintained(&world, &[answer(&mended(), "potentially_impactful")]);
     assert!(run(&items).await.is_err());

@@ -21,7 +21,7 @@ fn nobody_knows() -> Finding {
 /// Proves I-6, I-8: a lookup looks for the payload that was sent and not for the one that is asked
 /// for now, and another payload is not taken for it.
 #[tokio::test]
-async fn what_was_sent_is_looked_for() {
+async fn a_sent_mutation_is_looked_up() {
     let world = World::reconcilable();
     let items = items(&world);
     world.next([Next::HappenAnd(Class::Indeterminate)]);
@@ -50,7 +50,7 @@ async fn a_second_unknown_outcome_is_looked_for() {
 
 /// Proves I-9: no lookup is made for the mutations of an attempt that a person gave up.
 #[tokio::test]
-async fn what_is_begun_anew_leaves_nothing_to_look_for() {
+async fn an_item_begun_anew_leaves_nothing_to_look_up() {
     let world = World::reconcilable();
     let items = items(&world);
     world.next([Next::Fail(Class::Indeterminate)]);
@@ -72,7 +72,7 @@ fn another_way() -> [String; 2] {
 /// Proves I-8: an item is not done while the outcome of one of its mutations is unknown, also if
 /// its handler takes another path and does not ask for it again. A person is asked.
 #[tokio::test]
-async fn what_is_not_asked_for_again_stays_unknown() {
+async fn a_mutation_that_a_later_run_does_not_repeat_stays_unknown() {
     let world = World::reconcilable();
     let items = items(&world);
     let [first, second] = another_way();
@@ -101,7 +101,7 @@ async fn what_is_not_asked_for_again_stays_unknown() {
 /// Proves I-8: a mutation that a handler does not ask for again is looked up all the same, and the
 /// item is done once its outcome is known.
 #[tokio::test]
-async fn what_is_not_asked_for_again_is_looked_for() {
+async fn a_mutation_that_a_later_run_does_not_repeat_is_looked_up() {
     let world = World::reconcilable();
     let items = items(&world);
     let [first, second] = another_way();
@@ -116,7 +116,7 @@ async fn what_is_not_asked_for_again_is_looked_for() {
 
 /// Proves I-8: an item is not done while a mutation that an earlier run began is in flight.
 #[tokio::test]
-async fn what_is_under_way_is_waited_for() {
+async fn a_mutation_under_way_is_waited_for() {
     let world = World::opaque();
     let items = items(&world);
     let [first, second] = another_way();

@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_too_large_is_told_of_in_coarser_cells() {
+    fn a_large_area_is_covered_by_coarser_cells() {
         let kansas = Shape::bounds(-102.05, 37.0, -94.6, 40.0).unwrap();
         let cells = cover(&kansas, Resolution::Nine, 4096);
         assert!(!cells.is_empty() && cells.len() <= 4096);

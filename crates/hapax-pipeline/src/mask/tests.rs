@@ -123,7 +123,7 @@ fn halves_that_are_described_are_paired() {
 
 /// Proves P-14: a place that cannot be made coarser is removed.
 #[test]
-fn what_cannot_be_read_as_a_place_is_removed() {
+fn a_geometry_that_cannot_be_read_is_removed() {
     for (exact, expected) in [
         (r#"{"lat":38.51234}"#, r#"{"lat":null}"#),
         (r#"{"lat":38.51234,"lon":null}"#, r#"{"lat":null,"lon":null}"#),

@@ -106,7 +106,7 @@ fn graph_writes_are_dataset_activity_attribute_actor_document() {
 
 /// Proves P-12.
 #[test]
-fn what_a_run_says_is_in_the_parameters() {
+fn values_of_a_run_are_parameters_of_its_cypher_statements() {
     let body = cypher::transaction(&cypher::statements(&completed()));
     let statements = body.get("statements").and_then(Json::as_array).unwrap();
     let parameters = statements.iter().map(|it| shown(it.get("parameters").unwrap()));
@@ -185,7 +185,7 @@ fn names_are_derived_and_differ_where_runs_do() {
 
 /// Proves P-7.
 #[test]
-fn what_did_not_happen_has_no_provenance() {
+fn an_operation_that_did_not_happen_has_no_provenance() {
     let failed = moment(run(), What::Fail { reason: "no".into() });
     assert!(Completed::of(&failed).is_none());
     let by_hand = moment(run(), What::Complete { product: None, digest: None });

@@ -72,7 +72,7 @@ async fn replays(breach: &str, asked: Operation) -> (replay::Replayed, Vec<Entry
 /// Proves P-14: an operation that named a place in its key, before its dataset was masked, is not
 /// replayed, and nothing more is recorded of it.
 #[tokio::test]
-async fn what_is_called_by_a_place_is_not_replayed() {
+async fn an_operation_that_names_an_exact_place_is_not_replayed() {
     let asked = Operation { task_id: PLACE.into(), ..justified("sites", 1) };
     let (found, journal) = replays("{}", asked).await;
     let said = found.divergences[0].actual.as_deref();

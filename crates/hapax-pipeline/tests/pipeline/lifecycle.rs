@@ -16,7 +16,7 @@ on_both! {
 /// Proves O-2 and O-7: work that is retried within one attempt, after a transient error, emits its
 /// events once.
 #[tokio::test]
-async fn what_is_done_anew_is_told_once() {
+async fn an_operation_done_anew_emits_its_events_once() {
     let directory = tempfile::tempdir().expect("a directory");
     let hapax = Hapax::open(directory.path().join("hapax.db")).await.expect("a ledger");
     let outbox = hapax::outbox::Outbox::new().sink("nowhere", projection::Nowhere);

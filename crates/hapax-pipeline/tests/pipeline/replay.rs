@@ -142,7 +142,7 @@ async fn sizes_and_the_documents_of_a_catalog_are_compared() {
 
 /// Proves P-11: a collection is the same whichever of its runs is added last.
 #[tokio::test]
-async fn a_collection_does_not_depend_on_who_is_told_of_last() {
+async fn a_collection_does_not_depend_on_the_order_of_its_datasets() {
     let directory = tempfile::tempdir().expect("a directory");
     let hapax = Hapax::open(directory.path().join("hapax.db")).await.expect("a ledger");
     let owned = |owner: &str| Dataset { owner: Some(owner.into()), ..Dataset::default() };

@@ -20,7 +20,7 @@ const QUICK: Retries = Retries { quick: 3, again: 0, base_ms: 1, cap_ms: 2 };
 /// Proves P-9 and P-13: a failure on a sovereign dataset that asks for review is not retried, not
 /// even at once. A review is opened.
 #[tokio::test]
-async fn what_is_theirs_is_not_tried_again() {
+async fn an_operation_on_a_sovereign_dataset_is_not_retried() {
     let hapax = Hapax::builder().in_memory();
     let theirs = Dataset {
         sovereignty: Some(hapax::Sovereignty::Tribal),

@@ -44,7 +44,7 @@ fn texts_and_payload_fields_may_change() {
 
 /// Proves I-11.
 #[test]
-fn what_a_tool_is_asked_may_change() {
+fn arguments_of_a_tool_may_change() {
     change(ORDERS, &[("https://shop/orders", "https://shop/v2/orders?limit=50")], expect![[""]]);
 }
 
@@ -242,7 +242,7 @@ const prefix"#,
 
 /// Proves I-11.
 #[test]
-fn what_is_handed_to_a_helper_that_only_reads_stays_what_it_is() {
+fn a_value_handed_to_a_helper_that_only_reads_is_unchanged() {
     let before = r#"
 async function main() {
   const rows = await http.get({});

@@ -425,7 +425,7 @@ for (const row of rows) await withItem(row.id, "t", async () => { await mail.sen
 
 /// Proves I-11.
 #[test]
-fn what_was_hidden_before_cannot_be_compared_with() {
+fn a_script_with_a_hidden_call_cannot_be_compared_with() {
     let before = r#"const item = withItem;
 await item("a", "t", async () => {});"#;
     let after = r#"await withItem("a", "t", async () => {});"#;

@@ -14,7 +14,7 @@ fn refused(script: &str, expected: Expect) {
 
 /// Proves I-11.
 #[test]
-fn what_is_no_javascript_is_refused_with_its_place() {
+fn malformed_javascript_is_refused_with_its_position() {
     refused("const a = 1;\nconst = ;", expect![[r#"line 2, column 1: no JavaScript: "const =""#]]);
     refused(
         "await withItem(\"a\", \"t\", async () => {",
@@ -49,7 +49,7 @@ fn nesting_that_is_too_deep_is_refused() {
 
 /// Proves I-11.
 #[test]
-fn what_engines_read_differently_is_refused() {
+fn syntax_that_engines_read_differently_is_refused() {
     refused(
         "const id = () => { return\n(1); };",
         expect!["line 1, column 1: the line ends after return"],

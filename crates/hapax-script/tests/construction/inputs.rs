@@ -189,7 +189,7 @@ for (const row of await http.get({})) await run(row.id, row.name);"#;
 
 /// Proves I-11.
 #[test]
-fn what_a_callback_is_called_with_counts() {
+fn the_arguments_of_a_callback_count() {
     let before = r#"const rows = await http.get({});
 await Promise.all(rows.map((row) => withItem(row.id, "t", async () => {})));"#;
     let after = r#"const rows = await http.get({});

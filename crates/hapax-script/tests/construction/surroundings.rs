@@ -213,7 +213,7 @@ for (const row of await http.get({})) {
 
 /// Proves I-11.
 #[test]
-fn what_is_thrown_is_part_of_an_id_that_is_caught() {
+fn a_thrown_value_is_part_of_an_id_built_in_a_catch() {
     let before = r#"for (const row of await http.get({})) {
   try { throw row.id; } catch (id) { await withItem(id, "t", async () => {}); }
 }"#;
@@ -231,7 +231,7 @@ fn what_is_thrown_is_part_of_an_id_that_is_caught() {
 
 /// Proves I-11.
 #[test]
-fn what_handlers_collect_is_part_of_a_later_id() {
+fn values_that_handlers_collect_are_part_of_a_later_id() {
     let before = r#"const done = [];
 for (const row of await http.get({})) {
   await withItem(row.id, "t", async (ctx) => { done.push(row); });

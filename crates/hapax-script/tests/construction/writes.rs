@@ -266,7 +266,7 @@ await withItem(task.id, "t", async () => {});"#;
 
 /// Proves I-11.
 #[test]
-fn what_a_getter_reads_is_part_of_the_id() {
+fn values_that_a_getter_reads_are_part_of_the_id() {
     let before = r#"const task = { n: 1, get id() { return "a" + this.n; } };
 task.n = 2;
 await withItem(task.id, "t", async () => {});"#;
@@ -284,7 +284,7 @@ await withItem(task.id, "t", async () => {});"#;
 
 /// Proves I-11.
 #[test]
-fn what_a_setter_writes_is_part_of_the_id() {
+fn values_that_a_setter_writes_are_part_of_the_id() {
     let before = r#"const task = { id: "a", set name(value) { this.id = value; } };
 await withItem(task.id, "t", async () => {});"#;
     let after = r#"const task = { id: "a", set name(value) { this.id = value; } };

@@ -450,7 +450,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_redacted_is_not_written_down() {
+    fn redacted_headers_are_not_stored() {
         let settings =
             Settings::default().redacted(["/card/number".to_owned(), "/a~1b".to_owned()]);
         let kept = |headers: &[(HeaderName, &str)], body: &str| {

@@ -61,7 +61,7 @@ async fn a_request_is_sent_elsewhere_once_in_its_epoch() {
 /// Proves C-2: a request that is never retried has no key, so each claim is a new one, unless it
 /// repeats its attempt.
 #[tokio::test]
-async fn what_fails_fast_has_no_key() {
+async fn a_fail_fast_computation_has_no_key() {
     let client = Client::dev();
     let path = "/v1/control/connector.fencing_acquire.v1";
     let (_, first) = client.post(path, json!({ "request": "{}" })).await;
@@ -78,7 +78,7 @@ async fn what_fails_fast_has_no_key() {
 
 /// Proves C-2: only registered computations are dispatched.
 #[tokio::test]
-async fn what_is_not_registered_is_not_dispatched() {
+async fn an_unregistered_computation_is_not_dispatched() {
     let client = Client::dev();
     let (status, problem) = client.post("/v1/control/connector.unheard_of.v1", json!({})).await;
     assert_eq!((status, &problem["code"]), (404, &json!("HX0401")));

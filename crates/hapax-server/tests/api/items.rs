@@ -333,7 +333,7 @@ async fn a_repair_is_approved_over_http() {
 
 /// Proves S-6: scripts, names and pages have limits, and requests beyond them are refused.
 #[tokio::test]
-async fn what_is_no_workflow_is_refused() {
+async fn an_unknown_workflow_is_refused() {
     let mail = Mail::default();
     let client = dev(&mail);
     let (status, none) = run(&client).await;

@@ -119,7 +119,7 @@ async fn a_key_that_cannot_be_read_is_refused_everywhere() {
 /// Proves S-2, S-6: the OpenAPI document says of each call whether its response is replayed, and
 /// the server does so.
 #[tokio::test]
-async fn what_is_asked_anew_says_so() {
+async fn routes_that_ignore_a_key_say_so() {
     let client = Client::dev();
     let (_, document) = client.get("/v1/openapi.json").await;
     let told = |method: &str, path: &str| {

@@ -383,7 +383,7 @@ async fn a_web_page_is_not_let_in() {
 
 /// Proves S-6 for what is sent: a request beyond a limit is refused with a problem that has a code.
 #[tokio::test]
-async fn what_cannot_be_read_is_refused() {
+async fn an_unreadable_request_is_refused() {
     let client = Client::dev();
     let claim = "/v1/effects/a/claim";
     let code = |response| async { read(response).await.1["code"].clone() };

@@ -303,7 +303,7 @@ async fn exact_places_are_in_no_answer() {
 
 /// Proves P-15: every meter has its name and its labels, and counts in the unit that its name states.
 #[tokio::test]
-async fn what_operations_took_is_counted_in_its_unit() {
+async fn the_energy_of_operations_is_counted_in_its_unit() {
     let client = Client::dev();
     let ask = with(operation("flow", "v1"), &json!({ "attempt": attempt(1) }));
     let (_, granted) = client.post("/v1/operations", ask).await;

@@ -4,7 +4,7 @@ use super::*;
 
 /// Proves S-3: each preset has its own header, its own need of a key, and its own answer to another body.
 #[tokio::test(flavor = "multi_thread")]
-async fn presets_have_their_manners() {
+async fn presets_set_header_and_format() {
     const UUID: &str = "017f22e2-79b0-7cc3-98c4-dc0c0c07398f";
     for (preset, header, mismatch) in [
         (Preset::Stripe, "idempotency-key", 400),
@@ -36,7 +36,7 @@ async fn presets_have_their_manners() {
 
 /// Proves S-3: the settings decide the fate of a status, the kept headers, and the redacted fields.
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_kept_is_policy() {
+async fn the_policy_decides_which_answers_are_kept() {
     let settings = Settings::default()
         .meaning(StatusCode::NOT_FOUND, Settlement::NotDone)
         .meaning(StatusCode::SERVICE_UNAVAILABLE, Settlement::Unknown)

@@ -171,7 +171,7 @@ mod tests {
 
     /// Proves I-10 for the ledger's own errors.
     #[test]
-    fn what_the_ledger_says_passes_or_is_looked_at() {
+    fn errors_of_the_ledger_are_transient_or_preconditions() {
         let told = |error: hapax::Error| error.told().to_string();
         expect!["transient: the ledger: the lease or the deadline was about to lapse, and the work was cancelled"]
             .assert_eq(&told(hapax::Error::LeaseLost));

@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_gets_away_from_the_base() {
+    fn an_address_stays_below_its_base() {
         let base = "https://api.example.org/v1";
         for (asked, class) in [
             ("../v2/a", Class::Permission),

@@ -130,7 +130,7 @@ async fn the_ledger_and_its_role_are_out_of_reach() {
 
 /// Triggers and constraints that are deferred to the commit run as the script's role.
 #[tokio::test]
-async fn what_happens_at_the_commit_happens_as_the_role() {
+async fn deferred_triggers_run_as_the_scripts_role() {
     let place = Place::server().await;
     let postgres = server(&place);
     postgres.sql(

@@ -189,7 +189,7 @@ async fn a_query_writes_nothing() {
 /// Proves K-8: a run that is dropped between the statements and the commit leaves nothing behind,
 /// and the next run makes the change once.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_was_not_committed_never_happened() {
+async fn an_uncommitted_statement_never_happened() {
     for place in Place::all().await {
         place.execute("table", TABLE).await.unwrap();
         let slow = match &place.kind {

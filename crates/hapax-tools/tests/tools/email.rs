@@ -216,7 +216,7 @@ async fn with_tls_and_a_password_it_is_the_same() {
 }
 
 #[test]
-fn what_a_script_asks_for_wrongly_is_its_mistake() {
+fn a_malformed_request_is_the_scripts_mistake() {
     let tool = Email::new(EmailSettings { max_bytes: 10, ..settings(1) }).expect("a tool");
     for arguments in [
         r#"{"subject": "s", "text": "t"}"#,

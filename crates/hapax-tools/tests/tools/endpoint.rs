@@ -44,7 +44,7 @@ async fn a_service_gets_evidence_and_answers_with_a_proposal() {
 }
 
 #[tokio::test]
-async fn what_is_no_proposal_says_why() {
+async fn a_malformed_proposal_says_why() {
     let site = Site::start().await;
     site.answers("/down", 503, "");
     site.answers("/large", 200, vec![b'x'; 1024 * 1024 + 1]);

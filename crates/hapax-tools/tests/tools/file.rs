@@ -106,7 +106,7 @@ async fn a_file_says_whether_it_was_written() {
 /// Proves I-8: a file that was changed or made by another program since does not say that nothing
 /// happened, and is neither written over nor removed.
 #[tokio::test]
-async fn what_somebody_did_since_is_not_undone() {
+async fn a_later_change_by_a_person_is_not_undone() {
     let (directory, tool) = tool();
     let file = directory.path().join("root/f");
     let write = call(&tool, "write", r#"{"path": "f", "content": "new"}"#);
@@ -152,7 +152,7 @@ async fn nothing_is_left_of_an_attempt_that_was_looked_for() {
 }
 
 #[tokio::test]
-async fn nobody_gets_out_of_the_directory() {
+async fn paths_stay_inside_the_directory() {
     let (directory, tool) = tool();
     let root = directory.path().join("root");
     let secret = directory.path().join("secret");
@@ -195,7 +195,7 @@ async fn nobody_gets_out_of_the_directory() {
 }
 
 #[tokio::test]
-async fn what_is_no_file_or_too_large_is_refused() {
+async fn a_path_that_is_no_file_or_too_large_is_refused() {
     let (directory, tool) = tool();
     let root = directory.path().join("root");
     fs::create_dir(root.join("folder")).unwrap();

@@ -328,7 +328,7 @@ async fn a_server_that_honours_keys_is_asked_again() {
 }
 
 #[tokio::test]
-async fn without_probe_and_key_nobody_can_tell() {
+async fn without_probe_and_key_an_outcome_stays_unknown() {
     let tool = tool(1);
     assert_eq!(tool.safety("post"), Safety::Opaque);
     let post = call(&tool, "post", r#"{"url": "orders"}"#);
@@ -372,7 +372,7 @@ async fn secrets_stay_where_they_belong() {
 }
 
 #[test]
-fn what_a_script_asks_for_wrongly_is_its_mistake() {
+fn a_malformed_request_is_the_scripts_mistake() {
     let tool = tool(1);
     for (operation, arguments) in [
         ("post", "[]"),

@@ -9,7 +9,7 @@ use super::{Dir, LONG, key, ok};
 
 /// Proves K-8: a rollback after `settle_in` tells no waiter of success.
 #[tokio::test]
-async fn nobody_hears_of_a_success_that_was_rolled_back() {
+async fn a_rolled_back_success_is_returned_to_no_caller() {
     let dir = Dir::new();
     let hapax = dir.open().await;
     let everyone = Arc::new(Barrier::new(11));
@@ -44,7 +44,7 @@ async fn nobody_hears_of_a_success_that_was_rolled_back() {
 
 /// Proves K-8: a commit that was read back is a success, whatever the handler says after it.
 #[tokio::test]
-async fn what_was_committed_in_the_callers_transaction_happened() {
+async fn an_outcome_committed_by_the_caller_is_recorded() {
     let dir = Dir::new();
     let hapax = dir.open().await;
     let mut db = hapax.connection().unwrap();

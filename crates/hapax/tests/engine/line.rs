@@ -88,7 +88,7 @@ impl Store for Line {
 
 /// Proves K-6: a caller that goes away while the connection is bad does not leave its work running for ever.
 #[tokio::test(start_paused = true)]
-async fn what_a_dropped_caller_leaves_is_reported_until_it_is_heard() {
+async fn a_dropped_call_is_reported_until_the_store_answers() {
     let (_line, hapax) = Line::new(Trouble::Lost(5));
     let started = Arc::new(Notify::new());
     let (effect, starts) = (hapax.effect(key(1)), started.clone());
@@ -122,7 +122,7 @@ async fn reset(hapax: &Hapax, n: u8) {
 /// Proves K-11: a caller that comes after a reset does not share an execution from before it,
 /// although that execution has not been answered yet.
 #[tokio::test(start_paused = true)]
-async fn nobody_joins_a_flight_that_left_before_a_reset() {
+async fn no_caller_joins_a_flight_that_began_before_a_reset() {
     let (arrived, go) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
     let (line, hapax) = Line::new(Trouble::Late(arrived.clone(), go.clone()));
     let before = tokio::spawn(hapax.effect(key(1)).run(|_| async { ok("before") }));
@@ -171,7 +171,7 @@ async fn an_answer_from_before_the_lease_is_not_remembered() {
 /// Proves K-11: a node whose lease may be over cannot know of a reset, so no caller shares an
 /// execution that began before.
 #[tokio::test]
-async fn nobody_joins_a_flight_while_the_lease_is_in_doubt() {
+async fn no_caller_joins_a_flight_while_the_lease_is_in_doubt() {
     let (arrived, go) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
     let (line, _) = Line::new(Trouble::None);
     let brief = || Hapax::builder().lease(Duration::from_millis(150));
@@ -192,7 +192,7 @@ async fn nobody_joins_a_flight_while_the_lease_is_in_doubt() {
     assert_eq!(before.await.unwrap().unwrap().body(), Some(&b"before"[..]));
 }
 
-/// Proves K-24: a caller whose effect may have happened is not told that it did not, whatever was decided before its
+/// Proves K-5: a caller whose effect may have happened is not told that it did not, whatever was decided before its
 /// own report was answered.
 #[tokio::test(start_paused = true)]
 async fn a_decision_before_the_answer_is_what_the_caller_gets() {

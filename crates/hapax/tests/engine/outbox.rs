@@ -192,7 +192,7 @@ async fn a_poisoned_event_parks_its_own_key() {
 
 /// Proves O-6: a delivery that cannot heal fails at once; with `OnExhausted::Skip`, those behind it go on.
 #[tokio::test]
-async fn what_cannot_heal_fails_at_once_and_may_be_skipped() {
+async fn a_permanent_refusal_fails_at_once_and_may_be_skipped() {
     let dir = Dir::new();
     let hapax = dir.open().await;
     let shelf = Shelf::default();
@@ -227,7 +227,7 @@ async fn an_event_without_a_route_is_refused() {
 
 /// Proves O-2: events of work that failed, or was rolled back, are never delivered.
 #[tokio::test]
-async fn what_did_not_happen_is_not_told() {
+async fn events_of_an_effect_that_did_not_happen_are_not_sent() {
     let dir = Dir::new();
     let hapax = dir.open().await;
     let shelf = Shelf::default();

@@ -109,7 +109,7 @@ async fn a_change_is_heard_of_everywhere_before_it_returns() {
 /// Proves: a result removed by hand is gone from every cache. A result that expires is
 /// cached only until then, also by a node that did not make it.
 #[tokio::test(start_paused = true)]
-async fn what_is_removed_is_gone_from_every_memory() {
+async fn a_removed_result_is_gone_from_every_cache() {
     let (_store, here, there) = nodes();
     here.keep_ontology(IRI, ontology("v1"), "ada").await.unwrap();
     let extract = |node: &Hapax, says: &'static str| {

@@ -70,7 +70,7 @@ async fn a_caller_that_leaves_while_asking_leaves_nothing_running() {
 
 /// Proves K-3 for handlers' errors.
 #[tokio::test]
-async fn what_a_handler_says_decides() {
+async fn the_failure_of_a_handler_decides_the_state() {
     let dir = Dir::new();
     let hapax = dir.open().await;
     let fail =

@@ -51,7 +51,7 @@ async fn writes_and_outcome_are_committed_together() {
 
 /// Proves K-8: a rollback leaves the claim unsettled, and no waiter gets a success.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_rollback_tells_nobody_of_success() {
+async fn a_rolled_back_settle_reports_no_success() {
     let server = Postgres::start();
     let (hapax, mut client) = with_table(&server).await;
     let others =

@@ -180,7 +180,7 @@ async fn guards_hold_in_callers_transactions() {
 /// Proves O-9: events emitted by SQL alone are judged before they leave; events that must not leave
 /// wait for an operator.
 #[tokio::test(flavor = "multi_thread")]
-async fn what_sql_has_told_is_judged_before_it_leaves() {
+async fn events_emitted_by_sql_are_guarded_before_they_are_sent() {
     let server = Postgres::start();
     let hapax = open(&server.database("outbox")).await;
     let shelf = Shelf::default();
@@ -256,7 +256,7 @@ async fn the_database_refuses_what_would_break_the_outbox() {
 /// Proves O-6: an event emitted by SQL goes once to each sink, however many routes name it, and
 /// nowhere where that was declared. Without a route it is refused, also when it is emitted again.
 #[tokio::test(flavor = "multi_thread")]
-async fn what_sql_emits_is_routed_as_declared() {
+async fn events_emitted_by_sql_are_routed_as_declared() {
     let server = Postgres::start();
     let url = server.database("outbox");
     let hapax: Hapax = open(&url).await;

@@ -97,7 +97,7 @@ async fn a_restart_is_waited_for_and_nothing_runs_meanwhile() {
 /// Proves K-10: callers that ask a server that is gone get their errors together, and not one after
 /// the other.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nobody_waits_for_anothers_patience() {
+async fn callers_time_out_together_and_not_one_after_the_other() {
     let mut server = Postgres::start();
     let hapax = open(&server.url("postgres")).await;
     server.kill();
@@ -196,7 +196,7 @@ async fn a_row_that_no_state_explains_is_refused() {
 
 /// A session whose commits are not synced has them synced when hapax takes part.
 #[tokio::test]
-async fn what_hapax_takes_part_in_is_synced() {
+async fn callers_transactions_are_synced() {
     let server = Postgres::with(&["fsync=off", "synchronous_commit=off"]);
     let url = server.url("postgres");
     let hapax = open(&url).await;
@@ -256,7 +256,7 @@ async fn a_reload_does_not_make_commits_forgetful() {
 /// Commits by hapax itself are synced too, one effect alone and many together, whatever the
 /// sessions' default is.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_hapax_commits_is_synced() {
+async fn commits_of_hapax_are_synced() {
     let server = Postgres::with(&["fsync=off", "synchronous_commit=off"]);
     let hapax = open(&server.url("postgres")).await;
     server.sql(
@@ -415,7 +415,7 @@ async fn a_node_needs_no_more_rights_than_documented() {
 /// Proves K-17: a failover to a synchronous standby loses nothing that was acknowledged, and no
 /// live holder lapses by it. A standby by itself is refused.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_failover_loses_nothing_and_expires_nobody() {
+async fn a_failover_loses_nothing_and_expires_no_lease() {
     let mut primary = Postgres::start();
     let standby = primary.standby();
     primary.sql("postgres", "ALTER SYSTEM SET synchronous_standby_names = '*'");

@@ -51,7 +51,7 @@ fn all_settled_any_and_race_do_not_settle_after_a_stop() {
 }
 
 #[test]
-fn what_is_asked_for_together_ends_where_the_host_stops() {
+fn concurrent_calls_end_where_the_host_stops() {
     stopped_at(
         2,
         "kv.set({ n: 1 }); kv.set({ n: 2 }); console.log('after'); kv.set({ n: 3 });",
@@ -100,7 +100,7 @@ fn a_stop_at_begin_or_end_is_final() {
 }
 
 #[test]
-fn what_a_handler_throws_cannot_be_caught_outside() {
+fn an_error_thrown_by_a_handler_cannot_be_caught_outside() {
     tells(
         "const fail = () => { throw new Error('x'); };
          try { await withItem('a', '', fail); } catch {} finally { await kv.set({ n: 1 }); }
@@ -305,7 +305,7 @@ fn symbol_tricks_convert_nothing() {
 }
 
 #[test]
-fn what_the_context_says_of_the_item_cannot_be_changed() {
+fn a_script_cannot_change_the_item_in_its_context() {
     tells(
         "await withItem('a', '', async (ctx) => {
            let refused = 0;

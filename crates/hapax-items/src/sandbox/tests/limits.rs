@@ -271,7 +271,7 @@ fn messages_that_are_too_large_end_the_run_uncaught() {
 
 /// Proves I-14.
 #[test]
-fn what_waits_for_the_host_counts_as_memory() {
+fn requests_that_wait_for_the_host_count_as_memory() {
     let limits = Limits { memory_bytes: 4 << 20, ..limits() };
     let script = "const big = 'x'.repeat(1e6 - 2); for (let i = 0; i < 10; i++) kv.set(big);";
     let told =

@@ -150,7 +150,7 @@ fn neither_a_tool_nor_with_item_can_be_replaced() {
 }
 
 #[test]
-fn what_the_bounds_replace_behaves_as_before() {
+fn bounded_built_ins_behave_as_the_originals() {
     tells(
         "console.log([3, 1, 2].sort(), [10, 9, undefined, 1].sort(), ['b', 'a'].toSorted(),
            [3, 1, 2].sort((a, b) => b - a), [[1, [2, , 3]], 4].flat(), [[1, [2]]].flat(Infinity),
