@@ -66,7 +66,7 @@ CREATE TABLE hapax.delivery (
     CONSTRAINT delivery_pkey PRIMARY KEY (track, seq, sink)
 ) WITH (autovacuum_vacuum_scale_factor=0, autovacuum_vacuum_threshold=20000, autovacuum_vacuum_cost_delay=0);
 CREATE INDEX delivery_failed ON hapax.delivery USING btree (sink, seq) WHERE (due IS NULL);
-CREATE INDEX delivery_line ON hapax.delivery USING btree (sink, namespace, xid, seq) WHERE (due IS NOT NULL);
+CREATE INDEX delivery_queue ON hapax.delivery USING btree (sink, namespace, xid, seq) WHERE (due IS NOT NULL);
 CREATE TRIGGER ends BEFORE DELETE ON hapax.delivery FOR EACH STATEMENT EXECUTE FUNCTION hapax.delivery_ends();
 CREATE TRIGGER no_truncate BEFORE TRUNCATE ON hapax.delivery FOR EACH STATEMENT EXECUTE FUNCTION hapax.refuse('deliveries cannot be truncated');
 CREATE TRIGGER state_only BEFORE UPDATE ON hapax.delivery FOR EACH ROW WHEN (((new.seq <> old.seq) OR (new.sink <> old.sink) OR (new.track <> old.track) OR (new.namespace <> old.namespace) OR (new.xid <> old.xid) OR (new.outbox_id <> old.outbox_id))) EXECUTE FUNCTION hapax.refuse('only the state of a delivery changes');
@@ -428,7 +428,7 @@ CREATE FUNCTION hapax.first_id(ms bigint) RETURNS uuid LANGUAGE sql IMMUTABLE;
 CREATE FUNCTION hapax.gap_length(term_ms bigint) RETURNS bigint LANGUAGE sql IMMUTABLE;
 CREATE FUNCTION hapax.gap_ms(nth bigint) RETURNS bigint LANGUAGE sql IMMUTABLE;
 CREATE FUNCTION hapax.land(lease bytea, now bigint, over bigint[], l_sink smallint[], l_namespace integer[], l_xid bigint[], l_seq bigint[], l_tried integer[], l_state smallint[], l_due bigint[], l_error text[]) RETURNS void LANGUAGE plpgsql SET enable_seqscan=off SET enable_hashjoin=off SET enable_mergejoin=off SET plan_cache_mode=force_generic_plan SET jit=off;
-CREATE FUNCTION hapax.land_rows(now bigint, l_place tid[], l_sink smallint[], l_seq bigint[], l_tried integer[], l_state smallint[]) RETURNS bigint LANGUAGE plpgsql SET enable_seqscan=off SET enable_hashjoin=off SET enable_mergejoin=off SET plan_cache_mode=force_generic_plan SET jit=off;
+CREATE FUNCTION hapax.put_delivered(now bigint, l_place tid[], l_sink smallint[], l_seq bigint[], l_tried integer[], l_state smallint[]) RETURNS bigint LANGUAGE plpgsql SET enable_seqscan=off SET enable_hashjoin=off SET enable_mergejoin=off SET plan_cache_mode=force_generic_plan SET jit=off;
 CREATE FUNCTION hapax.load(namespace integer, key bytea, now bigint) RETURNS hapax.effect LANGUAGE plpgsql;
 CREATE FUNCTION hapax.lock_is_one() RETURNS trigger LANGUAGE plpgsql;
 CREATE FUNCTION hapax.look(namespaces integer[], keys bytea[]) RETURNS TABLE(namespace integer, key bytea, entry bigint, fingerprint bytea, state smallint, safety smallint, settling_ms bigint, attempt bytea, fence bigint, generation integer, attempts integer, created bigint, updated bigint, lock bigint, label text, ttl_ms bigint, lease bytea, at_ms bigint, tries integer, cause smallint, reason text, outcome bytea, digest bytea, size bigint, domain text, epoch bigint) LANGUAGE plpgsql STABLE SET enable_seqscan=off SET enable_hashjoin=off SET enable_mergejoin=off SET plan_cache_mode=force_generic_plan SET jit=off;
@@ -448,7 +448,7 @@ CREATE FUNCTION hapax.renew(lease text, term_ms bigint DEFAULT 15000, holder tex
 CREATE FUNCTION hapax.settle(key text, attempt text, fence bigint, outcome bytea, namespace text DEFAULT 'default'::text, digest bytea DEFAULT NULL::bytea, size bigint DEFAULT NULL::bigint) RETURNS void LANGUAGE plpgsql;
 CREATE FUNCTION hapax.state_name(code integer) RETURNS text LANGUAGE sql IMMUTABLE;
 CREATE FUNCTION hapax.steady_since(now bigint, term_ms bigint) RETURNS bigint LANGUAGE sql STABLE;
-CREATE FUNCTION hapax.track_of(namespace text, ordering integer, key text, outbox_id uuid) RETURNS bigint LANGUAGE plpgsql IMMUTABLE;
+CREATE FUNCTION hapax.ordering_hash(namespace text, ordering integer, key text, outbox_id uuid) RETURNS bigint LANGUAGE plpgsql IMMUTABLE;
 
 CREATE VIEW hapax.effects (
     key text,

@@ -132,9 +132,9 @@ fn claim(db: &Connection, n: u64, entry: i64) -> rusqlite::Result<()> {
 fn settle(db: &Connection, n: u64, entry: i64) -> rusqlite::Result<()> {
     db.prepare_cached(
         "UPDATE effect SET state = 1, lease = NULL, outcome = ?2, updated = ?3, entry = ?4
-         WHERE id = coalesce((SELECT effect FROM key_tail WHERE namespace = 1 AND half = ?1),
-             (SELECT effect FROM key_middle WHERE namespace = 1 AND half = ?1),
-             (SELECT effect FROM key_index WHERE namespace = 1 AND half = ?1))",
+         WHERE id = coalesce((SELECT effect FROM key_tail WHERE namespace = 1 AND prefix = ?1),
+             (SELECT effect FROM key_middle WHERE namespace = 1 AND prefix = ?1),
+             (SELECT effect FROM key_index WHERE namespace = 1 AND prefix = ?1))",
     )?
     .execute(params![
         &key(n)[..16],

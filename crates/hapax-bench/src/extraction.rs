@@ -184,20 +184,20 @@ fn fill(
                  generation, attempts, created, updated, entry, outcome)
              VALUES (?2, 1, ?1, ?4, 1, 0, zeroblob(16), ?2, 1, 1, 1800000000000, 1800000000000, ?2, ?3)",
         )?;
-        let mut shelf = db.prepare(
-            "INSERT INTO shelf (namespace, key, ontology, version, text_hash, params_hash, whole, bytes,
+        let mut entries = db.prepare(
+            "INSERT INTO result_index (namespace, key, ontology, version, text_hash, params_hash, whole, bytes,
                  created, used) VALUES (1, ?1, ?2, ?3, ?4, 'p', 1, 500, 1800000000000, ?5)",
         )?;
         for (n, (key, print)) in (0_i64..).zip(results) {
             let number = entry.insert([key.as_bytes()])?;
             effect.execute(params![key.as_bytes(), number, body.as_bytes(), print.as_bytes()])?;
-            shelf.execute(params![key.as_bytes(), IRI, version, format!("{n:016x}"), n])?;
+            entries.execute(params![key.as_bytes(), IRI, version, format!("{n:016x}"), n])?;
             bar.set_position(n as u64);
         }
     }
     bar.finish_and_clear();
     db.execute_batch(
-        "INSERT INTO key_index SELECT namespace, half, effect FROM key_tail ORDER BY namespace, half;
+        "INSERT INTO key_index SELECT namespace, prefix, effect FROM key_tail ORDER BY namespace, prefix;
          DELETE FROM key_tail; COMMIT; PRAGMA journal_mode = WAL",
     )
 }

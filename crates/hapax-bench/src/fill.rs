@@ -67,7 +67,7 @@ fn rows(path: &Path, size: u64, progress: Progress) -> rusqlite::Result<()> {
 
 /// Indexes all effects that are not indexed yet.
 const INDEX: &str = "
-    INSERT INTO key_index (namespace, half, effect)
+    INSERT INTO key_index (namespace, prefix, effect)
     SELECT namespace, substr(key, 1, 16), id FROM effect
     WHERE id > (SELECT ifnull(max(effect), 0) FROM key_index)
     ORDER BY namespace, substr(key, 1, 16);";

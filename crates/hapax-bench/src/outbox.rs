@@ -263,19 +263,19 @@ const FILL_JOBS: &str = "INSERT INTO job (payload)
 
 /// The rows that the library writes, for many events at once.
 const FILL: &str = "WITH e AS (
-    INSERT INTO hapax.outbox_record (created_at, track, namespace, ordinal, ordering, outbox_id,
+    INSERT INTO hapax.outbox_record (created_at, ordering_hash, namespace, ordinal, ordering, outbox_id,
         idempotency_key, event_name, dataset_id, judged, payload)
-    SELECT hapax.now_ms(), hapax.track_of('default', 0, 'd' || n % :datasets, NULL), 1, 0, 0,
+    SELECT hapax.now_ms(), hapax.ordering_hash('default', 0, 'd' || n % :datasets, NULL), 1, 0, 0,
         hapax.outbox_id('default', sha256(int8send(n)), hapax.now_ms(), 1, 0), sha256(int8send(n)),
         'filled', 'd' || n % :datasets, true,
         '{\"order\":42,\"text\":\"what there is to say of it\"}'
-    FROM generate_series(1, :size) n RETURNING seq, outbox_id, track)
-INSERT INTO hapax.delivery (seq, outbox_id, xid, track, due, updated, namespace, sink)
-    SELECT e.seq, e.outbox_id, pg_current_xact_id()::text::bigint, e.track, 0, 0, 1, s.id FROM e, hapax.sink s";
+    FROM generate_series(1, :size) n RETURNING seq, outbox_id, ordering_hash)
+INSERT INTO hapax.delivery (seq, outbox_id, xid, ordering_hash, due, updated, namespace, sink)
+    SELECT e.seq, e.outbox_id, pg_current_xact_id()::text::bigint, e.ordering_hash, 0, 0, 1, s.id FROM e, hapax.sink s";
 
 /// Events that were delivered long ago, a thousand at a time.
 const FILL_DELIVERED: &str =
-    "INSERT INTO hapax.outbox_record (created_at, track, namespace, ordinal, ordering,
+    "INSERT INTO hapax.outbox_record (created_at, ordering_hash, namespace, ordinal, ordering,
         outbox_id, idempotency_key, event_name, dataset_id, payload)
     SELECT hapax.now_ms(), n, 1, 0, 0,
         hapax.outbox_id('default', sha256(int8send(n)), hapax.now_ms(), 2, 0), sha256(int8send(n)), 'old', 'd',

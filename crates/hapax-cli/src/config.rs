@@ -233,7 +233,7 @@ struct RetrySettings {
     backoff: Option<Duration>,
     #[serde(default, with = "humantime_text")]
     max_backoff: Option<Duration>,
-    poison: Option<String>,
+    on_exhausted: Option<String>,
 }
 
 /// `10s`, `5m`, `7d`.
@@ -475,7 +475,7 @@ fn unknown_setting(text: &str) -> Option<(String, String)> {
             "graph" => &["url", "user", "password", "allow_private"],
             _ => &[],
         };
-        let all = ["kind", "attempts", "backoff", "max_backoff", "poison"];
+        let all = ["kind", "attempts", "backoff", "max_backoff", "on_exhausted"];
         let is_known = |key: &str| own.contains(&key) || all.contains(&key);
         let unknown = sink.keys().find(|key| !is_known(key))?;
         Some((name.clone(), unknown.clone()))
@@ -497,11 +497,13 @@ impl RetrySettings {
     fn policy(&self) -> Result<Policy, String> {
         let default = Policy::default();
         let ms = |time: Option<Duration>, or: u64| time.map_or(or, |time| time.as_millis() as u64);
-        let poison = match self.poison.as_deref() {
+        let on_exhausted = match self.on_exhausted.as_deref() {
             None | Some("park") => OnExhausted::Park,
             Some("skip") => OnExhausted::Skip,
             Some("block") => OnExhausted::Block,
-            Some(other) => return Err(format!("poison {other:?} is none of park, skip, block")),
+            Some(other) => {
+                return Err(format!("on_exhausted {other:?} is none of park, skip, block"));
+            }
         };
         let attempts = self.attempts.unwrap_or(default.attempts);
         if attempts == 0 {
@@ -512,6 +514,6 @@ impl RetrySettings {
             cap_ms: ms(self.max_backoff, default.backoff.cap_ms),
             attempts: u32::MAX,
         };
-        Ok(Policy { attempts, backoff, poison })
+        Ok(Policy { attempts, backoff, on_exhausted })
     }
 }

@@ -18,7 +18,7 @@ pub struct Policy {
     /// How long to wait in between, with full jitter.
     pub backoff: Backoff,
     /// How a failed record affects later records of its ordering key.
-    pub poison: OnExhausted,
+    pub on_exhausted: OnExhausted,
 }
 
 impl Default for Policy {
@@ -26,7 +26,7 @@ impl Default for Policy {
         Self {
             attempts: 5,
             backoff: Backoff { base_ms: 1_000, cap_ms: 60_000, attempts: u32::MAX },
-            poison: OnExhausted::default(),
+            on_exhausted: OnExhausted::default(),
         }
     }
 }
@@ -82,7 +82,7 @@ pub struct Refusal {
     /// The sink's reason, without the record's content.
     pub reason: String,
     /// Whether a retry may help.
-    pub heals: Retryability,
+    pub retryability: Retryability,
 }
 
 /// Whether a retry may help.
@@ -129,13 +129,13 @@ pub fn judge(policy: &Policy, attempt: u32, sent: &Sent, sink_is_down: bool, dic
         Sent::Held => return Next::Again { ms: 0 },
         Sent::Refused(refusal) => refusal,
     };
-    let excused = sink_is_down && !matches!(refusal.heals, Retryability::Never);
-    let spent = attempt >= policy.attempts || refusal.heals == Retryability::Never;
-    if spent && !excused && policy.poison != OnExhausted::Block {
-        return Next::Fail { park: policy.poison == OnExhausted::Park };
+    let excused = sink_is_down && !matches!(refusal.retryability, Retryability::Never);
+    let spent = attempt >= policy.attempts || refusal.retryability == Retryability::Never;
+    if spent && !excused && policy.on_exhausted != OnExhausted::Block {
+        return Next::Fail { park: policy.on_exhausted == OnExhausted::Park };
     }
     let wait = policy.backoff.delay_ms(attempt.max(1), dice).unwrap_or(policy.backoff.cap_ms);
-    match refusal.heals {
+    match refusal.retryability {
         Retryability::After { ms } => Next::Again { ms: wait.max(ms) },
         _ => Next::Again { ms: wait },
     }
@@ -229,8 +229,8 @@ pub fn fair(dispatchers: usize) -> usize {
 mod tests {
     use super::*;
 
-    fn refused(heals: Retryability) -> Sent {
-        Sent::Refused(Refusal { reason: "no".into(), heals })
+    fn refused(retryability: Retryability) -> Sent {
+        Sent::Refused(Refusal { reason: "no".into(), retryability })
     }
 
     /// Proves O-6: a record fails after five tries with growing waits, and at once if no retry can
@@ -253,8 +253,9 @@ mod tests {
             Next::Again { ms: 7_000 }
         );
         assert_eq!(next(3, Sent::Held, false), Next::Again { ms: 0 });
-        let with = |poison| Policy { poison, ..policy };
-        let tenth = |poison| judge(&with(poison), 10, &refused(Retryability::Never), false, 0);
+        let with = |on_exhausted| Policy { on_exhausted, ..policy };
+        let tenth =
+            |on_exhausted| judge(&with(on_exhausted), 10, &refused(Retryability::Never), false, 0);
         assert_eq!(tenth(OnExhausted::Skip), Next::Fail { park: false });
         assert_eq!(tenth(OnExhausted::Block), Next::Again { ms: 0 });
         assert_eq!(policy.horizon_ms(), 15_000);

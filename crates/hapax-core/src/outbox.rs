@@ -300,7 +300,7 @@ pub struct Record {
 
 impl Record {
     /// The hash of its ordering key.
-    pub fn track(&self) -> OrderingKeyHash {
+    pub fn ordering_hash(&self) -> OrderingKeyHash {
         let namespace = self.name.namespace.as_str().as_bytes();
         let framed = FramedHasher::new("hapax.order.v1:").field(namespace);
         let digest = match &self.event.order {
@@ -405,11 +405,11 @@ mod tests {
 
     #[test]
     fn tracks_tell_ordering_keys_apart() {
-        let flow = record("flow", Order::Dataset, 0).track();
-        assert_eq!(flow, record("flow", Order::Dataset, 1).track());
-        assert_eq!(flow, record("other", Order::Key("flow".into()), 0).track());
-        assert_ne!(flow, record("rain", Order::Dataset, 0).track());
-        let free = |ordinal| record("flow", Order::Free, ordinal).track();
+        let flow = record("flow", Order::Dataset, 0).ordering_hash();
+        assert_eq!(flow, record("flow", Order::Dataset, 1).ordering_hash());
+        assert_eq!(flow, record("other", Order::Key("flow".into()), 0).ordering_hash());
+        assert_ne!(flow, record("rain", Order::Dataset, 0).ordering_hash());
+        let free = |ordinal| record("flow", Order::Free, ordinal).ordering_hash();
         assert_ne!(free(0), free(1));
         assert!(flow.bucket() < 1024);
     }

@@ -104,7 +104,7 @@ pub struct CacheAccess {
     /// The ontology.
     pub ontology: String,
     /// The kind of access.
-    pub what: What,
+    pub kind: AccessKind,
     /// How often, since they were last recorded.
     pub times: u64,
     /// Details, as JSON.
@@ -113,7 +113,7 @@ pub struct CacheAccess {
 
 /// The kind of a cache access.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum What {
+pub enum AccessKind {
     /// The result was there.
     Hit,
     /// It was not.
@@ -124,7 +124,7 @@ pub enum What {
     Used,
 }
 
-impl What {
+impl AccessKind {
     /// Whether the access used the result.
     pub const fn is_use(self) -> bool {
         matches!(self, Self::Hit | Self::Used)

@@ -4,7 +4,7 @@
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Mutex, MutexGuard};
 
-use hapax::result_index::{CacheAccess, What};
+use hapax::result_index::{AccessKind, CacheAccess};
 use hapax::{Name, Namespace};
 
 /// How many different counts are held until they are recorded. Further ones are dropped.
@@ -15,7 +15,7 @@ pub(crate) struct Attention(Mutex<Book>);
 
 #[derive(Default)]
 struct Book {
-    noted: HashMap<(Name, What), Noted>,
+    noted: HashMap<(Name, AccessKind), Noted>,
     /// The namespaces in which a request was ever counted.
     namespaces: BTreeSet<Namespace>,
 }
@@ -27,9 +27,9 @@ struct Noted {
 
 impl Attention {
     /// Counts one outcome.
-    pub(crate) fn note(&self, name: Name, what: What, ontology: &str) {
+    pub(crate) fn note(&self, name: Name, kind: AccessKind, ontology: &str) {
         let mut book = self.lock();
-        let place = (name, what);
+        let place = (name, kind);
         if let Some(known) = book.noted.get_mut(&place) {
             known.times += 1;
         } else if book.noted.len() < MOST {
@@ -47,23 +47,23 @@ impl Attention {
         };
         let mut heard: Vec<CacheAccess> = noted
             .into_iter()
-            .map(|((name, what), Noted { ontology, times })| CacheAccess {
+            .map(|((name, kind), Noted { ontology, times })| CacheAccess {
                 name,
                 ontology,
-                what,
+                kind,
                 times,
                 about: "{}".into(),
             })
             .collect();
-        heard.sort_by(|a, b| (&a.name, a.what).cmp(&(&b.name, b.what)));
+        heard.sort_by(|a, b| (&a.name, a.kind).cmp(&(&b.name, b.kind)));
         (heard, namespaces)
     }
 
     /// Adds back counts whose recording failed.
     pub(crate) fn put_back(&self, heard: Vec<CacheAccess>) {
         let mut book = self.lock();
-        for CacheAccess { name, ontology, what, times, .. } in heard {
-            let noted = book.noted.entry((name, what));
+        for CacheAccess { name, ontology, kind, times, .. } in heard {
+            let noted = book.noted.entry((name, kind));
             noted.or_insert(Noted { ontology, times: 0 }).times += times;
         }
     }

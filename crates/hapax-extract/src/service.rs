@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime};
 
 use hapax::json::Json;
-use hapax::result_index::{CacheStats, Evict, What};
+use hapax::result_index::{AccessKind, CacheStats, Evict};
 use hapax::{Done, Failure, Hapax, How, Key, Name, Safety, StoreError};
 use hapax_core::outcome::DEFAULT_KEEP_LIMIT;
 use serde::Serialize;
@@ -344,7 +344,7 @@ impl Extract {
             let meters = shared.meters.clone();
             let done = effect
                 .run(|claim| async move {
-                    shared.note(&job.hapax, key, What::Miss, &job.known.ontology.id);
+                    shared.note(&job.hapax, key, AccessKind::Miss, &job.known.ontology.id);
                     tracing::info!(name: "extraction_started", idempotency_key = short, ontology_id = job.known.ontology.id, "cache miss, extraction started");
                     let body = read(&job).await?;
                     shared.record(body.len());
@@ -383,13 +383,13 @@ impl Extract {
             How::Replayed => {
                 shared.meters.hit.inc();
                 shared.meters.lookup.took(took);
-                shared.note(&self.hapax, key, What::Hit, &request.ontology_id);
+                shared.note(&self.hapax, key, AccessKind::Hit, &request.ontology_id);
                 tracing::info!(name: "cache_hit", idempotency_key = components.short(), hit_source = "result-cache", cache_age_ms = age_ms(&done), lookup_us = took.as_micros() as u64, "cache hit");
             }
             How::Shared => {
                 shared.meters.became("shared");
                 shared.meters.wait.took(took);
-                shared.note(&self.hapax, key, What::Shared, &request.ontology_id);
+                shared.note(&self.hapax, key, AccessKind::Shared, &request.ontology_id);
                 tracing::info!(name: "request_deduplicated", idempotency_key = components.short(), hit_source = "execution-cache", wait_ms, "concurrent request deduplicated");
             }
             How::Executed => {
@@ -486,9 +486,9 @@ impl Shared {
         due
     }
 
-    pub(crate) fn note(&self, hapax: &Hapax, key: Key, what: What, ontology: &str) {
+    pub(crate) fn note(&self, hapax: &Hapax, key: Key, kind: AccessKind, ontology: &str) {
         let name = Name { namespace: hapax.namespace().clone(), key };
-        self.attention.note(name, what, ontology);
+        self.attention.note(name, kind, ontology);
     }
 }
 

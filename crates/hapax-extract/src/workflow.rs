@@ -9,7 +9,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
-use hapax::result_index::{IndexEntry, What};
+use hapax::result_index::{AccessKind, IndexEntry};
 use hapax::{Failure, Hapax, How, Key, Safety};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -302,7 +302,7 @@ impl Job {
         let how = if executed { "extracted" } else { "reused" };
         self.shared.meters.chunks.with_label_values(&[how]).inc();
         if !executed {
-            self.shared.note(&self.hapax, key, What::Used, &self.known.ontology.id);
+            self.shared.note(&self.hapax, key, AccessKind::Used, &self.known.ontology.id);
         }
         let kept = done.body().and_then(|body| serde_json::from_slice(body).ok());
         let kept =

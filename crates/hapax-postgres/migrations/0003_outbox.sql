@@ -43,7 +43,7 @@ CREATE SEQUENCE hapax.outbox_seq CACHE 1;
 CREATE TABLE hapax.outbox_record (
     seq              bigint NOT NULL DEFAULT nextval('hapax.outbox_seq'),
     created_at       bigint NOT NULL,
-    track            bigint NOT NULL,
+    ordering_hash            bigint NOT NULL,
     namespace        int NOT NULL,
     ordinal          int NOT NULL,
     -- 0 in the order of its dataset, 1 of another key, 2 of none
@@ -89,7 +89,7 @@ CREATE TABLE hapax.delivery (
     -- The transaction that recorded the event. Commits finish out of order, so a dispatcher goes
     -- back to the oldest transaction that may have been open.
     xid       bigint NOT NULL,
-    track     bigint NOT NULL,
+    ordering_hash     bigint NOT NULL,
     -- When to try next; NULL once it has failed.
     due       bigint,
     updated   bigint NOT NULL,
@@ -101,10 +101,10 @@ CREATE TABLE hapax.delivery (
     error     text,
     -- Names the record's month, so that the record is looked for in one partition.
     outbox_id uuid NOT NULL,
-    PRIMARY KEY (track, seq, sink)
+    PRIMARY KEY (ordering_hash, seq, sink)
 ) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 20000,
         autovacuum_vacuum_cost_delay = 0);
-CREATE INDEX delivery_line ON hapax.delivery (sink, namespace, xid, seq) WHERE due IS NOT NULL;
+CREATE INDEX delivery_queue ON hapax.delivery (sink, namespace, xid, seq) WHERE due IS NOT NULL;
 CREATE INDEX delivery_failed ON hapax.delivery (sink, seq) WHERE due IS NULL;
 
 -- Acknowledged deliveries: one row for many records, so that history costs next to nothing.
@@ -128,22 +128,22 @@ CREATE TABLE hapax.dispatcher (
 );
 
 -- The batches that each dispatcher has in flight.
-CREATE TABLE hapax.flight (
+CREATE TABLE hapax.send_batch (
     lease  hapax.bytes16 NOT NULL,
     id     bigint NOT NULL,
     sink   smallint NOT NULL,
     seqs   bigint[] NOT NULL,
-    tracks bigint[] NOT NULL,
+    ordering_hashes bigint[] NOT NULL,
     tried  int[] NOT NULL,
     PRIMARY KEY (lease, id)
 ) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000);
 
 -- Tracks are hashes and do not compress. Sequences of numbers do, and fastest with lz4, which not
 -- every build of PostgreSQL has.
-ALTER TABLE hapax.flight ALTER COLUMN tracks SET STORAGE EXTERNAL;
+ALTER TABLE hapax.send_batch ALTER COLUMN ordering_hashes SET STORAGE EXTERNAL;
 DO $$
 BEGIN
-    ALTER TABLE hapax.flight ALTER COLUMN seqs SET COMPRESSION lz4, ALTER COLUMN tried SET COMPRESSION lz4;
+    ALTER TABLE hapax.send_batch ALTER COLUMN seqs SET COMPRESSION lz4, ALTER COLUMN tried SET COMPRESSION lz4;
     ALTER TABLE hapax.dispatched ALTER COLUMN seqs SET COMPRESSION lz4, ALTER COLUMN tried SET COMPRESSION lz4;
 EXCEPTION WHEN feature_not_supported THEN
     NULL;

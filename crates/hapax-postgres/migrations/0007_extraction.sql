@@ -11,7 +11,7 @@ CREATE TABLE hapax.ontology (
 );
 
 -- The index entry of a result. The result itself is the outcome of the effect of this key.
-CREATE TABLE hapax.shelf (
+CREATE TABLE hapax.result_index (
     namespace   int NOT NULL,
     bytes       bigint NOT NULL,
     created     bigint NOT NULL,
@@ -24,20 +24,20 @@ CREATE TABLE hapax.shelf (
     params_hash text NOT NULL,
     PRIMARY KEY (namespace, key)
 );
-CREATE INDEX shelf_ontology ON hapax.shelf (namespace, ontology);
-CREATE INDEX shelf_used ON hapax.shelf (namespace, used);
-CREATE INDEX shelf_text ON hapax.shelf (namespace, text_hash) WHERE whole;
+CREATE INDEX result_index_ontology ON hapax.result_index (namespace, ontology);
+CREATE INDEX result_index_used ON hapax.result_index (namespace, used);
+CREATE INDEX result_index_text ON hapax.result_index (namespace, text_hash) WHERE whole;
 
 -- Cache accesses, which leave no journal entry: counted, and written in bulk.
-CREATE TABLE hapax.heard (
+CREATE TABLE hapax.cache_access (
     id        bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     namespace int NOT NULL,
     -- 0 hit, 1 miss, 2 shared
-    what      smallint NOT NULL CHECK (what BETWEEN 0 AND 2),
+    kind      smallint NOT NULL CHECK (kind BETWEEN 0 AND 2),
     times     bigint NOT NULL,
     at        bigint NOT NULL,
     key       hapax.bytes32 NOT NULL,
     ontology  text NOT NULL,
     about     text NOT NULL
 );
-CREATE INDEX heard_at ON hapax.heard (at);
+CREATE INDEX cache_access_at ON hapax.cache_access (at);

@@ -55,7 +55,7 @@ CREATE TRIGGER no_truncate BEFORE TRUNCATE ON hapax.dispatched FOR EACH STATEMEN
 CREATE TRIGGER no_truncate BEFORE TRUNCATE ON hapax.delivery FOR EACH STATEMENT
     EXECUTE FUNCTION hapax.refuse('deliveries cannot be truncated');
 CREATE TRIGGER state_only BEFORE UPDATE ON hapax.delivery FOR EACH ROW
-    WHEN (NEW.seq <> OLD.seq OR NEW.sink <> OLD.sink OR NEW.track <> OLD.track
+    WHEN (NEW.seq <> OLD.seq OR NEW.sink <> OLD.sink OR NEW.ordering_hash <> OLD.ordering_hash
         OR NEW.namespace <> OLD.namespace OR NEW.xid <> OLD.xid OR NEW.outbox_id <> OLD.outbox_id)
     EXECUTE FUNCTION hapax.refuse('only the state of a delivery changes');
 
@@ -703,15 +703,15 @@ BEGIN
         PERFORM hapax.check_epoch(r) FROM hapax.effect r WHERE r.namespace = e.namespace AND r.key = this_key;
     END IF;
     PERFORM hapax.durably();
-    lane := hapax.track_of(namespace, how, coalesce(order_key, dataset_id), id);
-    INSERT INTO hapax.outbox_record (created_at, track, namespace, ordinal, ordering, outbox_id, idempotency_key,
+    lane := hapax.ordering_hash(namespace, how, coalesce(order_key, dataset_id), id);
+    INSERT INTO hapax.outbox_record (created_at, ordering_hash, namespace, ordinal, ordering, outbox_id, idempotency_key,
         event_name, dataset_id, pipeline_id, version, order_key, payload, artifact_version, checksum, uri, trace)
     VALUES (now, lane, e.namespace, ordinal, how, id, this_key, event_name, dataset_id, pipeline_id, version,
         order_key, payload, artifact_version, checksum, uri, left(trace, 55))
     ON CONFLICT ON CONSTRAINT outbox_record_outbox_id_key DO NOTHING
     RETURNING seq INTO place;
     IF place IS NOT NULL THEN
-        INSERT INTO hapax.delivery (seq, outbox_id, xid, track, due, updated, namespace, sink)
+        INSERT INTO hapax.delivery (seq, outbox_id, xid, ordering_hash, due, updated, namespace, sink)
         SELECT place, id, pg_current_xact_id()::text::bigint, lane, now, now, e.namespace, r.sink
         FROM hapax.route r
         WHERE r.sink IS NOT NULL AND event_name LIKE r.event_like AND dataset_id LIKE r.dataset_like
@@ -750,8 +750,8 @@ BEGIN
     RETURN id;
 END $$;
 
--- The track of a record: a hash of its ordering key, which all records of that key share.
-CREATE FUNCTION hapax.track_of(namespace text, ordering int, key text, outbox_id uuid)
+-- The ordering_hash of a record: a hash of its ordering key, which all records of that key share.
+CREATE FUNCTION hapax.ordering_hash(namespace text, ordering int, key text, outbox_id uuid)
 RETURNS bigint LANGUAGE plpgsql IMMUTABLE AS $$
 BEGIN
     RETURN ('x' || encode(substring(sha256(
@@ -971,7 +971,7 @@ END $$;
 -- Records delivery results. Deliveries are found in the order in which they were read, where neighbours lie
 -- side by side. The arrays are of one length; `state` is 0 delivered, 1 delivered before, 2 to be tried
 -- again at `due`, 3 failed, 4 failed and parked.
-CREATE FUNCTION hapax.land(
+CREATE FUNCTION hapax.put_results(
     lease bytea, now bigint, over bigint[],
     l_sink smallint[], l_namespace int[], l_xid bigint[], l_seq bigint[], l_tried int[],
     l_state smallint[], l_due bigint[], l_error text[]
@@ -1002,13 +1002,13 @@ BEGIN
         WHERE l.state >= 2 AND d.sink = l.sink AND d.namespace = l.namespace AND d.xid = l.xid
             AND d.seq = l.seq AND d.due IS NOT NULL;
     END IF;
-    DELETE FROM hapax.flight f WHERE f.lease = land.lease AND f.id = ANY (over);
+    DELETE FROM hapax.send_batch f WHERE f.lease = put_results.lease AND f.id = ANY (over);
 END $$;
 
 -- Records acknowledged deliveries by the rows in which they were read, without an index. A row that has
 -- changed or was cleaned up since is another row, and is not counted. Returns how many were found;
--- `hapax.land` does the rest. The arrays are of one length; `state` is 0 delivered, 1 delivered before.
-CREATE FUNCTION hapax.land_rows(
+-- `hapax.put_results` does the rest. The arrays are of one length; `state` is 0 delivered, 1 delivered before.
+CREATE FUNCTION hapax.put_delivered(
     now bigint, l_place tid[], l_sink smallint[], l_seq bigint[], l_tried int[], l_state smallint[]
 ) RETURNS bigint LANGUAGE plpgsql
 SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off

@@ -22,7 +22,7 @@ JOIN hapax.namespace n ON n.id = e.namespace
 LEFT JOIN LATERAL (
     SELECT bool_or(d.due IS NULL) AS failed, max(d.tried) AS tried, max(d.updated) AS updated,
         (array_agg(d.error ORDER BY d.updated DESC) FILTER (WHERE d.error IS NOT NULL))[1] AS error
-    FROM hapax.delivery d WHERE d.track = e.track AND d.seq = e.seq
+    FROM hapax.delivery d WHERE d.ordering_hash = e.ordering_hash AND d.seq = e.seq
 ) open ON true
 LEFT JOIN LATERAL (
     SELECT max(d.at) AS at, max(d.tried[array_position(d.seqs, e.seq)]) AS tried
@@ -55,7 +55,7 @@ SELECT 'sha256:' || encode(s.key, 'hex') AS idempotency_key, s.ontology AS ontol
        o.outcome -> 'metadata' AS metadata,
        to_timestamp(s.created / 1000.0) AS created_at, to_timestamp(e.expires / 1000.0) AS expires_at,
        to_timestamp(s.used / 1000.0) AS accessed_at, n.name AS namespace
-FROM hapax.shelf s
+FROM hapax.result_index s
 JOIN hapax.namespace n ON n.id = s.namespace
 JOIN hapax.effect e ON e.namespace = s.namespace AND e.key = s.key AND e.state = 1
 CROSS JOIN LATERAL (SELECT hapax.extracted(e.outcome) AS outcome) o
@@ -95,9 +95,9 @@ JOIN hapax.namespace n ON n.id = j.namespace
 WHERE j.event <> 0
 UNION ALL
 SELECT 'h' || h.id, 'sha256:' || encode(h.key, 'hex'), h.ontology,
-       CASE h.what WHEN 0 THEN 'cache_hit' WHEN 1 THEN 'cache_miss' ELSE 'concurrent_deduplicated' END,
+       CASE h.kind WHEN 0 THEN 'cache_hit' WHEN 1 THEN 'cache_miss' ELSE 'concurrent_deduplicated' END,
        h.about::jsonb || jsonb_build_object('times', h.times), to_timestamp(h.at / 1000.0), n.name
-FROM hapax.heard h JOIN hapax.namespace n ON n.id = h.namespace;
+FROM hapax.cache_access h JOIN hapax.namespace n ON n.id = h.namespace;
 
 CREATE VIEW hapax.ontologies AS
 SELECT o.id, o.version, hapax.extracted(convert_to(o.content, 'UTF8')) AS content,

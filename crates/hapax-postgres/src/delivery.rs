@@ -21,25 +21,29 @@ use crate::error::PgFailure;
 use crate::outbox::{Id, judged};
 use crate::txn::PgTxn;
 
-mod land;
+mod results;
 
 use land::RowAddress;
 
 impl DeliveryView for PgTxn<'_> {
-    fn feed(&mut self, buckets: &Buckets, lines: &[FetchRequest]) -> Result<Vec<Page>, StoreError> {
-        let fed = self.try_feed(buckets, lines);
-        self.noting(fed)
+    fn fetch(
+        &mut self,
+        buckets: &Buckets,
+        requests: &[FetchRequest],
+    ) -> Result<Vec<Page>, StoreError> {
+        let page = self.try_fetch(buckets, requests);
+        self.noting(page)
     }
 
-    fn feed_track(
+    fn fetch_key(
         &mut self,
         sink: &SinkName,
-        track: OrderingKeyHash,
+        ordering_hash: OrderingKeyHash,
         after: u64,
         limit: usize,
     ) -> Result<Vec<QueuedDelivery>, StoreError> {
-        let parcels = self.try_feed_track(sink, track, after, limit);
-        self.noting(parcels)
+        let deliveries = self.try_fetch_key(sink, ordering_hash, after, limit);
+        self.noting(deliveries)
     }
 
     fn parked(
@@ -83,20 +87,20 @@ impl DeliveryTxn for PgTxn<'_> {
         self.noting(dropped)
     }
 
-    fn depart(&mut self, lease: LeaseId, flight: &SendBatch) -> Result<(), StoreError> {
-        let departed = self.try_depart(lease, flight);
-        self.noting(departed)
+    fn put_batch(&mut self, lease: LeaseId, batch: &SendBatch) -> Result<(), StoreError> {
+        let written = self.try_put_batch(lease, batch);
+        self.noting(written)
     }
 
-    fn land(
+    fn put_results(
         &mut self,
         lease: LeaseId,
-        landed: &[DeliveryResult],
-        over: &[u64],
+        results: &[DeliveryResult],
+        ended: &[u64],
         now: Now,
     ) -> Result<(), StoreError> {
-        let landed = self.try_land(lease, landed, over, now);
-        self.noting(landed)
+        let results = self.try_put_results(lease, results, ended, now);
+        self.noting(results)
     }
 
     fn redrive(&mut self, redrive: &Redrive, now: Now) -> Result<usize, StoreError> {
@@ -106,47 +110,51 @@ impl DeliveryTxn for PgTxn<'_> {
 }
 
 impl PgTxn<'_> {
-    fn try_feed(&self, buckets: &Buckets, lines: &[FetchRequest]) -> Result<Vec<Page>, PgFailure> {
+    fn try_fetch(
+        &self,
+        buckets: &Buckets,
+        requests: &[FetchRequest],
+    ) -> Result<Vec<Page>, PgFailure> {
         // All older transactions have ended, for this reader and for every later one.
         let oldest = "SELECT pg_snapshot_xmin(pg_current_snapshot())::text::bigint";
         let rows = self.link.often((oldest, &[]))?;
         let oldest = rows.first().map_or(Ok(0), |row| row.try_get::<_, i64>(0))? as u64;
-        lines.iter().map(|line| self.feed_line(buckets, line, oldest)).collect()
+        requests.iter().map(|request| self.fetch_page(buckets, request, oldest)).collect()
     }
 
-    fn feed_line(
+    fn fetch_page(
         &self,
         buckets: &Buckets,
-        line: &FetchRequest,
+        request: &FetchRequest,
         oldest: u64,
     ) -> Result<Page, PgFailure> {
-        let namespace = self.namespaces.find(self.link, &line.namespace)?;
-        let (Some(sink), Some(namespace)) = (self.sink_id(&line.sink)?, namespace) else {
-            return Ok(Page { mark: line.mark, ..Page::default() });
+        let namespace = self.namespaces.find(self.link, &request.namespace)?;
+        let (Some(sink), Some(namespace)) = (self.sink_id(&request.sink)?, namespace) else {
+            return Ok(Page { cursor: request.cursor, ..Page::default() });
         };
         let rows = self.link.often((
-            "SELECT d.seq, d.outbox_id, d.xid, d.track, d.tried, d.due, d.error IS NOT NULL, d.ctid
+            "SELECT d.seq, d.outbox_id, d.xid, d.ordering_hash, d.tried, d.due, d.error IS NOT NULL, d.ctid
              FROM hapax.delivery d
              WHERE d.sink = $1 AND d.namespace = $2 AND d.due IS NOT NULL
                  AND (d.xid, d.seq) > ($3, $4)
-                 AND get_bit($5, (d.track >> 54 & 1023)::int) = 1
+                 AND get_bit($5, (d.ordering_hash >> 54 & 1023)::int) = 1
              ORDER BY d.xid, d.seq LIMIT $6",
             &[
                 (&sink, Type::INT2),
                 (&namespace, Type::INT4),
-                (&(line.mark.transaction as i64), Type::INT8),
-                (&(line.mark.seq.min(i64::MAX as u64) as i64), Type::INT8),
+                (&(request.cursor.transaction as i64), Type::INT8),
+                (&(request.cursor.seq.min(i64::MAX as u64) as i64), Type::INT8),
                 (&&buckets.to_bytes()[..], Type::BYTEA),
-                (&(line.limit as i64), Type::INT8),
+                (&(request.limit as i64), Type::INT8),
             ],
         ))?;
-        let parcels = self.with_records(&rows)?;
+        let deliveries = self.with_records(&rows)?;
         let passes_over = planted(Bug::PassedOver) && !rows.is_empty();
-        let more = rows.len() == line.limit;
+        let more = rows.len() == request.limit;
         // Below the oldest open transaction the rows are final. A cursor beyond it could pass rows
         // that this transaction has written and not committed yet.
-        let last = parcels.last().map(|parcel| (parcel.transaction, parcel.record.seq));
-        let mark = match last {
+        let last = deliveries.last().map(|queued| (queued.transaction, queued.record.seq));
+        let cursor = match last {
             Some((transaction, seq))
                 if more && transaction < oldest || passes_over && transaction > 0 =>
             {
@@ -154,7 +162,7 @@ impl PgTxn<'_> {
             }
             _ => Cursor { transaction: oldest.saturating_sub(1), seq: u64::MAX },
         };
-        Ok(Page { parcels, mark, more })
+        Ok(Page { deliveries, cursor, more })
     }
 
     /// Joins each delivery with its record, in the order of deliveries.
@@ -195,27 +203,27 @@ impl PgTxn<'_> {
         for row in &rows {
             records.insert(which(row)?, row);
         }
-        let mut parcels = Vec::with_capacity(deliveries.len());
+        let mut deliveries = Vec::with_capacity(deliveries.len());
         for delivery in deliveries {
             if let Some(record) = records.get(&which(delivery)?) {
-                parcels.push(self.parcel(record, (delivery, 2))?);
+                deliveries.push(self.queued(record, (delivery, 2))?);
             }
         }
-        Ok(parcels)
+        Ok(deliveries)
     }
 
     /// A record with its delivery. The delivery's columns begin at `at` in another row: transaction,
     /// ordering key's hash, tries, due time, whether it was refused, and its position.
-    fn parcel(
+    fn queued(
         &self,
         record: &Row,
         (delivery, at): (&Row, usize),
     ) -> Result<QueuedDelivery, PgFailure> {
         Ok(QueuedDelivery {
             record: self.record(record)?,
-            passage: if record.try_get(17)? { GuardCheck::Free } else { GuardCheck::Unasked },
+            guards: if record.try_get(17)? { GuardCheck::Passed } else { GuardCheck::Unchecked },
             transaction: delivery.try_get::<_, i64>(at)? as u64,
-            track: OrderingKeyHash(delivery.try_get::<_, i64>(at + 1)? as u64),
+            ordering_hash: OrderingKeyHash(delivery.try_get::<_, i64>(at + 1)? as u64),
             tried: delivery.try_get::<_, i32>(at + 2)? as u32,
             due: Timestamp(delivery.try_get(at + 3)?),
             refused: delivery.try_get(at + 4)?,
@@ -223,10 +231,10 @@ impl PgTxn<'_> {
         })
     }
 
-    fn try_feed_track(
+    fn try_fetch_key(
         &self,
         sink: &SinkName,
-        track: OrderingKeyHash,
+        ordering_hash: OrderingKeyHash,
         after: u64,
         limit: usize,
     ) -> Result<Vec<QueuedDelivery>, PgFailure> {
@@ -235,19 +243,19 @@ impl PgTxn<'_> {
             concat!(
                 "SELECT ",
                 judged!(),
-                ", d.xid, d.track, d.tried, d.due, d.error IS NOT NULL, d.ctid FROM hapax.delivery d
+                ", d.xid, d.ordering_hash, d.tried, d.due, d.error IS NOT NULL, d.ctid FROM hapax.delivery d
                  JOIN hapax.outbox_record e ON e.outbox_id = d.outbox_id
-                 WHERE d.track = $1 AND d.seq > $2 AND d.sink = $3 AND d.due IS NOT NULL
+                 WHERE d.ordering_hash = $1 AND d.seq > $2 AND d.sink = $3 AND d.due IS NOT NULL
                  ORDER BY d.seq LIMIT $4"
             ),
             &[
-                (&(track.0 as i64), Type::INT8),
+                (&(ordering_hash.0 as i64), Type::INT8),
                 (&(after as i64), Type::INT8),
                 (&sink, Type::INT2),
                 (&(limit as i64), Type::INT8),
             ],
         ))?;
-        rows.iter().map(|row| self.parcel(row, (row, 18))).collect()
+        rows.iter().map(|row| self.queued(row, (row, 18))).collect()
     }
 
     fn try_parked(
@@ -256,12 +264,16 @@ impl PgTxn<'_> {
         buckets: &Buckets,
     ) -> Result<Vec<OrderingKeyHash>, PgFailure> {
         let Some(sink) = self.sink_id(sink)? else { return Ok(Vec::new()) };
-        let sql = "SELECT DISTINCT track FROM hapax.delivery
-            WHERE sink = $1 AND due IS NULL AND parks ORDER BY track";
+        let sql = "SELECT DISTINCT ordering_hash FROM hapax.delivery
+            WHERE sink = $1 AND due IS NULL AND parks ORDER BY ordering_hash";
         let rows = self.link.often((sql, &[(&sink, Type::INT2)]))?;
-        let tracks = rows.iter().map(|row| Ok(OrderingKeyHash(row.try_get::<_, i64>(0)? as u64)));
-        let tracks = tracks.collect::<Result<Vec<_>, PgFailure>>()?;
-        Ok(tracks.into_iter().filter(|track| buckets.contains(track.bucket())).collect())
+        let ordering_hashes =
+            rows.iter().map(|row| Ok(OrderingKeyHash(row.try_get::<_, i64>(0)? as u64)));
+        let ordering_hashes = ordering_hashes.collect::<Result<Vec<_>, PgFailure>>()?;
+        Ok(ordering_hashes
+            .into_iter()
+            .filter(|ordering_hash| buckets.contains(ordering_hash.bucket()))
+            .collect())
     }
 
     fn try_stats(&self) -> Result<Vec<SinkStats>, PgFailure> {
@@ -294,11 +306,11 @@ impl PgTxn<'_> {
     fn try_drop_dispatcher(&self, lease: LeaseId) -> Result<(), PgFailure> {
         for sql in [
             "UPDATE hapax.delivery d SET tried = greatest(d.tried, lost.tried)
-             FROM (SELECT f.sink, t.* FROM hapax.flight f,
-                       unnest(f.seqs, f.tracks, f.tried) AS t (seq, track, tried)
+             FROM (SELECT f.sink, t.* FROM hapax.send_batch f,
+                       unnest(f.seqs, f.ordering_hashes, f.tried) AS t (seq, ordering_hash, tried)
                    WHERE f.lease = $1) lost
-             WHERE d.track = lost.track AND d.seq = lost.seq AND d.sink = lost.sink",
-            "DELETE FROM hapax.flight WHERE lease = $1",
+             WHERE d.ordering_hash = lost.ordering_hash AND d.seq = lost.seq AND d.sink = lost.sink",
+            "DELETE FROM hapax.send_batch WHERE lease = $1",
             "DELETE FROM hapax.dispatcher WHERE lease = $1",
         ] {
             self.link.execute(sql, &[(&&lease.as_bytes()[..], Type::BYTEA)])?;
@@ -306,20 +318,21 @@ impl PgTxn<'_> {
         Ok(())
     }
 
-    fn try_depart(&self, lease: LeaseId, flight: &SendBatch) -> Result<(), PgFailure> {
-        let sink = self.sink_id(&flight.sink)?;
-        let seqs: Vec<i64> = flight.parcels.iter().map(|parcel| parcel.seq as i64).collect();
-        let tracks: Vec<i64> = flight.parcels.iter().map(|parcel| parcel.track.0 as i64).collect();
-        let tried: Vec<i32> = flight.parcels.iter().map(|parcel| parcel.tried as i32).collect();
+    fn try_put_batch(&self, lease: LeaseId, batch: &SendBatch) -> Result<(), PgFailure> {
+        let sink = self.sink_id(&batch.sink)?;
+        let seqs: Vec<i64> = batch.deliveries.iter().map(|queued| queued.seq as i64).collect();
+        let ordering_hashes: Vec<i64> =
+            batch.deliveries.iter().map(|queued| queued.ordering_hash.0 as i64).collect();
+        let tried: Vec<i32> = batch.deliveries.iter().map(|queued| queued.tried as i32).collect();
         self.link.often((
-            "INSERT INTO hapax.flight (lease, id, sink, seqs, tracks, tried)
+            "INSERT INTO hapax.send_batch (lease, id, sink, seqs, ordering_hashes, tried)
              VALUES ($1, $2, $3, $4, $5, $6) ON CONFLICT DO NOTHING",
             &[
                 (&&lease.as_bytes()[..], Type::BYTEA),
-                (&(flight.id as i64), Type::INT8),
+                (&(batch.id as i64), Type::INT8),
                 (&sink, Type::INT2),
                 (&seqs, Type::INT8_ARRAY),
-                (&tracks, Type::INT8_ARRAY),
+                (&ordering_hashes, Type::INT8_ARRAY),
                 (&tried, Type::INT4_ARRAY),
             ],
         ))?;
@@ -332,7 +345,7 @@ impl PgTxn<'_> {
         };
         let rows = self.link.query(
             "WITH chosen AS (
-                 SELECT d.track, d.seq, d.sink FROM hapax.delivery d
+                 SELECT d.ordering_hash, d.seq, d.sink FROM hapax.delivery d
                  JOIN hapax.sink s ON s.id = d.sink JOIN hapax.outbox_record e ON e.outbox_id = d.outbox_id
                  WHERE d.due IS NULL AND d.namespace = $1 AND ($2 IS NULL OR s.name = $2)
                      AND ($3 IS NULL OR e.outbox_id = encode($3, 'hex')::uuid)
@@ -340,7 +353,7 @@ impl PgTxn<'_> {
                  ORDER BY d.seq LIMIT $6 FOR UPDATE OF d
              ), again AS (
                  UPDATE hapax.delivery d SET due = $5, tried = 0, parks = false, updated = $5
-                 FROM chosen c WHERE d.track = c.track AND d.seq = c.seq AND d.sink = c.sink
+                 FROM chosen c WHERE d.ordering_hash = c.ordering_hash AND d.seq = c.seq AND d.sink = c.sink
                  RETURNING d.sink
              ), told AS (
                  UPDATE hapax.sink s SET changed = changed + 1

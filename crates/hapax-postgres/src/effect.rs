@@ -266,7 +266,7 @@ pub(crate) fn remove(link: &Link, places: &[EffectRow]) -> Result<(), PgFailure>
              RETURNING namespace, key, body, attempt
          ), steps AS (DELETE FROM hapax.step WHERE (attempt, namespace, key) IN
                  (SELECT attempt, namespace, key FROM gone)),
-         results AS (DELETE FROM hapax.shelf WHERE (namespace, key) IN
+         results AS (DELETE FROM hapax.result_index WHERE (namespace, key) IN
                  (SELECT namespace, key FROM gone)),
          parts AS (DELETE FROM hapax.part WHERE (namespace, key) IN
                  (SELECT namespace, key FROM gone))

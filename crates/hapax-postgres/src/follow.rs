@@ -40,22 +40,22 @@ impl PgTxn<'_> {
         rows.iter().map(|row| Ok(row.try_get::<_, i64>(0)? as u64)).collect()
     }
 
-    pub(crate) fn try_tide(&self) -> Result<FollowCursor, PgFailure> {
+    pub(crate) fn try_follow_cursor(&self) -> Result<FollowCursor, PgFailure> {
         let (last, ..) = self.state()?;
         let floor = last.saturating_sub(BACK);
         Ok(FollowCursor { floor, horizon: None, seen: self.places(floor)?.into_iter().collect() })
     }
 
-    pub(crate) fn try_recorded(
+    pub(crate) fn try_records_after(
         &self,
-        mut tide: FollowCursor,
+        mut cursor: FollowCursor,
         limit: usize,
     ) -> Result<(Vec<Record>, FollowCursor), PgFailure> {
         let (last, oldest, this) = self.state()?;
-        let mut new = self.places(tide.floor)?;
+        let mut new = self.places(cursor.floor)?;
         // Records beyond the limit stay above the floor for the next call.
         let looked = new.get(PLACES - 1).copied().unwrap_or(u64::MAX);
-        new.retain(|seq| !tide.seen.contains(seq));
+        new.retain(|seq| !cursor.seen.contains(seq));
         let most = new.get(limit).map_or(looked, |seq| seq - 1);
         new.truncate(limit);
         let wanted: Vec<i64> = new.iter().map(|seq| *seq as i64).collect();
@@ -71,16 +71,16 @@ impl PgTxn<'_> {
                 rows.iter().map(|row| self.record(row)).collect::<Result<_, _>>()?
             }
         };
-        tide.seen.extend(new);
-        match tide.horizon {
+        cursor.seen.extend(new);
+        match cursor.horizon {
             Some((before, last)) if oldest >= before => {
-                tide.floor = tide.floor.max(last.min(most));
-                tide.seen = tide.seen.split_off(&(tide.floor + 1));
-                tide.horizon = None;
+                cursor.floor = cursor.floor.max(last.min(most));
+                cursor.seen = cursor.seen.split_off(&(cursor.floor + 1));
+                cursor.horizon = None;
             }
             Some(_) => {}
-            None => tide.horizon = Some((this, last)),
+            None => cursor.horizon = Some((this, last)),
         }
-        Ok((records, tide))
+        Ok((records, cursor))
     }
 }

@@ -56,17 +56,17 @@ impl OutboxView for PgTxn<'_> {
         self.noting(found)
     }
 
-    fn tide(&mut self) -> Result<FollowCursor, StoreError> {
-        let tide = self.try_tide();
-        self.noting(tide)
+    fn follow_cursor(&mut self) -> Result<FollowCursor, StoreError> {
+        let cursor = self.try_follow_cursor();
+        self.noting(cursor)
     }
 
-    fn recorded(
+    fn records_after(
         &mut self,
-        tide: FollowCursor,
+        cursor: FollowCursor,
         limit: usize,
     ) -> Result<(Vec<Record>, FollowCursor), StoreError> {
-        let recorded = self.try_recorded(tide, limit);
+        let recorded = self.try_records_after(cursor, limit);
         self.noting(recorded)
     }
 
@@ -149,15 +149,15 @@ impl PgTxn<'_> {
 
     pub(crate) fn found(&self, row: &Row) -> Result<RecordStatus, PgFailure> {
         let record = self.record(row)?;
-        let (seq, track) = (record.seq as i64, record.track().0 as i64);
+        let (seq, ordering_hash) = (record.seq as i64, record.ordering_hash().0 as i64);
         let open = "SELECT s.name, d.tried, d.due, d.error, d.updated, d.parks, false
             FROM hapax.delivery d JOIN hapax.sink s ON s.id = d.sink
-            WHERE d.track = $1 AND d.seq = $2";
+            WHERE d.ordering_hash = $1 AND d.seq = $2";
         let done = "SELECT s.name, d.tried[array_position(d.seqs, $1)], NULL::bigint, NULL::text,
                 d.at, false, true
             FROM hapax.dispatched d JOIN hapax.sink s ON s.id = d.sink
             WHERE d.span @> $1 AND $1 = ANY (d.seqs)";
-        let place: [Param<'_>; 2] = [(&track, Type::INT8), (&seq, Type::INT8)];
+        let place: [Param<'_>; 2] = [(&ordering_hash, Type::INT8), (&seq, Type::INT8)];
         let (mut rows, done) = self.link.both((open, &place), (done, &[(&seq, Type::INT8)]))?;
         rows.extend(done);
         let mut deliveries = rows.iter().map(delivery).collect::<Result<Vec<_>, _>>()?;
@@ -192,8 +192,7 @@ impl PgTxn<'_> {
             Some(sink) => Some(self.sink_id(sink)?.unwrap_or(-1)),
             None => None,
         };
-        let open =
-            "EXISTS (SELECT 1 FROM hapax.delivery d WHERE d.track = e.track AND d.seq = e.seq";
+        let open = "EXISTS (SELECT 1 FROM hapax.delivery d WHERE d.ordering_hash = e.ordering_hash AND d.seq = e.seq";
         let which = match filter.status {
             Some(Status::Failed) => "e.outbox_id IN (SELECT d.outbox_id FROM hapax.delivery d
                 WHERE d.due IS NULL AND ($3 IS NULL OR d.sink = $3))"
@@ -301,19 +300,19 @@ pub(crate) fn put(
     let sinks: Vec<&str> = sinks.iter().map(SinkName::as_str).collect();
     link.often((
         "WITH event AS (
-             INSERT INTO hapax.outbox_record (created_at, track, namespace, ordinal, ordering, outbox_id,
+             INSERT INTO hapax.outbox_record (created_at, ordering_hash, namespace, ordinal, ordering, outbox_id,
                  idempotency_key, event_name, dataset_id, pipeline_id, version, order_key, payload,
                  artifact_version, checksum, uri, trace, judged)
              VALUES ($1, $2, $3, $4, $5, encode($6, 'hex')::uuid, $7, $8, $9, $10, $11, $12,
                  $13::json, $14, $15, $16, $18, true)
              RETURNING seq, outbox_id
          )
-         INSERT INTO hapax.delivery (seq, outbox_id, xid, track, due, updated, namespace, sink)
+         INSERT INTO hapax.delivery (seq, outbox_id, xid, ordering_hash, due, updated, namespace, sink)
          SELECT e.seq, e.outbox_id, pg_current_xact_id()::text::bigint, $2, $1, $1, $3, s.id
          FROM event e, hapax.sink s WHERE s.name = ANY ($17)",
         &[
             (&record.created.0, Type::INT8),
-            (&(record.track().0 as i64), Type::INT8),
+            (&(record.ordering_hash().0 as i64), Type::INT8),
             (&namespace, Type::INT4),
             (&(record.ordinal as i32), Type::INT4),
             (&ordering, Type::INT2),

@@ -3,7 +3,7 @@
 use hapax_core::key::Key;
 use hapax_core::name::{Name, Namespace};
 use hapax_core::result_index::{
-    CacheAccess, CacheStats, Evict, IndexEntry, IndexedResult, ResultFilter, What,
+    AccessKind, CacheAccess, CacheStats, Evict, IndexEntry, IndexedResult, ResultFilter,
 };
 use hapax_core::time::{Now, Timestamp};
 use hapax_store::{ResultIndexTxn, ResultIndexView, StoreError};
@@ -76,7 +76,7 @@ impl PgTxn<'_> {
         };
         let rows = self.link.query(
             "SELECT key, bytes, created, used, whole, ontology, version, text_hash, params_hash
-             FROM hapax.shelf WHERE namespace = $1 AND whole
+             FROM hapax.result_index WHERE namespace = $1 AND whole
                  AND ($2::text IS NULL OR ontology = $2) AND ($3::text IS NULL OR text_hash = $3)
              ORDER BY used DESC, key LIMIT $4",
             &[
@@ -95,7 +95,7 @@ impl PgTxn<'_> {
         };
         let row = self.link.one(
             "SELECT count(*) FILTER (WHERE whole), count(*) FILTER (WHERE NOT whole),
-                 coalesce(sum(bytes), 0)::bigint FROM hapax.shelf WHERE namespace = $1",
+                 coalesce(sum(bytes), 0)::bigint FROM hapax.result_index WHERE namespace = $1",
             &[(&number, Type::INT4)],
         )?;
         let number = |at: usize| Ok::<_, PgFailure>(row.try_get::<_, i64>(at)? as u64);
@@ -109,42 +109,42 @@ impl PgTxn<'_> {
             .collect::<Result<_, _>>()?;
         let keys: Vec<&[u8]> =
             accesses.iter().map(|access| &access.name.key.as_bytes()[..]).collect();
-        let what: Vec<i16> = accesses.iter().map(|access| access.what as i16).collect();
-        let used: Vec<bool> = accesses.iter().map(|access| access.what.is_use()).collect();
+        let kind: Vec<i16> = accesses.iter().map(|access| access.kind as i16).collect();
+        let used: Vec<bool> = accesses.iter().map(|access| access.kind.is_use()).collect();
         let times: Vec<i64> =
             accesses.iter().map(|access| i64::try_from(access.times).unwrap_or(i64::MAX)).collect();
         let ontologies: Vec<&str> =
             accesses.iter().map(|access| access.ontology.as_str()).collect();
         let about: Vec<&str> = accesses.iter().map(|access| access.about.as_str()).collect();
         self.link.execute(
-            "WITH told AS (
+            "WITH access AS (
                  SELECT * FROM unnest($1::int[], $2::bytea[], $3::smallint[], $4::bigint[],
                      $5::text[], $6::text[], $8::boolean[])
-                     AS u (namespace, key, what, times, ontology, about, used)
+                     AS u (namespace, key, kind, times, ontology, about, used)
              ), hit AS (
-                 SELECT s.namespace, s.key FROM hapax.shelf s
-                 WHERE (s.namespace, s.key) IN (SELECT namespace, key FROM told WHERE used)
+                 SELECT s.namespace, s.key FROM hapax.result_index s
+                 WHERE (s.namespace, s.key) IN (SELECT namespace, key FROM access WHERE used)
                  ORDER BY s.namespace, s.key FOR UPDATE SKIP LOCKED
              ), used AS (
-                 UPDATE hapax.shelf s SET used = $7 FROM hit
+                 UPDATE hapax.result_index s SET used = $7 FROM hit
                  WHERE s.namespace = hit.namespace AND s.key = hit.key
              ), old AS (
-                 DELETE FROM hapax.heard WHERE id IN
-                     (SELECT id FROM hapax.heard WHERE at < $7 - $9 ORDER BY at LIMIT 4096)
+                 DELETE FROM hapax.cache_access WHERE id IN
+                     (SELECT id FROM hapax.cache_access WHERE at < $7 - $9 ORDER BY at LIMIT 4096)
              )
-             INSERT INTO hapax.heard (namespace, key, what, times, ontology, about, at)
-             SELECT namespace, key, what, times, ontology, about, $7 FROM told WHERE what <> $10",
+             INSERT INTO hapax.cache_access (namespace, key, kind, times, ontology, about, at)
+             SELECT namespace, key, kind, times, ontology, about, $7 FROM access WHERE kind <> $10",
             &[
                 (&numbers, Type::INT4_ARRAY),
                 (&keys, Type::BYTEA_ARRAY),
-                (&what, Type::INT2_ARRAY),
+                (&kind, Type::INT2_ARRAY),
                 (&times, Type::INT8_ARRAY),
                 (&ontologies, Type::TEXT_ARRAY),
                 (&about, Type::TEXT_ARRAY),
                 (&now.wall.0, Type::INT8),
                 (&used, Type::BOOL_ARRAY),
                 (&ACCESSES_MS, Type::INT8),
-                (&(What::Used as i16), Type::INT2),
+                (&(AccessKind::Used as i16), Type::INT2),
             ],
         )?;
         Ok(())
@@ -178,7 +178,7 @@ impl PgTxn<'_> {
         let others = if matches!(which, Evict::One(_)) { "" } else { "SKIP LOCKED" };
         let found = self.link.query(
             &format!(
-                "SELECT s.namespace, s.key FROM hapax.shelf s
+                "SELECT s.namespace, s.key FROM hapax.result_index s
                      JOIN hapax.effect e ON e.namespace = s.namespace AND e.key = s.key
                  WHERE s.namespace = $1 AND {by} AND e.state = 1
                  {order} LIMIT $2 FOR UPDATE OF e {others}"
@@ -218,7 +218,7 @@ pub(crate) fn put(link: &Link, results: &[NewIndexEntry]) -> Result<(), PgFailur
         results.iter().map(|result| of(&result.entry).as_str()).collect()
     };
     link.often((
-        "INSERT INTO hapax.shelf
+        "INSERT INTO hapax.result_index
              (namespace, key, bytes, created, used, whole, ontology, version, text_hash, params_hash)
          SELECT n, k, b, a, a, w, o, v, t, p
          FROM unnest($1::int[], $2::bytea[], $3::bigint[], $4::bigint[], $5::boolean[], $6::text[],

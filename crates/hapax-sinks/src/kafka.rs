@@ -106,13 +106,13 @@ impl Inner {
             // This producer cannot be used any more; the next event makes a new one.
             *self.producer.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = None;
         }
-        let heals = match code {
+        let retryability = match code {
             Some(RDKafkaErrorCode::MessageSizeTooLarge | RDKafkaErrorCode::InvalidMessageSize) => {
                 Retryability::Never
             }
             _ => Retryability::SinkDown,
         };
-        Refusal { reason: error.to_string(), heals }
+        Refusal { reason: error.to_string(), retryability }
     }
 }
 
@@ -124,7 +124,7 @@ impl Deliver for Inner {
     async fn deliver(&self, record: &Record) -> Result<Arrival, Refusal> {
         let topic = self.topic.of(record).ok_or_else(|| Refusal {
             reason: "the topic's name would be longer than 255 bytes".into(),
-            heals: Retryability::Never,
+            retryability: Retryability::Never,
         })?;
         let producer = self.producer().map_err(|error| self.refusal(&error))?;
         let (text, id) = (envelope::text(record), record.id.to_string());

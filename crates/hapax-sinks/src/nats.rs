@@ -118,12 +118,14 @@ impl Deliver for Inner {
     async fn deliver(&self, record: &Record) -> Result<Arrival, Refusal> {
         let subject = self.subject.of(record).ok_or_else(|| Refusal {
             reason: "the subject would be longer than 255 bytes".into(),
-            heals: Retryability::Never,
+            retryability: Retryability::Never,
         })?;
-        self.ready().await.map_err(|reason| Refusal { reason, heals: Retryability::SinkDown })?;
+        self.ready()
+            .await
+            .map_err(|reason| Refusal { reason, retryability: Retryability::SinkDown })?;
         let (_, stream) = self.link.get().ok_or_else(|| Refusal {
             reason: "not connected".into(),
-            heals: Retryability::SinkDown,
+            retryability: Retryability::SinkDown,
         })?;
         let mut headers = HeaderMap::new();
         headers.insert(async_nats::header::NATS_MESSAGE_ID, record.id.to_string().as_str());
@@ -147,10 +149,10 @@ impl Deliver for Inner {
 }
 
 fn refusal(error: &PublishError) -> Refusal {
-    let heals = match error.kind() {
+    let retryability = match error.kind() {
         PublishErrorKind::MaxPayloadExceeded => Retryability::Never,
         // No stream listens to the subject, the server is gone, or it has no room.
         _ => Retryability::SinkDown,
     };
-    Refusal { reason: error.to_string(), heals }
+    Refusal { reason: error.to_string(), retryability }
 }

@@ -32,20 +32,22 @@ pub(crate) trait Deliver: Send + Sync + 'static {
 /// Delivers events, those of an ordering key in order. After a refusal nothing more of that
 /// ordering key is sent.
 pub(crate) async fn by_track(to: &Arc<impl Deliver>, letters: &[Delivery], told: &Acks) {
-    let mut tracks: BTreeMap<_, Vec<(usize, Arc<Record>)>> = BTreeMap::new();
+    let mut ordering_hashes: BTreeMap<_, Vec<(usize, Arc<Record>)>> = BTreeMap::new();
     for (nth, letter) in letters.iter().enumerate() {
-        tracks.entry(letter.track).or_default().push((nth, letter.record.clone()));
+        ordering_hashes.entry(letter.ordering_hash).or_default().push((nth, letter.record.clone()));
     }
     let mut senders = JoinSet::new();
-    for track in tracks.into_values() {
+    for ordering_hash in ordering_hashes.into_values() {
         let (to, told) = (to.clone(), told.clone());
         senders.spawn(async move {
             let Ok(_lane) = to.lanes().acquire().await else { return };
-            for (nth, record) in track {
+            for (nth, record) in ordering_hash {
                 match to.deliver(&record).await {
                     Ok(Arrival::New) => told.delivered(nth),
                     Ok(Arrival::Known) => told.duplicate(nth),
-                    Err(Refusal { reason, heals }) => return told.refused(nth, reason, heals),
+                    Err(Refusal { reason, retryability }) => {
+                        return told.refused(nth, reason, retryability);
+                    }
                 }
             }
         });

@@ -172,7 +172,7 @@ impl Inner {
     }
 
     async fn link(&self) -> Result<Arc<Link>, Refusal> {
-        let down = |reason: String| Refusal { reason, heals: Retryability::SinkDown };
+        let down = |reason: String| Refusal { reason, retryability: Retryability::SinkDown };
         let mut link = self.link.lock().await;
         if let Some(link) = link.as_ref().filter(|link| link.confirms.is_open()) {
             return Ok(link.clone());
@@ -193,7 +193,7 @@ impl Deliver for Inner {
     async fn deliver(&self, record: &Record) -> Result<Arrival, Refusal> {
         let routing = self.routing.of(record).ok_or_else(|| Refusal {
             reason: "the routing key would be longer than 255 bytes".into(),
-            heals: Retryability::Never,
+            retryability: Retryability::Never,
         })?;
         let link = self.link().await?;
         let published = link.publish(&self.settings.exchange, &routing, record);
@@ -203,7 +203,7 @@ impl Deliver for Inner {
             Err(_) => {
                 let reason = format!("no confirmation within {:?}", self.settings.timeout);
                 link.confirms.close(reason.clone());
-                Err(Refusal { reason, heals: Retryability::SinkDown })
+                Err(Refusal { reason, retryability: Retryability::SinkDown })
             }
         }
     }

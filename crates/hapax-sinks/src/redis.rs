@@ -103,7 +103,7 @@ impl Deliver for Inner {
     async fn deliver(&self, record: &Record) -> Result<Arrival, Refusal> {
         let stream = self.stream.of(record).ok_or_else(|| Refusal {
             reason: "the stream's name would be longer than 255 bytes".into(),
-            heals: Retryability::Never,
+            retryability: Retryability::Never,
         })?;
         let mut connection = self.connection().await.map_err(|error| refusal(&error))?;
         let id = record.id.to_string();
@@ -127,13 +127,13 @@ impl Deliver for Inner {
 }
 
 fn refusal(error: &RedisError) -> Refusal {
-    let heals = match error.kind() {
+    let retryability = match error.kind() {
         // The script ran, and a command in it was refused, for example because the key is not a
         // stream.
         ErrorKind::Server(ServerErrorKind::ResponseError) => Retryability::Perhaps,
         _ => Retryability::SinkDown,
     };
-    Refusal { reason: error.to_string(), heals }
+    Refusal { reason: error.to_string(), retryability }
 }
 
 /// Warns if the server acknowledges before its disk does: a crash loses acknowledged events.

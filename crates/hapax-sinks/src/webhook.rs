@@ -140,7 +140,7 @@ impl Deliver for Inner {
     }
 
     async fn deliver(&self, record: &Record) -> Result<Arrival, Refusal> {
-        let never = |reason| Refusal { reason, heals: Retryability::Never };
+        let never = |reason| Refusal { reason, retryability: Retryability::Never };
         let Some(body) = self.form.write(record).map_err(never)? else { return Ok(Arrival::New) };
         let unsendable = |error| never(format!("the request cannot be made: {error}"));
         let id = record.id.to_string();
@@ -155,7 +155,7 @@ impl Deliver for Inner {
         let answer = self.client.send(request, self.timeout, ANSWER).await.map_err(unanswered)?;
         judge(&answer)?;
         let accepted = (self.accepts)(&answer.body.unwrap_or_default());
-        accepted.map_err(|reason| Refusal { reason, heals: Retryability::Perhaps })?;
+        accepted.map_err(|reason| Refusal { reason, retryability: Retryability::Perhaps })?;
         Ok(Arrival::New)
     }
 }
@@ -185,7 +185,7 @@ where
 }
 
 fn unanswered(why: Unanswered) -> Refusal {
-    Refusal { reason: why.to_string(), heals: Retryability::SinkDown }
+    Refusal { reason: why.to_string(), retryability: Retryability::SinkDown }
 }
 
 /// Decides whether an answer accepts an event, and if not, when a retry may help.
@@ -195,7 +195,7 @@ fn judge(answer: &Answer) -> Result<(), Refusal> {
     if status.is_success() {
         return Ok(());
     }
-    let heals = match status {
+    let retryability = match status {
         StatusCode::REQUEST_TIMEOUT | StatusCode::TOO_EARLY | StatusCode::TOO_MANY_REQUESTS => {
             later.unwrap_or(Retryability::Perhaps)
         }
@@ -209,5 +209,5 @@ fn judge(answer: &Answer) -> Result<(), Refusal> {
         true => format!("answered {status}; redirects are not followed"),
         false => format!("answered {status}"),
     };
-    Err(Refusal { reason, heals })
+    Err(Refusal { reason, retryability })
 }

@@ -104,21 +104,21 @@ CREATE INDEX effect_voidable ON effect (voidable) WHERE voidable IS NOT NULL;
 -- many others, in their order.
 CREATE TABLE key_tail (
     namespace INTEGER NOT NULL,
-    half      BLOB NOT NULL CHECK (length(half) = 16),
+    prefix      BLOB NOT NULL CHECK (length(prefix) = 16),
     effect    INTEGER NOT NULL,
-    PRIMARY KEY (namespace, half)
+    PRIMARY KEY (namespace, prefix)
 ) STRICT, WITHOUT ROWID;
 CREATE TABLE key_middle (
     namespace INTEGER NOT NULL,
-    half      BLOB NOT NULL CHECK (length(half) = 16),
+    prefix      BLOB NOT NULL CHECK (length(prefix) = 16),
     effect    INTEGER NOT NULL,
-    PRIMARY KEY (namespace, half)
+    PRIMARY KEY (namespace, prefix)
 ) STRICT, WITHOUT ROWID;
 CREATE TABLE key_index (
     namespace INTEGER NOT NULL,
-    half      BLOB NOT NULL CHECK (length(half) = 16),
+    prefix      BLOB NOT NULL CHECK (length(prefix) = 16),
     effect    INTEGER NOT NULL,
-    PRIMARY KEY (namespace, half)
+    PRIMARY KEY (namespace, prefix)
 ) STRICT, WITHOUT ROWID;
 
 CREATE TABLE lease (

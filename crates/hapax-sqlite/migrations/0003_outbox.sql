@@ -42,7 +42,7 @@ CREATE TABLE outbox_record (
     -- 0 in the order of its dataset, 1 of another key, 2 of none
     ordering         INTEGER NOT NULL CHECK (ordering BETWEEN 0 AND 2),
     order_key        TEXT CHECK ((ordering = 1) = (order_key IS NOT NULL)),
-    track            INTEGER NOT NULL,
+    ordering_hash            INTEGER NOT NULL,
     payload          TEXT NOT NULL CHECK (json_valid(payload)),
     created_at       INTEGER NOT NULL,
     -- The version that the event says was published.
@@ -69,7 +69,7 @@ CREATE TABLE delivery (
     sink      INTEGER NOT NULL,
     seq       INTEGER NOT NULL,
     namespace INTEGER NOT NULL,
-    track     INTEGER NOT NULL,
+    ordering_hash     INTEGER NOT NULL,
     tried     INTEGER NOT NULL DEFAULT 0,
     -- When to try next; NULL once it has failed.
     due       INTEGER,
@@ -81,7 +81,7 @@ CREATE TABLE delivery (
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX delivery_failed ON delivery (sink, seq) WHERE due IS NULL;
 CREATE INDEX delivery_of ON delivery (seq);
-CREATE INDEX delivery_track ON delivery (track, seq);
+CREATE INDEX delivery_ordering ON delivery (ordering_hash, seq);
 
 -- Acknowledged deliveries.
 CREATE TABLE dispatched (
@@ -101,7 +101,7 @@ CREATE TABLE dispatcher (
 ) STRICT, WITHOUT ROWID;
 
 -- The batches that each dispatcher has in flight.
-CREATE TABLE flight (
+CREATE TABLE send_batch (
     lease BLOB NOT NULL,
     id    INTEGER NOT NULL,
     sink  INTEGER NOT NULL,

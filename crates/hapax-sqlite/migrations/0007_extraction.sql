@@ -11,7 +11,7 @@ CREATE TABLE ontology (
 ) STRICT;
 
 -- The index entry of a result. The result itself is the outcome of the effect of this key.
-CREATE TABLE shelf (
+CREATE TABLE result_index (
     namespace   INTEGER NOT NULL,
     key         BLOB NOT NULL CHECK (length(key) = 32),
     ontology    TEXT NOT NULL,
@@ -24,20 +24,20 @@ CREATE TABLE shelf (
     used        INTEGER NOT NULL,
     PRIMARY KEY (namespace, key)
 ) STRICT, WITHOUT ROWID;
-CREATE INDEX shelf_ontology ON shelf (namespace, ontology);
-CREATE INDEX shelf_used ON shelf (namespace, used);
-CREATE INDEX shelf_text ON shelf (namespace, text_hash) WHERE whole = 1;
+CREATE INDEX result_index_ontology ON result_index (namespace, ontology);
+CREATE INDEX result_index_used ON result_index (namespace, used);
+CREATE INDEX result_index_text ON result_index (namespace, text_hash) WHERE whole = 1;
 
 -- Cache accesses, which leave no journal entry: counted, and written in bulk.
-CREATE TABLE heard (
+CREATE TABLE cache_access (
     id        INTEGER PRIMARY KEY,
     namespace INTEGER NOT NULL,
     key       BLOB NOT NULL CHECK (length(key) = 32),
     ontology  TEXT NOT NULL,
     -- 0 hit, 1 miss, 2 shared
-    what      INTEGER NOT NULL CHECK (what BETWEEN 0 AND 2),
+    kind      INTEGER NOT NULL CHECK (kind BETWEEN 0 AND 2),
     times     INTEGER NOT NULL,
     about     TEXT NOT NULL,
     at        INTEGER NOT NULL
 ) STRICT;
-CREATE INDEX heard_at ON heard (at);
+CREATE INDEX cache_access_at ON cache_access (at);

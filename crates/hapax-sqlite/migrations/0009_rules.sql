@@ -7,9 +7,9 @@
 -- tables of keys is not added again.
 CREATE TRIGGER effect_new BEFORE INSERT ON effect
 WHEN NEW.id <> NEW.fence
-    OR EXISTS (SELECT 1 FROM key_tail WHERE namespace = NEW.namespace AND half = substr(NEW.key, 1, 16))
-    OR EXISTS (SELECT 1 FROM key_middle WHERE namespace = NEW.namespace AND half = substr(NEW.key, 1, 16))
-    OR EXISTS (SELECT 1 FROM key_index WHERE namespace = NEW.namespace AND half = substr(NEW.key, 1, 16))
+    OR EXISTS (SELECT 1 FROM key_tail WHERE namespace = NEW.namespace AND prefix = substr(NEW.key, 1, 16))
+    OR EXISTS (SELECT 1 FROM key_middle WHERE namespace = NEW.namespace AND prefix = substr(NEW.key, 1, 16))
+    OR EXISTS (SELECT 1 FROM key_index WHERE namespace = NEW.namespace AND prefix = substr(NEW.key, 1, 16))
 BEGIN
     SELECT CASE WHEN NEW.id <> NEW.fence
         THEN RAISE(FAIL, 'an effect has the number of its first entry') ELSE RAISE(IGNORE) END;
@@ -18,13 +18,13 @@ END;
 -- Rows of the tables of keys come and go with their effects.
 CREATE TRIGGER effect_indexed AFTER INSERT ON effect
 BEGIN
-    INSERT INTO key_tail (namespace, half, effect) VALUES (NEW.namespace, substr(NEW.key, 1, 16), NEW.id);
+    INSERT INTO key_tail (namespace, prefix, effect) VALUES (NEW.namespace, substr(NEW.key, 1, 16), NEW.id);
 END;
 CREATE TRIGGER effect_gone AFTER DELETE ON effect
 BEGIN
-    DELETE FROM key_tail WHERE namespace = OLD.namespace AND half = substr(OLD.key, 1, 16) AND effect = OLD.id;
-    DELETE FROM key_middle WHERE namespace = OLD.namespace AND half = substr(OLD.key, 1, 16) AND effect = OLD.id;
-    DELETE FROM key_index WHERE namespace = OLD.namespace AND half = substr(OLD.key, 1, 16) AND effect = OLD.id;
+    DELETE FROM key_tail WHERE namespace = OLD.namespace AND prefix = substr(OLD.key, 1, 16) AND effect = OLD.id;
+    DELETE FROM key_middle WHERE namespace = OLD.namespace AND prefix = substr(OLD.key, 1, 16) AND effect = OLD.id;
+    DELETE FROM key_index WHERE namespace = OLD.namespace AND prefix = substr(OLD.key, 1, 16) AND effect = OLD.id;
 END;
 
 CREATE TRIGGER lease_dead_is_dead BEFORE UPDATE ON lease WHEN OLD.dead = 1 AND NEW.dead = 0
@@ -92,7 +92,7 @@ WHEN NOT EXISTS (SELECT 1 FROM dispatched WHERE seq = OLD.seq AND sink = OLD.sin
 BEGIN SELECT RAISE(FAIL, 'a delivery ends when its sink has it'); END;
 CREATE TRIGGER delivery_state_only BEFORE UPDATE ON delivery
 WHEN NEW.sink <> OLD.sink OR NEW.seq <> OLD.seq OR NEW.namespace <> OLD.namespace
-    OR NEW.track <> OLD.track
+    OR NEW.ordering_hash <> OLD.ordering_hash
 BEGIN SELECT RAISE(FAIL, 'only the state of a delivery changes'); END;
 CREATE TRIGGER delivery_no_replace BEFORE INSERT ON delivery
 WHEN EXISTS (SELECT 1 FROM delivery WHERE sink = NEW.sink AND namespace = NEW.namespace

@@ -57,11 +57,11 @@ CREATE VIEW extraction_results AS
 WITH newest (namespace, effect) AS (
     SELECT namespace, effect FROM key_tail UNION ALL SELECT namespace, effect FROM key_middle
 ), placed (namespace, key, effect) AS (
-    SELECT s.namespace, s.key, k.effect FROM shelf s
-    JOIN key_index k ON k.namespace = s.namespace AND k.half = substr(s.key, 1, 16)
+    SELECT s.namespace, s.key, k.effect FROM result_index s
+    JOIN key_index k ON k.namespace = s.namespace AND k.prefix = substr(s.key, 1, 16)
     UNION ALL
     SELECT s.namespace, s.key, k.effect FROM newest k CROSS JOIN effect e ON e.id = k.effect
-    CROSS JOIN shelf s ON s.namespace = k.namespace AND s.key = e.key
+    CROSS JOIN result_index s ON s.namespace = k.namespace AND s.key = e.key
 )
 SELECT 'sha256:' || lower(hex(s.key)) AS idempotency_key, s.ontology AS ontology_id,
        s.version AS ontology_version, s.text_hash, s.params_hash AS extraction_params_hash,
@@ -72,7 +72,7 @@ SELECT 'sha256:' || lower(hex(s.key)) AS idempotency_key, s.ontology AS ontology
        strftime('%Y-%m-%dT%H:%M:%fZ', e.expires / 1000.0, 'unixepoch') AS expires_at,
        strftime('%Y-%m-%dT%H:%M:%fZ', s.used / 1000.0, 'unixepoch') AS accessed_at, n.name AS namespace
 FROM placed p
-JOIN shelf s ON s.namespace = p.namespace AND s.key = p.key
+JOIN result_index s ON s.namespace = p.namespace AND s.key = p.key
 JOIN effect e ON e.id = p.effect
 JOIN namespace n ON n.id = s.namespace
 WHERE s.whole = 1 AND e.state = 1;
@@ -108,10 +108,10 @@ FROM journal j JOIN extraction_grant g ON g.id = j.prev JOIN namespace n ON n.id
 WHERE j.event <> 0
 UNION ALL
 SELECT 'h' || h.id, 'sha256:' || lower(hex(h.key)), h.ontology,
-       CASE h.what WHEN 0 THEN 'cache_hit' WHEN 1 THEN 'cache_miss' ELSE 'concurrent_deduplicated' END,
+       CASE h.kind WHEN 0 THEN 'cache_hit' WHEN 1 THEN 'cache_miss' ELSE 'concurrent_deduplicated' END,
        json_set(h.about, '$.times', h.times),
        strftime('%Y-%m-%dT%H:%M:%fZ', h.at / 1000.0, 'unixepoch'), n.name
-FROM heard h JOIN namespace n ON n.id = h.namespace;
+FROM cache_access h JOIN namespace n ON n.id = h.namespace;
 
 CREATE VIEW ontologies AS
 SELECT o.id, o.version, o.content, o.metadata, substr(o.version, -64, 16) AS content_hash,

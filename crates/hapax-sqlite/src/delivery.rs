@@ -20,25 +20,29 @@ use crate::query::{rows, run};
 use crate::txn::SqliteTxn;
 
 impl DeliveryView for SqliteTxn<'_> {
-    fn feed(&mut self, buckets: &Buckets, lines: &[FetchRequest]) -> Result<Vec<Page>, StoreError> {
-        lines.iter().map(|line| self.feed_line(buckets, line)).collect()
+    fn fetch(
+        &mut self,
+        buckets: &Buckets,
+        requests: &[FetchRequest],
+    ) -> Result<Vec<Page>, StoreError> {
+        requests.iter().map(|request| self.fetch_page(buckets, request)).collect()
     }
 
-    fn feed_track(
+    fn fetch_key(
         &mut self,
         sink: &SinkName,
-        track: OrderingKeyHash,
+        ordering_hash: OrderingKeyHash,
         after: u64,
         limit: usize,
     ) -> Result<Vec<QueuedDelivery>, StoreError> {
         let Some(sink) = self.sink_id(sink)? else { return Ok(Vec::new()) };
         let sql = format!(
-            "SELECT {RECORD}, d.track, d.tried, d.due, d.error IS NOT NULL FROM delivery d JOIN {FROM}
-             WHERE d.track = ?1 AND d.seq > ?2 AND d.sink = ?3 AND d.due IS NOT NULL
+            "SELECT {RECORD}, d.ordering_hash, d.tried, d.due, d.error IS NOT NULL FROM delivery d JOIN {FROM}
+             WHERE d.ordering_hash = ?1 AND d.seq > ?2 AND d.sink = ?3 AND d.due IS NOT NULL
                  AND e.seq = d.seq ORDER BY d.seq LIMIT ?4"
         );
-        let params = params![track.0 as i64, after as i64, sink, limit as i64];
-        rows(self.db, &sql, params, parcel)
+        let params = params![ordering_hash.0 as i64, after as i64, sink, limit as i64];
+        rows(self.db, &sql, params, queued)
     }
 
     fn parked(
@@ -47,10 +51,14 @@ impl DeliveryView for SqliteTxn<'_> {
         buckets: &Buckets,
     ) -> Result<Vec<OrderingKeyHash>, StoreError> {
         let Some(sink) = self.sink_id(sink)? else { return Ok(Vec::new()) };
-        let sql = "SELECT DISTINCT track FROM delivery WHERE sink = ?1 AND due IS NULL AND parks";
-        let tracks =
+        let sql =
+            "SELECT DISTINCT ordering_hash FROM delivery WHERE sink = ?1 AND due IS NULL AND parks";
+        let ordering_hashes =
             rows(self.db, sql, [sink], |row| Ok(OrderingKeyHash(row.get::<_, i64>(0)? as u64)))?;
-        Ok(tracks.into_iter().filter(|track| buckets.contains(track.bucket())).collect())
+        Ok(ordering_hashes
+            .into_iter()
+            .filter(|ordering_hash| buckets.contains(ordering_hash.bucket()))
+            .collect())
     }
 
     fn outbox_stats(&mut self) -> Result<Vec<SinkStats>, StoreError> {
@@ -99,50 +107,50 @@ impl DeliveryTxn for SqliteTxn<'_> {
             self.db,
             "UPDATE delivery SET tried = max(delivery.tried, lost.tried)
              FROM (SELECT f.sink, t.value ->> 0 AS seq, t.value ->> 1 AS tried
-                   FROM flight f, json_each(f.tries) t WHERE f.lease = ?1) AS lost
+                   FROM send_batch f, json_each(f.tries) t WHERE f.lease = ?1) AS lost
              WHERE delivery.seq = lost.seq AND delivery.sink = lost.sink",
             [lease],
         )?;
-        run(self.db, "DELETE FROM flight WHERE lease = ?1", [lease])?;
+        run(self.db, "DELETE FROM send_batch WHERE lease = ?1", [lease])?;
         run(self.db, "DELETE FROM dispatcher WHERE lease = ?1", [lease])?;
         Ok(())
     }
 
-    fn depart(&mut self, lease: LeaseId, flight: &SendBatch) -> Result<(), StoreError> {
-        let pair = |parcel: &BatchedDelivery| format!("[{},{}]", parcel.seq, parcel.tried);
-        let tries: Vec<_> = flight.parcels.iter().map(pair).collect();
+    fn put_batch(&mut self, lease: LeaseId, batch: &SendBatch) -> Result<(), StoreError> {
+        let pair = |queued: &BatchedDelivery| format!("[{},{}]", queued.seq, queued.tried);
+        let tries: Vec<_> = batch.deliveries.iter().map(pair).collect();
         let tries = format!("[{}]", tries.join(","));
-        let sink = self.sink_id(&flight.sink)?;
+        let sink = self.sink_id(&batch.sink)?;
         run(
             self.db,
-            "INSERT INTO flight (lease, id, sink, tries) VALUES (?1, ?2, ?3, ?4)
+            "INSERT INTO send_batch (lease, id, sink, tries) VALUES (?1, ?2, ?3, ?4)
              ON CONFLICT DO UPDATE SET tries = ?4",
-            params![lease.as_bytes(), flight.id as i64, sink, tries],
+            params![lease.as_bytes(), batch.id as i64, sink, tries],
         )?;
         Ok(())
     }
 
-    fn land(
+    fn put_results(
         &mut self,
         lease: LeaseId,
-        landed: &[DeliveryResult],
-        over: &[u64],
+        results: &[DeliveryResult],
+        ended: &[u64],
         now: Now,
     ) -> Result<(), StoreError> {
         let mut sinks: BTreeMap<&SinkName, Option<i64>> = BTreeMap::new();
-        for one in landed {
+        for one in results {
             let known = match sinks.get(&one.sink) {
                 Some(known) => *known,
                 None => self.sink_id(&one.sink)?,
             };
             sinks.insert(&one.sink, known);
             if let Some(sink) = known {
-                self.land_one(sink, one, now)?;
+                self.put_result(sink, one, now)?;
             }
         }
-        for flight in over {
-            let sql = "DELETE FROM flight WHERE lease = ?1 AND id = ?2";
-            run(self.db, sql, params![lease.as_bytes(), *flight as i64])?;
+        for batch in ended {
+            let sql = "DELETE FROM send_batch WHERE lease = ?1 AND id = ?2";
+            run(self.db, sql, params![lease.as_bytes(), *batch as i64])?;
         }
         Ok(())
     }
@@ -179,41 +187,51 @@ impl DeliveryTxn for SqliteTxn<'_> {
 }
 
 impl SqliteTxn<'_> {
-    fn feed_line(&mut self, buckets: &Buckets, line: &FetchRequest) -> Result<Page, StoreError> {
-        let (sink, namespace) = (self.sink_id(&line.sink)?, self.namespace(&line.namespace)?);
+    fn fetch_page(
+        &mut self,
+        buckets: &Buckets,
+        request: &FetchRequest,
+    ) -> Result<Page, StoreError> {
+        let (sink, namespace) = (self.sink_id(&request.sink)?, self.namespace(&request.namespace)?);
         let (Some(sink), Some(namespace)) = (sink, namespace) else {
-            return Ok(Page { mark: line.mark, ..Page::default() });
+            return Ok(Page { cursor: request.cursor, ..Page::default() });
         };
         let sql = format!(
-            "SELECT {RECORD}, d.track, d.tried, d.due, d.error IS NOT NULL
+            "SELECT {RECORD}, d.ordering_hash, d.tried, d.due, d.error IS NOT NULL
              FROM delivery d JOIN {FROM} WHERE d.sink = ?1 AND d.namespace = ?2 AND d.seq > ?3
                  AND d.due IS NOT NULL AND e.seq = d.seq
              ORDER BY d.seq"
         );
         // One transaction writes at a time, so places become visible in their order.
         let mut statement = self.db.prepare_cached(&sql).or_store_error()?;
-        let mut found =
-            statement.query(params![sink, namespace, line.mark.seq as i64]).or_store_error()?;
-        let mut fed = Page { mark: line.mark, ..Page::default() };
+        let mut found = statement
+            .query(params![sink, namespace, request.cursor.seq as i64])
+            .or_store_error()?;
+        let mut page = Page { cursor: request.cursor, ..Page::default() };
         while let Some(row) = found.next().or_store_error()? {
-            if fed.parcels.len() == line.limit {
-                fed.more = true;
+            if page.deliveries.len() == request.limit {
+                page.more = true;
                 break;
             }
-            fed.mark.seq = row.get::<_, i64>(0).or_store_error()? as u64;
-            let track = OrderingKeyHash(row.get::<_, i64>(17).or_store_error()? as u64);
-            if buckets.contains(track.bucket()) {
-                fed.parcels.push(parcel(row).or_store_error()?);
+            page.cursor.seq = row.get::<_, i64>(0).or_store_error()? as u64;
+            let ordering_hash = OrderingKeyHash(row.get::<_, i64>(17).or_store_error()? as u64);
+            if buckets.contains(ordering_hash.bucket()) {
+                page.deliveries.push(queued(row).or_store_error()?);
             }
         }
-        Ok(fed)
+        Ok(page)
     }
 
-    fn land_one(&mut self, sink: i64, landed: &DeliveryResult, now: Now) -> Result<(), StoreError> {
-        let (seq, tried, at) = (landed.seq as i64, landed.tried, now.wall.0);
-        let Some(namespace) = self.namespace(&landed.namespace)? else { return Ok(()) };
+    fn put_result(
+        &mut self,
+        sink: i64,
+        results: &DeliveryResult,
+        now: Now,
+    ) -> Result<(), StoreError> {
+        let (seq, tried, at) = (results.seq as i64, results.tried, now.wall.0);
+        let Some(namespace) = self.namespace(&results.namespace)? else { return Ok(()) };
         let place = "WHERE sink = ?1 AND namespace = ?2 AND seq = ?3";
-        match &landed.landing {
+        match &results.disposition {
             Disposition::Delivered { duplicate } => {
                 run(
                     self.db,
@@ -247,15 +265,15 @@ impl SqliteTxn<'_> {
     }
 }
 
-fn parcel(row: &Row<'_>) -> rusqlite::Result<QueuedDelivery> {
+fn queued(row: &Row<'_>) -> rusqlite::Result<QueuedDelivery> {
     Ok(QueuedDelivery {
         record: record(row)?,
-        track: OrderingKeyHash(row.get::<_, i64>(17)? as u64),
+        ordering_hash: OrderingKeyHash(row.get::<_, i64>(17)? as u64),
         transaction: 0,
         row: 0,
         tried: row.get(18)?,
         due: Timestamp(row.get(19)?),
         refused: row.get(20)?,
-        passage: GuardCheck::Free,
+        guards: GuardCheck::Passed,
     })
 }

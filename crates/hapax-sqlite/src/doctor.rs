@@ -63,13 +63,13 @@ impl SqliteStore {
         let tx = db.transaction().or_store_error()?;
         let missing = tx
             .execute(
-                "INSERT OR IGNORE INTO key_tail (namespace, half, effect)
+                "INSERT OR IGNORE INTO key_tail (namespace, prefix, effect)
                  SELECT namespace, substr(key, 1, 16), id FROM effect e WHERE NOT EXISTS (
-                     SELECT 1 FROM key_index k WHERE k.namespace = e.namespace AND k.half = substr(e.key, 1, 16))
+                     SELECT 1 FROM key_index k WHERE k.namespace = e.namespace AND k.prefix = substr(e.key, 1, 16))
                  AND NOT EXISTS (
-                     SELECT 1 FROM key_middle k WHERE k.namespace = e.namespace AND k.half = substr(e.key, 1, 16))
+                     SELECT 1 FROM key_middle k WHERE k.namespace = e.namespace AND k.prefix = substr(e.key, 1, 16))
                  AND NOT EXISTS (
-                     SELECT 1 FROM key_tail k WHERE k.namespace = e.namespace AND k.half = substr(e.key, 1, 16))
+                     SELECT 1 FROM key_tail k WHERE k.namespace = e.namespace AND k.prefix = substr(e.key, 1, 16))
                  ORDER BY e.state <> 1, e.id",
                 [],
             )
@@ -99,11 +99,11 @@ fn second_rows(db: &Connection) -> Result<Vec<([u8; 32], i64)>, StoreError> {
         .prepare(
             "SELECT e.key, e.id FROM effect e WHERE
                  NOT EXISTS (SELECT 1 FROM key_index k
-                     WHERE k.namespace = e.namespace AND k.half = substr(e.key, 1, 16) AND k.effect = e.id)
+                     WHERE k.namespace = e.namespace AND k.prefix = substr(e.key, 1, 16) AND k.effect = e.id)
                  AND NOT EXISTS (SELECT 1 FROM key_middle k
-                     WHERE k.namespace = e.namespace AND k.half = substr(e.key, 1, 16) AND k.effect = e.id)
+                     WHERE k.namespace = e.namespace AND k.prefix = substr(e.key, 1, 16) AND k.effect = e.id)
                  AND NOT EXISTS (SELECT 1 FROM key_tail k
-                     WHERE k.namespace = e.namespace AND k.half = substr(e.key, 1, 16) AND k.effect = e.id)
+                     WHERE k.namespace = e.namespace AND k.prefix = substr(e.key, 1, 16) AND k.effect = e.id)
              ORDER BY e.id LIMIT ?1",
         )
         .or_store_error()?;

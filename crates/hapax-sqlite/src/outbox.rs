@@ -63,7 +63,7 @@ impl OutboxView for SqliteTxn<'_> {
         records.into_iter().map(|record| self.found(record)).collect()
     }
 
-    fn tide(&mut self) -> Result<FollowCursor, StoreError> {
+    fn follow_cursor(&mut self) -> Result<FollowCursor, StoreError> {
         let sql = "SELECT ifnull(max(seq), 0) FROM outbox_record";
         let last = rows(self.db, sql, [], |row| row.get::<_, i64>(0))?;
         Ok(FollowCursor {
@@ -73,15 +73,15 @@ impl OutboxView for SqliteTxn<'_> {
     }
 
     /// One transaction writes at a time, so records become visible in their order.
-    fn recorded(
+    fn records_after(
         &mut self,
-        tide: FollowCursor,
+        cursor: FollowCursor,
         limit: usize,
     ) -> Result<(Vec<Record>, FollowCursor), StoreError> {
         let sql = format!("SELECT {RECORD} FROM {FROM} WHERE e.seq > ?1 ORDER BY e.seq LIMIT ?2");
-        let records = rows(self.db, &sql, params![tide.floor as i64, limit as i64], record)?;
-        let floor = records.last().map_or(tide.floor, |record| record.seq);
-        Ok((records, FollowCursor { floor, ..tide }))
+        let records = rows(self.db, &sql, params![cursor.floor as i64, limit as i64], record)?;
+        let floor = records.last().map_or(cursor.floor, |record| record.seq);
+        Ok((records, FollowCursor { floor, ..cursor }))
     }
 
     fn artifact(
@@ -102,7 +102,7 @@ impl OutboxView for SqliteTxn<'_> {
 
 impl OutboxTxn for SqliteTxn<'_> {
     fn put_record(&mut self, record: &Record, sinks: &[&SinkName]) -> Result<(), StoreError> {
-        let (event, track) = (&record.event, record.track().0 as i64);
+        let (event, ordering_hash) = (&record.event, record.ordering_hash().0 as i64);
         let namespace = self.namespace_or_new(&record.name.namespace)?;
         let (ordering, order_key) = match &event.order {
             Order::Dataset => (0, None),
@@ -112,7 +112,7 @@ impl OutboxTxn for SqliteTxn<'_> {
         run(
             self.db,
             "INSERT INTO outbox_record (outbox_id, namespace, idempotency_key, ordinal, event_name,
-                 dataset_id, pipeline_id, version, ordering, order_key, track, payload, created_at,
+                 dataset_id, pipeline_id, version, ordering, order_key, ordering_hash, payload, created_at,
                  artifact_version, checksum, uri, trace)
              VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17)",
             params![
@@ -126,7 +126,7 @@ impl OutboxTxn for SqliteTxn<'_> {
                 event.version,
                 ordering,
                 order_key,
-                track,
+                ordering_hash,
                 event.payload.as_str(),
                 record.created.0,
                 event.artifact.as_ref().map(|artifact| &artifact.version),
@@ -156,9 +156,9 @@ impl OutboxTxn for SqliteTxn<'_> {
             let sink = self.sink_id(sink)?;
             run(
                 self.db,
-                "INSERT INTO delivery (sink, seq, namespace, track, due, updated)
+                "INSERT INTO delivery (sink, seq, namespace, ordering_hash, due, updated)
                  VALUES (?1, ?2, ?3, ?4, ?5, ?5)",
-                params![sink, seq, namespace, track, record.created.0],
+                params![sink, seq, namespace, ordering_hash, record.created.0],
             )?;
         }
         Ok(())

@@ -4,7 +4,7 @@ use hapax_core::effect::StateName;
 use hapax_core::key::Key;
 use hapax_core::name::{Name, Namespace};
 use hapax_core::result_index::{
-    CacheAccess, CacheStats, Evict, IndexEntry, IndexedResult, ResultFilter, What,
+    AccessKind, CacheAccess, CacheStats, Evict, IndexEntry, IndexedResult, ResultFilter,
 };
 use hapax_core::time::{Now, Timestamp};
 use hapax_store::{ResultIndexTxn, ResultIndexView, StoreError};
@@ -33,7 +33,7 @@ impl ResultIndexView for SqliteTxn<'_> {
         };
         let sql = format!(
             "SELECT key, ontology, version, text_hash, params_hash, whole, bytes, created, used
-             FROM shelf WHERE namespace = ?1 AND whole = 1 AND {by}
+             FROM result_index WHERE namespace = ?1 AND whole = 1 AND {by}
              ORDER BY used DESC, key LIMIT ?3"
         );
         rows(
@@ -46,7 +46,7 @@ impl ResultIndexView for SqliteTxn<'_> {
 
     fn cache_stats(&mut self, namespace: &Namespace) -> Result<CacheStats, StoreError> {
         let Some(namespace) = self.namespace(namespace)? else { return Ok(CacheStats::default()) };
-        let sql = "SELECT ifnull(sum(whole), 0), count(*), ifnull(sum(bytes), 0) FROM shelf
+        let sql = "SELECT ifnull(sum(whole), 0), count(*), ifnull(sum(bytes), 0) FROM result_index
              WHERE namespace = ?1";
         let counted = rows(self.db, sql, params![namespace], |row| {
             let (whole, all): (i64, i64) = (row.get(0)?, row.get(1)?);
@@ -67,7 +67,7 @@ impl ResultIndexTxn for SqliteTxn<'_> {
     ) -> Result<(), StoreError> {
         let namespace = self.namespace_or_new(&name.namespace)?;
         let IndexEntry { ontology, version, text_hash, params_hash, whole } = entry;
-        let sql = "INSERT OR REPLACE INTO shelf
+        let sql = "INSERT OR REPLACE INTO result_index
              (namespace, key, ontology, version, text_hash, params_hash, whole, bytes, created, used)
              VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?9)";
         let key = name.key.as_bytes();
@@ -78,25 +78,25 @@ impl ResultIndexTxn for SqliteTxn<'_> {
     }
 
     fn record_accesses(&mut self, accesses: &[CacheAccess], now: Now) -> Result<(), StoreError> {
-        for CacheAccess { name, ontology, what, times, about } in accesses {
+        for CacheAccess { name, ontology, kind, times, about } in accesses {
             let namespace = self.namespace_or_new(&name.namespace)?;
             let key = name.key.as_bytes();
-            if what.is_use() {
-                let sql = "UPDATE shelf SET used = ?3 WHERE namespace = ?1 AND key = ?2";
+            if kind.is_use() {
+                let sql = "UPDATE result_index SET used = ?3 WHERE namespace = ?1 AND key = ?2";
                 run(self.db, sql, params![namespace, key, now.wall.0])?;
             }
-            if *what == What::Used {
+            if *kind == AccessKind::Used {
                 continue;
             }
-            let sql = "INSERT INTO heard (namespace, key, ontology, what, times, about, at)
+            let sql = "INSERT INTO cache_access (namespace, key, ontology, kind, times, about, at)
                  VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)";
             let times = i64::try_from(*times).unwrap_or(i64::MAX);
-            let what = *what as u8;
-            run(self.db, sql, params![namespace, key, ontology, what, times, about, now.wall.0])?;
+            let kind = *kind as u8;
+            run(self.db, sql, params![namespace, key, ontology, kind, times, about, now.wall.0])?;
         }
         if now.wall_trusted {
-            let sql = "DELETE FROM heard WHERE id IN
-                 (SELECT id FROM heard WHERE at < ?1 ORDER BY at LIMIT 4096)";
+            let sql = "DELETE FROM cache_access WHERE id IN
+                 (SELECT id FROM cache_access WHERE at < ?1 ORDER BY at LIMIT 4096)";
             run(self.db, sql, params![now.wall.0 - ACCESSES_MS])?;
         }
         Ok(())
@@ -121,7 +121,8 @@ impl ResultIndexTxn for SqliteTxn<'_> {
             Evict::All | Evict::Oldest => ("?2 IS NULL", no),
         };
         let order = if *which == Evict::Oldest { "ORDER BY s.used, s.key" } else { "" };
-        let sql = format!("SELECT s.key FROM shelf s WHERE s.namespace = ?1 AND {by} {order}");
+        let sql =
+            format!("SELECT s.key FROM result_index s WHERE s.namespace = ?1 AND {by} {order}");
         let db = self.db;
         let mut found = Vec::new();
         let mut statement = db.prepare_cached(&sql).or_store_error()?;
@@ -168,6 +169,6 @@ fn indexed_result(row: &Row<'_>) -> rusqlite::Result<IndexedResult> {
 
 /// Removes the index entry of a result, if it has one.
 pub(crate) fn remove(db: &Connection, namespace: i64, key: &[u8; 32]) -> Result<(), StoreError> {
-    let sql = "DELETE FROM shelf WHERE namespace = ?1 AND key = ?2";
+    let sql = "DELETE FROM result_index WHERE namespace = ?1 AND key = ?2";
     run(db, sql, params![namespace, key]).map(drop)
 }

@@ -282,11 +282,11 @@ pub struct Dispatch {
     /// The dispatcher's lease.
     pub lease: LeaseId,
     /// The delivery results.
-    pub landed: Vec<DeliveryResult>,
+    pub results: Vec<DeliveryResult>,
     /// The numbers of the send batches that are over.
-    pub over: Vec<u64>,
+    pub ended: Vec<u64>,
     /// The send batches that begin once this command is durable.
-    pub departing: Vec<SendBatch>,
+    pub starting: Vec<SendBatch>,
 }
 
 /// A dispatcher's share of the buckets.

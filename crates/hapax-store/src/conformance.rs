@@ -135,7 +135,7 @@ macro_rules! conformance {
             an_event_that_cannot_be_recorded_settles_nothing
             what_is_recorded_can_be_followed
             deliveries_that_lie_far_apart_are_fed_in_order
-            a_delivery_that_has_moved_since_it_was_read_lands
+            the_result_of_a_delivery_whose_row_moved_is_recorded
             events_are_judged_by_what_is_declared_of_their_dataset
             an_event_that_is_emitted_again_is_the_same_record
             a_version_is_published_once

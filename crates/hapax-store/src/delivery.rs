@@ -21,13 +21,17 @@ use crate::txn::Txn;
 /// The reads of dispatchers and operators.
 pub trait DeliveryView {
     /// Pending deliveries in these buckets: one page for each request, each in order.
-    fn feed(&mut self, buckets: &Buckets, lines: &[FetchRequest]) -> Result<Vec<Page>, StoreError>;
+    fn fetch(
+        &mut self,
+        buckets: &Buckets,
+        requests: &[FetchRequest],
+    ) -> Result<Vec<Page>, StoreError>;
 
     /// Pending deliveries of one ordering key after a place, in order.
-    fn feed_track(
+    fn fetch_key(
         &mut self,
         sink: &SinkName,
-        track: OrderingKeyHash,
+        ordering_hash: OrderingKeyHash,
         after: u64,
         limit: usize,
     ) -> Result<Vec<QueuedDelivery>, StoreError>;
@@ -58,14 +62,14 @@ pub trait DeliveryTxn {
     fn drop_dispatcher(&mut self, lease: LeaseId) -> Result<(), StoreError>;
 
     /// Records a batch that is about to be sent.
-    fn depart(&mut self, lease: LeaseId, flight: &SendBatch) -> Result<(), StoreError>;
+    fn put_batch(&mut self, lease: LeaseId, batch: &SendBatch) -> Result<(), StoreError>;
 
     /// Writes delivery results, and removes the send batches that are over.
-    fn land(
+    fn put_results(
         &mut self,
         lease: LeaseId,
-        landed: &[DeliveryResult],
-        over: &[u64],
+        results: &[DeliveryResult],
+        ended: &[u64],
         now: Now,
     ) -> Result<(), StoreError>;
 
@@ -83,7 +87,7 @@ pub struct FetchRequest {
     /// The namespace.
     pub namespace: Namespace,
     /// The cursor.
-    pub mark: Cursor,
+    pub cursor: Cursor,
     /// How many to read at most.
     pub limit: usize,
 }
@@ -102,9 +106,9 @@ pub struct Cursor {
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Page {
     /// Deliveries to be made, some perhaps not for the first time.
-    pub parcels: Vec<QueuedDelivery>,
+    pub deliveries: Vec<QueuedDelivery>,
     /// The cursor after this page.
-    pub mark: Cursor,
+    pub cursor: Cursor,
     /// Whether more may follow.
     pub more: bool,
 }
@@ -115,7 +119,7 @@ pub struct QueuedDelivery {
     /// The record.
     pub record: Record,
     /// The hash of its ordering key.
-    pub track: OrderingKeyHash,
+    pub ordering_hash: OrderingKeyHash,
     /// The transaction that recorded it, where transactions overlap.
     pub transaction: u64,
     /// The row that the store read the delivery from, as a hint; 0 if the store gives none.
@@ -125,7 +129,7 @@ pub struct QueuedDelivery {
     /// Whether an earlier attempt ended in an error, and not only in the death of its dispatcher.
     pub refused: bool,
     /// The guards' verdict on it.
-    pub passage: GuardCheck,
+    pub guards: GuardCheck,
     /// When it is due.
     pub due: Timestamp,
 }
@@ -134,9 +138,9 @@ pub struct QueuedDelivery {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum GuardCheck {
     /// It passed them before it was recorded.
-    Free,
+    Passed,
     /// The guards have not checked it: a program wrote it to the database itself.
-    Unasked,
+    Unchecked,
     /// The guards object to it, for this reason.
     Barred(String),
 }
@@ -145,18 +149,19 @@ impl QueuedDelivery {
     /// Has the guards check the deliveries that they have not checked yet.
     pub fn judge(
         view: &mut (impl DatasetView + ?Sized),
-        parcels: &mut [Self],
+        deliveries: &mut [Self],
     ) -> Result<(), StoreError> {
-        let mut unasked: Vec<_> =
-            parcels.iter_mut().filter(|parcel| parcel.passage == GuardCheck::Unasked).collect();
-        if unasked.is_empty() {
+        let mut unchecked: Vec<_> =
+            deliveries.iter_mut().filter(|queued| queued.guards == GuardCheck::Unchecked).collect();
+        if unchecked.is_empty() {
             return Ok(());
         }
-        let datasets = unasked.iter().map(|parcel| parcel.record.event.dataset.as_str()).collect();
+        let datasets =
+            unchecked.iter().map(|queued| queued.record.event.dataset.as_str()).collect();
         let registry = view.registry(&datasets)?;
-        for parcel in &mut unasked {
-            let against = dataset::objection(&registry, &parcel.record.event);
-            parcel.passage = against.map_or(GuardCheck::Free, GuardCheck::Barred);
+        for queued in &mut unchecked {
+            let against = dataset::objection(&registry, &queued.record.event);
+            queued.guards = against.map_or(GuardCheck::Passed, GuardCheck::Barred);
         }
         Ok(())
     }
@@ -170,7 +175,7 @@ pub struct SendBatch {
     /// The sink.
     pub sink: SinkName,
     /// The records.
-    pub parcels: Vec<BatchedDelivery>,
+    pub deliveries: Vec<BatchedDelivery>,
 }
 
 /// A record in a send batch.
@@ -179,7 +184,7 @@ pub struct BatchedDelivery {
     /// Its place in the outbox.
     pub seq: u64,
     /// The hash of its ordering key.
-    pub track: OrderingKeyHash,
+    pub ordering_hash: OrderingKeyHash,
     /// How often it was tried, this attempt included.
     pub tried: u32,
 }
@@ -200,7 +205,7 @@ pub struct DeliveryResult {
     /// How often it was tried, this attempt included.
     pub tried: u32,
     /// The result.
-    pub landing: Disposition,
+    pub disposition: Disposition,
 }
 
 /// The disposition of a delivery after an attempt.
@@ -313,16 +318,16 @@ fn is_lost(txn: &mut dyn Txn, now: Now, id: LeaseId) -> Result<bool, StoreError>
 
 /// Writes delivery results and the batches to send next, if the lease still has a dispatcher.
 pub(crate) fn dispatch(txn: &mut dyn Txn, command: &Dispatch) -> Result<(), StoreError> {
-    let Dispatch { lease, ref landed, ref over, ref departing } = *command;
+    let Dispatch { lease, ref results, ref ended, ref starting } = *command;
     if !txn.is_dispatcher(lease)? {
         return Err(StoreError::LeaseDead(lease));
     }
     let now = txn.now();
-    if !landed.is_empty() || !over.is_empty() {
-        txn.land(lease, landed, over, now)?;
+    if !results.is_empty() || !ended.is_empty() {
+        txn.put_results(lease, results, ended, now)?;
     }
-    for flight in departing {
-        txn.depart(lease, flight)?;
+    for batch in starting {
+        txn.put_batch(lease, batch)?;
     }
     Ok(())
 }

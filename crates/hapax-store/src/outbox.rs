@@ -31,13 +31,13 @@ pub trait OutboxView {
     fn outbox(&mut self, filter: &RecordFilter) -> Result<Vec<RecordStatus>, StoreError>;
 
     /// A cursor from which a follower misses no record from now on.
-    fn tide(&mut self) -> Result<FollowCursor, StoreError>;
+    fn follow_cursor(&mut self) -> Result<FollowCursor, StoreError>;
 
     /// The records after this cursor, in every namespace, each once, at most `limit`; and the next
     /// cursor.
-    fn recorded(
+    fn records_after(
         &mut self,
-        tide: FollowCursor,
+        cursor: FollowCursor,
         limit: usize,
     ) -> Result<(Vec<Record>, FollowCursor), StoreError>;
 

@@ -1,7 +1,7 @@
 //! Results that may be forgotten, and the ontologies they are made from.
 
 pub use hapax_core::result_index::{
-    CacheAccess, CacheStats, Evict, IndexEntry, IndexedResult, Ontology, ResultFilter, What,
+    AccessKind, CacheAccess, CacheStats, Evict, IndexEntry, IndexedResult, Ontology, ResultFilter,
 };
 pub use hapax_store::ontology::CHANGED;
 use hapax_store::{command, read};

@@ -40,7 +40,7 @@ impl Confirms {
     pub(super) fn expect(&self, id: String) -> Result<oneshot::Receiver<Answer>, Refusal> {
         let mut state = self.lock();
         if let Some(reason) = &state.closed {
-            return Err(Refusal { reason: reason.clone(), heals: Retryability::SinkDown });
+            return Err(Refusal { reason: reason.clone(), retryability: Retryability::SinkDown });
         }
         let (answer, receiver) = oneshot::channel();
         state.published += 1;
@@ -63,7 +63,7 @@ impl Confirms {
     /// Why a message got no confirmation.
     pub(super) fn closed(&self) -> Refusal {
         let reason = self.lock().closed.clone().unwrap_or_else(|| "not confirmed".into());
-        Refusal { reason, heals: Retryability::SinkDown }
+        Refusal { reason, retryability: Retryability::SinkDown }
     }
 
     fn settle(&self, number: u64, multiple: bool, confirmed: bool) {
@@ -76,11 +76,11 @@ impl Confirms {
         };
         for waiting in settled.into_values() {
             let answer = match (waiting.returned, confirmed) {
-                (Some(reason), _) => Err(Refusal { reason, heals: Retryability::SinkDown }),
+                (Some(reason), _) => Err(Refusal { reason, retryability: Retryability::SinkDown }),
                 (None, true) => Ok(()),
                 (None, false) => {
                     let reason = "the broker could not take it".into();
-                    Err(Refusal { reason, heals: Retryability::Perhaps })
+                    Err(Refusal { reason, retryability: Retryability::Perhaps })
                 }
             };
             let _ = waiting.answer.send(answer);

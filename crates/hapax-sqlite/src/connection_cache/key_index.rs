@@ -20,9 +20,9 @@ pub(crate) type KeyPrefix = (i64, [u8; 16]);
 
 /// The prefix by which the effect of this key is found.
 pub(super) fn prefix(namespace: i64, key: &Key) -> KeyPrefix {
-    let mut half = [0; 16];
-    half.copy_from_slice(&key.as_bytes()[..16]);
-    (namespace, half)
+    let mut prefix = [0; 16];
+    prefix.copy_from_slice(&key.as_bytes()[..16]);
+    (namespace, prefix)
 }
 
 /// How many keys a slice has, and after how many new keys a move begins. Few with the feature
@@ -58,23 +58,23 @@ macro_rules! level {
             keep: $keep,
             count: concat!("SELECT count(*) FROM ", $from),
             last: concat!(
-                "SELECT namespace, half FROM (SELECT namespace, half FROM ",
+                "SELECT namespace, prefix FROM (SELECT namespace, prefix FROM ",
                 $from,
-                " WHERE (namespace, half) > (?1, ?2) ORDER BY namespace, half LIMIT ?3)
-                 ORDER BY namespace DESC, half DESC LIMIT 1"
+                " WHERE (namespace, prefix) > (?1, ?2) ORDER BY namespace, prefix LIMIT ?3)
+                 ORDER BY namespace DESC, prefix DESC LIMIT 1"
             ),
             copy: concat!(
                 "INSERT OR IGNORE INTO ",
                 $to,
-                " SELECT namespace, half, effect FROM ",
+                " SELECT namespace, prefix, effect FROM ",
                 $from,
-                " WHERE (namespace, half) > (?1, ?2) AND (namespace, half) <= (?3, ?4)
-                 ORDER BY namespace, half"
+                " WHERE (namespace, prefix) > (?1, ?2) AND (namespace, prefix) <= (?3, ?4)
+                 ORDER BY namespace, prefix"
             ),
             drop: concat!(
                 "DELETE FROM ",
                 $from,
-                " WHERE (namespace, half) > (?1, ?2) AND (namespace, half) <= (?3, ?4)"
+                " WHERE (namespace, prefix) > (?1, ?2) AND (namespace, prefix) <= (?3, ?4)"
             ),
             after: None,
         }
@@ -124,16 +124,16 @@ impl Level {
 
     /// Moves the next `count` keys in their order, or all that are left before the end.
     fn move_slice(&mut self, db: &Connection, count: i64) -> Result<(), StoreError> {
-        let (namespace, half) = self.after.unwrap_or((i64::MIN, [0; 16]));
+        let (namespace, prefix) = self.after.unwrap_or((i64::MIN, [0; 16]));
         let last: Option<KeyPrefix> = db
             .prepare_cached(self.last)
             .and_then(|mut last| {
-                let params = params![namespace, half, count];
+                let params = params![namespace, prefix, count];
                 last.query_row(params, |row| Ok((row.get(0)?, row.get(1)?))).optional()
             })
             .or_store_error()?;
-        if let Some((last_namespace, last_half)) = last {
-            let slice = params![namespace, half, last_namespace, last_half];
+        if let Some((last_namespace, last_prefix)) = last {
+            let slice = params![namespace, half, last_namespace, last_prefix];
             for sql in [self.copy, self.drop] {
                 db.prepare_cached(sql)
                     .and_then(|mut statement| statement.execute(slice))

@@ -49,8 +49,8 @@ impl RowCache {
 }
 
 /// The index of a prefix's set, and the tag that tells it from others in the set.
-fn set_and_tag((namespace, half): &KeyPrefix) -> (usize, u64) {
-    let (front, back) = half.split_at(8);
+fn set_and_tag((namespace, prefix): &KeyPrefix) -> (usize, u64) {
+    let (front, back) = prefix.split_at(8);
     let number = |bytes: &[u8]| bytes.iter().fold(0, |all, byte| all << 8 | u64::from(*byte));
     let tag = number(back) ^ (*namespace as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     (number(front) as usize % SETS, tag)
@@ -61,10 +61,10 @@ mod tests {
     use super::*;
 
     fn prefix(set: u64, tag: u64) -> KeyPrefix {
-        let mut half = [0; 16];
-        half[..8].copy_from_slice(&set.to_be_bytes());
-        half[8..].copy_from_slice(&tag.to_be_bytes());
-        (1, half)
+        let mut prefix = [0; 16];
+        prefix[..8].copy_from_slice(&set.to_be_bytes());
+        prefix[8..].copy_from_slice(&tag.to_be_bytes());
+        (1, prefix)
     }
 
     #[test]
@@ -92,8 +92,8 @@ mod tests {
     #[test]
     fn the_same_key_in_another_namespace_has_another_tag() {
         let mut cache = RowCache::with_room();
-        let (_, half) = prefix(1, 2);
-        cache.keep(&(1, half), 3);
-        assert_eq!((cache.find(&(1, half)), cache.find(&(2, half))), (Some(3), None));
+        let (_, prefix) = prefix(1, 2);
+        cache.keep(&(1, prefix), 3);
+        assert_eq!((cache.find(&(1, prefix)), cache.find(&(2, prefix))), (Some(3), None));
     }
 }

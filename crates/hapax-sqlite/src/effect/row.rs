@@ -32,9 +32,9 @@ pub(crate) const LOAD: &str = concat!("SELECT ", columns!(), " FROM effect WHERE
 
 macro_rules! number {
     () => {
-        "coalesce((SELECT effect FROM key_tail WHERE namespace = ?1 AND half = ?2),
-                  (SELECT effect FROM key_middle WHERE namespace = ?1 AND half = ?2),
-                  (SELECT effect FROM key_index WHERE namespace = ?1 AND half = ?2))"
+        "coalesce((SELECT effect FROM key_tail WHERE namespace = ?1 AND prefix = ?2),
+                  (SELECT effect FROM key_middle WHERE namespace = ?1 AND prefix = ?2),
+                  (SELECT effect FROM key_index WHERE namespace = ?1 AND prefix = ?2))"
     };
 }
 

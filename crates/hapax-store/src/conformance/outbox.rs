@@ -73,47 +73,49 @@ impl Bench<'_> {
         (buckets, fair)
     }
 
-    fn feed(&self, to: &str, mark: Cursor, limit: usize) -> (Vec<QueuedDelivery>, Cursor) {
-        let line = FetchRequest { sink: sink(to), namespace: Namespace::default(), mark, limit };
-        let mut fed = self.view(move |view| view.feed(&Buckets::all(), &[line]));
-        let fed = fed.remove(0);
-        (fed.parcels, fed.mark)
+    fn fetch(&self, to: &str, cursor: Cursor, limit: usize) -> (Vec<QueuedDelivery>, Cursor) {
+        let request =
+            FetchRequest { sink: sink(to), namespace: Namespace::default(), cursor, limit };
+        let mut page = self.view(move |view| view.fetch(&Buckets::all(), &[request]));
+        let page = page.remove(0);
+        (page.deliveries, page.cursor)
     }
 
-    fn depart(&self, lease: LeaseId, id: u64, to: &str, parcels: &[QueuedDelivery]) {
-        let parcels = parcels.iter().map(|parcel| BatchedDelivery {
-            seq: parcel.record.seq,
-            track: parcel.track,
-            tried: parcel.tried + 1,
+    fn put_batch(&self, lease: LeaseId, id: u64, to: &str, deliveries: &[QueuedDelivery]) {
+        let deliveries = deliveries.iter().map(|queued| BatchedDelivery {
+            seq: queued.record.seq,
+            ordering_hash: queued.ordering_hash,
+            tried: queued.tried + 1,
         });
-        let flight = SendBatch { id, sink: sink(to), parcels: parcels.collect() };
-        let (landed, over, departing) = (Vec::new(), Vec::new(), vec![flight]);
-        self.run(command::Dispatch { lease, landed, over, departing }).expect("it departs");
+        let batch = SendBatch { id, sink: sink(to), deliveries: deliveries.collect() };
+        let (results, ended, starting) = (Vec::new(), Vec::new(), vec![batch]);
+        self.run(command::Dispatch { lease, results, ended, starting })
+            .expect("the batch is recorded");
     }
 
-    fn land(
+    fn put_results(
         &self,
         lease: LeaseId,
         to: &str,
-        parcel: &QueuedDelivery,
-        landing: Disposition,
+        queued: &QueuedDelivery,
+        disposition: Disposition,
     ) -> Result<(), StoreError> {
-        let landed = vec![DeliveryResult {
+        let results = vec![DeliveryResult {
             sink: sink(to),
             namespace: Namespace::default(),
-            transaction: parcel.transaction,
-            row: parcel.row,
-            seq: parcel.record.seq,
-            tried: parcel.tried + 1,
-            landing,
+            transaction: queued.transaction,
+            row: queued.row,
+            seq: queued.record.seq,
+            tried: queued.tried + 1,
+            disposition,
         }];
-        let (over, departing) = (vec![1], Vec::new());
-        self.run(command::Dispatch { lease, landed, over, departing })
+        let (ended, starting) = (vec![1], Vec::new());
+        self.run(command::Dispatch { lease, results, ended, starting })
     }
 
-    fn fail(&self, to: &str, parcel: &QueuedDelivery) {
+    fn fail(&self, to: &str, queued: &QueuedDelivery) {
         let failed = Disposition::Failed { error: "no such table".into(), park: true };
-        self.land(self.lease, to, parcel, failed).expect("it lands");
+        self.put_results(self.lease, to, queued, failed).expect("the result is recorded");
     }
 }
 
@@ -187,11 +189,11 @@ cases! {
             b.try_settle(key, events(&[event("e", "flow"), event("kept", "flow")])).expect("told");
         };
         tell(1);
-        let mut tide = b.view(|view| view.tide());
+        let mut cursor = b.view(|view| view.follow_cursor());
         let mut heard = |limit: usize| {
-            let from = tide.clone();
-            let (records, now) = b.view(move |view| view.recorded(from.clone(), limit));
-            tide = now;
+            let from = cursor.clone();
+            let (records, now) = b.view(move |view| view.records_after(from.clone(), limit));
+            cursor = now;
             records.iter().map(|record| (record.name.key, record.ordinal)).collect::<Vec<_>>()
         };
         assert_eq!(heard(10), []);
@@ -213,27 +215,27 @@ cases! {
         let kept: Vec<Event> = (0..20).map(|_| event("kept", "flow")).collect();
         let told = [&[event("e1", "flow")][..], &kept, &[event("e2", "flow")]].concat();
         b.emit(1, &told);
-        let (parcels, _) = b.feed("one", Cursor::default(), 10);
-        let fed: Vec<&str> = parcels.iter().map(|p| p.record.event.name.as_str()).collect();
-        assert_eq!(fed, ["e1", "e2"]);
+        let (deliveries, _) = b.fetch("one", Cursor::default(), 10);
+        let page: Vec<&str> = deliveries.iter().map(|p| p.record.event.name.as_str()).collect();
+        assert_eq!(page, ["e1", "e2"]);
     }
 
     /// Proves O-4: the row that a delivery was read from is a hint; its result is recorded wherever
     /// the row is now.
-    a_delivery_that_has_moved_since_it_was_read_lands: |b| {
+    the_result_of_a_delivery_whose_row_moved_is_recorded: |b| {
         b.route();
         let told: Vec<Event> = (0..3).map(|n| event("e", &format!("flow-{n}"))).collect();
         b.emit(1, &told);
         b.share(b.lease, Buckets::default());
-        let (parcels, _) = b.feed("one", Cursor::default(), 10);
-        let [moved, misled, other] = parcels.as_slice() else { panic!("not three: {parcels:?}") };
+        let (deliveries, _) = b.fetch("one", Cursor::default(), 10);
+        let [moved, misled, other] = deliveries.as_slice() else { panic!("not three: {deliveries:?}") };
         let again = Disposition::Again { in_ms: 0, error: "busy".into() };
-        b.land(b.lease, "one", moved, again).expect("it lands");
+        b.put_results(b.lease, "one", moved, again).expect("the result is recorded");
         let misled = QueuedDelivery { row: other.row, ..misled.clone() };
-        for parcel in [moved, &misled] {
-            b.land(b.lease, "one", parcel, Disposition::Delivered { duplicate: false }).expect("it lands");
+        for queued in [moved, &misled] {
+            b.put_results(b.lease, "one", queued, Disposition::Delivered { duplicate: false }).expect("the result is recorded");
         }
-        let (left, _) = b.feed("one", Cursor::default(), 10);
+        let (left, _) = b.fetch("one", Cursor::default(), 10);
         assert_eq!(left, std::slice::from_ref(other));
         let status: Vec<Status> = b.outbox().iter().map(|found| found.status).collect();
         assert_eq!(status, [Status::Dispatched, Status::Dispatched, Status::Pending]);
@@ -338,20 +340,20 @@ cases! {
         b.route();
         b.emit(1, &[event("both", "flow")]);
         b.share(b.lease, Buckets::default());
-        let (one, two) = (b.feed("one", Cursor::default(), 9).0, b.feed("two", Cursor::default(), 9).0);
+        let (one, two) = (b.fetch("one", Cursor::default(), 9).0, b.fetch("two", Cursor::default(), 9).0);
         assert_eq!((one.len(), two.len()), (1, 1));
-        b.land(b.lease, "one", &one[0], Disposition::Delivered { duplicate: false }).expect("lands");
+        b.put_results(b.lease, "one", &one[0], Disposition::Delivered { duplicate: false }).expect("the result is recorded");
         let again = Disposition::Again { in_ms: 500, error: "timeout".into() };
-        b.land(b.lease, "two", &two[0], again).expect("lands");
+        b.put_results(b.lease, "two", &two[0], again).expect("the result is recorded");
         let found = b.outbox().remove(0);
         let statuses: Vec<_> = found.deliveries.iter().map(|d| (d.status, d.tried)).collect();
         assert_eq!(found.status, Status::Pending);
         assert_eq!(statuses, [(Status::Dispatched, 1), (Status::Pending, 1)]);
         assert_eq!(found.deliveries[1].error.as_deref(), Some("timeout"));
-        let (later, _) = b.feed("two", Cursor::default(), 9);
+        let (later, _) = b.fetch("two", Cursor::default(), 9);
         assert_eq!((later[0].tried, later[0].due), (1, b.clock.now().wall.plus_ms(500)));
-        assert_eq!(b.feed("one", Cursor::default(), 9).0, []);
-        b.land(b.lease, "two", &later[0], Disposition::Delivered { duplicate: true }).expect("lands");
+        assert_eq!(b.fetch("one", Cursor::default(), 9).0, []);
+        b.put_results(b.lease, "two", &later[0], Disposition::Delivered { duplicate: true }).expect("the result is recorded");
         let found = b.outbox().remove(0);
         assert_eq!((found.status, found.deliveries[1].tried), (Status::Dispatched, 2));
     }
@@ -361,13 +363,13 @@ cases! {
         b.route();
         b.emit(1, &[event("e", "flow"), event("e", "flow")]);
         b.share(b.lease, Buckets::default());
-        let (parcels, _) = b.feed("one", Cursor::default(), 9);
-        b.fail("one", &parcels[0]);
-        let track = parcels[0].track;
+        let (deliveries, _) = b.fetch("one", Cursor::default(), 9);
+        b.fail("one", &deliveries[0]);
+        let ordering_hash = deliveries[0].ordering_hash;
         let parked = || b.view(|view| view.parked(&sink("one"), &Buckets::all()));
-        assert_eq!((parked(), b.outbox()[0].status), (vec![track], Status::Failed));
-        let (left, _) = b.feed("one", Cursor::default(), 9);
-        assert_eq!(left.iter().map(|p| p.record.seq).collect::<Vec<_>>(), [parcels[1].record.seq]);
+        assert_eq!((parked(), b.outbox()[0].status), (vec![ordering_hash], Status::Failed));
+        let (left, _) = b.fetch("one", Cursor::default(), 9);
+        assert_eq!(left.iter().map(|p| p.record.seq).collect::<Vec<_>>(), [deliveries[1].record.seq]);
         let stats = b.view(|view| view.outbox_stats()).remove(0);
         assert_eq!((stats.pending, stats.failed), (1, 1));
         let redrive = |sink| Redrive { sink, limit: 10, ..Redrive::default() };
@@ -377,10 +379,10 @@ cases! {
         assert_eq!((after.pending, after.failed), (2, 0));
         assert!(after.sink.changed > stats.sink.changed, "dispatchers look anew");
         assert_eq!(parked(), []);
-        let (all, _) = b.feed("one", Cursor::default(), 9);
-        assert_eq!((all.len(), all[0].tried, all[0].record.seq), (2, 0, parcels[0].record.seq));
-        let track = b.view(move |view| view.feed_track(&sink("one"), track, all[0].record.seq, 9));
-        assert_eq!(track.len(), 1);
+        let (all, _) = b.fetch("one", Cursor::default(), 9);
+        assert_eq!((all.len(), all[0].tried, all[0].record.seq), (2, 0, deliveries[0].record.seq));
+        let ordering_hash = b.view(move |view| view.fetch_key(&sink("one"), ordering_hash, all[0].record.seq, 9));
+        assert_eq!(ordering_hash.len(), 1);
     }
 
     /// Proves O-7.
@@ -389,8 +391,8 @@ cases! {
         b.emit(1, &[event("both", "flow")]);
         b.share(b.lease, Buckets::default());
         for to in ["one", "two"] {
-            let (parcels, _) = b.feed(to, Cursor::default(), 9);
-            b.fail(to, &parcels[0]);
+            let (deliveries, _) = b.fetch(to, Cursor::default(), 9);
+            b.fail(to, &deliveries[0]);
         }
         b.clock.advance(60_001);
         let redrive = Redrive { limit: 10, ..Redrive::default() };
@@ -427,17 +429,17 @@ cases! {
         b.route();
         b.emit(1, &[event("e", "flow")]);
         b.share(b.lease, Buckets::default());
-        let (parcels, _) = b.feed("one", Cursor::default(), 9);
-        b.depart(b.lease, 1, "one", &parcels);
+        let (deliveries, _) = b.fetch("one", Cursor::default(), 9);
+        b.put_batch(b.lease, 1, "one", &deliveries);
         b.open_lease(OTHER);
         assert_eq!(b.share(OTHER, Buckets::default()).0.len(), 0);
         b.pass(TERM_MS + 30_000, &[OTHER]);
         assert_eq!(b.share(OTHER, Buckets::default()).0, Buckets::all());
-        let late = b.land(b.lease, "one", &parcels[0], Disposition::Delivered { duplicate: false });
+        let late = b.put_results(b.lease, "one", &deliveries[0], Disposition::Delivered { duplicate: false });
         assert!(matches!(late, Err(StoreError::LeaseDead(_))), "{late:?}");
-        let (found, _) = b.feed("one", Cursor::default(), 9);
+        let (found, _) = b.fetch("one", Cursor::default(), 9);
         assert_eq!((found.len(), found[0].tried), (1, 1));
-        b.land(OTHER, "one", &found[0], Disposition::Delivered { duplicate: false }).expect("lands");
+        b.put_results(OTHER, "one", &found[0], Disposition::Delivered { duplicate: false }).expect("the result is recorded");
         assert_eq!(b.outbox()[0].deliveries[0].tried, 2);
     }
 
@@ -448,27 +450,27 @@ cases! {
             b.emit(key, &[event("e", "flow"), event("e", "rain")]);
         }
         b.share(b.lease, Buckets::default());
-        let seqs = |parcels: &[QueuedDelivery]| parcels.iter().map(|p| p.record.seq).collect::<Vec<_>>();
-        let (all, _) = b.feed("one", Cursor::default(), 99);
-        assert!(all.is_sorted_by_key(|parcel| parcel.record.seq));
-        let (first, mark) = b.feed("one", Cursor::default(), 4);
-        let (second, mark) = b.feed("one", mark, 4);
+        let seqs = |deliveries: &[QueuedDelivery]| deliveries.iter().map(|p| p.record.seq).collect::<Vec<_>>();
+        let (all, _) = b.fetch("one", Cursor::default(), 99);
+        assert!(all.is_sorted_by_key(|queued| queued.record.seq));
+        let (first, cursor) = b.fetch("one", Cursor::default(), 4);
+        let (second, cursor) = b.fetch("one", cursor, 4);
         assert_eq!([seqs(&first), seqs(&second)].concat(), seqs(&all));
         b.emit(4, &[event("e", "flow")]);
-        let (new, _) = b.feed("one", mark, 99);
+        let (new, _) = b.fetch("one", cursor, 99);
         let newest = b.outbox().pop().expect("a record").record.seq;
-        assert_eq!(new.last().map(|parcel| parcel.record.seq), Some(newest));
-        let mine = all[0].track;
+        assert_eq!(new.last().map(|queued| queued.record.seq), Some(newest));
+        let mine = all[0].ordering_hash;
         let mut one = Buckets::default();
         one.insert(mine.bucket());
-        let line = |namespace: Namespace| {
-            FetchRequest { sink: sink("one"), namespace, mark: Cursor::default(), limit: 99 }
+        let request = |namespace: Namespace| {
+            FetchRequest { sink: sink("one"), namespace, cursor: Cursor::default(), limit: 99 }
         };
         let other = Namespace::new("other").expect("a name");
-        let lines = [line(Namespace::default()), line(other)];
-        let fed = b.view(move |view| view.feed(&one, &lines));
-        let tracks: Vec<OrderingKeyHash> = fed[0].parcels.iter().map(|parcel| parcel.track).collect();
-        assert_eq!((tracks, fed[1].parcels.len()), (vec![mine; 4], 0));
+        let requests = [request(Namespace::default()), request(other)];
+        let page = b.view(move |view| view.fetch(&one, &requests));
+        let ordering_hashes: Vec<OrderingKeyHash> = page[0].deliveries.iter().map(|queued| queued.ordering_hash).collect();
+        assert_eq!((ordering_hashes, page[1].deliveries.len()), (vec![mine; 4], 0));
     }
 
     /// Proves O-1, K-15.
@@ -499,8 +501,8 @@ cases! {
             assert_eq!(found[nth].record, record);
             let by_id = b.view(move |view| view.records(&[id])).remove(0);
             assert_eq!(by_id.as_ref(), Some(&found[nth]));
-            let (parcels, _) = b.feed("one", Cursor::default(), 9);
-            assert_eq!((&parcels[nth].record, parcels[nth].track), (&record, record.track()));
+            let (deliveries, _) = b.fetch("one", Cursor::default(), 9);
+            assert_eq!((&deliveries[nth].record, deliveries[nth].ordering_hash), (&record, record.ordering_hash()));
         }
         let unknown = OutboxId::from_bytes([1; 16]);
         assert_eq!(b.view(move |view| view.records(&[unknown])), [None]);

@@ -2,7 +2,7 @@
 
 use hapax_core::outbox::Payload;
 use hapax_core::result_index::{
-    CacheAccess, CacheStats, Evict, IndexEntry, IndexedResult, Ontology, ResultFilter, What,
+    AccessKind, CacheAccess, CacheStats, Evict, IndexEntry, IndexedResult, Ontology, ResultFilter,
 };
 use hapax_core::time::Timestamp;
 
@@ -155,10 +155,10 @@ cases! {
             b.index(n, index_entry(IRI, "v1"));
         }
         b.clock.advance(10);
-        let access = |n: u8, what| CacheAccess {
-            name: name(n), ontology: IRI.into(), what, times: 3, about: "{}".into(),
+        let access = |n: u8, kind| CacheAccess {
+            name: name(n), ontology: IRI.into(), kind, times: 3, about: "{}".into(),
         };
-        let accesses = vec![access(1, What::Hit), access(2, What::Miss), access(4, What::Used)];
+        let accesses = vec![access(1, AccessKind::Hit), access(2, AccessKind::Miss), access(4, AccessKind::Used)];
         let recorded = b.run(command::RecordAccesses(accesses));
         assert!(matches!(recorded, Ok(())), "{recorded:?}");
         let noticed = b.notice();

@@ -18,33 +18,39 @@ use crate::error::StoreError;
 use crate::route::Sink;
 
 impl DeliveryView for MemoryTxn<'_> {
-    fn feed(&mut self, buckets: &Buckets, lines: &[FetchRequest]) -> Result<Vec<Page>, StoreError> {
+    fn fetch(
+        &mut self,
+        buckets: &Buckets,
+        requests: &[FetchRequest],
+    ) -> Result<Vec<Page>, StoreError> {
         let outbox = &self.tables.outbox;
-        let fed = lines.iter().map(|line| {
-            let mine = |parcel: &QueuedDelivery| {
-                parcel.record.name.namespace == line.namespace
-                    && buckets.contains(parcel.track.bucket())
+        let page = requests.iter().map(|request| {
+            let mine = |queued: &QueuedDelivery| {
+                queued.record.name.namespace == request.namespace
+                    && buckets.contains(queued.ordering_hash.bucket())
             };
-            let pending = outbox.pending(&line.sink, line.mark.seq);
-            let parcels = pending.filter_map(|(seq, open)| outbox.parcel(seq, open)).filter(mine);
-            let parcels: Vec<_> = parcels.take(line.limit).collect();
-            let more = parcels.len() == line.limit;
-            let last = parcels.last().map_or(line.mark.seq, |parcel| parcel.record.seq);
-            Page { parcels, mark: Cursor { seq: last, ..line.mark }, more }
+            let pending = outbox.pending(&request.sink, request.cursor.seq);
+            let deliveries =
+                pending.filter_map(|(seq, open)| outbox.queued(seq, open)).filter(mine);
+            let deliveries: Vec<_> = deliveries.take(request.limit).collect();
+            let more = deliveries.len() == request.limit;
+            let last = deliveries.last().map_or(request.cursor.seq, |queued| queued.record.seq);
+            Page { deliveries, cursor: Cursor { seq: last, ..request.cursor }, more }
         });
-        Ok(fed.collect())
+        Ok(page.collect())
     }
 
-    fn feed_track(
+    fn fetch_key(
         &mut self,
         sink: &SinkName,
-        track: OrderingKeyHash,
+        ordering_hash: OrderingKeyHash,
         after: u64,
         limit: usize,
     ) -> Result<Vec<QueuedDelivery>, StoreError> {
         let outbox = &self.tables.outbox;
-        let pending = outbox.pending(sink, after).filter(|(_, open)| open.track == track);
-        Ok(pending.filter_map(|(seq, open)| outbox.parcel(seq, open)).take(limit).collect())
+        let pending =
+            outbox.pending(sink, after).filter(|(_, open)| open.ordering_hash == ordering_hash);
+        Ok(pending.filter_map(|(seq, open)| outbox.queued(seq, open)).take(limit).collect())
     }
 
     fn parked(
@@ -54,8 +60,10 @@ impl DeliveryView for MemoryTxn<'_> {
     ) -> Result<Vec<OrderingKeyHash>, StoreError> {
         let of = |(name, _): &&(SinkName, u64)| *name == *sink;
         let open = self.tables.outbox.open.iter().filter(|(place, _)| of(place));
-        let parked = open.filter(|(_, open)| open.delivery.parks).map(|(_, open)| open.track);
-        let parked: BTreeSet<_> = parked.filter(|track| buckets.contains(track.bucket())).collect();
+        let parked =
+            open.filter(|(_, open)| open.delivery.parks).map(|(_, open)| open.ordering_hash);
+        let parked: BTreeSet<_> =
+            parked.filter(|ordering_hash| buckets.contains(ordering_hash.bucket())).collect();
         Ok(parked.into_iter().collect())
     }
 
@@ -90,39 +98,39 @@ impl DeliveryTxn for MemoryTxn<'_> {
     fn drop_dispatcher(&mut self, lease: LeaseId) -> Result<(), StoreError> {
         let range = (lease, 0)..=(lease, u64::MAX);
         let lost: Vec<_> =
-            self.tables.outbox.flights.range(range).map(|(k, v)| (*k, v.clone())).collect();
-        for (place, flight) in lost {
-            for BatchedDelivery { seq, tried, .. } in flight.parcels {
-                let at = (flight.sink.clone(), seq);
+            self.tables.outbox.batches.range(range).map(|(k, v)| (*k, v.clone())).collect();
+        for (place, batch) in lost {
+            for BatchedDelivery { seq, tried, .. } in flight.deliveries {
+                let at = (batch.sink.clone(), seq);
                 if let Some(mut open) = self.tables.outbox.open.get(&at).cloned() {
                     open.delivery.tried = open.delivery.tried.max(tried);
                     self.put_open(at, Some(open));
                 }
             }
-            self.set(|tables| &mut tables.outbox.flights, place, None);
+            self.set(|tables| &mut tables.outbox.batches, place, None);
         }
         self.set(|tables| &mut tables.outbox.dispatchers, lease, None);
         Ok(())
     }
 
-    fn depart(&mut self, lease: LeaseId, flight: &SendBatch) -> Result<(), StoreError> {
-        self.set(|tables| &mut tables.outbox.flights, (lease, flight.id), Some(flight.clone()));
+    fn put_batch(&mut self, lease: LeaseId, batch: &SendBatch) -> Result<(), StoreError> {
+        self.set(|tables| &mut tables.outbox.batches, (lease, batch.id), Some(batch.clone()));
         Ok(())
     }
 
-    fn land(
+    fn put_results(
         &mut self,
         lease: LeaseId,
-        landed: &[DeliveryResult],
-        over: &[u64],
+        results: &[DeliveryResult],
+        ended: &[u64],
         now: Now,
     ) -> Result<(), StoreError> {
-        for DeliveryResult { sink, seq, tried, landing, .. } in landed {
+        for DeliveryResult { sink, seq, tried, disposition, .. } in results {
             let place = (sink.clone(), *seq);
             let Some(mut open) = self.tables.outbox.open.get(&place).cloned() else { continue };
             let delivery = &mut open.delivery;
             (delivery.tried, delivery.updated) = (*tried, now.wall);
-            match landing {
+            match disposition {
                 Disposition::Delivered { .. } => {
                     (delivery.status, delivery.due) = (Status::Dispatched, None);
                     let delivery = delivery.clone();
@@ -142,8 +150,8 @@ impl DeliveryTxn for MemoryTxn<'_> {
             }
             self.put_open(place, Some(open));
         }
-        for flight in over {
-            self.set(|tables| &mut tables.outbox.flights, (lease, *flight), None);
+        for batch in ended {
+            self.set(|tables| &mut tables.outbox.batches, (lease, *batch), None);
         }
         Ok(())
     }
@@ -200,15 +208,15 @@ impl MemoryTxn<'_> {
 }
 
 impl Outbox {
-    fn parcel(&self, seq: u64, open: &Open) -> Option<QueuedDelivery> {
+    fn queued(&self, seq: u64, open: &Open) -> Option<QueuedDelivery> {
         Some(QueuedDelivery {
             record: self.records.get(&seq)?.clone(),
-            track: open.track,
+            ordering_hash: open.ordering_hash,
             transaction: 0,
             row: 0,
             tried: open.delivery.tried,
             refused: open.delivery.error.is_some(),
-            passage: GuardCheck::Free,
+            guards: GuardCheck::Passed,
             due: open.delivery.due.unwrap_or_default(),
         })
     }

@@ -40,20 +40,20 @@ impl OutboxView for MemoryTxn<'_> {
         Ok(found.take(filter.limit).collect())
     }
 
-    fn tide(&mut self) -> Result<FollowCursor, StoreError> {
+    fn follow_cursor(&mut self) -> Result<FollowCursor, StoreError> {
         let last = self.tables.outbox.records.last_key_value();
         Ok(FollowCursor { floor: last.map_or(0, |(seq, _)| *seq), ..FollowCursor::default() })
     }
 
-    fn recorded(
+    fn records_after(
         &mut self,
-        tide: FollowCursor,
+        cursor: FollowCursor,
         limit: usize,
     ) -> Result<(Vec<Record>, FollowCursor), StoreError> {
-        let records = self.tables.outbox.records.range(tide.floor + 1..).take(limit);
+        let records = self.tables.outbox.records.range(cursor.floor + 1..).take(limit);
         let records: Vec<Record> = records.map(|(_, record)| record.clone()).collect();
-        let floor = records.last().map_or(tide.floor, |record| record.seq);
-        Ok((records, FollowCursor { floor, ..tide }))
+        let floor = records.last().map_or(cursor.floor, |record| record.seq);
+        Ok((records, FollowCursor { floor, ..cursor }))
     }
 
     fn artifact(
@@ -87,7 +87,7 @@ impl OutboxTxn for MemoryTxn<'_> {
                 updated: record.created,
                 parks: false,
             };
-            let open = Open { track: record.track(), delivery };
+            let open = Open { ordering_hash: record.ordering_hash(), delivery };
             self.put_open(((*sink).clone(), record.seq), Some(open));
         }
         self.set(|tables| &mut tables.outbox.records, record.seq, Some(record));
@@ -106,12 +106,12 @@ pub(super) struct Outbox {
     pub(super) open: BTreeMap<(SinkName, u64), Open>,
     pub(super) delivered: BTreeMap<(u64, SinkName), DeliveryStatus>,
     pub(super) dispatchers: BTreeMap<LeaseId, Buckets>,
-    pub(super) flights: BTreeMap<(LeaseId, u64), SendBatch>,
+    pub(super) batches: BTreeMap<(LeaseId, u64), SendBatch>,
 }
 
 #[derive(Clone)]
 pub(super) struct Open {
-    pub(super) track: OrderingKeyHash,
+    pub(super) ordering_hash: OrderingKeyHash,
     pub(super) delivery: DeliveryStatus,
 }
 

@@ -62,9 +62,9 @@ impl ResultIndexTxn for MemoryTxn<'_> {
 
     /// This store lists no accesses, so it keeps only the time of the last use.
     fn record_accesses(&mut self, accesses: &[CacheAccess], now: Now) -> Result<(), StoreError> {
-        for CacheAccess { name, what, .. } in accesses {
+        for CacheAccess { name, kind, .. } in accesses {
             if let (true, Some(result)) =
-                (what.is_use(), self.tables.result_index.results.get(name))
+                (kind.is_use(), self.tables.result_index.results.get(name))
             {
                 let result = IndexedResult { used: now.wall, ..result.clone() };
                 self.set(|tables| &mut tables.result_index.results, name.clone(), Some(result));

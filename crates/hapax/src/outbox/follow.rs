@@ -89,9 +89,9 @@ impl Hapax {
         let records = match &*wire {
             Some(sender) => sender.subscribe(),
             None => {
-                let tide = read(&*self.inner.store, |view| view.tide()).await?;
+                let cursor = read(&*self.inner.store, |view| view.follow_cursor()).await?;
                 let (sender, receiver) = broadcast::channel(BEHIND);
-                tokio::spawn(look(Arc::downgrade(&self.inner), sender.clone(), tide));
+                tokio::spawn(look(Arc::downgrade(&self.inner), sender.clone(), cursor));
                 *wire = Some(sender);
                 receiver
             }
@@ -102,7 +102,11 @@ impl Hapax {
 }
 
 /// Reads new records for as long as there is a follower.
-async fn look(inner: Weak<Inner>, sender: broadcast::Sender<Arc<Record>>, mut tide: FollowCursor) {
+async fn look(
+    inner: Weak<Inner>,
+    sender: broadcast::Sender<Arc<Record>>,
+    mut cursor: FollowCursor,
+) {
     loop {
         tokio::time::sleep(LOOK).await;
         let Some(inner) = inner.upgrade().filter(|inner| !inner.is_closed()) else { return };
@@ -114,11 +118,11 @@ async fn look(inner: Weak<Inner>, sender: broadcast::Sender<Arc<Record>>, mut ti
             }
         }
         loop {
-            let from = tide.clone();
-            match read(&*inner.store, move |view| view.recorded(from, BATCH)).await {
+            let from = cursor.clone();
+            match read(&*inner.store, move |view| view.records_after(from, BATCH)).await {
                 Ok((records, now)) => {
                     let all = records.len() < BATCH;
-                    tide = now;
+                    cursor = now;
                     for record in records {
                         let _ = sender.send(Arc::new(record));
                     }

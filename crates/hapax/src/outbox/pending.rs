@@ -40,17 +40,17 @@ pub(super) enum Past {
 
 impl PendingDelivery {
     /// Makes one from a delivery that was read, at this moment and this time of the store.
-    pub(super) fn of(parcel: QueuedDelivery, (now, wall): (Instant, Timestamp)) -> Self {
-        let wait = parcel.due.0.saturating_sub(wall.0).max(0) as u64;
+    pub(super) fn of(queued: QueuedDelivery, (now, wall): (Instant, Timestamp)) -> Self {
+        let wait = queued.due.0.saturating_sub(wall.0).max(0) as u64;
         Self {
-            record: Arc::new(parcel.record),
-            transaction: parcel.transaction,
-            row: parcel.row,
-            tried: parcel.tried,
-            refused: parcel.refused,
-            barred: match parcel.passage {
+            record: Arc::new(queued.record),
+            transaction: queued.transaction,
+            row: queued.row,
+            tried: queued.tried,
+            refused: queued.refused,
+            barred: match queued.guards {
                 GuardCheck::Barred(against) => Some(against),
-                GuardCheck::Free | GuardCheck::Unasked => None,
+                GuardCheck::Passed | GuardCheck::Unchecked => None,
             },
             due: now + Duration::from_millis(wait),
         }

@@ -15,7 +15,7 @@ pub struct Delivery {
     /// The record to deliver. Its id is the same on every try.
     pub record: Arc<Record>,
     /// Its ordering key: deliveries of one key keep their order.
-    pub track: OrderingKeyHash,
+    pub ordering_hash: OrderingKeyHash,
     /// Which try this is, from 1.
     pub attempt: u32,
 }
@@ -55,13 +55,13 @@ impl Default for SinkSettings {
 /// Where a sink reports the results of deliveries. Cheap to clone.
 #[derive(Clone)]
 pub struct Acks {
-    flight: u64,
+    batch: u64,
     told: mpsc::UnboundedSender<(u64, usize, Sent)>,
 }
 
 impl Acks {
-    pub(crate) fn new(flight: u64, told: mpsc::UnboundedSender<(u64, usize, Sent)>) -> Self {
-        Self { flight, told }
+    pub(crate) fn new(batch: u64, told: mpsc::UnboundedSender<(u64, usize, Sent)>) -> Self {
+        Self { batch, told }
     }
 
     /// The sink has the delivery at this place, and will not lose it.
@@ -75,12 +75,12 @@ impl Acks {
     }
 
     /// The delivery failed, or its result is unknown. The reason must not quote the record.
-    pub fn refused(&self, nth: usize, reason: impl Into<String>, heals: Retryability) {
-        self.tell(nth, Sent::Refused(Refusal { reason: reason.into(), heals }));
+    pub fn refused(&self, nth: usize, reason: impl Into<String>, retryability: Retryability) {
+        self.tell(nth, Sent::Refused(Refusal { reason: reason.into(), retryability }));
     }
 
     fn tell(&self, nth: usize, sent: Sent) {
-        let _ = self.told.send((self.flight, nth, sent));
+        let _ = self.told.send((self.batch, nth, sent));
     }
 }
 

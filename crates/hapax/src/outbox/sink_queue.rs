@@ -1,6 +1,6 @@
 //! The queue of one sink, in memory: which delivery is next, and which must wait.
 //!
-//! A track is one ordering key. Its deliveries leave one after the other, or several in one batch
+//! A ordering_hash is one ordering key. Its deliveries leave one after the other, or several in one batch
 //! and in order. Tracks do not wait for each other, and namespaces take turns.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
@@ -23,7 +23,7 @@ use super::pending::{Past, PendingDelivery};
 use super::sink::{Delivery, SinkSettings};
 use crate::budget::Budget;
 
-/// How many deliveries of one namespace are kept here, and of one track.
+/// How many deliveries of one namespace are kept here, and of one ordering_hash.
 const LINE: usize = 8_192;
 const TRACK: usize = 1_024;
 
@@ -31,8 +31,8 @@ pub(super) struct SinkQueue {
     pub(super) sink: SinkName,
     settings: SinkSettings,
     lines: BTreeMap<Namespace, Feed>,
-    tracks: HashMap<OrderingKeyHash, Queue>,
-    /// The tracks of each namespace that may leave; `turns` says which namespace is next.
+    ordering_hashes: HashMap<OrderingKeyHash, Queue>,
+    /// The ordering_hashes of each namespace that may leave; `turns` says which namespace is next.
     ready: HashMap<Namespace, VecDeque<OrderingKeyHash>>,
     turns: VecDeque<Namespace>,
     waiting: BTreeSet<(Instant, OrderingKeyHash)>,
@@ -55,7 +55,7 @@ pub(super) struct SinkQueue {
 
 #[derive(Default)]
 struct Feed {
-    mark: Cursor,
+    cursor: Cursor,
     letters: usize,
 }
 
@@ -83,7 +83,7 @@ impl SinkQueue {
             sink,
             settings,
             lines: BTreeMap::new(),
-            tracks: HashMap::new(),
+            ordering_hashes: HashMap::new(),
             ready: HashMap::new(),
             turns: VecDeque::new(),
             waiting: BTreeSet::new(),
@@ -114,15 +114,15 @@ impl SinkQueue {
     /// Reads everything anew, because an operator changed something or this process gained buckets.
     pub(super) fn look_anew(&mut self, parked: Vec<OrderingKeyHash>, look: u64) {
         self.parked.retain(|_, known_by| known_by.is_none_or(|last| last >= look));
-        for track in parked {
-            self.parked.entry(track).or_insert(Some(0));
+        for ordering_hash in parked {
+            self.parked.entry(ordering_hash).or_insert(Some(0));
         }
         self.read_anew();
     }
 
     /// Reads everything anew, because a pending read is lost, and with it the refills that it was to bring.
     pub(super) fn read_anew(&mut self) {
-        self.lines.values_mut().for_each(|line| line.mark = Cursor::default());
+        self.lines.values_mut().for_each(|line| line.cursor = Cursor::default());
     }
 
     /// The lines to read next: those with room for more.
@@ -131,7 +131,7 @@ impl SinkQueue {
         let line = |(namespace, line): (&Namespace, &Feed)| FetchRequest {
             sink: self.sink.clone(),
             namespace: namespace.clone(),
-            mark: line.mark,
+            cursor: line.cursor,
             // Deliveries that are here already may be read again.
             limit: line.letters + (LINE - line.letters).min(2_000),
         };
@@ -147,29 +147,30 @@ impl SinkQueue {
         at: (Instant, Timestamp),
     ) -> bool {
         if let Some(line) = self.lines.get_mut(namespace) {
-            line.mark = fed.mark;
+            line.cursor = fed.cursor;
         }
         let mut new = false;
-        for parcel in fed.parcels {
-            new |= self.take_in(namespace, parcel, mine, at);
+        for queued in fed.deliveries {
+            new |= self.take_in(namespace, queued, mine, at);
         }
         new
     }
 
-    /// Takes in one delivery, unless it is here already, its bucket is not ours, or its track is parked.
+    /// Takes in one delivery, unless it is here already, its bucket is not ours, or its ordering_hash is parked.
     pub(super) fn take_in(
         &mut self,
         namespace: &Namespace,
-        parcel: QueuedDelivery,
+        queued: QueuedDelivery,
         mine: &Buckets,
         (now, wall): (Instant, Timestamp),
     ) -> bool {
-        let (track, seq) = (parcel.track, parcel.record.seq);
-        let foreign = !mine.contains(track.bucket()) || self.parked.contains_key(&track);
+        let (ordering_hash, seq) = (queued.ordering_hash, queued.record.seq);
+        let foreign =
+            !mine.contains(ordering_hash.bucket()) || self.parked.contains_key(&ordering_hash);
         if foreign || self.known.contains(&seq) {
             return false;
         }
-        let queue = self.tracks.entry(track).or_insert_with(|| Queue {
+        let queue = self.ordering_hashes.entry(ordering_hash).or_insert_with(|| Queue {
             namespace: namespace.clone(),
             letters: VecDeque::new(),
             aloft: 0,
@@ -180,7 +181,7 @@ impl SinkQueue {
             queue.left_out = true;
             return false;
         }
-        let letter = PendingDelivery::of(parcel, (now, wall));
+        let letter = PendingDelivery::of(queued, (now, wall));
         // Records of overlapping transactions may come in any order; here they are sorted.
         let behind = queue.letters.iter().skip(queue.aloft);
         let at = queue.aloft + behind.take_while(|other| other.record.seq < seq).count();
@@ -189,54 +190,55 @@ impl SinkQueue {
         if let Some(line) = self.lines.get_mut(namespace) {
             line.letters += 1;
         }
-        self.list(track, now);
+        self.list(ordering_hash, now);
         true
     }
 
     /// Tracks that have room again for deliveries that were left out, and the place these lie after.
     pub(super) fn take_refills(&mut self) -> Vec<(OrderingKeyHash, u64)> {
         let thin = |queue: &Queue| queue.left_out && queue.letters.len() <= TRACK / 2;
-        let tracks = self.tracks.iter_mut().filter(|(_, queue)| thin(queue));
-        let refill = tracks.map(|(track, queue)| {
+        let ordering_hashes = self.ordering_hashes.iter_mut().filter(|(_, queue)| thin(queue));
+        let refill = ordering_hashes.map(|(ordering_hash, queue)| {
             queue.left_out = false;
-            (*track, queue.letters.back().map_or(0, |letter| letter.record.seq))
+            (*ordering_hash, queue.letters.back().map_or(0, |letter| letter.record.seq))
         });
         refill.collect()
     }
 
-    /// Takes in deliveries that were left out of a track. There are more if these are as many as were asked for.
+    /// Takes in deliveries that were left out of a ordering_hash. There are more if these are as many as were asked for.
     pub(super) fn refilled(
         &mut self,
-        track: OrderingKeyHash,
-        parcels: Vec<QueuedDelivery>,
+        ordering_hash: OrderingKeyHash,
+        deliveries: Vec<QueuedDelivery>,
         asked: usize,
         mine: &Buckets,
         at: (Instant, Timestamp),
     ) {
-        let more = parcels.len() == asked;
-        for parcel in parcels {
-            let namespace = parcel.record.name.namespace.clone();
-            self.take_in(&namespace, parcel, mine, at);
+        let more = deliveries.len() == asked;
+        for queued in deliveries {
+            let namespace = queued.record.name.namespace.clone();
+            self.take_in(&namespace, queued, mine, at);
         }
-        if let Some(queue) = self.tracks.get_mut(&track) {
+        if let Some(queue) = self.ordering_hashes.get_mut(&ordering_hash) {
             queue.left_out |= more;
         }
-        self.list(track, at.0);
+        self.list(ordering_hash, at.0);
     }
 
-    /// The deliveries of the next batch, tracks in turns and each in order. Deliveries that are not
+    /// The deliveries of the next batch, ordering_hashes in turns and each in order. Deliveries that are not
     /// tried any more are added to `given_up`.
-    pub(super) fn depart(
+    pub(super) fn put_batch(
         &mut self,
         now: Instant,
         given_up: &mut Vec<DeliveryResult>,
     ) -> Vec<Delivery> {
-        while let Some((due, track)) = self.waiting.first().copied().filter(|(due, _)| *due <= now)
+        while let Some((due, ordering_hash)) =
+            self.waiting.first().copied().filter(|(due, _)| *due <= now)
         {
-            self.waiting.remove(&(due, track));
-            if let Some(queue) = self.tracks.get_mut(&track) {
+            self.waiting.remove(&(due, ordering_hash));
+            if let Some(queue) = self.ordering_hashes.get_mut(&ordering_hash) {
                 queue.listed = None;
-                self.list(track, now);
+                self.list(ordering_hash, now);
             }
         }
         if self.paused {
@@ -244,12 +246,12 @@ impl SinkQueue {
         }
         let room = self.settings.window.saturating_sub(self.aloft).min(self.settings.batch);
         let mut room = self.breaker.admits(now, room);
-        if let Some(track) = self.alone.pop_front() {
-            // It waits until nothing else is in flight, and keeps all other tracks from leaving until then.
+        if let Some(ordering_hash) = self.alone.pop_front() {
+            // It waits until nothing else is in flight, and keeps all other ordering_hashes from leaving until then.
             match self.aloft {
-                0 => self.list_first(track),
+                0 => self.list_first(ordering_hash),
                 _ => {
-                    self.alone.push_front(track);
+                    self.alone.push_front(ordering_hash);
                     room = 0;
                 }
             }
@@ -259,12 +261,13 @@ impl SinkQueue {
         while letters.len() < room
             && let Some(namespace) = self.turns.pop_front()
         {
-            let Some(track) = self.ready.get_mut(&namespace).and_then(VecDeque::pop_front) else {
+            let Some(ordering_hash) = self.ready.get_mut(&namespace).and_then(VecDeque::pop_front)
+            else {
                 self.ready.remove(&namespace);
                 continue;
             };
             self.turns.push_back(namespace);
-            let Some(queue) = self.tracks.get_mut(&track) else { continue };
+            let Some(queue) = self.ordering_hashes.get_mut(&ordering_hash) else { continue };
             queue.listed = None;
             let attempts = self.settings.policy.attempts;
             let Some(past) = queue.letters.front().map(|letter| letter.past(attempts)) else {
@@ -272,20 +275,20 @@ impl SinkQueue {
             };
             match past {
                 Past::Refused if !self.breaker.is_open() && !self.budget.retry(now) => {
-                    put_off.push((track, Duration::from_millis(200)));
+                    put_off.push((ordering_hash, Duration::from_millis(200)));
                     continue;
                 }
                 Past::Suspect if self.aloft > 0 || !letters.is_empty() => {
                     queue.listed = Some(Listed::Alone);
-                    self.alone.push_back(track);
+                    self.alone.push_back(ordering_hash);
                     continue;
                 }
                 Past::Barred => {
-                    given_up.extend(self.give_up(track, now));
+                    given_up.extend(self.give_up(ordering_hash, now));
                     continue;
                 }
-                Past::Deadly if self.settings.policy.poison != OnExhausted::Block => {
-                    given_up.extend(self.give_up(track, now));
+                Past::Deadly if self.settings.policy.on_exhausted != OnExhausted::Block => {
+                    given_up.extend(self.give_up(ordering_hash, now));
                     continue;
                 }
                 _ => {}
@@ -300,7 +303,7 @@ impl SinkQueue {
             let before = letters.len();
             letters.extend(leaving.map(|letter| Delivery {
                 record: letter.record.clone(),
-                track,
+                ordering_hash,
                 attempt: letter.tried + 1,
             }));
             queue.aloft = letters.len() - before;
@@ -311,8 +314,8 @@ impl SinkQueue {
                 break;
             }
         }
-        for (track, pause) in put_off {
-            self.wait(track, now + pause);
+        for (ordering_hash, pause) in put_off {
+            self.wait(ordering_hash, now + pause);
         }
         if !letters.is_empty() {
             self.breaker.sends();
@@ -330,11 +333,11 @@ impl SinkQueue {
         dice: u64,
     ) -> Option<DeliveryResult> {
         let aloft = |one: &&PendingDelivery| one.record.seq == letter.record.seq;
-        let queue = self.tracks.get(&letter.track)?;
+        let queue = self.ordering_hashes.get(&letter.ordering_hash)?;
         queue.letters.iter().take(queue.aloft).find(aloft)?;
         match sent {
             Sent::Delivered { .. } => self.breaker.answered(),
-            Sent::Refused(refusal) if refusal.heals == Retryability::SinkDown => {
+            Sent::Refused(refusal) if refusal.retryability == Retryability::SinkDown => {
                 let knew = self.breaker.is_open();
                 self.breaker.down(now, dice);
                 if self.breaker.is_open() && !knew {
@@ -357,15 +360,15 @@ impl SinkQueue {
         dice: u64,
     ) -> Option<DeliveryResult> {
         let seq = letter.record.seq;
-        let queue = self.tracks.get_mut(&letter.track)?;
+        let queue = self.ordering_hashes.get_mut(&letter.ordering_hash)?;
         let at = queue.letters.iter().take(queue.aloft).position(|one| one.record.seq == seq)?;
         let PendingDelivery { transaction, row, .. } = queue.letters[at];
         let policy = &self.settings.policy;
         let next = judge(policy, letter.attempt, sent, self.breaker.is_open(), dice);
-        let landing = match (sent, next) {
+        let disposition = match (sent, next) {
             (Sent::Delivered { duplicate }, _) => Disposition::Delivered { duplicate: *duplicate },
             (Sent::Held, _) => {
-                self.ground(letter.track, now);
+                self.ground(letter.ordering_hash, now);
                 return None;
             }
             (Sent::Refused(refusal), Next::Fail { park }) => {
@@ -376,52 +379,52 @@ impl SinkQueue {
             }
             (Sent::Refused(_), Next::Done) => return None,
         };
-        match &landing {
+        match &disposition {
             Disposition::Delivered { .. } => {
                 queue.letters.remove(at);
                 queue.aloft -= 1;
-                self.gone(letter.track, 1, 1);
+                self.gone(letter.ordering_hash, 1, 1);
             }
             Disposition::Again { in_ms, .. } => {
                 let one = &mut queue.letters[at];
                 (one.tried, one.refused, one.row) = (letter.attempt, true, 0);
                 one.due = now + Duration::from_millis(*in_ms);
-                self.ground(letter.track, now);
+                self.ground(letter.ordering_hash, now);
             }
             Disposition::Failed { park: false, .. } => {
                 queue.letters.remove(at);
                 queue.aloft -= 1;
-                self.gone(letter.track, 1, 1);
-                self.ground(letter.track, now);
+                self.gone(letter.ordering_hash, 1, 1);
+                self.ground(letter.ordering_hash, now);
             }
             Disposition::Failed { park: true, .. } => {
                 let (letters, aloft) = (queue.letters.len(), queue.aloft);
                 for other in queue.letters.iter().filter(|other| other.record.seq != seq) {
                     self.known.remove(&other.record.seq);
                 }
-                self.parked.insert(letter.track, None);
-                self.parking.insert(seq, letter.track);
-                self.gone(letter.track, letters, aloft);
-                self.tracks.remove(&letter.track);
+                self.parked.insert(letter.ordering_hash, None);
+                self.parking.insert(seq, letter.ordering_hash);
+                self.gone(letter.ordering_hash, letters, aloft);
+                self.ordering_hashes.remove(&letter.ordering_hash);
             }
         }
-        self.list(letter.track, now);
+        self.list(letter.ordering_hash, now);
         let (sink, tried) = (self.sink.clone(), letter.attempt);
         let namespace = letter.record.name.namespace.clone();
-        Some(DeliveryResult { sink, namespace, transaction, row, seq, tried, landing })
+        Some(DeliveryResult { sink, namespace, transaction, row, seq, tried, disposition })
     }
 
-    /// The remaining deliveries of a track's batch are not in flight any more.
-    fn ground(&mut self, track: OrderingKeyHash, now: Instant) {
-        if let Some(queue) = self.tracks.get_mut(&track) {
+    /// The remaining deliveries of a ordering_hash's batch are not in flight any more.
+    fn ground(&mut self, ordering_hash: OrderingKeyHash, now: Instant) {
+        if let Some(queue) = self.ordering_hashes.get_mut(&ordering_hash) {
             self.aloft -= std::mem::take(&mut queue.aloft);
-            self.list(track, now);
+            self.list(ordering_hash, now);
         }
     }
 
-    fn gone(&mut self, track: OrderingKeyHash, letters: usize, aloft: usize) {
+    fn gone(&mut self, ordering_hash: OrderingKeyHash, letters: usize, aloft: usize) {
         self.aloft -= aloft;
-        if let Some(queue) = self.tracks.get(&track)
+        if let Some(queue) = self.ordering_hashes.get(&ordering_hash)
             && let Some(line) = self.lines.get_mut(&queue.namespace)
         {
             line.letters -= letters;
@@ -431,8 +434,8 @@ impl SinkQueue {
     /// The result of a delivery is durable. The newest feed and the newest look may have begun before that.
     pub(super) fn settled(&mut self, seq: u64, feed: u64, look: u64) {
         self.leaving.push_back((feed, seq));
-        if let Some(track) = self.parking.remove(&seq) {
-            self.parked.insert(track, Some(look));
+        if let Some(ordering_hash) = self.parking.remove(&seq) {
+            self.parked.insert(ordering_hash, Some(look));
         }
     }
 
@@ -445,12 +448,13 @@ impl SinkQueue {
         }
     }
 
-    /// Gives up the first delivery of a track: its dispatchers died of it, or a guard bars it.
-    fn give_up(&mut self, track: OrderingKeyHash, now: Instant) -> Option<DeliveryResult> {
-        let queue = self.tracks.get_mut(&track)?;
+    /// Gives up the first delivery of a ordering_hash: its dispatchers died of it, or a guard bars it.
+    fn give_up(&mut self, ordering_hash: OrderingKeyHash, now: Instant) -> Option<DeliveryResult> {
+        let queue = self.ordering_hashes.get_mut(&ordering_hash)?;
         let letter = queue.letters.front()?;
         let barred = letter.barred.clone();
-        let letter = Delivery { record: letter.record.clone(), track, attempt: letter.tried };
+        let letter =
+            Delivery { record: letter.record.clone(), ordering_hash, attempt: letter.tried };
         queue.aloft = 1;
         self.aloft += 1;
         let died = "whoever tried to deliver it ended before it could say what became of it";
@@ -461,41 +465,41 @@ impl SinkQueue {
             }
             None => died.to_owned(),
         };
-        let sent = Sent::Refused(Refusal { reason, heals: Retryability::Never });
+        let sent = Sent::Refused(Refusal { reason, retryability: Retryability::Never });
         self.became(&letter, &sent, now, 0)
     }
 
-    /// Puts a track before all others.
-    fn list_first(&mut self, track: OrderingKeyHash) {
-        let Some(queue) = self.tracks.get_mut(&track) else { return };
+    /// Puts a ordering_hash before all others.
+    fn list_first(&mut self, ordering_hash: OrderingKeyHash) {
+        let Some(queue) = self.ordering_hashes.get_mut(&ordering_hash) else { return };
         queue.listed = Some(Listed::Ready);
         let namespace = queue.namespace.clone();
-        self.ready.entry(namespace.clone()).or_default().push_front(track);
+        self.ready.entry(namespace.clone()).or_default().push_front(ordering_hash);
         self.turns.push_front(namespace);
     }
 
-    /// Lists a track where it belongs.
-    fn list(&mut self, track: OrderingKeyHash, now: Instant) {
-        let Some(queue) = self.tracks.get_mut(&track) else { return };
+    /// Lists a ordering_hash where it belongs.
+    fn list(&mut self, ordering_hash: OrderingKeyHash, now: Instant) {
+        let Some(queue) = self.ordering_hashes.get_mut(&ordering_hash) else { return };
         if queue.aloft > 0 || matches!(queue.listed, Some(Listed::Ready | Listed::Alone)) {
             return;
         }
         match queue.letters.front() {
             None if queue.left_out => {}
             None => {
-                self.tracks.remove(&track);
+                self.ordering_hashes.remove(&ordering_hash);
             }
             Some(letter) if letter.due > now => {
                 let due = letter.due;
-                self.wait(track, due);
+                self.wait(ordering_hash, due);
             }
             Some(_) => {
                 if let Some(Listed::Until(due)) = queue.listed.replace(Listed::Ready) {
-                    self.waiting.remove(&(due, track));
+                    self.waiting.remove(&(due, ordering_hash));
                 }
                 let namespace = queue.namespace.clone();
                 let ready = self.ready.entry(namespace.clone()).or_default();
-                ready.push_back(track);
+                ready.push_back(ordering_hash);
                 if !self.turns.contains(&namespace) {
                     self.turns.push_back(namespace);
                 }
@@ -503,39 +507,40 @@ impl SinkQueue {
         }
     }
 
-    fn wait(&mut self, track: OrderingKeyHash, until: Instant) {
-        let Some(queue) = self.tracks.get_mut(&track) else { return };
+    fn wait(&mut self, ordering_hash: OrderingKeyHash, until: Instant) {
+        let Some(queue) = self.ordering_hashes.get_mut(&ordering_hash) else { return };
         if let Some(Listed::Until(before)) = queue.listed.replace(Listed::Until(until)) {
-            self.waiting.remove(&(before, track));
+            self.waiting.remove(&(before, ordering_hash));
         }
-        self.waiting.insert((until, track));
+        self.waiting.insert((until, ordering_hash));
     }
 
     /// Drops everything outside these buckets that is not in flight. Returns whether nothing there is in flight.
     pub(super) fn shed(&mut self, keep: &Buckets) -> bool {
-        let outside = |track: &OrderingKeyHash| !keep.contains(track.bucket());
-        let tracks: Vec<OrderingKeyHash> = self.tracks.keys().copied().filter(outside).collect();
+        let outside = |ordering_hash: &OrderingKeyHash| !keep.contains(ordering_hash.bucket());
+        let ordering_hashes: Vec<OrderingKeyHash> =
+            self.ordering_hashes.keys().copied().filter(outside).collect();
         let mut clear = true;
-        for track in tracks {
-            let Some(queue) = self.tracks.get_mut(&track) else { continue };
+        for ordering_hash in ordering_hashes {
+            let Some(queue) = self.ordering_hashes.get_mut(&ordering_hash) else { continue };
             let aloft = queue.aloft;
             let dropped: Vec<_> = queue.letters.drain(aloft..).collect();
             for letter in &dropped {
                 self.known.remove(&letter.record.seq);
             }
             if let Some(Listed::Until(due)) = queue.listed.take() {
-                self.waiting.remove(&(due, track));
+                self.waiting.remove(&(due, ordering_hash));
             }
-            self.gone(track, dropped.len(), 0);
+            self.gone(ordering_hash, dropped.len(), 0);
             if aloft == 0 {
-                self.tracks.remove(&track);
+                self.ordering_hashes.remove(&ordering_hash);
             }
             clear &= aloft == 0;
         }
         for ready in self.ready.values_mut() {
-            ready.retain(|track| !outside(track));
+            ready.retain(|ordering_hash| !outside(ordering_hash));
         }
-        self.alone.retain(|track| !outside(track));
+        self.alone.retain(|ordering_hash| !outside(ordering_hash));
         clear
     }
 
@@ -548,7 +553,7 @@ impl SinkQueue {
 
     /// Whether nothing is in flight, and nothing waits that could be sent without an operator.
     pub(super) fn is_empty(&self) -> bool {
-        self.aloft == 0 && self.tracks.is_empty()
+        self.aloft == 0 && self.ordering_hashes.is_empty()
     }
 
     pub(super) fn aloft(&self) -> usize {
@@ -572,21 +577,21 @@ mod tests {
     use hapax_core::outbox::{Event, OutboxId, Payload, Record};
     use hapax_store::outbox::GuardCheck;
 
-    fn parcel(seq: u64) -> QueuedDelivery {
+    fn queued(seq: u64) -> QueuedDelivery {
         let name = Name { namespace: Namespace::default(), key: Key::from_bytes([1; 32]) };
         let event = Event::new("e", "flow", Payload::parse(b"1").unwrap());
         let id = OutboxId::from_bytes([0; 16]);
         let record = Record { id, seq, name, ordinal: 0, event, created: Timestamp(0) };
-        let track = record.track();
-        let (passage, due) = (GuardCheck::Free, Timestamp(0));
+        let ordering_hash = record.ordering_hash();
+        let (guards, due) = (GuardCheck::Passed, Timestamp(0));
         QueuedDelivery {
             record,
-            track,
+            ordering_hash,
             transaction: 0,
             row: 0,
             tried: 0,
             refused: false,
-            passage,
+            guards,
             due,
         }
     }
@@ -600,22 +605,22 @@ mod tests {
         let mut desk = SinkQueue::new(sink, SinkSettings { batch: 600, ..Default::default() }, now);
         desk.serve(&[Namespace::default()]);
         let feed = |desk: &mut SinkQueue, seqs: std::ops::Range<u64>| {
-            let mark = Cursor { seq: seqs.end - 1, ..Cursor::default() };
-            let fed = Page { parcels: seqs.map(parcel).collect(), mark, more: false };
+            let cursor = Cursor { seq: seqs.end - 1, ..Cursor::default() };
+            let fed = Page { deliveries: seqs.map(queued).collect(), cursor, more: false };
             desk.fed(&Namespace::default(), fed, &Buckets::all(), (now, Timestamp(0)))
         };
         feed(&mut desk, 1..2_001);
-        let letters = desk.depart(now, &mut Vec::new());
+        let letters = desk.put_batch(now, &mut Vec::new());
         for letter in &letters {
             desk.landed(letter, &Sent::Delivered { duplicate: false }, now, 0);
         }
         assert_eq!(desk.take_refills().len(), 1);
         desk.read_anew();
-        assert_eq!(desk.wants()[0].mark, Cursor::default(), "it begins at the beginning");
+        assert_eq!(desk.wants()[0].cursor, Cursor::default(), "it begins at the beginning");
         feed(&mut desk, 601..2_101);
         let mut sent = Vec::new();
         for _ in 0..2 {
-            for letter in desk.depart(now, &mut Vec::new()) {
+            for letter in desk.put_batch(now, &mut Vec::new()) {
                 desk.landed(&letter, &Sent::Delivered { duplicate: false }, now, 0);
                 sent.push(letter.record.seq);
             }

@@ -8,8 +8,8 @@ use hapax_store::outbox::Disposition;
 use super::sink::{Delivery, DynSink, SinkSettings};
 
 /// Logs one line for each try.
-pub(super) fn tell(sink: &SinkName, letter: &Delivery, landing: &Disposition) {
-    let (status, duplicate, error) = match landing {
+pub(super) fn tell(sink: &SinkName, letter: &Delivery, disposition: &Disposition) {
+    let (status, duplicate, error) = match disposition {
         Disposition::Delivered { duplicate } => ("success", *duplicate, ""),
         Disposition::Again { error, .. } => ("failure", false, error.as_str()),
         Disposition::Failed { error, .. } => ("failed", false, error.as_str()),
@@ -17,7 +17,7 @@ pub(super) fn tell(sink: &SinkName, letter: &Delivery, landing: &Disposition) {
     let record = &letter.record;
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
     let now = now.map_or(0, |since| since.as_millis() as i64);
-    if let Disposition::Failed { error, .. } = landing {
+    if let Disposition::Failed { error, .. } = disposition {
         tracing::warn!(name: "event_given_up", %sink, outbox_id = %record.id, error, "an event was given up");
     }
     tracing::debug!(

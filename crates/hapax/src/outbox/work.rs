@@ -55,7 +55,7 @@ async fn pending<T>(pending: &mut Pending<T>) -> T {
     }
 }
 
-/// The result of a feed: each line, each track that is refilled, and the store's time.
+/// The result of a feed: each line, each ordering_hash that is refilled, and the store's time.
 struct Read {
     fed: Vec<(usize, FetchRequest, Page)>,
     refilled: Vec<(usize, OrderingKeyHash, Vec<QueuedDelivery>)>,
@@ -79,7 +79,7 @@ struct InFlightBatch {
 /// A command in flight, with the batches that it starts and the deliveries that it settles.
 struct Sending {
     command: command::Dispatch,
-    flights: Vec<u64>,
+    batches: Vec<u64>,
     settled: Vec<(usize, u64)>,
     failures: u32,
 }
@@ -93,7 +93,7 @@ pub(super) struct Work {
     mine: Buckets,
     /// The buckets to keep, while the rest is given up.
     shedding: Option<Buckets>,
-    flights: HashMap<u64, InFlightBatch>,
+    batches: HashMap<u64, InFlightBatch>,
     next_flight: u64,
     /// Only with a bug planted.
     written_off: Vec<u64>,
@@ -144,7 +144,7 @@ impl Work {
             lease: None,
             mine: Buckets::default(),
             shedding: None,
-            flights: HashMap::new(),
+            batches: HashMap::new(),
             next_flight: 1,
             written_off: Vec::new(),
             landed: Vec::new(),
@@ -179,13 +179,13 @@ impl Work {
             }
             let wake = self.wake();
             tokio::select! {
-                Some((flight, nth, sent)) = self.tells.recv() => {
-                    self.lands(flight, nth, sent);
-                    while let Ok((flight, nth, sent)) = self.tells.try_recv() {
-                        self.lands(flight, nth, sent);
+                Some((batch, nth, sent)) = self.tells.recv() => {
+                    self.lands(batch, nth, sent);
+                    while let Ok((batch, nth, sent)) = self.tells.try_recv() {
+                        self.lands(batch, nth, sent);
                     }
                 }
-                Some(flight) = self.ends.recv() => self.ends(flight),
+                Some(batch) = self.ends.recv() => self.ends(batch),
                 (sending, answer) = pending(&mut self.dispatching) => self.written(sending, answer),
                 fed = pending(&mut self.reading) => self.was_read(fed),
                 shared = pending(&mut self.sharing) => self.was_shared(shared),
@@ -242,7 +242,7 @@ impl Work {
 
     fn is_over(&self) -> bool {
         let Some(since) = self.stopping else { return false };
-        let done = self.flights.is_empty()
+        let done = self.batches.is_empty()
             && self.landed.is_empty()
             && self.over.is_empty()
             && self.dispatching.is_none();
@@ -341,7 +341,7 @@ impl Work {
         }
         self.changed.fill(None);
         (self.lease, self.mine, self.shedding) = (None, Buckets::default(), None);
-        self.flights.clear();
+        self.batches.clear();
         self.landed.clear();
         self.over.clear();
         (self.dispatching, self.reading) = (None, None);
@@ -369,17 +369,17 @@ impl Work {
         self.reading = Some(Box::pin(async move {
             let asked = read(&*store, move |view| {
                 let (desks, lines): (Vec<_>, Vec<_>) = lines.into_iter().unzip();
-                let mut fed = view.feed(&mine, &lines)?;
+                let mut fed = view.fetch(&mine, &lines)?;
                 for fed in &mut fed {
-                    QueuedDelivery::judge(view, &mut fed.parcels)?;
+                    QueuedDelivery::judge(view, &mut fed.deliveries)?;
                 }
                 let fed = desks.into_iter().zip(lines).zip(fed);
                 let fed = fed.map(|((desk, line), fed)| (desk, line, fed)).collect();
                 let mut refilled = Vec::new();
-                for (nth, sink, track, after) in refills {
-                    let mut parcels = view.feed_track(&sink, track, after, REFILL)?;
-                    QueuedDelivery::judge(view, &mut parcels)?;
-                    refilled.push((nth, track, parcels));
+                for (nth, sink, ordering_hash, after) in refills {
+                    let mut deliveries = view.fetch_key(&sink, ordering_hash, after, REFILL)?;
+                    QueuedDelivery::judge(view, &mut deliveries)?;
+                    refilled.push((nth, ordering_hash, deliveries));
                 }
                 Ok(Read { fed, refilled, wall: view.now().wall })
             });
@@ -403,9 +403,9 @@ impl Work {
             desk.read(self.feeds);
         }
         let (mut new, at) = (false, (now, read.wall));
-        // First the refills: until all of a track is here, nothing behind it is taken in.
-        for (nth, track, parcels) in read.refilled {
-            self.desks[nth].refilled(track, parcels, REFILL, &mine, at);
+        // First the refills: until all of a ordering_hash is here, nothing behind it is taken in.
+        for (nth, ordering_hash, deliveries) in read.refilled {
+            self.desks[nth].refilled(ordering_hash, deliveries, REFILL, &mine, at);
         }
         for (nth, line, fed) in read.fed {
             new |= fed.more;
@@ -430,13 +430,14 @@ impl Work {
     /// Records the results of tries, and the next tries.
     fn begin_dispatch(&mut self, now: Instant) {
         let Some(lease) = self.lease else { return };
-        let (mut departing, mut flights) = (Vec::new(), Vec::new());
+        let (mut starting, mut batches) = (Vec::new(), Vec::new());
         if self.stopping.is_none() {
             for (nth, desk) in self.desks.iter_mut().enumerate() {
                 let mut given_up = Vec::new();
-                let letters = desk.depart(now, &mut given_up);
-                let failed =
-                    |landed: &&DeliveryResult| matches!(landed.landing, Disposition::Failed { .. });
+                let letters = desk.put_batch(now, &mut given_up);
+                let failed = |landed: &&DeliveryResult| {
+                    matches!(landed.disposition, Disposition::Failed { .. })
+                };
                 self.counts.1 += given_up.iter().filter(failed).count() as u64;
                 self.landed.extend(given_up.into_iter().map(|landed| (nth, landed)));
                 if letters.is_empty() {
@@ -444,34 +445,34 @@ impl Work {
                 }
                 let aboard = letters.iter().map(|letter| BatchedDelivery {
                     seq: letter.record.seq,
-                    track: letter.track,
+                    ordering_hash: letter.ordering_hash,
                     tried: letter.attempt,
                 });
                 let id = self.next_flight;
                 self.next_flight += 1;
-                departing.push(SendBatch {
+                starting.push(SendBatch {
                     id,
                     sink: desk.sink.clone(),
-                    parcels: aboard.collect(),
+                    deliveries: aboard.collect(),
                 });
-                flights.push(id);
+                batches.push(id);
                 let told = vec![false; letters.len()];
-                self.flights.insert(id, InFlightBatch { desk: nth, letters, told, refused: false });
+                self.batches.insert(id, InFlightBatch { desk: nth, letters, told, refused: false });
             }
         }
-        if departing.is_empty() && self.landed.is_empty() && self.over.is_empty() {
+        if starting.is_empty() && self.landed.is_empty() && self.over.is_empty() {
             return;
         }
         let landed = std::mem::take(&mut self.landed);
         let settled = landed
             .iter()
-            .filter(|(_, landed)| !matches!(landed.landing, Disposition::Again { .. }))
+            .filter(|(_, landed)| !matches!(landed.disposition, Disposition::Again { .. }))
             .map(|(nth, landed)| (*nth, landed.seq))
             .collect();
         let landed = landed.into_iter().map(|(_, landed)| landed).collect();
         let over = std::mem::take(&mut self.over);
-        let command = command::Dispatch { lease, landed, over, departing };
-        self.send(Sending { command, flights, settled, failures: 0 });
+        let command = command::Dispatch { lease, landed, over, starting };
+        self.send(Sending { command, batches, settled, failures: 0 });
     }
 
     fn send(&mut self, sending: Sending) {
@@ -493,13 +494,13 @@ impl Work {
                 for (nth, seq) in sending.settled {
                     self.desks[nth].settled(seq, self.feeds, self.looks);
                 }
-                for flight in std::mem::take(&mut self.written_off) {
-                    self.fly(flight);
+                for batch in std::mem::take(&mut self.written_off) {
+                    self.fly(batch);
                 }
-                for flight in sending.flights {
+                for batch in sending.batches {
                     match planted(Bug::MarkedBeforeSent) {
-                        true => self.write_off(flight),
-                        false => self.fly(flight),
+                        true => self.write_off(batch),
+                        false => self.fly(batch),
                     }
                 }
             }
@@ -518,8 +519,8 @@ impl Work {
 
     /// The try is recorded; the batch is sent.
     fn fly(&mut self, id: u64) {
-        let Some(flight) = self.flights.get(&id) else { return };
-        let (sink, letters) = (self.sinks[flight.desk].clone(), flight.letters.clone());
+        let Some(batch) = self.batches.get(&id) else { return };
+        let (sink, letters) = (self.sinks[batch.desk].clone(), batch.letters.clone());
         let (told, ended) = (Acks::new(id, self.told.clone()), self.ended.clone());
         tokio::spawn(async move {
             // Also when the sink panics.
@@ -530,41 +531,41 @@ impl Work {
 
     /// The planted bug: reports a batch as delivered, and sends it when that is recorded.
     fn write_off(&mut self, id: u64) {
-        let Some(flight) = self.flights.get_mut(&id) else { return };
-        let (desk, letters) = (flight.desk, flight.letters.clone());
-        flight.told.fill(true);
+        let Some(batch) = self.batches.get_mut(&id) else { return };
+        let (desk, letters) = (batch.desk, batch.letters.clone());
+        batch.told.fill(true);
         for letter in &letters {
-            self.land(desk, letter, &Sent::Delivered { duplicate: false });
+            self.put_results(desk, letter, &Sent::Delivered { duplicate: false });
         }
         self.written_off.push(id);
     }
 
     fn lands(&mut self, id: u64, nth: usize, sent: Sent) {
-        let Some(flight) = self.flights.get_mut(&id) else { return };
-        let Some(letter) = flight.letters.get(nth) else { return };
-        if std::mem::replace(&mut flight.told[nth], true) {
+        let Some(batch) = self.batches.get_mut(&id) else { return };
+        let Some(letter) = batch.letters.get(nth) else { return };
+        if std::mem::replace(&mut batch.told[nth], true) {
             return;
         }
-        // Deliveries of the same track behind one that was not delivered were not sent.
+        // Deliveries of the same ordering_hash behind one that was not delivered were not sent.
         if !matches!(sent, Sent::Delivered { .. }) {
-            flight.refused |= matches!(sent, Sent::Refused(_));
+            batch.refused |= matches!(sent, Sent::Refused(_));
             for (at, other) in flight.letters.iter().enumerate().skip(nth + 1) {
-                flight.told[at] |= other.track == letter.track;
+                batch.told[at] |= other.ordering_hash == letter.ordering_hash;
             }
         }
-        let (desk, letter) = (flight.desk, letter.clone());
-        self.land(desk, &letter, &sent);
+        let (desk, letter) = (batch.desk, letter.clone());
+        self.put_results(desk, &letter, &sent);
     }
 
-    fn land(&mut self, desk: usize, letter: &Delivery, sent: &Sent) {
+    fn put_results(&mut self, desk: usize, letter: &Delivery, sent: &Sent) {
         let dice = match sent {
             Sent::Delivered { .. } => 0,
             _ => random().map_or(u64::MAX, u64::from_be_bytes),
         };
         let landed = self.desks[desk].landed(letter, sent, Instant::now(), dice);
         let Some(landed) = landed else { return };
-        tell(&self.desks[desk].sink, letter, &landed.landing);
-        match landed.landing {
+        tell(&self.desks[desk].sink, letter, &landed.disposition);
+        match landed.disposition {
             Disposition::Delivered { .. } => self.counts.0 += 1,
             Disposition::Failed { .. } => self.counts.1 += 1,
             Disposition::Again { .. } => {}
@@ -575,21 +576,21 @@ impl Work {
     /// A batch has ended. A delivery that the sink did not report was not sent if the sink refused
     /// another one; otherwise its result is unknown.
     fn ends(&mut self, id: u64) {
-        while let Ok((flight, nth, sent)) = self.tells.try_recv() {
-            self.lands(flight, nth, sent);
+        while let Ok((batch, nth, sent)) = self.tells.try_recv() {
+            self.lands(batch, nth, sent);
         }
-        let Some(flight) = self.flights.get(&id) else { return };
-        let untold = (0..flight.letters.len()).filter(|nth| !flight.told[*nth]);
-        let (untold, refused): (Vec<_>, _) = (untold.collect(), flight.refused);
+        let Some(batch) = self.batches.get(&id) else { return };
+        let untold = (0..batch.letters.len()).filter(|nth| !batch.told[*nth]);
+        let (untold, refused): (Vec<_>, _) = (untold.collect(), batch.refused);
         for nth in untold {
             let reason = "the sink did not say what became of it".into();
             let sent = match refused {
                 true => Sent::Held,
-                false => Sent::Refused(Refusal { reason, heals: Retryability::Perhaps }),
+                false => Sent::Refused(Refusal { reason, retryability: Retryability::Perhaps }),
             };
             self.lands(id, nth, sent);
         }
-        self.flights.remove(&id);
+        self.batches.remove(&id);
         self.over.push(id);
     }
 
@@ -615,7 +616,7 @@ impl Work {
     }
 }
 
-/// How many deliveries a track is refilled with at once.
+/// How many deliveries a ordering_hash is refilled with at once.
 const REFILL: usize = 512;
 
 /// Reports that a batch has ended, also when its sink panicked.

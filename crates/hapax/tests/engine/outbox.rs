@@ -37,10 +37,10 @@ impl Shelf {
         self.letters().into_iter().filter(|(d, _)| d == dataset).map(|(_, n)| n).collect()
     }
 
-    fn refuse(&self, dataset: &str, heals: Option<Retryability>) {
+    fn refuse(&self, dataset: &str, retryability: Option<Retryability>) {
         let mut refuses = self.0.refuses.lock().expect("no panic");
-        match heals {
-            Some(heals) => refuses.insert(dataset.into(), heals),
+        match retryability {
+            Some(retryability) => refuses.insert(dataset.into(), retryability),
             None => refuses.remove(dataset),
         };
     }
@@ -68,19 +68,19 @@ impl Sink for Shelf {
     async fn send(&self, letters: &[Delivery], told: &Acks) {
         let mut stuck = Vec::new();
         for (nth, letter) in letters.iter().enumerate() {
-            if stuck.contains(&letter.track) {
+            if stuck.contains(&letter.ordering_hash) {
                 continue;
             }
             self.0.tries.fetch_add(1, Ordering::SeqCst);
             let event = &letter.record.event;
-            let heals = match self.0.down.load(Ordering::SeqCst) {
+            let retryability = match self.0.down.load(Ordering::SeqCst) {
                 true => Some(Retryability::SinkDown),
                 false => self.0.refuses.lock().expect("no panic").get(&event.dataset).copied(),
             };
-            match heals {
-                Some(heals) => {
-                    stuck.push(letter.track);
-                    told.refused(nth, "the shelf is full", heals);
+            match retryability {
+                Some(retryability) => {
+                    stuck.push(letter.ordering_hash);
+                    told.refused(nth, "the shelf is full", retryability);
                 }
                 None => {
                     let n = event.payload.as_str().parse().expect("a number");
@@ -104,9 +104,9 @@ fn outbox(shelf: &Shelf, policy: Policy) -> Outbox {
     outbox.route("*", "*", &["shelf"]).expect("a name")
 }
 
-fn hasty(poison: OnExhausted) -> Policy {
+fn hasty(on_exhausted: OnExhausted) -> Policy {
     let backoff = Backoff { base_ms: 1, cap_ms: 2, attempts: u32::MAX };
-    Policy { backoff, poison, ..Policy::default() }
+    Policy { backoff, on_exhausted, ..Policy::default() }
 }
 
 async fn dispatcher(hapax: &Hapax, shelf: &Shelf, policy: Policy) -> Dispatcher {
@@ -367,7 +367,7 @@ async fn the_file_refuses_what_would_break_the_outbox() {
         "UPDATE outbox_record SET payload = '2'",
         "INSERT OR REPLACE INTO outbox_record SELECT * FROM outbox_record",
         "INSERT INTO outbox_record (outbox_id, namespace, idempotency_key, ordinal, event_name,
-             dataset_id, ordering, track, payload, created_at)
+             dataset_id, ordering, ordering_hash, payload, created_at)
          VALUES (zeroblob(16), 1, NULL, 0, 'e', 'd', 0, 0, '{}', 0)",
         "DELETE FROM delivery",
         "UPDATE delivery SET seq = seq + 1",

@@ -236,7 +236,7 @@ async fn the_database_refuses_what_would_break_the_outbox() {
         "DELETE FROM hapax.outbox_record",
         "UPDATE hapax.outbox_record SET payload = '2'",
         "TRUNCATE hapax.outbox_record CASCADE",
-        "INSERT INTO hapax.outbox_record (created_at, track, namespace, ordinal, ordering, outbox_id,
+        "INSERT INTO hapax.outbox_record (created_at, ordering_hash, namespace, ordinal, ordering, outbox_id,
              idempotency_key, event_name, dataset_id, payload)
          VALUES (0, 0, 1, 0, 0, gen_random_uuid(), NULL, 'e', 'd', '{}')",
         "DELETE FROM hapax.delivery",

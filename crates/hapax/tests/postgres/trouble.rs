@@ -325,7 +325,7 @@ async fn a_restored_database_is_told_so() {
 }
 
 async fn results_are_kept_and_removed(hapax: &hapax::Hapax) {
-    use hapax::result_index::{CacheAccess, Evict, IndexEntry, Ontology, What};
+    use hapax::result_index::{AccessKind, CacheAccess, Evict, IndexEntry, Ontology};
 
     let (id, version) = ("https://example.org/rivers", "v1".to_owned());
     let ontology = Ontology {
@@ -354,7 +354,7 @@ async fn results_are_kept_and_removed(hapax: &hapax::Hapax) {
     part.run(|_| async { Ok::<_, Failure>("{}") }).await.expect("done");
     let name = hapax::Name { namespace: hapax.namespace().clone(), key: key(3) };
     let (ontology, about) = (id.to_owned(), "{}".to_owned());
-    let access = CacheAccess { name, ontology, what: What::Hit, times: 1, about };
+    let access = CacheAccess { name, ontology, kind: AccessKind::Hit, times: 1, about };
     hapax.record_accesses(vec![access]).await.expect("written down");
     assert_eq!(hapax.evict(Evict::All, 10).await.expect("removed"), 1);
 }

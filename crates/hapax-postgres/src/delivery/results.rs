@@ -16,51 +16,51 @@ use crate::txn::PgTxn;
 
 impl PgTxn<'_> {
     /// Writes delivery results, and removes the send batches that are over.
-    pub(super) fn try_land(
+    pub(super) fn try_put_results(
         &self,
         lease: LeaseId,
-        landed: &[DeliveryResult],
-        over: &[u64],
+        results: &[DeliveryResult],
+        ended: &[u64],
         now: Now,
     ) -> Result<(), PgFailure> {
-        let mut lines: BTreeMap<(&SinkName, &Namespace), (i16, i32)> = BTreeMap::new();
-        for one in landed {
-            if let Entry::Vacant(line) = lines.entry((&one.sink, &one.namespace)) {
+        let mut requests: BTreeMap<(&SinkName, &Namespace), (i16, i32)> = BTreeMap::new();
+        for one in results {
+            if let Entry::Vacant(request) = requests.entry((&one.sink, &one.namespace)) {
                 let sink = self.sink_id(&one.sink)?.unwrap_or(-1);
-                line.insert((sink, self.namespace(&one.namespace)?));
+                request.insert((sink, self.namespace(&one.namespace)?));
             }
         }
         let placed: Vec<_> =
-            landed.iter().map(|one| (lines[&(&one.sink, &one.namespace)], one)).collect();
+            results.iter().map(|one| (requests[&(&one.sink, &one.namespace)], one)).collect();
         let (there, mut rest): (Vec<_>, Vec<_>) = placed.iter().partition(|(_, one)| {
-            one.row > 0 && matches!(one.landing, Disposition::Delivered { .. })
+            one.row > 0 && matches!(one.disposition, Disposition::Delivered { .. })
         });
-        let over: Vec<i64> = over.iter().map(|id| *id as i64).collect();
-        if self.land_rows(&there, (lease, &over), now)? < there.len() {
+        let ended: Vec<i64> = ended.iter().map(|id| *id as i64).collect();
+        if self.put_delivered(&there, (lease, &ended), now)? < there.len() {
             rest = placed;
         }
         if !rest.is_empty() {
-            self.land_each(lease, &rest, now)?;
+            self.put_each(lease, &rest, now)?;
         }
         Ok(())
     }
 
     /// Marks deliveries as acknowledged if each row still lies where it was read, and deletes the
     /// finished batches. Returns how many rows still lay there.
-    fn land_rows(
+    fn put_delivered(
         &self,
-        landed: &[((i16, i32), &DeliveryResult)],
-        (lease, over): (LeaseId, &Vec<i64>),
+        results: &[((i16, i32), &DeliveryResult)],
+        (lease, ended): (LeaseId, &Vec<i64>),
         now: Now,
     ) -> Result<usize, PgFailure> {
-        let places: Vec<RowAddress> = landed.iter().map(|(_, one)| RowAddress(one.row)).collect();
-        let sinks: Vec<i16> = landed.iter().map(|((sink, _), _)| *sink).collect();
-        let seqs: Vec<i64> = landed.iter().map(|(_, one)| one.seq as i64).collect();
-        let tried: Vec<i32> = landed.iter().map(|(_, one)| one.tried as i32).collect();
-        let states: Vec<i16> = landed.iter().map(|(_, one)| state(&one.landing)).collect();
+        let places: Vec<RowAddress> = results.iter().map(|(_, one)| RowAddress(one.row)).collect();
+        let sinks: Vec<i16> = results.iter().map(|((sink, _), _)| *sink).collect();
+        let seqs: Vec<i64> = results.iter().map(|(_, one)| one.seq as i64).collect();
+        let tried: Vec<i32> = results.iter().map(|(_, one)| one.tried as i32).collect();
+        let states: Vec<i16> = results.iter().map(|(_, one)| state(&one.disposition)).collect();
         let (found, _) = self.link.both(
             (
-                "SELECT hapax.land_rows($1, $2, $3, $4, $5, $6)",
+                "SELECT hapax.put_delivered($1, $2, $3, $4, $5, $6)",
                 &[
                     (&now.wall.0, Type::INT8),
                     (&places, Type::TID_ARRAY),
@@ -71,36 +71,36 @@ impl PgTxn<'_> {
                 ],
             ),
             (
-                "DELETE FROM hapax.flight WHERE lease = $1 AND id = ANY ($2)",
-                &[(&&lease.as_bytes()[..], Type::BYTEA), (over, Type::INT8_ARRAY)],
+                "DELETE FROM hapax.send_batch WHERE lease = $1 AND id = ANY ($2)",
+                &[(&&lease.as_bytes()[..], Type::BYTEA), (ended, Type::INT8_ARRAY)],
             ),
         )?;
         Ok(found.first().map_or(Ok(0), |row| row.try_get::<_, i64>(0))? as usize)
     }
 
     /// Records delivery results; finds each row by its sink, namespace, transaction and number.
-    fn land_each(
+    fn put_each(
         &self,
         lease: LeaseId,
-        landed: &[((i16, i32), &DeliveryResult)],
+        results: &[((i16, i32), &DeliveryResult)],
         now: Now,
     ) -> Result<(), PgFailure> {
-        let (now, over) = (now.wall, Vec::<i64>::new());
+        let (now, ended) = (now.wall, Vec::<i64>::new());
         let (l_sink, l_namespace): (Vec<i16>, Vec<i32>) =
-            landed.iter().map(|(line, _)| *line).unzip();
-        let landed = || landed.iter().map(|(_, one)| one);
-        let l_seq: Vec<i64> = landed().map(|one| one.seq as i64).collect();
-        let l_xid: Vec<i64> = landed().map(|one| one.transaction as i64).collect();
-        let l_tried: Vec<i32> = landed().map(|one| one.tried as i32).collect();
-        let l_state: Vec<i16> = landed().map(|one| state(&one.landing)).collect();
-        let l_due: Vec<Option<i64>> = landed()
-            .map(|one| match one.landing {
+            results.iter().map(|(request, _)| *request).unzip();
+        let results = || results.iter().map(|(_, one)| one);
+        let l_seq: Vec<i64> = results().map(|one| one.seq as i64).collect();
+        let l_xid: Vec<i64> = results().map(|one| one.transaction as i64).collect();
+        let l_tried: Vec<i32> = results().map(|one| one.tried as i32).collect();
+        let l_state: Vec<i16> = results().map(|one| state(&one.disposition)).collect();
+        let l_due: Vec<Option<i64>> = results()
+            .map(|one| match one.disposition {
                 Disposition::Again { in_ms, .. } => Some(now.plus_ms(in_ms).0),
                 _ => None,
             })
             .collect();
-        let l_error: Vec<Option<&str>> = landed()
-            .map(|one| match &one.landing {
+        let l_error: Vec<Option<&str>> = results()
+            .map(|one| match &one.disposition {
                 Disposition::Again { error, .. } | Disposition::Failed { error, .. } => {
                     Some(error.as_str())
                 }
@@ -108,11 +108,11 @@ impl PgTxn<'_> {
             })
             .collect();
         self.link.often((
-            "SELECT hapax.land($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)",
+            "SELECT hapax.put_results($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)",
             &[
                 (&&lease.as_bytes()[..], Type::BYTEA),
                 (&now.0, Type::INT8),
-                (&over, Type::INT8_ARRAY),
+                (&ended, Type::INT8_ARRAY),
                 (&l_sink, Type::INT2_ARRAY),
                 (&l_namespace, Type::INT4_ARRAY),
                 (&l_xid, Type::INT8_ARRAY),
@@ -128,8 +128,8 @@ impl PgTxn<'_> {
 }
 
 /// The code of a delivery result.
-fn state(landing: &Disposition) -> i16 {
-    match landing {
+fn state(disposition: &Disposition) -> i16 {
+    match disposition {
         Disposition::Delivered { duplicate } => i16::from(*duplicate),
         Disposition::Again { .. } => 2,
         Disposition::Failed { park, .. } => 3 + i16::from(*park),
